@@ -1,0 +1,15 @@
+/* All of the base layer: what every other folder may use. */
+#ifndef FTH_BASE_BASE_H
+#define FTH_BASE_BASE_H
+
+#include "base/clock.h"
+#include "base/file.h"
+#include "base/log.h"
+#include "base/memory.h"
+#include "base/random.h"
+#include "base/status.h"
+
+#define FTH_VERSION "0.1.0"
+#define FTH_COUNT_OF(array) (sizeof(array) / sizeof(array)[0])
+
+#endif

@@ -1,0 +1,52 @@
+/* Files that are whole or absent.
+ *
+ * A file being written lives under a temporary name beside its target; publishing syncs it, renames it
+ * over the target and syncs the folder, so a reader after any crash sees the old file or the new one.
+ *
+ *     create -> write ... -> publish -> free        published
+ *     create -> write ... -> free                   temporary deleted, target untouched
+ */
+#ifndef FTH_BASE_FILE_H
+#define FTH_BASE_FILE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/status.h"
+
+typedef struct fth_file fth_file;
+
+fth_status fth_file_create(const char *path, fth_file **file);
+fth_status fth_file_write(fth_file *file, const void *bytes, size_t size_bytes);
+fth_status fth_file_publish(fth_file *file);
+void fth_file_free(fth_file *file);
+
+/* Bytes written so far, and their SHA-256 as 64 hex digits plus NUL (computed while writing). */
+uint64_t fth_file_size_bytes(const fth_file *file);
+void fth_file_sha256(const fth_file *file, char hex[65]);
+
+/* Writes a whole small file through the steps above. */
+fth_status fth_file_write_all(const char *path, const void *bytes, size_t size_bytes);
+
+/* Reads a whole file; more than `max_bytes` is an error. A NUL follows the last byte. free() the bytes. */
+fth_status fth_file_read_all(const char *path, size_t max_bytes, char **bytes, size_t *size_bytes);
+
+/* Maps a file read-only. An empty file gives NULL and 0. */
+fth_status fth_file_map(const char *path, const void **bytes, size_t *size_bytes);
+void fth_file_unmap(const void *bytes, size_t size_bytes);
+
+fth_status fth_file_sha256_of(const char *path, char hex[65], uint64_t *size_bytes);
+
+bool fth_file_exists(const char *path);
+bool fth_folder_exists(const char *path);
+fth_status fth_folder_create(const char *path); /* with its parents; fine if it exists */
+fth_status fth_folder_sync(const char *path);
+
+/* Joins with a single '/'; free() the result. Never NULL: memory for a path is assumed. */
+char *fth_path_join(const char *folder, const char *name);
+
+/* snprintf into fresh memory; free() the result. */
+char *fth_format(const char *format, ...) __attribute__((format(printf, 1, 2)));
+
+#endif

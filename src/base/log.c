@@ -1,0 +1,42 @@
+/* See log.h. One write per line, so that lines of several threads and processes do not mix. */
+#include "base/log.h"
+
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <unistd.h>
+
+static atomic_int visible_level = FTH_LOG_INFO;
+static void (*_Atomic interrupter)(void);
+
+void fth_log_set_level(fth_log_level level)
+{
+    visible_level = (int)level;
+}
+
+void fth_log_set_interrupter(void (*before_line)(void))
+{
+    interrupter = before_line;
+}
+
+void fth_log(fth_log_level level, const char *format, ...)
+{
+    static const char *const prefixes[] = {"farthing: error: ", "farthing: warning: ", "farthing: ", "farthing: debug: "};
+    if ((int)level > visible_level)
+        return;
+    char line[4096];
+    int length = snprintf(line, sizeof line, "%s", prefixes[level]);
+    va_list arguments;
+    va_start(arguments, format);
+    int added = vsnprintf(line + length, sizeof line - (size_t)length - 1, format, arguments);
+    va_end(arguments);
+    length += added < 0 ? 0 : added;
+    if (length > (int)sizeof line - 2)
+        length = (int)sizeof line - 2;
+    line[length++] = '\n';
+    void (*before_line)(void) = interrupter;
+    if (before_line)
+        before_line();
+    if (write(STDERR_FILENO, line, (size_t)length) < 0)
+        return; /* nowhere left to say so */
+}

@@ -1,0 +1,19 @@
+/* Messages for people, on standard error, one line each. Results go to standard output, from src/cli alone. */
+#ifndef FTH_BASE_LOG_H
+#define FTH_BASE_LOG_H
+
+typedef enum fth_log_level { FTH_LOG_ERROR, FTH_LOG_WARNING, FTH_LOG_INFO, FTH_LOG_DEBUG } fth_log_level;
+
+void fth_log_set_level(fth_log_level level);
+
+/* Called before each line is written, so that a live progress line can clear itself; NULL for none. */
+void fth_log_set_interrupter(void (*before_line)(void));
+
+void fth_log(fth_log_level level, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
+#define fth_log_error(...) fth_log(FTH_LOG_ERROR, __VA_ARGS__)
+#define fth_log_warning(...) fth_log(FTH_LOG_WARNING, __VA_ARGS__)
+#define fth_log_info(...) fth_log(FTH_LOG_INFO, __VA_ARGS__)
+#define fth_log_debug(...) fth_log(FTH_LOG_DEBUG, __VA_ARGS__)
+
+#endif

@@ -1,0 +1,40 @@
+/* See memory.h. */
+#include "base/memory.h"
+
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+fth_status fth_allocate(size_t count, size_t size, void *pointer_to_pointer)
+{
+    void *memory = calloc(count ? count : 1, size ? size : 1);
+    if (!memory)
+        return fth_fail(FTH_NO_MEMORY, "no memory for %zu × %zu bytes", count, size);
+    memcpy(pointer_to_pointer, &memory, sizeof memory);
+    return FTH_OK;
+}
+
+fth_status fth_allocate_aligned(size_t size_bytes, void *pointer_to_pointer)
+{
+    size_t rounded = fth_align_up(size_bytes ? size_bytes : 1, FTH_ALIGNMENT);
+    void *memory = rounded >= size_bytes ? aligned_alloc(FTH_ALIGNMENT, rounded) : NULL;
+    if (!memory)
+        return fth_fail(FTH_NO_MEMORY, "no memory for %.1f MB", (double)size_bytes / 1e6);
+    memset(memory, 0, rounded);
+    memcpy(pointer_to_pointer, &memory, sizeof memory);
+    return FTH_OK;
+}
+
+fth_status fth_grow(void *pointer_to_pointer, size_t count, size_t *capacity, size_t item_size)
+{
+    if (count < *capacity)
+        return FTH_OK;
+    size_t wanted = *capacity ? *capacity * 2 : 16;
+    void *memory;
+    memcpy(&memory, pointer_to_pointer, sizeof memory);
+    if (wanted > SIZE_MAX / item_size || !(memory = realloc(memory, wanted * item_size)))
+        return fth_fail(FTH_NO_MEMORY, "no memory for %zu × %zu bytes", wanted, item_size);
+    memcpy(pointer_to_pointer, &memory, sizeof memory);
+    *capacity = wanted;
+    return FTH_OK;
+}

@@ -1,0 +1,25 @@
+/* Host memory: zeroed and overflow-checked, aligned for vector instructions. */
+#ifndef FTH_BASE_MEMORY_H
+#define FTH_BASE_MEMORY_H
+
+#include <stddef.h>
+
+#include "base/status.h"
+
+#define FTH_ALIGNMENT ((size_t)64)
+
+static inline size_t fth_align_up(size_t size, size_t alignment)
+{
+    return (size + alignment - 1) / alignment * alignment;
+}
+
+/* Zeroed memory for `count` things of `size` bytes; fails with FTH_NO_MEMORY and says how much was asked. */
+fth_status fth_allocate(size_t count, size_t size, void *pointer_to_pointer);
+
+/* The same, aligned to FTH_ALIGNMENT; free() it. Large areas come from fresh pages, zeroed lazily. */
+fth_status fth_allocate_aligned(size_t size_bytes, void *pointer_to_pointer);
+
+/* Room for one more item in a growing array: doubles `*capacity` when `count` has reached it. */
+fth_status fth_grow(void *pointer_to_pointer, size_t count, size_t *capacity, size_t item_size);
+
+#endif

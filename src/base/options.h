@@ -1,0 +1,83 @@
+/* Options, declared once: one table makes the flags, the YAML keys, --help, the checks and the reference page.
+ *
+ * A table describes a struct: each row has a name, a type, where the value lives, a default and help. Values come
+ * from the defaults, then a YAML file or a stored configuration, then flags; later ones win. Whatever is wrong is
+ * an error that names the file, the line and the nearest valid name. */
+#ifndef FTH_BASE_OPTIONS_H
+#define FTH_BASE_OPTIONS_H
+
+#include <jansson.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/status.h"
+
+typedef enum fth_option_type {
+    FTH_OPTION_TEXT,     /* char *, owned by the struct; "" when not given */
+    FTH_OPTION_INTEGER,  /* int64_t */
+    FTH_OPTION_NUMBER,   /* double */
+    FTH_OPTION_SWITCH,   /* bool; --name, --no-name, --name yes|no */
+    FTH_OPTION_CHOICE,   /* char *, one of `choices` */
+    FTH_OPTION_DURATION, /* double seconds, from "30s" */
+    FTH_OPTION_OPTIONAL  /* char *: a flag whose argument may be left out; then the value is "auto" */
+} fth_option_type;
+
+typedef struct fth_option {
+    const char *name; /* "weight-decay"; YAML may also write weight_decay */
+    fth_option_type type;
+    size_t offset;
+    const char *fallback; /* the default, as text; NULL: "", 0 or no */
+    const char *argument; /* "N", "FOLDER": for help */
+    const char *help;
+    double minimum, maximum;     /* numbers; both 0: any */
+    const char *const *choices;  /* NULL-terminated */
+    fth_status (*check)(const char *text); /* optional further check; leaves a message saying what is valid */
+    bool identity; /* two runs whose values differ here are different runs */
+    const char *group; /* heading in --help; NULL: as the row before */
+} fth_option;
+
+typedef struct fth_option_table {
+    const fth_option *options;
+    size_t count;
+    size_t struct_size;
+} fth_option_table;
+
+/* Sets every value to its default. `values` is zeroed first; release it with fth_options_release(). */
+fth_status fth_options_set_defaults(const fth_option_table *table, void *values);
+void fth_options_release(const fth_option_table *table, void *values);
+
+/* Sets one value from text. `where` ("run.yaml line 3", "--lr") begins the message if it is wrong. */
+fth_status fth_options_set(const fth_option_table *table, void *values, const char *name, const char *text,
+                           const char *where);
+
+/* A YAML mapping of names to scalars. Nested mappings, lists, duplicate and unknown keys are errors. */
+fth_status fth_options_read_yaml(const fth_option_table *table, void *values, const char *path);
+
+/* Flags: --name value, --name=value, switches. Arguments that are not flags go to `positional` in order (room for
+ * argc); a lone "--" ends flags. --help sets *help and stops. An OPTIONAL flag takes the next argument unless that
+ * begins with '-' or ends in .yaml or .yml. */
+fth_status fth_options_read_flags(const fth_option_table *table, void *values, int argc, char *const *argv,
+                                  const char **positional, int *positional_count, bool *help);
+
+/* True for options that were set by a file or flag. `values` must be the struct passed to the calls above; the
+ * struct's first member must be `uint64_t given`, a bit for each row (so at most 64 rows). */
+bool fth_options_was_given(const fth_option_table *table, const void *values, const char *name);
+
+/* {"model": "mnist-cnn", "lr": 0.01, ...}: every option; or only those with `identity`. */
+json_t *fth_options_to_json(const fth_option_table *table, const void *values, bool identity_only);
+/* Sets values from what fth_options_to_json made; unknown names are ignored with a warning (an older or newer version
+ * wrote them). Does not mark them as given. */
+fth_status fth_options_from_json(const fth_option_table *table, void *values, const json_t *json, const char *where);
+
+/* A SHA-256 over the identity options, as 16 hex digits plus NUL. */
+void fth_options_identity(const fth_option_table *table, const void *values, char identity[17]);
+
+/* Prints the options as --help shows them, or as a Markdown table for the reference page. */
+void fth_options_print_help(const fth_option_table *table);
+void fth_options_print_markdown(const fth_option_table *table);
+
+/* The candidate nearest to `name` by edit distance, or NULL if none is near. `candidates` ends with NULL. */
+const char *fth_nearest_name(const char *name, const char *const *candidates);
+
+#endif

@@ -1,0 +1,143 @@
+/* The ops: attributes, and for each a function that adds it to a graph.
+ *
+ * Images are (N, C, H, W), features (N, F). Gradient ops at the end of each section are added by
+ * fth_graph_differentiate() through the op's rule and are listed here for back ends. */
+#ifndef FTH_GRAPH_OPS_H
+#define FTH_GRAPH_OPS_H
+
+#include "graph/graph.h"
+
+/* Every op there is, in op_list.c; NULL-terminated. */
+extern const fth_op *const fth_op_list[];
+
+/* ---- convolution: x (N,C,H,W), weight (O, C/groups, KH, KW), [bias (O)] -> y ---- */
+typedef struct fth_convolution_attributes {
+    int stride[2], padding[2], dilation[2]; /* height, width; dilation 1 is dense */
+    int groups;
+    bool relu;             /* y = max(y, 0) */
+    fth_shape input_shape; /* filled in by the rule; the gradient ops need it */
+} fth_convolution_attributes;
+extern const fth_op fth_op_convolution;
+extern const fth_op fth_op_convolution_grad_input;   /* dy, weight -> dx */
+extern const fth_op fth_op_convolution_grad_weights; /* x, dy -> dweight, dbias (dbias always; unused if no bias) */
+fth_status fth_op_add_convolution(fth_graph *graph, fth_convolution_attributes attributes, fth_value x, fth_value weight,
+                                  fth_value bias_or_none, fth_value *y);
+
+/* ---- linear: x (N,F), weight (O,F), [bias (O)] -> y (N,O) ---- */
+typedef struct fth_linear_attributes {
+    bool relu;
+    fth_shape input_shape; /* filled in by the rule */
+} fth_linear_attributes;
+extern const fth_op fth_op_linear;
+extern const fth_op fth_op_linear_grad_input;   /* dy, weight -> dx */
+extern const fth_op fth_op_linear_grad_weights; /* x, dy -> dweight, dbias */
+fth_status fth_op_add_linear(fth_graph *graph, bool relu, fth_value x, fth_value weight, fth_value bias_or_none,
+                             fth_value *y);
+
+/* ---- batch_norm: x, scale, shift, running_mean, running_var, [residual] -> y, mean, variance, mask ----
+ * y = [relu](normalized x * scale + shift [+ residual]). Training normalizes by the batch's statistics (biased
+ * variance) and moves the running ones in place (unbiased variance, running += momentum * (new - running));
+ * evaluation uses the running ones. mean and variance (C) are the batch's, kept for the gradient. mask (U8, shape of
+ * x) is for the back end's own use and may be empty. */
+typedef struct fth_batch_norm_attributes {
+    float epsilon, momentum;
+    bool relu, residual;
+} fth_batch_norm_attributes;
+extern const fth_op fth_op_batch_norm;
+/* x, y, dy, scale, mean, variance, mask -> dx, dscale, dshift, dresidual (shape of x; unused without residual) */
+extern const fth_op fth_op_batch_norm_grad;
+fth_status fth_op_add_batch_norm(fth_graph *graph, fth_batch_norm_attributes attributes, fth_value x, fth_value scale,
+                                 fth_value shift, fth_value running_mean, fth_value running_var,
+                                 fth_value residual_or_none, fth_value *y);
+
+/* ---- activations: elementwise ---- */
+extern const fth_op fth_op_relu;      /* x -> y */
+extern const fth_op fth_op_relu_grad; /* y, dy -> dx: dy where y > 0 */
+extern const fth_op fth_op_gelu;      /* x -> y, exact (erf) */
+extern const fth_op fth_op_gelu_grad; /* x, dy -> dx */
+fth_status fth_op_add_relu(fth_graph *graph, fth_value x, fth_value *y);
+fth_status fth_op_add_gelu(fth_graph *graph, fth_value x, fth_value *y);
+
+/* ---- pooling over H and W ---- */
+typedef struct fth_pool_attributes {
+    int kernel[2], stride[2], padding[2];
+    bool count_padding;    /* average only: padding counts in the divisor (PyTorch's default) */
+    fth_shape input_shape; /* filled in by the rule */
+} fth_pool_attributes;
+extern const fth_op fth_op_max_pool;          /* x -> y, where (I32, shape of y: for the back end's own use) */
+extern const fth_op fth_op_max_pool_grad;     /* dy, where -> dx */
+extern const fth_op fth_op_average_pool;      /* x -> y */
+extern const fth_op fth_op_average_pool_grad; /* dy -> dx */
+fth_status fth_op_add_max_pool(fth_graph *graph, fth_pool_attributes attributes, fth_value x, fth_value *y);
+fth_status fth_op_add_average_pool(fth_graph *graph, fth_pool_attributes attributes, fth_value x, fth_value *y);
+
+/* Averages to a given size whatever the input's, windows as in PyTorch's AdaptiveAvgPool2d; 1×1 is global pooling. */
+typedef struct fth_adaptive_pool_attributes {
+    int output[2];
+    fth_shape input_shape; /* filled in by the rule */
+} fth_adaptive_pool_attributes;
+extern const fth_op fth_op_adaptive_average_pool;      /* x -> y */
+extern const fth_op fth_op_adaptive_average_pool_grad; /* dy -> dx */
+fth_status fth_op_add_adaptive_average_pool(fth_graph *graph, int height, int width, fth_value x, fth_value *y);
+fth_status fth_op_add_global_average_pool(fth_graph *graph, fth_value x, fth_value *y); /* -> (N, C, 1, 1) */
+
+/* ---- add: a, b of one shape -> a + b [relu] ---- */
+typedef struct fth_add_attributes {
+    bool relu;
+} fth_add_attributes;
+extern const fth_op fth_op_add; /* its gradient is dy itself (through relu_grad) for both */
+fth_status fth_op_add_add(fth_graph *graph, bool relu, fth_value a, fth_value b, fth_value *y);
+
+/* ---- concat along channels (axis 1) and its inverse ---- */
+typedef struct fth_slice_attributes {
+    int64_t begin, end; /* on axis 1 */
+} fth_slice_attributes;
+extern const fth_op fth_op_concat; /* x... -> y */
+extern const fth_op fth_op_slice;  /* y -> y[:, begin:end] */
+fth_status fth_op_add_concat(fth_graph *graph, const fth_value *inputs, int input_count, fth_value *y);
+
+/* ---- flatten: (N, ...) -> (N, F); reshape undoes it ---- */
+typedef struct fth_reshape_attributes {
+    fth_shape shape;
+} fth_reshape_attributes;
+extern const fth_op fth_op_reshape; /* row-major order of the logical elements is kept */
+fth_status fth_op_add_flatten(fth_graph *graph, fth_value x, fth_value *y);
+
+/* ---- dropout: keeps each element with probability 1-p and scales it by 1/(1-p); identity in evaluation ----
+ * Element i (logical row-major index) is kept iff fth_dropout_keeps(...). Its gradient is the same op on dy. */
+typedef struct fth_dropout_attributes {
+    float probability;
+    uint32_t id; /* tells the graph's dropouts apart; set by the add function */
+} fth_dropout_attributes;
+extern const fth_op fth_op_dropout;
+fth_status fth_op_add_dropout(fth_graph *graph, float probability, fth_value x, fth_value *y);
+
+/* The key of one dropout in one run; see fth_run in backend.h. */
+static inline fth_random_key fth_dropout_key(uint64_t seed, uint64_t run_step, uint32_t id)
+{
+    return fth_random_fork(fth_random_fork(fth_random_key_for(seed, FTH_RANDOM_DROPOUT), run_step), id);
+}
+/* Drop where the element's 32 random bits are below this. */
+static inline uint32_t fth_dropout_threshold(float probability)
+{
+    return (uint32_t)((double)probability * 4294967295.0);
+}
+/* One draw serves two neighbours: the low half element 2k, the high half element 2k+1. */
+static inline bool fth_dropout_keeps(fth_random_key key, uint32_t threshold, uint64_t element)
+{
+    uint64_t bits = fth_random_bits(key, element >> 1);
+    return (uint32_t)(bits >> (32 * (element & 1))) >= threshold;
+}
+
+/* ---- softmax_cross_entropy: logits (N,C), labels (N) I32 -> loss (2): mean loss, correct count; probabilities (N,C) ----
+ * With smoothing s the target is (1-s) * one_hot + s/C, as in PyTorch. */
+typedef struct fth_cross_entropy_attributes {
+    float label_smoothing;
+} fth_cross_entropy_attributes;
+extern const fth_op fth_op_softmax_cross_entropy;
+/* probabilities, labels -> dlogits = (probabilities - target) * run's gradient_scale / N */
+extern const fth_op fth_op_softmax_cross_entropy_grad;
+fth_status fth_op_add_softmax_cross_entropy(fth_graph *graph, float label_smoothing, fth_value logits, fth_value labels,
+                                            fth_value *loss);
+
+#endif

@@ -1,0 +1,31 @@
+/* The models: networks by name, with PyTorch's parameter names and default initializations. */
+#ifndef FTH_MODEL_MODEL_H
+#define FTH_MODEL_MODEL_H
+
+#include "graph/graph.h"
+
+typedef struct fth_model_options {
+    int channels, height, width, classes;
+    float label_smoothing;
+} fth_model_options;
+
+typedef struct fth_model {
+    const char *name;    /* "resnet18" */
+    const char *summary; /* one line for `farthing models` */
+    int channels, height, width, classes; /* what it was published for */
+    /* Adds the network to `graph`; says what is wrong with the size if it does not fit. */
+    fth_status (*build)(const struct fth_model *model, fth_graph *graph, const fth_model_options *options,
+                        fth_value images, fth_value *logits);
+    const void *details; /* the family's own: depths, widths */
+} fth_model;
+
+/* In the order in which `farthing models` lists them; ends with NULL. */
+extern const fth_model *const fth_model_list[];
+
+/* Fails with the nearest name if there is none. */
+fth_status fth_model_find(const char *name, const fth_model **model);
+
+/* A whole training graph: inputs "images" (N,C,H,W) F32 and "labels" (N) I32, the network, the loss, gradients. */
+fth_status fth_model_create_graph(const fth_model *model, const fth_model_options *options, fth_graph **graph);
+
+#endif

@@ -1,0 +1,83 @@
+/* Types of tensors, and safetensors: the one format in which tensors rest and travel. */
+#ifndef FTH_TENSOR_TENSOR_H
+#define FTH_TENSOR_TENSOR_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/base.h"
+
+typedef enum fth_dtype {
+    FTH_BOOL,
+    FTH_U8,
+    FTH_I8,
+    FTH_I16,
+    FTH_U16,
+    FTH_F16,
+    FTH_BF16,
+    FTH_I32,
+    FTH_U32,
+    FTH_F32,
+    FTH_F64,
+    FTH_I64,
+    FTH_U64
+} fth_dtype;
+
+size_t fth_dtype_size_bytes(fth_dtype dtype);
+const char *fth_dtype_name(fth_dtype dtype); /* safetensors' name: "F32" */
+bool fth_dtype_find(const char *name, fth_dtype *dtype);
+
+enum { FTH_MAX_RANK = 8 };
+
+/* dims[0] may be FTH_BATCH in a graph: a number that a plan fills in. */
+#define FTH_BATCH INT64_C(-1)
+
+typedef struct fth_shape {
+    int rank;
+    int64_t dims[FTH_MAX_RANK];
+} fth_shape;
+
+#define FTH_SHAPE(...)                                                                    \
+    ((fth_shape){(int)(sizeof((int64_t[]){__VA_ARGS__}) / sizeof(int64_t)), {__VA_ARGS__}})
+
+bool fth_shape_equal(const fth_shape *a, const fth_shape *b);
+int64_t fth_shape_count(const fth_shape *shape);                        /* product; batch must be resolved */
+fth_shape fth_shape_with_batch(const fth_shape *shape, int64_t batch);  /* FTH_BATCH replaced */
+void fth_shape_format(const fth_shape *shape, char *text, size_t size); /* "(N, 3, 32, 32)" */
+
+/* ---- safetensors ---- */
+
+/* A named tensor in memory that somebody else owns. */
+typedef struct fth_tensor_view {
+    const char *name;
+    fth_dtype dtype;
+    fth_shape shape;
+    const void *data; /* row-major, little-endian */
+} fth_tensor_view;
+
+typedef struct fth_metadata_entry {
+    const char *key, *value;
+} fth_metadata_entry;
+
+/* Writes views (any order; the file is ordered as the reference writer orders it) with string metadata. */
+fth_status fth_safetensors_write(fth_file *file, const fth_tensor_view *views, size_t view_count,
+                                 const fth_metadata_entry *metadata, size_t metadata_count);
+
+/* A read, fully validated safetensors file: header within bounds, no holes, no overlaps, sizes agree. */
+typedef struct fth_safetensors fth_safetensors;
+
+fth_status fth_safetensors_open(const char *path, fth_safetensors **tensors); /* maps the file */
+/* Parses bytes that outlive the object; `origin` names them in errors. */
+fth_status fth_safetensors_parse(const void *bytes, size_t size_bytes, const char *origin, fth_safetensors **tensors);
+void fth_safetensors_free(fth_safetensors *tensors);
+
+size_t fth_safetensors_count(const fth_safetensors *tensors);
+const fth_tensor_view *fth_safetensors_get(const fth_safetensors *tensors, size_t index);
+const fth_tensor_view *fth_safetensors_find(const fth_safetensors *tensors, const char *name);  /* or NULL */
+const char *fth_safetensors_metadata(const fth_safetensors *tensors, const char *key);          /* or NULL */
+
+/* Converts `view` (any float or integer dtype) to f32. */
+fth_status fth_tensor_view_to_f32(const fth_tensor_view *view, float *values, size_t count);
+
+#endif

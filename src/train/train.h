@@ -1,0 +1,121 @@
+/* Training: options, the loop, and what it tells the world while it runs.
+ *
+ * engine.c    a model on a device: graph, flat vectors, plans, forward-backward, update, evaluation
+ * optimizer.c, schedule.c    rules by name, in tables
+ * trainer.c   the loop: position, meters, record, checkpoints, stopping
+ *
+ * How a step is carried out is the strategy's business (src/parallel): single, later hogwild, parameter server,
+ * data parallel. */
+#ifndef FTH_TRAIN_TRAIN_H
+#define FTH_TRAIN_TRAIN_H
+
+#include <jansson.h>
+#include <signal.h>
+
+#include "backend/backend.h"
+#include "base/options.h"
+#include "data/data.h"
+#include "model/model.h"
+#include "record/record.h"
+
+/* ---- options: the table that describes this struct is fth_train_option_table ---- */
+
+typedef struct fth_train_options {
+    uint64_t given; /* see base/options.h */
+
+    char *model, *data, *weights;
+    int64_t batch;
+    int64_t epochs, steps; /* 0: not a limit */
+    double for_s;          /* --for; 0: not a limit */
+    char *until;           /* "accuracy=0.99", "loss=0.05" */
+
+    char *optimizer;
+    double lr; /* 0: the optimizer's own default */
+    double momentum, weight_decay, beta1, beta2, epsilon;
+    bool nesterov;
+    char *schedule;
+    int64_t warmup;       /* steps */
+    int64_t decay_every;  /* epochs between decays of schedule "step" */
+    double decay_factor;
+    double clip;          /* largest gradient norm; 0: none */
+    int64_t accumulate;   /* batches per update */
+    double label_smoothing;
+    char *augment;        /* none, flip, crop, flip-crop */
+    double validation_fraction;
+    int64_t validate_every; /* epochs */
+
+    int64_t seed;
+    int64_t threads, loader_threads;
+    char *precision, *device, *strategy;
+
+    char *runs, *name;
+    char *checkpoint_every; /* "200" steps or "30s" */
+    int64_t keep;
+    char *resume; /* "": no, "auto": newest unfinished of this configuration, else a run */
+    bool json;
+} fth_train_options;
+
+extern const fth_option_table fth_train_option_table;
+
+/* ---- strategies ---- */
+
+typedef struct fth_engine fth_engine;
+
+typedef struct fth_step_result {
+    double loss;     /* mean over the batch */
+    int64_t correct;
+    int64_t samples;
+} fth_step_result;
+
+typedef struct fth_strategy {
+    const char *name, *summary;
+    fth_status (*open)(fth_engine *engine, const fth_train_options *options, void **state);
+    /* Computes gradients of `batch` and, at the end of each group of `accumulate` batches, updates. */
+    fth_status (*step)(void *state, const fth_batch *batch, double learning_rate, fth_step_result *result);
+    void (*close)(void *state);
+} fth_strategy;
+
+/* ---- running ---- */
+
+/* What a live display needs after a step. */
+typedef struct fth_progress {
+    int64_t epoch, epochs; /* epochs 0: no limit */
+    int64_t step, steps;   /* steps in all when known, else 0 */
+    double loss, accuracy; /* smoothed, of training */
+    double samples_per_s;
+    double elapsed_s, left_s; /* left NAN when unknown */
+    bool evaluating;
+} fth_progress;
+
+/* How a run reports; every entry may be NULL. Called from the training thread. */
+typedef struct fth_train_observer {
+    void *context;
+    void (*progress)(void *context, const fth_progress *progress); /* after every step: must be cheap */
+    void (*event)(void *context, const json_t *event);             /* whatever goes into the record, as it goes */
+} fth_train_observer;
+
+typedef struct fth_train_outcome {
+    bool already_finished;  /* --resume found nothing left to do */
+    bool interrupted;       /* stopped by request; the run can be resumed */
+    char *run_folder, *id;
+    json_t *end;            /* the "end" event: accuracy, loss, epochs, steps, seconds, samples_per_s, model, best */
+} fth_train_outcome;
+
+/* Trains as asked. `stop` becomes non-zero (from a signal handler) to finish the step, save and return with
+ * interrupted set. On failure what was saved stays, and the record says what happened. */
+fth_status fth_train(const fth_train_options *options, const fth_strategy *strategy, const fth_train_observer *observer,
+                     const volatile sig_atomic_t *stop, fth_train_outcome *outcome);
+void fth_train_outcome_release(fth_train_outcome *outcome);
+
+/* Evaluates weights on a data set's validation part. */
+typedef struct fth_evaluation {
+    double loss, accuracy, seconds;
+    int64_t samples;
+} fth_evaluation;
+fth_status fth_evaluate(const fth_train_options *options, fth_evaluation *evaluation);
+
+/* Measures training steps on random data in memory, for bench/: gives seconds per step. */
+fth_status fth_benchmark(const fth_train_options *options, int channels, int height, int width, int classes,
+                         double seconds, double *median_step_s);
+
+#endif
