@@ -30,6 +30,9 @@ void fth_record_free(fth_record *record);
 /* The record holds an exclusive lock on the run folder while open (flock), so that two processes cannot train one
  * run; a second one gets FTH_INVALID naming the process that holds it. */
 
+/* A run's name is a plain file name: letters, digits, '.', '_' and '-', not beginning with '.' or '-'; "" is fine. */
+fth_status fth_record_check_id(const char *id);
+
 const char *fth_record_folder(const fth_record *record);
 const char *fth_record_id(const fth_record *record);
 

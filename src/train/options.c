@@ -1,0 +1,376 @@
+/* The options of a training run, declared once; base/options.h says what the table is used for.
+ *
+ * `identity` marks what makes two runs different runs: whatever changes the resulting weights or how long they are
+ * trained. Where a run is kept, how often it is saved and how many threads compute it do not. */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "train/train_internal.h"
+
+static fth_status check_until(const char *text)
+{
+    fth_goal goal;
+    return fth_goal_parse(text, &goal);
+}
+
+static fth_status check_checkpoint_every(const char *text)
+{
+    fth_interval interval;
+    return fth_interval_parse(text, &interval);
+}
+
+fth_status fth_goal_parse(const char *text, fth_goal *goal)
+{
+    *goal = (fth_goal){FTH_GOAL_NONE, 0};
+    if (!*text)
+        return FTH_OK;
+    const char *number = NULL;
+    if (strncmp(text, "accuracy=", 9) == 0) {
+        goal->kind = FTH_GOAL_ACCURACY;
+        number = text + 9;
+    } else if (strncmp(text, "loss=", 5) == 0) {
+        goal->kind = FTH_GOAL_LOSS;
+        number = text + 5;
+    }
+    char *end = NULL;
+    if (number)
+        goal->value = strtod(number, &end);
+    if (!number || end == number || *end || !isfinite(goal->value) || goal->value < 0)
+        return fth_fail(FTH_INVALID, "\"%s\" is not a goal: write accuracy=0.99 or loss=0.05", text);
+    if (goal->kind == FTH_GOAL_ACCURACY && goal->value > 1)
+        return fth_fail(FTH_INVALID, "an accuracy is between 0 and 1 (99 %% is 0.99), not %s", number);
+    return FTH_OK;
+}
+
+fth_status fth_interval_parse(const char *text, fth_interval *interval)
+{
+    *interval = (fth_interval){0, 0};
+    if (*text && text[strspn(text, "0123456789")] == '\0') {
+        interval->steps = strtoll(text, NULL, 10);
+        if (interval->steps < 1 || strlen(text) > 15)
+            return fth_fail(FTH_INVALID, "%s is not a number of steps between checkpoints: at least 1", text);
+        return FTH_OK;
+    }
+    if (fth_duration_parse(text, &interval->seconds) != FTH_OK)
+        return fth_fail(FTH_INVALID, "\"%s\" is not an interval: write steps (200) or a time (30s, 10m)", text);
+    return FTH_OK;
+}
+
+static const char *const optimizers[] = {"sgd", "adamw", NULL};
+static const char *const schedules[] = {"constant", "step", "cosine", "linear", NULL};
+static const char *const precisions[] = {"f32", "bf16", NULL};
+static const char *const augmentations[] = {"none", "flip", "crop", "flip-crop", NULL};
+
+#define AT(member) offsetof(fth_train_options, member)
+
+static const fth_option options[] = {
+    {.name = "model",
+     .type = FTH_OPTION_TEXT,
+     .offset = AT(model),
+     .fallback = "mnist-cnn",
+     .argument = "NAME",
+     .help = "network to train; `farthing models` lists them",
+     .identity = true,
+     .group = "What to train"},
+    {.name = "data",
+     .type = FTH_OPTION_TEXT,
+     .offset = AT(data),
+     .fallback = "digits",
+     .argument = "NAME|FOLDER",
+     .help = "digits or shapes (built in), or a folder of MNIST idx or CIFAR-10 binary files",
+     .identity = true},
+    {.name = "weights",
+     .type = FTH_OPTION_TEXT,
+     .offset = AT(weights),
+     .argument = "FILE",
+     .help = "start from these weights, a .safetensors file with the model's parameter names",
+     .identity = true},
+    {.name = "augment",
+     .type = FTH_OPTION_CHOICE,
+     .offset = AT(augment),
+     .fallback = "none",
+     .argument = "HOW",
+     .help = "vary training images: flip (left-right), crop (padded, at random) or both",
+     .choices = augmentations,
+     .identity = true},
+    {.name = "validation-fraction",
+     .type = FTH_OPTION_NUMBER,
+     .offset = AT(validation_fraction),
+     .fallback = "0.1",
+     .argument = "X",
+     .help = "share held out for validation where the data set has no such part",
+     .minimum = 1e-6,
+     .maximum = 0.99,
+     .identity = true},
+    {.name = "seed",
+     .type = FTH_OPTION_INTEGER,
+     .offset = AT(seed),
+     .fallback = "1",
+     .argument = "N",
+     .help = "seed of initial weights, order of samples, augmentation and dropout",
+     .minimum = 0,
+     .maximum = 9007199254740991.0,
+     .identity = true},
+
+    {.name = "epochs",
+     .type = FTH_OPTION_INTEGER,
+     .offset = AT(epochs),
+     .fallback = "0",
+     .argument = "N",
+     .help = "stop after N passes over the data; 3 if no limit at all is given",
+     .minimum = 0,
+     .maximum = 1e9,
+     .identity = true,
+     .group = "How long"},
+    {.name = "steps",
+     .type = FTH_OPTION_INTEGER,
+     .offset = AT(steps),
+     .fallback = "0",
+     .argument = "N",
+     .help = "stop after N updates of the weights",
+     .minimum = 0,
+     .maximum = 1e12,
+     .identity = true},
+    {.name = "for",
+     .type = FTH_OPTION_DURATION,
+     .offset = AT(for_s),
+     .argument = "TIME",
+     .help = "stop after this much training time (90s, 10m, 2h), resumed parts included",
+     .identity = true},
+    {.name = "until",
+     .type = FTH_OPTION_TEXT,
+     .offset = AT(until),
+     .argument = "GOAL",
+     .help = "stop when validation reaches accuracy=0.99 or loss=0.05",
+     .check = check_until,
+     .identity = true},
+    {.name = "validate-every",
+     .type = FTH_OPTION_INTEGER,
+     .offset = AT(validate_every),
+     .fallback = "1",
+     .argument = "EPOCHS",
+     .help = "epochs between validations",
+     .minimum = 1,
+     .maximum = 1e9,
+     .identity = true},
+
+    {.name = "batch",
+     .type = FTH_OPTION_INTEGER,
+     .offset = AT(batch),
+     .fallback = "64",
+     .argument = "N",
+     .help = "images per batch",
+     .minimum = 1,
+     .maximum = 1e6,
+     .identity = true,
+     .group = "How to train"},
+    {.name = "optimizer",
+     .type = FTH_OPTION_CHOICE,
+     .offset = AT(optimizer),
+     .fallback = "sgd",
+     .argument = "NAME",
+     .help = "rule of the update",
+     .choices = optimizers,
+     .identity = true},
+    {.name = "lr",
+     .type = FTH_OPTION_NUMBER,
+     .offset = AT(lr),
+     .fallback = "0",
+     .argument = "X",
+     .help = "learning rate; 0 is the optimizer's own default (sgd 0.01, adamw 0.001)",
+     .minimum = 0,
+     .maximum = 1e38,
+     .identity = true},
+    {.name = "momentum",
+     .type = FTH_OPTION_NUMBER,
+     .offset = AT(momentum),
+     .fallback = "0.9",
+     .argument = "X",
+     .help = "momentum of sgd",
+     .minimum = 0,
+     .maximum = 0.999999,
+     .identity = true},
+    {.name = "nesterov",
+     .type = FTH_OPTION_SWITCH,
+     .offset = AT(nesterov),
+     .help = "Nesterov's momentum in sgd",
+     .identity = true},
+    {.name = "weight-decay",
+     .type = FTH_OPTION_NUMBER,
+     .offset = AT(weight_decay),
+     .fallback = "0",
+     .argument = "X",
+     .help = "weight decay: added to the gradient in sgd, decoupled in adamw",
+     .minimum = 0,
+     .maximum = 1e6,
+     .identity = true},
+    {.name = "beta1",
+     .type = FTH_OPTION_NUMBER,
+     .offset = AT(beta1),
+     .fallback = "0.9",
+     .argument = "X",
+     .help = "decay of adamw's first moment",
+     .minimum = 0,
+     .maximum = 0.9999999,
+     .identity = true},
+    {.name = "beta2",
+     .type = FTH_OPTION_NUMBER,
+     .offset = AT(beta2),
+     .fallback = "0.999",
+     .argument = "X",
+     .help = "decay of adamw's second moment",
+     .minimum = 0,
+     .maximum = 0.9999999,
+     .identity = true},
+    {.name = "epsilon",
+     .type = FTH_OPTION_NUMBER,
+     .offset = AT(epsilon),
+     .fallback = "1e-8",
+     .argument = "X",
+     .help = "added to adamw's denominator",
+     .minimum = 1e-30,
+     .maximum = 1,
+     .identity = true},
+    {.name = "schedule",
+     .type = FTH_OPTION_CHOICE,
+     .offset = AT(schedule),
+     .fallback = "constant",
+     .argument = "NAME",
+     .help = "how the learning rate changes; cosine and linear fall to 0 at the last step",
+     .choices = schedules,
+     .identity = true},
+    {.name = "warmup",
+     .type = FTH_OPTION_INTEGER,
+     .offset = AT(warmup),
+     .fallback = "0",
+     .argument = "STEPS",
+     .help = "raise the learning rate from 0 over this many steps first",
+     .minimum = 0,
+     .maximum = 1e9,
+     .identity = true},
+    {.name = "decay-every",
+     .type = FTH_OPTION_INTEGER,
+     .offset = AT(decay_every),
+     .fallback = "30",
+     .argument = "EPOCHS",
+     .help = "epochs between decays of schedule step",
+     .minimum = 1,
+     .maximum = 1e9,
+     .identity = true},
+    {.name = "decay-factor",
+     .type = FTH_OPTION_NUMBER,
+     .offset = AT(decay_factor),
+     .fallback = "0.1",
+     .argument = "X",
+     .help = "what each decay of schedule step multiplies the learning rate by",
+     .minimum = 1e-9,
+     .maximum = 1,
+     .identity = true},
+    {.name = "clip",
+     .type = FTH_OPTION_NUMBER,
+     .offset = AT(clip),
+     .fallback = "0",
+     .argument = "NORM",
+     .help = "scale gradients down to this norm where they exceed it; 0: never",
+     .minimum = 0,
+     .maximum = 1e30,
+     .identity = true},
+    {.name = "accumulate",
+     .type = FTH_OPTION_INTEGER,
+     .offset = AT(accumulate),
+     .fallback = "1",
+     .argument = "BATCHES",
+     .help = "batches whose gradients make one update",
+     .minimum = 1,
+     .maximum = 1e6,
+     .identity = true},
+    {.name = "label-smoothing",
+     .type = FTH_OPTION_NUMBER,
+     .offset = AT(label_smoothing),
+     .fallback = "0",
+     .argument = "X",
+     .help = "share of the target spread over all classes",
+     .minimum = 0,
+     .maximum = 0.999,
+     .identity = true},
+    {.name = "precision",
+     .type = FTH_OPTION_CHOICE,
+     .offset = AT(precision),
+     .fallback = "f32",
+     .argument = "TYPE",
+     .help = "type of the computation; weights are kept in f32 either way",
+     .choices = precisions,
+     .identity = true},
+    {.name = "strategy",
+     .type = FTH_OPTION_TEXT,
+     .offset = AT(strategy),
+     .fallback = "single",
+     .argument = "NAME",
+     .help = "how steps are carried out: single",
+     .identity = true},
+
+    {.name = "device",
+     .type = FTH_OPTION_TEXT,
+     .offset = AT(device),
+     .fallback = "auto",
+     .argument = "NAME",
+     .help = "back end that computes: auto takes the fastest, cpu is always there",
+     .group = "Where it runs"},
+    {.name = "threads",
+     .type = FTH_OPTION_INTEGER,
+     .offset = AT(threads),
+     .fallback = "0",
+     .argument = "N",
+     .help = "threads that compute; 0: one per core",
+     .minimum = 0,
+     .maximum = 4096},
+    {.name = "loader-threads",
+     .type = FTH_OPTION_INTEGER,
+     .offset = AT(loader_threads),
+     .fallback = "0",
+     .argument = "N",
+     .help = "threads that prepare batches; 0: chosen for you",
+     .minimum = 0,
+     .maximum = 256},
+
+    {.name = "runs",
+     .type = FTH_OPTION_TEXT,
+     .offset = AT(runs),
+     .fallback = "runs",
+     .argument = "FOLDER",
+     .help = "folder in which each run gets its own",
+     .group = "What is kept"},
+    {.name = "name",
+     .type = FTH_OPTION_TEXT,
+     .offset = AT(name),
+     .argument = "ID",
+     .help = "name of the run; one is made up if none is given",
+     .check = fth_record_check_id},
+    {.name = "checkpoint-every",
+     .type = FTH_OPTION_TEXT,
+     .offset = AT(checkpoint_every),
+     .fallback = "30s",
+     .argument = "STEPS|TIME",
+     .help = "steps (200) or time (30s) between checkpoints",
+     .check = check_checkpoint_every},
+    {.name = "keep",
+     .type = FTH_OPTION_INTEGER,
+     .offset = AT(keep),
+     .fallback = "3",
+     .argument = "N",
+     .help = "checkpoints to keep, besides the best model",
+     .minimum = 1,
+     .maximum = 1e6},
+    {.name = "resume",
+     .type = FTH_OPTION_OPTIONAL,
+     .offset = AT(resume),
+     .argument = "ID",
+     .help = "carry on a run; without ID the newest unfinished one of this configuration, or start it"},
+    {.name = "json",
+     .type = FTH_OPTION_SWITCH,
+     .offset = AT(json),
+     .help = "print events as JSON, one a line"},
+};
+
+const fth_option_table fth_train_option_table = {options, FTH_COUNT_OF(options), sizeof(fth_train_options)};
