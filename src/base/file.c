@@ -1,0 +1,491 @@
+/* See file.h. Plain POSIX calls: writes go straight to a temporary beside the target, and the checksum is kept as the
+ * bytes pass, so that a manifest never has to read back what was just written. */
+#include "base/file.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <openssl/evp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/random.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/memory.h"
+
+/* Names the leftovers of a killed process, so that a person or a clean-up can tell them from results. */
+#define TEMPORARY_PREFIX ".tmp-"
+
+enum { READ_CHUNK_BYTES = 1 << 16, SHA256_BYTES = 32 };
+
+struct fth_file {
+    char *path;
+    char *temporary; /* NULL once published */
+    int descriptor;  /* -1 once closed */
+    uint64_t size_bytes;
+    EVP_MD_CTX *digest;
+};
+
+/* ---- paths ---- */
+
+char *fth_format(const char *format, ...)
+{
+    char *text;
+    va_list arguments;
+    va_start(arguments, format);
+    int length = vasprintf(&text, format, arguments);
+    va_end(arguments);
+    return length < 0 ? NULL : text;
+}
+
+char *fth_path_join(const char *folder, const char *name)
+{
+    size_t length = strlen(folder);
+    while (length > 1 && folder[length - 1] == '/')
+        length--;
+    while (*name == '/')
+        name++;
+    if (length == 0)
+        return fth_format("%s", name);
+    bool root = length == 1 && folder[0] == '/';
+    return fth_format("%.*s%s%s", (int)length, folder, root ? "" : "/", name);
+}
+
+/* The folder that holds `path`; "." for a bare name. */
+static char *folder_of(const char *path)
+{
+    const char *slash = strrchr(path, '/');
+    if (!slash)
+        return strdup(".");
+    return slash == path ? strdup("/") : strndup(path, (size_t)(slash - path));
+}
+
+/* ---- errors ---- */
+
+/* A missing file is the user's to mend, a failing disk is not. */
+static fth_status status_for(int error)
+{
+    switch (error) {
+    case ENOENT:
+    case ENOTDIR:
+    case EISDIR:
+    case ENAMETOOLONG: return FTH_INVALID;
+    case ENOMEM: return FTH_NO_MEMORY;
+    default: return FTH_IO;
+    }
+}
+
+static fth_status fail_path(const char *verb, const char *path, int error)
+{
+    return fth_fail(status_for(error), "%s %s: %s", verb, path, strerror(error));
+}
+
+static fth_status fail_write(const fth_file *file, size_t wanted_bytes, int error)
+{
+    if (error == ENOSPC || error == EDQUOT)
+        return fth_fail(FTH_IO,
+                        "write %s: disk full after %" PRIu64 " bytes, with %zu more to write; free some space%s",
+                        file->path, file->size_bytes, wanted_bytes, error == EDQUOT ? " or raise the quota" : "");
+    if (error == EFBIG)
+        return fth_fail(FTH_IO,
+                        "write %s: larger than the file system or the limit (ulimit -f) allows, at %" PRIu64
+                        " bytes with %zu more to write",
+                        file->path, file->size_bytes, wanted_bytes);
+    return fth_fail(FTH_IO, "write %s: %s", file->path, strerror(error));
+}
+
+/* ---- checksums ---- */
+
+static void format_hex(const unsigned char *bytes, char hex[65])
+{
+    for (size_t i = 0; i < SHA256_BYTES; i++)
+        snprintf(hex + 2 * i, 3, "%02x", bytes[i]);
+}
+
+static fth_status create_digest(EVP_MD_CTX **digest)
+{
+    *digest = EVP_MD_CTX_new();
+    if (!*digest)
+        return fth_fail(FTH_NO_MEMORY, "no memory for a checksum");
+    if (!EVP_DigestInit_ex(*digest, EVP_sha256(), NULL))
+        return fth_fail(FTH_UNSUPPORTED, "this OpenSSL has no SHA-256");
+    return FTH_OK;
+}
+
+/* Finishes a copy, so that `digest` can go on. Empty on failure, which no checksum equals. */
+static void finish_copy(const EVP_MD_CTX *digest, char hex[65])
+{
+    unsigned char bytes[EVP_MAX_MD_SIZE];
+    EVP_MD_CTX *copy = EVP_MD_CTX_new();
+    hex[0] = '\0';
+    if (copy && EVP_MD_CTX_copy_ex(copy, digest) && EVP_DigestFinal_ex(copy, bytes, NULL))
+        format_hex(bytes, hex);
+    EVP_MD_CTX_free(copy);
+}
+
+/* ---- writing ---- */
+
+fth_status fth_file_create(const char *path, fth_file **file)
+{
+    fth_status status = FTH_OK;
+    fth_file *fresh = NULL;
+    char *folder = folder_of(path);
+    const char *slash = strrchr(path, '/');
+    const char *name = slash ? slash + 1 : path;
+    uint64_t suffix = 0;
+
+    *file = NULL;
+    FTH_REQUIRE(folder, FTH_NO_MEMORY, "no memory for a path");
+    FTH_REQUIRE(*name != '\0', FTH_INVALID, "'%s' names a folder, not a file", path);
+    FTH_TRY(fth_allocate(1, sizeof *fresh, &fresh));
+    fresh->descriptor = -1;
+    fresh->path = strdup(path);
+    FTH_REQUIRE(fresh->path, FTH_NO_MEMORY, "no memory for a path");
+    FTH_TRY(create_digest(&fresh->digest));
+
+    /* Names are drawn until one is free; a second draw is already next to impossible. */
+    for (int attempt = 0; fresh->descriptor < 0; attempt++) {
+        FTH_REQUIRE(getrandom(&suffix, sizeof suffix, 0) == (ssize_t)sizeof suffix, FTH_IO, "getrandom: %s",
+                    strerror(errno));
+        char *base = fth_format(TEMPORARY_PREFIX "%.100s-%ld-%016" PRIx64, name, (long)getpid(), suffix);
+        FTH_REQUIRE(base, FTH_NO_MEMORY, "no memory for a path");
+        char *temporary = fth_path_join(folder, base);
+        free(base);
+        FTH_REQUIRE(temporary, FTH_NO_MEMORY, "no memory for a path");
+        fresh->descriptor = open(temporary, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
+        if (fresh->descriptor >= 0) {
+            fresh->temporary = temporary;
+        } else {
+            free(temporary);
+            if (errno != EINTR && !(errno == EEXIST && attempt < 8)) {
+                status = fail_path("create", path, errno);
+                goto out;
+            }
+        }
+    }
+    *file = fresh;
+    fresh = NULL;
+
+out:
+    free(folder);
+    fth_file_free(fresh);
+    return status;
+}
+
+fth_status fth_file_write(fth_file *file, const void *bytes, size_t size_bytes)
+{
+    const unsigned char *at = bytes;
+    while (size_bytes > 0) {
+        ssize_t written = write(file->descriptor, at, size_bytes);
+        if (written < 0 && errno == EINTR)
+            continue;
+        if (written <= 0)
+            return fail_write(file, size_bytes, written < 0 ? errno : ENOSPC);
+        if (!EVP_DigestUpdate(file->digest, at, (size_t)written))
+            return fth_fail(FTH_IO, "write %s: the checksum failed", file->path);
+        at += written;
+        size_bytes -= (size_t)written;
+        file->size_bytes += (uint64_t)written;
+    }
+    return FTH_OK;
+}
+
+fth_status fth_file_publish(fth_file *file)
+{
+    fth_status status = FTH_OK;
+    char *folder = folder_of(file->path);
+    int descriptor = file->descriptor;
+
+    FTH_REQUIRE(folder, FTH_NO_MEMORY, "no memory for a path");
+    FTH_REQUIRE(file->temporary && descriptor >= 0, FTH_INVALID, "%s was published before", file->path);
+    while (fsync(descriptor) != 0) {
+        if (errno != EINTR) {
+            status = fail_write(file, 0, errno);
+            goto out;
+        }
+    }
+    file->descriptor = -1; /* gone after close(), whatever that returns */
+    if (close(descriptor) != 0 && errno != EINTR) {
+        status = fail_write(file, 0, errno);
+        goto out;
+    }
+    if (rename(file->temporary, file->path) != 0) {
+        status = fail_path("replace", file->path, errno);
+        goto out;
+    }
+    free(file->temporary);
+    file->temporary = NULL;
+    FTH_TRY(fth_folder_sync(folder));
+
+out:
+    free(folder);
+    return status;
+}
+
+void fth_file_free(fth_file *file)
+{
+    if (!file)
+        return;
+    if (file->descriptor >= 0)
+        close(file->descriptor);
+    if (file->temporary)
+        unlink(file->temporary);
+    EVP_MD_CTX_free(file->digest);
+    free(file->temporary);
+    free(file->path);
+    free(file);
+}
+
+uint64_t fth_file_size_bytes(const fth_file *file)
+{
+    return file->size_bytes;
+}
+
+void fth_file_sha256(const fth_file *file, char hex[65])
+{
+    finish_copy(file->digest, hex);
+}
+
+fth_status fth_file_write_all(const char *path, const void *bytes, size_t size_bytes)
+{
+    fth_status status = FTH_OK;
+    fth_file *file = NULL;
+    FTH_TRY(fth_file_create(path, &file));
+    FTH_TRY(fth_file_write(file, bytes, size_bytes));
+    FTH_TRY(fth_file_publish(file));
+out:
+    fth_file_free(file);
+    return status;
+}
+
+/* ---- reading ---- */
+
+/* Only regular files: a pipe could make the caller wait for ever, so opening one must not block either. */
+static fth_status open_to_read(const char *path, int *descriptor, struct stat *facts)
+{
+    do {
+        *descriptor = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    } while (*descriptor < 0 && errno == EINTR);
+    if (*descriptor < 0)
+        return fail_path("open", path, errno);
+    if (fstat(*descriptor, facts) != 0)
+        return fail_path("read", path, errno);
+    if (S_ISDIR(facts->st_mode))
+        return fail_path("read", path, EISDIR);
+    if (!S_ISREG(facts->st_mode))
+        return fth_fail(FTH_INVALID, "read %s: not a regular file", path);
+    return FTH_OK;
+}
+
+/* read() until something comes; 0 at the end. */
+static fth_status read_some(int descriptor, const char *path, void *bytes, size_t room, size_t *got)
+{
+    ssize_t count;
+    do {
+        count = read(descriptor, bytes, room);
+    } while (count < 0 && errno == EINTR);
+    if (count < 0)
+        return fail_path("read", path, errno);
+    *got = (size_t)count;
+    return FTH_OK;
+}
+
+fth_status fth_file_read_all(const char *path, size_t max_bytes, char **bytes, size_t *size_bytes)
+{
+    fth_status status = FTH_OK;
+    int descriptor = -1;
+    struct stat facts;
+    char *content = NULL;
+    size_t size = 0, capacity, got;
+
+    *bytes = NULL;
+    *size_bytes = 0;
+    if (max_bytes > SIZE_MAX / 4)
+        max_bytes = SIZE_MAX / 4; /* so that doubling below cannot overflow */
+    FTH_TRY(open_to_read(path, &descriptor, &facts));
+    FTH_REQUIRE((uintmax_t)facts.st_size <= max_bytes, FTH_INVALID, "read %s: %jd bytes, but at most %zu are accepted",
+                path, (intmax_t)facts.st_size, max_bytes);
+
+    /* The size is a first guess: the file may grow meanwhile, and those in /proc claim to be empty. One byte beyond
+     * the maximum is asked for, to notice what is too long; the last one is for the NUL. */
+    capacity = (size_t)facts.st_size + 2;
+    content = malloc(capacity);
+    FTH_REQUIRE(content, FTH_NO_MEMORY, "read %s: no memory for %zu bytes", path, capacity);
+    for (;;) {
+        if (size + 1 == capacity) {
+            size_t wanted = capacity < READ_CHUNK_BYTES ? READ_CHUNK_BYTES : capacity * 2;
+            if (wanted > max_bytes + 2)
+                wanted = max_bytes + 2;
+            char *larger = wanted > capacity ? realloc(content, wanted) : NULL;
+            FTH_REQUIRE(larger, FTH_NO_MEMORY, "read %s: no memory for %zu bytes", path, wanted);
+            content = larger;
+            capacity = wanted;
+        }
+        FTH_TRY(read_some(descriptor, path, content + size, capacity - 1 - size, &got));
+        if (got == 0)
+            break;
+        size += got;
+        FTH_REQUIRE(size <= max_bytes, FTH_INVALID, "read %s: more than the %zu bytes that are accepted", path,
+                    max_bytes);
+    }
+    content[size] = '\0';
+    *bytes = content;
+    *size_bytes = size;
+    content = NULL;
+
+out:
+    free(content);
+    if (descriptor >= 0)
+        close(descriptor);
+    return status;
+}
+
+fth_status fth_file_map(const char *path, const void **bytes, size_t *size_bytes)
+{
+    fth_status status = FTH_OK;
+    int descriptor = -1;
+    struct stat facts;
+
+    *bytes = NULL;
+    *size_bytes = 0;
+    FTH_TRY(open_to_read(path, &descriptor, &facts));
+    if (facts.st_size == 0)
+        goto out;
+    FTH_REQUIRE((uintmax_t)facts.st_size <= SIZE_MAX, FTH_UNSUPPORTED, "map %s: too large for this machine", path);
+    void *mapping = mmap(NULL, (size_t)facts.st_size, PROT_READ, MAP_PRIVATE, descriptor, 0);
+    if (mapping == MAP_FAILED) {
+        status = fail_path("map", path, errno);
+        goto out;
+    }
+    *bytes = mapping;
+    *size_bytes = (size_t)facts.st_size;
+
+out:
+    if (descriptor >= 0)
+        close(descriptor);
+    return status;
+}
+
+void fth_file_unmap(const void *bytes, size_t size_bytes)
+{
+    if (bytes)
+        munmap((void *)(uintptr_t)bytes, size_bytes);
+}
+
+fth_status fth_file_sha256_of(const char *path, char hex[65], uint64_t *size_bytes)
+{
+    fth_status status = FTH_OK;
+    int descriptor = -1;
+    struct stat facts;
+    EVP_MD_CTX *digest = NULL;
+    unsigned char *chunk = NULL;
+    uint64_t size = 0;
+    size_t got;
+
+    FTH_TRY(open_to_read(path, &descriptor, &facts));
+    FTH_TRY(create_digest(&digest));
+    FTH_TRY(fth_allocate(1, READ_CHUNK_BYTES, &chunk));
+    for (;;) {
+        FTH_TRY(read_some(descriptor, path, chunk, READ_CHUNK_BYTES, &got));
+        if (got == 0)
+            break;
+        size += got;
+        FTH_REQUIRE(EVP_DigestUpdate(digest, chunk, got), FTH_IO, "read %s: the checksum failed", path);
+    }
+    finish_copy(digest, hex);
+    if (size_bytes)
+        *size_bytes = size;
+
+out:
+    free(chunk);
+    EVP_MD_CTX_free(digest);
+    if (descriptor >= 0)
+        close(descriptor);
+    return status;
+}
+
+/* ---- files and folders ---- */
+
+bool fth_file_exists(const char *path)
+{
+    struct stat facts;
+    return stat(path, &facts) == 0 && !S_ISDIR(facts.st_mode);
+}
+
+bool fth_folder_exists(const char *path)
+{
+    struct stat facts;
+    return stat(path, &facts) == 0 && S_ISDIR(facts.st_mode);
+}
+
+/* Makes one folder and its entry in `parent` durable; the entries of files in it are of no use without. */
+static fth_status create_one_folder(const char *path)
+{
+    if (mkdir(path, 0755) != 0) {
+        int error = errno;
+        if (fth_folder_exists(path))
+            return FTH_OK; /* there before, or made by another process just now */
+        if (error == EEXIST)
+            return fth_fail(FTH_INVALID, "create folder %s: a file of that name is in the way", path);
+        return fail_path("create folder", path, error);
+    }
+    char *parent = folder_of(path);
+    if (!parent)
+        return fth_fail(FTH_NO_MEMORY, "no memory for a path");
+    fth_status status = fth_folder_sync(parent);
+    free(parent);
+    return status;
+}
+
+fth_status fth_folder_create(const char *path)
+{
+    fth_status status = FTH_OK;
+    char *prefix = strdup(path);
+
+    FTH_REQUIRE(prefix, FTH_NO_MEMORY, "no memory for a path");
+    FTH_REQUIRE(*path != '\0', FTH_INVALID, "the name of a folder is empty");
+    size_t length = strlen(prefix);
+    while (length > 1 && prefix[length - 1] == '/')
+        prefix[--length] = '\0';
+    if (fth_folder_exists(prefix))
+        goto out;
+    for (char *at = prefix + 1; *at; at++) {
+        if (*at != '/' || at[-1] == '/')
+            continue;
+        *at = '\0';
+        status = fth_folder_exists(prefix) ? FTH_OK : create_one_folder(prefix);
+        *at = '/';
+        if (status != FTH_OK)
+            goto out;
+    }
+    FTH_TRY(create_one_folder(prefix));
+
+out:
+    free(prefix);
+    return status;
+}
+
+fth_status fth_folder_sync(const char *path)
+{
+    fth_status status = FTH_OK;
+    int descriptor;
+    do {
+        descriptor = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    } while (descriptor < 0 && errno == EINTR);
+    if (descriptor < 0)
+        return errno == EACCES ? FTH_OK
+                               : fail_path("open folder", path, errno); /* writable yet unreadable: rare, legal */
+    while (fsync(descriptor) != 0) {
+        if (errno == EINTR)
+            continue;
+        if (errno != EINVAL && errno != ENOTSUP && errno != EROFS) /* file systems that cannot sync a folder */
+            status = fail_path("sync folder", path, errno);
+        break;
+    }
+    close(descriptor);
+    return status;
+}
