@@ -79,6 +79,9 @@ struct fth_backend {
 
     fth_status (*open)(const fth_device_options *options, fth_device **device);
     void (*close)(fth_device *device);
+    /* Optional: prepares the calling thread for the device (the CPU's number of threads is a thread's own setting).
+     * Plans call it before they build or run anything. */
+    void (*enter)(fth_device *device);
 
     /* Device memory, zeroed. On the CPU it is host memory. */
     fth_status (*allocate)(fth_device *device, size_t size_bytes, void **memory);
@@ -110,6 +113,8 @@ struct fth_backend {
     fth_status (*capture_replay)(fth_device *device, void *captured, const fth_run *run);
     void (*capture_free)(fth_device *device, void *captured);
 };
+
+extern const fth_backend fth_backend_cpu;
 
 /* Opens a back end by name, loading its plugin if it is not built in; "auto" takes the fastest that opens. */
 fth_status fth_device_open(const char *name, const fth_device_options *options, fth_device **device);
@@ -186,6 +191,11 @@ fth_type fth_plan_type(const fth_plan *plan, fth_value value);
 const void *fth_plan_layout(const fth_plan *plan, fth_plan_value value);
 fth_status fth_plan_set_layout(fth_plan *plan, fth_plan_value value, const void *layout, size_t layout_size,
                                size_t size_bytes);
+
+/* Copies: a kernel notes that `copy` holds the same numbers as `of` in another layout, so that later nodes can find it.
+ * Gives the copies of `of` one after the other, starting after `previous` (-1: the first); -1 after the last. */
+void fth_plan_note_copy(fth_plan *plan, fth_plan_value copy, fth_plan_value of);
+fth_plan_value fth_plan_next_copy(const fth_plan *plan, fth_plan_value of, fth_plan_value previous);
 
 /* True if nothing after the node being prepared reads `value` and it lives in the arena: an op may work in place. */
 bool fth_plan_dies_here(const fth_plan *plan, fth_value value);

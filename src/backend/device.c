@@ -1,0 +1,94 @@
+/* Finding and opening back ends: the built-in ones by name, others as plugins loaded at run time.
+ *
+ * A plugin stays loaded for the life of the process: unloading code that may own threads is not safe. */
+#include <dlfcn.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "backend/backend.h"
+
+static const fth_backend *const builtin[] = {&fth_backend_cpu};
+
+/* Folders searched for plugins: $FARTHING_PLUGINS, the program's own, and lib/farthing beside it. */
+static int list_plugin_folders(char folders[3][PATH_MAX])
+{
+    int count = 0;
+    const char *chosen = getenv("FARTHING_PLUGINS");
+    if (chosen && *chosen)
+        snprintf(folders[count++], PATH_MAX, "%s", chosen);
+    char program[PATH_MAX - 32];
+    ssize_t length = readlink("/proc/self/exe", program, sizeof program - 1);
+    if (length > 0) {
+        program[length] = '\0';
+        char *slash = strrchr(program, '/');
+        if (slash) {
+            *slash = '\0';
+            snprintf(folders[count++], PATH_MAX, "%s", program);
+            snprintf(folders[count++], PATH_MAX, "%s/../lib/farthing", program);
+        }
+    }
+    return count;
+}
+
+static fth_status load_plugin(const char *path, const char *name, const fth_backend **backend)
+{
+    void *handle = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+    if (!handle)
+        return fth_fail(FTH_UNSUPPORTED, "back end '%s' cannot be loaded: %s", name, dlerror());
+    const fth_backend *found = dlsym(handle, "fth_backend_plugin");
+    if (!found)
+        return fth_fail(FTH_UNSUPPORTED, "%s is not a farthing back end: it has no fth_backend_plugin", path);
+    if (found->abi != FTH_BACKEND_ABI)
+        return fth_fail(FTH_UNSUPPORTED, "%s is made for interface %d, this farthing has %d; build both from one version",
+                        path, found->abi, FTH_BACKEND_ABI);
+    *backend = found;
+    return FTH_OK;
+}
+
+static fth_status find_backend(const char *name, const fth_backend **backend)
+{
+    for (size_t i = 0; i < FTH_COUNT_OF(builtin); i++) {
+        if (strcmp(builtin[i]->name, name) == 0) {
+            *backend = builtin[i];
+            return FTH_OK;
+        }
+    }
+    if (*name == '\0' || name[strspn(name, "abcdefghijklmnopqrstuvwxyz0123456789_")] != '\0')
+        return fth_fail(FTH_INVALID, "'%s' is not a device; use auto, cpu or the name of a back-end plugin", name);
+    char folders[3][PATH_MAX];
+    int folder_count = list_plugin_folders(folders);
+    for (int i = 0; i < folder_count; i++) {
+        char path[PATH_MAX + 64];
+        snprintf(path, sizeof path, "%s/farthing_%s.so", folders[i], name);
+        if (fth_file_exists(path))
+            return load_plugin(path, name, backend);
+    }
+    return fth_fail(FTH_INVALID, "there is no device '%s': built in is cpu, and farthing_%s.so is not in %s%s%s", name, name,
+                    folder_count > 0 ? folders[0] : "$FARTHING_PLUGINS", folder_count > 1 ? " or " : "",
+                    folder_count > 1 ? folders[1] : "");
+}
+
+fth_status fth_device_open(const char *name, const fth_device_options *options, fth_device **device)
+{
+    fth_status status = FTH_OK;
+    const fth_backend *backend = NULL;
+    if (strcmp(name, "auto") == 0) {
+        if (find_backend("cuda", &backend) == FTH_OK && backend->open(options, device) == FTH_OK)
+            return FTH_OK;
+        fth_log_debug("not using cuda: %s", fth_error_message());
+        name = "cpu";
+    }
+    FTH_TRY(find_backend(name, &backend));
+    FTH_TRY(backend->open(options, device));
+out:
+    return status;
+}
+
+void fth_device_close(fth_device *device)
+{
+    if (device)
+        device->backend->close(device);
+}
