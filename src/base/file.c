@@ -300,7 +300,7 @@ fth_status fth_file_read_all(const char *path, size_t max_bytes, char **bytes, s
     int descriptor = -1;
     struct stat facts;
     char *content = NULL;
-    size_t size = 0, capacity, got;
+    size_t size = 0, capacity, got = 0;
 
     *bytes = NULL;
     *size_bytes = 0;
@@ -384,7 +384,7 @@ fth_status fth_file_sha256_of(const char *path, char hex[65], uint64_t *size_byt
     EVP_MD_CTX *digest = NULL;
     unsigned char *chunk = NULL;
     uint64_t size = 0;
-    size_t got;
+    size_t got = 0;
 
     FTH_TRY(open_to_read(path, &descriptor, &facts));
     FTH_TRY(create_digest(&digest));

@@ -53,7 +53,7 @@ typedef struct fth_tensor_view {
     const char *name;
     fth_dtype dtype;
     fth_shape shape;
-    const void *data; /* row-major, little-endian */
+    const void *data; /* row-major, little-endian; of a read file: at any alignment */
 } fth_tensor_view;
 
 typedef struct fth_metadata_entry {
