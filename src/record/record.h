@@ -7,7 +7,33 @@
  *
  * Everything that reports reads these and nothing else. A process killed while writing leaves at most one
  * torn last line, which readers skip. After a resume from step S, step and epoch events with a higher step
- * from before the resume did not count: readers drop them. */
+ * from before the resume did not count: readers drop them.
+ *
+ * run.json:
+ *     {"id", "created" (UTC text), "created_s" (wall seconds), "farthing" (version), "identity" (16 hex digits),
+ *      "configuration": {every option by its flag's name}, "data": {"name", "classes", "channels", "height", "width",
+ *      "training_samples", "validation_samples"}, "parameters" (trained numbers), "machine": {"host", "cpu", "cores",
+ *      "memory_bytes", "system", "device"}}
+ *
+ * Events all have "event" and "time" (wall seconds). Losses are means over samples, accuracies shares in 0..1,
+ * "step" counts updates, "epoch" in step events is a fraction of passes over the data. METERS stands for
+ * "data_wait_s", "decode_s" (in loader threads, so beside the others), "compute_s", "checkpoint_s", "evaluate_s" and
+ * "peak_memory_bytes"; "elapsed_s", "samples" and METERS count from the start of the run over all resumes,
+ * except in "epoch" events, whose METERS are of that epoch. A number that is unknown is left out.
+ *
+ *     start        id, folder, model, data, device, parameters, batches_per_epoch, process_s (since the process began)
+ *     resume       the same and step, epoch, elapsed_s: where it goes on
+ *     step         step, epoch, loss, accuracy (of training, since the step event before), learning_rate,
+ *                  samples_per_s (since then), elapsed_s, samples, METERS; the first one of a process: first_step_s
+ *     epoch        epoch (1 for the first), step, train_loss, train_accuracy, validation_loss, validation_accuracy (where
+ *                  validated), seconds (training), samples_per_s, elapsed_s, samples, METERS
+ *     best         step, epoch, validation_loss, validation_accuracy, file
+ *     checkpoint   step, seconds, bytes, file
+ *     warning      step, message: a checkpoint or model could not be written and will be tried again
+ *     error        step, epoch, status, message: the run failed
+ *     interrupted  step, epoch, elapsed_s, samples, METERS: stopped on request; can be resumed
+ *     end          accuracy, loss (of validation, final weights), epochs, steps, seconds, samples_per_s, model, best, reason
+ *                  ("epochs", "steps", "for", "until"), samples, elapsed_s, METERS */
 #ifndef FTH_RECORD_RECORD_H
 #define FTH_RECORD_RECORD_H
 
@@ -20,11 +46,13 @@
 typedef struct fth_record fth_record;
 
 /* Starts a run: makes <runs>/<id>/, which must not exist yet (an empty id: one is made up from the time, `hint` and
- * a random part) and writes run.json from `configuration` (copied) with versions and the machine added. */
+ * a random part) and writes run.json from `configuration` (its members copied) with id, time, version and machine added. */
 fth_status fth_record_create(const char *runs_folder, const char *id, const char *hint, const json_t *configuration,
                              const json_t *machine, fth_record **record);
 /* Goes on with a run that exists; takes its lock like _create does. Ends a torn last line. */
 fth_status fth_record_resume(const char *run_folder, fth_record **record);
+/* Rewrites run.json with what changed; its "id", "created" and "created_s" stay. */
+fth_status fth_record_configure(fth_record *record, const json_t *configuration, const json_t *machine);
 void fth_record_free(fth_record *record);
 
 /* The record holds an exclusive lock on the run folder while open (flock), so that two processes cannot train one
@@ -36,7 +64,7 @@ fth_status fth_record_check_id(const char *id);
 const char *fth_record_folder(const fth_record *record);
 const char *fth_record_id(const fth_record *record);
 
-/* Appends `event` (stolen) with "event": `name` and "time" (wall seconds) added. */
+/* Appends `event` (stolen) with "event": `name` and "time" (wall seconds) set in it. */
 fth_status fth_record_append(fth_record *record, const char *name, json_t *event);
 /* Makes what was appended durable. */
 fth_status fth_record_sync(fth_record *record);
@@ -80,6 +108,9 @@ void fth_record_release(fth_record_summary *summary);
 /* The newest run under `runs_folder` whose run.json has this "identity" string and that is unfinished (or finished,
  * as asked); *folder is NULL if there is none. free() the folder. */
 fth_status fth_record_find(const char *runs_folder, const char *identity, bool finished, char **folder);
+
+/* run.json alone. */
+fth_status fth_record_read_run(const char *run_folder, json_t **run);
 
 /* Turns what a user typed (an id, or a path) into a run folder; the error lists the runs there are. free() it. */
 fth_status fth_record_locate(const char *runs_folder, const char *id_or_path, char **folder);

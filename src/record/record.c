@@ -1,0 +1,313 @@
+/* Writing a run's record: the folder, its lock, run.json and the events.
+ *
+ * Each event is one write() to a file opened for appending, so that a kill can tear at most the last line. If a write
+ * itself stops half-way (a full disk), the next event begins on a fresh line. */
+#include "record/record.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+/* Enough digits for a wall time in milliseconds; short decimals stay short. */
+#define EVENT_FORMAT  (JSON_COMPACT | JSON_REAL_PRECISION(13))
+#define RUN_FORMAT    (JSON_INDENT(2) | JSON_REAL_PRECISION(15))
+#define MAX_ID_LENGTH 120
+
+struct fth_record {
+    char *folder, *id;
+    int lock, events;
+    bool torn; /* the last line was not written to its end */
+};
+
+/* ---- names ---- */
+
+static bool is_plain(char c)
+{
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '.' || c == '_' ||
+           c == '-';
+}
+
+fth_status fth_record_check_id(const char *id)
+{
+    bool plain = id[0] != '.' && id[0] != '-' && strlen(id) <= MAX_ID_LENGTH;
+    for (const char *c = id; *c; c++)
+        plain = plain && is_plain(*c);
+    if (!plain)
+        return fth_fail(FTH_INVALID,
+                        "\"%s\" cannot name a run: use letters, digits, '.', '_' and '-' (at most %d, beginning with "
+                        "a letter, a digit or '_')",
+                        id, MAX_ID_LENGTH);
+    return FTH_OK;
+}
+
+/* "mnist-cnn-digits-20261115-110311-3f2a" */
+static char *make_id(const char *hint)
+{
+    char name[64];
+    size_t length = 0;
+    for (const char *c = hint ? hint : ""; *c && length < sizeof name - 1; c++) {
+        char next = is_plain(*c) ? *c : '-';
+        bool separator = next == '-' || next == '.';
+        if (separator && (length == 0 || name[length - 1] == '-'))
+            continue;
+        name[length++] = next;
+    }
+    while (length > 0 && name[length - 1] == '-')
+        length--;
+    name[length] = '\0';
+
+    time_t now = time(NULL);
+    struct tm parts;
+    char moment[32];
+    gmtime_r(&now, &parts);
+    strftime(moment, sizeof moment, "%Y%m%d-%H%M%S", &parts);
+
+    struct timespec precise;
+    clock_gettime(CLOCK_MONOTONIC, &precise);
+    uint64_t mixed = fth_random_mix((uint64_t)precise.tv_nsec ^ ((uint64_t)getpid() << 32) ^ (uint64_t)precise.tv_sec);
+    return fth_format("%s-%s-%04x", length ? name : "run", moment, (unsigned)(mixed & 0xffff));
+}
+
+/* ---- opening ---- */
+
+static fth_status take_lock(fth_record *record)
+{
+    char *path = fth_path_join(record->folder, ".lock");
+    fth_status status = FTH_OK;
+
+    record->lock = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
+    FTH_REQUIRE(record->lock >= 0, FTH_IO, "open %s: %s", path, strerror(errno));
+    if (flock(record->lock, LOCK_EX | LOCK_NB) != 0) {
+        FTH_REQUIRE(errno == EWOULDBLOCK, FTH_IO, "lock %s: %s", path, strerror(errno));
+        char owner[32];
+        ssize_t size = pread(record->lock, owner, sizeof owner - 1, 0);
+        owner[size > 0 ? size : 0] = '\0';
+        status = fth_fail(FTH_INVALID, "run %s is being trained by process %.*s; wait for it or stop it first",
+                          record->id, (int)strcspn(owner, "\n"), size > 0 ? owner : "?");
+        goto out;
+    }
+    /* For the message above alone; the lock holds without it. */
+    char owner[32];
+    int length = snprintf(owner, sizeof owner, "%ld\n", (long)getpid());
+    if (ftruncate(record->lock, 0) != 0 || pwrite(record->lock, owner, (size_t)length, 0) != length)
+        status = fth_fail(FTH_IO, "write %s: %s", path, strerror(errno));
+
+out:
+    free(path);
+    return status;
+}
+
+static fth_status open_events(fth_record *record)
+{
+    char *path = fth_path_join(record->folder, "events.jsonl");
+    fth_status status = FTH_OK;
+
+    record->events = open(path, O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
+    FTH_REQUIRE(record->events >= 0, FTH_IO, "open %s: %s", path, strerror(errno));
+
+    off_t size = lseek(record->events, 0, SEEK_END);
+    char last = '\n';
+    if (size > 0 && pread(record->events, &last, 1, size - 1) != 1)
+        status = fth_fail(FTH_IO, "read %s: %s", path, strerror(errno));
+    record->torn = last != '\n';
+
+out:
+    free(path);
+    return status;
+}
+
+static fth_status write_run(const fth_record *record, const json_t *run)
+{
+    char *path = fth_path_join(record->folder, "run.json");
+    char *text = json_dumps(run, RUN_FORMAT);
+    fth_status status = FTH_OK;
+
+    FTH_REQUIRE(text, FTH_INVALID, "the configuration of run %s cannot be written as JSON", record->id);
+    FTH_TRY(fth_file_write_all(path, text, strlen(text)));
+
+out:
+    free(text);
+    free(path);
+    return status;
+}
+
+static fth_status describe_run(json_t *run, const json_t *configuration, const json_t *machine)
+{
+    bool ok = json_object_set_new(run, "farthing", json_string(FTH_VERSION)) == 0;
+    if (configuration)
+        ok = ok && json_object_update_missing(run, (json_t *)configuration) == 0;
+    if (machine)
+        ok = ok && json_object_set_new(run, "machine", json_deep_copy(machine)) == 0;
+    return ok ? FTH_OK : fth_fail(FTH_NO_MEMORY, "no memory for the run's description");
+}
+
+fth_status fth_record_create(const char *runs_folder, const char *id, const char *hint, const json_t *configuration,
+                             const json_t *machine, fth_record **result)
+{
+    fth_status status = FTH_OK;
+    fth_record *record = NULL;
+    json_t *run = NULL;
+    char *run_path = NULL;
+
+    *result = NULL;
+    FTH_TRY(fth_record_check_id(id ? id : ""));
+    FTH_TRY(fth_folder_create(runs_folder));
+    FTH_TRY(fth_allocate(1, sizeof *record, &record));
+    record->lock = record->events = -1;
+    record->id = id && *id ? fth_format("%s", id) : make_id(hint);
+    record->folder = fth_path_join(runs_folder, record->id);
+    run_path = fth_path_join(record->folder, "run.json");
+
+    /* A folder without run.json is what a kill in here leaves: nothing is lost by going on with it. */
+    if (mkdir(record->folder, 0777) != 0 && errno != EEXIST) {
+        status = fth_fail(FTH_IO, "cannot make the run folder %s: %s", record->folder, strerror(errno));
+        goto out;
+    }
+    FTH_REQUIRE(!fth_file_exists(run_path), FTH_INVALID,
+                "there is a run %s already; carry it on with --resume %s or choose another --name", record->id,
+                record->id);
+    FTH_TRY(take_lock(record));
+    FTH_TRY(open_events(record));
+
+    char moment[32];
+    double now = fth_clock_wall_seconds();
+    fth_clock_format_utc(now, moment, sizeof moment);
+    run = json_pack("{s:s, s:s, s:f}", "id", record->id, "created", moment, "created_s", now);
+    FTH_REQUIRE(run, FTH_NO_MEMORY, "no memory for the run's description");
+    FTH_TRY(describe_run(run, configuration, machine));
+    FTH_TRY(write_run(record, run));
+    *result = record;
+    record = NULL;
+
+out:
+    json_decref(run);
+    free(run_path);
+    fth_record_free(record);
+    return status;
+}
+
+fth_status fth_record_resume(const char *run_folder, fth_record **result)
+{
+    fth_status status = FTH_OK;
+    fth_record *record = NULL;
+    json_t *run = NULL;
+
+    *result = NULL;
+    FTH_TRY(fth_record_read_run(run_folder, &run));
+    FTH_TRY(fth_allocate(1, sizeof *record, &record));
+    record->lock = record->events = -1;
+    record->folder = fth_format("%s", run_folder);
+    const char *id = json_string_value(json_object_get(run, "id"));
+    record->id = fth_format("%s", id ? id : run_folder);
+    FTH_TRY(take_lock(record));
+    FTH_TRY(open_events(record));
+    if (record->torn && write(record->events, "\n", 1) == 1)
+        record->torn = false;
+    *result = record;
+    record = NULL;
+
+out:
+    json_decref(run);
+    fth_record_free(record);
+    return status;
+}
+
+fth_status fth_record_configure(fth_record *record, const json_t *configuration, const json_t *machine)
+{
+    fth_status status = FTH_OK;
+    json_t *old = NULL, *run = NULL;
+
+    FTH_TRY(fth_record_read_run(record->folder, &old));
+    run = json_object();
+    FTH_REQUIRE(run, FTH_NO_MEMORY, "no memory for the run's description");
+    static const char *const kept[] = {"id", "created", "created_s"};
+    for (size_t i = 0; i < FTH_COUNT_OF(kept); i++)
+        if (json_object_get(old, kept[i]))
+            json_object_set(run, kept[i], json_object_get(old, kept[i]));
+    FTH_TRY(describe_run(run, configuration, machine));
+    FTH_TRY(write_run(record, run));
+
+out:
+    json_decref(old);
+    json_decref(run);
+    return status;
+}
+
+void fth_record_free(fth_record *record)
+{
+    if (!record)
+        return;
+    if (record->events >= 0)
+        close(record->events);
+    if (record->lock >= 0)
+        close(record->lock); /* and with it the lock */
+    free(record->folder);
+    free(record->id);
+    free(record);
+}
+
+const char *fth_record_folder(const fth_record *record)
+{
+    return record->folder;
+}
+
+const char *fth_record_id(const fth_record *record)
+{
+    return record->id;
+}
+
+/* ---- events ---- */
+
+static fth_status write_line(fth_record *record, const char *text, size_t size)
+{
+    if (record->torn) {
+        if (write(record->events, "\n", 1) != 1)
+            return fth_fail(FTH_IO, "write %s/events.jsonl: %s", record->folder, strerror(errno));
+        record->torn = false;
+    }
+    while (size > 0) {
+        ssize_t written = write(record->events, text, size);
+        if (written < 0 && errno == EINTR)
+            continue;
+        if (written <= 0)
+            return fth_fail(FTH_IO, "write %s/events.jsonl: %s", record->folder,
+                            written < 0 ? strerror(errno) : "nothing was written");
+        record->torn = (size_t)written < size;
+        text += written;
+        size -= (size_t)written;
+    }
+    return FTH_OK;
+}
+
+fth_status fth_record_append(fth_record *record, const char *name, json_t *event)
+{
+    fth_status status = FTH_OK;
+    char *text = NULL, *line = NULL;
+
+    FTH_REQUIRE(event, FTH_NO_MEMORY, "no memory for a \"%s\" event", name);
+    double now = (double)(int64_t)(fth_clock_wall_seconds() * 1000) / 1000;
+    json_object_set_new(event, "event", json_string(name));
+    json_object_set_new(event, "time", json_real(now));
+    text = json_dumps(event, EVENT_FORMAT);
+    FTH_REQUIRE(text, FTH_INVALID, "a \"%s\" event cannot be written as JSON", name);
+    line = fth_format("%s\n", text);
+    FTH_TRY(write_line(record, line, strlen(line)));
+
+out:
+    free(line);
+    free(text);
+    json_decref(event);
+    return status;
+}
+
+fth_status fth_record_sync(fth_record *record)
+{
+    if (fdatasync(record->events) != 0)
+        return fth_fail(FTH_IO, "sync %s/events.jsonl: %s", record->folder, strerror(errno));
+    return FTH_OK;
+}

@@ -1,0 +1,241 @@
+/* Reading a run's record back: run.json and the events that count.
+ *
+ * Lines that are not whole JSON objects are skipped: a kill tears the last one, and a resume then ends it. Events of
+ * steps that a resume went back behind are dropped as the "resume" line is met. */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "record/record.h"
+
+enum { MAX_RUN_JSON_BYTES = 4 << 20, MAX_LINE_BYTES = 1 << 20 };
+
+fth_status fth_record_read_run(const char *run_folder, json_t **run)
+{
+    fth_status status = FTH_OK;
+    char *path = fth_path_join(run_folder, "run.json");
+    char *text = NULL;
+    size_t size = 0;
+    json_error_t error;
+
+    *run = NULL;
+    FTH_REQUIRE(fth_file_exists(path), FTH_INVALID, "%s is not a run: it has no run.json", run_folder);
+    FTH_TRY(fth_file_read_all(path, MAX_RUN_JSON_BYTES, &text, &size));
+    *run = json_loadb(text, size, JSON_REJECT_DUPLICATES, &error);
+    FTH_REQUIRE(*run, FTH_CORRUPT, "%s line %d: %s", path, error.line, error.text);
+    if (!json_is_object(*run)) {
+        json_decref(*run);
+        *run = NULL;
+        status = fth_fail(FTH_CORRUPT, "%s is not a JSON object", path);
+    }
+
+out:
+    free(text);
+    free(path);
+    return status;
+}
+
+/* ---- one event at a time ---- */
+
+static double number_of(const json_t *event, const char *key)
+{
+    const json_t *value = json_object_get(event, key);
+    return json_is_number(value) ? json_number_value(value) : NAN;
+}
+
+static int64_t integer_of(const json_t *event, const char *key, int64_t fallback)
+{
+    const json_t *value = json_object_get(event, key);
+    return json_is_integer(value) ? json_integer_value(value) : fallback;
+}
+
+typedef struct reader {
+    fth_record_summary *summary;
+    size_t training_capacity, validation_capacity;
+} reader;
+
+static fth_status add_point(fth_record_series *series, size_t *capacity, fth_record_point point)
+{
+    fth_status status = fth_grow(&series->points, series->count, capacity, sizeof point);
+    if (status == FTH_OK)
+        series->points[series->count++] = point;
+    return status;
+}
+
+static void drop_after(fth_record_series *series, int64_t step)
+{
+    while (series->count > 0 && series->points[series->count - 1].step > step)
+        series->count--;
+}
+
+/* Totals that count from the start of the run: the last event that has them is right. */
+static void take_totals(fth_record_summary *summary, const json_t *event)
+{
+    const struct {
+        const char *key;
+        double *place;
+    } meters[] = {
+        {"elapsed_s", &summary->elapsed_s},   {"data_wait_s", &summary->data_wait_s},
+        {"decode_s", &summary->decode_s},     {"compute_s", &summary->compute_s},
+        {"evaluate_s", &summary->evaluate_s}, {"checkpoint_s", &summary->checkpoint_s},
+    };
+    for (size_t i = 0; i < FTH_COUNT_OF(meters); i++) {
+        double value = number_of(event, meters[i].key);
+        if (isfinite(value))
+            *meters[i].place = value;
+    }
+    summary->samples = integer_of(event, "samples", summary->samples);
+}
+
+static fth_status read_step(reader *r, const json_t *event)
+{
+    fth_record_summary *summary = r->summary;
+    int64_t step = integer_of(event, "step", 0);
+    take_totals(summary, event);
+    summary->steps = step;
+    return add_point(&summary->training, &r->training_capacity,
+                     (fth_record_point){step, number_of(event, "epoch"), number_of(event, "elapsed_s"),
+                                        number_of(event, "loss"), number_of(event, "accuracy"),
+                                        number_of(event, "learning_rate"), number_of(event, "samples_per_s")});
+}
+
+static fth_status read_epoch(reader *r, const json_t *event)
+{
+    fth_record_point point = {integer_of(event, "step", 0),
+                              number_of(event, "epoch"),
+                              number_of(event, "elapsed_s"),
+                              number_of(event, "validation_loss"),
+                              number_of(event, "validation_accuracy"),
+                              NAN,
+                              number_of(event, "samples_per_s")};
+    if (isfinite(point.elapsed_s))
+        r->summary->elapsed_s = point.elapsed_s;
+    if (!isfinite(point.loss))
+        return FTH_OK;
+    return add_point(&r->summary->validation, &r->validation_capacity, point);
+}
+
+static void read_resume(reader *r, const json_t *event)
+{
+    fth_record_summary *summary = r->summary;
+    int64_t step = integer_of(event, "step", 0);
+    drop_after(&summary->training, step);
+    drop_after(&summary->validation, step);
+    for (size_t i = json_array_size(summary->events); i-- > 0;) {
+        const json_t *earlier = json_array_get(summary->events, i);
+        const char *name = json_string_value(json_object_get(earlier, "event"));
+        bool undone = strcmp(name, "checkpoint") == 0 || strcmp(name, "best") == 0 || strcmp(name, "epoch") == 0;
+        if (undone && integer_of(earlier, "step", 0) > step)
+            json_array_remove(summary->events, i);
+    }
+    summary->steps = step;
+    summary->resumes++;
+    take_totals(summary, event);
+}
+
+static fth_status read_event(reader *r, json_t *event)
+{
+    fth_record_summary *summary = r->summary;
+    const char *name = json_string_value(json_object_get(event, "event"));
+    if (!name)
+        return FTH_OK;
+
+    int64_t memory = integer_of(event, "peak_memory_bytes", 0);
+    if (memory > summary->peak_memory_bytes)
+        summary->peak_memory_bytes = memory;
+    bool is_end = strcmp(name, "end") == 0;
+    json_decref(summary->end);
+    summary->end = is_end ? json_incref(event) : NULL; /* whatever follows an end reopens the run */
+
+    if (strcmp(name, "step") == 0)
+        return read_step(r, event);
+    if (strcmp(name, "resume") == 0)
+        read_resume(r, event);
+    else if (is_end || strcmp(name, "interrupted") == 0)
+        take_totals(summary, event);
+    if (is_end)
+        summary->steps = integer_of(event, "steps", summary->steps);
+    if (json_array_append(summary->events, event) != 0)
+        return fth_fail(FTH_NO_MEMORY, "no memory for the events of %s", summary->folder);
+    return strcmp(name, "epoch") == 0 ? read_epoch(r, event) : FTH_OK;
+}
+
+static fth_status read_events(reader *r, const char *text, size_t size)
+{
+    const char *end = text + size;
+    while (text < end) {
+        const char *newline = memchr(text, '\n', (size_t)(end - text));
+        if (!newline)
+            break; /* torn by a kill, or being written right now */
+        size_t length = (size_t)(newline - text);
+        json_t *event = length <= MAX_LINE_BYTES ? json_loadb(text, length, 0, NULL) : NULL;
+        text = newline + 1;
+        fth_status status = json_is_object(event) ? read_event(r, event) : FTH_OK;
+        json_decref(event);
+        if (status != FTH_OK)
+            return status;
+    }
+    return FTH_OK;
+}
+
+static void summarize(fth_record_summary *summary)
+{
+    summary->best_loss = summary->best_accuracy = summary->last_loss = summary->last_accuracy = NAN;
+    for (size_t i = 0; i < summary->validation.count; i++) {
+        const fth_record_point *point = &summary->validation.points[i];
+        summary->best_loss = fmin(summary->best_loss, point->loss); /* a NAN loses */
+        summary->best_accuracy = fmax(summary->best_accuracy, point->accuracy);
+        summary->last_loss = point->loss;
+        summary->last_accuracy = point->accuracy;
+    }
+    if (summary->end && isfinite(number_of(summary->end, "loss"))) {
+        summary->last_loss = number_of(summary->end, "loss");
+        summary->last_accuracy = number_of(summary->end, "accuracy");
+        summary->best_loss = fmin(summary->best_loss, summary->last_loss);
+        summary->best_accuracy = fmax(summary->best_accuracy, summary->last_accuracy);
+    }
+    double training_s = summary->data_wait_s + summary->compute_s;
+    summary->samples_per_s = training_s > 0 ? (double)summary->samples / training_s : NAN;
+    summary->finished = summary->end != NULL;
+}
+
+fth_status fth_record_read(const char *run_folder, fth_record_summary *summary)
+{
+    fth_status status = FTH_OK;
+    char *path = fth_path_join(run_folder, "events.jsonl");
+    const void *bytes = NULL;
+    size_t size = 0;
+    reader r = {.summary = summary};
+
+    *summary = (fth_record_summary){0};
+    summary->folder = fth_format("%s", run_folder);
+    summary->events = json_array();
+    FTH_REQUIRE(summary->events, FTH_NO_MEMORY, "no memory for the events of %s", run_folder);
+    FTH_TRY(fth_record_read_run(run_folder, &summary->run));
+    const char *id = json_string_value(json_object_get(summary->run, "id"));
+    summary->id = fth_format("%s", id ? id : run_folder);
+    if (fth_file_exists(path)) {
+        FTH_TRY(fth_file_map(path, &bytes, &size));
+        FTH_TRY(read_events(&r, bytes, size));
+    }
+    summarize(summary);
+
+out:
+    fth_file_unmap(bytes, size);
+    free(path);
+    if (status != FTH_OK)
+        fth_record_release(summary);
+    return status;
+}
+
+void fth_record_release(fth_record_summary *summary)
+{
+    free(summary->folder);
+    free(summary->id);
+    free(summary->training.points);
+    free(summary->validation.points);
+    json_decref(summary->run);
+    json_decref(summary->end);
+    json_decref(summary->events);
+    *summary = (fth_record_summary){0};
+}
