@@ -16,6 +16,7 @@ typedef struct fth_convolution_attributes {
     int groups;
     bool relu;             /* y = max(y, 0) */
     fth_shape input_shape; /* filled in by the rule; the gradient ops need it */
+    int kernel[2];         /* filled in by the rule: the weight's height and width */
 } fth_convolution_attributes;
 extern const fth_op fth_op_convolution;
 extern const fth_op fth_op_convolution_grad_input;   /* dy, weight -> dx */

@@ -7,6 +7,7 @@
 typedef struct fth_model_options {
     int channels, height, width, classes;
     float label_smoothing;
+    bool no_dropout; /* leaves dropout out, for comparisons that must be exact */
 } fth_model_options;
 
 typedef struct fth_model {

@@ -1,0 +1,46 @@
+/* The inside of a graph, shared by the files of this folder.
+ *
+ * Values and nodes are allocated one by one, so that what fth_graph_value() and fth_graph_node() lend stays where it
+ * is while gradient rules append to the graph they read. */
+#ifndef FTH_GRAPH_GRAPH_INTERNAL_H
+#define FTH_GRAPH_GRAPH_INTERNAL_H
+
+#include "graph/graph.h"
+
+struct fth_graph {
+    fth_value_info **values;
+    size_t value_count, value_capacity;
+    fth_node **nodes;
+    size_t node_count, node_capacity;
+    char **counters;
+    size_t counter_count, counter_capacity;
+
+    fth_value logits, loss;
+    bool differentiated;
+    size_t forward_node_count; /* once differentiated */
+    size_t parameter_floats, buffer_floats;
+};
+
+/* The value to change it; NULL if there is none of that number. */
+fth_value_info *fth_graph_value_to_change(fth_graph *graph, fth_value value);
+
+/* ---- for the rules of ops ---- */
+
+/* "(N, 3, 32, 32)", lent until the end of the enclosing block. */
+#define FTH_SHAPE_TEXT(shape) (fth_graph_shape_text((shape), (char[128]){0}, 128))
+const char *fth_graph_shape_text(const fth_shape *shape, char *text, size_t size);
+
+fth_status fth_rule_check_count(int input_count, int minimum, int maximum);
+/* Floats of that rank: 4 is images (N, C, H, W), 2 features (N, F), 1 a vector, 0 anything. */
+fth_status fth_rule_check_float(const fth_type *type, const char *what, int rank);
+fth_status fth_rule_check_shape(const fth_type *type, const char *what, const fth_shape *expected);
+/* Elements after the first dimension. */
+int64_t fth_rule_features(const fth_shape *shape);
+
+/* True if the gradient of the node's input is wanted. */
+bool fth_rule_wants(const fth_graph *graph, const fth_node *node, int input);
+
+/* The gradient in front of a fused ReLU whose result was y; dy itself if there is none. */
+fth_status fth_rule_before_relu(fth_graph *graph, bool relu, fth_value y, fth_value dy, fth_value *before);
+
+#endif

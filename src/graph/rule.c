@@ -1,0 +1,64 @@
+/* Checks and steps that the rules of several ops share. */
+#include <limits.h>
+
+#include "graph/graph_internal.h"
+#include "graph/ops.h"
+
+const char *fth_graph_shape_text(const fth_shape *shape, char *text, size_t size)
+{
+    fth_shape_format(shape, text, size);
+    return text;
+}
+
+fth_status fth_rule_check_count(int input_count, int minimum, int maximum)
+{
+    if (input_count >= minimum && input_count <= maximum)
+        return FTH_OK;
+    if (minimum == maximum)
+        return fth_fail(FTH_INVALID, "takes %d inputs, not %d", minimum, input_count);
+    if (maximum == INT_MAX)
+        return fth_fail(FTH_INVALID, "takes at least %d inputs, not %d", minimum, input_count);
+    return fth_fail(FTH_INVALID, "takes %d to %d inputs, not %d", minimum, maximum, input_count);
+}
+
+fth_status fth_rule_check_float(const fth_type *type, const char *what, int rank)
+{
+    static const char *const expected[] = {"", "(C)", "(N, F)", "", "(N, C, H, W)"};
+    if (type->dtype != FTH_F32)
+        return fth_fail(FTH_INVALID, "%s is of type %s; it must be F32", what, fth_dtype_name(type->dtype));
+    if (rank == 0 ? type->shape.rank < 1 : type->shape.rank != rank)
+        return fth_fail(FTH_INVALID, "%s has shape %s; it must be %s", what, FTH_SHAPE_TEXT(&type->shape),
+                        rank == 0 ? "of at least one dimension" : expected[rank]);
+    return FTH_OK;
+}
+
+fth_status fth_rule_check_shape(const fth_type *type, const char *what, const fth_shape *expected)
+{
+    if (type->dtype != FTH_F32)
+        return fth_fail(FTH_INVALID, "%s is of type %s; it must be F32", what, fth_dtype_name(type->dtype));
+    if (!fth_shape_equal(&type->shape, expected))
+        return fth_fail(FTH_INVALID, "%s has shape %s; it must be %s", what, FTH_SHAPE_TEXT(&type->shape),
+                        FTH_SHAPE_TEXT(expected));
+    return FTH_OK;
+}
+
+int64_t fth_rule_features(const fth_shape *shape)
+{
+    int64_t count = 1;
+    for (int i = 1; i < shape->rank; i++)
+        count *= shape->dims[i];
+    return count;
+}
+
+bool fth_rule_wants(const fth_graph *graph, const fth_node *node, int input)
+{
+    return input < node->input_count && fth_graph_value(graph, node->inputs[input])->needs_gradient;
+}
+
+fth_status fth_rule_before_relu(fth_graph *graph, bool relu, fth_value y, fth_value dy, fth_value *before)
+{
+    *before = dy;
+    if (!relu)
+        return FTH_OK;
+    return fth_graph_add_node(graph, &fth_op_relu_grad, NULL, (fth_value[]){y, dy}, 2, before);
+}

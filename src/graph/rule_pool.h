@@ -1,0 +1,10 @@
+/* The shape rule that max and average pooling share. */
+#ifndef FTH_GRAPH_RULE_POOL_H
+#define FTH_GRAPH_RULE_POOL_H
+
+#include "graph/ops.h"
+
+/* The type of the pooled output; windows as in PyTorch with ceil_mode off. */
+fth_status fth_rule_infer_pool(const fth_pool_attributes *attributes, const fth_type *input, fth_type *output);
+
+#endif
