@@ -2,6 +2,8 @@
 #ifndef FTH_REPORT_REPORT_H
 #define FTH_REPORT_REPORT_H
 
+#include <stdbool.h>
+#include <stdint.h>
 #include <stdio.h>
 
 #include "record/record.h"
@@ -26,8 +28,38 @@ typedef struct fth_chart_line {
     size_t count;
 } fth_chart_line;
 
-/* Draws lines in the terminal with braille dots, axes labelled, one marker or colour per line. */
+/* Draws lines in the terminal with braille dots (plain characters where the terminal has no UTF-8), axes
+ * labelled, one marker or colour per line. The y axis is logarithmic where values span decades. */
 fth_status fth_chart_print(FILE *output, const fth_chart_line *lines, size_t line_count, const char *x_label,
                            const char *y_label, int columns, int rows);
+
+typedef enum fth_alignment { FTH_LEFT, FTH_RIGHT } fth_alignment;
+
+typedef struct fth_table fth_table;
+
+/* A table with aligned columns; widths count characters, not bytes. `headings` may be NULL: no heading row. */
+fth_status fth_table_create(const char *const *headings, const fth_alignment *alignments, size_t column_count,
+                            fth_table **table);
+void fth_table_free(fth_table *table);
+fth_status fth_table_add_row(fth_table *table, const char *const *cells); /* copied; NULL: empty */
+void fth_table_print(FILE *output, const fth_table *table);
+
+/* 1463 -> "1,463"; 0.9871 -> "98.71 %"; 1536 -> "1.5 kB"; NAN -> "-" where a number may be missing. */
+void fth_text_count(int64_t number, char *text, size_t size);
+void fth_text_percent(double fraction, char *text, size_t size);
+void fth_text_bytes(int64_t bytes, char *text, size_t size);
+void fth_text_loss(double loss, char *text, size_t size);
+
+/* Columns that `text` takes in a terminal: its characters, continuation bytes not counted. */
+size_t fth_text_width(const char *text);
+/* Bytes of `text` that fit into `columns`, never splitting a character. */
+size_t fth_text_fit(const char *text, size_t columns);
+
+/* True if the locale says UTF-8 and FARTHING_ASCII is not set. */
+bool fth_terminal_is_utf8(void);
+/* True if `output` is a terminal that wants colours: not TERM=dumb, no NO_COLOR. */
+bool fth_terminal_has_colour(FILE *output);
+/* Width of the terminal behind `output`, else $COLUMNS, else 80; kept within 40 and 400. */
+int fth_terminal_columns(FILE *output);
 
 #endif

@@ -1,0 +1,230 @@
+/* Several runs side by side: a column each, the options that differ first, then what came out. */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "report/report_internal.h"
+
+enum { CHART_ROWS = 16, SMALL = 64, MAX_RUNS = 26 };
+
+typedef struct comparison {
+    const fth_record_summary *runs;
+    size_t run_count;
+    fth_table *table;
+} comparison;
+
+/* ---- options that differ ---- */
+
+static bool differs(const comparison *all, const char *option)
+{
+    char *first = fth_report_option(&all->runs[0], option);
+    bool found = false;
+    for (size_t i = 1; i < all->run_count && !found; i++) {
+        char *other = fth_report_option(&all->runs[i], option);
+        found = strcmp(first, other) != 0;
+        free(other);
+    }
+    free(first);
+    return found;
+}
+
+static fth_status add_option_row(const comparison *all, const char *option)
+{
+    char *texts[MAX_RUNS] = {0};
+    const char *cells[MAX_RUNS + 1] = {option};
+    for (size_t i = 0; i < all->run_count; i++)
+        cells[i + 1] = texts[i] = fth_report_option(&all->runs[i], option);
+    fth_status status = fth_table_add_row(all->table, cells);
+    for (size_t i = 0; i < all->run_count; i++)
+        free(texts[i]);
+    return status;
+}
+
+static fth_status add_options(const comparison *all)
+{
+    static const char *const always[] = {"model", "data", "batch"};
+    static const char *const never[] = {"name", "runs", "resume", "json"}; /* where it is kept, not what it is */
+    fth_status status = FTH_OK;
+    for (size_t i = 0; i < FTH_COUNT_OF(always); i++)
+        FTH_TRY(add_option_row(all, always[i]));
+
+    const char *option;
+    json_t *value;
+    json_object_foreach(json_object_get(all->runs[0].run, "configuration"), option, value)
+    {
+        bool skip = !differs(all, option);
+        for (size_t i = 0; i < FTH_COUNT_OF(always); i++)
+            skip = skip || strcmp(option, always[i]) == 0;
+        for (size_t i = 0; i < FTH_COUNT_OF(never); i++)
+            skip = skip || strcmp(option, never[i]) == 0;
+        if (!skip)
+            FTH_TRY(add_option_row(all, option));
+    }
+out:
+    return status;
+}
+
+/* ---- results: a row is a name and how to write one run's cell ---- */
+
+typedef struct result_row {
+    const char *name;
+    void (*write)(const fth_record_summary *run, const fth_record_summary *first, char *text);
+} result_row;
+
+static void write_count(double value, char *text)
+{
+    if (isfinite(value))
+        fth_text_count(llround(value), text, SMALL);
+    else
+        snprintf(text, SMALL, "-");
+}
+
+static void write_state(const fth_record_summary *run, const fth_record_summary *first, char *text)
+{
+    (void)first;
+    char *state = fth_report_state(run);
+    state[strcspn(state, ":,")] = '\0'; /* the reason is in the run's own report */
+    snprintf(text, SMALL, "%s", state);
+    free(state);
+}
+
+static void write_steps(const fth_record_summary *run, const fth_record_summary *first, char *text)
+{
+    (void)first;
+    fth_text_count(run->steps, text, SMALL);
+}
+
+static void write_time(const fth_record_summary *run, const fth_record_summary *first, char *text)
+{
+    (void)first;
+    fth_duration_format(run->elapsed_s, text, SMALL);
+}
+
+static void write_speed(const fth_record_summary *run, const fth_record_summary *first, char *text)
+{
+    (void)first;
+    write_count(run->samples_per_s, text);
+}
+
+static void write_relative_speed(const fth_record_summary *run, const fth_record_summary *first, char *text)
+{
+    if (run->samples_per_s > 0 && first->samples_per_s > 0)
+        snprintf(text, SMALL, "%.2f x", run->samples_per_s / first->samples_per_s);
+    else
+        snprintf(text, SMALL, "-");
+}
+
+static void write_wait(const fth_record_summary *run, const fth_record_summary *first, char *text)
+{
+    (void)first;
+    if (run->elapsed_s > 0)
+        snprintf(text, SMALL, "%.1f %%", 100 * run->data_wait_s / run->elapsed_s);
+    else
+        snprintf(text, SMALL, "-");
+}
+
+static void write_memory(const fth_record_summary *run, const fth_record_summary *first, char *text)
+{
+    (void)first;
+    if (run->peak_memory_bytes > 0)
+        fth_text_bytes(run->peak_memory_bytes, text, SMALL);
+    else
+        snprintf(text, SMALL, "-");
+}
+
+static void write_training_loss(const fth_record_summary *run, const fth_record_summary *first, char *text)
+{
+    (void)first;
+    fth_text_loss(fth_report_last_training_loss(run), text, SMALL);
+}
+
+static void write_last_loss(const fth_record_summary *run, const fth_record_summary *first, char *text)
+{
+    (void)first;
+    fth_text_loss(run->last_loss, text, SMALL);
+}
+
+static void write_last_accuracy(const fth_record_summary *run, const fth_record_summary *first, char *text)
+{
+    (void)first;
+    fth_text_percent(run->last_accuracy, text, SMALL);
+}
+
+static void write_best_loss(const fth_record_summary *run, const fth_record_summary *first, char *text)
+{
+    (void)first;
+    fth_text_loss(run->best_loss, text, SMALL);
+}
+
+static void write_best_accuracy(const fth_record_summary *run, const fth_record_summary *first, char *text)
+{
+    (void)first;
+    fth_text_percent(run->best_accuracy, text, SMALL);
+}
+
+static const result_row result_rows[] = {
+    {"state", write_state},
+    {"steps", write_steps},
+    {"time", write_time},
+    {"samples/s", write_speed},
+    {"speed", write_relative_speed},
+    {"data wait", write_wait},
+    {"peak memory", write_memory},
+    {"training loss", write_training_loss},
+    {"validation loss", write_last_loss},
+    {"validation accuracy", write_last_accuracy},
+    {"best loss", write_best_loss},
+    {"best accuracy", write_best_accuracy},
+};
+
+static fth_status add_results(const comparison *all)
+{
+    fth_status status = FTH_OK;
+    for (size_t row = 0; row < FTH_COUNT_OF(result_rows); row++) {
+        char texts[MAX_RUNS][SMALL];
+        const char *cells[MAX_RUNS + 1] = {result_rows[row].name};
+        for (size_t i = 0; i < all->run_count; i++) {
+            result_rows[row].write(&all->runs[i], &all->runs[0], texts[i]);
+            cells[i + 1] = texts[i];
+        }
+        FTH_TRY(fth_table_add_row(all->table, cells));
+    }
+out:
+    return status;
+}
+
+/* ---- the whole ---- */
+
+fth_status fth_report_compare(FILE *output, const fth_record_summary *runs, size_t run_count, int columns)
+{
+    fth_status status = FTH_OK;
+    comparison all = {.runs = runs, .run_count = run_count};
+    fth_chart_line lines[MAX_RUNS] = {0};
+    char letters[MAX_RUNS][2] = {0};
+    const char *headings[MAX_RUNS + 1] = {"run"};
+    fth_alignment alignments[MAX_RUNS + 1] = {FTH_LEFT};
+    bool over_epochs = fth_report_over_epochs(runs, run_count);
+
+    FTH_REQUIRE(run_count >= 1 && run_count <= MAX_RUNS, FTH_INVALID, "compare takes 1 to %d runs, not %zu", MAX_RUNS,
+                run_count);
+    for (size_t i = 0; i < run_count; i++) {
+        letters[i][0] = (char)('A' + i);
+        headings[i + 1] = letters[i];
+        alignments[i + 1] = FTH_RIGHT;
+        fprintf(output, "%s  %s\n", letters[i], runs[i].id);
+        FTH_TRY(fth_report_curve(&runs[i].training, over_epochs, runs[i].id, &lines[i]));
+    }
+    fputc('\n', output);
+    FTH_TRY(fth_table_create(headings, alignments, run_count + 1, &all.table));
+    FTH_TRY(add_options(&all));
+    FTH_TRY(add_results(&all));
+    fth_table_print(output, all.table);
+    fputc('\n', output);
+    FTH_TRY(fth_chart_print(output, lines, run_count, over_epochs ? "epoch" : "step", "training loss", columns,
+                            CHART_ROWS));
+out:
+    for (size_t i = 0; i < run_count && i < MAX_RUNS; i++)
+        fth_report_curve_release(&lines[i]);
+    fth_table_free(all.table);
+    return status;
+}

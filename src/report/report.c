@@ -1,0 +1,258 @@
+/* One run for a reader: what it was asked, what came out, where the time went, and how the loss fell. */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "report/report_internal.h"
+
+enum { CHART_ROWS = 14, SMALL = 64 };
+
+/* ---- the table of facts ---- */
+
+/* Adds a row and frees `value`, so that rows can be written in one line each. */
+static fth_status add_fact(fth_table *table, const char *name, char *value)
+{
+    fth_status status = fth_table_add_row(table, (const char *[]){name, value});
+    free(value);
+    return status;
+}
+
+static char *describe_model(const fth_record_summary *run)
+{
+    char *model = fth_report_option(run, "model"), *text;
+    const json_t *parameters = json_object_get(run->run, "parameters");
+    if (json_is_integer(parameters)) {
+        char count[SMALL];
+        fth_text_count(json_integer_value(parameters), count, sizeof count);
+        text = fth_format("%s, %s parameters", model, count);
+    } else {
+        text = fth_format("%s", model);
+    }
+    free(model);
+    return text;
+}
+
+static char *describe_data(const fth_record_summary *run)
+{
+    char *data = fth_report_option(run, "data"), *text;
+    const json_t *facts = json_object_get(run->run, "data");
+    const json_t *training = json_object_get(facts, "training_samples");
+    if (json_is_integer(training)) {
+        char train_count[SMALL], validation_count[SMALL];
+        fth_text_count(json_integer_value(training), train_count, sizeof train_count);
+        fth_text_count(json_integer_value(json_object_get(facts, "validation_samples")), validation_count,
+                       sizeof validation_count);
+        text = fth_format("%s, %s images to train, %s to validate", data, train_count, validation_count);
+    } else {
+        text = fth_format("%s", data);
+    }
+    free(data);
+    return text;
+}
+
+static char *describe_rule(const fth_record_summary *run)
+{
+    char *optimizer = fth_report_option(run, "optimizer"), *rate = fth_report_option(run, "lr");
+    char *schedule = fth_report_option(run, "schedule"), *momentum = fth_report_option(run, "momentum");
+    char *batch = fth_report_option(run, "batch"), *rate_text = NULL;
+    /* The option 0 means the optimizer's own; the steps tell what that was. */
+    if (strcmp(rate, "0") == 0 && run->training.count > 0 && isfinite(run->training.points[0].learning_rate))
+        rate_text = fth_format("%g", run->training.points[0].learning_rate);
+    bool has_momentum = strcmp(optimizer, "sgd") == 0;
+    char *text = fth_format("%s, lr %s (%s)%s%s, batch %s", optimizer, rate_text ? rate_text : rate, schedule,
+                            has_momentum ? ", momentum " : "", has_momentum ? momentum : "", batch);
+    free(optimizer);
+    free(rate);
+    free(rate_text);
+    free(schedule);
+    free(momentum);
+    free(batch);
+    return text;
+}
+
+static char *describe_device(const fth_record_summary *run)
+{
+    char *precision = fth_report_option(run, "precision"), *option = fth_report_option(run, "device");
+    const char *device = json_string_value(json_object_get(json_object_get(run->run, "machine"), "device"));
+    char *text = fth_format("%s, %s", device ? device : option, precision);
+    free(precision);
+    free(option);
+    return text;
+}
+
+static char *describe_amount(const fth_record_summary *run)
+{
+    char steps[SMALL], samples[SMALL], epochs[SMALL] = "";
+    fth_text_count(run->steps, steps, sizeof steps);
+    fth_text_count(run->samples, samples, sizeof samples);
+    if (run->training.count > 0)
+        snprintf(epochs, sizeof epochs, "%.4g epochs, ", run->training.points[run->training.count - 1].epoch);
+    return fth_format("%s%s steps, %s images", epochs, steps, samples);
+}
+
+static char *describe_speed(const fth_record_summary *run)
+{
+    char time[SMALL], speed[SMALL] = "-";
+    fth_duration_format(run->elapsed_s, time, sizeof time);
+    if (isfinite(run->samples_per_s))
+        fth_text_count(llround(run->samples_per_s), speed, sizeof speed);
+    return fth_format("%s at %s samples/s", time, speed);
+}
+
+static char *describe_validation(double loss, double accuracy)
+{
+    char loss_text[SMALL], accuracy_text[SMALL];
+    fth_text_loss(loss, loss_text, sizeof loss_text);
+    fth_text_percent(accuracy, accuracy_text, sizeof accuracy_text);
+    return fth_format("accuracy %s, loss %s", accuracy_text, loss_text);
+}
+
+static char *describe_file(const fth_record_summary *run, const char *name)
+{
+    char *path = fth_path_join(run->folder, name);
+    if (fth_file_exists(path))
+        return path;
+    free(path);
+    return NULL;
+}
+
+static fth_status add_facts(fth_table *table, const fth_record_summary *run)
+{
+    fth_status status = FTH_OK;
+    char text[SMALL];
+    FTH_TRY(add_fact(table, "state", fth_report_state(run)));
+    FTH_TRY(add_fact(table, "model", describe_model(run)));
+    FTH_TRY(add_fact(table, "data", describe_data(run)));
+    FTH_TRY(add_fact(table, "optimizer", describe_rule(run)));
+    FTH_TRY(add_fact(table, "seed", fth_report_option(run, "seed")));
+    FTH_TRY(add_fact(table, "device", describe_device(run)));
+    FTH_TRY(add_fact(table, "trained", describe_amount(run)));
+    FTH_TRY(add_fact(table, "time", describe_speed(run)));
+    if (run->peak_memory_bytes > 0) {
+        fth_text_bytes(run->peak_memory_bytes, text, sizeof text);
+        FTH_TRY(add_fact(table, "peak memory", fth_format("%s", text)));
+    }
+    if (run->resumes > 0)
+        FTH_TRY(add_fact(table, "resumed", fth_format("%d time%s", run->resumes, run->resumes == 1 ? "" : "s")));
+    fth_text_loss(fth_report_last_training_loss(run), text, sizeof text);
+    FTH_TRY(add_fact(table, "training loss", fth_format("%s", text)));
+    if (isfinite(run->last_loss)) {
+        FTH_TRY(add_fact(table, "validation", describe_validation(run->last_loss, run->last_accuracy)));
+        FTH_TRY(add_fact(table, "best", describe_validation(run->best_loss, run->best_accuracy)));
+    }
+    char *last = describe_file(run, "last.safetensors"), *best = describe_file(run, "best.safetensors");
+    if (last)
+        status = add_fact(table, "model file", last);
+    if (best && status == FTH_OK)
+        status = add_fact(table, "best model", best);
+    else
+        free(best);
+    FTH_TRY(status);
+    FTH_TRY(add_fact(table, "record", fth_format("%s", run->folder)));
+out:
+    return status;
+}
+
+/* ---- where the time went ---- */
+
+static fth_status add_share(fth_table *table, const char *name, double seconds, double whole)
+{
+    char time[SMALL], share[SMALL] = "-";
+    fth_duration_format(seconds, time, sizeof time);
+    if (whole > 0)
+        snprintf(share, sizeof share, "%.1f %%", 100 * seconds / whole);
+    return fth_table_add_row(table, (const char *[]){name, time, share});
+}
+
+static double unaccounted(const fth_record_summary *run)
+{
+    return fmax(0,
+                run->elapsed_s - run->compute_s - run->data_wait_s - run->checkpoint_s - run->evaluate_s);
+}
+
+static fth_status print_times(FILE *output, const fth_record_summary *run)
+{
+    static const char *const headings[] = {"where the time went", "time", "share"};
+    static const fth_alignment alignments[] = {FTH_LEFT, FTH_RIGHT, FTH_RIGHT};
+    fth_status status = FTH_OK;
+    fth_table *table = NULL;
+    FTH_TRY(fth_table_create(headings, alignments, FTH_COUNT_OF(headings), &table));
+    FTH_TRY(add_share(table, "compute", run->compute_s, run->elapsed_s));
+    FTH_TRY(add_share(table, "waiting for data", run->data_wait_s, run->elapsed_s));
+    FTH_TRY(add_share(table, "checkpoints", run->checkpoint_s, run->elapsed_s));
+    FTH_TRY(add_share(table, "evaluation", run->evaluate_s, run->elapsed_s));
+    FTH_TRY(add_share(table, "other", unaccounted(run), run->elapsed_s));
+    FTH_TRY(add_share(table, "decoding (beside)", run->decode_s, run->elapsed_s));
+    fth_table_print(output, table);
+out:
+    fth_table_free(table);
+    return status;
+}
+
+/* ---- the whole ---- */
+
+fth_status fth_report_run(FILE *output, const fth_record_summary *run, int columns)
+{
+    static const fth_alignment alignments[] = {FTH_LEFT, FTH_LEFT};
+    fth_status status = FTH_OK;
+    fth_table *table = NULL;
+    fth_chart_line lines[2] = {0};
+
+    FTH_TRY(fth_table_create(NULL, alignments, FTH_COUNT_OF(alignments), &table));
+    fprintf(output, "run %s\n\n", run->id);
+    FTH_TRY(add_facts(table, run));
+    fth_table_print(output, table);
+    fputc('\n', output);
+    FTH_TRY(print_times(output, run));
+    fputc('\n', output);
+    FTH_TRY(fth_report_curve(&run->training, false, "training", &lines[0]));
+    FTH_TRY(fth_report_curve(&run->validation, false, "validation", &lines[1]));
+    FTH_TRY(fth_chart_print(output, lines, run->validation.count > 0 ? 2 : 1, "step", "loss", columns, CHART_ROWS));
+out:
+    fth_report_curve_release(&lines[0]);
+    fth_report_curve_release(&lines[1]);
+    fth_table_free(table);
+    return status;
+}
+
+/* ---- as JSON ---- */
+
+static void set_number(json_t *object, const char *key, double value)
+{
+    if (isfinite(value)) /* JSON has no NAN: unknown is absent */
+        json_object_set_new(object, key, json_real(value));
+}
+
+json_t *fth_report_json(const fth_record_summary *run)
+{
+    json_t *object = json_object();
+    char *state = fth_report_state(run);
+    json_object_set_new(object, "id", json_string(run->id));
+    json_object_set_new(object, "folder", json_string(run->folder));
+    json_object_set_new(object, "state", json_string(state));
+    json_object_set_new(object, "finished", json_boolean(run->finished));
+    json_object_set_new(object, "steps", json_integer(run->steps));
+    json_object_set_new(object, "samples", json_integer(run->samples));
+    json_object_set_new(object, "resumes", json_integer(run->resumes));
+    json_object_set_new(object, "peak_memory_bytes", json_integer(run->peak_memory_bytes));
+    const struct {
+        const char *key;
+        double value;
+    } numbers[] = {{"elapsed_s", run->elapsed_s},
+                   {"samples_per_s", run->samples_per_s},
+                   {"compute_s", run->compute_s},
+                   {"data_wait_s", run->data_wait_s},
+                   {"decode_s", run->decode_s},
+                   {"checkpoint_s", run->checkpoint_s},
+                   {"evaluate_s", run->evaluate_s},
+                   {"training_loss", fth_report_last_training_loss(run)},
+                   {"last_loss", run->last_loss},
+                   {"last_accuracy", run->last_accuracy},
+                   {"best_loss", run->best_loss},
+                   {"best_accuracy", run->best_accuracy}};
+    for (size_t i = 0; i < FTH_COUNT_OF(numbers); i++)
+        set_number(object, numbers[i].key, numbers[i].value);
+    json_object_set(object, "run", run->run);
+    free(state);
+    return object;
+}

@@ -1,0 +1,24 @@
+/* Shared by the files of this folder: a run's facts as text, and its curves. */
+#ifndef FTH_REPORT_REPORT_INTERNAL_H
+#define FTH_REPORT_REPORT_INTERNAL_H
+
+#include "report/report.h"
+
+/* An option of the run as text; "-" if the record does not have it. free() it. */
+char *fth_report_option(const fth_record_summary *run, const char *name);
+
+/* "finished", "stopped at step 120", "failed: ..." free() it. */
+char *fth_report_state(const fth_record_summary *run);
+
+/* The curve of a series over steps, or over epochs: arrays to free() in the line. */
+fth_status fth_report_curve(const fth_record_series *series, bool over_epochs, const char *label,
+                            fth_chart_line *line);
+void fth_report_curve_release(fth_chart_line *line);
+
+/* Steps mean the same in all runs only if the batch does; otherwise curves are drawn over epochs. */
+bool fth_report_over_epochs(const fth_record_summary *runs, size_t run_count);
+
+/* The mean of the last points, as single batches are noisy; NAN if there are none. */
+double fth_report_last_training_loss(const fth_record_summary *run);
+
+#endif

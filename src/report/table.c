@@ -1,0 +1,101 @@
+/* Tables with aligned columns. Rows are kept until the table is printed, as widths depend on all of them. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "report/report.h"
+
+struct fth_table {
+    size_t column_count;
+    fth_alignment *alignments;
+    char **cells; /* row by row; the first row is the headings, if there are any */
+    size_t row_count, row_capacity;
+    bool has_headings;
+};
+
+static fth_status add_row(fth_table *table, const char *const *cells)
+{
+    fth_status status = FTH_OK;
+    FTH_TRY(fth_grow(&table->cells, table->row_count, &table->row_capacity, table->column_count * sizeof(char *)));
+    char **row = table->cells + table->row_count * table->column_count;
+    memset(row, 0, table->column_count * sizeof *row);
+    table->row_count++;
+    for (size_t i = 0; i < table->column_count; i++) {
+        row[i] = strdup(cells[i] ? cells[i] : "");
+        FTH_REQUIRE(row[i], FTH_NO_MEMORY, "no memory for a table");
+    }
+out:
+    return status;
+}
+
+fth_status fth_table_create(const char *const *headings, const fth_alignment *alignments, size_t column_count,
+                            fth_table **table)
+{
+    fth_status status = FTH_OK;
+    fth_table *made = NULL;
+    FTH_TRY(fth_allocate(1, sizeof *made, &made));
+    made->column_count = column_count;
+    FTH_TRY(fth_allocate(column_count, sizeof *made->alignments, &made->alignments));
+    memcpy(made->alignments, alignments, column_count * sizeof *alignments);
+    made->has_headings = headings != NULL;
+    if (headings)
+        FTH_TRY(add_row(made, headings));
+    *table = made;
+    made = NULL;
+out:
+    fth_table_free(made);
+    return status;
+}
+
+void fth_table_free(fth_table *table)
+{
+    if (!table)
+        return;
+    for (size_t i = 0; i < table->row_count * table->column_count; i++)
+        free(table->cells[i]);
+    free(table->cells);
+    free(table->alignments);
+    free(table);
+}
+
+fth_status fth_table_add_row(fth_table *table, const char *const *cells)
+{
+    return add_row(table, cells);
+}
+
+static size_t column_width(const fth_table *table, size_t column)
+{
+    size_t widest = 0;
+    for (size_t row = 0; row < table->row_count; row++) {
+        size_t width = fth_text_width(table->cells[row * table->column_count + column]);
+        widest = width > widest ? width : widest;
+    }
+    return widest;
+}
+
+/* Spaces after the last column would only be in the way when copied. */
+static void print_row(FILE *output, const fth_table *table, char *const *row)
+{
+    for (size_t i = 0; i < table->column_count; i++) {
+        int padding = (int)(column_width(table, i) - fth_text_width(row[i]));
+        bool right = table->alignments[i] == FTH_RIGHT, last = i + 1 == table->column_count;
+        fprintf(output, "%s%*s%s%*s", i > 0 ? "  " : "", right ? padding : 0, "", row[i], right || last ? 0 : padding,
+                "");
+    }
+    fputc('\n', output);
+}
+
+void fth_table_print(FILE *output, const fth_table *table)
+{
+    for (size_t row = 0; row < table->row_count; row++) {
+        print_row(output, table, table->cells + row * table->column_count);
+        if (row > 0 || !table->has_headings)
+            continue;
+        const char *dash = fth_terminal_is_utf8() ? "─" : "-";
+        for (size_t i = 0; i < table->column_count; i++) {
+            fputs(i > 0 ? "  " : "", output);
+            for (size_t width = column_width(table, i); width > 0; width--)
+                fputs(dash, output);
+        }
+        fputc('\n', output);
+    }
+}

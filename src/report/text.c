@@ -1,0 +1,117 @@
+/* Numbers as people read them, text measured in characters, and what the terminal can show. */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+#include "report/report.h"
+
+void fth_text_count(int64_t number, char *text, size_t size)
+{
+    char digits[24];
+    uint64_t magnitude = number < 0 ? 0 - (uint64_t)number : (uint64_t)number;
+    int length = snprintf(digits, sizeof digits, "%llu", (unsigned long long)magnitude);
+    char grouped[40];
+    size_t at = 0;
+    if (number < 0)
+        grouped[at++] = '-';
+    for (int i = 0; i < length; i++) {
+        if (i > 0 && (length - i) % 3 == 0)
+            grouped[at++] = ',';
+        grouped[at++] = digits[i];
+    }
+    grouped[at] = '\0';
+    snprintf(text, size, "%s", grouped);
+}
+
+void fth_text_percent(double fraction, char *text, size_t size)
+{
+    if (isnan(fraction))
+        snprintf(text, size, "-");
+    else
+        snprintf(text, size, "%.2f %%", 100 * fraction);
+}
+
+void fth_text_bytes(int64_t bytes, char *text, size_t size)
+{
+    static const char *const units[] = {"kB", "MB", "GB", "TB", "PB"};
+    if (bytes < 1024) {
+        snprintf(text, size, "%lld B", (long long)bytes);
+        return;
+    }
+    double amount = (double)bytes / 1024;
+    size_t unit = 0;
+    for (; amount >= 1000 && unit + 1 < FTH_COUNT_OF(units); unit++)
+        amount /= 1024;
+    snprintf(text, size, amount < 10 ? "%.1f %s" : "%.0f %s", amount, units[unit]);
+}
+
+void fth_text_loss(double loss, char *text, size_t size)
+{
+    if (isnan(loss))
+        snprintf(text, size, "-");
+    else if (fabs(loss) < 0.0001 || fabs(loss) >= 10000)
+        snprintf(text, size, "%.3g", loss);
+    else
+        snprintf(text, size, "%.4f", loss);
+}
+
+static bool is_continuation(char byte)
+{
+    return ((unsigned char)byte & 0xc0) == 0x80;
+}
+
+size_t fth_text_width(const char *text)
+{
+    size_t width = 0;
+    for (; *text; text++)
+        width += !is_continuation(*text);
+    return width;
+}
+
+size_t fth_text_fit(const char *text, size_t columns)
+{
+    size_t at = 0, width = 0;
+    while (text[at]) {
+        if (!is_continuation(text[at]) && width++ == columns)
+            break;
+        at++;
+    }
+    return at;
+}
+
+bool fth_terminal_is_utf8(void)
+{
+    if (getenv("FARTHING_ASCII"))
+        return false;
+    static const char *const names[] = {"LC_ALL", "LC_CTYPE", "LANG"};
+    for (size_t i = 0; i < FTH_COUNT_OF(names); i++) {
+        const char *locale = getenv(names[i]);
+        if (locale && *locale) /* the first one set decides, as in setlocale() */
+            return strcasestr(locale, "UTF-8") || strcasestr(locale, "UTF8");
+    }
+    return false;
+}
+
+bool fth_terminal_has_colour(FILE *output)
+{
+    const char *no_colour = getenv("NO_COLOR"), *terminal = getenv("TERM");
+    return isatty(fileno(output)) && !(no_colour && *no_colour) && terminal && *terminal &&
+           strcmp(terminal, "dumb") != 0;
+}
+
+int fth_terminal_columns(FILE *output)
+{
+    struct winsize size;
+    long columns = 0;
+    const char *variable = getenv("COLUMNS");
+    if (ioctl(fileno(output), TIOCGWINSZ, &size) == 0)
+        columns = size.ws_col;
+    if (columns <= 0 && variable)
+        columns = strtol(variable, NULL, 10);
+    if (columns <= 0)
+        columns = 80;
+    return columns < 40 ? 40 : columns > 400 ? 400 : (int)columns;
+}
