@@ -4,6 +4,7 @@
  * itself stops half-way (a full disk), the next event begins on a fresh line. */
 #include "record/record.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -100,6 +101,17 @@ static fth_status take_lock(fth_record *record)
 out:
     free(path);
     return status;
+}
+
+/* Temporaries of a process that was killed while writing run.json or a model; the lock is held. */
+static void remove_leftovers(const fth_record *record)
+{
+    DIR *directory = opendir(record->folder);
+    for (struct dirent *entry = directory ? readdir(directory) : NULL; entry; entry = readdir(directory))
+        if (strncmp(entry->d_name, ".tmp-", 5) == 0)
+            unlinkat(dirfd(directory), entry->d_name, 0);
+    if (directory)
+        closedir(directory);
 }
 
 static fth_status open_events(fth_record *record)
@@ -206,6 +218,7 @@ fth_status fth_record_resume(const char *run_folder, fth_record **result)
     record->id = fth_format("%s", id ? id : run_folder);
     FTH_TRY(take_lock(record));
     FTH_TRY(open_events(record));
+    remove_leftovers(record);
     if (record->torn && write(record->events, "\n", 1) == 1)
         record->torn = false;
     *result = record;

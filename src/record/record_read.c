@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "record/record.h"
+#include "record/record_internal.h"
 
 enum { MAX_RUN_JSON_BYTES = 4 << 20, MAX_LINE_BYTES = 1 << 20 };
 
@@ -160,24 +160,6 @@ static fth_status read_event(reader *r, json_t *event)
     return strcmp(name, "epoch") == 0 ? read_epoch(r, event) : FTH_OK;
 }
 
-static fth_status read_events(reader *r, const char *text, size_t size)
-{
-    const char *end = text + size;
-    while (text < end) {
-        const char *newline = memchr(text, '\n', (size_t)(end - text));
-        if (!newline)
-            break; /* torn by a kill, or being written right now */
-        size_t length = (size_t)(newline - text);
-        json_t *event = length <= MAX_LINE_BYTES ? json_loadb(text, length, 0, NULL) : NULL;
-        text = newline + 1;
-        fth_status status = json_is_object(event) ? read_event(r, event) : FTH_OK;
-        json_decref(event);
-        if (status != FTH_OK)
-            return status;
-    }
-    return FTH_OK;
-}
-
 static void summarize(fth_record_summary *summary)
 {
     summary->best_loss = summary->best_accuracy = summary->last_loss = summary->last_accuracy = NAN;
@@ -199,13 +181,31 @@ static void summarize(fth_record_summary *summary)
     summary->finished = summary->end != NULL;
 }
 
+fth_status fth_record_read_events(const char *text, size_t size, fth_record_summary *summary)
+{
+    reader r = {.summary = summary};
+    for (size_t at = 0; at < size;) {
+        const char *newline = memchr(text + at, '\n', size - at);
+        if (!newline)
+            break; /* torn by a kill, or being written right now */
+        size_t length = (size_t)(newline - (text + at));
+        json_t *event = length <= MAX_LINE_BYTES ? json_loadb(text + at, length, 0, NULL) : NULL;
+        at += length + 1;
+        fth_status status = json_is_object(event) ? read_event(&r, event) : FTH_OK;
+        json_decref(event);
+        if (status != FTH_OK)
+            return status;
+    }
+    summarize(summary);
+    return FTH_OK;
+}
+
 fth_status fth_record_read(const char *run_folder, fth_record_summary *summary)
 {
     fth_status status = FTH_OK;
     char *path = fth_path_join(run_folder, "events.jsonl");
     const void *bytes = NULL;
     size_t size = 0;
-    reader r = {.summary = summary};
 
     *summary = (fth_record_summary){0};
     summary->folder = fth_format("%s", run_folder);
@@ -214,11 +214,9 @@ fth_status fth_record_read(const char *run_folder, fth_record_summary *summary)
     FTH_TRY(fth_record_read_run(run_folder, &summary->run));
     const char *id = json_string_value(json_object_get(summary->run, "id"));
     summary->id = fth_format("%s", id ? id : run_folder);
-    if (fth_file_exists(path)) {
+    if (fth_file_exists(path))
         FTH_TRY(fth_file_map(path, &bytes, &size));
-        FTH_TRY(read_events(&r, bytes, size));
-    }
-    summarize(summary);
+    FTH_TRY(fth_record_read_events(bytes, size, summary));
 
 out:
     fth_file_unmap(bytes, size);
