@@ -1,0 +1,72 @@
+/* The list of models, and whole training graphs made from them. */
+#include "model/model.h"
+
+#include <string.h>
+
+#include "base/options.h"
+#include "model/model_internal.h"
+
+const fth_model *const fth_model_list[] = {
+    &fth_model_linear,   &fth_model_mnist_cnn, &fth_model_cifar_cnn, &fth_model_resnet18,
+    &fth_model_resnet34, &fth_model_resnet50,  &fth_model_resnet101, &fth_model_vgg11,
+    &fth_model_vgg13,    &fth_model_vgg16,     &fth_model_vgg19,     &fth_model_vgg11_bn,
+    &fth_model_vgg13_bn, &fth_model_vgg16_bn,  &fth_model_vgg19_bn,  NULL,
+};
+
+fth_status fth_model_find(const char *name, const fth_model **model)
+{
+    const char *names[FTH_COUNT_OF(fth_model_list)] = {NULL};
+    for (size_t i = 0; fth_model_list[i]; i++) {
+        names[i] = fth_model_list[i]->name;
+        if (strcmp(names[i], name) == 0) {
+            *model = fth_model_list[i];
+            return FTH_OK;
+        }
+    }
+    const char *nearest = fth_nearest_name(name, names);
+    if (nearest)
+        return fth_fail(FTH_INVALID, "there is no model \"%s\"; did you mean \"%s\"?", name, nearest);
+    return fth_fail(FTH_INVALID, "there is no model \"%s\"; `farthing models` lists them", name);
+}
+
+fth_status fth_model_check_size(const fth_model *model, const fth_model_options *options, int smallest)
+{
+    if (options->height >= smallest && options->width >= smallest)
+        return FTH_OK;
+    return fth_fail(FTH_INVALID, "%s needs images of at least %d×%d, not %d×%d (height × width)", model->name, smallest,
+                    smallest, options->height, options->width);
+}
+
+static fth_status check_options(const fth_model *model, const fth_model_options *options)
+{
+    if (options->channels < 1 || options->height < 1 || options->width < 1)
+        return fth_fail(FTH_INVALID, "%s cannot take images of %d channels and %d×%d pixels", model->name,
+                        options->channels, options->height, options->width);
+    if (options->classes < 2)
+        return fth_fail(FTH_INVALID, "%s cannot tell %d classes apart; there must be at least 2", model->name,
+                        options->classes);
+    return FTH_OK;
+}
+
+fth_status fth_model_create_graph(const fth_model *model, const fth_model_options *options, fth_graph **graph)
+{
+    fth_status status = FTH_OK;
+    fth_graph *made = NULL;
+    fth_value images, labels, logits, loss;
+
+    FTH_TRY(check_options(model, options));
+    FTH_TRY(fth_graph_create(&made));
+    FTH_TRY(fth_graph_add_input(made, "images", FTH_F32,
+                                FTH_SHAPE(FTH_BATCH, options->channels, options->height, options->width), &images));
+    FTH_TRY(fth_graph_add_input(made, "labels", FTH_I32, FTH_SHAPE(FTH_BATCH), &labels));
+    FTH_TRY(model->build(model, made, options, images, &logits));
+    FTH_TRY(fth_op_add_softmax_cross_entropy(made, options->label_smoothing, logits, labels, &loss));
+    fth_graph_set_outputs(made, logits, loss);
+    FTH_TRY(fth_graph_differentiate(made));
+    *graph = made;
+    made = NULL;
+
+out:
+    fth_graph_free(made);
+    return status;
+}
