@@ -1,0 +1,383 @@
+/* See options.h. The values of an options struct: defaults, setting one from text with every check, and the way to
+ * and from JSON. Readers of flags and of YAML come down to fth_options_set(), so a rule holds for both. */
+#include "base/options.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <math.h>
+#include <openssl/evp.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/options_internal.h"
+
+/* ---- the table ---- */
+
+static bool same_name(const char *a, const char *b)
+{
+    while (*a && *b && (*a == '_' ? '-' : *a) == (*b == '_' ? '-' : *b)) {
+        a++;
+        b++;
+    }
+    return *a == *b;
+}
+
+const fth_option *fth_options_find(const fth_option_table *table, const char *name)
+{
+    for (size_t i = 0; i < table->count; i++) {
+        if (same_name(table->options[i].name, name))
+            return &table->options[i];
+    }
+    return NULL;
+}
+
+const char *fth_options_nearest(const fth_option_table *table, const char *name)
+{
+    const char *names[FTH_MAX_OPTIONS + 1];
+    assert(table->count <= FTH_MAX_OPTIONS);
+    for (size_t i = 0; i < table->count; i++)
+        names[i] = table->options[i].name;
+    names[table->count] = NULL;
+    return fth_nearest_name(name, names);
+}
+
+static void *place_of(const fth_option *option, void *values)
+{
+    return (char *)values + option->offset;
+}
+
+static const void *read_place_of(const fth_option *option, const void *values)
+{
+    return (const char *)values + option->offset;
+}
+
+static bool is_text(const fth_option *option)
+{
+    return option->type == FTH_OPTION_TEXT || option->type == FTH_OPTION_CHOICE || option->type == FTH_OPTION_OPTIONAL;
+}
+
+static const char *text_of(const fth_option *option, const void *values)
+{
+    const char *text = *(char *const *)read_place_of(option, values);
+    return text ? text : "";
+}
+
+/* ---- text to values ---- */
+
+/* "--lr" where that is what was typed, else "run.yaml line 3: lr". */
+static void format_subject(const fth_option *option, const char *where, char *subject, size_t size)
+{
+    if (strncmp(where, "--", 2) == 0)
+        snprintf(subject, size, "%s", where);
+    else
+        snprintf(subject, size, "%s: %s", where, option->name);
+}
+
+static fth_status fail_range(const fth_option *option, const char *subject, const char *text)
+{
+    if (option->maximum > option->minimum)
+        return fth_fail(FTH_INVALID, "%s must be between %.15g and %.15g, not %.80s", subject, option->minimum,
+                        option->maximum, text);
+    return fth_fail(FTH_INVALID, "%s must be at least %.15g, not %.80s", subject, option->minimum, text);
+}
+
+/* Both limits 0 mean none; a maximum that is not above the minimum means no maximum. */
+static bool in_range(const fth_option *option, double number)
+{
+    if (option->minimum == 0 && option->maximum == 0)
+        return true;
+    return number >= option->minimum && (option->maximum <= option->minimum || number <= option->maximum);
+}
+
+static fth_status set_integer(const fth_option *option, int64_t *value, const char *text, const char *subject)
+{
+    size_t sign = *text == '-' || *text == '+';
+    char *end = NULL;
+    errno = 0;
+    long long number = strtoll(text, &end, 10);
+    if (!text[sign] || strspn(text + sign, "0123456789") != strlen(text + sign))
+        return fth_fail(FTH_INVALID, "%s must be a whole number, not '%.80s'", subject, text);
+    if (errno == ERANGE || !in_range(option, (double)number)) {
+        if (option->minimum == 0 && option->maximum == 0)
+            return fth_fail(FTH_INVALID, "%s: %.80s is too large a number", subject, text);
+        return fail_range(option, subject, text);
+    }
+    *value = number;
+    return FTH_OK;
+}
+
+static fth_status set_number(const fth_option *option, double *value, const char *text, const char *subject)
+{
+    char *end = NULL;
+    double number = strtod(text, &end);
+    if (!*text || *end || strspn(text, "0123456789+-.eE") != strlen(text))
+        return fth_fail(FTH_INVALID, "%s must be a number, not '%.80s'", subject, text);
+    if (!isfinite(number))
+        return fth_fail(FTH_INVALID, "%s: %.80s is too large a number", subject, text);
+    if (!in_range(option, number))
+        return fail_range(option, subject, text);
+    *value = number;
+    return FTH_OK;
+}
+
+bool fth_options_parse_switch(const char *text, bool *value)
+{
+    static const char *const words[2][3] = {{"no", "false", "off"}, {"yes", "true", "on"}};
+    for (int meaning = 0; meaning < 2; meaning++) {
+        for (int i = 0; i < 3; i++) {
+            if (strcasecmp(text, words[meaning][i]) == 0) {
+                *value = meaning;
+                return true;
+            }
+        }
+    }
+    return false;
+}
+
+static fth_status set_duration(const fth_option *option, double *value, const char *text, const char *subject)
+{
+    double seconds = 0;
+    fth_status status = fth_duration_parse(text, &seconds);
+    if (status != FTH_OK)
+        return fth_fail_within(status, "%s", subject);
+    if (!in_range(option, seconds)) {
+        char least[32], most[32];
+        fth_duration_format(option->minimum, least, sizeof least);
+        fth_duration_format(option->maximum, most, sizeof most);
+        if (option->maximum > option->minimum)
+            return fth_fail(FTH_INVALID, "%s must be between %s and %s, not %.80s", subject, least, most, text);
+        return fth_fail(FTH_INVALID, "%s must be at least %s, not %.80s", subject, least, text);
+    }
+    *value = seconds;
+    return FTH_OK;
+}
+
+static fth_status set_text(char **value, const char *text)
+{
+    char *copy = strdup(text);
+    if (!copy)
+        return fth_fail(FTH_NO_MEMORY, "no memory for the value of an option");
+    free(*value);
+    *value = copy;
+    return FTH_OK;
+}
+
+/* Values go to the run record as JSON, which holds UTF-8 only. */
+static bool is_utf8(const char *text)
+{
+    json_t *probe = json_string(text);
+    json_decref(probe);
+    return probe != NULL;
+}
+
+static fth_status check_choice(const fth_option *option, const char *text, const char *subject)
+{
+    char list[512] = "";
+    size_t length = 0;
+    for (const char *const *choice = option->choices; *choice; choice++) {
+        if (strcmp(*choice, text) == 0)
+            return FTH_OK;
+        if (length < sizeof list)
+            length += (size_t)snprintf(list + length, sizeof list - length, "%s%s", length ? ", " : "", *choice);
+    }
+    const char *nearest = fth_nearest_name(text, option->choices);
+    return fth_fail(FTH_INVALID, "%s must be one of %s, not '%.80s'%s%s%s", subject, list, text,
+                    nearest ? "; did you mean '" : "", nearest ? nearest : "", nearest ? "'?" : "");
+}
+
+static fth_status set_value(const fth_option *option, void *values, const char *text, const char *subject)
+{
+    void *place = place_of(option, values);
+    bool yes = false;
+    if (!is_utf8(text))
+        return fth_fail(FTH_INVALID, "%s: the value is not valid UTF-8", subject);
+    switch (option->type) {
+    case FTH_OPTION_INTEGER: return set_integer(option, place, text, subject);
+    case FTH_OPTION_NUMBER: return set_number(option, place, text, subject);
+    case FTH_OPTION_DURATION: return set_duration(option, place, text, subject);
+    case FTH_OPTION_SWITCH:
+        if (!fth_options_parse_switch(text, place))
+            return fth_fail(FTH_INVALID, "%s must be yes or no, not '%.80s'", subject, text);
+        return FTH_OK;
+    case FTH_OPTION_CHOICE: {
+        fth_status status = check_choice(option, text, subject);
+        return status == FTH_OK ? set_text(place, text) : status;
+    }
+    case FTH_OPTION_OPTIONAL:
+        if (fth_options_parse_switch(text, &yes))
+            return set_text(place, yes ? "auto" : "");
+        return set_text(place, text);
+    case FTH_OPTION_TEXT: return set_text(place, text);
+    }
+    return fth_fail(FTH_UNSUPPORTED, "%s has an unknown type", subject);
+}
+
+static fth_status set_default(const fth_option *option, void *values)
+{
+    if (option->fallback && *option->fallback)
+        return set_value(option, values, option->fallback, option->name);
+    if (is_text(option))
+        return set_text(place_of(option, values), "");
+    switch (option->type) {
+    case FTH_OPTION_INTEGER: *(int64_t *)place_of(option, values) = 0; break;
+    case FTH_OPTION_SWITCH: *(bool *)place_of(option, values) = false; break;
+    default: *(double *)place_of(option, values) = 0; break;
+    }
+    return FTH_OK;
+}
+
+static fth_status set_checked(const fth_option *option, void *values, const char *text, const char *where)
+{
+    char subject[300];
+    format_subject(option, where, subject, sizeof subject);
+    if (option->check) {
+        fth_status status = option->check(text);
+        if (status != FTH_OK)
+            return fth_fail_within(status, "%s", subject);
+    }
+    return set_value(option, values, text, subject);
+}
+
+fth_status fth_options_set_defaults(const fth_option_table *table, void *values)
+{
+    assert(table->count <= FTH_MAX_OPTIONS);
+    memset(values, 0, table->struct_size);
+    for (size_t i = 0; i < table->count; i++) {
+        fth_status status = set_default(&table->options[i], values);
+        if (status != FTH_OK) {
+            fth_options_release(table, values);
+            return status;
+        }
+    }
+    return FTH_OK;
+}
+
+void fth_options_release(const fth_option_table *table, void *values)
+{
+    for (size_t i = 0; i < table->count; i++) {
+        if (is_text(&table->options[i])) {
+            char **text = place_of(&table->options[i], values);
+            free(*text);
+            *text = NULL;
+        }
+    }
+}
+
+fth_status fth_options_set(const fth_option_table *table, void *values, const char *name, const char *text,
+                           const char *where)
+{
+    const fth_option *option = fth_options_find(table, name);
+    if (!option) {
+        const char *nearest = fth_options_nearest(table, name);
+        return fth_fail(FTH_INVALID, "%s: unknown key '%.80s'%s%s%s", where, name, nearest ? "; did you mean '" : "",
+                        nearest ? nearest : "", nearest ? "'?" : "");
+    }
+    fth_status status = set_checked(option, values, text, where);
+    if (status == FTH_OK)
+        *(uint64_t *)values |= UINT64_C(1) << (option - table->options);
+    return status;
+}
+
+bool fth_options_was_given(const fth_option_table *table, const void *values, const char *name)
+{
+    const fth_option *option = fth_options_find(table, name);
+    return option && (*(const uint64_t *)values >> (option - table->options) & 1);
+}
+
+/* ---- JSON ---- */
+
+static json_t *value_to_json(const fth_option *option, const void *values)
+{
+    const void *place = read_place_of(option, values);
+    switch (option->type) {
+    case FTH_OPTION_INTEGER: return json_integer(*(const int64_t *)place);
+    case FTH_OPTION_NUMBER:
+    case FTH_OPTION_DURATION: return json_real(*(const double *)place);
+    case FTH_OPTION_SWITCH: return json_boolean(*(const bool *)place);
+    case FTH_OPTION_TEXT:
+    case FTH_OPTION_CHOICE:
+    case FTH_OPTION_OPTIONAL: return json_string(text_of(option, values));
+    }
+    return NULL;
+}
+
+json_t *fth_options_to_json(const fth_option_table *table, const void *values, bool identity_only)
+{
+    json_t *json = json_object();
+    for (size_t i = 0; json && i < table->count; i++) {
+        const fth_option *option = &table->options[i];
+        if (identity_only && !option->identity)
+            continue;
+        if (json_object_set_new(json, option->name, value_to_json(option, values)) != 0) {
+            json_decref(json);
+            json = NULL;
+        }
+    }
+    return json;
+}
+
+/* What fth_options_to_json() writes for a value that nobody gave need not pass the checks: a duration of 0, the empty
+ * text. So the default is recognized first. */
+static fth_status set_from_json(const fth_option *option, void *values, const json_t *json, const char *where)
+{
+    char number[40], subject[300];
+    format_subject(option, where, subject, sizeof subject);
+    if (is_text(option) && json_is_string(json)) {
+        const char *text = json_string_value(json);
+        if (strcmp(text, option->fallback ? option->fallback : "") == 0)
+            return set_default(option, values);
+        return set_checked(option, values, text, where);
+    }
+    if (option->type == FTH_OPTION_SWITCH && json_is_boolean(json)) {
+        *(bool *)place_of(option, values) = json_is_true(json);
+        return FTH_OK;
+    }
+    bool numeric = option->type == FTH_OPTION_NUMBER || option->type == FTH_OPTION_DURATION;
+    if ((numeric && json_is_number(json)) || (option->type == FTH_OPTION_INTEGER && json_is_integer(json))) {
+        if (json_number_value(json) == 0 && !option->fallback)
+            return set_default(option, values);
+        if (json_is_integer(json))
+            snprintf(number, sizeof number, "%" JSON_INTEGER_FORMAT, json_integer_value(json));
+        else
+            snprintf(number, sizeof number, "%.17g", json_real_value(json));
+        return set_checked(option, values, number, where);
+    }
+    return fth_fail(FTH_INVALID, "%s has a value of the wrong type", subject);
+}
+
+fth_status fth_options_from_json(const fth_option_table *table, void *values, const json_t *json, const char *where)
+{
+    const char *name;
+    json_t *value;
+    if (!json_is_object(json))
+        return fth_fail(FTH_INVALID, "%s: the configuration is not a JSON object", where);
+    json_object_foreach((json_t *)(uintptr_t)json, name, value)
+    {
+        const fth_option *option = fth_options_find(table, name);
+        if (!option) {
+            fth_log_warning("%s: ignoring '%s', which this version does not know", where, name);
+            continue;
+        }
+        fth_status status = set_from_json(option, values, value, where);
+        if (status != FTH_OK)
+            return status;
+    }
+    return FTH_OK;
+}
+
+void fth_options_identity(const fth_option_table *table, const void *values, char identity[17])
+{
+    unsigned char digest[EVP_MAX_MD_SIZE] = {0};
+    json_t *json = fth_options_to_json(table, values, true);
+    char *text = json ? json_dumps(json, JSON_COMPACT | JSON_SORT_KEYS) : NULL;
+    identity[0] = '\0'; /* equals no identity, should memory run out */
+    if (text && EVP_Digest(text, strlen(text), digest, NULL, EVP_sha256(), NULL)) {
+        for (size_t i = 0; i < 8; i++)
+            snprintf(identity + 2 * i, 3, "%02x", digest[i]);
+    }
+    free(text);
+    json_decref(json);
+}

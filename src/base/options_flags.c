@@ -1,0 +1,97 @@
+/* Reads options from a command line. */
+#include <stdio.h>
+#include <string.h>
+
+#include "base/options_internal.h"
+
+static bool ends_with(const char *text, const char *ending)
+{
+    size_t length = strlen(text), ending_length = strlen(ending);
+    return length >= ending_length && strcmp(text + length - ending_length, ending) == 0;
+}
+
+static fth_status fail_unknown(const fth_option_table *table, const char *flag, const char *name)
+{
+    const char *nearest = fth_options_nearest(table, name);
+    if (nearest)
+        return fth_fail(FTH_INVALID, "unknown flag '%.80s'; did you mean '--%s'?", flag, nearest);
+    return fth_fail(FTH_INVALID, "unknown flag '%.80s'; --help lists those there are", flag);
+}
+
+/* The value for a flag written without '=': the next argument where the flag's type wants it. Sets *used. */
+static const char *next_value(const fth_option *option, const char *next, bool *used)
+{
+    bool ignored;
+    *used = false;
+    switch (option->type) {
+    case FTH_OPTION_SWITCH:
+        if (!next || !fth_options_parse_switch(next, &ignored))
+            return "yes";
+        break;
+    case FTH_OPTION_OPTIONAL:
+        if (!next || *next == '-' || ends_with(next, ".yaml") || ends_with(next, ".yml"))
+            return "auto";
+        break;
+    default:
+        /* A single dash may begin a negative number; two begin the next flag. */
+        if (!next || strncmp(next, "--", 2) == 0)
+            return NULL;
+    }
+    *used = true;
+    return next;
+}
+
+static fth_status read_flag(const fth_option_table *table, void *values, const char *flag, const char *next, bool *used)
+{
+    char name[80], where[84];
+    const char *equals = strchr(flag, '=');
+    size_t length = equals ? (size_t)(equals - flag) : strlen(flag);
+    *used = false;
+    if (strncmp(flag, "--", 2) != 0 || length >= sizeof name)
+        return fail_unknown(table, flag, flag + strspn(flag, "-"));
+    snprintf(name, sizeof name, "%.*s", (int)length - 2, flag + 2);
+    snprintf(where, sizeof where, "--%s", name);
+
+    const fth_option *option = fth_options_find(table, name);
+    if (!option && strncmp(name, "no-", 3) == 0) {
+        option = fth_options_find(table, name + 3);
+        if (!option || option->type != FTH_OPTION_SWITCH)
+            return fail_unknown(table, where, name + 3);
+        if (equals)
+            return fth_fail(FTH_INVALID, "%s takes no value", where);
+        return fth_options_set(table, values, option->name, "no", where);
+    }
+    if (!option)
+        return fail_unknown(table, where, name);
+    const char *value = equals ? equals + 1 : next_value(option, next, used);
+    if (!value)
+        return fth_fail(FTH_INVALID, "%s needs a value%s%s", where, option->argument ? ": " : "",
+                        option->argument ? option->argument : "");
+    return fth_options_set(table, values, option->name, value, where);
+}
+
+fth_status fth_options_read_flags(const fth_option_table *table, void *values, int argc, char *const *argv,
+                                  const char **positional, int *positional_count, bool *help)
+{
+    bool flags = true;
+    *positional_count = 0;
+    *help = false;
+    for (int i = 0; i < argc; i++) {
+        const char *argument = argv[i];
+        bool used = false;
+        if (!flags || argument[0] != '-' || argument[1] == '\0') {
+            positional[(*positional_count)++] = argument;
+        } else if (strcmp(argument, "--") == 0) {
+            flags = false;
+        } else if (strcmp(argument, "--help") == 0 || strcmp(argument, "-h") == 0) {
+            *help = true;
+            return FTH_OK;
+        } else {
+            fth_status status = read_flag(table, values, argument, i + 1 < argc ? argv[i + 1] : NULL, &used);
+            if (status != FTH_OK)
+                return status;
+            i += used;
+        }
+    }
+    return FTH_OK;
+}

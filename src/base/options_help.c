@@ -1,0 +1,153 @@
+/* Prints a table of options for people: --help in a terminal, and Markdown for the reference page. */
+#include <stdio.h>
+#include <string.h>
+
+#include "base/options_internal.h"
+
+enum { LINE_COLUMNS = 100, MAX_FLAG_COLUMNS = 30, INDENT = 2, GAP = 2 };
+
+/* Columns taken on a terminal, for text without wide characters: bytes that do not continue a UTF-8 sequence. */
+static size_t columns(const char *text, size_t length)
+{
+    size_t count = 0;
+    for (size_t i = 0; i < length; i++)
+        count += ((unsigned char)text[i] & 0xc0) != 0x80;
+    return count;
+}
+
+/* "--lr X", "--[no-]nesterov", "--resume [ID]" */
+static void format_flag(const fth_option *option, char *text, size_t size)
+{
+    const char *argument = option->argument ? option->argument : "VALUE";
+    switch (option->type) {
+    case FTH_OPTION_SWITCH: snprintf(text, size, "--[no-]%s", option->name); break;
+    case FTH_OPTION_OPTIONAL: snprintf(text, size, "--%s [%s]", option->name, argument); break;
+    default: snprintf(text, size, "--%s %s", option->name, argument);
+    }
+}
+
+static void append(char *text, size_t size, const char *piece)
+{
+    size_t length = strlen(text);
+    snprintf(text + length, size - length, "%s", piece);
+}
+
+/* "; one of sgd, adamw" or nothing. */
+static void append_choices(const fth_option *option, char *text, size_t size)
+{
+    if (!option->choices)
+        return;
+    append(text, size, "; one of ");
+    for (const char *const *choice = option->choices; *choice; choice++) {
+        append(text, size, choice == option->choices ? "" : ", ");
+        append(text, size, *choice);
+    }
+}
+
+static bool has_default(const fth_option *option)
+{
+    return option->fallback && *option->fallback;
+}
+
+static void print_spaces(size_t count)
+{
+    for (size_t i = 0; i < count; i++)
+        putchar(' ');
+}
+
+/* Prints words from column `at` on, breaking lines so that they start at `left` and end before LINE_COLUMNS. */
+static void print_wrapped(const char *text, size_t left)
+{
+    size_t at = left;
+    bool first = true;
+    while (*text) {
+        text += strspn(text, " ");
+        size_t length = strcspn(text, " "), width = columns(text, length);
+        if (length == 0)
+            break;
+        if (!first && at + 1 + width > LINE_COLUMNS) {
+            putchar('\n');
+            print_spaces(left);
+            at = left;
+            first = true;
+        }
+        printf("%s%.*s", first ? "" : " ", (int)length, text);
+        at += width + !first;
+        first = false;
+        text += length;
+    }
+    putchar('\n');
+}
+
+void fth_options_print_help(const fth_option_table *table)
+{
+    char flag[160], help[1200];
+    size_t widest = 0;
+    for (size_t i = 0; i < table->count; i++) {
+        format_flag(&table->options[i], flag, sizeof flag);
+        size_t width = columns(flag, strlen(flag));
+        if (width > widest && width <= MAX_FLAG_COLUMNS)
+            widest = width;
+    }
+    size_t left = INDENT + widest + GAP;
+    for (size_t i = 0; i < table->count; i++) {
+        const fth_option *option = &table->options[i];
+        if (option->group)
+            printf("%s%s:\n", i ? "\n" : "", option->group);
+        format_flag(option, flag, sizeof flag);
+        size_t width = columns(flag, strlen(flag));
+        print_spaces(INDENT);
+        printf("%s", flag);
+        if (width > widest) {
+            putchar('\n');
+            print_spaces(left);
+        } else {
+            print_spaces(left - INDENT - width);
+        }
+        snprintf(help, sizeof help, "%s", option->help ? option->help : "");
+        append_choices(option, help, sizeof help);
+        if (has_default(option)) {
+            append(help, sizeof help, " (default: ");
+            append(help, sizeof help, option->fallback);
+            append(help, sizeof help, ")");
+        }
+        print_wrapped(help, left);
+    }
+}
+
+/* A cell of a Markdown table ends at '|' and at the end of the line, whatever surrounds them. */
+static void print_cell(const char *text)
+{
+    for (; *text; text++) {
+        if (*text == '|')
+            putchar('\\');
+        putchar(*text == '\n' ? ' ' : *text);
+    }
+}
+
+void fth_options_print_markdown(const fth_option_table *table)
+{
+    static const char heading[] = "| option | default | meaning |\n| --- | --- | --- |\n";
+    char flag[160], help[1200];
+    for (size_t i = 0; i < table->count; i++) {
+        const fth_option *option = &table->options[i];
+        if (option->group)
+            printf("%s### %s\n\n", i ? "\n" : "", option->group);
+        if (option->group || i == 0)
+            printf("%s", heading);
+        format_flag(option, flag, sizeof flag);
+        snprintf(help, sizeof help, "%s", option->help ? option->help : "");
+        append_choices(option, help, sizeof help);
+        printf("| `");
+        print_cell(flag);
+        printf("` | ");
+        if (has_default(option)) {
+            putchar('`');
+            print_cell(option->fallback);
+            putchar('`');
+        }
+        printf(" | ");
+        print_cell(help);
+        printf(" |\n");
+    }
+}
