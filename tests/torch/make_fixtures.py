@@ -1,0 +1,284 @@
+#!/usr/bin/env python3
+"""Writes what PyTorch computes in one training step of each model, for the tests to compare with.
+
+Needs torch, torchvision and numpy; the tests themselves need only the JSON files. Initial parameters, images, labels
+and probe vectors come from farthing's own generator, done again here in numpy. README.md describes the format.
+
+    python3 tests/torch/make_fixtures.py [FIXTURE...]
+"""
+import json
+import math
+import pathlib
+import sys
+
+import numpy as np
+import torch
+import torchvision
+from torch import nn
+from torch.nn import functional
+
+SEED = 1
+MASK = (1 << 64) - 1
+INITIALIZE, GENERATE = 1, 6  # fth_random_use
+CHUNK = 1 << 22
+
+# name: model, batch, channels, height, width, classes, label smoothing
+FIXTURES = {
+    "linear": ("linear", 5, 1, 28, 28, 10, 0.0),
+    "mnist-cnn": ("mnist-cnn", 3, 1, 28, 28, 10, 0.0),
+    "mnist-cnn-odd": ("mnist-cnn", 5, 2, 15, 22, 7, 0.0),
+    "cifar-cnn": ("cifar-cnn", 4, 3, 32, 32, 10, 0.0),
+    "cifar-cnn-odd": ("cifar-cnn", 5, 1, 37, 29, 7, 0.1),
+    "resnet18": ("resnet18", 4, 3, 32, 32, 10, 0.0),
+    "resnet18-odd": ("resnet18", 3, 1, 57, 71, 7, 0.1),
+    "resnet34": ("resnet34", 4, 3, 64, 64, 10, 0.0),
+    "resnet50": ("resnet50", 4, 3, 64, 64, 10, 0.0),
+    "resnet101": ("resnet101", 4, 3, 64, 64, 10, 0.0),
+}
+for depth in (11, 13, 16, 19):
+    FIXTURES[f"vgg{depth}"] = (f"vgg{depth}", 2, 3, 32, 32, 10, 0.0)
+    FIXTURES[f"vgg{depth}-bn"] = (f"vgg{depth}-bn", 4, 3, 32, 32, 10, 0.0)
+
+
+# ---- src/base/random.h ----
+
+
+def mix(z):
+    z = ((z ^ (z >> 30)) * 0xBF58476D1CE4E5B9) & MASK
+    z = ((z ^ (z >> 27)) * 0x94D049BB133111EB) & MASK
+    return z ^ (z >> 31)
+
+
+def bits(key, counter):
+    return mix((key + (counter + 1) * 0x9E3779B97F4A7C15) & MASK)
+
+
+def fork(key, number):
+    return mix(bits(key, number) ^ 0x5851F42D4C957F2D)
+
+
+def key_for(seed, use):
+    return fork(mix((seed + 0x9E3779B97F4A7C15) & MASK), use)
+
+
+def hash_name(name):
+    value = 0xCBF29CE484222325
+    for byte in name.encode():
+        value = ((value ^ byte) * 0x100000001B3) & MASK
+    return value
+
+
+def bits_range(key, begin, end):
+    """fth_random_bits(key, begin ... end - 1)"""
+    z = np.arange(begin + 1, end + 1, dtype=np.uint64)
+    z *= np.uint64(0x9E3779B97F4A7C15)
+    z += np.uint64(key)
+    z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return z ^ (z >> np.uint64(31))
+
+
+def uniform(draws):
+    return (draws >> np.uint64(11)).astype(np.float64) * 2.0**-53
+
+
+def normal(draws):
+    radius = ((draws >> np.uint64(32)).astype(np.float64) + 1) * 2.0**-32
+    angle = (draws & np.uint64(0xFFFFFFFF)).astype(np.float64) * 2.0**-32
+    return np.sqrt(-2 * np.log(radius)) * np.cos(6.283185307179586 * angle)
+
+
+def chunks(count):
+    return ((begin, min(begin + CHUNK, count)) for begin in range(0, count, CHUNK))
+
+
+def draw(key, count, function):
+    values = np.empty(count, np.float32)
+    for begin, end in chunks(count):
+        values[begin:end] = function(bits_range(key, begin, end))
+    return values
+
+
+# ---- the same initial values as fth_graph_initialize gives ----
+
+
+def initializer(model, module, parameter, name):
+    """(kind, amount) of a module's parameter: see src/model/layers.c"""
+    if isinstance(module, nn.BatchNorm2d):
+        return "constant", 1.0 if name == "weight" else 0.0
+    fan_in = module.weight[0].numel()
+    if model.startswith("resnet") and isinstance(module, nn.Conv2d) or model.startswith("vgg"):
+        if name == "bias":
+            return "constant", 0.0
+        if isinstance(module, nn.Linear):
+            return "normal", 0.01
+        return "normal", math.sqrt(2.0 / (parameter.numel() // parameter.shape[1]))
+    return "uniform", 1 / math.sqrt(fan_in)
+
+
+cache = {}  # VGGs share the values of their large classifier
+
+
+def initial_values(full_name, count, kind, amount):
+    if (full_name, count, kind, amount) not in cache:
+        key = fork(key_for(SEED, INITIALIZE), hash_name(full_name))
+        if kind == "constant":
+            values = np.full(count, amount, np.float32)
+        elif kind == "uniform":
+            values = draw(key, count, lambda draws: amount * (2 * uniform(draws) - 1))
+        else:
+            values = draw(key, count, lambda draws: amount * normal(draws))
+        if count < 1 << 24:
+            return values
+        cache[full_name, count, kind, amount] = values
+    return cache[full_name, count, kind, amount]
+
+
+def initialize(model, net, dtype):
+    net.to_empty(device="cpu").to(dtype)
+    squares = dot = 0.0
+    with torch.no_grad():
+        for prefix, module in net.named_modules():
+            for name, parameter in module.named_parameters(recurse=False):
+                full_name = f"{prefix}.{name}"
+                kind, amount = initializer(model, module, parameter, name)
+                values = initial_values(full_name, parameter.numel(), kind, amount)
+                parameter.copy_(torch.from_numpy(values).view(parameter.shape))
+                norm, probe = digest(full_name, parameter)
+                squares, dot = squares + norm**2, dot + probe
+            if isinstance(module, nn.BatchNorm2d):
+                module.reset_running_stats()
+    return math.sqrt(squares), dot
+
+
+# ---- models ----
+
+
+class MnistCnn(nn.Module):
+    def __init__(self, channels, height, width, classes):
+        super().__init__()
+        self.conv1 = nn.Conv2d(channels, 32, 3)
+        self.conv2 = nn.Conv2d(32, 64, 3)
+        self.fc1 = nn.Linear(64 * ((height - 4) // 2) * ((width - 4) // 2), 128)
+        self.fc2 = nn.Linear(128, classes)
+
+    def forward(self, x):
+        x = functional.relu(self.conv2(functional.relu(self.conv1(x))))
+        x = torch.flatten(functional.max_pool2d(x, 2), 1)
+        return self.fc2(functional.relu(self.fc1(x)))
+
+
+class CifarCnn(nn.Module):
+    def __init__(self, channels, height, width, classes):
+        super().__init__()
+        self.conv1 = nn.Conv2d(channels, 6, 5)
+        self.conv2 = nn.Conv2d(6, 16, 5)
+        shrink = lambda size: ((size - 4) // 2 - 4) // 2
+        self.fc1 = nn.Linear(16 * shrink(height) * shrink(width), 120)
+        self.fc2 = nn.Linear(120, 84)
+        self.fc3 = nn.Linear(84, classes)
+
+    def forward(self, x):
+        x = functional.max_pool2d(functional.relu(self.conv1(x)), 2)
+        x = functional.max_pool2d(functional.relu(self.conv2(x)), 2)
+        x = functional.relu(self.fc1(torch.flatten(x, 1)))
+        return self.fc3(functional.relu(self.fc2(x)))
+
+
+class Linear(nn.Module):
+    def __init__(self, channels, height, width, classes):
+        super().__init__()
+        self.fc = nn.Linear(channels * height * width, classes)
+
+    def forward(self, x):
+        return self.fc(torch.flatten(x, 1))
+
+
+def create(model, channels, height, width, classes):
+    own = {"linear": Linear, "mnist-cnn": MnistCnn, "cifar-cnn": CifarCnn}
+    with torch.device("meta"):
+        if model in own:
+            return own[model](channels, height, width, classes)
+        options = {"dropout": 0.0} if model.startswith("vgg") else {}
+        net = getattr(torchvision.models, model.replace("-", "_"))(num_classes=classes, **options)
+        if channels != 3:
+            net.conv1 = nn.Conv2d(channels, 64, 7, stride=2, padding=3, bias=False)
+        return net
+
+
+# ---- one step ----
+
+
+def digest(name, tensor):
+    """The Euclidean norm and the dot product with the name's vector of ±1."""
+    flat = tensor.detach().double().contiguous().view(-1).numpy()
+    key = fork(key_for(SEED, GENERATE), hash_name(name))
+    squares = dot = 0.0
+    for begin, end in chunks(flat.size):
+        part = flat[begin:end]
+        signs = np.where(bits_range(key, begin, end) >> np.uint64(63), -1.0, 1.0)
+        squares += float(part @ part)
+        dot += float(part @ signs)
+    return math.sqrt(squares), dot
+
+
+def step(model, batch, channels, height, width, classes, smoothing, dtype):
+    net = create(model, channels, height, width, classes)
+    initial = initialize(model, net, dtype)
+    image_key, label_key = (fork(key_for(SEED, GENERATE), number) for number in (1, 2))
+    images = draw(image_key, batch * channels * height * width, lambda draws: 2 * uniform(draws) - 1)
+    images = torch.from_numpy(images).view(batch, channels, height, width).to(dtype)
+    labels = torch.tensor([(bits(label_key, i) * classes) >> 64 for i in range(batch)])
+
+    net.train()
+    logits = net(images)
+    loss = functional.cross_entropy(logits, labels, label_smoothing=smoothing)
+    loss.backward()
+    gradients = {name: parameter.grad for name, parameter in net.named_parameters()}
+    buffers = {name: buffer for name, buffer in net.named_buffers() if "running" in name}
+    net.eval()
+    with torch.no_grad():
+        evaluated = net(images)
+    return {"initial": initial, "loss": loss.detach(), "logits": logits.detach(), "evaluated": evaluated,
+            "gradients": gradients, "buffers": buffers}
+
+
+def exact(number):
+    return float(f"{number:.9g}")
+
+
+def measure(name, value, single):
+    error = torch.linalg.vector_norm(value - single.double()).item()
+    return [*map(exact, digest(name, value)), float(f"{error:.2g}")]
+
+
+def make(name):
+    model, batch, channels, height, width, classes, smoothing = FIXTURES[name]
+    double = step(*FIXTURES[name], torch.float64)
+    single = step(*FIXTURES[name], torch.float32)
+    fixture = {
+        "model": model, "batch": batch, "channels": channels, "height": height, "width": width, "classes": classes,
+        "label_smoothing": smoothing,
+        "initial": [exact(number) for number in double["initial"]],
+        "loss": [exact(double["loss"].item()), float(f"{abs(double['loss'] - single['loss']).item():.2g}")],
+        "logits": measure("logits", double["logits"], single["logits"]),
+        "evaluated_logits": measure("logits", double["evaluated"], single["evaluated"]),
+        "first_logits": [exact(value) for value in double["logits"][0].tolist()],
+        "gradients": {key: measure(key, value, single["gradients"][key]) for key, value in double["gradients"].items()},
+        "buffers": {key: measure(key, value, single["buffers"][key]) for key, value in double["buffers"].items()},
+    }
+    text = json.dumps(fixture, indent=0, separators=(",", ":"))
+    lines = []  # the numbers of one entry on one line
+    for line in text.split("\n"):
+        if lines and (line[:1] in "-0123456789]" or lines[-1].endswith("[")):
+            lines[-1] += line
+        else:
+            lines.append(line)
+    (pathlib.Path(__file__).parent / f"{name}.json").write_text("\n".join(lines) + "\n")
+    print(name, fixture["loss"], fixture["logits"], fixture["evaluated_logits"], flush=True)
+
+
+if __name__ == "__main__":
+    torch.set_num_threads(2)
+    for requested in sys.argv[1:] or FIXTURES:
+        make(requested)
