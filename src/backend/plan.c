@@ -268,9 +268,10 @@ fth_status fth_plan_bind(fth_plan *plan, void *arena, fth_vectors vectors)
     for (size_t v = 0; v < plan->value_count; v++) {
         fth_plan_value root = root_of(plan, (fth_plan_value)v);
         const plan_value *home = &plan->values[root];
-        plan->values[v].data = home->storage == FTH_IN_ARENA ? (char *)arena + plan->area_of[root]
-                               : bases[home->storage]        ? bases[home->storage] + home->vector_offset
-                                                             : NULL;
+        if (home->storage == FTH_IN_ARENA)
+            plan->values[v].data = (char *)arena + plan->area_of[root];
+        else
+            plan->values[v].data = bases[home->storage] ? bases[home->storage] + home->vector_offset : NULL;
     }
     for (size_t s = 0; s < plan->step_count; s++) {
         const fth_step *step = &plan->steps[s].step;

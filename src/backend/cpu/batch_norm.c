@@ -1,0 +1,160 @@
+/* Batch norm on oneDNN, its ReLU fused where no residual comes between; the running statistics are moved by a call of
+ * our own. With a residual the sum and ReLU are one more pass in place. */
+#include "backend/cpu/cpu_internal.h"
+
+static fth_status move_running_statistics(const cpu_call *call, const fth_run *run)
+{
+    (void)run;
+    const float *mean = call->data[0], *variance = call->data[1];
+    float *running_mean = call->data[2], *running_variance = call->data[3];
+    float momentum = call->numbers[0], unbias = call->numbers[1];
+    for (int64_t c = 0; c < call->sizes[0]; c++) {
+        running_mean[c] += momentum * (mean[c] - running_mean[c]);
+        running_variance[c] += momentum * (variance[c] * unbias - running_variance[c]);
+    }
+    return FTH_OK;
+}
+
+static fth_status add_running_statistics(fth_plan *plan, const fth_node *node)
+{
+    const fth_batch_norm_attributes *a = node->attributes;
+    fth_shape shape = fth_plan_type(plan, node->inputs[0]).shape;
+    int64_t per_channel = fth_shape_count(&shape) / shape.dims[1];
+    const cpu_call call = {.run = move_running_statistics,
+                           .values = {node->outputs[1], node->outputs[2], node->inputs[3], node->inputs[4]},
+                           .value_count = 4,
+                           .write_count = 2,
+                           .sizes = {shape.dims[1]},
+                           .numbers = {a->momentum, (float)per_channel / (float)(per_channel > 1 ? per_channel - 1 : 1)}};
+    return cpu_add_call(plan, "batch_norm running statistics", &call);
+}
+
+static fth_status describe_forward(const fth_plan *plan, const fth_batch_norm_attributes *a,
+                                   const dnnl_memory_desc_t *layout, bool training, dnnl_primitive_attr_t attributes,
+                                   dnnl_primitive_desc_t *descriptor)
+{
+    fth_status status = FTH_OK;
+    unsigned flags = dnnl_use_scale | dnnl_use_shift;
+    if (a->relu && !a->residual)
+        flags |= dnnl_fuse_norm_relu;
+    if (!training)
+        flags |= dnnl_use_global_stats;
+    dnnl_batch_normalization_desc_t description;
+    CPU_TRY(dnnl_batch_normalization_forward_desc_init(
+        &description, training ? dnnl_forward_training : dnnl_forward_inference, layout, a->epsilon, flags));
+    CPU_TRY(dnnl_primitive_desc_create(descriptor, &description, attributes, cpu_device_of(plan)->engine, NULL));
+out:
+    return status;
+}
+
+static fth_status prepare_forward(fth_plan *plan, const fth_node *node)
+{
+    fth_status status = FTH_OK;
+    const fth_batch_norm_attributes *a = node->attributes;
+    bool training = fth_plan_get_options(plan).mode == FTH_PLAN_TRAIN;
+    dnnl_primitive_desc_t descriptor = NULL;
+    dnnl_primitive_attr_t attributes = NULL;
+    const dnnl_memory_desc_t layout = *cpu_layout(plan, node->inputs[0]);
+    fth_plan_value y;
+    FTH_TRY(cpu_make_attributes(&attributes));
+    FTH_TRY(describe_forward(plan, a, &layout, training, attributes, &descriptor));
+    cpu_write_in_place(plan, node->inputs[0], node->outputs[0]);
+    FTH_TRY(cpu_begin_write(plan, node->outputs[0], &layout, &y));
+    cpu_argument arguments[8] = {{DNNL_ARG_SRC, node->inputs[0], false, NULL},
+                                 {DNNL_ARG_SCALE, node->inputs[1], false, NULL},
+                                 {DNNL_ARG_SHIFT, node->inputs[2], false, NULL},
+                                 {DNNL_ARG_DST, y, true, NULL}};
+    int count = 4;
+    if (training) {
+        FTH_TRY(cpu_fix_plain(plan, node->outputs[1]));
+        FTH_TRY(cpu_fix_plain(plan, node->outputs[2]));
+        arguments[count++] = (cpu_argument){DNNL_ARG_MEAN, node->outputs[1], true, NULL};
+        arguments[count++] = (cpu_argument){DNNL_ARG_VARIANCE, node->outputs[2], true, NULL};
+        if (a->relu && !a->residual) {
+            FTH_TRY(cpu_set_layout(plan, node->outputs[3], cpu_query(descriptor, dnnl_query_workspace_md)));
+            arguments[count++] = (cpu_argument){DNNL_ARG_WORKSPACE, node->outputs[3], true, NULL};
+        }
+    } else {
+        arguments[count++] = (cpu_argument){DNNL_ARG_MEAN, node->inputs[3], false, NULL};
+        arguments[count++] = (cpu_argument){DNNL_ARG_VARIANCE, node->inputs[4], false, NULL};
+    }
+    FTH_TRY(cpu_add_primitive(plan, "batch_norm", &descriptor, arguments, count));
+    FTH_TRY(cpu_end_write(plan, node->outputs[0], y));
+    if (a->residual)
+        FTH_TRY(cpu_add_sum(plan, node->outputs[0], node->inputs[5], a->relu, node->outputs[0]));
+    if (training)
+        FTH_TRY(add_running_statistics(plan, node));
+out:
+    cpu_free_descriptor(descriptor);
+    cpu_free_attributes(attributes);
+    return status;
+}
+
+/* dresidual = dy where y > 0: the gradient before the sum, which the residual and the normalization share. */
+static fth_status add_residual_gradient(fth_plan *plan, const fth_node *node, const dnnl_memory_desc_t *layout)
+{
+    fth_status status = FTH_OK;
+    const fth_batch_norm_attributes *a = node->attributes;
+    fth_value dresidual = node->outputs[3];
+    fth_plan_value dy;
+    FTH_TRY(cpu_read_as(plan, node->inputs[2], layout, &dy));
+    if (!a->relu) {
+        fth_plan_alias(plan, dresidual, dy);
+        FTH_TRY(cpu_set_layout(plan, dresidual, layout));
+        goto out;
+    }
+    if (dy == node->inputs[2])
+        cpu_write_in_place(plan, node->inputs[2], dresidual);
+    FTH_TRY(cpu_set_layout(plan, dresidual, layout));
+    FTH_TRY(cpu_add_relu_gradient(plan, node->inputs[1], dy, dresidual));
+out:
+    return status;
+}
+
+static fth_status prepare_grad(fth_plan *plan, const fth_node *node)
+{
+    fth_status status = FTH_OK;
+    const fth_batch_norm_attributes *a = node->attributes;
+    dnnl_primitive_desc_t descriptor = NULL, forward = NULL;
+    dnnl_primitive_attr_t attributes = NULL;
+    dnnl_batch_normalization_desc_t description;
+    const dnnl_memory_desc_t layout = *cpu_layout(plan, node->inputs[0]);
+    fth_plan_value dy, dx;
+    if (a->residual) {
+        FTH_TRY(add_residual_gradient(plan, node, &layout));
+        dy = node->outputs[3];
+    } else {
+        FTH_TRY(cpu_read_as(plan, node->inputs[2], &layout, &dy));
+    }
+    FTH_TRY(cpu_make_attributes(&attributes));
+    FTH_TRY(describe_forward(plan, a, &layout, true, attributes, &forward));
+    unsigned flags = dnnl_use_scale | dnnl_use_shift;
+    if (a->relu && !a->residual)
+        flags |= dnnl_fuse_norm_relu;
+    CPU_TRY(dnnl_batch_normalization_backward_desc_init(&description, dnnl_backward, &layout, &layout, a->epsilon, flags));
+    CPU_TRY(dnnl_primitive_desc_create(&descriptor, &description, attributes, cpu_device_of(plan)->engine, forward));
+    FTH_TRY(cpu_begin_write(plan, node->outputs[0], &layout, &dx));
+    FTH_TRY(cpu_fix_plain(plan, node->outputs[1]));
+    FTH_TRY(cpu_fix_plain(plan, node->outputs[2]));
+    cpu_argument arguments[9] = {{DNNL_ARG_SRC, node->inputs[0], false, NULL},
+                                 {DNNL_ARG_DIFF_DST, dy, false, NULL},
+                                 {DNNL_ARG_SCALE, node->inputs[3], false, NULL},
+                                 {DNNL_ARG_MEAN, node->inputs[4], false, NULL},
+                                 {DNNL_ARG_VARIANCE, node->inputs[5], false, NULL},
+                                 {DNNL_ARG_DIFF_SRC, dx, true, NULL},
+                                 {DNNL_ARG_DIFF_SCALE, node->outputs[1], true, NULL},
+                                 {DNNL_ARG_DIFF_SHIFT, node->outputs[2], true, NULL}};
+    int count = 8;
+    if (a->relu && !a->residual)
+        arguments[count++] = (cpu_argument){DNNL_ARG_WORKSPACE, node->inputs[6], false, NULL};
+    FTH_TRY(cpu_add_primitive(plan, "batch_norm_grad", &descriptor, arguments, count));
+    FTH_TRY(cpu_end_write(plan, node->outputs[0], dx));
+out:
+    cpu_free_descriptor(forward);
+    cpu_free_descriptor(descriptor);
+    cpu_free_attributes(attributes);
+    return status;
+}
+
+const fth_kernel cpu_batch_norm = {&fth_op_batch_norm, prepare_forward};
+const fth_kernel cpu_batch_norm_grad = {&fth_op_batch_norm_grad, prepare_grad};

@@ -1,0 +1,183 @@
+/* The CPU back end on oneDNN: its table, device and memory. */
+#include <omp.h>
+#include <sched.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#include "backend/cpu/cpu_internal.h"
+
+fth_status cpu_status(dnnl_status_t status, const char *what)
+{
+    switch (status) {
+    case dnnl_success: return FTH_OK;
+    case dnnl_out_of_memory: return fth_fail(FTH_NO_MEMORY, "oneDNN ran out of memory in %.200s", what);
+    case dnnl_unimplemented: return fth_fail(FTH_UNSUPPORTED, "oneDNN does not support this on this CPU: %.200s", what);
+    default: return fth_fail(FTH_INVALID, "oneDNN status %d from %.200s", (int)status, what);
+    }
+}
+
+static const char *isa_name(dnnl_cpu_isa_t isa)
+{
+    static const struct {
+        dnnl_cpu_isa_t isa;
+        const char *name;
+    } names[] = {{dnnl_cpu_isa_avx512_core_amx, "avx512_core_amx"}, {dnnl_cpu_isa_avx512_core_bf16, "avx512_core_bf16"},
+                 {dnnl_cpu_isa_avx512_core_vnni, "avx512_core_vnni"}, {dnnl_cpu_isa_avx512_core, "avx512_core"},
+                 {dnnl_cpu_isa_avx2_vnni, "avx2_vnni"}, {dnnl_cpu_isa_avx2, "avx2"},
+                 {dnnl_cpu_isa_avx, "avx"}, {dnnl_cpu_isa_sse41, "sse4.1"}};
+    for (size_t i = 0; i < FTH_COUNT_OF(names); i++) {
+        if (isa == names[i].isa)
+            return names[i].name;
+    }
+    return "generic";
+}
+
+static int usable_cores(void)
+{
+    cpu_set_t set;
+    return sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 1;
+}
+
+static void close_device(fth_device *device)
+{
+    cpu_device *cpu = (cpu_device *)device;
+    if (cpu->stream)
+        dnnl_stream_destroy(cpu->stream);
+    if (cpu->engine)
+        dnnl_engine_destroy(cpu->engine);
+    free(cpu);
+}
+
+static fth_status open_device(const fth_device_options *options, fth_device **device)
+{
+    fth_status status = FTH_OK;
+    cpu_device *cpu = NULL;
+    FTH_TRY(fth_allocate(1, sizeof *cpu, &cpu));
+    cpu->base.backend = &fth_backend_cpu;
+    cpu->base.threads = options->threads > 0 ? options->threads : usable_cores();
+    omp_set_num_threads(cpu->base.threads);
+    CPU_TRY(dnnl_engine_create(&cpu->engine, dnnl_cpu, 0));
+    CPU_TRY(dnnl_stream_create(&cpu->stream, cpu->engine, dnnl_stream_default_flags));
+    dnnl_cpu_isa_t isa = dnnl_get_effective_cpu_isa();
+    cpu->bf16 = (isa & dnnl_cpu_isa_avx512_core) == dnnl_cpu_isa_avx512_core;
+    const dnnl_version_t *version = dnnl_version();
+    snprintf(cpu->base.description, sizeof cpu->base.description, "CPU, oneDNN %d.%d.%d, %s, %d thread%s", version->major,
+             version->minor, version->patch, isa_name(isa), cpu->base.threads, cpu->base.threads == 1 ? "" : "s");
+    *device = &cpu->base;
+    cpu = NULL;
+out:
+    if (cpu)
+        close_device(&cpu->base);
+    return status;
+}
+
+/* OpenMP keeps the number of threads per thread: whoever builds or runs a plan needs the device's. */
+static void enter_device(fth_device *device)
+{
+    if (omp_get_max_threads() != device->threads)
+        omp_set_num_threads(device->threads);
+}
+
+/* Large areas are aligned to and advised for huge pages: fewer TLB misses in the big activations. */
+static fth_status allocate(fth_device *device, size_t size_bytes, void **memory)
+{
+    (void)device;
+    enum { HUGE_PAGE = 2 << 20 };
+    size_t alignment = size_bytes >= 4 * (size_t)HUGE_PAGE ? HUGE_PAGE : FTH_ALIGNMENT;
+    size_t rounded = fth_align_up(size_bytes ? size_bytes : 1, alignment);
+    void *made = rounded >= size_bytes ? aligned_alloc(alignment, rounded) : NULL;
+    if (!made)
+        return fth_fail(FTH_NO_MEMORY, "no memory for %.1f MB of tensors; try a smaller batch", (double)size_bytes / 1e6);
+    if (alignment == HUGE_PAGE)
+        madvise(made, rounded, MADV_HUGEPAGE); /* advice only */
+    memset(made, 0, rounded);
+    *memory = made;
+    return FTH_OK;
+}
+
+static void release(fth_device *device, void *memory)
+{
+    (void)device;
+    free(memory);
+}
+
+static fth_status copy(fth_device *device, void *to, const void *from, size_t size_bytes)
+{
+    (void)device;
+    memcpy(to, from, size_bytes);
+    return FTH_OK;
+}
+
+static fth_status fill_zero(fth_device *device, void *memory, size_t size_bytes)
+{
+    (void)device;
+    memset(memory, 0, size_bytes);
+    return FTH_OK;
+}
+
+/* Everything here is done when it returns. */
+static fth_status synchronize(fth_device *device, fth_deadline deadline)
+{
+    (void)device;
+    (void)deadline;
+    return FTH_OK;
+}
+
+static fth_status check_precision(fth_device *device, fth_precision precision)
+{
+    if (precision == FTH_PRECISION_BF16 && !((cpu_device *)device)->bf16)
+        return fth_fail(FTH_UNSUPPORTED, "bf16 needs a CPU with AVX-512 (this is %s); use --precision f32",
+                        device->description);
+    return FTH_OK;
+}
+
+static dnnl_data_type_t dtype_of(fth_dtype dtype)
+{
+    switch (dtype) {
+    case FTH_I32: return dnnl_s32;
+    case FTH_U8: return dnnl_u8;
+    case FTH_BF16: return dnnl_bf16;
+    default: return dnnl_f32;
+    }
+}
+
+static fth_status describe_plain(fth_plan *plan, int plan_value)
+{
+    fth_type type = fth_plan_type(plan, plan_value);
+    dnnl_memory_desc_t layout = cpu_plain(&type.shape, dtype_of(type.dtype));
+    return cpu_set_layout(plan, plan_value, &layout);
+}
+
+static const fth_kernel *const kernels[] = {
+    &cpu_convolution, &cpu_convolution_grad_input, &cpu_convolution_grad_weights,
+    &cpu_linear, &cpu_linear_grad_input, &cpu_linear_grad_weights,
+    &cpu_batch_norm, &cpu_batch_norm_grad,
+    &cpu_relu, &cpu_relu_grad, &cpu_gelu, &cpu_gelu_grad, &cpu_add,
+    &cpu_max_pool, &cpu_max_pool_grad, &cpu_average_pool, &cpu_average_pool_grad,
+    &cpu_adaptive_average_pool, &cpu_adaptive_average_pool_grad,
+    &cpu_concat, &cpu_slice, &cpu_reshape, &cpu_dropout,
+    &cpu_softmax_cross_entropy, &cpu_softmax_cross_entropy_grad,
+    NULL,
+};
+
+const fth_backend fth_backend_cpu = {
+    .abi = FTH_BACKEND_ABI,
+    .name = "cpu",
+    .open = open_device,
+    .close = close_device,
+    .enter = enter_device,
+    .allocate = allocate,
+    .release = release,
+    .copy_in = copy,
+    .copy_out = copy,
+    .fill_zero = fill_zero,
+    .synchronize = synchronize,
+    .add = cpu_vector_add,
+    .norm = cpu_vector_norm,
+    .updates = cpu_updates,
+    .kernels = kernels,
+    .check_precision = check_precision,
+    .describe_plain = describe_plain,
+};

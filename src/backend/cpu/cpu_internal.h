@@ -1,0 +1,132 @@
+/* What the CPU back end's files share: the device, layouts, and steps made of oneDNN primitives.
+ *
+ * A layout is a dnnl_memory_desc_t, so it says the dtype as well: in bf16 plans the same mechanism that changes
+ * layouts converts numbers. Kernels let primitives choose (`any`), read their inputs through cpu_read_as(), which
+ * adds a reorder only where layouts differ, and write through cpu_begin_write() and cpu_end_write(), which
+ * honour layouts fixed in advance (flat vectors, outputs). All oneDNN calls of farthing are in this folder. */
+#ifndef FTH_BACKEND_CPU_INTERNAL_H
+#define FTH_BACKEND_CPU_INTERNAL_H
+
+#include <dnnl.h>
+
+#include "backend/backend.h"
+
+typedef struct cpu_device {
+    fth_device base; /* first: backend.h hands out pointers to it */
+    dnnl_engine_t engine;
+    dnnl_stream_t stream;
+    bool bf16;
+} cpu_device;
+
+static inline cpu_device *cpu_device_of(const fth_plan *plan)
+{
+    return (cpu_device *)fth_plan_device(plan);
+}
+
+/* Turns oneDNN's status into ours; `what` names the call. */
+fth_status cpu_status(dnnl_status_t status, const char *what);
+
+#define CPU_TRY(call) FTH_TRY(cpu_status((call), #call))
+
+/* ---- layouts (layout.c) ---- */
+
+/* The dtype in which the plan computes: f32 or bf16. */
+dnnl_data_type_t cpu_compute_dtype(const fth_plan *plan);
+
+const dnnl_memory_desc_t *cpu_layout(const fth_plan *plan, fth_plan_value value);
+fth_status cpu_set_layout(fth_plan *plan, fth_plan_value value, const dnnl_memory_desc_t *layout);
+
+/* Row-major, or whatever a primitive likes best. */
+dnnl_memory_desc_t cpu_plain(const fth_shape *shape, dnnl_data_type_t dtype);
+dnnl_memory_desc_t cpu_any(const fth_shape *shape, dnnl_data_type_t dtype);
+bool cpu_is_plain(const dnnl_memory_desc_t *layout);
+/* The layout of another image in the same order as `like`: blocked by 16 or 8 channels, channels last, or plain. */
+dnnl_memory_desc_t cpu_like(const dnnl_memory_desc_t *like, const fth_shape *shape, dnnl_data_type_t dtype);
+/* Elements of the buffer, channel padding included. */
+size_t cpu_physical_count(const dnnl_memory_desc_t *layout);
+
+/* `value` in the layout `wanted`: itself, a copy made earlier, or a new copy through a reorder step. */
+fth_status cpu_read_as(fth_plan *plan, fth_plan_value value, const dnnl_memory_desc_t *wanted, fth_plan_value *as);
+/* `value` in row-major order, in the given dtype. */
+fth_status cpu_read_plain(fth_plan *plan, fth_value value, dnnl_data_type_t dtype, fth_plan_value *as);
+
+/* A place to write `value` in the layout a primitive chose: the value itself, which takes that layout, or a temporary if
+ * its layout is fixed otherwise. cpu_end_write() then adds the reorder. */
+fth_status cpu_begin_write(fth_plan *plan, fth_plan_value value, const dnnl_memory_desc_t *layout, fth_plan_value *as);
+fth_status cpu_end_write(fth_plan *plan, fth_plan_value value, fth_plan_value as);
+/* Gives an output whose layout is not fixed yet the plain one in f32. */
+fth_status cpu_fix_plain(fth_plan *plan, fth_value value);
+
+/* Lets output `to` take over the memory of input `from` if nothing else needs it and layouts allow. */
+bool cpu_write_in_place(fth_plan *plan, fth_value from, fth_value to);
+
+fth_status cpu_add_scratch(fth_plan *plan, size_t size_bytes, fth_plan_value *scratch);
+
+/* ---- steps (step.c) ---- */
+
+enum { CPU_MAX_ARGUMENTS = 16 };
+
+typedef struct cpu_argument {
+    int name; /* DNNL_ARG_SRC ... */
+    fth_plan_value value;
+    bool written;
+    const dnnl_memory_desc_t *layout; /* NULL: the value's own */
+} cpu_argument;
+
+/* Adds a step that runs one primitive; takes *descriptor and leaves NULL. Scratch memory comes from the arena. */
+fth_status cpu_add_primitive(fth_plan *plan, const char *name, dnnl_primitive_desc_t *descriptor,
+                             const cpu_argument *arguments, int argument_count);
+void cpu_free_descriptor(dnnl_primitive_desc_t descriptor); /* NULL is fine */
+/* Attributes that every primitive here has: scratch memory is the user's. */
+fth_status cpu_make_attributes(dnnl_primitive_attr_t *attributes);
+void cpu_free_attributes(dnnl_primitive_attr_t attributes); /* NULL is fine */
+/* Appends a ReLU to what the primitive computes. */
+fth_status cpu_append_relu(dnnl_primitive_attr_t attributes);
+
+/* For own kernels: a step whose state is a copy of `call` with the addresses of `values` filled in. */
+typedef struct cpu_call {
+    fth_status (*run)(const struct cpu_call *call, const fth_run *run);
+    void *data[8];
+    fth_plan_value values[8]; /* -1: none */
+    int value_count, write_count; /* the last `write_count` values are written, the others read */
+    int64_t sizes[8];
+    float numbers[4];
+    uint64_t id;
+} cpu_call;
+
+fth_status cpu_add_call(fth_plan *plan, const char *name, const cpu_call *call);
+
+/* A query that must succeed. */
+const dnnl_memory_desc_t *cpu_query(const_dnnl_primitive_desc_t descriptor, dnnl_query_t what);
+
+/* sum = a + b, through ReLU if asked; `sum` may be `a` (elementwise.c). */
+fth_status cpu_add_sum(fth_plan *plan, fth_value a, fth_value b, bool relu, fth_value sum);
+
+/* dx = dy where y > 0; `dx` has its layout already, which is y's and dy's. */
+fth_status cpu_add_relu_gradient(fth_plan *plan, fth_plan_value y, fth_plan_value dy, fth_plan_value dx);
+
+/* ---- kernels, one file each ---- */
+
+extern const fth_kernel cpu_convolution, cpu_convolution_grad_input, cpu_convolution_grad_weights;
+extern const fth_kernel cpu_linear, cpu_linear_grad_input, cpu_linear_grad_weights;
+extern const fth_kernel cpu_batch_norm, cpu_batch_norm_grad;
+extern const fth_kernel cpu_relu, cpu_relu_grad, cpu_gelu, cpu_gelu_grad, cpu_add;
+extern const fth_kernel cpu_max_pool, cpu_max_pool_grad, cpu_average_pool, cpu_average_pool_grad;
+extern const fth_kernel cpu_adaptive_average_pool, cpu_adaptive_average_pool_grad;
+extern const fth_kernel cpu_concat, cpu_slice, cpu_reshape, cpu_dropout;
+extern const fth_kernel cpu_softmax_cross_entropy, cpu_softmax_cross_entropy_grad;
+
+/* Flat vectors (vector.c). */
+extern const fth_update_kernel cpu_updates[];
+fth_status cpu_vector_add(fth_device *device, float *to, const float *from, size_t count);
+fth_status cpu_vector_norm(fth_device *device, const float *values, size_t count, double *norm);
+
+/* Compiles a function for several instruction sets and picks the best at load time. Loops that OpenMP splits call such
+ * functions on their part, as the outlined bodies of parallel regions are not cloned. */
+#if defined(__x86_64__) && !defined(__SANITIZE_ADDRESS__) && !defined(__clang__)
+#define CPU_VECTORIZED __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default"), optimize("O3")))
+#else
+#define CPU_VECTORIZED
+#endif
+
+#endif

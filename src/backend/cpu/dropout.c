@@ -1,0 +1,69 @@
+/* Dropout: the mask is computed from the element's number, never stored; one draw serves two elements. */
+#include "backend/cpu/cpu_internal.h"
+
+enum { CHUNK = 4096 };
+
+/* Elements [begin, end) with begin even. */
+CPU_VECTORIZED static void drop(const float *x, float *y, int64_t begin, int64_t end, fth_random_key key,
+                                uint32_t threshold, float scale)
+{
+    int64_t pairs_end = begin + (end - begin) / 2 * 2;
+    for (int64_t pair = begin / 2; pair < pairs_end / 2; pair++) {
+        uint64_t bits = fth_random_bits(key, (uint64_t)pair);
+        y[2 * pair] = (uint32_t)bits >= threshold ? x[2 * pair] * scale : 0;
+        y[2 * pair + 1] = (uint32_t)(bits >> 32) >= threshold ? x[2 * pair + 1] * scale : 0;
+    }
+    if (pairs_end < end)
+        y[end - 1] = fth_dropout_keeps(key, threshold, (uint64_t)(end - 1)) ? x[end - 1] * scale : 0;
+}
+
+static fth_status run_dropout(const cpu_call *call, const fth_run *run)
+{
+    const float *x = call->data[0];
+    float *y = call->data[1];
+    const int64_t count = call->sizes[0];
+    const float probability = call->numbers[0];
+    const fth_random_key key = fth_dropout_key(run->seed, run->step, (uint32_t)call->id);
+    const uint32_t threshold = fth_dropout_threshold(probability);
+    const float scale = 1 / (1 - probability);
+#pragma omp parallel for if (count > 4 * CHUNK)
+    for (int64_t begin = 0; begin < count; begin += CHUNK)
+        drop(x, y, begin, begin + CHUNK < count ? begin + CHUNK : count, key, threshold, scale);
+    return FTH_OK;
+}
+
+static fth_status prepare_dropout(fth_plan *plan, const fth_node *node)
+{
+    fth_status status = FTH_OK;
+    const fth_dropout_attributes *a = node->attributes;
+    fth_shape shape = fth_plan_type(plan, node->outputs[0]).shape;
+    fth_plan_value x, y;
+    if (fth_plan_get_options(plan).mode == FTH_PLAN_EVALUATE || a->probability == 0) {
+        const dnnl_memory_desc_t layout = *cpu_layout(plan, node->inputs[0]);
+        if (!cpu_layout(plan, node->outputs[0])) {
+            FTH_TRY(cpu_set_layout(plan, node->outputs[0], &layout));
+            fth_plan_alias(plan, node->outputs[0], node->inputs[0]);
+        } else {
+            FTH_TRY(cpu_end_write(plan, node->outputs[0], node->inputs[0]));
+        }
+        goto out;
+    }
+    const dnnl_memory_desc_t plain = cpu_plain(&shape, dnnl_f32);
+    FTH_TRY(cpu_read_plain(plan, node->inputs[0], dnnl_f32, &x));
+    if (x == node->inputs[0])
+        cpu_write_in_place(plan, node->inputs[0], node->outputs[0]);
+    FTH_TRY(cpu_begin_write(plan, node->outputs[0], &plain, &y));
+    const cpu_call call = {.run = run_dropout,
+                           .values = {x, y},
+                           .value_count = 2,
+                           .write_count = 1,
+                           .sizes = {fth_shape_count(&shape)},
+                           .numbers = {a->probability},
+                           .id = a->id};
+    FTH_TRY(cpu_add_call(plan, "dropout", &call));
+    FTH_TRY(cpu_end_write(plan, node->outputs[0], y));
+out:
+    return status;
+}
+
+const fth_kernel cpu_dropout = {&fth_op_dropout, prepare_dropout};

@@ -1,0 +1,131 @@
+/* Linear layers: inner products on oneDNN. Weights stay in the flat vector's own layout where the primitive is as fast
+ * with it: a big layer's weights are read once a step, and reordering them would cost as much as using them. */
+#include "backend/cpu/cpu_internal.h"
+
+typedef enum linear_pass { FORWARD, GRAD_INPUT, GRAD_WEIGHTS } linear_pass;
+
+typedef struct linear_shapes {
+    fth_shape x, weight, y;
+    bool bias, relu;
+} linear_shapes;
+
+static fth_status describe(const fth_plan *plan, const linear_shapes *shapes, linear_pass pass,
+                           dnnl_primitive_desc_t *descriptor)
+{
+    fth_status status = FTH_OK;
+    dnnl_engine_t engine = cpu_device_of(plan)->engine;
+    dnnl_data_type_t dtype = cpu_compute_dtype(plan);
+    dnnl_primitive_attr_t attributes = NULL;
+    dnnl_primitive_desc_t forward = NULL;
+    dnnl_inner_product_desc_t description;
+    fth_shape bias_shape = FTH_SHAPE(shapes->weight.dims[0]);
+    dnnl_memory_desc_t x = cpu_plain(&shapes->x, dtype), y = cpu_plain(&shapes->y, dtype);
+    dnnl_memory_desc_t weight = dtype == dnnl_f32 ? cpu_plain(&shapes->weight, dtype) : cpu_any(&shapes->weight, dtype);
+    dnnl_memory_desc_t bias = cpu_plain(&bias_shape, dnnl_f32);
+    bool training = fth_plan_get_options(plan).mode == FTH_PLAN_TRAIN;
+
+    FTH_TRY(cpu_make_attributes(&attributes));
+    if (shapes->relu && pass == FORWARD)
+        FTH_TRY(cpu_append_relu(attributes));
+    CPU_TRY(dnnl_inner_product_forward_desc_init(&description, training ? dnnl_forward_training : dnnl_forward_inference, &x,
+                                                 &weight, shapes->bias ? &bias : NULL, &y));
+    CPU_TRY(dnnl_primitive_desc_create(&forward, &description, attributes, engine, NULL));
+    if (pass == FORWARD) {
+        *descriptor = forward;
+        forward = NULL;
+        goto out;
+    }
+    if (pass == GRAD_INPUT) {
+        CPU_TRY(dnnl_inner_product_backward_data_desc_init(&description, &x, &weight, &y));
+    } else {
+        dnnl_memory_desc_t weight_gradient =
+            dtype == dnnl_f32 ? cpu_plain(&shapes->weight, dnnl_f32) : cpu_any(&shapes->weight, dnnl_f32);
+        CPU_TRY(dnnl_inner_product_backward_weights_desc_init(&description, &x, &weight_gradient,
+                                                              shapes->bias ? &bias : NULL, &y));
+    }
+    CPU_TRY(dnnl_primitive_desc_create(descriptor, &description, attributes, engine, forward));
+out:
+    cpu_free_descriptor(forward);
+    cpu_free_attributes(attributes);
+    return status;
+}
+
+static fth_status prepare_forward(fth_plan *plan, const fth_node *node)
+{
+    fth_status status = FTH_OK;
+    const fth_linear_attributes *a = node->attributes;
+    const linear_shapes shapes = {.x = fth_plan_type(plan, node->inputs[0]).shape,
+                                  .weight = fth_plan_type(plan, node->inputs[1]).shape,
+                                  .y = fth_plan_type(plan, node->outputs[0]).shape,
+                                  .bias = node->input_count > 2,
+                                  .relu = a->relu};
+    dnnl_primitive_desc_t descriptor = NULL;
+    fth_plan_value x, weight, y;
+    FTH_TRY(describe(plan, &shapes, FORWARD, &descriptor));
+    FTH_TRY(cpu_read_as(plan, node->inputs[0], cpu_query(descriptor, dnnl_query_src_md), &x));
+    FTH_TRY(cpu_read_as(plan, node->inputs[1], cpu_query(descriptor, dnnl_query_weights_md), &weight));
+    FTH_TRY(cpu_begin_write(plan, node->outputs[0], cpu_query(descriptor, dnnl_query_dst_md), &y));
+    cpu_argument arguments[4] = {
+        {DNNL_ARG_SRC, x, false, NULL}, {DNNL_ARG_WEIGHTS, weight, false, NULL}, {DNNL_ARG_DST, y, true, NULL}};
+    int count = 3;
+    if (shapes.bias)
+        arguments[count++] = (cpu_argument){DNNL_ARG_BIAS, node->inputs[2], false, NULL};
+    FTH_TRY(cpu_add_primitive(plan, "linear", &descriptor, arguments, count));
+    FTH_TRY(cpu_end_write(plan, node->outputs[0], y));
+out:
+    cpu_free_descriptor(descriptor);
+    return status;
+}
+
+static fth_status prepare_grad_input(fth_plan *plan, const fth_node *node)
+{
+    fth_status status = FTH_OK;
+    const linear_shapes shapes = {.x = fth_plan_type(plan, node->outputs[0]).shape,
+                                  .weight = fth_plan_type(plan, node->inputs[1]).shape,
+                                  .y = fth_plan_type(plan, node->inputs[0]).shape};
+    dnnl_primitive_desc_t descriptor = NULL;
+    fth_plan_value dy, weight, dx;
+    FTH_TRY(describe(plan, &shapes, GRAD_INPUT, &descriptor));
+    FTH_TRY(cpu_read_as(plan, node->inputs[0], cpu_query(descriptor, dnnl_query_diff_dst_md), &dy));
+    FTH_TRY(cpu_read_as(plan, node->inputs[1], cpu_query(descriptor, dnnl_query_weights_md), &weight));
+    FTH_TRY(cpu_begin_write(plan, node->outputs[0], cpu_query(descriptor, dnnl_query_diff_src_md), &dx));
+    const cpu_argument arguments[] = {
+        {DNNL_ARG_DIFF_DST, dy, false, NULL}, {DNNL_ARG_WEIGHTS, weight, false, NULL}, {DNNL_ARG_DIFF_SRC, dx, true, NULL}};
+    FTH_TRY(cpu_add_primitive(plan, "linear_grad_input", &descriptor, arguments, 3));
+    FTH_TRY(cpu_end_write(plan, node->outputs[0], dx));
+out:
+    cpu_free_descriptor(descriptor);
+    return status;
+}
+
+static fth_status prepare_grad_weights(fth_plan *plan, const fth_node *node)
+{
+    fth_status status = FTH_OK;
+    const linear_shapes shapes = {.x = fth_plan_type(plan, node->inputs[0]).shape,
+                                  .weight = fth_plan_type(plan, node->outputs[0]).shape,
+                                  .y = fth_plan_type(plan, node->inputs[1]).shape,
+                                  .bias = fth_plan_is_used(plan, node->outputs[1])};
+    dnnl_primitive_desc_t descriptor = NULL;
+    fth_plan_value x, dy, dw;
+    FTH_TRY(describe(plan, &shapes, GRAD_WEIGHTS, &descriptor));
+    FTH_TRY(cpu_read_as(plan, node->inputs[0], cpu_query(descriptor, dnnl_query_src_md), &x));
+    FTH_TRY(cpu_read_as(plan, node->inputs[1], cpu_query(descriptor, dnnl_query_diff_dst_md), &dy));
+    FTH_TRY(cpu_fix_plain(plan, node->outputs[0]));
+    FTH_TRY(cpu_begin_write(plan, node->outputs[0], cpu_query(descriptor, dnnl_query_diff_weights_md), &dw));
+    cpu_argument arguments[4] = {
+        {DNNL_ARG_SRC, x, false, NULL}, {DNNL_ARG_DIFF_DST, dy, false, NULL}, {DNNL_ARG_DIFF_WEIGHTS, dw, true, NULL}};
+    int count = 3;
+    if (shapes.bias) {
+        FTH_TRY(cpu_fix_plain(plan, node->outputs[1]));
+        arguments[count++] = (cpu_argument){DNNL_ARG_DIFF_BIAS, node->outputs[1], true, NULL};
+    }
+    FTH_TRY(cpu_add_primitive(plan, "linear_grad_weights", &descriptor, arguments, count));
+    FTH_TRY(cpu_end_write(plan, node->outputs[0], dw));
+out:
+    cpu_free_descriptor(descriptor);
+    return status;
+}
+
+const fth_kernel cpu_linear = {&fth_op_linear, prepare_forward};
+const fth_kernel cpu_linear_grad_input = {&fth_op_linear_grad_input, prepare_grad_input};
+const fth_kernel cpu_linear_grad_weights = {&fth_op_linear_grad_weights, prepare_grad_weights};

@@ -1,0 +1,27 @@
+/* Reshape: a view of the row-major elements; costs a reorder only if the input lies otherwise. */
+#include "backend/cpu/cpu_internal.h"
+
+static fth_status prepare_reshape(fth_plan *plan, const fth_node *node)
+{
+    fth_status status = FTH_OK;
+    dnnl_data_type_t dtype = cpu_layout(plan, node->inputs[0])->data_type;
+    fth_shape shape = fth_plan_type(plan, node->outputs[0]).shape;
+    const dnnl_memory_desc_t layout = cpu_plain(&shape, dtype);
+    fth_plan_value source, target = node->outputs[0];
+    FTH_TRY(cpu_read_plain(plan, node->inputs[0], dtype, &source));
+    if (!cpu_layout(plan, target)) {
+        FTH_TRY(cpu_set_layout(plan, target, &layout));
+        fth_plan_alias(plan, target, source);
+        goto out;
+    }
+    /* The output has a place of its own: copy from a view. */
+    fth_plan_value view;
+    FTH_TRY(fth_plan_add_value(plan, &view));
+    FTH_TRY(cpu_set_layout(plan, view, &layout));
+    fth_plan_alias(plan, view, source);
+    FTH_TRY(cpu_end_write(plan, target, view));
+out:
+    return status;
+}
+
+const fth_kernel cpu_reshape = {&fth_op_reshape, prepare_reshape};

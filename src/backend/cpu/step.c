@@ -1,0 +1,176 @@
+/* Steps: a oneDNN primitive with its arguments, or a call of an own kernel. See cpu_internal.h. */
+#include <assert.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "backend/cpu/cpu_internal.h"
+
+typedef struct primitive_step {
+    cpu_device *device;
+    dnnl_primitive_t primitive;
+    int count;
+    dnnl_exec_arg_t arguments[CPU_MAX_ARGUMENTS];
+    fth_plan_value values[CPU_MAX_ARGUMENTS];
+    dnnl_memory_desc_t layouts[CPU_MAX_ARGUMENTS];
+} primitive_step;
+
+const dnnl_memory_desc_t *cpu_query(const_dnnl_primitive_desc_t descriptor, dnnl_query_t what)
+{
+    const dnnl_memory_desc_t *layout = dnnl_primitive_desc_query_md(descriptor, what, 0);
+    assert(layout);
+    return layout;
+}
+
+static fth_status bind_primitive(void *state, const fth_plan *plan)
+{
+    fth_status status = FTH_OK;
+    primitive_step *step = state;
+    for (int i = 0; i < step->count; i++) {
+        void *data = fth_plan_data(plan, step->values[i]);
+        if (step->arguments[i].memory)
+            CPU_TRY(dnnl_memory_set_data_handle(step->arguments[i].memory, data));
+        else
+            CPU_TRY(dnnl_memory_create(&step->arguments[i].memory, &step->layouts[i], step->device->engine, data));
+    }
+out:
+    return status;
+}
+
+static fth_status run_primitive(void *state, const fth_run *run)
+{
+    (void)run;
+    const primitive_step *step = state;
+    return cpu_status(dnnl_primitive_execute(step->primitive, step->device->stream, step->count, step->arguments),
+                      "dnnl_primitive_execute");
+}
+
+static void release_primitive(void *state)
+{
+    primitive_step *step = state;
+    if (!step)
+        return;
+    for (int i = 0; i < step->count; i++) {
+        if (step->arguments[i].memory)
+            dnnl_memory_destroy(step->arguments[i].memory);
+    }
+    if (step->primitive)
+        dnnl_primitive_destroy(step->primitive);
+    free(step);
+}
+
+static void add_argument(primitive_step *state, fth_step *step, int name, fth_plan_value value, bool written,
+                         const dnnl_memory_desc_t *layout)
+{
+    assert(state->count < CPU_MAX_ARGUMENTS);
+    state->arguments[state->count].arg = name;
+    state->values[state->count] = value;
+    state->layouts[state->count++] = *layout;
+    if (written)
+        step->writes[step->write_count++] = value;
+    else
+        step->reads[step->read_count++] = value;
+}
+
+void cpu_free_descriptor(dnnl_primitive_desc_t descriptor)
+{
+    if (descriptor)
+        dnnl_primitive_desc_destroy(descriptor);
+}
+
+fth_status cpu_make_attributes(dnnl_primitive_attr_t *attributes)
+{
+    fth_status status = FTH_OK;
+    CPU_TRY(dnnl_primitive_attr_create(attributes));
+    CPU_TRY(dnnl_primitive_attr_set_scratchpad_mode(*attributes, dnnl_scratchpad_mode_user));
+out:
+    return status;
+}
+
+void cpu_free_attributes(dnnl_primitive_attr_t attributes)
+{
+    if (attributes)
+        dnnl_primitive_attr_destroy(attributes);
+}
+
+fth_status cpu_append_relu(dnnl_primitive_attr_t attributes)
+{
+    fth_status status = FTH_OK;
+    dnnl_post_ops_t post_ops = NULL;
+    CPU_TRY(dnnl_post_ops_create(&post_ops));
+    CPU_TRY(dnnl_post_ops_append_eltwise(post_ops, 1, dnnl_eltwise_relu, 0, 0));
+    CPU_TRY(dnnl_primitive_attr_set_post_ops(attributes, post_ops));
+out:
+    if (post_ops)
+        dnnl_post_ops_destroy(post_ops);
+    return status;
+}
+
+fth_status cpu_add_primitive(fth_plan *plan, const char *name, dnnl_primitive_desc_t *taken,
+                             const cpu_argument *arguments, int argument_count)
+{
+    fth_status status = FTH_OK;
+    dnnl_primitive_desc_t descriptor = *taken;
+    *taken = NULL;
+    primitive_step *state = NULL;
+    fth_step step = {.bind = bind_primitive, .run = run_primitive, .release = release_primitive};
+    FTH_TRY(fth_allocate(1, sizeof *state, &state));
+    state->device = cpu_device_of(plan);
+    CPU_TRY(dnnl_primitive_create(&state->primitive, descriptor));
+    const char *implementation = "";
+    dnnl_primitive_desc_query(descriptor, dnnl_query_impl_info_str, 0, &implementation);
+    for (int i = 0; i < argument_count; i++) {
+        const cpu_argument *a = &arguments[i];
+        add_argument(state, &step, a->name, a->value, a->written, a->layout ? a->layout : cpu_layout(plan, a->value));
+    }
+    const dnnl_memory_desc_t *scratchpad = dnnl_primitive_desc_query_md(descriptor, dnnl_query_scratchpad_md, 0);
+    if (scratchpad && dnnl_memory_desc_get_size(scratchpad) > 0) {
+        fth_plan_value scratch;
+        FTH_TRY(cpu_add_scratch(plan, dnnl_memory_desc_get_size(scratchpad), &scratch));
+        add_argument(state, &step, DNNL_ARG_SCRATCHPAD, scratch, true, scratchpad);
+    }
+    snprintf(step.name, sizeof step.name, "%s %s", name, implementation);
+    step.state = state;
+    state = NULL;
+    FTH_TRY(fth_plan_add_step(plan, &step));
+out:
+    release_primitive(state);
+    dnnl_primitive_desc_destroy(descriptor);
+    return status;
+}
+
+static fth_status bind_call(void *state, const fth_plan *plan)
+{
+    cpu_call *call = state;
+    for (int i = 0; i < call->value_count; i++)
+        call->data[i] = call->values[i] >= 0 ? fth_plan_data(plan, call->values[i]) : NULL;
+    return FTH_OK;
+}
+
+static fth_status run_call(void *state, const fth_run *run)
+{
+    const cpu_call *call = state;
+    return call->run(call, run);
+}
+
+fth_status cpu_add_call(fth_plan *plan, const char *name, const cpu_call *call)
+{
+    fth_status status = FTH_OK;
+    cpu_call *state = NULL;
+    fth_step step = {.bind = bind_call, .run = run_call};
+    FTH_TRY(fth_allocate(1, sizeof *state, &state));
+    *state = *call;
+    for (int i = 0; i < call->value_count; i++) {
+        if (call->values[i] < 0)
+            continue;
+        if (i < call->value_count - call->write_count)
+            step.reads[step.read_count++] = call->values[i];
+        else
+            step.writes[step.write_count++] = call->values[i];
+    }
+    snprintf(step.name, sizeof step.name, "%s", name);
+    step.state = state;
+    FTH_TRY(fth_plan_add_step(plan, &step));
+out:
+    return status;
+}
