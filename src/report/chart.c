@@ -23,11 +23,11 @@ typedef struct chart_tick {
 } chart_tick;
 
 typedef struct canvas {
-    int columns, rows;             /* cells */
-    int cell_columns, cell_rows;   /* dots in a cell */
-    unsigned char *dots;           /* bit mask per cell */
-    int *owner;                    /* the line that drew last in a cell, or -1 */
-    char *letter;                  /* a line's letter over a cell, or 0 */
+    int columns, rows;           /* cells */
+    int cell_columns, cell_rows; /* dots in a cell */
+    unsigned char *dots;         /* bit mask per cell */
+    int *owner;                  /* the line that drew last in a cell, or -1 */
+    char *letter;                /* a line's letter over a cell, or 0 */
 } canvas;
 
 static const char *const colours[] = {"\033[36m", "\033[33m", "\033[35m", "\033[32m", "\033[34m", "\033[31m"};
@@ -400,7 +400,8 @@ fth_status fth_chart_print(FILE *output, const fth_chart_line *lines, size_t lin
     }
     rows = rows < LEAST_ROWS ? LEAST_ROWS : rows;
 
-    /* Tick labels get a fixed width: their text depends on the range, which depends on the columns left for the plot. */
+    /* Tick labels get a fixed width: their text depends on the range, which depends on the columns left for the plot.
+     */
     int label_width = 8, plot_columns = columns - label_width - 2;
     plot_columns = plot_columns < LEAST_PLOT_COLUMNS ? LEAST_PLOT_COLUMNS : plot_columns;
     int dot_columns = plot_columns * (style.utf8 ? 2 : 1);

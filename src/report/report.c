@@ -166,8 +166,7 @@ static fth_status add_share(fth_table *table, const char *name, double seconds, 
 
 static double unaccounted(const fth_record_summary *run)
 {
-    return fmax(0,
-                run->elapsed_s - run->compute_s - run->data_wait_s - run->checkpoint_s - run->evaluate_s);
+    return fmax(0, run->elapsed_s - run->compute_s - run->data_wait_s - run->checkpoint_s - run->evaluate_s);
 }
 
 static fth_status print_times(FILE *output, const fth_record_summary *run)
@@ -238,18 +237,12 @@ json_t *fth_report_json(const fth_record_summary *run)
     const struct {
         const char *key;
         double value;
-    } numbers[] = {{"elapsed_s", run->elapsed_s},
-                   {"samples_per_s", run->samples_per_s},
-                   {"compute_s", run->compute_s},
-                   {"data_wait_s", run->data_wait_s},
-                   {"decode_s", run->decode_s},
-                   {"checkpoint_s", run->checkpoint_s},
-                   {"evaluate_s", run->evaluate_s},
-                   {"training_loss", fth_report_last_training_loss(run)},
-                   {"last_loss", run->last_loss},
-                   {"last_accuracy", run->last_accuracy},
-                   {"best_loss", run->best_loss},
-                   {"best_accuracy", run->best_accuracy}};
+    } numbers[] = {{"elapsed_s", run->elapsed_s},   {"samples_per_s", run->samples_per_s},
+                   {"compute_s", run->compute_s},   {"data_wait_s", run->data_wait_s},
+                   {"decode_s", run->decode_s},     {"checkpoint_s", run->checkpoint_s},
+                   {"evaluate_s", run->evaluate_s}, {"training_loss", fth_report_last_training_loss(run)},
+                   {"last_loss", run->last_loss},   {"last_accuracy", run->last_accuracy},
+                   {"best_loss", run->best_loss},   {"best_accuracy", run->best_accuracy}};
     for (size_t i = 0; i < FTH_COUNT_OF(numbers); i++)
         set_number(object, numbers[i].key, numbers[i].value);
     json_object_set(object, "run", run->run);

@@ -11,8 +11,7 @@ char *fth_report_option(const fth_record_summary *run, const char *name);
 char *fth_report_state(const fth_record_summary *run);
 
 /* The curve of a series over steps, or over epochs: arrays to free() in the line. */
-fth_status fth_report_curve(const fth_record_series *series, bool over_epochs, const char *label,
-                            fth_chart_line *line);
+fth_status fth_report_curve(const fth_record_series *series, bool over_epochs, const char *label, fth_chart_line *line);
 void fth_report_curve_release(fth_chart_line *line);
 
 /* Steps mean the same in all runs only if the batch does; otherwise curves are drawn over epochs. */

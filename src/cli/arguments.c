@@ -1,0 +1,102 @@
+/* Reading arguments, and the messages all commands share. */
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "cli/cli.h"
+
+void fth_arguments_release(fth_arguments *arguments)
+{
+    free(arguments->positional);
+    *arguments = (fth_arguments){0};
+}
+
+static void print_help(const fth_command *command, const fth_option_table *table)
+{
+    printf("farthing %s: %s\n\nusage: farthing %s %s\n", command->name, command->summary, command->name,
+           command->arguments);
+    if (command->details)
+        printf("\n%s", command->details);
+    putchar('\n');
+    fth_options_print_help(table);
+}
+
+bool fth_cli_read_flags(const fth_command *command, const fth_invocation *invocation, const fth_option_table *table,
+                        void *values, fth_arguments *arguments, fth_exit_code *code)
+{
+    fth_status status = FTH_OK;
+    bool help = false;
+    *arguments = (fth_arguments){0};
+    *code = FTH_EXIT_OK;
+    memset(values, 0, table->struct_size);
+    FTH_TRY(fth_allocate((size_t)invocation->argc + 1, sizeof *arguments->positional, &arguments->positional));
+    FTH_TRY(fth_options_set_defaults(table, values));
+    FTH_TRY(fth_options_read_flags(table, values, invocation->argc, invocation->argv, arguments->positional,
+                                   &arguments->count, &help));
+out:
+    if (status != FTH_OK)
+        *code = fth_cli_usage(command, "%s", fth_error_message());
+    else if (help)
+        print_help(command, table);
+    return status == FTH_OK && !help;
+}
+
+bool fth_cli_layer_options(const fth_invocation *invocation, const json_t *base, const char *path,
+                           fth_train_options *options, fth_exit_code *code)
+{
+    const fth_option_table *table = &fth_train_option_table;
+    fth_status status = FTH_OK;
+    const char **positional = NULL;
+    int count = 0;
+    bool help = false;
+
+    fth_options_release(table, options);
+    FTH_TRY(fth_options_set_defaults(table, options));
+    if (base)
+        FTH_TRY(fth_options_from_json(table, options, base, "the run's configuration"));
+    if (path)
+        FTH_TRY(fth_options_read_yaml(table, options, path));
+    FTH_TRY(fth_allocate((size_t)invocation->argc + 1, sizeof *positional, &positional));
+    FTH_TRY(fth_options_read_flags(table, options, invocation->argc, invocation->argv, positional, &count, &help));
+out:
+    free(positional);
+    if (status != FTH_OK) {
+        fth_log_error("%s", fth_error_message());
+        *code = FTH_EXIT_USAGE;
+    }
+    return status == FTH_OK;
+}
+
+bool fth_cli_is_yaml(const char *name)
+{
+    const char *ending = strrchr(name, '.');
+    return ending && (strcmp(ending, ".yaml") == 0 || strcmp(ending, ".yml") == 0);
+}
+
+fth_exit_code fth_cli_fail(void)
+{
+    fth_log_error("%s", fth_error_message());
+    return FTH_EXIT_FAILURE;
+}
+
+fth_exit_code fth_cli_usage(const fth_command *command, const char *format, ...)
+{
+    char text[2048];
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(text, sizeof text, format, arguments);
+    va_end(arguments);
+    fth_log_error("%s", text);
+    fth_log_info("`farthing %s --help` lists what there is", command->name);
+    return FTH_EXIT_USAGE;
+}
+
+void fth_cli_print_json(const json_t *json)
+{
+    char *text = json_dumps(json, JSON_COMPACT | JSON_ENCODE_ANY | JSON_REAL_PRECISION(13));
+    if (text)
+        puts(text);
+    fflush(stdout);
+    free(text);
+}

@@ -1,0 +1,83 @@
+/* The program `farthing`: one file per command, cmd_<name>.c, each a row of the table in main.c. */
+#ifndef FTH_CLI_CLI_H
+#define FTH_CLI_CLI_H
+
+#include <jansson.h>
+#include <stdbool.h>
+
+#include "base/base.h"
+#include "base/options.h"
+#include "train/train.h"
+
+/* What the program exits with; scripts rely on these. */
+typedef enum fth_exit_code {
+    FTH_EXIT_OK = 0,
+    FTH_EXIT_FAILURE = 1,
+    FTH_EXIT_USAGE = 2,       /* a flag, a key or a value that is not valid */
+    FTH_EXIT_INTERRUPTED = 75 /* stopped on request, saved: the same command with --resume carries on */
+} fth_exit_code;
+
+/* How the program was called. */
+typedef struct fth_invocation {
+    const char *program; /* as typed */
+    int argc;            /* arguments after the command's name */
+    char *const *argv;
+} fth_invocation;
+
+typedef struct fth_command {
+    const char *name;
+    const char *arguments; /* "[FILE.yaml] [--flag value ...]" */
+    const char *summary;   /* one line */
+    const char *details;   /* more for --help, whole lines; may be NULL */
+    bool for_developers;
+    fth_exit_code (*run)(const struct fth_command *command, const fth_invocation *invocation);
+} fth_command;
+
+extern const fth_command fth_command_train, fth_command_evaluate, fth_command_report, fth_command_compare,
+    fth_command_models, fth_command_doctor, fth_command_bench, fth_command_options;
+
+/* ---- arguments ---- */
+
+typedef struct fth_arguments {
+    const char **positional; /* point into argv */
+    int count;
+} fth_arguments;
+void fth_arguments_release(fth_arguments *arguments);
+
+/* Sets `values` to defaults and reads the flags over them. True to go on; otherwise --help was printed or an error
+ * reported, and *code is what to exit with. `values` and `arguments` are to be released in either case. */
+bool fth_cli_read_flags(const fth_command *command, const fth_invocation *invocation, const fth_option_table *table,
+                        void *values, fth_arguments *arguments, fth_exit_code *code);
+
+/* The same for commands that take training options from a file as well: defaults, then the configuration of a run
+ * (where `base` is not NULL), then the YAML file (where `path` is not NULL), then flags. */
+bool fth_cli_layer_options(const fth_invocation *invocation, const json_t *base, const char *path,
+                           fth_train_options *options, fth_exit_code *code);
+
+/* True for names that end in .yaml or .yml. */
+bool fth_cli_is_yaml(const char *name);
+
+/* ---- messages and results ---- */
+
+/* Reports the calling thread's error and gives the exit code of a failure. */
+fth_exit_code fth_cli_fail(void);
+/* Reports what is wrong with the arguments and where help is. */
+fth_exit_code fth_cli_usage(const fth_command *command, const char *format, ...) __attribute__((format(printf, 2, 3)));
+/* One JSON value as one line on standard output, at once. */
+void fth_cli_print_json(const json_t *json);
+
+/* ---- runs ---- */
+
+/* The run last touched under `runs_folder`; fails if there is none. free() it. */
+fth_status fth_cli_find_newest_run(const char *runs_folder, char **folder);
+/* A record from an id or path; an empty one means the newest. */
+fth_status fth_cli_read_run(const char *runs_folder, const char *id_or_path, fth_record_summary *summary);
+
+/* ---- progress.c: what a run shows while it trains ---- */
+
+/* Starts showing; with `json`, events go to standard output and nothing else does. One run at a time. */
+void fth_display_start(bool json, fth_train_observer *observer);
+/* Takes the live line away. True if an event "end", "error" or "interrupted" has been shown. */
+bool fth_display_stop(void);
+
+#endif

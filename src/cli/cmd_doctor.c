@@ -1,0 +1,336 @@
+/* farthing doctor: is everything here that a run needs, and what to do where it is not. */
+#include <errno.h>
+#include <sched.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/statvfs.h>
+#include <unistd.h>
+
+#include "backend/backend.h"
+#include "cli/cli.h"
+#include "report/report.h"
+
+typedef struct doctor_options {
+    uint64_t given;
+    char *data, *runs;
+    bool json;
+} doctor_options;
+
+static const fth_option doctor_rows[] = {
+    {.name = "data",
+     .type = FTH_OPTION_TEXT,
+     .offset = offsetof(doctor_options, data),
+     .fallback = "digits",
+     .argument = "NAME|FOLDER",
+     .help = "data set to try",
+     .group = "Options"},
+    {.name = "runs",
+     .type = FTH_OPTION_TEXT,
+     .offset = offsetof(doctor_options, runs),
+     .fallback = "runs",
+     .argument = "FOLDER",
+     .help = "folder in which runs will be kept"},
+    {.name = "json",
+     .type = FTH_OPTION_SWITCH,
+     .offset = offsetof(doctor_options, json),
+     .help = "print JSON, one object per check"},
+};
+static const fth_option_table doctor_table = {doctor_rows, FTH_COUNT_OF(doctor_rows), sizeof(doctor_options)};
+
+/* "note": something optional that is not there. */
+typedef enum check_state { CHECK_OK, CHECK_NOTE, CHECK_WARN, CHECK_FAIL } check_state;
+static const char *const state_names[] = {"ok", "note", "warn", "fail"};
+
+typedef struct check_result {
+    check_state state;
+    char found[400];
+    const char *advice; /* "" if nothing is to be done */
+} check_result;
+
+typedef struct check {
+    const char *name;
+    void (*run)(const doctor_options *options, check_result *result);
+} check;
+
+#define SAY(result, how, ...)                                                                                          \
+    do {                                                                                                               \
+        (result)->state = (how);                                                                                       \
+        snprintf((result)->found, sizeof(result)->found, __VA_ARGS__);                                                 \
+    } while (0)
+
+static void check_version(const doctor_options *options, check_result *result)
+{
+    (void)options;
+    SAY(result, CHECK_OK, "farthing " FTH_VERSION);
+}
+
+/* The value of a "name : value" line of a file in /proc; "" if there is none. */
+static void read_proc(const char *path, const char *name, char *value, size_t size)
+{
+    char *line = NULL;
+    size_t capacity = 0;
+    *value = '\0';
+    FILE *file = fopen(path, "r");
+    while (file && !*value && getline(&line, &capacity, file) > 0) {
+        char *colon = strchr(line, ':');
+        if (strncmp(line, name, strlen(name)) == 0 && colon) {
+            char *text = colon + 1 + strspn(colon + 1, " \t");
+            text[strcspn(text, "\n")] = '\0';
+            snprintf(value, size, "%s", text);
+        }
+    }
+    free(line);
+    if (file)
+        fclose(file);
+}
+
+static bool has_word(const char *words, const char *word)
+{
+    size_t length = strlen(word);
+    for (const char *at = strstr(words, word); at; at = strstr(at + length, word))
+        if ((at == words || at[-1] == ' ') && (at[length] == ' ' || at[length] == '\0'))
+            return true;
+    return false;
+}
+
+static void check_processor(const doctor_options *options, check_result *result)
+{
+    static const char *const wanted[] = {"avx2", "avx512f", "avx512_vnni", "avx512_bf16", "amx_bf16"};
+    (void)options;
+    char name[200], flags[8192], known[100] = "";
+    read_proc("/proc/cpuinfo", "model name", name, sizeof name);
+    read_proc("/proc/cpuinfo", "flags", flags, sizeof flags);
+    for (size_t i = 0; i < FTH_COUNT_OF(wanted); i++) {
+        if (has_word(flags, wanted[i])) {
+            strcat(known, " ");
+            strcat(known, wanted[i]);
+        }
+    }
+    bool fast = has_word(flags, "avx2");
+    SAY(result, fast ? CHECK_OK : CHECK_WARN, "%s;%s", *name ? name : "unknown", *known ? known : " no AVX2");
+    if (!fast)
+        result->advice = "training works, but slowly: use a machine with AVX2 or AVX-512";
+}
+
+static void check_threads(const doctor_options *options, check_result *result)
+{
+    (void)options;
+    cpu_set_t usable;
+    int count = sched_getaffinity(0, sizeof usable, &usable) == 0 ? CPU_COUNT(&usable) : 1;
+    SAY(result, CHECK_OK, "%d of %ld cores may be used", count, sysconf(_SC_NPROCESSORS_ONLN));
+}
+
+static void check_memory(const doctor_options *options, check_result *result)
+{
+    (void)options;
+    char total[64], available[64], total_text[64], available_text[64];
+    read_proc("/proc/meminfo", "MemTotal", total, sizeof total);
+    read_proc("/proc/meminfo", "MemAvailable", available, sizeof available);
+    int64_t free_bytes = strtoll(available, NULL, 10) * 1024;
+    fth_text_bytes(free_bytes, available_text, sizeof available_text);
+    fth_text_bytes(strtoll(total, NULL, 10) * 1024, total_text, sizeof total_text);
+    bool enough = free_bytes >= (int64_t)512 << 20;
+    SAY(result, enough ? CHECK_OK : CHECK_WARN, "%s of %s available", available_text, total_text);
+    if (!enough)
+        result->advice = "close other programs, or train a small model with a small --batch";
+}
+
+/* ---- back ends ---- */
+
+static void check_cpu(const doctor_options *options, check_result *result)
+{
+    (void)options;
+    fth_device *device = NULL;
+    if (fth_device_open("cpu", &(fth_device_options){0}, &device) == FTH_OK) {
+        SAY(result, CHECK_OK, "%s", device->description);
+    } else {
+        SAY(result, CHECK_FAIL, "%s", fth_error_message());
+        result->advice = "reinstall libdnnl, then run make again";
+    }
+    fth_device_close(device);
+}
+
+static void check_bf16(const doctor_options *options, check_result *result)
+{
+    (void)options;
+    fth_device *device = NULL;
+    fth_status status = fth_device_open("cpu", &(fth_device_options){0}, &device);
+    if (status == FTH_OK)
+        status = device->backend->check_precision(device, FTH_PRECISION_BF16);
+    if (status == FTH_OK)
+        SAY(result, CHECK_OK, "--precision bf16 can be used");
+    else
+        SAY(result, CHECK_NOTE, "%s", fth_error_message());
+    fth_device_close(device);
+}
+
+static void check_plugin(const char *name, check_result *result)
+{
+    fth_device *device = NULL;
+    if (fth_device_open(name, &(fth_device_options){0}, &device) == FTH_OK)
+        SAY(result, CHECK_OK, "%s", device->description);
+    else
+        SAY(result, CHECK_NOTE, "%s", fth_error_message());
+    fth_device_close(device);
+}
+
+static void check_reference(const doctor_options *options, check_result *result)
+{
+    (void)options;
+    check_plugin("reference", result);
+}
+
+static void check_cuda(const doctor_options *options, check_result *result)
+{
+    (void)options;
+    check_plugin("cuda", result);
+}
+
+/* ---- files ---- */
+
+/* The folder itself, or the nearest one above it that exists. free() it. */
+static char *existing_folder(const char *path)
+{
+    char *folder = fth_format("%s", path);
+    while (!fth_folder_exists(folder)) {
+        char *slash = strrchr(folder, '/');
+        if (!slash || slash == folder) {
+            const char *top = slash ? "/" : ".";
+            free(folder);
+            return fth_format("%s", top);
+        }
+        *slash = '\0';
+    }
+    return folder;
+}
+
+static void check_runs(const doctor_options *options, check_result *result)
+{
+    char *folder = existing_folder(options->runs), *probe = fth_path_join(folder, ".farthing-doctor-XXXXXX");
+    struct statvfs facts;
+    int file = mkstemp(probe);
+    if (file < 0 || (fth_file_exists(options->runs) && !fth_folder_exists(options->runs))) {
+        SAY(result, CHECK_FAIL, "cannot write to %s: %s", options->runs,
+            file < 0 ? strerror(errno) : "it is not a folder");
+        result->advice = "choose another folder with --runs";
+    } else if (statvfs(folder, &facts) == 0) {
+        char text[64];
+        int64_t free_bytes = (int64_t)facts.f_bavail * (int64_t)facts.f_frsize;
+        fth_text_bytes(free_bytes, text, sizeof text);
+        bool enough = free_bytes >= (int64_t)1 << 30;
+        SAY(result, enough ? CHECK_OK : CHECK_WARN, "%s can be written, %s free", options->runs, text);
+        if (!enough)
+            result->advice = "make room: checkpoints of larger models take gigabytes; --keep 1 keeps fewer";
+    }
+    if (file >= 0) {
+        close(file);
+        unlink(probe);
+    }
+    free(probe);
+    free(folder);
+}
+
+static void check_data(const doctor_options *options, check_result *result)
+{
+    fth_dataset *dataset = NULL;
+    fth_dataset_options how = {.seed = 1, .validation_fraction = 0.1, .threads = 1};
+    if (fth_dataset_open(options->data, &how, &dataset) == FTH_OK) {
+        const fth_dataset_info *info = fth_dataset_get_info(dataset);
+        char training[64], validation[64];
+        fth_text_count(info->count[FTH_TRAIN], training, sizeof training);
+        fth_text_count(info->count[FTH_VALIDATION], validation, sizeof validation);
+        SAY(result, CHECK_OK, "%s: %s + %s images, %dx%dx%d, %d classes", info->name, training, validation,
+            info->channels, info->height, info->width, info->classes);
+    } else {
+        SAY(result, CHECK_FAIL, "%s", fth_error_message());
+        result->advice = "built in are digits and shapes; a folder must hold MNIST or CIFAR-10 files";
+    }
+    fth_dataset_free(dataset);
+}
+
+static void check_gnuplot(const doctor_options *options, check_result *result)
+{
+    (void)options;
+    const char *folders = getenv("PATH");
+    while (folders && *folders) {
+        size_t length = strcspn(folders, ":");
+        char *path = fth_format("%.*s/gnuplot", (int)length, folders);
+        bool found = access(path, X_OK) == 0;
+        if (found)
+            SAY(result, CHECK_OK, "%s", path);
+        free(path);
+        if (found)
+            return;
+        folders += length + (folders[length] == ':');
+    }
+    SAY(result, CHECK_NOTE, "gnuplot is not installed");
+    result->advice = "for report --chart: apt-get install gnuplot-nox";
+}
+
+static const check checks[] = {
+    {"version", check_version},     {"processor", check_processor}, {"threads", check_threads},
+    {"memory", check_memory},       {"cpu back end", check_cpu},    {"bf16", check_bf16},
+    {"reference", check_reference}, {"cuda", check_cuda},           {"runs folder", check_runs},
+    {"data", check_data},           {"gnuplot", check_gnuplot},
+};
+
+/* ---- the whole ---- */
+
+static fth_status examine(const doctor_options *options, bool *healthy)
+{
+    static const char *const headings[] = {"check", "state", "found"};
+    static const fth_alignment alignments[] = {FTH_LEFT, FTH_LEFT, FTH_LEFT};
+    fth_status status = FTH_OK;
+    fth_table *table = NULL;
+    *healthy = true;
+    FTH_TRY(fth_table_create(headings, alignments, FTH_COUNT_OF(headings), &table));
+    for (size_t i = 0; i < FTH_COUNT_OF(checks); i++) {
+        check_result result = {.advice = ""};
+        checks[i].run(options, &result);
+        *healthy = *healthy && result.state != CHECK_FAIL;
+        const char *state = state_names[result.state];
+        if (options->json) {
+            json_t *json = json_pack("{s:s, s:s, s:s, s:s}", "check", checks[i].name, "state", state, "found",
+                                     result.found, "advice", result.advice);
+            fth_cli_print_json(json);
+            json_decref(json);
+            continue;
+        }
+        FTH_TRY(fth_table_add_row(table, (const char *[]){checks[i].name, state, result.found}));
+        if (*result.advice) /* below what it is about, so that the table stays narrow */
+            FTH_TRY(fth_table_add_row(table, (const char *[]){"", "->", result.advice}));
+    }
+    if (!options->json) {
+        fth_table_print(stdout, table);
+        printf("\n%s\n", *healthy ? "ready to train" : "not ready: see what failed above");
+    }
+out:
+    fth_table_free(table);
+    return status;
+}
+
+static fth_exit_code run(const fth_command *command, const fth_invocation *invocation)
+{
+    doctor_options options = {0};
+    fth_arguments arguments = {0};
+    fth_exit_code code;
+    bool healthy = true;
+    bool go_on = fth_cli_read_flags(command, invocation, &doctor_table, &options, &arguments, &code);
+    if (go_on && arguments.count > 0)
+        code = fth_cli_usage(command, "doctor takes flags only: \"%s\"", arguments.positional[0]);
+    else if (go_on && examine(&options, &healthy) != FTH_OK)
+        code = fth_cli_fail();
+    else if (!healthy)
+        code = FTH_EXIT_FAILURE;
+    fth_options_release(&doctor_table, &options);
+    fth_arguments_release(&arguments);
+    return code;
+}
+
+const fth_command fth_command_doctor = {
+    .name = "doctor",
+    .arguments = "[--data NAME|FOLDER] [--runs FOLDER]",
+    .summary = "check this machine: back ends, memory, disk, data",
+    .run = run,
+};

@@ -1,0 +1,115 @@
+/* farthing evaluate: weights on the validation part of a data set. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "cli/cli.h"
+#include "report/report.h"
+
+/* The model file of a run: the best, or the last if none was ever validated. */
+static fth_status find_model_file(const char *run_folder, char **path)
+{
+    static const char *const names[] = {"best.safetensors", "last.safetensors"};
+    for (size_t i = 0; i < FTH_COUNT_OF(names); i++) {
+        *path = fth_path_join(run_folder, names[i]);
+        if (fth_file_exists(*path))
+            return FTH_OK;
+        free(*path);
+        *path = NULL;
+    }
+    return fth_fail(FTH_INVALID, "run %s has no model file yet; it is written at the end of the first epoch",
+                    run_folder);
+}
+
+/* Turns a run, named by id or folder, into its configuration and model file. */
+static fth_status open_run(const char *runs_folder, const char *name, json_t **configuration, char **weights)
+{
+    fth_status status = FTH_OK;
+    fth_record_summary summary = {0};
+    FTH_TRY(fth_cli_read_run(runs_folder, name, &summary));
+    FTH_TRY(find_model_file(summary.folder, weights));
+    *configuration = json_deep_copy(json_object_get(summary.run, "configuration"));
+    FTH_REQUIRE(*configuration, FTH_CORRUPT, "%s/run.json has no configuration", summary.folder);
+    json_object_del(*configuration, "weights"); /* where that run started from */
+    json_object_del(*configuration, "json");
+out:
+    fth_record_release(&summary);
+    return status;
+}
+
+static void print_result(const fth_train_options *options, const fth_evaluation *result)
+{
+    if (options->json) {
+        json_t *event = json_pack("{s:s, s:f, s:f, s:I, s:f, s:s}", "event", "evaluation", "accuracy", result->accuracy,
+                                  "loss", result->loss, "samples", (json_int_t)result->samples, "seconds",
+                                  result->seconds, "weights", options->weights);
+        fth_cli_print_json(event);
+        json_decref(event);
+        return;
+    }
+    char accuracy[64], loss[64], samples[64], time[64];
+    fth_text_percent(result->accuracy, accuracy, sizeof accuracy);
+    fth_text_loss(result->loss, loss, sizeof loss);
+    fth_text_count(result->samples, samples, sizeof samples);
+    fth_duration_format(result->seconds, time, sizeof time);
+    printf("%s on %s: accuracy %s, loss %s over %s images in %s; weights %s\n", options->model, options->data, accuracy,
+           loss, samples, time, options->weights);
+}
+
+static fth_exit_code run(const fth_command *command, const fth_invocation *invocation)
+{
+    fth_train_options options = {0};
+    fth_arguments arguments = {0};
+    fth_exit_code code;
+    json_t *configuration = NULL;
+    char *weights = NULL;
+    const char *file = NULL, *named = NULL;
+
+    if (!fth_cli_read_flags(command, invocation, &fth_train_option_table, &options, &arguments, &code))
+        goto out;
+    for (int i = 0; i < arguments.count; i++) {
+        const char **place = fth_cli_is_yaml(arguments.positional[i]) ? &file : &named;
+        if (*place) {
+            code = fth_cli_usage(command, "one FILE.yaml and one run at most: %s, %s", *place, arguments.positional[i]);
+            goto out;
+        }
+        *place = arguments.positional[i];
+    }
+    if (file && !fth_cli_layer_options(invocation, NULL, file, &options, &code))
+        goto out;
+    if (!named && *options.weights && !fth_file_exists(options.weights))
+        named = options.weights;
+    if (named) {
+        if (open_run(options.runs, named, &configuration, &weights) != FTH_OK) {
+            code = fth_cli_fail();
+            goto out;
+        }
+        if (!fth_cli_layer_options(invocation, configuration, file, &options, &code))
+            goto out;
+        free(options.weights);
+        options.weights = weights;
+        weights = NULL;
+    }
+    if (!*options.weights) {
+        code = fth_cli_usage(command, "say which weights: --weights FILE.safetensors, or a run");
+        goto out;
+    }
+    fth_evaluation result;
+    code = fth_evaluate(&options, &result) == FTH_OK ? FTH_EXIT_OK : fth_cli_fail();
+    if (code == FTH_EXIT_OK)
+        print_result(&options, &result);
+out:
+    free(weights);
+    json_decref(configuration);
+    fth_options_release(&fth_train_option_table, &options);
+    fth_arguments_release(&arguments);
+    return code;
+}
+
+const fth_command fth_command_evaluate = {
+    .name = "evaluate",
+    .arguments = "[FILE.yaml] [RUN] [--model NAME --data NAME --weights FILE|RUN] [--json]",
+    .summary = "measure a model on the validation part of a data set",
+    .details = "A RUN (its id or folder) stands for its configuration and its best model; flags win over both.\n",
+    .run = run,
+};

@@ -1,0 +1,96 @@
+/* farthing models */
+#include <stdio.h>
+
+#include "cli/cli.h"
+#include "model/model.h"
+#include "report/report.h"
+
+typedef struct models_options {
+    uint64_t given;
+    bool json;
+} models_options;
+
+static const fth_option models_rows[] = {
+    {.name = "json",
+     .type = FTH_OPTION_SWITCH,
+     .offset = offsetof(models_options, json),
+     .help = "print JSON, one object per model",
+     .group = "Options"},
+};
+static const fth_option_table models_table = {models_rows, FTH_COUNT_OF(models_rows), sizeof(models_options)};
+
+static fth_status count_parameters(const fth_model *model, int64_t *count)
+{
+    fth_graph *graph = NULL;
+    fth_model_options published = {
+        .channels = model->channels, .height = model->height, .width = model->width, .classes = model->classes};
+    fth_status status = fth_model_create_graph(model, &published, &graph);
+    if (status == FTH_OK)
+        *count = fth_graph_trainable_count(graph);
+    fth_graph_free(graph);
+    return status;
+}
+
+static void print_model_json(const fth_model *model, int64_t parameters)
+{
+    json_t *json =
+        json_pack("{s:s, s:I, s:[iii], s:i, s:s}", "name", model->name, "parameters", (json_int_t)parameters, "input",
+                  model->channels, model->height, model->width, "classes", model->classes, "summary", model->summary);
+    fth_cli_print_json(json);
+    json_decref(json);
+}
+
+static fth_status add_model(fth_table *table, const fth_model *model, int64_t parameters)
+{
+    char count[64], input[64], classes[64];
+    fth_text_count(parameters, count, sizeof count);
+    fth_text_count(model->classes, classes, sizeof classes);
+    snprintf(input, sizeof input, "%dx%dx%d", model->channels, model->height, model->width);
+    return fth_table_add_row(table, (const char *[]){model->name, count, input, classes, model->summary});
+}
+
+static fth_status print_models(bool json)
+{
+    static const char *const headings[] = {"name", "parameters", "input", "classes", "what it is"};
+    static const fth_alignment alignments[] = {FTH_LEFT, FTH_RIGHT, FTH_RIGHT, FTH_RIGHT, FTH_LEFT};
+    fth_status status = FTH_OK;
+    fth_table *table = NULL;
+    FTH_TRY(fth_table_create(headings, alignments, FTH_COUNT_OF(headings), &table));
+    for (size_t i = 0; fth_model_list[i]; i++) {
+        int64_t parameters = 0;
+        FTH_TRY(count_parameters(fth_model_list[i], &parameters));
+        if (json)
+            print_model_json(fth_model_list[i], parameters);
+        else
+            FTH_TRY(add_model(table, fth_model_list[i], parameters));
+    }
+    if (!json) {
+        fth_table_print(stdout, table);
+        printf("\nParameters at the size the model was published for; the data set decides size and classes.\n");
+    }
+out:
+    fth_table_free(table);
+    return status;
+}
+
+static fth_exit_code run(const fth_command *command, const fth_invocation *invocation)
+{
+    models_options options = {0};
+    fth_arguments arguments = {0};
+    fth_exit_code code;
+    bool go_on = fth_cli_read_flags(command, invocation, &models_table, &options, &arguments, &code);
+    if (go_on && arguments.count > 0)
+        code = fth_cli_usage(command, "models takes no argument: \"%s\"", arguments.positional[0]);
+    else if (go_on && print_models(options.json) != FTH_OK)
+        code = fth_cli_fail();
+    fth_options_release(&models_table, &options);
+    fth_arguments_release(&arguments);
+    return code;
+}
+
+const fth_command fth_command_models = {
+    .name = "models",
+    .arguments = "[--json]",
+    .summary = "list the networks there are",
+    .run = run,
+};

@@ -1,0 +1,131 @@
+/* farthing report and farthing compare: what the run records say. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "cli/cli.h"
+#include "report/report.h"
+
+typedef struct report_options {
+    uint64_t given;
+    bool json;
+    char *chart, *runs;
+    int64_t columns;
+} report_options;
+
+static const fth_option report_rows[] = {
+    {.name = "json",
+     .type = FTH_OPTION_SWITCH,
+     .offset = offsetof(report_options, json),
+     .help = "print JSON, one object per run",
+     .group = "Options"},
+    {.name = "chart",
+     .type = FTH_OPTION_TEXT,
+     .offset = offsetof(report_options, chart),
+     .argument = "FILE",
+     .help = "also draw the loss curves into FILE.png or FILE.svg"},
+    {.name = "columns",
+     .type = FTH_OPTION_INTEGER,
+     .offset = offsetof(report_options, columns),
+     .fallback = "0",
+     .argument = "N",
+     .help = "width of the chart in characters; 0: as wide as the terminal, 120 at most",
+     .minimum = 0,
+     .maximum = 1000},
+    {.name = "runs",
+     .type = FTH_OPTION_TEXT,
+     .offset = offsetof(report_options, runs),
+     .fallback = "runs",
+     .argument = "FOLDER",
+     .help = "folder with the runs"},
+};
+static const fth_option_table report_table = {report_rows, FTH_COUNT_OF(report_rows), sizeof(report_options)};
+
+enum { WIDEST_CHART = 120 };
+
+static int chart_columns(const report_options *options)
+{
+    int columns = fth_terminal_columns(stdout);
+    if (options->columns > 0)
+        return (int)options->columns;
+    return columns > WIDEST_CHART ? WIDEST_CHART : columns;
+}
+
+static fth_status print_runs(const report_options *options, const fth_record_summary *runs, size_t count, bool compare)
+{
+    fth_status status = FTH_OK;
+    for (size_t i = 0; options->json && i < count; i++) {
+        json_t *json = fth_report_json(&runs[i]);
+        fth_cli_print_json(json);
+        json_decref(json);
+    }
+    if (!options->json && compare)
+        FTH_TRY(fth_report_compare(stdout, runs, count, chart_columns(options)));
+    else if (!options->json)
+        FTH_TRY(fth_report_run(stdout, &runs[0], chart_columns(options)));
+    if (*options->chart) {
+        FTH_TRY(fth_report_picture(options->chart, runs, count));
+        fth_log_info("chart written to %s", options->chart);
+    }
+out:
+    return status;
+}
+
+/* `report` shows one run, the newest if none is named; `compare` shows those named. */
+static fth_exit_code show(const fth_command *command, const fth_invocation *invocation, bool compare)
+{
+    report_options options = {0};
+    fth_arguments arguments = {0};
+    fth_record_summary *runs = NULL;
+    fth_exit_code code;
+    size_t count = 0;
+
+    if (!fth_cli_read_flags(command, invocation, &report_table, &options, &arguments, &code))
+        goto out;
+    if (compare ? arguments.count < 2 : arguments.count > 1) {
+        code = fth_cli_usage(command, "%s",
+                             compare ? "name two runs or more" : "one run at a time; compare takes several");
+        goto out;
+    }
+    fth_status status = FTH_OK;
+    size_t wanted = compare ? (size_t)arguments.count : 1;
+    status = fth_allocate(wanted, sizeof *runs, &runs);
+    for (; status == FTH_OK && count < wanted; count += status == FTH_OK)
+        status = fth_cli_read_run(options.runs, arguments.count > 0 ? arguments.positional[count] : "", &runs[count]);
+    if (status == FTH_OK)
+        status = print_runs(&options, runs, count, compare);
+    if (status != FTH_OK)
+        code = fth_cli_fail();
+out:
+    for (size_t i = 0; i < count; i++)
+        fth_record_release(&runs[i]);
+    free(runs);
+    fth_options_release(&report_table, &options);
+    fth_arguments_release(&arguments);
+    return code;
+}
+
+static fth_exit_code run_report(const fth_command *command, const fth_invocation *invocation)
+{
+    return show(command, invocation, false);
+}
+
+static fth_exit_code run_compare(const fth_command *command, const fth_invocation *invocation)
+{
+    return show(command, invocation, true);
+}
+
+const fth_command fth_command_report = {
+    .name = "report",
+    .arguments = "[RUN] [--json] [--chart FILE.png|FILE.svg]",
+    .summary = "show what a run did: a table and its loss curve",
+    .details = "RUN is an id or a folder; left out, it is the newest. Works on runs that are still going.\n",
+    .run = run_report,
+};
+
+const fth_command fth_command_compare = {
+    .name = "compare",
+    .arguments = "RUN RUN... [--json] [--chart FILE.png|FILE.svg]",
+    .summary = "show runs side by side",
+    .run = run_compare,
+};

@@ -1,0 +1,186 @@
+/* farthing train */
+#include <math.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "cli/cli.h"
+#include "parallel/parallel.h"
+#include "report/report.h"
+
+/* ---- stopping on request ---- */
+
+static volatile sig_atomic_t stop_requested;
+
+/* The handler removes itself (SA_RESETHAND), so a second Ctrl-C ends the program at once. */
+static void request_stop(int signal_number)
+{
+    static const char message[] = "\nfinishing the step and saving; once more to stop at once\n";
+    stop_requested = signal_number;
+    if (isatty(STDERR_FILENO) && write(STDERR_FILENO, message, sizeof message - 1) < 0)
+        return;
+}
+
+static void watch_signals(void)
+{
+    struct sigaction action = {.sa_handler = request_stop, .sa_flags = SA_RESETHAND | SA_RESTART};
+    sigemptyset(&action.sa_mask);
+    sigaction(SIGINT, &action, NULL);
+    sigaction(SIGTERM, &action, NULL);
+}
+
+/* ---- the command that carries on ---- */
+
+static void print_shell_word(FILE *output, const char *word)
+{
+    static const char plain[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_@%+=:,./-";
+    if (*word && word[strspn(word, plain)] == '\0') {
+        fputs(word, output);
+        return;
+    }
+    fputc('\'', output);
+    for (; *word; word++) {
+        if (*word == '\'')
+            fputs("'\\''", output);
+        else
+            fputc(*word, output);
+    }
+    fputc('\'', output);
+}
+
+static void print_command(FILE *output, const fth_invocation *invocation, bool add_resume)
+{
+    print_shell_word(output, invocation->program);
+    fputs(" train", output);
+    for (int i = 0; i < invocation->argc; i++) {
+        fputc(' ', output);
+        print_shell_word(output, invocation->argv[i]);
+    }
+    fputs(add_resume ? " --resume\n" : "\n", output);
+}
+
+/* ---- the last lines ---- */
+
+static double number_of(const json_t *event, const char *key)
+{
+    const json_t *value = json_object_get(event, key);
+    return json_is_number(value) ? json_number_value(value) : NAN;
+}
+
+static void print_end(const char *verb, const fth_train_options *options, const fth_train_outcome *outcome)
+{
+    const json_t *end = outcome->end;
+    const char *model = json_string_value(json_object_get(end, "model"));
+    const char *best = json_string_value(json_object_get(end, "best"));
+    char accuracy[64], loss[64], steps[64], time[64], speed[64] = "-";
+    fth_text_percent(number_of(end, "accuracy"), accuracy, sizeof accuracy);
+    fth_text_loss(number_of(end, "loss"), loss, sizeof loss);
+    fth_text_count((int64_t)json_number_value(json_object_get(end, "steps")), steps, sizeof steps);
+    fth_duration_format(number_of(end, "seconds"), time, sizeof time);
+    if (isfinite(number_of(end, "samples_per_s")))
+        fth_text_count(llround(number_of(end, "samples_per_s")), speed, sizeof speed);
+    double epochs = number_of(end, "epochs");
+    printf("%s %s on %s: accuracy %s, loss %s, %.4g epoch%s, %s steps in %s (%s samples/s)", verb, options->model,
+           options->data, accuracy, loss, epochs, epochs == 1 ? "" : "s", steps, time, speed);
+    if (model)
+        printf("; model %s", model);
+    if (best)
+        printf(", best %s", best);
+    putchar('\n');
+}
+
+static fth_exit_code conclude(const fth_invocation *invocation, const fth_train_options *options,
+                              const fth_train_outcome *outcome, bool told)
+{
+    if (outcome->interrupted) {
+        FILE *output = options->json ? stderr : stdout;
+        fprintf(output, "stopped and saved; this carries on:\n  ");
+        print_command(output, invocation, !*options->resume);
+        return FTH_EXIT_INTERRUPTED;
+    }
+    if (options->json) {
+        if (!told && outcome->end)
+            fth_cli_print_json(outcome->end);
+        return FTH_EXIT_OK;
+    }
+    print_end(outcome->already_finished ? "already finished:" : "trained", options, outcome);
+    printf("see it with: %s report %s\n", invocation->program, outcome->run_folder);
+    return FTH_EXIT_OK;
+}
+
+/* A script that reads events gets a last one in any case, also if the run never began. */
+static fth_exit_code give_up(const fth_train_options *options, fth_status status, bool told)
+{
+    if (options->json && !told) {
+        json_t *event = json_pack("{s:s, s:s, s:s}", "event", "error", "status", fth_status_name(status), "message",
+                                  fth_error_message());
+        fth_cli_print_json(event);
+        json_decref(event);
+    }
+    return fth_cli_fail();
+}
+
+static fth_exit_code train(const fth_invocation *invocation, const fth_train_options *options)
+{
+    fth_status status = FTH_OK;
+    const fth_strategy *strategy = NULL;
+    fth_train_observer observer;
+    fth_train_outcome outcome = {0};
+    bool told = false;
+    FTH_TRY(fth_strategy_find(options->strategy, &strategy));
+    watch_signals();
+    fth_display_start(options->json, &observer);
+    status = fth_train(options, strategy, &observer, &stop_requested, &outcome);
+    told = fth_display_stop();
+out:;
+    bool interrupted = status == FTH_INTERRUPTED || outcome.interrupted;
+    outcome.interrupted = interrupted;
+    fth_exit_code code = status == FTH_OK || interrupted ? conclude(invocation, options, &outcome, told)
+                                                         : give_up(options, status, told);
+    fth_train_outcome_release(&outcome);
+    return code;
+}
+
+static fth_exit_code run(const fth_command *command, const fth_invocation *invocation)
+{
+    fth_train_options options = {0};
+    fth_arguments arguments = {0};
+    fth_exit_code code;
+    const fth_model *model;
+
+    if (!fth_cli_read_flags(command, invocation, &fth_train_option_table, &options, &arguments, &code))
+        goto out;
+    if (arguments.count > 1) {
+        code = fth_cli_usage(command, "one FILE.yaml at most, not %d: %s, %s", arguments.count, arguments.positional[0],
+                             arguments.positional[1]);
+        goto out;
+    }
+    if (arguments.count == 1) {
+        const char *file = arguments.positional[0];
+        if (!fth_cli_is_yaml(file) && !fth_file_exists(file)) {
+            bool is_model = fth_model_find(file, &model) == FTH_OK;
+            code = fth_cli_usage(command, "\"%s\" is not a FILE.yaml%s%s", file,
+                                 is_model ? "; did you mean --model " : "", is_model ? file : "");
+            goto out;
+        }
+        if (!fth_cli_layer_options(invocation, NULL, file, &options, &code))
+            goto out;
+    }
+    code = train(invocation, &options);
+out:
+    fth_options_release(&fth_train_option_table, &options);
+    fth_arguments_release(&arguments);
+    return code;
+}
+
+const fth_command fth_command_train = {
+    .name = "train",
+    .arguments = "[FILE.yaml] [--flag value ...]",
+    .summary = "train a network",
+    .details =
+        "A key in FILE.yaml and a flag are the same thing; a flag wins over the file, the file over the default.\n"
+        "Ctrl-C finishes the step, saves, and prints the command that carries on.\n",
+    .run = run,
+};

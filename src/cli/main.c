@@ -1,0 +1,83 @@
+/* farthing: finds the command and runs it. */
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "cli/cli.h"
+
+static const fth_command *const commands[] = {
+    &fth_command_train,  &fth_command_evaluate, &fth_command_report, &fth_command_compare,
+    &fth_command_models, &fth_command_doctor,   &fth_command_bench,  &fth_command_options,
+};
+
+static void print_commands(bool for_developers)
+{
+    for (size_t i = 0; i < FTH_COUNT_OF(commands); i++)
+        if (commands[i]->for_developers == for_developers)
+            printf("  %-10s %s\n", commands[i]->name, commands[i]->summary);
+}
+
+static void print_help(void)
+{
+    printf("farthing " FTH_VERSION ": trains neural networks\n\n"
+           "usage: farthing COMMAND [arguments]\n\n"
+           "commands\n");
+    print_commands(false);
+    printf("\ndeveloper commands\n");
+    print_commands(true);
+    printf("\n`farthing COMMAND --help` says more. A first run, on built-in data: farthing train\n\n"
+           "exit codes: 0 done, 1 failed, 2 wrong usage, 75 interrupted and saved (--resume carries on)\n");
+}
+
+static const fth_command *find_command(const char *name)
+{
+    for (size_t i = 0; i < FTH_COUNT_OF(commands); i++)
+        if (strcmp(commands[i]->name, name) == 0)
+            return commands[i];
+    return NULL;
+}
+
+static fth_exit_code report_unknown(const char *name)
+{
+    const char *names[FTH_COUNT_OF(commands) + 1] = {0};
+    for (size_t i = 0; i < FTH_COUNT_OF(commands); i++)
+        names[i] = commands[i]->name;
+    const char *nearest = fth_nearest_name(name, names);
+    if (nearest)
+        fth_log_error("there is no command \"%s\"; did you mean %s?", name, nearest);
+    else
+        fth_log_error("there is no command \"%s\"; `farthing --help` lists them", name);
+    return FTH_EXIT_USAGE;
+}
+
+static fth_exit_code run(int argc, char *const *argv)
+{
+    const char *name = argc > 1 ? argv[1] : "--help";
+    if (strcmp(name, "--version") == 0 || strcmp(name, "version") == 0) {
+        puts("farthing " FTH_VERSION);
+        return FTH_EXIT_OK;
+    }
+    if (strcmp(name, "--help") == 0 || strcmp(name, "-h") == 0 || strcmp(name, "help") == 0) {
+        const fth_command *command = argc > 2 ? find_command(argv[2]) : NULL;
+        if (command)
+            return command->run(command, &(fth_invocation){argv[0], 1, (char *[]){"--help", NULL}});
+        print_help();
+        return argc > 1 ? FTH_EXIT_OK : FTH_EXIT_USAGE;
+    }
+    const fth_command *command = find_command(name);
+    if (!command)
+        return report_unknown(name);
+    return command->run(command, &(fth_invocation){argv[0], argc - 2, argv + 2});
+}
+
+int main(int argc, char **argv)
+{
+    fth_exit_code code = run(argc, argv);
+    /* A result that did not reach its reader is a failure, also when only the last flush finds out. */
+    if (fflush(stdout) != 0 || ferror(stdout)) {
+        fth_log_error("cannot write to standard output");
+        code = code == FTH_EXIT_OK ? FTH_EXIT_FAILURE : code;
+    }
+    return code;
+}

@@ -1,0 +1,195 @@
+/* What a run shows while it trains.
+ *
+ * On a terminal: one line on standard error, redrawn at most ten times a second, taken away before any other line.
+ * Elsewhere: plain lines on standard output, one an epoch and one about every ten seconds. With --json: every event
+ * as one line on standard output. The log's hook takes no context, so the display is this file's own state. */
+#include <math.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "cli/cli.h"
+#include "report/report.h"
+
+#define REDRAW_EVERY_S 0.1
+#define LINE_EVERY_S   10.0
+
+enum { SMALL = 64, BAR_CELLS = 16 };
+
+static struct {
+    bool json, live, plain; /* plain: lines every ten seconds */
+    bool utf8;
+    double next_draw_s, next_line_s;
+    fth_progress last;
+    bool concluded;
+} display;
+
+static atomic_bool line_visible; /* loader threads log too */
+
+static void clear_line(void)
+{
+    static const char clear[] = "\r\033[K";
+    if (atomic_exchange(&line_visible, false) && write(STDERR_FILENO, clear, sizeof clear - 1) < 0)
+        return; /* the terminal is gone; nothing to clean */
+}
+
+/* ---- the parts of a line ---- */
+
+static void write_bar(double share, char *text, size_t size)
+{
+    int filled = (int)(share * BAR_CELLS + 0.5);
+    size_t at = 0;
+    for (int i = 0; i < BAR_CELLS && at + 4 < size; i++)
+        at += (size_t)snprintf(text + at, size - at, "%s", i < filled ? "█" : "░");
+}
+
+static void write_progress(const fth_progress *now, bool bar, char *text, size_t size)
+{
+    char epochs[SMALL] = "", step[SMALL], steps[SMALL] = "", loss[SMALL], speed[SMALL], left[SMALL + 8] = "";
+    char bar_text[BAR_CELLS * 3 + 8] = "", time[SMALL];
+    if (now->epochs > 0)
+        snprintf(epochs, sizeof epochs, "/%lld", (long long)now->epochs);
+    fth_text_count(now->step, step, sizeof step);
+    if (now->steps > 0) {
+        steps[0] = '/';
+        fth_text_count(now->steps, steps + 1, sizeof steps - 1);
+        if (bar)
+            write_bar(fmin(1, (double)now->step / (double)now->steps), bar_text, sizeof bar_text - 1);
+        if (*bar_text)
+            strcat(bar_text, " ");
+    }
+    fth_text_loss(now->loss, loss, sizeof loss);
+    fth_text_count(llround(now->samples_per_s), speed, sizeof speed);
+    if (isfinite(now->left_s)) {
+        fth_duration_format(now->left_s, time, sizeof time);
+        snprintf(left, sizeof left, ", %s left", time);
+    }
+    snprintf(text, size, "%sepoch %lld%s, step %s%s, loss %s, accuracy %.1f %%, %s samples/s%s%s", bar_text,
+             (long long)now->epoch, epochs, step, steps, loss, 100 * now->accuracy, speed, left,
+             now->evaluating ? ", evaluating" : "");
+}
+
+static void draw_live(const fth_progress *now)
+{
+    char line[512], text[600];
+    int columns = fth_terminal_columns(stderr);
+    write_progress(now, display.utf8 && columns >= 100, line, sizeof line);
+    line[fth_text_fit(line, (size_t)columns - 1)] = '\0'; /* a wrapped line could not be redrawn */
+    int length = snprintf(text, sizeof text, "\r%s\033[K", line);
+    line_visible = true;
+    if (write(STDERR_FILENO, text, (size_t)length) < 0)
+        display.live = false;
+}
+
+static void show_progress(void *context, const fth_progress *now)
+{
+    (void)context;
+    display.last = *now;
+    double at = fth_clock_seconds();
+    if (display.live && (at >= display.next_draw_s || now->evaluating)) {
+        display.next_draw_s = at + REDRAW_EVERY_S;
+        draw_live(now);
+    }
+    if (display.plain && at >= display.next_line_s) {
+        char line[512];
+        write_progress(now, false, line, sizeof line);
+        display.next_line_s = at + LINE_EVERY_S;
+        puts(line);
+        fflush(stdout);
+    }
+}
+
+/* ---- events ---- */
+
+static double number_of(const json_t *event, const char *key)
+{
+    const json_t *value = json_object_get(event, key);
+    return json_is_number(value) ? json_number_value(value) : NAN;
+}
+
+static const char *text_of(const json_t *event, const char *key)
+{
+    const char *text = json_string_value(json_object_get(event, key));
+    return text ? text : "-";
+}
+
+static void print_start(const json_t *event, bool resumed)
+{
+    char parameters[SMALL];
+    fth_text_count((int64_t)json_integer_value(json_object_get(event, "parameters")), parameters, sizeof parameters);
+    printf("training %s (%s parameters) on %s\n", text_of(event, "model"), parameters, text_of(event, "data"));
+    printf("device   %s\nrun      %s\n", text_of(event, "device"), text_of(event, "folder"));
+    if (resumed) {
+        char step[SMALL];
+        fth_text_count((int64_t)json_integer_value(json_object_get(event, "step")), step, sizeof step);
+        printf("carrying on after step %s\n", step);
+    }
+}
+
+static void print_epoch(const json_t *event)
+{
+    char epochs[SMALL] = "", loss[SMALL], speed[SMALL], seconds[SMALL], validation[3 * SMALL] = "";
+    double validation_loss = number_of(event, "validation_loss");
+    if (display.last.epochs > 0)
+        snprintf(epochs, sizeof epochs, "/%lld", (long long)display.last.epochs);
+    fth_text_loss(number_of(event, "train_loss"), loss, sizeof loss);
+    fth_text_count(llround(number_of(event, "samples_per_s")), speed, sizeof speed);
+    fth_duration_format(number_of(event, "seconds"), seconds, sizeof seconds);
+    if (isfinite(validation_loss)) {
+        char text[SMALL];
+        fth_text_loss(validation_loss, text, sizeof text);
+        snprintf(validation, sizeof validation, "; validation loss %s, accuracy %.2f %%", text,
+                 100 * number_of(event, "validation_accuracy"));
+    }
+    printf("epoch %lld%s: training loss %s, accuracy %.2f %%%s; %s at %s samples/s\n",
+           (long long)json_number_value(json_object_get(event, "epoch")), epochs, loss,
+           100 * number_of(event, "train_accuracy"), validation, seconds, speed);
+}
+
+static void show_event(void *context, const json_t *event)
+{
+    (void)context;
+    const char *name = text_of(event, "event");
+    display.concluded =
+        display.concluded || strcmp(name, "end") == 0 || strcmp(name, "error") == 0 || strcmp(name, "interrupted") == 0;
+    if (display.json) {
+        clear_line();
+        fth_cli_print_json(event);
+        return;
+    }
+    bool resumed = strcmp(name, "resume") == 0;
+    if (resumed || strcmp(name, "start") == 0) {
+        clear_line();
+        print_start(event, resumed);
+    } else if (strcmp(name, "epoch") == 0) {
+        clear_line();
+        print_epoch(event);
+    }
+    fflush(stdout);
+}
+
+/* ---- start and stop ---- */
+
+void fth_display_start(bool json, fth_train_observer *observer)
+{
+    const char *terminal = getenv("TERM");
+    bool can_redraw = isatty(STDERR_FILENO) && !(terminal && strcmp(terminal, "dumb") == 0);
+    memset(&display, 0, sizeof display);
+    display.json = json;
+    /* Events on the same terminal would be torn by a live line between them. */
+    display.live = can_redraw && !(json && isatty(STDOUT_FILENO));
+    display.plain = !json && (!can_redraw || !isatty(STDOUT_FILENO));
+    display.utf8 = fth_terminal_is_utf8();
+    display.next_line_s = fth_clock_seconds() + LINE_EVERY_S;
+    fth_log_set_interrupter(clear_line);
+    *observer = (fth_train_observer){.progress = show_progress, .event = show_event};
+}
+
+bool fth_display_stop(void)
+{
+    clear_line();
+    fth_log_set_interrupter(NULL);
+    return display.concluded;
+}

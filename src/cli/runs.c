@@ -1,0 +1,67 @@
+/* Finding the run a reader means. */
+#include <dirent.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "cli/cli.h"
+
+/* When a run was last written to; 0 if the folder holds no run. */
+static double last_touched(const char *folder)
+{
+    static const char *const files[] = {"run.json", "events.jsonl"};
+    double newest = 0;
+    for (size_t i = 0; i < FTH_COUNT_OF(files); i++) {
+        char *path = fth_path_join(folder, files[i]);
+        struct stat facts;
+        bool exists = stat(path, &facts) == 0;
+        free(path);
+        if (!exists && i == 0)
+            return 0;
+        double at = exists ? (double)facts.st_mtim.tv_sec + 1e-9 * (double)facts.st_mtim.tv_nsec : 0;
+        newest = at > newest ? at : newest;
+    }
+    return newest;
+}
+
+fth_status fth_cli_find_newest_run(const char *runs_folder, char **folder)
+{
+    *folder = NULL;
+    DIR *runs = opendir(runs_folder);
+    if (!runs && errno != ENOENT)
+        return fth_fail(FTH_IO, "open %s: %s", runs_folder, strerror(errno));
+    double newest = 0;
+    for (struct dirent *entry = runs ? readdir(runs) : NULL; entry; entry = readdir(runs)) {
+        if (entry->d_name[0] == '.')
+            continue;
+        char *candidate = fth_path_join(runs_folder, entry->d_name);
+        double touched = last_touched(candidate);
+        if (touched > newest) {
+            newest = touched;
+            free(*folder);
+            *folder = candidate;
+        } else {
+            free(candidate);
+        }
+    }
+    if (runs)
+        closedir(runs);
+    if (!*folder)
+        return fth_fail(FTH_INVALID, "there are no runs in %s yet; `farthing train` makes one", runs_folder);
+    return FTH_OK;
+}
+
+fth_status fth_cli_read_run(const char *runs_folder, const char *id_or_path, fth_record_summary *summary)
+{
+    fth_status status = FTH_OK;
+    char *folder = NULL;
+    if (*id_or_path)
+        FTH_TRY(fth_record_locate(runs_folder, id_or_path, &folder));
+    else
+        FTH_TRY(fth_cli_find_newest_run(runs_folder, &folder));
+    FTH_TRY(fth_record_read(folder, summary));
+out:
+    free(folder);
+    return status;
+}
