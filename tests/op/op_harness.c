@@ -1,0 +1,352 @@
+/* See op_harness.h. */
+#include "op_harness.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+void op_check_status(fth_status status, const char *call, const char *file, int line)
+{
+    if (status != FTH_OK)
+        fail_msg("%s:%d: %s: %s: %s", file, line, call, fth_status_name(status), fth_error_message());
+}
+
+/* ---- devices ---- */
+
+static struct {
+    const char *name;
+    bool required;
+    bool tried;
+    fth_device *device;
+} devices[] = {{.name = "cpu", .required = true}, {.name = "reference", .required = true}, {.name = "cuda"}};
+
+fth_device *op_device(const char *name)
+{
+    for (size_t i = 0; i < FTH_COUNT_OF(devices); i++) {
+        if (strcmp(devices[i].name, name) != 0)
+            continue;
+        if (!devices[i].tried) {
+            devices[i].tried = true;
+            fth_status status = fth_device_open(name, &(fth_device_options){.threads = 2}, &devices[i].device);
+            if (status != FTH_OK && !devices[i].required)
+                print_message("SKIP %s: %s\n", name, fth_error_message());
+        }
+        if (devices[i].device == NULL && devices[i].required)
+            fail_msg("cannot open %s: %s", name, fth_error_message());
+        return devices[i].device;
+    }
+    fail_msg("the tests know no device '%s'", name);
+    return NULL;
+}
+
+void op_close_devices(void)
+{
+    for (size_t i = 0; i < FTH_COUNT_OF(devices); i++) {
+        fth_device_close(devices[i].device);
+        devices[i].device = NULL;
+        devices[i].tried = false;
+    }
+}
+
+/* ---- networks ---- */
+
+static void *zeroed(size_t count, size_t size)
+{
+    void *memory = calloc(count > 0 ? count : 1, size);
+    assert_non_null(memory);
+    return memory;
+}
+
+/* Moves parameters and buffers that start as a constant up by up to 0.3, each element differently. */
+static void scatter_constants(const fth_graph *graph, fth_random_key key, float *parameters, float *buffers)
+{
+    for (fth_value v = 0; v < fth_graph_value_count(graph); v++) {
+        const fth_value_info *info = fth_graph_value(graph, v);
+        if ((info->kind != FTH_VALUE_PARAMETER && info->kind != FTH_VALUE_BUFFER) ||
+            info->init.kind != FTH_INIT_CONSTANT)
+            continue;
+        float *values = (info->kind == FTH_VALUE_PARAMETER ? parameters : buffers) + info->offset;
+        for (int64_t i = 0; i < fth_shape_count(&info->type.shape); i++)
+            values[i] += 0.3f * (float)fth_random_uniform(fth_random_fork(key, (uint64_t)v), (uint64_t)i);
+    }
+}
+
+void op_network_fill(op_network *network, fth_graph *graph, int64_t batch, uint64_t seed)
+{
+    fth_random_key key = fth_random_key_for(seed, FTH_RANDOM_GENERATE);
+    const fth_value_info *images = fth_graph_value(graph, fth_graph_find(graph, "images"));
+    const fth_value_info *logits = fth_graph_value(graph, fth_graph_logits(graph));
+    fth_shape shape = fth_shape_with_batch(&images->type.shape, batch);
+    size_t pixels = (size_t)fth_shape_count(&shape);
+
+    network->graph = graph;
+    network->batch = batch;
+    network->parameters = zeroed(fth_graph_parameter_floats(graph), sizeof(float));
+    network->buffers = zeroed(fth_graph_buffer_floats(graph), sizeof(float));
+    network->images = zeroed(pixels, sizeof(float));
+    network->labels = zeroed((size_t)batch, sizeof(int32_t));
+    fth_graph_initialize(graph, seed, network->parameters, network->buffers);
+    scatter_constants(graph, fth_random_fork(key, 1), network->parameters, network->buffers);
+    for (size_t i = 0; i < pixels; i++)
+        network->images[i] = (float)fth_random_normal(fth_random_fork(key, 2), i);
+    for (int64_t n = 0; n < batch; n++)
+        network->labels[n] =
+            (int32_t)fth_random_below(fth_random_fork(key, 3), (uint64_t)n, (uint64_t)logits->type.shape.dims[1]);
+}
+
+void op_network_free(op_network *network)
+{
+    fth_graph_free(network->graph);
+    free(network->parameters);
+    free(network->buffers);
+    free(network->images);
+    free(network->labels);
+    memset(network, 0, sizeof *network);
+}
+
+/* ---- sessions ---- */
+
+void op_session_open(op_session *session, const op_network *network, fth_device *device, fth_plan_mode mode,
+                     fth_precision precision)
+{
+    const fth_backend *backend = device->backend;
+    const fth_graph *graph = network->graph;
+    size_t parameter_bytes = fth_graph_parameter_floats(graph) * sizeof(float);
+    size_t buffer_bytes = fth_graph_buffer_floats(graph) * sizeof(float);
+    void *parameters = NULL, *gradients = NULL, *buffers = NULL;
+
+    *session = (op_session){.network = network, .device = device};
+    op_check(fth_plan_create(graph, device, (fth_plan_options){network->batch, mode, precision}, &session->plan));
+    op_check(backend->allocate(device, fth_plan_arena_bytes(session->plan), &session->arena));
+    op_check(backend->allocate(device, parameter_bytes, &parameters));
+    op_check(backend->allocate(device, buffer_bytes, &buffers));
+    if (mode == FTH_PLAN_TRAIN)
+        op_check(backend->allocate(device, parameter_bytes, &gradients));
+    session->vectors = (fth_vectors){parameters, gradients, buffers};
+    op_check(fth_plan_bind(session->plan, session->arena, session->vectors));
+}
+
+void op_session_run(op_session *session, const fth_run *run)
+{
+    const op_network *network = session->network;
+    const fth_graph *graph = network->graph;
+    fth_device *device = session->device;
+
+    op_check(device->backend->copy_in(device, session->vectors.parameters, network->parameters,
+                                      fth_graph_parameter_floats(graph) * sizeof(float)));
+    op_check(device->backend->copy_in(device, session->vectors.buffers, network->buffers,
+                                      fth_graph_buffer_floats(graph) * sizeof(float)));
+    op_check(fth_plan_set_input(session->plan, fth_graph_find(graph, "images"), network->images));
+    op_check(fth_plan_set_input(session->plan, fth_graph_find(graph, "labels"), network->labels));
+    op_check(fth_plan_run(session->plan, run));
+    op_check(device->backend->synchronize(device, fth_deadline_in(60)));
+}
+
+void op_session_read(op_session *session, op_result *result)
+{
+    const fth_graph *graph = session->network->graph;
+    fth_device *device = session->device;
+    size_t parameter_floats = fth_graph_parameter_floats(graph), buffer_floats = fth_graph_buffer_floats(graph);
+    fth_shape shape = fth_graph_value(graph, fth_graph_logits(graph))->type.shape;
+
+    shape = fth_shape_with_batch(&shape, session->network->batch);
+    *result = (op_result){.logit_count = (size_t)fth_shape_count(&shape)};
+    result->logits = zeroed(result->logit_count, sizeof(float));
+    result->buffers = zeroed(buffer_floats, sizeof(float));
+    op_check(fth_plan_get_output(session->plan, fth_graph_logits(graph), result->logits));
+    op_check(fth_plan_get_output(session->plan, fth_graph_loss(graph), result->loss));
+    op_check(
+        device->backend->copy_out(device, result->buffers, session->vectors.buffers, buffer_floats * sizeof(float)));
+    if (session->vectors.gradients != NULL) {
+        result->gradients = zeroed(parameter_floats, sizeof(float));
+        op_check(device->backend->copy_out(device, result->gradients, session->vectors.gradients,
+                                           parameter_floats * sizeof(float)));
+    }
+}
+
+void op_session_close(op_session *session)
+{
+    if (session->device == NULL)
+        return;
+    const fth_backend *backend = session->device->backend;
+    fth_plan_free(session->plan);
+    backend->release(session->device, session->arena);
+    backend->release(session->device, session->vectors.parameters);
+    backend->release(session->device, session->vectors.buffers);
+    if (session->vectors.gradients != NULL)
+        backend->release(session->device, session->vectors.gradients);
+    *session = (op_session){0};
+}
+
+void op_result_free(op_result *result)
+{
+    free(result->logits);
+    free(result->gradients);
+    free(result->buffers);
+    *result = (op_result){0};
+}
+
+void op_run_once(const op_network *network, fth_device *device, fth_plan_mode mode, fth_precision precision,
+                 const fth_run *run, op_result *result)
+{
+    op_session session;
+    op_session_open(&session, network, device, mode, precision);
+    op_session_run(&session, run);
+    op_session_read(&session, result);
+    op_session_close(&session);
+}
+
+/* ---- comparing ---- */
+
+static double euclidean(const float *values, size_t count)
+{
+    double sum = 0;
+    for (size_t i = 0; i < count; i++)
+        sum += (double)values[i] * values[i];
+    return sqrt(sum);
+}
+
+double op_relative_error(const float *a, const float *b, size_t count, double floor)
+{
+    double difference = 0;
+    for (size_t i = 0; i < count; i++)
+        difference += ((double)a[i] - b[i]) * ((double)a[i] - b[i]);
+    double size = euclidean(b, count);
+    size = size < floor ? floor : size;
+    return difference == 0 ? 0 : sqrt(difference) / size;
+}
+
+/* f32: each addition rounds by up to 2^-24 of the sum so far, and errors of a sum of n terms grow like sqrt(n); a
+ * handful of such sums follow one another, Winograd's transforms among them, which cost another factor of about ten.
+ *
+ * bf16: values between ops are rounded to 8 bits, 2^-9 on average, about ten times in a row. Where an element lies
+ * within that of a kink its gradient goes another way as a whole: about 2^-8 of them, which is 2^-4 in the Euclidean
+ * norm. */
+static double tolerance(const op_network *network, fth_precision precision)
+{
+    if (precision == FTH_PRECISION_F32)
+        return 0x1p-24 * (16 + 4 * sqrt((double)network->reduction));
+    return network->kinks ? 0.15 : 0.03;
+}
+
+static int compare_part(const char *who, const char *part, const float *found, const float *wanted, size_t count,
+                        double floor, double limit)
+{
+    double error = op_relative_error(found, wanted, count, floor);
+    if (getenv("OP_VERBOSE") != NULL)
+        print_message("  %s: %s: relative error %.2e of %.2e\n", who, part, error, limit);
+    if (error <= limit)
+        return 0;
+    print_message("  DIFFERS %s: %s: relative error %.2e, limit %.2e\n", who, part, error, limit);
+    return 1;
+}
+
+int op_compare(const op_network *network, const op_result *found, const op_result *wanted, fth_precision precision,
+               const char *who)
+{
+    const fth_graph *graph = network->graph;
+    const double limit = tolerance(network, precision);
+    const double loss_limit = precision == FTH_PRECISION_F32 ? limit : 0.03;
+    /* A gradient that is zero by the mathematics (a bias before a batch norm) is rounding noise: measure it by the
+     * whole. */
+    const double floor =
+        wanted->gradients != NULL ? 0.01 * euclidean(wanted->gradients, fth_graph_parameter_floats(graph)) : 0;
+    int differences = 0;
+
+    differences += compare_part(who, "logits", found->logits, wanted->logits, wanted->logit_count, 0, loss_limit);
+    differences += compare_part(who, "loss", found->loss, wanted->loss, 1, 0, loss_limit);
+    if (precision == FTH_PRECISION_F32 && found->loss[1] != wanted->loss[1]) {
+        print_message("  DIFFERS %s: %g correct predictions, not %g\n", who, found->loss[1], wanted->loss[1]);
+        differences++;
+    }
+    for (fth_value v = 0; v < fth_graph_value_count(graph); v++) {
+        const fth_value_info *info = fth_graph_value(graph, v);
+        size_t count = info->kind == FTH_VALUE_PARAMETER || info->kind == FTH_VALUE_BUFFER
+                           ? (size_t)fth_shape_count(&info->type.shape)
+                           : 0;
+        if (info->kind == FTH_VALUE_PARAMETER && wanted->gradients != NULL)
+            differences += compare_part(who, info->name, found->gradients + info->offset,
+                                        wanted->gradients + info->offset, count, floor, limit);
+        if (info->kind == FTH_VALUE_BUFFER)
+            differences += compare_part(who, info->name, found->buffers + info->offset, wanted->buffers + info->offset,
+                                        count, 0, loss_limit);
+    }
+    return differences;
+}
+
+/* ---- differences ---- */
+
+/* The loss in double from f32 logits: the loss itself has too few digits to take differences of. */
+static double loss_of(const op_network *network, const float *logits, int64_t classes)
+{
+    double total = 0, smoothing = network->label_smoothing;
+    for (int64_t n = 0; n < network->batch; n++) {
+        const float *z = logits + n * classes;
+        double sum = 0, mean = 0;
+        for (int64_t c = 0; c < classes; c++) {
+            sum += exp((double)z[c]);
+            mean += (double)z[c] / (double)classes;
+        }
+        total += log(sum) - (1 - smoothing) * z[network->labels[n]] - smoothing * mean;
+    }
+    return total / (double)network->batch;
+}
+
+static double loss_at(op_session *session, const fth_run *run, float *logits)
+{
+    const fth_graph *graph = session->network->graph;
+    op_session_run(session, run);
+    op_check(fth_plan_get_output(session->plan, fth_graph_logits(graph), logits));
+    return loss_of(session->network, logits, fth_graph_value(graph, fth_graph_logits(graph))->type.shape.dims[1]);
+}
+
+enum { DIFFERENCE_SAMPLES = 6 };
+
+int op_check_differences(op_network *network, fth_device *device, const char *who)
+{
+    const fth_graph *graph = network->graph;
+    const fth_run run = {.seed = 3, .step = 7, .gradient_scale = 1};
+    const fth_random_key key = fth_random_key_for(11, FTH_RANDOM_GENERATE);
+    /* The step balances the third derivative and kinks against the logits' rounding, 2^-24 / step. */
+    const float step = 2e-3f;
+    int differences = 0;
+    op_session session;
+    op_result result;
+
+    op_session_open(&session, network, device, FTH_PLAN_TRAIN, FTH_PRECISION_F32);
+    op_session_run(&session, &run);
+    op_session_read(&session, &result);
+    const double whole = euclidean(result.gradients, fth_graph_parameter_floats(graph));
+    double loss = loss_of(network, result.logits, fth_graph_value(graph, fth_graph_logits(graph))->type.shape.dims[1]);
+    if (fabs(loss - result.loss[0]) > 1e-5 * (1 + fabs(loss))) {
+        print_message("  DIFFERS %s: loss %g, by its definition %g\n", who, result.loss[0], loss);
+        differences++;
+    }
+    for (fth_value v = 0; v < fth_graph_value_count(graph); v++) {
+        const fth_value_info *info = fth_graph_value(graph, v);
+        if (info->kind != FTH_VALUE_PARAMETER)
+            continue;
+        const size_t count = (size_t)fth_shape_count(&info->type.shape);
+        float measured[DIFFERENCE_SAMPLES], computed[DIFFERENCE_SAMPLES];
+        for (int s = 0; s < DIFFERENCE_SAMPLES; s++) {
+            size_t at = info->offset + fth_random_below(fth_random_fork(key, (uint64_t)v), (uint64_t)s, count);
+            const float kept = network->parameters[at];
+            network->parameters[at] = kept + step;
+            const double width = (double)network->parameters[at] - (double)(float)(kept - step);
+            const double above = loss_at(&session, &run, result.logits);
+            network->parameters[at] = kept - step;
+            const double below = loss_at(&session, &run, result.logits);
+            network->parameters[at] = kept;
+            measured[s] = (float)((above - below) / width);
+            computed[s] = result.gradients[at];
+        }
+        /* Sampled elements of a gradient that is zero by the mathematics are measured by the average element. */
+        double floor = 0.1 * whole * sqrt((double)DIFFERENCE_SAMPLES / (double)fth_graph_trainable_count(graph));
+        differences +=
+            compare_part(who, info->name, computed, measured, DIFFERENCE_SAMPLES, floor, network->kinks ? 3e-2 : 5e-3);
+    }
+    op_result_free(&result);
+    op_session_close(&session);
+    return differences;
+}

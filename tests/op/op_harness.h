@@ -1,0 +1,92 @@
+/* Runs one graph on several back ends and compares what comes out.
+ *
+ * An op under test stands in a small network,
+ *
+ *     images (N,3,H,W) -> convolution 1x1 -> the op -> flatten -> linear -> softmax cross-entropy
+ *
+ * so that its output shows in the logits, the gradient of its input in that of the first convolution, and the
+ * gradients of its parameters directly. The reference back end is checked against central differences, every other
+ * back end against the reference.
+ *
+ * Failures of farthing itself end the running cmocka test; differences are printed and counted, so that one run shows
+ * them all. */
+#ifndef FTH_TESTS_OP_HARNESS_H
+#define FTH_TESTS_OP_HARNESS_H
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "backend/backend.h"
+
+/* Ends the test with the message of a failed call. */
+#define op_check(call) op_check_status((call), #call, __FILE__, __LINE__)
+void op_check_status(fth_status status, const char *call, const char *file, int line);
+
+/* The device, opened once for the process; NULL, after one line "SKIP name: why", if it cannot be. The test ends
+ * where "cpu" or "reference" cannot be opened. */
+fth_device *op_device(const char *name);
+void op_close_devices(void);
+
+/* What a plan is run on: a graph with host copies of everything it needs. */
+typedef struct op_network {
+    fth_graph *graph;
+    int64_t batch;
+    float *parameters, *buffers;
+    float *images;
+    int32_t *labels;
+    float label_smoothing;
+    int64_t reduction; /* the longest sum in it, about */
+    bool kinks;        /* ReLU or maxima: rounding can move an element to the other side */
+} op_network;
+
+/* Takes `graph` (inputs "images" and "labels", differentiated) and fills the rest with random numbers: initial
+ * parameters, constant ones moved off their constant so that nothing is tested at 0 or 1 alone. */
+void op_network_fill(op_network *network, fth_graph *graph, int64_t batch, uint64_t seed);
+void op_network_free(op_network *network);
+
+/* A plan bound to memory of a device. */
+typedef struct op_session {
+    const op_network *network;
+    fth_device *device;
+    fth_plan *plan;
+    void *arena;
+    fth_vectors vectors;
+} op_session;
+
+void op_session_open(op_session *session, const op_network *network, fth_device *device, fth_plan_mode mode,
+                     fth_precision precision);
+/* Sets the network's parameters, buffers and inputs, and runs once. */
+void op_session_run(op_session *session, const fth_run *run);
+void op_session_close(op_session *session);
+
+/* Everything a run leaves behind. */
+typedef struct op_result {
+    size_t logit_count;
+    float *logits;
+    float loss[2];
+    float *gradients; /* NULL after evaluation */
+    float *buffers;
+} op_result;
+
+void op_session_read(op_session *session, op_result *result);
+void op_result_free(op_result *result);
+
+/* open, run, read and close in one. */
+void op_run_once(const op_network *network, fth_device *device, fth_plan_mode mode, fth_precision precision,
+                 const fth_run *run, op_result *result);
+
+/* |a - b| over |b|, or over `floor` where |b| is smaller: Euclidean norms. NaN if either has one. */
+double op_relative_error(const float *a, const float *b, size_t count, double floor);
+
+/* Prints each part of `found` that is further from `wanted` than the precision allows; returns how many there are. */
+int op_compare(const op_network *network, const op_result *found, const op_result *wanted, fth_precision precision,
+               const char *who);
+
+/* Compares the gradients with central differences of the loss; returns the number of parameters that are off. */
+int op_check_differences(op_network *network, fth_device *device, const char *who);
+
+#endif

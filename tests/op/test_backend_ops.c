@@ -1,0 +1,579 @@
+/* Every op on every back end: the reference against central differences, the others against the reference, in
+ * training and in evaluation, on odd sizes. A new op gets a build function and rows here. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "op_harness.h"
+
+/* One network: the op's input is (batch, channels, height, width). Fields that an op does not use stay zero. */
+typedef struct op_case {
+    const char *name;
+    fth_status (*build)(fth_graph *graph, const struct op_case *with, fth_value x, fth_value *y);
+    int batch, channels, height, width;
+    int outputs;   /* convolution, linear: output channels or features */
+    int kernel[2]; /* convolution */
+    bool bias, relu, residual, kinks;
+    fth_convolution_attributes convolution;
+    fth_pool_attributes pool;
+    int output[2]; /* adaptive pooling */
+    float probability, label_smoothing;
+} op_case;
+
+enum { IMAGE_CHANNELS = 3, CLASSES = 5 };
+
+/* ---- building ---- */
+
+static fth_initializer uniform(int64_t fan_in)
+{
+    double bound = 1;
+    while (bound * bound * (double)fan_in > 3)
+        bound *= 0.8;
+    return (fth_initializer){FTH_INIT_UNIFORM, bound};
+}
+
+static const fth_initializer zero = {FTH_INIT_CONSTANT, 0}, one = {FTH_INIT_CONSTANT, 1};
+
+static const fth_shape *shape_of(const fth_graph *graph, fth_value value)
+{
+    return &fth_graph_value(graph, value)->type.shape;
+}
+
+static fth_status flatten(fth_graph *graph, fth_value x, fth_value *y)
+{
+    *y = x;
+    return shape_of(graph, x)->rank == 2 ? FTH_OK : fth_op_add_flatten(graph, x, y);
+}
+
+static fth_status add_convolution(fth_graph *graph, const char *name, fth_convolution_attributes attributes,
+                                  int outputs, const int kernel[2], bool bias, fth_value x, fth_value *y)
+{
+    fth_status status = FTH_OK;
+    char text[64];
+    fth_value weight, shift = FTH_NO_VALUE;
+    int64_t channels = shape_of(graph, x)->dims[1] / attributes.groups;
+
+    snprintf(text, sizeof text, "%s.weight", name);
+    FTH_TRY(fth_graph_add_parameter(graph, text, FTH_SHAPE(outputs, channels, kernel[0], kernel[1]),
+                                    uniform(channels * kernel[0] * kernel[1]), &weight));
+    snprintf(text, sizeof text, "%s.bias", name);
+    if (bias)
+        FTH_TRY(fth_graph_add_parameter(graph, text, FTH_SHAPE(outputs), zero, &shift));
+    FTH_TRY(fth_op_add_convolution(graph, attributes, x, weight, shift, y));
+out:
+    return status;
+}
+
+static fth_status add_linear(fth_graph *graph, const char *name, int outputs, bool bias, bool relu, fth_value x,
+                             fth_value *y)
+{
+    fth_status status = FTH_OK;
+    char text[64];
+    fth_value weight, shift = FTH_NO_VALUE;
+    int64_t features;
+
+    FTH_TRY(flatten(graph, x, &x));
+    features = shape_of(graph, x)->dims[1];
+    snprintf(text, sizeof text, "%s.weight", name);
+    FTH_TRY(fth_graph_add_parameter(graph, text, FTH_SHAPE(outputs, features), uniform(features), &weight));
+    snprintf(text, sizeof text, "%s.bias", name);
+    if (bias)
+        FTH_TRY(fth_graph_add_parameter(graph, text, FTH_SHAPE(outputs), zero, &shift));
+    FTH_TRY(fth_op_add_linear(graph, relu, x, weight, shift, y));
+out:
+    return status;
+}
+
+static const fth_convolution_attributes dense = {.stride = {1, 1}, .padding = {0, 0}, .dilation = {1, 1}, .groups = 1};
+
+/* A second path of the same shape as `x`, for ops that take two. */
+static fth_status add_branch(fth_graph *graph, const char *name, int outputs, fth_value x, fth_value *y)
+{
+    return add_convolution(graph, name, dense, outputs, (const int[]){1, 1}, true, x, y);
+}
+
+/* images -> 1x1 convolution -> the op -> linear -> loss */
+static void build_network(const op_case *with, op_network *network)
+{
+    fth_graph *graph = NULL;
+    fth_value images, labels, x, y, logits, loss;
+
+    op_check(fth_graph_create(&graph));
+    op_check(fth_graph_add_input(graph, "images", FTH_F32,
+                                 FTH_SHAPE(FTH_BATCH, IMAGE_CHANNELS, with->height, with->width), &images));
+    op_check(fth_graph_add_input(graph, "labels", FTH_I32, FTH_SHAPE(FTH_BATCH), &labels));
+    op_check(add_branch(graph, "front", with->channels, images, &x));
+    op_check(with->build(graph, with, x, &y));
+    op_check(flatten(graph, y, &y));
+    int64_t features = shape_of(graph, y)->dims[1];
+    op_check(add_linear(graph, "head", CLASSES, true, false, y, &logits));
+    op_check(fth_op_add_softmax_cross_entropy(graph, with->label_smoothing, logits, labels, &loss));
+    fth_graph_set_outputs(graph, logits, loss);
+    op_check(fth_graph_differentiate(graph));
+
+    *network = (op_network){.label_smoothing = with->label_smoothing, .kinks = with->kinks || with->relu};
+    network->reduction = (int64_t)with->batch * with->height * with->width;
+    int64_t window = (int64_t)with->channels * with->kernel[0] * with->kernel[1];
+    network->reduction = features > network->reduction ? features : network->reduction;
+    network->reduction = window > network->reduction ? window : network->reduction;
+    op_network_fill(network, graph, with->batch, 5);
+}
+
+/* ---- the ops ---- */
+
+static fth_status build_convolution(fth_graph *graph, const op_case *with, fth_value x, fth_value *y)
+{
+    fth_convolution_attributes attributes = with->convolution;
+    for (int axis = 0; axis < 2; axis++) {
+        attributes.stride[axis] = attributes.stride[axis] > 0 ? attributes.stride[axis] : 1;
+        attributes.dilation[axis] = attributes.dilation[axis] > 0 ? attributes.dilation[axis] : 1;
+    }
+    attributes.groups = attributes.groups > 0 ? attributes.groups : 1;
+    attributes.relu = with->relu;
+    return add_convolution(graph, "op", attributes, with->outputs, with->kernel, with->bias, x, y);
+}
+
+static fth_status build_linear(fth_graph *graph, const op_case *with, fth_value x, fth_value *y)
+{
+    return add_linear(graph, "op", with->outputs, with->bias, with->relu, x, y);
+}
+
+static fth_status build_batch_norm(fth_graph *graph, const op_case *with, fth_value x, fth_value *y)
+{
+    fth_status status = FTH_OK;
+    fth_value scale, shift, mean, variance, residual = FTH_NO_VALUE;
+    const fth_batch_norm_attributes attributes = {
+        .epsilon = 1e-5f, .momentum = 0.1f, .relu = with->relu, .residual = with->residual};
+
+    if (with->residual)
+        FTH_TRY(add_branch(graph, "branch", with->channels, x, &residual));
+    FTH_TRY(fth_graph_add_parameter(graph, "op.weight", FTH_SHAPE(with->channels), one, &scale));
+    FTH_TRY(fth_graph_add_parameter(graph, "op.bias", FTH_SHAPE(with->channels), zero, &shift));
+    FTH_TRY(fth_graph_add_buffer(graph, "op.running_mean", FTH_SHAPE(with->channels), zero, &mean));
+    FTH_TRY(fth_graph_add_buffer(graph, "op.running_var", FTH_SHAPE(with->channels), one, &variance));
+    FTH_TRY(fth_op_add_batch_norm(graph, attributes, x, scale, shift, mean, variance, residual, y));
+out:
+    return status;
+}
+
+/* What most networks are made of: layouts must survive from op to op. */
+static fth_status build_block(fth_graph *graph, const op_case *with, fth_value x, fth_value *y)
+{
+    fth_status status = FTH_OK;
+    fth_value wide;
+    fth_convolution_attributes same = dense;
+
+    same.padding[0] = same.padding[1] = 1;
+    FTH_TRY(add_convolution(graph, "first", same, with->channels, (const int[]){3, 3}, false, x, &wide));
+    FTH_TRY(build_batch_norm(graph, with, wide, &wide));
+    FTH_TRY(add_convolution(graph, "second", same, with->channels, (const int[]){3, 3}, true, wide, &wide));
+    FTH_TRY(fth_op_add_add(graph, with->relu, wide, x, &wide));
+    FTH_TRY(fth_op_add_max_pool(graph, with->pool, wide, y));
+out:
+    return status;
+}
+
+static fth_status build_relu(fth_graph *graph, const op_case *with, fth_value x, fth_value *y)
+{
+    (void)with;
+    return fth_op_add_relu(graph, x, y);
+}
+
+static fth_status build_gelu(fth_graph *graph, const op_case *with, fth_value x, fth_value *y)
+{
+    (void)with;
+    return fth_op_add_gelu(graph, x, y);
+}
+
+static fth_status build_flat_gelu(fth_graph *graph, const op_case *with, fth_value x, fth_value *y)
+{
+    fth_status status = FTH_OK;
+    FTH_TRY(add_linear(graph, "op", with->outputs, true, false, x, &x));
+    FTH_TRY(fth_op_add_gelu(graph, x, y));
+out:
+    return status;
+}
+
+static fth_status build_max_pool(fth_graph *graph, const op_case *with, fth_value x, fth_value *y)
+{
+    return fth_op_add_max_pool(graph, with->pool, x, y);
+}
+
+static fth_status build_average_pool(fth_graph *graph, const op_case *with, fth_value x, fth_value *y)
+{
+    return fth_op_add_average_pool(graph, with->pool, x, y);
+}
+
+static fth_status build_adaptive_pool(fth_graph *graph, const op_case *with, fth_value x, fth_value *y)
+{
+    return fth_op_add_adaptive_average_pool(graph, with->output[0], with->output[1], x, y);
+}
+
+static fth_status build_global_pool(fth_graph *graph, const op_case *with, fth_value x, fth_value *y)
+{
+    (void)with;
+    return fth_op_add_global_average_pool(graph, x, y);
+}
+
+static fth_status build_add(fth_graph *graph, const op_case *with, fth_value x, fth_value *y)
+{
+    fth_status status = FTH_OK;
+    fth_value other;
+    FTH_TRY(add_branch(graph, "branch", with->channels, x, &other));
+    FTH_TRY(fth_op_add_add(graph, with->relu, x, other, y));
+out:
+    return status;
+}
+
+/* A value added to itself: its gradient comes twice from one node. */
+static fth_status build_add_self(fth_graph *graph, const op_case *with, fth_value x, fth_value *y)
+{
+    return fth_op_add_add(graph, with->relu, x, x, y);
+}
+
+static fth_status build_concat(fth_graph *graph, const op_case *with, fth_value x, fth_value *y)
+{
+    fth_status status = FTH_OK;
+    fth_value parts[3] = {x};
+    FTH_TRY(add_branch(graph, "branch1", with->outputs, x, &parts[1]));
+    FTH_TRY(add_branch(graph, "branch2", 2, x, &parts[2]));
+    FTH_TRY(fth_op_add_concat(graph, parts, 3, y));
+out:
+    return status;
+}
+
+static fth_status build_flatten(fth_graph *graph, const op_case *with, fth_value x, fth_value *y)
+{
+    (void)with;
+    return fth_op_add_flatten(graph, x, y);
+}
+
+static fth_status build_dropout(fth_graph *graph, const op_case *with, fth_value x, fth_value *y)
+{
+    return fth_op_add_dropout(graph, with->probability, x, y);
+}
+
+/* Two dropouts with different masks, the second on features. */
+static fth_status build_two_dropouts(fth_graph *graph, const op_case *with, fth_value x, fth_value *y)
+{
+    fth_status status = FTH_OK;
+    FTH_TRY(fth_op_add_dropout(graph, with->probability, x, &x));
+    FTH_TRY(add_linear(graph, "op", with->outputs, true, with->relu, x, &x));
+    FTH_TRY(fth_op_add_dropout(graph, 0.5f, x, y));
+out:
+    return status;
+}
+
+/* ---- the cases ---- */
+
+#define INPUT(n, c, h, w) .batch = (n), .channels = (c), .height = (h), .width = (w)
+#define CONVOLUTION(n, c, h, w, o, kh, kw)                                                                             \
+    .build = build_convolution, INPUT(n, c, h, w), .outputs = (o), .kernel = {(kh), (kw)}
+#define POOL(k, s, p) .pool = {.kernel = {(k), (k)}, .stride = {(s), (s)}, .padding = {(p), (p)}}
+
+static const op_case cases[] = {
+    {"convolution 3x3", CONVOLUTION(3, 3, 7, 9, 7, 3, 3)},
+    {"convolution 3x3, bias", CONVOLUTION(3, 7, 8, 5, 17, 3, 3), .bias = true},
+    {"convolution 3x3, padding 1", CONVOLUTION(8, 16, 9, 9, 16, 3, 3), .bias = true,
+     .convolution = {.padding = {1, 1}}},
+    {"convolution 3x3, padding 1, 32 to 32", CONVOLUTION(3, 32, 14, 14, 32, 3, 3), .convolution = {.padding = {1, 1}}},
+    {"convolution 3x3, padding 1, 64 to 64", CONVOLUTION(8, 64, 8, 8, 64, 3, 3), .bias = true,
+     .convolution = {.padding = {1, 1}}},
+    {"convolution 3x3, padding 1, 17 to 3, relu", CONVOLUTION(3, 17, 6, 7, 3, 3, 3), .bias = true, .relu = true,
+     .convolution = {.padding = {1, 1}}},
+    {"convolution 3x3, relu, no bias", CONVOLUTION(8, 3, 7, 7, 16, 3, 3), .relu = true},
+    {"convolution 3x3, relu, 32 to 64", CONVOLUTION(3, 32, 12, 12, 64, 3, 3), .bias = true, .relu = true},
+    {"convolution 1x1", CONVOLUTION(8, 17, 5, 3, 32, 1, 1)},
+    {"convolution 1x1, stride 2", CONVOLUTION(3, 16, 7, 6, 32, 1, 1), .convolution = {.stride = {2, 2}}},
+    {"convolution 1x1, one channel", CONVOLUTION(3, 1, 4, 4, 1, 1, 1), .bias = true},
+    {"convolution 1x1 of 1x1", CONVOLUTION(8, 7, 1, 1, 5, 1, 1), .bias = true},
+    {"convolution 5x5", CONVOLUTION(3, 6, 12, 12, 16, 5, 5), .bias = true, .relu = true},
+    {"convolution 5x5, batch 1", CONVOLUTION(1, 1, 9, 8, 6, 5, 5), .bias = true},
+    {"convolution 7x7, stride 2, padding 3", CONVOLUTION(3, 3, 15, 17, 16, 7, 7),
+     .convolution = {.stride = {2, 2}, .padding = {3, 3}}},
+    {"convolution 3x3, stride 2, padding 1", CONVOLUTION(8, 16, 9, 8, 32, 3, 3), .bias = true,
+     .convolution = {.stride = {2, 2}, .padding = {1, 1}}},
+    {"convolution 3x1, uneven stride and padding", CONVOLUTION(3, 7, 8, 11, 5, 3, 1), .bias = true,
+     .convolution = {.stride = {1, 3}, .padding = {2, 0}}},
+    {"convolution 2x4", CONVOLUTION(1, 3, 6, 9, 17, 2, 4), .convolution = {.padding = {1, 2}}},
+    {"convolution that leaves a rest, stride 3", CONVOLUTION(3, 3, 9, 10, 7, 2, 2), .convolution = {.stride = {3, 3}}},
+    {"convolution dilation 2", CONVOLUTION(3, 16, 9, 10, 7, 3, 3), .bias = true,
+     .convolution = {.dilation = {2, 2}, .padding = {2, 2}}},
+    {"convolution dilation 3x1, stride 2", CONVOLUTION(3, 3, 12, 9, 17, 3, 3), .relu = true, .bias = true,
+     .convolution = {.dilation = {3, 1}, .stride = {2, 2}, .padding = {1, 1}}},
+    {"convolution 2 groups", CONVOLUTION(3, 16, 7, 7, 32, 3, 3), .bias = true,
+     .convolution = {.groups = 2, .padding = {1, 1}}},
+    {"convolution 3 groups of odd size", CONVOLUTION(3, 9, 6, 5, 15, 3, 3), .convolution = {.groups = 3}},
+    {"convolution depthwise 16", CONVOLUTION(3, 16, 9, 9, 16, 3, 3), .bias = true,
+     .convolution = {.groups = 16, .padding = {1, 1}}},
+    {"convolution depthwise 7, stride 2, relu", CONVOLUTION(8, 7, 8, 7, 7, 3, 3), .bias = true, .relu = true,
+     .convolution = {.groups = 7, .padding = {1, 1}, .stride = {2, 2}}},
+    {"convolution depthwise with multiplier", CONVOLUTION(1, 3, 6, 6, 6, 3, 3), .convolution = {.groups = 3}},
+
+    {"linear", .build = build_linear, INPUT(3, 7, 3, 3), .outputs = 17, .bias = true},
+    {"linear, no bias", .build = build_linear, INPUT(8, 3, 5, 4), .outputs = 32},
+    {"linear, relu", .build = build_linear, INPUT(8, 16, 4, 4), .outputs = 33, .bias = true, .relu = true},
+    {"linear, relu, no bias, batch 1", .build = build_linear, INPUT(1, 1, 5, 3), .outputs = 1, .relu = true},
+    {"linear, one feature", .build = build_linear, INPUT(3, 1, 1, 1), .outputs = 7, .bias = true},
+
+    {"batch norm", .build = build_batch_norm, INPUT(8, 7, 5, 3)},
+    {"batch norm 16", .build = build_batch_norm, INPUT(3, 16, 6, 6)},
+    {"batch norm 17, relu", .build = build_batch_norm, INPUT(8, 17, 4, 5), .relu = true},
+    {"batch norm 32, relu", .build = build_batch_norm, INPUT(3, 32, 7, 7), .relu = true},
+    {"batch norm, residual", .build = build_batch_norm, INPUT(3, 16, 5, 5), .residual = true},
+    {"batch norm, residual, relu", .build = build_batch_norm, INPUT(8, 16, 5, 7), .residual = true, .relu = true},
+    {"batch norm 3, residual, relu", .build = build_batch_norm, INPUT(3, 3, 4, 3), .residual = true, .relu = true},
+    {"batch norm, one channel, batch 1", .build = build_batch_norm, INPUT(1, 1, 7, 6)},
+    {"batch norm of 1x1", .build = build_batch_norm, INPUT(8, 7, 1, 1), .relu = true},
+
+    {"block 16", .build = build_block, INPUT(3, 16, 8, 8), .relu = true, POOL(2, 2, 0)},
+    {"block 17, residual", .build = build_block, INPUT(3, 17, 7, 9), .relu = true, .residual = true, POOL(3, 2, 1)},
+    {"block 32", .build = build_block, INPUT(8, 32, 6, 6), .kinks = true, POOL(2, 2, 0)},
+
+    {"relu", .build = build_relu, INPUT(3, 7, 5, 5), .kinks = true},
+    {"relu 16", .build = build_relu, INPUT(8, 16, 3, 7), .kinks = true},
+    {"gelu", .build = build_gelu, INPUT(3, 7, 5, 5)},
+    {"gelu 32", .build = build_gelu, INPUT(8, 32, 3, 4)},
+    {"gelu of features", .build = build_flat_gelu, INPUT(3, 3, 4, 4), .outputs = 33},
+
+    {"max pool 2", .build = build_max_pool, INPUT(3, 16, 8, 8), .kinks = true, POOL(2, 2, 0)},
+    {"max pool 2 that leaves a rest", .build = build_max_pool, INPUT(3, 7, 7, 9), .kinks = true, POOL(2, 2, 0)},
+    {"max pool 3, stride 2, padding 1", .build = build_max_pool, INPUT(8, 17, 9, 8), .kinks = true, POOL(3, 2, 1)},
+    {"max pool 3, stride 1, overlapping", .build = build_max_pool, INPUT(1, 3, 6, 5), .kinks = true, POOL(3, 1, 0)},
+    {"max pool 1x3", .build = build_max_pool, INPUT(3, 3, 5, 9), .kinks = true,
+     .pool = {.kernel = {1, 3}, .stride = {1, 2}, .padding = {0, 1}}},
+    {"average pool 2", .build = build_average_pool, INPUT(3, 16, 8, 8), POOL(2, 2, 0)},
+    {"average pool 3, padding not counted", .build = build_average_pool, INPUT(3, 7, 7, 8), POOL(3, 2, 1)},
+    {"average pool 3, padding counted", .build = build_average_pool, INPUT(8, 17, 7, 7),
+     .pool = {.kernel = {3, 3}, .stride = {2, 2}, .padding = {1, 1}, .count_padding = true}},
+    {"average pool 3x2, uneven", .build = build_average_pool, INPUT(1, 3, 8, 9),
+     .pool = {.kernel = {3, 2}, .stride = {1, 2}, .padding = {1, 0}, .count_padding = true}},
+    {"adaptive pool to 1x1", .build = build_adaptive_pool, INPUT(3, 16, 7, 5), .output = {1, 1}},
+    {"adaptive pool to 3x2", .build = build_adaptive_pool, INPUT(3, 7, 8, 7), .output = {3, 2}},
+    {"adaptive pool to 7x7 from 3x3", .build = build_adaptive_pool, INPUT(3, 3, 3, 3), .output = {7, 7}},
+    {"adaptive pool to its own size", .build = build_adaptive_pool, INPUT(3, 16, 7, 7), .output = {7, 7}},
+    {"adaptive pool to 2x2 of 8x8", .build = build_adaptive_pool, INPUT(3, 17, 8, 8), .output = {2, 2}},
+    {"global pool", .build = build_global_pool, INPUT(8, 32, 7, 7)},
+    {"global pool of 3 channels", .build = build_global_pool, INPUT(1, 3, 5, 6)},
+
+    {"add", .build = build_add, INPUT(3, 7, 5, 5)},
+    {"add, relu", .build = build_add, INPUT(8, 16, 4, 3), .relu = true},
+    {"add 17, relu", .build = build_add, INPUT(3, 17, 5, 5), .relu = true},
+    {"add to itself", .build = build_add_self, INPUT(3, 16, 5, 4)},
+    {"add to itself, relu", .build = build_add_self, INPUT(3, 7, 5, 4), .relu = true},
+    {"concat of odd sizes", .build = build_concat, INPUT(3, 7, 5, 4), .outputs = 17},
+    {"concat of 16 and 32", .build = build_concat, INPUT(8, 16, 3, 5), .outputs = 32},
+    {"flatten", .build = build_flatten, INPUT(3, 17, 5, 4)},
+
+    {"dropout 0.25", .build = build_dropout, INPUT(3, 7, 5, 5), .probability = 0.25f},
+    {"dropout 0.5 of 16", .build = build_dropout, INPUT(8, 16, 4, 4), .probability = 0.5f},
+    {"dropout 0", .build = build_dropout, INPUT(3, 3, 3, 3), .probability = 0},
+    {"two dropouts", .build = build_two_dropouts, INPUT(3, 17, 4, 3), .outputs = 33, .probability = 0.25f,
+     .relu = true},
+
+    {"cross-entropy, smoothing 0.1", .build = build_flatten, INPUT(8, 3, 4, 4), .label_smoothing = 0.1f},
+    {"cross-entropy, smoothing 0.5, batch 1", .build = build_flatten, INPUT(1, 3, 4, 4), .label_smoothing = 0.5f},
+};
+
+/* ---- the tests ---- */
+
+static const fth_run plain_run = {.seed = 3, .step = 7, .gradient_scale = 1};
+
+static void test_differences(void **state)
+{
+    const op_case *with = *state;
+    op_network network;
+    build_network(with, &network);
+    int differences = op_check_differences(&network, op_device("reference"), with->name);
+    op_network_free(&network);
+    assert_int_equal(differences, 0);
+}
+
+static int compare_with_reference(const op_network *network, const char *name, fth_precision precision,
+                                  const char *case_name)
+{
+    int differences = 0;
+    fth_device *device = op_device(name);
+    if (device == NULL || device->backend->check_precision(device, precision) != FTH_OK)
+        return 0;
+    for (int mode = FTH_PLAN_TRAIN; mode <= FTH_PLAN_EVALUATE; mode++) {
+        char who[160];
+        op_result wanted, found;
+        snprintf(who, sizeof who, "%s on %s, %s, %s", case_name, name, precision == FTH_PRECISION_F32 ? "f32" : "bf16",
+                 mode == FTH_PLAN_TRAIN ? "training" : "evaluation");
+        op_run_once(network, op_device("reference"), (fth_plan_mode)mode, FTH_PRECISION_F32, &plain_run, &wanted);
+        op_run_once(network, device, (fth_plan_mode)mode, precision, &plain_run, &found);
+        differences += op_compare(network, &found, &wanted, precision, who);
+        op_result_free(&wanted);
+        op_result_free(&found);
+    }
+    return differences;
+}
+
+static void compare(const op_case *with, fth_precision precision)
+{
+    op_network network;
+    build_network(with, &network);
+    int differences = compare_with_reference(&network, "cpu", precision, with->name);
+    differences += compare_with_reference(&network, "cuda", precision, with->name);
+    op_network_free(&network);
+    assert_int_equal(differences, 0);
+}
+
+static void test_f32(void **state)
+{
+    compare(*state, FTH_PRECISION_F32);
+}
+
+static void test_bf16(void **state)
+{
+    compare(*state, FTH_PRECISION_BF16);
+}
+
+static void test_every_op_has_kernels(void **state)
+{
+    (void)state;
+    static const char *const names[] = {"cpu", "reference", "cuda"};
+    for (size_t i = 0; i < FTH_COUNT_OF(names); i++) {
+        fth_device *device = op_device(names[i]);
+        for (int o = 0; device != NULL && fth_op_list[o] != NULL; o++) {
+            bool found = false;
+            for (int k = 0; device->backend->kernels[k] != NULL; k++)
+                found = found || device->backend->kernels[k]->op == fth_op_list[o];
+            if (!found)
+                fail_msg("%s has no kernel for %s", names[i], fth_op_list[o]->name);
+        }
+    }
+}
+
+/* A plan has no memory of its runs: the same inputs give the same bits again, after others in between. */
+static void test_runs_repeat(void **state)
+{
+    const op_case *with = *state;
+    static const char *const names[] = {"cpu", "reference", "cuda"};
+    op_network network;
+    build_network(with, &network);
+    for (size_t i = 0; i < FTH_COUNT_OF(names); i++) {
+        fth_device *device = op_device(names[i]);
+        op_session session;
+        op_result first, second;
+        if (device == NULL)
+            continue;
+        op_session_open(&session, &network, device, FTH_PLAN_TRAIN, FTH_PRECISION_F32);
+        op_session_run(&session, &plain_run);
+        op_session_read(&session, &first);
+        network.images[0] += 1;
+        op_session_run(&session, &(fth_run){.seed = 4, .step = 9, .gradient_scale = 1});
+        network.images[0] -= 1;
+        op_session_run(&session, &plain_run);
+        op_session_read(&session, &second);
+        assert_memory_equal(first.logits, second.logits, first.logit_count * sizeof(float));
+        assert_memory_equal(first.gradients, second.gradients,
+                            fth_graph_parameter_floats(network.graph) * sizeof(float));
+        op_result_free(&first);
+        op_result_free(&second);
+        op_session_close(&session);
+    }
+    op_network_free(&network);
+}
+
+/* gradient_scale multiplies every gradient and nothing else. */
+static void test_gradient_scale(void **state)
+{
+    static const char *const names[] = {"cpu", "reference", "cuda"};
+    op_network network;
+    build_network(*state, &network);
+    for (size_t i = 0; i < FTH_COUNT_OF(names); i++) {
+        fth_device *device = op_device(names[i]);
+        op_result whole, half;
+        if (device == NULL)
+            continue;
+        op_run_once(&network, device, FTH_PLAN_TRAIN, FTH_PRECISION_F32, &plain_run, &whole);
+        op_run_once(&network, device, FTH_PLAN_TRAIN, FTH_PRECISION_F32,
+                    &(fth_run){.seed = 3, .step = 7, .gradient_scale = 0.5f}, &half);
+        assert_true(whole.loss[0] == half.loss[0]);
+        for (size_t g = 0; g < fth_graph_parameter_floats(network.graph); g++)
+            assert_true(half.gradients[g] == 0.5f * whole.gradients[g]); /* exact: a power of two */
+        op_result_free(&whole);
+        op_result_free(&half);
+    }
+    op_network_free(&network);
+}
+
+typedef struct ready_record {
+    size_t last, calls;
+    bool in_order;
+} ready_record;
+
+static void record_ready(void *context, size_t ready_floats)
+{
+    ready_record *record = context;
+    record->in_order = record->in_order && ready_floats > record->last;
+    record->last = ready_floats;
+    record->calls++;
+}
+
+/* Gradients become ready as a growing prefix that ends at the whole vector. */
+static void test_gradients_become_ready(void **state)
+{
+    static const char *const names[] = {"cpu", "reference", "cuda"};
+    op_network network;
+    build_network(*state, &network);
+    for (size_t i = 0; i < FTH_COUNT_OF(names); i++) {
+        fth_device *device = op_device(names[i]);
+        ready_record record = {.in_order = true};
+        fth_run run = plain_run;
+        op_result result;
+        if (device == NULL)
+            continue;
+        run.gradients_ready = record_ready;
+        run.gradients_context = &record;
+        op_run_once(&network, device, FTH_PLAN_TRAIN, FTH_PRECISION_F32, &run, &result);
+        assert_true(record.in_order);
+        assert_true(record.calls >= 2);
+        assert_int_equal(record.last, fth_graph_parameter_floats(network.graph));
+        op_result_free(&result);
+    }
+    op_network_free(&network);
+}
+
+static int close_devices(void **state)
+{
+    (void)state;
+    op_close_devices();
+    return 0;
+}
+
+static const op_case *find_case(const char *name)
+{
+    for (size_t i = 0; i < FTH_COUNT_OF(cases); i++)
+        if (strcmp(cases[i].name, name) == 0)
+            return &cases[i];
+    return NULL;
+}
+
+int main(void)
+{
+    static struct CMUnitTest tests[3 * FTH_COUNT_OF(cases) + 8];
+    static char names[FTH_COUNT_OF(tests)][96];
+    static const struct {
+        const char *prefix;
+        CMUnitTestFunction run;
+    } kinds[] = {{"differences", test_differences}, {"f32", test_f32}, {"bf16", test_bf16}};
+    size_t count = 0;
+
+    tests[count++] = (struct CMUnitTest)cmocka_unit_test(test_every_op_has_kernels);
+    for (size_t k = 0; k < FTH_COUNT_OF(kinds); k++)
+        for (size_t i = 0; i < FTH_COUNT_OF(cases); i++) {
+            snprintf(names[count], sizeof names[count], "%s: %s", kinds[k].prefix, cases[i].name);
+            tests[count] = (struct CMUnitTest){
+                .name = names[count], .test_func = kinds[k].run, .initial_state = (void *)&cases[i]};
+            count++;
+        }
+    void *block = (void *)find_case("block 17, residual"), *dropouts = (void *)find_case("two dropouts");
+    tests[count++] = (struct CMUnitTest)cmocka_unit_test_prestate(test_runs_repeat, block);
+    tests[count++] = (struct CMUnitTest)cmocka_unit_test_prestate(test_runs_repeat, dropouts);
+    tests[count++] = (struct CMUnitTest)cmocka_unit_test_prestate(test_gradient_scale, block);
+    tests[count++] = (struct CMUnitTest)cmocka_unit_test_prestate(test_gradients_become_ready, block);
+    return _cmocka_run_group_tests("ops on every back end", tests, count, NULL, close_devices);
+}
