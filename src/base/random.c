@@ -1,5 +1,6 @@
-/* See random.h. The permutation is a four-round Feistel network over the smallest even number of bits
- * that holds `count`, walked until it lands inside: at most four walks on average. */
+/* See random.h. The permutation is a Feistel network over the smallest even number of bits that holds `count`, walked
+ * until it lands inside: at most four walks on average. Eight rounds, because four leave small counts visibly uneven
+ * (places of 5 or 10 items off by 20 to 30 %, measured over many keys); eight leave nothing to measure. */
 #include "base/random.h"
 
 #include <assert.h>
@@ -31,7 +32,7 @@ uint64_t fth_random_permute(fth_random_key key, uint64_t count, uint64_t positio
     uint64_t at = position;
     do {
         uint64_t left = at >> half_bits, right = at & mask;
-        for (uint64_t round = 0; round < 4; round++) {
+        for (uint64_t round = 0; round < 8; round++) {
             uint64_t next = left ^ (fth_random_bits(key, (round << 32) | right) & mask);
             left = right;
             right = next;

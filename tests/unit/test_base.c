@@ -1,0 +1,199 @@
+/* Counter-based random numbers, durations, and the error message. */
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "base/base.h"
+
+static void permutations_are_bijections(void **state)
+{
+    (void)state;
+    static const uint64_t counts[] = {1, 2, 3, 4, 5, 7, 16, 17, 64, 65, 1000, 4096, 60000};
+    for (size_t c = 0; c < FTH_COUNT_OF(counts); c++) {
+        for (uint64_t seed = 0; seed < 3; seed++) {
+            fth_random_key key = fth_random_key_for(seed, FTH_RANDOM_SHUFFLE);
+            unsigned char *seen = calloc(counts[c], 1);
+            assert_non_null(seen);
+            for (uint64_t i = 0; i < counts[c]; i++) {
+                uint64_t to = fth_random_permute(key, counts[c], i);
+                assert_in_range(to, 0, counts[c] - 1);
+                assert_int_equal(seen[to], 0);
+                seen[to] = 1;
+            }
+            free(seen);
+        }
+    }
+}
+
+/* Each of n positions should land in each of n places equally often; and two keys should agree at about one place. */
+static void permutations_mix(void **state)
+{
+    (void)state;
+    enum { N = 10, KEYS = 20000 };
+    int landed[N][N] = {{0}};
+    fth_random_key root = fth_random_key_for(7, FTH_RANDOM_SHUFFLE);
+    for (uint64_t k = 0; k < KEYS; k++) {
+        fth_random_key key = fth_random_fork(root, k);
+        for (uint64_t i = 0; i < N; i++)
+            landed[i][fth_random_permute(key, N, i)]++;
+    }
+    /* binomial with p = 1/10: standard deviation 42, so 200 is nearly five of them */
+    for (int i = 0; i < N; i++) {
+        for (int j = 0; j < N; j++)
+            assert_in_range(landed[i][j], KEYS / N - 200, KEYS / N + 200);
+    }
+
+    enum { LARGE = 10000 };
+    int same = 0;
+    for (uint64_t i = 0; i < LARGE; i++)
+        same += fth_random_permute(fth_random_fork(root, 1), LARGE, i) ==
+                fth_random_permute(fth_random_fork(root, 2), LARGE, i);
+    assert_in_range(same, 0, 12);
+}
+
+static void permutations_reach_large_counts(void **state)
+{
+    (void)state;
+    fth_random_key key = fth_random_key_for(1, FTH_RANDOM_SHUFFLE);
+    uint64_t count = UINT64_C(1) << 40;
+    for (uint64_t i = 0; i < 1000; i++)
+        assert_true(fth_random_permute(key, count, count - 1 - i) < count);
+}
+
+static void normals_have_mean_0_and_variance_1(void **state)
+{
+    (void)state;
+    enum { N = 200000 };
+    fth_random_key key = fth_random_key_for(3, FTH_RANDOM_INITIALIZE);
+    double sum = 0, squares = 0, cubes = 0;
+    for (uint64_t i = 0; i < N; i++) {
+        double x = fth_random_normal(key, i);
+        assert_true(isfinite(x));
+        sum += x;
+        squares += x * x;
+        cubes += x * x * x;
+    }
+    /* five standard errors: 1/sqrt(N), sqrt(2/N), sqrt(15/N) */
+    assert_true(fabs(sum / N) < 5 / sqrt(N));
+    assert_true(fabs(squares / N - 1) < 5 * sqrt(2.0 / N));
+    assert_true(fabs(cubes / N) < 5 * sqrt(15.0 / N));
+}
+
+static void uniforms_fill_their_range_evenly(void **state)
+{
+    (void)state;
+    enum { N = 100000, BINS = 10 };
+    int bins[BINS] = {0}, below[BINS] = {0};
+    fth_random_key key = fth_random_key_for(3, FTH_RANDOM_AUGMENT);
+    for (uint64_t i = 0; i < N; i++) {
+        double x = fth_random_uniform(key, i);
+        assert_true(x >= 0 && x < 1);
+        bins[(int)(x * BINS)]++;
+        below[fth_random_below(key, i, BINS)]++;
+    }
+    /* binomial: standard deviation 95, so 500 is five of them */
+    for (int i = 0; i < BINS; i++) {
+        assert_in_range(bins[i], N / BINS - 500, N / BINS + 500);
+        assert_in_range(below[i], N / BINS - 500, N / BINS + 500);
+    }
+}
+
+static void draws_depend_on_every_part_of_the_key(void **state)
+{
+    (void)state;
+    fth_random_key a = fth_random_key_for(1, FTH_RANDOM_SHUFFLE), b = fth_random_key_for(1, FTH_RANDOM_DROPOUT);
+    fth_random_key c = fth_random_key_for(2, FTH_RANDOM_SHUFFLE);
+    assert_true(fth_random_bits(a, 0) != fth_random_bits(b, 0));
+    assert_true(fth_random_bits(a, 0) != fth_random_bits(c, 0));
+    assert_true(fth_random_bits(a, 0) != fth_random_bits(a, 1));
+    assert_true(fth_random_bits(fth_random_fork(a, 0), 0) != fth_random_bits(fth_random_fork(a, 1), 0));
+    assert_true(fth_random_bits(a, 5) == fth_random_bits(fth_random_key_for(1, FTH_RANDOM_SHUFFLE), 5));
+}
+
+static void durations_parse_and_print(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *text;
+        double seconds;
+    } good[] = {{"250ms", 0.25}, {"30s", 30}, {"10m", 600}, {"2h", 7200}, {"1d", 86400}, {"1.5", 1.5}};
+    for (size_t i = 0; i < FTH_COUNT_OF(good); i++) {
+        double seconds = 0;
+        assert_int_equal(fth_duration_parse(good[i].text, &seconds), FTH_OK);
+        assert_true(fabs(seconds - good[i].seconds) < 1e-12);
+    }
+    static const char *const bad[] = {"", "h", "-3s", "0", "nan", "inf", "3 parsecs", "1e999s"};
+    for (size_t i = 0; i < FTH_COUNT_OF(bad); i++) {
+        double seconds = 0;
+        assert_int_equal(fth_duration_parse(bad[i], &seconds), FTH_INVALID);
+    }
+    char text[32];
+    fth_duration_format(75, text, sizeof text);
+    assert_string_equal(text, "1m15s");
+    fth_duration_format(7260, text, sizeof text);
+    assert_string_equal(text, "2h01m");
+}
+
+static void failures_nest_their_messages(void **state)
+{
+    (void)state;
+    assert_int_equal(fth_fail(FTH_IO, "disk %d", 3), FTH_IO);
+    assert_int_equal(fth_fail_within(FTH_IO, "while saving"), FTH_IO);
+    assert_string_equal(fth_error_message(), "while saving: disk 3");
+}
+
+static void deadlines_pass(void **state)
+{
+    (void)state;
+    fth_deadline passed = fth_deadline_in(-1), coming = fth_deadline_in(100);
+    assert_true(fth_deadline_passed(passed));
+    assert_true(fth_deadline_left_seconds(passed) == 0);
+    assert_false(fth_deadline_passed(coming));
+    assert_true(fth_deadline_left_seconds(coming) > 90);
+    struct timespec at = fth_deadline_timespec(coming);
+    assert_in_range(at.tv_nsec, 0, 999999999);
+}
+
+static void memory_is_zeroed_checked_and_grows(void **state)
+{
+    (void)state;
+    unsigned char *bytes = NULL;
+    assert_int_equal(fth_allocate_aligned(1000, &bytes), FTH_OK);
+    assert_int_equal((uintptr_t)bytes % FTH_ALIGNMENT, 0);
+    for (int i = 0; i < 1000; i++)
+        assert_int_equal(bytes[i], 0);
+    free(bytes);
+    void *impossible = NULL;
+    assert_int_equal(fth_allocate(SIZE_MAX / 2, 16, &impossible), FTH_NO_MEMORY);
+    int *items = NULL;
+    size_t capacity = 0;
+    for (size_t i = 0; i < 100; i++) {
+        assert_int_equal(fth_grow(&items, i, &capacity, sizeof *items), FTH_OK);
+        items[i] = (int)i;
+    }
+    assert_int_equal(items[99], 99);
+    free(items);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(permutations_are_bijections),
+        cmocka_unit_test(permutations_mix),
+        cmocka_unit_test(permutations_reach_large_counts),
+        cmocka_unit_test(normals_have_mean_0_and_variance_1),
+        cmocka_unit_test(uniforms_fill_their_range_evenly),
+        cmocka_unit_test(draws_depend_on_every_part_of_the_key),
+        cmocka_unit_test(durations_parse_and_print),
+        cmocka_unit_test(failures_nest_their_messages),
+        cmocka_unit_test(deadlines_pass),
+        cmocka_unit_test(memory_is_zeroed_checked_and_grows),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

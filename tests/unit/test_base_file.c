@@ -1,0 +1,277 @@
+/* Files are whole or absent. */
+#include <dirent.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "base/base.h"
+
+/* SHA-256 of "abc", from FIPS 180. */
+#define SHA256_ABC "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"
+
+static char folder[256];
+static char path[300];
+
+static int make_folder(void **state)
+{
+    (void)state;
+    const char *root = getenv("TMPDIR");
+    snprintf(folder, sizeof folder, "%.200s/farthing-test-XXXXXX", root ? root : "/tmp");
+    snprintf(path, sizeof path, "%s", mkdtemp(folder) ? folder : "");
+    snprintf(path, sizeof path, "%s/target", folder);
+    return 0;
+}
+
+static int remove_folder(void **state)
+{
+    (void)state;
+    char *command = fth_format("rm -rf '%s'", folder);
+    int result = system(command);
+    free(command);
+    return result;
+}
+
+static int count_entries(void)
+{
+    int count = 0;
+    DIR *entries = opendir(folder);
+    assert_non_null(entries);
+    for (struct dirent *entry; (entry = readdir(entries));)
+        count += strcmp(entry->d_name, ".") != 0 && strcmp(entry->d_name, "..") != 0;
+    closedir(entries);
+    return count;
+}
+
+static void assert_content(const char *expected)
+{
+    char *bytes;
+    size_t size;
+    assert_int_equal(fth_file_read_all(path, 1000, &bytes, &size), FTH_OK);
+    assert_int_equal(size, strlen(expected));
+    assert_string_equal(bytes, expected);
+    free(bytes);
+}
+
+static void unpublished_leaves_nothing(void **state)
+{
+    (void)state;
+    fth_file *file = NULL;
+    assert_int_equal(fth_file_create(path, &file), FTH_OK);
+    assert_int_equal(fth_file_write(file, "half", 4), FTH_OK);
+    assert_int_equal(count_entries(), 1);
+    assert_false(fth_file_exists(path));
+    fth_file_free(file);
+    assert_int_equal(count_entries(), 0);
+    fth_file_free(NULL);
+}
+
+static void publishing_replaces_at_once(void **state)
+{
+    (void)state;
+    fth_file *file = NULL;
+    char hex[65];
+    assert_int_equal(fth_file_write_all(path, "old", 3), FTH_OK);
+    assert_int_equal(fth_file_create(path, &file), FTH_OK);
+    assert_int_equal(fth_file_write(file, "a", 1), FTH_OK);
+    assert_int_equal(fth_file_write(file, "bc", 2), FTH_OK);
+    assert_content("old");
+    assert_int_equal(fth_file_publish(file), FTH_OK);
+    assert_content("abc");
+    assert_int_equal(fth_file_size_bytes(file), 3);
+    fth_file_sha256(file, hex);
+    assert_string_equal(hex, SHA256_ABC);
+    assert_int_equal(fth_file_publish(file), FTH_INVALID);
+    fth_file_free(file);
+    assert_int_equal(count_entries(), 1);
+}
+
+static void checksums_go_on_after_being_asked_for(void **state)
+{
+    (void)state;
+    fth_file *file = NULL;
+    char hex[65];
+    uint64_t size = 0;
+    assert_int_equal(fth_file_create(path, &file), FTH_OK);
+    assert_int_equal(fth_file_write(file, "ab", 2), FTH_OK);
+    fth_file_sha256(file, hex);
+    assert_string_not_equal(hex, SHA256_ABC);
+    assert_int_equal(fth_file_write(file, "c", 1), FTH_OK);
+    fth_file_sha256(file, hex);
+    assert_string_equal(hex, SHA256_ABC);
+    assert_int_equal(fth_file_publish(file), FTH_OK);
+    fth_file_free(file);
+    assert_int_equal(fth_file_sha256_of(path, hex, &size), FTH_OK);
+    assert_string_equal(hex, SHA256_ABC);
+    assert_int_equal(size, 3);
+}
+
+/* A process killed in the middle of writing leaves the old file, and a leftover that is recognizable. */
+static void killed_writers_leave_the_old_file(void **state)
+{
+    (void)state;
+    int ready[2];
+    char byte;
+    assert_int_equal(fth_file_write_all(path, "old", 3), FTH_OK);
+    assert_int_equal(pipe(ready), 0);
+    pid_t child = fork();
+    if (child == 0) {
+        fth_file *file = NULL;
+        if (fth_file_create(path, &file) == FTH_OK && fth_file_write(file, "half", 4) == FTH_OK &&
+            write(ready[1], "x", 1) == 1)
+            pause();
+        _exit(1);
+    }
+    assert_int_equal(read(ready[0], &byte, 1), 1);
+    kill(child, SIGKILL);
+    waitpid(child, NULL, 0);
+    close(ready[0]);
+    close(ready[1]);
+    assert_content("old");
+    assert_int_equal(count_entries(), 2);
+    DIR *entries = opendir(folder);
+    for (struct dirent *entry; (entry = readdir(entries));) {
+        if (entry->d_name[0] == '.' && strlen(entry->d_name) > 2)
+            assert_int_equal(strncmp(entry->d_name, ".tmp-target-", 12), 0);
+    }
+    closedir(entries);
+}
+
+/* A file-size limit stands in for a full disk: the write comes back short, then fails. */
+static void failed_writes_keep_the_old_file(void **state)
+{
+    (void)state;
+    static char large[100000];
+    struct rlimit before, small;
+    assert_int_equal(fth_file_write_all(path, "old", 3), FTH_OK);
+    assert_int_equal(getrlimit(RLIMIT_FSIZE, &before), 0);
+    small = before;
+    small.rlim_cur = 10000;
+    signal(SIGXFSZ, SIG_IGN);
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &small), 0);
+    fth_status status = fth_file_write_all(path, large, sizeof large);
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &before), 0);
+    assert_int_equal(status, FTH_IO);
+    assert_non_null(strstr(fth_error_message(), "at 10000 bytes with 90000 more"));
+    assert_content("old");
+    assert_int_equal(count_entries(), 1);
+}
+
+static void errors_name_the_file(void **state)
+{
+    (void)state;
+    fth_file *file = NULL;
+    char *bytes;
+    size_t size;
+    const void *mapping;
+    char *missing = fth_path_join(folder, "no/such");
+    assert_int_equal(fth_file_create(missing, &file), FTH_INVALID);
+    assert_null(file);
+    assert_non_null(strstr(fth_error_message(), missing));
+    assert_int_equal(fth_file_read_all(missing, 10, &bytes, &size), FTH_INVALID);
+    assert_non_null(strstr(fth_error_message(), missing));
+    assert_int_equal(fth_file_map(missing, &mapping, &size), FTH_INVALID);
+    assert_int_equal(fth_file_read_all(folder, 10, &bytes, &size), FTH_INVALID);
+    free(missing);
+    assert_int_equal(mkfifo(path, 0600), 0);
+    assert_int_equal(fth_file_read_all(path, 10, &bytes, &size), FTH_INVALID); /* and does not wait for a writer */
+    assert_non_null(strstr(fth_error_message(), "not a regular file"));
+    char *slash = fth_path_join(folder, "");
+    assert_int_equal(fth_file_create(slash, &file), FTH_INVALID);
+    free(slash);
+}
+
+static void reading_has_a_limit(void **state)
+{
+    (void)state;
+    char *bytes;
+    size_t size;
+    assert_int_equal(fth_file_write_all(path, "0123456789", 10), FTH_OK);
+    assert_int_equal(fth_file_read_all(path, 9, &bytes, &size), FTH_INVALID);
+    assert_null(bytes);
+    assert_int_equal(fth_file_read_all(path, 10, &bytes, &size), FTH_OK);
+    assert_int_equal(size, 10);
+    assert_int_equal(bytes[10], 0);
+    free(bytes);
+    /* a file that claims to be empty and is not */
+    assert_int_equal(fth_file_read_all("/proc/self/stat", 3, &bytes, &size), FTH_INVALID);
+    assert_int_equal(fth_file_read_all("/proc/self/stat", 1 << 20, &bytes, &size), FTH_OK);
+    assert_true(size > 10);
+    free(bytes);
+}
+
+static void mapping_sees_the_bytes(void **state)
+{
+    (void)state;
+    const void *bytes;
+    size_t size;
+    assert_int_equal(fth_file_write_all(path, "", 0), FTH_OK);
+    assert_int_equal(fth_file_map(path, &bytes, &size), FTH_OK);
+    assert_null(bytes);
+    assert_int_equal(size, 0);
+    fth_file_unmap(bytes, size);
+    assert_int_equal(fth_file_write_all(path, "abc", 3), FTH_OK);
+    assert_int_equal(fth_file_map(path, &bytes, &size), FTH_OK);
+    assert_int_equal(size, 3);
+    assert_memory_equal(bytes, "abc", 3);
+    fth_file_unmap(bytes, size);
+}
+
+static void folders_are_made_with_their_parents(void **state)
+{
+    (void)state;
+    char *deep = fth_path_join(folder, "a//b/c/");
+    assert_int_equal(fth_folder_create(deep), FTH_OK);
+    assert_true(fth_folder_exists(deep));
+    assert_false(fth_file_exists(deep));
+    assert_int_equal(fth_folder_create(deep), FTH_OK);
+    assert_int_equal(fth_folder_sync(deep), FTH_OK);
+    free(deep);
+    assert_int_equal(fth_file_write_all(path, "x", 1), FTH_OK);
+    assert_int_equal(fth_folder_create(path), FTH_INVALID);
+    assert_non_null(strstr(fth_error_message(), "in the way"));
+    char *under_file = fth_path_join(path, "child");
+    assert_int_equal(fth_folder_create(under_file), FTH_INVALID);
+    free(under_file);
+    assert_int_equal(fth_folder_create(""), FTH_INVALID);
+}
+
+static void paths_join_with_one_slash(void **state)
+{
+    (void)state;
+    static const char *const cases[][3] = {{"a", "b", "a/b"}, {"a/", "/b", "a/b"}, {"/", "b", "/b"}, {"", "b", "b"}};
+    for (size_t i = 0; i < FTH_COUNT_OF(cases); i++) {
+        char *joined = fth_path_join(cases[i][0], cases[i][1]);
+        assert_string_equal(joined, cases[i][2]);
+        free(joined);
+    }
+}
+
+#define TEST(name) cmocka_unit_test_setup_teardown(name, make_folder, remove_folder)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        TEST(unpublished_leaves_nothing),
+        TEST(publishing_replaces_at_once),
+        TEST(checksums_go_on_after_being_asked_for),
+        TEST(killed_writers_leave_the_old_file),
+        TEST(failed_writes_keep_the_old_file),
+        TEST(errors_name_the_file),
+        TEST(reading_has_a_limit),
+        TEST(mapping_sees_the_bytes),
+        TEST(folders_are_made_with_their_parents),
+        TEST(paths_join_with_one_slash),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
