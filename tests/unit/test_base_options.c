@@ -1,0 +1,445 @@
+/* Options: every type, from flags, YAML and JSON, and what is said when something is wrong. */
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "base/base.h"
+#include "base/options.h"
+
+typedef struct settings {
+    uint64_t given;
+    char *model;
+    int64_t epochs;
+    double lr;
+    double weight_decay;
+    bool json;
+    bool shuffle;
+    char *optimizer;
+    double for_s;
+    char *resume;
+    char *until;
+    int64_t count;
+} settings;
+
+static fth_status check_until(const char *text)
+{
+    return strchr(text, '=') ? FTH_OK : fth_fail(FTH_INVALID, "write accuracy=0.99");
+}
+
+static const char *const optimizers[] = {"sgd", "adamw", NULL};
+
+#define AT(member) offsetof(settings, member)
+static const fth_option rows[] = {
+    {.name = "model",
+     .type = FTH_OPTION_TEXT,
+     .offset = AT(model),
+     .fallback = "mnist-cnn",
+     .argument = "NAME",
+     .help = "network to train",
+     .identity = true,
+     .group = "What to train"},
+    {.name = "epochs",
+     .type = FTH_OPTION_INTEGER,
+     .offset = AT(epochs),
+     .fallback = "3",
+     .argument = "N",
+     .help = "passes over the data",
+     .minimum = 1,
+     .maximum = 1000,
+     .identity = true},
+    {.name = "lr",
+     .type = FTH_OPTION_NUMBER,
+     .offset = AT(lr),
+     .fallback = "0.01",
+     .argument = "X",
+     .help = "learning rate; a long explanation that has to go on to a second line, because it says a great deal more "
+             "than fits",
+     .minimum = 0,
+     .maximum = 100,
+     .identity = true,
+     .group = "How"},
+    {.name = "weight-decay", .type = FTH_OPTION_NUMBER, .offset = AT(weight_decay), .argument = "X", .help = "decay"},
+    {.name = "json", .type = FTH_OPTION_SWITCH, .offset = AT(json), .help = "events | lines"},
+    {.name = "shuffle", .type = FTH_OPTION_SWITCH, .offset = AT(shuffle), .fallback = "yes", .help = "shuffle"},
+    {.name = "optimizer",
+     .type = FTH_OPTION_CHOICE,
+     .offset = AT(optimizer),
+     .fallback = "sgd",
+     .argument = "NAME",
+     .help = "update rule",
+     .choices = optimizers,
+     .identity = true},
+    {.name = "for", .type = FTH_OPTION_DURATION, .offset = AT(for_s), .argument = "TIME", .help = "time limit"},
+    {.name = "resume", .type = FTH_OPTION_OPTIONAL, .offset = AT(resume), .argument = "ID", .help = "carry on"},
+    {.name = "until",
+     .type = FTH_OPTION_TEXT,
+     .offset = AT(until),
+     .argument = "GOAL",
+     .help = "goal",
+     .check = check_until},
+    {.name = "count", .type = FTH_OPTION_INTEGER, .offset = AT(count), .argument = "N", .help = "any number"},
+};
+static const fth_option_table table = {rows, FTH_COUNT_OF(rows), sizeof(settings)};
+
+static settings values;
+enum { MAX_ARGUMENTS = 64 };
+static const char *positional[MAX_ARGUMENTS];
+static int positional_count;
+static bool help;
+static char folder[256];
+static char yaml[300];
+
+static int set_up(void **state)
+{
+    (void)state;
+    const char *root = getenv("TMPDIR");
+    snprintf(folder, sizeof folder, "%.200s/farthing-test-XXXXXX", root ? root : "/tmp");
+    assert_non_null(mkdtemp(folder));
+    snprintf(yaml, sizeof yaml, "%s/run.yaml", folder);
+    return (int)fth_options_set_defaults(&table, &values);
+}
+
+static int tear_down(void **state)
+{
+    (void)state;
+    fth_options_release(&table, &values);
+    unlink(yaml);
+    return rmdir(folder);
+}
+
+/* Reads flags given as one string, separated by single spaces. */
+static fth_status read_flags(const char *line)
+{
+    static char copy[512];
+    char *arguments[MAX_ARGUMENTS];
+    int count = 0;
+    snprintf(copy, sizeof copy, "%s", line);
+    for (char *word = strtok(copy, " "); word && count < MAX_ARGUMENTS; word = strtok(NULL, " "))
+        arguments[count++] = word;
+    return fth_options_read_flags(&table, &values, count, arguments, positional, &positional_count, &help);
+}
+
+static fth_status read_yaml(const char *text, size_t size)
+{
+    assert_int_equal(fth_file_write_all(yaml, text, size), FTH_OK);
+    return fth_options_read_yaml(&table, &values, yaml);
+}
+
+static void assert_message(const char *expected, const char *input)
+{
+    if (!strstr(fth_error_message(), expected))
+        fail_msg("%s: \"%s\" does not contain \"%s\"", input, fth_error_message(), expected);
+}
+
+static void assert_bad_flags(const char *line, const char *expected)
+{
+    assert_int_equal(read_flags(line), FTH_INVALID);
+    assert_message(expected, line);
+}
+
+static void assert_bad_yaml(const char *text, const char *expected)
+{
+    assert_int_equal(read_yaml(text, strlen(text)), FTH_INVALID);
+    assert_message(expected, text);
+}
+
+static void defaults_are_set(void **state)
+{
+    (void)state;
+    assert_string_equal(values.model, "mnist-cnn");
+    assert_int_equal(values.epochs, 3);
+    assert_true(values.lr == 0.01 && values.weight_decay == 0 && values.for_s == 0);
+    assert_true(values.shuffle && !values.json);
+    assert_string_equal(values.optimizer, "sgd");
+    assert_string_equal(values.resume, "");
+    assert_string_equal(values.until, "");
+    assert_false(fth_options_was_given(&table, &values, "model"));
+}
+
+static void flags_set_every_type(void **state)
+{
+    (void)state;
+    assert_int_equal(read_flags("a.yaml --model resnet18 --epochs=7 --lr 1e-3 --weight_decay 5e-4 --json --no-shuffle "
+                                "--optimizer adamw --for 2h --resume --until accuracy=0.9 --count -5"),
+                     FTH_OK);
+    assert_string_equal(values.model, "resnet18");
+    assert_int_equal(values.epochs, 7);
+    assert_true(values.lr == 1e-3 && values.weight_decay == 5e-4 && values.for_s == 7200);
+    assert_true(values.json && !values.shuffle);
+    assert_string_equal(values.optimizer, "adamw");
+    assert_string_equal(values.resume, "auto");
+    assert_string_equal(values.until, "accuracy=0.9");
+    assert_int_equal(values.count, -5);
+    assert_int_equal(positional_count, 1);
+    assert_string_equal(positional[0], "a.yaml");
+    assert_true(fth_options_was_given(&table, &values, "weight-decay"));
+    assert_false(help);
+}
+
+static void flags_take_optional_arguments_with_care(void **state)
+{
+    (void)state;
+    assert_int_equal(read_flags("--resume run-1 --json no --shuffle off x"), FTH_OK);
+    assert_string_equal(values.resume, "run-1");
+    assert_true(!values.json && !values.shuffle);
+    assert_int_equal(positional_count, 1);
+    assert_int_equal(read_flags("--resume b.yaml --json c.yml"), FTH_OK);
+    assert_string_equal(values.resume, "auto");
+    assert_true(values.json);
+    assert_int_equal(positional_count, 2);
+    assert_string_equal(positional[1], "c.yml");
+    assert_int_equal(read_flags("--resume=no --resume=run-2 -- --model -x"), FTH_OK);
+    assert_string_equal(values.resume, "run-2");
+    assert_int_equal(positional_count, 2);
+    assert_string_equal(positional[0], "--model");
+    assert_int_equal(read_flags("--resume=no -"), FTH_OK);
+    assert_string_equal(values.resume, "");
+    assert_string_equal(positional[0], "-");
+    assert_int_equal(read_flags("--model= --help --nonsense"), FTH_OK);
+    assert_string_equal(values.model, "");
+    assert_true(help);
+}
+
+static void bad_flags_say_what_is_wrong(void **state)
+{
+    (void)state;
+    assert_bad_flags("--modle x", "unknown flag '--modle'; did you mean '--model'?");
+    assert_bad_flags("--no-shufle", "unknown flag '--no-shufle'; did you mean '--shuffle'?");
+    assert_bad_flags("--no-model", "unknown flag '--no-model'");
+    assert_bad_flags("--xyzzy-42", "unknown flag '--xyzzy-42'; --help lists");
+    assert_bad_flags("-x", "unknown flag '-x'");
+    assert_bad_flags("--model", "--model needs a value: NAME");
+    assert_bad_flags("--model --json", "--model needs a value: NAME");
+    assert_bad_flags("--no-json=yes", "--no-json takes no value");
+    assert_bad_flags("--json=maybe", "--json must be yes or no, not 'maybe'");
+    assert_bad_flags("--epochs 1.5", "--epochs must be a whole number, not '1.5'");
+    assert_bad_flags("--epochs 0", "--epochs must be between 1 and 1000, not 0");
+    assert_bad_flags("--epochs 99999999999999999999", "--epochs must be between 1 and 1000");
+    assert_bad_flags("--epochs=", "--epochs must be a whole number, not ''");
+    assert_bad_flags("--epochs=-", "whole number");
+    assert_bad_flags("--epochs=0x10", "whole number");
+    assert_bad_flags("--count 99999999999999999999", "too large a number");
+    assert_bad_flags("--lr fast", "--lr must be a number, not 'fast'");
+    assert_bad_flags("--lr 1e-3x", "--lr must be a number");
+    assert_bad_flags("--lr nan", "--lr must be a number");
+    assert_bad_flags("--lr inf", "--lr must be a number");
+    assert_bad_flags("--lr=", "--lr must be a number");
+    assert_bad_flags("--lr -0.1", "--lr must be between 0 and 100, not -0.1");
+    assert_bad_flags("--weight-decay 1e999", "too large a number");
+    assert_bad_flags("--optimizer adam", "--optimizer must be one of sgd, adamw, not 'adam'; did you mean 'adamw'?");
+    assert_bad_flags("--for ever", "--for: 'ever' is not a duration");
+    assert_bad_flags("--until soon", "--until: write accuracy=0.99");
+    assert_bad_flags("--model \xff\xfe", "--model: the value is not valid UTF-8");
+    assert_string_equal(values.model, "mnist-cnn");
+}
+
+static void yaml_sets_every_type(void **state)
+{
+    (void)state;
+    static const char text[] = "# a run\n---\nmodel: 'resnet18'\nepochs: 7\nlr: 1e-3\nweight_decay: 5e-4\njson: true\n"
+                               "shuffle: off\noptimizer: \"adamw\"\nfor: 90s\nresume:\nuntil: accuracy=0.9\n...\n";
+    assert_int_equal(read_yaml(text, strlen(text)), FTH_OK);
+    assert_string_equal(values.model, "resnet18");
+    assert_int_equal(values.epochs, 7);
+    assert_true(values.lr == 1e-3 && values.weight_decay == 5e-4 && values.for_s == 90);
+    assert_true(values.json && !values.shuffle);
+    assert_string_equal(values.optimizer, "adamw");
+    assert_string_equal(values.resume, "auto");
+    assert_true(fth_options_was_given(&table, &values, "lr"));
+    assert_int_equal(read_flags("--lr 0.5"), FTH_OK); /* a flag wins over the file */
+    assert_true(values.lr == 0.5);
+    assert_string_equal(values.model, "resnet18");
+}
+
+static void empty_yaml_sets_nothing(void **state)
+{
+    (void)state;
+    assert_int_equal(read_yaml("", 0), FTH_OK);
+    assert_int_equal(read_yaml("# nothing\n", 10), FTH_OK);
+    assert_int_equal(read_yaml("{}\n", 3), FTH_OK);
+    assert_true(values.given == 0);
+}
+
+static void bad_yaml_names_file_and_line(void **state)
+{
+    (void)state;
+    assert_bad_yaml("epochs: 2\n\nmodle: x\n", "run.yaml line 3: unknown key 'modle'; did you mean 'model'?");
+    assert_bad_yaml("xyzzy-42: 1\n", "run.yaml line 1: unknown key 'xyzzy-42'");
+    assert_bad_yaml("epochs: 2\nlr: fast\n", "run.yaml line 2: lr must be a number, not 'fast'");
+    assert_bad_yaml("epochs: 2000\n", "run.yaml line 1: epochs must be between 1 and 1000, not 2000");
+    assert_bad_yaml("weight-decay: 1\nlr: 1\nweight_decay: 2\n", "line 3: 'weight_decay' was given on line 1 already");
+    assert_bad_yaml("lr:\n  a: 1\n", "line 2: the value of 'lr' is a nested mapping");
+    assert_bad_yaml("lr: [1, 2]\n", "line 1: the value of 'lr' is a list");
+    assert_bad_yaml("[1]: 2\n", "line 1: a key is a list");
+    assert_bad_yaml("- model\n", "line 1: lines of the form 'name: value' are wanted");
+    assert_bad_yaml("model\n", "lines of the form");
+    assert_bad_yaml("lr: &a 1\n", "line 1: anchors");
+    assert_bad_yaml("&a\nlr: 1\n", "anchors");
+    assert_bad_yaml("lr: *a\n", "line 1: aliases");
+    assert_bad_yaml("lr: !!float 1\n", "line 1: tags");
+    assert_bad_yaml("!x\nlr: 1\n", "tags");
+    assert_bad_yaml("lr: 1\n---\nlr: 2\n", "line 2: a second document begins");
+    assert_bad_yaml("model:\n", "line 1: 'model' has no value");
+    assert_bad_yaml("model: ~\n", "'model' has no value");
+    assert_bad_yaml("lr: 1\nmodel: 'x\n", "bad YAML");
+    assert_bad_yaml("lr: 1\n\tmodel: x\n", "line 2: bad YAML");
+    assert_bad_yaml("lr: 1\nmodel: \"a\\0b\"\n", "line 2: the value of 'model' contains a NUL");
+    assert_bad_yaml("lr: 1\nmodel: \xff\n", "line 2: not UTF-8 text");
+    assert_int_equal(read_yaml("lr: 1\nmodel: \0\n", 15), FTH_INVALID);
+    assert_message("line 2: not UTF-8 text: it contains a NUL", "NUL");
+    assert_int_equal(fth_options_read_yaml(&table, &values, "/no/such.yaml"), FTH_INVALID);
+    assert_message("/no/such.yaml", "missing file");
+
+    size_t size = (1 << 20) + 1;
+    char *large = malloc(size);
+    memset(large, '#', size);
+    assert_int_equal(read_yaml(large, size), FTH_INVALID);
+    assert_message("at most 1048576", "large file");
+    free(large);
+}
+
+static void values_survive_json(void **state)
+{
+    (void)state;
+    char before[17], after[17];
+    settings copy;
+    assert_int_equal(read_flags("--model vgg --lr 0.1 --json --for 90s --until loss=1 --count 9007199254740993"),
+                     FTH_OK);
+    json_t *json = fth_options_to_json(&table, &values, false);
+    assert_int_equal(json_object_size(json), FTH_COUNT_OF(rows));
+    assert_int_equal(fth_options_set_defaults(&table, &copy), FTH_OK);
+    assert_int_equal(fth_options_from_json(&table, &copy, json, "run.json"), FTH_OK);
+    assert_string_equal(copy.model, "vgg");
+    assert_true(copy.lr == 0.1 && copy.json && copy.for_s == 90 && copy.count == 9007199254740993);
+    assert_true(copy.given == 0);
+    fth_options_identity(&table, &values, before);
+    fth_options_identity(&table, &copy, after);
+    assert_string_equal(before, after);
+    assert_int_equal(strlen(before), 16);
+
+    /* what no other value is does not matter; what is an identity does */
+    assert_int_equal(fth_options_set(&table, &copy, "json", "no", "test"), FTH_OK);
+    fth_options_identity(&table, &copy, after);
+    assert_string_equal(before, after);
+    assert_int_equal(fth_options_set(&table, &copy, "lr", "0.2", "test"), FTH_OK);
+    fth_options_identity(&table, &copy, after);
+    assert_string_not_equal(before, after);
+    fth_options_release(&table, &copy);
+    json_decref(json);
+}
+
+static void defaults_survive_json_and_strange_json_is_refused(void **state)
+{
+    (void)state;
+    json_t *json = fth_options_to_json(&table, &values, false);
+    assert_int_equal(fth_options_from_json(&table, &values, json, "run.json"), FTH_OK);
+    json_object_set_new(json, "from-the-future", json_integer(1));
+    fth_log_set_level(FTH_LOG_ERROR);
+    assert_int_equal(fth_options_from_json(&table, &values, json, "run.json"), FTH_OK);
+    json_object_set_new(json, "epochs", json_string("x"));
+    assert_int_equal(fth_options_from_json(&table, &values, json, "run.json"), FTH_INVALID);
+    assert_message("run.json: epochs has a value of the wrong type", "string for integer");
+    json_object_set_new(json, "epochs", json_integer(-1));
+    assert_int_equal(fth_options_from_json(&table, &values, json, "run.json"), FTH_INVALID);
+    assert_message("run.json: epochs must be between", "out of range");
+    json_decref(json);
+    json_t *array = json_array();
+    assert_int_equal(fth_options_from_json(&table, &values, array, "run.json"), FTH_INVALID);
+    json_decref(array);
+    json = fth_options_to_json(&table, &values, true);
+    assert_int_equal(json_object_size(json), 4);
+    json_decref(json);
+}
+
+/* Runs a printer with standard output sent to a file, and returns what it printed. */
+static char *capture(void (*print)(const fth_option_table *))
+{
+    char *text = NULL;
+    size_t size;
+    fflush(stdout);
+    int saved = dup(STDOUT_FILENO);
+    assert_non_null(freopen(yaml, "w", stdout));
+    print(&table);
+    fflush(stdout);
+    assert_true(dup2(saved, STDOUT_FILENO) >= 0);
+    close(saved);
+    assert_int_equal(fth_file_read_all(yaml, 1 << 16, &text, &size), FTH_OK);
+    return text;
+}
+
+static void help_is_aligned_and_wrapped(void **state)
+{
+    (void)state;
+    char *text = capture(fth_options_print_help);
+    assert_int_equal(strncmp(text, "What to train:\n  --model NAME", 28), 0);
+    assert_non_null(strstr(text, "\n\nHow:\n  --lr X"));
+    assert_non_null(strstr(text, "network to train (default: mnist-cnn)\n"));
+    assert_non_null(strstr(text, "--[no-]shuffle"));
+    assert_non_null(strstr(text, "--resume [ID]"));
+    assert_non_null(strstr(text, "update rule; one of sgd, adamw (default: sgd)\n"));
+    size_t column = (size_t)(strstr(text, "network to train") - strstr(text, "  --model"));
+    for (char *line = strtok(text, "\n"); line; line = strtok(NULL, "\n")) {
+        assert_true(strlen(line) <= 100);
+        if (line[0] == ' ' && line[2] == ' ') /* a continued line starts where help starts */
+            assert_int_equal(strspn(line, " "), column);
+    }
+    free(text);
+}
+
+static void markdown_keeps_its_columns(void **state)
+{
+    (void)state;
+    char *text = capture(fth_options_print_markdown);
+    assert_non_null(strstr(text, "### What to train\n\n| option | default | meaning |\n| --- | --- | --- |\n"));
+    assert_non_null(strstr(text, "| `--model NAME` | `mnist-cnn` | network to train |\n"));
+    assert_non_null(strstr(text, "events \\| lines"));
+    free(text);
+}
+
+static void nearest_names_are_near(void **state)
+{
+    (void)state;
+    static const char *const names[] = {"model", "epochs", "weight-decay", "checkpoint-every", "lr", NULL};
+    assert_string_equal(fth_nearest_name("modle", names), "model");
+    assert_string_equal(fth_nearest_name("Model", names), "model");
+    assert_string_equal(fth_nearest_name("epoch", names), "epochs");
+    assert_string_equal(fth_nearest_name("weight_deacy", names), "weight-decay");
+    assert_string_equal(fth_nearest_name("checkpoint", names), "checkpoint-every");
+    assert_string_equal(fth_nearest_name("rl", names), "lr");
+    assert_null(fth_nearest_name("banana", names));
+    assert_null(fth_nearest_name("x", names));
+    assert_null(fth_nearest_name("", names));
+    char large[1000];
+    memset(large, 'm', sizeof large - 1);
+    large[sizeof large - 1] = '\0';
+    assert_null(fth_nearest_name(large, names));
+}
+
+#define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        TEST(defaults_are_set),
+        TEST(flags_set_every_type),
+        TEST(flags_take_optional_arguments_with_care),
+        TEST(bad_flags_say_what_is_wrong),
+        TEST(yaml_sets_every_type),
+        TEST(empty_yaml_sets_nothing),
+        TEST(bad_yaml_names_file_and_line),
+        TEST(values_survive_json),
+        TEST(defaults_survive_json_and_strange_json_is_refused),
+        TEST(help_is_aligned_and_wrapped),
+        TEST(markdown_keeps_its_columns),
+        TEST(nearest_names_are_near),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
