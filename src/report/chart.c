@@ -33,6 +33,12 @@ typedef struct canvas {
 static const char *const colours[] = {"\033[36m", "\033[33m", "\033[35m", "\033[32m", "\033[34m", "\033[31m"};
 static const char ascii_markers[] = "*o+x#@%&";
 
+/* Sums and differences of larger values would overflow. */
+static bool can_draw(double value)
+{
+    return isfinite(value) && fabs(value) < 1e100;
+}
+
 /* ---- scales and ticks ---- */
 
 static double scale_value(const chart_scale *scale, double value)
@@ -134,10 +140,10 @@ static fth_status resample(const fth_chart_line *line, const chart_scale *x_scal
     FTH_TRY(fth_allocate((size_t)dot_columns, sizeof *result->mean, &result->mean));
     FTH_TRY(fth_allocate((size_t)dot_columns, sizeof *result->gap, &result->gap));
     for (size_t i = 0; i < line->count; i++) {
-        if (!isfinite(line->x[i]))
+        if (!can_draw(line->x[i]))
             continue;
         int column = dot_column(x_scale, line->x[i], dot_columns);
-        if (isfinite(line->y[i])) {
+        if (can_draw(line->y[i])) {
             result->mean[column] += line->y[i];
             counts[column]++;
         } else {
@@ -353,7 +359,7 @@ static bool find_x_range(const fth_chart_line *lines, size_t line_count, chart_s
     *scale = (chart_scale){.low = DBL_MAX, .high = -DBL_MAX};
     for (size_t i = 0; i < line_count; i++) {
         for (size_t j = 0; j < lines[i].count; j++) {
-            if (!isfinite(lines[i].x[j]) || !isfinite(lines[i].y[j]))
+            if (!can_draw(lines[i].x[j]) || !can_draw(lines[i].y[j]))
                 continue;
             scale->low = fmin(scale->low, lines[i].x[j]);
             scale->high = fmax(scale->high, lines[i].x[j]);

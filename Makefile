@@ -1,0 +1,57 @@
+# A short front for CMake. `make help` lists the targets.
+BUILD         ?= build
+FUZZ_SECONDS  ?= 60
+CMAKE_FLAGS   ?=
+JOBS          ?= $(shell nproc)
+SOURCES        = $(shell git ls-files '*.c' '*.h' 2>/dev/null || find src tests -name '*.[ch]')
+
+.PHONY: all build demo test asan format fuzz bench docs clean dependencies help
+
+all: build
+
+help:
+	@echo 'make          build $(BUILD)/farthing'
+	@echo 'make demo     install what is missing, build, train for about a minute, show the report'
+	@echo 'make test     install what is missing, build, run all tests'
+	@echo 'make asan     all tests under the address and undefined-behaviour sanitizers'
+	@echo 'make fuzz     each fuzz target for FUZZ_SECONDS=$(FUZZ_SECONDS) seconds (needs clang)'
+	@echo 'make bench    measure the engine'
+	@echo 'make format   format the sources with clang-format'
+	@echo 'make docs     write docs/OPTIONS.md anew from the option table'
+	@echo 'make clean    remove the build folders'
+
+dependencies:
+	@scripts/install-dependencies
+
+build:
+	@scripts/build $(BUILD) -j $(JOBS) -- $(CMAKE_FLAGS)
+
+demo: dependencies
+	@$(MAKE) --no-print-directory build
+	$(BUILD)/farthing train --model mnist-cnn --data digits --for 1m
+	@echo
+	$(BUILD)/farthing report
+
+test: dependencies
+	@$(MAKE) --no-print-directory build
+	@scripts/run-tests $(BUILD)
+
+asan: dependencies
+	@scripts/build $(BUILD)-asan -j $(JOBS) -- -DFARTHING_SANITIZE=ON -DCMAKE_BUILD_TYPE=RelWithDebInfo $(CMAKE_FLAGS)
+	@scripts/run-tests $(BUILD)-asan
+
+fuzz: dependencies
+	@CC=clang scripts/build $(BUILD)-fuzz -j $(JOBS) -- -DFARTHING_FUZZ=ON -DCMAKE_BUILD_TYPE=RelWithDebInfo $(CMAKE_FLAGS)
+	@scripts/run-fuzz $(BUILD)-fuzz $(FUZZ_SECONDS)
+
+bench: build
+	bench/engine
+
+docs: build
+	$(BUILD)/farthing options > docs/OPTIONS.md
+
+format:
+	clang-format -i $(SOURCES)
+
+clean:
+	rm -rf $(BUILD) $(BUILD)-asan $(BUILD)-fuzz
