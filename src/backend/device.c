@@ -12,22 +12,24 @@
 
 static const fth_backend *const builtin[] = {&fth_backend_cpu};
 
+enum { FOLDER_SIZE = 3072 };
+
 /* Folders searched for plugins: $FARTHING_PLUGINS, the program's own, and lib/farthing beside it. */
-static int list_plugin_folders(char folders[3][PATH_MAX])
+static int list_plugin_folders(char folders[3][FOLDER_SIZE])
 {
     int count = 0;
     const char *chosen = getenv("FARTHING_PLUGINS");
     if (chosen && *chosen)
-        snprintf(folders[count++], PATH_MAX, "%s", chosen);
-    char program[PATH_MAX - 32];
+        snprintf(folders[count++], FOLDER_SIZE, "%s", chosen);
+    char program[FOLDER_SIZE - 32];
     ssize_t length = readlink("/proc/self/exe", program, sizeof program - 1);
     if (length > 0) {
         program[length] = '\0';
         char *slash = strrchr(program, '/');
         if (slash) {
             *slash = '\0';
-            snprintf(folders[count++], PATH_MAX, "%s", program);
-            snprintf(folders[count++], PATH_MAX, "%s/../lib/farthing", program);
+            snprintf(folders[count++], FOLDER_SIZE, "%s", program);
+            snprintf(folders[count++], FOLDER_SIZE, "%s/../lib/farthing", program);
         }
     }
     return count;
@@ -58,11 +60,11 @@ static fth_status find_backend(const char *name, const fth_backend **backend)
     }
     if (*name == '\0' || name[strspn(name, "abcdefghijklmnopqrstuvwxyz0123456789_")] != '\0')
         return fth_fail(FTH_INVALID, "'%s' is not a device; use auto, cpu or the name of a back-end plugin", name);
-    char folders[3][PATH_MAX];
+    char folders[3][FOLDER_SIZE];
     int folder_count = list_plugin_folders(folders);
     for (int i = 0; i < folder_count; i++) {
-        char path[PATH_MAX + 64];
-        snprintf(path, sizeof path, "%s/farthing_%s.so", folders[i], name);
+        char path[FOLDER_SIZE + 512];
+        snprintf(path, sizeof path, "%s/farthing_%.256s.so", folders[i], name);
         if (fth_file_exists(path))
             return load_plugin(path, name, backend);
     }

@@ -22,7 +22,7 @@ static fth_shape weight_shape(const fth_convolution_attributes *a, const fth_sha
 
 static bool may_use_winograd(const fth_convolution_attributes *a, const fth_shape *weight, dnnl_data_type_t dtype)
 {
-    return dtype == dnnl_f32 && a->groups == 1 && weight->dims[2] == 3 && weight->dims[3] == 3 && a->stride[0] == 1 &&
+    return dtype == dnnl_f32 && a->groups == 1 && weight->dims[1] >= 16 && weight->dims[2] == 3 && weight->dims[3] == 3 && a->stride[0] == 1 &&
            a->stride[1] == 1 && a->dilation[0] == 1 && a->dilation[1] == 1;
 }
 
