@@ -257,6 +257,38 @@ static void test_initial_values(void **state)
     fth_graph_free(graph);
 }
 
+/* Enough elements for several threads: each must still be what (seed, name, index) says. */
+static void test_large_initial_values(void **state)
+{
+    (void)state;
+    const uint64_t count = (UINT64_C(1) << 23) + 7;
+    fth_graph *graph = create();
+    fth_value x, labels, weight, large, logits, loss;
+    assert_int_equal(fth_graph_add_input(graph, "x", FTH_F32, FTH_SHAPE(FTH_BATCH, 3), &x), FTH_OK);
+    assert_int_equal(fth_graph_add_input(graph, "labels", FTH_I32, FTH_SHAPE(FTH_BATCH), &labels), FTH_OK);
+    weight = parameter(graph, "weight", FTH_SHAPE(2, 3));
+    assert_int_equal(fth_graph_add_parameter(graph, "w", FTH_SHAPE((int64_t)count),
+                                             (fth_initializer){FTH_INIT_UNIFORM, 0.5}, &large),
+                     FTH_OK);
+    assert_int_equal(fth_op_add_linear(graph, false, x, weight, FTH_NO_VALUE, &logits), FTH_OK);
+    assert_int_equal(fth_op_add_softmax_cross_entropy(graph, 0, logits, labels, &loss), FTH_OK);
+    fth_graph_set_outputs(graph, logits, loss);
+    assert_int_equal(fth_graph_differentiate(graph), FTH_OK);
+    float *parameters = malloc(fth_graph_parameter_floats(graph) * sizeof *parameters);
+    assert_non_null(parameters);
+    fth_graph_initialize(graph, 7, parameters, NULL);
+
+    uint64_t hash = (0xcbf29ce484222325u ^ 'w') * 0x100000001b3u;
+    fth_random_key key = fth_random_fork(fth_random_key_for(7, FTH_RANDOM_INITIALIZE), hash);
+    const float *values = parameters + fth_graph_value(graph, large)->offset;
+    uint64_t wrong = 0;
+    for (uint64_t i = 0; i < count; i++)
+        wrong += values[i] != (float)(0.5 * (2 * fth_random_uniform(key, i) - 1));
+    assert_int_equal(wrong, 0);
+    free(parameters);
+    fth_graph_free(graph);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -264,6 +296,7 @@ int main(void)
         cmocka_unit_test(test_convolution_shapes),      cmocka_unit_test(test_convolution_errors),
         cmocka_unit_test(test_other_shapes_and_errors), cmocka_unit_test(test_dropouts_are_told_apart),
         cmocka_unit_test(test_every_op_is_listed_once), cmocka_unit_test(test_initial_values),
+        cmocka_unit_test(test_large_initial_values),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
