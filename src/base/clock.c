@@ -86,20 +86,25 @@ fth_status fth_duration_parse(const char *text, double *seconds)
     if (end == text || errno || !isfinite(number) || number <= 0)
         return fth_fail(FTH_INVALID, "'%s' is not a duration; write for example 30s, 10m or 2h", text);
     for (size_t i = 0; i < sizeof units / sizeof units[0]; i++) {
-        if (strcmp(end, units[i].name) == 0) {
-            *seconds = number * units[i].seconds;
-            return FTH_OK;
-        }
+        if (strcmp(end, units[i].name) != 0)
+            continue;
+        double product = number * units[i].seconds;
+        if (!isfinite(product) || product <= 0)
+            return fth_fail(FTH_INVALID, "'%s' is too %s a duration", text, product > 0 ? "long" : "short");
+        *seconds = product;
+        return FTH_OK;
     }
     return fth_fail(FTH_INVALID, "'%s' has an unknown unit '%s'; use ms, s, m, h or d", text, end);
 }
 
 void fth_duration_format(double seconds, char *text, size_t size)
 {
-    long whole = (long)(seconds + 0.5);
-    if (!(seconds >= 0) || seconds > 1e9)
+    if (!(seconds >= 0) || seconds > 1e9) {
         snprintf(text, size, "-");
-    else if (seconds < 10)
+        return;
+    }
+    long whole = (long)(seconds + 0.5);
+    if (seconds < 10)
         snprintf(text, size, "%.1fs", seconds);
     else if (whole < 60)
         snprintf(text, size, "%lds", whole);

@@ -1,13 +1,15 @@
 /* See memory.h. */
 #include "base/memory.h"
 
+#include <stdbool.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 
 fth_status fth_allocate(size_t count, size_t size, void *pointer_to_pointer)
 {
-    void *memory = calloc(count ? count : 1, size ? size : 1);
+    bool fits = size == 0 || count <= SIZE_MAX / size;
+    void *memory = fits ? calloc(count ? count : 1, size ? size : 1) : NULL;
     if (!memory)
         return fth_fail(FTH_NO_MEMORY, "no memory for %zu × %zu bytes", count, size);
     memcpy(pointer_to_pointer, &memory, sizeof memory);

@@ -128,7 +128,7 @@ static void durations_parse_and_print(void **state)
         assert_int_equal(fth_duration_parse(good[i].text, &seconds), FTH_OK);
         assert_true(fabs(seconds - good[i].seconds) < 1e-12);
     }
-    static const char *const bad[] = {"", "h", "-3s", "0", "nan", "inf", "3 parsecs", "1e999s"};
+    static const char *const bad[] = {"", "h", "-3s", "0", "nan", "inf", "3 parsecs", "1e999s", "1e308d"};
     for (size_t i = 0; i < FTH_COUNT_OF(bad); i++) {
         double seconds = 0;
         assert_int_equal(fth_duration_parse(bad[i], &seconds), FTH_INVALID);
@@ -136,6 +136,8 @@ static void durations_parse_and_print(void **state)
     char text[32];
     fth_duration_format(75, text, sizeof text);
     assert_string_equal(text, "1m15s");
+    fth_duration_format(NAN, text, sizeof text);
+    assert_string_equal(text, "-");
     fth_duration_format(7260, text, sizeof text);
     assert_string_equal(text, "2h01m");
 }
