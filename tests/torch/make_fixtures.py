@@ -29,7 +29,7 @@ FIXTURES = {
     "mnist-cnn-odd": ("mnist-cnn", 5, 2, 15, 22, 7, 0.0),
     "cifar-cnn": ("cifar-cnn", 4, 3, 32, 32, 10, 0.0),
     "cifar-cnn-odd": ("cifar-cnn", 5, 1, 37, 29, 7, 0.1),
-    "resnet18": ("resnet18", 4, 3, 32, 32, 10, 0.0),
+    "resnet18": ("resnet18", 4, 3, 64, 64, 10, 0.0),
     "resnet18-odd": ("resnet18", 3, 1, 57, 71, 7, 0.1),
     "resnet34": ("resnet34", 4, 3, 64, 64, 10, 0.0),
     "resnet50": ("resnet50", 4, 3, 64, 64, 10, 0.0),
