@@ -136,15 +136,16 @@ static fth_status prepare_grad(fth_plan *plan, const fth_node *node)
     FTH_TRY(cpu_begin_write(plan, node->outputs[0], &layout, &dx));
     FTH_TRY(cpu_fix_plain(plan, node->outputs[1]));
     FTH_TRY(cpu_fix_plain(plan, node->outputs[2]));
-    cpu_argument arguments[9] = {{DNNL_ARG_SRC, node->inputs[0], false, NULL},
+    cpu_argument arguments[10] = {{DNNL_ARG_SRC, node->inputs[0], false, NULL},
                                  {DNNL_ARG_DIFF_DST, dy, false, NULL},
                                  {DNNL_ARG_SCALE, node->inputs[3], false, NULL},
+                                 {DNNL_ARG_SHIFT, node->inputs[3], false, NULL}, /* asked for, never read: any (C) will do */
                                  {DNNL_ARG_MEAN, node->inputs[4], false, NULL},
                                  {DNNL_ARG_VARIANCE, node->inputs[5], false, NULL},
                                  {DNNL_ARG_DIFF_SRC, dx, true, NULL},
                                  {DNNL_ARG_DIFF_SCALE, node->outputs[1], true, NULL},
                                  {DNNL_ARG_DIFF_SHIFT, node->outputs[2], true, NULL}};
-    int count = 8;
+    int count = 9;
     if (a->relu && !a->residual)
         arguments[count++] = (cpu_argument){DNNL_ARG_WORKSPACE, node->inputs[6], false, NULL};
     FTH_TRY(cpu_add_primitive(plan, "batch_norm_grad", &descriptor, arguments, count));

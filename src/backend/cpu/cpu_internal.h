@@ -39,6 +39,8 @@ fth_status cpu_set_layout(fth_plan *plan, fth_plan_value value, const dnnl_memor
 /* Row-major, or whatever a primitive likes best. */
 dnnl_memory_desc_t cpu_plain(const fth_shape *shape, dnnl_data_type_t dtype);
 dnnl_memory_desc_t cpu_any(const fth_shape *shape, dnnl_data_type_t dtype);
+/* What convolutions like for images with whole blocks of channels; else plain. */
+dnnl_memory_desc_t cpu_blocked(const fth_shape *image, dnnl_data_type_t dtype);
 bool cpu_is_plain(const dnnl_memory_desc_t *layout);
 /* The layout of another image in the same order as `like`: blocked by 16 or 8 channels, channels last, or plain. */
 dnnl_memory_desc_t cpu_like(const dnnl_memory_desc_t *like, const fth_shape *shape, dnnl_data_type_t dtype);

@@ -46,6 +46,16 @@ dnnl_memory_desc_t cpu_any(const fth_shape *shape, dnnl_data_type_t dtype)
     return layout;
 }
 
+dnnl_memory_desc_t cpu_blocked(const fth_shape *image, dnnl_data_type_t dtype)
+{
+    dnnl_memory_desc_t layout;
+    dnnl_dims_t dims;
+    copy_dims(image, dims);
+    if (image->dims[1] % 16 != 0 || dnnl_memory_desc_init_by_tag(&layout, 4, dims, dtype, dnnl_nChw16c) != dnnl_success)
+        return cpu_plain(image, dtype);
+    return layout;
+}
+
 bool cpu_is_plain(const dnnl_memory_desc_t *layout)
 {
     fth_shape shape = {.rank = layout->ndims};

@@ -77,9 +77,11 @@ static fth_status prepare_backward(fth_plan *plan, const fth_node *node, const p
     bool max = window->algorithm == dnnl_pooling_max;
     fth_shape x_shape = fth_plan_type(plan, node->outputs[0]).shape;
     fth_shape y_shape = fth_plan_type(plan, node->inputs[0]).shape;
-    /* The order in which the forward pass left its workspace is the one to go back in. */
-    const dnnl_memory_desc_t *like = cpu_layout(plan, node->inputs[max ? 1 : 0]);
     dnnl_data_type_t dtype = cpu_layout(plan, node->inputs[0])->data_type;
+    /* The order in which the forward pass left its workspace is the one to go back in. Averages may choose: the
+     * convolutions they feed want blocks, and dy, the small side, is the cheaper one to reorder. */
+    const dnnl_memory_desc_t blocked = cpu_blocked(&y_shape, dtype);
+    const dnnl_memory_desc_t *like = max ? cpu_layout(plan, node->inputs[1]) : &blocked;
     const dnnl_memory_desc_t y_layout = cpu_like(like, &y_shape, dtype), x_layout = cpu_like(like, &x_shape, dtype);
     fth_plan_value dy, dx;
     FTH_TRY(describe(plan, window, &x_layout, &y_layout, true, &descriptor));
