@@ -57,6 +57,16 @@ fth_status fth_interval_parse(const char *text, fth_interval *interval)
     return FTH_OK;
 }
 
+fth_status fth_train_options_check(const fth_train_options *options)
+{
+    const fth_option_table *table = &fth_train_option_table;
+    if (options->lr <= 0 && fth_options_was_given(table, options, "lr"))
+        return fth_fail(FTH_INVALID, "--lr must be above 0 (leave it out for the optimizer's default)");
+    if (options->nesterov && (strcmp(options->optimizer, "sgd") != 0 || options->momentum <= 0))
+        return fth_fail(FTH_INVALID, "--nesterov needs --optimizer sgd with a --momentum above 0");
+    return FTH_OK;
+}
+
 static const char *const optimizers[] = {"sgd", "adamw", NULL};
 static const char *const schedules[] = {"constant", "step", "cosine", "linear", NULL};
 static const char *const precisions[] = {"f32", "bf16", NULL};
@@ -367,10 +377,7 @@ static const fth_option options[] = {
      .offset = AT(resume),
      .argument = "ID",
      .help = "carry on a run; without ID the newest unfinished one of this configuration, or start it"},
-    {.name = "json",
-     .type = FTH_OPTION_SWITCH,
-     .offset = AT(json),
-     .help = "print events as JSON, one a line"},
+    {.name = "json", .type = FTH_OPTION_SWITCH, .offset = AT(json), .help = "print events as JSON, one a line"},
 };
 
 const fth_option_table fth_train_option_table = {options, FTH_COUNT_OF(options), sizeof(fth_train_options)};

@@ -20,4 +20,52 @@ typedef struct fth_interval {
 } fth_interval;
 fth_status fth_interval_parse(const char *text, fth_interval *interval);
 
+/* Checks what no single option can: combinations, and values that only make sense when given. */
+fth_status fth_train_options_check(const fth_train_options *options);
+
+/* Data on a local disk never takes this long; a loader that does is stuck. */
+#define FTH_LOADER_TIMEOUT_S 120.0
+
+/* Opens both at the same time. On failure either may be set and is the caller's to close. */
+fth_status fth_open_device_and_data(const fth_train_options *options, fth_device **device, fth_dataset **dataset);
+
+/* ---- optimizers ---- */
+
+enum { FTH_MAX_OPTIMIZER_VECTORS = 2 };
+
+typedef struct fth_optimizer {
+    const char *name;
+    double default_lr;
+    /* Vectors beside the parameters, by PyTorch's names; NULL-terminated. */
+    const char *vectors[FTH_MAX_OPTIMIZER_VECTORS + 1];
+    /* False if these options need none of them; NULL: they always do. */
+    bool (*needs_vectors)(const fth_train_options *options);
+} fth_optimizer;
+
+extern const fth_optimizer fth_optimizer_list[]; /* ends with a NULL name */
+fth_status fth_optimizer_find(const char *name, const fth_optimizer **optimizer);
+
+/* ---- schedules ---- */
+
+typedef struct fth_schedule_position {
+    int64_t step;            /* updates done */
+    int64_t total_steps;     /* 0: the end is not known */
+    int64_t steps_per_epoch; /* updates */
+    int64_t warmup;          /* updates */
+    int64_t decay_every;     /* epochs */
+    double decay_factor;
+} fth_schedule_position;
+
+typedef struct fth_schedule {
+    const char *name;
+    bool needs_end;                                          /* total_steps must be known */
+    double (*factor)(const fth_schedule_position *position); /* of the learning rate, after the warm-up */
+} fth_schedule;
+
+extern const fth_schedule fth_schedule_list[]; /* ends with a NULL name */
+fth_status fth_schedule_find(const char *name, const fth_schedule **schedule);
+
+/* The schedule's factor with the linear warm-up in front: a pure function of the position. */
+double fth_schedule_factor(const fth_schedule *schedule, const fth_schedule_position *position);
+
 #endif

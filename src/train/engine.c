@@ -1,0 +1,359 @@
+/* See engine.h. Plans are made when a batch size is first met (a whole batch, the short last one of an epoch, and the
+ * same for evaluation); they never run at the same time and share one arena of the largest one's size. */
+#include "train/engine.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "train/engine_internal.h"
+
+/* ---- making one ---- */
+
+static fth_status build_graph(fth_engine *engine)
+{
+    fth_status status = FTH_OK;
+    const fth_engine_options *options = &engine->options;
+    const fth_model *model = NULL;
+    fth_model_options model_options = {.channels = options->channels,
+                                       .height = options->height,
+                                       .width = options->width,
+                                       .classes = options->classes,
+                                       .label_smoothing = (float)options->train->label_smoothing};
+
+    FTH_TRY(fth_model_find(options->train->model, &model));
+    FTH_TRY(fth_model_create_graph(model, &model_options, &engine->graph));
+    engine->images = fth_graph_find(engine->graph, "images");
+    engine->labels = fth_graph_find(engine->graph, "labels");
+    engine->loss = fth_graph_loss(engine->graph);
+    engine->parameter_floats = fth_graph_parameter_floats(engine->graph);
+    engine->buffer_floats = fth_graph_buffer_floats(engine->graph);
+
+out:
+    return status;
+}
+
+static fth_status allocate_vector(fth_engine *engine, size_t floats, float **vector)
+{
+    void *memory = NULL;
+    fth_status status = engine->backend->allocate(engine->device, (floats ? floats : 1) * sizeof(float), &memory);
+    *vector = memory;
+    return status;
+}
+
+static fth_status initialize_weights(fth_engine *engine)
+{
+    fth_status status = FTH_OK;
+    float *parameters = NULL, *buffers = NULL;
+    size_t parameter_bytes = engine->parameter_floats * sizeof(float);
+    size_t buffer_bytes = engine->buffer_floats * sizeof(float);
+
+    FTH_TRY(fth_allocate_aligned(parameter_bytes + 1, &parameters));
+    FTH_TRY(fth_allocate_aligned(buffer_bytes + 1, &buffers));
+    fth_graph_initialize(engine->graph, (uint64_t)engine->options.train->seed, parameters, buffers);
+    FTH_TRY(engine->backend->copy_in(engine->device, engine->vectors.parameters, parameters, parameter_bytes));
+    if (buffer_bytes > 0)
+        FTH_TRY(engine->backend->copy_in(engine->device, engine->vectors.buffers, buffers, buffer_bytes));
+
+out:
+    free(parameters);
+    free(buffers);
+    return status;
+}
+
+static fth_status set_up_optimizer(fth_engine *engine)
+{
+    fth_status status = FTH_OK;
+    const fth_train_options *train = engine->options.train;
+
+    FTH_TRY(fth_optimizer_find(train->optimizer, &engine->optimizer));
+    for (engine->update = engine->backend->updates; engine->update->optimizer; engine->update++)
+        if (strcmp(engine->update->optimizer, train->optimizer) == 0)
+            break;
+    FTH_REQUIRE(engine->update->optimizer, FTH_UNSUPPORTED, "the back end %s has no optimizer %s",
+                engine->backend->name, train->optimizer);
+
+    const fth_optimizer *optimizer = engine->optimizer;
+    if (!optimizer->needs_vectors || optimizer->needs_vectors(train))
+        while (optimizer->vectors[engine->state_count])
+            engine->state_count++;
+    for (int i = 0; i < engine->state_count; i++)
+        FTH_TRY(allocate_vector(engine, engine->parameter_floats, &engine->state[i]));
+
+    engine->arguments = (fth_update_arguments){.momentum = (float)train->momentum,
+                                               .weight_decay = (float)train->weight_decay,
+                                               .beta1 = (float)train->beta1,
+                                               .beta2 = (float)train->beta2,
+                                               .epsilon = (float)train->epsilon,
+                                               .nesterov = train->nesterov};
+
+out:
+    return status;
+}
+
+fth_status fth_engine_create(const fth_engine_options *options, fth_device *device, fth_engine **result)
+{
+    fth_status status = FTH_OK;
+    fth_engine *engine = NULL;
+
+    *result = NULL;
+    FTH_TRY(fth_allocate(1, sizeof *engine, &engine));
+    engine->options = *options;
+    engine->device = device;
+    engine->backend = device->backend;
+    engine->precision = strcmp(options->train->precision, "bf16") == 0 ? FTH_PRECISION_BF16 : FTH_PRECISION_F32;
+    FTH_TRY(engine->backend->check_precision(device, engine->precision));
+    FTH_TRY(build_graph(engine));
+    FTH_TRY(allocate_vector(engine, engine->parameter_floats, &engine->vectors.parameters));
+    FTH_TRY(allocate_vector(engine, engine->buffer_floats, &engine->vectors.buffers));
+    FTH_TRY(initialize_weights(engine));
+    if (!options->evaluate_only) {
+        FTH_TRY(allocate_vector(engine, engine->parameter_floats, &engine->vectors.gradients));
+        if (options->train->accumulate > 1)
+            FTH_TRY(allocate_vector(engine, engine->parameter_floats, &engine->accumulated));
+        FTH_TRY(set_up_optimizer(engine));
+    }
+    *result = engine;
+    engine = NULL;
+
+out:
+    fth_engine_free(engine);
+    return status;
+}
+
+void fth_engine_free(fth_engine *engine)
+{
+    if (!engine)
+        return;
+    for (size_t i = 0; i < engine->plan_count; i++)
+        fth_plan_free(engine->plans[i].plan);
+    free(engine->plans);
+    void *memory[] = {engine->arena,       engine->vectors.parameters, engine->vectors.gradients,
+                      engine->accumulated, engine->vectors.buffers,    engine->state[0],
+                      engine->state[1]};
+    for (size_t i = 0; i < FTH_COUNT_OF(memory); i++)
+        if (memory[i])
+            engine->backend->release(engine->device, memory[i]);
+    fth_graph_free(engine->graph);
+    free(engine);
+}
+
+const fth_graph *fth_engine_graph(const fth_engine *engine)
+{
+    return engine->graph;
+}
+
+fth_device *fth_engine_device(const fth_engine *engine)
+{
+    return engine->device;
+}
+
+double fth_engine_learning_rate(const fth_engine *engine)
+{
+    double asked = engine->options.train->lr;
+    return asked > 0 || !engine->optimizer ? asked : engine->optimizer->default_lr;
+}
+
+/* ---- plans ---- */
+
+static fth_plan *find_plan(const fth_engine *engine, int64_t batch, fth_plan_mode mode)
+{
+    for (size_t i = 0; i < engine->plan_count; i++)
+        if (engine->plans[i].batch == batch && engine->plans[i].mode == mode)
+            return engine->plans[i].plan;
+    return NULL;
+}
+
+const fth_plan *fth_engine_get_plan(const fth_engine *engine, int64_t batch, fth_plan_mode mode)
+{
+    return find_plan(engine, batch, mode);
+}
+
+/* Makes the arena at least as large as `size_bytes`; whoever was bound to the old one is bound to the new. */
+static fth_status grow_arena(fth_engine *engine, size_t size_bytes)
+{
+    fth_status status = FTH_OK;
+    if (size_bytes <= engine->arena_bytes && engine->arena)
+        return FTH_OK;
+    FTH_TRY(engine->backend->synchronize(engine->device, fth_deadline_in(60)));
+    if (engine->arena)
+        engine->backend->release(engine->device, engine->arena);
+    engine->arena = NULL;
+    engine->arena_bytes = 0;
+    FTH_TRY(engine->backend->allocate(engine->device, size_bytes ? size_bytes : 1, &engine->arena));
+    engine->arena_bytes = size_bytes;
+    for (size_t i = 0; i < engine->plan_count; i++)
+        FTH_TRY(fth_plan_bind(engine->plans[i].plan, engine->arena, engine->vectors));
+
+out:
+    return status;
+}
+
+fth_status fth_engine_prepare(fth_engine *engine, int64_t batch, fth_plan_mode mode)
+{
+    fth_status status = FTH_OK;
+    fth_plan *plan = NULL;
+
+    if (find_plan(engine, batch, mode))
+        return FTH_OK;
+    FTH_TRY(fth_grow(&engine->plans, engine->plan_count, &engine->plan_capacity, sizeof *engine->plans));
+    FTH_TRY(fth_plan_create(engine->graph, engine->device,
+                            (fth_plan_options){.batch = batch, .mode = mode, .precision = engine->precision}, &plan));
+    FTH_TRY(grow_arena(engine, fth_plan_arena_bytes(plan)));
+    FTH_TRY(fth_plan_bind(plan, engine->arena, engine->vectors));
+    engine->plans[engine->plan_count++] = (engine_plan){batch, mode, plan};
+    plan = NULL;
+
+out:
+    fth_plan_free(plan);
+    return status;
+}
+
+void fth_engine_set_profile(fth_engine *engine, double *step_seconds)
+{
+    engine->profile = step_seconds;
+}
+
+/* Runs the plan that fits `batch` and gives the mean loss and the number of right answers. */
+static fth_status run_batch(fth_engine *engine, const fth_batch *batch, fth_plan_mode mode, float gradient_scale,
+                            fth_step_result *result)
+{
+    fth_status status = FTH_OK;
+    float loss[2];
+    fth_plan *plan = find_plan(engine, batch->count, mode);
+
+    if (!plan) {
+        FTH_TRY(fth_engine_prepare(engine, batch->count, mode));
+        plan = find_plan(engine, batch->count, mode);
+    }
+    FTH_TRY(fth_plan_set_input(plan, engine->images, batch->images));
+    FTH_TRY(fth_plan_set_input(plan, engine->labels, batch->labels));
+    FTH_TRY(fth_plan_run(plan, &(fth_run){.seed = (uint64_t)engine->options.train->seed,
+                                          .step = (uint64_t)batch->number,
+                                          .gradient_scale = gradient_scale,
+                                          .step_seconds = mode == FTH_PLAN_TRAIN ? engine->profile : NULL}));
+    FTH_TRY(fth_plan_get_output(plan, engine->loss, loss));
+    *result = (fth_step_result){.loss = loss[0], .correct = (int64_t)lrintf(loss[1]), .samples = batch->count};
+
+out:
+    return status;
+}
+
+/* ---- training ---- */
+
+int64_t fth_engine_updates_per_epoch(const fth_engine *engine)
+{
+    const fth_train_options *train = engine->options.train;
+    return fth_batches_per_epoch(fth_batches_per_epoch(engine->options.training_samples, train->batch),
+                                 train->accumulate);
+}
+
+int64_t fth_engine_updates(const fth_engine *engine, int64_t batches)
+{
+    const fth_train_options *train = engine->options.train;
+    int64_t per_epoch = fth_batches_per_epoch(engine->options.training_samples, train->batch);
+    return batches / per_epoch * fth_engine_updates_per_epoch(engine) + batches % per_epoch / train->accumulate;
+}
+
+fth_group fth_engine_group(const fth_engine *engine, const fth_batch *batch)
+{
+    const fth_train_options *train = engine->options.train;
+    int64_t samples = engine->options.training_samples;
+    int64_t update = fth_engine_updates(engine, batch->number) + 1;
+    if (train->accumulate <= 1)
+        return (fth_group){.first = true, .last = true, .share = 1, .update = update};
+    int64_t batches = fth_batches_per_epoch(samples, train->batch);
+    int64_t index = batch->number % batches;
+    int64_t begin = index / train->accumulate * train->accumulate;
+    int64_t end = begin + train->accumulate < batches ? begin + train->accumulate : batches;
+    int64_t last_sample = end * train->batch < samples ? end * train->batch : samples;
+    int64_t group_samples = last_sample - begin * train->batch;
+    return (fth_group){.first = index == begin,
+                       .last = index == end - 1,
+                       .share = (float)((double)batch->count / (double)group_samples),
+                       .update = update};
+}
+
+fth_status fth_engine_compute(fth_engine *engine, const fth_batch *batch, const fth_group *group,
+                              fth_step_result *result)
+{
+    fth_status status = FTH_OK;
+
+    FTH_TRY(run_batch(engine, batch, FTH_PLAN_TRAIN, group->share, result));
+    FTH_REQUIRE(isfinite(result->loss), FTH_DIVERGED, "the loss is %f", result->loss);
+    if (engine->accumulated) {
+        size_t bytes = engine->parameter_floats * sizeof(float);
+        if (group->first)
+            FTH_TRY(engine->backend->fill_zero(engine->device, engine->accumulated, bytes));
+        FTH_TRY(engine->backend->add(engine->device, engine->accumulated, engine->vectors.gradients,
+                                     engine->parameter_floats));
+    }
+
+out:
+    return status;
+}
+
+fth_status fth_engine_update(fth_engine *engine, double learning_rate, int64_t update)
+{
+    fth_status status = FTH_OK;
+    const float *gradients = engine->accumulated ? engine->accumulated : engine->vectors.gradients;
+    double clip = engine->options.train->clip;
+
+    engine->arguments.learning_rate = (float)learning_rate;
+    engine->arguments.step = update;
+    engine->arguments.gradient_scale = 1;
+    if (clip > 0) {
+        double norm = 0;
+        FTH_TRY(engine->backend->norm(engine->device, gradients, engine->parameter_floats, &norm));
+        FTH_REQUIRE(isfinite(norm), FTH_DIVERGED, "the norm of the gradients is %f", norm);
+        if (norm > clip)
+            engine->arguments.gradient_scale = (float)(clip / (norm + 1e-6)); /* as clip_grad_norm_ does */
+    }
+    FTH_TRY(engine->update->run(engine->device, &engine->arguments, engine->vectors.parameters, gradients,
+                                engine->state, engine->parameter_floats));
+
+out:
+    return status;
+}
+
+/* ---- evaluation ---- */
+
+int64_t fth_engine_evaluation_batch(const fth_engine *engine)
+{
+    enum { GOOD_BATCH = 64, MAX_FLOATS = 1 << 20 };
+    const fth_engine_options *options = &engine->options;
+    int64_t floats = (int64_t)options->channels * options->height * options->width;
+    int64_t fits = MAX_FLOATS / floats;
+    int64_t wanted = fits < GOOD_BATCH ? fits : GOOD_BATCH;
+    return wanted > options->train->batch ? wanted : options->train->batch;
+}
+
+fth_status fth_engine_evaluate(fth_engine *engine, fth_loader *loader, const volatile sig_atomic_t *stop,
+                               fth_evaluation *evaluation)
+{
+    fth_status status = FTH_OK;
+    double started = fth_clock_seconds();
+    double loss = 0;
+    int64_t correct = 0, samples = 0;
+    const fth_batch *batch = NULL;
+
+    for (;;) {
+        fth_step_result result;
+        FTH_REQUIRE(!stop || !*stop, FTH_INTERRUPTED, "evaluation was interrupted");
+        FTH_TRY(fth_loader_next(loader, fth_deadline_in(FTH_LOADER_TIMEOUT_S), &batch));
+        if (!batch)
+            break;
+        FTH_TRY(run_batch(engine, batch, FTH_PLAN_EVALUATE, 1, &result));
+        loss += result.loss * (double)result.samples;
+        correct += result.correct;
+        samples += result.samples;
+    }
+    FTH_REQUIRE(samples > 0, FTH_INVALID, "there is no image to validate with");
+    *evaluation = (fth_evaluation){.loss = loss / (double)samples,
+                                   .accuracy = (double)correct / (double)samples,
+                                   .seconds = fth_clock_seconds() - started,
+                                   .samples = samples};
+
+out:
+    return status;
+}

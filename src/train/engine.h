@@ -1,0 +1,82 @@
+/* The engine: a model on a device. It owns the graph, the flat vectors and the plans, and knows how to
+ * compute gradients, update, evaluate, and hand its tensors out and take them in. Strategies (src/parallel) are
+ * written in these terms; when to do what is theirs and the trainer's business. Not safe for several threads. */
+#ifndef FTH_TRAIN_ENGINE_H
+#define FTH_TRAIN_ENGINE_H
+
+#include "train/train.h"
+
+typedef struct fth_engine_options {
+    const fth_train_options *train; /* model, optimizer, precision, seed, ...; outlives the engine */
+    int channels, height, width, classes;
+    int64_t training_samples; /* in an epoch: says where groups of accumulated batches end */
+    bool evaluate_only;       /* no gradients, no optimizer state */
+} fth_engine_options;
+
+/* The device must outlive the engine. Weights start as fth_graph_initialize() sets them. */
+fth_status fth_engine_create(const fth_engine_options *options, fth_device *device, fth_engine **engine);
+void fth_engine_free(fth_engine *engine);
+
+const fth_graph *fth_engine_graph(const fth_engine *engine);
+fth_device *fth_engine_device(const fth_engine *engine);
+double fth_engine_learning_rate(const fth_engine *engine); /* as asked for, or the optimizer's default */
+
+/* Builds the plan of a batch size ahead of its first use. */
+fth_status fth_engine_prepare(fth_engine *engine, int64_t batch, fth_plan_mode mode);
+
+/* ---- training ---- */
+
+/* A batch's place in its group of accumulated batches. The last group of an epoch may be short. */
+typedef struct fth_group {
+    bool first, last;
+    float share;    /* of the group's samples */
+    int64_t update; /* number of the update it ends in; 1 for the first */
+} fth_group;
+fth_group fth_engine_group(const fth_engine *engine, const fth_batch *batch);
+
+/* How many updates `batches` make, counted from the start of epoch 0; and how many an epoch has. */
+int64_t fth_engine_updates(const fth_engine *engine, int64_t batches);
+int64_t fth_engine_updates_per_epoch(const fth_engine *engine);
+
+/* Forward and backward: gradients, weighted by `share`, replace what the gradient vector held (with --accumulate
+ * they are added up from the group's first batch on). FTH_DIVERGED if the loss is not a finite number. */
+fth_status fth_engine_compute(fth_engine *engine, const fth_batch *batch, const fth_group *group,
+                              fth_step_result *result);
+
+/* Clips and applies the gradients of the group. `update` is 1 for the first. */
+fth_status fth_engine_update(fth_engine *engine, double learning_rate, int64_t update);
+
+/* Seconds per step of the training plan of one batch size, added up while set; NULL: not measured. */
+void fth_engine_set_profile(fth_engine *engine, double *step_seconds);
+const fth_plan *fth_engine_get_plan(const fth_engine *engine, int64_t batch, fth_plan_mode mode); /* or NULL */
+
+/* ---- evaluation ---- */
+
+/* How many images are evaluated at a time: small training batches would waste time there. */
+int64_t fth_engine_evaluation_batch(const fth_engine *engine);
+
+/* Evaluates what `loader` gives to its end. FTH_INTERRUPTED when `stop` becomes non-zero. */
+fth_status fth_engine_evaluate(fth_engine *engine, fth_loader *loader, const volatile sig_atomic_t *stop,
+                               fth_evaluation *evaluation);
+
+/* ---- tensors in and out ---- */
+
+typedef struct fth_snapshot fth_snapshot;
+
+/* Copies the model (parameters, buffers, counters) to the host; `whole`: the optimizer's state too, under
+ * "optimizer.<vector>.<parameter>". `batches` is what num_batches_tracked counters say. */
+fth_status fth_engine_take_snapshot(fth_engine *engine, bool whole, int64_t batches, fth_snapshot **snapshot);
+void fth_snapshot_free(fth_snapshot *snapshot);
+const fth_tensor_view *fth_snapshot_views(const fth_snapshot *snapshot, size_t *count);
+size_t fth_snapshot_size_bytes(const fth_snapshot *snapshot);
+
+/* Replaces the weights (`whole`: and the optimizer's state). Every name must be there with its shape and no other;
+ * the message lists what is missing, unexpected or of another shape. `origin` names the file. `batches` may
+ * be NULL; it gets what the file's counters say, 0 without any. */
+fth_status fth_engine_load(fth_engine *engine, const fth_safetensors *tensors, bool whole, const char *origin,
+                           int64_t *batches);
+
+/* FTH_DIVERGED if a weight is not a finite number. */
+fth_status fth_engine_check_finite(fth_engine *engine);
+
+#endif

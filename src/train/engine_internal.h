@@ -1,0 +1,40 @@
+/* The inside of an engine, shared by the files that are about its computation and about its tensors. */
+#ifndef FTH_TRAIN_ENGINE_INTERNAL_H
+#define FTH_TRAIN_ENGINE_INTERNAL_H
+
+#include "train/engine.h"
+#include "train/train_internal.h"
+
+typedef struct engine_plan {
+    int64_t batch;
+    fth_plan_mode mode;
+    fth_plan *plan;
+} engine_plan;
+
+struct fth_engine {
+    fth_engine_options options;
+    fth_device *device;
+    const fth_backend *backend;
+    fth_precision precision;
+    fth_graph *graph;
+    fth_value images, labels, loss;
+
+    /* On the device. `accumulated` exists if several batches make an update; then it is what the update uses. */
+    fth_vectors vectors;
+    float *accumulated;
+    float *state[FTH_MAX_OPTIMIZER_VECTORS];
+    size_t parameter_floats, buffer_floats;
+
+    const fth_optimizer *optimizer;
+    int state_count;
+    const fth_update_kernel *update;
+    fth_update_arguments arguments;
+
+    engine_plan *plans;
+    size_t plan_count, plan_capacity;
+    void *arena;
+    size_t arena_bytes;
+    double *profile;
+};
+
+#endif

@@ -1,0 +1,200 @@
+/* Where a run begins: anew, or where an earlier one stopped.
+ *
+ *     no --resume          a new run
+ *     --resume             the newest run of this configuration: goes on if unfinished, done if finished; else a new
+ * one
+ *     --resume ID|FOLDER   that run with its stored configuration; options given now win over stored ones
+ *     --resume --name ID   that run if it exists, else a new one of that name */
+#include <stdlib.h>
+#include <string.h>
+
+#include "train/trainer_internal.h"
+
+/* A position is counted in batches of one size over one data set, and tensors fit one model and optimizer. */
+static const char *const fixed_options[] = {"model", "data", "batch", "accumulate", "optimizer", "validation-fraction"};
+
+enum { DEFAULT_EPOCHS = 3 };
+
+/* Fills in what depends on other options, so that equal runs have equal configurations. */
+static fth_status complete(fth_train_options *options)
+{
+    const fth_optimizer *optimizer;
+    fth_status status = fth_train_options_check(options);
+    if (status == FTH_OK)
+        status = fth_optimizer_find(options->optimizer, &optimizer);
+    if (status != FTH_OK)
+        return status;
+    if (options->lr <= 0)
+        options->lr = optimizer->default_lr;
+    if (options->epochs == 0 && options->steps == 0 && options->for_s <= 0 && !*options->until)
+        options->epochs = DEFAULT_EPOCHS;
+    return FTH_OK;
+}
+
+static fth_status copy_options(const fth_train_options *from, fth_train_options *to)
+{
+    fth_status status = FTH_OK;
+    json_t *json = fth_options_to_json(&fth_train_option_table, from, false);
+
+    FTH_REQUIRE(json, FTH_NO_MEMORY, "no memory for the options");
+    FTH_TRY(fth_options_set_defaults(&fth_train_option_table, to));
+    FTH_TRY(fth_options_from_json(&fth_train_option_table, to, json, "options"));
+    to->given = from->given;
+
+out:
+    json_decref(json);
+    return status;
+}
+
+static bool is_fixed(const char *name)
+{
+    for (size_t i = 0; i < FTH_COUNT_OF(fixed_options); i++)
+        if (strcmp(fixed_options[i], name) == 0)
+            return true;
+    return false;
+}
+
+/* Lays what was given now over the stored configuration in `options`. */
+static fth_status override(const fth_train_options *asked, fth_train_options *options, const char *folder)
+{
+    fth_status status = FTH_OK;
+    const fth_option_table *table = &fth_train_option_table;
+    json_t *now = fth_options_to_json(table, asked, false);
+    json_t *before = fth_options_to_json(table, options, false);
+    json_t *given = json_object();
+
+    FTH_REQUIRE(now && before && given, FTH_NO_MEMORY, "no memory for the options");
+    for (size_t i = 0; i < table->count; i++) {
+        const char *name = table->options[i].name;
+        if (!fth_options_was_given(table, asked, name))
+            continue;
+        json_t *value = json_object_get(now, name);
+        bool differs = !json_equal(value, json_object_get(before, name));
+        FTH_REQUIRE(!differs || !is_fixed(name), FTH_INVALID,
+                    "--%s cannot change in the middle of a run (%s); leave it out, or start a run of its own", name,
+                    folder);
+        if (differs && table->options[i].identity)
+            fth_log_warning("--%s differs from what %s was started with; the new value holds from here on", name,
+                            folder);
+        json_object_set(given, name, value);
+    }
+    FTH_TRY(fth_options_from_json(table, options, given, "options"));
+    options->given = asked->given;
+
+out:
+    json_decref(now);
+    json_decref(before);
+    json_decref(given);
+    return status;
+}
+
+/* ---- which run ---- */
+
+static double created_s(const char *folder)
+{
+    json_t *run = NULL;
+    double created = 0;
+    if (folder && fth_record_read_run(folder, &run) == FTH_OK)
+        created = json_number_value(json_object_get(run, "created_s"));
+    json_decref(run);
+    return created;
+}
+
+static fth_status find_newest(fth_beginning *beginning)
+{
+    fth_status status = FTH_OK;
+    const char *runs = beginning->options.runs;
+    char *unfinished = NULL, *finished = NULL;
+
+    FTH_TRY(fth_record_find(runs, beginning->identity, false, &unfinished));
+    FTH_TRY(fth_record_find(runs, beginning->identity, true, &finished));
+    if (finished && (!unfinished || created_s(finished) > created_s(unfinished))) {
+        beginning->finished = true;
+        beginning->folder = finished;
+        finished = NULL;
+    } else if (unfinished) {
+        beginning->folder = unfinished;
+        unfinished = NULL;
+    }
+    if (beginning->folder)
+        FTH_TRY(fth_record_read_run(beginning->folder, &beginning->run));
+
+out:
+    free(unfinished);
+    free(finished);
+    return status;
+}
+
+/* Finished, unless an option given now asks for more. */
+static fth_status check_finished(fth_beginning *beginning)
+{
+    fth_status status = FTH_OK;
+    fth_record_summary summary = {0};
+    const char *stored = json_string_value(json_object_get(beginning->run, "identity"));
+
+    FTH_TRY(fth_record_read(beginning->folder, &summary));
+    beginning->finished = summary.finished && stored && strcmp(stored, beginning->identity) == 0;
+
+out:
+    fth_record_release(&summary);
+    return status;
+}
+
+static fth_status use_named(const fth_train_options *asked, const char *folder, fth_beginning *beginning)
+{
+    fth_status status = FTH_OK;
+    fth_train_options *options = &beginning->options;
+
+    FTH_TRY(fth_record_read_run(folder, &beginning->run));
+    json_t *stored = json_object_get(beginning->run, "configuration");
+    FTH_REQUIRE(json_is_object(stored), FTH_CORRUPT, "%s/run.json holds no configuration", folder);
+    fth_options_release(&fth_train_option_table, options);
+    FTH_TRY(fth_options_set_defaults(&fth_train_option_table, options));
+    FTH_TRY(fth_options_from_json(&fth_train_option_table, options, stored, folder));
+    FTH_TRY(override(asked, options, folder));
+    FTH_TRY(complete(options));
+    beginning->folder = fth_format("%s", folder);
+    fth_options_identity(&fth_train_option_table, options, beginning->identity);
+    FTH_TRY(check_finished(beginning));
+
+out:
+    return status;
+}
+
+fth_status fth_beginning_find(const fth_train_options *asked, fth_beginning *beginning)
+{
+    fth_status status = FTH_OK;
+    char *folder = NULL;
+
+    *beginning = (fth_beginning){0};
+    FTH_TRY(copy_options(asked, &beginning->options));
+    FTH_TRY(complete(&beginning->options));
+    fth_options_identity(&fth_train_option_table, &beginning->options, beginning->identity);
+    if (!*asked->resume)
+        goto out;
+    if (strcmp(asked->resume, "auto") != 0) {
+        FTH_TRY(fth_record_locate(asked->runs, asked->resume, &folder));
+        FTH_TRY(use_named(asked, folder, beginning));
+    } else if (*asked->name) {
+        folder = fth_path_join(asked->runs, asked->name);
+        char *run_file = fth_path_join(folder, "run.json");
+        bool exists = fth_file_exists(run_file);
+        free(run_file);
+        if (exists)
+            FTH_TRY(use_named(asked, folder, beginning));
+    } else {
+        FTH_TRY(find_newest(beginning));
+    }
+
+out:
+    free(folder);
+    return status;
+}
+
+void fth_beginning_release(fth_beginning *beginning)
+{
+    fth_options_release(&fth_train_option_table, &beginning->options);
+    json_decref(beginning->run);
+    free(beginning->folder);
+    *beginning = (fth_beginning){0};
+}

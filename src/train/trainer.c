@@ -1,0 +1,607 @@
+/* The training loop.
+ *
+ *     begin    find the run, open device, data, engine, record; restore the newest checkpoint
+ *     loop     at the end of an epoch: validate, keep the best, tell
+ *              stop if a limit is reached or a stop was asked for
+ *              checkpoint if one is due
+ *              the batches of one update
+ *     end      validate, checkpoint, model file, "end" (or "interrupted", or "error")
+ *
+ * Everything between two updates follows from fth_train_state, which is what a checkpoint holds; so a run that was
+ * killed anywhere goes on from its last checkpoint as if nothing had happened. Epoch sums are set back
+ * after validation: a state at the end of an epoch whose sums are not zero still has its validation to do. */
+#include <inttypes.h>
+#include <math.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "train/trainer_internal.h"
+
+enum { STEPS_PER_EVENT = 100, CROP_PADDING = 4 };
+#define SECONDS_PER_EVENT 2.0
+
+double fth_trainer_elapsed(fth_trainer *trainer)
+{
+    trainer->state.elapsed_s = fth_clock_seconds() - trainer->clock_origin_s;
+    return trainer->state.elapsed_s;
+}
+
+double fth_trainer_epoch(const fth_trainer *trainer)
+{
+    return (double)trainer->state.batches / (double)trainer->batches_per_epoch;
+}
+
+static bool stop_asked(const fth_trainer *trainer)
+{
+    return trainer->stop && *trainer->stop;
+}
+
+/* ---- beginning ---- */
+
+/* The data set is opened beside the device: reading files and starting a compute library both take a while. */
+typedef struct data_opening {
+    const fth_train_options *options;
+    fth_dataset *dataset;
+    fth_status status;
+    char message[1024];
+} data_opening;
+
+static void *open_data(void *context)
+{
+    data_opening *opening = context;
+    const fth_train_options *options = opening->options;
+    fth_dataset_options dataset_options = {.seed = (uint64_t)options->seed,
+                                           .validation_fraction = options->validation_fraction,
+                                           .threads = options->loader_threads > 0 ? (int)options->loader_threads : 2};
+    opening->status = fth_dataset_open(options->data, &dataset_options, &opening->dataset);
+    if (opening->status != FTH_OK) /* messages belong to a thread */
+        snprintf(opening->message, sizeof opening->message, "%s", fth_error_message());
+    return NULL;
+}
+
+fth_status fth_open_device_and_data(const fth_train_options *options, fth_device **device, fth_dataset **dataset)
+{
+    data_opening opening = {.options = options};
+    pthread_t thread;
+    bool threaded = pthread_create(&thread, NULL, open_data, &opening) == 0;
+    fth_status status =
+        fth_device_open(options->device, &(fth_device_options){.threads = (int)options->threads}, device);
+    if (threaded)
+        pthread_join(thread, NULL);
+    else
+        open_data(&opening);
+    *dataset = opening.dataset;
+    if (status == FTH_OK && opening.status != FTH_OK)
+        status = fth_fail(opening.status, "%s", opening.message);
+    return status;
+}
+
+static fth_status open_loader(fth_trainer *trainer, fth_split split, fth_loader **loader)
+{
+    const fth_train_options *options = trainer->options;
+    bool training = split == FTH_TRAIN;
+    fth_loader_options loader_options = {.split = split,
+                                         .batch =
+                                             training ? options->batch : fth_engine_evaluation_batch(trainer->engine),
+                                         .seed = (uint64_t)options->seed,
+                                         .shuffle = training,
+                                         .threads = options->loader_threads > 0 ? (int)options->loader_threads : 1};
+    if (training) {
+        loader_options.augmentation.flip = strncmp(options->augment, "flip", 4) == 0;
+        loader_options.augmentation.crop_padding = strstr(options->augment, "crop") ? CROP_PADDING : 0;
+        loader_options.first_batch = trainer->state.batches;
+    } else {
+        int64_t count = fth_dataset_get_info(trainer->dataset)->count[split];
+        loader_options.batch_limit = fth_batches_per_epoch(count, loader_options.batch);
+    }
+    return fth_loader_open(trainer->dataset, &loader_options, loader);
+}
+
+static fth_status check_data(const fth_trainer *trainer)
+{
+    fth_status status = FTH_OK;
+    const fth_dataset_info *info = fth_dataset_get_info(trainer->dataset);
+    int64_t count = info->count[FTH_TRAIN];
+
+    FTH_REQUIRE(count > 0, FTH_INVALID, "%s holds no training images", trainer->options->data);
+    FTH_REQUIRE(info->count[FTH_VALIDATION] > 0, FTH_INVALID,
+                "%s leaves no images for validation; raise --validation-fraction", trainer->options->data);
+    FTH_REQUIRE(trainer->options->batch <= count, FTH_INVALID,
+                "--batch %" PRId64 " is larger than the %" PRId64 " training images of %s", trainer->options->batch,
+                count, trainer->options->data);
+    if (trainer->beginning.run) {
+        const json_t *data = json_object_get(trainer->beginning.run, "data");
+        int64_t before = json_integer_value(json_object_get(data, "training_samples"));
+        FTH_REQUIRE(before == count, FTH_INVALID,
+                    "%s has %" PRId64 " training images, but had %" PRId64
+                    " when %s was started: a run goes on only with the data it began with",
+                    trainer->options->data, count, before, trainer->beginning.folder);
+    }
+
+out:
+    return status;
+}
+
+static fth_status load_weights(fth_trainer *trainer)
+{
+    fth_status status = FTH_OK;
+    fth_safetensors *tensors = NULL;
+    const char *path = trainer->options->weights;
+
+    if (!*path)
+        return FTH_OK;
+    FTH_TRY(fth_safetensors_open(path, &tensors));
+    FTH_TRY(fth_engine_load(trainer->engine, tensors, false, path, &trainer->state.counter_start));
+
+out:
+    fth_safetensors_free(tensors);
+    return status;
+}
+
+/* When training will end, as far as that is known ahead. */
+static fth_status find_end(fth_trainer *trainer)
+{
+    fth_status status = FTH_OK;
+    const fth_train_options *options = trainer->options;
+    int64_t by_epochs = 0;
+
+    if (options->epochs > 0) {
+        FTH_REQUIRE(options->epochs <= INT64_MAX / 4 / trainer->batches_per_epoch, FTH_INVALID,
+                    "--epochs %" PRId64 " is more than can be counted", options->epochs);
+        by_epochs = options->epochs * trainer->steps_per_epoch;
+    }
+    trainer->total_steps = options->steps;
+    if (by_epochs > 0 && (trainer->total_steps == 0 || by_epochs < trainer->total_steps))
+        trainer->total_steps = by_epochs;
+    FTH_REQUIRE(trainer->total_steps > 0 || !trainer->schedule->needs_end, FTH_INVALID,
+                "--schedule %s needs to know the end: give --epochs or --steps", options->schedule);
+
+out:
+    return status;
+}
+
+static fth_status open_engine(fth_trainer *trainer)
+{
+    fth_status status = FTH_OK;
+    const fth_train_options *options = trainer->options;
+
+    FTH_TRY(fth_open_device_and_data(options, &trainer->device, &trainer->dataset));
+    FTH_TRY(check_data(trainer));
+    const fth_dataset_info *info = fth_dataset_get_info(trainer->dataset);
+    fth_engine_options engine_options = {.train = options,
+                                         .channels = info->channels,
+                                         .height = info->height,
+                                         .width = info->width,
+                                         .classes = info->classes,
+                                         .training_samples = info->count[FTH_TRAIN]};
+    FTH_TRY(fth_engine_create(&engine_options, trainer->device, &trainer->engine));
+    trainer->batches_per_epoch = fth_batches_per_epoch(info->count[FTH_TRAIN], options->batch);
+    trainer->steps_per_epoch = fth_engine_updates_per_epoch(trainer->engine);
+    trainer->base_rate = fth_engine_learning_rate(trainer->engine);
+    FTH_TRY(find_end(trainer));
+
+out:
+    return status;
+}
+
+static fth_status open_record(fth_trainer *trainer)
+{
+    fth_status status = FTH_OK;
+    const fth_train_options *options = trainer->options;
+    json_t *description = fth_trainer_describe(trainer), *machine = fth_machine_describe(trainer->device);
+    char *hint = NULL;
+
+    FTH_REQUIRE(description, FTH_NO_MEMORY, "no memory for the run's description");
+    if (trainer->beginning.folder) {
+        FTH_TRY(fth_record_resume(trainer->beginning.folder, &trainer->record));
+        FTH_TRY(fth_record_configure(trainer->record, description, machine));
+    } else {
+        size_t length = strlen(options->data);
+        while (length > 1 && options->data[length - 1] == '/')
+            length--;
+        size_t begin = length;
+        while (begin > 0 && options->data[begin - 1] != '/')
+            begin--;
+        hint = fth_format("%s-%.*s", options->model, (int)(length - begin), options->data + begin);
+        FTH_TRY(fth_record_create(options->runs, options->name, hint, description, machine, &trainer->record));
+    }
+    const char *folder = fth_record_folder(trainer->record);
+    trainer->checkpoint_folder = fth_path_join(folder, "checkpoints");
+    trainer->last_path = fth_path_join(folder, "last.safetensors");
+    trainer->best_path = fth_path_join(folder, "best.safetensors");
+
+out:
+    free(hint);
+    json_decref(description);
+    json_decref(machine);
+    return status;
+}
+
+static fth_status begin(fth_trainer *trainer)
+{
+    fth_status status = FTH_OK;
+    const fth_train_options *options = trainer->options;
+
+    FTH_TRY(fth_goal_parse(options->until, &trainer->goal));
+    FTH_TRY(fth_interval_parse(options->checkpoint_every, &trainer->interval));
+    FTH_TRY(fth_schedule_find(options->schedule, &trainer->schedule));
+    FTH_TRY(open_engine(trainer));
+    trainer->state = (fth_train_state){.best_step = -1, .validation_step = -1};
+    FTH_TRY(load_weights(trainer));
+    bool resumed = trainer->beginning.folder != NULL;
+    FTH_TRY(open_record(trainer));
+    if (resumed)
+        FTH_TRY(fth_trainer_restore(trainer));
+    FTH_TRY(open_loader(trainer, FTH_TRAIN, &trainer->loader)); /* its threads work while the plan is made */
+    FTH_TRY(fth_engine_prepare(trainer->engine, options->batch, FTH_PLAN_TRAIN));
+    FTH_TRY(trainer->strategy->open(trainer->engine, options, &trainer->strategy_state));
+
+    trainer->clock_origin_s = fth_clock_seconds() - trainer->state.elapsed_s;
+    trainer->saved_at_s = trainer->state.elapsed_s;
+    trainer->saved_step = trainer->step;
+    trainer->window = (fth_window){.began_s = trainer->state.elapsed_s, .began_step = trainer->step};
+    trainer->progress = (fth_progress){.epochs = options->epochs, .steps = trainer->total_steps};
+    fth_trainer_tell_start(trainer, resumed);
+
+out:
+    return status;
+}
+
+/* ---- validation ---- */
+
+static fth_status keep_best(fth_trainer *trainer)
+{
+    fth_train_state *state = &trainer->state;
+    if (state->best_step >= 0 && state->validation_loss >= state->best_loss)
+        return FTH_OK;
+    double began = fth_clock_seconds();
+    fth_status status = fth_trainer_save_model(trainer, trainer->best_path);
+    state->meters.checkpoint_s += fth_clock_seconds() - began;
+    if (status != FTH_OK) { /* a later, better one gets its chance; the weights are in the next checkpoint too */
+        char *message = fth_format("the best model so far could not be saved: %s", fth_error_message());
+        fth_log_warning("%s", message);
+        fth_trainer_tell_warning(trainer, message);
+        free(message);
+        return FTH_OK;
+    }
+    state->best_loss = state->validation_loss;
+    state->best_accuracy = state->validation_accuracy;
+    state->best_step = state->validation_step;
+    fth_trainer_tell(trainer, "best",
+                     json_pack("{s:s, s:f, s:I, s:f, s:f, s:f, s:s}", "event", "best", "time", 0.0, "step",
+                               (json_int_t)trainer->step, "epoch", fth_trainer_epoch(trainer), "validation_loss",
+                               state->best_loss, "validation_accuracy", state->best_accuracy, "file",
+                               trainer->best_path));
+    return FTH_OK;
+}
+
+static void show_progress(fth_trainer *trainer)
+{
+    if (trainer->observer && trainer->observer->progress)
+        trainer->observer->progress(trainer->observer->context, &trainer->progress);
+}
+
+/* Validates the weights as they are now; FTH_INTERRUPTED if a stop is asked for meanwhile. */
+static fth_status validate(fth_trainer *trainer, fth_evaluation *evaluation)
+{
+    fth_status status = FTH_OK;
+    fth_loader *loader = NULL;
+    fth_train_state *state = &trainer->state;
+    double began = fth_clock_seconds();
+
+    trainer->progress.evaluating = true;
+    show_progress(trainer);
+    FTH_TRY(open_loader(trainer, FTH_VALIDATION, &loader));
+    FTH_TRY(fth_engine_evaluate(trainer->engine, loader, trainer->stop, evaluation));
+    FTH_REQUIRE(isfinite(evaluation->loss), FTH_DIVERGED, "the loss of validation is %f", evaluation->loss);
+    state->validation_loss = evaluation->loss;
+    state->validation_accuracy = evaluation->accuracy;
+    state->validation_step = trainer->step;
+    trainer->unsaved = true;
+
+out:
+    fth_loader_free(loader);
+    state->meters.evaluate_s += fth_clock_seconds() - began;
+    trainer->progress.evaluating = false;
+    return status;
+}
+
+static bool at_epoch_end(const fth_trainer *trainer)
+{
+    return trainer->state.epoch_samples > 0 && trainer->state.batches % trainer->batches_per_epoch == 0;
+}
+
+static fth_status finish_epoch(fth_trainer *trainer)
+{
+    fth_status status = FTH_OK;
+    fth_train_state *state = &trainer->state;
+    fth_evaluation evaluation;
+    int64_t epoch = state->batches / trainer->batches_per_epoch;
+    bool validated = epoch % trainer->options->validate_every == 0;
+
+    fth_trainer_tell_step(trainer);
+    if (validated)
+        FTH_TRY(validate(trainer, &evaluation));
+    fth_trainer_tell_epoch(trainer, validated ? &evaluation : NULL);
+    if (validated)
+        FTH_TRY(keep_best(trainer));
+    state->epoch_loss = 0;
+    state->epoch_correct = state->epoch_samples = 0;
+    state->epoch_elapsed_s = fth_trainer_elapsed(trainer);
+    state->epoch_meters = state->meters;
+    trainer->unsaved = true;
+    trainer->window.began_s = state->elapsed_s; /* validation is not part of the next window */
+
+out:
+    return status;
+}
+
+/* ---- one update ---- */
+
+static void count_batch(fth_trainer *trainer, const fth_step_result *result, double seconds)
+{
+    fth_train_state *state = &trainer->state;
+    fth_window *window = &trainer->window;
+    double loss = result->loss * (double)result->samples;
+    state->batches++;
+    state->samples += result->samples;
+    state->epoch_loss += loss;
+    state->epoch_correct += result->correct;
+    state->epoch_samples += result->samples;
+    window->loss += loss;
+    window->correct += result->correct;
+    window->samples += result->samples;
+    window->seconds += seconds;
+}
+
+/* Averages that follow the last hundred batches or so, for a display that does not jitter. */
+static void update_progress(fth_trainer *trainer, const fth_step_result *result, double seconds)
+{
+    fth_progress *progress = &trainer->progress;
+    bool first = progress->samples_per_s <= 0;
+    double weight = first ? 1 : 0.02;
+    double accuracy = (double)result->correct / (double)result->samples;
+    double rate = seconds > 0 ? (double)result->samples / seconds : 0;
+    progress->loss += weight * (result->loss - progress->loss);
+    progress->accuracy += weight * (accuracy - progress->accuracy);
+    progress->samples_per_s += weight * (rate - progress->samples_per_s);
+}
+
+static double seconds_left(const fth_trainer *trainer, double elapsed)
+{
+    double left = INFINITY;
+    if (trainer->total_steps > 0 && trainer->progress.samples_per_s > 0) {
+        double per_step = (double)(trainer->options->batch * trainer->options->accumulate);
+        left = (double)(trainer->total_steps - trainer->step) * per_step / trainer->progress.samples_per_s;
+    }
+    if (trainer->options->for_s > 0)
+        left = fmin(left, fmax(0, trainer->options->for_s - elapsed));
+    return isfinite(left) ? left : NAN;
+}
+
+/* Runs the batches of one update. */
+static fth_status train_update(fth_trainer *trainer)
+{
+    fth_status status = FTH_OK;
+    const fth_batch *batch = NULL;
+    fth_step_result result;
+    double now = fth_clock_seconds();
+    fth_schedule_position position = {.step = trainer->step,
+                                      .total_steps = trainer->total_steps,
+                                      .steps_per_epoch = trainer->steps_per_epoch,
+                                      .warmup = trainer->options->warmup,
+                                      .decay_every = trainer->options->decay_every,
+                                      .decay_factor = trainer->options->decay_factor};
+
+    trainer->learning_rate = trainer->base_rate * fth_schedule_factor(trainer->schedule, &position);
+    trainer->unsaved = true;
+    do {
+        double began = now;
+        FTH_TRY(fth_loader_next(trainer->loader, (fth_deadline){began + FTH_LOADER_TIMEOUT_S}, &batch));
+        FTH_REQUIRE(batch && batch->number == trainer->state.batches, FTH_CORRUPT,
+                    "the loader gave the wrong batch at position %" PRId64, trainer->state.batches);
+        double ready = fth_clock_seconds();
+        FTH_TRY(trainer->strategy->step(trainer->strategy_state, batch, trainer->learning_rate, &result));
+        now = fth_clock_seconds();
+
+        trainer->state.meters.data_wait_s += ready - began;
+        trainer->state.meters.compute_s += now - ready;
+        trainer->state.meters.decode_s += batch->decode_seconds;
+        count_batch(trainer, &result, now - began);
+        update_progress(trainer, &result, now - began);
+    } while (fth_engine_updates(trainer->engine, trainer->state.batches) == trainer->step);
+
+    trainer->step++;
+    double elapsed = now - trainer->clock_origin_s;
+    trainer->state.elapsed_s = elapsed;
+    trainer->progress.epoch = (trainer->state.batches - 1) / trainer->batches_per_epoch + 1;
+    trainer->progress.step = trainer->step;
+    trainer->progress.elapsed_s = elapsed;
+    trainer->progress.left_s = seconds_left(trainer, elapsed);
+    show_progress(trainer);
+    if (!trainer->first_step_told || trainer->step - trainer->window.began_step >= STEPS_PER_EVENT ||
+        elapsed - trainer->window.began_s >= SECONDS_PER_EVENT)
+        fth_trainer_tell_step(trainer);
+
+out:
+    return status;
+}
+
+/* ---- the loop ---- */
+
+/* The limit that is reached, by its option's name, or NULL. */
+static const char *reached_limit(const fth_trainer *trainer)
+{
+    const fth_train_options *options = trainer->options;
+    const fth_train_state *state = &trainer->state;
+    if (trainer->goal.kind != FTH_GOAL_NONE && state->validation_step >= 0) {
+        bool reached = trainer->goal.kind == FTH_GOAL_ACCURACY ? state->validation_accuracy >= trainer->goal.value
+                                                               : state->validation_loss <= trainer->goal.value;
+        if (reached)
+            return "until";
+    }
+    if (options->epochs > 0 && state->batches >= options->epochs * trainer->batches_per_epoch)
+        return "epochs";
+    if (options->steps > 0 && trainer->step >= options->steps)
+        return "steps";
+    if (options->for_s > 0 && state->elapsed_s >= options->for_s)
+        return "for";
+    return NULL;
+}
+
+static bool checkpoint_is_due(const fth_trainer *trainer)
+{
+    if (!trainer->unsaved)
+        return false;
+    if (trainer->interval.steps > 0)
+        return trainer->step - trainer->saved_step >= trainer->interval.steps;
+    return trainer->state.elapsed_s - trainer->saved_at_s >= trainer->interval.seconds;
+}
+
+/* Trains until a limit is reached (*reason names it) or a stop is asked for (FTH_INTERRUPTED). */
+static fth_status loop(fth_trainer *trainer, const char **reason)
+{
+    fth_status status = FTH_OK;
+    for (;;) {
+        if (at_epoch_end(trainer))
+            FTH_TRY(finish_epoch(trainer));
+        *reason = reached_limit(trainer);
+        if (*reason)
+            break;
+        if (stop_asked(trainer))
+            return FTH_INTERRUPTED;
+        if (checkpoint_is_due(trainer))
+            FTH_TRY(fth_trainer_checkpoint(trainer, false));
+        FTH_TRY(train_update(trainer));
+    }
+
+out:
+    return status;
+}
+
+static fth_status end(fth_trainer *trainer, const char *reason, json_t **event)
+{
+    fth_status status = FTH_OK;
+    fth_evaluation evaluation;
+
+    fth_trainer_tell_step(trainer);
+    if (trainer->state.validation_step != trainer->step) {
+        FTH_TRY(validate(trainer, &evaluation));
+        FTH_TRY(keep_best(trainer));
+    }
+    if (trainer->unsaved)
+        FTH_TRY(fth_trainer_checkpoint(trainer, true));
+    FTH_TRY(fth_trainer_save_model(trainer, trainer->last_path));
+    *event = fth_trainer_tell_end(trainer, reason);
+    FTH_REQUIRE(!trainer->record_failing, FTH_IO, "the end of run %s could not be recorded; see above",
+                fth_record_id(trainer->record));
+    FTH_TRY(fth_record_sync(trainer->record));
+
+out:
+    return status;
+}
+
+static fth_status interrupt(fth_trainer *trainer)
+{
+    fth_status status = FTH_OK;
+
+    fth_trainer_tell_step(trainer);
+    if (trainer->unsaved && trainer->step > 0)
+        FTH_TRY(fth_trainer_checkpoint(trainer, true));
+    FTH_TRY(fth_trainer_save_model(trainer, trainer->last_path));
+    fth_trainer_tell_interrupted(trainer);
+    FTH_TRY(fth_record_sync(trainer->record));
+
+out:
+    return status;
+}
+
+/* Says where it happened and what to try, whichever check noticed it: of the loss, the gradients or the weights. */
+static fth_status fail_diverged(const fth_trainer *trainer)
+{
+    char *what = fth_format("%s", fth_error_message());
+    fth_status status =
+        fth_fail(FTH_DIVERGED,
+                 "%s after step %" PRId64 " (epoch %.2f, learning rate %g): training diverged. The last good "
+                 "checkpoint stays; try a lower --lr, or --warmup 200, or --clip 1",
+                 what, trainer->step, fth_trainer_epoch(trainer), trainer->learning_rate);
+    free(what);
+    return status;
+}
+
+static void release(fth_trainer *trainer)
+{
+    if (trainer->strategy_state)
+        trainer->strategy->close(trainer->strategy_state);
+    fth_loader_free(trainer->loader);
+    fth_engine_free(trainer->engine);
+    fth_dataset_free(trainer->dataset);
+    fth_device_close(trainer->device);
+    fth_record_free(trainer->record);
+    free(trainer->checkpoint_folder);
+    free(trainer->last_path);
+    free(trainer->best_path);
+    fth_beginning_release(&trainer->beginning);
+}
+
+static fth_status report_finished(const fth_beginning *beginning, fth_train_outcome *outcome)
+{
+    fth_record_summary summary = {0};
+    fth_status status = fth_record_read(beginning->folder, &summary);
+    if (status != FTH_OK)
+        return status;
+    outcome->already_finished = true;
+    outcome->run_folder = fth_format("%s", beginning->folder);
+    outcome->id = fth_format("%s", summary.id);
+    outcome->end = json_incref(summary.end);
+    fth_record_release(&summary);
+    return FTH_OK;
+}
+
+fth_status fth_train(const fth_train_options *options, const fth_strategy *strategy, const fth_train_observer *observer,
+                     const volatile sig_atomic_t *stop, fth_train_outcome *outcome)
+{
+    fth_status status = FTH_OK;
+    fth_trainer trainer = {.strategy = strategy, .observer = observer, .stop = stop};
+    const char *reason = NULL;
+
+    *outcome = (fth_train_outcome){0};
+    FTH_TRY(fth_beginning_find(options, &trainer.beginning));
+    trainer.options = &trainer.beginning.options;
+    if (trainer.beginning.finished) {
+        status = report_finished(&trainer.beginning, outcome);
+        goto out;
+    }
+    FTH_TRY(begin(&trainer));
+    FTH_TRY(loop(&trainer, &reason));
+    FTH_TRY(end(&trainer, reason, &outcome->end));
+
+out:
+    if (trainer.record) {
+        outcome->run_folder = fth_format("%s", fth_record_folder(trainer.record));
+        outcome->id = fth_format("%s", fth_record_id(trainer.record));
+        if (status == FTH_INTERRUPTED) {
+            status = interrupt(&trainer);
+            outcome->interrupted = status == FTH_OK;
+        }
+        if (status == FTH_DIVERGED)
+            status = fail_diverged(&trainer);
+        if (status != FTH_OK) {
+            char *message = fth_format("%s", fth_error_message());
+            fth_trainer_tell_error(&trainer, status, message);
+            status = fth_fail(status, "%s", message);
+            free(message);
+        }
+    }
+    release(&trainer);
+    return status;
+}
+
+void fth_train_outcome_release(fth_train_outcome *outcome)
+{
+    free(outcome->run_folder);
+    free(outcome->id);
+    json_decref(outcome->end);
+    *outcome = (fth_train_outcome){0};
+}

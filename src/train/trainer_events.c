@@ -1,0 +1,208 @@
+/* What a trainer tells the world: the events of record.h, and run.json's description of the run. */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+
+#include "train/trainer_internal.h"
+
+/* JSON has no NAN: a number that is unknown is left out. */
+static void set_real(json_t *event, const char *key, double value)
+{
+    if (isfinite(value))
+        json_object_set_new(event, key, json_real(value));
+}
+
+static void set_integer(json_t *event, const char *key, int64_t value)
+{
+    json_object_set_new(event, key, json_integer(value));
+}
+
+static void set_text(json_t *event, const char *key, const char *value)
+{
+    json_object_set_new(event, key, json_string(value));
+}
+
+static int64_t peak_memory_bytes(void)
+{
+    struct rusage usage;
+    return getrusage(RUSAGE_SELF, &usage) == 0 ? (int64_t)usage.ru_maxrss * 1024 : 0;
+}
+
+static void set_meters(json_t *event, const fth_meters *meters)
+{
+    set_real(event, "data_wait_s", meters->data_wait_s);
+    set_real(event, "decode_s", meters->decode_s);
+    set_real(event, "compute_s", meters->compute_s);
+    set_real(event, "checkpoint_s", meters->checkpoint_s);
+    set_real(event, "evaluate_s", meters->evaluate_s);
+    set_integer(event, "peak_memory_bytes", peak_memory_bytes());
+}
+
+/* Begins with the name, so that a line says first what it is. */
+static json_t *new_event(const char *name)
+{
+    return json_pack("{s:s, s:f}", "event", name, "time", 0.0);
+}
+
+static double rate(int64_t samples, const fth_meters *meters)
+{
+    double seconds = meters->data_wait_s + meters->compute_s;
+    return seconds > 0 ? (double)samples / seconds : NAN;
+}
+
+void fth_trainer_tell(fth_trainer *trainer, const char *name, json_t *event)
+{
+    json_incref(event);
+    if (fth_record_append(trainer->record, name, event) == FTH_OK) {
+        trainer->record_failing = false;
+    } else if (!trainer->record_failing) {
+        trainer->record_failing = true; /* once, not at every event, until it works again */
+        fth_log_warning("the run's record misses events: %s", fth_error_message());
+    }
+    if (event && trainer->observer && trainer->observer->event)
+        trainer->observer->event(trainer->observer->context, event);
+    json_decref(event);
+}
+
+static void set_position(const fth_trainer *trainer, json_t *event)
+{
+    set_integer(event, "step", trainer->step);
+    set_real(event, "epoch", fth_trainer_epoch(trainer));
+}
+
+static void set_totals(fth_trainer *trainer, json_t *event)
+{
+    set_real(event, "elapsed_s", fth_trainer_elapsed(trainer));
+    set_integer(event, "samples", trainer->state.samples);
+    set_meters(event, &trainer->state.meters);
+}
+
+void fth_trainer_tell_start(fth_trainer *trainer, bool resumed)
+{
+    const char *name = resumed ? "resume" : "start";
+    json_t *event = new_event(name);
+    set_text(event, "id", fth_record_id(trainer->record));
+    set_text(event, "folder", fth_record_folder(trainer->record));
+    set_text(event, "model", trainer->options->model);
+    set_text(event, "data", trainer->options->data);
+    set_text(event, "device", trainer->device->description);
+    set_integer(event, "parameters", fth_graph_trainable_count(fth_engine_graph(trainer->engine)));
+    set_integer(event, "batches_per_epoch", trainer->batches_per_epoch);
+    set_real(event, "process_s", fth_clock_process_seconds());
+    if (resumed) {
+        set_position(trainer, event);
+        set_totals(trainer, event);
+    }
+    fth_trainer_tell(trainer, name, event);
+}
+
+void fth_trainer_tell_step(fth_trainer *trainer)
+{
+    fth_window *window = &trainer->window;
+    double elapsed = fth_trainer_elapsed(trainer);
+    if (window->samples > 0) {
+        double samples = (double)window->samples;
+        json_t *event = new_event("step");
+        set_position(trainer, event);
+        set_real(event, "loss", window->loss / samples);
+        set_real(event, "accuracy", (double)window->correct / samples);
+        set_real(event, "learning_rate", trainer->learning_rate);
+        set_real(event, "samples_per_s", window->seconds > 0 ? samples / window->seconds : NAN);
+        if (!trainer->first_step_told)
+            set_real(event, "first_step_s", fth_clock_process_seconds());
+        trainer->first_step_told = true;
+        set_totals(trainer, event);
+        fth_trainer_tell(trainer, "step", event);
+    }
+    *window = (fth_window){.began_s = elapsed, .began_step = trainer->step};
+}
+
+void fth_trainer_tell_epoch(fth_trainer *trainer, const fth_evaluation *evaluation)
+{
+    const fth_train_state *state = &trainer->state;
+    double elapsed = fth_trainer_elapsed(trainer);
+    fth_meters meters = state->meters;
+    meters.data_wait_s -= state->epoch_meters.data_wait_s;
+    meters.decode_s -= state->epoch_meters.decode_s;
+    meters.compute_s -= state->epoch_meters.compute_s;
+    meters.checkpoint_s -= state->epoch_meters.checkpoint_s;
+    meters.evaluate_s -= state->epoch_meters.evaluate_s;
+
+    json_t *event = new_event("epoch");
+    set_integer(event, "epoch", state->batches / trainer->batches_per_epoch);
+    set_integer(event, "step", trainer->step);
+    set_real(event, "train_loss", state->epoch_loss / (double)state->epoch_samples);
+    set_real(event, "train_accuracy", (double)state->epoch_correct / (double)state->epoch_samples);
+    if (evaluation) {
+        set_real(event, "validation_loss", evaluation->loss);
+        set_real(event, "validation_accuracy", evaluation->accuracy);
+    }
+    set_real(event, "seconds", elapsed - state->epoch_elapsed_s);
+    set_real(event, "samples_per_s", rate(state->epoch_samples, &meters));
+    set_real(event, "elapsed_s", elapsed);
+    set_integer(event, "samples", state->samples);
+    set_meters(event, &meters);
+    fth_trainer_tell(trainer, "epoch", event);
+}
+
+void fth_trainer_tell_warning(fth_trainer *trainer, const char *message)
+{
+    json_t *event = new_event("warning");
+    set_integer(event, "step", trainer->step);
+    set_text(event, "message", message);
+    fth_trainer_tell(trainer, "warning", event);
+}
+
+void fth_trainer_tell_error(fth_trainer *trainer, fth_status status, const char *message)
+{
+    json_t *event = new_event("error");
+    set_position(trainer, event);
+    set_real(event, "learning_rate", trainer->learning_rate);
+    set_text(event, "status", fth_status_name(status));
+    set_text(event, "message", message);
+    fth_trainer_tell(trainer, "error", event);
+}
+
+void fth_trainer_tell_interrupted(fth_trainer *trainer)
+{
+    json_t *event = new_event("interrupted");
+    set_position(trainer, event);
+    set_totals(trainer, event);
+    fth_trainer_tell(trainer, "interrupted", event);
+}
+
+json_t *fth_trainer_tell_end(fth_trainer *trainer, const char *reason)
+{
+    const fth_train_state *state = &trainer->state;
+    json_t *event = new_event("end");
+    set_real(event, "accuracy", state->validation_accuracy);
+    set_real(event, "loss", state->validation_loss);
+    if (state->batches % trainer->batches_per_epoch == 0)
+        set_integer(event, "epochs", state->batches / trainer->batches_per_epoch);
+    else
+        set_real(event, "epochs", fth_trainer_epoch(trainer));
+    set_integer(event, "steps", trainer->step);
+    set_real(event, "seconds", fth_trainer_elapsed(trainer));
+    set_real(event, "samples_per_s", rate(state->samples, &state->meters));
+    set_text(event, "model", trainer->last_path);
+    set_text(event, "best", trainer->best_path);
+    set_text(event, "reason", reason);
+    set_real(event, "best_loss", state->best_loss);
+    set_real(event, "best_accuracy", state->best_accuracy);
+    set_totals(trainer, event);
+    json_incref(event);
+    fth_trainer_tell(trainer, "end", event);
+    return event;
+}
+
+json_t *fth_trainer_describe(const fth_trainer *trainer)
+{
+    const fth_dataset_info *data = fth_dataset_get_info(trainer->dataset);
+    return json_pack("{s:s, s:o, s:{s:s, s:i, s:i, s:i, s:i, s:I, s:I}, s:I}", "identity", trainer->beginning.identity,
+                     "configuration", fth_options_to_json(&fth_train_option_table, trainer->options, false), "data",
+                     "name", data->name, "classes", data->classes, "channels", data->channels, "height", data->height,
+                     "width", data->width, "training_samples", (json_int_t)data->count[FTH_TRAIN], "validation_samples",
+                     (json_int_t)data->count[FTH_VALIDATION], "parameters",
+                     (json_int_t)fth_graph_trainable_count(fth_engine_graph(trainer->engine)));
+}

@@ -1,0 +1,116 @@
+/* The inside of the trainer, shared by the loop (trainer.c), what it reports (trainer_events.c), what it saves
+ * (trainer_save.c), and how it finds out where to begin (resume.c). */
+#ifndef FTH_TRAIN_TRAINER_INTERNAL_H
+#define FTH_TRAIN_TRAINER_INTERNAL_H
+
+#include "checkpoint/checkpoint.h"
+#include "train/engine.h"
+#include "train/train_internal.h"
+
+/* ---- where a run begins ---- */
+
+typedef struct fth_beginning {
+    fth_train_options options; /* whole: defaults, stored configuration, flags; limits and learning rate filled in */
+    char identity[17];
+    char *folder;  /* of the run to go on with; NULL: a new one */
+    json_t *run;   /* its run.json */
+    bool finished; /* there is nothing left to do */
+} fth_beginning;
+
+fth_status fth_beginning_find(const fth_train_options *asked, fth_beginning *beginning);
+void fth_beginning_release(fth_beginning *beginning);
+
+/* ---- the trainer ---- */
+
+typedef struct fth_meters {
+    double data_wait_s, decode_s, compute_s, checkpoint_s, evaluate_s;
+} fth_meters;
+
+/* All that a checkpoint has to bring back beside the tensors; trainer_save.c turns it into JSON and back. */
+typedef struct fth_train_state {
+    int64_t batches; /* consumed since the start of epoch 0: the position */
+    int64_t samples;
+    double epoch_loss; /* sum over the samples of the epoch so far */
+    int64_t epoch_correct, epoch_samples;
+    double elapsed_s;
+    fth_meters meters;
+    double epoch_elapsed_s; /* when the epoch began */
+    fth_meters epoch_meters;
+    double best_loss, best_accuracy; /* of validation; best_step -1: none yet */
+    int64_t best_step;
+    double validation_loss, validation_accuracy; /* the last; validation_step -1: none yet */
+    int64_t validation_step;
+    int64_t counter_start; /* what num_batches_tracked said in --weights */
+} fth_train_state;
+
+/* Since the last step event. */
+typedef struct fth_window {
+    double loss, seconds, began_s;
+    int64_t correct, samples, began_step;
+} fth_window;
+
+typedef struct fth_trainer {
+    fth_beginning beginning;
+    const fth_train_options *options; /* the beginning's */
+    const fth_strategy *strategy;
+    const fth_train_observer *observer;
+    const volatile sig_atomic_t *stop;
+
+    fth_goal goal;
+    fth_interval interval;
+    const fth_schedule *schedule;
+
+    fth_device *device;
+    fth_dataset *dataset;
+    fth_engine *engine;
+    void *strategy_state;
+    fth_loader *loader;
+    fth_record *record;
+    char *checkpoint_folder, *last_path, *best_path;
+
+    int64_t batches_per_epoch, steps_per_epoch;
+    int64_t total_steps; /* 0: not known ahead */
+    double base_rate;
+
+    fth_train_state state;
+    int64_t step;          /* updates done: follows from state.batches */
+    double learning_rate;  /* of the update being made */
+    double clock_origin_s; /* state.elapsed_s is the clock since then */
+
+    fth_window window;
+    fth_progress progress;
+    bool first_step_told, record_failing;
+    double saved_at_s; /* of the last checkpoint, or try */
+    int64_t saved_step;
+    bool unsaved; /* something changed since the last checkpoint */
+} fth_trainer;
+
+/* Brings state.elapsed_s up to date and gives it. */
+double fth_trainer_elapsed(fth_trainer *trainer);
+double fth_trainer_epoch(const fth_trainer *trainer); /* as a fraction of passes */
+
+/* ---- saving ---- */
+
+/* A checkpoint of now. A failure to write is a warning unless it is the `last` chance. */
+fth_status fth_trainer_checkpoint(fth_trainer *trainer, bool last);
+/* The newest good checkpoint, if there is one, becomes the engine's and the trainer's state. */
+fth_status fth_trainer_restore(fth_trainer *trainer);
+fth_status fth_trainer_save_model(fth_trainer *trainer, const char *path);
+
+/* ---- telling ---- */
+
+/* Puts the event into the record and shows it to the observer. `event` is stolen; what was added to it may be NULL. */
+void fth_trainer_tell(fth_trainer *trainer, const char *name, json_t *event);
+void fth_trainer_tell_start(fth_trainer *trainer, bool resumed);
+void fth_trainer_tell_step(fth_trainer *trainer);
+void fth_trainer_tell_epoch(fth_trainer *trainer, const fth_evaluation *evaluation);
+void fth_trainer_tell_warning(fth_trainer *trainer, const char *message);
+void fth_trainer_tell_error(fth_trainer *trainer, fth_status status, const char *message);
+void fth_trainer_tell_interrupted(fth_trainer *trainer);
+json_t *fth_trainer_tell_end(fth_trainer *trainer, const char *reason); /* gives the event too */
+
+/* run.json's members that follow from the trainer; and the machine. */
+json_t *fth_trainer_describe(const fth_trainer *trainer);
+json_t *fth_machine_describe(const fth_device *device);
+
+#endif

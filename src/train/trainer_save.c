@@ -1,0 +1,199 @@
+/* What a trainer saves and gets back: checkpoints with its whole state, and model files.
+ *
+ * Doubles are written with 17 digits and come back as they were, so that sums over an epoch go on exactly. */
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "train/trainer_internal.h"
+
+/* ---- the state as JSON ---- */
+
+typedef struct state_field {
+    const char *name;
+    bool integer;
+    size_t offset;
+} state_field;
+
+#define REAL(member)                                                                                                   \
+    {                                                                                                                  \
+#member, false, offsetof(fth_train_state, member)                                                              \
+    }
+#define INTEGER(member)                                                                                                \
+    {                                                                                                                  \
+#member, true, offsetof(fth_train_state, member)                                                               \
+    }
+
+static const state_field state_fields[] = {
+    INTEGER(batches),
+    INTEGER(samples),
+    REAL(epoch_loss),
+    INTEGER(epoch_correct),
+    INTEGER(epoch_samples),
+    REAL(elapsed_s),
+    REAL(meters.data_wait_s),
+    REAL(meters.decode_s),
+    REAL(meters.compute_s),
+    REAL(meters.checkpoint_s),
+    REAL(meters.evaluate_s),
+    REAL(epoch_elapsed_s),
+    REAL(epoch_meters.data_wait_s),
+    REAL(epoch_meters.decode_s),
+    REAL(epoch_meters.compute_s),
+    REAL(epoch_meters.checkpoint_s),
+    REAL(epoch_meters.evaluate_s),
+    REAL(best_loss),
+    REAL(best_accuracy),
+    INTEGER(best_step),
+    REAL(validation_loss),
+    REAL(validation_accuracy),
+    INTEGER(validation_step),
+    INTEGER(counter_start),
+};
+
+static json_t *state_to_json(const fth_train_state *state)
+{
+    json_t *json = json_object();
+    for (size_t i = 0; i < FTH_COUNT_OF(state_fields); i++) {
+        const char *place = (const char *)state + state_fields[i].offset;
+        json_t *value =
+            state_fields[i].integer ? json_integer(*(const int64_t *)place) : json_real(*(const double *)place);
+        if (json_object_set_new(json, state_fields[i].name, value) != 0) {
+            json_decref(json);
+            return NULL;
+        }
+    }
+    return json;
+}
+
+static fth_status state_from_json(const json_t *json, fth_train_state *state)
+{
+    for (size_t i = 0; i < FTH_COUNT_OF(state_fields); i++) {
+        const json_t *value = json_object_get(json, state_fields[i].name);
+        char *place = (char *)state + state_fields[i].offset;
+        if (state_fields[i].integer ? !json_is_integer(value) : !json_is_number(value))
+            return fth_fail(FTH_CORRUPT, "the checkpoint's state has no valid \"%s\"", state_fields[i].name);
+        if (state_fields[i].integer)
+            *(int64_t *)place = json_integer_value(value);
+        else
+            *(double *)place = json_number_value(value);
+    }
+    if (state->batches < 0 || state->samples < 0 || state->epoch_samples < 0)
+        return fth_fail(FTH_CORRUPT, "the checkpoint's state has a negative position");
+    return FTH_OK;
+}
+
+/* ---- checkpoints ---- */
+
+static fth_status write_checkpoint(fth_trainer *trainer, size_t *size_bytes)
+{
+    fth_status status = FTH_OK;
+    fth_snapshot *snapshot = NULL;
+    json_t *state = NULL;
+    size_t count = 0;
+
+    fth_trainer_elapsed(trainer);
+    FTH_TRY(fth_engine_take_snapshot(trainer->engine, true, trainer->state.counter_start + trainer->state.batches,
+                                     &snapshot));
+    state = state_to_json(&trainer->state);
+    FTH_REQUIRE(state, FTH_NO_MEMORY, "no memory for the checkpoint's state");
+    const fth_tensor_view *views = fth_snapshot_views(snapshot, &count);
+    FTH_TRY(fth_checkpoint_save(trainer->checkpoint_folder, trainer->step, views, count, state,
+                                (int)trainer->options->keep));
+    *size_bytes = fth_snapshot_size_bytes(snapshot);
+
+out:
+    json_decref(state);
+    fth_snapshot_free(snapshot);
+    return status;
+}
+
+fth_status fth_trainer_checkpoint(fth_trainer *trainer, bool last)
+{
+    size_t size_bytes = 0;
+    double began = fth_clock_seconds();
+    fth_status status = fth_engine_check_finite(trainer->engine);
+    if (status != FTH_OK)
+        return status; /* what is saved is good, and stays */
+    status = write_checkpoint(trainer, &size_bytes);
+    double seconds = fth_clock_seconds() - began;
+    trainer->state.meters.checkpoint_s += seconds;
+    trainer->saved_at_s = fth_trainer_elapsed(trainer);
+    trainer->saved_step = trainer->step;
+    if (status != FTH_OK) {
+        if (last)
+            return status;
+        char *message = fth_format("no checkpoint at step %" PRId64 ", trying again at the next: %s", trainer->step,
+                                   fth_error_message());
+        fth_log_warning("%s", message);
+        fth_trainer_tell_warning(trainer, message);
+        free(message);
+        return FTH_OK;
+    }
+
+    trainer->unsaved = false;
+    char name[48];
+    snprintf(name, sizeof name, "step-%012" PRId64 ".json", trainer->step);
+    char *path = fth_path_join(trainer->checkpoint_folder, name);
+    fth_trainer_tell(trainer, "checkpoint",
+                     json_pack("{s:s, s:f, s:I, s:f, s:I, s:s}", "event", "checkpoint", "time", 0.0, "step",
+                               (json_int_t)trainer->step, "seconds", seconds, "bytes", (json_int_t)size_bytes, "file",
+                               path));
+    free(path);
+    if (fth_record_sync(trainer->record) != FTH_OK)
+        fth_log_warning("%s", fth_error_message());
+    return FTH_OK;
+}
+
+fth_status fth_trainer_restore(fth_trainer *trainer)
+{
+    fth_status status = FTH_OK;
+    fth_checkpoint checkpoint = {0};
+    char *origin = NULL;
+
+    FTH_TRY(fth_checkpoint_load_latest(trainer->checkpoint_folder, &checkpoint));
+    if (!checkpoint.tensors)
+        goto out;
+    origin = fth_format("the checkpoint of step %" PRId64 " in %s", checkpoint.step, trainer->checkpoint_folder);
+    FTH_TRY(fth_engine_load(trainer->engine, checkpoint.tensors, true, origin, NULL));
+    FTH_TRY(state_from_json(checkpoint.state, &trainer->state));
+    trainer->step = fth_engine_updates(trainer->engine, trainer->state.batches);
+    FTH_REQUIRE(trainer->step == checkpoint.step, FTH_CORRUPT, "%s has the state of step %" PRId64, origin,
+                trainer->step);
+
+out:
+    free(origin);
+    fth_checkpoint_release(&checkpoint);
+    return status;
+}
+
+/* ---- models ---- */
+
+fth_status fth_trainer_save_model(fth_trainer *trainer, const char *path)
+{
+    fth_status status = FTH_OK;
+    fth_snapshot *snapshot = NULL;
+    size_t count = 0;
+    char step[32];
+    const fth_dataset_info *data = fth_dataset_get_info(trainer->dataset);
+    char size[64], classes[16];
+
+    snprintf(step, sizeof step, "%" PRId64, trainer->step);
+    snprintf(size, sizeof size, "%dx%dx%d", data->channels, data->height, data->width);
+    snprintf(classes, sizeof classes, "%d", data->classes);
+    const fth_metadata_entry metadata[] = {
+        {"format", "pt"},     {"farthing", FTH_VERSION}, {"model", trainer->options->model},
+        {"data", data->name}, {"input", size},           {"classes", classes},
+        {"step", step},
+    };
+    FTH_TRY(fth_engine_take_snapshot(trainer->engine, false, trainer->state.counter_start + trainer->state.batches,
+                                     &snapshot));
+    const fth_tensor_view *views = fth_snapshot_views(snapshot, &count);
+    FTH_TRY(fth_model_file_save(path, views, count, metadata, FTH_COUNT_OF(metadata)));
+
+out:
+    fth_snapshot_free(snapshot);
+    return status;
+}
