@@ -1,0 +1,330 @@
+/* Run records: what is written is read back, torn lines and steps that a resume undid do not count, one writer a run. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "record/record.h"
+
+static char runs[256];
+
+static int make_runs(void **state)
+{
+    (void)state;
+    const char *base = getenv("TMPDIR");
+    snprintf(runs, sizeof runs, "%s/fth-record-XXXXXX", base ? base : "/tmp");
+    return mkdtemp(runs) ? 0 : -1;
+}
+
+static int remove_runs(void **state)
+{
+    (void)state;
+    char command[300];
+    snprintf(command, sizeof command, "rm -rf '%s'", runs);
+    return system(command);
+}
+
+static fth_record *create(const char *id, const char *identity)
+{
+    fth_record *record = NULL;
+    json_t *configuration = json_pack("{s:s, s:{s:s}}", "identity", identity, "configuration", "model", "mnist-cnn");
+    json_t *machine = json_pack("{s:s}", "host", "here");
+    assert_int_equal(fth_record_create(runs, id, "mnist-cnn-digits", configuration, machine, &record), FTH_OK);
+    json_decref(configuration);
+    json_decref(machine);
+    return record;
+}
+
+static void add_step(fth_record *record, int step)
+{
+    json_t *event = json_pack("{s:i, s:f, s:f, s:f, s:i, s:f}", "step", step, "loss", 2.0 / (step + 1), "elapsed_s",
+                              (double)step, "compute_s", 0.5 * step, "samples", 64 * step, "epoch", step / 10.0);
+    assert_int_equal(fth_record_append(record, "step", event), FTH_OK);
+}
+
+static void add_event(fth_record *record, const char *name, int step)
+{
+    json_t *event = json_pack("{s:i, s:i, s:f, s:f}", "step", step, "epoch", step / 10, "validation_loss",
+                              1.0 / (step + 1), "validation_accuracy", 0.5);
+    assert_int_equal(fth_record_append(record, name, event), FTH_OK);
+}
+
+static void append_text(const char *id, const char *text)
+{
+    char path[400];
+    snprintf(path, sizeof path, "%s/%s/events.jsonl", runs, id);
+    FILE *file = fopen(path, "a");
+    assert_non_null(file);
+    fputs(text, file);
+    fclose(file);
+}
+
+static fth_record_summary read_run(const char *id)
+{
+    char folder[400];
+    snprintf(folder, sizeof folder, "%s/%s", runs, id);
+    fth_record_summary summary;
+    assert_int_equal(fth_record_read(folder, &summary), FTH_OK);
+    return summary;
+}
+
+static void what_is_written_is_read(void **state)
+{
+    (void)state;
+    fth_record *record = create("first", "abc");
+    assert_string_equal(fth_record_id(record), "first");
+    for (int step = 10; step <= 30; step += 10)
+        add_step(record, step);
+    add_event(record, "epoch", 30);
+    add_event(record, "checkpoint", 30);
+    json_t *end = json_pack("{s:f, s:f, s:i, s:f}", "accuracy", 0.9, "loss", 0.01, "steps", 30, "elapsed_s", 31.5);
+    assert_int_equal(fth_record_append(record, "end", end), FTH_OK);
+    assert_int_equal(fth_record_sync(record), FTH_OK);
+    fth_record_free(record);
+
+    fth_record_summary summary = read_run("first");
+    assert_string_equal(summary.id, "first");
+    assert_string_equal(json_string_value(json_object_get(summary.run, "farthing")), FTH_VERSION);
+    assert_non_null(json_object_get(summary.run, "machine"));
+    assert_int_equal(summary.training.count, 3);
+    assert_int_equal(summary.training.points[2].step, 30);
+    assert_true(fabs(summary.training.points[0].loss - 2.0 / 11) < 1e-12);
+    assert_true(isnan(summary.training.points[0].accuracy));
+    assert_int_equal(summary.validation.count, 1);
+    assert_true(summary.finished);
+    assert_int_equal(summary.steps, 30);
+    assert_int_equal(summary.samples, 64 * 30);
+    assert_true(summary.elapsed_s == 31.5);
+    assert_true(summary.compute_s == 15);
+    assert_true(fabs(summary.best_loss - 0.01) < 1e-12);
+    assert_true(summary.last_accuracy == 0.9);
+    fth_record_release(&summary);
+}
+
+static void a_torn_last_line_is_skipped_and_ended(void **state)
+{
+    (void)state;
+    fth_record *record = create("torn", "abc");
+    add_step(record, 10);
+    fth_record_free(record);
+    append_text("torn", "{\"event\":\"step\",\"step\":20,\"lo");
+
+    fth_record_summary summary = read_run("torn");
+    assert_int_equal(summary.training.count, 1);
+    assert_false(summary.finished);
+    fth_record_release(&summary);
+
+    char folder[400];
+    snprintf(folder, sizeof folder, "%s/torn", runs);
+    assert_int_equal(fth_record_resume(folder, &record), FTH_OK);
+    add_step(record, 30);
+    fth_record_free(record);
+    summary = read_run("torn");
+    assert_int_equal(summary.training.count, 2);
+    assert_int_equal(summary.training.points[1].step, 30);
+    fth_record_release(&summary);
+}
+
+static void steps_that_a_resume_undid_do_not_count(void **state)
+{
+    (void)state;
+    fth_record *record = create("back", "abc");
+    for (int step = 10; step <= 50; step += 10)
+        add_step(record, step);
+    add_event(record, "epoch", 20);
+    add_event(record, "epoch", 40);
+    add_event(record, "checkpoint", 20);
+    add_event(record, "checkpoint", 45);
+    json_t *resume = json_pack("{s:i, s:f}", "step", 20, "elapsed_s", 20.0);
+    assert_int_equal(fth_record_append(record, "resume", resume), FTH_OK);
+    add_step(record, 30);
+    fth_record_free(record);
+
+    fth_record_summary summary = read_run("back");
+    assert_int_equal(summary.training.count, 3);
+    assert_int_equal(summary.training.points[1].step, 20);
+    assert_int_equal(summary.training.points[2].step, 30);
+    assert_int_equal(summary.validation.count, 1);
+    assert_int_equal(summary.resumes, 1);
+    assert_int_equal(summary.steps, 30);
+    assert_true(summary.elapsed_s == 30);
+    assert_int_equal(json_array_size(summary.events), 3); /* epoch 20, checkpoint 20, resume */
+    fth_record_release(&summary);
+}
+
+static void garbage_in_the_middle_is_skipped(void **state)
+{
+    (void)state;
+    fth_record *record = create("garbage", "abc");
+    add_step(record, 10);
+    append_text("garbage", "\n[1,2]\n\"text\"\n{\"event\":7}\n{\"no\":1}\n{\"event\":\"step\"\n\x01\xff\n");
+    add_step(record, 20);
+    fth_record_free(record);
+    fth_record_summary summary = read_run("garbage");
+    assert_int_equal(summary.training.count, 2);
+    fth_record_release(&summary);
+}
+
+static void two_processes_cannot_train_one_run(void **state)
+{
+    (void)state;
+    fth_record *record = create("locked", "abc");
+    fflush(NULL);
+    pid_t child = fork();
+    if (child == 0) {
+        char folder[400], owner[32];
+        fth_record *second = NULL;
+        snprintf(folder, sizeof folder, "%s/locked", runs);
+        snprintf(owner, sizeof owner, "process %ld", (long)getppid());
+        bool refused =
+            fth_record_resume(folder, &second) == FTH_INVALID && strstr(fth_error_message(), owner) && !second;
+        _exit(refused ? 0 : 1);
+    }
+    int code = 0;
+    assert_int_equal(waitpid(child, &code, 0), child);
+    assert_int_equal(code, 0);
+    fth_record_free(record);
+
+    char folder[400];
+    snprintf(folder, sizeof folder, "%s/locked", runs);
+    assert_int_equal(fth_record_resume(folder, &record), FTH_OK); /* the lock goes with its holder */
+    fth_record_free(record);
+}
+
+static void names_are_plain(void **state)
+{
+    (void)state;
+    static const char *const bad[] = {"a/b", "..", ".hidden", "-x", "a b", "\xc3\xa9", "a\n"};
+    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
+        fth_record *record = NULL;
+        assert_int_equal(fth_record_check_id(bad[i]), FTH_INVALID);
+        assert_int_equal(fth_record_create(runs, bad[i], "", NULL, NULL, &record), FTH_INVALID);
+        assert_null(record);
+    }
+    assert_int_equal(fth_record_check_id("resnet18_v2.1-a"), FTH_OK);
+    assert_int_equal(fth_record_check_id(""), FTH_OK);
+
+    fth_record *record = NULL;
+    assert_int_equal(fth_record_create(runs, "", "../mnist cnn//x", NULL, NULL, &record), FTH_OK);
+    assert_int_equal(strncmp(fth_record_id(record), "mnist-cnn-x-20", 14), 0);
+    assert_int_equal(fth_record_check_id(fth_record_id(record)), FTH_OK);
+    fth_record_free(record);
+}
+
+static void an_existing_name_is_refused(void **state)
+{
+    (void)state;
+    fth_record_free(create("taken", "abc"));
+    fth_record *record = NULL;
+    assert_int_equal(fth_record_create(runs, "taken", "", NULL, NULL, &record), FTH_INVALID);
+    assert_non_null(strstr(fth_error_message(), "--resume taken"));
+    /* A kill before run.json was written leaves an empty folder: that one can be used. */
+    char folder[400];
+    snprintf(folder, sizeof folder, "%s/empty", runs);
+    assert_int_equal(mkdir(folder, 0777), 0);
+    fth_record_free(create("empty", "abc"));
+}
+
+static void runs_are_found_by_identity(void **state)
+{
+    (void)state;
+    char *folder = NULL;
+    assert_int_equal(fth_record_find("/nonexistent", "abc", false, &folder), FTH_OK);
+    assert_null(folder);
+
+    fth_record_free(create("one", "abc"));
+    usleep(2000);
+    fth_record_free(create("two", "abc"));
+    usleep(2000);
+    fth_record *record = create("three", "abc");
+    assert_int_equal(fth_record_append(record, "end", json_object()), FTH_OK);
+    fth_record_free(record);
+    fth_record_free(create("other", "xyz"));
+
+    assert_int_equal(fth_record_find(runs, "abc", false, &folder), FTH_OK);
+    assert_non_null(strstr(folder, "/two"));
+    free(folder);
+    assert_int_equal(fth_record_find(runs, "abc", true, &folder), FTH_OK);
+    assert_non_null(strstr(folder, "/three"));
+    free(folder);
+    assert_int_equal(fth_record_find(runs, "none", false, &folder), FTH_OK);
+    assert_null(folder);
+}
+
+static void runs_are_located_by_name_or_path(void **state)
+{
+    (void)state;
+    char *folder = NULL, path[400];
+    fth_record_free(create("digits-1", "abc"));
+    assert_int_equal(fth_record_locate(runs, "digits-1", &folder), FTH_OK);
+    free(folder);
+    snprintf(path, sizeof path, "%s/digits-1/", runs);
+    assert_int_equal(fth_record_locate("/elsewhere", path, &folder), FTH_OK);
+    free(folder);
+    assert_int_equal(fth_record_locate(runs, "digit-1", &folder), FTH_INVALID);
+    assert_non_null(strstr(fth_error_message(), "digits-1"));
+    assert_int_equal(fth_record_locate(runs, "entirely-different", &folder), FTH_INVALID);
+    assert_non_null(strstr(fth_error_message(), "digits-1"));
+    assert_int_equal(fth_record_locate("/nonexistent", "x", &folder), FTH_INVALID);
+    assert_null(folder);
+}
+
+static void run_json_is_rewritten_whole(void **state)
+{
+    (void)state;
+    fth_record *record = create("changed", "abc");
+    json_t *configuration = json_pack("{s:s}", "identity", "new");
+    assert_int_equal(fth_record_configure(record, configuration, NULL), FTH_OK);
+    json_decref(configuration);
+    json_t *run = NULL;
+    assert_int_equal(fth_record_read_run(fth_record_folder(record), &run), FTH_OK);
+    assert_string_equal(json_string_value(json_object_get(run, "identity")), "new");
+    assert_string_equal(json_string_value(json_object_get(run, "id")), "changed");
+    assert_true(json_number_value(json_object_get(run, "created_s")) > 1e9);
+    json_decref(run);
+    fth_record_free(record);
+}
+
+static void unwritable_folders_are_an_error(void **state)
+{
+    (void)state;
+    fth_record *record = NULL;
+    char path[400];
+    snprintf(path, sizeof path, "%s/file", runs);
+    FILE *file = fopen(path, "w");
+    assert_non_null(file);
+    fclose(file);
+    assert_int_not_equal(fth_record_create(path, "", "x", NULL, NULL, &record), FTH_OK);
+    assert_non_null(strstr(fth_error_message(), path));
+    assert_null(record);
+}
+
+#define TEST(function) cmocka_unit_test_setup_teardown(function, make_runs, remove_runs)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        TEST(what_is_written_is_read),
+        TEST(a_torn_last_line_is_skipped_and_ended),
+        TEST(steps_that_a_resume_undid_do_not_count),
+        TEST(garbage_in_the_middle_is_skipped),
+        TEST(two_processes_cannot_train_one_run),
+        TEST(names_are_plain),
+        TEST(an_existing_name_is_refused),
+        TEST(runs_are_found_by_identity),
+        TEST(runs_are_located_by_name_or_path),
+        TEST(run_json_is_rewritten_whole),
+        TEST(unwritable_folders_are_an_error),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
