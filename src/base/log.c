@@ -21,7 +21,8 @@ void fth_log_set_interrupter(void (*before_line)(void))
 
 void fth_log(fth_log_level level, const char *format, ...)
 {
-    static const char *const prefixes[] = {"farthing: error: ", "farthing: warning: ", "farthing: ", "farthing: debug: "};
+    static const char *const prefixes[] = {
+        "farthing: error: ", "farthing: warning: ", "farthing: ", "farthing: debug: "};
     if ((int)level > visible_level)
         return;
     char line[4096];
