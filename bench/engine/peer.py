@@ -1,0 +1,97 @@
+"""PyTorch's side of bench/engine: reads a line "MODEL BATCH SECONDS" and answers with one JSON line.
+
+It stays alive between questions, so that starting Python is not measured, and sleeps while the other side runs.
+Random data in memory; a step is forward, loss, backward and SGD with momentum, as in `farthing bench`.
+"""
+import json
+import sys
+import time
+
+import torch
+from torch import nn
+import torch.nn.functional as F
+
+
+class MnistCnn(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.conv1 = nn.Conv2d(1, 32, 3)
+        self.conv2 = nn.Conv2d(32, 64, 3)
+        self.dropout1 = nn.Dropout(0.25)
+        self.dropout2 = nn.Dropout(0.5)
+        self.fc1 = nn.Linear(9216, 128)
+        self.fc2 = nn.Linear(128, 10)
+
+    def forward(self, x):
+        x = F.relu(self.conv2(F.relu(self.conv1(x))))
+        x = self.dropout1(F.max_pool2d(x, 2)).flatten(1)
+        return self.fc2(self.dropout2(F.relu(self.fc1(x))))
+
+
+class CifarCnn(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.conv1 = nn.Conv2d(3, 6, 5)
+        self.conv2 = nn.Conv2d(6, 16, 5)
+        self.fc1 = nn.Linear(400, 120)
+        self.fc2 = nn.Linear(120, 84)
+        self.fc3 = nn.Linear(84, 10)
+
+    def forward(self, x):
+        x = F.max_pool2d(F.relu(self.conv1(x)), 2)
+        x = F.max_pool2d(F.relu(self.conv2(x)), 2).flatten(1)
+        return self.fc3(F.relu(self.fc2(F.relu(self.fc1(x)))))
+
+
+def torchvision_model(name, classes):
+    import torchvision
+    return getattr(torchvision.models, name)(num_classes=classes)
+
+
+MODELS = {
+    "mnist-cnn": (MnistCnn, (1, 28, 28), 10),
+    "cifar-cnn": (CifarCnn, (3, 32, 32), 10),
+    "resnet18": (lambda: torchvision_model("resnet18", 200), (3, 64, 64), 200),
+    "resnet50": (lambda: torchvision_model("resnet50", 1000), (3, 224, 224), 1000),
+    "vgg19": (lambda: torchvision_model("vgg19", 20), (3, 224, 224), 20),
+}
+
+
+class Job:
+    def __init__(self, name, batch):
+        make, shape, classes = MODELS[name]
+        torch.manual_seed(0)
+        self.model = make().train()
+        self.optimizer = torch.optim.SGD(self.model.parameters(), 1e-3, momentum=0.9)
+        self.images = torch.randn(batch, *shape)
+        self.labels = torch.randint(0, classes, (batch,))
+
+    def step(self):
+        self.optimizer.zero_grad(set_to_none=True)
+        F.cross_entropy(self.model(self.images), self.labels).backward()
+        self.optimizer.step()
+
+    def measure(self, seconds):
+        for _ in range(3):
+            self.step()
+        times, end = [], time.perf_counter() + seconds
+        while time.perf_counter() < end or len(times) < 3:
+            begun = time.perf_counter()
+            self.step()
+            times.append(time.perf_counter() - begun)
+        return sorted(times)[len(times) // 2]
+
+
+def main():
+    torch.set_num_threads(int(sys.argv[1]))
+    key, job = None, None
+    for line in sys.stdin:
+        name, batch, seconds = line.split()
+        if key != (name, batch):
+            job = None  # frees the last one's memory first
+            key, job = (name, batch), Job(name, int(batch))
+        print(json.dumps({"step_ms": job.measure(float(seconds)) * 1e3, "peer": f"PyTorch {torch.__version__}"}), flush=True)
+
+
+if __name__ == "__main__":
+    main()
