@@ -41,7 +41,8 @@ void fth_dataset_free(fth_dataset *dataset);
 const fth_dataset_info *fth_dataset_get_info(const fth_dataset *dataset);
 
 /* One image, channels × height × width bytes, and its label. Any thread may call this at any time. */
-fth_status fth_dataset_read(const fth_dataset *dataset, fth_split split, int64_t index, uint8_t *pixels, int32_t *label);
+fth_status fth_dataset_read(const fth_dataset *dataset, fth_split split, int64_t index, uint8_t *pixels,
+                            int32_t *label);
 
 /* The built-in names and a line on each, for help and errors; ends with a NULL name. */
 typedef struct fth_dataset_builtin {
@@ -81,7 +82,7 @@ typedef struct fth_loader_options {
     fth_augmentation augmentation;
     int threads;         /* at least 1 */
     int64_t first_batch; /* counted from the start of epoch 0 */
-    int64_t batch_limit; /* stop after this many in all (evaluation: one epoch); 0: endless */
+    int64_t batch_limit; /* stop before the batch of this number (evaluation: one epoch); 0: endless */
 } fth_loader_options;
 
 typedef struct fth_batch {

@@ -1,0 +1,61 @@
+/* Augmentation and normalization in one pass over the pixels: value = pixel * scale + shift, where a pixel of the
+ * padding is 0. */
+#include "data/data.h"
+
+/* One row: out[x] = source[x + offset], mirrored if `flip`, padding where that is outside. */
+static void write_row(const uint8_t *source, int width, int offset, bool flip, float scale, float shift, float *out)
+{
+    int begin = offset < 0 ? -offset : 0, end = offset > 0 ? width - offset : width;
+    begin = begin < width ? begin : width;
+    end = end > begin ? end : begin;
+    for (int x = 0; x < begin; x++)
+        out[flip ? width - 1 - x : x] = shift;
+    if (flip) {
+        for (int x = begin; x < end; x++)
+            out[width - 1 - x] = (float)source[x + offset] * scale + shift;
+    } else {
+        for (int x = begin; x < end; x++)
+            out[x] = (float)source[x + offset] * scale + shift;
+    }
+    for (int x = end; x < width; x++)
+        out[flip ? width - 1 - x : x] = shift;
+}
+
+void fth_augment(const fth_dataset_info *info, const fth_augmentation *augmentation, uint64_t seed, int64_t epoch,
+                 int64_t sample, const uint8_t *pixels, float *image)
+{
+    int height = info->height, width = info->width, padding = augmentation->crop_padding;
+    int area = height * width;
+    bool flip = false;
+    int down = 0, right = 0; /* where the crop begins, against the image */
+    if (augmentation->flip || padding > 0) {
+        fth_random_key key = fth_random_key_for(seed, FTH_RANDOM_AUGMENT);
+        key = fth_random_fork(fth_random_fork(key, (uint64_t)epoch), (uint64_t)sample);
+        flip = augmentation->flip && (fth_random_bits(key, 0) & 1);
+        if (padding > 0) {
+            down = (int)fth_random_below(key, 1, 2 * (uint64_t)padding + 1) - padding;
+            right = (int)fth_random_below(key, 2, 2 * (uint64_t)padding + 1) - padding;
+        }
+    }
+
+    for (int channel = 0; channel < info->channels; channel++) {
+        float scale = 1.0f / (255.0f * info->deviation[channel]);
+        float shift = -info->mean[channel] / info->deviation[channel];
+        const uint8_t *source = pixels + (int64_t)channel * area;
+        float *out = image + (int64_t)channel * area;
+        if (!flip && down == 0 && right == 0) {
+            for (int i = 0; i < area; i++)
+                out[i] = (float)source[i] * scale + shift;
+            continue;
+        }
+        for (int y = 0; y < height; y++) {
+            int from = y + down;
+            if (from >= 0 && from < height) {
+                write_row(source + (int64_t)from * width, width, right, flip, scale, shift, out + (int64_t)y * width);
+            } else {
+                for (int x = 0; x < width; x++)
+                    out[(int64_t)y * width + x] = shift;
+            }
+        }
+    }
+}

@@ -1,0 +1,133 @@
+/* CIFAR-10's binary files: records of one label byte and 3 × 32 × 32 pixels, plane by plane, and nothing else, so a
+ * file's size is all there is to check besides the labels. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "data/data_internal.h"
+
+enum {
+    SIDE = 32,
+    CHANNELS = 3,
+    PIXEL_BYTES = CHANNELS * SIDE * SIDE,
+    RECORD_BYTES = 1 + PIXEL_BYTES,
+    CLASSES = 10,
+    MAX_RECORDS = 100000, /* ten times what the real files have */
+    TRAIN_FILES = 5,
+    TEST_FILE = TRAIN_FILES,
+    FILE_COUNT
+};
+
+fth_status fth_cifar_parse(const uint8_t *bytes, size_t size_bytes, const char *name, fth_segment *segment)
+{
+    if (size_bytes == 0)
+        return fth_fail(FTH_INVALID, "%s: has zero images", name);
+    if (size_bytes % RECORD_BYTES != 0)
+        return fth_fail(FTH_CORRUPT,
+                        "%s: truncated or no CIFAR-10 file: %zu bytes are not a whole number of %d-byte records", name,
+                        size_bytes, RECORD_BYTES);
+    size_t count = size_bytes / RECORD_BYTES;
+    for (size_t i = 0; i < count; i++)
+        if (bytes[i * RECORD_BYTES] >= CLASSES)
+            return fth_fail(FTH_CORRUPT, "%s: record %zu has the label %u, out of the range 0 to %d", name, i,
+                            bytes[i * RECORD_BYTES], CLASSES - 1);
+    *segment = (fth_segment){bytes + 1, bytes, RECORD_BYTES, RECORD_BYTES, (int64_t)count};
+    return FTH_OK;
+}
+
+bool fth_cifar_parse_names(char *text, int count, const char **names)
+{
+    int found = 0;
+    char *rest = NULL;
+    for (char *line = strtok_r(text, "\r\n", &rest); line; line = strtok_r(NULL, "\r\n", &rest)) {
+        if (found == count)
+            return false;
+        names[found++] = line;
+    }
+    return found == count;
+}
+
+static const char *const batch_stems[FILE_COUNT][2] = {{"data_batch_1.bin"}, {"data_batch_2.bin"}, {"data_batch_3.bin"},
+                                                       {"data_batch_4.bin"}, {"data_batch_5.bin"}, {"test_batch.bin"}};
+
+static bool probe(const char *folder)
+{
+    for (int i = 0; i < FILE_COUNT; i++) {
+        char *path = fth_find_file(folder, batch_stems[i]);
+        free(path);
+        if (path)
+            return true;
+    }
+    return false;
+}
+
+/* Names are a nicety: a strange file of them is worth a warning, not a failure. */
+static void read_names(const char *folder, fth_dataset *dataset)
+{
+    static const char *const usual[CLASSES] = {"airplane", "automobile", "bird",  "cat",  "deer",
+                                               "dog",      "frog",       "horse", "ship", "truck"};
+    dataset->info.class_names = usual;
+    char *path = fth_path_join(folder, "batches.meta.txt");
+    size_t size_bytes;
+    if (fth_file_exists(path)) {
+        if (fth_file_read_all(path, 4096, &dataset->class_name_text, &size_bytes) == FTH_OK &&
+            fth_cifar_parse_names(dataset->class_name_text, CLASSES, dataset->class_names))
+            dataset->info.class_names = dataset->class_names;
+        else
+            fth_log_warning("%s does not name %d classes, one a line; using CIFAR-10's names", path, CLASSES);
+    }
+    free(path);
+}
+
+static fth_status open_folder(const char *folder, const fth_dataset_options *options, fth_dataset *dataset)
+{
+    fth_status status = FTH_OK;
+    fth_load loads[FILE_COUNT] = {0};
+    int train_files = 0;
+
+    for (int i = 0; i < FILE_COUNT; i++) {
+        loads[i].path = fth_find_file(folder, batch_stems[i]);
+        loads[i].max_bytes = (size_t)MAX_RECORDS * RECORD_BYTES;
+        if (i < TRAIN_FILES && loads[i].path)
+            train_files = i + 1;
+    }
+    FTH_REQUIRE(train_files > 0, FTH_INVALID,
+                "%s: data_batch_1.bin to data_batch_5.bin (plain, .gz or .xz) are missing", folder);
+    for (int i = 0; i < train_files; i++)
+        FTH_REQUIRE(loads[i].path, FTH_INVALID,
+                    "%s: %s (plain, .gz or .xz) is missing, though data_batch_%d.bin is there", folder,
+                    batch_stems[i][0], train_files);
+    if (train_files < TRAIN_FILES)
+        fth_log_warning("%s: data_batch_%d.bin to data_batch_%d.bin are missing; training on the files before them",
+                        folder, train_files + 1, TRAIN_FILES);
+
+    dataset->info = (fth_dataset_info){.name = "cifar10",
+                                       .classes = CLASSES,
+                                       .channels = CHANNELS,
+                                       .height = SIDE,
+                                       .width = SIDE,
+                                       .mean = {0.4914f, 0.4822f, 0.4465f},
+                                       .deviation = {0.2470f, 0.2435f, 0.2616f}};
+    read_names(folder, dataset);
+    FTH_TRY(fth_loads_run(loads, FILE_COUNT, options->threads));
+    for (int i = 0; i < FILE_COUNT; i++) {
+        if (!loads[i].path)
+            continue;
+        fth_part *part = &dataset->parts[i == TEST_FILE ? FTH_VALIDATION : FTH_TRAIN];
+        FTH_TRY(fth_cifar_parse(loads[i].blob.bytes, loads[i].blob.size_bytes, loads[i].path,
+                                &part->segments[part->segment_count]));
+        part->segment_count++;
+        fth_dataset_keep(dataset, &loads[i]);
+    }
+
+out:
+    fth_loads_free(loads, FILE_COUNT);
+    return status;
+}
+
+const fth_file_format fth_format_cifar = {
+    .name = "CIFAR-10 binary",
+    .subfolder = "cifar-10-batches-bin",
+    .files = "data_batch_1.bin to data_batch_5.bin, test_batch.bin",
+    .probe = probe,
+    .open = open_folder,
+};

@@ -1,0 +1,154 @@
+/* What the files of this folder share: how a set lies in memory, the formats that can fill one, and the parsers,
+ * which take bytes in memory so that a fuzz target can feed them. */
+#ifndef FTH_DATA_DATA_INTERNAL_H
+#define FTH_DATA_DATA_INTERNAL_H
+
+#include <stdatomic.h>
+#include <stddef.h>
+
+#include "data/data.h"
+
+/* ---- the bytes of a file (decompress.c) ---- */
+
+/* Mapped in place, or decompressed into memory of their own. */
+typedef struct fth_blob {
+    const uint8_t *bytes;
+    size_t size_bytes;
+    bool mapped;
+} fth_blob;
+
+void fth_blob_free(fth_blob *blob);
+
+/* Decompresses gzip or xz, which are told by their magic numbers. `name` begins error messages. A result of more than
+ * `max_bytes` is an error, and no more than that is ever allocated, whatever the headers promise. */
+fth_status fth_decompress(const uint8_t *bytes, size_t size_bytes, size_t max_bytes, const char *name, fth_blob *blob);
+bool fth_is_compressed(const uint8_t *bytes, size_t size_bytes);
+
+typedef struct fth_load {
+    char *path; /* owned; NULL: nothing to load */
+    size_t max_bytes;
+    fth_blob blob; /* the result, owned */
+} fth_load;
+
+/* Loads files on up to `threads` threads; reports the first failure in order. Release with fth_loads_free() either way.
+ */
+fth_status fth_loads_run(fth_load *loads, int count, int threads);
+void fth_loads_free(fth_load *loads, int count);
+
+/* The path of the first of `stems` (ends with NULL) in `folder`, plain, .gz or .xz; NULL if there is none. free() it.
+ */
+char *fth_find_file(const char *folder, const char *const *stems);
+
+/* ---- a set in memory (dataset.c) ---- */
+
+enum { FTH_MAX_SEGMENTS = 5, FTH_MAX_BLOBS = 6, FTH_MAX_CLASSES = 10 };
+
+/* A run of samples in one file. */
+typedef struct fth_segment {
+    const uint8_t *pixels, *labels;
+    size_t pixel_stride, label_stride;
+    int64_t count;
+} fth_segment;
+
+typedef struct fth_part {
+    fth_segment segments[FTH_MAX_SEGMENTS];
+    int segment_count;
+} fth_part;
+
+/* A built-in set: every image is a pure function of (split, index). */
+typedef struct fth_generator {
+    fth_dataset_info info;
+    void (*draw)(fth_random_key key, int label, uint8_t *pixels);
+} fth_generator;
+extern const fth_generator fth_generator_digits, fth_generator_shapes;
+
+typedef struct fth_gallery fth_gallery;
+
+struct fth_dataset {
+    fth_dataset_info info;
+    fth_blob blobs[FTH_MAX_BLOBS];
+    int blob_count;
+    fth_part parts[2];        /* by fth_split */
+    bool held_out;            /* validation is a share of parts[FTH_TRAIN] ... */
+    fth_random_key split_key; /* ... chosen by this */
+    fth_gallery *gallery;     /* of a built-in set; then there are no parts */
+    char *class_name_text;
+    const char *class_names[FTH_MAX_CLASSES + 1];
+};
+
+/* A file format: one row in dataset.c. */
+typedef struct fth_file_format {
+    const char *name;
+    const char *subfolder; /* also looked into, as archives unpack to it */
+    const char *files;     /* what is looked for, in words */
+    bool (*probe)(const char *folder);
+    fth_status (*open)(const char *folder, const fth_dataset_options *options, fth_dataset *dataset);
+} fth_file_format;
+extern const fth_file_format fth_format_idx, fth_format_cifar;
+
+/* Hands the bytes of a load to the data set. */
+const fth_blob *fth_dataset_keep(fth_dataset *dataset, fth_load *load);
+
+/* As fth_dataset_read, without the copy where the image is in memory: *pixels points there or to `scratch`. */
+fth_status fth_dataset_look(const fth_dataset *dataset, fth_split split, int64_t index, uint8_t *scratch,
+                            const uint8_t **pixels, int32_t *label);
+
+static inline size_t fth_image_bytes(const fth_dataset_info *info)
+{
+    return (size_t)info->channels * (size_t)info->height * (size_t)info->width;
+}
+
+/* ---- built-in sets, drawn once each when first looked at (gallery.c) ---- */
+
+fth_status fth_gallery_create(const fth_generator *generator, fth_gallery **gallery);
+void fth_gallery_free(fth_gallery *gallery);
+/* *pixels lives as long as the gallery, or is `scratch` where another thread is drawing the same image. */
+void fth_gallery_look(const fth_gallery *gallery, fth_split split, int64_t index, uint8_t *scratch,
+                      const uint8_t **pixels, int32_t *label);
+
+/* A stream of draws, for pictures. Only arithmetic that IEEE 754 rounds exactly (no libm but sqrt) is used on them,
+ * so that a picture is the same on every machine. */
+typedef struct fth_draws {
+    fth_random_key key;
+    uint64_t next;
+} fth_draws;
+
+static inline uint64_t fth_draw_bits(fth_draws *draws)
+{
+    return fth_random_bits(draws->key, draws->next++);
+}
+
+static inline float fth_draw_between(fth_draws *draws, float low, float high)
+{
+    return low + (high - low) * ((float)(fth_draw_bits(draws) >> 40) * 0x1p-24f);
+}
+
+static inline int fth_draw_below(fth_draws *draws, int bound)
+{
+    return (int)fth_random_below(draws->key, draws->next++, (uint64_t)bound);
+}
+
+/* ---- parsers ---- */
+
+typedef struct fth_idx_images {
+    int64_t count;
+    int height, width;
+    const uint8_t *pixels;
+} fth_idx_images;
+
+typedef struct fth_idx_labels {
+    int64_t count;
+    const uint8_t *labels;
+} fth_idx_labels;
+
+/* What these give points into `bytes`. `name` begins error messages. */
+fth_status fth_idx_parse_images(const uint8_t *bytes, size_t size_bytes, const char *name, fth_idx_images *images);
+fth_status fth_idx_parse_labels(const uint8_t *bytes, size_t size_bytes, const char *name, fth_idx_labels *labels);
+
+/* Checks every record of a CIFAR-10 file. */
+fth_status fth_cifar_parse(const uint8_t *bytes, size_t size_bytes, const char *name, fth_segment *segment);
+
+/* One class name a line, made into strings in place; false unless there are exactly `count`. */
+bool fth_cifar_parse_names(char *text, int count, const char **names);
+
+#endif

@@ -1,0 +1,182 @@
+/* Opens data sets: built-in ones by name, folders by what lies in them. A new format is a file with an fth_file_format
+ * and a row in `formats`; a new built-in set is a file with an fth_generator and a row in `generators`.
+ *
+ * A set of files stays as the bytes of those files; a sample is a pointer into them. Where a set has no validation
+ * part, a keyed permutation of the training samples gives it the first share of them. */
+#include <assert.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/options.h"
+#include "data/data_internal.h"
+
+static const fth_file_format *const formats[] = {&fth_format_idx, &fth_format_cifar};
+
+static const fth_generator *const generators[] = {&fth_generator_digits, &fth_generator_shapes};
+
+const fth_dataset_builtin fth_dataset_builtins[] = {
+    {"digits", "handwriting-like digits, 28×28 grey, 10 classes, 20000 + 4000 images, drawn as needed"},
+    {"shapes", "coloured shapes, 32×32 colour, 10 classes, 20000 + 4000 images, drawn as needed"},
+    {NULL, NULL},
+};
+
+static fth_status hold_out(const fth_dataset_options *options, const char *folder, fth_dataset *dataset)
+{
+    int64_t total = dataset->info.count[FTH_TRAIN];
+    double fraction = options->validation_fraction;
+    if (!(fraction > 0 && fraction < 1))
+        return fth_fail(FTH_INVALID,
+                        "%s has no validation images, and a share of %g cannot be held out: give one between 0 "
+                        "and 1, as 0.1",
+                        folder, fraction);
+    if (total < 2)
+        return fth_fail(FTH_INVALID, "%s has %lld image: too few to hold any out for validation", folder,
+                        (long long)total);
+    int64_t held = (int64_t)((double)total * fraction + 0.5);
+    held = held < 1 ? 1 : held > total - 1 ? total - 1 : held;
+    dataset->held_out = true;
+    dataset->split_key = fth_random_key_for(options->seed, FTH_RANDOM_SPLIT);
+    dataset->info.count[FTH_VALIDATION] = held;
+    dataset->info.count[FTH_TRAIN] = total - held;
+    return FTH_OK;
+}
+
+static fth_status open_files(const fth_file_format *format, const char *folder, const fth_dataset_options *options,
+                             fth_dataset *dataset)
+{
+    fth_status status = format->open(folder, options, dataset);
+    if (status != FTH_OK)
+        return status;
+    for (int split = 0; split < 2; split++) {
+        dataset->info.count[split] = 0;
+        for (int i = 0; i < dataset->parts[split].segment_count; i++)
+            dataset->info.count[split] += dataset->parts[split].segments[i].count;
+    }
+    return dataset->info.count[FTH_VALIDATION] > 0 ? FTH_OK : hold_out(options, folder, dataset);
+}
+
+static fth_status open_folder(const char *folder, const fth_dataset_options *options, fth_dataset *dataset)
+{
+    char looked_for[512] = "";
+    for (size_t i = 0; i < FTH_COUNT_OF(formats); i++) {
+        if (formats[i]->probe(folder))
+            return open_files(formats[i], folder, options, dataset);
+        char *inner = fth_path_join(folder, formats[i]->subfolder);
+        if (formats[i]->probe(inner)) {
+            fth_status status = open_files(formats[i], inner, options, dataset);
+            free(inner);
+            return status;
+        }
+        free(inner);
+        size_t used = strlen(looked_for);
+        snprintf(looked_for + used, sizeof looked_for - used, "%s%s (%s)", used ? "; " : "", formats[i]->files,
+                 formats[i]->name);
+    }
+    return fth_fail(FTH_INVALID, "no data set in the folder %s: looked for %s; each plain, .gz or .xz", folder,
+                    looked_for);
+}
+
+static fth_status fail_unknown(const char *name)
+{
+    const char *names[FTH_COUNT_OF(generators) + 1] = {NULL};
+    char list[128] = "";
+    for (size_t i = 0; i < FTH_COUNT_OF(generators); i++) {
+        names[i] = generators[i]->info.name;
+        size_t used = strlen(list);
+        snprintf(list + used, sizeof list - used, "%s%s", used ? ", " : "", names[i]);
+    }
+    if (fth_file_exists(name))
+        return fth_fail(FTH_INVALID,
+                        "%s is not a folder: give the folder that holds the data files, or a built-in set (%s)", name,
+                        list);
+    if (strchr(name, '/'))
+        return fth_fail(FTH_INVALID, "the data folder %s does not exist; the built-in sets are %s", name, list);
+    const char *nearest = fth_nearest_name(name, names);
+    return fth_fail(FTH_INVALID, "'%s' is neither a built-in data set nor a folder%s%s%s; the built-in sets are %s",
+                    name, nearest ? " (did you mean '" : "", nearest ? nearest : "", nearest ? "'?)" : "", list);
+}
+
+fth_status fth_dataset_open(const char *name_or_folder, const fth_dataset_options *options, fth_dataset **dataset)
+{
+    fth_status status = FTH_OK;
+    fth_dataset *opened = NULL;
+    const fth_generator *generator = NULL;
+
+    for (size_t i = 0; i < FTH_COUNT_OF(generators); i++)
+        if (strcmp(name_or_folder, generators[i]->info.name) == 0)
+            generator = generators[i];
+    FTH_TRY(fth_allocate(1, sizeof *opened, &opened));
+    if (generator) {
+        opened->info = generator->info;
+        FTH_TRY(fth_gallery_create(generator, &opened->gallery));
+    } else if (fth_folder_exists(name_or_folder)) {
+        FTH_TRY(open_folder(name_or_folder, options, opened));
+    } else {
+        FTH_TRY(fail_unknown(name_or_folder));
+    }
+    *dataset = opened;
+    opened = NULL;
+
+out:
+    fth_dataset_free(opened);
+    return status;
+}
+
+void fth_dataset_free(fth_dataset *dataset)
+{
+    if (!dataset)
+        return;
+    for (int i = 0; i < dataset->blob_count; i++)
+        fth_blob_free(&dataset->blobs[i]);
+    fth_gallery_free(dataset->gallery);
+    free(dataset->class_name_text);
+    free(dataset);
+}
+
+const fth_blob *fth_dataset_keep(fth_dataset *dataset, fth_load *load)
+{
+    assert(dataset->blob_count < FTH_MAX_BLOBS);
+    fth_blob *blob = &dataset->blobs[dataset->blob_count++];
+    *blob = load->blob;
+    load->blob = (fth_blob){0};
+    return blob;
+}
+
+const fth_dataset_info *fth_dataset_get_info(const fth_dataset *dataset)
+{
+    return &dataset->info;
+}
+
+fth_status fth_dataset_look(const fth_dataset *dataset, fth_split split, int64_t index, uint8_t *scratch,
+                            const uint8_t **pixels, int32_t *label)
+{
+    const int64_t *count = dataset->info.count;
+    if (index < 0 || index >= count[split])
+        return fth_fail(FTH_INVALID, "%s: there is no sample %lld among the %lld for %s", dataset->info.name,
+                        (long long)index, (long long)count[split], split == FTH_TRAIN ? "training" : "validation");
+    if (dataset->gallery) {
+        fth_gallery_look(dataset->gallery, split, index, scratch, pixels, label);
+        return FTH_OK;
+    }
+    const fth_part *part = &dataset->parts[split];
+    if (dataset->held_out) {
+        part = &dataset->parts[FTH_TRAIN];
+        uint64_t position = (uint64_t)(split == FTH_VALIDATION ? index : index + count[FTH_VALIDATION]);
+        index = (int64_t)fth_random_permute(dataset->split_key, (uint64_t)(count[0] + count[1]), position);
+    }
+    const fth_segment *segment = part->segments;
+    for (; index >= segment->count; segment++)
+        index -= segment->count;
+    *pixels = segment->pixels + (size_t)index * segment->pixel_stride;
+    *label = segment->labels[(size_t)index * segment->label_stride];
+    return FTH_OK;
+}
+
+fth_status fth_dataset_read(const fth_dataset *dataset, fth_split split, int64_t index, uint8_t *pixels, int32_t *label)
+{
+    const uint8_t *found;
+    fth_status status = fth_dataset_look(dataset, split, index, pixels, &found, label);
+    if (status == FTH_OK && found != pixels)
+        memcpy(pixels, found, fth_image_bytes(&dataset->info));
+    return status;
+}

@@ -1,0 +1,171 @@
+/* MNIST's idx files: a big-endian header (magic, dimensions), then bytes. Nothing in a header is believed before it
+ * agrees with the size of the file, and nothing is allocated from one. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "data/data_internal.h"
+
+enum {
+    IMAGES_MAGIC = 0x803,
+    LABELS_MAGIC = 0x801,
+    IMAGES_HEADER_BYTES = 16,
+    LABELS_HEADER_BYTES = 8,
+    MAX_SIDE = 1024,
+    CLASSES = 10
+};
+static const size_t max_images_bytes = (size_t)2 << 30, max_labels_bytes = (size_t)64 << 20;
+
+static uint32_t read_big_endian(const uint8_t *bytes)
+{
+    return (uint32_t)bytes[0] << 24 | (uint32_t)bytes[1] << 16 | (uint32_t)bytes[2] << 8 | bytes[3];
+}
+
+static fth_status check_magic(const uint8_t *bytes, size_t size_bytes, const char *name, uint32_t magic,
+                              size_t header_bytes, const char *what)
+{
+    if (size_bytes >= 4 && read_big_endian(bytes) != magic) {
+        uint32_t found = read_big_endian(bytes);
+        const char *hint = found == LABELS_MAGIC   ? "; it is a file of labels"
+                           : found == IMAGES_MAGIC ? "; it is a file of images"
+                                                   : "";
+        return fth_fail(FTH_CORRUPT, "%s: wrong magic number 0x%08x, idx %s begin with 0x%08x%s", name, found, what,
+                        magic, hint);
+    }
+    if (size_bytes < header_bytes)
+        return fth_fail(FTH_CORRUPT, "%s: truncated: %zu bytes, the header of idx %s alone has %zu", name, size_bytes,
+                        what, header_bytes);
+    return FTH_OK;
+}
+
+static fth_status check_size(size_t size_bytes, uint64_t needed, const char *name, uint32_t count, const char *what)
+{
+    if (size_bytes < needed)
+        return fth_fail(FTH_CORRUPT, "%s: truncated: the header promises %u %s (%llu bytes), the file has %zu bytes",
+                        name, count, what, (unsigned long long)needed, size_bytes);
+    if (size_bytes > needed)
+        return fth_fail(FTH_CORRUPT, "%s: the header promises %u %s (%llu bytes), the file goes on to %zu bytes", name,
+                        count, what, (unsigned long long)needed, size_bytes);
+    return FTH_OK;
+}
+
+fth_status fth_idx_parse_images(const uint8_t *bytes, size_t size_bytes, const char *name, fth_idx_images *images)
+{
+    fth_status status = check_magic(bytes, size_bytes, name, IMAGES_MAGIC, IMAGES_HEADER_BYTES, "images");
+    if (status != FTH_OK)
+        return status;
+    uint32_t count = read_big_endian(bytes + 4), height = read_big_endian(bytes + 8),
+             width = read_big_endian(bytes + 12);
+    if (count == 0)
+        return fth_fail(FTH_INVALID, "%s: has zero images", name);
+    if (height == 0 || width == 0 || height > MAX_SIDE || width > MAX_SIDE)
+        return fth_fail(FTH_CORRUPT, "%s: images of %u × %u pixels; a side may be 1 to %d", name, height, width,
+                        MAX_SIDE);
+    uint64_t needed = IMAGES_HEADER_BYTES + (uint64_t)count * height * width;
+    status = check_size(size_bytes, needed, name, count, "images");
+    if (status == FTH_OK)
+        *images = (fth_idx_images){count, (int)height, (int)width, bytes + IMAGES_HEADER_BYTES};
+    return status;
+}
+
+fth_status fth_idx_parse_labels(const uint8_t *bytes, size_t size_bytes, const char *name, fth_idx_labels *labels)
+{
+    fth_status status = check_magic(bytes, size_bytes, name, LABELS_MAGIC, LABELS_HEADER_BYTES, "labels");
+    if (status != FTH_OK)
+        return status;
+    uint32_t count = read_big_endian(bytes + 4);
+    status = check_size(size_bytes, LABELS_HEADER_BYTES + (uint64_t)count, name, count, "labels");
+    if (status != FTH_OK)
+        return status;
+    for (uint32_t i = 0; i < count; i++)
+        if (bytes[LABELS_HEADER_BYTES + i] >= CLASSES)
+            return fth_fail(FTH_CORRUPT, "%s: record %u has the label %u, out of the range 0 to %d", name, i,
+                            bytes[LABELS_HEADER_BYTES + i], CLASSES - 1);
+    *labels = (fth_idx_labels){count, bytes + LABELS_HEADER_BYTES};
+    return FTH_OK;
+}
+
+/* Both spellings are in use: LeCun's page had '-', some mirrors unpack to '.'. */
+static const char *const train_images[] = {"train-images-idx3-ubyte", "train-images.idx3-ubyte", NULL};
+static const char *const train_labels[] = {"train-labels-idx1-ubyte", "train-labels.idx1-ubyte", NULL};
+static const char *const test_images[] = {"t10k-images-idx3-ubyte", "t10k-images.idx3-ubyte", NULL};
+static const char *const test_labels[] = {"t10k-labels-idx1-ubyte", "t10k-labels.idx1-ubyte", NULL};
+
+enum { TRAIN_IMAGES, TEST_IMAGES, TRAIN_LABELS, TEST_LABELS, FILE_COUNT }; /* the long ones start first */
+static const char *const *const stems[FILE_COUNT] = {train_images, test_images, train_labels, test_labels};
+
+static bool probe(const char *folder)
+{
+    for (int i = 0; i < FILE_COUNT; i++) {
+        char *path = fth_find_file(folder, stems[i]);
+        free(path);
+        if (path)
+            return true;
+    }
+    return false;
+}
+
+static fth_status join_part(fth_dataset *dataset, fth_split split, fth_load *images_load, fth_load *labels_load)
+{
+    fth_status status = FTH_OK;
+    fth_idx_images images = {0};
+    fth_idx_labels labels = {0};
+    FTH_TRY(fth_idx_parse_images(images_load->blob.bytes, images_load->blob.size_bytes, images_load->path, &images));
+    FTH_TRY(fth_idx_parse_labels(labels_load->blob.bytes, labels_load->blob.size_bytes, labels_load->path, &labels));
+    FTH_REQUIRE(images.count == labels.count, FTH_CORRUPT, "%s has %lld images but %s has %lld labels",
+                images_load->path, (long long)images.count, labels_load->path, (long long)labels.count);
+    const fth_dataset_info *info = &dataset->info;
+    FTH_REQUIRE(split == FTH_TRAIN || (images.height == info->height && images.width == info->width), FTH_CORRUPT,
+                "%s: images of %d × %d pixels, the training images have %d × %d", images_load->path, images.height,
+                images.width, info->height, info->width);
+    dataset->info.height = images.height;
+    dataset->info.width = images.width;
+    dataset->parts[split] = (fth_part){
+        .segments = {{images.pixels, labels.labels, (size_t)images.height * (size_t)images.width, 1, images.count}},
+        .segment_count = 1};
+    fth_dataset_keep(dataset, images_load);
+    fth_dataset_keep(dataset, labels_load);
+
+out:
+    return status;
+}
+
+static fth_status open_folder(const char *folder, const fth_dataset_options *options, fth_dataset *dataset)
+{
+    static const char *const names[CLASSES] = {"0", "1", "2", "3", "4", "5", "6", "7", "8", "9"};
+    fth_status status = FTH_OK;
+    fth_load loads[FILE_COUNT] = {0};
+
+    for (int i = 0; i < FILE_COUNT; i++) {
+        loads[i].path = fth_find_file(folder, stems[i]);
+        loads[i].max_bytes = i == TRAIN_IMAGES || i == TEST_IMAGES ? max_images_bytes : max_labels_bytes;
+    }
+    for (int i = 0; i < FILE_COUNT; i++) {
+        /* The test files may both be missing; the training files, and one of a pair, may not. */
+        bool needed = i == TRAIN_IMAGES || i == TRAIN_LABELS || loads[TEST_IMAGES].path || loads[TEST_LABELS].path;
+        FTH_REQUIRE(loads[i].path || !needed, FTH_INVALID,
+                    "%s: %s is missing (looked for %s and %s, plain, .gz or .xz)", folder, stems[i][0], stems[i][0],
+                    stems[i][1]);
+    }
+    dataset->info = (fth_dataset_info){.name = "mnist",
+                                       .classes = CLASSES,
+                                       .class_names = names,
+                                       .channels = 1,
+                                       .mean = {0.1307f},
+                                       .deviation = {0.3081f}};
+    FTH_TRY(fth_loads_run(loads, FILE_COUNT, options->threads));
+    FTH_TRY(join_part(dataset, FTH_TRAIN, &loads[TRAIN_IMAGES], &loads[TRAIN_LABELS]));
+    if (loads[TEST_IMAGES].path)
+        FTH_TRY(join_part(dataset, FTH_VALIDATION, &loads[TEST_IMAGES], &loads[TEST_LABELS]));
+
+out:
+    fth_loads_free(loads, FILE_COUNT);
+    return status;
+}
+
+const fth_file_format fth_format_idx = {
+    .name = "MNIST idx",
+    .subfolder = "MNIST/raw",
+    .files = "train-images-idx3-ubyte, train-labels-idx1-ubyte, t10k-images-idx3-ubyte, t10k-labels-idx1-ubyte",
+    .probe = probe,
+    .open = open_folder,
+};

@@ -1,0 +1,15 @@
+/* The order of samples: a keyed permutation per epoch, computed one position at a time. */
+#include "data/data.h"
+
+int64_t fth_sampler_index(const fth_sampler *sampler, int64_t epoch, int64_t position)
+{
+    if (!sampler->shuffle)
+        return position;
+    fth_random_key key = fth_random_fork(fth_random_key_for(sampler->seed, FTH_RANDOM_SHUFFLE), (uint64_t)epoch);
+    return (int64_t)fth_random_permute(key, (uint64_t)sampler->count, (uint64_t)position);
+}
+
+int64_t fth_batches_per_epoch(int64_t sample_count, int64_t batch)
+{
+    return sample_count / batch + (sample_count % batch != 0);
+}

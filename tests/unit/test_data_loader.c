@@ -1,0 +1,336 @@
+/* The order of samples, augmentation, and the loader: everything a pure function of seed and position, whatever the
+ * number of threads and wherever a run begins. */
+#include "test_data_files.h"
+
+#include <math.h>
+
+static const double wait_seconds = 20;
+
+/* ---- sampler ---- */
+
+static void every_epoch_visits_every_sample_once(void **state)
+{
+    (void)state;
+    static const int64_t counts[] = {1, 2, 3, 10, 257, 1000};
+    for (size_t i = 0; i < FTH_COUNT_OF(counts); i++)
+        for (int64_t epoch = 0; epoch < 4; epoch++) {
+            fth_sampler sampler = {.seed = 3, .count = counts[i], .shuffle = true};
+            bool seen[1000] = {false};
+            for (int64_t position = 0; position < counts[i]; position++) {
+                int64_t index = fth_sampler_index(&sampler, epoch, position);
+                assert_in_range(index, 0, counts[i] - 1);
+                assert_false(seen[index]);
+                seen[index] = true;
+            }
+        }
+}
+
+static int count_fixed(fth_sampler a, int64_t epoch_a, fth_sampler b, int64_t epoch_b)
+{
+    int same = 0;
+    for (int64_t position = 0; position < a.count; position++)
+        same += fth_sampler_index(&a, epoch_a, position) == fth_sampler_index(&b, epoch_b, position);
+    return same;
+}
+
+static void orders_differ_by_epoch_and_seed(void **state)
+{
+    (void)state;
+    fth_sampler one = {.seed = 1, .count = 1000, .shuffle = true}, two = one, plain = one;
+    two.seed = 2;
+    plain.shuffle = false;
+    /* Two random orders agree in one place on average; 12 or more has a chance below 1e-9. */
+    assert_true(count_fixed(one, 0, one, 1) < 12);
+    assert_true(count_fixed(one, 0, two, 0) < 12);
+    assert_true(count_fixed(one, 0, plain, 0) < 12);
+    for (int64_t position = 0; position < 1000; position++)
+        assert_int_equal(fth_sampler_index(&plain, 9, position), position);
+}
+
+/* ---- augmentation ---- */
+
+static const fth_dataset_info colour_info = {
+    .channels = 2, .height = 5, .width = 6, .mean = {0.5f, 0.25f}, .deviation = {0.25f, 0.5f}};
+
+static float normalized(int channel, int pixel)
+{
+    return ((float)pixel / 255.0f - colour_info.mean[channel]) / colour_info.deviation[channel];
+}
+
+/* Finds the flip and shift that explain an image; fails if none does. */
+static void explain(const uint8_t *pixels, const float *image, int padding, int found[3])
+{
+    for (int flip = 0; flip < 2; flip++)
+        for (int down = -padding; down <= padding; down++)
+            for (int right = -padding; right <= padding; right++) {
+                bool same = true;
+                for (int c = 0; c < 2 && same; c++)
+                    for (int y = 0; y < 5 && same; y++)
+                        for (int x = 0; x < 6 && same; x++) {
+                            int from_x = (flip ? 5 - x : x) + right, from_y = y + down;
+                            bool inside = from_x >= 0 && from_x < 6 && from_y >= 0 && from_y < 5;
+                            float wanted = normalized(c, inside ? pixels[c * 30 + from_y * 6 + from_x] : 0);
+                            same = fabsf(image[c * 30 + y * 6 + x] - wanted) < 1e-5f; /* a few ulp of 4 */
+                        }
+                if (same) {
+                    found[0] = flip;
+                    found[1] = down;
+                    found[2] = right;
+                    return;
+                }
+            }
+    fail_msg("no flip and shift explains the image");
+}
+
+static void augmentation_is_a_flip_and_a_shift(void **state)
+{
+    (void)state;
+    uint8_t pixels[60];
+    float image[60], again[60];
+    int flips = 0, shifts[5][5] = {{0}};
+    fth_augmentation augmentation = {.flip = true, .crop_padding = 2};
+    for (int i = 0; i < 60; i++)
+        pixels[i] = (uint8_t)(i * 4 + 3);
+    for (int sample = 0; sample < 400; sample++) {
+        int found[3] = {0};
+        fth_augment(&colour_info, &augmentation, 1, 2, sample, pixels, image);
+        fth_augment(&colour_info, &augmentation, 1, 2, sample, pixels, again);
+        assert_memory_equal(image, again, sizeof image);
+        explain(pixels, image, 2, found);
+        flips += found[0];
+        shifts[found[1] + 2][found[2] + 2]++;
+    }
+    assert_in_range(flips, 150, 250); /* 200 ± 5 deviations of 10 */
+    for (int i = 0; i < 25; i++)
+        assert_true(shifts[i / 5][i % 5] > 0); /* each 16 on average */
+}
+
+static void augmentation_depends_on_seed_epoch_and_sample(void **state)
+{
+    (void)state;
+    uint8_t pixels[60];
+    float image[60];
+    uint64_t keys[4][3] = {{1, 1, 0}, {2, 1, 0}, {1, 2, 0}, {1, 1, 1000}};
+    int patterns[4][64][3];
+    fth_augmentation augmentation = {.flip = true, .crop_padding = 1};
+    for (int i = 0; i < 60; i++)
+        pixels[i] = (uint8_t)(i * 4 + 3);
+    for (int i = 0; i < 4; i++)
+        for (int j = 0; j < 64; j++) {
+            fth_augment(&colour_info, &augmentation, keys[i][0], (int64_t)keys[i][1], (int64_t)keys[i][2] + j, pixels,
+                        image);
+            explain(pixels, image, 1, patterns[i][j]);
+        }
+    for (int i = 1; i < 4; i++)
+        assert_memory_not_equal(patterns[0], patterns[i], sizeof patterns[0]);
+}
+
+static void no_augmentation_only_normalizes(void **state)
+{
+    (void)state;
+    uint8_t pixels[60];
+    float image[60];
+    int found[3] = {0};
+    fth_augmentation none = {0};
+    for (int i = 0; i < 60; i++)
+        pixels[i] = (uint8_t)(i * 4);
+    fth_augment(&colour_info, &none, 1, 2, 3, pixels, image);
+    explain(pixels, image, 0, found);
+    assert_int_equal(found[0], 0);
+}
+
+/* ---- loader ---- */
+
+static void open_numbered(uint32_t train, uint32_t test, fth_dataset **dataset)
+{
+    write_idx_pair("train", train, 2);
+    write_idx_pair("t10k", test, 2);
+    assert_int_equal(open_set(test_folder, dataset), FTH_OK);
+}
+
+/* Undoes the normalization: the number of the sample in its first two pixels. */
+static int number_of(const fth_dataset *dataset, const float *image)
+{
+    const fth_dataset_info *info = fth_dataset_get_info(dataset);
+    int low = (int)lrintf((image[0] * info->deviation[0] + info->mean[0]) * 255.0f);
+    int high = (int)lrintf((image[1] * info->deviation[0] + info->mean[0]) * 255.0f);
+    return low + 256 * high;
+}
+
+static const fth_batch *next_of(fth_loader *loader)
+{
+    const fth_batch *batch = NULL;
+    assert_int_equal(fth_loader_next(loader, fth_deadline_in(wait_seconds), &batch), FTH_OK);
+    return batch;
+}
+
+static void epochs_cover_every_sample_once(void **state)
+{
+    (void)state;
+    fth_dataset *dataset = NULL;
+    open_numbered(1003, 10, &dataset);
+    for (int threads = 1; threads <= 4; threads += 3) {
+        fth_loader *loader = NULL;
+        fth_loader_options options = {.batch = 50, .seed = 4, .shuffle = true, .threads = threads};
+        assert_int_equal(fth_batches_per_epoch(1003, 50), 21);
+        assert_int_equal(fth_loader_open(dataset, &options, &loader), FTH_OK);
+        int first_of_epoch[3];
+        for (int epoch = 0; epoch < 3; epoch++) {
+            bool seen[1003] = {false};
+            for (int i = 0; i < 21; i++) {
+                const fth_batch *batch = next_of(loader);
+                assert_int_equal(batch->number, epoch * 21 + i);
+                assert_int_equal(batch->epoch, epoch);
+                assert_int_equal(batch->count, i < 20 ? 50 : 3);
+                assert_true(batch->decode_seconds >= 0);
+                for (int64_t j = 0; j < batch->count; j++) {
+                    int number = number_of(dataset, batch->images + j * 4);
+                    assert_in_range(number, 0, 1002);
+                    assert_int_equal(batch->labels[j], number % 10);
+                    assert_false(seen[number]);
+                    seen[number] = true;
+                    if (i == 0 && j == 0)
+                        first_of_epoch[epoch] = number;
+                }
+            }
+        }
+        assert_false(first_of_epoch[0] == first_of_epoch[1] && first_of_epoch[1] == first_of_epoch[2]);
+        fth_loader_free(loader);
+    }
+    fth_dataset_free(dataset);
+}
+
+static void evaluation_ends_after_one_epoch(void **state)
+{
+    (void)state;
+    fth_dataset *dataset = NULL;
+    fth_loader *loader = NULL;
+    open_numbered(20, 107, &dataset);
+    fth_loader_options options = {.split = FTH_VALIDATION, .batch = 25, .threads = 3};
+    options.batch_limit = fth_batches_per_epoch(107, 25);
+    assert_int_equal(fth_loader_open(dataset, &options, &loader), FTH_OK);
+    int expected = 0;
+    for (const fth_batch *batch; (batch = next_of(loader));)
+        for (int64_t i = 0; i < batch->count; i++)
+            assert_int_equal(number_of(dataset, batch->images + i * 4), expected++);
+    assert_int_equal(expected, 107);
+    assert_null(next_of(loader)); /* and stays at the end */
+    fth_loader_free(loader);
+
+    options.first_batch = options.batch_limit; /* a run that was already complete */
+    assert_int_equal(fth_loader_open(dataset, &options, &loader), FTH_OK);
+    assert_null(next_of(loader));
+    fth_loader_free(loader);
+    fth_dataset_free(dataset);
+}
+
+/* Runs with 1 and 4 threads, and one that begins in mid-epoch, give the same bytes for the same batch. */
+static void batches_do_not_depend_on_threads_or_start(void **state)
+{
+    (void)state;
+    enum { BATCHES = 40, RESUMED_AT = 17, BATCH = 130 }; /* 4000 samples: 31 batches an epoch, the last of 100 */
+    fth_dataset *dataset = NULL;
+    fth_loader *loaders[3];
+    assert_int_equal(open_set("digits", &dataset), FTH_OK);
+    for (int i = 0; i < 3; i++) {
+        fth_loader_options options = {.split = FTH_VALIDATION,
+                                      .batch = BATCH,
+                                      .seed = 11,
+                                      .shuffle = true,
+                                      .augmentation = {.flip = true, .crop_padding = 2},
+                                      .threads = i == 0 ? 1 : 4,
+                                      .first_batch = i == 2 ? RESUMED_AT : 0,
+                                      .batch_limit = BATCHES};
+        assert_int_equal(fth_loader_open(dataset, &options, &loaders[i]), FTH_OK);
+    }
+    for (int number = 0; number < BATCHES; number++) {
+        const fth_batch *single = next_of(loaders[0]);
+        for (int i = 1; i < (number < RESUMED_AT ? 2 : 3); i++) {
+            const fth_batch *other = next_of(loaders[i]);
+            assert_int_equal(other->number, number);
+            assert_int_equal(other->epoch, number / 31);
+            assert_int_equal(other->count, single->count);
+            assert_int_equal(other->count, number % 31 == 30 ? 100 : BATCH);
+            assert_memory_equal(other->images, single->images, (size_t)single->count * 784 * sizeof(float));
+            assert_memory_equal(other->labels, single->labels, (size_t)single->count * sizeof(int32_t));
+        }
+    }
+    for (int i = 0; i < 3; i++) {
+        assert_null(next_of(loaders[i]));
+        fth_loader_free(loaders[i]);
+    }
+    fth_dataset_free(dataset);
+}
+
+static void a_wait_ends_at_its_deadline_and_a_loader_at_once(void **state)
+{
+    (void)state;
+    fth_dataset *dataset = NULL;
+    fth_loader *loader = NULL;
+    const fth_batch *batch = NULL;
+    assert_int_equal(open_set("shapes", &dataset), FTH_OK);
+    fth_loader_options options = {.batch = 2000, .threads = 1, .batch_limit = 2};
+    assert_int_equal(fth_loader_open(dataset, &options, &loader), FTH_OK);
+    assert_int_equal(fth_loader_next(loader, fth_deadline_in(0), &batch),
+                     FTH_TIMEOUT); /* drawing takes 20 ms or more */
+    assert_null(batch);
+    assert_message_has("batch 0");
+    assert_int_equal(next_of(loader)->number, 0);
+    assert_int_equal(next_of(loader)->number, 1);
+    fth_loader_free(loader);
+
+    double begin = fth_clock_seconds();
+    for (int i = 0; i < 20; i++) { /* threads that wait, and threads at work */
+        options = (fth_loader_options){.batch = i % 2 ? 10 : 500, .threads = 3};
+        assert_int_equal(fth_loader_open(dataset, &options, &loader), FTH_OK);
+        if (i % 4 == 1)
+            next_of(loader);
+        fth_loader_free(loader);
+    }
+    assert_true(fth_clock_seconds() - begin < wait_seconds);
+    fth_dataset_free(dataset);
+}
+
+static void refuses_bad_options(void **state)
+{
+    (void)state;
+    fth_dataset *dataset = NULL;
+    fth_loader *loader = NULL;
+    open_numbered(30, 20, &dataset);
+    static const struct {
+        fth_loader_options options;
+        const char *message;
+    } cases[] = {
+        {{.batch = 31, .threads = 1}, "a batch of 31 is larger than the 30 training images"},
+        {{.split = FTH_VALIDATION, .batch = 21, .threads = 1}, "a batch of 21 is larger than the 20 validation images"},
+        {{.batch = 0, .threads = 1}, "at least 1"},
+        {{.batch = 5, .threads = 0}, "loader threads"},
+        {{.batch = 5, .threads = 1, .first_batch = -1}, "negative"},
+        {{.batch = 5, .threads = 1, .augmentation = {.crop_padding = 3}}, "crop padding of 3"},
+    };
+    for (size_t i = 0; i < FTH_COUNT_OF(cases); i++) {
+        assert_int_equal(fth_loader_open(dataset, &cases[i].options, &loader), FTH_INVALID);
+        assert_null(loader);
+        assert_message_has(cases[i].message);
+    }
+    fth_loader_free(NULL);
+    fth_dataset_free(dataset);
+}
+
+int main(void)
+{
+#define IN_FOLDER(test) cmocka_unit_test_setup_teardown(test, make_folder, remove_folder)
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_epoch_visits_every_sample_once),
+        cmocka_unit_test(orders_differ_by_epoch_and_seed),
+        cmocka_unit_test(augmentation_is_a_flip_and_a_shift),
+        cmocka_unit_test(augmentation_depends_on_seed_epoch_and_sample),
+        cmocka_unit_test(no_augmentation_only_normalizes),
+        IN_FOLDER(epochs_cover_every_sample_once),
+        IN_FOLDER(evaluation_ends_after_one_epoch),
+        cmocka_unit_test(batches_do_not_depend_on_threads_or_start),
+        cmocka_unit_test(a_wait_ends_at_its_deadline_and_a_loader_at_once),
+        IN_FOLDER(refuses_bad_options),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
