@@ -21,6 +21,8 @@ SEED = 1
 MASK = (1 << 64) - 1
 INITIALIZE, GENERATE = 1, 6  # fth_random_use
 CHUNK = 1 << 22
+NOISE = 1e-6  # a few times what rounding does to a sum of float32 products, Winograd's included
+NOISY_STEPS = 2
 
 # name: model, batch, channels, height, width, classes, label smoothing
 FIXTURES = {
@@ -134,21 +136,13 @@ def initial_values(full_name, count, kind, amount):
     return cache[full_name, count, kind, amount]
 
 
-def initialize(model, net, dtype):
-    net.to_empty(device="cpu").to(dtype)
-    squares = dot = 0.0
+def initialize(model, net):
     with torch.no_grad():
         for prefix, module in net.named_modules():
             for name, parameter in module.named_parameters(recurse=False):
-                full_name = f"{prefix}.{name}"
                 kind, amount = initializer(model, module, parameter, name)
-                values = initial_values(full_name, parameter.numel(), kind, amount)
+                values = initial_values(f"{prefix}.{name}", parameter.numel(), kind, amount)
                 parameter.copy_(torch.from_numpy(values).view(parameter.shape))
-                norm, probe = digest(full_name, parameter)
-                squares, dot = squares + norm**2, dot + probe
-            if isinstance(module, nn.BatchNorm2d):
-                module.reset_running_stats()
-    return math.sqrt(squares), dot
 
 
 # ---- models ----
@@ -222,51 +216,91 @@ def digest(name, tensor):
     return math.sqrt(squares), dot
 
 
-def step(model, batch, channels, height, width, classes, smoothing, dtype):
-    net = create(model, channels, height, width, classes)
-    initial = initialize(model, net, dtype)
+def make_batch(batch, channels, height, width, classes):
     image_key, label_key = (fork(key_for(SEED, GENERATE), number) for number in (1, 2))
     images = draw(image_key, batch * channels * height * width, lambda draws: 2 * uniform(draws) - 1)
-    images = torch.from_numpy(images).view(batch, channels, height, width).to(dtype)
     labels = torch.tensor([(bits(label_key, i) * classes) >> 64 for i in range(batch)])
+    return torch.from_numpy(images).view(batch, channels, height, width), labels
 
+
+def step(net, images, labels, smoothing):
+    for module in net.modules():
+        if isinstance(module, nn.BatchNorm2d):
+            module.reset_running_stats()
+    net.zero_grad(set_to_none=True)
     net.train()
     logits = net(images)
     loss = functional.cross_entropy(logits, labels, label_smoothing=smoothing)
     loss.backward()
-    gradients = {name: parameter.grad for name, parameter in net.named_parameters()}
-    buffers = {name: buffer for name, buffer in net.named_buffers() if "running" in name}
+    tensors = {("gradients", name): parameter.grad for name, parameter in net.named_parameters()}
+    tensors |= {("buffers", name): buffer.clone() for name, buffer in net.named_buffers() if "running" in name}
     net.eval()
     with torch.no_grad():
         evaluated = net(images)
-    return {"initial": initial, "loss": loss.detach(), "logits": logits.detach(), "evaluated": evaluated,
-            "gradients": gradients, "buffers": buffers}
+    return tensors | {("", "loss"): loss.detach(), ("", "logits"): logits.detach(), ("", "evaluated_logits"): evaluated}
+
+
+def add_noise(net, seed):
+    """Disturbs what each layer gives by NOISE times its root mean square."""
+    generator = torch.Generator().manual_seed(seed)
+
+    def disturb(module, inputs, output):
+        noise = torch.randn(output.shape, generator=generator, dtype=output.dtype)
+        return output + NOISE * output.detach().square().mean().sqrt() * noise
+
+    return [module.register_forward_hook(disturb) for module in net.modules()
+            if isinstance(module, (nn.Conv2d, nn.Linear))]
+
+
+def measure_errors(net, net_f32, batch, smoothing, exact_tensors):
+    """What float32 and noise of its size do to each tensor: the largest norm of the difference."""
+    images, labels = batch
+    errors = dict.fromkeys(exact_tensors, 0.0)
+
+    def compare(tensors):
+        for key, value in tensors.items():
+            difference = torch.linalg.vector_norm(exact_tensors[key] - value.double()).item()
+            errors[key] = max(errors[key], difference)
+
+    compare(step(net_f32, images, labels, smoothing))
+    for seed in range(NOISY_STEPS):
+        hooks = add_noise(net, seed)
+        compare(step(net, images.double(), labels, smoothing))
+        for hook in hooks:
+            hook.remove()
+    return errors
 
 
 def exact(number):
     return float(f"{number:.9g}")
 
 
-def measure(name, value, single):
-    error = torch.linalg.vector_norm(value - single.double()).item()
-    return [*map(exact, digest(name, value)), float(f"{error:.2g}")]
-
-
 def make(name):
-    model, batch, channels, height, width, classes, smoothing = FIXTURES[name]
-    double = step(*FIXTURES[name], torch.float64)
-    single = step(*FIXTURES[name], torch.float32)
+    model, batch_size, channels, height, width, classes, smoothing = FIXTURES[name]
+    nets = []
+    for dtype in (torch.float64, torch.float32):
+        nets.append(create(model, channels, height, width, classes).to_empty(device="cpu").to(dtype))
+        initialize(model, nets[-1])
+    batch = make_batch(batch_size, channels, height, width, classes)
+    tensors = step(nets[0], batch[0].double(), batch[1], smoothing)
+    errors = measure_errors(*nets, batch, smoothing, tensors)
+
+    def describe(group, key, tensor_name):
+        error = float(f"{errors[group, key]:.2g}")
+        return [*map(exact, digest(tensor_name, tensors[group, key])), error]
+
+    initial = [digest(key, parameter) for key, parameter in nets[0].named_parameters()]
     fixture = {
-        "model": model, "batch": batch, "channels": channels, "height": height, "width": width, "classes": classes,
-        "label_smoothing": smoothing,
-        "initial": [exact(number) for number in double["initial"]],
-        "loss": [exact(double["loss"].item()), float(f"{abs(double['loss'] - single['loss']).item():.2g}")],
-        "logits": measure("logits", double["logits"], single["logits"]),
-        "evaluated_logits": measure("logits", double["evaluated"], single["evaluated"]),
-        "first_logits": [exact(value) for value in double["logits"][0].tolist()],
-        "gradients": {key: measure(key, value, single["gradients"][key]) for key, value in double["gradients"].items()},
-        "buffers": {key: measure(key, value, single["buffers"][key]) for key, value in double["buffers"].items()},
+        "model": model, "batch": batch_size, "channels": channels, "height": height, "width": width,
+        "classes": classes, "label_smoothing": smoothing,
+        "initial": [exact(math.sqrt(sum(norm**2 for norm, _ in initial))), exact(sum(dot for _, dot in initial))],
+        "loss": [exact(tensors["", "loss"].item()), float(f"{errors['', 'loss']:.2g}")],
+        "logits": describe("", "logits", "logits"),
+        "evaluated_logits": describe("", "evaluated_logits", "logits"),
+        "first_logits": [exact(value) for value in tensors["", "logits"][0].tolist()],
     }
+    for wanted in ("gradients", "buffers"):
+        fixture[wanted] = {key: describe(wanted, key, key) for group, key in tensors if group == wanted}
     text = json.dumps(fixture, indent=0, separators=(",", ":"))
     lines = []  # the numbers of one entry on one line
     for line in text.split("\n"):
