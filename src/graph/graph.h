@@ -42,12 +42,12 @@ typedef struct fth_value_info {
     fth_value_kind kind;
     const char *name; /* "" for results */
     fth_type type;
-    int producer;             /* node that computes it, -1 for others */
-    bool needs_gradient;      /* a trainable parameter, or depends on one */
-    fth_initializer init;     /* parameters and buffers */
-    size_t offset;            /* parameters and buffers: first float in the flat vector (after differentiate) */
-    fth_value gradient;       /* parameters: the result that ends up in the gradient vector, or FTH_NO_VALUE */
-    fth_value gradient_of;    /* results: the parameter whose gradient this is, or FTH_NO_VALUE */
+    int producer;          /* node that computes it, -1 for others */
+    bool needs_gradient;   /* a trainable parameter, or depends on one */
+    fth_initializer init;  /* parameters and buffers */
+    size_t offset;         /* parameters and buffers: first float in the flat vector (after differentiate) */
+    fth_value gradient;    /* parameters: the result that ends up in the gradient vector, or FTH_NO_VALUE */
+    fth_value gradient_of; /* results: the parameter whose gradient this is, or FTH_NO_VALUE */
 } fth_value_info;
 
 typedef struct fth_op fth_op;

@@ -21,8 +21,8 @@ typedef struct fth_convolution_attributes {
 extern const fth_op fth_op_convolution;
 extern const fth_op fth_op_convolution_grad_input;   /* dy, weight -> dx */
 extern const fth_op fth_op_convolution_grad_weights; /* x, dy -> dweight, dbias (dbias always; unused if no bias) */
-fth_status fth_op_add_convolution(fth_graph *graph, fth_convolution_attributes attributes, fth_value x, fth_value weight,
-                                  fth_value bias_or_none, fth_value *y);
+fth_status fth_op_add_convolution(fth_graph *graph, fth_convolution_attributes attributes, fth_value x,
+                                  fth_value weight, fth_value bias_or_none, fth_value *y);
 
 /* ---- linear: x (N,F), weight (O,F), [bias (O)] -> y (N,O) ---- */
 typedef struct fth_linear_attributes {
@@ -130,8 +130,8 @@ static inline bool fth_dropout_keeps(fth_random_key key, uint32_t threshold, uin
     return (uint32_t)(bits >> (32 * (element & 1))) >= threshold;
 }
 
-/* ---- softmax_cross_entropy: logits (N,C), labels (N) I32 -> loss (2): mean loss, correct count; probabilities (N,C) ----
- * With smoothing s the target is (1-s) * one_hot + s/C, as in PyTorch. */
+/* ---- softmax_cross_entropy: logits (N,C), labels (N) I32 -> loss (2): mean loss, correct count; probabilities (N,C)
+ * ---- With smoothing s the target is (1-s) * one_hot + s/C, as in PyTorch. */
 typedef struct fth_cross_entropy_attributes {
     float label_smoothing;
 } fth_cross_entropy_attributes;

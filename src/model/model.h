@@ -11,8 +11,8 @@ typedef struct fth_model_options {
 } fth_model_options;
 
 typedef struct fth_model {
-    const char *name;    /* "resnet18" */
-    const char *summary; /* one line for `farthing models` */
+    const char *name;                     /* "resnet18" */
+    const char *summary;                  /* one line for `farthing models` */
     int channels, height, width, classes; /* what it was published for */
     /* Adds the network to `graph`; says what is wrong with the size if it does not fit. */
     fth_status (*build)(const struct fth_model *model, fth_graph *graph, const fth_model_options *options,
