@@ -227,7 +227,7 @@ static double tolerance(const op_network *network, fth_precision precision)
 {
     if (precision == FTH_PRECISION_F32)
         return 0x1p-24 * (16 + 4 * sqrt((double)network->reduction));
-    return network->kinks ? 0.15 : 0.03;
+    return network->kinks ? 0.15 : 0.05;
 }
 
 static int compare_part(const char *who, const char *part, const float *found, const float *wanted, size_t count,
@@ -247,7 +247,7 @@ int op_compare(const op_network *network, const op_result *found, const op_resul
 {
     const fth_graph *graph = network->graph;
     const double limit = tolerance(network, precision);
-    const double loss_limit = precision == FTH_PRECISION_F32 ? limit : 0.03;
+    const double loss_limit = precision == FTH_PRECISION_F32 ? limit : 0.05;
     /* A gradient that is zero by the mathematics (a bias before a batch norm) is rounding noise: measure it by the
      * whole. */
     const double floor =
