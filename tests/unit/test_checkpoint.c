@@ -225,14 +225,15 @@ static void a_failed_save_leaves_the_one_before(void **state)
 static void manifests_name_only_files_beside_them(void **state)
 {
     (void)state;
-    static const char *const bad_names[] = {"../step-1.safetensors", "/etc/passwd", "step-..%2f.safetensors",
-                                            "step-1/x.safetensors",  "",            "step-1.json"};
+    static const char *const bad_names[] = {
+        "../step-1.safetensors", "/etc/passwd", "step-..%2f.safetensors", "step-1/x.safetensors", "", "step-1.json"};
     for (size_t i = 0; i < sizeof bad_names / sizeof bad_names[0]; i++) {
         char text[512];
         fth_manifest manifest;
-        snprintf(text, sizeof text,
-                 "{\"format\":1,\"step\":1,\"tensors\":{\"file\":\"%s\",\"bytes\":1,\"sha256\":\"%064d\"},\"state\":{}}",
-                 bad_names[i], 0);
+        snprintf(
+            text, sizeof text,
+            "{\"format\":1,\"step\":1,\"tensors\":{\"file\":\"%s\",\"bytes\":1,\"sha256\":\"%064d\"},\"state\":{}}",
+            bad_names[i], 0);
         assert_int_equal(fth_manifest_parse(text, strlen(text), "test", &manifest), FTH_CORRUPT);
     }
 }

@@ -1,4 +1,5 @@
-/* Run records: what is written is read back, torn lines and steps that a resume undid do not count, one writer a run. */
+/* Run records: what is written is read back, torn lines and steps that a resume undid do not count, one writer a run.
+ */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
