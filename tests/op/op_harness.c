@@ -72,27 +72,35 @@ static void scatter_constants(const fth_graph *graph, fth_random_key key, float 
     }
 }
 
-void op_network_fill(op_network *network, fth_graph *graph, int64_t batch, uint64_t seed)
+static size_t pixel_count(const fth_graph *graph, int64_t batch)
 {
-    fth_random_key key = fth_random_key_for(seed, FTH_RANDOM_GENERATE);
-    const fth_value_info *images = fth_graph_value(graph, fth_graph_find(graph, "images"));
-    const fth_value_info *logits = fth_graph_value(graph, fth_graph_logits(graph));
-    fth_shape shape = fth_shape_with_batch(&images->type.shape, batch);
-    size_t pixels = (size_t)fth_shape_count(&shape);
+    fth_shape shape = fth_graph_value(graph, fth_graph_find(graph, "images"))->type.shape;
+    shape = fth_shape_with_batch(&shape, batch);
+    return (size_t)fth_shape_count(&shape);
+}
 
-    network->graph = graph;
-    network->batch = batch;
+void op_network_create(op_network *network, fth_graph *graph, int64_t batch, uint64_t seed)
+{
+    *network = (op_network){.graph = graph, .batch = batch};
     network->parameters = zeroed(fth_graph_parameter_floats(graph), sizeof(float));
     network->buffers = zeroed(fth_graph_buffer_floats(graph), sizeof(float));
-    network->images = zeroed(pixels, sizeof(float));
+    network->images = zeroed(pixel_count(graph, batch), sizeof(float));
     network->labels = zeroed((size_t)batch, sizeof(int32_t));
     fth_graph_initialize(graph, seed, network->parameters, network->buffers);
+}
+
+void op_network_randomize(op_network *network, uint64_t seed)
+{
+    const fth_graph *graph = network->graph;
+    const fth_random_key key = fth_random_key_for(seed, FTH_RANDOM_GENERATE);
+    const int64_t classes = fth_graph_value(graph, fth_graph_logits(graph))->type.shape.dims[1];
+    const size_t pixels = pixel_count(graph, network->batch);
+
     scatter_constants(graph, fth_random_fork(key, 1), network->parameters, network->buffers);
     for (size_t i = 0; i < pixels; i++)
         network->images[i] = (float)fth_random_normal(fth_random_fork(key, 2), i);
-    for (int64_t n = 0; n < batch; n++)
-        network->labels[n] =
-            (int32_t)fth_random_below(fth_random_fork(key, 3), (uint64_t)n, (uint64_t)logits->type.shape.dims[1]);
+    for (int64_t n = 0; n < network->batch; n++)
+        network->labels[n] = (int32_t)fth_random_below(fth_random_fork(key, 3), (uint64_t)n, (uint64_t)classes);
 }
 
 void op_network_free(op_network *network)

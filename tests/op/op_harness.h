@@ -43,9 +43,11 @@ typedef struct op_network {
     bool kinks;        /* ReLU or maxima: rounding can move an element to the other side */
 } op_network;
 
-/* Takes `graph` (inputs "images" and "labels", differentiated) and fills the rest with random numbers: initial
- * parameters, constant ones moved off their constant so that nothing is tested at 0 or 1 alone. */
-void op_network_fill(op_network *network, fth_graph *graph, int64_t batch, uint64_t seed);
+/* Takes `graph` (inputs "images" and "labels", differentiated); parameters and buffers get their initial values, the
+ * inputs zeros. */
+void op_network_create(op_network *network, fth_graph *graph, int64_t batch, uint64_t seed);
+/* Random inputs; constant parameters move off their constant, so that nothing is tested at 0 or 1 alone. */
+void op_network_randomize(op_network *network, uint64_t seed);
 void op_network_free(op_network *network);
 
 /* A plan bound to memory of a device. */

@@ -31,8 +31,8 @@ static fth_graph *build_graph(float probability)
 
 static void make_network(op_network *network, float probability, int64_t batch)
 {
-    *network = (op_network){.reduction = FEATURES};
-    op_network_fill(network, build_graph(probability), batch, 1);
+    op_network_create(network, build_graph(probability), batch, 1);
+    op_network_randomize(network, 1);
     for (int64_t n = 0; n < batch; n++)
         network->images[n] = 1;
     for (size_t i = 0; i < FEATURES; i++)

@@ -111,12 +111,14 @@ static void build_network(const op_case *with, op_network *network)
     fth_graph_set_outputs(graph, logits, loss);
     op_check(fth_graph_differentiate(graph));
 
-    *network = (op_network){.label_smoothing = with->label_smoothing, .kinks = with->kinks || with->relu};
+    op_network_create(network, graph, with->batch, 5);
+    op_network_randomize(network, 5);
+    network->label_smoothing = with->label_smoothing;
+    network->kinks = with->kinks || with->relu;
     network->reduction = (int64_t)with->batch * with->height * with->width;
     int64_t window = (int64_t)with->channels * with->kernel[0] * with->kernel[1];
     network->reduction = features > network->reduction ? features : network->reduction;
     network->reduction = window > network->reduction ? window : network->reduction;
-    op_network_fill(network, graph, with->batch, 5);
 }
 
 /* ---- the ops ---- */

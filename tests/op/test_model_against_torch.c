@@ -15,6 +15,19 @@
  * error. On top, a few units of f32 rounding of the number itself, as an error can be small by chance. */
 static const double error_factor = 30, rounding = 1e-6;
 
+/* Of a million ReLU elements one lies within rounding of zero, and may let the gradient through here and not there:
+ * that changes the gradients below it by the root of its share of its layer, 0.5 % of 32768 elements. So deep networks'
+ * gradients may be this much off; the forward pass, being continuous, may not, nor may shallow networks. */
+static const double deep_gradient_limit = 0.01;
+
+static bool is_deep(const fth_graph *graph)
+{
+    int layers = 0;
+    for (int n = 0; n < fth_graph_forward_node_count(graph); n++)
+        layers += fth_graph_node(graph, n)->op == &fth_op_convolution;
+    return layers > 10;
+}
+
 static uint64_t hash_name(const char *name)
 {
     uint64_t hash = 0xcbf29ce484222325u;
@@ -53,12 +66,12 @@ static int compare_numbers(const char *who, const char *what, double found, doub
 
 /* Compares a tensor with its [norm, dot, error]. */
 static int compare_tensor(const char *who, const char *label, const char *name, const float *values, size_t count,
-                          const json_t *wanted)
+                          const json_t *wanted, double least_limit)
 {
     char what[160];
     double squares = 0, dot = 0;
     const double norm = number_at(wanted, 0);
-    const double limit = error_factor * number_at(wanted, 2) + rounding * norm;
+    const double limit = fmax(error_factor * number_at(wanted, 2) + rounding * norm, least_limit * norm);
     condense(name, values, count, &squares, &dot);
     snprintf(what, sizeof what, "norm of %s", label);
     int differences = compare_numbers(who, what, sqrt(squares), norm, limit);
@@ -70,6 +83,7 @@ static int compare_tensor(const char *who, const char *label, const char *name, 
 static int compare_values(const char *who, const fth_graph *graph, fth_value_kind kind, const float *vector,
                           const json_t *wanted)
 {
+    const double least_limit = kind == FTH_VALUE_PARAMETER && is_deep(graph) ? deep_gradient_limit : 0;
     int differences = 0;
     size_t compared = 0;
     for (fth_value v = 0; v < fth_graph_value_count(graph); v++) {
@@ -83,7 +97,7 @@ static int compare_values(const char *who, const fth_graph *graph, fth_value_kin
             continue;
         }
         differences += compare_tensor(who, info->name, info->name, vector + info->offset,
-                                      (size_t)fth_shape_count(&info->type.shape), numbers);
+                                      (size_t)fth_shape_count(&info->type.shape), numbers, least_limit);
         compared++;
     }
     if (compared != json_object_size(wanted)) {
@@ -116,9 +130,7 @@ static void build_network(const json_t *fixture, op_network *network)
     op_check(fth_model_find(json_string_value(json_object_get(fixture, "model")), &model));
     op_check(fth_model_create_graph(model, &options, &graph));
 
-    *network = (op_network){0};
-    op_network_fill(network, graph, whole_number(fixture, "batch"), 1);
-    fth_graph_initialize(graph, 1, network->parameters, network->buffers);
+    op_network_create(network, graph, whole_number(fixture, "batch"), 1);
     size_t pixels = (size_t)(network->batch * options.channels * options.height * options.width);
     for (size_t i = 0; i < pixels; i++)
         network->images[i] = (float)(2 * fth_random_uniform(fth_random_fork(key, 1), i) - 1);
@@ -160,9 +172,9 @@ static int compare_model(const char *who, const json_t *fixture, fth_device *dev
     differences += compare_numbers(who, "loss", trained.loss[0], number_at(loss, 0),
                                    error_factor * number_at(loss, 1) + rounding * fabs(number_at(loss, 0)));
     differences += compare_tensor(who, "logits", "logits", trained.logits, trained.logit_count,
-                                  json_object_get(fixture, "logits"));
+                                  json_object_get(fixture, "logits"), 0);
     differences += compare_tensor(who, "evaluated logits", "logits", evaluated.logits, evaluated.logit_count,
-                                  json_object_get(fixture, "evaluated_logits"));
+                                  json_object_get(fixture, "evaluated_logits"), 0);
     const json_t *first = json_object_get(fixture, "first_logits");
     for (size_t c = 0; c < json_array_size(first); c++)
         differences += compare_numbers(who, "a logit of the first image", trained.logits[c], number_at(first, c),
