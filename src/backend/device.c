@@ -64,7 +64,7 @@ static fth_status find_backend(const char *name, const fth_backend **backend)
     int folder_count = list_plugin_folders(folders);
     for (int i = 0; i < folder_count; i++) {
         char path[FOLDER_SIZE + 512];
-        snprintf(path, sizeof path, "%s/farthing_%.256s.so", folders[i], name);
+        snprintf(path, sizeof path, "%.3071s/farthing_%.256s.so", folders[i], name);
         if (fth_file_exists(path))
             return load_plugin(path, name, backend);
     }
