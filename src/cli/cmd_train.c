@@ -161,8 +161,8 @@ static fth_exit_code run(const fth_command *command, const fth_invocation *invoc
         const char *file = arguments.positional[0];
         if (!fth_cli_is_yaml(file) && !fth_file_exists(file)) {
             bool is_model = fth_model_find(file, &model) == FTH_OK;
-            code = fth_cli_usage(command, "\"%s\" is not a FILE.yaml%s%s", file,
-                                 is_model ? "; did you mean --model " : "", is_model ? file : "");
+            code = fth_cli_usage(command, "\"%s\" is not a FILE.yaml%s%s%s", file,
+                                 is_model ? "; did you mean --model " : "", is_model ? file : "", is_model ? "?" : "");
             goto out;
         }
         if (!fth_cli_layer_options(invocation, NULL, file, &options, &code))

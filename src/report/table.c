@@ -4,6 +4,8 @@
 
 #include "report/report.h"
 
+enum { LONGEST_LAST_RULE = 40 };
+
 struct fth_table {
     size_t column_count;
     fth_alignment *alignments;
@@ -92,8 +94,11 @@ void fth_table_print(FILE *output, const fth_table *table)
             continue;
         const char *dash = fth_terminal_is_utf8() ? "─" : "-";
         for (size_t i = 0; i < table->column_count; i++) {
+            size_t width = column_width(table, i);
+            if (i + 1 == table->column_count && width > LONGEST_LAST_RULE)
+                width = LONGEST_LAST_RULE; /* under long sentences it would only wrap */
             fputs(i > 0 ? "  " : "", output);
-            for (size_t width = column_width(table, i); width > 0; width--)
+            for (; width > 0; width--)
                 fputs(dash, output);
         }
         fputc('\n', output);

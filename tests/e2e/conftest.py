@@ -1,0 +1,167 @@
+"""What the end-to-end tests share: the program, small data sets, runs to look at."""
+import gzip
+import json
+import os
+import random
+import signal
+import struct
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+FARTHING = Path(os.environ.get("FARTHING", ROOT / "build" / "farthing")).resolve()
+SANITIZED = b"__asan_init" in FARTHING.read_bytes() if FARTHING.exists() else False
+SMALL = ["--model", "linear"]  # where the network does not matter
+PATIENCE_S = 120 * (4 if SANITIZED else 1)
+
+
+def environment(**extra):
+    clean = {k: v for k, v in os.environ.items() if k not in ("FARTHING_ASCII", "NO_COLOR", "COLUMNS")}
+    # Threads that spin while they wait are slow on a machine that has other work.
+    return {**clean, "LC_ALL": "C.UTF-8", "TERM": "xterm", "OMP_WAIT_POLICY": "passive", **extra}
+
+
+class Result:
+    def __init__(self, code, out, err):
+        self.code, self.out, self.err = code, out, err
+
+    @property
+    def events(self):
+        return [json.loads(line) for line in self.out.splitlines()]
+
+    @property
+    def end(self):
+        assert self.events[-1]["event"] == "end"
+        return self.events[-1]
+
+
+class Program:
+    """Runs farthing in a folder of its own."""
+
+    def __init__(self, folder):
+        self.folder = Path(folder)
+
+    def __call__(self, *arguments, code=0, env=None, **options):
+        done = subprocess.run([FARTHING, *map(str, arguments)], cwd=self.folder, capture_output=True, text=True,
+                              timeout=PATIENCE_S, env=environment(**(env or {})), stdin=subprocess.DEVNULL, **options)
+        result = Result(done.returncode, done.stdout, done.stderr)
+        assert code is None or result.code == code, f"exit {result.code}\n{result.out}\n{result.err}"
+        return result
+
+    def start(self, *arguments, **options):
+        return subprocess.Popen([FARTHING, *map(str, arguments)], cwd=self.folder, stdin=subprocess.DEVNULL,
+                                env=environment(), text=True,
+                                **{"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **options})
+
+    def runs(self):
+        return sorted(path.parent for path in self.folder.glob("runs/*/run.json"))
+
+    def only_run(self):
+        (run,) = self.runs()
+        return run
+
+
+@pytest.fixture
+def farthing(tmp_path):
+    return Program(tmp_path)
+
+
+def wait_for(condition, what, seconds=60):
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        if condition():
+            return
+        time.sleep(0.01)
+    raise AssertionError(f"{what} did not happen within {seconds} s")
+
+
+def checkpoints(run):
+    """The whole checkpoints of a run, oldest first: manifests are written last."""
+    return sorted(run.glob("checkpoints/step-*.json"))
+
+
+def record(run):
+    lines = (run / "events.jsonl").read_text().splitlines()
+    return [json.loads(line) for line in lines]
+
+
+def tensors(path):
+    """Names and bytes of the tensors in a safetensors file."""
+    data = Path(path).read_bytes()
+    (size,) = struct.unpack("<Q", data[:8])
+    header = json.loads(data[8:8 + size])
+    body = data[8 + size:]
+    return {name: (info["dtype"], tuple(info["shape"]), body[slice(*info["data_offsets"])])
+            for name, info in header.items() if name != "__metadata__"}
+
+
+# ---- data ----
+
+def idx(shape, values, magic=None):
+    kind = struct.pack(">HBB", 0, 8, len(shape)) if magic is None else magic
+    return kind + struct.pack(f">{len(shape)}I", *shape) + bytes(values)
+
+
+def write_mnist(folder, train=256, test=64, compressed=False, seed=7):
+    """Ten classes that can be learned: a bright square whose place tells the label, in noise."""
+    draw = random.Random(seed)
+    folder.mkdir(parents=True, exist_ok=True)
+    for part, count in (("train", train), ("t10k", test)):
+        labels = [draw.randrange(10) for _ in range(count)]
+        pixels = bytearray(draw.randbytes(count * 784))
+        for i in range(len(pixels)):
+            pixels[i] >>= 2
+        for number, label in enumerate(labels):
+            top, left = 3 + 12 * (label // 5), 1 + 5 * (label % 5)
+            for row in range(top, top + 6):
+                start = number * 784 + row * 28 + left
+                pixels[start:start + 5] = b"\xf0" * 5
+        files = {f"{part}-images-idx3-ubyte": idx((count, 28, 28), pixels),
+                 f"{part}-labels-idx1-ubyte": idx((count,), labels)}
+        for name, content in files.items():
+            if compressed:
+                (folder / (name + ".gz")).write_bytes(gzip.compress(content))
+            else:
+                (folder / name).write_bytes(content)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def tiny(tmp_path_factory):
+    return write_mnist(tmp_path_factory.mktemp("data") / "tiny")
+
+
+# ---- runs ----
+
+@pytest.fixture(scope="session")
+def trained(tmp_path_factory, tiny):
+    """A finished run: its program, folder and events."""
+    program = Program(tmp_path_factory.mktemp("trained"))
+    program.result = program("train", "--data", tiny, "--batch", 32, "--epochs", 3, "--threads", 2, "--json")
+    program.run = program.only_run()
+    return program
+
+
+class Repeated:
+    """One configuration, trained without interruption, to compare interrupted ones with."""
+
+    def __init__(self, folder, data):
+        self.arguments = ["train", "--data", data, "--batch", 16, "--steps", 60, "--checkpoint-every", 5,
+                          "--threads", 2, "--seed", 3, "--resume"]
+        program = Program(folder)
+        program(*self.arguments)
+        self.weights = tensors(program.only_run() / "last.safetensors")
+
+
+@pytest.fixture(scope="session")
+def repeated(tmp_path_factory, tiny):
+    return Repeated(tmp_path_factory.mktemp("repeated"), tiny)
+
+
+def stop(process, number=signal.SIGINT):
+    process.send_signal(number)
+    out, err = process.communicate(timeout=PATIENCE_S)
+    return Result(process.returncode, out, err)

@@ -1,0 +1,152 @@
+"""Commands, flags and files: help, names, precedence, and what is said about mistakes."""
+import json
+import subprocess
+import time
+
+import pytest
+from conftest import FARTHING, ROOT, SANITIZED, environment
+
+COMMANDS = ["train", "evaluate", "report", "compare", "models", "doctor", "bench"]
+
+
+def test_version(farthing):
+    assert farthing("--version").out == "farthing 0.1.0\n"
+
+
+@pytest.mark.skipif(SANITIZED, reason="sanitizers start slowly")
+def test_version_is_quick():
+    times = []
+    for _ in range(20):
+        start = time.perf_counter()
+        subprocess.run([FARTHING, "--version"], stdout=subprocess.DEVNULL, env=environment(), check=True)
+        times.append(time.perf_counter() - start)
+    assert min(times) <= 0.010
+
+
+def test_help_lists_commands(farthing):
+    text = farthing("--help").out
+    for command in COMMANDS:
+        assert f"\n  {command} " in text
+    assert farthing(code=2).out == text
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_help_of_each(farthing, command):
+    text = farthing(command, "--help").out
+    assert f"usage: farthing {command}" in text
+    assert farthing("help", command).out == text
+
+
+def test_flags_that_scripts_rely_on(farthing):
+    text = farthing("train", "--help").out
+    for flag in ("model data batch epochs steps for until optimizer lr momentum weight-decay schedule warmup seed "
+                 "threads precision device weights runs name checkpoint-every resume json").split():
+        assert f"--{flag}" in text or f"--[no-]{flag}" in text
+
+
+def test_unknown_command(farthing):
+    result = farthing("trian", code=2)
+    assert "did you mean train?" in result.err
+    assert farthing("xyzzyq", code=2).err.count("--help") == 1
+
+
+@pytest.mark.parametrize("arguments, expected", [
+    (["--bacth", "3"], "did you mean '--batch'"),
+    (["--batch", "many"], "--batch"),
+    (["--batch", "0"], "--batch"),
+    (["--batch"], "--batch"),
+    (["--optimizer", "adam"], "adamw"),
+    (["--precision", "f16"], "bf16"),
+    (["--until", "accuracy=99"], "0.99"),
+    (["--for", "2 weeks"], "--for"),
+    (["--checkpoint-every", "often"], "30s"),
+    (["mnist-cnn"], "--model mnist-cnn"),
+])
+def test_bad_flags(farthing, arguments, expected):
+    result = farthing("train", *arguments, code=2)
+    assert expected in result.err
+    assert result.out == ""
+
+
+@pytest.mark.parametrize("text, line, expected", [
+    ("model: mnist-cnn\nbacth: 3\n", 2, "batch"),
+    ("model: mnist-cnn\n\nbatch: lots\n", 3, "lots"),
+    ("batch: 3\nbatch: 4\n", 2, "batch"),
+    ("batch: [1, 2]\n", 1, "batch"),
+    ("model: {a: b}\n", 1, "model"),
+    ("model: 'open\n", None, ""),
+])
+def test_bad_yaml(farthing, text, line, expected):
+    (farthing.folder / "run.yaml").write_text(text)
+    result = farthing("train", "run.yaml", code=2)
+    assert "run.yaml" in result.err and expected in result.err
+    if line:
+        assert f"line {line}" in result.err
+    assert not (farthing.folder / "runs").exists()
+
+
+def test_missing_yaml(farthing):
+    assert "absent.yaml" in farthing("train", "absent.yaml", code=2).err
+
+
+def test_flag_wins_over_file_and_file_over_default(farthing, tiny):
+    (farthing.folder / "run.yaml").write_text(f"data: {tiny}\nbatch: 8\nsteps: 4\nweight_decay: 0.5\n")
+    farthing("train", "run.yaml", "--batch", 16)
+    configuration = json.loads((farthing.only_run() / "run.json").read_text())["configuration"]
+    assert configuration["batch"] == 16
+    assert configuration["steps"] == 4
+    assert configuration["weight-decay"] == 0.5
+    assert configuration["model"] == "mnist-cnn"
+
+
+def test_models(farthing):
+    lines = farthing("models").out.splitlines()
+    assert any(line.split()[:2] == ["mnist-cnn", "1,199,882"] for line in lines)
+    models = {m["name"]: m for m in map(json.loads, farthing("models", "--json").out.splitlines())}
+    # torchvision's published counts
+    assert models["resnet18"]["parameters"] == 11689512
+    assert models["resnet50"]["parameters"] == 25557032
+    assert models["vgg19"]["parameters"] == 143667240
+    assert models["vgg16-bn"]["parameters"] == 138365992
+
+
+def test_unknown_model_and_data(farthing, tiny):
+    assert "resnet18" in farthing("train", "--model", "resnet81", code=None).err
+    result = farthing("train", "--data", "digit", code=None)
+    assert result.code in (1, 2) and "digits" in result.err
+
+
+def test_doctor(farthing, tiny):
+    result = farthing("doctor", "--data", tiny)
+    assert "ready to train" in result.out
+    checks = {c["check"]: c for c in map(json.loads, farthing("doctor", "--json").out.splitlines())}
+    assert checks["cpu back end"]["state"] == "ok" and "oneDNN" in checks["cpu back end"]["found"]
+    assert checks["cuda"]["found"]
+    assert not (farthing.folder / "runs").exists()  # looks, does not touch
+
+
+def test_doctor_finds_faults(farthing):
+    (farthing.folder / "file").write_text("")
+    result = farthing("doctor", "--data", "/nowhere", "--runs", "file", code=1)
+    assert result.out.count(" fail ") == 2 and "--runs" in result.out
+
+
+def test_option_reference_is_up_to_date(farthing):
+    assert farthing("options").out == (ROOT / "docs" / "OPTIONS.md").read_text()
+
+
+@pytest.mark.parametrize("name", ["mnist.yaml", "cifar10.yaml"])
+def test_examples_are_valid(farthing, name):
+    result = farthing("train", ROOT / "examples" / name, "--data", "/nowhere", code=1)  # gets as far as the data
+    assert "/nowhere" in result.err
+
+
+def test_full_standard_output_is_a_failure(farthing):
+    with open("/dev/full", "w") as full:
+        done = subprocess.run([FARTHING, "models"], stdout=full, stderr=subprocess.PIPE, env=environment())
+    assert done.returncode == 1
+
+
+def test_bench(farthing):
+    line = json.loads(farthing("bench", "--model", "cifar-cnn", "--batch", 4, "--seconds", 1).out)
+    assert line["step_ms"] > 0 and line["samples_per_s"] > 0

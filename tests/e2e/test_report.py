@@ -1,0 +1,104 @@
+"""Reports, comparisons and pictures of runs."""
+import json
+import shutil
+import xml.etree.ElementTree as xml
+
+import pytest
+
+needs_gnuplot = pytest.mark.skipif(shutil.which("gnuplot") is None, reason="gnuplot is not installed")
+
+
+@pytest.fixture(scope="module")
+def other(trained, tiny):
+    trained("train", "--data", tiny, "--batch", 64, "--epochs", 3, "--optimizer", "adamw", "--name", "other")
+    return "other"
+
+
+def test_report(trained):
+    text = trained("report", trained.run.name).out
+    for expected in ("finished", "mnist-cnn, 1,199,882 parameters", "256 images to train, 64 to validate",
+                     "sgd, lr 0.01", "samples/s", "compute", "waiting for data", "last.safetensors",
+                     "best.safetensors", "loss", "A training", "B validation"):
+        assert expected in text
+    assert "\033" not in text
+    assert max(map(len, text.split("loss", 1)[0].splitlines())) < 200
+
+
+def test_report_in_ascii(trained):
+    text = trained("report", trained.run.name, env={"FARTHING_ASCII": "1"}).out
+    assert "* training" in text and "⠤" not in text
+    assert text.split("where the time went", 1)[1].isascii()
+
+
+def test_report_width(trained):
+    for columns in (50, 110):
+        text = trained("report", trained.run, "--columns", columns).out
+        chart = text.split("A training", 1)[1].splitlines()[1:]
+        assert max(map(len, chart)) <= columns
+
+
+def test_report_takes_the_newest(trained, other):
+    assert trained("report").out.startswith("run other\n")
+
+
+def test_report_json(trained):
+    report = json.loads(trained("report", trained.run, "--json").out)
+    end = trained.result.end
+    assert report["finished"] and report["steps"] == end["steps"]
+    assert report["last_accuracy"] == end["accuracy"]
+    assert report["best_loss"] <= report["last_loss"]
+    assert report["compute_s"] > 0 and report["peak_memory_bytes"] > 1 << 20
+    total = sum(report[key] for key in ("compute_s", "data_wait_s", "checkpoint_s", "evaluate_s"))
+    assert total <= report["elapsed_s"] * 1.05 + 0.05
+
+
+def test_report_of_nothing(farthing):
+    assert "no runs" in farthing("report", code=1).err
+    assert "nonesuch" in farthing("report", "nonesuch", code=1).err
+
+
+def test_report_suggests_the_nearest(trained, other):
+    assert "other" in trained("report", "othre", code=1).err
+
+
+def test_torn_record(trained, tmp_path):
+    copy = tmp_path / "copy"
+    shutil.copytree(trained.run, copy)
+    with open(copy / "events.jsonl", "a") as events:
+        events.write('{"event":"step","st')
+    assert "finished" in trained("report", copy).out
+
+
+def test_compare(trained, other):
+    text = trained("compare", trained.run.name, other).out
+    assert f"A  {trained.run.name}" in text and "B  other" in text
+    rows = {line.split("  ")[0]: line for line in text.splitlines()}
+    assert rows["batch"].split()[1:] == ["32", "64"]
+    assert rows["optimizer"].split()[1:] == ["sgd", "adamw"]
+    assert "schedule" not in rows  # the same in both
+    assert rows["speed"].split()[1:3] == ["1.00", "x"]
+
+
+def test_compare_json_and_mistakes(trained, other):
+    lines = trained("compare", trained.run, other, "--json").out.splitlines()
+    assert [json.loads(line)["id"] for line in lines] == [trained.run.name, "other"]
+    assert "two runs" in trained("compare", other, code=2).err
+    assert "nonesuch" in trained("compare", other, "nonesuch", code=1).err
+
+
+@needs_gnuplot
+def test_charts(trained, other, tmp_path):
+    svg, png = tmp_path / "loss.svg", tmp_path / "loss.png"
+    trained("report", trained.run, "--chart", svg)
+    assert xml.parse(svg).getroot().tag.endswith("svg")
+    trained("compare", trained.run, other, "--chart", png)
+    data = png.read_bytes()
+    assert data.startswith(b"\x89PNG\r\n\x1a\n") and data.endswith(b"IEND\xaeB`\x82")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["loss.png", "loss.svg"]
+
+
+def test_chart_mistakes(trained, tmp_path):
+    assert ".png or .svg" in trained("report", trained.run, "--chart", "loss.gif", code=1).err
+    assert "absent" in trained("report", trained.run, "--chart", tmp_path / "absent" / "loss.svg", code=1).err
+    missing = trained("report", trained.run, "--chart", tmp_path / "loss.svg", code=1, env={"PATH": "/nowhere"})
+    assert "gnuplot" in missing.err and "install" in missing.err

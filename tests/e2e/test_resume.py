@@ -1,0 +1,177 @@
+"""Interrupted runs: whatever happens, the same command carries on and ends with the same weights."""
+import json
+import random
+import re
+import resource
+import shlex
+import signal
+import subprocess
+import time
+
+from conftest import PATIENCE_S, checkpoints, environment, record, stop, tensors, wait_for
+
+
+def test_interrupt_then_the_printed_command(farthing, repeated):
+    process = farthing.start(*[a for a in repeated.arguments if a != "--resume"])
+    wait_for(lambda: farthing.runs() and checkpoints(farthing.runs()[0]), "a checkpoint")
+    result = stop(process)
+    assert result.code == 75, result.err
+    (command,) = [line.strip() for line in result.out.splitlines() if line.endswith("--resume")]
+    assert record(farthing.only_run())[-1]["event"] == "interrupted"
+    assert "unfinished" in farthing("report").out
+    done = subprocess.run(command, shell=True, cwd=farthing.folder, env=environment(), capture_output=True, text=True,
+                          timeout=PATIENCE_S)
+    assert done.returncode == 0, done.stderr
+    assert "carrying on after step" in done.stdout
+    assert tensors(farthing.only_run() / "last.safetensors") == repeated.weights
+
+
+def test_terminate_is_as_good_as_interrupt(farthing, repeated):
+    process = farthing.start(*repeated.arguments, "--json")
+    wait_for(lambda: farthing.runs() and checkpoints(farthing.runs()[0]), "a checkpoint")
+    result = stop(process, signal.SIGTERM)
+    assert result.code == 75
+    assert result.events[-1]["event"] == "interrupted"
+    farthing(*repeated.arguments)
+    assert tensors(farthing.only_run() / "last.safetensors") == repeated.weights
+
+
+def test_second_interrupt_stops_at_once(farthing):
+    process = farthing.start("train", "--batch", 2048, "--steps", 1000, "--checkpoint-every", 1)
+    wait_for(lambda: farthing.runs() and checkpoints(farthing.runs()[0]), "a checkpoint")
+    process.send_signal(signal.SIGINT)
+    time.sleep(0.05)
+    process.send_signal(signal.SIGINT)
+    process.communicate(timeout=PATIENCE_S)
+    assert process.returncode in (-signal.SIGINT, 75)  # 75 only if the step ended between the two
+
+
+def test_printed_command_is_quoted(farthing, tiny):
+    odd = farthing.folder / "it's a folder"
+    odd.symlink_to(tiny)
+    process = farthing.start("train", "--data", odd, "--batch", 16, "--epochs", 1000)
+    wait_for(lambda: farthing.runs() and (farthing.runs()[0] / "events.jsonl").exists(), "the start")
+    result = stop(process)
+    (command,) = [line.strip() for line in result.out.splitlines() if line.endswith("--resume")]
+    assert shlex.split(command)[3] == str(odd)
+
+
+def test_same_command_again_and_again(farthing, repeated):
+    first = farthing(*repeated.arguments)
+    assert "trained mnist-cnn" in first.out
+    for _ in range(2):
+        again = farthing(*repeated.arguments)
+        assert "already finished" in again.out
+    assert farthing(*repeated.arguments, "--json").end["steps"] == 60
+    assert tensors(farthing.only_run() / "last.safetensors") == repeated.weights
+    farthing(*repeated.arguments, "--seed", 4)  # another configuration is another run
+    assert len(farthing.runs()) == 2
+
+
+def test_resume_by_name(farthing, tiny):
+    process = farthing.start("train", "--data", tiny, "--batch", 16, "--steps", 80, "--checkpoint-every", 5, "--name",
+                             "mine")
+    wait_for(lambda: checkpoints(farthing.folder / "runs/mine"), "a checkpoint")
+    assert stop(process).code == 75
+    result = farthing("train", "--resume", "runs/mine", "--json")
+    assert result.events[0]["event"] == "resume" and result.end["steps"] == 80
+    assert "already finished" in farthing("train", "--resume", "mine").out
+    assert "mine" in farthing("train", "--resume", "nine", code=1).err
+
+
+def test_killed_ten_times(farthing, repeated):
+    """kill -9 at random moments, also while checkpoints are written; the end is the same, bit for bit."""
+    draw = random.Random()
+    seed = draw.randrange(1 << 32)
+    draw.seed(seed)
+    print("seed of the delays:", seed)
+    kills = 0
+    for _ in range(60):
+        if kills == 10:
+            break
+        process = farthing.start(*repeated.arguments)
+        try:
+            process.wait(timeout=draw.uniform(0.02, 0.6))
+        except subprocess.TimeoutExpired:
+            process.kill()
+            kills += 1
+        process.communicate()
+        if process.returncode == 0:  # got to its end: begin another run, to be killed as well
+            (folder,) = farthing.runs()
+            assert tensors(folder / "last.safetensors") == repeated.weights
+            folder.rename(farthing.folder / f"done-{time.monotonic_ns()}")
+    assert kills == 10
+    farthing(*repeated.arguments)
+    assert tensors(farthing.only_run() / "last.safetensors") == repeated.weights
+    report = json.loads(farthing("report", "--json").out)
+    assert report["finished"] and report["steps"] == 60
+    steps = [event["step"] for event in record_that_counts(farthing.only_run())]
+    assert steps == sorted(set(steps))
+    assert not list(farthing.only_run().glob("**/*.tmp*")), "a killed process left temporaries behind"
+
+
+def record_that_counts(run):
+    """Step events as a reader keeps them: a resume at step S undoes later ones."""
+    kept = []
+    for line in (run / "events.jsonl").read_text().splitlines():
+        try:
+            event = json.loads(line)
+        except ValueError:
+            continue
+        if event["event"] == "resume":
+            kept = [step for step in kept if step["step"] <= event["step"]]
+        if event["event"] == "step":
+            kept.append(event)
+    return kept
+
+
+def kill_after_checkpoints(farthing, repeated, count=2):
+    process = farthing.start(*repeated.arguments)
+    wait_for(lambda: farthing.runs() and len(checkpoints(farthing.runs()[0])) >= count, "checkpoints")
+    process.kill()
+    process.communicate()
+    return farthing.only_run()
+
+
+def test_corrupt_checkpoint_falls_back_aloud(farthing, repeated):
+    run = kill_after_checkpoints(farthing, repeated)
+    newest = checkpoints(run)[-1].with_suffix(".safetensors")
+    data = bytearray(newest.read_bytes())
+    data[len(data) // 2] ^= 1
+    newest.write_bytes(data)
+    result = farthing(*repeated.arguments)
+    assert newest.name in result.err and "warning" in result.err
+    assert tensors(run / "last.safetensors") == repeated.weights
+
+
+def test_truncated_and_missing_parts_of_checkpoints(farthing, repeated):
+    run = kill_after_checkpoints(farthing, repeated)
+    newest = checkpoints(run)[-1]
+    newest.write_bytes(newest.read_bytes()[:20])
+    assert "warning" in farthing(*repeated.arguments).err
+    assert tensors(run / "last.safetensors") == repeated.weights
+
+
+def test_all_checkpoints_corrupt(farthing, repeated):
+    run = kill_after_checkpoints(farthing, repeated)
+    for path in run.glob("checkpoints/*.safetensors"):
+        path.write_bytes(b"nothing")
+    result = farthing(*repeated.arguments, code=1)
+    assert "checkpoint" in result.err
+
+
+def test_full_disk(farthing, repeated, tiny):
+    """A limit on file sizes fails writes as a full disk does: what was saved stays good and the run can go on."""
+    def limit():
+        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20, 1 << 20))
+
+    run = kill_after_checkpoints(farthing, repeated)
+    kept = len(checkpoints(run))
+    limited = farthing(*repeated.arguments, code=None, preexec_fn=limit)
+    assert limited.code == 1, limited.out + limited.err
+    assert re.search(r"larger than the file system|File too large|No space", limited.err)
+    assert len(checkpoints(run)) >= min(kept, 1)
+    assert not list(run.glob("**/*.tmp*"))
+    farthing(*repeated.arguments)
+    assert tensors(run / "last.safetensors") == repeated.weights

@@ -1,0 +1,280 @@
+"""Training: events, the last line, evaluation, progress, and what stops a run."""
+import fcntl
+import json
+import math
+import os
+import pty
+import re
+import struct
+import subprocess
+import termios
+
+import pytest
+from conftest import (FARTHING, PATIENCE_S, SANITIZED, SMALL, environment, record, stop, tensors, wait_for,
+                      write_mnist)
+
+LOSS = r"[\d.]+(?:e-\d+)?"
+
+
+def test_events(trained):
+    events = trained.result.events
+    names = [event["event"] for event in events]
+    assert names[0] == "start"
+    assert names[-1] == "end" and names.count("end") == 1
+    assert names.count("epoch") == 3
+    assert "step" in names and "best" in names
+    assert names.index("step") < names.index("epoch")
+    steps = [event["step"] for event in events if event["event"] == "step"]
+    assert steps == sorted(steps)
+    assert events == record(trained.run)
+
+
+def test_end_event(trained):
+    end = trained.result.end
+    assert end["epochs"] == 3 and end["steps"] == 24  # 256 images in batches of 32
+    assert 0 <= end["accuracy"] <= 1 and end["loss"] > 0
+    assert end["seconds"] > 0 and end["samples_per_s"] > 0
+    for key in ("model", "best"):
+        assert (trained.folder / end[key]).is_file()
+    assert end["model"].endswith("last.safetensors") and end["best"].endswith("best.safetensors")
+
+
+def test_model_file_has_pytorch_names(trained):
+    model = tensors(trained.run / "last.safetensors")
+    assert model["conv1.weight"][:2] == ("F32", (32, 1, 3, 3))
+    assert model["fc1.weight"][:2] == ("F32", (128, 9216))
+    assert set(model) == {f"{layer}.{kind}" for layer in ("conv1", "conv2", "fc1", "fc2")
+                          for kind in ("weight", "bias")}
+
+
+def test_it_learns(farthing, tiny):
+    end = farthing("train", "--data", tiny, "--batch", 16, "--epochs", 4, "--json").end
+    assert end["accuracy"] >= 0.9  # chance is 0.1
+
+
+def test_compressed_data_is_the_same(farthing, trained, tmp_path):
+    data = write_mnist(tmp_path / "compressed", compressed=True)
+    farthing("train", "--data", data, "--batch", 32, "--epochs", 3, "--threads", 2)
+    assert tensors(farthing.only_run() / "last.safetensors") == tensors(trained.run / "last.safetensors")
+
+
+def test_evaluate_agrees_with_the_end(farthing, trained, tiny):
+    end = trained.result.end
+    result = json.loads(farthing("evaluate", "--data", tiny, "--batch", 32, "--weights",
+                                 trained.run / "last.safetensors", "--json").out)
+    assert result["accuracy"] == end["accuracy"]
+    assert math.isclose(result["loss"], end["loss"], rel_tol=1e-5)
+    assert result["samples"] == 64
+
+
+def test_evaluate_a_run(trained):
+    best = json.loads(trained("evaluate", trained.run.name, "--json").out)
+    assert best["weights"].endswith("best.safetensors")
+    same = json.loads(trained("evaluate", "--weights", trained.run, "--json").out)
+    assert same["accuracy"] == best["accuracy"]
+    text = trained("evaluate", trained.run).out
+    assert re.match(r"mnist-cnn on .*: accuracy [\d.]+ %, loss " + LOSS + r" over 64 images in ", text)
+
+
+def test_evaluate_mistakes(farthing, trained, tiny):
+    assert "--weights" in farthing("evaluate", code=2).err
+    assert "nonesuch" in farthing("evaluate", "--weights", "nonesuch", code=1).err
+    (farthing.folder / "bad.safetensors").write_bytes(b"\xff" * 100)
+    assert "bad.safetensors" in farthing("evaluate", "--data", tiny, "--weights", "bad.safetensors", code=1).err
+    wrong = farthing("evaluate", "--data", "shapes", "--model", "cifar-cnn", "--weights",
+                     trained.run / "last.safetensors", code=1)
+    assert "last.safetensors" in wrong.err
+
+
+def test_start_from_weights(farthing, trained, tiny):
+    first = farthing("train", "--data", tiny, "--steps", 1, "--weights", trained.run / "best.safetensors",
+                     "--json").events
+    fresh = trained.result.events
+    loss = next(e["loss"] for e in first if e["event"] == "step")
+    assert loss < next(e["loss"] for e in fresh if e["event"] == "step")
+
+
+def test_last_lines_for_people(farthing, tiny):
+    lines = farthing("train", *SMALL, "--data", tiny, "--steps", 20, "--name", "here").out.splitlines()
+    assert re.fullmatch(r"trained linear on .*: accuracy [\d.]+ %, loss " + LOSS + r", \S+ epochs, 20 steps in \S+ "
+                        r"\([\d,]+ samples/s\); model runs/here/last.safetensors, best runs/here/best.safetensors",
+                        lines[-2])
+    assert lines[-1].endswith("report runs/here")
+
+
+def test_pipe_gets_plain_lines(farthing, tiny):
+    result = farthing("train", *SMALL, "--data", tiny, "--epochs", 2)
+    for text in (result.out, result.err):
+        assert "\033" not in text and "\r" not in text
+    assert "epoch 1/2:" in result.out and "epoch 2/2:" in result.out
+
+
+def test_terminal_gets_a_live_line(farthing, tiny):
+    columns = 60
+    master, slave = pty.openpty()
+    fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
+    process = subprocess.Popen([FARTHING, "train", *SMALL, "--data", tiny, "--batch", "4", "--epochs", "2"], stderr=slave,
+                               stdout=subprocess.PIPE, cwd=farthing.folder, env=environment())
+    os.close(slave)
+    shown = b""
+    while True:
+        try:
+            part = os.read(master, 65536)
+        except OSError:  # the other end is closed
+            break
+        if not part:
+            break
+        shown += part
+    process.communicate(timeout=PATIENCE_S)
+    os.close(master)
+    assert process.returncode == 0
+    redrawn = [line.replace("\033[K", "") for line in shown.decode().split("\r")]
+    drawn = [line for line in redrawn if line.startswith("epoch ")]
+    assert len(drawn) >= 2
+    assert re.match(r"epoch \d/2, step \d+/128, loss [\d.]+, accuracy ", drawn[-1])
+    assert max(map(len, drawn)) < columns
+    assert shown.endswith(b"\r\033[K")  # taken away at the end
+
+
+def test_json_prints_nothing_else(farthing, tiny):
+    result = farthing("train", *SMALL, "--data", tiny, "--steps", 3, "--json")
+    assert all(isinstance(event, dict) for event in result.events)
+    failed = farthing("train", "--data", "/nowhere", "--json", code=1)
+    assert failed.events[-1]["event"] == "error" and "/nowhere" in failed.events[-1]["message"]
+
+
+def test_stops_at_a_goal(farthing, tiny):
+    end = farthing("train", "--data", tiny, "--batch", 16, "--epochs", 50, "--until", "accuracy=0.8", "--json").end
+    assert end["reason"] == "until" and end["epochs"] < 50 and end["accuracy"] >= 0.8
+
+
+def test_stops_after_a_time(farthing, tiny):
+    end = farthing("train", *SMALL, "--data", tiny, "--for", "1s", "--json").end
+    assert end["reason"] == "for" and 0.9 <= end["seconds"] < 10
+
+
+def test_few_validation_images(farthing, tmp_path):
+    data = write_mnist(tmp_path / "few", train=40, test=3)
+    end = farthing("train", *SMALL, "--data", data, "--batch", 8, "--epochs", 1, "--json").end
+    assert end["accuracy"] * 3 == pytest.approx(round(end["accuracy"] * 3))  # each of the three counted once
+
+
+def test_built_in_sets(farthing):
+    assert farthing("train", *SMALL, "--steps", 3, "--json").end["steps"] == 3
+    end = farthing("train", "--model", "cifar-cnn", "--data", "shapes", "--steps", 3, "--json").end
+    assert end["steps"] == 3
+
+
+def test_adamw_schedules_and_the_rest(farthing, tiny):
+    for schedule in ("constant", "step", "cosine", "linear"):
+        events = farthing("train", *SMALL, "--data", tiny, "--batch", 16, "--steps", 12, "--optimizer", "adamw", "--schedule",
+                          schedule, "--warmup", 3, "--clip", 1, "--accumulate", 2, "--label-smoothing", 0.1,
+                          "--augment", "crop", "--json").events
+        assert events[-1]["event"] == "end" and events[-1]["steps"] == 12, schedule
+
+
+def test_bf16(farthing, tiny):
+    checks = {c["check"]: c for c in map(json.loads, farthing("doctor", "--json").out.splitlines())}
+    if checks["bf16"]["state"] != "ok":
+        refused = farthing("train", "--data", tiny, "--steps", 5, "--precision", "bf16", code=1)
+        assert "bf16" in refused.err
+        pytest.skip("this machine does not compute in bf16; that it says so was tested")
+    end = farthing("train", "--data", tiny, "--batch", 16, "--epochs", 3, "--precision", "bf16", "--json").end
+    assert end["accuracy"] >= 0.7
+
+
+def test_two_processes_cannot_train_one_run(farthing, tiny):
+    arguments = ["train", "--data", tiny, "--batch", 16, "--epochs", 1000, "--name", "shared"]
+    process = farthing.start(*arguments)
+    wait_for(lambda: (farthing.folder / "runs/shared/events.jsonl").exists(), "the start")
+    second = farthing(*arguments, "--resume", code=1)
+    assert str(process.pid) in second.err
+    assert stop(process).code == 75
+
+
+# ---- bad input ----
+
+def test_nan_loss_stops(farthing, tiny):
+    result = farthing("train", "--data", tiny, "--lr", "1e30", "--steps", 50, "--name", "wild", code=1)
+    assert "step" in result.err
+    events = record(farthing.folder / "runs/wild")
+    assert events[-1]["event"] == "error" and events[-1]["status"] == "diverged"
+    assert "failed" in farthing("report", "wild").out
+
+
+def test_batch_larger_than_the_set(farthing, tiny):
+    result = farthing("train", "--data", tiny, "--batch", 257, code=1)
+    assert "257" in result.err and "256" in result.err
+
+
+def test_runs_folder_is_a_file(farthing, tiny):
+    (farthing.folder / "runs").write_text("in the way")
+    result = farthing("train", "--data", tiny, "--steps", 3, code=1)
+    assert "runs" in result.err
+    assert (farthing.folder / "runs").read_text() == "in the way"
+
+
+def test_runs_folder_cannot_be_made(farthing, tiny):
+    result = farthing("train", "--data", tiny, "--steps", 3, "--runs", "/proc/farthing/runs", code=1)
+    assert "/proc/farthing" in result.err
+
+
+def test_names(farthing, tiny):
+    farthing("train", *SMALL, "--data", tiny, "--steps", 2, "--name", "mine")
+    assert "mine" in farthing("train", *SMALL, "--data", tiny, "--steps", 2, "--name", "mine", code=1).err
+    assert farthing("train", "--data", tiny, "--name", "../up", code=None).code in (1, 2)
+    assert not (farthing.folder / "up").exists()
+
+
+def damage(folder, name, change):
+    path = folder / name
+    path.write_bytes(change(path.read_bytes()))
+
+
+IMAGES, LABELS = "train-images-idx3-ubyte", "train-labels-idx1-ubyte"
+
+
+@pytest.mark.parametrize("name, change", [
+    (IMAGES, lambda b: b[:len(b) // 2]),
+    (IMAGES, lambda b: b"\x12\x34\x56\x78" + b[4:]),
+    (IMAGES, lambda b: b[:4] + b"\xff\xff\xff\xff" + b[8:]),
+    (IMAGES, lambda b: b[:8] + b"\x7f\xff\xff\xff\x7f\xff\xff\xff" + b[16:]),
+    (IMAGES, lambda b: b[:4] + bytes(4) + b[8:16]),
+    (IMAGES, lambda b: b""),
+    (LABELS, lambda b: b[:-1]),
+    (LABELS, lambda b: b[:8] + b"\xff" * (len(b) - 8)),
+    (LABELS, lambda b: b[:4] + struct.pack(">I", 3) + b[8:11]),
+])
+def test_damaged_data(farthing, tmp_path, name, change):
+    data = write_mnist(tmp_path / "damaged", train=40, test=10)
+    damage(data, name, change)
+    result = farthing("train", "--data", data, "--batch", 8, "--steps", 3, code=1)
+    assert "damaged" in result.err
+    assert "Sanitizer" not in result.err
+
+
+def test_data_folder_without_data(farthing, tmp_path):
+    (tmp_path / "empty").mkdir()
+    assert "empty" in farthing("train", "--data", "empty", code=1).err
+    (tmp_path / "empty" / "notes.txt").write_text("hello")
+    assert "empty" in farthing("train", "--data", "empty", code=1).err
+
+
+# ---- memory ----
+
+@pytest.mark.skipif(SANITIZED, reason="the address sanitizer looks for leaks itself")
+def test_no_leaks(farthing, tmp_path):
+    data = write_mnist(tmp_path / "few", train=12, test=64)
+    done = subprocess.run(["valgrind", "--leak-check=full", "--undef-value-errors=no", FARTHING, "train", "--data", data,
+                           "--batch", "4", "--steps", "3", "--threads", "1"],
+                          cwd=farthing.folder, capture_output=True, text=True, timeout=PATIENCE_S,
+                          env=environment(ONEDNN_MAX_CPU_ISA="AVX2", DNNL_MAX_CPU_ISA="AVX2"))
+    assert done.returncode == 0, done.stderr
+    # A program that loses nothing gets another sentence instead of the summary.
+    for kind in ("definitely", "indirectly"):
+        lost = re.search(kind + r" lost: ([\d,]+) bytes", done.stderr)
+        assert lost is None or lost[1] == "0", done.stderr
+    assert "LEAK SUMMARY" in done.stderr or "no leaks are possible" in done.stderr
+    # oneDNN's generated code reads past its own buffers on purpose; farthing's does not.
+    assert not re.search(r"Invalid (read|write) of size \d+\n==\d+==    at 0x[0-9A-F]+: \S+ \(in [^)]*farthing\)",
+                         done.stderr), done.stderr
