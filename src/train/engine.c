@@ -280,7 +280,8 @@ fth_status fth_engine_compute(fth_engine *engine, const fth_batch *batch, const 
     fth_status status = FTH_OK;
 
     FTH_TRY(run_batch(engine, batch, FTH_PLAN_TRAIN, group->share, result));
-    FTH_REQUIRE(isfinite(result->loss), FTH_DIVERGED, "the loss is %f", result->loss);
+    FTH_REQUIRE(isfinite(result->loss), FTH_DIVERGED, "the loss is %s",
+                isnan(result->loss) ? "not a number" : "infinite");
     if (engine->accumulated) {
         size_t bytes = engine->parameter_floats * sizeof(float);
         if (group->first)
@@ -305,7 +306,7 @@ fth_status fth_engine_update(fth_engine *engine, double learning_rate, int64_t u
     if (clip > 0) {
         double norm = 0;
         FTH_TRY(engine->backend->norm(engine->device, gradients, engine->parameter_floats, &norm));
-        FTH_REQUIRE(isfinite(norm), FTH_DIVERGED, "the norm of the gradients is %f", norm);
+        FTH_REQUIRE(isfinite(norm), FTH_DIVERGED, "the norm of the gradients is not a finite number");
         if (norm > clip)
             engine->arguments.gradient_scale = (float)(clip / (norm + 1e-6)); /* as clip_grad_norm_ does */
     }

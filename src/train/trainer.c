@@ -13,6 +13,7 @@
 #include <inttypes.h>
 #include <math.h>
 #include <pthread.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -294,7 +295,7 @@ static fth_status validate(fth_trainer *trainer, fth_evaluation *evaluation)
     show_progress(trainer);
     FTH_TRY(open_loader(trainer, FTH_VALIDATION, &loader));
     FTH_TRY(fth_engine_evaluate(trainer->engine, loader, trainer->stop, evaluation));
-    FTH_REQUIRE(isfinite(evaluation->loss), FTH_DIVERGED, "the loss of validation is %f", evaluation->loss);
+    FTH_REQUIRE(isfinite(evaluation->loss), FTH_DIVERGED, "the loss of validation is not a finite number");
     state->validation_loss = evaluation->loss;
     state->validation_accuracy = evaluation->accuracy;
     state->validation_step = trainer->step;
