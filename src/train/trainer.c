@@ -1,6 +1,6 @@
 /* The training loop.
  *
- *     begin    find the run, open device, data, engine, record; restore the newest checkpoint
+ *     begin    find the run, open device, data, engine, record; restore the newest checkpoint (trainer_begin.c)
  *     loop     at the end of an epoch: validate, keep the best, tell
  *              stop if a limit is reached or a stop was asked for
  *              checkpoint if one is due
@@ -12,14 +12,12 @@
  * after validation: a state at the end of an epoch whose sums are not zero still has its validation to do. */
 #include <inttypes.h>
 #include <math.h>
-#include <pthread.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "train/trainer_internal.h"
 
-enum { STEPS_PER_EVENT = 100, CROP_PADDING = 4 };
+enum { STEPS_PER_EVENT = 100 };
 #define SECONDS_PER_EVENT 2.0
 
 double fth_trainer_elapsed(fth_trainer *trainer)
@@ -36,217 +34,6 @@ double fth_trainer_epoch(const fth_trainer *trainer)
 static bool stop_asked(const fth_trainer *trainer)
 {
     return trainer->stop && *trainer->stop;
-}
-
-/* ---- beginning ---- */
-
-/* The data set is opened beside the device: reading files and starting a compute library both take a while. */
-typedef struct data_opening {
-    const fth_train_options *options;
-    fth_dataset *dataset;
-    fth_status status;
-    char message[1024];
-} data_opening;
-
-static void *open_data(void *context)
-{
-    data_opening *opening = context;
-    const fth_train_options *options = opening->options;
-    fth_dataset_options dataset_options = {.seed = (uint64_t)options->seed,
-                                           .validation_fraction = options->validation_fraction,
-                                           .threads = options->loader_threads > 0 ? (int)options->loader_threads : 2};
-    opening->status = fth_dataset_open(options->data, &dataset_options, &opening->dataset);
-    if (opening->status != FTH_OK) /* messages belong to a thread */
-        snprintf(opening->message, sizeof opening->message, "%s", fth_error_message());
-    return NULL;
-}
-
-fth_status fth_open_device_and_data(const fth_train_options *options, fth_device **device, fth_dataset **dataset)
-{
-    data_opening opening = {.options = options};
-    pthread_t thread;
-    bool threaded = pthread_create(&thread, NULL, open_data, &opening) == 0;
-    fth_status status =
-        fth_device_open(options->device, &(fth_device_options){.threads = (int)options->threads}, device);
-    if (threaded)
-        pthread_join(thread, NULL);
-    else
-        open_data(&opening);
-    *dataset = opening.dataset;
-    if (status == FTH_OK && opening.status != FTH_OK)
-        status = fth_fail(opening.status, "%s", opening.message);
-    return status;
-}
-
-static fth_status open_loader(fth_trainer *trainer, fth_split split, fth_loader **loader)
-{
-    const fth_train_options *options = trainer->options;
-    bool training = split == FTH_TRAIN;
-    fth_loader_options loader_options = {.split = split,
-                                         .batch =
-                                             training ? options->batch : fth_engine_evaluation_batch(trainer->engine),
-                                         .seed = (uint64_t)options->seed,
-                                         .shuffle = training,
-                                         .threads = options->loader_threads > 0 ? (int)options->loader_threads : 1};
-    if (training) {
-        loader_options.augmentation.flip = strncmp(options->augment, "flip", 4) == 0;
-        loader_options.augmentation.crop_padding = strstr(options->augment, "crop") ? CROP_PADDING : 0;
-        loader_options.first_batch = trainer->state.batches;
-    } else {
-        int64_t count = fth_dataset_get_info(trainer->dataset)->count[split];
-        loader_options.batch_limit = fth_batches_per_epoch(count, loader_options.batch);
-    }
-    return fth_loader_open(trainer->dataset, &loader_options, loader);
-}
-
-static fth_status check_data(const fth_trainer *trainer)
-{
-    fth_status status = FTH_OK;
-    const fth_dataset_info *info = fth_dataset_get_info(trainer->dataset);
-    int64_t count = info->count[FTH_TRAIN];
-
-    FTH_REQUIRE(count > 0, FTH_INVALID, "%s holds no training images", trainer->options->data);
-    FTH_REQUIRE(info->count[FTH_VALIDATION] > 0, FTH_INVALID,
-                "%s leaves no images for validation; raise --validation-fraction", trainer->options->data);
-    FTH_REQUIRE(trainer->options->batch <= count, FTH_INVALID,
-                "--batch %" PRId64 " is larger than the %" PRId64 " training images of %s", trainer->options->batch,
-                count, trainer->options->data);
-    if (trainer->beginning.run) {
-        const json_t *data = json_object_get(trainer->beginning.run, "data");
-        int64_t before = json_integer_value(json_object_get(data, "training_samples"));
-        FTH_REQUIRE(before == count, FTH_INVALID,
-                    "%s has %" PRId64 " training images, but had %" PRId64
-                    " when %s was started: a run goes on only with the data it began with",
-                    trainer->options->data, count, before, trainer->beginning.folder);
-    }
-
-out:
-    return status;
-}
-
-static fth_status load_weights(fth_trainer *trainer)
-{
-    fth_status status = FTH_OK;
-    fth_safetensors *tensors = NULL;
-    const char *path = trainer->options->weights;
-
-    if (!*path)
-        return FTH_OK;
-    FTH_TRY(fth_safetensors_open(path, &tensors));
-    FTH_TRY(fth_engine_load(trainer->engine, tensors, false, path, &trainer->state.counter_start));
-
-out:
-    fth_safetensors_free(tensors);
-    return status;
-}
-
-/* When training will end, as far as that is known ahead. */
-static fth_status find_end(fth_trainer *trainer)
-{
-    fth_status status = FTH_OK;
-    const fth_train_options *options = trainer->options;
-    int64_t by_epochs = 0;
-
-    if (options->epochs > 0) {
-        FTH_REQUIRE(options->epochs <= INT64_MAX / 4 / trainer->batches_per_epoch, FTH_INVALID,
-                    "--epochs %" PRId64 " is more than can be counted", options->epochs);
-        by_epochs = options->epochs * trainer->steps_per_epoch;
-    }
-    trainer->total_steps = options->steps;
-    if (by_epochs > 0 && (trainer->total_steps == 0 || by_epochs < trainer->total_steps))
-        trainer->total_steps = by_epochs;
-    FTH_REQUIRE(trainer->total_steps > 0 || !trainer->schedule->needs_end, FTH_INVALID,
-                "--schedule %s needs to know the end: give --epochs or --steps", options->schedule);
-
-out:
-    return status;
-}
-
-static fth_status open_engine(fth_trainer *trainer)
-{
-    fth_status status = FTH_OK;
-    const fth_train_options *options = trainer->options;
-
-    FTH_TRY(fth_open_device_and_data(options, &trainer->device, &trainer->dataset));
-    FTH_TRY(check_data(trainer));
-    const fth_dataset_info *info = fth_dataset_get_info(trainer->dataset);
-    fth_engine_options engine_options = {.train = options,
-                                         .channels = info->channels,
-                                         .height = info->height,
-                                         .width = info->width,
-                                         .classes = info->classes,
-                                         .training_samples = info->count[FTH_TRAIN]};
-    FTH_TRY(fth_engine_create(&engine_options, trainer->device, &trainer->engine));
-    trainer->batches_per_epoch = fth_batches_per_epoch(info->count[FTH_TRAIN], options->batch);
-    trainer->steps_per_epoch = fth_engine_updates_per_epoch(trainer->engine);
-    trainer->base_rate = fth_engine_learning_rate(trainer->engine);
-    FTH_TRY(find_end(trainer));
-
-out:
-    return status;
-}
-
-static fth_status open_record(fth_trainer *trainer)
-{
-    fth_status status = FTH_OK;
-    const fth_train_options *options = trainer->options;
-    json_t *description = fth_trainer_describe(trainer), *machine = fth_machine_describe(trainer->device);
-    char *hint = NULL;
-
-    FTH_REQUIRE(description, FTH_NO_MEMORY, "no memory for the run's description");
-    if (trainer->beginning.folder) {
-        FTH_TRY(fth_record_resume(trainer->beginning.folder, &trainer->record));
-        FTH_TRY(fth_record_configure(trainer->record, description, machine));
-    } else {
-        size_t length = strlen(options->data);
-        while (length > 1 && options->data[length - 1] == '/')
-            length--;
-        size_t begin = length;
-        while (begin > 0 && options->data[begin - 1] != '/')
-            begin--;
-        hint = fth_format("%s-%.*s", options->model, (int)(length - begin), options->data + begin);
-        FTH_TRY(fth_record_create(options->runs, options->name, hint, description, machine, &trainer->record));
-    }
-    const char *folder = fth_record_folder(trainer->record);
-    trainer->checkpoint_folder = fth_path_join(folder, "checkpoints");
-    trainer->last_path = fth_path_join(folder, "last.safetensors");
-    trainer->best_path = fth_path_join(folder, "best.safetensors");
-
-out:
-    free(hint);
-    json_decref(description);
-    json_decref(machine);
-    return status;
-}
-
-static fth_status begin(fth_trainer *trainer)
-{
-    fth_status status = FTH_OK;
-    const fth_train_options *options = trainer->options;
-
-    FTH_TRY(fth_goal_parse(options->until, &trainer->goal));
-    FTH_TRY(fth_interval_parse(options->checkpoint_every, &trainer->interval));
-    FTH_TRY(fth_schedule_find(options->schedule, &trainer->schedule));
-    FTH_TRY(open_engine(trainer));
-    trainer->state = (fth_train_state){.best_step = -1, .validation_step = -1};
-    FTH_TRY(load_weights(trainer));
-    bool resumed = trainer->beginning.folder != NULL;
-    FTH_TRY(open_record(trainer));
-    if (resumed)
-        FTH_TRY(fth_trainer_restore(trainer));
-    FTH_TRY(open_loader(trainer, FTH_TRAIN, &trainer->loader)); /* its threads work while the plan is made */
-    FTH_TRY(fth_engine_prepare(trainer->engine, options->batch, FTH_PLAN_TRAIN));
-    FTH_TRY(trainer->strategy->open(trainer->engine, options, &trainer->strategy_state));
-
-    trainer->clock_origin_s = fth_clock_seconds() - trainer->state.elapsed_s;
-    trainer->saved_at_s = trainer->state.elapsed_s;
-    trainer->saved_step = trainer->step;
-    trainer->window = (fth_window){.began_s = trainer->state.elapsed_s, .began_step = trainer->step};
-    trainer->progress = (fth_progress){.epochs = options->epochs, .steps = trainer->total_steps};
-    fth_trainer_tell_start(trainer, resumed);
-
-out:
-    return status;
 }
 
 /* ---- validation ---- */
@@ -293,7 +80,7 @@ static fth_status validate(fth_trainer *trainer, fth_evaluation *evaluation)
 
     trainer->progress.evaluating = true;
     show_progress(trainer);
-    FTH_TRY(open_loader(trainer, FTH_VALIDATION, &loader));
+    FTH_TRY(fth_trainer_open_loader(trainer, FTH_VALIDATION, &loader));
     FTH_TRY(fth_engine_evaluate(trainer->engine, loader, trainer->stop, evaluation));
     FTH_REQUIRE(isfinite(evaluation->loss), FTH_DIVERGED, "the loss of validation is not a finite number");
     state->validation_loss = evaluation->loss;
@@ -574,7 +361,7 @@ fth_status fth_train(const fth_train_options *options, const fth_strategy *strat
         status = report_finished(&trainer.beginning, outcome);
         goto out;
     }
-    FTH_TRY(begin(&trainer));
+    FTH_TRY(fth_trainer_begin(&trainer));
     FTH_TRY(loop(&trainer, &reason));
     FTH_TRY(end(&trainer, reason, &outcome->end));
 

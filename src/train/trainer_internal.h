@@ -1,5 +1,5 @@
-/* The inside of the trainer, shared by the loop (trainer.c), what it reports (trainer_events.c), what it saves
- * (trainer_save.c), and how it finds out where to begin (resume.c). */
+/* The inside of the trainer, shared by the loop (trainer.c), its beginning (trainer_begin.c), what it reports
+ * (trainer_events.c), what it saves (trainer_save.c), and how it finds out where to begin (resume.c). */
 #ifndef FTH_TRAIN_TRAINER_INTERNAL_H
 #define FTH_TRAIN_TRAINER_INTERNAL_H
 
@@ -88,6 +88,10 @@ typedef struct fth_trainer {
 /* Brings state.elapsed_s up to date and gives it. */
 double fth_trainer_elapsed(fth_trainer *trainer);
 double fth_trainer_epoch(const fth_trainer *trainer); /* as a fraction of passes */
+
+/* Opens everything, restores what there is to restore, and tells that it starts. The beginning was found before. */
+fth_status fth_trainer_begin(fth_trainer *trainer);
+fth_status fth_trainer_open_loader(fth_trainer *trainer, fth_split split, fth_loader **loader);
 
 /* ---- saving ---- */
 
