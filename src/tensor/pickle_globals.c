@@ -1,0 +1,260 @@
+/* The names that a pickle of tensors may mention, and what becomes of calling them. There is no way from here to any
+ * code but the few builders below; a name that is not in these tables ends the reading. */
+#include <stdio.h>
+#include <string.h>
+
+#include "tensor/pickle_internal.h"
+
+static const fth_pickle_element elements[] = {
+    {"float32", "FloatStorage", 4, true, FTH_F32},
+    {"float64", "DoubleStorage", 8, true, FTH_F64},
+    {"float16", "HalfStorage", 2, true, FTH_F16},
+    {"bfloat16", "BFloat16Storage", 2, true, FTH_BF16},
+    {"uint8", "ByteStorage", 1, true, FTH_U8},
+    {"int8", "CharStorage", 1, true, FTH_I8},
+    {"int16", "ShortStorage", 2, true, FTH_I16},
+    {"int32", "IntStorage", 4, true, FTH_I32},
+    {"int64", "LongStorage", 8, true, FTH_I64},
+    {"bool", "BoolStorage", 1, true, FTH_BOOL},
+    {"uint16", NULL, 2, true, FTH_U16},
+    {"uint32", NULL, 4, true, FTH_U32},
+    {"uint64", NULL, 8, true, FTH_U64},
+    {"complex64", "ComplexFloatStorage", 8, false, 0},
+    {"complex128", "ComplexDoubleStorage", 16, false, 0},
+    {"complex32", NULL, 4, false, 0},
+    {"float8_e4m3fn", NULL, 1, false, 0},
+    {"float8_e4m3fnuz", NULL, 1, false, 0},
+    {"float8_e5m2", NULL, 1, false, 0},
+    {"float8_e5m2fnuz", NULL, 1, false, 0},
+    {"float8_e8m0fnu", NULL, 1, false, 0},
+};
+
+static fth_status call_ordered_dict(fth_pickle_arena *arena, const fth_pickle_place *place,
+                                    const fth_pickle_node *arguments, fth_pickle_node **result);
+static fth_status call_rebuild_tensor(fth_pickle_arena *arena, const fth_pickle_place *place,
+                                      const fth_pickle_node *arguments, fth_pickle_node **result);
+static fth_status call_rebuild_tensor_v3(fth_pickle_arena *arena, const fth_pickle_place *place,
+                                         const fth_pickle_node *arguments, fth_pickle_node **result);
+static fth_status call_rebuild_parameter(fth_pickle_arena *arena, const fth_pickle_place *place,
+                                         const fth_pickle_node *arguments, fth_pickle_node **result);
+static fth_status call_size(fth_pickle_arena *arena, const fth_pickle_place *place, const fth_pickle_node *arguments,
+                            fth_pickle_node **result);
+static fth_status call_ignored(fth_pickle_arena *arena, const fth_pickle_place *place, const fth_pickle_node *arguments,
+                               fth_pickle_node **result);
+
+struct fth_pickle_global {
+    const char *module, *name;
+    /* What calling it makes; NULL: it may be mentioned, but not called. */
+    fth_status (*call)(fth_pickle_arena *, const fth_pickle_place *, const fth_pickle_node *, fth_pickle_node **);
+    const fth_pickle_element *storage_of, *dtype; /* of a class of storages; of a dtype */
+};
+
+static const fth_pickle_global globals[] = {
+    {.module = "collections", .name = "OrderedDict", .call = call_ordered_dict},
+    {.module = "torch._utils", .name = "_rebuild_tensor_v2", .call = call_rebuild_tensor},
+    {.module = "torch._utils", .name = "_rebuild_tensor_v3", .call = call_rebuild_tensor_v3},
+    {.module = "torch._utils", .name = "_rebuild_tensor", .call = call_rebuild_tensor},
+    {.module = "torch._utils", .name = "_rebuild_parameter", .call = call_rebuild_parameter},
+    {.module = "torch._utils", .name = "_rebuild_parameter_with_state", .call = call_rebuild_parameter},
+    {.module = "torch.storage", .name = "UntypedStorage", .storage_of = &elements[4]},
+    {.module = "torch", .name = "UntypedStorage", .storage_of = &elements[4]},
+    {.module = "torch.storage", .name = "TypedStorage"},
+    {.module = "torch", .name = "Size", .call = call_size},
+    {.module = "torch", .name = "device", .call = call_ignored},
+    {.module = "numpy.core.multiarray", .name = "scalar", .call = call_ignored},
+    {.module = "numpy._core.multiarray", .name = "scalar", .call = call_ignored},
+    {.module = "numpy.core.multiarray", .name = "_reconstruct", .call = call_ignored},
+    {.module = "numpy._core.multiarray", .name = "_reconstruct", .call = call_ignored},
+    {.module = "numpy", .name = "ndarray"},
+    {.module = "numpy", .name = "dtype", .call = call_ignored},
+    {.module = "_codecs", .name = "encode", .call = call_ignored},
+    {.module = "builtins", .name = "set", .call = call_ignored},
+    {.module = "__builtin__", .name = "set", .call = call_ignored},
+};
+
+static bool equals(const char *text, size_t length, const char *expected)
+{
+    return strlen(expected) == length && memcmp(text, expected, length) == 0;
+}
+
+/* "torch FloatStorage" and "torch float32" of each element type. */
+static bool find_torch_type(const char *name, size_t length, fth_pickle_global *global)
+{
+    for (size_t i = 0; i < FTH_COUNT_OF(elements); i++) {
+        const fth_pickle_element *element = &elements[i];
+        if (equals(name, length, element->dtype_name))
+            *global = (fth_pickle_global){.module = "torch", .name = element->dtype_name, .dtype = element};
+        else if (element->storage_name && equals(name, length, element->storage_name))
+            *global = (fth_pickle_global){.module = "torch", .name = element->storage_name, .storage_of = element};
+        else
+            continue;
+        return true;
+    }
+    return false;
+}
+
+fth_status fth_pickle_global_find(fth_pickle_arena *arena, const fth_pickle_place *place, const char *module,
+                                  size_t module_length, const char *name, size_t name_length,
+                                  const fth_pickle_global **global)
+{
+    char printable_module[80], printable_name[80], what[200];
+    fth_pickle_global type;
+    for (size_t i = 0; i < FTH_COUNT_OF(globals); i++) {
+        if (equals(module, module_length, globals[i].module) && equals(name, name_length, globals[i].name)) {
+            *global = &globals[i];
+            return FTH_OK;
+        }
+    }
+    if (equals(module, module_length, "torch") && find_torch_type(name, name_length, &type)) {
+        fth_pickle_global *kept = NULL;
+        fth_status status = fth_pickle_arena_take(arena, sizeof *kept, &kept);
+        if (status == FTH_OK)
+            *kept = type;
+        *global = kept;
+        return status;
+    }
+    snprintf(what, sizeof what, "'%s %s'",
+             fth_pickle_printable(module, module_length, printable_module, sizeof printable_module),
+             fth_pickle_printable(name, name_length, printable_name, sizeof printable_name));
+    return fth_pickle_refuse(place, what);
+}
+
+fth_status fth_pickle_global_call(fth_pickle_arena *arena, const fth_pickle_place *place,
+                                  const fth_pickle_node *callable, const fth_pickle_node *arguments,
+                                  fth_pickle_node **result)
+{
+    char what[200];
+    if (callable->kind != FTH_PICKLE_GLOBAL)
+        return fth_pickle_refuse(place, "of something that is not a known name");
+    if (!callable->global->call) {
+        snprintf(what, sizeof what, "of '%s %s'", callable->global->module, callable->global->name);
+        return fth_pickle_refuse(place, what);
+    }
+    if (arguments->kind != FTH_PICKLE_TUPLE)
+        return fth_pickle_corrupt(place, "the arguments are not a tuple");
+    return callable->global->call(arena, place, arguments, result);
+}
+
+/* ---- what the calls make ---- */
+
+static fth_status call_ignored(fth_pickle_arena *arena, const fth_pickle_place *place, const fth_pickle_node *arguments,
+                               fth_pickle_node **result)
+{
+    (void)place;
+    (void)arguments;
+    return fth_pickle_node_create(arena, FTH_PICKLE_OPAQUE, result);
+}
+
+/* OrderedDict(), or from Python 2 OrderedDict([[key, value], ...]). */
+static fth_status call_ordered_dict(fth_pickle_arena *arena, const fth_pickle_place *place,
+                                    const fth_pickle_node *arguments, fth_pickle_node **result)
+{
+    fth_status status = fth_pickle_node_create(arena, FTH_PICKLE_DICT, result);
+    if (status != FTH_OK || arguments->count == 0)
+        return status;
+    const fth_pickle_node *pairs = arguments->items[0];
+    if (arguments->count > 1 || pairs->kind != FTH_PICKLE_LIST)
+        return fth_pickle_corrupt(place, "OrderedDict of something that is not a list of pairs");
+    for (size_t i = 0; i < pairs->count && status == FTH_OK; i++) {
+        const fth_pickle_node *pair = pairs->items[i];
+        if ((pair->kind != FTH_PICKLE_LIST && pair->kind != FTH_PICKLE_TUPLE) || pair->count != 2)
+            return fth_pickle_corrupt(place, "OrderedDict of something that is not a list of pairs");
+        status = fth_pickle_node_append(arena, *result, pair->items, 2);
+    }
+    return status;
+}
+
+static bool is_sequence(const fth_pickle_node *node)
+{
+    return node->kind == FTH_PICKLE_TUPLE || node->kind == FTH_PICKLE_LIST;
+}
+
+static fth_status make_tensor(fth_pickle_arena *arena, const fth_pickle_place *place, const fth_pickle_node *arguments,
+                              const fth_pickle_element *element, fth_pickle_node **result)
+{
+    fth_status status = FTH_OK;
+    fth_pickle_tensor *tensor = NULL;
+    fth_pickle_node *const *items = arguments->items;
+    if (arguments->count < 4 || items[0]->kind != FTH_PICKLE_STORAGE || items[1]->kind != FTH_PICKLE_INTEGER ||
+        !is_sequence(items[2]) || !is_sequence(items[3]))
+        return fth_pickle_corrupt(place, "a tensor is not described by storage, offset, size and stride");
+    FTH_TRY(fth_pickle_arena_take(arena, sizeof *tensor, &tensor));
+    *tensor = (fth_pickle_tensor){.storage = items[0]->storage,
+                                  .element = element ? element : items[0]->storage->element,
+                                  .offset = items[1]->integer,
+                                  .shape = items[2],
+                                  .strides = items[3]};
+    FTH_TRY(fth_pickle_node_create(arena, FTH_PICKLE_TENSOR, result));
+    (*result)->tensor = tensor;
+out:
+    return status;
+}
+
+/* (storage, offset, size, stride[, requires_grad, hooks[, metadata]]) */
+static fth_status call_rebuild_tensor(fth_pickle_arena *arena, const fth_pickle_place *place,
+                                      const fth_pickle_node *arguments, fth_pickle_node **result)
+{
+    return make_tensor(arena, place, arguments, NULL, result);
+}
+
+/* (untyped storage, offset, size, stride, requires_grad, hooks, dtype[, metadata]) */
+static fth_status call_rebuild_tensor_v3(fth_pickle_arena *arena, const fth_pickle_place *place,
+                                         const fth_pickle_node *arguments, fth_pickle_node **result)
+{
+    if (arguments->count < 7 || arguments->items[6]->kind != FTH_PICKLE_GLOBAL || !arguments->items[6]->global->dtype)
+        return fth_pickle_corrupt(place, "a tensor without a dtype");
+    return make_tensor(arena, place, arguments, arguments->items[6]->global->dtype, result);
+}
+
+/* (tensor, requires_grad, hooks[, state]): for us, the tensor. */
+static fth_status call_rebuild_parameter(fth_pickle_arena *arena, const fth_pickle_place *place,
+                                         const fth_pickle_node *arguments, fth_pickle_node **result)
+{
+    (void)arena;
+    if (arguments->count < 1 || arguments->items[0]->kind != FTH_PICKLE_TENSOR)
+        return fth_pickle_corrupt(place, "a parameter that is not a tensor");
+    *result = arguments->items[0];
+    return FTH_OK;
+}
+
+/* torch.Size((2, 3)) is as good as the tuple. */
+static fth_status call_size(fth_pickle_arena *arena, const fth_pickle_place *place, const fth_pickle_node *arguments,
+                            fth_pickle_node **result)
+{
+    (void)arena;
+    if (arguments->count != 1 || !is_sequence(arguments->items[0]))
+        return fth_pickle_corrupt(place, "a torch.Size that is not made of a tuple");
+    *result = arguments->items[0];
+    return FTH_OK;
+}
+
+/* ("storage", class, key, location, count[, None or (view key, start, count)]) */
+fth_status fth_pickle_storage_read(fth_pickle_arena *arena, const fth_pickle_place *place, const fth_pickle_node *id,
+                                   fth_pickle_node **result)
+{
+    fth_status status = FTH_OK;
+    fth_pickle_storage *storage = NULL;
+    if (id->kind != FTH_PICKLE_TUPLE || id->count < 5 || id->count > 6 || !fth_pickle_text_is(id->items[0], "storage"))
+        return fth_pickle_corrupt(place, "a persistent id that is not a storage");
+    const fth_pickle_node *class = id->items[1], *key = id->items[2], *count = id->items[4];
+    const fth_pickle_node *view = id->count == 6 ? id->items[5] : NULL;
+    if (class->kind != FTH_PICKLE_GLOBAL || !class->global->storage_of)
+        return fth_pickle_corrupt(place, "a storage of a class that has no element type");
+    if (key->kind != FTH_PICKLE_TEXT || count->kind != FTH_PICKLE_INTEGER || count->integer < 0)
+        return fth_pickle_corrupt(place, "a storage without a key or with a bad size");
+
+    FTH_TRY(fth_pickle_arena_take(arena, sizeof *storage, &storage));
+    *storage = (fth_pickle_storage){.key = key, .element = class->global->storage_of, .count = count->integer};
+    if (view && view->kind != FTH_PICKLE_NONE) {
+        if (view->kind != FTH_PICKLE_TUPLE || view->count != 3 || view->items[1]->kind != FTH_PICKLE_INTEGER ||
+            view->items[2]->kind != FTH_PICKLE_INTEGER || view->items[1]->integer < 0 || view->items[2]->integer < 0)
+            return fth_pickle_corrupt(place, "a view of a storage without a start and a size");
+        storage->is_view = true;
+        storage->view_start = view->items[1]->integer;
+        storage->count = view->items[2]->integer;
+    }
+    FTH_TRY(fth_pickle_node_create(arena, FTH_PICKLE_STORAGE, result));
+    (*result)->storage = storage;
+out:
+    return status;
+}

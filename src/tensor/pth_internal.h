@@ -1,0 +1,31 @@
+/* PyTorch's .pth files: two containers around one pickle. pth.c opens the containers and finds the storages,
+ * pth_state.c finds the dictionary of weights among whatever else was saved, pth_tensor.c makes views of its tensors.
+ */
+#ifndef FTH_TENSOR_PTH_INTERNAL_H
+#define FTH_TENSOR_PTH_INTERNAL_H
+
+#include "tensor/pickle_internal.h"
+
+typedef struct fth_pth {
+    const char *format; /* in words */
+    fth_pickle *pickle; /* every storage knows its data, if the file has it */
+    void **copies;      /* tensors that do not lie row by row in the file */
+    size_t copy_count, copy_capacity;
+    uint64_t copied_bytes, copy_limit_bytes;
+} fth_pth;
+
+/* The bytes outlive the object; `origin` names them in errors. */
+fth_status fth_pth_open_zip(const void *bytes, size_t size_bytes, const char *origin, fth_pth **pth);
+fth_status fth_pth_open_legacy(const void *bytes, size_t size_bytes, const char *origin, fth_pth **pth);
+void fth_pth_free(fth_pth *pth);
+
+/* The dictionary of weights: under `key` ("" for anywhere), or found by itself. Its place, such as
+ * "checkpoint.model_state_dict" or "" for the whole file, is copied to *found_key; free() it. */
+fth_status fth_pth_find_state(const fth_pth *pth, const char *key, const char *origin, const fth_pickle_node **state,
+                              char **found_key);
+
+/* Checks a tensor of the file and makes a view of it, or of a copy if it is not contiguous. */
+fth_status fth_pth_view_tensor(fth_pth *pth, const fth_pickle_tensor *tensor, const char *name, const char *origin,
+                               fth_tensor_view *view);
+
+#endif

@@ -1,0 +1,312 @@
+/* Recognizes the format, lets its reader do the work, and gives the tensors their names. */
+#include "tensor/weights.h"
+
+#include <ctype.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "tensor/pth_internal.h"
+#include "tensor/safetensors_internal.h"
+#include "tensor/zip_internal.h"
+
+enum { MAX_NAME = 1000, TAR_MAGIC_AT = 257 };
+
+struct fth_weights {
+    const void *mapping; /* NULL where the caller owns the bytes */
+    size_t mapping_size_bytes;
+    const char *format;
+    fth_safetensors *safetensors; /* one of the two */
+    fth_pth *pth;
+    char *key;
+    char *names;  /* of a .pth file, one after another */
+    char *prefix; /* taken off every name */
+    fth_tensor_view *views;
+    const fth_tensor_view **by_name; /* sorted, for lookups */
+    size_t count;
+};
+
+/* ---- names ---- */
+
+static int compare_names(const void *a, const void *b)
+{
+    return strcmp((*(const fth_tensor_view *const *)a)->name, (*(const fth_tensor_view *const *)b)->name);
+}
+
+static bool all_begin_with(const fth_weights *weights, const char *prefix, size_t length)
+{
+    for (size_t i = 0; i < weights->count; i++) {
+        if (strncmp(weights->views[i].name, prefix, length) != 0 || !weights->views[i].name[length])
+            return false;
+    }
+    return weights->count > 0;
+}
+
+/* Takes off what wrappers put before every name; they may be wrapped in each other. */
+static fth_status strip_prefixes(fth_weights *weights)
+{
+    static const char *const wrappers[] = {"module.", "_orig_mod."};
+    const char *whole = weights->count ? weights->views[0].name : "";
+    size_t stripped = 0;
+    for (size_t w = 0; w < FTH_COUNT_OF(wrappers);) {
+        size_t length = strlen(wrappers[w]);
+        if (!all_begin_with(weights, wrappers[w], length)) {
+            w++;
+            continue;
+        }
+        for (size_t i = 0; i < weights->count; i++)
+            weights->views[i].name += length;
+        stripped += length;
+        w = 0;
+    }
+    weights->prefix = strndup(whole, stripped);
+    return weights->prefix ? FTH_OK : fth_fail(FTH_NO_MEMORY, "no memory for a name");
+}
+
+static fth_status sort_names(fth_weights *weights, const char *origin)
+{
+    fth_status status = fth_allocate(weights->count, sizeof *weights->by_name, &weights->by_name);
+    if (status != FTH_OK)
+        return status;
+    for (size_t i = 0; i < weights->count; i++)
+        weights->by_name[i] = &weights->views[i];
+    qsort(weights->by_name, weights->count, sizeof *weights->by_name, compare_names);
+    for (size_t i = 1; i < weights->count; i++) {
+        if (strcmp(weights->by_name[i - 1]->name, weights->by_name[i]->name) == 0)
+            return fth_fail(FTH_CORRUPT, "%s: two tensors are called '%s'", origin, weights->by_name[i]->name);
+    }
+    return FTH_OK;
+}
+
+/* ---- formats ---- */
+
+static fth_status open_safetensors(fth_weights *weights, const void *bytes, size_t size_bytes, const char *origin,
+                                   const char *key)
+{
+    fth_status status = FTH_OK;
+    FTH_REQUIRE(!*key, FTH_INVALID, "%s: a safetensors file has no '%s' inside; leave out the key", origin, key);
+    FTH_TRY(fth_safetensors_parse(bytes, size_bytes, origin, &weights->safetensors));
+    weights->format = "safetensors";
+    weights->count = fth_safetensors_count(weights->safetensors);
+    FTH_TRY(fth_allocate(weights->count, sizeof *weights->views, &weights->views));
+    for (size_t i = 0; i < weights->count; i++)
+        weights->views[i] = *fth_safetensors_get(weights->safetensors, i);
+out:
+    return status;
+}
+
+static bool is_named_tensor(const fth_pickle_node *key, const fth_pickle_node *value)
+{
+    return key->kind == FTH_PICKLE_TEXT && value->kind == FTH_PICKLE_TENSOR;
+}
+
+static fth_status check_name(const fth_pickle_node *key, const char *origin)
+{
+    char shown[80];
+    bool good = key->count > 0 && key->count <= MAX_NAME;
+    for (size_t i = 0; good && i < key->count; i++)
+        good = !iscntrl((unsigned char)key->bytes[i]);
+    if (good)
+        return FTH_OK;
+    return fth_fail(FTH_CORRUPT, "%s: '%s' is no name for a tensor", origin,
+                    fth_pickle_printable(key->bytes, key->count, shown, sizeof shown));
+}
+
+static fth_status read_tensors(fth_weights *weights, const fth_pickle_node *state, const char *origin)
+{
+    fth_status status = FTH_OK;
+    size_t names_size = 0, count = 0;
+    for (size_t i = 0; i + 1 < state->count; i += 2) {
+        if (!is_named_tensor(state->items[i], state->items[i + 1]))
+            continue;
+        FTH_TRY(check_name(state->items[i], origin));
+        names_size += state->items[i]->count + 1;
+        count++;
+    }
+    FTH_TRY(fth_allocate(names_size, 1, &weights->names));
+    FTH_TRY(fth_allocate(count, sizeof *weights->views, &weights->views));
+    char *name = weights->names;
+    for (size_t i = 0; i + 1 < state->count; i += 2) {
+        const fth_pickle_node *key = state->items[i], *value = state->items[i + 1];
+        if (!is_named_tensor(key, value))
+            continue;
+        memcpy(name, key->bytes, key->count); /* the NUL is there already */
+        FTH_TRY(fth_pth_view_tensor(weights->pth, value->tensor, name, origin, &weights->views[weights->count]));
+        weights->count++;
+        name += key->count + 1;
+    }
+out:
+    return status;
+}
+
+static fth_status open_pth(fth_weights *weights, const void *bytes, size_t size_bytes, const char *origin,
+                           const char *key)
+{
+    fth_status status = FTH_OK;
+    const fth_pickle_node *state;
+    if (fth_zip_recognize(bytes, size_bytes))
+        FTH_TRY(fth_pth_open_zip(bytes, size_bytes, origin, &weights->pth));
+    else
+        FTH_TRY(fth_pth_open_legacy(bytes, size_bytes, origin, &weights->pth));
+    weights->format = weights->pth->format;
+    FTH_TRY(fth_pth_find_state(weights->pth, key, origin, &state, &weights->key));
+    FTH_TRY(read_tensors(weights, state, origin));
+out:
+    return status;
+}
+
+static bool looks_like_safetensors(const unsigned char *bytes, size_t size_bytes)
+{
+    uint64_t length;
+    if (size_bytes <= SAFETENSORS_LENGTH_BYTES)
+        return false;
+    memcpy(&length, bytes, sizeof length);
+    return length <= SAFETENSORS_MAX_HEADER_BYTES && bytes[SAFETENSORS_LENGTH_BYTES] == '{';
+}
+
+static bool begins_with(const unsigned char *bytes, size_t size_bytes, size_t at, const char *text)
+{
+    return size_bytes >= at + strlen(text) && memcmp(bytes + at, text, strlen(text)) == 0;
+}
+
+/* Pickles of protocol 2 begin with 0x80. Older ones begin with any opcode; those that name something are worth
+ * reading on, so that the refusal tells what. */
+static bool looks_like_pickle(const unsigned char *bytes, size_t size_bytes)
+{
+    return size_bytes > 2 &&
+           (bytes[0] == 0x80 || ((bytes[0] == 'c' || bytes[0] == '(') && memchr(bytes, '\n', size_bytes)));
+}
+
+static fth_status open_by_content(fth_weights *weights, const unsigned char *bytes, size_t size_bytes,
+                                  const char *origin, const char *key)
+{
+    if (size_bytes == 0)
+        return fth_fail(FTH_CORRUPT, "%s: an empty file", origin);
+    if (fth_zip_recognize(bytes, size_bytes))
+        return open_pth(weights, bytes, size_bytes, origin, key);
+    if (begins_with(bytes, size_bytes, TAR_MAGIC_AT, "ustar"))
+        return fth_fail(FTH_UNSUPPORTED,
+                        "%s: a tar archive, as PyTorch wrote before 2017; load it in PyTorch and save it again",
+                        origin);
+    if (looks_like_safetensors(bytes, size_bytes))
+        return open_safetensors(weights, bytes, size_bytes, origin, key);
+    if (looks_like_pickle(bytes, size_bytes))
+        return open_pth(weights, bytes, size_bytes, origin, key);
+    if (begins_with(bytes, size_bytes, 0, "version https://git-lfs"))
+        return fth_fail(FTH_INVALID, "%s: a Git LFS pointer, not the weights; fetch them with 'git lfs pull'", origin);
+    return fth_fail(FTH_INVALID,
+                    "%s: neither safetensors nor a file of torch.save(): these are what weights are read "
+                    "from",
+                    origin);
+}
+
+fth_status fth_weights_parse(const void *bytes, size_t size_bytes, const char *origin, const char *key,
+                             fth_weights **weights)
+{
+    fth_status status = FTH_OK;
+    fth_weights *fresh = NULL;
+
+    *weights = NULL;
+    FTH_TRY(fth_allocate(1, sizeof *fresh, &fresh));
+    FTH_TRY(open_by_content(fresh, bytes, size_bytes, origin, key));
+    FTH_TRY(strip_prefixes(fresh));
+    FTH_TRY(sort_names(fresh, origin));
+    *weights = fresh;
+    fresh = NULL;
+
+out:
+    fth_weights_free(fresh);
+    return status;
+}
+
+/* ---- opening ---- */
+
+/* Splits "file:key" at the last colon before which a file's name ends; *path is fresh, *key points into the text. */
+static fth_status split_key(const char *path_and_key, char **path, const char **key)
+{
+    const char *colon = strrchr(path_and_key, ':'), *at = fth_file_exists(path_and_key) ? NULL : colon;
+    *path = NULL;
+    while (at) {
+        free(*path);
+        *path = strndup(path_and_key, (size_t)(at - path_and_key));
+        if (!*path || fth_file_exists(*path))
+            break;
+        do
+            at = at > path_and_key ? at - 1 : NULL;
+        while (at && *at != ':');
+    }
+    if (!at) { /* no such file: the message had better name what precedes the last colon */
+        at = fth_file_exists(path_and_key) || !colon ? path_and_key + strlen(path_and_key) : colon;
+        free(*path);
+        *path = strndup(path_and_key, (size_t)(at - path_and_key));
+    }
+    if (!*path)
+        return fth_fail(FTH_NO_MEMORY, "no memory for a path");
+    *key = *at ? at + 1 : "";
+    if (*at && !**key)
+        return fth_fail(FTH_INVALID, "%s: no key after the colon; write %s:model_state_dict, or leave out the colon",
+                        path_and_key, *path);
+    return FTH_OK;
+}
+
+fth_status fth_weights_open(const char *path_and_key, fth_weights **weights)
+{
+    fth_status status = FTH_OK;
+    char *path = NULL;
+    const char *key = "";
+    const void *bytes = NULL;
+    size_t size_bytes = 0;
+
+    *weights = NULL;
+    FTH_TRY(split_key(path_and_key, &path, &key));
+    FTH_TRY(fth_file_map(path, &bytes, &size_bytes));
+    FTH_TRY(fth_weights_parse(bytes, size_bytes, path, key, weights));
+    (*weights)->mapping = bytes;
+    (*weights)->mapping_size_bytes = size_bytes;
+    bytes = NULL;
+
+out:
+    fth_file_unmap(bytes, size_bytes);
+    free(path);
+    return status;
+}
+
+void fth_weights_free(fth_weights *weights)
+{
+    if (!weights)
+        return;
+    fth_safetensors_free(weights->safetensors);
+    fth_pth_free(weights->pth);
+    free(weights->key);
+    free(weights->names);
+    free(weights->prefix);
+    free(weights->views);
+    free(weights->by_name);
+    fth_file_unmap(weights->mapping, weights->mapping_size_bytes);
+    free(weights);
+}
+
+size_t fth_weights_count(const fth_weights *weights)
+{
+    return weights->count;
+}
+
+const fth_tensor_view *fth_weights_get(const fth_weights *weights, size_t index)
+{
+    return index < weights->count ? &weights->views[index] : NULL;
+}
+
+const fth_tensor_view *fth_weights_find(const fth_weights *weights, const char *name)
+{
+    const fth_tensor_view key = {.name = name}, *key_pointer = &key;
+    const fth_tensor_view **found =
+        bsearch(&key_pointer, weights->by_name, weights->count, sizeof *weights->by_name, compare_names);
+    return found ? *found : NULL;
+}
+
+fth_weights_facts fth_weights_describe(const fth_weights *weights)
+{
+    return (fth_weights_facts){.format = weights->format,
+                               .key = weights->key ? weights->key : "",
+                               .removed_prefix = weights->prefix,
+                               .copied_count = weights->pth ? weights->pth->copy_count : 0};
+}

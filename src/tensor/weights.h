@@ -1,0 +1,40 @@
+/* Weights, from any file that people have them in: one way to read safetensors and PyTorch's .pth and .pt.
+ *
+ * What a file is shows in its content, not in its name. The file is mapped, and views lead into it; only tensors that
+ * are not contiguous there are copied. Files may come from anywhere: nothing in them is executed, everything is
+ * checked, and what is refused is refused by name. */
+#ifndef FTH_TENSOR_WEIGHTS_H
+#define FTH_TENSOR_WEIGHTS_H
+
+#include "tensor/tensor.h"
+
+typedef struct fth_weights fth_weights;
+
+/* Opens "model.safetensors", "model.pth" or "checkpoint.pth:model_state_dict", where what follows the colon is the key
+ * of the dictionary inside, "a.b" for one within another; a file with the whole text for its name wins. Without a key
+ * the dictionary is found if there is only one that can be meant, and otherwise the message lists the keys. Values that
+ * are not tensors are passed over. The prefixes "module." (DataParallel) and "_orig_mod." (torch.compile) are taken off
+ * if all names have them. The caller frees *weights with fth_weights_free(). */
+fth_status fth_weights_open(const char *path_and_key, fth_weights **weights);
+
+/* Reads bytes that outlive the object; `origin` names them in errors, `key` may be "". */
+fth_status fth_weights_parse(const void *bytes, size_t size_bytes, const char *origin, const char *key,
+                             fth_weights **weights);
+void fth_weights_free(fth_weights *weights);
+
+/* Views live as long as the weights; their data may lie at any alignment. In the order of the file. */
+size_t fth_weights_count(const fth_weights *weights);
+const fth_tensor_view *fth_weights_get(const fth_weights *weights, size_t index);      /* or NULL */
+const fth_tensor_view *fth_weights_find(const fth_weights *weights, const char *name); /* or NULL */
+
+/* What was opened, in words for people; lent. */
+typedef struct fth_weights_facts {
+    const char *format;         /* "safetensors", "PyTorch's zip format", "PyTorch's old format" */
+    const char *key;            /* where in the file the weights were found; "" for the file itself */
+    const char *removed_prefix; /* "module."; "" if none */
+    size_t copied_count;        /* tensors that could not be used in place */
+} fth_weights_facts;
+
+fth_weights_facts fth_weights_describe(const fth_weights *weights);
+
+#endif
