@@ -25,15 +25,15 @@
  *     resume       the same and step, epoch, elapsed_s: where it goes on
  *     step         step, epoch, loss, accuracy (of training, since the step event before), learning_rate,
  *                  samples_per_s (since then), elapsed_s, samples, METERS; the first one of a process: first_step_s
- *     epoch        epoch (1 for the first), step, train_loss, train_accuracy, validation_loss, validation_accuracy (where
- *                  validated), seconds (training), samples_per_s, elapsed_s, samples, METERS
+ *     epoch        epoch (1 for the first), step, train_loss, train_accuracy, validation_loss, validation_accuracy
+ *                  (where validated), seconds (training), samples_per_s, elapsed_s, samples, METERS
  *     best         step, epoch, validation_loss, validation_accuracy, file
  *     checkpoint   step, seconds, bytes, file
  *     warning      step, message: a checkpoint or model could not be written and will be tried again
  *     error        step, epoch, status, message: the run failed
  *     interrupted  step, epoch, elapsed_s, samples, METERS: stopped on request; can be resumed
- *     end          accuracy, loss (of validation, final weights), epochs, steps, seconds, samples_per_s, model, best, reason
- *                  ("epochs", "steps", "for", "until"), samples, elapsed_s, METERS */
+ *     end          accuracy, loss (of validation, final weights), epochs, steps, seconds, samples_per_s, model, best,
+ *                  best_loss, best_accuracy, reason ("epochs", "steps", "for", "until"), samples, elapsed_s, METERS */
 #ifndef FTH_RECORD_RECORD_H
 #define FTH_RECORD_RECORD_H
 
@@ -46,7 +46,8 @@
 typedef struct fth_record fth_record;
 
 /* Starts a run: makes <runs>/<id>/, which must not exist yet (an empty id: one is made up from the time, `hint` and
- * a random part) and writes run.json from `configuration` (its members copied) with id, time, version and machine added. */
+ * a random part) and writes run.json from `configuration` (its members copied) with id, time, version and
+ * machine added. */
 fth_status fth_record_create(const char *runs_folder, const char *id, const char *hint, const json_t *configuration,
                              const json_t *machine, fth_record **record);
 /* Goes on with a run that exists; takes its lock like _create does. Ends a torn last line. */
@@ -87,19 +88,19 @@ typedef struct fth_record_series {
 
 typedef struct fth_record_summary {
     char *folder, *id;
-    json_t *run;                           /* run.json */
-    fth_record_series training;            /* "step" events that count */
-    fth_record_series validation;          /* "epoch" events' validation results */
-    json_t *end;                           /* the last "end" event, or NULL while unfinished */
-    bool finished;                         /* ended by itself: not interrupted, not failed */
-    double elapsed_s;                      /* training time over all resumes */
+    json_t *run;                  /* run.json */
+    fth_record_series training;   /* "step" events that count */
+    fth_record_series validation; /* "epoch" events' validation results */
+    json_t *end;                  /* the last "end" event, or NULL while unfinished */
+    bool finished;                /* ended by itself: not interrupted, not failed */
+    double elapsed_s;             /* training time over all resumes */
     int64_t steps, samples;
     double data_wait_s, decode_s, compute_s, checkpoint_s, evaluate_s;
-    double samples_per_s;                  /* over the training time */
+    double samples_per_s;                                      /* over the training time */
     double best_loss, best_accuracy, last_loss, last_accuracy; /* of validation; NAN where none */
     int64_t peak_memory_bytes;
     int resumes;
-    json_t *events;                        /* array of all other events that count: checkpoints, errors, resumes */
+    json_t *events; /* array of all other events that count: checkpoints, errors, resumes */
 } fth_record_summary;
 
 fth_status fth_record_read(const char *run_folder, fth_record_summary *summary);

@@ -34,13 +34,13 @@ typedef struct fth_train_options {
     double momentum, weight_decay, beta1, beta2, epsilon;
     bool nesterov;
     char *schedule;
-    int64_t warmup;       /* steps */
-    int64_t decay_every;  /* epochs between decays of schedule "step" */
+    int64_t warmup;      /* steps */
+    int64_t decay_every; /* epochs between decays of schedule "step" */
     double decay_factor;
-    double clip;          /* largest gradient norm; 0: none */
-    int64_t accumulate;   /* batches per update */
+    double clip;        /* largest gradient norm; 0: none */
+    int64_t accumulate; /* batches per update */
     double label_smoothing;
-    char *augment;        /* none, flip, crop, flip-crop */
+    char *augment; /* none, flip, crop, flip-crop */
     double validation_fraction;
     int64_t validate_every; /* epochs */
 
@@ -62,7 +62,7 @@ extern const fth_option_table fth_train_option_table;
 typedef struct fth_engine fth_engine;
 
 typedef struct fth_step_result {
-    double loss;     /* mean over the batch */
+    double loss; /* mean over the batch */
     int64_t correct;
     int64_t samples;
 } fth_step_result;
@@ -95,10 +95,10 @@ typedef struct fth_train_observer {
 } fth_train_observer;
 
 typedef struct fth_train_outcome {
-    bool already_finished;  /* --resume found nothing left to do */
-    bool interrupted;       /* stopped by request; the run can be resumed */
+    bool already_finished; /* --resume found nothing left to do */
+    bool interrupted;      /* stopped by request; the run can be resumed */
     char *run_folder, *id;
-    json_t *end;            /* the "end" event: accuracy, loss, epochs, steps, seconds, samples_per_s, model, best */
+    json_t *end; /* the "end" event: accuracy, loss, epochs, steps, seconds, samples_per_s, model, best */
 } fth_train_outcome;
 
 /* Trains as asked. `stop` becomes non-zero (from a signal handler) to finish the step, save and return with
