@@ -75,10 +75,11 @@ bool fth_report_over_epochs(const fth_record_summary *runs, size_t run_count)
 
 double fth_report_last_training_loss(const fth_record_summary *run)
 {
-    enum { LAST_POINTS = 20 };
+    enum { MOST_POINTS = 20 };
+    size_t last_points = run->training.count / 20 + 1; /* each is a mean over about a second already */
     double sum = 0;
-    int count = 0;
-    for (size_t i = run->training.count; i > 0 && count < LAST_POINTS; i--) {
+    size_t count = 0;
+    for (size_t i = run->training.count; i > 0 && count < last_points && count < MOST_POINTS; i--) {
         double loss = run->training.points[i - 1].loss;
         if (isfinite(loss)) {
             sum += loss;

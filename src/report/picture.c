@@ -38,7 +38,12 @@ static void print_quoted(FILE *script, const char *text)
 /* Curves of 50,000 steps would make an SVG that no browser opens quickly: at most this many mean values. */
 enum { MOST_POINTS = 400 };
 
-static void print_series(FILE *script, const fth_chart_line *line, size_t number, const char *kind)
+/* What the curves span: losses above 0, and how far right. */
+typedef struct extent {
+    double low, high, right;
+} extent;
+
+static void print_series(FILE *script, const fth_chart_line *line, size_t number, const char *kind, extent *seen)
 {
     fprintf(script, "$%s%zu << END_OF_DATA\n", kind, number);
     size_t group = line->count / MOST_POINTS + 1;
@@ -52,10 +57,16 @@ static void print_series(FILE *script, const fth_chart_line *line, size_t number
             y += line->y[j];
             count++;
         }
-        if (count > 0)
-            fprintf(script, "%.9g %.9g\n", x / count, y / count);
-        else
+        if (count == 0) {
             fputc('\n', script); /* a gap */
+            continue;
+        }
+        x /= count;
+        y /= count;
+        fprintf(script, "%.9g %.9g\n", x, y);
+        seen->low = y > 0 ? fmin(seen->low, y) : seen->low;
+        seen->high = fmax(seen->high, y);
+        seen->right = fmax(seen->right, x);
     }
     fputs("END_OF_DATA\n", script);
 }
@@ -67,7 +78,7 @@ static fth_status write_script(FILE *script, const char *picture, bool svg, cons
     fth_status status = FTH_OK;
     fth_chart_line line = {0};
     bool over_epochs = fth_report_over_epochs(runs, run_count);
-    double low = INFINITY, high = 0;
+    extent seen = {INFINITY, 0, 0};
 
     fprintf(script, "set terminal %s\nset output ",
             svg ? "svg size 900,540 background '#ffffff' font 'sans-serif,14'"
@@ -76,33 +87,29 @@ static fth_status write_script(FILE *script, const char *picture, bool svg, cons
     fputc('\n', script);
     for (size_t i = 0; i < run_count; i++) {
         FTH_TRY(fth_report_curve(&runs[i].training, over_epochs, "", &line));
-        print_series(script, &line, i, "training");
-        for (size_t j = 0; j < line.count; j++) {
-            low = line.y[j] > 0 ? fmin(low, line.y[j]) : low;
-            high = isfinite(line.y[j]) ? fmax(high, line.y[j]) : high;
-        }
+        print_series(script, &line, i, "training", &seen);
         fth_report_curve_release(&line);
         FTH_TRY(fth_report_curve(&runs[i].validation, over_epochs, "", &line));
-        print_series(script, &line, i, "validation");
+        print_series(script, &line, i, "validation", &seen);
         fth_report_curve_release(&line);
     }
     fprintf(script,
-            "set title 'Loss' font ',18'\nset xlabel '%s'\nset ylabel 'loss'\n"
-            "set key outside below horizontal noenhanced\nset border 3\nset tics nomirror out\n"
-            "set grid ytics lc rgb '#e0e0e0'\nset format x '%%.0f'\n%s\nplot ",
-            over_epochs ? "epoch" : "step", high > 20 * low ? "set logscale y" : "set yrange [0:*]");
+            "set title 'Loss%s' font ',18'\nset xlabel '%s'\nset ylabel 'loss'\n"
+            "set key top right noenhanced\nset border 3\nset tics nomirror out\n"
+            "set grid ytics lc rgb '#d0d0d0'\nset format x '%%g'\nset format y '%%g'\nset xrange [0:%.9g]\n",
+            run_count > 1 ? " (dashed: validation)" : "", over_epochs ? "epoch" : "step", seen.right);
+    if (seen.high > 20 * seen.low) /* as in the terminal: decades do not fit a linear axis */
+        fprintf(script, "set logscale y\nset yrange [%.9g:%.9g]\n", 0.8 * seen.low, 1.25 * seen.high);
+    else
+        fputs("set yrange [0:*]\n", script);
     for (size_t i = 0; i < run_count; i++) {
         const char *colour = colours[i % FTH_COUNT_OF(colours)];
-        char *label = run_count == 1 ? strdup("training") : fth_format("%s", runs[i].id);
-        FTH_REQUIRE(label, FTH_NO_MEMORY, "no memory for a label");
-        fprintf(script, "%s$training%zu using 1:2 with lines lw 1.6 lc rgb '%s' title ", i > 0 ? ", " : "", i, colour);
-        print_quoted(script, label);
-        free(label);
-        if (runs[i].validation.count > 0) {
-            const char *validation_colour = run_count == 1 ? colours[1] : colour;
-            fprintf(script, ", $validation%zu using 1:2 with linespoints pt 7 ps 0.7 dt 2 lc rgb '%s' title '%s'", i,
-                    validation_colour, i == 0 ? "validation" : "");
-        }
+        fprintf(script, "%s$training%zu using 1:2 with lines lw 1.6 lc rgb '%s' title ", i > 0 ? ", " : "plot ", i,
+                colour);
+        print_quoted(script, run_count == 1 ? "training" : runs[i].id);
+        if (runs[i].validation.count > 0)
+            fprintf(script, ", $validation%zu using 1:2 with linespoints pt 7 ps 0.7 dt 2 lc rgb '%s' %s", i,
+                    run_count == 1 ? colours[1] : colour, run_count == 1 ? "title 'validation'" : "notitle");
     }
     fputs("\nset output\n", script);
     FTH_REQUIRE(fflush(script) == 0 && !ferror(script), FTH_IO, "write a gnuplot script: %s", strerror(errno));

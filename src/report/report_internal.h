@@ -17,7 +17,7 @@ void fth_report_curve_release(fth_chart_line *line);
 /* Steps mean the same in all runs only if the batch does; otherwise curves are drawn over epochs. */
 bool fth_report_over_epochs(const fth_record_summary *runs, size_t run_count);
 
-/* The mean of the last points, as single batches are noisy; NAN if there are none. */
+/* The mean of the last points, a twentieth of all; NAN if there are none. */
 double fth_report_last_training_loss(const fth_record_summary *run);
 
 #endif
