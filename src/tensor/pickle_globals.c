@@ -5,6 +5,8 @@
 
 #include "tensor/pickle_internal.h"
 
+enum { MAX_STORAGE_KEY = 100 }; /* "17", or an address in decimal */
+
 static const fth_pickle_element elements[] = {
     {"float32", "FloatStorage", 4, true, FTH_F32},
     {"float64", "DoubleStorage", 8, true, FTH_F64},
@@ -169,8 +171,22 @@ static bool is_sequence(const fth_pickle_node *node)
     return node->kind == FTH_PICKLE_TUPLE || node->kind == FTH_PICKLE_LIST;
 }
 
+/* A tensor may say that what is stored is to be negated or conjugated; nearly none does. */
+static bool is_negated(const fth_pickle_node *arguments, size_t metadata_at)
+{
+    static const char *const words[] = {"neg", "conj"};
+    if (arguments->count <= metadata_at || arguments->items[metadata_at]->kind != FTH_PICKLE_DICT)
+        return false;
+    for (size_t i = 0; i < FTH_COUNT_OF(words); i++) {
+        const fth_pickle_node *value = fth_pickle_dict_find(arguments->items[metadata_at], words[i], strlen(words[i]));
+        if (value && !(value->kind == FTH_PICKLE_BOOL && value->integer == 0))
+            return true;
+    }
+    return false;
+}
+
 static fth_status make_tensor(fth_pickle_arena *arena, const fth_pickle_place *place, const fth_pickle_node *arguments,
-                              const fth_pickle_element *element, fth_pickle_node **result)
+                              const fth_pickle_element *element, size_t metadata_at, fth_pickle_node **result)
 {
     fth_status status = FTH_OK;
     fth_pickle_tensor *tensor = NULL;
@@ -178,6 +194,11 @@ static fth_status make_tensor(fth_pickle_arena *arena, const fth_pickle_place *p
     if (arguments->count < 4 || items[0]->kind != FTH_PICKLE_STORAGE || items[1]->kind != FTH_PICKLE_INTEGER ||
         !is_sequence(items[2]) || !is_sequence(items[3]))
         return fth_pickle_corrupt(place, "a tensor is not described by storage, offset, size and stride");
+    if (is_negated(arguments, metadata_at))
+        return fth_fail(FTH_UNSUPPORTED,
+                        "%s: a tensor at byte %zu is a negated or conjugate view; save it with .resolve_neg() and "
+                        ".resolve_conj()",
+                        place->origin, place->at);
     FTH_TRY(fth_pickle_arena_take(arena, sizeof *tensor, &tensor));
     *tensor = (fth_pickle_tensor){.storage = items[0]->storage,
                                   .element = element ? element : items[0]->storage->element,
@@ -194,7 +215,7 @@ out:
 static fth_status call_rebuild_tensor(fth_pickle_arena *arena, const fth_pickle_place *place,
                                       const fth_pickle_node *arguments, fth_pickle_node **result)
 {
-    return make_tensor(arena, place, arguments, NULL, result);
+    return make_tensor(arena, place, arguments, NULL, 6, result);
 }
 
 /* (untyped storage, offset, size, stride, requires_grad, hooks, dtype[, metadata]) */
@@ -203,7 +224,7 @@ static fth_status call_rebuild_tensor_v3(fth_pickle_arena *arena, const fth_pick
 {
     if (arguments->count < 7 || arguments->items[6]->kind != FTH_PICKLE_GLOBAL || !arguments->items[6]->global->dtype)
         return fth_pickle_corrupt(place, "a tensor without a dtype");
-    return make_tensor(arena, place, arguments, arguments->items[6]->global->dtype, result);
+    return make_tensor(arena, place, arguments, arguments->items[6]->global->dtype, 7, result);
 }
 
 /* (tensor, requires_grad, hooks[, state]): for us, the tensor. */
@@ -240,7 +261,8 @@ fth_status fth_pickle_storage_read(fth_pickle_arena *arena, const fth_pickle_pla
     const fth_pickle_node *view = id->count == 6 ? id->items[5] : NULL;
     if (class->kind != FTH_PICKLE_GLOBAL || !class->global->storage_of)
         return fth_pickle_corrupt(place, "a storage of a class that has no element type");
-    if (key->kind != FTH_PICKLE_TEXT || count->kind != FTH_PICKLE_INTEGER || count->integer < 0)
+    if (key->kind != FTH_PICKLE_TEXT || key->count > MAX_STORAGE_KEY || count->kind != FTH_PICKLE_INTEGER ||
+        count->integer < 0)
         return fth_pickle_corrupt(place, "a storage without a key or with a bad size");
 
     FTH_TRY(fth_pickle_arena_take(arena, sizeof *storage, &storage));

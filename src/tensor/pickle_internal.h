@@ -37,7 +37,7 @@ typedef struct fth_pickle_global fth_pickle_global;
 
 struct fth_pickle_node {
     uint8_t kind;
-    bool visited;      /* for those who search */
+    bool visited;      /* for those who search; false at first */
     uint32_t count;    /* bytes of text; items; pairs of a dictionary count twice */
     uint32_t capacity; /* of a list or dictionary */
     union {

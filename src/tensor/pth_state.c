@@ -91,7 +91,6 @@ static fth_status add_place(state_search *search, fth_pickle_node *dict, const f
     fth_status status = fth_grow(&search->places, search->count, &search->capacity, sizeof *search->places);
     if (status != FTH_OK)
         return status;
-    dict->visited = true;
     state_place *fresh = &search->places[search->count++];
     *fresh = (state_place){.dict = dict, .key = key, .parent = parent, .depth = depth};
     classify(fresh);
@@ -101,6 +100,7 @@ static fth_status add_place(state_search *search, fth_pickle_node *dict, const f
 static fth_status search_dicts(state_search *search, fth_pickle_node *root)
 {
     fth_status status = FTH_OK;
+    root->visited = true;
     FTH_TRY(add_place(search, root, NULL, 0, 0));
     for (size_t at = 0; at < search->count; at++) {
         const state_place here = search->places[at];
@@ -109,8 +109,10 @@ static fth_status search_dicts(state_search *search, fth_pickle_node *root)
         for (size_t i = 0; i + 1 < here.dict->count; i += 2) {
             const fth_pickle_node *key = here.dict->items[i];
             fth_pickle_node *value = here.dict->items[i + 1];
-            if (is_usable_key(key) && value->kind == FTH_PICKLE_DICT && !value->visited && !is_training_state(key) &&
-                !is_optimizer(value))
+            if (!is_usable_key(key) || value->kind != FTH_PICKLE_DICT || value->visited || is_training_state(key))
+                continue;
+            value->visited = true; /* before the next look, which is long for a large dictionary */
+            if (!is_optimizer(value))
                 FTH_TRY(add_place(search, value, key, at, here.depth + 1));
         }
     }
@@ -254,6 +256,8 @@ fth_status fth_pth_find_state(const fth_pth *pth, const char *key, const char *o
     long chosen = choose(&search, wanted);
     if (chosen == NOBODY)
         chosen = choose(&search, wanted = PERHAPS_STATE);
+    if (chosen == NOBODY && search.places[0].tensor_count > 0)
+        chosen = 0; /* tensors beside dictionaries of other things: what else could be meant */
     FTH_REQUIRE(chosen != NOBODY, FTH_INVALID, "%s: no dictionary of tensors in it; it has %s", origin,
                 list_keys(root, list, sizeof list));
     if (chosen == SEVERAL) {

@@ -119,6 +119,10 @@ static fth_status read_tensors(fth_weights *weights, const fth_pickle_node *stat
         if (!is_named_tensor(state->items[i], state->items[i + 1]))
             continue;
         FTH_TRY(check_name(state->items[i], origin));
+        /* Many uses of one long text would be a small file that takes much memory. */
+        FTH_REQUIRE(!state->items[i]->visited, FTH_CORRUPT, "%s: two tensors are called '%.*s'", origin,
+                    (int)state->items[i]->count, state->items[i]->bytes);
+        state->items[i]->visited = true;
         names_size += state->items[i]->count + 1;
         count++;
     }

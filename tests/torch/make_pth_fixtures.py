@@ -113,6 +113,8 @@ def main():
     save("nested.pth", {"run": {"checkpoint": {"weights": model.state_dict()}}, "epoch": 1}, model.state_dict(),
          key="run.checkpoint.weights")
     save("mixed.pth", {"w": torch.ones(2), "b": torch.zeros(1), "epoch": 3}, {"w": torch.ones(2), "b": torch.zeros(1)})
+    beside = {"w": torch.ones(2), "config": {"width": 2}, "epoch": 3}
+    save("beside.pth", beside, beside)
     torch.save({"generator": model.state_dict(), "discriminator": {"w": torch.ones(1)}, "step": 7}, FOLDER / "gan.pth")
     torch.save({"a.b": {"c": {"w": torch.ones(1)}}, "other": {"w": torch.zeros(1)}}, FOLDER / "dots.pth")
 
@@ -124,6 +126,7 @@ def main():
     save("some-module.pth", some, some)
 
     torch.save({"w": torch.zeros(2, dtype=torch.complex64)}, FOLDER / "complex.pth")
+    torch.save({"w": torch.ones(2, dtype=torch.complex64).conj().imag}, FOLDER / "negated.pth")
     torch.save(torch.ones(2), FOLDER / "lone-tensor.pth")
     torch.save(torch.nn.Linear(1, 1), FOLDER / "whole-model.pth")
     torch.jit.save(torch.jit.script(torch.nn.ReLU()), FOLDER / "script.pth")

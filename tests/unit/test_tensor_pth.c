@@ -421,6 +421,35 @@ static void test_tangled_dictionaries_end(void **state)
     check_pickle(FTH_CORRUPT, "nested too deeply");
 }
 
+/* One long name for each of many tensors; a large dictionary that looks like an optimizer, in many places. */
+static void test_shared_parts_cost_little(void **state)
+{
+    char name[1000];
+    (void)state;
+    memset(name, 'n', sizeof name - 1);
+    name[sizeof name - 1] = '\0';
+    pickle.size = 0;
+    PUT(&pickle, "\x80\x02}(");
+    put_text(&pickle, name);
+    PUT(&pickle, "q\1");
+    put_tensor(&pickle, &two_floats, false);
+    PUT(&pickle, "q\2");
+    for (int i = 0; i < 20000; i++)
+        PUT(&pickle, "h\1h\2");
+    PUT(&pickle, "u.");
+    check_pickle(FTH_CORRUPT, "two tensors are called 'nnnn");
+
+    pickle.size = 0;
+    PUT(&pickle, "\x80\x02}(X\x0c\0\0\0param_groupsNX\5\0\0\0stateN");
+    for (int i = 0; i < 20000; i++)
+        PUT(&pickle, "NN");
+    PUT(&pickle, "uq\1X\1\0\0\0aq\2}(");
+    for (int i = 0; i < 10000; i++)
+        PUT(&pickle, "h\2h\1");
+    PUT(&pickle, "u.");
+    check_pickle(FTH_INVALID, "no dictionary of tensors");
+}
+
 /* A list of a thousand pairs that is made an OrderedDict ten thousand times. */
 static void test_small_pickles_do_not_unfold(void **state)
 {
@@ -666,6 +695,7 @@ int main(void)
         cmocka_unit_test(test_names_must_be_names),
         cmocka_unit_test(test_damaged_pickles_are_errors),
         cmocka_unit_test(test_tangled_dictionaries_end),
+        cmocka_unit_test(test_shared_parts_cost_little),
         cmocka_unit_test(test_small_pickles_do_not_unfold),
         cmocka_unit_test(test_damaged_archives_are_errors),
         cmocka_unit_test(test_zip64),

@@ -152,6 +152,7 @@ static void test_unclear_files_are_explained(void **state)
     check_refused("checkpoint.pth:args", FTH_INVALID, "no dictionary of tensors in it; it has lr (a number)");
     check_refused("lone-tensor.pth", FTH_INVALID, "holds a tensor");
     check_refused("complex.pth", FTH_UNSUPPORTED, "tensor 'w' has dtype complex64");
+    check_refused("negated.pth", FTH_UNSUPPORTED, "a negated or conjugate view");
     check_refused("script.pth", FTH_UNSUPPORTED, "TorchScript");
     check_refused("whole-model.pth", FTH_UNSUPPORTED, "refused: GLOBAL 'torch.nn.modules.linear Linear' at byte");
     check_refused("pth.json", FTH_INVALID, "neither safetensors nor a file of torch.save()");
