@@ -259,7 +259,7 @@ int op_compare(const op_network *network, const op_result *found, const op_resul
     /* A gradient that is zero by the mathematics (a bias before a batch norm) is rounding noise: measure it by the
      * whole. */
     const double floor =
-        wanted->gradients != NULL ? 0.01 * euclidean(wanted->gradients, fth_graph_parameter_floats(graph)) : 0;
+        wanted->gradients != NULL ? 0.1 * euclidean(wanted->gradients, fth_graph_parameter_floats(graph)) : 0;
     int differences = 0;
 
     differences += compare_part(who, "logits", found->logits, wanted->logits, wanted->logit_count, 0, loss_limit);
