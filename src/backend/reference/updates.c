@@ -3,8 +3,8 @@
 
 #include <math.h>
 
-/* g = scale * gradient + decay * p;  m = momentum * m + g, or g at the first step;  p -= lr * (nesterov: g + momentum *
- * m, else m). Without momentum, p -= lr * g. */
+/* g = scale * gradient + decay * p;  m = momentum * m + g, from m = 0;  p -= lr * (nesterov: g + momentum * m, else m).
+ * Without momentum, p -= lr * g. */
 static fth_status run_sgd(fth_device *device, const fth_update_arguments *arguments, float *parameters,
                           const float *gradients, float *const *state, size_t count)
 {
