@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "backend/cpu/cpu_internal.h"
+#include "backend/cpu/narrow_convolution.h"
 
 typedef struct convolution_shapes {
     fth_shape x, weight, y;
@@ -123,6 +124,9 @@ static fth_status prepare_forward(fth_plan *plan, const fth_node *node)
                                        .weight = fth_plan_type(plan, node->inputs[1]).shape,
                                        .y = fth_plan_type(plan, node->outputs[0]).shape,
                                        .bias = node->input_count > 2};
+    /* 16 outputs fill oneDNN's lanes: its forward pass is then at the limit of the arithmetic. */
+    if (shapes.y.dims[1] < 16 && cpu_narrow_fits(plan, a, &shapes.x, &shapes.weight))
+        return cpu_narrow_forward(plan, node);
     dnnl_primitive_desc_t descriptor = NULL;
     fth_plan_value weight_view, x, w, y;
     FTH_TRY(choose(plan, a, &shapes, FORWARD, &descriptor));
@@ -148,6 +152,8 @@ static fth_status prepare_grad_input(fth_plan *plan, const fth_node *node)
     const convolution_shapes shapes = {.x = fth_plan_type(plan, node->outputs[0]).shape,
                                        .weight = fth_plan_type(plan, node->inputs[1]).shape,
                                        .y = fth_plan_type(plan, node->inputs[0]).shape};
+    if (cpu_narrow_fits(plan, a, &shapes.x, &shapes.weight))
+        return cpu_narrow_grad_input(plan, node);
     dnnl_primitive_desc_t descriptor = NULL;
     fth_plan_value weight_view, dy, w, dx;
     FTH_TRY(choose(plan, a, &shapes, GRAD_INPUT, &descriptor));
@@ -172,6 +178,8 @@ static fth_status prepare_grad_weights(fth_plan *plan, const fth_node *node)
                                        .weight = fth_plan_type(plan, node->outputs[0]).shape,
                                        .y = fth_plan_type(plan, node->inputs[1]).shape,
                                        .bias = fth_plan_is_used(plan, node->outputs[1])};
+    if (cpu_narrow_fits(plan, a, &shapes.x, &shapes.weight))
+        return cpu_narrow_grad_weights(plan, node);
     dnnl_primitive_desc_t descriptor = NULL;
     fth_plan_value x, dy, dw, target;
     FTH_TRY(choose(plan, a, &shapes, GRAD_WEIGHTS, &descriptor));

@@ -94,6 +94,7 @@ typedef struct cpu_call {
     int64_t sizes[8];
     float numbers[4];
     uint64_t id;
+    char block[128]; /* for kernels with a struct of their own */
 } cpu_call;
 
 fth_status cpu_add_call(fth_plan *plan, const char *name, const cpu_call *call);

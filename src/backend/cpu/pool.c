@@ -1,6 +1,7 @@
 /* Pooling on oneDNN. Adaptive pooling is average pooling where the sizes divide (global pooling among them), and plain
  * loops of our own elsewhere. */
 #include "backend/cpu/cpu_internal.h"
+#include "backend/cpu/plain_max_pool.h"
 
 typedef struct pool_window {
     dnnl_alg_kind_t algorithm;
@@ -112,12 +113,16 @@ static pool_window node_window(const fth_plan *plan, const fth_node *node, bool 
 
 static fth_status prepare_max(fth_plan *plan, const fth_node *node)
 {
+    if (cpu_plain_max_pool_fits(node->attributes, cpu_layout(plan, node->inputs[0])))
+        return cpu_plain_max_pool(plan, node);
     pool_window window = node_window(plan, node, false, dnnl_pooling_max);
     return prepare_forward(plan, node, &window, "max_pool");
 }
 
 static fth_status prepare_max_grad(fth_plan *plan, const fth_node *node)
 {
+    if (cpu_plain_max_pool_made(cpu_layout(plan, node->inputs[1])))
+        return cpu_plain_max_pool_grad(plan, node);
     pool_window window = node_window(plan, node, true, dnnl_pooling_max);
     return prepare_backward(plan, node, &window, "max_pool_grad");
 }

@@ -1,0 +1,13 @@
+/* Max pooling by 2×2 of plain images; see plain_max_pool.c. pool.c asks whether it fits and hands the node over. */
+#ifndef FTH_BACKEND_CPU_PLAIN_MAX_POOL_H
+#define FTH_BACKEND_CPU_PLAIN_MAX_POOL_H
+
+#include "backend/cpu/cpu_internal.h"
+
+bool cpu_plain_max_pool_fits(const fth_pool_attributes *attributes, const dnnl_memory_desc_t *x);
+/* Whether the forward pass that left `where` was this one. */
+bool cpu_plain_max_pool_made(const dnnl_memory_desc_t *where);
+fth_status cpu_plain_max_pool(fth_plan *plan, const fth_node *node);
+fth_status cpu_plain_max_pool_grad(fth_plan *plan, const fth_node *node);
+
+#endif
