@@ -19,7 +19,8 @@
 typedef struct fth_plan fth_plan;
 typedef struct fth_backend fth_backend;
 
-typedef enum fth_precision { FTH_PRECISION_F32, FTH_PRECISION_BF16 } fth_precision;
+/* TF32 stores f32 and multiplies with fewer bits on tensor cores. */
+typedef enum fth_precision { FTH_PRECISION_F32, FTH_PRECISION_BF16, FTH_PRECISION_F16, FTH_PRECISION_TF32 } fth_precision;
 
 typedef struct fth_device_options {
     int threads; /* CPU threads for compute; 0: as many as the process may use */
@@ -88,7 +89,8 @@ struct fth_backend {
     void (*release)(fth_device *device, void *memory);
 
     /* Queued on the device's stream, in order with plans and updates. copy_in may return before the copy is done, but
-     * has then taken its own copy of the bytes. copy_out waits for the bytes. */
+     * has then taken its own copy of the bytes; its source may also be memory of the device. copy_out waits for the
+     * bytes. */
     fth_status (*copy_in)(fth_device *device, void *to, const void *from_host, size_t size_bytes);
     fth_status (*copy_out)(fth_device *device, void *to_host, const void *from, size_t size_bytes);
     fth_status (*fill_zero)(fth_device *device, void *memory, size_t size_bytes);

@@ -265,6 +265,10 @@ fth_status fth_plan_bind(fth_plan *plan, void *arena, fth_vectors vectors)
         [FTH_IN_PARAMETERS] = vectors.parameters, [FTH_IN_GRADIENTS] = vectors.gradients, [FTH_IN_BUFFERS] = vectors.buffers};
     if (plan->device->backend->enter)
         plan->device->backend->enter(plan->device);
+    if (plan->captured) { /* it holds the old addresses */
+        plan->device->backend->capture_free(plan->device, plan->captured);
+        plan->captured = NULL;
+    }
     for (size_t v = 0; v < plan->value_count; v++) {
         fth_plan_value root = root_of(plan, (fth_plan_value)v);
         const plan_value *home = &plan->values[root];
@@ -335,8 +339,10 @@ fth_status fth_plan_run(fth_plan *plan, const fth_run *run)
         return run_steps(plan, run);
     if (!plan->captured) {
         FTH_TRY(backend->capture_begin(plan->device));
-        FTH_TRY(run_steps(plan, run));
-        FTH_TRY(backend->capture_end(plan->device, &plan->captured));
+        status = run_steps(plan, run);
+        fth_status ended = backend->capture_end(plan->device, &plan->captured); /* also after a failure */
+        FTH_TRY(status);
+        FTH_TRY(ended);
     }
     FTH_TRY(backend->capture_replay(plan->device, plan->captured, run));
 out:

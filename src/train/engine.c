@@ -91,6 +91,18 @@ out:
     return status;
 }
 
+static fth_precision find_precision(const char *name)
+{
+    static const struct {
+        const char *name;
+        fth_precision precision;
+    } precisions[] = {{"bf16", FTH_PRECISION_BF16}, {"f16", FTH_PRECISION_F16}, {"tf32", FTH_PRECISION_TF32}};
+    for (size_t i = 0; i < FTH_COUNT_OF(precisions); i++)
+        if (strcmp(name, precisions[i].name) == 0)
+            return precisions[i].precision;
+    return FTH_PRECISION_F32;
+}
+
 fth_status fth_engine_create(const fth_engine_options *options, fth_device *device, fth_engine **result)
 {
     fth_status status = FTH_OK;
@@ -101,7 +113,7 @@ fth_status fth_engine_create(const fth_engine_options *options, fth_device *devi
     engine->options = *options;
     engine->device = device;
     engine->backend = device->backend;
-    engine->precision = strcmp(options->train->precision, "bf16") == 0 ? FTH_PRECISION_BF16 : FTH_PRECISION_F32;
+    engine->precision = find_precision(options->train->precision);
     FTH_TRY(engine->backend->check_precision(device, engine->precision));
     FTH_TRY(build_graph(engine));
     FTH_TRY(allocate_vector(engine, engine->parameter_floats, &engine->vectors.parameters));

@@ -69,7 +69,7 @@ fth_status fth_train_options_check(const fth_train_options *options)
 
 static const char *const optimizers[] = {"sgd", "adamw", NULL};
 static const char *const schedules[] = {"constant", "step", "cosine", "linear", NULL};
-static const char *const precisions[] = {"f32", "bf16", NULL};
+static const char *const precisions[] = {"f32", "bf16", "tf32", "f16", NULL};
 static const char *const augmentations[] = {"none", "flip", "crop", "flip-crop", NULL};
 
 #define AT(member) offsetof(fth_train_options, member)

@@ -127,6 +127,8 @@ static fth_status synchronize(fth_device *device, fth_deadline deadline)
 
 static fth_status check_precision(fth_device *device, fth_precision precision)
 {
+    if (precision == FTH_PRECISION_F16 || precision == FTH_PRECISION_TF32)
+        return fth_fail(FTH_UNSUPPORTED, "the CPU computes in f32 or bf16; f16 and tf32 need --device cuda");
     if (precision == FTH_PRECISION_BF16 && !((cpu_device *)device)->bf16)
         return fth_fail(FTH_UNSUPPORTED, "bf16 needs a CPU with AVX-512 (this is %s); use --precision f32",
                         device->description);

@@ -1,0 +1,178 @@
+/* Batch norm with its residual and ReLU on our own kernels (batch_norm.cu): three passes forward, five backward.
+ *
+ * With a residual the sign of y is kept as one bit per element in the op's mask; without one it is computed anew from
+ * x. Where the gradient that comes in is a sum of two (a residual network's branches), the sum is made on the way in.
+ */
+#include "backend/cuda/cuda_internal.h"
+
+enum { X, SCALE, SHIFT, RUNNING_MEAN, RUNNING_VARIANCE, RESIDUAL };
+
+static cudaError_t run_statistics(const cuda_call *call)
+{
+    cuda_norm norm = call->norm;
+    norm.mean = call->data[1];
+    norm.variance = call->data[2];
+    norm.running_mean = call->data[3];
+    norm.running_variance = call->data[4];
+    return cuda_launch_norm_statistics(&call->device->launch, &norm, call->data[0], call->data[5]);
+}
+
+static cudaError_t run_apply(const cuda_call *call)
+{
+    cuda_norm norm = call->norm;
+    norm.scale = call->data[1];
+    norm.shift = call->data[2];
+    return cuda_launch_norm_apply(&call->device->launch, &norm, call->data[3], call->data[4], call->data[0],
+                                  call->data[5], call->data[6], call->data[7]);
+}
+
+static cuda_norm describe(const fth_batch_norm_attributes *a, const cuda_layout *layout)
+{
+    return (cuda_norm){.type = layout->type,
+                       .rows = cuda_rows(layout),
+                       .channels = layout->channels,
+                       .logical = layout->c,
+                       .epsilon = a->epsilon,
+                       .momentum = a->momentum,
+                       .relu = a->relu};
+}
+
+static fth_status add_statistics(fth_plan *plan, const fth_node *node, const cuda_norm *norm, fth_plan_value x)
+{
+    fth_status status = FTH_OK;
+    fth_plan_value scratch;
+    size_t floats = cuda_reduction_floats(&cuda_device_of(plan)->launch, norm->rows, norm->channels, norm->type);
+    FTH_TRY(cuda_fix_plain(plan, node->outputs[1]));
+    FTH_TRY(cuda_fix_plain(plan, node->outputs[2]));
+    FTH_TRY(cuda_add_scratch(plan, floats * sizeof(float), &scratch));
+    cuda_call call = {.run = run_statistics,
+                      .values = {x, node->outputs[1], node->outputs[2], node->inputs[RUNNING_MEAN],
+                                 node->inputs[RUNNING_VARIANCE], scratch},
+                      .value_count = 6,
+                      .write_count = 5};
+    call.norm = *norm;
+    FTH_TRY(cuda_add_call(plan, "batch_norm statistics", &call));
+out:
+    return status;
+}
+
+static fth_status prepare_forward(fth_plan *plan, const fth_node *node)
+{
+    fth_status status = FTH_OK;
+    const fth_batch_norm_attributes *a = node->attributes;
+    const bool training = fth_plan_get_options(plan).mode == FTH_PLAN_TRAIN;
+    const cuda_layout layout = cuda_standard(plan, node->inputs[X]);
+    const cuda_norm norm = describe(a, &layout);
+    fth_plan_value x, y, residual = -1, mask = -1;
+    FTH_TRY(cuda_read(plan, node->inputs[X], &x));
+    if (a->residual)
+        FTH_TRY(cuda_read(plan, node->inputs[RESIDUAL], &residual));
+    if (training)
+        FTH_TRY(add_statistics(plan, node, &norm, x));
+    if (training && a->residual && a->relu) {
+        const cuda_layout bits = {
+            .type = CUDA_TYPE_U8, .n = 1, .c = 1, .h = 1, .w = 1, .batch = 1, .channels = 1, .fold = 1};
+        mask = node->outputs[3];
+        FTH_TRY(fth_plan_set_layout(plan, mask, &bits, sizeof bits,
+                                    cuda_norm_mask_bytes(norm.type, norm.rows, norm.channels)));
+    }
+    cuda_write_in_place(plan, node->inputs[X], x, node->outputs[0]);
+    FTH_TRY(cuda_begin_write(plan, node->outputs[0], &layout, &y));
+    cuda_call call = {.run = run_apply,
+                      .values = {x, node->inputs[SCALE], node->inputs[SHIFT],
+                                 training ? node->outputs[1] : node->inputs[RUNNING_MEAN],
+                                 training ? node->outputs[2] : node->inputs[RUNNING_VARIANCE], residual, y, mask},
+                      .value_count = 8,
+                      .write_count = 2};
+    call.norm = norm;
+    FTH_TRY(cuda_add_call(plan, a->residual ? "batch_norm + residual" : "batch_norm", &call));
+    FTH_TRY(cuda_end_write(plan, node->outputs[0], y));
+out:
+    return status;
+}
+
+/* ---- backward ---- */
+
+static cudaError_t run_reduce(const cuda_call *call)
+{
+    cuda_norm norm = call->norm;
+    norm.scale = call->data[3];
+    norm.shift = call->data[4];
+    norm.mean = call->data[5];
+    norm.variance = call->data[6];
+    return cuda_launch_norm_reduce(&call->device->launch, &norm, call->data[0], call->data[1], call->data[2],
+                                   call->data[7], call->data[8], call->data[9], call->data[10], call->data[11]);
+}
+
+static cudaError_t run_gradient(const cuda_call *call)
+{
+    cuda_norm norm = call->norm;
+    norm.scale = call->data[2];
+    norm.shift = call->data[3];
+    norm.mean = call->data[4];
+    norm.variance = call->data[5];
+    return cuda_launch_norm_gradient(&call->device->launch, &norm, call->data[0], call->data[1], norm.relu,
+                                     call->data[6], call->data[7], call->data[8]);
+}
+
+/* The gradient op is not given the shift, which y's sign needs: it stands at the forward node. */
+static fth_status find_shift(const fth_plan *plan, const fth_node *node, fth_value *shift)
+{
+    const fth_graph *graph = fth_plan_graph(plan);
+    int producer = fth_graph_value(graph, node->inputs[1])->producer;
+    if (producer < 0 || fth_graph_node(graph, producer)->op != &fth_op_batch_norm)
+        return fth_fail(FTH_UNSUPPORTED, "a batch norm's gradient without its batch norm");
+    *shift = fth_graph_node(graph, producer)->inputs[SHIFT];
+    return FTH_OK;
+}
+
+static fth_status prepare_grad(fth_plan *plan, const fth_node *node)
+{
+    fth_status status = FTH_OK;
+    const fth_batch_norm_attributes *a = node->attributes;
+    const cuda_layout layout = cuda_standard(plan, node->inputs[0]);
+    const bool bits = a->relu && a->residual;
+    cuda_norm norm = describe(a, &layout);
+    fth_value shift, terms[2];
+    fth_plan_value x, dy, dy2 = -1, dx, scratch, g = -1;
+    FTH_TRY(find_shift(plan, node, &shift));
+    FTH_TRY(cuda_read(plan, node->inputs[0], &x));
+    if (cuda_is_deferred_sum(plan, node->inputs[2], terms)) {
+        FTH_TRY(cuda_read(plan, terms[0], &dy));
+        FTH_TRY(cuda_read(plan, terms[1], &dy2));
+    } else {
+        terms[0] = node->inputs[2];
+        FTH_TRY(cuda_read(plan, node->inputs[2], &dy));
+    }
+    if (bits) { /* the gradient before the ReLU: the residual's too */
+        g = node->outputs[3];
+        cuda_write_in_place(plan, terms[0], dy, g);
+        FTH_TRY(cuda_set_layout(plan, g, &layout));
+    }
+    FTH_TRY(cuda_fix_plain(plan, node->outputs[1]));
+    FTH_TRY(cuda_fix_plain(plan, node->outputs[2]));
+    size_t floats = cuda_reduction_floats(&cuda_device_of(plan)->launch, norm.rows, norm.channels, norm.type);
+    FTH_TRY(cuda_add_scratch(plan, floats * sizeof(float), &scratch));
+    cuda_call reduce = {.run = run_reduce,
+                        .values = {x, dy, dy2, node->inputs[3], shift, node->inputs[4], node->inputs[5],
+                                   bits ? node->inputs[6] : -1, g, node->outputs[1], node->outputs[2], scratch},
+                        .value_count = 12,
+                        .write_count = 4};
+    reduce.norm = norm;
+    FTH_TRY(cuda_add_call(plan, dy2 >= 0 ? "batch_norm_grad sums + add" : "batch_norm_grad sums", &reduce));
+    norm.relu = a->relu && !bits; /* g is masked already */
+    FTH_TRY(cuda_begin_write(plan, node->outputs[0], &layout, &dx));
+    cuda_call gradient = {.run = run_gradient,
+                          .values = {x, bits ? g : dy, node->inputs[3], shift, node->inputs[4], node->inputs[5],
+                                     node->outputs[1], node->outputs[2], dx},
+                          .value_count = 9,
+                          .write_count = 1};
+    gradient.norm = norm;
+    FTH_TRY(cuda_add_call(plan, "batch_norm_grad", &gradient));
+    FTH_TRY(cuda_end_write(plan, node->outputs[0], dx));
+out:
+    return status;
+}
+
+const fth_kernel cuda_batch_norm = {&fth_op_batch_norm, prepare_forward};
+const fth_kernel cuda_batch_norm_grad = {&fth_op_batch_norm_grad, prepare_grad};

@@ -1,0 +1,427 @@
+/* Activations, sums, dropout, the loss, and the updates of flat vectors. */
+#include "backend/cuda/device.cuh"
+
+namespace
+{
+
+enum { THREADS = 256 };
+
+template <int WHAT> __device__ __forceinline__ float compute(float a, float b)
+{
+    if (WHAT == CUDA_RELU)
+        return a < 0 ? 0 : a; /* NaN passes */
+    if (WHAT == CUDA_RELU_GRAD)
+        return a > 0 ? b : 0;
+    if (WHAT == CUDA_ADD)
+        return a + b;
+    if (WHAT == CUDA_ADD_RELU) {
+        float sum = a + b;
+        return sum < 0 ? 0 : sum;
+    }
+    float cdf = 0.5f * (1 + erff(a * 0.70710678118654752f));
+    if (WHAT == CUDA_GELU)
+        return a * cdf;
+    float density = 0.39894228040143268f * expf(-0.5f * a * a);
+    return b * (cdf + a * density);
+}
+
+template <int WHAT, typename T>
+__global__ void __launch_bounds__(THREADS) elementwise_kernel(size_t count, const T *a, const T *b, T *y)
+{
+    constexpr int V = 16 / sizeof(T), U = 2;
+    constexpr bool TWO = WHAT == CUDA_RELU_GRAD || WHAT == CUDA_GELU_GRAD || WHAT == CUDA_ADD || WHAT == CUDA_ADD_RELU;
+    const size_t vectors = count / V, step = (size_t)gridDim.x * THREADS;
+    size_t i = (size_t)blockIdx.x * THREADS + threadIdx.x;
+    for (; i < vectors; i += U * step) {
+        Vec<T, V> left[U], right[U];
+#pragma unroll
+        for (int u = 0; u < U; u++)
+            if (i + u * step < vectors) {
+                left[u] = load<T, V>(a + (i + u * step) * V);
+                if (TWO)
+                    right[u] = load<T, V>(b + (i + u * step) * V);
+            }
+#pragma unroll
+        for (int u = 0; u < U; u++) {
+            if (i + u * step >= vectors)
+                break;
+#pragma unroll
+            for (int k = 0; k < V; k++)
+                left[u].v[k] = from_float<T>(compute<WHAT>(to_float(left[u].v[k]), TWO ? to_float(right[u].v[k]) : 0));
+            store<T, V>(y + (i + u * step) * V, left[u]);
+        }
+    }
+    for (size_t k = vectors * V + (size_t)blockIdx.x * THREADS + threadIdx.x; k < count; k += step)
+        y[k] = from_float<T>(compute<WHAT>(to_float(a[k]), TWO ? to_float(b[k]) : 0));
+}
+
+unsigned blocks_for(const cuda_launch *launch, size_t work)
+{
+    int64_t blocks = ceil_div((int64_t)work, THREADS), most = 8 * (int64_t)launch->processors;
+    return (unsigned)(blocks < 1 ? 1 : blocks < most ? blocks : most);
+}
+
+template <typename T>
+cudaError_t run_elementwise(const cuda_launch *launch, cuda_elementwise what, size_t count, const void *a,
+                            const void *b, void *y)
+{
+    unsigned blocks = blocks_for(launch, count / (16 / sizeof(T)) / 2);
+    auto kernel = what == CUDA_RELU        ? elementwise_kernel<CUDA_RELU, T>
+                  : what == CUDA_RELU_GRAD ? elementwise_kernel<CUDA_RELU_GRAD, T>
+                  : what == CUDA_GELU      ? elementwise_kernel<CUDA_GELU, T>
+                  : what == CUDA_GELU_GRAD ? elementwise_kernel<CUDA_GELU_GRAD, T>
+                  : what == CUDA_ADD       ? elementwise_kernel<CUDA_ADD, T>
+                                           : elementwise_kernel<CUDA_ADD_RELU, T>;
+    kernel<<<blocks, THREADS, 0, launch->stream>>>(count, (const T *)a, (const T *)b, (T *)y);
+    return cudaGetLastError();
+}
+
+/* ---- dropout: base/random.h and graph/ops.h, bit for bit ---- */
+
+__device__ __forceinline__ uint64_t mix(uint64_t z)
+{
+    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
+    z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
+    return z ^ (z >> 31);
+}
+
+__device__ __forceinline__ uint64_t random_bits(uint64_t key, uint64_t counter)
+{
+    return mix(key + (counter + 1) * 0x9e3779b97f4a7c15u);
+}
+
+__device__ __forceinline__ uint64_t fork_key(uint64_t key, uint64_t number)
+{
+    return mix(random_bits(key, number) ^ 0x5851f42d4c957f2du);
+}
+
+enum { RANDOM_DROPOUT = 5 }; /* fth_random_use; checked where the launcher is called */
+
+template <typename T>
+__global__ void __launch_bounds__(THREADS)
+    dropout_kernel(const T *x, T *y, int64_t count, int64_t c, int64_t plane, bool nhwc, int64_t channels,
+                   const cuda_run_values *run, uint32_t id, uint32_t threshold, float scale)
+{
+    uint64_t key = mix(run->seed + 0x9e3779b97f4a7c15u);
+    key = fork_key(fork_key(fork_key(key, RANDOM_DROPOUT), run->step), id);
+    for (int64_t i = (int64_t)blockIdx.x * THREADS + threadIdx.x; i < count; i += (int64_t)gridDim.x * THREADS) {
+        uint64_t element = (uint64_t)i;
+        if (nhwc) {
+            int64_t channel = i % channels, pixel = i / channels;
+            element = channel < c ? (uint64_t)((pixel / plane * c + channel) * plane + pixel % plane) : 0;
+        }
+        uint64_t bits = random_bits(key, element >> 1);
+        bool keeps = (uint32_t)(bits >> (32 * (element & 1))) >= threshold;
+        y[i] = from_float<T>(keeps ? to_float(x[i]) * scale : 0);
+    }
+}
+
+/* ---- loss ---- */
+
+__device__ __forceinline__ float warp_sum(float x)
+{
+    for (int offset = 16; offset > 0; offset >>= 1)
+        x += __shfl_xor_sync(0xffffffffu, x, offset);
+    return x;
+}
+
+/* One warp per row; the block that finishes last adds up the rows, in order. */
+__global__ void __launch_bounds__(THREADS)
+    cross_entropy_kernel(const float *logits, const int32_t *labels, int64_t batch, int64_t classes, float smoothing,
+                         float *loss, float *probabilities, float *scratch, unsigned *counter)
+{
+    __shared__ bool last;
+    __shared__ double sums[2 * THREADS];
+    const int lane = threadIdx.x % 32;
+    const int64_t n = (int64_t)blockIdx.x * (THREADS / 32) + threadIdx.x / 32;
+    if (n < batch) {
+        const float *row = logits + n * classes;
+        float *p = probabilities + n * classes;
+        float largest = -INFINITY;
+        int best = 0x7fffffff;
+        bool broken = false;
+        for (int64_t k = lane; k < classes; k += 32) {
+            broken = broken || row[k] != row[k];
+            if (row[k] > largest || best == 0x7fffffff) {
+                largest = row[k];
+                best = (int)k;
+            }
+        }
+        for (int offset = 16; offset > 0; offset >>= 1) {
+            float other = __shfl_xor_sync(0xffffffffu, largest, offset);
+            int where = __shfl_xor_sync(0xffffffffu, best, offset);
+            if (other > largest || (other == largest && where < best)) {
+                largest = other;
+                best = where;
+            }
+        }
+        if (__any_sync(0xffffffffu, broken))
+            largest = NAN;
+        float sum = 0, logit_sum = 0;
+        for (int64_t k = lane; k < classes; k += 32) {
+            float e = expf(row[k] - largest);
+            p[k] = e;
+            sum += e;
+            logit_sum += row[k];
+        }
+        sum = warp_sum(sum);
+        logit_sum = warp_sum(logit_sum);
+        float scale = 1 / sum;
+        for (int64_t k = lane; k < classes; k += 32)
+            p[k] *= scale;
+        if (lane == 0) {
+            int32_t label = labels[n];
+            bool valid = label >= 0 && label < classes;
+            double own = valid ? (double)row[label] : (double)NAN;
+            scratch[n] = (float)(log((double)sum) + (double)largest - (1 - (double)smoothing) * own -
+                                 (double)smoothing * (double)logit_sum / (double)classes);
+            scratch[batch + n] = best == label ? 1.0f : 0.0f;
+        }
+    }
+    __threadfence();
+    __syncthreads();
+    if (threadIdx.x == 0) {
+        unsigned arrived = atomicAdd(counter, 1);
+        last = arrived == gridDim.x - 1;
+        if (last)
+            *counter = 0;
+    }
+    __syncthreads();
+    if (!last)
+        return;
+    __threadfence();
+    double total = 0, correct = 0;
+    for (int64_t i = threadIdx.x; i < batch; i += THREADS) {
+        total += __ldcg(scratch + i);
+        correct += __ldcg(scratch + batch + i);
+    }
+    sums[threadIdx.x] = total;
+    sums[THREADS + threadIdx.x] = correct;
+    __syncthreads();
+    for (int half = THREADS / 2; half > 0; half >>= 1) {
+        if ((int)threadIdx.x < half) {
+            sums[threadIdx.x] += sums[threadIdx.x + half];
+            sums[THREADS + threadIdx.x] += sums[THREADS + threadIdx.x + half];
+        }
+        __syncthreads();
+    }
+    if (threadIdx.x == 0) {
+        loss[0] = (float)(sums[0] / (double)batch);
+        loss[1] = (float)sums[THREADS];
+    }
+}
+
+template <typename T>
+__global__ void __launch_bounds__(THREADS)
+    cross_entropy_grad_kernel(const float *probabilities, const int32_t *labels, int64_t count, int64_t classes,
+                              float smoothing, float share, const cuda_run_values *run, T *gradient)
+{
+    const float scale = run->gradient_scale * share, base = smoothing / (float)classes;
+    for (int64_t i = (int64_t)blockIdx.x * THREADS + threadIdx.x; i < count; i += (int64_t)gridDim.x * THREADS) {
+        int64_t n = i / classes, k = i % classes;
+        float target = base + (labels[n] == k ? 1 - smoothing : 0);
+        gradient[i] = from_float<T>((probabilities[i] - target) * scale);
+    }
+}
+
+/* ---- flat vectors: lengths are multiples of 16 floats, addresses of 64 bytes ---- */
+
+struct Sgd {
+    float rate, momentum, decay, scale;
+    bool nesterov;
+};
+
+__device__ __forceinline__ void sgd_step(float &p, float g, float &m, const Sgd &s, bool has_momentum)
+{
+    float change = fmaf(s.decay, p, s.scale * g);
+    if (has_momentum) {
+        m = fmaf(s.momentum, m, change);
+        change = s.nesterov ? fmaf(s.momentum, m, change) : m;
+    }
+    p = fmaf(-s.rate, change, p);
+}
+
+__global__ void __launch_bounds__(THREADS)
+    sgd_kernel(float *parameters, const float *gradients, float *momenta, size_t count, Sgd s)
+{
+    const size_t vectors = count / 4, step = (size_t)gridDim.x * THREADS;
+    const size_t first = (size_t)blockIdx.x * THREADS + threadIdx.x;
+    for (size_t i = first; i < vectors; i += step) {
+        float4 p = ((float4 *)parameters)[i], g = ((const float4 *)gradients)[i];
+        float4 m = momenta ? ((float4 *)momenta)[i] : make_float4(0, 0, 0, 0);
+        sgd_step(p.x, g.x, m.x, s, momenta);
+        sgd_step(p.y, g.y, m.y, s, momenta);
+        sgd_step(p.z, g.z, m.z, s, momenta);
+        sgd_step(p.w, g.w, m.w, s, momenta);
+        ((float4 *)parameters)[i] = p;
+        if (momenta)
+            ((float4 *)momenta)[i] = m;
+    }
+    for (size_t i = vectors * 4 + first; i < count; i += step) {
+        float m = momenta ? momenta[i] : 0;
+        sgd_step(parameters[i], gradients[i], m, s, momenta);
+        if (momenta)
+            momenta[i] = m;
+    }
+}
+
+struct Adam {
+    float rate, keep, beta1, beta2, epsilon, scale, correction1, correction2;
+};
+
+__device__ __forceinline__ void adam_step(float &p, float g, float &m, float &v, const Adam &a)
+{
+    g *= a.scale;
+    m = fmaf(a.beta1, m, (1 - a.beta1) * g);
+    v = fmaf(a.beta2, v, (1 - a.beta2) * g * g);
+    p *= a.keep;
+    p -= a.rate * (m / a.correction1) / (sqrtf(v / a.correction2) + a.epsilon);
+}
+
+__global__ void __launch_bounds__(THREADS)
+    adam_kernel(float *parameters, const float *gradients, float *first, float *second, size_t count, Adam a)
+{
+    const size_t vectors = count / 4, step = (size_t)gridDim.x * THREADS;
+    const size_t begin = (size_t)blockIdx.x * THREADS + threadIdx.x;
+    for (size_t i = begin; i < vectors; i += step) {
+        float4 p = ((float4 *)parameters)[i], g = ((const float4 *)gradients)[i];
+        float4 m = ((float4 *)first)[i], v = ((float4 *)second)[i];
+        adam_step(p.x, g.x, m.x, v.x, a);
+        adam_step(p.y, g.y, m.y, v.y, a);
+        adam_step(p.z, g.z, m.z, v.z, a);
+        adam_step(p.w, g.w, m.w, v.w, a);
+        ((float4 *)parameters)[i] = p;
+        ((float4 *)first)[i] = m;
+        ((float4 *)second)[i] = v;
+    }
+    for (size_t i = vectors * 4 + begin; i < count; i += step)
+        adam_step(parameters[i], gradients[i], first[i], second[i], a);
+}
+
+__global__ void __launch_bounds__(THREADS) add_kernel(float *to, const float *from, size_t count)
+{
+    for (size_t i = (size_t)blockIdx.x * THREADS + threadIdx.x; i < count; i += (size_t)gridDim.x * THREADS)
+        to[i] += from[i];
+}
+
+__device__ double block_sum(double x)
+{
+    __shared__ double sums[THREADS];
+    sums[threadIdx.x] = x;
+    __syncthreads();
+    for (int half = THREADS / 2; half > 0; half >>= 1) {
+        if ((int)threadIdx.x < half)
+            sums[threadIdx.x] += sums[threadIdx.x + half];
+        __syncthreads();
+    }
+    return sums[0];
+}
+
+/* A fixed number of blocks, whatever the device: the order of additions depends on the length alone. */
+__global__ void __launch_bounds__(THREADS)
+    square_sum_kernel(const float *values, size_t count, double *scratch, double *result, unsigned *counter)
+{
+    __shared__ bool last;
+    double sum = 0;
+    for (size_t i = (size_t)blockIdx.x * THREADS + threadIdx.x; i < count; i += (size_t)gridDim.x * THREADS)
+        sum += (double)values[i] * values[i];
+    sum = block_sum(sum);
+    if (threadIdx.x == 0) {
+        scratch[blockIdx.x] = sum;
+        __threadfence();
+        last = atomicAdd(counter, 1) == gridDim.x - 1;
+        if (last)
+            *counter = 0;
+    }
+    __syncthreads();
+    if (!last)
+        return;
+    __threadfence();
+    double total = 0;
+    for (unsigned i = threadIdx.x; i < gridDim.x; i += THREADS)
+        total += __ldcg(scratch + i);
+    total = block_sum(total);
+    if (threadIdx.x == 0)
+        *result = total;
+}
+
+} // namespace
+
+extern "C" {
+
+cudaError_t cuda_launch_elementwise(const cuda_launch *launch, cuda_elementwise what, cuda_type type, size_t count,
+                                    const void *a, const void *b, void *y)
+{
+    return with_type(type, [&](auto zero) { return run_elementwise<decltype(zero)>(launch, what, count, a, b, y); });
+}
+
+cudaError_t cuda_launch_dropout(cudaStream_t stream, cuda_type type, const void *x, void *y, int64_t n, int64_t c,
+                                int64_t plane, bool nhwc, int64_t channels, const cuda_run_values *run, uint32_t id,
+                                uint32_t threshold, float scale)
+{
+    int64_t count = n * plane * (nhwc ? channels : c);
+    int64_t blocks = ceil_div(count, THREADS);
+    return with_type(type, [&](auto zero) {
+        using T = decltype(zero);
+        dropout_kernel<T><<<(unsigned)(blocks < 4096 ? blocks : 4096), THREADS, 0, stream>>>(
+            (const T *)x, (T *)y, count, c, plane, nhwc, channels, run, id, threshold, scale);
+        return cudaGetLastError();
+    });
+}
+
+cudaError_t cuda_launch_cross_entropy(const cuda_launch *launch, const float *logits, const int32_t *labels,
+                                      int64_t batch, int64_t classes, float smoothing, float *loss,
+                                      float *probabilities, float *scratch)
+{
+    cross_entropy_kernel<<<(unsigned)ceil_div(batch, THREADS / 32), THREADS, 0, launch->stream>>>(
+        logits, labels, batch, classes, smoothing, loss, probabilities, scratch, launch->counters);
+    return cudaGetLastError();
+}
+
+cudaError_t cuda_launch_cross_entropy_grad(cudaStream_t stream, cuda_type type, const float *probabilities,
+                                           const int32_t *labels, int64_t batch, int64_t classes, float smoothing,
+                                           const cuda_run_values *run, void *gradient)
+{
+    int64_t count = batch * classes, blocks = ceil_div(count, THREADS);
+    return with_type(type, [&](auto zero) {
+        using T = decltype(zero);
+        cross_entropy_grad_kernel<T><<<(unsigned)(blocks < 4096 ? blocks : 4096), THREADS, 0, stream>>>(
+            probabilities, labels, count, classes, smoothing, 1 / (float)batch, run, (T *)gradient);
+        return cudaGetLastError();
+    });
+}
+
+cudaError_t cuda_launch_sgd(const cuda_launch *launch, float *parameters, const float *gradients, float *momenta,
+                            size_t count, float rate, float momentum, float decay, float scale, bool nesterov)
+{
+    const Sgd s = {rate, momentum, decay, scale, nesterov};
+    sgd_kernel<<<blocks_for(launch, count / 4), THREADS, 0, launch->stream>>>(
+        parameters, gradients, momentum != 0 ? momenta : nullptr, count, s);
+    return cudaGetLastError();
+}
+
+cudaError_t cuda_launch_adamw(const cuda_launch *launch, float *parameters, const float *gradients, float *first,
+                              float *second, size_t count, float rate, float decay, float beta1, float beta2,
+                              float epsilon, float scale, float correction1, float correction2)
+{
+    const Adam a = {rate, 1 - rate * decay, beta1, beta2, epsilon, scale, correction1, correction2};
+    adam_kernel<<<blocks_for(launch, count / 4), THREADS, 0, launch->stream>>>(parameters, gradients, first, second,
+                                                                               count, a);
+    return cudaGetLastError();
+}
+
+cudaError_t cuda_launch_add(const cuda_launch *launch, float *to, const float *from, size_t count)
+{
+    add_kernel<<<blocks_for(launch, count), THREADS, 0, launch->stream>>>(to, from, count);
+    return cudaGetLastError();
+}
+
+cudaError_t cuda_launch_square_sum(const cuda_launch *launch, const float *values, size_t count, double *scratch,
+                                   double *result)
+{
+    square_sum_kernel<<<CUDA_NORM_BLOCKS, THREADS, 0, launch->stream>>>(values, count, scratch, result,
+                                                                        launch->counters);
+    return cudaGetLastError();
+}
+
+} // extern "C"

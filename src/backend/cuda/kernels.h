@@ -1,0 +1,191 @@
+/* The launchers of the CUDA back end's own kernels: plain C functions that queue work on a stream.
+ *
+ * Tensors are rows of channels: an image (N, C, H, W) lies as N*H*W rows of `channels` numbers (NHWC), channels past
+ * the logical ones are padding and hold zero; features (N, F) are N rows. All return the launch's error. Sums are
+ * made in a fixed order, without atomics on floats: the same inputs give the same bits. */
+#ifndef FTH_BACKEND_CUDA_KERNELS_H
+#define FTH_BACKEND_CUDA_KERNELS_H
+
+#include <cuda_runtime_api.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef enum cuda_type { CUDA_TYPE_F32, CUDA_TYPE_F16, CUDA_TYPE_BF16, CUDA_TYPE_I32, CUDA_TYPE_U8 } cuda_type;
+
+/* What changes from run to run, in device memory, so that a captured graph can be replayed with other numbers. */
+typedef struct cuda_run_values {
+    uint64_t seed, step;
+    float gradient_scale;
+} cuda_run_values;
+
+cudaError_t cuda_launch_run_values(cudaStream_t stream, cuda_run_values *to, cuda_run_values values);
+
+/* What reductions need besides their data: counters that are zero between launches, and the size of the device. */
+enum { CUDA_COUNTERS = 1024 };
+typedef struct cuda_launch {
+    cudaStream_t stream;
+    unsigned *counters; /* CUDA_COUNTERS of them, in device memory */
+    int processors;     /* multiprocessors of the device */
+} cuda_launch;
+
+/* Floats of scratch memory for a reduction of two sums per channel. */
+size_t cuda_reduction_floats(const cuda_launch *launch, int64_t rows, int64_t channels, cuda_type type);
+
+/* ---- conversions ---- */
+
+/* How a tensor of logical shape (n, c, h, w) lies: element (n, c, h, w) of NHWC is at ((n*H + h)*W + w)*channels + c,
+ * of plain at ((n*C + c)*H + h)*W + w. fold 2: 2x2 pixels are folded into channels (space to depth), with `border` zero
+ * pixels (folded ones) before and after, for strided convolutions of few channels. */
+typedef struct cuda_view {
+    int type;      /* cuda_type */
+    int nhwc;      /* else plain */
+    int fold;      /* 1, or 2: space to depth */
+    int border[2]; /* folded pixels before, after */
+    int batch;     /* physical: >= n */
+    int channels;  /* physical: >= c (>= 4c if folded) */
+} cuda_view;
+
+cudaError_t cuda_launch_convert(cudaStream_t stream, const void *from, cuda_view from_view, void *to, cuda_view to_view,
+                                int n, int c, int h, int w);
+
+/* Many weights at once. Entries are in device memory. */
+typedef struct cuda_cast {
+    const void *from;
+    void *to;
+    int64_t first_chunk;
+    int outputs, inputs, height, width;    /* logical (O, I, KH, KW) */
+    int physical_outputs, physical_inputs; /* of the channels-last side */
+    int fold, fold_offset;                 /* folded weights: tap = 2 * folded tap + parity - fold_offset */
+    int folded_height, folded_width;
+    int type; /* of the channels-last side */
+} cuda_cast;
+enum { CUDA_CAST_CHUNK = 2048 };
+cudaError_t cuda_launch_cast_weights(cudaStream_t stream, const cuda_cast *entries, int count, int64_t chunks);
+cudaError_t cuda_launch_cast_gradients(cudaStream_t stream, const cuda_cast *entries, int count, int64_t chunks);
+
+cudaError_t cuda_launch_fill_random(cudaStream_t stream, cuda_type type, void *to, size_t count);
+
+/* ---- batch norm ---- */
+
+typedef struct cuda_norm {
+    cuda_type type;
+    int64_t rows, channels; /* physical channels */
+    int64_t logical;
+    float epsilon, momentum;
+    bool relu;
+    const float *scale, *shift;
+    float *mean, *variance;
+    float *running_mean, *running_variance;
+} cuda_norm;
+
+/* mean, variance and the running statistics. */
+cudaError_t cuda_launch_norm_statistics(const cuda_launch *launch, const cuda_norm *norm, const void *x,
+                                        float *scratch);
+/* y = [relu](x * a + b [+ residual]); mask: a byte with a bit for each element of 16 bytes, or NULL. */
+cudaError_t cuda_launch_norm_apply(const cuda_launch *launch, const cuda_norm *norm, const float *mean,
+                                   const float *variance, const void *x, const void *residual, void *y, uint8_t *mask);
+/* g = (dy [+ dy2]) where y > 0, written to `g` if that is not NULL; dscale, dshift. Without mask and with relu, y's
+ * sign is computed anew from x. */
+cudaError_t cuda_launch_norm_reduce(const cuda_launch *launch, const cuda_norm *norm, const void *x, const void *dy,
+                                    const void *dy2, const uint8_t *mask, void *g, float *dscale, float *dshift,
+                                    float *scratch);
+/* dx from g (if `masked`, from dy by the sign of y computed anew). */
+cudaError_t cuda_launch_norm_gradient(const cuda_launch *launch, const cuda_norm *norm, const void *x, const void *g,
+                                      bool masked, const float *dscale, const float *dshift, void *dx);
+size_t cuda_norm_mask_bytes(cuda_type type, int64_t rows, int64_t channels);
+
+/* sums[c] = sum over rows of x, or with y: dx = x where y > 0 written, and its sums. `sums` may be NULL with y. */
+cudaError_t cuda_launch_column_sums(const cuda_launch *launch, cuda_type type, int64_t rows, int64_t channels,
+                                    int64_t logical, const void *x, const void *y, void *dx, float *sums,
+                                    float *scratch);
+/* y = [relu](x + bias[c]); may work in place. */
+cudaError_t cuda_launch_bias(const cuda_launch *launch, cuda_type type, int64_t rows, int64_t channels, int64_t logical,
+                             const void *x, const float *bias, bool relu, void *y);
+
+/* ---- elementwise ---- */
+
+typedef enum cuda_elementwise {
+    CUDA_RELU,      /* a */
+    CUDA_RELU_GRAD, /* a = y, b = dy */
+    CUDA_GELU,      /* a */
+    CUDA_GELU_GRAD, /* a = x, b = dy */
+    CUDA_ADD,       /* a, b */
+    CUDA_ADD_RELU
+} cuda_elementwise;
+cudaError_t cuda_launch_elementwise(const cuda_launch *launch, cuda_elementwise what, cuda_type type, size_t count,
+                                    const void *a, const void *b, void *y);
+
+/* The mask depends on the logical row-major index of (n, c, plane position). */
+cudaError_t cuda_launch_dropout(cudaStream_t stream, cuda_type type, const void *x, void *y, int64_t n, int64_t c,
+                                int64_t plane, bool nhwc, int64_t channels, const cuda_run_values *run, uint32_t id,
+                                uint32_t threshold, float scale);
+
+/* Copies `count` channels of NHWC rows; channels of `to` from `zero_from` to `to_channels` become zero if zero_from >=
+ * 0. */
+cudaError_t cuda_launch_copy_channels(cudaStream_t stream, cuda_type type, int64_t rows, const void *from,
+                                      int64_t from_channels, int64_t from_begin, void *to, int64_t to_channels,
+                                      int64_t to_begin, int64_t count, int64_t zero_from);
+
+/* ---- pooling ---- */
+
+typedef struct cuda_pool {
+    cuda_type type;
+    int batch, channels; /* physical */
+    int height, width, out_height, out_width;
+    int kernel[2], stride[2], padding[2];
+    bool count_padding, adaptive;
+} cuda_pool;
+/* where: one byte each, the position within the window; kernels of up to 255 elements. */
+cudaError_t cuda_launch_max_pool(cudaStream_t stream, const cuda_pool *pool, const void *x, void *y, uint8_t *where);
+/* dx; with `sign` (the pool's input, which a ReLU made): dx where sign > 0. */
+cudaError_t cuda_launch_max_pool_grad(cudaStream_t stream, const cuda_pool *pool, const void *dy, const uint8_t *where,
+                                      const void *sign, void *dx);
+cudaError_t cuda_launch_average_pool(cudaStream_t stream, const cuda_pool *pool, const void *x, void *y);
+cudaError_t cuda_launch_average_pool_grad(cudaStream_t stream, const cuda_pool *pool, const void *dy, void *dx);
+
+/* ---- convolution, for what cuDNN has no engine for ---- */
+
+typedef struct cuda_direct {
+    cuda_type type;
+    int batch, channels, height, width; /* of x */
+    int outputs, out_height, out_width; /* of y */
+    int group_inputs, group_outputs;    /* channels per group */
+    int kernel[2], stride[2], padding[2], dilation[2];
+} cuda_direct;
+cudaError_t cuda_launch_direct_forward(cudaStream_t stream, const cuda_direct *c, const void *x, const void *w,
+                                       void *y);
+cudaError_t cuda_launch_direct_data(cudaStream_t stream, const cuda_direct *c, const void *dy, const void *w, void *dx);
+cudaError_t cuda_launch_direct_filter(cudaStream_t stream, const cuda_direct *c, const void *x, const void *dy,
+                                      void *dw);
+
+/* ---- loss ---- */
+
+cudaError_t cuda_launch_cross_entropy(const cuda_launch *launch, const float *logits, const int32_t *labels,
+                                      int64_t batch, int64_t classes, float smoothing, float *loss,
+                                      float *probabilities, float *scratch); /* scratch: 2 * batch floats */
+cudaError_t cuda_launch_cross_entropy_grad(cudaStream_t stream, cuda_type type, const float *probabilities,
+                                           const int32_t *labels, int64_t batch, int64_t classes, float smoothing,
+                                           const cuda_run_values *run, void *gradient);
+
+/* ---- flat vectors ---- */
+
+cudaError_t cuda_launch_sgd(const cuda_launch *launch, float *parameters, const float *gradients, float *momenta,
+                            size_t count, float rate, float momentum, float decay, float scale, bool nesterov);
+cudaError_t cuda_launch_adamw(const cuda_launch *launch, float *parameters, const float *gradients, float *first,
+                              float *second, size_t count, float rate, float decay, float beta1, float beta2,
+                              float epsilon, float scale, float correction1, float correction2);
+cudaError_t cuda_launch_add(const cuda_launch *launch, float *to, const float *from, size_t count);
+enum { CUDA_NORM_BLOCKS = 256 };
+/* result[0] = sum of squares; scratch: CUDA_NORM_BLOCKS doubles. */
+cudaError_t cuda_launch_square_sum(const cuda_launch *launch, const float *values, size_t count, double *scratch,
+                                   double *result);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

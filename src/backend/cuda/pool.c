@@ -1,0 +1,150 @@
+/* Pooling: see pool.cu. */
+#include "backend/cuda/cuda_internal.h"
+
+static void set_images(cuda_pool *pool, const cuda_layout *x, const cuda_layout *y)
+{
+    pool->type = x->type;
+    pool->batch = x->n;
+    pool->channels = x->channels;
+    pool->height = x->h;
+    pool->width = x->w;
+    pool->out_height = y->h;
+    pool->out_width = y->w;
+}
+
+static cuda_pool describe(const fth_pool_attributes *a, const cuda_layout *x, const cuda_layout *y)
+{
+    cuda_pool pool = {.count_padding = a->count_padding};
+    set_images(&pool, x, y);
+    for (int axis = 0; axis < 2; axis++) {
+        pool.kernel[axis] = a->kernel[axis];
+        pool.stride[axis] = a->stride[axis];
+        pool.padding[axis] = a->padding[axis];
+    }
+    return pool;
+}
+
+/* The image's layout with the channels of the other side: a pool keeps them. */
+static cuda_layout with_channels(const fth_plan *plan, fth_value value, const cuda_layout *other)
+{
+    fth_type type = fth_plan_type(plan, value);
+    return cuda_channels_last(&type.shape, other->type, other->channels);
+}
+
+/* ---- maximum ---- */
+
+static cudaError_t run_max_pool(const cuda_call *call)
+{
+    return cuda_launch_max_pool(call->device->launch.stream, &call->pool, call->data[0], call->data[1], call->data[2]);
+}
+
+static fth_status prepare_max_pool(fth_plan *plan, const fth_node *node)
+{
+    fth_status status = FTH_OK;
+    const fth_pool_attributes *a = node->attributes;
+    const bool training = fth_plan_get_options(plan).mode == FTH_PLAN_TRAIN;
+    cuda_layout out = cuda_standard(plan, node->outputs[0]), in = with_channels(plan, node->inputs[0], &out);
+    fth_plan_value x, y, where = -1;
+    FTH_REQUIRE((int64_t)a->kernel[0] * a->kernel[1] <= 256, FTH_UNSUPPORTED,
+                "max_pool over %dx%d; at most 256 elements on CUDA", a->kernel[0], a->kernel[1]);
+    FTH_TRY(cuda_read_as(plan, node->inputs[0], &in, &x));
+    FTH_TRY(cuda_begin_write(plan, node->outputs[0], &out, &y));
+    if (training) {
+        cuda_layout bytes = out;
+        bytes.type = CUDA_TYPE_U8;
+        where = node->outputs[1];
+        FTH_TRY(cuda_set_layout(plan, where, &bytes));
+    }
+    cuda_call call = {.run = run_max_pool, .values = {x, y, where}, .value_count = 3, .write_count = 2};
+    call.pool = describe(a, &in, &out);
+    FTH_TRY(cuda_add_call(plan, "max_pool", &call));
+    FTH_TRY(cuda_end_write(plan, node->outputs[0], y));
+out:
+    return status;
+}
+
+static cudaError_t run_max_pool_grad(const cuda_call *call)
+{
+    return cuda_launch_max_pool_grad(call->device->launch.stream, &call->pool, call->data[0], call->data[1], NULL,
+                                     call->data[2]);
+}
+
+static fth_status prepare_max_pool_grad(fth_plan *plan, const fth_node *node)
+{
+    fth_status status = FTH_OK;
+    const cuda_layout out = cuda_standard(plan, node->inputs[0]), in = with_channels(plan, node->outputs[0], &out);
+    const cuda_layout wanted = cuda_standard(plan, node->outputs[0]);
+    fth_plan_value dy, dx, standard;
+    FTH_TRY(cuda_read(plan, node->inputs[0], &dy));
+    FTH_TRY(cuda_begin_write(plan, node->outputs[0], &wanted, &standard));
+    FTH_TRY(cuda_begin_write(plan, standard, &in, &dx));
+    cuda_call call = {
+        .run = run_max_pool_grad, .values = {dy, node->inputs[1], dx}, .value_count = 3, .write_count = 1};
+    call.pool = describe(node->attributes, &in, &out);
+    FTH_TRY(cuda_add_call(plan, "max_pool_grad", &call));
+    FTH_TRY(cuda_end_write(plan, standard, dx));
+    FTH_TRY(cuda_end_write(plan, node->outputs[0], standard));
+out:
+    return status;
+}
+
+/* ---- average ---- */
+
+static cudaError_t run_average(const cuda_call *call)
+{
+    return cuda_launch_average_pool(call->device->launch.stream, &call->pool, call->data[0], call->data[1]);
+}
+
+static cudaError_t run_average_grad(const cuda_call *call)
+{
+    return cuda_launch_average_pool_grad(call->device->launch.stream, &call->pool, call->data[0], call->data[1]);
+}
+
+static cuda_pool describe_average(const fth_node *node, const cuda_layout *x, const cuda_layout *y)
+{
+    if (node->op == &fth_op_average_pool || node->op == &fth_op_average_pool_grad)
+        return describe(node->attributes, x, y);
+    cuda_pool pool = {.adaptive = true};
+    set_images(&pool, x, y);
+    return pool;
+}
+
+static fth_status prepare_average(fth_plan *plan, const fth_node *node)
+{
+    fth_status status = FTH_OK;
+    const cuda_layout out = cuda_standard(plan, node->outputs[0]), in = with_channels(plan, node->inputs[0], &out);
+    fth_plan_value x, y;
+    FTH_TRY(cuda_read_as(plan, node->inputs[0], &in, &x));
+    FTH_TRY(cuda_begin_write(plan, node->outputs[0], &out, &y));
+    cuda_call call = {.run = run_average, .values = {x, y}, .value_count = 2, .write_count = 1};
+    call.pool = describe_average(node, &in, &out);
+    FTH_TRY(cuda_add_call(plan, node->op->name, &call));
+    FTH_TRY(cuda_end_write(plan, node->outputs[0], y));
+out:
+    return status;
+}
+
+static fth_status prepare_average_grad(fth_plan *plan, const fth_node *node)
+{
+    fth_status status = FTH_OK;
+    const cuda_layout out = cuda_standard(plan, node->inputs[0]), in = with_channels(plan, node->outputs[0], &out);
+    const cuda_layout wanted = cuda_standard(plan, node->outputs[0]);
+    fth_plan_value dy, dx, standard;
+    FTH_TRY(cuda_read(plan, node->inputs[0], &dy));
+    FTH_TRY(cuda_begin_write(plan, node->outputs[0], &wanted, &standard));
+    FTH_TRY(cuda_begin_write(plan, standard, &in, &dx));
+    cuda_call call = {.run = run_average_grad, .values = {dy, dx}, .value_count = 2, .write_count = 1};
+    call.pool = describe_average(node, &in, &out);
+    FTH_TRY(cuda_add_call(plan, node->op->name, &call));
+    FTH_TRY(cuda_end_write(plan, standard, dx));
+    FTH_TRY(cuda_end_write(plan, node->outputs[0], standard));
+out:
+    return status;
+}
+
+const fth_kernel cuda_max_pool = {&fth_op_max_pool, prepare_max_pool};
+const fth_kernel cuda_max_pool_grad = {&fth_op_max_pool_grad, prepare_max_pool_grad};
+const fth_kernel cuda_average_pool = {&fth_op_average_pool, prepare_average};
+const fth_kernel cuda_average_pool_grad = {&fth_op_average_pool_grad, prepare_average_grad};
+const fth_kernel cuda_adaptive_average_pool = {&fth_op_adaptive_average_pool, prepare_average};
+const fth_kernel cuda_adaptive_average_pool_grad = {&fth_op_adaptive_average_pool_grad, prepare_average_grad};

@@ -1,0 +1,277 @@
+/* Pooling over NHWC images, a vector of channels per thread. Gradients gather: each input element adds up what the
+ * windows over it give, in order, so nothing is added atomically. */
+#include "backend/cuda/device.cuh"
+
+namespace
+{
+
+enum { THREADS = 256 };
+
+struct Place {
+    int vector, x, y;
+    int64_t n;
+};
+
+__device__ __forceinline__ Place place_of(int64_t i, int vectors, int width, int height)
+{
+    Place p;
+    p.vector = (int)(i % vectors);
+    int64_t rest = i / vectors;
+    p.x = (int)(rest % width);
+    rest /= width;
+    p.y = (int)(rest % height);
+    p.n = rest / height;
+    return p;
+}
+
+template <typename T, int V>
+__global__ void __launch_bounds__(THREADS) max_pool_kernel(cuda_pool p, const T *x, T *y, uint8_t *where, int64_t count)
+{
+    const int64_t i = (int64_t)blockIdx.x * THREADS + threadIdx.x;
+    if (i >= count)
+        return;
+    const int vectors = p.channels / V;
+    const Place at = place_of(i, vectors, p.out_width, p.out_height);
+    const int top = at.y * p.stride[0] - p.padding[0], left = at.x * p.stride[1] - p.padding[1];
+    float best[V];
+    uint8_t best_at[V];
+    bool first = true;
+    for (int kh = 0; kh < p.kernel[0]; kh++) {
+        int h = top + kh;
+        if (h < 0 || h >= p.height)
+            continue;
+        for (int kw = 0; kw < p.kernel[1]; kw++) {
+            int w = left + kw;
+            if (w < 0 || w >= p.width)
+                continue;
+            Vec<T, V> in = load<T, V>(x + ((at.n * p.height + h) * p.width + w) * p.channels + at.vector * V);
+            uint8_t tap = (uint8_t)(kh * p.kernel[1] + kw);
+#pragma unroll
+            for (int k = 0; k < V; k++) {
+                float value = to_float(in.v[k]);
+                if (first || value > best[k] || (value != value && best[k] == best[k])) {
+                    best[k] = value;
+                    best_at[k] = tap;
+                }
+            }
+            first = false;
+        }
+    }
+    Vec<T, V> out;
+    Vec<uint8_t, V> taps;
+#pragma unroll
+    for (int k = 0; k < V; k++) {
+        out.v[k] = from_float<T>(best[k]);
+        taps.v[k] = best_at[k];
+    }
+    store<T, V>(y + i * V, out);
+    if (where)
+        store<uint8_t, V>(where + i * V, taps);
+}
+
+template <typename T, int V, bool SIGN>
+__global__ void __launch_bounds__(THREADS)
+    max_pool_grad_kernel(cuda_pool p, const T *dy, const uint8_t *where, const T *sign, T *dx, int64_t count)
+{
+    const int64_t i = (int64_t)blockIdx.x * THREADS + threadIdx.x;
+    if (i >= count)
+        return;
+    const int vectors = p.channels / V;
+    const Place at = place_of(i, vectors, p.width, p.height);
+    float sum[V];
+#pragma unroll
+    for (int k = 0; k < V; k++)
+        sum[k] = 0;
+    /* windows whose rows include at.y: oh * stride - padding <= y < oh * stride - padding + kernel */
+    int y = at.y + p.padding[0], x = at.x + p.padding[1];
+    int first_y = y < p.kernel[0] ? 0 : (y - p.kernel[0]) / p.stride[0] + 1;
+    int first_x = x < p.kernel[1] ? 0 : (x - p.kernel[1]) / p.stride[1] + 1;
+    int last_y = min(y / p.stride[0], p.out_height - 1), last_x = min(x / p.stride[1], p.out_width - 1);
+    for (int oh = first_y; oh <= last_y; oh++)
+        for (int ow = first_x; ow <= last_x; ow++) {
+            int tap = (y - oh * p.stride[0]) * p.kernel[1] + (x - ow * p.stride[1]);
+            int64_t from = ((at.n * p.out_height + oh) * p.out_width + ow) * p.channels + at.vector * V;
+            Vec<uint8_t, V> taps = load<uint8_t, V>(where + from);
+            Vec<T, V> in = load<T, V>(dy + from);
+#pragma unroll
+            for (int k = 0; k < V; k++)
+                sum[k] += taps.v[k] == tap ? to_float(in.v[k]) : 0;
+        }
+    Vec<T, V> out;
+    if (SIGN) {
+        Vec<T, V> s = load<T, V>(sign + i * V);
+#pragma unroll
+        for (int k = 0; k < V; k++)
+            sum[k] = to_float(s.v[k]) > 0 ? sum[k] : 0;
+    }
+#pragma unroll
+    for (int k = 0; k < V; k++)
+        out.v[k] = from_float<T>(sum[k]);
+    store<T, V>(dx + i * V, out);
+}
+
+/* The window of output `o` on one axis, cut to the input, and how much it counts in the divisor. */
+struct Window {
+    int begin, end, counted;
+};
+
+__device__ __forceinline__ Window window_of(const cuda_pool &p, int axis, int o)
+{
+    const int size = axis == 0 ? p.height : p.width, out = axis == 0 ? p.out_height : p.out_width;
+    Window w;
+    if (p.adaptive) {
+        w.begin = (int)((int64_t)o * size / out);
+        w.end = (int)(((int64_t)(o + 1) * size + out - 1) / out);
+        w.counted = w.end - w.begin;
+        return w;
+    }
+    int begin = o * p.stride[axis] - p.padding[axis], end = begin + p.kernel[axis];
+    w.begin = max(begin, 0);
+    w.end = min(end, size);
+    w.counted = p.count_padding ? min(end, size + p.padding[axis]) - begin : w.end - w.begin;
+    return w;
+}
+
+template <typename T, int V>
+__global__ void __launch_bounds__(THREADS) average_pool_kernel(cuda_pool p, const T *x, T *y, int64_t count)
+{
+    const int64_t i = (int64_t)blockIdx.x * THREADS + threadIdx.x;
+    if (i >= count)
+        return;
+    const Place at = place_of(i, p.channels / V, p.out_width, p.out_height);
+    const Window rows = window_of(p, 0, at.y), columns = window_of(p, 1, at.x);
+    float sum[V];
+#pragma unroll
+    for (int k = 0; k < V; k++)
+        sum[k] = 0;
+    for (int h = rows.begin; h < rows.end; h++)
+        for (int w = columns.begin; w < columns.end; w++) {
+            Vec<T, V> in = load<T, V>(x + ((at.n * p.height + h) * p.width + w) * p.channels + at.vector * V);
+#pragma unroll
+            for (int k = 0; k < V; k++)
+                sum[k] += to_float(in.v[k]);
+        }
+    const float divisor = (float)((int64_t)rows.counted * columns.counted);
+    Vec<T, V> out;
+#pragma unroll
+    for (int k = 0; k < V; k++)
+        out.v[k] = from_float<T>(sum[k] / divisor);
+    store<T, V>(y + i * V, out);
+}
+
+/* The first and last output whose window may include position `at`. */
+__device__ __forceinline__ void outputs_over(const cuda_pool &p, int axis, int at, int *first, int *last)
+{
+    const int size = axis == 0 ? p.height : p.width, out = axis == 0 ? p.out_height : p.out_width;
+    if (p.adaptive) {
+        *first = (int)((int64_t)at * out / size);
+        *last = (int)min(((int64_t)(at + 1) * out - 1) / size + 1, (int64_t)out - 1);
+        return;
+    }
+    int shifted = at + p.padding[axis];
+    *first = shifted < p.kernel[axis] ? 0 : (shifted - p.kernel[axis]) / p.stride[axis] + 1;
+    *last = min(shifted / p.stride[axis], out - 1);
+}
+
+template <typename T, int V>
+__global__ void __launch_bounds__(THREADS) average_pool_grad_kernel(cuda_pool p, const T *dy, T *dx, int64_t count)
+{
+    const int64_t i = (int64_t)blockIdx.x * THREADS + threadIdx.x;
+    if (i >= count)
+        return;
+    const Place at = place_of(i, p.channels / V, p.width, p.height);
+    int first_y, last_y, first_x, last_x;
+    outputs_over(p, 0, at.y, &first_y, &last_y);
+    outputs_over(p, 1, at.x, &first_x, &last_x);
+    float sum[V];
+#pragma unroll
+    for (int k = 0; k < V; k++)
+        sum[k] = 0;
+    for (int oh = first_y; oh <= last_y; oh++) {
+        const Window rows = window_of(p, 0, oh);
+        if (at.y < rows.begin || at.y >= rows.end)
+            continue;
+        for (int ow = first_x; ow <= last_x; ow++) {
+            const Window columns = window_of(p, 1, ow);
+            if (at.x < columns.begin || at.x >= columns.end)
+                continue;
+            const float share = 1 / (float)((int64_t)rows.counted * columns.counted);
+            Vec<T, V> in =
+                load<T, V>(dy + ((at.n * p.out_height + oh) * p.out_width + ow) * p.channels + at.vector * V);
+#pragma unroll
+            for (int k = 0; k < V; k++)
+                sum[k] = fmaf(to_float(in.v[k]), share, sum[k]);
+        }
+    }
+    Vec<T, V> out;
+#pragma unroll
+    for (int k = 0; k < V; k++)
+        out.v[k] = from_float<T>(sum[k]);
+    store<T, V>(dx + i * V, out);
+}
+
+int64_t in_vectors(const cuda_pool *p, int width)
+{
+    return (int64_t)p->batch * p->height * p->width * (p->channels / width);
+}
+
+int64_t out_vectors(const cuda_pool *p, int width)
+{
+    return (int64_t)p->batch * p->out_height * p->out_width * (p->channels / width);
+}
+
+} // namespace
+
+extern "C" {
+
+cudaError_t cuda_launch_max_pool(cudaStream_t stream, const cuda_pool *p, const void *x, void *y, uint8_t *where)
+{
+    return with_vectors(p->type, p->channels, [&](auto zero, auto width) {
+        using T = decltype(zero);
+        constexpr int V = decltype(width)::value;
+        int64_t count = out_vectors(p, V);
+        max_pool_kernel<T, V>
+            <<<(unsigned)ceil_div(count, THREADS), THREADS, 0, stream>>>(*p, (const T *)x, (T *)y, where, count);
+        return cudaGetLastError();
+    });
+}
+
+cudaError_t cuda_launch_max_pool_grad(cudaStream_t stream, const cuda_pool *p, const void *dy, const uint8_t *where,
+                                      const void *sign, void *dx)
+{
+    return with_vectors(p->type, p->channels, [&](auto zero, auto width) {
+        using T = decltype(zero);
+        constexpr int V = decltype(width)::value;
+        int64_t count = in_vectors(p, V);
+        auto kernel = sign ? max_pool_grad_kernel<T, V, true> : max_pool_grad_kernel<T, V, false>;
+        kernel<<<(unsigned)ceil_div(count, THREADS), THREADS, 0, stream>>>(*p, (const T *)dy, where, (const T *)sign,
+                                                                           (T *)dx, count);
+        return cudaGetLastError();
+    });
+}
+
+cudaError_t cuda_launch_average_pool(cudaStream_t stream, const cuda_pool *p, const void *x, void *y)
+{
+    return with_vectors(p->type, p->channels, [&](auto zero, auto width) {
+        using T = decltype(zero);
+        constexpr int V = decltype(width)::value;
+        int64_t count = out_vectors(p, V);
+        average_pool_kernel<T, V>
+            <<<(unsigned)ceil_div(count, THREADS), THREADS, 0, stream>>>(*p, (const T *)x, (T *)y, count);
+        return cudaGetLastError();
+    });
+}
+
+cudaError_t cuda_launch_average_pool_grad(cudaStream_t stream, const cuda_pool *p, const void *dy, void *dx)
+{
+    return with_vectors(p->type, p->channels, [&](auto zero, auto width) {
+        using T = decltype(zero);
+        constexpr int V = decltype(width)::value;
+        int64_t count = in_vectors(p, V);
+        average_pool_grad_kernel<T, V>
+            <<<(unsigned)ceil_div(count, THREADS), THREADS, 0, stream>>>(*p, (const T *)dy, (T *)dx, count);
+        return cudaGetLastError();
+    });
+}
+
+} // extern "C"
