@@ -107,12 +107,28 @@ static fth_status lay_out(fth_graph *graph)
         }
     }
     qsort(parameters, count, sizeof *parameters, compare_finish);
-    for (size_t i = 0; i < count; i++)
+    for (size_t i = 0; i < count; i++) {
         place(parameters[i], &graph->parameter_floats);
+        if (parameters[i]->gradient != FTH_NO_VALUE)
+            graph->trained_floats = graph->parameter_floats;
+    }
 
 out:
     free(parameters);
     return status;
+}
+
+/* Parameters may have been set aside since the nodes were added. */
+static void find_what_needs_gradients(fth_graph *graph)
+{
+    for (size_t n = 0; n < graph->node_count; n++) {
+        const fth_node *node = graph->nodes[n];
+        bool needed = false;
+        for (int i = 0; i < node->input_count; i++)
+            needed = needed || fth_rule_wants(graph, node, i);
+        for (int i = 0; i < node->output_count; i++)
+            fth_graph_value_to_change(graph, node->outputs[i])->needs_gradient = needed;
+    }
 }
 
 fth_status fth_graph_differentiate(fth_graph *graph)
@@ -125,6 +141,7 @@ fth_status fth_graph_differentiate(fth_graph *graph)
     FTH_REQUIRE(!graph->differentiated, FTH_INVALID, "the graph is differentiated already");
     FTH_REQUIRE(loss && loss->producer >= 0 && fth_graph_value(graph, graph->logits), FTH_INVALID,
                 "the graph has no loss: call fth_graph_set_outputs first");
+    find_what_needs_gradients(graph);
     FTH_REQUIRE(loss->needs_gradient, FTH_INVALID, "the loss depends on no parameter: there is nothing to train");
 
     graph->forward_node_count = graph->node_count;

@@ -239,6 +239,19 @@ out:
     return status;
 }
 
+fth_status fth_graph_set_trainable(fth_graph *graph, fth_value parameter, bool trainable)
+{
+    fth_status status = FTH_OK;
+    fth_value_info *info = fth_graph_value_to_change(graph, parameter);
+
+    FTH_REQUIRE(info && info->kind == FTH_VALUE_PARAMETER, FTH_INVALID, "value %d is no parameter", parameter);
+    FTH_REQUIRE(!graph->differentiated, FTH_INVALID, "what is trained was said after the graph was differentiated");
+    info->needs_gradient = trainable;
+
+out:
+    return status;
+}
+
 void fth_graph_set_outputs(fth_graph *graph, fth_value logits, fth_value loss)
 {
     graph->logits = logits;
@@ -308,6 +321,11 @@ const char *fth_graph_counter(const fth_graph *graph, int index)
 size_t fth_graph_parameter_floats(const fth_graph *graph)
 {
     return graph->parameter_floats;
+}
+
+size_t fth_graph_trained_floats(const fth_graph *graph)
+{
+    return graph->trained_floats;
 }
 
 size_t fth_graph_buffer_floats(const fth_graph *graph)

@@ -91,6 +91,10 @@ fth_status fth_graph_add_node(fth_graph *graph, const fth_op *op, const void *at
 /* A batch norm's "num_batches_tracked": a count of training steps that exists only in files. */
 fth_status fth_graph_add_counter(fth_graph *graph, const char *name);
 
+/* Parameters are trained unless they are said not to be: then no gradient is computed for them, nor for what only they
+ * and other such parameters lead to, and they lie behind the trained ones in the flat vector. */
+fth_status fth_graph_set_trainable(fth_graph *graph, fth_value parameter, bool trainable);
+
 /* Names the loss result ((2): mean loss, correct predictions) and the logits, which every plan keeps readable. */
 void fth_graph_set_outputs(fth_graph *graph, fth_value logits, fth_value loss);
 
@@ -111,6 +115,8 @@ const char *fth_graph_counter(const fth_graph *graph, int index);
 
 /* Length in floats of the flat vectors, each view padded to FTH_ALIGNMENT bytes; padding stays zero. */
 size_t fth_graph_parameter_floats(const fth_graph *graph);
+/* The part of it that is trained, at its beginning: parameters that get a gradient. */
+size_t fth_graph_trained_floats(const fth_graph *graph);
 size_t fth_graph_buffer_floats(const fth_graph *graph);
 /* How many trained numbers there are, padding not counted. */
 int64_t fth_graph_trainable_count(const fth_graph *graph);

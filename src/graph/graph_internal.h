@@ -18,7 +18,7 @@ struct fth_graph {
     fth_value logits, loss;
     bool differentiated;
     size_t forward_node_count; /* once differentiated */
-    size_t parameter_floats, buffer_floats;
+    size_t parameter_floats, trained_floats, buffer_floats;
 };
 
 /* The value to change it; NULL if there is none of that number. */

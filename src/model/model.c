@@ -62,6 +62,8 @@ fth_status fth_model_create_graph(const fth_model *model, const fth_model_option
     FTH_TRY(model->build(model, made, options, images, &logits));
     FTH_TRY(fth_op_add_softmax_cross_entropy(made, options->label_smoothing, logits, labels, &loss));
     fth_graph_set_outputs(made, logits, loss);
+    if (options->freeze)
+        FTH_TRY(fth_model_freeze(model, made, options->freeze));
     FTH_TRY(fth_graph_differentiate(made));
     *graph = made;
     made = NULL;
@@ -69,4 +71,17 @@ fth_status fth_model_create_graph(const fth_model *model, const fth_model_option
 out:
     fth_graph_free(made);
     return status;
+}
+
+fth_model_head fth_model_find_head(const fth_graph *graph)
+{
+    fth_model_head head = {FTH_NO_VALUE, FTH_NO_VALUE};
+    const fth_value_info *logits = fth_graph_value(graph, fth_graph_logits(graph));
+    const fth_node *node = logits ? fth_graph_node(graph, logits->producer) : NULL;
+    if (node && node->op == &fth_op_linear) {
+        head.weight = node->inputs[1];
+        if (node->input_count > 2)
+            head.bias = node->inputs[2];
+    }
+    return head;
 }

@@ -7,6 +7,7 @@
 typedef struct fth_model_options {
     int channels, height, width, classes;
     float label_smoothing;
+    const char *freeze; /* patterns of parameters that are not trained, "layer1.*,conv1"; NULL or "": all are */
     bool no_dropout; /* leaves dropout out, for comparisons that must be exact */
 } fth_model_options;
 
@@ -28,5 +29,11 @@ fth_status fth_model_find(const char *name, const fth_model **model);
 
 /* A whole training graph: inputs "images" (N,C,H,W) F32 and "labels" (N) I32, the network, the loss, gradients. */
 fth_status fth_model_create_graph(const fth_model *model, const fth_model_options *options, fth_graph **graph);
+
+/* The last linear layer, whose rows are the classes; FTH_NO_VALUE where there is none. */
+typedef struct fth_model_head {
+    fth_value weight, bias;
+} fth_model_head;
+fth_model_head fth_model_find_head(const fth_graph *graph);
 
 #endif

@@ -37,6 +37,10 @@ fth_status fth_layer_max_pool(fth_graph *graph, int kernel, int stride, int padd
 fth_status fth_layer_dropout(fth_graph *graph, const fth_model_options *options, float probability, fth_value x,
                              fth_value *y);
 
+/* Sets the parameters aside that the comma-separated patterns match: '*' and '?' stand for any text and any character,
+ * and a layer's name for all its parameters. A pattern that matches none is an error that names the nearest layer. */
+fth_status fth_model_freeze(const fth_model *model, fth_graph *graph, const char *patterns);
+
 /* Fails if the images are smaller than a network can take: "cifar-cnn needs images of at least 16×16, not 8×8". */
 fth_status fth_model_check_size(const fth_model *model, const fth_model_options *options, int smallest);
 

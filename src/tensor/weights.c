@@ -307,6 +307,11 @@ const fth_tensor_view *fth_weights_find(const fth_weights *weights, const char *
     return found ? *found : NULL;
 }
 
+const char *fth_weights_metadata(const fth_weights *weights, const char *key)
+{
+    return weights->safetensors ? fth_safetensors_metadata(weights->safetensors, key) : NULL;
+}
+
 fth_weights_facts fth_weights_describe(const fth_weights *weights)
 {
     return (fth_weights_facts){.format = weights->format,

@@ -27,6 +27,9 @@ size_t fth_weights_count(const fth_weights *weights);
 const fth_tensor_view *fth_weights_get(const fth_weights *weights, size_t index);      /* or NULL */
 const fth_tensor_view *fth_weights_find(const fth_weights *weights, const char *name); /* or NULL */
 
+/* A safetensors file's own text under `key`, or NULL. */
+const char *fth_weights_metadata(const fth_weights *weights, const char *key);
+
 /* What was opened, in words for people; lent. */
 typedef struct fth_weights_facts {
     const char *format;         /* "safetensors", "PyTorch's zip format", "PyTorch's old format" */
