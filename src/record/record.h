@@ -23,6 +23,7 @@
  *
  *     start        id, folder, model, data, device, parameters, batches_per_epoch, process_s (since the process began)
  *     resume       the same and step, epoch, elapsed_s: where it goes on
+ *     weights      file, format, message (where the head was replaced): what the first weights were read from
  *     step         step, epoch, loss, accuracy (of training, since the step event before), learning_rate,
  *                  samples_per_s (since then), elapsed_s, samples, METERS; the first one of a process: first_step_s
  *     epoch        epoch (1 for the first), step, train_loss, train_accuracy, validation_loss, validation_accuracy

@@ -19,7 +19,8 @@ static fth_status build_graph(fth_engine *engine)
                                        .height = options->height,
                                        .width = options->width,
                                        .classes = options->classes,
-                                       .label_smoothing = (float)options->train->label_smoothing};
+                                       .label_smoothing = (float)options->train->label_smoothing,
+                                       .freeze = options->evaluate_only ? NULL : options->train->freeze};
 
     FTH_TRY(fth_model_find(options->train->model, &model));
     FTH_TRY(fth_model_create_graph(model, &model_options, &engine->graph));
@@ -27,6 +28,7 @@ static fth_status build_graph(fth_engine *engine)
     engine->labels = fth_graph_find(engine->graph, "labels");
     engine->loss = fth_graph_loss(engine->graph);
     engine->parameter_floats = fth_graph_parameter_floats(engine->graph);
+    engine->trained_floats = fth_graph_trained_floats(engine->graph);
     engine->buffer_floats = fth_graph_buffer_floats(engine->graph);
 
 out:
@@ -78,7 +80,7 @@ static fth_status set_up_optimizer(fth_engine *engine)
         while (optimizer->vectors[engine->state_count])
             engine->state_count++;
     for (int i = 0; i < engine->state_count; i++)
-        FTH_TRY(allocate_vector(engine, engine->parameter_floats, &engine->state[i]));
+        FTH_TRY(allocate_vector(engine, engine->trained_floats, &engine->state[i]));
 
     engine->arguments = (fth_update_arguments){.momentum = (float)train->momentum,
                                                .weight_decay = (float)train->weight_decay,
@@ -120,9 +122,9 @@ fth_status fth_engine_create(const fth_engine_options *options, fth_device *devi
     FTH_TRY(allocate_vector(engine, engine->buffer_floats, &engine->vectors.buffers));
     FTH_TRY(initialize_weights(engine));
     if (!options->evaluate_only) {
-        FTH_TRY(allocate_vector(engine, engine->parameter_floats, &engine->vectors.gradients));
+        FTH_TRY(allocate_vector(engine, engine->trained_floats, &engine->vectors.gradients));
         if (options->train->accumulate > 1)
-            FTH_TRY(allocate_vector(engine, engine->parameter_floats, &engine->accumulated));
+            FTH_TRY(allocate_vector(engine, engine->trained_floats, &engine->accumulated));
         FTH_TRY(set_up_optimizer(engine));
     }
     *result = engine;
@@ -251,6 +253,22 @@ out:
     return status;
 }
 
+fth_status fth_engine_predict(fth_engine *engine, const float *images, int64_t count, float *logits)
+{
+    fth_status status = FTH_OK;
+    fth_step_result result;
+    int32_t *labels = NULL; /* none are known; a plan has the loss in it, which nobody reads here */
+
+    FTH_TRY(fth_allocate((size_t)count, sizeof *labels, &labels));
+    fth_batch batch = {.images = images, .labels = labels, .count = count};
+    FTH_TRY(run_batch(engine, &batch, FTH_PLAN_EVALUATE, 1, &result));
+    FTH_TRY(fth_plan_get_output(find_plan(engine, count, FTH_PLAN_EVALUATE), fth_graph_logits(engine->graph), logits));
+
+out:
+    free(labels);
+    return status;
+}
+
 /* ---- training ---- */
 
 int64_t fth_engine_updates_per_epoch(const fth_engine *engine)
@@ -295,11 +313,11 @@ fth_status fth_engine_compute(fth_engine *engine, const fth_batch *batch, const 
     FTH_REQUIRE(isfinite(result->loss), FTH_DIVERGED, "the loss is %s",
                 isnan(result->loss) ? "not a number" : "infinite");
     if (engine->accumulated) {
-        size_t bytes = engine->parameter_floats * sizeof(float);
+        size_t bytes = engine->trained_floats * sizeof(float);
         if (group->first)
             FTH_TRY(engine->backend->fill_zero(engine->device, engine->accumulated, bytes));
         FTH_TRY(engine->backend->add(engine->device, engine->accumulated, engine->vectors.gradients,
-                                     engine->parameter_floats));
+                                     engine->trained_floats));
     }
 
 out:
@@ -317,13 +335,13 @@ fth_status fth_engine_update(fth_engine *engine, double learning_rate, int64_t u
     engine->arguments.gradient_scale = 1;
     if (clip > 0) {
         double norm = 0;
-        FTH_TRY(engine->backend->norm(engine->device, gradients, engine->parameter_floats, &norm));
+        FTH_TRY(engine->backend->norm(engine->device, gradients, engine->trained_floats, &norm));
         FTH_REQUIRE(isfinite(norm), FTH_DIVERGED, "the norm of the gradients is not a finite number");
         if (norm > clip)
             engine->arguments.gradient_scale = (float)(clip / (norm + 1e-6)); /* as clip_grad_norm_ does */
     }
     FTH_TRY(engine->update->run(engine->device, &engine->arguments, engine->vectors.parameters, gradients,
-                                engine->state, engine->parameter_floats));
+                                engine->state, engine->trained_floats));
 
 out:
     return status;

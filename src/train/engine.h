@@ -4,6 +4,7 @@
 #ifndef FTH_TRAIN_ENGINE_H
 #define FTH_TRAIN_ENGINE_H
 
+#include "tensor/weights.h"
 #include "train/train.h"
 
 typedef struct fth_engine_options {
@@ -59,6 +60,9 @@ int64_t fth_engine_evaluation_batch(const fth_engine *engine);
 fth_status fth_engine_evaluate(fth_engine *engine, fth_loader *loader, const volatile sig_atomic_t *stop,
                                fth_evaluation *evaluation);
 
+/* What the model makes of images, (count, channels, height, width), as the loader gives them: (count, classes). */
+fth_status fth_engine_predict(fth_engine *engine, const float *images, int64_t count, float *logits);
+
 /* ---- tensors in and out ---- */
 
 typedef struct fth_snapshot fth_snapshot;
@@ -70,11 +74,21 @@ void fth_snapshot_free(fth_snapshot *snapshot);
 const fth_tensor_view *fth_snapshot_views(const fth_snapshot *snapshot, size_t *count);
 size_t fth_snapshot_size_bytes(const fth_snapshot *snapshot);
 
-/* Replaces the weights (`whole`: and the optimizer's state). Every name must be there with its shape and no other;
- * the message lists what is missing, unexpected or of another shape. `origin` names the file. `batches` may
- * be NULL; it gets what the file's counters say, 0 without any. */
-fth_status fth_engine_load(fth_engine *engine, const fth_safetensors *tensors, bool whole, const char *origin,
-                           int64_t *batches);
+/* Replaces the weights and the optimizer's state by what a checkpoint has. Every name must be there with its shape and
+ * no other; the message lists what is missing, unexpected or of another shape. `origin` names the file. */
+fth_status fth_engine_load(fth_engine *engine, const fth_safetensors *tensors, const char *origin);
+
+/* What came of reading weights. */
+typedef struct fth_weights_report {
+    int64_t batches;    /* what the file's num_batches_tracked say; 0 without any */
+    char head_note[320]; /* "head replaced: fc.weight is (1000, 512) in the file, the data has 20 classes"; or "" */
+} fth_weights_report;
+
+/* Replaces the weights alone, whatever file they are from, under the same rules. With `may_replace_head` the last
+ * linear layer keeps its initial values where it is for another number of classes in the file, and the report says so.
+ * Tensors of other types become f32. `report` may be NULL. */
+fth_status fth_engine_load_weights(fth_engine *engine, const fth_weights *weights, bool may_replace_head,
+                                   const char *origin, fth_weights_report *report);
 
 /* FTH_DIVERGED if a weight is not a finite number. */
 fth_status fth_engine_check_finite(fth_engine *engine);

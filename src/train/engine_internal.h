@@ -24,6 +24,7 @@ struct fth_engine {
     float *accumulated;
     float *state[FTH_MAX_OPTIMIZER_VECTORS];
     size_t parameter_floats, buffer_floats;
+    size_t trained_floats; /* at the beginning of the parameters; gradients and the optimizer's state have no more */
 
     const fth_optimizer *optimizer;
     int state_count;
@@ -36,5 +37,8 @@ struct fth_engine {
     size_t arena_bytes;
     double *profile;
 };
+
+/* "optimizer.momentum_buffer.fc.weight"; free() it. */
+char *fth_engine_state_name(const char *vector, const char *parameter);
 
 #endif

@@ -14,11 +14,11 @@ fth_status fth_evaluate(const fth_train_options *options, fth_evaluation *evalua
     fth_device *device = NULL;
     fth_dataset *dataset = NULL;
     fth_engine *engine = NULL;
-    fth_safetensors *tensors = NULL;
+    fth_weights *weights = NULL;
     fth_loader *loader = NULL;
 
-    FTH_REQUIRE(*options->weights, FTH_INVALID, "nothing to evaluate: give --weights FILE.safetensors");
-    FTH_TRY(fth_safetensors_open(options->weights, &tensors));
+    FTH_REQUIRE(*options->weights, FTH_INVALID, "nothing to evaluate: give --weights FILE");
+    FTH_TRY(fth_weights_open(options->weights, &weights));
     FTH_TRY(fth_open_device_and_data(options, &device, &dataset));
     const fth_dataset_info *info = fth_dataset_get_info(dataset);
     FTH_REQUIRE(info->count[FTH_VALIDATION] > 0, FTH_INVALID, "%s has no images to evaluate with", options->data);
@@ -30,7 +30,7 @@ fth_status fth_evaluate(const fth_train_options *options, fth_evaluation *evalua
                                          .training_samples = info->count[FTH_TRAIN],
                                          .evaluate_only = true};
     FTH_TRY(fth_engine_create(&engine_options, device, &engine));
-    FTH_TRY(fth_engine_load(engine, tensors, false, options->weights, NULL));
+    FTH_TRY(fth_engine_load_weights(engine, weights, false, options->weights, NULL));
 
     int64_t batch = fth_engine_evaluation_batch(engine);
     fth_loader_options loader_options = {.split = FTH_VALIDATION,
@@ -46,7 +46,7 @@ out:
     fth_engine_free(engine);
     fth_dataset_free(dataset);
     fth_device_close(device);
-    fth_safetensors_free(tensors);
+    fth_weights_free(weights);
     return status;
 }
 

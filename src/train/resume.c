@@ -11,7 +11,8 @@
 #include "train/trainer_internal.h"
 
 /* A position is counted in batches of one size over one data set, and tensors fit one model and optimizer. */
-static const char *const fixed_options[] = {"model", "data", "batch", "accumulate", "optimizer", "validation-fraction"};
+static const char *const fixed_options[] = {
+    "model", "data", "freeze", "batch", "accumulate", "optimizer", "validation-fraction"};
 
 enum { DEFAULT_EPOCHS = 3 };
 

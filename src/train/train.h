@@ -24,6 +24,7 @@ typedef struct fth_train_options {
     uint64_t given; /* see base/options.h */
 
     char *model, *data, *weights;
+    char *freeze; /* patterns of parameters that are not trained */
     int64_t batch;
     int64_t epochs, steps; /* 0: not a limit */
     double for_s;          /* --for; 0: not a limit */

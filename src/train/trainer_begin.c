@@ -97,16 +97,20 @@ out:
 static fth_status load_weights(fth_trainer *trainer)
 {
     fth_status status = FTH_OK;
-    fth_safetensors *tensors = NULL;
+    fth_weights *weights = NULL;
     const char *path = trainer->options->weights;
 
     if (!*path)
         return FTH_OK;
-    FTH_TRY(fth_safetensors_open(path, &tensors));
-    FTH_TRY(fth_engine_load(trainer->engine, tensors, false, path, &trainer->state.counter_start));
+    FTH_TRY(fth_weights_open(path, &weights));
+    FTH_TRY(fth_engine_load_weights(trainer->engine, weights, true, path, &trainer->weights));
+    trainer->state.counter_start = trainer->weights.batches;
+    snprintf(trainer->weights_format, sizeof trainer->weights_format, "%s", fth_weights_describe(weights).format);
+    if (*trainer->weights.head_note)
+        fth_log_info("%s", trainer->weights.head_note);
 
 out:
-    fth_safetensors_free(tensors);
+    fth_weights_free(weights);
     return status;
 }
 
@@ -199,11 +203,14 @@ fth_status fth_trainer_begin(fth_trainer *trainer)
     FTH_TRY(fth_schedule_find(options->schedule, &trainer->schedule));
     FTH_TRY(open_engine(trainer));
     trainer->state = (fth_train_state){.best_step = -1, .validation_step = -1};
-    FTH_TRY(load_weights(trainer));
-    bool resumed = trainer->beginning.folder != NULL;
+    bool resumed = trainer->beginning.folder != NULL, restored = false;
+    if (!resumed)
+        FTH_TRY(load_weights(trainer));
     FTH_TRY(open_record(trainer));
     if (resumed)
-        FTH_TRY(fth_trainer_restore(trainer));
+        FTH_TRY(fth_trainer_restore(trainer, &restored));
+    if (resumed && !restored) /* killed before its first checkpoint */
+        FTH_TRY(load_weights(trainer));
     FTH_TRY(
         fth_trainer_open_loader(trainer, FTH_TRAIN, &trainer->loader)); /* its threads work while the plan is made */
     FTH_TRY(fth_engine_prepare(trainer->engine, options->batch, FTH_PLAN_TRAIN));
@@ -215,6 +222,8 @@ fth_status fth_trainer_begin(fth_trainer *trainer)
     trainer->window = (fth_window){.began_s = trainer->state.elapsed_s, .began_step = trainer->step};
     trainer->progress = (fth_progress){.epochs = options->epochs, .steps = trainer->total_steps};
     fth_trainer_tell_start(trainer, resumed);
+    if (*trainer->weights_format)
+        fth_trainer_tell_weights(trainer);
 
 out:
     return status;

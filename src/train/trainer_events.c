@@ -97,6 +97,16 @@ void fth_trainer_tell_start(fth_trainer *trainer, bool resumed)
     fth_trainer_tell(trainer, name, event);
 }
 
+void fth_trainer_tell_weights(fth_trainer *trainer)
+{
+    json_t *event = new_event("weights");
+    set_text(event, "file", trainer->options->weights);
+    set_text(event, "format", trainer->weights_format);
+    if (*trainer->weights.head_note)
+        set_text(event, "message", trainer->weights.head_note);
+    fth_trainer_tell(trainer, "weights", event);
+}
+
 void fth_trainer_tell_step(fth_trainer *trainer)
 {
     fth_window *window = &trainer->window;

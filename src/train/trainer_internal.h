@@ -68,6 +68,9 @@ typedef struct fth_trainer {
     fth_record *record;
     char *checkpoint_folder, *last_path, *best_path;
 
+    char weights_format[48]; /* of the file the first weights were read from; "": none was */
+    fth_weights_report weights;
+
     int64_t batches_per_epoch, steps_per_epoch;
     int64_t total_steps; /* 0: not known ahead */
     double base_rate;
@@ -98,7 +101,7 @@ fth_status fth_trainer_open_loader(fth_trainer *trainer, fth_split split, fth_lo
 /* A checkpoint of now. A failure to write is a warning unless it is the `last` chance. */
 fth_status fth_trainer_checkpoint(fth_trainer *trainer, bool last);
 /* The newest good checkpoint, if there is one, becomes the engine's and the trainer's state. */
-fth_status fth_trainer_restore(fth_trainer *trainer);
+fth_status fth_trainer_restore(fth_trainer *trainer, bool *restored);
 fth_status fth_trainer_save_model(fth_trainer *trainer, const char *path);
 
 /* ---- telling ---- */
@@ -106,6 +109,8 @@ fth_status fth_trainer_save_model(fth_trainer *trainer, const char *path);
 /* Puts the event into the record and shows it to the observer. `event` is stolen; what was added to it may be NULL. */
 void fth_trainer_tell(fth_trainer *trainer, const char *name, json_t *event);
 void fth_trainer_tell_start(fth_trainer *trainer, bool resumed);
+/* Where the first weights came from, and whether the head was replaced. */
+void fth_trainer_tell_weights(fth_trainer *trainer);
 void fth_trainer_tell_step(fth_trainer *trainer);
 void fth_trainer_tell_epoch(fth_trainer *trainer, const fth_evaluation *evaluation);
 void fth_trainer_tell_warning(fth_trainer *trainer, const char *message);

@@ -147,21 +147,23 @@ fth_status fth_trainer_checkpoint(fth_trainer *trainer, bool last)
     return FTH_OK;
 }
 
-fth_status fth_trainer_restore(fth_trainer *trainer)
+fth_status fth_trainer_restore(fth_trainer *trainer, bool *restored)
 {
     fth_status status = FTH_OK;
     fth_checkpoint checkpoint = {0};
     char *origin = NULL;
 
+    *restored = false;
     FTH_TRY(fth_checkpoint_load_latest(trainer->checkpoint_folder, &checkpoint));
     if (!checkpoint.tensors)
         goto out;
     origin = fth_format("the checkpoint of step %" PRId64 " in %s", checkpoint.step, trainer->checkpoint_folder);
-    FTH_TRY(fth_engine_load(trainer->engine, checkpoint.tensors, true, origin, NULL));
+    FTH_TRY(fth_engine_load(trainer->engine, checkpoint.tensors, origin));
     FTH_TRY(state_from_json(checkpoint.state, &trainer->state));
     trainer->step = fth_engine_updates(trainer->engine, trainer->state.batches);
     FTH_REQUIRE(trainer->step == checkpoint.step, FTH_CORRUPT, "%s has the state of step %" PRId64, origin,
                 trainer->step);
+    *restored = true;
 
 out:
     free(origin);

@@ -1,0 +1,317 @@
+/* Tensors into an engine: from a checkpoint, or from whatever file weights are in.
+ *
+ * Everything is checked before anything is copied, so that a file that does not fit leaves the engine as it was and
+ * its message names all that is wrong. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "train/engine_internal.h"
+
+enum { NAMES_SHOWN = 4, NAMES_LOGGED = 200 };
+
+/* The names that have one kind of trouble: a few for the message, and all of them, within reason, for the log. */
+typedef struct complaint {
+    const char *what;
+    char text[640];
+    char **items;
+    int count;
+} complaint;
+
+typedef struct loading {
+    fth_engine *engine;
+    const fth_tensor_view **views; /* by name */
+    size_t view_count;
+    bool whole;      /* with the optimizer's state */
+    bool head_stays; /* as it was initialized */
+    fth_model_head head;
+    float *scratch;
+    size_t scratch_floats;
+    complaint missing, unexpected, shapes;
+} loading;
+
+/* ---- what does not fit ---- */
+
+static void complain(complaint *list, const char *item)
+{
+    if (list->count < NAMES_SHOWN) {
+        size_t length = strlen(list->text);
+        snprintf(list->text + length, sizeof list->text - length, "%s%s", length ? ", " : "", item);
+    }
+    if (list->count < NAMES_LOGGED && list->items)
+        list->items[list->count] = fth_format("%s", item);
+    list->count++;
+}
+
+static void append_complaint(char *message, size_t size, const complaint *list)
+{
+    size_t length = strlen(message);
+    if (list->count == 0 || length >= size)
+        return;
+    snprintf(message + length, size - length, "; %d %s: %s%s", list->count, list->what, list->text,
+             list->count > NAMES_SHOWN ? ", ..." : "");
+}
+
+static void log_complaint(const complaint *list)
+{
+    for (int i = 0; i < list->count && i < NAMES_LOGGED; i++)
+        fth_log_warning("%s: %s", list->what, list->items[i]);
+    if (list->count > NAMES_LOGGED)
+        fth_log_warning("%s: %d more", list->what, list->count - NAMES_LOGGED);
+}
+
+static fth_status fail_if_unfit(const loading *load, const char *origin)
+{
+    const complaint *const lists[] = {&load->missing, &load->unexpected, &load->shapes};
+    char message[2400] = "";
+    bool more = false;
+    for (size_t i = 0; i < FTH_COUNT_OF(lists); i++) {
+        append_complaint(message, sizeof message, lists[i]);
+        more = more || lists[i]->count > NAMES_SHOWN;
+    }
+    if (!*message)
+        return FTH_OK;
+    for (size_t i = 0; more && i < FTH_COUNT_OF(lists); i++)
+        log_complaint(lists[i]);
+    return fth_fail(FTH_INVALID, "%s does not fit %s%s", origin, load->engine->options.train->model, message);
+}
+
+/* ---- names ---- */
+
+static int compare_names(const void *a, const void *b)
+{
+    return strcmp((*(const fth_tensor_view *const *)a)->name, (*(const fth_tensor_view *const *)b)->name);
+}
+
+static const fth_tensor_view *find_view(const loading *load, const char *name)
+{
+    const fth_tensor_view key = {.name = name}, *key_pointer = &key;
+    const fth_tensor_view **found =
+        bsearch(&key_pointer, load->views, load->view_count, sizeof *load->views, compare_names);
+    return found ? *found : NULL;
+}
+
+static bool is_counter(const fth_graph *graph, const char *name)
+{
+    for (int i = 0; i < fth_graph_counter_count(graph); i++)
+        if (strcmp(fth_graph_counter(graph, i), name) == 0)
+            return true;
+    return false;
+}
+
+static bool is_state_of(const fth_engine *engine, const char *name)
+{
+    for (int i = 0; i < engine->state_count; i++) {
+        const char *vector = engine->optimizer->vectors[i];
+        size_t length = strlen(vector);
+        if (strncmp(name, "optimizer.", 10) == 0 && strncmp(name + 10, vector, length) == 0 &&
+            name[10 + length] == '.') {
+            fth_value value = fth_graph_find(engine->graph, name + 11 + length);
+            return value != FTH_NO_VALUE && fth_graph_value(engine->graph, value)->gradient != FTH_NO_VALUE;
+        }
+    }
+    return false;
+}
+
+static bool is_expected(const loading *load, const char *name)
+{
+    const fth_graph *graph = load->engine->graph;
+    fth_value value = fth_graph_find(graph, name);
+    if (value != FTH_NO_VALUE && fth_graph_value(graph, value)->kind != FTH_VALUE_INPUT)
+        return true;
+    return is_counter(graph, name) || (load->whole && is_state_of(load->engine, name));
+}
+
+/* ---- checking and copying ---- */
+
+static void check_tensor(loading *load, const char *name, const fth_shape *shape)
+{
+    const fth_tensor_view *view = find_view(load, name);
+    if (!view) {
+        complain(&load->missing, name);
+    } else if (!fth_shape_equal(&view->shape, shape)) {
+        char found[96], wanted[96], item[320];
+        fth_shape_format(&view->shape, found, sizeof found);
+        fth_shape_format(shape, wanted, sizeof wanted);
+        snprintf(item, sizeof item, "%.100s is %s instead of %s", name, found, wanted);
+        complain(&load->shapes, item);
+    }
+    size_t count = (size_t)fth_shape_count(shape);
+    if (count > load->scratch_floats)
+        load->scratch_floats = count;
+}
+
+static fth_status copy_tensor(loading *load, const char *name, size_t count, float *to)
+{
+    fth_engine *engine = load->engine;
+    fth_status status = fth_tensor_view_to_f32(find_view(load, name), load->scratch, count);
+    if (status == FTH_OK)
+        status = engine->backend->copy_in(engine->device, to, load->scratch, count * sizeof(float));
+    return status;
+}
+
+/* Checks (`copy` false) or copies everything the engine has under a name. */
+static fth_status visit_tensors(loading *load, bool copy)
+{
+    fth_status status = FTH_OK;
+    fth_engine *engine = load->engine;
+    char *name = NULL;
+
+    for (fth_value v = 0; v < fth_graph_value_count(engine->graph); v++) {
+        const fth_value_info *info = fth_graph_value(engine->graph, v);
+        bool parameter = info->kind == FTH_VALUE_PARAMETER;
+        if ((!parameter && info->kind != FTH_VALUE_BUFFER) ||
+            (load->head_stays && (v == load->head.weight || v == load->head.bias)))
+            continue;
+        size_t count = (size_t)fth_shape_count(&info->type.shape);
+        float *vector = parameter ? engine->vectors.parameters : engine->vectors.buffers;
+        if (copy)
+            FTH_TRY(copy_tensor(load, info->name, count, vector + info->offset));
+        else
+            check_tensor(load, info->name, &info->type.shape);
+        for (int i = 0; load->whole && info->gradient != FTH_NO_VALUE && i < engine->state_count; i++) {
+            name = fth_engine_state_name(engine->optimizer->vectors[i], info->name);
+            if (copy)
+                FTH_TRY(copy_tensor(load, name, count, engine->state[i] + info->offset));
+            else
+                check_tensor(load, name, &info->type.shape);
+            free(name);
+            name = NULL;
+        }
+    }
+
+out:
+    free(name);
+    return status;
+}
+
+/* ---- the head ---- */
+
+/* True if the file's tensor for `value` differs in its first dimension only; *rows is what it has there. */
+static bool differs_in_rows(const loading *load, fth_value value, int64_t *rows)
+{
+    const fth_value_info *info = fth_graph_value(load->engine->graph, value);
+    const fth_tensor_view *view = find_view(load, info->name);
+    if (!view || view->shape.rank != info->type.shape.rank)
+        return false;
+    fth_shape other = view->shape;
+    *rows = other.dims[0];
+    other.dims[0] = info->type.shape.dims[0];
+    return *rows != other.dims[0] && fth_shape_equal(&other, &info->type.shape);
+}
+
+/* Leaves the head alone if only its number of classes differs, and notes it. */
+static void judge_head(loading *load, char *note, size_t size)
+{
+    int64_t rows = 0, bias_rows = 0;
+    load->head = fth_model_find_head(load->engine->graph);
+    if (load->head.weight == FTH_NO_VALUE || !differs_in_rows(load, load->head.weight, &rows))
+        return;
+    if (load->head.bias != FTH_NO_VALUE && (!differs_in_rows(load, load->head.bias, &bias_rows) || bias_rows != rows))
+        return;
+    load->head_stays = true;
+    char shape[96];
+    const char *name = fth_graph_value(load->engine->graph, load->head.weight)->name;
+    fth_shape_format(&find_view(load, name)->shape, shape, sizeof shape);
+    snprintf(note, size, "head replaced: %.100s is %s in the file, the data has %d classes", name, shape,
+             load->engine->options.classes);
+}
+
+/* ---- loading ---- */
+
+static int64_t read_counter(const loading *load)
+{
+    int64_t count = 0;
+    if (fth_graph_counter_count(load->engine->graph) > 0) {
+        const fth_tensor_view *view = find_view(load, fth_graph_counter(load->engine->graph, 0));
+        if (view && view->dtype == FTH_I64 && fth_shape_count(&view->shape) == 1)
+            memcpy(&count, view->data, sizeof count);
+    }
+    return count > 0 ? count : 0;
+}
+
+static fth_status prepare(loading *load, size_t view_count)
+{
+    fth_status status = FTH_OK;
+    complaint *const lists[] = {&load->missing, &load->unexpected, &load->shapes};
+
+    load->missing.what = "missing";
+    load->unexpected.what = "unexpected";
+    load->shapes.what = "of another shape";
+    for (size_t i = 0; i < FTH_COUNT_OF(lists); i++)
+        FTH_TRY(fth_allocate(NAMES_LOGGED, sizeof *lists[i]->items, &lists[i]->items));
+    FTH_TRY(fth_allocate(view_count + 1, sizeof *load->views, &load->views));
+
+out:
+    return status;
+}
+
+static void release(loading *load)
+{
+    complaint *const lists[] = {&load->missing, &load->unexpected, &load->shapes};
+    for (size_t i = 0; i < FTH_COUNT_OF(lists); i++) {
+        for (int n = 0; lists[i]->items && n < NAMES_LOGGED; n++)
+            free(lists[i]->items[n]);
+        free(lists[i]->items);
+    }
+    free(load->views);
+    free(load->scratch);
+}
+
+static fth_status load_views(loading *load, bool may_replace_head, const char *origin, fth_weights_report *report)
+{
+    fth_status status = FTH_OK;
+
+    qsort(load->views, load->view_count, sizeof *load->views, compare_names);
+    if (may_replace_head)
+        judge_head(load, report->head_note, sizeof report->head_note);
+    FTH_TRY(visit_tensors(load, false));
+    for (size_t i = 0; i < load->view_count; i++) {
+        char item[128];
+        snprintf(item, sizeof item, "%.100s", load->views[i]->name);
+        if (!is_expected(load, load->views[i]->name))
+            complain(&load->unexpected, item);
+    }
+    FTH_TRY(fail_if_unfit(load, origin));
+    FTH_TRY(fth_allocate_aligned(load->scratch_floats * sizeof(float) + 1, &load->scratch));
+    FTH_TRY(visit_tensors(load, true));
+    report->batches = read_counter(load);
+
+out:
+    return status;
+}
+
+fth_status fth_engine_load(fth_engine *engine, const fth_safetensors *tensors, const char *origin)
+{
+    fth_status status = FTH_OK;
+    loading load = {.engine = engine, .whole = true};
+    fth_weights_report report = {0};
+
+    FTH_TRY(prepare(&load, fth_safetensors_count(tensors)));
+    for (size_t i = 0; i < fth_safetensors_count(tensors); i++)
+        load.views[load.view_count++] = fth_safetensors_get(tensors, i);
+    FTH_TRY(load_views(&load, false, origin, &report));
+
+out:
+    release(&load);
+    return status;
+}
+
+fth_status fth_engine_load_weights(fth_engine *engine, const fth_weights *weights, bool may_replace_head,
+                                   const char *origin, fth_weights_report *report)
+{
+    fth_status status = FTH_OK;
+    loading load = {.engine = engine};
+    fth_weights_report unread;
+
+    report = report ? report : &unread;
+    *report = (fth_weights_report){0};
+    FTH_TRY(prepare(&load, fth_weights_count(weights)));
+    for (size_t i = 0; i < fth_weights_count(weights); i++)
+        load.views[load.view_count++] = fth_weights_get(weights, i);
+    FTH_TRY(load_views(&load, may_replace_head, origin, report));
+
+out:
+    release(&load);
+    return status;
+}
