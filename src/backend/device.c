@@ -73,14 +73,23 @@ static fth_status find_backend(const char *name, const fth_backend **backend)
                     folder_count > 1 ? folders[1] : "");
 }
 
+/* Loading the CUDA plugin brings in 150 MB of libraries: "auto" does so only where a driver has made its device files
+ * (the second is Windows' subsystem for Linux). */
+static bool nvidia_driver_present(void)
+{
+    return fth_file_exists("/dev/nvidiactl") || fth_file_exists("/dev/dxg");
+}
+
 fth_status fth_device_open(const char *name, const fth_device_options *options, fth_device **device)
 {
     fth_status status = FTH_OK;
     const fth_backend *backend = NULL;
     if (strcmp(name, "auto") == 0) {
-        if (find_backend("cuda", &backend) == FTH_OK && backend->open(options, device) == FTH_OK)
-            return FTH_OK;
-        fth_log_debug("not using cuda: %s", fth_error_message());
+        if (nvidia_driver_present()) {
+            if (find_backend("cuda", &backend) == FTH_OK && backend->open(options, device) == FTH_OK)
+                return FTH_OK;
+            fth_log_warning("there is an NVIDIA driver, but CUDA is not used: %s", fth_error_message());
+        }
         name = "cpu";
     }
     FTH_TRY(find_backend(name, &backend));
