@@ -2,6 +2,7 @@
 BUILD         ?= build
 FUZZ_SECONDS  ?= 60
 CMAKE_FLAGS   ?=
+BENCH_FLAGS   ?=
 JOBS          ?= $(shell nproc)
 SOURCES        = $(shell git ls-files '*.c' '*.h' 2>/dev/null || find src tests -name '*.[ch]')
 
@@ -15,7 +16,7 @@ help:
 	@echo 'make test     install what is missing, build, run all tests'
 	@echo 'make asan     all tests under the address and undefined-behaviour sanitizers'
 	@echo 'make fuzz     each fuzz target for FUZZ_SECONDS=$(FUZZ_SECONDS) seconds (needs clang)'
-	@echo 'make bench    measure the engine'
+	@echo 'make bench    measure the engine against PyTorch (BENCH_FLAGS="--python PYTHON_WITH_TORCH")'
 	@echo 'make format   format the sources with clang-format'
 	@echo 'make docs     write docs/OPTIONS.md anew from the option table'
 	@echo 'make clean    remove the build folders'
@@ -27,7 +28,7 @@ build:
 	@scripts/build $(BUILD) -j $(JOBS) -- $(CMAKE_FLAGS)
 
 demo: dependencies
-	@$(MAKE) --no-print-directory build
+	@TARGET=farthing $(MAKE) --no-print-directory build
 	$(BUILD)/farthing train --model mnist-cnn --data digits --for 1m
 	@echo
 	$(BUILD)/farthing report
@@ -45,7 +46,7 @@ fuzz: dependencies
 	@scripts/run-fuzz $(BUILD)-fuzz $(FUZZ_SECONDS)
 
 bench: build
-	bench/engine
+	bench/engine/run $(BENCH_FLAGS)
 
 docs: build
 	$(BUILD)/farthing options > docs/OPTIONS.md

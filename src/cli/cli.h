@@ -3,6 +3,7 @@
 #define FTH_CLI_CLI_H
 
 #include <jansson.h>
+#include <signal.h>
 #include <stdbool.h>
 
 #include "base/base.h"
@@ -30,11 +31,12 @@ typedef struct fth_command {
     const char *summary;   /* one line */
     const char *details;   /* more for --help, whole lines; may be NULL */
     bool for_developers;
+    bool computes; /* runs plans: main() chooses how threads wait first */
     fth_exit_code (*run)(const struct fth_command *command, const fth_invocation *invocation);
 } fth_command;
 
 extern const fth_command fth_command_train, fth_command_evaluate, fth_command_report, fth_command_compare,
-    fth_command_models, fth_command_doctor, fth_command_bench, fth_command_options;
+    fth_command_models, fth_command_data, fth_command_doctor, fth_command_bench, fth_command_options;
 
 /* ---- arguments ---- */
 
@@ -73,11 +75,20 @@ fth_status fth_cli_find_newest_run(const char *runs_folder, char **folder);
 /* A record from an id or path; an empty one means the newest. */
 fth_status fth_cli_read_run(const char *runs_folder, const char *id_or_path, fth_record_summary *summary);
 
+/* ---- signals.c: Ctrl-C ---- */
+
+/* Sets *stop on the first SIGINT, SIGTERM or SIGHUP; a second one ends the process. Call before any thread is made. */
+void fth_signals_watch(volatile sig_atomic_t *stop);
+void fth_signals_unwatch(void);
+
 /* ---- progress.c: what a run shows while it trains ---- */
 
 /* Starts showing; with `json`, events go to standard output and nothing else does. One run at a time. */
 void fth_display_start(bool json, fth_train_observer *observer);
 /* Takes the live line away. True if an event "end", "error" or "interrupted" has been shown. */
 bool fth_display_stop(void);
+
+/* Starts the program again with settings for OpenMP, unless they are set (wait_policy.c). */
+void fth_choose_wait_policy(char **argv);
 
 #endif

@@ -107,5 +107,6 @@ const fth_command fth_command_bench = {
     .arguments = "[--model NAME] [--batch N] [--height N --width N] ...",
     .summary = "measure training steps on random data; prints one JSON line",
     .for_developers = true,
+    .computes = true,
     .run = run,
 };

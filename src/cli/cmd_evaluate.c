@@ -111,5 +111,6 @@ const fth_command fth_command_evaluate = {
     .arguments = "[FILE.yaml] [RUN] [--model NAME --data NAME --weights FILE|RUN] [--json]",
     .summary = "measure a model on the validation part of a data set",
     .details = "A RUN (its id or folder) stands for its configuration and its best model; flags win over both.\n",
+    .computes = true,
     .run = run,
 };

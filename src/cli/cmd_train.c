@@ -1,35 +1,12 @@
 /* farthing train */
 #include <math.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "cli/cli.h"
 #include "parallel/parallel.h"
 #include "report/report.h"
-
-/* ---- stopping on request ---- */
-
-static volatile sig_atomic_t stop_requested;
-
-/* The handler removes itself (SA_RESETHAND), so a second Ctrl-C ends the program at once. */
-static void request_stop(int signal_number)
-{
-    static const char message[] = "\nfinishing the step and saving; once more to stop at once\n";
-    stop_requested = signal_number;
-    if (isatty(STDERR_FILENO) && write(STDERR_FILENO, message, sizeof message - 1) < 0)
-        return;
-}
-
-static void watch_signals(void)
-{
-    struct sigaction action = {.sa_handler = request_stop, .sa_flags = SA_RESETHAND | SA_RESTART};
-    sigemptyset(&action.sa_mask);
-    sigaction(SIGINT, &action, NULL);
-    sigaction(SIGTERM, &action, NULL);
-}
 
 /* ---- the command that carries on ---- */
 
@@ -122,6 +99,8 @@ static fth_exit_code give_up(const fth_train_options *options, fth_status status
     return fth_cli_fail();
 }
 
+static volatile sig_atomic_t stop_requested;
+
 static fth_exit_code train(const fth_invocation *invocation, const fth_train_options *options)
 {
     fth_status status = FTH_OK;
@@ -130,9 +109,10 @@ static fth_exit_code train(const fth_invocation *invocation, const fth_train_opt
     fth_train_outcome outcome = {0};
     bool told = false;
     FTH_TRY(fth_strategy_find(options->strategy, &strategy));
-    watch_signals();
+    fth_signals_watch(&stop_requested);
     fth_display_start(options->json, &observer);
     status = fth_train(options, strategy, &observer, &stop_requested, &outcome);
+    fth_signals_unwatch();
     told = fth_display_stop();
 out:;
     bool interrupted = status == FTH_INTERRUPTED || outcome.interrupted;
@@ -182,5 +162,6 @@ const fth_command fth_command_train = {
     .details =
         "A key in FILE.yaml and a flag are the same thing; a flag wins over the file, the file over the default.\n"
         "Ctrl-C finishes the step, saves, and prints the command that carries on.\n",
+    .computes = true,
     .run = run,
 };

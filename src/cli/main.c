@@ -8,7 +8,7 @@
 
 static const fth_command *const commands[] = {
     &fth_command_train,  &fth_command_evaluate, &fth_command_report, &fth_command_compare,
-    &fth_command_models, &fth_command_doctor,   &fth_command_bench,  &fth_command_options,
+    &fth_command_models, &fth_command_data, &fth_command_doctor,   &fth_command_bench,  &fth_command_options,
 };
 
 static void print_commands(bool for_developers)
@@ -73,6 +73,9 @@ static fth_exit_code run(int argc, char *const *argv)
 
 int main(int argc, char **argv)
 {
+    const fth_command *command = argc > 1 ? find_command(argv[1]) : NULL;
+    if (command && command->computes)
+        fth_choose_wait_policy(argv);
     fth_exit_code code = run(argc, argv);
     /* A result that did not reach its reader is a failure, also when only the last flush finds out. */
     if (fflush(stdout) != 0 || ferror(stdout)) {

@@ -56,7 +56,7 @@ def test_unknown_command(farthing):
     (["--batch", "0"], "--batch"),
     (["--batch"], "--batch"),
     (["--optimizer", "adam"], "adamw"),
-    (["--precision", "f16"], "bf16"),
+    (["--precision", "f64"], "bf16"),
     (["--until", "accuracy=99"], "0.99"),
     (["--for", "2 weeks"], "--for"),
     (["--checkpoint-every", "often"], "30s"),

@@ -7,6 +7,7 @@ import shlex
 import signal
 import subprocess
 import time
+from pathlib import Path
 
 from conftest import PATIENCE_S, checkpoints, environment, record, stop, tensors, wait_for
 
@@ -32,6 +33,36 @@ def test_terminate_is_as_good_as_interrupt(farthing, repeated):
     result = stop(process, signal.SIGTERM)
     assert result.code == 75
     assert result.events[-1]["event"] == "interrupted"
+    farthing(*repeated.arguments)
+    assert tensors(farthing.only_run() / "last.safetensors") == repeated.weights
+
+
+def test_no_thread_runs_a_signal_handler(farthing, repeated):
+    """A handler's frame would be written into the heap where oneDNN has pointed the stack register."""
+    process = farthing.start(*repeated.arguments)
+    wait_for(lambda: farthing.runs() and checkpoints(farthing.runs()[0]), "a checkpoint")
+    stops = sum(1 << (number - 1) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP))
+    seen = 0
+    for status in Path(f"/proc/{process.pid}/task").glob("*/status"):
+        fields = dict(line.split(":", 1) for line in status.read_text().splitlines())
+        waits = int(fields["SigBlk"], 16) & stops == 0  # sigwait() unblocks what it waits for
+        assert int(fields["SigCgt"], 16) & stops == 0
+        assert not waits or fields["Name"].strip() == "farthing"
+        seen += waits
+    assert seen <= 1
+    assert stop(process).code == 75
+
+
+def test_interrupts_over_and_over(farthing, repeated):
+    def steps():
+        return sum(path.read_text().count('"event":"step"') for path in farthing.folder.glob("runs/*/events.jsonl"))
+
+    for _ in range(12):
+        before = steps()
+        process = farthing.start(*repeated.arguments)
+        wait_for(lambda: process.poll() is not None or steps() > before, "a step")
+        result = stop(process)
+        assert result.code in (0, 75), result.err
     farthing(*repeated.arguments)
     assert tensors(farthing.only_run() / "last.safetensors") == repeated.weights
 

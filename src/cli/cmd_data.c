@@ -1,0 +1,317 @@
+/* farthing data: looks into sets of image files, packs and splits them. */
+#include <sched.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "cli/cli.h"
+#include "data/data.h"
+#include "report/report.h"
+
+typedef struct data_options {
+    uint64_t given;
+    char *out, *sheet, *transform;
+    int64_t shards, threads, image_size, batch;
+    double validation_fraction, seconds;
+    bool json, decode_only;
+} data_options;
+
+#define AT(member) offsetof(data_options, member)
+
+static const fth_option data_rows[] = {
+    {.name = "out",
+     .type = FTH_OPTION_TEXT,
+     .offset = AT(out),
+     .argument = "PATH",
+     .help = "what to write: a .tar (pack) or a folder (shard)",
+     .group = "Options"},
+    {.name = "shards",
+     .type = FTH_OPTION_INTEGER,
+     .offset = AT(shards),
+     .fallback = "4",
+     .argument = "N",
+     .help = "tars to split into (shard)",
+     .minimum = 1,
+     .maximum = 10000},
+    {.name = "sheet",
+     .type = FTH_OPTION_TEXT,
+     .offset = AT(sheet),
+     .argument = "FILE.png",
+     .help = "also draw some images of every class (inspect)"},
+    {.name = "validation-fraction",
+     .type = FTH_OPTION_NUMBER,
+     .offset = AT(validation_fraction),
+     .fallback = "0.1",
+     .argument = "X",
+     .help = "share held out for validation where the set has no such part",
+     .minimum = 1e-6,
+     .maximum = 0.99},
+    {.name = "threads",
+     .type = FTH_OPTION_INTEGER,
+     .offset = AT(threads),
+     .fallback = "0",
+     .argument = "N",
+     .help = "threads that decode; 0: one per core",
+     .minimum = 0,
+     .maximum = 256},
+    {.name = "json", .type = FTH_OPTION_SWITCH, .offset = AT(json), .help = "print JSON"},
+    {.name = "transform",
+     .type = FTH_OPTION_TEXT,
+     .offset = AT(transform),
+     .argument = "STEPS",
+     .help = "transform to measure (bench)",
+     .check = fth_transform_check},
+    {.name = "image-size",
+     .type = FTH_OPTION_INTEGER,
+     .offset = AT(image_size),
+     .fallback = "0",
+     .argument = "N",
+     .help = "size of images to measure (bench); 0: as training would choose",
+     .minimum = 0,
+     .maximum = 4096},
+    {.name = "batch",
+     .type = FTH_OPTION_INTEGER,
+     .offset = AT(batch),
+     .fallback = "64",
+     .argument = "N",
+     .help = "images per batch to measure (bench)",
+     .minimum = 1,
+     .maximum = 1e6},
+    {.name = "seconds",
+     .type = FTH_OPTION_DURATION,
+     .offset = AT(seconds),
+     .fallback = "4",
+     .argument = "TIME",
+     .help = "how long to measure (bench)"},
+    {.name = "decode-only",
+     .type = FTH_OPTION_SWITCH,
+     .offset = AT(decode_only),
+     .help = "measure the decoders alone (bench)"},
+};
+static const fth_option_table data_table = {data_rows, FTH_COUNT_OF(data_rows), sizeof(data_options)};
+
+static int count_threads(const data_options *options)
+{
+    cpu_set_t usable;
+    if (options->threads > 0)
+        return (int)options->threads;
+    return sched_getaffinity(0, sizeof usable, &usable) == 0 ? CPU_COUNT(&usable) : 1;
+}
+
+/* ---- inspect ---- */
+
+static fth_status print_classes(const fth_dataset_info *info, const fth_inspection *found)
+{
+    enum { SHOWN = 40 };
+    static const char *const headings[] = {"class", "training", "validation"};
+    static const fth_alignment alignments[] = {FTH_LEFT, FTH_RIGHT, FTH_RIGHT};
+    fth_status status = FTH_OK;
+    fth_table *table = NULL;
+
+    FTH_TRY(fth_table_create(headings, alignments, FTH_COUNT_OF(headings), &table));
+    for (int i = 0; i < info->classes && i < SHOWN; i++) {
+        char training[32], validation[32];
+        fth_text_count(found->class_counts[FTH_TRAIN][i], training, sizeof training);
+        fth_text_count(found->class_counts[FTH_VALIDATION][i], validation, sizeof validation);
+        FTH_TRY(fth_table_add_row(table, (const char *[]){info->class_names[i], training, validation}));
+    }
+    fth_table_print(stdout, table);
+    if (info->classes > SHOWN)
+        printf("... and %d more classes\n", info->classes - SHOWN);
+
+out:
+    fth_table_free(table);
+    return status;
+}
+
+static void print_sizes(const fth_inspection *found)
+{
+    printf("\nwidth %d to %d, median %d; height %d to %d, median %d\n", found->width[0], found->width[2],
+           found->width[1], found->height[0], found->height[2], found->height[1]);
+    for (int i = 0; i < found->size_buckets; i++)
+        if (found->size_counts[i] > 0)
+            printf("  longer side below %-6d %lld\n", 64 << i, (long long)found->size_counts[i]);
+}
+
+static fth_status print_text(const fth_dataset_info *info, const fth_inspection *found)
+{
+    enum { SHOWN = 20 };
+    char training[32], validation[32], grey[32];
+    fth_text_count(info->count[FTH_TRAIN], training, sizeof training);
+    fth_text_count(info->count[FTH_VALIDATION], validation, sizeof validation);
+    fth_text_count(found->grey, grey, sizeof grey);
+    printf("%s: %d classes, %s training and %s validation images (%lld JPEG, %lld PNG)\n\n", info->name, info->classes,
+           training, validation, (long long)found->jpeg, (long long)found->png);
+    fth_status status = print_classes(info, found);
+    if (status != FTH_OK)
+        return status;
+    print_sizes(found);
+    printf("\nmean %.4f %.4f %.4f, deviation %.4f %.4f %.4f (red, green, blue; pixels in 0 to 1)\n", found->mean[0],
+           found->mean[1], found->mean[2], found->deviation[0], found->deviation[1], found->deviation[2]);
+    printf("\ngrey: %s\n", found->grey > 0 ? grey : "none");
+    int shown = 0;
+    for (char **name = found->grey_names; name && *name && shown < SHOWN; name++, shown++)
+        printf("  %s\n", *name);
+    if (found->grey > shown)
+        printf("  ... and %lld more\n", (long long)(found->grey - shown));
+    printf("unreadable: %lld\n", (long long)found->bad_count);
+    for (int64_t i = 0; i < found->bad_count && i < 10 * SHOWN; i++)
+        printf("  %s: %s\n", found->bad[i].name, found->bad[i].reason);
+    return FTH_OK;
+}
+
+static json_t *side_json(const int sides[3])
+{
+    return json_pack("{s:i, s:i, s:i}", "min", sides[0], "median", sides[1], "max", sides[2]);
+}
+
+static void print_json(const fth_dataset_info *info, const fth_inspection *found)
+{
+    json_t *classes = json_array(), *bad = json_array(), *sizes = json_array();
+    for (int i = 0; i < info->classes; i++)
+        json_array_append_new(classes, json_pack("{s:s, s:I, s:I}", "name", info->class_names[i], "training",
+                                                 (json_int_t)found->class_counts[FTH_TRAIN][i], "validation",
+                                                 (json_int_t)found->class_counts[FTH_VALIDATION][i]));
+    for (int64_t i = 0; i < found->bad_count; i++)
+        json_array_append_new(bad, json_pack("{s:s, s:s}", "name", found->bad[i].name, "reason", found->bad[i].reason));
+    for (int i = 0; i < found->size_buckets; i++)
+        json_array_append_new(sizes,
+                              json_pack("{s:i, s:I}", "below", 64 << i, "count", (json_int_t)found->size_counts[i]));
+    json_t *json = json_pack("{s:s, s:I, s:I, s:o, s:I, s:I, s:I, s:o, s:o, s:o, s:[fff], s:[fff], s:o}", "name",
+                             info->name, "training_samples", (json_int_t)info->count[FTH_TRAIN], "validation_samples",
+                             (json_int_t)info->count[FTH_VALIDATION], "classes", classes, "jpeg",
+                             (json_int_t)found->jpeg, "png", (json_int_t)found->png, "grey", (json_int_t)found->grey,
+                             "width", side_json(found->width), "height", side_json(found->height), "longer_sides",
+                             sizes, "mean", found->mean[0], found->mean[1], found->mean[2], "deviation",
+                             found->deviation[0], found->deviation[1], found->deviation[2], "unreadable", bad);
+    fth_cli_print_json(json);
+    json_decref(json);
+}
+
+static fth_status inspect(const fth_dataset *dataset, const data_options *options)
+{
+    enum { COLUMNS = 8, ROWS = 40 };
+    fth_status status = FTH_OK;
+    fth_inspection found = {0};
+    const fth_dataset_info *info = fth_dataset_get_info(dataset);
+
+    FTH_TRY(fth_dataset_inspect(dataset, count_threads(options), &found));
+    if (options->json)
+        print_json(info, &found);
+    else
+        FTH_TRY(print_text(info, &found));
+    if (*options->sheet) {
+        FTH_TRY(fth_dataset_draw_sheet(dataset, options->sheet, COLUMNS, ROWS));
+        fth_log_info("some images of every class are in %s", options->sheet);
+    }
+
+out:
+    fth_inspection_release(&found);
+    return status;
+}
+
+/* ---- pack, shard, bench ---- */
+
+static void print_written(const data_options *options, int64_t files, int64_t bytes)
+{
+    char size[64];
+    fth_text_bytes(bytes, size, sizeof size);
+    if (options->json) {
+        json_t *json =
+            json_pack("{s:s, s:I, s:I}", "out", options->out, "files", (json_int_t)files, "bytes", (json_int_t)bytes);
+        fth_cli_print_json(json);
+        json_decref(json);
+    } else {
+        printf("wrote %s: %lld file%s, %s\n", options->out, (long long)files, files == 1 ? "" : "s", size);
+    }
+}
+
+static fth_status pack(const fth_dataset *dataset, const data_options *options)
+{
+    int64_t bytes = 0;
+    if (!*options->out)
+        return fth_fail(FTH_INVALID, "give --out FILE.tar, the archive to write");
+    fth_status status = fth_dataset_pack(dataset, options->out, &bytes);
+    if (status == FTH_OK)
+        print_written(options, 1, bytes);
+    return status;
+}
+
+static fth_status shard(const fth_dataset *dataset, const data_options *options)
+{
+    int64_t bytes = 0;
+    if (!*options->out)
+        return fth_fail(FTH_INVALID, "give --out FOLDER, where the archives go");
+    fth_status status = fth_dataset_shard(dataset, (int)options->shards, options->out, &bytes);
+    if (status == FTH_OK)
+        print_written(options, options->shards, bytes);
+    return status;
+}
+
+static fth_status bench(const fth_dataset *dataset, const data_options *options)
+{
+    double rate = 0;
+    fth_loader_options how = {
+        .split = FTH_TRAIN, .batch = options->batch, .seed = 1, .shuffle = true, .threads = count_threads(options)};
+    fth_status status = fth_loader_benchmark(dataset, &how, options->seconds, options->decode_only, &rate);
+    if (status == FTH_OK) {
+        json_t *json = json_pack("{s:f, s:i, s:b}", "images_per_second", rate, "threads", how.threads, "decode_only",
+                                 options->decode_only);
+        fth_cli_print_json(json);
+        json_decref(json);
+    }
+    return status;
+}
+
+typedef struct data_action {
+    const char *name;
+    fth_status (*run)(const fth_dataset *dataset, const data_options *options);
+} data_action;
+
+static const data_action actions[] = {{"inspect", inspect}, {"pack", pack}, {"shard", shard}, {"bench", bench}};
+
+static fth_exit_code run(const fth_command *command, const fth_invocation *invocation)
+{
+    data_options options;
+    fth_arguments arguments = {0};
+    fth_exit_code code = FTH_EXIT_OK;
+    const data_action *action = NULL;
+    fth_dataset *dataset = NULL;
+
+    if (!fth_cli_read_flags(command, invocation, &data_table, &options, &arguments, &code))
+        goto out;
+    for (size_t i = 0; arguments.count > 0 && i < FTH_COUNT_OF(actions); i++)
+        if (strcmp(actions[i].name, arguments.positional[0]) == 0)
+            action = &actions[i];
+    if (!action || arguments.count != 2) {
+        code = fth_cli_usage(command, "say what to do and with which set: farthing data inspect|pack|shard PATH");
+        goto out;
+    }
+    fth_dataset_options how = {.seed = 1,
+                               .validation_fraction = options.validation_fraction,
+                               .threads = count_threads(&options),
+                               .image_size = (int)options.image_size,
+                               .transform = options.transform};
+    if (fth_dataset_open(arguments.positional[1], &how, &dataset) != FTH_OK || action->run(dataset, &options) != FTH_OK)
+        code = fth_cli_fail();
+
+out:
+    fth_dataset_free(dataset);
+    fth_arguments_release(&arguments);
+    fth_options_release(&data_table, &options);
+    return code;
+}
+
+const fth_command fth_command_data = {
+    .name = "data",
+    .arguments = "inspect|pack|shard PATH [--flag value ...]",
+    .summary = "look into a set of image files, pack it into a tar, split it into shards",
+    .details =
+        "PATH is a folder with train/<class>/ and val/<class>/, or with <class>/ alone; a .tar, .tar.gz, .tar.xz,\n"
+        ".tar.zst or .zip of one; or an https:// address of such a file (URL#sha256=... is checked).\n\n"
+        "  inspect  counts, classes, sizes, grey and unreadable images, mean and deviation\n"
+        "  pack     all of it into one tar, which training reads in place\n"
+        "  shard    split into tars, each with its share of every class\n"
+        "  bench    images a second that the loader gives (for bench/loader)\n",
+    .run = run,
+};
