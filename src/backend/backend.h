@@ -80,9 +80,9 @@ struct fth_backend {
 
     fth_status (*open)(const fth_device_options *options, fth_device **device);
     void (*close)(fth_device *device);
-    /* Optional: prepares the calling thread for the device (the CPU's number of threads is a thread's own setting).
+    /* Optional: prepares the calling thread for work on `threads` threads (OpenMP's number is a thread's own setting).
      * Plans call it before they build or run anything. */
-    void (*enter)(fth_device *device);
+    void (*enter)(fth_device *device, int threads);
 
     /* Device memory, zeroed. On the CPU it is host memory. */
     fth_status (*allocate)(fth_device *device, size_t size_bytes, void **memory);

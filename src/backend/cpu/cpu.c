@@ -73,11 +73,12 @@ out:
     return status;
 }
 
-/* OpenMP keeps the number of threads per thread: whoever builds or runs a plan needs the device's. */
-static void enter_device(fth_device *device)
+/* OpenMP keeps the number of threads per thread: whoever builds or runs a plan needs the right one. */
+static void enter_device(fth_device *device, int threads)
 {
-    if (omp_get_max_threads() != device->threads)
-        omp_set_num_threads(device->threads);
+    (void)device;
+    if (omp_get_max_threads() != threads)
+        omp_set_num_threads(threads);
 }
 
 /* Large areas are aligned to and advised for huge pages: fewer TLB misses in the big activations. */

@@ -43,7 +43,7 @@ CPU_VECTORIZED static void sgd_nesterov(const fth_update_arguments *a, float *re
 static fth_status update_sgd(fth_device *device, const fth_update_arguments *a, float *parameters, const float *gradients,
                              float *const *state, size_t count)
 {
-    fth_backend_cpu.enter(device);
+    fth_backend_cpu.enter(device, device->threads);
 #pragma omp parallel for schedule(static) if (count > 4 * BLOCK)
     for (size_t at = 0; at < count; at += BLOCK) {
         size_t length = block_length(at, count);
@@ -74,7 +74,7 @@ CPU_VECTORIZED static void adamw(const fth_update_arguments *a, float step_size,
 static fth_status update_adamw(fth_device *device, const fth_update_arguments *a, float *parameters,
                                const float *gradients, float *const *state, size_t count)
 {
-    fth_backend_cpu.enter(device);
+    fth_backend_cpu.enter(device, device->threads);
     /* Bias corrections of both moments (Kingma and Ba), in double: beta2^step is close to 1. */
     const float step_size = (float)(a->learning_rate / (1 - pow(a->beta1, (double)a->step)));
     const float second_correction = (float)(1 / sqrt(1 - pow(a->beta2, (double)a->step)));
@@ -95,7 +95,7 @@ CPU_VECTORIZED static void add_block(float *restrict to, const float *restrict f
 
 fth_status cpu_vector_add(fth_device *device, float *to, const float *from, size_t count)
 {
-    fth_backend_cpu.enter(device);
+    fth_backend_cpu.enter(device, device->threads);
 #pragma omp parallel for schedule(static) if (count > 4 * BLOCK)
     for (size_t at = 0; at < count; at += BLOCK)
         add_block(to + at, from + at, block_length(at, count));
@@ -116,7 +116,7 @@ fth_status cpu_vector_norm(fth_device *device, const float *values, size_t count
     fth_status status = FTH_OK;
     double *sums = NULL;
     size_t blocks = (count + BLOCK - 1) / BLOCK;
-    fth_backend_cpu.enter(device);
+    fth_backend_cpu.enter(device, device->threads);
     FTH_TRY(fth_allocate(blocks, sizeof *sums, &sums));
 #pragma omp parallel for schedule(static) if (blocks > 4)
     for (size_t b = 0; b < blocks; b++)

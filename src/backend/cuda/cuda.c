@@ -144,8 +144,9 @@ out:
 }
 
 /* The current device belongs to the thread; what is noted while building belongs to one plan. */
-static void enter_device(fth_device *device)
+static void enter_device(fth_device *device, int threads)
 {
+    (void)threads;
     cudaSetDevice(((cuda_device *)device)->index);
 }
 
