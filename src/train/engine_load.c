@@ -8,7 +8,7 @@
 
 #include "train/engine_internal.h"
 
-enum { NAMES_SHOWN = 4, NAMES_LOGGED = 200 };
+enum { NAMES_SHOWN = 4, NAMES_LOGGED = 30 };
 
 /* The names that have one kind of trouble: a few for the message, and all of them, within reason, for the log. */
 typedef struct complaint {
