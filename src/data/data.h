@@ -21,6 +21,12 @@ typedef struct fth_dataset_options {
     uint64_t seed;              /* of the validation split, where the set has none */
     double validation_fraction; /* share held out where the set has no validation part; in (0, 1) */
     int threads;                /* for decompression */
+
+    /* For sets of image files; each may be left 0 or NULL. */
+    int image_size;                               /* side of what the loader gives; 0: chosen from the files */
+    const char *transform, *validation_transform; /* as fth_transform_check() reads them; NULL or "": the usual ones */
+    double max_bad_images;                        /* share of unreadable images above which reading fails; 0: 0.001 */
+    uint64_t decoded_cache_bytes;                 /* memory in which decoded images are kept; 0: none */
 } fth_dataset_options;
 
 typedef struct fth_dataset_info {
@@ -34,15 +40,30 @@ typedef struct fth_dataset_info {
 
 typedef struct fth_dataset fth_dataset;
 
-/* Opens a built-in set by name ("digits", "shapes") or a folder of MNIST idx or CIFAR-10 binary files, which are
- * recognized by their contents. */
+/* Opens a built-in set by name ("digits", "shapes"); a folder of MNIST idx or CIFAR-10 binary files, which are
+ * recognized by their contents; or image files (JPEG, PNG) in class folders, train/<class>/ and val/<class>/ or just
+ * <class>/, as a folder, a .tar, .tar.gz, .tar.xz, .tar.zst or .zip, or an https:// URL of one, which is downloaded
+ * once (URL#sha256=... is checked). */
 fth_status fth_dataset_open(const char *name_or_folder, const fth_dataset_options *options, fth_dataset **dataset);
 void fth_dataset_free(fth_dataset *dataset);
 const fth_dataset_info *fth_dataset_get_info(const fth_dataset *dataset);
 
-/* One image, channels × height × width bytes, and its label. Any thread may call this at any time. */
+/* One image, channels × height × width bytes, and its label. Any thread may call this at any time. An image file is
+ * decoded and goes through the validation transform; the loader is the fast way. */
 fth_status fth_dataset_read(const fth_dataset *dataset, fth_split split, int64_t index, uint8_t *pixels,
                             int32_t *label);
+
+/* Unreadable image files met so far, by any loader of the set, in the order in which they were met. What
+ * fth_dataset_get_bad_image() gives lives as long as the set. */
+typedef struct fth_bad_image {
+    const char *name, *reason;
+    fth_split split;
+} fth_bad_image;
+int64_t fth_dataset_bad_image_count(const fth_dataset *dataset);
+const fth_bad_image *fth_dataset_get_bad_image(const fth_dataset *dataset, int64_t number);
+
+/* True for sets of image files, which are decoded and transformed for every batch. */
+bool fth_dataset_has_files(const fth_dataset *dataset);
 
 /* The built-in names and a line on each, for help and errors; ends with a NULL name. */
 typedef struct fth_dataset_builtin {
@@ -72,6 +93,18 @@ typedef struct fth_augmentation {
 void fth_augment(const fth_dataset_info *info, const fth_augmentation *augmentation, uint64_t seed, int64_t epoch,
                  int64_t sample, const uint8_t *pixels, float *image);
 
+/* Checks the text of a transform for image files: steps with commas between them, as in torchvision:
+ *
+ *     resize=N | resize=HxW            the shorter side to N, or both
+ *     centre-crop=N                    N × N from the middle, padded where the image is smaller
+ *     random-resized-crop=N[:MIN]      a part of MIN (0.08) to all of the area, 3:4 to 4:3, resized to N × N
+ *     pad-crop=P                       P black pixels around, then a crop of the size before
+ *     flip                             left-right, half of the time
+ *     colour-jitter=B:C:S:H            brightness, contrast, saturation, hue
+ *     normalize=imagenet|cifar|none    imagenet unless said otherwise; none: pixels in 0..1
+ */
+fth_status fth_transform_check(const char *text);
+
 /* ---- the loader ---- */
 
 typedef struct fth_loader_options {
@@ -80,7 +113,7 @@ typedef struct fth_loader_options {
     uint64_t seed;
     bool shuffle;
     fth_augmentation augmentation;
-    int threads;         /* at least 1 */
+    int threads;         /* 0: one for sets in memory, one per core for image files */
     int64_t first_batch; /* counted from the start of epoch 0 */
     int64_t batch_limit; /* stop before the batch of this number (evaluation: one epoch); 0: endless */
 } fth_loader_options;
@@ -91,7 +124,7 @@ typedef struct fth_batch {
     int64_t count;         /* the last batch of an epoch may be smaller */
     int64_t number;        /* from the start of epoch 0 */
     int64_t epoch;
-    double decode_seconds; /* what a loader thread spent on it */
+    double decode_seconds; /* what loader threads spent on it, added up */
 } fth_batch;
 
 typedef struct fth_loader fth_loader;
@@ -104,6 +137,37 @@ void fth_loader_free(fth_loader *loader); /* stops and joins the threads */
  * here, with the sample named. */
 fth_status fth_loader_next(fth_loader *loader, fth_deadline deadline, const fth_batch **batch);
 
+/* Measures the loader for bench/: images a second over `seconds`; or what the decoders alone do with the same files,
+ * whole and at full size. */
+fth_status fth_loader_benchmark(const fth_dataset *dataset, const fth_loader_options *options, double seconds,
+                                bool decode_only, double *images_per_second);
+
 int64_t fth_batches_per_epoch(int64_t sample_count, int64_t batch);
+
+/* ---- looking into sets of image files, and packing them ---- */
+
+typedef struct fth_inspection {
+    int64_t count, readable, grey, jpeg, png;
+    int width[3], height[3];      /* smallest, median, largest */
+    double mean[3], deviation[3]; /* of pixels in 0..1; the deviation is over all pixels */
+    int64_t *class_counts[2];     /* by split: (classes) */
+    int64_t *size_counts;         /* (size_buckets): by the longer side, below 64, 128, 256 ... */
+    int size_buckets;
+    char **grey_names;  /* the first of them, ended by NULL */
+    fth_bad_image *bad; /* all of them */
+    int64_t bad_count;
+} fth_inspection;
+
+/* Decodes every image of a set on `threads` threads. Release *inspection either way. */
+fth_status fth_dataset_inspect(const fth_dataset *dataset, int threads, fth_inspection *inspection);
+void fth_inspection_release(fth_inspection *inspection);
+
+/* A PNG with some images of every class, a row of `columns` each, for as many classes as `rows`. */
+fth_status fth_dataset_draw_sheet(const fth_dataset *dataset, const char *path, int columns, int rows);
+
+/* Writes the encoded images, untouched, into one tar, or into `shards` tars in `folder` (made if need be), each with
+ * its share of every class, classes alternating. Outputs appear whole; *bytes is their size. */
+fth_status fth_dataset_pack(const fth_dataset *dataset, const char *path, int64_t *bytes);
+fth_status fth_dataset_shard(const fth_dataset *dataset, int shards, const char *folder, int64_t *bytes);
 
 #endif

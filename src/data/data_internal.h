@@ -63,6 +63,7 @@ typedef struct fth_generator {
 extern const fth_generator fth_generator_digits, fth_generator_shapes;
 
 typedef struct fth_gallery fth_gallery;
+typedef struct fth_image_set fth_image_set;
 
 struct fth_dataset {
     fth_dataset_info info;
@@ -72,6 +73,7 @@ struct fth_dataset {
     bool held_out;            /* validation is a share of parts[FTH_TRAIN] ... */
     fth_random_key split_key; /* ... chosen by this */
     fth_gallery *gallery;     /* of a built-in set; then there are no parts */
+    fth_image_set *images;    /* of image files; then there are no parts */
     char *class_name_text;
     const char *class_names[FTH_MAX_CLASSES + 1];
 };
@@ -79,12 +81,12 @@ struct fth_dataset {
 /* A file format: one row in dataset.c. */
 typedef struct fth_file_format {
     const char *name;
-    const char *subfolder; /* also looked into, as archives unpack to it */
+    const char *subfolder; /* also looked into, as archives unpack to it; NULL: none */
     const char *files;     /* what is looked for, in words */
     bool (*probe)(const char *folder);
     fth_status (*open)(const char *folder, const fth_dataset_options *options, fth_dataset *dataset);
 } fth_file_format;
-extern const fth_file_format fth_format_idx, fth_format_cifar;
+extern const fth_file_format fth_format_idx, fth_format_cifar, fth_format_images;
 
 /* Hands the bytes of a load to the data set. */
 const fth_blob *fth_dataset_keep(fth_dataset *dataset, fth_load *load);
@@ -92,6 +94,9 @@ const fth_blob *fth_dataset_keep(fth_dataset *dataset, fth_load *load);
 /* As fth_dataset_read, without the copy where the image is in memory: *pixels points there or to `scratch`. */
 fth_status fth_dataset_look(const fth_dataset *dataset, fth_split split, int64_t index, uint8_t *scratch,
                             const uint8_t **pixels, int32_t *label);
+
+/* Where a sample of a split lies in a set whose validation part is held out of its training part. */
+int64_t fth_dataset_place(const fth_dataset *dataset, fth_split split, int64_t index);
 
 static inline size_t fth_image_bytes(const fth_dataset_info *info)
 {

@@ -1,16 +1,17 @@
 /* Opens data sets: built-in ones by name, folders by what lies in them. A new format is a file with an fth_file_format
  * and a row in `formats`; a new built-in set is a file with an fth_generator and a row in `generators`.
  *
- * A set of files stays as the bytes of those files; a sample is a pointer into them. Where a set has no validation
- * part, a keyed permutation of the training samples gives it the first share of them. */
+ * A set of such files stays as their bytes; a sample is a pointer into them. Sets of image files (image_set.c) may also
+ * be an archive or a URL, and are decoded for every batch. Where a set has no validation part, a keyed permutation of
+ * the training samples gives it the first share of them. */
 #include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/options.h"
-#include "data/data_internal.h"
+#include "data/image_internal.h"
 
-static const fth_file_format *const formats[] = {&fth_format_idx, &fth_format_cifar};
+static const fth_file_format *const formats[] = {&fth_format_idx, &fth_format_cifar, &fth_format_images};
 
 static const fth_generator *const generators[] = {&fth_generator_digits, &fth_generator_shapes};
 
@@ -47,7 +48,7 @@ static fth_status open_files(const fth_file_format *format, const char *folder, 
     fth_status status = format->open(folder, options, dataset);
     if (status != FTH_OK)
         return status;
-    for (int split = 0; split < 2; split++) {
+    for (int split = 0; split < 2 && !dataset->images; split++) {
         dataset->info.count[split] = 0;
         for (int i = 0; i < dataset->parts[split].segment_count; i++)
             dataset->info.count[split] += dataset->parts[split].segments[i].count;
@@ -61,8 +62,8 @@ static fth_status open_folder(const char *folder, const fth_dataset_options *opt
     for (size_t i = 0; i < FTH_COUNT_OF(formats); i++) {
         if (formats[i]->probe(folder))
             return open_files(formats[i], folder, options, dataset);
-        char *inner = fth_path_join(folder, formats[i]->subfolder);
-        if (formats[i]->probe(inner)) {
+        char *inner = formats[i]->subfolder ? fth_path_join(folder, formats[i]->subfolder) : NULL;
+        if (inner && formats[i]->probe(inner)) {
             fth_status status = open_files(formats[i], inner, options, dataset);
             free(inner);
             return status;
@@ -72,8 +73,8 @@ static fth_status open_folder(const char *folder, const fth_dataset_options *opt
         snprintf(looked_for + used, sizeof looked_for - used, "%s%s (%s)", used ? "; " : "", formats[i]->files,
                  formats[i]->name);
     }
-    return fth_fail(FTH_INVALID, "no data set in the folder %s: looked for %s; each plain, .gz or .xz", folder,
-                    looked_for);
+    return fth_fail(FTH_INVALID, "no data set in the folder %s: looked for %s; MNIST and CIFAR-10 plain, .gz or .xz",
+                    folder, looked_for);
 }
 
 static fth_status fail_unknown(const char *name)
@@ -85,10 +86,6 @@ static fth_status fail_unknown(const char *name)
         size_t used = strlen(list);
         snprintf(list + used, sizeof list - used, "%s%s", used ? ", " : "", names[i]);
     }
-    if (fth_file_exists(name))
-        return fth_fail(FTH_INVALID,
-                        "%s is not a folder: give the folder that holds the data files, or a built-in set (%s)", name,
-                        list);
     if (strchr(name, '/'))
         return fth_fail(FTH_INVALID, "the data folder %s does not exist; the built-in sets are %s", name, list);
     const char *nearest = fth_nearest_name(name, names);
@@ -111,6 +108,8 @@ fth_status fth_dataset_open(const char *name_or_folder, const fth_dataset_option
         FTH_TRY(fth_gallery_create(generator, &opened->gallery));
     } else if (fth_folder_exists(name_or_folder)) {
         FTH_TRY(open_folder(name_or_folder, options, opened));
+    } else if (strstr(name_or_folder, "://") || fth_file_exists(name_or_folder)) {
+        FTH_TRY(open_files(&fth_format_images, name_or_folder, options, opened));
     } else {
         FTH_TRY(fail_unknown(name_or_folder));
     }
@@ -129,6 +128,7 @@ void fth_dataset_free(fth_dataset *dataset)
     for (int i = 0; i < dataset->blob_count; i++)
         fth_blob_free(&dataset->blobs[i]);
     fth_gallery_free(dataset->gallery);
+    fth_image_set_free(dataset->images);
     free(dataset->class_name_text);
     free(dataset);
 }
@@ -147,6 +147,15 @@ const fth_dataset_info *fth_dataset_get_info(const fth_dataset *dataset)
     return &dataset->info;
 }
 
+int64_t fth_dataset_place(const fth_dataset *dataset, fth_split split, int64_t index)
+{
+    const int64_t *count = dataset->info.count;
+    if (!dataset->held_out)
+        return index;
+    uint64_t position = (uint64_t)(split == FTH_VALIDATION ? index : index + count[FTH_VALIDATION]);
+    return (int64_t)fth_random_permute(dataset->split_key, (uint64_t)(count[0] + count[1]), position);
+}
+
 fth_status fth_dataset_look(const fth_dataset *dataset, fth_split split, int64_t index, uint8_t *scratch,
                             const uint8_t **pixels, int32_t *label)
 {
@@ -158,12 +167,12 @@ fth_status fth_dataset_look(const fth_dataset *dataset, fth_split split, int64_t
         fth_gallery_look(dataset->gallery, split, index, scratch, pixels, label);
         return FTH_OK;
     }
-    const fth_part *part = &dataset->parts[split];
-    if (dataset->held_out) {
-        part = &dataset->parts[FTH_TRAIN];
-        uint64_t position = (uint64_t)(split == FTH_VALIDATION ? index : index + count[FTH_VALIDATION]);
-        index = (int64_t)fth_random_permute(dataset->split_key, (uint64_t)(count[0] + count[1]), position);
+    if (dataset->images) {
+        *pixels = scratch;
+        return fth_image_set_look(dataset, split, index, scratch, label);
     }
+    const fth_part *part = &dataset->parts[dataset->held_out ? FTH_TRAIN : split];
+    index = fth_dataset_place(dataset, split, index);
     const fth_segment *segment = part->segments;
     for (; index >= segment->count; segment++)
         index -= segment->count;

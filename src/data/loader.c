@@ -1,27 +1,30 @@
 /* Batches made ahead of need, by threads, in order.
  *
- * Batch n lives in slot n % slots of a ring. A thread takes the next number once its slot is free, fills the slot
- * without holding the lock, and marks it ready; fth_loader_next() hands slots out by number, so who fills what, and
- * when, changes nothing. A slot:
+ * Batch n lives in slot n % slots of a ring. A thread takes the next piece of it once its slot is free (the whole batch
+ * for sets in memory, some images where they are decoded, so that all threads work on the batch needed next), fills it
+ * without holding the lock, and who fills the last piece marks the slot ready; fth_loader_next() hands slots out by
+ * number, so who fills what, and when, changes nothing. A slot:
  *
  *     free -> being filled -> ready -> lent -> free
- *             (by one thread)          (until the next call of fth_loader_next)
+ *             (by threads)             (until the next call of fth_loader_next)
  *
  * With `released` counting the batches whose slots came back, batch n may be started when n < released + slots.
  * A failure stays in its slot, and later batches are not started: the caller meets it at the same batch every time. */
 #include <pthread.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "data/data_internal.h"
+#include "data/image_internal.h"
 
-enum { MAX_THREADS = 256 };
+enum { MAX_THREADS = 256, MAX_PIECE = 16 };
 
 typedef struct fth_loader_slot {
     fth_batch batch;
     float *images;
     int32_t *labels;
+    int64_t missing; /* samples that no thread has given back yet */
     bool ready;
     fth_status status;
     char message[512];
@@ -32,7 +35,8 @@ struct fth_loader {
     fth_loader_options options;
     fth_sampler sampler;
     int64_t batches_per_epoch;
-    int64_t end; /* the number after the last batch */
+    int64_t end;   /* the number after the last batch */
+    int64_t piece; /* samples that a thread takes at a time */
 
     fth_loader_slot *slots;
     int64_t slot_count;
@@ -40,81 +44,143 @@ struct fth_loader {
     int thread_count;
 
     atomic_bool stop;
-    pthread_mutex_t mutex; /* guards what follows, and slot.ready */
+    pthread_mutex_t mutex; /* guards what follows, and the slots' states */
     pthread_cond_t may_fill, may_take;
     int64_t next_to_fill, next_to_take, released;
-    bool lent;   /* the slot of batch next_to_take - 1 is out */
-    bool failed; /* some slot holds a failure */
+    int64_t position; /* samples of next_to_fill already taken */
+    bool lent;        /* the slot of batch next_to_take - 1 is out */
+    bool failed;      /* some slot holds a failure */
 };
 
-static fth_status fill(fth_loader *loader, int64_t number, uint8_t *scratch, fth_loader_slot *slot)
+/* A run of samples of one batch: what a thread takes at a time. */
+typedef struct fth_loader_piece {
+    int64_t number, epoch, first; /* the batch; its epoch; its first sample's place in that */
+    int64_t begin, end;           /* in the batch */
+} fth_loader_piece;
+
+/* What a thread keeps to itself. */
+typedef struct fth_loader_tools {
+    uint8_t *scratch;         /* for sets in memory */
+    fth_image_worker *worker; /* for image files */
+} fth_loader_tools;
+
+static fth_status load_sample(const fth_loader *loader, const fth_loader_tools *tools, int64_t epoch, int64_t sample,
+                              float *image, int32_t *label)
 {
     const fth_loader_options *options = &loader->options;
+    if (tools->worker) {
+        fth_random_key key = fth_random_key_for(options->seed, FTH_RANDOM_AUGMENT);
+        key = fth_random_fork(fth_random_fork(key, (uint64_t)epoch), (uint64_t)sample);
+        return fth_image_set_sample(loader->dataset, options->split, sample, key, tools->worker, image, label);
+    }
+    const uint8_t *pixels;
+    fth_status status = fth_dataset_look(loader->dataset, options->split, sample, tools->scratch, &pixels, label);
+    if (status == FTH_OK)
+        fth_augment(fth_dataset_get_info(loader->dataset), &options->augmentation, options->seed, epoch, sample, pixels,
+                    image);
+    return status;
+}
+
+static fth_status fill(const fth_loader *loader, const fth_loader_tools *tools, const fth_loader_piece *piece,
+                       fth_loader_slot *slot)
+{
     const fth_dataset_info *info = fth_dataset_get_info(loader->dataset);
     size_t image_size = fth_image_bytes(info);
-    double begin = fth_clock_seconds();
-    int64_t epoch = number / loader->batches_per_epoch;
-    int64_t first = number % loader->batches_per_epoch * options->batch;
-    int64_t left = loader->sampler.count - first, count = left < options->batch ? left : options->batch;
-
-    for (int64_t i = 0; i < count && !atomic_load_explicit(&loader->stop, memory_order_relaxed); i++) {
-        int64_t sample = fth_sampler_index(&loader->sampler, epoch, first + i);
-        const uint8_t *pixels;
+    for (int64_t i = piece->begin; i < piece->end && !atomic_load_explicit(&loader->stop, memory_order_relaxed); i++) {
+        int64_t sample = fth_sampler_index(&loader->sampler, piece->epoch, piece->first + i);
         fth_status status =
-            fth_dataset_look(loader->dataset, options->split, sample, scratch, &pixels, &slot->labels[i]);
+            load_sample(loader, tools, piece->epoch, sample, slot->images + (size_t)i * image_size, &slot->labels[i]);
         if (status != FTH_OK)
-            return fth_fail_within(status, "batch %lld, sample %lld of %s", (long long)number, (long long)sample,
+            return fth_fail_within(status, "batch %lld, sample %lld of %s", (long long)piece->number, (long long)sample,
                                    info->name);
-        fth_augment(info, &options->augmentation, options->seed, epoch, sample, pixels,
-                    slot->images + (size_t)i * image_size);
     }
-    slot->batch = (fth_batch){.images = slot->images,
-                              .labels = slot->labels,
-                              .count = count,
-                              .number = number,
-                              .epoch = epoch,
-                              .decode_seconds = fth_clock_seconds() - begin};
     return FTH_OK;
+}
+
+/* ---- the ring; with the mutex held ---- */
+
+static bool may_start(const fth_loader *loader)
+{
+    return loader->next_to_fill < loader->released + loader->slot_count;
+}
+
+/* Takes the next piece of the batch being filled; after its last one the next batch is begun. */
+static fth_loader_piece take_piece(fth_loader *loader, fth_loader_slot **slot)
+{
+    int64_t number = loader->next_to_fill, batch = loader->options.batch;
+    int64_t epoch = number / loader->batches_per_epoch, first = number % loader->batches_per_epoch * batch;
+    int64_t left = loader->sampler.count - first, count = left < batch ? left : batch;
+    fth_loader_piece piece = {.number = number, .epoch = epoch, .first = first, .begin = loader->position};
+    piece.end = count - piece.begin < loader->piece ? count : piece.begin + loader->piece;
+    *slot = &loader->slots[number % loader->slot_count];
+    if (piece.begin == 0) {
+        (*slot)->missing = count;
+        (*slot)->batch = (fth_batch){
+            .images = (*slot)->images, .labels = (*slot)->labels, .count = count, .number = number, .epoch = epoch};
+    }
+    loader->position = piece.end;
+    if (piece.end == count) {
+        loader->position = 0;
+        loader->next_to_fill++;
+    }
+    return piece;
+}
+
+static void give_piece(fth_loader *loader, const fth_loader_piece *piece, fth_loader_slot *slot, fth_status status,
+                       double seconds)
+{
+    slot->batch.decode_seconds += seconds;
+    slot->missing -= piece->end - piece->begin;
+    if (status != FTH_OK && slot->status == FTH_OK) {
+        slot->status = status;
+        snprintf(slot->message, sizeof slot->message, "%s", fth_error_message());
+        loader->failed = true;
+        pthread_cond_broadcast(&loader->may_fill);
+    }
+    /* Pieces are taken in order, so earlier batches will be whole; one that failed is never handed out. */
+    slot->ready = slot->missing == 0 || slot->status != FTH_OK;
+    if (slot->ready && piece->number == loader->next_to_take)
+        pthread_cond_signal(&loader->may_take);
 }
 
 static void *work(void *argument)
 {
     fth_loader *loader = argument;
-    uint8_t *scratch = NULL;
-    fth_status no_scratch = fth_allocate(fth_image_bytes(fth_dataset_get_info(loader->dataset)), 1, &scratch);
+    fth_loader_tools tools = {0};
+    fth_status ill_equipped =
+        loader->dataset->images
+            ? fth_image_worker_create(&tools.worker)
+            : fth_allocate(fth_image_bytes(fth_dataset_get_info(loader->dataset)), 1, &tools.scratch);
 
     pthread_mutex_lock(&loader->mutex);
     for (;;) {
-        while (!loader->stop && !loader->failed && loader->next_to_fill < loader->end &&
-               loader->next_to_fill >= loader->released + loader->slot_count)
+        while (!loader->stop && !loader->failed && loader->next_to_fill < loader->end && !may_start(loader))
             pthread_cond_wait(&loader->may_fill, &loader->mutex); /* ended by next() or free() */
         if (loader->stop || loader->failed || loader->next_to_fill >= loader->end)
             break;
-        int64_t number = loader->next_to_fill++;
-        fth_loader_slot *slot = &loader->slots[number % loader->slot_count];
+        fth_loader_slot *slot;
+        fth_loader_piece piece = take_piece(loader, &slot);
         pthread_mutex_unlock(&loader->mutex);
 
-        slot->status = no_scratch != FTH_OK ? no_scratch : fill(loader, number, scratch, slot);
-        if (slot->status != FTH_OK)
-            snprintf(slot->message, sizeof slot->message, "%s", fth_error_message());
+        double begin = fth_clock_seconds();
+        fth_status status = ill_equipped != FTH_OK ? ill_equipped : fill(loader, &tools, &piece, slot);
+        double seconds = fth_clock_seconds() - begin;
 
         pthread_mutex_lock(&loader->mutex);
-        slot->ready = true;
-        if (slot->status != FTH_OK) {
-            loader->failed = true;
-            pthread_cond_broadcast(&loader->may_fill);
-        }
-        if (number == loader->next_to_take)
-            pthread_cond_signal(&loader->may_take);
+        give_piece(loader, &piece, slot, status, seconds);
     }
     pthread_mutex_unlock(&loader->mutex);
-    free(scratch);
+    free(tools.scratch);
+    fth_image_worker_free(tools.worker);
     return NULL;
 }
 
-static fth_status check_options(const fth_dataset_info *info, const fth_loader_options *options)
+/* ---- opening and closing ---- */
+
+static fth_status check_options(const fth_dataset *dataset, const fth_loader_options *options)
 {
     fth_status status = FTH_OK;
+    const fth_dataset_info *info = fth_dataset_get_info(dataset);
     int64_t count = info->count[options->split];
     int padding = options->augmentation.crop_padding;
     FTH_REQUIRE(count > 0, FTH_INVALID, "the data set %s has zero images to load", info->name);
@@ -123,17 +189,46 @@ static fth_status check_options(const fth_dataset_info *info, const fth_loader_o
     FTH_REQUIRE(options->batch <= count, FTH_INVALID, "a batch of %lld is larger than the %lld %s images of %s",
                 (long long)options->batch, (long long)count, options->split == FTH_TRAIN ? "training" : "validation",
                 info->name);
-    FTH_REQUIRE(options->threads >= 1 && options->threads <= MAX_THREADS, FTH_INVALID,
-                "%d loader threads; there may be 1 to %d", options->threads, MAX_THREADS);
+    FTH_REQUIRE(options->threads >= 0 && options->threads <= MAX_THREADS, FTH_INVALID,
+                "%d loader threads; there may be 1 to %d, or 0 to have it chosen", options->threads, MAX_THREADS);
     FTH_REQUIRE(options->first_batch >= 0 && options->batch_limit >= 0, FTH_INVALID,
                 "the first batch (%lld) and the limit of batches (%lld) cannot be negative",
                 (long long)options->first_batch, (long long)options->batch_limit);
     FTH_REQUIRE(padding >= 0 && padding <= info->height && padding <= info->width, FTH_INVALID,
                 "crop padding of %d pixels; images of %d × %d allow 0 to %d", padding, info->height, info->width,
                 info->height < info->width ? info->height : info->width);
+    FTH_REQUIRE(!dataset->images || (padding == 0 && !options->augmentation.flip), FTH_INVALID,
+                "image files are varied by a transform, as pad-crop=%d,flip, and not by this kind of augmentation",
+                padding > 0 ? padding : 4);
 
 out:
     return status;
+}
+
+static int count_cores(void)
+{
+    cpu_set_t usable;
+    int count = sched_getaffinity(0, sizeof usable, &usable) == 0 ? CPU_COUNT(&usable) : 1;
+    return count < MAX_THREADS ? count : MAX_THREADS;
+}
+
+/* Threads, the size of a piece and of the ring. Where all threads share a batch, few slots keep them busy. */
+static void choose_sizes(fth_loader *loader)
+{
+    fth_loader_options *options = &loader->options;
+    bool files = loader->dataset->images != NULL;
+    if (options->threads == 0)
+        options->threads = files ? count_cores() : 1;
+    loader->piece = options->batch;
+    loader->slot_count = 2 * options->threads + 2;
+    if (files) {
+        int64_t share = options->batch / (2 * options->threads);
+        loader->piece = share < 1 ? 1 : share > MAX_PIECE ? MAX_PIECE : share;
+        loader->slot_count = 3 + (options->threads * loader->piece + options->batch - 1) / options->batch;
+    }
+    int64_t remaining = loader->end > options->first_batch ? loader->end - options->first_batch : 1;
+    if (loader->slot_count > remaining)
+        loader->slot_count = remaining;
 }
 
 static fth_status start_threads(fth_loader *loader)
@@ -156,7 +251,7 @@ fth_status fth_loader_open(const fth_dataset *dataset, const fth_loader_options 
     fth_loader *opened = NULL;
     const fth_dataset_info *info = fth_dataset_get_info(dataset);
 
-    FTH_TRY(check_options(info, options));
+    FTH_TRY(check_options(dataset, options));
     FTH_TRY(fth_allocate(1, sizeof *opened, &opened));
     pthread_mutex_init(&opened->mutex, NULL);
     pthread_cond_init(&opened->may_fill, NULL);
@@ -168,17 +263,14 @@ fth_status fth_loader_open(const fth_dataset *dataset, const fth_loader_options 
     opened->end = options->batch_limit > 0 ? options->batch_limit : INT64_MAX;
     opened->next_to_fill = opened->next_to_take = opened->released = options->first_batch;
 
-    int64_t remaining = opened->end > options->first_batch ? opened->end - options->first_batch : 1;
-    opened->slot_count = 2 * options->threads + 2;
-    if (opened->slot_count > remaining)
-        opened->slot_count = remaining;
+    choose_sizes(opened);
     FTH_TRY(fth_allocate((size_t)opened->slot_count, sizeof *opened->slots, &opened->slots));
     for (int64_t i = 0; i < opened->slot_count; i++) {
         fth_loader_slot *slot = &opened->slots[i];
         FTH_TRY(fth_allocate_aligned((size_t)options->batch * fth_image_bytes(info) * sizeof(float), &slot->images));
         FTH_TRY(fth_allocate((size_t)options->batch, sizeof *slot->labels, &slot->labels));
     }
-    FTH_TRY(fth_allocate((size_t)options->threads, sizeof *opened->threads, &opened->threads));
+    FTH_TRY(fth_allocate((size_t)opened->options.threads, sizeof *opened->threads, &opened->threads));
     FTH_TRY(start_threads(opened));
     *loader = opened;
     opened = NULL;
@@ -220,7 +312,10 @@ fth_status fth_loader_next(fth_loader *loader, fth_deadline deadline, const fth_
     if (loader->lent) {
         loader->lent = false;
         loader->released++;
-        pthread_cond_signal(&loader->may_fill); /* one slot: work for one thread */
+        if (loader->piece < loader->options.batch)
+            pthread_cond_broadcast(&loader->may_fill);
+        else
+            pthread_cond_signal(&loader->may_fill); /* one slot: work for one thread */
     }
     int64_t number = loader->next_to_take;
     if (number >= loader->end)

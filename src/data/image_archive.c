@@ -1,0 +1,330 @@
+/* Image sets in archives.
+ *
+ * A plain tar is mapped, and libarchive, reading from the mapping, says where in it each image lies: samples are used
+ * in place and nothing is unpacked. Any other archive is turned into such a tar once, in the cache folder, under a name
+ * made of the archive's path, size and date; a URL is downloaded there first. Files appear in the cache whole. */
+#include <archive.h>
+#include <archive_entry.h>
+#include <errno.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "data/image_internal.h"
+#include "http/http.h"
+
+enum { MAX_EXPANSION = 64 }; /* encoded images hardly shrink; what grows more than this is no set of images */
+
+/* ---- the cache folder ---- */
+
+fth_status fth_cache_folder(char **folder)
+{
+    const char *own = getenv("FARTHING_CACHE"), *shared = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
+    char *path = NULL;
+    if (own && *own)
+        path = fth_format("%s", own);
+    else if (shared && *shared)
+        path = fth_path_join(shared, "farthing");
+    else if (home && *home)
+        path = fth_path_join(home, ".cache/farthing");
+    else
+        return fth_fail(FTH_INVALID, "there is no folder for downloads: set FARTHING_CACHE to one");
+    fth_status status = fth_folder_create(path);
+    if (status != FTH_OK) {
+        free(path);
+        return fth_fail_within(status, "the cache folder (FARTHING_CACHE sets another)");
+    }
+    *folder = path;
+    return FTH_OK;
+}
+
+static uint64_t hash_text(uint64_t hash, const char *text)
+{
+    for (; *text; text++)
+        hash = fth_random_mix(hash ^ (uint8_t)*text);
+    return hash;
+}
+
+/* The last part of a path or URL, without what has no place in a file name. */
+static void plain_name(const char *path, char name[64])
+{
+    size_t length = strcspn(path, "?#"), begin = length;
+    while (begin > 0 && path[begin - 1] != '/')
+        begin--;
+    size_t kept = 0;
+    for (size_t i = begin; i < length && kept < 63; i++) {
+        char c = path[i];
+        bool plain = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '-' ||
+                     c == '_' || (c == '.' && kept > 0);
+        name[kept++] = plain ? c : '_';
+    }
+    name[kept] = '\0';
+}
+
+/* ---- reading ---- */
+
+static struct archive *open_memory(const uint8_t *bytes, size_t size_bytes, bool compressed)
+{
+    struct archive *archive = archive_read_new();
+    if (!archive)
+        return NULL;
+    archive_read_support_format_tar(archive);
+    if (compressed) {
+        archive_read_support_format_zip(archive);
+        archive_read_support_filter_gzip(archive);
+        archive_read_support_filter_xz(archive);
+        archive_read_support_filter_zstd(archive);
+        archive_read_support_filter_bzip2(archive);
+    }
+    if (archive_read_open_memory(archive, bytes, size_bytes) != ARCHIVE_OK) {
+        archive_read_free(archive);
+        return NULL;
+    }
+    return archive;
+}
+
+/* The path of an entry as folder and name; false for what is not the path of a file or goes out of the archive. */
+static bool split_path(struct archive_entry *entry, const char **path, size_t *folder_length, const char **name)
+{
+    const char *at = archive_entry_pathname_utf8(entry);
+    if (!at)
+        at = archive_entry_pathname(entry);
+    if (!at)
+        return false;
+    for (;;) {
+        if (at[0] == '/')
+            at++;
+        else if (at[0] == '.' && at[1] == '/')
+            at += 2;
+        else
+            break;
+    }
+    const char *slash = strrchr(at, '/');
+    *path = at;
+    *folder_length = slash ? (size_t)(slash - at) : 0;
+    *name = slash ? slash + 1 : at;
+    while (*folder_length > 0 && at[*folder_length - 1] == '/')
+        (*folder_length)--;
+    return *at && !strstr(at, "../") && strlen(at) < 4096;
+}
+
+static bool is_file(struct archive_entry *entry)
+{
+    return archive_entry_filetype(entry) == AE_IFREG && !archive_entry_hardlink(entry);
+}
+
+static fth_status fail_reading(struct archive *archive, const char *source)
+{
+    const char *why = archive_error_string(archive);
+    return fth_fail(FTH_CORRUPT, "%s: damaged or truncated archive: %s", source, why ? why : "unknown format");
+}
+
+fth_status fth_image_archive_index(const uint8_t *bytes, size_t size_bytes, const char *source, fth_image_index *index)
+{
+    fth_status status = FTH_OK;
+    struct archive *archive = open_memory(bytes, size_bytes, false);
+    struct archive_entry *entry;
+    int64_t links = 0;
+    int result;
+
+    FTH_REQUIRE(archive, FTH_CORRUPT, "%s: not a tar archive", source);
+    while ((result = archive_read_next_header(archive, &entry)) == ARCHIVE_OK || result == ARCHIVE_WARN) {
+        const char *path, *name;
+        size_t folder_length;
+        uint32_t folder;
+        if (!split_path(entry, &path, &folder_length, &name))
+            continue;
+        if (archive_entry_filetype(entry) == AE_IFDIR) { /* so that an empty class is noticed */
+            size_t length = strlen(path);
+            while (length > 0 && path[length - 1] == '/')
+                length--;
+            FTH_TRY(fth_image_index_add_folder(index, path, length, &folder));
+            continue;
+        }
+        if (!is_file(entry)) {
+            links += fth_image_name_fits(name);
+            continue;
+        }
+        FTH_TRY(fth_image_index_add_folder(index, path, folder_length, &folder));
+        if (folder == UINT32_MAX || !fth_image_name_fits(name)) {
+            FTH_TRY(fth_image_index_add(index, folder, name, 0, 0)); /* to be counted */
+            continue;
+        }
+        const void *block = bytes;
+        size_t block_bytes = 0;
+        la_int64_t offset = 0, size = archive_entry_size(entry);
+        if (size > 0 && (archive_read_data_block(archive, &block, &block_bytes, &offset) != ARCHIVE_OK ||
+                         (int64_t)block_bytes != size || offset != 0)) {
+            status = archive_entry_sparse_count(entry) > 0
+                         ? fth_fail(FTH_UNSUPPORTED, "%s: %s is stored as a sparse file; pack the images again", source,
+                                    path)
+                         : fail_reading(archive, source);
+            goto out;
+        }
+        const uint8_t *begin = block;
+        FTH_REQUIRE(begin >= bytes && begin + block_bytes <= bytes + size_bytes, FTH_CORRUPT,
+                    "%s: %s cannot be read in place", source, path);
+        FTH_TRY(fth_image_index_add(index, folder, name, (uint64_t)(begin - bytes), block_bytes));
+    }
+    if (result != ARCHIVE_EOF) {
+        status = fail_reading(archive, source);
+        goto out;
+    }
+    if (links > 0)
+        fth_log_warning("%s: %lld links to images are left out; pack the files themselves (tar --dereference "
+                        "--hard-dereference)",
+                        source, (long long)links);
+
+out:
+    archive_read_free(archive);
+    return status;
+}
+
+/* ---- turning archives into tars ---- */
+
+static fth_status read_entry(struct archive *archive, const char *source, const char *path, fth_pixel_buffer *buffer,
+                             size_t *size_bytes)
+{
+    fth_status status = FTH_OK;
+    *size_bytes = 0;
+    for (;;) {
+        FTH_TRY(fth_pixel_buffer_reserve(buffer, *size_bytes + (1 << 17)));
+        la_ssize_t got = archive_read_data(archive, buffer->bytes + *size_bytes, buffer->capacity - *size_bytes);
+        if (got < 0)
+            return fail_reading(archive, source);
+        if (got == 0)
+            return FTH_OK;
+        *size_bytes += (size_t)got;
+        FTH_REQUIRE(*size_bytes <= FTH_MAX_IMAGE_FILE, FTH_CORRUPT, "%s: %s has more than %d bytes", source, path,
+                    FTH_MAX_IMAGE_FILE);
+    }
+out:
+    return status;
+}
+
+fth_status fth_image_archive_convert(const uint8_t *bytes, size_t size_bytes, const char *source, fth_file *file)
+{
+    fth_status status = FTH_OK;
+    struct archive *archive = open_memory(bytes, size_bytes, true);
+    struct archive_entry *entry;
+    fth_tar_writer *writer = NULL;
+    fth_pixel_buffer buffer = {0};
+    uint64_t total = 0, limit = (uint64_t)size_bytes * MAX_EXPANSION + (1 << 24);
+    int result;
+
+    FTH_REQUIRE(archive, FTH_CORRUPT, "%s: not an archive that can be read", source);
+    FTH_TRY(fth_tar_writer_create(file, &writer));
+    while ((result = archive_read_next_header(archive, &entry)) == ARCHIVE_OK || result == ARCHIVE_WARN) {
+        const char *path, *name;
+        size_t folder_length, size;
+        if (!is_file(entry) || !split_path(entry, &path, &folder_length, &name) || !fth_image_name_fits(name))
+            continue;
+        FTH_TRY(read_entry(archive, source, path, &buffer, &size));
+        total += size + 1024;
+        FTH_REQUIRE(total <= limit, FTH_CORRUPT, "%s: expands to more than %d times its size, as no images do", source,
+                    MAX_EXPANSION);
+        FTH_TRY(fth_tar_writer_add(writer, path, buffer.bytes, size));
+    }
+    if (result != ARCHIVE_EOF) {
+        status = fail_reading(archive, source);
+        goto out;
+    }
+    FTH_TRY(fth_tar_writer_finish(writer));
+
+out:
+    free(buffer.bytes);
+    fth_tar_writer_free(writer);
+    archive_read_free(archive);
+    return status;
+}
+
+/* A tar's first header has its magic at 257 (old ones have none, but the name). */
+static bool is_plain_tar(const uint8_t *bytes, size_t size_bytes, const char *path)
+{
+    size_t length = strlen(path);
+    return size_bytes >= 512 && ((memcmp(bytes + 257, "ustar", 5) == 0) ||
+                                 (length > 4 && strcmp(path + length - 4, ".tar") == 0 &&
+                                  !fth_is_compressed(bytes, size_bytes) && memcmp(bytes, "PK\3\4", 4) != 0));
+}
+
+fth_status fth_image_archive_unpack(const char *path, char **plain)
+{
+    fth_status status = FTH_OK;
+    const void *bytes = NULL;
+    size_t size_bytes = 0;
+    char *folder = NULL, *target = NULL, *full = NULL, name[64];
+    fth_file *file = NULL;
+    struct stat facts;
+
+    *plain = NULL;
+    FTH_TRY(fth_file_map(path, &bytes, &size_bytes));
+    FTH_REQUIRE(size_bytes > 0, FTH_INVALID, "%s is empty", path);
+    if (is_plain_tar(bytes, size_bytes, path)) {
+        *plain = fth_format("%s", path);
+        goto out;
+    }
+    full = realpath(path, NULL);
+    FTH_REQUIRE(full && stat(full, &facts) == 0, FTH_IO, "find %s: %s", path, strerror(errno));
+    FTH_TRY(fth_cache_folder(&folder));
+    uint64_t key = hash_text(1, full);
+    key = fth_random_mix(key ^ (uint64_t)facts.st_size);
+    key = fth_random_mix(key ^ (uint64_t)facts.st_mtim.tv_sec);
+    key = fth_random_mix(key ^ (uint64_t)facts.st_mtim.tv_nsec);
+    plain_name(full, name);
+    target = fth_format("%s/%s-%016" PRIx64 ".tar", folder, name, key);
+    if (!fth_file_exists(target)) {
+        fth_log_info("unpacking %s into %s, once", path, target);
+        FTH_TRY(fth_file_create(target, &file));
+        status = fth_image_archive_convert(bytes, size_bytes, path, file);
+        if (status == FTH_CORRUPT)
+            status =
+                fth_fail_within(status, "%s is no set of images (a .tar, .tar.gz, .tar.xz, .tar.zst or .zip is)", path);
+        if (status != FTH_OK)
+            goto out;
+        FTH_TRY(fth_file_publish(file));
+    }
+    *plain = target;
+    target = NULL;
+
+out:
+    fth_file_free(file);
+    fth_file_unmap(bytes, size_bytes);
+    free(folder);
+    free(target);
+    free(full);
+    return status;
+}
+
+/* ---- downloads ---- */
+
+fth_status fth_image_fetch(const char *url, char **path)
+{
+    fth_status status = FTH_OK;
+    char *folder = NULL, *target = NULL, name[64], sha256[65];
+    char *plain = fth_format("%.*s", (int)strcspn(url, "#"), url);
+    const char *fragment = strchr(url, '#'), *wanted = NULL;
+
+    *path = NULL;
+    if (fragment && strncmp(fragment, "#sha256=", 8) == 0)
+        wanted = fragment + 8;
+    FTH_REQUIRE(!fragment || (wanted && strlen(wanted) == 64 && strspn(wanted, "0123456789abcdefABCDEF") == 64),
+                FTH_INVALID, "%s: after # only sha256= and 64 hex digits are understood", url);
+    FTH_TRY(fth_cache_folder(&folder));
+    plain_name(plain, name);
+    target = fth_format("%s/%016" PRIx64 "-%s", folder, hash_text(2, url), name);
+    if (!fth_file_exists(target)) {
+        fth_log_info("downloading %s into %s, once", plain, target);
+        FTH_TRY(fth_http_download(&(fth_download){.url = plain, .sha256 = wanted, .path = target}, sha256));
+        if (!wanted)
+            fth_log_info("downloaded %s; to have it checked in future, write %s#sha256=%s", plain, plain, sha256);
+    }
+    *path = target;
+    target = NULL;
+
+out:
+    free(folder);
+    free(target);
+    free(plain);
+    return status;
+}

@@ -1,0 +1,338 @@
+/* The way of one image: encoded bytes -> header -> the window that the transform wants -> as little decoding as gives
+ * that window -> resampled, normalized planes.
+ *
+ * Where there is a decoded cache, every image is decoded whole and at full size, kept or not: what comes out must not
+ * depend on which threads filled the cache first. */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "data/image_internal.h"
+
+/* ---- workers ---- */
+
+fth_status fth_image_worker_create(fth_image_worker **worker)
+{
+    fth_status status = fth_allocate(1, sizeof **worker, worker);
+    if (status != FTH_OK)
+        return status;
+    status = fth_decoder_create(&(*worker)->decoder);
+    if (status != FTH_OK) {
+        fth_image_worker_free(*worker);
+        *worker = NULL;
+    }
+    return status;
+}
+
+void fth_image_worker_free(fth_image_worker *worker)
+{
+    if (!worker)
+        return;
+    fth_decoder_free(worker->decoder);
+    fth_resampler_free(&worker->resampler);
+    free(worker->file.bytes);
+    free(worker);
+}
+
+/* ---- reading ---- */
+
+static fth_status read_file(int root, const char *path, fth_pixel_buffer *buffer, size_t *size_bytes)
+{
+    fth_status status = FTH_OK;
+    struct stat facts;
+    int descriptor = openat(root, path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* a pipe of that name must not hang */
+
+    FTH_REQUIRE(descriptor >= 0 && fstat(descriptor, &facts) == 0, FTH_IO, "cannot be opened: %s", strerror(errno));
+    FTH_REQUIRE(S_ISREG(facts.st_mode), FTH_IO, "not a file");
+    FTH_REQUIRE(facts.st_size <= FTH_MAX_IMAGE_FILE, FTH_CORRUPT, "%lld bytes are more than an image may have",
+                (long long)facts.st_size);
+    FTH_TRY(fth_pixel_buffer_reserve(buffer, (size_t)facts.st_size + 1));
+    size_t done = 0;
+    while (done < (size_t)facts.st_size) {
+        ssize_t got = read(descriptor, buffer->bytes + done, (size_t)facts.st_size - done);
+        if (got < 0 && errno == EINTR)
+            continue;
+        FTH_REQUIRE(got >= 0, FTH_IO, "cannot be read: %s", strerror(errno));
+        if (got == 0)
+            break;
+        done += (size_t)got;
+    }
+    *size_bytes = done;
+
+out:
+    if (descriptor >= 0)
+        close(descriptor);
+    return status;
+}
+
+fth_status fth_image_set_read(const fth_image_set *set, size_t number, fth_image_worker *worker, const uint8_t **bytes,
+                              size_t *size_bytes)
+{
+    const fth_image_entry *entry = &set->index.entries[number];
+    if (set->root < 0) {
+        if (entry->size_bytes > FTH_MAX_IMAGE_FILE)
+            return fth_fail(FTH_CORRUPT, "has more bytes than an image may have");
+        *bytes = set->archive.bytes + entry->offset;
+        *size_bytes = entry->size_bytes;
+        return FTH_OK;
+    }
+    char *path = fth_image_index_path(&set->index, entry);
+    if (!path)
+        return fth_fail(FTH_NO_MEMORY, "no memory for a path");
+    fth_status status = read_file(set->root, path, &worker->file, size_bytes);
+    free(path);
+    *bytes = worker->file.bytes;
+    return status;
+}
+
+/* ---- decoding what is needed ---- */
+
+/* The smallest size at which the window still has the pixels of the output. */
+static int choose_eighths(const fth_geometry *geometry)
+{
+    double x = (geometry->x.high - geometry->x.low) / geometry->x.size;
+    double y = (geometry->y.high - geometry->y.low) / geometry->y.size;
+    double shrink = x < y ? x : y;
+    return shrink >= 8 ? 1 : shrink >= 4 ? 2 : shrink >= 2 ? 4 : 8;
+}
+
+static fth_status fill_taps(fth_resampler *resampler, const fth_geometry *geometry)
+{
+    fth_status status = fth_taps_fill(&resampler->x, &geometry->x, geometry->flip);
+    return status == FTH_OK ? fth_taps_fill(&resampler->y, &geometry->y, false) : status;
+}
+
+static fth_status decode_whole(const fth_image_set *set, size_t entry, fth_image_worker *worker, fth_picture *picture)
+{
+    fth_status status = FTH_OK;
+    const uint8_t *bytes;
+    size_t size_bytes;
+    fth_image_header header;
+
+    FTH_TRY(fth_image_set_read(set, entry, worker, &bytes, &size_bytes));
+    FTH_TRY(fth_decoder_begin(worker->decoder, bytes, size_bytes, &header));
+    fth_decode_request request = {.eighths = 8, .width = header.width, .height = header.height, .smooth_chroma = true};
+    FTH_TRY(fth_decoder_finish(worker->decoder, &request, picture));
+
+out:
+    return status;
+}
+
+static fth_status place_cached(const fth_image_set *set, size_t entry, fth_image_worker *worker,
+                               const fth_transform *transform, fth_random_key key, fth_picture *picture)
+{
+    fth_status status = FTH_OK;
+    fth_geometry geometry;
+    if (!fth_decoded_cache_find(set->cache, entry, picture)) {
+        FTH_TRY(decode_whole(set, entry, worker, picture));
+        fth_decoded_cache_keep(set->cache, entry, picture);
+    }
+    fth_geometry_plan(transform, picture->width, picture->height, key, &geometry);
+    FTH_TRY(fill_taps(&worker->resampler, &geometry));
+
+out:
+    return status;
+}
+
+static fth_status place_encoded(const fth_image_set *set, size_t entry, fth_image_worker *worker,
+                                const fth_transform *transform, fth_random_key key, fth_picture *picture)
+{
+    fth_status status = FTH_OK;
+    const uint8_t *bytes;
+    size_t size_bytes;
+    fth_image_header header;
+    fth_geometry geometry;
+
+    FTH_TRY(fth_image_set_read(set, entry, worker, &bytes, &size_bytes));
+    FTH_TRY(fth_decoder_begin(worker->decoder, bytes, size_bytes, &header));
+    fth_geometry_plan(transform, header.width, header.height, key, &geometry);
+    fth_decode_request request = {.eighths = 8};
+    if (fth_decoder_can_reduce(worker->decoder))
+        request.eighths = choose_eighths(&geometry);
+    if (request.eighths < 8)
+        fth_geometry_reduce(&geometry, header.width, header.height, fth_reduced_side(header.width, request.eighths),
+                            fth_reduced_side(header.height, request.eighths));
+    /* Interpolating colour is for what stays at its size or grows: shrinking averages neighbours anyhow. */
+    request.smooth_chroma = (geometry.x.high - geometry.x.low) < geometry.x.size * 1.1 ||
+                            (geometry.y.high - geometry.y.low) < geometry.y.size * 1.1;
+    FTH_TRY(fill_taps(&worker->resampler, &geometry));
+    const fth_taps *x = &worker->resampler.x, *y = &worker->resampler.y;
+    request.left = x->low;
+    request.width = x->high - x->low;
+    request.top = y->low;
+    request.height = y->high - y->low;
+    FTH_TRY(fth_decoder_finish(worker->decoder, &request, picture));
+
+out:
+    return status;
+}
+
+fth_status fth_image_set_transform(const fth_image_set *set, size_t entry, fth_image_worker *worker,
+                                   const fth_transform *transform, const fth_normalization *normalization,
+                                   fth_random_key key, float *planes)
+{
+    fth_status status = FTH_OK;
+    fth_picture picture = {0};
+    float scale[FTH_IMAGE_CHANNELS], shift[FTH_IMAGE_CHANNELS];
+    int64_t area = (int64_t)transform->width * transform->height;
+    int jitter = -1;
+
+    for (int i = 0; i < transform->step_count; i++)
+        if (transform->steps[i].kind == FTH_TRANSFORM_COLOUR_JITTER)
+            jitter = i;
+    for (int channel = 0; channel < FTH_IMAGE_CHANNELS; channel++) {
+        float deviation = jitter < 0 ? normalization->deviation[channel] : 1;
+        scale[channel] = 1 / (255 * deviation);
+        shift[channel] = jitter < 0 ? -normalization->mean[channel] / deviation : 0;
+    }
+    if (set->cache)
+        FTH_TRY(place_cached(set, entry, worker, transform, key, &picture));
+    else
+        FTH_TRY(place_encoded(set, entry, worker, transform, key, &picture));
+    FTH_TRY(fth_resample(&worker->resampler, &picture, transform->width, transform->height, scale, shift, planes));
+    if (jitter >= 0) {
+        fth_random_key own = fth_random_fork(key, (uint64_t)jitter);
+        fth_colour_jitter(&transform->steps[jitter], own, area, planes);
+        fth_colour_normalize(normalization, area, planes);
+    }
+
+out:
+    return status;
+}
+
+/* ---- unreadable images ---- */
+
+static bool is_known_bad(const fth_image_set *set, size_t entry)
+{
+    return __atomic_load_n(&set->is_bad[entry / 8], __ATOMIC_RELAXED) >> (entry % 8) & 1;
+}
+
+static fth_status fail_too_many(const fth_image_set *set)
+{
+    char names[512] = "";
+    for (size_t i = 0; i < set->bad_count && i < 3; i++) {
+        size_t used = strlen(names);
+        snprintf(names + used, sizeof names - used, "%s%.100s (%.60s)", used ? ", " : "", set->bad[i]->name,
+                 set->bad[i]->reason);
+    }
+    return fth_fail(FTH_CORRUPT, "%s: %zu of %zu images cannot be read, more than the share of %g allowed: %s%s",
+                    set->source, set->bad_count, set->index.count, set->max_bad_share, names,
+                    set->bad_count > 3 ? " ..." : "");
+}
+
+/* Notes an image that the calling thread's error message is about. Fails when there are too many of them. */
+static fth_status note_bad(fth_image_set *set, size_t number)
+{
+    fth_status status = FTH_OK;
+    const fth_image_entry *entry = &set->index.entries[number];
+    char *path = fth_image_index_path(&set->index, entry), *reason = fth_format("%s", fth_error_message());
+    fth_bad_image *bad = NULL;
+
+    pthread_mutex_lock(&set->mutex);
+    FTH_REQUIRE(path && reason, FTH_NO_MEMORY, "no memory for a path");
+    if (is_known_bad(set, number))
+        goto out;
+    FTH_TRY(fth_grow(&set->bad, set->bad_count, &set->bad_capacity, sizeof *set->bad));
+    size_t path_bytes = strlen(path) + 1, reason_bytes = strlen(reason) + 1;
+    FTH_TRY(fth_allocate(sizeof *bad + path_bytes + reason_bytes, 1, &bad));
+    char *text = (char *)(bad + 1);
+    bad->name = memcpy(text, path, path_bytes);
+    bad->reason = memcpy(text + path_bytes, reason, reason_bytes);
+    bad->split = set->index.folders[entry->folder].split == FTH_VALIDATION ? FTH_VALIDATION : FTH_TRAIN;
+    set->bad[set->bad_count++] = bad;
+    __atomic_fetch_or(&set->is_bad[number / 8], (uint8_t)(1 << number % 8), __ATOMIC_RELAXED);
+    fth_log_warning("%s: %s cannot be read (%s); another image takes its place", set->source, path, reason);
+    double allowed = set->max_bad_share * (double)set->index.count;
+    if ((double)set->bad_count > (allowed < 1 ? 1 : allowed))
+        status = fail_too_many(set);
+
+out:
+    pthread_mutex_unlock(&set->mutex);
+    free(path);
+    free(reason);
+    return status;
+}
+
+int64_t fth_dataset_bad_image_count(const fth_dataset *dataset)
+{
+    if (!dataset->images)
+        return 0;
+    pthread_mutex_lock(&dataset->images->mutex);
+    int64_t count = (int64_t)dataset->images->bad_count;
+    pthread_mutex_unlock(&dataset->images->mutex);
+    return count;
+}
+
+const fth_bad_image *fth_dataset_get_bad_image(const fth_dataset *dataset, int64_t number)
+{
+    const fth_bad_image *bad = NULL;
+    if (!dataset->images)
+        return NULL;
+    pthread_mutex_lock(&dataset->images->mutex);
+    if (number >= 0 && number < (int64_t)dataset->images->bad_count)
+        bad = dataset->images->bad[number];
+    pthread_mutex_unlock(&dataset->images->mutex);
+    return bad;
+}
+
+/* ---- samples ---- */
+
+fth_status fth_image_set_sample(const fth_dataset *dataset, fth_split split, int64_t sample, fth_random_key key,
+                                fth_image_worker *worker, float *planes, int32_t *label)
+{
+    fth_image_set *set = dataset->images;
+    const fth_transform *transform = &set->transforms[split];
+    int64_t count = dataset->info.count[split];
+    for (int64_t tries = 0; tries < count; tries++) {
+        size_t number = fth_image_set_find(dataset, split, (sample + tries) % count);
+        if (is_known_bad(set, number))
+            continue;
+        fth_status status =
+            fth_image_set_transform(set, number, worker, transform, transform->normalization, key, planes);
+        if (status == FTH_OK) {
+            *label = set->index.folders[set->index.entries[number].folder].class_index;
+            return FTH_OK;
+        }
+        if (status != FTH_CORRUPT && status != FTH_IO)
+            return status;
+        status = note_bad(set, number);
+        if (status != FTH_OK)
+            return status;
+    }
+    return fth_fail(FTH_CORRUPT, "%s: none of the %lld images for %s can be read", set->source, (long long)count,
+                    split == FTH_TRAIN ? "training" : "validation");
+}
+
+fth_status fth_image_set_look(const fth_dataset *dataset, fth_split split, int64_t sample, uint8_t *pixels,
+                              int32_t *label)
+{
+    static const fth_normalization to_bytes = {"bytes", {0, 0, 0}, {1.0f / 255, 1.0f / 255, 1.0f / 255}};
+    fth_status status = FTH_OK;
+    const fth_image_set *set = dataset->images;
+    fth_image_worker *worker = NULL;
+    float *planes = NULL;
+    size_t size = fth_image_bytes(&dataset->info), number = fth_image_set_find(dataset, split, sample);
+
+    FTH_TRY(fth_image_worker_create(&worker));
+    FTH_TRY(fth_allocate(size, sizeof *planes, &planes));
+    status = fth_image_set_transform(set, number, worker, &set->transforms[FTH_VALIDATION], &to_bytes,
+                                     (fth_random_key){0}, planes);
+    if (status != FTH_OK) {
+        char *path = fth_image_index_path(&set->index, &set->index.entries[number]);
+        status = fth_fail_within(status, "%s: %s", set->source, path);
+        free(path);
+        goto out;
+    }
+    for (size_t i = 0; i < size; i++)
+        pixels[i] = (uint8_t)(planes[i] < 0 ? 0 : planes[i] > 255 ? 255 : planes[i] + 0.5f);
+    *label = set->index.folders[set->index.entries[number].folder].class_index;
+
+out:
+    fth_image_worker_free(worker);
+    free(planes);
+    return status;
+}

@@ -1,0 +1,237 @@
+/* Opens sets of image files, wherever they lie, and settles what the loader will give: the size and the transforms. */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "data/image_internal.h"
+
+enum { SIZE_SAMPLES = 32, SMALL_SIDE = 96, USUAL_SIDE = 224 };
+#define USUAL_BAD_SHARE 0.001
+
+void fth_image_set_free(fth_image_set *set)
+{
+    if (!set)
+        return;
+    fth_image_index_free(&set->index);
+    fth_blob_free(&set->archive);
+    if (set->root >= 0)
+        close(set->root);
+    fth_decoded_cache_free(set->cache);
+    for (size_t i = 0; i < set->bad_count; i++)
+        free(set->bad[i]);
+    free(set->bad);
+    free(set->is_bad);
+    free(set->source);
+    pthread_mutex_destroy(&set->mutex);
+    free(set);
+}
+
+size_t fth_image_set_find(const fth_dataset *dataset, fth_split split, int64_t sample)
+{
+    const fth_image_index *index = &dataset->images->index;
+    int64_t first = dataset->held_out ? 0 : index->first[split];
+    return (size_t)(first + fth_dataset_place(dataset, split, sample));
+}
+
+/* ---- where the images are ---- */
+
+static fth_status open_source(const char *source, fth_image_set *set)
+{
+    fth_status status = FTH_OK;
+    char *fetched = NULL, *plain = NULL;
+    const void *bytes = NULL;
+    const char *path = source;
+
+    if (fth_folder_exists(source)) {
+        set->root = open(source, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+        FTH_REQUIRE(set->root >= 0, FTH_IO, "open %s: %s", source, strerror(errno));
+        FTH_TRY(fth_image_folder_scan(source, &set->index));
+    } else {
+        if (strstr(source, "://")) {
+            FTH_REQUIRE(strncmp(source, "https://", 8) == 0 || strncmp(source, "http://", 7) == 0, FTH_INVALID,
+                        "%s: data can be downloaded from https:// and http:// addresses", source);
+            FTH_TRY(fth_image_fetch(source, &fetched));
+            path = fetched;
+        }
+        FTH_TRY(fth_image_archive_unpack(path, &plain));
+        FTH_TRY(fth_file_map(plain, &bytes, &set->archive.size_bytes));
+        set->archive.bytes = bytes;
+        set->archive.mapped = true;
+        FTH_TRY(fth_image_archive_index(set->archive.bytes, set->archive.size_bytes, path, &set->index));
+    }
+    FTH_TRY(fth_image_index_finish(&set->index, source));
+    FTH_TRY(fth_allocate(set->index.count / 8 + 1, 1, &set->is_bad));
+
+out:
+    if (status != FTH_OK && fetched && fth_file_exists(fetched))
+        status = fth_fail_within(status, "downloaded to %s (remove it to download it again)", fetched);
+    free(fetched);
+    free(plain);
+    return status;
+}
+
+/* ---- sizes and transforms ---- */
+
+/* The size of all of some images spread over the set, if that is one and small; else 0. */
+static fth_status find_common_size(const fth_image_set *set, int *width, int *height)
+{
+    fth_status status = FTH_OK;
+    fth_image_worker *worker = NULL;
+    int64_t count = set->index.counts[FTH_TRAIN], looked = count < SIZE_SAMPLES ? count : SIZE_SAMPLES;
+    bool first = true;
+
+    *width = *height = 0;
+    FTH_TRY(fth_image_worker_create(&worker));
+    for (int64_t i = 0; i < looked; i++) {
+        const uint8_t *bytes;
+        size_t size_bytes;
+        fth_image_header header;
+        size_t entry = (size_t)(i * count / looked);
+        if (fth_image_set_read(set, entry, worker, &bytes, &size_bytes) != FTH_OK ||
+            fth_decoder_begin(worker->decoder, bytes, size_bytes, &header) != FTH_OK)
+            continue; /* the loader will count it */
+        if (header.width > SMALL_SIDE || header.height > SMALL_SIDE ||
+            (!first && (header.width != *width || header.height != *height))) {
+            *width = *height = 0;
+            break;
+        }
+        *width = header.width;
+        *height = header.height;
+        first = false;
+    }
+
+out:
+    fth_image_worker_free(worker);
+    return status;
+}
+
+static bool is_given(const char *text)
+{
+    return text && *text;
+}
+
+/* The side that the given transforms or --image-size ask for; 0: none does. */
+static fth_status find_asked_size(const fth_dataset_options *options, const fth_transform *transforms, int *width,
+                                  int *height)
+{
+    fth_status status = FTH_OK;
+    FTH_REQUIRE(options->image_size >= 0 && options->image_size <= FTH_MAX_OUTPUT_SIDE, FTH_INVALID,
+                "an image size of %d; 1 to %d pixels are possible", options->image_size, FTH_MAX_OUTPUT_SIDE);
+    *width = *height = options->image_size;
+    for (int split = 0; split < 2; split++) {
+        const fth_transform *transform = &transforms[split];
+        if (transform->width == 0)
+            continue;
+        FTH_REQUIRE(*width == 0 || (*width == transform->width && *height == transform->height), FTH_INVALID,
+                    "the transform for %s gives images of %d × %d pixels, but %d × %d are asked for by %s",
+                    split == FTH_TRAIN ? "training" : "validation", transform->height, transform->width, *height,
+                    *width, options->image_size ? "the image size" : "the transform for training");
+        *width = transform->width;
+        *height = transform->height;
+    }
+
+out:
+    return status;
+}
+
+static fth_status settle_transforms(const fth_dataset_options *options, fth_image_set *set)
+{
+    fth_status status = FTH_OK;
+    const char *texts[2] = {options->transform, options->validation_transform};
+    fth_transform *transforms = set->transforms;
+    int width = 0, height = 0, common_width = 0, common_height = 0;
+    char usual[2][96] = {"", ""};
+
+    for (int split = 0; split < 2; split++)
+        if (is_given(texts[split]))
+            FTH_TRY(fth_transform_parse(texts[split], &transforms[split]));
+    FTH_TRY(find_asked_size(options, transforms, &width, &height));
+    if (width == 0 || !is_given(texts[FTH_TRAIN]) || !is_given(texts[FTH_VALIDATION]))
+        FTH_TRY(find_common_size(set, &common_width, &common_height));
+    if (width == 0) {
+        width = common_width > 0 ? common_width : USUAL_SIDE;
+        height = common_height > 0 ? common_height : USUAL_SIDE;
+    }
+    if (common_width == width && common_height == height) {
+        snprintf(usual[FTH_TRAIN], sizeof usual[0], "pad-crop=%d,flip", (width < height ? width : height) / 8);
+    } else {
+        snprintf(usual[FTH_TRAIN], sizeof usual[0], "random-resized-crop=%d,flip", width);
+        snprintf(usual[FTH_VALIDATION], sizeof usual[0], "resize=%d,centre-crop=%d", width * 8 / 7, width);
+    }
+    if (width != height && common_width != width)
+        usual[FTH_TRAIN][0] = usual[FTH_VALIDATION][0] = '\0'; /* the general rule of fitting */
+    for (int split = 0; split < 2; split++) {
+        if (!is_given(texts[split]))
+            FTH_TRY(fth_transform_parse(usual[split], &transforms[split]));
+        transforms[split].width = width;
+        transforms[split].height = height;
+    }
+    const fth_normalization *training = transforms[FTH_TRAIN].normalization,
+                            *validation = transforms[FTH_VALIDATION].normalization;
+    FTH_REQUIRE(!training || !validation || training == validation, FTH_INVALID,
+                "training images are normalized as %s and validation images as %s: they must be alike", training->name,
+                validation->name);
+    const fth_normalization *normalization = training ? training : validation ? validation : fth_normalizations;
+    transforms[FTH_TRAIN].normalization = transforms[FTH_VALIDATION].normalization = normalization;
+
+out:
+    return status;
+}
+
+/* ---- the whole ---- */
+
+/* "photos" of "/data/photos/" and "photos.tar.gz", for run names and records; lives in the set. */
+static void describe(const fth_image_set *set, fth_dataset_info *info)
+{
+    const fth_normalization *normalization = set->transforms[FTH_TRAIN].normalization;
+    const char *slash = strrchr(set->source, '/');
+    *info = (fth_dataset_info){.name = slash && slash[1] ? slash + 1 : set->source,
+                               .classes = set->index.classes,
+                               .class_names = (const char *const *)set->index.class_names,
+                               .channels = FTH_IMAGE_CHANNELS,
+                               .height = set->transforms[FTH_TRAIN].height,
+                               .width = set->transforms[FTH_TRAIN].width,
+                               .count = {set->index.counts[0], set->index.counts[1]}};
+    for (int channel = 0; channel < FTH_IMAGE_CHANNELS; channel++) {
+        info->mean[channel] = normalization->mean[channel];
+        info->deviation[channel] = normalization->deviation[channel];
+    }
+}
+
+fth_status fth_image_set_open(const char *source, const fth_dataset_options *options, fth_dataset *dataset)
+{
+    fth_status status = FTH_OK;
+    fth_image_set *set = NULL;
+
+    FTH_TRY(fth_allocate(1, sizeof *set, &set));
+    dataset->images = set; /* freed with it */
+    set->root = -1;
+    pthread_mutex_init(&set->mutex, NULL);
+    set->max_bad_share = options->max_bad_images > 0 ? options->max_bad_images : USUAL_BAD_SHARE;
+    set->source = fth_format("%s", source);
+    for (size_t length = strlen(set->source); length > 1 && set->source[length - 1] == '/';)
+        set->source[--length] = '\0';
+    FTH_TRY(open_source(source, set));
+    FTH_TRY(settle_transforms(options, set));
+    if (options->decoded_cache_bytes > 0)
+        FTH_TRY(fth_decoded_cache_create(set->index.count, options->decoded_cache_bytes, &set->cache));
+    describe(set, &dataset->info);
+
+out:
+    return status;
+}
+
+const fth_file_format fth_format_images = {
+    .name = "image files",
+    .files = "train/<class>/*.jpg and val/<class>/*.jpg, or <class>/*.jpg, .jpeg or .png",
+    .probe = fth_image_folder_probe,
+    .open = fth_image_set_open,
+};
+
+bool fth_dataset_has_files(const fth_dataset *dataset)
+{
+    return dataset->images != NULL;
+}
