@@ -1,0 +1,102 @@
+/* Single image files, prepared as a data set's are: for predictions. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "data/image_internal.h"
+
+/* ---- transforms as text ---- */
+
+static void format_step(const fth_transform_step *step, char *text, size_t size)
+{
+    const double *v = step->values;
+    switch (step->kind) {
+    case FTH_TRANSFORM_RESIZE:
+        if (v[1] > 0)
+            snprintf(text, size, "resize=%gx%g", v[0], v[1]);
+        else
+            snprintf(text, size, "resize=%g", v[0]);
+        break;
+    case FTH_TRANSFORM_CENTRE_CROP: snprintf(text, size, "centre-crop=%g", v[0]); break;
+    case FTH_TRANSFORM_RANDOM_RESIZED_CROP: snprintf(text, size, "random-resized-crop=%g:%.17g", v[0], v[1]); break;
+    case FTH_TRANSFORM_PAD_CROP: snprintf(text, size, "pad-crop=%g", v[0]); break;
+    case FTH_TRANSFORM_FLIP: snprintf(text, size, "flip"); break;
+    case FTH_TRANSFORM_COLOUR_JITTER:
+        snprintf(text, size, "colour-jitter=%.17g:%.17g:%.17g:%.17g", v[0], v[1], v[2], v[3]);
+        break;
+    }
+}
+
+char *fth_dataset_describe_transform(const fth_dataset *dataset, fth_split split)
+{
+    char text[1024] = "";
+    if (!dataset->images)
+        return fth_format("resize=%dx%d", dataset->info.height, dataset->info.width);
+    const fth_transform *transform = &dataset->images->transforms[split];
+    for (int i = 0; i < transform->step_count; i++) {
+        size_t used = strlen(text);
+        if (i > 0)
+            text[used++] = ',';
+        format_step(&transform->steps[i], text + used, sizeof text - used);
+    }
+    return fth_format("%s", text);
+}
+
+/* ---- reading ---- */
+
+/* Brightness as ITU-R BT.601 has it, and as Pillow makes grey images. */
+static void make_grey(const float *planes, int64_t area, float mean, float deviation, float *grey)
+{
+    for (int64_t i = 0; i < area; i++) {
+        float brightness = 0.299F * planes[i] + 0.587F * planes[area + i] + 0.114F * planes[2 * area + i];
+        grey[i] = (brightness - mean) / deviation;
+    }
+}
+
+fth_status fth_image_load(const char *path, const fth_image_target *target, float *planes)
+{
+    fth_status status = FTH_OK;
+    fth_image_worker *worker = NULL;
+    fth_transform transform;
+    fth_normalization normalization = {"its own", {0, 0, 0}, {1, 1, 1}};
+    const void *bytes = NULL;
+    size_t size_bytes = 0;
+    float *colours = NULL;
+    bool grey = target->channels == 1;
+    int64_t area = (int64_t)target->height * target->width;
+
+    FTH_REQUIRE(grey || target->channels == FTH_IMAGE_CHANNELS, FTH_UNSUPPORTED,
+                "an image file has 3 colours or is grey: there is none for a model of %d channels", target->channels);
+    FTH_TRY(fth_transform_parse(target->transform, &transform));
+    transform.height = target->height;
+    transform.width = target->width;
+    for (int c = 0; !grey && c < FTH_IMAGE_CHANNELS; c++) {
+        normalization.mean[c] = target->mean[c];
+        normalization.deviation[c] = target->deviation[c];
+    }
+    FTH_TRY(fth_file_map(path, &bytes, &size_bytes));
+    FTH_REQUIRE(size_bytes <= FTH_MAX_IMAGE_FILE, FTH_CORRUPT, "%s: %zu bytes are more than an image may have", path,
+                size_bytes);
+    FTH_TRY(fth_image_worker_create(&worker));
+    if (grey)
+        FTH_TRY(fth_allocate((size_t)area * FTH_IMAGE_CHANNELS, sizeof *colours, &colours));
+
+    /* A set of one: a tar would hold the same bytes. */
+    fth_image_entry entry = {.size_bytes = (uint32_t)size_bytes};
+    const fth_image_set set = {
+        .root = -1, .archive = {.bytes = bytes, .size_bytes = size_bytes}, .index = {.entries = &entry, .count = 1}};
+    status = fth_image_set_transform(&set, 0, worker, &transform, &normalization, (fth_random_key){0},
+                                     grey ? colours : planes);
+    if (status != FTH_OK) {
+        status = fth_fail_within(status, "%s", path);
+        goto out;
+    }
+    if (grey)
+        make_grey(colours, area, target->mean[0], target->deviation[0], planes);
+
+out:
+    fth_image_worker_free(worker);
+    fth_file_unmap(bytes, size_bytes);
+    free(colours);
+    return status;
+}
