@@ -107,6 +107,15 @@ static char *describe_validation(double loss, double accuracy)
     return fth_format("accuracy %s, loss %s", accuracy_text, loss_text);
 }
 
+/* The two need not be of the same epoch. */
+static char *describe_best(const fth_record_summary *run)
+{
+    char loss[SMALL], accuracy[SMALL];
+    fth_text_loss(run->best_loss, loss, sizeof loss);
+    fth_text_percent(run->best_accuracy, accuracy, sizeof accuracy);
+    return fth_format("highest accuracy %s, lowest loss %s", accuracy, loss);
+}
+
 static char *describe_file(const fth_record_summary *run, const char *name)
 {
     char *path = fth_path_join(run->folder, name);
@@ -138,7 +147,7 @@ static fth_status add_facts(fth_table *table, const fth_record_summary *run)
     FTH_TRY(add_fact(table, "training loss", fth_format("%s", text)));
     if (isfinite(run->last_loss)) {
         FTH_TRY(add_fact(table, "validation", describe_validation(run->last_loss, run->last_accuracy)));
-        FTH_TRY(add_fact(table, "best", describe_validation(run->best_loss, run->best_accuracy)));
+        FTH_TRY(add_fact(table, "best", describe_best(run)));
     }
     char *last = describe_file(run, "last.safetensors"), *best = describe_file(run, "best.safetensors");
     if (last)

@@ -15,12 +15,14 @@ def test_version(farthing):
 
 @pytest.mark.skipif(SANITIZED, reason="sanitizers start slowly")
 def test_version_is_quick():
-    times = []
-    for _ in range(20):
+    best = 1.0
+    for _ in range(100):  # other work on the machine adds to most of them
         start = time.perf_counter()
         subprocess.run([FARTHING, "--version"], stdout=subprocess.DEVNULL, env=environment(), check=True)
-        times.append(time.perf_counter() - start)
-    assert min(times) <= 0.010
+        best = min(best, time.perf_counter() - start)
+        if best <= 0.010:
+            break
+    assert best <= 0.010
 
 
 def test_help_lists_commands(farthing):
