@@ -41,7 +41,8 @@ asan: dependencies
 	@scripts/build $(BUILD)-asan -j $(JOBS) -- -DFARTHING_SANITIZE=ON -DCMAKE_BUILD_TYPE=RelWithDebInfo $(CMAKE_FLAGS)
 	@scripts/run-tests $(BUILD)-asan
 
-fuzz: dependencies
+fuzz:
+	@scripts/install-dependencies clang libclang-rt-dev
 	@CC=clang scripts/build $(BUILD)-fuzz -j $(JOBS) -- -DFARTHING_FUZZ=ON -DCMAKE_BUILD_TYPE=RelWithDebInfo $(CMAKE_FLAGS)
 	@scripts/run-fuzz $(BUILD)-fuzz $(FUZZ_SECONDS)
 
