@@ -133,7 +133,7 @@ static fth_status prepare_grad(fth_plan *plan, const fth_node *node)
     const cuda_layout layout = cuda_standard(plan, node->inputs[0]);
     const bool bits = a->relu && a->residual;
     cuda_norm norm = describe(a, &layout);
-    fth_value shift, terms[2];
+    fth_value shift = FTH_NO_VALUE, terms[2];
     fth_plan_value x, dy, dy2 = -1, dx, scratch, g = -1;
     FTH_TRY(find_shift(plan, node, &shift));
     FTH_TRY(cuda_read(plan, node->inputs[0], &x));

@@ -111,32 +111,30 @@ __device__ const cuda_cast &find_entry(const cuda_cast *entries, int count, int6
     return entries[low];
 }
 
-/* Index of (o, i, kh, kw) in the channels-last tensor -> in the plain one; -1 in the padding. */
-__device__ __forceinline__ int64_t plain_index(const cuda_cast &e, int64_t at)
+/* Index of (o, i, kh, kw) in the channels-last tensor -> in the plain one; -1 in the padding. Weights have fewer than
+ * 2^31 elements: 32-bit divisions. */
+__device__ __forceinline__ int64_t plain_index(const cuda_cast &e, uint32_t at)
 {
-    int i = (int)(at % e.physical_inputs);
-    int64_t rest = at / e.physical_inputs;
-    int kh, kw;
+    uint32_t i = at % (uint32_t)e.physical_inputs, rest = at / (uint32_t)e.physical_inputs;
     if (e.fold == 2) {
-        kw = (int)(rest % e.folded_width);
-        kh = (int)(rest / e.folded_width % e.folded_height);
-        int64_t o = rest / e.folded_width / e.folded_height;
-        if (i >= 4 * e.inputs || o >= e.outputs)
+        int kw = (int)(rest % (uint32_t)e.folded_width);
+        rest /= (uint32_t)e.folded_width;
+        int kh = (int)(rest % (uint32_t)e.folded_height);
+        uint32_t o = rest / (uint32_t)e.folded_height;
+        if (i >= 4 * (uint32_t)e.inputs || o >= (uint32_t)e.outputs)
             return -1;
-        int parity = i / e.inputs;
+        int parity = (int)(i / (uint32_t)e.inputs);
         kh = 2 * kh + parity / 2 - e.fold_offset;
         kw = 2 * kw + parity % 2 - e.fold_offset;
-        i %= e.inputs;
+        i %= (uint32_t)e.inputs;
         if (kh < 0 || kh >= e.height || kw < 0 || kw >= e.width)
             return -1;
-        return ((o * e.inputs + i) * e.height + kh) * e.width + kw;
+        return (((int64_t)o * e.inputs + i) * e.height + kh) * e.width + kw;
     }
-    kw = (int)(rest % e.width);
-    kh = (int)(rest / e.width % e.height);
-    int64_t o = rest / e.width / e.height;
-    if (i >= e.inputs || o >= e.outputs)
+    uint32_t taps = (uint32_t)(e.height * e.width), tap = rest % taps, o = rest / taps;
+    if (i >= (uint32_t)e.inputs || o >= (uint32_t)e.outputs)
         return -1;
-    return ((o * e.inputs + i) * e.height + kh) * e.width + kw;
+    return ((int64_t)o * e.inputs + i) * taps + tap;
 }
 
 __device__ __forceinline__ int64_t channels_last_count(const cuda_cast &e)
@@ -196,7 +194,7 @@ __global__ void __launch_bounds__(THREADS) cast_weights_kernel(const cuda_cast *
         int64_t at = begin + k;
         if (at >= total)
             break;
-        int64_t source = straight ? at : plain_index(e, at);
+        int64_t source = straight ? at : plain_index(e, (uint32_t)at);
         put(e.to, e.type, at, source >= 0 ? from[source] : 0);
     }
 }
@@ -213,15 +211,15 @@ __global__ void __launch_bounds__(THREADS) cast_gradients_kernel(const cuda_cast
         int64_t at = begin + k;
         if (at >= total)
             break;
-        int kw = (int)(at % e.width), kh = (int)(at / e.width % e.height);
-        int64_t rest = at / e.width / e.height;
-        int64_t i = rest % e.inputs, o = rest / e.inputs, source;
+        uint32_t taps = (uint32_t)(e.height * e.width), tap = (uint32_t)at % taps, rest = (uint32_t)at / taps;
+        uint32_t i = rest % (uint32_t)e.inputs, o = rest / (uint32_t)e.inputs;
+        int64_t source;
         if (e.fold == 2) {
-            int fh = kh + e.fold_offset, fw = kw + e.fold_offset;
-            int64_t channel = ((fh & 1) * 2 + (fw & 1)) * e.inputs + i;
-            source = ((o * e.folded_height + fh / 2) * e.folded_width + fw / 2) * e.physical_inputs + channel;
+            int fh = (int)tap / e.width + e.fold_offset, fw = (int)tap % e.width + e.fold_offset;
+            int64_t channel = (int64_t)((fh & 1) * 2 + (fw & 1)) * e.inputs + i;
+            source = (((int64_t)o * e.folded_height + fh / 2) * e.folded_width + fw / 2) * e.physical_inputs + channel;
         } else {
-            source = ((o * e.height + kh) * e.width + kw) * e.physical_inputs + i;
+            source = ((int64_t)o * taps + tap) * e.physical_inputs + i;
         }
         to[at] = get(e.from, e.type, source);
     }

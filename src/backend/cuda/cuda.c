@@ -10,7 +10,7 @@
 
 #include "backend/cuda/cuda_internal.h"
 
-enum { STAGING_BYTES = 32 << 20, SMALL_COPY_BYTES = 64 << 10 };
+enum { STAGING_BYTES = 32 << 20, SMALL_COPY_BYTES = 64 << 10, OUT_BYTES = 4 << 20 };
 
 /* ---- statuses ---- */
 
@@ -21,8 +21,14 @@ fth_status cuda_status(cudaError_t error, const char *what)
     case cudaErrorMemoryAllocation:
         cudaGetLastError(); /* not sticky: clear it */
         return fth_fail(FTH_NO_MEMORY, "the GPU is out of memory in %.200s", what);
+    case cudaErrorInsufficientDriver: {
+        int driver = 0;
+        cudaDriverGetVersion(&driver);
+        return driver == 0 ? fth_fail(FTH_UNSUPPORTED, "CUDA cannot be used: there is no NVIDIA driver")
+                           : fth_fail(FTH_UNSUPPORTED, "CUDA cannot be used: the driver (CUDA %d.%d) is too old",
+                                      driver / 1000, driver % 1000 / 10);
+    }
     case cudaErrorNoDevice:
-    case cudaErrorInsufficientDriver:
     case cudaErrorSystemDriverMismatch:
     case cudaErrorCompatNotSupportedOnDevice:
     case cudaErrorNoKernelImageForDevice:
@@ -79,6 +85,8 @@ static void close_device(fth_device *device)
     }
     if (cuda->done)
         cudaEventDestroy(cuda->done);
+    if (cuda->out)
+        cudaFreeHost(cuda->out);
     cudaFree(cuda->launch.counters);
     cudaFree(cuda->run_values);
     cudaFree(cuda->norm_scratch);
@@ -108,6 +116,7 @@ static fth_status open_memory(cuda_device *cuda)
     for (int i = 0; i < 2; i++)
         CUDA_TRY(cudaEventCreateWithFlags(&cuda->staging_free[i], cudaEventDisableTiming));
     CUDA_TRY(cudaEventCreateWithFlags(&cuda->done, cudaEventDisableTiming));
+    CUDA_TRY(cudaHostAlloc(&cuda->out, OUT_BYTES, cudaHostAllocDefault));
 out:
     return status;
 }
@@ -276,10 +285,16 @@ static fth_status copy_out(fth_device *device, void *to, const void *from, size_
     if (size_bytes == 0)
         return FTH_OK;
     cudaSetDevice(cuda->index);
-    /* Everything queued must end first; waiting for it here keeps the deadline in our hands. */
-    FTH_TRY(synchronize(device, fth_deadline_in(600)));
-    CUDA_TRY(cudaMemcpyAsync(to, from, size_bytes, cudaMemcpyDeviceToHost, cuda->launch.stream));
-    CUDA_TRY(cudaStreamSynchronize(cuda->launch.stream));
+    /* Through pinned memory: the copy is queued behind the work, and waited for with it, under a deadline. */
+    while (size_bytes > 0) {
+        size_t part = size_bytes < OUT_BYTES ? size_bytes : OUT_BYTES;
+        CUDA_TRY(cudaMemcpyAsync(cuda->out, from, part, cudaMemcpyDeviceToHost, cuda->launch.stream));
+        FTH_TRY(synchronize(device, fth_deadline_in(600)));
+        memcpy(to, cuda->out, part);
+        to = (char *)to + part;
+        from = (const char *)from + part;
+        size_bytes -= part;
+    }
 out:
     return status;
 }

@@ -51,6 +51,7 @@ typedef struct cuda_device {
     void *staging[2]; /* pinned: large copies in go through these in turn */
     cudaEvent_t staging_free[2];
     int staging_next;
+    void *out; /* pinned: copies out land here */
     cudaEvent_t done;
 
     cuda_tuning *tuning;
@@ -180,6 +181,7 @@ typedef struct cuda_conv {
     bool tf32, bias, relu;    /* bias, relu: forward only, fused behind it */
     int64_t x[4], w[4], y[4]; /* (N, C, H, W) */
     int64_t padding[2], stride[2], dilation[2];
+    int64_t x_row, x_step; /* elements from row to row and pixel to pixel of x where it is not packed; else 0 */
 } cuda_conv;
 
 typedef struct cuda_conv_plan cuda_conv_plan;

@@ -12,16 +12,24 @@ struct Place {
     int64_t n;
 };
 
-__device__ __forceinline__ Place place_of(int64_t i, int vectors, int width, int height)
+/* Divisions of 32 bits where they will do: those of 64 cost more than the memory. */
+template <typename I> __device__ __forceinline__ Place split_place(I i, I vectors, I width, I height)
 {
     Place p;
     p.vector = (int)(i % vectors);
-    int64_t rest = i / vectors;
+    I rest = i / vectors;
     p.x = (int)(rest % width);
     rest /= width;
     p.y = (int)(rest % height);
-    p.n = rest / height;
+    p.n = (int64_t)(rest / height);
     return p;
+}
+
+__device__ __forceinline__ Place place_of(int64_t i, int64_t count, int vectors, int width, int height)
+{
+    if (count <= UINT32_MAX)
+        return split_place<uint32_t>((uint32_t)i, (uint32_t)vectors, (uint32_t)width, (uint32_t)height);
+    return split_place<uint64_t>((uint64_t)i, (uint64_t)vectors, (uint64_t)width, (uint64_t)height);
 }
 
 template <typename T, int V>
@@ -31,7 +39,7 @@ __global__ void __launch_bounds__(THREADS) max_pool_kernel(cuda_pool p, const T 
     if (i >= count)
         return;
     const int vectors = p.channels / V;
-    const Place at = place_of(i, vectors, p.out_width, p.out_height);
+    const Place at = place_of(i, count, vectors, p.out_width, p.out_height);
     const int top = at.y * p.stride[0] - p.padding[0], left = at.x * p.stride[1] - p.padding[1];
     float best[V];
     uint8_t best_at[V];
@@ -77,7 +85,7 @@ __global__ void __launch_bounds__(THREADS)
     if (i >= count)
         return;
     const int vectors = p.channels / V;
-    const Place at = place_of(i, vectors, p.width, p.height);
+    const Place at = place_of(i, count, vectors, p.width, p.height);
     float sum[V];
 #pragma unroll
     for (int k = 0; k < V; k++)
@@ -138,7 +146,7 @@ __global__ void __launch_bounds__(THREADS) average_pool_kernel(cuda_pool p, cons
     const int64_t i = (int64_t)blockIdx.x * THREADS + threadIdx.x;
     if (i >= count)
         return;
-    const Place at = place_of(i, p.channels / V, p.out_width, p.out_height);
+    const Place at = place_of(i, count, p.channels / V, p.out_width, p.out_height);
     const Window rows = window_of(p, 0, at.y), columns = window_of(p, 1, at.x);
     float sum[V];
 #pragma unroll
@@ -179,7 +187,7 @@ __global__ void __launch_bounds__(THREADS) average_pool_grad_kernel(cuda_pool p,
     const int64_t i = (int64_t)blockIdx.x * THREADS + threadIdx.x;
     if (i >= count)
         return;
-    const Place at = place_of(i, p.channels / V, p.width, p.height);
+    const Place at = place_of(i, count, p.channels / V, p.width, p.height);
     int first_y, last_y, first_x, last_x;
     outputs_over(p, 0, at.y, &first_y, &last_y);
     outputs_over(p, 1, at.x, &first_x, &last_x);
