@@ -35,8 +35,9 @@ typedef struct fth_command {
     fth_exit_code (*run)(const struct fth_command *command, const fth_invocation *invocation);
 } fth_command;
 
-extern const fth_command fth_command_train, fth_command_evaluate, fth_command_report, fth_command_compare,
-    fth_command_models, fth_command_data, fth_command_doctor, fth_command_bench, fth_command_options;
+extern const fth_command fth_command_train, fth_command_evaluate, fth_command_predict, fth_command_export,
+    fth_command_report, fth_command_compare, fth_command_models, fth_command_data, fth_command_doctor,
+    fth_command_bench, fth_command_options;
 
 /* ---- arguments ---- */
 
@@ -74,6 +75,15 @@ void fth_cli_print_json(const json_t *json);
 fth_status fth_cli_find_newest_run(const char *runs_folder, char **folder);
 /* A record from an id or path; an empty one means the newest. */
 fth_status fth_cli_read_run(const char *runs_folder, const char *id_or_path, fth_record_summary *summary);
+
+/* ---- weights.c: which weights are meant ---- */
+
+/* True for a file that is there, or one with a key after it ("checkpoint.pth:model_state_dict"). */
+bool fth_cli_is_weights_file(const char *text);
+/* The best model file of a run, the last if none was ever validated. free() it. */
+fth_status fth_cli_find_model_file(const char *run_folder, char **path);
+/* A file as it is, a run (id or folder) as its model file. free() the path. */
+fth_status fth_cli_find_weights(const char *runs_folder, const char *file_or_run, char **path);
 
 /* ---- signals.c: Ctrl-C ---- */
 

@@ -6,28 +6,13 @@
 #include "cli/cli.h"
 #include "report/report.h"
 
-/* The model file of a run: the best, or the last if none was ever validated. */
-static fth_status find_model_file(const char *run_folder, char **path)
-{
-    static const char *const names[] = {"best.safetensors", "last.safetensors"};
-    for (size_t i = 0; i < FTH_COUNT_OF(names); i++) {
-        *path = fth_path_join(run_folder, names[i]);
-        if (fth_file_exists(*path))
-            return FTH_OK;
-        free(*path);
-        *path = NULL;
-    }
-    return fth_fail(FTH_INVALID, "run %s has no model file yet; it is written at the end of the first epoch",
-                    run_folder);
-}
-
 /* Turns a run, named by id or folder, into its configuration and model file. */
 static fth_status open_run(const char *runs_folder, const char *name, json_t **configuration, char **weights)
 {
     fth_status status = FTH_OK;
     fth_record_summary summary = {0};
     FTH_TRY(fth_cli_read_run(runs_folder, name, &summary));
-    FTH_TRY(find_model_file(summary.folder, weights));
+    FTH_TRY(fth_cli_find_model_file(summary.folder, weights));
     *configuration = json_deep_copy(json_object_get(summary.run, "configuration"));
     FTH_REQUIRE(*configuration, FTH_CORRUPT, "%s/run.json has no configuration", summary.folder);
     json_object_del(*configuration, "weights"); /* where that run started from */
@@ -77,7 +62,7 @@ static fth_exit_code run(const fth_command *command, const fth_invocation *invoc
     }
     if (file && !fth_cli_layer_options(invocation, NULL, file, &options, &code))
         goto out;
-    if (!named && *options.weights && !fth_file_exists(options.weights))
+    if (!named && *options.weights && !fth_cli_is_weights_file(options.weights))
         named = options.weights;
     if (named) {
         if (open_run(options.runs, named, &configuration, &weights) != FTH_OK) {

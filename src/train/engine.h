@@ -80,7 +80,7 @@ fth_status fth_engine_load(fth_engine *engine, const fth_safetensors *tensors, c
 
 /* What came of reading weights. */
 typedef struct fth_weights_report {
-    int64_t batches;    /* what the file's num_batches_tracked say; 0 without any */
+    int64_t batches;     /* what the file's num_batches_tracked say; 0 without any */
     char head_note[320]; /* "head replaced: fc.weight is (1000, 512) in the file, the data has 20 classes"; or "" */
 } fth_weights_report;
 

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "train/classifier.h"
 #include "train/trainer_internal.h"
 
 /* ---- the state as JSON ---- */
@@ -177,25 +178,21 @@ fth_status fth_trainer_save_model(fth_trainer *trainer, const char *path)
 {
     fth_status status = FTH_OK;
     fth_snapshot *snapshot = NULL;
+    fth_model_facts facts = {0};
+    fth_model_metadata metadata = {0};
     size_t count = 0;
-    char step[32];
-    const fth_dataset_info *data = fth_dataset_get_info(trainer->dataset);
-    char size[64], classes[16];
 
-    snprintf(step, sizeof step, "%" PRId64, trainer->step);
-    snprintf(size, sizeof size, "%dx%dx%d", data->channels, data->height, data->width);
-    snprintf(classes, sizeof classes, "%d", data->classes);
-    const fth_metadata_entry metadata[] = {
-        {"format", "pt"},     {"farthing", FTH_VERSION}, {"model", trainer->options->model},
-        {"data", data->name}, {"input", size},           {"classes", classes},
-        {"step", step},
-    };
+    FTH_TRY(fth_model_facts_of_data(trainer->dataset, &facts));
+    facts.model = fth_format("%s", trainer->options->model);
+    FTH_TRY(fth_model_facts_to_metadata(&facts, &metadata));
     FTH_TRY(fth_engine_take_snapshot(trainer->engine, false, trainer->state.counter_start + trainer->state.batches,
                                      &snapshot));
     const fth_tensor_view *views = fth_snapshot_views(snapshot, &count);
-    FTH_TRY(fth_model_file_save(path, views, count, metadata, FTH_COUNT_OF(metadata)));
+    FTH_TRY(fth_model_file_save(path, views, count, metadata.entries, metadata.count));
 
 out:
     fth_snapshot_free(snapshot);
+    fth_model_metadata_release(&metadata);
+    fth_model_facts_release(&facts);
     return status;
 }

@@ -1,0 +1,145 @@
+/* farthing export: a trained model as a file for other programs. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "checkpoint/checkpoint.h"
+#include "cli/cli.h"
+#include "export/export.h"
+#include "report/report.h"
+#include "train/classifier.h"
+
+typedef struct export_options {
+    uint64_t given;
+    char *weights, *to, *out, *model, *runs;
+    int64_t classes, size;
+} export_options;
+
+#define AT(member) offsetof(export_options, member)
+
+static const char *const formats[] = {"safetensors", "onnx", NULL};
+
+static const fth_option export_rows[] = {
+    {.name = "weights",
+     .type = FTH_OPTION_TEXT,
+     .offset = AT(weights),
+     .argument = "FILE|RUN",
+     .help = "the model: a file (safetensors, PyTorch's .pth) or a run's best",
+     .group = "Options"},
+    {.name = "to",
+     .type = FTH_OPTION_CHOICE,
+     .offset = AT(to),
+     .fallback = "onnx",
+     .argument = "FORMAT",
+     .help = "safetensors, with PyTorch's names; or onnx, opset 17",
+     .choices = formats},
+    {.name = "out", .type = FTH_OPTION_TEXT, .offset = AT(out), .argument = "FILE", .help = "file to write"},
+    {.name = "model",
+     .type = FTH_OPTION_TEXT,
+     .offset = AT(model),
+     .argument = "NAME",
+     .help = "network, where the file does not say"},
+    {.name = "classes",
+     .type = FTH_OPTION_INTEGER,
+     .offset = AT(classes),
+     .fallback = "0",
+     .argument = "N",
+     .help = "how many there are; 0: as the file has them",
+     .minimum = 0,
+     .maximum = 1 << 20},
+    {.name = "size",
+     .type = FTH_OPTION_INTEGER,
+     .offset = AT(size),
+     .fallback = "0",
+     .argument = "N",
+     .help = "side of the model's input; 0: as the file says, or as the model was published",
+     .minimum = 0,
+     .maximum = 4096},
+    {.name = "runs",
+     .type = FTH_OPTION_TEXT,
+     .offset = AT(runs),
+     .fallback = "runs",
+     .argument = "FOLDER",
+     .help = "where runs are"},
+};
+static const fth_option_table export_table = {export_rows, FTH_COUNT_OF(export_rows), sizeof(export_options)};
+
+static fth_status write_file(const export_options *options, const fth_classifier *classifier)
+{
+    fth_status status = FTH_OK;
+    fth_snapshot *snapshot = NULL;
+    fth_model_metadata metadata = {0};
+    const fth_model_facts *facts = fth_classifier_facts(classifier);
+    fth_engine *engine = fth_classifier_engine(classifier);
+    size_t count = 0;
+
+    FTH_TRY(fth_model_facts_to_metadata(facts, &metadata));
+    FTH_TRY(fth_engine_take_snapshot(engine, false, fth_classifier_batches(classifier), &snapshot));
+    const fth_tensor_view *views = fth_snapshot_views(snapshot, &count);
+    if (strcmp(options->to, "onnx") == 0)
+        FTH_TRY(fth_onnx_save(options->out, fth_engine_graph(engine), views, count,
+                              &(fth_onnx_options){facts->model, metadata.entries, metadata.count}));
+    else
+        FTH_TRY(fth_model_file_save(options->out, views, count, metadata.entries, metadata.count));
+
+out:
+    fth_model_metadata_release(&metadata);
+    fth_snapshot_free(snapshot);
+    return status;
+}
+
+static fth_status export_model(const export_options *options)
+{
+    fth_status status = FTH_OK;
+    fth_model_facts given = {.classes = (int)options->classes,
+                             .height = (int)options->size,
+                             .width = (int)options->size,
+                             .model = *options->model ? options->model : NULL}; /* lent */
+    fth_classifier *classifier = NULL;
+    char *weights = NULL;
+
+    FTH_TRY(fth_cli_find_weights(options->runs, options->weights, &weights));
+    FTH_TRY(fth_classifier_open(&(fth_classifier_options){.weights = weights, .given = &given, .device = "cpu"},
+                                &classifier));
+    FTH_TRY(write_file(options, classifier));
+    const fth_model_facts *facts = fth_classifier_facts(classifier);
+    printf("%s: %s for %dx%dx%d images and %d classes, from %s\n", options->out, facts->model, facts->channels,
+           facts->height, facts->width, facts->classes, weights);
+
+out:
+    fth_classifier_free(classifier);
+    free(weights);
+    return status;
+}
+
+static fth_exit_code run(const fth_command *command, const fth_invocation *invocation)
+{
+    export_options options = {0};
+    fth_arguments arguments = {0};
+    fth_exit_code code;
+
+    if (!fth_cli_read_flags(command, invocation, &export_table, &options, &arguments, &code))
+        goto out;
+    if (arguments.count > 0)
+        code = fth_cli_usage(command, "export takes flags only, not \"%s\"", arguments.positional[0]);
+    else if (!*options.weights)
+        code = fth_cli_usage(command, "say which model: --weights FILE or --weights RUN");
+    else if (!*options.out)
+        code = fth_cli_usage(command, "say where to: --out FILE");
+    else if (export_model(&options) != FTH_OK)
+        code = fth_cli_fail();
+
+out:
+    fth_options_release(&export_table, &options);
+    fth_arguments_release(&arguments);
+    return code;
+}
+
+const fth_command fth_command_export = {
+    .name = "export",
+    .arguments = "--weights FILE|RUN --to safetensors|onnx --out FILE [--model NAME --classes N --size N]",
+    .summary = "write a model for PyTorch or ONNX",
+    .details = "ONNX files take \"images\" (N, C, H, W), normalized as their metadata says, and give \"logits\" (N, "
+               "classes).\n",
+    .run = run,
+};

@@ -1,0 +1,332 @@
+/* farthing predict: what a trained model sees in pictures. */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "cli/cli.h"
+#include "report/report.h"
+#include "tensor/tensor.h"
+#include "train/classifier.h"
+
+typedef struct predict_options {
+    uint64_t given;
+    char *weights, *model, *data, *classes, *device, *runs;
+    int64_t top, size, threads;
+    bool json, logits;
+} predict_options;
+
+#define AT(member) offsetof(predict_options, member)
+
+static const fth_option predict_rows[] = {
+    {.name = "weights",
+     .type = FTH_OPTION_TEXT,
+     .offset = AT(weights),
+     .argument = "FILE|RUN",
+     .help = "the model: a file (safetensors, PyTorch's .pth) or a run's best",
+     .group = "Options"},
+    {.name = "model",
+     .type = FTH_OPTION_TEXT,
+     .offset = AT(model),
+     .argument = "NAME",
+     .help = "network, where the file does not say"},
+    {.name = "data",
+     .type = FTH_OPTION_TEXT,
+     .offset = AT(data),
+     .argument = "NAME|FOLDER",
+     .help = "data set that has the classes, the size and the normalization, where the file does not say"},
+    {.name = "classes",
+     .type = FTH_OPTION_TEXT,
+     .offset = AT(classes),
+     .argument = "FILE",
+     .help = "names of the classes, one a line, where the file does not say"},
+    {.name = "size",
+     .type = FTH_OPTION_INTEGER,
+     .offset = AT(size),
+     .fallback = "0",
+     .argument = "N",
+     .help = "side of the model's input; 0: as the file says, or as the model was published",
+     .minimum = 0,
+     .maximum = 4096},
+    {.name = "top",
+     .type = FTH_OPTION_INTEGER,
+     .offset = AT(top),
+     .fallback = "5",
+     .argument = "N",
+     .help = "classes to show",
+     .minimum = 1,
+     .maximum = 1e6},
+    {.name = "device",
+     .type = FTH_OPTION_TEXT,
+     .offset = AT(device),
+     .fallback = "cpu",
+     .argument = "NAME",
+     .help = "back end that computes"},
+    {.name = "threads",
+     .type = FTH_OPTION_INTEGER,
+     .offset = AT(threads),
+     .fallback = "0",
+     .argument = "N",
+     .help = "threads that compute; 0: one per core",
+     .minimum = 0,
+     .maximum = 4096},
+    {.name = "runs",
+     .type = FTH_OPTION_TEXT,
+     .offset = AT(runs),
+     .fallback = "runs",
+     .argument = "FOLDER",
+     .help = "where runs are"},
+    {.name = "json", .type = FTH_OPTION_SWITCH, .offset = AT(json), .help = "print JSON, one object per image"},
+    {.name = "logits",
+     .type = FTH_OPTION_SWITCH,
+     .offset = AT(logits),
+     .help = "with --json: the model's output for all classes as well"},
+};
+static const fth_option_table predict_table = {predict_rows, FTH_COUNT_OF(predict_rows), sizeof(predict_options)};
+
+/* ---- results ---- */
+
+typedef struct ranked {
+    int class_index;
+    double probability;
+} ranked;
+
+static int likeliest_first(const void *a, const void *b)
+{
+    const ranked *left = a, *right = b;
+    if (left->probability != right->probability)
+        return left->probability > right->probability ? -1 : 1;
+    return left->class_index - right->class_index;
+}
+
+static fth_status rank_classes(const float *logits, int classes, ranked **result)
+{
+    fth_status status = fth_allocate((size_t)classes, sizeof **result, result);
+    if (status != FTH_OK)
+        return status;
+    double largest = -INFINITY, sum = 0;
+    for (int i = 0; i < classes; i++)
+        largest = fmax(largest, logits[i]);
+    for (int i = 0; i < classes; i++)
+        sum += exp(logits[i] - largest);
+    for (int i = 0; i < classes; i++)
+        (*result)[i] = (ranked){i, exp(logits[i] - largest) / sum};
+    qsort(*result, (size_t)classes, sizeof **result, likeliest_first);
+    return FTH_OK;
+}
+
+static void name_class(const fth_model_facts *facts, int class_index, char *text, size_t size)
+{
+    if (facts->class_names)
+        snprintf(text, size, "%s", facts->class_names[class_index]);
+    else
+        snprintf(text, size, "class %d", class_index);
+}
+
+static void print_json(const predict_options *options, const fth_model_facts *facts, const char *image,
+                       const float *logits, const ranked *order)
+{
+    json_t *predictions = json_array(), *json = json_object();
+    char name[512];
+    for (int i = 0; i < facts->classes && i < options->top; i++) {
+        name_class(facts, order[i].class_index, name, sizeof name);
+        json_array_append_new(predictions, json_pack("{s:s, s:i, s:f}", "class", name, "index", order[i].class_index,
+                                                     "probability", order[i].probability));
+    }
+    json_object_set_new(json, "image", json_string(image));
+    json_object_set_new(json, "predictions", predictions);
+    if (options->logits) {
+        json_t *array = json_array();
+        for (int i = 0; i < facts->classes; i++)
+            json_array_append_new(array, json_real(logits[i]));
+        json_object_set_new(json, "logits", array);
+    }
+    fth_cli_print_json(json);
+    json_decref(json);
+}
+
+static fth_status print_result(const predict_options *options, const fth_model_facts *facts, const char *image,
+                               const float *logits)
+{
+    fth_status status = FTH_OK;
+    ranked *order = NULL;
+    char name[512];
+
+    for (int i = 0; i < facts->classes; i++)
+        FTH_REQUIRE(isfinite(logits[i]), FTH_DIVERGED, "%s: the model gives no finite numbers", image);
+    FTH_TRY(rank_classes(logits, facts->classes, &order));
+    if (options->json) {
+        print_json(options, facts, image, logits, order);
+        goto out;
+    }
+    printf("%s\n", image);
+    for (int i = 0; i < facts->classes && i < options->top; i++) {
+        name_class(facts, order[i].class_index, name, sizeof name);
+        printf("  %6.2f %%  %s\n", 100 * order[i].probability, name);
+    }
+
+out:
+    free(order);
+    return status;
+}
+
+/* ---- pictures ---- */
+
+static fth_status predict_file(const predict_options *options, const fth_classifier *classifier, const char *path)
+{
+    fth_status status = FTH_OK;
+    const fth_model_facts *facts = fth_classifier_facts(classifier);
+    fth_image_target target = {.channels = facts->channels,
+                               .height = facts->height,
+                               .width = facts->width,
+                               .mean = facts->mean,
+                               .deviation = facts->deviation,
+                               .transform = facts->transform};
+    float *planes = NULL, *logits = NULL;
+
+    FTH_TRY(fth_allocate_aligned(
+        (size_t)facts->channels * (size_t)facts->height * (size_t)facts->width * sizeof *planes, &planes));
+    FTH_TRY(fth_allocate((size_t)facts->classes, sizeof *logits, &logits));
+    FTH_TRY(fth_image_load(path, &target, planes));
+    FTH_TRY(fth_engine_predict(fth_classifier_engine(classifier), planes, 1, logits));
+    FTH_TRY(print_result(options, facts, path, logits));
+
+out:
+    free(planes);
+    free(logits);
+    return status;
+}
+
+/* A safetensors file with a tensor "images" (N, C, H, W), ready as it is: for comparisons with other programs. */
+static fth_status predict_tensor(const predict_options *options, const fth_classifier *classifier, const char *path)
+{
+    fth_status status = FTH_OK;
+    const fth_model_facts *facts = fth_classifier_facts(classifier);
+    fth_safetensors *tensors = NULL;
+    float *images = NULL, *logits = NULL;
+    char name[4096];
+
+    FTH_TRY(fth_safetensors_open(path, &tensors));
+    const fth_tensor_view *view = fth_safetensors_find(tensors, "images");
+    FTH_REQUIRE(view && view->shape.rank == 4 && view->shape.dims[0] > 0, FTH_INVALID,
+                "%s has no tensor \"images\" of shape (N, C, H, W)", path);
+    fth_shape wanted = FTH_SHAPE(view->shape.dims[0], facts->channels, facts->height, facts->width);
+    if (!fth_shape_equal(&view->shape, &wanted)) {
+        char found[96], expected[96];
+        fth_shape_format(&view->shape, found, sizeof found);
+        fth_shape_format(&wanted, expected, sizeof expected);
+        status = fth_fail(FTH_INVALID, "%s: \"images\" is %s, and the model takes %s", path, found, expected);
+        goto out;
+    }
+    int64_t count = wanted.dims[0];
+    size_t floats = (size_t)fth_shape_count(&wanted);
+    FTH_TRY(fth_allocate_aligned(floats * sizeof *images, &images));
+    FTH_TRY(fth_allocate((size_t)count * (size_t)facts->classes, sizeof *logits, &logits));
+    FTH_TRY(fth_tensor_view_to_f32(view, images, floats));
+    FTH_TRY(fth_engine_predict(fth_classifier_engine(classifier), images, count, logits));
+    for (int64_t i = 0; i < count; i++) {
+        snprintf(name, sizeof name, "%s[%lld]", path, (long long)i);
+        FTH_TRY(print_result(options, facts, name, logits + i * facts->classes));
+    }
+
+out:
+    free(images);
+    free(logits);
+    fth_safetensors_free(tensors);
+    return status;
+}
+
+/* ---- the command ---- */
+
+static bool ends_in(const char *text, const char *ending)
+{
+    size_t length = strlen(text), ending_length = strlen(ending);
+    return length > ending_length && strcmp(text + length - ending_length, ending) == 0;
+}
+
+/* What flags say about the model. */
+static fth_status read_given(const predict_options *options, fth_model_facts *given)
+{
+    fth_status status = FTH_OK;
+    fth_dataset *dataset = NULL;
+
+    if (*options->data) {
+        fth_dataset_options data_options = {.seed = 1, .validation_fraction = 0.1, .image_size = (int)options->size};
+        FTH_TRY(fth_dataset_open(options->data, &data_options, &dataset));
+        FTH_TRY(fth_model_facts_of_data(dataset, given));
+    }
+    if (*options->classes)
+        FTH_TRY(fth_model_facts_read_classes(options->classes, given));
+    if (*options->model)
+        given->model = fth_format("%s", options->model);
+    if (options->size > 0)
+        given->height = given->width = (int)options->size;
+
+out:
+    fth_dataset_free(dataset);
+    return status;
+}
+
+static fth_status predict(const predict_options *options, const fth_arguments *arguments)
+{
+    fth_status status = FTH_OK;
+    fth_model_facts given = {0};
+    fth_classifier *classifier = NULL;
+    char *weights = NULL;
+    int failed = 0;
+
+    FTH_TRY(fth_cli_find_weights(options->runs, options->weights, &weights));
+    FTH_TRY(read_given(options, &given));
+    FTH_TRY(fth_classifier_open(
+        &(fth_classifier_options){
+            .weights = weights, .given = &given, .device = options->device, .threads = (int)options->threads},
+        &classifier));
+    for (int i = 0; i < arguments->count; i++) {
+        const char *path = arguments->positional[i];
+        fth_status one = ends_in(path, ".safetensors") ? predict_tensor(options, classifier, path)
+                                                       : predict_file(options, classifier, path);
+        if (one == FTH_OK)
+            continue;
+        fth_log_error("%s", fth_error_message()); /* and on with the next: others may be fine */
+        failed++;
+    }
+    FTH_REQUIRE(failed == 0, FTH_INVALID, "%d of %d images could not be predicted; see above", failed,
+                arguments->count);
+
+out:
+    fth_classifier_free(classifier);
+    fth_model_facts_release(&given);
+    free(weights);
+    return status;
+}
+
+static fth_exit_code run(const fth_command *command, const fth_invocation *invocation)
+{
+    predict_options options = {0};
+    fth_arguments arguments = {0};
+    fth_exit_code code;
+
+    if (!fth_cli_read_flags(command, invocation, &predict_table, &options, &arguments, &code))
+        goto out;
+    if (!*options.weights)
+        code = fth_cli_usage(command, "say which model: --weights FILE or --weights RUN");
+    else if (arguments.count == 0)
+        code = fth_cli_usage(command, "no image was named");
+    else if (predict(&options, &arguments) != FTH_OK)
+        code = fth_cli_fail();
+
+out:
+    fth_options_release(&predict_table, &options);
+    fth_arguments_release(&arguments);
+    return code;
+}
+
+const fth_command fth_command_predict = {
+    .name = "predict",
+    .arguments = "--weights FILE|RUN [--model NAME] [--data NAME|--classes FILE] IMAGE...",
+    .summary = "tell what a model sees in pictures",
+    .details =
+        "An IMAGE is a JPEG or PNG file, grey or in colour; or a .safetensors file with a tensor \"images\" that\n"
+        "is fed to the model as it is. Files written by farthing know their classes, size and normalization.\n",
+    .run = run,
+};
