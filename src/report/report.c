@@ -125,6 +125,48 @@ static char *describe_file(const fth_record_summary *run, const char *name)
     return NULL;
 }
 
+/* The file that training began with, and what was not taken from it; NULL if it began from nothing. */
+static char *describe_weights(const fth_record_summary *run)
+{
+    size_t i;
+    json_t *event;
+    json_array_foreach(run->events, i, event)
+    {
+        const char *name = json_string_value(json_object_get(event, "event"));
+        const char *file = json_string_value(json_object_get(event, "file"));
+        const char *message = json_string_value(json_object_get(event, "message"));
+        if (name && strcmp(name, "weights") == 0 && file)
+            return fth_format("%s%s%s", file, message ? "; " : "", message ? message : "");
+    }
+    return NULL;
+}
+
+/* How many image files could not be read, and the first of them; NULL if there were none. A resumed run may have met
+ * some again: each counts once. */
+static char *describe_bad_images(const fth_record_summary *run)
+{
+    size_t i, j;
+    json_t *event, *image, *names = json_object();
+    char first[SMALL] = "";
+    json_array_foreach(run->events, i, event)
+    {
+        const char *event_name = json_string_value(json_object_get(event, "event"));
+        if (!event_name || strcmp(event_name, "bad_images") != 0)
+            continue;
+        json_array_foreach(json_object_get(event, "images"), j, image)
+        {
+            const char *name = json_string_value(json_object_get(image, "name"));
+            if (name && json_object_size(names) == 0)
+                snprintf(first, sizeof first, "%s", name);
+            if (name)
+                json_object_set_new(names, name, json_true());
+        }
+    }
+    size_t count = json_object_size(names);
+    json_decref(names);
+    return count == 0 ? NULL : fth_format("%zu could not be read: %s%s", count, first, count > 1 ? ", ..." : "");
+}
+
 static fth_status add_facts(fth_table *table, const fth_record_summary *run)
 {
     fth_status status = FTH_OK;
@@ -132,6 +174,14 @@ static fth_status add_facts(fth_table *table, const fth_record_summary *run)
     FTH_TRY(add_fact(table, "state", fth_report_state(run)));
     FTH_TRY(add_fact(table, "model", describe_model(run)));
     FTH_TRY(add_fact(table, "data", describe_data(run)));
+    char *weights = describe_weights(run), *bad = describe_bad_images(run);
+    if (bad)
+        status = add_fact(table, "bad images", bad);
+    if (weights && status == FTH_OK)
+        status = add_fact(table, "began with", weights);
+    else
+        free(weights);
+    FTH_TRY(status);
     FTH_TRY(add_fact(table, "optimizer", describe_rule(run)));
     FTH_TRY(add_fact(table, "seed", fth_report_option(run, "seed")));
     FTH_TRY(add_fact(table, "device", describe_device(run)));

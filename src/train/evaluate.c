@@ -36,7 +36,7 @@ fth_status fth_evaluate(const fth_train_options *options, fth_evaluation *evalua
     fth_loader_options loader_options = {.split = FTH_VALIDATION,
                                          .batch = batch,
                                          .seed = (uint64_t)options->seed,
-                                         .threads = options->loader_threads > 0 ? (int)options->loader_threads : 1,
+                                         .threads = (int)options->loader_threads,
                                          .batch_limit = fth_batches_per_epoch(info->count[FTH_VALIDATION], batch)};
     FTH_TRY(fth_loader_open(dataset, &loader_options, &loader));
     FTH_TRY(fth_engine_evaluate(engine, loader, NULL, evaluation));

@@ -42,6 +42,10 @@ typedef struct fth_train_options {
     int64_t accumulate; /* batches per update */
     double label_smoothing;
     char *augment; /* none, flip, crop, flip-crop */
+    char *transform, *validation_transform; /* of image files; "": the usual ones */
+    int64_t image_size;                     /* of image files; 0: chosen from them */
+    double max_bad_images;                  /* share of unreadable image files that is passed over */
+    int64_t decoded_cache_mb;
     double validation_fraction;
     int64_t validate_every; /* epochs */
 

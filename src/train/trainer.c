@@ -111,6 +111,7 @@ static fth_status finish_epoch(fth_trainer *trainer)
     fth_trainer_tell_step(trainer);
     if (validated)
         FTH_TRY(validate(trainer, &evaluation));
+    fth_trainer_tell_bad_images(trainer);
     fth_trainer_tell_epoch(trainer, validated ? &evaluation : NULL);
     if (validated)
         FTH_TRY(keep_best(trainer));
@@ -281,6 +282,7 @@ static fth_status end(fth_trainer *trainer, const char *reason, json_t **event)
     if (trainer->unsaved)
         FTH_TRY(fth_trainer_checkpoint(trainer, true));
     FTH_TRY(fth_trainer_save_model(trainer, trainer->last_path));
+    fth_trainer_tell_bad_images(trainer);
     *event = fth_trainer_tell_end(trainer, reason);
     FTH_REQUIRE(!trainer->record_failing, FTH_IO, "the end of run %s could not be recorded; see above",
                 fth_record_id(trainer->record));
@@ -298,6 +300,7 @@ static fth_status interrupt(fth_trainer *trainer)
     if (trainer->unsaved && trainer->step > 0)
         FTH_TRY(fth_trainer_checkpoint(trainer, true));
     FTH_TRY(fth_trainer_save_model(trainer, trainer->last_path));
+    fth_trainer_tell_bad_images(trainer);
     fth_trainer_tell_interrupted(trainer);
     FTH_TRY(fth_record_sync(trainer->record));
 
@@ -377,6 +380,7 @@ out:
             status = fail_diverged(&trainer);
         if (status != FTH_OK) {
             char *message = fth_format("%s", fth_error_message());
+            fth_trainer_tell_bad_images(&trainer);
             fth_trainer_tell_error(&trainer, status, message);
             status = fth_fail(status, "%s", message);
             free(message);

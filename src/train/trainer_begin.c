@@ -24,7 +24,12 @@ static void *open_data(void *context)
     const fth_train_options *options = opening->options;
     fth_dataset_options dataset_options = {.seed = (uint64_t)options->seed,
                                            .validation_fraction = options->validation_fraction,
-                                           .threads = options->loader_threads > 0 ? (int)options->loader_threads : 2};
+                                           .threads = options->loader_threads > 0 ? (int)options->loader_threads : 2,
+                                           .image_size = (int)options->image_size,
+                                           .transform = options->transform,
+                                           .validation_transform = options->validation_transform,
+                                           .max_bad_images = options->max_bad_images > 0 ? options->max_bad_images : 1e-12,
+                                           .decoded_cache_bytes = (uint64_t)options->decoded_cache_mb << 20};
     opening->status = fth_dataset_open(options->data, &dataset_options, &opening->dataset);
     if (opening->status != FTH_OK) /* messages belong to a thread */
         snprintf(opening->message, sizeof opening->message, "%s", fth_error_message());
@@ -57,7 +62,7 @@ fth_status fth_trainer_open_loader(fth_trainer *trainer, fth_split split, fth_lo
                                              training ? options->batch : fth_engine_evaluation_batch(trainer->engine),
                                          .seed = (uint64_t)options->seed,
                                          .shuffle = training,
-                                         .threads = options->loader_threads > 0 ? (int)options->loader_threads : 1};
+                                         .threads = (int)options->loader_threads};
     if (training) {
         loader_options.augmentation.flip = strncmp(options->augment, "flip", 4) == 0;
         loader_options.augmentation.crop_padding = strstr(options->augment, "crop") ? CROP_PADDING : 0;

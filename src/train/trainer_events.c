@@ -156,6 +156,24 @@ void fth_trainer_tell_epoch(fth_trainer *trainer, const fth_evaluation *evaluati
     fth_trainer_tell(trainer, "epoch", event);
 }
 
+void fth_trainer_tell_bad_images(fth_trainer *trainer)
+{
+    enum { NAMES_PER_EVENT = 100 }; /* the record names all of them in the end, in lines that stay readable */
+    int64_t count = fth_dataset_bad_image_count(trainer->dataset);
+    while (trainer->bad_images_told < count) {
+        json_t *event = new_event("bad_images"), *images = json_array();
+        for (int i = 0; i < NAMES_PER_EVENT && trainer->bad_images_told < count; i++) {
+            const fth_bad_image *bad = fth_dataset_get_bad_image(trainer->dataset, trainer->bad_images_told++);
+            json_array_append_new(images, json_pack("{s:s, s:s, s:s}", "name", bad->name, "reason", bad->reason, "part",
+                                                    bad->split == FTH_TRAIN ? "training" : "validation"));
+        }
+        set_position(trainer, event);
+        set_integer(event, "count", trainer->bad_images_told);
+        json_object_set_new(event, "images", images);
+        fth_trainer_tell(trainer, "bad_images", event);
+    }
+}
+
 void fth_trainer_tell_warning(fth_trainer *trainer, const char *message)
 {
     json_t *event = new_event("warning");

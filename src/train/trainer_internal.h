@@ -71,6 +71,8 @@ typedef struct fth_trainer {
     char weights_format[48]; /* of the file the first weights were read from; "": none was */
     fth_weights_report weights;
 
+    int64_t bad_images_told; /* of those the data set has met */
+
     int64_t batches_per_epoch, steps_per_epoch;
     int64_t total_steps; /* 0: not known ahead */
     double base_rate;
@@ -113,6 +115,8 @@ void fth_trainer_tell_start(fth_trainer *trainer, bool resumed);
 void fth_trainer_tell_weights(fth_trainer *trainer);
 void fth_trainer_tell_step(fth_trainer *trainer);
 void fth_trainer_tell_epoch(fth_trainer *trainer, const fth_evaluation *evaluation);
+/* Image files that could not be read since it was last told; nothing if there are none. */
+void fth_trainer_tell_bad_images(fth_trainer *trainer);
 void fth_trainer_tell_warning(fth_trainer *trainer, const char *message);
 void fth_trainer_tell_error(fth_trainer *trainer, fth_status status, const char *message);
 void fth_trainer_tell_interrupted(fth_trainer *trainer);

@@ -1,0 +1,172 @@
+/* See classifier.h. */
+#include "train/classifier.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "train/train_internal.h"
+
+struct fth_classifier {
+    fth_model_facts facts;
+    fth_train_options options; /* defaults, but for the model: an engine is made of them */
+    fth_device *device;
+    fth_engine *engine;
+    fth_weights_report report;
+};
+
+/* What was said wins, field by field. */
+static fth_status lay_over(const fth_model_facts *given, fth_model_facts *facts)
+{
+    fth_status status = FTH_OK;
+    if (given->model) {
+        free(facts->model);
+        facts->model = fth_format("%s", given->model);
+    }
+    if (given->channels > 0)
+        facts->channels = given->channels;
+    if (given->height > 0) {
+        facts->height = given->height;
+        facts->width = given->width;
+    }
+    if (given->classes > 0 && (given->classes != facts->classes || given->class_names)) {
+        fth_model_facts old = {.classes = facts->classes, .class_names = facts->class_names};
+        facts->class_names = NULL;
+        fth_model_facts_release(&old);
+        facts->classes = given->classes;
+    }
+    if (given->class_names) {
+        FTH_TRY(fth_allocate((size_t)given->classes, sizeof *facts->class_names, &facts->class_names));
+        for (int i = 0; i < given->classes; i++)
+            facts->class_names[i] = fth_format("%s", given->class_names[i]);
+    }
+    if (given->normalized) {
+        facts->normalized = true;
+        memcpy(facts->mean, given->mean, sizeof facts->mean);
+        memcpy(facts->deviation, given->deviation, sizeof facts->deviation);
+    }
+    if (given->transform) {
+        free(facts->transform);
+        facts->transform = fth_format("%s", given->transform);
+    }
+
+out:
+    return status;
+}
+
+/* The rows of the head in the file are the classes. */
+static fth_status count_classes(const fth_model *model, const fth_weights *weights, fth_model_facts *facts)
+{
+    fth_status status = FTH_OK;
+    fth_graph *graph = NULL;
+    fth_model_options options = {
+        .channels = facts->channels, .height = facts->height, .width = facts->width, .classes = model->classes};
+
+    FTH_TRY(fth_model_create_graph(model, &options, &graph));
+    fth_model_head head = fth_model_find_head(graph);
+    const fth_tensor_view *view =
+        head.weight == FTH_NO_VALUE ? NULL : fth_weights_find(weights, fth_graph_value(graph, head.weight)->name);
+    facts->classes = model->classes;
+    if (view && view->shape.rank == 2 && view->shape.dims[0] >= 2 && view->shape.dims[0] <= 1 << 20)
+        facts->classes = (int)view->shape.dims[0];
+
+out:
+    fth_graph_free(graph);
+    return status;
+}
+
+/* What nobody said is as the model was published, with the constants that its kind of pictures is known by. */
+static fth_status complete(const fth_weights *weights, const char *origin, fth_model_facts *facts)
+{
+    static const float imagenet_mean[] = {0.485F, 0.456F, 0.406F}, imagenet_deviation[] = {0.229F, 0.224F, 0.225F};
+    fth_status status = FTH_OK;
+    const fth_model *model = NULL;
+
+    FTH_REQUIRE(facts->model, FTH_INVALID, "%s does not say of which model its weights are: give --model NAME", origin);
+    FTH_TRY(fth_model_find(facts->model, &model));
+    if (facts->channels == 0)
+        facts->channels = model->channels;
+    if (facts->height == 0) {
+        facts->height = model->height;
+        facts->width = model->width;
+    }
+    if (facts->classes == 0)
+        FTH_TRY(count_classes(model, weights, facts));
+    if (!facts->normalized) {
+        for (int i = 0; i < facts->channels && i < FTH_MAX_CHANNELS; i++) {
+            facts->mean[i] = facts->channels == 3 ? imagenet_mean[i] : 0.1307F; /* else MNIST's */
+            facts->deviation[i] = facts->channels == 3 ? imagenet_deviation[i] : 0.3081F;
+        }
+        facts->normalized = true;
+    }
+    if (!facts->transform)
+        facts->transform = facts->height == facts->width && facts->height >= 128
+                               ? fth_format("resize=%d,centre-crop=%d", facts->height * 8 / 7, facts->height)
+                               : fth_format("resize=%dx%d", facts->height, facts->width);
+
+out:
+    return status;
+}
+
+fth_status fth_classifier_open(const fth_classifier_options *options, fth_classifier **result)
+{
+    fth_status status = FTH_OK;
+    fth_classifier *classifier = NULL;
+    fth_weights *weights = NULL;
+    const fth_option_table *table = &fth_train_option_table;
+
+    *result = NULL;
+    FTH_TRY(fth_weights_open(options->weights, &weights));
+    FTH_TRY(fth_allocate(1, sizeof *classifier, &classifier));
+    FTH_TRY(fth_options_set_defaults(table, &classifier->options));
+    fth_model_facts *facts = &classifier->facts;
+    FTH_TRY(fth_model_facts_of_file(weights, options->weights, facts));
+    if (options->given)
+        FTH_TRY(lay_over(options->given, facts));
+    FTH_TRY(complete(weights, options->weights, facts));
+    FTH_TRY(fth_options_set(table, &classifier->options, "model", facts->model, "the model"));
+
+    const char *device = options->device ? options->device : "auto";
+    FTH_TRY(fth_device_open(device, &(fth_device_options){.threads = options->threads}, &classifier->device));
+    fth_engine_options engine_options = {.train = &classifier->options,
+                                         .channels = facts->channels,
+                                         .height = facts->height,
+                                         .width = facts->width,
+                                         .classes = facts->classes,
+                                         .training_samples = 1,
+                                         .evaluate_only = true};
+    FTH_TRY(fth_engine_create(&engine_options, classifier->device, &classifier->engine));
+    FTH_TRY(fth_engine_load_weights(classifier->engine, weights, false, options->weights, &classifier->report));
+    *result = classifier;
+    classifier = NULL;
+
+out:
+    fth_classifier_free(classifier);
+    fth_weights_free(weights);
+    return status;
+}
+
+void fth_classifier_free(fth_classifier *classifier)
+{
+    if (!classifier)
+        return;
+    fth_engine_free(classifier->engine);
+    fth_device_close(classifier->device);
+    fth_options_release(&fth_train_option_table, &classifier->options);
+    fth_model_facts_release(&classifier->facts);
+    free(classifier);
+}
+
+const fth_model_facts *fth_classifier_facts(const fth_classifier *classifier)
+{
+    return &classifier->facts;
+}
+
+fth_engine *fth_classifier_engine(const fth_classifier *classifier)
+{
+    return classifier->engine;
+}
+
+int64_t fth_classifier_batches(const fth_classifier *classifier)
+{
+    return classifier->report.batches;
+}

@@ -1,0 +1,60 @@
+/* A trained model, ready for images: what its file says about it, and an engine with its weights.
+ *
+ * Model files that farthing writes carry in their metadata what a prediction needs beside the weights: the model's
+ * name, the classes, the size of the input, its normalization and how images are brought to it. Of other files this has
+ * to be said, or is what the model was published with. */
+#ifndef FTH_TRAIN_CLASSIFIER_H
+#define FTH_TRAIN_CLASSIFIER_H
+
+#include "train/engine.h"
+
+/* Text is owned; fields that are unknown are NULL or 0. */
+typedef struct fth_model_facts {
+    char *model;
+    int channels, height, width;
+    int classes;
+    char **class_names; /* (classes), or NULL */
+    bool normalized;    /* mean and deviation are known */
+    float mean[FTH_MAX_CHANNELS], deviation[FTH_MAX_CHANNELS];
+    char *transform; /* for validation */
+} fth_model_facts;
+
+void fth_model_facts_release(fth_model_facts *facts);
+
+/* What a data set determines: all but the model. */
+fth_status fth_model_facts_of_data(const fth_dataset *dataset, fth_model_facts *facts);
+
+/* One class a line. */
+fth_status fth_model_facts_read_classes(const char *path, fth_model_facts *facts);
+
+/* As metadata of a model file; release it. `facts` outlives it. */
+typedef struct fth_model_metadata {
+    fth_metadata_entry entries[8];
+    size_t count;
+    char *owned[4];
+} fth_model_metadata;
+fth_status fth_model_facts_to_metadata(const fth_model_facts *facts, fth_model_metadata *metadata);
+void fth_model_metadata_release(fth_model_metadata *metadata);
+
+/* What is in the metadata of a file; nothing for a file that has none. */
+fth_status fth_model_facts_of_file(const fth_weights *weights, const char *origin, fth_model_facts *facts);
+
+typedef struct fth_classifier_options {
+    const char *weights;
+    const fth_model_facts *given; /* wins over what the file says */
+    const char *device;           /* NULL: "auto" */
+    int threads;                  /* 0: one per core */
+} fth_classifier_options;
+
+typedef struct fth_classifier fth_classifier;
+
+fth_status fth_classifier_open(const fth_classifier_options *options, fth_classifier **classifier);
+void fth_classifier_free(fth_classifier *classifier);
+
+/* Everything but the names of the classes is known by now. */
+const fth_model_facts *fth_classifier_facts(const fth_classifier *classifier);
+fth_engine *fth_classifier_engine(const fth_classifier *classifier);
+/* What the batch norms' counters said in the file. */
+int64_t fth_classifier_batches(const fth_classifier *classifier);
+
+#endif

@@ -1,0 +1,206 @@
+/* What model files say about themselves: see classifier.h. */
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "train/classifier.h"
+
+enum { MAX_CLASSES = 1 << 20, MAX_SIDE = 1 << 16, MAX_CLASS_FILE = 1 << 26 };
+
+static void release_names(fth_model_facts *facts)
+{
+    for (int i = 0; facts->class_names && i < facts->classes; i++)
+        free(facts->class_names[i]);
+    free(facts->class_names);
+    facts->class_names = NULL;
+}
+
+void fth_model_facts_release(fth_model_facts *facts)
+{
+    release_names(facts);
+    free(facts->model);
+    free(facts->transform);
+    *facts = (fth_model_facts){0};
+}
+
+fth_status fth_model_facts_of_data(const fth_dataset *dataset, fth_model_facts *facts)
+{
+    fth_status status = FTH_OK;
+    const fth_dataset_info *info = fth_dataset_get_info(dataset);
+
+    facts->channels = info->channels;
+    facts->height = info->height;
+    facts->width = info->width;
+    FTH_TRY(fth_allocate((size_t)info->classes, sizeof *facts->class_names, &facts->class_names));
+    facts->classes = info->classes;
+    for (int i = 0; i < info->classes; i++)
+        facts->class_names[i] = fth_format("%s", info->class_names[i]);
+    facts->normalized = true;
+    memcpy(facts->mean, info->mean, sizeof facts->mean);
+    memcpy(facts->deviation, info->deviation, sizeof facts->deviation);
+    facts->transform = fth_dataset_describe_transform(dataset, FTH_VALIDATION);
+
+out:
+    return status;
+}
+
+fth_status fth_model_facts_read_classes(const char *path, fth_model_facts *facts)
+{
+    fth_status status = FTH_OK;
+    char *text = NULL, *rest = NULL;
+    size_t size = 0, count = 0;
+
+    FTH_TRY(fth_file_read_all(path, MAX_CLASS_FILE, &text, &size));
+    for (size_t i = 0; i < size; i++)
+        count += text[i] == '\n';
+    release_names(facts);
+    facts->classes = 0;
+    FTH_TRY(fth_allocate(count + 1, sizeof *facts->class_names, &facts->class_names));
+    for (char *line = strtok_r(text, "\r\n", &rest); line; line = strtok_r(NULL, "\r\n", &rest))
+        facts->class_names[facts->classes++] = fth_format("%s", line);
+    FTH_REQUIRE(facts->classes >= 2, FTH_INVALID, "%s: classes are expected there, one a line", path);
+
+out:
+    free(text);
+    return status;
+}
+
+/* ---- as metadata ---- */
+
+static json_t *reals(const float *values, int count)
+{
+    json_t *array = json_array();
+    for (int i = 0; i < count; i++)
+        json_array_append_new(array, json_real(values[i]));
+    return array;
+}
+
+static char *normalization_text(const fth_model_facts *facts)
+{
+    json_t *json = json_pack("{s:o, s:o}", "mean", reals(facts->mean, facts->channels), "std",
+                             reals(facts->deviation, facts->channels));
+    char *text = json_dumps(json, JSON_COMPACT | JSON_REAL_PRECISION(9));
+    json_decref(json);
+    return text;
+}
+
+static char *classes_text(const fth_model_facts *facts)
+{
+    json_t *json = json_array();
+    for (int i = 0; i < facts->classes; i++) {
+        /* A folder's name may be no UTF-8, which JSON must be; its number is better than no file at all. */
+        json_t *name = facts->class_names ? json_string(facts->class_names[i]) : NULL;
+        json_array_append_new(json, name ? name : json_sprintf("%d", i));
+    }
+    char *text = json_dumps(json, JSON_COMPACT);
+    json_decref(json);
+    return text;
+}
+
+fth_status fth_model_facts_to_metadata(const fth_model_facts *facts, fth_model_metadata *metadata)
+{
+    fth_status status = FTH_OK;
+    *metadata = (fth_model_metadata){.entries = {{"format", "pt"}, {"farthing", FTH_VERSION}}, .count = 2};
+    if (facts->model)
+        metadata->entries[metadata->count++] = (fth_metadata_entry){"model", facts->model};
+    metadata->owned[0] = fth_format("%dx%dx%d", facts->channels, facts->height, facts->width);
+    metadata->entries[metadata->count++] = (fth_metadata_entry){"input", metadata->owned[0]};
+    metadata->owned[1] = classes_text(facts);
+    metadata->entries[metadata->count++] = (fth_metadata_entry){"classes", metadata->owned[1]};
+    FTH_REQUIRE(metadata->owned[1], FTH_NO_MEMORY, "no memory for the names of the classes");
+    if (facts->normalized) {
+        metadata->owned[2] = normalization_text(facts);
+        FTH_REQUIRE(metadata->owned[2], FTH_NO_MEMORY, "no memory for the normalization");
+        metadata->entries[metadata->count++] = (fth_metadata_entry){"normalization", metadata->owned[2]};
+    }
+    if (facts->transform)
+        metadata->entries[metadata->count++] = (fth_metadata_entry){"transform", facts->transform};
+
+out:
+    return status;
+}
+
+void fth_model_metadata_release(fth_model_metadata *metadata)
+{
+    for (size_t i = 0; i < FTH_COUNT_OF(metadata->owned); i++)
+        free(metadata->owned[i]);
+    *metadata = (fth_model_metadata){0};
+}
+
+/* ---- from metadata, which anybody may have written ---- */
+
+static fth_status read_classes(const char *text, const char *origin, fth_model_facts *facts)
+{
+    fth_status status = FTH_OK;
+    json_t *json = json_loads(text, 0, NULL);
+    size_t count = json_array_size(json);
+
+    FTH_REQUIRE(count >= 2 && count <= MAX_CLASSES, FTH_CORRUPT, "%s: its metadata has no valid \"classes\"", origin);
+    FTH_TRY(fth_allocate(count, sizeof *facts->class_names, &facts->class_names));
+    facts->classes = (int)count;
+    for (size_t i = 0; i < count; i++) {
+        const char *name = json_string_value(json_array_get(json, i));
+        FTH_REQUIRE(name, FTH_CORRUPT, "%s: its metadata has no valid \"classes\"", origin);
+        facts->class_names[i] = fth_format("%s", name);
+    }
+
+out:
+    json_decref(json);
+    return status;
+}
+
+static fth_status read_normalization(const char *text, const char *origin, fth_model_facts *facts)
+{
+    fth_status status = FTH_OK;
+    json_t *json = json_loads(text, 0, NULL);
+    const json_t *mean = json_object_get(json, "mean"), *deviation = json_object_get(json, "std");
+    bool valid = json_array_size(mean) == (size_t)facts->channels &&
+                 json_array_size(deviation) == (size_t)facts->channels && facts->channels <= FTH_MAX_CHANNELS;
+
+    for (int i = 0; valid && i < facts->channels; i++) {
+        const json_t *m = json_array_get(mean, (size_t)i), *d = json_array_get(deviation, (size_t)i);
+        valid = json_is_number(m) && json_is_number(d) && json_number_value(d) > 0;
+        facts->mean[i] = (float)json_number_value(m);
+        facts->deviation[i] = (float)json_number_value(d);
+    }
+    FTH_REQUIRE(valid, FTH_CORRUPT, "%s: its metadata has no valid \"normalization\"", origin);
+    facts->normalized = true;
+
+out:
+    json_decref(json);
+    return status;
+}
+
+fth_status fth_model_facts_of_file(const fth_weights *weights, const char *origin, fth_model_facts *facts)
+{
+    fth_status status = FTH_OK;
+    const char *model = fth_weights_metadata(weights, "model"), *input = fth_weights_metadata(weights, "input");
+    const char *classes = fth_weights_metadata(weights, "classes");
+    const char *normalization = fth_weights_metadata(weights, "normalization");
+    const char *transform = fth_weights_metadata(weights, "transform");
+
+    if (!fth_weights_metadata(weights, "farthing"))
+        return FTH_OK; /* others may mean something else by these words */
+    if (model)
+        facts->model = fth_format("%.100s", model);
+    if (input) {
+        int length = 0;
+        bool read = sscanf(input, "%5dx%5dx%5d%n", &facts->channels, &facts->height, &facts->width, &length) == 3;
+        FTH_REQUIRE(read && !input[length] && facts->channels > 0 && facts->channels <= FTH_MAX_CHANNELS &&
+                        facts->height > 0 && facts->height <= MAX_SIDE && facts->width > 0 && facts->width <= MAX_SIDE,
+                    FTH_CORRUPT, "%s: its metadata has no valid \"input\"", origin);
+    }
+    if (classes && *classes == '[')
+        FTH_TRY(read_classes(classes, origin, facts));
+    if (normalization && input)
+        FTH_TRY(read_normalization(normalization, origin, facts));
+    if (transform) {
+        FTH_TRY(fth_transform_check(transform));
+        facts->transform = fth_format("%s", transform);
+    }
+
+out:
+    return status;
+}
