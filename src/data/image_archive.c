@@ -248,6 +248,15 @@ static bool is_plain_tar(const uint8_t *bytes, size_t size_bytes, const char *pa
                                   !fth_is_compressed(bytes, size_bytes) && memcmp(bytes, "PK\3\4", 4) != 0));
 }
 
+static bool is_packed(const uint8_t *bytes, size_t size_bytes)
+{
+    static const char *const magics[] = {"PK\3\4", "\x28\xb5\x2f\xfd", "BZh"};
+    for (size_t i = 0; i < FTH_COUNT_OF(magics); i++)
+        if (size_bytes >= 4 && memcmp(bytes, magics[i], strlen(magics[i])) == 0)
+            return true;
+    return fth_is_compressed(bytes, size_bytes);
+}
+
 fth_status fth_image_archive_unpack(const char *path, char **plain)
 {
     fth_status status = FTH_OK;
@@ -264,6 +273,8 @@ fth_status fth_image_archive_unpack(const char *path, char **plain)
         *plain = fth_format("%s", path);
         goto out;
     }
+    FTH_REQUIRE(is_packed(bytes, size_bytes), FTH_INVALID,
+                "%s is neither a folder nor an archive of images (.tar, .tar.gz, .tar.xz, .tar.zst or .zip)", path);
     full = realpath(path, NULL);
     FTH_REQUIRE(full && stat(full, &facts) == 0, FTH_IO, "find %s: %s", path, strerror(errno));
     FTH_TRY(fth_cache_folder(&folder));
@@ -276,12 +287,7 @@ fth_status fth_image_archive_unpack(const char *path, char **plain)
     if (!fth_file_exists(target)) {
         fth_log_info("unpacking %s into %s, once", path, target);
         FTH_TRY(fth_file_create(target, &file));
-        status = fth_image_archive_convert(bytes, size_bytes, path, file);
-        if (status == FTH_CORRUPT)
-            status =
-                fth_fail_within(status, "%s is no set of images (a .tar, .tar.gz, .tar.xz, .tar.zst or .zip is)", path);
-        if (status != FTH_OK)
-            goto out;
+        FTH_TRY(fth_image_archive_convert(bytes, size_bytes, path, file));
         FTH_TRY(fth_file_publish(file));
     }
     *plain = target;

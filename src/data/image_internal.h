@@ -220,7 +220,8 @@ typedef struct fth_taps {
     int begin, end;  /* output positions that are not padding */
     int low, high;   /* source positions that are needed */
     int width;       /* weights a position */
-    bool plain;      /* every position is one source pixel, the next one each */
+    bool is_move;    /* every position is one source pixel, in order or mirrored */
+    bool plain;      /* in order */
     int32_t *starts; /* (count) */
     float *weights;  /* (count, width) */
     size_t starts_capacity, weights_capacity;

@@ -224,7 +224,7 @@ static void choose_sizes(fth_loader *loader)
     if (files) {
         int64_t share = options->batch / (2 * options->threads);
         loader->piece = share < 1 ? 1 : share > MAX_PIECE ? MAX_PIECE : share;
-        loader->slot_count = 3 + (options->threads * loader->piece + options->batch - 1) / options->batch;
+        loader->slot_count = 2 + (options->threads * loader->piece + options->batch - 1) / options->batch;
     }
     int64_t remaining = loader->end > options->first_batch ? loader->end - options->first_batch : 1;
     if (loader->slot_count > remaining)

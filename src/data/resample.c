@@ -76,11 +76,12 @@ fth_status fth_taps_fill(fth_taps *taps, const fth_axis *axis, bool mirror)
     bool plain = axis->size == axis->high - axis->low && axis->low == floor(axis->low);
     size_t width = plain ? 1 : (size_t)ceil(scale < 1 ? 1 : scale) * 2 + 1;
     int begin = clamp(-axis->first, 0, axis->count), end = clamp(axis->size - axis->first, begin, axis->count);
+    int widest = 1;
 
     FTH_TRY(reserve(&taps->starts, &taps->starts_capacity, (size_t)axis->count, sizeof *taps->starts));
     FTH_TRY(reserve(&taps->weights, &taps->weights_capacity, (size_t)axis->count * width, sizeof *taps->weights));
+    taps->is_move = plain;
     taps->plain = plain && !mirror;
-    taps->width = (int)width;
     taps->low = begin < end ? INT32_MAX : 0;
     taps->high = 0;
     for (int i = begin; i < end; i++) {
@@ -93,9 +94,14 @@ fth_status fth_taps_fill(fth_taps *taps, const fth_axis *axis, bool mirror)
             memset(weights, 0, width * sizeof *weights);
             used = weigh(axis, axis->first + i, (int)width, &taps->starts[at], weights);
         }
+        widest = used > widest ? used : widest;
         taps->low = taps->starts[at] < taps->low ? taps->starts[at] : taps->low;
         taps->high = taps->starts[at] + used > taps->high ? taps->starts[at] + used : taps->high;
     }
+    if ((size_t)widest < width) /* fewer weights are needed than might have been */
+        for (size_t i = 1; i < (size_t)axis->count; i++)
+            memmove(taps->weights + i * (size_t)widest, taps->weights + i * width, (size_t)widest * sizeof(float));
+    taps->width = widest;
     taps->begin = mirror ? axis->count - end : begin;
     taps->end = mirror ? axis->count - begin : end;
     if (begin == end)
@@ -165,15 +171,55 @@ FTH_VECTORIZED static void split_floats(const float *row, int count, const float
     }
 }
 
-FTH_VECTORIZED static void split_bytes(const uint8_t *row, int count, const float *scale, const float *shift,
-                                       float *restrict red, float *restrict green, float *restrict blue)
-{
-    float a = scale[0], b = scale[1], c = scale[2], d = shift[0], e = shift[1], f = shift[2];
-    for (int x = 0; x < count; x++) {
-        red[x] = (float)row[3 * x] * a + d;
-        green[x] = (float)row[3 * x + 1] * b + e;
-        blue[x] = (float)row[3 * x + 2] * c + f;
+typedef uint8_t byte_vector __attribute__((vector_size(16)));
+enum { LANES = 16 };
+
+/* Bytes of one channel of 16 pixels, which lie in three vectors: first those in `a` and `b`, then those in `c`. */
+#define FIRST_CHANNEL(i, channel)                                                                                      \
+    (uint8_t)(FTH_IMAGE_CHANNELS * (i) + (channel) < 2 * LANES ? FTH_IMAGE_CHANNELS * (i) + (channel) : 0)
+#define THEN_CHANNEL(i, channel)                                                                                       \
+    (uint8_t)(FTH_IMAGE_CHANNELS * (i) + (channel) < 2 * LANES ? (i) : FTH_IMAGE_CHANNELS * (i) + (channel)-LANES)
+#define EACH(macro, channel)                                                                                           \
+    {                                                                                                                  \
+        macro(0, channel), macro(1, channel), macro(2, channel), macro(3, channel), macro(4, channel),                 \
+            macro(5, channel), macro(6, channel), macro(7, channel), macro(8, channel), macro(9, channel),             \
+            macro(10, channel), macro(11, channel), macro(12, channel), macro(13, channel), macro(14, channel),        \
+            macro(15, channel)                                                                                         \
     }
+
+/* A row of RGB bytes into three rows of bytes, in reverse if `mirror`. Compilers make poor code of the plain loop, and
+ * for small images this is what is left besides decoding. */
+FTH_VECTORIZED static void split_bytes(const uint8_t *row, int count, bool mirror, uint8_t *const *planes)
+{
+    static const byte_vector first[FTH_IMAGE_CHANNELS] = {EACH(FIRST_CHANNEL, 0), EACH(FIRST_CHANNEL, 1),
+                                                          EACH(FIRST_CHANNEL, 2)};
+    static const byte_vector then[FTH_IMAGE_CHANNELS] = {EACH(THEN_CHANNEL, 0), EACH(THEN_CHANNEL, 1),
+                                                         EACH(THEN_CHANNEL, 2)};
+    static const byte_vector forwards = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
+    const byte_vector order = mirror ? (LANES - 1) - forwards : forwards;
+    int done = 0;
+    while (count >= LANES && done < count) {
+        int at = done + LANES <= count ? done : count - LANES; /* the last one overlaps the one before */
+        byte_vector a, b, c;
+        memcpy(&a, row + 3 * at, sizeof a);
+        memcpy(&b, row + 3 * at + LANES, sizeof b);
+        memcpy(&c, row + 3 * at + 2 * LANES, sizeof c);
+        for (int channel = 0; channel < FTH_IMAGE_CHANNELS; channel++) {
+            byte_vector bytes = __builtin_shuffle(__builtin_shuffle(a, b, first[channel]), c, then[channel]);
+            bytes = __builtin_shuffle(bytes, order);
+            memcpy(planes[channel] + (mirror ? count - LANES - at : at), &bytes, sizeof bytes);
+        }
+        done = at + LANES;
+    }
+    for (int x = done; x < count; x++)
+        for (int channel = 0; channel < FTH_IMAGE_CHANNELS; channel++)
+            planes[channel][mirror ? count - 1 - x : x] = row[FTH_IMAGE_CHANNELS * x + channel];
+}
+
+FTH_VECTORIZED static void scale_bytes(const uint8_t *bytes, int count, float scale, float shift, float *restrict out)
+{
+    for (int x = 0; x < count; x++)
+        out[x] = (float)bytes[x] * scale + shift;
 }
 
 /* ---- the whole ---- */
@@ -186,25 +232,41 @@ void fth_resampler_free(fth_resampler *resampler)
     *resampler = (fth_resampler){0};
 }
 
+/* No resampling: pixels are moved into planes of bytes, where padding is 0, and those scaled at once. */
+static fth_status copy_pixels(fth_resampler *resampler, const fth_picture *picture, int width, int height,
+                              const float *scale, const float *shift, float *planes)
+{
+    const fth_taps *x = &resampler->x, *y = &resampler->y;
+    size_t area = (size_t)width * (size_t)height, floats = (FTH_IMAGE_CHANNELS * area + LANES) / sizeof(float) + 1;
+    int shown = x->end - x->begin;
+    bool padded = shown < width || y->end - y->begin < height;
+
+    fth_status status = reserve(&resampler->rows, &resampler->rows_capacity, floats, sizeof *resampler->rows);
+    if (status != FTH_OK)
+        return status;
+    uint8_t *bytes = (uint8_t *)resampler->rows;
+    if (padded)
+        memset(bytes, 0, FTH_IMAGE_CHANNELS * area);
+    for (int i = y->begin; i < y->end && shown > 0; i++) {
+        const uint8_t *from = picture->pixels + (size_t)(y->starts[i] - picture->top) * picture->stride +
+                              FTH_IMAGE_CHANNELS * (size_t)(x->low - picture->left);
+        uint8_t *to = bytes + (size_t)i * (size_t)width + x->begin;
+        split_bytes(from, shown, !x->plain, (uint8_t *const[]){to, to + area, to + 2 * area});
+    }
+    for (size_t channel = 0; channel < FTH_IMAGE_CHANNELS; channel++)
+        scale_bytes(bytes + channel * area, (int)area, scale[channel], shift[channel], planes + channel * area);
+    return FTH_OK;
+}
+
 static void fill(float *out, int count, float value)
 {
     for (int i = 0; i < count; i++)
         out[i] = value;
 }
 
-static void reverse(float *values, int count)
+static fth_status sum_pixels(fth_resampler *resampler, const fth_picture *picture, int width, int height,
+                             const float *scale, const float *shift, float *planes)
 {
-    for (int i = 0, j = count - 1; i < j; i++, j--) {
-        float value = values[i];
-        values[i] = values[j];
-        values[j] = value;
-    }
-}
-
-fth_status fth_resample(fth_resampler *resampler, const fth_picture *picture, int width, int height,
-                        const float scale[FTH_IMAGE_CHANNELS], const float shift[FTH_IMAGE_CHANNELS], float *planes)
-{
-    fth_status status = FTH_OK;
     const fth_taps *x = &resampler->x, *y = &resampler->y;
     size_t area = (size_t)width * (size_t)height;
     int columns = x->high - x->low, shown = x->end - x->begin;
@@ -212,32 +274,26 @@ fth_status fth_resample(fth_resampler *resampler, const fth_picture *picture, in
     size_t slack = FTH_IMAGE_CHANNELS * (size_t)x->width + 4;
     size_t row_floats = (size_t)columns * FTH_IMAGE_CHANNELS + slack;
 
-    FTH_TRY(reserve(&resampler->rows, &resampler->rows_capacity, row_floats + (size_t)width * FTH_IMAGE_CHANNELS + 4,
-                    sizeof *resampler->rows));
+    fth_status status = reserve(&resampler->rows, &resampler->rows_capacity,
+                                row_floats + (size_t)width * FTH_IMAGE_CHANNELS + 4, sizeof *resampler->rows);
+    if (status != FTH_OK)
+        return status;
     float *row = resampler->rows, *mixed = row + row_floats;
     memset(row + (size_t)columns * FTH_IMAGE_CHANNELS, 0, slack * sizeof *row);
-    bool copies = x->width == 1 && y->width == 1; /* no resampling: one pixel each, in order or mirrored */
     for (int i = 0; i < height; i++) {
         float *out[FTH_IMAGE_CHANNELS];
+        bool visible = i >= y->begin && i < y->end && shown > 0;
         for (int channel = 0; channel < FTH_IMAGE_CHANNELS; channel++) {
             out[channel] = planes + (size_t)channel * area + (size_t)i * (size_t)width;
-            bool visible = i >= y->begin && i < y->end;
             fill(out[channel], visible ? x->begin : width, shift[channel]);
             if (visible)
                 fill(out[channel] + x->end, width - x->end, shift[channel]);
             out[channel] += x->begin;
         }
-        if (i < y->begin || i >= y->end || shown == 0)
+        if (!visible)
             continue;
         const uint8_t *from = picture->pixels + (size_t)(y->starts[i] - picture->top) * picture->stride +
                               FTH_IMAGE_CHANNELS * (size_t)(x->low - picture->left);
-        if (copies) {
-            split_bytes(from, shown, scale, shift, out[0], out[1], out[2]);
-            if (!x->plain)
-                for (int channel = 0; channel < FTH_IMAGE_CHANNELS; channel++)
-                    reverse(out[channel], shown);
-            continue;
-        }
         const float *weights = y->weights + (size_t)i * (size_t)y->width;
         int taps = y->width;
         while (taps > 1 && weights[taps - 1] == 0)
@@ -247,7 +303,12 @@ fth_status fth_resample(fth_resampler *resampler, const fth_picture *picture, in
                     shown, mixed);
         split_floats(mixed, shown, scale, shift, out[0], out[1], out[2]);
     }
+    return FTH_OK;
+}
 
-out:
-    return status;
+fth_status fth_resample(fth_resampler *resampler, const fth_picture *picture, int width, int height,
+                        const float scale[FTH_IMAGE_CHANNELS], const float shift[FTH_IMAGE_CHANNELS], float *planes)
+{
+    bool moves_only = resampler->x.is_move && resampler->y.is_move;
+    return (moves_only ? copy_pixels : sum_pixels)(resampler, picture, width, height, scale, shift, planes);
 }

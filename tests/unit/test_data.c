@@ -245,7 +245,7 @@ static void says_what_it_looked_for(void **state)
     char path[600];
     snprintf(path, sizeof path, "%s/file", test_folder);
     assert_int_equal(open_set(path, &dataset), FTH_INVALID);
-    assert_message_has("is not a folder");
+    assert_message_has("neither a folder nor an archive");
 
     write_idx_pair("t10k", 10, 3);
     expect_failure(FTH_INVALID, "train-images-idx3-ubyte is missing", test_folder);

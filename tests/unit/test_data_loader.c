@@ -304,7 +304,7 @@ static void refuses_bad_options(void **state)
         {{.batch = 31, .threads = 1}, "a batch of 31 is larger than the 30 training images"},
         {{.split = FTH_VALIDATION, .batch = 21, .threads = 1}, "a batch of 21 is larger than the 20 validation images"},
         {{.batch = 0, .threads = 1}, "at least 1"},
-        {{.batch = 5, .threads = 0}, "loader threads"},
+        {{.batch = 5, .threads = -1}, "loader threads"},
         {{.batch = 5, .threads = 1, .first_batch = -1}, "negative"},
         {{.batch = 5, .threads = 1, .augmentation = {.crop_padding = 3}}, "crop padding of 3"},
     };
