@@ -349,14 +349,16 @@ out:
 
 /* ---- evaluation ---- */
 
-int64_t fth_engine_evaluation_batch(const fth_engine *engine)
+int64_t fth_engine_evaluation_batch(const fth_engine *engine, int64_t samples)
 {
     enum { GOOD_BATCH = 64, MAX_FLOATS = 1 << 20 };
     const fth_engine_options *options = &engine->options;
     int64_t floats = (int64_t)options->channels * options->height * options->width;
     int64_t fits = MAX_FLOATS / floats;
     int64_t wanted = fits < GOOD_BATCH ? fits : GOOD_BATCH;
-    return wanted > options->train->batch ? wanted : options->train->batch;
+    if (wanted < options->train->batch)
+        wanted = options->train->batch;
+    return wanted < samples ? wanted : samples;
 }
 
 fth_status fth_engine_evaluate(fth_engine *engine, fth_loader *loader, const volatile sig_atomic_t *stop,

@@ -54,7 +54,7 @@ const fth_plan *fth_engine_get_plan(const fth_engine *engine, int64_t batch, fth
 /* ---- evaluation ---- */
 
 /* How many images are evaluated at a time: small training batches would waste time there. */
-int64_t fth_engine_evaluation_batch(const fth_engine *engine);
+int64_t fth_engine_evaluation_batch(const fth_engine *engine, int64_t samples);
 
 /* Evaluates what `loader` gives to its end. FTH_INTERRUPTED when `stop` becomes non-zero. */
 fth_status fth_engine_evaluate(fth_engine *engine, fth_loader *loader, const volatile sig_atomic_t *stop,

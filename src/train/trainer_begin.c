@@ -57,9 +57,10 @@ fth_status fth_trainer_open_loader(fth_trainer *trainer, fth_split split, fth_lo
 {
     const fth_train_options *options = trainer->options;
     bool training = split == FTH_TRAIN;
+    int64_t count = fth_dataset_get_info(trainer->dataset)->count[split];
     fth_loader_options loader_options = {.split = split,
-                                         .batch =
-                                             training ? options->batch : fth_engine_evaluation_batch(trainer->engine),
+                                         .batch = training ? options->batch
+                                                           : fth_engine_evaluation_batch(trainer->engine, count),
                                          .seed = (uint64_t)options->seed,
                                          .shuffle = training,
                                          .threads = (int)options->loader_threads};
@@ -68,7 +69,6 @@ fth_status fth_trainer_open_loader(fth_trainer *trainer, fth_split split, fth_lo
         loader_options.augmentation.crop_padding = strstr(options->augment, "crop") ? CROP_PADDING : 0;
         loader_options.first_batch = trainer->state.batches;
     } else {
-        int64_t count = fth_dataset_get_info(trainer->dataset)->count[split];
         loader_options.batch_limit = fth_batches_per_epoch(count, loader_options.batch);
     }
     return fth_loader_open(trainer->dataset, &loader_options, loader);
