@@ -11,11 +11,14 @@ struct fth_tar_writer {
     struct archive *archive;
     struct archive_entry *entry;
     fth_status status; /* of the last write to the file */
+    bool abandoned;    /* what is still written goes nowhere */
 };
 
 static la_ssize_t write_block(struct archive *archive, void *context, const void *bytes, size_t size_bytes)
 {
     fth_tar_writer *writer = context;
+    if (writer->abandoned)
+        return (la_ssize_t)size_bytes;
     writer->status = fth_file_write(writer->file, bytes, size_bytes);
     if (writer->status != FTH_OK) {
         archive_set_error(archive, ARCHIVE_FATAL, "%s", fth_error_message());
@@ -75,7 +78,7 @@ void fth_tar_writer_free(fth_tar_writer *writer)
 {
     if (!writer)
         return;
-    archive_write_fail(writer->archive); /* freeing must not write an end */
+    writer->abandoned = true; /* freeing writes an end; archive_write_fail() would prevent that, and leak */
     archive_write_free(writer->archive);
     archive_entry_free(writer->entry);
     free(writer);

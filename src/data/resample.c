@@ -11,6 +11,8 @@
 
 #include "data/image_internal.h"
 
+enum { LANES = 16 }; /* bytes in a vector */
+
 /* ---- taps ---- */
 
 static fth_status reserve(void *pointer_to_pointer, size_t *capacity, size_t count, size_t size)
@@ -171,8 +173,14 @@ FTH_VECTORIZED static void split_floats(const float *row, int count, const float
     }
 }
 
+#if defined(__GNUC__) && !defined(__clang__) /* the only one to have __builtin_shuffle */
+#define HAVE_SHUFFLE 1
+#else
+#define HAVE_SHUFFLE 0
+#endif
+
+#if HAVE_SHUFFLE
 typedef uint8_t byte_vector __attribute__((vector_size(16)));
-enum { LANES = 16 };
 
 /* Bytes of one channel of 16 pixels, which lie in three vectors: first those in `a` and `b`, then those in `c`. */
 #define FIRST_CHANNEL(i, channel)                                                                                      \
@@ -187,17 +195,20 @@ enum { LANES = 16 };
             macro(15, channel)                                                                                         \
     }
 
+#endif
+
 /* A row of RGB bytes into three rows of bytes, in reverse if `mirror`. Compilers make poor code of the plain loop, and
  * for small images this is what is left besides decoding. */
 FTH_VECTORIZED static void split_bytes(const uint8_t *row, int count, bool mirror, uint8_t *const *planes)
 {
+    int done = 0;
+#if HAVE_SHUFFLE
     static const byte_vector first[FTH_IMAGE_CHANNELS] = {EACH(FIRST_CHANNEL, 0), EACH(FIRST_CHANNEL, 1),
                                                           EACH(FIRST_CHANNEL, 2)};
     static const byte_vector then[FTH_IMAGE_CHANNELS] = {EACH(THEN_CHANNEL, 0), EACH(THEN_CHANNEL, 1),
                                                          EACH(THEN_CHANNEL, 2)};
     static const byte_vector forwards = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
     const byte_vector order = mirror ? (LANES - 1) - forwards : forwards;
-    int done = 0;
     while (count >= LANES && done < count) {
         int at = done + LANES <= count ? done : count - LANES; /* the last one overlaps the one before */
         byte_vector a, b, c;
@@ -211,6 +222,7 @@ FTH_VECTORIZED static void split_bytes(const uint8_t *row, int count, bool mirro
         }
         done = at + LANES;
     }
+#endif
     for (int x = done; x < count; x++)
         for (int channel = 0; channel < FTH_IMAGE_CHANNELS; channel++)
             planes[channel][mirror ? count - 1 - x : x] = row[FTH_IMAGE_CHANNELS * x + channel];
