@@ -103,6 +103,7 @@ static fth_status make_random_batch(const fth_engine_options *options, float **i
 
     FTH_TRY(fth_allocate_aligned(floats * sizeof(float), images));
     FTH_TRY(fth_allocate((size_t)batch, sizeof **labels, labels));
+#pragma omp parallel for
     for (size_t i = 0; i < floats; i++)
         (*images)[i] = (float)fth_random_normal(key, i);
     for (int64_t i = 0; i < batch; i++)

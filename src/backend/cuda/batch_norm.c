@@ -70,8 +70,7 @@ static fth_status prepare_forward(fth_plan *plan, const fth_node *node)
     if (training)
         FTH_TRY(add_statistics(plan, node, &norm, x));
     if (training && a->residual && a->relu) {
-        const cuda_layout bits = {
-            .type = CUDA_TYPE_U8, .n = 1, .c = 1, .h = 1, .w = 1, .batch = 1, .channels = 1, .fold = 1};
+        const cuda_layout bits = {.type = CUDA_TYPE_U8, .n = 1, .c = 1, .h = 1, .w = 1, .batch = 1, .channels = 1};
         mask = node->outputs[3];
         FTH_TRY(fth_plan_set_layout(plan, mask, &bits, sizeof bits,
                                     cuda_norm_mask_bytes(norm.type, norm.rows, norm.channels)));

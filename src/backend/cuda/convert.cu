@@ -31,68 +31,69 @@ __global__ void __launch_bounds__(THREADS)
     store<To, C>(to + i * C, out);
 }
 
-/* Planes to folded pixels: channel (dy * 2 + dx) * c + k of folded pixel (y, x) is plane k at (2y + dy, 2x + dx);
- * 16 channels, c <= 4, the border and the channels past 4c are zero. */
-template <typename To>
-__global__ void __launch_bounds__(THREADS)
-    fold_kernel(const float *from, To *to, int c, int h, int w, int folded_h, int folded_w, int before, int64_t pixels)
+/* Element (row, column) of plane `k` of image `n`, or zero outside. */
+__device__ __forceinline__ float pixel_of(const float *from, int64_t n, int k, int row, int column, int c, int h, int w)
 {
-    int64_t i = (int64_t)blockIdx.x * THREADS + threadIdx.x;
-    if (i >= pixels)
+    bool inside = row >= 0 && row < h && column >= 0 && column < w;
+    return inside ? __ldg(from + ((n * c + k) * h + row) * w + column) : 0;
+}
+
+/* Spread images, 8 channels a thread. */
+template <typename To>
+__global__ void __launch_bounds__(THREADS) spread_kernel(const float *from, To *to, cuda_spreading s, int channels,
+                                                         int c, int h, int w, int height, int64_t count)
+{
+    const int64_t i = (int64_t)blockIdx.x * THREADS + threadIdx.x;
+    if (i >= count)
         return;
-    int x = (int)(i % folded_w), y = (int)(i / folded_w % folded_h);
-    int64_t n = i / folded_w / folded_h;
-    alignas(16) To out[16];
+    const uint32_t vectors = (uint32_t)channels / 8, first = (uint32_t)(i % vectors) * 8;
+    const int64_t pixel = i / vectors;
+    const int x = (int)(pixel % s.out_width), y = (int)(pixel / s.out_width % height);
+    const int64_t n = pixel / s.out_width / height;
+    Vec<To, 8> out;
 #pragma unroll
-    for (int k = 0; k < 16; k++)
-        out[k] = from_float<To>(0);
-#pragma unroll
-    for (int dy = 0; dy < 2; dy++)
-#pragma unroll
-        for (int dx = 0; dx < 2; dx++) {
-            int row = 2 * (y - before) + dy, column = 2 * (x - before) + dx;
-            bool inside = row >= 0 && row < h && column >= 0 && column < w;
-#pragma unroll
-            for (int k = 0; k < 4; k++)
-                if (k < c && inside) {
-                    To value = from_float<To>(from[((n * c + k) * h + row) * w + column]);
-                    /* the index must be a constant for the array to stay in registers */
-                    if (c == 1)
-                        out[dy * 2 + dx] = value;
-                    else if (c == 2)
-                        out[(dy * 2 + dx) * 2 + (k & 1)] = value;
-                    else if (c == 3 && k < 3)
-                        out[(dy * 2 + dx) * 3 + k] = value;
-                    else if (c == 4)
-                        out[(dy * 2 + dx) * 4 + k] = value;
-                }
+    for (int j = 0; j < 8; j++) {
+        const int channel = (int)first + j;
+        float value = 0;
+        if (s.how == CUDA_FOLDED) {
+            const int tap = channel / 16, within = channel % 16, parity = within / c, k = within % c;
+            if (within < 4 * c)
+                value = pixel_of(from, n, k, 2 * (y - s.before) + parity / 2, 2 * (x + tap - s.before) + parity % 2, c,
+                                 h, w);
+        } else {
+            const int tap = channel / c, k = channel % c;
+            if (tap < s.kernel * s.kernel)
+                value = pixel_of(from, n, k, y * s.stride - s.padding + tap / s.kernel,
+                                 x * s.stride - s.padding + tap % s.kernel, c, h, w);
         }
-    constexpr int V = 16 / sizeof(To);
-#pragma unroll
-    for (int k = 0; k < 16; k += V)
-        store<To, V>(to + i * 16 + k, *reinterpret_cast<Vec<To, V> *>(out + k));
+        out.v[j] = from_float<To>(value);
+    }
+    Vec<To, 8> *target = reinterpret_cast<Vec<To, 8> *>(to) + i;
+    *target = out;
 }
 
 /* Any layout to any other, one element of the target per thread. */
-template <typename From, typename To>
-__global__ void __launch_bounds__(THREADS) convert_kernel(const From *from, cuda_view source, To *to, cuda_view target,
-                                                          int n, int c, int h, int w, int64_t count)
+template <typename From, typename To, typename I>
+__global__ void __launch_bounds__(THREADS)
+    convert_kernel(const From *from, cuda_view source, To *to, cuda_view target, I n, I c, I h, I w, I count)
 {
-    for (int64_t i = (int64_t)blockIdx.x * THREADS + threadIdx.x; i < count; i += (int64_t)gridDim.x * THREADS) {
-        int in, ic, ih, iw;
+    for (I i = (I)blockIdx.x * THREADS + threadIdx.x; i < count; i += (I)gridDim.x * THREADS) {
+        I in, ic, ih, iw;
         if (target.nhwc) {
-            ic = (int)(i % target.channels);
-            int64_t pixel = i / target.channels;
-            iw = (int)(pixel % w);
-            ih = (int)(pixel / w % h);
-            in = (int)(pixel / w / h);
+            ic = i % (I)target.channels;
+            I pixel = i / (I)target.channels;
+            iw = pixel % w;
+            ih = pixel / w % h;
+            in = pixel / w / h;
         } else {
-            iw = (int)(i % w);
-            ih = (int)(i / w % h);
-            ic = (int)(i / w / h % c);
-            in = (int)(i / w / h / c);
+            iw = i % w;
+            ih = i / w % h;
+            ic = i / w / h % c;
+            in = i / w / h / c;
         }
-        float value = ic < c && in < n ? to_float(from[locate(source, in, ic, ih, iw, c, h, w)]) : 0;
+        float value = ic < c && in < n
+                          ? to_float(from[locate(source, (int)in, (int)ic, (int)ih, (int)iw, (int)c, (int)h, (int)w)])
+                          : 0;
         to[i] = from_float<To>(value);
     }
 }
@@ -116,30 +117,34 @@ __device__ const cuda_cast &find_entry(const cuda_cast *entries, int count, int6
 __device__ __forceinline__ int64_t plain_index(const cuda_cast &e, uint32_t at)
 {
     uint32_t i = at % (uint32_t)e.physical_inputs, rest = at / (uint32_t)e.physical_inputs;
-    if (e.fold == 2) {
-        int kw = (int)(rest % (uint32_t)e.folded_width);
-        rest /= (uint32_t)e.folded_width;
-        int kh = (int)(rest % (uint32_t)e.folded_height);
-        uint32_t o = rest / (uint32_t)e.folded_height;
-        if (i >= 4 * (uint32_t)e.inputs || o >= (uint32_t)e.outputs)
+    const uint32_t inputs = (uint32_t)e.inputs, taps = (uint32_t)(e.height * e.width);
+    if (e.spread.how == CUDA_FOLDED) { /* (O, folded taps, taps beside each other * 16) */
+        uint32_t fh = rest % (uint32_t)e.spread.taps, o = rest / (uint32_t)e.spread.taps, fw = i / 16;
+        i %= 16;
+        if (i >= 4 * inputs || o >= (uint32_t)e.outputs)
             return -1;
-        int parity = (int)(i / (uint32_t)e.inputs);
-        kh = 2 * kh + parity / 2 - e.fold_offset;
-        kw = 2 * kw + parity % 2 - e.fold_offset;
-        i %= (uint32_t)e.inputs;
+        int parity = (int)(i / inputs);
+        int kh = 2 * (int)fh + parity / 2 - e.spread.offset, kw = 2 * (int)fw + parity % 2 - e.spread.offset;
         if (kh < 0 || kh >= e.height || kw < 0 || kw >= e.width)
             return -1;
-        return (((int64_t)o * e.inputs + i) * e.height + kh) * e.width + kw;
+        return (((int64_t)o * inputs + i % inputs) * e.height + kh) * e.width + kw;
     }
-    uint32_t taps = (uint32_t)(e.height * e.width), tap = rest % taps, o = rest / taps;
-    if (i >= (uint32_t)e.inputs || o >= (uint32_t)e.outputs)
+    if (e.spread.how == CUDA_PATCHES) { /* (O, taps * inputs, padded) */
+        if (i >= taps * inputs || rest >= (uint32_t)e.outputs)
+            return -1;
+        return ((int64_t)rest * inputs + i % inputs) * taps + i / inputs;
+    }
+    uint32_t tap = rest % taps, o = rest / taps;
+    if (i >= inputs || o >= (uint32_t)e.outputs)
         return -1;
-    return ((int64_t)o * e.inputs + i) * taps + tap;
+    return ((int64_t)o * inputs + i) * taps + tap;
 }
 
 __device__ __forceinline__ int64_t channels_last_count(const cuda_cast &e)
 {
-    int64_t taps = e.fold == 2 ? (int64_t)e.folded_height * e.folded_width : (int64_t)e.height * e.width;
+    int64_t taps = e.spread.how == CUDA_FOLDED    ? e.spread.taps
+                   : e.spread.how == CUDA_PATCHES ? 1
+                                                  : (int64_t)e.height * e.width;
     return e.physical_outputs * taps * e.physical_inputs;
 }
 
@@ -166,26 +171,29 @@ __global__ void __launch_bounds__(THREADS) cast_weights_kernel(const cuda_cast *
 {
     const cuda_cast e = find_entry(entries, count, blockIdx.x);
     const int64_t begin = (blockIdx.x - e.first_chunk) * CUDA_CAST_CHUNK, total = channels_last_count(e);
-    const bool straight = e.height * e.width == 1 && e.physical_inputs == e.inputs && e.physical_outputs == e.outputs;
+    const bool straight = e.height * e.width == 1 && e.spread.how == CUDA_NOT_SPREAD && e.physical_inputs == e.inputs &&
+                          e.physical_outputs == e.outputs;
     const float *from = (const float *)e.from;
     if (straight && e.type != CUDA_TYPE_F32 && begin + CUDA_CAST_CHUNK <= total) {
-        /* 1x1 kernels and matrices: a plain cast, 8 numbers a thread */
-        static_assert(CUDA_CAST_CHUNK == 8 * THREADS, "");
-        int64_t at = begin + threadIdx.x * 8;
-        float4 a = *(const float4 *)(from + at), b = *(const float4 *)(from + at + 4);
-        float values[8] = {a.x, a.y, a.z, a.w, b.x, b.y, b.z, b.w};
-        if (e.type == CUDA_TYPE_BF16) {
-            Vec<__nv_bfloat16, 8> out;
+        /* 1x1 kernels and matrices: a plain cast, 8 numbers a thread at a time */
 #pragma unroll
-            for (int k = 0; k < 8; k++)
-                out.v[k] = __float2bfloat16_rn(values[k]);
-            store<__nv_bfloat16, 8>((__nv_bfloat16 *)e.to + at, out);
-        } else {
-            Vec<__half, 8> out;
+        for (int part = 0; part < CUDA_CAST_CHUNK / (8 * THREADS); part++) {
+            int64_t at = begin + (part * THREADS + threadIdx.x) * 8;
+            float4 a = *(const float4 *)(from + at), b = *(const float4 *)(from + at + 4);
+            float values[8] = {a.x, a.y, a.z, a.w, b.x, b.y, b.z, b.w};
+            if (e.type == CUDA_TYPE_BF16) {
+                Vec<__nv_bfloat16, 8> out;
 #pragma unroll
-            for (int k = 0; k < 8; k++)
-                out.v[k] = __float2half_rn(values[k]);
-            store<__half, 8>((__half *)e.to + at, out);
+                for (int k = 0; k < 8; k++)
+                    out.v[k] = __float2bfloat16_rn(values[k]);
+                store<__nv_bfloat16, 8>((__nv_bfloat16 *)e.to + at, out);
+            } else {
+                Vec<__half, 8> out;
+#pragma unroll
+                for (int k = 0; k < 8; k++)
+                    out.v[k] = __float2half_rn(values[k]);
+                store<__half, 8>((__half *)e.to + at, out);
+            }
         }
         return;
     }
@@ -214,10 +222,12 @@ __global__ void __launch_bounds__(THREADS) cast_gradients_kernel(const cuda_cast
         uint32_t taps = (uint32_t)(e.height * e.width), tap = (uint32_t)at % taps, rest = (uint32_t)at / taps;
         uint32_t i = rest % (uint32_t)e.inputs, o = rest / (uint32_t)e.inputs;
         int64_t source;
-        if (e.fold == 2) {
-            int fh = (int)tap / e.width + e.fold_offset, fw = (int)tap % e.width + e.fold_offset;
-            int64_t channel = (int64_t)((fh & 1) * 2 + (fw & 1)) * e.inputs + i;
-            source = (((int64_t)o * e.folded_height + fh / 2) * e.folded_width + fw / 2) * e.physical_inputs + channel;
+        if (e.spread.how == CUDA_FOLDED) {
+            int fh = (int)tap / e.width + e.spread.offset, fw = (int)tap % e.width + e.spread.offset;
+            int64_t channel = 16 * (fw / 2) + (int64_t)((fh & 1) * 2 + (fw & 1)) * e.inputs + i;
+            source = ((int64_t)o * e.spread.taps + fh / 2) * e.physical_inputs + channel;
+        } else if (e.spread.how == CUDA_PATCHES) {
+            source = (int64_t)o * e.physical_inputs + (int64_t)tap * e.inputs + i;
         } else {
             source = ((int64_t)o * taps + tap) * e.physical_inputs + i;
         }
@@ -270,16 +280,16 @@ cudaError_t cuda_launch_run_values(cudaStream_t stream, cuda_run_values *to, cud
 cudaError_t cuda_launch_convert(cudaStream_t stream, const void *from, cuda_view from_view, void *to, cuda_view to_view,
                                 int n, int c, int h, int w)
 {
-    if (to_view.fold == 2) {
-        if (from_view.type != CUDA_TYPE_F32 || from_view.nhwc || to_view.channels != 16 || c > 4)
+    if (to_view.spread.how != CUDA_NOT_SPREAD) {
+        const cuda_spreading spread = to_view.spread;
+        const int height = spread.how == CUDA_FOLDED ? spread.out_height + spread.taps - 1 : spread.out_height;
+        const int64_t count = (int64_t)n * height * spread.out_width * (to_view.channels / 8);
+        if (from_view.type != CUDA_TYPE_F32 || from_view.nhwc || to_view.channels % 8 != 0)
             return cudaErrorInvalidValue;
-        int folded_h = (h + 1) / 2 + to_view.border[0] + to_view.border[1];
-        int folded_w = (w + 1) / 2 + to_view.border[0] + to_view.border[1];
-        int64_t pixels = (int64_t)n * folded_h * folded_w;
         return with_type(to_view.type, [&](auto zero) {
             using To = decltype(zero);
-            fold_kernel<To><<<(unsigned)ceil_div(pixels, THREADS), THREADS, 0, stream>>>(
-                (const float *)from, (To *)to, c, h, w, folded_h, folded_w, to_view.border[0], pixels);
+            spread_kernel<To><<<(unsigned)ceil_div(count, THREADS), THREADS, 0, stream>>>(
+                (const float *)from, (To *)to, spread, to_view.channels, c, h, w, height, count);
             return cudaGetLastError();
         });
     }
@@ -299,8 +309,14 @@ cudaError_t cuda_launch_convert(cudaStream_t stream, const void *from, cuda_view
         using From = decltype(source);
         return with_type(to_view.type, [&](auto target) {
             using To = decltype(target);
-            convert_kernel<From, To><<<blocks_for(count), THREADS, 0, stream>>>((const From *)from, from_view, (To *)to,
-                                                                                to_view, n, c, h, w, count);
+            if (count < 1 << 30) { /* 32-bit divisions */
+                convert_kernel<From, To, uint32_t><<<blocks_for(count), THREADS, 0, stream>>>(
+                    (const From *)from, from_view, (To *)to, to_view, (uint32_t)n, (uint32_t)c, (uint32_t)h,
+                    (uint32_t)w, (uint32_t)count);
+                return cudaGetLastError();
+            }
+            convert_kernel<From, To, int64_t><<<blocks_for(count), THREADS, 0, stream>>>(
+                (const From *)from, from_view, (To *)to, to_view, n, c, h, w, count);
             return cudaGetLastError();
         });
     });

@@ -54,85 +54,41 @@ static cuda_conv describe(const fth_plan *plan, const geometry *g, cuda_conv_kin
     cuda_conv conv = {
         .kind = kind, .type = g->x.type, .tf32 = fth_plan_get_options(plan).precision == FTH_PRECISION_TF32};
     const fth_convolution_attributes *a = g->attributes;
+    const cuda_spreading *s = &g->x.spread;
     set_dims(conv.y, g->y.n, g->y.channels, g->y.h, g->y.w);
-    if (g->x.fold == 2) {
-        int border = g->x.border[0] + g->x.border[1];
-        set_dims(conv.x, g->x.n, g->x.channels, g->x.h / 2 + border, g->x.w / 2 + border);
-        set_dims(conv.w, g->w.batch, g->w.channels, g->w.taps, g->w.taps);
+    if (s->how != CUDA_NOT_SPREAD) {
+        const int taps = s->how == CUDA_FOLDED ? s->taps : 1;
+        set_dims(conv.x, g->x.n, g->x.channels, s->out_height + taps - 1, s->out_width);
+        set_dims(conv.w, g->w.batch, g->w.channels, taps, 1);
     } else {
         set_dims(conv.x, g->x.n, g->x.channels, g->x.h, g->x.w);
         set_dims(conv.w, g->w.batch, g->w.channels, g->w.h, g->w.w);
     }
     for (int axis = 0; axis < 2; axis++) {
-        conv.padding[axis] = g->x.fold == 2 ? 0 : a->padding[axis];
-        conv.stride[axis] = g->x.fold == 2 ? 1 : a->stride[axis];
+        conv.padding[axis] = s->how != CUDA_NOT_SPREAD ? 0 : a->padding[axis];
+        conv.stride[axis] = s->how != CUDA_NOT_SPREAD ? 1 : a->stride[axis];
         conv.dilation[axis] = a->dilation[axis];
     }
     return conv;
 }
 
-/* The taps of a row of a folded convolution lie beside each other in both the image and the weights, so a row of taps
- * can be read as one pixel of taps * 16 channels, neighbours overlapping: enough channels to fill tensor cores. */
-static cuda_conv overlap(const geometry *g, const cuda_conv *folded)
+static cuda_direct describe_direct(const cuda_conv *conv)
 {
-    cuda_conv conv = *folded;
-    conv.x_row = folded->x[3] * folded->x[1];
-    conv.x_step = folded->x[1];
-    conv.x[1] = folded->x[1] * g->w.taps;
-    conv.x[3] = folded->x[3] - g->w.taps + 1;
-    conv.w[1] = conv.x[1];
-    conv.w[3] = 1;
-    return conv;
-}
-
-/* The fastest engine of the ways to say it. */
-static fth_status create_engine(cuda_device *device, const geometry *g, const cuda_conv *conv, cuda_conv_plan **engine)
-{
-    fth_status status = FTH_OK;
-    cuda_conv_plan *other = NULL;
-    FTH_TRY(cuda_conv_create(device, conv, engine));
-    if (g->x.fold == 2) {
-        const cuda_conv overlapping = overlap(g, conv);
-        FTH_TRY(cuda_conv_create(device, &overlapping, &other));
-        if (other && (!*engine || cuda_conv_microseconds(other) < cuda_conv_microseconds(*engine))) {
-            cuda_conv_free(*engine);
-            *engine = other;
-            other = NULL;
-        }
-    }
-out:
-    cuda_conv_free(other);
-    return status;
-}
-
-static cuda_direct describe_direct(const geometry *g)
-{
-    const fth_convolution_attributes *a = g->attributes;
-    cuda_direct d = {.type = g->x.type,
-                     .batch = g->x.n,
-                     .channels = g->x.channels,
-                     .height = g->x.h,
-                     .width = g->x.w,
-                     .outputs = g->y.channels,
-                     .out_height = g->y.h,
-                     .out_width = g->y.w,
-                     .group_inputs = g->w.channels,
-                     .group_outputs = g->w.batch / a->groups};
+    cuda_direct d = {.type = conv->type,
+                     .batch = (int)conv->x[0],
+                     .channels = (int)conv->x[1],
+                     .height = (int)conv->x[2],
+                     .width = (int)conv->x[3],
+                     .outputs = (int)conv->y[1],
+                     .out_height = (int)conv->y[2],
+                     .out_width = (int)conv->y[3],
+                     .group_inputs = (int)conv->w[1],
+                     .group_outputs = (int)(conv->w[0] * conv->w[1] / conv->x[1])};
     for (int axis = 0; axis < 2; axis++) {
-        d.kernel[axis] = a->kernel[axis];
-        d.stride[axis] = a->stride[axis];
-        d.padding[axis] = a->padding[axis];
-        d.dilation[axis] = a->dilation[axis];
-    }
-    if (g->x.fold == 2) {
-        int border = g->x.border[0] + g->x.border[1];
-        d.height = g->x.h / 2 + border;
-        d.width = g->x.w / 2 + border;
-        for (int axis = 0; axis < 2; axis++) {
-            d.kernel[axis] = g->w.taps;
-            d.stride[axis] = 1;
-            d.padding[axis] = 0;
-        }
+        d.kernel[axis] = (int)conv->w[2 + axis];
+        d.stride[axis] = (int)conv->stride[axis];
+        d.padding[axis] = (int)conv->padding[axis];
+        d.dilation[axis] = (int)conv->dilation[axis];
     }
     return d;
 }
@@ -173,7 +129,8 @@ static fth_status add_step(fth_plan *plan, const geometry *g, cuda_conv_kind kin
         call.values[0] = reads[kind][0];
         call.values[1] = reads[kind][1];
         call.values[2] = written;
-        call.direct = describe_direct(g);
+        const cuda_conv conv = describe(plan, g, kind);
+        call.direct = describe_direct(&conv);
         char name[64];
         snprintf(name, sizeof name, "%s direct", names[kind]);
         return cuda_add_call(plan, name, &call);
@@ -226,13 +183,13 @@ static fth_status choose(fth_plan *plan, const geometry *g, bool bias, bool relu
     cuda_device *device = cuda_device_of(plan);
     cuda_conv conv = describe(plan, g, CUDA_CONV_FORWARD);
     cuda_conv_plan *whole = NULL;
-    FTH_TRY(create_engine(device, g, &conv, chosen));
+    FTH_TRY(cuda_conv_create(device, &conv, chosen));
     *fused = false;
     if (!bias && !relu)
         goto out;
     conv.bias = bias;
     conv.relu = relu;
-    FTH_TRY(create_engine(device, g, &conv, &whole));
+    FTH_TRY(cuda_conv_create(device, &conv, &whole));
     if (!whole)
         goto out;
     /* A pass reads and writes the output: about 3 TB/s on a current device, and 2 us to begin with. */
@@ -311,7 +268,7 @@ static fth_status prepare_grad_input(fth_plan *plan, const fth_node *node)
     const cuda_conv conv = describe(plan, &g, CUDA_CONV_DATA);
     FTH_TRY(cuda_read_as(plan, node->inputs[0], &g.y, &dy));
     FTH_TRY(cuda_read_weight(plan, node->inputs[1], &g.w, &w));
-    FTH_TRY(create_engine(cuda_device_of(plan), &g, &conv, &engine));
+    FTH_TRY(cuda_conv_create(cuda_device_of(plan), &conv, &engine));
     cuda_layout wanted = cuda_standard(plan, node->outputs[0]);
     FTH_TRY(cuda_begin_write(plan, node->outputs[0], &wanted, &standard));
     FTH_TRY(cuda_begin_write(plan, standard, &g.x, &dx));
@@ -340,7 +297,7 @@ static fth_status prepare_grad_weights(fth_plan *plan, const fth_node *node)
         FTH_TRY(cuda_read(plan, node->inputs[1], &standard_dy));
         FTH_TRY(cuda_add_bias_gradient(plan, standard_dy, node->outputs[1]));
     }
-    FTH_TRY(create_engine(cuda_device_of(plan), &g, &conv, &engine));
+    FTH_TRY(cuda_conv_create(cuda_device_of(plan), &conv, &engine));
     FTH_TRY(cuda_begin_gradient(plan, node->outputs[0], &g.w, &dw));
     FTH_TRY(add_step(plan, &g, CUDA_CONV_FILTER, &engine, x, dw, dy, -1));
     FTH_TRY(cuda_end_gradient(plan, node->outputs[0], dw));

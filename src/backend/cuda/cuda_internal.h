@@ -80,12 +80,11 @@ fth_status cuda_set_run_values(cuda_device *device, const fth_run *run);
 
 typedef struct cuda_layout {
     cuda_type type;
-    bool nhwc;           /* else plain; always false where both are the same */
-    int n, c, h, w;      /* logical; features are (n, c, 1, 1), weights (O, I, KH, KW) */
-    int batch, channels; /* physical n and c */
-    int fold;            /* 1; 2: 2x2 pixels folded into channels, for strided convolutions of few channels */
-    int border[2];       /* folded images: zero pixels before and after */
-    int taps, offset;    /* folded weights: taps per axis; tap = 2 * folded tap + parity - offset */
+    bool nhwc;             /* else plain; always false where both are the same */
+    int n, c, h, w;        /* logical; features are (n, c, 1, 1), weights (O, I, KH, KW) */
+    int batch, channels;   /* physical n and c */
+    bool is_weight;        /* of a first layer: spread its way */
+    cuda_spreading spread; /* images that a first layer reads, and its weights */
 } cuda_layout;
 
 cuda_type cuda_compute_type(const fth_plan *plan);
@@ -181,7 +180,6 @@ typedef struct cuda_conv {
     bool tf32, bias, relu;    /* bias, relu: forward only, fused behind it */
     int64_t x[4], w[4], y[4]; /* (N, C, H, W) */
     int64_t padding[2], stride[2], dilation[2];
-    int64_t x_row, x_step; /* elements from row to row and pixel to pixel of x where it is not packed; else 0 */
 } cuda_conv;
 
 typedef struct cuda_conv_plan cuda_conv_plan;
@@ -220,6 +218,10 @@ extern const fth_kernel cuda_softmax_cross_entropy, cuda_softmax_cross_entropy_g
 fth_status cuda_add_bias_gradient(fth_plan *plan, fth_plan_value dy, fth_value dbias);
 /* The two terms of a sum that was left to its reader; false if `value` was computed. */
 bool cuda_is_deferred_sum(const fth_plan *plan, fth_value value, fth_value terms[2]);
+/* The max_pool_grad that was left to the relu_grad which reads `dx`, or NULL; *pooled is the pool's output. */
+const fth_node *cuda_deferred_pool(const fth_plan *plan, fth_value dx, fth_value *pooled);
+/* The step of a max_pool_grad from `dy` to `result`. */
+fth_status cuda_add_max_pool_grad(fth_plan *plan, const fth_node *node, fth_plan_value dy, fth_value result);
 /* True if the bias gradient of `node` (a grad_weights) is made by the relu_grad before it. */
 bool cuda_relu_grad_makes_bias_gradient(const fth_plan *plan, fth_value dy, const fth_node *node);
 

@@ -66,15 +66,15 @@ static cudnnDataType_t dnn_type(cuda_type type)
     return type == CUDA_TYPE_BF16 ? CUDNN_DATA_BFLOAT16 : type == CUDA_TYPE_F16 ? CUDNN_DATA_HALF : CUDNN_DATA_FLOAT;
 }
 
-static fth_status add_tensor(descriptor_heap *heap, int64_t uid, const int64_t dims[4], const int64_t *strides,
-                             cudnnDataType_t type, bool is_virtual, cudnnBackendDescriptor_t *tensor)
+static fth_status add_tensor(descriptor_heap *heap, int64_t uid, const int64_t dims[4], cudnnDataType_t type,
+                             bool is_virtual, cudnnBackendDescriptor_t *tensor)
 {
     fth_status status = FTH_OK;
-    const int64_t packed[4] = {dims[1] * dims[2] * dims[3], 1, dims[3] * dims[1], dims[1]}, alignment = 16;
+    const int64_t strides[4] = {dims[1] * dims[2] * dims[3], 1, dims[3] * dims[1], dims[1]}, alignment = 16;
     FTH_TRY(make(heap, CUDNN_BACKEND_TENSOR_DESCRIPTOR, tensor));
     FTH_TRY(set(*tensor, CUDNN_ATTR_TENSOR_DATA_TYPE, CUDNN_TYPE_DATA_TYPE, 1, &type));
     FTH_TRY(set(*tensor, CUDNN_ATTR_TENSOR_DIMENSIONS, CUDNN_TYPE_INT64, 4, dims));
-    FTH_TRY(set(*tensor, CUDNN_ATTR_TENSOR_STRIDES, CUDNN_TYPE_INT64, 4, strides ? strides : packed));
+    FTH_TRY(set(*tensor, CUDNN_ATTR_TENSOR_STRIDES, CUDNN_TYPE_INT64, 4, strides));
     FTH_TRY(set(*tensor, CUDNN_ATTR_TENSOR_UNIQUE_ID, CUDNN_TYPE_INT64, 1, &uid));
     FTH_TRY(set(*tensor, CUDNN_ATTR_TENSOR_BYTE_ALIGNMENT, CUDNN_TYPE_INT64, 1, &alignment));
     if (is_virtual)
@@ -158,13 +158,12 @@ static fth_status build_graph(cuda_device *device, descriptor_heap *heap, const 
     const float one = 1, zero = 0;
     int64_t op_count = 1;
     const bool fused = conv->bias || conv->relu;
-    const int64_t overlapping[4] = {conv->x_row * conv->x[2], 1, conv->x_row, conv->x_step};
-    FTH_TRY(add_tensor(heap, UID_X, conv->x, conv->x_step ? overlapping : NULL, type, false, &x));
-    FTH_TRY(add_tensor(heap, UID_W, conv->w, NULL, type, false, &w));
-    FTH_TRY(add_tensor(heap, UID_Y, conv->y, NULL, type, false, &y));
+    FTH_TRY(add_tensor(heap, UID_X, conv->x, type, false, &x));
+    FTH_TRY(add_tensor(heap, UID_W, conv->w, type, false, &w));
+    FTH_TRY(add_tensor(heap, UID_Y, conv->y, type, false, &y));
     at = y;
     if (fused)
-        FTH_TRY(add_tensor(heap, UID_CONVOLVED, conv->y, NULL, CUDNN_DATA_FLOAT, true, &at));
+        FTH_TRY(add_tensor(heap, UID_CONVOLVED, conv->y, CUDNN_DATA_FLOAT, true, &at));
     FTH_TRY(describe_convolution(heap, conv, &convolution));
     FTH_TRY(make(heap, operations[conv->kind].type, &ops[0]));
     FTH_TRY(set(ops[0], operations[conv->kind].alpha, CUDNN_TYPE_FLOAT, 1, &one));
@@ -177,9 +176,9 @@ static fth_status build_graph(cuda_device *device, descriptor_heap *heap, const 
     if (conv->bias) {
         cudnnBackendDescriptor_t bias, sum = y;
         const int64_t dims[4] = {1, conv->y[1], 1, 1};
-        FTH_TRY(add_tensor(heap, UID_BIAS, dims, NULL, type, false, &bias));
+        FTH_TRY(add_tensor(heap, UID_BIAS, dims, type, false, &bias));
         if (conv->relu)
-            FTH_TRY(add_tensor(heap, UID_BIASED, conv->y, NULL, CUDNN_DATA_FLOAT, true, &sum));
+            FTH_TRY(add_tensor(heap, UID_BIASED, conv->y, CUDNN_DATA_FLOAT, true, &sum));
         FTH_TRY(add_pointwise(heap, CUDNN_POINTWISE_ADD, at, bias, sum, &ops[op_count++]));
         at = sum;
     }
@@ -430,10 +429,10 @@ static void write_key(const cuda_conv *c, char *key, size_t size)
     static const char *const kinds[] = {"forward", "data", "filter"}, *const types[] = {"f32", "f16", "bf16"};
     snprintf(key, size,
              "%s%s%s %s%s x%" PRId64 ",%" PRId64 ",%" PRId64 ",%" PRId64 " w%" PRId64 ",%" PRId64 ",%" PRId64
-             ",%" PRId64 " p%" PRId64 ",%" PRId64 " s%" PRId64 ",%" PRId64 " d%" PRId64 ",%" PRId64 "%s",
+             ",%" PRId64 " p%" PRId64 ",%" PRId64 " s%" PRId64 ",%" PRId64 " d%" PRId64 ",%" PRId64,
              kinds[c->kind], c->bias ? "+bias" : "", c->relu ? "+relu" : "", types[c->type], c->tf32 ? "-tf32" : "",
              c->x[0], c->x[1], c->x[2], c->x[3], c->w[0], c->w[1], c->w[2], c->w[3], c->padding[0], c->padding[1],
-             c->stride[0], c->stride[1], c->dilation[0], c->dilation[1], c->x_step ? " overlapping" : "");
+             c->stride[0], c->stride[1], c->dilation[0], c->dilation[1]);
 }
 
 static fth_status recall(cuda_device *device, descriptor_heap *heap, cudnnBackendDescriptor_t graph, const char *choice,

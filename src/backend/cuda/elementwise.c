@@ -136,11 +136,36 @@ bool cuda_relu_grad_makes_bias_gradient(const fth_plan *plan, fth_value dy, cons
     return bias_taker(plan, dy) == node;
 }
 
+/* dx = dy where y > 0, and its sums where a bias wants them */
+static fth_status add_relu_grad(fth_plan *plan, const fth_node *taker, const cuda_layout *layout, fth_plan_value y,
+                                fth_plan_value dy, fth_plan_value dx)
+{
+    if (taker)
+        return add_column_sums(plan, "relu_grad + bias_grad", layout, dy, y, dx, taker->outputs[1]);
+    cuda_call call = {.run = run_elementwise, .values = {y, dy, dx}, .value_count = 3, .write_count = 1};
+    call.sizes[0] = cuda_layout_elements(layout);
+    call.type = layout->type;
+    call.what = CUDA_RELU_GRAD;
+    return cuda_add_call(plan, "relu_grad", &call);
+}
+
 static fth_status prepare_relu_grad(fth_plan *plan, const fth_node *node)
 {
     fth_status status = FTH_OK;
     const fth_node *taker = bias_taker(plan, node->outputs[0]);
+    fth_value pooled = FTH_NO_VALUE;
+    const fth_node *pool = cuda_deferred_pool(plan, node->inputs[1], &pooled);
     fth_plan_value y, dy, dx;
+    if (pool) {
+        const cuda_layout small = cuda_standard(plan, pool->inputs[0]);
+        FTH_TRY(cuda_read(plan, pooled, &y));
+        FTH_TRY(cuda_read(plan, pool->inputs[0], &dy));
+        FTH_TRY(fth_plan_add_value(plan, &dx));
+        FTH_TRY(cuda_set_layout(plan, dx, &small));
+        FTH_TRY(add_relu_grad(plan, taker, &small, y, dy, dx));
+        FTH_TRY(cuda_add_max_pool_grad(plan, pool, dx, node->outputs[0]));
+        goto out;
+    }
     if (!taker)
         return add_elementwise(plan, "relu_grad", CUDA_RELU_GRAD, node->inputs[0], node->inputs[1], node->outputs[0]);
     const cuda_layout layout = cuda_standard(plan, node->outputs[0]);
@@ -148,7 +173,7 @@ static fth_status prepare_relu_grad(fth_plan *plan, const fth_node *node)
     FTH_TRY(cuda_read(plan, node->inputs[1], &dy));
     cuda_write_in_place(plan, node->inputs[1], dy, node->outputs[0]);
     FTH_TRY(cuda_begin_write(plan, node->outputs[0], &layout, &dx));
-    FTH_TRY(add_column_sums(plan, "relu_grad + bias_grad", &layout, dy, y, dx, taker->outputs[1]));
+    FTH_TRY(add_relu_grad(plan, taker, &layout, y, dy, dx));
     FTH_TRY(cuda_end_write(plan, node->outputs[0], dx));
 out:
     return status;

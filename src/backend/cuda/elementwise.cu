@@ -97,6 +97,8 @@ __device__ __forceinline__ uint64_t fork_key(uint64_t key, uint64_t number)
 
 enum { RANDOM_DROPOUT = 5 }; /* fth_random_use; checked where the launcher is called */
 
+enum { DROPPED_AT_ONCE = 8 };
+
 template <typename T>
 __global__ void __launch_bounds__(THREADS)
     dropout_kernel(const T *x, T *y, int64_t count, int64_t c, int64_t plane, bool nhwc, int64_t channels,
@@ -104,7 +106,26 @@ __global__ void __launch_bounds__(THREADS)
 {
     uint64_t key = mix(run->seed + 0x9e3779b97f4a7c15u);
     key = fork_key(fork_key(fork_key(key, RANDOM_DROPOUT), run->step), id);
-    for (int64_t i = (int64_t)blockIdx.x * THREADS + threadIdx.x; i < count; i += (int64_t)gridDim.x * THREADS) {
+    const int64_t first = ((int64_t)blockIdx.x * THREADS + threadIdx.x) * DROPPED_AT_ONCE;
+    if (!nhwc && first + DROPPED_AT_ONCE <= count) { /* one draw serves two neighbours */
+        const Vec<T, 16 / sizeof(T)> *from = reinterpret_cast<const Vec<T, 16 / sizeof(T)> *>(x + first);
+        Vec<T, 16 / sizeof(T)> *to = reinterpret_cast<Vec<T, 16 / sizeof(T)> *>(y + first);
+        constexpr int V = 16 / sizeof(T);
+#pragma unroll
+        for (int part = 0; part < DROPPED_AT_ONCE / V; part++) {
+            Vec<T, V> values = from[part];
+#pragma unroll
+            for (int k = 0; k < V; k += 2) {
+                uint64_t bits = random_bits(key, (uint64_t)(first + part * V + k) >> 1);
+                values.v[k] = from_float<T>((uint32_t)bits >= threshold ? to_float(values.v[k]) * scale : 0);
+                values.v[k + 1] =
+                    from_float<T>((uint32_t)(bits >> 32) >= threshold ? to_float(values.v[k + 1]) * scale : 0);
+            }
+            to[part] = values;
+        }
+        return;
+    }
+    for (int64_t i = first; i < first + DROPPED_AT_ONCE && i < count; i++) {
         uint64_t element = (uint64_t)i;
         if (nhwc) {
             int64_t channel = i % channels, pixel = i / channels;
@@ -360,11 +381,11 @@ cudaError_t cuda_launch_dropout(cudaStream_t stream, cuda_type type, const void 
                                 uint32_t threshold, float scale)
 {
     int64_t count = n * plane * (nhwc ? channels : c);
-    int64_t blocks = ceil_div(count, THREADS);
+    int64_t blocks = ceil_div(count, THREADS * DROPPED_AT_ONCE);
     return with_type(type, [&](auto zero) {
         using T = decltype(zero);
-        dropout_kernel<T><<<(unsigned)(blocks < 4096 ? blocks : 4096), THREADS, 0, stream>>>(
-            (const T *)x, (T *)y, count, c, plane, nhwc, channels, run, id, threshold, scale);
+        dropout_kernel<T><<<(unsigned)blocks, THREADS, 0, stream>>>((const T *)x, (T *)y, count, c, plane, nhwc,
+                                                                    channels, run, id, threshold, scale);
         return cudaGetLastError();
     });
 }

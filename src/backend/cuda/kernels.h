@@ -38,16 +38,27 @@ size_t cuda_reduction_floats(const cuda_launch *launch, int64_t rows, int64_t ch
 
 /* ---- conversions ---- */
 
+/* How images that only a convolution reads are spread out so that it becomes one of many channels, which is what tensor
+ * cores want. Folded: 2x2 pixels become 4c channels (of 16), and the taps of a row of them stand beside each other:
+ * a convolution of stride 2 and kernel K becomes one of stride 1 and kernel (taps, 1) over 16 * taps channels.
+ * Patches: all taps stand beside each other; a 1x1 convolution is left. */
+typedef enum cuda_spread { CUDA_NOT_SPREAD, CUDA_FOLDED, CUDA_PATCHES } cuda_spread;
+
+typedef struct cuda_spreading {
+    cuda_spread how;
+    int kernel, stride, padding; /* of the convolution, the same in both directions */
+    int out_height, out_width;   /* of the convolution */
+    int taps, before, offset;    /* folded: taps, zero pixels before, tap = 2 * folded tap + parity - offset */
+} cuda_spreading;
+
 /* How a tensor of logical shape (n, c, h, w) lies: element (n, c, h, w) of NHWC is at ((n*H + h)*W + w)*channels + c,
- * of plain at ((n*C + c)*H + h)*W + w. fold 2: 2x2 pixels are folded into channels (space to depth), with `border` zero
- * pixels (folded ones) before and after, for strided convolutions of few channels. */
+ * of plain at ((n*C + c)*H + h)*W + w. */
 typedef struct cuda_view {
-    int type;      /* cuda_type */
-    int nhwc;      /* else plain */
-    int fold;      /* 1, or 2: space to depth */
-    int border[2]; /* folded pixels before, after */
-    int batch;     /* physical: >= n */
-    int channels;  /* physical: >= c (>= 4c if folded) */
+    int type;     /* cuda_type */
+    int nhwc;     /* else plain */
+    int batch;    /* physical: >= n */
+    int channels; /* physical: >= c; of spread images: of a spread pixel */
+    cuda_spreading spread;
 } cuda_view;
 
 cudaError_t cuda_launch_convert(cudaStream_t stream, const void *from, cuda_view from_view, void *to, cuda_view to_view,
@@ -60,11 +71,10 @@ typedef struct cuda_cast {
     int64_t first_chunk;
     int outputs, inputs, height, width;    /* logical (O, I, KH, KW) */
     int physical_outputs, physical_inputs; /* of the channels-last side */
-    int fold, fold_offset;                 /* folded weights: tap = 2 * folded tap + parity - fold_offset */
-    int folded_height, folded_width;
-    int type; /* of the channels-last side */
+    cuda_spreading spread;                 /* the convolution's, if its images are spread */
+    int type;                              /* of the channels-last side */
 } cuda_cast;
-enum { CUDA_CAST_CHUNK = 2048 };
+enum { CUDA_CAST_CHUNK = 8192 };
 cudaError_t cuda_launch_cast_weights(cudaStream_t stream, const cuda_cast *entries, int count, int64_t chunks);
 cudaError_t cuda_launch_cast_gradients(cudaStream_t stream, const cuda_cast *entries, int count, int64_t chunks);
 
@@ -142,9 +152,8 @@ typedef struct cuda_pool {
 } cuda_pool;
 /* where: one byte each, the position within the window; kernels of up to 255 elements. */
 cudaError_t cuda_launch_max_pool(cudaStream_t stream, const cuda_pool *pool, const void *x, void *y, uint8_t *where);
-/* dx; with `sign` (the pool's input, which a ReLU made): dx where sign > 0. */
 cudaError_t cuda_launch_max_pool_grad(cudaStream_t stream, const cuda_pool *pool, const void *dy, const uint8_t *where,
-                                      const void *sign, void *dx);
+                                      void *dx);
 cudaError_t cuda_launch_average_pool(cudaStream_t stream, const cuda_pool *pool, const void *x, void *y);
 cudaError_t cuda_launch_average_pool_grad(cudaStream_t stream, const cuda_pool *pool, const void *dy, void *dx);
 

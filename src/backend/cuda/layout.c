@@ -19,13 +19,13 @@ const cuda_layout *cuda_layout_of(const fth_plan *plan, fth_plan_value value)
 
 int64_t cuda_layout_elements(const cuda_layout *l)
 {
-    if (l->fold == 2 && l->taps > 0)
-        return (int64_t)l->batch * l->taps * l->taps * l->channels;
-    if (l->fold == 2) {
-        int64_t border = l->border[0] + l->border[1];
-        return (int64_t)l->batch * (l->h / 2 + border) * (l->w / 2 + border) * l->channels;
-    }
-    return (int64_t)l->batch * l->h * l->w * l->channels;
+    const cuda_spreading *s = &l->spread;
+    const int64_t each = (int64_t)l->batch * l->channels;
+    if (s->how == CUDA_NOT_SPREAD)
+        return each * l->h * l->w;
+    if (l->is_weight)
+        return each * (s->how == CUDA_FOLDED ? s->taps : 1);
+    return each * s->out_width * (s->how == CUDA_FOLDED ? s->out_height + s->taps - 1 : s->out_height);
 }
 
 fth_status cuda_set_layout(fth_plan *plan, fth_plan_value value, const cuda_layout *layout)
@@ -38,8 +38,9 @@ fth_status cuda_set_layout(fth_plan *plan, fth_plan_value value, const cuda_layo
 bool cuda_layout_equal(const cuda_layout *a, const cuda_layout *b)
 {
     return a->type == b->type && a->nhwc == b->nhwc && a->n == b->n && a->c == b->c && a->h == b->h && a->w == b->w &&
-           a->batch == b->batch && a->channels == b->channels && a->fold == b->fold && a->border[0] == b->border[0] &&
-           a->border[1] == b->border[1] && a->taps == b->taps && a->offset == b->offset;
+           a->batch == b->batch && a->channels == b->channels && a->spread.how == b->spread.how &&
+           a->spread.kernel == b->spread.kernel && a->spread.stride == b->spread.stride &&
+           a->spread.padding == b->spread.padding;
 }
 
 int cuda_padded_channels(cuda_type type, int channels, bool image)
@@ -53,7 +54,7 @@ int cuda_padded_channels(cuda_type type, int channels, bool image)
 
 cuda_layout cuda_plain(const fth_shape *shape, cuda_type type)
 {
-    cuda_layout l = {.type = type, .n = 1, .c = 1, .h = 1, .w = 1, .fold = 1};
+    cuda_layout l = {.type = type, .n = 1, .c = 1, .h = 1, .w = 1};
     switch (shape->rank) {
     case 1: l.c = (int)shape->dims[0]; break;
     case 2:
@@ -91,12 +92,8 @@ cuda_layout cuda_standard(const fth_plan *plan, fth_value value)
 
 static cuda_view view_of(const cuda_layout *l)
 {
-    return (cuda_view){.type = (int)l->type,
-                       .nhwc = l->nhwc,
-                       .fold = l->fold,
-                       .border = {l->border[0], l->border[1]},
-                       .batch = l->batch,
-                       .channels = l->channels};
+    return (cuda_view){
+        .type = (int)l->type, .nhwc = l->nhwc, .batch = l->batch, .channels = l->channels, .spread = l->spread};
 }
 
 static cudaError_t run_convert(const cuda_call *call)
@@ -175,8 +172,7 @@ bool cuda_write_in_place(fth_plan *plan, fth_value from, fth_plan_value as, fth_
 fth_status cuda_add_scratch(fth_plan *plan, size_t size_bytes, fth_plan_value *scratch)
 {
     fth_status status = FTH_OK;
-    const cuda_layout layout = {
-        .type = CUDA_TYPE_U8, .n = 1, .c = 1, .h = 1, .w = 1, .batch = 1, .channels = 1, .fold = 1};
+    const cuda_layout layout = {.type = CUDA_TYPE_U8, .n = 1, .c = 1, .h = 1, .w = 1, .batch = 1, .channels = 1};
     FTH_TRY(fth_plan_add_value(plan, scratch));
     FTH_TRY(fth_plan_set_layout(plan, *scratch, &layout, sizeof layout, size_bytes ? size_bytes : 16));
 out:

@@ -77,9 +77,9 @@ __global__ void __launch_bounds__(THREADS) max_pool_kernel(cuda_pool p, const T 
         store<uint8_t, V>(where + i * V, taps);
 }
 
-template <typename T, int V, bool SIGN>
+template <typename T, int V>
 __global__ void __launch_bounds__(THREADS)
-    max_pool_grad_kernel(cuda_pool p, const T *dy, const uint8_t *where, const T *sign, T *dx, int64_t count)
+    max_pool_grad_kernel(cuda_pool p, const T *dy, const uint8_t *where, T *dx, int64_t count)
 {
     const int64_t i = (int64_t)blockIdx.x * THREADS + threadIdx.x;
     if (i >= count)
@@ -106,16 +106,43 @@ __global__ void __launch_bounds__(THREADS)
                 sum[k] += taps.v[k] == tap ? to_float(in.v[k]) : 0;
         }
     Vec<T, V> out;
-    if (SIGN) {
-        Vec<T, V> s = load<T, V>(sign + i * V);
-#pragma unroll
-        for (int k = 0; k < V; k++)
-            sum[k] = to_float(s.v[k]) > 0 ? sum[k] : 0;
-    }
 #pragma unroll
     for (int k = 0; k < V; k++)
         out.v[k] = from_float<T>(sum[k]);
     store<T, V>(dx + i * V, out);
+}
+
+/* Windows that tile the input: a thread per window writes all of it. */
+template <typename T, int V>
+__global__ void __launch_bounds__(THREADS)
+    max_pool_grad_tiles_kernel(cuda_pool p, const T *dy, const uint8_t *where, T *dx, int64_t count)
+{
+    const int64_t i = (int64_t)blockIdx.x * THREADS + threadIdx.x;
+    if (i >= count)
+        return;
+    const Place at = place_of(i, count, p.channels / V, p.out_width, p.out_height);
+    const Vec<uint8_t, V> taps = load<uint8_t, V>(where + i * V);
+    const Vec<T, V> in = load<T, V>(dy + i * V);
+    int tap = 0;
+    for (int kh = 0; kh < p.kernel[0]; kh++)
+        for (int kw = 0; kw < p.kernel[1]; kw++, tap++) {
+            Vec<T, V> out;
+#pragma unroll
+            for (int k = 0; k < V; k++)
+                out.v[k] = taps.v[k] == tap ? in.v[k] : from_float<T>(0);
+            int64_t row = at.n * p.height + at.y * p.kernel[0] + kh;
+            store<T, V>(dx + (row * p.width + at.x * p.kernel[1] + kw) * p.channels + at.vector * V, out);
+        }
+}
+
+bool windows_tile(const cuda_pool *p)
+{
+    bool tile = true;
+    const int sizes[2][2] = {{p->height, p->out_height}, {p->width, p->out_width}};
+    for (int axis = 0; axis < 2; axis++)
+        tile = tile && p->padding[axis] == 0 && p->kernel[axis] == p->stride[axis] &&
+               sizes[axis][0] == sizes[axis][1] * p->kernel[axis];
+    return tile;
 }
 
 /* The window of output `o` on one axis, cut to the input, and how much it counts in the divisor. */
@@ -245,15 +272,15 @@ cudaError_t cuda_launch_max_pool(cudaStream_t stream, const cuda_pool *p, const 
 }
 
 cudaError_t cuda_launch_max_pool_grad(cudaStream_t stream, const cuda_pool *p, const void *dy, const uint8_t *where,
-                                      const void *sign, void *dx)
+                                      void *dx)
 {
     return with_vectors(p->type, p->channels, [&](auto zero, auto width) {
         using T = decltype(zero);
         constexpr int V = decltype(width)::value;
-        int64_t count = in_vectors(p, V);
-        auto kernel = sign ? max_pool_grad_kernel<T, V, true> : max_pool_grad_kernel<T, V, false>;
-        kernel<<<(unsigned)ceil_div(count, THREADS), THREADS, 0, stream>>>(*p, (const T *)dy, where, (const T *)sign,
-                                                                           (T *)dx, count);
+        const bool tile = windows_tile(p);
+        int64_t count = tile ? out_vectors(p, V) : in_vectors(p, V);
+        auto kernel = tile ? max_pool_grad_tiles_kernel<T, V> : max_pool_grad_kernel<T, V>;
+        kernel<<<(unsigned)ceil_div(count, THREADS), THREADS, 0, stream>>>(*p, (const T *)dy, where, (T *)dx, count);
         return cudaGetLastError();
     });
 }

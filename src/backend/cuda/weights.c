@@ -68,7 +68,9 @@ static fth_status add_casts(fth_plan *plan, bool gradients, const cuda_deferred 
     state->count = count;
     for (int i = 0; i < count; i++) {
         const cuda_cast *c = &casts[i].cast;
-        int64_t taps = c->fold == 2 ? (int64_t)c->folded_height * c->folded_width : (int64_t)c->height * c->width;
+        int64_t taps = c->spread.how == CUDA_FOLDED    ? c->spread.taps
+                       : c->spread.how == CUDA_PATCHES ? 1
+                                                       : (int64_t)c->height * c->width;
         int64_t elements = gradients ? (int64_t)c->outputs * c->inputs * c->height * c->width
                                      : (int64_t)c->physical_outputs * taps * c->physical_inputs;
         state->entries[i] = *c;
@@ -95,41 +97,36 @@ static cuda_cast describe(const cuda_layout *l)
                        .width = l->w,
                        .physical_outputs = l->batch,
                        .physical_inputs = l->channels,
-                       .fold = l->fold,
-                       .fold_offset = l->offset,
-                       .folded_height = l->taps,
-                       .folded_width = l->taps,
+                       .spread = l->spread,
                        .type = (int)l->type};
 }
 
 /* ---- layouts of a convolution ---- */
 
-/* A convolution of stride 2 over an image of few channels: tensor cores want 8 channels or more, and cuDNN's engines
- * for less are slow (ENGINE: 1.8 ms instead of 0.3 for ResNet's first in bf16). Folding 2x2 pixels into channels gives
- * the same sums with stride 1. */
-static bool folds(const fth_plan *plan, const fth_convolution_attributes *a, fth_value x)
+/* How the images are spread for a first layer (kernels.h): cuDNN's engines for few channels are slow, 1.8 ms instead of
+ * 0.4 for ResNet's first in bf16. Small kernels become patches, larger ones of stride 2 are folded. */
+static cuda_spreading spread_for(const fth_plan *plan, const fth_convolution_attributes *a, fth_value x)
 {
-    const fth_shape *shape = &fth_graph_value(fth_plan_graph(plan), x)->type.shape;
-    return cuda_compute_type(plan) != CUDA_TYPE_F32 &&
-           fth_graph_value(fth_plan_graph(plan), x)->kind == FTH_VALUE_INPUT && shape->dims[1] <= 4 && a->groups == 1 &&
-           a->stride[0] == 2 && a->stride[1] == 2 && a->dilation[0] == 1 && a->dilation[1] == 1 &&
-           a->kernel[0] == a->kernel[1] && a->padding[0] == a->padding[1] && shape->dims[2] == shape->dims[3] &&
-           shape->dims[2] % 2 == 0 && a->kernel[0] > a->padding[0] && a->kernel[0] >= 3;
-}
-
-typedef struct fold_sizes {
-    int before, after, taps, offset;
-} fold_sizes;
-
-static fold_sizes fold_of(const fth_convolution_attributes *a, int size)
-{
-    fold_sizes f;
-    int out = (size + 2 * a->padding[0] - a->kernel[0]) / 2 + 1;
-    f.before = (a->padding[0] + 1) / 2;
-    f.taps = (a->kernel[0] - 1 - a->padding[0]) / 2 + f.before + 1;
-    f.after = out + f.taps - 1 - size / 2 - f.before;
-    f.offset = 2 * f.before - a->padding[0];
-    return f;
+    enum { MOST_PATCH_CHANNELS = 80 };
+    const cuda_spreading none = {.how = CUDA_NOT_SPREAD};
+    const fth_value_info *info = fth_graph_value(fth_plan_graph(plan), x);
+    const int64_t *dims = info->type.shape.dims; /* (N, C, H, W) */
+    if (cuda_compute_type(plan) == CUDA_TYPE_F32 || info->kind != FTH_VALUE_INPUT || dims[1] > 4 || a->groups != 1 ||
+        a->dilation[0] != 1 || a->dilation[1] != 1 || a->kernel[0] != a->kernel[1] || a->padding[0] != a->padding[1] ||
+        a->stride[0] != a->stride[1])
+        return none;
+    cuda_spreading s = {.kernel = a->kernel[0], .stride = a->stride[0], .padding = a->padding[0]};
+    s.out_height = (int)(dims[2] + 2 * s.padding - s.kernel) / s.stride + 1;
+    s.out_width = (int)(dims[3] + 2 * s.padding - s.kernel) / s.stride + 1;
+    if (s.kernel * s.kernel * dims[1] <= MOST_PATCH_CHANNELS) {
+        s.how = CUDA_PATCHES;
+    } else if (s.stride == 2 && s.kernel > s.padding) {
+        s.how = CUDA_FOLDED;
+        s.before = (s.padding + 1) / 2;
+        s.taps = (s.kernel - 1 - s.padding) / 2 + s.before + 1;
+        s.offset = 2 * s.before - s.padding;
+    }
+    return s.how == CUDA_NOT_SPREAD ? none : s;
 }
 
 cuda_layout cuda_convolution_input(const fth_plan *plan, const fth_convolution_attributes *a, fth_value x)
@@ -138,15 +135,12 @@ cuda_layout cuda_convolution_input(const fth_plan *plan, const fth_convolution_a
     fth_type type = fth_plan_type(plan, x);
     if (a->groups > 1)
         return cuda_channels_last(&type.shape, l.type, l.c);
-    if (folds(plan, a, x)) {
-        fold_sizes f = fold_of(a, l.h);
-        if (f.after >= 0) {
-            l.nhwc = true;
-            l.channels = 16;
-            l.fold = 2;
-            l.border[0] = f.before;
-            l.border[1] = f.after;
-        }
+    const cuda_spreading spread = spread_for(plan, a, x);
+    if (spread.how != CUDA_NOT_SPREAD) {
+        l.nhwc = true;
+        l.spread = spread;
+        l.channels = spread.how == CUDA_FOLDED ? 16 * spread.taps
+                                               : (int)fth_align_up((size_t)(spread.kernel * spread.kernel * l.c), 8);
     }
     return l;
 }
@@ -169,12 +163,10 @@ cuda_layout cuda_weight_layout(const fth_plan *plan, const fth_convolution_attri
     cuda_layout l = cuda_channels_last(weight, compute, input.channels);
     l.batch = cuda_padded_channels(compute, outputs, false);
     l.nhwc = l.nhwc || l.batch != l.n;
-    if (input.fold == 2) {
-        fold_sizes f = fold_of(a, input.h);
+    if (input.spread.how != CUDA_NOT_SPREAD) {
         l.nhwc = true;
-        l.fold = 2;
-        l.taps = f.taps;
-        l.offset = f.offset;
+        l.is_weight = true;
+        l.spread = input.spread;
     }
     return l;
 }
