@@ -1,0 +1,445 @@
+/* ONNX files, read back by a small reader of protobuf: fields, nodes and their connections, weights, refusals. What the
+ * files compute is checked with onnxruntime in tests/interop. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "export/export.h"
+#include "graph/ops.h"
+#include "model/model.h"
+
+static char folder[200], path[240];
+
+static int set_up(void **state)
+{
+    (void)state;
+    const char *base = getenv("TMPDIR");
+    snprintf(folder, sizeof folder, "%s/fth-export-XXXXXX", base ? base : "/tmp");
+    if (!mkdtemp(folder))
+        return -1;
+    snprintf(path, sizeof path, "%s/model.onnx", folder);
+    return 0;
+}
+
+static int tear_down(void **state)
+{
+    (void)state;
+    unlink(path);
+    return rmdir(folder);
+}
+
+/* ---- a reader ---- */
+
+typedef struct field {
+    int number, type;
+    uint64_t integer;
+    const uint8_t *bytes; /* of length-delimited ones */
+    size_t size;
+} field;
+
+static uint64_t read_varint(const uint8_t **at, const uint8_t *end)
+{
+    uint64_t value = 0;
+    for (int shift = 0;; shift += 7) {
+        assert_true(*at < end && shift < 64);
+        uint8_t byte = *(*at)++;
+        value |= (uint64_t)(byte & 127) << shift;
+        if (byte < 128)
+            return value;
+    }
+}
+
+/* The next field of a message; false at its end. */
+static bool next_field(const uint8_t **at, const uint8_t *end, field *found)
+{
+    if (*at == end)
+        return false;
+    uint64_t tag = read_varint(at, end);
+    *found = (field){.number = (int)(tag >> 3), .type = (int)(tag & 7)};
+    if (found->type == 0) {
+        found->integer = read_varint(at, end);
+    } else {
+        assert_true(found->type == 2 || found->type == 5);
+        found->size = found->type == 5 ? 4 : read_varint(at, end);
+        assert_true(found->size <= (size_t)(end - *at));
+        found->bytes = *at;
+        *at += found->size;
+    }
+    return true;
+}
+
+static bool text_is(const field *f, const char *text)
+{
+    return f->size == strlen(text) && memcmp(f->bytes, text, f->size) == 0;
+}
+
+enum { MAX_ITEMS = 400 };
+
+typedef struct onnx_model {
+    char *bytes;
+    size_t size;
+    int64_t ir_version, opset;
+    char metadata[200];            /* the last entry's value */
+    char nodes[MAX_ITEMS][24];     /* op types */
+    char made[MAX_ITEMS][160];     /* names of values in the order they come to be */
+    char read[4 * MAX_ITEMS][160]; /* names that nodes read */
+    int node_count, made_count, read_count, initializer_count, input_count, output_count;
+    const uint8_t *raw; /* of the initializer called `wanted` */
+    size_t raw_size;
+} onnx_model;
+
+static void copy_text(const field *f, char *text, size_t size)
+{
+    assert_true(f->size < size);
+    memcpy(text, f->bytes, f->size);
+    text[f->size] = '\0';
+}
+
+static void read_node(const field *message, onnx_model *model)
+{
+    const uint8_t *at = message->bytes, *end = at + message->size;
+    assert_true(model->node_count < MAX_ITEMS);
+    for (field f; next_field(&at, end, &f);) {
+        if (f.number == 1)
+            copy_text(&f, model->read[model->read_count++], sizeof model->read[0]);
+        if (f.number == 2)
+            copy_text(&f, model->made[model->made_count++], sizeof model->made[0]);
+        if (f.number == 4)
+            copy_text(&f, model->nodes[model->node_count++], sizeof model->nodes[0]);
+    }
+}
+
+static void read_initializer(const field *message, const char *wanted, onnx_model *model)
+{
+    const uint8_t *at = message->bytes, *end = at + message->size;
+    bool this_one = false;
+    model->initializer_count++;
+    for (field f; next_field(&at, end, &f);) {
+        if (f.number == 8) {
+            this_one = text_is(&f, wanted);
+            copy_text(&f, model->made[model->made_count++], sizeof model->made[0]);
+        }
+        if (f.number == 9 && this_one) {
+            model->raw = f.bytes;
+            model->raw_size = f.size;
+        }
+    }
+}
+
+static void read_graph(const field *message, const char *wanted, onnx_model *model)
+{
+    const uint8_t *at = message->bytes, *end = at + message->size;
+    for (field f; next_field(&at, end, &f);) {
+        if (f.number == 1)
+            read_node(&f, model);
+        else if (f.number == 5)
+            read_initializer(&f, wanted, model);
+        model->input_count += f.number == 11;
+        model->output_count += f.number == 12;
+    }
+}
+
+static onnx_model *read_model(const char *wanted)
+{
+    onnx_model *model = calloc(1, sizeof *model);
+    assert_non_null(model);
+    assert_int_equal(fth_file_read_all(path, 1 << 30, &model->bytes, &model->size), FTH_OK);
+    const uint8_t *at = (const uint8_t *)model->bytes, *end = at + model->size;
+    for (field f; next_field(&at, end, &f);) {
+        if (f.number == 1)
+            model->ir_version = (int64_t)f.integer;
+        if (f.number == 7)
+            read_graph(&f, wanted, model);
+        const uint8_t *inner = f.bytes, *inner_end = inner + f.size;
+        if (f.number == 8)
+            for (field version; next_field(&inner, inner_end, &version);)
+                model->opset = version.number == 2 ? (int64_t)version.integer : model->opset;
+        if (f.number == 14)
+            for (field entry; next_field(&inner, inner_end, &entry);)
+                if (entry.number == 2)
+                    copy_text(&entry, model->metadata, sizeof model->metadata);
+    }
+    return model;
+}
+
+static void free_model(onnx_model *model)
+{
+    free(model->bytes);
+    free(model);
+}
+
+static bool has_made(const onnx_model *model, const char *name)
+{
+    for (int i = 0; i < model->made_count; i++)
+        if (strcmp(model->made[i], name) == 0)
+            return true;
+    return strcmp(name, "images") == 0;
+}
+
+static int count_nodes(const onnx_model *model, const char *op)
+{
+    int count = 0;
+    for (int i = 0; i < model->node_count; i++)
+        count += strcmp(model->nodes[i], op) == 0;
+    return count;
+}
+
+/* ---- writing ---- */
+
+static fth_status save(const fth_graph *graph)
+{
+    size_t count = 0;
+    int values = fth_graph_value_count(graph);
+    fth_tensor_view *views = calloc((size_t)values, sizeof *views);
+    float *parameters = calloc(fth_graph_parameter_floats(graph) + 16, sizeof(float));
+    float *buffers = calloc(fth_graph_buffer_floats(graph) + 16, sizeof(float));
+    assert_true(views && parameters && buffers);
+    fth_graph_initialize(graph, 1, parameters, buffers);
+    for (fth_value v = 0; v < values; v++) {
+        const fth_value_info *info = fth_graph_value(graph, v);
+        if (info->kind == FTH_VALUE_PARAMETER || info->kind == FTH_VALUE_BUFFER)
+            views[count++] =
+                (fth_tensor_view){info->name, FTH_F32, info->type.shape,
+                                  (info->kind == FTH_VALUE_PARAMETER ? parameters : buffers) + info->offset};
+    }
+    const fth_metadata_entry metadata[] = {{"classes", "[\"a\",\"b\"]"}};
+    fth_status status = fth_onnx_save(path, graph, views, count, &(fth_onnx_options){"test", metadata, 1});
+    free(views);
+    free(parameters);
+    free(buffers);
+    return status;
+}
+
+static onnx_model *export_model(const char *name, int channels, int side, const char *wanted)
+{
+    const fth_model *model;
+    fth_graph *graph = NULL;
+    assert_int_equal(fth_model_find(name, &model), FTH_OK);
+    fth_model_options options = {.channels = channels, .height = side, .width = side, .classes = 10};
+    assert_int_equal(fth_model_create_graph(model, &options, &graph), FTH_OK);
+    assert_int_equal(save(graph), FTH_OK);
+    fth_graph_free(graph);
+    return read_model(wanted);
+}
+
+/* ---- tests ---- */
+
+static void the_file_says_what_it_is(void **state)
+{
+    (void)state;
+    onnx_model *model = export_model("mnist-cnn", 1, 28, "fc2.bias");
+    assert_int_equal(model->ir_version, 8);
+    assert_int_equal(model->opset, 17);
+    assert_int_equal(model->input_count, 1); /* the labels are not part of it */
+    assert_int_equal(model->output_count, 1);
+    assert_string_equal(model->metadata, "[\"a\",\"b\"]");
+    static const char *const expected[] = {"Conv",    "Relu", "Conv", "Relu", "MaxPool",
+                                           "Flatten", "Gemm", "Relu", "Gemm"};
+    assert_int_equal(model->node_count, FTH_COUNT_OF(expected));
+    for (size_t i = 0; i < FTH_COUNT_OF(expected); i++)
+        assert_string_equal(model->nodes[i], expected[i]);
+    assert_int_equal(model->initializer_count, 8);
+    assert_int_equal(model->raw_size, 10 * sizeof(float));
+    free_model(model);
+}
+
+static void weights_are_in_it_as_they_are(void **state)
+{
+    (void)state;
+    const fth_model *model;
+    fth_graph *graph = NULL;
+    fth_model_options options = {.channels = 3, .height = 32, .width = 32, .classes = 10};
+    assert_int_equal(fth_model_find("cifar-cnn", &model), FTH_OK);
+    assert_int_equal(fth_model_create_graph(model, &options, &graph), FTH_OK);
+    assert_int_equal(save(graph), FTH_OK);
+    onnx_model *read = read_model("conv2.weight");
+    float *parameters = calloc(fth_graph_parameter_floats(graph), sizeof(float)), none;
+    fth_graph_initialize(graph, 1, parameters, &none);
+    const fth_value_info *info = fth_graph_value(graph, fth_graph_find(graph, "conv2.weight"));
+    size_t size = (size_t)fth_shape_count(&info->type.shape) * sizeof(float);
+    assert_int_equal(read->raw_size, size);
+    assert_memory_equal(read->raw, parameters + info->offset, size);
+    free(parameters);
+    free_model(read);
+    fth_graph_free(graph);
+}
+
+/* ONNX wants nodes in an order in which everything a node reads exists before it. */
+static void every_value_is_made_before_it_is_read(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *name;
+        int side;
+    } cases[] = {{"resnet18", 64}, {"resnet50", 33}, {"cifar-cnn", 32}};
+    for (size_t i = 0; i < FTH_COUNT_OF(cases); i++) {
+        onnx_model *model = export_model(cases[i].name, 3, cases[i].side, "");
+        for (int n = 0; n < model->read_count; n++)
+            if (!has_made(model, model->read[n]))
+                fail_msg("%s: nothing makes %s", cases[i].name, model->read[n]);
+        assert_true(has_made(model, "logits"));
+        assert_int_equal(count_nodes(model, "Dropout"), 0);
+        free_model(model);
+    }
+}
+
+static void fused_parts_are_taken_apart(void **state)
+{
+    (void)state;
+    onnx_model *model = export_model("resnet18", 3, 64, "");
+    assert_int_equal(count_nodes(model, "Conv"), 20);
+    assert_int_equal(count_nodes(model, "BatchNormalization"), 20);
+    assert_int_equal(count_nodes(model, "Add"), 8);
+    assert_int_equal(count_nodes(model, "Relu"), 17);
+    assert_int_equal(count_nodes(model, "GlobalAveragePool"), 1);
+    free_model(model);
+}
+
+/* ---- ops that no model has yet, and refusals ---- */
+
+typedef fth_status (*middle)(fth_graph *graph, fth_value x, fth_value *y);
+
+static fth_graph *build_around(middle add_middle)
+{
+    fth_graph *graph = NULL;
+    fth_value images, labels, weight, x, logits, loss;
+    assert_int_equal(fth_graph_create(&graph), FTH_OK);
+    assert_int_equal(fth_graph_add_input(graph, "images", FTH_F32, FTH_SHAPE(FTH_BATCH, 2, 4, 4), &images), FTH_OK);
+    assert_int_equal(fth_graph_add_input(graph, "labels", FTH_I32, FTH_SHAPE(FTH_BATCH), &labels), FTH_OK);
+    assert_int_equal(add_middle(graph, images, &x), FTH_OK);
+    assert_int_equal(fth_op_add_flatten(graph, x, &x), FTH_OK);
+    int64_t features = fth_graph_value(graph, x)->type.shape.dims[1];
+    fth_initializer ones = {FTH_INIT_CONSTANT, 1};
+    assert_int_equal(fth_graph_add_parameter(graph, "fc.weight", FTH_SHAPE(3, features), ones, &weight), FTH_OK);
+    assert_int_equal(fth_op_add_linear(graph, false, x, weight, FTH_NO_VALUE, &logits), FTH_OK);
+    assert_int_equal(fth_op_add_softmax_cross_entropy(graph, 0, logits, labels, &loss), FTH_OK);
+    fth_graph_set_outputs(graph, logits, loss);
+    assert_int_equal(fth_graph_differentiate(graph), FTH_OK);
+    return graph;
+}
+
+static fth_status add_many(fth_graph *graph, fth_value x, fth_value *y)
+{
+    fth_status status = FTH_OK;
+    fth_value gelu, relu, both, sum;
+    FTH_TRY(fth_op_add_gelu(graph, x, &gelu));
+    FTH_TRY(fth_op_add_relu(graph, x, &relu));
+    FTH_TRY(fth_op_add_add(graph, true, gelu, relu, &sum));
+    FTH_TRY(fth_op_add_concat(graph, (fth_value[]){gelu, sum}, 2, &both));
+    FTH_TRY(fth_op_add_dropout(graph, 0.5F, both, &both));
+    fth_pool_attributes pool = {.kernel = {2, 2}, .stride = {2, 2}, .count_padding = true};
+    FTH_TRY(fth_op_add_average_pool(graph, pool, both, y));
+
+out:
+    return status;
+}
+
+static void ops_of_other_graphs_are_written_too(void **state)
+{
+    (void)state;
+    fth_graph *graph = build_around(add_many);
+    assert_int_equal(save(graph), FTH_OK);
+    onnx_model *model = read_model("");
+    assert_int_equal(count_nodes(model, "Erf"), 1);
+    assert_int_equal(count_nodes(model, "Concat"), 1);
+    assert_int_equal(count_nodes(model, "AveragePool"), 1);
+    for (int n = 0; n < model->read_count; n++)
+        assert_true(has_made(model, model->read[n]));
+    free_model(model);
+    fth_graph_free(graph);
+}
+
+static fth_status pool_evenly(fth_graph *graph, fth_value x, fth_value *y)
+{
+    return fth_op_add_adaptive_average_pool(graph, 2, 2, x, y);
+}
+
+static fth_status pool_unevenly(fth_graph *graph, fth_value x, fth_value *y)
+{
+    return fth_op_add_adaptive_average_pool(graph, 3, 2, x, y); /* 3 of 4 rows: windows overlap */
+}
+
+static void adaptive_pooling_has_two_forms(void **state)
+{
+    (void)state;
+    fth_graph *graph = build_around(pool_evenly);
+    assert_int_equal(save(graph), FTH_OK);
+    onnx_model *model = read_model("");
+    assert_int_equal(count_nodes(model, "MatMul"), 0);
+    assert_int_equal(count_nodes(model, "AveragePool"), 1);
+    free_model(model);
+    fth_graph_free(graph);
+
+    graph = build_around(pool_unevenly);
+    assert_int_equal(save(graph), FTH_OK);
+    model = read_model("constant1");
+    assert_int_equal(count_nodes(model, "MatMul"), 2);
+    assert_int_equal(count_nodes(model, "AveragePool"), 0);
+    float rows[3][4];
+    static const float expected[3][4] = {{0.5F, 0.5F, 0, 0}, {0, 0.5F, 0.5F, 0}, {0, 0, 0.5F, 0.5F}};
+    assert_int_equal(model->raw_size, sizeof rows);
+    memcpy(rows, model->raw, sizeof rows);
+    assert_memory_equal(rows, expected, sizeof rows);
+    free_model(model);
+    fth_graph_free(graph);
+}
+
+static fth_status add_slice(fth_graph *graph, fth_value x, fth_value *y)
+{
+    return fth_graph_add_node(graph, &fth_op_slice, &(fth_slice_attributes){0, 1}, &x, 1, y);
+}
+
+static void an_op_without_a_translation_is_named(void **state)
+{
+    (void)state;
+    unlink(path);
+    fth_graph *graph = build_around(add_slice);
+    assert_int_equal(save(graph), FTH_UNSUPPORTED);
+    assert_non_null(strstr(fth_error_message(), "slice has no translation to ONNX"));
+    assert_false(fth_file_exists(path));
+    fth_graph_free(graph);
+}
+
+static void missing_weights_and_giants_are_refused(void **state)
+{
+    (void)state;
+    const fth_model *model;
+    fth_graph *graph = NULL;
+    fth_onnx_options options = {"test", NULL, 0};
+    fth_model_options size = {.channels = 3, .height = 20000, .width = 20000, .classes = 2};
+    assert_int_equal(fth_model_find("linear", &model), FTH_OK);
+    assert_int_equal(fth_model_create_graph(model, &size, &graph), FTH_OK);
+    unlink(path);
+    assert_int_equal(fth_onnx_save(path, graph, NULL, 0, &options), FTH_INVALID);
+    assert_non_null(strstr(fth_error_message(), "no weights for fc.weight"));
+    static const float nothing[2]; /* is not read: the size is known before */
+    fth_tensor_view views[] = {{"fc.weight", FTH_F32, FTH_SHAPE(2, INT64_C(1200000000)), nothing},
+                               {"fc.bias", FTH_F32, FTH_SHAPE(2), nothing}};
+    assert_int_equal(fth_onnx_save(path, graph, views, 2, &options), FTH_UNSUPPORTED);
+    assert_non_null(strstr(fth_error_message(), "9.6 GB; an ONNX file cannot be larger than 2 GB"));
+    assert_false(fth_file_exists(path));
+    fth_graph_free(graph);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_file_says_what_it_is),
+        cmocka_unit_test(weights_are_in_it_as_they_are),
+        cmocka_unit_test(every_value_is_made_before_it_is_read),
+        cmocka_unit_test(fused_parts_are_taken_apart),
+        cmocka_unit_test(adaptive_pooling_has_two_forms),
+        cmocka_unit_test(ops_of_other_graphs_are_written_too),
+        cmocka_unit_test(an_op_without_a_translation_is_named),
+        cmocka_unit_test(missing_weights_and_giants_are_refused),
+    };
+    return cmocka_run_group_tests(tests, set_up, tear_down);
+}
