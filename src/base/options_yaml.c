@@ -181,7 +181,9 @@ fth_status fth_options_read_yaml(const fth_option_table *table, void *values, co
     parser_made = yaml_parser_initialize(&in.parser);
     FTH_REQUIRE(parser_made, FTH_NO_MEMORY, "%s: no memory to read it", path);
     yaml_parser_set_encoding(&in.parser, YAML_UTF8_ENCODING);
-    yaml_parser_set_input_string(&in.parser, (const unsigned char *)text, in.size_bytes);
+    /* Told the encoding, libyaml takes the mark that Windows' editors put in front for a character of the first key. */
+    size_t mark = strncmp(text, "\xef\xbb\xbf", 3) == 0 ? 3 : 0;
+    yaml_parser_set_input_string(&in.parser, (const unsigned char *)text + mark, in.size_bytes - mark);
     FTH_TRY(read_stream(&in, table, values));
 
 out:

@@ -259,6 +259,15 @@ static void yaml_sets_every_type(void **state)
     assert_string_equal(values.model, "resnet18");
 }
 
+static void yaml_from_windows_is_read(void **state)
+{
+    (void)state;
+    static const char text[] = "\xef\xbb\xbfmodel: resnet18\r\nepochs: 7\r\n";
+    assert_int_equal(read_yaml(text, strlen(text)), FTH_OK);
+    assert_string_equal(values.model, "resnet18");
+    assert_int_equal(values.epochs, 7);
+}
+
 static void empty_yaml_sets_nothing(void **state)
 {
     (void)state;
@@ -433,6 +442,7 @@ int main(void)
         TEST(flags_take_optional_arguments_with_care),
         TEST(bad_flags_say_what_is_wrong),
         TEST(yaml_sets_every_type),
+        TEST(yaml_from_windows_is_read),
         TEST(empty_yaml_sets_nothing),
         TEST(bad_yaml_names_file_and_line),
         TEST(values_survive_json),
