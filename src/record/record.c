@@ -11,7 +11,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 /* Enough digits for a wall time in milliseconds; short decimals stay short. */
@@ -168,7 +167,6 @@ fth_status fth_record_create(const char *runs_folder, const char *id, const char
 
     *result = NULL;
     FTH_TRY(fth_record_check_id(id ? id : ""));
-    FTH_TRY(fth_folder_create(runs_folder));
     FTH_TRY(fth_allocate(1, sizeof *record, &record));
     record->lock = record->events = -1;
     record->id = id && *id ? fth_format("%s", id) : make_id(hint);
@@ -176,14 +174,12 @@ fth_status fth_record_create(const char *runs_folder, const char *id, const char
     run_path = fth_path_join(record->folder, "run.json");
 
     /* A folder without run.json is what a kill in here leaves: nothing is lost by going on with it. */
-    if (mkdir(record->folder, 0777) != 0 && errno != EEXIST) {
-        status = fth_fail(FTH_IO, "cannot make the run folder %s: %s", record->folder, strerror(errno));
-        goto out;
-    }
+    FTH_TRY(fth_folder_create(record->folder));
+    FTH_TRY(take_lock(record));
+    /* Asked under the lock: another process may have begun and ended a run of this name since. */
     FTH_REQUIRE(!fth_file_exists(run_path), FTH_INVALID,
                 "there is a run %s already; carry it on with --resume %s or choose another --name", record->id,
                 record->id);
-    FTH_TRY(take_lock(record));
     FTH_TRY(open_events(record));
 
     char moment[32];

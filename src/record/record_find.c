@@ -113,7 +113,9 @@ static fth_status fail_unknown_run(const char *runs_folder, const char *typed)
         free(path);
     }
     const char *nearest = names ? fth_nearest_name(typed, names) : NULL;
-    if (found == 0)
+    if (fth_folder_exists(typed))
+        fth_fail(FTH_INVALID, "%s is not a run: it has no run.json", typed);
+    else if (found == 0)
         fth_fail(FTH_INVALID, "there is no run \"%s\": %s holds no runs", typed, runs_folder);
     else if (nearest)
         fth_fail(FTH_INVALID, "there is no run \"%s\" in %s; did you mean %s?", typed, runs_folder, nearest);

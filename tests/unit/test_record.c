@@ -276,6 +276,8 @@ static void runs_are_located_by_name_or_path(void **state)
     assert_non_null(strstr(fth_error_message(), "digits-1"));
     assert_int_equal(fth_record_locate(runs, "entirely-different", &folder), FTH_INVALID);
     assert_non_null(strstr(fth_error_message(), "digits-1"));
+    assert_int_equal(fth_record_locate("/nonexistent", runs, &folder), FTH_INVALID);
+    assert_non_null(strstr(fth_error_message(), "is not a run: it has no run.json"));
     assert_int_equal(fth_record_locate("/nonexistent", "x", &folder), FTH_INVALID);
     assert_null(folder);
 }
