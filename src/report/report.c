@@ -85,9 +85,10 @@ static char *describe_amount(const fth_record_summary *run)
     char steps[SMALL], samples[SMALL], epochs[SMALL] = "";
     fth_text_count(run->steps, steps, sizeof steps);
     fth_text_count(run->samples, samples, sizeof samples);
-    if (run->training.count > 0)
-        snprintf(epochs, sizeof epochs, "%.4g epochs, ", run->training.points[run->training.count - 1].epoch);
-    return fth_format("%s%s steps, %s images", epochs, steps, samples);
+    double epoch = run->training.count > 0 ? run->training.points[run->training.count - 1].epoch : NAN;
+    if (isfinite(epoch))
+        snprintf(epochs, sizeof epochs, "%.4g epoch%s, ", epoch, epoch == 1 ? "" : "s");
+    return fth_format("%s%s step%s, %s images", epochs, steps, run->steps == 1 ? "" : "s", samples);
 }
 
 static char *describe_speed(const fth_record_summary *run)

@@ -314,13 +314,19 @@ static void test_report_of_an_empty_run(void **state)
 {
     (void)state;
     fth_record_summary run = {.id = strdup("x"), .folder = strdup("runs/x"), .run = json_object()};
+    run.training.points = calloc(1, sizeof *run.training.points);
+    assert_non_null(run.training.points);
+    run.training.points[0] = (fth_record_point){.epoch = NAN, .loss = NAN}; /* a step event that says nothing */
+    run.training.count = run.steps = 1;
     run.best_loss = run.best_accuracy = run.last_loss = run.last_accuracy = run.samples_per_s = NAN;
     capture output;
     capture_start(&output);
     assert_int_equal(fth_report_run(output.file, &run, 80), FTH_OK);
     char *text = capture_end(&output);
     assert_non_null(strstr(text, "nothing to draw yet"));
-    assert_non_null(strstr(text, "unfinished, at step 0"));
+    assert_non_null(strstr(text, "unfinished, at step 1"));
+    assert_non_null(strstr(text, " 1 step, 0 images"));
+    assert_null(strstr(text, "nan"));
     free(text);
     assert_int_not_equal(fth_report_picture("/tmp/never.svg", &run, 1), FTH_OK);
     fth_record_release(&run);
