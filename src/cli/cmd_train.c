@@ -46,9 +46,20 @@ static double number_of(const json_t *event, const char *key)
     return json_is_number(value) ? json_number_value(value) : NAN;
 }
 
-static void print_end(const char *verb, const fth_train_options *options, const fth_train_outcome *outcome)
+/* What the run itself says it trains: --resume RUN takes that from there, not from the flags. */
+static const char *configured(const json_t *run, const char *option)
 {
+    const char *text = json_string_value(json_object_get(json_object_get(run, "configuration"), option));
+    return text ? text : "-";
+}
+
+static void print_end(const fth_train_outcome *outcome)
+{
+    json_t *run = NULL;
+    if (fth_record_read_run(outcome->run_folder, &run) != FTH_OK)
+        fth_log_warning("%s", fth_error_message());
     const json_t *end = outcome->end;
+    const char *verb = outcome->already_finished ? "already finished:" : "trained";
     const char *model = json_string_value(json_object_get(end, "model"));
     const char *best = json_string_value(json_object_get(end, "best"));
     char accuracy[64], loss[64], steps[64], time[64], speed[64] = "-";
@@ -59,13 +70,15 @@ static void print_end(const char *verb, const fth_train_options *options, const 
     if (isfinite(number_of(end, "samples_per_s")))
         fth_text_count(llround(number_of(end, "samples_per_s")), speed, sizeof speed);
     double epochs = number_of(end, "epochs");
-    printf("%s %s on %s: accuracy %s, loss %s, %.4g epoch%s, %s steps in %s (%s samples/s)", verb, options->model,
-           options->data, accuracy, loss, epochs, epochs == 1 ? "" : "s", steps, time, speed);
+    printf("%s %s on %s: accuracy %s, loss %s, %.4g epoch%s, %s step%s in %s (%s samples/s)", verb,
+           configured(run, "model"), configured(run, "data"), accuracy, loss, epochs, epochs == 1 ? "" : "s", steps,
+           strcmp(steps, "1") == 0 ? "" : "s", time, speed);
     if (model)
         printf("; model %s", model);
     if (best)
         printf(", best %s", best);
     putchar('\n');
+    json_decref(run);
 }
 
 static fth_exit_code conclude(const fth_invocation *invocation, const fth_train_options *options,
@@ -82,7 +95,7 @@ static fth_exit_code conclude(const fth_invocation *invocation, const fth_train_
             fth_cli_print_json(outcome->end);
         return FTH_EXIT_OK;
     }
-    print_end(outcome->already_finished ? "already finished:" : "trained", options, outcome);
+    print_end(outcome);
     printf("see it with: %s report %s\n", invocation->program, outcome->run_folder);
     return FTH_EXIT_OK;
 }

@@ -110,6 +110,12 @@ def test_resume_by_name(farthing, tiny):
     assert "mine" in farthing("train", "--resume", "nine", code=1).err
 
 
+def test_last_line_names_what_the_run_trains(farthing, tiny):
+    farthing("train", "--data", tiny, "--model", "linear", "--batch", 16, "--steps", 1, "--name", "mine")
+    assert f"already finished: linear on {tiny}:" in farthing("train", "--resume", "mine").out
+    assert f"trained linear on {tiny}:" in farthing("train", "--resume", "mine", "--steps", 2).out
+
+
 def test_killed_ten_times(farthing, repeated):
     """kill -9 at random moments, also while checkpoints are written; the end is the same, bit for bit."""
     draw = random.Random()
