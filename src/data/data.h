@@ -105,13 +105,14 @@ void fth_augment(const fth_dataset_info *info, const fth_augmentation *augmentat
  */
 fth_status fth_transform_check(const char *text);
 
-/* How images of a set are prepared, in that language; free() it. What is read from memory is as it is: "resize=28x28". */
+/* How images of a set are prepared, in that language; free() it. What is read from memory is as it is: "resize=28x28".
+ */
 char *fth_dataset_describe_transform(const fth_dataset *dataset, fth_split split);
 
 /* ---- single image files, for predictions ---- */
 
 typedef struct fth_image_target {
-    int channels, height, width;  /* 1 channel: grey, made from the colours; 3: RGB, also of grey files */
+    int channels, height, width;   /* 1 channel: grey, made from the colours; 3: RGB, also of grey files */
     const float *mean, *deviation; /* (channels) */
     const char *transform;         /* a validation transform; "": fitted to the size */
 } fth_image_target;

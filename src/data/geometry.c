@@ -118,15 +118,13 @@ void fth_geometry_plan(const fth_transform *transform, int width, int height, ft
     fit(geometry, transform->width, transform->height);
 }
 
-static void reduce(fth_axis *axis, int side, int reduced)
+/* Reduced decoding makes one pixel of every 8 / eighths, the last of what is left: the scale is exact whatever the
+ * size. */
+void fth_geometry_reduce(fth_geometry *geometry, int eighths)
 {
-    double factor = (double)reduced / side;
-    axis->low *= factor;
-    axis->high *= factor;
-}
-
-void fth_geometry_reduce(fth_geometry *geometry, int width, int height, int reduced_width, int reduced_height)
-{
-    reduce(&geometry->x, width, reduced_width);
-    reduce(&geometry->y, height, reduced_height);
+    double factor = eighths / 8.0;
+    geometry->x.low *= factor;
+    geometry->x.high *= factor;
+    geometry->y.low *= factor;
+    geometry->y.high *= factor;
 }

@@ -213,7 +213,7 @@ typedef struct fth_geometry {
 void fth_geometry_plan(const fth_transform *transform, int width, int height, fth_random_key key,
                        fth_geometry *geometry);
 /* The same window of the source at a reduced size. */
-void fth_geometry_reduce(fth_geometry *geometry, int width, int height, int reduced_width, int reduced_height);
+void fth_geometry_reduce(fth_geometry *geometry, int eighths);
 
 /* For each output position along a side, where its source begins and with what weights it is summed. */
 typedef struct fth_taps {

@@ -250,6 +250,41 @@ static void a_decoded_cache_changes_nothing_it_should_not(void **state)
     free(other);
 }
 
+/* Slow changes of light and colour under a fine grain, as in a photograph. */
+static uint8_t photograph(int x, int y, int channel)
+{
+    double light = 110 + 60 * sin(x * 0.021 + channel * 0.4) * cos(y * 0.017) + 25 * sin(x * 0.13 + y * 0.17);
+    return (uint8_t)(light + (double)((x * 7919 + y * 104729) % 97 % 21));
+}
+
+/* Large images are decoded at a reduced size; with a cache, never. */
+static void reduced_decoding_looks_the_same(void **state)
+{
+    (void)state;
+    static const int sides[] = {400, 700, 1300, 2900};
+    int32_t labels[64];
+    size_t count, other_count;
+    for (size_t i = 0; i < FTH_COUNT_OF(sides); i++) {
+        encoded jpeg = encode_jpeg(sides[i], sides[i] * 3 / 4, usual, photograph);
+        write_picture("set/a/x.jpg", jpeg);
+        write_picture("set/b/x.jpg", jpeg);
+        free(jpeg.bytes);
+        fth_dataset_options options = plain;
+        options.image_size = 64;
+        options.transform = "normalize=none";
+        float *reduced = load_all("set", &options, 1, 1, &count, labels);
+        options.decoded_cache_bytes = 1;
+        float *full = load_all("set", &options, 1, 1, &other_count, labels);
+        double difference = 0;
+        for (size_t k = 0; k < count; k++)
+            difference += 255 * fabsf(reduced[k] - full[k]) / (double)count;
+        if (difference > 1)
+            fail_msg("%d pixels wide: %g of 255 levels", sides[i], difference);
+        free(reduced);
+        free(full);
+    }
+}
+
 static void unreadable_images_are_replaced_and_named(void **state)
 {
     (void)state;
@@ -486,6 +521,7 @@ int main(void)
         TEST(small_sets_keep_their_size),
         TEST(batches_do_not_depend_on_threads),
         TEST(a_decoded_cache_changes_nothing_it_should_not),
+        TEST(reduced_decoding_looks_the_same),
         TEST(unreadable_images_are_replaced_and_named),
         TEST(archives_equal_the_folder),
         TEST(damaged_archives_are_refused),
