@@ -1,4 +1,5 @@
 /* Reading arguments, and the messages all commands share. */
+#include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -92,11 +93,17 @@ fth_exit_code fth_cli_usage(const fth_command *command, const char *format, ...)
     return FTH_EXIT_USAGE;
 }
 
+void fth_cli_flush(void)
+{
+    if (fflush(stdout) != 0 && errno == EPIPE)
+        fth_signals_stop();
+}
+
 void fth_cli_print_json(const json_t *json)
 {
     char *text = json_dumps(json, JSON_COMPACT | JSON_ENCODE_ANY | JSON_REAL_PRECISION(13));
     if (text)
         puts(text);
-    fflush(stdout);
+    fth_cli_flush();
     free(text);
 }

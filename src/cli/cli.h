@@ -66,6 +66,8 @@ bool fth_cli_is_yaml(const char *name);
 fth_exit_code fth_cli_fail(void);
 /* Reports what is wrong with the arguments and where help is. */
 fth_exit_code fth_cli_usage(const fth_command *command, const char *format, ...) __attribute__((format(printf, 2, 3)));
+/* Standard output reaches its reader now; a run whose reader has gone away is asked to stop and save. */
+void fth_cli_flush(void);
 /* One JSON value as one line on standard output, at once. */
 void fth_cli_print_json(const json_t *json);
 
@@ -90,6 +92,8 @@ fth_status fth_cli_find_weights(const char *runs_folder, const char *file_or_run
 /* Sets *stop on the first SIGINT, SIGTERM or SIGHUP; a second one ends the process. Call before any thread is made. */
 void fth_signals_watch(volatile sig_atomic_t *stop);
 void fth_signals_unwatch(void);
+/* Asks for the same from within; does nothing where no run is watched. */
+void fth_signals_stop(void);
 
 /* ---- progress.c: what a run shows while it trains ---- */
 

@@ -85,7 +85,7 @@ static fth_exit_code conclude(const fth_invocation *invocation, const fth_train_
                               const fth_train_outcome *outcome, bool told)
 {
     if (outcome->interrupted) {
-        FILE *output = options->json ? stderr : stdout;
+        FILE *output = options->json || ferror(stdout) ? stderr : stdout;
         fprintf(output, "stopped and saved; this carries on:\n  ");
         print_command(output, invocation, !*options->resume);
         return FTH_EXIT_INTERRUPTED;

@@ -97,7 +97,7 @@ static void show_progress(void *context, const fth_progress *now)
         write_progress(now, false, line, sizeof line);
         display.next_line_s = at + LINE_EVERY_S;
         puts(line);
-        fflush(stdout);
+        fth_cli_flush();
     }
 }
 
@@ -167,7 +167,7 @@ static void show_event(void *context, const json_t *event)
         clear_line();
         print_epoch(event);
     }
-    fflush(stdout);
+    fth_cli_flush();
 }
 
 /* ---- start and stop ---- */

@@ -6,7 +6,9 @@
  *
  *     first signal    *stop is set: the trainer finishes its step and saves
  *     second signal   takes its default effect: the process ends at once
- */
+ *
+ * SIGPIPE is ignored: where nobody reads the output any more, the failed write asks for a stop (fth_cli_flush), so that
+ * `farthing train | head` is saved too. */
 #include <pthread.h>
 #include <signal.h>
 #include <string.h>
@@ -61,10 +63,17 @@ void fth_signals_watch(volatile sig_atomic_t *stop)
             sigaddset(&watch.watched, numbers[i]);
     }
     sigaddset(&watch.watched, WAKE_UP);
+    signal(SIGPIPE, SIG_IGN); /* for good: the last lines are written after the watch */
     pthread_sigmask(SIG_BLOCK, &watch.watched, NULL);
     watch.running = pthread_create(&watch.thread, NULL, wait_for_signals, NULL) == 0;
     if (!watch.running) /* then Ctrl-C ends the program; what was saved stays */
         pthread_sigmask(SIG_UNBLOCK, &watch.watched, NULL);
+}
+
+void fth_signals_stop(void)
+{
+    if (watch.stop)
+        *watch.stop = SIGPIPE;
 }
 
 void fth_signals_unwatch(void)

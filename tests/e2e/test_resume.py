@@ -9,7 +9,8 @@ import subprocess
 import time
 from pathlib import Path
 
-from conftest import PATIENCE_S, checkpoints, environment, record, stop, tensors, wait_for
+import pytest
+from conftest import PATIENCE_S, SMALL, checkpoints, environment, record, stop, tensors, wait_for
 
 
 def test_interrupt_then_the_printed_command(farthing, repeated):
@@ -65,6 +66,20 @@ def test_interrupts_over_and_over(farthing, repeated):
         assert result.code in (0, 75), result.err
     farthing(*repeated.arguments)
     assert tensors(farthing.only_run() / "last.safetensors") == repeated.weights
+
+
+@pytest.mark.parametrize("flags", [[], ["--json"]])
+def test_a_reader_that_goes_away_stops_and_saves(farthing, tiny, flags):
+    process = farthing.start("train", "--data", tiny, *SMALL, "--batch", 16, "--epochs", 100000, *flags)
+    process.stdout.readline()
+    process.stdout.close()
+    process.wait(timeout=PATIENCE_S)
+    err = process.stderr.read()
+    process.stderr.close()
+    assert process.returncode == 75, err
+    assert "--resume" in err
+    assert record(farthing.only_run())[-1]["event"] == "interrupted"
+    assert checkpoints(farthing.only_run())
 
 
 def test_second_interrupt_stops_at_once(farthing):
