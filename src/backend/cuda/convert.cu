@@ -31,45 +31,89 @@ __global__ void __launch_bounds__(THREADS)
     store<To, C>(to + i * C, out);
 }
 
-/* Element (row, column) of plane `k` of image `n`, or zero outside. */
-__device__ __forceinline__ float pixel_of(const float *from, int64_t n, int k, int row, int column, int c, int h, int w)
+/* Element (row, column) of a plane, or zero outside. */
+__device__ __forceinline__ float pixel_of(const float *plane, int row, int column, int h, int w)
 {
     bool inside = row >= 0 && row < h && column >= 0 && column < w;
-    return inside ? __ldg(from + ((n * c + k) * h + row) * w + column) : 0;
+    return inside ? __ldg(plane + row * w + column) : 0;
 }
 
-/* Spread images, 8 channels a thread. */
-template <typename To>
-__global__ void __launch_bounds__(THREADS) spread_kernel(const float *from, To *to, cuda_spreading s, int channels,
-                                                         int c, int h, int w, int height, int64_t count)
+/* Folded images: a thread writes the 16 channels of one tap. C planes, known to the compiler so that all stays in
+ * registers. */
+template <typename To, int C>
+__global__ void __launch_bounds__(THREADS)
+    fold_kernel(const float *from, To *to, cuda_spreading s, int h, int w, int height, uint32_t count)
 {
-    const int64_t i = (int64_t)blockIdx.x * THREADS + threadIdx.x;
+    const uint32_t i = blockIdx.x * THREADS + threadIdx.x;
     if (i >= count)
         return;
-    const uint32_t vectors = (uint32_t)channels / 8, first = (uint32_t)(i % vectors) * 8;
-    const int64_t pixel = i / vectors;
-    const int x = (int)(pixel % s.out_width), y = (int)(pixel / s.out_width % height);
-    const int64_t n = pixel / s.out_width / height;
+    const uint32_t tap = i % (uint32_t)s.taps, pixel = i / (uint32_t)s.taps;
+    const uint32_t x = pixel % (uint32_t)s.out_width, row = pixel / (uint32_t)s.out_width;
+    const uint32_t y = row % (uint32_t)height, n = row / (uint32_t)height;
+    const int top = 2 * ((int)y - s.before), left = 2 * ((int)(x + tap) - s.before);
+    const float *image = from + (int64_t)n * C * h * w;
+    Vec<To, 8> out[2];
+#pragma unroll
+    for (int channel = 0; channel < 16; channel++) {
+        const int parity = channel / C, k = channel % C;
+        float value = 0;
+        if (channel < 4 * C)
+            value = pixel_of(image + (int64_t)k * h * w, top + parity / 2, left + parity % 2, h, w);
+        out[channel / 8].v[channel % 8] = from_float<To>(value);
+    }
+    Vec<To, 8> *target = reinterpret_cast<Vec<To, 8> *>(to) + (int64_t)i * 2;
+    target[0] = out[0];
+    target[1] = out[1];
+}
+
+/* Patches: a thread writes 8 channels. K is the kernel's size, or 0 if only known at run time. */
+template <typename To, int C, int K>
+__global__ void __launch_bounds__(THREADS)
+    patch_kernel(const float *from, To *to, cuda_spreading s, uint32_t vectors, int h, int w, uint32_t count)
+{
+    const uint32_t i = blockIdx.x * THREADS + threadIdx.x;
+    if (i >= count)
+        return;
+    const int kernel = K > 0 ? K : s.kernel;
+    const uint32_t first = i % vectors * 8, pixel = i / vectors;
+    const uint32_t x = pixel % (uint32_t)s.out_width, row = pixel / (uint32_t)s.out_width;
+    const uint32_t y = row % (uint32_t)s.out_height, n = row / (uint32_t)s.out_height;
+    const int top = (int)y * s.stride - s.padding, left = (int)x * s.stride - s.padding;
+    const float *image = from + (int64_t)n * C * h * w;
     Vec<To, 8> out;
 #pragma unroll
     for (int j = 0; j < 8; j++) {
-        const int channel = (int)first + j;
+        const int channel = (int)first + j, tap = channel / C, k = channel % C;
         float value = 0;
-        if (s.how == CUDA_FOLDED) {
-            const int tap = channel / 16, within = channel % 16, parity = within / c, k = within % c;
-            if (within < 4 * c)
-                value = pixel_of(from, n, k, 2 * (y - s.before) + parity / 2, 2 * (x + tap - s.before) + parity % 2, c,
-                                 h, w);
-        } else {
-            const int tap = channel / c, k = channel % c;
-            if (tap < s.kernel * s.kernel)
-                value = pixel_of(from, n, k, y * s.stride - s.padding + tap / s.kernel,
-                                 x * s.stride - s.padding + tap % s.kernel, c, h, w);
-        }
+        if (tap < kernel * kernel)
+            value = pixel_of(image + (int64_t)k * h * w, top + tap / kernel, left + tap % kernel, h, w);
         out.v[j] = from_float<To>(value);
     }
-    Vec<To, 8> *target = reinterpret_cast<Vec<To, 8> *>(to) + i;
-    *target = out;
+    reinterpret_cast<Vec<To, 8> *>(to)[i] = out;
+}
+
+template <typename To, int C>
+cudaError_t launch_spread(cudaStream_t stream, const float *from, To *to, const cuda_spreading &s, int channels, int n,
+                          int h, int w)
+{
+    if (s.how == CUDA_FOLDED) {
+        const int height = s.out_height + s.taps - 1;
+        const int64_t count = (int64_t)n * height * s.out_width * s.taps;
+        if (count > UINT32_MAX - THREADS)
+            return cudaErrorInvalidValue;
+        fold_kernel<To, C>
+            <<<(unsigned)ceil_div(count, THREADS), THREADS, 0, stream>>>(from, to, s, h, w, height, (uint32_t)count);
+    } else {
+        const int64_t count = (int64_t)n * s.out_height * s.out_width * (channels / 8);
+        if (count > UINT32_MAX - THREADS)
+            return cudaErrorInvalidValue;
+        auto kernel = s.kernel == 3   ? patch_kernel<To, C, 3>
+                      : s.kernel == 5 ? patch_kernel<To, C, 5>
+                                      : patch_kernel<To, C, 0>;
+        kernel<<<(unsigned)ceil_div(count, THREADS), THREADS, 0, stream>>>(from, to, s, (uint32_t)channels / 8, h, w,
+                                                                           (uint32_t)count);
+    }
+    return cudaGetLastError();
 }
 
 /* Any layout to any other, one element of the target per thread. */
@@ -214,6 +258,27 @@ __global__ void __launch_bounds__(THREADS) cast_gradients_kernel(const cuda_cast
     const int64_t begin = (blockIdx.x - e.first_chunk) * CUDA_CAST_CHUNK;
     const int64_t total = (int64_t)e.outputs * e.inputs * e.height * e.width;
     float *to = (float *)e.to;
+    if (e.height * e.width == 1 && e.spread.how == CUDA_NOT_SPREAD && e.physical_inputs == e.inputs &&
+        e.type != CUDA_TYPE_F32 && begin + CUDA_CAST_CHUNK <= total) {
+        for (int part = 0; part < CUDA_CAST_CHUNK / (8 * THREADS); part++) {
+            int64_t at = begin + (part * THREADS + threadIdx.x) * 8;
+            float values[8];
+            if (e.type == CUDA_TYPE_BF16) {
+                Vec<__nv_bfloat16, 8> in = load<__nv_bfloat16, 8>((const __nv_bfloat16 *)e.from + at);
+#pragma unroll
+                for (int k = 0; k < 8; k++)
+                    values[k] = to_float(in.v[k]);
+            } else {
+                Vec<__half, 8> in = load<__half, 8>((const __half *)e.from + at);
+#pragma unroll
+                for (int k = 0; k < 8; k++)
+                    values[k] = to_float(in.v[k]);
+            }
+            *(float4 *)(to + at) = make_float4(values[0], values[1], values[2], values[3]);
+            *(float4 *)(to + at + 4) = make_float4(values[4], values[5], values[6], values[7]);
+        }
+        return;
+    }
 #pragma unroll 4
     for (int k = threadIdx.x; k < CUDA_CAST_CHUNK; k += THREADS) {
         int64_t at = begin + k;
@@ -282,15 +347,15 @@ cudaError_t cuda_launch_convert(cudaStream_t stream, const void *from, cuda_view
 {
     if (to_view.spread.how != CUDA_NOT_SPREAD) {
         const cuda_spreading spread = to_view.spread;
-        const int height = spread.how == CUDA_FOLDED ? spread.out_height + spread.taps - 1 : spread.out_height;
-        const int64_t count = (int64_t)n * height * spread.out_width * (to_view.channels / 8);
         if (from_view.type != CUDA_TYPE_F32 || from_view.nhwc || to_view.channels % 8 != 0)
             return cudaErrorInvalidValue;
         return with_type(to_view.type, [&](auto zero) {
             using To = decltype(zero);
-            spread_kernel<To><<<(unsigned)ceil_div(count, THREADS), THREADS, 0, stream>>>(
-                (const float *)from, (To *)to, spread, to_view.channels, c, h, w, height, count);
-            return cudaGetLastError();
+            auto launch = c == 1   ? launch_spread<To, 1>
+                          : c == 2 ? launch_spread<To, 2>
+                          : c == 3 ? launch_spread<To, 3>
+                                   : launch_spread<To, 4>;
+            return launch(stream, (const float *)from, (To *)to, spread, to_view.channels, n, h, w);
         });
     }
     if (from_view.type == CUDA_TYPE_F32 && !from_view.nhwc && to_view.nhwc && to_view.batch == n &&

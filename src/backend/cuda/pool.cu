@@ -77,7 +77,8 @@ __global__ void __launch_bounds__(THREADS) max_pool_kernel(cuda_pool p, const T 
         store<uint8_t, V>(where + i * V, taps);
 }
 
-template <typename T, int V>
+/* K and S: kernel and stride in both directions, or 0 if only known at run time. */
+template <typename T, int V, int K, int S>
 __global__ void __launch_bounds__(THREADS)
     max_pool_grad_kernel(cuda_pool p, const T *dy, const uint8_t *where, T *dx, int64_t count)
 {
@@ -91,13 +92,14 @@ __global__ void __launch_bounds__(THREADS)
     for (int k = 0; k < V; k++)
         sum[k] = 0;
     /* windows whose rows include at.y: oh * stride - padding <= y < oh * stride - padding + kernel */
-    int y = at.y + p.padding[0], x = at.x + p.padding[1];
-    int first_y = y < p.kernel[0] ? 0 : (y - p.kernel[0]) / p.stride[0] + 1;
-    int first_x = x < p.kernel[1] ? 0 : (x - p.kernel[1]) / p.stride[1] + 1;
-    int last_y = min(y / p.stride[0], p.out_height - 1), last_x = min(x / p.stride[1], p.out_width - 1);
+    const int kh = K > 0 ? K : p.kernel[0], kw = K > 0 ? K : p.kernel[1];
+    const int sh = S > 0 ? S : p.stride[0], sw = S > 0 ? S : p.stride[1];
+    const int y = at.y + p.padding[0], x = at.x + p.padding[1];
+    const int first_y = y < kh ? 0 : (y - kh) / sh + 1, first_x = x < kw ? 0 : (x - kw) / sw + 1;
+    const int last_y = min(y / sh, p.out_height - 1), last_x = min(x / sw, p.out_width - 1);
     for (int oh = first_y; oh <= last_y; oh++)
         for (int ow = first_x; ow <= last_x; ow++) {
-            int tap = (y - oh * p.stride[0]) * p.kernel[1] + (x - ow * p.stride[1]);
+            int tap = (y - oh * sh) * kw + (x - ow * sw);
             int64_t from = ((at.n * p.out_height + oh) * p.out_width + ow) * p.channels + at.vector * V;
             Vec<uint8_t, V> taps = load<uint8_t, V>(where + from);
             Vec<T, V> in = load<T, V>(dy + from);
@@ -279,7 +281,10 @@ cudaError_t cuda_launch_max_pool_grad(cudaStream_t stream, const cuda_pool *p, c
         constexpr int V = decltype(width)::value;
         const bool tile = windows_tile(p);
         int64_t count = tile ? out_vectors(p, V) : in_vectors(p, V);
-        auto kernel = tile ? max_pool_grad_tiles_kernel<T, V> : max_pool_grad_kernel<T, V>;
+        const bool usual = p->kernel[0] == 3 && p->kernel[1] == 3 && p->stride[0] == 2 && p->stride[1] == 2;
+        auto kernel = tile    ? max_pool_grad_tiles_kernel<T, V>
+                      : usual ? max_pool_grad_kernel<T, V, 3, 2>
+                              : max_pool_grad_kernel<T, V, 0, 0>;
         kernel<<<(unsigned)ceil_div(count, THREADS), THREADS, 0, stream>>>(*p, (const T *)dy, where, (T *)dx, count);
         return cudaGetLastError();
     });
