@@ -172,29 +172,75 @@ out:
 
 /* ---- pictures ---- */
 
-static fth_status predict_file(const predict_options *options, const fth_classifier *classifier, const char *path)
+/* Pictures are predicted several at a time: a network's weights have to be brought into its own layouts for each run,
+ * which for one small picture takes longer than the rest. */
+enum { PICTURES_AT_A_TIME = 32 };
+
+typedef struct picture_group {
+    const predict_options *options;
+    const fth_classifier *classifier;
+    const char *paths[PICTURES_AT_A_TIME];
+    int count;
+    float *planes, *logits; /* room for as many */
+    int failed;
+} picture_group;
+
+static size_t picture_floats(const fth_model_facts *facts)
+{
+    return (size_t)facts->channels * (size_t)facts->height * (size_t)facts->width;
+}
+
+static fth_status open_group(const predict_options *options, const fth_classifier *classifier, picture_group *group)
 {
     fth_status status = FTH_OK;
     const fth_model_facts *facts = fth_classifier_facts(classifier);
+    *group = (picture_group){.options = options, .classifier = classifier};
+    FTH_TRY(fth_allocate_aligned(PICTURES_AT_A_TIME * picture_floats(facts) * sizeof(float), &group->planes));
+    FTH_TRY(fth_allocate((size_t)PICTURES_AT_A_TIME * (size_t)facts->classes, sizeof(float), &group->logits));
+
+out:
+    return status;
+}
+
+static void release_group(picture_group *group)
+{
+    free(group->planes);
+    free(group->logits);
+}
+
+static fth_status predict_group(picture_group *group)
+{
+    fth_status status = FTH_OK;
+    const fth_model_facts *facts = fth_classifier_facts(group->classifier);
+    if (group->count == 0)
+        goto out;
+    FTH_TRY(fth_engine_predict(fth_classifier_engine(group->classifier), group->planes, group->count, group->logits));
+    for (int i = 0; i < group->count; i++)
+        FTH_TRY(
+            print_result(group->options, facts, group->paths[i], group->logits + (size_t)i * (size_t)facts->classes));
+
+out:
+    group->count = 0;
+    return status;
+}
+
+/* One that cannot be read is reported, and the others go on. */
+static fth_status add_picture(picture_group *group, const char *path)
+{
+    const fth_model_facts *facts = fth_classifier_facts(group->classifier);
     fth_image_target target = {.channels = facts->channels,
                                .height = facts->height,
                                .width = facts->width,
                                .mean = facts->mean,
                                .deviation = facts->deviation,
                                .transform = facts->transform};
-    float *planes = NULL, *logits = NULL;
-
-    FTH_TRY(fth_allocate_aligned(
-        (size_t)facts->channels * (size_t)facts->height * (size_t)facts->width * sizeof *planes, &planes));
-    FTH_TRY(fth_allocate((size_t)facts->classes, sizeof *logits, &logits));
-    FTH_TRY(fth_image_load(path, &target, planes));
-    FTH_TRY(fth_engine_predict(fth_classifier_engine(classifier), planes, 1, logits));
-    FTH_TRY(print_result(options, facts, path, logits));
-
-out:
-    free(planes);
-    free(logits);
-    return status;
+    if (fth_image_load(path, &target, group->planes + (size_t)group->count * picture_floats(facts)) != FTH_OK) {
+        fth_log_error("%s", fth_error_message());
+        group->failed++;
+        return FTH_OK;
+    }
+    group->paths[group->count++] = path;
+    return group->count == PICTURES_AT_A_TIME ? predict_group(group) : FTH_OK;
 }
 
 /* A safetensors file with a tensor "images" (N, C, H, W), ready as it is: for comparisons with other programs. */
@@ -273,7 +319,7 @@ static fth_status predict(const predict_options *options, const fth_arguments *a
     fth_model_facts given = {0};
     fth_classifier *classifier = NULL;
     char *weights = NULL;
-    int failed = 0;
+    picture_group group = {0};
 
     FTH_TRY(fth_cli_find_weights(options->runs, options->weights, &weights));
     FTH_TRY(read_given(options, &given));
@@ -281,19 +327,22 @@ static fth_status predict(const predict_options *options, const fth_arguments *a
         &(fth_classifier_options){
             .weights = weights, .given = &given, .device = options->device, .threads = (int)options->threads},
         &classifier));
+    FTH_TRY(open_group(options, classifier, &group));
     for (int i = 0; i < arguments->count; i++) {
         const char *path = arguments->positional[i];
-        fth_status one = ends_in(path, ".safetensors") ? predict_tensor(options, classifier, path)
-                                                       : predict_file(options, classifier, path);
-        if (one == FTH_OK)
+        if (!ends_in(path, ".safetensors")) {
+            FTH_TRY(add_picture(&group, path));
             continue;
-        fth_log_error("%s", fth_error_message()); /* and on with the next: others may be fine */
-        failed++;
+        }
+        FTH_TRY(predict_group(&group)); /* results come in the order of the arguments */
+        FTH_TRY(predict_tensor(options, classifier, path));
     }
-    FTH_REQUIRE(failed == 0, FTH_INVALID, "%d of %d images could not be predicted; see above", failed,
+    FTH_TRY(predict_group(&group));
+    FTH_REQUIRE(group.failed == 0, FTH_INVALID, "%d of %d images could not be predicted; see above", group.failed,
                 arguments->count);
 
 out:
+    release_group(&group);
     fth_classifier_free(classifier);
     fth_model_facts_release(&given);
     free(weights);
