@@ -28,10 +28,10 @@ static bool differs(const comparison *all, const char *option)
     return found;
 }
 
-static fth_status add_option_row(const comparison *all, const char *option)
+static fth_status add_option_row(const comparison *all, const char *name, const char *option)
 {
     char *texts[MAX_RUNS] = {0};
-    const char *cells[MAX_RUNS + 1] = {option};
+    const char *cells[MAX_RUNS + 1] = {name};
     for (size_t i = 0; i < all->run_count; i++)
         cells[i + 1] = texts[i] = fth_report_option(&all->runs[i], option);
     fth_status status = fth_table_add_row(all->table, cells);
@@ -46,7 +46,7 @@ static fth_status add_options(const comparison *all)
     static const char *const never[] = {"name", "runs", "resume", "json"}; /* where it is kept, not what it is */
     fth_status status = FTH_OK;
     for (size_t i = 0; i < FTH_COUNT_OF(always); i++)
-        FTH_TRY(add_option_row(all, always[i]));
+        FTH_TRY(add_option_row(all, always[i], always[i]));
 
     const char *option;
     json_t *value;
@@ -57,8 +57,12 @@ static fth_status add_options(const comparison *all)
             skip = skip || strcmp(option, always[i]) == 0;
         for (size_t i = 0; i < FTH_COUNT_OF(never); i++)
             skip = skip || strcmp(option, never[i]) == 0;
-        if (!skip)
-            FTH_TRY(add_option_row(all, option));
+        if (skip)
+            continue;
+        char *flag = fth_format("--%s", option); /* what was asked: --steps is not the steps that were made */
+        status = add_option_row(all, flag, option);
+        free(flag);
+        FTH_TRY(status);
     }
 out:
     return status;

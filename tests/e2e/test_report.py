@@ -74,8 +74,8 @@ def test_compare(trained, other):
     assert f"A  {trained.run.name}" in text and "B  other" in text
     rows = {line.split("  ")[0]: line for line in text.splitlines()}
     assert rows["batch"].split()[1:] == ["32", "64"]
-    assert rows["optimizer"].split()[1:] == ["sgd", "adamw"]
-    assert "schedule" not in rows  # the same in both
+    assert rows["--optimizer"].split()[1:] == ["sgd", "adamw"]
+    assert "--schedule" not in rows  # the same in both
     assert rows["speed"].split()[1:3] == ["1.00", "x"]
 
 

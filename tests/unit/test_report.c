@@ -337,6 +337,8 @@ static void test_compare_shows_differences(void **state)
     (void)state;
     fth_record_summary runs[] = {make_run("first", 64, 50), make_run("second", 128, 50)};
     runs[1].samples_per_s = 2926;
+    for (int i = 0; i < 2; i++)
+        json_object_set_new(json_object_get(runs[i].run, "configuration"), "steps", json_integer(100 + i));
     capture output;
     use_ascii(false);
     capture_start(&output);
@@ -344,6 +346,8 @@ static void test_compare_shows_differences(void **state)
     char *text = capture_end(&output);
     assert_non_null(strstr(text, "A  first"));
     assert_non_null(strstr(text, "2.00 x"));
+    assert_non_null(strstr(text, "\n--steps ")); /* asked for */
+    assert_non_null(strstr(text, "\nsteps "));   /* made */
     assert_non_null(strstr(text, "epoch")); /* steps of different batches are not comparable */
     assert_null(strstr(text, "optimizer")); /* the same in both */
     free(text);
