@@ -92,7 +92,7 @@ typedef struct fth_record_summary {
     char *folder, *id;
     json_t *run;                  /* run.json */
     fth_record_series training;   /* "step" events that count */
-    fth_record_series validation; /* "epoch" events' validation results */
+    fth_record_series validation; /* results of "epoch" events, and of an "end" within an epoch */
     json_t *end;                  /* the last "end" event, or NULL while unfinished */
     bool finished;                /* ended by itself: not interrupted, not failed */
     double elapsed_s;             /* training time over all resumes */

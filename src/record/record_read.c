@@ -115,6 +115,25 @@ static fth_status read_epoch(reader *r, const json_t *event)
     return add_point(&r->summary->validation, &r->validation_capacity, point);
 }
 
+/* A run that ends within an epoch was validated there too. */
+static fth_status read_end(reader *r, const json_t *event)
+{
+    fth_record_summary *summary = r->summary;
+    const fth_record_series *known = &summary->validation;
+    take_totals(summary, event);
+    summary->steps = integer_of(event, "steps", summary->steps);
+    fth_record_point point = {summary->steps,
+                              number_of(event, "epochs"),
+                              summary->elapsed_s,
+                              number_of(event, "loss"),
+                              number_of(event, "accuracy"),
+                              NAN,
+                              number_of(event, "samples_per_s")};
+    if (!isfinite(point.loss) || (known->count > 0 && known->points[known->count - 1].step >= point.step))
+        return FTH_OK;
+    return add_point(&summary->validation, &r->validation_capacity, point);
+}
+
 static void read_resume(reader *r, const json_t *event)
 {
     fth_record_summary *summary = r->summary;
@@ -151,12 +170,12 @@ static fth_status read_event(reader *r, json_t *event)
         return read_step(r, event);
     if (strcmp(name, "resume") == 0)
         read_resume(r, event);
-    else if (is_end || strcmp(name, "interrupted") == 0)
+    else if (strcmp(name, "interrupted") == 0)
         take_totals(summary, event);
-    if (is_end)
-        summary->steps = integer_of(event, "steps", summary->steps);
     if (json_array_append(summary->events, event) != 0)
         return fth_fail(FTH_NO_MEMORY, "no memory for the events of %s", summary->folder);
+    if (is_end)
+        return read_end(r, event);
     return strcmp(name, "epoch") == 0 ? read_epoch(r, event) : FTH_OK;
 }
 
@@ -169,12 +188,6 @@ static void summarize(fth_record_summary *summary)
         summary->best_accuracy = fmax(summary->best_accuracy, point->accuracy);
         summary->last_loss = point->loss;
         summary->last_accuracy = point->accuracy;
-    }
-    if (summary->end && isfinite(number_of(summary->end, "loss"))) {
-        summary->last_loss = number_of(summary->end, "loss");
-        summary->last_accuracy = number_of(summary->end, "accuracy");
-        summary->best_loss = fmin(summary->best_loss, summary->last_loss);
-        summary->best_accuracy = fmax(summary->best_accuracy, summary->last_accuracy);
     }
     double training_s = summary->data_wait_s + summary->compute_s;
     summary->samples_per_s = training_s > 0 ? (double)summary->samples / training_s : NAN;

@@ -88,7 +88,7 @@ static void what_is_written_is_read(void **state)
         add_step(record, step);
     add_event(record, "epoch", 30);
     add_event(record, "checkpoint", 30);
-    json_t *end = json_pack("{s:f, s:f, s:i, s:f}", "accuracy", 0.9, "loss", 0.01, "steps", 30, "elapsed_s", 31.5);
+    json_t *end = json_pack("{s:f, s:f, s:i, s:f}", "accuracy", 0.9, "loss", 0.01, "steps", 35, "elapsed_s", 31.5);
     assert_int_equal(fth_record_append(record, "end", end), FTH_OK);
     assert_int_equal(fth_record_sync(record), FTH_OK);
     fth_record_free(record);
@@ -101,9 +101,10 @@ static void what_is_written_is_read(void **state)
     assert_int_equal(summary.training.points[2].step, 30);
     assert_true(fabs(summary.training.points[0].loss - 2.0 / 11) < 1e-12);
     assert_true(isnan(summary.training.points[0].accuracy));
-    assert_int_equal(summary.validation.count, 1);
+    assert_int_equal(summary.validation.count, 2); /* at the end of the epoch and of the run */
+    assert_int_equal(summary.validation.points[1].step, 35);
     assert_true(summary.finished);
-    assert_int_equal(summary.steps, 30);
+    assert_int_equal(summary.steps, 35);
     assert_int_equal(summary.samples, 64 * 30);
     assert_true(summary.elapsed_s == 31.5);
     assert_true(summary.compute_s == 15);
