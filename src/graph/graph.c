@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "graph/graph_internal.h"
+#include "graph/ops.h"
 
 fth_status fth_graph_create(fth_graph **graph)
 {
@@ -250,6 +251,17 @@ fth_status fth_graph_set_trainable(fth_graph *graph, fth_value parameter, bool t
 
 out:
     return status;
+}
+
+void fth_graph_fix_statistics(fth_graph *graph)
+{
+    enum { SCALE = 1, SHIFT = 2 };
+    for (size_t n = 0; n < graph->node_count; n++) {
+        const fth_node *node = graph->nodes[n];
+        if (node->op == &fth_op_batch_norm && !fth_rule_wants(graph, node, SCALE) &&
+            !fth_rule_wants(graph, node, SHIFT))
+            ((fth_batch_norm_attributes *)node->attributes)->fixed = true; /* the graph's own copy */
+    }
 }
 
 void fth_graph_set_outputs(fth_graph *graph, fth_value logits, fth_value loss)

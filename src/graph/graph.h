@@ -95,6 +95,9 @@ fth_status fth_graph_add_counter(fth_graph *graph, const char *name);
  * and other such parameters lead to, and they lie behind the trained ones in the flat vector. */
 fth_status fth_graph_set_trainable(fth_graph *graph, fth_value parameter, bool trainable);
 
+/* Batch norms whose scale and shift are not trained keep their running statistics, and use them in training as well. */
+void fth_graph_fix_statistics(fth_graph *graph);
+
 /* Names the loss result ((2): mean loss, correct predictions) and the logits, which every plan keeps readable. */
 void fth_graph_set_outputs(fth_graph *graph, fth_value logits, fth_value loss);
 

@@ -43,6 +43,7 @@ fth_status fth_op_add_linear(fth_graph *graph, bool relu, fth_value x, fth_value
 typedef struct fth_batch_norm_attributes {
     float epsilon, momentum;
     bool relu, residual;
+    bool fixed; /* training, too, uses the running statistics and leaves them alone; such a node has no gradient */
 } fth_batch_norm_attributes;
 extern const fth_op fth_op_batch_norm;
 /* x, y, dy, scale, mean, variance, mask -> dx, dscale, dshift, dresidual (shape of x; unused without residual) */

@@ -64,6 +64,8 @@ fth_status fth_model_create_graph(const fth_model *model, const fth_model_option
     fth_graph_set_outputs(made, logits, loss);
     if (options->freeze)
         FTH_TRY(fth_model_freeze(model, made, options->freeze));
+    if (options->freeze_statistics)
+        fth_graph_fix_statistics(made);
     FTH_TRY(fth_graph_differentiate(made));
     *graph = made;
     made = NULL;

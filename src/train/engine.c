@@ -20,7 +20,8 @@ static fth_status build_graph(fth_engine *engine)
                                        .width = options->width,
                                        .classes = options->classes,
                                        .label_smoothing = (float)options->train->label_smoothing,
-                                       .freeze = options->evaluate_only ? NULL : options->train->freeze};
+                                       .freeze = options->evaluate_only ? NULL : options->train->freeze,
+                                       .freeze_statistics = options->train->freeze_statistics};
 
     FTH_TRY(fth_model_find(options->train->model, &model));
     FTH_TRY(fth_model_create_graph(model, &model_options, &engine->graph));

@@ -64,6 +64,8 @@ fth_status fth_train_options_check(const fth_train_options *options)
         return fth_fail(FTH_INVALID, "--lr must be above 0 (leave it out for the optimizer's default)");
     if (options->nesterov && (strcmp(options->optimizer, "sgd") != 0 || options->momentum <= 0))
         return fth_fail(FTH_INVALID, "--nesterov needs --optimizer sgd with a --momentum above 0");
+    if (options->freeze_statistics && !*options->freeze)
+        return fth_fail(FTH_INVALID, "--freeze-statistics is about the layers that --freeze names");
     return FTH_OK;
 }
 
@@ -101,6 +103,11 @@ static const fth_option options[] = {
      .offset = AT(freeze),
      .argument = "PATTERNS",
      .help = "layers or parameters that are not trained: conv1,layer1.*,*.bias",
+     .identity = true},
+    {.name = "freeze-statistics",
+     .type = FTH_OPTION_SWITCH,
+     .offset = AT(freeze_statistics),
+     .help = "frozen batch norms keep their running statistics and use them in training (PyTorch's eval mode)",
      .identity = true},
     {.name = "augment",
      .type = FTH_OPTION_CHOICE,
@@ -380,6 +387,7 @@ static const fth_option options[] = {
      .help = "threads that prepare batches; 0: chosen for you",
      .minimum = 0,
      .maximum = 256},
+    /* Part of the identity: images to be kept are decoded whole, others at a reduced size, and pixels differ a little. */
     {.name = "decoded-cache",
      .type = FTH_OPTION_INTEGER,
      .offset = AT(decoded_cache_mb),
@@ -387,7 +395,8 @@ static const fth_option options[] = {
      .argument = "MB",
      .help = "image files: memory in which decoded images are kept; 0: each is decoded in every epoch",
      .minimum = 0,
-     .maximum = 1e7},
+     .maximum = 1e7,
+     .identity = true},
 
     {.name = "runs",
      .type = FTH_OPTION_TEXT,

@@ -25,6 +25,7 @@ typedef struct fth_train_options {
 
     char *model, *data, *weights;
     char *freeze; /* patterns of parameters that are not trained */
+    bool freeze_statistics;
     int64_t batch;
     int64_t epochs, steps; /* 0: not a limit */
     double for_s;          /* --for; 0: not a limit */

@@ -19,6 +19,7 @@ enum { BATCH = 2, SIDE = 32, CLASSES = 10 };
 
 static char folder[200], path[240];
 static fth_device *device;
+static const char *set_statistics = "no";
 
 static int set_up(void **state)
 {
@@ -59,6 +60,7 @@ static fth_status make(const char *model, const char *freeze, int classes, subje
     assert_int_equal(fth_options_set_defaults(&fth_train_option_table, &made->options), FTH_OK);
     set_option(&made->options, "model", model);
     set_option(&made->options, "freeze", freeze);
+    set_option(&made->options, "freeze-statistics", set_statistics);
     set_option(&made->options, "batch", "2");
     set_option(&made->options, "weight-decay", "0.1");
     fth_engine_options options = {.train = &made->options,
@@ -201,6 +203,39 @@ static void the_backward_pass_stops_at_the_frozen_prefix(void **state)
     assert_int_equal(fth_graph_trainable_count(graph), 512 * CLASSES + CLASSES);
     release(&whole);
     release(&part);
+}
+
+/* What became of the buffers of a frozen and of a trained layer in one step: two bits. */
+static int moved_statistics(const char *freeze_statistics)
+{
+    subject made;
+    int moved = 0;
+    static const char *const names[] = {"layer1.0.bn1.running_mean", "layer3.0.bn1.running_mean"};
+    set_statistics = freeze_statistics;
+    assert_int_equal(make("resnet18", "conv1,bn1,layer1,layer2", CLASSES, &made), FTH_OK);
+    set_statistics = "no";
+    compute(&made, 0);
+    const fth_graph *graph = fth_engine_graph(made.engine);
+    for (int i = 0; i < 2; i++) {
+        const fth_value_info *info = fth_graph_value(graph, fth_graph_find(graph, names[i]));
+        moved |= (made.engine->vectors.buffers[info->offset] != 0) << i;
+    }
+    release(&made);
+    return moved;
+}
+
+static void statistics_of_frozen_layers_stay_if_asked_to(void **state)
+{
+    (void)state;
+    assert_int_equal(moved_statistics("no"), 3); /* as in PyTorch */
+    assert_int_equal(moved_statistics("yes"), 2);
+
+    subject made;
+    set_statistics = "yes";
+    assert_int_equal(make("resnet18", "layer2.0.bn1", CLASSES, &made), FTH_UNSUPPORTED);
+    assert_non_null(strstr(fth_error_message(), "the statistics of layer2.0.bn1.weight are frozen"));
+    set_statistics = "no";
+    release(&made);
 }
 
 static void patterns_that_match_nothing_are_errors(void **state)
@@ -397,6 +432,7 @@ int main(void)
         cmocka_unit_test(frozen_prefixes_stay_and_the_rest_learns_as_before),
         cmocka_unit_test(single_parameters_in_the_middle_can_be_frozen),
         cmocka_unit_test(the_backward_pass_stops_at_the_frozen_prefix),
+        cmocka_unit_test(statistics_of_frozen_layers_stay_if_asked_to),
         cmocka_unit_test(patterns_that_match_nothing_are_errors),
         cmocka_unit_test(frozen_parameters_have_no_optimizer_state),
         cmocka_unit_test(weights_are_read_back),

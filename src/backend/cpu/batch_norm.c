@@ -51,7 +51,7 @@ static fth_status prepare_forward(fth_plan *plan, const fth_node *node)
 {
     fth_status status = FTH_OK;
     const fth_batch_norm_attributes *a = node->attributes;
-    bool training = fth_plan_get_options(plan).mode == FTH_PLAN_TRAIN;
+    bool training = fth_plan_get_options(plan).mode == FTH_PLAN_TRAIN && !a->fixed;
     dnnl_primitive_desc_t descriptor = NULL;
     dnnl_primitive_attr_t attributes = NULL;
     const dnnl_memory_desc_t layout = *cpu_layout(plan, node->inputs[0]);

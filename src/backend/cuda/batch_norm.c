@@ -60,7 +60,7 @@ static fth_status prepare_forward(fth_plan *plan, const fth_node *node)
 {
     fth_status status = FTH_OK;
     const fth_batch_norm_attributes *a = node->attributes;
-    const bool training = fth_plan_get_options(plan).mode == FTH_PLAN_TRAIN;
+    const bool training = fth_plan_get_options(plan).mode == FTH_PLAN_TRAIN && !a->fixed;
     const cuda_layout layout = cuda_standard(plan, node->inputs[X]);
     const cuda_norm norm = describe(a, &layout);
     fth_plan_value x, y, residual = -1, mask = -1;

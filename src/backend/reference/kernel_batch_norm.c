@@ -22,7 +22,7 @@ static fth_status run_batch_norm(const reference_call *call, const fth_run *run)
         float *running_mean = &call->inputs[RUNNING_MEAN].floats[c];
         float *running_variance = &call->inputs[RUNNING_VARIANCE].floats[c];
         double mean = *running_mean, variance = *running_variance;
-        if (call->training) {
+        if (call->training && !attributes->fixed) {
             mean = variance = 0;
             for (int64_t n = 0; n < batch; n++)
                 for (int64_t i = 0; i < plane; i++)
