@@ -20,14 +20,22 @@ struct Shape {
     int bx, by;
 };
 
-__host__ __device__ inline Shape shape_of(int64_t rows, int64_t channels, int width, int threads)
+/* `widest`: vectors of a block side by side. */
+Shape shape_of(int64_t rows, int64_t channels, int width, int threads, int widest)
 {
     Shape s;
     s.rows = rows;
     s.vectors = (int)(channels / width);
-    s.bx = s.vectors < 32 ? s.vectors : 32;
+    s.bx = s.vectors < widest ? s.vectors : widest;
     s.by = threads / s.bx;
     return s;
+}
+
+/* Reductions of what fits in the L2 cache end before the partial sums of a wide column are added up: narrow columns
+ * spread that over several blocks. Large ones read longer pieces of memory. */
+Shape reduction_shape(int64_t rows, int64_t channels, int width)
+{
+    return shape_of(rows, channels, width, REDUCE_THREADS, rows * channels <= 32 << 20 ? 8 : 32);
 }
 
 int columns_of(const Shape &s)
@@ -531,7 +539,7 @@ extern "C" {
 size_t cuda_reduction_floats(const cuda_launch *launch, int64_t rows, int64_t channels, cuda_type type)
 {
     int width = type == CUDA_TYPE_F32 ? (channels % 4 == 0 ? 4 : 1) : (channels % 8 == 0 ? 8 : 1);
-    Shape s = shape_of(rows, channels, width, REDUCE_THREADS);
+    Shape s = reduction_shape(rows, channels, width);
     return 2 * (size_t)splits_of(s, 2 * launch->processors) * (size_t)channels;
 }
 
@@ -546,7 +554,7 @@ cudaError_t cuda_launch_norm_statistics(const cuda_launch *launch, const cuda_no
     return with_vectors(n->type, n->channels, [&](auto zero, auto width) {
         using T = decltype(zero);
         constexpr int V = decltype(width)::value;
-        Shape s = shape_of(n->rows, n->channels, V, REDUCE_THREADS);
+        Shape s = reduction_shape(n->rows, n->channels, V);
         dim3 grid((unsigned)columns_of(s), (unsigned)splits_of(s, 2 * launch->processors));
         statistics_kernel<T, V><<<grid, REDUCE_THREADS, 0, launch->stream>>>(
             s, (const T *)x, scratch, launch->counters, n->mean, n->variance, n->running_mean, n->running_variance,
@@ -561,7 +569,7 @@ cudaError_t cuda_launch_norm_apply(const cuda_launch *launch, const cuda_norm *n
     return with_vectors(n->type, n->channels, [&](auto zero, auto width) {
         using T = decltype(zero);
         constexpr int V = decltype(width)::value;
-        Shape s = shape_of(n->rows, n->channels, V, APPLY_THREADS);
+        Shape s = shape_of(n->rows, n->channels, V, APPLY_THREADS, 32);
         auto kernel = n->relu ? (residual ? apply_kernel<T, V, true, true> : apply_kernel<T, V, true, false>)
                               : (residual ? apply_kernel<T, V, false, true> : apply_kernel<T, V, false, false>);
         kernel<<<apply_grid(s, launch->processors), APPLY_THREADS, 0, launch->stream>>>(
@@ -578,7 +586,7 @@ cudaError_t cuda_launch_norm_reduce(const cuda_launch *launch, const cuda_norm *
     return with_vectors(n->type, n->channels, [&](auto zero, auto width) {
         using T = decltype(zero);
         constexpr int V = decltype(width)::value;
-        Shape s = shape_of(n->rows, n->channels, V, REDUCE_THREADS);
+        Shape s = reduction_shape(n->rows, n->channels, V);
         dim3 grid((unsigned)columns_of(s), (unsigned)splits_of(s, launch->processors));
         auto kernel = dy2 ? (mask      ? reduce_kernel<T, V, BY_BITS, true>
                              : n->relu ? reduce_kernel<T, V, BY_SIGN, true>
@@ -599,7 +607,7 @@ cudaError_t cuda_launch_norm_gradient(const cuda_launch *launch, const cuda_norm
     return with_vectors(n->type, n->channels, [&](auto zero, auto width) {
         using T = decltype(zero);
         constexpr int V = decltype(width)::value;
-        Shape s = shape_of(n->rows, n->channels, V, APPLY_THREADS);
+        Shape s = shape_of(n->rows, n->channels, V, APPLY_THREADS, 32);
         auto kernel = masked ? gradient_kernel<T, V, true> : gradient_kernel<T, V, false>;
         kernel<<<apply_grid(s, launch->processors), APPLY_THREADS, 0, launch->stream>>>(
             s, (const T *)x, (const T *)g, (T *)dx, n->mean, n->variance, n->scale, n->shift, dscale, dshift,
@@ -615,7 +623,7 @@ cudaError_t cuda_launch_column_sums(const cuda_launch *launch, cuda_type type, i
     return with_vectors(type, channels, [&](auto zero, auto width) {
         using T = decltype(zero);
         constexpr int V = decltype(width)::value;
-        Shape s = shape_of(rows, channels, V, REDUCE_THREADS);
+        Shape s = reduction_shape(rows, channels, V);
         dim3 grid((unsigned)columns_of(s), (unsigned)splits_of(s, launch->processors));
         auto kernel = y ? column_sums_kernel<T, V, true> : column_sums_kernel<T, V, false>;
         kernel<<<grid, REDUCE_THREADS, 0, launch->stream>>>(s, (const T *)x, (const T *)y, (T *)dx, scratch,
@@ -630,7 +638,7 @@ cudaError_t cuda_launch_bias(const cuda_launch *launch, cuda_type type, int64_t 
     return with_vectors(type, channels, [&](auto zero, auto width) {
         using T = decltype(zero);
         constexpr int V = decltype(width)::value;
-        Shape s = shape_of(rows, channels, V, APPLY_THREADS);
+        Shape s = shape_of(rows, channels, V, APPLY_THREADS, 32);
         bias_kernel<T, V><<<apply_grid(s, launch->processors), APPLY_THREADS, 0, launch->stream>>>(
             s, (const T *)x, bias, relu, (T *)y, logical);
         return cudaGetLastError();
