@@ -19,6 +19,7 @@
 #include "data/image_internal.h"
 
 enum { MAX_THREADS = 256, MAX_PIECE = 16 };
+enum { SHALLOW_RING_SLOTS = 8, DEEP_RING_SLOTS = 64, DEEP_RING_BYTES = 1 << 20 };
 
 typedef struct fth_loader_slot {
     fth_batch batch;
@@ -225,6 +226,14 @@ static void choose_sizes(fth_loader *loader)
         int64_t share = options->batch / (2 * options->threads);
         loader->piece = share < 1 ? 1 : share > MAX_PIECE ? MAX_PIECE : share;
         loader->slot_count = 2 + (options->threads * loader->piece + options->batch - 1) / options->batch;
+    } else {
+        /* Small batches are used up in less time than a busy machine needs to wake a thread: keep many of them. */
+        int64_t batch_bytes =
+            options->batch * (int64_t)fth_image_bytes(&loader->dataset->info) * (int64_t)sizeof(float);
+        int64_t deep =
+            DEEP_RING_BYTES / batch_bytes < DEEP_RING_SLOTS ? DEEP_RING_BYTES / batch_bytes : DEEP_RING_SLOTS;
+        if (deep > loader->slot_count)
+            loader->slot_count = deep;
     }
     int64_t remaining = loader->end > options->first_batch ? loader->end - options->first_batch : 1;
     if (loader->slot_count > remaining)
@@ -312,10 +321,15 @@ fth_status fth_loader_next(fth_loader *loader, fth_deadline deadline, const fth_
     if (loader->lent) {
         loader->lent = false;
         loader->released++;
+        /* Waking a thread costs more than filling a small batch: in a deep ring it is done for half of it at once. What
+         * is taken next lies in the other half, filled or being filled. */
+        int64_t ahead = loader->next_to_fill - loader->released;
         if (loader->piece < loader->options.batch)
             pthread_cond_broadcast(&loader->may_fill);
-        else
+        else if (loader->slot_count < SHALLOW_RING_SLOTS)
             pthread_cond_signal(&loader->may_fill); /* one slot: work for one thread */
+        else if (ahead <= loader->slot_count / 2)
+            pthread_cond_broadcast(&loader->may_fill);
     }
     int64_t number = loader->next_to_take;
     if (number >= loader->end)
