@@ -89,7 +89,7 @@ typedef struct onnx_model {
     int64_t ir_version, opset;
     char metadata[200];            /* the last entry's value */
     char nodes[MAX_ITEMS][24];     /* op types */
-    char made[MAX_ITEMS][160];     /* names of values in the order they come to be */
+    char made[4 * MAX_ITEMS][160]; /* names of values in the order they come to be */
     char read[4 * MAX_ITEMS][160]; /* names that nodes read */
     int node_count, made_count, read_count, initializer_count, input_count, output_count;
     const uint8_t *raw; /* of the initializer called `wanted` */
@@ -106,7 +106,7 @@ static void copy_text(const field *f, char *text, size_t size)
 static void read_node(const field *message, onnx_model *model)
 {
     const uint8_t *at = message->bytes, *end = at + message->size;
-    assert_true(model->node_count < MAX_ITEMS);
+    assert_true(model->node_count < MAX_ITEMS && model->read_count < 3 * MAX_ITEMS);
     for (field f; next_field(&at, end, &f);) {
         if (f.number == 1)
             copy_text(&f, model->read[model->read_count++], sizeof model->read[0]);
@@ -121,6 +121,7 @@ static void read_initializer(const field *message, const char *wanted, onnx_mode
 {
     const uint8_t *at = message->bytes, *end = at + message->size;
     bool this_one = false;
+    assert_true(model->made_count < 4 * MAX_ITEMS);
     model->initializer_count++;
     for (field f; next_field(&at, end, &f);) {
         if (f.number == 8) {

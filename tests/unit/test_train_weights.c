@@ -97,7 +97,7 @@ static void compute(subject *made, int64_t number)
 static const fth_value_info *parameter(const subject *made, fth_value value)
 {
     const fth_value_info *info = fth_graph_value(fth_engine_graph(made->engine), value);
-    return info->kind == FTH_VALUE_PARAMETER ? info : NULL;
+    return info && info->kind == FTH_VALUE_PARAMETER ? info : NULL;
 }
 
 static size_t count_of(const fth_value_info *info)
