@@ -1,5 +1,6 @@
-/* See engine.h. Plans are made when a batch size is first met (a whole batch, the short last one of an epoch, and the
- * same for evaluation); they never run at the same time and share one arena of the largest one's size. */
+/* See engine.h. There is a plan for each batch size (a whole batch, the short last one of an epoch, and the same for
+ * evaluation), made ahead or when it is first met; they never run at the same time and share one arena of the largest
+ * one's size. */
 #include "train/engine.h"
 
 #include <math.h>
@@ -190,12 +191,12 @@ static fth_status grow_arena(fth_engine *engine, size_t size_bytes)
     fth_status status = FTH_OK;
     if (size_bytes <= engine->arena_bytes && engine->arena)
         return FTH_OK;
+    void *larger = NULL; /* first, so that the plans there are stay good if there is no memory */
     FTH_TRY(engine->backend->synchronize(engine->device, fth_deadline_in(60)));
+    FTH_TRY(engine->backend->allocate(engine->device, size_bytes ? size_bytes : 1, &larger));
     if (engine->arena)
         engine->backend->release(engine->device, engine->arena);
-    engine->arena = NULL;
-    engine->arena_bytes = 0;
-    FTH_TRY(engine->backend->allocate(engine->device, size_bytes ? size_bytes : 1, &engine->arena));
+    engine->arena = larger;
     engine->arena_bytes = size_bytes;
     for (size_t i = 0; i < engine->plan_count; i++)
         FTH_TRY(fth_plan_bind(engine->plans[i].plan, engine->arena, engine->vectors));

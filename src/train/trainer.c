@@ -263,6 +263,8 @@ static fth_status loop(fth_trainer *trainer, const char **reason)
         if (checkpoint_is_due(trainer))
             FTH_TRY(fth_trainer_checkpoint(trainer, false));
         FTH_TRY(train_update(trainer));
+        if (!trainer->prepared) /* not before: the first step should not wait for it */
+            FTH_TRY(fth_trainer_prepare(trainer));
     }
 
 out:

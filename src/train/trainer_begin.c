@@ -74,6 +74,29 @@ fth_status fth_trainer_open_loader(fth_trainer *trainer, fth_split split, fth_lo
     return fth_loader_open(trainer->dataset, &loader_options, loader);
 }
 
+/* A whole batch and, if there is one, the short last batch. */
+static fth_status prepare_batches(fth_trainer *trainer, int64_t samples, int64_t batch, fth_plan_mode mode)
+{
+    fth_status status = fth_engine_prepare(trainer->engine, batch, mode);
+    if (status == FTH_OK && samples % batch != 0)
+        status = fth_engine_prepare(trainer->engine, samples % batch, mode);
+    return status;
+}
+
+fth_status fth_trainer_prepare(fth_trainer *trainer)
+{
+    fth_status status = FTH_OK;
+    const int64_t *count = fth_dataset_get_info(trainer->dataset)->count;
+    int64_t evaluated = fth_engine_evaluation_batch(trainer->engine, count[FTH_VALIDATION]);
+
+    FTH_TRY(prepare_batches(trainer, count[FTH_TRAIN], trainer->options->batch, FTH_PLAN_TRAIN));
+    FTH_TRY(prepare_batches(trainer, count[FTH_VALIDATION], evaluated, FTH_PLAN_EVALUATE));
+    trainer->prepared = true;
+
+out:
+    return status;
+}
+
 static fth_status check_data(const fth_trainer *trainer)
 {
     fth_status status = FTH_OK;

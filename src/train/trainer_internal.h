@@ -85,6 +85,7 @@ typedef struct fth_trainer {
     fth_window window;
     fth_progress progress;
     bool first_step_told, record_failing;
+    bool prepared; /* every plan is there: from here on nothing large is allocated */
     double saved_at_s; /* of the last checkpoint, or try */
     int64_t saved_step;
     bool unsaved; /* something changed since the last checkpoint */
@@ -96,6 +97,8 @@ double fth_trainer_epoch(const fth_trainer *trainer); /* as a fraction of passes
 
 /* Opens everything, restores what there is to restore, and tells that it starts. The beginning was found before. */
 fth_status fth_trainer_begin(fth_trainer *trainer);
+/* Makes the plans that the first step does not need, so that a lack of memory shows early. */
+fth_status fth_trainer_prepare(fth_trainer *trainer);
 fth_status fth_trainer_open_loader(fth_trainer *trainer, fth_split split, fth_loader **loader);
 
 /* ---- saving ---- */
