@@ -188,7 +188,22 @@ out:
     return status;
 }
 
-static fth_status open_record(fth_trainer *trainer)
+/* The run as it goes on from here, with what was given now. */
+static fth_status configure_record(fth_trainer *trainer)
+{
+    fth_status status = FTH_OK;
+    json_t *description = fth_trainer_describe(trainer), *machine = fth_machine_describe(trainer->device);
+
+    FTH_REQUIRE(description, FTH_NO_MEMORY, "no memory for the run's description");
+    FTH_TRY(fth_record_configure(trainer->record, description, machine));
+
+out:
+    json_decref(description);
+    json_decref(machine);
+    return status;
+}
+
+static fth_status create_record(fth_trainer *trainer)
 {
     fth_status status = FTH_OK;
     const fth_train_options *options = trainer->options;
@@ -196,28 +211,36 @@ static fth_status open_record(fth_trainer *trainer)
     char *hint = NULL;
 
     FTH_REQUIRE(description, FTH_NO_MEMORY, "no memory for the run's description");
-    if (trainer->beginning.folder) {
+    size_t length = strlen(options->data);
+    while (length > 1 && options->data[length - 1] == '/')
+        length--;
+    size_t begin = length;
+    while (begin > 0 && options->data[begin - 1] != '/')
+        begin--;
+    hint = fth_format("%s-%.*s", options->model, (int)(length - begin), options->data + begin);
+    FTH_TRY(fth_record_create(options->runs, options->name, hint, description, machine, &trainer->record));
+
+out:
+    free(hint);
+    json_decref(description);
+    json_decref(machine);
+    return status;
+}
+
+static fth_status open_record(fth_trainer *trainer)
+{
+    fth_status status = FTH_OK;
+
+    if (trainer->beginning.folder)
         FTH_TRY(fth_record_resume(trainer->beginning.folder, &trainer->record));
-        FTH_TRY(fth_record_configure(trainer->record, description, machine));
-    } else {
-        size_t length = strlen(options->data);
-        while (length > 1 && options->data[length - 1] == '/')
-            length--;
-        size_t begin = length;
-        while (begin > 0 && options->data[begin - 1] != '/')
-            begin--;
-        hint = fth_format("%s-%.*s", options->model, (int)(length - begin), options->data + begin);
-        FTH_TRY(fth_record_create(options->runs, options->name, hint, description, machine, &trainer->record));
-    }
+    else
+        FTH_TRY(create_record(trainer));
     const char *folder = fth_record_folder(trainer->record);
     trainer->checkpoint_folder = fth_path_join(folder, "checkpoints");
     trainer->last_path = fth_path_join(folder, "last.safetensors");
     trainer->best_path = fth_path_join(folder, "best.safetensors");
 
 out:
-    free(hint);
-    json_decref(description);
-    json_decref(machine);
     return status;
 }
 
@@ -239,6 +262,8 @@ fth_status fth_trainer_begin(fth_trainer *trainer)
         FTH_TRY(fth_trainer_restore(trainer, &restored));
     if (resumed && !restored) /* killed before its first checkpoint */
         FTH_TRY(load_weights(trainer));
+    if (resumed) /* only now: what cannot go on stays as it was */
+        FTH_TRY(configure_record(trainer));
     FTH_TRY(
         fth_trainer_open_loader(trainer, FTH_TRAIN, &trainer->loader)); /* its threads work while the plan is made */
     FTH_TRY(fth_engine_prepare(trainer->engine, options->batch, FTH_PLAN_TRAIN));
