@@ -3,7 +3,8 @@
  *     no --resume          a new run
  *     --resume             the newest run of this configuration: goes on if unfinished, done if finished; else a new
  * one
- *     --resume ID|FOLDER   that run with its stored configuration; options given now win over stored ones
+ *     --resume ID|FOLDER   that run with its stored configuration; options given now win over stored ones, and a limit
+ *                          given now replaces all the limits it had
  *     --resume --name ID   that run if it exists, else a new one of that name */
 #include <stdlib.h>
 #include <string.h>
@@ -55,6 +56,20 @@ static bool is_fixed(const char *name)
     return false;
 }
 
+/* Whoever says how long to go on means that, and not "at most until the old limit", which may be reached already. */
+static void replace_limits(const fth_train_options *asked, fth_train_options *options)
+{
+    static const char *const limits[] = {"epochs", "steps", "for", "until"};
+    bool given = false;
+    for (size_t i = 0; i < FTH_COUNT_OF(limits); i++)
+        given = given || fth_options_was_given(&fth_train_option_table, asked, limits[i]);
+    if (!given)
+        return;
+    options->epochs = options->steps = 0;
+    options->for_s = 0;
+    *options->until = '\0';
+}
+
 /* Lays what was given now over the stored configuration in `options`. */
 static fth_status override(const fth_train_options *asked, fth_train_options *options, const char *folder)
 {
@@ -65,6 +80,7 @@ static fth_status override(const fth_train_options *asked, fth_train_options *op
     json_t *given = json_object();
 
     FTH_REQUIRE(now && before && given, FTH_NO_MEMORY, "no memory for the options");
+    replace_limits(asked, options);
     for (size_t i = 0; i < table->count; i++) {
         const char *name = table->options[i].name;
         if (!fth_options_was_given(table, asked, name))

@@ -125,6 +125,13 @@ def test_resume_by_name(farthing, tiny):
     assert "mine" in farthing("train", "--resume", "nine", code=1).err
 
 
+def test_a_limit_given_now_replaces_the_old_one(farthing, tiny):
+    farthing("train", "--data", tiny, "--model", "linear", "--batch", 16, "--steps", 3, "--name", "mine")
+    assert farthing("train", "--resume", "mine", "--epochs", 2, "--json").end["epochs"] == 2
+    longer = farthing("train", "--resume", "mine", "--steps", 40, "--json").end
+    assert longer["steps"] == 40 and longer["reason"] == "steps"
+
+
 def test_last_line_names_what_the_run_trains(farthing, tiny):
     farthing("train", "--data", tiny, "--model", "linear", "--batch", 16, "--steps", 1, "--name", "mine")
     assert f"already finished: linear on {tiny}:" in farthing("train", "--resume", "mine").out
