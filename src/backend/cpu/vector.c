@@ -1,7 +1,6 @@
 /* The flat vectors: optimizer updates as one fused loop, sums and norms. Work is split into fixed blocks, so results do
  * not depend on the number of threads. */
 #include <math.h>
-#include <stdlib.h>
 
 #include "backend/cpu/cpu_internal.h"
 
@@ -111,21 +110,21 @@ static double sum_of_squares(const float *values, size_t count)
     return ((sums[0] + sums[1]) + (sums[2] + sums[3])) + ((sums[4] + sums[5]) + (sums[6] + sums[7]));
 }
 
+/* Sums of blocks are kept on the stack, some at a time, and added in order. */
 fth_status cpu_vector_norm(fth_device *device, const float *values, size_t count, double *norm)
 {
-    fth_status status = FTH_OK;
-    double *sums = NULL;
+    enum { AT_A_TIME = 256 };
+    double sums[AT_A_TIME], total = 0;
     size_t blocks = (count + BLOCK - 1) / BLOCK;
     fth_backend_cpu.enter(device, device->threads);
-    FTH_TRY(fth_allocate(blocks, sizeof *sums, &sums));
-#pragma omp parallel for schedule(static) if (blocks > 4)
-    for (size_t b = 0; b < blocks; b++)
-        sums[b] = sum_of_squares(values + b * BLOCK, block_length(b * BLOCK, count));
-    double total = 0;
-    for (size_t b = 0; b < blocks; b++)
-        total += sums[b];
+    for (size_t first = 0; first < blocks; first += AT_A_TIME) {
+        size_t here = blocks - first < AT_A_TIME ? blocks - first : AT_A_TIME;
+#pragma omp parallel for schedule(static) if (here > 4)
+        for (size_t b = 0; b < here; b++)
+            sums[b] = sum_of_squares(values + (first + b) * BLOCK, block_length((first + b) * BLOCK, count));
+        for (size_t b = 0; b < here; b++)
+            total += sums[b];
+    }
     *norm = sqrt(total);
-out:
-    free(sums);
-    return status;
+    return FTH_OK;
 }
