@@ -275,6 +275,8 @@ fth_status fth_trainer_begin(fth_trainer *trainer)
     trainer->window = (fth_window){.began_s = trainer->state.elapsed_s, .began_step = trainer->step};
     trainer->progress = (fth_progress){.epochs = options->epochs, .steps = trainer->total_steps};
     fth_trainer_tell_start(trainer, resumed);
+    if (resumed)
+        fth_trainer_check_best(trainer);
     if (*trainer->weights_format)
         fth_trainer_tell_weights(trainer);
 

@@ -24,6 +24,7 @@ void fth_beginning_release(fth_beginning *beginning);
 
 typedef struct fth_meters {
     double data_wait_s, decode_s, compute_s, checkpoint_s, evaluate_s;
+    double accelerator_s; /* its own time, where the device is one */
 } fth_meters;
 
 /* All that a checkpoint has to bring back beside the tensors; trainer_save.c turns it into JSON and back. */
@@ -41,6 +42,8 @@ typedef struct fth_train_state {
     double validation_loss, validation_accuracy; /* the last; validation_step -1: none yet */
     int64_t validation_step;
     int64_t counter_start; /* what num_batches_tracked said in --weights */
+    double loss_scale;     /* of f16; 0: none */
+    int64_t loss_scale_updates;
 } fth_train_state;
 
 /* Since the last step event. */
@@ -48,6 +51,15 @@ typedef struct fth_window {
     double loss, seconds, began_s;
     int64_t correct, samples, began_step;
 } fth_window;
+
+/* What is known about the accelerator; `known` stays false where the device is the CPU. */
+typedef struct fth_accelerator {
+    bool known;
+    int64_t memory_bytes;
+    double utilization;  /* since the sample before */
+    double busy_s;       /* of this process, as sampled */
+    double sampled_at_s; /* on the process's clock */
+} fth_accelerator;
 
 typedef struct fth_trainer {
     fth_beginning beginning;
@@ -83,6 +95,7 @@ typedef struct fth_trainer {
     double clock_origin_s; /* state.elapsed_s is the clock since then */
 
     fth_window window;
+    fth_accelerator accelerator;
     fth_progress progress;
     bool first_step_told, record_failing;
     bool prepared; /* every plan is there: from here on nothing large is allocated */
@@ -108,6 +121,8 @@ fth_status fth_trainer_checkpoint(fth_trainer *trainer, bool last);
 /* The newest good checkpoint, if there is one, becomes the engine's and the trainer's state. */
 fth_status fth_trainer_restore(fth_trainer *trainer, bool *restored);
 fth_status fth_trainer_save_model(fth_trainer *trainer, const char *path);
+/* After a restore: a best model that the restored state does not know, because it was saved later, is removed. */
+void fth_trainer_check_best(fth_trainer *trainer);
 
 /* ---- telling ---- */
 

@@ -16,16 +16,15 @@ typedef struct state_field {
     const char *name;
     bool integer;
     size_t offset;
+    bool optional; /* 0 in checkpoints that do not have it: written before there was such a thing */
 } state_field;
 
-#define REAL(member)                                                                                                   \
-    {                                                                                                                  \
-#member, false, offsetof(fth_train_state, member)                                                              \
-    }
-#define INTEGER(member)                                                                                                \
-    {                                                                                                                  \
-#member, true, offsetof(fth_train_state, member)                                                               \
-    }
+/* clang-format off */
+#define REAL(member)          {#member, false, offsetof(fth_train_state, member), false}
+#define INTEGER(member)       {#member, true, offsetof(fth_train_state, member), false}
+#define LATER_REAL(member)    {#member, false, offsetof(fth_train_state, member), true}
+#define LATER_INTEGER(member) {#member, true, offsetof(fth_train_state, member), true}
+/* clang-format on */
 
 static const state_field state_fields[] = {
     INTEGER(batches),
@@ -52,6 +51,10 @@ static const state_field state_fields[] = {
     REAL(validation_accuracy),
     INTEGER(validation_step),
     INTEGER(counter_start),
+    LATER_REAL(meters.accelerator_s),
+    LATER_REAL(epoch_meters.accelerator_s),
+    LATER_REAL(loss_scale),
+    LATER_INTEGER(loss_scale_updates),
 };
 
 static json_t *state_to_json(const fth_train_state *state)
@@ -74,6 +77,8 @@ static fth_status state_from_json(const json_t *json, fth_train_state *state)
     for (size_t i = 0; i < FTH_COUNT_OF(state_fields); i++) {
         const json_t *value = json_object_get(json, state_fields[i].name);
         char *place = (char *)state + state_fields[i].offset;
+        if (!value && state_fields[i].optional)
+            continue;
         if (state_fields[i].integer ? !json_is_integer(value) : !json_is_number(value))
             return fth_fail(FTH_CORRUPT, "the checkpoint's state has no valid \"%s\"", state_fields[i].name);
         if (state_fields[i].integer)
@@ -96,6 +101,9 @@ static fth_status write_checkpoint(fth_trainer *trainer, size_t *size_bytes)
     size_t count = 0;
 
     fth_trainer_elapsed(trainer);
+    fth_loss_scale scale = fth_engine_get_loss_scale(trainer->engine);
+    trainer->state.loss_scale = scale.scale;
+    trainer->state.loss_scale_updates = scale.good_updates;
     FTH_TRY(fth_engine_take_snapshot(trainer->engine, true, trainer->state.counter_start + trainer->state.batches,
                                      &snapshot));
     state = state_to_json(&trainer->state);
@@ -161,6 +169,8 @@ fth_status fth_trainer_restore(fth_trainer *trainer, bool *restored)
     origin = fth_format("the checkpoint of step %" PRId64 " in %s", checkpoint.step, trainer->checkpoint_folder);
     FTH_TRY(fth_engine_load(trainer->engine, checkpoint.tensors, origin));
     FTH_TRY(state_from_json(checkpoint.state, &trainer->state));
+    fth_engine_set_loss_scale(trainer->engine, (fth_loss_scale){.scale = trainer->state.loss_scale,
+                                                                .good_updates = trainer->state.loss_scale_updates});
     trainer->step = fth_engine_updates(trainer->engine, trainer->state.batches);
     FTH_REQUIRE(trainer->step == checkpoint.step, FTH_CORRUPT, "%s has the state of step %" PRId64, origin,
                 trainer->step);
@@ -181,10 +191,13 @@ fth_status fth_trainer_save_model(fth_trainer *trainer, const char *path)
     fth_model_facts facts = {0};
     fth_model_metadata metadata = {0};
     size_t count = 0;
+    char step[24];
 
     FTH_TRY(fth_model_facts_of_data(trainer->dataset, &facts));
     facts.model = fth_format("%s", trainer->options->model);
     FTH_TRY(fth_model_facts_to_metadata(&facts, &metadata));
+    snprintf(step, sizeof step, "%" PRId64, trainer->step);
+    metadata.entries[metadata.count++] = (fth_metadata_entry){"step", step};
     FTH_TRY(fth_engine_take_snapshot(trainer->engine, false, trainer->state.counter_start + trainer->state.batches,
                                      &snapshot));
     const fth_tensor_view *views = fth_snapshot_views(snapshot, &count);
@@ -195,4 +208,34 @@ out:
     fth_model_metadata_release(&metadata);
     fth_model_facts_release(&facts);
     return status;
+}
+
+void fth_trainer_check_best(fth_trainer *trainer)
+{
+    fth_train_state *state = &trainer->state;
+    fth_safetensors *tensors = NULL;
+    char *message = NULL;
+
+    if (!fth_file_exists(trainer->best_path)) {
+        state->best_step = -1;
+        return;
+    }
+    if (fth_safetensors_open(trainer->best_path, &tensors) == FTH_OK) {
+        const char *step = fth_safetensors_metadata(tensors, "step");
+        if (step && strtoll(step, NULL, 10) != state->best_step)
+            message = fth_format("removed %s: it is of step %.24s, which is undone; the next validation writes it anew",
+                                 trainer->best_path, step);
+    } else {
+        message =
+            fth_format("removed %s, the next validation writes it anew: %s", trainer->best_path, fth_error_message());
+    }
+    fth_safetensors_free(tensors);
+    if (!message)
+        return;
+    state->best_step = -1;
+    if (remove(trainer->best_path) == 0) {
+        fth_log_warning("%s", message);
+        fth_trainer_tell_warning(trainer, message);
+    }
+    free(message);
 }

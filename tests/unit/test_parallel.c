@@ -322,6 +322,31 @@ static void a_corrupt_checkpoint_falls_back(void **state)
     release(&rest);
 }
 
+/* The best model was saved at step 10, after the checkpoint that is left. */
+static void a_best_model_of_an_undone_step_is_removed(void **state)
+{
+    (void)state;
+    const char *flags = "--batch 32 --epochs 2 --name undone --resume --checkpoint-every 4";
+    result whole = train("--batch 32 --epochs 2 --name good");
+    result part = train_watched(flags, 13, NULL);
+    assert_true(part.outcome.interrupted);
+    assert_int_equal(truncate(path_in(&part, "checkpoints/step-000000000012.safetensors"), 1000), 0);
+    assert_int_equal(truncate(path_in(&part, "checkpoints/step-000000000013.safetensors"), 1000), 0);
+    result again = train_watched(flags, 9, NULL);
+    assert_true(number(last_event(&again, "resume"), "step") == 8);
+    const json_t *warning = last_event(&again, "warning");
+    assert_non_null(warning);
+    assert_non_null(strstr(json_string_value(json_object_get(warning, "message")), "of step 10"));
+    assert_int_not_equal(access(path_in(&again, "best.safetensors"), F_OK), 0);
+    result rest = train(flags);
+    assert_null(last_event(&rest, "warning"));
+    assert_same_file(path_in(&whole, "best.safetensors"), path_in(&rest, "best.safetensors"));
+    release(&whole);
+    release(&part);
+    release(&again);
+    release(&rest);
+}
+
 /* ---- resuming by name, by configuration, and beyond the end ---- */
 
 static void a_finished_run_is_left_alone_unless_more_is_asked(void **state)
@@ -583,6 +608,7 @@ int main(void)
         TEST(batch_norm_models_resume_exactly),
         TEST(a_killed_run_ends_as_if_nothing_had_happened),
         TEST(a_corrupt_checkpoint_falls_back),
+        TEST(a_best_model_of_an_undone_step_is_removed),
         TEST(a_finished_run_is_left_alone_unless_more_is_asked),
         TEST(a_run_stopped_before_its_first_step_starts_over),
         TEST(runs_end_at_each_limit),
