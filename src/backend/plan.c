@@ -7,6 +7,7 @@
  * Main plan values have the numbers of their graph values; values added by kernels come after them. */
 #include <assert.h>
 #include <limits.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -370,9 +371,16 @@ fth_status fth_plan_run(fth_plan *plan, const fth_run *run)
         return run_steps(plan, run);
     if (!plan->captured) {
         FTH_TRY(backend->capture_begin(plan->device));
+        char message[1024] = ""; /* of the step that failed: ending the capture may fail too, for that reason */
         status = run_steps(plan, run);
+        if (status != FTH_OK)
+            snprintf(message, sizeof message, "%s", fth_error_message());
         fth_status ended = backend->capture_end(plan->device, &plan->captured); /* also after a failure */
-        FTH_TRY(status);
+        if (status != FTH_OK && plan->captured) { /* a part only, never to be run */
+            backend->capture_free(plan->device, plan->captured);
+            plan->captured = NULL;
+        }
+        FTH_REQUIRE(status == FTH_OK, status, "%s", message);
         FTH_TRY(ended);
     }
     FTH_TRY(backend->capture_replay(plan->device, plan->captured, run));
