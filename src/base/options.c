@@ -78,10 +78,13 @@ static void format_subject(const fth_option *option, const char *where, char *su
 
 static fth_status fail_range(const fth_option *option, const char *subject, const char *text)
 {
+    bool whole = option->type == FTH_OPTION_INTEGER; /* all digits, however many */
+    char least[400], most[400];
+    snprintf(least, sizeof least, whole ? "%.0f" : "%.15g", option->minimum);
+    snprintf(most, sizeof most, whole ? "%.0f" : "%.15g", option->maximum);
     if (option->maximum > option->minimum)
-        return fth_fail(FTH_INVALID, "%s must be between %.15g and %.15g, not %.80s", subject, option->minimum,
-                        option->maximum, text);
-    return fth_fail(FTH_INVALID, "%s must be at least %.15g, not %.80s", subject, option->minimum, text);
+        return fth_fail(FTH_INVALID, "%s must be between %s and %s, not %.80s", subject, least, most, text);
+    return fth_fail(FTH_INVALID, "%s must be at least %s, not %.80s", subject, least, text);
 }
 
 /* Both limits 0 mean none; a maximum that is not above the minimum means no maximum. */

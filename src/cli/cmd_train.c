@@ -161,6 +161,10 @@ static fth_exit_code run(const fth_command *command, const fth_invocation *invoc
         if (!fth_cli_layer_options(invocation, NULL, file, &options, &code))
             goto out;
     }
+    if (fth_train_options_check(&options) != FTH_OK) {
+        code = fth_cli_usage(command, "%s", fth_error_message());
+        goto out;
+    }
     code = train(invocation, &options);
 out:
     fth_options_release(&fth_train_option_table, &options);

@@ -62,6 +62,10 @@ fth_status fth_train_options_check(const fth_train_options *options)
     const fth_option_table *table = &fth_train_option_table;
     if (options->lr <= 0 && fth_options_was_given(table, options, "lr"))
         return fth_fail(FTH_INVALID, "--lr must be above 0 (leave it out for the optimizer's default)");
+    if (options->epochs == 0 && fth_options_was_given(table, options, "epochs"))
+        return fth_fail(FTH_INVALID, "--epochs must be at least 1, not 0 (leave it out for no such limit)");
+    if (options->steps == 0 && fth_options_was_given(table, options, "steps"))
+        return fth_fail(FTH_INVALID, "--steps must be at least 1, not 0 (leave it out for no such limit)");
     if (options->nesterov && (strcmp(options->optimizer, "sgd") != 0 || options->momentum <= 0))
         return fth_fail(FTH_INVALID, "--nesterov needs --optimizer sgd with a --momentum above 0");
     if (options->freeze_statistics && !*options->freeze)

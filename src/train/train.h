@@ -63,6 +63,9 @@ typedef struct fth_train_options {
 
 extern const fth_option_table fth_train_option_table;
 
+/* Checks what no single option can: combinations, and values that only make sense when given. */
+fth_status fth_train_options_check(const fth_train_options *options);
+
 /* ---- strategies ---- */
 
 typedef struct fth_engine fth_engine;

@@ -20,9 +20,6 @@ typedef struct fth_interval {
 } fth_interval;
 fth_status fth_interval_parse(const char *text, fth_interval *interval);
 
-/* Checks what no single option can: combinations, and values that only make sense when given. */
-fth_status fth_train_options_check(const fth_train_options *options);
-
 /* Data on a local disk never takes this long; a loader that does is stuck. */
 #define FTH_LOADER_TIMEOUT_S 120.0
 

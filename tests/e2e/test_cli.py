@@ -61,6 +61,10 @@ def test_unknown_command(farthing):
     (["--precision", "f64"], "bf16"),
     (["--until", "accuracy=99"], "0.99"),
     (["--for", "2 weeks"], "--for"),
+    (["--lr", "0"], "--lr must be above 0"),
+    (["--epochs", "0"], "--epochs must be at least 1"),
+    (["--steps", "0"], "--steps must be at least 1"),
+    (["--seed", "-1"], "between 0 and 9007199254740991"),
     (["--checkpoint-every", "often"], "30s"),
     (["mnist-cnn"], "--model mnist-cnn"),
 ])

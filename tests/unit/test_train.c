@@ -109,6 +109,12 @@ static void flags_are_read_and_checked(void **state)
     options = PARSE(FTH_OK, "--lr", "0");
     assert_int_equal(fth_train_options_check(&options), FTH_INVALID);
     release(&options);
+    options = PARSE(FTH_OK, "--epochs", "0");
+    assert_int_equal(fth_train_options_check(&options), FTH_INVALID);
+    release(&options);
+    options = PARSE(FTH_OK, "--steps", "0");
+    assert_int_equal(fth_train_options_check(&options), FTH_INVALID);
+    release(&options);
     options = PARSE(FTH_OK, "--nesterov", "--momentum", "0");
     assert_int_equal(fth_train_options_check(&options), FTH_INVALID);
     release(&options);
