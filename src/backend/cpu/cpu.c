@@ -56,7 +56,11 @@ static fth_status open_device(const fth_device_options *options, fth_device **de
     cpu_device *cpu = NULL;
     FTH_TRY(fth_allocate(1, sizeof *cpu, &cpu));
     cpu->base.backend = &fth_backend_cpu;
-    cpu->base.threads = options->threads > 0 ? options->threads : usable_cores();
+    const int cores = usable_cores();
+    cpu->base.threads = options->threads > 0 ? options->threads : cores;
+    if (cpu->base.threads > cores)
+        fth_log_warning("%d threads on %d usable core%s wait for each other; --threads 0 takes one per core",
+                        cpu->base.threads, cores, cores == 1 ? "" : "s");
     omp_set_num_threads(cpu->base.threads);
     CPU_TRY(dnnl_engine_create(&cpu->engine, dnnl_cpu, 0));
     CPU_TRY(dnnl_stream_create(&cpu->stream, cpu->engine, dnnl_stream_default_flags));
