@@ -91,26 +91,51 @@ static int is_candidate(const struct dirent *entry)
     return entry->d_name[0] != '.';
 }
 
-/* Says which runs there are: the nearest name first, then a few. */
+typedef struct known_run {
+    const char *name;
+    double created_s;
+} known_run;
+
+static int compare_newest_first(const void *a, const void *b)
+{
+    double left = ((const known_run *)a)->created_s, right = ((const known_run *)b)->created_s;
+    return (left < right) - (left > right);
+}
+
+static double read_creation(const char *folder)
+{
+    json_t *run = NULL;
+    double created = 0;
+    if (fth_record_read_run(folder, &run) == FTH_OK)
+        created = json_number_value(json_object_get(run, "created_s"));
+    json_decref(run);
+    return created;
+}
+
+/* Says which runs there are: the one of the nearest name, or the newest few. */
 static fth_status fail_unknown_run(const char *runs_folder, const char *typed)
 {
     enum { SHOWN = 8 };
     struct dirent **entries = NULL;
     int count = scandir(runs_folder, &entries, is_candidate, alphasort);
     const char **names = calloc((size_t)(count > 0 ? count : 0) + 1, sizeof *names);
+    known_run *runs = calloc((size_t)(count > 0 ? count : 0) + 1, sizeof *runs);
     char *list = fth_format("%s", "");
-    int found = 0;
-    for (int i = 0; i < count; i++) {
+    size_t found = 0;
+    for (int i = 0; i < count && names && runs; i++) {
         char *path = fth_path_join(runs_folder, entries[i]->d_name);
-        if (names && is_run(path)) {
-            names[found++] = entries[i]->d_name;
-            if (found <= SHOWN) {
-                char *longer = fth_format("%s%s%s", list, *list ? ", " : "", entries[i]->d_name);
-                free(list);
-                list = longer;
-            }
+        if (is_run(path)) {
+            names[found] = entries[i]->d_name;
+            runs[found++] = (known_run){entries[i]->d_name, read_creation(path)};
         }
         free(path);
+    }
+    if (found > 0)
+        qsort(runs, found, sizeof *runs, compare_newest_first);
+    for (size_t i = 0; i < found && i < SHOWN; i++) {
+        char *longer = fth_format("%s%s%s", list, *list ? ", " : "", runs[i].name);
+        free(list);
+        list = longer;
     }
     const char *nearest = names ? fth_nearest_name(typed, names) : NULL;
     if (fth_folder_exists(typed))
@@ -120,12 +145,13 @@ static fth_status fail_unknown_run(const char *runs_folder, const char *typed)
     else if (nearest)
         fth_fail(FTH_INVALID, "there is no run \"%s\" in %s; did you mean %s?", typed, runs_folder, nearest);
     else
-        fth_fail(FTH_INVALID, "there is no run \"%s\" in %s; there are: %s%s", typed, runs_folder, list,
-                 found > SHOWN ? ", ..." : "");
+        fth_fail(FTH_INVALID, "there is no run \"%s\" in %s; %s: %s%s", typed, runs_folder,
+                 found > SHOWN ? "the newest are" : "there are", list, found > SHOWN ? ", ..." : "");
     for (int i = 0; i < count; i++)
         free(entries[i]);
     free(entries);
     free(names);
+    free(runs);
     free(list);
     return FTH_INVALID;
 }
