@@ -70,6 +70,13 @@ typedef struct fth_update_kernel {
                       const float *gradients, float *const *state, size_t count);
 } fth_update_kernel;
 
+/* What an accelerator is doing. Numbers that are unknown are NAN, or 0 bytes. */
+typedef struct fth_device_sample {
+    int64_t used_bytes, total_bytes; /* of its memory, by all processes */
+    double utilization;              /* share of the last moments (up to a second) in which it worked */
+    double busy_s;                   /* spent on runs of plans since the device was opened */
+} fth_device_sample;
+
 /* ---- the table ---- */
 
 enum { FTH_BACKEND_ABI = 1 };
@@ -114,6 +121,9 @@ struct fth_backend {
     fth_status (*capture_end)(fth_device *device, void **captured);
     fth_status (*capture_replay)(fth_device *device, void *captured, const fth_run *run);
     void (*capture_free)(fth_device *device, void *captured);
+
+    /* Optional: what the accelerator is doing. NULL where the device is the machine itself. Takes about a millisecond. */
+    fth_status (*sample)(fth_device *device, fth_device_sample *sample);
 };
 
 extern const fth_backend fth_backend_cpu;

@@ -52,6 +52,7 @@ static int64_t integer_of(const json_t *event, const char *key, int64_t fallback
 typedef struct reader {
     fth_record_summary *summary;
     size_t training_capacity, validation_capacity;
+    double utilization_sum, utilization_s; /* of the accelerator, weighted by the time since the event before */
 } reader;
 
 static fth_status add_point(fth_record_series *series, size_t *capacity, fth_record_point point)
@@ -75,9 +76,10 @@ static void take_totals(fth_record_summary *summary, const json_t *event)
         const char *key;
         double *place;
     } meters[] = {
-        {"elapsed_s", &summary->elapsed_s},   {"data_wait_s", &summary->data_wait_s},
-        {"decode_s", &summary->decode_s},     {"compute_s", &summary->compute_s},
-        {"evaluate_s", &summary->evaluate_s}, {"checkpoint_s", &summary->checkpoint_s},
+        {"elapsed_s", &summary->elapsed_s},         {"data_wait_s", &summary->data_wait_s},
+        {"decode_s", &summary->decode_s},           {"compute_s", &summary->compute_s},
+        {"evaluate_s", &summary->evaluate_s},       {"checkpoint_s", &summary->checkpoint_s},
+        {"accelerator_s", &summary->accelerator_s},
     };
     for (size_t i = 0; i < FTH_COUNT_OF(meters); i++) {
         double value = number_of(event, meters[i].key);
@@ -87,10 +89,22 @@ static void take_totals(fth_record_summary *summary, const json_t *event)
     summary->samples = integer_of(event, "samples", summary->samples);
 }
 
+/* What a resume undid was work of the accelerator all the same, so nothing is dropped here. */
+static void take_utilization(reader *r, const json_t *event)
+{
+    double utilization = number_of(event, "accelerator_utilization");
+    double seconds = number_of(event, "elapsed_s") - r->summary->elapsed_s;
+    if (!isfinite(utilization) || !(seconds > 0))
+        return;
+    r->utilization_sum += utilization * seconds;
+    r->utilization_s += seconds;
+}
+
 static fth_status read_step(reader *r, const json_t *event)
 {
     fth_record_summary *summary = r->summary;
     int64_t step = integer_of(event, "step", 0);
+    take_utilization(r, event);
     take_totals(summary, event);
     summary->steps = step;
     return add_point(&summary->training, &r->training_capacity,
@@ -162,6 +176,9 @@ static fth_status read_event(reader *r, json_t *event)
     int64_t memory = integer_of(event, "peak_memory_bytes", 0);
     if (memory > summary->peak_memory_bytes)
         summary->peak_memory_bytes = memory;
+    memory = integer_of(event, "accelerator_memory_bytes", 0);
+    if (memory > summary->accelerator_memory_bytes)
+        summary->accelerator_memory_bytes = memory;
     bool is_end = strcmp(name, "end") == 0;
     json_decref(summary->end);
     summary->end = is_end ? json_incref(event) : NULL; /* whatever follows an end reopens the run */
@@ -210,6 +227,7 @@ fth_status fth_record_read_events(const char *text, size_t size, fth_record_summ
             return status;
     }
     summarize(summary);
+    summary->accelerator_utilization = r.utilization_s > 0 ? r.utilization_sum / r.utilization_s : NAN;
     return FTH_OK;
 }
 

@@ -80,6 +80,18 @@ static char *describe_device(const fth_record_summary *run)
     return text;
 }
 
+/* "NVIDIA H200, 93 % busy, 12.3 GB" */
+static char *describe_accelerator(const fth_record_summary *run)
+{
+    const char *device = json_string_value(json_object_get(json_object_get(run->run, "machine"), "device"));
+    char memory[SMALL], busy[SMALL] = "";
+    fth_text_bytes(run->accelerator_memory_bytes, memory, sizeof memory);
+    if (isfinite(run->accelerator_utilization))
+        snprintf(busy, sizeof busy, "%.0f %% busy, ", 100 * run->accelerator_utilization);
+    return fth_format("%.*s%s%s%s", device ? (int)strcspn(device, ",") : 0, device ? device : "", device ? ", " : "",
+                      busy, memory);
+}
+
 static char *describe_amount(const fth_record_summary *run)
 {
     char steps[SMALL], samples[SMALL], epochs[SMALL] = "";
@@ -192,6 +204,8 @@ static fth_status add_facts(fth_table *table, const fth_record_summary *run)
         fth_text_bytes(run->peak_memory_bytes, text, sizeof text);
         FTH_TRY(add_fact(table, "peak memory", fth_format("%s", text)));
     }
+    if (run->accelerator_memory_bytes > 0)
+        FTH_TRY(add_fact(table, "accelerator", describe_accelerator(run)));
     if (run->resumes > 0)
         FTH_TRY(add_fact(table, "resumed", fth_format("%d time%s", run->resumes, run->resumes == 1 ? "" : "s")));
     fth_text_loss(fth_report_last_training_loss(run), text, sizeof text);
@@ -242,6 +256,8 @@ static fth_status print_times(FILE *output, const fth_record_summary *run)
     FTH_TRY(add_share(table, "evaluation", run->evaluate_s, run->elapsed_s));
     FTH_TRY(add_share(table, "other", unaccounted(run), run->elapsed_s));
     FTH_TRY(add_share(table, "decoding (beside)", run->decode_s, run->elapsed_s));
+    if (run->accelerator_memory_bytes > 0)
+        FTH_TRY(add_share(table, "accelerator (beside)", run->accelerator_s, run->elapsed_s));
     fth_table_print(output, table);
 out:
     fth_table_free(table);
@@ -305,6 +321,11 @@ json_t *fth_report_json(const fth_record_summary *run)
                    {"best_loss", run->best_loss},   {"best_accuracy", run->best_accuracy}};
     for (size_t i = 0; i < FTH_COUNT_OF(numbers); i++)
         set_number(object, numbers[i].key, numbers[i].value);
+    if (run->accelerator_memory_bytes > 0) {
+        json_object_set_new(object, "accelerator_memory_bytes", json_integer(run->accelerator_memory_bytes));
+        set_number(object, "accelerator_utilization", run->accelerator_utilization);
+        set_number(object, "accelerator_s", run->accelerator_s);
+    }
     json_object_set(object, "run", run->run);
     free(state);
     return object;

@@ -9,6 +9,8 @@
 
 #include "train/engine_internal.h"
 
+enum { FIRST_LOSS_SCALE = 1 << 16, LARGEST_LOSS_SCALE = 1 << 24, GOOD_UPDATES = 2000 };
+
 /* ---- making one ---- */
 
 static fth_status build_graph(fth_engine *engine)
@@ -119,6 +121,8 @@ fth_status fth_engine_create(const fth_engine_options *options, fth_device *devi
     engine->backend = device->backend;
     engine->precision = find_precision(options->train->precision);
     FTH_TRY(engine->backend->check_precision(device, engine->precision));
+    if (engine->precision == FTH_PRECISION_F16)
+        engine->loss_scale.scale = FIRST_LOSS_SCALE;
     FTH_TRY(build_graph(engine));
     FTH_TRY(allocate_vector(engine, engine->parameter_floats, &engine->vectors.parameters));
     FTH_TRY(allocate_vector(engine, engine->buffer_floats, &engine->vectors.buffers));
@@ -311,7 +315,8 @@ fth_status fth_engine_compute(fth_engine *engine, const fth_batch *batch, const 
 {
     fth_status status = FTH_OK;
 
-    FTH_TRY(run_batch(engine, batch, FTH_PLAN_TRAIN, group->share, result));
+    double scale = engine->loss_scale.scale > 0 ? engine->loss_scale.scale : 1;
+    FTH_TRY(run_batch(engine, batch, FTH_PLAN_TRAIN, (float)(group->share * scale), result));
     FTH_REQUIRE(isfinite(result->loss), FTH_DIVERGED, "the loss is %s",
                 isnan(result->loss) ? "not a number" : "infinite");
     if (engine->accumulated) {
@@ -326,6 +331,37 @@ out:
     return status;
 }
 
+fth_loss_scale fth_engine_get_loss_scale(const fth_engine *engine)
+{
+    return engine->loss_scale;
+}
+
+void fth_engine_set_loss_scale(fth_engine *engine, fth_loss_scale scale)
+{
+    if (engine->loss_scale.scale > 0 && scale.scale > 0)
+        engine->loss_scale = scale;
+}
+
+/* Follows what the gradients were like; false if the update is to be left out. Powers of two, which change no digit.
+ * A scale of 1 has nothing left to give: what is not finite then has diverged. */
+static bool adapt_loss_scale(fth_loss_scale *loss_scale, bool finite)
+{
+    if (finite) {
+        if (loss_scale->scale > 0 && ++loss_scale->good_updates >= GOOD_UPDATES) {
+            loss_scale->scale = fmin(2 * loss_scale->scale, LARGEST_LOSS_SCALE);
+            loss_scale->good_updates = 0;
+        }
+        return true;
+    }
+    if (loss_scale->scale <= 1)
+        return true;
+    loss_scale->scale /= 2;
+    loss_scale->good_updates = 0;
+    fth_log_debug("gradients overflowed in f16: this update is left out, and the loss is scaled by %g from now on",
+                  loss_scale->scale);
+    return false;
+}
+
 fth_status fth_engine_update(fth_engine *engine, double learning_rate, int64_t update)
 {
     fth_status status = FTH_OK;
@@ -334,14 +370,18 @@ fth_status fth_engine_update(fth_engine *engine, double learning_rate, int64_t u
 
     engine->arguments.learning_rate = (float)learning_rate;
     engine->arguments.step = update;
-    engine->arguments.gradient_scale = 1;
-    if (clip > 0) {
+    double scale = engine->loss_scale.scale > 0 ? engine->loss_scale.scale : 1, factor = 1;
+    if (clip > 0 || engine->loss_scale.scale > 0) {
         double norm = 0;
         FTH_TRY(engine->backend->norm(engine->device, gradients, engine->trained_floats, &norm));
+        if (!adapt_loss_scale(&engine->loss_scale, isfinite(norm)))
+            goto out;
         FTH_REQUIRE(isfinite(norm), FTH_DIVERGED, "the norm of the gradients is not a finite number");
-        if (norm > clip)
-            engine->arguments.gradient_scale = (float)(clip / (norm + 1e-6)); /* as clip_grad_norm_ does */
+        norm /= scale;
+        if (clip > 0 && norm > clip)
+            factor = clip / (norm + 1e-6); /* as clip_grad_norm_ does */
     }
+    engine->arguments.gradient_scale = (float)(factor / scale);
     FTH_TRY(engine->update->run(engine->device, &engine->arguments, engine->vectors.parameters, gradients,
                                 engine->state, engine->trained_floats));
 

@@ -44,8 +44,19 @@ int64_t fth_engine_updates_per_epoch(const fth_engine *engine);
 fth_status fth_engine_compute(fth_engine *engine, const fth_batch *batch, const fth_group *group,
                               fth_step_result *result);
 
-/* Clips and applies the gradients of the group. `update` is 1 for the first. */
+/* Clips and applies the gradients of the group. `update` is 1 for the first. In f16 an update whose gradients
+ * overflowed is left out. */
 fth_status fth_engine_update(fth_engine *engine, double learning_rate, int64_t update);
+
+/* What f16's gradients are multiplied by while they are computed, so that small ones are not lost: halved when they
+ * overflow, doubled after many updates without. Part of a run's state. */
+typedef struct fth_loss_scale {
+    double scale; /* 0: gradients are not scaled */
+    int64_t good_updates;
+} fth_loss_scale;
+fth_loss_scale fth_engine_get_loss_scale(const fth_engine *engine);
+/* Nothing for a precision that needs none, or for a scale of 0. */
+void fth_engine_set_loss_scale(fth_engine *engine, fth_loss_scale scale);
 
 /* Seconds per step of the training plan of one batch size, added up while set; NULL: not measured. */
 void fth_engine_set_profile(fth_engine *engine, double *step_seconds);

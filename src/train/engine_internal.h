@@ -30,6 +30,7 @@ struct fth_engine {
     int state_count;
     const fth_update_kernel *update;
     fth_update_arguments arguments;
+    fth_loss_scale loss_scale;
 
     engine_plan *plans;
     size_t plan_count, plan_capacity;

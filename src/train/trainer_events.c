@@ -6,6 +6,8 @@
 
 #include "train/trainer_internal.h"
 
+#define SECONDS_PER_SAMPLE 1.0
+
 /* JSON has no NAN: a number that is unknown is left out. */
 static void set_real(json_t *event, const char *key, double value)
 {
@@ -37,6 +39,40 @@ static void set_meters(json_t *event, const fth_meters *meters)
     set_real(event, "checkpoint_s", meters->checkpoint_s);
     set_real(event, "evaluate_s", meters->evaluate_s);
     set_integer(event, "peak_memory_bytes", peak_memory_bytes());
+}
+
+/* ---- the accelerator ---- */
+
+/* Brings what is known of the accelerator up to date. Sampling takes a moment, so not within `interval_s` of the last;
+ * a failure leaves things as they were, and training notices a lost device by itself. */
+static void sample_accelerator(fth_trainer *trainer, double interval_s)
+{
+    fth_accelerator *accelerator = &trainer->accelerator;
+    fth_device_sample sample;
+    double now = fth_clock_seconds(), seconds = now - accelerator->sampled_at_s;
+    if (!trainer->device->backend->sample || (accelerator->known && seconds < interval_s) ||
+        trainer->device->backend->sample(trainer->device, &sample) != FTH_OK)
+        return;
+    double busy_s = isfinite(sample.busy_s) ? sample.busy_s - accelerator->busy_s : 0;
+    bool timed = accelerator->known && seconds > 0 && isfinite(sample.busy_s);
+    if (isfinite(sample.utilization))
+        accelerator->utilization = sample.utilization;
+    else
+        accelerator->utilization = timed ? fmin(1, busy_s / seconds) : NAN;
+    trainer->state.meters.accelerator_s += busy_s;
+    accelerator->busy_s += busy_s;
+    accelerator->memory_bytes = sample.used_bytes;
+    accelerator->sampled_at_s = now;
+    accelerator->known = true;
+}
+
+static void set_accelerator(const fth_trainer *trainer, json_t *event, double accelerator_s)
+{
+    if (!trainer->accelerator.known)
+        return;
+    set_real(event, "accelerator_s", accelerator_s);
+    set_real(event, "accelerator_utilization", trainer->accelerator.utilization);
+    set_integer(event, "accelerator_memory_bytes", trainer->accelerator.memory_bytes);
 }
 
 /* Begins with the name, so that a line says first what it is. */
@@ -76,6 +112,7 @@ static void set_totals(fth_trainer *trainer, json_t *event)
     set_real(event, "elapsed_s", fth_trainer_elapsed(trainer));
     set_integer(event, "samples", trainer->state.samples);
     set_meters(event, &trainer->state.meters);
+    set_accelerator(trainer, event, trainer->state.meters.accelerator_s);
 }
 
 void fth_trainer_tell_start(fth_trainer *trainer, bool resumed)
@@ -122,6 +159,7 @@ void fth_trainer_tell_step(fth_trainer *trainer)
         if (!trainer->first_step_told)
             set_real(event, "first_step_s", fth_clock_process_seconds());
         trainer->first_step_told = true;
+        sample_accelerator(trainer, SECONDS_PER_SAMPLE);
         set_totals(trainer, event);
         fth_trainer_tell(trainer, "step", event);
     }
@@ -132,12 +170,14 @@ void fth_trainer_tell_epoch(fth_trainer *trainer, const fth_evaluation *evaluati
 {
     const fth_train_state *state = &trainer->state;
     double elapsed = fth_trainer_elapsed(trainer);
+    sample_accelerator(trainer, 0);
     fth_meters meters = state->meters;
     meters.data_wait_s -= state->epoch_meters.data_wait_s;
     meters.decode_s -= state->epoch_meters.decode_s;
     meters.compute_s -= state->epoch_meters.compute_s;
     meters.checkpoint_s -= state->epoch_meters.checkpoint_s;
     meters.evaluate_s -= state->epoch_meters.evaluate_s;
+    meters.accelerator_s -= state->epoch_meters.accelerator_s;
 
     json_t *event = new_event("epoch");
     set_integer(event, "epoch", state->batches / trainer->batches_per_epoch);
@@ -153,6 +193,7 @@ void fth_trainer_tell_epoch(fth_trainer *trainer, const fth_evaluation *evaluati
     set_real(event, "elapsed_s", elapsed);
     set_integer(event, "samples", state->samples);
     set_meters(event, &meters);
+    set_accelerator(trainer, event, meters.accelerator_s);
     fth_trainer_tell(trainer, "epoch", event);
 }
 
@@ -195,6 +236,7 @@ void fth_trainer_tell_error(fth_trainer *trainer, fth_status status, const char 
 void fth_trainer_tell_interrupted(fth_trainer *trainer)
 {
     json_t *event = new_event("interrupted");
+    sample_accelerator(trainer, 0);
     set_position(trainer, event);
     set_totals(trainer, event);
     fth_trainer_tell(trainer, "interrupted", event);
@@ -204,6 +246,7 @@ json_t *fth_trainer_tell_end(fth_trainer *trainer, const char *reason)
 {
     const fth_train_state *state = &trainer->state;
     json_t *event = new_event("end");
+    sample_accelerator(trainer, 0);
     set_real(event, "accuracy", state->validation_accuracy);
     set_real(event, "loss", state->validation_loss);
     if (state->batches % trainer->batches_per_epoch == 0)

@@ -113,6 +113,32 @@ static void what_is_written_is_read(void **state)
     fth_record_release(&summary);
 }
 
+static void an_accelerator_is_summed_up(void **state)
+{
+    (void)state;
+    fth_record *record = create("gpu", "abc");
+    fth_record_free(record);
+    append_text("gpu", "{\"event\":\"step\",\"step\":1,\"elapsed_s\":1.0,\"accelerator_s\":0.5,"
+                       "\"accelerator_utilization\":0.2,\"accelerator_memory_bytes\":4000000000}\n"
+                       "{\"event\":\"step\",\"step\":2,\"elapsed_s\":4.0,\"accelerator_s\":3.25,"
+                       "\"accelerator_utilization\":1.0,\"accelerator_memory_bytes\":3000000000}\n"
+                       "{\"event\":\"epoch\",\"epoch\":1,\"step\":2,\"elapsed_s\":4.0,\"accelerator_s\":9.0}\n"
+                       "{\"event\":\"interrupted\",\"step\":2,\"elapsed_s\":5.0,\"accelerator_s\":3.5}\n");
+    fth_record_summary summary = read_run("gpu");
+    assert_true(fabs(summary.accelerator_utilization - (0.2 * 1 + 1.0 * 3) / 4) < 1e-12); /* by time */
+    assert_true(summary.accelerator_s == 3.5);
+    assert_true(summary.accelerator_memory_bytes == 4000000000); /* the most */
+    fth_record_release(&summary);
+
+    record = create("cpu", "abd");
+    add_step(record, 10);
+    fth_record_free(record);
+    summary = read_run("cpu");
+    assert_true(isnan(summary.accelerator_utilization));
+    assert_true(summary.accelerator_memory_bytes == 0);
+    fth_record_release(&summary);
+}
+
 static void a_torn_last_line_is_skipped_and_ended(void **state)
 {
     (void)state;
@@ -319,6 +345,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         TEST(what_is_written_is_read),
+        TEST(an_accelerator_is_summed_up),
         TEST(a_torn_last_line_is_skipped_and_ended),
         TEST(steps_that_a_resume_undid_do_not_count),
         TEST(garbage_in_the_middle_is_skipped),

@@ -310,6 +310,42 @@ static void test_report_says_what_happened(void **state)
     fth_record_release(&run);
 }
 
+static void test_report_names_the_accelerator(void **state)
+{
+    (void)state;
+    fth_record_summary run = make_run("some-run", 64, 20);
+    capture output;
+    use_ascii(false);
+    capture_start(&output);
+    assert_int_equal(fth_report_run(output.file, &run, 80), FTH_OK);
+    char *text = capture_end(&output);
+    assert_null(strstr(text, "accelerator")); /* a CPU has none */
+    free(text);
+
+    json_object_set_new(run.run, "machine", json_pack("{s:s}", "device", "NVIDIA H200, CUDA 13.0, cuDNN 9.19.0"));
+    run.accelerator_memory_bytes = (int64_t)12 << 30;
+    run.accelerator_utilization = 0.934;
+    run.accelerator_s = 7.5;
+    capture_start(&output);
+    assert_int_equal(fth_report_run(output.file, &run, 80), FTH_OK);
+    text = capture_end(&output);
+    assert_non_null(strstr(text, "NVIDIA H200, 93 % busy, 12"));
+    assert_non_null(strstr(text, "75.0 %"));
+    free(text);
+    json_t *json = fth_report_json(&run);
+    assert_true(json_real_value(json_object_get(json, "accelerator_s")) == 7.5);
+    json_decref(json);
+
+    run.accelerator_utilization = NAN; /* no NVML */
+    capture_start(&output);
+    assert_int_equal(fth_report_run(output.file, &run, 80), FTH_OK);
+    text = capture_end(&output);
+    assert_non_null(strstr(text, "NVIDIA H200, 12"));
+    assert_null(strstr(text, "busy"));
+    free(text);
+    fth_record_release(&run);
+}
+
 static void test_report_of_an_empty_run(void **state)
 {
     (void)state;
@@ -423,6 +459,7 @@ int main(void)
         cmocka_unit_test(test_chart_bad_values),
         cmocka_unit_test(test_chart_fits_and_is_plain),
         cmocka_unit_test(test_report_says_what_happened),
+        cmocka_unit_test(test_report_names_the_accelerator),
         cmocka_unit_test(test_report_of_an_empty_run),
         cmocka_unit_test(test_compare_shows_differences),
         cmocka_unit_test(test_picture_is_drawn),

@@ -83,8 +83,11 @@ static void close_device(fth_device *device)
         if (cuda->staging[i])
             cudaFreeHost(cuda->staging[i]);
     }
-    if (cuda->done)
-        cudaEventDestroy(cuda->done);
+    cudaEvent_t events[] = {cuda->done, cuda->runs_begin, cuda->runs_end};
+    for (size_t i = 0; i < FTH_COUNT_OF(events); i++)
+        if (events[i])
+            cudaEventDestroy(events[i]);
+    cuda_nvml_close(cuda);
     if (cuda->out)
         cudaFreeHost(cuda->out);
     cudaFree(cuda->launch.counters);
@@ -116,6 +119,8 @@ static fth_status open_memory(cuda_device *cuda)
     for (int i = 0; i < 2; i++)
         CUDA_TRY(cudaEventCreateWithFlags(&cuda->staging_free[i], cudaEventDisableTiming));
     CUDA_TRY(cudaEventCreateWithFlags(&cuda->done, cudaEventDisableTiming));
+    CUDA_TRY(cudaEventCreate(&cuda->runs_begin));
+    CUDA_TRY(cudaEventCreate(&cuda->runs_end));
     CUDA_TRY(cudaHostAlloc(&cuda->out, OUT_BYTES, cudaHostAllocDefault));
 out:
     return status;
@@ -353,12 +358,54 @@ out:
     return status;
 }
 
+/* Adds the time of the runs that are done. Runs that were queued one behind the other are timed as one. */
+static fth_status count_busy(cuda_device *cuda)
+{
+    fth_status status = FTH_OK;
+    float milliseconds = 0;
+    if (!cuda->runs_pending)
+        return FTH_OK;
+    cudaError_t state = cudaEventQuery(cuda->runs_end);
+    if (state == cudaErrorNotReady)
+        return FTH_OK;
+    CUDA_TRY(state);
+    CUDA_TRY(cudaEventElapsedTime(&milliseconds, cuda->runs_begin, cuda->runs_end));
+    cuda->busy_s += milliseconds / 1e3;
+    cuda->runs_pending = false;
+out:
+    return status;
+}
+
 static fth_status capture_replay(fth_device *device, void *captured, const fth_run *run)
 {
     fth_status status = FTH_OK;
     cuda_device *cuda = (cuda_device *)device;
     FTH_TRY(cuda_set_run_values(cuda, run));
+    FTH_TRY(count_busy(cuda));
+    if (!cuda->runs_pending)
+        CUDA_TRY(cudaEventRecord(cuda->runs_begin, cuda->launch.stream));
     CUDA_TRY(cudaGraphLaunch(captured, cuda->launch.stream));
+    CUDA_TRY(cudaEventRecord(cuda->runs_end, cuda->launch.stream));
+    cuda->runs_pending = true;
+out:
+    return status;
+}
+
+static fth_status sample(fth_device *device, fth_device_sample *result)
+{
+    fth_status status = FTH_OK;
+    cuda_device *cuda = (cuda_device *)device;
+    size_t free_bytes = 0, total_bytes = 0;
+    cudaSetDevice(cuda->index);
+    if (!cuda->nvml_asked) /* not at the start, which it would delay */
+        cuda_nvml_open(cuda);
+    cuda->nvml_asked = true;
+    FTH_TRY(count_busy(cuda));
+    CUDA_TRY(cudaMemGetInfo(&free_bytes, &total_bytes));
+    *result = (fth_device_sample){.used_bytes = (int64_t)(total_bytes - free_bytes),
+                                  .total_bytes = (int64_t)total_bytes,
+                                  .utilization = cuda_nvml_utilization(cuda),
+                                  .busy_s = cuda->busy_s};
 out:
     return status;
 }
@@ -424,4 +471,5 @@ __attribute__((visibility("default"))) const fth_backend fth_backend_plugin = {
     .capture_end = capture_end,
     .capture_replay = capture_replay,
     .capture_free = capture_free,
+    .sample = sample,
 };

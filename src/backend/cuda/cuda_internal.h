@@ -54,6 +54,15 @@ typedef struct cuda_device {
     void *out; /* pinned: copies out land here */
     cudaEvent_t done;
 
+    /* Around the runs since the time was last taken, which is busy_s from then on. */
+    cudaEvent_t runs_begin, runs_end;
+    bool runs_pending;
+    double busy_s;
+
+    bool nvml_asked;
+    void *nvml, *nvml_handle; /* NULL: not there */
+    int (*nvml_utilization)(void *handle, void *utilization);
+
     cuda_tuning *tuning;
     cuda_building building;
     size_t allocated_bytes;
@@ -229,6 +238,11 @@ bool cuda_relu_grad_makes_bias_gradient(const fth_plan *plan, fth_value dy, cons
 extern const fth_update_kernel cuda_updates[];
 fth_status cuda_vector_add(fth_device *device, float *to, const float *from, size_t count);
 fth_status cuda_vector_norm(fth_device *device, const float *values, size_t count, double *norm);
+
+/* What the driver knows (nvml.c). Opening never fails: utilization is NAN where it is not known. */
+void cuda_nvml_open(cuda_device *device);
+void cuda_nvml_close(cuda_device *device);
+double cuda_nvml_utilization(const cuda_device *device);
 
 /* The plugin's one exported symbol. */
 extern const fth_backend fth_backend_plugin;
