@@ -19,7 +19,7 @@ fth_status fth_evaluate(const fth_train_options *options, fth_evaluation *evalua
 
     FTH_REQUIRE(*options->weights, FTH_INVALID, "nothing to evaluate: give --weights FILE");
     FTH_TRY(fth_weights_open(options->weights, &weights));
-    FTH_TRY(fth_open_device_and_data(options, &device, &dataset));
+    FTH_TRY(fth_open_device_and_data(options, NULL, &device, &dataset));
     const fth_dataset_info *info = fth_dataset_get_info(dataset);
     FTH_REQUIRE(info->count[FTH_VALIDATION] > 0, FTH_INVALID, "%s has no images to evaluate with", options->data);
     fth_engine_options engine_options = {.train = options,

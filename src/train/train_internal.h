@@ -23,8 +23,10 @@ fth_status fth_interval_parse(const char *text, fth_interval *interval);
 /* Data on a local disk never takes this long; a loader that does is stuck. */
 #define FTH_LOADER_TIMEOUT_S 120.0
 
-/* Opens both at the same time. On failure either may be set and is the caller's to close. */
-fth_status fth_open_device_and_data(const fth_train_options *options, fth_device **device, fth_dataset **dataset);
+/* Opens both at the same time. On failure either may be set and is the caller's to close. A `stop` meanwhile, which may
+ * be NULL, is acknowledged and left to the caller. */
+fth_status fth_open_device_and_data(const fth_train_options *options, const volatile sig_atomic_t *stop,
+                                    fth_device **device, fth_dataset **dataset);
 
 /* ---- optimizers ---- */
 

@@ -16,6 +16,9 @@ typedef struct data_opening {
     fth_dataset *dataset;
     fth_status status;
     char message[1024];
+    pthread_mutex_t mutex; /* of `done` */
+    pthread_cond_t changed;
+    bool done;
 } data_opening;
 
 static void *open_data(void *context)
@@ -33,20 +36,51 @@ static void *open_data(void *context)
     opening->status = fth_dataset_open(options->data, &dataset_options, &opening->dataset);
     if (opening->status != FTH_OK) /* messages belong to a thread */
         snprintf(opening->message, sizeof opening->message, "%s", fth_error_message());
+    pthread_mutex_lock(&opening->mutex);
+    opening->done = true;
+    pthread_cond_signal(&opening->changed);
+    pthread_mutex_unlock(&opening->mutex);
     return NULL;
 }
 
-fth_status fth_open_device_and_data(const fth_train_options *options, fth_device **device, fth_dataset **dataset)
+/* Says what takes so long, if it does. Reading is not cut short by a stop: the run begins, and ends before its first step
+ * with a record to carry on from; nothing is lost if a second interrupt ends the process here. */
+static void wait_for_data(data_opening *opening, double began_s, const volatile sig_atomic_t *stop)
 {
-    data_opening opening = {.options = options};
+    const double quiet_s = 1, look_every_s = 0.1;
+    bool told = false, told_stop = false;
+    pthread_mutex_lock(&opening->mutex);
+    while (!opening->done) {
+        struct timespec until = fth_deadline_timespec(fth_deadline_in(look_every_s));
+        pthread_cond_clockwait(&opening->changed, &opening->mutex, CLOCK_MONOTONIC, &until);
+        if (!opening->done && !told && fth_clock_seconds() - began_s > quiet_s) {
+            fth_log_info("reading %s ...", opening->options->data);
+            told = true;
+        }
+        if (!opening->done && !told_stop && stop && *stop) {
+            fth_log_info("stopping when %s is read; interrupt again to stop at once", opening->options->data);
+            told_stop = true;
+        }
+    }
+    pthread_mutex_unlock(&opening->mutex);
+}
+
+fth_status fth_open_device_and_data(const fth_train_options *options, const volatile sig_atomic_t *stop,
+                                    fth_device **device, fth_dataset **dataset)
+{
+    data_opening opening = {
+        .options = options, .mutex = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER};
+    double began_s = fth_clock_seconds();
     pthread_t thread;
     bool threaded = pthread_create(&thread, NULL, open_data, &opening) == 0;
     fth_status status =
         fth_device_open(options->device, &(fth_device_options){.threads = (int)options->threads}, device);
-    if (threaded)
+    if (threaded) {
+        wait_for_data(&opening, began_s, stop);
         pthread_join(thread, NULL);
-    else
+    } else {
         open_data(&opening);
+    }
     *dataset = opening.dataset;
     if (status == FTH_OK && opening.status != FTH_OK)
         status = fth_fail(opening.status, "%s", opening.message);
@@ -169,7 +203,7 @@ static fth_status open_engine(fth_trainer *trainer)
     fth_status status = FTH_OK;
     const fth_train_options *options = trainer->options;
 
-    FTH_TRY(fth_open_device_and_data(options, &trainer->device, &trainer->dataset));
+    FTH_TRY(fth_open_device_and_data(options, trainer->stop, &trainer->device, &trainer->dataset));
     FTH_TRY(check_data(trainer));
     const fth_dataset_info *info = fth_dataset_get_info(trainer->dataset);
     fth_engine_options engine_options = {.train = options,
