@@ -249,7 +249,9 @@ static fth_status note_bad(fth_image_set *set, size_t number)
     __atomic_fetch_or(&set->is_bad[number / 8], (uint8_t)(1 << number % 8), __ATOMIC_RELAXED);
     fth_log_warning("%s: %s cannot be read (%s); another image takes its place", set->source, path, reason);
     double allowed = set->max_bad_share * (double)set->index.count;
-    if ((double)set->bad_count > (allowed < 1 ? 1 : allowed))
+    if (allowed < 1) /* a share of a small set is one image; a share of next to nothing is none */
+        allowed = set->max_bad_share > 1e-9 ? 1 : 0;
+    if ((double)set->bad_count > allowed)
         status = fail_too_many(set);
 
 out:
