@@ -222,7 +222,7 @@ static fth_status fail_too_many(const fth_image_set *set)
                  set->bad[i]->reason);
     }
     return fth_fail(FTH_CORRUPT, "%s: %zu of %zu images cannot be read, more than the share of %g allowed: %s%s",
-                    set->source, set->bad_count, set->index.count, set->max_bad_share, names,
+                    set->source, set->bad_count, set->index.count, set->max_bad_share > 1e-9 ? set->max_bad_share : 0, names,
                     set->bad_count > 3 ? " ..." : "");
 }
 
