@@ -43,7 +43,7 @@ asan: dependencies
 
 fuzz:
 	@scripts/install-dependencies clang libclang-rt-dev
-	@CC=clang scripts/build $(BUILD)-fuzz -j $(JOBS) -- -DFARTHING_FUZZ=ON -DCMAKE_BUILD_TYPE=RelWithDebInfo $(CMAKE_FLAGS)
+	@CC=clang TARGET=fuzz scripts/build $(BUILD)-fuzz -j $(JOBS) -- -DFARTHING_FUZZ=ON -DCMAKE_BUILD_TYPE=RelWithDebInfo $(CMAKE_FLAGS)
 	@scripts/run-fuzz $(BUILD)-fuzz $(FUZZ_SECONDS)
 
 bench: build
