@@ -43,8 +43,8 @@ static void *open_data(void *context)
     return NULL;
 }
 
-/* Says what takes so long, if it does. Reading is not cut short by a stop: the run begins, and ends before its first step
- * with a record to carry on from; nothing is lost if a second interrupt ends the process here. */
+/* Says what takes so long, if it does. Reading is not cut short by a stop: the run begins, and ends before its first
+ * step with a record to carry on from; nothing is lost if a second interrupt ends the process here. */
 static void wait_for_data(data_opening *opening, double began_s, const volatile sig_atomic_t *stop)
 {
     const double quiet_s = 1, look_every_s = 0.1;
