@@ -121,7 +121,10 @@ def test_pipe_gets_plain_lines(farthing, tiny):
 
 def test_terminal_gets_a_live_line(farthing, tiny):
     columns = 60
-    master, slave = pty.openpty()
+    try:
+        master, slave = pty.openpty()
+    except OSError as error:  # a container without /dev/pts
+        pytest.skip(f"no terminal can be made here: {error}")
     fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
     process = subprocess.Popen([FARTHING, "train", *SMALL, "--data", tiny, "--batch", "4", "--epochs", "2"], stderr=slave,
                                stdout=subprocess.PIPE, cwd=farthing.folder, env=environment())
