@@ -20,7 +20,12 @@ typedef struct fth_plan fth_plan;
 typedef struct fth_backend fth_backend;
 
 /* TF32 stores f32 and multiplies with fewer bits on tensor cores. */
-typedef enum fth_precision { FTH_PRECISION_F32, FTH_PRECISION_BF16, FTH_PRECISION_F16, FTH_PRECISION_TF32 } fth_precision;
+typedef enum fth_precision {
+    FTH_PRECISION_F32,
+    FTH_PRECISION_BF16,
+    FTH_PRECISION_F16,
+    FTH_PRECISION_TF32
+} fth_precision;
 
 typedef struct fth_device_options {
     int threads; /* CPU threads for compute; 0: as many as the process may use */
@@ -44,8 +49,8 @@ typedef struct fth_kernel {
 /* What changes from one run of a plan to the next. */
 typedef struct fth_run {
     uint64_t seed;
-    uint64_t step;         /* number of this training batch: makes dropout a pure function of the position */
-    float gradient_scale;  /* loss gradients are multiplied by this: 1, or a micro-batch's share */
+    uint64_t step;        /* number of this training batch: makes dropout a pure function of the position */
+    float gradient_scale; /* loss gradients are multiplied by this: 1, or a micro-batch's share */
 
     /* Called whenever more gradients are final: floats [0, ready_floats) of the gradient vector. May be NULL. */
     void (*gradients_ready)(void *context, size_t ready_floats);
@@ -122,7 +127,8 @@ struct fth_backend {
     fth_status (*capture_replay)(fth_device *device, void *captured, const fth_run *run);
     void (*capture_free)(fth_device *device, void *captured);
 
-    /* Optional: what the accelerator is doing. NULL where the device is the machine itself. Takes about a millisecond. */
+    /* Optional: what the accelerator is doing. NULL where the device is the machine itself. Takes about a millisecond.
+     */
     fth_status (*sample)(fth_device *device, fth_device_sample *sample);
 };
 
@@ -180,7 +186,7 @@ typedef struct fth_step {
     void *state;   /* the step owns it, from fth_plan_add_step() on, also if that fails */
     fth_status (*bind)(void *state, const fth_plan *plan); /* addresses are known; may be NULL */
     fth_status (*run)(void *state, const fth_run *run);
-    void (*release)(void *state);                          /* may be NULL: then free() */
+    void (*release)(void *state); /* may be NULL: then free() */
     int read_count, write_count;
     fth_plan_value reads[FTH_MAX_STEP_VALUES], writes[FTH_MAX_STEP_VALUES]; /* scratch counts as written */
 } fth_step;

@@ -44,8 +44,9 @@ static fth_status load_plugin(const char *path, const char *name, const fth_back
     if (!found)
         return fth_fail(FTH_UNSUPPORTED, "%s is not a farthing back end: it has no fth_backend_plugin", path);
     if (found->abi != FTH_BACKEND_ABI)
-        return fth_fail(FTH_UNSUPPORTED, "%s is made for interface %d, this farthing has %d; build both from one version",
-                        path, found->abi, FTH_BACKEND_ABI);
+        return fth_fail(FTH_UNSUPPORTED,
+                        "%s is made for interface %d, this farthing has %d; build both from one version", path,
+                        found->abi, FTH_BACKEND_ABI);
     *backend = found;
     return FTH_OK;
 }
@@ -68,8 +69,8 @@ static fth_status find_backend(const char *name, const fth_backend **backend)
         if (fth_file_exists(path))
             return load_plugin(path, name, backend);
     }
-    return fth_fail(FTH_INVALID, "there is no device '%s': built in is cpu, and farthing_%s.so is not in %s%s%s", name, name,
-                    folder_count > 0 ? folders[0] : "$FARTHING_PLUGINS", folder_count > 1 ? " or " : "",
+    return fth_fail(FTH_INVALID, "there is no device '%s': built in is cpu, and farthing_%s.so is not in %s%s%s", name,
+                    name, folder_count > 0 ? folders[0] : "$FARTHING_PLUGINS", folder_count > 1 ? " or " : "",
                     folder_count > 1 ? folders[1] : "");
 }
 

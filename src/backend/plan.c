@@ -193,7 +193,8 @@ static fth_status find_ready_ranges(fth_plan *plan)
                 finished_by[u] > latest)
                 latest = finished_by[u];
         }
-        size_t end = info->offset + fth_align_up((size_t)fth_shape_count(&info->type.shape), FTH_ALIGNMENT / sizeof(float));
+        size_t end =
+            info->offset + fth_align_up((size_t)fth_shape_count(&info->type.shape), FTH_ALIGNMENT / sizeof(float));
         if (end > plan->steps[latest].ready_floats)
             plan->steps[latest].ready_floats = end;
     }
@@ -218,9 +219,9 @@ static double count_multiplications(const fth_plan *plan)
     return total;
 }
 
-/* Waking and joining threads costs about 10 µs a step, and a second thread competes with the loader: a plan of less than
- * a quarter of a millisecond is as fast on one. By arithmetic and not by a clock, so that a resumed run does the same.
- * Measured (2 cores, loader running): cifar-cnn with batch 4, 2.6 million multiplications, trains at 18,800
+/* Waking and joining threads costs about 10 µs a step, and a second thread competes with the loader: a plan of less
+ * than a quarter of a millisecond is as fast on one. By arithmetic and not by a clock, so that a resumed run does the
+ * same. Measured (2 cores, loader running): cifar-cnn with batch 4, 2.6 million multiplications, trains at 18,800
  * samples/s on one thread and 13,400 on two; with batch 64 at 23,500 and 41,800. */
 static int choose_threads(const fth_plan *plan)
 {
@@ -295,8 +296,9 @@ size_t fth_plan_arena_bytes(const fth_plan *plan)
 fth_status fth_plan_bind(fth_plan *plan, void *arena, fth_vectors vectors)
 {
     fth_status status = FTH_OK;
-    float *const bases[] = {
-        [FTH_IN_PARAMETERS] = vectors.parameters, [FTH_IN_GRADIENTS] = vectors.gradients, [FTH_IN_BUFFERS] = vectors.buffers};
+    float *const bases[] = {[FTH_IN_PARAMETERS] = vectors.parameters,
+                            [FTH_IN_GRADIENTS] = vectors.gradients,
+                            [FTH_IN_BUFFERS] = vectors.buffers};
     enter(plan);
     if (plan->captured) { /* it holds the old addresses */
         plan->device->backend->capture_free(plan->device, plan->captured);
@@ -329,7 +331,8 @@ fth_status fth_plan_set_input(fth_plan *plan, fth_value input, const void *host)
 fth_status fth_plan_get_output(fth_plan *plan, fth_value output, float *host)
 {
     assert(plan->bound && plan->values[output].last_reader == INT_MAX);
-    return plan->device->backend->copy_out(plan->device, host, plan->values[output].data, plan->values[output].size_bytes);
+    return plan->device->backend->copy_out(plan->device, host, plan->values[output].data,
+                                           plan->values[output].size_bytes);
 }
 
 static fth_status run_steps(fth_plan *plan, const fth_run *run)
@@ -376,7 +379,7 @@ fth_status fth_plan_run(fth_plan *plan, const fth_run *run)
         if (status != FTH_OK)
             snprintf(message, sizeof message, "%s", fth_error_message());
         fth_status ended = backend->capture_end(plan->device, &plan->captured); /* also after a failure */
-        if (status != FTH_OK && plan->captured) { /* a part only, never to be run */
+        if (status != FTH_OK && plan->captured) {                               /* a part only, never to be run */
             backend->capture_free(plan->device, plan->captured);
             plan->captured = NULL;
         }

@@ -9,7 +9,7 @@
 #include "base/random.h"
 #include "base/status.h"
 
-#define FTH_VERSION "0.1.0"
+#define FTH_VERSION         "0.1.0"
 #define FTH_COUNT_OF(array) (sizeof(array) / sizeof(array)[0])
 
 #endif

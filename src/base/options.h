@@ -30,11 +30,11 @@ typedef struct fth_option {
     const char *fallback; /* the default, as text; NULL: "", 0 or no */
     const char *argument; /* "N", "FOLDER": for help */
     const char *help;
-    double minimum, maximum;     /* numbers; both 0: any */
-    const char *const *choices;  /* NULL-terminated */
+    double minimum, maximum;               /* numbers; both 0: any */
+    const char *const *choices;            /* NULL-terminated */
     fth_status (*check)(const char *text); /* optional further check; leaves a message saying what is valid */
-    bool identity; /* two runs whose values differ here are different runs */
-    const char *group; /* heading in --help; NULL: as the row before */
+    bool identity;                         /* two runs whose values differ here are different runs */
+    const char *group;                     /* heading in --help; NULL: as the row before */
 } fth_option;
 
 typedef struct fth_option_table {

@@ -7,7 +7,7 @@
 
 typedef enum fth_status {
     FTH_OK = 0,
-    FTH_INVALID,     /* the caller's or user's mistake: bad shape, bad option, missing file */
+    FTH_INVALID, /* the caller's or user's mistake: bad shape, bad option, missing file */
     FTH_NO_MEMORY,
     FTH_IO,          /* disk, socket or object store */
     FTH_TIMEOUT,     /* deadline passed; the outcome may be unknown */
@@ -31,20 +31,20 @@ const char *fth_error_message(void);
 const char *fth_status_name(fth_status status);
 
 /* Leaves the function on failure; needs a local `status` and a label `out`. */
-#define FTH_TRY(call)          \
-    do {                       \
-        status = (call);       \
-        if (status != FTH_OK)  \
-            goto out;          \
+#define FTH_TRY(call)                                                                                                  \
+    do {                                                                                                               \
+        status = (call);                                                                                               \
+        if (status != FTH_OK)                                                                                          \
+            goto out;                                                                                                  \
     } while (0)
 
 /* The same with a fresh failure: FTH_REQUIRE(count > 0, FTH_INVALID, "no images in %s", path). */
-#define FTH_REQUIRE(condition, code, ...)            \
-    do {                                             \
-        if (!(condition)) {                          \
-            status = fth_fail((code), __VA_ARGS__);  \
-            goto out;                                \
-        }                                            \
+#define FTH_REQUIRE(condition, code, ...)                                                                              \
+    do {                                                                                                               \
+        if (!(condition)) {                                                                                            \
+            status = fth_fail((code), __VA_ARGS__);                                                                    \
+            goto out;                                                                                                  \
+        }                                                                                                              \
     } while (0)
 
 #endif

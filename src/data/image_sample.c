@@ -222,8 +222,8 @@ static fth_status fail_too_many(const fth_image_set *set)
                  set->bad[i]->reason);
     }
     return fth_fail(FTH_CORRUPT, "%s: %zu of %zu images cannot be read, more than the share of %g allowed: %s%s",
-                    set->source, set->bad_count, set->index.count, set->max_bad_share > 1e-9 ? set->max_bad_share : 0, names,
-                    set->bad_count > 3 ? " ..." : "");
+                    set->source, set->bad_count, set->index.count, set->max_bad_share > 1e-9 ? set->max_bad_share : 0,
+                    names, set->bad_count > 3 ? " ..." : "");
 }
 
 /* Notes an image that the calling thread's error message is about. Fails when there are too many of them. */

@@ -7,9 +7,9 @@
 typedef struct fth_model_options {
     int channels, height, width, classes;
     float label_smoothing;
-    const char *freeze; /* patterns of parameters that are not trained, "layer1.*,conv1"; NULL or "": all are */
+    const char *freeze;     /* patterns of parameters that are not trained, "layer1.*,conv1"; NULL or "": all are */
     bool freeze_statistics; /* the running statistics of frozen batch norms stay, and are used in training */
-    bool no_dropout; /* leaves dropout out, for comparisons that must be exact */
+    bool no_dropout;        /* leaves dropout out, for comparisons that must be exact */
 } fth_model_options;
 
 typedef struct fth_model {

@@ -19,9 +19,9 @@
  * "step" counts updates, "epoch" in step events is a fraction of passes over the data. METERS stands for
  * "data_wait_s", "decode_s" (in loader threads, so beside the others), "compute_s", "checkpoint_s", "evaluate_s" and
  * "peak_memory_bytes"; "elapsed_s", "samples" and METERS count from the start of the run over all resumes,
- * except in "epoch" events, whose METERS are of that epoch. A number that is unknown is left out. Where the device is an
- * accelerator, METERS has "accelerator_s" (its own time on runs), "accelerator_utilization" (0..1, of the last moments)
- * and "accelerator_memory_bytes" (in use, by all processes) too.
+ * except in "epoch" events, whose METERS are of that epoch. A number that is unknown is left out. Where the device is
+ * an accelerator, METERS has "accelerator_s" (its own time on runs), "accelerator_utilization" (0..1, of the last
+ * moments) and "accelerator_memory_bytes" (in use, by all processes) too.
  *
  *     start        id, folder, model, data, device, parameters, batches_per_epoch, process_s (since the process began)
  *     resume       the same and step, epoch, elapsed_s: where it goes on

@@ -38,8 +38,7 @@ typedef struct fth_shape {
     int64_t dims[FTH_MAX_RANK];
 } fth_shape;
 
-#define FTH_SHAPE(...)                                                                    \
-    ((fth_shape){(int)(sizeof((int64_t[]){__VA_ARGS__}) / sizeof(int64_t)), {__VA_ARGS__}})
+#define FTH_SHAPE(...) ((fth_shape){(int)(sizeof((int64_t[]){__VA_ARGS__}) / sizeof(int64_t)), {__VA_ARGS__}})
 
 bool fth_shape_equal(const fth_shape *a, const fth_shape *b);
 int64_t fth_shape_count(const fth_shape *shape);                        /* product; batch must be resolved */
@@ -74,8 +73,8 @@ void fth_safetensors_free(fth_safetensors *tensors);
 
 size_t fth_safetensors_count(const fth_safetensors *tensors);
 const fth_tensor_view *fth_safetensors_get(const fth_safetensors *tensors, size_t index);
-const fth_tensor_view *fth_safetensors_find(const fth_safetensors *tensors, const char *name);  /* or NULL */
-const char *fth_safetensors_metadata(const fth_safetensors *tensors, const char *key);          /* or NULL */
+const fth_tensor_view *fth_safetensors_find(const fth_safetensors *tensors, const char *name); /* or NULL */
+const char *fth_safetensors_metadata(const fth_safetensors *tensors, const char *key);         /* or NULL */
 
 /* Converts `view` (any float or integer dtype) to f32. */
 fth_status fth_tensor_view_to_f32(const fth_tensor_view *view, float *values, size_t count);

@@ -391,7 +391,8 @@ static const fth_option options[] = {
      .help = "threads that prepare batches; 0: chosen for you",
      .minimum = 0,
      .maximum = 256},
-    /* Part of the identity: images to be kept are decoded whole, others at a reduced size, and pixels differ a little. */
+    /* Part of the identity: images to be kept are decoded whole, others at a reduced size, and pixels differ a little.
+     */
     {.name = "decoded-cache",
      .type = FTH_OPTION_INTEGER,
      .offset = AT(decoded_cache_mb),

@@ -42,7 +42,7 @@ typedef struct fth_train_options {
     double clip;        /* largest gradient norm; 0: none */
     int64_t accumulate; /* batches per update */
     double label_smoothing;
-    char *augment; /* none, flip, crop, flip-crop */
+    char *augment;                          /* none, flip, crop, flip-crop */
     char *transform, *validation_transform; /* of image files; "": the usual ones */
     int64_t image_size;                     /* of image files; 0: chosen from them */
     double max_bad_images;                  /* share of unreadable image files that is passed over */

@@ -31,7 +31,8 @@ static void *open_data(void *context)
                                            .image_size = (int)options->image_size,
                                            .transform = options->transform,
                                            .validation_transform = options->validation_transform,
-                                           .max_bad_images = options->max_bad_images > 0 ? options->max_bad_images : 1e-12,
+                                           .max_bad_images =
+                                               options->max_bad_images > 0 ? options->max_bad_images : 1e-12,
                                            .decoded_cache_bytes = (uint64_t)options->decoded_cache_mb << 20};
     opening->status = fth_dataset_open(options->data, &dataset_options, &opening->dataset);
     if (opening->status != FTH_OK) /* messages belong to a thread */

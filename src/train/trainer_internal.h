@@ -98,7 +98,7 @@ typedef struct fth_trainer {
     fth_accelerator accelerator;
     fth_progress progress;
     bool first_step_told, record_failing;
-    bool prepared; /* every plan is there: from here on nothing large is allocated */
+    bool prepared;     /* every plan is there: from here on nothing large is allocated */
     double saved_at_s; /* of the last checkpoint, or try */
     int64_t saved_step;
     bool unsaved; /* something changed since the last checkpoint */

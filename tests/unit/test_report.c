@@ -384,8 +384,8 @@ static void test_compare_shows_differences(void **state)
     assert_non_null(strstr(text, "2.00 x"));
     assert_non_null(strstr(text, "\n--steps ")); /* asked for */
     assert_non_null(strstr(text, "\nsteps "));   /* made */
-    assert_non_null(strstr(text, "epoch")); /* steps of different batches are not comparable */
-    assert_null(strstr(text, "optimizer")); /* the same in both */
+    assert_non_null(strstr(text, "epoch"));      /* steps of different batches are not comparable */
+    assert_null(strstr(text, "optimizer"));      /* the same in both */
     free(text);
     fth_record_release(&runs[0]);
     fth_record_release(&runs[1]);

@@ -20,12 +20,13 @@ static fth_status add_running_statistics(fth_plan *plan, const fth_node *node)
     const fth_batch_norm_attributes *a = node->attributes;
     fth_shape shape = fth_plan_type(plan, node->inputs[0]).shape;
     int64_t per_channel = fth_shape_count(&shape) / shape.dims[1];
-    const cpu_call call = {.run = move_running_statistics,
-                           .values = {node->outputs[1], node->outputs[2], node->inputs[3], node->inputs[4]},
-                           .value_count = 4,
-                           .write_count = 2,
-                           .sizes = {shape.dims[1]},
-                           .numbers = {a->momentum, (float)per_channel / (float)(per_channel > 1 ? per_channel - 1 : 1)}};
+    const cpu_call call = {
+        .run = move_running_statistics,
+        .values = {node->outputs[1], node->outputs[2], node->inputs[3], node->inputs[4]},
+        .value_count = 4,
+        .write_count = 2,
+        .sizes = {shape.dims[1]},
+        .numbers = {a->momentum, (float)per_channel / (float)(per_channel > 1 ? per_channel - 1 : 1)}};
     return cpu_add_call(plan, "batch_norm running statistics", &call);
 }
 
@@ -131,20 +132,22 @@ static fth_status prepare_grad(fth_plan *plan, const fth_node *node)
     unsigned flags = dnnl_use_scale | dnnl_use_shift;
     if (a->relu && !a->residual)
         flags |= dnnl_fuse_norm_relu;
-    CPU_TRY(dnnl_batch_normalization_backward_desc_init(&description, dnnl_backward, &layout, &layout, a->epsilon, flags));
+    CPU_TRY(
+        dnnl_batch_normalization_backward_desc_init(&description, dnnl_backward, &layout, &layout, a->epsilon, flags));
     CPU_TRY(dnnl_primitive_desc_create(&descriptor, &description, attributes, cpu_device_of(plan)->engine, forward));
     FTH_TRY(cpu_begin_write(plan, node->outputs[0], &layout, &dx));
     FTH_TRY(cpu_fix_plain(plan, node->outputs[1]));
     FTH_TRY(cpu_fix_plain(plan, node->outputs[2]));
-    cpu_argument arguments[10] = {{DNNL_ARG_SRC, node->inputs[0], false, NULL},
-                                 {DNNL_ARG_DIFF_DST, dy, false, NULL},
-                                 {DNNL_ARG_SCALE, node->inputs[3], false, NULL},
-                                 {DNNL_ARG_SHIFT, node->inputs[3], false, NULL}, /* asked for, never read: any (C) will do */
-                                 {DNNL_ARG_MEAN, node->inputs[4], false, NULL},
-                                 {DNNL_ARG_VARIANCE, node->inputs[5], false, NULL},
-                                 {DNNL_ARG_DIFF_SRC, dx, true, NULL},
-                                 {DNNL_ARG_DIFF_SCALE, node->outputs[1], true, NULL},
-                                 {DNNL_ARG_DIFF_SHIFT, node->outputs[2], true, NULL}};
+    cpu_argument arguments[10] = {
+        {DNNL_ARG_SRC, node->inputs[0], false, NULL},
+        {DNNL_ARG_DIFF_DST, dy, false, NULL},
+        {DNNL_ARG_SCALE, node->inputs[3], false, NULL},
+        {DNNL_ARG_SHIFT, node->inputs[3], false, NULL}, /* asked for, never read: any (C) will do */
+        {DNNL_ARG_MEAN, node->inputs[4], false, NULL},
+        {DNNL_ARG_VARIANCE, node->inputs[5], false, NULL},
+        {DNNL_ARG_DIFF_SRC, dx, true, NULL},
+        {DNNL_ARG_DIFF_SCALE, node->outputs[1], true, NULL},
+        {DNNL_ARG_DIFF_SHIFT, node->outputs[2], true, NULL}};
     int count = 9;
     if (a->relu && !a->residual)
         arguments[count++] = (cpu_argument){DNNL_ARG_WORKSPACE, node->inputs[6], false, NULL};

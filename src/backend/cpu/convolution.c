@@ -63,10 +63,9 @@ static fth_status describe(const fth_plan *plan, const fth_convolution_attribute
     if (a->relu && pass == FORWARD)
         FTH_TRY(cpu_append_relu(attributes));
     bool training = fth_plan_get_options(plan).mode == FTH_PLAN_TRAIN;
-    CPU_TRY(dnnl_dilated_convolution_forward_desc_init(&description,
-                                                       training ? dnnl_forward_training : dnnl_forward_inference, algorithm,
-                                                       &x, &w, shapes->bias ? &bias : NULL, &y, strides, dilates,
-                                                       padding_begin, padding_end));
+    CPU_TRY(dnnl_dilated_convolution_forward_desc_init(
+        &description, training ? dnnl_forward_training : dnnl_forward_inference, algorithm, &x, &w,
+        shapes->bias ? &bias : NULL, &y, strides, dilates, padding_begin, padding_end));
     CPU_TRY(dnnl_primitive_desc_create(&forward, &description, attributes, engine, NULL));
     if (pass == FORWARD) {
         *descriptor = forward;
@@ -134,7 +133,8 @@ static fth_status prepare_forward(fth_plan *plan, const fth_node *node)
     FTH_TRY(cpu_read_as(plan, node->inputs[0], cpu_query(descriptor, dnnl_query_src_md), &x));
     FTH_TRY(cpu_read_as(plan, weight_view, cpu_query(descriptor, dnnl_query_weights_md), &w));
     FTH_TRY(cpu_begin_write(plan, node->outputs[0], cpu_query(descriptor, dnnl_query_dst_md), &y));
-    cpu_argument arguments[4] = {{DNNL_ARG_SRC, x, false, NULL}, {DNNL_ARG_WEIGHTS, w, false, NULL}, {DNNL_ARG_DST, y, true, NULL}};
+    cpu_argument arguments[4] = {
+        {DNNL_ARG_SRC, x, false, NULL}, {DNNL_ARG_WEIGHTS, w, false, NULL}, {DNNL_ARG_DST, y, true, NULL}};
     int count = 3;
     if (shapes.bias)
         arguments[count++] = (cpu_argument){DNNL_ARG_BIAS, fth_plan_value_of(plan, node->inputs[2]), false, NULL};

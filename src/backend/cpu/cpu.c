@@ -23,10 +23,14 @@ static const char *isa_name(dnnl_cpu_isa_t isa)
     static const struct {
         dnnl_cpu_isa_t isa;
         const char *name;
-    } names[] = {{dnnl_cpu_isa_avx512_core_amx, "avx512_core_amx"}, {dnnl_cpu_isa_avx512_core_bf16, "avx512_core_bf16"},
-                 {dnnl_cpu_isa_avx512_core_vnni, "avx512_core_vnni"}, {dnnl_cpu_isa_avx512_core, "avx512_core"},
-                 {dnnl_cpu_isa_avx2_vnni, "avx2_vnni"}, {dnnl_cpu_isa_avx2, "avx2"},
-                 {dnnl_cpu_isa_avx, "avx"}, {dnnl_cpu_isa_sse41, "sse4.1"}};
+    } names[] = {{dnnl_cpu_isa_avx512_core_amx, "avx512_core_amx"},
+                 {dnnl_cpu_isa_avx512_core_bf16, "avx512_core_bf16"},
+                 {dnnl_cpu_isa_avx512_core_vnni, "avx512_core_vnni"},
+                 {dnnl_cpu_isa_avx512_core, "avx512_core"},
+                 {dnnl_cpu_isa_avx2_vnni, "avx2_vnni"},
+                 {dnnl_cpu_isa_avx2, "avx2"},
+                 {dnnl_cpu_isa_avx, "avx"},
+                 {dnnl_cpu_isa_sse41, "sse4.1"}};
     for (size_t i = 0; i < FTH_COUNT_OF(names); i++) {
         if (isa == names[i].isa)
             return names[i].name;
@@ -67,8 +71,9 @@ static fth_status open_device(const fth_device_options *options, fth_device **de
     dnnl_cpu_isa_t isa = dnnl_get_effective_cpu_isa();
     cpu->bf16 = (isa & dnnl_cpu_isa_avx512_core) == dnnl_cpu_isa_avx512_core;
     const dnnl_version_t *version = dnnl_version();
-    snprintf(cpu->base.description, sizeof cpu->base.description, "CPU, oneDNN %d.%d.%d, %s, %d thread%s", version->major,
-             version->minor, version->patch, isa_name(isa), cpu->base.threads, cpu->base.threads == 1 ? "" : "s");
+    snprintf(cpu->base.description, sizeof cpu->base.description, "CPU, oneDNN %d.%d.%d, %s, %d thread%s",
+             version->major, version->minor, version->patch, isa_name(isa), cpu->base.threads,
+             cpu->base.threads == 1 ? "" : "s");
     *device = &cpu->base;
     cpu = NULL;
 out:
@@ -94,7 +99,8 @@ static fth_status allocate(fth_device *device, size_t size_bytes, void **memory)
     size_t rounded = fth_align_up(size_bytes ? size_bytes : 1, alignment);
     void *made = rounded >= size_bytes ? aligned_alloc(alignment, rounded) : NULL;
     if (!made)
-        return fth_fail(FTH_NO_MEMORY, "no memory for %.1f MB of tensors; try a smaller batch", (double)size_bytes / 1e6);
+        return fth_fail(FTH_NO_MEMORY, "no memory for %.1f MB of tensors; try a smaller batch",
+                        (double)size_bytes / 1e6);
     if (alignment == HUGE_PAGE)
         madvise(made, rounded, MADV_HUGEPAGE); /* advice only */
     memset(made, 0, rounded);
@@ -158,14 +164,31 @@ static fth_status describe_plain(fth_plan *plan, int plan_value)
 }
 
 static const fth_kernel *const kernels[] = {
-    &cpu_convolution, &cpu_convolution_grad_input, &cpu_convolution_grad_weights,
-    &cpu_linear, &cpu_linear_grad_input, &cpu_linear_grad_weights,
-    &cpu_batch_norm, &cpu_batch_norm_grad,
-    &cpu_relu, &cpu_relu_grad, &cpu_gelu, &cpu_gelu_grad, &cpu_add,
-    &cpu_max_pool, &cpu_max_pool_grad, &cpu_average_pool, &cpu_average_pool_grad,
-    &cpu_adaptive_average_pool, &cpu_adaptive_average_pool_grad,
-    &cpu_concat, &cpu_slice, &cpu_reshape, &cpu_dropout,
-    &cpu_softmax_cross_entropy, &cpu_softmax_cross_entropy_grad,
+    &cpu_convolution,
+    &cpu_convolution_grad_input,
+    &cpu_convolution_grad_weights,
+    &cpu_linear,
+    &cpu_linear_grad_input,
+    &cpu_linear_grad_weights,
+    &cpu_batch_norm,
+    &cpu_batch_norm_grad,
+    &cpu_relu,
+    &cpu_relu_grad,
+    &cpu_gelu,
+    &cpu_gelu_grad,
+    &cpu_add,
+    &cpu_max_pool,
+    &cpu_max_pool_grad,
+    &cpu_average_pool,
+    &cpu_average_pool_grad,
+    &cpu_adaptive_average_pool,
+    &cpu_adaptive_average_pool_grad,
+    &cpu_concat,
+    &cpu_slice,
+    &cpu_reshape,
+    &cpu_dropout,
+    &cpu_softmax_cross_entropy,
+    &cpu_softmax_cross_entropy_grad,
     NULL,
 };
 

@@ -52,8 +52,8 @@ fth_status cpu_read_as(fth_plan *plan, fth_plan_value value, const dnnl_memory_d
 /* `value` in row-major order, in the given dtype. */
 fth_status cpu_read_plain(fth_plan *plan, fth_value value, dnnl_data_type_t dtype, fth_plan_value *as);
 
-/* A place to write `value` in the layout a primitive chose: the value itself, which takes that layout, or a temporary if
- * its layout is fixed otherwise. cpu_end_write() then adds the reorder. */
+/* A place to write `value` in the layout a primitive chose: the value itself, which takes that layout, or a temporary
+ * if its layout is fixed otherwise. cpu_end_write() then adds the reorder. */
 fth_status cpu_begin_write(fth_plan *plan, fth_plan_value value, const dnnl_memory_desc_t *layout, fth_plan_value *as);
 fth_status cpu_end_write(fth_plan *plan, fth_plan_value value, fth_plan_value as);
 /* Gives an output whose layout is not fixed yet the plain one in f32. */
@@ -89,7 +89,7 @@ fth_status cpu_append_relu(dnnl_primitive_attr_t attributes);
 typedef struct cpu_call {
     fth_status (*run)(const struct cpu_call *call, const fth_run *run);
     void *data[8];
-    fth_plan_value values[8]; /* -1: none */
+    fth_plan_value values[8];     /* -1: none */
     int value_count, write_count; /* the last `write_count` values are written, the others read */
     int64_t sizes[8];
     float numbers[4];

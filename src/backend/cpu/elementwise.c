@@ -25,8 +25,8 @@ out:
 }
 
 /* Adds dx = dy * f'(.), from the value by which f' is known: y for ReLU, x for GELU. All have one layout. */
-static fth_status add_activation_gradient(fth_plan *plan, dnnl_alg_kind_t algorithm, int data_argument, fth_plan_value data,
-                                          fth_plan_value dy, fth_plan_value dx, const char *name)
+static fth_status add_activation_gradient(fth_plan *plan, dnnl_alg_kind_t algorithm, int data_argument,
+                                          fth_plan_value data, fth_plan_value dy, fth_plan_value dx, const char *name)
 {
     fth_status status = FTH_OK;
     dnnl_engine_t engine = cpu_device_of(plan)->engine;

@@ -82,7 +82,9 @@ dnnl_memory_desc_t cpu_like(const dnnl_memory_desc_t *like, const fth_shape *sha
 
 size_t cpu_physical_count(const dnnl_memory_desc_t *layout)
 {
-    return dnnl_memory_desc_get_size(layout) / (layout->data_type == dnnl_bf16 ? 2 : layout->data_type == dnnl_u8 ? 1 : 4);
+    return dnnl_memory_desc_get_size(layout) / (layout->data_type == dnnl_bf16 ? 2
+                                                : layout->data_type == dnnl_u8 ? 1
+                                                                               : 4);
 }
 
 static fth_status add_reorder(fth_plan *plan, fth_plan_value from, fth_plan_value to)
@@ -92,8 +94,8 @@ static fth_status add_reorder(fth_plan *plan, fth_plan_value from, fth_plan_valu
     dnnl_primitive_desc_t descriptor = NULL;
     dnnl_primitive_attr_t attributes = NULL;
     FTH_TRY(cpu_make_attributes(&attributes));
-    CPU_TRY(dnnl_reorder_primitive_desc_create(&descriptor, cpu_layout(plan, from), device->engine, cpu_layout(plan, to),
-                                               device->engine, attributes));
+    CPU_TRY(dnnl_reorder_primitive_desc_create(&descriptor, cpu_layout(plan, from), device->engine,
+                                               cpu_layout(plan, to), device->engine, attributes));
     const cpu_argument arguments[] = {{DNNL_ARG_FROM, from, false, NULL}, {DNNL_ARG_TO, to, true, NULL}};
     FTH_TRY(cpu_add_primitive(plan, "reorder", &descriptor, arguments, 2));
 out:
@@ -109,7 +111,8 @@ fth_status cpu_read_as(fth_plan *plan, fth_plan_value value, const dnnl_memory_d
         *as = value;
         return FTH_OK;
     }
-    for (fth_plan_value copy = fth_plan_next_copy(plan, value, -1); copy >= 0; copy = fth_plan_next_copy(plan, value, copy)) {
+    for (fth_plan_value copy = fth_plan_next_copy(plan, value, -1); copy >= 0;
+         copy = fth_plan_next_copy(plan, value, copy)) {
         if (dnnl_memory_desc_equal(cpu_layout(plan, copy), wanted)) {
             *as = copy;
             return FTH_OK;

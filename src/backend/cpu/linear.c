@@ -27,8 +27,9 @@ static fth_status describe(const fth_plan *plan, const linear_shapes *shapes, li
     FTH_TRY(cpu_make_attributes(&attributes));
     if (shapes->relu && pass == FORWARD)
         FTH_TRY(cpu_append_relu(attributes));
-    CPU_TRY(dnnl_inner_product_forward_desc_init(&description, training ? dnnl_forward_training : dnnl_forward_inference, &x,
-                                                 &weight, shapes->bias ? &bias : NULL, &y));
+    CPU_TRY(dnnl_inner_product_forward_desc_init(&description,
+                                                 training ? dnnl_forward_training : dnnl_forward_inference, &x, &weight,
+                                                 shapes->bias ? &bias : NULL, &y));
     CPU_TRY(dnnl_primitive_desc_create(&forward, &description, attributes, engine, NULL));
     if (pass == FORWARD) {
         *descriptor = forward;
@@ -89,8 +90,9 @@ static fth_status prepare_grad_input(fth_plan *plan, const fth_node *node)
     FTH_TRY(cpu_read_as(plan, node->inputs[0], cpu_query(descriptor, dnnl_query_diff_dst_md), &dy));
     FTH_TRY(cpu_read_as(plan, node->inputs[1], cpu_query(descriptor, dnnl_query_weights_md), &weight));
     FTH_TRY(cpu_begin_write(plan, node->outputs[0], cpu_query(descriptor, dnnl_query_diff_src_md), &dx));
-    const cpu_argument arguments[] = {
-        {DNNL_ARG_DIFF_DST, dy, false, NULL}, {DNNL_ARG_WEIGHTS, weight, false, NULL}, {DNNL_ARG_DIFF_SRC, dx, true, NULL}};
+    const cpu_argument arguments[] = {{DNNL_ARG_DIFF_DST, dy, false, NULL},
+                                      {DNNL_ARG_WEIGHTS, weight, false, NULL},
+                                      {DNNL_ARG_DIFF_SRC, dx, true, NULL}};
     FTH_TRY(cpu_add_primitive(plan, "linear_grad_input", &descriptor, arguments, 3));
     FTH_TRY(cpu_end_write(plan, node->outputs[0], dx));
 out:

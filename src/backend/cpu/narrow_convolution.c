@@ -1,13 +1,13 @@
 /* Convolutions of few channels (at most 16 on both sides, stride 1, f32) in AVX-512, on plain layouts.
  *
- * oneDNN's kernels put channels into vector lanes: with 3 or 6 of 16 lanes filled most of the work is padding, and every
- * neighbour pays for padded tensors. Here lanes are neighbouring columns of a row, and an image stays (C, H, W).
+ * oneDNN's kernels put channels into vector lanes: with 3 or 6 of 16 lanes filled most of the work is padding, and
+ * every neighbour pays for padded tensors. Here lanes are neighbouring columns of a row, and an image stays (C, H, W).
  * Measured on one Zen 4 core, 64 images, oneDNN's time over this one's (bench/RESULTS.md): 3 to 6 channels 5×5 on
- * 32×32: 2.3 forward, 2.2 grad_weights; 6 to 16 channels 5×5 on 14×14: 1.7 grad_input, 1.3 grad_weights.
+ * 32×32: 2.3 forward, 2.2 grad_weights; 6 to 16 channels 5×5 on 14×14: 1.4 grad_input, 1.4 grad_weights.
  *
- * Two loops do all three passes. `correlate` gives out[m][r][w] = sum over k, i, j of in[k][r+i][w+j] * weight[k][i][j][m]:
- * forward it runs over x, for grad_input over dy with the kernel turned around; rows outside the image are skipped, and
- * columns outside are zeros in a padded copy, made only if there are any. `accumulate` gives
+ * Two loops do all three passes. `correlate` gives out[m][r][w] = sum over k, i, j of in[k][r+i][w+j] *
+ * weight[k][i][j][m]: forward it runs over x, for grad_input over dy with the kernel turned around; rows outside the
+ * image are skipped, and columns outside are zeros in a padded copy, made only if there are any. `accumulate` gives
  * dw[o][c][i][j] = sum over r, w of dy[o][r][w] * x[c][r+i][w+j] from a copy of the image with channels last. */
 #include <stdlib.h>
 #include <string.h>
@@ -40,7 +40,8 @@ typedef struct padded {
     int64_t row, plane;  /* strides */
 } padded;
 
-static padded pad_columns(const float *image, int64_t planes, int64_t height, int64_t width, int64_t before, float *copy)
+static padded pad_columns(const float *image, int64_t planes, int64_t height, int64_t width, int64_t before,
+                          float *copy)
 {
     if (before == 0)
         return (padded){image, width, height * width};
@@ -84,7 +85,8 @@ static inline __attribute__((always_inline)) void correlate_row(const correlatio
             for (int64_t j = 0; j < c->kernel_w; j++) {
                 __m512 x[2];
                 for (int v = 0; v < V; v++)
-                    x[v] = v == V - 1 ? _mm512_maskz_loadu_ps(last, row + j + v * LANES) : _mm512_loadu_ps(row + j + v * LANES);
+                    x[v] = v == V - 1 ? _mm512_maskz_loadu_ps(last, row + j + v * LANES)
+                                      : _mm512_loadu_ps(row + j + v * LANES);
                 for (int m = 0; m < M; m++) {
                     __m512 w = _mm512_set1_ps(weight[j * M + m]);
                     for (int v = 0; v < V; v++)
@@ -110,7 +112,8 @@ static inline __attribute__((always_inline)) void correlate_rows(const correlati
         int64_t column = 0;
         for (int64_t left = c->out_width; left > 0;) {
             /* Two vectors at once share each weight, if the sums fit the registers. */
-            int64_t take = M <= 12 && left > LANES ? (left < 2 * LANES ? left : 2 * LANES) : (left < LANES ? left : LANES);
+            int64_t take =
+                M <= 12 && left > LANES ? (left < 2 * LANES ? left : 2 * LANES) : (left < LANES ? left : LANES);
             __mmask16 last = (__mmask16)(0xffffu >> ((LANES - take % LANES) % LANES));
             if (take > LANES)
                 correlate_row(c, r, column, last, M, 2);
@@ -122,14 +125,19 @@ static inline __attribute__((always_inline)) void correlate_rows(const correlati
     }
 }
 
-#define CORRELATE(M) \
-    static void correlate_##M(const correlation *c) { correlate_rows(c, M); }
-CORRELATE(1) CORRELATE(2) CORRELATE(3) CORRELATE(4) CORRELATE(5) CORRELATE(6) CORRELATE(7) CORRELATE(8)
-CORRELATE(9) CORRELATE(10) CORRELATE(11) CORRELATE(12) CORRELATE(13) CORRELATE(14) CORRELATE(15) CORRELATE(16)
+#define CORRELATE(M)                                                                                                   \
+    static void correlate_##M(const correlation *c)                                                                    \
+    {                                                                                                                  \
+        correlate_rows(c, M);                                                                                          \
+    }
+CORRELATE(1)
+CORRELATE(2) CORRELATE(3) CORRELATE(4) CORRELATE(5) CORRELATE(6) CORRELATE(7) CORRELATE(8) CORRELATE(9) CORRELATE(10)
+    CORRELATE(11) CORRELATE(12) CORRELATE(13) CORRELATE(14) CORRELATE(15) CORRELATE(16)
 
-static void (*const correlate[MAX_CHANNELS + 1])(const correlation *) = {
-    NULL,         correlate_1,  correlate_2,  correlate_3,  correlate_4,  correlate_5,  correlate_6,  correlate_7, correlate_8,
-    correlate_9,  correlate_10, correlate_11, correlate_12, correlate_13, correlate_14, correlate_15, correlate_16};
+        static void (*const correlate[MAX_CHANNELS + 1])(const correlation *) = {
+            NULL,         correlate_1,  correlate_2,  correlate_3,  correlate_4,  correlate_5,
+            correlate_6,  correlate_7,  correlate_8,  correlate_9,  correlate_10, correlate_11,
+            correlate_12, correlate_13, correlate_14, correlate_15, correlate_16};
 
 /* ---- gradient of the weights ----
  *
@@ -148,8 +156,8 @@ typedef struct accumulation {
 
 /* sums[o][s] += over positions dy[o] * stream s: O outputs, S streams, constants where inlined. */
 static inline __attribute__((always_inline)) void accumulate_tile(const accumulation *a, const float *dy,
-                                                                  const int64_t *streams, float *sums, int64_t output_stride,
-                                                                  const int O, const int S)
+                                                                  const int64_t *streams, float *sums,
+                                                                  int64_t output_stride, const int O, const int S)
 {
     __m512 sum[MAX_TILE_OUTPUTS * MAX_TILE_STREAMS];
     for (int o = 0; o < O; o++) {
@@ -175,22 +183,30 @@ static inline __attribute__((always_inline)) void accumulate_tile(const accumula
     }
 }
 
-typedef void accumulate_function(const accumulation *, const float *dy, const int64_t *streams, float *sums, int64_t stride);
+typedef void accumulate_function(const accumulation *, const float *dy, const int64_t *streams, float *sums,
+                                 int64_t stride);
 
-#define ACCUMULATE(O, S)                                                                                                    \
-    static void accumulate_##O##_##S(const accumulation *a, const float *dy, const int64_t *streams, float *sums,           \
-                                     int64_t stride)                                                                        \
-    {                                                                                                                       \
-        accumulate_tile(a, dy, streams, sums, stride, O, S);                                                                \
+#define ACCUMULATE(O, S)                                                                                               \
+    static void accumulate_##O##_##S(const accumulation *a, const float *dy, const int64_t *streams, float *sums,      \
+                                     int64_t stride)                                                                   \
+    {                                                                                                                  \
+        accumulate_tile(a, dy, streams, sums, stride, O, S);                                                           \
     }
 #define ACCUMULATE_ROW(O) ACCUMULATE(O, 1) ACCUMULATE(O, 2) ACCUMULATE(O, 3) ACCUMULATE(O, 4) ACCUMULATE(O, 5)
-ACCUMULATE_ROW(1) ACCUMULATE_ROW(2) ACCUMULATE_ROW(3) ACCUMULATE_ROW(4) ACCUMULATE_ROW(5) ACCUMULATE_ROW(6)
-#define ACCUMULATE_NAMES(O) {NULL, accumulate_##O##_1, accumulate_##O##_2, accumulate_##O##_3, accumulate_##O##_4, accumulate_##O##_5}
+ACCUMULATE_ROW(1)
+ACCUMULATE_ROW(2) ACCUMULATE_ROW(3) ACCUMULATE_ROW(4) ACCUMULATE_ROW(5) ACCUMULATE_ROW(6)
+#define ACCUMULATE_NAMES(O)                                                                                            \
+    {                                                                                                                  \
+        NULL, accumulate_##O##_1, accumulate_##O##_2, accumulate_##O##_3, accumulate_##O##_4, accumulate_##O##_5       \
+    }
 
-static accumulate_function *const accumulate[MAX_TILE_OUTPUTS + 1][MAX_TILE_STREAMS + 1] = {
-    {NULL},
-    ACCUMULATE_NAMES(1), ACCUMULATE_NAMES(2), ACCUMULATE_NAMES(3),
-    ACCUMULATE_NAMES(4), ACCUMULATE_NAMES(5), ACCUMULATE_NAMES(6)};
+    static accumulate_function *const accumulate[MAX_TILE_OUTPUTS + 1][MAX_TILE_STREAMS + 1] = {{NULL},
+                                                                                                ACCUMULATE_NAMES(1),
+                                                                                                ACCUMULATE_NAMES(2),
+                                                                                                ACCUMULATE_NAMES(3),
+                                                                                                ACCUMULATE_NAMES(4),
+                                                                                                ACCUMULATE_NAMES(5),
+                                                                                                ACCUMULATE_NAMES(6)};
 
 static inline int64_t tile_size(int64_t count, int64_t most)
 {
@@ -208,7 +224,8 @@ static inline int64_t row_vectors(const narrow *n)
 static void accumulate_image(const narrow *n, const accumulation *a, float *sums)
 {
     const int64_t vectors = row_vectors(n), stream_count = n->kernel_h * vectors;
-    const int64_t output_tile = tile_size(n->outputs, MAX_TILE_OUTPUTS), stream_tile = tile_size(stream_count, MAX_TILE_STREAMS);
+    const int64_t output_tile = tile_size(n->outputs, MAX_TILE_OUTPUTS),
+                  stream_tile = tile_size(stream_count, MAX_TILE_STREAMS);
     int64_t streams[MAX_KERNEL * MAX_KERNEL]; /* at most 7 rows of 7 * 16 / 16 vectors */
     for (int64_t i = 0; i < n->kernel_h; i++) {
         for (int64_t v = 0; v < vectors; v++)
@@ -242,7 +259,8 @@ static void turn_channels_last(const narrow *n, const float *image, float *copy)
 
 static inline int64_t channels_last_floats(const narrow *n)
 {
-    return (n->height + 2 * n->padding_h) * (n->width + 2 * n->padding_w) * n->channels + LANES; /* vectors may read on */
+    return (n->height + 2 * n->padding_h) * (n->width + 2 * n->padding_w) * n->channels +
+           LANES; /* vectors may read on */
 }
 
 static inline int64_t sum_floats_of(const narrow *n)
@@ -255,8 +273,8 @@ static float sum_plane(const float *values, int64_t count)
     __m512 sum = _mm512_setzero_ps();
     for (int64_t at = 0; at < count; at += LANES) {
         int64_t left = count - at;
-        sum = _mm512_add_ps(sum, _mm512_maskz_loadu_ps(left >= LANES ? (__mmask16)0xffff : (__mmask16)((1u << left) - 1),
-                                                       values + at));
+        sum = _mm512_add_ps(
+            sum, _mm512_maskz_loadu_ps(left >= LANES ? (__mmask16)0xffff : (__mmask16)((1u << left) - 1), values + at));
     }
     return _mm512_reduce_add_ps(sum);
 }
@@ -322,14 +340,16 @@ static fth_status run_grad_input(const cpu_call *call, const fth_run *run)
             for (int64_t i = 0; i < n.kernel_h; i++) {
                 for (int64_t j = 0; j < n.kernel_w; j++)
                     turned[((o * n.kernel_h + i) * n.kernel_w + j) * n.channels + c] =
-                        weight[((o * n.channels + c) * n.kernel_h + n.kernel_h - 1 - i) * n.kernel_w + n.kernel_w - 1 - j];
+                        weight[((o * n.channels + c) * n.kernel_h + n.kernel_h - 1 - i) * n.kernel_w + n.kernel_w - 1 -
+                               j];
             }
         }
     }
 #pragma omp parallel for schedule(static)
     for (int64_t i = 0; i < n.batch; i++) {
-        const correlation c = {.in = pad_columns(dy + i * n.outputs * n.out_height * n.out_width, n.outputs, n.out_height,
-                                                 n.out_width, before, copies + omp_get_thread_num() * copy_floats),
+        const correlation c = {.in =
+                                   pad_columns(dy + i * n.outputs * n.out_height * n.out_width, n.outputs, n.out_height,
+                                               n.out_width, before, copies + omp_get_thread_num() * copy_floats),
                                .in_planes = n.outputs,
                                .in_height = n.out_height,
                                .weight = turned,
@@ -397,16 +417,18 @@ static fth_status run_grad_weights(const cpu_call *call, const fth_run *run)
 
 #pragma GCC pop_options
 
-bool cpu_narrow_fits(const fth_plan *plan, const fth_convolution_attributes *a, const fth_shape *x, const fth_shape *weight)
+bool cpu_narrow_fits(const fth_plan *plan, const fth_convolution_attributes *a, const fth_shape *x,
+                     const fth_shape *weight)
 {
-    return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") && cpu_compute_dtype(plan) == dnnl_f32 &&
-           a->groups == 1 && a->stride[0] == 1 && a->stride[1] == 1 && a->dilation[0] == 1 && a->dilation[1] == 1 &&
-           x->dims[1] <= MAX_CHANNELS && weight->dims[0] <= MAX_CHANNELS && weight->dims[2] <= MAX_KERNEL &&
-           weight->dims[3] <= MAX_KERNEL && x->dims[2] * x->dims[3] <= MAX_PLANE && a->padding[0] < weight->dims[2] &&
-           a->padding[1] < weight->dims[3];
+    return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+           cpu_compute_dtype(plan) == dnnl_f32 && a->groups == 1 && a->stride[0] == 1 && a->stride[1] == 1 &&
+           a->dilation[0] == 1 && a->dilation[1] == 1 && x->dims[1] <= MAX_CHANNELS &&
+           weight->dims[0] <= MAX_CHANNELS && weight->dims[2] <= MAX_KERNEL && weight->dims[3] <= MAX_KERNEL &&
+           x->dims[2] * x->dims[3] <= MAX_PLANE && a->padding[0] < weight->dims[2] && a->padding[1] < weight->dims[3];
 }
 
-static narrow describe(const fth_convolution_attributes *a, const fth_shape *x, const fth_shape *weight, const fth_shape *y)
+static narrow describe(const fth_convolution_attributes *a, const fth_shape *x, const fth_shape *weight,
+                       const fth_shape *y)
 {
     return (narrow){.batch = x->dims[0],
                     .channels = x->dims[1],
@@ -505,7 +527,8 @@ out:
 
 #else
 
-bool cpu_narrow_fits(const fth_plan *plan, const fth_convolution_attributes *a, const fth_shape *x, const fth_shape *weight)
+bool cpu_narrow_fits(const fth_plan *plan, const fth_convolution_attributes *a, const fth_shape *x,
+                     const fth_shape *weight)
 {
     (void)plan, (void)a, (void)x, (void)weight;
     return false;

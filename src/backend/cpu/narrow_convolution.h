@@ -1,4 +1,5 @@
-/* Convolutions of few channels; see narrow_convolution.c. convolution.c asks whether one fits and hands the node over. */
+/* Convolutions of few channels; see narrow_convolution.c. convolution.c asks whether one fits and hands the node over.
+ */
 #ifndef FTH_BACKEND_CPU_NARROW_CONVOLUTION_H
 #define FTH_BACKEND_CPU_NARROW_CONVOLUTION_H
 

@@ -1,8 +1,8 @@
 /* Max pooling by 2×2 of plain f32 images: what follows a narrow convolution. oneDNN's kernels for this layout move data
  * back and forth; on 64 images of 6×28×28 on one Zen 4 core they took 177 and 215 µs where these take a sixth
  * (bench/RESULTS.md). `where` holds one byte an output: which of the four won. */
-#include "backend/cpu/cpu_internal.h"
 #include "backend/cpu/plain_max_pool.h"
+#include "backend/cpu/cpu_internal.h"
 
 #if defined(__x86_64__) && !defined(__clang__)
 
@@ -84,7 +84,8 @@ static fth_status run_pool(const cpu_call *call, const fth_run *run)
     const float *x = call->data[0];
     uint8_t *where = call->data[1];
     float *y = call->data[2];
-    const int64_t height = call->sizes[1], width = call->sizes[2], out_height = call->sizes[3], out_width = call->sizes[4];
+    const int64_t height = call->sizes[1], width = call->sizes[2], out_height = call->sizes[3],
+                  out_width = call->sizes[4];
 #pragma omp parallel for schedule(static) if (call->sizes[0] * height * width > 1 << 15)
     for (int64_t p = 0; p < call->sizes[0]; p++) {
         for (int64_t r = 0; r < out_height; r++) {
@@ -103,14 +104,15 @@ static fth_status run_unpool(const cpu_call *call, const fth_run *run)
     const float *dy = call->data[0];
     const uint8_t *where = call->data[1];
     float *dx = call->data[2];
-    const int64_t height = call->sizes[1], width = call->sizes[2], out_height = call->sizes[3], out_width = call->sizes[4];
+    const int64_t height = call->sizes[1], width = call->sizes[2], out_height = call->sizes[3],
+                  out_width = call->sizes[4];
 #pragma omp parallel for schedule(static) if (call->sizes[0] * height * width > 1 << 15)
     for (int64_t p = 0; p < call->sizes[0]; p++) {
         float *plane = dx + p * height * width;
         for (int64_t r = 0; r < out_height; r++) {
             float *top = plane + 2 * r * width;
-            unpool_row(dy + (p * out_height + r) * out_width, where + (p * out_height + r) * out_width, top, top + width,
-                       out_width);
+            unpool_row(dy + (p * out_height + r) * out_width, where + (p * out_height + r) * out_width, top,
+                       top + width, out_width);
             if (width % 2) /* what no window covers */
                 top[width - 1] = top[2 * width - 1] = 0;
         }
@@ -124,9 +126,9 @@ static fth_status run_unpool(const cpu_call *call, const fth_run *run)
 
 bool cpu_plain_max_pool_fits(const fth_pool_attributes *a, const dnnl_memory_desc_t *x)
 {
-    return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl") &&
-           x->data_type == dnnl_f32 && a->kernel[0] == 2 && a->kernel[1] == 2 && a->stride[0] == 2 && a->stride[1] == 2 &&
-           a->padding[0] == 0 && a->padding[1] == 0 && cpu_is_plain(x);
+    return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+           __builtin_cpu_supports("avx512vl") && x->data_type == dnnl_f32 && a->kernel[0] == 2 && a->kernel[1] == 2 &&
+           a->stride[0] == 2 && a->stride[1] == 2 && a->padding[0] == 0 && a->padding[1] == 0 && cpu_is_plain(x);
 }
 
 bool cpu_plain_max_pool_made(const dnnl_memory_desc_t *where)

@@ -8,7 +8,8 @@ typedef struct pool_window {
     dnnl_dims_t strides, kernel, padding_begin, padding_end;
 } pool_window;
 
-static pool_window window_of(const fth_pool_attributes *a, const fth_shape *x, const fth_shape *y, dnnl_alg_kind_t algorithm)
+static pool_window window_of(const fth_pool_attributes *a, const fth_shape *x, const fth_shape *y,
+                             dnnl_alg_kind_t algorithm)
 {
     pool_window window = {.algorithm = algorithm};
     for (int i = 0; i < 2; i++) {
@@ -31,8 +32,8 @@ static fth_status describe(const fth_plan *plan, const pool_window *window, cons
     bool training = fth_plan_get_options(plan).mode == FTH_PLAN_TRAIN;
     FTH_TRY(cpu_make_attributes(&attributes));
     CPU_TRY(dnnl_pooling_forward_desc_init(&description, training ? dnnl_forward_training : dnnl_forward_inference,
-                                           window->algorithm, x, y, window->strides, window->kernel, window->padding_begin,
-                                           window->padding_end));
+                                           window->algorithm, x, y, window->strides, window->kernel,
+                                           window->padding_begin, window->padding_end));
     CPU_TRY(dnnl_primitive_desc_create(&forward, &description, attributes, engine, NULL));
     if (!backward) {
         *descriptor = forward;
@@ -180,8 +181,7 @@ static fth_status run_adaptive(const cpu_call *call, const fth_run *run)
                     for (int64_t c = columns.begin; c < columns.end; c++)
                         sum += x[(p * in_h + r) * in_w + c];
                 }
-                y[(p * out_h + i) * out_w + j] =
-                    sum / (float)((rows.end - rows.begin) * (columns.end - columns.begin));
+                y[(p * out_h + i) * out_w + j] = sum / (float)((rows.end - rows.begin) * (columns.end - columns.begin));
             }
         }
     }
@@ -203,8 +203,8 @@ static fth_status run_adaptive_grad(const cpu_call *call, const fth_run *run)
         for (int64_t i = 0; i < out_h; i++) {
             for (int64_t j = 0; j < out_w; j++) {
                 span rows = adaptive_span(i, out_h, in_h), columns = adaptive_span(j, out_w, in_w);
-                float share = dy[(p * out_h + i) * out_w + j] /
-                              (float)((rows.end - rows.begin) * (columns.end - columns.begin));
+                float share =
+                    dy[(p * out_h + i) * out_w + j] / (float)((rows.end - rows.begin) * (columns.end - columns.begin));
                 for (int64_t r = rows.begin; r < rows.end; r++) {
                     for (int64_t c = columns.begin; c < columns.end; c++)
                         plane[r * in_w + c] += share;
@@ -216,8 +216,9 @@ static fth_status run_adaptive_grad(const cpu_call *call, const fth_run *run)
 }
 
 /* `from` -> `to` by plain f32 loops; x and y are the op's input and output shapes. */
-static fth_status add_adaptive_call(fth_plan *plan, fth_value from, fth_value to, const fth_shape *x, const fth_shape *y,
-                                    fth_status (*run)(const cpu_call *, const fth_run *), const char *name)
+static fth_status add_adaptive_call(fth_plan *plan, fth_value from, fth_value to, const fth_shape *x,
+                                    const fth_shape *y, fth_status (*run)(const cpu_call *, const fth_run *),
+                                    const char *name)
 {
     fth_status status = FTH_OK;
     fth_shape shape = fth_plan_type(plan, to).shape;

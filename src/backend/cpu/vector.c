@@ -11,7 +11,8 @@ static inline size_t block_length(size_t begin, size_t count)
     return count - begin < BLOCK ? count - begin : BLOCK;
 }
 
-CPU_VECTORIZED static void sgd_plain(const fth_update_arguments *a, float *restrict p, const float *restrict g, size_t count)
+CPU_VECTORIZED static void sgd_plain(const fth_update_arguments *a, float *restrict p, const float *restrict g,
+                                     size_t count)
 {
     const float rate = a->learning_rate, decay = a->weight_decay, scale = a->gradient_scale;
     for (size_t i = 0; i < count; i++)
@@ -39,8 +40,8 @@ CPU_VECTORIZED static void sgd_nesterov(const fth_update_arguments *a, float *re
     }
 }
 
-static fth_status update_sgd(fth_device *device, const fth_update_arguments *a, float *parameters, const float *gradients,
-                             float *const *state, size_t count)
+static fth_status update_sgd(fth_device *device, const fth_update_arguments *a, float *parameters,
+                             const float *gradients, float *const *state, size_t count)
 {
     fth_backend_cpu.enter(device, device->threads);
 #pragma omp parallel for schedule(static) if (count > 4 * BLOCK)
