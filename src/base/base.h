@@ -8,6 +8,7 @@
 #include "base/memory.h"
 #include "base/random.h"
 #include "base/status.h"
+#include "base/stop.h"
 
 #define FTH_VERSION         "0.1.0"
 #define FTH_COUNT_OF(array) (sizeof(array) / sizeof(array)[0])

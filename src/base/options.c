@@ -279,15 +279,20 @@ fth_status fth_options_set(const fth_option_table *table, void *values, const ch
                         nearest ? nearest : "", nearest ? "'?" : "");
     }
     fth_status status = set_checked(option, values, text, where);
-    if (status == FTH_OK)
-        *(uint64_t *)values |= UINT64_C(1) << (option - table->options);
+    if (status == FTH_OK) {
+        size_t row = (size_t)(option - table->options);
+        ((fth_given *)values)->bits[row / 64] |= UINT64_C(1) << row % 64;
+    }
     return status;
 }
 
 bool fth_options_was_given(const fth_option_table *table, const void *values, const char *name)
 {
     const fth_option *option = fth_options_find(table, name);
-    return option && (*(const uint64_t *)values >> (option - table->options) & 1);
+    if (!option)
+        return false;
+    size_t row = (size_t)(option - table->options);
+    return ((const fth_given *)values)->bits[row / 64] >> row % 64 & 1;
 }
 
 /* ---- JSON ---- */

@@ -37,6 +37,12 @@ typedef struct fth_option {
     const char *group;                     /* heading in --help; NULL: as the row before */
 } fth_option;
 
+/* Which rows were set by a file or flag: the first member of every struct that a table describes. */
+enum { FTH_MAX_OPTIONS = 128 };
+typedef struct fth_given {
+    uint64_t bits[FTH_MAX_OPTIONS / 64];
+} fth_given;
+
 typedef struct fth_option_table {
     const fth_option *options;
     size_t count;
@@ -61,7 +67,7 @@ fth_status fth_options_read_flags(const fth_option_table *table, void *values, i
                                   const char **positional, int *positional_count, bool *help);
 
 /* True for options that were set by a file or flag. `values` must be the struct passed to the calls above; the
- * struct's first member must be `uint64_t given`, a bit for each row (so at most 64 rows). */
+ * struct's first member must be `fth_given given`. */
 bool fth_options_was_given(const fth_option_table *table, const void *values, const char *name);
 
 /* {"model": "mnist-cnn", "lr": 0.01, ...}: every option; or only those with `identity`. */

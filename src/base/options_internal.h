@@ -5,8 +5,6 @@
 
 #include "base/options.h"
 
-enum { FTH_MAX_OPTIONS = 64 };
-
 /* The row called `name`, where '_' counts as '-'; NULL if there is none. */
 const fth_option *fth_options_find(const fth_option_table *table, const char *name);
 

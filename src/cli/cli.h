@@ -3,7 +3,6 @@
 #define FTH_CLI_CLI_H
 
 #include <jansson.h>
-#include <signal.h>
 #include <stdbool.h>
 
 #include "base/base.h"
@@ -89,8 +88,8 @@ fth_status fth_cli_find_weights(const char *runs_folder, const char *file_or_run
 
 /* ---- signals.c: Ctrl-C ---- */
 
-/* Sets *stop on the first SIGINT, SIGTERM or SIGHUP; a second one ends the process. Call before any thread is made. */
-void fth_signals_watch(volatile sig_atomic_t *stop);
+/* Asks for a stop on the first SIGINT, SIGTERM or SIGHUP; a second one ends the process. Call before any thread is made. */
+void fth_signals_watch(fth_stop *stop);
 void fth_signals_unwatch(void);
 /* Asks for the same from within; does nothing where no run is watched. */
 void fth_signals_stop(void);

@@ -5,7 +5,7 @@
 #include "cli/cli.h"
 
 typedef struct bench_options {
-    uint64_t given;
+    fth_given given;
     char *model, *precision, *device, *optimizer;
     int64_t batch, channels, height, width, classes, threads;
     double seconds;

@@ -9,7 +9,7 @@
 #include "report/report.h"
 
 typedef struct data_options {
-    uint64_t given;
+    fth_given given;
     char *out, *sheet, *transform;
     int64_t shards, threads, image_size, batch;
     double validation_fraction, seconds;

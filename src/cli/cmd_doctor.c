@@ -12,7 +12,7 @@
 #include "report/report.h"
 
 typedef struct doctor_options {
-    uint64_t given;
+    fth_given given;
     char *data, *runs;
     bool json;
 } doctor_options;

@@ -10,7 +10,7 @@
 #include "train/classifier.h"
 
 typedef struct export_options {
-    uint64_t given;
+    fth_given given;
     char *weights, *to, *out, *model, *runs;
     int64_t classes, size;
 } export_options;

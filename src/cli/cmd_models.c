@@ -6,7 +6,7 @@
 #include "report/report.h"
 
 typedef struct models_options {
-    uint64_t given;
+    fth_given given;
     bool json;
 } models_options;
 

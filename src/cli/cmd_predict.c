@@ -10,7 +10,7 @@
 #include "train/classifier.h"
 
 typedef struct predict_options {
-    uint64_t given;
+    fth_given given;
     char *weights, *model, *data, *classes, *device, *runs;
     int64_t top, size, threads;
     bool json, logits;

@@ -7,7 +7,7 @@
 #include "report/report.h"
 
 typedef struct report_options {
-    uint64_t given;
+    fth_given given;
     bool json;
     char *chart, *runs;
     int64_t columns;

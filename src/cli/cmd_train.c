@@ -112,7 +112,7 @@ static fth_exit_code give_up(const fth_train_options *options, fth_status status
     return fth_cli_fail();
 }
 
-static volatile sig_atomic_t stop_requested;
+static fth_stop stop_requested = FTH_STOP_INITIALIZER;
 
 static fth_exit_code train(const fth_invocation *invocation, const fth_train_options *options)
 {

@@ -4,11 +4,12 @@
  * would be written below it and destroy the heap: one interrupt in seven crashed. So SIGINT, SIGTERM and SIGHUP are
  * blocked in every thread (threads inherit the mask of the one that makes them), and one thread waits for them.
  *
- *     first signal    *stop is set: the trainer finishes its step and saves
+ *     first signal    a stop is asked for: the trainer finishes its step and saves
  *     second signal   takes its default effect: the process ends at once
  *
  * SIGPIPE is ignored: where nobody reads the output any more, the failed write asks for a stop (fth_cli_flush), so that
  * `farthing train | head` is saved too. */
+#include <math.h>
 #include <pthread.h>
 #include <signal.h>
 #include <string.h>
@@ -20,7 +21,7 @@
 #define WAKE_UP SIGUSR2
 
 static struct {
-    volatile sig_atomic_t *stop;
+    fth_stop *stop;
     sigset_t watched;
     pthread_t thread;
     bool running;
@@ -45,13 +46,13 @@ static void *wait_for_signals(void *unused)
             raise(number); /* does not return */
         }
         asked = true;
-        *watch.stop = number;
+        fth_stop_ask(watch.stop, FTH_STOP_REQUEST, INFINITY, "signal", "%s", strsignal(number));
         if (isatty(STDERR_FILENO))
             fth_log_info("finishing the step and saving; once more to stop at once");
     }
 }
 
-void fth_signals_watch(volatile sig_atomic_t *stop)
+void fth_signals_watch(fth_stop *stop)
 {
     static const int numbers[] = {SIGINT, SIGTERM, SIGHUP};
     watch.stop = stop;
@@ -73,7 +74,7 @@ void fth_signals_watch(volatile sig_atomic_t *stop)
 void fth_signals_stop(void)
 {
     if (watch.stop)
-        *watch.stop = SIGPIPE;
+        fth_stop_ask(watch.stop, FTH_STOP_REQUEST, INFINITY, "pipe", "nobody reads the output any more");
 }
 
 void fth_signals_unwatch(void)

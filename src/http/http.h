@@ -1,10 +1,19 @@
-/* HTTP: downloads of large files, resumed where they broke off. */
+/* HTTP: downloads, a client for everything else, and a server.
+ *
+ * download.c    large files, resumed where they broke off
+ * client.c      one request at a time over kept connections (libcurl)
+ * server.c      a table of routes over libmicrohttpd
+ * tls.c         certificates made here and pinned by fingerprint
+ * signature.c   access-key signatures on requests, both sides */
 #ifndef FTH_HTTP_HTTP_H
 #define FTH_HTTP_HTTP_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "base/base.h"
+
+/* ---- downloads ---- */
 
 typedef struct fth_download {
     const char *url;    /* https:// or http:// */
@@ -21,5 +30,72 @@ typedef struct fth_download {
  * that and says that the file is still the same one. Another process that downloads the same file is waited for. TLS
  * certificates are checked; proxies come from the environment, as curl takes them. `sha256` gets the checksum. */
 fth_status fth_http_download(const fth_download *download, char sha256[65]);
+
+/* ---- client ---- */
+
+/* One at a time per thread; connections are kept and reused. */
+typedef struct fth_http_client fth_http_client;
+
+typedef struct fth_http_client_options {
+    const char *ca_file;     /* NULL: the system's certificates */
+    const char *pinned_key;  /* "sha256//..." of the server's public key: trusts that key and no other; NULL: none */
+    const char *unix_socket; /* NULL: TCP */
+    bool no_proxy;           /* metadata services: never through a proxy */
+} fth_http_client_options;
+
+fth_status fth_http_client_open(const fth_http_client_options *options,
+                                fth_http_client **client); /* options: or NULL */
+void fth_http_client_free(fth_http_client *client);
+
+typedef struct fth_http_request {
+    const char *method; /* "GET", "PUT", "POST", "DELETE", "HEAD" */
+    const char *url;
+    const char *const *headers; /* "Name: value", ends with NULL; may be NULL */
+    const void *body;           /* sent with its length; may be NULL */
+    uint64_t body_bytes;
+
+    /* Where the answer's body goes: into `into` (room for `into_bytes`, more is FTH_INVALID), else into memory of the
+     * response, at most `max_body_bytes` (0: 16 MiB). An answer that is an error (code >= 400) always goes into the
+     * response's own memory. */
+    void *into;
+    uint64_t into_bytes;
+    uint64_t max_body_bytes;
+
+    double connect_s;      /* 0: 10 */
+    double stall_s;        /* gives up when fewer than 1 KB/s came or went for this long; 0: 30 */
+    fth_deadline deadline; /* of the whole request; at_seconds 0: 300 s from now */
+    /* Called now and then with bytes sent and received so far; non-zero ends the request. May be NULL. */
+    int (*progress)(void *context, uint64_t sent_bytes, uint64_t received_bytes);
+    void *progress_context;
+} fth_http_request;
+
+typedef struct fth_http_response {
+    int code;   /* 200, 404, ... */
+    char *body; /* a NUL follows; or NULL when it went to `into` */
+    uint64_t body_bytes;
+    char *headers; /* as received, for fth_http_header() */
+} fth_http_response;
+
+/* Performs one request; any answer is FTH_OK, also 404 or 500. FTH_TIMEOUT: the deadline passed, and the server may or
+ * may not have acted; FTH_PEER_LOST: could not connect, or the connection broke (the answer was not whole). Does not
+ * retry: who calls knows what may be repeated. Redirects are not followed. */
+fth_status fth_http_perform(fth_http_client *client, const fth_http_request *request, fth_http_response *response);
+void fth_http_response_release(fth_http_response *response);
+/* The value of a header of the answer in fresh memory, or NULL; free() it. */
+char *fth_http_header(const fth_http_response *response, const char *name);
+
+/* Percent-encodes for URLs; '/' stays where `keep_slashes`. free() it. */
+char *fth_http_escape(const char *text, bool keep_slashes);
+
+/* ---- retries ---- */
+
+/* Waits between tries: doubling from `first_s` up to `most_s`, each drawn at random from its upper half; never beyond
+ * `deadline` and not after a stop. */
+typedef struct fth_backoff {
+    double first_s, most_s; /* 0: 0.1 and 10 */
+    int tries;              /* so far */
+} fth_backoff;
+/* Sleeps before the next try; false when the deadline leaves no room for it. */
+bool fth_backoff_wait(fth_backoff *backoff, double at_least_s, fth_deadline deadline);
 
 #endif

@@ -67,8 +67,8 @@ const fth_plan *fth_engine_get_plan(const fth_engine *engine, int64_t batch, fth
 /* How many images are evaluated at a time: small training batches would waste time there. */
 int64_t fth_engine_evaluation_batch(const fth_engine *engine, int64_t samples);
 
-/* Evaluates what `loader` gives to its end. FTH_INTERRUPTED when `stop` becomes non-zero. */
-fth_status fth_engine_evaluate(fth_engine *engine, fth_loader *loader, const volatile sig_atomic_t *stop,
+/* Evaluates what `loader` gives to its end. FTH_INTERRUPTED when `stop` is asked. */
+fth_status fth_engine_evaluate(fth_engine *engine, fth_loader *loader, const fth_stop *stop,
                                fth_evaluation *evaluation);
 
 /* What the model makes of images, (count, channels, height, width), as the loader gives them: (count, classes). */

@@ -10,7 +10,6 @@
 #define FTH_TRAIN_TRAIN_H
 
 #include <jansson.h>
-#include <signal.h>
 
 #include "backend/backend.h"
 #include "base/options.h"
@@ -21,7 +20,7 @@
 /* ---- options: the table that describes this struct is fth_train_option_table ---- */
 
 typedef struct fth_train_options {
-    uint64_t given; /* see base/options.h */
+    fth_given given; /* see base/options.h */
 
     char *model, *data, *weights;
     char *freeze; /* patterns of parameters that are not trained */
@@ -79,8 +78,13 @@ typedef struct fth_step_result {
 typedef struct fth_strategy {
     const char *name, *summary;
     fth_status (*open)(fth_engine *engine, const fth_train_options *options, void **state);
-    /* Computes gradients of `batch` and, at the end of each group of `accumulate` batches, updates. */
+    /* Computes gradients of `batch` and, at the end of each group of `accumulate` batches, updates. A strategy with
+     * several workers may only take the batch (a copy of it) and give the sum of what was finished meanwhile: `result`
+     * is then of earlier batches, of samples 0 if none is done. */
     fth_status (*step)(void *state, const fth_batch *batch, double learning_rate, fth_step_result *result);
+    /* Optional: waits until every batch taken is part of the weights, and gives what was not given yet. Called before
+     * whatever looks at the weights: checkpoints, validation, the end. */
+    fth_status (*drain)(void *state, fth_step_result *result);
     void (*close)(void *state);
 } fth_strategy;
 
@@ -110,10 +114,10 @@ typedef struct fth_train_outcome {
     json_t *end; /* the "end" event: accuracy, loss, epochs, steps, seconds, samples_per_s, model, best */
 } fth_train_outcome;
 
-/* Trains as asked. `stop` becomes non-zero (from a signal handler) to finish the step, save and return with
+/* Trains as asked. `stop` is asked, from any thread, to finish the step, save and return with
  * interrupted set. On failure what was saved stays, and the record says what happened. */
 fth_status fth_train(const fth_train_options *options, const fth_strategy *strategy, const fth_train_observer *observer,
-                     const volatile sig_atomic_t *stop, fth_train_outcome *outcome);
+                     fth_stop *stop, fth_train_outcome *outcome);
 void fth_train_outcome_release(fth_train_outcome *outcome);
 
 /* Evaluates weights on a data set's validation part. */

@@ -25,7 +25,7 @@ fth_status fth_interval_parse(const char *text, fth_interval *interval);
 
 /* Opens both at the same time. On failure either may be set and is the caller's to close. A `stop` meanwhile, which may
  * be NULL, is acknowledged and left to the caller. */
-fth_status fth_open_device_and_data(const fth_train_options *options, const volatile sig_atomic_t *stop,
+fth_status fth_open_device_and_data(const fth_train_options *options, const fth_stop *stop,
                                     fth_device **device, fth_dataset **dataset);
 
 /* ---- optimizers ---- */

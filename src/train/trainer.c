@@ -33,7 +33,7 @@ double fth_trainer_epoch(const fth_trainer *trainer)
 
 static bool stop_asked(const fth_trainer *trainer)
 {
-    return trainer->stop && *trainer->stop;
+    return trainer->stop && trainer->stop->asked;
 }
 
 /* ---- validation ---- */
@@ -353,7 +353,7 @@ static fth_status report_finished(const fth_beginning *beginning, fth_train_outc
 }
 
 fth_status fth_train(const fth_train_options *options, const fth_strategy *strategy, const fth_train_observer *observer,
-                     const volatile sig_atomic_t *stop, fth_train_outcome *outcome)
+                     fth_stop *stop, fth_train_outcome *outcome)
 {
     fth_status status = FTH_OK;
     fth_trainer trainer = {.strategy = strategy, .observer = observer, .stop = stop};

@@ -46,7 +46,7 @@ static void *open_data(void *context)
 
 /* Says what takes so long, if it does. Reading is not cut short by a stop: the run begins, and ends before its first
  * step with a record to carry on from; nothing is lost if a second interrupt ends the process here. */
-static void wait_for_data(data_opening *opening, double began_s, const volatile sig_atomic_t *stop)
+static void wait_for_data(data_opening *opening, double began_s, const fth_stop *stop)
 {
     const double quiet_s = 1, look_every_s = 0.1;
     bool told = false, told_stop = false;
@@ -58,7 +58,7 @@ static void wait_for_data(data_opening *opening, double began_s, const volatile 
             fth_log_info("reading %s ...", opening->options->data);
             told = true;
         }
-        if (!opening->done && !told_stop && stop && *stop) {
+        if (!opening->done && !told_stop && stop && stop->asked) {
             fth_log_info("stopping when %s is read; interrupt again to stop at once", opening->options->data);
             told_stop = true;
         }
@@ -66,7 +66,7 @@ static void wait_for_data(data_opening *opening, double began_s, const volatile 
     pthread_mutex_unlock(&opening->mutex);
 }
 
-fth_status fth_open_device_and_data(const fth_train_options *options, const volatile sig_atomic_t *stop,
+fth_status fth_open_device_and_data(const fth_train_options *options, const fth_stop *stop,
                                     fth_device **device, fth_dataset **dataset)
 {
     data_opening opening = {

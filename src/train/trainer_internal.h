@@ -66,7 +66,7 @@ typedef struct fth_trainer {
     const fth_train_options *options; /* the beginning's */
     const fth_strategy *strategy;
     const fth_train_observer *observer;
-    const volatile sig_atomic_t *stop;
+    fth_stop *stop;
 
     fth_goal goal;
     fth_interval interval;

@@ -14,7 +14,7 @@
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size);
 
 typedef struct settings {
-    uint64_t given;
+    fth_given given;
     char *model, *optimizer, *resume;
     int64_t epochs;
     double lr, for_s;

@@ -15,7 +15,7 @@
 #include "base/options.h"
 
 typedef struct settings {
-    uint64_t given;
+    fth_given given;
     char *model;
     int64_t epochs;
     double lr;
@@ -274,7 +274,7 @@ static void empty_yaml_sets_nothing(void **state)
     assert_int_equal(read_yaml("", 0), FTH_OK);
     assert_int_equal(read_yaml("# nothing\n", 10), FTH_OK);
     assert_int_equal(read_yaml("{}\n", 3), FTH_OK);
-    assert_true(values.given == 0);
+    assert_true(values.given.bits[0] == 0);
 }
 
 static void bad_yaml_names_file_and_line(void **state)
@@ -328,7 +328,7 @@ static void values_survive_json(void **state)
     assert_int_equal(fth_options_from_json(&table, &copy, json, "run.json"), FTH_OK);
     assert_string_equal(copy.model, "vgg");
     assert_true(copy.lr == 0.1 && copy.json && copy.for_s == 90 && copy.count == 9007199254740993);
-    assert_true(copy.given == 0);
+    assert_true(copy.given.bits[0] == 0);
     fth_options_identity(&table, &values, before);
     fth_options_identity(&table, &copy, after);
     assert_string_equal(before, after);

@@ -89,7 +89,7 @@ static int remove_runs(void **state)
 /* ---- running ---- */
 
 typedef struct watch {
-    volatile sig_atomic_t stop;
+    fth_stop stop;
     int64_t stop_at_step;
     void (*at_step)(int64_t step);
     json_t *events;
@@ -101,7 +101,7 @@ static void on_progress(void *context, const fth_progress *progress)
     if (progress->evaluating)
         return;
     if (w->stop_at_step > 0 && progress->step >= w->stop_at_step)
-        w->stop = 1;
+        fth_stop_ask(&w->stop, FTH_STOP_REQUEST, INFINITY, "test", "step %lld", (long long)progress->step);
     if (w->at_step)
         w->at_step(progress->step);
 }
@@ -143,7 +143,7 @@ static fth_train_options options_of(const char *flags)
 
 static result train_watched(const char *flags, int64_t stop_at_step, void (*at_step)(int64_t))
 {
-    watch w = {.stop_at_step = stop_at_step, .at_step = at_step, .events = json_array()};
+    watch w = {.stop = FTH_STOP_INITIALIZER, .stop_at_step = stop_at_step, .at_step = at_step, .events = json_array()};
     fth_train_observer observer = {&w, on_progress, on_event};
     fth_train_options options = options_of(flags);
     const fth_strategy *strategy = NULL;
@@ -384,7 +384,7 @@ static void a_finished_run_is_left_alone_unless_more_is_asked(void **state)
 static void a_run_stopped_before_its_first_step_starts_over(void **state)
 {
     (void)state;
-    watch w = {.stop = 1, .events = json_array()};
+    watch w = {.stop = {.asked = 1, .mutex = PTHREAD_MUTEX_INITIALIZER}, .events = json_array()};
     fth_train_options options = options_of("--batch 64 --epochs 1 --name early");
     const fth_strategy *strategy = NULL;
     fth_train_outcome outcome;

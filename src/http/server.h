@@ -1,0 +1,72 @@
+/* An HTTP/1.1 server: a table of routes, handlers on a pool of threads, answers now or later.
+ *
+ * A handler is called once the whole request, its body included, has arrived; a body over the route's limit is refused
+ * with 413 before it is read. The handler answers at once, or holds the exchange and lets another thread answer later
+ * (long polls, work that takes a while): handlers themselves must not block. Slow clients cost memory, not threads. */
+#ifndef FTH_HTTP_SERVER_H
+#define FTH_HTTP_SERVER_H
+
+#include <jansson.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/base.h"
+
+typedef struct fth_server fth_server;
+typedef struct fth_exchange fth_exchange; /* one request and its answer */
+
+typedef struct fth_route {
+    const char *method; /* "GET"; GET routes answer HEAD too */
+    const char *path;   /* "/getVersion"; a '*' at the end takes any rest */
+    void (*handle)(void *context, fth_exchange *exchange);
+    uint64_t max_body_bytes; /* 0: no body is taken */
+} fth_route;
+
+typedef struct fth_server_options {
+    const char *address;     /* NULL: 127.0.0.1; "0.0.0.0", "::1" */
+    int port;                /* 0: any free one, see fth_server_port() */
+    const fth_route *routes; /* ends with a NULL method; outlives the server */
+    void *context;           /* given to handlers */
+    /* Optional, before the body is read: sees method, path and headers; answers to refuse. True: go on. */
+    bool (*admit)(void *context, fth_exchange *exchange);
+    const char *certificate_pem, *key_pem; /* TLS; NULL: plain */
+    int threads;                           /* 0: 4 */
+    int max_connections;                   /* 0: 1024 */
+    uint64_t max_memory_bytes; /* of bodies being received, all together; beyond it: 503 with Retry-After. 0: 1 GiB */
+    double idle_s;             /* connections that say nothing for this long are closed; 0: 60 */
+} fth_server_options;
+
+fth_status fth_server_start(const fth_server_options *options, fth_server **server);
+int fth_server_port(const fth_server *server);
+/* Answers what is held with 503, closes connections, joins the threads; bounded by `deadline_s`. */
+void fth_server_stop(fth_server *server, double deadline_s);
+
+/* ---- in a handler ---- */
+
+const char *fth_exchange_method(const fth_exchange *exchange);
+const char *fth_exchange_path(const fth_exchange *exchange);                     /* without the query, decoded */
+const char *fth_exchange_target(const fth_exchange *exchange);                   /* as sent, query included */
+const char *fth_exchange_query(const fth_exchange *exchange, const char *name);  /* or NULL */
+const char *fth_exchange_header(const fth_exchange *exchange, const char *name); /* or NULL */
+const char *fth_exchange_client(const fth_exchange *exchange);                   /* the peer's address */
+const void *fth_exchange_body(const fth_exchange *exchange, size_t *size_bytes); /* valid until the answer is sent */
+void *fth_exchange_take_body(fth_exchange *exchange, size_t *size_bytes);        /* the caller's from now on; free() */
+
+/* Headers of the answer, before it is given. */
+void fth_exchange_set_header(fth_exchange *exchange, const char *name, const char *value);
+/* Each exchange is answered once. `bytes` are copied; `json` is stolen. */
+void fth_exchange_answer(fth_exchange *exchange, int code, const char *content_type, const void *bytes,
+                         size_t size_bytes);
+void fth_exchange_answer_json(fth_exchange *exchange, int code, json_t *json);
+/* Large answers without a copy: `release(context)` is called when the bytes have been sent or the client has gone. */
+void fth_exchange_answer_shared(fth_exchange *exchange, int code, const char *content_type, const void *bytes,
+                                size_t size_bytes, void (*release)(void *context), void *context);
+/* Part of an open file, by sendfile where the kernel can; `fd` is duplicated. */
+void fth_exchange_answer_file(fth_exchange *exchange, int code, const char *content_type, int fd, uint64_t offset,
+                              uint64_t size_bytes);
+
+/* Keeps the exchange after the handler returns; somebody answers it later, from any thread. If nobody has after
+ * `seconds`, the server does, with `code` and no body. */
+void fth_exchange_hold(fth_exchange *exchange, double seconds, int code);
+
+#endif

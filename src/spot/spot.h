@@ -1,0 +1,82 @@
+/* Machines that vanish: who says so, and who owns the run.
+ *
+ * notice.c      the table of notice sources, and the thread that listens to one or several of them
+ * notice_aws.c, notice_gcp.c, notice_azure.c, notice_file.c   one source each
+ * identify.c    which cloud, which instance type, spot or not
+ * lease.c       one machine at a time owns a run in a store
+ *
+ * A notice becomes a request on an fth_stop, with the time that is left as its deadline. */
+#ifndef FTH_SPOT_SPOT_H
+#define FTH_SPOT_SPOT_H
+
+#include "base/base.h"
+#include "store/store.h"
+
+/* ---- where this runs ---- */
+
+typedef struct fth_machine_identity {
+    char cloud[16];    /* "aws", "gcp", "azure", or "" on one's own machine */
+    char instance[64]; /* type: "g4dn.xlarge", "n1-standard-4", "Standard_NC6s_v3"; "" unknown */
+    char region[64];   /* "us-east-1", "europe-west4-a" */
+    char id[128];      /* of the instance; else the host's name */
+    char market[16];   /* "spot", "on-demand", "" unknown */
+} fth_machine_identity;
+
+/* Asks the metadata services, all at once, for at most `timeout_s` (1). On one's own machine: cloud "". Endpoints can
+ * be overridden: FARTHING_AWS_METADATA, FARTHING_GCP_METADATA, FARTHING_AZURE_METADATA ("http://127.0.0.1:1338";
+ * "off"). */
+void fth_machine_identify(double timeout_s, fth_machine_identity *identity);
+
+/* ---- notices ---- */
+
+typedef struct fth_watch fth_watch;
+
+/* `sources`: "none", "auto", or a list of "aws", "gcp", "azure", "file:PATH", comma-separated. "auto" finds out which
+ * cloud this is in under a second, says so in the log, and watches it. Signals are src/cli/signals.c's business and
+ * always on. A notice asks `stop` with its deadline (AWS: its time; Azure: NotBefore; GCP: 30 s; file: 30 s, or the
+ * seconds that the file holds). A rebalance recommendation is only told (fth_watch_take_news). */
+fth_status fth_watch_open(const char *sources, fth_stop *stop, fth_watch **watch);
+fth_status fth_watch_check(const char *sources); /* is the text valid? for the options table */
+/* After the state is safely stored: tells whoever wants to know (Azure: StartRequests). Bounded by a second or two. */
+void fth_watch_acknowledge(fth_watch *watch);
+/* A piece of news that is no reason to stop ("AWS recommends rebalancing", "the metadata service does not answer");
+ * false if there is none. For the record. */
+bool fth_watch_take_news(fth_watch *watch, char *text, size_t size);
+const char *fth_watch_describe(const fth_watch *watch); /* "aws", "file preempt.txt", "nothing (no cloud found)" */
+void fth_watch_free(fth_watch *watch);
+
+/* ---- the lease ----
+ *
+ * <store>/lease.json: {"owner", "host", "fence", "expires_s", "period_s", "renewed_s", "instance"}, changed by
+ * conditional writes only. The fencing number grows by one with every new owner.
+ *
+ *     free ----acquire----> held ----renew, every third of a period----> held
+ *     held by another: wait until its text has not changed for a whole period of OUR clock (skewed clocks do not
+ * matter), then take it over held, but not renewed for a period by OUR clock (CLOCK_BOOTTIME: sleep counts): not to be
+ * relied on; the next renewal finds out: renewed, or lost -> stop is asked with FTH_STOP_FENCED release          the
+ * owner leaves it free for the next at once */
+typedef struct fth_lease fth_lease;
+
+typedef struct fth_lease_options {
+    double period_s;      /* 0: 10 */
+    const char *instance; /* told to who waits; may be NULL */
+    fth_stop *stop;       /* asked when the lease is lost; also ends waiting. May be NULL */
+    /* Called about once a second while waiting, with who holds it; may be NULL. */
+    void (*waiting)(void *context, const char *owner, double since_s);
+    void *waiting_context;
+} fth_lease_options;
+
+/* Takes the lease, waiting for `deadline`. FTH_TIMEOUT names the owner. FTH_INTERRUPTED if stop is asked meanwhile.
+ * FTH_UNSUPPORTED where the store does not enforce conditions. */
+fth_status fth_lease_acquire(fth_store *store, const fth_lease_options *options, fth_deadline deadline,
+                             fth_lease **lease);
+int64_t fth_lease_fence(const fth_lease *lease);
+/* The state of the one before: when it was last seen alive (wall seconds, 0: there was none or it left in order). */
+double fth_lease_previous_seen_s(const fth_lease *lease);
+/* To be called right before every write: FTH_OK if the lease is certainly held for at least another `margin_s`; renews
+ * it in place if it is not; FTH_PEER_LOST if somebody else has it. */
+fth_status fth_lease_guard(fth_lease *lease, double margin_s);
+fth_status fth_lease_release(fth_lease *lease); /* in order; then _free */
+void fth_lease_free(fth_lease *lease);
+
+#endif
