@@ -10,6 +10,7 @@ import time
 from pathlib import Path
 
 import pytest
+import s3_server as s3_module
 
 ROOT = Path(__file__).resolve().parents[2]
 FARTHING = Path(os.environ.get("FARTHING", ROOT / "build" / "farthing")).resolve()
@@ -132,6 +133,44 @@ def write_mnist(folder, train=256, test=64, compressed=False, seed=7):
 @pytest.fixture(scope="session")
 def tiny(tmp_path_factory):
     return write_mnist(tmp_path_factory.mktemp("data") / "tiny")
+
+
+# ---- object stores ----
+
+@pytest.fixture(scope="session")
+def s3_server():
+    """A real S3 server (s3_server.py); skips, saying why, where it cannot be run."""
+    pytest.importorskip("boto3", reason="no boto3: apt-get install python3-boto3")
+    server = s3_module.S3Server()
+    try:
+        server.start()
+    except s3_module.Unavailable as error:
+        pytest.skip(str(error))
+    yield server
+    server.stop()
+
+
+class Bucket:
+    """A fresh bucket: its URL, the environment that reaches it, and boto3's view of it."""
+
+    def __init__(self, server):
+        self.server, self.name, self.boto = server, server.create_bucket(), server.client()
+        self.url, self.environment = f"s3://{self.name}", server.environment()
+
+    def keys(self, prefix=""):
+        pages = self.boto.get_paginator("list_objects_v2").paginate(Bucket=self.name, Prefix=prefix)
+        return [item["Key"] for page in pages for item in page.get("Contents", [])]
+
+    def read(self, key):
+        return self.boto.get_object(Bucket=self.name, Key=key)["Body"].read()
+
+    def write(self, key, content):
+        self.boto.put_object(Bucket=self.name, Key=key, Body=content)
+
+
+@pytest.fixture
+def bucket(s3_server):
+    return Bucket(s3_server)
 
 
 # ---- runs ----
