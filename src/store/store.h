@@ -66,6 +66,10 @@ fth_status fth_store_get_range(fth_store *store, const char *key, uint64_t offse
 /* A large object into a file, in parallel ranges; whole or absent (base/file.h). `sha256` (may be NULL) gets the
  * checksum of what arrived. Absent: FTH_INVALID naming it. */
 fth_status fth_store_get_file(fth_store *store, const char *key, const char *path, char sha256[65]);
+/* The same with progress (may be NULL). */
+typedef struct fth_store_progress fth_store_progress;
+fth_status fth_store_get_file_watched(fth_store *store, const char *key, const char *path,
+                                      const fth_store_progress *progress, char sha256[65]);
 /* Size and version; absent: FTH_OK and found false. */
 fth_status fth_store_stat(fth_store *store, const char *key, fth_store_object *object, bool *found);
 void fth_store_object_release(fth_store_object *object);
@@ -91,10 +95,10 @@ typedef struct fth_store_source {
 } fth_store_source;
 
 /* Called now and then during a large transfer; false cancels it (FTH_INTERRUPTED). May be called from other threads. */
-typedef struct fth_store_progress {
+struct fth_store_progress {
     void *context;
     bool (*moved)(void *context, uint64_t done_bytes, uint64_t total_bytes);
-} fth_store_progress;
+};
 
 typedef struct fth_store_put_options {
     fth_store_condition condition;
@@ -109,7 +113,8 @@ typedef struct fth_store_put_options {
  * if the server ignores conditions: probed once per store before the first conditional write. `options` may be NULL. */
 fth_status fth_store_put(fth_store *store, const char *key, const void *bytes, size_t size_bytes,
                          const fth_store_put_options *options, bool *lost, fth_store_version *version);
-/* Puts a large object: in parallel parts where that pays, each part retried by itself, checksums on every part. */
+/* Puts a large object: in parallel parts where that pays, each part retried by itself, checksums on every part. A
+ * condition that does not hold is FTH_INVALID here. */
 fth_status fth_store_put_source(fth_store *store, const char *key, const fth_store_source *source,
                                 const fth_store_put_options *options, fth_store_version *version);
 /* A file; interrupted multipart uploads of the same file (size and time) to the same key are taken up where they

@@ -1,0 +1,147 @@
+/* What the kinds of stores are made of, and what they share.
+ *
+ * store.c       the list of kinds; checks keys and options, and hands over to the kind
+ * request.c     one HTTP request with its retries inside a deadline, over kept connections
+ * transfer.c    large objects: threads, the meter, parallel ranges into a file
+ * s3.c, gs.c    buckets over the S3 protocol (s3_*.c, sigv4.c, multipart.c, credentials*.c)
+ * folder.c, azure.c, https.c   the others
+ *
+ * A new kind is a file with a table and a row in store.c. */
+#ifndef FTH_STORE_STORE_INTERNAL_H
+#define FTH_STORE_STORE_INTERNAL_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+
+#include "http/http.h"
+#include "store/store.h"
+
+/* Keys and options have been checked when these are called; deadlines are moments (at_seconds may be INFINITY where a
+ * large transfer has none: then it goes on while it makes progress). Any of them may be called by several threads. */
+typedef struct fth_store_kind {
+    const char *name;           /* "s3", for messages */
+    const char *const *schemes; /* {"s3", NULL}; "" stands for plain paths: {"file", "", NULL} */
+    /* `rest`: the URL after "scheme://" ("bucket/prefix"); for paths all of it. Sets store->state, and store->url if
+     * the URL as given holds secrets. */
+    fth_status (*open)(fth_store *store, const char *scheme, const char *rest, const fth_store_options *options);
+    void (*free)(void *state); /* may get a half-made state, or NULL */
+
+    fth_status (*get)(fth_store *store, const char *key, size_t max_bytes, fth_deadline deadline, char **bytes,
+                      size_t *size_bytes, fth_store_version *version);
+    fth_status (*get_range)(fth_store *store, const char *key, uint64_t offset, void *into, size_t size_bytes,
+                            const fth_store_version *version, fth_deadline deadline);
+    fth_status (*stat)(fth_store *store, const char *key, fth_deadline deadline, fth_store_object *object, bool *found);
+    /* Optional (FTH_UNSUPPORTED): plain web servers have no lists. */
+    fth_status (*list)(fth_store *store, const char *prefix, bool (*visit)(void *context, const fth_store_object *),
+                       void *context);
+    /* Optional: without it, stat and get_range from several threads (transfer.c). `progress` may be NULL. */
+    fth_status (*get_file)(fth_store *store, const char *key, const char *path, const fth_store_progress *progress,
+                           char sha256[65]);
+
+    /* Optional: a kind without `put` is read-only. *lost is false on entry. */
+    fth_status (*put)(fth_store *store, const char *key, const void *bytes, size_t size_bytes,
+                      const fth_store_put_options *options, fth_deadline deadline, bool *lost,
+                      fth_store_version *version);
+    /* Optional: without it, the whole source through `put`. A condition that does not hold is *lost here too. */
+    fth_status (*put_source)(fth_store *store, const char *key, const fth_store_source *source,
+                             const fth_store_put_options *options, fth_deadline deadline, bool *lost,
+                             fth_store_version *version);
+    /* Optional: without it, the mapped file through put_source. */
+    fth_status (*put_file)(fth_store *store, const char *key, const char *path, const fth_store_put_options *options,
+                           fth_deadline deadline, bool *lost, fth_store_version *version);
+    fth_status (*remove)(fth_store *store, const char *key, fth_deadline deadline); /* optional, as `put` */
+    /* Optional: without it, conditions always hold. Tries out whether the server keeps to conditions; *why (free())
+     * says why not, or stays NULL. */
+    fth_status (*probe_conditions)(fth_store *store, fth_deadline deadline, char **why);
+    /* Optional. */
+    fth_status (*presign)(fth_store *store, const char *method, const char *key, double seconds, char **url);
+    const char *(*folder)(const fth_store *store); /* optional */
+} fth_store_kind;
+
+enum { FTH_STORE_IDLE_CLIENTS = 16 };
+
+struct fth_store {
+    const fth_store_kind *kind;
+    void *state; /* the kind's own */
+    char *url;   /* as given, without secrets */
+    double deadline_s;
+
+    pthread_mutex_t mutex; /* guards what follows */
+    fth_http_client *idle[FTH_STORE_IDLE_CLIENTS];
+    int idle_count;
+    double rate_bytes_per_s;
+    bool conditions_known;
+    char *conditions_missing; /* why conditional writes are not to be had; NULL: they are */
+};
+
+extern const fth_store_kind fth_store_s3, fth_store_gs;
+
+/* Deadline of a small request that begins now. */
+fth_deadline fth_store_deadline(const fth_store *store);
+/* "s3://bucket/prefix/key", for messages; free() it. */
+char *fth_store_describe(const fth_store *store, const char *key);
+/* Keys: relative, no empty, "." or ".." parts, no control characters, at most 900 bytes. */
+fth_status fth_store_check_key(const char *key);
+bool fth_store_key_is_fine(const char *key); /* the same without a message */
+
+/* ---- one request, with its retries (request.c) ---- */
+
+typedef struct fth_store_meter fth_store_meter;
+
+typedef struct fth_store_call {
+    const char *what;         /* "put s3://bucket/key", for messages; no secrets */
+    fth_http_request request; /* method, url, headers, body, into; its deadline and progress are set for each try */
+    fth_deadline deadline;    /* of all tries together */
+    double stall_s;           /* a try that moves nothing for this long is given up; 0: a quarter of the deadline */
+
+    /* Before each try: sets url and headers (signatures hold a time). Optional. */
+    fth_status (*prepare)(void *context, fth_http_request *request);
+    /* Sees an answer of 300 or more that is not retried anyway; true: the cause has been mended (clock, region, token),
+     * try again at once. Optional. */
+    bool (*mend)(void *context, const fth_http_response *response);
+    /* Sees an answer under 300; a failure (FTH_CORRUPT: a checksum) is retried. Optional. */
+    fth_status (*check)(void *context, const fth_http_response *response);
+    void *context;
+
+    fth_store_meter *meter; /* counts bytes of body and `into`, and cancels; optional */
+
+    /* Set on return. */
+    int tries;
+    bool uncertain; /* a try before the last may have been carried out although no answer said so */
+} fth_store_call;
+
+/* Performs the request; 408, 429, 500, 502, 503 and 504 and broken connections are tried again, with backoff and jitter
+ * (at least the answer's Retry-After), until the deadline. FTH_OK with any other answer, for the caller to judge. When
+ * time runs out: FTH_IO, FTH_PEER_LOST or FTH_TIMEOUT with the last cause. Release `response` in any case. */
+fth_status fth_store_send(fth_store *store, fth_store_call *call, fth_http_response *response);
+
+/* ---- large transfers (transfer.c) ---- */
+
+struct fth_store_meter {
+    const fth_store_progress *progress; /* may be NULL */
+    uint64_t total_bytes;
+    double begun_at_s;
+    _Atomic uint64_t done_bytes;
+    _Atomic bool cancelled;   /* by the caller, or since another part failed */
+    _Atomic bool interrupted; /* by the caller */
+    pthread_mutex_t mutex;
+    double told_at_s;
+};
+
+void fth_store_meter_begin(fth_store_meter *meter, uint64_t total_bytes, const fth_store_progress *progress);
+/* False: stop. `bytes` may be negative (a try that failed). */
+bool fth_store_meter_add(fth_store_meter *meter, int64_t bytes);
+/* Notes the rate of a transfer that succeeded (fth_store_upload_rate). */
+void fth_store_meter_end(fth_store_meter *meter, fth_store *store);
+
+/* Calls piece(context, i) for every i < count from up to `threads` threads (the caller's is one of them). After the
+ * first failure no further piece is begun, *cancelled (may be NULL) is set, and that failure is returned, with its
+ * message, once all threads have ended. */
+fth_status fth_store_in_parallel(int threads, uint64_t count, fth_status (*piece)(void *context, uint64_t i),
+                                 void *context, _Atomic bool *cancelled);
+
+/* What get_file does for a kind that has none of its own. */
+fth_status fth_store_get_file_by_ranges(fth_store *store, const char *key, const char *path,
+                                        const fth_store_progress *progress, char sha256[65]);
+
+#endif
