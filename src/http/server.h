@@ -40,6 +40,8 @@ fth_status fth_server_start(const fth_server_options *options, fth_server **serv
 int fth_server_port(const fth_server *server);
 /* Answers what is held with 503, closes connections, joins the threads; bounded by `deadline_s`. */
 void fth_server_stop(fth_server *server, double deadline_s);
+/* Bytes reserved for bodies now: received, being received, or with a handler. */
+uint64_t fth_server_body_bytes(const fth_server *server);
 
 /* ---- in a handler ---- */
 
@@ -66,7 +68,8 @@ void fth_exchange_answer_file(fth_exchange *exchange, int code, const char *cont
                               uint64_t size_bytes);
 
 /* Keeps the exchange after the handler returns; somebody answers it later, from any thread. If nobody has after
- * `seconds`, the server does, with `code` and no body. */
+ * `seconds`, or when the server stops, the server does, with `code` (503) and no body. The holder answers in any case,
+ * also then: its answer is dropped and the exchange freed. Query and headers are to be read before holding. */
 void fth_exchange_hold(fth_exchange *exchange, double seconds, int code);
 
 #endif

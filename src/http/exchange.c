@@ -1,0 +1,247 @@
+/* One request and its answer: what a handler reads, and the ways to answer.
+ *
+ *     received -> handler answers                                         sent
+ *     received -> handler holds -> connection suspended -> answered later -> connection resumed -> sent
+ *                                                       -> nobody answers: the timer does
+ *
+ * A held exchange has two owners, the connection and the holder, and lives until both are done: an answer that comes
+ * after the timer's, or after the server has stopped, is dropped and touches nothing that is gone. */
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "http/server_internal.h"
+
+const char *fth_exchange_method(const fth_exchange *exchange)
+{
+    return exchange->method ? exchange->method : "";
+}
+
+const char *fth_exchange_path(const fth_exchange *exchange)
+{
+    return exchange->path ? exchange->path : "";
+}
+
+const char *fth_exchange_target(const fth_exchange *exchange)
+{
+    return exchange->target;
+}
+
+const char *fth_exchange_client(const fth_exchange *exchange)
+{
+    return exchange->client;
+}
+
+const char *fth_exchange_query(const fth_exchange *exchange, const char *name)
+{
+    return MHD_lookup_connection_value(exchange->connection, MHD_GET_ARGUMENT_KIND, name);
+}
+
+const char *fth_exchange_header(const fth_exchange *exchange, const char *name)
+{
+    return MHD_lookup_connection_value(exchange->connection, MHD_HEADER_KIND, name);
+}
+
+const void *fth_exchange_body(const fth_exchange *exchange, size_t *size_bytes)
+{
+    *size_bytes = (size_t)exchange->body_size;
+    return exchange->body;
+}
+
+void *fth_exchange_take_body(fth_exchange *exchange, size_t *size_bytes)
+{
+    void *body = exchange->body;
+    *size_bytes = (size_t)exchange->body_size;
+    atomic_fetch_sub(&exchange->server->body_bytes, exchange->body_capacity);
+    exchange->body = NULL;
+    exchange->body_size = exchange->body_capacity = 0;
+    return body;
+}
+
+void fth_exchange_release_body(fth_exchange *exchange)
+{
+    size_t size_bytes;
+    free(fth_exchange_take_body(exchange, &size_bytes));
+}
+
+void fth_exchange_unref(fth_exchange *exchange)
+{
+    if (atomic_fetch_sub(&exchange->references, 1) > 1)
+        return;
+    fth_server *server = exchange->server;
+    fth_exchange_release_body(exchange);
+    for (int i = 0; i < exchange->header_count; i++) {
+        free(exchange->headers[i].name);
+        free(exchange->headers[i].value);
+    }
+    if (exchange->response)
+        MHD_destroy_response(exchange->response);
+    free(exchange->target);
+    free(exchange->path);
+    free(exchange->method);
+    free(exchange);
+    fth_server_unref(server);
+}
+
+void fth_exchange_set_header(fth_exchange *exchange, const char *name, const char *value)
+{
+    int i = 0;
+    while (i < exchange->header_count && strcasecmp(exchange->headers[i].name, name) != 0)
+        i++;
+    if (i == FTH_MAX_ANSWER_HEADERS) {
+        fth_log_warning("an answer to %s has too many headers: %s is left out", exchange->target, name);
+        return;
+    }
+    if (i == exchange->header_count) {
+        exchange->headers[i].name = fth_format("%s", name);
+        exchange->headers[exchange->header_count++].value = NULL;
+    }
+    free(exchange->headers[i].value);
+    exchange->headers[i].value = fth_format("%s", value);
+}
+
+/* ---- answering ---- */
+
+void fth_exchange_unlist(fth_exchange *exchange)
+{
+    fth_server *server = exchange->server;
+    if (exchange->previous)
+        exchange->previous->next = exchange->next;
+    else if (server->held == exchange)
+        server->held = exchange->next;
+    if (exchange->next)
+        exchange->next->previous = exchange->previous;
+    exchange->previous = exchange->next = NULL;
+}
+
+void fth_exchange_settle(fth_exchange *exchange, int code, struct MHD_Response *response)
+{
+    exchange->answered = true;
+    exchange->code = code;
+    exchange->response = response;
+    fth_exchange_unlist(exchange);
+    if (exchange->suspended) {
+        exchange->suspended = false;
+        MHD_resume_connection(exchange->connection);
+    }
+}
+
+/* The one way to an answer; takes the response. NULL: there was no memory for it, and the client gets a 500. */
+static void give(fth_exchange *exchange, int code, const char *content_type, struct MHD_Response *response)
+{
+    fth_server *server = exchange->server;
+    bool release = false;
+
+    if (!response) {
+        response = MHD_create_response_from_buffer(0, "", MHD_RESPMEM_PERSISTENT);
+        code = 500;
+    }
+    pthread_mutex_lock(&server->mutex);
+    bool late = exchange->answered;
+    if (!late) {
+        if (response && content_type)
+            MHD_add_response_header(response, "Content-Type", content_type);
+        for (int i = 0; response && i < exchange->header_count; i++)
+            MHD_add_response_header(response, exchange->headers[i].name, exchange->headers[i].value);
+        fth_exchange_settle(exchange, code, response);
+    }
+    release = exchange->held; /* the holder's share ends with its answer */
+    exchange->held = false;
+    pthread_mutex_unlock(&server->mutex);
+    if (late && response)
+        MHD_destroy_response(response);
+    if (release)
+        fth_exchange_unref(exchange);
+}
+
+void fth_exchange_answer(fth_exchange *exchange, int code, const char *content_type, const void *bytes,
+                         size_t size_bytes)
+{
+    give(exchange, code, content_type,
+         MHD_create_response_from_buffer(size_bytes, size_bytes ? (void *)(uintptr_t)bytes : "",
+                                         size_bytes ? MHD_RESPMEM_MUST_COPY : MHD_RESPMEM_PERSISTENT));
+}
+
+void fth_exchange_answer_json(fth_exchange *exchange, int code, json_t *json)
+{
+    char *text = json ? json_dumps(json, JSON_COMPACT) : NULL;
+    json_decref(json);
+    struct MHD_Response *response =
+        text ? MHD_create_response_from_buffer(strlen(text), text, MHD_RESPMEM_MUST_FREE) : NULL;
+    give(exchange, code, "application/json", response);
+}
+
+void fth_exchange_refuse(fth_exchange *exchange, int code, const char *format, ...)
+{
+    char message[512];
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(message, sizeof message, format, arguments);
+    va_end(arguments);
+    fth_exchange_answer_json(exchange, code, json_pack("{s:i, s:s}", "code", code, "error", message));
+}
+
+typedef struct lent_bytes {
+    void (*release)(void *context);
+    void *context;
+} lent_bytes;
+
+static void return_bytes(void *context)
+{
+    lent_bytes lent = *(lent_bytes *)context;
+    free(context);
+    if (lent.release)
+        lent.release(lent.context);
+}
+
+void fth_exchange_answer_shared(fth_exchange *exchange, int code, const char *content_type, const void *bytes,
+                                size_t size_bytes, void (*release)(void *context), void *context)
+{
+    lent_bytes *lent = malloc(sizeof *lent);
+    struct MHD_Response *response = NULL;
+    if (lent) {
+        *lent = (lent_bytes){release, context};
+        response = MHD_create_response_from_buffer_with_free_callback_cls(size_bytes, (void *)(uintptr_t)bytes,
+                                                                          return_bytes, lent);
+    }
+    if (!response) {
+        free(lent);
+        if (release)
+            release(context);
+    }
+    give(exchange, code, content_type, response);
+}
+
+void fth_exchange_answer_file(fth_exchange *exchange, int code, const char *content_type, int fd, uint64_t offset,
+                              uint64_t size_bytes)
+{
+    int own = dup(fd);
+    struct MHD_Response *response = own >= 0 ? MHD_create_response_from_fd_at_offset64(size_bytes, own, offset) : NULL;
+    if (!response && own >= 0)
+        close(own);
+    give(exchange, code, content_type, response);
+}
+
+void fth_exchange_hold(fth_exchange *exchange, double seconds, int code)
+{
+    fth_server *server = exchange->server;
+    pthread_mutex_lock(&server->mutex);
+    if (!exchange->held) {
+        exchange->held = true;
+        atomic_fetch_add(&exchange->references, 1);
+    }
+    if (!exchange->answered) {
+        fth_exchange_unlist(exchange);
+        exchange->held_until_s = fth_clock_seconds() + seconds;
+        exchange->held_code = code;
+        exchange->next = server->held;
+        if (server->held)
+            server->held->previous = exchange;
+        server->held = exchange;
+        if (exchange->held_until_s < server->wake_at_s)
+            pthread_cond_signal(&server->changed);
+    }
+    pthread_mutex_unlock(&server->mutex);
+}

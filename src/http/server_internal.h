@@ -1,0 +1,78 @@
+/* The inside of the HTTP server, shared by server.c (connections, bodies, stopping) and exchange.c (one request and its
+ * answer). */
+#ifndef FTH_HTTP_SERVER_INTERNAL_H
+#define FTH_HTTP_SERVER_INTERNAL_H
+
+#include <microhttpd.h>
+#include <pthread.h>
+#include <stdatomic.h>
+
+#include "http/server.h"
+
+enum { FTH_MAX_ANSWER_HEADERS = 12 };
+
+struct fth_server {
+    fth_server_options options;
+    struct MHD_Daemon *daemon;
+    int port;
+    atomic_int references;           /* the owner's, and one for each exchange */
+    atomic_uint_fast64_t body_bytes; /* reserved for bodies */
+    atomic_int active;               /* exchanges that MHD knows */
+
+    pthread_mutex_t mutex;  /* of everything below, and of `answered` and `suspended` in exchanges */
+    pthread_cond_t changed; /* an earlier deadline of a held exchange, or the end */
+    fth_exchange *held;     /* a list of those that wait for an answer */
+    double wake_at_s;       /* when the timer looks next */
+    bool stopping, timer_running;
+    pthread_t timer;
+};
+
+typedef enum exchange_state {
+    EXCHANGE_NEW,     /* the headers are there */
+    EXCHANGE_BODY,    /* the body is being received */
+    EXCHANGE_REFUSED, /* there is an answer already; what is left of the body is thrown away */
+    EXCHANGE_HANDLED  /* the handler was called */
+} exchange_state;
+
+/* Owned by MHD's connection, from the request line to the end of the answer; and by whoever holds it. */
+struct fth_exchange {
+    fth_server *server;
+    struct MHD_Connection *connection;
+    atomic_int references;
+    exchange_state state;
+    char *target, *path, *method;
+    char client[64];
+
+    char *body;
+    uint64_t body_size, body_capacity; /* the capacity counts in the server's body_bytes */
+    uint64_t body_limit, drained;
+    double body_deadline_s;
+
+    struct {
+        char *name, *value;
+    } headers[FTH_MAX_ANSWER_HEADERS];
+    int header_count;
+
+    struct MHD_Response *response;
+    int code;
+    bool answered; /* by the handler or in its stead; further answers are dropped */
+    bool suspended, held;
+    double held_until_s;
+    int held_code;
+    fth_exchange *previous, *next; /* in the list of held ones */
+};
+
+/* exchange.c */
+void fth_exchange_unref(fth_exchange *exchange);
+void fth_exchange_release_body(fth_exchange *exchange);
+/* Both with the server's mutex held. */
+void fth_exchange_settle(fth_exchange *exchange, int code, struct MHD_Response *response);
+void fth_exchange_unlist(fth_exchange *exchange);
+/* {"code": ..., "error": "..."} */
+void fth_exchange_refuse(fth_exchange *exchange, int code, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+
+/* server.c */
+void fth_server_unref(fth_server *server);
+
+#endif
