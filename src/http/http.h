@@ -95,6 +95,8 @@ typedef struct fth_backoff {
     double first_s, most_s; /* 0: 0.1 and 10 */
     int tries;              /* so far */
 } fth_backoff;
+/* How long to wait before the next try, at least `at_least_s`, for those who wait in a way of their own. */
+double fth_backoff_next_s(fth_backoff *backoff, double at_least_s);
 /* Sleeps before the next try; false when the deadline leaves no room for it. */
 bool fth_backoff_wait(fth_backoff *backoff, double at_least_s, fth_deadline deadline);
 

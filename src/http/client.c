@@ -1,0 +1,385 @@
+/* See http.h: one request at a time through a libcurl handle, whose connections stay open for the next.
+ *
+ * Bodies are not copied more often than libcurl does: what is sent is read from the caller's memory, and what comes
+ * goes into the caller's memory where there is a place for it. libcurl's own buffers are as large as it lets them be:
+ * at a gigabyte a second the number of calls is what costs. */
+#include <curl/curl.h>
+#include <inttypes.h>
+#include <math.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+#include "http/http.h"
+
+enum {
+    DEFAULT_MAX_BODY = 16 << 20,
+    MAX_HEADER_BYTES = 256 << 10,
+    RECEIVE_BUFFER_BYTES = 512 << 10,
+    SEND_BUFFER_BYTES = 2 << 20,
+    SMALL_BODY_BYTES = 64 << 10,
+    DEFAULT_DEADLINE_S = 300,
+    SLOWEST_BYTES_PER_S = 1024
+};
+
+struct fth_http_client {
+    CURL *curl;
+    char *ca_file, *pinned_key, *unix_socket;
+    bool no_proxy;
+};
+
+/* One request under way. */
+typedef struct fth_exchange_state {
+    const fth_http_request *request;
+    fth_http_response *response;
+    CURL *curl;
+    uint64_t sent_bytes;
+    size_t body_room, header_bytes, header_room;
+    bool into_callers; /* the body goes to request->into; decided by the answer's code */
+    bool decided;
+    fth_status status; /* of our own callbacks */
+} fth_exchange_state;
+
+static void start_curl(void)
+{
+    curl_global_init(CURL_GLOBAL_DEFAULT);
+}
+
+fth_status fth_http_client_open(const fth_http_client_options *options, fth_http_client **result)
+{
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    fth_status status = FTH_OK;
+    fth_http_client *client = NULL;
+
+    *result = NULL;
+    pthread_once(&once, start_curl);
+    FTH_TRY(fth_allocate(1, sizeof *client, &client));
+    client->curl = curl_easy_init();
+    FTH_REQUIRE(client->curl, FTH_NO_MEMORY, "no memory for an HTTP client");
+    if (options) {
+        client->ca_file = options->ca_file ? strdup(options->ca_file) : NULL;
+        client->pinned_key = options->pinned_key ? strdup(options->pinned_key) : NULL;
+        client->unix_socket = options->unix_socket ? strdup(options->unix_socket) : NULL;
+        client->no_proxy = options->no_proxy;
+    }
+    *result = client;
+    client = NULL;
+
+out:
+    fth_http_client_free(client);
+    return status;
+}
+
+void fth_http_client_free(fth_http_client *client)
+{
+    if (!client)
+        return;
+    curl_easy_cleanup(client->curl);
+    free(client->ca_file);
+    free(client->pinned_key);
+    free(client->unix_socket);
+    free(client);
+}
+
+/* ---- what libcurl calls ---- */
+
+static size_t give_body(char *buffer, size_t size, size_t count, void *context)
+{
+    fth_exchange_state *state = context;
+    size_t length = size * count;
+    uint64_t left = state->request->body_bytes - state->sent_bytes;
+    if (length > left)
+        length = (size_t)left;
+    if (length > 0)
+        memcpy(buffer, (const char *)state->request->body + state->sent_bytes, length);
+    state->sent_bytes += length;
+    return length;
+}
+
+/* A kept connection that the server has just closed makes libcurl send again on a fresh one. */
+static int rewind_body(void *context, curl_off_t offset, int origin)
+{
+    fth_exchange_state *state = context;
+    if (origin != SEEK_SET || offset < 0 || (uint64_t)offset > state->request->body_bytes)
+        return CURL_SEEKFUNC_FAIL;
+    state->sent_bytes = (uint64_t)offset;
+    return CURL_SEEKFUNC_OK;
+}
+
+static fth_status append(char **text, size_t *room, size_t used, const char *bytes, size_t length)
+{
+    if (used + length + 1 > *room) {
+        size_t larger = *room * 2 > used + length + 1 ? *room * 2 : used + length + 1;
+        char *moved = realloc(*text, larger);
+        if (!moved)
+            return fth_fail(FTH_NO_MEMORY, "no memory for an answer of %zu bytes", larger);
+        *text = moved;
+        *room = larger;
+    }
+    memcpy(*text + used, bytes, length);
+    (*text)[used + length] = '\0';
+    return FTH_OK;
+}
+
+static size_t take_header(char *line, size_t size, size_t count, void *context)
+{
+    fth_exchange_state *state = context;
+    size_t length = size * count;
+    if (length >= 5 && memcmp(line, "HTTP/", 5) == 0) /* after "100 Continue" comes the real one */
+        state->header_bytes = 0;
+    if (state->header_bytes + length > MAX_HEADER_BYTES) {
+        state->status = fth_fail(FTH_CORRUPT, "the headers of the answer are longer than %d bytes", MAX_HEADER_BYTES);
+        return 0;
+    }
+    state->status = append(&state->response->headers, &state->header_room, state->header_bytes, line, length);
+    if (state->status != FTH_OK)
+        return 0;
+    state->header_bytes += length;
+    return length;
+}
+
+/* Where the body goes is known once the code is. Memory for all of it is taken at once where its length is told. */
+static void begin_body(fth_exchange_state *state, uint64_t most)
+{
+    long code = 0;
+    curl_off_t length = -1;
+    curl_easy_getinfo(state->curl, CURLINFO_RESPONSE_CODE, &code);
+    curl_easy_getinfo(state->curl, CURLINFO_CONTENT_LENGTH_DOWNLOAD_T, &length);
+    state->decided = true;
+    state->into_callers = state->request->into && code < 400;
+    if (!state->into_callers && length > 0 && (uint64_t)length <= most) {
+        state->response->body = malloc((size_t)length + 1);
+        if (state->response->body)
+            state->body_room = (size_t)length + 1;
+    }
+}
+
+static size_t take_body(char *bytes, size_t size, size_t count, void *context)
+{
+    fth_exchange_state *state = context;
+    const fth_http_request *request = state->request;
+    fth_http_response *response = state->response;
+    size_t length = size * count;
+    uint64_t most = request->max_body_bytes ? request->max_body_bytes : DEFAULT_MAX_BODY;
+    if (!state->decided)
+        begin_body(state, most);
+    if (state->into_callers)
+        most = request->into_bytes;
+    if (length > most - response->body_bytes) {
+        state->status =
+            fth_fail(FTH_INVALID, "the answer is larger than the %" PRIu64 " bytes that were expected", most);
+        return 0;
+    }
+    if (state->into_callers)
+        memcpy((char *)request->into + response->body_bytes, bytes, length);
+    else
+        state->status = append(&response->body, &state->body_room, (size_t)response->body_bytes, bytes, length);
+    if (state->status != FTH_OK)
+        return 0;
+    response->body_bytes += length;
+    return length;
+}
+
+static int watch(void *context, curl_off_t to_come, curl_off_t received, curl_off_t to_go, curl_off_t sent)
+{
+    (void)to_come, (void)to_go;
+    fth_exchange_state *state = context;
+    return state->request->progress(state->request->progress_context, (uint64_t)sent, (uint64_t)received);
+}
+
+/* ---- a request ---- */
+
+static long milliseconds(double seconds)
+{
+    return seconds > 86400.0 * 20 ? 86400L * 20 * 1000 : (long)(seconds * 1000) + 1;
+}
+
+static void set_up(fth_http_client *client, fth_exchange_state *state, struct curl_slist *headers, double left_s)
+{
+    CURL *curl = client->curl;
+    const fth_http_request *request = state->request;
+    double stall_s = request->stall_s > 0 ? request->stall_s : 30;
+
+    curl_easy_setopt(curl, CURLOPT_URL, request->url);
+    curl_easy_setopt(curl, CURLOPT_PROTOCOLS_STR, "http,https");
+    curl_easy_setopt(curl, CURLOPT_NOSIGNAL, 1L);
+    curl_easy_setopt(curl, CURLOPT_PATH_AS_IS, 1L); /* signatures are over the path as it is */
+    curl_easy_setopt(curl, CURLOPT_HTTP_VERSION, (long)CURL_HTTP_VERSION_1_1); /* several connections beat streams */
+    curl_easy_setopt(curl, CURLOPT_USERAGENT, "farthing/" FTH_VERSION);
+    curl_easy_setopt(curl, CURLOPT_TCP_KEEPALIVE, 1L);
+    curl_easy_setopt(curl, CURLOPT_CONNECTTIMEOUT_MS, milliseconds(request->connect_s > 0 ? request->connect_s : 10));
+    curl_easy_setopt(curl, CURLOPT_TIMEOUT_MS, milliseconds(left_s));
+    curl_easy_setopt(curl, CURLOPT_LOW_SPEED_LIMIT, (long)SLOWEST_BYTES_PER_S);
+    curl_easy_setopt(curl, CURLOPT_LOW_SPEED_TIME, (long)ceil(fmin(stall_s, 86400)));
+    curl_easy_setopt(curl, CURLOPT_HTTPHEADER, headers);
+    curl_easy_setopt(curl, CURLOPT_HEADERFUNCTION, take_header);
+    curl_easy_setopt(curl, CURLOPT_HEADERDATA, state);
+    curl_easy_setopt(curl, CURLOPT_WRITEFUNCTION, take_body);
+    curl_easy_setopt(curl, CURLOPT_WRITEDATA, state);
+    if (request->into_bytes > SMALL_BODY_BYTES || request->max_body_bytes > SMALL_BODY_BYTES)
+        curl_easy_setopt(curl, CURLOPT_BUFFERSIZE, (long)RECEIVE_BUFFER_BYTES);
+    if (request->progress) {
+        curl_easy_setopt(curl, CURLOPT_NOPROGRESS, 0L);
+        curl_easy_setopt(curl, CURLOPT_XFERINFOFUNCTION, watch);
+        curl_easy_setopt(curl, CURLOPT_XFERINFODATA, state);
+    }
+
+    if (strcmp(request->method, "HEAD") == 0) {
+        curl_easy_setopt(curl, CURLOPT_NOBODY, 1L);
+    } else if (request->body || strcmp(request->method, "PUT") == 0 || strcmp(request->method, "POST") == 0) {
+        curl_easy_setopt(curl, CURLOPT_UPLOAD, 1L);
+        curl_easy_setopt(curl, CURLOPT_CUSTOMREQUEST, request->method);
+        curl_easy_setopt(curl, CURLOPT_INFILESIZE_LARGE, (curl_off_t)request->body_bytes);
+        curl_easy_setopt(curl, CURLOPT_READFUNCTION, give_body);
+        curl_easy_setopt(curl, CURLOPT_READDATA, state);
+        curl_easy_setopt(curl, CURLOPT_SEEKFUNCTION, rewind_body);
+        curl_easy_setopt(curl, CURLOPT_SEEKDATA, state);
+        if (request->body_bytes > SMALL_BODY_BYTES)
+            curl_easy_setopt(curl, CURLOPT_UPLOAD_BUFFERSIZE, (long)SEND_BUFFER_BYTES);
+    } else if (strcmp(request->method, "GET") != 0) {
+        curl_easy_setopt(curl, CURLOPT_CUSTOMREQUEST, request->method);
+    }
+
+    if (client->ca_file)
+        curl_easy_setopt(curl, CURLOPT_CAINFO, client->ca_file);
+    if (client->pinned_key) { /* the key itself is what is trusted, whatever name and signer the certificate has */
+        curl_easy_setopt(curl, CURLOPT_PINNEDPUBLICKEY, client->pinned_key);
+        curl_easy_setopt(curl, CURLOPT_SSL_VERIFYPEER, 0L);
+        curl_easy_setopt(curl, CURLOPT_SSL_VERIFYHOST, 0L);
+    }
+    if (client->unix_socket)
+        curl_easy_setopt(curl, CURLOPT_UNIX_SOCKET_PATH, client->unix_socket);
+    if (client->no_proxy)
+        curl_easy_setopt(curl, CURLOPT_PROXY, "");
+}
+
+/* The part of a URL that may be told: a query can hold a signature, and "user:password@" a password. */
+static char *harmless(const char *url)
+{
+    size_t length = strcspn(url, "?#");
+    const char *host = strstr(url, "://");
+    host = host ? host + 3 : url;
+    const char *at = memchr(host, '@', strcspn(host, "/?#"));
+    if (at)
+        return fth_format("%.*s%.*s", (int)(host - url), url, (int)(url + length - at - 1), at + 1);
+    return fth_format("%.*s", (int)length, url);
+}
+
+static fth_status explain(const fth_exchange_state *state, CURLcode code, const char *detail, fth_deadline deadline)
+{
+    const fth_http_request *request = state->request;
+    fth_status status;
+    char *url = harmless(request->url);
+    const char *why = *detail ? detail : curl_easy_strerror(code);
+    switch (code) {
+    case CURLE_OPERATION_TIMEDOUT: status = fth_deadline_passed(deadline) ? FTH_TIMEOUT : FTH_PEER_LOST; break;
+    case CURLE_PEER_FAILED_VERIFICATION:
+    case CURLE_SSL_CACERT_BADFILE:
+    case CURLE_SSL_PINNEDPUBKEYNOTMATCH: status = FTH_IO; break;
+    case CURLE_URL_MALFORMAT:
+    case CURLE_UNSUPPORTED_PROTOCOL: status = FTH_INVALID; break;
+    case CURLE_OUT_OF_MEMORY: status = FTH_NO_MEMORY; break;
+    case CURLE_ABORTED_BY_CALLBACK: status = FTH_INTERRUPTED; break;
+    default: status = FTH_PEER_LOST; break;
+    }
+    if (code == CURLE_SSL_PINNEDPUBKEYNOTMATCH)
+        why = "the server's key is not the one that was pinned";
+    status = fth_fail(status, "%s %s: %s", request->method, url, why);
+    free(url);
+    return status;
+}
+
+fth_status fth_http_perform(fth_http_client *client, const fth_http_request *request, fth_http_response *response)
+{
+    fth_status status = FTH_OK;
+    struct curl_slist *headers = NULL;
+    char detail[CURL_ERROR_SIZE] = "";
+    fth_exchange_state state = {.request = request, .response = response, .curl = client->curl};
+    fth_deadline deadline = request->deadline.at_seconds > 0 ? request->deadline : fth_deadline_in(DEFAULT_DEADLINE_S);
+
+    *response = (fth_http_response){0};
+    double left_s = fth_deadline_left_seconds(deadline);
+    if (left_s <= 0) {
+        char *url = harmless(request->url);
+        status = fth_fail(FTH_TIMEOUT, "%s %s: no time is left for it", request->method, url);
+        free(url);
+        goto out;
+    }
+    for (const char *const *line = request->headers; line && *line; line++) {
+        struct curl_slist *longer = curl_slist_append(headers, *line);
+        FTH_REQUIRE(longer, FTH_NO_MEMORY, "no memory for a request");
+        headers = longer;
+    }
+    /* "Expect: 100-continue" costs a round trip, and the type of a body is the caller's to tell. */
+    headers = curl_slist_append(headers, "Expect:");
+    curl_easy_reset(client->curl);
+    set_up(client, &state, headers, left_s);
+    curl_easy_setopt(client->curl, CURLOPT_ERRORBUFFER, detail);
+    CURLcode code = curl_easy_perform(client->curl);
+    long reply = 0;
+    curl_easy_getinfo(client->curl, CURLINFO_RESPONSE_CODE, &reply);
+    response->code = (int)reply;
+    if (state.status != FTH_OK) { /* ours; its message stands */
+        char *url = harmless(request->url);
+        status = fth_fail_within(state.status, "%s %s", request->method, url);
+        free(url);
+    } else if (code != CURLE_OK && !(code == CURLE_SEND_ERROR && reply >= 400)) {
+        /* A server that refuses a large body answers and hangs up before it has read it all. */
+        status = explain(&state, code, detail, deadline);
+    } else if (!response->body && !state.into_callers) {
+        response->body = strdup("");
+    }
+
+out:
+    curl_slist_free_all(headers);
+    if (status != FTH_OK)
+        fth_http_response_release(response);
+    return status;
+}
+
+void fth_http_response_release(fth_http_response *response)
+{
+    free(response->body);
+    free(response->headers);
+    *response = (fth_http_response){0};
+}
+
+char *fth_http_header(const fth_http_response *response, const char *name)
+{
+    size_t name_length = strlen(name);
+    for (const char *line = response->headers; line && *line;) {
+        const char *end = strchr(line, '\n');
+        size_t length = end ? (size_t)(end - line) : strlen(line);
+        if (length > name_length && line[name_length] == ':' && strncasecmp(line, name, name_length) == 0) {
+            const char *value = line + name_length + 1, *last = line + length;
+            while (value < last && (*value == ' ' || *value == '\t'))
+                value++;
+            while (last > value && (last[-1] == '\r' || last[-1] == ' ' || last[-1] == '\t'))
+                last--;
+            return strndup(value, (size_t)(last - value));
+        }
+        line = end ? end + 1 : NULL;
+    }
+    return NULL;
+}
+
+char *fth_http_escape(const char *text, bool keep_slashes)
+{
+    static const char plain[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~";
+    static const char digits[] = "0123456789ABCDEF";
+    char *escaped = malloc(strlen(text) * 3 + 1), *to = escaped;
+    if (!escaped)
+        return NULL;
+    for (; *text; text++) {
+        if (strchr(plain, *text) || (keep_slashes && *text == '/')) {
+            *to++ = *text;
+        } else {
+            *to++ = '%';
+            *to++ = digits[(unsigned char)*text >> 4];
+            *to++ = digits[(unsigned char)*text & 15];
+        }
+    }
+    *to = '\0';
+    return escaped;
+}
