@@ -130,6 +130,8 @@ struct fth_backend {
     /* Optional: what the accelerator is doing. NULL where the device is the machine itself. Takes about a millisecond.
      */
     fth_status (*sample)(fth_device *device, fth_device_sample *sample);
+
+    bool host_memory; /* device memory is any memory of the process: several devices can share it */
 };
 
 extern const fth_backend fth_backend_cpu;

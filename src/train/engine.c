@@ -18,13 +18,14 @@ static fth_status build_graph(fth_engine *engine)
     fth_status status = FTH_OK;
     const fth_engine_options *options = &engine->options;
     const fth_model *model = NULL;
-    fth_model_options model_options = {.channels = options->channels,
-                                       .height = options->height,
-                                       .width = options->width,
-                                       .classes = options->classes,
-                                       .label_smoothing = (float)options->train->label_smoothing,
-                                       .freeze = options->evaluate_only ? NULL : options->train->freeze,
-                                       .freeze_statistics = options->train->freeze_statistics};
+    fth_model_options model_options = {
+        .channels = options->channels,
+        .height = options->height,
+        .width = options->width,
+        .classes = options->classes,
+        .label_smoothing = (float)options->train->label_smoothing,
+        .freeze = options->evaluate_only && !options->keep_layout ? NULL : options->train->freeze,
+        .freeze_statistics = options->train->freeze_statistics};
 
     FTH_TRY(fth_model_find(options->train->model, &model));
     FTH_TRY(fth_model_create_graph(model, &model_options, &engine->graph));
@@ -83,8 +84,12 @@ static fth_status set_up_optimizer(fth_engine *engine)
     if (!optimizer->needs_vectors || optimizer->needs_vectors(train))
         while (optimizer->vectors[engine->state_count])
             engine->state_count++;
-    for (int i = 0; i < engine->state_count; i++)
-        FTH_TRY(allocate_vector(engine, engine->trained_floats, &engine->state[i]));
+    for (int i = 0; i < engine->state_count; i++) {
+        if (engine->shares)
+            engine->state[i] = engine->options.shared->state[i];
+        else
+            FTH_TRY(allocate_vector(engine, engine->trained_floats, &engine->state[i]));
+    }
 
     engine->arguments = (fth_update_arguments){.momentum = (float)train->momentum,
                                                .weight_decay = (float)train->weight_decay,
@@ -124,9 +129,16 @@ fth_status fth_engine_create(const fth_engine_options *options, fth_device *devi
     if (engine->precision == FTH_PRECISION_F16)
         engine->loss_scale.scale = FIRST_LOSS_SCALE;
     FTH_TRY(build_graph(engine));
-    FTH_TRY(allocate_vector(engine, engine->parameter_floats, &engine->vectors.parameters));
-    FTH_TRY(allocate_vector(engine, engine->buffer_floats, &engine->vectors.buffers));
-    FTH_TRY(initialize_weights(engine));
+    if (options->shared) {
+        FTH_TRY(fth_engine_require_host_memory(engine));
+        engine->shares = true;
+        engine->vectors.parameters = options->shared->parameters;
+        engine->vectors.buffers = options->shared->buffers;
+    } else {
+        FTH_TRY(allocate_vector(engine, engine->parameter_floats, &engine->vectors.parameters));
+        FTH_TRY(allocate_vector(engine, engine->buffer_floats, &engine->vectors.buffers));
+        FTH_TRY(initialize_weights(engine));
+    }
     if (!options->evaluate_only) {
         FTH_TRY(allocate_vector(engine, engine->trained_floats, &engine->vectors.gradients));
         if (options->train->accumulate > 1)
@@ -148,12 +160,11 @@ void fth_engine_free(fth_engine *engine)
     for (size_t i = 0; i < engine->plan_count; i++)
         fth_plan_free(engine->plans[i].plan);
     free(engine->plans);
-    void *memory[] = {engine->arena,       engine->vectors.parameters, engine->vectors.gradients,
-                      engine->accumulated, engine->vectors.buffers,    engine->state[0],
-                      engine->state[1]};
+    void *memory[] = {engine->arena, engine->vectors.gradients, engine->accumulated};
     for (size_t i = 0; i < FTH_COUNT_OF(memory); i++)
         if (memory[i])
             engine->backend->release(engine->device, memory[i]);
+    fth_engine_release_vectors(engine);
     fth_graph_free(engine->graph);
     free(engine);
 }
@@ -403,8 +414,7 @@ int64_t fth_engine_evaluation_batch(const fth_engine *engine, int64_t samples)
     return wanted < samples ? wanted : samples;
 }
 
-fth_status fth_engine_evaluate(fth_engine *engine, fth_loader *loader, const fth_stop *stop,
-                               fth_evaluation *evaluation)
+fth_status fth_engine_evaluate(fth_engine *engine, fth_loader *loader, const fth_stop *stop, fth_evaluation *evaluation)
 {
     fth_status status = FTH_OK;
     double started = fth_clock_seconds();

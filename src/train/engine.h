@@ -1,17 +1,35 @@
 /* The engine: a model on a device. It owns the graph, the flat vectors and the plans, and knows how to
  * compute gradients, update, evaluate, and hand its tensors out and take them in. Strategies (src/parallel) are
- * written in these terms; when to do what is theirs and the trainer's business. Not safe for several threads. */
+ * written in these terms; when to do what is theirs and the trainer's business. Not safe for several threads; but
+ * engines that share vectors may each be used by one (Hogwild!). */
 #ifndef FTH_TRAIN_ENGINE_H
 #define FTH_TRAIN_ENGINE_H
 
 #include "tensor/weights.h"
 #include "train/train.h"
 
+enum { FTH_MAX_OPTIMIZER_VECTORS = 2 };
+
+/* The vectors that several engines can have in common. On the device, which must be host memory. */
+typedef struct fth_engine_vectors {
+    float *parameters, *buffers, *state[FTH_MAX_OPTIMIZER_VECTORS];
+} fth_engine_vectors;
+
+/* How many floats each of them has. */
+typedef struct fth_engine_sizes {
+    size_t parameters, buffers;
+    size_t trained;  /* parameters that gradients and the optimizer's vectors have */
+    int state_count; /* of the optimizer's vectors */
+} fth_engine_sizes;
+
 typedef struct fth_engine_options {
     const fth_train_options *train; /* model, optimizer, precision, seed, ...; outlives the engine */
     int channels, height, width, classes;
     int64_t training_samples; /* in an epoch: says where groups of accumulated batches end */
     bool evaluate_only;       /* no gradients, no optimizer state */
+    bool keep_layout;         /* with evaluate_only: parameters lie as in an engine that trains */
+    /* Used instead of own vectors, as they are, and not freed; NULL: the engine has its own. */
+    const fth_engine_vectors *shared;
 } fth_engine_options;
 
 /* The device must outlive the engine. Weights start as fth_graph_initialize() sets them. */
@@ -20,6 +38,7 @@ void fth_engine_free(fth_engine *engine);
 
 const fth_graph *fth_engine_graph(const fth_engine *engine);
 fth_device *fth_engine_device(const fth_engine *engine);
+fth_engine_sizes fth_engine_get_sizes(const fth_engine *engine);
 double fth_engine_learning_rate(const fth_engine *engine); /* as asked for, or the optimizer's default */
 
 /* Builds the plan of a batch size ahead of its first use. */
@@ -100,6 +119,13 @@ typedef struct fth_weights_report {
  * Tensors of other types become f32. `report` may be NULL. */
 fth_status fth_engine_load_weights(fth_engine *engine, const fth_weights *weights, bool may_replace_head,
                                    const char *origin, fth_weights_report *report);
+
+/* Copies parameters and buffers between engines of one layout, on devices in host memory or of one kind. */
+fth_status fth_engine_copy_weights(fth_engine *from, fth_engine *to);
+
+/* Moves the vectors, with what they hold, into other memory, which the engine then uses and does not free: it must stay
+ * until the engine is freed. For devices whose memory is the host's; FTH_UNSUPPORTED elsewhere. */
+fth_status fth_engine_move_vectors(fth_engine *engine, const fth_engine_vectors *to);
 
 /* FTH_DIVERGED if a weight is not a finite number. */
 fth_status fth_engine_check_finite(fth_engine *engine);

@@ -23,6 +23,7 @@ struct fth_engine {
     fth_vectors vectors;
     float *accumulated;
     float *state[FTH_MAX_OPTIMIZER_VECTORS];
+    bool shares; /* parameters, buffers and state are not its own */
     size_t parameter_floats, buffer_floats;
     size_t trained_floats; /* at the beginning of the parameters; gradients and the optimizer's state have no more */
 
@@ -38,6 +39,10 @@ struct fth_engine {
     size_t arena_bytes;
     double *profile;
 };
+
+/* Vectors that other engines can have too (engine_share.c). */
+fth_status fth_engine_require_host_memory(const fth_engine *engine);
+void fth_engine_release_vectors(fth_engine *engine);
 
 /* "optimizer.momentum_buffer.fc.weight"; free() it. */
 char *fth_engine_state_name(const char *vector, const char *parameter);

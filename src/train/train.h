@@ -77,6 +77,9 @@ typedef struct fth_step_result {
 
 typedef struct fth_strategy {
     const char *name, *summary;
+    /* Steps are computed by workers with engines of their own: the trainer's engine, which is given to open(), holds
+     * the weights and never computes gradients, and validation between epochs goes on beside training. */
+    bool has_workers;
     fth_status (*open)(fth_engine *engine, const fth_train_options *options, void **state);
     /* Computes gradients of `batch` and, at the end of each group of `accumulate` batches, updates. A strategy with
      * several workers may only take the batch (a copy of it) and give the sum of what was finished meanwhile: `result`
@@ -85,6 +88,9 @@ typedef struct fth_strategy {
     /* Optional: waits until every batch taken is part of the weights, and gives what was not given yet. Called before
      * whatever looks at the weights: checkpoints, validation, the end. */
     fth_status (*drain)(void *state, fth_step_result *result);
+    /* Optional: the next thing that happened and belongs into the record (an event with its name, and without a time),
+     * or NULL. The caller owns it. */
+    json_t *(*take_event)(void *state);
     void (*close)(void *state);
 } fth_strategy;
 

@@ -2,7 +2,7 @@
 #ifndef FTH_TRAIN_TRAIN_INTERNAL_H
 #define FTH_TRAIN_TRAIN_INTERNAL_H
 
-#include "train/train.h"
+#include "train/engine.h"
 
 /* ---- options that are more than a number ---- */
 
@@ -25,12 +25,10 @@ fth_status fth_interval_parse(const char *text, fth_interval *interval);
 
 /* Opens both at the same time. On failure either may be set and is the caller's to close. A `stop` meanwhile, which may
  * be NULL, is acknowledged and left to the caller. */
-fth_status fth_open_device_and_data(const fth_train_options *options, const fth_stop *stop,
-                                    fth_device **device, fth_dataset **dataset);
+fth_status fth_open_device_and_data(const fth_train_options *options, const fth_stop *stop, fth_device **device,
+                                    fth_dataset **dataset);
 
 /* ---- optimizers ---- */
-
-enum { FTH_MAX_OPTIMIZER_VECTORS = 2 };
 
 typedef struct fth_optimizer {
     const char *name;

@@ -9,7 +9,9 @@
  *
  * Everything between two updates follows from fth_train_state, which is what a checkpoint holds; so a run that was
  * killed anywhere goes on from its last checkpoint as if nothing had happened. Epoch sums are set back
- * after validation: a state at the end of an epoch whose sums are not zero still has its validation to do. */
+ * after validation: a state at the end of an epoch whose sums are not zero still has its validation to do. Where a
+ * strategy has workers, validation goes on beside them (trainer_validate.c), and state.pending is what is still to do.
+ */
 #include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>
@@ -36,104 +38,14 @@ static bool stop_asked(const fth_trainer *trainer)
     return trainer->stop && trainer->stop->asked;
 }
 
-/* ---- validation ---- */
-
-static fth_status keep_best(fth_trainer *trainer)
-{
-    fth_train_state *state = &trainer->state;
-    if (state->best_step >= 0 && state->validation_loss >= state->best_loss)
-        return FTH_OK;
-    double began = fth_clock_seconds();
-    fth_status status = fth_trainer_save_model(trainer, trainer->best_path);
-    state->meters.checkpoint_s += fth_clock_seconds() - began;
-    if (status != FTH_OK) { /* a later, better one gets its chance; the weights are in the next checkpoint too */
-        char *message = fth_format("the best model so far could not be saved: %s", fth_error_message());
-        fth_log_warning("%s", message);
-        fth_trainer_tell_warning(trainer, message);
-        free(message);
-        return FTH_OK;
-    }
-    state->best_loss = state->validation_loss;
-    state->best_accuracy = state->validation_accuracy;
-    state->best_step = state->validation_step;
-    fth_trainer_tell(trainer, "best",
-                     json_pack("{s:s, s:f, s:I, s:f, s:f, s:f, s:s}", "event", "best", "time", 0.0, "step",
-                               (json_int_t)trainer->step, "epoch", fth_trainer_epoch(trainer), "validation_loss",
-                               state->best_loss, "validation_accuracy", state->best_accuracy, "file",
-                               trainer->best_path));
-    return FTH_OK;
-}
-
-static void show_progress(fth_trainer *trainer)
-{
-    if (trainer->observer && trainer->observer->progress)
-        trainer->observer->progress(trainer->observer->context, &trainer->progress);
-}
-
-/* Validates the weights as they are now; FTH_INTERRUPTED if a stop is asked for meanwhile. */
-static fth_status validate(fth_trainer *trainer, fth_evaluation *evaluation)
-{
-    fth_status status = FTH_OK;
-    fth_loader *loader = NULL;
-    fth_train_state *state = &trainer->state;
-    double began = fth_clock_seconds();
-
-    trainer->progress.evaluating = true;
-    show_progress(trainer);
-    FTH_TRY(fth_trainer_open_loader(trainer, FTH_VALIDATION, &loader));
-    FTH_TRY(fth_engine_evaluate(trainer->engine, loader, trainer->stop, evaluation));
-    FTH_REQUIRE(isfinite(evaluation->loss), FTH_DIVERGED, "the loss of validation is not a finite number");
-    state->validation_loss = evaluation->loss;
-    state->validation_accuracy = evaluation->accuracy;
-    state->validation_step = trainer->step;
-    trainer->unsaved = true;
-
-out:
-    fth_loader_free(loader);
-    state->meters.evaluate_s += fth_clock_seconds() - began;
-    trainer->progress.evaluating = false;
-    return status;
-}
-
-static bool at_epoch_end(const fth_trainer *trainer)
-{
-    return trainer->state.epoch_samples > 0 && trainer->state.batches % trainer->batches_per_epoch == 0;
-}
-
-static fth_status finish_epoch(fth_trainer *trainer)
-{
-    fth_status status = FTH_OK;
-    fth_train_state *state = &trainer->state;
-    fth_evaluation evaluation;
-    int64_t epoch = state->batches / trainer->batches_per_epoch;
-    bool validated = epoch % trainer->options->validate_every == 0;
-
-    fth_trainer_tell_step(trainer);
-    if (validated)
-        FTH_TRY(validate(trainer, &evaluation));
-    fth_trainer_tell_bad_images(trainer);
-    fth_trainer_tell_epoch(trainer, validated ? &evaluation : NULL);
-    if (validated)
-        FTH_TRY(keep_best(trainer));
-    state->epoch_loss = 0;
-    state->epoch_correct = state->epoch_samples = 0;
-    state->epoch_elapsed_s = fth_trainer_elapsed(trainer);
-    state->epoch_meters = state->meters;
-    trainer->unsaved = true;
-    trainer->window.began_s = state->elapsed_s; /* validation is not part of the next window */
-
-out:
-    return status;
-}
-
 /* ---- one update ---- */
 
-static void count_batch(fth_trainer *trainer, const fth_step_result *result, double seconds)
+/* What a strategy gives may be of several batches, or of none. */
+static void count_result(fth_trainer *trainer, const fth_step_result *result, double seconds)
 {
     fth_train_state *state = &trainer->state;
     fth_window *window = &trainer->window;
-    double loss = result->loss * (double)result->samples;
-    state->batches++;
+    double loss = result->samples > 0 ? result->loss * (double)result->samples : 0;
     state->samples += result->samples;
     state->epoch_loss += loss;
     state->epoch_correct += result->correct;
@@ -148,6 +60,11 @@ static void count_batch(fth_trainer *trainer, const fth_step_result *result, dou
 static void update_progress(fth_trainer *trainer, const fth_step_result *result, double seconds)
 {
     fth_progress *progress = &trainer->progress;
+    trainer->progress_s += seconds;
+    if (result->samples == 0)
+        return;
+    seconds = trainer->progress_s;
+    trainer->progress_s = 0;
     bool first = progress->samples_per_s <= 0;
     double weight = first ? 1 : 0.02;
     double accuracy = (double)result->correct / (double)result->samples;
@@ -167,6 +84,35 @@ static double seconds_left(const fth_trainer *trainer, double elapsed)
     if (trainer->options->for_s > 0)
         left = fmin(left, fmax(0, trainer->options->for_s - elapsed));
     return isfinite(left) ? left : NAN;
+}
+
+static void tell_events(fth_trainer *trainer)
+{
+    json_t *event = NULL;
+    while (trainer->strategy->take_event && (event = trainer->strategy->take_event(trainer->strategy_state))) {
+        const char *name = json_string_value(json_object_get(event, "event"));
+        json_object_set_new(event, "step", json_integer(trainer->step));
+        fth_trainer_tell(trainer, name ? name : "warning", event);
+    }
+}
+
+/* Waits until every batch that was handed out is part of the weights and of the sums. */
+static fth_status settle(fth_trainer *trainer)
+{
+    fth_step_result result = {0};
+    if (!trainer->strategy->drain)
+        return FTH_OK;
+    double began = fth_clock_seconds();
+    fth_status status = trainer->strategy->drain(trainer->strategy_state, &result);
+    tell_events(trainer);
+    if (status != FTH_OK)
+        return status;
+    trainer->unsettled = false;
+    double seconds = fth_clock_seconds() - began;
+    trainer->state.meters.compute_s += seconds;
+    count_result(trainer, &result, seconds);
+    update_progress(trainer, &result, seconds);
+    return FTH_OK;
 }
 
 /* Runs the batches of one update. */
@@ -197,7 +143,9 @@ static fth_status train_update(fth_trainer *trainer)
         trainer->state.meters.data_wait_s += ready - began;
         trainer->state.meters.compute_s += now - ready;
         trainer->state.meters.decode_s += batch->decode_seconds;
-        count_batch(trainer, &result, now - began);
+        trainer->state.batches++;
+        trainer->unsettled = trainer->strategy->drain != NULL;
+        count_result(trainer, &result, now - began);
         update_progress(trainer, &result, now - began);
     } while (fth_engine_updates(trainer->engine, trainer->state.batches) == trainer->step);
 
@@ -208,7 +156,8 @@ static fth_status train_update(fth_trainer *trainer)
     trainer->progress.step = trainer->step;
     trainer->progress.elapsed_s = elapsed;
     trainer->progress.left_s = seconds_left(trainer, elapsed);
-    show_progress(trainer);
+    fth_trainer_show_progress(trainer);
+    tell_events(trainer);
     if (!trainer->first_step_told || trainer->step - trainer->window.began_step >= STEPS_PER_EVENT ||
         elapsed - trainer->window.began_s >= SECONDS_PER_EVENT)
         fth_trainer_tell_step(trainer);
@@ -239,13 +188,27 @@ static const char *reached_limit(const fth_trainer *trainer)
     return NULL;
 }
 
+/* While a validation goes on there is none: what a checkpoint says of an epoch, and its event, would disagree after a
+ * kill. It takes no longer than a validation that is waited for. */
 static bool checkpoint_is_due(const fth_trainer *trainer)
 {
-    if (!trainer->unsaved)
+    if (!trainer->unsaved || trainer->state.pending.epoch > 0)
         return false;
     if (trainer->interval.steps > 0)
         return trainer->step - trainer->saved_step >= trainer->interval.steps;
     return trainer->state.elapsed_s - trainer->saved_at_s >= trainer->interval.seconds;
+}
+
+static bool at_epoch_end(const fth_trainer *trainer)
+{
+    bool counted = trainer->state.epoch_samples > 0 || trainer->unsettled;
+    return counted && trainer->state.batches % trainer->batches_per_epoch == 0;
+}
+
+/* The last validation has the machine to itself; and where its result decides about the end, it is waited for. */
+static bool may_validate_beside(const fth_trainer *trainer)
+{
+    return trainer->strategy->has_workers && trainer->goal.kind == FTH_GOAL_NONE && !reached_limit(trainer);
 }
 
 /* Trains until a limit is reached (*reason names it) or a stop is asked for (FTH_INTERRUPTED). */
@@ -253,15 +216,20 @@ static fth_status loop(fth_trainer *trainer, const char **reason)
 {
     fth_status status = FTH_OK;
     for (;;) {
-        if (at_epoch_end(trainer))
-            FTH_TRY(finish_epoch(trainer));
+        FTH_TRY(fth_trainer_follow_validation(trainer, false));
+        if (at_epoch_end(trainer)) {
+            FTH_TRY(settle(trainer));
+            FTH_TRY(fth_trainer_finish_epoch(trainer, may_validate_beside(trainer)));
+        }
         *reason = reached_limit(trainer);
         if (*reason)
             break;
         if (stop_asked(trainer))
             return FTH_INTERRUPTED;
-        if (checkpoint_is_due(trainer))
+        if (checkpoint_is_due(trainer)) {
+            FTH_TRY(settle(trainer));
             FTH_TRY(fth_trainer_checkpoint(trainer, false));
+        }
         FTH_TRY(train_update(trainer));
         if (!trainer->prepared) /* not before: the first step should not wait for it */
             FTH_TRY(fth_trainer_prepare(trainer));
@@ -276,10 +244,12 @@ static fth_status end(fth_trainer *trainer, const char *reason, json_t **event)
     fth_status status = FTH_OK;
     fth_evaluation evaluation;
 
+    FTH_TRY(settle(trainer));
     fth_trainer_tell_step(trainer);
+    FTH_TRY(fth_trainer_follow_validation(trainer, true));
     if (trainer->state.validation_step != trainer->step) {
-        FTH_TRY(validate(trainer, &evaluation));
-        FTH_TRY(keep_best(trainer));
+        FTH_TRY(fth_trainer_validate(trainer, &evaluation));
+        FTH_TRY(fth_trainer_keep_best(trainer));
     }
     if (trainer->unsaved)
         FTH_TRY(fth_trainer_checkpoint(trainer, true));
@@ -298,6 +268,8 @@ static fth_status interrupt(fth_trainer *trainer)
 {
     fth_status status = FTH_OK;
 
+    FTH_TRY(settle(trainer));
+    fth_trainer_cancel_validation(trainer);
     fth_trainer_tell_step(trainer);
     if (trainer->unsaved && trainer->step > 0)
         FTH_TRY(fth_trainer_checkpoint(trainer, true));
@@ -327,6 +299,8 @@ static void release(fth_trainer *trainer)
 {
     if (trainer->strategy_state)
         trainer->strategy->close(trainer->strategy_state);
+    fth_trainer_cancel_validation(trainer);
+    fth_validation_free(trainer->validation);
     fth_loader_free(trainer->loader);
     fth_engine_free(trainer->engine);
     fth_dataset_free(trainer->dataset);

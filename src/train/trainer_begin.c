@@ -66,8 +66,8 @@ static void wait_for_data(data_opening *opening, double began_s, const fth_stop 
     pthread_mutex_unlock(&opening->mutex);
 }
 
-fth_status fth_open_device_and_data(const fth_train_options *options, const fth_stop *stop,
-                                    fth_device **device, fth_dataset **dataset)
+fth_status fth_open_device_and_data(const fth_train_options *options, const fth_stop *stop, fth_device **device,
+                                    fth_dataset **dataset)
 {
     data_opening opening = {
         .options = options, .mutex = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER};
@@ -124,7 +124,8 @@ fth_status fth_trainer_prepare(fth_trainer *trainer)
     const int64_t *count = fth_dataset_get_info(trainer->dataset)->count;
     int64_t evaluated = fth_engine_evaluation_batch(trainer->engine, count[FTH_VALIDATION]);
 
-    FTH_TRY(prepare_batches(trainer, count[FTH_TRAIN], trainer->options->batch, FTH_PLAN_TRAIN));
+    if (!trainer->strategy->has_workers)
+        FTH_TRY(prepare_batches(trainer, count[FTH_TRAIN], trainer->options->batch, FTH_PLAN_TRAIN));
     FTH_TRY(prepare_batches(trainer, count[FTH_VALIDATION], evaluated, FTH_PLAN_EVALUATE));
     trainer->prepared = true;
 
@@ -301,7 +302,8 @@ fth_status fth_trainer_begin(fth_trainer *trainer)
         FTH_TRY(configure_record(trainer));
     FTH_TRY(
         fth_trainer_open_loader(trainer, FTH_TRAIN, &trainer->loader)); /* its threads work while the plan is made */
-    FTH_TRY(fth_engine_prepare(trainer->engine, options->batch, FTH_PLAN_TRAIN));
+    if (!trainer->strategy->has_workers)
+        FTH_TRY(fth_engine_prepare(trainer->engine, options->batch, FTH_PLAN_TRAIN));
     FTH_TRY(trainer->strategy->open(trainer->engine, options, &trainer->strategy_state));
 
     trainer->clock_origin_s = fth_clock_seconds() - trainer->state.elapsed_s;

@@ -166,7 +166,7 @@ void fth_trainer_tell_step(fth_trainer *trainer)
     *window = (fth_window){.began_s = elapsed, .began_step = trainer->step};
 }
 
-void fth_trainer_tell_epoch(fth_trainer *trainer, const fth_evaluation *evaluation)
+fth_epoch_facts fth_trainer_epoch_facts(fth_trainer *trainer)
 {
     const fth_train_state *state = &trainer->state;
     double elapsed = fth_trainer_elapsed(trainer);
@@ -178,22 +178,34 @@ void fth_trainer_tell_epoch(fth_trainer *trainer, const fth_evaluation *evaluati
     meters.checkpoint_s -= state->epoch_meters.checkpoint_s;
     meters.evaluate_s -= state->epoch_meters.evaluate_s;
     meters.accelerator_s -= state->epoch_meters.accelerator_s;
+    return (fth_epoch_facts){.epoch = state->batches / trainer->batches_per_epoch,
+                             .step = trainer->step,
+                             .batches = state->batches,
+                             .samples_so_far = state->samples,
+                             .loss = state->epoch_loss,
+                             .correct = state->epoch_correct,
+                             .samples = state->epoch_samples,
+                             .seconds = elapsed - state->epoch_elapsed_s,
+                             .meters = meters};
+}
 
+void fth_trainer_tell_epoch(fth_trainer *trainer, const fth_epoch_facts *facts, const fth_evaluation *evaluation)
+{
     json_t *event = new_event("epoch");
-    set_integer(event, "epoch", state->batches / trainer->batches_per_epoch);
-    set_integer(event, "step", trainer->step);
-    set_real(event, "train_loss", state->epoch_loss / (double)state->epoch_samples);
-    set_real(event, "train_accuracy", (double)state->epoch_correct / (double)state->epoch_samples);
+    set_integer(event, "epoch", facts->epoch);
+    set_integer(event, "step", facts->step);
+    set_real(event, "train_loss", facts->loss / (double)facts->samples);
+    set_real(event, "train_accuracy", (double)facts->correct / (double)facts->samples);
     if (evaluation) {
         set_real(event, "validation_loss", evaluation->loss);
         set_real(event, "validation_accuracy", evaluation->accuracy);
     }
-    set_real(event, "seconds", elapsed - state->epoch_elapsed_s);
-    set_real(event, "samples_per_s", rate(state->epoch_samples, &meters));
-    set_real(event, "elapsed_s", elapsed);
-    set_integer(event, "samples", state->samples);
-    set_meters(event, &meters);
-    set_accelerator(trainer, event, meters.accelerator_s);
+    set_real(event, "seconds", facts->seconds);
+    set_real(event, "samples_per_s", rate(facts->samples, &facts->meters));
+    set_real(event, "elapsed_s", fth_trainer_elapsed(trainer));
+    set_integer(event, "samples", facts->samples_so_far);
+    set_meters(event, &facts->meters);
+    set_accelerator(trainer, event, facts->meters.accelerator_s);
     fth_trainer_tell(trainer, "epoch", event);
 }
 

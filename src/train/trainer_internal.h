@@ -27,6 +27,16 @@ typedef struct fth_meters {
     double accelerator_s; /* its own time, where the device is one */
 } fth_meters;
 
+/* An epoch that is over, for its event. */
+typedef struct fth_epoch_facts {
+    int64_t epoch; /* 1 for the first; 0: none */
+    int64_t step, batches, samples_so_far;
+    double loss; /* sum over the samples */
+    int64_t correct, samples;
+    double seconds;
+    fth_meters meters; /* of this epoch alone */
+} fth_epoch_facts;
+
 /* All that a checkpoint has to bring back beside the tensors; trainer_save.c turns it into JSON and back. */
 typedef struct fth_train_state {
     int64_t batches; /* consumed since the start of epoch 0: the position */
@@ -44,6 +54,7 @@ typedef struct fth_train_state {
     int64_t counter_start; /* what num_batches_tracked said in --weights */
     double loss_scale;     /* of f16; 0: none */
     int64_t loss_scale_updates;
+    fth_epoch_facts pending; /* an epoch whose validation, beside training, is not done; epoch 0: none */
 } fth_train_state;
 
 /* Since the last step event. */
@@ -61,6 +72,8 @@ typedef struct fth_accelerator {
     double sampled_at_s; /* on the process's clock */
 } fth_accelerator;
 
+typedef struct fth_validation fth_validation;
+
 typedef struct fth_trainer {
     fth_beginning beginning;
     const fth_train_options *options; /* the beginning's */
@@ -76,6 +89,7 @@ typedef struct fth_trainer {
     fth_dataset *dataset;
     fth_engine *engine;
     void *strategy_state;
+    fth_validation *validation; /* beside training; NULL until there is one */
     fth_loader *loader;
     fth_record *record;
     char *checkpoint_folder, *last_path, *best_path;
@@ -97,11 +111,13 @@ typedef struct fth_trainer {
     fth_window window;
     fth_accelerator accelerator;
     fth_progress progress;
+    double progress_s; /* since the last result that went into it */
     bool first_step_told, record_failing;
     bool prepared;     /* every plan is there: from here on nothing large is allocated */
     double saved_at_s; /* of the last checkpoint, or try */
     int64_t saved_step;
-    bool unsaved; /* something changed since the last checkpoint */
+    bool unsaved;   /* something changed since the last checkpoint */
+    bool unsettled; /* batches are with the strategy that no result was given for */
 } fth_trainer;
 
 /* Brings state.elapsed_s up to date and gives it. */
@@ -121,8 +137,28 @@ fth_status fth_trainer_checkpoint(fth_trainer *trainer, bool last);
 /* The newest good checkpoint, if there is one, becomes the engine's and the trainer's state. */
 fth_status fth_trainer_restore(fth_trainer *trainer, bool *restored);
 fth_status fth_trainer_save_model(fth_trainer *trainer, const char *path);
+/* The same with the weights of another engine, which are of `step`, after `batches`. */
+fth_status fth_trainer_save_weights(fth_trainer *trainer, fth_engine *engine, int64_t step, int64_t batches,
+                                    const char *path);
 /* After a restore: a best model that the restored state does not know, because it was saved later, is removed. */
 void fth_trainer_check_best(fth_trainer *trainer);
+
+/* ---- validating (trainer_validate.c) ---- */
+
+/* Validates the weights as they are, waiting for it, and keeps them if they are the best; FTH_INTERRUPTED if a stop is
+ * asked for meanwhile. */
+fth_status fth_trainer_validate(fth_trainer *trainer, fth_evaluation *evaluation);
+fth_status fth_trainer_keep_best(fth_trainer *trainer);
+/* The epoch that ended, with its validation if one is due: `beside` training it is begun here, with a copy of the
+ * weights, and told when it is done. */
+fth_status fth_trainer_finish_epoch(fth_trainer *trainer, bool beside);
+/* Begins a validation that an earlier process left undone; tells about one that is done. With `wait` it is waited for;
+ * FTH_INTERRUPTED if a stop is asked for meanwhile. */
+fth_status fth_trainer_follow_validation(fth_trainer *trainer, bool wait);
+/* Ends a validation beside training at once; state.pending keeps what is still to be told. */
+void fth_trainer_cancel_validation(fth_trainer *trainer);
+void fth_validation_free(fth_validation *validation); /* after cancelling; NULL is fine */
+void fth_trainer_show_progress(fth_trainer *trainer);
 
 /* ---- telling ---- */
 
@@ -132,7 +168,9 @@ void fth_trainer_tell_start(fth_trainer *trainer, bool resumed);
 /* Where the first weights came from, and whether the head was replaced. */
 void fth_trainer_tell_weights(fth_trainer *trainer);
 void fth_trainer_tell_step(fth_trainer *trainer);
-void fth_trainer_tell_epoch(fth_trainer *trainer, const fth_evaluation *evaluation);
+/* What is known of the epoch that ends now. */
+fth_epoch_facts fth_trainer_epoch_facts(fth_trainer *trainer);
+void fth_trainer_tell_epoch(fth_trainer *trainer, const fth_epoch_facts *facts, const fth_evaluation *evaluation);
 /* Image files that could not be read since it was last told; nothing if there are none. */
 void fth_trainer_tell_bad_images(fth_trainer *trainer);
 void fth_trainer_tell_warning(fth_trainer *trainer, const char *message);

@@ -55,6 +55,18 @@ static const state_field state_fields[] = {
     LATER_REAL(epoch_meters.accelerator_s),
     LATER_REAL(loss_scale),
     LATER_INTEGER(loss_scale_updates),
+    LATER_INTEGER(pending.epoch),
+    LATER_INTEGER(pending.samples_so_far),
+    LATER_REAL(pending.loss),
+    LATER_INTEGER(pending.correct),
+    LATER_INTEGER(pending.samples),
+    LATER_REAL(pending.seconds),
+    LATER_REAL(pending.meters.data_wait_s),
+    LATER_REAL(pending.meters.decode_s),
+    LATER_REAL(pending.meters.compute_s),
+    LATER_REAL(pending.meters.checkpoint_s),
+    LATER_REAL(pending.meters.evaluate_s),
+    LATER_REAL(pending.meters.accelerator_s),
 };
 
 static json_t *state_to_json(const fth_train_state *state)
@@ -186,6 +198,12 @@ out:
 
 fth_status fth_trainer_save_model(fth_trainer *trainer, const char *path)
 {
+    return fth_trainer_save_weights(trainer, trainer->engine, trainer->step, trainer->state.batches, path);
+}
+
+fth_status fth_trainer_save_weights(fth_trainer *trainer, fth_engine *engine, int64_t of_step, int64_t batches,
+                                    const char *path)
+{
     fth_status status = FTH_OK;
     fth_snapshot *snapshot = NULL;
     fth_model_facts facts = {0};
@@ -196,10 +214,9 @@ fth_status fth_trainer_save_model(fth_trainer *trainer, const char *path)
     FTH_TRY(fth_model_facts_of_data(trainer->dataset, &facts));
     facts.model = fth_format("%s", trainer->options->model);
     FTH_TRY(fth_model_facts_to_metadata(&facts, &metadata));
-    snprintf(step, sizeof step, "%" PRId64, trainer->step);
+    snprintf(step, sizeof step, "%" PRId64, of_step);
     metadata.entries[metadata.count++] = (fth_metadata_entry){"step", step};
-    FTH_TRY(fth_engine_take_snapshot(trainer->engine, false, trainer->state.counter_start + trainer->state.batches,
-                                     &snapshot));
+    FTH_TRY(fth_engine_take_snapshot(engine, false, trainer->state.counter_start + batches, &snapshot));
     const fth_tensor_view *views = fth_snapshot_views(snapshot, &count);
     FTH_TRY(fth_model_file_save(path, views, count, metadata.entries, metadata.count));
 

@@ -210,4 +210,5 @@ const fth_backend fth_backend_cpu = {
     .kernels = kernels,
     .check_precision = check_precision,
     .describe_plain = describe_plain,
+    .host_memory = true,
 };

@@ -208,4 +208,5 @@ const fth_backend fth_backend_plugin = {
     .kernels = kernels,
     .check_precision = check_precision,
     .describe_plain = describe_plain,
+    .host_memory = true,
 };

@@ -1,0 +1,314 @@
+/* Validation: of the weights as they are, while training waits; or of a copy of them, beside training.
+ *
+ * Beside training it has a thread, an engine and a device of one OpenMP thread of its own. One validation at a time:
+ *
+ *     epoch ends -> state.pending is set, the weights are copied, the thread starts
+ *                   -> done       its epoch is told, the copy kept if it is the best, state.pending set back
+ *                   -> cancelled  (a stop, a failure) state.pending stays: whoever resumes validates then, with the
+ *                                 weights of the checkpoint
+ *
+ * There is no checkpoint while it goes on, except the one of a stop, which ends it. So whatever a resume starts from,
+ * an epoch's event was either written before that checkpoint, or is undone by the resume, or is still pending. */
+#include <math.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "train/trainer_internal.h"
+
+struct fth_validation {
+    fth_device *device;
+    fth_engine *engine; /* of the copy */
+    fth_loader *loader;
+    fth_epoch_facts facts; /* of the epoch it is for */
+    double began_s;
+    fth_stop cancel;
+    pthread_t thread;
+    bool running; /* the thread is to be joined */
+
+    pthread_mutex_t mutex; /* guards what follows, until `done` */
+    pthread_cond_t changed;
+    bool done;
+    fth_status status;
+    char message[1024]; /* messages belong to a thread */
+    fth_evaluation evaluation;
+};
+
+void fth_trainer_show_progress(fth_trainer *trainer)
+{
+    if (trainer->observer && trainer->observer->progress)
+        trainer->observer->progress(trainer->observer->context, &trainer->progress);
+}
+
+/* ---- results ---- */
+
+/* Weights that are validated: where they are, and when they were. */
+typedef struct candidate {
+    fth_engine *engine;
+    int64_t step, batches;
+} candidate;
+
+static void set_validation(fth_trainer *trainer, const fth_evaluation *evaluation, int64_t step)
+{
+    fth_train_state *state = &trainer->state;
+    state->validation_loss = evaluation->loss;
+    state->validation_accuracy = evaluation->accuracy;
+    state->validation_step = step;
+    trainer->unsaved = true;
+}
+
+static fth_status keep_best(fth_trainer *trainer, const candidate *weights)
+{
+    fth_train_state *state = &trainer->state;
+    if (state->best_step >= 0 && state->validation_loss >= state->best_loss)
+        return FTH_OK;
+    double began = fth_clock_seconds();
+    fth_status status =
+        fth_trainer_save_weights(trainer, weights->engine, weights->step, weights->batches, trainer->best_path);
+    state->meters.checkpoint_s += fth_clock_seconds() - began;
+    if (status != FTH_OK) { /* a later, better one gets its chance; the weights are in the next checkpoint too */
+        char *message = fth_format("the best model so far could not be saved: %s", fth_error_message());
+        fth_log_warning("%s", message);
+        fth_trainer_tell_warning(trainer, message);
+        free(message);
+        return FTH_OK;
+    }
+    state->best_loss = state->validation_loss;
+    state->best_accuracy = state->validation_accuracy;
+    state->best_step = state->validation_step;
+    fth_trainer_tell(trainer, "best",
+                     json_pack("{s:s, s:f, s:I, s:f, s:f, s:f, s:s}", "event", "best", "time", 0.0, "step",
+                               (json_int_t)weights->step, "epoch",
+                               (double)weights->batches / (double)trainer->batches_per_epoch, "validation_loss",
+                               state->best_loss, "validation_accuracy", state->best_accuracy, "file",
+                               trainer->best_path));
+    return FTH_OK;
+}
+
+fth_status fth_trainer_keep_best(fth_trainer *trainer)
+{
+    return keep_best(trainer, &(candidate){trainer->engine, trainer->step, trainer->state.batches});
+}
+
+/* ---- while training waits ---- */
+
+fth_status fth_trainer_validate(fth_trainer *trainer, fth_evaluation *evaluation)
+{
+    fth_status status = FTH_OK;
+    fth_loader *loader = NULL;
+    double began = fth_clock_seconds();
+
+    trainer->progress.evaluating = true;
+    fth_trainer_show_progress(trainer);
+    FTH_TRY(fth_trainer_open_loader(trainer, FTH_VALIDATION, &loader));
+    FTH_TRY(fth_engine_evaluate(trainer->engine, loader, trainer->stop, evaluation));
+    FTH_REQUIRE(isfinite(evaluation->loss), FTH_DIVERGED, "the loss of validation is not a finite number");
+    set_validation(trainer, evaluation, trainer->step);
+
+out:
+    fth_loader_free(loader);
+    trainer->state.meters.evaluate_s += fth_clock_seconds() - began;
+    trainer->progress.evaluating = false;
+    return status;
+}
+
+static fth_status validate_now(fth_trainer *trainer, bool validated)
+{
+    fth_status status = FTH_OK;
+    fth_evaluation evaluation;
+
+    if (validated)
+        FTH_TRY(fth_trainer_validate(trainer, &evaluation));
+    fth_trainer_tell_bad_images(trainer);
+    fth_epoch_facts facts = fth_trainer_epoch_facts(trainer);
+    fth_trainer_tell_epoch(trainer, &facts, validated ? &evaluation : NULL);
+    if (validated)
+        FTH_TRY(fth_trainer_keep_best(trainer));
+
+out:
+    return status;
+}
+
+/* ---- beside training ---- */
+
+static void *evaluate(void *context)
+{
+    fth_validation *validation = context;
+    fth_evaluation evaluation = {0};
+    fth_status status = fth_engine_evaluate(validation->engine, validation->loader, &validation->cancel, &evaluation);
+    if (status == FTH_OK && !isfinite(evaluation.loss))
+        status = fth_fail(FTH_DIVERGED, "the loss of validation is not a finite number");
+    pthread_mutex_lock(&validation->mutex);
+    validation->status = status;
+    validation->evaluation = evaluation;
+    if (status != FTH_OK)
+        snprintf(validation->message, sizeof validation->message, "%s", fth_error_message());
+    validation->done = true;
+    pthread_cond_signal(&validation->changed);
+    pthread_mutex_unlock(&validation->mutex);
+    return NULL;
+}
+
+static fth_status make_validation(fth_trainer *trainer)
+{
+    fth_status status = FTH_OK;
+    fth_validation *validation = NULL;
+    const fth_dataset_info *info = fth_dataset_get_info(trainer->dataset);
+    fth_engine_options options = {.train = trainer->options,
+                                  .channels = info->channels,
+                                  .height = info->height,
+                                  .width = info->width,
+                                  .classes = info->classes,
+                                  .training_samples = info->count[FTH_TRAIN],
+                                  .evaluate_only = true,
+                                  .keep_layout = true};
+
+    FTH_TRY(fth_allocate(1, sizeof *validation, &validation));
+    pthread_mutex_init(&validation->mutex, NULL);
+    pthread_mutex_init(&validation->cancel.mutex, NULL);
+    pthread_cond_init(&validation->changed, NULL);
+    trainer->validation = validation;
+    FTH_TRY(fth_device_open(trainer->device->backend->name, &(fth_device_options){.threads = 1}, &validation->device));
+    FTH_TRY(fth_engine_create(&options, validation->device, &validation->engine));
+
+out:
+    return status;
+}
+
+static fth_status begin_beside(fth_trainer *trainer)
+{
+    fth_status status = FTH_OK;
+
+    if (!trainer->validation)
+        FTH_TRY(make_validation(trainer));
+    fth_validation *validation = trainer->validation;
+    validation->facts = trainer->state.pending;
+    validation->done = false;
+    validation->cancel.asked = 0;
+    validation->began_s = fth_clock_seconds();
+    FTH_TRY(fth_engine_copy_weights(trainer->engine, validation->engine));
+    fth_loader_free(validation->loader);
+    validation->loader = NULL;
+    FTH_TRY(fth_trainer_open_loader(trainer, FTH_VALIDATION, &validation->loader));
+
+    sigset_t all, before; /* signals are for the main thread */
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    validation->running = pthread_create(&validation->thread, NULL, evaluate, validation) == 0;
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    FTH_REQUIRE(validation->running, FTH_NO_MEMORY, "cannot start a thread for validation");
+
+out:
+    return status;
+}
+
+/* True when it is done. Nothing in it waits without a deadline of its own. */
+static bool wait_until_done(fth_trainer *trainer, bool wait)
+{
+    const double look_every_s = 0.1;
+    fth_validation *validation = trainer->validation;
+    pthread_mutex_lock(&validation->mutex);
+    while (wait && !validation->done && !(trainer->stop && trainer->stop->asked)) {
+        struct timespec until = fth_deadline_timespec(fth_deadline_in(look_every_s));
+        pthread_cond_clockwait(&validation->changed, &validation->mutex, CLOCK_MONOTONIC, &until);
+    }
+    bool done = validation->done;
+    pthread_mutex_unlock(&validation->mutex);
+    return done;
+}
+
+static void join(fth_validation *validation)
+{
+    pthread_join(validation->thread, NULL);
+    validation->running = false;
+    fth_loader_free(validation->loader);
+    validation->loader = NULL;
+}
+
+static fth_status tell_validation(fth_trainer *trainer)
+{
+    fth_validation *validation = trainer->validation;
+    const fth_epoch_facts *facts = &validation->facts;
+
+    join(validation);
+    trainer->state.meters.evaluate_s += fth_clock_seconds() - validation->began_s;
+    if (validation->status != FTH_OK)
+        return fth_fail(validation->status, "%s", validation->message);
+    set_validation(trainer, &validation->evaluation, facts->step);
+    fth_trainer_tell_bad_images(trainer);
+    fth_trainer_tell_epoch(trainer, facts, &validation->evaluation);
+    trainer->state.pending = (fth_epoch_facts){0};
+    return keep_best(trainer, &(candidate){validation->engine, facts->step, facts->batches});
+}
+
+fth_status fth_trainer_follow_validation(fth_trainer *trainer, bool wait)
+{
+    fth_status status = FTH_OK;
+    fth_train_state *state = &trainer->state;
+
+    if (state->pending.epoch == 0)
+        return FTH_OK;
+    if (!trainer->validation || !trainer->validation->running) { /* left undone by the process before */
+        state->pending.step = trainer->step;
+        state->pending.batches = state->batches;
+        FTH_TRY(begin_beside(trainer));
+    }
+    if (wait_until_done(trainer, wait))
+        FTH_TRY(tell_validation(trainer));
+    else if (wait)
+        status = fth_fail(FTH_INTERRUPTED, "validation was interrupted");
+
+out:
+    return status;
+}
+
+void fth_trainer_cancel_validation(fth_trainer *trainer)
+{
+    fth_validation *validation = trainer->validation;
+    if (!validation || !validation->running)
+        return;
+    validation->cancel.asked = 1;
+    join(validation); /* it looks at the request between batches */
+}
+
+void fth_validation_free(fth_validation *validation)
+{
+    if (!validation)
+        return;
+    fth_loader_free(validation->loader);
+    fth_engine_free(validation->engine);
+    fth_device_close(validation->device);
+    pthread_mutex_destroy(&validation->mutex);
+    pthread_mutex_destroy(&validation->cancel.mutex);
+    pthread_cond_destroy(&validation->changed);
+    free(validation);
+}
+
+/* ---- the end of an epoch ---- */
+
+fth_status fth_trainer_finish_epoch(fth_trainer *trainer, bool beside)
+{
+    fth_status status = FTH_OK;
+    fth_train_state *state = &trainer->state;
+    int64_t epoch = state->batches / trainer->batches_per_epoch;
+    bool validated = epoch % trainer->options->validate_every == 0;
+
+    fth_trainer_tell_step(trainer);
+    FTH_TRY(fth_trainer_follow_validation(trainer, true)); /* epochs are told in their order */
+    if (validated && beside) {
+        state->pending = fth_trainer_epoch_facts(trainer);
+        FTH_TRY(begin_beside(trainer));
+    } else {
+        FTH_TRY(validate_now(trainer, validated));
+    }
+    state->epoch_loss = 0;
+    state->epoch_correct = state->epoch_samples = 0;
+    state->epoch_elapsed_s = fth_trainer_elapsed(trainer);
+    state->epoch_meters = state->meters;
+    trainer->unsaved = true;
+    trainer->window.began_s = state->elapsed_s; /* validation is not part of the next window */
+
+out:
+    return status;
+}
