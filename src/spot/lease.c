@@ -1,0 +1,493 @@
+/* The lease: one machine at a time owns a run in a store. The states are drawn in spot.h; the rules behind them:
+ *
+ * - lease.json is only ever written on the condition that it is still the text last seen. So of all who try to follow
+ *   one owner, one succeeds, and a renewal fails once somebody else has followed.
+ * - An owner counts its period from before it sends a renewal; who waits counts from after it has read the text. The
+ *   first count always ends before the second, however long requests take and whatever the wall clocks say.
+ * - Every text differs from every other (a count of renewals, the owner's random name), so "unchanged" means "not
+ *   renewed", also where versions are checksums of the content.
+ * - A renewal whose answer is lost may have happened: the text is read again, and if it is ours it is renewed again. */
+#include <jansson.h>
+#include <math.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+#include <unistd.h>
+
+#include "spot/spot.h"
+
+#define LEASE_KEY         "lease.json"
+#define USUAL_PERIOD_S    10.0
+#define SHORTEST_PERIOD_S 0.2
+#define SLICE_S           0.02 /* between looks at a request to stop */
+
+enum { MAX_LEASE_BYTES = 64 << 10 };
+
+/* What lease.json says. */
+typedef struct lease_text {
+    bool present;
+    char *bytes;
+    fth_store_version version;
+    char owner[40], host[128], instance[64];
+    int64_t fence;
+    double period_s, renewed_s;
+} lease_text;
+
+struct fth_lease {
+    fth_store *store;
+    fth_stop *stop;
+    char owner[40], host[128], instance[64];
+    double period_s, previous_seen_s;
+    int64_t fence;
+
+    pthread_mutex_t renewing; /* held during a renewal: the thread's or a guard's */
+    fth_store_version version;
+    int64_t renewals;
+    bool unsure; /* the last write may or may not have happened */
+
+    pthread_mutex_t mutex; /* the rest; never held while the store is asked */
+    pthread_cond_t changed;
+    double held_until_s; /* CLOCK_BOOTTIME */
+    bool lost, closing, warned;
+    char lost_to[256];
+    pthread_t thread;
+    bool running;
+};
+
+/* A machine that slept must notice it; the monotonic clock stands still meanwhile. */
+static double boot_seconds(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_BOOTTIME, &now);
+    return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
+}
+
+/* ---- the text ---- */
+
+static void release_text(lease_text *text)
+{
+    free(text->bytes);
+    *text = (lease_text){0};
+}
+
+static void copy_member(char *to, size_t size, const json_t *object, const char *key)
+{
+    const char *value = json_string_value(json_object_get(object, key));
+    snprintf(to, size, "%s", value ? value : "");
+}
+
+static fth_status parse_text(fth_store *store, lease_text *text)
+{
+    json_t *json = json_loads(text->bytes, 0, NULL);
+    const json_t *fence = json_object_get(json, "fence");
+    bool valid =
+        json_is_string(json_object_get(json, "owner")) && json_is_integer(fence) && json_integer_value(fence) > 0;
+    if (valid) {
+        copy_member(text->owner, sizeof text->owner, json, "owner");
+        copy_member(text->host, sizeof text->host, json, "host");
+        copy_member(text->instance, sizeof text->instance, json, "instance");
+        text->fence = json_integer_value(fence);
+        text->period_s = json_number_value(json_object_get(json, "period_s"));
+        text->renewed_s = json_number_value(json_object_get(json, "renewed_s"));
+    }
+    json_decref(json);
+    if (!valid)
+        return fth_fail(FTH_CORRUPT, "%s/" LEASE_KEY " is not a lease; if no machine trains this run, delete it",
+                        fth_store_url(store));
+    return FTH_OK;
+}
+
+static fth_status read_text(fth_store *store, lease_text *text)
+{
+    size_t size = 0;
+    release_text(text);
+    fth_status status = fth_store_get(store, LEASE_KEY, MAX_LEASE_BYTES, &text->bytes, &size, &text->version);
+    if (status != FTH_OK)
+        return status;
+    text->present = text->bytes != NULL;
+    return text->present ? parse_text(store, text) : FTH_OK;
+}
+
+/* Writes the lease as ours (or free, with owner ""), on the condition that it is still of version `match`; NULL: that
+ * there is none. *lost: it was not. */
+static fth_status write_text(fth_lease *lease, const char *owner, const fth_store_version *match, double deadline_s,
+                             bool *lost)
+{
+    double now = fth_clock_wall_seconds();
+    json_t *json = json_pack("{s:s, s:s, s:I, s:f, s:f, s:f, s:s, s:I}", "owner", owner, "host", lease->host, "fence",
+                             (json_int_t)lease->fence, "expires_s", now + lease->period_s, "period_s", lease->period_s,
+                             "renewed_s", now, "instance", lease->instance, "renewals", (json_int_t)lease->renewals++);
+    char *text = json_dumps(json, JSON_COMPACT);
+    json_decref(json);
+    *lost = false;
+    if (!text)
+        return fth_fail(FTH_NO_MEMORY, "no memory for a lease");
+    fth_store_put_options options = {.condition = match ? FTH_STORE_IF_MATCH : FTH_STORE_IF_ABSENT,
+                                     .content_type = "application/json",
+                                     .deadline_s = deadline_s};
+    if (match)
+        options.match = *match;
+    fth_store_version version = {0};
+    fth_status status = fth_store_put(lease->store, LEASE_KEY, text, strlen(text), &options, lost, &version);
+    free(text);
+    if (status == FTH_OK && !*lost)
+        lease->version = version;
+    return status;
+}
+
+/* "host-7 (g4dn.xlarge)" */
+static void name_owner(const lease_text *text, char *name, size_t size)
+{
+    snprintf(name, size, "%s%s%s%s", *text->host ? text->host : text->owner, *text->instance ? " (" : "",
+             text->instance, *text->instance ? ")" : "");
+}
+
+/* ---- renewing ---- */
+
+static void set_held(fth_lease *lease, double since_s)
+{
+    pthread_mutex_lock(&lease->mutex);
+    lease->held_until_s = since_s + lease->period_s;
+    lease->warned = false;
+    pthread_mutex_unlock(&lease->mutex);
+}
+
+static fth_status fail_lost(const fth_lease *lease)
+{
+    return fth_fail(FTH_PEER_LOST, "%s", lease->lost_to);
+}
+
+static fth_status set_lost(fth_lease *lease, const lease_text *text)
+{
+    char name[256] = "";
+    if (text->present)
+        name_owner(text, name, sizeof name);
+    pthread_mutex_lock(&lease->mutex);
+    if (!lease->lost) {
+        if (!text->present)
+            snprintf(lease->lost_to, sizeof lease->lost_to,
+                     "the lease of this run was deleted; this machine writes no more");
+        else
+            snprintf(lease->lost_to, sizeof lease->lost_to,
+                     "%.180s has taken this run over; this machine writes no more", *text->owner ? name : "somebody");
+    }
+    lease->lost = true;
+    lease->held_until_s = -INFINITY;
+    pthread_mutex_unlock(&lease->mutex);
+    if (lease->stop)
+        fth_stop_ask(lease->stop, FTH_STOP_FENCED, 0, "lease", "%s", lease->lost_to);
+    return fail_lost(lease);
+}
+
+/* One try to renew; with `renewing` held. FTH_PEER_LOST: for good. Others: the store did not answer as it should. */
+static fth_status renew_once(fth_lease *lease, double deadline_s)
+{
+    fth_status status = FTH_OK;
+    lease_text text = {0};
+    for (int tries = 0; tries < 3; tries++) {
+        if (lease->unsure || tries > 0) {
+            FTH_TRY(read_text(lease->store, &text));
+            if (!text.present || strcmp(text.owner, lease->owner) != 0) {
+                status = set_lost(lease, &text);
+                goto out;
+            }
+            lease->version = text.version; /* an earlier write of ours, whose answer was lost */
+            lease->unsure = false;
+        }
+        bool lost;
+        double before_s = boot_seconds();
+        status = write_text(lease, lease->owner, &lease->version, deadline_s, &lost);
+        lease->unsure = status != FTH_OK;
+        if (status != FTH_OK)
+            goto out;
+        if (!lost) {
+            set_held(lease, before_s);
+            goto out;
+        }
+    }
+    status = fth_fail(FTH_IO, "%s/" LEASE_KEY " changes under the one who holds it", fth_store_url(lease->store));
+out:
+    release_text(&text);
+    return status;
+}
+
+static bool is_lost(fth_lease *lease)
+{
+    pthread_mutex_lock(&lease->mutex);
+    bool lost = lease->lost;
+    pthread_mutex_unlock(&lease->mutex);
+    return lost;
+}
+
+static double held_for(fth_lease *lease)
+{
+    pthread_mutex_lock(&lease->mutex);
+    double left_s = lease->held_until_s - boot_seconds();
+    pthread_mutex_unlock(&lease->mutex);
+    return left_s;
+}
+
+static fth_status renew(fth_lease *lease)
+{
+    pthread_mutex_lock(&lease->renewing);
+    fth_status status = is_lost(lease) ? fail_lost(lease) : renew_once(lease, fmax(lease->period_s / 2, 1));
+    pthread_mutex_unlock(&lease->renewing);
+    return status;
+}
+
+/* Once, when the period has passed without a renewal. */
+static bool should_warn(fth_lease *lease)
+{
+    pthread_mutex_lock(&lease->mutex);
+    bool warn = !lease->warned && lease->held_until_s <= boot_seconds();
+    lease->warned = lease->warned || warn;
+    pthread_mutex_unlock(&lease->mutex);
+    return warn;
+}
+
+static void *keep_renewing(void *context)
+{
+    fth_lease *lease = context;
+    double pause_s = lease->period_s / 3;
+    for (;;) {
+        struct timespec until = fth_deadline_timespec(fth_deadline_in(pause_s));
+        pthread_mutex_lock(&lease->mutex);
+        while (!lease->closing && pthread_cond_clockwait(&lease->changed, &lease->mutex, CLOCK_MONOTONIC, &until) == 0)
+            ;
+        bool done = lease->closing || lease->lost;
+        pthread_mutex_unlock(&lease->mutex);
+        if (done)
+            return NULL;
+        fth_status status = renew(lease);
+        if (status == FTH_PEER_LOST && is_lost(lease))
+            return NULL;
+        pause_s = status == FTH_OK ? lease->period_s / 3 : lease->period_s / 10;
+        if (status != FTH_OK && should_warn(lease))
+            fth_log_warning("the lease of this run could not be renewed in time; nothing is written until it is: %s",
+                            fth_error_message());
+    }
+}
+
+fth_status fth_lease_guard(fth_lease *lease, double margin_s)
+{
+    if (is_lost(lease))
+        return fail_lost(lease);
+    if (held_for(lease) >= margin_s)
+        return FTH_OK;
+    fth_status status = renew(lease); /* after the thread's own try, if one is under way */
+    if (status != FTH_OK)
+        return status == FTH_PEER_LOST ? status : fth_fail_within(status, "renewing the lease of this run");
+    if (held_for(lease) >= fmin(margin_s, lease->period_s * 0.8))
+        return FTH_OK;
+    return fth_fail(FTH_TIMEOUT, "the lease of this run could be renewed, but too slowly to be relied on");
+}
+
+/* ---- taking it ---- */
+
+static void draw_owner(char *owner, size_t size)
+{
+    unsigned char bytes[16];
+    if (getrandom(bytes, sizeof bytes, 0) != (ssize_t)sizeof bytes) { /* cannot happen on this system; still differ */
+        double now[2] = {fth_clock_wall_seconds(), fth_clock_seconds() + (double)getpid()};
+        memcpy(bytes, now, sizeof bytes);
+    }
+    for (size_t i = 0; i < sizeof bytes && 2 * i + 2 < size; i++)
+        snprintf(owner + 2 * i, 3, "%02x", bytes[i]);
+}
+
+static fth_status create(fth_store *store, const fth_lease_options *options, fth_lease **created)
+{
+    fth_lease *lease;
+    fth_status status = fth_allocate(1, sizeof *lease, &lease);
+    *created = NULL;
+    if (status != FTH_OK)
+        return status;
+    lease->store = store;
+    lease->stop = options->stop;
+    lease->period_s = fmax(options->period_s > 0 ? options->period_s : USUAL_PERIOD_S, SHORTEST_PERIOD_S);
+    pthread_mutex_init(&lease->renewing, NULL);
+    pthread_mutex_init(&lease->mutex, NULL);
+    pthread_cond_init(&lease->changed, NULL);
+    draw_owner(lease->owner, sizeof lease->owner);
+    gethostname(lease->host, sizeof lease->host - 1);
+    snprintf(lease->instance, sizeof lease->instance, "%s", options->instance ? options->instance : "");
+    *created = lease;
+    return FTH_OK;
+}
+
+/* Sleeps for `seconds` at most; FTH_INTERRUPTED if a stop is asked meanwhile. */
+static fth_status sleep_unless_stopped(const fth_lease *lease, double seconds)
+{
+    fth_deadline until = fth_deadline_in(seconds);
+    for (;;) {
+        if (lease->stop && lease->stop->asked)
+            return fth_fail(FTH_INTERRUPTED, "asked to stop while waiting for the lease of %s",
+                            fth_store_url(lease->store));
+        double left_s = fmin(fth_deadline_left_seconds(until), SLICE_S);
+        if (left_s <= 0)
+            return FTH_OK;
+        nanosleep(&(struct timespec){.tv_nsec = (long)(left_s * 1e9)}, NULL);
+    }
+}
+
+/* Writes ourselves over `seen`. True in *ours if it was still so. */
+static fth_status take(fth_lease *lease, const lease_text *seen, bool *ours)
+{
+    bool lost = false;
+    lease_text now = {0};
+    lease->fence = seen->fence + 1;
+    lease->previous_seen_s = seen->present && *seen->owner ? seen->renewed_s : 0;
+    double before_s = boot_seconds();
+    fth_status status = write_text(lease, lease->owner, seen->present ? &seen->version : NULL, 0, &lost);
+    *ours = status == FTH_OK && !lost;
+    if (status == FTH_TIMEOUT || status == FTH_PEER_LOST || status == FTH_IO) {
+        /* It may have happened all the same. */
+        fth_status again = read_text(lease->store, &now);
+        if (again == FTH_OK) {
+            status = FTH_OK;
+            *ours = now.present && strcmp(now.owner, lease->owner) == 0;
+            lease->version = now.version;
+        }
+        release_text(&now);
+    }
+    if (*ours)
+        set_held(lease, before_s);
+    return status;
+}
+
+static fth_status wait_and_take(fth_lease *lease, const fth_lease_options *options, fth_deadline deadline)
+{
+    fth_status status = FTH_OK;
+    lease_text now = {0}, seen = {0};
+    double seen_at_s = 0, began_s = boot_seconds(), told_s = -INFINITY;
+    bool ours = false, looked = false, warned = false;
+    char owner[256];
+    while (!ours) {
+        status = read_text(lease->store, &now);
+        bool passing = status == FTH_IO || status == FTH_TIMEOUT || status == FTH_PEER_LOST;
+        if (status != FTH_OK && !(passing && looked && !fth_deadline_passed(deadline)))
+            goto out;
+        if (status != FTH_OK) {
+            if (!warned)
+                fth_log_warning("waiting for the lease of %s: %s", fth_store_url(lease->store), fth_error_message());
+            warned = true;
+            FTH_TRY(sleep_unless_stopped(lease, fmin(lease->period_s / 10, 1)));
+            continue;
+        }
+        double now_s = boot_seconds();
+        if (!looked || now.present != seen.present || (now.present && strcmp(now.bytes, seen.bytes) != 0)) {
+            release_text(&seen);
+            seen = now;
+            now = (lease_text){0};
+            seen_at_s = now_s;
+            looked = true;
+        }
+        /* The owner's own period counts, should it be longer than ours; a wild one does not hold us for ever. */
+        double patience_s = fmax(lease->period_s, fmin(seen.period_s, 3600));
+        bool lapsed = seen.present && *seen.owner && now_s - seen_at_s >= patience_s;
+        if (!seen.present || !*seen.owner || lapsed) {
+            FTH_TRY(sleep_unless_stopped(lease, 0));
+            FTH_TRY(take(lease, &seen, &ours));
+            if (ours && lapsed) {
+                name_owner(&seen, owner, sizeof owner);
+                fth_log_info("taking the run over from %s, not heard of for %.3g s", owner, now_s - seen_at_s);
+            }
+            continue;
+        }
+        name_owner(&seen, owner, sizeof owner);
+        FTH_REQUIRE(!fth_deadline_passed(deadline), FTH_TIMEOUT, "%s holds the lease of %s", owner,
+                    fth_store_url(lease->store));
+        if (options->waiting && now_s - told_s >= 1) {
+            options->waiting(options->waiting_context, owner, now_s - began_s);
+            told_s = now_s;
+        }
+        double pause_s = fmin(fmin(lease->period_s / 10, 1), fth_deadline_left_seconds(deadline));
+        FTH_TRY(sleep_unless_stopped(lease, fmin(pause_s, fmax(seen_at_s + patience_s - now_s, 0.001))));
+    }
+out:
+    release_text(&now);
+    release_text(&seen);
+    return status;
+}
+
+fth_status fth_lease_acquire(fth_store *store, const fth_lease_options *options, fth_deadline deadline,
+                             fth_lease **lease)
+{
+    static const fth_lease_options usual;
+    fth_status status = FTH_OK;
+    fth_lease *taken = NULL;
+    *lease = NULL;
+    options = options ? options : &usual;
+    FTH_TRY(fth_store_check_conditions(store));
+    FTH_TRY(create(store, options, &taken));
+    FTH_TRY(wait_and_take(taken, options, deadline));
+    taken->running = pthread_create(&taken->thread, NULL, keep_renewing, taken) == 0;
+    FTH_REQUIRE(taken->running, FTH_NO_MEMORY, "no thread to renew a lease");
+    *lease = taken;
+    taken = NULL;
+out:
+    fth_lease_free(taken);
+    return status;
+}
+
+int64_t fth_lease_fence(const fth_lease *lease)
+{
+    return lease->fence;
+}
+
+double fth_lease_previous_seen_s(const fth_lease *lease)
+{
+    return lease->previous_seen_s;
+}
+
+/* ---- leaving it ---- */
+
+static void stop_renewing(fth_lease *lease)
+{
+    if (!lease->running)
+        return;
+    pthread_mutex_lock(&lease->mutex);
+    lease->closing = true;
+    pthread_cond_broadcast(&lease->changed);
+    pthread_mutex_unlock(&lease->mutex);
+    pthread_join(lease->thread, NULL);
+    lease->running = false;
+}
+
+fth_status fth_lease_release(fth_lease *lease)
+{
+    stop_renewing(lease);
+    fth_status status = FTH_OK;
+    lease_text text = {0};
+    bool lost = false;
+    if (is_lost(lease))
+        return fail_lost(lease);
+    if (lease->unsure) {
+        FTH_TRY(read_text(lease->store, &text));
+        lost = !text.present || strcmp(text.owner, lease->owner) != 0;
+        lease->version = text.version;
+    }
+    if (!lost)
+        FTH_TRY(write_text(lease, "", &lease->version, fmax(lease->period_s, 1), &lost));
+    if (lost)
+        status = fth_fail(FTH_PEER_LOST, "somebody else has the lease of %s by now", fth_store_url(lease->store));
+out:
+    release_text(&text);
+    pthread_mutex_lock(&lease->mutex);
+    lease->held_until_s = -INFINITY;
+    pthread_mutex_unlock(&lease->mutex);
+    return status;
+}
+
+void fth_lease_free(fth_lease *lease)
+{
+    if (!lease)
+        return;
+    stop_renewing(lease);
+    pthread_cond_destroy(&lease->changed);
+    pthread_mutex_destroy(&lease->mutex);
+    pthread_mutex_destroy(&lease->renewing);
+    free(lease);
+}
