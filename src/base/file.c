@@ -17,9 +17,6 @@
 
 #include "base/memory.h"
 
-/* Names the leftovers of a killed process, so that a person or a clean-up can tell them from results. */
-#define TEMPORARY_PREFIX ".tmp-"
-
 enum { READ_CHUNK_BYTES = 1 << 16, SHA256_BYTES = 32 };
 
 struct fth_file {
@@ -151,7 +148,7 @@ fth_status fth_file_create(const char *path, fth_file **file)
     for (int attempt = 0; fresh->descriptor < 0; attempt++) {
         FTH_REQUIRE(getrandom(&suffix, sizeof suffix, 0) == (ssize_t)sizeof suffix, FTH_IO, "getrandom: %s",
                     strerror(errno));
-        char *base = fth_format(TEMPORARY_PREFIX "%.100s-%ld-%016" PRIx64, name, (long)getpid(), suffix);
+        char *base = fth_format(FTH_FILE_TEMPORARY "%.100s-%ld-%016" PRIx64, name, (long)getpid(), suffix);
         FTH_REQUIRE(base, FTH_NO_MEMORY, "no memory for a path");
         char *temporary = fth_path_join(folder, base);
         free(base);
@@ -194,35 +191,86 @@ fth_status fth_file_write(fth_file *file, const void *bytes, size_t size_bytes)
     return FTH_OK;
 }
 
+fth_status fth_file_sync(fth_file *file)
+{
+    int descriptor = file->descriptor;
+    if (descriptor < 0)
+        return FTH_OK;
+    while (fsync(descriptor) != 0)
+        if (errno != EINTR)
+            return fail_write(file, 0, errno);
+    file->descriptor = -1; /* gone after close(), whatever that returns */
+    if (close(descriptor) != 0 && errno != EINTR)
+        return fail_write(file, 0, errno);
+    return FTH_OK;
+}
+
+/* The temporary has become the target: makes the folder's entry durable. */
+static fth_status finish_publishing(fth_file *file)
+{
+    char *folder = folder_of(file->path);
+    if (!folder)
+        return fth_fail(FTH_NO_MEMORY, "no memory for a path");
+    free(file->temporary);
+    file->temporary = NULL;
+    fth_status status = fth_folder_sync(folder);
+    free(folder);
+    return status;
+}
+
 fth_status fth_file_publish(fth_file *file)
 {
     fth_status status = FTH_OK;
-    char *folder = folder_of(file->path);
-    int descriptor = file->descriptor;
-
-    FTH_REQUIRE(folder, FTH_NO_MEMORY, "no memory for a path");
-    FTH_REQUIRE(file->temporary && descriptor >= 0, FTH_INVALID, "%s was published before", file->path);
-    while (fsync(descriptor) != 0) {
-        if (errno != EINTR) {
-            status = fail_write(file, 0, errno);
-            goto out;
-        }
-    }
-    file->descriptor = -1; /* gone after close(), whatever that returns */
-    if (close(descriptor) != 0 && errno != EINTR) {
-        status = fail_write(file, 0, errno);
-        goto out;
-    }
+    FTH_REQUIRE(file->temporary, FTH_INVALID, "%s was published before", file->path);
+    FTH_TRY(fth_file_sync(file));
     if (rename(file->temporary, file->path) != 0) {
         status = fail_path("replace", file->path, errno);
         goto out;
     }
-    free(file->temporary);
-    file->temporary = NULL;
-    FTH_TRY(fth_folder_sync(folder));
+    FTH_TRY(finish_publishing(file));
 
 out:
-    free(folder);
+    return status;
+}
+
+/* 0, or an error: EEXIST where the target exists. Over NFS the answer to a link() may get lost and the repeated call
+ * find our own link; then the temporary has two names. */
+static int link_new(const char *temporary, const char *path)
+{
+    struct stat facts;
+    if (link(temporary, path) != 0) {
+        int error = errno;
+        if (error != EEXIST || stat(temporary, &facts) != 0 || facts.st_nlink != 2)
+            return error;
+    }
+    unlink(temporary);
+    return 0;
+}
+
+fth_status fth_file_publish_new(fth_file *file, bool *exists)
+{
+    fth_status status = FTH_OK;
+    int error = 0;
+    *exists = false;
+    FTH_REQUIRE(file->temporary, FTH_INVALID, "%s was published before", file->path);
+    FTH_TRY(fth_file_sync(file));
+    if (renameat2(AT_FDCWD, file->temporary, AT_FDCWD, file->path, RENAME_NOREPLACE) != 0)
+        error = errno;
+    if (error == EINVAL || error == ENOSYS || error == ENOTSUP) /* NFS and older file systems */
+        error = link_new(file->temporary, file->path);
+    if (error == EEXIST) {
+        *exists = true;
+        goto out;
+    }
+    FTH_REQUIRE(error != EPERM && error != ENOTSUP && error != ENOSYS, FTH_UNSUPPORTED,
+                "create %s: this file system cannot create a file only if it is absent", file->path);
+    if (error != 0) {
+        status = fail_path("create", file->path, error);
+        goto out;
+    }
+    FTH_TRY(finish_publishing(file));
+
+out:
     return status;
 }
 
@@ -238,6 +286,11 @@ void fth_file_free(fth_file *file)
     free(file->temporary);
     free(file->path);
     free(file);
+}
+
+const char *fth_file_temporary(const fth_file *file)
+{
+    return file->temporary;
 }
 
 uint64_t fth_file_size_bytes(const fth_file *file)

@@ -5,7 +5,9 @@
  *
  *     create -> write ... -> publish -> free        published
  *     create -> write ... -> free                   temporary deleted, target untouched
- */
+ *
+ * Publishing syncs whatever was written; where the last step must be short (under a lock), fth_file_sync() goes before
+ * it. After a crash a temporary may stay behind: names that begin with FTH_FILE_TEMPORARY are nobody's data. */
 #ifndef FTH_BASE_FILE_H
 #define FTH_BASE_FILE_H
 
@@ -15,14 +17,21 @@
 
 #include "base/status.h"
 
+#define FTH_FILE_TEMPORARY ".tmp-"
+
 typedef struct fth_file fth_file;
 
 fth_status fth_file_create(const char *path, fth_file **file);
 fth_status fth_file_write(fth_file *file, const void *bytes, size_t size_bytes);
+fth_status fth_file_sync(fth_file *file); /* ends writing */
 fth_status fth_file_publish(fth_file *file);
+/* Publishes unless the target exists: then *exists is set, and the file can only be freed. One of several that try at
+ * once wins. FTH_UNSUPPORTED on file systems that have neither hard links nor a rename that replaces nothing. */
+fth_status fth_file_publish_new(fth_file *file, bool *exists);
 void fth_file_free(fth_file *file);
 
 /* Bytes written so far, and their SHA-256 as 64 hex digits plus NUL (computed while writing). */
+const char *fth_file_temporary(const fth_file *file); /* the path it has now; NULL once published */
 uint64_t fth_file_size_bytes(const fth_file *file);
 void fth_file_sha256(const fth_file *file, char hex[65]);
 

@@ -1,0 +1,140 @@
+/* Lists a folder as a store does: all that lies below it, in the order of whole keys, as a bucket lists them.
+ *
+ * Within one folder, names are sorted with a '/' after those of folders: "a.txt" comes before what is in "a". Links to
+ * files are followed, links to folders are not (they could form a circle). */
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "store/folder_internal.h"
+#include "store/store_internal.h"
+
+enum { LEFTOVER_S = 24 * 3600 }; /* a temporary older than this is nobody's any more */
+
+bool fth_folder_is_reserved(const char *name)
+{
+    return strncmp(name, FTH_FILE_TEMPORARY, strlen(FTH_FILE_TEMPORARY)) == 0 || strcmp(name, FTH_FOLDER_LOCK) == 0;
+}
+
+typedef struct entry {
+    char *name; /* a folder's ends with '/', which also puts it where its keys stand in the order of keys */
+    uint64_t size_bytes;
+    double modified_s;
+} entry;
+
+typedef struct listing {
+    const char *root;
+    const char *prefix;
+    bool (*visit)(void *context, const fth_store_object *);
+    void *context;
+    bool ended;
+} listing;
+
+static int compare_entries(const void *a, const void *b)
+{
+    return strcmp(((const entry *)a)->name, ((const entry *)b)->name);
+}
+
+static bool begins(const char *text, const char *beginning)
+{
+    return strncmp(text, beginning, strlen(beginning)) == 0;
+}
+
+/* Describes one name of a folder; false if it is nothing to list. */
+static bool describe_entry(int folder, const char *name, entry *result)
+{
+    struct stat facts, target;
+    if (strcmp(name, ".") == 0 || strcmp(name, "..") == 0 || fstatat(folder, name, &facts, AT_SYMLINK_NOFOLLOW) != 0)
+        return false; /* or it vanished meanwhile */
+    if (fth_folder_is_reserved(name)) {
+        bool leftover = strcmp(name, FTH_FOLDER_LOCK) != 0 && S_ISREG(facts.st_mode) &&
+                        fth_clock_wall_seconds() - (double)facts.st_mtim.tv_sec > LEFTOVER_S;
+        if (leftover)
+            unlinkat(folder, name, 0); /* of a writer that was killed */
+        return false;
+    }
+    if (S_ISLNK(facts.st_mode)) {
+        if (fstatat(folder, name, &target, 0) != 0 || !S_ISREG(target.st_mode))
+            return false;
+        facts = target;
+    }
+    if (!S_ISDIR(facts.st_mode) && !S_ISREG(facts.st_mode))
+        return false;
+    result->name = fth_format("%s%s", name, S_ISDIR(facts.st_mode) ? "/" : "");
+    result->size_bytes = (uint64_t)facts.st_size;
+    result->modified_s = (double)facts.st_mtim.tv_sec + 1e-9 * (double)facts.st_mtim.tv_nsec;
+    return result->name != NULL;
+}
+
+/* The names in `path`, in order. A folder that is not there has none. */
+static fth_status read_folder(const char *path, entry **entries, size_t *count)
+{
+    fth_status status = FTH_OK;
+    size_t capacity = 0;
+    struct dirent *name;
+    DIR *folder = opendir(path);
+    if (!folder)
+        return errno == ENOENT || errno == ENOTDIR ? FTH_OK
+                                                   : fth_fail(FTH_IO, "read folder %s: %s", path, strerror(errno));
+    while (errno = 0, (name = readdir(folder)) != NULL) {
+        entry found;
+        if (!describe_entry(dirfd(folder), name->d_name, &found))
+            continue;
+        status = fth_grow(entries, *count, &capacity, sizeof **entries);
+        if (status != FTH_OK) {
+            free(found.name);
+            goto out;
+        }
+        (*entries)[(*count)++] = found;
+    }
+    FTH_REQUIRE(errno == 0, FTH_IO, "read folder %s: %s", path, strerror(errno));
+    if (*count > 0)
+        qsort(*entries, *count, sizeof **entries, compare_entries);
+
+out:
+    closedir(folder);
+    return status;
+}
+
+/* Visits what lies below `within` ("" or "a/b/"). */
+static fth_status walk(listing *list, const char *within)
+{
+    fth_status status = FTH_OK;
+    entry *entries = NULL;
+    size_t count = 0;
+    char *key = NULL, *path = fth_path_join(list->root, within);
+    FTH_REQUIRE(path, FTH_NO_MEMORY, "no memory for a path");
+    FTH_TRY(read_folder(path, &entries, &count));
+    for (size_t i = 0; i < count && !list->ended; i++) {
+        free(key);
+        key = fth_format("%s%s", within, entries[i].name);
+        FTH_REQUIRE(key, FTH_NO_MEMORY, "no memory for a path");
+        bool folder = key[strlen(key) - 1] == '/';
+        if (folder && (begins(key, list->prefix) || begins(list->prefix, key)))
+            FTH_TRY(walk(list, key));
+        if (folder || !begins(key, list->prefix) || !fth_store_key_is_fine(key))
+            continue;
+        fth_store_object object = {
+            .key = key, .size_bytes = entries[i].size_bytes, .modified_s = entries[i].modified_s};
+        list->ended = !list->visit(list->context, &object);
+    }
+
+out:
+    for (size_t i = 0; i < count; i++)
+        free(entries[i].name);
+    free(entries);
+    free(key);
+    free(path);
+    return status;
+}
+
+fth_status fth_folder_list(const char *root, const char *prefix, bool (*visit)(void *context, const fth_store_object *),
+                           void *context)
+{
+    listing list = {.root = root, .prefix = prefix, .visit = visit, .context = context};
+    return walk(&list, "");
+}
