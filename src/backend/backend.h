@@ -13,11 +13,14 @@
 #ifndef FTH_BACKEND_BACKEND_H
 #define FTH_BACKEND_BACKEND_H
 
+#include "backend/loss_scale.h"
+#include "backend/recipe.h"
 #include "graph/graph.h"
 #include "graph/ops.h"
 
 typedef struct fth_plan fth_plan;
 typedef struct fth_backend fth_backend;
+typedef struct fth_updater fth_updater;
 
 /* TF32 stores f32 and multiplies with fewer bits on tensor cores. */
 typedef enum fth_precision {
@@ -57,6 +60,12 @@ typedef struct fth_run {
     void *gradients_context;
 
     double *step_seconds; /* NULL, or fth_plan_step_count() sums to which each step's time is added */
+
+    /* Where the back end has updaters: the update that follows the run as a part of it; NULL: none. Not together with
+     * gradients_ready or step_seconds. */
+    fth_updater *updater;
+    double learning_rate;
+    int64_t update; /* number of the update; 1 for the first */
 } fth_run;
 
 /* ---- optimizer kernels: one fused loop over flat vectors ---- */
@@ -75,6 +84,39 @@ typedef struct fth_update_kernel {
                       const float *gradients, float *const *state, size_t count);
 } fth_update_kernel;
 
+/* ---- updaters: the update as a part of a recorded run ----
+ *
+ * Where a run is replayed, launching the update behind it, and waiting for the gradients' norm in between, costs more
+ * than the update itself. An updater holds what its recording needs; learning rate and number of the update come with
+ * the run. A run whose loss is not finite updates nothing. */
+typedef struct fth_updater_options {
+    const fth_update_kernel *kernel;
+    fth_update_arguments arguments; /* learning_rate, step and gradient_scale are not read */
+    double clip;                    /* largest norm of the gradients; 0: any */
+    fth_loss_scale loss_scale;      /* to begin with; scale 0: none */
+    float *parameters;
+    const float *gradients;
+    float *state[2];
+    size_t count;
+} fth_updater_options;
+
+typedef struct fth_updater_news {
+    int64_t left_out; /* updates, since it was opened, whose gradients overflowed */
+    bool diverged;    /* the gradients' norm is not finite: no update was made from there on */
+} fth_updater_news;
+
+/* ---- batches made on the device from a data set kept there ---- */
+
+enum { FTH_GATHER_CHANNELS = 4 };
+
+typedef struct fth_gather {
+    const uint8_t *pixels; /* device memory, (samples, channels, height, width) */
+    int channels, height, width;
+    float scale[FTH_GATHER_CHANNELS], shift[FTH_GATHER_CHANNELS]; /* value = pixel * scale + shift; outside: pixel 0 */
+    const fth_recipe *recipes;                                    /* (count), of the host */
+    int64_t count;
+} fth_gather;
+
 /* What an accelerator is doing. Numbers that are unknown are NAN, or 0 bytes. */
 typedef struct fth_device_sample {
     int64_t used_bytes, total_bytes; /* of its memory, by all processes */
@@ -84,7 +126,7 @@ typedef struct fth_device_sample {
 
 /* ---- the table ---- */
 
-enum { FTH_BACKEND_ABI = 1 };
+enum { FTH_BACKEND_ABI = 2 };
 
 struct fth_backend {
     int abi; /* FTH_BACKEND_ABI */
@@ -104,6 +146,8 @@ struct fth_backend {
      * has then taken its own copy of the bytes; its source may also be memory of the device. copy_out waits for the
      * bytes. */
     fth_status (*copy_in)(fth_device *device, void *to, const void *from_host, size_t size_bytes);
+    /* Optional: copy_in for batches, whose way to the device overlaps with what was queued before. NULL: copy_in. */
+    fth_status (*copy_batch)(fth_device *device, void *to, const void *from_host, size_t size_bytes);
     fth_status (*copy_out)(fth_device *device, void *to_host, const void *from, size_t size_bytes);
     fth_status (*fill_zero)(fth_device *device, void *memory, size_t size_bytes);
     /* Waits until everything queued is done; FTH_TIMEOUT names the device. */
@@ -132,6 +176,27 @@ struct fth_backend {
     fth_status (*sample)(fth_device *device, fth_device_sample *sample);
 
     bool host_memory; /* device memory is any memory of the process: several devices can share it */
+
+    /* Optional: the loss of the last run, as soon as it is known; what follows it in the run may still be under way.
+     * NULL: fth_plan_get_output() is as good. */
+    fth_status (*read_loss)(fth_device *device, float loss[2]);
+
+    /* Optional, together with capture_* and read_loss. What an updater points to must outlive it. */
+    fth_status (*updater_open)(fth_device *device, const fth_updater_options *options, fth_updater **updater);
+    void (*updater_close)(fth_updater *updater);
+    /* Queues the update while a run is recorded; `loss` is the plan's. */
+    fth_status (*updater_queue)(fth_updater *updater, const float *loss);
+    /* What is known without waiting: of all updates before the last run whose loss was read, at least. */
+    fth_updater_news (*updater_look)(const fth_updater *updater);
+    /* Waits for what is queued and gives the scale; or sets it. */
+    fth_status (*updater_get_scale)(fth_updater *updater, fth_loss_scale *scale);
+    fth_status (*updater_set_scale)(fth_updater *updater, fth_loss_scale scale);
+
+    /* Optional: fills `images`, plain f32, as fth_augment() would. */
+    fth_status (*gather)(fth_device *device, const fth_gather *gather, float *images);
+
+    /* Optional: the precision in which a network trains fastest, for --precision auto. NULL: f32. */
+    fth_precision (*choose_precision)(fth_device *device, const fth_graph *graph);
 };
 
 extern const fth_backend fth_backend_cpu;
@@ -165,9 +230,15 @@ fth_status fth_plan_bind(fth_plan *plan, void *arena, fth_vectors vectors);
 
 /* Copies a batch's input (plain, as the graph describes it) in, or an output (logits or loss) out, as f32. */
 fth_status fth_plan_set_input(fth_plan *plan, fth_value input, const void *host);
+/* The same from a data set on the device; for back ends with `gather`. */
+fth_status fth_plan_gather_input(fth_plan *plan, fth_value input, const fth_gather *gather);
 fth_status fth_plan_get_output(fth_plan *plan, fth_value output, float *host);
 
 fth_status fth_plan_run(fth_plan *plan, const fth_run *run);
+/* The loss of the run before, as get_output would give it, without waiting for the rest of the run where that is
+ * possible.
+ */
+fth_status fth_plan_read_loss(fth_plan *plan, float loss[2]);
 
 int fth_plan_step_count(const fth_plan *plan);
 const char *fth_plan_step_name(const fth_plan *plan, int step);

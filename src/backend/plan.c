@@ -45,7 +45,8 @@ struct fth_plan {
     size_t arena_bytes;
     size_t *area_of; /* root -> offset in the arena */
     bool bound;
-    void *captured; /* the back end's recording of one run, where it makes any */
+    void *captured[2]; /* the back end's recordings of one run, where it makes any: alone, and with an update */
+    const fth_updater *updater; /* of the second */
 };
 
 /* ---- creating ---- */
@@ -270,12 +271,24 @@ static void release_step(const fth_step *step)
         free(step->state);
 }
 
+static void drop_recording(fth_plan *plan, int which)
+{
+    if (plan->captured[which])
+        plan->device->backend->capture_free(plan->device, plan->captured[which]);
+    plan->captured[which] = NULL;
+}
+
+static void drop_recordings(fth_plan *plan)
+{
+    drop_recording(plan, 0);
+    drop_recording(plan, 1);
+}
+
 void fth_plan_free(fth_plan *plan)
 {
     if (!plan)
         return;
-    if (plan->captured)
-        plan->device->backend->capture_free(plan->device, plan->captured);
+    drop_recordings(plan);
     for (size_t s = 0; s < plan->step_count; s++)
         release_step(&plan->steps[s].step);
     for (size_t v = 0; v < plan->value_count; v++)
@@ -300,10 +313,7 @@ fth_status fth_plan_bind(fth_plan *plan, void *arena, fth_vectors vectors)
                             [FTH_IN_GRADIENTS] = vectors.gradients,
                             [FTH_IN_BUFFERS] = vectors.buffers};
     enter(plan);
-    if (plan->captured) { /* it holds the old addresses */
-        plan->device->backend->capture_free(plan->device, plan->captured);
-        plan->captured = NULL;
-    }
+    drop_recordings(plan); /* they hold the old addresses */
     for (size_t v = 0; v < plan->value_count; v++) {
         fth_plan_value root = root_of(plan, (fth_plan_value)v);
         const plan_value *home = &plan->values[root];
@@ -325,7 +335,25 @@ out:
 fth_status fth_plan_set_input(fth_plan *plan, fth_value input, const void *host)
 {
     assert(plan->bound && fth_graph_value(plan->graph, input)->kind == FTH_VALUE_INPUT);
-    return plan->device->backend->copy_in(plan->device, plan->values[input].data, host, plan->values[input].size_bytes);
+    const fth_backend *backend = plan->device->backend;
+    return (backend->copy_batch ? backend->copy_batch : backend->copy_in)(plan->device, plan->values[input].data, host,
+                                                                          plan->values[input].size_bytes);
+}
+
+fth_status fth_plan_gather_input(fth_plan *plan, fth_value input, const fth_gather *gather)
+{
+    assert(plan->bound && fth_graph_value(plan->graph, input)->kind == FTH_VALUE_INPUT);
+    assert(gather->count == plan->options.batch);
+    enter(plan);
+    return plan->device->backend->gather(plan->device, gather, plan->values[input].data);
+}
+
+fth_status fth_plan_read_loss(fth_plan *plan, float loss[2])
+{
+    if (!plan->device->backend->read_loss)
+        return fth_plan_get_output(plan, fth_graph_loss(plan->graph), loss);
+    enter(plan);
+    return plan->device->backend->read_loss(plan->device, loss);
 }
 
 fth_status fth_plan_get_output(fth_plan *plan, fth_value output, float *host)
@@ -362,31 +390,48 @@ out:
     return status;
 }
 
+/* Records the steps, and the update behind them if the run has one. */
+static fth_status record(fth_plan *plan, const fth_run *run, void **captured)
+{
+    fth_status status = FTH_OK;
+    const fth_backend *backend = plan->device->backend;
+    char message[1024] = ""; /* of the step that failed: ending the capture may fail too, for that reason */
+
+    FTH_TRY(backend->capture_begin(plan->device));
+    status = run_steps(plan, run);
+    if (status == FTH_OK && run->updater)
+        status = backend->updater_queue(run->updater, plan->values[fth_graph_loss(plan->graph)].data);
+    if (status != FTH_OK)
+        snprintf(message, sizeof message, "%s", fth_error_message());
+    fth_status ended = backend->capture_end(plan->device, captured); /* also after a failure */
+    if (status != FTH_OK && *captured) {                             /* a part only, never to be run */
+        backend->capture_free(plan->device, *captured);
+        *captured = NULL;
+    }
+    FTH_REQUIRE(status == FTH_OK, status, "%s", message);
+    FTH_TRY(ended);
+out:
+    return status;
+}
+
 fth_status fth_plan_run(fth_plan *plan, const fth_run *run)
 {
     fth_status status = FTH_OK;
     const fth_backend *backend = plan->device->backend;
-    assert(plan->bound);
+    assert(plan->bound && (!run->updater || (!run->step_seconds && !run->gradients_ready)));
     enter(plan);
     if (run->step_seconds)
         return run_timed(plan, run);
     if (!backend->capture_begin || run->gradients_ready)
         return run_steps(plan, run);
-    if (!plan->captured) {
-        FTH_TRY(backend->capture_begin(plan->device));
-        char message[1024] = ""; /* of the step that failed: ending the capture may fail too, for that reason */
-        status = run_steps(plan, run);
-        if (status != FTH_OK)
-            snprintf(message, sizeof message, "%s", fth_error_message());
-        fth_status ended = backend->capture_end(plan->device, &plan->captured); /* also after a failure */
-        if (status != FTH_OK && plan->captured) {                               /* a part only, never to be run */
-            backend->capture_free(plan->device, plan->captured);
-            plan->captured = NULL;
-        }
-        FTH_REQUIRE(status == FTH_OK, status, "%s", message);
-        FTH_TRY(ended);
+    int which = run->updater != NULL;
+    if (run->updater && plan->updater != run->updater) {
+        drop_recording(plan, which);
+        plan->updater = run->updater;
     }
-    FTH_TRY(backend->capture_replay(plan->device, plan->captured, run));
+    if (!plan->captured[which])
+        FTH_TRY(record(plan, run, &plan->captured[which]));
+    FTH_TRY(backend->capture_replay(plan->device, plan->captured[which], run));
 out:
     return status;
 }

@@ -21,26 +21,39 @@ static void write_row(const uint8_t *source, int width, int offset, bool flip, f
         out[flip ? width - 1 - x : x] = shift;
 }
 
+fth_recipe fth_augment_choose(const fth_augmentation *augmentation, uint64_t seed, int64_t epoch, int64_t sample)
+{
+    const int padding = augmentation->crop_padding;
+    fth_recipe recipe = {.sample = (int32_t)sample};
+    if (!augmentation->flip && padding == 0)
+        return recipe;
+    fth_random_key key = fth_random_key_for(seed, FTH_RANDOM_AUGMENT);
+    key = fth_random_fork(fth_random_fork(key, (uint64_t)epoch), (uint64_t)sample);
+    recipe.flip = augmentation->flip && (fth_random_bits(key, 0) & 1);
+    if (padding > 0) {
+        recipe.down = (int16_t)((int)fth_random_below(key, 1, 2 * (uint64_t)padding + 1) - padding);
+        recipe.right = (int16_t)((int)fth_random_below(key, 2, 2 * (uint64_t)padding + 1) - padding);
+    }
+    return recipe;
+}
+
+void fth_dataset_normalization(const fth_dataset_info *info, int channel, float *scale, float *shift)
+{
+    *scale = 1.0f / (255.0f * info->deviation[channel]);
+    *shift = -info->mean[channel] / info->deviation[channel];
+}
+
 void fth_augment(const fth_dataset_info *info, const fth_augmentation *augmentation, uint64_t seed, int64_t epoch,
                  int64_t sample, const uint8_t *pixels, float *image)
 {
-    int height = info->height, width = info->width, padding = augmentation->crop_padding;
-    int area = height * width;
-    bool flip = false;
-    int down = 0, right = 0; /* where the crop begins, against the image */
-    if (augmentation->flip || padding > 0) {
-        fth_random_key key = fth_random_key_for(seed, FTH_RANDOM_AUGMENT);
-        key = fth_random_fork(fth_random_fork(key, (uint64_t)epoch), (uint64_t)sample);
-        flip = augmentation->flip && (fth_random_bits(key, 0) & 1);
-        if (padding > 0) {
-            down = (int)fth_random_below(key, 1, 2 * (uint64_t)padding + 1) - padding;
-            right = (int)fth_random_below(key, 2, 2 * (uint64_t)padding + 1) - padding;
-        }
-    }
+    const fth_recipe recipe = fth_augment_choose(augmentation, seed, epoch, sample);
+    int height = info->height, width = info->width;
+    int area = height * width, down = recipe.down, right = recipe.right;
+    bool flip = recipe.flip;
 
     for (int channel = 0; channel < info->channels; channel++) {
-        float scale = 1.0f / (255.0f * info->deviation[channel]);
-        float shift = -info->mean[channel] / info->deviation[channel];
+        float scale, shift;
+        fth_dataset_normalization(info, channel, &scale, &shift);
         const uint8_t *source = pixels + (int64_t)channel * area;
         float *out = image + (int64_t)channel * area;
         if (!flip && down == 0 && right == 0) {

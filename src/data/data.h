@@ -9,6 +9,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "backend/recipe.h"
 #include "base/base.h"
 
 /* ---- data sets ---- */
@@ -89,6 +90,12 @@ typedef struct fth_augmentation {
     int crop_padding; /* pad by this many zero pixels, then crop at random back to size; 0: no */
 } fth_augmentation;
 
+/* Which part of an image is taken, and whether mirrored: a pure function of (seed, epoch, sample). */
+fth_recipe fth_augment_choose(const fth_augmentation *augmentation, uint64_t seed, int64_t epoch, int64_t sample);
+
+/* What a pixel of a channel becomes: pixel * scale + shift, each rounded. */
+void fth_dataset_normalization(const fth_dataset_info *info, int channel, float *scale, float *shift);
+
 /* uint8 (C,H,W) -> float (C,H,W), normalized; a pure function of (seed, epoch, sample). */
 void fth_augment(const fth_dataset_info *info, const fth_augmentation *augmentation, uint64_t seed, int64_t epoch,
                  int64_t sample, const uint8_t *pixels, float *image);
@@ -131,13 +138,15 @@ typedef struct fth_loader_options {
     int threads;         /* 0: one for sets in memory, one per core for image files */
     int64_t first_batch; /* counted from the start of epoch 0 */
     int64_t batch_limit; /* stop before the batch of this number (evaluation: one epoch); 0: endless */
+    bool recipes;        /* batches say how their images are made instead of holding them; not for image files */
 } fth_loader_options;
 
 typedef struct fth_batch {
-    const float *images;   /* (count, C, H, W) */
-    const int32_t *labels; /* (count) */
-    int64_t count;         /* the last batch of an epoch may be smaller */
-    int64_t number;        /* from the start of epoch 0 */
+    const float *images;       /* (count, C, H, W); NULL if recipes were asked for */
+    const fth_recipe *recipes; /* (count); else NULL */
+    const int32_t *labels;     /* (count) */
+    int64_t count;             /* the last batch of an epoch may be smaller */
+    int64_t number;            /* from the start of epoch 0 */
     int64_t epoch;
     double decode_seconds; /* what loader threads spent on it, added up */
 } fth_batch;

@@ -24,6 +24,7 @@ enum { SHALLOW_RING_SLOTS = 8, DEEP_RING_SLOTS = 64, DEEP_RING_BYTES = 1 << 20 }
 typedef struct fth_loader_slot {
     fth_batch batch;
     float *images;
+    fth_recipe *recipes;
     int32_t *labels;
     int64_t missing; /* samples that no thread has given back yet */
     bool ready;
@@ -82,6 +83,15 @@ static fth_status load_sample(const fth_loader *loader, const fth_loader_tools *
     return status;
 }
 
+static fth_status note_sample(const fth_loader *loader, const fth_loader_tools *tools, int64_t epoch, int64_t sample,
+                              fth_recipe *recipe, int32_t *label)
+{
+    const fth_loader_options *options = &loader->options;
+    const uint8_t *pixels; /* whoever asks for recipes has them */
+    *recipe = fth_augment_choose(&options->augmentation, options->seed, epoch, sample);
+    return fth_dataset_look(loader->dataset, options->split, sample, tools->scratch, &pixels, label);
+}
+
 static fth_status fill(const fth_loader *loader, const fth_loader_tools *tools, const fth_loader_piece *piece,
                        fth_loader_slot *slot)
 {
@@ -89,8 +99,10 @@ static fth_status fill(const fth_loader *loader, const fth_loader_tools *tools, 
     size_t image_size = fth_image_bytes(info);
     for (int64_t i = piece->begin; i < piece->end && !atomic_load_explicit(&loader->stop, memory_order_relaxed); i++) {
         int64_t sample = fth_sampler_index(&loader->sampler, piece->epoch, piece->first + i);
-        fth_status status =
-            load_sample(loader, tools, piece->epoch, sample, slot->images + (size_t)i * image_size, &slot->labels[i]);
+        fth_status status = slot->recipes
+                                ? note_sample(loader, tools, piece->epoch, sample, &slot->recipes[i], &slot->labels[i])
+                                : load_sample(loader, tools, piece->epoch, sample,
+                                              slot->images + (size_t)i * image_size, &slot->labels[i]);
         if (status != FTH_OK)
             return fth_fail_within(status, "batch %lld, sample %lld of %s", (long long)piece->number, (long long)sample,
                                    info->name);
@@ -116,8 +128,12 @@ static fth_loader_piece take_piece(fth_loader *loader, fth_loader_slot **slot)
     *slot = &loader->slots[number % loader->slot_count];
     if (piece.begin == 0) {
         (*slot)->missing = count;
-        (*slot)->batch = (fth_batch){
-            .images = (*slot)->images, .labels = (*slot)->labels, .count = count, .number = number, .epoch = epoch};
+        (*slot)->batch = (fth_batch){.images = (*slot)->images,
+                                     .recipes = (*slot)->recipes,
+                                     .labels = (*slot)->labels,
+                                     .count = count,
+                                     .number = number,
+                                     .epoch = epoch};
     }
     loader->position = piece.end;
     if (piece.end == count) {
@@ -201,6 +217,7 @@ static fth_status check_options(const fth_dataset *dataset, const fth_loader_opt
     FTH_REQUIRE(!dataset->images || (padding == 0 && !options->augmentation.flip), FTH_INVALID,
                 "image files are varied by a transform, as pad-crop=%d,flip, and not by this kind of augmentation",
                 padding > 0 ? padding : 4);
+    FTH_REQUIRE(!dataset->images || !options->recipes, FTH_INVALID, "image files are decoded, not made by recipes");
 
 out:
     return status;
@@ -228,8 +245,8 @@ static void choose_sizes(fth_loader *loader)
         loader->slot_count = 2 + (options->threads * loader->piece + options->batch - 1) / options->batch;
     } else {
         /* Small batches are used up in less time than a busy machine needs to wake a thread: keep many of them. */
-        int64_t batch_bytes =
-            options->batch * (int64_t)fth_image_bytes(&loader->dataset->info) * (int64_t)sizeof(float);
+        int64_t image_bytes = (int64_t)(fth_image_bytes(&loader->dataset->info) * sizeof(float));
+        int64_t batch_bytes = options->batch * (options->recipes ? (int64_t)sizeof(fth_recipe) : image_bytes);
         int64_t deep =
             DEEP_RING_BYTES / batch_bytes < DEEP_RING_SLOTS ? DEEP_RING_BYTES / batch_bytes : DEEP_RING_SLOTS;
         if (deep > loader->slot_count)
@@ -276,7 +293,11 @@ fth_status fth_loader_open(const fth_dataset *dataset, const fth_loader_options 
     FTH_TRY(fth_allocate((size_t)opened->slot_count, sizeof *opened->slots, &opened->slots));
     for (int64_t i = 0; i < opened->slot_count; i++) {
         fth_loader_slot *slot = &opened->slots[i];
-        FTH_TRY(fth_allocate_aligned((size_t)options->batch * fth_image_bytes(info) * sizeof(float), &slot->images));
+        if (options->recipes)
+            FTH_TRY(fth_allocate((size_t)options->batch, sizeof *slot->recipes, &slot->recipes));
+        else
+            FTH_TRY(
+                fth_allocate_aligned((size_t)options->batch * fth_image_bytes(info) * sizeof(float), &slot->images));
         FTH_TRY(fth_allocate((size_t)options->batch, sizeof *slot->labels, &slot->labels));
     }
     FTH_TRY(fth_allocate((size_t)opened->options.threads, sizeof *opened->threads, &opened->threads));
@@ -301,6 +322,7 @@ void fth_loader_free(fth_loader *loader)
         pthread_join(loader->threads[i], NULL); /* each leaves after at most one sample */
     for (int64_t i = 0; loader->slots && i < loader->slot_count; i++) {
         free(loader->slots[i].images);
+        free(loader->slots[i].recipes);
         free(loader->slots[i].labels);
     }
     pthread_cond_destroy(&loader->may_fill);

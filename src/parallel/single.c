@@ -11,12 +11,7 @@ static fth_status single_open(fth_engine *engine, const fth_train_options *optio
 
 static fth_status single_step(void *state, const fth_batch *batch, double learning_rate, fth_step_result *result)
 {
-    fth_engine *engine = state;
-    fth_group group = fth_engine_group(engine, batch);
-    fth_status status = fth_engine_compute(engine, batch, &group, result);
-    if (status == FTH_OK && group.last)
-        status = fth_engine_update(engine, learning_rate, group.update);
-    return status;
+    return fth_engine_step(state, batch, learning_rate, result);
 }
 
 static void single_close(void *state)

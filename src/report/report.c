@@ -72,10 +72,12 @@ static char *describe_rule(const fth_record_summary *run)
 
 static char *describe_device(const fth_record_summary *run)
 {
-    char *precision = fth_report_option(run, "precision"), *option = fth_report_option(run, "device");
+    char *asked = fth_report_option(run, "precision"), *option = fth_report_option(run, "device");
+    const char *chosen = json_string_value(json_object_get(run->run, "precision")); /* what auto came to */
+    const char *precision = chosen ? chosen : asked;
     const char *device = json_string_value(json_object_get(json_object_get(run->run, "machine"), "device"));
     char *text = fth_format("%s, %s", device ? device : option, precision);
-    free(precision);
+    free(asked);
     free(option);
     return text;
 }

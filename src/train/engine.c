@@ -9,8 +9,6 @@
 
 #include "train/engine_internal.h"
 
-enum { FIRST_LOSS_SCALE = 1 << 16, LARGEST_LOSS_SCALE = 1 << 24, GOOD_UPDATES = 2000 };
-
 /* ---- making one ---- */
 
 static fth_status build_graph(fth_engine *engine)
@@ -102,16 +100,43 @@ out:
     return status;
 }
 
-static fth_precision find_precision(const char *name)
+static const struct {
+    const char *name;
+    fth_precision precision;
+} precisions[] = {
+    {"f32", FTH_PRECISION_F32}, {"bf16", FTH_PRECISION_BF16}, {"f16", FTH_PRECISION_F16}, {"tf32", FTH_PRECISION_TF32}};
+
+/* By name; for "auto", what the device is fastest in with this network. */
+static fth_precision find_precision(const fth_engine *engine, const char *name)
 {
-    static const struct {
-        const char *name;
-        fth_precision precision;
-    } precisions[] = {{"bf16", FTH_PRECISION_BF16}, {"f16", FTH_PRECISION_F16}, {"tf32", FTH_PRECISION_TF32}};
     for (size_t i = 0; i < FTH_COUNT_OF(precisions); i++)
         if (strcmp(name, precisions[i].name) == 0)
             return precisions[i].precision;
-    return FTH_PRECISION_F32;
+    return engine->backend->choose_precision ? engine->backend->choose_precision(engine->device, engine->graph)
+                                             : FTH_PRECISION_F32;
+}
+
+const char *fth_engine_precision(const fth_engine *engine)
+{
+    for (size_t i = 0; i < FTH_COUNT_OF(precisions); i++)
+        if (precisions[i].precision == engine->precision)
+            return precisions[i].name;
+    return "";
+}
+
+/* The one asked for; where that was left open, the one it was before, as long as this device has it. */
+static fth_status choose_precision(fth_engine *engine)
+{
+    const char *asked = engine->options.train->precision, *before = engine->options.precision_before;
+    if (strcmp(asked, "auto") == 0 && before && *before) {
+        engine->precision = find_precision(engine, before);
+        if (engine->backend->check_precision(engine->device, engine->precision) == FTH_OK)
+            return FTH_OK;
+        fth_log_warning("--precision auto was %s until now, which %s has not: it is chosen again", before,
+                        engine->device->description);
+    }
+    engine->precision = find_precision(engine, asked);
+    return engine->backend->check_precision(engine->device, engine->precision);
 }
 
 fth_status fth_engine_create(const fth_engine_options *options, fth_device *device, fth_engine **result)
@@ -124,11 +149,10 @@ fth_status fth_engine_create(const fth_engine_options *options, fth_device *devi
     engine->options = *options;
     engine->device = device;
     engine->backend = device->backend;
-    engine->precision = find_precision(options->train->precision);
-    FTH_TRY(engine->backend->check_precision(device, engine->precision));
-    if (engine->precision == FTH_PRECISION_F16)
-        engine->loss_scale.scale = FIRST_LOSS_SCALE;
     FTH_TRY(build_graph(engine));
+    FTH_TRY(choose_precision(engine));
+    if (engine->precision == FTH_PRECISION_F16)
+        engine->loss_scale.scale = FTH_FIRST_LOSS_SCALE;
     if (options->shared) {
         FTH_TRY(fth_engine_require_host_memory(engine));
         engine->shares = true;
@@ -160,7 +184,9 @@ void fth_engine_free(fth_engine *engine)
     for (size_t i = 0; i < engine->plan_count; i++)
         fth_plan_free(engine->plans[i].plan);
     free(engine->plans);
-    void *memory[] = {engine->arena, engine->vectors.gradients, engine->accumulated};
+    if (engine->updater)
+        engine->backend->updater_close(engine->updater);
+    void *memory[] = {engine->data[0], engine->data[1], engine->arena, engine->vectors.gradients, engine->accumulated};
     for (size_t i = 0; i < FTH_COUNT_OF(memory); i++)
         if (memory[i])
             engine->backend->release(engine->device, memory[i]);
@@ -220,6 +246,31 @@ out:
     return status;
 }
 
+/* Adds to the message which batch would fit. What a plan needs grows with the batch; a tenth is left for what does not,
+ * such as the workspaces of convolutions. */
+static fth_status fail_too_large(fth_engine *engine, int64_t batch, size_t needed_bytes)
+{
+    fth_device_sample sample;
+    char *message = fth_format("%s", fth_error_message());
+    fth_status status = FTH_NO_MEMORY;
+    if (!engine->backend->sample || engine->backend->sample(engine->device, &sample) != FTH_OK) {
+        status = fth_fail(FTH_NO_MEMORY, "%s", message);
+    } else {
+        double free_bytes = (double)(sample.total_bytes - sample.used_bytes) + (double)engine->arena_bytes;
+        int64_t fits = (int64_t)(0.9 * free_bytes / (double)needed_bytes * (double)batch);
+        fits = fits > 64 ? fits / 16 * 16 : fits > 8 ? fits / 4 * 4 : fits;
+        if (fits >= 1 && fits < batch)
+            status =
+                fth_fail(FTH_NO_MEMORY, "%s. %s needs %.2f GB with a batch of %lld; --batch %lld would fit", message,
+                         engine->options.train->model, (double)needed_bytes / 1e9, (long long)batch, (long long)fits);
+        else
+            status = fth_fail(FTH_NO_MEMORY, "%s. %s needs %.2f GB with a batch of %lld", message,
+                              engine->options.train->model, (double)needed_bytes / 1e9, (long long)batch);
+    }
+    free(message);
+    return status;
+}
+
 fth_status fth_engine_prepare(fth_engine *engine, int64_t batch, fth_plan_mode mode)
 {
     fth_status status = FTH_OK;
@@ -230,7 +281,10 @@ fth_status fth_engine_prepare(fth_engine *engine, int64_t batch, fth_plan_mode m
     FTH_TRY(fth_grow(&engine->plans, engine->plan_count, &engine->plan_capacity, sizeof *engine->plans));
     FTH_TRY(fth_plan_create(engine->graph, engine->device,
                             (fth_plan_options){.batch = batch, .mode = mode, .precision = engine->precision}, &plan));
-    FTH_TRY(grow_arena(engine, fth_plan_arena_bytes(plan)));
+    status = grow_arena(engine, fth_plan_arena_bytes(plan));
+    if (status == FTH_NO_MEMORY)
+        status = fail_too_large(engine, batch, fth_plan_arena_bytes(plan));
+    FTH_TRY(status);
     FTH_TRY(fth_plan_bind(plan, engine->arena, engine->vectors));
     engine->plans[engine->plan_count++] = (engine_plan){batch, mode, plan};
     plan = NULL;
@@ -245,9 +299,8 @@ void fth_engine_set_profile(fth_engine *engine, double *step_seconds)
     engine->profile = step_seconds;
 }
 
-/* Runs the plan that fits `batch` and gives the mean loss and the number of right answers. */
-static fth_status run_batch(fth_engine *engine, const fth_batch *batch, fth_plan_mode mode, float gradient_scale,
-                            fth_step_result *result)
+fth_status fth_engine_run_batch(fth_engine *engine, const fth_batch *batch, fth_plan_mode mode, fth_run run,
+                                fth_step_result *result)
 {
     fth_status status = FTH_OK;
     float loss[2];
@@ -257,13 +310,15 @@ static fth_status run_batch(fth_engine *engine, const fth_batch *batch, fth_plan
         FTH_TRY(fth_engine_prepare(engine, batch->count, mode));
         plan = find_plan(engine, batch->count, mode);
     }
-    FTH_TRY(fth_plan_set_input(plan, engine->images, batch->images));
+    if (batch->images)
+        FTH_TRY(fth_plan_set_input(plan, engine->images, batch->images));
+    else
+        FTH_TRY(fth_engine_gather(engine, batch, mode, plan));
     FTH_TRY(fth_plan_set_input(plan, engine->labels, batch->labels));
-    FTH_TRY(fth_plan_run(plan, &(fth_run){.seed = (uint64_t)engine->options.train->seed,
-                                          .step = (uint64_t)batch->number,
-                                          .gradient_scale = gradient_scale,
-                                          .step_seconds = mode == FTH_PLAN_TRAIN ? engine->profile : NULL}));
-    FTH_TRY(fth_plan_get_output(plan, engine->loss, loss));
+    run.seed = (uint64_t)engine->options.train->seed;
+    run.step = (uint64_t)batch->number;
+    FTH_TRY(fth_plan_run(plan, &run));
+    FTH_TRY(fth_plan_read_loss(plan, loss));
     *result = (fth_step_result){.loss = loss[0], .correct = (int64_t)lrintf(loss[1]), .samples = batch->count};
 
 out:
@@ -278,7 +333,7 @@ fth_status fth_engine_predict(fth_engine *engine, const float *images, int64_t c
 
     FTH_TRY(fth_allocate((size_t)count, sizeof *labels, &labels));
     fth_batch batch = {.images = images, .labels = labels, .count = count};
-    FTH_TRY(run_batch(engine, &batch, FTH_PLAN_EVALUATE, 1, &result));
+    FTH_TRY(fth_engine_run_batch(engine, &batch, FTH_PLAN_EVALUATE, (fth_run){.gradient_scale = 1}, &result));
     FTH_TRY(fth_plan_get_output(find_plan(engine, count, FTH_PLAN_EVALUATE), fth_graph_logits(engine->graph), logits));
 
 out:
@@ -321,85 +376,6 @@ fth_group fth_engine_group(const fth_engine *engine, const fth_batch *batch)
                        .update = update};
 }
 
-fth_status fth_engine_compute(fth_engine *engine, const fth_batch *batch, const fth_group *group,
-                              fth_step_result *result)
-{
-    fth_status status = FTH_OK;
-
-    double scale = engine->loss_scale.scale > 0 ? engine->loss_scale.scale : 1;
-    FTH_TRY(run_batch(engine, batch, FTH_PLAN_TRAIN, (float)(group->share * scale), result));
-    FTH_REQUIRE(isfinite(result->loss), FTH_DIVERGED, "the loss is %s",
-                isnan(result->loss) ? "not a number" : "infinite");
-    if (engine->accumulated) {
-        size_t bytes = engine->trained_floats * sizeof(float);
-        if (group->first)
-            FTH_TRY(engine->backend->fill_zero(engine->device, engine->accumulated, bytes));
-        FTH_TRY(engine->backend->add(engine->device, engine->accumulated, engine->vectors.gradients,
-                                     engine->trained_floats));
-    }
-
-out:
-    return status;
-}
-
-fth_loss_scale fth_engine_get_loss_scale(const fth_engine *engine)
-{
-    return engine->loss_scale;
-}
-
-void fth_engine_set_loss_scale(fth_engine *engine, fth_loss_scale scale)
-{
-    if (engine->loss_scale.scale > 0 && scale.scale > 0)
-        engine->loss_scale = scale;
-}
-
-/* Follows what the gradients were like; false if the update is to be left out. Powers of two, which change no digit.
- * A scale of 1 has nothing left to give: what is not finite then has diverged. */
-static bool adapt_loss_scale(fth_loss_scale *loss_scale, bool finite)
-{
-    if (finite) {
-        if (loss_scale->scale > 0 && ++loss_scale->good_updates >= GOOD_UPDATES) {
-            loss_scale->scale = fmin(2 * loss_scale->scale, LARGEST_LOSS_SCALE);
-            loss_scale->good_updates = 0;
-        }
-        return true;
-    }
-    if (loss_scale->scale <= 1)
-        return true;
-    loss_scale->scale /= 2;
-    loss_scale->good_updates = 0;
-    fth_log_debug("gradients overflowed in f16: this update is left out, and the loss is scaled by %g from now on",
-                  loss_scale->scale);
-    return false;
-}
-
-fth_status fth_engine_update(fth_engine *engine, double learning_rate, int64_t update)
-{
-    fth_status status = FTH_OK;
-    const float *gradients = engine->accumulated ? engine->accumulated : engine->vectors.gradients;
-    double clip = engine->options.train->clip;
-
-    engine->arguments.learning_rate = (float)learning_rate;
-    engine->arguments.step = update;
-    double scale = engine->loss_scale.scale > 0 ? engine->loss_scale.scale : 1, factor = 1;
-    if (clip > 0 || engine->loss_scale.scale > 0) {
-        double norm = 0;
-        FTH_TRY(engine->backend->norm(engine->device, gradients, engine->trained_floats, &norm));
-        if (!adapt_loss_scale(&engine->loss_scale, isfinite(norm)))
-            goto out;
-        FTH_REQUIRE(isfinite(norm), FTH_DIVERGED, "the norm of the gradients is not a finite number");
-        norm /= scale;
-        if (clip > 0 && norm > clip)
-            factor = clip / (norm + 1e-6); /* as clip_grad_norm_ does */
-    }
-    engine->arguments.gradient_scale = (float)(factor / scale);
-    FTH_TRY(engine->update->run(engine->device, &engine->arguments, engine->vectors.parameters, gradients,
-                                engine->state, engine->trained_floats));
-
-out:
-    return status;
-}
-
 /* ---- evaluation ---- */
 
 int64_t fth_engine_evaluation_batch(const fth_engine *engine, int64_t samples)
@@ -428,7 +404,7 @@ fth_status fth_engine_evaluate(fth_engine *engine, fth_loader *loader, const fth
         FTH_TRY(fth_loader_next(loader, fth_deadline_in(FTH_LOADER_TIMEOUT_S), &batch));
         if (!batch)
             break;
-        FTH_TRY(run_batch(engine, batch, FTH_PLAN_EVALUATE, 1, &result));
+        FTH_TRY(fth_engine_run_batch(engine, batch, FTH_PLAN_EVALUATE, (fth_run){.gradient_scale = 1}, &result));
         loss += result.loss * (double)result.samples;
         correct += result.correct;
         samples += result.samples;

@@ -30,6 +30,7 @@ typedef struct fth_engine_options {
     bool keep_layout;         /* with evaluate_only: parameters lie as in an engine that trains */
     /* Used instead of own vectors, as they are, and not freed; NULL: the engine has its own. */
     const fth_engine_vectors *shared;
+    const char *precision_before; /* what --precision auto chose when the run began; NULL: nothing yet */
 } fth_engine_options;
 
 /* The device must outlive the engine. Weights start as fth_graph_initialize() sets them. */
@@ -40,6 +41,12 @@ const fth_graph *fth_engine_graph(const fth_engine *engine);
 fth_device *fth_engine_device(const fth_engine *engine);
 fth_engine_sizes fth_engine_get_sizes(const fth_engine *engine);
 double fth_engine_learning_rate(const fth_engine *engine); /* as asked for, or the optimizer's default */
+
+const char *fth_engine_precision(const fth_engine *engine); /* "bf16": what it computes in, whatever was asked for */
+
+/* Puts the bytes of a data set that is in memory on the device, if that can make batches of them and they fit; true
+ * if so: then loaders may be asked for recipes. FARTHING_DATA_ON_DEVICE=0 leaves it on the host. */
+fth_status fth_engine_keep_data(fth_engine *engine, const fth_dataset *dataset, bool *kept);
 
 /* Builds the plan of a batch size ahead of its first use. */
 fth_status fth_engine_prepare(fth_engine *engine, int64_t batch, fth_plan_mode mode);
@@ -67,13 +74,12 @@ fth_status fth_engine_compute(fth_engine *engine, const fth_batch *batch, const 
  * overflowed is left out. */
 fth_status fth_engine_update(fth_engine *engine, double learning_rate, int64_t update);
 
-/* What f16's gradients are multiplied by while they are computed, so that small ones are not lost: halved when they
- * overflow, doubled after many updates without. Part of a run's state. */
-typedef struct fth_loss_scale {
-    double scale; /* 0: gradients are not scaled */
-    int64_t good_updates;
-} fth_loss_scale;
-fth_loss_scale fth_engine_get_loss_scale(const fth_engine *engine);
+/* Both in one, which some back ends do as one piece of work: then the loss may be back before the update is made. A
+ * batch in the middle of a group is only computed. */
+fth_status fth_engine_step(fth_engine *engine, const fth_batch *batch, double learning_rate, fth_step_result *result);
+
+/* The loss scale of f16 (loss_scale.h) is part of a run's state. */
+fth_loss_scale fth_engine_get_loss_scale(fth_engine *engine);
 /* Nothing for a precision that needs none, or for a scale of 0. */
 void fth_engine_set_loss_scale(fth_engine *engine, fth_loss_scale scale);
 

@@ -31,7 +31,12 @@ struct fth_engine {
     int state_count;
     const fth_update_kernel *update;
     fth_update_arguments arguments;
-    fth_loss_scale loss_scale;
+    fth_loss_scale loss_scale; /* where there is an updater, that knows it better */
+    fth_updater *updater;      /* where the back end has them, from the first step on */
+    int64_t left_out;          /* updates, as the updater told last */
+
+    uint8_t *data[2]; /* the data set on the device, by fth_split; NULL: it is not there */
+    fth_gather gather;
 
     engine_plan *plans;
     size_t plan_count, plan_capacity;
@@ -43,6 +48,15 @@ struct fth_engine {
 /* Vectors that other engines can have too (engine_share.c). */
 fth_status fth_engine_require_host_memory(const fth_engine *engine);
 void fth_engine_release_vectors(fth_engine *engine);
+
+/* Runs the plan that fits `batch` and gives the mean loss and the number of right answers. Seed and step of `run` are
+ * set here. */
+fth_status fth_engine_run_batch(fth_engine *engine, const fth_batch *batch, fth_plan_mode mode, fth_run run,
+                                fth_step_result *result);
+/* Makes the images of `batch` from the data on the device. */
+fth_status fth_engine_gather(fth_engine *engine, const fth_batch *batch, fth_plan_mode mode, fth_plan *plan);
+/* FTH_DIVERGED if an update found the gradients so. What is queued may not be known yet. */
+fth_status fth_engine_look_at_updates(fth_engine *engine);
 
 /* "optimizer.momentum_buffer.fc.weight"; free() it. */
 char *fth_engine_state_name(const char *vector, const char *parameter);

@@ -113,6 +113,7 @@ fth_status fth_engine_check_finite(fth_engine *engine)
     if (engine->buffer_floats > 0)
         FTH_TRY(engine->backend->norm(engine->device, engine->vectors.buffers, engine->buffer_floats, &buffers));
     FTH_REQUIRE(isfinite(parameters) && isfinite(buffers), FTH_DIVERGED, "a weight is no longer a finite number");
+    FTH_TRY(fth_engine_look_at_updates(engine)); /* all of them are made: the norms came after */
 
 out:
     return status;

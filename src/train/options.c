@@ -75,7 +75,7 @@ fth_status fth_train_options_check(const fth_train_options *options)
 
 static const char *const optimizers[] = {"sgd", "adamw", NULL};
 static const char *const schedules[] = {"constant", "step", "cosine", "linear", NULL};
-static const char *const precisions[] = {"f32", "bf16", "tf32", "f16", NULL};
+static const char *const precisions[] = {"f32", "bf16", "tf32", "f16", "auto", NULL};
 static const char *const augmentations[] = {"none", "flip", "crop", "flip-crop", NULL};
 
 #define AT(member) offsetof(fth_train_options, member)
@@ -357,7 +357,7 @@ static const fth_option options[] = {
      .offset = AT(precision),
      .fallback = "f32",
      .argument = "TYPE",
-     .help = "type of the computation; weights are kept in f32 either way",
+     .help = "type of the computation; weights are kept in f32 either way. auto: the device's fastest for the model",
      .choices = precisions,
      .identity = true},
     {.name = "strategy",

@@ -98,6 +98,7 @@ fth_status fth_trainer_open_loader(fth_trainer *trainer, fth_split split, fth_lo
                                                            : fth_engine_evaluation_batch(trainer->engine, count),
                                          .seed = (uint64_t)options->seed,
                                          .shuffle = training,
+                                         .recipes = trainer->data_on_device,
                                          .threads = (int)options->loader_threads};
     if (training) {
         loader_options.augmentation.flip = strncmp(options->augment, "flip", 4) == 0;
@@ -213,7 +214,9 @@ static fth_status open_engine(fth_trainer *trainer)
                                          .height = info->height,
                                          .width = info->width,
                                          .classes = info->classes,
-                                         .training_samples = info->count[FTH_TRAIN]};
+                                         .training_samples = info->count[FTH_TRAIN],
+                                         .precision_before =
+                                             json_string_value(json_object_get(trainer->beginning.run, "precision"))};
     FTH_TRY(fth_engine_create(&engine_options, trainer->device, &trainer->engine));
     trainer->batches_per_epoch = fth_batches_per_epoch(info->count[FTH_TRAIN], options->batch);
     trainer->steps_per_epoch = fth_engine_updates_per_epoch(trainer->engine);
@@ -300,6 +303,8 @@ fth_status fth_trainer_begin(fth_trainer *trainer)
         FTH_TRY(load_weights(trainer));
     if (resumed) /* only now: what cannot go on stays as it was */
         FTH_TRY(configure_record(trainer));
+    if (strcmp(trainer->strategy->name, "single") == 0) /* others may have engines of their own */
+        FTH_TRY(fth_engine_keep_data(trainer->engine, trainer->dataset, &trainer->data_on_device));
     FTH_TRY(
         fth_trainer_open_loader(trainer, FTH_TRAIN, &trainer->loader)); /* its threads work while the plan is made */
     if (!trainer->strategy->has_workers)

@@ -113,8 +113,9 @@ typedef struct fth_trainer {
     fth_progress progress;
     double progress_s; /* since the last result that went into it */
     bool first_step_told, record_failing;
-    bool prepared;     /* every plan is there: from here on nothing large is allocated */
-    double saved_at_s; /* of the last checkpoint, or try */
+    bool data_on_device; /* loaders give recipes */
+    bool prepared;       /* every plan is there: from here on nothing large is allocated */
+    double saved_at_s;   /* of the last checkpoint, or try */
     int64_t saved_step;
     bool unsaved;   /* something changed since the last checkpoint */
     bool unsettled; /* batches are with the strategy that no result was given for */

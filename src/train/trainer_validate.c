@@ -161,6 +161,7 @@ static fth_status make_validation(fth_trainer *trainer)
                                   .width = info->width,
                                   .classes = info->classes,
                                   .training_samples = info->count[FTH_TRAIN],
+                                  .precision_before = fth_engine_precision(trainer->engine),
                                   .evaluate_only = true,
                                   .keep_layout = true};
 

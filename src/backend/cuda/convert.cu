@@ -312,6 +312,8 @@ template <typename T> __global__ void fill_random_kernel(T *to, size_t count)
 
 __global__ void run_values_kernel(cuda_run_values *to, cuda_run_values values)
 {
+    if (values.loss_scale != nullptr)
+        values.gradient_scale = (float)((double)values.gradient_scale * values.loss_scale->scale);
     *to = values;
 }
 
@@ -340,6 +342,18 @@ cudaError_t cuda_launch_run_values(cudaStream_t stream, cuda_run_values *to, cud
 {
     run_values_kernel<<<1, 1, 0, stream>>>(to, values);
     return cudaGetLastError();
+}
+
+cudaError_t cuda_set_recorded_run_values(cudaGraphExec_t recorded, cudaGraphNode_t node, cuda_run_values *to,
+                                         cuda_run_values values)
+{
+    void *arguments[] = {&to, &values};
+    cudaKernelNodeParams parameters = {};
+    parameters.func = (void *)run_values_kernel;
+    parameters.gridDim = dim3(1);
+    parameters.blockDim = dim3(1);
+    parameters.kernelParams = arguments;
+    return cudaGraphExecKernelNodeSetParams(recorded, node, &parameters);
 }
 
 cudaError_t cuda_launch_convert(cudaStream_t stream, const void *from, cuda_view from_view, void *to, cuda_view to_view,

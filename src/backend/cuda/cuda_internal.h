@@ -35,6 +35,13 @@ typedef struct cuda_building {
     int64_t deferred_elements;
 } cuda_building;
 
+/* A buffer on the device between the bus and the batch's place. */
+typedef struct cuda_ahead {
+    void *memory;
+    size_t size_bytes;
+    cudaEvent_t arrived, taken;
+} cuda_ahead;
+
 typedef struct cuda_device {
     fth_device base; /* first: backend.h hands out pointers to it */
     int index;
@@ -42,17 +49,34 @@ typedef struct cuda_device {
     cuda_launch launch; /* the stream, counters */
     cudnnHandle_t cudnn;
     cublasLtHandle_t blas;
+    double timeout_s; /* of a wait */
+    bool lost;        /* hung or broken: nothing more is asked of it */
+    uint64_t fault_run;
+    double fault_s;
+
     cuda_run_values *run_values; /* device memory */
     cuda_run_values last_run_values;
     bool run_values_set;
     double *norm_scratch;
     bool capturing;
 
+    uint64_t sequence; /* of the last replay */
+    bool replayed;     /* the last run was one */
+    cuda_announcement *announcement;
+
+    cudaStream_t copy_stream;
     void *staging[2]; /* pinned: large copies in go through these in turn */
     cudaEvent_t staging_free[2];
     int staging_next;
+    cuda_ahead ahead[2]; /* batches that arrived before they are needed */
+    int ahead_next;
+    void *small; /* pinned: a ring for small copies in */
+    cudaEvent_t small_done[2];
+    uint64_t small_next;
     void *out; /* pinned: copies out land here */
     cudaEvent_t done;
+    void *recipes; /* device memory */
+    size_t recipe_bytes;
 
     /* Around the runs since the time was last taken, which is busy_s from then on. */
     cudaEvent_t runs_begin, runs_end;
@@ -84,6 +108,40 @@ fth_status cuda_blas_status(cublasStatus_t error, const char *what);
 
 /* Brings run_values on the device up to date; nothing while capturing, when the replay does it. */
 fth_status cuda_set_run_values(cuda_device *device, const fth_run *run);
+cuda_run_values cuda_run_values_of(const fth_run *run, uint64_t sequence);
+
+/* ---- waiting (wait.c) ---- */
+
+void cuda_read_environment(cuda_device *cuda);
+/* What an error of the device means; FTH_PEER_LOST names it and marks it as lost. */
+fth_status cuda_lose(cuda_device *cuda, cudaError_t error);
+fth_deadline cuda_deadline(const cuda_device *cuda);
+fth_status cuda_wait(cuda_device *cuda, cudaEvent_t event, fth_deadline deadline);
+fth_status cuda_synchronize(fth_device *device, fth_deadline deadline);
+fth_status cuda_wait_for_loss(cuda_device *cuda, uint64_t sequence);
+/* Queues the fault that a test asked for before this run. */
+fth_status cuda_make_fault(cuda_device *cuda);
+
+/* ---- memory and copies (memory.c): entries of the table, and their opening and closing ---- */
+
+fth_status cuda_open_copies(cuda_device *cuda);
+void cuda_close_copies(cuda_device *cuda);
+fth_status cuda_allocate(fth_device *device, size_t size_bytes, void **memory);
+void cuda_release(fth_device *device, void *memory); /* NULL is fine */
+fth_status cuda_copy_in(fth_device *device, void *to, const void *from, size_t size_bytes);
+fth_status cuda_copy_batch(fth_device *device, void *to, const void *from, size_t size_bytes);
+fth_status cuda_copy_out(fth_device *device, void *to, const void *from, size_t size_bytes);
+fth_status cuda_fill_zero(fth_device *device, void *memory, size_t size_bytes);
+
+/* ---- recorded runs (capture.c), batches from a data set on the device (gather.c): entries of the table ---- */
+
+fth_status cuda_capture_begin(fth_device *device);
+fth_status cuda_capture_end(fth_device *device, void **captured);
+fth_status cuda_capture_replay(fth_device *device, void *captured, const fth_run *run);
+void cuda_capture_free(fth_device *device, void *captured);
+fth_status cuda_read_loss(fth_device *device, float loss[2]);
+fth_status cuda_sample(fth_device *device, fth_device_sample *result);
+fth_status cuda_gather(fth_device *device, const fth_gather *gather, float *images);
 
 /* ---- layouts (layout.c) ---- */
 
@@ -234,8 +292,16 @@ fth_status cuda_add_max_pool_grad(fth_plan *plan, const fth_node *node, fth_plan
 /* True if the bias gradient of `node` (a grad_weights) is made by the relu_grad before it. */
 bool cuda_relu_grad_makes_bias_gradient(const fth_plan *plan, fth_value dy, const fth_node *node);
 
-/* Flat vectors (vector.c). */
+/* Flat vectors and updaters (updater.c). */
 extern const fth_update_kernel cuda_updates[];
+void cuda_update_numbers(const fth_update_arguments *a, double learning_rate, int64_t step, cuda_run_values *numbers);
+void cuda_updater_fill_values(const fth_run *run, cuda_run_values *values);
+fth_status cuda_updater_open(fth_device *device, const fth_updater_options *options, fth_updater **updater);
+void cuda_updater_close(fth_updater *updater);
+fth_status cuda_updater_queue(fth_updater *updater, const float *loss);
+fth_updater_news cuda_updater_look(const fth_updater *updater);
+fth_status cuda_updater_get_scale(fth_updater *updater, fth_loss_scale *scale);
+fth_status cuda_updater_set_scale(fth_updater *updater, fth_loss_scale scale);
 fth_status cuda_vector_add(fth_device *device, float *to, const float *from, size_t count);
 fth_status cuda_vector_norm(fth_device *device, const float *values, size_t count, double *norm);
 

@@ -350,7 +350,7 @@ static fth_status measure(cuda_device *device, const cuda_conv *conv, cudnnBacke
     CUDA_TRY(cudaEventRecord(begin, device->launch.stream));
     CUDA_TRY(cudaGraphLaunch(captured, device->launch.stream));
     CUDA_TRY(cudaEventRecord(end, device->launch.stream));
-    CUDA_TRY(cudaEventSynchronize(end));
+    FTH_TRY(cuda_wait(device, end, cuda_deadline(device)));
     CUDA_TRY(cudaEventElapsedTime(&milliseconds, begin, end));
     *microseconds = 1e3 * milliseconds / RUNS;
 out:

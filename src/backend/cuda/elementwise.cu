@@ -1,4 +1,4 @@
-/* Activations, sums, dropout, the loss, and the updates of flat vectors. */
+/* Activations, sums, dropout and the loss. */
 #include "backend/cuda/device.cuh"
 
 namespace
@@ -149,7 +149,8 @@ __device__ __forceinline__ float warp_sum(float x)
 /* One warp per row; the block that finishes last adds up the rows, in order. */
 __global__ void __launch_bounds__(THREADS)
     cross_entropy_kernel(const float *logits, const int32_t *labels, int64_t batch, int64_t classes, float smoothing,
-                         float *loss, float *probabilities, float *scratch, unsigned *counter)
+                         float *loss, float *probabilities, float *scratch, unsigned *counter,
+                         const cuda_run_values *run, cuda_announcement *announcement)
 {
     __shared__ bool last;
     __shared__ double sums[2 * THREADS];
@@ -227,8 +228,10 @@ __global__ void __launch_bounds__(THREADS)
         __syncthreads();
     }
     if (threadIdx.x == 0) {
-        loss[0] = (float)(sums[0] / (double)batch);
-        loss[1] = (float)sums[THREADS];
+        loss[0] = announcement->loss = (float)(sums[0] / (double)batch);
+        loss[1] = announcement->correct = (float)sums[THREADS];
+        __threadfence_system(); /* the host must not see the number before the loss */
+        announcement->sequence = run->sequence;
     }
 }
 
@@ -243,127 +246,6 @@ __global__ void __launch_bounds__(THREADS)
         float target = base + (labels[n] == k ? 1 - smoothing : 0);
         gradient[i] = from_float<T>((probabilities[i] - target) * scale);
     }
-}
-
-/* ---- flat vectors: lengths are multiples of 16 floats, addresses of 64 bytes ---- */
-
-struct Sgd {
-    float rate, momentum, decay, scale;
-    bool nesterov;
-};
-
-__device__ __forceinline__ void sgd_step(float &p, float g, float &m, const Sgd &s, bool has_momentum)
-{
-    float change = fmaf(s.decay, p, s.scale * g);
-    if (has_momentum) {
-        m = fmaf(s.momentum, m, change);
-        change = s.nesterov ? fmaf(s.momentum, m, change) : m;
-    }
-    p = fmaf(-s.rate, change, p);
-}
-
-__global__ void __launch_bounds__(THREADS)
-    sgd_kernel(float *parameters, const float *gradients, float *momenta, size_t count, Sgd s)
-{
-    const size_t vectors = count / 4, step = (size_t)gridDim.x * THREADS;
-    const size_t first = (size_t)blockIdx.x * THREADS + threadIdx.x;
-    for (size_t i = first; i < vectors; i += step) {
-        float4 p = ((float4 *)parameters)[i], g = ((const float4 *)gradients)[i];
-        float4 m = momenta ? ((float4 *)momenta)[i] : make_float4(0, 0, 0, 0);
-        sgd_step(p.x, g.x, m.x, s, momenta);
-        sgd_step(p.y, g.y, m.y, s, momenta);
-        sgd_step(p.z, g.z, m.z, s, momenta);
-        sgd_step(p.w, g.w, m.w, s, momenta);
-        ((float4 *)parameters)[i] = p;
-        if (momenta)
-            ((float4 *)momenta)[i] = m;
-    }
-    for (size_t i = vectors * 4 + first; i < count; i += step) {
-        float m = momenta ? momenta[i] : 0;
-        sgd_step(parameters[i], gradients[i], m, s, momenta);
-        if (momenta)
-            momenta[i] = m;
-    }
-}
-
-struct Adam {
-    float rate, keep, beta1, beta2, epsilon, scale, correction1, correction2;
-};
-
-__device__ __forceinline__ void adam_step(float &p, float g, float &m, float &v, const Adam &a)
-{
-    g *= a.scale;
-    m = fmaf(a.beta1, m, (1 - a.beta1) * g);
-    v = fmaf(a.beta2, v, (1 - a.beta2) * g * g);
-    p *= a.keep;
-    p -= a.rate * (m / a.correction1) / (sqrtf(v / a.correction2) + a.epsilon);
-}
-
-__global__ void __launch_bounds__(THREADS)
-    adam_kernel(float *parameters, const float *gradients, float *first, float *second, size_t count, Adam a)
-{
-    const size_t vectors = count / 4, step = (size_t)gridDim.x * THREADS;
-    const size_t begin = (size_t)blockIdx.x * THREADS + threadIdx.x;
-    for (size_t i = begin; i < vectors; i += step) {
-        float4 p = ((float4 *)parameters)[i], g = ((const float4 *)gradients)[i];
-        float4 m = ((float4 *)first)[i], v = ((float4 *)second)[i];
-        adam_step(p.x, g.x, m.x, v.x, a);
-        adam_step(p.y, g.y, m.y, v.y, a);
-        adam_step(p.z, g.z, m.z, v.z, a);
-        adam_step(p.w, g.w, m.w, v.w, a);
-        ((float4 *)parameters)[i] = p;
-        ((float4 *)first)[i] = m;
-        ((float4 *)second)[i] = v;
-    }
-    for (size_t i = vectors * 4 + begin; i < count; i += step)
-        adam_step(parameters[i], gradients[i], first[i], second[i], a);
-}
-
-__global__ void __launch_bounds__(THREADS) add_kernel(float *to, const float *from, size_t count)
-{
-    for (size_t i = (size_t)blockIdx.x * THREADS + threadIdx.x; i < count; i += (size_t)gridDim.x * THREADS)
-        to[i] += from[i];
-}
-
-__device__ double block_sum(double x)
-{
-    __shared__ double sums[THREADS];
-    sums[threadIdx.x] = x;
-    __syncthreads();
-    for (int half = THREADS / 2; half > 0; half >>= 1) {
-        if ((int)threadIdx.x < half)
-            sums[threadIdx.x] += sums[threadIdx.x + half];
-        __syncthreads();
-    }
-    return sums[0];
-}
-
-/* A fixed number of blocks, whatever the device: the order of additions depends on the length alone. */
-__global__ void __launch_bounds__(THREADS)
-    square_sum_kernel(const float *values, size_t count, double *scratch, double *result, unsigned *counter)
-{
-    __shared__ bool last;
-    double sum = 0;
-    for (size_t i = (size_t)blockIdx.x * THREADS + threadIdx.x; i < count; i += (size_t)gridDim.x * THREADS)
-        sum += (double)values[i] * values[i];
-    sum = block_sum(sum);
-    if (threadIdx.x == 0) {
-        scratch[blockIdx.x] = sum;
-        __threadfence();
-        last = atomicAdd(counter, 1) == gridDim.x - 1;
-        if (last)
-            *counter = 0;
-    }
-    __syncthreads();
-    if (!last)
-        return;
-    __threadfence();
-    double total = 0;
-    for (unsigned i = threadIdx.x; i < gridDim.x; i += THREADS)
-        total += __ldcg(scratch + i);
-    total = block_sum(total);
-    if (threadIdx.x == 0)
-        *result = total;
 }
 
 } // namespace
@@ -392,10 +274,11 @@ cudaError_t cuda_launch_dropout(cudaStream_t stream, cuda_type type, const void 
 
 cudaError_t cuda_launch_cross_entropy(const cuda_launch *launch, const float *logits, const int32_t *labels,
                                       int64_t batch, int64_t classes, float smoothing, float *loss,
-                                      float *probabilities, float *scratch)
+                                      float *probabilities, float *scratch, const cuda_run_values *run,
+                                      cuda_announcement *announcement)
 {
     cross_entropy_kernel<<<(unsigned)ceil_div(batch, THREADS / 32), THREADS, 0, launch->stream>>>(
-        logits, labels, batch, classes, smoothing, loss, probabilities, scratch, launch->counters);
+        logits, labels, batch, classes, smoothing, loss, probabilities, scratch, launch->counters, run, announcement);
     return cudaGetLastError();
 }
 
@@ -410,39 +293,6 @@ cudaError_t cuda_launch_cross_entropy_grad(cudaStream_t stream, cuda_type type, 
             probabilities, labels, count, classes, smoothing, 1 / (float)batch, run, (T *)gradient);
         return cudaGetLastError();
     });
-}
-
-cudaError_t cuda_launch_sgd(const cuda_launch *launch, float *parameters, const float *gradients, float *momenta,
-                            size_t count, float rate, float momentum, float decay, float scale, bool nesterov)
-{
-    const Sgd s = {rate, momentum, decay, scale, nesterov};
-    sgd_kernel<<<blocks_for(launch, count / 4), THREADS, 0, launch->stream>>>(
-        parameters, gradients, momentum != 0 ? momenta : nullptr, count, s);
-    return cudaGetLastError();
-}
-
-cudaError_t cuda_launch_adamw(const cuda_launch *launch, float *parameters, const float *gradients, float *first,
-                              float *second, size_t count, float rate, float decay, float beta1, float beta2,
-                              float epsilon, float scale, float correction1, float correction2)
-{
-    const Adam a = {rate, 1 - rate * decay, beta1, beta2, epsilon, scale, correction1, correction2};
-    adam_kernel<<<blocks_for(launch, count / 4), THREADS, 0, launch->stream>>>(parameters, gradients, first, second,
-                                                                               count, a);
-    return cudaGetLastError();
-}
-
-cudaError_t cuda_launch_add(const cuda_launch *launch, float *to, const float *from, size_t count)
-{
-    add_kernel<<<blocks_for(launch, count), THREADS, 0, launch->stream>>>(to, from, count);
-    return cudaGetLastError();
-}
-
-cudaError_t cuda_launch_square_sum(const cuda_launch *launch, const float *values, size_t count, double *scratch,
-                                   double *result)
-{
-    square_sum_kernel<<<CUDA_NORM_BLOCKS, THREADS, 0, launch->stream>>>(values, count, scratch, result,
-                                                                        launch->counters);
-    return cudaGetLastError();
 }
 
 } // extern "C"

@@ -11,6 +11,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "backend/loss_scale.h"
+
 #ifdef __cplusplus
 extern "C" {
 #endif
@@ -20,10 +22,22 @@ typedef enum cuda_type { CUDA_TYPE_F32, CUDA_TYPE_F16, CUDA_TYPE_BF16, CUDA_TYPE
 /* What changes from run to run, in device memory, so that a captured graph can be replayed with other numbers. */
 typedef struct cuda_run_values {
     uint64_t seed, step;
+    uint64_t sequence; /* number of the run: the host knows the loss by it */
     float gradient_scale;
+    float rate, keep, correction1, correction2; /* of the update, if there is one; all but the first AdamW's */
+    const fth_loss_scale *loss_scale;           /* device memory: gradient_scale is multiplied by it; NULL: not */
 } cuda_run_values;
 
 cudaError_t cuda_launch_run_values(cudaStream_t stream, cuda_run_values *to, cuda_run_values values);
+/* Gives the launch above, recorded as `node`, other values. */
+cudaError_t cuda_set_recorded_run_values(cudaGraphExec_t recorded, cudaGraphNode_t node, cuda_run_values *to,
+                                         cuda_run_values values);
+
+/* What the loss tells the host, in pinned memory. */
+typedef struct cuda_announcement {
+    volatile float loss, correct;
+    volatile uint64_t sequence; /* of the run it is from; written last */
+} cuda_announcement;
 
 /* What reductions need besides their data: counters that are zero between launches, and the size of the device. */
 enum { CUDA_COUNTERS = 1024 };
@@ -176,23 +190,71 @@ cudaError_t cuda_launch_direct_filter(cudaStream_t stream, const cuda_direct *c,
 
 cudaError_t cuda_launch_cross_entropy(const cuda_launch *launch, const float *logits, const int32_t *labels,
                                       int64_t batch, int64_t classes, float smoothing, float *loss,
-                                      float *probabilities, float *scratch); /* scratch: 2 * batch floats */
+                                      float *probabilities, float *scratch, /* scratch: 2 * batch floats */
+                                      const cuda_run_values *run, cuda_announcement *announcement);
 cudaError_t cuda_launch_cross_entropy_grad(cudaStream_t stream, cuda_type type, const float *probabilities,
                                            const int32_t *labels, int64_t batch, int64_t classes, float smoothing,
                                            const cuda_run_values *run, void *gradient);
 
 /* ---- flat vectors ---- */
 
-cudaError_t cuda_launch_sgd(const cuda_launch *launch, float *parameters, const float *gradients, float *momenta,
-                            size_t count, float rate, float momentum, float decay, float scale, bool nesterov);
-cudaError_t cuda_launch_adamw(const cuda_launch *launch, float *parameters, const float *gradients, float *first,
-                              float *second, size_t count, float rate, float decay, float beta1, float beta2,
-                              float epsilon, float scale, float correction1, float correction2);
+/* The parts of an update that stay the same, and where the others come from. */
+typedef struct cuda_update {
+    float *parameters;
+    const float *gradients;
+    float *state[2];
+    size_t count;
+    float momentum, decay, beta1, beta2, epsilon;
+    bool nesterov;
+    cuda_run_values numbers;                /* rate and so on, if `run` is NULL */
+    float factor;                           /* of the gradients, if `judgement` is NULL */
+    const cuda_run_values *run;             /* device memory */
+    const float *loss;                      /* device memory or NULL: no update if it is not finite */
+    const struct cuda_judgement *judgement; /* device memory or NULL */
+} cuda_update;
+
+cudaError_t cuda_launch_sgd(const cuda_launch *launch, const cuda_update *update);
+cudaError_t cuda_launch_adamw(const cuda_launch *launch, const cuda_update *update);
 cudaError_t cuda_launch_add(const cuda_launch *launch, float *to, const float *from, size_t count);
 enum { CUDA_NORM_BLOCKS = 256 };
 /* result[0] = sum of squares; scratch: CUDA_NORM_BLOCKS doubles. */
 cudaError_t cuda_launch_square_sum(const cuda_launch *launch, const float *values, size_t count, double *scratch,
                                    double *result);
+
+/* What becomes of an update, in device memory. */
+typedef struct cuda_judgement {
+    fth_loss_scale loss_scale;
+    double clip;
+    float factor;
+    int apply;
+} cuda_judgement;
+
+/* What the host is told of it, in pinned memory. */
+typedef struct cuda_update_news {
+    volatile int64_t left_out;
+    volatile int diverged;
+} cuda_update_news;
+
+/* Judges the gradients by their norm (loss_scale.h), if the loss is finite and none was found diverged before. */
+cudaError_t cuda_launch_judge(const cuda_launch *launch, const float *gradients, size_t count, const float *loss,
+                              double *scratch, cuda_judgement *judgement, cuda_update_news *news);
+
+/* ---- batches from a data set on the device ---- */
+
+enum { CUDA_GATHER_CHANNELS = 4 };
+typedef struct cuda_gathering {
+    const uint8_t *pixels; /* (samples, channels, height, width) */
+    int channels, height, width;
+    float scale[CUDA_GATHER_CHANNELS], shift[CUDA_GATHER_CHANNELS];
+    const void *recipes; /* fth_recipe, device memory */
+    int64_t count;
+} cuda_gathering;
+cudaError_t cuda_launch_gather(const cuda_launch *launch, const cuda_gathering *gathering, float *images);
+
+/* ---- for tests of what happens then ---- */
+
+cudaError_t cuda_launch_spin(cudaStream_t stream, double seconds);
+cudaError_t cuda_launch_trap(cudaStream_t stream);
 
 #ifdef __cplusplus
 }

@@ -1,10 +1,12 @@
-/* Softmax cross-entropy on plain f32 logits: a warp per row; the batch's sums are made in a fixed order. */
+/* Softmax cross-entropy on plain f32 logits: a warp per row; the batch's sums are made in a fixed order. The loss is
+ * told to the host at once, while the backward pass runs (capture.c). */
 #include "backend/cuda/cuda_internal.h"
 
 static cudaError_t run_loss(const cuda_call *call)
 {
     return cuda_launch_cross_entropy(&call->device->launch, call->data[0], call->data[1], call->sizes[0],
-                                     call->sizes[1], call->numbers[0], call->data[2], call->data[3], call->data[4]);
+                                     call->sizes[1], call->numbers[0], call->data[2], call->data[3], call->data[4],
+                                     call->device->run_values, call->device->announcement);
 }
 
 static fth_status prepare_loss(fth_plan *plan, const fth_node *node)

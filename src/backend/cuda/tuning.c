@@ -160,8 +160,7 @@ void cuda_tuning_release(cuda_device *device)
     cuda_tuning *tuning = device->tuning;
     if (!tuning->memory)
         return;
-    cudaStreamSynchronize(device->launch.stream);
-    cudaFree(tuning->memory);
+    cuda_release(&device->base, tuning->memory);
     tuning->memory = NULL;
     tuning->memory_bytes = 0;
 }

@@ -24,7 +24,7 @@ typedef struct cast_step {
 static void release_casts(void *state)
 {
     cast_step *step = state;
-    if (step && step->table)
+    if (step && step->table && !step->device->lost)
         cudaFree(step->table);
     free(step);
 }
@@ -40,7 +40,7 @@ static fth_status bind_casts(void *state, const fth_plan *plan)
     if (!step->table)
         CUDA_TRY(cudaMalloc((void **)&step->table, sizeof step->entries));
     /* Runs that are still queued read the table: let them end. */
-    CUDA_TRY(cudaStreamSynchronize(step->device->launch.stream));
+    FTH_TRY(cuda_synchronize(&step->device->base, cuda_deadline(step->device)));
     CUDA_TRY(
         cudaMemcpy(step->table, step->entries, (size_t)step->count * sizeof step->entries[0], cudaMemcpyHostToDevice));
 out:

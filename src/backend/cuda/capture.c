@@ -1,0 +1,140 @@
+/* Recorded runs. A run of a plan, with or without the update behind it, is recorded once as a CUDA graph; each replay
+ * is one launch, whose first node writes the numbers of this run to the device.
+ *
+ *     host    launch N ... loss N known -> batch N+1 is copied in, launch N+1 ...
+ *     device  forward N, loss N told, backward N, update N | forward N+1 ...
+ *
+ * The loss is told to the host through pinned memory as soon as it is there, so that the host prepares the next run
+ * while the device is still busy with this one. */
+#include <stdlib.h>
+
+#include "backend/cuda/cuda_internal.h"
+
+typedef struct recording {
+    cudaGraph_t graph;
+    cudaGraphExec_t executable;
+    cudaGraphNode_t values; /* the launch that writes the run's values */
+} recording;
+
+fth_status cuda_capture_begin(fth_device *device)
+{
+    fth_status status = FTH_OK;
+    cuda_device *cuda = (cuda_device *)device;
+    const cuda_run_values none = {0}; /* the replay has its own */
+    CUDA_TRY(cudaStreamBeginCapture(cuda->launch.stream, cudaStreamCaptureModeRelaxed));
+    cuda->capturing = true;
+    CUDA_TRY(cuda_launch_run_values(cuda->launch.stream, cuda->run_values, none));
+out:
+    return status;
+}
+
+void cuda_capture_free(fth_device *device, void *captured)
+{
+    cuda_device *cuda = (cuda_device *)device;
+    recording *made = captured;
+    if (!made)
+        return;
+    if (!cuda->lost) {
+        cudaSetDevice(cuda->index);
+        cuda_synchronize(device, cuda_deadline(cuda));
+    }
+    if (!cuda->lost && made->executable)
+        cudaGraphExecDestroy(made->executable);
+    if (made->graph)
+        cudaGraphDestroy(made->graph);
+    free(made);
+}
+
+fth_status cuda_capture_end(fth_device *device, void **captured)
+{
+    fth_status status = FTH_OK;
+    cuda_device *cuda = (cuda_device *)device;
+    recording *made = NULL;
+    size_t roots = 1;
+    cuda->capturing = false;
+    FTH_TRY(fth_allocate(1, sizeof *made, &made));
+    CUDA_TRY(cudaStreamEndCapture(cuda->launch.stream, &made->graph));
+    CUDA_TRY(cudaGraphGetRootNodes(made->graph, &made->values, &roots));
+    FTH_REQUIRE(roots == 1, FTH_UNSUPPORTED, "a recorded run begins in %zu places", roots);
+    CUDA_TRY(cudaGraphInstantiate(&made->executable, made->graph, 0));
+    *captured = made;
+    made = NULL;
+out:
+    cuda_capture_free(device, made);
+    return status;
+}
+
+/* Adds the time of the runs that are done. Runs that were queued one behind the other are timed as one. */
+static fth_status count_busy(cuda_device *cuda)
+{
+    fth_status status = FTH_OK;
+    float milliseconds = 0;
+    if (!cuda->runs_pending)
+        return FTH_OK;
+    cudaError_t state = cudaEventQuery(cuda->runs_end);
+    if (state == cudaErrorNotReady)
+        return FTH_OK;
+    CUDA_TRY(state);
+    CUDA_TRY(cudaEventElapsedTime(&milliseconds, cuda->runs_begin, cuda->runs_end));
+    cuda->busy_s += milliseconds / 1e3;
+    cuda->runs_pending = false;
+out:
+    return status;
+}
+
+fth_status cuda_capture_replay(fth_device *device, void *captured, const fth_run *run)
+{
+    fth_status status = FTH_OK;
+    cuda_device *cuda = (cuda_device *)device;
+    const recording *made = captured;
+    FTH_REQUIRE(!cuda->lost, FTH_PEER_LOST, "%s is lost", cuda->properties.name);
+    cuda->sequence++;
+    cuda->run_values_set = false;
+    CUDA_TRY(cuda_set_recorded_run_values(made->executable, made->values, cuda->run_values,
+                                          cuda_run_values_of(run, cuda->sequence)));
+    FTH_TRY(count_busy(cuda));
+    FTH_TRY(cuda_make_fault(cuda));
+    if (!cuda->runs_pending)
+        CUDA_TRY(cudaEventRecord(cuda->runs_begin, cuda->launch.stream));
+    CUDA_TRY(cudaGraphLaunch(made->executable, cuda->launch.stream));
+    CUDA_TRY(cudaEventRecord(cuda->runs_end, cuda->launch.stream));
+    cuda->runs_pending = true;
+    cuda->replayed = true;
+out:
+    return status;
+}
+
+fth_status cuda_read_loss(fth_device *device, float loss[2])
+{
+    fth_status status = FTH_OK;
+    cuda_device *cuda = (cuda_device *)device;
+    if (cuda->replayed)
+        FTH_TRY(cuda_wait_for_loss(cuda, cuda->sequence));
+    else
+        FTH_TRY(cuda_synchronize(device, cuda_deadline(cuda)));
+    loss[0] = cuda->announcement->loss;
+    loss[1] = cuda->announcement->correct;
+out:
+    return status;
+}
+
+fth_status cuda_sample(fth_device *device, fth_device_sample *result)
+{
+    fth_status status = FTH_OK;
+    cuda_device *cuda = (cuda_device *)device;
+    size_t free_bytes = 0, total_bytes = 0;
+    cudaSetDevice(cuda->index);
+    if (!cuda->nvml_asked) /* not at the start, which it would delay */
+        cuda_nvml_open(cuda);
+    cuda->nvml_asked = true;
+    if (cuda->runs_pending) /* one step at most: otherwise a device that is never idle would never be counted */
+        FTH_TRY(cuda_wait(cuda, cuda->runs_end, cuda_deadline(cuda)));
+    FTH_TRY(count_busy(cuda));
+    CUDA_TRY(cudaMemGetInfo(&free_bytes, &total_bytes));
+    *result = (fth_device_sample){.used_bytes = (int64_t)(total_bytes - free_bytes),
+                                  .total_bytes = (int64_t)total_bytes,
+                                  .utilization = cuda_nvml_utilization(cuda),
+                                  .busy_s = cuda->busy_s};
+out:
+    return status;
+}

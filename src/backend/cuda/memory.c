@@ -1,0 +1,220 @@
+/* Device memory and copies.
+ *
+ * Copies in go through pinned memory, so that they are queued and not waited for: small ones through a ring of slots,
+ * large ones through two pieces in turn. Batches take a stream of their own into one of two buffers on the device, from
+ * where the main stream takes them: the bus works while the device computes what was queued before. Copies out are
+ * queued behind the work and waited for with it. */
+#include <string.h>
+
+#include "backend/cuda/cuda_internal.h"
+
+enum { STAGING_BYTES = 32 << 20, SMALL_COPY_BYTES = 64 << 10, OUT_BYTES = 4 << 20, SMALL_SLOTS = 32 };
+
+fth_status cuda_allocate(fth_device *device, size_t size_bytes, void **memory)
+{
+    fth_status status = FTH_OK;
+    cuda_device *cuda = (cuda_device *)device;
+    void *made = NULL;
+    cudaSetDevice(cuda->index);
+    cudaError_t error = cudaMalloc(&made, size_bytes ? size_bytes : 1);
+    if (error == cudaErrorMemoryAllocation) {
+        size_t free_bytes = 0, total_bytes = 0;
+        cudaGetLastError();
+        cudaMemGetInfo(&free_bytes, &total_bytes);
+        status =
+            fth_fail(FTH_NO_MEMORY, "%s has no room for %.2f GB more: %.2f of %.2f GB are free", cuda->properties.name,
+                     (double)size_bytes / 1e9, (double)free_bytes / 1e9, (double)total_bytes / 1e9);
+        goto out;
+    }
+    CUDA_TRY(error);
+    CUDA_TRY(cudaMemsetAsync(made, 0, size_bytes ? size_bytes : 1, cuda->launch.stream));
+    *memory = made;
+    made = NULL;
+out:
+    if (made)
+        cudaFree(made);
+    return status;
+}
+
+void cuda_release(fth_device *device, void *memory)
+{
+    cuda_device *cuda = (cuda_device *)device;
+    if (!memory || cuda->lost)
+        return;
+    cudaSetDevice(cuda->index);
+    if (cuda_synchronize(device, cuda_deadline(cuda)) == FTH_OK)
+        cudaFree(memory);
+}
+
+fth_status cuda_open_copies(cuda_device *cuda)
+{
+    fth_status status = FTH_OK;
+    CUDA_TRY(cudaStreamCreateWithFlags(&cuda->copy_stream, cudaStreamNonBlocking));
+    for (int i = 0; i < 2; i++) {
+        CUDA_TRY(cudaEventCreateWithFlags(&cuda->staging_free[i], cudaEventDisableTiming));
+        CUDA_TRY(cudaEventCreateWithFlags(&cuda->small_done[i], cudaEventDisableTiming));
+        CUDA_TRY(cudaEventCreateWithFlags(&cuda->ahead[i].arrived, cudaEventDisableTiming));
+        CUDA_TRY(cudaEventCreateWithFlags(&cuda->ahead[i].taken, cudaEventDisableTiming));
+    }
+    CUDA_TRY(cudaHostAlloc(&cuda->out, OUT_BYTES, cudaHostAllocDefault));
+    CUDA_TRY(cudaHostAlloc(&cuda->small, SMALL_SLOTS * SMALL_COPY_BYTES, cudaHostAllocDefault));
+out:
+    return status;
+}
+
+void cuda_close_copies(cuda_device *cuda)
+{
+    for (int i = 0; i < 2; i++) {
+        cudaEvent_t events[] = {cuda->staging_free[i], cuda->small_done[i], cuda->ahead[i].arrived,
+                                cuda->ahead[i].taken};
+        for (size_t e = 0; e < FTH_COUNT_OF(events); e++)
+            if (events[e])
+                cudaEventDestroy(events[e]);
+        if (cuda->staging[i])
+            cudaFreeHost(cuda->staging[i]);
+        cudaFree(cuda->ahead[i].memory);
+    }
+    if (cuda->out)
+        cudaFreeHost(cuda->out);
+    if (cuda->small)
+        cudaFreeHost(cuda->small);
+    if (cuda->copy_stream)
+        cudaStreamDestroy(cuda->copy_stream);
+}
+
+/* memcpy by several threads: one does not keep up with the bus. */
+static void copy_bytes(char *to, const char *from, size_t size)
+{
+    enum { PIECE = 1 << 20 };
+    const int64_t pieces = (int64_t)((size + PIECE - 1) / PIECE);
+#pragma omp parallel for schedule(static) num_threads(8) if (pieces > 4)
+    for (int64_t i = 0; i < pieces; i++) {
+        size_t begin = (size_t)i * PIECE, length = size - begin < PIECE ? size - begin : PIECE;
+        memcpy(to + begin, from + begin, length);
+    }
+}
+
+static fth_status copy_staged(cuda_device *cuda, char *to, const char *from, size_t size_bytes, cudaStream_t stream)
+{
+    fth_status status = FTH_OK;
+    while (size_bytes > 0) {
+        int slot = cuda->staging_next;
+        size_t part = size_bytes < STAGING_BYTES ? size_bytes : STAGING_BYTES;
+        if (!cuda->staging[slot])
+            CUDA_TRY(cudaHostAlloc(&cuda->staging[slot], STAGING_BYTES, cudaHostAllocDefault));
+        else
+            FTH_TRY(cuda_wait(cuda, cuda->staging_free[slot], cuda_deadline(cuda)));
+        copy_bytes(cuda->staging[slot], from, part);
+        CUDA_TRY(cudaMemcpyAsync(to, cuda->staging[slot], part, cudaMemcpyHostToDevice, stream));
+        CUDA_TRY(cudaEventRecord(cuda->staging_free[slot], stream));
+        cuda->staging_next = 1 - slot;
+        to += part;
+        from += part;
+        size_bytes -= part;
+    }
+out:
+    return status;
+}
+
+/* A half of the ring is used again when all copies from it are done. */
+static fth_status copy_small(cuda_device *cuda, void *to, const void *from, size_t size_bytes)
+{
+    fth_status status = FTH_OK;
+    const uint64_t slot = cuda->small_next % SMALL_SLOTS, half = slot / (SMALL_SLOTS / 2);
+    char *pinned = (char *)cuda->small + slot * SMALL_COPY_BYTES;
+    if (slot % (SMALL_SLOTS / 2) == 0 && cuda->small_next >= SMALL_SLOTS)
+        FTH_TRY(cuda_wait(cuda, cuda->small_done[half], cuda_deadline(cuda)));
+    memcpy(pinned, from, size_bytes);
+    CUDA_TRY(cudaMemcpyAsync(to, pinned, size_bytes, cudaMemcpyHostToDevice, cuda->launch.stream));
+    if (slot % (SMALL_SLOTS / 2) == SMALL_SLOTS / 2 - 1)
+        CUDA_TRY(cudaEventRecord(cuda->small_done[half], cuda->launch.stream));
+    cuda->small_next++;
+out:
+    return status;
+}
+
+/* Through a buffer of the device, while the main stream is busy with what was queued before. */
+static fth_status copy_ahead(cuda_device *cuda, void *to, const void *from, size_t size_bytes)
+{
+    fth_status status = FTH_OK;
+    cuda_ahead *ahead = &cuda->ahead[cuda->ahead_next];
+    if (ahead->size_bytes < size_bytes) {
+        void *larger = NULL;
+        if (cudaMalloc(&larger, size_bytes) != cudaSuccess) { /* no room: copied behind the work instead */
+            cudaGetLastError();
+            return copy_staged(cuda, to, from, size_bytes, cuda->launch.stream);
+        }
+        cuda_release(&cuda->base, ahead->memory);
+        ahead->memory = larger;
+        ahead->size_bytes = size_bytes;
+    }
+    CUDA_TRY(cudaStreamWaitEvent(cuda->copy_stream, ahead->taken, 0));
+    FTH_TRY(copy_staged(cuda, ahead->memory, from, size_bytes, cuda->copy_stream));
+    CUDA_TRY(cudaEventRecord(ahead->arrived, cuda->copy_stream));
+    CUDA_TRY(cudaStreamWaitEvent(cuda->launch.stream, ahead->arrived, 0));
+    CUDA_TRY(cudaMemcpyAsync(to, ahead->memory, size_bytes, cudaMemcpyDeviceToDevice, cuda->launch.stream));
+    CUDA_TRY(cudaEventRecord(ahead->taken, cuda->launch.stream));
+    cuda->ahead_next = 1 - cuda->ahead_next;
+out:
+    return status;
+}
+
+/* `from` may also be memory of the device. */
+static fth_status copy(cuda_device *cuda, void *to, const void *from, size_t size_bytes, bool ahead)
+{
+    fth_status status = FTH_OK;
+    struct cudaPointerAttributes attributes;
+    if (size_bytes == 0)
+        return FTH_OK;
+    FTH_REQUIRE(!cuda->lost, FTH_PEER_LOST, "%s is lost", cuda->properties.name);
+    cudaSetDevice(cuda->index);
+    CUDA_TRY(cudaPointerGetAttributes(&attributes, from));
+    if (attributes.type == cudaMemoryTypeDevice)
+        CUDA_TRY(cudaMemcpyAsync(to, from, size_bytes, cudaMemcpyDeviceToDevice, cuda->launch.stream));
+    else if (size_bytes <= SMALL_COPY_BYTES)
+        FTH_TRY(copy_small(cuda, to, from, size_bytes));
+    else if (ahead)
+        FTH_TRY(copy_ahead(cuda, to, from, size_bytes));
+    else
+        FTH_TRY(copy_staged(cuda, to, from, size_bytes, cuda->launch.stream));
+out:
+    return status;
+}
+
+fth_status cuda_copy_in(fth_device *device, void *to, const void *from, size_t size_bytes)
+{
+    return copy((cuda_device *)device, to, from, size_bytes, false);
+}
+
+fth_status cuda_copy_batch(fth_device *device, void *to, const void *from, size_t size_bytes)
+{
+    return copy((cuda_device *)device, to, from, size_bytes, true);
+}
+
+fth_status cuda_copy_out(fth_device *device, void *to, const void *from, size_t size_bytes)
+{
+    fth_status status = FTH_OK;
+    cuda_device *cuda = (cuda_device *)device;
+    if (size_bytes == 0)
+        return FTH_OK;
+    FTH_REQUIRE(!cuda->lost, FTH_PEER_LOST, "%s is lost", cuda->properties.name);
+    cudaSetDevice(cuda->index);
+    /* Through pinned memory: the copy is queued behind the work, and waited for with it, under a deadline. */
+    while (size_bytes > 0) {
+        size_t part = size_bytes < OUT_BYTES ? size_bytes : OUT_BYTES;
+        CUDA_TRY(cudaMemcpyAsync(cuda->out, from, part, cudaMemcpyDeviceToHost, cuda->launch.stream));
+        FTH_TRY(cuda_synchronize(device, cuda_deadline(cuda)));
+        memcpy(to, cuda->out, part);
+        to = (char *)to + part;
+        from = (const char *)from + part;
+        size_bytes -= part;
+    }
+out:
+    return status;
+}
+
+fth_status cuda_fill_zero(fth_device *device, void *memory, size_t size_bytes)
+{
+    const cuda_device *cuda = (cuda_device *)device;
+    return cuda_status(cudaMemsetAsync(memory, 0, size_bytes, cuda->launch.stream), "cudaMemsetAsync");
+}

@@ -1,0 +1,176 @@
+/* Flat vectors: the optimizers, sum and norm; and updaters, updates that are part of a recorded run.
+ *
+ * What changes from update to update (the learning rate, AdamW's corrections) comes with the run's values. Where the
+ * gradients' norm matters, for clipping or because f16 may have overflowed, one launch sums it and judges: the
+ * verdict stays on the device, where the update reads it, and the scale is there for the next run. The host is told
+ * of what went wrong through pinned memory and waits for nothing. */
+#include <math.h>
+#include <stdlib.h>
+
+#include "backend/cuda/cuda_internal.h"
+
+typedef cudaError_t launch_update(const cuda_launch *launch, const cuda_update *update);
+
+void cuda_update_numbers(const fth_update_arguments *a, double learning_rate, int64_t step, cuda_run_values *numbers)
+{
+    const float rate = (float)learning_rate;
+    numbers->rate = rate;
+    numbers->keep = 1 - rate * a->weight_decay;
+    numbers->correction1 = (float)(1 - pow((double)a->beta1, (double)step));
+    numbers->correction2 = (float)(1 - pow((double)a->beta2, (double)step));
+}
+
+static cuda_update describe(const fth_update_arguments *a, float *parameters, const float *gradients,
+                            float *const *state, int state_count, size_t count)
+{
+    cuda_update update = {.parameters = parameters,
+                          .gradients = gradients,
+                          .count = count,
+                          .momentum = a->momentum,
+                          .decay = a->weight_decay,
+                          .beta1 = a->beta1,
+                          .beta2 = a->beta2,
+                          .epsilon = a->epsilon,
+                          .nesterov = a->nesterov,
+                          .factor = a->gradient_scale};
+    for (int i = 0; i < state_count; i++)
+        update.state[i] = state[i];
+    return update;
+}
+
+static fth_status run_sgd(fth_device *device, const fth_update_arguments *a, float *parameters, const float *gradients,
+                          float *const *state, size_t count)
+{
+    const cuda_device *cuda = (cuda_device *)device;
+    cuda_update update = describe(a, parameters, gradients, state, a->momentum != 0 ? 1 : 0, count);
+    cuda_update_numbers(a, a->learning_rate, a->step, &update.numbers);
+    return cuda_status(cuda_launch_sgd(&cuda->launch, &update), "sgd");
+}
+
+static fth_status run_adamw(fth_device *device, const fth_update_arguments *a, float *parameters,
+                            const float *gradients, float *const *state, size_t count)
+{
+    const cuda_device *cuda = (cuda_device *)device;
+    cuda_update update = describe(a, parameters, gradients, state, 2, count);
+    cuda_update_numbers(a, a->learning_rate, a->step, &update.numbers);
+    return cuda_status(cuda_launch_adamw(&cuda->launch, &update), "adamw");
+}
+
+const fth_update_kernel cuda_updates[] = {
+    {"sgd", run_sgd},
+    {"adamw", run_adamw},
+    {NULL, NULL},
+};
+
+fth_status cuda_vector_add(fth_device *device, float *to, const float *from, size_t count)
+{
+    const cuda_device *cuda = (cuda_device *)device;
+    return cuda_status(cuda_launch_add(&cuda->launch, to, from, count), "adding vectors");
+}
+
+fth_status cuda_vector_norm(fth_device *device, const float *values, size_t count, double *norm)
+{
+    fth_status status = FTH_OK;
+    const cuda_device *cuda = (cuda_device *)device;
+    double squares = 0;
+    CUDA_TRY(cuda_launch_square_sum(&cuda->launch, values, count, cuda->norm_scratch,
+                                    cuda->norm_scratch + CUDA_NORM_BLOCKS));
+    FTH_TRY(cuda_copy_out(device, &squares, cuda->norm_scratch + CUDA_NORM_BLOCKS, sizeof squares));
+    *norm = sqrt(squares);
+out:
+    return status;
+}
+
+/* ---- updaters ---- */
+
+struct fth_updater {
+    cuda_device *device;
+    fth_updater_options options;
+    launch_update *launch;
+    cuda_judgement *judgement; /* device memory; NULL: nothing is to be judged */
+    cuda_update_news *news;    /* pinned; NULL likewise */
+};
+
+void cuda_updater_close(fth_updater *updater)
+{
+    if (!updater)
+        return;
+    cuda_release(&updater->device->base, updater->judgement);
+    if (updater->news && !updater->device->lost)
+        cudaFreeHost(updater->news);
+    free(updater);
+}
+
+fth_status cuda_updater_open(fth_device *device, const fth_updater_options *options, fth_updater **result)
+{
+    fth_status status = FTH_OK;
+    fth_updater *updater = NULL;
+    void *memory = NULL;
+
+    FTH_TRY(fth_allocate(1, sizeof *updater, &updater));
+    updater->device = (cuda_device *)device;
+    updater->options = *options;
+    updater->launch = options->kernel == &cuda_updates[0] ? cuda_launch_sgd : cuda_launch_adamw;
+    if (options->clip > 0 || options->loss_scale.scale > 0) {
+        FTH_TRY(cuda_allocate(device, sizeof *updater->judgement, &memory));
+        updater->judgement = memory;
+        CUDA_TRY(cudaHostAlloc(&memory, sizeof *updater->news, cudaHostAllocDefault));
+        updater->news = memory;
+        *updater->news = (cuda_update_news){0};
+        FTH_TRY(cuda_updater_set_scale(updater, options->loss_scale));
+    }
+    *result = updater;
+    updater = NULL;
+out:
+    cuda_updater_close(updater);
+    return status;
+}
+
+fth_status cuda_updater_queue(fth_updater *updater, const float *loss)
+{
+    fth_status status = FTH_OK;
+    const fth_updater_options *o = &updater->options;
+    const cuda_device *cuda = updater->device;
+    cuda_update update = describe(&o->arguments, o->parameters, o->gradients, o->state, 2, o->count);
+    update.factor = 1;
+    update.run = cuda->run_values;
+    update.loss = loss;
+    update.judgement = updater->judgement;
+    if (updater->judgement)
+        CUDA_TRY(cuda_launch_judge(&cuda->launch, o->gradients, o->count, loss, cuda->norm_scratch, updater->judgement,
+                                   updater->news));
+    CUDA_TRY(updater->launch(&cuda->launch, &update));
+out:
+    return status;
+}
+
+void cuda_updater_fill_values(const fth_run *run, cuda_run_values *values)
+{
+    const fth_updater *updater = run->updater;
+    cuda_update_numbers(&updater->options.arguments, run->learning_rate, run->update, values);
+    values->loss_scale = updater->options.loss_scale.scale > 0 ? &updater->judgement->loss_scale : NULL;
+}
+
+fth_updater_news cuda_updater_look(const fth_updater *updater)
+{
+    if (!updater->news)
+        return (fth_updater_news){0};
+    return (fth_updater_news){.left_out = updater->news->left_out, .diverged = updater->news->diverged != 0};
+}
+
+fth_status cuda_updater_get_scale(fth_updater *updater, fth_loss_scale *scale)
+{
+    *scale = updater->options.loss_scale;
+    if (!updater->judgement)
+        return FTH_OK;
+    return cuda_copy_out(&updater->device->base, scale, &updater->judgement->loss_scale, sizeof *scale);
+}
+
+fth_status cuda_updater_set_scale(fth_updater *updater, fth_loss_scale scale)
+{
+    const cuda_judgement judgement = {.loss_scale = scale, .clip = updater->options.clip};
+    updater->options.loss_scale = scale;
+    if (!updater->judgement)
+        return FTH_OK;
+    return cuda_copy_in(&updater->device->base, updater->judgement, &judgement, sizeof judgement);
+}
