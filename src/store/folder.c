@@ -366,7 +366,7 @@ static fth_status begin_object(const char *folder, const char *path, fth_file **
         status = fth_folder_create(folder);
         if (status == FTH_OK)
             status = fth_file_create(path, file);
-        if (status == FTH_OK || fth_folder_exists(folder))
+        if (status != FTH_INVALID) /* which it is where something is missing */
             break;
     }
     return status;
@@ -504,8 +504,8 @@ static fth_status folder_remove(fth_store *store, const char *key, fth_deadline 
         FTH_REQUIRE(absent, FTH_IO, "delete %s: %s", path, strerror(errno));
         goto out;
     }
-    status = fth_folder_sync(folder); /* what is deleted must not come back after a crash */
-    if (status != FTH_OK && fth_folder_exists(folder))
+    status = fth_folder_sync(folder);              /* what is deleted must not come back after a crash */
+    if (status != FTH_OK && status != FTH_INVALID) /* the folder itself may be gone */
         goto out;
     status = FTH_OK;
     if (strchr(key, '/'))
