@@ -88,7 +88,8 @@ fth_status fth_cli_find_weights(const char *runs_folder, const char *file_or_run
 
 /* ---- signals.c: Ctrl-C ---- */
 
-/* Asks for a stop on the first SIGINT, SIGTERM or SIGHUP; a second one ends the process. Call before any thread is made. */
+/* Asks for a stop on SIGINT, SIGHUP, SIGTERM and SIGUSR1, the latter two as a preemption with the deadline that a
+ * scheduler gives; when a second one ends the process is in signals.c. Call before any thread is made. */
 void fth_signals_watch(fth_stop *stop);
 void fth_signals_unwatch(void);
 /* Asks for the same from within; does nothing where no run is watched. */

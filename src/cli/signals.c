@@ -1,17 +1,24 @@
 /* Stopping on request, without a signal handler.
  *
  * oneDNN's generated matrix products point the stack register into a heap buffer while they run. A handler's frame
- * would be written below it and destroy the heap: one interrupt in seven crashed. So SIGINT, SIGTERM and SIGHUP are
- * blocked in every thread (threads inherit the mask of the one that makes them), and one thread waits for them.
+ * would be written below it and destroy the heap: one interrupt in seven crashed. So the signals below are blocked in
+ * every thread (threads inherit the mask of the one that makes them), and one thread waits for them.
  *
- *     first signal    a stop is asked for: the trainer finishes its step and saves
- *     second signal   takes its default effect: the process ends at once
+ *     SIGINT, SIGHUP   a person: the trainer finishes its step and saves; a second SIGINT ends the process at once
+ *     SIGTERM          the machine or the job will end. Where a scheduler sent it (Kubernetes, Slurm), it kills after a
+ *                      while: a preemption with that deadline, and a second SIGTERM, which Slurm sends, changes
+ *                      nothing. Elsewhere a person or a supervisor: save, no hurry; a second one ends the process
+ *     SIGUSR1          a preemption: Slurm's `--signal=USR1@90`
+ *
+ * FARTHING_GRACE_S says how many seconds there are after SIGTERM or SIGUSR1, where one knows better: 30 by default in
+ * Kubernetes and Slurm for SIGTERM, and no deadline otherwise.
  *
  * SIGPIPE is ignored: where nobody reads the output any more, the failed write asks for a stop (fth_cli_flush), so that
  * `farthing train | head` is saved too. */
 #include <math.h>
 #include <pthread.h>
 #include <signal.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -20,12 +27,50 @@
 /* Ends the watching thread; sent to it alone, so nobody else's use of the number matters. */
 #define WAKE_UP SIGUSR2
 
+/* What Kubernetes gives a pod, and most Slurm sites a job. */
+#define SCHEDULERS_GRACE_S 30.0
+
 static struct {
     fth_stop *stop;
     sigset_t watched;
     pthread_t thread;
     bool running;
 } watch;
+
+static void take_default_effect(int number)
+{
+    sigset_t only;
+    sigemptyset(&only);
+    sigaddset(&only, number);
+    signal(number, SIG_DFL);
+    pthread_sigmask(SIG_UNBLOCK, &only, NULL);
+    raise(number); /* does not return */
+}
+
+/* Seconds between this signal and the kill; INFINITY: nobody said. */
+static double grace_seconds(int number)
+{
+    double seconds;
+    const char *given = getenv("FARTHING_GRACE_S");
+    bool scheduled = getenv("KUBERNETES_SERVICE_HOST") || getenv("SLURM_JOB_ID");
+    if (given && *given) {
+        if (fth_duration_parse(given, &seconds) == FTH_OK)
+            return seconds;
+        fth_log_warning("FARTHING_GRACE_S: %s", fth_error_message());
+    }
+    return number == SIGTERM && scheduled ? SCHEDULERS_GRACE_S : INFINITY;
+}
+
+static void ask(int number, double grace_s)
+{
+    bool preemption = number == SIGUSR1 || (number == SIGTERM && isfinite(grace_s));
+    if (preemption && isfinite(grace_s))
+        fth_stop_ask(watch.stop, FTH_STOP_PREEMPTION, grace_s, "signal", "%s: this machine or job ends in %.3g s",
+                     strsignal(number), grace_s);
+    else
+        fth_stop_ask(watch.stop, preemption ? FTH_STOP_PREEMPTION : FTH_STOP_REQUEST, INFINITY, "signal", "%s",
+                     strsignal(number));
+}
 
 static void *wait_for_signals(void *unused)
 {
@@ -37,24 +82,20 @@ static void *wait_for_signals(void *unused)
             continue;
         if (number == WAKE_UP)
             return NULL;
-        if (asked) {
-            sigset_t only;
-            sigemptyset(&only);
-            sigaddset(&only, number);
-            signal(number, SIG_DFL);
-            pthread_sigmask(SIG_UNBLOCK, &only, NULL);
-            raise(number); /* does not return */
-        }
-        asked = true;
-        fth_stop_ask(watch.stop, FTH_STOP_REQUEST, INFINITY, "signal", "%s", strsignal(number));
-        if (isatty(STDERR_FILENO))
+        double grace_s = number == SIGTERM || number == SIGUSR1 ? grace_seconds(number) : INFINITY;
+        if (asked && (number == SIGINT || (number == SIGTERM && !isfinite(grace_s))))
+            take_default_effect(number);
+        if (!asked || isfinite(grace_s))
+            ask(number, grace_s); /* a later one can only shorten the deadline */
+        if (!asked && isatty(STDERR_FILENO))
             fth_log_info("finishing the step and saving; once more to stop at once");
+        asked = true;
     }
 }
 
 void fth_signals_watch(fth_stop *stop)
 {
-    static const int numbers[] = {SIGINT, SIGTERM, SIGHUP};
+    static const int numbers[] = {SIGINT, SIGTERM, SIGHUP, SIGUSR1};
     watch.stop = stop;
     sigemptyset(&watch.watched);
     for (size_t i = 0; i < FTH_COUNT_OF(numbers); i++) {

@@ -20,11 +20,13 @@ enum {
     SEND_BUFFER_BYTES = 2 << 20,
     SMALL_BODY_BYTES = 64 << 10,
     DEFAULT_DEADLINE_S = 300,
-    SLOWEST_BYTES_PER_S = 1024
+    SLOWEST_BYTES_PER_S = 1024,
+    ATTENTIVE_MS = 50
 };
 
 struct fth_http_client {
     CURL *curl;
+    CURLM *multi; /* of an attentive client: waits in short pieces */
     char *ca_file, *pinned_key, *unix_socket;
     bool no_proxy;
 };
@@ -62,6 +64,8 @@ fth_status fth_http_client_open(const fth_http_client_options *options, fth_http
         client->pinned_key = options->pinned_key ? strdup(options->pinned_key) : NULL;
         client->unix_socket = options->unix_socket ? strdup(options->unix_socket) : NULL;
         client->no_proxy = options->no_proxy;
+        client->multi = options->attentive ? curl_multi_init() : NULL;
+        FTH_REQUIRE(client->multi || !options->attentive, FTH_NO_MEMORY, "no memory for an HTTP client");
     }
     *result = client;
     client = NULL;
@@ -76,6 +80,7 @@ void fth_http_client_free(fth_http_client *client)
     if (!client)
         return;
     curl_easy_cleanup(client->curl);
+    curl_multi_cleanup(client->multi);
     free(client->ca_file);
     free(client->pinned_key);
     free(client->unix_socket);
@@ -290,6 +295,23 @@ static fth_status explain(const fth_exchange_state *state, CURLcode code, const 
     return status;
 }
 
+/* curl_easy_perform() lets a second pass between calls of `progress` while nothing moves. */
+static CURLcode perform_attentively(fth_http_client *client)
+{
+    CURLcode code = CURLE_OUT_OF_MEMORY;
+    int running = 1, messages;
+    if (curl_multi_add_handle(client->multi, client->curl) != CURLM_OK)
+        return code;
+    while (running && curl_multi_perform(client->multi, &running) == CURLM_OK)
+        if (running && curl_multi_poll(client->multi, NULL, 0, ATTENTIVE_MS, NULL) != CURLM_OK)
+            break;
+    for (CURLMsg *message; (message = curl_multi_info_read(client->multi, &messages));)
+        if (message->msg == CURLMSG_DONE)
+            code = message->data.result;
+    curl_multi_remove_handle(client->multi, client->curl);
+    return code;
+}
+
 fth_status fth_http_perform(fth_http_client *client, const fth_http_request *request, fth_http_response *response)
 {
     fth_status status = FTH_OK;
@@ -316,7 +338,7 @@ fth_status fth_http_perform(fth_http_client *client, const fth_http_request *req
     curl_easy_reset(client->curl);
     set_up(client, &state, headers, left_s);
     curl_easy_setopt(client->curl, CURLOPT_ERRORBUFFER, detail);
-    CURLcode code = curl_easy_perform(client->curl);
+    CURLcode code = client->multi ? perform_attentively(client) : curl_easy_perform(client->curl);
     long reply = 0;
     curl_easy_getinfo(client->curl, CURLINFO_RESPONSE_CODE, &reply);
     response->code = (int)reply;

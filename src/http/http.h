@@ -41,6 +41,7 @@ typedef struct fth_http_client_options {
     const char *pinned_key;  /* "sha256//..." of the server's public key: trusts that key and no other; NULL: none */
     const char *unix_socket; /* NULL: TCP */
     bool no_proxy;           /* metadata services: never through a proxy */
+    bool attentive;          /* `progress` is called every 50 ms, also when nothing moves: long polls end quickly */
 } fth_http_client_options;
 
 fth_status fth_http_client_open(const fth_http_client_options *options,

@@ -11,7 +11,7 @@
 
 #include "spot/spot_internal.h"
 
-enum { MAX_BODY_BYTES = 256 << 10, TOKEN_SECONDS = 21600, RENEW_BEFORE_SECONDS = 300 };
+enum { MAX_BODY_BYTES = 64 << 10, TOKEN_SECONDS = 21600, RENEW_BEFORE_SECONDS = 300 };
 
 const char *const fth_cloud_names[FTH_CLOUD_COUNT] = {"aws", "gcp", "azure"};
 static const char *const endpoint_variables[FTH_CLOUD_COUNT] = {"FARTHING_AWS_METADATA", "FARTHING_GCP_METADATA",
@@ -36,7 +36,7 @@ fth_status fth_metadata_open(fth_cloud cloud, const volatile bool *closing, fth_
     size_t length = strlen(metadata->endpoint);
     if (length > 0 && metadata->endpoint[length - 1] == '/')
         metadata->endpoint[length - 1] = '\0';
-    return fth_http_client_open(&(fth_http_client_options){.no_proxy = true}, &metadata->client);
+    return fth_http_client_open(&(fth_http_client_options){.no_proxy = true, .attentive = true}, &metadata->client);
 }
 
 void fth_metadata_close(fth_metadata *metadata)

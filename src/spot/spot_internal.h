@@ -35,7 +35,7 @@ typedef struct fth_metadata {
 fth_status fth_metadata_open(fth_cloud cloud, const volatile bool *closing, fth_metadata *metadata);
 void fth_metadata_close(fth_metadata *metadata);
 /* GET of `path` ("/latest/meta-data/..."), with the headers that this cloud wants, at most `timeout_s`. Any answer is
- * FTH_OK; bodies over 256 KiB are not. An AWS token is fetched, renewed before it ends and after a 401. */
+ * FTH_OK; bodies over 64 KiB are not. An AWS token is fetched, renewed before it ends and after a 401. */
 fth_status fth_metadata_get(fth_metadata *metadata, const char *path, double timeout_s, fth_http_response *response);
 fth_status fth_metadata_post(fth_metadata *metadata, const char *path, const char *json, double timeout_s,
                              fth_http_response *response);
