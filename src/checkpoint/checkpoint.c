@@ -1,16 +1,14 @@
-/* Saving, finding and thinning out checkpoints.
+/* Saving and loading checkpoints in a store.
  *
- *     saving      tensors published -> manifest published -> older ones removed
- *     removing    manifest removed  -> tensors removed
+ *     saving    tensors put -> manifest put -> older ones removed (listing.c)
  *
- * So at every moment each manifest in the folder stands beside the tensors it names. When a step is saved a second time
- * its tensors get a second name, and the old pair holds until the new manifest replaces the old one. What is
- * left of a kill (temporaries, tensors that no manifest names) is removed at the next save. */
+ * When an owner saves a step a second time its tensors get a second name, and the old pair holds until the new manifest
+ * replaces the old one. The checksum is taken by a thread of its own while the tensors travel. */
 #include "checkpoint/checkpoint.h"
 
-#include <dirent.h>
-#include <errno.h>
 #include <inttypes.h>
+#include <openssl/evp.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -18,180 +16,159 @@
 
 #include "checkpoint/checkpoint_internal.h"
 
-/* The step in "step-000000001200.json" (`ending` ".json"), or -1. Tensors of a step saved twice have "-2" before it. */
-static int64_t step_of(const char *name, const char *ending)
+/* ---- checksums ---- */
+
+typedef struct hashing {
+    const void *bytes;
+    size_t size_bytes;
+    char sha256[65]; /* "" if it failed, which no checksum equals */
+} hashing;
+
+static void *hash(void *context)
 {
-    if (strncmp(name, "step-", 5) != 0)
-        return -1;
-    const char *digits = name + 5;
-    size_t count = strspn(digits, "0123456789");
-    const char *rest = digits + count;
-    if (strncmp(rest, "-2", 2) == 0 && strcmp(ending, ".json") != 0)
-        rest += 2;
-    if (count < 1 || count > 18 || strcmp(rest, ending) != 0)
-        return -1;
-    return strtoll(digits, NULL, 10);
-}
-
-/* ---- what is in the folder ---- */
-
-typedef struct listing {
-    int64_t *steps; /* that have a manifest, newest first */
-    size_t count, capacity;
-} listing;
-
-static int newest_first(const void *a, const void *b)
-{
-    int64_t left = *(const int64_t *)a, right = *(const int64_t *)b;
-    return (left < right) - (left > right);
-}
-
-static fth_status list_manifests(const char *folder, listing *found)
-{
-    fth_status status = FTH_OK;
-    *found = (listing){0};
-    DIR *directory = opendir(folder);
-    if (!directory && errno == ENOENT)
-        return FTH_OK;
-    if (!directory)
-        return fth_fail(FTH_IO, "open %s: %s", folder, strerror(errno));
-    for (struct dirent *entry = readdir(directory); entry; entry = readdir(directory)) {
-        int64_t step = step_of(entry->d_name, ".json");
-        if (step < 0)
-            continue;
-        FTH_TRY(fth_grow(&found->steps, found->count, &found->capacity, sizeof *found->steps));
-        found->steps[found->count++] = step;
-    }
-    if (found->count > 0)
-        qsort(found->steps, found->count, sizeof *found->steps, newest_first);
-
-out:
-    closedir(directory);
-    return status;
-}
-
-static char *manifest_path(const char *folder, int64_t step)
-{
-    char name[48];
-    snprintf(name, sizeof name, "step-%012" PRId64 ".json", step);
-    return fth_path_join(folder, name);
-}
-
-static fth_status read_manifest(const char *folder, int64_t step, fth_manifest *manifest)
-{
-    fth_status status = FTH_OK;
-    char *path = manifest_path(folder, step);
-    char *bytes = NULL;
-    size_t size = 0;
-
-    *manifest = (fth_manifest){0};
-    FTH_TRY(fth_file_read_all(path, FTH_MAX_MANIFEST_BYTES, &bytes, &size));
-    FTH_TRY(fth_manifest_parse(bytes, size, path, manifest));
-    if (manifest->step != step) {
-        status = fth_fail(FTH_CORRUPT, "%s is of step %" PRId64, path, manifest->step);
-        fth_manifest_release(manifest);
-    }
-
-out:
-    free(bytes);
-    free(path);
-    return status;
-}
-
-/* ---- retention ---- */
-
-/* Removes manifests older than the newest `keep` up to `step`, and those after `step`: a run that went back to an
- * earlier checkpoint has left them behind, and they must not win over this one. */
-static fth_status remove_manifests(const char *folder, int64_t step, int keep)
-{
-    listing found;
-    int kept = 0;
-    fth_status status = list_manifests(folder, &found);
-    for (size_t i = 0; status == FTH_OK && i < found.count; i++) {
-        if (found.steps[i] <= step && kept++ < keep)
-            continue;
-        char *path = manifest_path(folder, found.steps[i]);
-        if (unlink(path) != 0 && errno != ENOENT)
-            status = fth_fail(FTH_IO, "remove %s: %s", path, strerror(errno));
-        free(path);
-    }
-    free(found.steps);
-    return status == FTH_OK ? fth_folder_sync(folder) : status;
-}
-
-static bool is_named_by_manifest(const char *folder, int64_t step, const char *file)
-{
-    fth_manifest manifest;
-    char *path = manifest_path(folder, step);
-    bool named = fth_file_exists(path);
-    if (named && read_manifest(folder, step, &manifest) == FTH_OK) {
-        named = strcmp(manifest.file, file) == 0;
-        fth_manifest_release(&manifest);
-    }
-    free(path);
-    return named; /* beside an unreadable manifest nothing is touched */
-}
-
-/* What nobody names any more: tensors without a manifest, temporaries of a killed process. */
-static void remove_leftovers(const char *folder)
-{
-    DIR *directory = opendir(folder);
-    if (!directory)
-        return;
-    for (struct dirent *entry = readdir(directory); entry; entry = readdir(directory)) {
-        int64_t step = step_of(entry->d_name, ".safetensors");
-        bool leftover = strncmp(entry->d_name, ".tmp-", 5) == 0 ||
-                        (step >= 0 && !is_named_by_manifest(folder, step, entry->d_name));
-        if (!leftover)
-            continue;
-        char *path = fth_path_join(folder, entry->d_name);
-        if (unlink(path) != 0 && errno != ENOENT)
-            fth_log_warning("cannot remove %s: %s", path, strerror(errno));
-        free(path);
-    }
-    closedir(directory);
+    hashing *work = context;
+    unsigned char digest[EVP_MAX_MD_SIZE];
+    unsigned size = 0;
+    work->sha256[0] = '\0';
+    if (EVP_Digest(work->bytes, work->size_bytes, digest, &size, EVP_sha256(), NULL))
+        for (unsigned i = 0; i < size && 2 * i + 2 < sizeof work->sha256; i++)
+            snprintf(work->sha256 + 2 * i, 3, "%02x", digest[i]);
+    return NULL;
 }
 
 /* ---- saving ---- */
+
+static fth_status check_guard(const fth_checkpoint_place *place)
+{
+    return place->guard ? place->guard(place->guard_context) : FTH_OK;
+}
+
+static fth_status at_offset(void *context, uint64_t offset, uint64_t size_bytes, const void **bytes)
+{
+    (void)size_bytes;
+    *bytes = (const char *)context + offset;
+    return FTH_OK;
+}
+
+/* Puts the tensors and takes their checksum meanwhile. */
+static fth_status put_tensors(const fth_checkpoint_place *place, const fth_manifest *manifest, hashing *work,
+                              const fth_store_progress *progress)
+{
+    char *key = fth_checkpoint_key(place, manifest->file);
+    fth_store_source source = {.context = (void *)work->bytes, .size_bytes = work->size_bytes, .at = at_offset};
+    fth_store_put_options options = {.progress = progress};
+    pthread_t thread;
+    bool threaded = pthread_create(&thread, NULL, hash, work) == 0;
+    if (!threaded)
+        hash(work);
+    fth_status status = fth_store_put_source(place->store, key, &source, &options, NULL);
+    if (threaded)
+        pthread_join(thread, NULL);
+    free(key);
+    return status;
+}
+
+/* The manifest is new, or takes the place of the one that this owner wrote for this step before. */
+static fth_status put_manifest(const fth_checkpoint_place *place, const fth_manifest *manifest, const char *text)
+{
+    fth_status status = FTH_OK;
+    fth_store_object object = {0};
+    bool lost = false, found = false;
+    char name[64];
+    fth_checkpoint_name(&(fth_checkpoint_entry){.step = manifest->step, .fence = manifest->fence, .manifest = true},
+                        name, sizeof name);
+    char *key = fth_checkpoint_key(place, name);
+    fth_store_put_options options = {.condition = place->unconditional ? FTH_STORE_ALWAYS : FTH_STORE_IF_ABSENT,
+                                     .content_type = "application/json"};
+
+    FTH_TRY(fth_store_put(place->store, key, text, strlen(text), &options, &lost, NULL));
+    if (!lost)
+        goto out;
+    FTH_TRY(fth_store_stat(place->store, key, &object, &found));
+    options.condition = found ? FTH_STORE_IF_MATCH : FTH_STORE_IF_ABSENT;
+    options.match = object.version;
+    FTH_TRY(fth_store_put(place->store, key, text, strlen(text), &options, &lost, NULL));
+    FTH_REQUIRE(!lost, FTH_PEER_LOST, "%s: somebody else writes checkpoints of this run", key);
+
+out:
+    fth_store_object_release(&object);
+    free(key);
+    return status;
+}
+
+fth_status fth_checkpoint_put(const fth_checkpoint_place *place, int64_t step, const void *bytes, size_t size_bytes,
+                              const json_t *state, const fth_store_progress *progress)
+{
+    fth_status status = FTH_OK;
+    fth_manifest manifest = {.step = step, .fence = place->fence, .size_bytes = size_bytes}, earlier = {0};
+    hashing work = {.bytes = bytes, .size_bytes = size_bytes};
+    char *text = NULL;
+    bool found = false;
+
+    FTH_REQUIRE(step >= 0 && place->keep >= 1, FTH_INVALID, "a checkpoint of step %" PRId64 " cannot be kept %d times",
+                step, place->keep);
+    FTH_TRY(check_guard(place));
+    fth_checkpoint_remove_temporaries(place);
+    fth_checkpoint_entry tensors = {.step = step, .fence = place->fence};
+    fth_checkpoint_name(&tensors, manifest.file, sizeof manifest.file);
+    fth_status read = fth_checkpoint_read_manifest(place, step, place->fence, &earlier, &found);
+    FTH_REQUIRE(read == FTH_OK || read == FTH_CORRUPT || read == FTH_UNSUPPORTED, read, "%s", fth_error_message());
+    tensors.second = read != FTH_OK || (found && strcmp(earlier.file, manifest.file) == 0);
+    fth_checkpoint_name(&tensors, manifest.file, sizeof manifest.file);
+
+    FTH_TRY(put_tensors(place, &manifest, &work, progress));
+    snprintf(manifest.sha256, sizeof manifest.sha256, "%s", work.sha256);
+    FTH_REQUIRE(*manifest.sha256, FTH_IO, "the checksum of step %" PRId64 " could not be computed", step);
+    manifest.state = json_incref((json_t *)state);
+    FTH_TRY(fth_manifest_format(&manifest, &text));
+    FTH_TRY(check_guard(place));
+    FTH_TRY(put_manifest(place, &manifest, text));
+
+    /* The checkpoint is whole; failing to tidy up is worth a word, not a failure. */
+    if (fth_checkpoint_tidy(place, step) != FTH_OK)
+        fth_log_warning("old checkpoints stay: %s", fth_error_message());
+
+out:
+    fth_manifest_release(&manifest);
+    fth_manifest_release(&earlier);
+    free(text);
+    return status;
+}
+
+static fth_status open_folder(const char *folder, fth_checkpoint_place *place)
+{
+    *place = (fth_checkpoint_place){.prefix = "", .keep = 1};
+    return fth_store_open(folder, NULL, &place->store);
+}
 
 fth_status fth_checkpoint_save(const char *folder, int64_t step, const fth_tensor_view *views, size_t view_count,
                                const json_t *state, int keep)
 {
     fth_status status = FTH_OK;
-    fth_manifest manifest = {.step = step};
-    fth_file *file = NULL;
-    char *tensors_path = NULL, *text = NULL;
-    char *path = manifest_path(folder, step);
+    fth_checkpoint_place place;
+    char *header = NULL, *bytes = NULL;
+    size_t header_bytes = 0, size = 0;
 
-    FTH_REQUIRE(step >= 0 && keep >= 1, FTH_INVALID, "a checkpoint of step %" PRId64 " cannot be kept %d times", step,
-                keep);
+    FTH_TRY(open_folder(folder, &place));
     FTH_TRY(fth_folder_create(folder));
-    snprintf(manifest.file, sizeof manifest.file, "step-%012" PRId64 ".safetensors", step);
-    if (is_named_by_manifest(folder, step, manifest.file))
-        snprintf(manifest.file, sizeof manifest.file, "step-%012" PRId64 "-2.safetensors", step);
-    tensors_path = fth_path_join(folder, manifest.file);
-
-    FTH_TRY(fth_file_create(tensors_path, &file));
-    FTH_TRY(fth_safetensors_write(file, views, view_count, NULL, 0));
-    FTH_TRY(fth_file_publish(file));
-    manifest.size_bytes = fth_file_size_bytes(file);
-    fth_file_sha256(file, manifest.sha256);
-
-    manifest.state = json_incref((json_t *)state);
-    FTH_TRY(fth_manifest_format(&manifest, &text));
-    FTH_TRY(fth_file_write_all(path, text, strlen(text)));
-
-    /* The checkpoint is whole; failing to tidy up is worth a word, not a failure. */
-    if (remove_manifests(folder, step, keep) != FTH_OK)
-        fth_log_warning("old checkpoints stay: %s", fth_error_message());
-    remove_leftovers(folder);
+    place.keep = keep;
+    FTH_TRY(fth_safetensors_header(views, view_count, NULL, 0, &header, &header_bytes));
+    size = header_bytes;
+    for (size_t i = 0; i < view_count; i++)
+        size += (size_t)fth_shape_count(&views[i].shape) * fth_dtype_size_bytes(views[i].dtype);
+    FTH_TRY(fth_allocate(size, 1, &bytes));
+    memcpy(bytes, header, header_bytes);
+    for (size_t i = 0, at = header_bytes; i < view_count; i++) {
+        size_t part = (size_t)fth_shape_count(&views[i].shape) * fth_dtype_size_bytes(views[i].dtype);
+        memcpy(bytes + at, views[i].data, part);
+        at += part;
+    }
+    FTH_TRY(fth_checkpoint_put(&place, step, bytes, size, state, NULL));
 
 out:
-    fth_file_free(file);
-    fth_manifest_release(&manifest);
-    free(text);
-    free(tensors_path);
-    free(path);
+    free(header);
+    free(bytes);
+    fth_store_free(place.store);
     return status;
 }
 
@@ -212,52 +189,120 @@ out:
 
 /* ---- loading ---- */
 
-static fth_status load_step(const char *folder, int64_t step, fth_checkpoint *checkpoint)
+/* The tensors as a local file: in place where the store is a folder, downloaded otherwise (*temporary says so). */
+static fth_status fetch(const fth_checkpoint_place *place, const char *download_folder, const fth_manifest *manifest,
+                        char **path, bool *temporary)
+{
+    fth_status status = FTH_OK;
+    char sha256[65] = "";
+    uint64_t size = manifest->size_bytes;
+    char *where = fth_checkpoint_describe(place, manifest->file);
+    char *key = fth_checkpoint_key(place, manifest->file);
+    fth_store_object object = {0};
+    bool found = false;
+
+    *path = NULL;
+    *temporary = fth_store_folder(place->store) == NULL;
+    if (!*temporary) {
+        *path = fth_format("%s", where);
+        FTH_REQUIRE(fth_file_exists(*path), FTH_CORRUPT, "%s is missing", where);
+        FTH_TRY(fth_file_sha256_of(*path, sha256, &size));
+    } else {
+        FTH_TRY(fth_store_stat(place->store, key, &object, &found));
+        FTH_REQUIRE(found, FTH_CORRUPT, "%s is missing", where);
+        size = object.size_bytes;
+        if (size == manifest->size_bytes) {
+            FTH_TRY(fth_folder_create(download_folder));
+            *path = fth_path_join(download_folder, manifest->file);
+            FTH_TRY(fth_store_get_file(place->store, key, *path, sha256));
+        }
+    }
+    FTH_REQUIRE(size == manifest->size_bytes, FTH_CORRUPT, "%s has %" PRIu64 " bytes where %" PRIu64 " were written",
+                where, size, manifest->size_bytes);
+    FTH_REQUIRE(strcmp(sha256, manifest->sha256) == 0, FTH_CORRUPT, "%s does not match its checksum", where);
+
+out:
+    fth_store_object_release(&object);
+    free(key);
+    free(where);
+    return status;
+}
+
+static fth_status load(const fth_checkpoint_place *place, const char *download_folder,
+                       const fth_checkpoint_entry *entry, fth_checkpoint *checkpoint)
 {
     fth_status status = FTH_OK;
     fth_manifest manifest = {0};
     char *path = NULL;
-    char sha256[65];
-    uint64_t size = 0;
+    bool found = false, temporary = false;
 
-    FTH_TRY(read_manifest(folder, step, &manifest));
-    path = fth_path_join(folder, manifest.file);
-    FTH_REQUIRE(fth_file_exists(path), FTH_CORRUPT, "%s is missing", path);
-    FTH_TRY(fth_file_sha256_of(path, sha256, &size));
-    FTH_REQUIRE(size == manifest.size_bytes, FTH_CORRUPT, "%s has %" PRIu64 " bytes where %" PRIu64 " were written",
-                path, size, manifest.size_bytes);
-    FTH_REQUIRE(strcmp(sha256, manifest.sha256) == 0, FTH_CORRUPT, "%s does not match its checksum", path);
+    FTH_TRY(fth_checkpoint_read_manifest(place, entry->step, entry->fence, &manifest, &found));
+    FTH_REQUIRE(found, FTH_CORRUPT, "its manifest has gone");
+    FTH_TRY(fetch(place, download_folder, &manifest, &path, &temporary));
     FTH_TRY(fth_safetensors_open(path, &checkpoint->tensors));
-    checkpoint->step = step;
+    checkpoint->step = entry->step;
+    checkpoint->fence = entry->fence;
     checkpoint->state = json_incref(manifest.state);
 
 out:
+    if (temporary && path)
+        unlink(path); /* the mapping stays */
     free(path);
     fth_manifest_release(&manifest);
     return status;
 }
 
-fth_status fth_checkpoint_load_latest(const char *folder, fth_checkpoint *checkpoint)
+/* A torn or missing object is skipped; a network that does not answer is no reason to go back to an older one. */
+static bool may_skip(const fth_checkpoint_place *place, fth_status status)
+{
+    bool remote = fth_store_folder(place->store) == NULL;
+    return remote ? status == FTH_CORRUPT || status == FTH_UNSUPPORTED : status != FTH_NO_MEMORY;
+}
+
+fth_status fth_checkpoint_get_latest(const fth_checkpoint_place *place, const char *download_folder,
+                                     const fth_stop *stop, fth_checkpoint *checkpoint)
 {
     fth_status status = FTH_OK;
-    listing found;
+    fth_checkpoint_listing listing = {0};
+    const fth_checkpoint_entry *newest = NULL;
+    size_t tried = 0;
 
     *checkpoint = (fth_checkpoint){0};
-    FTH_TRY(list_manifests(folder, &found));
-    for (size_t i = 0; i < found.count; i++) {
-        status = load_step(folder, found.steps[i], checkpoint);
-        if (status == FTH_OK || status == FTH_NO_MEMORY)
+    FTH_TRY(fth_checkpoint_list(place, &listing));
+    for (size_t i = 0; i < listing.count; i++) {
+        const fth_checkpoint_entry *entry = &listing.entries[i];
+        if (!entry->manifest)
+            continue;
+        FTH_REQUIRE(!stop || !stop->asked, FTH_INTERRUPTED, "stopped while looking for a checkpoint");
+        newest = newest ? newest : entry;
+        tried++;
+        status = load(place, download_folder, entry, checkpoint);
+        if (status == FTH_OK || !may_skip(place, status))
             goto out;
-        fth_log_warning("skipping the checkpoint of step %" PRId64 ": %s", found.steps[i], fth_error_message());
+        fth_log_warning("skipping the checkpoint of step %" PRId64 ": %s", entry->step, fth_error_message());
     }
-    if (found.count > 0)
+    if (newest) {
+        char *where = fth_checkpoint_describe(place, "");
         status = fth_fail(FTH_CORRUPT,
                           "none of the %zu checkpoints in %s can be read (the newest is of step %" PRId64
-                          "); start anew without --resume",
-                          found.count, folder, found.steps[0]);
+                          "); start anew elsewhere, or without --resume",
+                          tried, where, newest->step);
+        free(where);
+    }
 
 out:
-    free(found.steps);
+    free(listing.entries);
+    return status;
+}
+
+fth_status fth_checkpoint_load_latest(const char *folder, fth_checkpoint *checkpoint)
+{
+    fth_checkpoint_place place;
+    *checkpoint = (fth_checkpoint){0};
+    fth_status status = open_folder(folder, &place);
+    if (status == FTH_OK)
+        status = fth_checkpoint_get_latest(&place, folder, NULL, checkpoint);
+    fth_store_free(place.store);
     return status;
 }
 

@@ -1,38 +1,128 @@
 /* Checkpoints: whole, verified, and the newest good one found again.
  *
- * A checkpoint of step 1200 in a folder is two files:
+ * A checkpoint of step 1200 in a store is two objects:
  *
  *     step-000000001200.safetensors   every tensor: parameters, buffers, optimizer state
  *     step-000000001200.json          the manifest: size and SHA-256 of the tensors, and the run's state;
  *                                     written last and removed first, so it is the mark of a whole checkpoint
  *
- * Both are published atomically. A kill at any moment leaves the previous checkpoint intact. */
+ * Where machines take turns on a run, names and manifests carry the owner's fencing number (step-000000001200-f000003):
+ * the newest checkpoint is the one of the highest fence, and among those of the highest step. So whatever a machine
+ * that lost the run still manages to write, it never wins over its successor's.
+ *
+ * A kill at any moment leaves the previous checkpoint intact. */
 #ifndef FTH_CHECKPOINT_CHECKPOINT_H
 #define FTH_CHECKPOINT_CHECKPOINT_H
 
 #include <jansson.h>
 
 #include "base/base.h"
+#include "store/store.h"
 #include "tensor/tensor.h"
 
-/* Saves into `folder` (made if missing). `state` is stored in the manifest as it is. Then removes all but the
- * newest `keep` checkpoints; keep >= 1. A failure leaves earlier checkpoints alone. */
+/* Where checkpoints go, and under which rules. What it points to outlives it. */
+typedef struct fth_checkpoint_place {
+    fth_store *store;
+    const char *prefix; /* of the keys: "checkpoints/", or "" */
+    int64_t fence;      /* 0: the run has one owner only */
+    int keep;           /* the newest so many stay; at least 1 */
+    double keep_for_s;  /* and of those the ones not older than this, the newest always; 0: any age */
+    bool unconditional; /* the store cannot do conditional writes, and the user knows */
+    /* Asked right before every write: anything but FTH_OK ends the save. May be NULL. */
+    fth_status (*guard)(void *context);
+    void *guard_context;
+} fth_checkpoint_place;
+
+/* Saves `bytes`, a safetensors file in memory. `state` is stored in the manifest as it is. Then removes what is no
+ * longer to be kept; failing at that is a warning. A failure leaves earlier checkpoints alone. `progress` (may be NULL)
+ * can cancel the upload of the tensors. */
+fth_status fth_checkpoint_put(const fth_checkpoint_place *place, int64_t step, const void *bytes, size_t size_bytes,
+                              const json_t *state, const fth_store_progress *progress);
+
+/* The same for tensors in pieces, into a folder (made if missing) that keeps the newest `keep`. */
 fth_status fth_checkpoint_save(const char *folder, int64_t step, const fth_tensor_view *views, size_t view_count,
                                const json_t *state, int keep);
 
 typedef struct fth_checkpoint {
-    int64_t step;
+    int64_t step, fence;
     json_t *state;
     fth_safetensors *tensors;
 } fth_checkpoint;
 
 /* Loads the newest checkpoint whose manifest and checksum hold; others are skipped with a warning that names
- * them and why. None at all: FTH_OK and tensors == NULL. All bad: FTH_CORRUPT. */
+ * them and why. None at all: FTH_OK and tensors == NULL. All bad: FTH_CORRUPT. Tensors from elsewhere pass through a
+ * file in `download_folder` that is gone when the call returns. FTH_INTERRUPTED if `stop` (may be NULL) is asked. */
+fth_status fth_checkpoint_get_latest(const fth_checkpoint_place *place, const char *download_folder,
+                                     const fth_stop *stop, fth_checkpoint *checkpoint);
+/* The same from a folder. */
 fth_status fth_checkpoint_load_latest(const char *folder, fth_checkpoint *checkpoint);
 void fth_checkpoint_release(fth_checkpoint *checkpoint);
 
 /* Writes a model file (parameters and buffers under PyTorch's names) atomically. */
 fth_status fth_model_file_save(const char *path, const fth_tensor_view *views, size_t view_count,
                                const fth_metadata_entry *metadata, size_t metadata_count);
+
+/* ---- the writer: saves while training goes on ----
+ *
+ * A thread of low priority and two slots, each of which stands for a snapshot's memory that the owner keeps. At most
+ * one job is being written and one waits; so memory is bounded and nobody ever waits for a disk or a network.
+ *
+ *     free --claim--> claimed --submit--> waiting --> writing --> free, and a result to take
+ *                                            |
+ *                                            +--claim with `replace`--> claimed   (a newer snapshot takes its place)
+ */
+enum { FTH_WRITER_SLOTS = 2 };
+
+typedef struct fth_writer fth_writer;
+
+typedef struct fth_writer_job {
+    int slot;
+    int kind; /* the owner's; what is waiting is replaced only by a job of a kind that covers its own (all its bits) */
+    int64_t step;
+    void *details; /* the owner's; it comes back with the result */
+} fth_writer_job;
+
+typedef struct fth_writer_result {
+    fth_writer_job job;
+    fth_status status; /* FTH_INTERRUPTED: cancelled */
+    char message[768];
+    uint64_t size_bytes;
+    double seconds;
+} fth_writer_result;
+
+typedef struct fth_writer_work {
+    void *context;
+    /* In the writer's thread. Passes `progress` on to stores and sets *size_bytes. */
+    fth_status (*write)(void *context, const fth_writer_job *job, const fth_store_progress *progress,
+                        uint64_t *size_bytes);
+} fth_writer_work;
+
+fth_status fth_writer_create(const fth_writer_work *work, fth_writer **writer);
+/* Cancels what is being written, drops what waits, ends the thread. Results that were not taken are lost; `drop` is
+ * called for each job that is (may be NULL). */
+void fth_writer_free(fth_writer *writer, void (*drop)(void *context, const fth_writer_job *job));
+
+/* A slot to fill, or -1 if both are in use. `kind` is what is to be submitted. Where a job waits that `kind` covers,
+ * that job is taken back into *replaced (its slot is the result); replaced->slot is -1 otherwise. */
+int fth_writer_claim(fth_writer *writer, int kind, fth_writer_job *replaced);
+void fth_writer_submit(fth_writer *writer, const fth_writer_job *job);
+void fth_writer_unclaim(fth_writer *writer, int slot); /* filling it failed */
+
+/* The next result in the order of saving; false if there is none. */
+bool fth_writer_take_result(fth_writer *writer, fth_writer_result *result);
+/* Waits until nothing waits or is being written, or until a slot is free. FTH_TIMEOUT at the deadline. */
+fth_status fth_writer_wait_idle(fth_writer *writer, fth_deadline deadline);
+fth_status fth_writer_wait_free(fth_writer *writer, fth_deadline deadline);
+/* Cancels what is being written now, if its upload can still be cancelled. */
+void fth_writer_cancel(fth_writer *writer);
+
+/* What it is doing, for whoever has to decide with a deadline. */
+typedef struct fth_writer_state {
+    bool writing, waiting;
+    int64_t writing_step, waiting_step; /* -1: none */
+    double writing_since_s;
+    uint64_t done_bytes, total_bytes; /* of the upload under way */
+} fth_writer_state;
+fth_writer_state fth_writer_look(fth_writer *writer);
 
 #endif

@@ -25,6 +25,7 @@ fth_status fth_manifest_parse(const char *bytes, size_t size, const char *origin
 
     const json_t *format = json_object_get(root, "format");
     const json_t *step = json_object_get(root, "step");
+    const json_t *fence = json_object_get(root, "fence");
     const json_t *tensors = json_object_get(root, "tensors");
     const char *file = json_string_value(json_object_get(tensors, "file"));
     const json_t *file_bytes = json_object_get(tensors, "bytes");
@@ -36,6 +37,8 @@ fth_status fth_manifest_parse(const char *bytes, size_t size, const char *origin
                 "%s has format %" JSON_INTEGER_FORMAT ", this version of farthing reads %d", origin,
                 json_integer_value(format), FTH_MANIFEST_FORMAT);
     FTH_REQUIRE(json_is_integer(step) && json_integer_value(step) >= 0, FTH_CORRUPT, "%s has no step number", origin);
+    FTH_REQUIRE(!fence || (json_is_integer(fence) && json_integer_value(fence) >= 1), FTH_CORRUPT,
+                "%s has no valid fence number", origin);
     FTH_REQUIRE(file && is_tensor_file_name(file), FTH_CORRUPT, "%s names \"%.80s\", which is no tensor file beside it",
                 origin, file ? file : "");
     FTH_REQUIRE(json_is_integer(file_bytes) && json_integer_value(file_bytes) >= 0, FTH_CORRUPT,
@@ -45,6 +48,7 @@ fth_status fth_manifest_parse(const char *bytes, size_t size, const char *origin
     FTH_REQUIRE(json_is_object(state), FTH_CORRUPT, "%s has no state", origin);
 
     manifest->step = json_integer_value(step);
+    manifest->fence = fence ? json_integer_value(fence) : 0;
     manifest->size_bytes = (uint64_t)json_integer_value(file_bytes);
     snprintf(manifest->file, sizeof manifest->file, "%s", file);
     snprintf(manifest->sha256, sizeof manifest->sha256, "%s", sha256);
@@ -67,6 +71,8 @@ fth_status fth_manifest_format(const fth_manifest *manifest, char **text)
     json_t *root = json_pack("{s:i, s:I, s:{s:s, s:I, s:s}, s:O}", "format", FTH_MANIFEST_FORMAT, "step",
                              (json_int_t)manifest->step, "tensors", "file", manifest->file, "bytes",
                              (json_int_t)manifest->size_bytes, "sha256", manifest->sha256, "state", manifest->state);
+    if (root && manifest->fence > 0)
+        json_object_set_new(root, "fence", json_integer(manifest->fence));
 
     /* 17 digits give back every double exactly. */
     *text = root ? json_dumps(root, JSON_INDENT(1) | JSON_REAL_PRECISION(17)) : NULL;

@@ -72,9 +72,9 @@ static fth_status describe_view(json_t *header, const fth_tensor_view *view, uin
     return FTH_OK;
 }
 
-static fth_status write_header(fth_file *file, const json_t *header)
+/* The length, the JSON and its padding. */
+static fth_status format_header(const json_t *header, char **bytes, size_t *size_bytes)
 {
-    static const char spaces[8] = "        ";
     fth_status status = FTH_OK;
     char *text = json_dumps(header, JSON_COMPACT);
     FTH_REQUIRE(text, FTH_NO_MEMORY, "no memory for the header");
@@ -83,11 +83,52 @@ static fth_status write_header(fth_file *file, const json_t *header)
     FTH_REQUIRE(padded <= SAFETENSORS_MAX_HEADER_BYTES, FTH_INVALID,
                 "the names and metadata take %zu bytes; safetensors allows %d", padded,
                 (int)SAFETENSORS_MAX_HEADER_BYTES);
-    FTH_TRY(fth_file_write(file, &length_field, sizeof length_field));
-    FTH_TRY(fth_file_write(file, text, length));
-    FTH_TRY(fth_file_write(file, spaces, padded - length));
+    FTH_TRY(fth_allocate(sizeof length_field + padded, 1, bytes));
+    memcpy(*bytes, &length_field, sizeof length_field);
+    memcpy(*bytes + sizeof length_field, text, length);
+    memset(*bytes + sizeof length_field + length, ' ', padded - length);
+    *size_bytes = sizeof length_field + padded;
 out:
     free(text);
+    return status;
+}
+
+static fth_status describe(const fth_tensor_view *const *ordered, size_t view_count, const fth_metadata_entry *metadata,
+                           size_t metadata_count, char **bytes, size_t *size_bytes)
+{
+    fth_status status = FTH_OK;
+    json_t *header = json_object();
+    uint64_t offset = 0;
+
+    *bytes = NULL;
+    FTH_REQUIRE(header, FTH_NO_MEMORY, "no memory for the header");
+    if (metadata_count > 0)
+        FTH_TRY(describe_metadata(header, metadata, metadata_count));
+    for (size_t i = 0; i < view_count; i++)
+        FTH_TRY(describe_view(header, ordered[i], &offset));
+    FTH_TRY(format_header(header, bytes, size_bytes));
+
+out:
+    json_decref(header);
+    return status;
+}
+
+static fth_status point_at(const fth_tensor_view *views, size_t count, const fth_tensor_view ***ordered)
+{
+    fth_status status = fth_allocate(count, sizeof **ordered, ordered);
+    for (size_t i = 0; status == FTH_OK && i < count; i++)
+        (*ordered)[i] = &views[i];
+    return status;
+}
+
+fth_status fth_safetensors_header(const fth_tensor_view *views, size_t view_count, const fth_metadata_entry *metadata,
+                                  size_t metadata_count, char **bytes, size_t *size_bytes)
+{
+    const fth_tensor_view **ordered = NULL;
+    fth_status status = point_at(views, view_count, &ordered);
+    if (status == FTH_OK)
+        status = describe(ordered, view_count, metadata, metadata_count, bytes, size_bytes);
+    free(ordered);
     return status;
 }
 
@@ -96,27 +137,21 @@ fth_status fth_safetensors_write(fth_file *file, const fth_tensor_view *views, s
 {
     fth_status status = FTH_OK;
     const fth_tensor_view **ordered = NULL;
-    json_t *header = json_object();
-    uint64_t offset = 0, size_bytes = 0;
+    char *header = NULL;
+    size_t header_bytes = 0;
+    uint64_t size_bytes = 0;
 
-    FTH_REQUIRE(header, FTH_NO_MEMORY, "no memory for the header");
-    FTH_TRY(fth_allocate(view_count, sizeof *ordered, &ordered));
-    for (size_t i = 0; i < view_count; i++)
-        ordered[i] = &views[i];
+    FTH_TRY(point_at(views, view_count, &ordered));
     qsort(ordered, view_count, sizeof *ordered, compare_views);
-
-    if (metadata_count > 0)
-        FTH_TRY(describe_metadata(header, metadata, metadata_count));
-    for (size_t i = 0; i < view_count; i++)
-        FTH_TRY(describe_view(header, ordered[i], &offset));
-    FTH_TRY(write_header(file, header));
+    FTH_TRY(describe(ordered, view_count, metadata, metadata_count, &header, &header_bytes));
+    FTH_TRY(fth_file_write(file, header, header_bytes));
     for (size_t i = 0; i < view_count; i++) {
         FTH_TRY(size_of(ordered[i], &size_bytes));
         FTH_TRY(fth_file_write(file, ordered[i]->data, (size_t)size_bytes));
     }
 
 out:
-    json_decref(header);
+    free(header);
     free(ordered);
     return status;
 }

@@ -63,6 +63,11 @@ typedef struct fth_metadata_entry {
 fth_status fth_safetensors_write(fth_file *file, const fth_tensor_view *views, size_t view_count,
                                  const fth_metadata_entry *metadata, size_t metadata_count);
 
+/* The beginning of a file whose tensors follow one another in the order given, for who has them so in memory (each
+ * tensor's data is left alone). Its size is a multiple of 8. free() the bytes. */
+fth_status fth_safetensors_header(const fth_tensor_view *views, size_t view_count, const fth_metadata_entry *metadata,
+                                  size_t metadata_count, char **bytes, size_t *size_bytes);
+
 /* A read, fully validated safetensors file: header within bounds, no holes, no overlaps, sizes agree. */
 typedef struct fth_safetensors fth_safetensors;
 

@@ -106,9 +106,18 @@ typedef struct fth_snapshot fth_snapshot;
 /* Copies the model (parameters, buffers, counters) to the host; `whole`: the optimizer's state too, under
  * "optimizer.<vector>.<parameter>". `batches` is what num_batches_tracked counters say. */
 fth_status fth_engine_take_snapshot(fth_engine *engine, bool whole, int64_t batches, fth_snapshot **snapshot);
+/* The same in two parts, so that memory is used again: the memory, all of it touched, and the copy. A snapshot that was
+ * created `whole` may be filled with the model alone. */
+fth_status fth_engine_create_snapshot(fth_engine *engine, bool whole, fth_snapshot **snapshot);
+fth_status fth_engine_fill_snapshot(fth_engine *engine, fth_snapshot *snapshot, bool whole, int64_t batches);
 void fth_snapshot_free(fth_snapshot *snapshot);
 const fth_tensor_view *fth_snapshot_views(const fth_snapshot *snapshot, size_t *count);
 size_t fth_snapshot_size_bytes(const fth_snapshot *snapshot);
+/* The snapshot as a safetensors file in memory, whole or the model alone, without a copy: valid until the next call. */
+fth_status fth_snapshot_as_file(fth_snapshot *snapshot, bool whole, const fth_metadata_entry *metadata,
+                                size_t metadata_count, const void **bytes, size_t *size_bytes);
+/* Is every parameter and buffer a finite number? */
+bool fth_snapshot_is_finite(const fth_snapshot *snapshot);
 
 /* Replaces the weights and the optimizer's state by what a checkpoint has. Every name must be there with its shape and
  * no other; the message lists what is missing, unexpected or of another shape. `origin` names the file. */

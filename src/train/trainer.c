@@ -217,6 +217,7 @@ static fth_status loop(fth_trainer *trainer, const char **reason)
     fth_status status = FTH_OK;
     for (;;) {
         FTH_TRY(fth_trainer_follow_validation(trainer, false));
+        FTH_TRY(fth_trainer_follow_saves(trainer));
         if (at_epoch_end(trainer)) {
             FTH_TRY(settle(trainer));
             FTH_TRY(fth_trainer_finish_epoch(trainer, may_validate_beside(trainer)));
@@ -253,6 +254,7 @@ static fth_status end(fth_trainer *trainer, const char *reason, json_t **event)
     }
     if (trainer->unsaved)
         FTH_TRY(fth_trainer_checkpoint(trainer, true));
+    FTH_TRY(fth_trainer_finish_saves(trainer, (fth_deadline){INFINITY}));
     FTH_TRY(fth_trainer_save_model(trainer, trainer->last_path));
     fth_trainer_tell_bad_images(trainer);
     *event = fth_trainer_tell_end(trainer, reason);
@@ -273,6 +275,7 @@ static fth_status interrupt(fth_trainer *trainer)
     fth_trainer_tell_step(trainer);
     if (trainer->unsaved && trainer->step > 0)
         FTH_TRY(fth_trainer_checkpoint(trainer, true));
+    FTH_TRY(fth_trainer_finish_saves(trainer, (fth_deadline){INFINITY}));
     FTH_TRY(fth_trainer_save_model(trainer, trainer->last_path));
     fth_trainer_tell_bad_images(trainer);
     fth_trainer_tell_interrupted(trainer);
@@ -301,12 +304,15 @@ static void release(fth_trainer *trainer)
         trainer->strategy->close(trainer->strategy_state);
     fth_trainer_cancel_validation(trainer);
     fth_validation_free(trainer->validation);
+    fth_saving_close(&trainer->saving);
+    fth_store_free(trainer->store);
     fth_loader_free(trainer->loader);
     fth_engine_free(trainer->engine);
     fth_dataset_free(trainer->dataset);
     fth_device_close(trainer->device);
     fth_record_free(trainer->record);
     free(trainer->checkpoint_folder);
+    free(trainer->download_folder);
     free(trainer->last_path);
     free(trainer->best_path);
     fth_beginning_release(&trainer->beginning);

@@ -276,6 +276,13 @@ static fth_status open_record(fth_trainer *trainer)
         FTH_TRY(create_record(trainer));
     const char *folder = fth_record_folder(trainer->record);
     trainer->checkpoint_folder = fth_path_join(folder, "checkpoints");
+    trainer->download_folder = fth_path_join(folder, "checkpoints");
+    FTH_TRY(fth_store_open(folder, NULL, &trainer->store));
+    trainer->saving =
+        (fth_saving){.place = {.store = trainer->store, .prefix = "checkpoints/", .keep = (int)trainer->options->keep},
+                     .name_suffix = ".json",
+                     .taken_step = -1,
+                     .stored_step = -1};
     trainer->last_path = fth_path_join(folder, "last.safetensors");
     trainer->best_path = fth_path_join(folder, "best.safetensors");
 

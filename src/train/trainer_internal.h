@@ -74,6 +74,21 @@ typedef struct fth_accelerator {
 
 typedef struct fth_validation fth_validation;
 
+/* Saves, see trainer_writer.c. `place` and `snapshots` are the writer's too while it works. */
+typedef struct fth_saving {
+    fth_checkpoint_place place;
+    fth_writer *writer; /* NULL before the first save */
+    fth_snapshot *snapshots[FTH_WRITER_SLOTS];
+    char name_suffix[32]; /* of manifests: ".json", "-f000002.json" */
+    int64_t taken_step;   /* of the newest snapshot; -1: none */
+    int64_t stored_step;  /* of the newest checkpoint that is stored, this process's or the one restored; -1: none */
+    int64_t skipped;      /* snapshots that a newer one replaced before they were written */
+    bool failed;          /* the last save did, with this message */
+    char message[768];
+    uint64_t size_bytes;    /* of the last checkpoint */
+    double save_s, stall_s; /* means of the last few; 0: not known yet */
+} fth_saving;
+
 typedef struct fth_trainer {
     fth_beginning beginning;
     const fth_train_options *options; /* the beginning's */
@@ -92,7 +107,10 @@ typedef struct fth_trainer {
     fth_validation *validation; /* beside training; NULL until there is one */
     fth_loader *loader;
     fth_record *record;
-    char *checkpoint_folder, *last_path, *best_path;
+    fth_store *store; /* where checkpoints are: the run's folder, or what --checkpoints says */
+    fth_saving saving;
+    char *checkpoint_folder; /* or URL, for messages */
+    char *download_folder, *last_path, *best_path;
 
     char weights_format[48]; /* of the file the first weights were read from; "": none was */
     fth_weights_report weights;
@@ -133,8 +151,17 @@ fth_status fth_trainer_open_loader(fth_trainer *trainer, fth_split split, fth_lo
 
 /* ---- saving ---- */
 
-/* A checkpoint of now. A failure to write is a warning unless it is the `last` chance. */
+/* A checkpoint of now, written while training goes on. A failure is a warning unless it is the `last` chance: that one
+ * is waited for. */
 fth_status fth_trainer_checkpoint(fth_trainer *trainer, bool last);
+/* Tells about saves that ended. FTH_DIVERGED if one found a weight that is not a number, FTH_PEER_LOST if the run is
+ * somebody else's now. */
+fth_status fth_trainer_follow_saves(fth_trainer *trainer);
+/* Waits for those under way; the last one's failure is an error. */
+fth_status fth_trainer_finish_saves(fth_trainer *trainer, fth_deadline deadline);
+void fth_saving_close(fth_saving *saving);
+/* What a checkpoint holds beside tensors, as of now. */
+fth_status fth_trainer_state_to_json(fth_trainer *trainer, json_t **json);
 /* The newest good checkpoint, if there is one, becomes the engine's and the trainer's state. */
 fth_status fth_trainer_restore(fth_trainer *trainer, bool *restored);
 fth_status fth_trainer_save_model(fth_trainer *trainer, const char *path);

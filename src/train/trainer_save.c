@@ -1,4 +1,4 @@
-/* What a trainer saves and gets back: checkpoints with its whole state, and model files.
+/* What is in a checkpoint beside tensors, how a trainer gets it back, and model files. trainer_writer.c saves.
  *
  * Doubles are written with 17 digits and come back as they were, so that sums over an epoch go on exactly. */
 #include <inttypes.h>
@@ -105,67 +105,14 @@ static fth_status state_from_json(const json_t *json, fth_train_state *state)
 
 /* ---- checkpoints ---- */
 
-static fth_status write_checkpoint(fth_trainer *trainer, size_t *size_bytes)
+fth_status fth_trainer_state_to_json(fth_trainer *trainer, json_t **json)
 {
-    fth_status status = FTH_OK;
-    fth_snapshot *snapshot = NULL;
-    json_t *state = NULL;
-    size_t count = 0;
-
     fth_trainer_elapsed(trainer);
     fth_loss_scale scale = fth_engine_get_loss_scale(trainer->engine);
     trainer->state.loss_scale = scale.scale;
     trainer->state.loss_scale_updates = scale.good_updates;
-    FTH_TRY(fth_engine_take_snapshot(trainer->engine, true, trainer->state.counter_start + trainer->state.batches,
-                                     &snapshot));
-    state = state_to_json(&trainer->state);
-    FTH_REQUIRE(state, FTH_NO_MEMORY, "no memory for the checkpoint's state");
-    const fth_tensor_view *views = fth_snapshot_views(snapshot, &count);
-    FTH_TRY(fth_checkpoint_save(trainer->checkpoint_folder, trainer->step, views, count, state,
-                                (int)trainer->options->keep));
-    *size_bytes = fth_snapshot_size_bytes(snapshot);
-
-out:
-    json_decref(state);
-    fth_snapshot_free(snapshot);
-    return status;
-}
-
-fth_status fth_trainer_checkpoint(fth_trainer *trainer, bool last)
-{
-    size_t size_bytes = 0;
-    double began = fth_clock_seconds();
-    fth_status status = fth_engine_check_finite(trainer->engine);
-    if (status != FTH_OK)
-        return status; /* what is saved is good, and stays */
-    status = write_checkpoint(trainer, &size_bytes);
-    double seconds = fth_clock_seconds() - began;
-    trainer->state.meters.checkpoint_s += seconds;
-    trainer->saved_at_s = fth_trainer_elapsed(trainer);
-    trainer->saved_step = trainer->step;
-    if (status != FTH_OK) {
-        if (last)
-            return status;
-        char *message = fth_format("no checkpoint at step %" PRId64 ", trying again at the next: %s", trainer->step,
-                                   fth_error_message());
-        fth_log_warning("%s", message);
-        fth_trainer_tell_warning(trainer, message);
-        free(message);
-        return FTH_OK;
-    }
-
-    trainer->unsaved = false;
-    char name[48];
-    snprintf(name, sizeof name, "step-%012" PRId64 ".json", trainer->step);
-    char *path = fth_path_join(trainer->checkpoint_folder, name);
-    fth_trainer_tell(trainer, "checkpoint",
-                     json_pack("{s:s, s:f, s:I, s:f, s:I, s:s}", "event", "checkpoint", "time", 0.0, "step",
-                               (json_int_t)trainer->step, "seconds", seconds, "bytes", (json_int_t)size_bytes, "file",
-                               path));
-    free(path);
-    if (fth_record_sync(trainer->record) != FTH_OK)
-        fth_log_warning("%s", fth_error_message());
-    return FTH_OK;
+    *json = state_to_json(&trainer->state);
+    return *json ? FTH_OK : fth_fail(FTH_NO_MEMORY, "no memory for the checkpoint's state");
 }
 
 fth_status fth_trainer_restore(fth_trainer *trainer, bool *restored)
@@ -175,7 +122,7 @@ fth_status fth_trainer_restore(fth_trainer *trainer, bool *restored)
     char *origin = NULL;
 
     *restored = false;
-    FTH_TRY(fth_checkpoint_load_latest(trainer->checkpoint_folder, &checkpoint));
+    FTH_TRY(fth_checkpoint_get_latest(&trainer->saving.place, trainer->download_folder, trainer->stop, &checkpoint));
     if (!checkpoint.tensors)
         goto out;
     origin = fth_format("the checkpoint of step %" PRId64 " in %s", checkpoint.step, trainer->checkpoint_folder);

@@ -1,0 +1,257 @@
+/* The writer's thread and its two slots; the states are drawn in checkpoint.h.
+ *
+ * Everything is under one mutex except the writing itself. The thread runs as a batch job of low priority, which the
+ * threads that a store makes for it inherit: training has the processor first, and when training has stopped, for a
+ * notice, there is nobody to give way to. */
+#include <pthread.h>
+#include <sched.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/resource.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "checkpoint/checkpoint.h"
+
+enum { NICENESS = 10, RESULTS = 16 };
+
+typedef enum slot_state { SLOT_FREE, SLOT_CLAIMED, SLOT_WAITING, SLOT_WRITING } slot_state;
+
+struct fth_writer {
+    fth_writer_work work;
+    pthread_t thread;
+    bool started;
+
+    pthread_mutex_t mutex;
+    pthread_cond_t changed;
+    slot_state states[FTH_WRITER_SLOTS];
+    fth_writer_job jobs[FTH_WRITER_SLOTS];
+    fth_writer_result results[RESULTS]; /* a ring */
+    size_t first_result, result_count;
+    bool cancelled, ending;
+    double writing_since_s;
+    uint64_t done_bytes, total_bytes;
+};
+
+static int find(const fth_writer *writer, slot_state state)
+{
+    for (int i = 0; i < FTH_WRITER_SLOTS; i++)
+        if (writer->states[i] == state)
+            return i;
+    return -1;
+}
+
+/* Asked by the store during an upload. */
+static bool moved(void *context, uint64_t done_bytes, uint64_t total_bytes)
+{
+    fth_writer *writer = context;
+    pthread_mutex_lock(&writer->mutex);
+    writer->done_bytes = done_bytes;
+    writer->total_bytes = total_bytes;
+    bool go_on = !writer->cancelled;
+    pthread_mutex_unlock(&writer->mutex);
+    return go_on;
+}
+
+static void lower_priority(void)
+{
+    struct sched_param parameters = {0};
+    pthread_setschedparam(pthread_self(), SCHED_BATCH, &parameters);
+    setpriority(PRIO_PROCESS, (id_t)syscall(SYS_gettid), NICENESS); /* on Linux a thread's own */
+}
+
+/* A slow owner loses the oldest result rather than memory; the newest says how things stand. */
+static void keep_result(fth_writer *writer, const fth_writer_result *result)
+{
+    if (writer->result_count == RESULTS) {
+        writer->first_result = (writer->first_result + 1) % RESULTS;
+        writer->result_count--;
+    }
+    writer->results[(writer->first_result + writer->result_count++) % RESULTS] = *result;
+}
+
+static void *write_jobs(void *context)
+{
+    fth_writer *writer = context;
+    fth_store_progress progress = {.context = writer, .moved = moved};
+    lower_priority();
+    pthread_mutex_lock(&writer->mutex);
+    for (;;) {
+        int slot = find(writer, SLOT_WAITING);
+        if (writer->ending)
+            break;
+        if (slot < 0) {
+            pthread_cond_wait(&writer->changed, &writer->mutex);
+            continue;
+        }
+        writer->states[slot] = SLOT_WRITING;
+        writer->cancelled = false;
+        writer->done_bytes = writer->total_bytes = 0;
+        writer->writing_since_s = fth_clock_seconds();
+        fth_writer_result result = {.job = writer->jobs[slot]};
+        pthread_mutex_unlock(&writer->mutex);
+
+        result.status = writer->work.write(writer->work.context, &result.job, &progress, &result.size_bytes);
+        if (result.status != FTH_OK) /* messages belong to a thread */
+            snprintf(result.message, sizeof result.message, "%s", fth_error_message());
+
+        pthread_mutex_lock(&writer->mutex);
+        result.seconds = fth_clock_seconds() - writer->writing_since_s;
+        keep_result(writer, &result);
+        writer->states[slot] = SLOT_FREE;
+        pthread_cond_broadcast(&writer->changed);
+    }
+    pthread_mutex_unlock(&writer->mutex);
+    return NULL;
+}
+
+fth_status fth_writer_create(const fth_writer_work *work, fth_writer **result)
+{
+    fth_status status = FTH_OK;
+    fth_writer *writer = NULL;
+
+    *result = NULL;
+    FTH_TRY(fth_allocate(1, sizeof *writer, &writer));
+    writer->work = *work;
+    pthread_mutex_init(&writer->mutex, NULL);
+    pthread_cond_init(&writer->changed, NULL);
+    writer->started = pthread_create(&writer->thread, NULL, write_jobs, writer) == 0;
+    FTH_REQUIRE(writer->started, FTH_NO_MEMORY, "no thread could be started to write checkpoints");
+    *result = writer;
+    writer = NULL;
+
+out:
+    fth_writer_free(writer, NULL);
+    return status;
+}
+
+void fth_writer_free(fth_writer *writer, void (*drop)(void *context, const fth_writer_job *job))
+{
+    if (!writer)
+        return;
+    pthread_mutex_lock(&writer->mutex);
+    writer->ending = writer->cancelled = true;
+    pthread_cond_broadcast(&writer->changed);
+    pthread_mutex_unlock(&writer->mutex);
+    if (writer->started)
+        pthread_join(writer->thread, NULL);
+    for (int i = 0; drop && i < FTH_WRITER_SLOTS; i++)
+        if (writer->states[i] == SLOT_WAITING)
+            drop(writer->work.context, &writer->jobs[i]);
+    for (size_t i = 0; drop && i < writer->result_count; i++)
+        drop(writer->work.context, &writer->results[(writer->first_result + i) % RESULTS].job);
+    pthread_mutex_destroy(&writer->mutex);
+    pthread_cond_destroy(&writer->changed);
+    free(writer);
+}
+
+int fth_writer_claim(fth_writer *writer, int kind, fth_writer_job *replaced)
+{
+    *replaced = (fth_writer_job){.slot = -1};
+    pthread_mutex_lock(&writer->mutex);
+    int waiting = find(writer, SLOT_WAITING);
+    int slot = find(writer, SLOT_FREE);
+    if (waiting >= 0 && (writer->jobs[waiting].kind & ~kind) == 0) {
+        slot = waiting; /* older than what comes now */
+        *replaced = writer->jobs[slot];
+    } else if (waiting >= 0) {
+        slot = -1; /* one job waits at most: they are written in order */
+    }
+    if (slot >= 0)
+        writer->states[slot] = SLOT_CLAIMED;
+    pthread_mutex_unlock(&writer->mutex);
+    return slot;
+}
+
+static void set_state(fth_writer *writer, int slot, slot_state state, const fth_writer_job *job)
+{
+    pthread_mutex_lock(&writer->mutex);
+    writer->states[slot] = state;
+    if (job)
+        writer->jobs[slot] = *job;
+    pthread_cond_broadcast(&writer->changed);
+    pthread_mutex_unlock(&writer->mutex);
+}
+
+void fth_writer_submit(fth_writer *writer, const fth_writer_job *job)
+{
+    set_state(writer, job->slot, SLOT_WAITING, job);
+}
+
+void fth_writer_unclaim(fth_writer *writer, int slot)
+{
+    set_state(writer, slot, SLOT_FREE, NULL);
+}
+
+bool fth_writer_take_result(fth_writer *writer, fth_writer_result *result)
+{
+    pthread_mutex_lock(&writer->mutex);
+    bool found = writer->result_count > 0;
+    if (found) {
+        *result = writer->results[writer->first_result];
+        writer->first_result = (writer->first_result + 1) % RESULTS;
+        writer->result_count--;
+    }
+    pthread_mutex_unlock(&writer->mutex);
+    return found;
+}
+
+static bool is_idle(const fth_writer *writer)
+{
+    return find(writer, SLOT_WAITING) < 0 && find(writer, SLOT_WRITING) < 0;
+}
+
+static bool has_room(const fth_writer *writer)
+{
+    return find(writer, SLOT_WAITING) < 0 && find(writer, SLOT_FREE) >= 0;
+}
+
+static fth_status wait_until(fth_writer *writer, bool (*reached)(const fth_writer *), fth_deadline deadline)
+{
+    const double longest_wait_s = 3600; /* an infinite deadline has no timespec */
+    bool done;
+    pthread_mutex_lock(&writer->mutex);
+    while (!(done = reached(writer)) && !fth_deadline_passed(deadline)) {
+        double left_s = fth_deadline_left_seconds(deadline);
+        struct timespec until =
+            fth_deadline_timespec(fth_deadline_in(left_s < longest_wait_s ? left_s : longest_wait_s));
+        pthread_cond_clockwait(&writer->changed, &writer->mutex, CLOCK_MONOTONIC, &until);
+    }
+    int writing = find(writer, SLOT_WRITING);
+    int64_t step = writing >= 0 ? writer->jobs[writing].step : -1;
+    pthread_mutex_unlock(&writer->mutex);
+    return done ? FTH_OK
+                : fth_fail(FTH_TIMEOUT, "the checkpoint of step %lld was not written in time", (long long)step);
+}
+
+fth_status fth_writer_wait_idle(fth_writer *writer, fth_deadline deadline)
+{
+    return wait_until(writer, is_idle, deadline);
+}
+
+fth_status fth_writer_wait_free(fth_writer *writer, fth_deadline deadline)
+{
+    return wait_until(writer, has_room, deadline);
+}
+
+void fth_writer_cancel(fth_writer *writer)
+{
+    pthread_mutex_lock(&writer->mutex);
+    writer->cancelled = true;
+    pthread_mutex_unlock(&writer->mutex);
+}
+
+fth_writer_state fth_writer_look(fth_writer *writer)
+{
+    pthread_mutex_lock(&writer->mutex);
+    int writing = find(writer, SLOT_WRITING), waiting = find(writer, SLOT_WAITING);
+    fth_writer_state state = {.writing = writing >= 0,
+                              .waiting = waiting >= 0,
+                              .writing_step = writing >= 0 ? writer->jobs[writing].step : -1,
+                              .waiting_step = waiting >= 0 ? writer->jobs[waiting].step : -1,
+                              .writing_since_s = writer->writing_since_s,
+                              .done_bytes = writer->done_bytes,
+                              .total_bytes = writer->total_bytes};
+    pthread_mutex_unlock(&writer->mutex);
+    return state;
+}

@@ -1,0 +1,229 @@
+/* Saving while training goes on.
+ *
+ *     a checkpoint is due -> the flat vectors are copied into one of two snapshots (training waits for that alone)
+ *                         -> the writer's thread checks the numbers, writes and uploads
+ *                         -> the result is told by the training thread, between two steps
+ *
+ * If a save is still under way and another waits, the one that waits is replaced by the newer state. What could not be
+ * written is a warning and is tried again at the next; only the last save of a process is waited for. */
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "train/trainer_internal.h"
+
+enum { SAVE_CHECKPOINT = 1 };
+
+/* What belongs to a job beside its tensors. */
+typedef struct job_details {
+    json_t *state;
+    double stall_s; /* that training waited for the copy */
+} job_details;
+
+static void free_details(void *context, const fth_writer_job *job)
+{
+    job_details *details = job->details;
+    (void)context;
+    if (details)
+        json_decref(details->state);
+    free(details);
+}
+
+/* ---- in the writer's thread ---- */
+
+static fth_status write_job(void *context, const fth_writer_job *job, const fth_store_progress *progress,
+                            uint64_t *size_bytes)
+{
+    fth_status status = FTH_OK;
+    fth_saving *saving = context;
+    fth_snapshot *snapshot = saving->snapshots[job->slot];
+    const job_details *details = job->details;
+    const void *bytes = NULL;
+    size_t size = 0;
+
+    FTH_REQUIRE(fth_snapshot_is_finite(snapshot), FTH_DIVERGED, "a weight is no longer a finite number");
+    FTH_TRY(fth_snapshot_as_file(snapshot, true, NULL, 0, &bytes, &size));
+    *size_bytes = size;
+    FTH_TRY(fth_checkpoint_put(&saving->place, job->step, bytes, size, details->state, progress));
+
+out:
+    return status;
+}
+
+/* ---- in the training thread ---- */
+
+static void tell_saved(fth_trainer *trainer, const fth_writer_result *result)
+{
+    const job_details *details = result->job.details;
+    char name[80];
+    snprintf(name, sizeof name, "step-%012" PRId64 "%s", result->job.step, trainer->saving.name_suffix);
+    char *path = fth_path_join(trainer->checkpoint_folder, name);
+    fth_trainer_tell(trainer, "checkpoint",
+                     json_pack("{s:s, s:f, s:I, s:f, s:f, s:I, s:s}", "event", "checkpoint", "time", 0.0, "step",
+                               (json_int_t)result->job.step, "seconds", result->seconds, "stall_s", details->stall_s,
+                               "bytes", (json_int_t)result->size_bytes, "file", path));
+    free(path);
+    if (fth_record_sync(trainer->record) != FTH_OK)
+        fth_log_warning("%s", fth_error_message());
+}
+
+/* A running mean that follows changes within a few saves. */
+static void follow(double *mean, double value)
+{
+    *mean = *mean > 0 ? 0.5 * (*mean + value) : value;
+}
+
+static fth_status take_result(fth_trainer *trainer, const fth_writer_result *result)
+{
+    fth_saving *saving = &trainer->saving;
+    const job_details *details = result->job.details;
+    if (result->status == FTH_OK) {
+        saving->stored_step = result->job.step;
+        saving->failed = false;
+        saving->size_bytes = result->size_bytes;
+        follow(&saving->save_s, result->seconds);
+        follow(&saving->stall_s, details->stall_s);
+        tell_saved(trainer, result);
+        return FTH_OK;
+    }
+    trainer->unsaved = true;
+    if (result->status == FTH_DIVERGED || result->status == FTH_PEER_LOST)
+        return fth_fail(result->status, "%s", result->message);
+    saving->failed = true;
+    snprintf(saving->message, sizeof saving->message, "%s", result->message);
+    if (result->status == FTH_INTERRUPTED)
+        return FTH_OK; /* whoever cancelled it knows */
+    char *message = fth_format("no checkpoint at step %" PRId64 ", trying again at the next: %s", result->job.step,
+                               result->message);
+    fth_log_warning("%s", message);
+    fth_trainer_tell_warning(trainer, message);
+    free(message);
+    return FTH_OK;
+}
+
+fth_status fth_trainer_follow_saves(fth_trainer *trainer)
+{
+    fth_status status = FTH_OK;
+    fth_writer_result result;
+    while (status == FTH_OK && trainer->saving.writer && fth_writer_take_result(trainer->saving.writer, &result)) {
+        status = take_result(trainer, &result);
+        free_details(NULL, &result.job);
+    }
+    return status;
+}
+
+static fth_status copy_state(fth_trainer *trainer, fth_snapshot **snapshot)
+{
+    fth_status status = FTH_OK;
+    if (!*snapshot)
+        FTH_TRY(fth_engine_create_snapshot(trainer->engine, true, snapshot));
+    FTH_TRY(fth_engine_fill_snapshot(trainer->engine, *snapshot, true,
+                                     trainer->state.counter_start + trainer->state.batches));
+
+out:
+    return status;
+}
+
+/* Copies the state into `slot` and hands it over. */
+static fth_status submit(fth_trainer *trainer, int slot)
+{
+    fth_status status = FTH_OK;
+    fth_saving *saving = &trainer->saving;
+    job_details *details = NULL;
+    double began = fth_clock_seconds();
+
+    FTH_TRY(copy_state(trainer, &saving->snapshots[slot]));
+    double seconds = fth_clock_seconds() - began;
+    trainer->state.meters.checkpoint_s += seconds;
+    FTH_TRY(fth_allocate(1, sizeof *details, &details));
+    details->stall_s = seconds;
+    FTH_TRY(fth_trainer_state_to_json(trainer, &details->state));
+    fth_writer_submit(saving->writer, &(fth_writer_job){
+                                          .slot = slot,
+                                          .kind = SAVE_CHECKPOINT,
+                                          .step = trainer->step,
+                                          .details = details,
+                                      });
+    saving->taken_step = trainer->step;
+    details = NULL;
+
+out:
+    if (status != FTH_OK)
+        fth_writer_unclaim(saving->writer, slot);
+    if (details)
+        free_details(NULL, &(fth_writer_job){.details = details});
+    return status;
+}
+
+static fth_status open_writer(fth_saving *saving)
+{
+    return saving->writer
+               ? FTH_OK
+               : fth_writer_create(&(fth_writer_work){.context = saving, .write = write_job}, &saving->writer);
+}
+
+static fth_status begin_save(fth_trainer *trainer)
+{
+    fth_saving *saving = &trainer->saving;
+    fth_writer_job replaced;
+    fth_status status = open_writer(saving);
+    if (status != FTH_OK)
+        return status;
+    int slot = fth_writer_claim(saving->writer, SAVE_CHECKPOINT, &replaced);
+    if (replaced.slot >= 0) {
+        saving->skipped++;
+        free_details(NULL, &replaced);
+    }
+    status = submit(trainer, slot); /* there is a slot: all jobs are of one kind */
+    if (status == FTH_OK)
+        trainer->unsaved = false;
+    trainer->saved_at_s = fth_trainer_elapsed(trainer);
+    trainer->saved_step = trainer->step;
+    return status;
+}
+
+fth_status fth_trainer_finish_saves(fth_trainer *trainer, fth_deadline deadline)
+{
+    fth_status status = FTH_OK;
+    fth_saving *saving = &trainer->saving;
+    if (!saving->writer)
+        return FTH_OK;
+    double began = fth_clock_seconds();
+    FTH_TRY(fth_writer_wait_idle(saving->writer, deadline));
+    trainer->state.meters.checkpoint_s += fth_clock_seconds() - began;
+    FTH_TRY(fth_trainer_follow_saves(trainer));
+    FTH_REQUIRE(!saving->failed, FTH_IO, "%s", saving->message);
+
+out:
+    return status;
+}
+
+fth_status fth_trainer_checkpoint(fth_trainer *trainer, bool last)
+{
+    fth_status status = fth_trainer_follow_saves(trainer);
+    if (status != FTH_OK)
+        return status;
+    status = begin_save(trainer);
+    if (status == FTH_OK && last)
+        status = fth_trainer_finish_saves(trainer, (fth_deadline){INFINITY});
+    if (status == FTH_OK || last || status == FTH_DIVERGED)
+        return status;
+    char *message = fth_format("no checkpoint at step %" PRId64 ", trying again at the next: %s", trainer->step,
+                               fth_error_message());
+    fth_log_warning("%s", message);
+    fth_trainer_tell_warning(trainer, message);
+    free(message);
+    return FTH_OK;
+}
+
+void fth_saving_close(fth_saving *saving)
+{
+    fth_writer_free(saving->writer, free_details);
+    saving->writer = NULL;
+    for (int i = 0; i < FTH_WRITER_SLOTS; i++) {
+        fth_snapshot_free(saving->snapshots[i]);
+        saving->snapshots[i] = NULL;
+    }
+}
