@@ -1,0 +1,17 @@
+/* Nonces seen lately, in bounded memory. */
+#ifndef FTH_HTTP_NONCES_H
+#define FTH_HTTP_NONCES_H
+
+#include "base/base.h"
+
+typedef struct fth_nonces fth_nonces;
+typedef enum fth_nonce_result { FTH_NONCE_NEW, FTH_NONCE_SEEN, FTH_NONCE_FULL } fth_nonce_result;
+
+/* Each is remembered for at least `seconds`; at most `most` in that time. */
+fth_status fth_nonces_create(double seconds, uint64_t most, fth_nonces **nonces);
+void fth_nonces_free(fth_nonces *nonces);
+/* Safe from any thread. */
+fth_nonce_result fth_nonces_add(fth_nonces *nonces, const char *key, const char *nonce);
+void fth_nonces_set_limits(fth_nonces *nonces, double seconds, uint64_t most); /* `most` 0: as it was */
+
+#endif

@@ -1,0 +1,113 @@
+/* The parameter server: owns a model's parameters and its optimizer; workers pull parameters and push gradients over
+ * HTTP (docs/parameter-server.md, docs/parameter-server.openapi.yaml).
+ *
+ * Wire format. JSON unless said; every JSON answer has "code", refusals "error" (for people) and "reason" (for
+ * programs) too. Numbers of versions, sequences and samples are whole; a version counts updates, 0 is the start.
+ *
+ *   GET  /getVersion        {"code":200,"version":N}
+ *   GET  /getAccuracy       {"code":200,"version":N,"accuracy":A,"loss":L}: of the last validation; null before it
+ *   GET  /getParameter      safetensors: trained parameters, others, buffers, all F32, in the order of the server's
+ * flat vector, without padding; data begin at a multiple of 64 bytes. __metadata__: "version", "model", "input"
+ * ("1x28x28"), "classes". ETag: "N" and X-Farthing-Version: N. If-None-Match: "N"  304 if N is the version now
+ *       ?since=N&wait=S     waits until the version is above N, at most S seconds (30 unless said, 60 at most): else
+ * 304 Range: bytes=A-B    206, a part of those bytes (If-Match: "N" makes sure it is of one version: else 412)
+ *       ?offset=A&count=B   raw little-endian F32 numbers A..A+B-1 of the flat vector (application/octet-stream)
+ *   POST /putGradient       safetensors (application/octet-stream). __metadata__, all text:
+ *         "worker"            as registered: 1..64 of letters, digits, '.', '_', '-'
+ *         "sequence"          1, 2, 3, ...: above the worker's last; the same again is the same push, applied once
+ *         "version"           of the parameters that it was computed with
+ *         "samples"           >= 1: how many it is the mean over; its weight where gradients are averaged
+ *         "loss", "correct"   optional: mean loss over, and right answers among, those samples; for the record
+ *       tensors: for every trained parameter NAME either
+ *         NAME                F32, F16 or BF16, of the parameter's shape: the gradient of the mean loss; or
+ *         NAME.indices        I32 or U32, (k), strictly ascending positions in the parameter, row-major; with
+ *         NAME.values         F32, F16 or BF16, (k): what is not named is 0 (top-k; the worker keeps the error)
+ *       and for buffers, if the worker has them, all or none: BUFFER, F32, of its shape: the new value (replaces; the
+ *       mean by samples where gradients are averaged).
+ *       200 {"code":200,"version":N,"staleness":S}   applied: N is the version it made
+ *       201 {"code":201,"version":N,...}             stored: applied when the others of the step have come; wait with
+ *                                                    /getParameter?since=N
+ *       A push repeated gives the same answer with "duplicate":true.
+ *       400 "malformed", "not_finite"; 409 "names", "shape", "dtype", "stale", "sequence", "stranger" (not
+ *       registered, or no longer); 413; 503 with Retry-After
+ *   POST /registerWorker    {"worker":"id","instance":"any text, new for each process"}; both optional
+ *       200 {"code":200,"worker","instance","version","sequence" (its last: go on from the next one),"lease_s",
+ *       "consistency","model","input","classes","max_body_bytes"}; the same worker and instance again: the same
+ *       409 "duplicate": another instance has this name, and its lease lasts
+ *   POST /unregisterWorker  {"worker":"id"}    409 "stranger"
+ *   POST /saveCheckpoint    (admin)
+ *   GET  /healthz, /metrics, /openapi.yaml     open to everybody
+ *
+ * A worker's lease is renewed by its pushes and by every request with a header X-Farthing-Worker: id (or ?worker=id);
+ * with keys, only if signed by the key that registered it. Signatures: http/signature.h; everything else than the last
+ * three needs one where the server has keys: role read for what is got, train for workers, admin for the rest.
+ *
+ * Inside: one thread (apply.c) owns vectors, log and checkpoints and does everything that changes them, in the order of
+ * its queue; HTTP threads read atomics and immutable snapshots; a few threads check bodies before they are queued. */
+#ifndef FTH_PARAMETERS_PARAMETERS_H
+#define FTH_PARAMETERS_PARAMETERS_H
+
+#include "base/base.h"
+#include "train/train.h"
+
+#define FTH_PARAMETERS_PORT 29500
+
+typedef enum fth_consistency_kind {
+    FTH_CONSISTENCY_SYNC,    /* the mean of `count` gradients (0: of one from each worker) makes a step */
+    FTH_CONSISTENCY_BOUNDED, /* no gradient is applied that is more than `count` versions old; the fast wait */
+    FTH_CONSISTENCY_ASYNC    /* each gradient makes a step */
+} fth_consistency_kind;
+
+typedef struct fth_consistency {
+    fth_consistency_kind kind;
+    int64_t count;
+} fth_consistency;
+
+/* "sync", "sync:4", "bounded:8", "async" */
+fth_status fth_consistency_parse(const char *text, fth_consistency *consistency);
+void fth_consistency_format(fth_consistency consistency, char *text, size_t size);
+
+/* What survives what. */
+typedef enum fth_durability {
+    FTH_DURABILITY_CHECKPOINT, /* a kill loses what came after the last checkpoint */
+    FTH_DURABILITY_KILL,       /* a log in the page cache: nothing acknowledged is lost with the process */
+    FTH_DURABILITY_POWER       /* the log is synced before an answer: nor with the machine */
+} fth_durability;
+
+typedef struct fth_parameters_options {
+    const fth_train_options *train;       /* model, optimizer, schedule, weights, seed, data; outlives the server */
+    int channels, height, width, classes; /* where there is no --data; 0: taken from the data */
+    int64_t epoch_samples;                /* samples in an epoch; 0: the data's, or unknown */
+    bool has_data;                        /* train->data is to be opened, to validate with */
+    int64_t validate_every;               /* versions between validations */
+    fth_consistency consistency;
+    double lease_s;
+    fth_durability durability;
+    const char *checkpoints; /* folder of checkpoints and logs; NULL: <run>/checkpoints */
+    uint64_t max_log_bytes;  /* a checkpoint is made before the log grows beyond; 0: 1 GiB */
+    double checkpoint_every_s;
+    int64_t checkpoint_every_versions; /* 0: not by number */
+
+    const char *address; /* NULL: 127.0.0.1 */
+    int port;
+    const char *certificate_pem, *key_pem; /* TLS; or NULL */
+    const char *keys;                      /* text of a key file (http/signature.h); NULL: none, and loopback only */
+    bool open_reads;                       /* reads need no signature */
+    uint64_t max_memory_bytes;             /* of gradients received and waiting; 0: 1 GiB */
+    int max_snapshots;                     /* versions kept for slow readers; 0: 4 */
+    double max_requests_per_s;             /* of one client address; 0: no limit */
+} fth_parameters_options;
+
+typedef struct fth_parameters fth_parameters;
+
+/* Opens or goes on with the state, starts to serve. */
+fth_status fth_parameters_start(const fth_parameters_options *options, fth_parameters **server);
+int fth_parameters_port(const fth_parameters *server);
+const char *fth_parameters_run_folder(const fth_parameters *server);
+int64_t fth_parameters_version(const fth_parameters *server);
+/* Waits at most `seconds` for the server to fail by itself (a disk that is full, weights that diverged): its status. */
+fth_status fth_parameters_wait(fth_parameters *server, double seconds);
+/* Answers what is waiting, saves a checkpoint, ends the record ("end" if `finished`, else "interrupted") and frees. */
+fth_status fth_parameters_stop(fth_parameters *server, bool finished);
+
+#endif
