@@ -1,7 +1,11 @@
 #!/bin/bash
 # Tests and measurements on a machine with a GPU, from a folder made by pack.sh or from a build folder.
 #
-#     bench/cuda/run.sh [-d folder] tests | quick | bench [case ...] | profile case | peer case
+#     bench/cuda/run.sh [-d folder] tests | sanitize tool | faults | runs | bench [case ...] | profile case
+#
+# tests: the op tests. sanitize: the same under compute-sanitizer (memcheck or racecheck). faults: a GPU that hangs, one that
+# is lost, a batch too large for it. runs: training through the program, stopped, killed, resumed and moved to the CPU,
+# final weights compared. bench/engine/run --device cuda compares with PyTorch.
 #
 # Cases: mnist-cnn cifar-cnn resnet18-64 resnet50-224 vgg19-224. CUDA's libraries are taken from the system or from
 # Python's packages (nvidia/*/lib). PRECISION (default bf16), SECONDS_EACH (default 5).
@@ -47,16 +51,108 @@ bench_one() { # case precision
     with "$folder/farthing" bench --device cuda $(size_of "$1") --precision "$2" --seconds "${SECONDS_EACH:-5}"
 }
 
+op_tests="test_backend_ops test_backend_first_layer test_backend_dropout test_backend_updates test_backend_step"
 what=${1:-quick}
 [ $# -gt 0 ] && shift
 case $what in
 tests)
     failed=0
-    for test in test_backend_ops test_backend_first_layer test_backend_dropout test_backend_updates test_model_against_torch; do
+    for test in $op_tests test_model_against_torch; do
         echo "== $test"
-        with "$folder/$test" 2>&1 | grep -v -E '^\[ (RUN|      OK) ' | tail -120
+        with "$folder/$test" 2>&1 | grep -v -E '^\[ (RUN|      OK) ' | tail -60
         [ "${PIPESTATUS[0]}" = 0 ] || failed=1
     done
+    exit $failed
+    ;;
+sanitize)
+    failed=0
+    tool=${1:-memcheck}
+    for job in step first_layer dropout updates ops:f32 ops:bf16 ops:f16; do
+        begun=$(date +%s)
+        filter=
+        [ "${job%:*}" = "$job" ] || filter="${job#*:}:*"
+        FARTHING_CUDA_TUNE=0 with timeout "${LIMIT:-120}" compute-sanitizer --tool "$tool" --error-exitcode 9 \
+            "$folder/test_backend_${job%:*}" ${filter:+"$filter"} > /tmp/sanitize.log 2>&1
+        code=$?
+        echo "$tool $job: exit $code, $(($(date +%s) - begun)) s, $(grep -c '      OK' /tmp/sanitize.log) tests passed," \
+            "$(grep -E 'ERROR SUMMARY|RACECHECK SUMMARY' /tmp/sanitize.log | tail -1)"
+        [ $code = 0 ] || { failed=1; grep -E '=========|FAILED|ERROR' /tmp/sanitize.log | head -12; }
+    done
+    exit $failed
+    ;;
+faults)
+    failed=0
+    runs=$(mktemp -d)
+    train() { with timeout 200 "$folder/farthing" train --device cuda --runs "$runs" --data shapes "$@" 2>&1; }
+    begun=$(date +%s)
+    said=$(FARTHING_CUDA_TEST_FAULT=hang:30:40 FARTHING_CUDA_TIMEOUT=3 train --model cifar-cnn --steps 100 --name hung)
+    code=$? took=$(($(date +%s) - begun))
+    echo "a GPU that hangs for 40 s, deadline 3 s: exit $code after $took s: $(echo "$said" | tail -1)"
+    [ $code = 1 ] && [ $took -lt 20 ] && echo "$said" | grep -q "did not finish its work within 3 s" || failed=1
+    sleep 2
+    said=$(FARTHING_CUDA_TEST_FAULT=trap:30 train --model cifar-cnn --steps 100 --checkpoint-every 10 --name lost)
+    code=$?
+    echo "a GPU that is lost: exit $code: $(echo "$said" | tail -1)"
+    [ $code = 1 ] && echo "$said" | grep -q "is lost" || failed=1
+    said=$(train --resume lost)
+    code=$?
+    echo "resumed: exit $code: $(echo "$said" | tail -1)"
+    [ $code = 0 ] || failed=1
+    said=$(with "$folder/farthing" bench --device cuda --model vgg19 --batch 20000 --height 224 --width 224 --precision bf16 2>&1)
+    echo "too large: $(echo "$said" | tail -1)"
+    fits=$(echo "$said" | sed -n 's/.*--batch \([0-9]*\) would fit.*/\1/p')
+    [ -n "$fits" ] || failed=1
+    FARTHING_CUDA_TUNE=0 with "$folder/farthing" bench --device cuda --model vgg19 --batch "${fits:-1}" --height 224 \
+        --width 224 --precision bf16 --seconds 1 || failed=1
+    rm -rf "$runs"
+    exit $failed
+    ;;
+runs)
+    failed=0
+    runs=$(mktemp -d)
+    go() { with timeout 200 "$folder/farthing" train --device "${on:-cuda}" --runs "$runs" "$@" > "$runs/log" 2>&1; }
+    sum() { sha256sum < "$runs/$1/last.safetensors" | cut -c1-16; }
+    same() { # what, one, other
+        if [ "$(sum "$2")" = "$(sum "$3")" ]; then echo "same weights: $1"; else echo "DIFFERENT: $1"; failed=1; fi
+    }
+    for precision in f32 bf16 f16 auto; do
+        options="--model resnet18 --data shapes --steps 300 --batch 64 --precision $precision --augment flip-crop --checkpoint-every 40"
+        # shellcheck disable=SC2086
+        {
+            go $options --name "$precision-a" || { tail -3 "$runs/log"; failed=1; }
+            FARTHING_DATA_ON_DEVICE=0 go $options --name "$precision-b" || failed=1
+            env LD_LIBRARY_PATH="$libraries" "$folder/farthing" train --device cuda --runs "$runs" $options \
+                --name "$precision-c" > "$runs/log" 2>&1 &
+            victim=$!
+            for _ in $(seq 100); do # until there is something to go on from
+                sleep 0.05
+                ls "$runs/$precision-c/checkpoints"/step-*.json > /dev/null 2>&1 && break
+            done
+            kill -9 $victim
+            wait $victim 2> /dev/null
+            go --resume "$precision-c" || { tail -3 "$runs/log"; failed=1; }
+        }
+        same "$precision, data on the host" "$precision-a" "$precision-b"
+        same "$precision, killed and resumed ($(grep -c '"resume' "$runs/$precision-c/events.jsonl") resume)" "$precision-a" "$precision-c"
+        sed -n 's/.*"precision": *"\([a-z0-9]*\)".*/  computed in \1/p' "$runs/$precision-a/run.json" | tail -1
+    done
+    # Clipping and AdamW; accumulated batches, which update apart.
+    for extra in "--optimizer adamw --clip 1" "--accumulate 2"; do
+        for name in x1 x2; do
+            # shellcheck disable=SC2086
+            go --model cifar-cnn --data shapes --steps 100 $extra --name $name || { tail -3 "$runs/log"; failed=1; }
+        done
+        same "cifar-cnn $extra, twice" x1 x2
+        rm -rf "$runs/x1" "$runs/x2"
+    done
+    if go --model cifar-cnn --data shapes --steps 60 --name moved && on=cpu go --resume moved --steps 120 &&
+        go --resume moved --steps 180; then
+        echo "moved to the CPU and back"
+    else
+        tail -3 "$runs/log"
+        failed=1
+    fi
+    rm -rf "$runs"
     exit $failed
     ;;
 quick)
@@ -68,9 +164,5 @@ bench)
     ;;
 profile)
     FARTHING_PROFILE=1 SECONDS_EACH=1 bench_one "$1" "${PRECISION:-bf16}"
-    ;;
-peer)
-    batch=$(size_of "$1" | sed 's/.*--batch \([0-9]*\).*/\1/')
-    "$python" "$PEER" "$1" --batch "$batch" --device cuda --amp --channels-last --compile reduce-overhead
     ;;
 esac

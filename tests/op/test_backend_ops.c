@@ -14,6 +14,7 @@ typedef struct op_case {
     int outputs;   /* convolution, linear: output channels or features */
     int kernel[2]; /* convolution */
     bool bias, relu, residual, kinks;
+    bool fixed; /* batch norm by its running statistics; what stands before it is frozen, as it must be */
     fth_convolution_attributes convolution;
     fth_pool_attributes pool;
     int output[2]; /* adaptive pooling */
@@ -104,6 +105,9 @@ static void build_network(const op_case *with, op_network *network)
     op_check(fth_graph_add_input(graph, "labels", FTH_I32, FTH_SHAPE(FTH_BATCH), &labels));
     op_check(add_branch(graph, "front", with->channels, images, &x));
     op_check(with->build(graph, with, x, &y));
+    for (fth_value v = 0; with->fixed && v < fth_graph_value_count(graph); v++)
+        if (fth_graph_value(graph, v)->kind == FTH_VALUE_PARAMETER)
+            op_check(fth_graph_set_trainable(graph, v, false));
     op_check(flatten(graph, y, &y));
     int64_t features = shape_of(graph, y)->dims[1];
     op_check(add_linear(graph, "head", CLASSES, true, false, y, &logits));
@@ -145,7 +149,7 @@ static fth_status build_batch_norm(fth_graph *graph, const op_case *with, fth_va
     fth_status status = FTH_OK;
     fth_value scale, shift, mean, variance, residual = FTH_NO_VALUE;
     const fth_batch_norm_attributes attributes = {
-        .epsilon = 1e-5f, .momentum = 0.1f, .relu = with->relu, .residual = with->residual};
+        .epsilon = 1e-5f, .momentum = 0.1f, .relu = with->relu, .residual = with->residual, .fixed = with->fixed};
 
     if (with->residual)
         FTH_TRY(add_branch(graph, "branch", with->channels, x, &residual));
@@ -333,6 +337,9 @@ static const op_case cases[] = {
     {"batch norm 3, residual, relu", .build = build_batch_norm, INPUT(3, 3, 4, 3), .residual = true, .relu = true},
     {"batch norm, one channel, batch 1", .build = build_batch_norm, INPUT(1, 1, 7, 6)},
     {"batch norm of 1x1", .build = build_batch_norm, INPUT(8, 7, 1, 1), .relu = true},
+    {"fixed batch norm", .build = build_batch_norm, INPUT(3, 7, 5, 6), .fixed = true},
+    {"fixed batch norm 16, residual, relu", .build = build_batch_norm, INPUT(8, 16, 5, 7), .residual = true,
+     .relu = true, .fixed = true},
 
     {"block 16", .build = build_block, INPUT(3, 16, 8, 8), .relu = true, POOL(2, 2, 0)},
     {"block 17, residual", .build = build_block, INPUT(3, 17, 7, 9), .relu = true, .residual = true, POOL(3, 2, 1)},
@@ -408,7 +415,8 @@ static int compare_with_reference(const op_network *network, const char *name, f
     for (int mode = FTH_PLAN_TRAIN; mode <= FTH_PLAN_EVALUATE; mode++) {
         char who[160];
         op_result wanted, found;
-        snprintf(who, sizeof who, "%s on %s, %s, %s", case_name, name, precision == FTH_PRECISION_F32 ? "f32" : "bf16",
+        static const char *const precisions[] = {"f32", "bf16", "f16", "tf32"}; /* by fth_precision */
+        snprintf(who, sizeof who, "%s on %s, %s, %s", case_name, name, precisions[precision],
                  mode == FTH_PLAN_TRAIN ? "training" : "evaluation");
         op_run_once(network, op_device("reference"), (fth_plan_mode)mode, FTH_PRECISION_F32, &plain_run, &wanted);
         op_run_once(network, device, (fth_plan_mode)mode, precision, &plain_run, &found);
@@ -437,6 +445,14 @@ static void test_f32(void **state)
 static void test_bf16(void **state)
 {
     compare(*state, FTH_PRECISION_BF16);
+}
+
+/* Only GPUs have it. */
+static void test_f16(void **state)
+{
+    if (op_device("cuda") == NULL)
+        skip();
+    compare(*state, FTH_PRECISION_F16);
 }
 
 static void test_every_op_has_kernels(void **state)
@@ -574,18 +590,18 @@ static bool is_large(const op_case *with)
 /* An argument, a pattern as of cmocka_set_test_filter(), chooses tests: "f32: batch norm*". */
 int main(int argc, char **argv)
 {
-    static struct CMUnitTest tests[3 * FTH_COUNT_OF(cases) + 8];
+    static struct CMUnitTest tests[4 * FTH_COUNT_OF(cases) + 8];
     static char names[FTH_COUNT_OF(tests)][96];
     static const struct {
         const char *prefix;
         CMUnitTestFunction run;
-    } kinds[] = {{"differences", test_differences}, {"f32", test_f32}, {"bf16", test_bf16}};
+    } kinds[] = {{"differences", test_differences}, {"f32", test_f32}, {"bf16", test_bf16}, {"f16", test_f16}};
     size_t count = 0;
 
     tests[count++] = (struct CMUnitTest)cmocka_unit_test(test_every_op_has_kernels);
     for (size_t k = 0; k < FTH_COUNT_OF(kinds); k++)
         for (size_t i = 0; i < FTH_COUNT_OF(cases); i++) {
-            if (kinds[k].run == test_differences && is_large(&cases[i]))
+            if (kinds[k].run == test_differences && (is_large(&cases[i]) || cases[i].fixed))
                 continue;
             snprintf(names[count], sizeof names[count], "%s: %s", kinds[k].prefix, cases[i].name);
             tests[count] = (struct CMUnitTest){

@@ -317,6 +317,60 @@ static void refuses_bad_options(void **state)
     fth_dataset_free(dataset);
 }
 
+/* What a device makes of a recipe, in plain loops. */
+static void follow(const fth_dataset_info *info, const fth_recipe *recipe, const uint8_t *pixels, float *image)
+{
+    for (int c = 0; c < info->channels; c++) {
+        float scale, shift;
+        fth_dataset_normalization(info, c, &scale, &shift);
+        for (int y = 0; y < info->height; y++)
+            for (int x = 0; x < info->width; x++) {
+                int from_y = y + recipe->down, from_x = (recipe->flip ? info->width - 1 - x : x) + recipe->right;
+                bool inside = from_y >= 0 && from_y < info->height && from_x >= 0 && from_x < info->width;
+                int at = (c * info->height + from_y) * info->width + from_x;
+                *image++ = inside ? (float)pixels[at] * scale + shift : shift;
+            }
+    }
+}
+
+static void recipes_say_how_the_images_are_made(void **state)
+{
+    (void)state;
+    enum { BATCHES = 5, PIXELS = 3 * 32 * 32 };
+    fth_dataset *dataset = NULL;
+    fth_loader *loaders[2] = {NULL};
+    fth_loader_options options = {.batch = 32,
+                                  .seed = 5,
+                                  .shuffle = true,
+                                  .augmentation = {.flip = true, .crop_padding = 4},
+                                  .first_batch = 620}; /* the second epoch begins at 625 */
+    assert_int_equal(fth_dataset_open("shapes", &(fth_dataset_options){0}, &dataset), FTH_OK);
+    const fth_dataset_info *info = fth_dataset_get_info(dataset);
+    for (int i = 0; i < 2; i++) {
+        options.recipes = i == 1;
+        assert_int_equal(fth_loader_open(dataset, &options, &loaders[i]), FTH_OK);
+    }
+    for (int b = 0; b < BATCHES + 3; b++) {
+        const fth_batch *images, *recipes;
+        assert_int_equal(fth_loader_next(loaders[0], fth_deadline_in(wait_seconds), &images), FTH_OK);
+        assert_int_equal(fth_loader_next(loaders[1], fth_deadline_in(wait_seconds), &recipes), FTH_OK);
+        assert_true(images->images && !images->recipes && !recipes->images && recipes->recipes);
+        assert_memory_equal(images->labels, recipes->labels, (size_t)images->count * sizeof(int32_t));
+        for (int64_t n = 0; n < images->count; n++) {
+            uint8_t pixels[PIXELS];
+            float made[PIXELS];
+            int32_t label;
+            assert_int_equal(fth_dataset_read(dataset, FTH_TRAIN, recipes->recipes[n].sample, pixels, &label), FTH_OK);
+            assert_int_equal(label, recipes->labels[n]);
+            follow(info, &recipes->recipes[n], pixels, made);
+            assert_memory_equal(made, images->images + n * PIXELS, sizeof made);
+        }
+    }
+    fth_loader_free(loaders[0]);
+    fth_loader_free(loaders[1]);
+    fth_dataset_free(dataset);
+}
+
 int main(void)
 {
 #define IN_FOLDER(test) cmocka_unit_test_setup_teardown(test, make_folder, remove_folder)
@@ -329,6 +383,7 @@ int main(void)
         IN_FOLDER(epochs_cover_every_sample_once),
         IN_FOLDER(evaluation_ends_after_one_epoch),
         cmocka_unit_test(batches_do_not_depend_on_threads_or_start),
+        cmocka_unit_test(recipes_say_how_the_images_are_made),
         cmocka_unit_test(a_wait_ends_at_its_deadline_and_a_loader_at_once),
         IN_FOLDER(refuses_bad_options),
     };
