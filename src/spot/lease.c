@@ -161,18 +161,12 @@ static fth_status fail_lost(const fth_lease *lease)
 
 static fth_status set_lost(fth_lease *lease, const lease_text *text)
 {
-    char name[256] = "";
-    if (text->present)
-        name_owner(text, name, sizeof name);
+    char name[256];
+    name_owner(text, name, sizeof name);
     pthread_mutex_lock(&lease->mutex);
-    if (!lease->lost) {
-        if (!text->present)
-            snprintf(lease->lost_to, sizeof lease->lost_to,
-                     "the lease of this run was deleted; this machine writes no more");
-        else
-            snprintf(lease->lost_to, sizeof lease->lost_to,
-                     "%.180s has taken this run over; this machine writes no more", *text->owner ? name : "somebody");
-    }
+    if (!lease->lost)
+        snprintf(lease->lost_to, sizeof lease->lost_to, "%.180s has taken this run over; this machine writes no more",
+                 *text->owner ? name : "somebody");
     lease->lost = true;
     lease->held_until_s = -INFINITY;
     pthread_mutex_unlock(&lease->mutex);
@@ -186,19 +180,21 @@ static fth_status renew_once(fth_lease *lease, double deadline_s)
 {
     fth_status status = FTH_OK;
     lease_text text = {0};
+    bool deleted = false;
     for (int tries = 0; tries < 3; tries++) {
         if (lease->unsure || tries > 0) {
             FTH_TRY(read_text(lease->store, &text));
-            if (!text.present || strcmp(text.owner, lease->owner) != 0) {
+            if (text.present && strcmp(text.owner, lease->owner) != 0) {
                 status = set_lost(lease, &text);
                 goto out;
             }
             lease->version = text.version; /* an earlier write of ours, whose answer was lost */
             lease->unsure = false;
+            deleted = !text.present; /* by a person, or with the folder: nobody else owns the run, so it stays ours */
         }
         bool lost;
         double before_s = boot_seconds();
-        status = write_text(lease, lease->owner, &lease->version, deadline_s, &lost);
+        status = write_text(lease, lease->owner, deleted ? NULL : &lease->version, deadline_s, &lost);
         lease->unsure = status != FTH_OK;
         if (status != FTH_OK)
             goto out;
