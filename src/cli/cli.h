@@ -30,13 +30,14 @@ typedef struct fth_command {
     const char *summary;   /* one line */
     const char *details;   /* more for --help, whole lines; may be NULL */
     bool for_developers;
+    bool hidden;   /* not listed: the program calls it itself */
     bool computes; /* runs plans: main() chooses how threads wait first */
     fth_exit_code (*run)(const struct fth_command *command, const fth_invocation *invocation);
 } fth_command;
 
 extern const fth_command fth_command_train, fth_command_evaluate, fth_command_predict, fth_command_export,
     fth_command_report, fth_command_compare, fth_command_models, fth_command_data, fth_command_doctor,
-    fth_command_bench, fth_command_options;
+    fth_command_bench, fth_command_options, fth_command_hogwild_worker;
 
 /* ---- arguments ---- */
 

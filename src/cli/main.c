@@ -9,13 +9,13 @@
 static const fth_command *const commands[] = {
     &fth_command_train,  &fth_command_evaluate, &fth_command_predict, &fth_command_export,
     &fth_command_report, &fth_command_compare,  &fth_command_models,  &fth_command_data,
-    &fth_command_doctor, &fth_command_bench,    &fth_command_options,
+    &fth_command_doctor, &fth_command_bench,    &fth_command_options, &fth_command_hogwild_worker,
 };
 
 static void print_commands(bool for_developers)
 {
     for (size_t i = 0; i < FTH_COUNT_OF(commands); i++)
-        if (commands[i]->for_developers == for_developers)
+        if (commands[i]->for_developers == for_developers && !commands[i]->hidden)
             printf("  %-10s %s\n", commands[i]->name, commands[i]->summary);
 }
 
@@ -42,8 +42,9 @@ static const fth_command *find_command(const char *name)
 static fth_exit_code report_unknown(const char *name)
 {
     const char *names[FTH_COUNT_OF(commands) + 1] = {0};
-    for (size_t i = 0; i < FTH_COUNT_OF(commands); i++)
-        names[i] = commands[i]->name;
+    for (size_t i = 0, count = 0; i < FTH_COUNT_OF(commands); i++)
+        if (!commands[i]->hidden)
+            names[count++] = commands[i]->name;
     const char *nearest = fth_nearest_name(name, names);
     if (nearest)
         fth_log_error("there is no command \"%s\"; did you mean %s?", name, nearest);

@@ -7,4 +7,9 @@
 extern const fth_strategy *const fth_strategy_list[]; /* ends with NULL */
 fth_status fth_strategy_find(const char *name, const fth_strategy **strategy);
 
+/* A worker process of --strategy hogwild --processes: works for the process that started it and shares the memory
+ * behind `descriptor`. The program runs it for this (hidden) command, with both numbers as arguments. */
+#define FTH_HOGWILD_COMMAND "hogwild-worker"
+fth_status fth_hogwild_worker_run(int descriptor, int worker);
+
 #endif

@@ -200,6 +200,11 @@ const fth_graph *fth_engine_graph(const fth_engine *engine)
     return engine->graph;
 }
 
+const fth_engine_options *fth_engine_get_options(const fth_engine *engine)
+{
+    return &engine->options;
+}
+
 fth_device *fth_engine_device(const fth_engine *engine)
 {
     return engine->device;

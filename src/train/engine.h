@@ -39,6 +39,7 @@ void fth_engine_free(fth_engine *engine);
 
 const fth_graph *fth_engine_graph(const fth_engine *engine);
 fth_device *fth_engine_device(const fth_engine *engine);
+const fth_engine_options *fth_engine_get_options(const fth_engine *engine);
 fth_engine_sizes fth_engine_get_sizes(const fth_engine *engine);
 double fth_engine_learning_rate(const fth_engine *engine); /* as asked for, or the optimizer's default */
 

@@ -57,6 +57,21 @@ fth_status fth_interval_parse(const char *text, fth_interval *interval)
     return FTH_OK;
 }
 
+static fth_status check_workers(const fth_train_options *options)
+{
+    static const char *const theirs[] = {"workers", "processes", "hogwild-momentum", "worker-timeout"};
+    bool hogwild = strcmp(options->strategy, "hogwild") == 0;
+    for (size_t i = 0; !hogwild && i < FTH_COUNT_OF(theirs); i++)
+        if (fth_options_was_given(&fth_train_option_table, options, theirs[i]))
+            return fth_fail(FTH_INVALID, "--%s is about workers: it needs --strategy hogwild", theirs[i]);
+    if (hogwild && options->workers > 0 && options->processes > 0)
+        return fth_fail(FTH_INVALID, "--workers are threads and --processes are processes: give one of them");
+    if (hogwild && options->accumulate > 1)
+        return fth_fail(FTH_INVALID, "--strategy hogwild updates after every batch: --accumulate cannot be above 1; "
+                                     "use a larger --batch");
+    return FTH_OK;
+}
+
 fth_status fth_train_options_check(const fth_train_options *options)
 {
     const fth_option_table *table = &fth_train_option_table;
@@ -70,12 +85,13 @@ fth_status fth_train_options_check(const fth_train_options *options)
         return fth_fail(FTH_INVALID, "--nesterov needs --optimizer sgd with a --momentum above 0");
     if (options->freeze_statistics && !*options->freeze)
         return fth_fail(FTH_INVALID, "--freeze-statistics is about the layers that --freeze names");
-    return FTH_OK;
+    return check_workers(options);
 }
 
 static const char *const optimizers[] = {"sgd", "adamw", NULL};
 static const char *const schedules[] = {"constant", "step", "cosine", "linear", NULL};
 static const char *const precisions[] = {"f32", "bf16", "tf32", "f16", "auto", NULL};
+static const char *const momentums[] = {"shared", "worker", NULL};
 static const char *const augmentations[] = {"none", "flip", "crop", "flip-crop", NULL};
 
 #define AT(member) offsetof(fth_train_options, member)
@@ -365,7 +381,15 @@ static const fth_option options[] = {
      .offset = AT(strategy),
      .fallback = "single",
      .argument = "NAME",
-     .help = "how steps are carried out: single",
+     .help = "how steps are carried out: single, or hogwild (workers that update one model without locks)",
+     .identity = true},
+    {.name = "hogwild-momentum",
+     .type = FTH_OPTION_CHOICE,
+     .offset = AT(hogwild_momentum),
+     .fallback = "shared",
+     .argument = "WHOSE",
+     .help = "the optimizer's vectors: shared by all workers as the weights are, or each worker its own",
+     .choices = momentums,
      .identity = true},
 
     {.name = "device",
@@ -383,6 +407,28 @@ static const fth_option options[] = {
      .help = "threads that compute; 0: one per core",
      .minimum = 0,
      .maximum = 4096},
+    {.name = "workers",
+     .type = FTH_OPTION_INTEGER,
+     .offset = AT(workers),
+     .fallback = "0",
+     .argument = "N",
+     .help = "hogwild: worker threads, each on one core; 0: one per core",
+     .minimum = 0,
+     .maximum = 256},
+    {.name = "processes",
+     .type = FTH_OPTION_INTEGER,
+     .offset = AT(processes),
+     .fallback = "0",
+     .argument = "N",
+     .help = "hogwild: worker processes instead of threads; one that is killed is replaced",
+     .minimum = 0,
+     .maximum = 256},
+    {.name = "worker-timeout",
+     .type = FTH_OPTION_DURATION,
+     .offset = AT(worker_timeout_s),
+     .fallback = "10m",
+     .argument = "TIME",
+     .help = "hogwild: a worker that takes longer for a batch hangs: the run ends, or its process is replaced"},
     {.name = "loader-threads",
      .type = FTH_OPTION_INTEGER,
      .offset = AT(loader_threads),

@@ -52,6 +52,9 @@ typedef struct fth_train_options {
     int64_t seed;
     int64_t threads, loader_threads;
     char *precision, *device, *strategy;
+    int64_t workers, processes; /* of hogwild; 0: not given */
+    char *hogwild_momentum;     /* shared, worker */
+    double worker_timeout_s;
 
     char *runs, *name;
     char *checkpoint_every; /* "200" steps or "30s" */

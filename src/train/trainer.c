@@ -56,22 +56,24 @@ static void count_result(fth_trainer *trainer, const fth_step_result *result, do
     window->seconds += seconds;
 }
 
-/* Averages that follow the last hundred batches or so, for a display that does not jitter. */
+/* Averages that follow the last hundred batches or so, for a display that does not jitter. Workers give several batches
+ * at a time, or none: the speed is a ratio of averages. */
 static void update_progress(fth_trainer *trainer, const fth_step_result *result, double seconds)
 {
     fth_progress *progress = &trainer->progress;
-    trainer->progress_s += seconds;
+    fth_pace *pace = &trainer->pace;
+    pace->waiting_s += seconds;
     if (result->samples == 0)
         return;
-    seconds = trainer->progress_s;
-    trainer->progress_s = 0;
-    bool first = progress->samples_per_s <= 0;
-    double weight = first ? 1 : 0.02;
+    double batches = fmax(1, (double)result->samples / (double)trainer->options->batch);
+    double weight = pace->seconds > 0 ? 1 - pow(1 - 0.02, batches) : 1;
     double accuracy = (double)result->correct / (double)result->samples;
-    double rate = seconds > 0 ? (double)result->samples / seconds : 0;
     progress->loss += weight * (result->loss - progress->loss);
     progress->accuracy += weight * (accuracy - progress->accuracy);
-    progress->samples_per_s += weight * (rate - progress->samples_per_s);
+    pace->samples += weight * ((double)result->samples - pace->samples);
+    pace->seconds += weight * (pace->waiting_s - pace->seconds);
+    pace->waiting_s = 0;
+    progress->samples_per_s = pace->seconds > 0 ? pace->samples / pace->seconds : 0;
 }
 
 static double seconds_left(const fth_trainer *trainer, double elapsed)

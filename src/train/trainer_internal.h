@@ -63,6 +63,12 @@ typedef struct fth_window {
     int64_t correct, samples, began_step;
 } fth_window;
 
+/* Behind the progress line's speed: averages over results. */
+typedef struct fth_pace {
+    double samples, seconds;
+    double waiting_s; /* since the last result */
+} fth_pace;
+
 /* What is known about the accelerator; `known` stays false where the device is the CPU. */
 typedef struct fth_accelerator {
     bool known;
@@ -129,7 +135,7 @@ typedef struct fth_trainer {
     fth_window window;
     fth_accelerator accelerator;
     fth_progress progress;
-    double progress_s; /* since the last result that went into it */
+    fth_pace pace;
     bool first_step_told, record_failing;
     bool data_on_device; /* loaders give recipes */
     bool prepared;       /* every plan is there: from here on nothing large is allocated */
