@@ -37,7 +37,7 @@ typedef struct fth_command {
 
 extern const fth_command fth_command_train, fth_command_evaluate, fth_command_predict, fth_command_export,
     fth_command_report, fth_command_compare, fth_command_models, fth_command_data, fth_command_doctor,
-    fth_command_bench, fth_command_options, fth_command_hogwild_worker;
+    fth_command_bench, fth_command_options, fth_command_hogwild_worker, fth_command_store;
 
 /* ---- arguments ---- */
 
@@ -93,6 +93,8 @@ fth_status fth_cli_find_weights(const char *runs_folder, const char *file_or_run
  * scheduler gives; when a second one ends the process is in signals.c. Call before any thread is made. */
 void fth_signals_watch(fth_stop *stop);
 void fth_signals_unwatch(void);
+/* What a terminal is told at the first signal, if not that a training step is finished and saved. */
+void fth_signals_set_words(const char *words);
 /* Asks for the same from within; does nothing where no run is watched. */
 void fth_signals_stop(void);
 

@@ -1,0 +1,387 @@
+/* farthing store ls|cat|cp|rm|presign: look into stores and move things between them. cp is in store_copy.c. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "cli/store_cli.h"
+#include "report/report.h"
+
+enum { PIECE_BYTES = 8 << 20, SMALL = 64 };
+
+typedef struct store_options {
+    fth_given given;
+    bool recursive, list_long, yes, all, verify, json;
+    char *method;
+    double expires_s, timeout_s;
+    int64_t parallel;
+    char *s3_endpoint, *s3_region, *s3_style, *profile;
+} store_options;
+
+static const char *const methods[] = {"get", "put", NULL};
+static const char *const styles[] = {"auto", "path", "host", NULL};
+
+#define AT(member) .offset = offsetof(store_options, member)
+static const fth_option store_rows[] = {
+    {.name = "recursive", .type = FTH_OPTION_SWITCH, AT(recursive), .help = "all that lies below (also -r)", .group = "Options"},
+    {.name = "long", .type = FTH_OPTION_SWITCH, AT(list_long), .help = "ls: with size and time (also -l)"},
+    {.name = "json", .type = FTH_OPTION_SWITCH, AT(json), .help = "ls, cp: print JSON, one object a line"},
+    {.name = "parallel", .type = FTH_OPTION_INTEGER, AT(parallel), .fallback = "8", .argument = "N", .minimum = 1,
+     .maximum = 64, .help = "cp: objects copied at once"},
+    {.name = "verify", .type = FTH_OPTION_SWITCH, AT(verify), .help = "cp: read the copy back and compare its SHA-256"},
+    {.name = "yes", .type = FTH_OPTION_SWITCH, AT(yes), .help = "rm -r: do not ask (also -y)"},
+    {.name = "all", .type = FTH_OPTION_SWITCH, AT(all), .help = "rm -r: a whole bucket or top-level folder may go"},
+    {.name = "method", .type = FTH_OPTION_CHOICE, AT(method), .fallback = "get", .choices = methods,
+     .help = "presign: what the link is for"},
+    {.name = "expires", .type = FTH_OPTION_DURATION, AT(expires_s), .fallback = "1h", .argument = "TIME",
+     .help = "presign: how long the link works"},
+    {.name = "timeout", .type = FTH_OPTION_DURATION, AT(timeout_s), .fallback = "1m", .argument = "TIME",
+     .help = "give up on a request, its retries included, after this long"},
+    {.name = "s3-endpoint", .type = FTH_OPTION_TEXT, AT(s3_endpoint), .argument = "URL",
+     .help = "an S3 server other than AWS; else AWS_ENDPOINT_URL_S3 or AWS_ENDPOINT_URL", .group = "S3"},
+    {.name = "s3-region", .type = FTH_OPTION_TEXT, AT(s3_region), .argument = "NAME",
+     .help = "else AWS_REGION, AWS_DEFAULT_REGION, the profile's, us-east-1"},
+    {.name = "s3-style", .type = FTH_OPTION_CHOICE, AT(s3_style), .fallback = "auto", .choices = styles,
+     .help = "the bucket in the path or in the host's name; auto: in the path where an endpoint is given"},
+    {.name = "profile", .type = FTH_OPTION_TEXT, AT(profile), .argument = "NAME",
+     .help = "of ~/.aws/credentials; else AWS_PROFILE"},
+};
+#undef AT
+static const fth_option_table store_table = {store_rows, FTH_COUNT_OF(store_rows), sizeof(store_options)};
+
+static fth_store_options how_to_open(const store_options *options)
+{
+    return (fth_store_options){.s3_endpoint = options->s3_endpoint,
+                               .s3_region = options->s3_region,
+                               .s3_style = options->s3_style,
+                               .profile = options->profile,
+                               .deadline_s = options->timeout_s};
+}
+
+/* ---- ls ---- */
+
+typedef struct list_state {
+    const store_options *options;
+    const char *key;    /* the object or folder that was asked for */
+    size_t skip;        /* bytes of the prefix that names are shown without */
+    char *last_folder;  /* the one shown last, so that each is shown once */
+    uint64_t objects, bytes;
+} list_state;
+
+static void print_entry(const list_state *state, const char *name, const fth_store_object *object)
+{
+    char size[SMALL] = "-", time[SMALL] = "-";
+    if (state->options->json) {
+        json_t *json = json_pack("{s:s%}", "name", name, strlen(name));
+        if (object && json)
+            json_object_update_new(json, json_pack("{s:I, s:f, s:s}", "bytes", (json_int_t)object->size_bytes, "modified",
+                                                   object->modified_s, "version", object->version.text));
+        if (json)
+            fth_cli_print_json(json);
+        json_decref(json);
+        return;
+    }
+    if (!state->options->list_long) {
+        puts(name);
+        return;
+    }
+    if (object) {
+        fth_text_bytes((int64_t)object->size_bytes, size, sizeof size);
+        if (object->modified_s > 0)
+            fth_clock_format_utc(object->modified_s, time, sizeof time);
+    }
+    printf("%10s  %-20s  %s\n", size, time, name);
+}
+
+static bool list_entry(void *context, const fth_store_object *object)
+{
+    list_state *state = context;
+    size_t length = strlen(state->key);
+    /* "a" lists the object a and what is below a/, not ab. */
+    bool itself = strcmp(object->key, state->key) == 0;
+    if (length > 0 && !itself && object->key[length] != '/')
+        return true;
+    const char *name = itself ? object->key : object->key + state->skip;
+    const char *slash = state->options->recursive || itself ? NULL : strchr(name, '/');
+    state->objects++;
+    state->bytes += object->size_bytes;
+    if (!slash) {
+        print_entry(state, name, object);
+    } else {
+        char *folder = strndup(name, (size_t)(slash - name) + 1);
+        if (folder && (!state->last_folder || strcmp(folder, state->last_folder) != 0)) {
+            print_entry(state, folder, NULL);
+            free(state->last_folder);
+            state->last_folder = folder;
+            folder = NULL;
+        }
+        free(folder);
+    }
+    return !ferror(stdout);
+}
+
+static fth_status list_place(const char *address, const store_options *options)
+{
+    fth_status status = FTH_OK;
+    fth_place place = {0};
+    fth_store_options open = how_to_open(options);
+    list_state state = {.options = options};
+    char *name = NULL;
+    FTH_TRY(fth_place_open(address, &open, &place));
+    state.key = place.key;
+    state.skip = *place.key ? strlen(place.key) + 1 : 0;
+    FTH_TRY(fth_store_list(place.store, place.key, list_entry, &state));
+    name = fth_place_describe(&place, place.key);
+    FTH_REQUIRE(state.objects > 0 || !*place.key, FTH_INVALID, "there is nothing at %s", name);
+    if (place.root && !*place.key)
+        FTH_REQUIRE(fth_folder_exists(place.root), FTH_INVALID, "there is no folder %s", place.root);
+    if (options->list_long && !options->json) {
+        char count[SMALL], size[SMALL];
+        fth_text_count((int64_t)state.objects, count, sizeof count);
+        fth_text_bytes((int64_t)state.bytes, size, sizeof size);
+        printf("%10s  in %s object%s\n", size, count, state.objects == 1 ? "" : "s");
+    }
+
+out:
+    free(state.last_folder);
+    free(name);
+    fth_place_release(&place);
+    return status;
+}
+
+/* ---- cat ---- */
+
+static fth_status write_out(const void *bytes, size_t size_bytes)
+{
+    return fwrite(bytes, 1, size_bytes, stdout) == size_bytes ? FTH_OK
+                                                              : fth_fail(FTH_IO, "cannot write to standard output");
+}
+
+static fth_status show_object(const char *address, const store_options *options)
+{
+    fth_status status = FTH_OK;
+    fth_place place = {0};
+    fth_store_options open = how_to_open(options);
+    fth_store_object object = {0};
+    bool found = false;
+    char *bytes = NULL, *name = NULL;
+    size_t size_bytes = 0;
+    FTH_TRY(fth_place_open(address, &open, &place));
+    name = fth_place_describe(&place, place.key);
+    FTH_REQUIRE(*place.key && !place.folder, FTH_INVALID, "%s is not an object", name);
+    FTH_TRY(fth_store_stat(place.store, place.key, &object, &found));
+    FTH_REQUIRE(found, FTH_INVALID, "there is no object %s", name);
+    if (object.size_bytes <= PIECE_BYTES) {
+        FTH_TRY(fth_store_get(place.store, place.key, PIECE_BYTES, &bytes, &size_bytes, NULL));
+        FTH_REQUIRE(bytes, FTH_INVALID, "there is no object %s any more", name);
+        FTH_TRY(write_out(bytes, size_bytes));
+        goto out;
+    }
+    FTH_TRY(fth_allocate(PIECE_BYTES, 1, &bytes));
+    for (uint64_t at = 0; at < object.size_bytes; at += PIECE_BYTES) {
+        size_t part = object.size_bytes - at < PIECE_BYTES ? (size_t)(object.size_bytes - at) : PIECE_BYTES;
+        FTH_TRY(fth_store_get_range(place.store, place.key, at, bytes, part, &object.version));
+        FTH_TRY(write_out(bytes, part));
+    }
+
+out:
+    fth_store_object_release(&object);
+    free(bytes);
+    free(name);
+    fth_place_release(&place);
+    return status;
+}
+
+/* ---- rm ---- */
+
+typedef struct doomed {
+    char **keys;
+    size_t count, capacity, length; /* `length`: of the prefix that must be a whole part */
+    uint64_t bytes;
+    fth_status status;
+} doomed;
+
+static bool doom(void *context, const fth_store_object *object)
+{
+    doomed *list = context;
+    list->status = fth_grow(&list->keys, list->count, &list->capacity, sizeof *list->keys);
+    char *key = list->status == FTH_OK ? strdup(object->key) : NULL;
+    if (!key)
+        return false;
+    list->keys[list->count++] = key;
+    list->bytes += object->size_bytes;
+    return true;
+}
+
+/* Asks on a terminal; elsewhere --yes must have been given. */
+static fth_status ask_to_delete(const doomed *list, const char *name, const store_options *options)
+{
+    char size[SMALL], count[SMALL], answer[SMALL] = "";
+    if (options->yes)
+        return FTH_OK;
+    fth_text_bytes((int64_t)list->bytes, size, sizeof size);
+    fth_text_count((int64_t)list->count, count, sizeof count);
+    if (!isatty(STDIN_FILENO) || !isatty(STDERR_FILENO))
+        return fth_fail(FTH_INVALID, "%s holds %s object%s, %s; to delete them without a question, add --yes", name, count,
+                        list->count == 1 ? "" : "s", size);
+    fprintf(stderr, "delete %s object%s, %s, below %s? [y/N] ", count, list->count == 1 ? "" : "s", size, name);
+    if (fgets(answer, sizeof answer, stdin) && (answer[0] == 'y' || answer[0] == 'Y'))
+        return FTH_OK;
+    return fth_fail(FTH_INTERRUPTED, "nothing was deleted");
+}
+
+static fth_status delete_below(const fth_place *place, const char *name, const store_options *options)
+{
+    fth_status status = FTH_OK;
+    doomed list = {0};
+    char *prefix = *place->key ? fth_format("%s/", place->key) : strdup("");
+    FTH_REQUIRE(prefix, FTH_NO_MEMORY, "no memory for a key");
+    const char *root = place->root ? place->root + strspn(place->root, "/") : "";
+    bool top = !*place->key && !strchr(root, '/') && (!place->root || place->root[0] == '/');
+    FTH_REQUIRE(!top || options->all, FTH_INVALID, "%s is the whole of it; if that is meant, add --all", name);
+    FTH_TRY(fth_store_list(place->store, prefix, doom, &list));
+    FTH_TRY(list.status);
+    FTH_REQUIRE(list.count > 0, FTH_INVALID, "there is nothing below %s", name);
+    FTH_TRY(ask_to_delete(&list, name, options));
+    for (size_t i = 0; i < list.count; i++)
+        FTH_TRY(fth_store_delete(place->store, list.keys[i]));
+    printf("deleted %zu object%s below %s\n", list.count, list.count == 1 ? "" : "s", name);
+
+out:
+    for (size_t i = 0; i < list.count; i++)
+        free(list.keys[i]);
+    free(list.keys);
+    free(prefix);
+    return status;
+}
+
+static fth_status delete_place(const char *address, const store_options *options)
+{
+    fth_status status = FTH_OK;
+    fth_place place = {0};
+    fth_store_options open = how_to_open(options);
+    fth_store_object object = {0};
+    bool found = false;
+    char *name = NULL;
+    FTH_TRY(fth_place_open(address, &open, &place));
+    name = fth_place_describe(&place, place.key);
+    if (options->recursive) {
+        FTH_TRY(delete_below(&place, name, options));
+        goto out;
+    }
+    FTH_REQUIRE(*place.key && !place.folder, FTH_INVALID, "%s is not one object; all below it is deleted with -r", name);
+    FTH_TRY(fth_store_stat(place.store, place.key, &object, &found));
+    FTH_REQUIRE(found, FTH_INVALID, "there is no object %s", name);
+    FTH_TRY(fth_store_delete(place.store, place.key));
+
+out:
+    fth_store_object_release(&object);
+    free(name);
+    fth_place_release(&place);
+    return status;
+}
+
+/* ---- presign ---- */
+
+static fth_status print_link(const char *address, const store_options *options)
+{
+    fth_status status = FTH_OK;
+    fth_place place = {0};
+    fth_store_options open = how_to_open(options);
+    char *url = NULL;
+    FTH_TRY(fth_place_open(address, &open, &place));
+    FTH_REQUIRE(*place.key && !place.folder, FTH_INVALID, "%s is not an object", address);
+    FTH_TRY(fth_store_presign(place.store, strcmp(options->method, "put") == 0 ? "PUT" : "GET", place.key,
+                              options->expires_s, &url));
+    puts(url);
+
+out:
+    free(url);
+    fth_place_release(&place);
+    return status;
+}
+
+/* ---- the whole ---- */
+
+static const struct verb {
+    const char *name;
+    fth_status (*each)(const char *address, const store_options *options); /* NULL: cp */
+} verbs[] = {{"ls", list_place}, {"cat", show_object}, {"cp", NULL}, {"rm", delete_place}, {"presign", print_link}};
+
+static const struct verb *find_verb(const char *name)
+{
+    for (size_t i = 0; i < FTH_COUNT_OF(verbs); i++)
+        if (strcmp(verbs[i].name, name) == 0)
+            return &verbs[i];
+    return NULL;
+}
+
+static fth_exit_code perform(const fth_command *command, const fth_arguments *arguments, const store_options *options)
+{
+    if (arguments->count == 0)
+        return fth_cli_usage(command, "what to do? ls, cat, cp, rm or presign");
+    const struct verb *verb = find_verb(arguments->positional[0]);
+    if (!verb)
+        return fth_cli_usage(command, "\"%s\" is not one of ls, cat, cp, rm and presign", arguments->positional[0]);
+    if (!verb->each) {
+        fth_copy_options how = {.recursive = options->recursive,
+                                .verify = options->verify,
+                                .json = options->json,
+                                .parallel = (int)options->parallel,
+                                .store = how_to_open(options)};
+        return fth_cli_copy(command, arguments->positional + 1, arguments->count - 1, &how);
+    }
+    if (arguments->count == 1)
+        return fth_cli_usage(command, "%s needs an address: farthing store %s s3://bucket/key", verb->name, verb->name);
+    for (int i = 1; i < arguments->count; i++)
+        if (verb->each(arguments->positional[i], options) != FTH_OK)
+            return fth_cli_fail();
+    return FTH_EXIT_OK;
+}
+
+/* The short flags that people's fingers know from ls, cp and rm. Free the array. */
+static char **spell_out(const fth_invocation *invocation)
+{
+    static const struct {
+        const char *brief, *full;
+    } flags[] = {{"-r", "--recursive"}, {"-R", "--recursive"}, {"-l", "--long"}, {"-y", "--yes"}, {"-f", "--yes"}};
+    char **argv = calloc((size_t)invocation->argc + 1, sizeof *argv);
+    for (int i = 0; argv && i < invocation->argc; i++) {
+        argv[i] = invocation->argv[i];
+        for (size_t j = 0; j < FTH_COUNT_OF(flags); j++)
+            if (strcmp(argv[i], flags[j].brief) == 0)
+                argv[i] = (char *)flags[j].full;
+    }
+    return argv;
+}
+
+static fth_exit_code run(const fth_command *command, const fth_invocation *invocation)
+{
+    store_options options = {0};
+    fth_arguments arguments = {0};
+    fth_exit_code code;
+    char **argv = spell_out(invocation);
+    if (!argv)
+        return FTH_EXIT_FAILURE;
+    fth_invocation spelled = {.program = invocation->program, .argc = invocation->argc, .argv = argv};
+    if (fth_cli_read_flags(command, &spelled, &store_table, &options, &arguments, &code))
+        code = perform(command, &arguments, &options);
+    fth_options_release(&store_table, &options);
+    fth_arguments_release(&arguments);
+    free(argv);
+    return code;
+}
+
+const fth_command fth_command_store = {
+    .name = "store",
+    .arguments = "ls|cat|cp|rm|presign ADDRESS... [flags]",
+    .summary = "look into buckets and folders, copy, delete, make links",
+    .details = "Addresses: a path, s3://bucket/key, gs://bucket/key, az://account/container/key, https://host/path\n\n"
+               "  farthing store ls -l s3://bucket/runs\n"
+               "  farthing store cat s3://bucket/runs/a/run.json\n"
+               "  farthing store cp model.safetensors s3://bucket/models/\n"
+               "  farthing store cp -r s3://bucket/runs/a copies/a     what is in the one goes into the other\n"
+               "  farthing store rm -r s3://bucket/runs/old\n"
+               "  farthing store presign s3://bucket/models/m.safetensors --expires 10m\n",
+    .run = run,
+};

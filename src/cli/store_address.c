@@ -1,0 +1,105 @@
+/* Addresses on the command line, split into a store and a key. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "cli/store_cli.h"
+
+/* The place in `text` after its `count`-th slash or at its end. */
+static const char *after_slashes(const char *text, int count)
+{
+    for (; *text; text++)
+        if (*text == '/' && --count == 0)
+            return text;
+    return text;
+}
+
+/* "https://host/a/b?q" -> "https://host/a?q" and "b" */
+static void split_web(const char *address, char **root, char **key)
+{
+    const char *host = strstr(address, "://") + 3;
+    const char *query = address + strcspn(address, "?#");
+    const char *slash = query;
+    while (slash > host && *slash != '/')
+        slash--;
+    if (slash == host) {
+        *root = strdup(address);
+        *key = strdup("");
+        return;
+    }
+    *root = fth_format("%.*s%s", (int)(slash - address), address, query);
+    *key = strndup(slash + 1, (size_t)(query - slash - 1));
+}
+
+/* "/data/a" -> "/data" and "a"; a folder that exists, "." and "..": themselves and "" */
+static void split_path(const char *path, char **root, char **key)
+{
+    size_t length = strlen(path);
+    const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path;
+    bool folder = length == 0 || path[length - 1] == '/' || strcmp(name, ".") == 0 || strcmp(name, "..") == 0 ||
+                  fth_folder_exists(path);
+    if (folder) {
+        *root = strdup(length ? path : ".");
+        *key = strdup("");
+        return;
+    }
+    *root = slash ? strndup(path, slash > path ? (size_t)(slash - path) : 1) : strdup(".");
+    *key = strdup(name);
+}
+
+static void split(const char *address, char **root, char **key)
+{
+    if (strncmp(address, "file:///", 8) == 0) { /* '%' stays encoded: the store decodes its own part, so not here */
+        if (!strchr(address, '%')) {
+            split_path(address + 7, root, key);
+            return;
+        }
+        const char *slash = strrchr(address, '/');
+        *root = strndup(address, (size_t)(slash - address) > 7 ? (size_t)(slash - address) : 8);
+        *key = strdup(slash + 1);
+        return;
+    }
+    if (!fth_store_is_url(address)) {
+        split_path(address, root, key);
+        return;
+    }
+    if (strncmp(address, "http", 4) == 0) {
+        split_web(address, root, key);
+        return;
+    }
+    const char *rest = strstr(address, "://") + 3;
+    const char *end = after_slashes(rest, strncmp(address, "az:", 3) == 0 ? 2 : 1);
+    *root = strndup(address, (size_t)(end - address));
+    *key = strdup(*end ? end + 1 : end);
+}
+
+fth_status fth_place_open(const char *address, const fth_store_options *options, fth_place *place)
+{
+    fth_status status = FTH_OK;
+    char *root = NULL;
+    *place = (fth_place){0};
+    FTH_REQUIRE(*address, FTH_INVALID, "an empty address");
+    split(address, &root, &place->key);
+    FTH_REQUIRE(root && place->key, FTH_NO_MEMORY, "no memory for an address");
+    size_t length = strlen(place->key);
+    place->folder = length == 0 || place->key[length - 1] == '/';
+    while (length > 0 && place->key[length - 1] == '/')
+        place->key[--length] = '\0';
+    FTH_TRY(fth_store_open(root, options, &place->store));
+    place->root = fth_store_folder(place->store);
+
+out:
+    free(root);
+    return status;
+}
+
+void fth_place_release(fth_place *place)
+{
+    fth_store_free(place->store);
+    free(place->key);
+    *place = (fth_place){0};
+}
+
+char *fth_place_describe(const fth_place *place, const char *key)
+{
+    return *key ? fth_path_join(fth_store_url(place->store), key) : strdup(fth_store_url(place->store));
+}
