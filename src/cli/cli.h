@@ -93,7 +93,7 @@ fth_status fth_cli_find_weights(const char *runs_folder, const char *file_or_run
  * scheduler gives; when a second one ends the process is in signals.c. Call before any thread is made. */
 void fth_signals_watch(fth_stop *stop);
 void fth_signals_unwatch(void);
-/* What a terminal is told at the first signal, if not that a training step is finished and saved. */
+/* Before the watch: what a terminal is told at the first signal, if not that a training step is finished and saved. */
 void fth_signals_set_words(const char *words);
 /* Asks for the same from within; does nothing where no run is watched. */
 void fth_signals_stop(void);

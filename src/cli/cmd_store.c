@@ -23,27 +23,63 @@ static const char *const styles[] = {"auto", "path", "host", NULL};
 
 #define AT(member) .offset = offsetof(store_options, member)
 static const fth_option store_rows[] = {
-    {.name = "recursive", .type = FTH_OPTION_SWITCH, AT(recursive), .help = "all that lies below (also -r)", .group = "Options"},
+    {.name = "recursive",
+     .type = FTH_OPTION_SWITCH,
+     AT(recursive),
+     .help = "all that lies below (also -r)",
+     .group = "Options"},
     {.name = "long", .type = FTH_OPTION_SWITCH, AT(list_long), .help = "ls: with size and time (also -l)"},
     {.name = "json", .type = FTH_OPTION_SWITCH, AT(json), .help = "ls, cp: print JSON, one object a line"},
-    {.name = "parallel", .type = FTH_OPTION_INTEGER, AT(parallel), .fallback = "8", .argument = "N", .minimum = 1,
-     .maximum = 64, .help = "cp: objects copied at once"},
+    {.name = "parallel",
+     .type = FTH_OPTION_INTEGER,
+     AT(parallel),
+     .fallback = "8",
+     .argument = "N",
+     .minimum = 1,
+     .maximum = 64,
+     .help = "cp: objects copied at once"},
     {.name = "verify", .type = FTH_OPTION_SWITCH, AT(verify), .help = "cp: read the copy back and compare its SHA-256"},
     {.name = "yes", .type = FTH_OPTION_SWITCH, AT(yes), .help = "rm -r: do not ask (also -y)"},
     {.name = "all", .type = FTH_OPTION_SWITCH, AT(all), .help = "rm -r: a whole bucket or top-level folder may go"},
-    {.name = "method", .type = FTH_OPTION_CHOICE, AT(method), .fallback = "get", .choices = methods,
+    {.name = "method",
+     .type = FTH_OPTION_CHOICE,
+     AT(method),
+     .fallback = "get",
+     .choices = methods,
      .help = "presign: what the link is for"},
-    {.name = "expires", .type = FTH_OPTION_DURATION, AT(expires_s), .fallback = "1h", .argument = "TIME",
+    {.name = "expires",
+     .type = FTH_OPTION_DURATION,
+     AT(expires_s),
+     .fallback = "1h",
+     .argument = "TIME",
      .help = "presign: how long the link works"},
-    {.name = "timeout", .type = FTH_OPTION_DURATION, AT(timeout_s), .fallback = "1m", .argument = "TIME",
+    {.name = "timeout",
+     .type = FTH_OPTION_DURATION,
+     AT(timeout_s),
+     .fallback = "1m",
+     .argument = "TIME",
      .help = "give up on a request, its retries included, after this long"},
-    {.name = "s3-endpoint", .type = FTH_OPTION_TEXT, AT(s3_endpoint), .argument = "URL",
-     .help = "an S3 server other than AWS; else AWS_ENDPOINT_URL_S3 or AWS_ENDPOINT_URL", .group = "S3"},
-    {.name = "s3-region", .type = FTH_OPTION_TEXT, AT(s3_region), .argument = "NAME",
+    {.name = "s3-endpoint",
+     .type = FTH_OPTION_TEXT,
+     AT(s3_endpoint),
+     .argument = "URL",
+     .help = "an S3 server other than AWS; else AWS_ENDPOINT_URL_S3 or AWS_ENDPOINT_URL",
+     .group = "S3"},
+    {.name = "s3-region",
+     .type = FTH_OPTION_TEXT,
+     AT(s3_region),
+     .argument = "NAME",
      .help = "else AWS_REGION, AWS_DEFAULT_REGION, the profile's, us-east-1"},
-    {.name = "s3-style", .type = FTH_OPTION_CHOICE, AT(s3_style), .fallback = "auto", .choices = styles,
+    {.name = "s3-style",
+     .type = FTH_OPTION_CHOICE,
+     AT(s3_style),
+     .fallback = "auto",
+     .choices = styles,
      .help = "the bucket in the path or in the host's name; auto: in the path where an endpoint is given"},
-    {.name = "profile", .type = FTH_OPTION_TEXT, AT(profile), .argument = "NAME",
+    {.name = "profile",
+     .type = FTH_OPTION_TEXT,
+     AT(profile),
+     .argument = "NAME",
      .help = "of ~/.aws/credentials; else AWS_PROFILE"},
 };
 #undef AT
@@ -62,9 +98,9 @@ static fth_store_options how_to_open(const store_options *options)
 
 typedef struct list_state {
     const store_options *options;
-    const char *key;    /* the object or folder that was asked for */
-    size_t skip;        /* bytes of the prefix that names are shown without */
-    char *last_folder;  /* the one shown last, so that each is shown once */
+    const char *key;   /* the object or folder that was asked for */
+    size_t skip;       /* bytes of the prefix that names are shown without */
+    char *last_folder; /* the one shown last, so that each is shown once */
     uint64_t objects, bytes;
 } list_state;
 
@@ -74,8 +110,8 @@ static void print_entry(const list_state *state, const char *name, const fth_sto
     if (state->options->json) {
         json_t *json = json_pack("{s:s%}", "name", name, strlen(name));
         if (object && json)
-            json_object_update_new(json, json_pack("{s:I, s:f, s:s}", "bytes", (json_int_t)object->size_bytes, "modified",
-                                                   object->modified_s, "version", object->version.text));
+            json_object_update_new(json, json_pack("{s:I, s:f, s:s}", "bytes", (json_int_t)object->size_bytes,
+                                                   "modified", object->modified_s, "version", object->version.text));
         if (json)
             fth_cli_print_json(json);
         json_decref(json);
@@ -222,8 +258,8 @@ static fth_status ask_to_delete(const doomed *list, const char *name, const stor
     fth_text_bytes((int64_t)list->bytes, size, sizeof size);
     fth_text_count((int64_t)list->count, count, sizeof count);
     if (!isatty(STDIN_FILENO) || !isatty(STDERR_FILENO))
-        return fth_fail(FTH_INVALID, "%s holds %s object%s, %s; to delete them without a question, add --yes", name, count,
-                        list->count == 1 ? "" : "s", size);
+        return fth_fail(FTH_INVALID, "%s holds %s object%s, %s; to delete them without a question, add --yes", name,
+                        count, list->count == 1 ? "" : "s", size);
     fprintf(stderr, "delete %s object%s, %s, below %s? [y/N] ", count, list->count == 1 ? "" : "s", size, name);
     if (fgets(answer, sizeof answer, stdin) && (answer[0] == 'y' || answer[0] == 'Y'))
         return FTH_OK;
@@ -245,6 +281,8 @@ static fth_status delete_below(const fth_place *place, const char *name, const s
     FTH_TRY(ask_to_delete(&list, name, options));
     for (size_t i = 0; i < list.count; i++)
         FTH_TRY(fth_store_delete(place->store, list.keys[i]));
+    if (place->root && !*place->key)
+        rmdir(place->root); /* stays if something is in it that is no object */
     printf("deleted %zu object%s below %s\n", list.count, list.count == 1 ? "" : "s", name);
 
 out:
@@ -269,7 +307,8 @@ static fth_status delete_place(const char *address, const store_options *options
         FTH_TRY(delete_below(&place, name, options));
         goto out;
     }
-    FTH_REQUIRE(*place.key && !place.folder, FTH_INVALID, "%s is not one object; all below it is deleted with -r", name);
+    FTH_REQUIRE(*place.key && !place.folder, FTH_INVALID, "%s is not one object; all below it is deleted with -r",
+                name);
     FTH_TRY(fth_store_stat(place.store, place.key, &object, &found));
     FTH_REQUIRE(found, FTH_INVALID, "there is no object %s", name);
     FTH_TRY(fth_store_delete(place.store, place.key));
@@ -339,18 +378,36 @@ static fth_exit_code perform(const fth_command *command, const fth_arguments *ar
     return FTH_EXIT_OK;
 }
 
-/* The short flags that people's fingers know from ls, cp and rm. Free the array. */
-static char **spell_out(const fth_invocation *invocation)
+/* The short flags that people's fingers know from ls, cp and rm, also several in one. NULL if `letter` is none. */
+static const char *full_name(char letter)
 {
-    static const struct {
-        const char *brief, *full;
-    } flags[] = {{"-r", "--recursive"}, {"-R", "--recursive"}, {"-l", "--long"}, {"-y", "--yes"}, {"-f", "--yes"}};
-    char **argv = calloc((size_t)invocation->argc + 1, sizeof *argv);
+    switch (letter) {
+    case 'r':
+    case 'R': return "--recursive";
+    case 'l': return "--long";
+    case 'y':
+    case 'f': return "--yes";
+    default: return NULL;
+    }
+}
+
+/* The arguments with those flags in full; free() the array. */
+static char **spell_out(const fth_invocation *invocation, int *count)
+{
+    size_t room = 1;
+    for (int i = 0; i < invocation->argc; i++)
+        room += strlen(invocation->argv[i]) + 1;
+    char **argv = calloc(room, sizeof *argv);
+    *count = 0;
     for (int i = 0; argv && i < invocation->argc; i++) {
-        argv[i] = invocation->argv[i];
-        for (size_t j = 0; j < FTH_COUNT_OF(flags); j++)
-            if (strcmp(argv[i], flags[j].brief) == 0)
-                argv[i] = (char *)flags[j].full;
+        char *argument = invocation->argv[i];
+        bool brief = argument[0] == '-' && argument[1] && argument[1] != '-';
+        for (const char *letter = argument + 1; brief && *letter; letter++)
+            brief = full_name(*letter) != NULL;
+        if (!brief)
+            argv[(*count)++] = argument;
+        for (const char *letter = argument + 1; brief && *letter; letter++)
+            argv[(*count)++] = (char *)full_name(*letter);
     }
     return argv;
 }
@@ -360,10 +417,11 @@ static fth_exit_code run(const fth_command *command, const fth_invocation *invoc
     store_options options = {0};
     fth_arguments arguments = {0};
     fth_exit_code code;
-    char **argv = spell_out(invocation);
+    int count = 0;
+    char **argv = spell_out(invocation, &count);
     if (!argv)
         return FTH_EXIT_FAILURE;
-    fth_invocation spelled = {.program = invocation->program, .argc = invocation->argc, .argv = argv};
+    fth_invocation spelled = {.program = invocation->program, .argc = count, .argv = argv};
     if (fth_cli_read_flags(command, &spelled, &store_table, &options, &arguments, &code))
         code = perform(command, &arguments, &options);
     fth_options_release(&store_table, &options);

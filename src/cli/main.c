@@ -7,9 +7,9 @@
 #include "cli/cli.h"
 
 static const fth_command *const commands[] = {
-    &fth_command_train,  &fth_command_evaluate, &fth_command_predict, &fth_command_export,
-    &fth_command_report, &fth_command_compare,  &fth_command_models,  &fth_command_data,
-    &fth_command_doctor, &fth_command_bench,    &fth_command_options, &fth_command_hogwild_worker,
+    &fth_command_train,   &fth_command_evaluate,       &fth_command_predict, &fth_command_export, &fth_command_report,
+    &fth_command_compare, &fth_command_models,         &fth_command_data,    &fth_command_doctor, &fth_command_bench,
+    &fth_command_options, &fth_command_hogwild_worker, &fth_command_store,
 };
 
 static void print_commands(bool for_developers)
@@ -76,6 +76,7 @@ static fth_exit_code run(int argc, char *const *argv)
 int main(int argc, char **argv)
 {
     const fth_command *command = argc > 1 ? find_command(argv[1]) : NULL;
+    signal(SIGXFSZ, SIG_IGN); /* beyond `ulimit -f` a write fails, and says so, instead of ending the program */
     if (command && command->computes)
         fth_choose_wait_policy(argv);
     fth_exit_code code = run(argc, argv);

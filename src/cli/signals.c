@@ -35,7 +35,8 @@ static struct {
     sigset_t watched;
     pthread_t thread;
     bool running;
-} watch;
+    const char *words; /* for a terminal, at the first signal */
+} watch = {.words = "finishing the step and saving; once more to stop at once"};
 
 static void take_default_effect(int number)
 {
@@ -88,7 +89,7 @@ static void *wait_for_signals(void *unused)
         if (!asked || isfinite(grace_s))
             ask(number, grace_s); /* a later one can only shorten the deadline */
         if (!asked && isatty(STDERR_FILENO))
-            fth_log_info("finishing the step and saving; once more to stop at once");
+            fth_log_info("%s", watch.words);
         asked = true;
     }
 }
@@ -110,6 +111,11 @@ void fth_signals_watch(fth_stop *stop)
     watch.running = pthread_create(&watch.thread, NULL, wait_for_signals, NULL) == 0;
     if (!watch.running) /* then Ctrl-C ends the program; what was saved stays */
         pthread_sigmask(SIG_UNBLOCK, &watch.watched, NULL);
+}
+
+void fth_signals_set_words(const char *words)
+{
+    watch.words = words;
 }
 
 void fth_signals_stop(void)

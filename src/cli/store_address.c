@@ -101,5 +101,8 @@ void fth_place_release(fth_place *place)
 
 char *fth_place_describe(const fth_place *place, const char *key)
 {
-    return *key ? fth_path_join(fth_store_url(place->store), key) : strdup(fth_store_url(place->store));
+    const char *url = fth_store_url(place->store);
+    if (*key && strcmp(url, ".") == 0)
+        return strdup(key);
+    return *key ? fth_path_join(url, key) : strdup(url);
 }

@@ -1,5 +1,5 @@
-/* How a copy comes along: one line on the terminal, redrawn at most ten times a second, with the rate and the time left.
- * As in progress.c, the log's hook takes no context, so the bar is this file's own state. */
+/* How a copy comes along: one line on the terminal, redrawn at most ten times a second, with the rate and the time
+ * left. As in progress.c, the log's hook takes no context, so the bar is this file's own state. */
 #include <math.h>
 #include <pthread.h>
 #include <stdatomic.h>
@@ -34,7 +34,8 @@ static void clear_line(void)
 
 static void draw(double now_s)
 {
-    char line[400], text[440], done[SMALL], total[SMALL], rate[SMALL], left[SMALL + 8] = "", cells[BAR_CELLS * 3 + 2] = "";
+    char line[400], text[440], done[SMALL], total[SMALL], rate[SMALL], left[SMALL + 8] = "",
+                                                                                    cells[BAR_CELLS * 3 + 2] = "";
     int64_t done_bytes = bar.done_bytes;
     double passed_s = now_s - bar.drawn_at_s;
     double rate_now = (double)(done_bytes - bar.drawn_bytes) / passed_s;
@@ -52,7 +53,8 @@ static void draw(double now_s)
     fth_text_bytes((int64_t)bar.rate_bytes_per_s, rate, sizeof rate);
     if (bar.rate_bytes_per_s > 1) {
         char time[SMALL];
-        fth_duration_format(fmax(0, ceil((1 - share) * (double)bar.total_bytes / bar.rate_bytes_per_s)), time, sizeof time);
+        fth_duration_format(fmax(0, ceil((1 - share) * (double)bar.total_bytes / bar.rate_bytes_per_s)), time,
+                            sizeof time);
         snprintf(left, sizeof left, ", %s left", time);
     }
     snprintf(line, sizeof line, "%s %3.0f %%  %s of %s, %s/s%s", cells, floor(100 * share), done, total, rate, left);

@@ -1,9 +1,9 @@
 /* farthing store cp: copies between any two stores, several objects at once.
  *
- * First all that is to be copied is listed, then threads take one object after the other. A copy between two buckets goes
- * through memory if it is small and through a temporary file if not. After the first failure, and after Ctrl-C, no further
- * object is begun; what is whole stays, what is half done is left out, and an upload broken off is taken up again where it
- * stopped when the same command is given again. */
+ * First all that is to be copied is listed, then threads take one object after the other. A copy between two buckets
+ * goes through memory if it is small and through a temporary file if not. After the first failure, and after Ctrl-C, no
+ * further object is begun; what is whole stays, what is half done is left out, and an upload broken off is taken up
+ * again where it stopped when the same command is given again. */
 #include <openssl/evp.h>
 #include <pthread.h>
 #include <stdatomic.h>
@@ -149,8 +149,8 @@ static fth_status verify_item(copy *all, const copy_item *item)
     char before[65] = "", after[65] = "";
     FTH_TRY(hash_object(item->from->store, item->from_key, before));
     FTH_TRY(hash_object(all->to.store, item->to_key, after));
-    FTH_REQUIRE(strcmp(before, after) == 0, FTH_CORRUPT, "%s differs from its copy: SHA-256 %s became %s", item->from_key,
-                before, after);
+    FTH_REQUIRE(strcmp(before, after) == 0, FTH_CORRUPT, "%s differs from its copy: SHA-256 %s became %s",
+                item->from_key, before, after);
 
 out:
     return status;
@@ -235,7 +235,8 @@ static bool gather(void *context, const fth_store_object *object)
     copy *all = gather->all;
     if (strlen(object->key) <= gather->skip || object->key[strlen(object->key) - 1] == '/')
         return true; /* the marker some tools make for an empty folder */
-    char *to_key = *all->to.key ? fth_path_join(all->to.key, object->key + gather->skip) : strdup(object->key + gather->skip);
+    char *to_key =
+        *all->to.key ? fth_path_join(all->to.key, object->key + gather->skip) : strdup(object->key + gather->skip);
     gather->status = to_key ? add_item(all, gather->from, object->key, to_key, object->size_bytes)
                             : fth_fail(FTH_NO_MEMORY, "no memory for a key");
     free(to_key);
@@ -324,8 +325,8 @@ static void print_summary(const copy *all, double seconds)
     for (size_t i = 0; i < all->count; i++)
         bytes += all->items[i].size_bytes;
     if (all->options->json) {
-        json_t *json = json_pack("{s:I, s:I, s:f}", "objects", (json_int_t)all->count, "bytes", (json_int_t)bytes, "seconds",
-                                 seconds);
+        json_t *json = json_pack("{s:I, s:I, s:f}", "objects", (json_int_t)all->count, "bytes", (json_int_t)bytes,
+                                 "seconds", seconds);
         fth_cli_print_json(json);
         json_decref(json);
         return;
@@ -341,8 +342,8 @@ static void print_summary(const copy *all, double seconds)
 static fth_exit_code conclude(copy *all, double seconds)
 {
     if (all->stop.asked) {
-        fth_log_warning("stopped: %zu of %zu objects are copied whole; the same command carries on",
-                        (size_t)all->done, all->count);
+        fth_log_warning("stopped: %zu of %zu objects are copied whole; the same command carries on", (size_t)all->done,
+                        all->count);
         return FTH_EXIT_INTERRUPTED;
     }
     if (all->status != FTH_OK) {
@@ -376,8 +377,8 @@ fth_exit_code fth_cli_copy(const fth_command *command, const char *const *addres
     copy all = {.options = options, .stop = FTH_STOP_INITIALIZER, .mutex = PTHREAD_MUTEX_INITIALIZER};
     if (count < 2)
         return fth_cli_usage(command, "cp needs what to copy and where to: farthing store cp FROM... TO");
-    fth_signals_watch(&all.stop); /* before a store makes threads */
     fth_signals_set_words("ending the copy; once more to stop at once");
+    fth_signals_watch(&all.stop); /* before a store makes threads */
     FTH_TRY(open_places(&all, addresses, count));
     FTH_REQUIRE(*all.to.key || all.to.folder, FTH_INVALID, "'%s' names no place to copy to", addresses[count - 1]);
     for (int i = 0; i < all.source_count; i++)
