@@ -9,9 +9,15 @@
 typedef struct report_options {
     fth_given given;
     bool json;
-    char *chart, *runs;
+    char *chart, *runs, *price;
     int64_t columns;
 } report_options;
+
+static fth_status check_price(const char *text)
+{
+    double usd;
+    return fth_usd_parse(text, &usd);
+}
 
 static const fth_option report_rows[] = {
     {.name = "json",
@@ -38,6 +44,12 @@ static const fth_option report_rows[] = {
      .fallback = "runs",
      .argument = "FOLDER",
      .help = "folder with the runs"},
+    {.name = "price",
+     .type = FTH_OPTION_TEXT,
+     .offset = offsetof(report_options, price),
+     .argument = "USD",
+     .help = "dollars an hour of the machines whose price the record does not know",
+     .check = check_price},
 };
 static const fth_option_table report_table = {report_rows, FTH_COUNT_OF(report_rows), sizeof(report_options)};
 
@@ -61,6 +73,8 @@ static fth_status print_runs(const report_options *options, const fth_record_sum
     }
     if (!options->json && compare)
         FTH_TRY(fth_report_compare(stdout, runs, count, chart_columns(options)));
+    else if (!options->json && count > 1)
+        FTH_TRY(fth_report_bills(stdout, runs, count));
     else if (!options->json)
         FTH_TRY(fth_report_run(stdout, &runs[0], chart_columns(options)));
     if (*options->chart) {
@@ -71,7 +85,7 @@ out:
     return status;
 }
 
-/* `report` shows one run, the newest if none is named; `compare` shows those named. */
+/* `report` shows one run, the newest if none is named, or what several cost; `compare` shows those named. */
 static fth_exit_code show(const fth_command *command, const fth_invocation *invocation, bool compare)
 {
     report_options options = {0};
@@ -82,16 +96,20 @@ static fth_exit_code show(const fth_command *command, const fth_invocation *invo
 
     if (!fth_cli_read_flags(command, invocation, &report_table, &options, &arguments, &code))
         goto out;
-    if (compare ? arguments.count < 2 : arguments.count > 1) {
-        code = fth_cli_usage(command, "%s",
-                             compare ? "name two runs or more" : "one run at a time; compare takes several");
+    if (compare && arguments.count < 2) {
+        code = fth_cli_usage(command, "name two runs or more");
         goto out;
     }
     fth_status status = FTH_OK;
-    size_t wanted = compare ? (size_t)arguments.count : 1;
+    size_t wanted = arguments.count > 0 ? (size_t)arguments.count : 1;
+    double usd_per_hour = 0;
+    if (*options.price)
+        fth_usd_parse(options.price, &usd_per_hour); /* checked when it was read */
     status = fth_allocate(wanted, sizeof *runs, &runs);
     for (; status == FTH_OK && count < wanted; count += status == FTH_OK)
         status = fth_cli_read_run(options.runs, arguments.count > 0 ? arguments.positional[count] : "", &runs[count]);
+    for (size_t i = 0; i < count && *options.price; i++)
+        fth_ledger_assume_price(&runs[i], usd_per_hour, "report --price");
     if (status == FTH_OK)
         status = print_runs(&options, runs, count, compare);
     if (status != FTH_OK)
@@ -117,9 +135,10 @@ static fth_exit_code run_compare(const fth_command *command, const fth_invocatio
 
 const fth_command fth_command_report = {
     .name = "report",
-    .arguments = "[RUN] [--json] [--chart FILE.png|FILE.svg]",
-    .summary = "show what a run did: a table and its loss curve",
-    .details = "RUN is an id or a folder; left out, it is the newest. Works on runs that are still going.\n",
+    .arguments = "[RUN ...] [--json] [--chart FILE.png|FILE.svg] [--price USD]",
+    .summary = "show what a run did and cost: tables and its loss curve",
+    .details = "RUN is an id or a folder; left out, it is the newest. Works on runs that are still going.\n"
+               "Of several runs it shows what each of their machines cost; `compare` shows their results.\n",
     .run = run_report,
 };
 

@@ -23,7 +23,8 @@
  * an accelerator, METERS has "accelerator_s" (its own time on runs), "accelerator_utilization" (0..1, of the last
  * moments) and "accelerator_memory_bytes" (in use, by all processes) too.
  *
- *     start        id, folder, model, data, device, parameters, batches_per_epoch, process_s (since the process began)
+ *     start        id, folder, model, data, device, parameters, batches_per_epoch, process_s (since the process began),
+ *                  host, cloud, instance, region, market, price_usd_per_hour, price_source (where they are known)
  *     resume       the same and step, epoch, elapsed_s: where it goes on
  *     weights      file, format, message (where the head was replaced): what the first weights were read from
  *     step         step, epoch, loss, accuracy (of training, since the step event before), learning_rate,
@@ -37,7 +38,11 @@
  *     error        step, epoch, status, message: the run failed
  *     interrupted  step, epoch, elapsed_s, samples, METERS: stopped on request; can be resumed
  *     end          accuracy, loss (of validation, final weights), epochs, steps, seconds, samples_per_s, model, best,
- *                  best_loss, best_accuracy, reason ("epochs", "steps", "for", "until"), samples, elapsed_s, METERS */
+ *                  best_loss, best_accuracy, reason ("epochs", "steps", "for", "until", "budget"), samples, elapsed_s,
+ *                  METERS
+ *
+ * Where the price of the machine is known, "step", "epoch", "interrupted" and "end" have "spent_usd" too: what the run
+ * has cost so far, on all its machines. */
 #ifndef FTH_RECORD_RECORD_H
 #define FTH_RECORD_RECORD_H
 
@@ -83,12 +88,35 @@ typedef struct fth_record_point {
     double loss, accuracy; /* NAN where unknown */
     double learning_rate;  /* NAN where unknown */
     double samples_per_s;  /* NAN where unknown */
+    double time_s;         /* wall clock */
+    size_t machine;        /* index of the machine that made it */
 } fth_record_point;
 
 typedef struct fth_record_series {
     fth_record_point *points;
     size_t count;
 } fth_record_series;
+
+/* How a machine's part of a run ended, as far as its record tells. */
+typedef enum fth_record_ending {
+    FTH_ENDING_UNKNOWN, /* still going, or killed */
+    FTH_ENDING_FINISHED,
+    FTH_ENDING_INTERRUPTED,
+    FTH_ENDING_FAILED
+} fth_record_ending;
+
+/* One machine's part of a run: a process, from its beginning to the last that was seen of it. What a later resume
+ * undid is still in here: it was paid for. */
+typedef struct fth_record_machine {
+    json_t *event;                          /* its "start" or "resume" */
+    json_t *notice;                         /* its last "notice", or NULL */
+    double began_s, last_s;                 /* wall clock */
+    double first_elapsed_s, last_elapsed_s; /* the run's training time when it took over, and when last seen */
+    int64_t first_step, last_step;
+    double first_epoch, last_epoch;
+    double learning_rate; /* the last; NAN: no step was told */
+    fth_record_ending ending;
+} fth_record_machine;
 
 typedef struct fth_record_summary {
     char *folder, *id;
@@ -106,7 +134,9 @@ typedef struct fth_record_summary {
     double accelerator_s, accelerator_utilization; /* the latter a mean over time; NAN where there was no accelerator */
     int64_t accelerator_memory_bytes;              /* the most; 0 where there was none */
     int resumes;
-    json_t *events; /* array of all other events that count: checkpoints, errors, resumes */
+    json_t *events;               /* array of all other events that count: checkpoints, errors, resumes */
+    fth_record_machine *machines; /* in time's order */
+    size_t machine_count;
 } fth_record_summary;
 
 fth_status fth_record_read(const char *run_folder, fth_record_summary *summary);

@@ -1,4 +1,4 @@
-/* Shared with the record's fuzz target. */
+/* Shared by the readers of a record, and with their fuzz target. */
 #ifndef FTH_RECORD_RECORD_INTERNAL_H
 #define FTH_RECORD_RECORD_INTERNAL_H
 
@@ -6,5 +6,9 @@
 
 /* Adds what the lines of an events file say to `summary`, whose `folder` and `events` are set. */
 fth_status fth_record_read_events(const char *text, size_t size, fth_record_summary *summary);
+
+/* Adds what an event says about the machine that wrote it: record_machines.c. */
+fth_status fth_record_follow_machine(fth_record_summary *summary, size_t *capacity, const char *name, json_t *event);
+void fth_record_release_machines(fth_record_summary *summary);
 
 #endif

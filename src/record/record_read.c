@@ -51,12 +51,15 @@ static int64_t integer_of(const json_t *event, const char *key, int64_t fallback
 
 typedef struct reader {
     fth_record_summary *summary;
-    size_t training_capacity, validation_capacity;
+    size_t training_capacity, validation_capacity, machine_capacity;
+    double time_s;                         /* of the event being read */
     double utilization_sum, utilization_s; /* of the accelerator, weighted by the time since the event before */
 } reader;
 
-static fth_status add_point(fth_record_series *series, size_t *capacity, fth_record_point point)
+static fth_status add_point(const reader *r, fth_record_series *series, size_t *capacity, fth_record_point point)
 {
+    point.time_s = r->time_s;
+    point.machine = r->summary->machine_count > 0 ? r->summary->machine_count - 1 : 0;
     fth_status status = fth_grow(&series->points, series->count, capacity, sizeof point);
     if (status == FTH_OK)
         series->points[series->count++] = point;
@@ -107,26 +110,30 @@ static fth_status read_step(reader *r, const json_t *event)
     take_utilization(r, event);
     take_totals(summary, event);
     summary->steps = step;
-    return add_point(&summary->training, &r->training_capacity,
-                     (fth_record_point){step, number_of(event, "epoch"), number_of(event, "elapsed_s"),
-                                        number_of(event, "loss"), number_of(event, "accuracy"),
-                                        number_of(event, "learning_rate"), number_of(event, "samples_per_s")});
+    return add_point(r, &summary->training, &r->training_capacity,
+                     (fth_record_point){.step = step,
+                                        .epoch = number_of(event, "epoch"),
+                                        .elapsed_s = number_of(event, "elapsed_s"),
+                                        .loss = number_of(event, "loss"),
+                                        .accuracy = number_of(event, "accuracy"),
+                                        .learning_rate = number_of(event, "learning_rate"),
+                                        .samples_per_s = number_of(event, "samples_per_s")});
 }
 
 static fth_status read_epoch(reader *r, const json_t *event)
 {
-    fth_record_point point = {integer_of(event, "step", 0),
-                              number_of(event, "epoch"),
-                              number_of(event, "elapsed_s"),
-                              number_of(event, "validation_loss"),
-                              number_of(event, "validation_accuracy"),
-                              NAN,
-                              number_of(event, "samples_per_s")};
+    fth_record_point point = {.step = integer_of(event, "step", 0),
+                              .epoch = number_of(event, "epoch"),
+                              .elapsed_s = number_of(event, "elapsed_s"),
+                              .loss = number_of(event, "validation_loss"),
+                              .accuracy = number_of(event, "validation_accuracy"),
+                              .learning_rate = NAN,
+                              .samples_per_s = number_of(event, "samples_per_s")};
     if (isfinite(point.elapsed_s))
         r->summary->elapsed_s = point.elapsed_s;
     if (!isfinite(point.loss))
         return FTH_OK;
-    return add_point(&r->summary->validation, &r->validation_capacity, point);
+    return add_point(r, &r->summary->validation, &r->validation_capacity, point);
 }
 
 /* A run that ends within an epoch was validated there too. */
@@ -136,16 +143,16 @@ static fth_status read_end(reader *r, const json_t *event)
     const fth_record_series *known = &summary->validation;
     take_totals(summary, event);
     summary->steps = integer_of(event, "steps", summary->steps);
-    fth_record_point point = {summary->steps,
-                              number_of(event, "epochs"),
-                              summary->elapsed_s,
-                              number_of(event, "loss"),
-                              number_of(event, "accuracy"),
-                              NAN,
-                              number_of(event, "samples_per_s")};
+    fth_record_point point = {.step = summary->steps,
+                              .epoch = number_of(event, "epochs"),
+                              .elapsed_s = summary->elapsed_s,
+                              .loss = number_of(event, "loss"),
+                              .accuracy = number_of(event, "accuracy"),
+                              .learning_rate = NAN,
+                              .samples_per_s = number_of(event, "samples_per_s")};
     if (!isfinite(point.loss) || (known->count > 0 && known->points[known->count - 1].step >= point.step))
         return FTH_OK;
-    return add_point(&summary->validation, &r->validation_capacity, point);
+    return add_point(r, &summary->validation, &r->validation_capacity, point);
 }
 
 static void read_resume(reader *r, const json_t *event)
@@ -173,6 +180,10 @@ static fth_status read_event(reader *r, json_t *event)
     if (!name)
         return FTH_OK;
 
+    r->time_s = number_of(event, "time");
+    fth_status status = fth_record_follow_machine(summary, &r->machine_capacity, name, event);
+    if (status != FTH_OK)
+        return status;
     int64_t memory = integer_of(event, "peak_memory_bytes", 0);
     if (memory > summary->peak_memory_bytes)
         summary->peak_memory_bytes = memory;
@@ -266,5 +277,6 @@ void fth_record_release(fth_record_summary *summary)
     json_decref(summary->run);
     json_decref(summary->end);
     json_decref(summary->events);
+    fth_record_release_machines(summary);
     *summary = (fth_record_summary){0};
 }

@@ -43,7 +43,8 @@ static fth_status add_option_row(const comparison *all, const char *name, const 
 static fth_status add_options(const comparison *all)
 {
     static const char *const always[] = {"model", "data", "batch"};
-    static const char *const never[] = {"name", "runs", "resume", "json"}; /* where it is kept, not what it is */
+    static const char *const never[] = {"name", "runs",  "resume",
+                                        "json", "price", "prices"}; /* where it is kept, not what it is */
     fth_status status = FTH_OK;
     for (size_t i = 0; i < FTH_COUNT_OF(always); i++)
         FTH_TRY(add_option_row(all, always[i], always[i]));
@@ -166,6 +167,79 @@ static void write_best_accuracy(const fth_record_summary *run, const fth_record_
     fth_text_percent(run->best_accuracy, text, SMALL);
 }
 
+/* ---- what it cost, where a price is known ---- */
+
+static double cost_of(const fth_record_summary *run, double (*of)(const fth_ledger *ledger))
+{
+    fth_ledger ledger = {0};
+    double value = fth_ledger_make(run, &ledger) == FTH_OK && ledger.count > 0 ? of(&ledger) : NAN;
+    fth_ledger_release(&ledger);
+    return value;
+}
+
+static double total_usd(const fth_ledger *ledger)
+{
+    return ledger->usd;
+}
+
+static double usd_per_epoch(const fth_ledger *ledger)
+{
+    return ledger->usd_per_epoch;
+}
+
+static double usd_lost(const fth_ledger *ledger)
+{
+    return ledger->lost_usd;
+}
+
+static double usd_to_reach(const fth_ledger *ledger, double accuracy)
+{
+    const fth_record_point *point = fth_ledger_reached(ledger, accuracy);
+    return point ? fth_ledger_usd_at(ledger, point) : NAN;
+}
+
+static double usd_to_90(const fth_ledger *ledger)
+{
+    return usd_to_reach(ledger, 0.9);
+}
+
+static double usd_to_99(const fth_ledger *ledger)
+{
+    return usd_to_reach(ledger, 0.99);
+}
+
+static const struct {
+    const char *name;
+    double (*of)(const fth_ledger *ledger);
+} cost_rows[] = {{"cost", total_usd},
+                 {"cost lost", usd_lost},
+                 {"cost per epoch", usd_per_epoch},
+                 {"cost to 90 %", usd_to_90},
+                 {"cost to 99 %", usd_to_99}};
+
+/* A row that no run has a figure for is left out. */
+static fth_status add_costs(const comparison *all)
+{
+    fth_status status = FTH_OK;
+    for (size_t row = 0; row < FTH_COUNT_OF(cost_rows); row++) {
+        char texts[MAX_RUNS][SMALL];
+        const char *cells[MAX_RUNS + 1] = {cost_rows[row].name};
+        bool known = false;
+        for (size_t i = 0; i < all->run_count; i++) {
+            double usd = cost_of(&all->runs[i], cost_rows[row].of);
+            known = known || isfinite(usd);
+            fth_usd_format(usd, texts[i], SMALL);
+            cells[i + 1] = texts[i];
+        }
+        if (known)
+            FTH_TRY(fth_table_add_row(all->table, cells));
+    }
+out:
+    return status;
+}
+
+/* ---- all results ---- */
+
 static const result_row result_rows[] = {
     {"state", write_state},
     {"steps", write_steps},
@@ -222,6 +296,7 @@ fth_status fth_report_compare(FILE *output, const fth_record_summary *runs, size
     FTH_TRY(fth_table_create(headings, alignments, run_count + 1, &all.table));
     FTH_TRY(add_options(&all));
     FTH_TRY(add_results(&all));
+    FTH_TRY(add_costs(&all));
     fth_table_print(output, all.table);
     fputc('\n', output);
     FTH_TRY(fth_chart_print(output, lines, run_count, over_epochs ? "epoch" : "step", "training loss", columns,

@@ -282,6 +282,7 @@ fth_status fth_report_run(FILE *output, const fth_record_summary *run, int colum
     fputc('\n', output);
     FTH_TRY(print_times(output, run));
     fputc('\n', output);
+    FTH_TRY(fth_report_bill(output, run));
     FTH_TRY(fth_report_curve(&run->training, false, "training", &lines[0]));
     FTH_TRY(fth_report_curve(&run->validation, false, "validation", &lines[1]));
     FTH_TRY(fth_chart_print(output, lines, run->validation.count > 0 ? 2 : 1, "step", "loss", columns, CHART_ROWS));
@@ -328,6 +329,9 @@ json_t *fth_report_json(const fth_record_summary *run)
         set_number(object, "accelerator_utilization", run->accelerator_utilization);
         set_number(object, "accelerator_s", run->accelerator_s);
     }
+    json_t *bill = fth_report_bill_json(run);
+    if (bill)
+        json_object_set_new(object, "bill", bill);
     json_object_set(object, "run", run->run);
     free(state);
     return object;

@@ -6,6 +6,7 @@
 #include <stdint.h>
 #include <stdio.h>
 
+#include "cost/cost.h"
 #include "record/record.h"
 
 /* One run: a table of what it did and what it took, and a loss chart as wide as `columns`. */
@@ -14,7 +15,10 @@ fth_status fth_report_run(FILE *output, const fth_record_summary *run, int colum
 /* Several runs side by side: a table, and their loss curves in one chart. */
 fth_status fth_report_compare(FILE *output, const fth_record_summary *runs, size_t run_count, int columns);
 
-/* The same as JSON, one object per run. */
+/* What several runs cost: a row for each machine of each, and totals. */
+fth_status fth_report_bills(FILE *output, const fth_record_summary *runs, size_t run_count);
+
+/* What a report says, as JSON, one object per run. */
 json_t *fth_report_json(const fth_record_summary *run);
 
 /* Loss curves as a picture: PNG or SVG by the path's ending, drawn by gnuplot. */

@@ -20,4 +20,8 @@ bool fth_report_over_epochs(const fth_record_summary *runs, size_t run_count);
 /* The mean of the last points, a twentieth of all; NAN if there are none. */
 double fth_report_last_training_loss(const fth_record_summary *run);
 
+/* A run's machines, what they cost, and what interrupted them (bill.c); nothing for a record that names no machine. */
+fth_status fth_report_bill(FILE *output, const fth_record_summary *run);
+json_t *fth_report_bill_json(const fth_record_summary *run); /* or NULL */
+
 #endif

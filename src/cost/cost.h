@@ -1,0 +1,109 @@
+/* Money: what a machine costs an hour, and what a run has cost on all its machines.
+ *
+ * catalogue.c   prices from a YAML file; one with dated examples is built in (share/prices.yaml)
+ * price.c       which price a machine has, and where the catalogue is looked for
+ * ledger.c      the record's machines with their dollars: useful, lost, per epoch, to an accuracy */
+#ifndef FTH_COST_COST_H
+#define FTH_COST_COST_H
+
+#include "record/record.h"
+
+/* ---- the catalogue ---- */
+
+typedef struct fth_price {
+    char cloud[16];    /* "aws", "gcp", "azure", "own" */
+    char instance[64]; /* type; of cloud "own" the host's name, or "*" */
+    char region[64];   /* "": any */
+    char market[16];   /* "on-demand", "spot" */
+    char date[11];     /* "2025-06-01"; "": not said */
+    double usd_per_hour;
+} fth_price;
+
+typedef struct fth_catalogue {
+    char *name; /* the file's, or "built-in catalogue" */
+    fth_price *prices;
+    size_t count;
+} fth_catalogue;
+
+/* Reads a catalogue, strictly: whatever is wrong is an error with file and line. Release it in either case. */
+fth_status fth_catalogue_read(const char *path, fth_catalogue *catalogue);
+fth_status fth_catalogue_parse(const char *text, size_t size_bytes, const char *name, fth_catalogue *catalogue);
+fth_status fth_catalogue_read_builtin(fth_catalogue *catalogue);
+void fth_catalogue_release(fth_catalogue *catalogue);
+/* The built-in one as it was written, comments and all. */
+const char *fth_catalogue_builtin_text(void);
+
+/* The file that replaces the built-in catalogue: `asked` (--prices), else $FARTHING_PRICES, else
+ * farthing/prices.yaml under $XDG_CONFIG_HOME or ~/.config, if it exists; NULL: the built-in one. free() it. */
+char *fth_catalogue_find(const char *asked);
+/* What fth_catalogue_find() finds, read. */
+fth_status fth_catalogue_open(const char *asked, fth_catalogue *catalogue);
+
+/* ---- one machine's price ---- */
+
+/* What the price of a machine follows from; "" where unknown. On one's own machine `cloud` is "own" and `instance` the
+ * host's name. */
+typedef struct fth_price_query {
+    const char *cloud, *instance, *region, *market;
+} fth_price_query;
+
+typedef struct fth_price_answer {
+    double usd_per_hour; /* NAN: unknown */
+    char source[320];    /* "built-in catalogue, 2025-06-01: g4dn.xlarge spot in us-east-1"; says what was assumed */
+} fth_price_answer;
+
+/* Looks a price up. The market and the region are matched first; where there is no such row, in this order:
+ *     a row of any region; the same type in another region; the on-demand price of a spot machine (never the other way
+ *     round: a bill may be too high, not too low); and a machine of unknown market counts as on-demand.
+ * What was assumed is said in `source`. False if the type is not in the catalogue at all. */
+bool fth_price_find(const fth_catalogue *catalogue, const fth_price_query *query, fth_price_answer *answer);
+
+/* --price: "0.526", "0.526usd", "$0.526"; an amount above 0 and below a million. */
+fth_status fth_usd_parse(const char *text, double *usd);
+/* 0.0123 -> "$0.0123", 12.3 -> "$12.30", NAN -> "-". */
+void fth_usd_format(double usd, char *text, size_t size);
+
+/* ---- the ledger ---- */
+
+/* One machine's part. Seconds are paid ones: from the process's beginning to the last that was seen of it. */
+typedef struct fth_ledger_row {
+    const fth_record_machine *machine; /* in the summary */
+    double usd_per_hour;               /* NAN: unknown */
+    double seconds;                    /* useful_s + lost_s + starting_s */
+    double useful_s;                   /* training, validation and saving that the run kept */
+    double lost_s;                     /* work that a later resume undid */
+    double starting_s;                 /* before its first step, and after its last */
+    double usd, lost_usd;              /* NAN where the rate is unknown */
+    int64_t steps, steps_lost;         /* kept; undone */
+    double epochs;                     /* kept */
+    double accuracy;                   /* of its last validation that counts; NAN: none */
+} fth_ledger_row;
+
+typedef struct fth_ledger {
+    const fth_record_summary *run;
+    fth_ledger_row *rows; /* in time's order */
+    size_t count;
+    size_t priced; /* rows whose rate is known */
+    double seconds, useful_s, lost_s, starting_s;
+    double usd, lost_usd; /* of the rows whose rate is known; NAN if there is none */
+    double usd_per_epoch; /* NAN where unknown */
+    int64_t steps_lost;
+    double epochs;
+} fth_ledger;
+
+/* The summary must outlive the ledger. Release it in either case. */
+fth_status fth_ledger_make(const fth_record_summary *run, fth_ledger *ledger);
+void fth_ledger_release(fth_ledger *ledger);
+
+/* Gives a price to the machines of a run whose record has none, in the summary alone; `source` says where it is from.
+ */
+void fth_ledger_assume_price(fth_record_summary *run, double usd_per_hour, const char *source);
+
+/* What had been paid by all machines at a moment of `point`; NAN where a rate before it is unknown. */
+double fth_ledger_usd_at(const fth_ledger *ledger, const fth_record_point *point);
+double fth_ledger_seconds_at(const fth_ledger *ledger, const fth_record_point *point);
+
+/* The first validation, of those that count, with at least this accuracy; NULL: not reached. */
+const fth_record_point *fth_ledger_reached(const fth_ledger *ledger, double accuracy);
+
+#endif

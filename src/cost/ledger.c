@@ -1,0 +1,137 @@
+/* The ledger: what each machine of a run was paid for, and what came of it.
+ *
+ * The run's own clock (elapsed_s) runs on over all machines and goes back where a resume went back, so it tells what
+ * was kept: of a machine that brought the run from elapsed_s a to b, with the run later resumed at c < b, c - a is
+ * useful and b - c is lost; if c < a, all of it is. What was paid beyond that is starting up and leaving.
+ *
+ *     paid      |starting|------ useful ------|---- lost ----|
+ *     elapsed            a                    c              b
+ */
+#include <math.h>
+#include <stdlib.h>
+
+#include "cost/cost.h"
+
+static double rate_of(const fth_record_machine *machine)
+{
+    const json_t *rate = json_object_get(machine->event, "price_usd_per_hour");
+    double value = json_is_number(rate) ? json_number_value(rate) : NAN;
+    return isfinite(value) && value >= 0 ? value : NAN;
+}
+
+void fth_ledger_assume_price(fth_record_summary *run, double usd_per_hour, const char *source)
+{
+    for (size_t i = 0; i < run->machine_count; i++) {
+        json_t *event = run->machines[i].event;
+        if (isfinite(rate_of(&run->machines[i])))
+            continue;
+        json_object_set_new(event, "price_usd_per_hour", json_real(usd_per_hour));
+        json_object_set_new(event, "price_source", json_string(source));
+    }
+}
+
+static void fill_row(const fth_record_machine *machine, double kept_s, int64_t kept_step, double kept_epoch,
+                     fth_ledger_row *row)
+{
+    double trained_s = machine->last_elapsed_s - machine->first_elapsed_s;
+    row->useful_s = fmax(0, fmin(machine->last_elapsed_s, kept_s) - machine->first_elapsed_s);
+    row->lost_s = fmax(0, trained_s - row->useful_s);
+    /* Clocks of several machines, or one that was set meanwhile: what was trained was paid in any case. */
+    row->seconds = fmax(machine->last_s - machine->began_s, row->useful_s + row->lost_s);
+    row->starting_s = row->seconds - row->useful_s - row->lost_s;
+    int64_t last_step = machine->last_step < kept_step ? machine->last_step : kept_step;
+    row->steps = last_step > machine->first_step ? last_step - machine->first_step : 0;
+    row->steps_lost = machine->last_step - machine->first_step - row->steps;
+    row->epochs = fmax(0, fmin(machine->last_epoch, kept_epoch) - machine->first_epoch);
+    row->usd = row->usd_per_hour * row->seconds / 3600;
+    row->lost_usd = row->usd_per_hour * row->lost_s / 3600;
+}
+
+static void add_up(fth_ledger *ledger)
+{
+    ledger->usd = ledger->lost_usd = ledger->usd_per_epoch = NAN;
+    for (size_t i = 0; i < ledger->count; i++) {
+        const fth_ledger_row *row = &ledger->rows[i];
+        ledger->seconds += row->seconds;
+        ledger->useful_s += row->useful_s;
+        ledger->lost_s += row->lost_s;
+        ledger->starting_s += row->starting_s;
+        ledger->steps_lost += row->steps_lost;
+        ledger->epochs += row->epochs;
+        if (!isfinite(row->usd_per_hour))
+            continue;
+        ledger->usd = (ledger->priced > 0 ? ledger->usd : 0) + row->usd;
+        ledger->lost_usd = (ledger->priced > 0 ? ledger->lost_usd : 0) + row->lost_usd;
+        ledger->priced++;
+    }
+    if (ledger->epochs > 0 && ledger->priced == ledger->count)
+        ledger->usd_per_epoch = ledger->usd / ledger->epochs;
+}
+
+fth_status fth_ledger_make(const fth_record_summary *run, fth_ledger *ledger)
+{
+    fth_status status = FTH_OK;
+    *ledger = (fth_ledger){.run = run, .count = run->machine_count};
+    FTH_TRY(fth_allocate(run->machine_count + 1, sizeof *ledger->rows, &ledger->rows));
+
+    /* From the last to the first: where the earliest of all later resumes went on is what was kept. */
+    double kept_s = INFINITY, kept_epoch = INFINITY;
+    int64_t kept_step = INT64_MAX;
+    for (size_t i = run->machine_count; i-- > 0;) {
+        const fth_record_machine *machine = &run->machines[i];
+        ledger->rows[i] = (fth_ledger_row){.machine = machine, .usd_per_hour = rate_of(machine), .accuracy = NAN};
+        fill_row(machine, kept_s, kept_step, kept_epoch, &ledger->rows[i]);
+        kept_s = fmin(kept_s, machine->first_elapsed_s);
+        kept_epoch = fmin(kept_epoch, machine->first_epoch);
+        kept_step = machine->first_step < kept_step ? machine->first_step : kept_step;
+    }
+    for (size_t i = 0; i < run->validation.count; i++)
+        if (run->validation.points[i].machine < ledger->count)
+            ledger->rows[run->validation.points[i].machine].accuracy = run->validation.points[i].accuracy;
+    add_up(ledger);
+
+out:
+    return status;
+}
+
+void fth_ledger_release(fth_ledger *ledger)
+{
+    free(ledger->rows);
+    *ledger = (fth_ledger){0};
+}
+
+/* ---- at a moment ---- */
+
+static double seconds_on(const fth_ledger_row *row, const fth_record_point *point)
+{
+    double seconds = point->time_s - row->machine->began_s;
+    return isfinite(seconds) ? fmin(fmax(0, seconds), row->seconds) : row->seconds;
+}
+
+double fth_ledger_usd_at(const fth_ledger *ledger, const fth_record_point *point)
+{
+    double usd = 0;
+    for (size_t i = 0; i < point->machine && i < ledger->count; i++)
+        usd += ledger->rows[i].usd;
+    if (point->machine >= ledger->count)
+        return NAN;
+    const fth_ledger_row *row = &ledger->rows[point->machine];
+    return usd + row->usd_per_hour * seconds_on(row, point) / 3600;
+}
+
+double fth_ledger_seconds_at(const fth_ledger *ledger, const fth_record_point *point)
+{
+    double seconds = 0;
+    for (size_t i = 0; i < point->machine && i < ledger->count; i++)
+        seconds += ledger->rows[i].seconds;
+    return point->machine < ledger->count ? seconds + seconds_on(&ledger->rows[point->machine], point) : NAN;
+}
+
+const fth_record_point *fth_ledger_reached(const fth_ledger *ledger, double accuracy)
+{
+    const fth_record_series *validation = &ledger->run->validation;
+    for (size_t i = 0; i < validation->count; i++)
+        if (validation->points[i].accuracy >= accuracy)
+            return &validation->points[i];
+    return NULL;
+}

@@ -1,0 +1,87 @@
+/* The machines a run was on, from its events: when each took over, when it was last seen, how far it came.
+ *
+ * A "start" or "resume" begins a machine's part; it ends with its last event. A machine that was killed wrote no last
+ * word: it counts as paid until its last event, or until its lease was last seen renewed, which the next owner's
+ * "resume" tells as "previous_seen_s". Time on the wall clock, since parts of one run come from several machines. */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "record/record_internal.h"
+
+static double number_of(const json_t *event, const char *key, double fallback)
+{
+    const json_t *value = json_object_get(event, key);
+    double number = json_is_number(value) ? json_number_value(value) : fallback;
+    return isfinite(number) ? number : fallback;
+}
+
+static fth_record_machine *last_machine(const fth_record_summary *summary)
+{
+    return summary->machine_count > 0 ? &summary->machines[summary->machine_count - 1] : NULL;
+}
+
+static fth_status add_machine(fth_record_summary *summary, size_t *capacity, json_t *event)
+{
+    fth_record_machine *before = last_machine(summary);
+    double time = number_of(event, "time", 0), seen = number_of(event, "previous_seen_s", 0);
+    if (before && before->ending == FTH_ENDING_UNKNOWN && seen > before->last_s && seen <= time)
+        before->last_s = seen;
+
+    fth_status status = fth_grow(&summary->machines, summary->machine_count, capacity, sizeof *summary->machines);
+    if (status != FTH_OK)
+        return status;
+    /* Waiting for another machine to lose its lease is the process's time, but not this run's. */
+    double starting = number_of(event, "process_s", 0) - number_of(event, "waited_s", 0);
+    fth_record_machine *machine = &summary->machines[summary->machine_count++];
+    *machine = (fth_record_machine){.event = json_incref(event),
+                                    .began_s = time - fmax(0, starting),
+                                    .last_s = time,
+                                    .first_elapsed_s = number_of(event, "elapsed_s", 0),
+                                    .first_step = json_integer_value(json_object_get(event, "step")),
+                                    .first_epoch = number_of(event, "epoch", 0),
+                                    .learning_rate = NAN};
+    machine->last_elapsed_s = machine->first_elapsed_s;
+    machine->last_step = machine->first_step;
+    machine->last_epoch = machine->first_epoch;
+    return FTH_OK;
+}
+
+fth_status fth_record_follow_machine(fth_record_summary *summary, size_t *capacity, const char *name, json_t *event)
+{
+    if (strcmp(name, "start") == 0 || strcmp(name, "resume") == 0)
+        return add_machine(summary, capacity, event);
+    fth_record_machine *machine = last_machine(summary);
+    if (!machine)
+        return FTH_OK;
+    bool ended = strcmp(name, "end") == 0;
+    /* The largest, not the last: a checkpoint is told when it is written, with the step it was taken at. */
+    int64_t step = json_integer_value(json_object_get(event, ended ? "steps" : "step"));
+    machine->last_step = step > machine->last_step ? step : machine->last_step;
+    machine->last_s = fmax(machine->last_s, number_of(event, "time", 0));
+    machine->last_elapsed_s = fmax(machine->last_elapsed_s, number_of(event, "elapsed_s", 0));
+    machine->last_epoch = fmax(machine->last_epoch, number_of(event, ended ? "epochs" : "epoch", 0));
+    machine->learning_rate = number_of(event, "learning_rate", machine->learning_rate);
+    if (ended)
+        machine->ending = FTH_ENDING_FINISHED;
+    else if (strcmp(name, "interrupted") == 0)
+        machine->ending = FTH_ENDING_INTERRUPTED;
+    else if (strcmp(name, "error") == 0)
+        machine->ending = FTH_ENDING_FAILED;
+    else if (strcmp(name, "notice") == 0) {
+        json_decref(machine->notice);
+        machine->notice = json_incref(event);
+    }
+    return FTH_OK;
+}
+
+void fth_record_release_machines(fth_record_summary *summary)
+{
+    for (size_t i = 0; i < summary->machine_count; i++) {
+        json_decref(summary->machines[i].event);
+        json_decref(summary->machines[i].notice);
+    }
+    free(summary->machines);
+    summary->machines = NULL;
+    summary->machine_count = 0;
+}
