@@ -73,6 +73,11 @@ static void print_end(const fth_train_outcome *outcome)
     printf("%s %s on %s: accuracy %s, loss %s, %.4g epoch%s, %s step%s in %s (%s samples/s)", verb,
            configured(run, "model"), configured(run, "data"), accuracy, loss, epochs, epochs == 1 ? "" : "s", steps,
            strcmp(steps, "1") == 0 ? "" : "s", time, speed);
+    if (isfinite(number_of(end, "spent_usd"))) {
+        char spent[64];
+        fth_usd_format(number_of(end, "spent_usd"), spent, sizeof spent);
+        printf("; cost %s", spent);
+    }
     if (model)
         printf("; model %s", model);
     if (best)

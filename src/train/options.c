@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "cost/cost.h"
 #include "train/train_internal.h"
 
 static fth_status check_until(const char *text)
@@ -18,6 +19,12 @@ static fth_status check_checkpoint_every(const char *text)
 {
     fth_interval interval;
     return fth_interval_parse(text, &interval);
+}
+
+static fth_status check_usd(const char *text)
+{
+    double usd;
+    return fth_usd_parse(text, &usd);
 }
 
 fth_status fth_goal_parse(const char *text, fth_goal *goal)
@@ -483,6 +490,26 @@ static const fth_option options[] = {
      .argument = "ID",
      .help = "carry on a run; without ID the newest unfinished one of this configuration, or start it"},
     {.name = "json", .type = FTH_OPTION_SWITCH, .offset = AT(json), .help = "print events as JSON, one a line"},
+
+    {.name = "price",
+     .type = FTH_OPTION_TEXT,
+     .offset = AT(price),
+     .argument = "USD",
+     .help =
+         "what this machine costs, in dollars an hour (0.526); found in the catalogue where a cloud says what it is",
+     .check = check_usd,
+     .group = "What it costs"},
+    {.name = "prices",
+     .type = FTH_OPTION_TEXT,
+     .offset = AT(prices),
+     .argument = "FILE",
+     .help = "catalogue of prices; else FARTHING_PRICES, ~/.config/farthing/prices.yaml or the built-in examples"},
+    {.name = "budget",
+     .type = FTH_OPTION_TEXT,
+     .offset = AT(budget),
+     .argument = "USD",
+     .help = "save and stop before the run, on all its machines, has cost more (5usd); a larger one carries it on",
+     .check = check_usd},
 };
 
 const fth_option_table fth_train_option_table = {options, FTH_COUNT_OF(options), sizeof(fth_train_options)};

@@ -202,6 +202,7 @@ fth_status fth_beginning_find(const fth_train_options *asked, fth_beginning *beg
     } else {
         FTH_TRY(find_newest(beginning));
     }
+    FTH_TRY(fth_beginning_check_budget(beginning));
 
 out:
     free(folder);

@@ -61,6 +61,8 @@ typedef struct fth_train_options {
     int64_t keep;
     char *resume; /* "": no, "auto": newest unfinished of this configuration, else a run */
     bool json;
+
+    char *price, *prices, *budget; /* "0.526"; a catalogue; "5usd". "": none */
 } fth_train_options;
 
 extern const fth_option_table fth_train_option_table;

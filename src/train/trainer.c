@@ -225,6 +225,8 @@ static fth_status loop(fth_trainer *trainer, const char **reason)
             FTH_TRY(fth_trainer_finish_epoch(trainer, may_validate_beside(trainer)));
         }
         *reason = reached_limit(trainer);
+        if (!*reason && fth_trainer_budget_spent(trainer))
+            *reason = "budget";
         if (*reason)
             break;
         if (stop_asked(trainer))
@@ -304,6 +306,7 @@ static void release(fth_trainer *trainer)
 {
     if (trainer->strategy_state)
         trainer->strategy->close(trainer->strategy_state);
+    fth_trainer_end_identify(trainer);
     fth_trainer_cancel_validation(trainer);
     fth_validation_free(trainer->validation);
     fth_saving_close(&trainer->saving);

@@ -231,7 +231,7 @@ out:
 static fth_status configure_record(fth_trainer *trainer)
 {
     fth_status status = FTH_OK;
-    json_t *description = fth_trainer_describe(trainer), *machine = fth_machine_describe(trainer->device);
+    json_t *description = fth_trainer_describe(trainer), *machine = fth_trainer_describe_machine(trainer);
 
     FTH_REQUIRE(description, FTH_NO_MEMORY, "no memory for the run's description");
     FTH_TRY(fth_record_configure(trainer->record, description, machine));
@@ -246,7 +246,7 @@ static fth_status create_record(fth_trainer *trainer)
 {
     fth_status status = FTH_OK;
     const fth_train_options *options = trainer->options;
-    json_t *description = fth_trainer_describe(trainer), *machine = fth_machine_describe(trainer->device);
+    json_t *description = fth_trainer_describe(trainer), *machine = fth_trainer_describe_machine(trainer);
     char *hint = NULL;
 
     FTH_REQUIRE(description, FTH_NO_MEMORY, "no memory for the run's description");
@@ -298,7 +298,9 @@ fth_status fth_trainer_begin(fth_trainer *trainer)
     FTH_TRY(fth_goal_parse(options->until, &trainer->goal));
     FTH_TRY(fth_interval_parse(options->checkpoint_every, &trainer->interval));
     FTH_TRY(fth_schedule_find(options->schedule, &trainer->schedule));
+    fth_trainer_begin_identify(trainer);
     FTH_TRY(open_engine(trainer));
+    FTH_TRY(fth_trainer_find_price(trainer));
     trainer->state = (fth_train_state){.best_step = -1, .validation_step = -1};
     bool resumed = trainer->beginning.folder != NULL, restored = false;
     if (!resumed)

@@ -113,6 +113,7 @@ static void set_totals(fth_trainer *trainer, json_t *event)
     set_integer(event, "samples", trainer->state.samples);
     set_meters(event, &trainer->state.meters);
     set_accelerator(trainer, event, trainer->state.meters.accelerator_s);
+    fth_trainer_set_spent(trainer, event);
 }
 
 void fth_trainer_tell_start(fth_trainer *trainer, bool resumed)
@@ -127,6 +128,7 @@ void fth_trainer_tell_start(fth_trainer *trainer, bool resumed)
     set_integer(event, "parameters", fth_graph_trainable_count(fth_engine_graph(trainer->engine)));
     set_integer(event, "batches_per_epoch", trainer->batches_per_epoch);
     set_real(event, "process_s", fth_clock_process_seconds());
+    fth_trainer_set_machine(trainer, event);
     if (resumed) {
         set_position(trainer, event);
         set_totals(trainer, event);
@@ -206,6 +208,7 @@ void fth_trainer_tell_epoch(fth_trainer *trainer, const fth_epoch_facts *facts, 
     set_integer(event, "samples", facts->samples_so_far);
     set_meters(event, &facts->meters);
     set_accelerator(trainer, event, facts->meters.accelerator_s);
+    fth_trainer_set_spent(trainer, event);
     fth_trainer_tell(trainer, "epoch", event);
 }
 

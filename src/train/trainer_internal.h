@@ -3,7 +3,11 @@
 #ifndef FTH_TRAIN_TRAINER_INTERNAL_H
 #define FTH_TRAIN_TRAINER_INTERNAL_H
 
+#include <pthread.h>
+
 #include "checkpoint/checkpoint.h"
+#include "cost/cost.h"
+#include "spot/spot.h"
 #include "train/engine.h"
 #include "train/train_internal.h"
 
@@ -78,6 +82,24 @@ typedef struct fth_accelerator {
     double sampled_at_s; /* on the process's clock */
 } fth_accelerator;
 
+/* Which machine this is, what it costs, and what was spent (trainer_cost.c). */
+typedef struct fth_spending {
+    char host[128];
+    fth_machine_identity machine; /* cloud "": one's own, or not known */
+    fth_price_answer price;
+    double origin_s;   /* on the process's clock: what is paid for begins here */
+    double before_usd; /* by the machines before */
+    double budget_usd; /* 0: none */
+
+    double looked_at_s, step_s, validate_s, save_s; /* what the next ones may take; 0: not known yet */
+    double fastest_step_s;
+    int64_t steps; /* that were measured */
+    fth_meters looked_meters;
+
+    pthread_t thread; /* asks the metadata service */
+    bool identifying; /* it is to be joined */
+} fth_spending;
+
 typedef struct fth_validation fth_validation;
 
 /* Saves, see trainer_writer.c. `place` and `snapshots` are the writer's too while it works. */
@@ -134,6 +156,7 @@ typedef struct fth_trainer {
 
     fth_window window;
     fth_accelerator accelerator;
+    fth_spending spending;
     fth_progress progress;
     fth_pace pace;
     bool first_step_told, record_failing;
@@ -193,6 +216,24 @@ fth_status fth_trainer_follow_validation(fth_trainer *trainer, bool wait);
 void fth_trainer_cancel_validation(fth_trainer *trainer);
 void fth_validation_free(fth_validation *validation); /* after cancelling; NULL is fine */
 void fth_trainer_show_progress(fth_trainer *trainer);
+
+/* ---- what it costs (trainer_cost.c) ---- */
+
+/* Begins to ask which machine this is, where a cloud's metadata service may know; _end_ waits for the answer, a second
+ * at most, and may be called again. */
+void fth_trainer_begin_identify(fth_trainer *trainer);
+void fth_trainer_end_identify(fth_trainer *trainer);
+/* This machine's price and what those before it cost; fails if --budget needs a price and there is none. */
+fth_status fth_trainer_find_price(fth_trainer *trainer);
+/* Adds host, cloud, instance, region, market and price. */
+void fth_trainer_set_machine(const fth_trainer *trainer, json_t *object);
+json_t *fth_trainer_describe_machine(const fth_trainer *trainer); /* run.json's "machine" */
+double fth_trainer_spent_usd(const fth_trainer *trainer);         /* by all machines; NAN: no price is known */
+void fth_trainer_set_spent(const fth_trainer *trainer, json_t *event);
+/* True if one more step, with the validation and saving that may follow, would pass the budget. Call it before each. */
+bool fth_trainer_budget_spent(fth_trainer *trainer);
+/* A run that its budget ended is not finished if the budget is larger now. */
+fth_status fth_beginning_check_budget(fth_beginning *beginning);
 
 /* ---- telling ---- */
 

@@ -1,0 +1,114 @@
+/* farthing prices: the catalogue that bills are made from. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "cli/cli.h"
+#include "cost/cost.h"
+#include "report/report.h"
+
+typedef struct prices_options {
+    fth_given given;
+    char *prices;
+    bool yaml, json;
+} prices_options;
+
+static const fth_option prices_rows[] = {
+    {.name = "prices",
+     .type = FTH_OPTION_TEXT,
+     .offset = offsetof(prices_options, prices),
+     .argument = "FILE",
+     .help = "catalogue to show; else FARTHING_PRICES, ~/.config/farthing/prices.yaml or the built-in examples",
+     .group = "Options"},
+    {.name = "yaml",
+     .type = FTH_OPTION_SWITCH,
+     .offset = offsetof(prices_options, yaml),
+     .help = "print the built-in catalogue as a file to edit"},
+    {.name = "json",
+     .type = FTH_OPTION_SWITCH,
+     .offset = offsetof(prices_options, json),
+     .help = "print JSON, one a line"},
+};
+static const fth_option_table prices_table = {prices_rows, FTH_COUNT_OF(prices_rows), sizeof(prices_options)};
+
+static bool is_wanted(const fth_price *price, const fth_arguments *arguments)
+{
+    for (int i = 0; i < arguments->count; i++)
+        if (strcasecmp(price->cloud, arguments->positional[i]) != 0 &&
+            !strcasestr(price->instance, arguments->positional[i]))
+            return false;
+    return true;
+}
+
+static void print_json(const fth_price *price)
+{
+    json_t *json =
+        json_pack("{s:s, s:s, s:s, s:s, s:f, s:s}", "cloud", price->cloud, "instance", price->instance, "region",
+                  price->region, "market", price->market, "usd_per_hour", price->usd_per_hour, "date", price->date);
+    fth_cli_print_json(json);
+    json_decref(json);
+}
+
+static fth_status show(const prices_options *options, const fth_arguments *arguments)
+{
+    static const char *const headings[] = {"cloud", "instance", "region", "market", "an hour", "as of"};
+    static const fth_alignment alignments[] = {FTH_LEFT, FTH_LEFT, FTH_LEFT, FTH_LEFT, FTH_RIGHT, FTH_LEFT};
+    fth_status status = FTH_OK;
+    fth_catalogue catalogue = {0};
+    fth_table *table = NULL;
+    size_t shown = 0;
+
+    FTH_TRY(fth_catalogue_open(options->prices, &catalogue));
+    FTH_TRY(fth_table_create(headings, alignments, FTH_COUNT_OF(headings), &table));
+    for (size_t i = 0; i < catalogue.count; i++) {
+        const fth_price *price = &catalogue.prices[i];
+        char amount[32];
+        if (!is_wanted(price, arguments))
+            continue;
+        shown++;
+        if (options->json)
+            print_json(price);
+        fth_usd_format(price->usd_per_hour, amount, sizeof amount);
+        FTH_TRY(fth_table_add_row(table, (const char *[]){price->cloud, price->instance,
+                                                          *price->region ? price->region : "any", price->market, amount,
+                                                          *price->date ? price->date : "-"}));
+    }
+    FTH_REQUIRE(shown > 0, FTH_INVALID, "%s has no such price", catalogue.name);
+    if (!options->json) {
+        printf("%s\n\n", catalogue.name);
+        fth_table_print(stdout, table);
+    }
+
+out:
+    fth_table_free(table);
+    fth_catalogue_release(&catalogue);
+    return status;
+}
+
+static fth_exit_code run(const fth_command *command, const fth_invocation *invocation)
+{
+    prices_options options = {0};
+    fth_arguments arguments = {0};
+    fth_exit_code code;
+
+    if (!fth_cli_read_flags(command, invocation, &prices_table, &options, &arguments, &code))
+        goto out;
+    code = FTH_EXIT_OK;
+    if (options.yaml)
+        fputs(fth_catalogue_builtin_text(), stdout);
+    else if (show(&options, &arguments) != FTH_OK)
+        code = fth_cli_fail();
+out:
+    fth_options_release(&prices_table, &options);
+    fth_arguments_release(&arguments);
+    return code;
+}
+
+const fth_command fth_command_prices = {
+    .name = "prices",
+    .arguments = "[CLOUD] [TYPE] [--prices FILE] [--yaml]",
+    .summary = "show the prices that bills are made from",
+    .details = "The built-in ones are dated examples. To have your own, edit a copy; it is found there:\n"
+               "  farthing prices --yaml > ~/.config/farthing/prices.yaml\n",
+    .run = run,
+};
