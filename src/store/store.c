@@ -8,6 +8,7 @@
 /* A URL is given to the first kind with its scheme; what has no scheme is a path. */
 static const fth_store_kind *const kinds[] = {
     &fth_store_folder_kind,
+    &fth_store_web,
     NULL,
 };
 
