@@ -9,10 +9,12 @@
 static const fth_store_kind *const kinds[] = {
     &fth_store_folder_kind,
     &fth_store_web,
+    &fth_store_s3,
+    &fth_store_gs,
     NULL,
 };
 
-enum { DEFAULT_DEADLINE_S = 60, MAX_KEY_BYTES = 900 };
+enum { DEFAULT_DEADLINE_S = 60, MAX_KEY_BYTES = 900, SLOWEST_BYTES_PER_S = 100000 };
 
 /* ---- opening ---- */
 
@@ -98,6 +100,12 @@ const char *fth_store_folder(const fth_store *store)
 fth_deadline fth_store_deadline(const fth_store *store)
 {
     return fth_deadline_in(store->deadline_s);
+}
+
+fth_deadline fth_store_large_deadline(const fth_store *store, uint64_t bytes, fth_deadline outer)
+{
+    fth_deadline deadline = fth_deadline_in(store->deadline_s + (double)bytes / SLOWEST_BYTES_PER_S);
+    return deadline.at_seconds < outer.at_seconds ? deadline : outer;
 }
 
 char *fth_store_describe(const fth_store *store, const char *key)
@@ -292,7 +300,7 @@ out:
     return status;
 }
 
-static fth_deadline large_deadline(const fth_store_put_options *options)
+static fth_deadline deadline_of(const fth_store_put_options *options)
 {
     return options->deadline_s > 0 ? fth_deadline_in(options->deadline_s) : (fth_deadline){INFINITY};
 }
@@ -313,7 +321,7 @@ static fth_status put_source(fth_store *store, const char *key, const fth_store_
                              const fth_store_put_options *options, bool *lost, fth_store_version *version)
 {
     fth_status status = FTH_OK;
-    fth_deadline deadline = large_deadline(options);
+    fth_deadline deadline = deadline_of(options);
     const void *bytes = NULL;
     if (store->kind->put_source) {
         FTH_TRY(store->kind->put_source(store, key, source, options, deadline, lost, version));
@@ -369,7 +377,7 @@ fth_status fth_store_put_file(fth_store *store, const char *key, const char *pat
     version->text[0] = '\0';
     FTH_TRY(begin_put(store, key, options));
     if (store->kind->put_file) {
-        FTH_TRY(store->kind->put_file(store, key, path, options, large_deadline(options), &lost, version));
+        FTH_TRY(store->kind->put_file(store, key, path, options, deadline_of(options), &lost, version));
     } else {
         FTH_TRY(fth_file_map(path, &map, &size_bytes));
         fth_store_source source = {.context = (void *)map, .size_bytes = size_bytes, .at = mapped_at};

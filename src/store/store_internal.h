@@ -79,6 +79,8 @@ extern const fth_store_kind fth_store_s3, fth_store_gs;
 
 /* Deadline of a small request that begins now. */
 fth_deadline fth_store_deadline(const fth_store *store);
+/* Of one request that moves `bytes`, within `outer`: longer the more there is to move. */
+fth_deadline fth_store_large_deadline(const fth_store *store, uint64_t bytes, fth_deadline outer);
 /* "s3://bucket/prefix/key", for messages; free() it. */
 char *fth_store_describe(const fth_store *store, const char *key);
 /* Keys: relative, no empty, "." or ".." parts, no control characters, at most 900 bytes. */
@@ -140,6 +142,24 @@ void fth_store_meter_end(fth_store_meter *meter, fth_store *store);
  * message, once all threads have ended. */
 fth_status fth_store_in_parallel(int threads, uint64_t count, fth_status (*piece)(void *context, uint64_t i),
                                  void *context, _Atomic bool *cancelled);
+
+/* An object into a file, by parallel ranges of one version; whole or absent. */
+enum { FTH_STORE_MAX_PIECE_BYTES = 256 << 20 };
+typedef struct fth_store_fetch {
+    const char *key, *path;
+    const fth_store_object *object; /* its size, and the version that all ranges must be of */
+    const fth_store_progress *progress;
+    char *sha256; /* room for 65: gets the checksum; NULL: not wanted */
+
+    /* A checksum of the whole to compare, where one is known: "SHA256" or "MD5", and its hex digits. */
+    const char *digest_name, *digest_expected;
+    /* Or a check piece by piece (from several threads), and one at the end before the file gets its name. */
+    uint64_t piece_bytes; /* 0: as this likes */
+    fth_status (*piece)(void *context, uint64_t i, const void *bytes, size_t size_bytes);
+    fth_status (*finish)(void *context);
+    void *context;
+} fth_store_fetch;
+fth_status fth_store_fetch_file(fth_store *store, const fth_store_fetch *fetch);
 
 /* What get_file does for a kind that has none of its own. */
 fth_status fth_store_get_file_by_ranges(fth_store *store, const char *key, const char *path,

@@ -7,6 +7,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
+#include <math.h>
 #include <openssl/evp.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -112,57 +113,59 @@ fth_status fth_store_in_parallel(int threads, uint64_t count, fth_status (*piece
 
 /* ---- a file from ranges ---- */
 
-typedef struct fth_fetch {
+typedef struct fth_landing {
     fth_store *store;
-    const char *key, *path;
-    const fth_store_object *object;
+    const fth_store_fetch *fetch;
+    uint64_t piece_bytes;
     int descriptor;
     fth_store_meter meter;
-    EVP_MD_CTX *digest; /* NULL: nobody asked */
-    pthread_mutex_t mutex;
+    EVP_MD_CTX *digest;    /* over all pieces in order; NULL: nobody asked */
+    pthread_mutex_t mutex; /* guards what follows */
     pthread_cond_t turn;
+    char *buffers[GET_THREADS];
+    int buffer_count;
     uint64_t hashed;   /* pieces */
     fth_status broken; /* of the piece that failed first, with its message */
     char message[MESSAGE_BYTES];
-} fth_fetch;
+} fth_landing;
 
 /* Pieces are hashed in order, so each waits for those before it, which are under way or done. */
-static bool hash_in_turn(fth_fetch *fetch, uint64_t i, const void *bytes, size_t size_bytes)
+static bool hash_in_turn(fth_landing *landing, uint64_t i, const void *bytes, size_t size_bytes)
 {
-    pthread_mutex_lock(&fetch->mutex);
-    while (fetch->hashed != i && !fetch->broken)
-        pthread_cond_wait(&fetch->turn, &fetch->mutex);
-    bool broken = fetch->broken != FTH_OK;
-    pthread_mutex_unlock(&fetch->mutex);
+    pthread_mutex_lock(&landing->mutex);
+    while (landing->hashed != i && landing->broken == FTH_OK)
+        pthread_cond_wait(&landing->turn, &landing->mutex);
+    bool broken = landing->broken != FTH_OK;
+    pthread_mutex_unlock(&landing->mutex);
     if (broken)
         return false;
-    EVP_DigestUpdate(fetch->digest, bytes, size_bytes);
-    pthread_mutex_lock(&fetch->mutex);
-    fetch->hashed++;
-    pthread_cond_broadcast(&fetch->turn);
-    pthread_mutex_unlock(&fetch->mutex);
+    EVP_DigestUpdate(landing->digest, bytes, size_bytes);
+    pthread_mutex_lock(&landing->mutex);
+    landing->hashed++;
+    pthread_cond_broadcast(&landing->turn);
+    pthread_mutex_unlock(&landing->mutex);
     return true;
 }
 
-static void break_off(fth_fetch *fetch, fth_status status)
+static void break_off(fth_landing *landing, fth_status status)
 {
-    pthread_mutex_lock(&fetch->mutex);
-    if (fetch->broken == FTH_OK) {
-        fetch->broken = status;
-        snprintf(fetch->message, sizeof fetch->message, "%s", fth_error_message());
+    pthread_mutex_lock(&landing->mutex);
+    if (landing->broken == FTH_OK) {
+        landing->broken = status;
+        snprintf(landing->message, sizeof landing->message, "%s", fth_error_message());
     }
-    pthread_cond_broadcast(&fetch->turn);
-    pthread_mutex_unlock(&fetch->mutex);
+    pthread_cond_broadcast(&landing->turn);
+    pthread_mutex_unlock(&landing->mutex);
 }
 
-static fth_status write_at(fth_fetch *fetch, const char *bytes, size_t size_bytes, uint64_t offset)
+static fth_status write_at(fth_landing *landing, const char *bytes, size_t size_bytes, uint64_t offset)
 {
     while (size_bytes > 0) {
-        ssize_t written = pwrite(fetch->descriptor, bytes, size_bytes, (off_t)offset);
+        ssize_t written = pwrite(landing->descriptor, bytes, size_bytes, (off_t)offset);
         if (written < 0 && errno == EINTR)
             continue;
         if (written <= 0)
-            return fth_fail(FTH_IO, "write %s: %s", fetch->path, strerror(errno));
+            return fth_fail(FTH_IO, "write %s: %s", landing->fetch->path, strerror(errno));
         bytes += written;
         size_bytes -= (size_t)written;
         offset += (uint64_t)written;
@@ -170,29 +173,70 @@ static fth_status write_at(fth_fetch *fetch, const char *bytes, size_t size_byte
     return FTH_OK;
 }
 
+/* Buffers go from piece to piece: fresh pages would cost more than the copy. */
+static fth_status take_buffer(fth_landing *landing, char **buffer)
+{
+    *buffer = NULL;
+    pthread_mutex_lock(&landing->mutex);
+    if (landing->buffer_count > 0)
+        *buffer = landing->buffers[--landing->buffer_count];
+    pthread_mutex_unlock(&landing->mutex);
+    return *buffer ? FTH_OK : fth_allocate_aligned((size_t)landing->piece_bytes, buffer);
+}
+
+static void give_buffer(fth_landing *landing, char *buffer)
+{
+    pthread_mutex_lock(&landing->mutex);
+    landing->buffers[landing->buffer_count++] = buffer; /* there are as many as threads */
+    pthread_mutex_unlock(&landing->mutex);
+}
+
 static fth_status fetch_piece(void *context, uint64_t i)
 {
     fth_status status = FTH_OK;
-    fth_fetch *fetch = context;
-    uint64_t offset = i * GET_PIECE_BYTES;
-    uint64_t left_bytes = fetch->object->size_bytes - offset;
-    size_t size_bytes = left_bytes < GET_PIECE_BYTES ? (size_t)left_bytes : GET_PIECE_BYTES;
-    void *bytes = NULL;
+    fth_landing *landing = context;
+    const fth_store_fetch *fetch = landing->fetch;
+    uint64_t offset = i * landing->piece_bytes, left_bytes = fetch->object->size_bytes - offset;
+    size_t size_bytes = (size_t)(left_bytes < landing->piece_bytes ? left_bytes : landing->piece_bytes);
+    char *bytes = NULL;
 
-    FTH_TRY(fth_allocate_aligned(size_bytes, &bytes));
-    FTH_TRY(fetch->store->kind->get_range(fetch->store, fetch->key, offset, bytes, size_bytes, &fetch->object->version,
-                                          fth_store_deadline(fetch->store)));
-    FTH_TRY(write_at(fetch, bytes, size_bytes, offset));
-    FTH_REQUIRE(fth_store_meter_add(&fetch->meter, (int64_t)size_bytes), FTH_INTERRUPTED, "get %s: cancelled",
+    FTH_TRY(take_buffer(landing, &bytes));
+    FTH_TRY(landing->store->kind->get_range(
+        landing->store, fetch->key, offset, bytes, size_bytes, &fetch->object->version,
+        fth_store_large_deadline(landing->store, size_bytes, (fth_deadline){INFINITY})));
+    FTH_TRY(write_at(landing, bytes, size_bytes, offset));
+    FTH_REQUIRE(fth_store_meter_add(&landing->meter, (int64_t)size_bytes), FTH_INTERRUPTED, "get %s: cancelled",
                 fetch->key);
-    if (fetch->digest && !hash_in_turn(fetch, i, bytes, size_bytes))
+    if (fetch->piece)
+        FTH_TRY(fetch->piece(fetch->context, i, bytes, size_bytes));
+    if (landing->digest && !hash_in_turn(landing, i, bytes, size_bytes))
         status = FTH_INTERRUPTED; /* another piece failed and has left its message */
 
 out:
-    free(bytes);
+    if (bytes)
+        give_buffer(landing, bytes);
     if (status != FTH_OK)
-        break_off(fetch, status);
+        break_off(landing, status);
     return status;
+}
+
+/* Takes the digest's hex digits to the caller, and compares them where there is something to compare with. */
+static fth_status check_digest(fth_landing *landing)
+{
+    const fth_store_fetch *fetch = landing->fetch;
+    unsigned char digest[EVP_MAX_MD_SIZE];
+    char hex[2 * EVP_MAX_MD_SIZE + 1] = "";
+    unsigned length = 0;
+    EVP_DigestFinal_ex(landing->digest, digest, &length);
+    for (unsigned i = 0; i < length; i++)
+        snprintf(hex + 2 * i, 3, "%02x", digest[i]);
+    bool md5 = length == 16;
+    if (fetch->sha256)
+        snprintf(fetch->sha256, 65, "%s", hex);
+    if (!fetch->digest_expected || (md5 != (strcmp(fetch->digest_name, "MD5") == 0)) ||
+        strcmp(hex, fetch->digest_expected) == 0)
+        return FTH_OK;
+    return fth_fail(FTH_CORRUPT, "get %s: what arrived is not what was stored (%s)", fetch->key, fetch->digest_name);
 }
 
 static char *folder_of(const char *path)
@@ -201,67 +245,93 @@ static char *folder_of(const char *path)
     return slash ? strndup(path, (size_t)(slash - path) + 1) : strdup(".");
 }
 
+/* Opens a temporary of the object's size beside the target. */
+static fth_status make_room(fth_landing *landing, const char *folder, char **temporary)
+{
+    const fth_store_fetch *fetch = landing->fetch;
+    uint64_t size_bytes = fetch->object->size_bytes;
+    char *path = fth_path_join(folder, ".tmp-XXXXXX");
+    landing->descriptor = mkostemp(path, O_CLOEXEC);
+    if (landing->descriptor < 0) {
+        free(path);
+        return fth_fail(FTH_IO, "create a file in %s: %s", folder, strerror(errno));
+    }
+    *temporary = path;
+    fchmod(landing->descriptor, 0644);
+    int error = size_bytes > 0 ? posix_fallocate(landing->descriptor, 0, (off_t)size_bytes) : 0;
+    if (error != 0)
+        return fth_fail(FTH_IO, "make room for the %.1f MB of %s in %s: %s", (double)size_bytes / 1e6, fetch->key,
+                        folder, strerror(error));
+    return FTH_OK;
+}
+
+fth_status fth_store_fetch_file(fth_store *store, const fth_store_fetch *fetch)
+{
+    fth_status status = FTH_OK;
+    char *temporary = NULL, *folder = folder_of(fetch->path);
+    fth_landing landing = {.store = store, .fetch = fetch, .descriptor = -1};
+    uint64_t size_bytes = fetch->object->size_bytes;
+
+    pthread_mutex_init(&landing.mutex, NULL);
+    pthread_cond_init(&landing.turn, NULL);
+    landing.piece_bytes = fetch->piece_bytes ? fetch->piece_bytes : GET_PIECE_BYTES;
+    if (!fetch->piece && size_bytes < landing.piece_bytes)
+        landing.piece_bytes = size_bytes ? size_bytes : 1;
+    if (fetch->sha256 || fetch->digest_name) {
+        const EVP_MD *kind = fetch->sha256 || strcmp(fetch->digest_name, "SHA256") == 0 ? EVP_sha256() : EVP_md5();
+        landing.digest = EVP_MD_CTX_new();
+        FTH_REQUIRE(landing.digest && EVP_DigestInit_ex(landing.digest, kind, NULL), FTH_NO_MEMORY,
+                    "no memory for a checksum");
+    }
+    FTH_TRY(make_room(&landing, folder, &temporary));
+    fth_store_meter_begin(&landing.meter, size_bytes, fetch->progress);
+    uint64_t pieces = (size_bytes + landing.piece_bytes - 1) / landing.piece_bytes;
+    status = fth_store_in_parallel(GET_THREADS, pieces, fetch_piece, &landing, &landing.meter.cancelled);
+    if (status != FTH_OK) {
+        status = fth_fail(landing.broken, "%s", landing.message);
+        goto out;
+    }
+    fth_store_meter_end(&landing.meter, store);
+    if (landing.digest)
+        FTH_TRY(check_digest(&landing));
+    if (fetch->finish)
+        FTH_TRY(fetch->finish(fetch->context));
+    FTH_REQUIRE(fsync(landing.descriptor) == 0, FTH_IO, "sync %s: %s", fetch->path, strerror(errno));
+    FTH_REQUIRE(rename(temporary, fetch->path) == 0, FTH_IO, "rename %s to %s: %s", temporary, fetch->path,
+                strerror(errno));
+    free(temporary);
+    temporary = NULL;
+    FTH_TRY(fth_folder_sync(folder));
+
+out:
+    if (landing.descriptor >= 0)
+        close(landing.descriptor);
+    if (temporary)
+        unlink(temporary);
+    for (int i = 0; i < landing.buffer_count; i++)
+        free(landing.buffers[i]);
+    EVP_MD_CTX_free(landing.digest);
+    pthread_cond_destroy(&landing.turn);
+    pthread_mutex_destroy(&landing.mutex);
+    free(temporary);
+    free(folder);
+    return status;
+}
+
 fth_status fth_store_get_file_by_ranges(fth_store *store, const char *key, const char *path,
                                         const fth_store_progress *progress, char sha256[65])
 {
     fth_status status = FTH_OK;
     fth_store_object object = {0};
     bool found = false;
-    char *temporary = NULL, *name = fth_store_describe(store, key), *folder = folder_of(path);
-    unsigned char digest[EVP_MAX_MD_SIZE];
-    fth_fetch fetch = {.store = store, .key = key, .path = path, .object = &object, .descriptor = -1};
-
-    pthread_mutex_init(&fetch.mutex, NULL);
-    pthread_cond_init(&fetch.turn, NULL);
+    char *name = fth_store_describe(store, key);
     FTH_TRY(fth_store_stat(store, key, &object, &found));
     FTH_REQUIRE(found, FTH_INVALID, "%s: there is no such object", name);
-    if (sha256) {
-        fetch.digest = EVP_MD_CTX_new();
-        FTH_REQUIRE(fetch.digest && EVP_DigestInit_ex(fetch.digest, EVP_sha256(), NULL), FTH_NO_MEMORY,
-                    "no memory for a checksum");
-    }
-    temporary = fth_format("%s/.tmp-XXXXXX", folder);
-    fetch.descriptor = mkostemp(temporary, O_CLOEXEC);
-    if (fetch.descriptor < 0) {
-        status = fth_fail(FTH_IO, "create a file in %s: %s", folder, strerror(errno));
-        free(temporary);
-        temporary = NULL;
-        goto out;
-    }
-    fchmod(fetch.descriptor, 0644);
-    int error = object.size_bytes > 0 ? posix_fallocate(fetch.descriptor, 0, (off_t)object.size_bytes) : 0;
-    FTH_REQUIRE(error == 0, FTH_IO, "make room for the %.1f MB of %s in %s: %s", (double)object.size_bytes / 1e6, name,
-                folder, strerror(error));
-    fth_store_meter_begin(&fetch.meter, object.size_bytes, progress);
-    uint64_t pieces = (object.size_bytes + GET_PIECE_BYTES - 1) / GET_PIECE_BYTES;
-    if (fth_store_in_parallel(GET_THREADS, pieces, fetch_piece, &fetch, &fetch.meter.cancelled) != FTH_OK) {
-        status = fth_fail(fetch.broken, "%s", fetch.message);
-        goto out;
-    }
-    fth_store_meter_end(&fetch.meter, store);
-    if (sha256) {
-        unsigned length = 0;
-        EVP_DigestFinal_ex(fetch.digest, digest, &length);
-        for (unsigned i = 0; i < length; i++)
-            snprintf(sha256 + 2 * i, 3, "%02x", digest[i]);
-    }
-    FTH_REQUIRE(fsync(fetch.descriptor) == 0, FTH_IO, "sync %s: %s", path, strerror(errno));
-    FTH_REQUIRE(rename(temporary, path) == 0, FTH_IO, "rename %s to %s: %s", temporary, path, strerror(errno));
-    free(temporary);
-    temporary = NULL;
-    FTH_TRY(fth_folder_sync(folder));
+    fth_store_fetch fetch = {.key = key, .path = path, .object = &object, .progress = progress, .sha256 = sha256};
+    FTH_TRY(fth_store_fetch_file(store, &fetch));
 
 out:
-    if (fetch.descriptor >= 0)
-        close(fetch.descriptor);
-    if (temporary)
-        unlink(temporary);
-    EVP_MD_CTX_free(fetch.digest);
-    pthread_cond_destroy(&fetch.turn);
-    pthread_mutex_destroy(&fetch.mutex);
     fth_store_object_release(&object);
-    free(temporary);
-    free(folder);
     free(name);
     return status;
 }

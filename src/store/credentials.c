@@ -1,0 +1,206 @@
+/* See credentials.h. */
+#include "store/credentials.h"
+
+#include <openssl/crypto.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* AWS's own tools renew in the last 15 minutes if they can, and must in the last 5. */
+static const double RENEW_BEFORE_S = 300;
+
+typedef enum fth_key_source { SOURCE_FIXED, SOURCE_PROFILE, SOURCE_CONTAINER, SOURCE_INSTANCE } fth_key_source;
+
+struct fth_credentials {
+    fth_key_source source;
+    const char *told; /* for messages */
+    char *profile, *region;
+    pthread_mutex_t mutex; /* guards what follows */
+    fth_keys keys;
+    bool stale; /* the server refused them as expired */
+};
+
+static void wipe(char **text)
+{
+    if (*text)
+        OPENSSL_cleanse(*text, strlen(*text));
+    free(*text);
+    *text = NULL;
+}
+
+void fth_keys_release(fth_keys *keys)
+{
+    wipe(&keys->access_key);
+    wipe(&keys->secret_key);
+    wipe(&keys->session_token);
+    keys->expires_s = 0;
+}
+
+static const char *set_variable(const char *name)
+{
+    const char *value = getenv(name);
+    return value && *value ? value : NULL;
+}
+
+static bool from_environment(const char *key, const char *secret, const char *token, fth_keys *keys)
+{
+    if (!set_variable(key) || !set_variable(secret))
+        return false;
+    keys->access_key = strdup(set_variable(key));
+    keys->secret_key = strdup(set_variable(secret));
+    if (token && set_variable(token))
+        keys->session_token = strdup(set_variable(token));
+    return true;
+}
+
+static fth_status find_google(fth_credentials *credentials)
+{
+    if (from_environment("GS_ACCESS_KEY_ID", "GS_SECRET_ACCESS_KEY", NULL, &credentials->keys)) {
+        credentials->told = "the environment (GS_ACCESS_KEY_ID)";
+        return FTH_OK;
+    }
+    if (from_environment("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", NULL, &credentials->keys)) {
+        credentials->told = "the environment (AWS_ACCESS_KEY_ID, since GS_ACCESS_KEY_ID is not set)";
+        fth_log_info("gs:// uses the keys of AWS_ACCESS_KEY_ID, since GS_ACCESS_KEY_ID is not set");
+        return FTH_OK;
+    }
+    return fth_fail(FTH_INVALID, "no keys for gs://: make an HMAC key (gcloud storage hmac create SERVICE-ACCOUNT) and "
+                                 "set GS_ACCESS_KEY_ID and GS_SECRET_ACCESS_KEY");
+}
+
+static fth_status find(fth_credentials *credentials, const char *profile)
+{
+    fth_status status = FTH_OK;
+    bool asked = profile && *profile;
+    const char *variable = set_variable("AWS_PROFILE");
+    credentials->profile = strdup(asked ? profile : variable ? variable : "default");
+    if (!asked &&
+        from_environment("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", &credentials->keys)) {
+        credentials->told = "the environment (AWS_ACCESS_KEY_ID)";
+        fth_keys unused = {0}; /* the profile's region counts all the same */
+        if (fth_credentials_read_profile(credentials->profile, &unused, &credentials->region) != FTH_OK)
+            fth_log_debug("%s", fth_error_message());
+        fth_keys_release(&unused);
+        return FTH_OK;
+    }
+    FTH_TRY(fth_credentials_read_profile(credentials->profile, &credentials->keys, &credentials->region));
+    if (credentials->keys.access_key) {
+        credentials->source = SOURCE_PROFILE;
+        credentials->told = "the profile in ~/.aws/credentials";
+        goto out;
+    }
+    FTH_REQUIRE(!asked && !variable, FTH_INVALID,
+                "the profile '%s' has no keys in ~/.aws/credentials or ~/.aws/config (aws_access_key_id and "
+                "aws_secret_access_key)",
+                credentials->profile);
+    credentials->source = SOURCE_CONTAINER;
+    credentials->told = "the container's role";
+    status = fth_credentials_from_container(&credentials->keys);
+    if (status != FTH_UNSUPPORTED)
+        goto out;
+    credentials->source = SOURCE_INSTANCE;
+    credentials->told = "the instance's role (metadata service)";
+    status = fth_credentials_from_instance(&credentials->keys);
+    FTH_REQUIRE(status != FTH_UNSUPPORTED, FTH_INVALID,
+                "no keys for s3://: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or write them to "
+                "~/.aws/credentials (aws configure), or give the instance a role");
+
+out:
+    return status;
+}
+
+fth_status fth_credentials_open(const char *profile, bool google, fth_credentials **result)
+{
+    fth_status status = FTH_OK;
+    fth_credentials *credentials = NULL;
+    *result = NULL;
+    FTH_TRY(fth_allocate(1, sizeof *credentials, &credentials));
+    pthread_mutex_init(&credentials->mutex, NULL);
+    FTH_TRY(google ? find_google(credentials) : find(credentials, profile));
+    *result = credentials;
+    credentials = NULL;
+
+out:
+    fth_credentials_free(credentials);
+    return status;
+}
+
+void fth_credentials_free(fth_credentials *credentials)
+{
+    if (!credentials)
+        return;
+    fth_keys_release(&credentials->keys);
+    pthread_mutex_destroy(&credentials->mutex);
+    free(credentials->profile);
+    free(credentials->region);
+    free(credentials);
+}
+
+/* Fetches keys anew from where they came; under the lock, so that several threads ask once. */
+static fth_status renew(fth_credentials *credentials)
+{
+    fth_status status = FTH_OK;
+    fth_keys fresh = {0};
+    char *region = NULL;
+    switch (credentials->source) {
+    case SOURCE_FIXED: goto out;
+    case SOURCE_PROFILE: FTH_TRY(fth_credentials_read_profile(credentials->profile, &fresh, &region)); break;
+    case SOURCE_CONTAINER: FTH_TRY(fth_credentials_from_container(&fresh)); break;
+    case SOURCE_INSTANCE: FTH_TRY(fth_credentials_from_instance(&fresh)); break;
+    }
+    if (fresh.access_key) {
+        fth_keys_release(&credentials->keys);
+        credentials->keys = fresh;
+        fresh = (fth_keys){0};
+    }
+    credentials->stale = false;
+
+out:
+    free(region);
+    fth_keys_release(&fresh);
+    return status;
+}
+
+fth_status fth_credentials_get(fth_credentials *credentials, fth_keys *keys)
+{
+    fth_status status = FTH_OK;
+    *keys = (fth_keys){0};
+    pthread_mutex_lock(&credentials->mutex);
+    fth_keys *held = &credentials->keys;
+    double left_s = held->expires_s > 0 ? held->expires_s - fth_clock_wall_seconds() : RENEW_BEFORE_S + 1;
+    if (credentials->stale || left_s < RENEW_BEFORE_S) {
+        status = renew(credentials);
+        if (status != FTH_OK && left_s > 0 && !credentials->stale) { /* the old ones still do for a while */
+            fth_log_warning("renewing the keys from %s failed: %s", credentials->told, fth_error_message());
+            status = FTH_OK;
+        }
+    }
+    if (status == FTH_OK) {
+        keys->access_key = strdup(held->access_key);
+        keys->secret_key = strdup(held->secret_key);
+        keys->session_token = held->session_token ? strdup(held->session_token) : NULL;
+        keys->expires_s = held->expires_s;
+    }
+    pthread_mutex_unlock(&credentials->mutex);
+    return status;
+}
+
+bool fth_credentials_renew(fth_credentials *credentials)
+{
+    if (credentials->source == SOURCE_FIXED)
+        return false;
+    pthread_mutex_lock(&credentials->mutex);
+    credentials->stale = true;
+    pthread_mutex_unlock(&credentials->mutex);
+    return true;
+}
+
+const char *fth_credentials_source(const fth_credentials *credentials)
+{
+    return credentials->told;
+}
+
+const char *fth_credentials_region(const fth_credentials *credentials)
+{
+    return credentials->region;
+}
