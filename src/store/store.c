@@ -11,6 +11,7 @@ static const fth_store_kind *const kinds[] = {
     &fth_store_web,
     &fth_store_s3,
     &fth_store_gs,
+    &fth_store_azure,
     NULL,
 };
 

@@ -74,7 +74,7 @@ struct fth_store {
     char *conditions_missing; /* why conditional writes are not to be had; NULL: they are */
 };
 
-extern const fth_store_kind fth_store_folder_kind, fth_store_web;
+extern const fth_store_kind fth_store_folder_kind, fth_store_web, fth_store_azure;
 extern const fth_store_kind fth_store_s3, fth_store_gs;
 
 /* Deadline of a small request that begins now. */
