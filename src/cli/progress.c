@@ -2,15 +2,20 @@
  *
  * On a terminal: one line on standard error, redrawn at most ten times a second, taken away before any other line.
  * Elsewhere: plain lines on standard output, one an epoch and one about every ten seconds. With --json: every event
- * as one line on standard output. The log's hook takes no context, so the display is this file's own state. */
+ * as one line on standard output. The log's hook takes no context, so the display is this file's own state.
+ *
+ * A rehearsal maps a file (FARTHING_PROGRESS_FILE) in which it sees the step after every step, also after a kill. */
+#include <fcntl.h>
 #include <math.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 #include "cli/cli.h"
+#include "rehearse/rehearse.h"
 #include "report/report.h"
 
 #define REDRAW_EVERY_S 0.1
@@ -24,6 +29,7 @@ static struct {
     double next_draw_s, next_line_s;
     fth_progress last;
     bool concluded;
+    fth_progress_board *board; /* NULL: nobody looks */
 } display;
 
 static atomic_bool line_visible; /* loader threads log too */
@@ -87,6 +93,10 @@ static void show_progress(void *context, const fth_progress *now)
 {
     (void)context;
     display.last = *now;
+    if (display.board) {
+        display.board->evaluating = now->evaluating;
+        display.board->step = now->step;
+    }
     double at = fth_clock_seconds();
     if (display.live && (at >= display.next_draw_s || now->evaluating)) {
         display.next_draw_s = at + REDRAW_EVERY_S;
@@ -172,6 +182,18 @@ static void show_event(void *context, const json_t *event)
 
 /* ---- start and stop ---- */
 
+static fth_progress_board *map_board(const char *path)
+{
+    int descriptor = path && *path ? open(path, O_RDWR | O_CLOEXEC) : -1;
+    if (descriptor < 0)
+        return NULL;
+    void *memory = MAP_FAILED;
+    if (lseek(descriptor, 0, SEEK_END) == sizeof(fth_progress_board)) /* a shorter file would be a bus error */
+        memory = mmap(NULL, sizeof(fth_progress_board), PROT_READ | PROT_WRITE, MAP_SHARED, descriptor, 0);
+    close(descriptor);
+    return memory == MAP_FAILED ? NULL : memory;
+}
+
 void fth_display_start(bool json, fth_train_observer *observer)
 {
     const char *terminal = getenv("TERM");
@@ -183,6 +205,7 @@ void fth_display_start(bool json, fth_train_observer *observer)
     display.plain = !json && (!can_redraw || !isatty(STDOUT_FILENO));
     display.utf8 = fth_terminal_is_utf8();
     display.next_line_s = fth_clock_seconds() + LINE_EVERY_S;
+    display.board = map_board(getenv("FARTHING_PROGRESS_FILE"));
     fth_log_set_interrupter(clear_line);
     *observer = (fth_train_observer){.progress = show_progress, .event = show_event};
 }

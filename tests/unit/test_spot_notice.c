@@ -36,6 +36,8 @@ static struct service {
     int etag; /* Google: of all values */
     fth_exchange *held[8];
     answer *held_for[8];
+    fth_exchange *slow[64]; /* nobody answers these before the end */
+    int slow_count;
     char acknowledged[256];
     int without_header; /* requests that lack what this cloud wants */
     fth_server *server;
@@ -67,6 +69,13 @@ static bool allowed(fth_exchange *exchange, const char *path)
     return fth_exchange_header(exchange, name) != NULL;
 }
 
+static void be_slow(fth_exchange *exchange, double seconds)
+{
+    fth_exchange_hold(exchange, seconds, 503);
+    assert_true(service.slow_count < 64);
+    service.slow[service.slow_count++] = exchange;
+}
+
 static void get(void *context, fth_exchange *exchange)
 {
     (void)context;
@@ -83,7 +92,7 @@ static void get(void *context, fth_exchange *exchange)
         service.without_header++;
         fth_exchange_answer(exchange, 401, "text/plain", "", 0);
     } else if (a && a->hold_s > 0) {
-        fth_exchange_hold(exchange, a->hold_s, 503);
+        be_slow(exchange, a->hold_s);
     } else if (wait) {
         fth_exchange_hold(exchange, 30, 503);
         for (int i = 0; i < 8; i++) {
@@ -106,7 +115,7 @@ static void put(void *context, fth_exchange *exchange)
     const answer *a = find("PUT", fth_exchange_path(exchange));
     const char *seconds = fth_exchange_header(exchange, "X-aws-ec2-metadata-token-ttl-seconds");
     if (a && a->hold_s > 0) {
-        fth_exchange_hold(exchange, a->hold_s, 503);
+        be_slow(exchange, a->hold_s);
     } else if (a) {
         give(exchange, a);
     } else if (!seconds || atoi(seconds) < 1 || atoi(seconds) > 21600) {
@@ -175,7 +184,6 @@ static int set_up(void **state)
     service.count = service.tokens_given = service.without_header = 0;
     service.etag = 1;
     service.token[0] = service.acknowledged[0] = '\0';
-    memset(service.held, 0, sizeof service.held);
     assert_int_equal(fth_server_start(&(fth_server_options){.routes = routes}, &service.server), FTH_OK);
     snprintf(own_endpoint, sizeof own_endpoint, "http://127.0.0.1:%d/", fth_server_port(service.server));
     setenv("FARTHING_AWS_METADATA", "off", 1);
@@ -191,6 +199,16 @@ static int tear_down(void **state)
     (void)state;
     char command[300];
     snprintf(command, sizeof command, "rm -rf '%s'", folder);
+    pthread_mutex_lock(&service.mutex);
+    for (int i = 0; i < service.slow_count; i++)
+        give(service.slow[i], NULL);
+    for (int i = 0; i < 8; i++) {
+        if (service.held[i])
+            give(service.held[i], NULL);
+        service.held[i] = NULL;
+    }
+    service.slow_count = 0;
+    pthread_mutex_unlock(&service.mutex);
     fth_server_stop(service.server, 5);
     return system(command);
 }

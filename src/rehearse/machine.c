@@ -1,0 +1,299 @@
+/* See machine.h. */
+#include <errno.h>
+#include <fcntl.h>
+#include <math.h>
+#include <poll.h>
+#include <signal.h>
+#include <spawn.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "rehearse/machine.h"
+
+extern char **environ;
+
+enum { MAX_LINE_BYTES = 16 << 20, MAX_LOG_BYTES = 64 << 20 };
+
+/* ---- starting ---- */
+
+static fth_status make_board(const char *path, fth_trial *trial)
+{
+    int descriptor = open(path, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
+    if (descriptor < 0 || ftruncate(descriptor, sizeof *trial->board) != 0) {
+        if (descriptor >= 0)
+            close(descriptor);
+        return fth_fail(FTH_IO, "create %s: %s", path, strerror(errno));
+    }
+    void *memory = mmap(NULL, sizeof *trial->board, PROT_READ, MAP_SHARED, descriptor, 0);
+    close(descriptor);
+    if (memory == MAP_FAILED)
+        return fth_fail(FTH_IO, "map %s: %s", path, strerror(errno));
+    trial->board = memory;
+    return FTH_OK;
+}
+
+/* Ours, with `added` in front: the first of two equal names counts. */
+static fth_status join_environment(const char *const *added, char ***joined)
+{
+    size_t own = 0, more = 0;
+    while (environ[own])
+        own++;
+    while (added[more])
+        more++;
+    fth_status status = fth_allocate(own + more + 1, sizeof **joined, joined);
+    if (status != FTH_OK)
+        return status;
+    size_t count = 0;
+    for (size_t i = 0; i < more; i++)
+        (*joined)[count++] = (char *)added[i];
+    for (size_t i = 0; i < own; i++) {
+        size_t name = strcspn(environ[i], "=") + 1;
+        bool replaced = false;
+        for (size_t k = 0; k < more && !replaced; k++)
+            replaced = strncmp(environ[i], added[k], name) == 0;
+        if (!replaced)
+            (*joined)[count++] = environ[i];
+    }
+    return FTH_OK;
+}
+
+static fth_status spawn(const char *program, const char *const *arguments, char **environment, int output,
+                        const char *log_path, pid_t *pid)
+{
+    posix_spawn_file_actions_t actions;
+    posix_spawnattr_t attributes;
+    sigset_t none, usual;
+    sigemptyset(&none);
+    sigemptyset(&usual);
+    sigaddset(&usual, SIGPIPE);
+    sigaddset(&usual, SIGINT);
+    sigaddset(&usual, SIGTERM);
+    sigaddset(&usual, SIGUSR1);
+    posix_spawn_file_actions_init(&actions);
+    posix_spawnattr_init(&attributes);
+    posix_spawn_file_actions_addopen(&actions, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
+    posix_spawn_file_actions_adddup2(&actions, output, STDOUT_FILENO);
+    posix_spawn_file_actions_addopen(&actions, STDERR_FILENO, log_path, O_WRONLY | O_CREAT | O_APPEND, 0644);
+    posix_spawnattr_setsigmask(&attributes, &none);
+    posix_spawnattr_setsigdefault(&attributes, &usual);
+    posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF);
+    int error = posix_spawn(pid, program, &actions, &attributes, (char *const *)arguments, environment);
+    posix_spawnattr_destroy(&attributes);
+    posix_spawn_file_actions_destroy(&actions);
+    return error == 0 ? FTH_OK : fth_fail(FTH_IO, "start %s: %s", program, strerror(error));
+}
+
+fth_status fth_trial_start(const char *program, const char *const *arguments, const char *const *environment,
+                           const char *folder, fth_trial *trial)
+{
+    fth_status status = FTH_OK;
+    char **joined = NULL;
+    char *board = fth_path_join(folder, "progress"), *events = fth_path_join(folder, "events.jsonl");
+    char *board_variable = fth_format("FARTHING_PROGRESS_FILE=%s", board);
+    const char *added[32] = {board_variable};
+    int ends[2] = {-1, -1};
+    *trial = (fth_trial){
+        .output = -1, .began_s = NAN, .first_step_s = NAN, .ended_s = NAN, .price_usd_per_hour = NAN, .saved_step = -1};
+    for (size_t i = 0; environment[i] && i + 2 < FTH_COUNT_OF(added); i++)
+        added[i + 1] = environment[i];
+    FTH_TRY(fth_folder_create(folder));
+    trial->log_path = fth_path_join(folder, "log");
+    FTH_TRY(make_board(board, trial));
+    trial->copy = fopen(events, "we");
+    FTH_REQUIRE(trial->copy, FTH_IO, "create %s: %s", events, strerror(errno));
+    FTH_TRY(join_environment(added, &joined));
+    FTH_REQUIRE(pipe2(ends, O_CLOEXEC) == 0, FTH_IO, "make a pipe: %s", strerror(errno));
+    fcntl(ends[0], F_SETFL, O_NONBLOCK);
+    trial->output = ends[0];
+    trial->spawned_s = fth_clock_seconds();
+    FTH_TRY(spawn(program, arguments, joined, ends[1], trial->log_path, &trial->pid));
+out:
+    if (ends[1] >= 0)
+        close(ends[1]);
+    free(joined);
+    free(board_variable);
+    free(board);
+    free(events);
+    return status;
+}
+
+/* ---- listening ---- */
+
+static void take_event(fth_trial *trial, const char *line)
+{
+    json_t *event = json_loads(line, 0, NULL);
+    const char *name = json_string_value(json_object_get(event, "event"));
+    int64_t step = (int64_t)json_integer_value(json_object_get(event, "step"));
+    if (!name) {
+        json_decref(event);
+        return;
+    }
+    if (strcmp(name, "start") == 0 || strcmp(name, "resume") == 0) {
+        trial->began_s = fth_clock_seconds();
+        trial->begun_step = trial->step = step;
+        const json_t *price = json_object_get(event, "price_usd_per_hour");
+        if (json_is_number(price))
+            trial->price_usd_per_hour = json_number_value(price);
+    } else if (strcmp(name, "checkpoint") == 0 && step > trial->saved_step) {
+        trial->saved_step = step;
+    } else if (strcmp(name, "end") == 0) {
+        json_decref(trial->end);
+        trial->end = json_incref(event);
+    } else if (strcmp(name, "error") == 0) {
+        json_decref(trial->error);
+        trial->error = json_incref(event);
+    }
+    json_decref(event);
+}
+
+static fth_status take_bytes(fth_trial *trial, const char *bytes, size_t count)
+{
+    for (size_t i = 0; i < count; i++) {
+        if (trial->line_bytes == MAX_LINE_BYTES)
+            return fth_fail(FTH_CORRUPT, "the job writes a line of more than %d MiB", MAX_LINE_BYTES >> 20);
+        fth_status status = fth_grow(&trial->line, trial->line_bytes, &trial->line_capacity, 1);
+        if (status != FTH_OK)
+            return status;
+        trial->line[trial->line_bytes++] = bytes[i] == '\n' ? '\0' : bytes[i];
+        if (bytes[i] == '\n') {
+            take_event(trial, trial->line);
+            trial->line_bytes = 0;
+        }
+    }
+    return FTH_OK;
+}
+
+static fth_status read_output(fth_trial *trial, bool *some)
+{
+    char bytes[65536];
+    ssize_t count;
+    while (trial->output >= 0 && (count = read(trial->output, bytes, sizeof bytes)) != 0) {
+        if (count < 0)
+            return errno == EAGAIN || errno == EINTR ? FTH_OK
+                                                     : fth_fail(FTH_IO, "read the job's events: %s", strerror(errno));
+        *some = true;
+        fwrite(bytes, 1, (size_t)count, trial->copy);
+        fflush(trial->copy);
+        fth_status status = take_bytes(trial, bytes, (size_t)count);
+        if (status != FTH_OK)
+            return status;
+    }
+    if (trial->output >= 0)
+        close(trial->output);
+    trial->output = -1;
+    return FTH_OK;
+}
+
+static fth_status read_board(fth_trial *trial)
+{
+    int64_t step = trial->board->step;
+    trial->evaluating = trial->board->evaluating;
+    if (isnan(trial->began_s) || step <= trial->step)
+        return FTH_OK;
+    if (isnan(trial->first_step_s))
+        trial->first_step_s = fth_clock_seconds();
+    trial->step = step;
+    fth_status status = fth_grow(&trial->moments, trial->moment_count, &trial->moment_capacity, sizeof *trial->moments);
+    if (status == FTH_OK)
+        trial->moments[trial->moment_count++] = (fth_step_moment){fth_clock_seconds(), step};
+    return status;
+}
+
+static void reap(fth_trial *trial)
+{
+    int code;
+    if (trial->ended || waitpid(trial->pid, &code, WNOHANG) != trial->pid)
+        return;
+    trial->ended = true;
+    trial->ended_s = fth_clock_seconds();
+    trial->exit_code = WIFEXITED(code) ? WEXITSTATUS(code) : -1;
+    trial->signal = WIFSIGNALED(code) ? WTERMSIG(code) : 0;
+}
+
+fth_status fth_trial_look(fth_trial *trial, double seconds)
+{
+    fth_status status = FTH_OK;
+    bool some = false;
+    fth_deadline deadline = fth_deadline_in(seconds);
+    do {
+        bool was_ended = trial->ended;
+        FTH_TRY(read_output(trial, &some));
+        FTH_TRY(read_board(trial));
+        reap(trial);
+        some = some || trial->ended != was_ended;
+        if (some || trial->ended)
+            break;
+        double left_s = fmin(fth_deadline_left_seconds(deadline), 0.01);
+        struct pollfd output = {.fd = trial->output, .events = POLLIN};
+        poll(&output, 1, (int)ceil(left_s * 1000)); /* a closed output is -1 here, and is passed over */
+    } while (!fth_deadline_passed(deadline));
+    if (trial->ended) { /* what it said last */
+        FTH_TRY(read_output(trial, &some));
+        FTH_TRY(read_board(trial));
+    }
+out:
+    return status;
+}
+
+/* ---- afterwards ---- */
+
+double fth_trial_time_of_step(const fth_trial *trial, int64_t step)
+{
+    if (step <= trial->begun_step || trial->moment_count == 0)
+        return trial->began_s;
+    for (size_t i = 0; i < trial->moment_count; i++)
+        if (trial->moments[i].step >= step)
+            return trial->moments[i].at_s;
+    return trial->moments[trial->moment_count - 1].at_s;
+}
+
+int64_t fth_trial_count_in_log(const fth_trial *trial, const char *text)
+{
+    char *bytes = NULL;
+    size_t size = 0;
+    int64_t count = 0;
+    if (fth_file_read_all(trial->log_path, MAX_LOG_BYTES, &bytes, &size) != FTH_OK)
+        return 0;
+    for (const char *at = bytes; (at = strstr(at, text)); at++)
+        count++;
+    free(bytes);
+    return count;
+}
+
+char *fth_trial_last_words(const fth_trial *trial)
+{
+    char *bytes = NULL;
+    size_t size = 0;
+    if (fth_file_read_all(trial->log_path, MAX_LOG_BYTES, &bytes, &size) != FTH_OK)
+        return fth_format("%s", "");
+    while (size > 0 && bytes[size - 1] == '\n')
+        bytes[--size] = '\0';
+    const char *last = strrchr(bytes, '\n');
+    char *words = fth_format("%s", last ? last + 1 : bytes);
+    free(bytes);
+    return words;
+}
+
+void fth_trial_close(fth_trial *trial)
+{
+    if (trial->pid > 0 && !trial->ended) {
+        int code;
+        kill(trial->pid, SIGKILL);
+        waitpid(trial->pid, &code, 0);
+    }
+    if (trial->output >= 0)
+        close(trial->output);
+    if (trial->copy)
+        fclose(trial->copy);
+    if (trial->board)
+        munmap((void *)trial->board, sizeof *trial->board);
+    json_decref(trial->end);
+    json_decref(trial->error);
+    free(trial->line);
+    free(trial->moments);
+    free(trial->log_path);
+    *trial = (fth_trial){.output = -1};
+}

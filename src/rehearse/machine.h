@@ -1,0 +1,53 @@
+/* One simulated machine: a child process that runs the job, what it says, and how it ended. */
+#ifndef FTH_REHEARSE_MACHINE_H
+#define FTH_REHEARSE_MACHINE_H
+
+#include <sys/types.h>
+
+#include "rehearse/rehearse.h"
+
+typedef struct fth_step_moment {
+    double at_s;
+    int64_t step;
+} fth_step_moment;
+
+/* Times are of fth_clock_seconds(); NAN: has not happened. */
+typedef struct fth_trial {
+    pid_t pid;
+    int output; /* the child's events, read without blocking; -1: closed */
+    char *line; /* the unfinished last one */
+    size_t line_bytes, line_capacity;
+    FILE *copy; /* events.jsonl of this machine */
+    const fth_progress_board *board;
+    char *log_path;
+
+    double spawned_s, began_s, first_step_s, ended_s;
+    int64_t begun_step; /* where it began: 0, or what it resumed from */
+    int64_t step;       /* done so far */
+    int64_t saved_step; /* newest checkpoint reported complete by this machine; -1: none */
+    bool evaluating;
+    double price_usd_per_hour; /* NAN: unknown */
+    json_t *end, *error;       /* those events */
+    fth_step_moment *moments;  /* when which step was seen done, growing */
+    size_t moment_count, moment_capacity;
+    bool ended;
+    int exit_code; /* -1: killed by `signal` */
+    int signal;
+} fth_trial;
+
+/* Starts `arguments` (a copy of the program's, NULL at the end) with `environment` added to ours ("NAME=value", NULL at
+ * the end). What it says goes to `folder`/events.jsonl and `folder`/log. */
+fth_status fth_trial_start(const char *program, const char *const *arguments, const char *const *environment,
+                           const char *folder, fth_trial *trial);
+/* Takes in what the child says, for at most `seconds`; returns when something happened. */
+fth_status fth_trial_look(fth_trial *trial, double seconds);
+/* When it had done `step`, as far as we saw. */
+double fth_trial_time_of_step(const fth_trial *trial, int64_t step);
+/* Lines of its log that contain `text`. */
+int64_t fth_trial_count_in_log(const fth_trial *trial, const char *text);
+/* The last line of its log, for messages; "" if there is none. free() it. */
+char *fth_trial_last_words(const fth_trial *trial);
+/* Kills it if it runs. */
+void fth_trial_close(fth_trial *trial);
+
+#endif

@@ -1,0 +1,496 @@
+/* Machine after machine until the job ends, and the account of it. See rehearse.h. */
+#include "rehearse/rehearse.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "rehearse/machine.h"
+#include "rehearse/simulation.h"
+
+/* What `farthing train` exits with (docs/RUNS.md). */
+enum { EXIT_DONE = 0, EXIT_RESUME_ME = 75 };
+enum { MAX_MACHINES = 100000, MAX_ARGUMENTS = 512 };
+
+#define LOOK_S             0.05
+#define A_DAY_S            86400.0
+#define WALL_CLOCK_SLACK_S 0.5 /* clouds do not kill to the millisecond */
+
+typedef struct fth_rehearsing {
+    const fth_rehearsal_options *options;
+    fth_rehearsal *result;
+    fth_simulation *simulation;
+    char *checkpoints; /* a place of our own under the job's; NULL: none */
+    fth_deadline deadline;
+    double began_s;
+    size_t account_capacity;
+    int64_t best_saved_step; /* over all machines */
+    size_t unresolved;       /* accounts from here on wait for a machine that begins */
+    double wasted_s;         /* by machines that never began, since then */
+} fth_rehearsing;
+
+static void tell(const fth_rehearsing *now, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
+static void tell(const fth_rehearsing *now, const char *format, ...)
+{
+    char line[512];
+    va_list arguments;
+    if (!now->options->tell)
+        return;
+    va_start(arguments, format);
+    vsnprintf(line, sizeof line, format, arguments);
+    va_end(arguments);
+    now->options->tell(now->options->tell_context, line);
+}
+
+/* ---- one machine ---- */
+
+typedef struct machine_setup {
+    char *folder, *runs, *watch, *file;
+    char *environment_text[5];
+    const char *environment[6];
+    const char *arguments[MAX_ARGUMENTS];
+} machine_setup;
+
+static void release_setup(machine_setup *setup)
+{
+    free(setup->folder);
+    free(setup->runs);
+    free(setup->watch);
+    free(setup->file);
+    for (size_t i = 0; i < FTH_COUNT_OF(setup->environment_text); i++)
+        free(setup->environment_text[i]);
+}
+
+static fth_status add_arguments(machine_setup *setup, const char *first, const char *second)
+{
+    size_t count = 0;
+    while (setup->arguments[count])
+        count++;
+    if (count + 3 > MAX_ARGUMENTS)
+        return fth_fail(FTH_INVALID, "the job has too many arguments");
+    setup->arguments[count] = first;
+    setup->arguments[count + 1] = second;
+    return FTH_OK;
+}
+
+/* Which services the machine finds: the one of its cloud, and no others. */
+static void set_environment(const fth_rehearsing *now, fth_interruption_kind kind, double notice_s,
+                            machine_setup *setup)
+{
+    static const struct {
+        fth_interruption_kind kind;
+        const char *variable;
+    } clouds[] = {{FTH_INTERRUPTION_AWS, "FARTHING_AWS_METADATA"},
+                  {FTH_INTERRUPTION_GCP, "FARTHING_GCP_METADATA"},
+                  {FTH_INTERRUPTION_AZURE, "FARTHING_AZURE_METADATA"}};
+    size_t count = 0;
+    for (size_t i = 0; i < FTH_COUNT_OF(clouds); i++, count++)
+        setup->environment_text[count] =
+            clouds[i].kind == kind
+                ? fth_format("%s=http://127.0.0.1:%d", clouds[i].variable, fth_simulation_port(now->simulation))
+                : fth_format("%s=off", clouds[i].variable);
+    if (kind == FTH_INTERRUPTION_SIGNAL)
+        setup->environment_text[count++] = fth_format("FARTHING_GRACE_S=%.3f", notice_s);
+    for (size_t i = 0; i < count; i++)
+        setup->environment[i] = setup->environment_text[i];
+}
+
+static bool gives_flag(const char *const *arguments, const char *flag)
+{
+    size_t length = strlen(flag);
+    for (; *arguments; arguments++)
+        if (strncmp(*arguments, flag, length) == 0 && ((*arguments)[length] == '\0' || (*arguments)[length] == '='))
+            return true;
+    return false;
+}
+
+/* The job's own arguments, and after them, so that they win, what a rehearsal needs. `alone`: the uninterrupted run. */
+static fth_status set_up(const fth_rehearsing *now, int64_t number, const fth_interruption *planned, bool alone,
+                         machine_setup *setup)
+{
+    fth_status status = FTH_OK;
+    const fth_rehearsal_options *options = now->options;
+    fth_interruption_kind kind = planned ? planned->kind : FTH_INTERRUPTION_KILL9;
+    memset(setup, 0, sizeof *setup);
+    setup->folder = alone ? fth_format("%s/uninterrupted", options->folder)
+                          : fth_format("%s/machine-%04" PRId64, options->folder, number);
+    setup->runs =
+        alone || now->checkpoints ? fth_path_join(setup->folder, "runs") : fth_path_join(options->folder, "runs");
+    setup->file = fth_path_join(setup->folder, "preempt.txt");
+    setup->watch = kind == FTH_INTERRUPTION_FILE ? fth_format("file:%s", setup->file)
+                                                 : fth_format("%s", kind >= FTH_INTERRUPTION_AWS ? "auto" : "none");
+    set_environment(now, kind, planned ? planned->notice_s : 0, setup);
+    FTH_TRY(add_arguments(setup, options->program, NULL));
+    for (const char *const *argument = options->arguments; *argument; argument++)
+        FTH_TRY(add_arguments(setup, *argument, NULL));
+    FTH_TRY(add_arguments(setup, "--runs", setup->runs));
+    FTH_TRY(add_arguments(setup, "--watch", alone ? "none" : setup->watch));
+    if (now->checkpoints)
+        FTH_TRY(add_arguments(setup, "--checkpoints", alone ? "" : now->checkpoints));
+    FTH_TRY(add_arguments(setup, "--json", NULL));
+    if (!gives_flag(options->arguments, "--resume") && !alone)
+        FTH_TRY(add_arguments(setup, "--resume", NULL));
+out:
+    return status;
+}
+
+/* ---- interrupting ---- */
+
+/* Is it time? */
+static bool is_due(const fth_trial *trial, const fth_interruption *planned)
+{
+    double since = planned->from_spawn ? trial->spawned_s : trial->began_s;
+    if (planned->after_step > 0)
+        return !isnan(trial->began_s) && trial->step >= planned->after_step;
+    return !isnan(since) && fth_clock_seconds() - since >= planned->at_s;
+}
+
+static fth_status give_notice(fth_rehearsing *now, const machine_setup *setup, const fth_trial *trial,
+                              const fth_interruption *planned)
+{
+    char seconds[32];
+    switch (planned->kind) {
+    case FTH_INTERRUPTION_KILL9: kill(trial->pid, SIGKILL); return FTH_OK;
+    case FTH_INTERRUPTION_SIGNAL: kill(trial->pid, SIGTERM); return FTH_OK;
+    case FTH_INTERRUPTION_FILE:
+        snprintf(seconds, sizeof seconds, "%.3f\n", planned->notice_s);
+        return fth_file_write_all(setup->file, seconds, strlen(seconds));
+    default: fth_simulation_announce(now->simulation, planned->kind, planned->notice_s); return FTH_OK;
+    }
+}
+
+static const char *moment_of(const fth_trial *trial)
+{
+    if (isnan(trial->began_s))
+        return "start-up";
+    return trial->evaluating ? "evaluation" : "training";
+}
+
+/* ---- the account ---- */
+
+static fth_status add_account(fth_rehearsing *now, const fth_interruption_account *account)
+{
+    fth_rehearsal *result = now->result;
+    fth_status status = fth_grow(&result->accounts, result->count, &now->account_capacity, sizeof *result->accounts);
+    if (status == FTH_OK)
+        result->accounts[result->count++] = *account;
+    return status;
+}
+
+/* A machine has begun at a step: now it is known what the interruptions before it cost. The machines since the last
+ * that began had nothing to lose but their own time. */
+static void resolve(fth_rehearsing *now, const fth_trial *trial, const fth_trial *before)
+{
+    fth_rehearsal *result = now->result;
+    double start_s = (isnan(trial->first_step_s) ? trial->began_s : trial->first_step_s) - trial->spawned_s;
+    for (size_t i = now->unresolved; i < result->count; i++) {
+        fth_interruption_account *account = &result->accounts[i];
+        bool had_begun = !isnan(before->began_s) && i == now->unresolved;
+        account->resumed_step = trial->begun_step;
+        if (had_begun) {
+            account->steps_lost = account->step > trial->begun_step ? account->step - trial->begun_step : 0;
+            account->seconds_lost = fmax(0, before->ended_s - fth_trial_time_of_step(before, trial->begun_step));
+        } else {
+            account->seconds_lost = account->machine_s;
+        }
+        if (i + 1 == result->count)
+            account->seconds_lost += start_s;
+        account->dollars_lost = account->seconds_lost * result->price_usd_per_hour / 3600;
+    }
+    if (result->count > now->unresolved && trial->begun_step < now->best_saved_step)
+        result->lost_before_checkpoint++;
+    now->unresolved = result->count;
+}
+
+static void take_price(fth_rehearsing *now, const fth_trial *trial)
+{
+    if (now->options->price_usd_per_hour > 0)
+        now->result->price_usd_per_hour = now->options->price_usd_per_hour;
+    else if (!isnan(trial->price_usd_per_hour))
+        now->result->price_usd_per_hour = trial->price_usd_per_hour;
+}
+
+static fth_status fail_job(const fth_trial *trial, const char *which)
+{
+    const char *said = json_string_value(json_object_get(trial->error, "message"));
+    char *words = fth_trial_last_words(trial);
+    fth_status status;
+    if (trial->exit_code < 0)
+        status = fth_fail(FTH_IO, "%s was ended by signal %d (%s); its log: %s", which, trial->signal,
+                          strsignal(trial->signal), trial->log_path);
+    else
+        status = fth_fail(FTH_IO, "%s failed with exit code %d: %s; its log: %s", which, trial->exit_code,
+                          said ? said : words, trial->log_path);
+    free(words);
+    return status;
+}
+
+/* ---- running them ---- */
+
+/* Runs one machine to its end; *account and *interrupted say what was done to it. */
+static fth_status run_machine(fth_rehearsing *now, int64_t number, const fth_interruption *planned, fth_trial *trial,
+                              fth_interruption_account *account, bool *interrupted)
+{
+    fth_status status = FTH_OK;
+    machine_setup setup = {0};
+    fth_deadline kill_at = {INFINITY};
+    double noticed_s = NAN;
+    *interrupted = false;
+    *account = (fth_interruption_account){.resumed_step = -1, .seconds_lost = NAN, .dollars_lost = NAN};
+    fth_simulation_new_machine(now->simulation, number);
+    FTH_TRY(set_up(now, number, planned, false, &setup));
+    FTH_TRY(fth_trial_start(now->options->program, setup.arguments, setup.environment, setup.folder, trial));
+    while (!trial->ended) {
+        FTH_TRY(fth_trial_look(trial, LOOK_S));
+        FTH_REQUIRE(!fth_deadline_passed(now->deadline), FTH_TIMEOUT, "the job has not ended in time; see %s",
+                    now->options->folder);
+        if (!*interrupted && planned && !trial->ended && is_due(trial, planned)) {
+            account->moment = moment_of(trial);
+            noticed_s = fth_clock_seconds();
+            FTH_TRY(give_notice(now, &setup, trial, planned));
+            kill_at = fth_deadline_in(planned->notice_s + WALL_CLOCK_SLACK_S);
+            *interrupted = true;
+        }
+        if (*interrupted && !account->outlived && !trial->ended && planned->kind != FTH_INTERRUPTION_KILL9 &&
+            fth_deadline_passed(kill_at)) {
+            kill(trial->pid, SIGKILL); /* as the cloud does */
+            account->outlived = true;
+        }
+    }
+    account->machine_s = trial->ended_s - trial->spawned_s;
+    account->step = trial->step;
+    account->notice_used_s = *interrupted && planned->kind != FTH_INTERRUPTION_KILL9 ? trial->ended_s - noticed_s : NAN;
+    if (planned)
+        account->planned = *planned;
+out:
+    release_setup(&setup);
+    return status;
+}
+
+/* Says what became of a machine, and whether the rehearsal goes on. */
+static fth_status conclude_machine(fth_rehearsing *now, int64_t number, const fth_trial *trial,
+                                   fth_interruption_account *account, bool interrupted, bool *finished)
+{
+    fth_rehearsal *result = now->result;
+    char which[64];
+    snprintf(which, sizeof which, "the job on machine %" PRId64, number);
+    result->seconds += account->machine_s;
+    result->torn += fth_trial_count_in_log(trial, "skipping the checkpoint");
+    if (trial->saved_step > now->best_saved_step)
+        now->best_saved_step = trial->saved_step;
+    account->saved_step = now->best_saved_step;
+    *finished = trial->exit_code == EXIT_DONE;
+    if (*finished) {
+        result->steps = (int64_t)json_integer_value(json_object_get(trial->end, "steps"));
+        const char *model = json_string_value(json_object_get(trial->end, "model"));
+        result->model = model ? fth_format("%s", model) : NULL;
+        tell(now, "machine %" PRId64 ": the job ended at step %" PRId64, number, result->steps);
+        return FTH_OK;
+    }
+    bool killed_by_us = interrupted && trial->signal == SIGKILL;
+    if (!interrupted || (trial->exit_code != EXIT_RESUME_ME && !killed_by_us))
+        return fail_job(trial, which);
+    char used[64] = "";
+    if (!isnan(account->notice_used_s))
+        snprintf(used, sizeof used, account->outlived ? ", outlived its notice of %.3g s" : ", out in %.3g s",
+                 account->outlived ? account->planned.notice_s : account->notice_used_s);
+    tell(now, "machine %" PRId64 ": %s during %s at step %" PRId64 "%s", number,
+         fth_interruption_names[account->planned.kind], account->moment, account->step, used);
+    return add_account(now, account);
+}
+
+static fth_status run_machines(fth_rehearsing *now)
+{
+    fth_status status = FTH_OK;
+    const fth_rehearsal_options *options = now->options;
+    fth_trial trial = {.output = -1}, before = {.output = -1, .began_s = NAN};
+    bool finished = false;
+    for (int64_t number = 0; !finished; number++) {
+        fth_interruption planned = {0};
+        fth_interruption_account account;
+        bool interrupted;
+        bool more = (options->interruptions == 0 || (int64_t)now->result->count < options->interruptions) &&
+                    fth_interruption_plan_get(options->plan, number, &planned);
+        FTH_REQUIRE(number < MAX_MACHINES, FTH_TIMEOUT,
+                    "the job has not ended on %d machines; they live too short for it", MAX_MACHINES);
+        FTH_TRY(run_machine(now, number, more ? &planned : NULL, &trial, &account, &interrupted));
+        now->result->machines++;
+        take_price(now, &trial);
+        if (!isnan(trial.began_s))
+            resolve(now, &trial, &before);
+        FTH_TRY(conclude_machine(now, number, &trial, &account, interrupted, &finished));
+        if (!isnan(trial.began_s)) {
+            fth_trial_close(&before);
+            before = trial;
+        } else {
+            fth_trial_close(&trial);
+        }
+        trial = (fth_trial){.output = -1};
+        if (!finished && planned.gap_s > 0)
+            usleep((useconds_t)(planned.gap_s * 1e6));
+    }
+out:
+    fth_trial_close(&trial);
+    fth_trial_close(&before);
+    return status;
+}
+
+static fth_status run_uninterrupted(fth_rehearsing *now)
+{
+    fth_status status = FTH_OK;
+    fth_trial trial = {.output = -1};
+    machine_setup setup = {0};
+    fth_rehearsal *result = now->result;
+    tell(now, "first without interruption, to compare with");
+    fth_simulation_new_machine(now->simulation, -1);
+    FTH_TRY(set_up(now, 0, NULL, true, &setup));
+    FTH_TRY(fth_trial_start(now->options->program, setup.arguments, setup.environment, setup.folder, &trial));
+    while (!trial.ended) {
+        FTH_TRY(fth_trial_look(&trial, LOOK_S));
+        FTH_REQUIRE(!fth_deadline_passed(now->deadline), FTH_TIMEOUT, "the uninterrupted job has not ended in time");
+    }
+    if (trial.exit_code != EXIT_DONE) {
+        status = fail_job(&trial, "the uninterrupted job");
+        goto out;
+    }
+    const char *model = json_string_value(json_object_get(trial.end, "model"));
+    FTH_REQUIRE(model, FTH_CORRUPT, "the uninterrupted job names no model file; its log: %s", trial.log_path);
+    result->uninterrupted_model = fth_format("%s", model);
+    result->uninterrupted_s = trial.ended_s - trial.spawned_s;
+    take_price(now, &trial);
+out:
+    fth_trial_close(&trial);
+    release_setup(&setup);
+    return status;
+}
+
+static fth_status compare(fth_rehearsal *result)
+{
+    fth_status status = FTH_OK;
+    char ours[65], theirs[65];
+    FTH_REQUIRE(result->model, FTH_CORRUPT, "the job names no model file");
+    FTH_TRY(fth_file_sha256_of(result->model, ours, NULL));
+    FTH_TRY(fth_file_sha256_of(result->uninterrupted_model, theirs, NULL));
+    result->equal = strcmp(ours, theirs) == 0;
+out:
+    return status;
+}
+
+/* ---- what is left in the store ---- */
+
+typedef struct key_list {
+    char **keys;
+    size_t count, capacity;
+} key_list;
+
+static bool remember_key(void *context, const fth_store_object *object)
+{
+    key_list *list = context;
+    if (fth_grow(&list->keys, list->count, &list->capacity, sizeof *list->keys) != FTH_OK)
+        return false;
+    list->keys[list->count++] = strdup(object->key);
+    return true;
+}
+
+static void clear_store(const char *url, const fth_store_options *options)
+{
+    fth_store *store = NULL;
+    key_list list = {0};
+    fth_status status = fth_store_open(url, options, &store);
+    if (status == FTH_OK)
+        status = fth_store_list(store, "", remember_key, &list);
+    for (size_t i = 0; i < list.count; i++) {
+        if (status == FTH_OK && list.keys[i])
+            status = fth_store_delete(store, list.keys[i]);
+        free(list.keys[i]);
+    }
+    if (status != FTH_OK)
+        fth_log_warning("what the rehearsal stored under %s is still there: %s", url, fth_error_message());
+    free(list.keys);
+    fth_store_free(store);
+}
+
+/* ---- all of it ---- */
+
+fth_status fth_rehearse(const fth_rehearsal_options *options, fth_rehearsal *rehearsal)
+{
+    fth_status status = FTH_OK;
+    fth_rehearsing now = {.options = options,
+                          .result = rehearsal,
+                          .deadline = fth_deadline_in(options->limit_s > 0 ? options->limit_s : A_DAY_S),
+                          .began_s = fth_clock_seconds()};
+    *rehearsal = (fth_rehearsal){.uninterrupted_s = NAN, .price_usd_per_hour = NAN};
+    FTH_TRY(fth_folder_create(options->folder));
+    FTH_TRY(fth_simulation_start(&now.simulation));
+    if (*options->checkpoints) {
+        const char *name = strrchr(options->folder, '/');
+        size_t length = strlen(options->checkpoints);
+        while (length > 0 && options->checkpoints[length - 1] == '/')
+            length--;
+        now.checkpoints = fth_format("%.*s/%s", (int)length, options->checkpoints, name ? name + 1 : options->folder);
+    }
+    if (options->verify)
+        FTH_TRY(run_uninterrupted(&now));
+    FTH_TRY(run_machines(&now));
+    if (options->verify)
+        FTH_TRY(compare(rehearsal));
+    if (now.checkpoints && !options->keep)
+        clear_store(now.checkpoints, &options->store);
+out:
+    fth_simulation_free(now.simulation);
+    free(now.checkpoints);
+    return status;
+}
+
+void fth_rehearsal_release(fth_rehearsal *rehearsal)
+{
+    free(rehearsal->accounts);
+    free(rehearsal->model);
+    free(rehearsal->uninterrupted_model);
+    *rehearsal = (fth_rehearsal){0};
+}
+
+/* ---- as JSON ---- */
+
+static void set_number(json_t *object, const char *key, double number)
+{
+    if (isfinite(number))
+        json_object_set_new(object, key, json_real(number));
+}
+
+json_t *fth_rehearsal_to_json(const fth_rehearsal *rehearsal)
+{
+    json_t *list = json_array();
+    for (size_t i = 0; i < rehearsal->count; i++) {
+        const fth_interruption_account *account = &rehearsal->accounts[i];
+        json_t *one =
+            json_pack("{s:s, s:s, s:I, s:I, s:I, s:b}", "kind", fth_interruption_names[account->planned.kind], "moment",
+                      account->moment, "step", (json_int_t)account->step, "saved_step", (json_int_t)account->saved_step,
+                      "steps_lost", (json_int_t)account->steps_lost, "outlived", account->outlived);
+        if (account->resumed_step >= 0)
+            json_object_set_new(one, "resumed_step", json_integer(account->resumed_step));
+        if (account->planned.kind != FTH_INTERRUPTION_KILL9)
+            set_number(one, "notice_s", account->planned.notice_s);
+        set_number(one, "notice_used_s", account->notice_used_s);
+        set_number(one, "machine_s", account->machine_s);
+        set_number(one, "seconds_lost", account->seconds_lost);
+        set_number(one, "dollars_lost", account->dollars_lost);
+        json_array_append_new(list, one);
+    }
+    json_t *json =
+        json_pack("{s:o, s:I, s:I, s:f, s:I, s:I}", "interruptions", list, "machines", (json_int_t)rehearsal->machines,
+                  "steps", (json_int_t)rehearsal->steps, "seconds", rehearsal->seconds, "lost_before_checkpoint",
+                  (json_int_t)rehearsal->lost_before_checkpoint, "torn", (json_int_t)rehearsal->torn);
+    set_number(json, "uninterrupted_s", rehearsal->uninterrupted_s);
+    set_number(json, "price_usd_per_hour", rehearsal->price_usd_per_hour);
+    if (rehearsal->model)
+        json_object_set_new(json, "model", json_string(rehearsal->model));
+    if (rehearsal->uninterrupted_model)
+        json_object_set_new(json, "equal", json_boolean(rehearsal->equal));
+    return json;
+}
