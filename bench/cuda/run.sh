@@ -85,10 +85,10 @@ faults)
     runs=$(mktemp -d)
     train() { with timeout 200 "$folder/farthing" train --device cuda --runs "$runs" --data shapes "$@" 2>&1; }
     begun=$(date +%s)
-    said=$(FARTHING_CUDA_TEST_FAULT=hang:30:40 FARTHING_CUDA_TIMEOUT=3 train --model cifar-cnn --steps 100 --name hung)
+    said=$(FARTHING_CUDA_TEST_FAULT=hang:30:20 FARTHING_CUDA_TIMEOUT=3 train --model cifar-cnn --steps 100 --name hung)
     code=$? took=$(($(date +%s) - begun))
-    echo "a GPU that hangs for 40 s, deadline 3 s: exit $code after $took s: $(echo "$said" | tail -1)"
-    [ $code = 1 ] && [ $took -lt 20 ] && echo "$said" | grep -q "did not finish its work within 3 s" || failed=1
+    echo "a GPU that hangs for 20 s, deadline 3 s: exit $code after $took s: $(echo "$said" | tail -1)"
+    [ $code = 1 ] && [ $took -lt 15 ] && echo "$said" | grep -q "did not finish its work within 3 s" || failed=1
     sleep 2
     said=$(FARTHING_CUDA_TEST_FAULT=trap:30 train --model cifar-cnn --steps 100 --checkpoint-every 10 --name lost)
     code=$?

@@ -177,6 +177,9 @@ struct fth_backend {
 
     bool host_memory; /* device memory is any memory of the process: several devices can share it */
 
+    /* Optional: memory that can still be allocated. NULL where the device is the machine itself. */
+    fth_status (*free_memory)(fth_device *device, size_t *free_bytes, size_t *total_bytes);
+
     /* Optional: the loss of the last run, as soon as it is known; what follows it in the run may still be under way.
      * NULL: fth_plan_get_output() is as good. */
     fth_status (*read_loss)(fth_device *device, float loss[2]);
@@ -213,6 +216,7 @@ typedef struct fth_plan_options {
     int64_t batch;
     fth_plan_mode mode;
     fth_precision precision;
+    bool unmeasured; /* it is made to know its size: nothing is measured to choose primitives */
 } fth_plan_options;
 
 /* The flat vectors, on the device. `gradients` may be NULL for evaluation. */

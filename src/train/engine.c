@@ -4,6 +4,7 @@
 #include "train/engine.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -251,28 +252,64 @@ out:
     return status;
 }
 
-/* Adds to the message which batch would fit. What a plan needs grows with the batch; a tenth is left for what does not,
- * such as the workspaces of convolutions. */
+/* What a plan may take: what is free, and the arena that is there. False where the device is the machine itself. */
+static bool find_room(fth_engine *engine, double *room_bytes, double *total_bytes)
+{
+    size_t free_now, total;
+    if (!engine->backend->free_memory || engine->backend->free_memory(engine->device, &free_now, &total) != FTH_OK)
+        return false;
+    *room_bytes = (double)free_now + (double)engine->arena_bytes;
+    *total_bytes = (double)total;
+    return true;
+}
+
+/* Says which batch would fit. What a plan needs grows with the batch; a tenth is left for what does not, such as the
+ * workspaces of convolutions. */
 static fth_status fail_too_large(fth_engine *engine, int64_t batch, size_t needed_bytes)
 {
-    fth_device_sample sample;
-    char *message = fth_format("%s", fth_error_message());
-    fth_status status = FTH_NO_MEMORY;
-    if (!engine->backend->sample || engine->backend->sample(engine->device, &sample) != FTH_OK) {
-        status = fth_fail(FTH_NO_MEMORY, "%s", message);
-    } else {
-        double free_bytes = (double)(sample.total_bytes - sample.used_bytes) + (double)engine->arena_bytes;
-        int64_t fits = (int64_t)(0.9 * free_bytes / (double)needed_bytes * (double)batch);
-        fits = fits > 64 ? fits / 16 * 16 : fits > 8 ? fits / 4 * 4 : fits;
-        if (fits >= 1 && fits < batch)
-            status =
-                fth_fail(FTH_NO_MEMORY, "%s. %s needs %.2f GB with a batch of %lld; --batch %lld would fit", message,
-                         engine->options.train->model, (double)needed_bytes / 1e9, (long long)batch, (long long)fits);
-        else
-            status = fth_fail(FTH_NO_MEMORY, "%s. %s needs %.2f GB with a batch of %lld", message,
-                              engine->options.train->model, (double)needed_bytes / 1e9, (long long)batch);
+    double room, total, needed = (double)needed_bytes;
+    if (!find_room(engine, &room, &total))
+        return FTH_NO_MEMORY; /* with the message there is */
+    int64_t fits = (int64_t)(0.9 * room / needed * (double)batch);
+    char advice[64] = "";
+    fits = fits > 64 ? fits / 16 * 16 : fits > 8 ? fits / 4 * 4 : fits;
+    if (fits >= 1 && fits < batch)
+        snprintf(advice, sizeof advice, "; --batch %lld would fit", (long long)fits);
+    return fth_fail(FTH_NO_MEMORY, "%s with a batch of %lld needs %.2f GB, and %s has %.2f of %.2f GB free%s",
+                    engine->options.train->model, (long long)batch, needed / 1e9, engine->device->description,
+                    room / 1e9, total / 1e9, advice);
+}
+
+/* What backward will need is kept: at least the convolutions' outputs, in two bytes. */
+static double count_kept_bytes(const fth_graph *graph, int64_t batch)
+{
+    double total = 0;
+    for (int n = 0; n < fth_graph_forward_node_count(graph); n++) {
+        const fth_node *node = fth_graph_node(graph, n);
+        if (node->op != &fth_op_convolution)
+            continue;
+        fth_shape shape = fth_shape_with_batch(&fth_graph_value(graph, node->outputs[0])->type.shape, batch);
+        total += 2 * (double)fth_shape_count(&shape);
     }
-    free(message);
+    return total;
+}
+
+/* Choosing primitives by measuring takes minutes with a batch that is far too large: that is found out first. */
+static fth_status check_room(fth_engine *engine, int64_t batch, fth_plan_mode mode)
+{
+    fth_status status = FTH_OK;
+    fth_plan *plan = NULL;
+    double room, total;
+
+    if (mode != FTH_PLAN_TRAIN || !find_room(engine, &room, &total) || count_kept_bytes(engine->graph, batch) <= room)
+        return FTH_OK;
+    FTH_TRY(fth_plan_create(
+        engine->graph, engine->device,
+        (fth_plan_options){.batch = batch, .mode = mode, .precision = engine->precision, .unmeasured = true}, &plan));
+    status = fail_too_large(engine, batch, fth_plan_arena_bytes(plan));
+
+out:
+    fth_plan_free(plan);
     return status;
 }
 
@@ -283,6 +320,7 @@ fth_status fth_engine_prepare(fth_engine *engine, int64_t batch, fth_plan_mode m
 
     if (find_plan(engine, batch, mode))
         return FTH_OK;
+    FTH_TRY(check_room(engine, batch, mode));
     FTH_TRY(fth_grow(&engine->plans, engine->plan_count, &engine->plan_capacity, sizeof *engine->plans));
     FTH_TRY(fth_plan_create(engine->graph, engine->device,
                             (fth_plan_options){.batch = batch, .mode = mode, .precision = engine->precision}, &plan));

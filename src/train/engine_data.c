@@ -52,10 +52,10 @@ out:
 /* A quarter of the memory that is free, so that a plan is never too large because of it. */
 static bool fits(fth_engine *engine, size_t size_bytes)
 {
-    fth_device_sample sample;
-    if (!engine->backend->sample || engine->backend->sample(engine->device, &sample) != FTH_OK)
-        return false;
-    return size_bytes <= (size_t)(sample.total_bytes - sample.used_bytes) / 4;
+    size_t free_bytes, total_bytes;
+    return engine->backend->free_memory &&
+           engine->backend->free_memory(engine->device, &free_bytes, &total_bytes) == FTH_OK &&
+           size_bytes <= free_bytes / 4;
 }
 
 fth_status fth_engine_keep_data(fth_engine *engine, const fth_dataset *dataset, bool *kept)

@@ -125,7 +125,9 @@ void op_session_open(op_session *session, const op_network *network, fth_device 
     void *parameters = NULL, *gradients = NULL, *buffers = NULL;
 
     *session = (op_session){.network = network, .device = device};
-    op_check(fth_plan_create(graph, device, (fth_plan_options){network->batch, mode, precision}, &session->plan));
+    op_check(fth_plan_create(graph, device,
+                             (fth_plan_options){.batch = network->batch, .mode = mode, .precision = precision},
+                             &session->plan));
     op_check(backend->allocate(device, fth_plan_arena_bytes(session->plan), &session->arena));
     op_check(backend->allocate(device, parameter_bytes, &parameters));
     op_check(backend->allocate(device, buffer_bytes, &buffers));

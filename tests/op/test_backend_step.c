@@ -6,7 +6,7 @@
 
 #include "op_harness.h"
 
-enum { BATCH = 16, CHANNELS = 3, SIDE = 8, CLASSES = 5, STEPS = 8 };
+enum { BATCH = 16, CHANNELS = 3, SIDE = 8, CLASSES = 5, STEPS = 16 };
 
 static fth_graph *build_graph(void)
 {

@@ -29,6 +29,7 @@ typedef struct cuda_deferred {
 /* What kernels note for later nodes of the plan that is being made. */
 typedef struct cuda_building {
     fth_plan_value last_described;
+    bool unmeasured;
     bool weights_cast;
     cuda_deferred deferred[CUDA_MAX_DEFERRED];
     int deferred_count;
@@ -131,6 +132,7 @@ void cuda_release(fth_device *device, void *memory); /* NULL is fine */
 fth_status cuda_copy_in(fth_device *device, void *to, const void *from, size_t size_bytes);
 fth_status cuda_copy_batch(fth_device *device, void *to, const void *from, size_t size_bytes);
 fth_status cuda_copy_out(fth_device *device, void *to, const void *from, size_t size_bytes);
+fth_status cuda_free_memory(fth_device *device, size_t *free_bytes, size_t *total_bytes);
 fth_status cuda_fill_zero(fth_device *device, void *memory, size_t size_bytes);
 
 /* ---- recorded runs (capture.c), batches from a data set on the device (gather.c): entries of the table ---- */

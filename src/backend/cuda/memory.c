@@ -46,6 +46,12 @@ void cuda_release(fth_device *device, void *memory)
         cudaFree(memory);
 }
 
+fth_status cuda_free_memory(fth_device *device, size_t *free_bytes, size_t *total_bytes)
+{
+    cudaSetDevice(((cuda_device *)device)->index);
+    return cuda_status(cudaMemGetInfo(free_bytes, total_bytes), "cudaMemGetInfo");
+}
+
 fth_status cuda_open_copies(cuda_device *cuda)
 {
     fth_status status = FTH_OK;

@@ -2,7 +2,8 @@
  * hang.
  *
  * A device that did not answer in time, or whose context is broken, is `lost`: nothing more is asked of it, since
- * freeing memory would wait for it too; its memory ends with the process.
+ * freeing memory would wait for it too; its memory ends with the process. The process then ends without the driver's
+ * own clean-up, which waits as well: a spinning kernel kept it for 38 s after the error was told.
  *
  * FARTHING_CUDA_TIMEOUT sets how many seconds a wait may take. FARTHING_CUDA_TEST_FAULT=hang:N:SECONDS or trap:N makes
  * run number N of the process spin or fail, for tests. */
@@ -11,6 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "backend/cuda/cuda_internal.h"
 
@@ -40,12 +42,27 @@ fth_status cuda_make_fault(cuda_device *cuda)
                        "making a fault");
 }
 
+/* Runs first of what runs at exit, being registered last. */
+static void leave(int code, void *context)
+{
+    (void)context;
+    fflush(NULL);
+    _exit(code);
+}
+
+static void mark_lost(cuda_device *cuda)
+{
+    if (!cuda->lost)
+        on_exit(leave, NULL);
+    cuda->lost = true;
+}
+
 fth_status cuda_lose(cuda_device *cuda, cudaError_t error)
 {
     fth_status status = cuda_status(error, "waiting for it");
     if (status != FTH_PEER_LOST)
         return status;
-    cuda->lost = true;
+    mark_lost(cuda);
     return fth_fail(FTH_PEER_LOST,
                     "%s is lost (%s): its work is gone, and this process cannot use it again; start it again with "
                     "--resume",
@@ -54,7 +71,7 @@ fth_status cuda_lose(cuda_device *cuda, cudaError_t error)
 
 static fth_status time_out(cuda_device *cuda, double seconds)
 {
-    cuda->lost = true;
+    mark_lost(cuda);
     return fth_fail(FTH_TIMEOUT,
                     "%s did not finish its work within %.0f s: it hangs, or others keep it busy; see nvidia-smi, start "
                     "again with --resume, or wait longer with FARTHING_CUDA_TIMEOUT",
