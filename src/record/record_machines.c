@@ -16,6 +16,14 @@ static double number_of(const json_t *event, const char *key, double fallback)
     return isfinite(number) ? number : fallback;
 }
 
+/* Within what a run can reach: a record may have been written by anybody, and steps are added and subtracted. */
+static int64_t step_of(const json_t *event, const char *key)
+{
+    const int64_t most = 1000000000000000;
+    int64_t step = json_integer_value(json_object_get(event, key));
+    return step < 0 ? 0 : step > most ? most : step;
+}
+
 static fth_record_machine *last_machine(const fth_record_summary *summary)
 {
     return summary->machine_count > 0 ? &summary->machines[summary->machine_count - 1] : NULL;
@@ -38,7 +46,7 @@ static fth_status add_machine(fth_record_summary *summary, size_t *capacity, jso
                                     .began_s = time - fmax(0, starting),
                                     .last_s = time,
                                     .first_elapsed_s = number_of(event, "elapsed_s", 0),
-                                    .first_step = json_integer_value(json_object_get(event, "step")),
+                                    .first_step = step_of(event, "step"),
                                     .first_epoch = number_of(event, "epoch", 0),
                                     .learning_rate = NAN};
     machine->last_elapsed_s = machine->first_elapsed_s;
@@ -56,7 +64,7 @@ fth_status fth_record_follow_machine(fth_record_summary *summary, size_t *capaci
         return FTH_OK;
     bool ended = strcmp(name, "end") == 0;
     /* The largest, not the last: a checkpoint is told when it is written, with the step it was taken at. */
-    int64_t step = json_integer_value(json_object_get(event, ended ? "steps" : "step"));
+    int64_t step = step_of(event, ended ? "steps" : "step");
     machine->last_step = step > machine->last_step ? step : machine->last_step;
     machine->last_s = fmax(machine->last_s, number_of(event, "time", 0));
     machine->last_elapsed_s = fmax(machine->last_elapsed_s, number_of(event, "elapsed_s", 0));
