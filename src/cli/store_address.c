@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "cli/store_cli.h"
+#include "http/http.h"
 
 /* The place in `text` after its `count`-th slash or at its end. */
 static const char *after_slashes(const char *text, int count)
@@ -27,7 +28,9 @@ static void split_web(const char *address, char **root, char **key)
         return;
     }
     *root = fth_format("%.*s%s", (int)(slash - address), address, query);
-    *key = strndup(slash + 1, (size_t)(query - slash - 1));
+    char *escaped = strndup(slash + 1, (size_t)(query - slash - 1));
+    *key = escaped ? fth_http_unescape(escaped) : NULL;
+    free(escaped);
 }
 
 /* "/data/a" -> "/data" and "a"; a folder that exists, "." and "..": themselves and "" */
@@ -48,14 +51,11 @@ static void split_path(const char *path, char **root, char **key)
 
 static void split(const char *address, char **root, char **key)
 {
-    if (strncmp(address, "file:///", 8) == 0) { /* '%' stays encoded: the store decodes its own part, so not here */
-        if (!strchr(address, '%')) {
-            split_path(address + 7, root, key);
-            return;
-        }
-        const char *slash = strrchr(address, '/');
-        *root = strndup(address, (size_t)(slash - address) > 7 ? (size_t)(slash - address) : 8);
-        *key = strdup(slash + 1);
+    if (strncmp(address, "file:///", 8) == 0) {
+        char *path = fth_http_unescape(address + 7);
+        if (path)
+            split_path(path, root, key);
+        free(path);
         return;
     }
     if (!fth_store_is_url(address)) {

@@ -87,6 +87,8 @@ char *fth_http_header(const fth_http_response *response, const char *name);
 
 /* Percent-encodes for URLs; '/' stays where `keep_slashes`. free() it. */
 char *fth_http_escape(const char *text, bool keep_slashes);
+/* The other way; what is no escape stays as it is. free() it. */
+char *fth_http_unescape(const char *text);
 
 /* ---- retries ---- */
 

@@ -46,26 +46,6 @@ static const char *root_of(const fth_store *store)
 
 /* ---- opening ---- */
 
-static int hex_digit(char c)
-{
-    const char *digits = "0123456789abcdef", *at = c ? strchr(digits, c | 0x20) : NULL;
-    return at ? (int)(at - digits) : -1;
-}
-
-static char *percent_decode(const char *text)
-{
-    char *decoded = strdup(text), *to = decoded;
-    for (const char *from = text; decoded && *from; from++) {
-        int high = *from == '%' ? hex_digit(from[1]) : -1, low = high >= 0 ? hex_digit(from[2]) : -1;
-        if (low >= 0)
-            from += 2;
-        *to++ = (char)(low >= 0 ? high * 16 + low : *from);
-    }
-    if (decoded)
-        *to = '\0';
-    return decoded;
-}
-
 static fth_status folder_open(fth_store *store, const char *scheme, const char *rest, const fth_store_options *options)
 {
     fth_status status = FTH_OK;
@@ -79,7 +59,7 @@ static fth_status folder_open(fth_store *store, const char *scheme, const char *
         FTH_REQUIRE(
             *rest == '/', FTH_INVALID,
             "file://%s names another machine; a folder of this one is written file:///path or plainly as a path", rest);
-        state->root = percent_decode(rest);
+        state->root = fth_http_unescape(rest);
     } else {
         state->root = strdup(rest);
     }

@@ -233,7 +233,30 @@ out:
     return status;
 }
 
-/* HEAD; *ranges (may be NULL): the server says that it gives parts. */
+/* Asks for the first byte, which tells the size: of links that are good for GET alone, where HEAD is refused. */
+static fth_status look_by_get(web_request *web, fth_deadline deadline, fth_http_response *response,
+                              uint64_t *size_bytes)
+{
+    fth_status status = FTH_OK;
+    char first[1], *range = NULL;
+    snprintf(web->range, sizeof web->range, "Range: bytes=0-0");
+    web->headers[0] = web->range;
+    *size_bytes = 0;
+    FTH_TRY(
+        ask(web, (fth_http_request){.method = "GET", .into = first, .into_bytes = sizeof first}, deadline, response));
+    range = fth_http_header(response, response->code == 206 ? "Content-Range" : "Content-Length");
+    const char *slash = range ? strchr(range, '/') : NULL;
+    if (response->code == 206 && slash)
+        *size_bytes = strtoull(slash + 1, NULL, 10);
+    else if (response->code == 200 && range)
+        *size_bytes = strtoull(range, NULL, 10);
+
+out:
+    free(range);
+    return status;
+}
+
+/* *ranges (may be NULL): the server says that it gives parts. */
 static fth_status look_at(fth_store *store, const char *key, fth_deadline deadline, fth_store_object *object,
                           bool *found, bool *ranges)
 {
@@ -243,22 +266,27 @@ static fth_status look_at(fth_store *store, const char *key, fth_deadline deadli
     char *length = NULL, *modified = NULL, *accepts = NULL;
     FTH_TRY(begin(store, key, &web));
     FTH_TRY(ask(&web, (fth_http_request){.method = "HEAD"}, deadline, &response));
+    bool refused = response.code == 403 || response.code == 405 || response.code == 501;
+    if (refused)
+        FTH_TRY(look_by_get(&web, deadline, &response, &object->size_bytes));
     if (is_absent(&response))
         goto out;
-    if (response.code != 200) {
+    bool empty = refused && response.code == 416;
+    if (response.code != 200 && response.code != 206 && !empty) {
         status = explain(&web, &response);
         goto out;
     }
     length = fth_http_header(&response, "Content-Length");
     modified = fth_http_header(&response, "Last-Modified");
     accepts = fth_http_header(&response, "Accept-Ranges");
-    object->size_bytes = length ? strtoull(length, NULL, 10) : 0;
+    if (!refused)
+        object->size_bytes = length ? strtoull(length, NULL, 10) : 0;
     time_t seconds = modified ? curl_getdate(modified, NULL) : -1;
     object->modified_s = seconds > 0 ? (double)seconds : 0;
     read_version(&response, &object->version);
     *found = true;
     if (ranges)
-        *ranges = length && accepts && strcasecmp(accepts, "bytes") == 0;
+        *ranges = response.code == 206 || (length && accepts && strcasecmp(accepts, "bytes") == 0);
 
 out:
     free(length);
