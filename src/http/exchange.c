@@ -60,6 +60,19 @@ void *fth_exchange_take_body(fth_exchange *exchange, size_t *size_bytes)
     return body;
 }
 
+void fth_exchange_set_data(fth_exchange *exchange, void *data, void (*release)(void *data))
+{
+    if (exchange->data && exchange->release_data)
+        exchange->release_data(exchange->data);
+    exchange->data = data;
+    exchange->release_data = release;
+}
+
+void *fth_exchange_get_data(const fth_exchange *exchange)
+{
+    return exchange->data;
+}
+
 void fth_exchange_release_body(fth_exchange *exchange)
 {
     size_t size_bytes;
@@ -72,6 +85,7 @@ void fth_exchange_unref(fth_exchange *exchange)
         return;
     fth_server *server = exchange->server;
     fth_exchange_release_body(exchange);
+    fth_exchange_set_data(exchange, NULL, NULL);
     for (int i = 0; i < exchange->header_count; i++) {
         free(exchange->headers[i].name);
         free(exchange->headers[i].value);

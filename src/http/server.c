@@ -69,6 +69,8 @@ static void on_completed(void *context, struct MHD_Connection *connection, void 
     *slot = NULL;
     if (!exchange)
         return;
+    if (server->options.observe && exchange->path)
+        server->options.observe(server->options.context, exchange, exchange->answered ? exchange->code : 0);
     pthread_mutex_lock(&server->mutex);
     exchange->answered = true; /* whatever the holder says now, there is nobody left to tell */
     exchange->suspended = false;

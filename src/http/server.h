@@ -29,6 +29,9 @@ typedef struct fth_server_options {
     void *context;           /* given to handlers */
     /* Optional, before the body is read: sees method, path and headers; answers to refuse. True: go on. */
     bool (*admit)(void *context, fth_exchange *exchange);
+    /* Optional: sees every exchange when it has ended, with the code that was answered (0: the client went away first).
+     * Called from the server's threads. */
+    void (*observe)(void *context, const fth_exchange *exchange, int code);
     const char *certificate_pem, *key_pem; /* TLS; NULL: plain */
     int threads;                           /* 0: 4 */
     int max_connections;                   /* 0: 1024 */
@@ -53,6 +56,10 @@ const char *fth_exchange_header(const fth_exchange *exchange, const char *name);
 const char *fth_exchange_client(const fth_exchange *exchange);                   /* the peer's address */
 const void *fth_exchange_body(const fth_exchange *exchange, size_t *size_bytes); /* valid until the answer is sent */
 void *fth_exchange_take_body(fth_exchange *exchange, size_t *size_bytes);        /* the caller's from now on; free() */
+
+/* Something of the handlers' own that stays with the exchange, from `admit` to its end; then `release` is called. */
+void fth_exchange_set_data(fth_exchange *exchange, void *data, void (*release)(void *data));
+void *fth_exchange_get_data(const fth_exchange *exchange); /* or NULL */
 
 /* Headers of the answer, before it is given. */
 void fth_exchange_set_header(fth_exchange *exchange, const char *name, const char *value);

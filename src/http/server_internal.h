@@ -53,6 +53,9 @@ struct fth_exchange {
     } headers[FTH_MAX_ANSWER_HEADERS];
     int header_count;
 
+    void *data;
+    void (*release_data)(void *data);
+
     struct MHD_Response *response;
     int code;
     bool answered; /* by the handler or in its stead; further answers are dropped */

@@ -29,7 +29,7 @@
  *                                                    /getParameter?since=N
  *       A push repeated gives the same answer with "duplicate":true.
  *       400 "malformed", "not_finite"; 409 "names", "shape", "dtype", "stale", "sequence", "stranger" (not
- *       registered, or no longer); 413; 503 with Retry-After
+ *       registered, or no longer), "finished" (--steps is reached); 413; 503 with Retry-After
  *   POST /registerWorker    {"worker":"id","instance":"any text, new for each process"}; both optional
  *       200 {"code":200,"worker","instance","version","sequence" (its last: go on from the next one),"lease_s",
  *       "consistency","model","input","classes","max_body_bytes"}; the same worker and instance again: the same
@@ -105,6 +105,7 @@ fth_status fth_parameters_start(const fth_parameters_options *options, fth_param
 int fth_parameters_port(const fth_parameters *server);
 const char *fth_parameters_run_folder(const fth_parameters *server);
 int64_t fth_parameters_version(const fth_parameters *server);
+int fth_parameters_workers(fth_parameters *server); /* whose lease lasts */
 /* Waits at most `seconds` for the server to fail by itself (a disk that is full, weights that diverged): its status. */
 fth_status fth_parameters_wait(fth_parameters *server, double seconds);
 /* Answers what is waiting, saves a checkpoint, ends the record ("end" if `finished`, else "interrupted") and frees. */

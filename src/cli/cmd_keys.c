@@ -1,0 +1,88 @@
+/* farthing keys: makes keys for signed requests. */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "cli/cli.h"
+#include "http/signature.h"
+
+typedef struct keys_options {
+    fth_given given;
+    char *role;
+} keys_options;
+
+static const char *const roles[] = {"read", "train", "admin", NULL};
+
+static const fth_option rows[] = {
+    {.name = "role",
+     .type = FTH_OPTION_CHOICE,
+     .offset = offsetof(keys_options, role),
+     .fallback = "train",
+     .argument = "ROLE",
+     .choices = roles,
+     .help = "read: pull; train: push too; admin: everything"},
+};
+static const fth_option_table table = {rows, FTH_COUNT_OF(rows), sizeof(keys_options)};
+
+static fth_status append(const char *path, const char *line)
+{
+    fth_status status = FTH_OK;
+    size_t length = strlen(line);
+    char *text = NULL;
+    int fd = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
+
+    FTH_REQUIRE(fd >= 0, FTH_IO, "open %s: %s", path, strerror(errno));
+    FTH_TRY(fth_keys_read(path, &text)); /* only where nobody else can read */
+    FTH_REQUIRE(write(fd, line, length) == (ssize_t)length && fsync(fd) == 0, FTH_IO, "write %s: %s", path,
+                strerror(errno));
+
+out:
+    if (fd >= 0)
+        close(fd);
+    if (text)
+        memset(text, 0, strlen(text));
+    free(text);
+    return status;
+}
+
+static fth_exit_code run_keys(const fth_command *command, const fth_invocation *invocation)
+{
+    keys_options options;
+    fth_arguments arguments;
+    fth_exit_code code = FTH_EXIT_OK;
+    fth_role role = FTH_ROLE_TRAIN;
+    char *line = NULL;
+
+    if (fth_cli_read_flags(command, invocation, &table, &options, &arguments, &code)) {
+        fth_role_find(options.role, &role);
+        if (arguments.count > 1)
+            code = fth_cli_usage(command, "one file is enough");
+        else if (fth_keys_generate(role, &line) != FTH_OK ||
+                 (arguments.count == 1 && append(arguments.positional[0], line) != FTH_OK))
+            code = fth_cli_fail();
+        else if (arguments.count == 1)
+            printf("added the key %.*s (%s) to %s\n", (int)strcspn(line, " "), line, options.role,
+                   arguments.positional[0]);
+        else
+            fputs(line, stdout);
+    }
+    if (line)
+        memset(line, 0, strlen(line));
+    free(line);
+    fth_arguments_release(&arguments);
+    fth_options_release(&table, &options);
+    return code;
+}
+
+const fth_command fth_command_keys = {
+    .name = "keys",
+    .arguments = "[FILE] [--role ROLE]",
+    .summary = "make an access key and its secret, for services",
+    .details =
+        "A key is a line \"ACCESS SECRET ROLE\". With a file it is added there, else printed. The server reads the\n"
+        "file (--keys FILE); a worker has FARTHING_ACCESS_KEY and FARTHING_SECRET_KEY in its environment.\n",
+    .run = run_keys,
+};

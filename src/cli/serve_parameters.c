@@ -1,0 +1,380 @@
+/* farthing serve parameters: the parameter server (src/parameters). */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "cli/serve_cli.h"
+#include "http/signature.h"
+#include "http/tls.h"
+#include "parameters/parameters.h"
+
+typedef struct serve_options {
+    fth_train_options train; /* first: its rows' offsets are in it. Only some of its options are read here. */
+    char *data_shape, *consistency, *durability, *checkpoints, *address, *certificate, *key, *keys;
+    int64_t classes, port, validate_every, epoch_samples, max_log_mb, max_memory_mb, max_snapshots;
+    double lease_s, max_rate;
+    bool tls, open_reads, json;
+} serve_options;
+
+/* Rows of `farthing train` that mean the same here. */
+static const char *const train_rows[] = {"model",
+                                         "data",
+                                         "weights",
+                                         "freeze",
+                                         "seed",
+                                         "image-size",
+                                         "validation-fraction",
+                                         "validation-transform",
+                                         "batch",
+                                         "optimizer",
+                                         "lr",
+                                         "momentum",
+                                         "nesterov",
+                                         "weight-decay",
+                                         "beta1",
+                                         "beta2",
+                                         "epsilon",
+                                         "schedule",
+                                         "warmup",
+                                         "decay-every",
+                                         "decay-factor",
+                                         "steps",
+                                         "epochs",
+                                         "clip",
+                                         "threads",
+                                         "runs",
+                                         "name",
+                                         "checkpoint-every"};
+
+static fth_status check_consistency(const char *text)
+{
+    fth_consistency parsed;
+    return fth_consistency_parse(text, &parsed);
+}
+
+static fth_status check_shape(const char *text)
+{
+    int channels = 0, height = 0, width = 0, length = 0;
+    if (!*text || (sscanf(text, "%5dx%5dx%5d%n", &channels, &height, &width, &length) == 3 && !text[length] &&
+                   channels > 0 && height > 0 && width > 0))
+        return FTH_OK;
+    return fth_fail(FTH_INVALID, "expected is channels x height x width: 1x28x28");
+}
+
+static const char *const durabilities[] = {"checkpoint", "kill", "power", NULL};
+
+#define AT(member) .offset = offsetof(serve_options, member)
+static const fth_option own_rows[] = {
+    {.name = "data-shape",
+     .type = FTH_OPTION_TEXT,
+     AT(data_shape),
+     .argument = "CxHxW",
+     .check = check_shape,
+     .help = "what the workers' images are like, 1x28x28; where --data is given it says so",
+     .group = "Serving"},
+    {.name = "classes",
+     .type = FTH_OPTION_INTEGER,
+     AT(classes),
+     .fallback = "0",
+     .argument = "N",
+     .maximum = 1e6,
+     .help = "how many classes the workers' data has; 0: as the model was published"},
+    {.name = "port",
+     .type = FTH_OPTION_INTEGER,
+     AT(port),
+     .fallback = "29500",
+     .argument = "N",
+     .maximum = 65535,
+     .help = "0: any free one"},
+    {.name = "address",
+     .type = FTH_OPTION_TEXT,
+     AT(address),
+     .fallback = "127.0.0.1",
+     .argument = "IP",
+     .help = "0.0.0.0 serves other machines, which needs --keys"},
+    {.name = "consistency",
+     .type = FTH_OPTION_TEXT,
+     AT(consistency),
+     .fallback = "async",
+     .argument = "HOW",
+     .check = check_consistency,
+     .help = "sync, sync:N (the mean of N gradients makes a step), bounded:S (none older than S versions), async"},
+    {.name = "lease",
+     .type = FTH_OPTION_DURATION,
+     AT(lease_s),
+     .fallback = "30s",
+     .argument = "TIME",
+     .help = "a worker that is not heard of for this long is no longer waited for"},
+    {.name = "keys",
+     .type = FTH_OPTION_TEXT,
+     AT(keys),
+     .argument = "FILE",
+     .help = "who may ask: `farthing keys` makes a line of it; or the environment's FARTHING_KEYS"},
+    {.name = "open-reads",
+     .type = FTH_OPTION_SWITCH,
+     AT(open_reads),
+     .help = "parameters, version and accuracy for everybody, without a signature"},
+    {.name = "tls",
+     .type = FTH_OPTION_SWITCH,
+     AT(tls),
+     .help = "serve https; with a certificate made here, to be pinned"},
+    {.name = "certificate",
+     .type = FTH_OPTION_TEXT,
+     AT(certificate),
+     .argument = "FILE",
+     .help = "a real certificate (chain), PEM, for https"},
+    {.name = "key", .type = FTH_OPTION_TEXT, AT(key), .argument = "FILE", .help = "and its private key"},
+    {.name = "checkpoints",
+     .type = FTH_OPTION_TEXT,
+     AT(checkpoints),
+     .argument = "PLACE",
+     .help = "folder of checkpoints and log, gone on from if it has some; a URL: copies of checkpoints go there too"},
+    {.name = "durability",
+     .type = FTH_OPTION_CHOICE,
+     AT(durability),
+     .fallback = "kill",
+     .argument = "WHAT",
+     .choices = durabilities,
+     .help = "nothing acknowledged is lost by a killed process (kill: a log), by the machine's power (power: synced), "
+             "or only what came after a checkpoint is (checkpoint: no log)"},
+    {.name = "max-log-mb",
+     .type = FTH_OPTION_INTEGER,
+     AT(max_log_mb),
+     .fallback = "1024",
+     .argument = "MB",
+     .minimum = 1,
+     .maximum = 1e9,
+     .help = "a checkpoint is made when the log has grown to this"},
+    {.name = "max-memory-mb",
+     .type = FTH_OPTION_INTEGER,
+     AT(max_memory_mb),
+     .fallback = "1024",
+     .argument = "MB",
+     .minimum = 1,
+     .maximum = 1e9,
+     .help = "of gradients received and waiting; beyond it workers are asked to come again"},
+    {.name = "max-snapshots",
+     .type = FTH_OPTION_INTEGER,
+     AT(max_snapshots),
+     .fallback = "4",
+     .argument = "N",
+     .minimum = 2,
+     .maximum = 1000,
+     .help = "versions of the parameters held for slow readers"},
+    {.name = "max-rate",
+     .type = FTH_OPTION_NUMBER,
+     AT(max_rate),
+     .fallback = "0",
+     .argument = "N",
+     .maximum = 1e9,
+     .help = "requests a second of one address; 0: any"},
+    {.name = "validate-every",
+     .type = FTH_OPTION_INTEGER,
+     AT(validate_every),
+     .fallback = "500",
+     .argument = "N",
+     .minimum = 1,
+     .maximum = 1e12,
+     .help = "versions between validations, where --data is given"},
+    {.name = "epoch-samples",
+     .type = FTH_OPTION_INTEGER,
+     AT(epoch_samples),
+     .fallback = "0",
+     .argument = "N",
+     .maximum = 1e15,
+     .help = "samples in an epoch, for schedules and the record; 0: of --data"},
+    {.name = "json", .type = FTH_OPTION_SWITCH, AT(json), .help = "say where it serves as one JSON object"},
+};
+
+enum { MAX_ROWS = FTH_COUNT_OF(train_rows) + FTH_COUNT_OF(own_rows) };
+
+static fth_option_table make_table(fth_option rows[MAX_ROWS])
+{
+    size_t count = 0;
+    for (size_t i = 0; i < FTH_COUNT_OF(own_rows); i++)
+        rows[count++] = own_rows[i];
+    for (size_t i = 0; i < fth_train_option_table.count; i++)
+        for (size_t j = 0; j < FTH_COUNT_OF(train_rows); j++)
+            if (strcmp(fth_train_option_table.options[i].name, train_rows[j]) == 0)
+                rows[count++] = fth_train_option_table.options[i];
+    for (size_t i = FTH_COUNT_OF(own_rows); i < count; i++)
+        rows[i].group = i == FTH_COUNT_OF(own_rows) ? "The model and its optimizer, as in `farthing train`" : NULL;
+    return (fth_option_table){rows, count, sizeof(serve_options)};
+}
+
+/* The whole of the trainer's options: defaults, and over them what is read here. */
+static fth_status complete(const fth_option_table *table, const serve_options *asked, fth_train_options *train)
+{
+    fth_status status = FTH_OK;
+    json_t *json = fth_options_to_json(table, asked, false);
+    for (size_t i = 0; i < FTH_COUNT_OF(own_rows); i++)
+        json_object_del(json, own_rows[i].name);
+    FTH_TRY(fth_options_set_defaults(&fth_train_option_table, train));
+    FTH_TRY(fth_options_from_json(&fth_train_option_table, train, json, "the flags"));
+
+out:
+    json_decref(json);
+    return status;
+}
+
+static fth_status set_model_facts(const fth_option_table *table, const serve_options *asked,
+                                  fth_parameters_options *options)
+{
+    fth_status status = FTH_OK;
+    const fth_model *model = NULL;
+    options->has_data = fth_options_was_given(table, asked, "data");
+    FTH_REQUIRE(!options->has_data || (!*asked->data_shape && asked->classes == 0), FTH_INVALID,
+                "--data says what its images are like; leave --data-shape and --classes out");
+    FTH_TRY(fth_model_find(options->train->model, &model));
+    options->channels = model->channels;
+    options->height = model->height;
+    options->width = model->width;
+    options->classes = asked->classes > 0 ? (int)asked->classes : model->classes;
+    if (*asked->data_shape)
+        sscanf(asked->data_shape, "%5dx%5dx%5d", &options->channels, &options->height, &options->width);
+
+out:
+    return status;
+}
+
+static fth_status set_interval(const char *text, fth_parameters_options *options)
+{
+    if (text[strspn(text, "0123456789")]) {
+        return fth_duration_parse(text, &options->checkpoint_every_s);
+    }
+    options->checkpoint_every_versions = strtoll(text, NULL, 10);
+    return FTH_OK;
+}
+
+static void tell_where(const serve_options *asked, const fth_parameters *server, const fth_parameters_options *options,
+                       const char *fingerprint)
+{
+    bool v6 = strchr(asked->address, ':') != NULL;
+    char url[320];
+    snprintf(url, sizeof url, "%s://%s%s%s:%d", options->certificate_pem ? "https" : "http", v6 ? "[" : "",
+             asked->address, v6 ? "]" : "", fth_parameters_port(server));
+    if (asked->json) {
+        json_t *json = json_pack("{s:s, s:s, s:i, s:s, s:s, s:I, s:s}", "event", "serving", "url", url, "port",
+                                 fth_parameters_port(server), "run", fth_parameters_run_folder(server), "model",
+                                 options->train->model, "version", (json_int_t)fth_parameters_version(server),
+                                 "consistency", asked->consistency);
+        if (*fingerprint)
+            json_object_set_new(json, "fingerprint", json_string(fingerprint));
+        fth_cli_print_json(json);
+        json_decref(json);
+        return;
+    }
+    printf("serving %s, version %lld, %s, on %s\nrun %s\n", options->train->model,
+           (long long)fth_parameters_version(server), asked->consistency, url, fth_parameters_run_folder(server));
+    if (*fingerprint)
+        printf("the key's fingerprint, to be pinned: %s\n", fingerprint);
+    fth_cli_flush();
+}
+
+/* Until somebody asks for a stop, --steps is reached and the workers have gone, or the server fails. */
+static fth_status wait_for_end(fth_parameters *server, const fth_train_options *train, const fth_stop *stop,
+                               bool *finished)
+{
+    const double look_every_s = 0.1, goodbye_s = 10;
+    double reached_s = 0;
+    fth_status status = FTH_OK;
+    while (status == FTH_OK && !stop->asked && !*finished) {
+        status = fth_parameters_wait(server, look_every_s);
+        if (train->steps == 0 || fth_parameters_version(server) < train->steps)
+            continue;
+        reached_s = reached_s > 0 ? reached_s : fth_clock_seconds();
+        *finished = fth_parameters_workers(server) == 0 || fth_clock_seconds() - reached_s > goodbye_s;
+    }
+    return status;
+}
+
+static fth_status serve(const fth_option_table *table, const serve_options *asked, bool *finished)
+{
+    fth_status status = FTH_OK;
+    fth_train_options train = {0};
+    fth_parameters_options options = {.train = &train,
+                                      .validate_every = asked->validate_every,
+                                      .epoch_samples = asked->epoch_samples,
+                                      .lease_s = asked->lease_s,
+                                      .checkpoints = *asked->checkpoints ? asked->checkpoints : NULL,
+                                      .max_log_bytes = (uint64_t)asked->max_log_mb << 20,
+                                      .address = asked->address,
+                                      .port = (int)asked->port,
+                                      .open_reads = asked->open_reads,
+                                      .max_memory_bytes = (uint64_t)asked->max_memory_mb << 20,
+                                      .max_snapshots = (int)asked->max_snapshots,
+                                      .max_requests_per_s = asked->max_rate};
+    fth_parameters *server = NULL;
+    char *keys = NULL, *certificate = NULL, *key = NULL, *folder = NULL, fingerprint[FTH_FINGERPRINT_SIZE] = "";
+    fth_stop stop = FTH_STOP_INITIALIZER;
+
+    fth_signals_watch(&stop);
+    FTH_TRY(complete(table, asked, &train));
+    FTH_TRY(fth_consistency_parse(asked->consistency, &options.consistency));
+    FTH_TRY(set_model_facts(table, asked, &options));
+    FTH_TRY(set_interval(train.checkpoint_every, &options));
+    for (int i = 0; durabilities[i]; i++)
+        if (strcmp(asked->durability, durabilities[i]) == 0)
+            options.durability = (fth_durability)i;
+    FTH_TRY(fth_keys_read(asked->keys, &keys));
+    options.keys = keys;
+    FTH_REQUIRE(!*asked->certificate == !*asked->key, FTH_INVALID, "--certificate and --key belong together");
+    if (*asked->certificate) {
+        FTH_TRY(fth_tls_load(asked->certificate, asked->key, &certificate, &key));
+    } else if (asked->tls) {
+        folder = fth_path_join(train.runs, "tls");
+        FTH_TRY(fth_tls_load_or_make(folder, asked->address, &certificate, &key));
+    }
+    options.certificate_pem = certificate;
+    options.key_pem = key;
+    if (certificate)
+        FTH_TRY(fth_tls_fingerprint(certificate, fingerprint));
+    FTH_TRY(fth_parameters_start(&options, &server));
+    tell_where(asked, server, &options, fingerprint);
+    fth_status outcome = wait_for_end(server, &train, &stop, finished);
+    fth_status stopped = fth_parameters_stop(server, *finished);
+    status = outcome != FTH_OK ? outcome : stopped;
+
+out:
+    fth_signals_unwatch();
+    if (keys)
+        memset(keys, 0, strlen(keys));
+    free(keys);
+    free(certificate);
+    free(key);
+    free(folder);
+    fth_options_release(&fth_train_option_table, &train);
+    return status;
+}
+
+static fth_exit_code run_parameters(const fth_command *command, const fth_invocation *invocation)
+{
+    fth_option rows[MAX_ROWS];
+    fth_option_table table = make_table(rows);
+    serve_options asked;
+    fth_arguments arguments;
+    fth_exit_code code = FTH_EXIT_OK;
+    bool finished = false;
+
+    if (fth_cli_read_flags(command, invocation, &table, &asked, &arguments, &code)) {
+        if (arguments.count > 0)
+            code = fth_cli_usage(command, "what is \"%s\"?", arguments.positional[0]);
+        else if (serve(&table, &asked, &finished) != FTH_OK)
+            code = fth_cli_fail();
+        else
+            code = finished ? FTH_EXIT_OK : FTH_EXIT_INTERRUPTED;
+    }
+    fth_arguments_release(&arguments);
+    fth_options_release(&table, &asked);
+    return code;
+}
+
+const fth_service_command fth_serve_parameters = {
+    .name = "parameters",
+    .summary = "own a model's parameters and optimizer; workers pull and push over HTTP",
+    .details = "Workers: `farthing train --strategy parameter-server --server URL`, or any HTTP client; see\n"
+               "docs/parameter-server.md. The same command with the same --name or --checkpoints goes on where a\n"
+               "server stopped or was killed.\n",
+    .run = run_parameters,
+};

@@ -1,0 +1,603 @@
+/* The applying thread: takes one thing after another off the queue and is the only one to change the model.
+ *
+ * A gradient:
+ *
+ *     queued -> checked against its worker (registered? new sequence? how stale?) -> logged -> added -> [step] ->
+ * answered
+ *                                    |-> refused: nothing has changed
+ *                                    |-> deferred (bounded): others' gradients would become too old; looked at again
+ * when one of those has come, or its lease is over
+ *
+ * What is logged is applied, now or by the next process; what was not logged was not acknowledged. A step is made when
+ * the last gradient it takes is there; where one came that completes it, its record says so, so that a replay steps at
+ * the same place; where a worker left instead, a record of its own does. */
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "parameters/parameters_internal.h"
+
+/* ---- queues ---- */
+
+void fth_queue_init(fth_queue *queue)
+{
+    queue->first = NULL;
+    queue->last = &queue->first;
+}
+
+void fth_queue_put(fth_queue *queue, fth_item *item)
+{
+    item->next = NULL;
+    *queue->last = item;
+    queue->last = &item->next;
+}
+
+fth_item *fth_queue_take(fth_queue *queue)
+{
+    fth_item *item = queue->first;
+    if (item && !(queue->first = item->next))
+        queue->last = &queue->first;
+    return item;
+}
+
+void fth_item_free(fth_item *item)
+{
+    fth_gradient_release(&item->gradient);
+    free(item);
+}
+
+static void fail(fth_parameters *server, fth_status status)
+{
+    pthread_mutex_lock(&server->mutex);
+    if (server->failure == FTH_OK) {
+        server->failure = status;
+        snprintf(server->failure_message, sizeof server->failure_message, "%s", fth_error_message());
+    }
+    pthread_cond_broadcast(&server->changed);
+    pthread_mutex_unlock(&server->mutex);
+}
+
+/* ---- steps ---- */
+
+double fth_parameters_rate(const fth_parameters *server)
+{
+    double rate = 0;
+    if (fth_service_rate(server->train, fth_engine_learning_rate(server->engine), atomic_load(&server->version),
+                         server->updates_per_epoch, &rate) != FTH_OK)
+        return fth_engine_learning_rate(server->engine);
+    return rate;
+}
+
+int64_t fth_parameters_needed(fth_parameters *server)
+{
+    if (server->options.consistency.kind != FTH_CONSISTENCY_SYNC)
+        return 1;
+    int64_t live = fth_workers_live(server->workers), count = server->options.consistency.count;
+    if (count > 0 && fth_workers_most_live(server->workers) < count)
+        return count; /* they have not all been there yet */
+    int64_t needed = count > 0 && count < live ? count : live;
+    return needed > 0 ? needed : 1;
+}
+
+/* True if what has come, with one from `giver` (or NULL) more, makes a step. With the mutex held. */
+static bool is_complete(fth_parameters *server, const fth_worker *giver)
+{
+    int64_t have = server->step_gradients + (giver != NULL);
+    if (have == 0 || have < fth_parameters_needed(server))
+        return false;
+    if (server->options.consistency.kind != FTH_CONSISTENCY_SYNC || server->options.consistency.count > 0)
+        return true;
+    int64_t version = atomic_load(&server->version);
+    size_t position = 0;
+    for (fth_worker *w = fth_workers_next(server->workers, &position); w;
+         w = fth_workers_next(server->workers, &position))
+        if (w != giver && w->contributed != version)
+            return false;
+    return true;
+}
+
+static void add_gradient(fth_parameters *server, const fth_gradient *gradient)
+{
+    bool first = server->step_gradients == 0, averaged = server->options.consistency.kind == FTH_CONSISTENCY_SYNC;
+    float weight = averaged ? (float)gradient->samples : 1;
+    fth_gradient_add(server->layout, gradient, weight, first, server->vectors.gradients);
+    if (gradient->has_buffers) {
+        fth_gradient_add_buffers(server->layout, gradient, weight, server->step_buffer_samples == 0,
+                                 server->buffer_sum);
+        server->step_buffer_samples += gradient->samples;
+    }
+    server->step_gradients++;
+    server->step_samples += gradient->samples;
+    server->samples += gradient->samples;
+    atomic_fetch_add(&server->metrics.samples, (uint64_t)gradient->samples);
+    server->window.samples += gradient->samples;
+    server->window.pushes++;
+    if (isfinite(gradient->loss)) {
+        server->window.loss += gradient->loss * (double)gradient->samples;
+        server->window.loss_samples += gradient->samples;
+    }
+    if (gradient->correct >= 0) {
+        server->window.correct += gradient->correct;
+        server->window.correct_samples += gradient->samples;
+    }
+}
+
+static void scale(float *vector, float factor, size_t count)
+{
+    for (size_t i = 0; i < count; i++)
+        vector[i] *= factor;
+}
+
+/* Updates by what has been added; the version moves on. */
+static fth_status step(fth_parameters *server)
+{
+    fth_status status = FTH_OK;
+    const fth_layout *layout = server->layout;
+    int64_t version = atomic_load(&server->version);
+    bool averaged = server->options.consistency.kind == FTH_CONSISTENCY_SYNC;
+
+    if (averaged)
+        scale(server->vectors.gradients, (float)(1.0 / (double)server->step_samples), layout->trained_floats);
+    FTH_TRY(fth_engine_update(server->engine, fth_parameters_rate(server), version + 1));
+    if (server->step_buffer_samples > 0) {
+        if (averaged)
+            scale(server->buffer_sum, (float)(1.0 / (double)server->step_buffer_samples), layout->buffer_floats);
+        memcpy(server->vectors.buffers, server->buffer_sum, layout->buffer_floats * sizeof(float));
+    }
+    server->step_gradients = server->step_samples = server->step_buffer_samples = 0;
+    atomic_store(&server->version, version + 1);
+    atomic_fetch_add(&server->metrics.applied, 1);
+
+out:
+    return status;
+}
+
+static fth_status append(fth_parameters *server, fth_log_kind kind, uint32_t flags, const void *body, size_t size_bytes)
+{
+    if (!server->wal)
+        return FTH_OK;
+    fth_status status = fth_wal_append(server->wal, &(fth_log_record){.kind = kind,
+                                                                      .flags = flags,
+                                                                      .version = atomic_load(&server->version),
+                                                                      .body = body,
+                                                                      .body_bytes = size_bytes});
+    atomic_store(&server->metrics.log_bytes, fth_wal_size_bytes(server->wal));
+    return status;
+}
+
+/* ---- gradients ---- */
+
+static void answer_push(fth_parameters *server, fth_exchange *exchange, const fth_worker *worker, bool duplicate)
+{
+    json_t *json = json_pack("{s:i, s:I, s:I}", "code", worker->last_code, "version", (json_int_t)worker->last_version,
+                             "staleness", (json_int_t)worker->last_staleness);
+    if (duplicate) {
+        json_object_set_new(json, "duplicate", json_true());
+        atomic_fetch_add(&server->metrics.duplicates, 1);
+    }
+    fth_exchange_answer_json(exchange, worker->last_code, json);
+}
+
+/* What stands against it; with the mutex held. FTH_REFUSAL_DUPLICATE: it is a repeated push. */
+static fth_refusal judge(fth_parameters *server, const fth_item *item, char *message, size_t size)
+{
+    const fth_gradient *gradient = &item->gradient;
+    const fth_worker *worker = fth_workers_find(server->workers, gradient->worker);
+    int64_t version = atomic_load(&server->version), staleness = version - gradient->version, most = INT64_MAX;
+
+    if (!worker || (!worker->live && worker->sequence < gradient->sequence)) {
+        snprintf(message, size, "%s is not registered%s; register it", gradient->worker,
+                 worker ? " any more: its lease ran out, or it was unregistered" : "");
+        return FTH_REFUSAL_STRANGER;
+    }
+    if (server->keys && item->role != FTH_ROLE_ADMIN && strcmp(worker->access, item->access) != 0) {
+        snprintf(message, size, "%s was registered with another key", gradient->worker);
+        return FTH_REFUSAL_FORBIDDEN;
+    }
+    if (gradient->sequence == worker->sequence)
+        return FTH_REFUSAL_DUPLICATE;
+    if (gradient->sequence < worker->sequence) {
+        snprintf(message, size, "sequence %" PRId64 " is not above %" PRId64 ", the last one of %s", gradient->sequence,
+                 worker->sequence, gradient->worker);
+        return FTH_REFUSAL_SEQUENCE;
+    }
+    if (server->train->steps > 0 && version >= server->train->steps) {
+        snprintf(message, size, "training has ended: --steps %" PRId64 " is reached", server->train->steps);
+        return FTH_REFUSAL_FINISHED;
+    }
+    if (staleness < 0) {
+        snprintf(message, size, "it is for version %" PRId64 ", but the version is %" PRId64, gradient->version,
+                 version);
+        return FTH_REFUSAL_VERSION;
+    }
+    if (server->options.consistency.kind == FTH_CONSISTENCY_SYNC)
+        most = 0;
+    if (server->options.consistency.kind == FTH_CONSISTENCY_BOUNDED)
+        most = server->options.consistency.count;
+    if (staleness > most) {
+        snprintf(message, size,
+                 "too stale: it is for version %" PRId64 ", the version is %" PRId64 ", and %" PRId64
+                 " behind is the most; pull again",
+                 gradient->version, version, most);
+        return FTH_REFUSAL_STALE;
+    }
+    return FTH_REFUSAL_NONE;
+}
+
+/* With bounded staleness: true if this step would make somebody's gradient too old before it is there. */
+static bool must_wait(fth_parameters *server, const fth_item *item)
+{
+    if (server->options.consistency.kind != FTH_CONSISTENCY_BOUNDED)
+        return false;
+    int64_t after = atomic_load(&server->version) + 1;
+    double now = fth_clock_seconds();
+    size_t position = 0;
+    for (fth_worker *w = fth_workers_next(server->workers, &position); w;
+         w = fth_workers_next(server->workers, &position)) {
+        if (w->in_flight < 0 || w->in_flight_until_s < now || strcmp(w->name, item->gradient.worker) == 0)
+            continue;
+        int64_t oldest = atomic_load(&server->version) - server->options.consistency.count;
+        if (w->in_flight >= oldest && after - w->in_flight > server->options.consistency.count)
+            return true;
+    }
+    return false;
+}
+
+/* The worker's side of a gradient that is taken; with the mutex held. */
+static void note_push(fth_parameters *server, fth_worker *worker, const fth_gradient *gradient, bool stepped,
+                      int64_t staleness)
+{
+    int64_t version = atomic_load(&server->version);
+    worker->sequence = gradient->sequence;
+    worker->last_code = stepped ? 200 : 201;
+    worker->last_version = version;
+    worker->last_staleness = staleness;
+    worker->contributed = stepped ? version - 1 : version;
+    worker->in_flight = -1;
+}
+
+/* Log, add, step, answer. False if it was deferred instead. */
+static bool take_gradient(fth_parameters *server, fth_item *item)
+{
+    fth_gradient *gradient = &item->gradient;
+    char message[FTH_MAX_REFUSAL] = "";
+    double began = fth_clock_seconds();
+
+    pthread_mutex_lock(&server->mutex);
+    fth_refusal refusal = judge(server, item, message, sizeof message);
+    fth_worker *worker = fth_workers_find(server->workers, gradient->worker);
+    if (refusal == FTH_REFUSAL_NONE && must_wait(server, item)) {
+        worker->in_flight = -1; /* it is here; nobody waits for it */
+        pthread_mutex_unlock(&server->mutex);
+        return false;
+    }
+    bool steps = refusal == FTH_REFUSAL_NONE && is_complete(server, worker);
+    if (worker && refusal != FTH_REFUSAL_FORBIDDEN)
+        fth_parameters_renew(server, worker, item->access);
+    pthread_mutex_unlock(&server->mutex);
+    if (refusal == FTH_REFUSAL_DUPLICATE) {
+        answer_push(server, item->exchange, worker, true);
+        return true;
+    }
+    if (refusal != FTH_REFUSAL_NONE) {
+        fth_parameters_refuse(server, item->exchange, refusal, "%s", message);
+        return true;
+    }
+    if (append(server, FTH_LOG_GRADIENT, steps ? FTH_LOG_STEPS : 0, item->body, item->body_bytes) != FTH_OK) {
+        fth_log_error("a gradient is refused: %s", fth_error_message());
+        fth_exchange_set_header(item->exchange, "Retry-After", "5");
+        fth_parameters_refuse(server, item->exchange, FTH_REFUSAL_BUSY, "the log cannot be written; try again later");
+        return true;
+    }
+    int64_t staleness = atomic_load(&server->version) - gradient->version;
+    add_gradient(server, gradient);
+    fth_metrics_count_staleness(&server->metrics, staleness);
+    server->window.staleness += staleness;
+    fth_status status = steps ? step(server) : FTH_OK;
+    if (status != FTH_OK) {
+        fail(server, status);
+        fth_parameters_refuse(server, item->exchange, FTH_REFUSAL_BUSY, "the update failed");
+        return true;
+    }
+    pthread_mutex_lock(&server->mutex);
+    note_push(server, worker, gradient, steps, staleness);
+    server->recheck = true;
+    pthread_mutex_unlock(&server->mutex);
+    atomic_fetch_add(&server->metrics.apply_ns, (uint64_t)((fth_clock_seconds() - began) * 1e9));
+    answer_push(server, item->exchange, worker, false);
+    return true;
+}
+
+/* A step that no gradient completed, but somebody's leaving. */
+static void step_if_complete(fth_parameters *server)
+{
+    pthread_mutex_lock(&server->mutex);
+    bool complete = server->step_gradients > 0 && is_complete(server, NULL);
+    pthread_mutex_unlock(&server->mutex);
+    if (!complete)
+        return;
+    if (append(server, FTH_LOG_STEP, 0, NULL, 0) != FTH_OK) {
+        fth_log_error("a step waits: %s", fth_error_message());
+        return;
+    }
+    fth_status status = step(server);
+    if (status != FTH_OK)
+        fail(server, status);
+}
+
+/* ---- workers ---- */
+
+static fth_status log_worker(fth_parameters *server, fth_log_kind kind, const char *worker, const char *instance,
+                             const char *access)
+{
+    json_t *json = json_pack("{s:s, s:s, s:s}", "worker", worker, "instance", instance, "access", access);
+    char *text = json_dumps(json, JSON_COMPACT);
+    fth_status status = text ? append(server, kind, 0, text, strlen(text)) : fth_fail(FTH_NO_MEMORY, "no memory");
+    free(text);
+    json_decref(json);
+    return status;
+}
+
+static void answer_registration(fth_parameters *server, fth_item *item, const fth_worker *worker)
+{
+    char consistency[32];
+    fth_consistency_format(server->options.consistency, consistency, sizeof consistency);
+    fth_exchange_answer_json(item->exchange, 200,
+                             json_pack("{s:i, s:s, s:s, s:I, s:I, s:f, s:s, s:s, s:s, s:i, s:I}", "code", 200, "worker",
+                                       worker->name, "instance", worker->instance, "version",
+                                       (json_int_t)atomic_load(&server->version), "sequence",
+                                       (json_int_t)worker->sequence, "lease_s", server->options.lease_s, "consistency",
+                                       consistency, "model", server->train->model, "input", server->input, "classes",
+                                       server->classes, "max_body_bytes", (json_int_t)server->max_body_bytes));
+}
+
+static void take_registration(fth_parameters *server, fth_item *item)
+{
+    pthread_mutex_lock(&server->mutex);
+    fth_worker *worker = fth_workers_find(server->workers, item->worker);
+    bool live = worker && worker->live;
+    bool same = live && strcmp(worker->instance, item->instance) == 0 && strcmp(worker->access, item->access) == 0;
+    bool others = worker && server->keys && item->role != FTH_ROLE_ADMIN && strcmp(worker->access, item->access) != 0;
+    bool full = !live && fth_workers_live(server->workers) >= FTH_MAX_WORKERS;
+    pthread_mutex_unlock(&server->mutex);
+    if (live && !same) {
+        fth_parameters_refuse(server, item->exchange, FTH_REFUSAL_DUPLICATE,
+                              "%s is registered, and its lease lasts; choose another name, or wait", item->worker);
+        return;
+    }
+    if (others) {
+        fth_parameters_refuse(server, item->exchange, FTH_REFUSAL_FORBIDDEN, "%s belongs to another key", item->worker);
+        return;
+    }
+    if (full || (!same && log_worker(server, FTH_LOG_REGISTER, item->worker, item->instance, item->access) != FTH_OK)) {
+        fth_exchange_set_header(item->exchange, "Retry-After", "5");
+        fth_parameters_refuse(server, item->exchange, FTH_REFUSAL_BUSY,
+                              full ? "there are %d workers already" : "the log cannot be written (%d)",
+                              (int)FTH_MAX_WORKERS);
+        return;
+    }
+    pthread_mutex_lock(&server->mutex);
+    worker = same ? worker : fth_workers_join(server->workers, item->worker, item->instance, item->access);
+    if (worker)
+        worker->lease_until_s = fth_clock_seconds() + server->options.lease_s;
+    pthread_mutex_unlock(&server->mutex);
+    if (worker)
+        answer_registration(server, item, worker);
+    else
+        fth_parameters_refuse(server, item->exchange, FTH_REFUSAL_BUSY, "there is no room for %s", item->worker);
+}
+
+/* False if the log could not take it. */
+static bool let_go(fth_parameters *server, const char *name)
+{
+    if (log_worker(server, FTH_LOG_UNREGISTER, name, "", "") != FTH_OK) {
+        fth_log_warning("%s stays registered: %s", name, fth_error_message());
+        return false;
+    }
+    pthread_mutex_lock(&server->mutex);
+    fth_worker *worker = fth_workers_find(server->workers, name);
+    if (worker)
+        fth_workers_leave(server->workers, worker);
+    server->recheck = true;
+    pthread_mutex_unlock(&server->mutex);
+    return true;
+}
+
+static void take_unregistration(fth_parameters *server, fth_item *item)
+{
+    pthread_mutex_lock(&server->mutex);
+    fth_worker *worker = fth_workers_find(server->workers, item->worker);
+    bool live = worker && worker->live;
+    bool others = live && server->keys && item->role != FTH_ROLE_ADMIN && strcmp(worker->access, item->access) != 0;
+    pthread_mutex_unlock(&server->mutex);
+    if (!live)
+        fth_parameters_refuse(server, item->exchange, FTH_REFUSAL_STRANGER, "%s is not registered", item->worker);
+    else if (others)
+        fth_parameters_refuse(server, item->exchange, FTH_REFUSAL_FORBIDDEN, "%s belongs to another key", item->worker);
+    else if (!let_go(server, item->worker))
+        fth_parameters_refuse(server, item->exchange, FTH_REFUSAL_BUSY, "the log cannot be written");
+    else
+        fth_exchange_answer_json(item->exchange, 200,
+                                 json_pack("{s:i, s:s, s:I}", "code", 200, "worker", item->worker, "version",
+                                           (json_int_t)atomic_load(&server->version)));
+}
+
+/* Lets one go whose lease is over; false if there is none. *next is when the next one is. */
+static bool expire_one(fth_parameters *server, double *next)
+{
+    char name[FTH_MAX_WORKER_NAME + 1] = "";
+    double now = fth_clock_seconds();
+    size_t position = 0;
+    pthread_mutex_lock(&server->mutex);
+    for (fth_worker *w = fth_workers_next(server->workers, &position); w;
+         w = fth_workers_next(server->workers, &position)) {
+        if (w->lease_until_s <= now)
+            snprintf(name, sizeof name, "%s", w->name);
+        else
+            *next = fmin(*next, w->lease_until_s);
+        if (w->in_flight >= 0 && w->in_flight_until_s > now)
+            *next = fmin(*next, w->in_flight_until_s);
+    }
+    pthread_mutex_unlock(&server->mutex);
+    if (!*name || !let_go(server, name))
+        return false;
+    atomic_fetch_add(&server->metrics.expired, 1);
+    fth_log_info("worker %s has not been heard of for %.3g s: it is no longer counted on", name,
+                 server->options.lease_s);
+    return true;
+}
+
+/* ---- replay ---- */
+
+static fth_status replay_gradient(fth_parameters *server, const fth_log_record *record)
+{
+    fth_status status = FTH_OK;
+    fth_gradient gradient = {0};
+    char message[FTH_MAX_REFUSAL] = "";
+    fth_refusal refusal =
+        fth_gradient_parse(server->layout, record->body, (size_t)record->body_bytes, &gradient, message);
+
+    FTH_REQUIRE(refusal == FTH_REFUSAL_NONE, FTH_CORRUPT, "a gradient in the log does not fit this model: %s", message);
+    fth_worker *worker = fth_workers_find(server->workers, gradient.worker);
+    FTH_REQUIRE(worker, FTH_CORRUPT, "a gradient in the log is of %s, who never registered", gradient.worker);
+    int64_t staleness = record->version - gradient.version;
+    bool steps = record->flags & FTH_LOG_STEPS;
+    add_gradient(server, &gradient);
+    if (steps)
+        FTH_TRY(step(server));
+    note_push(server, worker, &gradient, steps, staleness);
+
+out:
+    fth_gradient_release(&gradient);
+    return status;
+}
+
+static fth_status replay_worker(fth_parameters *server, const fth_log_record *record)
+{
+    fth_status status = FTH_OK;
+    json_t *json = json_loadb(record->body, (size_t)record->body_bytes, 0, NULL);
+    const char *name = NULL, *instance = NULL, *access = NULL;
+
+    FTH_REQUIRE(json_unpack(json, "{s:s, s:s, s:s}", "worker", &name, "instance", &instance, "access", &access) == 0,
+                FTH_CORRUPT, "a worker in the log is not valid");
+    fth_worker *worker = record->kind == FTH_LOG_REGISTER ? fth_workers_join(server->workers, name, instance, access)
+                                                          : fth_workers_find(server->workers, name);
+    FTH_REQUIRE(worker, FTH_CORRUPT, "worker %s in the log is unknown", name);
+    worker->lease_until_s = fth_clock_seconds() + server->options.lease_s;
+    if (record->kind == FTH_LOG_UNREGISTER)
+        fth_workers_leave(server->workers, worker);
+
+out:
+    json_decref(json);
+    return status;
+}
+
+fth_status fth_parameters_replay(void *context, const fth_log_record *record)
+{
+    fth_parameters *server = context;
+    switch (record->kind) {
+    case FTH_LOG_GRADIENT: return replay_gradient(server, record);
+    case FTH_LOG_STEP: return step(server);
+    case FTH_LOG_REGISTER:
+    case FTH_LOG_UNREGISTER: return replay_worker(server, record);
+    }
+    return fth_fail(FTH_CORRUPT, "a record of kind %d in the log: a newer version wrote it", (int)record->kind);
+}
+
+int64_t fth_parameters_replayed_version(void *server)
+{
+    return atomic_load(&((fth_parameters *)server)->version);
+}
+
+/* ---- the loop ---- */
+
+static void take(fth_parameters *server, fth_item *item)
+{
+    bool done = true;
+    switch (item->kind) {
+    case FTH_ITEM_GRADIENT: done = take_gradient(server, item); break;
+    case FTH_ITEM_REGISTER: take_registration(server, item); break;
+    case FTH_ITEM_UNREGISTER: take_unregistration(server, item); break;
+    case FTH_ITEM_CHECKPOINT:
+        pthread_mutex_lock(&server->mutex);
+        server->save_asked = true;
+        pthread_mutex_unlock(&server->mutex);
+        fth_exchange_answer_json(
+            item->exchange, 202,
+            json_pack("{s:i, s:I}", "code", 202, "version", (json_int_t)atomic_load(&server->version)));
+        break;
+    }
+    if (done) {
+        fth_item_free(item);
+        return;
+    }
+    pthread_mutex_lock(&server->mutex);
+    fth_queue_put(&server->deferred, item);
+    pthread_mutex_unlock(&server->mutex);
+}
+
+/* What was deferred is looked at again, before what came later. */
+static void requeue_deferred(fth_parameters *server)
+{
+    if (!server->deferred.first)
+        return;
+    *server->deferred.last = server->queue.first;
+    if (!server->queue.first)
+        server->queue.last = server->deferred.last;
+    server->queue.first = server->deferred.first;
+    fth_queue_init(&server->deferred);
+}
+
+/* Whatever is due that nobody asked for. Gives when to look again. */
+static double look_around(fth_parameters *server)
+{
+    double next = fth_clock_seconds() + 0.2;
+    while (expire_one(server, &next))
+        ;
+    step_if_complete(server);
+    fth_pulls_serve(server);
+    fth_parameters_consider_saving(server, false);
+    fth_parameters_tell_step(server, false);
+    return next;
+}
+
+void *fth_parameters_apply(void *context)
+{
+    fth_parameters *server = context;
+    for (;;) {
+        double next = look_around(server);
+        pthread_mutex_lock(&server->mutex);
+        bool waited = false;
+        while (!server->queue.first && !server->all_checked && !server->recheck && !waited) {
+            struct timespec until = fth_deadline_timespec((fth_deadline){next});
+            waited = pthread_cond_clockwait(&server->work, &server->mutex, CLOCK_MONOTONIC, &until) != 0 ||
+                     server->pulls || server->copy_wanted;
+        }
+        if (server->recheck || waited)
+            requeue_deferred(server);
+        server->recheck = false;
+        fth_item *item = fth_queue_take(&server->queue);
+        bool end = server->all_checked && !item, failed = server->failure != FTH_OK;
+        pthread_mutex_unlock(&server->mutex);
+        if (end)
+            break;
+        if (item && failed) {
+            fth_parameters_refuse(server, item->exchange, FTH_REFUSAL_BUSY, "the server has failed");
+            fth_item_free(item);
+        } else if (item) {
+            take(server, item);
+        }
+    }
+    pthread_mutex_lock(&server->mutex);
+    for (fth_item *item = fth_queue_take(&server->deferred); item; item = fth_queue_take(&server->deferred)) {
+        fth_parameters_refuse(server, item->exchange, FTH_REFUSAL_BUSY, "the server is stopping");
+        fth_item_free(item);
+    }
+    server->applying_ended = true;
+    pthread_cond_broadcast(&server->changed);
+    pthread_mutex_unlock(&server->mutex);
+    fth_pulls_end(server);
+    return NULL;
+}

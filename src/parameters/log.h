@@ -1,0 +1,55 @@
+/* The write-ahead log: what was accepted since a checkpoint, in the order in which it was applied.
+ *
+ *     log-000000001200.wal    begins at the state of version 1200
+ *
+ * A file is records, one after another: a header (below) with a checksum of itself and of the body that follows. A
+ * record is appended before its effect is acknowledged, so a process killed at any moment leaves at most a torn last
+ * record, which was not acknowledged and is cut off when the log is read. A new file begins with each checkpoint; the
+ * old ones go when that checkpoint is whole. Replaying what follows a checkpoint gives exactly the state that was. */
+#ifndef FTH_PARAMETERS_LOG_H
+#define FTH_PARAMETERS_LOG_H
+
+#include "base/base.h"
+
+typedef enum fth_log_kind {
+    FTH_LOG_GRADIENT = 1, /* the body as received */
+    FTH_LOG_STEP,         /* the gradients so far make a step; no body */
+    FTH_LOG_REGISTER,     /* JSON: worker, instance, access */
+    FTH_LOG_UNREGISTER,   /* JSON: worker; also where its lease ran out */
+} fth_log_kind;
+
+enum { FTH_LOG_STEPS = 1 }; /* flag of a gradient: a step follows at once */
+
+typedef struct fth_log_record {
+    fth_log_kind kind;
+    uint32_t flags;
+    int64_t version; /* of the state that it is applied to */
+    const void *body;
+    uint64_t body_bytes;
+} fth_log_record;
+
+typedef struct fth_wal fth_wal;
+
+/* Who takes what a log has, in its order. */
+typedef struct fth_wal_reader {
+    fth_status (*replay)(void *context, const fth_log_record *record); /* a failure ends the reading */
+    int64_t (*version)(void *context);                                 /* of the state, moved on by replay() */
+    void *context;
+} fth_wal_reader;
+
+/* Opens the log of `folder` for the reader's state: replays every record that follows it, and cuts a torn end off. A
+ * record for another version than the state's, or a log that does not begin where the one before ended, is FTH_CORRUPT.
+ * Files from before the state are removed. */
+fth_status fth_wal_open(const char *folder, bool sync_always, const fth_wal_reader *reader, fth_wal **wal);
+void fth_wal_free(fth_wal *wal);
+
+/* On failure nothing of the record is left in the file. */
+fth_status fth_wal_append(fth_wal *wal, const fth_log_record *record);
+/* A new file, for what follows `version`. */
+fth_status fth_wal_rotate(fth_wal *wal, int64_t version);
+/* Removes files that end before `version`: its checkpoint is whole. Safe beside the others' calls. */
+void fth_wal_forget(const char *folder, int64_t version);
+uint64_t fth_wal_size_bytes(const fth_wal *wal); /* of the newest file */
+fth_status fth_wal_sync(fth_wal *wal);
+
+#endif

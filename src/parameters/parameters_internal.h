@@ -1,0 +1,236 @@
+/* The inside of the parameter server, shared by
+ *
+ *     start.c      opening, going on, stopping
+ *     apply.c      the thread that owns the model: registers, checks, logs, applies
+ *     keep.c       checkpoints beside it, and going on from them
+ *     pull.c       immutable copies for readers, and who waits for one
+ *     service.c    the routes; threads that check bodies
+ *     metrics.c    what is counted
+ *     validate.c   accuracy, in a thread of its own
+ *     events.c     the run record
+ *
+ * One mutex covers what HTTP threads and the applying thread share: queue, workers, waiting readers, the newest copy.
+ * It is held for moments only, never while numbers are computed or bytes written. */
+#ifndef FTH_PARAMETERS_PARAMETERS_INTERNAL_H
+#define FTH_PARAMETERS_PARAMETERS_INTERNAL_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+
+#include "checkpoint/checkpoint.h"
+#include "http/server.h"
+#include "http/signature.h"
+#include "parameters/gradient.h"
+#include "parameters/log.h"
+#include "parameters/parameters.h"
+#include "parameters/workers.h"
+#include "train/service.h"
+
+/* ---- metrics ---- */
+
+enum { FTH_STALENESS_BUCKETS = 12, FTH_COUNTED_CODES = 16, FTH_COUNTED_ROUTES = 16 };
+
+typedef struct fth_parameters_metrics {
+    atomic_uint_fast64_t requests[FTH_COUNTED_ROUTES][FTH_COUNTED_CODES];
+    atomic_uint_fast64_t refused[FTH_REFUSALS];
+    atomic_uint_fast64_t signatures[8]; /* by fth_signature_result */
+    atomic_uint_fast64_t staleness[FTH_STALENESS_BUCKETS + 1], staleness_sum, staleness_max;
+    atomic_uint_fast64_t received_bytes, sent_bytes, samples, applied, duplicates, expired;
+    atomic_uint_fast64_t apply_ns;
+    atomic_int_fast64_t checkpoint_version;
+    atomic_uint_fast64_t log_bytes;
+} fth_parameters_metrics;
+
+extern const int64_t fth_staleness_bounds[FTH_STALENESS_BUCKETS];
+void fth_metrics_count_staleness(fth_parameters_metrics *metrics, int64_t staleness);
+int fth_metrics_code(int index); /* which code requests[][index] counts; 0: any other */
+/* Prometheus' text; free() it. */
+char *fth_metrics_format(fth_parameters *server);
+
+/* ---- copies for readers ---- */
+
+typedef struct fth_copy {
+    atomic_int references;
+    atomic_int *alive; /* how many there are; the server's */
+    int fd;            /* in memory, never written again */
+    int64_t version;
+    uint64_t header_bytes, size_bytes;
+} fth_copy;
+
+fth_status fth_copy_create(const fth_layout *layout, const fth_train_options *train, const char *input, int classes,
+                           const fth_vectors *vectors, int64_t version, atomic_int *alive, fth_copy **copy);
+void fth_copy_unref(fth_copy *copy); /* NULL is fine */
+
+/* What a reader asked for. */
+typedef struct fth_pull {
+    fth_exchange *exchange;
+    char worker[FTH_MAX_WORKER_NAME + 1]; /* or "" */
+    int64_t since;                        /* -1: any version */
+    double until_s;
+    bool has_range, numbers;
+    uint64_t range_first, range_last; /* bytes */
+    uint64_t offset, count;           /* numbers */
+    int64_t if_match;                 /* -1: none */
+    struct fth_pull *next;
+} fth_pull;
+
+/* ---- what the applying thread does ---- */
+
+typedef enum fth_item_kind {
+    FTH_ITEM_GRADIENT,
+    FTH_ITEM_REGISTER,
+    FTH_ITEM_UNREGISTER,
+    FTH_ITEM_CHECKPOINT
+} fth_item_kind;
+
+typedef struct fth_item {
+    fth_item_kind kind;
+    fth_exchange *exchange;
+    fth_gradient gradient;
+    const void *body;
+    size_t body_bytes;
+    char worker[FTH_MAX_WORKER_NAME + 1], instance[FTH_MAX_WORKER_NAME + 1], access[FTH_MAX_ACCESS_KEY + 1];
+    fth_role role;
+    fth_signed who;
+    struct fth_item *next;
+} fth_item;
+
+typedef struct fth_queue {
+    fth_item *first, **last;
+} fth_queue;
+void fth_queue_init(fth_queue *queue);
+void fth_queue_put(fth_queue *queue, fth_item *item);
+fth_item *fth_queue_take(fth_queue *queue); /* or NULL */
+void fth_item_free(fth_item *item);
+
+/* What came of training since the last line in the record. */
+typedef struct fth_window {
+    double loss;              /* times samples */
+    int64_t samples, correct; /* of those that said */
+    int64_t loss_samples, correct_samples;
+    int64_t staleness, pushes;
+    double began_s;
+    int64_t began_samples;
+} fth_window;
+
+struct fth_parameters {
+    fth_parameters_options options;
+    const fth_train_options *train;
+    int channels, height, width, classes;
+    char input[48];
+    int64_t epoch_samples;
+    fth_device *device;
+    fth_engine *engine;
+    fth_layout *layout;
+    fth_vectors vectors;
+    fth_dataset *dataset;    /* or NULL */
+    fth_keys *keys;          /* or NULL */
+    struct fth_rates *rates; /* or NULL */
+    fth_server *http;
+    fth_route routes[FTH_COUNTED_ROUTES];
+    uint64_t max_body_bytes;
+
+    char *state_folder;
+    fth_store *store; /* further copies of checkpoints; or NULL */
+    fth_wal *wal;     /* NULL with FTH_DURABILITY_CHECKPOINT */
+    fth_record *record;
+    pthread_mutex_t record_mutex;
+    bool resumed;
+
+    /* The applying thread's own. */
+    atomic_int_fast64_t version;
+    int64_t samples;         /* of all versions */
+    double elapsed_before_s; /* by processes before this one */
+    double started_s;
+    int64_t step_gradients; /* that the step being made has */
+    int64_t step_samples, step_buffer_samples;
+    float *buffer_sum;         /* of the step being made, by samples */
+    int64_t updates_per_epoch; /* 0: unknown */
+    fth_window window;
+    bool replaying;
+
+    pthread_mutex_t mutex;  /* of what follows */
+    pthread_cond_t work;    /* for the applying thread */
+    pthread_cond_t arrived; /* for the checking threads */
+    pthread_cond_t changed; /* for whoever waits for a copy, a version, a failure */
+    fth_queue queue, unchecked;
+    fth_queue deferred; /* gradients that would make others' too old (bounded) */
+    bool recheck;       /* something changed that deferred ones or the step wait for */
+    fth_pull *pulls;
+    bool copy_wanted;
+    fth_copy *copy; /* the newest */
+    fth_workers *workers;
+    bool stopping, all_checked, applying_ended;
+    fth_status failure;
+    char failure_message[512];
+    struct {
+        bool known;
+        int64_t version;
+        double accuracy, loss;
+    } validation;
+
+    atomic_int copies_alive;
+    fth_parameters_metrics metrics;
+
+    /* Checkpoints, see keep.c. */
+    pthread_t saver;
+    bool saver_running, saver_ends; /* the latter by the mutex, as `saving` */
+    pthread_cond_t saver_work;
+    struct fth_saving *saving; /* handed to the saver; NULL: it is idle */
+    int64_t saved_version;     /* of the newest whole checkpoint, or the one being saved */
+    double saved_at_s;
+    bool save_asked;
+
+    pthread_t applier, checkers[2], validator;
+    int checkers_running;
+    bool applier_running, validator_running;
+    fth_stop validation_stop;
+};
+
+/* apply.c */
+void *fth_parameters_apply(void *server);
+fth_status fth_parameters_replay(void *server, const fth_log_record *record);
+int64_t fth_parameters_replayed_version(void *server);
+/* How many gradients the next step takes; at least 1. With the mutex held. */
+int64_t fth_parameters_needed(fth_parameters *server);
+double fth_parameters_rate(const fth_parameters *server);
+
+/* pull.c; the mutex is held for the first and taken by the others */
+bool fth_pull_try(fth_parameters *server, fth_pull *pull);
+void fth_pulls_serve(fth_parameters *server);
+void fth_pulls_end(fth_parameters *server);
+/* The newest copy, of version `least` or later, made if need be; the caller unrefs it. NULL: none within `seconds`. */
+fth_copy *fth_parameters_get_copy(fth_parameters *server, int64_t least, double seconds);
+
+/* keep.c */
+fth_status fth_parameters_restore(fth_parameters *server);
+fth_status fth_parameters_start_saver(fth_parameters *server);
+/* Begins a checkpoint if one is due, or `now`. From the applying thread, between steps. */
+void fth_parameters_consider_saving(fth_parameters *server, bool now);
+void fth_parameters_stop_saver(fth_parameters *server);
+/* At the end, when no thread is left. */
+fth_status fth_parameters_save_last(fth_parameters *server);
+
+/* service.c */
+fth_status fth_parameters_serve(fth_parameters *server);
+void *fth_parameters_check_bodies(void *server);
+void fth_parameters_refuse(fth_parameters *server, fth_exchange *exchange, fth_refusal refusal, const char *format, ...)
+    __attribute__((format(printf, 4, 5)));
+extern const fth_route fth_parameters_routes[];
+/* Renews a worker's lease, if it is this key's. With the mutex held. */
+void fth_parameters_renew(fth_parameters *server, fth_worker *worker, const char *access);
+
+/* docs/parameter-server.openapi.yaml, made into a source by the build */
+extern const char fth_parameters_openapi[];
+extern const size_t fth_parameters_openapi_size;
+
+/* validate.c */
+void *fth_parameters_validate(void *server);
+
+/* events.c */
+void fth_parameters_tell(fth_parameters *server, const char *name, json_t *event);
+void fth_parameters_tell_step(fth_parameters *server, bool now);
+json_t *fth_parameters_position(fth_parameters *server);
+double fth_parameters_elapsed(const fth_parameters *server);
+
+#endif

@@ -1,0 +1,283 @@
+/* Copies for readers: immutable, one for each version that is asked for, made by the applying thread between updates.
+ *
+ * A copy is a file in memory that holds the whole answer, so that the kernel sends it without copying (sendfile). Its
+ * pages may be in sockets' queues after everybody here has closed it; therefore it is never written again, and memory
+ * is bounded by how many versions are alive at once: when that many are in use by slow readers, the newest of them is
+ * given out, or the reader is asked to come again. */
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+#include "parameters/parameters_internal.h"
+
+static bool write_parts(int fd, struct iovec *parts, int count)
+{
+    while (count > 0) {
+        ssize_t written = writev(fd, parts, count < 1024 ? count : 1024);
+        if (written < 0 && errno == EINTR)
+            continue;
+        if (written <= 0)
+            return false;
+        while (count > 0 && (size_t)written >= parts->iov_len) {
+            written -= (ssize_t)parts->iov_len;
+            parts++;
+            count--;
+        }
+        if (count > 0) {
+            parts->iov_base = (char *)parts->iov_base + written;
+            parts->iov_len -= (size_t)written;
+        }
+    }
+    return true;
+}
+
+fth_status fth_copy_create(const fth_layout *layout, const fth_train_options *train, const char *input, int classes,
+                           const fth_vectors *vectors, int64_t version, atomic_int *alive, fth_copy **result)
+{
+    fth_status status = FTH_OK;
+    fth_copy *copy = NULL;
+    struct iovec *parts = NULL;
+    char *header = NULL, version_text[24], classes_text[16];
+    size_t header_bytes = 0;
+
+    *result = NULL;
+    snprintf(version_text, sizeof version_text, "%" PRId64, version);
+    snprintf(classes_text, sizeof classes_text, "%d", classes);
+    fth_metadata_entry metadata[] = {
+        {"version", version_text}, {"model", train->model}, {"input", input}, {"classes", classes_text}};
+    FTH_TRY(fth_allocate(1, sizeof *copy, &copy));
+    copy->fd = -1;
+    copy->references = 1;
+    copy->version = version;
+    FTH_TRY(fth_allocate((size_t)layout->count + 1, sizeof *parts, &parts));
+    FTH_TRY(fth_layout_describe(layout, metadata, FTH_COUNT_OF(metadata), &header, &header_bytes));
+    parts[0] = (struct iovec){header, header_bytes};
+    copy->header_bytes = copy->size_bytes = header_bytes;
+    for (int i = 0; i < layout->count; i++) {
+        const fth_layout_tensor *tensor = &layout->tensors[i];
+        float *vector = i < layout->parameters ? vectors->parameters : vectors->buffers;
+        parts[i + 1] = (struct iovec){vector + tensor->vector_offset, (size_t)tensor->count * sizeof(float)};
+        copy->size_bytes += parts[i + 1].iov_len;
+    }
+    copy->fd = memfd_create("parameters", MFD_CLOEXEC);
+    FTH_REQUIRE(copy->fd >= 0 && write_parts(copy->fd, parts, layout->count + 1), FTH_NO_MEMORY,
+                "no memory for a copy of the parameters: %s", strerror(errno));
+    copy->alive = alive;
+    atomic_fetch_add(alive, 1);
+    *result = copy;
+    copy = NULL;
+
+out:
+    if (copy && copy->fd >= 0)
+        close(copy->fd);
+    free(copy);
+    free(parts);
+    free(header);
+    return status;
+}
+
+void fth_copy_unref(fth_copy *copy)
+{
+    if (!copy || atomic_fetch_sub(&copy->references, 1) > 1)
+        return;
+    close(copy->fd);
+    atomic_fetch_sub(copy->alive, 1);
+    free(copy);
+}
+
+static void release_copy(void *copy)
+{
+    fth_copy_unref(copy);
+}
+
+/* ---- answering ---- */
+
+static void answer(fth_parameters *server, const fth_pull *pull, fth_copy *copy)
+{
+    fth_exchange *exchange = pull->exchange;
+    char text[96];
+
+    snprintf(text, sizeof text, "\"%" PRId64 "\"", copy->version);
+    fth_exchange_set_header(exchange, "ETag", text);
+    snprintf(text, sizeof text, "%" PRId64, copy->version);
+    fth_exchange_set_header(exchange, "X-Farthing-Version", text);
+    fth_exchange_set_header(exchange, "Accept-Ranges", "bytes");
+    uint64_t first = 0, size = copy->size_bytes;
+    int code = 200;
+    if (pull->if_match >= 0 && pull->if_match != copy->version) {
+        fth_parameters_refuse(server, exchange, FTH_REFUSAL_VERSION, "the version is %" PRId64 " now", copy->version);
+        fth_copy_unref(copy);
+        return;
+    }
+    if (pull->numbers) {
+        if (pull->offset > server->layout->packed_floats ||
+            pull->count > server->layout->packed_floats - pull->offset) {
+            fth_exchange_answer_json(exchange, 416,
+                                     json_pack("{s:i, s:s, s:I}", "code", 416, "error",
+                                               "offset and count reach beyond the parameters", "numbers",
+                                               (json_int_t)server->layout->packed_floats));
+            fth_copy_unref(copy);
+            return;
+        }
+        first = copy->header_bytes + pull->offset * sizeof(float);
+        size = pull->count * sizeof(float);
+    } else if (pull->has_range) {
+        if (pull->range_first >= copy->size_bytes) {
+            snprintf(text, sizeof text, "bytes */%" PRIu64, copy->size_bytes);
+            fth_exchange_set_header(exchange, "Content-Range", text);
+            fth_exchange_answer(exchange, 416, NULL, NULL, 0);
+            fth_copy_unref(copy);
+            return;
+        }
+        uint64_t last = pull->range_last < copy->size_bytes - 1 ? pull->range_last : copy->size_bytes - 1;
+        first = pull->range_first;
+        size = last - first + 1;
+        code = 206;
+        snprintf(text, sizeof text, "bytes %" PRIu64 "-%" PRIu64 "/%" PRIu64, first, last, copy->size_bytes);
+        fth_exchange_set_header(exchange, "Content-Range", text);
+    }
+    atomic_fetch_add(&server->metrics.sent_bytes, size);
+    fth_exchange_set_data(exchange, copy, release_copy); /* alive until the client has it, or has gone */
+    fth_exchange_answer_file(exchange, code, "application/octet-stream", copy->fd, first, size);
+}
+
+/* What a worker has pulled it will push for: with bounded staleness others wait for that, for a lease's time. */
+static void note_in_flight(fth_parameters *server, const char *name, int64_t version)
+{
+    fth_worker *worker = *name ? fth_workers_find(server->workers, name) : NULL;
+    if (!worker || !worker->live)
+        return;
+    worker->in_flight = version;
+    worker->in_flight_until_s = fth_clock_seconds() + server->options.lease_s;
+}
+
+/* True if the newest copy does, and then *given is it. */
+static bool satisfied(fth_parameters *server, const fth_pull *pull, fth_copy **given)
+{
+    fth_copy *copy = server->copy;
+    if (!copy || copy->version <= pull->since)
+        return false;
+    int most = server->options.max_snapshots;
+    bool current = copy->version == atomic_load(&server->version);
+    if (!current && atomic_load(&server->copies_alive) < most)
+        return false;
+    atomic_fetch_add(&copy->references, 1);
+    *given = copy;
+    note_in_flight(server, pull->worker, copy->version);
+    return true;
+}
+
+bool fth_pull_try(fth_parameters *server, fth_pull *pull)
+{
+    fth_copy *copy = NULL;
+    if (!satisfied(server, pull, &copy))
+        return false;
+    pthread_mutex_unlock(&server->mutex);
+    answer(server, pull, copy);
+    pthread_mutex_lock(&server->mutex);
+    return true;
+}
+
+/* True if somebody waits for a version that there is, and no copy of it. */
+static bool copy_is_due(fth_parameters *server)
+{
+    int64_t version = atomic_load(&server->version);
+    if (server->copy && server->copy->version == version)
+        return false;
+    if (atomic_load(&server->copies_alive) >= server->options.max_snapshots)
+        return false;
+    if (server->copy_wanted)
+        return true;
+    for (const fth_pull *pull = server->pulls; pull; pull = pull->next)
+        if (pull->since < version)
+            return true;
+    return false;
+}
+
+/* Takes those out of the list that can be answered, or whose time is over, and answers them. */
+static void answer_all(fth_parameters *server, bool end)
+{
+    fth_pull **link = &server->pulls;
+    double now = fth_clock_seconds();
+    while (*link) {
+        fth_pull *pull = *link;
+        fth_copy *copy = NULL;
+        bool given = !end && satisfied(server, pull, &copy), over = end || now >= pull->until_s;
+        if (!given && !over) {
+            link = &pull->next;
+            continue;
+        }
+        *link = pull->next;
+        bool newer = pull->since < atomic_load(&server->version);
+        pthread_mutex_unlock(&server->mutex);
+        if (given) {
+            answer(server, pull, copy);
+        } else if (end || newer) {
+            fth_exchange_set_header(pull->exchange, "Retry-After", "1");
+            fth_parameters_refuse(server, pull->exchange, FTH_REFUSAL_BUSY,
+                                  end ? "the server is stopping" : "too many slow readers hold older versions");
+        } else {
+            char tag[32];
+            snprintf(tag, sizeof tag, "\"%" PRId64 "\"", pull->since);
+            fth_exchange_set_header(pull->exchange, "ETag", tag);
+            fth_exchange_answer(pull->exchange, 304, NULL, NULL, 0);
+        }
+        free(pull);
+        pthread_mutex_lock(&server->mutex);
+        link = &server->pulls; /* the list may have changed meanwhile */
+    }
+}
+
+void fth_pulls_serve(fth_parameters *server)
+{
+    pthread_mutex_lock(&server->mutex);
+    if (copy_is_due(server)) {
+        fth_copy *copy = NULL;
+        server->copy_wanted = false;
+        /* The old one goes first, unless somebody reads it: so there is room for the new one. */
+        fth_copy_unref(server->copy);
+        server->copy = NULL;
+        pthread_mutex_unlock(&server->mutex);
+        fth_status status =
+            fth_copy_create(server->layout, server->train, server->input, server->classes, &server->vectors,
+                            atomic_load(&server->version), &server->copies_alive, &copy);
+        if (status != FTH_OK)
+            fth_log_warning("%s", fth_error_message());
+        pthread_mutex_lock(&server->mutex);
+        server->copy = copy;
+        pthread_cond_broadcast(&server->changed);
+    }
+    answer_all(server, false);
+    pthread_mutex_unlock(&server->mutex);
+}
+
+void fth_pulls_end(fth_parameters *server)
+{
+    pthread_mutex_lock(&server->mutex);
+    answer_all(server, true);
+    pthread_mutex_unlock(&server->mutex);
+}
+
+fth_copy *fth_parameters_get_copy(fth_parameters *server, int64_t least, double seconds)
+{
+    struct timespec until = fth_deadline_timespec(fth_deadline_in(seconds));
+    fth_copy *copy = NULL;
+    int error = 0;
+    pthread_mutex_lock(&server->mutex);
+    while (error == 0 && !server->stopping && !(server->copy && server->copy->version >= least)) {
+        server->copy_wanted = true;
+        pthread_cond_signal(&server->work);
+        error = pthread_cond_clockwait(&server->changed, &server->mutex, CLOCK_MONOTONIC, &until);
+    }
+    if (server->copy && server->copy->version >= least) {
+        copy = server->copy;
+        atomic_fetch_add(&copy->references, 1);
+    }
+    pthread_mutex_unlock(&server->mutex);
+    return copy;
+}

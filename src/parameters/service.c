@@ -1,0 +1,475 @@
+/* The routes, who may use them, and the threads that check bodies before they are queued for applying. Handlers run in
+ * the HTTP server's threads and do nothing that takes long: they read atomics, or queue what they have and hold it. */
+#include <inttypes.h>
+#include <math.h>
+#include <openssl/rand.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "parameters/parameters_internal.h"
+#include "parameters/rates.h"
+
+enum { MAX_JSON_BODY = 4096, HELD_S = 120, DEFAULT_WAIT_S = 30, MOST_WAIT_S = 60 };
+
+/* ---- refusing ---- */
+
+void fth_parameters_refuse(fth_parameters *server, fth_exchange *exchange, fth_refusal refusal, const char *format, ...)
+{
+    char message[FTH_MAX_REFUSAL];
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(message, sizeof message, format, arguments);
+    va_end(arguments);
+    atomic_fetch_add(&server->metrics.refused[refusal], 1);
+    int code = fth_refusal_code(refusal);
+    if (code == 503 || code == 429)
+        fth_exchange_set_header(exchange, "Retry-After", "1");
+    json_t *json = json_pack("{s:i, s:s, s:s, s:I}", "code", code, "error", message, "reason",
+                             fth_refusal_name(refusal), "version", (json_int_t)atomic_load(&server->version));
+    if (!json) /* the message quotes what is not UTF-8 */
+        json = json_pack("{s:i, s:s, s:s}", "code", code, "error", "not valid", "reason", fth_refusal_name(refusal));
+    fth_exchange_answer_json(exchange, code, json);
+}
+
+/* ---- who may ---- */
+
+/* Who signed a request; stays with it. */
+typedef struct visitor {
+    fth_signed who;
+} visitor;
+
+static fth_role needed_role(const fth_parameters *server, const char *method, const char *path)
+{
+    if (strcmp(path, "/healthz") == 0 || strcmp(path, "/metrics") == 0 || strcmp(path, "/openapi.yaml") == 0)
+        return FTH_ROLE_NONE;
+    if (strcmp(path, "/saveCheckpoint") == 0)
+        return FTH_ROLE_ADMIN;
+    if (strcmp(method, "POST") == 0)
+        return FTH_ROLE_TRAIN;
+    return server->options.open_reads ? FTH_ROLE_NONE : FTH_ROLE_READ;
+}
+
+static bool admit(void *context, fth_exchange *exchange)
+{
+    fth_parameters *server = context;
+    const char *method = fth_exchange_method(exchange);
+    const char *header = fth_exchange_header(exchange, "Authorization");
+    fth_role needed = needed_role(server, method, fth_exchange_path(exchange));
+
+    if (server->rates && !fth_rates_allow(server->rates, fth_exchange_client(exchange))) {
+        fth_parameters_refuse(server, exchange, FTH_REFUSAL_RATE, "more than %g requests a second",
+                              server->options.max_requests_per_s);
+        return false;
+    }
+    if (!server->keys || (needed == FTH_ROLE_NONE && !header))
+        return true;
+    visitor *who = calloc(1, sizeof *who);
+    if (!who)
+        return false;
+    fth_signature_result result = fth_keys_check(server->keys, header, method, fth_exchange_target(exchange),
+                                                 strcmp(method, "POST") == 0, &who->who);
+    atomic_fetch_add(&server->metrics.signatures[result], 1);
+    if (result == FTH_SIGNATURE_GOOD && who->who.role >= needed) {
+        fth_exchange_set_data(exchange, who, free);
+        return true;
+    }
+    if (result == FTH_SIGNATURE_GOOD)
+        fth_parameters_refuse(server, exchange, FTH_REFUSAL_FORBIDDEN, "this key's role is %s; %s is needed",
+                              fth_role_name(who->who.role), fth_role_name(needed));
+    else if (result == FTH_SIGNATURE_FULL)
+        fth_parameters_refuse(server, exchange, FTH_REFUSAL_BUSY, "too many signed requests; try again later");
+    else {
+        fth_exchange_set_header(exchange, "WWW-Authenticate", "FTH1");
+        fth_parameters_refuse(server, exchange, FTH_REFUSAL_UNSIGNED, "the signature is %s",
+                              fth_signature_result_name(result));
+    }
+    free(who);
+    return false;
+}
+
+static const visitor *visitor_of(const fth_exchange *exchange)
+{
+    return fth_exchange_get_data(exchange);
+}
+
+/* The body is what was signed; else refused. */
+static bool check_body(fth_parameters *server, fth_exchange *exchange)
+{
+    const visitor *who = visitor_of(exchange);
+    size_t size = 0;
+    const void *body = fth_exchange_body(exchange, &size);
+    if (!server->keys || (who && fth_signed_body_matches(&who->who, body, size)))
+        return true;
+    fth_parameters_refuse(server, exchange, FTH_REFUSAL_BODY, "the body is not the one that was signed");
+    return false;
+}
+
+void fth_parameters_renew(fth_parameters *server, fth_worker *worker, const char *access)
+{
+    if (worker->live && (!server->keys || strcmp(worker->access, access) == 0))
+        worker->lease_until_s = fth_clock_seconds() + server->options.lease_s;
+}
+
+/* The worker that a request names, its lease renewed; "" if it names none. */
+static void note_worker(fth_parameters *server, fth_exchange *exchange, char name[FTH_MAX_WORKER_NAME + 1])
+{
+    const char *text = fth_exchange_header(exchange, "X-Farthing-Worker");
+    const visitor *who = visitor_of(exchange);
+    if (!text)
+        text = fth_exchange_query(exchange, "worker");
+    *name = '\0';
+    if (!text || !fth_worker_name_valid(text) || (server->keys && !who))
+        return;
+    pthread_mutex_lock(&server->mutex);
+    fth_worker *worker = fth_workers_find(server->workers, text);
+    if (worker && (!server->keys || strcmp(worker->access, who->who.access) == 0)) {
+        snprintf(name, FTH_MAX_WORKER_NAME + 1, "%s", text);
+        fth_parameters_renew(server, worker, who ? who->who.access : "");
+    }
+    pthread_mutex_unlock(&server->mutex);
+}
+
+/* ---- reads ---- */
+
+static void get_version(void *context, fth_exchange *exchange)
+{
+    fth_parameters *server = context;
+    char name[FTH_MAX_WORKER_NAME + 1], text[64];
+    note_worker(server, exchange, name);
+    int length =
+        snprintf(text, sizeof text, "{\"code\":200,\"version\":%" PRId64 "}", (int64_t)atomic_load(&server->version));
+    fth_exchange_answer(exchange, 200, "application/json", text, (size_t)length);
+}
+
+static void get_accuracy(void *context, fth_exchange *exchange)
+{
+    fth_parameters *server = context;
+    char name[FTH_MAX_WORKER_NAME + 1];
+    note_worker(server, exchange, name);
+    pthread_mutex_lock(&server->mutex);
+    bool known = server->validation.known;
+    json_t *json = json_pack("{s:i, s:o, s:o, s:o}", "code", 200, "version",
+                             known ? json_integer(server->validation.version) : json_null(), "accuracy",
+                             known ? json_real(server->validation.accuracy) : json_null(), "loss",
+                             known ? json_real(server->validation.loss) : json_null());
+    pthread_mutex_unlock(&server->mutex);
+    fth_exchange_answer_json(exchange, 200, json);
+}
+
+/* A whole number from a query or a header's tag; `fallback` where there is none, -2 where it is not valid. */
+static int64_t read_number(const char *text, int64_t fallback)
+{
+    char *end = NULL;
+    if (!text)
+        return fallback;
+    if (*text == '"')
+        text++;
+    if (*text < '0' || *text > '9' || strlen(text) > 19)
+        return -2;
+    int64_t value = strtoll(text, &end, 10);
+    return !*end || strcmp(end, "\"") == 0 ? value : -2;
+}
+
+static bool read_range(const char *text, fth_pull *pull)
+{
+    unsigned long long first = 0, last = UINT64_MAX;
+    int length = 0;
+    if (!text)
+        return true;
+    if (sscanf(text, "bytes=%llu-%n", &first, &length) != 1 || length == 0)
+        return false;
+    if (text[length] && (sscanf(text + length, "%llu%n", &last, &length) != 1 || last < first))
+        return false;
+    pull->has_range = true;
+    pull->range_first = first;
+    pull->range_last = last;
+    return true;
+}
+
+static void get_parameter(void *context, fth_exchange *exchange)
+{
+    fth_parameters *server = context;
+    fth_pull pull = {.exchange = exchange};
+    const char *offset = fth_exchange_query(exchange, "offset"), *count = fth_exchange_query(exchange, "count");
+    int64_t first = read_number(offset, 0), numbers = read_number(count, 0);
+    int64_t unless = read_number(fth_exchange_header(exchange, "If-None-Match"), -1);
+    double wait_s = (double)read_number(fth_exchange_query(exchange, "wait"), DEFAULT_WAIT_S);
+
+    pull.since = read_number(fth_exchange_query(exchange, "since"), -1);
+    pull.if_match = read_number(fth_exchange_header(exchange, "If-Match"), -1);
+    pull.numbers = offset || count;
+    pull.offset = (uint64_t)first;
+    pull.count = (uint64_t)numbers;
+    if (pull.since == -2 || first < 0 || numbers < 0 || wait_s < 0 || (offset && !count) ||
+        !read_range(fth_exchange_header(exchange, "Range"), &pull)) {
+        fth_parameters_refuse(server, exchange, FTH_REFUSAL_MALFORMED,
+                              "since, wait, offset and count are whole numbers, and Range is bytes=A-B");
+        return;
+    }
+    note_worker(server, exchange, pull.worker);
+    bool polls = pull.since >= 0;
+    pull.until_s = fth_clock_seconds() + (polls ? fmin(wait_s, MOST_WAIT_S) : DEFAULT_WAIT_S);
+    int64_t version = atomic_load(&server->version);
+    if (!polls && unless == version) {
+        char tag[32];
+        snprintf(tag, sizeof tag, "\"%" PRId64 "\"", version);
+        fth_exchange_set_header(exchange, "ETag", tag);
+        fth_exchange_answer(exchange, 304, NULL, NULL, 0);
+        return;
+    }
+    pthread_mutex_lock(&server->mutex);
+    bool done = fth_pull_try(server, &pull);
+    if (!done && !server->applying_ended) {
+        fth_pull *waiting = malloc(sizeof *waiting);
+        if (waiting) {
+            *waiting = pull;
+            fth_exchange_hold(exchange, MOST_WAIT_S + 5, 503);
+            waiting->next = server->pulls;
+            server->pulls = waiting;
+            pthread_cond_signal(&server->work);
+            done = true;
+        }
+    }
+    pthread_mutex_unlock(&server->mutex);
+    if (!done)
+        fth_parameters_refuse(server, exchange, FTH_REFUSAL_BUSY, "the server is stopping");
+}
+
+static void get_health(void *context, fth_exchange *exchange)
+{
+    fth_parameters *server = context;
+    pthread_mutex_lock(&server->mutex);
+    bool failed = server->failure != FTH_OK, stopping = server->stopping;
+    pthread_mutex_unlock(&server->mutex);
+    int code = failed || stopping ? 503 : 200;
+    fth_exchange_answer_json(exchange, code,
+                             json_pack("{s:i, s:s, s:I}", "code", code, "status",
+                                       failed     ? "failed"
+                                       : stopping ? "stopping"
+                                                  : "ok",
+                                       "version", (json_int_t)atomic_load(&server->version)));
+}
+
+static void get_metrics(void *context, fth_exchange *exchange)
+{
+    char *text = fth_metrics_format(context);
+    fth_exchange_answer(exchange, text ? 200 : 500, "text/plain; version=0.0.4", text, text ? strlen(text) : 0);
+    free(text);
+}
+
+static void get_openapi(void *context, fth_exchange *exchange)
+{
+    (void)context;
+    fth_exchange_answer(exchange, 200, "application/yaml", fth_parameters_openapi, fth_parameters_openapi_size);
+}
+
+/* ---- what changes something ---- */
+
+static fth_item *make_item(fth_parameters *server, fth_exchange *exchange, fth_item_kind kind)
+{
+    const visitor *who = visitor_of(exchange);
+    fth_item *item = calloc(1, sizeof *item);
+    if (!item) {
+        fth_parameters_refuse(server, exchange, FTH_REFUSAL_BUSY, "no memory for this request");
+        return NULL;
+    }
+    item->kind = kind;
+    item->exchange = exchange;
+    if (who) {
+        item->who = who->who;
+        snprintf(item->access, sizeof item->access, "%s", who->who.access);
+        item->role = who->who.role;
+    }
+    return item;
+}
+
+/* Holds the exchange and queues the item; the applying thread, or a checking one, answers. */
+static void enqueue(fth_parameters *server, fth_item *item)
+{
+    fth_exchange *exchange = item->exchange;
+    bool gradient = item->kind == FTH_ITEM_GRADIENT;
+    pthread_mutex_lock(&server->mutex);
+    bool ended = server->stopping;
+    if (!ended) {
+        fth_exchange_hold(exchange, HELD_S, 503);
+        fth_queue_put(gradient ? &server->unchecked : &server->queue, item);
+        pthread_cond_signal(gradient ? &server->arrived : &server->work);
+    }
+    pthread_mutex_unlock(&server->mutex);
+    if (ended) {
+        fth_parameters_refuse(server, exchange, FTH_REFUSAL_BUSY, "the server is stopping");
+        fth_item_free(item);
+    }
+}
+
+static void put_gradient(void *context, fth_exchange *exchange)
+{
+    fth_parameters *server = context;
+    fth_item *item = make_item(server, exchange, FTH_ITEM_GRADIENT);
+    if (!item)
+        return;
+    item->body = fth_exchange_body(exchange, &item->body_bytes);
+    atomic_fetch_add(&server->metrics.received_bytes, item->body_bytes);
+    enqueue(server, item);
+}
+
+/* A checking thread: the hash of the body, its form, its numbers. */
+void *fth_parameters_check_bodies(void *context)
+{
+    fth_parameters *server = context;
+    pthread_mutex_lock(&server->mutex);
+    for (;;) {
+        while (!server->unchecked.first && !server->stopping)
+            pthread_cond_wait(&server->arrived, &server->mutex);
+        fth_item *item = fth_queue_take(&server->unchecked);
+        if (!item)
+            break;
+        pthread_mutex_unlock(&server->mutex);
+        char message[FTH_MAX_REFUSAL] = "the body is not the one that was signed";
+        fth_refusal refusal = FTH_REFUSAL_NONE;
+        if (server->keys && !fth_signed_body_matches(&item->who, item->body, item->body_bytes))
+            refusal = FTH_REFUSAL_BODY;
+        else
+            refusal = fth_gradient_parse(server->layout, item->body, item->body_bytes, &item->gradient, message);
+        if (refusal != FTH_REFUSAL_NONE) {
+            fth_parameters_refuse(server, item->exchange, refusal, "%s", message);
+            fth_item_free(item);
+            pthread_mutex_lock(&server->mutex);
+            continue;
+        }
+        pthread_mutex_lock(&server->mutex);
+        fth_queue_put(&server->queue, item);
+        pthread_cond_signal(&server->work);
+    }
+    pthread_mutex_unlock(&server->mutex);
+    return NULL;
+}
+
+static void make_name(const char *prefix, char *name, size_t size)
+{
+    uint64_t random = 0;
+    if (RAND_bytes((unsigned char *)&random, sizeof random) != 1)
+        random = (uint64_t)(fth_clock_seconds() * 1e9);
+    snprintf(name, size, "%s%016" PRIx64, prefix, random);
+}
+
+/* Reads {"worker", "instance"} of a body into the item; refuses and frees it otherwise. */
+static bool read_worker(fth_parameters *server, fth_exchange *exchange, fth_item *item, bool needs_name)
+{
+    size_t size = 0;
+    const char *body = fth_exchange_body(exchange, &size);
+    json_error_t error;
+    json_t *json = size > 0 ? json_loadb(body, size, JSON_REJECT_DUPLICATES, &error) : json_object();
+    const json_t *worker = json_object_get(json, "worker"), *instance = json_object_get(json, "instance");
+    bool good = json_is_object(json) && (!worker || json_is_string(worker)) &&
+                (!instance || json_is_string(instance)) &&
+                (!worker || fth_worker_name_valid(json_string_value(worker))) &&
+                (!instance || fth_worker_name_valid(json_string_value(instance))) && (worker || !needs_name);
+    if (good && worker)
+        snprintf(item->worker, sizeof item->worker, "%s", json_string_value(worker));
+    else
+        make_name("worker-", item->worker, sizeof item->worker);
+    if (good && instance)
+        snprintf(item->instance, sizeof item->instance, "%s", json_string_value(instance));
+    else
+        make_name("", item->instance, sizeof item->instance);
+    json_decref(json);
+    if (good)
+        return true;
+    fth_parameters_refuse(server, exchange, FTH_REFUSAL_MALFORMED,
+                          "expected is {\"worker\": name%s}: 1 to 64 letters, digits, '.', '_' or '-'",
+                          needs_name ? "" : ", \"instance\": text");
+    fth_item_free(item);
+    return false;
+}
+
+static void change_worker(fth_parameters *server, fth_exchange *exchange, fth_item_kind kind)
+{
+    if (!check_body(server, exchange))
+        return;
+    fth_item *item = make_item(server, exchange, kind);
+    if (item && read_worker(server, exchange, item, kind == FTH_ITEM_UNREGISTER))
+        enqueue(server, item);
+}
+
+static void register_worker(void *context, fth_exchange *exchange)
+{
+    change_worker(context, exchange, FTH_ITEM_REGISTER);
+}
+
+static void unregister_worker(void *context, fth_exchange *exchange)
+{
+    change_worker(context, exchange, FTH_ITEM_UNREGISTER);
+}
+
+static void save_checkpoint(void *context, fth_exchange *exchange)
+{
+    fth_parameters *server = context;
+    if (!check_body(server, exchange))
+        return;
+    fth_item *item = make_item(server, exchange, FTH_ITEM_CHECKPOINT);
+    if (item)
+        enqueue(server, item);
+}
+
+/* ---- the table ---- */
+
+const fth_route fth_parameters_routes[] = {
+    {"GET", "/getVersion", get_version, 0},
+    {"GET", "/getAccuracy", get_accuracy, 0},
+    {"GET", "/getParameter", get_parameter, 0},
+    {"POST", "/putGradient", put_gradient, 1}, /* its limit is set when the model is known */
+    {"POST", "/registerWorker", register_worker, MAX_JSON_BODY},
+    {"POST", "/unregisterWorker", unregister_worker, MAX_JSON_BODY},
+    {"POST", "/saveCheckpoint", save_checkpoint, MAX_JSON_BODY},
+    {"GET", "/healthz", get_health, 0},
+    {"GET", "/metrics", get_metrics, 0},
+    {"GET", "/openapi.yaml", get_openapi, 0},
+    {0},
+};
+
+static const int counted_codes[FTH_COUNTED_CODES] = {0,   200, 201, 202, 206, 304, 400, 401,
+                                                     403, 404, 405, 409, 413, 429, 500, 503};
+
+int fth_metrics_code(int index)
+{
+    return counted_codes[index];
+}
+
+static void observe(void *context, const fth_exchange *exchange, int code)
+{
+    fth_parameters *server = context;
+    size_t route = 0;
+    int index = 0;
+    while (fth_parameters_routes[route].method &&
+           strcmp(fth_parameters_routes[route].path, fth_exchange_path(exchange)))
+        route++; /* the last one, the end of the table, stands for all others */
+    for (int i = 0; i < FTH_COUNTED_CODES; i++)
+        if (counted_codes[i] == code)
+            index = i;
+    atomic_fetch_add(&server->metrics.requests[route][index], 1);
+}
+
+fth_status fth_parameters_serve(fth_parameters *server)
+{
+    _Static_assert(FTH_COUNT_OF(fth_parameters_routes) <= FTH_COUNTED_ROUTES, "each route is counted");
+    const fth_parameters_options *options = &server->options;
+    memcpy(server->routes, fth_parameters_routes, sizeof fth_parameters_routes);
+    for (fth_route *route = server->routes; route->method; route++)
+        if (strcmp(route->path, "/putGradient") == 0)
+            route->max_body_bytes = server->max_body_bytes;
+    fth_server_options http = {.address = options->address,
+                               .port = options->port,
+                               .routes = server->routes,
+                               .context = server,
+                               .admit = admit,
+                               .observe = observe,
+                               .certificate_pem = options->certificate_pem,
+                               .key_pem = options->key_pem,
+                               .threads = 4,
+                               .max_connections = 4096,
+                               .max_memory_bytes = options->max_memory_bytes};
+    return fth_server_start(&http, &server->http);
+}

@@ -1,0 +1,46 @@
+/* See service.h. */
+#include "train/service.h"
+
+#include "train/engine_internal.h"
+#include "train/trainer_internal.h"
+
+fth_status fth_service_rate(const fth_train_options *options, double base_rate, int64_t updates_done,
+                            int64_t updates_per_epoch, double *rate)
+{
+    fth_status status = FTH_OK;
+    const fth_schedule *schedule = NULL;
+    fth_schedule_position position = {.step = updates_done,
+                                      .total_steps = options->steps,
+                                      .steps_per_epoch = updates_per_epoch > 0 ? updates_per_epoch : 1,
+                                      .warmup = options->warmup,
+                                      .decay_every = options->decay_every,
+                                      .decay_factor = options->decay_factor};
+
+    FTH_TRY(fth_schedule_find(options->schedule, &schedule));
+    if (position.total_steps == 0 && updates_per_epoch > 0)
+        position.total_steps = options->epochs * updates_per_epoch;
+    FTH_REQUIRE(position.total_steps > 0 || !schedule->needs_end, FTH_INVALID,
+                "--schedule %s needs to know the end: give --steps", options->schedule);
+    *rate = base_rate * fth_schedule_factor(schedule, &position);
+
+out:
+    return status;
+}
+
+fth_status fth_service_open_data(const fth_train_options *options, fth_dataset **dataset)
+{
+    fth_device *device = NULL;
+    fth_status status = fth_open_device_and_data(options, NULL, &device, dataset);
+    fth_device_close(device);
+    return status;
+}
+
+json_t *fth_service_describe_machine(const fth_device *device)
+{
+    return fth_machine_describe(device);
+}
+
+fth_vectors fth_service_get_vectors(const fth_engine *engine)
+{
+    return engine->vectors;
+}

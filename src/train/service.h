@@ -1,0 +1,22 @@
+/* What a service that owns a model, and has no trainer, needs of training: the rate of an update, the data to validate
+ * with, the machine for its record, and the engine's vectors. */
+#ifndef FTH_TRAIN_SERVICE_H
+#define FTH_TRAIN_SERVICE_H
+
+#include "train/engine.h"
+
+/* The learning rate of the update after `updates_done`, by the options' schedule and warm-up. --steps, or --epochs
+ * where an epoch's updates are known (else `updates_per_epoch` is 0), say where it ends. */
+fth_status fth_service_rate(const fth_train_options *options, double base_rate, int64_t updates_done,
+                            int64_t updates_per_epoch, double *rate);
+
+/* The data set of the options. The caller frees it with fth_dataset_free(). */
+fth_status fth_service_open_data(const fth_train_options *options, fth_dataset **dataset);
+
+/* "machine" of run.json; the caller's. */
+json_t *fth_service_describe_machine(const fth_device *device);
+
+/* The engine's own vectors, lent. Gradients are what fth_engine_update() uses; padding between tensors stays zero. */
+fth_vectors fth_service_get_vectors(const fth_engine *engine);
+
+#endif
