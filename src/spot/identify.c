@@ -130,7 +130,7 @@ typedef struct question {
     fth_identification found;
     bool here, running;
     pthread_t thread;
-    volatile bool *answered; /* by anyone: the others end */
+    atomic_bool *answered; /* by anyone: the others end */
 } question;
 
 static void *ask(void *context)
@@ -142,10 +142,10 @@ static void *ask(void *context)
     return NULL;
 }
 
-void fth_identify(double timeout_s, const volatile bool *closing, fth_identification *found)
+void fth_identify(double timeout_s, const atomic_bool *closing, fth_identification *found)
 {
     question questions[FTH_CLOUD_COUNT] = {0};
-    volatile bool answered = false;
+    atomic_bool answered = false;
     memset(found, 0, sizeof *found);
     for (int i = 0; i < FTH_CLOUD_COUNT; i++) {
         question *asked = &questions[i];

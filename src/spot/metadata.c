@@ -23,7 +23,7 @@ const char fth_hop_limit_advice[] =
     "the AWS metadata service gives this process no token, as in a container behind a bridge; let it: aws ec2 "
     "modify-instance-metadata-options --http-put-response-hop-limit 2 --instance-id ID, or use the host's network";
 
-fth_status fth_metadata_open(fth_cloud cloud, const volatile bool *closing, fth_metadata *metadata)
+fth_status fth_metadata_open(fth_cloud cloud, const atomic_bool *closing, fth_metadata *metadata)
 {
     const char *endpoint = getenv(endpoint_variables[cloud]);
     if (!endpoint || !*endpoint)

@@ -9,7 +9,10 @@ static const fth_notice_source *const sources[] = {
     &fth_notice_aws, &fth_notice_gcp, &fth_notice_gcp_maintenance, &fth_notice_azure, &fth_notice_file,
 };
 
-#define FIND_OUT_S 0.9
+/* "auto" finds out within the first; a machine that is just starting, or very busy, gets further chances. */
+static const struct {
+    double after_s, for_s;
+} tries[] = {{0, 0.9}, {5, 5}, {60, 10}};
 
 enum { MAX_LISTENERS = 16, MAX_NEWS = 8, FAILURES_BEFORE_NEWS = 3 };
 
@@ -17,15 +20,15 @@ struct fth_watch {
     fth_stop *stop;
     pthread_mutex_t mutex;
     pthread_cond_t changed;
-    volatile bool closing;
+    atomic_bool closing;
     fth_listener listeners[MAX_LISTENERS];
     int listener_count;
-    bool automatic, finding_out;
+    bool finding_out;
     pthread_t finder; /* of "auto" */
     char news[MAX_NEWS][256];
     int first_news, news_count;
-    char description[512]; /* complete before `described` is set */
-    bool described;
+    char descriptions[2][512]; /* what has been given out stays as it is */
+    const char *description;
 };
 
 /* ---- for the sources ---- */
@@ -35,9 +38,9 @@ bool fth_listener_closing(const fth_listener *listener)
     return listener->watch->closing;
 }
 
-bool fth_listener_pause(fth_listener *listener, double seconds)
+/* Waits; false when the watch closes. */
+static bool pause_watch(fth_watch *watch, double seconds)
 {
-    fth_watch *watch = listener->watch;
     struct timespec until = fth_deadline_timespec(fth_deadline_in(seconds));
     pthread_mutex_lock(&watch->mutex);
     while (!watch->closing && seconds > 0 &&
@@ -46,6 +49,11 @@ bool fth_listener_pause(fth_listener *listener, double seconds)
     bool closing = watch->closing;
     pthread_mutex_unlock(&watch->mutex);
     return !closing;
+}
+
+bool fth_listener_pause(fth_listener *listener, double seconds)
+{
+    return pause_watch(listener->watch, seconds);
 }
 
 void fth_listener_notice(fth_listener *listener, double deadline_s, const char *format, ...)
@@ -176,17 +184,19 @@ static fth_status add_listener(fth_watch *watch, const fth_notice_source *source
     return status;
 }
 
+/* At most twice: "auto" may find out late. */
 static void describe(fth_watch *watch, const char *text)
 {
     pthread_mutex_lock(&watch->mutex);
-    snprintf(watch->description, sizeof watch->description, "%s", text);
-    watch->described = true;
+    char *place = watch->descriptions[watch->description ? 1 : 0];
+    snprintf(place, sizeof watch->descriptions[0], "%s", text);
+    watch->description = place;
     pthread_mutex_unlock(&watch->mutex);
 }
 
 static void describe_listeners(fth_watch *watch)
 {
-    char text[sizeof watch->description] = "";
+    char text[sizeof watch->descriptions[0]] = "";
     size_t used = 0;
     for (int i = 0; i < watch->listener_count; i++) {
         const fth_listener *listener = &watch->listeners[i];
@@ -199,31 +209,38 @@ static void describe_listeners(fth_watch *watch)
     describe(watch, *text ? text : "nothing");
 }
 
-/* "auto" costs the start of a run nothing: this thread asks around while the data is being opened. */
-static void *find_out(void *context)
+static void listen_to_cloud(fth_watch *watch, const fth_identification *found)
 {
-    fth_watch *watch = context;
-    fth_identification found = {0};
-    fth_identify(FIND_OUT_S, &watch->closing, &found);
-    if (watch->closing)
-        return NULL;
-    const fth_machine_identity *here = &found.identity;
-    if (!*here->cloud) {
-        fth_log_info("--watch auto: no cloud's metadata service answers here; listening to signals only");
-        describe(watch, "nothing (no cloud found)");
-        return NULL;
-    }
+    const fth_machine_identity *here = &found->identity;
     fth_log_info("--watch auto: this is %s%s%s%s%s; listening for its notices", here->cloud, *here->instance ? " " : "",
                  here->instance, *here->region ? " in " : "", here->region);
     if (each_source(here->cloud, add_listener, watch) != FTH_OK) {
         fth_log_warning("--watch auto: %s", fth_error_message());
         add_news(watch, fth_error_message());
     }
-    if (found.no_token) {
+    if (found->no_token) {
         fth_log_warning("%s", fth_hop_limit_advice);
         add_news(watch, fth_hop_limit_advice);
     }
     describe_listeners(watch);
+}
+
+/* "auto" costs the start of a run nothing: this thread asks around while the data is being opened. */
+static void *find_out(void *context)
+{
+    fth_watch *watch = context;
+    fth_identification found = {0};
+    for (size_t i = 0; i < FTH_COUNT_OF(tries) && pause_watch(watch, tries[i].after_s); i++) {
+        fth_identify(tries[i].for_s, &watch->closing, &found);
+        if (*found.identity.cloud && !watch->closing) {
+            listen_to_cloud(watch, &found);
+            break;
+        }
+        if (i == 0 && !watch->closing) {
+            fth_log_info("--watch auto: no cloud's metadata service answers here; listening to signals only");
+            describe(watch, "nothing (no cloud found)");
+        }
+    }
     return NULL;
 }
 
@@ -237,8 +254,7 @@ fth_status fth_watch_open(const char *text, fth_stop *stop, fth_watch **watch)
     pthread_mutex_init(&opened->mutex, NULL);
     pthread_cond_init(&opened->changed, NULL);
     opened->stop = stop;
-    opened->automatic = strcmp(text, "auto") == 0;
-    if (opened->automatic) {
+    if (strcmp(text, "auto") == 0) {
         opened->finding_out = pthread_create(&opened->finder, NULL, find_out, opened) == 0;
         FTH_REQUIRE(opened->finding_out, FTH_NO_MEMORY, "no thread to find out where this runs");
     } else {
@@ -314,7 +330,7 @@ const char *fth_watch_describe(const fth_watch *watch)
         return "nothing";
     pthread_mutex_t *mutex = (pthread_mutex_t *)&watch->mutex; /* a lock is not part of the value */
     pthread_mutex_lock(mutex);
-    bool described = watch->described;
+    const char *description = watch->description;
     pthread_mutex_unlock(mutex);
-    return described ? watch->description : "auto (finding out where this runs)";
+    return description ? description : "auto (finding out where this runs)";
 }

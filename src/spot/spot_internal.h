@@ -9,6 +9,7 @@
 
 #include <pthread.h>
 #include <stdarg.h>
+#include <stdatomic.h>
 
 #include "http/http.h"
 #include "spot/spot.h"
@@ -22,8 +23,8 @@ extern const char *const fth_cloud_names[FTH_CLOUD_COUNT]; /* "aws", ... */
 /* A client of one metadata service; of one thread. */
 typedef struct fth_metadata {
     fth_cloud cloud;
-    char endpoint[256];                    /* "http://169.254.169.254"; "": switched off */
-    const volatile bool *closing, *enough; /* each ends requests; may be NULL */
+    char endpoint[256];                  /* "http://169.254.169.254"; "": switched off */
+    const atomic_bool *closing, *enough; /* each ends requests; may be NULL */
     fth_http_client *client;
     /* AWS */
     char token[256]; /* "": none */
@@ -32,7 +33,7 @@ typedef struct fth_metadata {
     bool refused;   /* it is there, gives no token and insists on one */
 } fth_metadata;
 
-fth_status fth_metadata_open(fth_cloud cloud, const volatile bool *closing, fth_metadata *metadata);
+fth_status fth_metadata_open(fth_cloud cloud, const atomic_bool *closing, fth_metadata *metadata);
 void fth_metadata_close(fth_metadata *metadata);
 /* GET of `path` ("/latest/meta-data/..."), with the headers that this cloud wants, at most `timeout_s`. Any answer is
  * FTH_OK; bodies over 64 KiB are not. An AWS token is fetched, renewed before it ends and after a 401. */
@@ -100,7 +101,7 @@ typedef struct fth_identification {
     char name[128]; /* of an Azure VM */
     bool no_token;  /* AWS, but no token reaches us: the hop limit */
 } fth_identification;
-void fth_identify(double timeout_s, const volatile bool *closing, fth_identification *found);
+void fth_identify(double timeout_s, const atomic_bool *closing, fth_identification *found);
 /* The part of one cloud alone, with a client that is open; false: this is not that cloud. */
 bool fth_identify_with(fth_metadata *metadata, double timeout_s, fth_identification *found);
 
