@@ -18,18 +18,18 @@ sys.path.insert(0, str(HERE.parent / "engine"))
 from gpu import CASES  # noqa: E402
 
 GROUPS = [  # the first pattern that fits a kernel's name
-    ("batch norm: statistics", r"statistics"),
-    ("batch norm: normalize", r"norm_apply|apply_kernel"),
-    ("batch norm: gradient sums", r"norm_reduce|reduce_kernel"),
-    ("batch norm: gradient", r"norm_gradient|gradient_kernel"),
-    ("ReLU and bias gradients", r"column|bias"),
+    ("batch norm: statistics", r"::statistics_kernel"),
+    ("batch norm: normalize", r"::apply_kernel"),
+    ("batch norm: gradient sums", r"::reduce_kernel"),
+    ("batch norm: gradient", r"::gradient_kernel"),
+    ("ReLU and bias gradients", r"column_sums_kernel|::bias_kernel"),
     ("max pool", r"max_pool"),
     ("average pool", r"average_pool"),
-    ("spreading, conversions", r"spread|fold|patch|planes_to|convert_kernel|copy_channels"),
+    ("spreading, conversions", r"fold_kernel|patch_kernel|planes_to_pixels|convert_kernel|copy_channels"),
     ("casts of weights and their gradients", r"cast_"),
     ("update", r"sgd_kernel|adam_kernel|judge"),
     ("loss", r"cross_entropy"),
-    ("dropout, activations, sums", r"dropout|elementwise|add_kernel"),
+    ("dropout, activations, sums", r"dropout_kernel|elementwise_kernel|::add_kernel"),
     ("run values", r"run_values"),
     ("convolutions and products", r"."),
 ]
