@@ -71,7 +71,7 @@ typedef struct fth_ledger_row {
     double usd_per_hour;               /* NAN: unknown */
     double seconds;                    /* useful_s + lost_s + starting_s */
     double useful_s;                   /* training, validation and saving that the run kept */
-    double lost_s;                     /* work that a later resume undid */
+    double lost_s;                     /* work that a later resume undid, or that nobody heard of */
     double starting_s;                 /* before its first step, and after its last */
     double usd, lost_usd;              /* NAN where the rate is unknown */
     int64_t steps, steps_lost;         /* kept; undone */

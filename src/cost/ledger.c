@@ -2,7 +2,8 @@
  *
  * The run's own clock (elapsed_s) runs on over all machines and goes back where a resume went back, so it tells what
  * was kept: of a machine that brought the run from elapsed_s a to b, with the run later resumed at c < b, c - a is
- * useful and b - c is lost; if c < a, all of it is. What was paid beyond that is starting up and leaving.
+ * useful and b - c is lost; if c < a, all of it is. So is what a killed machine did after its last event. What was paid
+ * beyond that is starting up and leaving.
  *
  *     paid      |starting|------ useful ------|---- lost ----|
  *     elapsed            a                    c              b
@@ -35,7 +36,7 @@ static void fill_row(const fth_record_machine *machine, double kept_s, int64_t k
 {
     double trained_s = machine->last_elapsed_s - machine->first_elapsed_s;
     row->useful_s = fmax(0, fmin(machine->last_elapsed_s, kept_s) - machine->first_elapsed_s);
-    row->lost_s = fmax(0, trained_s - row->useful_s);
+    row->lost_s = fmax(0, trained_s - row->useful_s) + machine->silent_s;
     /* Clocks of several machines, or one that was set meanwhile: what was trained was paid in any case. */
     row->seconds = fmax(machine->last_s - machine->began_s, row->useful_s + row->lost_s);
     row->starting_s = row->seconds - row->useful_s - row->lost_s;

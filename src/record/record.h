@@ -115,6 +115,7 @@ typedef struct fth_record_machine {
     int64_t first_step, last_step;
     double first_epoch, last_epoch;
     double learning_rate; /* the last; NAN: no step was told */
+    double silent_s;      /* of one that was killed: between its last event and the last sign of life */
     fth_record_ending ending;
 } fth_record_machine;
 

@@ -33,8 +33,10 @@ static fth_status add_machine(fth_record_summary *summary, size_t *capacity, jso
 {
     fth_record_machine *before = last_machine(summary);
     double time = number_of(event, "time", 0), seen = number_of(event, "previous_seen_s", 0);
-    if (before && before->ending == FTH_ENDING_UNKNOWN && seen > before->last_s && seen <= time)
+    if (before && before->ending == FTH_ENDING_UNKNOWN && seen > before->last_s && seen <= time) {
+        before->silent_s = seen - before->last_s;
         before->last_s = seen;
+    }
 
     fth_status status = fth_grow(&summary->machines, summary->machine_count, capacity, sizeof *summary->machines);
     if (status != FTH_OK)
