@@ -35,10 +35,10 @@ typedef struct fth_command {
     fth_exit_code (*run)(const struct fth_command *command, const fth_invocation *invocation);
 } fth_command;
 
-extern const fth_command fth_command_train, fth_command_rehearse, fth_command_evaluate, fth_command_predict,
-    fth_command_export, fth_command_report, fth_command_compare, fth_command_models, fth_command_data,
-    fth_command_doctor, fth_command_bench, fth_command_options, fth_command_prices, fth_command_hogwild_worker,
-    fth_command_store, fth_command_serve, fth_command_keys;
+extern const fth_command fth_command_train, fth_command_standby, fth_command_rehearse, fth_command_evaluate,
+    fth_command_predict, fth_command_export, fth_command_report, fth_command_compare, fth_command_models,
+    fth_command_data, fth_command_doctor, fth_command_bench, fth_command_options, fth_command_prices,
+    fth_command_hogwild_worker, fth_command_store, fth_command_serve, fth_command_keys;
 
 /* ---- arguments ---- */
 
@@ -71,6 +71,11 @@ fth_exit_code fth_cli_usage(const fth_command *command, const char *format, ...)
 void fth_cli_flush(void);
 /* One JSON value as one line on standard output, at once. */
 void fth_cli_print_json(const json_t *json);
+
+/* ---- training ---- */
+
+/* What train and standby have in common. */
+fth_exit_code fth_cli_train(const fth_command *command, const fth_invocation *invocation, bool standby);
 
 /* ---- runs ---- */
 

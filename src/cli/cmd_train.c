@@ -1,8 +1,9 @@
-/* farthing train */
+/* farthing train, and the waiting for it: farthing standby (cmd_standby.c). */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "cli/cli.h"
 #include "parallel/parallel.h"
@@ -91,8 +92,12 @@ static fth_exit_code conclude(const fth_invocation *invocation, const fth_train_
 {
     if (outcome->interrupted) {
         FILE *output = options->json || ferror(stdout) ? stderr : stdout;
-        fprintf(output, "stopped and saved; this carries on:\n  ");
-        print_command(output, invocation, !*options->resume);
+        bool stored = *options->checkpoints;
+        fprintf(output, "%s%s:\n  ",
+                outcome->fenced ? "stopped: another machine carries this run on. To wait for it"
+                                : "stopped and saved; this carries on",
+                stored && !outcome->fenced ? ", on any machine" : "");
+        print_command(output, invocation, !*options->resume && !stored);
         return FTH_EXIT_INTERRUPTED;
     }
     if (options->json) {
@@ -119,6 +124,15 @@ static fth_exit_code give_up(const fth_train_options *options, fth_status status
 
 static fth_stop stop_requested = FTH_STOP_INITIALIZER;
 
+/* The machine goes and the training thread is stuck in something long; all that can be saved is. Nothing is freed and
+ * no exit handler runs: they could wait for that thread. */
+static void abandon(void *context, const char *message)
+{
+    (void)context;
+    fth_log_info("%s; ending with exit code %d, to be carried on", message, FTH_EXIT_INTERRUPTED);
+    _exit(FTH_EXIT_INTERRUPTED);
+}
+
 static fth_exit_code train(const fth_invocation *invocation, const fth_train_options *options)
 {
     fth_status status = FTH_OK;
@@ -129,6 +143,7 @@ static fth_exit_code train(const fth_invocation *invocation, const fth_train_opt
     FTH_TRY(fth_strategy_find(options->strategy, &strategy));
     fth_signals_watch(&stop_requested);
     fth_display_start(options->json, &observer);
+    observer.abandon = abandon;
     status = fth_train(options, strategy, &observer, &stop_requested, &outcome);
     fth_signals_unwatch();
     told = fth_display_stop();
@@ -141,7 +156,7 @@ out:;
     return code;
 }
 
-static fth_exit_code run(const fth_command *command, const fth_invocation *invocation)
+fth_exit_code fth_cli_train(const fth_command *command, const fth_invocation *invocation, bool standby)
 {
     fth_train_options options = {0};
     fth_arguments arguments = {0};
@@ -170,11 +185,21 @@ static fth_exit_code run(const fth_command *command, const fth_invocation *invoc
         code = fth_cli_usage(command, "%s", fth_error_message());
         goto out;
     }
+    if (standby && !*options.checkpoints) {
+        code = fth_cli_usage(command, "say with --checkpoints URL which run to stand by for");
+        goto out;
+    }
+    options.standby = standby;
     code = train(invocation, &options);
 out:
     fth_options_release(&fth_train_option_table, &options);
     fth_arguments_release(&arguments);
     return code;
+}
+
+static fth_exit_code run(const fth_command *command, const fth_invocation *invocation)
+{
+    return fth_cli_train(command, invocation, false);
 }
 
 const fth_command fth_command_train = {
@@ -183,7 +208,8 @@ const fth_command fth_command_train = {
     .summary = "train a network",
     .details =
         "A key in FILE.yaml and a flag are the same thing; a flag wins over the file, the file over the default.\n"
-        "Ctrl-C finishes the step, saves, and prints the command that carries on.\n",
+        "Ctrl-C finishes the step, saves, and prints the command that carries on. With --checkpoints URL the run\n"
+        "lives there: the same command on any machine carries it on, one machine at a time.\n",
     .computes = true,
     .run = run,
 };

@@ -4,8 +4,10 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include "cli/cli.h"
+#include "store/store.h"
 
 /* When a run was last written to; 0 if the folder holds no run. */
 static double last_touched(const char *folder)
@@ -52,10 +54,47 @@ fth_status fth_cli_find_newest_run(const char *runs_folder, char **folder)
     return FTH_OK;
 }
 
+static void remove_folder(const char *folder)
+{
+    static const char *const files[] = {"run.json", "events.jsonl", ".lock"};
+    for (size_t i = 0; i < FTH_COUNT_OF(files); i++) {
+        char *path = fth_path_join(folder, files[i]);
+        unlink(path);
+        free(path);
+    }
+    rmdir(folder);
+}
+
+/* A run in a store is read through a copy of its record; the summary calls it by its URL. */
+static fth_status read_stored_run(const char *url, fth_record_summary *summary)
+{
+    fth_status status = FTH_OK;
+    fth_train_options options = {0};
+    const char *base = getenv("TMPDIR");
+    char *folder = fth_format("%s/farthing-XXXXXX", base && *base ? base : "/tmp");
+    bool made = mkdtemp(folder) != NULL;
+
+    FTH_REQUIRE(made, FTH_IO, "make %s: %s", folder, strerror(errno));
+    FTH_TRY(fth_options_set_defaults(&fth_train_option_table, &options));
+    FTH_TRY(fth_train_fetch_record(url, &options, folder));
+    FTH_TRY(fth_record_read(folder, summary));
+    free(summary->folder);
+    summary->folder = fth_format("%s", url);
+
+out:
+    if (made)
+        remove_folder(folder);
+    free(folder);
+    fth_options_release(&fth_train_option_table, &options);
+    return status;
+}
+
 fth_status fth_cli_read_run(const char *runs_folder, const char *id_or_path, fth_record_summary *summary)
 {
     fth_status status = FTH_OK;
     char *folder = NULL;
+    if (fth_store_is_url(id_or_path))
+        return read_stored_run(id_or_path, summary);
     if (*id_or_path)
         FTH_TRY(fth_record_locate(runs_folder, id_or_path, &folder));
     else

@@ -226,6 +226,34 @@ out:
     return status;
 }
 
+fth_status fth_record_restore(const char *run_folder, const char *run, const char *events, size_t events_bytes)
+{
+    fth_status status = FTH_OK;
+    fth_record *record = NULL;
+    char *run_path = fth_path_join(run_folder, "run.json"), *events_path = fth_path_join(run_folder, "events.jsonl");
+    const void *known = NULL;
+    size_t known_bytes = 0;
+
+    FTH_TRY(fth_folder_create(run_folder));
+    FTH_TRY(fth_allocate(1, sizeof *record, &record));
+    record->lock = record->events = -1;
+    record->folder = fth_format("%s", run_folder);
+    record->id = fth_format("%s", run_folder);
+    FTH_TRY(take_lock(record));
+    if (fth_file_exists(events_path))
+        FTH_TRY(fth_file_map(events_path, &known, &known_bytes));
+    if (known_bytes < events_bytes || (events_bytes > 0 && memcmp(known, events, events_bytes) != 0))
+        FTH_TRY(fth_file_write_all(events_path, events, events_bytes));
+    FTH_TRY(fth_file_write_all(run_path, run, strlen(run)));
+
+out:
+    fth_file_unmap(known, known_bytes);
+    fth_record_free(record);
+    free(run_path);
+    free(events_path);
+    return status;
+}
+
 fth_status fth_record_configure(fth_record *record, const json_t *configuration, const json_t *machine)
 {
     fth_status status = FTH_OK;

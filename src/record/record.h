@@ -61,6 +61,10 @@ fth_status fth_record_create(const char *runs_folder, const char *id, const char
                              const json_t *machine, fth_record **record);
 /* Goes on with a run that exists; takes its lock like _create does. Ends a torn last line. */
 fth_status fth_record_resume(const char *run_folder, fth_record **record);
+/* Makes a run folder say what a record from elsewhere says: run.json as `run`, and `events`. Where the folder has these
+ * events already and more after them, it keeps those (a process was killed before it passed them on). Takes the lock
+ * meanwhile. */
+fth_status fth_record_restore(const char *run_folder, const char *run, const char *events, size_t events_bytes);
 /* Rewrites run.json with what changed; its "id", "created" and "created_s" stay. */
 fth_status fth_record_configure(fth_record *record, const json_t *configuration, const json_t *machine);
 void fth_record_free(fth_record *record);

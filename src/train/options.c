@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "cost/cost.h"
+#include "spot/spot.h"
 #include "train/train_internal.h"
 
 static fth_status check_until(const char *text)
@@ -50,9 +51,40 @@ fth_status fth_goal_parse(const char *text, fth_goal *goal)
     return FTH_OK;
 }
 
+static fth_status check_lease(const char *text)
+{
+    double seconds;
+    if (strcmp(text, "off") == 0 || (fth_duration_parse(text, &seconds) == FTH_OK && seconds >= 1 && seconds <= 3600))
+        return FTH_OK;
+    return fth_fail(FTH_INVALID, "\"%s\" is not the time of a lease: write 10s (1s to 1h), or off", text);
+}
+
+fth_status fth_share_parse(const char *text, double *share)
+{
+    char *end = NULL;
+    *share = strtod(text, &end);
+    if (end != text && strcmp(end, "%") == 0) {
+        *share /= 100;
+        end++;
+    }
+    if (end == text || *end || !(*share > 0) || *share > 0.5)
+        return fth_fail(FTH_INVALID, "\"%s\" is not a share of the time: write 1%% or 0.01 (at most 50%%)", text);
+    return FTH_OK;
+}
+
+static fth_status check_share(const char *text)
+{
+    double share;
+    return fth_share_parse(text, &share);
+}
+
 fth_status fth_interval_parse(const char *text, fth_interval *interval)
 {
-    *interval = (fth_interval){0, 0};
+    *interval = (fth_interval){0};
+    if (strcmp(text, "auto") == 0) {
+        interval->automatic = true;
+        return FTH_OK;
+    }
     if (*text && text[strspn(text, "0123456789")] == '\0') {
         interval->steps = strtoll(text, NULL, 10);
         if (interval->steps < 1 || strlen(text) > 15)
@@ -60,7 +92,7 @@ fth_status fth_interval_parse(const char *text, fth_interval *interval)
         return FTH_OK;
     }
     if (fth_duration_parse(text, &interval->seconds) != FTH_OK)
-        return fth_fail(FTH_INVALID, "\"%s\" is not an interval: write steps (200) or a time (30s, 10m)", text);
+        return fth_fail(FTH_INVALID, "\"%s\" is not an interval: write steps (200), a time (30s, 10m) or auto", text);
     return FTH_OK;
 }
 
@@ -92,9 +124,18 @@ fth_status fth_train_options_check(const fth_train_options *options)
         return fth_fail(FTH_INVALID, "--nesterov needs --optimizer sgd with a --momentum above 0");
     if (options->freeze_statistics && !*options->freeze)
         return fth_fail(FTH_INVALID, "--freeze-statistics is about the layers that --freeze names");
+    if (*options->checkpoints && *options->resume && strcmp(options->resume, "auto") != 0)
+        return fth_fail(FTH_INVALID, "--checkpoints names the run and carries it on by itself; leave out --resume %s",
+                        options->resume);
     return check_workers(options);
 }
 
+static fth_status check_watch(const char *text)
+{
+    return *text ? fth_watch_check(text) : FTH_OK;
+}
+
+static const char *const s3_styles[] = {"auto", "path", "host", NULL};
 static const char *const optimizers[] = {"sgd", "adamw", NULL};
 static const char *const schedules[] = {"constant", "step", "cosine", "linear", NULL};
 static const char *const precisions[] = {"f32", "bf16", "tf32", "f16", "auto", NULL};
@@ -473,9 +514,17 @@ static const fth_option options[] = {
      .type = FTH_OPTION_TEXT,
      .offset = AT(checkpoint_every),
      .fallback = "30s",
-     .argument = "STEPS|TIME",
-     .help = "steps (200) or time (30s) between checkpoints",
+     .argument = "STEPS|TIME|auto",
+     .help =
+         "steps (200) or time (30s) between checkpoints; auto: from what a save costs and how often machines vanish",
      .check = check_checkpoint_every},
+    {.name = "checkpoint-overhead",
+     .type = FTH_OPTION_TEXT,
+     .offset = AT(checkpoint_overhead),
+     .fallback = "1%",
+     .argument = "SHARE",
+     .help = "the most of the time that --checkpoint-every auto lets saving take",
+     .check = check_share},
     {.name = "keep",
      .type = FTH_OPTION_INTEGER,
      .offset = AT(keep),
@@ -484,11 +533,49 @@ static const fth_option options[] = {
      .help = "checkpoints to keep, besides the best model",
      .minimum = 1,
      .maximum = 1e6},
+    {.name = "keep-for",
+     .type = FTH_OPTION_DURATION,
+     .offset = AT(keep_for_s),
+     .argument = "TIME",
+     .help = "of those, only the ones not older than this (2d); the newest always stays"},
     {.name = "resume",
      .type = FTH_OPTION_OPTIONAL,
      .offset = AT(resume),
      .argument = "ID",
      .help = "carry on a run; without ID the newest unfinished one of this configuration, or start it"},
+    {.name = "checkpoints",
+     .type = FTH_OPTION_TEXT,
+     .offset = AT(checkpoints),
+     .argument = "URL",
+     .help = "where the run lives, to survive this machine: s3://bucket/run, gs://, az://, or a shared folder; the "
+             "same command anywhere carries it on",
+     .group = "Machines that vanish"},
+    {.name = "lease",
+     .type = FTH_OPTION_TEXT,
+     .offset = AT(lease),
+     .fallback = "10s",
+     .argument = "TIME|off",
+     .help = "after so long without a sign of life another machine may take the run over",
+     .check = check_lease},
+    {.name = "watch",
+     .type = FTH_OPTION_TEXT,
+     .offset = AT(watch),
+     .argument = "SOURCES",
+     .help = "who announces that this machine goes: auto, none, aws, gcp, azure, file:PATH; auto with --checkpoints",
+     .check = check_watch},
+    {.name = "s3-endpoint",
+     .type = FTH_OPTION_TEXT,
+     .offset = AT(s3_endpoint),
+     .argument = "URL",
+     .help = "S3 server other than AWS: http://localhost:9000"},
+    {.name = "s3-region", .type = FTH_OPTION_TEXT, .offset = AT(s3_region), .argument = "NAME", .help = "S3 region"},
+    {.name = "s3-style",
+     .type = FTH_OPTION_CHOICE,
+     .offset = AT(s3_style),
+     .fallback = "auto",
+     .argument = "HOW",
+     .help = "where the bucket's name goes in S3 requests: into the path or the host's name",
+     .choices = s3_styles},
     {.name = "json", .type = FTH_OPTION_SWITCH, .offset = AT(json), .help = "print events as JSON, one a line"},
 
     {.name = "price",

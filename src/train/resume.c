@@ -5,7 +5,8 @@
  * one
  *     --resume ID|FOLDER   that run with its stored configuration; options given now win over stored ones, and a limit
  *                          given now replaces all the limits it had
- *     --resume --name ID   that run if it exists, else a new one of that name */
+ *     --resume --name ID   that run if it exists, else a new one of that name
+ *     --checkpoints URL    the run in that store, if there is one (trainer_store.c) */
 #include <stdlib.h>
 #include <string.h>
 
@@ -178,15 +179,25 @@ out:
     return status;
 }
 
-fth_status fth_beginning_find(const fth_train_options *asked, fth_beginning *beginning)
+fth_status fth_beginning_prepare(const fth_train_options *asked, fth_beginning *beginning)
 {
     fth_status status = FTH_OK;
-    char *folder = NULL;
 
     *beginning = (fth_beginning){0};
     FTH_TRY(copy_options(asked, &beginning->options));
     FTH_TRY(complete(&beginning->options));
     fth_options_identity(&fth_train_option_table, &beginning->options, beginning->identity);
+
+out:
+    return status;
+}
+
+fth_status fth_beginning_find(const fth_train_options *asked, fth_beginning *beginning)
+{
+    fth_status status = FTH_OK;
+    char *folder = NULL;
+
+    FTH_TRY(fth_beginning_prepare(asked, beginning));
     if (!*asked->resume)
         goto out;
     if (strcmp(asked->resume, "auto") != 0) {

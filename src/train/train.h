@@ -57,8 +57,15 @@ typedef struct fth_train_options {
     double worker_timeout_s;
 
     char *runs, *name;
-    char *checkpoint_every; /* "200" steps or "30s" */
+    char *checkpoint_every;    /* "200" steps, "30s" or "auto" */
+    char *checkpoint_overhead; /* "1%": the most that "auto" lets saving take */
     int64_t keep;
+    double keep_for_s; /* 0: however old */
+    char *checkpoints; /* URL of a store in which the run lives; "": in its folder alone */
+    char *s3_endpoint, *s3_region, *s3_style;
+    char *lease;  /* "10s", "off" */
+    char *watch;  /* notice sources; "": auto where the run lives in a store, else none */
+    bool standby; /* waits until there is a run; not in the table */
     char *resume; /* "": no, "auto": newest unfinished of this configuration, else a run */
     bool json;
 
@@ -116,11 +123,15 @@ typedef struct fth_train_observer {
     void *context;
     void (*progress)(void *context, const fth_progress *progress); /* after every step: must be cheap */
     void (*event)(void *context, const json_t *event);             /* whatever goes into the record, as it goes */
+    /* The machine goes, what could be saved is saved, and the training thread is in something that does not end in
+     * time: ends the process with "resume me". From a thread of its own. Does not return. */
+    void (*abandon)(void *context, const char *message);
 } fth_train_observer;
 
 typedef struct fth_train_outcome {
     bool already_finished; /* --resume found nothing left to do */
     bool interrupted;      /* stopped by request; the run can be resumed */
+    bool fenced;           /* another machine has taken the run over */
     char *run_folder, *id;
     json_t *end; /* the "end" event: accuracy, loss, epochs, steps, seconds, samples_per_s, model, best */
 } fth_train_outcome;
@@ -130,6 +141,10 @@ typedef struct fth_train_outcome {
 fth_status fth_train(const fth_train_options *options, const fth_strategy *strategy, const fth_train_observer *observer,
                      fth_stop *stop, fth_train_outcome *outcome);
 void fth_train_outcome_release(fth_train_outcome *outcome);
+
+/* Writes the record of a run in a store into a run folder, for who reads records. Of the options those about stores
+ * count. */
+fth_status fth_train_fetch_record(const char *url, const fth_train_options *options, const char *folder);
 
 /* Evaluates weights on a data set's validation part. */
 typedef struct fth_evaluation {

@@ -13,12 +13,16 @@ typedef struct fth_goal {
 } fth_goal;
 fth_status fth_goal_parse(const char *text, fth_goal *goal);
 
-/* --checkpoint-every: one of the two is not 0. */
+/* --checkpoint-every: one of the two is not 0, or `automatic` is set and the trainer finds `seconds`. */
 typedef struct fth_interval {
     int64_t steps;
     double seconds;
+    bool automatic;
 } fth_interval;
 fth_status fth_interval_parse(const char *text, fth_interval *interval);
+
+/* --checkpoint-overhead: "1%" or "0.01". */
+fth_status fth_share_parse(const char *text, double *share);
 
 /* Data on a local disk never takes this long; a loader that does is stuck. */
 #define FTH_LOADER_TIMEOUT_S 120.0

@@ -235,7 +235,9 @@ static fth_status loop(fth_trainer *trainer, const char **reason)
             FTH_TRY(settle(trainer));
             FTH_TRY(fth_trainer_checkpoint(trainer, false));
         }
+        fth_trainer_enter(trainer, FTH_PHASE_STEP);
         FTH_TRY(train_update(trainer));
+        fth_trainer_leave_step(trainer);
         if (!trainer->prepared) /* not before: the first step should not wait for it */
             FTH_TRY(fth_trainer_prepare(trainer));
     }
@@ -259,12 +261,16 @@ static fth_status end(fth_trainer *trainer, const char *reason, json_t **event)
     if (trainer->unsaved)
         FTH_TRY(fth_trainer_checkpoint(trainer, true));
     FTH_TRY(fth_trainer_finish_saves(trainer, (fth_deadline){INFINITY}));
+    FTH_REQUIRE(fth_stop_get(trainer->stop).kind < FTH_STOP_PREEMPTION, FTH_INTERRUPTED,
+                "stopped at the end"); /* all is saved: another machine ends it */
     FTH_TRY(fth_trainer_save_model(trainer, trainer->last_path));
+    FTH_TRY(fth_trainer_store_models(trainer));
     fth_trainer_tell_bad_images(trainer);
     *event = fth_trainer_tell_end(trainer, reason);
     FTH_REQUIRE(!trainer->record_failing, FTH_IO, "the end of run %s could not be recorded; see above",
                 fth_record_id(trainer->record));
     FTH_TRY(fth_record_sync(trainer->record));
+    FTH_TRY(fth_trainer_leave_store(trainer));
 
 out:
     return status;
@@ -273,17 +279,21 @@ out:
 static fth_status interrupt(fth_trainer *trainer)
 {
     fth_status status = FTH_OK;
+    fth_stop_reason reason = fth_stop_get(trainer->stop);
 
     FTH_TRY(settle(trainer));
     fth_trainer_cancel_validation(trainer);
+    fth_trainer_enter(trainer, FTH_PHASE_ENDING);
     fth_trainer_tell_step(trainer);
-    if (trainer->unsaved && trainer->step > 0)
-        FTH_TRY(fth_trainer_checkpoint(trainer, true));
-    FTH_TRY(fth_trainer_finish_saves(trainer, (fth_deadline){INFINITY}));
-    FTH_TRY(fth_trainer_save_model(trainer, trainer->last_path));
+    FTH_TRY(fth_trainer_save_at_stop(trainer, &reason));
+    if (reason.kind == FTH_STOP_REQUEST && !trainer->run_store) /* a machine that goes takes it along */
+        FTH_TRY(fth_trainer_save_model(trainer, trainer->last_path));
     fth_trainer_tell_bad_images(trainer);
+    fth_trainer_tell_notice(trainer, &reason);
     fth_trainer_tell_interrupted(trainer);
     FTH_TRY(fth_record_sync(trainer->record));
+    FTH_TRY(fth_trainer_leave_store(trainer));
+    fth_trainer_acknowledge(trainer);
 
 out:
     return status;
@@ -309,8 +319,11 @@ static void release(fth_trainer *trainer)
     fth_trainer_end_identify(trainer);
     fth_trainer_cancel_validation(trainer);
     fth_validation_free(trainer->validation);
+    fth_guardian_stop(trainer);
     fth_saving_close(&trainer->saving);
+    fth_run_store_free(trainer->run_store);
     fth_store_free(trainer->store);
+    fth_watch_free(trainer->watch);
     fth_loader_free(trainer->loader);
     fth_engine_free(trainer->engine);
     fth_dataset_free(trainer->dataset);
@@ -337,6 +350,49 @@ static fth_status report_finished(const fth_beginning *beginning, fth_train_outc
     return FTH_OK;
 }
 
+/* Another machine has the run: nothing more may be written to the store, and this one says why it ends. */
+static void tell_fenced(fth_trainer *trainer, const char *message)
+{
+    fth_log_warning("%s", message);
+    if (trainer->begun)
+        fth_trainer_tell_warning(trainer, message);
+}
+
+/* What is to be done and said after anything but an end. */
+static fth_status conclude(fth_trainer *trainer, fth_status status, fth_train_outcome *outcome)
+{
+    fth_stop_reason reason = fth_stop_get(trainer->stop);
+    if (status == FTH_INTERRUPTED && reason.kind != FTH_STOP_FENCED && trainer->begun)
+        status = interrupt(trainer);
+    else if (status == FTH_INTERRUPTED && reason.kind != FTH_STOP_FENCED) {
+        fth_trainer_enter(trainer, FTH_PHASE_ENDING); /* nothing was begun, nothing is to be saved */
+        status = fth_trainer_leave_store(trainer);
+    }
+    reason = fth_stop_get(trainer->stop);
+    if (status == FTH_PEER_LOST || reason.kind == FTH_STOP_FENCED) {
+        char *message = fth_format("%s", reason.kind == FTH_STOP_FENCED ? reason.message : fth_error_message());
+        tell_fenced(trainer, message);
+        free(message);
+        outcome->fenced = outcome->interrupted = trainer->run_store != NULL;
+        if (outcome->fenced)
+            return FTH_OK;
+    }
+    outcome->interrupted = outcome->interrupted || status == FTH_OK;
+    if (status == FTH_DIVERGED)
+        status = fail_diverged(trainer);
+    if (status != FTH_OK) {
+        char *message = fth_format("%s", fth_error_message());
+        if (trainer->record) {
+            fth_trainer_tell_bad_images(trainer);
+            fth_trainer_tell_error(trainer, status, message);
+        }
+        fth_trainer_leave_store(trainer);
+        status = fth_fail(status, "%s", message);
+        free(message);
+    }
+    return status;
+}
+
 fth_status fth_train(const fth_train_options *options, const fth_strategy *strategy, const fth_train_observer *observer,
                      fth_stop *stop, fth_train_outcome *outcome)
 {
@@ -345,34 +401,27 @@ fth_status fth_train(const fth_train_options *options, const fth_strategy *strat
     const char *reason = NULL;
 
     *outcome = (fth_train_outcome){0};
-    FTH_TRY(fth_beginning_find(options, &trainer.beginning));
+    FTH_TRY(fth_guardian_start(&trainer));
+    FTH_TRY(fth_trainer_find_run(&trainer, options));
     trainer.options = &trainer.beginning.options;
     if (trainer.beginning.finished) {
+        fth_trainer_fetch_models(&trainer);
         status = report_finished(&trainer.beginning, outcome);
         goto out;
     }
+    FTH_TRY(fth_trainer_open_watch(&trainer, options));
     FTH_TRY(fth_trainer_begin(&trainer));
+    fth_trainer_enter(&trainer, FTH_PHASE_BETWEEN);
     FTH_TRY(loop(&trainer, &reason));
     FTH_TRY(end(&trainer, reason, &outcome->end));
 
 out:
-    if (trainer.record) {
+    if (trainer.record)
         outcome->run_folder = fth_format("%s", fth_record_folder(trainer.record));
+    if (trainer.record)
         outcome->id = fth_format("%s", fth_record_id(trainer.record));
-        if (status == FTH_INTERRUPTED) {
-            status = interrupt(&trainer);
-            outcome->interrupted = status == FTH_OK;
-        }
-        if (status == FTH_DIVERGED)
-            status = fail_diverged(&trainer);
-        if (status != FTH_OK) {
-            char *message = fth_format("%s", fth_error_message());
-            fth_trainer_tell_bad_images(&trainer);
-            fth_trainer_tell_error(&trainer, status, message);
-            status = fth_fail(status, "%s", message);
-            free(message);
-        }
-    }
+    if (status != FTH_OK)
+        status = conclude(&trainer, status, outcome);
     release(&trainer);
     return status;
 }

@@ -275,16 +275,9 @@ static fth_status open_record(fth_trainer *trainer)
     else
         FTH_TRY(create_record(trainer));
     const char *folder = fth_record_folder(trainer->record);
-    trainer->checkpoint_folder = fth_path_join(folder, "checkpoints");
-    trainer->download_folder = fth_path_join(folder, "checkpoints");
-    FTH_TRY(fth_store_open(folder, NULL, &trainer->store));
-    trainer->saving =
-        (fth_saving){.place = {.store = trainer->store, .prefix = "checkpoints/", .keep = (int)trainer->options->keep},
-                     .name_suffix = ".json",
-                     .taken_step = -1,
-                     .stored_step = -1};
     trainer->last_path = fth_path_join(folder, "last.safetensors");
     trainer->best_path = fth_path_join(folder, "best.safetensors");
+    FTH_TRY(fth_trainer_open_store(trainer));
 
 out:
     return status;
@@ -296,7 +289,7 @@ fth_status fth_trainer_begin(fth_trainer *trainer)
     const fth_train_options *options = trainer->options;
 
     FTH_TRY(fth_goal_parse(options->until, &trainer->goal));
-    FTH_TRY(fth_interval_parse(options->checkpoint_every, &trainer->interval));
+    FTH_TRY(fth_trainer_begin_interval(trainer));
     FTH_TRY(fth_schedule_find(options->schedule, &trainer->schedule));
     fth_trainer_begin_identify(trainer);
     FTH_TRY(open_engine(trainer));
@@ -312,6 +305,7 @@ fth_status fth_trainer_begin(fth_trainer *trainer)
         FTH_TRY(load_weights(trainer));
     if (resumed) /* only now: what cannot go on stays as it was */
         FTH_TRY(configure_record(trainer));
+    FTH_TRY(fth_trainer_begin_store(trainer, resumed));
     if (strcmp(trainer->strategy->name, "single") == 0) /* others may have engines of their own */
         FTH_TRY(fth_engine_keep_data(trainer->engine, trainer->dataset, &trainer->data_on_device));
     FTH_TRY(
@@ -325,6 +319,11 @@ fth_status fth_trainer_begin(fth_trainer *trainer)
     trainer->saved_step = trainer->step;
     trainer->window = (fth_window){.began_s = trainer->state.elapsed_s, .began_step = trainer->step};
     trainer->progress = (fth_progress){.epochs = options->epochs, .steps = trainer->total_steps};
+    trainer->restored_step = trainer->step;
+    fth_engine_sizes sizes = fth_engine_get_sizes(trainer->engine);
+    trainer->state_bytes =
+        (sizes.parameters + sizes.buffers + (size_t)sizes.state_count * sizes.trained) * sizeof(float);
+    trainer->begun = true;
     fth_trainer_tell_start(trainer, resumed);
     if (resumed)
         fth_trainer_check_best(trainer);

@@ -96,6 +96,8 @@ void fth_trainer_tell(fth_trainer *trainer, const char *name, json_t *event)
         trainer->record_failing = true; /* once, not at every event, until it works again */
         fth_log_warning("the run's record misses events: %s", fth_error_message());
     }
+    if (trainer->run_store && strcmp(name, "step") != 0)
+        fth_run_store_poke(trainer->run_store);
     if (event && trainer->observer && trainer->observer->event)
         trainer->observer->event(trainer->observer->context, event);
     json_decref(event);

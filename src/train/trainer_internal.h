@@ -5,10 +5,13 @@
 
 #include <pthread.h>
 
+#include <pthread.h>
+
 #include "checkpoint/checkpoint.h"
 #include "cost/cost.h"
 #include "spot/spot.h"
 #include "train/engine.h"
+#include "train/run_store.h"
 #include "train/train_internal.h"
 
 /* ---- where a run begins ---- */
@@ -16,12 +19,15 @@
 typedef struct fth_beginning {
     fth_train_options options; /* whole: defaults, stored configuration, flags; limits and learning rate filled in */
     char identity[17];
-    char *folder;  /* of the run to go on with; NULL: a new one */
-    json_t *run;   /* its run.json */
-    bool finished; /* there is nothing left to do */
+    char *folder;        /* of the run to go on with; NULL: a new one */
+    json_t *run;         /* its run.json */
+    bool finished;       /* there is nothing left to do */
+    size_t stored_bytes; /* of its events that the store has (--checkpoints) */
 } fth_beginning;
 
 fth_status fth_beginning_find(const fth_train_options *asked, fth_beginning *beginning);
+/* Its options and identity alone: where the run is, is found elsewhere. */
+fth_status fth_beginning_prepare(const fth_train_options *asked, fth_beginning *beginning);
 void fth_beginning_release(fth_beginning *beginning);
 
 /* ---- the trainer ---- */
@@ -102,16 +108,37 @@ typedef struct fth_spending {
 
 typedef struct fth_validation fth_validation;
 
+/* Where the training thread is, for the guardian (trainer_stop.c). */
+typedef enum fth_phase {
+    FTH_PHASE_BEGIN,   /* nothing to save yet */
+    FTH_PHASE_STEP,    /* in an update, which cannot be interrupted */
+    FTH_PHASE_BETWEEN, /* looks at requests to stop now and then */
+    FTH_PHASE_ENDING   /* saving for the last time */
+} fth_phase;
+
+typedef struct fth_guardian {
+    pthread_t thread;
+    bool running;
+    pthread_mutex_t mutex; /* guards what follows */
+    pthread_cond_t changed;
+    fth_phase phase;
+    double phase_since_s, step_s; /* the latter a mean of the last few; 0: not known */
+    bool ending, abandoning, closed;
+} fth_guardian;
+
 /* Saves, see trainer_writer.c. `place` and `snapshots` are the writer's too while it works. */
 typedef struct fth_saving {
     fth_checkpoint_place place;
     fth_writer *writer; /* NULL before the first save */
     fth_snapshot *snapshots[FTH_WRITER_SLOTS];
-    char name_suffix[32]; /* of manifests: ".json", "-f000002.json" */
-    int64_t taken_step;   /* of the newest snapshot; -1: none */
-    int64_t stored_step;  /* of the newest checkpoint that is stored, this process's or the one restored; -1: none */
-    int64_t skipped;      /* snapshots that a newer one replaced before they were written */
-    bool failed;          /* the last save did, with this message */
+    char name_suffix[32];         /* of manifests: ".json", "-f000002.json" */
+    int64_t taken_step;           /* of the newest snapshot; -1: none */
+    _Atomic int64_t written_step; /* of the newest checkpoint that this process stored; -1: none */
+    _Atomic bool hurry;           /* the machine goes: nothing but the checkpoint itself */
+    fth_run_store *run_store;     /* NULL: the run's folder is the store */
+    const char *best_path;
+    int64_t skipped; /* snapshots that a newer one replaced before they were written */
+    bool failed;     /* the last save did, with this message */
     char message[768];
     uint64_t size_bytes;    /* of the last checkpoint */
     double save_s, stall_s; /* means of the last few; 0: not known yet */
@@ -135,8 +162,11 @@ typedef struct fth_trainer {
     fth_validation *validation; /* beside training; NULL until there is one */
     fth_loader *loader;
     fth_record *record;
-    fth_store *store; /* where checkpoints are: the run's folder, or what --checkpoints says */
+    fth_store *store;         /* the run's folder, where checkpoints are; NULL with --checkpoints */
+    fth_run_store *run_store; /* what --checkpoints names, or NULL */
     fth_saving saving;
+    fth_watch *watch; /* NULL: nobody is listened to */
+    fth_guardian guardian;
     char *checkpoint_folder; /* or URL, for messages */
     char *download_folder, *last_path, *best_path;
 
@@ -150,9 +180,14 @@ typedef struct fth_trainer {
     double base_rate;
 
     fth_train_state state;
-    int64_t step;          /* updates done: follows from state.batches */
-    double learning_rate;  /* of the update being made */
-    double clock_origin_s; /* state.elapsed_s is the clock since then */
+    int64_t step;               /* updates done: follows from state.batches */
+    int64_t restored_step;      /* where this process began; 0 for a new run */
+    size_t state_bytes;         /* of a checkpoint, about */
+    bool begun;                 /* the start was told: from here on there is something to save */
+    double checkpoint_overhead; /* of --checkpoint-every auto */
+    int interruptions;          /* of the run so far */
+    double learning_rate;       /* of the update being made */
+    double clock_origin_s;      /* state.elapsed_s is the clock since then */
 
     fth_window window;
     fth_accelerator accelerator;
@@ -188,6 +223,8 @@ fth_status fth_trainer_checkpoint(fth_trainer *trainer, bool last);
 fth_status fth_trainer_follow_saves(fth_trainer *trainer);
 /* Waits for those under way; the last one's failure is an error. */
 fth_status fth_trainer_finish_saves(fth_trainer *trainer, fth_deadline deadline);
+/* The last save before a stop, as far as the time allows. */
+fth_status fth_trainer_save_at_stop(fth_trainer *trainer, const fth_stop_reason *reason);
 void fth_saving_close(fth_saving *saving);
 /* What a checkpoint holds beside tensors, as of now. */
 fth_status fth_trainer_state_to_json(fth_trainer *trainer, json_t **json);
@@ -199,6 +236,52 @@ fth_status fth_trainer_save_weights(fth_trainer *trainer, fth_engine *engine, in
                                     const char *path);
 /* After a restore: a best model that the restored state does not know, because it was saved later, is removed. */
 void fth_trainer_check_best(fth_trainer *trainer);
+
+/* ---- stores (trainer_store.c) ---- */
+
+/* Where to begin: in a store, waiting for its lease, or as resume.c says. */
+fth_status fth_trainer_find_run(fth_trainer *trainer, const fth_train_options *asked);
+/* Where checkpoints go; after the record was opened. */
+fth_status fth_trainer_open_store(fth_trainer *trainer);
+/* The record is in the store from now on. */
+fth_status fth_trainer_begin_store(fth_trainer *trainer, bool resumed);
+/* Is the best model that the restored state knows in the store? */
+bool fth_trainer_best_is_stored(const fth_trainer *trainer);
+/* At the end: models there, and a best model from another machine here. */
+fth_status fth_trainer_store_models(fth_trainer *trainer);
+/* Of a finished run: models that are not here yet. */
+void fth_trainer_fetch_models(fth_trainer *trainer);
+/* The last events, and then the run is free for the next. */
+fth_status fth_trainer_leave_store(fth_trainer *trainer);
+
+/* ---- stopping in time (trainer_stop.c) ---- */
+
+fth_status fth_guardian_start(fth_trainer *trainer);
+void fth_guardian_stop(fth_trainer *trainer);
+fth_status fth_trainer_open_watch(fth_trainer *trainer, const fth_train_options *asked);
+/* Says where the training thread is. Does not return if the process is being ended meanwhile. */
+bool fth_trainer_enter(fth_trainer *trainer, fth_phase phase);
+void fth_trainer_leave_step(fth_trainer *trainer);
+
+typedef enum fth_save_choice {
+    FTH_SAVE_AFTER,   /* what is being written is finished first */
+    FTH_SAVE_INSTEAD, /* that is cancelled */
+    FTH_SAVE_NOT      /* only that can be finished in time */
+} fth_save_choice;
+/* What to do about unsaved work, given the time that is left. */
+fth_save_choice fth_trainer_choose_save(const fth_trainer *trainer, const fth_stop_reason *reason);
+/* How a preemption's notice was used, into the record and the log; nothing for other reasons to stop. */
+void fth_trainer_tell_notice(fth_trainer *trainer, const fth_stop_reason *reason);
+void fth_trainer_acknowledge(fth_trainer *trainer);
+/* What notice sources have to say beside notices. */
+void fth_trainer_tell_news(fth_trainer *trainer);
+
+/* ---- --checkpoint-every auto (trainer_interval.c) ---- */
+
+fth_status fth_trainer_begin_interval(fth_trainer *trainer);
+void fth_trainer_adapt_interval(fth_trainer *trainer);
+/* Seconds between saves that cost `cost_s` each and take `written_s` to be written. */
+double fth_young_interval(double cost_s, double between_s, double written_s, double overhead);
 
 /* ---- validating (trainer_validate.c) ---- */
 

@@ -181,7 +181,8 @@ void fth_trainer_check_best(fth_trainer *trainer)
     char *message = NULL;
 
     if (!fth_file_exists(trainer->best_path)) {
-        state->best_step = -1;
+        if (!fth_trainer_best_is_stored(trainer)) /* another machine's, to be fetched at the end */
+            state->best_step = -1;
         return;
     }
     if (fth_safetensors_open(trainer->best_path, &tensors) == FTH_OK) {
@@ -196,6 +197,11 @@ void fth_trainer_check_best(fth_trainer *trainer)
     fth_safetensors_free(tensors);
     if (!message)
         return;
+    if (fth_trainer_best_is_stored(trainer)) { /* this machine had an older one */
+        remove(trainer->best_path);
+        free(message);
+        return;
+    }
     state->best_step = -1;
     if (remove(trainer->best_path) == 0) {
         fth_log_warning("%s", message);

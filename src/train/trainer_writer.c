@@ -33,6 +33,19 @@ static void free_details(void *context, const fth_writer_job *job)
 
 /* ---- in the writer's thread ---- */
 
+/* An upload under way ends when the run is lost: a machine that slept must not go on writing when it wakes. */
+typedef struct guarded {
+    fth_saving *saving;
+    const fth_store_progress *progress;
+} guarded;
+
+static bool moved(void *context, uint64_t done_bytes, uint64_t total_bytes)
+{
+    const guarded *upload = context;
+    bool go_on = upload->progress->moved(upload->progress->context, done_bytes, total_bytes);
+    return go_on && (!upload->saving->run_store || fth_run_store_guard(upload->saving->run_store) != FTH_PEER_LOST);
+}
+
 static fth_status write_job(void *context, const fth_writer_job *job, const fth_store_progress *progress,
                             uint64_t *size_bytes)
 {
@@ -46,7 +59,14 @@ static fth_status write_job(void *context, const fth_writer_job *job, const fth_
     FTH_REQUIRE(fth_snapshot_is_finite(snapshot), FTH_DIVERGED, "a weight is no longer a finite number");
     FTH_TRY(fth_snapshot_as_file(snapshot, true, NULL, 0, &bytes, &size));
     *size_bytes = size;
-    FTH_TRY(fth_checkpoint_put(&saving->place, job->step, bytes, size, details->state, progress));
+    if (saving->run_store && !saving->hurry) {
+        FTH_TRY(fth_run_store_flush(saving->run_store)); /* so that the record is never behind */
+        FTH_TRY(fth_run_store_put_file(saving->run_store, "best.safetensors", saving->best_path));
+    }
+    guarded upload = {saving, progress};
+    FTH_TRY(fth_checkpoint_put(&saving->place, job->step, bytes, size, details->state,
+                               &(fth_store_progress){.context = &upload, .moved = moved}));
+    saving->written_step = job->step;
 
 out:
     return status;
@@ -80,12 +100,12 @@ static fth_status take_result(fth_trainer *trainer, const fth_writer_result *res
     fth_saving *saving = &trainer->saving;
     const job_details *details = result->job.details;
     if (result->status == FTH_OK) {
-        saving->stored_step = result->job.step;
         saving->failed = false;
         saving->size_bytes = result->size_bytes;
         follow(&saving->save_s, result->seconds);
         follow(&saving->stall_s, details->stall_s);
         tell_saved(trainer, result);
+        fth_trainer_adapt_interval(trainer);
         return FTH_OK;
     }
     trainer->unsaved = true;
@@ -111,6 +131,8 @@ fth_status fth_trainer_follow_saves(fth_trainer *trainer)
         status = take_result(trainer, &result);
         free_details(NULL, &result.job);
     }
+    if (status == FTH_OK)
+        fth_trainer_tell_news(trainer);
     return status;
 }
 
@@ -216,6 +238,30 @@ fth_status fth_trainer_checkpoint(fth_trainer *trainer, bool last)
     fth_trainer_tell_warning(trainer, message);
     free(message);
     return FTH_OK;
+}
+
+fth_status fth_trainer_save_at_stop(fth_trainer *trainer, const fth_stop_reason *reason)
+{
+    fth_status status = FTH_OK;
+    fth_saving *saving = &trainer->saving;
+
+    FTH_TRY(fth_trainer_follow_saves(trainer));
+    saving->hurry = isfinite(reason->deadline.at_seconds);
+    if (trainer->unsaved && trainer->step > 0) {
+        fth_save_choice choice = fth_trainer_choose_save(trainer, reason);
+        if (choice == FTH_SAVE_INSTEAD)
+            fth_writer_cancel(saving->writer);
+        if (choice != FTH_SAVE_NOT)
+            FTH_TRY(begin_save(trainer));
+    }
+    status = fth_trainer_finish_saves(trainer, reason->deadline);
+    if (reason->kind == FTH_STOP_PREEMPTION && (status == FTH_TIMEOUT || status == FTH_IO)) {
+        fth_log_warning("%s", fth_error_message()); /* the notice's event says what was lost; earlier saves are good */
+        status = FTH_OK;
+    }
+
+out:
+    return status;
 }
 
 void fth_saving_close(fth_saving *saving)

@@ -1,0 +1,289 @@
+/* Taking, reading and releasing a run in a store; run_mirror.c keeps its record up to date. See run_store.h. */
+#include "train/run_store.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "train/run_store_internal.h"
+
+/* ---- opening ---- */
+
+fth_status fth_run_store_open(const fth_train_options *options, fth_run_store **result)
+{
+    fth_status status = FTH_OK;
+    fth_run_store *run = NULL;
+    fth_store_options store_options = {
+        .s3_endpoint = options->s3_endpoint, .s3_region = options->s3_region, .s3_style = options->s3_style};
+
+    *result = NULL;
+    FTH_TRY(fth_allocate(1, sizeof *run, &run));
+    pthread_mutex_init(&run->mutex, NULL);
+    pthread_mutex_init(&run->uploading, NULL);
+    pthread_cond_init(&run->changed, NULL);
+    run->leased = strcmp(options->lease, "off") != 0;
+    if (run->leased)
+        FTH_TRY(fth_duration_parse(options->lease, &run->period_s));
+    FTH_TRY(fth_store_open(options->checkpoints, &store_options, &run->store));
+    *result = run;
+    run = NULL;
+
+out:
+    fth_run_store_free(run);
+    return status;
+}
+
+void fth_run_store_free(fth_run_store *run)
+{
+    if (!run)
+        return;
+    fth_run_mirror_stop(run);
+    fth_lease_free(run->lease);
+    fth_store_free(run->store);
+    pthread_mutex_destroy(&run->mutex);
+    pthread_mutex_destroy(&run->uploading);
+    pthread_cond_destroy(&run->changed);
+    free(run->folder);
+    free(run);
+}
+
+fth_store *fth_run_store_get(const fth_run_store *run)
+{
+    return run->store;
+}
+
+const char *fth_run_store_url(const fth_run_store *run)
+{
+    return fth_store_url(run->store);
+}
+
+int64_t fth_run_store_owner(const fth_run_store *run)
+{
+    return run->owner;
+}
+
+/* ---- the lease ---- */
+
+typedef struct waiting {
+    const char *url;
+    double told_s;
+    char owner[256];
+} waiting;
+
+/* At first, when the owner changes, and once a minute. */
+static void say_waiting(void *context, const char *owner, double since_s)
+{
+    waiting *w = context;
+    bool same = strcmp(w->owner, owner) == 0;
+    if (same && since_s - w->told_s < 60)
+        return;
+    if (same)
+        fth_log_info("still waiting: %s trains %s", owner, w->url);
+    else
+        fth_log_info("%s trains %s; waiting until it is done or gone, to carry on", owner, w->url);
+    w->told_s = since_s;
+    snprintf(w->owner, sizeof w->owner, "%s", owner);
+}
+
+static fth_status wait_for_a_run(fth_run_store *run, const fth_stop *stop)
+{
+    fth_status status = FTH_OK;
+    fth_store_object object = {0};
+    bool found = false, told = false;
+    for (;;) {
+        FTH_TRY(fth_store_stat(run->store, "run.json", &object, &found));
+        fth_store_object_release(&object);
+        if (found)
+            break;
+        if (!told)
+            fth_log_info("there is no run in %s yet; standing by", fth_run_store_url(run));
+        told = true;
+        for (fth_deadline next = fth_deadline_in(1); !fth_deadline_passed(next);) {
+            FTH_REQUIRE(!stop || !stop->asked, FTH_INTERRUPTED, "asked to stop while standing by");
+            usleep(20000);
+        }
+    }
+
+out:
+    return status;
+}
+
+fth_status fth_run_store_take(fth_run_store *run, fth_stop *stop, bool for_a_run)
+{
+    fth_status status = FTH_OK;
+    waiting context = {.url = fth_run_store_url(run)};
+    fth_lease_options options = {
+        .period_s = run->period_s, .stop = stop, .waiting = say_waiting, .waiting_context = &context};
+
+    if (for_a_run)
+        FTH_TRY(wait_for_a_run(run, stop));
+    if (!run->leased) {
+        fth_log_warning("--lease off: nothing keeps a second machine from training %s at the same time",
+                        fth_run_store_url(run));
+        goto out;
+    }
+    status = fth_lease_acquire(run->store, &options, (fth_deadline){INFINITY}, &run->lease);
+    if (status == FTH_UNSUPPORTED)
+        status = fth_fail_within(status,
+                                 "%s cannot be kept from being trained by two machines at once; use a store with "
+                                 "conditional writes, or accept the risk with --lease off",
+                                 fth_run_store_url(run));
+
+out:
+    return status;
+}
+
+fth_status fth_run_store_guard(void *context)
+{
+    fth_run_store *run = context;
+    return run->lease ? fth_lease_guard(run->lease, run->period_s / 4) : FTH_OK;
+}
+
+fth_status fth_run_store_release(fth_run_store *run)
+{
+    fth_run_mirror_stop(run);
+    fth_status status = run->lease ? fth_lease_release(run->lease) : FTH_OK;
+    fth_lease_free(run->lease);
+    run->lease = NULL;
+    return status;
+}
+
+/* ---- reading ---- */
+
+/* One object of events: events/000002.jsonl is part 0 of owner 2, events/000002-0001.jsonl part 1. */
+typedef struct part {
+    int64_t owner, number;
+    char key[64];
+} part;
+
+typedef struct part_list {
+    part *parts;
+    size_t count, capacity;
+    fth_status status;
+} part_list;
+
+static bool visit_part(void *context, const fth_store_object *object)
+{
+    part_list *list = context;
+    part next = {0};
+    int end = 0;
+    bool whole = sscanf(object->key, "events/%" SCNd64 ".jsonl%n", &next.owner, &end) == 1 && end > 0;
+    bool later = !whole &&
+                 sscanf(object->key, "events/%" SCNd64 "-%" SCNd64 ".jsonl%n", &next.owner, &next.number, &end) == 2 &&
+                 end > 0;
+    if ((!whole && !later) || object->key[end] || strlen(object->key) >= sizeof next.key || next.owner < 1)
+        return true;
+    snprintf(next.key, sizeof next.key, "%s", object->key);
+    list->status = fth_grow(&list->parts, list->count, &list->capacity, sizeof next);
+    if (list->status == FTH_OK)
+        list->parts[list->count++] = next;
+    return list->status == FTH_OK;
+}
+
+static int compare_parts(const void *a, const void *b)
+{
+    const part *left = a, *right = b;
+    if (left->owner != right->owner)
+        return left->owner < right->owner ? -1 : 1;
+    return left->number < right->number ? -1 : left->number > right->number;
+}
+
+static fth_status append(fth_stored_record *record, const char *bytes, size_t size)
+{
+    char *longer = realloc(record->events, record->events_bytes + size + 1);
+    if (!longer)
+        return fth_fail(FTH_NO_MEMORY, "no memory for the run's events");
+    record->events = longer;
+    memcpy(longer + record->events_bytes, bytes, size);
+    record->events_bytes += size;
+    longer[record->events_bytes] = '\0';
+    return FTH_OK;
+}
+
+/* Finished if the last whole event is "end". */
+static bool is_finished(const char *events, size_t size)
+{
+    size_t end = size;
+    while (end > 0 && events[end - 1] == '\n')
+        end--;
+    size_t begin = end;
+    while (begin > 0 && events[begin - 1] != '\n')
+        begin--;
+    json_t *event = json_loadb(events + begin, end - begin, 0, NULL);
+    const char *name = json_string_value(json_object_get(event, "event"));
+    bool finished = name && strcmp(name, "end") == 0;
+    json_decref(event);
+    return finished;
+}
+
+fth_status fth_run_store_read(fth_run_store *run, fth_stored_record *record)
+{
+    enum { MAX_RUN_BYTES = 4 << 20, MAX_PART_BYTES = 64 << 20 };
+    fth_status status = FTH_OK;
+    part_list list = {0};
+    char *bytes = NULL;
+    size_t size = 0;
+    json_error_t error;
+
+    *record = (fth_stored_record){0};
+    FTH_TRY(fth_store_get(run->store, "run.json", MAX_RUN_BYTES, &record->run, &size, NULL));
+    FTH_TRY(fth_store_list(run->store, "events/", visit_part, &list));
+    FTH_TRY(list.status);
+    if (list.count > 0)
+        qsort(list.parts, list.count, sizeof *list.parts, compare_parts);
+    /* Numbers grow even if the lease was deleted by hand. */
+    int64_t last = list.count > 0 ? list.parts[list.count - 1].owner : 0;
+    run->owner = run->lease ? fth_lease_fence(run->lease) : 0;
+    run->owner = run->owner > last ? run->owner : last + 1;
+    if (!record->run)
+        goto out;
+    record->json = json_loadb(record->run, size, JSON_REJECT_DUPLICATES, &error);
+    FTH_REQUIRE(json_is_object(record->json), FTH_CORRUPT, "%s/run.json line %d: %s", fth_run_store_url(run),
+                record->json ? 1 : error.line, record->json ? "it is not an object" : error.text);
+    FTH_TRY(append(record, "", 0));
+    for (size_t i = 0; i < list.count; i++) {
+        FTH_TRY(fth_store_get(run->store, list.parts[i].key, MAX_PART_BYTES, &bytes, &size, NULL));
+        if (bytes)
+            FTH_TRY(append(record, bytes, size));
+        free(bytes);
+        bytes = NULL;
+    }
+    record->finished = is_finished(record->events, record->events_bytes);
+
+out:
+    free(bytes);
+    free(list.parts);
+    if (status != FTH_OK)
+        fth_stored_record_release(record);
+    return status;
+}
+
+void fth_stored_record_release(fth_stored_record *record)
+{
+    free(record->run);
+    free(record->events);
+    json_decref(record->json);
+    *record = (fth_stored_record){0};
+}
+
+fth_status fth_train_fetch_record(const char *url, const fth_train_options *options, const char *folder)
+{
+    fth_status status = FTH_OK;
+    fth_run_store *run = NULL;
+    fth_stored_record record = {0};
+    fth_train_options here = *options;
+
+    here.checkpoints = (char *)url;
+    FTH_TRY(fth_run_store_open(&here, &run));
+    FTH_TRY(fth_run_store_read(run, &record));
+    FTH_REQUIRE(record.run, FTH_INVALID, "there is no run in %s: it has no run.json", fth_run_store_url(run));
+    FTH_TRY(fth_record_restore(folder, record.run, record.events, record.events_bytes));
+
+out:
+    fth_stored_record_release(&record);
+    fth_run_store_free(run);
+    return status;
+}

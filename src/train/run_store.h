@@ -1,0 +1,62 @@
+/* A run that lives in a store, so that it survives its machine:
+ *
+ *     <url>/run.json                      what was asked, as in a run folder
+ *     <url>/events/<owner>[-<part>].jsonl each owner's events; together, in order, they are the run's events.jsonl
+ *     <url>/checkpoints/                  see checkpoint.h; names carry the owner's number
+ *     <url>/best.safetensors, last.safetensors
+ *     <url>/lease.json                    who owns the run (spot.h)
+ *
+ *     open -> take (waits for the lease) -> fetch (the record becomes a local folder) -> begin (mirrors the record)
+ *          -> put files, flush -> release
+ *
+ * Owners are numbered by the lease's fencing number. Every write is guarded: an owner that lost the run writes nothing
+ * more, and what it may still have under way lies under names that carry its number and lose against its successor's.
+ * All calls but guard, flush and poke are the training thread's. */
+#ifndef FTH_TRAIN_RUN_STORE_H
+#define FTH_TRAIN_RUN_STORE_H
+
+#include "spot/spot.h"
+#include "train/train_internal.h"
+
+typedef struct fth_run_store fth_run_store;
+
+/* Opens the store that --checkpoints names. The options outlive it. */
+fth_status fth_run_store_open(const fth_train_options *options, fth_run_store **run);
+/* Stops mirroring. A lease that was not released stays until it lapses. */
+void fth_run_store_free(fth_run_store *run);
+
+fth_store *fth_run_store_get(const fth_run_store *run);
+const char *fth_run_store_url(const fth_run_store *run);
+int64_t fth_run_store_owner(const fth_run_store *run); /* this owner's number; 0 before fetch */
+
+/* Takes the lease, however long somebody else holds it; says in the log who does. `for_a_run`: waits until there is a
+ * run to take (a standby). FTH_INTERRUPTED if `stop` is asked. */
+fth_status fth_run_store_take(fth_run_store *run, fth_stop *stop, bool for_a_run);
+
+/* The run's record, if there is a run; *text NULL otherwise. Needs no lease. */
+typedef struct fth_stored_record {
+    char *run;    /* run.json */
+    json_t *json; /* the same, read */
+    char *events;
+    size_t events_bytes;
+    bool finished;
+} fth_stored_record;
+fth_status fth_run_store_read(fth_run_store *run, fth_stored_record *record);
+void fth_stored_record_release(fth_stored_record *record);
+
+/* From now on the record in `folder` is mirrored; `stored_bytes` of its events are in the store already. */
+fth_status fth_run_store_begin(fth_run_store *run, const char *folder, size_t stored_bytes);
+/* run.json, now. */
+fth_status fth_run_store_put_run(fth_run_store *run, bool is_new);
+/* Asks for the events to be stored soon; or now. */
+void fth_run_store_poke(fth_run_store *run);
+fth_status fth_run_store_flush(fth_run_store *run);
+/* A local file under a key of its own; unchanged since the last time: nothing to do. */
+fth_status fth_run_store_put_file(fth_run_store *run, const char *key, const char *path);
+
+/* FTH_OK if this process owns the run for a while yet; FTH_PEER_LOST if another machine does. */
+fth_status fth_run_store_guard(void *run);
+/* Leaves the run free for the next at once. */
+fth_status fth_run_store_release(fth_run_store *run);
+
+#endif

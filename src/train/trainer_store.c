@@ -1,0 +1,264 @@
+/* How a trainer lives with a store: finds its run there, keeps it there, and leaves it in order. run_store.h has the
+ * layout; without --checkpoints the run's own folder is the store and there is nothing to mirror. */
+#include <limits.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "train/trainer_internal.h"
+
+/* ---- finding the run ---- */
+
+/* Names the first option that differs, with both values. */
+static fth_status fail_other_configuration(const fth_beginning *beginning, const fth_stored_record *record,
+                                           const char *url)
+{
+    const json_t *stored = json_object_get(record->json, "configuration");
+    json_t *asked = fth_options_to_json(&fth_train_option_table, &beginning->options, true);
+    const char *name, *id = json_string_value(json_object_get(record->json, "id"));
+    json_t *value;
+    char *difference = NULL;
+    json_object_foreach(asked, name, value)
+    {
+        const json_t *before = json_object_get(stored, name);
+        if (difference || json_equal(value, before))
+            continue;
+        char *there = before ? json_dumps(before, JSON_ENCODE_ANY | JSON_REAL_PRECISION(6)) : NULL;
+        char *here = json_dumps(value, JSON_ENCODE_ANY | JSON_REAL_PRECISION(6));
+        difference = fth_format("--%s is %s there and %s here", name, there ? there : "not known", here ? here : "?");
+        free(there);
+        free(here);
+    }
+    fth_status status = fth_fail(FTH_INVALID,
+                                 "%s holds run %s, which has another configuration (%s); give the same one, or another "
+                                 "URL",
+                                 url, id ? id : "?", difference ? difference : "written by another version");
+    free(difference);
+    json_decref(asked);
+    return status;
+}
+
+static fth_status check_same(const fth_beginning *beginning, const fth_stored_record *record, const char *url)
+{
+    const char *identity = json_string_value(json_object_get(record->json, "identity"));
+    const char *id = json_string_value(json_object_get(record->json, "id"));
+    if (!identity || !id || !*id || fth_record_check_id(id) != FTH_OK)
+        return fth_fail(FTH_CORRUPT, "%s/run.json is not a run's", url);
+    return strcmp(identity, beginning->identity) == 0 ? FTH_OK : fail_other_configuration(beginning, record, url);
+}
+
+/* Two runs of one name in one folder would be mixed up. */
+static fth_status check_local(const char *folder, const fth_stored_record *record, const char *url)
+{
+    json_t *here = NULL;
+    char *path = fth_path_join(folder, "run.json");
+    fth_status status = fth_file_exists(path) ? fth_record_read_run(folder, &here) : FTH_OK;
+    if (status == FTH_OK && here &&
+        !json_equal(json_object_get(here, "created_s"), json_object_get(record->json, "created_s")))
+        status = fth_fail(FTH_INVALID, "%s is another run than the one of that name in %s; give another --runs folder",
+                          folder, url);
+    json_decref(here);
+    free(path);
+    return status;
+}
+
+/* The record of the store becomes a local run folder, from which everything goes on as for any run. */
+static fth_status take_record(fth_beginning *beginning, fth_stored_record *record, const char *url)
+{
+    fth_status status = FTH_OK;
+    const char *id = json_string_value(json_object_get(record->json, "id"));
+    char *folder = fth_path_join(beginning->options.runs, id);
+
+    FTH_TRY(check_local(folder, record, url));
+    FTH_TRY(fth_record_restore(folder, record->run, record->events, record->events_bytes));
+    beginning->folder = folder;
+    folder = NULL;
+    beginning->run = json_incref(record->json);
+    beginning->finished = record->finished;
+    beginning->stored_bytes = record->events_bytes;
+
+out:
+    free(folder);
+    return status;
+}
+
+static fth_status read_stored(fth_trainer *trainer, fth_stored_record *record)
+{
+    fth_status status = fth_run_store_read(trainer->run_store, record);
+    if (status == FTH_OK && record->run)
+        status = check_same(&trainer->beginning, record, fth_run_store_url(trainer->run_store));
+    return status;
+}
+
+fth_status fth_trainer_find_run(fth_trainer *trainer, const fth_train_options *asked)
+{
+    fth_status status = FTH_OK;
+    fth_beginning *beginning = &trainer->beginning;
+    fth_stored_record record = {0};
+
+    if (!*asked->checkpoints)
+        return fth_beginning_find(asked, beginning);
+    FTH_TRY(fth_beginning_prepare(asked, beginning));
+    FTH_TRY(fth_run_store_open(asked, &trainer->run_store));
+    const char *url = fth_run_store_url(trainer->run_store);
+    FTH_TRY(read_stored(trainer, &record));
+    if (!record.finished) { /* who holds it may end it while we wait */
+        FTH_TRY(fth_run_store_take(trainer->run_store, trainer->stop, asked->standby));
+        fth_stored_record_release(&record);
+        FTH_TRY(read_stored(trainer, &record));
+    }
+    if (record.run)
+        FTH_TRY(take_record(beginning, &record, url));
+    free(beginning->options.checkpoints);
+    beginning->options.checkpoints = fth_format("%s", url); /* what goes into the record has no secrets */
+    FTH_TRY(fth_beginning_check_budget(beginning));
+
+out:
+    fth_stored_record_release(&record);
+    return status;
+}
+
+/* ---- beginning ---- */
+
+static bool is_same_folder(const char *left, const char *right)
+{
+    char *a = realpath(left, NULL), *b = realpath(right, NULL);
+    bool same = a && b && strcmp(a, b) == 0;
+    free(a);
+    free(b);
+    return same;
+}
+
+fth_status fth_trainer_open_store(fth_trainer *trainer)
+{
+    fth_status status = FTH_OK;
+    const char *folder = fth_record_folder(trainer->record);
+    fth_saving *saving = &trainer->saving;
+    fth_store *store = NULL;
+
+    if (trainer->run_store) {
+        store = fth_run_store_get(trainer->run_store);
+        FTH_REQUIRE(!fth_store_folder(store) || !is_same_folder(fth_store_folder(store), folder), FTH_INVALID,
+                    "--checkpoints %s is where this run keeps its record on this machine; choose another folder",
+                    fth_store_folder(store));
+    } else {
+        FTH_TRY(fth_store_open(folder, NULL, &trainer->store));
+        store = trainer->store;
+    }
+    *saving = (fth_saving){.place = {.store = store,
+                                     .prefix = "checkpoints/",
+                                     .keep = (int)trainer->options->keep,
+                                     .keep_for_s = trainer->options->keep_for_s},
+                           .run_store = trainer->run_store,
+                           .best_path = trainer->best_path,
+                           .name_suffix = ".json",
+                           .taken_step = -1,
+                           .written_step = -1};
+    trainer->download_folder = fth_path_join(folder, "checkpoints");
+    trainer->checkpoint_folder = fth_path_join(
+        trainer->run_store && !fth_store_folder(store) ? fth_store_url(store) : fth_store_folder(store), "checkpoints");
+    if (trainer->run_store) {
+        saving->place.fence = fth_run_store_owner(trainer->run_store);
+        saving->place.guard = fth_run_store_guard;
+        saving->place.guard_context = trainer->run_store;
+        saving->place.unconditional = strcmp(trainer->options->lease, "off") == 0;
+        snprintf(saving->name_suffix, sizeof saving->name_suffix, "-f%06lld.json", (long long)saving->place.fence);
+    }
+
+out:
+    return status;
+}
+
+fth_status fth_trainer_begin_store(fth_trainer *trainer, bool resumed)
+{
+    fth_status status = FTH_OK;
+    if (!trainer->run_store)
+        return FTH_OK;
+    FTH_TRY(
+        fth_run_store_begin(trainer->run_store, fth_record_folder(trainer->record), trainer->beginning.stored_bytes));
+    FTH_TRY(fth_run_store_put_run(trainer->run_store, !resumed));
+
+out:
+    return status;
+}
+
+/* ---- models ---- */
+
+/* The step that a model file in the store is of; -1 if there is none or it does not say. */
+static int64_t stored_model_step(fth_store *store, const char *key)
+{
+    enum { MAX_HEADER_BYTES = 16 << 20 };
+    fth_store_object object = {0};
+    bool found = false;
+    uint64_t size = 0;
+    char *text = NULL;
+    int64_t step = -1;
+    if (fth_store_stat(store, key, &object, &found) == FTH_OK && found && object.size_bytes > sizeof size &&
+        fth_store_get_range(store, key, 0, &size, sizeof size, &object.version) == FTH_OK && size <= MAX_HEADER_BYTES &&
+        size < object.size_bytes && fth_allocate(size + 1, 1, &text) == FTH_OK &&
+        fth_store_get_range(store, key, sizeof size, text, size, &object.version) == FTH_OK) {
+        json_t *header = json_loadb(text, size, 0, NULL);
+        const char *value = json_string_value(json_object_get(json_object_get(header, "__metadata__"), "step"));
+        step = value ? strtoll(value, NULL, 10) : -1;
+        json_decref(header);
+    }
+    free(text);
+    fth_store_object_release(&object);
+    return step;
+}
+
+bool fth_trainer_best_is_stored(const fth_trainer *trainer)
+{
+    return trainer->run_store && trainer->state.best_step >= 0 &&
+           stored_model_step(fth_run_store_get(trainer->run_store), "best.safetensors") == trainer->state.best_step;
+}
+
+/* ---- the end ---- */
+
+fth_status fth_trainer_store_models(fth_trainer *trainer)
+{
+    fth_status status = FTH_OK;
+    if (!trainer->run_store)
+        return FTH_OK;
+    if (!fth_file_exists(trainer->best_path) && trainer->state.best_step >= 0) /* another machine's */
+        FTH_TRY(
+            fth_store_get_file(fth_run_store_get(trainer->run_store), "best.safetensors", trainer->best_path, NULL));
+    else
+        FTH_TRY(fth_run_store_put_file(trainer->run_store, "best.safetensors", trainer->best_path));
+    FTH_TRY(fth_run_store_put_file(trainer->run_store, "last.safetensors", trainer->last_path));
+
+out:
+    return status;
+}
+
+void fth_trainer_fetch_models(fth_trainer *trainer)
+{
+    static const char *const names[] = {"best.safetensors", "last.safetensors"};
+    for (size_t i = 0; trainer->run_store && i < FTH_COUNT_OF(names); i++) {
+        char *path = fth_path_join(trainer->beginning.folder, names[i]);
+        if (!fth_file_exists(path) &&
+            fth_store_get_file(fth_run_store_get(trainer->run_store), names[i], path, NULL) != FTH_OK)
+            fth_log_warning("%s", fth_error_message());
+        free(path);
+    }
+}
+
+fth_status fth_trainer_leave_store(fth_trainer *trainer)
+{
+    fth_status status = FTH_OK;
+    if (!trainer->run_store)
+        return FTH_OK;
+    status = fth_run_store_flush(trainer->run_store);
+    if (status == FTH_PEER_LOST)
+        return status;
+    char *message = status == FTH_OK ? NULL : fth_format("%s", fth_error_message());
+    fth_status released = fth_run_store_release(trainer->run_store);
+    if (released != FTH_OK && released != FTH_PEER_LOST)
+        fth_log_warning("the lease could not be given up and lapses by itself: %s", fth_error_message());
+    if (message)
+        fth_fail(status, "%s", message);
+    free(message);
+    return status;
+}

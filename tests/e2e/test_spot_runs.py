@@ -1,0 +1,327 @@
+"""Runs that live in a store: whatever happens to a machine, the same command on another carries on, and ends with the
+same weights, bit for bit. A "machine" is a folder of its own with nothing in it."""
+import json
+import signal
+import socket
+import subprocess
+import threading
+import time
+
+import pytest
+from conftest import FARTHING, PATIENCE_S, Bucket, Program, Result, environment, record, tensors, wait_for
+
+STEPS = 240
+
+
+class Folder:
+    """A store that is a folder, seen from outside."""
+
+    def __init__(self, path):
+        self.path, self.url, self.environment = path, str(path), {}
+
+    def keys(self, prefix=""):
+        found = [str(file.relative_to(self.path)) for file in self.path.rglob("*") if file.is_file()]
+        return sorted(key for key in found if key.startswith(prefix) and "/.tmp-" not in "/" + key)
+
+    def read(self, key):
+        return (self.path / key).read_bytes()
+
+    def write(self, key, content):
+        (self.path / key).write_bytes(content)
+
+
+@pytest.fixture(params=["folder", "s3"])
+def store(request, tmp_path):
+    if request.param == "folder":
+        return Folder(tmp_path / "store")
+    return Bucket(request.getfixturevalue("s3_server"))
+
+
+@pytest.fixture
+def folder_store(tmp_path):
+    return Folder(tmp_path / "store")
+
+
+def manifests(store):
+    return store.keys("checkpoints/") and [key for key in store.keys("checkpoints/") if key.endswith(".json")]
+
+
+class Machine(Program):
+    def __init__(self, folder, store, data):
+        folder.mkdir()
+        super().__init__(folder)
+        self.store = store
+        self.arguments = ["train", "--data", data, "--batch", 16, "--steps", STEPS, "--checkpoint-every", 10,
+                          "--validate-every", 5, "--threads", 2, "--seed", 3, "--lease", "1s", "--watch", "none", "--checkpoints", store.url]
+
+    def begin(self, *more, command="train"):
+        line = [FARTHING, command, *map(str, self.arguments[1:]), *map(str, more)]
+        self.process = subprocess.Popen(line, cwd=self.folder, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                                        stderr=subprocess.PIPE, text=True, env=environment(**self.store.environment))
+        return self
+
+    def train(self, *more, code=0):
+        return self(*self.arguments, *more, code=code, env=self.store.environment)
+
+    def end(self, number=None):
+        if number:
+            self.process.send_signal(number)
+        out, err = self.process.communicate(timeout=PATIENCE_S)
+        return Result(self.process.returncode, out, err)
+
+    def weights(self):
+        return tensors(self.only_run() / "last.safetensors")
+
+
+@pytest.fixture
+def machines(tmp_path, tiny):
+    made = []
+
+    def make(store):
+        made.append(Machine(tmp_path / f"machine{len(made)}", store, tiny))
+        return made[-1]
+
+    yield make
+    for machine in made:
+        process = getattr(machine, "process", None)
+        if process and process.poll() is None:
+            process.kill()
+            process.communicate()
+
+
+@pytest.fixture(scope="module")
+def uninterrupted(tmp_path_factory, tiny):
+    folder = tmp_path_factory.mktemp("uninterrupted")
+    machine = Machine(folder / "machine", Folder(folder / "store"), tiny)
+    machine.train()
+    return machine.weights()
+
+
+def stored_weights(store, folder, name="last.safetensors"):
+    file = folder / "downloaded.safetensors"
+    file.write_bytes(store.read(name))
+    return tensors(file)
+
+
+@pytest.mark.parametrize("how", ["terminate", "kill", "notice"])
+def test_the_same_command_elsewhere(store, machines, uninterrupted, how, tmp_path):
+    first, second = machines(store), machines(store)
+    more = ["--watch", "file:preempt.txt"] if how == "notice" else []
+    first.begin(*more)
+    wait_for(lambda: len(manifests(store)) >= 2, "checkpoints")
+    if how == "notice":
+        (first.folder / "preempt.txt").write_text("20\n")
+    result = first.end({"terminate": signal.SIGTERM, "kill": signal.SIGKILL}.get(how))
+    assert result.code == (-signal.SIGKILL if how == "kill" else 75), result.err
+    assert first.runs() and not (first.only_run() / "checkpoints").exists()
+    if how != "kill":
+        assert json.loads(store.read("lease.json"))["owner"] == ""
+        assert "on any machine" in result.out
+    if how == "notice":
+        (notice,) = [event for event in record(first.only_run()) if event["event"] == "notice"]
+        assert notice["fitted"] and notice["steps_lost"] == 0 and notice["saved_step"] == notice["step"] > 0
+        assert notice["source"] == "file" and 0 < notice["seconds_used"] < notice["seconds_given"] <= 20
+
+    result = second.train()
+    assert "carrying on after step" in result.out
+    assert second.weights() == uninterrupted == stored_weights(store, tmp_path)
+    assert stored_weights(store, tmp_path, "best.safetensors") == tensors(second.only_run() / "best.safetensors")
+    events = record(second.only_run())
+    assert [event["event"] for event in events if event["event"] in ("start", "resume", "end")] == [
+        "start", "resume", "end"]
+    assert [key for key in store.keys("events/")] == ["events/000001.jsonl", "events/000002.jsonl"]
+    parts = b"".join(store.read(key) for key in store.keys("events/"))
+    assert parts == (second.only_run() / "events.jsonl").read_bytes()
+
+    third = machines(store)
+    assert "already finished" in third.train().out
+    assert third.weights() == uninterrupted
+    url = store.url if "://" in store.url else f"file://{store.url}"
+    assert json.loads(third("report", url, "--json", env=store.environment).out)["finished"]
+
+
+def test_over_and_over_with_kills_at_random_moments(folder_store, machines, uninterrupted):
+    for number in range(6):
+        machine = machines(folder_store).begin()
+        time.sleep(1.0 + 0.25 * number)
+        if machine.end(signal.SIGKILL if number % 2 else signal.SIGTERM).code == 0:
+            break
+    last = machines(folder_store)
+    last.train()
+    assert last.weights() == uninterrupted
+
+
+def test_another_configuration_is_refused(folder_store, machines):
+    machines(folder_store).train("--steps", 3)
+    result = machines(folder_store).train("--steps", 4, code=1)
+    assert "--steps is 3 there and 4 here" in result.err
+
+
+def test_torn_objects_are_skipped_aloud(store, machines, uninterrupted):
+    first, second = machines(store), machines(store)
+    first.begin()
+    wait_for(lambda: len(manifests(store)) >= 3, "checkpoints")
+    first.end(signal.SIGKILL)
+    newest, before = manifests(store)[-1], manifests(store)[-2]
+    tensors_key = newest.replace(".json", ".safetensors")
+    store.write(tensors_key, store.read(tensors_key)[:-100])
+    store.write(before, b"{")
+    result = second.train()
+    assert result.err.count("skipping the checkpoint") == 2
+    assert second.weights() == uninterrupted
+
+
+def state_of(store):
+    return {key: store.read(key) for key in store.keys()}
+
+
+def test_an_owner_that_slept_writes_nothing_when_it_wakes(store, machines, uninterrupted):
+    first, second = machines(store), machines(store)
+    first.begin()
+    wait_for(lambda: len(manifests(store)) >= 2, "checkpoints")
+    first.process.send_signal(signal.SIGSTOP)
+    second.begin()
+    result = second.end()
+    assert result.code == 0, result.err
+    assert "taking the run over" in result.err
+    before = state_of(store)
+    first.process.send_signal(signal.SIGCONT)
+    woken = first.end()
+    assert woken.code == 75, woken.err
+    assert "has taken this run over" in woken.err
+    assert state_of(store) == before
+    assert second.weights() == uninterrupted
+
+
+def test_a_sleeper_never_wins_over_its_successor(folder_store, machines, uninterrupted):
+    """It wakes while the other trains: the other goes on undisturbed."""
+    first, second = machines(folder_store), machines(folder_store)
+    first.begin()
+    wait_for(lambda: len(manifests(folder_store)) >= 2, "checkpoints")
+    first.process.send_signal(signal.SIGSTOP)
+    second.begin()
+    wait_for(lambda: any("-f000002" in key for key in manifests(folder_store)), "the other's checkpoint")
+    first.process.send_signal(signal.SIGCONT)
+    assert first.end().code == 75
+    assert second.end().code == 0
+    assert second.weights() == uninterrupted
+
+
+def test_standby_takes_over(folder_store, machines, uninterrupted):
+    standby, first = machines(folder_store), machines(folder_store)
+    standby.begin(command="standby")
+    first.begin()
+    wait_for(lambda: len(manifests(folder_store)) >= 2, "checkpoints")
+    time.sleep(0.3)
+    assert standby.process.poll() is None
+    first.end(signal.SIGKILL)
+    result = standby.end()
+    assert result.code == 0, result.err
+    assert "standing by" in result.err or "waiting until it is done or gone" in result.err
+    assert standby.weights() == uninterrupted
+
+
+def test_standby_ends_with_the_run(folder_store, machines):
+    first, standby = machines(folder_store), machines(folder_store)
+    first.begin()
+    wait_for(lambda: manifests(folder_store), "a checkpoint")
+    standby.begin(command="standby")
+    assert first.end().code == 0
+    result = standby.end()
+    assert result.code == 0 and "already finished" in result.out
+    assert "--checkpoints" in standby("standby", code=2).err
+
+
+def test_a_stop_ends_the_waiting(folder_store, machines):
+    first, second = machines(folder_store), machines(folder_store)
+    first.begin("--steps", 1000000)
+    wait_for(lambda: manifests(folder_store), "a checkpoint")
+    second.begin("--steps", 1000000)
+    time.sleep(0.5)
+    assert second.end(signal.SIGTERM).code == 75
+    assert first.end(signal.SIGTERM).code == 75
+
+
+def test_without_a_lease(folder_store, machines, uninterrupted):
+    first, second = machines(folder_store), machines(folder_store)
+    first.begin("--lease", "off")
+    wait_for(lambda: len(manifests(folder_store)) >= 2, "checkpoints")
+    first.end(signal.SIGKILL)
+    result = second.train("--lease", "off")
+    assert "nothing keeps a second machine" in result.err
+    assert second.weights() == uninterrupted
+    assert "lease.json" not in folder_store.keys()
+
+
+@pytest.fixture
+def silent_server():
+    """Takes connections and never says a word."""
+    listener = socket.create_server(("127.0.0.1", 0))
+    held, ending = [], threading.Event()
+
+    def accept():
+        listener.settimeout(0.1)
+        while not ending.is_set():
+            try:
+                held.append(listener.accept()[0])
+            except OSError:
+                pass
+
+    thread = threading.Thread(target=accept)
+    thread.start()
+    yield f"http://127.0.0.1:{listener.getsockname()[1]}", held
+    ending.set()
+    thread.join()
+    for connection in [listener, *held]:
+        connection.close()
+
+
+def test_a_notice_while_data_is_being_fetched(folder_store, machines, silent_server):
+    """The library call that waits for the server does not return in time; the process ends all the same."""
+    address, held = silent_server
+    machine = machines(folder_store)
+    machine.begin("--data", f"{address}/images.tar", "--watch", "file:preempt.txt")
+    wait_for(lambda: held, "the download")
+    (machine.folder / "preempt.txt").write_text("10\n")
+    asked = time.monotonic()
+    result = machine.end()
+    assert result.code == 75, result.err
+    assert time.monotonic() - asked < 9
+    assert json.loads(folder_store.read("lease.json"))["owner"] == ""
+
+
+def test_a_step_that_ends_too_late_is_abandoned(folder_store, machines):
+    """Steps of many seconds and a short notice: what was saved before is what is carried on."""
+    machine = machines(folder_store)
+    machine.begin("--model", "resnet18", "--data", "shapes", "--batch", 64, "--accumulate", 40, "--checkpoint-every", 1,
+                  "--watch", "file:preempt.txt")
+    # The first step ends whenever it does; a notice before that has nothing to save.
+    wait_for(lambda: folder_store.keys("events/"), "the start")
+    time.sleep(1)
+    (machine.folder / "preempt.txt").write_text("3\n")
+    asked = time.monotonic()
+    result = machine.end()
+    assert result.code == 75, result.err
+    assert time.monotonic() - asked < PATIENCE_S / 8
+    (notice,) = [event for event in record(machine.only_run()) if event["event"] == "notice"]
+    assert notice["step"] - notice["saved_step"] == notice["steps_lost"]
+
+
+def test_the_interval_is_found(folder_store, machines):
+    machine = machines(folder_store)
+    result = machine.train("--checkpoint-every", "auto", "--steps", 50, "--json")
+    assert result.end["steps"] == 50
+    (interval,) = [event for event in result.events if event["event"] == "interval"]
+    assert interval["seconds"] > 0 and interval["between_interruptions_s"] >= 3600
+    assert "a checkpoint every" in result.err
+
+
+@pytest.mark.parametrize("flags, expected", [
+    (["--lease", "never"], "10s"),
+    (["--watch", "moon"], "moon"),
+    (["--checkpoint-overhead", "2"], "share"),
+    (["--resume", "mine"], "leave out --resume"),
+    (["--s3-style", "odd"], "s3-style"),
+])
+def test_wrong_usage(folder_store, machines, flags, expected):
+    assert expected in machines(folder_store).train(*flags, code=2).err
