@@ -72,7 +72,7 @@ static fth_status read_section(const char *variable, const char *name, const cha
     fth_status status = FTH_OK;
     char *path = path_of(variable, name), *text = NULL, *key = NULL, *secret = NULL;
     size_t size_bytes = 0;
-    if (!fth_file_exists(path))
+    if (!fth_file_exists(path) || strcmp(path, "/dev/null") == 0) /* the usual way to say "none" */
         goto out;
     FTH_TRY(fth_file_read_all(path, MAX_FILE_BYTES, &text, &size_bytes));
     key = fth_ini_value(text, section, "aws_access_key_id");

@@ -3,7 +3,9 @@
  * A client serves one request at a time, so the store keeps as many as it has had requests at once, and the one used
  * last (its connection is the least likely to have been closed) is taken first. */
 #include <errno.h>
+#include <inttypes.h>
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -58,6 +60,19 @@ static bool worth_retrying(int code)
     return code == 408 || code == 429 || code == 500 || code == 502 || code == 503 || code == 504;
 }
 
+/* A proxy may cut a part of an object short without breaking the connection; the header still says what it was. */
+static fth_status check_range(const fth_http_response *response)
+{
+    uint64_t first, last;
+    char *text = response->code == 206 ? fth_http_header(response, "Content-Range") : NULL;
+    bool told = text && sscanf(text, "bytes %" SCNu64 "-%" SCNu64, &first, &last) == 2;
+    free(text);
+    if (!told || last - first + 1 == response->body_bytes)
+        return FTH_OK;
+    return fth_fail(FTH_CORRUPT, "%" PRIu64 " bytes came of the %" PRIu64 " that were announced", response->body_bytes,
+                    last - first + 1);
+}
+
 /* *retry: the try failed, and another may succeed. */
 static fth_status attempt_once(fth_store *store, fth_store_call *call, fth_http_response *response, bool *retry)
 {
@@ -79,8 +94,10 @@ static fth_status attempt_once(fth_store *store, fth_store_call *call, fth_http_
     }
     status = fth_http_perform(client, &request, response);
     *retry = status == FTH_PEER_LOST;
-    if (status == FTH_OK && response->code < 300 && call->check) {
-        status = call->check(call->context, response);
+    if (status == FTH_OK && response->code < 300) {
+        status = check_range(response);
+        if (status == FTH_OK && call->check)
+            status = call->check(call->context, response);
         *retry = status == FTH_CORRUPT;
     }
 
@@ -128,6 +145,8 @@ static fth_status explain_cancelled(const fth_store_call *call)
 fth_status fth_store_send(fth_store *store, fth_store_call *call, fth_http_response *response)
 {
     fth_backoff backoff = {.first_s = 0.1, .most_s = 5};
+    if (!call->meter)
+        call->meter = fth_store_watched;
     call->tries = 0;
     call->uncertain = false;
     for (;;) {

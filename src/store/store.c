@@ -7,15 +7,10 @@
 
 /* A URL is given to the first kind with its scheme; what has no scheme is a path. */
 static const fth_store_kind *const kinds[] = {
-    &fth_store_folder_kind,
-    &fth_store_web,
-    &fth_store_s3,
-    &fth_store_gs,
-    &fth_store_azure,
-    NULL,
+    &fth_store_folder_kind, &fth_store_web, &fth_store_s3, &fth_store_gs, &fth_store_azure, NULL,
 };
 
-enum { DEFAULT_DEADLINE_S = 60, MAX_KEY_BYTES = 900, SLOWEST_BYTES_PER_S = 100000 };
+enum { DEFAULT_DEADLINE_S = 60, MAX_KEY_BYTES = 900, CORRUPT_TRIES = 3, SLOWEST_BYTES_PER_S = 100000 };
 
 /* ---- opening ---- */
 
@@ -188,13 +183,26 @@ fth_status fth_store_get_file_watched(fth_store *store, const char *key, const c
                                       const fth_store_progress *progress, char sha256[65])
 {
     fth_status status = FTH_OK;
+    char *name = NULL;
     FTH_TRY(fth_store_check_key(key));
-    if (store->kind->get_file)
-        FTH_TRY(store->kind->get_file(store, key, path, progress, sha256));
-    else
-        FTH_TRY(fth_store_get_file_by_ranges(store, key, path, progress, sha256));
+    for (int tries = 1;; tries++) {
+        if (store->kind->get_file)
+            status = store->kind->get_file(store, key, path, progress, sha256);
+        else
+            status = fth_store_get_file_by_ranges(store, key, path, progress, sha256);
+        if (status != FTH_CORRUPT)
+            break;
+        /* A bit was turned on the way, or the object was replaced meanwhile: once more, all of it. */
+        name = name ? name : fth_store_describe(store, key);
+        if (tries == CORRUPT_TRIES) {
+            status = fth_fail_within(status, "get %s, tried %d times", name, tries);
+            break;
+        }
+        fth_log_warning("get %s: %s; trying again", name, fth_error_message());
+    }
 
 out:
+    free(name);
     return status;
 }
 

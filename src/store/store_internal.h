@@ -131,6 +131,9 @@ struct fth_store_meter {
     double told_at_s;
 };
 
+/* The meter of the piece that the calling thread fetches, for requests that have none of their own; or NULL. */
+extern _Thread_local fth_store_meter *fth_store_watched;
+
 void fth_store_meter_begin(fth_store_meter *meter, uint64_t total_bytes, const fth_store_progress *progress);
 /* False: stop. `bytes` may be negative (a try that failed). */
 bool fth_store_meter_add(fth_store_meter *meter, int64_t bytes);

@@ -23,6 +23,8 @@ static const double TELL_EVERY_S = 0.05;
 
 /* ---- the meter ---- */
 
+_Thread_local fth_store_meter *fth_store_watched;
+
 void fth_store_meter_begin(fth_store_meter *meter, uint64_t total_bytes, const fth_store_progress *progress)
 {
     *meter = (fth_store_meter){.progress = progress, .total_bytes = total_bytes, .begun_at_s = fth_clock_seconds()};
@@ -201,18 +203,19 @@ static fth_status fetch_piece(void *context, uint64_t i)
     char *bytes = NULL;
 
     FTH_TRY(take_buffer(landing, &bytes));
+    fth_store_watched = &landing->meter; /* counts what comes, and ends it when the caller says so */
     FTH_TRY(landing->store->kind->get_range(
         landing->store, fetch->key, offset, bytes, size_bytes, &fetch->object->version,
         fth_store_large_deadline(landing->store, size_bytes, (fth_deadline){INFINITY})));
     FTH_TRY(write_at(landing, bytes, size_bytes, offset));
-    FTH_REQUIRE(fth_store_meter_add(&landing->meter, (int64_t)size_bytes), FTH_INTERRUPTED, "get %s: cancelled",
-                fetch->key);
+    FTH_REQUIRE(fth_store_meter_add(&landing->meter, 0), FTH_INTERRUPTED, "get %s: cancelled", fetch->key);
     if (fetch->piece)
         FTH_TRY(fetch->piece(fetch->context, i, bytes, size_bytes));
     if (landing->digest && !hash_in_turn(landing, i, bytes, size_bytes))
         status = FTH_INTERRUPTED; /* another piece failed and has left its message */
 
 out:
+    fth_store_watched = NULL;
     if (bytes)
         give_buffer(landing, bytes);
     if (status != FTH_OK)

@@ -49,6 +49,7 @@ objecter_tick_interval=0.5
 osd_pool_default_size=1
 osd_pool_default_pg_num=1
 osd_objectstore=memstore
+osd_client_watch_timeout=2
 memstore_device_bytes={memory_bytes}
 rgw_dns_name=localhost
 rgw_frontends=beast endpoint=127.0.0.1:{port} tcp_nodelay=1
