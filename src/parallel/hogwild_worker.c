@@ -2,6 +2,8 @@
  * moment, and updates them in place. A thread of the trainer's process and a process of its own do the same. */
 #include <inttypes.h>
 #include <jansson.h>
+#include <pthread.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -98,6 +100,22 @@ static void loop(hogwild_head *head, int worker, fth_engine *engine, pid_t paren
     }
 }
 
+/* Workers use every core there is, and live on what the loader and the trainer's thread bring. The usual scheduler lets
+ * those in at once, as they mostly sleep; under a real-time policy (chrt) they would wait for the end of a worker's
+ * turn, 100 ms, so workers go one step down. Measured so, 2 workers on 2 cores, cifar-cnn: 34,600 samples/s before. */
+static void give_way(void)
+{
+    struct sched_param parameters;
+    int policy = 0;
+    if (pthread_getschedparam(pthread_self(), &policy, &parameters) != 0 ||
+        (policy != SCHED_RR && policy != SCHED_FIFO))
+        return;
+    if (parameters.sched_priority > sched_get_priority_min(policy)) {
+        parameters.sched_priority--;
+        pthread_setschedparam(pthread_self(), policy, &parameters);
+    }
+}
+
 void hogwild_work(hogwild_head *head, int worker, const fth_train_options *options, pid_t parent)
 {
     fth_status status = FTH_OK;
@@ -113,6 +131,7 @@ void hogwild_work(hogwild_head *head, int worker, const fth_train_options *optio
                                          .precision_before = head->precision,
                                          .shared = &vectors};
 
+    give_way();
     FTH_TRY(fth_device_open(head->backend, &(fth_device_options){.threads = 1}, &device));
     FTH_TRY(fth_engine_create(&engine_options, device, &engine));
     FTH_TRY(fth_engine_prepare(engine, head->batch, FTH_PLAN_TRAIN));
