@@ -1,6 +1,8 @@
 /* Augmentation and normalization in one pass over the pixels: value = pixel * scale + shift, where a pixel of the
  * padding is 0. */
-#include "data/data.h"
+#include <stdlib.h>
+
+#include "data/data_internal.h"
 
 #if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__)
 #define VECTORIZED                                                                                                     \
@@ -58,13 +60,11 @@ void fth_dataset_normalization(const fth_dataset_info *info, int channel, float 
     *shift = -info->mean[channel] / info->deviation[channel];
 }
 
-void fth_augment(const fth_dataset_info *info, const fth_augmentation *augmentation, uint64_t seed, int64_t epoch,
-                 int64_t sample, const uint8_t *pixels, float *image)
+static void follow(const fth_dataset_info *info, const fth_recipe *recipe, const uint8_t *pixels, float *image)
 {
-    const fth_recipe recipe = fth_augment_choose(augmentation, seed, epoch, sample);
     int height = info->height, width = info->width;
-    int area = height * width, down = recipe.down, right = recipe.right;
-    bool flip = recipe.flip;
+    int area = height * width, down = recipe->down, right = recipe->right;
+    bool flip = recipe->flip;
 
     for (int channel = 0; channel < info->channels; channel++) {
         float scale, shift;
@@ -85,4 +85,32 @@ void fth_augment(const fth_dataset_info *info, const fth_augmentation *augmentat
             }
         }
     }
+}
+
+void fth_augment(const fth_dataset_info *info, const fth_augmentation *augmentation, uint64_t seed, int64_t epoch,
+                 int64_t sample, const uint8_t *pixels, float *image)
+{
+    const fth_recipe recipe = fth_augment_choose(augmentation, seed, epoch, sample);
+    follow(info, &recipe, pixels, image);
+}
+
+fth_status fth_dataset_make_images(const fth_dataset *dataset, fth_split split, const fth_recipe *recipes,
+                                   int64_t count, float *images)
+{
+    fth_status status = FTH_OK;
+    const fth_dataset_info *info = fth_dataset_get_info(dataset);
+    size_t size = fth_image_bytes(info);
+    uint8_t *scratch = NULL;
+
+    FTH_TRY(fth_allocate(size, 1, &scratch));
+    for (int64_t i = 0; i < count; i++) {
+        const uint8_t *pixels;
+        int32_t label;
+        FTH_TRY(fth_dataset_look(dataset, split, recipes[i].sample, scratch, &pixels, &label));
+        follow(info, &recipes[i], pixels, images + (size_t)i * size);
+    }
+
+out:
+    free(scratch);
+    return status;
 }

@@ -37,6 +37,7 @@ typedef struct member {
 
 struct hogwild {
     const fth_train_options *options;
+    const fth_dataset *dataset;
     hogwild_head *head;
     int descriptor;
     bool processes;
@@ -74,7 +75,7 @@ static int choose_workers(const fth_train_options *options)
 static void *run_thread(void *context)
 {
     member *worker = context;
-    hogwild_work(worker->all->head, worker->number, worker->all->options, 0);
+    hogwild_work(worker->all->head, worker->number, worker->all->options, worker->all->dataset, 0);
     return NULL;
 }
 
@@ -165,6 +166,7 @@ static fth_status hogwild_open(fth_engine *engine, const fth_train_options *opti
     FTH_REQUIRE(text, FTH_NO_MEMORY, "no memory for the options");
     FTH_TRY(fth_allocate(1, sizeof *all, &all));
     all->options = options;
+    all->dataset = fth_engine_get_options(engine)->dataset;
     all->processes = plan.processes;
     all->descriptor = -1;
     all->events = json_array();
@@ -359,7 +361,11 @@ static void fill(hogwild *all, const fth_batch *batch, double learning_rate)
         number++;
     hogwild_slot *slot = hogwild_get_slot(head, number);
     size_t image = (size_t)head->channels * (size_t)head->height * (size_t)head->width * sizeof(float);
-    memcpy(hogwild_get_images(head, number), batch->images, (size_t)batch->count * image);
+    slot->recipes = batch->recipes != NULL;
+    if (slot->recipes)
+        memcpy(hogwild_get_recipes(head, number), batch->recipes, (size_t)batch->count * sizeof *batch->recipes);
+    else
+        memcpy(hogwild_get_images(head, number), batch->images, (size_t)batch->count * image);
     memcpy(hogwild_get_labels(head, number), batch->labels, (size_t)batch->count * sizeof *batch->labels);
     slot->count = batch->count;
     slot->epoch = batch->epoch;

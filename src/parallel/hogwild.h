@@ -36,6 +36,7 @@ typedef struct hogwild_slot {
     _Alignas(HOGWILD_LINE) _Atomic uint32_t state;
     _Atomic int64_t number; /* of the batch */
     int64_t count, epoch;
+    bool recipes; /* images are to be made */
     double learning_rate;
     int64_t update;
     int deaths; /* workers that were lost with this batch */
@@ -63,10 +64,10 @@ typedef struct hogwild_head {
     int channels, height, width, classes;
     int64_t training_samples, batch;
     fth_engine_sizes sizes;
-    size_t workers_at, slots_at, images_at, labels_at, parameters_at, buffers_at, state_at, options_at;
-    size_t image_bytes, label_bytes; /* of a slot */
-    size_t state_bytes;              /* of one vector of the optimizer */
-    size_t options_bytes;            /* JSON, for processes */
+    size_t workers_at, slots_at, images_at, recipes_at, labels_at, parameters_at, buffers_at, state_at, options_at;
+    size_t image_bytes, recipe_bytes, label_bytes; /* of a slot */
+    size_t state_bytes;                            /* of one vector of the optimizer */
+    size_t options_bytes;                          /* JSON, for processes */
     char backend[64], precision[16];
 
     _Alignas(HOGWILD_LINE) _Atomic uint32_t work; /* futex: changes when there is something to do, or to stop */
@@ -94,6 +95,7 @@ void hogwild_region_free(hogwild_head *head); /* NULL is fine */
 hogwild_worker *hogwild_get_worker(hogwild_head *head, int worker);
 hogwild_slot *hogwild_get_slot(hogwild_head *head, int slot);
 float *hogwild_get_images(hogwild_head *head, int slot);
+fth_recipe *hogwild_get_recipes(hogwild_head *head, int slot);
 int32_t *hogwild_get_labels(hogwild_head *head, int slot);
 /* The shared vectors; `worker` says whose state, where workers have their own; -1: the common one. */
 fth_engine_vectors hogwild_get_vectors(hogwild_head *head, int worker);
@@ -115,8 +117,9 @@ void hogwild_wake(_Atomic uint32_t *word, int count);
 /* ---- workers ---- */
 
 /* Works until head->stop, or until `parent`, if not 0, is no longer this process's parent. Failures are left in the
- * region. */
-void hogwild_work(hogwild_head *head, int worker, const fth_train_options *options, pid_t parent);
+ * region. `dataset` may be NULL where batches come with their images. */
+void hogwild_work(hogwild_head *head, int worker, const fth_train_options *options, const fth_dataset *dataset,
+                  pid_t parent);
 
 /* Starts worker number `worker` as a process that maps the region behind `descriptor`. */
 fth_status hogwild_process_start(int descriptor, int worker, pid_t *process);

@@ -53,6 +53,7 @@ static hogwild_head lay_out(const hogwild_plan *plan)
     snprintf(head.backend, sizeof head.backend, "%s", fth_engine_device(plan->engine)->backend->name);
     snprintf(head.precision, sizeof head.precision, "%s", fth_engine_precision(plan->engine));
     head.image_bytes = fth_align_up((size_t)batch * image, HOGWILD_LINE);
+    head.recipe_bytes = fth_align_up((size_t)batch * sizeof(fth_recipe), HOGWILD_LINE);
     head.label_bytes = fth_align_up((size_t)batch * sizeof(int32_t), HOGWILD_LINE);
     head.state_bytes = fth_align_up(sizes.trained * sizeof(float), PAGE);
     head.slot_count = choose_slots(plan->workers, head.image_bytes);
@@ -62,6 +63,7 @@ static hogwild_head lay_out(const hogwild_plan *plan)
     head.slots_at = place(&size, slots * sizeof(hogwild_slot), HOGWILD_LINE);
     head.options_at = place(&size, head.options_bytes, HOGWILD_LINE);
     head.labels_at = place(&size, slots * head.label_bytes, PAGE);
+    head.recipes_at = place(&size, slots * head.recipe_bytes, PAGE);
     head.images_at = place(&size, slots * head.image_bytes, PAGE);
     head.buffers_at = place(&size, sizes.buffers * sizeof(float), PAGE);
     head.parameters_at = place(&size, sizes.parameters * sizeof(float), PAGE);
@@ -150,6 +152,11 @@ hogwild_slot *hogwild_get_slot(hogwild_head *head, int slot)
 float *hogwild_get_images(hogwild_head *head, int slot)
 {
     return (float *)((char *)head + head->images_at + (size_t)slot * head->image_bytes);
+}
+
+fth_recipe *hogwild_get_recipes(hogwild_head *head, int slot)
+{
+    return (fth_recipe *)((char *)head + head->recipes_at + (size_t)slot * head->recipe_bytes);
 }
 
 int32_t *hogwild_get_labels(hogwild_head *head, int slot)

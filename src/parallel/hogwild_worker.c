@@ -59,7 +59,8 @@ static int claim_oldest(hogwild_head *head, int worker)
 static fth_status compute(hogwild_head *head, fth_engine *engine, int number)
 {
     hogwild_slot *slot = hogwild_get_slot(head, number);
-    fth_batch batch = {.images = hogwild_get_images(head, number),
+    fth_batch batch = {.images = slot->recipes ? NULL : hogwild_get_images(head, number),
+                       .recipes = slot->recipes ? hogwild_get_recipes(head, number) : NULL,
                        .labels = hogwild_get_labels(head, number),
                        .count = slot->count,
                        .number = slot->number,
@@ -116,7 +117,8 @@ static void give_way(void)
     }
 }
 
-void hogwild_work(hogwild_head *head, int worker, const fth_train_options *options, pid_t parent)
+void hogwild_work(hogwild_head *head, int worker, const fth_train_options *options, const fth_dataset *dataset,
+                  pid_t parent)
 {
     fth_status status = FTH_OK;
     fth_device *device = NULL;
@@ -129,6 +131,7 @@ void hogwild_work(hogwild_head *head, int worker, const fth_train_options *optio
                                          .classes = head->classes,
                                          .training_samples = head->training_samples,
                                          .precision_before = head->precision,
+                                         .dataset = dataset,
                                          .shared = &vectors};
 
     give_way();
@@ -174,7 +177,7 @@ fth_status fth_hogwild_worker_run(int descriptor, int worker)
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     FTH_REQUIRE(getppid() == head->parent, FTH_PEER_LOST, "the trainer, process %d, is gone", (int)head->parent);
     FTH_TRY(read_options(head, &options));
-    hogwild_work(head, worker, &options, head->parent);
+    hogwild_work(head, worker, &options, NULL, head->parent);
 
 out:
     fth_options_release(&fth_train_option_table, &options);

@@ -30,6 +30,8 @@ typedef struct fth_engine_options {
     bool keep_layout;         /* with evaluate_only: parameters lie as in an engine that trains */
     /* Used instead of own vectors, as they are, and not freed; NULL: the engine has its own. */
     const fth_engine_vectors *shared;
+    /* A set in memory from which images are made where a batch has recipes; on devices in host memory. May be NULL. */
+    const fth_dataset *dataset;
     const char *precision_before; /* what --precision auto chose when the run began; NULL: nothing yet */
 } fth_engine_options;
 
