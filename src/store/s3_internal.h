@@ -7,19 +7,22 @@
  * s3_read.c        get, ranges, stat, list, files
  * s3_write.c       put, conditions, delete
  * s3_multipart.c   large objects in parts
+ * s3_tree.c        checksums of parts
  * s3_upload.c      the parts of a file's upload that are done, kept for the next try
  *
- * Checksums. What is sent carries its SHA-256 in the signature, which every server checks. The same checksum is kept as
- * metadata: "sha256" of a small object; of one sent in parts "tree", the SHA-256 over the SHA-256s of its parts, with
- * their size, since the metadata must be there before the first part goes. Either is checked on the way back. */
+ * Checksums. A small object carries its SHA-256 in the signature, which every server checks, and keeps it as metadata
+ * ("sha256"). The parts of a large one carry their MD5s, which servers compute anyway (md5_lanes.h); the metadata,
+ * which must be there before the first part goes, holds the size of the parts and the MD5 over their MD5s ("tree").
+ * Either is checked on the way back. */
 #ifndef FTH_STORE_S3_INTERNAL_H
 #define FTH_STORE_S3_INTERNAL_H
 
 #include "store/credentials.h"
+#include "store/md5_lanes.h"
 #include "store/sigv4.h"
 #include "store/store_internal.h"
 
-enum { FTH_S3_MAX_PAIRS = 12, FTH_S3_DIGEST_BYTES = 32 };
+enum { FTH_S3_MAX_PAIRS = 12, FTH_S3_DIGEST_BYTES = FTH_MD5_BYTES };
 
 typedef struct fth_s3 {
     bool google;
@@ -141,8 +144,17 @@ void fth_s3_make_number(char hex[33]);
 /* Is the object there the one that the put of that number wrote? Then `version` is its. */
 fth_status fth_s3_look_whose(fth_store *store, const char *key, const char *number, fth_deadline deadline, bool *ours,
                              fth_store_version *version);
-/* "8388608:<hex>": the checksum of a large object over the checksums of its parts. */
-void fth_s3_tree_text(uint64_t part_bytes, const unsigned char *digests, uint64_t parts, char text[96]);
+
+/* ---- checksums of parts (s3_tree.c) ---- */
+
+/* The MD5 of each part of a source, several threads and lanes at a time. `meter` may cancel it; may be NULL. */
+fth_status fth_s3_hash_parts(const fth_store_source *source, uint64_t part_bytes, fth_store_meter *meter,
+                             unsigned char (*digests)[FTH_S3_DIGEST_BYTES]);
+/* "8388608:<hex>-25": the checksum of a large object over those of its parts. */
+void fth_s3_tree_text(uint64_t part_bytes, unsigned char (*digests)[FTH_S3_DIGEST_BYTES], uint64_t parts,
+                      char text[96]);
+/* FTH_CORRUPT unless the bytes have that checksum. */
+fth_status fth_s3_check_tree(const char *tree, const void *bytes, uint64_t size_bytes);
 
 /* ---- a file's upload in parts, kept over interruptions (s3_upload.c) ---- */
 

@@ -3,8 +3,8 @@
  *     checksums of all parts -> create (with their checksum as metadata) -> parts -> complete
  *                                                                            failed -> abort (a file: kept, noted)
  *
- * The checksums come first since the metadata must be there before the first part; they are the same that each part's
- * signature needs, so nothing is computed twice. A part is retried by itself. */
+ * The checksums come first since the metadata must be there before the first part; they are the same that go with each
+ * part, so nothing is computed twice. A part is retried by itself. */
 #include <inttypes.h>
 #include <openssl/evp.h>
 #include <stdio.h>
@@ -13,9 +13,11 @@
 
 #include "store/s3_internal.h"
 
-enum { PUT_THREADS = 4, HASH_THREADS = 4, MAX_PARTS = 9000, MEBIBYTE = 1 << 20, ETAG_BYTES = 96 };
+enum { PUT_THREADS = 4, MAX_PARTS = 9000, USUAL_PARTS = 64, ETAG_BYTES = 96 };
 
-static const uint64_t SINGLE_PUT_BYTES = 16u << 20, PART_BYTES = 8u << 20, MAX_SINGLE_BYTES = 5ull << 30;
+/* Larger parts cost a server less, smaller ones spread better over the threads. */
+static const uint64_t LEAST_PART_BYTES = 8u << 20, LARGE_PART_BYTES = 32u << 20;
+static const uint64_t SINGLE_PUT_BYTES = 16u << 20, MAX_SINGLE_BYTES = 5ull << 30;
 static const double ABORT_S = 10, COMPLETE_STALL_S = 120;
 
 typedef struct fth_s3_parts {
@@ -24,7 +26,7 @@ typedef struct fth_s3_parts {
     const fth_store_source *source;
     fth_deadline deadline;
     uint64_t part_bytes, count;
-    unsigned char *digests;    /* SHA-256 of each part */
+    unsigned char (*digests)[FTH_S3_DIGEST_BYTES];
     char (*etags)[ETAG_BYTES]; /* of each part that is done, as the server gave it */
     char *id;
     fth_store_meter meter;
@@ -37,19 +39,11 @@ static uint64_t size_of_part(const fth_s3_parts *parts, uint64_t i)
     return left < parts->part_bytes ? left : parts->part_bytes;
 }
 
-static fth_status hash_part(void *context, uint64_t i)
+static uint64_t choose_part_bytes(uint64_t size_bytes)
 {
-    fth_status status = FTH_OK;
-    fth_s3_parts *parts = context;
-    const void *bytes = NULL;
-    uint64_t size_bytes = size_of_part(parts, i);
-    FTH_TRY(parts->source->at(parts->source->context, i * parts->part_bytes, size_bytes, &bytes));
-    EVP_Digest(bytes, (size_t)size_bytes, parts->digests + i * FTH_S3_DIGEST_BYTES, NULL, EVP_sha256(), NULL);
-    if (!fth_store_meter_add(&parts->meter, 0))
-        status = fth_fail(FTH_INTERRUPTED, "put %s: cancelled", parts->key);
-
-out:
-    return status;
+    uint64_t wanted = size_bytes / USUAL_PARTS, most = size_bytes / MAX_PARTS + 1;
+    wanted = wanted < LARGE_PART_BYTES ? wanted : LARGE_PART_BYTES;
+    return fth_align_up((size_t)(wanted > most ? wanted : most), (size_t)LEAST_PART_BYTES);
 }
 
 /* ---- the steps ---- */
@@ -88,14 +82,14 @@ static fth_status put_part(void *context, uint64_t i)
     fth_s3_parts *parts = context;
     fth_http_response response = {0};
     const void *bytes = NULL;
-    char number[24], hash[65], *etag = NULL;
+    char number[24], md5[2 * FTH_S3_DIGEST_BYTES], *etag = NULL;
     uint64_t size_bytes = size_of_part(parts, i);
     fth_s3_request request = {.store = parts->store,
                               .what = "put",
                               .method = "PUT",
                               .key = parts->key,
                               .body_bytes = size_bytes,
-                              .payload_hash = hash,
+                              .payload_hash = "UNSIGNED-PAYLOAD",
                               .meter = &parts->meter,
                               .deadline = fth_store_large_deadline(parts->store, size_bytes, parts->deadline)};
 
@@ -105,7 +99,8 @@ static fth_status put_part(void *context, uint64_t i)
     }
     FTH_TRY(parts->source->at(parts->source->context, i * parts->part_bytes, size_bytes, &bytes));
     request.body = bytes;
-    fth_hex(parts->digests + i * FTH_S3_DIGEST_BYTES, FTH_S3_DIGEST_BYTES, hash);
+    EVP_EncodeBlock((unsigned char *)md5, parts->digests[i], FTH_S3_DIGEST_BYTES);
+    fth_s3_add_header(&request, "content-md5", md5);
     snprintf(number, sizeof number, "%" PRIu64, i + 1);
     fth_s3_add_query(&request, "partNumber", number);
     fth_s3_add_query(&request, "uploadId", parts->id);
@@ -324,14 +319,12 @@ static fth_status put_parts(fth_store *store, const char *key, const fth_store_s
     char tree[96], number[33];
     bool there = false;
 
-    parts.part_bytes = PART_BYTES;
-    if (source->size_bytes / MAX_PARTS >= parts.part_bytes)
-        parts.part_bytes = fth_align_up((size_t)(source->size_bytes / MAX_PARTS + 1), MEBIBYTE);
+    parts.part_bytes = choose_part_bytes(source->size_bytes);
     parts.count = (source->size_bytes + parts.part_bytes - 1) / parts.part_bytes;
     fth_store_meter_begin(&parts.meter, source->size_bytes, options->progress);
     FTH_TRY(fth_allocate((size_t)parts.count, FTH_S3_DIGEST_BYTES, &parts.digests));
     FTH_TRY(fth_allocate((size_t)parts.count, ETAG_BYTES, &parts.etags));
-    FTH_TRY(fth_store_in_parallel(HASH_THREADS, parts.count, hash_part, &parts, &parts.meter.cancelled));
+    FTH_TRY(fth_s3_hash_parts(source, parts.part_bytes, &parts.meter, parts.digests));
     fth_s3_tree_text(parts.part_bytes, parts.digests, parts.count, tree);
     snprintf(number, sizeof number, "%.32s", strchr(tree, ':') + 1); /* the same bytes are as good as the same put */
 

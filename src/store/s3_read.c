@@ -13,13 +13,6 @@ enum { LIST_BODY_BYTES = 64 << 20 };
 
 /* ---- checksums ---- */
 
-void fth_s3_tree_text(uint64_t part_bytes, const unsigned char *digests, uint64_t parts, char text[96])
-{
-    char hex[65];
-    fth_sha256_hex(digests, (size_t)parts * FTH_S3_DIGEST_BYTES, hex);
-    snprintf(text, 96, "%" PRIu64 ":%s", part_bytes, hex);
-}
-
 /* The ETag where it is an MD5: 32 hex digits, and no encryption that makes it something else. */
 static bool is_md5(const fth_store_version *version, const fth_http_response *response)
 {
@@ -37,8 +30,8 @@ static fth_status verify(const fth_s3 *s3, const fth_http_response *response, co
 {
     fth_status status = FTH_OK;
     fth_store_version version;
-    char hex[65], text[96];
-    unsigned char md5[EVP_MAX_MD_SIZE], *digests = NULL;
+    char hex[65];
+    unsigned char md5[EVP_MAX_MD_SIZE];
     char *sha256 = fth_s3_meta(s3, response, "sha256"), *tree = fth_s3_meta(s3, response, "tree");
 
     fth_s3_version(s3, response, &version);
@@ -46,17 +39,7 @@ static fth_status verify(const fth_s3 *s3, const fth_http_response *response, co
         fth_sha256_hex(bytes, size_bytes, hex);
         FTH_REQUIRE(strcmp(hex, sha256) == 0, FTH_CORRUPT, "what arrived is not what was stored (SHA-256)");
     } else if (tree) {
-        uint64_t part_bytes = strtoull(tree, NULL, 10);
-        FTH_REQUIRE(part_bytes > 0, FTH_CORRUPT, "its checksum '%.80s' is malformed", tree);
-        uint64_t parts = (size_bytes + part_bytes - 1) / part_bytes;
-        FTH_TRY(fth_allocate((size_t)parts, FTH_S3_DIGEST_BYTES, &digests));
-        for (uint64_t i = 0; i < parts; i++) {
-            uint64_t offset = i * part_bytes, left = size_bytes - offset;
-            EVP_Digest((const char *)bytes + offset, (size_t)(left < part_bytes ? left : part_bytes),
-                       digests + i * FTH_S3_DIGEST_BYTES, NULL, EVP_sha256(), NULL);
-        }
-        fth_s3_tree_text(part_bytes, digests, parts, text);
-        FTH_REQUIRE(strcmp(text, tree) == 0, FTH_CORRUPT, "what arrived is not what was stored (SHA-256)");
+        FTH_TRY(fth_s3_check_tree(tree, bytes, size_bytes));
     } else if (!s3->google && is_md5(&version, response)) {
         EVP_Digest(bytes, size_bytes, md5, NULL, EVP_md5(), NULL);
         fth_hex(md5, 16, hex);
@@ -64,7 +47,6 @@ static fth_status verify(const fth_s3 *s3, const fth_http_response *response, co
     }
 
 out:
-    free(digests);
     free(sha256);
     free(tree);
     return status;
@@ -250,26 +232,9 @@ out:
 
 /* ---- files ---- */
 
-typedef struct fth_s3_tree {
-    char *expected; /* "8388608:<hex>" */
-    unsigned char *digests;
-    uint64_t part_bytes, parts;
-} fth_s3_tree;
-
-static fth_status hash_piece(void *context, uint64_t i, const void *bytes, size_t size_bytes)
+static fth_status check_mapped(void *context, const void *bytes, uint64_t size_bytes)
 {
-    fth_s3_tree *tree = context;
-    EVP_Digest(bytes, size_bytes, tree->digests + i * FTH_S3_DIGEST_BYTES, NULL, EVP_sha256(), NULL);
-    return FTH_OK;
-}
-
-static fth_status compare_tree(void *context)
-{
-    fth_s3_tree *tree = context;
-    char text[96];
-    fth_s3_tree_text(tree->part_bytes, tree->digests, tree->parts, text);
-    return strcmp(text, tree->expected) == 0 ? FTH_OK
-                                             : fth_fail(FTH_CORRUPT, "what arrived is not what was stored (SHA-256)");
+    return fth_s3_check_tree(context, bytes, size_bytes);
 }
 
 fth_status fth_s3_get_file(fth_store *store, const char *key, const char *path, const fth_store_progress *progress,
@@ -279,27 +244,21 @@ fth_status fth_s3_get_file(fth_store *store, const char *key, const char *path, 
     fth_s3 *s3 = fth_s3_of(store);
     fth_http_response response = {0};
     fth_store_object object = {0};
-    fth_s3_tree tree = {0};
-    char *whole = NULL, *name = fth_store_describe(store, key);
+    char *whole = NULL, *tree = NULL, *name = fth_store_describe(store, key);
     bool found = false;
 
     FTH_TRY(fth_s3_head(store, key, fth_store_deadline(store), &response, &found));
     FTH_REQUIRE(found, FTH_INVALID, "%s: there is no such object", name);
     FTH_TRY(object_of(s3, key, &response, &object));
-    tree.expected = fth_s3_meta(s3, &response, "tree");
+    tree = fth_s3_meta(s3, &response, "tree");
     whole = fth_s3_meta(s3, &response, "sha256");
-    tree.part_bytes = tree.expected ? strtoull(tree.expected, NULL, 10) : 0;
     fth_store_fetch fetch = {.key = key, .path = path, .object = &object, .progress = progress, .sha256 = sha256};
     if (whole && strlen(whole) == 64) {
         fetch.digest_name = "SHA256";
         fetch.digest_expected = whole;
-    } else if (tree.part_bytes > 0 && tree.part_bytes <= FTH_STORE_MAX_PIECE_BYTES && object.size_bytes > 0) {
-        tree.parts = (object.size_bytes + tree.part_bytes - 1) / tree.part_bytes;
-        FTH_TRY(fth_allocate((size_t)tree.parts, FTH_S3_DIGEST_BYTES, &tree.digests));
-        fetch.piece_bytes = tree.part_bytes;
-        fetch.piece = hash_piece;
-        fetch.finish = compare_tree;
-        fetch.context = &tree;
+    } else if (tree) {
+        fetch.check = check_mapped;
+        fetch.context = tree;
     } else if (!s3->google && is_md5(&object.version, &response)) {
         fetch.digest_name = "MD5";
         fetch.digest_expected = object.version.text;
@@ -309,8 +268,7 @@ fth_status fth_s3_get_file(fth_store *store, const char *key, const char *path, 
 out:
     fth_http_response_release(&response);
     fth_store_object_release(&object);
-    free(tree.expected);
-    free(tree.digests);
+    free(tree);
     free(whole);
     free(name);
     return status;

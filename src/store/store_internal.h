@@ -147,7 +147,6 @@ fth_status fth_store_in_parallel(int threads, uint64_t count, fth_status (*piece
                                  void *context, _Atomic bool *cancelled);
 
 /* An object into a file, by parallel ranges of one version; whole or absent. */
-enum { FTH_STORE_MAX_PIECE_BYTES = 256 << 20 };
 typedef struct fth_store_fetch {
     const char *key, *path;
     const fth_store_object *object; /* its size, and the version that all ranges must be of */
@@ -156,10 +155,8 @@ typedef struct fth_store_fetch {
 
     /* A checksum of the whole to compare, where one is known: "SHA256" or "MD5", and its hex digits. */
     const char *digest_name, *digest_expected;
-    /* Or a check piece by piece (from several threads), and one at the end before the file gets its name. */
-    uint64_t piece_bytes; /* 0: as this likes */
-    fth_status (*piece)(void *context, uint64_t i, const void *bytes, size_t size_bytes);
-    fth_status (*finish)(void *context);
+    /* Or a check of the whole, mapped into memory, before the file gets its name. */
+    fth_status (*check)(void *context, const void *bytes, uint64_t size_bytes);
     void *context;
 } fth_store_fetch;
 fth_status fth_store_fetch_file(fth_store *store, const fth_store_fetch *fetch);

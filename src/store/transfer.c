@@ -12,6 +12,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -209,8 +210,6 @@ static fth_status fetch_piece(void *context, uint64_t i)
         fth_store_large_deadline(landing->store, size_bytes, (fth_deadline){INFINITY})));
     FTH_TRY(write_at(landing, bytes, size_bytes, offset));
     FTH_REQUIRE(fth_store_meter_add(&landing->meter, 0), FTH_INTERRUPTED, "get %s: cancelled", fetch->key);
-    if (fetch->piece)
-        FTH_TRY(fetch->piece(fetch->context, i, bytes, size_bytes));
     if (landing->digest && !hash_in_turn(landing, i, bytes, size_bytes))
         status = FTH_INTERRUPTED; /* another piece failed and has left its message */
 
@@ -274,12 +273,11 @@ fth_status fth_store_fetch_file(fth_store *store, const fth_store_fetch *fetch)
     char *temporary = NULL, *folder = folder_of(fetch->path);
     fth_landing landing = {.store = store, .fetch = fetch, .descriptor = -1};
     uint64_t size_bytes = fetch->object->size_bytes;
+    void *map = MAP_FAILED;
 
     pthread_mutex_init(&landing.mutex, NULL);
     pthread_cond_init(&landing.turn, NULL);
-    landing.piece_bytes = fetch->piece_bytes ? fetch->piece_bytes : GET_PIECE_BYTES;
-    if (!fetch->piece && size_bytes < landing.piece_bytes)
-        landing.piece_bytes = size_bytes ? size_bytes : 1;
+    landing.piece_bytes = size_bytes == 0 ? 1 : size_bytes < GET_PIECE_BYTES ? size_bytes : GET_PIECE_BYTES;
     if (fetch->sha256 || fetch->digest_name) {
         const EVP_MD *kind = fetch->sha256 || strcmp(fetch->digest_name, "SHA256") == 0 ? EVP_sha256() : EVP_md5();
         landing.digest = EVP_MD_CTX_new();
@@ -297,8 +295,11 @@ fth_status fth_store_fetch_file(fth_store *store, const fth_store_fetch *fetch)
     fth_store_meter_end(&landing.meter, store);
     if (landing.digest)
         FTH_TRY(check_digest(&landing));
-    if (fetch->finish)
-        FTH_TRY(fetch->finish(fetch->context));
+    if (fetch->check && size_bytes > 0) {
+        map = mmap(NULL, (size_t)size_bytes, PROT_READ, MAP_SHARED, landing.descriptor, 0);
+        FTH_REQUIRE(map != MAP_FAILED, FTH_IO, "map %s: %s", fetch->path, strerror(errno));
+        FTH_TRY(fetch->check(fetch->context, map, size_bytes));
+    }
     FTH_REQUIRE(fsync(landing.descriptor) == 0, FTH_IO, "sync %s: %s", fetch->path, strerror(errno));
     FTH_REQUIRE(rename(temporary, fetch->path) == 0, FTH_IO, "rename %s to %s: %s", temporary, fetch->path,
                 strerror(errno));
@@ -307,6 +308,8 @@ fth_status fth_store_fetch_file(fth_store *store, const fth_store_fetch *fetch)
     FTH_TRY(fth_folder_sync(folder));
 
 out:
+    if (map != MAP_FAILED)
+        munmap(map, (size_t)size_bytes);
     if (landing.descriptor >= 0)
         close(landing.descriptor);
     if (temporary)
