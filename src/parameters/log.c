@@ -101,6 +101,15 @@ void fth_wal_forget(const char *folder, int64_t version)
 
 /* ---- reading ---- */
 
+static bool is_header(const char *bytes, size_t size, size_t at)
+{
+    header h;
+    if (at > size || size - at < sizeof h)
+        return false;
+    memcpy(&h, bytes + at, sizeof h);
+    return h.magic == MAGIC && h.crc == crc_of(&h);
+}
+
 /* Replays one file. *good_bytes is where its last whole record ends. */
 static fth_status replay_file(const char *path, const fth_wal_reader *reader, uint64_t *good_bytes,
                               uint64_t *size_bytes)
@@ -117,11 +126,17 @@ static fth_status replay_file(const char *path, const fth_wal_reader *reader, ui
     while (size - at >= sizeof(header)) {
         header h;
         memcpy(&h, bytes + at, sizeof h);
-        if (h.magic != MAGIC || h.crc != crc_of(&h) || h.body_bytes > size - at - sizeof h)
+        if (!is_header(bytes, size, at) || h.body_bytes > size - at - sizeof h)
             break;
         const char *body = bytes + at + sizeof h;
-        if (h.body_crc != libdeflate_crc32(0, body, (size_t)h.body_bytes))
+        if (h.body_crc != libdeflate_crc32(0, body, (size_t)h.body_bytes)) {
+            FTH_REQUIRE(
+                !is_header(bytes, size, at + sizeof h + (size_t)h.body_bytes), FTH_CORRUPT,
+                "%s is damaged at byte %zu, before its end: the disk changed what was written. What came before "
+                "is good; to go on from there, cut the file off at that byte",
+                path, at);
             break;
+        }
         int64_t version = reader->version(reader->context);
         FTH_REQUIRE(h.version == version, FTH_CORRUPT,
                     "%s: its record at byte %zu is for version %" PRId64 ", but the state is of version %" PRId64, path,
@@ -200,8 +215,9 @@ fth_status fth_wal_open(const char *folder, bool sync_always, const fth_wal_read
                 status =
                     fth_fail(FTH_CORRUPT, "%s is damaged at byte %" PRIu64 ", and later logs follow it", path, good);
             else if (status == FTH_OK && good < size)
-                fth_log_warning("%s: the last %" PRIu64 " bytes were being written when the server ended; they were "
-                                "never acknowledged and are dropped",
+                fth_log_warning("%s: the last %" PRIu64
+                                " bytes are not a whole record, as when a server ends while it writes; "
+                                "they are dropped",
                                 path, size - good);
         }
         free(path);

@@ -1,0 +1,603 @@
+"""The parameter server from outside: the protocol, the dial of consistency, keys, and what survives a kill.
+
+The `linear` model with plain SGD at rate 1 makes arithmetic visible: pushing a gradient of 1 at a position lowers that
+parameter by 1, so the parameters themselves say how often each push was applied."""
+import json
+import os
+import random
+import signal
+import socket
+import ssl
+import subprocess
+import threading
+import time
+
+import numpy
+import pytest
+import yaml
+from conftest import environment, FARTHING, PATIENCE_S, ROOT, wait_for
+from parameter_client import Client, pack, sign, unpack
+
+LONG = bool(os.environ.get("FARTHING_LONG_TESTS"))
+PLAIN = ["--model", "linear", "--data-shape", "1x8x8", "--classes", "10", "--optimizer", "sgd", "--lr", "1", "--momentum",
+         "0"]
+KEYS = "reader 00000000000000000000 read\nworker 11111111111111111111 train\nboss 22222222222222222222 admin\n" \
+       "other 33333333333333333333 train\n"
+WORKER, READER, BOSS, OTHER = [(line.split()[0], line.split()[1]) for line in
+                               (KEYS.splitlines()[i] for i in (1, 0, 2, 3))]
+
+
+class Server:
+    def __init__(self, folder, *arguments, env=None, port=0):
+        self.folder, self.arguments, self.env = folder, [*PLAIN, *arguments], env or {}
+        self.process, self.port = None, port
+
+    def start(self):
+        self.process = subprocess.Popen(
+            [FARTHING, "serve", "parameters", *map(str, self.arguments), "--port", str(self.port), "--json"],
+            cwd=self.folder, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=open(self.folder / "stderr", "a"),
+            text=True, env=environment(**self.env))
+        line = self.process.stdout.readline()
+        assert line, (self.folder / "stderr").read_text()
+        self.about = json.loads(line)
+        self.port = self.about["port"]
+        return self
+
+    def client(self, key=None, **options):
+        return Client(self.port, key, **options)
+
+    def kill(self):
+        self.process.kill()
+        self.process.wait(PATIENCE_S)
+
+    def stop(self, code=75):
+        self.process.send_signal(signal.SIGTERM)
+        assert self.process.wait(PATIENCE_S) == code, (self.folder / "stderr").read_text()
+
+    def errors(self):
+        return (self.folder / "stderr").read_text()
+
+
+@pytest.fixture
+def serve(tmp_path):
+    servers = []
+
+    def start(*arguments, **options):
+        servers.append(Server(tmp_path, *arguments, **options))
+        return servers[-1].start()
+    yield start
+    for server in servers:
+        if server.process and server.process.poll() is None:
+            server.kill()
+
+
+def ones(tensors, value=1.0):
+    return {name: numpy.full(t.shape, value, numpy.float32) for name, t in tensors.items()}
+
+
+def dot(position, tensors, value=1.0):
+    """A gradient that is 0 but at one position of the first tensor."""
+    gradient = {name: numpy.zeros(t.shape, numpy.float32) for name, t in tensors.items()}
+    gradient[weight_of(tensors)].reshape(-1)[position] = value
+    return gradient
+
+
+def sparse(position, tensors, value=1.0):
+    gradient = {}
+    for name in tensors:
+        there = name == weight_of(tensors)
+        gradient[name + ".indices"] = numpy.array([position] if there else [], numpy.uint32)
+        gradient[name + ".values"] = numpy.array([value] if there else [], numpy.float32)
+    return gradient
+
+
+def weight_of(tensors):
+    return max(tensors, key=lambda name: tensors[name].size)
+
+
+# ---- the protocol ----
+
+def test_pull_and_push(serve):
+    client = serve().client()
+    assert client("GET", "/getVersion").json == {"code": 200, "version": 0}
+    assert client("GET", "/getAccuracy").json == {"code": 200, "version": None, "accuracy": None, "loss": None}
+    before, version = client.pull()
+    assert version == 0 and {t.dtype for t in before.values()} == {numpy.dtype(numpy.float32)}
+    joined = client.register("w")
+    assert joined["sequence"] == 0 and joined["consistency"] == "async" and joined["model"] == "linear"
+    answer = client.push("w", 1, 0, ones(before), samples=4, code=200, loss=2.5, correct=1)
+    assert answer == {"code": 200, "version": 1, "staleness": 0}
+    after, version = client.pull()
+    assert version == 1
+    for name in before:
+        numpy.testing.assert_array_equal(after[name], before[name] - 1)
+
+    # The same again is the same push; an older number is refused; staleness is told.
+    assert client.push("w", 1, 0, ones(before), samples=4, code=200) == {**answer, "duplicate": True}
+    assert client.push("w", 2, 0, ones(before), code=200)["staleness"] == 1
+    assert client.push("w", 1, 0, ones(before), code=409)["reason"] == "sequence"
+    assert client.push("w", 3, 9, ones(before), code=409)["reason"] == "version"
+    assert client.version() == 2
+    assert client.pull()[1] == 2
+
+    # All types, and top-k.
+    half = {name: t.astype(numpy.float16) for name, t in ones(before).items()}
+    brain = {name: (numpy.full(t.shape, 0x3f80, numpy.uint16), "BF16") for name, t in before.items()}
+    client.push("w", 3, 2, half, code=200)
+    client.push("w", 4, 3, brain, code=200)
+    client.push("w", 5, 4, sparse(7, before, 10.0), code=200)
+    after, _ = client.pull()
+    expected = {name: t - 4 for name, t in before.items()}
+    expected[weight_of(before)].reshape(-1)[7] -= 10
+    for name in before:
+        numpy.testing.assert_allclose(after[name], expected[name], rtol=0, atol=1e-5)
+    values = client.metrics()
+    assert values["farthing_version"] == 5 and values["farthing_workers"] == 1
+    assert values['farthing_staleness_bucket{le="0"}'] == 4 and values["farthing_staleness_count"] == 5
+    assert values["farthing_duplicates_total"] == 1
+    assert values['farthing_refused_total{reason="sequence"}'] == 1
+    assert values['farthing_requests_total{path="/putGradient",code="200"}'] == 6
+
+
+def test_pull_conditions_and_ranges(serve):
+    server = serve()
+    client = server.client()
+    whole = client("GET", "/getParameter")
+    assert whole.headers["ETag"] == '"0"' and whole.headers["X-Farthing-Version"] == "0"
+    assert client("GET", "/getParameter", headers={"If-None-Match": '"0"'}).code == 304
+    assert client("GET", "/getParameter", headers={"If-None-Match": '"1"'}).code == 200
+    assert client("HEAD", "/getParameter").headers["Content-Length"] == str(len(whole.body))
+    part = client("GET", "/getParameter", headers={"Range": "bytes=10-19"})
+    assert part.code == 206 and part.body == whole.body[10:20]
+    assert part.headers["Content-Range"] == f"bytes 10-19/{len(whole.body)}"
+    assert client("GET", "/getParameter", headers={"Range": "bytes=10-"}).body == whole.body[10:]
+    assert client("GET", "/getParameter", headers={"Range": "bytes=99999999-"}).code == 416
+    assert client("GET", "/getParameter", headers={"Range": "bytes=0-9", "If-Match": '"3"'}).code == 409
+    assert client("GET", "/getParameter", headers={"Range": "lines=0-9"}).code == 400
+    tensors, _ = unpack(whole.body)
+    flat = numpy.concatenate([t.reshape(-1) for t in tensors.values()])
+    data = client("GET", "/getParameter?offset=5&count=100")
+    assert data.code == 200
+    numpy.testing.assert_array_equal(numpy.frombuffer(data.body, numpy.float32), flat[5:105])
+    assert client("GET", f"/getParameter?offset=5&count={flat.size}").code == 416
+    assert client("GET", "/getParameter?since=x").code == 400
+
+    # A long poll is answered when the version moves on, and otherwise at its time.
+    assert client("GET", "/getParameter?since=0&wait=0").code == 304
+    found = []
+    poll = threading.Thread(target=lambda: found.append(server.client().pull("?since=0&wait=50")))
+    poll.start()
+    client.register("w")
+    client.push("w", 1, 0, ones(tensors), code=200)
+    poll.join(PATIENCE_S)
+    assert found[0][1] == 1
+
+
+def test_refusals_leave_the_model_alone(serve):
+    server = serve("--max-memory-mb", 1)
+    client = server.client()
+    tensors, _ = client.pull()
+    good = ones(tensors)
+    name = weight_of(tensors)
+    assert client.push("nobody", 1, 0, good, code=409)["reason"] == "stranger"
+    client.register("w")
+    assert client.register("w", "two", code=409)["reason"] == "duplicate"
+    assert client.register("w", "one")["sequence"] == 0
+    assert client.unregister("nobody", code=409)["reason"] == "stranger"
+    for bad, reason, code in [
+        ({k: v for k, v in good.items() if k != name}, "names", 409),
+        ({**good, "stranger": good[name]}, "names", 409),
+        ({**good, name: good[name].reshape(-1)}, "shape", 409),
+        ({**good, name: good[name].astype(numpy.int32)}, "dtype", 409),
+        ({**good, name: good[name] * numpy.nan}, "not_finite", 400),
+        ({**good, name: good[name] * numpy.inf}, "not_finite", 400),
+    ]:
+        assert client.push("w", 1, 0, bad, code=code)["reason"] == reason
+    whole = pack(good, {"worker": "w", "sequence": 1, "version": 0, "samples": 1})
+    for cut in (0, 7, 8, 50, len(whole) // 2, len(whole) - 1):
+        assert client("POST", "/putGradient", whole[:cut]).code == 400
+    assert client("POST", "/putGradient", whole + b"x").code == 400
+    assert client("POST", "/putGradient", b"\xff" * 1000).code == 400
+    assert client("POST", "/registerWorker", b"{").code == 400
+    assert client("POST", "/registerWorker", b'{"worker":"a b"}').code == 400
+    assert client("POST", "/unregisterWorker", b"{}").code == 400
+    assert client("POST", "/registerWorker", b" " * 5000).code == 413
+    assert client("GET", "/nothing").code == 404
+    assert client("GET", "/putGradient").code == 405
+
+    # Too large is refused before it is sent; a client that goes away in the middle is forgotten.
+    with socket.create_connection(("127.0.0.1", server.port)) as raw:
+        raw.sendall(b"POST /putGradient HTTP/1.1\r\nHost: x\r\nContent-Length: 99999999999\r\n\r\n")
+        assert b" 413 " in raw.recv(1000)
+    with socket.create_connection(("127.0.0.1", server.port)) as raw:
+        raw.sendall(b"POST /putGradient HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % len(whole) + whole[:-1])
+    after, version = client.pull()
+    assert version == 0
+    for key in tensors:
+        numpy.testing.assert_array_equal(after[key], tensors[key])
+    values = client.metrics()
+    assert values['farthing_refused_total{reason="not_finite"}'] == 2
+    assert values['farthing_requests_total{path="/putGradient",code="413"}'] == 1
+    wait_for(lambda: client.metrics()['farthing_memory_bytes{of="bodies"}'] == 0, "the body's end")
+
+
+def test_openapi_describes_every_route(serve):
+    client = serve().client()
+    answer = client("GET", "/openapi.yaml")
+    assert answer.code == 200
+    assert answer.body == (ROOT / "docs" / "parameter-server.openapi.yaml").read_bytes()
+    described = yaml.safe_load(answer.body)
+    assert described["openapi"].startswith("3.")
+    source = (ROOT / "src" / "parameters" / "service.c").read_text()
+    table = source[source.index("const fth_route fth_parameters_routes[]"):]
+    routes = [line.split('"')[1:4:2] for line in table[:table.index("};")].splitlines() if line.strip().startswith('{"')]
+    assert len(routes) == 10
+    for method, path in routes:
+        operation = described["paths"][path][method.lower()]
+        assert operation["summary"] and operation["responses"]
+    assert sorted(described["paths"]) == sorted(path for _, path in routes)
+
+
+# ---- the dial ----
+
+def test_sync_averages_by_samples(serve):
+    client = serve("--consistency", "sync:2").client()
+    before, _ = client.pull()
+    client.register("a")
+    client.register("b")
+    assert client.push("a", 1, 0, ones(before, 1.0), samples=3, code=201)["version"] == 0
+    assert client.version() == 0
+    assert client.push("a", 1, 0, ones(before, 1.0), samples=3, code=201)["duplicate"]
+    assert client.push("b", 1, 0, ones(before, 5.0), samples=1, code=200)["version"] == 1
+    after, _ = client.pull()
+    for name in before:
+        numpy.testing.assert_allclose(after[name], before[name] - 2, rtol=0, atol=1e-6)
+    assert client.push("a", 2, 0, ones(before), code=409)["reason"] == "stale"
+
+
+def test_sync_does_not_wait_for_the_dead(serve):
+    client = serve("--consistency", "sync", "--lease", "1s").client()
+    before, _ = client.pull()
+    for name in ("a", "b", "c"):
+        client.register(name)
+    client.push("a", 1, 0, ones(before, 2.0), code=201)
+    client.push("b", 1, 0, ones(before, 4.0), code=201)
+    began = time.monotonic()
+    while client("GET", "/getVersion", headers={"X-Farthing-Worker": "a"}).json["version"] == 0:
+        client("GET", "/getVersion", headers={"X-Farthing-Worker": "b"})  # both live on; c is dead
+        time.sleep(0.05)
+        assert time.monotonic() - began < PATIENCE_S
+    assert time.monotonic() - began > 0.5
+    after, _ = client.pull()
+    for name in before:
+        numpy.testing.assert_allclose(after[name], before[name] - 3, rtol=0, atol=1e-6)
+    assert client.push("c", 1, 0, ones(before), code=409)["reason"] == "stranger"
+    client.push("a", 2, 1, ones(before), code=201)
+    assert client.unregister("b")["code"] == 200  # leaving completes the step as well
+    wait_for(lambda: client.version() == 2, "the step")
+    assert client.register("c")["version"] == 2
+
+
+def test_bounded_makes_the_fast_wait(serve):
+    server = serve("--consistency", "bounded:2", "--lease", "3s")
+    client = server.client()
+    before, _ = client.pull()
+    client.register("fast")
+    client.register("slow")
+    for i in range(2):
+        client.push("fast", i + 1, i, ones(before), code=200)
+    assert client.push("fast", 3, 2, ones(before), code=200)["version"] == 3  # nobody has told that he computes
+    assert client.push("slow", 1, 0, ones(before), code=409)["reason"] == "stale"
+    assert client.pull("?worker=slow")[1] == 3
+    for i in range(3, 5):
+        client.push("fast", i + 1, i, ones(before), code=200)
+    done = []
+    fast = threading.Thread(target=lambda: done.append(server.client().push("fast", 6, 5, ones(before))))
+    fast.start()
+    time.sleep(0.3)
+    assert not done and client.version() == 5  # slow's gradient, for version 3, may come yet
+    assert client.push("slow", 1, 3, ones(before), code=200)["staleness"] == 2
+    fast.join(PATIENCE_S)
+    assert done[0]["code"] == 200 and client.version() == 7
+    assert client.pull("?worker=slow")[1] == 7
+    for i in range(7, 10):  # slow dies: its lease bounds the wait
+        client.push("fast", i, i, ones(before), code=200)
+    assert client.version() == 10
+
+
+# ---- keys ----
+
+def test_without_keys_only_loopback(farthing):
+    result = farthing("serve", "parameters", *PLAIN, "--address", "0.0.0.0", "--port", "0", code=1)
+    assert "--keys" in result.err
+
+
+@pytest.fixture
+def key_file(tmp_path):
+    path = tmp_path / "keys"
+    path.write_text(KEYS)
+    path.chmod(0o600)
+    return path
+
+
+def test_keys_and_roles(serve, key_file):
+    server = serve("--keys", key_file)
+    nobody, reader, worker, boss, other = [server.client(k) for k in (None, READER, WORKER, BOSS, OTHER)]
+    for path in ("/healthz", "/metrics", "/openapi.yaml"):
+        assert nobody("GET", path).code == 200
+    for path in ("/getVersion", "/getAccuracy", "/getParameter"):
+        assert nobody("GET", path).code == 401
+        assert reader("GET", path).code == 200
+    before, _ = reader.pull()
+    assert nobody("POST", "/registerWorker", b"{}").code == 401
+    assert reader("POST", "/registerWorker", b"{}").code == 403
+    worker.register("w")
+    gradient = ones(before)
+    body = pack(gradient, {"worker": "w", "sequence": 1, "version": 0, "samples": 1})
+    assert nobody("POST", "/putGradient", body).code == 401
+    assert reader("POST", "/putGradient", body).code == 403
+    assert other("POST", "/putGradient", body).code == 403  # another key's worker
+    wrong = server.client((WORKER[0], "x" * 20))
+    assert wrong("POST", "/putGradient", body).code == 401
+    header = {"Authorization": sign(*WORKER, "POST", "/putGradient", body[:-1] + b"x")}
+    assert nobody("POST", "/putGradient", body, header).code == 401  # another body
+    header = {"Authorization": sign(*WORKER, "POST", "/putGradient", body, now=time.time() - 3600)}
+    assert nobody("POST", "/putGradient", body, header).json["error"] == "the signature is old"
+    assert reader.version() == 0
+    header = {"Authorization": sign(*WORKER, "POST", "/putGradient", body)}
+    assert nobody("POST", "/putGradient", body, header).code == 200
+    replay = nobody("POST", "/putGradient", body, header)
+    assert replay.code == 401 and replay.json["error"] == "the signature is replayed"
+    assert reader.version() == 1
+    assert worker("POST", "/saveCheckpoint").code == 403
+    assert boss("POST", "/saveCheckpoint").code == 202
+    assert other("POST", "/unregisterWorker", b'{"worker":"w"}').code == 403
+    assert boss("POST", "/unregisterWorker", b'{"worker":"w"}').code == 200
+    values = nobody.metrics()
+    assert values['farthing_signatures_total{result="replayed"}'] == 1
+    assert values['farthing_signatures_total{result="old"}'] == 1
+    assert values['farthing_signatures_total{result="wrong"}'] == 1
+    assert values['farthing_refused_total{reason="body_hash"}'] == 1
+    server.stop()
+    for path in server.folder.rglob("*"):
+        if path.is_file() and path != key_file:
+            assert b"1111111111111111" not in path.read_bytes(), path
+
+
+def test_keys_from_the_environment_and_the_command(serve, farthing, tmp_path):
+    line = farthing("keys", "--role", "admin").out.split()
+    assert line[2] == "admin"
+    path = tmp_path / "made"
+    out = farthing("keys", path).out
+    assert path.stat().st_mode & 0o777 == 0o600 and path.read_text().split()[1] not in out
+    server = serve(env={"FARTHING_KEYS": " ".join(line)})
+    assert server.client()("GET", "/getVersion").code == 401
+    assert server.client(line[:2]).version() == 0
+    path.chmod(0o644)
+    assert "chmod 600" in farthing("serve", "parameters", *PLAIN, "--keys", path, "--port", "0", code=1).err
+
+
+def test_tls_with_a_made_certificate(serve, key_file):
+    server = serve("--tls", "--keys", key_file)
+    assert server.about["url"].startswith("https://") and server.about["fingerprint"].startswith("sha256//")
+    fine = subprocess.run(["curl", "-sk", "--noproxy", "*", "--pinnedpubkey", server.about["fingerprint"],
+                           server.about["url"] + "/healthz"], capture_output=True, text=True, timeout=PATIENCE_S)
+    assert json.loads(fine.stdout)["status"] == "ok"
+    wrong = subprocess.run(["curl", "-sk", "--noproxy", "*", "--pinnedpubkey", "sha256//" + "A" * 43 + "=",
+                            server.about["url"] + "/healthz"], capture_output=True, timeout=PATIENCE_S)
+    assert wrong.returncode == 90
+    context = ssl.create_default_context(cafile=server.folder / "runs" / "tls" / "certificate.pem")
+    client = server.client(WORKER, context=context)
+    tensors, _ = client.pull()
+    client.register("w")
+    client.push("w", 1, 0, ones(tensors), code=200)
+    assert client.version() == 1
+
+
+def test_rate_limit(serve):
+    client = serve("--max-rate", 20).client()
+    codes = [client("GET", "/getVersion").code for _ in range(200)]
+    assert codes[0] == 200 and 429 in codes
+
+
+# ---- what survives ----
+
+def test_stop_and_go_on(serve, farthing):
+    server = serve("--name", "run")
+    client = server.client()
+    before, _ = client.pull()
+    client.register("w")
+    for i in range(5):
+        client.push("w", i + 1, i, ones(before), code=200, loss=1.0)
+    server.stop()
+    run = server.folder / "runs" / "run"
+    assert (run / "last.safetensors").exists()
+    events = [json.loads(line) for line in (run / "events.jsonl").read_text().splitlines()]
+    assert events[-1]["event"] == "interrupted" and events[-1]["step"] == 5
+    again = serve("--name", "run")
+    assert again.about["version"] == 5
+    client = again.client()
+    after, _ = client.pull()
+    for name in before:
+        numpy.testing.assert_allclose(after[name], before[name] - 5, rtol=0, atol=1e-5)
+    assert client.push("w", 5, 4, ones(before), code=200)["duplicate"]
+    assert client.push("w", 6, 5, ones(before), code=200)["version"] == 6  # still registered
+    again.stop()
+    report = farthing("report", "run", "--json").events[0]
+    assert report["steps"] == 6
+
+
+def test_steps_end_the_run(serve):
+    server = serve("--steps", 3, "--schedule", "linear")
+    client = server.client()
+    tensors, _ = client.pull()
+    client.register("w")
+    for i in range(3):
+        client.push("w", i + 1, i, ones(tensors), code=200)
+    assert client.push("w", 4, 3, ones(tensors), code=409)["reason"] == "finished"
+    client.unregister("w")
+    assert server.process.wait(PATIENCE_S) == 0
+
+
+@pytest.mark.parametrize("consistency", ["async", "sync:3"])
+def test_killed_at_any_moment(serve, consistency):
+    """Workers push and retry while the server is killed again and again: each push counts once, and no version is
+    ever taken back."""
+    kills = 50 if LONG else 6
+    server = serve("--name", "run", "--consistency", consistency, "--checkpoint-every", "1s", "--max-log-mb", 1,
+                   "--lease", "30s")
+    before, _ = server.client().pull()
+    over, acknowledged, seen, failures = threading.Event(), {}, [0], []
+
+    def work(index):
+        name, client, random_part = f"w{index}", server.client(timeout=10), random.Random(index)
+        sequence, base, acknowledged[index] = 0, 0, 0
+        try:
+            while not over.is_set():
+                try:
+                    if sequence == 0:
+                        client.register(name)
+                        sequence = 1
+                    floor, base = seen[0], client.version()
+                    assert base >= floor
+                    answer = client.push(name, sequence, base, sparse(index, before))
+                    if answer["code"] in (200, 201):
+                        acknowledged[index] += 1
+                        sequence += 1
+                        assert answer["version"] >= base or "duplicate" in answer
+                        if answer["code"] == 201 and not over.is_set():
+                            client("GET", f"/getParameter?since={answer['version']}&wait=1")
+                    elif answer["reason"] not in ("stale", "busy"):
+                        failures.append(answer)
+                except AssertionError as error:
+                    failures.append(error)
+                except Exception:  # the server is away
+                    client.close()
+                    time.sleep(0.02 * random_part.random())
+        except BaseException as error:
+            failures.append(error)
+
+    workers = [threading.Thread(target=work, args=(i,)) for i in range(3)]
+    for worker in workers:
+        worker.start()
+    for i in range(kills):
+        time.sleep(random.Random(i).uniform(0.05, 0.5))
+        try:
+            seen[0] = max(seen[0], server.client(timeout=5).version())
+        except OSError:
+            pass
+        server.kill()
+        server.start()
+        assert server.about["version"] >= seen[0]
+    time.sleep(0.5)
+    over.set()
+    for worker in workers:
+        worker.join(PATIENCE_S)
+    assert not failures, failures[:3]
+    client = server.client()
+    after, version = client.pull()
+    moved = (before[weight_of(before)] - after[weight_of(before)]).reshape(-1)
+    if consistency == "async":
+        numpy.testing.assert_allclose(moved[:3], [acknowledged[i] for i in range(3)], rtol=1e-5)
+        assert version == sum(acknowledged.values())
+    else:  # a step is the mean of three
+        assert version == sum(acknowledged.values()) // 3
+        numpy.testing.assert_allclose(moved[:3].sum(), version, rtol=1e-4)
+    assert version > kills
+    assert numpy.all(moved[3:] == 0)
+
+
+def test_many_workers_some_of_them_mad(serve):
+    """Many push at random; some die, some send garbage, some are slow: nothing is lost or doubled."""
+    count, seconds = (256, 60) if LONG else (48, 6)
+    server = serve("--lease", "2s", "--max-memory-mb", 64, "--checkpoint-every", "2s")
+    before, _ = server.client().pull()
+    over, acknowledged, failures = threading.Event(), [0] * count, []
+
+    def work(index):
+        client, draw, kind = server.client(), random.Random(index), index % 8
+        sequence, name = 1, f"w{index}"
+        try:
+            client.register(name)
+            while not over.is_set():
+                time.sleep(draw.random() * (0.5 if kind == 1 else 0.02))
+                if kind == 2 and draw.random() < 0.3:
+                    assert client("POST", "/putGradient", draw.randbytes(draw.randrange(2000))).code == 400
+                    continue
+                if kind == 3 and draw.random() < 0.3:  # goes away in the middle of its push
+                    with socket.create_connection(("127.0.0.1", server.port)) as raw:
+                        raw.sendall(b"POST /putGradient HTTP/1.1\r\nHost: x\r\nContent-Length: 3000\r\n\r\nabc")
+                    continue
+                answer = client.push(name, sequence, client.version(), sparse(index, before))
+                if answer["code"] == 200:
+                    acknowledged[index] += 1
+                    if kind == 4:  # repeats itself
+                        assert client.push(name, sequence, 0, sparse(index, before))["duplicate"]
+                    sequence += 1
+                elif answer["reason"] == "stranger":
+                    sequence = client.register(name, "again")["sequence"] + 1
+                else:
+                    assert answer["reason"] in ("busy",), answer
+                if kind == 5 and draw.random() < 0.05:
+                    break  # dies
+                if kind == 6 and draw.random() < 0.02:
+                    time.sleep(3)  # loses its lease
+        except BaseException as error:
+            failures.append((index, error))
+
+    threads = [threading.Thread(target=work, args=(i,)) for i in range(count)]
+    for thread in threads:
+        thread.start()
+    time.sleep(seconds)
+    over.set()
+    for thread in threads:
+        thread.join(PATIENCE_S)
+    assert not failures, failures[:3]
+    client = server.client()
+    after, version = client.pull()
+    moved = (before[weight_of(before)] - after[weight_of(before)]).reshape(-1)
+    numpy.testing.assert_allclose(moved[:count], acknowledged, rtol=1e-5)
+    values = client.metrics()
+    assert version == sum(acknowledged) == values["farthing_version"]
+    assert values['farthing_requests_total{path="/putGradient",code="400"}'] > 0
+    assert values['farthing_memory_bytes{of="process"}'] < 1 << 30
+    assert values["farthing_snapshots"] <= 4
+
+
+def test_slow_readers_do_not_hold_versions_without_end(serve):
+    server = serve("--model", "mnist-cnn", "--data-shape", "1x28x28", "--max-snapshots", 3)
+    client = server.client()
+    tensors, version = client.pull()
+    client.register("w")
+    slow = []
+    for i in range(12):
+        client.push("w", i + 1, version, sparse(0, tensors), code=200)
+        slow.append(socket.create_connection(("127.0.0.1", server.port)))
+        slow[-1].setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        slow[-1].sendall(b"GET /getParameter HTTP/1.1\r\nHost: x\r\n\r\n")
+        slow[-1].recv(100)  # and no more
+        assert client.metrics()["farthing_snapshots"] <= 3
+        version = client.version()
+    assert version == 12
+    for connection in slow:
+        connection.close()
+    wait_for(lambda: client.metrics()["farthing_snapshots"] <= 1, "the readers' end")
+    assert client.pull()[1] == 12
+
+
+def test_accuracy_is_measured(serve):
+    server = serve()  # the arguments that follow replace PLAIN's
+    server.stop()
+    server.arguments = ["--model", "mnist-cnn", "--data", "digits", "--validate-every", "2", "--optimizer", "sgd"]
+    server.port = 0
+    server.start()
+    client = server.client()
+    wait_for(lambda: client("GET", "/getAccuracy").json["accuracy"] is not None, "a validation", PATIENCE_S)
+    first = client("GET", "/getAccuracy").json
+    assert first["version"] == 0 and 0 <= first["accuracy"] <= 1 and first["loss"] > 0
+    tensors, _ = client.pull()
+    client.register("w")
+    for i in range(2):
+        client.push("w", i + 1, i, ones(tensors, 0.001), code=200)
+    wait_for(lambda: client("GET", "/getAccuracy").json["version"] == 2, "the next validation", PATIENCE_S)
+    server.stop()
