@@ -30,7 +30,7 @@ GROUPS = [  # the first pattern that fits a kernel's name
     ("update", r"sgd_kernel|adam_kernel|judge"),
     ("loss", r"cross_entropy"),
     ("dropout, activations, sums", r"dropout_kernel|elementwise_kernel|::add_kernel"),
-    ("run values", r"run_values"),
+    ("run values", r"run_values_kernel"),
     ("convolutions and products", r"."),
 ]
 # Multiplications of a forward pass a sample, in millions: twice that forward, four times backward. The first layer has no gradient of its input.
@@ -54,7 +54,7 @@ def profile(case, arguments):
     for row in rows:
         us, size = (float(row[m].replace(",", "")) * UNITS.get(units[m], 1) for m in METRICS.split(","))
         kernels.append((row["Kernel Name"], us, size))
-    begins = [i for i, k in enumerate(kernels) if "run_values" in k[0]]
+    begins = [i for i, k in enumerate(kernels) if "run_values_kernel" in k[0]]
     return kernels[begins[-1]:]
 
 

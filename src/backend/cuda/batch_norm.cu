@@ -97,8 +97,14 @@ __device__ bool reduce_columns(const Shape &s, int tx, int ty, bool active, floa
         float sum = 0;
         for (int y = 0; y < high; y++)
             sum += shared[(y * s.bx + channel / V) * 2 * V + which * V + channel % V];
-        if (first + channel < stride)
+        if (splits == 1)
+            totals[item] = sum;
+        else if (first + channel < stride)
             scratch[((int64_t)which * splits + blockIdx.y) * stride + first + channel] = sum;
+    }
+    if (splits == 1) { /* few rows: there is nobody to wait for */
+        __syncthreads();
+        return true;
     }
     __threadfence();
     __syncthreads();

@@ -88,7 +88,7 @@ typedef struct cuda_cast {
     cuda_spreading spread;                 /* the convolution's, if its images are spread */
     int type;                              /* of the channels-last side */
 } cuda_cast;
-enum { CUDA_CAST_CHUNK = 8192 };
+enum { CUDA_CAST_CHUNK = 2048 };
 cudaError_t cuda_launch_cast_weights(cudaStream_t stream, const cuda_cast *entries, int count, int64_t chunks);
 cudaError_t cuda_launch_cast_gradients(cudaStream_t stream, const cuda_cast *entries, int count, int64_t chunks);
 

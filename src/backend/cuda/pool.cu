@@ -77,8 +77,7 @@ __global__ void __launch_bounds__(THREADS) max_pool_kernel(cuda_pool p, const T 
         store<uint8_t, V>(where + i * V, taps);
 }
 
-/* K and S: kernel and stride in both directions, or 0 if only known at run time. */
-template <typename T, int V, int K, int S>
+template <typename T, int V>
 __global__ void __launch_bounds__(THREADS)
     max_pool_grad_kernel(cuda_pool p, const T *dy, const uint8_t *where, T *dx, int64_t count)
 {
@@ -92,8 +91,7 @@ __global__ void __launch_bounds__(THREADS)
     for (int k = 0; k < V; k++)
         sum[k] = 0;
     /* windows whose rows include at.y: oh * stride - padding <= y < oh * stride - padding + kernel */
-    const int kh = K > 0 ? K : p.kernel[0], kw = K > 0 ? K : p.kernel[1];
-    const int sh = S > 0 ? S : p.stride[0], sw = S > 0 ? S : p.stride[1];
+    const int kh = p.kernel[0], kw = p.kernel[1], sh = p.stride[0], sw = p.stride[1];
     const int y = at.y + p.padding[0], x = at.x + p.padding[1];
     const int first_y = y < kh ? 0 : (y - kh) / sh + 1, first_x = x < kw ? 0 : (x - kw) / sw + 1;
     const int last_y = min(y / sh, p.out_height - 1), last_x = min(x / sw, p.out_width - 1);
@@ -134,6 +132,56 @@ __global__ void __launch_bounds__(THREADS)
                 out.v[k] = taps.v[k] == tap ? in.v[k] : from_float<T>(0);
             int64_t row = at.n * p.height + at.y * p.kernel[0] + kh;
             store<T, V>(dx + (row * p.width + at.x * p.kernel[1] + kw) * p.channels + at.vector * V, out);
+        }
+}
+
+/* Windows of 3x3, stride 2, padding 1, as in ResNet: 2x2 elements lie in the same 2x2 windows at most, so a thread
+ * reads four windows for four elements; with a thread for each element it is nine, and 412 us instead of 150 with
+ * resnet50's. The sums are made in the same order. */
+template <typename T, int V>
+__global__ void __launch_bounds__(THREADS)
+    max_pool_grad_fours_kernel(cuda_pool p, const T *dy, const uint8_t *where, T *dx, int64_t count)
+{
+    const int64_t i = (int64_t)blockIdx.x * THREADS + threadIdx.x;
+    if (i >= count)
+        return;
+    const Place at = place_of(i, count, p.channels / V, (p.width + 1) / 2, (p.height + 1) / 2);
+    float sum[2][2][V];
+#pragma unroll
+    for (int k = 0; k < 4 * V; k++)
+        sum[k / V / 2][k / V % 2][k % V] = 0;
+#pragma unroll
+    for (int wy = 0; wy < 2; wy++)
+#pragma unroll
+        for (int wx = 0; wx < 2; wx++) {
+            const int oh = at.y + wy, ow = at.x + wx;
+            if (oh >= p.out_height || ow >= p.out_width)
+                continue;
+            const int64_t from = ((at.n * p.out_height + oh) * p.out_width + ow) * p.channels + at.vector * V;
+            const Vec<uint8_t, V> taps = load<uint8_t, V>(where + from);
+            const Vec<T, V> in = load<T, V>(dy + from);
+#pragma unroll
+            for (int a = wy; a < 2; a++)
+#pragma unroll
+                for (int b = wx; b < 2; b++) {
+                    const int tap = (a == 0 ? 1 : wy == 0 ? 2 : 0) * 3 + (b == 0 ? 1 : wx == 0 ? 2 : 0);
+#pragma unroll
+                    for (int k = 0; k < V; k++)
+                        sum[a][b][k] += taps.v[k] == tap ? to_float(in.v[k]) : 0;
+                }
+        }
+#pragma unroll
+    for (int a = 0; a < 2; a++)
+#pragma unroll
+        for (int b = 0; b < 2; b++) {
+            const int y = 2 * at.y + a, x = 2 * at.x + b;
+            if (y >= p.height || x >= p.width)
+                continue;
+            Vec<T, V> out;
+#pragma unroll
+            for (int k = 0; k < V; k++)
+                out.v[k] = from_float<T>(sum[a][b][k]);
+            store<T, V>(dx + ((at.n * p.height + y) * p.width + x) * p.channels + at.vector * V, out);
         }
 }
 
@@ -280,11 +328,14 @@ cudaError_t cuda_launch_max_pool_grad(cudaStream_t stream, const cuda_pool *p, c
         using T = decltype(zero);
         constexpr int V = decltype(width)::value;
         const bool tile = windows_tile(p);
-        int64_t count = tile ? out_vectors(p, V) : in_vectors(p, V);
-        const bool usual = p->kernel[0] == 3 && p->kernel[1] == 3 && p->stride[0] == 2 && p->stride[1] == 2;
+        const bool fours = p->kernel[0] == 3 && p->kernel[1] == 3 && p->stride[0] == 2 && p->stride[1] == 2 &&
+                           p->padding[0] == 1 && p->padding[1] == 1;
+        int64_t count = tile    ? out_vectors(p, V)
+                        : fours ? (int64_t)p->batch * ((p->height + 1) / 2) * ((p->width + 1) / 2) * (p->channels / V)
+                                : in_vectors(p, V);
         auto kernel = tile    ? max_pool_grad_tiles_kernel<T, V>
-                      : usual ? max_pool_grad_kernel<T, V, 3, 2>
-                              : max_pool_grad_kernel<T, V, 0, 0>;
+                      : fours ? max_pool_grad_fours_kernel<T, V>
+                              : max_pool_grad_kernel<T, V>;
         kernel<<<(unsigned)ceil_div(count, THREADS), THREADS, 0, stream>>>(*p, (const T *)dy, where, (T *)dx, count);
         return cudaGetLastError();
     });
