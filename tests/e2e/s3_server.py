@@ -52,6 +52,9 @@ osd_objectstore=memstore
 osd_client_watch_timeout=2
 memstore_device_bytes={memory_bytes}
 rgw_dns_name=localhost
+rgw_gc_obj_min_wait=2
+rgw_gc_processor_period=2
+rgw_gc_processor_max_time=2
 rgw_frontends=beast endpoint=127.0.0.1:{port} tcp_nodelay=1
 """
 
