@@ -89,11 +89,21 @@ out:
     return status;
 }
 
+/* A shared folder that --checkpoints named: each owner's events are in a file of its own. */
+static bool is_stored_run(const char *path)
+{
+    char *run = fth_path_join(path, "run.json"), *events = fth_path_join(path, "events");
+    bool is = fth_file_exists(run) && fth_folder_exists(events);
+    free(run);
+    free(events);
+    return is;
+}
+
 fth_status fth_cli_read_run(const char *runs_folder, const char *id_or_path, fth_record_summary *summary)
 {
     fth_status status = FTH_OK;
     char *folder = NULL;
-    if (fth_store_is_url(id_or_path))
+    if (fth_store_is_url(id_or_path) || (*id_or_path && is_stored_run(id_or_path)))
         return read_stored_run(id_or_path, summary);
     if (*id_or_path)
         FTH_TRY(fth_record_locate(runs_folder, id_or_path, &folder));

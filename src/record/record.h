@@ -24,7 +24,9 @@
  * moments) and "accelerator_memory_bytes" (in use, by all processes) too.
  *
  *     start        id, folder, model, data, device, parameters, batches_per_epoch, process_s (since the process began),
- *                  host, cloud, instance, region, market, price_usd_per_hour, price_source (where they are known)
+ *                  host, cloud, instance, region, market, price_usd_per_hour, price_source (where they are known),
+ *                  waited_s (for another machine to give up the run), previous_seen_s (when one that was killed last
+ *                  gave a sign of life, wall clock)
  *     resume       the same and step, epoch, elapsed_s: where it goes on
  *     weights      file, format, message (where the head was replaced): what the first weights were read from
  *     step         step, epoch, loss, accuracy (of training, since the step event before), learning_rate,

@@ -142,6 +142,11 @@ fth_status fth_run_store_guard(void *context)
     return run->lease ? fth_lease_guard(run->lease, run->period_s / 4) : FTH_OK;
 }
 
+double fth_run_store_previous_seen_s(const fth_run_store *run)
+{
+    return run->lease ? fth_lease_previous_seen_s(run->lease) : 0;
+}
+
 fth_status fth_run_store_release(fth_run_store *run)
 {
     fth_run_mirror_stop(run);

@@ -3,7 +3,7 @@
  *
  * The metadata service is asked in a thread of its own beside the opening of device and data, for a second at most, and
  * only where one may be: the firmware's names say whether this is a cloud's machine (a few small files), or an endpoint
- * is given by FARTHING_AWS_METADATA or its relatives, or --watch names more than files. A laptop's run asks nobody.
+ * is given by FARTHING_AWS_METADATA or its relatives, or --watch names a cloud. A laptop's run asks nobody.
  *
  *     begin_identify ... (device and data open) ... find_price -> start event, run.json -> budget_spent before each
  * step
@@ -31,7 +31,7 @@ static bool file_contains(const char *path, const char *text)
     return found;
 }
 
-static bool may_be_in_a_cloud(void)
+static bool may_be_in_a_cloud(const char *watch)
 {
     static const char *const endpoints[] = {"FARTHING_AWS_METADATA", "FARTHING_GCP_METADATA",
                                             "FARTHING_AZURE_METADATA"};
@@ -42,6 +42,8 @@ static bool may_be_in_a_cloud(void)
                     {"/sys/class/dmi/id/bios_version", "amazon"}, /* the older, Xen-based ones */
                     {"/sys/class/dmi/id/product_name", "Google Compute Engine"},
                     {"/sys/class/dmi/id/chassis_asset_tag", "7783-7084-3265-9085-8269-3286-77"}}; /* Azure's */
+    if (strstr(watch, "aws") || strstr(watch, "gcp") || strstr(watch, "azure")) /* a file called so costs a second */
+        return true;
     for (size_t i = 0; i < FTH_COUNT_OF(endpoints); i++) {
         const char *endpoint = getenv(endpoints[i]);
         if (endpoint && *endpoint && strcmp(endpoint, "off") != 0)
@@ -64,10 +66,10 @@ void fth_trainer_begin_identify(fth_trainer *trainer)
 {
     fth_spending *spending = &trainer->spending;
     sigset_t all, before; /* signals are for the main thread */
-    spending->origin_s = fth_clock_seconds() - fth_clock_process_seconds();
+    spending->origin_s = fth_clock_seconds() - fth_clock_process_seconds() + spending->waited_s;
     spending->price.usd_per_hour = NAN;
     gethostname(spending->host, sizeof spending->host - 1);
-    if (!may_be_in_a_cloud())
+    if (!may_be_in_a_cloud(trainer->options->watch))
         return;
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
@@ -189,6 +191,15 @@ void fth_trainer_set_machine(const fth_trainer *trainer, json_t *object)
     }
 }
 
+void fth_trainer_set_takeover(const fth_trainer *trainer, json_t *event)
+{
+    const fth_spending *spending = &trainer->spending;
+    if (spending->waited_s > 0)
+        json_object_set_new(event, "waited_s", json_real(spending->waited_s));
+    if (spending->previous_seen_s > 0)
+        json_object_set_new(event, "previous_seen_s", json_real(spending->previous_seen_s));
+}
+
 json_t *fth_trainer_describe_machine(const fth_trainer *trainer)
 {
     json_t *machine = fth_machine_describe(trainer->device);
@@ -255,7 +266,8 @@ static double expect_save_s(const fth_trainer *trainer)
 {
     const double slow_disk_bytes_per_s = 100e6;
     double bytes = 4.0 * 4.0 * (double)fth_graph_trainable_count(fth_engine_graph(trainer->engine));
-    return trainer->spending.save_s > 0 ? trainer->spending.save_s : bytes / slow_disk_bytes_per_s;
+    double known = fmax(trainer->spending.save_s, trainer->saving.save_s); /* training waits for it only at the end */
+    return known > 0 ? known : bytes / slow_disk_bytes_per_s;
 }
 
 bool fth_trainer_budget_spent(fth_trainer *trainer)

@@ -131,6 +131,7 @@ void fth_trainer_tell_start(fth_trainer *trainer, bool resumed)
     set_integer(event, "batches_per_epoch", trainer->batches_per_epoch);
     set_real(event, "process_s", fth_clock_process_seconds());
     fth_trainer_set_machine(trainer, event);
+    fth_trainer_set_takeover(trainer, event);
     if (resumed) {
         set_position(trainer, event);
         set_totals(trainer, event);

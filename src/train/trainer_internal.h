@@ -93,9 +93,11 @@ typedef struct fth_spending {
     char host[128];
     fth_machine_identity machine; /* cloud "": one's own, or not known */
     fth_price_answer price;
-    double origin_s;   /* on the process's clock: what is paid for begins here */
-    double before_usd; /* by the machines before */
-    double budget_usd; /* 0: none */
+    double origin_s;        /* on the process's clock: what is paid for begins here */
+    double waited_s;        /* for another machine to give up the run */
+    double previous_seen_s; /* wall clock: the last sign of life of a machine that was killed; 0: none was */
+    double before_usd;      /* by the machines before */
+    double budget_usd;      /* 0: none */
 
     double looked_at_s, step_s, validate_s, save_s; /* what the next ones may take; 0: not known yet */
     double fastest_step_s;
@@ -310,6 +312,8 @@ void fth_trainer_end_identify(fth_trainer *trainer);
 fth_status fth_trainer_find_price(fth_trainer *trainer);
 /* Adds host, cloud, instance, region, market and price. */
 void fth_trainer_set_machine(const fth_trainer *trainer, json_t *object);
+/* And how long it waited to take over, and from whom. */
+void fth_trainer_set_takeover(const fth_trainer *trainer, json_t *event);
 json_t *fth_trainer_describe_machine(const fth_trainer *trainer); /* run.json's "machine" */
 double fth_trainer_spent_usd(const fth_trainer *trainer);         /* by all machines; NAN: no price is known */
 void fth_trainer_set_spent(const fth_trainer *trainer, json_t *event);

@@ -92,11 +92,47 @@ static fth_status read_stored(fth_trainer *trainer, fth_stored_record *record)
     return status;
 }
 
+/* Waits for the lease; what the process waited is not this run's time. */
+static fth_status take_lease(fth_trainer *trainer, bool standby)
+{
+    double began_s = fth_clock_seconds();
+    fth_status status = fth_run_store_take(trainer->run_store, trainer->stop, standby);
+    trainer->spending.waited_s = fth_clock_seconds() - began_s;
+    trainer->spending.previous_seen_s = fth_run_store_previous_seen_s(trainer->run_store);
+    return status;
+}
+
+static void forget_record(fth_beginning *beginning)
+{
+    free(beginning->folder);
+    beginning->folder = NULL;
+    json_decref(beginning->run);
+    beginning->run = NULL;
+}
+
+/* A run that ended is over, without a lease, unless its budget ended it and is larger now. */
+static fth_status check_over(fth_beginning *beginning, fth_stored_record *record, const char *url, bool *over)
+{
+    fth_status status = FTH_OK;
+    *over = false;
+    if (!record->finished)
+        return FTH_OK;
+    FTH_TRY(take_record(beginning, record, url));
+    FTH_TRY(fth_beginning_check_budget(beginning));
+    *over = beginning->finished;
+    if (!*over)
+        forget_record(beginning);
+
+out:
+    return status;
+}
+
 fth_status fth_trainer_find_run(fth_trainer *trainer, const fth_train_options *asked)
 {
     fth_status status = FTH_OK;
     fth_beginning *beginning = &trainer->beginning;
     fth_stored_record record = {0};
+    bool over;
 
     if (!*asked->checkpoints)
         return fth_beginning_find(asked, beginning);
@@ -104,16 +140,17 @@ fth_status fth_trainer_find_run(fth_trainer *trainer, const fth_train_options *a
     FTH_TRY(fth_run_store_open(asked, &trainer->run_store));
     const char *url = fth_run_store_url(trainer->run_store);
     FTH_TRY(read_stored(trainer, &record));
-    if (!record.finished) { /* who holds it may end it while we wait */
-        FTH_TRY(fth_run_store_take(trainer->run_store, trainer->stop, asked->standby));
+    FTH_TRY(check_over(beginning, &record, url, &over));
+    if (!over) { /* who holds it may end it while we wait */
+        FTH_TRY(take_lease(trainer, asked->standby));
         fth_stored_record_release(&record);
         FTH_TRY(read_stored(trainer, &record));
+        if (record.run)
+            FTH_TRY(take_record(beginning, &record, url));
+        FTH_TRY(fth_beginning_check_budget(beginning));
     }
-    if (record.run)
-        FTH_TRY(take_record(beginning, &record, url));
     free(beginning->options.checkpoints);
     beginning->options.checkpoints = fth_format("%s", url); /* what goes into the record has no secrets */
-    FTH_TRY(fth_beginning_check_budget(beginning));
 
 out:
     fth_stored_record_release(&record);
