@@ -13,7 +13,7 @@
 
 #include "store/s3_internal.h"
 
-enum { PUT_THREADS = 4, MAX_PARTS = 9000, USUAL_PARTS = 64, ETAG_BYTES = 96 };
+enum { PUT_THREADS = 8, MAX_PARTS = 9000, USUAL_PARTS = 64, ETAG_BYTES = 96 };
 
 /* Larger parts cost a server less, smaller ones spread better over the threads. */
 static const uint64_t LEAST_PART_BYTES = 8u << 20, LARGE_PART_BYTES = 32u << 20;
