@@ -9,6 +9,7 @@
 
 #include "backend/backend.h"
 #include "cli/cli.h"
+#include "cli/store_cli.h"
 #include "report/report.h"
 
 typedef struct doctor_options {
@@ -277,7 +278,63 @@ static const check checks[] = {
 
 /* ---- the whole ---- */
 
-static fth_status examine(const doctor_options *options, bool *healthy)
+/* Prints a result, or keeps it for the table. */
+static fth_status show(fth_table *table, const doctor_options *options, const char *name, const check_result *result,
+                       bool *healthy)
+{
+    fth_status status = FTH_OK;
+    const char *state = state_names[result->state];
+    *healthy = *healthy && result->state != CHECK_FAIL;
+    if (options->json) {
+        json_t *json = json_pack("{s:s, s:s, s:s, s:s}", "check", name, "state", state, "found", result->found,
+                                 "advice", result->advice);
+        fth_cli_print_json(json);
+        json_decref(json);
+        return FTH_OK;
+    }
+    FTH_TRY(fth_table_add_row(table, (const char *[]){name, state, result->found}));
+    if (*result->advice) /* below what it is about, so that the table stays narrow */
+        FTH_TRY(fth_table_add_row(table, (const char *[]){"", "->", result->advice}));
+out:
+    return status;
+}
+
+static const struct {
+    const char *name;
+    fth_status (*run)(fth_store *store, char *found, size_t size);
+    const char *advice; /* where the store cannot do it by its nature */
+} store_checks[] = {
+    {"store", fth_doctor_read_store, "single objects can be read; data sets and runs need a store that has lists"},
+    {"store: writing", fth_doctor_write_store, "it can hold data, but no runs and checkpoints"},
+    {"store: conditions", fth_doctor_check_conditions,
+     "runs there need --lease off, and care that no two machines train the same one"},
+};
+
+/* Each check uses the store; after one that fails the others are left out. */
+static fth_status check_store(fth_table *table, const doctor_options *options, const char *address, bool *healthy)
+{
+    fth_status status = FTH_OK;
+    fth_store *store = NULL;
+    fth_status found = fth_store_open(address, &(fth_store_options){.deadline_s = 20}, &store);
+    for (size_t i = 0; i < FTH_COUNT_OF(store_checks) && (i == 0 || found == FTH_OK || found == FTH_UNSUPPORTED); i++) {
+        check_result result = {.advice = ""};
+        if (store)
+            found = store_checks[i].run(store, result.found, sizeof result.found);
+        if (found == FTH_UNSUPPORTED) {
+            SAY(&result, CHECK_WARN, "%s", fth_error_message());
+            result.advice = store_checks[i].advice;
+        } else if (found != FTH_OK) {
+            SAY(&result, CHECK_FAIL, "%s", fth_error_message());
+        }
+        status = show(table, options, store_checks[i].name, &result, healthy);
+        if (status != FTH_OK)
+            break;
+    }
+    fth_store_free(store);
+    return status;
+}
+
+static fth_status examine(const doctor_options *options, const fth_arguments *arguments, bool *healthy)
 {
     static const char *const headings[] = {"check", "state", "found"};
     static const fth_alignment alignments[] = {FTH_LEFT, FTH_LEFT, FTH_LEFT};
@@ -288,19 +345,10 @@ static fth_status examine(const doctor_options *options, bool *healthy)
     for (size_t i = 0; i < FTH_COUNT_OF(checks); i++) {
         check_result result = {.advice = ""};
         checks[i].run(options, &result);
-        *healthy = *healthy && result.state != CHECK_FAIL;
-        const char *state = state_names[result.state];
-        if (options->json) {
-            json_t *json = json_pack("{s:s, s:s, s:s, s:s}", "check", checks[i].name, "state", state, "found",
-                                     result.found, "advice", result.advice);
-            fth_cli_print_json(json);
-            json_decref(json);
-            continue;
-        }
-        FTH_TRY(fth_table_add_row(table, (const char *[]){checks[i].name, state, result.found}));
-        if (*result.advice) /* below what it is about, so that the table stays narrow */
-            FTH_TRY(fth_table_add_row(table, (const char *[]){"", "->", result.advice}));
+        FTH_TRY(show(table, options, checks[i].name, &result, healthy));
     }
+    for (int i = 0; i < arguments->count; i++)
+        FTH_TRY(check_store(table, options, arguments->positional[i], healthy));
     if (!options->json) {
         fth_table_print(stdout, table);
         printf("\n%s\n", *healthy ? "ready to train" : "not ready: see what failed above");
@@ -317,9 +365,7 @@ static fth_exit_code run(const fth_command *command, const fth_invocation *invoc
     fth_exit_code code;
     bool healthy = true;
     bool go_on = fth_cli_read_flags(command, invocation, &doctor_table, &options, &arguments, &code);
-    if (go_on && arguments.count > 0)
-        code = fth_cli_usage(command, "doctor takes flags only: \"%s\"", arguments.positional[0]);
-    else if (go_on && examine(&options, &healthy) != FTH_OK)
+    if (go_on && examine(&options, &arguments, &healthy) != FTH_OK)
         code = fth_cli_fail();
     else if (!healthy)
         code = FTH_EXIT_FAILURE;
@@ -330,7 +376,9 @@ static fth_exit_code run(const fth_command *command, const fth_invocation *invoc
 
 const fth_command fth_command_doctor = {
     .name = "doctor",
-    .arguments = "[--data NAME|FOLDER] [--runs FOLDER]",
-    .summary = "check this machine: back ends, memory, disk, data",
+    .arguments = "[STORE...] [--data NAME|FOLDER] [--runs FOLDER]",
+    .summary = "check this machine: back ends, memory, disk, data; and stores, by using them",
+    .details =
+        "  farthing doctor s3://bucket/runs    can it be reached, read and written, do conditional writes hold?\n",
     .run = run,
 };

@@ -42,4 +42,10 @@ void fth_bar_start(uint64_t total_bytes);
 void fth_bar_add(int64_t bytes); /* from any thread; a try that failed takes its bytes back */
 void fth_bar_stop(void);
 
+/* ---- doctor_store.c: each leaves words for people in `found`, or fails with a message ---- */
+
+fth_status fth_doctor_read_store(fth_store *store, char *found, size_t size);
+fth_status fth_doctor_write_store(fth_store *store, char *found, size_t size);
+fth_status fth_doctor_check_conditions(fth_store *store, char *found, size_t size);
+
 #endif

@@ -222,3 +222,16 @@ def test_a_bar_on_a_terminal(store, bucket):
     assert done.wait(60) == 0 and b"copied 1 object" in done.stdout.read()
     assert "█" in shown.decode() and "/s" in shown.decode() and "57" in shown.decode()
     assert shown.endswith(b"\r\x1b[K")  # and taken away
+
+
+def test_the_doctor_uses_a_store(farthing, bucket, web):
+    import json
+
+    def examine(*addresses, code=0):
+        lines = farthing("doctor", "--json", *addresses, env=bucket.environment, code=code).out.splitlines()
+        return [(line["check"], line["state"]) for line in map(json.loads, lines) if line["check"].startswith("store")]
+    fine = [("store", "ok"), ("store: writing", "ok"), ("store: conditions", "ok")]
+    assert examine(bucket.url, "new-folder") == fine + fine
+    assert bucket.keys() == [] and not (farthing.folder / "new-folder").exists()
+    assert examine("s3://no-such-bucket", code=1) == [("store", "fail")]
+    assert [state for _, state in examine(web.url)][:2] == ["warn", "warn"]
