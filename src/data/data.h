@@ -74,13 +74,22 @@ extern const fth_dataset_builtin fth_dataset_builtins[];
 
 /* ---- the order of samples ---- */
 
+/* One of several workers' shares of an epoch: every `of`-th sample of its order from `index` on (0: the first). All
+ * shares together are the epoch, each sample once. {0, 0}: the whole. */
+typedef struct fth_share {
+    int64_t index, of;
+} fth_share;
+int64_t fth_share_samples(fth_share share, int64_t count); /* how many of `count` are in it */
+
 typedef struct fth_sampler {
     uint64_t seed;
-    int64_t count;
+    int64_t count; /* of the whole */
     bool shuffle;
+    fth_share share;
 } fth_sampler;
 
-/* The sample at `position` of `epoch`: within an epoch each of 0..count-1 exactly once, in constant memory. */
+/* The sample at `position` of `epoch`: within an epoch each of 0..count-1 exactly once, in constant memory; of a share,
+ * each of the share's. */
 int64_t fth_sampler_index(const fth_sampler *sampler, int64_t epoch, int64_t position);
 
 /* ---- augmentation and normalization ---- */
@@ -141,6 +150,7 @@ typedef struct fth_loader_options {
     fth_augmentation augmentation;
     int threads;         /* 0: one for sets in memory, one per core for image files */
     int64_t first_batch; /* counted from the start of epoch 0 */
+    fth_share share;     /* of every epoch; zeroed: all of it */
     int64_t batch_limit; /* stop before the batch of this number (evaluation: one epoch); 0: endless */
     bool recipes;        /* batches say how their images are made instead of holding them; not for image files */
 } fth_loader_options;

@@ -36,6 +36,7 @@ struct fth_loader {
     const fth_dataset *dataset;
     fth_loader_options options;
     fth_sampler sampler;
+    int64_t samples; /* of an epoch, in this loader's share */
     int64_t batches_per_epoch;
     int64_t end;   /* the number after the last batch */
     int64_t piece; /* samples that a thread takes at a time */
@@ -122,7 +123,7 @@ static fth_loader_piece take_piece(fth_loader *loader, fth_loader_slot **slot)
 {
     int64_t number = loader->next_to_fill, batch = loader->options.batch;
     int64_t epoch = number / loader->batches_per_epoch, first = number % loader->batches_per_epoch * batch;
-    int64_t left = loader->sampler.count - first, count = left < batch ? left : batch;
+    int64_t left = loader->samples - first, count = left < batch ? left : batch;
     fth_loader_piece piece = {.number = number, .epoch = epoch, .first = first, .begin = loader->position};
     piece.end = count - piece.begin < loader->piece ? count : piece.begin + loader->piece;
     *slot = &loader->slots[number % loader->slot_count];
@@ -198,7 +199,7 @@ static fth_status check_options(const fth_dataset *dataset, const fth_loader_opt
 {
     fth_status status = FTH_OK;
     const fth_dataset_info *info = fth_dataset_get_info(dataset);
-    int64_t count = info->count[options->split];
+    int64_t count = fth_share_samples(options->share, info->count[options->split]);
     int padding = options->augmentation.crop_padding;
     FTH_REQUIRE(count > 0, FTH_INVALID, "the data set %s has zero images to load", info->name);
     FTH_REQUIRE(options->batch >= 1, FTH_INVALID, "a batch of %lld samples; it needs at least 1",
@@ -284,8 +285,9 @@ fth_status fth_loader_open(const fth_dataset *dataset, const fth_loader_options 
     pthread_cond_init(&opened->may_take, NULL);
     opened->dataset = dataset;
     opened->options = *options;
-    opened->sampler = (fth_sampler){options->seed, info->count[options->split], options->shuffle};
-    opened->batches_per_epoch = fth_batches_per_epoch(opened->sampler.count, options->batch);
+    opened->sampler = (fth_sampler){options->seed, info->count[options->split], options->shuffle, options->share};
+    opened->samples = fth_share_samples(options->share, opened->sampler.count);
+    opened->batches_per_epoch = fth_batches_per_epoch(opened->samples, options->batch);
     opened->end = options->batch_limit > 0 ? options->batch_limit : INT64_MAX;
     opened->next_to_fill = opened->next_to_take = opened->released = options->first_batch;
 

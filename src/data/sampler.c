@@ -3,10 +3,17 @@
 
 int64_t fth_sampler_index(const fth_sampler *sampler, int64_t epoch, int64_t position)
 {
+    if (sampler->share.of > 1)
+        position = sampler->share.index + position * sampler->share.of;
     if (!sampler->shuffle)
         return position;
     fth_random_key key = fth_random_fork(fth_random_key_for(sampler->seed, FTH_RANDOM_SHUFFLE), (uint64_t)epoch);
     return (int64_t)fth_random_permute(key, (uint64_t)sampler->count, (uint64_t)position);
+}
+
+int64_t fth_share_samples(fth_share share, int64_t count)
+{
+    return share.of > 1 ? (count - share.index + share.of - 1) / share.of : count;
 }
 
 int64_t fth_batches_per_epoch(int64_t sample_count, int64_t batch)

@@ -4,6 +4,6 @@
 
 #include "parallel/parallel.h"
 
-extern const fth_strategy fth_strategy_single, fth_strategy_hogwild;
+extern const fth_strategy fth_strategy_parameter_server, fth_strategy_single, fth_strategy_hogwild;
 
 #endif

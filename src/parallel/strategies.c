@@ -3,7 +3,8 @@
 
 #include "parallel/parallel_internal.h"
 
-const fth_strategy *const fth_strategy_list[] = {&fth_strategy_single, &fth_strategy_hogwild, NULL};
+const fth_strategy *const fth_strategy_list[] = {&fth_strategy_single, &fth_strategy_hogwild,
+                                                 &fth_strategy_parameter_server, NULL};
 
 fth_status fth_strategy_find(const char *name, const fth_strategy **strategy)
 {

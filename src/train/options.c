@@ -96,13 +96,62 @@ fth_status fth_interval_parse(const char *text, fth_interval *interval)
     return FTH_OK;
 }
 
+fth_status fth_data_share_parse(const char *text, fth_share *share)
+{
+    char *end = NULL;
+    *share = (fth_share){0};
+    if (!*text)
+        return FTH_OK;
+    int64_t index = strtoll(text, &end, 10), of = *end == '/' ? strtoll(end + 1, &end, 10) : 0;
+    if (*end || index < 1 || of < index || of > 1000000)
+        return fth_fail(FTH_INVALID, "\"%s\" is not a share: write 2/4 for the second of four", text);
+    *share = (fth_share){index - 1, of};
+    return FTH_OK;
+}
+
+static fth_status check_data_share(const char *text)
+{
+    fth_share share;
+    return fth_data_share_parse(text, &share);
+}
+
+static fth_status check_compression(const char *text)
+{
+    char *end = NULL;
+    if (strncmp(text, "topk:", 5) == 0) {
+        double part = strtod(text + 5, &end);
+        if (end > text + 5 && !*end && part > 0 && part <= 1)
+            return FTH_OK;
+    } else if (strcmp(text, "none") == 0 || strcmp(text, "f16") == 0 || strcmp(text, "bf16") == 0) {
+        return FTH_OK;
+    }
+    return fth_fail(FTH_INVALID, "\"%s\" is not a compression: none, f16, bf16 or topk:0.01 (the largest 1 %%)", text);
+}
+
 static fth_status check_workers(const fth_train_options *options)
 {
-    static const char *const theirs[] = {"workers", "processes", "hogwild-momentum", "worker-timeout"};
+    static const struct {
+        const char *option;
+        bool hogwild, parameter_server;
+    } theirs[] = {{"workers", true, true},         {"processes", true, false},  {"hogwild-momentum", true, false},
+                  {"worker-timeout", true, false}, {"server", false, true},     {"worker", false, true},
+                  {"compress", false, true},       {"server-pin", false, true}, {"server-ca", false, true},
+                  {"server-timeout", false, true}, {"consistency", false, true}};
     bool hogwild = strcmp(options->strategy, "hogwild") == 0;
-    for (size_t i = 0; !hogwild && i < FTH_COUNT_OF(theirs); i++)
-        if (fth_options_was_given(&fth_train_option_table, options, theirs[i]))
-            return fth_fail(FTH_INVALID, "--%s is about workers: it needs --strategy hogwild", theirs[i]);
+    bool server = strcmp(options->strategy, "parameter-server") == 0;
+    for (size_t i = 0; i < FTH_COUNT_OF(theirs); i++)
+        if (fth_options_was_given(&fth_train_option_table, options, theirs[i].option) &&
+            !(theirs[i].hogwild && hogwild) && !(theirs[i].parameter_server && server))
+            return fth_fail(FTH_INVALID, "--%s is about workers: it needs --strategy %s%s", theirs[i].option,
+                            theirs[i].hogwild ? "hogwild" : "parameter-server",
+                            theirs[i].hogwild && theirs[i].parameter_server ? " or parameter-server" : "");
+    if (server && *options->server && options->workers > 0)
+        return fth_fail(FTH_INVALID, "--workers are those of a server of this machine's own; with --server URL this "
+                                     "command is one worker");
+    if (server && *options->server && fth_options_was_given(&fth_train_option_table, options, "consistency"))
+        return fth_fail(FTH_INVALID, "--consistency is for the server to say: %s", options->server);
+    if (server && *options->checkpoints)
+        return fth_fail(FTH_INVALID, "the model is the server's: --checkpoints belongs to `farthing serve parameters`");
     if (hogwild && options->workers > 0 && options->processes > 0)
         return fth_fail(FTH_INVALID, "--workers are threads and --processes are processes: give one of them");
     if (hogwild && options->accumulate > 1)
@@ -429,7 +478,8 @@ static const fth_option options[] = {
      .offset = AT(strategy),
      .fallback = "single",
      .argument = "NAME",
-     .help = "how steps are carried out: single, or hogwild (workers that update one model without locks)",
+     .help = "how steps are carried out: single, hogwild (workers that update one model without locks) or "
+             "parameter-server (workers that send gradients to a server)",
      .identity = true},
     {.name = "hogwild-momentum",
      .type = FTH_OPTION_CHOICE,
@@ -460,7 +510,7 @@ static const fth_option options[] = {
      .offset = AT(workers),
      .fallback = "0",
      .argument = "N",
-     .help = "hogwild: worker threads, each on one core; 0: one per core",
+     .help = "hogwild: worker threads, each on one core; parameter-server: processes; 0: one per core",
      .minimum = 0,
      .maximum = 256},
     {.name = "processes",
@@ -477,6 +527,54 @@ static const fth_option options[] = {
      .fallback = "10m",
      .argument = "TIME",
      .help = "hogwild: a worker that takes longer for a batch hangs: the run ends, or its process is replaced"},
+    {.name = "server",
+     .type = FTH_OPTION_TEXT,
+     .offset = AT(server),
+     .argument = "URL",
+     .help = "parameter-server: whose worker this is (`farthing serve parameters`); without it a server and --workers "
+             "are started here"},
+    {.name = "worker",
+     .type = FTH_OPTION_TEXT,
+     .offset = AT(worker),
+     .argument = "NAME",
+     .help = "parameter-server: this worker's name there; made up unless given"},
+    {.name = "compress",
+     .type = FTH_OPTION_TEXT,
+     .offset = AT(compress),
+     .fallback = "none",
+     .argument = "HOW",
+     .help = "parameter-server: gradients travel as f16, bf16 or topk:0.01 (their largest 1 %); what is left out is "
+             "added to the next",
+     .check = check_compression},
+    {.name = "share",
+     .type = FTH_OPTION_TEXT,
+     .offset = AT(share),
+     .argument = "I/N",
+     .help = "train on the I-th of N shares of every epoch: 1/2 and 2/2 are disjoint and together all of it",
+     .check = check_data_share,
+     .identity = true},
+    {.name = "consistency",
+     .type = FTH_OPTION_TEXT,
+     .offset = AT(consistency),
+     .fallback = "async",
+     .argument = "HOW",
+     .help = "parameter-server started here: sync, bounded:S or async"},
+    {.name = "server-pin",
+     .type = FTH_OPTION_TEXT,
+     .offset = AT(server_pin),
+     .argument = "sha256//...",
+     .help = "parameter-server: the fingerprint of its key, which it printed; trusts that key and no other"},
+    {.name = "server-ca",
+     .type = FTH_OPTION_TEXT,
+     .offset = AT(server_ca),
+     .argument = "FILE",
+     .help = "parameter-server: certificates to trust instead of the system's"},
+    {.name = "server-timeout",
+     .type = FTH_OPTION_DURATION,
+     .offset = AT(server_timeout_s),
+     .fallback = "2m",
+     .argument = "TIME",
+     .help = "parameter-server: how long a server that does not answer is tried again"},
     {.name = "loader-threads",
      .type = FTH_OPTION_INTEGER,
      .offset = AT(loader_threads),

@@ -40,6 +40,38 @@ json_t *fth_service_describe_machine(const fth_device *device)
     return fth_machine_describe(device);
 }
 
+fth_status fth_service_read(fth_engine *engine, float *gradients, float *buffers)
+{
+    fth_status status = FTH_OK;
+    const fth_backend *backend = engine->backend;
+    const float *from = engine->accumulated ? engine->accumulated : engine->vectors.gradients;
+
+    if (gradients)
+        FTH_TRY(backend->copy_out(engine->device, gradients, from, engine->trained_floats * sizeof(float)));
+    if (buffers && engine->buffer_floats > 0)
+        FTH_TRY(
+            backend->copy_out(engine->device, buffers, engine->vectors.buffers, engine->buffer_floats * sizeof(float)));
+
+out:
+    return status;
+}
+
+fth_status fth_service_write(fth_engine *engine, const float *parameters, const float *buffers)
+{
+    fth_status status = FTH_OK;
+    const fth_backend *backend = engine->backend;
+
+    if (parameters)
+        FTH_TRY(backend->copy_in(engine->device, engine->vectors.parameters, parameters,
+                                 engine->parameter_floats * sizeof(float)));
+    if (buffers && engine->buffer_floats > 0)
+        FTH_TRY(
+            backend->copy_in(engine->device, engine->vectors.buffers, buffers, engine->buffer_floats * sizeof(float)));
+
+out:
+    return status;
+}
+
 fth_vectors fth_service_get_vectors(const fth_engine *engine)
 {
     return engine->vectors;

@@ -16,6 +16,11 @@ fth_status fth_service_open_data(const fth_train_options *options, fth_dataset *
 /* "machine" of run.json; the caller's. */
 json_t *fth_service_describe_machine(const fth_device *device);
 
+/* Host copies of gradients (of the group of batches that was computed last) and buffers; and the way back for weights.
+ * Each may be NULL; sizes are fth_engine_get_sizes()'s. */
+fth_status fth_service_read(fth_engine *engine, float *gradients, float *buffers);
+fth_status fth_service_write(fth_engine *engine, const float *parameters, const float *buffers);
+
 /* The engine's own vectors, lent. Gradients are what fth_engine_update() uses; padding between tensors stays zero. */
 fth_vectors fth_service_get_vectors(const fth_engine *engine);
 

@@ -55,6 +55,14 @@ typedef struct fth_train_options {
     int64_t workers, processes; /* of hogwild; 0: not given */
     char *hogwild_momentum;     /* shared, worker */
     double worker_timeout_s;
+    char *server;     /* URL of a parameter server; "": one of this machine's own, with `workers` */
+    char *worker;     /* this worker's name there; "": made up */
+    char *compress;   /* none, f16, bf16, topk:0.01 */
+    char *share;      /* of the training samples: "2/4"; "": all */
+    char *server_pin; /* "sha256//...": the server's key */
+    char *server_ca;  /* file of certificates */
+    double server_timeout_s;
+    char *consistency; /* of a server of this machine's own */
 
     char *runs, *name;
     char *checkpoint_every;    /* "200" steps, "30s" or "auto" */
@@ -85,6 +93,7 @@ typedef struct fth_step_result {
     double loss; /* mean over the batch */
     int64_t correct;
     int64_t samples;
+    bool finished; /* whoever owns the model says that training is over */
 } fth_step_result;
 
 typedef struct fth_strategy {

@@ -21,6 +21,9 @@ typedef struct fth_interval {
 } fth_interval;
 fth_status fth_interval_parse(const char *text, fth_interval *interval);
 
+/* --share: "2/4", the second of four; "": the whole. */
+fth_status fth_data_share_parse(const char *text, fth_share *share);
+
 /* --checkpoint-overhead: "1%" or "0.01". */
 fth_status fth_share_parse(const char *text, double *share);
 

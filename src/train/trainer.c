@@ -139,7 +139,9 @@ static fth_status train_update(fth_trainer *trainer)
         FTH_REQUIRE(batch && batch->number == trainer->state.batches, FTH_CORRUPT,
                     "the loader gave the wrong batch at position %" PRId64, trainer->state.batches);
         double ready = fth_clock_seconds();
+        result = (fth_step_result){0};
         FTH_TRY(trainer->strategy->step(trainer->strategy_state, batch, trainer->learning_rate, &result));
+        trainer->finished_elsewhere = result.finished;
         now = fth_clock_seconds();
 
         trainer->state.meters.data_wait_s += ready - began;
@@ -187,7 +189,7 @@ static const char *reached_limit(const fth_trainer *trainer)
         return "steps";
     if (options->for_s > 0 && state->elapsed_s >= options->for_s)
         return "for";
-    return NULL;
+    return trainer->finished_elsewhere ? "server" : NULL;
 }
 
 /* While a validation goes on there is none: what a checkpoint says of an epoch, and its event, would disagree after a

@@ -112,6 +112,7 @@ fth_status fth_trainer_open_loader(fth_trainer *trainer, fth_split split, fth_lo
         loader_options.augmentation.flip = strncmp(options->augment, "flip", 4) == 0;
         loader_options.augmentation.crop_padding = strstr(options->augment, "crop") ? CROP_PADDING : 0;
         loader_options.first_batch = trainer->state.batches;
+        loader_options.share = trainer->share;
     } else {
         loader_options.batch_limit = fth_batches_per_epoch(count, loader_options.batch);
     }
@@ -134,7 +135,8 @@ fth_status fth_trainer_prepare(fth_trainer *trainer)
     int64_t evaluated = fth_engine_evaluation_batch(trainer->engine, count[FTH_VALIDATION]);
 
     if (!trainer->strategy->has_workers)
-        FTH_TRY(prepare_batches(trainer, count[FTH_TRAIN], trainer->options->batch, FTH_PLAN_TRAIN));
+        FTH_TRY(prepare_batches(trainer, fth_share_samples(trainer->share, count[FTH_TRAIN]), trainer->options->batch,
+                                FTH_PLAN_TRAIN));
     FTH_TRY(prepare_batches(trainer, count[FTH_VALIDATION], evaluated, FTH_PLAN_EVALUATE));
     trainer->prepared = true;
 
@@ -151,9 +153,10 @@ static fth_status check_data(const fth_trainer *trainer)
     FTH_REQUIRE(count > 0, FTH_INVALID, "%s holds no training images", trainer->options->data);
     FTH_REQUIRE(info->count[FTH_VALIDATION] > 0, FTH_INVALID,
                 "%s leaves no images for validation; raise --validation-fraction", trainer->options->data);
-    FTH_REQUIRE(trainer->options->batch <= count, FTH_INVALID,
-                "--batch %" PRId64 " is larger than the %" PRId64 " training images of %s", trainer->options->batch,
-                count, trainer->options->data);
+    FTH_REQUIRE(trainer->options->batch <= fth_share_samples(trainer->share, count), FTH_INVALID,
+                "--batch %" PRId64 " is larger than the %" PRId64 " training images of %s%s%s", trainer->options->batch,
+                fth_share_samples(trainer->share, count), *trainer->options->share ? "share " : "",
+                trainer->options->share, trainer->options->data);
     if (trainer->beginning.run) {
         const json_t *data = json_object_get(trainer->beginning.run, "data");
         int64_t before = json_integer_value(json_object_get(data, "training_samples"));
@@ -222,12 +225,12 @@ static fth_status open_engine(fth_trainer *trainer)
                                          .height = info->height,
                                          .width = info->width,
                                          .classes = info->classes,
-                                         .training_samples = info->count[FTH_TRAIN],
+                                         .training_samples = fth_share_samples(trainer->share, info->count[FTH_TRAIN]),
                                          .dataset = trainer->dataset,
                                          .precision_before =
                                              json_string_value(json_object_get(trainer->beginning.run, "precision"))};
     FTH_TRY(fth_engine_create(&engine_options, trainer->device, &trainer->engine));
-    trainer->batches_per_epoch = fth_batches_per_epoch(info->count[FTH_TRAIN], options->batch);
+    trainer->batches_per_epoch = fth_batches_per_epoch(engine_options.training_samples, options->batch);
     trainer->steps_per_epoch = fth_engine_updates_per_epoch(trainer->engine);
     trainer->base_rate = fth_engine_learning_rate(trainer->engine);
     FTH_TRY(find_end(trainer));
@@ -298,6 +301,7 @@ fth_status fth_trainer_begin(fth_trainer *trainer)
     const fth_train_options *options = trainer->options;
 
     FTH_TRY(fth_goal_parse(options->until, &trainer->goal));
+    FTH_TRY(fth_data_share_parse(options->share, &trainer->share));
     FTH_TRY(fth_trainer_begin_interval(trainer));
     FTH_TRY(fth_schedule_find(options->schedule, &trainer->schedule));
     fth_trainer_begin_identify(trainer);

@@ -154,6 +154,7 @@ typedef struct fth_trainer {
     fth_stop *stop;
 
     fth_goal goal;
+    fth_share share; /* of the training samples */
     fth_interval interval;
     const fth_schedule *schedule;
 
@@ -196,6 +197,7 @@ typedef struct fth_trainer {
     fth_spending spending;
     fth_progress progress;
     fth_pace pace;
+    bool finished_elsewhere; /* the strategy says that training is over */
     bool first_step_told, record_failing;
     bool data_on_device; /* loaders give recipes */
     bool prepared;       /* every plan is there: from here on nothing large is allocated */

@@ -1,0 +1,214 @@
+/* A worker of a parameter server: pulls the weights, computes the gradients of a batch, pushes them, and pulls again.
+ *
+ * The server owns the optimizer and the learning rate; of this process's options those about data, batches, precision
+ * and limits count. Pull, compute and push follow one another: with several workers the others compute meanwhile. */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "parallel/parallel_internal.h"
+#include "parameters/client.h"
+#include "train/service.h"
+
+enum { MAX_STALE_IN_A_ROW = 100 };
+
+typedef struct worker {
+    fth_engine *engine;
+    fth_worker_client *client;
+    fth_layout *layout;
+    fth_encoder *encoder;
+    float *packed;               /* as pulled */
+    float *parameters, *buffers; /* as the engine has them */
+    float *gradients;
+    int64_t version; /* of the weights the engine has */
+    fth_encoder_facts facts;
+    int64_t correct, samples; /* of the group of batches being computed */
+    double loss;
+    int64_t stale, stale_in_a_row;
+    json_t *events;
+} worker;
+
+static void close_worker(void *state)
+{
+    worker *w = state;
+    if (!w)
+        return;
+    fth_worker_close(w->client);
+    fth_encoder_free(w->encoder);
+    fth_layout_free(w->layout);
+    free(w->packed);
+    free(w->parameters);
+    free(w->buffers);
+    free(w->gradients);
+    json_decref(w->events);
+    free(w);
+}
+
+/* Weights of a version above `since` become the engine's. */
+static fth_status pull(worker *w, int64_t since)
+{
+    fth_status status = FTH_OK;
+    const fth_layout *layout = w->layout;
+
+    FTH_TRY(fth_worker_pull(w->client, layout, since, w->packed, &w->version));
+    for (int i = 0; i < layout->count; i++) {
+        const fth_layout_tensor *tensor = &layout->tensors[i];
+        float *to = (i < layout->parameters ? w->parameters : w->buffers) + tensor->vector_offset;
+        memcpy(to, w->packed + tensor->packed_offset, (size_t)tensor->count * sizeof(float));
+    }
+    FTH_TRY(fth_service_write(w->engine, w->parameters, w->buffers));
+
+out:
+    return status;
+}
+
+static fth_status check_model(const worker *w, const fth_train_options *options)
+{
+    fth_status status = FTH_OK;
+    const fth_engine_options *engine = fth_engine_get_options(w->engine);
+    char input[64];
+
+    snprintf(input, sizeof input, "%dx%dx%d", engine->channels, engine->height, engine->width);
+    FTH_REQUIRE(strcmp(fth_worker_model(w->client), options->model) == 0, FTH_INVALID, "%s serves %s, not --model %s",
+                options->server, fth_worker_model(w->client), options->model);
+    FTH_REQUIRE(strcmp(fth_worker_input(w->client), input) == 0 && fth_worker_classes(w->client) == engine->classes,
+                FTH_INVALID, "%s serves a model for images of %s in %d classes; %s has %s in %d", options->server,
+                fth_worker_input(w->client), fth_worker_classes(w->client), options->data, input, engine->classes);
+
+out:
+    return status;
+}
+
+/* What would be believed to count here, and does not. */
+static void warn_about_server_options(const fth_train_options *options)
+{
+    static const char *const theirs[] = {"lr",       "optimizer", "momentum", "weight-decay",
+                                         "schedule", "warmup",    "clip",     "weights"};
+    for (size_t i = 0; i < FTH_COUNT_OF(theirs); i++)
+        if (fth_options_was_given(&fth_train_option_table, options, theirs[i]))
+            fth_log_warning("--%s is the server's business; what is given here has no effect", theirs[i]);
+}
+
+static fth_status open_worker(fth_engine *engine, const fth_train_options *options, void **state)
+{
+    fth_status status = FTH_OK;
+    worker *w = NULL;
+    fth_engine_sizes sizes = fth_engine_get_sizes(engine);
+
+    *state = NULL;
+    FTH_REQUIRE(*options->server, FTH_INVALID, "--strategy parameter-server needs --server URL here");
+    FTH_REQUIRE(strcmp(fth_engine_precision(engine), "f16") != 0, FTH_UNSUPPORTED,
+                "f16 scales its loss, which a server's optimizer does not know of; use --precision bf16");
+    warn_about_server_options(options);
+    FTH_TRY(fth_allocate(1, sizeof *w, &w));
+    w->engine = engine;
+    w->events = json_array();
+    FTH_TRY(fth_layout_create(fth_engine_graph(engine), &w->layout));
+    FTH_TRY(fth_encoder_create(w->layout, options->compress, &w->encoder));
+    FTH_TRY(fth_allocate_aligned((size_t)w->layout->packed_floats * sizeof(float) + 1, &w->packed));
+    FTH_TRY(fth_allocate_aligned(sizes.parameters * sizeof(float) + 1, &w->parameters));
+    FTH_TRY(fth_allocate_aligned(sizes.buffers * sizeof(float) + 1, &w->buffers));
+    FTH_TRY(fth_allocate_aligned(sizes.trained * sizeof(float) + 1, &w->gradients));
+    fth_worker_options client = {.url = options->server,
+                                 .worker = options->worker,
+                                 .pinned_key = options->server_pin,
+                                 .ca_file = options->server_ca,
+                                 .patience_s = options->server_timeout_s};
+    FTH_TRY(fth_worker_open(&client, &w->client));
+    FTH_TRY(check_model(w, options));
+    FTH_TRY(fth_worker_check_layout(w->client, w->layout));
+    FTH_TRY(pull(w, -1));
+    fth_log_info("worker %s of %s, from version %lld on", fth_worker_name(w->client), options->server,
+                 (long long)w->version);
+    *state = w;
+    w = NULL;
+
+out:
+    close_worker(w);
+    return status;
+}
+
+static fth_status make_body(void *context, const char *name, int64_t sequence, const void **body, size_t *size_bytes)
+{
+    worker *w = context;
+    w->facts.worker = name;
+    w->facts.sequence = sequence;
+    return fth_encoder_make(w->encoder, &w->facts, body, size_bytes);
+}
+
+static fth_status note_stale(worker *w)
+{
+    w->stale++;
+    if (++w->stale_in_a_row >= MAX_STALE_IN_A_ROW)
+        return fth_fail(FTH_PEER_LOST,
+                        "%d gradients in a row were too old when they came: this worker is too slow for "
+                        "the server's bound on staleness",
+                        MAX_STALE_IN_A_ROW);
+    if (w->stale_in_a_row == 1)
+        json_array_append_new(w->events, json_pack("{s:s, s:f, s:I, s:I}", "event", "stale", "time", 0.0, "version",
+                                                   (json_int_t)w->version, "count", (json_int_t)w->stale));
+    return FTH_OK;
+}
+
+/* The group's gradients go to the server, and new weights come back. */
+static fth_status exchange(worker *w, fth_step_result *result)
+{
+    fth_status status = FTH_OK;
+    fth_push_outcome outcome = FTH_PUSH_APPLIED;
+
+    FTH_TRY(fth_service_read(w->engine, w->gradients, w->buffers));
+    FTH_TRY(fth_encoder_take(w->encoder, w->gradients, w->buffers));
+    w->facts = (fth_encoder_facts){
+        .version = w->version, .samples = w->samples, .correct = w->correct, .loss = w->loss / (double)w->samples};
+    w->loss = 0;
+    w->samples = w->correct = 0;
+    FTH_TRY(fth_worker_push(w->client, &(fth_push){w, make_body}, &outcome));
+    if (outcome == FTH_PUSH_FINISHED) {
+        result->finished = true;
+        goto out;
+    }
+    if (outcome == FTH_PUSH_STALE)
+        FTH_TRY(note_stale(w));
+    else
+        w->stale_in_a_row = 0;
+    FTH_TRY(pull(w, fth_worker_waits(w->client) && outcome == FTH_PUSH_APPLIED ? w->version : -1));
+
+out:
+    return status;
+}
+
+static fth_status step(void *state, const fth_batch *batch, double learning_rate, fth_step_result *result)
+{
+    fth_status status = FTH_OK;
+    worker *w = state;
+    fth_group group = fth_engine_group(w->engine, batch);
+
+    (void)learning_rate;
+    FTH_TRY(fth_engine_compute(w->engine, batch, &group, result));
+    w->loss += result->loss * (double)result->samples;
+    w->correct += result->correct;
+    w->samples += result->samples;
+    if (group.last)
+        FTH_TRY(exchange(w, result));
+
+out:
+    return status;
+}
+
+static json_t *take_event(void *state)
+{
+    worker *w = state;
+    json_t *event = json_incref(json_array_get(w->events, 0));
+    json_array_remove(w->events, 0);
+    return event;
+}
+
+const fth_strategy fth_strategy_parameter_server = {
+    .name = "parameter-server",
+    .summary = "a worker that sends gradients to a server, which owns the model",
+    .open = open_worker,
+    .step = step,
+    .take_event = take_event,
+    .close = close_worker,
+};

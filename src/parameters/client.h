@@ -1,0 +1,72 @@
+/* A worker's side of the wire (parameters.h): registers, pulls, pushes, and comes back after a server that was away.
+ *
+ * What was pushed and not answered is pushed again under the same sequence number, which the server applies once; so a
+ * lost answer, a server that was killed and started again, and a lease that ran out are all the worker's to get over.
+ * Not safe for several threads; a thread of its own keeps the lease while the worker computes. */
+#ifndef FTH_PARAMETERS_CLIENT_H
+#define FTH_PARAMETERS_CLIENT_H
+
+#include "parameters/gradient.h"
+
+typedef struct fth_worker_client fth_worker_client;
+
+typedef struct fth_worker_options {
+    const char *url;                  /* "http://127.0.0.1:29500" */
+    const char *worker;               /* NULL or "": made up from the host's name */
+    const char *pinned_key, *ca_file; /* see fth_http_client_options; NULL or "": none */
+    double patience_s;                /* how long a server that does not answer is tried again */
+} fth_worker_options;
+
+/* Registers. Keys come from the environment (http/signature.h). */
+fth_status fth_worker_open(const fth_worker_options *options, fth_worker_client **client);
+/* Unregisters, if the server still answers, and frees. */
+void fth_worker_close(fth_worker_client *client);
+
+/* What the server said at registration. */
+const char *fth_worker_name(const fth_worker_client *client);
+const char *fth_worker_model(const fth_worker_client *client);
+const char *fth_worker_input(const fth_worker_client *client); /* "1x28x28" */
+int fth_worker_classes(const fth_worker_client *client);
+bool fth_worker_waits(const fth_worker_client *client); /* sync: a step is the work of several */
+
+/* Checks that the server has exactly the layout's tensors; fails naming what differs. */
+fth_status fth_worker_check_layout(fth_worker_client *client, const fth_layout *layout);
+
+/* Weights of a version above `since` (-1: any), waiting for one, into `packed` (layout->packed_floats). */
+fth_status fth_worker_pull(fth_worker_client *client, const fth_layout *layout, int64_t since, float *packed,
+                           int64_t *version);
+
+typedef enum fth_push_outcome {
+    FTH_PUSH_APPLIED, /* or stored, to be applied with those of others */
+    FTH_PUSH_STALE,   /* computed with weights that are too old by now: pull and compute anew */
+    FTH_PUSH_FINISHED /* the server has made all the steps it was asked for */
+} fth_push_outcome;
+
+/* Sends what `make` makes of a sequence number; it is called again if the number has to change. */
+typedef struct fth_push {
+    void *context;
+    fth_status (*make)(void *context, const char *worker, int64_t sequence, const void **body, size_t *size_bytes);
+} fth_push;
+fth_status fth_worker_push(fth_worker_client *client, const fth_push *push, fth_push_outcome *outcome);
+
+/* ---- gradients as they travel ---- */
+
+typedef struct fth_encoder fth_encoder;
+
+typedef struct fth_encoder_facts {
+    const char *worker;
+    int64_t sequence, version, samples, correct;
+    double loss;
+} fth_encoder_facts;
+
+/* "none", "f16", "bf16", "topk:0.01". The layout outlives the encoder. */
+fth_status fth_encoder_create(const fth_layout *layout, const char *compression, fth_encoder **encoder);
+void fth_encoder_free(fth_encoder *encoder);
+/* Takes gradients and buffers (the engine's vectors). What compression leaves out is kept and
+ * added to the gradients taken next. */
+fth_status fth_encoder_take(fth_encoder *encoder, const float *gradients, const float *buffers);
+/* The body for what was taken last; valid until the next call. */
+fth_status fth_encoder_make(fth_encoder *encoder, const fth_encoder_facts *facts, const void **body,
+                            size_t *size_bytes);
+
+#endif

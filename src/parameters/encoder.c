@@ -1,0 +1,280 @@
+/* Gradients as they travel: whole in f32, or smaller, as f16, bf16 or the largest of each tensor.
+ *
+ * What a compression leaves out of a number is not lost: it is kept in `rest` and added to the next gradient (error
+ * feedback; Seide et al. 2014, Karimireddy et al. 2019), so that over time the sum of what was sent is the sum of
+ * what was computed. */
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "parameters/client.h"
+
+typedef enum compression { SEND_F32, SEND_F16, SEND_BF16, SEND_LARGEST } compression;
+
+struct fth_encoder {
+    const fth_layout *layout;
+    compression kind;
+    double part;    /* of SEND_LARGEST */
+    float *rest;    /* as the engine's vector; NULL where nothing is left out */
+    float *scratch; /* of the largest tensor */
+    fth_tensor_view *views;
+    char **names; /* of parts: NAME.indices, NAME.values */
+    size_t view_count;
+    char *body; /* room for the header, then the data */
+    size_t header_room, data_bytes;
+};
+
+/* Rounded to the nearest, ties to even. */
+static uint16_t to_bf16(float value)
+{
+    uint32_t bits;
+    memcpy(&bits, &value, 4);
+    if (isnan(value))
+        return 0x7fc0;
+    return (uint16_t)((bits + 0x7fff + ((bits >> 16) & 1)) >> 16);
+}
+
+static float from_bf16(uint16_t half)
+{
+    uint32_t bits = (uint32_t)half << 16;
+    float value;
+    memcpy(&value, &bits, 4);
+    return value;
+}
+
+static uint16_t to_f16(float value)
+{
+    _Float16 half = (_Float16)fminf(fmaxf(value, -65504.f), 65504.f);
+    uint16_t bits;
+    memcpy(&bits, &half, 2);
+    return bits;
+}
+
+static float from_f16(uint16_t bits)
+{
+    _Float16 half;
+    memcpy(&half, &bits, 2);
+    return (float)half;
+}
+
+static int64_t sent_of(const fth_encoder *encoder, int64_t count)
+{
+    int64_t sent = encoder->kind == SEND_LARGEST ? (int64_t)ceil(encoder->part * (double)count) : count;
+    return sent < 1 ? 1 : sent > count ? count : sent;
+}
+
+/* ---- making one ---- */
+
+static fth_status parse(const char *text, fth_encoder *encoder)
+{
+    char *end = NULL;
+    if (strcmp(text, "none") == 0)
+        encoder->kind = SEND_F32;
+    else if (strcmp(text, "f16") == 0)
+        encoder->kind = SEND_F16;
+    else if (strcmp(text, "bf16") == 0)
+        encoder->kind = SEND_BF16;
+    else if (strncmp(text, "topk:", 5) == 0 && (encoder->part = strtod(text + 5, &end)) > 0 && encoder->part <= 1 &&
+             !*end)
+        encoder->kind = SEND_LARGEST;
+    else
+        return fth_fail(FTH_INVALID, "\"%s\" is not a compression: none, f16, bf16 or topk:0.01", text);
+    return FTH_OK;
+}
+
+static void add_view(fth_encoder *encoder, const char *name, fth_dtype dtype, fth_shape shape)
+{
+    encoder->views[encoder->view_count++] = (fth_tensor_view){.name = name, .dtype = dtype, .shape = shape};
+    encoder->data_bytes += (size_t)fth_shape_count(&shape) * fth_dtype_size_bytes(dtype);
+}
+
+static void describe(fth_encoder *encoder)
+{
+    static const fth_dtype dtypes[] = {FTH_F32, FTH_F16, FTH_BF16};
+    const fth_layout *layout = encoder->layout;
+    for (int i = 0; i < layout->trained; i++) {
+        const fth_layout_tensor *tensor = &layout->tensors[i];
+        if (encoder->kind != SEND_LARGEST) {
+            add_view(encoder, tensor->name, dtypes[encoder->kind], tensor->shape);
+            continue;
+        }
+        int64_t sent = sent_of(encoder, tensor->count);
+        encoder->names[2 * i] = fth_format("%s.indices", tensor->name);
+        encoder->names[2 * i + 1] = fth_format("%s.values", tensor->name);
+        add_view(encoder, encoder->names[2 * i], FTH_U32, FTH_SHAPE(sent));
+        add_view(encoder, encoder->names[2 * i + 1], FTH_F32, FTH_SHAPE(sent));
+    }
+    for (int i = layout->parameters; i < layout->count; i++)
+        add_view(encoder, layout->tensors[i].name, FTH_F32, layout->tensors[i].shape);
+}
+
+fth_status fth_encoder_create(const fth_layout *layout, const char *text, fth_encoder **result)
+{
+    fth_status status = FTH_OK;
+    fth_encoder *encoder = NULL;
+    int64_t largest = 1;
+    size_t views = 2 * (size_t)layout->count + 1;
+
+    *result = NULL;
+    FTH_TRY(fth_allocate(1, sizeof *encoder, &encoder));
+    encoder->layout = layout;
+    FTH_TRY(parse(text, encoder));
+    FTH_TRY(fth_allocate(views, sizeof *encoder->views, &encoder->views));
+    FTH_TRY(fth_allocate(views, sizeof *encoder->names, &encoder->names));
+    describe(encoder);
+    for (int i = 0; i < layout->trained; i++) {
+        largest = layout->tensors[i].count > largest ? layout->tensors[i].count : largest;
+        FTH_REQUIRE(encoder->kind != SEND_LARGEST || layout->tensors[i].count <= UINT32_MAX, FTH_UNSUPPORTED,
+                    "%s is too large for topk", layout->tensors[i].name);
+    }
+    if (encoder->kind != SEND_F32)
+        FTH_TRY(fth_allocate_aligned(layout->trained_floats * sizeof(float) + 1, &encoder->rest));
+    if (encoder->kind == SEND_LARGEST)
+        FTH_TRY(fth_allocate((size_t)largest, sizeof *encoder->scratch, &encoder->scratch));
+    encoder->header_room = 4096 + views * 256;
+    FTH_TRY(fth_allocate_aligned(encoder->header_room + encoder->data_bytes, &encoder->body));
+    *result = encoder;
+    encoder = NULL;
+
+out:
+    fth_encoder_free(encoder);
+    return status;
+}
+
+void fth_encoder_free(fth_encoder *encoder)
+{
+    if (!encoder)
+        return;
+    for (size_t i = 0; encoder->names && i < 2 * (size_t)encoder->layout->count; i++)
+        free(encoder->names[i]);
+    free(encoder->names);
+    free(encoder->views);
+    free(encoder->rest);
+    free(encoder->scratch);
+    free(encoder->body);
+    free(encoder);
+}
+
+/* ---- taking gradients ---- */
+
+static char *put_halves(const fth_encoder *encoder, char *to, const float *gradient, float *rest, int64_t count)
+{
+    bool f16 = encoder->kind == SEND_F16;
+    for (int64_t i = 0; i < count; i++, to += 2) {
+        float value = gradient[i] + rest[i];
+        uint16_t half = f16 ? to_f16(value) : to_bf16(value);
+        memcpy(to, &half, 2);
+        rest[i] = value - (f16 ? from_f16(half) : from_bf16(half));
+        if (!isfinite(rest[i]))
+            rest[i] = 0; /* the server refuses the number itself */
+    }
+    return to;
+}
+
+/* The k-th largest of `values`, which are put into another order (Hoare's selection). */
+static float find_kth_largest(float *values, int64_t count, int64_t k)
+{
+    int64_t low = 0, high = count - 1, wanted = k - 1;
+    while (low < high) {
+        float pivot = values[low + (high - low) / 2];
+        int64_t i = low, j = high;
+        while (i <= j) {
+            while (values[i] > pivot)
+                i++;
+            while (values[j] < pivot)
+                j--;
+            if (i <= j) {
+                float swap = values[i];
+                values[i++] = values[j];
+                values[j--] = swap;
+            }
+        }
+        if (wanted <= j)
+            high = j;
+        else if (wanted >= i)
+            low = i;
+        else
+            break;
+    }
+    return values[wanted];
+}
+
+static char *put_largest(fth_encoder *encoder, char *to, const float *gradient, float *rest, int64_t count)
+{
+    int64_t wanted = sent_of(encoder, count), sent = 0, above = 0;
+    for (int64_t i = 0; i < count; i++) {
+        rest[i] += gradient[i];
+        if (isnan(rest[i])) /* has no place in an order; the server refuses it */
+            rest[i] = INFINITY;
+        encoder->scratch[i] = fabsf(rest[i]);
+    }
+    float least = find_kth_largest(encoder->scratch, count, wanted);
+    for (int64_t i = 0; i < count; i++)
+        above += fabsf(rest[i]) > least;
+    int64_t equal = wanted - above; /* of those as large as the smallest that is sent, the first so many */
+    char *indices = to, *values = to + 4 * wanted;
+    for (int64_t i = 0; i < count && sent < wanted; i++) {
+        float size = fabsf(rest[i]);
+        if (size < least || (size == least && equal-- <= 0))
+            continue;
+        uint32_t index = (uint32_t)i;
+        memcpy(indices + 4 * sent, &index, 4);
+        memcpy(values + 4 * sent++, &rest[i], 4);
+        rest[i] = 0;
+    }
+    return values + 4 * wanted;
+}
+
+fth_status fth_encoder_take(fth_encoder *encoder, const float *gradients, const float *buffers)
+{
+    const fth_layout *layout = encoder->layout;
+    char *to = encoder->body + encoder->header_room;
+    for (int i = 0; i < layout->trained; i++) {
+        const fth_layout_tensor *tensor = &layout->tensors[i];
+        const float *gradient = gradients + tensor->vector_offset;
+        float *rest = encoder->rest ? encoder->rest + tensor->vector_offset : NULL;
+        if (encoder->kind == SEND_F32) {
+            memcpy(to, gradient, (size_t)tensor->count * sizeof(float));
+            to += (size_t)tensor->count * sizeof(float);
+        } else if (encoder->kind == SEND_LARGEST) {
+            to = put_largest(encoder, to, gradient, rest, tensor->count);
+        } else {
+            to = put_halves(encoder, to, gradient, rest, tensor->count);
+        }
+    }
+    for (int i = layout->parameters; buffers && i < layout->count; i++) {
+        const fth_layout_tensor *tensor = &layout->tensors[i];
+        memcpy(to, buffers + tensor->vector_offset, (size_t)tensor->count * sizeof(float));
+        to += (size_t)tensor->count * sizeof(float);
+    }
+    return FTH_OK;
+}
+
+fth_status fth_encoder_make(fth_encoder *encoder, const fth_encoder_facts *facts, const void **body, size_t *size_bytes)
+{
+    fth_status status = FTH_OK;
+    char sequence[24], version[24], samples[24], loss[32], correct[24], *header = NULL;
+    size_t header_bytes = 0;
+    fth_metadata_entry metadata[] = {{"worker", facts->worker}, {"sequence", sequence}, {"version", version},
+                                     {"samples", samples},      {"loss", loss},         {"correct", correct}};
+
+    snprintf(sequence, sizeof sequence, "%" PRId64, facts->sequence);
+    snprintf(version, sizeof version, "%" PRId64, facts->version);
+    snprintf(samples, sizeof samples, "%" PRId64, facts->samples);
+    snprintf(loss, sizeof loss, "%.9g", facts->loss);
+    snprintf(correct, sizeof correct, "%" PRId64, facts->correct);
+    FTH_TRY(fth_safetensors_header(encoder->views, encoder->view_count, metadata, FTH_COUNT_OF(metadata), &header,
+                                   &header_bytes));
+    FTH_REQUIRE(header_bytes <= encoder->header_room, FTH_INVALID, "the names of %zu tensors are too long to send",
+                encoder->view_count);
+    char *begin = encoder->body + encoder->header_room - header_bytes;
+    memcpy(begin, header, header_bytes);
+    *body = begin;
+    *size_bytes = header_bytes + encoder->data_bytes;
+
+out:
+    free(header);
+    return status;
+}
