@@ -73,10 +73,25 @@ void *fth_exchange_get_data(const fth_exchange *exchange)
     return exchange->data;
 }
 
+/* Fresh memory costs more than filling it: that of a few large bodies stays for the next ones. */
 void fth_exchange_release_body(fth_exchange *exchange)
 {
+    fth_server *server = exchange->server;
+    uint64_t capacity = exchange->body_capacity;
     size_t size_bytes;
-    free(fth_exchange_take_body(exchange, &size_bytes));
+    char *bytes = fth_exchange_take_body(exchange, &size_bytes);
+    if (capacity >= FTH_LARGE_BODY) {
+        pthread_mutex_lock(&server->mutex);
+        for (int i = 0; i < FTH_SPARE_BODIES && bytes; i++) {
+            if (!server->spare[i].bytes) {
+                server->spare[i].bytes = bytes;
+                server->spare[i].capacity = capacity;
+                bytes = NULL;
+            }
+        }
+        pthread_mutex_unlock(&server->mutex);
+    }
+    free(bytes);
 }
 
 void fth_exchange_unref(fth_exchange *exchange)

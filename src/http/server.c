@@ -125,13 +125,33 @@ static void refuse_full(fth_exchange *exchange)
     fth_exchange_refuse(exchange, 503, "the server holds as many requests as it has memory for; try again");
 }
 
+/* Memory that a body had before, if there is some of about this size. */
+static char *take_spare(fth_server *server, uint64_t capacity)
+{
+    char *bytes = NULL;
+    if (capacity < FTH_LARGE_BODY)
+        return NULL;
+    pthread_mutex_lock(&server->mutex);
+    for (int i = 0; i < FTH_SPARE_BODIES && !bytes; i++) {
+        if (server->spare[i].bytes && server->spare[i].capacity >= capacity &&
+            server->spare[i].capacity / 2 <= capacity) {
+            bytes = server->spare[i].bytes;
+            server->spare[i].bytes = NULL;
+        }
+    }
+    pthread_mutex_unlock(&server->mutex);
+    return bytes;
+}
+
 static void grow_body(fth_exchange *exchange, uint64_t capacity)
 {
     if (!reserve(exchange->server, capacity - exchange->body_capacity)) {
         refuse_full(exchange);
         return;
     }
-    char *body = realloc(exchange->body, (size_t)capacity);
+    char *body = exchange->body ? NULL : take_spare(exchange->server, capacity);
+    if (!body)
+        body = realloc(exchange->body, (size_t)capacity);
     if (!body) {
         atomic_fetch_sub(&exchange->server->body_bytes, capacity - exchange->body_capacity);
         refuse_full(exchange);
@@ -365,6 +385,8 @@ void fth_server_unref(fth_server *server)
 {
     if (atomic_fetch_sub(&server->references, 1) > 1)
         return;
+    for (int i = 0; i < FTH_SPARE_BODIES; i++)
+        free(server->spare[i].bytes);
     pthread_mutex_destroy(&server->mutex);
     pthread_cond_destroy(&server->changed);
     free(server);

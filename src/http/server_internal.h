@@ -9,7 +9,7 @@
 
 #include "http/server.h"
 
-enum { FTH_MAX_ANSWER_HEADERS = 12 };
+enum { FTH_MAX_ANSWER_HEADERS = 12, FTH_SPARE_BODIES = 4, FTH_LARGE_BODY = 1 << 20 };
 
 struct fth_server {
     fth_server_options options;
@@ -25,6 +25,10 @@ struct fth_server {
     double wake_at_s;       /* when the timer looks next */
     bool stopping, timer_running;
     pthread_t timer;
+    struct {
+        char *bytes;
+        uint64_t capacity;
+    } spare[FTH_SPARE_BODIES]; /* memory of large bodies, kept for the next */
 };
 
 typedef enum exchange_state {

@@ -42,9 +42,11 @@ fth_item *fth_queue_take(fth_queue *queue)
     return item;
 }
 
-void fth_item_free(fth_item *item)
+void fth_item_free(fth_parameters *server, fth_item *item)
 {
     fth_gradient_release(&item->gradient);
+    if (item->own_body)
+        fth_parameters_return_body(server, item->own_body, item->place.size_bytes);
     free(item);
 }
 
@@ -530,7 +532,7 @@ static void take(fth_parameters *server, fth_item *item)
         break;
     }
     if (done) {
-        fth_item_free(item);
+        fth_item_free(server, item);
         return;
     }
     pthread_mutex_lock(&server->mutex);
@@ -585,16 +587,16 @@ void *fth_parameters_apply(void *context)
             break;
         if (item && failed) {
             fth_parameters_refuse(server, item->exchange, FTH_REFUSAL_BUSY, "the server has failed");
-            fth_item_free(item);
+            fth_item_free(server, item);
         } else if (item) {
             take(server, item);
         }
     }
-    pthread_mutex_lock(&server->mutex);
     for (fth_item *item = fth_queue_take(&server->deferred); item; item = fth_queue_take(&server->deferred)) {
         fth_parameters_refuse(server, item->exchange, FTH_REFUSAL_BUSY, "the server is stopping");
-        fth_item_free(item);
+        fth_item_free(server, item);
     }
+    pthread_mutex_lock(&server->mutex);
     server->applying_ended = true;
     pthread_cond_broadcast(&server->changed);
     pthread_mutex_unlock(&server->mutex);

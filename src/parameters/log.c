@@ -18,13 +18,18 @@ typedef struct header {
     uint32_t magic, kind, flags, body_crc;
     int64_t version;
     uint64_t body_bytes;
-    uint32_t unused;
-    uint32_t crc; /* of what stands before it */
+    uint32_t generation; /* the file's, see below */
+    uint32_t crc;        /* of what stands before it */
 } header;
 _Static_assert(sizeof(header) == 40, "the header is a format on disk");
 
+/* Writing over a file's pages is several times as fast as adding new ones. So an old log becomes the next one, and
+ * what it held before is told from what it holds now by the generation: the version that the log begins at. */
+#define RECYCLED "log-recycled.tmp"
+
 struct fth_wal {
     char *folder, *path;
+    uint32_t generation;
     int fd;
     uint64_t size_bytes;
     bool sync_always;
@@ -90,48 +95,48 @@ void fth_wal_forget(const char *folder, int64_t version)
     size_t count = 0;
     if (list_logs(folder, &versions, &count) != FTH_OK)
         fth_log_warning("old logs stay: %s", fth_error_message());
+    char *recycled = fth_path_join(folder, RECYCLED);
     for (size_t i = 0; i < count && versions[i] < version; i++) {
         char *path = path_of(folder, versions[i]);
-        if (unlink(path) != 0 && errno != ENOENT)
-            fth_log_warning("cannot remove %s: %s", path, strerror(errno));
+        if (rename(path, recycled) != 0 && errno != ENOENT)
+            fth_log_warning("cannot put %s aside: %s", path, strerror(errno));
         free(path);
     }
+    free(recycled);
     free(versions);
 }
 
 /* ---- reading ---- */
 
-static bool is_header(const char *bytes, size_t size, size_t at)
+static bool is_header(const char *bytes, size_t size, size_t at, uint32_t generation)
 {
     header h;
     if (at > size || size - at < sizeof h)
         return false;
     memcpy(&h, bytes + at, sizeof h);
-    return h.magic == MAGIC && h.crc == crc_of(&h);
+    return h.magic == MAGIC && h.crc == crc_of(&h) && h.generation == generation;
 }
 
 /* Replays one file. *good_bytes is where its last whole record ends. */
-static fth_status replay_file(const char *path, const fth_wal_reader *reader, uint64_t *good_bytes,
-                              uint64_t *size_bytes)
+static fth_status replay_file(const char *path, uint32_t generation, const fth_wal_reader *reader, uint64_t *good_bytes)
 {
     fth_status status = FTH_OK;
     const void *mapped = NULL;
     const char *bytes = NULL;
     size_t size = 0, at = 0;
 
-    *good_bytes = *size_bytes = 0;
+    *good_bytes = 0;
     FTH_TRY(fth_file_map(path, &mapped, &size));
     bytes = mapped;
-    *size_bytes = size;
     while (size - at >= sizeof(header)) {
         header h;
         memcpy(&h, bytes + at, sizeof h);
-        if (!is_header(bytes, size, at) || h.body_bytes > size - at - sizeof h)
+        if (!is_header(bytes, size, at, generation) || h.body_bytes > size - at - sizeof h)
             break;
         const char *body = bytes + at + sizeof h;
         if (h.body_crc != libdeflate_crc32(0, body, (size_t)h.body_bytes)) {
             FTH_REQUIRE(
-                !is_header(bytes, size, at + sizeof h + (size_t)h.body_bytes), FTH_CORRUPT,
+                !is_header(bytes, size, at + sizeof h + (size_t)h.body_bytes, generation), FTH_CORRUPT,
                 "%s is damaged at byte %zu, before its end: the disk changed what was written. What came before "
                 "is good; to go on from there, cut the file off at that byte",
                 path, at);
@@ -159,12 +164,13 @@ out:
 static fth_status open_file(fth_wal *wal, int64_t version, uint64_t size_bytes)
 {
     fth_status status = FTH_OK;
-    char *path = path_of(wal->folder, version);
+    char *path = path_of(wal->folder, version), *recycled = fth_path_join(wal->folder, RECYCLED);
+    bool reused = size_bytes == 0 && !fth_file_exists(path) && rename(recycled, path) == 0;
     int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0644);
 
     FTH_REQUIRE(fd >= 0, FTH_IO, "open %s: %s", path, strerror(errno));
-    FTH_REQUIRE(ftruncate(fd, (off_t)size_bytes) == 0 && lseek(fd, 0, SEEK_END) >= 0, FTH_IO, "%s: %s", path,
-                strerror(errno));
+    FTH_REQUIRE((reused || ftruncate(fd, (off_t)size_bytes) == 0) && lseek(fd, (off_t)size_bytes, SEEK_SET) >= 0,
+                FTH_IO, "%s: %s", path, strerror(errno));
     FTH_TRY(fth_folder_sync(wal->folder));
     if (wal->fd >= 0)
         close(wal->fd);
@@ -172,6 +178,7 @@ static fth_status open_file(fth_wal *wal, int64_t version, uint64_t size_bytes)
     wal->fd = fd;
     wal->path = path;
     wal->size_bytes = size_bytes;
+    wal->generation = (uint32_t)version;
     fd = -1;
     path = NULL;
 
@@ -179,6 +186,7 @@ out:
     if (fd >= 0)
         close(fd);
     free(path);
+    free(recycled);
     return status;
 }
 
@@ -189,7 +197,7 @@ fth_status fth_wal_open(const char *folder, bool sync_always, const fth_wal_read
     const int64_t checkpoint = reader->version(reader->context);
     int64_t *versions = NULL, last = checkpoint;
     size_t count = 0;
-    uint64_t good = 0, size = 0;
+    uint64_t good = 0;
 
     *result = NULL;
     FTH_TRY(fth_allocate(1, sizeof *wal, &wal));
@@ -210,15 +218,7 @@ fth_status fth_wal_open(const char *folder, bool sync_always, const fth_wal_read
                               path, versions[i], version, folder);
         } else {
             last = versions[i];
-            status = replay_file(path, reader, &good, &size);
-            if (status == FTH_OK && good < size && i + 1 < count)
-                status =
-                    fth_fail(FTH_CORRUPT, "%s is damaged at byte %" PRIu64 ", and later logs follow it", path, good);
-            else if (status == FTH_OK && good < size)
-                fth_log_warning("%s: the last %" PRIu64
-                                " bytes are not a whole record, as when a server ends while it writes; "
-                                "they are dropped",
-                                path, size - good);
+            status = replay_file(path, (uint32_t)versions[i], reader, &good);
         }
         free(path);
         if (status != FTH_OK)
@@ -275,6 +275,7 @@ fth_status fth_wal_append(fth_wal *wal, const fth_log_record *record)
                 .kind = (uint32_t)record->kind,
                 .flags = record->flags,
                 .version = record->version,
+                .generation = wal->generation,
                 .body_bytes = record->body_bytes,
                 .body_crc = libdeflate_crc32(0, record->body, (size_t)record->body_bytes)};
     h.crc = crc_of(&h);
@@ -287,8 +288,11 @@ fth_status fth_wal_append(fth_wal *wal, const fth_log_record *record)
         return FTH_OK;
     }
     int error = errno;
-    if (ftruncate(wal->fd, (off_t)wal->size_bytes) != 0 || lseek(wal->fd, 0, SEEK_END) < 0)
+    header nothing = {0};
+    if (pwrite(wal->fd, &nothing, sizeof nothing, (off_t)wal->size_bytes) != (ssize_t)sizeof nothing &&
+        ftruncate(wal->fd, (off_t)wal->size_bytes) != 0)
         fth_log_error("%s: cannot cut off a record that was not written whole: %s", wal->path, strerror(errno));
+    lseek(wal->fd, (off_t)wal->size_bytes, SEEK_SET);
     return fth_fail(FTH_IO, "write %s: %s", wal->path, strerror(error));
 }
 

@@ -131,7 +131,8 @@ char *fth_metrics_format(fth_parameters *server)
     fprintf(out,
             "farthing_memory_bytes{of=\"bodies\"} %" PRIu64 "\nfarthing_memory_bytes{of=\"snapshots\"} %" PRIu64
             "\nfarthing_memory_bytes{of=\"process\"} %" PRIu64 "\n",
-            server->http ? fth_server_body_bytes(server->http) : 0, copy_bytes * (uint64_t)copies, resident_bytes());
+            (server->http ? fth_server_body_bytes(server->http) : 0) + (uint64_t)atomic_load(&server->local_bytes),
+            copy_bytes * (uint64_t)copies, resident_bytes());
     if (validated)
         single(out, "accuracy", "gauge", "Share of right answers at the last validation", accuracy);
     fclose(out);

@@ -11,27 +11,23 @@
  * ("1x28x28"), "classes". ETag: "N" and X-Farthing-Version: N. If-None-Match: "N"  304 if N is the version now
  *       ?since=N&wait=S     waits until the version is above N, at most S seconds (30 unless said, 60 at most): else
  * 304 Range: bytes=A-B    206, a part of those bytes (If-Match: "N" makes sure it is of one version: else 412)
- *       ?offset=A&count=B   raw little-endian F32 numbers A..A+B-1 of the flat vector (application/octet-stream)
- *   POST /putGradient       safetensors (application/octet-stream). __metadata__, all text:
- *         "worker"            as registered: 1..64 of letters, digits, '.', '_', '-'
- *         "sequence"          1, 2, 3, ...: above the worker's last; the same again is the same push, applied once
- *         "version"           of the parameters that it was computed with
- *         "samples"           >= 1: how many it is the mean over; its weight where gradients are averaged
- *         "loss", "correct"   optional: mean loss over, and right answers among, those samples; for the record
- *       tensors: for every trained parameter NAME either
- *         NAME                F32, F16 or BF16, of the parameter's shape: the gradient of the mean loss; or
- *         NAME.indices        I32 or U32, (k), strictly ascending positions in the parameter, row-major; with
- *         NAME.values         F32, F16 or BF16, (k): what is not named is 0 (top-k; the worker keeps the error)
- *       and for buffers, if the worker has them, all or none: BUFFER, F32, of its shape: the new value (replaces; the
- *       mean by samples where gradients are averaged).
- *       200 {"code":200,"version":N,"staleness":S}   applied: N is the version it made
- *       201 {"code":201,"version":N,...}             stored: applied when the others of the step have come; wait with
- *                                                    /getParameter?since=N
- *       A push repeated gives the same answer with "duplicate":true.
- *       400 "malformed", "not_finite"; 409 "names", "shape", "dtype", "stale", "sequence", "stranger" (not
- *       registered, or no longer), "finished" (--steps is reached); 413; 503 with Retry-After
- *   POST /registerWorker    {"worker":"id","instance":"any text, new for each process"}; both optional
- *       200 {"code":200,"worker","instance","version","sequence" (its last: go on from the next one),"lease_s",
+ *       ?local=1            where it is in this machine's memory, instead of the bytes: see local.h; pushes can be so
+ * too ?offset=A&count=B   raw little-endian F32 numbers A..A+B-1 of the flat vector (application/octet-stream) POST
+ * /putGradient       safetensors (application/octet-stream). __metadata__, all text: "worker"            as
+ * registered: 1..64 of letters, digits, '.', '_', '-' "sequence"          1, 2, 3, ...: above the worker's last; the
+ * same again is the same push, applied once "version"           of the parameters that it was computed with "samples"
+ * >= 1: how many it is the mean over; its weight where gradients are averaged "loss", "correct"   optional: mean loss
+ * over, and right answers among, those samples; for the record tensors: for every trained parameter NAME either NAME
+ * F32, F16 or BF16, of the parameter's shape: the gradient of the mean loss; or NAME.indices        I32 or U32, (k),
+ * strictly ascending positions in the parameter, row-major; with NAME.values         F32, F16 or BF16, (k): what is not
+ * named is 0 (top-k; the worker keeps the error) and for buffers, if the worker has them, all or none: BUFFER, F32, of
+ * its shape: the new value (replaces; the mean by samples where gradients are averaged). 200
+ * {"code":200,"version":N,"staleness":S}   applied: N is the version it made 201 {"code":201,"version":N,...} stored:
+ * applied when the others of the step have come; wait with /getParameter?since=N A push repeated gives the same answer
+ * with "duplicate":true. 400 "malformed", "not_finite"; 409 "names", "shape", "dtype", "stale", "sequence", "stranger"
+ * (not registered, or no longer), "finished" (--steps is reached); 413; 503 with Retry-After POST /registerWorker
+ * {"worker":"id","instance":"any text, new for each process"}; both optional 200
+ * {"code":200,"worker","instance","version","sequence" (its last: go on from the next one),"lease_s",
  *       "consistency","model","input","classes","max_body_bytes"}; the same worker and instance again: the same
  *       409 "duplicate": another instance has this name, and its lease lasts
  *   POST /unregisterWorker  {"worker":"id"}    409 "stranger"
@@ -84,7 +80,7 @@ typedef struct fth_parameters_options {
     double lease_s;
     fth_durability durability;
     const char *checkpoints; /* folder of checkpoints and logs; NULL: <run>/checkpoints */
-    uint64_t max_log_bytes;  /* a checkpoint is made before the log grows beyond; 0: 1 GiB */
+    uint64_t max_log_bytes;  /* a checkpoint is made when the log is larger; 0: 256 MiB, or 16 gradients */
     double checkpoint_every_s;
     int64_t checkpoint_every_versions; /* 0: not by number */
 

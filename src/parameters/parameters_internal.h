@@ -21,6 +21,7 @@
 #include "http/server.h"
 #include "http/signature.h"
 #include "parameters/gradient.h"
+#include "parameters/local.h"
 #include "parameters/log.h"
 #include "parameters/parameters.h"
 #include "parameters/workers.h"
@@ -68,6 +69,7 @@ typedef struct fth_pull {
     int64_t since;                        /* -1: any version */
     double until_s;
     bool has_range, numbers;
+    bool local;                       /* only where it is */
     uint64_t range_first, range_last; /* bytes */
     uint64_t offset, count;           /* numbers */
     int64_t if_match;                 /* -1: none */
@@ -89,6 +91,8 @@ typedef struct fth_item {
     fth_gradient gradient;
     const void *body;
     size_t body_bytes;
+    fth_local_place place; /* of the body, where it is in a worker's memory: process 0 if not */
+    char *own_body;        /* its copy; goes back to the server's spare ones */
     char worker[FTH_MAX_WORKER_NAME + 1], instance[FTH_MAX_WORKER_NAME + 1], access[FTH_MAX_ACCESS_KEY + 1];
     fth_role role;
     fth_signed who;
@@ -101,7 +105,7 @@ typedef struct fth_queue {
 void fth_queue_init(fth_queue *queue);
 void fth_queue_put(fth_queue *queue, fth_item *item);
 fth_item *fth_queue_take(fth_queue *queue); /* or NULL */
-void fth_item_free(fth_item *item);
+void fth_item_free(fth_parameters *server, fth_item *item);
 
 /* What came of training since the last line in the record. */
 typedef struct fth_window {
@@ -158,7 +162,8 @@ struct fth_parameters {
     bool recheck;       /* something changed that deferred ones or the step wait for */
     fth_pull *pulls;
     bool copy_wanted;
-    fth_copy *copy; /* the newest */
+    fth_copy *copy;    /* the newest */
+    fth_region region; /* for workers of this machine; made when one asks */
     fth_workers *workers;
     bool stopping, all_checked, applying_ended;
     fth_status failure;
@@ -168,6 +173,9 @@ struct fth_parameters {
         int64_t version;
         double accuracy, loss;
     } validation;
+
+    char *spare_bodies[2]; /* max_body_bytes each */
+    atomic_uint_fast64_t local_bytes;
 
     atomic_int copies_alive;
     fth_parameters_metrics metrics;
@@ -216,6 +224,7 @@ fth_status fth_parameters_serve(fth_parameters *server);
 void *fth_parameters_check_bodies(void *server);
 void fth_parameters_refuse(fth_parameters *server, fth_exchange *exchange, fth_refusal refusal, const char *format, ...)
     __attribute__((format(printf, 4, 5)));
+void fth_parameters_return_body(fth_parameters *server, char *body, uint64_t size_bytes);
 extern const fth_route fth_parameters_routes[];
 /* Renews a worker's lease, if it is this key's. With the mutex held. */
 void fth_parameters_renew(fth_parameters *server, fth_worker *worker, const char *access);

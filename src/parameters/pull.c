@@ -146,6 +146,48 @@ static void answer(fth_parameters *server, const fth_pull *pull, fth_copy *copy)
     fth_exchange_answer_file(exchange, code, "application/octet-stream", copy->fd, first, size);
 }
 
+/* ---- workers of this machine ---- */
+
+typedef struct local_answer {
+    int slot;
+    int64_t version;
+} local_answer;
+
+static void answer_local(fth_parameters *server, const fth_pull *pull, const local_answer *where)
+{
+    char path[64];
+    snprintf(path, sizeof path, "/proc/%ld/fd/%d", (long)getpid(), server->region.fd);
+    uint64_t size = server->layout->packed_floats * sizeof(float);
+    atomic_fetch_add(&server->metrics.sent_bytes, size);
+    fth_exchange_answer_json(
+        pull->exchange, 200,
+        json_pack("{s:i, s:I, s:s, s:I, s:I, s:I}", "code", 200, "version", (json_int_t)where->version, "path", path,
+                  "stamp", (json_int_t)fth_region_stamp(where->slot), "offset",
+                  (json_int_t)fth_region_offset(&server->region, where->slot), "size_bytes", (json_int_t)size));
+}
+
+/* Puts the version there is now where they can read it. */
+static void fill_region(fth_parameters *server)
+{
+    fth_region *region = &server->region;
+    const fth_layout *layout = server->layout;
+    int slot = 0;
+    if (region->fd < 0 && fth_region_create(layout->packed_floats * sizeof(float), region) != FTH_OK) {
+        fth_log_warning("%s", fth_error_message());
+        return;
+    }
+    float *to = fth_region_begin(region, &slot);
+#pragma omp parallel for schedule(dynamic, 1) if (layout->packed_floats > 1 << 18)
+    for (int i = 0; i < layout->count; i++) {
+        const fth_layout_tensor *tensor = &layout->tensors[i];
+        const float *vector = i < layout->parameters ? server->vectors.parameters : server->vectors.buffers;
+        memcpy(to + tensor->packed_offset, vector + tensor->vector_offset, (size_t)tensor->count * sizeof(float));
+    }
+    pthread_mutex_lock(&server->mutex);
+    fth_region_finish(region, slot, atomic_load(&server->version));
+    pthread_mutex_unlock(&server->mutex);
+}
+
 /* What a worker has pulled it will push for: with bounded staleness others wait for that, for a lease's time. */
 static void note_in_flight(fth_parameters *server, const char *name, int64_t version)
 {
@@ -156,29 +198,49 @@ static void note_in_flight(fth_parameters *server, const char *name, int64_t ver
     worker->in_flight_until_s = fth_clock_seconds() + server->options.lease_s;
 }
 
-/* True if the newest copy does, and then *given is it. */
-static bool satisfied(fth_parameters *server, const fth_pull *pull, fth_copy **given)
+/* What can be given: a copy, or a place in the region. */
+typedef struct gift {
+    fth_copy *copy;
+    local_answer local;
+} gift;
+
+/* True if what there is does for the reader, and then *given is it. */
+static bool satisfied(fth_parameters *server, const fth_pull *pull, gift *given)
 {
+    int64_t version = atomic_load(&server->version);
+    if (pull->local) {
+        if (server->region.version != version || version <= pull->since)
+            return false;
+        given->local = (local_answer){server->region.newest, version};
+        note_in_flight(server, pull->worker, version);
+        return true;
+    }
     fth_copy *copy = server->copy;
     if (!copy || copy->version <= pull->since)
         return false;
-    int most = server->options.max_snapshots;
-    bool current = copy->version == atomic_load(&server->version);
-    if (!current && atomic_load(&server->copies_alive) < most)
+    if (copy->version != version && atomic_load(&server->copies_alive) < server->options.max_snapshots)
         return false;
     atomic_fetch_add(&copy->references, 1);
-    *given = copy;
+    given->copy = copy;
     note_in_flight(server, pull->worker, copy->version);
     return true;
 }
 
+static void give(fth_parameters *server, const fth_pull *pull, const gift *given)
+{
+    if (pull->local)
+        answer_local(server, pull, &given->local);
+    else
+        answer(server, pull, given->copy);
+}
+
 bool fth_pull_try(fth_parameters *server, fth_pull *pull)
 {
-    fth_copy *copy = NULL;
-    if (!satisfied(server, pull, &copy))
+    gift given = {0};
+    if (!satisfied(server, pull, &given))
         return false;
     pthread_mutex_unlock(&server->mutex);
-    answer(server, pull, copy);
+    give(server, pull, &given);
     pthread_mutex_lock(&server->mutex);
     return true;
 }
@@ -194,8 +256,17 @@ static bool copy_is_due(fth_parameters *server)
     if (server->copy_wanted)
         return true;
     for (const fth_pull *pull = server->pulls; pull; pull = pull->next)
-        if (pull->since < version)
+        if (!pull->local && pull->since < version)
             return true;
+    return false;
+}
+
+static bool region_is_due(fth_parameters *server)
+{
+    int64_t version = atomic_load(&server->version);
+    for (const fth_pull *pull = server->pulls; pull; pull = pull->next)
+        if (pull->local && pull->since < version)
+            return server->region.version != version;
     return false;
 }
 
@@ -206,17 +277,17 @@ static void answer_all(fth_parameters *server, bool end)
     double now = fth_clock_seconds();
     while (*link) {
         fth_pull *pull = *link;
-        fth_copy *copy = NULL;
-        bool given = !end && satisfied(server, pull, &copy), over = end || now >= pull->until_s;
-        if (!given && !over) {
+        gift given = {0};
+        bool ready = !end && satisfied(server, pull, &given), over = end || now >= pull->until_s;
+        if (!ready && !over) {
             link = &pull->next;
             continue;
         }
         *link = pull->next;
         bool newer = pull->since < atomic_load(&server->version);
         pthread_mutex_unlock(&server->mutex);
-        if (given) {
-            answer(server, pull, copy);
+        if (ready) {
+            give(server, pull, &given);
         } else if (end || newer) {
             fth_exchange_set_header(pull->exchange, "Retry-After", "1");
             fth_parameters_refuse(server, pull->exchange, FTH_REFUSAL_BUSY,
@@ -236,6 +307,11 @@ static void answer_all(fth_parameters *server, bool end)
 void fth_pulls_serve(fth_parameters *server)
 {
     pthread_mutex_lock(&server->mutex);
+    if (region_is_due(server)) {
+        pthread_mutex_unlock(&server->mutex);
+        fill_region(server);
+        pthread_mutex_lock(&server->mutex);
+    }
     if (copy_is_due(server)) {
         fth_copy *copy = NULL;
         server->copy_wanted = false;

@@ -199,6 +199,7 @@ static void get_parameter(void *context, fth_exchange *exchange)
 
     pull.since = read_number(fth_exchange_query(exchange, "since"), -1);
     pull.if_match = read_number(fth_exchange_header(exchange, "If-Match"), -1);
+    pull.local = fth_exchange_query(exchange, "local") && fth_local_is_loopback(fth_exchange_client(exchange));
     pull.numbers = offset || count;
     pull.offset = (uint64_t)first;
     pull.count = (uint64_t)numbers;
@@ -300,8 +301,57 @@ static void enqueue(fth_parameters *server, fth_item *item)
     pthread_mutex_unlock(&server->mutex);
     if (ended) {
         fth_parameters_refuse(server, exchange, FTH_REFUSAL_BUSY, "the server is stopping");
-        fth_item_free(item);
+        fth_item_free(server, item);
     }
+}
+
+/* ---- bodies in a worker's memory ---- */
+
+void fth_parameters_return_body(fth_parameters *server, char *body, uint64_t size_bytes)
+{
+    atomic_fetch_sub(&server->local_bytes, size_bytes);
+    pthread_mutex_lock(&server->mutex);
+    for (size_t i = 0; i < FTH_COUNT_OF(server->spare_bodies) && body; i++) {
+        if (!server->spare_bodies[i]) {
+            server->spare_bodies[i] = body;
+            body = NULL;
+        }
+    }
+    pthread_mutex_unlock(&server->mutex);
+    free(body);
+}
+
+/* Copies it here; what is copied counts as bodies that were received do. */
+static fth_refusal fetch_body(fth_parameters *server, fth_item *item, char message[FTH_MAX_REFUSAL])
+{
+    uint64_t size = item->place.size_bytes;
+    if (size > server->max_body_bytes) {
+        snprintf(message, FTH_MAX_REFUSAL, "%" PRIu64 " bytes are more than a gradient can have", size);
+        return FTH_REFUSAL_MALFORMED;
+    }
+    uint64_t before = atomic_fetch_add(&server->local_bytes, size);
+    pthread_mutex_lock(&server->mutex);
+    for (size_t i = 0; i < FTH_COUNT_OF(server->spare_bodies) && !item->own_body; i++) {
+        item->own_body = server->spare_bodies[i];
+        server->spare_bodies[i] = NULL;
+    }
+    pthread_mutex_unlock(&server->mutex);
+    bool room = before + size <= server->options.max_memory_bytes;
+    if (room && !item->own_body)
+        item->own_body = malloc(server->max_body_bytes);
+    if (!room || !item->own_body) {
+        snprintf(message, FTH_MAX_REFUSAL, "no memory for this gradient now");
+        if (!item->own_body)
+            atomic_fetch_sub(&server->local_bytes, size);
+        return FTH_REFUSAL_BUSY;
+    }
+    if (fth_local_read(&item->place, item->own_body) != FTH_OK) {
+        snprintf(message, FTH_MAX_REFUSAL, "%s", fth_error_message());
+        return FTH_REFUSAL_MALFORMED;
+    }
+    item->body = item->own_body;
+    item->body_bytes = (size_t)size;
+    return FTH_REFUSAL_NONE;
 }
 
 static void put_gradient(void *context, fth_exchange *exchange)
@@ -311,7 +361,15 @@ static void put_gradient(void *context, fth_exchange *exchange)
     if (!item)
         return;
     item->body = fth_exchange_body(exchange, &item->body_bytes);
-    atomic_fetch_add(&server->metrics.received_bytes, item->body_bytes);
+    const char *local = fth_exchange_header(exchange, FTH_LOCAL_HEADER);
+    if (local && (item->body_bytes > 0 || !fth_local_is_loopback(fth_exchange_client(exchange)) ||
+                  !fth_local_parse(local, &item->place))) {
+        fth_parameters_refuse(server, exchange, FTH_REFUSAL_MALFORMED,
+                              FTH_LOCAL_HEADER " is PID FD SIZE, of a process of this machine, without a body");
+        fth_item_free(server, item);
+        return;
+    }
+    atomic_fetch_add(&server->metrics.received_bytes, local ? item->place.size_bytes : item->body_bytes);
     enqueue(server, item);
 }
 
@@ -328,14 +386,15 @@ void *fth_parameters_check_bodies(void *context)
             break;
         pthread_mutex_unlock(&server->mutex);
         char message[FTH_MAX_REFUSAL] = "the body is not the one that was signed";
-        fth_refusal refusal = FTH_REFUSAL_NONE;
-        if (server->keys && !fth_signed_body_matches(&item->who, item->body, item->body_bytes))
+        fth_refusal refusal = item->place.process > 0 ? fetch_body(server, item, message) : FTH_REFUSAL_NONE;
+        if (refusal == FTH_REFUSAL_NONE && server->keys &&
+            !fth_signed_body_matches(&item->who, item->body, item->body_bytes))
             refusal = FTH_REFUSAL_BODY;
-        else
+        else if (refusal == FTH_REFUSAL_NONE)
             refusal = fth_gradient_parse(server->layout, item->body, item->body_bytes, &item->gradient, message);
         if (refusal != FTH_REFUSAL_NONE) {
             fth_parameters_refuse(server, item->exchange, refusal, "%s", message);
-            fth_item_free(item);
+            fth_item_free(server, item);
             pthread_mutex_lock(&server->mutex);
             continue;
         }
@@ -381,7 +440,7 @@ static bool read_worker(fth_parameters *server, fth_exchange *exchange, fth_item
     fth_parameters_refuse(server, exchange, FTH_REFUSAL_MALFORMED,
                           "expected is {\"worker\": name%s}: 1 to 64 letters, digits, '.', '_' or '-'",
                           needs_name ? "" : ", \"instance\": text");
-    fth_item_free(item);
+    fth_item_free(server, item);
     return false;
 }
 

@@ -109,6 +109,10 @@ static fth_status open_model(fth_parameters *server)
     FTH_TRY(fth_allocate_aligned((server->layout->buffer_floats + 1) * sizeof(float), &server->buffer_sum));
     /* Room for positions and values of every number, and for names and metadata. */
     server->max_body_bytes = server->layout->packed_floats * 8 + (uint64_t)server->layout->count * 1024 + (256 << 10);
+    if (server->options.max_log_bytes == 0) {
+        uint64_t gradients = 16 * server->layout->packed_floats * sizeof(float), least = 256 << 20;
+        server->options.max_log_bytes = gradients > least ? gradients : least;
+    }
     if (server->epoch_samples > 0) {
         int64_t gradients = options->consistency.kind == FTH_CONSISTENCY_SYNC && options->consistency.count > 0
                                 ? options->consistency.count
@@ -270,6 +274,7 @@ static void stop_threads(fth_parameters *server)
 static void free_server(fth_parameters *server)
 {
     fth_copy_unref(server->copy);
+    fth_region_release(&server->region);
     fth_wal_free(server->wal);
     fth_store_free(server->store);
     fth_record_free(server->record);
@@ -280,6 +285,8 @@ static void free_server(fth_parameters *server)
     fth_keys_free(server->keys);
     fth_rates_free(server->rates);
     fth_workers_free(server->workers);
+    for (size_t i = 0; i < FTH_COUNT_OF(server->spare_bodies); i++)
+        free(server->spare_bodies[i]);
     free(server->buffer_sum);
     free(server->state_folder);
     free(server);
@@ -301,13 +308,12 @@ fth_status fth_parameters_start(const fth_parameters_options *options, fth_param
     pthread_cond_init(&server->arrived, NULL);
     pthread_cond_init(&server->changed, NULL);
     pthread_cond_init(&server->saver_work, NULL);
+    server->region = (fth_region){.fd = -1, .newest = -1, .version = -1};
     fth_queue_init(&server->queue);
     fth_queue_init(&server->unchecked);
     fth_queue_init(&server->deferred);
     if (server->options.max_snapshots <= 0)
         server->options.max_snapshots = 4;
-    if (server->options.max_log_bytes == 0)
-        server->options.max_log_bytes = UINT64_C(1) << 30;
     if (options->checkpoints && fth_store_is_url(options->checkpoints)) {
         FTH_TRY(fth_store_open(options->checkpoints, NULL, &server->store));
         server->options.checkpoints = NULL; /* here they are kept with the run */

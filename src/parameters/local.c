@@ -1,0 +1,121 @@
+/* See local.h. What another process can change at any time is copied, never mapped. */
+#include "parameters/local.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+bool fth_local_parse(const char *text, fth_local_place *place)
+{
+    int length = 0;
+    unsigned long long size = 0;
+    if (strspn(text, "0123456789 ") != strlen(text) ||
+        sscanf(text, "%9ld %9d %18llu%n", &place->process, &place->fd, &size, &length) != 3 || text[length])
+        return false;
+    place->size_bytes = size;
+    return place->process > 0 && size > 0;
+}
+
+bool fth_local_is_loopback(const char *client)
+{
+    return strncmp(client, "127.", 4) == 0 || strcmp(client, "::1") == 0 || strncmp(client, "::ffff:127.", 11) == 0;
+}
+
+fth_status fth_local_read(const fth_local_place *place, void *bytes)
+{
+    fth_status status = FTH_OK;
+    char path[64], own[64], target[128] = "";
+    struct stat facts;
+    uint64_t done = 0;
+
+    snprintf(path, sizeof path, "/proc/%ld/fd/%d", place->process, place->fd);
+    int fd = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+    FTH_REQUIRE(fd >= 0, FTH_INVALID, "memory %d of process %ld cannot be opened: %s; send the body instead", place->fd,
+                place->process, strerror(errno));
+    /* Only what was made for this: a request never makes the server read somebody's file. */
+    snprintf(own, sizeof own, "/proc/self/fd/%d", fd);
+    ssize_t length = readlink(own, target, sizeof target - 1);
+    FTH_REQUIRE(length > 0 && strncmp(target, "/memfd:farthing", 15) == 0, FTH_INVALID,
+                "file %d of process %ld is not a memfd called farthing...", place->fd, place->process);
+    FTH_REQUIRE(fstat(fd, &facts) == 0 && S_ISREG(facts.st_mode) && (uint64_t)facts.st_size >= place->size_bytes,
+                FTH_INVALID, "memory %d of process %ld has no %llu bytes", place->fd, place->process,
+                (unsigned long long)place->size_bytes);
+    while (done < place->size_bytes) {
+        ssize_t got = pread(fd, (char *)bytes + done, (size_t)(place->size_bytes - done), (off_t)done);
+        FTH_REQUIRE(got > 0 || (got < 0 && errno == EINTR), FTH_INVALID, "memory %d of process %ld could not be read",
+                    place->fd, place->process);
+        done += got > 0 ? (uint64_t)got : 0;
+    }
+
+out:
+    if (fd >= 0)
+        close(fd);
+    return status;
+}
+
+/* ---- the server's memory ---- */
+
+enum { PAGE = 4096, STAMP_STRIDE = 64 };
+
+uint64_t fth_region_stamp(int slot)
+{
+    return (uint64_t)slot * STAMP_STRIDE;
+}
+
+uint64_t fth_region_offset(const fth_region *region, int slot)
+{
+    return PAGE + (uint64_t)slot * region->slot_bytes;
+}
+
+fth_status fth_region_create(uint64_t packed_bytes, fth_region *region)
+{
+    fth_status status = FTH_OK;
+    *region = (fth_region){.fd = -1, .newest = -1, .version = -1};
+    region->slot_bytes = fth_align_up((size_t)packed_bytes, PAGE);
+    region->size_bytes = PAGE + FTH_REGION_SLOTS * region->slot_bytes;
+    region->fd = memfd_create("farthing-parameters", MFD_CLOEXEC);
+    FTH_REQUIRE(region->fd >= 0 && ftruncate(region->fd, (off_t)region->size_bytes) == 0, FTH_NO_MEMORY,
+                "no memory for workers of this machine: %s", strerror(errno));
+    void *bytes = mmap(NULL, region->size_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, region->fd, 0);
+    FTH_REQUIRE(bytes != MAP_FAILED, FTH_NO_MEMORY, "no memory for workers of this machine: %s", strerror(errno));
+    region->bytes = bytes;
+
+out:
+    if (status != FTH_OK)
+        fth_region_release(region);
+    return status;
+}
+
+void fth_region_release(fth_region *region)
+{
+    if (region->bytes)
+        munmap(region->bytes, region->size_bytes);
+    if (region->fd >= 0)
+        close(region->fd);
+    *region = (fth_region){.fd = -1, .newest = -1, .version = -1};
+}
+
+static _Atomic uint64_t *stamp_of(const fth_region *region, int slot)
+{
+    return (_Atomic uint64_t *)(void *)(region->bytes + fth_region_stamp(slot));
+}
+
+float *fth_region_begin(fth_region *region, int *slot)
+{
+    *slot = (region->newest + 1) % FTH_REGION_SLOTS;
+    atomic_store_explicit(stamp_of(region, *slot), 0, memory_order_relaxed);
+    atomic_thread_fence(memory_order_seq_cst); /* readers see this before any of the new numbers */
+    return (float *)(void *)(region->bytes + fth_region_offset(region, *slot));
+}
+
+void fth_region_finish(fth_region *region, int slot, int64_t version)
+{
+    atomic_store_explicit(stamp_of(region, slot), (uint64_t)version + 1, memory_order_release);
+    region->newest = slot;
+    region->version = version;
+}

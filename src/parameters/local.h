@@ -1,0 +1,65 @@
+/* Tensors from and to processes of this machine, by memory instead of a socket.
+ *
+ * A loopback connection moves bytes at a fraction of a memory copy's speed. So a worker on the same machine and of the
+ * same user may ask GET /getParameter?local=1 (with since, wait and worker, if it likes). The answer says where the
+ * newest version is:
+ *
+ *     {"code":200, "version":N, "path":"/proc/PID/fd/FD", "stamp":A, "offset":B, "size_bytes":S}
+ *
+ * The path opens a memory file that stays the same while the server lives, so it is mapped once (shared, for reading).
+ * In it lie, from byte B on, S bytes: the flat vector, as ?offset=0&count=all gives it, in the order of the tensors of
+ * a plain /getParameter. The 64-bit number at byte A is N + 1 as long as that is so: look at it (acquire), copy, look
+ * again; if it was another number either time, ask again. Where the path cannot be opened, ask without local.
+ *
+ * And it may push with an empty body and the header
+ *
+ *     X-Farthing-Local: PID FD SIZE
+ *
+ * which names a memfd of its own, called "farthing...", that holds the body; it is read before the answer is given, and
+ * can then be used again. Signatures are of those bytes, as if they had been the body. The kernel checks that both are
+ * one user's. */
+#ifndef FTH_PARAMETERS_LOCAL_H
+#define FTH_PARAMETERS_LOCAL_H
+
+#include "base/base.h"
+
+#define FTH_LOCAL_HEADER "X-Farthing-Local"
+#define FTH_LOCAL_NAME   "farthing-gradient" /* of a worker's memfd */
+
+/* "123 5 4096"; false if it is something else. */
+typedef struct fth_local_place {
+    long process;
+    int fd;
+    uint64_t size_bytes;
+} fth_local_place;
+bool fth_local_parse(const char *text, fth_local_place *place);
+
+/* Copies what is there into `bytes`, which has room for place->size_bytes. */
+fth_status fth_local_read(const fth_local_place *place, void *bytes);
+
+/* ---- the server's memory ---- */
+
+enum { FTH_REGION_SLOTS = 3 };
+
+/* A few places for versions, written in turn: a reader has the time of two updates to copy one, and sees if it was too
+ * slow. One thread writes. */
+typedef struct fth_region {
+    int fd;
+    char *bytes;
+    size_t size_bytes, slot_bytes;
+    int newest;      /* slot; -1: none yet */
+    int64_t version; /* of the newest */
+} fth_region;
+
+fth_status fth_region_create(uint64_t packed_bytes, fth_region *region);
+void fth_region_release(fth_region *region);
+/* Where to write the next version; the slot's stamp says that it is none until fth_region_finish(). */
+float *fth_region_begin(fth_region *region, int *slot);
+void fth_region_finish(fth_region *region, int slot, int64_t version);
+uint64_t fth_region_offset(const fth_region *region, int slot);
+uint64_t fth_region_stamp(int slot);
+
+/* True for an address of the loopback. */
+bool fth_local_is_loopback(const char *client);
+
+#endif
