@@ -192,15 +192,20 @@ static const char *reached_limit(const fth_trainer *trainer)
     return trainer->finished_elsewhere ? "server" : NULL;
 }
 
-/* While a validation goes on there is none: what a checkpoint says of an epoch, and its event, would disagree after a
- * kill. It takes no longer than a validation that is waited for. */
-static bool checkpoint_is_due(const fth_trainer *trainer)
+static bool checkpoint_is_wanted(const fth_trainer *trainer)
 {
-    if (!trainer->unsaved || trainer->state.pending.epoch > 0)
+    if (!trainer->unsaved)
         return false;
     if (trainer->interval.steps > 0)
         return trainer->step - trainer->saved_step >= trainer->interval.steps;
     return trainer->state.elapsed_s - trainer->saved_at_s >= trainer->interval.seconds;
+}
+
+/* While a validation goes on beside training there is none: what a checkpoint says of an epoch, and its event, would
+ * disagree after a kill. An epoch that ends with a checkpoint wanted is validated while training waits. */
+static bool checkpoint_is_due(const fth_trainer *trainer)
+{
+    return trainer->state.pending.epoch == 0 && checkpoint_is_wanted(trainer);
 }
 
 static bool at_epoch_end(const fth_trainer *trainer)
@@ -212,7 +217,8 @@ static bool at_epoch_end(const fth_trainer *trainer)
 /* The last validation has the machine to itself; and where its result decides about the end, it is waited for. */
 static bool may_validate_beside(const fth_trainer *trainer)
 {
-    return trainer->strategy->has_workers && trainer->goal.kind == FTH_GOAL_NONE && !reached_limit(trainer);
+    return trainer->strategy->has_workers && trainer->goal.kind == FTH_GOAL_NONE && !reached_limit(trainer) &&
+           !checkpoint_is_wanted(trainer);
 }
 
 /* Trains until a limit is reached (*reason names it) or a stop is asked for (FTH_INTERRUPTED). */
