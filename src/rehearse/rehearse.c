@@ -292,7 +292,9 @@ static fth_status conclude_machine(fth_rehearsing *now, int64_t number, const ft
         tell(now, "machine %" PRId64 ": the job ended at step %" PRId64, number, result->steps);
         return FTH_OK;
     }
-    bool killed_by_us = interrupted && trial->signal == SIGKILL;
+    /* In its first milliseconds a process has not taken charge of SIGTERM yet, and has nothing to save either. */
+    bool killed_by_us =
+        interrupted && (trial->signal == SIGKILL || (trial->signal == SIGTERM && isnan(trial->began_s)));
     if (!interrupted || (trial->exit_code != EXIT_RESUME_ME && !killed_by_us))
         return fail_job(trial, which);
     char used[64] = "";

@@ -24,10 +24,15 @@ static bool look(const fth_listener *listener, fth_file_facts *facts)
     return true;
 }
 
-/* A file that is already there is the notice of an earlier machine. */
+/* A file that is already there is the notice of an earlier machine, unless it came after this process. */
 static fth_status prepare(fth_listener *listener)
 {
+    enum { CLOCKS_DIFFER_MS = 20 }; /* files are stamped by the last tick, and processes to a hundredth */
+    double began_s = fth_clock_wall_seconds() - fth_clock_process_seconds() + 1e-3 * CLOCKS_DIFFER_MS;
     look(listener, &listener->seen);
+    double stamped_s = (double)listener->seen.seconds + 1e-9 * (double)listener->seen.nanoseconds;
+    if (listener->seen.exists && stamped_s > began_s)
+        listener->seen = (fth_file_facts){0};
     return FTH_OK;
 }
 

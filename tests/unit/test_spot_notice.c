@@ -6,11 +6,13 @@
 
 #include <cmocka.h>
 
+#include <fcntl.h>
 #include <math.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "http/server.h"
@@ -530,7 +532,6 @@ static void test_file(void **state)
     snprintf(sources, sizeof sources, "file:%s", path);
     for (size_t i = 0; i < FTH_COUNT_OF(cases); i++) {
         fth_stop stop = FTH_STOP_INITIALIZER;
-        /* From the second round on the file is there already, which is no news: only its change is. */
         fth_watch *watched = watch(sources, &stop);
         nap(0.6);
         assert_false(stop.asked);
@@ -540,7 +541,31 @@ static void test_file(void **state)
         double left = fth_deadline_left_seconds(reason.deadline);
         assert_true(left > cases[i].least_s && left <= cases[i].most_s);
         close_watch(watched);
+        assert_int_equal(unlink(path), 0);
     }
+}
+
+/* It may come between the start of the process and that of the watch. */
+static void test_file_during_start(void **state)
+{
+    (void)state;
+    char path[300], sources[320];
+    fth_stop stop = FTH_STOP_INITIALIZER;
+    snprintf(path, sizeof path, "%s/preempt.txt", folder);
+    snprintf(sources, sizeof sources, "file:%s", path);
+    nap(0.05);
+    write_file(path, "10");
+    fth_watch *watched = watch(sources, &stop);
+    assert_true(fth_deadline_left_seconds(wait_for_notice(&stop).deadline) <= 10);
+    close_watch(watched);
+
+    struct timespec old[2] = {{.tv_nsec = UTIME_OMIT}, {.tv_sec = 1000000000}};
+    assert_int_equal(utimensat(AT_FDCWD, path, old, 0), 0);
+    fth_stop quiet = FTH_STOP_INITIALIZER;
+    watched = watch(sources, &quiet);
+    nap(0.6);
+    assert_false(quiet.asked);
+    close_watch(watched);
 }
 
 /* ---- where this runs, and the text after --watch ---- */
@@ -669,6 +694,7 @@ int main(void)
         SERVED(test_azure_shared_event_is_not_acknowledged),
         SERVED(test_azure_garbage_and_slowness),
         SERVED(test_file),
+        SERVED(test_file_during_start),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
