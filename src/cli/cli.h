@@ -93,6 +93,11 @@ fth_status fth_cli_find_model_file(const char *run_folder, char **path);
 /* A file as it is, a run (id or folder) as its model file. free() the path. */
 fth_status fth_cli_find_weights(const char *runs_folder, const char *file_or_run, char **path);
 
+/* ---- local_server.c: a parameter server with workers, all on this machine ---- */
+
+/* Trains as fth_train() does; may set options->name to the run that is carried on. */
+fth_status fth_cli_train_locally(fth_train_options *options, fth_stop *stop, fth_train_outcome *outcome);
+
 /* ---- signals.c: Ctrl-C ---- */
 
 /* Asks for a stop on SIGINT, SIGHUP, SIGTERM and SIGUSR1, the latter two as a preemption with the deadline that a

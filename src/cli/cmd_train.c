@@ -133,7 +133,7 @@ static void abandon(void *context, const char *message)
     _exit(FTH_EXIT_INTERRUPTED);
 }
 
-static fth_exit_code train(const fth_invocation *invocation, const fth_train_options *options)
+static fth_exit_code train(const fth_invocation *invocation, fth_train_options *options)
 {
     fth_status status = FTH_OK;
     const fth_strategy *strategy = NULL;
@@ -144,7 +144,10 @@ static fth_exit_code train(const fth_invocation *invocation, const fth_train_opt
     fth_signals_watch(&stop_requested);
     fth_display_start(options->json, &observer);
     observer.abandon = abandon;
-    status = fth_train(options, strategy, &observer, &stop_requested, &outcome);
+    if (strcmp(strategy->name, "parameter-server") == 0 && !*options->server)
+        status = fth_cli_train_locally(options, &stop_requested, &outcome);
+    else
+        status = fth_train(options, strategy, &observer, &stop_requested, &outcome);
     fth_signals_unwatch();
     told = fth_display_stop();
 out:;

@@ -235,6 +235,8 @@ extern const size_t fth_parameters_openapi_size;
 
 /* validate.c */
 void *fth_parameters_validate(void *server);
+/* After the threads have ended: validates the version that stays, with the server's own engine. */
+void fth_parameters_validate_last(fth_parameters *server);
 
 /* events.c */
 void fth_parameters_tell(fth_parameters *server, const char *name, json_t *event);

@@ -390,6 +390,9 @@ static void tell_end(fth_parameters *server, bool finished, fth_status status)
     } else if (finished) {
         json_object_set_new(event, "steps", json_integer(fth_parameters_version(server)));
         json_object_set_new(event, "seconds", json_real(fth_parameters_elapsed(server)));
+        if (fth_parameters_elapsed(server) > 0)
+            json_object_set_new(event, "samples_per_s",
+                                json_real((double)server->samples / fth_parameters_elapsed(server)));
         json_object_set_new(event, "reason", json_string("steps"));
         if (server->epoch_samples > 0)
             json_object_set_new(event, "epochs", json_real((double)server->samples / (double)server->epoch_samples));
@@ -410,6 +413,8 @@ fth_status fth_parameters_stop(fth_parameters *server, bool finished)
         return FTH_OK;
     stop_threads(server);
     fth_parameters_tell_step(server, true);
+    if (finished && server->failure == FTH_OK)
+        fth_parameters_validate_last(server);
     fth_status status = fth_parameters_save_last(server);
     tell_end(server, finished, status);
     if (server->failure != FTH_OK && status == FTH_OK)

@@ -29,22 +29,21 @@ out:
     return status;
 }
 
-static fth_status evaluate(validator *v, const fth_copy *copy, fth_evaluation *evaluation)
+static fth_status evaluate(fth_parameters *server, fth_engine *engine, const fth_stop *stop, fth_evaluation *evaluation)
 {
     fth_status status = FTH_OK;
-    fth_parameters *server = v->server;
     fth_loader *loader = NULL;
     int64_t count = fth_dataset_get_info(server->dataset)->count[FTH_VALIDATION];
-    int64_t batch = fth_engine_evaluation_batch(v->engine, count);
+    int64_t batch = fth_engine_evaluation_batch(engine, count);
     fth_loader_options options = {.split = FTH_VALIDATION,
                                   .batch = batch,
                                   .seed = (uint64_t)server->train->seed,
                                   .threads = 1,
                                   .batch_limit = fth_batches_per_epoch(count, batch)};
 
-    FTH_TRY(load_copy(v, copy));
     FTH_TRY(fth_loader_open(server->dataset, &options, &loader));
-    FTH_TRY(fth_engine_evaluate(v->engine, loader, &server->validation_stop, evaluation));
+    FTH_TRY(fth_engine_evaluate(engine, loader, stop, evaluation));
+    FTH_REQUIRE(isfinite(evaluation->loss), FTH_DIVERGED, "the loss of validation is not a finite number");
 
 out:
     fth_loader_free(loader);
@@ -52,21 +51,20 @@ out:
 }
 
 /* What the record calls an epoch: here, a validation. */
-static void publish(fth_parameters *server, const fth_copy *copy, const fth_evaluation *evaluation)
+static void publish(fth_parameters *server, int64_t version, const fth_evaluation *evaluation)
 {
     pthread_mutex_lock(&server->mutex);
     server->validation.known = true;
-    server->validation.version = copy->version;
+    server->validation.version = version;
     server->validation.accuracy = evaluation->accuracy;
     server->validation.loss = evaluation->loss;
     pthread_mutex_unlock(&server->mutex);
     fth_parameters_tell(server, "epoch",
                         json_pack("{s:I, s:I, s:f, s:f, s:f, s:f}", "epoch",
-                                  (json_int_t)(copy->version / server->options.validate_every), "step",
-                                  (json_int_t)copy->version, "validation_loss", evaluation->loss, "validation_accuracy",
-                                  evaluation->accuracy, "elapsed_s", fth_parameters_elapsed(server), "evaluate_s",
-                                  evaluation->seconds));
-    fth_log_info("version %lld: accuracy %.2f %%, loss %.4f", (long long)copy->version, 100 * evaluation->accuracy,
+                                  (json_int_t)(version / server->options.validate_every), "step", (json_int_t)version,
+                                  "validation_loss", evaluation->loss, "validation_accuracy", evaluation->accuracy,
+                                  "elapsed_s", fth_parameters_elapsed(server), "evaluate_s", evaluation->seconds));
+    fth_log_info("version %lld: accuracy %.2f %%, loss %.4f", (long long)version, 100 * evaluation->accuracy,
                  evaluation->loss);
 }
 
@@ -102,6 +100,19 @@ out:
     return status;
 }
 
+void fth_parameters_validate_last(fth_parameters *server)
+{
+    fth_evaluation evaluation = {0};
+    int64_t version = fth_parameters_version(server);
+    if (!server->dataset || server->options.validate_every <= 0 ||
+        (server->validation.known && server->validation.version == version))
+        return;
+    if (evaluate(server, server->engine, NULL, &evaluation) == FTH_OK)
+        publish(server, version, &evaluation);
+    else
+        fth_log_warning("the last version was not validated: %s", fth_error_message());
+}
+
 void *fth_parameters_validate(void *context)
 {
     fth_parameters *server = context;
@@ -114,9 +125,13 @@ void *fth_parameters_validate(void *context)
         fth_evaluation evaluation = {0};
         if (!copy)
             continue; /* slow readers have all the room; the next look may be luckier */
-        status = evaluate(&v, copy, &evaluation);
-        if (status == FTH_OK && isfinite(evaluation.loss))
-            publish(server, copy, &evaluation);
+        status = load_copy(&v, copy);
+        if (status == FTH_OK)
+            status = evaluate(server, v.engine, &server->validation_stop, &evaluation);
+        if (status == FTH_OK)
+            publish(server, copy->version, &evaluation);
+        else if (status == FTH_DIVERGED) /* the applying thread notices what concerns it */
+            status = FTH_OK;
         next = copy->version - copy->version % every + every;
         fth_copy_unref(copy);
     }

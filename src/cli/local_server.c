@@ -1,0 +1,286 @@
+/* `farthing train --strategy parameter-server` without --server: a server in this process and workers beside it.
+ *
+ * The run is the server's, in whose folder the workers' own are (workers/1, workers/2, ...). Each worker is this
+ * program again, with the options given here, a share of every epoch, one thread, and the server's address. A worker
+ * that is lost is started again and goes on from its own checkpoint; a stop goes to all of them, and the server saves
+ * last. */
+#include <errno.h>
+#include <fcntl.h>
+#include <math.h>
+#include <sched.h>
+#include <signal.h>
+#include <spawn.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "cli/cli.h"
+#include "parameters/parameters.h"
+
+enum { MAX_WORKERS = 256, MAX_RESTARTS = 5, MAX_FLAGS = 2 * FTH_MAX_OPTIONS + 24 };
+#define LOOK_EVERY_S 0.05
+#define TELL_EVERY_S 5.0
+#define GOODBYE_S    30.0
+
+typedef struct local_worker {
+    pid_t process; /* 0: none */
+    int restarts;
+    bool done;
+} local_worker;
+
+typedef struct local {
+    const fth_train_options *options;
+    fth_parameters *server;
+    local_worker workers[MAX_WORKERS];
+    int count;
+    double told_s;
+    int64_t told_version;
+} local;
+
+static int choose_count(const fth_train_options *options)
+{
+    cpu_set_t set;
+    int cores = sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 1;
+    return options->workers > 0 ? (int)options->workers : cores < MAX_WORKERS ? cores : MAX_WORKERS;
+}
+
+/* ---- workers ---- */
+
+/* Options that are the server's, or this process's own. */
+static bool stays_here(const char *name)
+{
+    static const char *const ours[] = {"workers",   "consistency", "name",           "runs",        "resume",
+                                       "json",      "threads",     "share",          "lr",          "worker",
+                                       "optimizer", "momentum",    "weight-decay",   "schedule",    "warmup",
+                                       "clip",      "weights",     "validate-every", "until",       "budget",
+                                       "price",     "prices",      "nesterov",       "decay-every", "decay-factor",
+                                       "beta1",     "beta2",       "epsilon",        "keep",        "watch"};
+    for (size_t i = 0; i < FTH_COUNT_OF(ours); i++)
+        if (strcmp(name, ours[i]) == 0)
+            return true;
+    return false;
+}
+
+static char *flag_of(const json_t *configuration, const char *name)
+{
+    const json_t *value = json_object_get(configuration, name);
+    if (json_is_string(value))
+        return fth_format("--%s=%s", name, json_string_value(value));
+    if (json_is_boolean(value))
+        return fth_format("--%s%s", json_is_true(value) ? "" : "no-", name);
+    char *text = json_dumps(value, JSON_ENCODE_ANY | JSON_REAL_PRECISION(17));
+    char *flag = fth_format("--%s=%s", name, text ? text : "");
+    free(text);
+    return flag;
+}
+
+static int make_arguments(const local *all, int number, char *arguments[MAX_FLAGS])
+{
+    const fth_option_table *table = &fth_train_option_table;
+    json_t *configuration = fth_options_to_json(table, all->options, false);
+    int count = 0;
+    arguments[count++] = fth_format("farthing");
+    arguments[count++] = fth_format("train");
+    for (size_t i = 0; i < table->count; i++)
+        if (fth_options_was_given(table, all->options, table->options[i].name) && !stays_here(table->options[i].name))
+            arguments[count++] = flag_of(configuration, table->options[i].name);
+    arguments[count++] = fth_format("--server=http://127.0.0.1:%d", fth_parameters_port(all->server));
+    arguments[count++] = fth_format("--share=%d/%d", number + 1, all->count);
+    arguments[count++] = fth_format("--worker=%d", number + 1);
+    arguments[count++] = fth_format("--threads=1");
+    arguments[count++] = fth_format("--runs=%s/workers", fth_parameters_run_folder(all->server));
+    arguments[count++] = fth_format("--name=%d", number + 1);
+    arguments[count++] = fth_format("--validate-every=1000000"); /* the server does that */
+    arguments[count++] = fth_format("--resume");
+    arguments[count++] = fth_format("--json");
+    arguments[count] = NULL;
+    json_decref(configuration);
+    return count;
+}
+
+static fth_status start_worker(local *all, int number)
+{
+    char *arguments[MAX_FLAGS];
+    posix_spawn_file_actions_t actions;
+    posix_spawnattr_t attributes;
+    sigset_t none;
+    int count = make_arguments(all, number, arguments);
+
+    posix_spawn_file_actions_init(&actions);
+    posix_spawn_file_actions_addopen(&actions, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
+    posix_spawn_file_actions_addopen(&actions, STDOUT_FILENO, "/dev/null", O_WRONLY, 0);
+    posix_spawn_file_actions_addclosefrom_np(&actions, STDERR_FILENO + 1);
+    posix_spawnattr_init(&attributes);
+    sigemptyset(&none);
+    posix_spawnattr_setsigmask(&attributes, &none);
+    posix_spawnattr_setpgroup(&attributes, 0); /* a Ctrl-C comes to us, and from us to them */
+    posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETPGROUP);
+    int failure =
+        posix_spawn(&all->workers[number].process, "/proc/self/exe", &actions, &attributes, arguments, environ);
+    posix_spawnattr_destroy(&attributes);
+    posix_spawn_file_actions_destroy(&actions);
+    for (int i = 0; i < count; i++)
+        free(arguments[i]);
+    if (failure != 0) {
+        all->workers[number].process = 0;
+        return fth_fail(FTH_IO, "start worker %d: %s", number + 1, strerror(failure));
+    }
+    return FTH_OK;
+}
+
+/* Sees whether it has ended, and starts it again unless it is done or hopeless. */
+static fth_status look_at_worker(local *all, int number, bool stopping)
+{
+    local_worker *worker = &all->workers[number];
+    int how = 0;
+    if (worker->process == 0)
+        return FTH_OK;
+    pid_t got = waitpid(worker->process, &how, WNOHANG);
+    if (got == 0 || (got < 0 && errno == EINTR))
+        return FTH_OK;
+    worker->process = 0;
+    int code = got > 0 && WIFEXITED(how) ? WEXITSTATUS(how) : -1;
+    worker->done = code == FTH_EXIT_OK;
+    if (worker->done || stopping)
+        return FTH_OK;
+    if (code == FTH_EXIT_FAILURE || code == FTH_EXIT_USAGE) /* it said why */
+        return fth_fail(FTH_PEER_LOST, "worker %d failed; see its message above", number + 1);
+    if (++worker->restarts > MAX_RESTARTS)
+        return fth_fail(FTH_PEER_LOST, "worker %d was lost %d times", number + 1, worker->restarts);
+    fth_log_warning("worker %d was lost (%s); it is started again", number + 1,
+                    got > 0 && WIFSIGNALED(how) ? strsignal(WTERMSIG(how)) : "it ended early");
+    return start_worker(all, number);
+}
+
+static bool any_left(const local *all)
+{
+    for (int i = 0; i < all->count; i++)
+        if (all->workers[i].process != 0)
+            return true;
+    return false;
+}
+
+static void pause_briefly(void)
+{
+    nanosleep(&(struct timespec){.tv_nsec = (long)(LOOK_EVERY_S * 1e9)}, NULL);
+}
+
+/* Asks the workers to stop, gives them time to save, and ends those that do not. */
+static void end_workers(local *all)
+{
+    fth_deadline deadline = fth_deadline_in(GOODBYE_S);
+    for (int i = 0; i < all->count; i++)
+        if (all->workers[i].process != 0)
+            kill(all->workers[i].process, SIGTERM);
+    while (any_left(all) && !fth_deadline_passed(deadline)) {
+        for (int i = 0; i < all->count; i++)
+            look_at_worker(all, i, true);
+        pause_briefly();
+    }
+    for (int i = 0; i < all->count; i++)
+        if (all->workers[i].process != 0) {
+            kill(all->workers[i].process, SIGKILL);
+            waitpid(all->workers[i].process, NULL, 0);
+        }
+}
+
+/* ---- the whole ---- */
+
+static void tell_progress(local *all)
+{
+    double now = fth_clock_seconds();
+    int64_t version = fth_parameters_version(all->server);
+    if (all->options->json || now - all->told_s < TELL_EVERY_S)
+        return;
+    if (all->told_s > 0)
+        fth_log_info("version %lld, %d workers, %.0f samples/s", (long long)version,
+                     fth_parameters_workers(all->server),
+                     (double)((version - all->told_version) * all->options->batch) / (now - all->told_s));
+    all->told_s = now;
+    all->told_version = version;
+}
+
+static fth_status run_workers(local *all, const fth_stop *stop)
+{
+    fth_status status = FTH_OK;
+    for (int i = 0; i < all->count; i++)
+        FTH_TRY(start_worker(all, i));
+    while (any_left(all)) {
+        if (stop->asked)
+            return FTH_INTERRUPTED;
+        for (int i = 0; i < all->count; i++)
+            FTH_TRY(look_at_worker(all, i, false));
+        FTH_TRY(fth_parameters_wait(all->server, LOOK_EVERY_S));
+        tell_progress(all);
+    }
+
+out:
+    return status;
+}
+
+/* --resume without a name means the newest unfinished run of the same configuration, as everywhere. */
+static fth_status find_run(fth_train_options *options)
+{
+    fth_status status = FTH_OK;
+    char identity[17], *folder = NULL;
+
+    if (!*options->resume || *options->name)
+        return FTH_OK;
+    if (strcmp(options->resume, "auto") != 0) {
+        FTH_TRY(fth_record_locate(options->runs, options->resume, &folder));
+    } else {
+        fth_options_identity(&fth_train_option_table, options, identity);
+        FTH_TRY(fth_record_find(options->runs, identity, false, &folder));
+    }
+    if (folder) {
+        const char *slash = strrchr(folder, '/');
+        free(options->name);
+        options->name = fth_format("%s", slash ? slash + 1 : folder);
+    }
+
+out:
+    free(folder);
+    return status;
+}
+
+fth_status fth_cli_train_locally(fth_train_options *options, fth_stop *stop, fth_train_outcome *outcome)
+{
+    fth_status status = FTH_OK;
+    local all = {.options = options, .count = choose_count(options)};
+    fth_record_summary summary = {0};
+    fth_parameters_options server = {.train = options,
+                                     .has_data = true,
+                                     .validate_every = 500,
+                                     .lease_s = 10,
+                                     .durability = FTH_DURABILITY_KILL,
+                                     .checkpoint_every_s = 60};
+
+    *outcome = (fth_train_outcome){0};
+    FTH_TRY(fth_consistency_parse(options->consistency, &server.consistency));
+    FTH_TRY(find_run(options));
+    FTH_TRY(fth_parameters_start(&server, &all.server));
+    outcome->run_folder = fth_format("%s", fth_parameters_run_folder(all.server));
+    fth_log_info("a parameter server and %d workers; run %s", all.count, outcome->run_folder);
+    status = run_workers(&all, stop);
+    char *message = fth_format("%s", fth_error_message());
+    end_workers(&all);
+    fth_status stopped = fth_parameters_stop(all.server, status == FTH_OK);
+    if (status != FTH_OK && status != FTH_INTERRUPTED)
+        fth_fail(status, "%s", message);
+    free(message);
+    if (status == FTH_OK)
+        status = stopped;
+    if (status == FTH_OK) {
+        FTH_TRY(fth_record_read(outcome->run_folder, &summary));
+        outcome->end = json_incref(summary.end);
+        outcome->id = fth_format("%s", summary.id);
+    }
+    outcome->interrupted = status == FTH_INTERRUPTED;
+
+out:
+    fth_record_release(&summary);
+    return status;
+}
