@@ -102,14 +102,12 @@ static size_t give_body(char *buffer, size_t size, size_t count, void *context)
     return length;
 }
 
-/* A kept connection that the server has just closed makes libcurl send again on a fresh one. */
-static int rewind_body(void *context, curl_off_t offset, int origin)
+/* When a kept connection breaks before the answer, libcurl would send the body again on a fresh one. The server may
+ * have acted on the first, so that is for the caller to decide: it hears that the connection broke. */
+static int refuse_rewind(void *context, curl_off_t offset, int origin)
 {
-    fth_exchange_state *state = context;
-    if (origin != SEEK_SET || offset < 0 || (uint64_t)offset > state->request->body_bytes)
-        return CURL_SEEKFUNC_FAIL;
-    state->sent_bytes = (uint64_t)offset;
-    return CURL_SEEKFUNC_OK;
+    (void)context, (void)offset, (void)origin;
+    return CURL_SEEKFUNC_FAIL;
 }
 
 static fth_status append(char **text, size_t *room, size_t used, const char *bytes, size_t length)
@@ -238,7 +236,7 @@ static void set_up(fth_http_client *client, fth_exchange_state *state, struct cu
         curl_easy_setopt(curl, CURLOPT_INFILESIZE_LARGE, (curl_off_t)request->body_bytes);
         curl_easy_setopt(curl, CURLOPT_READFUNCTION, give_body);
         curl_easy_setopt(curl, CURLOPT_READDATA, state);
-        curl_easy_setopt(curl, CURLOPT_SEEKFUNCTION, rewind_body);
+        curl_easy_setopt(curl, CURLOPT_SEEKFUNCTION, refuse_rewind);
         curl_easy_setopt(curl, CURLOPT_SEEKDATA, state);
         if (request->body_bytes > SMALL_BODY_BYTES)
             curl_easy_setopt(curl, CURLOPT_UPLOAD_BUFFERSIZE, (long)SEND_BUFFER_BYTES);
@@ -288,6 +286,8 @@ static fth_status explain(const fth_exchange_state *state, CURLcode code, const 
     case CURLE_ABORTED_BY_CALLBACK: status = FTH_INTERRUPTED; break;
     default: status = FTH_PEER_LOST; break;
     }
+    if (code == CURLE_SEND_FAIL_REWIND)
+        why = "the server closed the connection before it answered";
     if (code == CURLE_SSL_PINNEDPUBKEYNOTMATCH)
         why = "the server's key is not the one that was pinned";
     status = fth_fail(status, "%s %s: %s", request->method, url, why);

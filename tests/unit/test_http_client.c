@@ -142,6 +142,18 @@ static void what_breaks_is_told_apart(void **state)
     fth_http_response_release(&response);
 }
 
+/* What a server may have acted on is not sent again behind the caller's back. */
+static void bodies_are_sent_once(void **state)
+{
+    fixture *f = *state;
+    fth_http_response response;
+    fth_http_request request = {.method = "PUT", .body = "x", .body_bytes = 1};
+    assert_int_equal(ask(f, request, "/x", &response), FTH_OK); /* the connection is a kept one from now on */
+    fth_http_response_release(&response);
+    assert_int_equal(ask(f, request, "/silent", &response), FTH_PEER_LOST);
+    assert_int_equal(atomic_load(&f->server.requests), 2);
+}
+
 static int refuse(void *context, uint64_t sent_bytes, uint64_t received_bytes)
 {
     (void)sent_bytes, (void)received_bytes;
@@ -201,6 +213,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(bodies_are_sent_and_connections_kept, start, stop),
         cmocka_unit_test_setup_teardown(bodies_go_where_they_are_wanted, start, stop),
         cmocka_unit_test_setup_teardown(what_breaks_is_told_apart, start, stop),
+        cmocka_unit_test_setup_teardown(bodies_are_sent_once, start, stop),
         cmocka_unit_test_setup_teardown(requests_can_be_ended, start, stop),
         cmocka_unit_test_setup_teardown(heads_have_no_body, start, stop),
         cmocka_unit_test(escapes),
