@@ -69,7 +69,8 @@ static fth_status put_tensors(const fth_checkpoint_place *place, const fth_manif
 }
 
 /* The manifest is new, or takes the place of the one that this owner wrote for this step before. */
-static fth_status put_manifest(const fth_checkpoint_place *place, const fth_manifest *manifest, const char *text)
+static fth_status put_manifest(const fth_checkpoint_place *place, const fth_manifest *manifest, const char *text,
+                               const fth_store_progress *progress)
 {
     fth_status status = FTH_OK;
     fth_store_object object = {0};
@@ -79,7 +80,8 @@ static fth_status put_manifest(const fth_checkpoint_place *place, const fth_mani
                         name, sizeof name);
     char *key = fth_checkpoint_key(place, name);
     fth_store_put_options options = {.condition = place->unconditional ? FTH_STORE_ALWAYS : FTH_STORE_IF_ABSENT,
-                                     .content_type = "application/json"};
+                                     .content_type = "application/json",
+                                     .progress = progress};
 
     FTH_TRY(fth_store_put(place->store, key, text, strlen(text), &options, &lost, NULL));
     if (!lost)
@@ -122,7 +124,7 @@ fth_status fth_checkpoint_put(const fth_checkpoint_place *place, int64_t step, c
     manifest.state = json_incref((json_t *)state);
     FTH_TRY(fth_manifest_format(&manifest, &text));
     FTH_TRY(check_guard(place));
-    FTH_TRY(put_manifest(place, &manifest, text));
+    FTH_TRY(put_manifest(place, &manifest, text, progress));
 
     /* The checkpoint is whole; failing to tidy up is worth a word, not a failure. */
     if (fth_checkpoint_tidy(place, step) != FTH_OK)

@@ -92,6 +92,8 @@ typedef struct fth_writer_result {
 
 typedef struct fth_writer_work {
     void *context;
+    /* In the writer's thread, once, before anything else; slot 0 is claimed meanwhile. May be NULL. */
+    void (*prepare)(void *context);
     /* In the writer's thread. Passes `progress` on to stores and sets *size_bytes. */
     fth_status (*write)(void *context, const fth_writer_job *job, const fth_store_progress *progress,
                         uint64_t *size_bytes);
@@ -107,6 +109,9 @@ void fth_writer_free(fth_writer *writer, void (*drop)(void *context, const fth_w
 int fth_writer_claim(fth_writer *writer, int kind, fth_writer_job *replaced);
 void fth_writer_submit(fth_writer *writer, const fth_writer_job *job);
 void fth_writer_unclaim(fth_writer *writer, int slot); /* filling it failed */
+/* The same as submit in the calling thread, with its priority: for who has nothing else to do and little time. Call it
+ * when the writer is idle. */
+void fth_writer_run(fth_writer *writer, const fth_writer_job *job);
 
 /* The next result in the order of saving; false if there is none. */
 bool fth_writer_take_result(fth_writer *writer, fth_writer_result *result);

@@ -70,12 +70,39 @@ static void keep_result(fth_writer *writer, const fth_writer_result *result)
     writer->results[(writer->first_result + writer->result_count++) % RESULTS] = *result;
 }
 
+/* Writes the job in `slot`; with the mutex held, except during the writing. */
+static void write_slot(fth_writer *writer, int slot)
+{
+    fth_store_progress progress = {.context = writer, .moved = moved};
+    writer->states[slot] = SLOT_WRITING;
+    writer->cancelled = writer->ending;
+    writer->done_bytes = writer->total_bytes = 0;
+    writer->writing_since_s = fth_clock_seconds();
+    fth_writer_result result = {.job = writer->jobs[slot]};
+    pthread_mutex_unlock(&writer->mutex);
+
+    result.status = writer->work.write(writer->work.context, &result.job, &progress, &result.size_bytes);
+    if (result.status != FTH_OK) /* messages belong to a thread */
+        snprintf(result.message, sizeof result.message, "%s", fth_error_message());
+
+    pthread_mutex_lock(&writer->mutex);
+    result.seconds = fth_clock_seconds() - writer->writing_since_s;
+    keep_result(writer, &result);
+    writer->states[slot] = SLOT_FREE;
+    pthread_cond_broadcast(&writer->changed);
+}
+
 static void *write_jobs(void *context)
 {
     fth_writer *writer = context;
-    fth_store_progress progress = {.context = writer, .moved = moved};
     lower_priority();
+    if (writer->work.prepare)
+        writer->work.prepare(writer->work.context);
     pthread_mutex_lock(&writer->mutex);
+    if (writer->work.prepare) {
+        writer->states[0] = SLOT_FREE;
+        pthread_cond_broadcast(&writer->changed);
+    }
     for (;;) {
         int slot = find(writer, SLOT_WAITING);
         if (writer->ending)
@@ -84,22 +111,7 @@ static void *write_jobs(void *context)
             pthread_cond_wait(&writer->changed, &writer->mutex);
             continue;
         }
-        writer->states[slot] = SLOT_WRITING;
-        writer->cancelled = false;
-        writer->done_bytes = writer->total_bytes = 0;
-        writer->writing_since_s = fth_clock_seconds();
-        fth_writer_result result = {.job = writer->jobs[slot]};
-        pthread_mutex_unlock(&writer->mutex);
-
-        result.status = writer->work.write(writer->work.context, &result.job, &progress, &result.size_bytes);
-        if (result.status != FTH_OK) /* messages belong to a thread */
-            snprintf(result.message, sizeof result.message, "%s", fth_error_message());
-
-        pthread_mutex_lock(&writer->mutex);
-        result.seconds = fth_clock_seconds() - writer->writing_since_s;
-        keep_result(writer, &result);
-        writer->states[slot] = SLOT_FREE;
-        pthread_cond_broadcast(&writer->changed);
+        write_slot(writer, slot);
     }
     pthread_mutex_unlock(&writer->mutex);
     return NULL;
@@ -113,6 +125,8 @@ fth_status fth_writer_create(const fth_writer_work *work, fth_writer **result)
     *result = NULL;
     FTH_TRY(fth_allocate(1, sizeof *writer, &writer));
     writer->work = *work;
+    if (work->prepare)
+        writer->states[0] = SLOT_CLAIMED;
     pthread_mutex_init(&writer->mutex, NULL);
     pthread_cond_init(&writer->changed, NULL);
     writer->started = pthread_create(&writer->thread, NULL, write_jobs, writer) == 0;
@@ -176,6 +190,14 @@ static void set_state(fth_writer *writer, int slot, slot_state state, const fth_
 void fth_writer_submit(fth_writer *writer, const fth_writer_job *job)
 {
     set_state(writer, job->slot, SLOT_WAITING, job);
+}
+
+void fth_writer_run(fth_writer *writer, const fth_writer_job *job)
+{
+    pthread_mutex_lock(&writer->mutex);
+    writer->jobs[job->slot] = *job;
+    write_slot(writer, job->slot);
+    pthread_mutex_unlock(&writer->mutex);
 }
 
 void fth_writer_unclaim(fth_writer *writer, int slot)

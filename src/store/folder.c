@@ -407,6 +407,8 @@ static fth_status write_source(fth_store *store, fth_file *file, const char *pat
         FTH_REQUIRE(!fth_deadline_passed(deadline), FTH_TIMEOUT, "writing %s took too long", path);
     }
     FTH_TRY(fth_file_sync(file));
+    /* Once more right before it is put in its place: who slept meanwhile may have lost the right to write. */
+    FTH_REQUIRE(fth_store_meter_add(&meter, 0), FTH_INTERRUPTED, "writing %s was cancelled", path);
     fth_store_meter_end(&meter, store);
 
 out:

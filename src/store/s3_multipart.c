@@ -341,6 +341,8 @@ static fth_status put_parts(fth_store *store, const char *key, const fth_store_s
         fth_s3_upload_begin(parts.upload, tree, parts.id);
     }
     FTH_TRY(fth_store_in_parallel(PUT_THREADS, parts.count, put_part, &parts, &parts.meter.cancelled));
+    /* Once more right before the parts become an object: who slept meanwhile may have lost the right to write. */
+    FTH_REQUIRE(fth_store_meter_add(&parts.meter, 0), FTH_INTERRUPTED, "put %s: cancelled", key);
     FTH_TRY(complete(&parts, number, version));
     fth_s3_upload_forget(parts.upload);
     fth_store_meter_end(&parts.meter, store);

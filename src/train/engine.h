@@ -109,10 +109,14 @@ typedef struct fth_snapshot fth_snapshot;
 /* Copies the model (parameters, buffers, counters) to the host; `whole`: the optimizer's state too, under
  * "optimizer.<vector>.<parameter>". `batches` is what num_batches_tracked counters say. */
 fth_status fth_engine_take_snapshot(fth_engine *engine, bool whole, int64_t batches, fth_snapshot **snapshot);
-/* The same in two parts, so that memory is used again: the memory, all of it touched, and the copy. A snapshot that was
- * created `whole` may be filled with the model alone. */
+/* The same in two parts, so that memory is used again: the memory and the copy. A snapshot that was created `whole` may
+ * be filled with the model alone. Touching it first, from any thread, spares the first copy its page faults. */
 fth_status fth_engine_create_snapshot(fth_engine *engine, bool whole, fth_snapshot **snapshot);
 fth_status fth_engine_fill_snapshot(fth_engine *engine, fth_snapshot *snapshot, bool whole, int64_t batches);
+void fth_snapshot_touch(fth_snapshot *snapshot);
+/* The model as it is, without a copy where the device's memory is the host's: valid until the engine changes it. Only
+ * for fth_snapshot_views(). */
+fth_status fth_engine_lend_model(fth_engine *engine, int64_t batches, fth_snapshot **snapshot);
 void fth_snapshot_free(fth_snapshot *snapshot);
 const fth_tensor_view *fth_snapshot_views(const fth_snapshot *snapshot, size_t *count);
 size_t fth_snapshot_size_bytes(const fth_snapshot *snapshot);

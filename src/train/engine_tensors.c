@@ -37,6 +37,7 @@ struct fth_snapshot {
     unsigned char *data;
     size_t data_bytes, model_bytes;
     int counter_count;
+    int64_t lent_batches; /* what counters say, where there is no memory */
 };
 
 char *fth_engine_state_name(const char *vector, const char *parameter)
@@ -133,7 +134,7 @@ out:
 
 /* ---- memory ---- */
 
-/* Fresh pages, large ones where the system has them, all of them touched: later copies meet no page fault. */
+/* Fresh pages, large ones where the system has them. Nothing touches them yet. */
 static fth_status map_memory(fth_snapshot *snapshot)
 {
     enum { MODEL_METADATA_ROOM = 64 << 10 };
@@ -151,7 +152,6 @@ static fth_status map_memory(fth_snapshot *snapshot)
     snapshot->data = (unsigned char *)memory + snapshot->header_room;
     if (snapshot->data_bytes >= 8 * (size_t)HUGE_PAGE_BYTES)
         madvise(memory, snapshot->memory_bytes, MADV_HUGEPAGE);
-    memset(snapshot->data, 0, snapshot->data_bytes);
 
     size_t at = 0;
     for (size_t i = 0; i < snapshot->count; i++) {
@@ -180,6 +180,11 @@ fth_status fth_engine_create_snapshot(fth_engine *engine, bool whole, fth_snapsh
 out:
     fth_snapshot_free(snapshot);
     return status;
+}
+
+void fth_snapshot_touch(fth_snapshot *snapshot)
+{
+    memset(snapshot->data, 0, snapshot->data_bytes);
 }
 
 void fth_snapshot_free(fth_snapshot *snapshot)
@@ -223,6 +228,38 @@ fth_status fth_engine_take_snapshot(fth_engine *engine, bool whole, int64_t batc
         fth_snapshot_free(*snapshot);
         *snapshot = NULL;
     }
+    return status;
+}
+
+fth_status fth_engine_lend_model(fth_engine *engine, int64_t batches, fth_snapshot **result)
+{
+    fth_status status = FTH_OK;
+    fth_snapshot *snapshot = NULL;
+
+    *result = NULL;
+    if (!engine->backend->host_memory)
+        return fth_engine_take_snapshot(engine, false, batches, result);
+    FTH_TRY(fth_allocate(1, sizeof *snapshot, &snapshot));
+    FTH_TRY(lay_out(snapshot, engine, false));
+    snapshot->lent_batches = batches;
+    size_t at = 0, next = 0;
+    for (size_t i = 0; i < snapshot->count; i++) {
+        fth_tensor_view *view = &snapshot->views[i];
+        size_t bytes = (size_t)fth_shape_count(&view->shape) * fth_dtype_size_bytes(view->dtype);
+        if (view->dtype == FTH_I64) {
+            view->data = &snapshot->lent_batches;
+        } else { /* in the piece that reaches as far */
+            while (at >= snapshot->pieces[next].at + snapshot->pieces[next].floats * sizeof(float))
+                next++;
+            view->data = (const char *)snapshot->pieces[next].from + (at - snapshot->pieces[next].at);
+        }
+        at += bytes;
+    }
+    *result = snapshot;
+    snapshot = NULL;
+
+out:
+    fth_snapshot_free(snapshot);
     return status;
 }
 

@@ -15,6 +15,14 @@
 
 enum { PART_BYTES = 1 << 20 };
 
+/* Asked during a put and right before it takes effect: a machine that slept in between may have lost the run. */
+static bool may_go_on(void *context, uint64_t done_bytes, uint64_t total_bytes)
+{
+    (void)done_bytes;
+    (void)total_bytes;
+    return fth_run_store_guard(context) != FTH_PEER_LOST;
+}
+
 /* ---- events ---- */
 
 static fth_status put_part(fth_run_store *run, const char *events, size_t end)
@@ -25,9 +33,11 @@ static fth_status put_part(fth_run_store *run, const char *events, size_t end)
         snprintf(key, sizeof key, "events/%06" PRId64 ".jsonl", run->owner);
     else
         snprintf(key, sizeof key, "events/%06" PRId64 "-%04" PRId64 ".jsonl", run->owner, run->part);
+    fth_store_progress progress = {.context = run, .moved = may_go_on};
     FTH_TRY(fth_run_store_guard(run));
     FTH_TRY(fth_store_put(run->store, key, events + run->part_begin, end - run->part_begin,
-                          &(fth_store_put_options){.content_type = "application/x-ndjson"}, NULL, NULL));
+                          &(fth_store_put_options){.content_type = "application/x-ndjson", .progress = &progress}, NULL,
+                          NULL));
     run->stored = end;
     if (end - run->part_begin >= PART_BYTES) {
         run->part_begin = end;
@@ -125,8 +135,10 @@ fth_status fth_run_store_put_run(fth_run_store *run, bool is_new)
     size_t size = 0;
     bool lost = false;
     bool conditional = is_new && run->lease;
+    fth_store_progress progress = {.context = run, .moved = may_go_on};
     fth_store_put_options options = {.condition = conditional ? FTH_STORE_IF_ABSENT : FTH_STORE_ALWAYS,
-                                     .content_type = "application/json"};
+                                     .content_type = "application/json",
+                                     .progress = &progress};
 
     FTH_TRY(fth_file_read_all(path, MAX_RUN_BYTES, &text, &size));
     FTH_TRY(fth_run_store_guard(run));
@@ -163,7 +175,8 @@ fth_status fth_run_store_put_file(fth_run_store *run, const char *key, const cha
     if (known && known->size_bytes == facts.st_size && known->modified_s == modified_s)
         goto out;
     FTH_TRY(fth_run_store_guard(run));
-    FTH_TRY(fth_store_put_file(run->store, key, path, NULL, NULL));
+    fth_store_progress progress = {.context = run, .moved = may_go_on};
+    FTH_TRY(fth_store_put_file(run->store, key, path, &(fth_store_put_options){.progress = &progress}, NULL));
     if (known) {
         known->size_bytes = facts.st_size;
         known->modified_s = modified_s;

@@ -246,8 +246,10 @@ static fth_status loop(fth_trainer *trainer, const char **reason)
         fth_trainer_enter(trainer, FTH_PHASE_STEP);
         FTH_TRY(train_update(trainer));
         fth_trainer_leave_step(trainer);
-        if (!trainer->prepared) /* not before: the first step should not wait for it */
+        if (!trainer->prepared) { /* not before: the first step should not wait for it */
             FTH_TRY(fth_trainer_prepare(trainer));
+            FTH_TRY(fth_trainer_open_writer(trainer, true));
+        }
     }
 
 out:

@@ -132,6 +132,7 @@ typedef struct fth_guardian {
 typedef struct fth_saving {
     fth_checkpoint_place place;
     fth_writer *writer; /* NULL before the first save */
+    fth_engine *engine; /* whose state is saved */
     fth_snapshot *snapshots[FTH_WRITER_SLOTS];
     char name_suffix[32];         /* of manifests: ".json", "-f000002.json" */
     int64_t taken_step;           /* of the newest snapshot; -1: none */
@@ -222,6 +223,8 @@ fth_status fth_trainer_open_loader(fth_trainer *trainer, fth_split split, fth_lo
 /* A checkpoint of now, written while training goes on. A failure is a warning unless it is the `last` chance: that one
  * is waited for. */
 fth_status fth_trainer_checkpoint(fth_trainer *trainer, bool last);
+/* Starts the writer; with `ahead` it makes room for the first snapshot, so that the first save does not have to. */
+fth_status fth_trainer_open_writer(fth_trainer *trainer, bool ahead);
 /* Tells about saves that ended. FTH_DIVERGED if one found a weight that is not a number, FTH_PEER_LOST if the run is
  * somebody else's now. */
 fth_status fth_trainer_follow_saves(fth_trainer *trainer);

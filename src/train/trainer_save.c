@@ -163,7 +163,7 @@ fth_status fth_trainer_save_weights(fth_trainer *trainer, fth_engine *engine, in
     FTH_TRY(fth_model_facts_to_metadata(&facts, &metadata));
     snprintf(step, sizeof step, "%" PRId64, of_step);
     metadata.entries[metadata.count++] = (fth_metadata_entry){"step", step};
-    FTH_TRY(fth_engine_take_snapshot(engine, false, trainer->state.counter_start + batches, &snapshot));
+    FTH_TRY(fth_engine_lend_model(engine, trainer->state.counter_start + batches, &snapshot));
     const fth_tensor_view *views = fth_snapshot_views(snapshot, &count);
     FTH_TRY(fth_model_file_save(path, views, count, metadata.entries, metadata.count));
 

@@ -69,6 +69,8 @@ static fth_status write_job(void *context, const fth_writer_job *job, const fth_
     saving->written_step = job->step;
 
 out:
+    if (status == FTH_INTERRUPTED && saving->run_store && fth_run_store_guard(saving->run_store) == FTH_PEER_LOST)
+        status = FTH_PEER_LOST;
     return status;
 }
 
@@ -148,8 +150,8 @@ out:
     return status;
 }
 
-/* Copies the state into `slot` and hands it over. */
-static fth_status submit(fth_trainer *trainer, int slot)
+/* Copies the state into `slot` and hands it over, or writes it `here`. */
+static fth_status submit(fth_trainer *trainer, int slot, bool here)
 {
     fth_status status = FTH_OK;
     fth_saving *saving = &trainer->saving;
@@ -162,14 +164,10 @@ static fth_status submit(fth_trainer *trainer, int slot)
     FTH_TRY(fth_allocate(1, sizeof *details, &details));
     details->stall_s = seconds;
     FTH_TRY(fth_trainer_state_to_json(trainer, &details->state));
-    fth_writer_submit(saving->writer, &(fth_writer_job){
-                                          .slot = slot,
-                                          .kind = SAVE_CHECKPOINT,
-                                          .step = trainer->step,
-                                          .details = details,
-                                      });
+    fth_writer_job job = {.slot = slot, .kind = SAVE_CHECKPOINT, .step = trainer->step, .details = details};
     saving->taken_step = trainer->step;
     details = NULL;
+    (here ? fth_writer_run : fth_writer_submit)(saving->writer, &job);
 
 out:
     if (status != FTH_OK)
@@ -179,18 +177,33 @@ out:
     return status;
 }
 
-static fth_status open_writer(fth_saving *saving)
+/* The first snapshot's memory, ahead of its use. The second is made when it is needed, which it seldom is. */
+static void prepare_snapshot(void *context)
 {
-    return saving->writer
-               ? FTH_OK
-               : fth_writer_create(&(fth_writer_work){.context = saving, .write = write_job}, &saving->writer);
+    fth_saving *saving = context;
+    fth_snapshot *snapshot = NULL;
+    if (fth_engine_create_snapshot(saving->engine, true, &snapshot) != FTH_OK)
+        return; /* the first save tries again, and says why */
+    fth_snapshot_touch(snapshot);
+    saving->snapshots[0] = snapshot;
 }
 
-static fth_status begin_save(fth_trainer *trainer)
+fth_status fth_trainer_open_writer(fth_trainer *trainer, bool ahead)
+{
+    fth_saving *saving = &trainer->saving;
+    if (saving->writer)
+        return FTH_OK;
+    saving->engine = trainer->engine;
+    return fth_writer_create(
+        &(fth_writer_work){.context = saving, .prepare = ahead ? prepare_snapshot : NULL, .write = write_job},
+        &saving->writer);
+}
+
+static fth_status begin_save(fth_trainer *trainer, bool here)
 {
     fth_saving *saving = &trainer->saving;
     fth_writer_job replaced;
-    fth_status status = open_writer(saving);
+    fth_status status = fth_trainer_open_writer(trainer, false);
     if (status != FTH_OK)
         return status;
     int slot = fth_writer_claim(saving->writer, SAVE_CHECKPOINT, &replaced);
@@ -198,7 +211,9 @@ static fth_status begin_save(fth_trainer *trainer)
         saving->skipped++;
         free_details(NULL, &replaced);
     }
-    status = submit(trainer, slot); /* there is a slot: all jobs are of one kind */
+    if (here) /* after the one under way, or its cancelling; the copy is of this moment either way */
+        (void)fth_writer_wait_idle(saving->writer, fth_stop_get(trainer->stop).deadline);
+    status = submit(trainer, slot, here); /* there is a slot: all jobs are of one kind */
     if (status == FTH_OK)
         trainer->unsaved = false;
     trainer->saved_at_s = fth_trainer_elapsed(trainer);
@@ -227,7 +242,7 @@ fth_status fth_trainer_checkpoint(fth_trainer *trainer, bool last)
     fth_status status = fth_trainer_follow_saves(trainer);
     if (status != FTH_OK)
         return status;
-    status = begin_save(trainer);
+    status = begin_save(trainer, false);
     if (status == FTH_OK && last)
         status = fth_trainer_finish_saves(trainer, (fth_deadline){INFINITY});
     if (status == FTH_OK || last || status == FTH_DIVERGED)
@@ -252,7 +267,7 @@ fth_status fth_trainer_save_at_stop(fth_trainer *trainer, const fth_stop_reason 
         if (choice == FTH_SAVE_INSTEAD)
             fth_writer_cancel(saving->writer);
         if (choice != FTH_SAVE_NOT)
-            FTH_TRY(begin_save(trainer));
+            FTH_TRY(begin_save(trainer, true)); /* this thread has nothing else to do, and the right priority */
     }
     status = fth_trainer_finish_saves(trainer, reason->deadline);
     if (reason->kind == FTH_STOP_PREEMPTION && (status == FTH_TIMEOUT || status == FTH_IO)) {

@@ -188,7 +188,7 @@ class Repeated:
     """One configuration, trained without interruption, to compare interrupted ones with."""
 
     def __init__(self, folder, data):
-        self.arguments = ["train", "--data", data, "--batch", 16, "--steps", 60, "--checkpoint-every", 5,
+        self.arguments = ["train", "--data", data, "--batch", 16, "--steps", 150, "--checkpoint-every", 5,
                           "--threads", 2, "--seed", 3, "--resume"]
         program = Program(folder)
         program(*self.arguments)

@@ -108,7 +108,7 @@ def test_same_command_again_and_again(farthing, repeated):
     for _ in range(2):
         again = farthing(*repeated.arguments)
         assert "already finished" in again.out
-    assert farthing(*repeated.arguments, "--json").end["steps"] == 60
+    assert farthing(*repeated.arguments, "--json").end["steps"] == 150
     assert tensors(farthing.only_run() / "last.safetensors") == repeated.weights
     farthing(*repeated.arguments, "--seed", 4)  # another configuration is another run
     assert len(farthing.runs()) == 2
@@ -163,7 +163,7 @@ def test_killed_ten_times(farthing, repeated):
     farthing(*repeated.arguments)
     assert tensors(farthing.only_run() / "last.safetensors") == repeated.weights
     report = json.loads(farthing("report", "--json").out)
-    assert report["finished"] and report["steps"] == 60
+    assert report["finished"] and report["steps"] == 150
     steps = [event["step"] for event in record_that_counts(farthing.only_run())]
     assert steps == sorted(set(steps))
     assert not list(farthing.only_run().glob("**/*.tmp*")), "a killed process left temporaries behind"
