@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <jansson.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
@@ -26,10 +27,18 @@ bool fth_local_is_loopback(const char *client)
     return strncmp(client, "127.", 4) == 0 || strcmp(client, "::1") == 0 || strncmp(client, "::ffff:127.", 11) == 0;
 }
 
+/* True if the file is a memfd whose name begins with "farthing". */
+static bool is_ours(int fd)
+{
+    char path[64], target[128] = "";
+    snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
+    return readlink(path, target, sizeof target - 1) > 0 && strncmp(target, "/memfd:farthing", 15) == 0;
+}
+
 fth_status fth_local_read(const fth_local_place *place, void *bytes)
 {
     fth_status status = FTH_OK;
-    char path[64], own[64], target[128] = "";
+    char path[64];
     struct stat facts;
     uint64_t done = 0;
 
@@ -38,10 +47,8 @@ fth_status fth_local_read(const fth_local_place *place, void *bytes)
     FTH_REQUIRE(fd >= 0, FTH_INVALID, "memory %d of process %ld cannot be opened: %s; send the body instead", place->fd,
                 place->process, strerror(errno));
     /* Only what was made for this: a request never makes the server read somebody's file. */
-    snprintf(own, sizeof own, "/proc/self/fd/%d", fd);
-    ssize_t length = readlink(own, target, sizeof target - 1);
-    FTH_REQUIRE(length > 0 && strncmp(target, "/memfd:farthing", 15) == 0, FTH_INVALID,
-                "file %d of process %ld is not a memfd called farthing...", place->fd, place->process);
+    FTH_REQUIRE(is_ours(fd), FTH_INVALID, "file %d of process %ld is not a memfd called farthing...", place->fd,
+                place->process);
     FTH_REQUIRE(fstat(fd, &facts) == 0 && S_ISREG(facts.st_mode) && (uint64_t)facts.st_size >= place->size_bytes,
                 FTH_INVALID, "memory %d of process %ld has no %llu bytes", place->fd, place->process,
                 (unsigned long long)place->size_bytes);
@@ -118,4 +125,66 @@ void fth_region_finish(fth_region *region, int slot, int64_t version)
     atomic_store_explicit(stamp_of(region, slot), (uint64_t)version + 1, memory_order_release);
     region->newest = slot;
     region->version = version;
+}
+
+/* ---- a worker's view of it ---- */
+
+void fth_local_view_release(fth_local_view *view)
+{
+    if (view->bytes)
+        munmap((void *)(uintptr_t)view->bytes, view->size_bytes);
+    *view = (fth_local_view){0};
+}
+
+static bool open_view(fth_local_view *view, const char *path)
+{
+    struct stat facts;
+    fth_local_view_release(view);
+    int fd = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+    if (fd < 0)
+        return false;
+    bool good = is_ours(fd) && fstat(fd, &facts) == 0 && S_ISREG(facts.st_mode) && facts.st_size >= PAGE;
+    void *bytes = good ? mmap(NULL, (size_t)facts.st_size, PROT_READ, MAP_SHARED, fd, 0) : MAP_FAILED;
+    close(fd);
+    if (bytes == MAP_FAILED)
+        return false;
+    view->bytes = bytes;
+    view->size_bytes = (size_t)facts.st_size;
+    snprintf(view->path, sizeof view->path, "%s", path);
+    return true;
+}
+
+fth_local_result fth_local_copy(fth_local_view *view, const char *answer, uint64_t size_bytes, void *to,
+                                int64_t *version)
+{
+    fth_local_result result = FTH_LOCAL_ELSEWHERE;
+    json_t *json = json_loads(answer, 0, NULL);
+    const char *path = NULL;
+    json_int_t number = 0, stamp = 0, offset = 0, size = 0;
+
+    if (json_unpack(json, "{s:I, s:s, s:I, s:I, s:I}", "version", &number, "path", &path, "stamp", &stamp, "offset",
+                    &offset, "size_bytes", &size) != 0 ||
+        strncmp(path, "/proc/", 6) != 0 || strlen(path) >= sizeof view->path || (uint64_t)size != size_bytes)
+        goto out;
+    if (strcmp(path, view->path) != 0 && !open_view(view, path))
+        goto out;
+    uint64_t end = view->size_bytes;
+    if (stamp < 0 || stamp % 8 != 0 || (uint64_t)stamp + 8 > end || offset < 0 || (uint64_t)offset > end ||
+        size_bytes > end - (uint64_t)offset)
+        goto out;
+    const _Atomic uint64_t *mark = (const _Atomic uint64_t *)(const void *)(view->bytes + stamp);
+    uint64_t expected = (uint64_t)number + 1;
+    result = FTH_LOCAL_AGAIN;
+    if (atomic_load_explicit(mark, memory_order_acquire) != expected)
+        goto out;
+    memcpy(to, view->bytes + offset, (size_t)size_bytes);
+    atomic_thread_fence(memory_order_acquire);
+    if (atomic_load_explicit(mark, memory_order_relaxed) != expected)
+        goto out;
+    *version = number;
+    result = FTH_LOCAL_COPIED;
+
+out:
+    json_decref(json);
+    return result;
 }

@@ -59,6 +59,26 @@ void fth_region_finish(fth_region *region, int slot, int64_t version);
 uint64_t fth_region_offset(const fth_region *region, int slot);
 uint64_t fth_region_stamp(int slot);
 
+/* ---- a worker's view of it ---- */
+
+typedef struct fth_local_view {
+    char path[64];
+    const char *bytes;
+    size_t size_bytes;
+} fth_local_view;
+
+typedef enum fth_local_result {
+    FTH_LOCAL_COPIED,
+    FTH_LOCAL_AGAIN,    /* the server has written over it meanwhile: ask again */
+    FTH_LOCAL_ELSEWHERE /* it cannot be read from here: another machine, user or container */
+} fth_local_result;
+
+/* Copies what the answer to ?local=1 describes, `size_bytes` of it. The view begins zeroed and is kept for the next
+ * time. */
+fth_local_result fth_local_copy(fth_local_view *view, const char *answer, uint64_t size_bytes, void *to,
+                                int64_t *version);
+void fth_local_view_release(fth_local_view *view);
+
 /* True for an address of the loopback. */
 bool fth_local_is_loopback(const char *client);
 

@@ -8,6 +8,7 @@
 
 #include <fcntl.h>
 #include <math.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,6 +17,7 @@
 
 #include "model/model.h"
 #include "parameters/gradient.h"
+#include "parameters/local.h"
 #include "parameters/log.h"
 #include "parameters/parameters.h"
 #include "parameters/rates.h"
@@ -492,6 +494,71 @@ static void test_rates(void **state)
     fth_rates_free(rates);
 }
 
+/* ---- memory that is shared ---- */
+
+enum { SHARED_FLOATS = 300000 };
+
+static void *write_versions(void *context)
+{
+    fth_region *region = context;
+    for (int64_t version = 1; version <= 400; version++) {
+        int slot = 0;
+        float *to = fth_region_begin(region, &slot);
+        for (int i = 0; i < SHARED_FLOATS; i++)
+            to[i] = (float)version;
+        fth_region_finish(region, slot, version);
+    }
+    return NULL;
+}
+
+/* What is copied while somebody writes is whole, or known not to be. */
+static void test_shared_memory(void **state)
+{
+    (void)state;
+    fth_region region;
+    fth_local_view view = {0};
+    pthread_t writer;
+    char answer[256];
+    int copied = 0;
+    int64_t version = -1;
+    float *to = malloc(SHARED_FLOATS * sizeof *to);
+    uint64_t bytes = SHARED_FLOATS * sizeof *to;
+    assert_int_equal(fth_region_create(bytes, &region), FTH_OK);
+    assert_int_equal(pthread_create(&writer, NULL, write_versions, &region), 0);
+    while (version < 400) {
+        const volatile fth_region *now = &region;
+        int slot = now->newest;
+        int64_t expected = slot < 0 ? 0 : now->version;
+        slot = slot < 0 ? 0 : slot;
+        snprintf(answer, sizeof answer,
+                 "{\"version\":%lld,\"path\":\"/proc/%d/fd/%d\",\"stamp\":%llu,\"offset\":%llu,\"size_bytes\":%llu}",
+                 (long long)expected, (int)getpid(), region.fd, (unsigned long long)fth_region_stamp(slot),
+                 (unsigned long long)fth_region_offset(&region, slot), (unsigned long long)bytes);
+        fth_local_result result = fth_local_copy(&view, answer, bytes, to, &version);
+        assert_int_not_equal(result, FTH_LOCAL_ELSEWHERE);
+        if (result != FTH_LOCAL_COPIED)
+            continue;
+        copied++;
+        for (int i = 0; i < SHARED_FLOATS; i++)
+            assert_true(to[i] == (float)version);
+    }
+    assert_true(copied > 0);
+    pthread_join(writer, NULL);
+    static const char *const bad[] = {
+        "", "{}", "{\"version\":1,\"path\":\"/etc/passwd\",\"stamp\":0,\"offset\":0,\"size_bytes\":1200000}",
+        "{\"version\":1,\"path\":\"/proc/1/fd/99999\",\"stamp\":0,\"offset\":0,\"size_bytes\":1200000}",
+        "{\"version\":1,\"path\":\"/proc/self/exe\",\"stamp\":0,\"offset\":0,\"size_bytes\":1200000}"};
+    for (size_t i = 0; i < FTH_COUNT_OF(bad); i++)
+        assert_int_equal(fth_local_copy(&view, bad[i], bytes, to, &version), FTH_LOCAL_ELSEWHERE);
+    snprintf(answer, sizeof answer,
+             "{\"version\":1,\"path\":\"/proc/%d/fd/%d\",\"stamp\":0,\"offset\":9999999999,\"size_bytes\":%llu}",
+             (int)getpid(), region.fd, (unsigned long long)bytes);
+    assert_int_equal(fth_local_copy(&view, answer, bytes, to, &version), FTH_LOCAL_ELSEWHERE);
+    fth_local_view_release(&view);
+    fth_region_release(&region);
+    free(to);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -504,6 +571,7 @@ int main(void)
         cmocka_unit_test(test_workers),
         cmocka_unit_test(test_dial),
         cmocka_unit_test(test_rates),
+        cmocka_unit_test(test_shared_memory),
     };
     fth_log_set_level(FTH_LOG_ERROR);
     return cmocka_run_group_tests(tests, NULL, NULL);
