@@ -9,7 +9,7 @@
 typedef struct report_options {
     fth_given given;
     bool json;
-    char *chart, *runs, *price;
+    char *chart, *runs, *price, *over;
     int64_t columns;
 } report_options;
 
@@ -18,6 +18,8 @@ static fth_status check_price(const char *text)
     double usd;
     return fth_usd_parse(text, &usd);
 }
+
+static const char *const axes[] = {"default", "steps", "epochs", "time", NULL}; /* as fth_axis */
 
 static const fth_option report_rows[] = {
     {.name = "json",
@@ -30,6 +32,13 @@ static const fth_option report_rows[] = {
      .offset = offsetof(report_options, chart),
      .argument = "FILE",
      .help = "also draw the loss curves into FILE.png or FILE.svg"},
+    {.name = "over",
+     .type = FTH_OPTION_CHOICE,
+     .offset = offsetof(report_options, over),
+     .fallback = "default",
+     .argument = "WHAT",
+     .help = "what the curves of compare, and of pictures, are drawn over",
+     .choices = axes},
     {.name = "columns",
      .type = FTH_OPTION_INTEGER,
      .offset = offsetof(report_options, columns),
@@ -63,6 +72,14 @@ static int chart_columns(const report_options *options)
     return columns > WIDEST_CHART ? WIDEST_CHART : columns;
 }
 
+static fth_axis chosen_axis(const report_options *options)
+{
+    int axis = FTH_OVER_DEFAULT;
+    while (axes[axis + 1] && strcmp(axes[axis], options->over) != 0)
+        axis++;
+    return (fth_axis)axis;
+}
+
 static fth_status print_runs(const report_options *options, const fth_record_summary *runs, size_t count, bool compare)
 {
     fth_status status = FTH_OK;
@@ -72,13 +89,13 @@ static fth_status print_runs(const report_options *options, const fth_record_sum
         json_decref(json);
     }
     if (!options->json && compare)
-        FTH_TRY(fth_report_compare(stdout, runs, count, chart_columns(options)));
+        FTH_TRY(fth_report_compare(stdout, runs, count, chosen_axis(options), chart_columns(options)));
     else if (!options->json && count > 1)
         FTH_TRY(fth_report_bills(stdout, runs, count));
     else if (!options->json)
         FTH_TRY(fth_report_run(stdout, &runs[0], chart_columns(options)));
     if (*options->chart) {
-        FTH_TRY(fth_report_picture(options->chart, runs, count));
+        FTH_TRY(fth_report_picture(options->chart, runs, count, chosen_axis(options)));
         fth_log_info("chart written to %s", options->chart);
     }
 out:
@@ -144,7 +161,7 @@ const fth_command fth_command_report = {
 
 const fth_command fth_command_compare = {
     .name = "compare",
-    .arguments = "RUN RUN... [--json] [--chart FILE.png|FILE.svg]",
+    .arguments = "RUN RUN... [--over time] [--json] [--chart FILE.png|FILE.svg]",
     .summary = "show runs side by side",
     .run = run_compare,
 };

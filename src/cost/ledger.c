@@ -36,13 +36,15 @@ static void fill_row(const fth_record_machine *machine, double kept_s, int64_t k
 {
     double trained_s = machine->last_elapsed_s - machine->first_elapsed_s;
     row->useful_s = fmax(0, fmin(machine->last_elapsed_s, kept_s) - machine->first_elapsed_s);
-    row->lost_s = fmax(0, trained_s - row->useful_s) + machine->silent_s;
-    /* Clocks of several machines, or one that was set meanwhile: what was trained was paid in any case. */
-    row->seconds = fmax(machine->last_s - machine->began_s, row->useful_s + row->lost_s);
-    row->starting_s = row->seconds - row->useful_s - row->lost_s;
     int64_t last_step = machine->last_step < kept_step ? machine->last_step : kept_step;
     row->steps = last_step > machine->first_step ? last_step - machine->first_step : 0;
     row->steps_lost = machine->last_step - machine->first_step - row->steps;
+    /* The clock goes on while a machine that leaves in order saves its last step: nothing is undone by that. */
+    bool undone = row->steps_lost > 0 || machine->ending == FTH_ENDING_UNKNOWN;
+    row->lost_s = (undone ? fmax(0, trained_s - row->useful_s) : 0) + machine->silent_s;
+    /* Clocks of several machines, or one that was set meanwhile: what was trained was paid in any case. */
+    row->seconds = fmax(machine->last_s - machine->began_s, fmax(trained_s, row->useful_s + row->lost_s));
+    row->starting_s = row->seconds - row->useful_s - row->lost_s;
     row->epochs = fmax(0, fmin(machine->last_epoch, kept_epoch) - machine->first_epoch);
     row->usd = row->usd_per_hour * row->seconds / 3600;
     row->lost_usd = row->usd_per_hour * row->lost_s / 3600;

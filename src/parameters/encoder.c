@@ -44,9 +44,15 @@ static float from_bf16(uint16_t half)
     return value;
 }
 
+#ifdef __clang__
+typedef __fp16 float16; /* clang 14, which fuzzes, has the other name for newer targets only */
+#else
+typedef _Float16 float16;
+#endif
+
 static uint16_t to_f16(float value)
 {
-    _Float16 half = (_Float16)fminf(fmaxf(value, -65504.f), 65504.f);
+    float16 half = (float16)fminf(fmaxf(value, -65504.f), 65504.f);
     uint16_t bits;
     memcpy(&bits, &half, 2);
     return bits;
@@ -54,7 +60,7 @@ static uint16_t to_f16(float value)
 
 static float from_f16(uint16_t bits)
 {
-    _Float16 half;
+    float16 half;
     memcpy(&half, &bits, 2);
     return (float)half;
 }

@@ -2,7 +2,8 @@
  *
  * A "start" or "resume" begins a machine's part; it ends with its last event. A machine that was killed wrote no last
  * word: it counts as paid until its last event, or until its lease was last seen renewed, which the next owner's
- * "resume" tells as "previous_seen_s". Time on the wall clock, since parts of one run come from several machines. */
+ * "resume" tells as "previous_seen_s". Its last events may have died with it; but where the next one goes on, it has
+ * been. Time on the wall clock, since parts of one run come from several machines. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -29,15 +30,24 @@ static fth_record_machine *last_machine(const fth_record_summary *summary)
     return summary->machine_count > 0 ? &summary->machines[summary->machine_count - 1] : NULL;
 }
 
+/* What a resume tells about the machine before it. */
+static void learn_from_next(fth_record_machine *before, const fth_record_machine *next, double seen_s)
+{
+    double unheard_s = fmax(0, next->first_elapsed_s - before->last_elapsed_s); /* trained, and kept */
+    double silent_s = seen_s - before->last_s;
+    if (before->ending == FTH_ENDING_UNKNOWN && silent_s > 0) {
+        before->silent_s = fmax(0, silent_s - unheard_s);
+        before->last_s = seen_s;
+    }
+    before->last_elapsed_s = fmax(before->last_elapsed_s, next->first_elapsed_s);
+    before->last_epoch = fmax(before->last_epoch, next->first_epoch);
+    if (next->first_step > before->last_step)
+        before->last_step = next->first_step;
+}
+
 static fth_status add_machine(fth_record_summary *summary, size_t *capacity, json_t *event)
 {
-    fth_record_machine *before = last_machine(summary);
-    double time = number_of(event, "time", 0), seen = number_of(event, "previous_seen_s", 0);
-    if (before && before->ending == FTH_ENDING_UNKNOWN && seen > before->last_s && seen <= time) {
-        before->silent_s = seen - before->last_s;
-        before->last_s = seen;
-    }
-
+    double time = number_of(event, "time", 0), seen_s = number_of(event, "previous_seen_s", 0);
     fth_status status = fth_grow(&summary->machines, summary->machine_count, capacity, sizeof *summary->machines);
     if (status != FTH_OK)
         return status;
@@ -54,6 +64,8 @@ static fth_status add_machine(fth_record_summary *summary, size_t *capacity, jso
     machine->last_elapsed_s = machine->first_elapsed_s;
     machine->last_step = machine->first_step;
     machine->last_epoch = machine->first_epoch;
+    if (summary->machine_count > 1)
+        learn_from_next(machine - 1, machine, seen_s <= time ? seen_s : 0);
     return FTH_OK;
 }
 

@@ -240,9 +240,11 @@ static void print_milestones(FILE *output, const fth_ledger *ledger)
             break;
         if (i + 1 < FTH_COUNT_OF(milestones) && fth_ledger_reached(ledger, milestones[i + 1]) == point)
             continue; /* the higher one, reached at the same moment, says enough */
-        fth_usd_format(fth_ledger_usd_at(ledger, point), amount, sizeof amount);
+        double usd = fth_ledger_usd_at(ledger, point);
+        fth_usd_format(usd, amount, sizeof amount);
         fth_duration_format(fth_ledger_seconds_at(ledger, point), time, sizeof time);
-        fprintf(output, "%.0f %% accuracy cost %s, %s of machine time\n", 100 * milestones[i], amount, time);
+        fprintf(output, "%.0f %% accuracy took %s of machine time%s%s\n", 100 * milestones[i], time,
+                isfinite(usd) ? " and cost " : "", isfinite(usd) ? amount : "");
     }
 }
 
@@ -280,11 +282,15 @@ static void write_number(const json_t *event, const char *key, const char *forma
 static fth_status add_interruption(fth_table *table, const fth_ledger *ledger, size_t i)
 {
     const fth_ledger_row *row = &ledger->rows[i];
+    const char *at_least = fth_terminal_is_utf8() ? "≥ " : ">= ";
     char given[SMALL], used[SMALL], step[SMALL], steps_lost[SMALL], lost[SMALL], cost[SMALL], next[SMALL] = "not yet";
     write_number(row->machine->notice, "seconds_given", "%.0f s", given, sizeof given);
     write_number(row->machine->notice, "seconds_used", "%.2f s", used, sizeof used);
     fth_text_count(row->machine->last_step, step, sizeof step);
-    fth_text_count(row->steps_lost, steps_lost, sizeof steps_lost);
+    /* The last moments of a machine that was killed are known to nobody. */
+    bool killed = !row->machine->notice && row->machine->ending == FTH_ENDING_UNKNOWN;
+    snprintf(steps_lost, sizeof steps_lost, "%s", killed ? at_least : "");
+    fth_text_count(row->steps_lost, steps_lost + strlen(steps_lost), sizeof steps_lost - strlen(steps_lost));
     write_seconds(row->lost_s, lost, sizeof lost);
     fth_usd_format(row->lost_usd, cost, sizeof cost);
     if (i + 1 < ledger->count) {

@@ -69,6 +69,55 @@ out:
     return status;
 }
 
+/* ---- workers, where runs have some: how many, and how many passes over the data each of them made ---- */
+
+static int64_t configured(const fth_record_summary *run, const char *option)
+{
+    return json_integer_value(json_object_get(json_object_get(run->run, "configuration"), option));
+}
+
+static int64_t count_workers(const fth_record_summary *run)
+{
+    char *strategy = fth_report_option(run, "strategy");
+    int64_t count = 0;
+    if (strcmp(strategy, "hogwild") == 0) {
+        count = configured(run, "processes") > 0 ? configured(run, "processes") : configured(run, "workers");
+        if (count == 0) /* one per core */
+            count = json_integer_value(json_object_get(json_object_get(run->run, "machine"), "cores"));
+    }
+    free(strategy);
+    return count;
+}
+
+static double epochs_of(const fth_record_summary *run)
+{
+    double epochs = json_number_value(json_object_get(run->end, "epochs"));
+    const fth_record_series *series = &run->training;
+    return epochs > 0 || series->count == 0 ? epochs : series->points[series->count - 1].epoch;
+}
+
+static fth_status add_workers(const comparison *all)
+{
+    fth_status status = FTH_OK;
+    char counts[MAX_RUNS][SMALL], epochs[MAX_RUNS][SMALL];
+    const char *count_cells[MAX_RUNS + 1] = {"workers"}, *epoch_cells[MAX_RUNS + 1] = {"epochs each"};
+    bool any = false;
+    for (size_t i = 0; i < all->run_count; i++) {
+        int64_t count = count_workers(&all->runs[i]);
+        any = any || count > 0;
+        snprintf(counts[i], SMALL, count > 0 ? "%lld" : "-", (long long)count);
+        snprintf(epochs[i], SMALL, "%.3g", epochs_of(&all->runs[i]) / (double)(count > 0 ? count : 1));
+        count_cells[i + 1] = counts[i];
+        epoch_cells[i + 1] = epochs[i];
+    }
+    if (any) {
+        FTH_TRY(fth_table_add_row(all->table, count_cells));
+        FTH_TRY(fth_table_add_row(all->table, epoch_cells));
+    }
+out:
+    return status;
+}
+
 /* ---- results: a row is a name and how to write one run's cell ---- */
 
 typedef struct result_row {
@@ -273,7 +322,8 @@ out:
 
 /* ---- the whole ---- */
 
-fth_status fth_report_compare(FILE *output, const fth_record_summary *runs, size_t run_count, int columns)
+fth_status fth_report_compare(FILE *output, const fth_record_summary *runs, size_t run_count, fth_axis axis,
+                              int columns)
 {
     fth_status status = FTH_OK;
     comparison all = {.runs = runs, .run_count = run_count};
@@ -281,8 +331,8 @@ fth_status fth_report_compare(FILE *output, const fth_record_summary *runs, size
     char letters[MAX_RUNS][2] = {0};
     const char *headings[MAX_RUNS + 1] = {"run"};
     fth_alignment alignments[MAX_RUNS + 1] = {FTH_LEFT};
-    bool over_epochs = fth_report_over_epochs(runs, run_count);
 
+    axis = fth_report_choose_axis(runs, run_count, axis);
     FTH_REQUIRE(run_count >= 1 && run_count <= MAX_RUNS, FTH_INVALID, "compare takes 1 to %d runs, not %zu", MAX_RUNS,
                 run_count);
     for (size_t i = 0; i < run_count; i++) {
@@ -290,17 +340,18 @@ fth_status fth_report_compare(FILE *output, const fth_record_summary *runs, size
         headings[i + 1] = letters[i];
         alignments[i + 1] = FTH_RIGHT;
         fprintf(output, "%s  %s\n", letters[i], runs[i].id);
-        FTH_TRY(fth_report_curve(&runs[i].training, over_epochs, runs[i].id, &lines[i]));
+        FTH_TRY(fth_report_curve(&runs[i].training, axis, runs[i].id, &lines[i]));
     }
     fputc('\n', output);
     FTH_TRY(fth_table_create(headings, alignments, run_count + 1, &all.table));
     FTH_TRY(add_options(&all));
+    FTH_TRY(add_workers(&all));
     FTH_TRY(add_results(&all));
     FTH_TRY(add_costs(&all));
     fth_table_print(output, all.table);
     fputc('\n', output);
-    FTH_TRY(fth_chart_print(output, lines, run_count, over_epochs ? "epoch" : "step", "training loss", columns,
-                            CHART_ROWS));
+    FTH_TRY(
+        fth_chart_print(output, lines, run_count, fth_report_axis_name(axis), "training loss", columns, CHART_ROWS));
 out:
     for (size_t i = 0; i < run_count && i < MAX_RUNS; i++)
         fth_report_curve_release(&lines[i]);

@@ -35,7 +35,7 @@ char *fth_report_state(const fth_record_summary *run)
     return fth_format("unfinished, at step %lld", (long long)run->steps);
 }
 
-fth_status fth_report_curve(const fth_record_series *series, bool over_epochs, const char *label, fth_chart_line *line)
+fth_status fth_report_curve(const fth_record_series *series, fth_axis axis, const char *label, fth_chart_line *line)
 {
     fth_status status = FTH_OK;
     double *x = NULL, *y = NULL;
@@ -43,7 +43,7 @@ fth_status fth_report_curve(const fth_record_series *series, bool over_epochs, c
     FTH_TRY(fth_allocate(series->count, sizeof *y, &y));
     for (size_t i = 0; i < series->count; i++) {
         const fth_record_point *point = &series->points[i];
-        x[i] = over_epochs ? point->epoch : (double)point->step;
+        x[i] = axis == FTH_OVER_TIME ? point->elapsed_s : axis == FTH_OVER_EPOCHS ? point->epoch : (double)point->step;
         y[i] = point->loss;
     }
     *line = (fth_chart_line){.label = label, .x = x, .y = y, .count = series->count};
@@ -61,16 +61,23 @@ void fth_report_curve_release(fth_chart_line *line)
     *line = (fth_chart_line){0};
 }
 
-bool fth_report_over_epochs(const fth_record_summary *runs, size_t run_count)
+fth_axis fth_report_choose_axis(const fth_record_summary *runs, size_t run_count, fth_axis asked)
 {
     bool differs = false;
+    if (asked != FTH_OVER_DEFAULT)
+        return asked;
     for (size_t i = 1; i < run_count && !differs; i++) {
         char *first = fth_report_option(&runs[0], "batch"), *other = fth_report_option(&runs[i], "batch");
         differs = strcmp(first, other) != 0;
         free(first);
         free(other);
     }
-    return differs;
+    return differs ? FTH_OVER_EPOCHS : FTH_OVER_STEPS;
+}
+
+const char *fth_report_axis_name(fth_axis axis)
+{
+    return axis == FTH_OVER_TIME ? "seconds" : axis == FTH_OVER_EPOCHS ? "epoch" : "step";
 }
 
 double fth_report_last_training_loss(const fth_record_summary *run)

@@ -72,12 +72,12 @@ static void print_series(FILE *script, const fth_chart_line *line, size_t number
 }
 
 static fth_status write_script(FILE *script, const char *picture, bool svg, const fth_record_summary *runs,
-                               size_t run_count)
+                               size_t run_count, fth_axis axis)
 {
     static const char *const colours[] = {"#1f6feb", "#d9480f", "#2b8a3e", "#9c36b5", "#c92a2a", "#0b7285", "#5f3dc4"};
     fth_status status = FTH_OK;
     fth_chart_line line = {0};
-    bool over_epochs = fth_report_over_epochs(runs, run_count);
+    axis = fth_report_choose_axis(runs, run_count, axis);
     extent seen = {INFINITY, 0, 0};
 
     fprintf(script, "set terminal %s\nset output ",
@@ -86,10 +86,10 @@ static fth_status write_script(FILE *script, const char *picture, bool svg, cons
     print_quoted(script, picture);
     fputc('\n', script);
     for (size_t i = 0; i < run_count; i++) {
-        FTH_TRY(fth_report_curve(&runs[i].training, over_epochs, "", &line));
+        FTH_TRY(fth_report_curve(&runs[i].training, axis, "", &line));
         print_series(script, &line, i, "training", &seen);
         fth_report_curve_release(&line);
-        FTH_TRY(fth_report_curve(&runs[i].validation, over_epochs, "", &line));
+        FTH_TRY(fth_report_curve(&runs[i].validation, axis, "", &line));
         print_series(script, &line, i, "validation", &seen);
         fth_report_curve_release(&line);
     }
@@ -97,7 +97,7 @@ static fth_status write_script(FILE *script, const char *picture, bool svg, cons
             "set title 'Loss%s' font ',18'\nset xlabel '%s'\nset ylabel 'loss'\n"
             "set key top right noenhanced\nset border 3\nset tics nomirror out\n"
             "set grid ytics lc rgb '#d0d0d0'\nset format x '%%g'\nset format y '%%g'\nset xrange [0:%.9g]\n",
-            run_count > 1 ? " (dashed: validation)" : "", over_epochs ? "epoch" : "step", seen.right);
+            run_count > 1 ? " (dashed: validation)" : "", fth_report_axis_name(axis), seen.right);
     if (seen.high > 20 * seen.low) /* as in the terminal: decades do not fit a linear axis */
         fprintf(script, "set logscale y\nset yrange [%.9g:%.9g]\n", 0.8 * seen.low, 1.25 * seen.high);
     else
@@ -200,7 +200,7 @@ static fth_status check_target(const char *temporary)
     return FTH_OK;
 }
 
-fth_status fth_report_picture(const char *path, const fth_record_summary *runs, size_t run_count)
+fth_status fth_report_picture(const char *path, const fth_record_summary *runs, size_t run_count, fth_axis axis)
 {
     fth_status status = FTH_OK;
     FILE *script = NULL;
@@ -220,7 +220,7 @@ fth_status fth_report_picture(const char *path, const fth_record_summary *runs, 
     script = descriptor >= 0 ? fdopen(descriptor, "w+") : NULL;
     FTH_REQUIRE(script, FTH_IO, "prepare a gnuplot script: %s", strerror(errno));
     FTH_TRY(check_target(temporary));
-    FTH_TRY(write_script(script, temporary, svg, runs, run_count));
+    FTH_TRY(write_script(script, temporary, svg, runs, run_count, axis));
     FTH_TRY(run_gnuplot(descriptor));
     FTH_TRY(publish_picture(temporary, path));
 out:

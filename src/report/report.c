@@ -283,8 +283,8 @@ fth_status fth_report_run(FILE *output, const fth_record_summary *run, int colum
     FTH_TRY(print_times(output, run));
     fputc('\n', output);
     FTH_TRY(fth_report_bill(output, run));
-    FTH_TRY(fth_report_curve(&run->training, false, "training", &lines[0]));
-    FTH_TRY(fth_report_curve(&run->validation, false, "validation", &lines[1]));
+    FTH_TRY(fth_report_curve(&run->training, FTH_OVER_STEPS, "training", &lines[0]));
+    FTH_TRY(fth_report_curve(&run->validation, FTH_OVER_STEPS, "validation", &lines[1]));
     FTH_TRY(fth_chart_print(output, lines, run->validation.count > 0 ? 2 : 1, "step", "loss", columns, CHART_ROWS));
 out:
     fth_report_curve_release(&lines[0]);

@@ -12,8 +12,12 @@
 /* One run: a table of what it did and what it took, and a loss chart as wide as `columns`. */
 fth_status fth_report_run(FILE *output, const fth_record_summary *run, int columns);
 
+/* What curves are drawn over. By default steps, or epochs where steps do not mean the same in all runs. */
+typedef enum fth_axis { FTH_OVER_DEFAULT, FTH_OVER_STEPS, FTH_OVER_EPOCHS, FTH_OVER_TIME } fth_axis;
+
 /* Several runs side by side: a table, and their loss curves in one chart. */
-fth_status fth_report_compare(FILE *output, const fth_record_summary *runs, size_t run_count, int columns);
+fth_status fth_report_compare(FILE *output, const fth_record_summary *runs, size_t run_count, fth_axis axis,
+                              int columns);
 
 /* What several runs cost: a row for each machine of each, and totals. */
 fth_status fth_report_bills(FILE *output, const fth_record_summary *runs, size_t run_count);
@@ -22,7 +26,7 @@ fth_status fth_report_bills(FILE *output, const fth_record_summary *runs, size_t
 json_t *fth_report_json(const fth_record_summary *run);
 
 /* Loss curves as a picture: PNG or SVG by the path's ending, drawn by gnuplot. */
-fth_status fth_report_picture(const char *path, const fth_record_summary *runs, size_t run_count);
+fth_status fth_report_picture(const char *path, const fth_record_summary *runs, size_t run_count, fth_axis axis);
 
 /* ---- pieces ---- */
 

@@ -10,12 +10,13 @@ char *fth_report_option(const fth_record_summary *run, const char *name);
 /* "finished", "stopped at step 120", "failed: ..." free() it. */
 char *fth_report_state(const fth_record_summary *run);
 
-/* The curve of a series over steps, or over epochs: arrays to free() in the line. */
-fth_status fth_report_curve(const fth_record_series *series, bool over_epochs, const char *label, fth_chart_line *line);
+/* The curve of a series: arrays to free() in the line. */
+fth_status fth_report_curve(const fth_record_series *series, fth_axis axis, const char *label, fth_chart_line *line);
 void fth_report_curve_release(fth_chart_line *line);
 
-/* Steps mean the same in all runs only if the batch does; otherwise curves are drawn over epochs. */
-bool fth_report_over_epochs(const fth_record_summary *runs, size_t run_count);
+/* The default axis becomes one: steps mean the same in all runs only if the batch does; otherwise epochs. */
+fth_axis fth_report_choose_axis(const fth_record_summary *runs, size_t run_count, fth_axis asked);
+const char *fth_report_axis_name(fth_axis axis);
 
 /* The mean of the last points, a twentieth of all; NAN if there are none. */
 double fth_report_last_training_loss(const fth_record_summary *run);

@@ -64,7 +64,7 @@ def test_price_is_recorded(farthing, tiny):
     best = max(event.get("validation_accuracy", 0) for event in result.events)
     reached = [step["accuracy"] for step in its["to_accuracy"]]
     assert reached == [share for share in (0.5, 0.75, 0.9, 0.95, 0.98, 0.99, 0.995, 0.999) if best >= share]
-    assert ("% accuracy cost $" in text) == (best >= 0.9)
+    assert ("of machine time and cost $" in text) == (best >= 0.9)
 
 
 def test_without_a_price(farthing, tiny):

@@ -90,7 +90,7 @@ static const char three[] =
     "{\"event\":\"start\",\"time\":1001,\"process_s\":1,\"price_usd_per_hour\":3.6,\"instance\":\"small\"}\n"
     "{\"event\":\"step\",\"time\":1011,\"step\":20,\"epoch\":1,\"elapsed_s\":10,\"loss\":1}\n"
     "{\"event\":\"notice\",\"time\":1011.5,\"step\":20,\"source\":\"aws\",\"seconds_given\":120}\n"
-    "{\"event\":\"interrupted\",\"time\":1012,\"step\":20,\"epoch\":1,\"elapsed_s\":11}\n"
+    "{\"event\":\"interrupted\",\"time\":1012,\"step\":20,\"epoch\":1,\"elapsed_s\":11.5}\n"
     "{\"event\":\"resume\",\"time\":2002,\"process_s\":2,\"step\":20,\"epoch\":1,\"elapsed_s\":11,"
     "\"price_usd_per_hour\":7.2,\"instance\":\"large\"}\n"
     "{\"event\":\"step\",\"time\":2007,\"step\":30,\"epoch\":1.5,\"elapsed_s\":16,\"loss\":0.8}\n"
@@ -149,6 +149,28 @@ static void three_machines(void **state)
     const fth_record_point *point = fth_ledger_reached(&ledger, 0.99);
     assert_int_equal(point->machine, 2);
     near(fth_ledger_usd_at(&ledger, point), 0.012 + 0.036 + 0.006);
+    fth_ledger_release(&ledger);
+    fth_record_release(&run);
+}
+
+/* The last events of a machine that was killed died with it, but not its last checkpoint. */
+static void events_that_were_lost(void **state)
+{
+    (void)state;
+    fth_record_summary run = read_events(
+        "{\"event\":\"start\",\"time\":1000,\"price_usd_per_hour\":3.6}\n"
+        "{\"event\":\"step\",\"time\":1010,\"step\":10,\"epoch\":1,\"elapsed_s\":10,\"loss\":1}\n"
+        "{\"event\":\"resume\",\"time\":2000,\"step\":15,\"epoch\":1.5,\"elapsed_s\":15,\"previous_seen_s\":1018,"
+        "\"price_usd_per_hour\":3.6}\n"
+        "{\"event\":\"step\",\"time\":2005,\"step\":20,\"epoch\":2,\"elapsed_s\":20,\"loss\":1}\n");
+    fth_ledger ledger;
+    assert_int_equal(fth_ledger_make(&run, &ledger), FTH_OK);
+    near(ledger.rows[0].seconds, 18);
+    near(ledger.rows[0].useful_s, 15);
+    near(ledger.rows[0].lost_s, 3); /* of the eight seconds of silence five were kept */
+    near(ledger.rows[0].epochs, 1.5);
+    near(ledger.epochs, 2);
+    assert_int_equal(ledger.steps_lost, 0);
     fth_ledger_release(&ledger);
     fth_record_release(&run);
 }
@@ -235,8 +257,8 @@ static void strange_records(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(one_machine),    cmocka_unit_test(three_machines),  cmocka_unit_test(undone_twice),
-        cmocka_unit_test(unknown_prices), cmocka_unit_test(strange_records),
+        cmocka_unit_test(one_machine),           cmocka_unit_test(three_machines), cmocka_unit_test(undone_twice),
+        cmocka_unit_test(events_that_were_lost), cmocka_unit_test(unknown_prices), cmocka_unit_test(strange_records),
     };
     return cmocka_run_group_tests(tests, make_folder, remove_folder);
 }

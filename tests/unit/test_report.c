@@ -364,7 +364,7 @@ static void test_report_of_an_empty_run(void **state)
     assert_non_null(strstr(text, " 1 step, 0 images"));
     assert_null(strstr(text, "nan"));
     free(text);
-    assert_int_not_equal(fth_report_picture("/tmp/never.svg", &run, 1), FTH_OK);
+    assert_int_not_equal(fth_report_picture("/tmp/never.svg", &run, 1, FTH_OVER_DEFAULT), FTH_OK);
     fth_record_release(&run);
 }
 
@@ -378,7 +378,7 @@ static void test_compare_shows_differences(void **state)
     capture output;
     use_ascii(false);
     capture_start(&output);
-    assert_int_equal(fth_report_compare(output.file, runs, 2, 80), FTH_OK);
+    assert_int_equal(fth_report_compare(output.file, runs, 2, FTH_OVER_DEFAULT, 80), FTH_OK);
     char *text = capture_end(&output);
     assert_non_null(strstr(text, "A  first"));
     assert_non_null(strstr(text, "2.00 x"));
@@ -410,12 +410,12 @@ static void test_picture_is_drawn(void **state)
     char *svg = fth_path_join(folder, "a 'quoted' chart.svg"), *png = fth_path_join(folder, "chart.PNG");
     char *bytes = NULL;
     size_t size = 0;
-    assert_int_equal(fth_report_picture(svg, &run, 1), FTH_OK);
+    assert_int_equal(fth_report_picture(svg, &run, 1, FTH_OVER_DEFAULT), FTH_OK);
     assert_int_equal(fth_file_read_all(svg, 1 << 20, &bytes, &size), FTH_OK);
     assert_non_null(strstr(bytes, "<svg"));
     assert_non_null(strstr(bytes, "</svg>"));
     free(bytes);
-    assert_int_equal(fth_report_picture(png, (fth_record_summary[]){run, run}, 2), FTH_OK);
+    assert_int_equal(fth_report_picture(png, (fth_record_summary[]){run, run}, 2, FTH_OVER_DEFAULT), FTH_OK);
     assert_int_equal(fth_file_read_all(png, 1 << 22, &bytes, &size), FTH_OK);
     assert_memory_equal(bytes, "\x89PNG\r\n\x1a\n", 8);
     free(bytes);
@@ -431,13 +431,13 @@ static void test_picture_errors(void **state)
 {
     (void)state;
     fth_record_summary run = make_run("x", 64, 20);
-    assert_int_equal(fth_report_picture("/tmp/chart.gif", &run, 1), FTH_INVALID);
+    assert_int_equal(fth_report_picture("/tmp/chart.gif", &run, 1, FTH_OVER_DEFAULT), FTH_INVALID);
     assert_non_null(strstr(fth_error_message(), ".png or .svg"));
-    assert_int_equal(fth_report_picture("/nowhere/at/all/chart.svg", &run, 1), FTH_IO);
+    assert_int_equal(fth_report_picture("/nowhere/at/all/chart.svg", &run, 1, FTH_OVER_DEFAULT), FTH_IO);
     assert_non_null(strstr(fth_error_message(), "/nowhere/at/all"));
     char *path = strdup(getenv("PATH"));
     setenv("PATH", "/nowhere", 1);
-    assert_int_equal(fth_report_picture("/tmp/farthing-never.svg", &run, 1), FTH_UNSUPPORTED);
+    assert_int_equal(fth_report_picture("/tmp/farthing-never.svg", &run, 1, FTH_OVER_DEFAULT), FTH_UNSUPPORTED);
     assert_non_null(strstr(fth_error_message(), "gnuplot-nox"));
     assert_false(fth_file_exists("/tmp/farthing-never.svg"));
     setenv("PATH", path, 1);
