@@ -36,6 +36,7 @@
  *     best         step, epoch, validation_loss, validation_accuracy, file
  *     checkpoint   step, seconds, bytes, file
  *     bad_images   step, epoch, count (in this process so far), images: [{name, reason, part}]: unreadable image files
+ *     worker_lost  step, worker, process, reason, batch, replaced, lost: a worker process ended and was replaced
  *     warning      step, message: a checkpoint or model could not be written and will be tried again
  *     error        step, epoch, status, message: the run failed
  *     interrupted  step, epoch, elapsed_s, samples, METERS: stopped on request; can be resumed

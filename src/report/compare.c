@@ -43,8 +43,8 @@ static fth_status add_option_row(const comparison *all, const char *name, const 
 static fth_status add_options(const comparison *all)
 {
     static const char *const always[] = {"model", "data", "batch"};
-    static const char *const never[] = {"name", "runs",  "resume",
-                                        "json", "price", "prices"}; /* where it is kept, not what it is */
+    /* Where it is kept, not what it is; and what has rows of its own. */
+    static const char *const never[] = {"name", "runs", "resume", "json", "price", "prices", "workers", "processes"};
     fth_status status = FTH_OK;
     for (size_t i = 0; i < FTH_COUNT_OF(always); i++)
         FTH_TRY(add_option_row(all, always[i], always[i]));
