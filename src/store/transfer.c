@@ -124,6 +124,7 @@ typedef struct fth_landing {
     int descriptor;
     fth_store_meter meter;
     EVP_MD_CTX *digest;    /* over all pieces in order; NULL: nobody asked */
+    pthread_mutex_t disk;  /* one writes at a time: more would spin in the kernel for the file's lock */
     pthread_mutex_t mutex; /* guards what follows */
     pthread_cond_t turn;
     char *buffers[GET_THREADS];
@@ -209,7 +210,10 @@ static fth_status fetch_piece(void *context, uint64_t i)
     FTH_TRY(landing->store->kind->get_range(
         landing->store, fetch->key, offset, bytes, size_bytes, &fetch->object->version,
         fth_store_large_deadline(landing->store, size_bytes, (fth_deadline){INFINITY})));
-    FTH_TRY(write_at(landing, bytes, size_bytes, offset));
+    pthread_mutex_lock(&landing->disk);
+    status = write_at(landing, bytes, size_bytes, offset);
+    pthread_mutex_unlock(&landing->disk);
+    FTH_TRY(status);
     /* The disk begins with it now, so that the sync at the end is short. A hint: failing does no harm. */
     sync_file_range(landing->descriptor, (off_t)offset, (off_t)size_bytes, SYNC_FILE_RANGE_WRITE);
     FTH_REQUIRE(fth_store_meter_add(&landing->meter, 0), FTH_INTERRUPTED, "get %s: cancelled", fetch->key);
@@ -281,6 +285,7 @@ fth_status fth_store_fetch_file(fth_store *store, const fth_store_fetch *fetch)
     void *map = MAP_FAILED;
 
     pthread_mutex_init(&landing.mutex, NULL);
+    pthread_mutex_init(&landing.disk, NULL);
     pthread_cond_init(&landing.turn, NULL);
     landing.piece_bytes = size_bytes == 0 ? 1 : size_bytes < GET_PIECE_BYTES ? size_bytes : GET_PIECE_BYTES;
     if (fetch->sha256 || fetch->digest_name) {
@@ -324,6 +329,7 @@ out:
     EVP_MD_CTX_free(landing.digest);
     pthread_cond_destroy(&landing.turn);
     pthread_mutex_destroy(&landing.mutex);
+    pthread_mutex_destroy(&landing.disk);
     free(temporary);
     free(folder);
     return status;
