@@ -11,6 +11,7 @@
 #include "cli/cli.h"
 #include "cli/store_cli.h"
 #include "report/report.h"
+#include "spot/spot.h"
 
 typedef struct doctor_options {
     fth_given given;
@@ -269,11 +270,29 @@ static void check_gnuplot(const doctor_options *options, check_result *result)
     result->advice = "for report --chart: apt-get install gnuplot-nox";
 }
 
+/* Who would say that this machine goes. */
+static void check_cloud(const doctor_options *options, check_result *result)
+{
+    (void)options;
+    fth_machine_identity here;
+    fth_machine_identify(1, &here);
+    if (!*here.cloud) {
+        SAY(result, CHECK_OK, "none: notices that this machine goes come as signals, or by --watch file:PATH");
+    } else if (!*here.instance) {
+        SAY(result, CHECK_WARN, "%s, but its metadata service tells this process nothing", here.cloud);
+        result->advice = "in a container on AWS: raise the hop limit, aws ec2 modify-instance-metadata-options "
+                         "--http-put-response-hop-limit 2 --instance-id ID, or use the host's network";
+    } else {
+        SAY(result, CHECK_OK, "%s %s in %s%s%s; --watch auto listens for its notices", here.cloud, here.instance,
+            here.region, *here.market ? ", " : "", here.market);
+    }
+}
+
 static const check checks[] = {
     {"version", check_version},     {"processor", check_processor}, {"threads", check_threads},
     {"memory", check_memory},       {"cpu back end", check_cpu},    {"bf16", check_bf16},
     {"reference", check_reference}, {"cuda", check_cuda},           {"runs folder", check_runs},
-    {"data", check_data},           {"gnuplot", check_gnuplot},
+    {"data", check_data},           {"gnuplot", check_gnuplot},     {"cloud", check_cloud},
 };
 
 /* ---- the whole ---- */
