@@ -3,7 +3,7 @@
  * The run is the server's, in whose folder the workers' own are (workers/1, workers/2, ...). Each worker is this
  * program again, with the options given here, a share of every epoch, one thread, and the server's address. A worker
  * that is lost is started again and goes on from its own checkpoint; a stop goes to all of them, and the server saves
- * last. */
+ * last. What a worker says goes to workers/1.txt; its last line is shown if it fails. */
 #include <errno.h>
 #include <fcntl.h>
 #include <math.h>
@@ -101,6 +101,27 @@ static int make_arguments(const local *all, int number, char *arguments[MAX_FLAG
     return count;
 }
 
+static char *message_path(const local *all, int number)
+{
+    return fth_format("%s/workers/%d.txt", fth_parameters_run_folder(all->server), number + 1);
+}
+
+/* The last line that a worker left; free() it. */
+static char *last_message(const local *all, int number)
+{
+    char *path = message_path(all, number), *text = NULL, *line = NULL;
+    size_t size = 0;
+    if (fth_file_read_all(path, 64 << 20, &text, &size) == FTH_OK) {
+        while (size > 0 && text[size - 1] == '\n')
+            text[--size] = '\0';
+        const char *newline = strrchr(text, '\n');
+        line = fth_format("%.600s", newline ? newline + 1 : text);
+    }
+    free(path);
+    free(text);
+    return line ? line : fth_format("it left no message");
+}
+
 static fth_status start_worker(local *all, int number)
 {
     char *arguments[MAX_FLAGS];
@@ -108,10 +129,12 @@ static fth_status start_worker(local *all, int number)
     posix_spawnattr_t attributes;
     sigset_t none;
     int count = make_arguments(all, number, arguments);
+    char *messages = message_path(all, number);
 
     posix_spawn_file_actions_init(&actions);
     posix_spawn_file_actions_addopen(&actions, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
     posix_spawn_file_actions_addopen(&actions, STDOUT_FILENO, "/dev/null", O_WRONLY, 0);
+    posix_spawn_file_actions_addopen(&actions, STDERR_FILENO, messages, O_WRONLY | O_CREAT | O_APPEND, 0644);
     posix_spawn_file_actions_addclosefrom_np(&actions, STDERR_FILENO + 1);
     posix_spawnattr_init(&attributes);
     sigemptyset(&none);
@@ -124,6 +147,7 @@ static fth_status start_worker(local *all, int number)
     posix_spawn_file_actions_destroy(&actions);
     for (int i = 0; i < count; i++)
         free(arguments[i]);
+    free(messages);
     if (failure != 0) {
         all->workers[number].process = 0;
         return fth_fail(FTH_IO, "start worker %d: %s", number + 1, strerror(failure));
@@ -146,8 +170,12 @@ static fth_status look_at_worker(local *all, int number, bool stopping)
     worker->done = code == FTH_EXIT_OK;
     if (worker->done || stopping)
         return FTH_OK;
-    if (code == FTH_EXIT_FAILURE || code == FTH_EXIT_USAGE) /* it said why */
-        return fth_fail(FTH_PEER_LOST, "worker %d failed; see its message above", number + 1);
+    if (code == FTH_EXIT_FAILURE || code == FTH_EXIT_USAGE) {
+        char *why = last_message(all, number);
+        fth_status status = fth_fail(FTH_PEER_LOST, "worker %d failed: %s", number + 1, why);
+        free(why);
+        return status;
+    }
     if (++worker->restarts > MAX_RESTARTS)
         return fth_fail(FTH_PEER_LOST, "worker %d was lost %d times", number + 1, worker->restarts);
     fth_log_warning("worker %d was lost (%s); it is started again", number + 1,
@@ -206,11 +234,13 @@ static void tell_progress(local *all)
 static fth_status run_workers(local *all, const fth_stop *stop)
 {
     fth_status status = FTH_OK;
+    char *folder = fth_path_join(fth_parameters_run_folder(all->server), "workers");
+
+    FTH_TRY(fth_folder_create(folder));
     for (int i = 0; i < all->count; i++)
         FTH_TRY(start_worker(all, i));
     while (any_left(all)) {
-        if (stop->asked)
-            return FTH_INTERRUPTED;
+        FTH_REQUIRE(!stop->asked, FTH_INTERRUPTED, "asked to stop");
         for (int i = 0; i < all->count; i++)
             FTH_TRY(look_at_worker(all, i, false));
         FTH_TRY(fth_parameters_wait(all->server, LOOK_EVERY_S));
@@ -218,6 +248,7 @@ static fth_status run_workers(local *all, const fth_stop *stop)
     }
 
 out:
+    free(folder);
     return status;
 }
 

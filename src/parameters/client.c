@@ -186,9 +186,17 @@ static fth_status register_worker(fth_worker_client *client)
     fth_http_response response = {0};
     json_t *json = json_pack("{s:s, s:s}", "worker", client->name, "instance", client->instance);
     char *body = json ? json_dumps(json, JSON_COMPACT) : NULL;
+    fth_backoff backoff = {.first_s = 0.25, .most_s = 1};
+    fth_deadline deadline = fth_deadline_in(client->patience_s);
 
     FTH_REQUIRE(body, FTH_NO_MEMORY, "no memory to register a worker");
     FTH_TRY(ask(client, &(question){"POST", "/registerWorker", body, strlen(body), NULL, 0, 0}, &response));
+    while (response.code == 409 && has_reason(&response, "duplicate") && fth_backoff_wait(&backoff, 0, deadline)) {
+        if (backoff.tries == 1)
+            fth_log_info("worker %s is registered; waiting until its lease ends, should it be gone", client->name);
+        fth_http_response_release(&response);
+        FTH_TRY(ask(client, &(question){"POST", "/registerWorker", body, strlen(body), NULL, 0, 0}, &response));
+    }
     if (response.code != 200) {
         status = fail_refused(client, "to register this worker", &response);
         goto out;

@@ -1,0 +1,171 @@
+"""Workers of a parameter server: `farthing train --strategy parameter-server`, alone and several, through kills."""
+import json
+import os
+import signal
+import subprocess
+
+import pytest
+from conftest import environment, FARTHING, PATIENCE_S, wait_for
+from parameter_client import Client
+
+MODEL = ["--model", "linear", "--lr", "0.1", "--momentum", "0", "--batch", "32"]
+
+
+class Server:
+    """`farthing serve parameters` on a data set, on a port that stays the same over restarts."""
+
+    def __init__(self, folder, data, *arguments, env=None):
+        self.folder, self.data, self.arguments, self.env, self.port = folder, data, arguments, env or {}, 0
+
+    def start(self):
+        command = [FARTHING, "serve", "parameters", *MODEL, "--data", self.data, "--name", "server", "--port",
+                   str(self.port), "--json", *self.arguments]
+        self.process = subprocess.Popen(command, cwd=self.folder, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                                        stderr=open(self.folder / "server.txt", "a"), text=True,
+                                        env=environment(**self.env))
+        line = self.process.stdout.readline()
+        assert line, (self.folder / "server.txt").read_text()
+        about = json.loads(line)
+        self.port, self.url, self.fingerprint = about["port"], about["url"], about.get("fingerprint")
+        return self
+
+    def version(self):
+        return Client(self.port)("GET", "/getVersion").json["version"]
+
+    def kill(self):
+        self.process.kill()
+        self.process.wait(PATIENCE_S)
+
+
+@pytest.fixture
+def serve(tmp_path, tiny):
+    servers = []
+
+    def start(*arguments, **options):
+        servers.append(Server(tmp_path, tiny, *arguments, **options).start())
+        return servers[-1]
+    yield start
+    for server in servers:
+        server.kill()
+
+
+def worker_flags(server, data, *more):
+    return ["train", "--strategy", "parameter-server", "--server", server.url, "--model", "linear", "--data", data,
+            "--batch", "32", "--threads", "1", "--json", *more]
+
+
+def test_one_worker_does_what_training_alone_does(farthing, serve, tiny):
+    """With one worker and whole gradients the server makes the very updates that training without it makes."""
+    server = serve()
+    worker = farthing(*worker_flags(server, tiny, "--epochs", "2")).end
+    alone = farthing("train", *MODEL, "--data", tiny, "--epochs", "2", "--threads", "1", "--json").end
+    assert worker["loss"] == pytest.approx(alone["loss"], rel=1e-6)
+    assert server.version() == alone["steps"] == worker["steps"]
+
+
+@pytest.mark.parametrize("compression", ["f16", "bf16", "topk:0.05"])
+def test_compressed_gradients_arrive_in_the_end(farthing, serve, tiny, compression):
+    """What a compression leaves out is added later: the loss comes down nearly as far as without it."""
+    whole = farthing(*worker_flags(serve(), tiny, "--epochs", "4")).end["loss"]
+    (farthing.folder / compression).mkdir()
+    other = Server(farthing.folder / compression, tiny).start()
+    try:
+        assert farthing(*worker_flags(other, tiny, "--epochs", "4", "--compress", compression)).end["loss"] < 1.3 * whole
+    finally:
+        other.kill()
+
+
+def test_shares_are_disjoint_halves(farthing, serve, tiny):
+    server = serve()
+    halves = [farthing(*worker_flags(server, tiny, "--epochs", "1", "--share", share)).end for share in ("1/2", "2/2")]
+    assert [half["samples"] for half in halves] == [128, 128]
+    assert server.version() == 8
+
+
+def test_a_worker_outlives_its_server(farthing, serve, tiny):
+    """Killed three times in the middle and started again: every update is made, once."""
+    server = serve()
+    worker = farthing.start(*worker_flags(server, tiny, "--steps", "400", "--server-timeout", "60s"))
+    last = 0
+    for target in (60, 150, 250):
+        wait_for(lambda: server.version() >= target, f"version {target}", PATIENCE_S)
+        last = server.version()
+        server.kill()
+        server.start()
+        assert server.version() >= last
+    out, err = worker.communicate(timeout=PATIENCE_S)
+    assert worker.returncode == 0, err
+    assert server.version() == 400
+    assert json.loads(out.splitlines()[-1])["steps"] == 400
+
+
+def test_sync_waits_for_both_workers(farthing, serve, tiny):
+    server = serve("--consistency", "sync:2", "--lease", "20s")
+    workers = [farthing.start(*worker_flags(server, tiny, "--epochs", "2", "--share", f"{i}/2", "--worker", f"w{i}"))
+               for i in (1, 2)]
+    for worker in workers:
+        out, err = worker.communicate(timeout=PATIENCE_S)
+        assert worker.returncode == 0, err
+    assert server.version() == 8  # 2 epochs of 4 steps, each the mean of two gradients
+
+
+def test_keys_and_a_pinned_certificate(farthing, tmp_path, tiny):
+    secret = "0123456789abcdef0123456789abcdef"
+    server = Server(tmp_path, tiny, "--tls", env={"FARTHING_KEYS": f"worker-key {secret} train"}).start()
+    try:
+        flags = worker_flags(server, tiny, "--epochs", "1", "--server-pin", server.fingerprint)
+        key = {"FARTHING_ACCESS_KEY": "worker-key", "FARTHING_SECRET_KEY": secret}
+        assert farthing(*flags, env=key).end["steps"] == 8
+        refused = farthing(*flags, code=1)
+        assert "FARTHING_ACCESS_KEY" in refused.err
+        wrong = farthing(*flags, code=1, env={**key, "FARTHING_SECRET_KEY": secret[::-1]})
+        assert "401" in wrong.err and secret not in wrong.err
+        stranger = "sha256//" + "A" * 43 + "="
+        pinned = farthing(*flags[:-1], stranger, "--server-timeout", "1s", code=1, env=key)
+        assert "pinned" in pinned.err or "key" in pinned.err
+    finally:
+        server.kill()
+
+
+def test_bad_input_says_what_to_do(farthing, serve, tiny):
+    server = serve()
+    other = farthing(*worker_flags(server, tiny, "--epochs", "1", "--model", "mnist-cnn"), code=1)
+    assert "serves linear" in other.err
+    gone = farthing("train", "--strategy", "parameter-server", "--server", "http://127.0.0.1:9", "--server-timeout", "1s",
+                    "--model", "linear", "--data", tiny, code=1)
+    assert "127.0.0.1:9" in gone.err and "--server-timeout" in gone.err
+    for flags in (["--server", "http://x"], ["--compress", "f16"], ["--strategy", "parameter-server", "--compress", "zip"],
+                  ["--share", "3/2"], ["--strategy", "parameter-server", "--server", "http://x", "--workers", "2"],
+                  ["--strategy", "parameter-server", "--server", "x"]):
+        assert "farthing" in farthing("train", "--data", tiny, *flags, code=2 if flags[-1] != "x" else 1).err
+
+
+def test_a_server_and_workers_from_one_command(farthing, tiny):
+    flags = ["train", "--strategy", "parameter-server", "--workers", "2", *MODEL, "--data", tiny]
+    end = farthing(*flags, "--epochs", "3", "--json").end
+    assert end["steps"] == 24 and end["accuracy"] > 0.5
+    run = farthing.runs()[0]
+    assert (run / "last.safetensors").exists() and len(list((run / "workers").glob("*/run.json"))) == 2
+
+
+def test_a_lost_worker_is_started_again_and_a_stop_is_carried_on(farthing, tiny):
+    flags = ["train", "--strategy", "parameter-server", "--workers", "2", *MODEL, "--data", tiny, "--epochs", "150",
+             "--name", "both"]
+    process = farthing.start(*flags)
+    run = farthing.folder / "runs" / "both"
+
+    def children():
+        path = f"/proc/{process.pid}/task/{process.pid}/children"
+        return [int(pid) for pid in open(path).read().split()]
+
+    wait_for(lambda: len(children()) == 2 and "step" in (run / "workers/1/events.jsonl").read_text()
+             if (run / "workers/1/events.jsonl").exists() else False, "two workers", PATIENCE_S)
+    lost = children()[0]
+    os.kill(lost, signal.SIGKILL)
+    wait_for(lambda: len(children()) == 2 and lost not in children(), "a worker in its place", PATIENCE_S)
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=PATIENCE_S)
+    assert process.returncode == 75, err
+    assert "started again" in err
+    end = farthing(*flags, "--resume", "--json").end
+    assert end["epochs"] >= 150
