@@ -328,6 +328,8 @@ static void *run_timer(void *context)
             struct MHD_Response *response = MHD_create_response_from_buffer(0, "", MHD_RESPMEM_PERSISTENT);
             for (int i = 0; response && i < exchange->header_count; i++)
                 MHD_add_response_header(response, exchange->headers[i].name, exchange->headers[i].value);
+            if (response && exchange->held_code == 503)
+                MHD_add_response_header(response, "Retry-After", "1");
             fth_exchange_settle(exchange, exchange->held_code, response);
         }
         server->wake_at_s = next;

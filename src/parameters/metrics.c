@@ -73,7 +73,8 @@ static void print_refusals(FILE *out, fth_parameters_metrics *metrics)
                 fth_signature_result_name((fth_signature_result)i), (uint64_t)atomic_load(&metrics->signatures[i]));
 }
 
-static void print_staleness(FILE *out, fth_parameters_metrics *metrics)
+/* Gives how many gradients there were. */
+static uint64_t print_staleness(FILE *out, fth_parameters_metrics *metrics)
 {
     uint64_t count = 0;
     head(out, "staleness", "histogram",
@@ -87,6 +88,7 @@ static void print_staleness(FILE *out, fth_parameters_metrics *metrics)
             "farthing_staleness_bucket{le=\"+Inf\"} %" PRIu64 "\nfarthing_staleness_sum %" PRIu64
             "\nfarthing_staleness_count %" PRIu64 "\n",
             count, (uint64_t)atomic_load(&metrics->staleness_sum), count);
+    return count;
 }
 
 char *fth_metrics_format(fth_parameters *server)
@@ -111,7 +113,7 @@ char *fth_metrics_format(fth_parameters *server)
            (double)atomic_load(&metrics->samples));
     print_requests(out, metrics);
     print_refusals(out, metrics);
-    print_staleness(out, metrics);
+    uint64_t gradients = print_staleness(out, metrics);
     single(out, "duplicates_total", "counter", "Pushes that were repeated and not applied again",
            (double)atomic_load(&metrics->duplicates));
     single(out, "leases_expired_total", "counter", "Workers let go because their lease ran out",
@@ -122,7 +124,7 @@ char *fth_metrics_format(fth_parameters *server)
            (double)atomic_load(&metrics->sent_bytes));
     head(out, "apply_seconds", "summary", "Time to log and apply a gradient");
     fprintf(out, "farthing_apply_seconds_sum %.9g\nfarthing_apply_seconds_count %" PRIu64 "\n",
-            (double)atomic_load(&metrics->apply_ns) * 1e-9, (uint64_t)atomic_load(&metrics->applied));
+            (double)atomic_load(&metrics->apply_ns) * 1e-9, gradients);
     single(out, "snapshots", "gauge", "Versions held for readers", copies);
     single(out, "log_bytes", "gauge", "Size of the newest log", (double)atomic_load(&metrics->log_bytes));
     single(out, "checkpoint_version", "gauge", "Version of the newest whole checkpoint",

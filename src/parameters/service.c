@@ -211,6 +211,8 @@ static void get_parameter(void *context, fth_exchange *exchange)
     }
     note_worker(server, exchange, pull.worker);
     bool polls = pull.since >= 0;
+    if (*pull.worker) /* so that whoever waits, and asks again, keeps its lease */
+        wait_s = fmin(wait_s, server->options.lease_s / 2);
     pull.until_s = fth_clock_seconds() + (polls ? fmin(wait_s, MOST_WAIT_S) : DEFAULT_WAIT_S);
     int64_t version = atomic_load(&server->version);
     if (!polls && unless == version) {

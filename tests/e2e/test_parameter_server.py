@@ -471,6 +471,44 @@ def test_stop_and_go_on(serve, farthing):
     assert report["steps"] == 6
 
 
+def test_another_machine_goes_on_from_the_store(serve, tmp_path):
+    place = f"file://{tmp_path}/copies"
+    server = serve("--name", "first", "--checkpoints", place)
+    client = server.client()
+    before, _ = client.pull()
+    client.register("w")
+    for i in range(3):
+        client.push("w", i + 1, i, ones(before), code=200)
+    server.stop()
+    other = serve("--name", "second", "--checkpoints", place)  # nothing of the first run's folder
+    assert other.about["version"] == 3
+    client = other.client()
+    assert client.push("w", 3, 2, ones(before), code=200)["duplicate"]
+    client.push("w", 4, 3, ones(before), code=200)
+    other.kill()
+    again = serve("--name", "second", "--checkpoints", place)
+    assert again.about["version"] == 4
+    after, _ = again.client().pull()
+    for name in before:
+        numpy.testing.assert_allclose(after[name], before[name] - 4, rtol=0, atol=1e-5)
+
+
+def test_a_state_folder_of_its_own(serve, tmp_path):
+    server = serve("--checkpoints", tmp_path / "state")
+    client = server.client()
+    before, _ = client.pull()
+    client.register("w")
+    client.push("w", 1, 0, ones(before), code=200)
+    run = server.about["run"]
+    server.kill()
+    again = serve("--checkpoints", tmp_path / "state")
+    assert again.about["version"] == 1 and again.about["run"] == run
+    again.kill()
+    wrong = Server(tmp_path, "--checkpoints", tmp_path / "state", "--classes", 7)
+    with pytest.raises(AssertionError, match="instead of"):
+        wrong.start()
+
+
 def test_steps_end_the_run(serve):
     server = serve("--steps", 3, "--schedule", "linear")
     client = server.client()
