@@ -18,7 +18,7 @@ enum { PUT_THREADS = 8, MAX_PARTS = 9000, USUAL_PARTS = 64, ETAG_BYTES = 96 };
 /* Larger parts cost a server less, smaller ones spread better over the threads. */
 static const uint64_t LEAST_PART_BYTES = 8u << 20, LARGE_PART_BYTES = 32u << 20;
 static const uint64_t SINGLE_PUT_BYTES = 16u << 20, MAX_SINGLE_BYTES = 5ull << 30;
-static const double ABORT_S = 10, COMPLETE_STALL_S = 120;
+static const double ABORT_S = 10, LATE_ABORT_S = 1, COMPLETE_STALL_S = 120;
 
 typedef struct fth_s3_parts {
     fth_store *store;
@@ -199,13 +199,16 @@ out:
     return status;
 }
 
-/* Frees the parts on the server. The failure that led here keeps its message. */
-static void abort_upload(fth_store *store, const char *key, const char *id)
+/* Frees the parts on the server, quickly where the caller's time is up. The failure that led here keeps its message. */
+static void abort_upload(fth_store *store, const char *key, const char *id, fth_deadline deadline)
 {
     char *message = strdup(fth_error_message());
     fth_http_response response = {0};
-    fth_s3_request request = {
-        .store = store, .what = "abort", .method = "DELETE", .key = key, .deadline = fth_deadline_in(ABORT_S)};
+    fth_s3_request request = {.store = store,
+                              .what = "abort",
+                              .method = "DELETE",
+                              .key = key,
+                              .deadline = fth_deadline_in(fth_deadline_passed(deadline) ? LATE_ABORT_S : ABORT_S)};
     fth_s3_add_query(&request, "uploadId", id);
     fth_status status = fth_s3_send(&request, &response);
     if (status != FTH_OK || (response.code >= 300 && response.code != 404))
@@ -331,7 +334,7 @@ static fth_status put_parts(fth_store *store, const char *key, const fth_store_s
     if (resumable)
         fth_s3_upload_open(store, key, tree, parts.count, &parts.upload, &parts.id);
     if (fth_s3_upload_stale(parts.upload))
-        abort_upload(store, key, fth_s3_upload_stale(parts.upload));
+        abort_upload(store, key, fth_s3_upload_stale(parts.upload), deadline);
     if (parts.id)
         FTH_TRY(list_parts(&parts, &there));
     if (!there) {
@@ -349,7 +352,7 @@ static fth_status put_parts(fth_store *store, const char *key, const fth_store_s
 
 out:
     if (status != FTH_OK && parts.id && !parts.upload)
-        abort_upload(store, key, parts.id);
+        abort_upload(store, key, parts.id, deadline);
     fth_s3_upload_free(parts.upload);
     free(parts.digests);
     free(parts.etags);
