@@ -42,7 +42,7 @@ UNITS = {"ns": 1e-3, "nsecond": 1e-3, "us": 1, "usecond": 1, "ms": 1e3, "msecond
 
 
 def profile(case, arguments):
-    command = ["ncu", "--clock-control", "none", "--graph-profiling", "node", "--csv", "--page", "raw", "--metrics", METRICS, arguments.farthing,
+    command = ["ncu", "--clock-control", "none", "--cache-control", "none", "--graph-profiling", "node", "--csv", "--page", "raw", "--metrics", METRICS, arguments.farthing,
                "bench", "--device", "cuda", *CASES[case][0].split(), "--precision", arguments.precision, "--seconds", "0.001"]
     reply = subprocess.run(command, capture_output=True, text=True, timeout=arguments.timeout, env=dict(os.environ, OMP_NUM_THREADS="4"))
     lines = [line for line in reply.stdout.splitlines() if line.startswith('"')]

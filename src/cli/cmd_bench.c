@@ -32,7 +32,7 @@ static const fth_option bench_rows[] = {
     INTEGER(width, "0", 0, 65536, "width of an image; 0: as published"),
     INTEGER(classes, "0", 0, 1e6, "classes; 0: as published"),
     INTEGER(threads, "0", 0, 4096, "threads that compute; 0: one per core"),
-    TEXT(precision, "f32", "TYPE", "type of the computation: f32, bf16, tf32 or f16"),
+    TEXT(precision, "f32", "TYPE", "type of the computation: f32, bf16, tf32, f16 or auto"),
     TEXT(device, "auto", "NAME", "back end"),
     TEXT(optimizer, "sgd", "NAME", "rule of the update"),
     {.name = "seconds",

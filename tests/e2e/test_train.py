@@ -196,6 +196,23 @@ def test_bf16(farthing, tiny):
     assert end["accuracy"] >= 0.7
 
 
+def test_precision_auto_is_recorded_and_kept(farthing, tiny):
+    """On the CPU it is f32. A run that was begun elsewhere goes on in what it was there, if this device has it."""
+    common = ["train", "--device", "cpu", "--data", tiny, "--batch", 16, "--steps", 8]
+    farthing(*common, "--precision", "auto", "--name", "first")
+    farthing(*common, "--name", "plain")
+    run = json.loads((farthing.folder / "runs/first/run.json").read_text())
+    assert run["configuration"]["precision"] == "auto" and run["precision"] == "f32"
+    assert tensors(farthing.folder / "runs/first/last.safetensors") == tensors(farthing.folder / "runs/plain/last.safetensors")
+    assert "auto" not in [line for line in farthing("report", "runs/first").out.splitlines() if "f32" in line][0]
+
+    run["precision"] = "f16"  # as if a GPU had begun it
+    (farthing.folder / "runs/first/run.json").write_text(json.dumps(run))
+    moved = farthing("train", "--resume", "first", "--device", "cpu", "--steps", 12)
+    assert "was f16 until now" in moved.err
+    assert json.loads((farthing.folder / "runs/first/run.json").read_text())["precision"] == "f32"
+
+
 def test_two_processes_cannot_train_one_run(farthing, tiny):
     arguments = ["train", "--data", tiny, "--batch", 16, "--epochs", 1000, "--name", "shared"]
     process = farthing.start(*arguments)

@@ -178,8 +178,8 @@ static fth_status check_precision(fth_device *device, fth_precision precision)
     return FTH_OK;
 }
 
-/* Tensor cores are fastest in 16 bits, and bf16 needs no loss scale. On an H200 it was as fast as f16 or faster with
- * every model measured (docs/CUDA.md): resnet18 1.80 and 1.87 ms a step, vgg19 27.4 and 28.9, the others the same. */
+/* Tensor cores are fastest in 16 bits, and bf16 needs no loss scale. On an H200 f16 gained 1 % at best over it and lost
+ * up to 6 % (bench/RESULTS.md), so the network makes no difference. */
 static fth_precision choose_precision(fth_device *device, const fth_graph *graph)
 {
     (void)device;
