@@ -171,7 +171,8 @@ out:
 static void print_conclusion(const fth_rehearsal *rehearsal)
 {
     int64_t notices = 0, used = 0, steps = 0;
-    double seconds = 0;
+    double seconds = 0, dollars = 0;
+    bool priced = false;
     for (size_t i = 0; i < rehearsal->count; i++) {
         const fth_interruption_account *account = &rehearsal->accounts[i];
         bool notice = account->planned.kind != FTH_INTERRUPTION_KILL9;
@@ -179,9 +180,11 @@ static void print_conclusion(const fth_rehearsal *rehearsal)
         used += notice && !account->outlived;
         steps += account->steps_lost;
         seconds += isfinite(account->seconds_lost) ? account->seconds_lost : 0;
+        dollars += isfinite(account->dollars_lost) ? account->dollars_lost : 0;
+        priced = priced || isfinite(account->dollars_lost);
     }
     char lost[32], time[32];
-    write_dollars(seconds * rehearsal->price_usd_per_hour / 3600, lost, sizeof lost);
+    write_dollars(priced ? dollars : NAN, lost, sizeof lost);
     fth_duration_format(rehearsal->seconds, time, sizeof time);
     printf("%zu interruption%s, %lld of %lld notices used; lost %lld of %lld steps, %.1f s of %s, %s\n",
            rehearsal->count, rehearsal->count == 1 ? "" : "s", (long long)used, (long long)notices, (long long)steps,

@@ -182,6 +182,11 @@ static fth_status add_account(fth_rehearsing *now, const fth_interruption_accoun
     return status;
 }
 
+static double price_of(const fth_rehearsing *now, const fth_trial *trial)
+{
+    return now->options->price_usd_per_hour > 0 ? now->options->price_usd_per_hour : trial->price_usd_per_hour;
+}
+
 /* A machine has begun at a step: now it is known what the interruptions before it cost. The machines since the last
  * that began had nothing to lose but their own time. */
 static void resolve(fth_rehearsing *now, const fth_trial *trial, const fth_trial *before)
@@ -198,21 +203,16 @@ static void resolve(fth_rehearsing *now, const fth_trial *trial, const fth_trial
         } else {
             account->seconds_lost = account->machine_s;
         }
-        if (i + 1 == result->count)
+        /* Machines of different clouds have different prices. */
+        account->dollars_lost = account->seconds_lost * account->price_usd_per_hour / 3600;
+        if (i + 1 == result->count) {
             account->seconds_lost += start_s;
-        account->dollars_lost = account->seconds_lost * result->price_usd_per_hour / 3600;
+            account->dollars_lost += start_s * price_of(now, trial) / 3600;
+        }
     }
     if (result->count > now->unresolved && trial->begun_step < now->best_saved_step)
         result->lost_before_checkpoint++;
     now->unresolved = result->count;
-}
-
-static void take_price(fth_rehearsing *now, const fth_trial *trial)
-{
-    if (now->options->price_usd_per_hour > 0)
-        now->result->price_usd_per_hour = now->options->price_usd_per_hour;
-    else if (!isnan(trial->price_usd_per_hour))
-        now->result->price_usd_per_hour = trial->price_usd_per_hour;
 }
 
 static fth_status fail_job(const fth_trial *trial, const char *which)
@@ -264,6 +264,7 @@ static fth_status run_machine(fth_rehearsing *now, int64_t number, const fth_int
     }
     account->machine_s = trial->ended_s - trial->spawned_s;
     account->step = trial->step;
+    account->price_usd_per_hour = price_of(now, trial);
     account->notice_used_s = *interrupted && planned->kind != FTH_INTERRUPTION_KILL9 ? trial->ended_s - noticed_s : NAN;
     if (planned)
         account->planned = *planned;
@@ -322,7 +323,6 @@ static fth_status run_machines(fth_rehearsing *now)
                     "the job has not ended on %d machines; they live too short for it", MAX_MACHINES);
         FTH_TRY(run_machine(now, number, more ? &planned : NULL, &trial, &account, &interrupted));
         now->result->machines++;
-        take_price(now, &trial);
         if (!isnan(trial.began_s))
             resolve(now, &trial, &before);
         FTH_TRY(conclude_machine(now, number, &trial, &account, interrupted, &finished));
@@ -364,7 +364,6 @@ static fth_status run_uninterrupted(fth_rehearsing *now)
     FTH_REQUIRE(model, FTH_CORRUPT, "the uninterrupted job names no model file; its log: %s", trial.log_path);
     result->uninterrupted_model = fth_format("%s", model);
     result->uninterrupted_s = trial.ended_s - trial.spawned_s;
-    take_price(now, &trial);
 out:
     fth_trial_close(&trial);
     release_setup(&setup);
@@ -426,7 +425,7 @@ fth_status fth_rehearse(const fth_rehearsal_options *options, fth_rehearsal *reh
                           .result = rehearsal,
                           .deadline = fth_deadline_in(options->limit_s > 0 ? options->limit_s : A_DAY_S),
                           .began_s = fth_clock_seconds()};
-    *rehearsal = (fth_rehearsal){.uninterrupted_s = NAN, .price_usd_per_hour = NAN};
+    *rehearsal = (fth_rehearsal){.uninterrupted_s = NAN};
     FTH_TRY(fth_folder_create(options->folder));
     FTH_TRY(fth_simulation_start(&now.simulation));
     if (*options->checkpoints) {
@@ -482,6 +481,7 @@ json_t *fth_rehearsal_to_json(const fth_rehearsal *rehearsal)
         set_number(one, "machine_s", account->machine_s);
         set_number(one, "seconds_lost", account->seconds_lost);
         set_number(one, "dollars_lost", account->dollars_lost);
+        set_number(one, "price_usd_per_hour", account->price_usd_per_hour);
         json_array_append_new(list, one);
     }
     json_t *json =
@@ -489,7 +489,6 @@ json_t *fth_rehearsal_to_json(const fth_rehearsal *rehearsal)
                   "steps", (json_int_t)rehearsal->steps, "seconds", rehearsal->seconds, "lost_before_checkpoint",
                   (json_int_t)rehearsal->lost_before_checkpoint, "torn", (json_int_t)rehearsal->torn);
     set_number(json, "uninterrupted_s", rehearsal->uninterrupted_s);
-    set_number(json, "price_usd_per_hour", rehearsal->price_usd_per_hour);
     if (rehearsal->model)
         json_object_set_new(json, "model", json_string(rehearsal->model));
     if (rehearsal->uninterrupted_model)

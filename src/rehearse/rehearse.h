@@ -98,16 +98,16 @@ typedef struct fth_interruption_account {
     int64_t saved_step;   /* of the newest checkpoint that was reported complete; 0: none */
     int64_t resumed_step; /* where the next machine went on; -1: none did */
     int64_t steps_lost;
+    double price_usd_per_hour;         /* NAN: unknown */
     double seconds_lost, dollars_lost; /* machine time without a gain, the next one's start-up included; NAN: unknown */
 } fth_interruption_account;
 
 typedef struct fth_rehearsal {
     fth_interruption_account *accounts;
     size_t count;
-    int64_t machines, steps; /* steps of the finished job */
-    double seconds;          /* machine time in all */
-    double uninterrupted_s;  /* NAN: not verified */
-    double price_usd_per_hour;
+    int64_t machines, steps;           /* steps of the finished job */
+    double seconds;                    /* machine time in all */
+    double uninterrupted_s;            /* NAN: not verified */
     char *model, *uninterrupted_model; /* files with the final weights; the second NULL if not verified */
     bool equal;                        /* byte for byte; false if not verified */
     int64_t lost_before_checkpoint;    /* resumes from before a complete checkpoint: must be 0 */

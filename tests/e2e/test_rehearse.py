@@ -16,13 +16,17 @@ JOB = ["train", "--data", "digits", "--batch", 16, "--threads", 1, "--checkpoint
 INTERRUPTIONS = int(os.environ.get("FARTHING_REHEARSE_INTERRUPTIONS", 8))
 
 
-def rehearse(farthing, *arguments, env=None):
+def run(farthing, *arguments, env=None):
     """A rehearsal is many runs, so it has the patience of several."""
-    done = subprocess.run([FARTHING, "rehearse", "--json", *map(str, arguments)], cwd=farthing.folder, capture_output=True,
-                          text=True, timeout=max(5, INTERRUPTIONS) * PATIENCE_S, env=environment(**(env or {})),
+    done = subprocess.run([FARTHING, "rehearse", *map(str, arguments)], cwd=farthing.folder, capture_output=True, text=True,
+                          timeout=max(5, INTERRUPTIONS) * PATIENCE_S, env=environment(**(env or {})),
                           stdin=subprocess.DEVNULL)
     assert done.returncode == 0, f"exit {done.returncode}\n{done.stdout}\n{done.stderr}"
-    return json.loads(done.stdout)
+    return done.stdout
+
+
+def rehearse(farthing, *arguments, env=None):
+    return json.loads(run(farthing, "--json", *arguments, env=env))
 
 
 def check(outcome):
@@ -69,11 +73,10 @@ def test_random_moments(farthing):
 
 def test_one_folder_without_a_store(farthing):
     """Machines that share their disk; told as a table."""
-    result = farthing("rehearse", "--every", "500ms", "--cloud", "signal", "--interruptions", 2, "--seed", 2, "--folder",
-                      "here", "--", "train", "--data", "digits", "--batch", 16, "--steps", 300, "--threads", 1,
-                      "--checkpoint-every", "200ms")
-    assert "byte for byte" in result.out
-    assert "notices used" in result.out
+    shown = run(farthing, "--every", "500ms", "--cloud", "signal", "--interruptions", 2, "--seed", 2, "--folder", "here", "--",
+                "train", "--data", "digits", "--batch", 16, "--steps", 300, "--threads", 1, "--checkpoint-every", "200ms")
+    assert "byte for byte" in shown
+    assert "notices used" in shown
     assert (farthing.folder / "here" / "uninterrupted" / "runs").is_dir()
     assert len(list((farthing.folder / "here" / "runs").glob("*/run.json"))) == 1
 
