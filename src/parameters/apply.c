@@ -100,10 +100,18 @@ static bool is_complete(fth_parameters *server, const fth_worker *giver)
     return true;
 }
 
-static void add_gradient(fth_parameters *server, const fth_gradient *gradient)
+/* What a step began as it stays, also where the server goes on with another consistency. */
+static bool is_averaged(const fth_parameters *server)
 {
-    bool first = server->step_gradients == 0, averaged = server->options.consistency.kind == FTH_CONSISTENCY_SYNC;
+    return server->step_gradients > 0 ? server->step_averaged
+                                      : server->options.consistency.kind == FTH_CONSISTENCY_SYNC;
+}
+
+static void add_gradient(fth_parameters *server, const fth_gradient *gradient, bool averaged)
+{
+    bool first = server->step_gradients == 0;
     float weight = averaged ? (float)gradient->samples : 1;
+    server->step_averaged = averaged;
     fth_gradient_add(server->layout, gradient, weight, first, server->vectors.gradients);
     if (gradient->has_buffers) {
         fth_gradient_add_buffers(server->layout, gradient, weight, server->step_buffer_samples == 0,
@@ -133,16 +141,16 @@ static void scale(float *vector, float factor, size_t count)
 }
 
 /* Updates by what has been added; the version moves on. */
-static fth_status step(fth_parameters *server)
+static fth_status step(fth_parameters *server, double rate)
 {
     fth_status status = FTH_OK;
     const fth_layout *layout = server->layout;
     int64_t version = atomic_load(&server->version);
-    bool averaged = server->options.consistency.kind == FTH_CONSISTENCY_SYNC;
+    bool averaged = server->step_averaged;
 
     if (averaged)
         scale(server->vectors.gradients, (float)(1.0 / (double)server->step_samples), layout->trained_floats);
-    FTH_TRY(fth_engine_update(server->engine, fth_parameters_rate(server), version + 1));
+    FTH_TRY(fth_engine_update(server->engine, rate, version + 1));
     if (server->step_buffer_samples > 0) {
         if (averaged)
             scale(server->buffer_sum, (float)(1.0 / (double)server->step_buffer_samples), layout->buffer_floats);
@@ -163,6 +171,7 @@ static fth_status append(fth_parameters *server, fth_log_kind kind, uint32_t fla
     fth_status status = fth_wal_append(server->wal, &(fth_log_record){.kind = kind,
                                                                       .flags = flags,
                                                                       .version = atomic_load(&server->version),
+                                                                      .rate = fth_parameters_rate(server),
                                                                       .body = body,
                                                                       .body_bytes = size_bytes});
     atomic_store(&server->metrics.log_bytes, fth_wal_size_bytes(server->wal));
@@ -287,17 +296,19 @@ static bool take_gradient(fth_parameters *server, fth_item *item)
         fth_parameters_refuse(server, item->exchange, refusal, "%s", message);
         return true;
     }
-    if (append(server, FTH_LOG_GRADIENT, steps ? FTH_LOG_STEPS : 0, item->body, item->body_bytes) != FTH_OK) {
+    bool averaged = is_averaged(server);
+    uint32_t flags = (steps ? FTH_LOG_STEPS : 0) | (averaged ? FTH_LOG_AVERAGED : 0);
+    if (append(server, FTH_LOG_GRADIENT, flags, item->body, item->body_bytes) != FTH_OK) {
         fth_log_error("a gradient is refused: %s", fth_error_message());
         fth_exchange_set_header(item->exchange, "Retry-After", "5");
         fth_parameters_refuse(server, item->exchange, FTH_REFUSAL_BUSY, "the log cannot be written; try again later");
         return true;
     }
     int64_t staleness = atomic_load(&server->version) - gradient->version;
-    add_gradient(server, gradient);
+    add_gradient(server, gradient, averaged);
     fth_metrics_count_staleness(&server->metrics, staleness);
     server->window.staleness += staleness;
-    fth_status status = steps ? step(server) : FTH_OK;
+    fth_status status = steps ? step(server, fth_parameters_rate(server)) : FTH_OK;
     if (status != FTH_OK) {
         fail(server, status);
         fth_parameters_refuse(server, item->exchange, FTH_REFUSAL_BUSY, "the update failed");
@@ -324,7 +335,7 @@ static void step_if_complete(fth_parameters *server)
         fth_log_error("a step waits: %s", fth_error_message());
         return;
     }
-    fth_status status = step(server);
+    fth_status status = step(server, fth_parameters_rate(server));
     if (status != FTH_OK)
         fail(server, status);
 }
@@ -466,9 +477,9 @@ static fth_status replay_gradient(fth_parameters *server, const fth_log_record *
     FTH_REQUIRE(worker, FTH_CORRUPT, "a gradient in the log is of %s, who never registered", gradient.worker);
     int64_t staleness = record->version - gradient.version;
     bool steps = record->flags & FTH_LOG_STEPS;
-    add_gradient(server, &gradient);
+    add_gradient(server, &gradient, record->flags & FTH_LOG_AVERAGED);
     if (steps)
-        FTH_TRY(step(server));
+        FTH_TRY(step(server, record->rate));
     note_push(server, worker, &gradient, steps, staleness);
 
 out:
@@ -501,7 +512,7 @@ fth_status fth_parameters_replay(void *context, const fth_log_record *record)
     fth_parameters *server = context;
     switch (record->kind) {
     case FTH_LOG_GRADIENT: return replay_gradient(server, record);
-    case FTH_LOG_STEP: return step(server);
+    case FTH_LOG_STEP: return step(server, record->rate);
     case FTH_LOG_REGISTER:
     case FTH_LOG_UNREGISTER: return replay_worker(server, record);
     }

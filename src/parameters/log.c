@@ -12,16 +12,17 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
-#define MAGIC 0x314c5446u /* "FTL1" */
+#define MAGIC 0x324c5446u /* "FTL2" */
 
 typedef struct header {
     uint32_t magic, kind, flags, body_crc;
     int64_t version;
+    double rate;
     uint64_t body_bytes;
     uint32_t generation; /* the file's, see below */
     uint32_t crc;        /* of what stands before it */
 } header;
-_Static_assert(sizeof(header) == 40, "the header is a format on disk");
+_Static_assert(sizeof(header) == 48, "the header is a format on disk");
 
 /* Writing over a file's pages is several times as fast as adding new ones. So an old log becomes the next one, and
  * what it held before is told from what it holds now by the generation: the version that the log begins at. */
@@ -149,6 +150,7 @@ static fth_status replay_file(const char *path, uint32_t generation, const fth_w
         FTH_TRY(reader->replay(reader->context, &(fth_log_record){.kind = (fth_log_kind)h.kind,
                                                                   .flags = h.flags,
                                                                   .version = h.version,
+                                                                  .rate = h.rate,
                                                                   .body = body,
                                                                   .body_bytes = h.body_bytes}));
         at += sizeof h + (size_t)h.body_bytes;
@@ -275,6 +277,7 @@ fth_status fth_wal_append(fth_wal *wal, const fth_log_record *record)
                 .kind = (uint32_t)record->kind,
                 .flags = record->flags,
                 .version = record->version,
+                .rate = record->rate,
                 .generation = wal->generation,
                 .body_bytes = record->body_bytes,
                 .body_crc = libdeflate_crc32(0, record->body, (size_t)record->body_bytes)};

@@ -18,12 +18,14 @@ typedef enum fth_log_kind {
     FTH_LOG_UNREGISTER,   /* JSON: worker; also where its lease ran out */
 } fth_log_kind;
 
-enum { FTH_LOG_STEPS = 1 }; /* flag of a gradient: a step follows at once */
+/* Flags: a step follows at once; gradients of this step are averaged by their samples. */
+enum { FTH_LOG_STEPS = 1, FTH_LOG_AVERAGED = 2 };
 
 typedef struct fth_log_record {
     fth_log_kind kind;
     uint32_t flags;
     int64_t version; /* of the state that it is applied to */
+    double rate;     /* of the step, where one follows: a replay does not depend on how the server is started again */
     const void *body;
     uint64_t body_bytes;
 } fth_log_record;

@@ -146,6 +146,7 @@ struct fth_parameters {
     int64_t samples;         /* of all versions */
     double elapsed_before_s; /* by processes before this one */
     double started_s;
+    bool step_averaged;     /* by samples */
     int64_t step_gradients; /* that the step being made has */
     int64_t step_samples, step_buffer_samples;
     float *buffer_sum;         /* of the step being made, by samples */

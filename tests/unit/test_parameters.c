@@ -337,7 +337,7 @@ static void add_record(fth_wal *wal, int64_t version, size_t size)
     char *body = malloc(size + 1);
     for (size_t i = 0; i < size; i++)
         body[i] = (char)(version + (int64_t)i);
-    assert_int_equal(fth_wal_append(wal, &(fth_log_record){FTH_LOG_GRADIENT, 1, version, body, size}), FTH_OK);
+    assert_int_equal(fth_wal_append(wal, &(fth_log_record){FTH_LOG_GRADIENT, 1, version, 0.5, body, size}), FTH_OK);
     free(body);
 }
 
