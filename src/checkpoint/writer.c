@@ -53,11 +53,15 @@ static bool moved(void *context, uint64_t done_bytes, uint64_t total_bytes)
     return go_on;
 }
 
+/* Below whatever the process has; one that was given real time knows what it does. */
 static void lower_priority(void)
 {
     struct sched_param parameters = {0};
+    id_t thread = (id_t)syscall(SYS_gettid); /* on Linux priorities are a thread's own */
+    if (sched_getscheduler(0) != SCHED_OTHER)
+        return;
     pthread_setschedparam(pthread_self(), SCHED_BATCH, &parameters);
-    setpriority(PRIO_PROCESS, (id_t)syscall(SYS_gettid), NICENESS); /* on Linux a thread's own */
+    setpriority(PRIO_PROCESS, thread, getpriority(PRIO_PROCESS, thread) + NICENESS);
 }
 
 /* A slow owner loses the oldest result rather than memory; the newest says how things stand. */

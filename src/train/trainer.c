@@ -302,7 +302,11 @@ static fth_status interrupt(fth_trainer *trainer)
     fth_trainer_tell_notice(trainer, &reason);
     fth_trainer_tell_interrupted(trainer);
     FTH_TRY(fth_record_sync(trainer->record));
-    FTH_TRY(fth_trainer_leave_store(trainer));
+    status = fth_trainer_leave_store(trainer);
+    if (status != FTH_OK && status != FTH_PEER_LOST) { /* the checkpoint is stored, and that is what counts */
+        fth_log_warning("%s", fth_error_message());
+        status = FTH_OK;
+    }
     fth_trainer_acknowledge(trainer);
 
 out:
