@@ -94,6 +94,11 @@ static void set_environment(const fth_rehearsing *now, fth_interruption_kind kin
             clouds[i].kind == kind
                 ? fth_format("%s=http://127.0.0.1:%d", clouds[i].variable, fth_simulation_port(now->simulation))
                 : fth_format("%s=off", clouds[i].variable);
+    /* A role's keys still come from the machine we are really on. */
+    const char *real = getenv("FARTHING_AWS_METADATA");
+    if (!getenv("AWS_EC2_METADATA_SERVICE_ENDPOINT") && !(real && strcmp(real, "off") == 0))
+        setup->environment_text[count++] =
+            fth_format("AWS_EC2_METADATA_SERVICE_ENDPOINT=%s", real && *real ? real : "http://169.254.169.254");
     if (kind == FTH_INTERRUPTION_SIGNAL)
         setup->environment_text[count++] = fth_format("FARTHING_GRACE_S=%.3f", notice_s);
     for (size_t i = 0; i < count; i++)
@@ -446,52 +451,4 @@ out:
     fth_simulation_free(now.simulation);
     free(now.checkpoints);
     return status;
-}
-
-void fth_rehearsal_release(fth_rehearsal *rehearsal)
-{
-    free(rehearsal->accounts);
-    free(rehearsal->model);
-    free(rehearsal->uninterrupted_model);
-    *rehearsal = (fth_rehearsal){0};
-}
-
-/* ---- as JSON ---- */
-
-static void set_number(json_t *object, const char *key, double number)
-{
-    if (isfinite(number))
-        json_object_set_new(object, key, json_real(number));
-}
-
-json_t *fth_rehearsal_to_json(const fth_rehearsal *rehearsal)
-{
-    json_t *list = json_array();
-    for (size_t i = 0; i < rehearsal->count; i++) {
-        const fth_interruption_account *account = &rehearsal->accounts[i];
-        json_t *one =
-            json_pack("{s:s, s:s, s:I, s:I, s:I, s:b}", "kind", fth_interruption_names[account->planned.kind], "moment",
-                      account->moment, "step", (json_int_t)account->step, "saved_step", (json_int_t)account->saved_step,
-                      "steps_lost", (json_int_t)account->steps_lost, "outlived", account->outlived);
-        if (account->resumed_step >= 0)
-            json_object_set_new(one, "resumed_step", json_integer(account->resumed_step));
-        if (account->planned.kind != FTH_INTERRUPTION_KILL9)
-            set_number(one, "notice_s", account->planned.notice_s);
-        set_number(one, "notice_used_s", account->notice_used_s);
-        set_number(one, "machine_s", account->machine_s);
-        set_number(one, "seconds_lost", account->seconds_lost);
-        set_number(one, "dollars_lost", account->dollars_lost);
-        set_number(one, "price_usd_per_hour", account->price_usd_per_hour);
-        json_array_append_new(list, one);
-    }
-    json_t *json =
-        json_pack("{s:o, s:I, s:I, s:f, s:I, s:I}", "interruptions", list, "machines", (json_int_t)rehearsal->machines,
-                  "steps", (json_int_t)rehearsal->steps, "seconds", rehearsal->seconds, "lost_before_checkpoint",
-                  (json_int_t)rehearsal->lost_before_checkpoint, "torn", (json_int_t)rehearsal->torn);
-    set_number(json, "uninterrupted_s", rehearsal->uninterrupted_s);
-    if (rehearsal->model)
-        json_object_set_new(json, "model", json_string(rehearsal->model));
-    if (rehearsal->uninterrupted_model)
-        json_object_set_new(json, "equal", json_boolean(rehearsal->equal));
-    return json;
 }

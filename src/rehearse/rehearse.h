@@ -4,6 +4,7 @@
  * simulation.c   metadata services of AWS, Google and Azure on loopback
  * machine.c      one "machine": a child process, its events, its end
  * rehearse.c     machine after machine until the job ends; the account
+ * result.c       the account as JSON
  *
  *     spawn -> start-up -> training ----job ends----> exit 0                     the rehearsal is over
  *                             |
