@@ -5,15 +5,17 @@ static fth_status build(const fth_model *model, fth_graph *graph, const fth_mode
                         fth_value *logits)
 {
     fth_status status = FTH_OK;
-    fth_layer_convolution_options convolution = {.filters = 6, .kernel = 5, .stride = 1, .bias = true, .relu = true};
+    fth_layer_convolution_options convolution = {.filters = 6, .kernel = 5, .stride = 1, .bias = true};
     fth_value x = images;
 
     FTH_TRY(fth_model_check_size(model, options, 16));
     FTH_TRY(fth_layer_convolution(graph, "conv1", convolution, x, &x));
     FTH_TRY(fth_layer_max_pool(graph, 2, 2, 0, x, &x));
+    FTH_TRY(fth_op_add_relu(graph, x, &x));
     convolution.filters = 16;
     FTH_TRY(fth_layer_convolution(graph, "conv2", convolution, x, &x));
     FTH_TRY(fth_layer_max_pool(graph, 2, 2, 0, x, &x));
+    FTH_TRY(fth_op_add_relu(graph, x, &x));
     FTH_TRY(fth_op_add_flatten(graph, x, &x));
     FTH_TRY(fth_layer_linear(graph, "fc1", 120, true, FTH_LAYER_DEFAULT, x, &x));
     FTH_TRY(fth_layer_linear(graph, "fc2", 84, true, FTH_LAYER_DEFAULT, x, &x));

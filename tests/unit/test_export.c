@@ -242,7 +242,7 @@ static void the_file_says_what_it_is(void **state)
     assert_int_equal(model->input_count, 1); /* the labels are not part of it */
     assert_int_equal(model->output_count, 1);
     assert_string_equal(model->metadata, "[\"a\",\"b\"]");
-    static const char *const expected[] = {"Conv",    "Relu", "Conv", "Relu", "MaxPool",
+    static const char *const expected[] = {"Conv",    "Relu", "Conv", "MaxPool", "Relu",
                                            "Flatten", "Gemm", "Relu", "Gemm"};
     assert_int_equal(model->node_count, FTH_COUNT_OF(expected));
     for (size_t i = 0; i < FTH_COUNT_OF(expected); i++)
