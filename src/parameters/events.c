@@ -25,8 +25,10 @@ double fth_parameters_elapsed(const fth_parameters *server)
 json_t *fth_parameters_position(fth_parameters *server)
 {
     double epoch = server->epoch_samples > 0 ? (double)server->samples / (double)server->epoch_samples : 0;
-    return json_pack("{s:I, s:f, s:f, s:I}", "step", (json_int_t)atomic_load(&server->version), "epoch", epoch,
-                     "elapsed_s", fth_parameters_elapsed(server), "samples", (json_int_t)server->samples);
+    double apply_s = server->apply_before_s + (double)atomic_load(&server->metrics.apply_ns) * 1e-9;
+    return json_pack("{s:I, s:f, s:f, s:I, s:f}", "step", (json_int_t)atomic_load(&server->version), "epoch", epoch,
+                     "elapsed_s", fth_parameters_elapsed(server), "samples", (json_int_t)server->samples, "compute_s",
+                     apply_s);
 }
 
 static json_t *describe_staleness(fth_parameters_metrics *metrics)

@@ -35,10 +35,11 @@ static json_t *describe_state(fth_parameters *server)
     pthread_mutex_lock(&server->mutex);
     json_t *workers = fth_workers_to_json(server->workers);
     pthread_mutex_unlock(&server->mutex);
-    return json_pack("{s:s, s:I, s:I, s:f, s:s, s:s, s:o}", "kind", "parameter-server", "version",
+    double apply_s = server->apply_before_s + (double)atomic_load(&server->metrics.apply_ns) * 1e-9;
+    return json_pack("{s:s, s:I, s:I, s:f, s:f, s:s, s:s, s:o}", "kind", "parameter-server", "version",
                      (json_int_t)atomic_load(&server->version), "samples", (json_int_t)server->samples, "elapsed_s",
-                     fth_parameters_elapsed(server), "run", fth_record_id(server->record), "run_folder",
-                     fth_record_folder(server->record), "workers", workers);
+                     fth_parameters_elapsed(server), "apply_s", apply_s, "run", fth_record_id(server->record),
+                     "run_folder", fth_record_folder(server->record), "workers", workers);
 }
 
 static fth_status restore_state(fth_parameters *server, const json_t *state, int64_t step)
@@ -55,6 +56,7 @@ static fth_status restore_state(fth_parameters *server, const json_t *state, int
     atomic_store(&server->version, version);
     server->samples = samples;
     server->elapsed_before_s = elapsed_s;
+    server->apply_before_s = json_number_value(json_object_get(state, "apply_s"));
     FTH_TRY(fth_workers_from_json(server->workers, json_object_get(state, "workers"),
                                   fth_clock_seconds() + server->options.lease_s));
 

@@ -143,8 +143,9 @@ struct fth_parameters {
 
     /* The applying thread's own. */
     atomic_int_fast64_t version;
-    int64_t samples;         /* of all versions */
-    double elapsed_before_s; /* by processes before this one */
+    int64_t samples;       /* of all versions */
+    double apply_before_s; /* and elapsed_before_s: by processes before this one */
+    double elapsed_before_s;
     double started_s;
     bool step_averaged;     /* by samples */
     int64_t step_gradients; /* that the step being made has */

@@ -139,6 +139,7 @@ static json_t *describe_run(const fth_parameters *server)
     fth_options_identity(&fth_train_option_table, server->train, identity);
     fth_consistency_format(server->options.consistency, consistency, sizeof consistency);
     json_object_set_new(configuration, "strategy", json_string("parameter-server"));
+    json_object_set_new(configuration, "lr", json_real(fth_engine_learning_rate(server->engine)));
     json_object_set_new(configuration, "consistency", json_string(consistency));
     json_object_set_new(configuration, "lease", json_real(server->options.lease_s));
     if (!server->dataset)

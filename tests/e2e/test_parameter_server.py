@@ -260,6 +260,42 @@ def test_refusals_leave_the_model_alone(serve):
     wait_for(lambda: client.metrics()['farthing_memory_bytes{of="bodies"}'] == 0, "the body's end")
 
 
+def test_garbage_on_the_wire(serve):
+    """Requests cut, spliced, repeated and made up: the server answers or hangs up, and goes on."""
+    server = serve()
+    client = server.client()
+    tensors, _ = client.pull()
+    client.register("w")
+    body = pack(ones(tensors), {"worker": "x", "sequence": 1, "version": 0, "samples": 1})
+    head = b"POST /putGradient HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % len(body)
+    seeds = [head + body, b"GET /getParameter?since=0&wait=1 HTTP/1.1\r\nHost: x\r\nRange: bytes=0-10\r\n\r\n",
+             b"GET /getParameter?offset=1&count=2&local=1 HTTP/1.1\r\nHost: x\r\nIf-None-Match: \"0\"\r\n\r\n",
+             b"POST /registerWorker HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n5\r\n{\"wor\r\n0\r\n\r\n",
+             b"POST /unregisterWorker HTTP/1.1\r\nHost: x\r\nContent-Length: 14\r\n\r\n{\"worker\":\"q\"}",
+             b"GET /metrics HTTP/1.0\r\n\r\n", b"HEAD /healthz HTTP/1.1\r\nHost: x\r\nExpect: 100-continue\r\n\r\n"]
+    draw, until = random.Random(5), time.monotonic() + (180 if LONG else 3)
+    while time.monotonic() < until:
+        data = bytearray(b"".join(draw.choice(seeds) for _ in range(draw.randrange(1, 4))))
+        for _ in range(draw.choice([0, 1, 3, 20])):
+            data[draw.randrange(len(data))] = draw.randrange(256)
+        if draw.random() < 0.5:
+            del data[draw.randrange(len(data)):]
+        with socket.create_connection(("127.0.0.1", server.port), timeout=10) as raw:
+            try:
+                raw.sendall(bytes(data))
+                if draw.random() < 0.5:
+                    raw.shutdown(socket.SHUT_WR)
+                    raw.recv(1000)
+            except OSError:
+                pass
+    assert server.process.poll() is None
+    assert client.version() == 0  # "x" is a stranger: none of its pushes counts
+    after, _ = client.pull()
+    for name in tensors:
+        numpy.testing.assert_array_equal(after[name], tensors[name])
+    client.push("w", 1, 0, ones(tensors), code=200)
+
+
 def test_openapi_describes_every_route(serve):
     client = serve().client()
     answer = client("GET", "/openapi.yaml")
@@ -545,7 +581,7 @@ def test_killed_at_any_moment(serve, consistency):
     ever taken back."""
     kills = 50 if LONG else 6
     server = serve("--name", "run", "--consistency", consistency, "--checkpoint-every", "1s", "--max-log-mb", 1,
-                   "--lease", "30s")
+                   "--lease", "10m")
     before, _ = server.client().pull()
     over, acknowledged, seen, failures = threading.Event(), {}, [0], []
 
