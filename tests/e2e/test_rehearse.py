@@ -13,7 +13,7 @@ KINDS = ["gcp", "signal", "file", "kill9", "azure", "aws"]
 # A lease that lapses quickly, so that machines do not wait long after a kill; enough steps for everything to happen.
 JOB = ["train", "--data", "digits", "--batch", 16, "--threads", 1, "--checkpoint-every", "200ms", "--lease", "1s"]
 # 100 for the whole thing, as in bench/RESULTS.md.
-INTERRUPTIONS = int(os.environ.get("FARTHING_REHEARSE_INTERRUPTIONS", 8))
+INTERRUPTIONS = int(os.environ.get("FARTHING_REHEARSE_INTERRUPTIONS", 6))
 
 
 def run(farthing, *arguments, env=None):
@@ -86,7 +86,7 @@ def test_a_notice_that_is_too_short(farthing):
     trace = farthing.folder / "trace.yaml"
     # Polling alone takes AWS's client longer than this.
     trace.write_text("- {after_step: 20, kind: aws, notice: 1ms}\n")
-    outcome = rehearse(farthing, "--notices", trace, "--", *JOB, "--steps", 500, "--checkpoints",
+    outcome = rehearse(farthing, "--notices", trace, "--", *JOB, "--steps", 300, "--checkpoints",
                        farthing.folder / "store")
     assert outcome["equal"]
     (one,) = outcome["interruptions"]
