@@ -11,7 +11,7 @@
 
 #include "store/store_internal.h"
 
-enum { TOLD_AFTER_TRIES = 3 };
+enum { TOLD_AFTER_TRIES = 3, CAUSE_BYTES = 1024 };
 
 static fth_status take_client(fth_store *store, fth_http_client **client)
 {
@@ -145,6 +145,8 @@ static fth_status explain_cancelled(const fth_store_call *call)
 fth_status fth_store_send(fth_store *store, fth_store_call *call, fth_http_response *response)
 {
     fth_backoff backoff = {.first_s = 0.1, .most_s = 5};
+    fth_status last = FTH_OK;
+    char cause[CAUSE_BYTES] = "";
     if (!call->meter)
         call->meter = fth_store_watched;
     call->tries = 0;
@@ -165,6 +167,9 @@ fth_status fth_store_send(fth_store *store, fth_store_call *call, fth_http_respo
         }
         if (status == FTH_OK && response->code < 300)
             return FTH_OK;
+        if (status == FTH_TIMEOUT &&
+            last != FTH_OK) /* the time ran out in a later try: what failed before tells more */
+            return fth_fail(last, "%s: given up after %d tries: %s", call->what, call->tries, cause);
         if (status != FTH_OK && !retry)
             return fth_fail_within(status, "%s", call->what);
         double at_least_s = 0;
@@ -173,6 +178,8 @@ fth_status fth_store_send(fth_store *store, fth_store_call *call, fth_http_respo
             status = fth_fail(FTH_IO, "the server answered %d", response->code);
         }
         call->uncertain = true;
+        last = status;
+        snprintf(cause, sizeof cause, "%s", fth_error_message());
         if (call->tries >= TOLD_AFTER_TRIES && call->tries <= TOLD_AFTER_TRIES + 1)
             fth_log_warning("%s: %s; trying again", call->what, fth_error_message());
         if (!pause_before_next(call, &backoff, at_least_s))

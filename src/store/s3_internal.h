@@ -12,8 +12,8 @@
  *
  * Checksums. A small object carries its SHA-256 in the signature, which every server checks, and keeps it as metadata
  * ("sha256"). The parts of a large one carry their MD5s, which servers compute anyway (md5_lanes.h); the metadata,
- * which must be there before the first part goes, holds the size of the parts and the MD5 over their MD5s ("tree").
- * Either is checked on the way back. */
+ * which must be there before the first part goes, holds an XXH3 of all of it ("tree", s3_tree.c). Either is checked on
+ * the way back. */
 #ifndef FTH_STORE_S3_INTERNAL_H
 #define FTH_STORE_S3_INTERNAL_H
 
@@ -22,7 +22,7 @@
 #include "store/sigv4.h"
 #include "store/store_internal.h"
 
-enum { FTH_S3_MAX_PAIRS = 12, FTH_S3_DIGEST_BYTES = FTH_MD5_BYTES };
+enum { FTH_S3_MAX_PAIRS = 12 };
 
 typedef struct fth_s3 {
     bool google;
@@ -147,12 +147,22 @@ fth_status fth_s3_look_whose(fth_store *store, const char *key, const char *numb
 
 /* ---- checksums of parts (s3_tree.c) ---- */
 
-/* The MD5 of each part of a source, several threads and lanes at a time. `meter` may cancel it; may be NULL. */
+enum { FTH_S3_CHUNK_BYTES = 8 << 20, FTH_S3_MAX_CHUNK_BYTES = 64 << 20 };
+
+typedef struct fth_s3_sum {
+    unsigned char bytes[16];
+} fth_s3_sum;
+
+/* The MD5 of each part of a source and the checksum of the whole, several threads and lanes at a time. Parts are
+ * multiples of FTH_S3_CHUNK_BYTES. `meter` may cancel it. */
 fth_status fth_s3_hash_parts(const fth_store_source *source, uint64_t part_bytes, fth_store_meter *meter,
-                             unsigned char (*digests)[FTH_S3_DIGEST_BYTES]);
-/* "8388608:<hex>-25": the checksum of a large object over those of its parts. */
-void fth_s3_tree_text(uint64_t part_bytes, unsigned char (*digests)[FTH_S3_DIGEST_BYTES], uint64_t parts,
-                      char text[96]);
+                             unsigned char (*digests)[FTH_MD5_BYTES], char tree[96]);
+void fth_s3_sum_chunk(const void *bytes, size_t size_bytes, fth_s3_sum *sum);
+/* "xxh3-8388608-<hex>": the checksum over those of the chunks. */
+void fth_s3_tree_text(uint64_t chunk_bytes, const fth_s3_sum *sums, uint64_t chunks, char text[96]);
+/* The size of its chunks; 0: NULL, or of a form that this version does not know. */
+uint64_t fth_s3_tree_chunk_bytes(const char *tree);
+uint64_t fth_s3_count_chunks(uint64_t size_bytes, uint64_t chunk_bytes);
 /* FTH_CORRUPT unless the bytes have that checksum. */
 fth_status fth_s3_check_tree(const char *tree, const void *bytes, uint64_t size_bytes);
 

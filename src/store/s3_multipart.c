@@ -16,7 +16,7 @@
 enum { PUT_THREADS = 8, MAX_PARTS = 9000, USUAL_PARTS = 64, ETAG_BYTES = 96 };
 
 /* Larger parts cost a server less, smaller ones spread better over the threads. */
-static const uint64_t LEAST_PART_BYTES = 8u << 20, LARGE_PART_BYTES = 32u << 20;
+static const uint64_t LARGE_PART_BYTES = 32u << 20;
 static const uint64_t SINGLE_PUT_BYTES = 16u << 20, MAX_SINGLE_BYTES = 5ull << 30;
 static const double ABORT_S = 10, LATE_ABORT_S = 1, COMPLETE_STALL_S = 120;
 
@@ -26,7 +26,7 @@ typedef struct fth_s3_parts {
     const fth_store_source *source;
     fth_deadline deadline;
     uint64_t part_bytes, count;
-    unsigned char (*digests)[FTH_S3_DIGEST_BYTES];
+    unsigned char (*digests)[FTH_MD5_BYTES];
     char (*etags)[ETAG_BYTES]; /* of each part that is done, as the server gave it */
     char *id;
     fth_store_meter meter;
@@ -43,7 +43,7 @@ static uint64_t choose_part_bytes(uint64_t size_bytes)
 {
     uint64_t wanted = size_bytes / USUAL_PARTS, most = size_bytes / MAX_PARTS + 1;
     wanted = wanted < LARGE_PART_BYTES ? wanted : LARGE_PART_BYTES;
-    return fth_align_up((size_t)(wanted > most ? wanted : most), (size_t)LEAST_PART_BYTES);
+    return fth_align_up((size_t)(wanted > most ? wanted : most), FTH_S3_CHUNK_BYTES);
 }
 
 /* ---- the steps ---- */
@@ -82,7 +82,7 @@ static fth_status put_part(void *context, uint64_t i)
     fth_s3_parts *parts = context;
     fth_http_response response = {0};
     const void *bytes = NULL;
-    char number[24], md5[2 * FTH_S3_DIGEST_BYTES], *etag = NULL;
+    char number[24], md5[2 * FTH_MD5_BYTES], *etag = NULL;
     uint64_t size_bytes = size_of_part(parts, i);
     fth_s3_request request = {.store = parts->store,
                               .what = "put",
@@ -99,7 +99,7 @@ static fth_status put_part(void *context, uint64_t i)
     }
     FTH_TRY(parts->source->at(parts->source->context, i * parts->part_bytes, size_bytes, &bytes));
     request.body = bytes;
-    EVP_EncodeBlock((unsigned char *)md5, parts->digests[i], FTH_S3_DIGEST_BYTES);
+    EVP_EncodeBlock((unsigned char *)md5, parts->digests[i], FTH_MD5_BYTES);
     fth_s3_add_header(&request, "content-md5", md5);
     snprintf(number, sizeof number, "%" PRIu64, i + 1);
     fth_s3_add_query(&request, "partNumber", number);
@@ -325,11 +325,10 @@ static fth_status put_parts(fth_store *store, const char *key, const fth_store_s
     parts.part_bytes = choose_part_bytes(source->size_bytes);
     parts.count = (source->size_bytes + parts.part_bytes - 1) / parts.part_bytes;
     fth_store_meter_begin(&parts.meter, source->size_bytes, options->progress);
-    FTH_TRY(fth_allocate((size_t)parts.count, FTH_S3_DIGEST_BYTES, &parts.digests));
+    FTH_TRY(fth_allocate((size_t)parts.count, FTH_MD5_BYTES, &parts.digests));
     FTH_TRY(fth_allocate((size_t)parts.count, ETAG_BYTES, &parts.etags));
-    FTH_TRY(fth_s3_hash_parts(source, parts.part_bytes, &parts.meter, parts.digests));
-    fth_s3_tree_text(parts.part_bytes, parts.digests, parts.count, tree);
-    snprintf(number, sizeof number, "%.32s", strchr(tree, ':') + 1); /* the same bytes are as good as the same put */
+    FTH_TRY(fth_s3_hash_parts(source, parts.part_bytes, &parts.meter, parts.digests, tree));
+    snprintf(number, sizeof number, "%.32s", strrchr(tree, '-') + 1); /* the same bytes are as good as the same put */
 
     if (resumable)
         fth_s3_upload_open(store, key, tree, parts.count, &parts.upload, &parts.id);

@@ -232,9 +232,26 @@ out:
 
 /* ---- files ---- */
 
-static fth_status check_mapped(void *context, const void *bytes, uint64_t size_bytes)
+/* The checksums of a large object's chunks, taken as they arrive. */
+typedef struct fth_s3_arrivals {
+    const char *tree;
+    fth_s3_sum *sums;
+    uint64_t chunk_bytes, chunks;
+} fth_s3_arrivals;
+
+static void sum_piece(void *context, uint64_t i, const void *bytes, size_t size_bytes)
 {
-    return fth_s3_check_tree(context, bytes, size_bytes);
+    fth_s3_arrivals *arrivals = context;
+    fth_s3_sum_chunk(bytes, size_bytes, &arrivals->sums[i]);
+}
+
+static fth_status compare_sums(void *context)
+{
+    fth_s3_arrivals *arrivals = context;
+    char text[96];
+    fth_s3_tree_text(arrivals->chunk_bytes, arrivals->sums, arrivals->chunks, text);
+    return strcmp(text, arrivals->tree) == 0 ? FTH_OK
+                                             : fth_fail(FTH_CORRUPT, "what arrived is not what was stored (XXH3)");
 }
 
 fth_status fth_s3_get_file(fth_store *store, const char *key, const char *path, const fth_store_progress *progress,
@@ -244,6 +261,7 @@ fth_status fth_s3_get_file(fth_store *store, const char *key, const char *path, 
     fth_s3 *s3 = fth_s3_of(store);
     fth_http_response response = {0};
     fth_store_object object = {0};
+    fth_s3_arrivals arrivals = {0};
     char *whole = NULL, *tree = NULL, *name = fth_store_describe(store, key);
     bool found = false;
 
@@ -256,9 +274,15 @@ fth_status fth_s3_get_file(fth_store *store, const char *key, const char *path, 
     if (whole && strlen(whole) == 64) {
         fetch.digest_name = "SHA256";
         fetch.digest_expected = whole;
-    } else if (tree) {
-        fetch.check = check_mapped;
-        fetch.context = tree;
+    } else if (fth_s3_tree_chunk_bytes(tree) > 0) {
+        arrivals.tree = tree;
+        arrivals.chunk_bytes = fth_s3_tree_chunk_bytes(tree);
+        arrivals.chunks = fth_s3_count_chunks(object.size_bytes, arrivals.chunk_bytes);
+        FTH_TRY(fth_allocate((size_t)arrivals.chunks + 1, sizeof *arrivals.sums, &arrivals.sums));
+        fetch.piece_bytes = arrivals.chunk_bytes;
+        fetch.piece = sum_piece;
+        fetch.check = compare_sums;
+        fetch.context = &arrivals;
     } else if (!s3->google && is_md5(&object.version, &response)) {
         fetch.digest_name = "MD5";
         fetch.digest_expected = object.version.text;
@@ -268,6 +292,7 @@ fth_status fth_s3_get_file(fth_store *store, const char *key, const char *path, 
 out:
     fth_http_response_release(&response);
     fth_store_object_release(&object);
+    free(arrivals.sums);
     free(tree);
     free(whole);
     free(name);

@@ -155,8 +155,10 @@ typedef struct fth_store_fetch {
 
     /* A checksum of the whole to compare, where one is known: "SHA256" or "MD5", and its hex digits. */
     const char *digest_name, *digest_expected;
-    /* Or a check of the whole, mapped into memory, before the file gets its name. */
-    fth_status (*check)(void *context, const void *bytes, uint64_t size_bytes);
+    /* Or one of its pieces, seen as they arrive (from several threads), and told before the file gets its name. */
+    uint64_t piece_bytes; /* 0: as it suits */
+    void (*piece)(void *context, uint64_t i, const void *bytes, size_t size_bytes);
+    fth_status (*check)(void *context);
     void *context;
 } fth_store_fetch;
 fth_status fth_store_fetch_file(fth_store *store, const fth_store_fetch *fetch);

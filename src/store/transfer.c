@@ -12,7 +12,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
 #include <unistd.h>
@@ -186,7 +185,9 @@ static fth_status take_buffer(fth_landing *landing, char **buffer)
     if (landing->buffer_count > 0)
         *buffer = landing->buffers[--landing->buffer_count];
     pthread_mutex_unlock(&landing->mutex);
-    return *buffer ? FTH_OK : fth_allocate_aligned((size_t)landing->piece_bytes, buffer);
+    uint64_t room = landing->fetch->object->size_bytes; /* small objects need no more */
+    room = room < landing->piece_bytes ? room : landing->piece_bytes;
+    return *buffer ? FTH_OK : fth_allocate_aligned((size_t)room, buffer);
 }
 
 static void give_buffer(fth_landing *landing, char *buffer)
@@ -210,6 +211,8 @@ static fth_status fetch_piece(void *context, uint64_t i)
     FTH_TRY(landing->store->kind->get_range(
         landing->store, fetch->key, offset, bytes, size_bytes, &fetch->object->version,
         fth_store_large_deadline(landing->store, size_bytes, (fth_deadline){INFINITY})));
+    if (fetch->piece)
+        fetch->piece(fetch->context, i, bytes, size_bytes);
     pthread_mutex_lock(&landing->disk);
     status = write_at(landing, bytes, size_bytes, offset);
     pthread_mutex_unlock(&landing->disk);
@@ -282,12 +285,11 @@ fth_status fth_store_fetch_file(fth_store *store, const fth_store_fetch *fetch)
     char *temporary = NULL, *folder = folder_of(fetch->path);
     fth_landing landing = {.store = store, .fetch = fetch, .descriptor = -1};
     uint64_t size_bytes = fetch->object->size_bytes;
-    void *map = MAP_FAILED;
 
     pthread_mutex_init(&landing.mutex, NULL);
     pthread_mutex_init(&landing.disk, NULL);
     pthread_cond_init(&landing.turn, NULL);
-    landing.piece_bytes = size_bytes == 0 ? 1 : size_bytes < GET_PIECE_BYTES ? size_bytes : GET_PIECE_BYTES;
+    landing.piece_bytes = fetch->piece_bytes ? fetch->piece_bytes : GET_PIECE_BYTES;
     if (fetch->sha256 || fetch->digest_name) {
         const EVP_MD *kind = fetch->sha256 || strcmp(fetch->digest_name, "SHA256") == 0 ? EVP_sha256() : EVP_md5();
         landing.digest = EVP_MD_CTX_new();
@@ -305,11 +307,8 @@ fth_status fth_store_fetch_file(fth_store *store, const fth_store_fetch *fetch)
     fth_store_meter_end(&landing.meter, store);
     if (landing.digest)
         FTH_TRY(check_digest(&landing));
-    if (fetch->check && size_bytes > 0) {
-        map = mmap(NULL, (size_t)size_bytes, PROT_READ, MAP_SHARED, landing.descriptor, 0);
-        FTH_REQUIRE(map != MAP_FAILED, FTH_IO, "map %s: %s", fetch->path, strerror(errno));
-        FTH_TRY(fetch->check(fetch->context, map, size_bytes));
-    }
+    if (fetch->check)
+        FTH_TRY(fetch->check(fetch->context));
     FTH_REQUIRE(fsync(landing.descriptor) == 0, FTH_IO, "sync %s: %s", fetch->path, strerror(errno));
     FTH_REQUIRE(rename(temporary, fetch->path) == 0, FTH_IO, "rename %s to %s: %s", temporary, fetch->path,
                 strerror(errno));
@@ -318,8 +317,6 @@ fth_status fth_store_fetch_file(fth_store *store, const fth_store_fetch *fetch)
     FTH_TRY(fth_folder_sync(folder));
 
 out:
-    if (map != MAP_FAILED)
-        munmap(map, (size_t)size_bytes);
     if (landing.descriptor >= 0)
         close(landing.descriptor);
     if (temporary)

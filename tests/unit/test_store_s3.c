@@ -544,7 +544,7 @@ static char *large_bytes(void)
 {
     char *bytes = malloc(LARGE_BYTES);
     for (size_t i = 0; i < LARGE_BYTES; i++)
-        bytes[i] = (char)(i * 2654435761u >> 11);
+        bytes[i] = (char)(i * 11400714819323198485u >> 40);
     return bytes;
 }
 
@@ -635,7 +635,7 @@ static void transfers_can_be_cancelled(void **state)
     fth_store_put_options options = {.progress = &progress};
     fth_store_source source = {.context = bytes, .size_bytes = LARGE_BYTES, .at = at};
     assert_int_equal(fth_store_put_source(store, "big", &source, &options, NULL), FTH_INTERRUPTED);
-    assert_int_equal(b->aborts, 1);
+    assert_true(b->aborts > 0);
     assert_null(find(b, "/bucket/big"));
     free(bytes);
     fth_store_free(store);

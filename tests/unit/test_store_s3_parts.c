@@ -240,24 +240,26 @@ static void lanes_are_md5(void **state)
 static void trees_notice_a_bit(void **state)
 {
     (void)state;
-    enum { SIZE = 100000, PART = 4096 };
+    enum { SIZE = 100000, CHUNK = 4096 };
     static unsigned char bytes[SIZE];
-    unsigned char digests[(SIZE + PART - 1) / PART][FTH_S3_DIGEST_BYTES];
+    fth_s3_sum sums[(SIZE + CHUNK - 1) / CHUNK];
     char tree[96];
     for (int i = 0; i < SIZE; i++)
         bytes[i] = (unsigned char)(i * 31 >> 3);
-    uint64_t parts = 0;
-    for (size_t at = 0; at < SIZE; at += PART, parts++)
-        EVP_Digest(bytes + at, SIZE - at < PART ? SIZE - at : PART, digests[parts], NULL, EVP_md5(), NULL);
-    fth_s3_tree_text(PART, digests, parts, tree);
+    uint64_t chunks = fth_s3_count_chunks(SIZE, CHUNK);
+    for (uint64_t i = 0; i < chunks; i++)
+        fth_s3_sum_chunk(bytes + i * CHUNK, i + 1 < chunks ? CHUNK : SIZE - i * CHUNK, &sums[i]);
+    fth_s3_tree_text(CHUNK, sums, chunks, tree);
+    assert_int_equal(fth_s3_tree_chunk_bytes(tree), CHUNK);
     assert_int_equal(fth_s3_check_tree(tree, bytes, SIZE), FTH_OK);
     bytes[SIZE - 1] ^= 1;
     assert_int_equal(fth_s3_check_tree(tree, bytes, SIZE), FTH_CORRUPT);
     bytes[SIZE - 1] ^= 1;
     assert_int_equal(fth_s3_check_tree(tree, bytes, SIZE - 1), FTH_CORRUPT);
-    assert_int_equal(fth_s3_check_tree("", bytes, SIZE), FTH_CORRUPT);
-    assert_int_equal(fth_s3_check_tree("0:x", bytes, SIZE), FTH_CORRUPT);
-    assert_int_equal(fth_s3_check_tree("99999999999999999999:x", bytes, SIZE), FTH_CORRUPT);
+    static const char *const unknown[] = {"", "0:x", "sha9-1-x", "xxh3-0-x", "xxh3-99999999999999999999-x"};
+    for (size_t i = 0; i < FTH_COUNT_OF(unknown); i++)
+        assert_int_equal(fth_s3_tree_chunk_bytes(unknown[i]), 0);
+    assert_int_equal(fth_s3_tree_chunk_bytes(NULL), 0);
 }
 
 static void keys_are_checked(void **state)
