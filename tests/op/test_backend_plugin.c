@@ -157,7 +157,7 @@ static void test_arena_that_fits_nowhere_is_a_status(void **state)
     fth_device *device = op_device("reference");
     fth_plan *plan = NULL;
     void *arena = NULL;
-    op_check(fth_plan_create(graph, device, (fth_plan_options){INT32_MAX, FTH_PLAN_TRAIN, FTH_PRECISION_F32}, &plan));
+    op_check(fth_plan_create(graph, device, (fth_plan_options){.batch = INT32_MAX}, &plan));
     assert_true(fth_plan_arena_bytes(plan) >= (size_t)1 << 58);
     assert_int_equal(device->backend->allocate(device, fth_plan_arena_bytes(plan), &arena), FTH_NO_MEMORY);
     assert_null(arena);
