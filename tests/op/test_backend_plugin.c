@@ -173,8 +173,7 @@ static void test_impossible_batches_are_refused(void **state)
     static const int64_t batches[] = {0, -1, (int64_t)1 << 40};
     for (size_t i = 0; i < FTH_COUNT_OF(batches); i++) {
         fth_plan *plan = NULL;
-        assert_int_equal(fth_plan_create(graph, op_device("reference"),
-                                         (fth_plan_options){batches[i], FTH_PLAN_TRAIN, FTH_PRECISION_F32}, &plan),
+        assert_int_equal(fth_plan_create(graph, op_device("reference"), (fth_plan_options){.batch = batches[i]}, &plan),
                          FTH_INVALID);
         assert_null(plan);
     }
@@ -188,7 +187,7 @@ static void test_precision_the_back_end_lacks_is_refused(void **state)
     fth_graph *graph = build_small_graph(3, 8);
     fth_plan *plan = NULL;
     assert_int_equal(fth_plan_create(graph, op_device("reference"),
-                                     (fth_plan_options){1, FTH_PLAN_TRAIN, FTH_PRECISION_BF16}, &plan),
+                                     (fth_plan_options){.batch = 1, .precision = FTH_PRECISION_BF16}, &plan),
                      FTH_UNSUPPORTED);
     assert_null(plan);
     assert_message_has("f32");
