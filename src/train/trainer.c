@@ -416,6 +416,7 @@ fth_status fth_train(const fth_train_options *options, const fth_strategy *strat
 
     *outcome = (fth_train_outcome){0};
     FTH_TRY(fth_guardian_start(&trainer));
+    FTH_TRY(fth_trainer_open_watch(&trainer, options)); /* first: finding the run may wait for a store */
     FTH_TRY(fth_trainer_find_run(&trainer, options));
     trainer.options = &trainer.beginning.options;
     if (trainer.beginning.finished) {
@@ -423,7 +424,6 @@ fth_status fth_train(const fth_train_options *options, const fth_strategy *strat
         status = report_finished(&trainer.beginning, outcome);
         goto out;
     }
-    FTH_TRY(fth_trainer_open_watch(&trainer, options));
     FTH_TRY(fth_trainer_begin(&trainer));
     fth_trainer_enter(&trainer, FTH_PHASE_BETWEEN);
     FTH_TRY(loop(&trainer, &reason));
