@@ -18,7 +18,9 @@ enum { PUT_THREADS = 8, MAX_PARTS = 9000, USUAL_PARTS = 64, ETAG_BYTES = 96 };
 /* Larger parts cost a server less, smaller ones spread better over the threads. */
 static const uint64_t LARGE_PART_BYTES = 32u << 20;
 static const uint64_t SINGLE_PUT_BYTES = 16u << 20, MAX_SINGLE_BYTES = 5ull << 30;
-static const double ABORT_S = 10, LATE_ABORT_S = 1, COMPLETE_STALL_S = 120;
+static const double ABORT_S = 10, LATE_ABORT_S = 1;
+/* Putting the parts together takes servers a while that grows with their number; AWS speaks of minutes. */
+static const double COMPLETE_STALL_S = 30, COMPLETE_BYTES_PER_S = 100e6;
 
 typedef struct fth_s3_parts {
     fth_store *store;
@@ -154,7 +156,10 @@ static fth_status complete(fth_s3_parts *parts, const char *number, fth_store_ve
     fth_http_response response = {0}, head = {0};
     char *body = complete_body(parts), *etag = NULL;
     bool found = false, ours = false;
-    fth_deadline deadline = fth_store_large_deadline(store, parts->source->size_bytes / 16, parts->deadline);
+    double longer_s = (double)parts->source->size_bytes / COMPLETE_BYTES_PER_S;
+    fth_deadline deadline = fth_deadline_in(store->deadline_s + longer_s);
+    if (parts->deadline.at_seconds < deadline.at_seconds)
+        deadline = parts->deadline;
     fth_s3_request request = {.store = store,
                               .what = "put",
                               .method = "POST",
@@ -162,7 +167,7 @@ static fth_status complete(fth_s3_parts *parts, const char *number, fth_store_ve
                               .body = body,
                               .body_bytes = body ? strlen(body) : 0,
                               .check = check_complete,
-                              .stall_s = COMPLETE_STALL_S,
+                              .stall_s = COMPLETE_STALL_S + longer_s,
                               .deadline = deadline};
 
     FTH_REQUIRE(body, FTH_NO_MEMORY, "no memory for a list of %" PRIu64 " parts", parts->count);
@@ -320,7 +325,7 @@ static fth_status put_parts(fth_store *store, const char *key, const fth_store_s
     fth_status status = FTH_OK;
     fth_s3_parts parts = {.store = store, .key = key, .source = source, .deadline = deadline};
     char tree[96], number[33];
-    bool there = false;
+    bool there = false, ended = false;
 
     parts.part_bytes = choose_part_bytes(source->size_bytes);
     parts.count = (source->size_bytes + parts.part_bytes - 1) / parts.part_bytes;
@@ -345,12 +350,14 @@ static fth_status put_parts(fth_store *store, const char *key, const fth_store_s
     FTH_TRY(fth_store_in_parallel(PUT_THREADS, parts.count, put_part, &parts, &parts.meter.cancelled));
     /* Once more right before the parts become an object: who slept meanwhile may have lost the right to write. */
     FTH_REQUIRE(fth_store_meter_add(&parts.meter, 0), FTH_INTERRUPTED, "put %s: cancelled", key);
-    FTH_TRY(complete(&parts, number, version));
-    fth_s3_upload_forget(parts.upload);
+    status = complete(&parts, number, version);
+    fth_s3_upload_forget(parts.upload); /* failed, too: an upload that cannot be completed is not worth going on with */
+    ended = true;
+    FTH_TRY(status);
     fth_store_meter_end(&parts.meter, store);
 
 out:
-    if (status != FTH_OK && parts.id && !parts.upload)
+    if (status != FTH_OK && parts.id && (!parts.upload || ended))
         abort_upload(store, key, parts.id, deadline);
     fth_s3_upload_free(parts.upload);
     free(parts.digests);
