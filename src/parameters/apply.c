@@ -19,37 +19,6 @@
 
 #include "parameters/parameters_internal.h"
 
-/* ---- queues ---- */
-
-void fth_queue_init(fth_queue *queue)
-{
-    queue->first = NULL;
-    queue->last = &queue->first;
-}
-
-void fth_queue_put(fth_queue *queue, fth_item *item)
-{
-    item->next = NULL;
-    *queue->last = item;
-    queue->last = &item->next;
-}
-
-fth_item *fth_queue_take(fth_queue *queue)
-{
-    fth_item *item = queue->first;
-    if (item && !(queue->first = item->next))
-        queue->last = &queue->first;
-    return item;
-}
-
-void fth_item_free(fth_parameters *server, fth_item *item)
-{
-    fth_gradient_release(&item->gradient);
-    if (item->own_body)
-        fth_parameters_return_body(server, item->own_body, item->place.size_bytes);
-    free(item);
-}
-
 static void fail(fth_parameters *server, fth_status status)
 {
     pthread_mutex_lock(&server->mutex);
@@ -59,109 +28,6 @@ static void fail(fth_parameters *server, fth_status status)
     }
     pthread_cond_broadcast(&server->changed);
     pthread_mutex_unlock(&server->mutex);
-}
-
-/* ---- steps ---- */
-
-double fth_parameters_rate(const fth_parameters *server)
-{
-    double rate = 0;
-    if (fth_service_rate(server->train, fth_engine_learning_rate(server->engine), atomic_load(&server->version),
-                         server->updates_per_epoch, &rate) != FTH_OK)
-        return fth_engine_learning_rate(server->engine);
-    return rate;
-}
-
-int64_t fth_parameters_needed(fth_parameters *server)
-{
-    if (server->options.consistency.kind != FTH_CONSISTENCY_SYNC)
-        return 1;
-    int64_t live = fth_workers_live(server->workers), count = server->options.consistency.count;
-    if (count > 0 && fth_workers_most_live(server->workers) < count)
-        return count; /* they have not all been there yet */
-    int64_t needed = count > 0 && count < live ? count : live;
-    return needed > 0 ? needed : 1;
-}
-
-/* True if what has come, with one from `giver` (or NULL) more, makes a step. With the mutex held. */
-static bool is_complete(fth_parameters *server, const fth_worker *giver)
-{
-    int64_t have = server->step_gradients + (giver != NULL);
-    if (have == 0 || have < fth_parameters_needed(server))
-        return false;
-    if (server->options.consistency.kind != FTH_CONSISTENCY_SYNC || server->options.consistency.count > 0)
-        return true;
-    int64_t version = atomic_load(&server->version);
-    size_t position = 0;
-    for (fth_worker *w = fth_workers_next(server->workers, &position); w;
-         w = fth_workers_next(server->workers, &position))
-        if (w != giver && w->contributed != version)
-            return false;
-    return true;
-}
-
-/* What a step began as it stays, also where the server goes on with another consistency. */
-static bool is_averaged(const fth_parameters *server)
-{
-    return server->step_gradients > 0 ? server->step_averaged
-                                      : server->options.consistency.kind == FTH_CONSISTENCY_SYNC;
-}
-
-static void add_gradient(fth_parameters *server, const fth_gradient *gradient, bool averaged)
-{
-    bool first = server->step_gradients == 0;
-    float weight = averaged ? (float)gradient->samples : 1;
-    server->step_averaged = averaged;
-    fth_gradient_add(server->layout, gradient, weight, first, server->vectors.gradients);
-    if (gradient->has_buffers) {
-        fth_gradient_add_buffers(server->layout, gradient, weight, server->step_buffer_samples == 0,
-                                 server->buffer_sum);
-        server->step_buffer_samples += gradient->samples;
-    }
-    server->step_gradients++;
-    server->step_samples += gradient->samples;
-    server->samples += gradient->samples;
-    atomic_fetch_add(&server->metrics.samples, (uint64_t)gradient->samples);
-    server->window.samples += gradient->samples;
-    server->window.pushes++;
-    if (isfinite(gradient->loss)) {
-        server->window.loss += gradient->loss * (double)gradient->samples;
-        server->window.loss_samples += gradient->samples;
-    }
-    if (gradient->correct >= 0) {
-        server->window.correct += gradient->correct;
-        server->window.correct_samples += gradient->samples;
-    }
-}
-
-static void scale(float *vector, float factor, size_t count)
-{
-    for (size_t i = 0; i < count; i++)
-        vector[i] *= factor;
-}
-
-/* Updates by what has been added; the version moves on. */
-static fth_status step(fth_parameters *server, double rate)
-{
-    fth_status status = FTH_OK;
-    const fth_layout *layout = server->layout;
-    int64_t version = atomic_load(&server->version);
-    bool averaged = server->step_averaged;
-
-    if (averaged)
-        scale(server->vectors.gradients, (float)(1.0 / (double)server->step_samples), layout->trained_floats);
-    FTH_TRY(fth_engine_update(server->engine, rate, version + 1));
-    if (server->step_buffer_samples > 0) {
-        if (averaged)
-            scale(server->buffer_sum, (float)(1.0 / (double)server->step_buffer_samples), layout->buffer_floats);
-        memcpy(server->vectors.buffers, server->buffer_sum, layout->buffer_floats * sizeof(float));
-    }
-    server->step_gradients = server->step_samples = server->step_buffer_samples = 0;
-    atomic_store(&server->version, version + 1);
-    atomic_fetch_add(&server->metrics.applied, 1);
-
-out:
-    return status;
 }
 
 static fth_status append(fth_parameters *server, fth_log_kind kind, uint32_t flags, const void *body, size_t size_bytes)
@@ -256,19 +122,6 @@ static bool must_wait(fth_parameters *server, const fth_item *item)
     return false;
 }
 
-/* The worker's side of a gradient that is taken; with the mutex held. */
-static void note_push(fth_parameters *server, fth_worker *worker, const fth_gradient *gradient, bool stepped,
-                      int64_t staleness)
-{
-    int64_t version = atomic_load(&server->version);
-    worker->sequence = gradient->sequence;
-    worker->last_code = stepped ? 200 : 201;
-    worker->last_version = version;
-    worker->last_staleness = staleness;
-    worker->contributed = stepped ? version - 1 : version;
-    worker->in_flight = -1;
-}
-
 /* Log, add, step, answer. False if it was deferred instead. */
 static bool take_gradient(fth_parameters *server, fth_item *item)
 {
@@ -284,7 +137,7 @@ static bool take_gradient(fth_parameters *server, fth_item *item)
         pthread_mutex_unlock(&server->mutex);
         return false;
     }
-    bool steps = refusal == FTH_REFUSAL_NONE && is_complete(server, worker);
+    bool steps = refusal == FTH_REFUSAL_NONE && fth_step_is_complete(server, worker);
     if (worker && refusal != FTH_REFUSAL_FORBIDDEN)
         fth_parameters_renew(server, worker, item->access);
     pthread_mutex_unlock(&server->mutex);
@@ -296,7 +149,7 @@ static bool take_gradient(fth_parameters *server, fth_item *item)
         fth_parameters_refuse(server, item->exchange, refusal, "%s", message);
         return true;
     }
-    bool averaged = is_averaged(server);
+    bool averaged = fth_step_is_averaged(server);
     uint32_t flags = (steps ? FTH_LOG_STEPS : 0) | (averaged ? FTH_LOG_AVERAGED : 0);
     if (append(server, FTH_LOG_GRADIENT, flags, item->body, item->body_bytes) != FTH_OK) {
         fth_log_error("a gradient is refused: %s", fth_error_message());
@@ -305,17 +158,17 @@ static bool take_gradient(fth_parameters *server, fth_item *item)
         return true;
     }
     int64_t staleness = atomic_load(&server->version) - gradient->version;
-    add_gradient(server, gradient, averaged);
+    fth_step_add(server, gradient, averaged);
     fth_metrics_count_staleness(&server->metrics, staleness);
     server->window.staleness += staleness;
-    fth_status status = steps ? step(server, fth_parameters_rate(server)) : FTH_OK;
+    fth_status status = steps ? fth_step_make(server, fth_parameters_rate(server)) : FTH_OK;
     if (status != FTH_OK) {
         fail(server, status);
         fth_parameters_refuse(server, item->exchange, FTH_REFUSAL_BUSY, "the update failed");
         return true;
     }
     pthread_mutex_lock(&server->mutex);
-    note_push(server, worker, gradient, steps, staleness);
+    fth_step_note_push(server, worker, gradient, steps, staleness);
     server->recheck = true;
     pthread_mutex_unlock(&server->mutex);
     atomic_fetch_add(&server->metrics.apply_ns, (uint64_t)((fth_clock_seconds() - began) * 1e9));
@@ -327,7 +180,7 @@ static bool take_gradient(fth_parameters *server, fth_item *item)
 static void step_if_complete(fth_parameters *server)
 {
     pthread_mutex_lock(&server->mutex);
-    bool complete = server->step_gradients > 0 && is_complete(server, NULL);
+    bool complete = server->step_gradients > 0 && fth_step_is_complete(server, NULL);
     pthread_mutex_unlock(&server->mutex);
     if (!complete)
         return;
@@ -335,7 +188,7 @@ static void step_if_complete(fth_parameters *server)
         fth_log_error("a step waits: %s", fth_error_message());
         return;
     }
-    fth_status status = step(server, fth_parameters_rate(server));
+    fth_status status = fth_step_make(server, fth_parameters_rate(server));
     if (status != FTH_OK)
         fail(server, status);
 }
@@ -460,68 +313,6 @@ static bool expire_one(fth_parameters *server, double *next)
     fth_log_info("worker %s has not been heard of for %.3g s: it is no longer counted on", name,
                  server->options.lease_s);
     return true;
-}
-
-/* ---- replay ---- */
-
-static fth_status replay_gradient(fth_parameters *server, const fth_log_record *record)
-{
-    fth_status status = FTH_OK;
-    fth_gradient gradient = {0};
-    char message[FTH_MAX_REFUSAL] = "";
-    fth_refusal refusal =
-        fth_gradient_parse(server->layout, record->body, (size_t)record->body_bytes, &gradient, message);
-
-    FTH_REQUIRE(refusal == FTH_REFUSAL_NONE, FTH_CORRUPT, "a gradient in the log does not fit this model: %s", message);
-    fth_worker *worker = fth_workers_find(server->workers, gradient.worker);
-    FTH_REQUIRE(worker, FTH_CORRUPT, "a gradient in the log is of %s, who never registered", gradient.worker);
-    int64_t staleness = record->version - gradient.version;
-    bool steps = record->flags & FTH_LOG_STEPS;
-    add_gradient(server, &gradient, record->flags & FTH_LOG_AVERAGED);
-    if (steps)
-        FTH_TRY(step(server, record->rate));
-    note_push(server, worker, &gradient, steps, staleness);
-
-out:
-    fth_gradient_release(&gradient);
-    return status;
-}
-
-static fth_status replay_worker(fth_parameters *server, const fth_log_record *record)
-{
-    fth_status status = FTH_OK;
-    json_t *json = json_loadb(record->body, (size_t)record->body_bytes, 0, NULL);
-    const char *name = NULL, *instance = NULL, *access = NULL;
-
-    FTH_REQUIRE(json_unpack(json, "{s:s, s:s, s:s}", "worker", &name, "instance", &instance, "access", &access) == 0,
-                FTH_CORRUPT, "a worker in the log is not valid");
-    fth_worker *worker = record->kind == FTH_LOG_REGISTER ? fth_workers_join(server->workers, name, instance, access)
-                                                          : fth_workers_find(server->workers, name);
-    FTH_REQUIRE(worker, FTH_CORRUPT, "worker %s in the log is unknown", name);
-    worker->lease_until_s = fth_clock_seconds() + server->options.lease_s;
-    if (record->kind == FTH_LOG_UNREGISTER)
-        fth_workers_leave(server->workers, worker);
-
-out:
-    json_decref(json);
-    return status;
-}
-
-fth_status fth_parameters_replay(void *context, const fth_log_record *record)
-{
-    fth_parameters *server = context;
-    switch (record->kind) {
-    case FTH_LOG_GRADIENT: return replay_gradient(server, record);
-    case FTH_LOG_STEP: return step(server, record->rate);
-    case FTH_LOG_REGISTER:
-    case FTH_LOG_UNREGISTER: return replay_worker(server, record);
-    }
-    return fth_fail(FTH_CORRUPT, "a record of kind %d in the log: a newer version wrote it", (int)record->kind);
-}
-
-int64_t fth_parameters_replayed_version(void *server)
-{
-    return atomic_load(&((fth_parameters *)server)->version);
 }
 
 /* ---- the loop ---- */

@@ -1,10 +1,13 @@
 /* The inside of the parameter server, shared by
  *
  *     start.c      opening, going on, stopping
- *     apply.c      the thread that owns the model: registers, checks, logs, applies
+ *     apply.c      the thread that owns the model: registers, judges, logs, applies
+ *     steps.c      what a step is made of, and the log again
  *     keep.c       checkpoints beside it, and going on from them
  *     pull.c       immutable copies for readers, and who waits for one
- *     service.c    the routes; threads that check bodies
+ *     service.c    the routes
+ *     intake.c     threads that check bodies
+ *     queue.c      what waits for a thread
  *     metrics.c    what is counted
  *     validate.c   accuracy, in a thread of its own
  *     events.c     the run record
@@ -199,11 +202,21 @@ struct fth_parameters {
 
 /* apply.c */
 void *fth_parameters_apply(void *server);
-fth_status fth_parameters_replay(void *server, const fth_log_record *record);
-int64_t fth_parameters_replayed_version(void *server);
+
+/* steps.c; from the applying thread */
 /* How many gradients the next step takes; at least 1. With the mutex held. */
 int64_t fth_parameters_needed(fth_parameters *server);
 double fth_parameters_rate(const fth_parameters *server);
+/* True if what has come, with one from `giver` (or NULL) more, makes a step. With the mutex held. */
+bool fth_step_is_complete(fth_parameters *server, const fth_worker *giver);
+bool fth_step_is_averaged(const fth_parameters *server);
+void fth_step_add(fth_parameters *server, const fth_gradient *gradient, bool averaged);
+fth_status fth_step_make(fth_parameters *server, double rate);
+/* The worker's side of a gradient that was taken. With the mutex held. */
+void fth_step_note_push(fth_parameters *server, fth_worker *worker, const fth_gradient *gradient, bool stepped,
+                        int64_t staleness);
+fth_status fth_parameters_replay(void *server, const fth_log_record *record);
+int64_t fth_parameters_replayed_version(void *server);
 
 /* pull.c; the mutex is held for the first and taken by the others */
 bool fth_pull_try(fth_parameters *server, fth_pull *pull);
@@ -221,12 +234,14 @@ void fth_parameters_stop_saver(fth_parameters *server);
 /* At the end, when no thread is left. */
 fth_status fth_parameters_save_last(fth_parameters *server);
 
+/* intake.c */
+void *fth_parameters_check_bodies(void *server);
+void fth_parameters_return_body(fth_parameters *server, char *body, uint64_t size_bytes);
+
 /* service.c */
 fth_status fth_parameters_serve(fth_parameters *server);
-void *fth_parameters_check_bodies(void *server);
 void fth_parameters_refuse(fth_parameters *server, fth_exchange *exchange, fth_refusal refusal, const char *format, ...)
     __attribute__((format(printf, 4, 5)));
-void fth_parameters_return_body(fth_parameters *server, char *body, uint64_t size_bytes);
 extern const fth_route fth_parameters_routes[];
 /* Renews a worker's lease, if it is this key's. With the mutex held. */
 void fth_parameters_renew(fth_parameters *server, fth_worker *worker, const char *access);
