@@ -6,6 +6,7 @@
 
 #include <cmocka.h>
 
+#include <glob.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -144,7 +145,7 @@ static fth_train_options options_of(const char *flags)
 static result train_watched(const char *flags, int64_t stop_at_step, void (*at_step)(int64_t))
 {
     watch w = {.stop = FTH_STOP_INITIALIZER, .stop_at_step = stop_at_step, .at_step = at_step, .events = json_array()};
-    fth_train_observer observer = {&w, on_progress, on_event};
+    fth_train_observer observer = {.context = &w, .progress = on_progress, .event = on_event};
     fth_train_options options = options_of(flags);
     const fth_strategy *strategy = NULL;
     result r = {0};
@@ -262,10 +263,34 @@ static void batch_norm_models_resume_exactly(void **state)
     check_exact_resume("--model resnet18 --batch 16 --steps 3", (int64_t[]){2, 0});
 }
 
+/* Checkpoints are written beside training, which may be steps ahead of them. Waits until the last one that was due
+ * before `step`, of those every so many steps, is whole. */
+static void wait_for_checkpoint(int64_t step, int64_t every)
+{
+    char pattern[600];
+    glob_t found;
+    int64_t due = (step - 1) / every * every;
+    if (due < every)
+        return;
+    snprintf(pattern, sizeof pattern, "%s/*/checkpoints/step-%012lld.json", runs, (long long)due);
+    fth_deadline deadline = fth_deadline_in(60);
+    while (glob(pattern, 0, NULL, &found) != 0 && !fth_deadline_passed(deadline)) {
+        globfree(&found);
+        usleep(1000);
+    }
+    globfree(&found);
+}
+
+static void after_every_fourth(int64_t step)
+{
+    wait_for_checkpoint(step, 4);
+}
+
 /* What is on disk in the middle of a step is what a kill leaves. */
 static void copy_runs(int64_t step)
 {
     char command[1200];
+    wait_for_checkpoint(step, 5);
     if (step != 12)
         return;
     snprintf(command, sizeof command, "cp -a '%s' '%s.killed'", runs, runs);
@@ -310,7 +335,7 @@ static void a_corrupt_checkpoint_falls_back(void **state)
     (void)state;
     const char *flags = "--batch 32 --epochs 2 --name damaged --resume --checkpoint-every 4";
     result whole = train("--batch 32 --epochs 2 --name good");
-    result part = train_watched(flags, 9, NULL);
+    result part = train_watched(flags, 9, after_every_fourth);
     assert_true(part.outcome.interrupted);
     const char *path = path_in(&part, "checkpoints/step-000000000009.safetensors");
     assert_int_equal(truncate(path, 1000), 0);
@@ -328,7 +353,7 @@ static void a_best_model_of_an_undone_step_is_removed(void **state)
     (void)state;
     const char *flags = "--batch 32 --epochs 2 --name undone --resume --checkpoint-every 4";
     result whole = train("--batch 32 --epochs 2 --name good");
-    result part = train_watched(flags, 13, NULL);
+    result part = train_watched(flags, 13, after_every_fourth);
     assert_true(part.outcome.interrupted);
     assert_int_equal(truncate(path_in(&part, "checkpoints/step-000000000012.safetensors"), 1000), 0);
     assert_int_equal(truncate(path_in(&part, "checkpoints/step-000000000013.safetensors"), 1000), 0);
