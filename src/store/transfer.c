@@ -273,7 +273,8 @@ static fth_status make_room(fth_landing *landing, const char *folder, char **tem
     /* Looked at rather than reserved: reserving writes zeros on some file systems. */
     struct statvfs room;
     if (fstatvfs(landing->descriptor, &room) == 0 && (double)room.f_bavail * (double)room.f_frsize < (double)size_bytes)
-        return fth_fail(FTH_IO, "%s has no room for the %.1f MB of %s", folder, (double)size_bytes / 1e6, fetch->key);
+        return fth_fail(FTH_IO, "disk full: %s has no room for the %.1f MB of %s", folder, (double)size_bytes / 1e6,
+                        fetch->key);
     if (ftruncate(landing->descriptor, (off_t)size_bytes) != 0)
         return fth_fail(FTH_IO, "write %s: %s", path, strerror(errno));
     return FTH_OK;
