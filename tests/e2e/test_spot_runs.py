@@ -52,7 +52,7 @@ class Machine(Program):
         super().__init__(folder)
         self.store = store
         self.arguments = ["train", "--data", data, "--batch", 16, "--steps", STEPS, "--checkpoint-every", 10,
-                          "--validate-every", 5, "--threads", 2, "--seed", 3, "--lease", "1s", "--watch", "none", "--checkpoints", store.url]
+                          "--validate-every", 5, "--threads", 2, "--seed", 3, "--lease", "2s", "--watch", "none", "--checkpoints", store.url]
 
     def begin(self, *more, command="train"):
         line = [FARTHING, command, *map(str, self.arguments[1:]), *map(str, more)]
@@ -222,10 +222,11 @@ def test_standby_takes_over(folder_store, machines, uninterrupted):
 
 
 def test_standby_ends_with_the_run(folder_store, machines):
+    patient = ["--lease", "20s"]  # also a machine too busy to renew it for a while keeps the run
     first, standby = machines(folder_store), machines(folder_store)
-    first.begin()
+    first.begin(*patient)
     wait_for(lambda: manifests(folder_store), "a checkpoint")
-    standby.begin(command="standby")
+    standby.begin(*patient, command="standby")
     assert first.end().code == 0
     result = standby.end()
     assert result.code == 0 and "already finished" in result.out
@@ -296,7 +297,7 @@ def test_a_step_that_ends_too_late_is_abandoned(folder_store, machines):
     machine.begin("--model", "resnet18", "--data", "shapes", "--batch", 64, "--accumulate", 40, "--checkpoint-every", 1,
                   "--watch", "file:preempt.txt")
     # The first step ends whenever it does; a notice before that has nothing to save.
-    wait_for(lambda: folder_store.keys("events/"), "the start")
+    wait_for(lambda: folder_store.keys("events/"), "the start", PATIENCE_S)
     time.sleep(1)
     (machine.folder / "preempt.txt").write_text("3\n")
     asked = time.monotonic()
