@@ -38,7 +38,7 @@ typedef struct fth_exchange_state {
     CURL *curl;
     uint64_t sent_bytes;
     size_t body_room, header_bytes, header_room;
-    bool into_callers; /* the body goes to request->into; decided by the answer's code */
+    bool into_callers; /* the body goes to request->into or ->sink; decided by the answer's code */
     bool decided;
     fth_status status; /* of our own callbacks */
 } fth_exchange_state;
@@ -150,7 +150,7 @@ static void begin_body(fth_exchange_state *state, uint64_t most)
     curl_easy_getinfo(state->curl, CURLINFO_RESPONSE_CODE, &code);
     curl_easy_getinfo(state->curl, CURLINFO_CONTENT_LENGTH_DOWNLOAD_T, &length);
     state->decided = true;
-    state->into_callers = state->request->into && code < 400;
+    state->into_callers = (state->request->into || state->request->sink) && code < 400;
     if (!state->into_callers && length > 0 && (uint64_t)length <= most) {
         state->response->body = malloc((size_t)length + 1);
         if (state->response->body)
@@ -174,7 +174,9 @@ static size_t take_body(char *bytes, size_t size, size_t count, void *context)
             fth_fail(FTH_INVALID, "the answer is larger than the %" PRIu64 " bytes that were expected", most);
         return 0;
     }
-    if (state->into_callers)
+    if (state->into_callers && request->sink)
+        state->status = request->sink(request->sink_context, response->body_bytes, bytes, length);
+    else if (state->into_callers)
         memcpy((char *)request->into + response->body_bytes, bytes, length);
     else
         state->status = append(&response->body, &state->body_room, (size_t)response->body_bytes, bytes, length);

@@ -61,6 +61,10 @@ typedef struct fth_http_request {
     void *into;
     uint64_t into_bytes;
     uint64_t max_body_bytes;
+    /* Instead of `into`: called with the bytes as they come, in order, `into_bytes` in all at most. A failure ends the
+     * request and is its status. */
+    fth_status (*sink)(void *context, uint64_t offset, const void *bytes, size_t size_bytes);
+    void *sink_context;
 
     double connect_s;      /* 0: 10 */
     double stall_s;        /* gives up when fewer than 1 KB/s came or went for this long; 0: 30 */

@@ -65,6 +65,8 @@ typedef struct fth_s3_request {
     const char *payload_hash; /* hex SHA-256 of the body; NULL: computed here */
     void *into;
     uint64_t into_bytes, max_body_bytes;
+    fth_status (*sink)(void *context, uint64_t offset, const void *bytes, size_t size_bytes); /* instead of into */
+    void *sink_context;
 
     fth_deadline deadline;
     double stall_s;
@@ -158,6 +160,10 @@ typedef struct fth_s3_sum {
 fth_status fth_s3_hash_parts(const fth_store_source *source, uint64_t part_bytes, fth_store_meter *meter,
                              unsigned char (*digests)[FTH_MD5_BYTES], char tree[96]);
 void fth_s3_sum_chunk(const void *bytes, size_t size_bytes, fth_s3_sum *sum);
+/* The same piece by piece: `first` begins anew; _end gives the sum (NULL: not wanted) and frees. */
+typedef struct fth_s3_sum_state fth_s3_sum_state;
+fth_status fth_s3_sum_add(fth_s3_sum_state **state, bool first, const void *bytes, size_t size_bytes);
+void fth_s3_sum_end(fth_s3_sum_state **state, fth_s3_sum *sum);
 /* "xxh3-8388608-<hex>": the checksum over those of the chunks. */
 void fth_s3_tree_text(uint64_t chunk_bytes, const fth_s3_sum *sums, uint64_t chunks, char text[96]);
 /* The size of its chunks; 0: NULL, or of a form that this version does not know. */

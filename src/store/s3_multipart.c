@@ -13,7 +13,7 @@
 
 #include "store/s3_internal.h"
 
-enum { PUT_THREADS = 8, MAX_PARTS = 9000, USUAL_PARTS = 64, ETAG_BYTES = 96 };
+enum { MAX_PARTS = 9000, USUAL_PARTS = 64, ETAG_BYTES = 96 };
 
 /* Larger parts cost a server less, smaller ones spread better over the threads. */
 static const uint64_t LARGE_PART_BYTES = 32u << 20;
@@ -347,7 +347,7 @@ static fth_status put_parts(fth_store *store, const char *key, const fth_store_s
         FTH_TRY(create(&parts, tree, number, options->content_type));
         fth_s3_upload_begin(parts.upload, tree, parts.id);
     }
-    FTH_TRY(fth_store_in_parallel(PUT_THREADS, parts.count, put_part, &parts, &parts.meter.cancelled));
+    FTH_TRY(fth_store_in_parallel(fth_store_threads(), parts.count, put_part, &parts, &parts.meter.cancelled));
     /* Once more right before the parts become an object: who slept meanwhile may have lost the right to write. */
     FTH_REQUIRE(fth_store_meter_add(&parts.meter, 0), FTH_INTERRUPTED, "put %s: cancelled", key);
     status = complete(&parts, number, version);

@@ -101,8 +101,9 @@ out:
     return status;
 }
 
-fth_status fth_s3_get_range(fth_store *store, const char *key, uint64_t offset, void *into, size_t size_bytes,
-                            const fth_store_version *version, fth_deadline deadline)
+/* Into memory, or to a function as it comes. */
+static fth_status get_range(fth_store *store, const char *key, uint64_t offset, void *into, const fth_store_sink *sink,
+                            size_t size_bytes, const fth_store_version *version, fth_deadline deadline)
 {
     fth_status status = FTH_OK;
     fth_http_response response = {0};
@@ -112,6 +113,8 @@ fth_status fth_s3_get_range(fth_store *store, const char *key, uint64_t offset, 
                               .key = key,
                               .into = into,
                               .into_bytes = size_bytes,
+                              .sink = sink ? sink->take : NULL,
+                              .sink_context = sink ? sink->context : NULL,
                               .deadline = deadline};
     fth_s3_add_made_header(&request, "range",
                            fth_format("bytes=%" PRIu64 "-%" PRIu64, offset, offset + size_bytes - 1));
@@ -133,6 +136,18 @@ out:
     fth_http_response_release(&response);
     fth_s3_release(&request);
     return status;
+}
+
+fth_status fth_s3_get_range(fth_store *store, const char *key, uint64_t offset, void *into, size_t size_bytes,
+                            const fth_store_version *version, fth_deadline deadline)
+{
+    return get_range(store, key, offset, into, NULL, size_bytes, version, deadline);
+}
+
+static fth_status get_range_to(fth_store *store, const char *key, uint64_t offset, size_t size_bytes,
+                               const fth_store_version *version, fth_deadline deadline, const fth_store_sink *sink)
+{
+    return get_range(store, key, offset, NULL, sink, size_bytes, version, deadline);
 }
 
 /* ---- stat ---- */
@@ -235,20 +250,23 @@ out:
 /* The checksums of a large object's chunks, taken as they arrive. */
 typedef struct fth_s3_arrivals {
     const char *tree;
+    fth_s3_sum_state **states; /* of each chunk that has begun */
     fth_s3_sum *sums;
     uint64_t chunk_bytes, chunks;
 } fth_s3_arrivals;
 
-static void sum_piece(void *context, uint64_t i, const void *bytes, size_t size_bytes)
+static fth_status sum_piece(void *context, uint64_t i, uint64_t offset, const void *bytes, size_t size_bytes)
 {
     fth_s3_arrivals *arrivals = context;
-    fth_s3_sum_chunk(bytes, size_bytes, &arrivals->sums[i]);
+    return fth_s3_sum_add(&arrivals->states[i], offset == 0, bytes, size_bytes);
 }
 
 static fth_status compare_sums(void *context)
 {
     fth_s3_arrivals *arrivals = context;
     char text[96];
+    for (uint64_t i = 0; i < arrivals->chunks; i++)
+        fth_s3_sum_end(&arrivals->states[i], &arrivals->sums[i]);
     fth_s3_tree_text(arrivals->chunk_bytes, arrivals->sums, arrivals->chunks, text);
     return strcmp(text, arrivals->tree) == 0 ? FTH_OK
                                              : fth_fail(FTH_CORRUPT, "what arrived is not what was stored (XXH3)");
@@ -271,6 +289,7 @@ fth_status fth_s3_get_file(fth_store *store, const char *key, const char *path, 
     tree = fth_s3_meta(s3, &response, "tree");
     whole = fth_s3_meta(s3, &response, "sha256");
     fth_store_fetch fetch = {.key = key, .path = path, .object = &object, .progress = progress, .sha256 = sha256};
+    fetch.range_to = get_range_to;
     if (whole && strlen(whole) == 64) {
         fetch.digest_name = "SHA256";
         fetch.digest_expected = whole;
@@ -279,6 +298,7 @@ fth_status fth_s3_get_file(fth_store *store, const char *key, const char *path, 
         arrivals.chunk_bytes = fth_s3_tree_chunk_bytes(tree);
         arrivals.chunks = fth_s3_count_chunks(object.size_bytes, arrivals.chunk_bytes);
         FTH_TRY(fth_allocate((size_t)arrivals.chunks + 1, sizeof *arrivals.sums, &arrivals.sums));
+        FTH_TRY(fth_allocate((size_t)arrivals.chunks + 1, sizeof *arrivals.states, &arrivals.states));
         fetch.piece_bytes = arrivals.chunk_bytes;
         fetch.piece = sum_piece;
         fetch.check = compare_sums;
@@ -292,6 +312,9 @@ fth_status fth_s3_get_file(fth_store *store, const char *key, const char *path, 
 out:
     fth_http_response_release(&response);
     fth_store_object_release(&object);
+    for (uint64_t i = 0; arrivals.states && i < arrivals.chunks; i++)
+        fth_s3_sum_end(&arrivals.states[i], NULL);
+    free(arrivals.states);
     free(arrivals.sums);
     free(tree);
     free(whole);

@@ -235,6 +235,8 @@ fth_status fth_s3_send(fth_s3_request *request, fth_http_response *response)
                                        .body_bytes = request->body_bytes,
                                        .into = request->into,
                                        .into_bytes = request->into_bytes,
+                                       .sink = request->sink,
+                                       .sink_context = request->sink_context,
                                        .max_body_bytes = request->max_body_bytes},
                            .deadline = request->deadline,
                            .stall_s = request->stall_s,

@@ -22,6 +22,40 @@ void fth_s3_sum_chunk(const void *bytes, size_t size_bytes, fth_s3_sum *sum)
     memcpy(sum->bytes, canonical.digest, sizeof sum->bytes);
 }
 
+struct fth_s3_sum_state {
+    XXH3_state_t *xxh3;
+};
+
+fth_status fth_s3_sum_add(fth_s3_sum_state **state, bool first, const void *bytes, size_t size_bytes)
+{
+    fth_status status = FTH_OK;
+    if (!*state) {
+        FTH_TRY(fth_allocate(1, sizeof **state, state));
+        (*state)->xxh3 = XXH3_createState(); /* aligned as its vectors need */
+        FTH_REQUIRE((*state)->xxh3, FTH_NO_MEMORY, "no memory for a checksum");
+    }
+    if (first)
+        XXH3_128bits_reset((*state)->xxh3);
+    XXH3_128bits_update((*state)->xxh3, bytes, size_bytes);
+
+out:
+    return status;
+}
+
+void fth_s3_sum_end(fth_s3_sum_state **state, fth_s3_sum *sum)
+{
+    XXH128_canonical_t canonical;
+    if (!*state)
+        return;
+    if (sum && (*state)->xxh3) {
+        XXH128_canonicalFromHash(&canonical, XXH3_128bits_digest((*state)->xxh3));
+        memcpy(sum->bytes, canonical.digest, sizeof sum->bytes);
+    }
+    XXH3_freeState((*state)->xxh3);
+    free(*state);
+    *state = NULL;
+}
+
 void fth_s3_tree_text(uint64_t chunk_bytes, const fth_s3_sum *sums, uint64_t chunks, char text[96])
 {
     fth_s3_sum sum;

@@ -140,11 +140,19 @@ bool fth_store_meter_add(fth_store_meter *meter, int64_t bytes);
 /* Notes the rate of a transfer that succeeded (fth_store_upload_rate). */
 void fth_store_meter_end(fth_store_meter *meter, fth_store *store);
 
+/* How many connections a large transfer uses. */
+int fth_store_threads(void);
 /* Calls piece(context, i) for every i < count from up to `threads` threads (the caller's is one of them). After the
  * first failure no further piece is begun, *cancelled (may be NULL) is set, and that failure is returned, with its
  * message, once all threads have ended. */
 fth_status fth_store_in_parallel(int threads, uint64_t count, fth_status (*piece)(void *context, uint64_t i),
                                  void *context, _Atomic bool *cancelled);
+
+/* Takes an answer's bytes as they come; `offset` 0 begins anew. */
+typedef struct fth_store_sink {
+    fth_status (*take)(void *context, uint64_t offset, const void *bytes, size_t size_bytes);
+    void *context;
+} fth_store_sink;
 
 /* An object into a file, by parallel ranges of one version; whole or absent. */
 typedef struct fth_store_fetch {
@@ -155,9 +163,13 @@ typedef struct fth_store_fetch {
 
     /* A checksum of the whole to compare, where one is known: "SHA256" or "MD5", and its hex digits. */
     const char *digest_name, *digest_expected;
-    /* Or one of its pieces, seen as they arrive (from several threads), and told before the file gets its name. */
+    /* Optional: a range that is handed on as it comes, which saves a copy; else the kind's get_range. */
+    fth_status (*range_to)(fth_store *store, const char *key, uint64_t offset, size_t size_bytes,
+                           const fth_store_version *version, fth_deadline deadline, const fth_store_sink *sink);
+    /* Or of its pieces, seen as they arrive (from several threads, each piece in order from offset 0, anew after a
+     * failure), and told before the file gets its name. */
     uint64_t piece_bytes; /* 0: as it suits */
-    void (*piece)(void *context, uint64_t i, const void *bytes, size_t size_bytes);
+    fth_status (*piece)(void *context, uint64_t i, uint64_t offset, const void *bytes, size_t size_bytes);
     fth_status (*check)(void *context);
     void *context;
 } fth_store_fetch;
