@@ -278,7 +278,9 @@ static fth_status explain(const fth_exchange_state *state, CURLcode code, const 
     char *url = harmless(request->url);
     const char *why = *detail ? detail : curl_easy_strerror(code);
     switch (code) {
-    case CURLE_OPERATION_TIMEDOUT: status = fth_deadline_passed(deadline) ? FTH_TIMEOUT : FTH_PEER_LOST; break;
+    case CURLE_OPERATION_TIMEDOUT: /* curl counts whole milliseconds and may be a little early */
+        status = fth_deadline_left_seconds(deadline) < 0.02 ? FTH_TIMEOUT : FTH_PEER_LOST;
+        break;
     case CURLE_PEER_FAILED_VERIFICATION:
     case CURLE_SSL_CACERT_BADFILE:
     case CURLE_SSL_PINNEDPUBKEYNOTMATCH: status = FTH_IO; break;

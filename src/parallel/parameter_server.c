@@ -129,12 +129,12 @@ out:
     return status;
 }
 
-static fth_status make_body(void *context, const char *name, int64_t sequence, const void **body, size_t *size_bytes)
+static fth_status make_body(void *context, const char *name, int64_t sequence, fth_push_body *body)
 {
     worker *w = context;
     w->facts.worker = name;
     w->facts.sequence = sequence;
-    return fth_encoder_make(w->encoder, &w->facts, body, size_bytes);
+    return fth_encoder_make(w->encoder, &w->facts, body);
 }
 
 static fth_status note_stale(worker *w)

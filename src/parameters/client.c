@@ -54,6 +54,7 @@ typedef struct question {
     void *into; /* of a 200; NULL: the answer's own memory */
     uint64_t into_bytes;
     double wait_s; /* that the server may take before it answers */
+    int memory;    /* a memfd that holds the body, for a server on this machine; 0: none */
 } question;
 
 /* One try. */
@@ -62,20 +63,26 @@ static fth_status ask_once(fth_worker_client *client, fth_http_client *http, con
 {
     fth_status status = FTH_OK;
     char authorization[FTH_MAX_AUTHORIZATION + 32] = "Authorization: ", worker[FTH_MAX_WORKER_NAME + 32];
-    const char *headers[4] = {worker, "Content-Type: application/octet-stream"};
+    char memory[96];
+    const char *headers[5] = {worker, "Content-Type: application/octet-stream"};
+    int header_count = 2;
     char *url = fth_format("%s%s", client->url, q->target);
 
     snprintf(worker, sizeof worker, "X-Farthing-Worker: %s", client->name);
     if (client->has_key) { /* anew for each try: a signature is good once */
         FTH_TRY(fth_signer_sign(&client->signer, q->method, q->target, q->body, q->body_bytes,
                                 authorization + strlen(authorization)));
-        headers[2] = authorization;
+        headers[header_count++] = authorization;
+    }
+    if (q->memory > 0) {
+        snprintf(memory, sizeof memory, FTH_LOCAL_HEADER ": %ld %d %zu", (long)getpid(), q->memory, q->body_bytes);
+        headers[header_count++] = memory;
     }
     fth_http_request request = {.method = q->method,
                                 .url = url,
                                 .headers = headers,
-                                .body = q->body,
-                                .body_bytes = q->body_bytes,
+                                .body = q->memory > 0 ? "" : q->body,
+                                .body_bytes = q->memory > 0 ? 0 : q->body_bytes,
                                 .into = q->into,
                                 .into_bytes = q->into_bytes,
                                 .max_body_bytes = MAX_HEADER_BYTES,
@@ -190,12 +197,12 @@ static fth_status register_worker(fth_worker_client *client)
     fth_deadline deadline = fth_deadline_in(client->patience_s);
 
     FTH_REQUIRE(body, FTH_NO_MEMORY, "no memory to register a worker");
-    FTH_TRY(ask(client, &(question){"POST", "/registerWorker", body, strlen(body), NULL, 0, 0}, &response));
+    FTH_TRY(ask(client, &(question){"POST", "/registerWorker", body, strlen(body), NULL, 0, 0, 0}, &response));
     while (response.code == 409 && has_reason(&response, "duplicate") && fth_backoff_wait(&backoff, 0, deadline)) {
         if (backoff.tries == 1)
             fth_log_info("worker %s is registered; waiting until its lease ends, should it be gone", client->name);
         fth_http_response_release(&response);
-        FTH_TRY(ask(client, &(question){"POST", "/registerWorker", body, strlen(body), NULL, 0, 0}, &response));
+        FTH_TRY(ask(client, &(question){"POST", "/registerWorker", body, strlen(body), NULL, 0, 0, 0}, &response));
     }
     if (response.code != 200) {
         status = fail_refused(client, "to register this worker", &response);
@@ -307,7 +314,7 @@ static void unregister(fth_worker_client *client)
     char body[FTH_MAX_WORKER_NAME + 32];
     fth_http_response response = {0};
     snprintf(body, sizeof body, "{\"worker\":\"%s\"}", client->name);
-    if (ask_once(client, client->http, &(question){"POST", "/unregisterWorker", body, strlen(body), NULL, 0, 0},
+    if (ask_once(client, client->http, &(question){"POST", "/unregisterWorker", body, strlen(body), NULL, 0, 0, 0},
                  GOODBYE_S, &response) == FTH_OK)
         fth_http_response_release(&response);
 }
@@ -486,14 +493,21 @@ fth_status fth_worker_push(fth_worker_client *client, const fth_push *push, fth_
 {
     fth_status status = FTH_OK;
     fth_http_response response = {0};
-    const void *body = NULL;
-    size_t body_bytes = 0;
+    fth_push_body body = {0};
     int64_t sequence = client->sequence + 1;
 
     *outcome = FTH_PUSH_APPLIED;
-    FTH_TRY(push->make(push->context, client->name, sequence, &body, &body_bytes));
+    FTH_TRY(push->make(push->context, client->name, sequence, &body));
     for (int strange = 0;;) {
-        FTH_TRY(ask(client, &(question){"POST", "/putGradient", body, body_bytes, NULL, 0, 0}, &response));
+        question q = {.method = "POST", .target = "/putGradient", .body = body.bytes, .body_bytes = body.size_bytes};
+        if (client->is_local && body.fd > 0)
+            q.memory = body.fd;
+        FTH_TRY(ask(client, &q, &response));
+        if (q.memory > 0 && response.code == 400) { /* it may not see our memory: another container, another user */
+            fth_http_response_release(&response);
+            client->is_local = false;
+            continue;
+        }
         if (response.code != 409 || !has_reason(&response, "stranger") || ++strange > 3)
             break;
         bool done = false;
@@ -503,7 +517,7 @@ fth_status fth_worker_push(fth_worker_client *client, const fth_push *push, fth_
             goto out;
         if (client->sequence + 1 != sequence) { /* the server remembers less than this worker pushed */
             sequence = client->sequence + 1;
-            FTH_TRY(push->make(push->context, client->name, sequence, &body, &body_bytes));
+            FTH_TRY(push->make(push->context, client->name, sequence, &body));
         }
     }
     client->sequence = sequence;

@@ -42,10 +42,17 @@ typedef enum fth_push_outcome {
     FTH_PUSH_FINISHED /* the server has made all the steps it was asked for */
 } fth_push_outcome;
 
+/* A gradient ready to travel: bytes, which are the memfd `fd`'s from its beginning (local.h) unless that is -1. */
+typedef struct fth_push_body {
+    const void *bytes;
+    size_t size_bytes;
+    int fd;
+} fth_push_body;
+
 /* Sends what `make` makes of a sequence number; it is called again if the number has to change. */
 typedef struct fth_push {
     void *context;
-    fth_status (*make)(void *context, const char *worker, int64_t sequence, const void **body, size_t *size_bytes);
+    fth_status (*make)(void *context, const char *worker, int64_t sequence, fth_push_body *body);
 } fth_push;
 fth_status fth_worker_push(fth_worker_client *client, const fth_push *push, fth_push_outcome *outcome);
 
@@ -66,7 +73,6 @@ void fth_encoder_free(fth_encoder *encoder);
  * added to the gradients taken next. */
 fth_status fth_encoder_take(fth_encoder *encoder, const float *gradients, const float *buffers);
 /* The body for what was taken last; valid until the next call. */
-fth_status fth_encoder_make(fth_encoder *encoder, const fth_encoder_facts *facts, const void **body,
-                            size_t *size_bytes);
+fth_status fth_encoder_make(fth_encoder *encoder, const fth_encoder_facts *facts, fth_push_body *body);
 
 #endif

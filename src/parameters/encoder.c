@@ -3,13 +3,17 @@
  * What a compression leaves out of a number is not lost: it is kept in `rest` and added to the next gradient (error
  * feedback; Seide et al. 2014, Karimireddy et al. 2019), so that over time the sum of what was sent is the sum of
  * what was computed. */
+#include <errno.h>
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 #include "parameters/client.h"
+#include "parameters/local.h"
 
 typedef enum compression { SEND_F32, SEND_F16, SEND_BF16, SEND_LARGEST } compression;
 
@@ -22,8 +26,9 @@ struct fth_encoder {
     fth_tensor_view *views;
     char **names; /* of parts: NAME.indices, NAME.values */
     size_t view_count;
-    char *body; /* room for the header, then the data */
-    size_t header_room, data_bytes;
+    char *body; /* room for the header, then the data: a mapping of `fd` */
+    int fd;
+    size_t header_bytes, data_bytes;
 };
 
 /* Rounded to the nearest, ties to even. */
@@ -116,6 +121,46 @@ static void describe(fth_encoder *encoder)
         add_view(encoder, layout->tensors[i].name, FTH_F32, layout->tensors[i].shape);
 }
 
+static fth_status describe_push(const fth_encoder *encoder, const fth_encoder_facts *facts, char **header,
+                                size_t *bytes)
+{
+    char sequence[24], version[24], samples[24], loss[32], correct[24];
+    fth_metadata_entry metadata[] = {{"worker", facts->worker}, {"sequence", sequence}, {"version", version},
+                                     {"samples", samples},      {"loss", loss},         {"correct", correct}};
+
+    snprintf(sequence, sizeof sequence, "%" PRId64, facts->sequence);
+    snprintf(version, sizeof version, "%" PRId64, facts->version);
+    snprintf(samples, sizeof samples, "%" PRId64, facts->samples);
+    snprintf(loss, sizeof loss, "%.9g", facts->loss);
+    snprintf(correct, sizeof correct, "%" PRId64, facts->correct);
+    return fth_safetensors_header(encoder->views, encoder->view_count, metadata, FTH_COUNT_OF(metadata), header, bytes);
+}
+
+/* Memory that a server on this machine can read by itself, with room for the longest header there can be, so that the
+ * data never move. */
+static fth_status map_body(fth_encoder *encoder)
+{
+    fth_status status = FTH_OK;
+    char name[FTH_MAX_WORKER_NAME + 1], *header = NULL;
+
+    memset(name, 'w', FTH_MAX_WORKER_NAME);
+    name[FTH_MAX_WORKER_NAME] = '\0';
+    FTH_TRY(describe_push(encoder,
+                          &(fth_encoder_facts){name, INT64_MAX, INT64_MAX, INT64_MAX, INT64_MAX, -1.23456789e-300},
+                          &header, &encoder->header_bytes));
+    size_t size = encoder->header_bytes + encoder->data_bytes;
+    encoder->fd = memfd_create(FTH_LOCAL_NAME, MFD_CLOEXEC);
+    void *body = MAP_FAILED;
+    if (encoder->fd >= 0 && ftruncate(encoder->fd, (off_t)size) == 0)
+        body = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED, encoder->fd, 0);
+    FTH_REQUIRE(body != MAP_FAILED, FTH_NO_MEMORY, "no memory for %zu bytes of gradients: %s", size, strerror(errno));
+    encoder->body = body;
+
+out:
+    free(header);
+    return status;
+}
+
 fth_status fth_encoder_create(const fth_layout *layout, const char *text, fth_encoder **result)
 {
     fth_status status = FTH_OK;
@@ -126,6 +171,7 @@ fth_status fth_encoder_create(const fth_layout *layout, const char *text, fth_en
     *result = NULL;
     FTH_TRY(fth_allocate(1, sizeof *encoder, &encoder));
     encoder->layout = layout;
+    encoder->fd = -1;
     FTH_TRY(parse(text, encoder));
     FTH_TRY(fth_allocate(views, sizeof *encoder->views, &encoder->views));
     FTH_TRY(fth_allocate(views, sizeof *encoder->names, &encoder->names));
@@ -139,8 +185,7 @@ fth_status fth_encoder_create(const fth_layout *layout, const char *text, fth_en
         FTH_TRY(fth_allocate_aligned(layout->trained_floats * sizeof(float) + 1, &encoder->rest));
     if (encoder->kind == SEND_LARGEST)
         FTH_TRY(fth_allocate((size_t)largest, sizeof *encoder->scratch, &encoder->scratch));
-    encoder->header_room = 4096 + views * 256;
-    FTH_TRY(fth_allocate_aligned(encoder->header_room + encoder->data_bytes, &encoder->body));
+    FTH_TRY(map_body(encoder));
     *result = encoder;
     encoder = NULL;
 
@@ -159,7 +204,10 @@ void fth_encoder_free(fth_encoder *encoder)
     free(encoder->views);
     free(encoder->rest);
     free(encoder->scratch);
-    free(encoder->body);
+    if (encoder->body)
+        munmap(encoder->body, encoder->header_bytes + encoder->data_bytes);
+    if (encoder->fd >= 0)
+        close(encoder->fd);
     free(encoder);
 }
 
@@ -236,7 +284,7 @@ static char *put_largest(fth_encoder *encoder, char *to, const float *gradient, 
 fth_status fth_encoder_take(fth_encoder *encoder, const float *gradients, const float *buffers)
 {
     const fth_layout *layout = encoder->layout;
-    char *to = encoder->body + encoder->header_room;
+    char *to = encoder->body + encoder->header_bytes;
     for (int i = 0; i < layout->trained; i++) {
         const fth_layout_tensor *tensor = &layout->tensors[i];
         const float *gradient = gradients + tensor->vector_offset;
@@ -258,27 +306,20 @@ fth_status fth_encoder_take(fth_encoder *encoder, const float *gradients, const 
     return FTH_OK;
 }
 
-fth_status fth_encoder_make(fth_encoder *encoder, const fth_encoder_facts *facts, const void **body, size_t *size_bytes)
+fth_status fth_encoder_make(fth_encoder *encoder, const fth_encoder_facts *facts, fth_push_body *body)
 {
     fth_status status = FTH_OK;
-    char sequence[24], version[24], samples[24], loss[32], correct[24], *header = NULL;
-    size_t header_bytes = 0;
-    fth_metadata_entry metadata[] = {{"worker", facts->worker}, {"sequence", sequence}, {"version", version},
-                                     {"samples", samples},      {"loss", loss},         {"correct", correct}};
+    char *header = NULL;
+    size_t bytes = 0;
 
-    snprintf(sequence, sizeof sequence, "%" PRId64, facts->sequence);
-    snprintf(version, sizeof version, "%" PRId64, facts->version);
-    snprintf(samples, sizeof samples, "%" PRId64, facts->samples);
-    snprintf(loss, sizeof loss, "%.9g", facts->loss);
-    snprintf(correct, sizeof correct, "%" PRId64, facts->correct);
-    FTH_TRY(fth_safetensors_header(encoder->views, encoder->view_count, metadata, FTH_COUNT_OF(metadata), &header,
-                                   &header_bytes));
-    FTH_REQUIRE(header_bytes <= encoder->header_room, FTH_INVALID, "the names of %zu tensors are too long to send",
-                encoder->view_count);
-    char *begin = encoder->body + encoder->header_room - header_bytes;
-    memcpy(begin, header, header_bytes);
-    *body = begin;
-    *size_bytes = header_bytes + encoder->data_bytes;
+    FTH_TRY(describe_push(encoder, facts, &header, &bytes));
+    FTH_REQUIRE(bytes <= encoder->header_bytes, FTH_INVALID, "a header of %zu bytes does not fit into %zu", bytes,
+                encoder->header_bytes);
+    uint64_t length = encoder->header_bytes - 8; /* spaces at its end belong to the header */
+    memcpy(encoder->body, &length, 8);
+    memcpy(encoder->body + 8, header + 8, bytes - 8);
+    memset(encoder->body + bytes, ' ', encoder->header_bytes - bytes);
+    *body = (fth_push_body){encoder->body, encoder->header_bytes + encoder->data_bytes, encoder->fd};
 
 out:
     free(header);

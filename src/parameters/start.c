@@ -109,6 +109,8 @@ static fth_status open_model(fth_parameters *server)
     FTH_TRY(fth_allocate_aligned((server->layout->buffer_floats + 1) * sizeof(float), &server->buffer_sum));
     /* Room for positions and values of every number, and for names and metadata. */
     server->max_body_bytes = server->layout->packed_floats * 8 + (uint64_t)server->layout->count * 1024 + (256 << 10);
+    if (server->options.max_memory_bytes == 0)
+        server->options.max_memory_bytes = UINT64_C(1) << 30;
     if (server->options.max_log_bytes == 0) {
         uint64_t gradients = 16 * server->layout->packed_floats * sizeof(float), least = 256 << 20;
         server->options.max_log_bytes = gradients > least ? gradients : least;
