@@ -30,6 +30,7 @@ _Static_assert(sizeof(header) == 48, "the header is a format on disk");
 
 struct fth_wal {
     char *folder, *path;
+    int64_t begins; /* the version that the file begins at */
     uint32_t generation;
     int fd;
     uint64_t size_bytes;
@@ -180,6 +181,7 @@ static fth_status open_file(fth_wal *wal, int64_t version, uint64_t size_bytes)
     wal->fd = fd;
     wal->path = path;
     wal->size_bytes = size_bytes;
+    wal->begins = version;
     wal->generation = (uint32_t)version;
     fd = -1;
     path = NULL;
@@ -301,7 +303,9 @@ fth_status fth_wal_append(fth_wal *wal, const fth_log_record *record)
 
 fth_status fth_wal_rotate(fth_wal *wal, int64_t version)
 {
-    return open_file(wal, version, 0);
+    /* A process that was killed between this and its checkpoint has left a file for `version`, which may hold records
+     * that make no new one: workers that came or left. They are in no checkpoint yet. */
+    return version == wal->begins ? FTH_OK : open_file(wal, version, 0);
 }
 
 uint64_t fth_wal_size_bytes(const fth_wal *wal)

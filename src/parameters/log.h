@@ -47,7 +47,7 @@ void fth_wal_free(fth_wal *wal);
 
 /* On failure nothing of the record is left in the file. */
 fth_status fth_wal_append(fth_wal *wal, const fth_log_record *record);
-/* A new file, for what follows `version`. */
+/* A new file, for what follows `version`; nothing to do where the newest one begins there. */
 fth_status fth_wal_rotate(fth_wal *wal, int64_t version);
 /* Removes files that end before `version`: its checkpoint is whole. Safe beside the others' calls. */
 void fth_wal_forget(const char *folder, int64_t version);
