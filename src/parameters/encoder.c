@@ -55,8 +55,11 @@ typedef __fp16 float16; /* clang 14, which fuzzes, has the other name for newer 
 typedef _Float16 float16;
 #endif
 
+/* Clamped to what there is; what is not finite stays so, for the server to refuse. */
 static uint16_t to_f16(float value)
 {
+    if (!isfinite(value))
+        return isnan(value) ? 0x7e00 : value > 0 ? 0x7c00 : 0xfc00;
     float16 half = (float16)fminf(fmaxf(value, -65504.f), 65504.f);
     uint16_t bits;
     memcpy(&bits, &half, 2);

@@ -16,6 +16,7 @@
 #include <unistd.h>
 
 #include "model/model.h"
+#include "parameters/client.h"
 #include "parameters/gradient.h"
 #include "parameters/local.h"
 #include "parameters/log.h"
@@ -216,6 +217,38 @@ static void test_small_types_and_positions(void **state)
     close_fixture(&f);
 }
 
+/* However small it travels, a gradient that is not finite arrives as one, and is refused. */
+static void test_not_finite_however_encoded(void **state)
+{
+    (void)state;
+    static const char *const ways[] = {"none", "f16", "bf16", "topk:0.01"};
+    const float bad[] = {NAN, INFINITY, -INFINITY};
+    fixture f = open_fixture("linear", 1, 8);
+    float *gradients = calloc(f.layout->trained_floats, sizeof *gradients);
+    for (size_t i = 0; i < FTH_COUNT_OF(ways) * FTH_COUNT_OF(bad); i++) {
+        fth_encoder *encoder = NULL;
+        fth_gradient gradient;
+        char message[FTH_MAX_REFUSAL] = "";
+        const void *body = NULL;
+        size_t size = 0;
+        fth_encoder_facts facts = {.worker = "w", .sequence = 1, .samples = 1, .loss = 1};
+        assert_int_equal(fth_encoder_create(f.layout, ways[i / FTH_COUNT_OF(bad)], &encoder), FTH_OK);
+        gradients[3] = bad[i % FTH_COUNT_OF(bad)];
+        assert_int_equal(fth_encoder_take(encoder, gradients, NULL), FTH_OK);
+        assert_int_equal(fth_encoder_make(encoder, &facts, &body, &size), FTH_OK);
+        assert_int_equal(fth_gradient_parse(f.layout, body, size, &gradient, message), FTH_REFUSAL_NOT_FINITE);
+        fth_gradient_release(&gradient);
+        gradients[3] = 1e6f; /* finite, and more than f16 has: it comes in parts */
+        assert_int_equal(fth_encoder_take(encoder, gradients, NULL), FTH_OK);
+        assert_int_equal(fth_encoder_make(encoder, &facts, &body, &size), FTH_OK);
+        assert_int_equal(fth_gradient_parse(f.layout, body, size, &gradient, message), FTH_REFUSAL_NONE);
+        fth_gradient_release(&gradient);
+        fth_encoder_free(encoder);
+    }
+    free(gradients);
+    close_fixture(&f);
+}
+
 static void test_refused_gradients(void **state)
 {
     (void)state;
@@ -376,6 +409,16 @@ static void test_log(void **state)
     assert_int_equal(r.version, 11);
     assert_int_equal(r.records, 1);
     assert_int_equal(size_of("log-000000000000.wal"), -1);
+    wal = open_log(&(reading){.version = 10}, FTH_OK); /* a rotation, a worker that came, and then a kill */
+    assert_int_equal(fth_wal_rotate(wal, 11), FTH_OK);
+    assert_int_equal(fth_wal_append(wal, &(fth_log_record){.kind = FTH_LOG_REGISTER, .version = 11}), FTH_OK);
+    fth_wal_free(wal);
+    wal = open_log(&(reading){.version = 10}, FTH_OK);
+    assert_int_equal(fth_wal_rotate(wal, 11), FTH_OK); /* the checkpoint is tried again, and killed again */
+    fth_wal_free(wal);
+    r = (reading){.version = 10};
+    fth_wal_free(open_log(&r, FTH_OK));
+    assert_int_equal(r.records, 2);
     r = (reading){.version = 5}; /* a checkpoint that is too old: versions are missing */
     assert_null(open_log(&r, FTH_CORRUPT));
     r = (reading){0};
@@ -564,6 +607,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_dense_gradients, make_folder, remove_folder),
         cmocka_unit_test_setup_teardown(test_small_types_and_positions, make_folder, remove_folder),
+        cmocka_unit_test(test_not_finite_however_encoded),
         cmocka_unit_test_setup_teardown(test_refused_gradients, make_folder, remove_folder),
         cmocka_unit_test(test_layout_header),
         cmocka_unit_test_setup_teardown(test_log, make_folder, remove_folder),
