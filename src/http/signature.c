@@ -27,7 +27,7 @@ enum {
     MAX_NONCE = 64,
     MAX_SIGNED_TEXT = 9000
 };
-static const double DEFAULT_WINDOW_S = 60;
+static const double DEFAULT_WINDOW_S = 60, ROUNDING_S = 1; /* the latter of whole seconds */
 static const uint64_t DEFAULT_REMEMBERED = 1 << 20;
 
 /* ---- roles ---- */
@@ -141,6 +141,12 @@ struct fth_keys {
     fth_nonces *nonces;
 };
 
+/* How long a signature can be good, by a client's clock that is ahead: so long its nonce is remembered. */
+static double valid_for(const fth_keys *keys)
+{
+    return 2 * (keys->window_s + ROUNDING_S);
+}
+
 static fth_status parse_line(const char *line, const char *origin, int number, fth_keys *keys)
 {
     fth_status status = FTH_OK;
@@ -182,7 +188,7 @@ fth_status fth_keys_parse(const char *text, const char *origin, fth_keys **resul
     FTH_REQUIRE(copy, FTH_NO_MEMORY, "no memory for keys");
     FTH_TRY(fth_allocate(1, sizeof *keys, &keys));
     keys->window_s = DEFAULT_WINDOW_S;
-    FTH_TRY(fth_nonces_create(2 * keys->window_s, DEFAULT_REMEMBERED, &keys->nonces));
+    FTH_TRY(fth_nonces_create(valid_for(keys), DEFAULT_REMEMBERED, &keys->nonces));
     for (char *line = strsep(&rest, "\n;"); line; line = strsep(&rest, "\n;"))
         FTH_TRY(parse_line(line, origin, ++number, keys));
     FTH_REQUIRE(keys->count > 0, FTH_INVALID, "%s has no keys; `farthing keys` makes one", origin);
@@ -241,7 +247,7 @@ void fth_keys_set_limits(fth_keys *keys, double window_s, uint64_t remembered)
 {
     if (window_s > 0)
         keys->window_s = window_s;
-    fth_nonces_set_limits(keys->nonces, 2 * keys->window_s, remembered);
+    fth_nonces_set_limits(keys->nonces, valid_for(keys), remembered);
 }
 
 fth_status fth_keys_generate(fth_role role, char **line)
@@ -329,7 +335,7 @@ fth_signature_result fth_keys_check(fth_keys *keys, const char *authorization, c
     bool same = CRYPTO_memcmp(expected, parsed.signature, 64) == 0;
     if (!found || !signed_text || !same)
         return FTH_SIGNATURE_WRONG;
-    if (fabs(strtod(parsed.time, NULL) - fth_clock_wall_seconds()) > keys->window_s + 1)
+    if (fabs(strtod(parsed.time, NULL) - fth_clock_wall_seconds()) > keys->window_s + ROUNDING_S)
         return FTH_SIGNATURE_OLD;
     if (once) {
         fth_nonce_result fresh = fth_nonces_add(keys->nonces, parsed.key, parsed.nonce);

@@ -128,6 +128,17 @@ static void test_time_and_memory(void **state)
     fth_signer_sign(&alice, "POST", "/x", NULL, 0, header);
     sleep(3);
     assert_int_equal(fth_keys_check(keys, header, "POST", "/x", true, &who), FTH_SIGNATURE_OLD);
+    char other[FTH_MAX_AUTHORIZATION]; /* remembered for as long as its time is good, rounding included */
+    fth_signer_sign(&alice, "POST", "/x", NULL, 0, header);
+    for (int i = 0; i < 4; i++) {
+        fth_signature_result result = fth_keys_check(keys, header, "POST", "/x", true, &who);
+        assert_true((result == FTH_SIGNATURE_GOOD) == (i == 0));
+        usleep(5000);
+        fth_signer_sign(&alice, "POST", "/x", NULL, 0, other);
+        assert_int_equal(fth_keys_check(keys, other, "POST", "/x", true, &who), FTH_SIGNATURE_GOOD);
+    }
+    fth_keys_free(keys);
+    keys = open_keys();
     fth_keys_set_limits(keys, 60, 1500);
     int good = 0;
     for (int i = 0; i < 2000; i++) {
