@@ -410,8 +410,18 @@ out:
     return status;
 }
 
+/* True if a 304 says that the server has a lower version than `since`: it was started again from a checkpoint, without
+ * a log, and what is waited for may need this worker. */
+static bool went_back(const fth_http_response *response, int64_t since)
+{
+    char *tag = fth_http_header(response, "ETag");
+    bool back = response->code == 304 && tag && *tag == '"' && strtoll(tag + 1, NULL, 10) < since;
+    free(tag);
+    return back;
+}
+
 /* By memory, where the server is on this machine. *done is false if it must come by the wire. */
-static fth_status pull_local(fth_worker_client *client, uint64_t bytes, int64_t since, float *packed, int64_t *version,
+static fth_status pull_local(fth_worker_client *client, uint64_t bytes, int64_t *since, float *packed, int64_t *version,
                              bool *done)
 {
     enum { TRIES = 8 }; /* each loses only to a server that updated three times meanwhile */
@@ -420,12 +430,15 @@ static fth_status pull_local(fth_worker_client *client, uint64_t bytes, int64_t 
     char target[96] = "/getParameter?local=1";
     size_t length = strlen(target);
 
-    if (since >= 0)
-        snprintf(target + length, sizeof target - length, "&since=%" PRId64 "&wait=%d", since, (int)POLL_S);
     for (int i = 0; client->is_local && !*done && i < TRIES; i++) {
         do {
+            if (went_back(&response, *since))
+                *since = -1;
+            target[length] = '\0';
+            if (*since >= 0)
+                snprintf(target + length, sizeof target - length, "&since=%" PRId64 "&wait=%d", *since, (int)POLL_S);
             fth_http_response_release(&response);
-            FTH_TRY(ask(client, &(question){.method = "GET", .target = target, .wait_s = since >= 0 ? POLL_S : 0},
+            FTH_TRY(ask(client, &(question){.method = "GET", .target = target, .wait_s = *since >= 0 ? POLL_S : 0},
                         &response));
         } while (response.code == 304);
         if (response.code != 200 || !response.body)
@@ -434,6 +447,8 @@ static fth_status pull_local(fth_worker_client *client, uint64_t bytes, int64_t 
         *done = result == FTH_LOCAL_COPIED;
         client->is_local = result != FTH_LOCAL_ELSEWHERE;
     }
+    if (!*done) /* a server that was started again may be at the same path with other memory */
+        fth_local_view_release(&client->view);
 
 out:
     fth_http_response_release(&response);
@@ -446,23 +461,26 @@ fth_status fth_worker_pull(fth_worker_client *client, const fth_layout *layout, 
     fth_status status = FTH_OK;
     fth_http_response response = {0};
     char target[128], *text = NULL;
-    bool waits = since >= 0;
     uint64_t bytes = layout->packed_floats * sizeof(float);
     bool done = false;
 
-    FTH_TRY(pull_local(client, bytes, since, packed, version, &done));
+    FTH_TRY(pull_local(client, bytes, &since, packed, version, &done));
     if (done)
         goto out;
-    int length = snprintf(target, sizeof target, "/getParameter?offset=0&count=%" PRIu64, layout->packed_floats);
-    if (waits)
-        snprintf(target + length, sizeof target - (size_t)length, "&since=%" PRId64 "&wait=%d", since, (int)POLL_S);
     do {
+        int length = snprintf(target, sizeof target, "/getParameter?offset=0&count=%" PRIu64, layout->packed_floats);
+        if (went_back(&response, since))
+            since = -1;
+        if (since >= 0)
+            snprintf(target + length, sizeof target - (size_t)length, "&since=%" PRId64 "&wait=%d", since, (int)POLL_S);
         fth_http_response_release(&response);
-        FTH_TRY(ask(
-            client,
-            &(question){
-                .method = "GET", .target = target, .into = packed, .into_bytes = bytes, .wait_s = waits ? POLL_S : 0},
-            &response));
+        FTH_TRY(ask(client,
+                    &(question){.method = "GET",
+                                .target = target,
+                                .into = packed,
+                                .into_bytes = bytes,
+                                .wait_s = since >= 0 ? POLL_S : 0},
+                    &response));
     } while (response.code == 304);
     if (response.code != 200) {
         status = fail_refused(client, "its parameters", &response);
@@ -523,7 +541,8 @@ fth_status fth_worker_push(fth_worker_client *client, const fth_push *push, fth_
     client->sequence = sequence;
     if (response.code == 200 || response.code == 201)
         goto out;
-    if (response.code == 409 && has_reason(&response, "stale"))
+    /* "version": the server has gone back to a checkpoint, so that what it has is older than what this was made of. */
+    if (response.code == 409 && (has_reason(&response, "stale") || has_reason(&response, "version")))
         *outcome = FTH_PUSH_STALE;
     else if (response.code == 409 && has_reason(&response, "finished"))
         *outcome = FTH_PUSH_FINISHED;

@@ -32,13 +32,13 @@ bool fth_worker_waits(const fth_worker_client *client); /* sync: a step is the w
 /* Checks that the server has exactly the layout's tensors; fails naming what differs. */
 fth_status fth_worker_check_layout(fth_worker_client *client, const fth_layout *layout);
 
-/* Weights of a version above `since` (-1: any), waiting for one, into `packed` (layout->packed_floats). */
+/* Weights of a version above `since` (-1: any), waiting for one, or of any where the server has gone back; into `packed` (layout->packed_floats). */
 fth_status fth_worker_pull(fth_worker_client *client, const fth_layout *layout, int64_t since, float *packed,
                            int64_t *version);
 
 typedef enum fth_push_outcome {
     FTH_PUSH_APPLIED, /* or stored, to be applied with those of others */
-    FTH_PUSH_STALE,   /* computed with weights that are too old by now: pull and compute anew */
+    FTH_PUSH_STALE,   /* computed with weights that are too old by now, or that are lost: pull and compute anew */
     FTH_PUSH_FINISHED /* the server has made all the steps it was asked for */
 } fth_push_outcome;
 

@@ -99,6 +99,21 @@ def test_a_worker_outlives_its_server(farthing, serve, tiny):
     assert json.loads(out.splitlines()[-1])["steps"] == 400
 
 
+@pytest.mark.parametrize("consistency", ["async", "sync"])
+def test_a_worker_outlives_what_its_server_forgot(farthing, serve, tiny, consistency):
+    """Without a log a killed server goes back to its checkpoint: the worker goes back with it."""
+    server = serve("--durability", "checkpoint", "--checkpoint-every", "100000", "--consistency", consistency,
+                   "--lease", "4s")
+    worker = farthing.start(*worker_flags(server, tiny, "--steps", "600", "--server-timeout", "60s"))
+    wait_for(lambda: server.version() >= 60, "version 60", PATIENCE_S)
+    server.kill()
+    server.start()
+    assert server.version() < 60
+    out, err = worker.communicate(timeout=PATIENCE_S)
+    assert worker.returncode == 0, err
+    assert 0 < server.version() < 600
+
+
 def test_sync_waits_for_both_workers(farthing, serve, tiny):
     server = serve("--consistency", "sync:2", "--lease", "20s")
     workers = [farthing.start(*worker_flags(server, tiny, "--epochs", "2", "--share", f"{i}/2", "--worker", f"w{i}"))
