@@ -133,7 +133,8 @@ static bool take_gradient(fth_parameters *server, fth_item *item)
     fth_refusal refusal = judge(server, item, message, sizeof message);
     fth_worker *worker = fth_workers_find(server->workers, gradient->worker);
     if (refusal == FTH_REFUSAL_NONE && must_wait(server, item)) {
-        worker->in_flight = -1; /* it is here; nobody waits for it */
+        worker->in_flight = -1;                             /* it is here; nobody waits for it */
+        fth_parameters_renew(server, worker, item->access); /* who waits for others has not gone */
         pthread_mutex_unlock(&server->mutex);
         return false;
     }

@@ -144,6 +144,25 @@ out:
     return status;
 }
 
+/* A log that a process before this one kept, and this one does not: what it has is in a checkpoint from now on. */
+static fth_status end_log(fth_parameters *server)
+{
+    fth_status status = FTH_OK;
+    fth_saving *saving = NULL;
+
+    fth_wal_free(server->wal);
+    server->wal = NULL;
+    if (atomic_load(&server->version) > server->saved_version) {
+        FTH_TRY(take_snapshot(server, &saving));
+        FTH_TRY(save(server, saving));
+        server->saved_version = saving->version;
+    }
+
+out:
+    free_saving(saving);
+    return status;
+}
+
 fth_status fth_parameters_restore(fth_parameters *server)
 {
     fth_status status = FTH_OK;
@@ -173,15 +192,15 @@ fth_status fth_parameters_restore(fth_parameters *server)
     server->saved_version = version;
     server->saved_at_s = fth_clock_seconds();
     atomic_store(&server->metrics.checkpoint_version, version);
-    if (server->options.durability != FTH_DURABILITY_CHECKPOINT) {
-        /* The version is an atomic of ours; the log checks that it moves on as its records say. */
-        server->replaying = true;
-        FTH_TRY(fth_wal_open(server->state_folder, server->options.durability == FTH_DURABILITY_POWER,
-                             &(fth_wal_reader){fth_parameters_replay, fth_parameters_replayed_version, server},
-                             &server->wal));
-        server->replaying = false;
-        atomic_store(&server->metrics.log_bytes, fth_wal_size_bytes(server->wal));
-    }
+    /* The version is an atomic of ours; the log checks that it moves on as its records say. */
+    server->replaying = true;
+    FTH_TRY(fth_wal_open(server->state_folder, server->options.durability == FTH_DURABILITY_POWER,
+                         &(fth_wal_reader){fth_parameters_replay, fth_parameters_replayed_version, server},
+                         &server->wal));
+    server->replaying = false;
+    if (server->options.durability == FTH_DURABILITY_CHECKPOINT)
+        FTH_TRY(end_log(server));
+    atomic_store(&server->metrics.log_bytes, server->wal ? fth_wal_size_bytes(server->wal) : 0);
     if (atomic_load(&server->version) > version)
         fth_log_info("%" PRId64 " updates after the checkpoint of version %" PRId64 " were taken from the log",
                      (int64_t)atomic_load(&server->version) - version, version);
@@ -308,7 +327,7 @@ fth_status fth_parameters_save_last(fth_parameters *server)
         goto out;                      /* what was good is saved */
     if (server->step_gradients == 0) { /* else the log has more than a checkpoint could say */
         FTH_TRY(take_snapshot(server, &saving));
-        if (version > server->saved_version) {
+        if (version > atomic_load(&server->metrics.checkpoint_version)) { /* one that was begun may have failed */
             if (server->wal)
                 FTH_TRY(fth_wal_rotate(server->wal, version));
             FTH_TRY(save(server, saving));

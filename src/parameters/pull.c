@@ -204,6 +204,14 @@ typedef struct gift {
     local_answer local;
 } gift;
 
+/* True if one more version can be held for readers: the newest one goes first, where nobody reads it. References are
+ * only taken with the mutex held. */
+static bool copy_has_room(fth_parameters *server)
+{
+    int replaced = server->copy && atomic_load(&server->copy->references) == 1;
+    return atomic_load(&server->copies_alive) - replaced < server->options.max_snapshots;
+}
+
 /* True if what there is does for the reader, and then *given is it. */
 static bool satisfied(fth_parameters *server, const fth_pull *pull, gift *given)
 {
@@ -218,7 +226,7 @@ static bool satisfied(fth_parameters *server, const fth_pull *pull, gift *given)
     fth_copy *copy = server->copy;
     if (!copy || copy->version <= pull->since)
         return false;
-    if (copy->version != version && atomic_load(&server->copies_alive) < server->options.max_snapshots)
+    if (copy->version != version && copy_has_room(server))
         return false;
     atomic_fetch_add(&copy->references, 1);
     given->copy = copy;
@@ -251,7 +259,7 @@ static bool copy_is_due(fth_parameters *server)
     int64_t version = atomic_load(&server->version);
     if (server->copy && server->copy->version == version)
         return false;
-    if (atomic_load(&server->copies_alive) >= server->options.max_snapshots)
+    if (!copy_has_room(server))
         return false;
     if (server->copy_wanted)
         return true;
@@ -284,7 +292,8 @@ static void answer_all(fth_parameters *server, bool end)
             continue;
         }
         *link = pull->next;
-        bool newer = pull->since < atomic_load(&server->version);
+        int64_t version = atomic_load(&server->version);
+        bool newer = pull->since < version;
         pthread_mutex_unlock(&server->mutex);
         if (ready) {
             give(server, pull, &given);
@@ -293,8 +302,8 @@ static void answer_all(fth_parameters *server, bool end)
             fth_parameters_refuse(server, pull->exchange, FTH_REFUSAL_BUSY,
                                   end ? "the server is stopping" : "too many slow readers hold older versions");
         } else {
-            char tag[32];
-            snprintf(tag, sizeof tag, "\"%" PRId64 "\"", pull->since);
+            char tag[32]; /* below `since` where a server has lost what came after a checkpoint */
+            snprintf(tag, sizeof tag, "\"%" PRId64 "\"", version);
             fth_exchange_set_header(pull->exchange, "ETag", tag);
             fth_exchange_answer(pull->exchange, 304, NULL, NULL, 0);
         }

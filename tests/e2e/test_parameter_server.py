@@ -526,6 +526,34 @@ def test_a_log_is_replayed_as_it_was_written(serve):
     numpy.testing.assert_allclose(client.pull()[0][weight_of(before)], before[weight_of(before)] - 4.5, atol=1e-5)
 
 
+def test_a_log_is_not_forgotten_with_the_option(serve):
+    """Killed, and started again without a log: what the log has is in a checkpoint before anything else."""
+    server = serve("--name", "one")
+    client = server.client()
+    client.register("w")
+    tensors, _ = client.pull()
+    for i in range(5):
+        client.push("w", i + 1, i, ones(tensors), code=200)
+    tensors, _ = client.pull()
+    server.kill()
+    server.arguments += ["--durability", "checkpoint"]
+    server.start()
+    for _ in range(2):
+        client = server.client()
+        assert client.version() == 5
+        for name, value in client.pull()[0].items():
+            assert (value == tensors[name]).all()
+        assert client.push("w", 5, 4, ones(tensors), code=200)["duplicate"]
+        server.kill()
+        server.start()
+
+
+def test_a_reader_learns_that_the_server_went_back(serve):
+    client = serve().client()
+    answer = client("GET", "/getParameter?since=7&wait=0")
+    assert answer.code == 304 and answer.headers["ETag"] == '"0"'
+
+
 def test_another_machine_goes_on_from_the_store(serve, tmp_path):
     place = f"file://{tmp_path}/copies"
     server = serve("--name", "first", "--checkpoints", place)
@@ -720,6 +748,27 @@ def test_slow_readers_do_not_hold_versions_without_end(serve):
         connection.close()
     wait_for(lambda: client.metrics()["farthing_snapshots"] <= 1, "the readers' end")
     assert client.pull()[1] == 12
+
+
+def test_slow_readers_leave_room_for_the_newest(serve):
+    """As many as there is room for, less one: others get the newest version, and a step that waits for it goes on."""
+    server = serve("--model", "mnist-cnn", "--data-shape", "1x28x28", "--max-snapshots", 3)
+    client = server.client()
+    tensors, version = client.pull()
+    client.register("w")
+    slow = []
+    for i in range(2):
+        client.push("w", i + 1, version, sparse(0, tensors), code=200)
+        slow.append(socket.create_connection(("127.0.0.1", server.port)))
+        slow[-1].setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        slow[-1].sendall(b"GET /getParameter HTTP/1.1\r\nHost: x\r\n\r\n")
+        slow[-1].recv(100)  # and no more
+    for i in range(3, 8):
+        client.push("w", i, version, sparse(0, tensors), code=200)
+        assert client.pull()[1] == i
+    assert client.metrics()["farthing_snapshots"] <= 3
+    for connection in slow:
+        connection.close()
 
 
 def test_accuracy_is_measured(serve):
