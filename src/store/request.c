@@ -142,6 +142,12 @@ static fth_status explain_cancelled(const fth_store_call *call)
     return fth_fail(FTH_INTERRUPTED, "%s: cancelled", call->what);
 }
 
+/* To whoever owns a run FTH_PEER_LOST says that another machine has it; a server out of reach is no such thing. */
+static fth_status status_of_giving_up(fth_status status)
+{
+    return status == FTH_PEER_LOST ? FTH_IO : status;
+}
+
 fth_status fth_store_send(fth_store *store, fth_store_call *call, fth_http_response *response)
 {
     fth_backoff backoff = {.first_s = 0.1, .most_s = 5};
@@ -169,9 +175,10 @@ fth_status fth_store_send(fth_store *store, fth_store_call *call, fth_http_respo
             return FTH_OK;
         if (status == FTH_TIMEOUT &&
             last != FTH_OK) /* the time ran out in a later try: what failed before tells more */
-            return fth_fail(last, "%s: given up after %d tries: %s", call->what, call->tries, cause);
+            return fth_fail(status_of_giving_up(last), "%s: given up after %d tries: %s", call->what, call->tries,
+                            cause);
         if (status != FTH_OK && !retry)
-            return fth_fail_within(status, "%s", call->what);
+            return fth_fail_within(status_of_giving_up(status), "%s", call->what);
         double at_least_s = 0;
         if (status == FTH_OK) {
             at_least_s = retry_after_s(response);
@@ -183,7 +190,7 @@ fth_status fth_store_send(fth_store *store, fth_store_call *call, fth_http_respo
         if (call->tries >= TOLD_AFTER_TRIES && call->tries <= TOLD_AFTER_TRIES + 1)
             fth_log_warning("%s: %s; trying again", call->what, fth_error_message());
         if (!pause_before_next(call, &backoff, at_least_s))
-            return fth_fail_within(status, "%s: given up after %d %s", call->what, call->tries,
+            return fth_fail_within(status_of_giving_up(status), "%s: given up after %d %s", call->what, call->tries,
                                    call->tries == 1 ? "try" : "tries");
     }
 }

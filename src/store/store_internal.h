@@ -115,7 +115,7 @@ typedef struct fth_store_call {
 
 /* Performs the request; 408, 429, 500, 502, 503 and 504 and broken connections are tried again, with backoff and jitter
  * (at least the answer's Retry-After), until the deadline. FTH_OK with any other answer, for the caller to judge. When
- * time runs out: FTH_IO, FTH_PEER_LOST or FTH_TIMEOUT with the last cause. Release `response` in any case. */
+ * time runs out: FTH_IO or FTH_TIMEOUT with the last cause, never FTH_PEER_LOST. Release `response` in any case. */
 fth_status fth_store_send(fth_store *store, fth_store_call *call, fth_http_response *response);
 
 /* ---- large transfers (transfer.c) ---- */
