@@ -8,6 +8,8 @@
 
 /* AWS's own tools renew in the last 15 minutes if they can, and must in the last 5. */
 static const double RENEW_BEFORE_S = 300;
+/* While the old ones still do: a service that does not answer must not delay every request. */
+static const double ASK_AGAIN_S = 20;
 
 typedef enum fth_key_source { SOURCE_FIXED, SOURCE_PROFILE, SOURCE_CONTAINER, SOURCE_INSTANCE } fth_key_source;
 
@@ -17,7 +19,8 @@ struct fth_credentials {
     char *profile, *region;
     pthread_mutex_t mutex; /* guards what follows */
     fth_keys keys;
-    bool stale; /* the server refused them as expired */
+    bool stale;         /* the server refused them as expired */
+    double failed_at_s; /* when renewing failed last; 0: never */
 };
 
 static void wipe(char **text)
@@ -146,7 +149,14 @@ static fth_status renew(fth_credentials *credentials)
     case SOURCE_FIXED: goto out;
     case SOURCE_PROFILE: FTH_TRY(fth_credentials_read_profile(credentials->profile, &fresh, &region)); break;
     case SOURCE_CONTAINER: FTH_TRY(fth_credentials_from_container(&fresh)); break;
-    case SOURCE_INSTANCE: FTH_TRY(fth_credentials_from_instance(&fresh)); break;
+    case SOURCE_INSTANCE:
+        status = fth_credentials_from_instance(&fresh);
+        /* It was there before: that is no machine without a role, but a service that is away. */
+        FTH_REQUIRE(status != FTH_UNSUPPORTED, FTH_IO,
+                    "the keys of the instance's role could not be renewed: the metadata service does not answer, or "
+                    "the role was taken away");
+        FTH_TRY(status);
+        break;
     }
     if (fresh.access_key) {
         fth_keys_release(&credentials->keys);
@@ -168,9 +178,13 @@ fth_status fth_credentials_get(fth_credentials *credentials, fth_keys *keys)
     pthread_mutex_lock(&credentials->mutex);
     fth_keys *held = &credentials->keys;
     double left_s = held->expires_s > 0 ? held->expires_s - fth_clock_wall_seconds() : RENEW_BEFORE_S + 1;
-    if (credentials->stale || left_s < RENEW_BEFORE_S) {
+    bool may_wait = left_s > 0 && !credentials->stale;
+    bool just_failed =
+        credentials->failed_at_s > 0 && fth_clock_seconds() - credentials->failed_at_s < ASK_AGAIN_S && may_wait;
+    if ((credentials->stale || left_s < RENEW_BEFORE_S) && !just_failed) {
         status = renew(credentials);
-        if (status != FTH_OK && left_s > 0 && !credentials->stale) { /* the old ones still do for a while */
+        credentials->failed_at_s = status == FTH_OK ? 0 : fth_clock_seconds();
+        if (status != FTH_OK && may_wait) { /* the old ones still do for a while */
             fth_log_warning("renewing the keys from %s failed: %s", credentials->told, fth_error_message());
             status = FTH_OK;
         }

@@ -27,7 +27,9 @@ static fth_status ask(const char *method, const char *url, const char *header, f
                                 .stall_s = REQUEST_S,
                                 .deadline = fth_deadline_in(REQUEST_S)};
     FTH_TRY(fth_http_client_open(&options, &client));
-    FTH_TRY(fth_http_perform(client, &request, response));
+    status = fth_http_perform(client, &request, response);
+    if (status == FTH_PEER_LOST) /* which means something else to whoever owns a run (request.c) */
+        status = fth_fail(FTH_IO, "%s", fth_error_message());
 
 out:
     fth_http_client_free(client);

@@ -41,9 +41,11 @@ typedef struct bucket {
     double clock_ahead_s; /* of the server; requests off by 15 minutes are refused */
     const char *region;   /* requests signed for another are sent there */
     const char *token;    /* the one that has not expired; NULL: any */
+    bool no_metadata;     /* the instance's metadata service is away */
+    double keys_last_s;   /* the role's; 0: for ever */
 
     /* What happened. */
-    int puts, part_puts, aborts, requests;
+    int puts, part_puts, aborts, requests, tokens_asked;
     char last_headers[STUB_MAX_HEADERS];
 } bucket;
 
@@ -253,13 +255,18 @@ static char *answer(void *context, const stub_request *request, size_t *size_byt
     bucket *b = context;
     char key[256];
     bool get = *request->method == 'G', put = strcmp(request->method, "PUT") == 0;
-    if (strstr(request->target, "/latest/api/token"))
-        return stub_answer(200, "", "metadata-token", size_bytes);
-    if (strstr(request->target, "/security-credentials/role"))
-        return stub_answer(200, "",
-                           "{\"AccessKeyId\":\"K\",\"SecretAccessKey\":\"S\",\"Token\":\"fresh\",\"Expiration\":"
-                           "\"2100-01-01T00:00:00Z\"}",
-                           size_bytes);
+    if (strstr(request->target, "/latest/api/token")) {
+        b->tokens_asked++;
+        return stub_answer(b->no_metadata ? 404 : 200, "", "metadata-token", size_bytes);
+    }
+    if (strstr(request->target, "/security-credentials/role")) {
+        char keys[256], until[64];
+        fth_clock_format_utc(b->keys_last_s > 0 ? fth_clock_wall_seconds() + b->keys_last_s : 4102444800.0, until,
+                             sizeof until);
+        snprintf(keys, sizeof keys,
+                 "{\"AccessKeyId\":\"K\",\"SecretAccessKey\":\"S\",\"Token\":\"fresh\",\"Expiration\":\"%s\"}", until);
+        return stub_answer(200, "", keys, size_bytes);
+    }
     if (strstr(request->target, "/security-credentials/"))
         return stub_answer(200, "", "role\n", size_bytes);
     b->requests++;
@@ -516,6 +523,48 @@ static void expired_keys_are_renewed(void **state)
     assert_non_null(strstr(fth_error_message(), "AWS_ACCESS_KEY_ID"));
 }
 
+static void a_metadata_service_may_be_away_for_a_while(void **state)
+{
+    bucket *b = *state;
+    bool lost = false;
+    unsetenv("AWS_ACCESS_KEY_ID");
+    b->keys_last_s = 100; /* soon to be renewed, but good for now */
+    fth_store *store = open_store("s3://bucket", 10);
+    b->no_metadata = true;
+    int asked = b->tokens_asked;
+    for (int i = 0; i < 5; i++)
+        assert_int_equal(fth_store_put(store, "a", "x", 1, NULL, NULL, NULL), FTH_OK);
+    assert_int_equal(b->tokens_asked, asked + 1); /* not once for each request */
+    fth_store_free(store);
+
+    b->no_metadata = false;
+    b->keys_last_s = 1e-3; /* gone at once */
+    store = open_store("s3://bucket", 10);
+    b->no_metadata = true;
+    /* A failure that passes, not a server that cannot do conditions. */
+    assert_int_equal(put_if_absent(store, "a", "x", &lost), FTH_IO);
+    assert_non_null(strstr(fth_error_message(), "renewed"));
+    b->no_metadata = false;
+    b->keys_last_s = 0;
+    assert_int_equal(put_if_absent(store, "b", "x", &lost), FTH_OK);
+    fth_store_free(store);
+}
+
+/* FTH_PEER_LOST would say that another machine has the run. */
+static void a_server_out_of_reach_is_a_failure_of_the_store(void **state)
+{
+    (void)state;
+    char *bytes = NULL;
+    size_t size_bytes = 0;
+    fth_store *store = NULL;
+    fth_store_options options = {.s3_endpoint = "http://127.0.0.1:1", .deadline_s = 0.5};
+    assert_int_equal(fth_store_open("s3://bucket", &options, &store), FTH_OK);
+    assert_int_equal(fth_store_get(store, "a", 100, &bytes, &size_bytes, NULL), FTH_IO);
+    assert_non_null(strstr(fth_error_message(), "127.0.0.1:1"));
+    assert_int_equal(fth_store_put(store, "a", "x", 1, NULL, NULL, NULL), FTH_IO);
+    fth_store_free(store);
+}
+
 static void changed_bytes_are_noticed(void **state)
 {
     bucket *b = *state;
@@ -651,6 +700,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(googles_conditions_are_generations, start, stop),
         cmocka_unit_test_setup_teardown(clocks_and_regions_are_mended, start, stop),
         cmocka_unit_test_setup_teardown(expired_keys_are_renewed, start, stop),
+        cmocka_unit_test_setup_teardown(a_metadata_service_may_be_away_for_a_while, start, stop),
+        cmocka_unit_test_setup_teardown(a_server_out_of_reach_is_a_failure_of_the_store, start, stop),
         cmocka_unit_test_setup_teardown(changed_bytes_are_noticed, start, stop),
         cmocka_unit_test_setup_teardown(large_objects_go_in_parts, start, stop),
         cmocka_unit_test_setup_teardown(files_go_on_where_they_stopped, start, stop),
