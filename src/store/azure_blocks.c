@@ -187,6 +187,8 @@ fth_status fth_azure_put_source(fth_store *store, const char *key, const fth_sto
     fth_store_meter_begin(&up.meter, source->size_bytes, options->progress);
     FTH_TRY(find_blocks(&up));
     FTH_TRY(fth_store_in_parallel(THREADS, up.count, put_block, &up, &up.meter.cancelled));
+    /* Once more right before the blocks become an object: who slept meanwhile may have lost the right to write. */
+    FTH_REQUIRE(fth_store_meter_add(&up.meter, 0), FTH_INTERRUPTED, "put %s: cancelled", key);
     FTH_TRY(commit(&up, options, lost, version));
     fth_store_meter_end(&up.meter, store);
 
