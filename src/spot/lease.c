@@ -50,7 +50,7 @@ struct fth_lease {
     pthread_mutex_t mutex; /* the rest; never held while the store is asked */
     pthread_cond_t changed;
     double held_until_s; /* CLOCK_BOOTTIME */
-    bool lost, closing, warned;
+    bool lost, closing, released, warned;
     char lost_to[256];
     pthread_t thread;
     bool running;
@@ -217,6 +217,20 @@ static bool is_lost(fth_lease *lease)
     return lost;
 }
 
+static bool is_released(fth_lease *lease)
+{
+    pthread_mutex_lock(&lease->mutex);
+    bool released = lease->released;
+    pthread_mutex_unlock(&lease->mutex);
+    return released;
+}
+
+/* For a thread that is still writing when another has given the run up: the next owner may be at work already. */
+static fth_status fail_released(void)
+{
+    return fth_fail(FTH_PEER_LOST, "this machine has given the run up");
+}
+
 static double held_for(fth_lease *lease)
 {
     pthread_mutex_lock(&lease->mutex);
@@ -228,7 +242,9 @@ static double held_for(fth_lease *lease)
 static fth_status renew(fth_lease *lease)
 {
     pthread_mutex_lock(&lease->renewing);
-    fth_status status = is_lost(lease) ? fail_lost(lease) : renew_once(lease, fmax(lease->period_s / 2, 1));
+    fth_status status = is_lost(lease)       ? fail_lost(lease)
+                        : is_released(lease) ? fail_released()
+                                             : renew_once(lease, fmax(lease->period_s / 2, 1));
     pthread_mutex_unlock(&lease->renewing);
     return status;
 }
@@ -270,6 +286,8 @@ fth_status fth_lease_guard(fth_lease *lease, double margin_s)
 {
     if (is_lost(lease))
         return fail_lost(lease);
+    if (is_released(lease))
+        return fail_released();
     if (held_for(lease) >= margin_s)
         return FTH_OK;
     fth_status status = renew(lease); /* after the thread's own try, if one is under way */
@@ -338,7 +356,7 @@ static fth_status take(fth_lease *lease, const lease_text *seen, bool *ours)
     double before_s = boot_seconds();
     fth_status status = write_text(lease, lease->owner, seen->present ? &seen->version : NULL, 0, &lost);
     *ours = status == FTH_OK && !lost;
-    if (status == FTH_TIMEOUT || status == FTH_PEER_LOST || status == FTH_IO) {
+    if (status == FTH_TIMEOUT || status == FTH_IO) {
         /* It may have happened all the same. */
         fth_status again = read_text(lease->store, &now);
         if (again == FTH_OK) {
@@ -353,6 +371,17 @@ static fth_status take(fth_lease *lease, const lease_text *seen, bool *ours)
     return status;
 }
 
+/* A store that is away for a while does not end the waiting, which may take days; other failures do. */
+static fth_status outlast(const fth_lease *lease, fth_status status, bool may_wait, bool *warned)
+{
+    if (!may_wait || (status != FTH_IO && status != FTH_TIMEOUT))
+        return status;
+    if (!*warned)
+        fth_log_warning("waiting for the lease of %s: %s", fth_store_url(lease->store), fth_error_message());
+    *warned = true;
+    return sleep_unless_stopped(lease, fmin(lease->period_s / 10, 1));
+}
+
 static fth_status wait_and_take(fth_lease *lease, const fth_lease_options *options, fth_deadline deadline)
 {
     fth_status status = FTH_OK;
@@ -362,14 +391,8 @@ static fth_status wait_and_take(fth_lease *lease, const fth_lease_options *optio
     char owner[256];
     while (!ours) {
         status = read_text(lease->store, &now);
-        bool passing = status == FTH_IO || status == FTH_TIMEOUT || status == FTH_PEER_LOST;
-        if (status != FTH_OK && !(passing && looked && !fth_deadline_passed(deadline)))
-            goto out;
         if (status != FTH_OK) {
-            if (!warned)
-                fth_log_warning("waiting for the lease of %s: %s", fth_store_url(lease->store), fth_error_message());
-            warned = true;
-            FTH_TRY(sleep_unless_stopped(lease, fmin(lease->period_s / 10, 1)));
+            FTH_TRY(outlast(lease, status, looked && !fth_deadline_passed(deadline), &warned));
             continue;
         }
         double now_s = boot_seconds();
@@ -385,7 +408,9 @@ static fth_status wait_and_take(fth_lease *lease, const fth_lease_options *optio
         bool lapsed = seen.present && *seen.owner && now_s - seen_at_s >= patience_s;
         if (!seen.present || !*seen.owner || lapsed) {
             FTH_TRY(sleep_unless_stopped(lease, 0));
-            FTH_TRY(take(lease, &seen, &ours));
+            status = take(lease, &seen, &ours);
+            if (status != FTH_OK)
+                FTH_TRY(outlast(lease, status, !fth_deadline_passed(deadline), &warned));
             if (ours && lapsed) {
                 name_owner(&seen, owner, sizeof owner);
                 fth_log_info("taking the run over from %s, not heard of for %.3g s", owner, now_s - seen_at_s);
@@ -460,6 +485,11 @@ fth_status fth_lease_release(fth_lease *lease)
     bool lost = false;
     if (is_lost(lease))
         return fail_lost(lease);
+    pthread_mutex_lock(&lease->renewing); /* after a guard's renewal, if one is under way, and none follows */
+    pthread_mutex_lock(&lease->mutex);
+    lease->released = true;
+    lease->held_until_s = -INFINITY;
+    pthread_mutex_unlock(&lease->mutex);
     if (lease->unsure) {
         FTH_TRY(read_text(lease->store, &text));
         lost = !text.present || strcmp(text.owner, lease->owner) != 0;
@@ -471,9 +501,7 @@ fth_status fth_lease_release(fth_lease *lease)
         status = fth_fail(FTH_PEER_LOST, "somebody else has the lease of %s by now", fth_store_url(lease->store));
 out:
     release_text(&text);
-    pthread_mutex_lock(&lease->mutex);
-    lease->held_until_s = -INFINITY;
-    pthread_mutex_unlock(&lease->mutex);
+    pthread_mutex_unlock(&lease->renewing);
     return status;
 }
 

@@ -76,7 +76,8 @@ double fth_lease_previous_seen_s(const fth_lease *lease);
 /* To be called right before every write: FTH_OK if the lease is certainly held for at least another `margin_s`; renews
  * it in place if it is not; FTH_PEER_LOST if somebody else has it. */
 fth_status fth_lease_guard(fth_lease *lease, double margin_s);
-fth_status fth_lease_release(fth_lease *lease); /* in order; then _free */
+/* In order; then _free. A guard that is asked afterwards says FTH_PEER_LOST. */
+fth_status fth_lease_release(fth_lease *lease);
 void fth_lease_free(fth_lease *lease);
 
 #endif

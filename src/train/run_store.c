@@ -92,14 +92,19 @@ static fth_status wait_for_a_run(fth_run_store *run, const fth_stop *stop)
 {
     fth_status status = FTH_OK;
     fth_store_object object = {0};
-    bool found = false, told = false;
+    bool found = false, told = false, warned = false;
     for (;;) {
-        FTH_TRY(fth_store_stat(run->store, "run.json", &object, &found));
+        status = fth_store_stat(run->store, "run.json", &object, &found);
         fth_store_object_release(&object);
+        if (status != FTH_OK && !(told && (status == FTH_IO || status == FTH_TIMEOUT)))
+            goto out;
         if (found)
             break;
-        if (!told)
+        if (status == FTH_OK && !told)
             fth_log_info("there is no run in %s yet; standing by", fth_run_store_url(run));
+        if (status != FTH_OK && !warned) /* a store that was there and is away for a while is waited for */
+            fth_log_warning("standing by: %s", fth_error_message());
+        warned = status != FTH_OK;
         told = true;
         for (fth_deadline next = fth_deadline_in(1); !fth_deadline_passed(next);) {
             FTH_REQUIRE(!stop || !stop->asked, FTH_INTERRUPTED, "asked to stop while standing by");
@@ -150,10 +155,8 @@ double fth_run_store_previous_seen_s(const fth_run_store *run)
 fth_status fth_run_store_release(fth_run_store *run)
 {
     fth_run_mirror_stop(run);
-    fth_status status = run->lease ? fth_lease_release(run->lease) : FTH_OK;
-    fth_lease_free(run->lease);
-    run->lease = NULL;
-    return status;
+    /* It is freed with the run: a thread that still writes asks it, and hears that the run is given up. */
+    return run->lease ? fth_lease_release(run->lease) : FTH_OK;
 }
 
 /* ---- reading ---- */

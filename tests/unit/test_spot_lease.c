@@ -98,6 +98,11 @@ static void test_held_renewed_released(void **state)
     assert_true(renewed);
     assert_int_equal(fth_lease_guard(lease, 0.1), FTH_OK);
     assert_int_equal(fth_lease_release(lease), FTH_OK);
+    /* A thread that still writes hears of it, and does not take the lease again. */
+    assert_int_equal(fth_lease_guard(lease, 0.1), FTH_PEER_LOST);
+    json_t *given = read_lease();
+    assert_string_equal(json_string_value(json_object_get(given, "owner")), "");
+    json_decref(given);
     fth_lease_free(lease);
     json_decref(first);
     /* The next has it at once, and counts on. */
