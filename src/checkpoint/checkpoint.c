@@ -104,13 +104,16 @@ fth_status fth_checkpoint_put(const fth_checkpoint_place *place, int64_t step, c
     fth_status status = FTH_OK;
     fth_manifest manifest = {.step = step, .fence = place->fence, .size_bytes = size_bytes}, earlier = {0};
     hashing work = {.bytes = bytes, .size_bytes = size_bytes};
-    char *text = NULL;
+    char *text = NULL, *folder = NULL;
     bool found = false;
 
     FTH_REQUIRE(step >= 0 && place->keep >= 1, FTH_INVALID, "a checkpoint of step %" PRId64 " cannot be kept %d times",
                 step, place->keep);
     FTH_TRY(check_guard(place));
-    fth_checkpoint_remove_temporaries(place);
+    if (fth_store_folder(place->store)) {
+        folder = fth_path_join(fth_store_folder(place->store), place->prefix);
+        fth_checkpoint_remove_temporaries(folder);
+    }
     fth_checkpoint_entry tensors = {.step = step, .fence = place->fence};
     fth_checkpoint_name(&tensors, manifest.file, sizeof manifest.file);
     fth_status read = fth_checkpoint_read_manifest(place, step, place->fence, &earlier, &found);
@@ -127,13 +130,14 @@ fth_status fth_checkpoint_put(const fth_checkpoint_place *place, int64_t step, c
     FTH_TRY(put_manifest(place, &manifest, text, progress));
 
     /* The checkpoint is whole; failing to tidy up is worth a word, not a failure. */
-    if (fth_checkpoint_tidy(place, step) != FTH_OK)
+    if (check_guard(place) != FTH_OK || fth_checkpoint_tidy(place, step) != FTH_OK)
         fth_log_warning("old checkpoints stay: %s", fth_error_message());
 
 out:
     fth_manifest_release(&manifest);
     fth_manifest_release(&earlier);
     free(text);
+    free(folder);
     return status;
 }
 
@@ -270,6 +274,8 @@ fth_status fth_checkpoint_get_latest(const fth_checkpoint_place *place, const ch
     size_t tried = 0;
 
     *checkpoint = (fth_checkpoint){0};
+    if (!fth_store_folder(place->store)) /* of downloads that a kill ended */
+        fth_checkpoint_remove_temporaries(download_folder);
     FTH_TRY(fth_checkpoint_list(place, &listing));
     for (size_t i = 0; i < listing.count; i++) {
         const fth_checkpoint_entry *entry = &listing.entries[i];

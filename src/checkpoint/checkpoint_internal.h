@@ -50,8 +50,8 @@ char *fth_checkpoint_describe(const fth_checkpoint_place *place, const char *nam
 fth_status fth_checkpoint_read_manifest(const fth_checkpoint_place *place, int64_t step, int64_t fence,
                                         fth_manifest *manifest, bool *found);
 
-/* Removes what a process that was killed while writing has left, where the place is a folder. */
-void fth_checkpoint_remove_temporaries(const fth_checkpoint_place *place);
+/* Removes what a process that was killed while writing or fetching has left in a folder. */
+void fth_checkpoint_remove_temporaries(const char *folder);
 /* Removes what is not to be kept any more now that (step, place->fence) is saved, and what a kill left behind. */
 fth_status fth_checkpoint_tidy(const fth_checkpoint_place *place, int64_t step);
 

@@ -205,17 +205,14 @@ static bool is_named(const fth_checkpoint_place *place, const fth_checkpoint_lis
     return named;
 }
 
-void fth_checkpoint_remove_temporaries(const fth_checkpoint_place *place)
+void fth_checkpoint_remove_temporaries(const char *folder)
 {
-    const char *root = fth_store_folder(place->store);
-    char *folder = root ? fth_path_join(root, place->prefix) : NULL;
-    DIR *directory = folder ? opendir(folder) : NULL;
+    DIR *directory = opendir(folder);
     for (struct dirent *entry = directory ? readdir(directory) : NULL; entry; entry = readdir(directory))
         if (strncmp(entry->d_name, ".tmp-", 5) == 0 && unlinkat(dirfd(directory), entry->d_name, 0) != 0)
             fth_log_warning("cannot remove %s/%s: %s", folder, entry->d_name, strerror(errno));
     if (directory)
         closedir(directory);
-    free(folder);
 }
 
 fth_status fth_checkpoint_tidy(const fth_checkpoint_place *place, int64_t step)

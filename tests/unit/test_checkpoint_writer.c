@@ -352,8 +352,13 @@ static void a_guard_stops_the_manifest(void **state)
     assert_false(exists("step-000000000002-f000001.json"));
     assert_int_equal(put(1, 3), FTH_PEER_LOST);
     assert_false(exists("step-000000000003-f000001.safetensors"));
+    /* Fenced right after the manifest: the checkpoint is whole, and nothing is deleted. */
+    left = 2;
+    place.keep = 1;
+    assert_int_equal(put(1, 3), FTH_OK);
+    assert_true(exists("step-000000000001-f000001.json"));
     place.guard = NULL;
-    expect(1, 1);
+    expect(1, 3);
     assert_int_equal(put(2, 4), FTH_OK);
     assert_false(exists("step-000000000002-f000001.safetensors"));
 }
