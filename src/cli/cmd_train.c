@@ -28,13 +28,22 @@ static void print_shell_word(FILE *output, const char *word)
     fputc('\'', output);
 }
 
+/* What follows '?' in an address is a signature, which goes into no log. */
+static void print_argument(FILE *output, const char *word)
+{
+    const char *scheme = strstr(word, "://"), *query = scheme ? strchr(scheme, '?') : NULL;
+    char *shown = query ? fth_format("%.*s?SIGNATURE", (int)(query - word), word) : NULL;
+    print_shell_word(output, shown ? shown : query ? "?" : word);
+    free(shown);
+}
+
 static void print_command(FILE *output, const fth_invocation *invocation, bool add_resume)
 {
     print_shell_word(output, invocation->program);
     fputs(" train", output);
     for (int i = 0; i < invocation->argc; i++) {
         fputc(' ', output);
-        print_shell_word(output, invocation->argv[i]);
+        print_argument(output, invocation->argv[i]);
     }
     fputs(add_resume ? " --resume\n" : "\n", output);
 }

@@ -137,3 +137,23 @@ def test_bad_weather(store, azure):
         proxy.rules = [Rule("cut_answer", after=1000, chance=0.3), Rule("flip", after=1000, chance=0.3)]
         store("cp", azure.url + "/large", store.folder / "back", env=env)
         assert (store.folder / "back").read_bytes() == large.read_bytes() and proxy.count("flip") > 0
+
+
+def test_a_signature_in_the_address_is_told_nobody(farthing, azure, tiny):
+    import subprocess
+    signature = make_sas()
+    process = subprocess.Popen(
+        [FARTHING, "train", "--data", tiny, "--batch", "16", "--steps", "1000000", "--checkpoint-every", "10", "--watch", "none",
+         "--checkpoints", azure.url + "/run?" + signature.lstrip("?")], cwd=farthing.folder, env=environment(**azure.environment()),
+        stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    try:
+        wait_for(lambda: any(name.startswith("run/checkpoints/") for name in list(azure.blobs)), "a checkpoint")
+        process.send_signal(signal.SIGTERM)
+        out, err = process.communicate(timeout=60)
+    finally:
+        process.kill()
+    assert process.returncode == 75, err
+    assert "?SIGNATURE" in out
+    written = [out, err, *(file.read_bytes().decode("latin-1") for file in farthing.folder.rglob("*") if file.is_file()),
+               *(blob.content.decode("latin-1") for blob in azure.blobs.values())]
+    assert not any("sig=" in text for text in written)
