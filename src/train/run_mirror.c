@@ -163,7 +163,7 @@ static mirrored_file *find_file(fth_run_store *run, const char *key)
     return NULL;
 }
 
-fth_status fth_run_store_put_file(fth_run_store *run, const char *key, const char *path)
+fth_status fth_run_store_put_file(fth_run_store *run, const char *key, const char *path, double seconds)
 {
     fth_status status = FTH_OK;
     struct stat facts;
@@ -176,7 +176,8 @@ fth_status fth_run_store_put_file(fth_run_store *run, const char *key, const cha
         goto out;
     FTH_TRY(fth_run_store_guard(run));
     fth_store_progress progress = {.context = run, .moved = may_go_on};
-    FTH_TRY(fth_store_put_file(run->store, key, path, &(fth_store_put_options){.progress = &progress}, NULL));
+    FTH_TRY(fth_store_put_file(run->store, key, path,
+                               &(fth_store_put_options){.progress = &progress, .deadline_s = seconds}, NULL));
     if (known) {
         known->size_bytes = facts.st_size;
         known->modified_s = modified_s;

@@ -51,8 +51,9 @@ fth_status fth_run_store_put_run(fth_run_store *run, bool is_new);
 /* Asks for the events to be stored soon; or now. */
 void fth_run_store_poke(fth_run_store *run);
 fth_status fth_run_store_flush(fth_run_store *run);
-/* A local file under a key of its own; unchanged since the last time: nothing to do. */
-fth_status fth_run_store_put_file(fth_run_store *run, const char *key, const char *path);
+/* A local file under a key of its own, within `seconds` (0: while it makes progress); unchanged since the last time:
+ * nothing to do. */
+fth_status fth_run_store_put_file(fth_run_store *run, const char *key, const char *path, double seconds);
 
 /* FTH_OK if this process owns the run for a while yet; FTH_PEER_LOST if another machine does. */
 fth_status fth_run_store_guard(void *run);

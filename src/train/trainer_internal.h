@@ -256,6 +256,9 @@ fth_status fth_trainer_begin_store(fth_trainer *trainer, bool resumed);
 bool fth_trainer_best_is_stored(const fth_trainer *trainer);
 /* At the end: models there, and a best model from another machine here. */
 fth_status fth_trainer_store_models(fth_trainer *trainer);
+/* At a stop with a deadline, after the checkpoint: the best model, which may be of the last validation and nowhere
+ * else, if it fits. Otherwise says so. */
+void fth_trainer_store_best_in_time(fth_trainer *trainer, const fth_stop_reason *reason);
 /* Of a finished run: models that are not here yet. */
 void fth_trainer_fetch_models(fth_trainer *trainer);
 /* The last events, and then the run is free for the next. */

@@ -181,8 +181,15 @@ void fth_trainer_check_best(fth_trainer *trainer)
     char *message = NULL;
 
     if (!fth_file_exists(trainer->best_path)) {
-        if (!fth_trainer_best_is_stored(trainer)) /* another machine's, to be fetched at the end */
-            state->best_step = -1;
+        if (state->best_step < 0 || fth_trainer_best_is_stored(trainer)) /* another machine's, fetched at the end */
+            return;
+        message = fth_format("the best model so far, of step %" PRId64
+                             ", went with its machine; the next validation writes a new one",
+                             state->best_step);
+        state->best_step = -1;
+        fth_log_warning("%s", message);
+        fth_trainer_tell_warning(trainer, message);
+        free(message);
         return;
     }
     if (fth_safetensors_open(trainer->best_path, &tensors) == FTH_OK) {

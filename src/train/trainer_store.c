@@ -263,11 +263,23 @@ fth_status fth_trainer_store_models(fth_trainer *trainer)
         FTH_TRY(
             fth_store_get_file(fth_run_store_get(trainer->run_store), "best.safetensors", trainer->best_path, NULL));
     else
-        FTH_TRY(fth_run_store_put_file(trainer->run_store, "best.safetensors", trainer->best_path));
-    FTH_TRY(fth_run_store_put_file(trainer->run_store, "last.safetensors", trainer->last_path));
+        FTH_TRY(fth_run_store_put_file(trainer->run_store, "best.safetensors", trainer->best_path, 0));
+    FTH_TRY(fth_run_store_put_file(trainer->run_store, "last.safetensors", trainer->last_path, 0));
 
 out:
     return status;
+}
+
+void fth_trainer_store_best_in_time(fth_trainer *trainer, const fth_stop_reason *reason)
+{
+    const double leaving_s = 1; /* for the record and the lease */
+    double left_s = fth_deadline_left_seconds(reason->deadline) - leaving_s;
+    if (!trainer->run_store || !isfinite(left_s)) /* without a deadline it went with the checkpoint */
+        return;
+    if (left_s > 0 &&
+        fth_run_store_put_file(trainer->run_store, "best.safetensors", trainer->best_path, left_s) == FTH_OK)
+        return;
+    fth_log_warning("the best model so far may not be stored: %s", left_s > 0 ? fth_error_message() : "time is up");
 }
 
 void fth_trainer_fetch_models(fth_trainer *trainer)

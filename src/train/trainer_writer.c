@@ -61,7 +61,7 @@ static fth_status write_job(void *context, const fth_writer_job *job, const fth_
     *size_bytes = size;
     if (saving->run_store && !saving->hurry) {
         FTH_TRY(fth_run_store_flush(saving->run_store)); /* so that the record is never behind */
-        FTH_TRY(fth_run_store_put_file(saving->run_store, "best.safetensors", saving->best_path));
+        FTH_TRY(fth_run_store_put_file(saving->run_store, "best.safetensors", saving->best_path, 0));
     }
     guarded upload = {saving, progress};
     FTH_TRY(fth_checkpoint_put(&saving->place, job->step, bytes, size, details->state,

@@ -140,6 +140,23 @@ def test_the_same_command_elsewhere(store, machines, uninterrupted, how, tmp_pat
     assert json.loads(third("report", url, "--json", env=store.environment).out)["finished"]
 
 
+def test_the_best_model_leaves_with_a_notice(folder_store, machines, tmp_path):
+    first, second = machines(folder_store), machines(folder_store)
+    first.begin("--steps", 1000000, "--checkpoint-every", 1000000, "--watch", "file:preempt.txt")
+    wait_for(lambda: list(first.folder.glob("runs/*/best.safetensors")), "a best model")
+    (first.folder / "preempt.txt").write_text("20\n")
+    result = first.end()
+    assert result.code == 75, result.err
+    assert stored_weights(folder_store, tmp_path, "best.safetensors") == tensors(first.only_run() / "best.safetensors")
+
+    (folder_store.path / "best.safetensors").unlink()  # as if there had been no time for it
+    second.begin("--steps", 1000000)
+    wait_for(lambda: second.runs() and any(event["event"] == "warning" for event in record(second.only_run())), "a warning")
+    assert second.end(signal.SIGTERM).code == 75
+    (warning,) = [event for event in record(second.only_run()) if event["event"] == "warning"]
+    assert "best model" in warning["message"] and "went with its machine" in warning["message"]
+
+
 def test_over_and_over_with_kills_at_random_moments(folder_store, machines, uninterrupted):
     for number in range(6):
         machine = machines(folder_store).begin()
