@@ -143,6 +143,8 @@ fth_status fth_run_store_put_run(fth_run_store *run, bool is_new)
     FTH_TRY(fth_file_read_all(path, MAX_RUN_BYTES, &text, &size));
     FTH_TRY(fth_run_store_guard(run));
     FTH_TRY(fth_store_put(run->store, "run.json", text, size, &options, &lost, NULL));
+    if (lost)
+        fth_run_store_set_lost(run);
     FTH_REQUIRE(!lost, FTH_PEER_LOST, "another machine has begun a run in %s meanwhile", fth_run_store_url(run));
 
 out:

@@ -144,7 +144,20 @@ out:
 fth_status fth_run_store_guard(void *context)
 {
     fth_run_store *run = context;
-    return run->lease ? fth_lease_guard(run->lease, run->period_s / 4) : FTH_OK;
+    fth_status status = run->lease ? fth_lease_guard(run->lease, run->period_s / 4) : FTH_OK;
+    if (status == FTH_PEER_LOST)
+        run->lost = true;
+    return status;
+}
+
+void fth_run_store_set_lost(fth_run_store *run)
+{
+    run->lost = true;
+}
+
+bool fth_run_store_is_lost(const fth_run_store *run)
+{
+    return run->lost;
 }
 
 double fth_run_store_previous_seen_s(const fth_run_store *run)

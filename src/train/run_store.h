@@ -57,6 +57,10 @@ fth_status fth_run_store_put_file(fth_run_store *run, const char *key, const cha
 
 /* FTH_OK if this process owns the run for a while yet; FTH_PEER_LOST if another machine does. */
 fth_status fth_run_store_guard(void *run);
+/* Whether a guard or a conditional write has found that another machine has the run. Devices and workers that are lost
+ * give FTH_PEER_LOST too, and are no reason to leave the run to others. */
+bool fth_run_store_is_lost(const fth_run_store *run);
+void fth_run_store_set_lost(fth_run_store *run);
 /* When the owner before was last seen alive, in wall seconds; 0: there was none, or it left in order. */
 double fth_run_store_previous_seen_s(const fth_run_store *run);
 /* Leaves the run free for the next at once. */

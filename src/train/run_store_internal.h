@@ -3,6 +3,7 @@
 #define FTH_TRAIN_RUN_STORE_INTERNAL_H
 
 #include <pthread.h>
+#include <stdatomic.h>
 
 #include "train/run_store.h"
 
@@ -19,7 +20,8 @@ struct fth_run_store {
     fth_store *store;
     bool leased;
     double period_s;
-    fth_lease *lease; /* NULL: --lease off, not taken yet, or released */
+    fth_lease *lease; /* NULL: --lease off, or not taken yet */
+    atomic_bool lost; /* another machine has it */
     int64_t owner;
     char *folder; /* of the local record; NULL before begin */
 

@@ -384,13 +384,13 @@ static fth_status conclude(fth_trainer *trainer, fth_status status, fth_train_ou
         status = fth_trainer_leave_store(trainer);
     }
     reason = fth_stop_get(trainer->stop);
-    if (status == FTH_PEER_LOST || reason.kind == FTH_STOP_FENCED) {
+    bool lost = status == FTH_PEER_LOST && trainer->run_store && fth_run_store_is_lost(trainer->run_store);
+    if (lost || reason.kind == FTH_STOP_FENCED) {
         char *message = fth_format("%s", reason.kind == FTH_STOP_FENCED ? reason.message : fth_error_message());
         tell_fenced(trainer, message);
         free(message);
-        outcome->fenced = outcome->interrupted = trainer->run_store != NULL;
-        if (outcome->fenced)
-            return FTH_OK;
+        outcome->fenced = outcome->interrupted = true;
+        return FTH_OK;
     }
     outcome->interrupted = outcome->interrupted || status == FTH_OK;
     if (status == FTH_DIVERGED)

@@ -71,6 +71,8 @@ static fth_status write_job(void *context, const fth_writer_job *job, const fth_
 out:
     if (status == FTH_INTERRUPTED && saving->run_store && fth_run_store_guard(saving->run_store) == FTH_PEER_LOST)
         status = FTH_PEER_LOST;
+    if (status == FTH_PEER_LOST && saving->run_store)
+        fth_run_store_set_lost(saving->run_store);
     return status;
 }
 

@@ -424,6 +424,38 @@ static void a_run_stopped_before_its_first_step_starts_over(void **state)
     release(&rest);
 }
 
+/* ---- a device that is lost ---- */
+
+static const fth_strategy *healthy;
+
+static fth_status lose_device(void *state, const fth_batch *batch, double rate, fth_step_result *step)
+{
+    return batch->number < 2 ? healthy->step(state, batch, rate, step) : fth_fail(FTH_PEER_LOST, "the device is lost");
+}
+
+/* Nobody else has the run: it fails, says why, and is free for the next. */
+static void a_lost_device_is_no_lost_run(void **state)
+{
+    (void)state;
+    char flags[600], path[600];
+    snprintf(flags, sizeof flags, "--batch 64 --epochs 1 --watch none --lease 600s --checkpoints %s-store", runs);
+    fth_stop stop = FTH_STOP_INITIALIZER;
+    fth_train_options options = options_of(flags);
+    fth_train_outcome outcome;
+    assert_int_equal(fth_strategy_find("single", &healthy), FTH_OK);
+    fth_strategy failing = *healthy;
+    failing.step = lose_device;
+    assert_int_equal(fth_train(&options, &failing, NULL, &stop, &outcome), FTH_PEER_LOST);
+    assert_non_null(strstr(fth_error_message(), "the device is lost"));
+    assert_false(outcome.fenced || outcome.interrupted);
+    snprintf(path, sizeof path, "%s-store/lease.json", runs);
+    json_t *lease = json_load_file(path, 0, NULL);
+    assert_string_equal(json_string_value(json_object_get(lease, "owner")), "");
+    json_decref(lease);
+    fth_train_outcome_release(&outcome);
+    fth_options_release(&fth_train_option_table, &options);
+}
+
 /* ---- limits ---- */
 
 static void runs_end_at_each_limit(void **state)
@@ -636,6 +668,7 @@ int main(void)
         TEST(a_best_model_of_an_undone_step_is_removed),
         TEST(a_finished_run_is_left_alone_unless_more_is_asked),
         TEST(a_run_stopped_before_its_first_step_starts_over),
+        TEST(a_lost_device_is_no_lost_run),
         TEST(runs_end_at_each_limit),
         TEST(evaluation_agrees_with_the_run),
         TEST(accumulation_equals_a_larger_batch),
