@@ -49,6 +49,18 @@ static void split_path(const char *path, char **root, char **key)
     *key = strdup(name);
 }
 
+/* "az://account/container/key?sig=..." -> "az://account/container?sig=..." and "key": a signature is no part of a key,
+ * which messages tell. */
+static void split_azure(const char *address, const char *rest, char **root, char **key)
+{
+    const char *query = strchr(rest, '?');
+    size_t length = query && strstr(query, "sig=") ? (size_t)(query - rest) : strlen(rest);
+    const char *end = after_slashes(rest, 2);
+    end = end < rest + length ? end : rest + length;
+    *root = fth_format("%.*s%s", (int)(end - address), address, rest + length);
+    *key = end < rest + length ? strndup(end + 1, (size_t)(rest + length - end - 1)) : strdup("");
+}
+
 static void split(const char *address, char **root, char **key)
 {
     if (strncmp(address, "file:///", 8) == 0) {
@@ -67,7 +79,11 @@ static void split(const char *address, char **root, char **key)
         return;
     }
     const char *rest = strstr(address, "://") + 3;
-    const char *end = after_slashes(rest, strncmp(address, "az:", 3) == 0 ? 2 : 1);
+    if (strncmp(address, "az:", 3) == 0) {
+        split_azure(address, rest, root, key);
+        return;
+    }
+    const char *end = after_slashes(rest, 1);
     *root = strndup(address, (size_t)(end - address));
     *key = strdup(*end ? end + 1 : end);
 }

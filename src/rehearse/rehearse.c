@@ -7,7 +7,7 @@
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
+#include <time.h>
 
 #include "rehearse/machine.h"
 #include "rehearse/simulation.h"
@@ -312,6 +312,12 @@ static fth_status conclude_machine(fth_rehearsing *now, int64_t number, const ft
     return add_account(now, account);
 }
 
+static void wait_for(double seconds)
+{
+    double whole = floor(seconds);
+    nanosleep(&(struct timespec){.tv_sec = (time_t)whole, .tv_nsec = (long)((seconds - whole) * 1e9)}, NULL);
+}
+
 static fth_status run_machines(fth_rehearsing *now)
 {
     fth_status status = FTH_OK;
@@ -339,7 +345,7 @@ static fth_status run_machines(fth_rehearsing *now)
         }
         trial = (fth_trial){.output = -1};
         if (!finished && planned.gap_s > 0)
-            usleep((useconds_t)(planned.gap_s * 1e6));
+            wait_for(planned.gap_s);
     }
 out:
     fth_trial_close(&trial);
@@ -416,7 +422,8 @@ static void clear_store(const char *url, const fth_store_options *options)
         free(list.keys[i]);
     }
     if (status != FTH_OK)
-        fth_log_warning("what the rehearsal stored under %s is still there: %s", url, fth_error_message());
+        fth_log_warning("what the rehearsal stored under %.*s is still there: %s", (int)strcspn(url, "?"), url,
+                        fth_error_message());
     free(list.keys);
     fth_store_free(store);
 }
@@ -435,10 +442,14 @@ fth_status fth_rehearse(const fth_rehearsal_options *options, fth_rehearsal *reh
     FTH_TRY(fth_simulation_start(&now.simulation));
     if (*options->checkpoints) {
         const char *name = strrchr(options->folder, '/');
-        size_t length = strlen(options->checkpoints);
+        /* A signature, as az:// takes it, stays at the end. */
+        bool azure = strncmp(options->checkpoints, "az://", 5) == 0;
+        size_t length = azure ? strcspn(options->checkpoints, "?") : strlen(options->checkpoints);
+        const char *query = options->checkpoints + length;
         while (length > 0 && options->checkpoints[length - 1] == '/')
             length--;
-        now.checkpoints = fth_format("%.*s/%s", (int)length, options->checkpoints, name ? name + 1 : options->folder);
+        now.checkpoints =
+            fth_format("%.*s/%s%s", (int)length, options->checkpoints, name ? name + 1 : options->folder, query);
     }
     if (options->verify)
         FTH_TRY(run_uninterrupted(&now));

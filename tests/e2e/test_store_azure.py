@@ -157,3 +157,24 @@ def test_a_signature_in_the_address_is_told_nobody(farthing, azure, tiny):
     written = [out, err, *(file.read_bytes().decode("latin-1") for file in farthing.folder.rglob("*") if file.is_file()),
                *(blob.content.decode("latin-1") for blob in azure.blobs.values())]
     assert not any("sig=" in text for text in written)
+
+
+def test_addresses_may_hold_a_signature(farthing, azure):
+    signature = "?" + make_sas().lstrip("?")
+    file = make_file(farthing.folder / "small", 1000)
+    env = azure.environment()
+    farthing("store", "cp", file, azure.url + "/a/small" + signature, env=env)
+    assert azure.blobs["a/small"].content == file.read_bytes()
+    assert farthing("store", "ls", azure.url + "/a" + signature, env=env).out.split() == ["small"]
+    missing = farthing("store", "cat", azure.url + "/a/missing" + signature, env=env, code=1)
+    assert "/a/missing" in missing.err and "sig=" not in missing.err
+
+
+def test_a_rehearsal_with_a_signature(farthing, azure, tiny):
+    result = farthing("rehearse", "--every", "1000s", "--interruptions", 1, "--no-verify", "--folder", "rehearsal", "--", "train",
+                      "--data", tiny, "--batch", 16, "--steps", 20, "--checkpoints", azure.url + "/run?" + make_sas().lstrip("?"),
+                      env=azure.environment())
+    assert not azure.blobs, "what it stored is removed"
+    written = [result.out, result.err,
+               *(file.read_bytes().decode("latin-1") for file in farthing.folder.rglob("*") if file.is_file())]
+    assert not any("sig=" in text for text in written)
