@@ -54,6 +54,7 @@ typedef struct reader {
     size_t training_capacity, validation_capacity, machine_capacity;
     double time_s;                         /* of the event being read */
     double utilization_sum, utilization_s; /* of the accelerator, weighted by the time since the event before */
+    bool waits_are_known;                  /* some event had data_wait_s: a trainer's, not a parameter server's */
 } reader;
 
 static fth_status add_point(const reader *r, fth_record_series *series, size_t *capacity, fth_record_point point)
@@ -190,6 +191,7 @@ static fth_status read_event(reader *r, json_t *event)
     memory = integer_of(event, "accelerator_memory_bytes", 0);
     if (memory > summary->accelerator_memory_bytes)
         summary->accelerator_memory_bytes = memory;
+    r->waits_are_known = r->waits_are_known || json_object_get(event, "data_wait_s");
     bool is_end = strcmp(name, "end") == 0;
     json_decref(summary->end);
     summary->end = is_end ? json_incref(event) : NULL; /* whatever follows an end reopens the run */
@@ -207,8 +209,9 @@ static fth_status read_event(reader *r, json_t *event)
     return strcmp(name, "epoch") == 0 ? read_epoch(r, event) : FTH_OK;
 }
 
-static void summarize(fth_record_summary *summary)
+static void summarize(const reader *r)
 {
+    fth_record_summary *summary = r->summary;
     summary->best_loss = summary->best_accuracy = summary->last_loss = summary->last_accuracy = NAN;
     for (size_t i = 0; i < summary->validation.count; i++) {
         const fth_record_point *point = &summary->validation.points[i];
@@ -217,7 +220,7 @@ static void summarize(fth_record_summary *summary)
         summary->last_loss = point->loss;
         summary->last_accuracy = point->accuracy;
     }
-    double training_s = summary->data_wait_s + summary->compute_s;
+    double training_s = r->waits_are_known ? summary->data_wait_s + summary->compute_s : summary->elapsed_s;
     summary->samples_per_s = training_s > 0 ? (double)summary->samples / training_s : NAN;
     summary->finished = summary->end != NULL;
 }
@@ -237,7 +240,7 @@ fth_status fth_record_read_events(const char *text, size_t size, fth_record_summ
         if (status != FTH_OK)
             return status;
     }
-    summarize(summary);
+    summarize(&r);
     summary->accelerator_utilization = r.utilization_s > 0 ? r.utilization_sum / r.utilization_s : NAN;
     return FTH_OK;
 }

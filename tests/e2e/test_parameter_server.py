@@ -505,6 +505,7 @@ def test_stop_and_go_on(serve, farthing):
     again.stop()
     report = farthing("report", "run", "--json").events[0]
     assert report["steps"] == 6
+    assert report["samples_per_s"] == pytest.approx(report["samples"] / report["elapsed_s"])
 
 
 def test_a_log_is_replayed_as_it_was_written(serve):
