@@ -103,6 +103,13 @@ static double retry_after(const fth_http_response *response)
     return fmin(fmax(seconds, 0), 60);
 }
 
+static fth_status add_advice(fth_status status, const char *advice)
+{
+    char why[512];
+    snprintf(why, sizeof why, "%s", fth_error_message());
+    return fth_fail(status, "%s; %s", why, advice);
+}
+
 /* Asks until there is an answer that is one: a server that is away, busy or starting is tried again for a while. */
 static fth_status ask(fth_worker_client *client, const question *q, fth_http_response *response)
 {
@@ -113,6 +120,8 @@ static fth_status ask(fth_worker_client *client, const question *q, fth_http_res
         *response = (fth_http_response){0};
         fth_status status = ask_once(client, client->http, q, REQUEST_S, response);
         bool busy = status == FTH_OK && (response->code == 503 || response->code == 429 || response->code == 500);
+        if (status == FTH_IO && !client->pinned_key && !client->ca_file && strncmp(client->url, "https://", 8) == 0)
+            return add_advice(status, "the fingerprint that the server printed goes into --server-pin");
         if (status != FTH_OK && status != FTH_PEER_LOST && status != FTH_TIMEOUT)
             return status;
         if (status == FTH_OK && !busy)

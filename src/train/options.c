@@ -128,6 +128,13 @@ static fth_status check_compression(const char *text)
     return fth_fail(FTH_INVALID, "\"%s\" is not a compression: none, f16, bf16 or topk:0.01 (the largest 1 %%)", text);
 }
 
+/* curl takes anything else for a file's name, and then says that no key fits. */
+static bool is_fingerprint(const char *text)
+{
+    static const char base64[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    return strncmp(text, "sha256//", 8) == 0 && strspn(text + 8, base64) == 43 && strcmp(text + 51, "=") == 0;
+}
+
 static fth_status check_workers(const fth_train_options *options)
 {
     static const struct {
@@ -150,6 +157,15 @@ static fth_status check_workers(const fth_train_options *options)
                                      "command is one worker");
     if (server && *options->server && fth_options_was_given(&fth_train_option_table, options, "consistency"))
         return fth_fail(FTH_INVALID, "--consistency is for the server to say: %s", options->server);
+    if (server && *options->server && strncmp(options->server, "http://", 7) != 0 &&
+        strncmp(options->server, "https://", 8) != 0)
+        return fth_fail(FTH_INVALID, "--server %s is not a URL: http://HOST:PORT or https://HOST:PORT",
+                        options->server);
+    if (server && *options->server_pin && !is_fingerprint(options->server_pin))
+        return fth_fail(FTH_INVALID,
+                        "--server-pin \"%s\" is not a fingerprint: sha256// and 44 characters, as the server "
+                        "printed it",
+                        options->server_pin);
     if (server && *options->checkpoints)
         return fth_fail(FTH_INVALID, "the model is the server's: --checkpoints belongs to `farthing serve parameters`");
     if (hogwild && options->workers > 0 && options->processes > 0)
@@ -207,7 +223,8 @@ static const fth_option options[] = {
      .offset = AT(data),
      .fallback = "digits",
      .argument = "NAME|FOLDER",
-     .help = "digits or shapes (built in), or a folder of MNIST idx or CIFAR-10 binary files",
+     .help = "digits or shapes (built in); a folder, archive or URL of JPEG and PNG files in class folders; or a "
+             "folder of MNIST idx or CIFAR-10 binary files",
      .identity = true},
     {.name = "weights",
      .type = FTH_OPTION_TEXT,

@@ -138,6 +138,8 @@ def test_keys_and_a_pinned_certificate(farthing, tmp_path, tiny):
         stranger = "sha256//" + "A" * 43 + "="
         pinned = farthing(*flags[:-1], stranger, "--server-timeout", "1s", code=1, env=key)
         assert "pinned" in pinned.err or "key" in pinned.err
+        unpinned = farthing(*flags[:-2], code=1, env=key)
+        assert "certificate" in unpinned.err and "--server-pin" in unpinned.err
     finally:
         server.kill()
 
@@ -151,8 +153,9 @@ def test_bad_input_says_what_to_do(farthing, serve, tiny):
     assert "127.0.0.1:9" in gone.err and "--server-timeout" in gone.err
     for flags in (["--server", "http://x"], ["--compress", "f16"], ["--strategy", "parameter-server", "--compress", "zip"],
                   ["--share", "3/2"], ["--strategy", "parameter-server", "--server", "http://x", "--workers", "2"],
-                  ["--strategy", "parameter-server", "--server", "x"]):
-        assert "farthing" in farthing("train", "--data", tiny, *flags, code=2 if flags[-1] != "x" else 1).err
+                  ["--strategy", "parameter-server", "--server", "x"],
+                  ["--strategy", "parameter-server", "--server", "https://x", "--server-pin", "nonsense"]):
+        assert "farthing" in farthing("train", "--data", tiny, *flags, code=2).err
 
 
 def test_a_server_and_workers_from_one_command(farthing, tiny):
