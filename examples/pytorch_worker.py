@@ -27,7 +27,7 @@ def sign(method, target, body):
 
 def call(method, target, body=b""):
     for _ in range(8):  # a busy server says when to come again
-        answer = session.request(method, args.server + target, data=body, headers=sign(method, target, body), timeout=90)
+        answer = session.request(method, args.server.rstrip("/") + target, data=body, headers=sign(method, target, body), timeout=90)
         if answer.status_code != 503:
             break
         time.sleep(float(answer.headers.get("Retry-After", 1)))

@@ -65,8 +65,9 @@ static int choose_workers(const fth_train_options *options)
     int cores = usable_cores();
     int64_t asked = options->processes > 0 ? options->processes : options->workers;
     if (asked > cores)
-        fth_log_warning("%d workers on %d usable core%s take turns; --workers 0 starts one per core", (int)asked, cores,
-                        cores == 1 ? "" : "s");
+        fth_log_warning("%d workers on %d usable core%s take turns; %s", (int)asked, cores, cores == 1 ? "" : "s",
+                        options->processes > 0 ? "as many as there are cores are as fast"
+                                               : "--workers 0 starts one per core");
     if (asked == 0)
         asked = cores < FTH_MAX_WORKERS ? cores : FTH_MAX_WORKERS;
     return (int)asked;

@@ -19,6 +19,6 @@ fth_status fth_strategy_find(const char *name, const fth_strategy **strategy)
     }
     *strategy = NULL;
     const char *nearest = fth_nearest_name(name, names);
-    return fth_fail(FTH_INVALID, "there is no strategy \"%s\"; %s %s", name, nearest ? "did you mean" : "there is",
-                    nearest ? nearest : names[0]);
+    return fth_fail(FTH_INVALID, "there is no strategy \"%s\"; %s%s%s", name, nearest ? "did you mean " : "there is ",
+                    nearest ? nearest : names[0], nearest ? "?" : "");
 }
