@@ -1,8 +1,8 @@
 /* What a trainer tells the world: the events of record.h, and run.json's description of the run. */
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/resource.h>
 
 #include "train/trainer_internal.h"
 
@@ -25,10 +25,18 @@ static void set_text(json_t *event, const char *key, const char *value)
     json_object_set_new(event, key, json_string(value));
 }
 
+/* Not getrusage's: that remembers what the process was before it became this program. */
 static int64_t peak_memory_bytes(void)
 {
-    struct rusage usage;
-    return getrusage(RUSAGE_SELF, &usage) == 0 ? (int64_t)usage.ru_maxrss * 1024 : 0;
+    long long kilobytes = 0;
+    char line[256];
+    FILE *file = fopen("/proc/self/status", "re");
+    while (file && fgets(line, sizeof line, file))
+        if (sscanf(line, "VmHWM: %lld kB", &kilobytes) == 1)
+            break;
+    if (file)
+        fclose(file);
+    return kilobytes * 1024;
 }
 
 static void set_meters(json_t *event, const fth_meters *meters)
