@@ -228,6 +228,14 @@ static const char *text_of(const json_t *job, const char *option)
     return text ? text : "";
 }
 
+static bool is_limited_by_time_only(const json_t *job)
+{
+    const json_t *time = json_object_get(job, "for");
+    return (json_number_value(time) > 0 || (json_string_value(time) && *json_string_value(time))) &&
+           json_integer_value(json_object_get(job, "epochs")) == 0 &&
+           json_integer_value(json_object_get(job, "steps")) == 0;
+}
+
 static fth_status make_plan(const rehearse_options *options, fth_interruption_plan *plan)
 {
     *plan = (fth_interruption_plan){.every_s = options->every_s,
@@ -320,6 +328,11 @@ static fth_exit_code run(const fth_command *command, const fth_invocation *invoc
     job = read_job(command, &train, &code);
     if (!job)
         goto out;
+    if (options.verify && is_limited_by_time_only(job)) {
+        code = fth_cli_usage(command, "a job that --for ends never ends at the same step twice, so its final weights "
+                                      "cannot be compared: give it --epochs or --steps, or add --no-verify");
+        goto out;
+    }
     if (fth_allocate((size_t)arguments.count + 1, sizeof *words, &words) != FTH_OK) {
         code = fth_cli_fail();
         goto out;

@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "rehearse/machine.h"
 #include "rehearse/simulation.h"
@@ -424,6 +425,9 @@ static void clear_store(const char *url, const fth_store_options *options)
     if (status != FTH_OK)
         fth_log_warning("what the rehearsal stored under %.*s is still there: %s", (int)strcspn(url, "?"), url,
                         fth_error_message());
+    const char *folder = strncmp(url, "file://", 7) == 0 ? url + 7 : url;
+    if (status == FTH_OK && !strstr(folder, "://"))
+        rmdir(folder); /* stays if something is in it that is no object */
     free(list.keys);
     fth_store_free(store);
 }

@@ -89,6 +89,7 @@ def test_a_notice_that_is_too_short(farthing):
     outcome = rehearse(farthing, "--notices", trace, "--", *JOB, "--steps", 300, "--checkpoints",
                        farthing.folder / "store")
     assert outcome["equal"]
+    assert not list((farthing.folder / "store").iterdir())  # nor an empty folder
     (one,) = outcome["interruptions"]
     assert one["outlived"] or one["notice_used_s"] < 0.6
     assert one["resumed_step"] >= one["saved_step"]
@@ -110,6 +111,7 @@ def test_a_job_that_fails(farthing):
     (["--every", "3s", "--", "train", "--nonsense"], "nonsense"),
     (["--every", "3s", "--", "train", "--epochs", "many"], "epochs"),
     (["--every", "3s", "--cloud", "ibm", "--", "train"], "ibm"),
+    (["--every", "3s", "--", "train", "--for", "9s"], "--no-verify"),
 ])
 def test_wrong_usage(farthing, arguments, part):
     assert part in farthing("rehearse", *arguments, code=2).err
