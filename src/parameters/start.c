@@ -136,14 +136,15 @@ out:
 
 static json_t *describe_run(const fth_parameters *server)
 {
-    char identity[17], consistency[32];
+    char identity[17], consistency[32], lease[32];
     json_t *configuration = fth_options_to_json(&fth_train_option_table, server->train, false);
     fth_options_identity(&fth_train_option_table, server->train, identity);
     fth_consistency_format(server->options.consistency, consistency, sizeof consistency);
     json_object_set_new(configuration, "strategy", json_string("parameter-server"));
     json_object_set_new(configuration, "lr", json_real(fth_engine_learning_rate(server->engine)));
     json_object_set_new(configuration, "consistency", json_string(consistency));
-    json_object_set_new(configuration, "lease", json_real(server->options.lease_s));
+    snprintf(lease, sizeof lease, "%gs", server->options.lease_s); /* text, as `train` reads it back */
+    json_object_set_new(configuration, "lease", json_string(lease));
     if (!server->dataset)
         json_object_set_new(configuration, "data", json_string("the workers'"));
     return json_pack("{s:s, s:o, s:{s:s, s:i, s:i, s:i, s:i, s:I, s:I}, s:I}", "identity", identity, "configuration",

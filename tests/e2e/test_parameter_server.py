@@ -772,10 +772,11 @@ def test_slow_readers_leave_room_for_the_newest(serve):
         connection.close()
 
 
-def test_accuracy_is_measured(serve):
+def test_accuracy_is_measured(serve, farthing):
     server = serve()  # the arguments that follow replace PLAIN's
     server.stop()
-    server.arguments = ["--model", "linear", "--data", "digits", "--validate-every", "2", "--optimizer", "sgd"]
+    server.arguments = ["--model", "linear", "--data", "digits", "--validate-every", "2", "--optimizer", "sgd", "--name",
+                        "measured"]
     server.port = 0
     server.start()
     client = server.client()
@@ -788,3 +789,4 @@ def test_accuracy_is_measured(serve):
         client.push("w", i + 1, i, ones(tensors, 0.001), code=200)
     wait_for(lambda: client("GET", "/getAccuracy").json["version"] == 2, "the next validation", PATIENCE_S)
     server.stop()
+    assert "accuracy" in farthing("evaluate", "measured").out  # its configuration is one that train's options take
