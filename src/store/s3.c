@@ -110,6 +110,11 @@ static fth_status open_bucket(fth_store *store, const char *scheme, const char *
     s3->google = strcmp(scheme, "gs") == 0;
     size_t length = strcspn(rest, "/");
     s3->bucket = strndup(rest, length);
+    /* Some tools take s3://KEY:SECRET@bucket; a message must not tell it. */
+    FTH_REQUIRE(!strchr(s3->bucket, '@') && !strchr(s3->bucket, ':'), FTH_INVALID,
+                "an address of %s:// holds no keys: the form is %s://bucket/prefix, and keys come from the environment "
+                "or ~/.aws/credentials",
+                scheme, scheme);
     FTH_REQUIRE(length > 0 &&
                     strspn(s3->bucket, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789.-_") == length,
                 FTH_INVALID, "%s://%s: '%s' cannot be the name of a bucket; the form is %s://bucket/prefix", scheme,

@@ -412,6 +412,8 @@ static fth_status list_page(fth_store *store, const char *prefix, fth_s3_page *p
     }
     FTH_REQUIRE(!page->more || page->token, FTH_CORRUPT, "list %s: the server says that there is more, but not where",
                 store->url);
+    FTH_REQUIRE(!page->more || !token || strcmp(token, page->token) != 0, FTH_CORRUPT,
+                "list %s: the server gives the same page again and again", store->url);
 
 out:
     fth_http_response_release(&response);

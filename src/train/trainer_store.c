@@ -274,7 +274,8 @@ void fth_trainer_store_best_in_time(fth_trainer *trainer, const fth_stop_reason 
 {
     const double leaving_s = 1; /* for the record and the lease */
     double left_s = fth_deadline_left_seconds(reason->deadline) - leaving_s;
-    if (!trainer->run_store || !isfinite(left_s)) /* without a deadline it went with the checkpoint */
+    bool with_checkpoint = !isfinite(left_s);
+    if (!trainer->run_store || with_checkpoint || !fth_file_exists(trainer->best_path))
         return;
     if (left_s > 0 &&
         fth_run_store_put_file(trainer->run_store, "best.safetensors", trainer->best_path, left_s) == FTH_OK)

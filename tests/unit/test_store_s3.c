@@ -41,6 +41,7 @@ typedef struct bucket {
     double clock_ahead_s; /* of the server; requests off by 15 minutes are refused */
     const char *region;   /* requests signed for another are sent there */
     const char *token;    /* the one that has not expired; NULL: any */
+    bool lists_for_ever;  /* the same page */
     bool no_metadata;     /* the instance's metadata service is away */
     double keys_last_s;   /* the role's; 0: for ever */
 
@@ -292,6 +293,11 @@ static char *answer(void *context, const stub_request *request, size_t *size_byt
         clear_parts(b);
         return stub_answer(204, "", "", size_bytes);
     }
+    if (strstr(request->target, "list-type=2") && b->lists_for_ever)
+        return stub_answer(200, "",
+                           "<ListBucketResult><IsTruncated>true</IsTruncated><NextContinuationToken>t"
+                           "</NextContinuationToken></ListBucketResult>",
+                           size_bytes);
     if (strstr(request->target, "list-type=2"))
         return stub_answer(200, "", "<ListBucketResult><IsTruncated>false</IsTruncated></ListBucketResult>",
                            size_bytes);
@@ -565,6 +571,32 @@ static void a_server_out_of_reach_is_a_failure_of_the_store(void **state)
     fth_store_free(store);
 }
 
+static bool visit_none(void *context, const fth_store_object *found)
+{
+    (void)context, (void)found;
+    return true;
+}
+
+static void lists_come_to_an_end(void **state)
+{
+    bucket *b = *state;
+    fth_store *store = open_store("s3://bucket", 10);
+    b->lists_for_ever = true;
+    assert_int_equal(fth_store_list(store, "", visit_none, NULL), FTH_CORRUPT);
+    assert_non_null(strstr(fth_error_message(), "same page"));
+    fth_store_free(store);
+}
+
+static void keys_in_an_address_are_not_told(void **state)
+{
+    (void)state;
+    fth_store *store = NULL;
+    assert_int_equal(fth_store_open("s3://AKID:hidden/more@bucket/run", NULL, &store), FTH_INVALID);
+    assert_null(strstr(fth_error_message(), "hidden"));
+    assert_int_equal(fth_store_open("s3://AKID:hidden@bucket/run", NULL, &store), FTH_INVALID);
+    assert_null(strstr(fth_error_message(), "hidden"));
+}
+
 static void changed_bytes_are_noticed(void **state)
 {
     bucket *b = *state;
@@ -700,6 +732,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(googles_conditions_are_generations, start, stop),
         cmocka_unit_test_setup_teardown(clocks_and_regions_are_mended, start, stop),
         cmocka_unit_test_setup_teardown(expired_keys_are_renewed, start, stop),
+        cmocka_unit_test_setup_teardown(lists_come_to_an_end, start, stop),
+        cmocka_unit_test_setup_teardown(keys_in_an_address_are_not_told, start, stop),
         cmocka_unit_test_setup_teardown(a_metadata_service_may_be_away_for_a_while, start, stop),
         cmocka_unit_test_setup_teardown(a_server_out_of_reach_is_a_failure_of_the_store, start, stop),
         cmocka_unit_test_setup_teardown(changed_bytes_are_noticed, start, stop),
