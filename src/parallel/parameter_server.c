@@ -172,7 +172,9 @@ static fth_status exchange(worker *w, fth_step_result *result)
         FTH_TRY(note_stale(w));
     else
         w->stale_in_a_row = 0;
-    FTH_TRY(pull(w, fth_worker_waits(w->client) && outcome == FTH_PUSH_APPLIED ? w->version : -1));
+    status = pull(w, fth_worker_waits(w->client) && outcome == FTH_PUSH_APPLIED ? w->version : -1);
+    if (status == FTH_INTERRUPTED)
+        status = FTH_OK; /* the gradient is with the server; whoever goes on pulls first */
 
 out:
     return status;
@@ -204,11 +206,18 @@ static json_t *take_event(void *state)
     return event;
 }
 
+static void heed(void *state, const fth_stop *stop)
+{
+    worker *w = state;
+    fth_worker_heed(w->client, stop);
+}
+
 const fth_strategy fth_strategy_parameter_server = {
     .name = "parameter-server",
     .summary = "a worker that sends gradients to a server, which owns the model",
     .open = open_worker,
     .step = step,
     .take_event = take_event,
+    .heed = heed,
     .close = close_worker,
 };

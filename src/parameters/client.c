@@ -15,7 +15,7 @@
 #include "http/signature.h"
 #include "parameters/local.h"
 
-#define POLL_S       30.0 /* a long poll's time; then it is asked again */
+#define POLL_S       3.0 /* a long poll's time; then it is asked again, unless there is a stop */
 #define REQUEST_S    300.0
 #define GOODBYE_S    5.0
 #define RETRY_MOST_S 2.0
@@ -30,6 +30,7 @@ struct fth_worker_client {
     char *url, *pinned_key, *ca_file;
     char name[FTH_MAX_WORKER_NAME + 1], instance[33];
     double patience_s;
+    const fth_stop *stop; /* or NULL */
 
     char *model, *input;
     int classes;
@@ -110,6 +111,13 @@ static fth_status add_advice(fth_status status, const char *advice)
     return fth_fail(status, "%s; %s", why, advice);
 }
 
+static fth_status fail_if_stopped(const fth_worker_client *client)
+{
+    return client->stop && client->stop->asked
+               ? fth_fail(FTH_INTERRUPTED, "asked to stop while waiting for the parameter server %s", client->url)
+               : FTH_OK;
+}
+
 /* Asks until there is an answer that is one: a server that is away, busy or starting is tried again for a while. */
 static fth_status ask(fth_worker_client *client, const question *q, fth_http_response *response)
 {
@@ -133,6 +141,9 @@ static fth_status ask(fth_worker_client *client, const question *q, fth_http_res
         else
             snprintf(why, sizeof why, "%s", fth_error_message());
         fth_http_response_release(response);
+        status = fail_if_stopped(client);
+        if (status != FTH_OK)
+            return status;
         if (!told && backoff.tries >= 3)
             fth_log_warning("the parameter server %s does not take requests now; trying again for %.0f s: %s",
                             client->url, client->patience_s, why);
@@ -318,6 +329,11 @@ out:
     return status;
 }
 
+void fth_worker_heed(fth_worker_client *client, const fth_stop *stop)
+{
+    client->stop = stop;
+}
+
 static void unregister(fth_worker_client *client)
 {
     char body[FTH_MAX_WORKER_NAME + 32];
@@ -441,6 +457,8 @@ static fth_status pull_local(fth_worker_client *client, uint64_t bytes, int64_t 
 
     for (int i = 0; client->is_local && !*done && i < TRIES; i++) {
         do {
+            if (response.code == 304)
+                FTH_TRY(fail_if_stopped(client));
             if (went_back(&response, *since))
                 *since = -1;
             target[length] = '\0';
@@ -477,6 +495,8 @@ fth_status fth_worker_pull(fth_worker_client *client, const fth_layout *layout, 
     if (done)
         goto out;
     do {
+        if (response.code == 304)
+            FTH_TRY(fail_if_stopped(client));
         int length = snprintf(target, sizeof target, "/getParameter?offset=0&count=%" PRIu64, layout->packed_floats);
         if (went_back(&response, since))
             since = -1;

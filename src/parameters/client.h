@@ -19,6 +19,9 @@ typedef struct fth_worker_options {
 
 /* Registers. Keys come from the environment (http/signature.h). */
 fth_status fth_worker_open(const fth_worker_options *options, fth_worker_client **client);
+/* From now on a stop ends pulls and pushes that wait, within seconds and with FTH_INTERRUPTED; it outlives the client.
+ */
+void fth_worker_heed(fth_worker_client *client, const fth_stop *stop);
 /* Unregisters, if the server still answers, and frees. */
 void fth_worker_close(fth_worker_client *client);
 
@@ -32,7 +35,8 @@ bool fth_worker_waits(const fth_worker_client *client); /* sync: a step is the w
 /* Checks that the server has exactly the layout's tensors; fails naming what differs. */
 fth_status fth_worker_check_layout(fth_worker_client *client, const fth_layout *layout);
 
-/* Weights of a version above `since` (-1: any), waiting for one, or of any where the server has gone back; into `packed` (layout->packed_floats). */
+/* Weights of a version above `since` (-1: any), waiting for one, or of any where the server has gone back; into
+ * `packed` (layout->packed_floats). */
 fth_status fth_worker_pull(fth_worker_client *client, const fth_layout *layout, int64_t since, float *packed,
                            int64_t *version);
 

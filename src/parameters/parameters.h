@@ -10,7 +10,7 @@
  * flat vector, without padding; data begin at a multiple of 64 bytes. __metadata__: "version", "model", "input"
  * ("1x28x28"), "classes". ETag: "N" and X-Farthing-Version: N. If-None-Match: "N"  304 if N is the version now
  *       ?since=N&wait=S     waits until the version is above N, at most S seconds (30 unless said, 60 at most): else
- * 304 Range: bytes=A-B    206, a part of those bytes (If-Match: "N" makes sure it is of one version: else 412)
+ * 304 Range: bytes=A-B    206, a part of those bytes (If-Match: "N" makes sure it is of one version: else 409)
  *       ?local=1            where it is in this machine's memory, instead of the bytes: see local.h; pushes can be so
  * too ?offset=A&count=B   raw little-endian F32 numbers A..A+B-1 of the flat vector (application/octet-stream) POST
  * /putGradient       safetensors (application/octet-stream). __metadata__, all text: "worker"            as

@@ -112,6 +112,9 @@ typedef struct fth_strategy {
     /* Optional: the next thing that happened and belongs into the record (an event with its name, and without a time),
      * or NULL. The caller owns it. */
     json_t *(*take_event)(void *state);
+    /* Optional, after open(): whoever waits for others looks at `stop`, which lives longer, and then ends its waiting:
+     * step() succeeds where the batch counts already, else it is FTH_INTERRUPTED. */
+    void (*heed)(void *state, const fth_stop *stop);
     void (*close)(void *state);
 } fth_strategy;
 

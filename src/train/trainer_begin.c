@@ -326,6 +326,8 @@ fth_status fth_trainer_begin(fth_trainer *trainer)
     if (!trainer->strategy->has_workers)
         FTH_TRY(fth_engine_prepare(trainer->engine, options->batch, FTH_PLAN_TRAIN));
     FTH_TRY(trainer->strategy->open(trainer->engine, options, &trainer->strategy_state));
+    if (trainer->strategy->heed)
+        trainer->strategy->heed(trainer->strategy_state, trainer->stop);
 
     trainer->clock_origin_s = fth_clock_seconds() - trainer->state.elapsed_s;
     trainer->saved_at_s = trainer->state.elapsed_s;
