@@ -97,6 +97,8 @@ fth_status fth_cli_find_weights(const char *runs_folder, const char *file_or_run
 
 /* Trains as fth_train() does; may set options->name to the run that is carried on. */
 fth_status fth_cli_train_locally(fth_train_options *options, fth_stop *stop, fth_train_outcome *outcome);
+/* In a worker that it started: to be killed when the process that did is gone. Elsewhere it does nothing. */
+fth_status fth_cli_follow_parent(void);
 
 /* ---- signals.c: Ctrl-C ---- */
 

@@ -149,6 +149,7 @@ static fth_exit_code train(const fth_invocation *invocation, fth_train_options *
     fth_train_observer observer;
     fth_train_outcome outcome = {0};
     bool told = false;
+    FTH_TRY(fth_cli_follow_parent());
     FTH_TRY(fth_strategy_find(options->strategy, &strategy));
     fth_signals_watch(&stop_requested);
     fth_display_start(options->json, &observer);

@@ -13,6 +13,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -21,9 +22,10 @@
 #include "parameters/parameters.h"
 
 enum { MAX_WORKERS = 256, MAX_RESTARTS = 5, MAX_FLAGS = 2 * FTH_MAX_OPTIONS + 24 };
-#define LOOK_EVERY_S 0.05
-#define TELL_EVERY_S 5.0
-#define GOODBYE_S    30.0
+#define PARENT_VARIABLE "FARTHING_PARENT_PROCESS"
+#define LOOK_EVERY_S    0.05
+#define TELL_EVERY_S    5.0
+#define GOODBYE_S       30.0
 
 typedef struct local_worker {
     pid_t process; /* 0: none */
@@ -122,15 +124,46 @@ static char *last_message(const local *all, int number)
     return line ? line : fth_format("it left no message");
 }
 
+/* A worker's side: it ends with the process that has its server. Otherwise it would try to reach that for a while, and
+ * hold its run, so that nobody could carry on. */
+fth_status fth_cli_follow_parent(void)
+{
+    const char *parent = getenv(PARENT_VARIABLE);
+    if (!parent)
+        return FTH_OK;
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (getppid() != (pid_t)strtol(parent, NULL, 10)) /* gone before that took effect; or not a worker of anybody */
+        return fth_fail(FTH_PEER_LOST, "process %s, whose worker this is, is gone; without it, unset " PARENT_VARIABLE,
+                        parent);
+    return FTH_OK;
+}
+
+/* This process's environment and who its workers' parent is; free() it. NULL: no memory. Other threads may read the
+ * environment, so it is not changed. */
+static char **add_parent(char *text, size_t size)
+{
+    size_t count = 0;
+    while (environ[count])
+        count++;
+    char **copy = calloc(count + 2, sizeof *copy);
+    if (!copy)
+        return NULL;
+    snprintf(text, size, PARENT_VARIABLE "=%d", (int)getpid());
+    copy[0] = text; /* the first of a name counts */
+    memcpy(copy + 1, environ, count * sizeof *copy);
+    return copy;
+}
+
 static fth_status start_worker(local *all, int number)
 {
-    char *arguments[MAX_FLAGS];
+    char *arguments[MAX_FLAGS], parent[64];
     posix_spawn_file_actions_t actions;
     posix_spawnattr_t attributes;
     sigset_t none;
     int count = make_arguments(all, number, arguments);
     char *messages = message_path(all, number);
 
+    char **environment = add_parent(parent, sizeof parent);
     posix_spawn_file_actions_init(&actions);
     posix_spawn_file_actions_addopen(&actions, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
     posix_spawn_file_actions_addopen(&actions, STDOUT_FILENO, "/dev/null", O_WRONLY, 0);
@@ -141,8 +174,10 @@ static fth_status start_worker(local *all, int number)
     posix_spawnattr_setsigmask(&attributes, &none);
     posix_spawnattr_setpgroup(&attributes, 0); /* a Ctrl-C comes to us, and from us to them */
     posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETPGROUP);
-    int failure =
-        posix_spawn(&all->workers[number].process, "/proc/self/exe", &actions, &attributes, arguments, environ);
+    int failure = environment ? posix_spawn(&all->workers[number].process, "/proc/self/exe", &actions, &attributes,
+                                            arguments, environment)
+                              : ENOMEM;
+    free(environment);
     posix_spawnattr_destroy(&attributes);
     posix_spawn_file_actions_destroy(&actions);
     for (int i = 0; i < count; i++)
@@ -277,20 +312,53 @@ out:
     return status;
 }
 
+/* What ends a run must do so, or be refused; what is less is said to have no effect. */
+static fth_status check_options(const local *all, const fth_parameters_options *server)
+{
+    fth_status status = FTH_OK;
+    static const char *const limits[] = {"until", "budget", "share", "worker"};
+    static const char *const without_effect[] = {"validate-every", "keep", "watch", "price", "prices"};
+    const fth_option_table *table = &fth_train_option_table;
+
+    for (size_t i = 0; i < FTH_COUNT_OF(limits); i++)
+        FTH_REQUIRE(!fth_options_was_given(table, all->options, limits[i]), FTH_INVALID,
+                    "--%s is not for a server and workers that are started together; start `farthing serve parameters` "
+                    "and workers with --server URL, or leave it out",
+                    limits[i]);
+    for (size_t i = 0; i < FTH_COUNT_OF(without_effect); i++)
+        if (fth_options_was_given(table, all->options, without_effect[i]))
+            fth_log_warning("--%s has no effect on a server and workers that are started together", without_effect[i]);
+    FTH_REQUIRE(server->consistency.kind != FTH_CONSISTENCY_SYNC || server->consistency.count <= all->count,
+                FTH_INVALID, "--consistency %s waits for more workers than the %d there are; see --workers",
+                all->options->consistency, all->count);
+
+out:
+    return status;
+}
+
+static fth_status set_interval(const char *text, fth_parameters_options *server)
+{
+    if (strcmp(text, "auto") == 0)
+        server->checkpoint_every_s = 60; /* the log has what comes in between */
+    else if (text[strspn(text, "0123456789")])
+        return fth_duration_parse(text, &server->checkpoint_every_s);
+    else
+        server->checkpoint_every_versions = strtoll(text, NULL, 10);
+    return FTH_OK;
+}
+
 fth_status fth_cli_train_locally(fth_train_options *options, fth_stop *stop, fth_train_outcome *outcome)
 {
     fth_status status = FTH_OK;
     local all = {.options = options, .count = choose_count(options)};
     fth_record_summary summary = {0};
-    fth_parameters_options server = {.train = options,
-                                     .has_data = true,
-                                     .validate_every = 500,
-                                     .lease_s = 10,
-                                     .durability = FTH_DURABILITY_KILL,
-                                     .checkpoint_every_s = 60};
+    fth_parameters_options server = {
+        .train = options, .has_data = true, .validate_every = 500, .lease_s = 10, .durability = FTH_DURABILITY_KILL};
 
     *outcome = (fth_train_outcome){0};
     FTH_TRY(fth_consistency_parse(options->consistency, &server.consistency));
+    FTH_TRY(check_options(&all, &server));
+    FTH_TRY(set_interval(options->checkpoint_every, &server));
     FTH_TRY(find_run(options));
     FTH_TRY(fth_parameters_start(&server, &all.server));
     outcome->run_folder = fth_format("%s", fth_parameters_run_folder(all.server));

@@ -187,3 +187,35 @@ def test_a_lost_worker_is_started_again_and_a_stop_is_carried_on(farthing, tiny)
     assert "started again" in err
     end = farthing(*flags, "--resume", "--json").end
     assert end["epochs"] >= 150
+
+
+def test_what_waits_heeds_a_stop(farthing, serve, tiny):
+    """One of two that a step takes: it waits for a version that does not come, and stops when it is asked to."""
+    server = serve("--consistency", "sync:2")
+    worker = farthing.start(*worker_flags(server, tiny, "--epochs", "2"))
+    client = Client(server.port)
+    wait_for(lambda: client.metrics().get('farthing_requests_total{path="/putGradient",code="201"}') == 1,
+             "a gradient", PATIENCE_S)
+    worker.send_signal(signal.SIGTERM)
+    out, err = worker.communicate(timeout=PATIENCE_S)
+    assert worker.returncode == 75, err
+    wait_for(lambda: client.metrics()["farthing_workers"] == 0, "its goodbye", PATIENCE_S)
+
+
+def test_workers_end_with_the_process_that_started_them(farthing, tiny):
+    flags = ["train", "--strategy", "parameter-server", "--workers", "2", *MODEL, "--data", tiny, "--epochs", "150",
+             "--name", "both"]
+    process = farthing.start(*flags)
+    events = farthing.folder / "runs/both/workers/1/events.jsonl"
+    wait_for(lambda: events.exists() and "step" in events.read_text(), "a worker's step", PATIENCE_S)
+    process.kill()
+    process.communicate(timeout=PATIENCE_S)
+    end = farthing(*flags, "--resume", "--json").end
+    assert end["epochs"] >= 150
+
+
+def test_what_is_started_together_says_what_it_cannot(farthing, tiny):
+    flags = ["train", "--strategy", "parameter-server", "--workers", "2", *MODEL, "--data", tiny, "--epochs", "1"]
+    assert "more workers than the 2" in farthing(*flags, "--consistency", "sync:3", code=1).err
+    assert "--until is not for" in farthing(*flags, "--until", "accuracy=0.9", code=1).err
+    assert "--keep has no effect" in farthing(*flags, "--keep", "3").err
