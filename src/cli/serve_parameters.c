@@ -272,6 +272,15 @@ static void tell_where(const serve_options *asked, const fth_parameters *server,
     fth_cli_flush();
 }
 
+/* Without a name or a place of its own, the same command would begin another run. */
+static char *describe_going_on(const serve_options *asked, const fth_train_options *train, const fth_parameters *server)
+{
+    const char *folder = fth_parameters_run_folder(server), *slash = strrchr(folder, '/');
+    if (*train->name || *asked->checkpoints)
+        return fth_format("the same command goes on");
+    return fth_format("the same command with --name %s goes on", slash ? slash + 1 : folder);
+}
+
 /* Until somebody asks for a stop, --steps is reached and the workers have gone, or the server fails. */
 static fth_status wait_for_end(fth_parameters *server, const fth_train_options *train, const fth_stop *stop,
                                bool *finished)
@@ -306,7 +315,8 @@ static fth_status serve(const fth_option_table *table, const serve_options *aske
                                       .max_snapshots = (int)asked->max_snapshots,
                                       .max_requests_per_s = asked->max_rate};
     fth_parameters *server = NULL;
-    char *keys = NULL, *certificate = NULL, *key = NULL, *folder = NULL, fingerprint[FTH_FINGERPRINT_SIZE] = "";
+    char *keys = NULL, *certificate = NULL, *key = NULL, *folder = NULL, *going_on = NULL,
+         fingerprint[FTH_FINGERPRINT_SIZE] = "";
     fth_stop stop = FTH_STOP_INITIALIZER;
 
     fth_signals_watch(&stop);
@@ -333,8 +343,11 @@ static fth_status serve(const fth_option_table *table, const serve_options *aske
     FTH_TRY(fth_parameters_start(&options, &server));
     tell_where(asked, server, &options, fingerprint);
     fth_status outcome = wait_for_end(server, &train, &stop, finished);
-    fth_status stopped = fth_parameters_stop(server, *finished);
+    going_on = describe_going_on(asked, &train, server);
+    fth_status stopped = fth_parameters_stop(server, *finished); /* frees it */
     status = outcome != FTH_OK ? outcome : stopped;
+    if (status == FTH_OK && !*finished)
+        fth_log_info("stopped and saved; %s", going_on ? going_on : "");
 
 out:
     fth_signals_unwatch();
@@ -344,6 +357,7 @@ out:
     free(certificate);
     free(key);
     free(folder);
+    free(going_on);
     fth_options_release(&fth_train_option_table, &train);
     return status;
 }
