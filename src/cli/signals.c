@@ -7,7 +7,8 @@
  *     SIGINT, SIGHUP   a person: the trainer finishes its step and saves; a second SIGINT ends the process at once
  *     SIGTERM          the machine or the job will end. Where a scheduler sent it (Kubernetes, Slurm), it kills after a
  *                      while: a preemption with that deadline, and a second SIGTERM, which Slurm sends, changes
- *                      nothing. Elsewhere a person or a supervisor: save, no hurry; a second one ends the process
+ *                      nothing. Elsewhere a person or a supervisor: save, no hurry; a second one ends the process,
+ *                      unless it comes at once: `timeout` signals the process and then its group, which it is in
  *     SIGUSR1          a preemption: Slurm's `--signal=USR1@90`
  *
  * FARTHING_GRACE_S says how many seconds there are after SIGTERM or SIGUSR1, where one knows better: 30 by default in
@@ -76,7 +77,9 @@ static void ask(int number, double grace_s)
 static void *wait_for_signals(void *unused)
 {
     (void)unused;
+    const double same_request_s = 1;
     bool asked = false;
+    double asked_s = 0;
     for (;;) {
         int number = 0;
         if (sigwait(&watch.watched, &number) != 0)
@@ -84,12 +87,15 @@ static void *wait_for_signals(void *unused)
         if (number == WAKE_UP)
             return NULL;
         double grace_s = number == SIGTERM || number == SIGUSR1 ? grace_seconds(number) : INFINITY;
-        if (asked && (number == SIGINT || (number == SIGTERM && !isfinite(grace_s))))
+        bool repeated = number == SIGTERM && fth_clock_seconds() - asked_s < same_request_s;
+        if (asked && (number == SIGINT || (number == SIGTERM && !isfinite(grace_s) && !repeated)))
             take_default_effect(number);
         if (!asked || isfinite(grace_s))
             ask(number, grace_s); /* a later one can only shorten the deadline */
         if (!asked && isatty(STDERR_FILENO))
             fth_log_info("%s", watch.words);
+        if (!asked)
+            asked_s = fth_clock_seconds();
         asked = true;
     }
 }

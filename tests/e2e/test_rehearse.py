@@ -140,6 +140,17 @@ def test_a_scheduler_ends_the_job(farthing, tiny, number, extra):
     assert checkpoints(farthing.only_run())
 
 
+def test_timeout_sends_sigterm_twice(farthing, tiny):
+    """To the process, and to the group it is in: one request."""
+    process = begin(farthing, tiny)
+    for _ in range(2):
+        process.send_signal(signal.SIGTERM)
+        time.sleep(0.001)
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == 75, err
+    assert checkpoints(farthing.only_run())
+
+
 def test_slurm_sends_sigterm_twice(farthing, tiny):
     """The second must not end what the first has begun: the save."""
     process = begin(farthing, tiny, SLURM_JOB_ID="7")
