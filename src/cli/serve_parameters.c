@@ -198,8 +198,11 @@ static fth_option_table make_table(fth_option rows[MAX_ROWS])
         for (size_t j = 0; j < FTH_COUNT_OF(train_rows); j++)
             if (strcmp(fth_train_option_table.options[i].name, train_rows[j]) == 0)
                 rows[count++] = fth_train_option_table.options[i];
-    for (size_t i = FTH_COUNT_OF(own_rows); i < count; i++)
+    for (size_t i = FTH_COUNT_OF(own_rows); i < count; i++) {
         rows[i].group = i == FTH_COUNT_OF(own_rows) ? "The model and its optimizer, as in `farthing train`" : NULL;
+        if (strcmp(rows[i].name, "epochs") == 0)
+            rows[i].help = "how long a schedule is, where --steps does not say so; a server ends by --steps alone";
+    }
     return (fth_option_table){rows, count, sizeof(serve_options)};
 }
 
