@@ -229,19 +229,20 @@ static void test_not_finite_however_encoded(void **state)
         fth_encoder *encoder = NULL;
         fth_gradient gradient;
         char message[FTH_MAX_REFUSAL] = "";
-        const void *body = NULL;
-        size_t size = 0;
+        fth_push_body body = {0};
         fth_encoder_facts facts = {.worker = "w", .sequence = 1, .samples = 1, .loss = 1};
         assert_int_equal(fth_encoder_create(f.layout, ways[i / FTH_COUNT_OF(bad)], &encoder), FTH_OK);
         gradients[3] = bad[i % FTH_COUNT_OF(bad)];
         assert_int_equal(fth_encoder_take(encoder, gradients, NULL), FTH_OK);
-        assert_int_equal(fth_encoder_make(encoder, &facts, &body, &size), FTH_OK);
-        assert_int_equal(fth_gradient_parse(f.layout, body, size, &gradient, message), FTH_REFUSAL_NOT_FINITE);
+        assert_int_equal(fth_encoder_make(encoder, &facts, &body), FTH_OK);
+        assert_int_equal(fth_gradient_parse(f.layout, body.bytes, body.size_bytes, &gradient, message),
+                         FTH_REFUSAL_NOT_FINITE);
         fth_gradient_release(&gradient);
         gradients[3] = 1e6f; /* finite, and more than f16 has: it comes in parts */
         assert_int_equal(fth_encoder_take(encoder, gradients, NULL), FTH_OK);
-        assert_int_equal(fth_encoder_make(encoder, &facts, &body, &size), FTH_OK);
-        assert_int_equal(fth_gradient_parse(f.layout, body, size, &gradient, message), FTH_REFUSAL_NONE);
+        assert_int_equal(fth_encoder_make(encoder, &facts, &body), FTH_OK);
+        assert_int_equal(fth_gradient_parse(f.layout, body.bytes, body.size_bytes, &gradient, message),
+                         FTH_REFUSAL_NONE);
         fth_gradient_release(&gradient);
         fth_encoder_free(encoder);
     }
