@@ -133,6 +133,7 @@ static fth_status make_body(void *context, const char *name, int64_t sequence, f
 {
     worker *w = context;
     w->facts.worker = name;
+    w->facts.instance = fth_worker_instance(w->client);
     w->facts.sequence = sequence;
     return fth_encoder_make(w->encoder, &w->facts, body);
 }

@@ -73,6 +73,10 @@ static fth_refusal judge(fth_parameters *server, const fth_item *item, char *mes
         snprintf(message, size, "%s was registered with another key", gradient->worker);
         return FTH_REFUSAL_FORBIDDEN;
     }
+    if (*gradient->instance && strcmp(worker->instance, gradient->instance) != 0) {
+        snprintf(message, size, "%s is another process's name by now; register again", gradient->worker);
+        return FTH_REFUSAL_STRANGER; /* its numbers would be taken for the other's */
+    }
     if (gradient->sequence == worker->sequence)
         return FTH_REFUSAL_DUPLICATE;
     if (gradient->sequence < worker->sequence) {

@@ -374,6 +374,11 @@ const char *fth_worker_name(const fth_worker_client *client)
     return client->name;
 }
 
+const char *fth_worker_instance(const fth_worker_client *client)
+{
+    return client->instance;
+}
+
 const char *fth_worker_model(const fth_worker_client *client)
 {
     return client->model;

@@ -27,6 +27,7 @@ void fth_worker_close(fth_worker_client *client);
 
 /* What the server said at registration. */
 const char *fth_worker_name(const fth_worker_client *client);
+const char *fth_worker_instance(const fth_worker_client *client); /* this process's own */
 const char *fth_worker_model(const fth_worker_client *client);
 const char *fth_worker_input(const fth_worker_client *client); /* "1x28x28" */
 int fth_worker_classes(const fth_worker_client *client);
@@ -65,7 +66,7 @@ fth_status fth_worker_push(fth_worker_client *client, const fth_push *push, fth_
 typedef struct fth_encoder fth_encoder;
 
 typedef struct fth_encoder_facts {
-    const char *worker;
+    const char *worker, *instance; /* the latter may be NULL */
     int64_t sequence, version, samples, correct;
     double loss;
 } fth_encoder_facts;

@@ -128,15 +128,17 @@ static fth_status describe_push(const fth_encoder *encoder, const fth_encoder_fa
                                 size_t *bytes)
 {
     char sequence[24], version[24], samples[24], loss[32], correct[24];
-    fth_metadata_entry metadata[] = {{"worker", facts->worker}, {"sequence", sequence}, {"version", version},
-                                     {"samples", samples},      {"loss", loss},         {"correct", correct}};
+    fth_metadata_entry metadata[] = {{"worker", facts->worker},    {"sequence", sequence}, {"version", version},
+                                     {"samples", samples},         {"loss", loss},         {"correct", correct},
+                                     {"instance", facts->instance}};
+    size_t metadata_count = FTH_COUNT_OF(metadata) - !facts->instance;
 
     snprintf(sequence, sizeof sequence, "%" PRId64, facts->sequence);
     snprintf(version, sizeof version, "%" PRId64, facts->version);
     snprintf(samples, sizeof samples, "%" PRId64, facts->samples);
     snprintf(loss, sizeof loss, "%.9g", facts->loss);
     snprintf(correct, sizeof correct, "%" PRId64, facts->correct);
-    return fth_safetensors_header(encoder->views, encoder->view_count, metadata, FTH_COUNT_OF(metadata), header, bytes);
+    return fth_safetensors_header(encoder->views, encoder->view_count, metadata, metadata_count, header, bytes);
 }
 
 /* Memory that a server on this machine can read by itself, with room for the longest header there can be, so that the
@@ -148,9 +150,9 @@ static fth_status map_body(fth_encoder *encoder)
 
     memset(name, 'w', FTH_MAX_WORKER_NAME);
     name[FTH_MAX_WORKER_NAME] = '\0';
-    FTH_TRY(describe_push(encoder,
-                          &(fth_encoder_facts){name, INT64_MAX, INT64_MAX, INT64_MAX, INT64_MAX, -1.23456789e-300},
-                          &header, &encoder->header_bytes));
+    FTH_TRY(describe_push(
+        encoder, &(fth_encoder_facts){name, name, INT64_MAX, INT64_MAX, INT64_MAX, INT64_MAX, -1.23456789e-300},
+        &header, &encoder->header_bytes));
     size_t size = encoder->header_bytes + encoder->data_bytes;
     encoder->fd = memfd_create(FTH_LOCAL_NAME, MFD_CLOEXEC);
     void *body = MAP_FAILED;

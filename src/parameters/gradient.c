@@ -86,6 +86,7 @@ static bool read_whole(const char *text, int64_t least, int64_t most, int64_t *v
 static fth_refusal read_metadata(fth_gradient *gradient, char message[FTH_MAX_REFUSAL])
 {
     const char *worker = fth_safetensors_metadata(gradient->tensors, "worker");
+    const char *instance = fth_safetensors_metadata(gradient->tensors, "instance");
     const char *loss = fth_safetensors_metadata(gradient->tensors, "loss");
     const char *correct = fth_safetensors_metadata(gradient->tensors, "correct");
     const struct {
@@ -98,6 +99,9 @@ static fth_refusal read_metadata(fth_gradient *gradient, char message[FTH_MAX_RE
     if (!worker || !fth_worker_name_valid(worker))
         REFUSE(MALFORMED, "__metadata__ has no valid \"worker\": 1 to 64 letters, digits, '.', '_' or '-'");
     snprintf(gradient->worker, sizeof gradient->worker, "%s", worker);
+    if (instance && !fth_worker_name_valid(instance))
+        REFUSE(MALFORMED, "\"instance\" in __metadata__ is not one that a worker registers with");
+    snprintf(gradient->instance, sizeof gradient->instance, "%s", instance ? instance : "");
     for (size_t i = 0; i < FTH_COUNT_OF(numbers); i++)
         if (!read_whole(fth_safetensors_metadata(gradient->tensors, numbers[i].name), numbers[i].least, numbers[i].most,
                         numbers[i].value))

@@ -47,7 +47,7 @@ typedef struct fth_gradient_part {
 } fth_gradient_part;
 
 typedef struct fth_gradient {
-    char worker[FTH_MAX_WORKER_NAME + 1];
+    char worker[FTH_MAX_WORKER_NAME + 1], instance[FTH_MAX_WORKER_NAME + 1]; /* the latter "" where it is not said */
     int64_t sequence, version, samples;
     int64_t correct; /* -1: not said */
     double loss;     /* NAN: not said */

@@ -549,6 +549,18 @@ def test_a_log_is_not_forgotten_with_the_option(serve):
         server.start()
 
 
+def test_a_name_that_another_process_has_by_now(serve):
+    """One that slept through its lease, and says who it is, does not use up the numbers of who took its place."""
+    client = serve("--lease", "2s").client()
+    tensors, _ = client.pull()
+    client.register("w", "old")
+    wait_for(lambda: client.metrics()["farthing_leases_expired_total"] == 1, "the lease's end")
+    client.register("w", "new")
+    assert client.push("w", 1, 0, ones(tensors), code=409, instance="old")["reason"] == "stranger"
+    client.register("w", "new")
+    assert "duplicate" not in client.push("w", 1, 0, ones(tensors), code=200, instance="new")
+
+
 def test_a_reader_learns_that_the_server_went_back(serve):
     client = serve().client()
     answer = client("GET", "/getParameter?since=7&wait=0")
