@@ -88,9 +88,9 @@ static void print_end(const fth_train_outcome *outcome)
         fth_usd_format(number_of(end, "spent_usd"), spent, sizeof spent);
         printf("; cost %s", spent);
     }
-    if (model)
+    if (model && fth_file_exists(model)) /* of a run that ended elsewhere they are in its store */
         printf("; model %s", model);
-    if (best)
+    if (best && fth_file_exists(best))
         printf(", best %s", best);
     putchar('\n');
     json_decref(run);
@@ -195,6 +195,11 @@ fth_exit_code fth_cli_train(const fth_command *command, const fth_invocation *in
             goto out;
     }
     if (fth_train_options_check(&options) != FTH_OK) {
+        code = fth_cli_usage(command, "%s", fth_error_message());
+        goto out;
+    }
+    const fth_strategy *strategy;
+    if (fth_strategy_find(options.strategy, &strategy) != FTH_OK) {
         code = fth_cli_usage(command, "%s", fth_error_message());
         goto out;
     }

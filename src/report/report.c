@@ -280,8 +280,10 @@ fth_status fth_report_run(FILE *output, const fth_record_summary *run, int colum
     FTH_TRY(add_facts(table, run));
     fth_table_print(output, table);
     fputc('\n', output);
-    FTH_TRY(print_times(output, run));
-    fputc('\n', output);
+    if (run->compute_s + run->data_wait_s > 0) { /* a parameter server's work is its workers' */
+        FTH_TRY(print_times(output, run));
+        fputc('\n', output);
+    }
     FTH_TRY(fth_report_bill(output, run));
     FTH_TRY(fth_report_curve(&run->training, FTH_OVER_STEPS, "training", &lines[0]));
     FTH_TRY(fth_report_curve(&run->validation, FTH_OVER_STEPS, "validation", &lines[1]));

@@ -344,3 +344,8 @@ def test_the_interval_is_found(folder_store, machines):
 ])
 def test_wrong_usage(folder_store, machines, flags, expected):
     assert expected in machines(folder_store).train(*flags, code=2).err
+
+
+def test_an_empty_store_is_not_no_store(farthing, tiny):
+    """`--checkpoints "$URL"` with URL unset must not train where nothing survives the machine."""
+    assert "--checkpoints is empty" in farthing("train", "--data", tiny, "--checkpoints", "", code=2).err
