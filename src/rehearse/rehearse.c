@@ -52,6 +52,7 @@ static void tell(const fth_rehearsing *now, const char *format, ...)
 
 typedef struct machine_setup {
     char *folder, *runs, *watch, *file;
+    char *own_store; /* of the uninterrupted run, whatever the job or its YAML says */
     char *environment_text[5];
     const char *environment[6];
     const char *arguments[MAX_ARGUMENTS];
@@ -63,6 +64,7 @@ static void release_setup(machine_setup *setup)
     free(setup->runs);
     free(setup->watch);
     free(setup->file);
+    free(setup->own_store);
     for (size_t i = 0; i < FTH_COUNT_OF(setup->environment_text); i++)
         free(setup->environment_text[i]);
 }
@@ -128,6 +130,7 @@ static fth_status set_up(const fth_rehearsing *now, int64_t number, const fth_in
     setup->runs =
         alone || now->checkpoints ? fth_path_join(setup->folder, "runs") : fth_path_join(options->folder, "runs");
     setup->file = fth_path_join(setup->folder, "preempt.txt");
+    setup->own_store = fth_path_join(setup->folder, "store");
     setup->watch = kind == FTH_INTERRUPTION_FILE ? fth_format("file:%s", setup->file)
                                                  : fth_format("%s", kind >= FTH_INTERRUPTION_AWS ? "auto" : "none");
     set_environment(now, kind, planned ? planned->notice_s : 0, setup);
@@ -137,7 +140,7 @@ static fth_status set_up(const fth_rehearsing *now, int64_t number, const fth_in
     FTH_TRY(add_arguments(setup, "--runs", setup->runs));
     FTH_TRY(add_arguments(setup, "--watch", alone ? "none" : setup->watch));
     if (now->checkpoints)
-        FTH_TRY(add_arguments(setup, "--checkpoints", alone ? "" : now->checkpoints));
+        FTH_TRY(add_arguments(setup, "--checkpoints", alone ? setup->own_store : now->checkpoints));
     FTH_TRY(add_arguments(setup, "--json", NULL));
     if (!gives_flag(options->arguments, "--resume") && !alone)
         FTH_TRY(add_arguments(setup, "--resume", NULL));
