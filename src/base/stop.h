@@ -32,7 +32,10 @@ typedef struct fth_stop {
     fth_stop_reason reason;
 } fth_stop;
 
-#define FTH_STOP_INITIALIZER {.mutex = PTHREAD_MUTEX_INITIALIZER}
+#define FTH_STOP_INITIALIZER                                                                                           \
+    {                                                                                                                  \
+        .mutex = PTHREAD_MUTEX_INITIALIZER                                                                             \
+    }
 
 /* `deadline_s`: seconds from now; INFINITY: none. Safe from any thread; not from a signal handler (we have none). */
 void fth_stop_ask(fth_stop *stop, fth_stop_kind kind, double deadline_s, const char *source, const char *format, ...)

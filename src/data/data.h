@@ -106,8 +106,8 @@ fth_recipe fth_augment_choose(const fth_augmentation *augmentation, uint64_t see
 void fth_dataset_normalization(const fth_dataset_info *info, int channel, float *scale, float *shift);
 
 /* The images of a batch, (count, C, H, W), as its loader would have made them. For sets in memory, by any thread. */
-fth_status fth_dataset_make_images(const fth_dataset *dataset, fth_split split, const fth_recipe *recipes, int64_t count,
-                                   float *images);
+fth_status fth_dataset_make_images(const fth_dataset *dataset, fth_split split, const fth_recipe *recipes,
+                                   int64_t count, float *images);
 
 /* uint8 (C,H,W) -> float (C,H,W), normalized; a pure function of (seed, epoch, sample). */
 void fth_augment(const fth_dataset_info *info, const fth_augmentation *augmentation, uint64_t seed, int64_t epoch,

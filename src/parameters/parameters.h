@@ -1,38 +1,25 @@
 /* The parameter server: owns a model's parameters and its optimizer; workers pull parameters and push gradients over
  * HTTP (docs/parameter-server.md, docs/parameter-server.openapi.yaml).
  *
- * Wire format. JSON unless said; every JSON answer has "code", refusals "error" (for people) and "reason" (for
- * programs) too. Numbers of versions, sequences and samples are whole; a version counts updates, 0 is the start.
+ * The wire format is in those two pages; in short, JSON unless said, every JSON answer with "code", refusals with
+ * "error" (for people) and "reason" (for programs) too. A version counts updates; 0 is the start.
  *
- *   GET  /getVersion        {"code":200,"version":N}
- *   GET  /getAccuracy       {"code":200,"version":N,"accuracy":A,"loss":L}: of the last validation; null before it
- *   GET  /getParameter      safetensors: trained parameters, others, buffers, all F32, in the order of the server's
- * flat vector, without padding; data begin at a multiple of 64 bytes. __metadata__: "version", "model", "input"
- * ("1x28x28"), "classes". ETag: "N" and X-Farthing-Version: N. If-None-Match: "N"  304 if N is the version now
- *       ?since=N&wait=S     waits until the version is above N, at most S seconds (30 unless said, 60 at most): else
- * 304 Range: bytes=A-B    206, a part of those bytes (If-Match: "N" makes sure it is of one version: else 409)
- *       ?local=1            where it is in this machine's memory, instead of the bytes: see local.h; pushes can be so
- * too ?offset=A&count=B   raw little-endian F32 numbers A..A+B-1 of the flat vector (application/octet-stream) POST
- * /putGradient       safetensors (application/octet-stream). __metadata__, all text: "worker"            as
- * registered: 1..64 of letters, digits, '.', '_', '-' "sequence"          1, 2, 3, ...: above the worker's last; the
- * same again is the same push, applied once "version"           of the parameters that it was computed with "samples"
- * >= 1: how many it is the mean over; its weight where gradients are averaged "loss", "correct"   optional: mean loss
- * over, and right answers among, those samples; for the record tensors: for every trained parameter NAME either NAME
- * F32, F16 or BF16, of the parameter's shape: the gradient of the mean loss; or NAME.indices        I32 or U32, (k),
- * strictly ascending positions in the parameter, row-major; with NAME.values         F32, F16 or BF16, (k): what is not
- * named is 0 (top-k; the worker keeps the error) and for buffers, if the worker has them, all or none: BUFFER, F32, of
- * its shape: the new value (replaces; the mean by samples where gradients are averaged). 200
- * {"code":200,"version":N,"staleness":S}   applied: N is the version it made 201 {"code":201,"version":N,...} stored:
- * applied when the others of the step have come; wait with /getParameter?since=N A push repeated gives the same answer
- * with "duplicate":true. 400 "malformed", "not_finite"; 409 "names", "shape", "dtype", "stale", "sequence", "stranger"
- * (not registered, or no longer), "finished" (--steps is reached); 413; 503 with Retry-After POST /registerWorker
- * {"worker":"id","instance":"any text, new for each process"}; both optional 200
- * {"code":200,"worker","instance","version","sequence" (its last: go on from the next one),"lease_s",
- *       "consistency","model","input","classes","max_body_bytes"}; the same worker and instance again: the same
- *       409 "duplicate": another instance has this name, and its lease lasts
- *   POST /unregisterWorker  {"worker":"id"}    409 "stranger"
- *   POST /saveCheckpoint    (admin)
- *   GET  /healthz, /metrics, /openapi.yaml     open to everybody
+ * - GET /getVersion, /getAccuracy (of the last validation).
+ *
+ * - GET /getParameter: safetensors, all F32, in the order of the flat vector without padding: trained parameters,
+ * others, buffers. ETag and X-Farthing-Version are the version; If-None-Match gives 304; ?since=N&wait=S waits for one
+ * above N; Range and ?offset=A&count=B give parts; ?local=1 says where it is in this machine's memory (local.h).
+ *
+ * - POST /putGradient: safetensors whose __metadata__ has "worker", "sequence" (1, 2, 3, ...: the same again is the
+ * same push, applied once), "version" (of the parameters it was computed with), "samples" (its weight), and perhaps
+ * "loss", "correct" and "instance". For every trained parameter NAME either NAME (F32, F16 or BF16) or NAME.indices and
+ *   NAME.values (its largest); buffers all or none. 200: applied; 201: stored, to be applied with those of others; 400
+ *   malformed or not finite; 409 names, shape, dtype, stale, sequence, stranger, finished; 413; 503 with Retry-After.
+ *
+ * - POST /registerWorker, /unregisterWorker: {"worker", "instance"}; 409 duplicate, stranger. POST /saveCheckpoint
+ * (admin).
+ *
+ * - GET /healthz, /metrics, /openapi.yaml: open to everybody.
  *
  * A worker's lease is renewed by its pushes and by every request with a header X-Farthing-Worker: id (or ?worker=id);
  * with keys, only if signed by the key that registered it. Signatures: http/signature.h; everything else than the last

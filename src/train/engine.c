@@ -280,8 +280,8 @@ static fth_status fail_too_large(fth_engine *engine, int64_t batch, size_t neede
                     room / 1e9, total / 1e9, advice);
 }
 
-/* What backward will need is kept: at least half of the convolutions' outputs (others are not, before a max pool), in two
- * bytes. */
+/* What backward will need is kept: at least half of the convolutions' outputs (others are not, before a max pool), in
+ * two bytes. */
 static double count_kept_bytes(const fth_graph *graph, int64_t batch)
 {
     double total = 0;

@@ -131,8 +131,9 @@ static inline __attribute__((always_inline)) void correlate_rows(const correlati
         correlate_rows(c, M);                                                                                          \
     }
 CORRELATE(1)
-CORRELATE(2) CORRELATE(3) CORRELATE(4) CORRELATE(5) CORRELATE(6) CORRELATE(7) CORRELATE(8) CORRELATE(9) CORRELATE(10)
-    CORRELATE(11) CORRELATE(12) CORRELATE(13) CORRELATE(14) CORRELATE(15) CORRELATE(16)
+CORRELATE(2)
+CORRELATE(3) CORRELATE(4) CORRELATE(5) CORRELATE(6) CORRELATE(7) CORRELATE(8) CORRELATE(9) CORRELATE(10) CORRELATE(11)
+    CORRELATE(12) CORRELATE(13) CORRELATE(14) CORRELATE(15) CORRELATE(16)
 
         static void (*const correlate[MAX_CHANNELS + 1])(const correlation *) = {
             NULL,         correlate_1,  correlate_2,  correlate_3,  correlate_4,  correlate_5,
@@ -194,7 +195,8 @@ typedef void accumulate_function(const accumulation *, const float *dy, const in
     }
 #define ACCUMULATE_ROW(O) ACCUMULATE(O, 1) ACCUMULATE(O, 2) ACCUMULATE(O, 3) ACCUMULATE(O, 4) ACCUMULATE(O, 5)
 ACCUMULATE_ROW(1)
-ACCUMULATE_ROW(2) ACCUMULATE_ROW(3) ACCUMULATE_ROW(4) ACCUMULATE_ROW(5) ACCUMULATE_ROW(6)
+ACCUMULATE_ROW(2)
+ACCUMULATE_ROW(3) ACCUMULATE_ROW(4) ACCUMULATE_ROW(5) ACCUMULATE_ROW(6)
 #define ACCUMULATE_NAMES(O)                                                                                            \
     {                                                                                                                  \
         NULL, accumulate_##O##_1, accumulate_##O##_2, accumulate_##O##_3, accumulate_##O##_4, accumulate_##O##_5       \
