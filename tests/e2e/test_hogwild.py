@@ -225,7 +225,7 @@ def test_bad_options(farthing, flags, message):
 
 
 def test_unknown_strategy(farthing):
-    assert "did you mean hogwild" in farthing("train", "--strategy", "hogwilt", code=1).err
+    assert "did you mean hogwild" in farthing("train", "--strategy", "hogwilt", code=2).err
 
 
 def test_a_worker_by_hand(farthing):
