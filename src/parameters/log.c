@@ -6,6 +6,7 @@
 #include <fcntl.h>
 #include <inttypes.h>
 #include <libdeflate.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -252,10 +253,10 @@ void fth_wal_free(fth_wal *wal)
     free(wal);
 }
 
-static bool write_all(int fd, struct iovec *parts, int count)
+bool fth_write_parts(int fd, struct iovec *parts, int count)
 {
     while (count > 0) {
-        ssize_t written = writev(fd, parts, count);
+        ssize_t written = writev(fd, parts, count < IOV_MAX ? count : IOV_MAX);
         if (written < 0 && errno == EINTR)
             continue;
         if (written <= 0)
@@ -285,7 +286,7 @@ fth_status fth_wal_append(fth_wal *wal, const fth_log_record *record)
                 .body_crc = libdeflate_crc32(0, record->body, (size_t)record->body_bytes)};
     h.crc = crc_of(&h);
     struct iovec parts[] = {{&h, sizeof h}, {(void *)(uintptr_t)record->body, (size_t)record->body_bytes}};
-    bool written = write_all(wal->fd, parts, record->body_bytes > 0 ? 2 : 1);
+    bool written = fth_write_parts(wal->fd, parts, record->body_bytes > 0 ? 2 : 1);
     if (written && wal->sync_always)
         written = fdatasync(wal->fd) == 0;
     if (written) {

@@ -9,6 +9,8 @@
 #ifndef FTH_PARAMETERS_LOG_H
 #define FTH_PARAMETERS_LOG_H
 
+#include <sys/uio.h>
+
 #include "base/base.h"
 
 typedef enum fth_log_kind {
@@ -53,5 +55,8 @@ fth_status fth_wal_rotate(fth_wal *wal, int64_t version);
 void fth_wal_forget(const char *folder, int64_t version);
 uint64_t fth_wal_size_bytes(const fth_wal *wal); /* of the newest file */
 fth_status fth_wal_sync(fth_wal *wal);
+
+/* All of the parts, which are used up; false and errno if that fails. */
+bool fth_write_parts(int fd, struct iovec *parts, int count);
 
 #endif

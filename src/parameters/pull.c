@@ -15,27 +15,6 @@
 
 #include "parameters/parameters_internal.h"
 
-static bool write_parts(int fd, struct iovec *parts, int count)
-{
-    while (count > 0) {
-        ssize_t written = writev(fd, parts, count < 1024 ? count : 1024);
-        if (written < 0 && errno == EINTR)
-            continue;
-        if (written <= 0)
-            return false;
-        while (count > 0 && (size_t)written >= parts->iov_len) {
-            written -= (ssize_t)parts->iov_len;
-            parts++;
-            count--;
-        }
-        if (count > 0) {
-            parts->iov_base = (char *)parts->iov_base + written;
-            parts->iov_len -= (size_t)written;
-        }
-    }
-    return true;
-}
-
 fth_status fth_copy_create(const fth_layout *layout, const fth_train_options *train, const char *input, int classes,
                            const fth_vectors *vectors, int64_t version, atomic_int *alive, fth_copy **result)
 {
@@ -65,7 +44,7 @@ fth_status fth_copy_create(const fth_layout *layout, const fth_train_options *tr
         copy->size_bytes += parts[i + 1].iov_len;
     }
     copy->fd = memfd_create("parameters", MFD_CLOEXEC);
-    FTH_REQUIRE(copy->fd >= 0 && write_parts(copy->fd, parts, layout->count + 1), FTH_NO_MEMORY,
+    FTH_REQUIRE(copy->fd >= 0 && fth_write_parts(copy->fd, parts, layout->count + 1), FTH_NO_MEMORY,
                 "no memory for a copy of the parameters: %s", strerror(errno));
     copy->alive = alive;
     atomic_fetch_add(alive, 1);
