@@ -63,25 +63,23 @@ static fth_status azure_open(fth_store *store, const char *scheme, const char *r
     store->state = azure;
     size_t length = strcspn(rest, "?"), account = strcspn(rest, "/?");
     const char *query = rest[length] ? rest + length + 1 : "";
-    while (length > 0 && rest[length - 1] == '/')
-        length--;
     const char *container = account < length ? rest + account + 1 : "";
     size_t container_length = account < length ? strcspn(container, "/?") : 0;
     FTH_REQUIRE(account > 0 && container_length > 0, FTH_INVALID,
                 "az://%.*s: an address is az://account/container or az://account/container/prefix", (int)length, rest);
     const char *prefix = container + container_length;
-    size_t prefix_length = prefix < rest + length ? (size_t)(rest + length - prefix) - 1 : 0;
+    prefix += prefix < rest + length;
     azure->account = strndup(rest, account);
     azure->container = strndup(container, container_length);
-    azure->prefix = prefix_length ? fth_format("%.*s/", (int)prefix_length, prefix + 1) : strdup("");
+    FTH_TRY(fth_store_read_prefix(store, prefix, (size_t)(rest + length - prefix), &azure->prefix));
     const char *endpoint = from_environment("FARTHING_AZURE_ENDPOINT");
     size_t endpoint_length = endpoint ? strlen(endpoint) : 0;
     while (endpoint_length > 0 && endpoint[endpoint_length - 1] == '/')
         endpoint_length--;
     azure->endpoint =
         endpoint ? strndup(endpoint, endpoint_length) : fth_format("https://%s.blob.core.windows.net", azure->account);
-    store->url = fth_format("az://%.*s", (int)length, rest);
-    FTH_REQUIRE(azure->account && azure->container && azure->prefix && azure->endpoint && store->url, FTH_NO_MEMORY,
+    store->url = fth_format("az://%.*s", (int)length - (rest[length - 1] == '/'), rest);
+    FTH_REQUIRE(azure->account && azure->container && azure->endpoint && store->url, FTH_NO_MEMORY,
                 "no memory for an address");
     FTH_TRY(read_credentials(azure, query));
 

@@ -186,8 +186,7 @@ static fth_status take_close(void *context, const char *path)
     if (!object.key || strlen(object.key) <= skip)
         return FTH_OK;
     object.key += skip;
-    if (fth_store_key_is_fine(object.key)) /* others, as folders' markers, cannot be addressed */
-        list->ended = !list->visit(list->context, &object);
+    list->ended = !list->visit(list->context, &object);
     return FTH_OK;
 }
 

@@ -102,7 +102,7 @@ static fth_status open_bucket(fth_store *store, const char *scheme, const char *
     static const char *const region_variables[] = {"AWS_REGION", "AWS_DEFAULT_REGION", NULL};
     fth_status status = FTH_OK;
     fth_s3 *s3 = NULL;
-    char *origin = NULL, *path = NULL;
+    char *origin = NULL, *base = NULL;
 
     FTH_TRY(fth_allocate(1, sizeof *s3, &s3));
     store->state = s3;
@@ -119,19 +119,8 @@ static fth_status open_bucket(fth_store *store, const char *scheme, const char *
                     strspn(s3->bucket, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789.-_") == length,
                 FTH_INVALID, "%s://%s: '%s' cannot be the name of a bucket; the form is %s://bucket/prefix", scheme,
                 rest, s3->bucket, scheme);
-    const char *prefix = rest + length;
-    while (*prefix == '/')
-        prefix++;
-    size_t prefix_length = strlen(prefix);
-    while (prefix_length > 0 && prefix[prefix_length - 1] == '/')
-        prefix_length--;
-    s3->prefix = prefix_length > 0 ? fth_format("%.*s/", (int)prefix_length, prefix) : strdup("");
-    if (prefix_length > 0) {
-        char *key = strndup(prefix, prefix_length);
-        status = fth_store_check_key(key);
-        free(key);
-        FTH_TRY(status);
-    }
+    const char *path = rest[length] ? rest + length + 1 : "";
+    FTH_TRY(fth_store_read_prefix(store, path, strlen(path), &s3->prefix));
 
     const char *endpoint =
         s3->google ? first_set(NULL, google_variables) : first_set(options->s3_endpoint, endpoint_variables);
@@ -140,7 +129,7 @@ static fth_status open_bucket(fth_store *store, const char *scheme, const char *
     if (s3->google && !endpoint)
         endpoint = "https://storage.googleapis.com";
     if (endpoint)
-        FTH_TRY(split_endpoint(endpoint, &origin, &path));
+        FTH_TRY(split_endpoint(endpoint, &origin, &base));
     FTH_TRY(fth_credentials_open(options->profile, s3->google, &s3->credentials));
     const char *region = s3->google ? "auto" : first_set(options->s3_region, region_variables);
     region = region ? region : fth_credentials_region(s3->credentials);
@@ -148,12 +137,13 @@ static fth_status open_bucket(fth_store *store, const char *scheme, const char *
     FTH_REQUIRE(strspn(s3->region, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_") ==
                     strlen(s3->region),
                 FTH_INVALID, "'%s' cannot be the name of a region", s3->region);
-    fth_s3_set_address(s3, origin, path);
-    store->url = fth_format("%s://%s%s%.*s", scheme, s3->bucket, prefix_length ? "/" : "", (int)prefix_length, prefix);
+    fth_s3_set_address(s3, origin, base);
+    size_t url_length = strlen(rest);
+    store->url = fth_format("%s://%.*s", scheme, (int)url_length - (rest[url_length - 1] == '/'), rest);
 
 out:
     free(origin);
-    free(path);
+    free(base);
     return status;
 }
 

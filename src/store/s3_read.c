@@ -373,8 +373,8 @@ static fth_status take_entry(void *context, const char *path)
     size_t prefix_length = strlen(page->s3->prefix);
     if (page->key && !page->ended && strncmp(page->key, page->s3->prefix, prefix_length) == 0) {
         page->object.key = page->key + prefix_length;
-        /* Empty objects named "folder/", which consoles make, are none of ours, nor are our own probes. */
-        if (fth_store_key_is_fine(page->object.key) && strncmp(page->object.key, ".farthing/", 10) != 0)
+        /* An object that is the prefix itself ("folder/", which consoles make) is not in it; nor are our own probes. */
+        if (*page->object.key && strncmp(page->object.key, ".farthing/", 10) != 0)
             page->ended = !page->visit(page->context, &page->object);
     }
     free(page->key);

@@ -266,11 +266,21 @@ static void keys_are_checked(void **state)
 {
     (void)state;
     static const char *const fine[] = {"a", "a/b", ".a", "a..b/...", "\xc3\xa9 x", "a/.b"};
-    static const char *const wrong[] = {"", "/a", "a/", "a//b", ".", "..", "a/./b", "a/..", "a\nb", "a\x7f"};
-    for (size_t i = 0; i < FTH_COUNT_OF(fine); i++)
-        assert_int_equal(fth_store_check_key(fine[i]), FTH_OK);
-    for (size_t i = 0; i < FTH_COUNT_OF(wrong); i++)
-        assert_int_equal(fth_store_check_key(wrong[i]), FTH_INVALID);
+    static const char *const only_in_buckets[] = {"/a", "a/", "a//b", "/", "//"};
+    static const char *const wrong[] = {"", ".", "..", "a/./b", "a/..", "a//../b", "a\nb", "a\x7f"};
+    fth_store bucket = {.kind = &fth_store_s3}, folder = {.kind = &fth_store_folder_kind};
+    for (size_t i = 0; i < FTH_COUNT_OF(fine); i++) {
+        assert_int_equal(fth_store_check_key(&bucket, fine[i]), FTH_OK);
+        assert_int_equal(fth_store_check_key(&folder, fine[i]), FTH_OK);
+    }
+    for (size_t i = 0; i < FTH_COUNT_OF(only_in_buckets); i++) {
+        assert_int_equal(fth_store_check_key(&bucket, only_in_buckets[i]), FTH_OK);
+        assert_int_equal(fth_store_check_key(&folder, only_in_buckets[i]), FTH_INVALID);
+    }
+    for (size_t i = 0; i < FTH_COUNT_OF(wrong); i++) {
+        assert_int_equal(fth_store_check_key(&bucket, wrong[i]), FTH_INVALID);
+        assert_int_equal(fth_store_check_key(&folder, wrong[i]), FTH_INVALID);
+    }
 }
 
 int main(void)
