@@ -1,8 +1,6 @@
 /* What back ends may do as one: a run with its update, the loss before the rest of the run, batches made on the device.
  * Each against the same in separate pieces, bit for bit. Skipped aloud where no back end has them. */
 #include <math.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "op_harness.h"
 

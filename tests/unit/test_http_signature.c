@@ -1,15 +1,7 @@
 /* Signatures and certificates: what is good is let in once, everything else is kept out and told apart. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
+#include "support.h"
 
 #include <openssl/hmac.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -17,24 +9,6 @@
 #include "http/server.h"
 #include "http/signature.h"
 #include "http/tls.h"
-
-static char folder[256];
-
-static int make_folder(void **state)
-{
-    (void)state;
-    const char *base = getenv("TMPDIR");
-    snprintf(folder, sizeof folder, "%s/fth-signature-XXXXXX", base ? base : "/tmp");
-    return mkdtemp(folder) ? 0 : -1;
-}
-
-static int remove_folder(void **state)
-{
-    (void)state;
-    char command[300];
-    snprintf(command, sizeof command, "rm -rf '%s'", folder);
-    return system(command);
-}
 
 static const char key_text[] = "# two keys\nalice 0123456789abcdef0123 train\n\n  bob fedcba98765432100000 read\n";
 static const fth_signer alice = {"alice", "0123456789abcdef0123"}, bob = {"bob", "fedcba98765432100000"};
@@ -171,7 +145,7 @@ static void test_key_files(void **state)
     assert_int_equal(fth_keys_parse(line, "test", &keys), FTH_OK);
     fth_keys_free(keys);
 
-    snprintf(path, sizeof path, "%s/keys", folder);
+    snprintf(path, sizeof path, "%s/keys", test_folder);
     assert_int_equal(fth_file_write_all(path, line, strlen(line)), FTH_OK);
     assert_int_equal(chmod(path, 0644), 0);
     assert_int_equal(fth_keys_read(path, &text), FTH_INVALID);
@@ -208,11 +182,11 @@ static void test_tls(void **state)
     fth_server *server = NULL;
     struct stat facts;
 
-    assert_int_equal(fth_tls_load_or_make(folder, "example.org", &certificate, &key), FTH_OK);
-    assert_int_equal(fth_tls_load_or_make(folder, "example.org", &again, &key_again), FTH_OK);
+    assert_int_equal(fth_tls_load_or_make(test_folder, "example.org", &certificate, &key), FTH_OK);
+    assert_int_equal(fth_tls_load_or_make(test_folder, "example.org", &again, &key_again), FTH_OK);
     assert_string_equal(certificate, again);
     assert_string_equal(key, key_again);
-    snprintf(path, sizeof path, "%s/key.pem", folder);
+    snprintf(path, sizeof path, "%s/key.pem", test_folder);
     assert_int_equal(stat(path, &facts), 0);
     assert_int_equal(facts.st_mode & 0777, 0600);
     free(again);
@@ -225,7 +199,7 @@ static void test_tls(void **state)
     assert_int_equal(fth_file_write_all(path, key_again, strlen(key_again)), FTH_OK); /* another's key */
     free(again);
     free(key_again);
-    assert_int_equal(fth_tls_load_or_make(folder, NULL, &again, &key_again), FTH_INVALID);
+    assert_int_equal(fth_tls_load_or_make(test_folder, NULL, &again, &key_again), FTH_INVALID);
 
     fth_server_options options = {.routes = routes, .certificate_pem = certificate, .key_pem = key};
     assert_int_equal(fth_server_start(&options, &server), FTH_OK);
@@ -258,8 +232,8 @@ int main(void)
         cmocka_unit_test(test_against_the_description),
         cmocka_unit_test(test_refusals),
         cmocka_unit_test(test_time_and_memory),
-        cmocka_unit_test_setup_teardown(test_key_files, make_folder, remove_folder),
-        cmocka_unit_test_setup_teardown(test_tls, make_folder, remove_folder),
+        cmocka_unit_test_setup_teardown(test_key_files, test_make_folder, test_remove_folder),
+        cmocka_unit_test_setup_teardown(test_tls, test_make_folder, test_remove_folder),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

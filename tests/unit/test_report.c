@@ -1,13 +1,7 @@
 /* Reports: numbers as text, tables, terminal charts, and what a run's report says. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
+#include "support.h"
 
-#include <cmocka.h>
 #include <math.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -400,14 +394,12 @@ static bool has_gnuplot(void)
 
 static void test_picture_is_drawn(void **state)
 {
-    (void)state;
     if (!has_gnuplot())
         skip();
-    char folder[] = "/tmp/farthing-report-XXXXXX";
-    assert_non_null(mkdtemp(folder));
+    assert_int_equal(test_make_folder(state), 0);
     /* A name that gnuplot would take for a command, were it not kept a name. */
     fth_record_summary run = make_run("it's \"quoted\" $(touch x)", 64, 2000);
-    char *svg = fth_path_join(folder, "a 'quoted' chart.svg"), *png = fth_path_join(folder, "chart.PNG");
+    char *svg = fth_path_join(test_folder, "a 'quoted' chart.svg"), *png = fth_path_join(test_folder, "chart.PNG");
     char *bytes = NULL;
     size_t size = 0;
     assert_int_equal(fth_report_picture(svg, &run, 1, FTH_OVER_DEFAULT), FTH_OK);
@@ -421,7 +413,7 @@ static void test_picture_is_drawn(void **state)
     free(bytes);
     unlink(svg);
     unlink(png);
-    assert_int_equal(rmdir(folder), 0); /* no temporary is left */
+    assert_int_equal(rmdir(test_folder), 0); /* no temporary is left */
     free(svg);
     free(png);
     fth_record_release(&run);
@@ -432,13 +424,13 @@ static void test_picture_errors(void **state)
     (void)state;
     fth_record_summary run = make_run("x", 64, 20);
     assert_int_equal(fth_report_picture("/tmp/chart.gif", &run, 1, FTH_OVER_DEFAULT), FTH_INVALID);
-    assert_non_null(strstr(fth_error_message(), ".png or .svg"));
+    assert_message_has(".png or .svg");
     assert_int_equal(fth_report_picture("/nowhere/at/all/chart.svg", &run, 1, FTH_OVER_DEFAULT), FTH_IO);
-    assert_non_null(strstr(fth_error_message(), "/nowhere/at/all"));
+    assert_message_has("/nowhere/at/all");
     char *path = strdup(getenv("PATH"));
     setenv("PATH", "/nowhere", 1);
     assert_int_equal(fth_report_picture("/tmp/farthing-never.svg", &run, 1, FTH_OVER_DEFAULT), FTH_UNSUPPORTED);
-    assert_non_null(strstr(fth_error_message(), "gnuplot-nox"));
+    assert_message_has("gnuplot-nox");
     assert_false(fth_file_exists("/tmp/farthing-never.svg"));
     setenv("PATH", path, 1);
     free(path);

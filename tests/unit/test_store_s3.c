@@ -1,12 +1,8 @@
 /* The S3 store against a little server that misbehaves in the ways real ones do but cannot be made to: answers that are
  * lost after the deed, conditions that are ignored, clocks and regions that differ, keys that expire, bytes that change
  * on the way. Against a real server it is tested in tests/e2e. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
+#include "support.h"
 
-#include <cmocka.h>
 #include <math.h>
 #include <openssl/evp.h>
 #include <time.h>
@@ -320,8 +316,6 @@ static char *answer(void *context, const stub_request *request, size_t *size_byt
 
 /* ---- fixture ---- */
 
-static char folder[64];
-
 static int start(void **state)
 {
     bucket *b = calloc(1, sizeof *b);
@@ -339,10 +333,9 @@ static int start(void **state)
     setenv("AWS_REGION", "us-east-1", 1);
     unsetenv("AWS_SESSION_TOKEN");
     unsetenv("AWS_PROFILE");
-    snprintf(folder, sizeof folder, "/tmp/farthing-test-XXXXXX");
-    if (!mkdtemp(folder))
+    if (test_make_folder(state) != 0)
         return -1;
-    setenv("XDG_CACHE_HOME", folder, 1);
+    setenv("XDG_CACHE_HOME", test_folder, 1);
     *state = b;
     return 0;
 }
@@ -350,14 +343,12 @@ static int start(void **state)
 static int stop(void **state)
 {
     bucket *b = *state;
-    char command[128];
     stub_stop(&b->server);
     clear_parts(b);
     for (int i = 0; i < MAX_OBJECTS; i++)
         free(b->objects[i].bytes);
     free(b);
-    snprintf(command, sizeof command, "rm -rf %s", folder);
-    return system(command);
+    return test_remove_folder(state);
 }
 
 static fth_store *open_store(const char *url, double deadline_s)
@@ -393,7 +384,7 @@ static void busy_servers_are_asked_again(void **state)
     store = open_store("s3://bucket/p", 0.5); /* and given up when the time is over */
     b->refuse_503 = 1000000;
     assert_int_equal(fth_store_put(store, "a", "hello", 5, NULL, NULL, NULL), FTH_IO);
-    assert_non_null(strstr(fth_error_message(), "503"));
+    assert_message_has("503");
     fth_store_free(store);
 }
 
@@ -437,7 +428,7 @@ static void conditions_are_probed(void **state)
     fth_store *store = open_store("s3://bucket", 10);
     b->ignores_conditions = true;
     assert_int_equal(put_if_absent(store, "a", "x", &lost), FTH_UNSUPPORTED);
-    assert_non_null(strstr(fth_error_message(), "If-None-Match"));
+    assert_message_has("If-None-Match");
     assert_null(find(b, "/bucket/a")); /* nothing was written but the probe, and that is gone */
     int requests = b->requests;
     assert_int_equal(fth_store_check_conditions(store), FTH_UNSUPPORTED);
@@ -512,7 +503,7 @@ static void expired_keys_are_renewed(void **state)
     fth_store *store = open_store("s3://bucket", 10);
     b->token = "fresh";
     assert_int_equal(fth_store_put(store, "a", "x", 1, NULL, NULL, NULL), FTH_INVALID);
-    assert_non_null(strstr(fth_error_message(), "expired"));
+    assert_message_has("expired");
     assert_null(strstr(fth_error_message(), "secret"));
     fth_store_free(store);
     unsetenv("AWS_SESSION_TOKEN");
@@ -521,12 +512,12 @@ static void expired_keys_are_renewed(void **state)
     assert_int_equal(fth_store_put(store, "a", "x", 1, NULL, NULL, NULL), FTH_OK);
     b->token = "other"; /* renewed, and still refused: told, not repeated for ever */
     assert_int_equal(fth_store_put(store, "a", "x", 1, NULL, NULL, NULL), FTH_INVALID);
-    assert_non_null(strstr(fth_error_message(), "role"));
+    assert_message_has("role");
     fth_store_free(store);
 
     setenv("FARTHING_AWS_METADATA", "off", 1);
     assert_int_equal(fth_store_open("s3://bucket", NULL, &store), FTH_INVALID);
-    assert_non_null(strstr(fth_error_message(), "AWS_ACCESS_KEY_ID"));
+    assert_message_has("AWS_ACCESS_KEY_ID");
 }
 
 static void a_metadata_service_may_be_away_for_a_while(void **state)
@@ -549,7 +540,7 @@ static void a_metadata_service_may_be_away_for_a_while(void **state)
     b->no_metadata = true;
     /* A failure that passes, not a server that cannot do conditions. */
     assert_int_equal(put_if_absent(store, "a", "x", &lost), FTH_IO);
-    assert_non_null(strstr(fth_error_message(), "renewed"));
+    assert_message_has("renewed");
     b->no_metadata = false;
     b->keys_last_s = 0;
     assert_int_equal(put_if_absent(store, "b", "x", &lost), FTH_OK);
@@ -566,7 +557,7 @@ static void a_server_out_of_reach_is_a_failure_of_the_store(void **state)
     fth_store_options options = {.s3_endpoint = "http://127.0.0.1:1", .deadline_s = 0.5};
     assert_int_equal(fth_store_open("s3://bucket", &options, &store), FTH_OK);
     assert_int_equal(fth_store_get(store, "a", 100, &bytes, &size_bytes, NULL), FTH_IO);
-    assert_non_null(strstr(fth_error_message(), "127.0.0.1:1"));
+    assert_message_has("127.0.0.1:1");
     assert_int_equal(fth_store_put(store, "a", "x", 1, NULL, NULL, NULL), FTH_IO);
     fth_store_free(store);
 }
@@ -583,7 +574,7 @@ static void lists_come_to_an_end(void **state)
     fth_store *store = open_store("s3://bucket", 10);
     b->lists_for_ever = true;
     assert_int_equal(fth_store_list(store, "", visit_none, NULL), FTH_CORRUPT);
-    assert_non_null(strstr(fth_error_message(), "same page"));
+    assert_message_has("same page");
     fth_store_free(store);
 }
 
@@ -640,7 +631,7 @@ static void large_objects_go_in_parts(void **state)
 {
     bucket *b = *state;
     fth_store *store = open_store("s3://bucket", 20);
-    char path[128], sha256[65], *bytes = large_bytes(), *back = NULL;
+    char path[TEST_MAX_PATH], sha256[65], *bytes = large_bytes(), *back = NULL;
     size_t size_bytes;
     fth_store_version version;
     fth_store_source source = {.context = bytes, .size_bytes = LARGE_BYTES, .at = at};
@@ -654,7 +645,7 @@ static void large_objects_go_in_parts(void **state)
     assert_int_equal(b->part_puts, 5);
     assert_true(fth_store_upload_rate(store) > 0);
 
-    snprintf(path, sizeof path, "%s/back", folder);
+    test_path(path, "back");
     b->corrupt_gets = 1; /* noticed by the checksum over the parts, and fetched again */
     assert_int_equal(fth_store_get_file(store, "big", path, sha256), FTH_OK);
     assert_int_equal(fth_file_read_all(path, LARGE_BYTES + 1, &back, &size_bytes), FTH_OK);
@@ -664,7 +655,7 @@ static void large_objects_go_in_parts(void **state)
 
     b->fail_part = 4; /* what cannot be finished is cleared away */
     assert_int_equal(fth_store_put_source(store, "big2", &source, NULL, &version), FTH_INVALID);
-    assert_non_null(strstr(fth_error_message(), "access denied"));
+    assert_message_has("access denied");
     assert_int_equal(b->aborts, 1);
     assert_null(find(b, "/bucket/big2"));
     free(bytes);
@@ -675,8 +666,8 @@ static void files_go_on_where_they_stopped(void **state)
 {
     bucket *b = *state;
     fth_store *store = open_store("s3://bucket", 20);
-    char path[128], *bytes = large_bytes();
-    snprintf(path, sizeof path, "%s/file", folder);
+    char path[TEST_MAX_PATH], *bytes = large_bytes();
+    test_path(path, "file");
     assert_int_equal(fth_file_write_all(path, bytes, LARGE_BYTES), FTH_OK);
     b->fail_part = 5;
     assert_int_equal(fth_store_put_file(store, "f", path, NULL, NULL), FTH_INVALID);

@@ -1,12 +1,6 @@
 /* The pieces that the S3 store is made of: signatures (AWS's published examples), XML, profiles, lanes of MD5. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdlib.h>
-#include <string.h>
+#include "support.h"
 
-#include <cmocka.h>
 #include <openssl/evp.h>
 
 #include "store/s3_internal.h"
