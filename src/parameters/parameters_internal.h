@@ -167,8 +167,9 @@ struct fth_parameters {
     bool recheck;       /* something changed that deferred ones or the step wait for */
     fth_pull *pulls;
     bool copy_wanted;
-    fth_copy *copy;    /* the newest */
-    fth_region region; /* for workers of this machine; made when one asks */
+    double short_since_s; /* that a copy is wanted and there is no room for one; 0: it is not so */
+    fth_copy *copy;       /* the newest */
+    fth_region region;    /* for workers of this machine; made when one asks */
     fth_workers *workers;
     bool stopping, all_checked, applying_ended;
     fth_status failure;

@@ -450,5 +450,10 @@ fth_status fth_parameters_serve(fth_parameters *server)
                                .threads = 4,
                                .max_connections = 4096,
                                .max_memory_bytes = options->max_memory_bytes};
-    return fth_server_start(&http, &server->http);
+    fth_server *started = NULL;
+    fth_status status = fth_server_start(&http, &started);
+    pthread_mutex_lock(&server->mutex); /* the applying thread runs already */
+    server->http = started;
+    pthread_mutex_unlock(&server->mutex);
+    return status;
 }

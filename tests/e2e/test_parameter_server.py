@@ -784,6 +784,29 @@ def test_slow_readers_leave_room_for_the_newest(serve):
         connection.close()
 
 
+@pytest.mark.parametrize("consistency", ["sync", "async"])
+def test_stalled_readers_do_not_lock_others_out(serve, consistency):
+    """They hold all the room there is for versions; whoever waits for the newest gets it, and a quick reader is left alone."""
+    server = serve("--model", "mnist-cnn", "--data-shape", "1x28x28", "--max-snapshots", 3, "--consistency", consistency)
+    client = server.client()
+    tensors, version = client.pull()
+    client.register("w")
+    stalled = []
+    for i in range(3):
+        client.push("w", i + 1, i, sparse(0, tensors), code=200)
+        stalled.append(socket.create_connection(("127.0.0.1", server.port)))
+        stalled[-1].setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        stalled[-1].sendall(b"GET /getParameter HTTP/1.1\r\nHost: x\r\n\r\n")
+        stalled[-1].recv(100)  # and no more
+    assert client.metrics()["farthing_snapshots"] == 3
+    client.push("w", 4, 3, sparse(0, tensors), code=200)
+    assert client.pull("?since=3&wait=60")[1] == 4
+    assert client.metrics()["farthing_snapshots"] <= 3
+    if consistency == "sync":  # what is older than the newest is no use
+        client.push("w", 5, 4, sparse(0, tensors), code=200)
+        assert client.pull()[1] == 5
+
+
 def test_accuracy_is_measured(serve, farthing):
     server = serve()  # the arguments that follow replace PLAIN's
     server.stop()
