@@ -1,7 +1,8 @@
 /* Saving while training goes on.
  *
- *     a checkpoint is due -> the flat vectors are copied into one of two snapshots (training waits for that alone)
- *                         -> the writer's thread checks the numbers, writes and uploads
+ *     a checkpoint is due -> the flat vectors are copied into one of two snapshots (training waits for that alone; on a
+ *                            GPU not even for that: the copy is made there, between two steps)
+ *                         -> the writer's thread fetches it from a GPU, checks the numbers, writes and uploads
  *                         -> the result is told by the training thread, between two steps
  *
  * If a save is still under way and another waits, the one that waits is replaced by the newer state. What could not be
@@ -19,7 +20,7 @@ enum { SAVE_CHECKPOINT = 1 };
 /* What belongs to a job beside its tensors. */
 typedef struct job_details {
     json_t *state;
-    double stall_s; /* that training waited for the copy */
+    double stall_s; /* that training waited */
 } job_details;
 
 static void free_details(void *context, const fth_writer_job *job)
@@ -56,8 +57,10 @@ static fth_status write_job(void *context, const fth_writer_job *job, const fth_
     const void *bytes = NULL;
     size_t size = 0;
 
+    if (fth_snapshot_finish(snapshot) != FTH_OK) /* of the device, not of the store: training finds out for itself */
+        return fth_fail(FTH_IO, "%s", fth_error_message());
     FTH_REQUIRE(fth_snapshot_is_finite(snapshot), FTH_DIVERGED, "a weight is no longer a finite number");
-    FTH_TRY(fth_snapshot_as_file(snapshot, true, NULL, 0, &bytes, &size));
+    FTH_TRY(fth_snapshot_as_file(snapshot, &bytes, &size));
     *size_bytes = size;
     if (saving->run_store && !saving->hurry) {
         FTH_TRY(fth_run_store_flush(saving->run_store)); /* so that the record is never behind */
@@ -145,8 +148,7 @@ static fth_status copy_state(fth_trainer *trainer, fth_snapshot **snapshot)
     fth_status status = FTH_OK;
     if (!*snapshot)
         FTH_TRY(fth_engine_create_snapshot(trainer->engine, true, snapshot));
-    FTH_TRY(fth_engine_fill_snapshot(trainer->engine, *snapshot, true,
-                                     trainer->state.counter_start + trainer->state.batches));
+    FTH_TRY(fth_snapshot_begin(*snapshot, trainer->state.counter_start + trainer->state.batches));
 
 out:
     return status;
@@ -186,7 +188,7 @@ static void prepare_snapshot(void *context)
     fth_snapshot *snapshot = NULL;
     if (fth_engine_create_snapshot(saving->engine, true, &snapshot) != FTH_OK)
         return; /* the first save tries again, and says why */
-    fth_snapshot_touch(snapshot);
+    fth_snapshot_prepare(snapshot);
     saving->snapshots[0] = snapshot;
 }
 
