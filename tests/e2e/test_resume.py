@@ -127,7 +127,7 @@ def test_resume_by_name(farthing, tiny):
 
 def test_state_that_is_fetched_after_training_went_on(farthing, tiny):
     """The reference back end hands its state over as a GPU does: held at the step, fetched later by the writer's thread."""
-    arguments = ["train", "--data", tiny, *SMALL, "--device", "reference", "--batch", 16, "--steps", 500, "--checkpoint-every", 1]
+    arguments = ["train", "--data", tiny, *SMALL, "--device", "reference", "--batch", 16, "--steps", 3000, "--checkpoint-every", 100]
     whole = farthing(*arguments, "--name", "whole", "--json")
     process = farthing.start(*arguments, "--name", "cut")
     wait_for(lambda: len(checkpoints(farthing.folder / "runs" / "cut")) > 1, "checkpoints")
