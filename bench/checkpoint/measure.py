@@ -100,8 +100,8 @@ def bus_seconds(size):
 def overlap(options):
     """Steps with and without checkpoints, in turn. Validations, the same in both, are left out."""
     every, steps = options.every, 10 * options.every
-    arguments = ["--model", "resnet50", "--data", "shapes", "--batch", 256, "--device", "cuda", "--precision", "bf16",
-                 "--steps", steps, "--watch", "none"]
+    arguments = ["--model", "resnet50", "--data", "shapes", "--batch", 256, "--device", "cuda", "--precision", options.precision,
+                 "--steps", steps, "--watch", "none", "--validate-every", 1000000]
     costs, step_times, stalls, size = [], [], [], 0
     for _ in range(options.count or 5):
         step_s = {}
@@ -225,6 +225,7 @@ def main():
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--longest", type=float, default=11, help="latest moment of a notice, in seconds")
     parser.add_argument("--every", type=int, default=400, help="steps between two checkpoints (overlap)")
+    parser.add_argument("--precision", default="bf16", help="(overlap)")
     parser.add_argument("--on", help="folder for runs (overlap)")
     parser.add_argument("--folder", action="store_true")
     options = parser.parse_args()
