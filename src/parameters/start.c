@@ -230,6 +230,15 @@ static void tell_start(fth_parameters *server)
     fth_parameters_tell(server, server->resumed ? "resume" : "start", event);
 }
 
+/* Requests that were good once are not good again for having come before this process. */
+static fth_status keep_nonces(const fth_parameters *server)
+{
+    char *path = fth_path_join(server->state_folder, "nonces");
+    fth_status status = fth_keys_keep(server->keys, path);
+    free(path);
+    return status;
+}
+
 /* ---- threads ---- */
 
 static fth_status start_threads(fth_parameters *server)
@@ -330,6 +339,8 @@ fth_status fth_parameters_start(const fth_parameters_options *options, fth_param
     FTH_TRY(fth_workers_create(&server->workers));
     FTH_TRY(open_model(server));
     FTH_TRY(open_record(server));
+    if (server->keys)
+        FTH_TRY(keep_nonces(server));
     FTH_TRY(fth_parameters_restore(server));
     server->started_s = fth_clock_seconds();
     server->window = (fth_window){.began_s = fth_parameters_elapsed(server)};

@@ -444,6 +444,21 @@ def test_keys_and_roles(serve, key_file):
             assert b"1111111111111111" not in path.read_bytes(), path
 
 
+def test_a_replay_is_refused_by_the_next_process_too(serve, key_file):
+    server = serve("--keys", key_file, "--name", "run")
+    worker, nobody = server.client(WORKER), server.client()
+    worker.register("w")
+    body = b'{"worker":"w"}'
+    header = {"Authorization": sign(*WORKER, "POST", "/unregisterWorker", body)}
+    assert nobody("POST", "/unregisterWorker", body, header).code == 200
+    worker.register("w")
+    server.kill()
+    server.start()
+    replay = server.client()("POST", "/unregisterWorker", body, header)
+    assert replay.code == 401 and replay.json["error"] == "the signature is replayed"
+    assert server.client(WORKER).register("w")["sequence"] == 0
+
+
 def test_keys_from_the_environment_and_the_command(serve, farthing, tmp_path):
     line = farthing("keys", "--role", "admin").out.split()
     assert line[2] == "admin"

@@ -125,6 +125,42 @@ static void test_time_and_memory(void **state)
     fth_keys_free(keys);
 }
 
+/* A request that one process took is a replay for those after it, however it ended. */
+static void test_kept_nonces(void **state)
+{
+    (void)state;
+    fth_signed who;
+    char headers[40][FTH_MAX_AUTHORIZATION], path[300];
+    snprintf(path, sizeof path, "%s/nonces", test_folder);
+    for (int process = 0; process < 4; process++) {
+        fth_keys *keys = open_keys();
+        assert_int_equal(fth_keys_keep(keys, path), FTH_OK);
+        for (int i = 0; i < 10 * process; i++)
+            assert_int_equal(fth_keys_check(keys, headers[i], "POST", "/x", true, &who), FTH_SIGNATURE_REPLAYED);
+        for (int i = 10 * process; i < 10 * process + 10; i++) {
+            fth_signer_sign(&alice, "POST", "/x", NULL, 0, headers[i]);
+            assert_int_equal(fth_keys_check(keys, headers[i], "POST", "/x", true, &who), FTH_SIGNATURE_GOOD);
+        }
+        fth_keys_free(keys);
+        FILE *file = fopen(path, "a"); /* killed while it wrote */
+        fputs("torn", file);
+        fclose(file);
+    }
+    fth_keys *keys = open_keys(); /* and where the file cannot be written, nothing is taken that could come again */
+    fth_keys_set_limits(keys, 0.001, 0);
+    assert_int_equal(fth_keys_keep(keys, path), FTH_OK);
+    char gone[300];
+    snprintf(gone, sizeof gone, "%s.gone", test_folder);
+    assert_int_equal(rename(test_folder, gone), 0);
+    sleep(3); /* a new file is due */
+    fth_signer_sign(&alice, "POST", "/x", NULL, 0, headers[0]);
+    assert_int_equal(fth_keys_check(keys, headers[0], "POST", "/x", true, &who), FTH_SIGNATURE_FULL);
+    assert_int_equal(rename(gone, test_folder), 0);
+    assert_int_equal(fth_keys_check(keys, headers[0], "POST", "/x", true, &who), FTH_SIGNATURE_GOOD);
+    assert_int_equal(fth_keys_check(keys, headers[0], "POST", "/x", true, &who), FTH_SIGNATURE_REPLAYED);
+    fth_keys_free(keys);
+}
+
 static void test_key_files(void **state)
 {
     (void)state;
@@ -232,6 +268,7 @@ int main(void)
         cmocka_unit_test(test_against_the_description),
         cmocka_unit_test(test_refusals),
         cmocka_unit_test(test_time_and_memory),
+        cmocka_unit_test_setup_teardown(test_kept_nonces, test_make_folder, test_remove_folder),
         cmocka_unit_test_setup_teardown(test_key_files, test_make_folder, test_remove_folder),
         cmocka_unit_test_setup_teardown(test_tls, test_make_folder, test_remove_folder),
     };
