@@ -54,27 +54,27 @@ static fth_status create(fth_s3_parts *parts, const char *tree, const char *numb
 {
     fth_status status = FTH_OK;
     fth_http_response response = {0};
-    fth_s3_request request = {.store = parts->store,
-                              .what = "put",
-                              .method = "POST",
-                              .key = parts->key,
-                              .deadline = fth_store_large_deadline(parts->store, 0, parts->deadline)};
-    fth_s3_add_query(&request, "uploads", "");
-    fth_s3_add_header(&request, "content-type", content_type ? content_type : "application/octet-stream");
-    fth_s3_add_meta(&request, "tree", tree);
-    fth_s3_add_meta(&request, "put", number);
-    FTH_TRY(fth_s3_send(&request, &response));
+    fth_bucket_request request = {.store = parts->store,
+                                  .what = "put",
+                                  .method = "POST",
+                                  .key = parts->key,
+                                  .deadline = fth_store_large_deadline(parts->store, 0, parts->deadline)};
+    fth_bucket_add_query(&request, "uploads", "");
+    fth_bucket_add_header(&request, "content-type", content_type ? content_type : "application/octet-stream");
+    fth_bucket_add_meta(&request, "tree", tree);
+    fth_bucket_add_meta(&request, "put", number);
+    FTH_TRY(fth_bucket_send(&request, &response));
     if (response.code != 200) {
-        status = fth_s3_explain(&request, &response);
+        status = fth_bucket_explain(&request, &response);
         goto out;
     }
-    parts->id = fth_s3_xml_value(response.body, response.body_bytes, "UploadId");
+    parts->id = fth_xml_value(response.body, response.body_bytes, "UploadId");
     FTH_REQUIRE(parts->id && *parts->id, FTH_CORRUPT, "put %s: the server began an upload without naming it",
                 request.name);
 
 out:
     fth_http_response_release(&response);
-    fth_s3_release(&request);
+    fth_bucket_end(&request);
     return status;
 }
 
@@ -86,14 +86,14 @@ static fth_status put_part(void *context, uint64_t i)
     const void *bytes = NULL;
     char number[24], md5[2 * FTH_MD5_BYTES], *etag = NULL;
     uint64_t size_bytes = size_of_part(parts, i);
-    fth_s3_request request = {.store = parts->store,
-                              .what = "put",
-                              .method = "PUT",
-                              .key = parts->key,
-                              .body_bytes = size_bytes,
-                              .payload_hash = "UNSIGNED-PAYLOAD",
-                              .meter = &parts->meter,
-                              .deadline = fth_store_large_deadline(parts->store, size_bytes, parts->deadline)};
+    fth_bucket_request request = {.store = parts->store,
+                                  .what = "put",
+                                  .method = "PUT",
+                                  .key = parts->key,
+                                  .body_bytes = size_bytes,
+                                  .payload_hash = "UNSIGNED-PAYLOAD",
+                                  .meter = &parts->meter,
+                                  .deadline = fth_store_large_deadline(parts->store, size_bytes, parts->deadline)};
 
     if (parts->etags[i][0]) { /* an earlier upload brought it there */
         fth_store_meter_add(&parts->meter, (int64_t)size_bytes);
@@ -102,13 +102,13 @@ static fth_status put_part(void *context, uint64_t i)
     FTH_TRY(parts->source->at(parts->source->context, i * parts->part_bytes, size_bytes, &bytes));
     request.body = bytes;
     EVP_EncodeBlock((unsigned char *)md5, parts->digests[i], FTH_MD5_BYTES);
-    fth_s3_add_header(&request, "content-md5", md5);
+    fth_bucket_add_header(&request, "content-md5", md5);
     snprintf(number, sizeof number, "%" PRIu64, i + 1);
-    fth_s3_add_query(&request, "partNumber", number);
-    fth_s3_add_query(&request, "uploadId", parts->id);
-    FTH_TRY(fth_s3_send(&request, &response));
+    fth_bucket_add_query(&request, "partNumber", number);
+    fth_bucket_add_query(&request, "uploadId", parts->id);
+    FTH_TRY(fth_bucket_send(&request, &response));
     if (response.code != 200) {
-        status = fth_s3_explain(&request, &response);
+        status = fth_bucket_explain(&request, &response);
         goto out;
     }
     etag = fth_http_header(&response, "ETag");
@@ -120,7 +120,7 @@ static fth_status put_part(void *context, uint64_t i)
 out:
     free(etag);
     fth_http_response_release(&response);
-    fth_s3_release(&request);
+    fth_bucket_end(&request);
     return status;
 }
 
@@ -128,7 +128,7 @@ out:
 static fth_status check_complete(void *context, const fth_http_response *response)
 {
     (void)context;
-    char *code = fth_s3_xml_value(response->body, response->body_bytes, "Code");
+    char *code = fth_xml_value(response->body, response->body_bytes, "Code");
     fth_status status = code ? fth_fail(FTH_CORRUPT, "the server could not put the parts together (%s)", code) : FTH_OK;
     free(code);
     return status;
@@ -160,39 +160,36 @@ static fth_status complete(fth_s3_parts *parts, const char *number, fth_store_ve
     fth_deadline deadline = fth_deadline_in(store->deadline_s + longer_s);
     if (parts->deadline.at_seconds < deadline.at_seconds)
         deadline = parts->deadline;
-    fth_s3_request request = {.store = store,
-                              .what = "put",
-                              .method = "POST",
-                              .key = parts->key,
-                              .body = body,
-                              .body_bytes = body ? strlen(body) : 0,
-                              .check = check_complete,
-                              .stall_s = COMPLETE_STALL_S + longer_s,
-                              .deadline = deadline};
+    fth_bucket_request request = {.store = store,
+                                  .what = "put",
+                                  .method = "POST",
+                                  .key = parts->key,
+                                  .body = body,
+                                  .body_bytes = body ? strlen(body) : 0,
+                                  .check = check_complete,
+                                  .stall_s = COMPLETE_STALL_S + longer_s,
+                                  .deadline = deadline};
 
     FTH_REQUIRE(body, FTH_NO_MEMORY, "no memory for a list of %" PRIu64 " parts", parts->count);
-    fth_s3_add_query(&request, "uploadId", parts->id);
-    FTH_TRY(fth_s3_send(&request, &response));
+    fth_bucket_add_query(&request, "uploadId", parts->id);
+    FTH_TRY(fth_bucket_send(&request, &response));
     if (response.code == 404 && request.uncertain) { /* "no such upload": an earlier try may have completed it */
-        FTH_TRY(fth_s3_look_whose(store, parts->key, number, deadline, &ours, version));
+        FTH_TRY(fth_bucket_look_whose(store, parts->key, number, deadline, &ours, version));
         if (ours)
             goto out;
     }
     if (response.code != 200) {
-        status = fth_s3_explain(&request, &response);
+        status = fth_bucket_explain(&request, &response);
         goto out;
     }
-    fth_s3_version(fth_s3_of(store), &response, version);
-    etag = fth_s3_xml_value(response.body, response.body_bytes, "ETag");
-    if (etag && *etag && !fth_s3_of(store)->google) {
-        size_t length = strlen(etag);
-        bool quoted = length >= 2 && etag[0] == '"' && etag[length - 1] == '"';
-        snprintf(version->text, sizeof version->text, "%.*s", (int)(quoted ? length - 2 : length), etag + quoted);
-    }
+    fth_bucket_version(store, &response, version);
+    etag = fth_xml_value(response.body, response.body_bytes, "ETag");
+    if (etag && *etag && !fth_s3_of(store)->google)
+        fth_bucket_read_version(etag, version);
     if (!version->text[0]) { /* Ceph leaves it empty */
-        FTH_TRY(fth_s3_head(store, parts->key, deadline, &head, &found));
+        FTH_TRY(fth_bucket_head(store, parts->key, deadline, &head, &found));
         FTH_REQUIRE(found, FTH_CORRUPT, "put %s: the server completed it, and yet it is not there", request.name);
-        fth_s3_version(fth_s3_of(store), &head, version);
+        fth_bucket_version(store, &head, version);
     }
 
 out:
@@ -200,7 +197,7 @@ out:
     free(etag);
     fth_http_response_release(&response);
     fth_http_response_release(&head);
-    fth_s3_release(&request);
+    fth_bucket_end(&request);
     return status;
 }
 
@@ -209,19 +206,19 @@ static void abort_upload(fth_store *store, const char *key, const char *id, fth_
 {
     char *message = strdup(fth_error_message());
     fth_http_response response = {0};
-    fth_s3_request request = {.store = store,
-                              .what = "abort",
-                              .method = "DELETE",
-                              .key = key,
-                              .deadline = fth_deadline_in(fth_deadline_passed(deadline) ? LATE_ABORT_S : ABORT_S)};
-    fth_s3_add_query(&request, "uploadId", id);
-    fth_status status = fth_s3_send(&request, &response);
+    fth_bucket_request request = {.store = store,
+                                  .what = "abort",
+                                  .method = "DELETE",
+                                  .key = key,
+                                  .deadline = fth_deadline_in(fth_deadline_passed(deadline) ? LATE_ABORT_S : ABORT_S)};
+    fth_bucket_add_query(&request, "uploadId", id);
+    fth_status status = fth_bucket_send(&request, &response);
     if (status != FTH_OK || (response.code >= 300 && response.code != 404))
         fth_log_warning("%s: parts of a broken upload may stay on the server; a lifecycle rule that ends incomplete "
                         "uploads clears them",
                         request.name);
     fth_http_response_release(&response);
-    fth_s3_release(&request);
+    fth_bucket_end(&request);
     if (message)
         fth_fail(FTH_IO, "%s", message);
     free(message);
@@ -291,25 +288,25 @@ static fth_status list_parts(fth_s3_parts *parts, bool *there)
     *there = true;
     while (listing.more && status == FTH_OK && *there) {
         fth_http_response response = {0};
-        fth_s3_request request = {.store = parts->store,
-                                  .what = "put",
-                                  .method = "GET",
-                                  .key = parts->key,
-                                  .deadline = fth_store_large_deadline(parts->store, 0, parts->deadline)};
+        fth_bucket_request request = {.store = parts->store,
+                                      .what = "put",
+                                      .method = "GET",
+                                      .key = parts->key,
+                                      .deadline = fth_store_large_deadline(parts->store, 0, parts->deadline)};
         char marker[24];
         snprintf(marker, sizeof marker, "%s", listing.marker);
-        fth_s3_add_query(&request, "uploadId", parts->id);
+        fth_bucket_add_query(&request, "uploadId", parts->id);
         if (*marker)
-            fth_s3_add_query(&request, "part-number-marker", marker);
+            fth_bucket_add_query(&request, "part-number-marker", marker);
         listing.more = false;
-        status = fth_s3_send(&request, &response);
+        status = fth_bucket_send(&request, &response);
         *there = status == FTH_OK && response.code == 200;
         if (*there)
-            status = fth_s3_read_xml(response.body, (size_t)response.body_bytes, &visitor);
+            status = fth_xml_read(response.body, (size_t)response.body_bytes, &visitor);
         if (listing.more && strcmp(marker, listing.marker) == 0)
             listing.more = false; /* it does not move on */
         fth_http_response_release(&response);
-        fth_s3_release(&request);
+        fth_bucket_end(&request);
     }
     if (status == FTH_OK && listing.kept > 0)
         fth_log_info("going on with an earlier upload of %s: %" PRIu64 " of %" PRIu64 " parts are there", parts->key,

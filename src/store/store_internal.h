@@ -3,8 +3,10 @@
  * store.c       the list of kinds; checks keys and options, and hands over to the kind
  * request.c     one HTTP request with its retries inside a deadline, over kept connections
  * transfer.c    large objects: threads, the meter, parallel ranges into a file
- * s3.c, gs.c    buckets over the S3 protocol (s3_*.c, sigv4.c, multipart.c, credentials*.c)
- * folder.c, azure.c, https.c   the others
+ * bucket_*.c    what the buckets of all clouds share (bucket_internal.h); a cloud is a table there
+ * s3_*.c        buckets over the S3 protocol, Amazon's and Google's (s3_internal.h)
+ * azure*.c      Azure's (azure_internal.h)
+ * folder*.c, https.c   the others
  *
  * A new kind is a file with a table and a row in store.c. */
 #ifndef FTH_STORE_STORE_INTERNAL_H

@@ -131,7 +131,7 @@ static fth_status read_xml(const char *text, heard *all)
 {
     fth_xml_visitor visitor = {.leaf = hear_leaf, .close = hear_close, .context = all};
     memset(all, 0, sizeof *all);
-    return fth_s3_read_xml(text, strlen(text), &visitor);
+    return fth_xml_read(text, strlen(text), &visitor);
 }
 
 static void xml_is_read(void **state)
@@ -164,12 +164,12 @@ static void xml_is_read(void **state)
     assert_int_equal(read_xml(deep, &all), FTH_CORRUPT);
 
     const char *error = "<Error><Code>NoSuchKey</Code><Message>gone</Message></Error>";
-    char *code = fth_s3_xml_value(error, strlen(error), "Code");
+    char *code = fth_xml_value(error, strlen(error), "Code");
     assert_string_equal(code, "NoSuchKey");
     free(code);
-    assert_null(fth_s3_xml_value(error, strlen(error), "Region"));
-    assert_null(fth_s3_xml_value("not xml <", 9, "Code"));
-    assert_null(fth_s3_xml_value(NULL, 0, "Code"));
+    assert_null(fth_xml_value(error, strlen(error), "Region"));
+    assert_null(fth_xml_value("not xml <", 9, "Code"));
+    assert_null(fth_xml_value(NULL, 0, "Code"));
 }
 
 /* ---- profiles ---- */
