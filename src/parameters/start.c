@@ -8,7 +8,7 @@
 #include "parameters/parameters_internal.h"
 #include "parameters/rates.h"
 
-static const double STOP_S = 3;
+static const double STOP_S = 3, DEFAULT_GATHER_S = 600;
 
 /* ---- options ---- */
 
@@ -120,6 +120,12 @@ static fth_status open_model(fth_parameters *server)
                                 ? options->consistency.count
                                 : 1;
         server->updates_per_epoch = (server->epoch_samples + train->batch * gradients - 1) / (train->batch * gradients);
+    }
+    if (options->ends_by_epochs && train->epochs > 0) {
+        FTH_REQUIRE(server->epoch_samples > 0 || train->steps > 0, FTH_INVALID,
+                    "--epochs ends the training, but nothing says how many samples an epoch has: give --data, "
+                    "--epoch-samples, or --steps instead");
+        server->end_samples = train->epochs * server->epoch_samples;
     }
     FTH_TRY(fth_service_rate(train, 1, 0, server->updates_per_epoch, &rate)); /* the schedule can be followed */
     if (*train->weights) {
@@ -325,6 +331,8 @@ fth_status fth_parameters_start(const fth_parameters_options *options, fth_param
     fth_queue_init(&server->queue);
     fth_queue_init(&server->unchecked);
     fth_queue_init(&server->deferred);
+    if (server->options.gather_s <= 0)
+        server->options.gather_s = DEFAULT_GATHER_S;
     if (server->options.max_snapshots <= 0)
         server->options.max_snapshots = 4;
     if (options->checkpoints && fth_store_is_url(options->checkpoints)) {
@@ -342,6 +350,7 @@ fth_status fth_parameters_start(const fth_parameters_options *options, fth_param
     if (server->keys)
         FTH_TRY(keep_nonces(server));
     FTH_TRY(fth_parameters_restore(server));
+    fth_step_note_progress(server);
     server->started_s = fth_clock_seconds();
     server->window = (fth_window){.began_s = fth_parameters_elapsed(server)};
     tell_start(server);
@@ -371,6 +380,11 @@ const char *fth_parameters_run_folder(const fth_parameters *server)
 int64_t fth_parameters_version(const fth_parameters *server)
 {
     return atomic_load(&((fth_parameters *)(uintptr_t)server)->version);
+}
+
+double fth_parameters_progress(const fth_parameters *server)
+{
+    return atomic_load(&((fth_parameters *)(uintptr_t)server)->progress);
 }
 
 int fth_parameters_workers(fth_parameters *server)
@@ -408,7 +422,8 @@ static void tell_end(fth_parameters *server, bool finished, fth_status status)
         if (fth_parameters_elapsed(server) > 0)
             json_object_set_new(event, "samples_per_s",
                                 json_real((double)server->samples / fth_parameters_elapsed(server)));
-        json_object_set_new(event, "reason", json_string("steps"));
+        json_object_set_new(event, "reason",
+                            json_string(server->end_samples > 0 && server->train->steps == 0 ? "epochs" : "steps"));
         if (server->epoch_samples > 0)
             json_object_set_new(event, "epochs", json_real((double)server->samples / (double)server->epoch_samples));
     }
