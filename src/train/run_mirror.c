@@ -48,6 +48,15 @@ out:
     return status;
 }
 
+/* Where the part that begins at `begin` ends: after the line that makes it a megabyte, or with what there is. */
+static size_t end_of_part(const char *events, size_t begin, size_t end)
+{
+    if (end - begin <= PART_BYTES)
+        return end;
+    const char *line_end = memchr(events + begin + PART_BYTES - 1, '\n', end - begin - PART_BYTES + 1);
+    return line_end ? (size_t)(line_end - events) + 1 : end;
+}
+
 fth_status fth_run_store_flush(fth_run_store *run)
 {
     fth_status status = FTH_OK;
@@ -62,8 +71,8 @@ fth_status fth_run_store_flush(fth_run_store *run)
     size_t end = size;
     while (end > 0 && ((const char *)events)[end - 1] != '\n')
         end--; /* a line that is being written comes next time */
-    if (end > run->stored)
-        FTH_TRY(put_part(run, events, end));
+    while (end > run->stored) /* several parts where the store was away for long */
+        FTH_TRY(put_part(run, events, end_of_part(events, run->part_begin, end)));
 
 out:
     pthread_mutex_unlock(&run->uploading);
