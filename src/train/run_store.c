@@ -24,6 +24,7 @@ fth_status fth_run_store_open(const fth_train_options *options, fth_run_store **
     pthread_mutex_init(&run->mutex, NULL);
     pthread_mutex_init(&run->uploading, NULL);
     pthread_cond_init(&run->changed, NULL);
+    run->best_step = run->best_tidied = -1;
     run->leased = strcmp(options->lease, "off") != 0;
     if (run->leased)
         FTH_TRY(fth_duration_parse(options->lease, &run->period_s));
@@ -148,6 +149,13 @@ fth_status fth_run_store_guard(void *context)
     if (status == FTH_PEER_LOST)
         run->lost = true;
     return status;
+}
+
+bool fth_run_store_may_go_on(void *context, uint64_t done_bytes, uint64_t total_bytes)
+{
+    (void)done_bytes;
+    (void)total_bytes;
+    return fth_run_store_guard(context) != FTH_PEER_LOST;
 }
 
 void fth_run_store_set_lost(fth_run_store *run)

@@ -20,6 +20,8 @@ enum { SAVE_CHECKPOINT = 1 };
 /* What belongs to a job beside its tensors. */
 typedef struct job_details {
     json_t *state;
+    const void *best; /* the best model that the state knows, mapped; NULL: it is stored, or there is none */
+    size_t best_bytes;
     double stall_s; /* that training waited */
 } job_details;
 
@@ -27,8 +29,10 @@ static void free_details(void *context, const fth_writer_job *job)
 {
     job_details *details = job->details;
     (void)context;
-    if (details)
+    if (details) {
         json_decref(details->state);
+        fth_file_unmap(details->best, details->best_bytes);
+    }
     free(details);
 }
 
@@ -64,12 +68,15 @@ static fth_status write_job(void *context, const fth_writer_job *job, const fth_
     *size_bytes = size;
     if (saving->run_store && !saving->hurry) {
         FTH_TRY(fth_run_store_flush(saving->run_store)); /* so that the record is never behind */
-        FTH_TRY(fth_run_store_put_file(saving->run_store, "best.safetensors", saving->best_path, 0));
+        if (details->best)
+            FTH_TRY(fth_run_store_put_best(saving->run_store, details->best, details->best_bytes, 0));
     }
     guarded upload = {saving, progress};
     FTH_TRY(fth_checkpoint_put(&saving->place, job->step, bytes, size, details->state,
                                &(fth_store_progress){.context = &upload, .moved = moved}));
     saving->written_step = job->step;
+    if (saving->run_store && !saving->hurry)
+        fth_run_store_tidy_best(saving->run_store, false);
 
 out:
     if (status == FTH_INTERRUPTED && saving->run_store && fth_run_store_guard(saving->run_store) == FTH_PEER_LOST)
@@ -154,6 +161,17 @@ out:
     return status;
 }
 
+/* The best model as it is now: when the job is written there may be another under its name. */
+static fth_status hold_best(const fth_trainer *trainer, job_details *details)
+{
+    const fth_saving *saving = &trainer->saving;
+    int64_t step = trainer->state.best_step;
+    if (!saving->run_store || step < 0 || fth_run_store_has_best(saving->run_store, step) ||
+        !fth_file_exists(saving->best_path)) /* another machine's */
+        return FTH_OK;
+    return fth_file_map(saving->best_path, &details->best, &details->best_bytes);
+}
+
 /* Copies the state into `slot` and hands it over, or writes it `here`. */
 static fth_status submit(fth_trainer *trainer, int slot, bool here)
 {
@@ -167,6 +185,7 @@ static fth_status submit(fth_trainer *trainer, int slot, bool here)
     trainer->state.meters.checkpoint_s += seconds;
     FTH_TRY(fth_allocate(1, sizeof *details, &details));
     details->stall_s = seconds;
+    FTH_TRY(hold_best(trainer, details));
     FTH_TRY(fth_trainer_state_to_json(trainer, &details->state));
     fth_writer_job job = {.slot = slot, .kind = SAVE_CHECKPOINT, .step = trainer->step, .details = details};
     saving->taken_step = trainer->step;
