@@ -251,7 +251,7 @@ def main():
     folder = Path(sys.argv[1])
     seeds = {"archive": make_archives(), "cifar": make_cifar(), "gradient": make_gradients(), "idx": make_idx(), "jpeg": make_jpegs(),
              "manifest": make_manifests(), "png": make_pngs(), "prices": make_prices(), "pth": make_pth(), "record": make_records(),
-             "s3_xml": make_xml(), "safetensors": make_safetensors(), "yaml": make_yaml()}
+             "xml": make_xml(), "safetensors": make_safetensors(), "yaml": make_yaml()}
     missing = {path.stem.removeprefix("fuzz_") for path in (TESTS / "fuzz").glob("fuzz_*.c")} - set(seeds)
     if missing:
         sys.exit("no seeds for " + ", ".join(sorted(missing)))
