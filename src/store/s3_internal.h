@@ -6,6 +6,7 @@
  * s3_read.c        verifying what came; files
  * s3_write.c       put; do conditions hold?
  * s3_multipart.c   large objects in parts
+ * s3_orphans.c     uploads in parts that a lost answer left behind
  * s3_tree.c        checksums of parts
  * s3_upload.c      the parts of a file's upload that are done, kept for the next try
  *
@@ -33,6 +34,7 @@ typedef struct fth_s3 {
     char *host;   /* "host:port", as the Host header has it */
     char *base;   /* path of the bucket: "" (host style) or "/bucket", escaped */
     double clock_offset_s;
+    enum { FTH_S3_NOT_TRIED, FTH_S3_HOLDS, FTH_S3_HOLDS_NOT } absent_in_parts; /* If-None-Match for uploads in parts */
 } fth_s3;
 
 static inline fth_s3 *fth_s3_of(const fth_store *store)
@@ -61,6 +63,27 @@ fth_status fth_s3_put_source(fth_store *store, const char *key, const fth_store_
 fth_status fth_s3_put_file(fth_store *store, const char *key, const char *path, const fth_store_put_options *options,
                            fth_deadline deadline, bool *lost, fth_store_version *version);
 fth_status fth_s3_probe_conditions(fth_store *store, fth_deadline deadline, char **why);
+
+/* Frees an upload's parts on the server, quickly where the caller's time is up; a warning if that fails. The calling
+ * thread's error message stays. */
+void fth_s3_abort(fth_store *store, const char *key, const char *id, fth_deadline deadline);
+
+/* ---- uploads begun without our knowing (s3_orphans.c) ---- */
+
+enum { FTH_S3_MAX_ORPHANS = 16 };
+
+typedef struct fth_s3_orphans {
+    char *ids[FTH_S3_MAX_ORPHANS];
+    int count;
+    int failed_tries; /* what they may be of */
+} fth_s3_orphans;
+
+/* After upload `id` was begun at the last of several tries, which took `took_s` in all: notes those that the others may
+ * have begun. */
+void fth_s3_note_orphans(fth_store *store, const char *key, const char *id, int failed_tries, double took_s,
+                         fth_deadline deadline, fth_s3_orphans *orphans);
+/* Ends those that are still without parts, unless there are too many for all to be ours; and frees the note. */
+void fth_s3_end_orphans(fth_store *store, const char *key, fth_s3_orphans *orphans, fth_deadline deadline);
 
 /* ---- checksums of parts (s3_tree.c) ---- */
 

@@ -29,6 +29,8 @@ typedef struct bucket {
 
     /* What goes wrong. */
     bool ignores_conditions, answers_304, bare_etags;
+    bool ignores_conditions_on_parts;
+    int lose_completions; /* answers to so many, after they were carried out */
     int refuse_503;       /* so many requests */
     int lose_answers;     /* of so many PUTs, after they were carried out */
     int corrupt_gets;     /* so many GETs give other bytes */
@@ -204,7 +206,7 @@ static void clear_parts(bucket *b)
     b->uploading = false;
 }
 
-static char *complete(bucket *b, const char *key, size_t *size_bytes)
+static char *complete(bucket *b, const stub_request *request, const char *key, size_t *size_bytes)
 {
     size_t total = 0;
     char *all = NULL;
@@ -212,6 +214,10 @@ static char *complete(bucket *b, const char *key, size_t *size_bytes)
         b->complete_errors--;
         return error(200, "InternalError", size_bytes);
     }
+    if (!b->ignores_conditions_on_parts && !condition_holds(b, request, find(b, key)))
+        return error(412, "PreconditionFailed", size_bytes);
+    if (!b->uploading)
+        return error(404, "NoSuchUpload", size_bytes);
     for (int i = 0; i < MAX_PARTS && b->parts[i].bytes; i++) {
         all = realloc(all, total + b->parts[i].size_bytes);
         memcpy(all + total, b->parts[i].bytes, b->parts[i].size_bytes);
@@ -220,6 +226,10 @@ static char *complete(bucket *b, const char *key, size_t *size_bytes)
     store_object(b, key, b->upload_lines, all, total);
     free(all);
     clear_parts(b);
+    if (b->lose_completions > 0) {
+        b->lose_completions--;
+        return NULL;
+    }
     return stub_answer(200, "", "<CompleteMultipartUploadResult><ETag></ETag></CompleteMultipartUploadResult>",
                        size_bytes);
 }
@@ -272,6 +282,8 @@ static char *answer(void *context, const stub_request *request, size_t *size_byt
     if (refused)
         return refused;
     snprintf(key, sizeof key, "%.*s", (int)strcspn(request->target, "?"), request->target);
+    if (strstr(request->target, "uploads=") && get)
+        return stub_answer(200, "", "<ListMultipartUploadsResult></ListMultipartUploadsResult>", size_bytes);
     if (strstr(request->target, "uploads=")) {
         copy_meta(request, b->upload_lines, sizeof b->upload_lines);
         clear_parts(b);
@@ -284,7 +296,7 @@ static char *answer(void *context, const stub_request *request, size_t *size_byt
         if (put)
             return put_part(b, request, key, size_bytes);
         if (*request->method == 'P')
-            return complete(b, key, size_bytes);
+            return complete(b, request, key, size_bytes);
         b->aborts++;
         clear_parts(b);
         return stub_answer(204, "", "", size_bytes);
@@ -713,6 +725,50 @@ static void transfers_can_be_cancelled(void **state)
     fth_store_free(store);
 }
 
+static fth_status never_at(void *context, uint64_t offset, uint64_t size_bytes, const void **bytes)
+{
+    (void)context, (void)offset, (void)size_bytes, (void)bytes;
+    return fth_fail(FTH_IO, "nothing should be read");
+}
+
+static void large_objects_that_must_be_new(void **state)
+{
+    bucket *b = *state;
+    fth_store *store = open_store("s3://bucket", 20);
+    char *bytes = large_bytes();
+    fth_store_source source = {.context = bytes, .size_bytes = LARGE_BYTES, .at = at};
+    fth_store_source vast = {.size_bytes = 6ull << 30, .at = never_at};
+    fth_store_put_options options = {.condition = FTH_STORE_IF_ABSENT};
+
+    assert_int_equal(fth_store_put_source(store, "new", &source, &options, NULL), FTH_OK);
+    assert_int_equal(find(b, "/bucket/new")->size_bytes, LARGE_BYTES);
+    assert_int_equal(b->part_puts, 1 + 5); /* the trial's and its own */
+    assert_int_equal(fth_store_put_source(store, "new", &source, &options, NULL), FTH_INVALID);
+    assert_message_has("already");
+    assert_false(b->uploading); /* aborted */
+    b->lose_completions = 1;
+    assert_int_equal(fth_store_put_source(store, "own", &source, &options, NULL), FTH_OK);
+    options.condition = FTH_STORE_IF_MATCH;
+    snprintf(options.match.text, sizeof options.match.text, "%s", find(b, "/bucket/own")->etag);
+    assert_int_equal(fth_store_put_source(store, "own", &vast, &options, NULL), FTH_UNSUPPORTED);
+    assert_message_has("5 GiB");
+    fth_store_free(store);
+
+    b->ignores_conditions_on_parts = true; /* then a single put is sure, as far as it goes */
+    store = open_store("s3://bucket", 20);
+    options.condition = FTH_STORE_IF_ABSENT;
+    b->part_puts = 0;
+    assert_int_equal(fth_store_put_source(store, "new", &source, &options, NULL), FTH_INVALID);
+    assert_int_equal(fth_store_put_source(store, "newer", &source, &options, NULL), FTH_OK);
+    assert_int_equal(b->part_puts, 1); /* the trial's */
+    assert_int_equal(fth_store_put_source(store, "vast", &vast, &options, NULL), FTH_UNSUPPORTED);
+    assert_message_has("If-None-Match");
+    fth_store_free(store);
+    free(bytes);
+    for (int i = 0; i < MAX_OBJECTS; i++)
+        assert_null(b->objects[i].bytes ? strstr(b->objects[i].key, ".farthing") : NULL);
+}
+
 int main(void)
 {
     fth_log_set_level(FTH_LOG_ERROR);
@@ -731,6 +787,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(large_objects_go_in_parts, start, stop),
         cmocka_unit_test_setup_teardown(files_go_on_where_they_stopped, start, stop),
         cmocka_unit_test_setup_teardown(transfers_can_be_cancelled, start, stop),
+        cmocka_unit_test_setup_teardown(large_objects_that_must_be_new, start, stop),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
