@@ -147,7 +147,7 @@ static void steps_that_a_resume_undid_do_not_count(void **state)
     add_event(record, "epoch", 40);
     add_event(record, "checkpoint", 20);
     add_event(record, "checkpoint", 45);
-    json_t *resume = json_pack("{s:i, s:f}", "step", 20, "elapsed_s", 20.0);
+    json_t *resume = json_pack("{s:i, s:f}", "step", 25, "elapsed_s", 20.0);
     assert_int_equal(fth_record_append(record, "resume", resume), FTH_OK);
     add_step(record, 30);
     fth_record_free(record);
@@ -155,7 +155,9 @@ static void steps_that_a_resume_undid_do_not_count(void **state)
     fth_record_summary summary = read_run("back");
     assert_int_equal(summary.training.count, 3);
     assert_int_equal(summary.training.points[1].step, 20);
+    assert_int_equal(summary.training.points[1].steps, 10);
     assert_int_equal(summary.training.points[2].step, 30);
+    assert_int_equal(summary.training.points[2].steps, 5); /* since the resume */
     assert_int_equal(summary.validation.count, 1);
     assert_int_equal(summary.resumes, 1);
     assert_int_equal(summary.steps, 30);

@@ -5,7 +5,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "report/report.h"
+#include "report/report_internal.h"
 
 /* ---- helpers ---- */
 
@@ -72,6 +72,43 @@ static fth_record_summary make_run(const char *id, int64_t batch, size_t points)
     run.samples_per_s = 1463;
     run.peak_memory_bytes = 100 << 20;
     return run;
+}
+
+/* ---- curves ---- */
+
+static void expect_curve(const fth_record_point *points, size_t count, const double *x, const double *y, size_t drawn)
+{
+    fth_chart_line line;
+    fth_record_series series = {.points = (fth_record_point *)points, .count = count};
+    assert_int_equal(fth_report_curve(&series, FTH_OVER_STEPS, "", &line), FTH_OK);
+    assert_int_equal(line.count, drawn);
+    for (size_t i = 0; i < drawn; i++) {
+        assert_true(line.x[i] == x[i]);
+        assert_true(fabs(line.y[i] - y[i]) < 1e-12 || (isnan(line.y[i]) && isnan(y[i])));
+    }
+    fth_report_curve_release(&line);
+}
+
+/* Means of one batch, after a resume and at the end, are put to others; the first stays. */
+static void test_a_curve_has_no_spikes(void **state)
+{
+    (void)state;
+    const fth_record_point points[] = {{.step = 1, .steps = 1, .loss = 2.5},   {.step = 101, .steps = 100, .loss = 2},
+                                       {.step = 102, .steps = 1, .loss = 9},   {.step = 201, .steps = 99, .loss = 1},
+                                       {.step = 301, .steps = 100, .loss = 1}, {.step = 302, .steps = 1, .loss = 0},
+                                       {.step = 303, .steps = 1, .loss = 0.02}};
+    expect_curve(points, 7, (double[]){1, 101, 201, 303}, (double[]){2.5, 2, 1.08, (100 + 0.02) / 102}, 4);
+
+    fth_record_point gap[FTH_COUNT_OF(points)];
+    memcpy(gap, points, sizeof gap);
+    gap[5].loss = NAN; /* stays to be seen */
+    expect_curve(gap, 7, (double[]){1, 101, 201, 301, 302, 303}, (double[]){2.5, 2, 1.08, 1, NAN, 0.02}, 6);
+
+    const fth_record_point few[] = {{.step = 1, .steps = 1, .loss = 2}, {.step = 2, .steps = 1, .loss = 1}};
+    expect_curve(few, 2, (double[]){1, 2}, (double[]){2, 1}, 2);
+    const fth_record_point unknown[] = {{.step = 10, .loss = 2}, {.step = 20, .loss = 1}, {.step = 21, .loss = 3}};
+    expect_curve(unknown, 3, (double[]){10, 20, 21}, (double[]){2, 1, 3}, 3);
+    expect_curve(NULL, 0, NULL, NULL, 0);
 }
 
 /* ---- text ---- */
@@ -440,6 +477,7 @@ static void test_picture_errors(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_a_curve_has_no_spikes),
         cmocka_unit_test(test_numbers),
         cmocka_unit_test(test_width_counts_characters),
         cmocka_unit_test(test_locale_decides_utf8),
