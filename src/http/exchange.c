@@ -135,26 +135,14 @@ void fth_exchange_set_header(fth_exchange *exchange, const char *name, const cha
 
 void fth_exchange_unlist(fth_exchange *exchange)
 {
-    if (!exchange->list)
-        return;
+    fth_server *server = exchange->server;
     if (exchange->previous)
         exchange->previous->next = exchange->next;
-    else
-        *exchange->list = exchange->next;
+    else if (server->held == exchange)
+        server->held = exchange->next;
     if (exchange->next)
         exchange->next->previous = exchange->previous;
     exchange->previous = exchange->next = NULL;
-    exchange->list = NULL;
-}
-
-void fth_exchange_list(fth_exchange *exchange, fth_exchange **list)
-{
-    fth_exchange_unlist(exchange);
-    exchange->list = list;
-    exchange->next = *list;
-    if (*list)
-        (*list)->previous = exchange;
-    *list = exchange;
 }
 
 void fth_exchange_settle(fth_exchange *exchange, int code, struct MHD_Response *response)
@@ -262,7 +250,6 @@ void fth_exchange_answer_file(fth_exchange *exchange, int code, const char *cont
     struct MHD_Response *response = own >= 0 ? MHD_create_response_from_fd_at_offset64(size_bytes, own, offset) : NULL;
     if (!response && own >= 0)
         close(own);
-    exchange->sends_file = response != NULL;
     give(exchange, code, content_type, response);
 }
 
@@ -275,9 +262,13 @@ void fth_exchange_hold(fth_exchange *exchange, double seconds, int code)
         atomic_fetch_add(&exchange->references, 1);
     }
     if (!exchange->answered) {
+        fth_exchange_unlist(exchange);
         exchange->held_until_s = fth_clock_seconds() + seconds;
         exchange->held_code = code;
-        fth_exchange_list(exchange, &server->held);
+        exchange->next = server->held;
+        if (server->held)
+            server->held->previous = exchange;
+        server->held = exchange;
         if (exchange->held_until_s < server->wake_at_s)
             pthread_cond_signal(&server->changed);
     }

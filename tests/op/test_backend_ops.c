@@ -1,5 +1,9 @@
 /* Every op on every back end: the reference against central differences, the others against the reference, in
  * training and in evaluation, on odd sizes. A new op gets a build function and rows here. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
 #include "op_harness.h"
 
 /* One network: the op's input is (batch, channels, height, width). Fields that an op does not use stay zero. */
@@ -285,6 +289,11 @@ static const op_case cases[] = {
      .convolution = {.padding = {1, 1}}},
     {"convolution 3x3, relu, no bias", CONVOLUTION(8, 3, 7, 7, 16, 3, 3), .relu = true},
     {"convolution 3x3, relu, 32 to 64", CONVOLUTION(3, 32, 12, 12, 64, 3, 3), .bias = true, .relu = true},
+    {"convolution 3x3, relu, 32 to 64, broken tiles", CONVOLUTION(5, 32, 15, 17, 64, 3, 3), .bias = true, .relu = true},
+    {"convolution 3x3, padding 2 and 1, 48 to 112", CONVOLUTION(7, 48, 13, 11, 112, 3, 3), .bias = true,
+     .convolution = {.padding = {2, 1}}},
+    {"convolution 3x3, padding 0 and 3, 80 to 16", CONVOLUTION(7, 80, 11, 10, 16, 3, 3),
+     .convolution = {.padding = {0, 3}}},
     {"convolution 1x1", CONVOLUTION(8, 17, 5, 3, 32, 1, 1)},
     {"convolution 1x1, stride 2", CONVOLUTION(3, 16, 7, 6, 32, 1, 1), .convolution = {.stride = {2, 2}}},
     {"convolution 1x1, one channel", CONVOLUTION(3, 1, 4, 4, 1, 1, 1), .bias = true},

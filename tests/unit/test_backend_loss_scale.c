@@ -1,5 +1,10 @@
 /* The rule of f16's loss scale, which the host and the GPU follow by the same lines; and of clipping. */
-#include "support.h"
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
 
 #include <math.h>
 

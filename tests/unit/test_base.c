@@ -1,7 +1,13 @@
 /* Counter-based random numbers, durations, and the error message. */
-#include "support.h"
-
 #include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
 
 #include "base/base.h"
 

@@ -1,20 +1,31 @@
 /* ONNX files, read back by a small reader of protobuf: fields, nodes and their connections, weights, refusals. What the
  * files compute is checked with onnxruntime in tests/interop. */
-#include "support.h"
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
 
+#include <cmocka.h>
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
 
 #include "export/export.h"
 #include "graph/ops.h"
 #include "model/model.h"
 
-static char path[TEST_MAX_PATH];
+static char folder[200], path[240];
 
 static int set_up(void **state)
 {
-    if (test_make_folder(state) != 0)
+    (void)state;
+    const char *base = getenv("TMPDIR");
+    snprintf(folder, sizeof folder, "%s/fth-export-XXXXXX", base ? base : "/tmp");
+    if (!mkdtemp(folder))
         return -1;
-    test_path(path, "model.onnx");
+    snprintf(path, sizeof path, "%s/model.onnx", folder);
     return 0;
 }
 
@@ -22,7 +33,7 @@ static int tear_down(void **state)
 {
     (void)state;
     unlink(path);
-    return rmdir(test_folder); /* nothing else was left */
+    return rmdir(folder);
 }
 
 /* ---- a reader ---- */
@@ -393,7 +404,7 @@ static void an_op_without_a_translation_is_named(void **state)
     unlink(path);
     fth_graph *graph = build_around(add_slice);
     assert_int_equal(save(graph), FTH_UNSUPPORTED);
-    assert_message_has("slice has no translation to ONNX");
+    assert_non_null(strstr(fth_error_message(), "slice has no translation to ONNX"));
     assert_false(fth_file_exists(path));
     fth_graph_free(graph);
 }
@@ -409,12 +420,12 @@ static void missing_weights_and_giants_are_refused(void **state)
     assert_int_equal(fth_model_create_graph(model, &size, &graph), FTH_OK);
     unlink(path);
     assert_int_equal(fth_onnx_save(path, graph, NULL, 0, &options), FTH_INVALID);
-    assert_message_has("no weights for fc.weight");
+    assert_non_null(strstr(fth_error_message(), "no weights for fc.weight"));
     static const float nothing[2]; /* is not read: the size is known before */
     fth_tensor_view views[] = {{"fc.weight", FTH_F32, FTH_SHAPE(2, INT64_C(1200000000)), nothing},
                                {"fc.bias", FTH_F32, FTH_SHAPE(2), nothing}};
     assert_int_equal(fth_onnx_save(path, graph, views, 2, &options), FTH_UNSUPPORTED);
-    assert_message_has("9.6 GB; an ONNX file cannot be larger than 2 GB");
+    assert_non_null(strstr(fth_error_message(), "9.6 GB; an ONNX file cannot be larger than 2 GB"));
     assert_false(fth_file_exists(path));
     fth_graph_free(graph);
 }

@@ -1,5 +1,10 @@
 /* The memory plan: areas alive together never overlap, and memory is used again. */
-#include "support.h"
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
 
 #include "graph/graph.h"
 

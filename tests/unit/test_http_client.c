@@ -1,5 +1,10 @@
 /* The HTTP client against servers that answer, stall, break off and say too much. */
-#include "support.h"
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
 
 #include "http/http.h"
 #include "stub_server.h"

@@ -1,7 +1,14 @@
 /* Options, goals, intervals and schedules. Whole runs are in test_parallel.c, which has a strategy to run them with. */
-#include "support.h"
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
 
 #include <math.h>
+#include <stdlib.h>
+#include <string.h>
 
 #include "train/train_internal.h"
 
@@ -96,7 +103,7 @@ static void flags_are_read_and_checked(void **state)
     };
     for (size_t i = 0; i < FTH_COUNT_OF(bad); i++) {
         options = PARSE(FTH_INVALID, bad[i][0], bad[i][1]);
-        assert_message_has(bad[i][0]);
+        assert_non_null(strstr(fth_error_message(), bad[i][0]));
         release(&options);
     }
     options = PARSE(FTH_OK, "--lr", "0");

@@ -1,7 +1,13 @@
 /* What fits before a deadline, and how often to save. */
-#include "support.h"
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
 
 #include <math.h>
+#include <stdlib.h>
 #include <unistd.h>
 
 #include "train/trainer_internal.h"

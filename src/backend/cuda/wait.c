@@ -8,7 +8,6 @@
  * FARTHING_CUDA_TIMEOUT sets how many seconds a wait may take. FARTHING_CUDA_TEST_FAULT=hang:N:SECONDS or trap:N makes
  * run number N of the process spin or fail, for tests. */
 #include <errno.h>
-#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -53,8 +52,9 @@ static void leave(int code, void *context)
 
 static void mark_lost(cuda_device *cuda)
 {
-    if (!atomic_exchange(&cuda->lost, true)) /* a still's thread may be the first to find out */
+    if (!cuda->lost)
         on_exit(leave, NULL);
+    cuda->lost = true;
 }
 
 fth_status cuda_lose(cuda_device *cuda, cudaError_t error)

@@ -1,0 +1,45 @@
+/* The arithmetic of Winograd convolution, F(4×4, 3×3), in AVX-512. See winograd.c; winograd_convolution.c makes steps
+ * of it. */
+#ifndef FTH_BACKEND_CPU_WINOGRAD_H
+#define FTH_BACKEND_CPU_WINOGRAD_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+enum { WINOGRAD_LANES = 16 };
+
+/* Images in blocks of 16 channels: (batch, planes / 16, height, width, 16). */
+typedef struct winograd_images {
+    int64_t batch, planes, height, width;
+} winograd_images;
+
+/* out[n] = sum over k of in[k] * weight[k][n], 3×3, stride 1. `begin` are the input's row and column of output (0, 0),
+ * kernel (0, 0): minus the padding. */
+typedef struct winograd_correlation {
+    winograd_images in, out;
+    int64_t begin_row, begin_column;
+    bool relu;
+} winograd_correlation;
+
+/* Where it is false, nothing below may be called. */
+bool winograd_is_supported(void);
+
+/* weight[n * stride_n + k * stride_k + 3 * i + j]; with `turned`, the kernel is rotated by 180°. */
+typedef struct winograd_weights {
+    const float *values;
+    int64_t stride_n, stride_k;
+    bool turned;
+} winograd_weights;
+
+/* `bias` may be NULL. `scratch` is memory for as many floats as winograd_correlate_floats() says for the number of
+ * OpenMP threads. */
+void winograd_correlate(const winograd_correlation *c, const float *in, const winograd_weights *weights,
+                        const float *bias, float *scratch, float *out);
+int64_t winograd_correlate_floats(const winograd_correlation *c, int threads);
+
+/* dweight (outputs, channels, 3, 3) and, if not NULL, dbias, of the convolution `forward`. */
+void winograd_grad_weights(const winograd_correlation *forward, const float *x, const float *dy, float *scratch,
+                           float *dweight, float *dbias);
+int64_t winograd_grad_weights_floats(const winograd_correlation *forward, int threads);
+
+#endif
