@@ -15,7 +15,7 @@ help:
 	@echo 'make demo     install what is missing, build, train for about a minute, show the report'
 	@echo 'make test     install what is missing, build, run all tests'
 	@echo 'make asan     all tests under the address and undefined-behaviour sanitizers'
-	@echo 'make fuzz     each fuzz target for FUZZ_SECONDS=$(FUZZ_SECONDS) seconds (needs clang)'
+	@echo 'make fuzz     each fuzz target, from its seeds, for FUZZ_SECONDS=$(FUZZ_SECONDS) seconds (needs clang)'
 	@echo 'make bench    measure the engine against PyTorch (BENCH_FLAGS="--python PYTHON_WITH_TORCH")'
 	@echo 'make format   format the sources with clang-format'
 	@echo 'make docs     write docs/OPTIONS.md anew from the option table'

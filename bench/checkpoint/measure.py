@@ -6,6 +6,7 @@
     bench/checkpoint/measure.py overhead   processor time of a checkpoint beside training, as a share of a minute
     bench/checkpoint/measure.py notice     from a notice to "stored and exited", 20 times at random moments, on Ceph's S3
                                            gateway on loopback (--count N, --folder for a folder instead)
+    bench/checkpoint/measure.py overlap    on a GPU: what a checkpoint takes from training, against its bytes' way over the bus
     bench/checkpoint/measure.py take-over  from kill -9 to the standby's first step, in lease periods (--count N)
 
 $FARTHING names the program (build/farthing)."""
@@ -80,6 +81,46 @@ def overhead(options):
     share = (cost / cores + statistics.median(stalls)) / 60
     print(f"a checkpoint takes {cost:.2f} s of processor time ({', '.join(f'{value:.2f}' for value in costs)}); one a minute "
           f"on {cores} cores is {100 * share:.2f} % of the time (bar 1 %)")
+
+
+def bus_seconds(size):
+    """One copy of `size` bytes from the GPU into pinned memory, by PyTorch."""
+    import torch
+    there, here = torch.empty(size, dtype=torch.uint8, device="cuda"), torch.empty(size, dtype=torch.uint8, pin_memory=True)
+    times = []
+    for _ in range(8):
+        torch.cuda.synchronize()
+        begin = time.perf_counter()
+        here.copy_(there)
+        torch.cuda.synchronize()
+        times.append(time.perf_counter() - begin)
+    return statistics.median(times)
+
+
+def overlap(options):
+    """Steps with and without checkpoints, in turn. Validations, the same in both, are left out."""
+    every, steps = options.every, 10 * options.every
+    arguments = ["--model", "resnet50", "--data", "shapes", "--batch", 256, "--device", "cuda", "--precision", options.precision,
+                 "--steps", steps, "--watch", "none", "--validate-every", 1000000]
+    costs, step_times, stalls, size = [], [], [], 0
+    for _ in range(options.count or 5):
+        step_s = {}
+        for saving in (True, False):
+            with tempfile.TemporaryDirectory(dir=options.on) as folder:
+                events, _ = train(folder, *arguments, "--checkpoint-every", every if saving else 1000000)
+            told = [event for event in events if event["event"] == "step" and every // 2 < event["step"] < steps]
+            taken = [event["elapsed_s"] - event["evaluate_s"] for event in told]
+            step_s[saving] = (taken[-1] - taken[0]) / (told[-1]["step"] - told[0]["step"])
+            if saving:
+                saves = [event for event in events if event["event"] == "checkpoint"]
+                size = saves[0]["bytes"]
+                stalls += [event["stall_s"] for event in saves[1:-1]]
+        costs.append(every * (step_s[True] - step_s[False]))
+        step_times.append(step_s[False])
+    cost, step, bus = statistics.median(costs), statistics.median(step_times), bus_seconds(size)
+    print(f"{size / 1e6:.0f} MB every {every} steps of {1e3 * step:.2f} ms: training's thread waits "
+          f"{1e3 * statistics.median(stalls):.3f} ms (largest {1e3 * max(stalls):.3f}); a checkpoint takes {1e3 * cost:.2f} ms from "
+          f"training ({', '.join(f'{1e3 * value:.2f}' for value in costs)}), its bytes' way over the bus {1e3 * bus:.2f} ms")
 
 
 class Place:
@@ -179,13 +220,16 @@ def take_over(options):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=["stall", "overhead", "notice", "take-over"])
+    parser.add_argument("what", choices=["stall", "overhead", "overlap", "notice", "take-over"])
     parser.add_argument("--count", type=int)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--longest", type=float, default=11, help="latest moment of a notice, in seconds")
+    parser.add_argument("--every", type=int, default=400, help="steps between two checkpoints (overlap)")
+    parser.add_argument("--precision", default="bf16", help="(overlap)")
+    parser.add_argument("--on", help="folder for runs (overlap)")
     parser.add_argument("--folder", action="store_true")
     options = parser.parse_args()
-    {"stall": stall, "overhead": overhead, "notice": notice, "take-over": take_over}[options.what](options)
+    {"stall": stall, "overhead": overhead, "overlap": overlap, "notice": notice, "take-over": take_over}[options.what](options)
 
 
 if __name__ == "__main__":

@@ -21,6 +21,7 @@
 typedef struct fth_plan fth_plan;
 typedef struct fth_backend fth_backend;
 typedef struct fth_updater fth_updater;
+typedef struct fth_still fth_still;
 
 /* TF32 stores f32 and multiplies with fewer bits on tensor cores. */
 typedef enum fth_precision {
@@ -117,6 +118,14 @@ typedef struct fth_gather {
     int64_t count;
 } fth_gather;
 
+/* ---- stills: device memory as it is at one moment, brought to the host while the device goes on ---- */
+
+/* Bytes of the device and their place in a still. */
+typedef struct fth_extent {
+    const void *from;
+    size_t at, size_bytes;
+} fth_extent;
+
 /* What an accelerator is doing. Numbers that are unknown are NAN, or 0 bytes. */
 typedef struct fth_device_sample {
     int64_t used_bytes, total_bytes; /* of its memory, by all processes */
@@ -126,7 +135,7 @@ typedef struct fth_device_sample {
 
 /* ---- the table ---- */
 
-enum { FTH_BACKEND_ABI = 2 };
+enum { FTH_BACKEND_ABI = 3 };
 
 struct fth_backend {
     int abi; /* FTH_BACKEND_ABI */
@@ -200,6 +209,14 @@ struct fth_backend {
 
     /* Optional: the precision in which a network trains fastest, for --precision auto. NULL: f32. */
     fth_precision (*choose_precision)(fth_device *device, const fth_graph *graph);
+
+    /* Optional. Opening may be done by any thread and costs device memory. Taking is queued in order with plans and
+     * updates, and returns at once; fetching, by any thread, waits for all that was taken. A still is
+     * taken anew, or closed, when nobody fetches it. */
+    fth_status (*still_open)(fth_device *device, size_t size_bytes, fth_still **still);
+    fth_status (*still_take)(fth_still *still, const fth_extent *extents, size_t count);
+    fth_status (*still_fetch)(fth_still *still, void *to_host);
+    void (*still_close)(fth_still *still);
 };
 
 extern const fth_backend fth_backend_cpu;

@@ -1,61 +1,28 @@
-/* Plans: a graph bound to a device, a batch and a mode.
+/* Plans: a graph bound to a device, a batch and a mode. Here they are made.
  *
  * Creating a plan walks the nodes once. Each node's kernel sets the layouts of what it writes and adds steps that
- * say which values they read and write; from these the lifetimes follow, and every arena value gets its place.
- * Values that share memory (in-place results, views) form a family with one root; a family is placed as one area.
- *
- * Main plan values have the numbers of their graph values; values added by kernels come after them. */
+ * say which values they read and write; from these the lifetimes follow, and every arena value gets its place
+ * (plan_memory.c). Running is in plan_run.c. */
 #include <assert.h>
 #include <limits.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "backend/backend.h"
-
-typedef struct plan_value {
-    fth_storage storage;
-    size_t vector_offset; /* floats, for values in flat vectors */
-    void *layout;
-    size_t size_bytes;
-    fth_plan_value alias_of; /* towards the family's root; -1 for a root */
-    fth_plan_value copy_of;  /* -1: not a copy */
-    int last_reader;         /* main values: last node that reads it; INT_MAX: kept to the end; -1: none */
-    void *data;
-} plan_value;
-
-typedef struct plan_step {
-    fth_step step;
-    size_t ready_floats; /* gradients final once this step is done; 0: no more than before */
-} plan_step;
-
-struct fth_plan {
-    const fth_graph *graph;
-    fth_device *device;
-    fth_plan_options options;
-    int node_count; /* of the graph, in this mode */
-    int threads;
-    int current_node;
-
-    plan_value *values;
-    size_t value_count, value_capacity;
-    plan_step *steps;
-    size_t step_count, step_capacity;
-
-    size_t arena_bytes;
-    size_t *area_of; /* root -> offset in the arena */
-    bool bound;
-    void *captured[2]; /* the back end's recordings of one run, where it makes any: alone, and with an update */
-    const fth_updater *updater; /* of the second */
-};
+#include "backend/plan_internal.h"
 
 /* ---- creating ---- */
 
-static fth_plan_value root_of(const fth_plan *plan, fth_plan_value value)
+fth_plan_value fth_plan_root(const fth_plan *plan, fth_plan_value value)
 {
     while (plan->values[value].alias_of >= 0)
         value = plan->values[value].alias_of;
     return value;
+}
+
+void fth_plan_enter(const fth_plan *plan)
+{
+    if (plan->device->backend->enter)
+        plan->device->backend->enter(plan->device, plan->threads);
 }
 
 static fth_status add_main_values(fth_plan *plan)
@@ -120,90 +87,6 @@ static fth_status prepare_nodes(fth_plan *plan)
     return FTH_OK;
 }
 
-static void extend_lifetime(fth_plan *plan, fth_area *areas, fth_plan_value value, int step)
-{
-    fth_area *area = &areas[root_of(plan, value)];
-    if (step < area->first_step)
-        area->first_step = step;
-    if (step > area->last_step)
-        area->last_step = step;
-}
-
-static fth_status place_values(fth_plan *plan)
-{
-    fth_status status = FTH_OK;
-    fth_area *areas = NULL;
-    FTH_TRY(fth_allocate(plan->value_count, sizeof *areas, &areas));
-    FTH_TRY(fth_allocate(plan->value_count, sizeof *plan->area_of, &plan->area_of));
-    for (size_t v = 0; v < plan->value_count; v++)
-        areas[v] = (fth_area){.first_step = INT_MAX, .last_step = -1};
-    for (size_t s = 0; s < plan->step_count; s++) {
-        const fth_step *step = &plan->steps[s].step;
-        for (int i = 0; i < step->read_count; i++)
-            extend_lifetime(plan, areas, step->reads[i], (int)s);
-        for (int i = 0; i < step->write_count; i++)
-            extend_lifetime(plan, areas, step->writes[i], (int)s);
-    }
-    for (int v = 0; v < fth_graph_value_count(plan->graph); v++) {
-        if (fth_graph_value(plan->graph, v)->kind == FTH_VALUE_INPUT)
-            extend_lifetime(plan, areas, v, 0); /* filled before the first step */
-        if (plan->values[v].last_reader == INT_MAX)
-            extend_lifetime(plan, areas, v, (int)plan->step_count); /* read after the last */
-    }
-    for (size_t v = 0; v < plan->value_count; v++) {
-        fth_plan_value root = root_of(plan, (fth_plan_value)v);
-        if (plan->values[root].storage != FTH_IN_ARENA)
-            continue;
-        if (plan->values[v].size_bytes > areas[root].size_bytes)
-            areas[root].size_bytes = plan->values[v].size_bytes;
-    }
-    FTH_TRY(fth_memory_plan(areas, plan->value_count, &plan->arena_bytes));
-    for (size_t v = 0; v < plan->value_count; v++)
-        plan->area_of[v] = areas[v].offset;
-out:
-    free(areas);
-    return status;
-}
-
-/* Parameters lie in the order in which their gradients are finished, so what is final is always a prefix of the
- * vector. The order in which steps finish them may differ a little (a reorder after the next gradient's kernel): a
- * range counts once all before it are final too. */
-static fth_status find_ready_ranges(fth_plan *plan)
-{
-    fth_status status = FTH_OK;
-    int *finished_by = NULL; /* by parameter value: the last step that writes its gradient */
-    int value_count = fth_graph_value_count(plan->graph);
-    FTH_TRY(fth_allocate((size_t)value_count, sizeof *finished_by, &finished_by));
-    for (size_t s = 0; s < plan->step_count; s++) {
-        const fth_step *step = &plan->steps[s].step;
-        for (int i = 0; i < step->write_count; i++) {
-            fth_plan_value root = root_of(plan, step->writes[i]);
-            if (plan->values[root].storage == FTH_IN_GRADIENTS)
-                finished_by[fth_graph_value(plan->graph, root)->gradient_of] = (int)s;
-        }
-    }
-    /* A gradient finished by step s is ready with all before it: walk parameters by offset, keep the latest step. */
-    for (int v = 0; v < value_count; v++) {
-        const fth_value_info *info = fth_graph_value(plan->graph, v);
-        if (info->kind != FTH_VALUE_PARAMETER || info->gradient == FTH_NO_VALUE)
-            continue;
-        int latest = finished_by[v];
-        for (int u = 0; u < value_count; u++) {
-            const fth_value_info *other = fth_graph_value(plan->graph, u);
-            if (other->kind == FTH_VALUE_PARAMETER && other->gradient != FTH_NO_VALUE && other->offset < info->offset &&
-                finished_by[u] > latest)
-                latest = finished_by[u];
-        }
-        size_t end =
-            info->offset + fth_align_up((size_t)fth_shape_count(&info->type.shape), FTH_ALIGNMENT / sizeof(float));
-        if (end > plan->steps[latest].ready_floats)
-            plan->steps[latest].ready_floats = end;
-    }
-out:
-    free(finished_by);
-    return status;
-}
-
 /* Multiplications by weights in a forward pass: each output takes a whole row of the weights (O, ...). */
 static double count_multiplications(const fth_plan *plan)
 {
@@ -230,12 +113,6 @@ static int choose_threads(const fth_plan *plan)
     return count_multiplications(plan) < SMALL_FORWARD ? 1 : plan->device->threads;
 }
 
-static void enter(const fth_plan *plan)
-{
-    if (plan->device->backend->enter)
-        plan->device->backend->enter(plan->device, plan->threads);
-}
-
 fth_status fth_plan_create(const fth_graph *graph, fth_device *device, fth_plan_options options, fth_plan **plan)
 {
     fth_status status = FTH_OK;
@@ -250,12 +127,12 @@ fth_status fth_plan_create(const fth_graph *graph, fth_device *device, fth_plan_
     made->node_count =
         options.mode == FTH_PLAN_TRAIN ? fth_graph_node_count(graph) : fth_graph_forward_node_count(graph);
     made->threads = choose_threads(made);
-    enter(made);
+    fth_plan_enter(made);
     FTH_TRY(add_main_values(made));
     FTH_TRY(prepare_nodes(made));
-    FTH_TRY(place_values(made));
+    FTH_TRY(fth_plan_place_values(made));
     if (options.mode == FTH_PLAN_TRAIN)
-        FTH_TRY(find_ready_ranges(made));
+        FTH_TRY(fth_plan_find_ready_ranges(made));
     *plan = made;
     made = NULL;
 out:
@@ -271,24 +148,11 @@ static void release_step(const fth_step *step)
         free(step->state);
 }
 
-static void drop_recording(fth_plan *plan, int which)
-{
-    if (plan->captured[which])
-        plan->device->backend->capture_free(plan->device, plan->captured[which]);
-    plan->captured[which] = NULL;
-}
-
-static void drop_recordings(fth_plan *plan)
-{
-    drop_recording(plan, 0);
-    drop_recording(plan, 1);
-}
-
 void fth_plan_free(fth_plan *plan)
 {
     if (!plan)
         return;
-    drop_recordings(plan);
+    fth_plan_drop_recordings(plan);
     for (size_t s = 0; s < plan->step_count; s++)
         release_step(&plan->steps[s].step);
     for (size_t v = 0; v < plan->value_count; v++)
@@ -297,153 +161,6 @@ void fth_plan_free(fth_plan *plan)
     free(plan->values);
     free(plan->area_of);
     free(plan);
-}
-
-/* ---- binding and running ---- */
-
-size_t fth_plan_arena_bytes(const fth_plan *plan)
-{
-    return plan->arena_bytes;
-}
-
-fth_status fth_plan_bind(fth_plan *plan, void *arena, fth_vectors vectors)
-{
-    fth_status status = FTH_OK;
-    float *const bases[] = {[FTH_IN_PARAMETERS] = vectors.parameters,
-                            [FTH_IN_GRADIENTS] = vectors.gradients,
-                            [FTH_IN_BUFFERS] = vectors.buffers};
-    enter(plan);
-    drop_recordings(plan); /* they hold the old addresses */
-    for (size_t v = 0; v < plan->value_count; v++) {
-        fth_plan_value root = root_of(plan, (fth_plan_value)v);
-        const plan_value *home = &plan->values[root];
-        if (home->storage == FTH_IN_ARENA)
-            plan->values[v].data = (char *)arena + plan->area_of[root];
-        else
-            plan->values[v].data = bases[home->storage] ? bases[home->storage] + home->vector_offset : NULL;
-    }
-    for (size_t s = 0; s < plan->step_count; s++) {
-        const fth_step *step = &plan->steps[s].step;
-        if (step->bind)
-            FTH_TRY(step->bind(step->state, plan));
-    }
-    plan->bound = true;
-out:
-    return status;
-}
-
-fth_status fth_plan_set_input(fth_plan *plan, fth_value input, const void *host)
-{
-    assert(plan->bound && fth_graph_value(plan->graph, input)->kind == FTH_VALUE_INPUT);
-    const fth_backend *backend = plan->device->backend;
-    return (backend->copy_batch ? backend->copy_batch : backend->copy_in)(plan->device, plan->values[input].data, host,
-                                                                          plan->values[input].size_bytes);
-}
-
-fth_status fth_plan_gather_input(fth_plan *plan, fth_value input, const fth_gather *gather)
-{
-    assert(plan->bound && fth_graph_value(plan->graph, input)->kind == FTH_VALUE_INPUT);
-    assert(gather->count == plan->options.batch);
-    enter(plan);
-    return plan->device->backend->gather(plan->device, gather, plan->values[input].data);
-}
-
-fth_status fth_plan_read_loss(fth_plan *plan, float loss[2])
-{
-    if (!plan->device->backend->read_loss)
-        return fth_plan_get_output(plan, fth_graph_loss(plan->graph), loss);
-    enter(plan);
-    return plan->device->backend->read_loss(plan->device, loss);
-}
-
-fth_status fth_plan_get_output(fth_plan *plan, fth_value output, float *host)
-{
-    assert(plan->bound && plan->values[output].last_reader == INT_MAX);
-    return plan->device->backend->copy_out(plan->device, host, plan->values[output].data,
-                                           plan->values[output].size_bytes);
-}
-
-static fth_status run_steps(fth_plan *plan, const fth_run *run)
-{
-    fth_status status = FTH_OK;
-    for (size_t s = 0; s < plan->step_count; s++) {
-        const plan_step *at = &plan->steps[s];
-        status = at->step.run(at->step.state, run);
-        if (status != FTH_OK)
-            return fth_fail_within(status, "running %s", at->step.name);
-        if (at->ready_floats && run->gradients_ready)
-            run->gradients_ready(run->gradients_context, at->ready_floats);
-    }
-    return status;
-}
-
-static fth_status run_timed(fth_plan *plan, const fth_run *run)
-{
-    fth_status status = FTH_OK;
-    for (size_t s = 0; s < plan->step_count; s++) {
-        double begun = fth_clock_seconds();
-        FTH_TRY(plan->steps[s].step.run(plan->steps[s].step.state, run));
-        FTH_TRY(plan->device->backend->synchronize(plan->device, fth_deadline_in(60)));
-        run->step_seconds[s] += fth_clock_seconds() - begun;
-    }
-out:
-    return status;
-}
-
-/* Records the steps, and the update behind them if the run has one. */
-static fth_status record(fth_plan *plan, const fth_run *run, void **captured)
-{
-    fth_status status = FTH_OK;
-    const fth_backend *backend = plan->device->backend;
-    char message[1024] = ""; /* of the step that failed: ending the capture may fail too, for that reason */
-
-    FTH_TRY(backend->capture_begin(plan->device));
-    status = run_steps(plan, run);
-    if (status == FTH_OK && run->updater)
-        status = backend->updater_queue(run->updater, plan->values[fth_graph_loss(plan->graph)].data);
-    if (status != FTH_OK)
-        snprintf(message, sizeof message, "%s", fth_error_message());
-    fth_status ended = backend->capture_end(plan->device, captured); /* also after a failure */
-    if (status != FTH_OK && *captured) {                             /* a part only, never to be run */
-        backend->capture_free(plan->device, *captured);
-        *captured = NULL;
-    }
-    FTH_REQUIRE(status == FTH_OK, status, "%s", message);
-    FTH_TRY(ended);
-out:
-    return status;
-}
-
-fth_status fth_plan_run(fth_plan *plan, const fth_run *run)
-{
-    fth_status status = FTH_OK;
-    const fth_backend *backend = plan->device->backend;
-    assert(plan->bound && (!run->updater || (!run->step_seconds && !run->gradients_ready)));
-    enter(plan);
-    if (run->step_seconds)
-        return run_timed(plan, run);
-    if (!backend->capture_begin || run->gradients_ready)
-        return run_steps(plan, run);
-    int which = run->updater != NULL;
-    if (run->updater && plan->updater != run->updater) {
-        drop_recording(plan, which);
-        plan->updater = run->updater;
-    }
-    if (!plan->captured[which])
-        FTH_TRY(record(plan, run, &plan->captured[which]));
-    FTH_TRY(backend->capture_replay(plan->device, plan->captured[which], run));
-out:
-    return status;
-}
-
-int fth_plan_step_count(const fth_plan *plan)
-{
-    return (int)plan->step_count;
-}
-
-const char *fth_plan_step_name(const fth_plan *plan, int step)
-{
-    return plan->steps[step].step.name;
 }
 
 /* ---- for kernels ---- */
@@ -533,12 +250,12 @@ bool fth_plan_dies_here(const fth_plan *plan, fth_value value)
 {
     if (fth_graph_value(plan->graph, value)->kind != FTH_VALUE_RESULT)
         return false;
-    fth_plan_value root = root_of(plan, value);
+    fth_plan_value root = fth_plan_root(plan, value);
     if (plan->values[root].storage != FTH_IN_ARENA)
         return false;
     /* Everything that shares the memory must be done with it too. */
     for (int v = 0; v < fth_graph_value_count(plan->graph); v++) {
-        if (root_of(plan, v) == root && plan->values[v].last_reader > plan->current_node)
+        if (fth_plan_root(plan, v) == root && plan->values[v].last_reader > plan->current_node)
             return false;
     }
     return root < fth_graph_value_count(plan->graph); /* a copy may have readers of its own */
@@ -546,7 +263,7 @@ bool fth_plan_dies_here(const fth_plan *plan, fth_value value)
 
 void fth_plan_alias(fth_plan *plan, fth_plan_value value, fth_plan_value of)
 {
-    assert(plan->values[value].alias_of < 0 && root_of(plan, of) != value);
+    assert(plan->values[value].alias_of < 0 && fth_plan_root(plan, of) != value);
     plan->values[value].alias_of = of;
 }
 
@@ -557,7 +274,7 @@ bool fth_plan_is_used(const fth_plan *plan, fth_value value)
 
 fth_storage fth_plan_storage(const fth_plan *plan, fth_plan_value value)
 {
-    return plan->values[root_of(plan, value)].storage;
+    return plan->values[fth_plan_root(plan, value)].storage;
 }
 
 void *fth_plan_data(const fth_plan *plan, fth_plan_value value)

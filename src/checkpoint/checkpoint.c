@@ -258,48 +258,127 @@ out:
     return status;
 }
 
-/* A torn or missing object is skipped; a network that does not answer is no reason to go back to an older one. */
-static bool may_skip(const fth_checkpoint_place *place, fth_status status)
+/* What becomes of the search after a checkpoint could not be loaded. A torn object, one that is gone, and one that the
+ * store does not give although it answers are reasons to go back to an older checkpoint. A store that does not answer
+ * is none. Where the manifest has gone too, somebody tidies up, and may have saved a newer one: the list is old. */
+typedef enum verdict { GIVE_UP, TRY_AGAIN, SKIP, LIST_AGAIN } verdict;
+
+static verdict judge(const fth_checkpoint_place *place, const fth_checkpoint_entry *entry, fth_status status,
+                     bool first_try)
 {
-    bool remote = fth_store_folder(place->store) == NULL;
-    return remote ? status == FTH_CORRUPT || status == FTH_UNSUPPORTED : status != FTH_NO_MEMORY;
+    fth_store_object object = {0};
+    bool found = false;
+    char name[64];
+    if (status == FTH_NO_MEMORY || status == FTH_INTERRUPTED)
+        return GIVE_UP;
+    fth_checkpoint_name(entry, name, sizeof name);
+    char *key = fth_checkpoint_key(place, name);
+    bool answers = fth_store_stat(place->store, key, &object, &found) == FTH_OK;
+    fth_store_object_release(&object);
+    free(key);
+    if (!answers)
+        return GIVE_UP;
+    if (!found)
+        return LIST_AGAIN;
+    return first_try && (status == FTH_IO || status == FTH_TIMEOUT) ? TRY_AGAIN : SKIP;
+}
+
+/* The search for the newest good checkpoint. */
+typedef struct search {
+    const fth_checkpoint_place *place;
+    const char *download_folder;
+    const fth_stop *stop;
+    size_t skipped;
+    int64_t newest;    /* step of the first that was skipped */
+    fth_status unread; /* of the first that may be good and could not be read; FTH_OK: none */
+    char message[512]; /* and why */
+    int lists;
+} search;
+
+/* Loads `entry`, or says what to do next. */
+static fth_status try_entry(search *s, const fth_checkpoint_entry *entry, fth_checkpoint *checkpoint, verdict *next)
+{
+    fth_status status = FTH_OK;
+    *next = GIVE_UP;
+    for (int tries = 1; tries == 1 || *next == TRY_AGAIN; tries++) {
+        if (s->stop && s->stop->asked)
+            return fth_fail(FTH_INTERRUPTED, "stopped while looking for a checkpoint");
+        status = load(s->place, s->download_folder, entry, checkpoint);
+        if (status == FTH_OK)
+            return FTH_OK;
+        char *why = fth_format("%s", fth_error_message()); /* judging has messages of its own */
+        *next = judge(s->place, entry, status, tries == 1);
+        if (*next != GIVE_UP)
+            fth_log_warning("%s the checkpoint of step %" PRId64 ": %s",
+                            *next == TRY_AGAIN ? "trying again to load" : "skipping", entry->step, why);
+        fth_fail(status, "%s", why);
+        free(why);
+    }
+    return status;
+}
+
+static void count_skipped(search *s, const fth_checkpoint_entry *entry, fth_status status)
+{
+    s->newest = s->skipped++ == 0 ? entry->step : s->newest;
+    if (s->unread != FTH_OK || status == FTH_CORRUPT || status == FTH_UNSUPPORTED)
+        return;
+    s->unread = status;
+    snprintf(s->message, sizeof s->message, "%s", fth_error_message());
+}
+
+/* One pass over what is there now; *again: the list was too old to go on with. */
+static fth_status look(search *s, fth_checkpoint *checkpoint, bool *again)
+{
+    enum { MAX_LISTS = 5 };
+    fth_status status = FTH_OK;
+    fth_checkpoint_listing listing = {0};
+    verdict next;
+
+    *again = false;
+    s->skipped = 0;
+    s->unread = FTH_OK;
+    FTH_TRY(fth_checkpoint_list(s->place, &listing));
+    s->lists++;
+    for (size_t i = 0; i < listing.count && !*again; i++) {
+        if (!listing.entries[i].manifest)
+            continue;
+        status = try_entry(s, &listing.entries[i], checkpoint, &next);
+        if (status == FTH_OK || next == GIVE_UP)
+            goto out;
+        count_skipped(s, &listing.entries[i], status);
+        *again = next == LIST_AGAIN && s->lists < MAX_LISTS;
+    }
+    status = FTH_OK;
+
+out:
+    free(listing.entries);
+    return status;
 }
 
 fth_status fth_checkpoint_get_latest(const fth_checkpoint_place *place, const char *download_folder,
                                      const fth_stop *stop, fth_checkpoint *checkpoint)
 {
     fth_status status = FTH_OK;
-    fth_checkpoint_listing listing = {0};
-    const fth_checkpoint_entry *newest = NULL;
-    size_t tried = 0;
+    search s = {.place = place, .download_folder = download_folder, .stop = stop};
+    char *where = fth_checkpoint_describe(place, "");
+    bool again = true;
 
     *checkpoint = (fth_checkpoint){0};
     if (!fth_store_folder(place->store)) /* of downloads that a kill ended */
         fth_checkpoint_remove_temporaries(download_folder);
-    FTH_TRY(fth_checkpoint_list(place, &listing));
-    for (size_t i = 0; i < listing.count; i++) {
-        const fth_checkpoint_entry *entry = &listing.entries[i];
-        if (!entry->manifest)
-            continue;
-        FTH_REQUIRE(!stop || !stop->asked, FTH_INTERRUPTED, "stopped while looking for a checkpoint");
-        newest = newest ? newest : entry;
-        tried++;
-        status = load(place, download_folder, entry, checkpoint);
-        if (status == FTH_OK || !may_skip(place, status))
-            goto out;
-        fth_log_warning("skipping the checkpoint of step %" PRId64 ": %s", entry->step, fth_error_message());
-    }
-    if (newest) {
-        char *where = fth_checkpoint_describe(place, "");
-        status = fth_fail(FTH_CORRUPT,
-                          "none of the %zu checkpoints in %s can be read (the newest is of step %" PRId64
-                          "); start anew elsewhere, or without --resume",
-                          tried, where, newest->step);
-        free(where);
-    }
+    while (again)
+        FTH_TRY(look(&s, checkpoint, &again));
+    if (checkpoint->tensors || s.skipped == 0)
+        goto out;
+    FTH_REQUIRE(s.unread == FTH_OK, s.unread, "none of the %zu checkpoints in %s can be read now: %s", s.skipped, where,
+                s.message);
+    status = fth_fail(FTH_CORRUPT,
+                      "none of the %zu checkpoints in %s can be read (the newest is of step %" PRId64
+                      "); start anew elsewhere, or without --resume",
+                      s.skipped, where, s.newest);
 
 out:
-    free(listing.entries);
+    free(where);
     return status;
 }
 

@@ -5,14 +5,16 @@
 
 #include "checkpoint/checkpoint.h"
 #include "cli/cli.h"
+#include "cli/model_flags.h"
 #include "export/export.h"
 #include "report/report.h"
 #include "train/classifier.h"
 
 typedef struct export_options {
     fth_given given;
-    char *weights, *to, *out, *model, *runs;
-    int64_t classes, size;
+    fth_model_flags model;
+    char *to, *out;
+    int64_t classes;
 } export_options;
 
 #define AT(member) offsetof(export_options, member)
@@ -20,12 +22,7 @@ typedef struct export_options {
 static const char *const formats[] = {"safetensors", "onnx", NULL};
 
 static const fth_option export_rows[] = {
-    {.name = "weights",
-     .type = FTH_OPTION_TEXT,
-     .offset = AT(weights),
-     .argument = "FILE|RUN",
-     .help = "the model: a file (safetensors, PyTorch's .pth) or a run's best",
-     .group = "Options"},
+    FTH_MODEL_FLAG_ROWS(AT(model)),
     {.name = "to",
      .type = FTH_OPTION_CHOICE,
      .offset = AT(to),
@@ -34,11 +31,6 @@ static const fth_option export_rows[] = {
      .help = "safetensors, with PyTorch's names; or onnx, opset 17",
      .choices = formats},
     {.name = "out", .type = FTH_OPTION_TEXT, .offset = AT(out), .argument = "FILE", .help = "file to write"},
-    {.name = "model",
-     .type = FTH_OPTION_TEXT,
-     .offset = AT(model),
-     .argument = "NAME",
-     .help = "network, where the file does not say"},
     {.name = "classes",
      .type = FTH_OPTION_INTEGER,
      .offset = AT(classes),
@@ -47,20 +39,6 @@ static const fth_option export_rows[] = {
      .help = "how many there are; 0: as the file has them",
      .minimum = 0,
      .maximum = 1 << 20},
-    {.name = "size",
-     .type = FTH_OPTION_INTEGER,
-     .offset = AT(size),
-     .fallback = "0",
-     .argument = "N",
-     .help = "side of the model's input; 0: as the file says, or as the model was published",
-     .minimum = 0,
-     .maximum = 4096},
-    {.name = "runs",
-     .type = FTH_OPTION_TEXT,
-     .offset = AT(runs),
-     .fallback = "runs",
-     .argument = "FOLDER",
-     .help = "where runs are"},
 };
 static const fth_option_table export_table = {export_rows, FTH_COUNT_OF(export_rows), sizeof(export_options)};
 
@@ -92,13 +70,13 @@ static fth_status export_model(const export_options *options)
 {
     fth_status status = FTH_OK;
     fth_model_facts given = {.classes = (int)options->classes,
-                             .height = (int)options->size,
-                             .width = (int)options->size,
-                             .model = *options->model ? options->model : NULL}; /* lent */
+                             .height = (int)options->model.size,
+                             .width = (int)options->model.size,
+                             .model = *options->model.name ? options->model.name : NULL}; /* lent */
     fth_classifier *classifier = NULL;
     char *weights = NULL;
 
-    FTH_TRY(fth_cli_find_weights(options->runs, options->weights, &weights));
+    FTH_TRY(fth_cli_find_weights(options->model.runs, options->model.weights, &weights));
     FTH_TRY(fth_classifier_open(&(fth_classifier_options){.weights = weights, .given = &given, .device = "cpu"},
                                 &classifier));
     FTH_TRY(write_file(options, classifier));
@@ -122,7 +100,7 @@ static fth_exit_code run(const fth_command *command, const fth_invocation *invoc
         goto out;
     if (arguments.count > 0)
         code = fth_cli_usage(command, "export takes flags only, not \"%s\"", arguments.positional[0]);
-    else if (!*options.weights)
+    else if (!*options.model.weights)
         code = fth_cli_usage(command, "say which model: --weights FILE or --weights RUN");
     else if (!*options.out)
         code = fth_cli_usage(command, "say where to: --out FILE");

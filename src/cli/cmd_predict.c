@@ -5,31 +5,23 @@
 #include <string.h>
 
 #include "cli/cli.h"
+#include "cli/model_flags.h"
 #include "report/report.h"
 #include "tensor/tensor.h"
 #include "train/classifier.h"
 
 typedef struct predict_options {
     fth_given given;
-    char *weights, *model, *data, *classes, *device, *runs;
-    int64_t top, size, threads;
+    fth_model_flags model;
+    char *data, *classes, *device;
+    int64_t top, threads;
     bool json, logits;
 } predict_options;
 
 #define AT(member) offsetof(predict_options, member)
 
 static const fth_option predict_rows[] = {
-    {.name = "weights",
-     .type = FTH_OPTION_TEXT,
-     .offset = AT(weights),
-     .argument = "FILE|RUN",
-     .help = "the model: a file (safetensors, PyTorch's .pth) or a run's best",
-     .group = "Options"},
-    {.name = "model",
-     .type = FTH_OPTION_TEXT,
-     .offset = AT(model),
-     .argument = "NAME",
-     .help = "network, where the file does not say"},
+    FTH_MODEL_FLAG_ROWS(AT(model)),
     {.name = "data",
      .type = FTH_OPTION_TEXT,
      .offset = AT(data),
@@ -40,14 +32,6 @@ static const fth_option predict_rows[] = {
      .offset = AT(classes),
      .argument = "FILE",
      .help = "names of the classes, one a line, where the file does not say"},
-    {.name = "size",
-     .type = FTH_OPTION_INTEGER,
-     .offset = AT(size),
-     .fallback = "0",
-     .argument = "N",
-     .help = "side of the model's input; 0: as the file says, or as the model was published",
-     .minimum = 0,
-     .maximum = 4096},
     {.name = "top",
      .type = FTH_OPTION_INTEGER,
      .offset = AT(top),
@@ -70,12 +54,6 @@ static const fth_option predict_rows[] = {
      .help = "threads that compute; 0: one per core",
      .minimum = 0,
      .maximum = 4096},
-    {.name = "runs",
-     .type = FTH_OPTION_TEXT,
-     .offset = AT(runs),
-     .fallback = "runs",
-     .argument = "FOLDER",
-     .help = "where runs are"},
     {.name = "json", .type = FTH_OPTION_SWITCH, .offset = AT(json), .help = "print JSON, one object per image"},
     {.name = "logits",
      .type = FTH_OPTION_SWITCH,
@@ -297,16 +275,17 @@ static fth_status read_given(const predict_options *options, fth_model_facts *gi
     fth_dataset *dataset = NULL;
 
     if (*options->data) {
-        fth_dataset_options data_options = {.seed = 1, .validation_fraction = 0.1, .image_size = (int)options->size};
+        fth_dataset_options data_options = {
+            .seed = 1, .validation_fraction = 0.1, .image_size = (int)options->model.size};
         FTH_TRY(fth_dataset_open(options->data, &data_options, &dataset));
         FTH_TRY(fth_model_facts_of_data(dataset, given));
     }
     if (*options->classes)
         FTH_TRY(fth_model_facts_read_classes(options->classes, given));
-    if (*options->model)
-        given->model = fth_format("%s", options->model);
-    if (options->size > 0)
-        given->height = given->width = (int)options->size;
+    if (*options->model.name)
+        given->model = fth_format("%s", options->model.name);
+    if (options->model.size > 0)
+        given->height = given->width = (int)options->model.size;
 
 out:
     fth_dataset_free(dataset);
@@ -321,7 +300,7 @@ static fth_status predict(const predict_options *options, const fth_arguments *a
     char *weights = NULL;
     picture_group group = {0};
 
-    FTH_TRY(fth_cli_find_weights(options->runs, options->weights, &weights));
+    FTH_TRY(fth_cli_find_weights(options->model.runs, options->model.weights, &weights));
     FTH_TRY(read_given(options, &given));
     FTH_TRY(fth_classifier_open(
         &(fth_classifier_options){
@@ -357,7 +336,7 @@ static fth_exit_code run(const fth_command *command, const fth_invocation *invoc
 
     if (!fth_cli_read_flags(command, invocation, &predict_table, &options, &arguments, &code))
         goto out;
-    if (!*options.weights)
+    if (!*options.model.weights)
         code = fth_cli_usage(command, "say which model: --weights FILE or --weights RUN");
     else if (arguments.count == 0)
         code = fth_cli_usage(command, "no image was named");

@@ -31,7 +31,8 @@ static const fth_option report_rows[] = {
      .type = FTH_OPTION_TEXT,
      .offset = offsetof(report_options, chart),
      .argument = "FILE",
-     .help = "also draw the loss curves into FILE.png or FILE.svg"},
+     .help = "also draw the loss curves into FILE.png or FILE.svg",
+     .check = fth_report_check_picture},
     {.name = "over",
      .type = FTH_OPTION_CHOICE,
      .offset = offsetof(report_options, over),
@@ -83,6 +84,10 @@ static fth_axis chosen_axis(const report_options *options)
 static fth_status print_runs(const report_options *options, const fth_record_summary *runs, size_t count, bool compare)
 {
     fth_status status = FTH_OK;
+    if (*options->chart) { /* first: a picture that cannot be drawn should not need looking for below the tables */
+        FTH_TRY(fth_report_picture(options->chart, runs, count, chosen_axis(options)));
+        fth_log_info("chart written to %s", options->chart);
+    }
     for (size_t i = 0; options->json && i < count; i++) {
         json_t *json = fth_report_json(&runs[i]);
         fth_cli_print_json(json);
@@ -94,10 +99,6 @@ static fth_status print_runs(const report_options *options, const fth_record_sum
         FTH_TRY(fth_report_bills(stdout, runs, count));
     else if (!options->json)
         FTH_TRY(fth_report_run(stdout, &runs[0], chart_columns(options)));
-    if (*options->chart) {
-        FTH_TRY(fth_report_picture(options->chart, runs, count, chosen_axis(options)));
-        fth_log_info("chart written to %s", options->chart);
-    }
 out:
     return status;
 }

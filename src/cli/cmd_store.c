@@ -98,8 +98,7 @@ static fth_store_options how_to_open(const store_options *options)
 
 typedef struct list_state {
     const store_options *options;
-    const char *key;   /* the object or folder that was asked for */
-    size_t skip;       /* bytes of the prefix that names are shown without */
+    const fth_place *place;
     char *last_folder; /* the one shown last, so that each is shown once */
     uint64_t objects, bytes;
 } list_state;
@@ -132,18 +131,18 @@ static void print_entry(const list_state *state, const char *name, const fth_sto
 static bool list_entry(void *context, const fth_store_object *object)
 {
     list_state *state = context;
-    size_t length = strlen(state->key);
+    size_t skip = strlen(state->place->prefix); /* names are shown without it */
     /* "a" lists the object a and what is below a/, not ab. */
-    bool itself = strcmp(object->key, state->key) == 0;
-    if (length > 0 && !itself && object->key[length] != '/')
+    bool itself = !state->place->folder && strcmp(object->key, state->place->key) == 0;
+    if (!itself && strncmp(object->key, state->place->prefix, skip) != 0)
         return true;
-    const char *name = itself ? object->key : object->key + state->skip;
+    const char *name = itself ? object->key : object->key + skip;
     const char *slash = state->options->recursive || itself ? NULL : strchr(name, '/');
     state->objects++;
     state->bytes += object->size_bytes;
-    if (!slash) {
+    if (!slash && *name) { /* without a name it is the marker that some tools make for the folder itself */
         print_entry(state, name, object);
-    } else {
+    } else if (slash) {
         char *folder = strndup(name, (size_t)(slash - name) + 1);
         if (folder && (!state->last_folder || strcmp(folder, state->last_folder) != 0)) {
             print_entry(state, folder, NULL);
@@ -161,15 +160,13 @@ static fth_status list_place(const char *address, const store_options *options)
     fth_status status = FTH_OK;
     fth_place place = {0};
     fth_store_options open = how_to_open(options);
-    list_state state = {.options = options};
+    list_state state = {.options = options, .place = &place};
     char *name = NULL;
     FTH_TRY(fth_place_open(address, &open, &place));
-    state.key = place.key;
-    state.skip = *place.key ? strlen(place.key) + 1 : 0;
-    FTH_TRY(fth_store_list(place.store, place.key, list_entry, &state));
-    name = fth_place_describe(&place, place.key);
-    FTH_REQUIRE(state.objects > 0 || !*place.key, FTH_INVALID, "there is nothing at %s", name);
-    if (place.root && !*place.key)
+    FTH_TRY(fth_store_list(place.store, place.folder ? place.prefix : place.key, list_entry, &state));
+    name = fth_place_describe(&place);
+    FTH_REQUIRE(state.objects > 0 || !*place.prefix, FTH_INVALID, "there is nothing at %s", name);
+    if (place.root && !*place.prefix)
         FTH_REQUIRE(fth_folder_exists(place.root), FTH_INVALID, "there is no folder %s", place.root);
     if (options->list_long && !options->json) {
         char count[SMALL], size[SMALL];
@@ -203,7 +200,7 @@ static fth_status show_object(const char *address, const store_options *options)
     char *bytes = NULL, *name = NULL;
     size_t size_bytes = 0;
     FTH_TRY(fth_place_open(address, &open, &place));
-    name = fth_place_describe(&place, place.key);
+    name = fth_place_describe(&place);
     FTH_REQUIRE(*place.key && !place.folder, FTH_INVALID, "%s is not an object", name);
     FTH_TRY(fth_store_stat(place.store, place.key, &object, &found));
     FTH_REQUIRE(found, FTH_INVALID, "there is no object %s", name);
@@ -232,7 +229,7 @@ out:
 
 typedef struct doomed {
     char **keys;
-    size_t count, capacity, length; /* `length`: of the prefix that must be a whole part */
+    size_t count, capacity;
     uint64_t bytes;
     fth_status status;
 } doomed;
@@ -270,18 +267,16 @@ static fth_status delete_below(const fth_place *place, const char *name, const s
 {
     fth_status status = FTH_OK;
     doomed list = {0};
-    char *prefix = *place->key ? fth_format("%s/", place->key) : strdup("");
-    FTH_REQUIRE(prefix, FTH_NO_MEMORY, "no memory for a key");
     const char *root = place->root ? place->root + strspn(place->root, "/") : "";
-    bool top = !*place->key && !strchr(root, '/') && (!place->root || place->root[0] == '/');
+    bool top = !*place->prefix && !strchr(root, '/') && (!place->root || place->root[0] == '/');
     FTH_REQUIRE(!top || options->all, FTH_INVALID, "%s is the whole of it; if that is meant, add --all", name);
-    FTH_TRY(fth_store_list(place->store, prefix, doom, &list));
+    FTH_TRY(fth_store_list(place->store, place->prefix, doom, &list));
     FTH_TRY(list.status);
     FTH_REQUIRE(list.count > 0, FTH_INVALID, "there is nothing below %s", name);
     FTH_TRY(ask_to_delete(&list, name, options));
     for (size_t i = 0; i < list.count; i++)
         FTH_TRY(fth_store_delete(place->store, list.keys[i]));
-    if (place->root && !*place->key)
+    if (place->root && !*place->prefix)
         rmdir(place->root); /* stays if something is in it that is no object */
     printf("deleted %zu object%s below %s\n", list.count, list.count == 1 ? "" : "s", name);
 
@@ -289,7 +284,6 @@ out:
     for (size_t i = 0; i < list.count; i++)
         free(list.keys[i]);
     free(list.keys);
-    free(prefix);
     return status;
 }
 
@@ -302,7 +296,7 @@ static fth_status delete_place(const char *address, const store_options *options
     bool found = false;
     char *name = NULL;
     FTH_TRY(fth_place_open(address, &open, &place));
-    name = fth_place_describe(&place, place.key);
+    name = fth_place_describe(&place);
     if (options->recursive) {
         FTH_TRY(delete_below(&place, name, options));
         goto out;

@@ -13,8 +13,8 @@ typedef struct serve_options {
     fth_train_options train; /* first: its rows' offsets are in it. Only some of its options are read here. */
     char *data_shape, *consistency, *durability, *checkpoints, *address, *certificate, *key, *keys;
     int64_t classes, port, validate_every, epoch_samples, max_log_mb, max_memory_mb, max_snapshots;
-    double lease_s, max_rate;
-    bool tls, open_reads, json;
+    double lease_s, gather_s, max_rate;
+    bool tls, open_reads, stay, json;
 } serve_options;
 
 /* Rows of `farthing train` that mean the same here. */
@@ -106,6 +106,17 @@ static const fth_option own_rows[] = {
      .fallback = "30s",
      .argument = "TIME",
      .help = "a worker that is not heard of for this long is no longer waited for"},
+    {.name = "gather",
+     .type = FTH_OPTION_DURATION,
+     AT(gather_s),
+     .fallback = "10m",
+     .argument = "TIME",
+     .help =
+         "sync:N waits this long, from the first gradient, for N workers to come; then it begins with those there are"},
+    {.name = "stay",
+     .type = FTH_OPTION_SWITCH,
+     AT(stay),
+     .help = "serve on when --steps or --epochs are reached, for those who read"},
     {.name = "keys",
      .type = FTH_OPTION_TEXT,
      AT(keys),
@@ -201,7 +212,8 @@ static fth_option_table make_table(fth_option rows[MAX_ROWS])
     for (size_t i = FTH_COUNT_OF(own_rows); i < count; i++) {
         rows[i].group = i == FTH_COUNT_OF(own_rows) ? "The model and its optimizer, as in `farthing train`" : NULL;
         if (strcmp(rows[i].name, "epochs") == 0)
-            rows[i].help = "how long a schedule is, where --steps does not say so; a server ends by --steps alone";
+            rows[i].help = "ends when the workers have gone through as many samples; without it a server stays, and a "
+                           "schedule, where --steps does not say how long it is, has the default";
     }
     return (fth_option_table){rows, count, sizeof(serve_options)};
 }
@@ -284,20 +296,25 @@ static char *describe_going_on(const serve_options *asked, const fth_train_optio
     return fth_format("the same command with --name %s goes on", slash ? slash + 1 : folder);
 }
 
-/* Until somebody asks for a stop, --steps is reached and the workers have gone, or the server fails. */
-static fth_status wait_for_end(fth_parameters *server, const fth_train_options *train, const fth_stop *stop,
-                               bool *finished)
+/* Until somebody asks for a stop, the training is done and the workers have gone, or the server fails. Of epochs a
+ * little may be missing when all have gone: gradients that were refused for being late are not made up for. */
+static fth_status wait_for_end(fth_parameters *server, const serve_options *asked, const fth_train_options *train,
+                               const fth_stop *stop, bool *finished)
 {
-    const double look_every_s = 0.1, goodbye_s = 10;
+    const double look_every_s = 0.1, goodbye_s = 10, nearly = 0.95;
     double reached_s = 0;
     fth_status status = FTH_OK;
     while (status == FTH_OK && !stop->asked && !*finished) {
         status = fth_parameters_wait(server, look_every_s);
-        if (train->steps == 0 || fth_parameters_version(server) < train->steps)
-            continue;
-        reached_s = reached_s > 0 ? reached_s : fth_clock_seconds();
-        *finished = fth_parameters_workers(server) == 0 || fth_clock_seconds() - reached_s > goodbye_s;
+        double progress = fth_parameters_progress(server), now = fth_clock_seconds();
+        bool trained = progress >= 1, alone = fth_parameters_workers(server) == 0;
+        if (!trained && !(alone && train->steps == 0 && progress >= nearly))
+            reached_s = 0;
+        else if (reached_s == 0)
+            reached_s = now;
+        *finished = !asked->stay && reached_s > 0 && ((trained && alone) || now - reached_s > goodbye_s);
     }
+    *finished = *finished || fth_parameters_progress(server) >= 1;
     return status;
 }
 
@@ -309,6 +326,8 @@ static fth_status serve(const fth_option_table *table, const serve_options *aske
                                       .validate_every = asked->validate_every,
                                       .epoch_samples = asked->epoch_samples,
                                       .lease_s = asked->lease_s,
+                                      .gather_s = asked->gather_s,
+                                      .ends_by_epochs = fth_options_was_given(table, asked, "epochs"),
                                       .checkpoints = *asked->checkpoints ? asked->checkpoints : NULL,
                                       .max_log_bytes = (uint64_t)asked->max_log_mb << 20,
                                       .address = asked->address,
@@ -345,7 +364,7 @@ static fth_status serve(const fth_option_table *table, const serve_options *aske
         FTH_TRY(fth_tls_fingerprint(certificate, fingerprint));
     FTH_TRY(fth_parameters_start(&options, &server));
     tell_where(asked, server, &options, fingerprint);
-    fth_status outcome = wait_for_end(server, &train, &stop, finished);
+    fth_status outcome = wait_for_end(server, asked, &train, &stop, finished);
     going_on = describe_going_on(asked, &train, server);
     fth_status stopped = fth_parameters_stop(server, *finished); /* frees it */
     status = outcome != FTH_OK ? outcome : stopped;

@@ -98,8 +98,9 @@ fth_status fth_place_open(const char *address, const fth_store_options *options,
     FTH_REQUIRE(root && place->key, FTH_NO_MEMORY, "no memory for an address");
     size_t length = strlen(place->key);
     place->folder = length == 0 || place->key[length - 1] == '/';
-    while (length > 0 && place->key[length - 1] == '/')
-        place->key[--length] = '\0';
+    place->prefix = fth_format("%s%s", place->key, place->folder ? "" : "/");
+    if (length > 0 && place->folder)
+        place->key[length - 1] = '\0';
     FTH_TRY(fth_store_open(root, options, &place->store));
     place->root = fth_store_folder(place->store);
 
@@ -112,13 +113,16 @@ void fth_place_release(fth_place *place)
 {
     fth_store_free(place->store);
     free(place->key);
+    free(place->prefix);
     *place = (fth_place){0};
 }
 
-char *fth_place_describe(const fth_place *place, const char *key)
+char *fth_place_describe(const fth_place *place)
 {
-    const char *url = fth_store_url(place->store);
+    const char *url = fth_store_url(place->store), *key = place->folder ? place->prefix : place->key;
     if (*key && strcmp(url, ".") == 0)
         return strdup(key);
+    if (*key == '/')
+        return fth_format("%s/%s", url, key);
     return *key ? fth_path_join(url, key) : strdup(url);
 }

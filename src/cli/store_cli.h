@@ -12,10 +12,12 @@
  *     https://host/a/b?q       https://host/a?q          b
  *     /data/a, file:///data/a  /data                     a
  *
- * A folder that exists is given as "its path, nothing". */
+ * A folder that exists is given as "its path, nothing". Slashes are taken as they are written: in a bucket "a//b" and
+ * "/a" are names of their own. */
 typedef struct fth_place {
     fth_store *store;
-    char *key;
+    char *key;        /* without the '/' at the end of a folder */
+    char *prefix;     /* what all below it begins with: "" (the store itself) or "a/b/" */
     bool folder;      /* it is written as one: ends with '/', or is a folder that exists */
     const char *root; /* the folder the store is; NULL if it is none */
 } fth_place;
@@ -23,7 +25,7 @@ typedef struct fth_place {
 fth_status fth_place_open(const char *address, const fth_store_options *options, fth_place *place);
 void fth_place_release(fth_place *place);
 /* "s3://bucket/a/b" again, for messages; free() it. */
-char *fth_place_describe(const fth_place *place, const char *key);
+char *fth_place_describe(const fth_place *place);
 
 typedef struct fth_copy_options {
     bool recursive, verify, json;

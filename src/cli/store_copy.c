@@ -216,6 +216,7 @@ static fth_status add_item(copy *all, fth_place *from, const char *from_key, con
     copy_item *item = &all->items[all->count++];
     *item = (copy_item){.from = from, .from_key = strdup(from_key), .to_key = strdup(to_key), .size_bytes = size_bytes};
     FTH_REQUIRE(item->from_key && item->to_key, FTH_NO_MEMORY, "no memory for a key");
+    FTH_TRY(fth_store_check_key(all->to.store, to_key));
     all->total_bytes += size_bytes * (uint64_t)moves_of(all, item);
 
 out:
@@ -225,18 +226,31 @@ out:
 typedef struct gathering {
     copy *all;
     fth_place *from;
-    size_t skip; /* what all keys begin with */
     fth_status status;
 } gathering;
+
+/* A key of the destination. In a folder "a//b" becomes a/b, since there it is no name of its own. */
+static char *make_key(const fth_place *to, const char *rest)
+{
+    char *key = fth_format("%s%s", to->prefix, rest), *end = key;
+    if (!key || !to->root)
+        return key;
+    for (const char *from = key; *from; from++)
+        if (*from != '/' || (end > key && end[-1] != '/'))
+            *end++ = *from;
+    *end = '\0';
+    return key;
+}
 
 static bool gather(void *context, const fth_store_object *object)
 {
     gathering *gather = context;
     copy *all = gather->all;
-    if (strlen(object->key) <= gather->skip || object->key[strlen(object->key) - 1] == '/')
-        return true; /* the marker some tools make for an empty folder */
-    char *to_key =
-        *all->to.key ? fth_path_join(all->to.key, object->key + gather->skip) : strdup(object->key + gather->skip);
+    const char *name = object->key + strlen(gather->from->prefix);
+    bool marker = object->size_bytes == 0 && name[0] && name[strlen(name) - 1] == '/';
+    if (!*name || (marker && all->to.root))
+        return true; /* some tools make such objects for folders */
+    char *to_key = make_key(&all->to, name);
     gather->status = to_key ? add_item(all, gather->from, object->key, to_key, object->size_bytes)
                             : fth_fail(FTH_NO_MEMORY, "no memory for a key");
     free(to_key);
@@ -247,19 +261,16 @@ static fth_status gather_below(copy *all, fth_place *from)
 {
     fth_status status = FTH_OK;
     size_t before = all->count;
-    char *prefix = *from->key ? fth_format("%s/", from->key) : strdup("");
-    FTH_REQUIRE(prefix, FTH_NO_MEMORY, "no memory for a key");
-    gathering work = {.all = all, .from = from, .skip = strlen(prefix)};
-    FTH_TRY(fth_store_list(from->store, prefix, gather, &work));
+    gathering work = {.all = all, .from = from};
+    FTH_TRY(fth_store_list(from->store, from->prefix, gather, &work));
     FTH_TRY(work.status);
     if (all->count == before) {
-        char *name = fth_place_describe(from, from->key);
+        char *name = fth_place_describe(from);
         status = fth_fail(FTH_INVALID, "there is nothing below %s", name);
         free(name);
     }
 
 out:
-    free(prefix);
     return status;
 }
 
@@ -269,15 +280,12 @@ static fth_status gather_one(copy *all, fth_place *from)
     fth_status status = FTH_OK;
     fth_store_object object = {0};
     bool found = false;
-    char *to_key = NULL, *name = fth_place_describe(from, from->key);
+    char *to_key = NULL, *name = fth_place_describe(from);
     FTH_REQUIRE(*from->key && !from->folder, FTH_INVALID, "%s is not one object; all below it is copied with -r", name);
     FTH_TRY(fth_store_stat(from->store, from->key, &object, &found));
     FTH_REQUIRE(found, FTH_INVALID, "there is no object %s", name);
     const char *slash = strrchr(from->key, '/'), *base = slash ? slash + 1 : from->key;
-    if (all->to.folder || all->source_count > 1)
-        to_key = *all->to.key ? fth_path_join(all->to.key, base) : strdup(base);
-    else
-        to_key = strdup(all->to.key);
+    to_key = all->to.folder || all->source_count > 1 ? make_key(&all->to, base) : strdup(all->to.key);
     FTH_REQUIRE(to_key, FTH_NO_MEMORY, "no memory for a key");
     FTH_TRY(add_item(all, from, from->key, to_key, object.size_bytes));
 
@@ -285,6 +293,30 @@ out:
     fth_store_object_release(&object);
     free(to_key);
     free(name);
+    return status;
+}
+
+static int compare_targets(const void *a, const void *b)
+{
+    return strcmp((*(const copy_item *const *)a)->to_key, (*(const copy_item *const *)b)->to_key);
+}
+
+/* Two objects that would become one are refused before any is copied. */
+static fth_status check_targets(const copy *all)
+{
+    fth_status status = FTH_OK;
+    const copy_item **items = NULL;
+    FTH_TRY(fth_allocate(all->count + 1, sizeof *items, &items));
+    for (size_t i = 0; i < all->count; i++)
+        items[i] = &all->items[i];
+    qsort(items, all->count, sizeof *items, compare_targets);
+    for (size_t i = 1; i < all->count; i++)
+        FTH_REQUIRE(strcmp(items[i - 1]->to_key, items[i]->to_key) != 0, FTH_INVALID,
+                    "'%s' and '%s' would both become '%s'; copy them one by one, to different names",
+                    items[i - 1]->from_key, items[i]->from_key, items[i]->to_key);
+
+out:
+    free(items);
     return status;
 }
 
@@ -383,6 +415,7 @@ fth_exit_code fth_cli_copy(const fth_command *command, const char *const *addres
     FTH_REQUIRE(*all.to.key || all.to.folder, FTH_INVALID, "'%s' names no place to copy to", addresses[count - 1]);
     for (int i = 0; i < all.source_count; i++)
         FTH_TRY(options->recursive ? gather_below(&all, &all.sources[i]) : gather_one(&all, &all.sources[i]));
+    FTH_TRY(check_targets(&all));
     double begun_s = fth_clock_seconds();
     copy_all(&all);
     code = conclude(&all, fth_clock_seconds() - begun_s);

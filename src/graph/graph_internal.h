@@ -43,4 +43,16 @@ bool fth_rule_wants(const fth_graph *graph, const fth_node *node, int input);
 /* The gradient in front of a fused ReLU whose result was y; dy itself if there is none. */
 fth_status fth_rule_before_relu(fth_graph *graph, bool relu, fth_value y, fth_value dy, fth_value *before);
 
+/* `infer` of an op that changes each number by itself, and of its gradient: (x or y, dy) -> dx. */
+fth_status fth_rule_infer_elementwise(const void *attributes, const fth_type *inputs, int input_count,
+                                      fth_type *outputs);
+fth_status fth_rule_infer_elementwise_grad(const void *attributes, const fth_type *inputs, int input_count,
+                                           fth_type *outputs);
+
+/* The gradient of an op of (x, weight, bias) with a fused ReLU or not: grad_weights (x, dy) -> (dweight, dbias) and
+ * grad_input (dy, weight) -> dx, each only where it is wanted. */
+fth_status fth_rule_build_weighted_gradient(fth_graph *graph, const fth_node *node, bool relu,
+                                            const fth_op *grad_weights, const fth_op *grad_input,
+                                            fth_value output_gradient, fth_value *input_gradients);
+
 #endif

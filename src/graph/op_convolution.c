@@ -60,24 +60,9 @@ out:
 static fth_status build_gradient(fth_graph *graph, const fth_node *node, const fth_value *output_gradients,
                                  fth_value *input_gradients)
 {
-    fth_status status = FTH_OK;
     const fth_convolution_attributes *attributes = node->attributes;
-    fth_value dy = FTH_NO_VALUE, parameters[2];
-
-    FTH_TRY(fth_rule_before_relu(graph, attributes->relu, node->outputs[0], output_gradients[0], &dy));
-    if (fth_rule_wants(graph, node, 1) || fth_rule_wants(graph, node, 2)) {
-        FTH_TRY(fth_graph_add_node(graph, &fth_op_convolution_grad_weights, attributes,
-                                   (fth_value[]){node->inputs[0], dy}, 2, parameters));
-        input_gradients[1] = parameters[0];
-        if (node->input_count == 3)
-            input_gradients[2] = parameters[1];
-    }
-    if (fth_rule_wants(graph, node, 0))
-        FTH_TRY(fth_graph_add_node(graph, &fth_op_convolution_grad_input, attributes,
-                                   (fth_value[]){dy, node->inputs[1]}, 2, &input_gradients[0]));
-
-out:
-    return status;
+    return fth_rule_build_weighted_gradient(graph, node, attributes->relu, &fth_op_convolution_grad_weights,
+                                            &fth_op_convolution_grad_input, output_gradients[0], input_gradients);
 }
 
 const fth_op fth_op_convolution = {

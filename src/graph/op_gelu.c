@@ -2,17 +2,6 @@
 #include "graph/graph_internal.h"
 #include "graph/ops.h"
 
-static fth_status infer(const void *attributes, const fth_type *inputs, int input_count, fth_type *outputs)
-{
-    fth_status status = FTH_OK;
-    (void)attributes;
-    FTH_TRY(fth_rule_check_count(input_count, 1, 1));
-    FTH_TRY(fth_rule_check_float(&inputs[0], "the input", 0));
-    outputs[0] = inputs[0];
-out:
-    return status;
-}
-
 static fth_status build_gradient(fth_graph *graph, const fth_node *node, const fth_value *output_gradients,
                                  fth_value *input_gradients)
 {
@@ -23,26 +12,14 @@ static fth_status build_gradient(fth_graph *graph, const fth_node *node, const f
 const fth_op fth_op_gelu = {
     .name = "gelu",
     .output_count = 1,
-    .infer = infer,
+    .infer = fth_rule_infer_elementwise,
     .build_gradient = build_gradient,
 };
-
-static fth_status infer_grad(const void *attributes, const fth_type *inputs, int input_count, fth_type *outputs)
-{
-    fth_status status = FTH_OK;
-    (void)attributes;
-    FTH_TRY(fth_rule_check_count(input_count, 2, 2));
-    FTH_TRY(fth_rule_check_float(&inputs[0], "the input", 0));
-    FTH_TRY(fth_rule_check_shape(&inputs[1], "the output's gradient", &inputs[0].shape));
-    outputs[0] = inputs[0];
-out:
-    return status;
-}
 
 const fth_op fth_op_gelu_grad = {
     .name = "gelu_grad",
     .output_count = 1,
-    .infer = infer_grad,
+    .infer = fth_rule_infer_elementwise_grad,
 };
 
 fth_status fth_op_add_gelu(fth_graph *graph, fth_value x, fth_value *y)

@@ -62,3 +62,51 @@ fth_status fth_rule_before_relu(fth_graph *graph, bool relu, fth_value y, fth_va
         return FTH_OK;
     return fth_graph_add_node(graph, &fth_op_relu_grad, NULL, (fth_value[]){y, dy}, 2, before);
 }
+
+fth_status fth_rule_infer_elementwise(const void *attributes, const fth_type *inputs, int input_count,
+                                      fth_type *outputs)
+{
+    fth_status status = FTH_OK;
+    (void)attributes;
+    FTH_TRY(fth_rule_check_count(input_count, 1, 1));
+    FTH_TRY(fth_rule_check_float(&inputs[0], "the input", 0));
+    outputs[0] = inputs[0];
+out:
+    return status;
+}
+
+fth_status fth_rule_infer_elementwise_grad(const void *attributes, const fth_type *inputs, int input_count,
+                                           fth_type *outputs)
+{
+    fth_status status = FTH_OK;
+    (void)attributes;
+    FTH_TRY(fth_rule_check_count(input_count, 2, 2));
+    FTH_TRY(fth_rule_check_float(&inputs[0], "the first input", 0));
+    FTH_TRY(fth_rule_check_shape(&inputs[1], "the output's gradient", &inputs[0].shape));
+    outputs[0] = inputs[0];
+out:
+    return status;
+}
+
+fth_status fth_rule_build_weighted_gradient(fth_graph *graph, const fth_node *node, bool relu,
+                                            const fth_op *grad_weights, const fth_op *grad_input,
+                                            fth_value output_gradient, fth_value *input_gradients)
+{
+    fth_status status = FTH_OK;
+    fth_value dy = FTH_NO_VALUE, parameters[2];
+
+    FTH_TRY(fth_rule_before_relu(graph, relu, node->outputs[0], output_gradient, &dy));
+    if (fth_rule_wants(graph, node, 1) || fth_rule_wants(graph, node, 2)) {
+        FTH_TRY(fth_graph_add_node(graph, grad_weights, node->attributes, (fth_value[]){node->inputs[0], dy}, 2,
+                                   parameters));
+        input_gradients[1] = parameters[0];
+        if (node->input_count == 3)
+            input_gradients[2] = parameters[1];
+    }
+    if (fth_rule_wants(graph, node, 0))
+        FTH_TRY(fth_graph_add_node(graph, grad_input, node->attributes, (fth_value[]){dy, node->inputs[1]}, 2,
+                                   &input_gradients[0]));
+
+out:
+    return status;
+}

@@ -135,14 +135,26 @@ void fth_exchange_set_header(fth_exchange *exchange, const char *name, const cha
 
 void fth_exchange_unlist(fth_exchange *exchange)
 {
-    fth_server *server = exchange->server;
+    if (!exchange->list)
+        return;
     if (exchange->previous)
         exchange->previous->next = exchange->next;
-    else if (server->held == exchange)
-        server->held = exchange->next;
+    else
+        *exchange->list = exchange->next;
     if (exchange->next)
         exchange->next->previous = exchange->previous;
     exchange->previous = exchange->next = NULL;
+    exchange->list = NULL;
+}
+
+void fth_exchange_list(fth_exchange *exchange, fth_exchange **list)
+{
+    fth_exchange_unlist(exchange);
+    exchange->list = list;
+    exchange->next = *list;
+    if (*list)
+        (*list)->previous = exchange;
+    *list = exchange;
 }
 
 void fth_exchange_settle(fth_exchange *exchange, int code, struct MHD_Response *response)
@@ -250,6 +262,7 @@ void fth_exchange_answer_file(fth_exchange *exchange, int code, const char *cont
     struct MHD_Response *response = own >= 0 ? MHD_create_response_from_fd_at_offset64(size_bytes, own, offset) : NULL;
     if (!response && own >= 0)
         close(own);
+    exchange->sends_file = response != NULL;
     give(exchange, code, content_type, response);
 }
 
@@ -262,13 +275,9 @@ void fth_exchange_hold(fth_exchange *exchange, double seconds, int code)
         atomic_fetch_add(&exchange->references, 1);
     }
     if (!exchange->answered) {
-        fth_exchange_unlist(exchange);
         exchange->held_until_s = fth_clock_seconds() + seconds;
         exchange->held_code = code;
-        exchange->next = server->held;
-        if (server->held)
-            server->held->previous = exchange;
-        server->held = exchange;
+        fth_exchange_list(exchange, &server->held);
         if (exchange->held_until_s < server->wake_at_s)
             pthread_cond_signal(&server->changed);
     }

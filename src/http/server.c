@@ -30,7 +30,7 @@ enum {
     FIRST_CAPACITY = 64 << 10, /* of a body whose size is not said */
     BACKLOG = 1024
 };
-static const double LEAST_BODY_BYTES_PER_S = 64 << 10;
+static const double LEAST_BODY_BYTES_PER_S = 64 << 10, LOOK_AT_READERS_S = 1;
 
 /* ---- requests ---- */
 
@@ -189,6 +189,11 @@ static enum MHD_Result send_answer(fth_exchange *exchange)
 {
     if (!exchange->response)
         return MHD_NO; /* no memory at all: the connection ends */
+    if (exchange->sends_file) {
+        pthread_mutex_lock(&exchange->server->mutex);
+        fth_readers_add(exchange);
+        pthread_mutex_unlock(&exchange->server->mutex);
+    }
     return MHD_queue_response(exchange->connection, (unsigned)exchange->code, exchange->response);
 }
 
@@ -311,14 +316,14 @@ static void on_log(void *context, const char *format, va_list arguments)
     fth_log_debug("http: %s", line);
 }
 
-/* ---- held exchanges that nobody answers ---- */
+/* ---- held exchanges that nobody answers, readers that hardly read ---- */
 
 static void *run_timer(void *context)
 {
     fth_server *server = context;
     pthread_mutex_lock(&server->mutex);
     while (!server->stopping) {
-        double now = fth_clock_seconds(), next = now + 3600;
+        double now = fth_clock_seconds(), next = now + (fth_readers_look(server) ? LOOK_AT_READERS_S : 3600);
         for (fth_exchange *exchange = server->held, *following; exchange; exchange = following) {
             following = exchange->next;
             if (exchange->held_until_s > now) {

@@ -45,6 +45,9 @@ int fth_server_port(const fth_server *server);
 void fth_server_stop(fth_server *server, double deadline_s);
 /* Bytes reserved for bodies now: received, being received, or with a handler. */
 uint64_t fth_server_body_bytes(const fth_server *server);
+/* Cuts off those who are sent a file and have, after `grace_s`, received less than `least_bytes_per_s` on average; for
+ * when what they hold is needed. Gives how many. */
+int fth_server_end_slow_readers(fth_server *server, double grace_s, double least_bytes_per_s);
 
 /* ---- in a handler ---- */
 
@@ -70,7 +73,8 @@ void fth_exchange_answer_json(fth_exchange *exchange, int code, json_t *json);
 /* Large answers without a copy: `release(context)` is called when the bytes have been sent or the client has gone. */
 void fth_exchange_answer_shared(fth_exchange *exchange, int code, const char *content_type, const void *bytes,
                                 size_t size_bytes, void (*release)(void *context), void *context);
-/* Part of an open file, by sendfile where the kernel can; `fd` is duplicated. */
+/* Part of an open file, by sendfile where the kernel can; `fd` is duplicated. Who reads it slower than 64 KB/s is cut
+ * off after a minute (idle_s); see fth_server_end_slow_readers(). */
 void fth_exchange_answer_file(fth_exchange *exchange, int code, const char *content_type, int fd, uint64_t offset,
                               uint64_t size_bytes);
 

@@ -1,5 +1,5 @@
-/* The inside of the HTTP server, shared by server.c (connections, bodies, stopping) and exchange.c (one request and its
- * answer). */
+/* The inside of the HTTP server, shared by server.c (connections, bodies, stopping), exchange.c (one request and its
+ * answer) and readers.c (who takes a file's bytes, and how fast). */
 #ifndef FTH_HTTP_SERVER_INTERNAL_H
 #define FTH_HTTP_SERVER_INTERNAL_H
 
@@ -22,6 +22,7 @@ struct fth_server {
     pthread_mutex_t mutex;  /* of everything below, and of `answered` and `suspended` in exchanges */
     pthread_cond_t changed; /* an earlier deadline of a held exchange, or the end */
     fth_exchange *held;     /* a list of those that wait for an answer */
+    fth_exchange *readers;  /* and of those that are sent a file */
     double wake_at_s;       /* when the timer looks next */
     bool stopping, timer_running;
     pthread_t timer;
@@ -66,14 +67,20 @@ struct fth_exchange {
     bool suspended, held;
     double held_until_s;
     int held_code;
-    fth_exchange *previous, *next; /* in the list of held ones */
+    bool sends_file;
+    double reads_since_s;
+    uint64_t received_before; /* by the client, of what was sent on its connection before this answer */
+
+    fth_exchange **list;           /* the server's that it is in; NULL: none */
+    fth_exchange *previous, *next; /* in it */
 };
 
 /* exchange.c */
 void fth_exchange_unref(fth_exchange *exchange);
 void fth_exchange_release_body(fth_exchange *exchange);
-/* Both with the server's mutex held. */
+/* With the server's mutex held. */
 void fth_exchange_settle(fth_exchange *exchange, int code, struct MHD_Response *response);
+void fth_exchange_list(fth_exchange *exchange, fth_exchange **list);
 void fth_exchange_unlist(fth_exchange *exchange);
 /* {"code": ..., "error": "..."} */
 void fth_exchange_refuse(fth_exchange *exchange, int code, const char *format, ...)
@@ -81,5 +88,10 @@ void fth_exchange_refuse(fth_exchange *exchange, int code, const char *format, .
 
 /* server.c */
 void fth_server_unref(fth_server *server);
+
+/* readers.c: with the server's mutex held */
+void fth_readers_add(fth_exchange *exchange);
+/* Ends those that are slower than anybody may be; true if some are left to look at again. */
+bool fth_readers_look(fth_server *server);
 
 #endif

@@ -243,6 +243,11 @@ void fth_keys_free(fth_keys *keys)
     free(keys);
 }
 
+fth_status fth_keys_keep(fth_keys *keys, const char *path)
+{
+    return fth_nonces_keep(keys->nonces, path);
+}
+
 void fth_keys_set_limits(fth_keys *keys, double window_s, uint64_t remembered)
 {
     if (window_s > 0)

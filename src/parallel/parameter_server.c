@@ -169,10 +169,12 @@ static fth_status exchange(worker *w, fth_step_result *result)
         result->finished = true;
         goto out;
     }
-    if (outcome == FTH_PUSH_STALE)
+    if (outcome == FTH_PUSH_STALE) {
+        fth_encoder_give_back(w->encoder, w->gradients);
         FTH_TRY(note_stale(w));
-    else
+    } else {
         w->stale_in_a_row = 0;
+    }
     status = pull(w, fth_worker_waits(w->client) && outcome == FTH_PUSH_APPLIED ? w->version : -1);
     if (status == FTH_INTERRUPTED)
         status = FTH_OK; /* the gradient is with the server; whoever goes on pulls first */

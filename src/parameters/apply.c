@@ -84,8 +84,10 @@ static fth_refusal judge(fth_parameters *server, const fth_item *item, char *mes
                  worker->sequence, gradient->worker);
         return FTH_REFUSAL_SEQUENCE;
     }
-    if (server->train->steps > 0 && version >= server->train->steps) {
-        snprintf(message, size, "training has ended: --steps %" PRId64 " is reached", server->train->steps);
+    if (atomic_load(&server->progress) >= 1) {
+        snprintf(message, size, "training has ended: --%s %" PRId64 " is reached",
+                 server->train->steps > 0 ? "steps" : "epochs",
+                 server->train->steps > 0 ? server->train->steps : server->train->epochs);
         return FTH_REFUSAL_FINISHED;
     }
     if (staleness < 0) {
@@ -365,6 +367,7 @@ static double look_around(fth_parameters *server)
     double next = fth_clock_seconds() + 0.2;
     while (expire_one(server, &next))
         ;
+    fth_step_look_for_workers(server);
     step_if_complete(server);
     fth_pulls_serve(server);
     fth_parameters_consider_saving(server, false);

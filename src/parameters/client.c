@@ -56,6 +56,7 @@ typedef struct question {
     uint64_t into_bytes;
     double wait_s; /* that the server may take before it answers */
     int memory;    /* a memfd that holds the body, for a server on this machine; 0: none */
+    uint64_t stamp;
 } question;
 
 /* One try. */
@@ -76,7 +77,8 @@ static fth_status ask_once(fth_worker_client *client, fth_http_client *http, con
         headers[header_count++] = authorization;
     }
     if (q->memory > 0) {
-        snprintf(memory, sizeof memory, FTH_LOCAL_HEADER ": %ld %d %zu", (long)getpid(), q->memory, q->body_bytes);
+        snprintf(memory, sizeof memory, FTH_LOCAL_HEADER ": %ld %d %zu %" PRIu64, (long)getpid(), q->memory,
+                 q->body_bytes, q->stamp);
         headers[header_count++] = memory;
     }
     fth_http_request request = {.method = q->method,
@@ -217,12 +219,12 @@ static fth_status register_worker(fth_worker_client *client)
     fth_deadline deadline = fth_deadline_in(client->patience_s);
 
     FTH_REQUIRE(body, FTH_NO_MEMORY, "no memory to register a worker");
-    FTH_TRY(ask(client, &(question){"POST", "/registerWorker", body, strlen(body), NULL, 0, 0, 0}, &response));
+    FTH_TRY(ask(client, &(question){"POST", "/registerWorker", body, strlen(body), NULL, 0, 0, 0, 0}, &response));
     while (response.code == 409 && has_reason(&response, "duplicate") && fth_backoff_wait(&backoff, 0, deadline)) {
         if (backoff.tries == 1)
             fth_log_info("worker %s is registered; waiting until its lease ends, should it be gone", client->name);
         fth_http_response_release(&response);
-        FTH_TRY(ask(client, &(question){"POST", "/registerWorker", body, strlen(body), NULL, 0, 0, 0}, &response));
+        FTH_TRY(ask(client, &(question){"POST", "/registerWorker", body, strlen(body), NULL, 0, 0, 0, 0}, &response));
     }
     if (response.code != 200) {
         status = fail_refused(client, "to register this worker", &response);
@@ -339,7 +341,7 @@ static void unregister(fth_worker_client *client)
     char body[FTH_MAX_WORKER_NAME + 32];
     fth_http_response response = {0};
     snprintf(body, sizeof body, "{\"worker\":\"%s\"}", client->name);
-    if (ask_once(client, client->http, &(question){"POST", "/unregisterWorker", body, strlen(body), NULL, 0, 0, 0},
+    if (ask_once(client, client->http, &(question){"POST", "/unregisterWorker", body, strlen(body), NULL, 0, 0, 0, 0},
                  GOODBYE_S, &response) == FTH_OK)
         fth_http_response_release(&response);
 }
@@ -552,8 +554,10 @@ fth_status fth_worker_push(fth_worker_client *client, const fth_push *push, fth_
     FTH_TRY(push->make(push->context, client->name, sequence, &body));
     for (int strange = 0;;) {
         question q = {.method = "POST", .target = "/putGradient", .body = body.bytes, .body_bytes = body.size_bytes};
-        if (client->is_local && body.fd > 0)
+        if (client->is_local && body.fd > 0) {
             q.memory = body.fd;
+            q.stamp = body.stamp;
+        }
         FTH_TRY(ask(client, &q, &response));
         if (q.memory > 0 && response.code == 400) { /* it may not see our memory: another container, another user */
             fth_http_response_release(&response);

@@ -52,6 +52,7 @@ typedef struct fth_push_body {
     const void *bytes;
     size_t size_bytes;
     int fd;
+    uint64_t stamp; /* in the memfd while it holds this body */
 } fth_push_body;
 
 /* Sends what `make` makes of a sequence number; it is called again if the number has to change. */
@@ -77,6 +78,9 @@ void fth_encoder_free(fth_encoder *encoder);
 /* Takes gradients and buffers (the engine's vectors). What compression leaves out is kept and
  * added to the gradients taken next. */
 fth_status fth_encoder_take(fth_encoder *encoder, const float *gradients, const float *buffers);
+/* What was taken last, of these gradients, was refused: what earlier ones had left is kept again, as if it had not
+ * been. */
+void fth_encoder_give_back(fth_encoder *encoder, const float *gradients);
 /* The body for what was taken last; valid until the next call. */
 fth_status fth_encoder_make(fth_encoder *encoder, const fth_encoder_facts *facts, fth_push_body *body);
 

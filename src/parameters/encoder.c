@@ -6,6 +6,7 @@
 #include <errno.h>
 #include <inttypes.h>
 #include <math.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -29,6 +30,7 @@ struct fth_encoder {
     char *body; /* room for the header, then the data: a mapping of `fd` */
     int fd;
     size_t header_bytes, data_bytes;
+    uint64_t stamp; /* of the body as it is; see local.h */
 };
 
 /* Rounded to the nearest, ties to even. */
@@ -141,6 +143,24 @@ static fth_status describe_push(const fth_encoder *encoder, const fth_encoder_fa
     return fth_safetensors_header(encoder->views, encoder->view_count, metadata, metadata_count, header, bytes);
 }
 
+static size_t body_bytes(const fth_encoder *encoder)
+{
+    return encoder->header_bytes + encoder->data_bytes;
+}
+
+static size_t mapped_bytes(const fth_encoder *encoder)
+{
+    return fth_local_stamp_offset(body_bytes(encoder)) + sizeof encoder->stamp;
+}
+
+/* What a server that reads the memory sees in it: that it is being changed (0), or which body it is. */
+static void set_stamp(fth_encoder *encoder, uint64_t stamp)
+{
+    _Atomic uint64_t *place = (void *)(encoder->body + fth_local_stamp_offset(body_bytes(encoder)));
+    atomic_thread_fence(memory_order_seq_cst);
+    atomic_store(place, stamp);
+}
+
 /* Memory that a server on this machine can read by itself, with room for the longest header there can be, so that the
  * data never move. */
 static fth_status map_body(fth_encoder *encoder)
@@ -153,7 +173,7 @@ static fth_status map_body(fth_encoder *encoder)
     FTH_TRY(describe_push(
         encoder, &(fth_encoder_facts){name, name, INT64_MAX, INT64_MAX, INT64_MAX, INT64_MAX, -1.23456789e-300},
         &header, &encoder->header_bytes));
-    size_t size = encoder->header_bytes + encoder->data_bytes;
+    size_t size = mapped_bytes(encoder);
     encoder->fd = memfd_create(FTH_LOCAL_NAME, MFD_CLOEXEC);
     void *body = MAP_FAILED;
     if (encoder->fd >= 0 && ftruncate(encoder->fd, (off_t)size) == 0)
@@ -210,7 +230,7 @@ void fth_encoder_free(fth_encoder *encoder)
     free(encoder->rest);
     free(encoder->scratch);
     if (encoder->body)
-        munmap(encoder->body, encoder->header_bytes + encoder->data_bytes);
+        munmap(encoder->body, mapped_bytes(encoder));
     if (encoder->fd >= 0)
         close(encoder->fd);
     free(encoder);
@@ -290,6 +310,7 @@ fth_status fth_encoder_take(fth_encoder *encoder, const float *gradients, const 
 {
     const fth_layout *layout = encoder->layout;
     char *to = encoder->body + encoder->header_bytes;
+    set_stamp(encoder, 0);
     for (int i = 0; i < layout->trained; i++) {
         const fth_layout_tensor *tensor = &layout->tensors[i];
         const float *gradient = gradients + tensor->vector_offset;
@@ -311,6 +332,46 @@ fth_status fth_encoder_take(fth_encoder *encoder, const float *gradients, const 
     return FTH_OK;
 }
 
+/* ---- giving them back ---- */
+
+/* What was sent of a tensor, added to its rest; gives where the next one's begins. */
+static const char *add_sent(const fth_encoder *encoder, const char *from, float *rest, int64_t count)
+{
+    int64_t sent = sent_of(encoder, count);
+    for (int64_t i = 0; i < sent; i++) {
+        uint32_t index = (uint32_t)i;
+        uint16_t half;
+        float value;
+        if (encoder->kind == SEND_LARGEST) {
+            memcpy(&index, from + 4 * i, 4);
+            memcpy(&value, from + 4 * (sent + i), 4);
+        } else {
+            memcpy(&half, from + 2 * i, 2);
+            value = encoder->kind == SEND_F16 ? from_f16(half) : from_bf16(half);
+        }
+        rest[index] += value;
+    }
+    return from + (encoder->kind == SEND_LARGEST ? 8 : 2) * sent;
+}
+
+void fth_encoder_give_back(fth_encoder *encoder, const float *gradients)
+{
+    const fth_layout *layout = encoder->layout;
+    const char *from = encoder->body + encoder->header_bytes;
+    for (int i = 0; encoder->rest && i < layout->trained; i++) {
+        const fth_layout_tensor *tensor = &layout->tensors[i];
+        float *rest = encoder->rest + tensor->vector_offset;
+        from = add_sent(encoder, from, rest, tensor->count);
+        for (int64_t j = 0; j < tensor->count; j++) {
+            rest[j] -= gradients[tensor->vector_offset + (size_t)j];
+            if (!isfinite(rest[j]))
+                rest[j] = 0;
+        }
+    }
+}
+
+/* ---- the body ---- */
+
 fth_status fth_encoder_make(fth_encoder *encoder, const fth_encoder_facts *facts, fth_push_body *body)
 {
     fth_status status = FTH_OK;
@@ -320,11 +381,13 @@ fth_status fth_encoder_make(fth_encoder *encoder, const fth_encoder_facts *facts
     FTH_TRY(describe_push(encoder, facts, &header, &bytes));
     FTH_REQUIRE(bytes <= encoder->header_bytes, FTH_INVALID, "a header of %zu bytes does not fit into %zu", bytes,
                 encoder->header_bytes);
+    set_stamp(encoder, 0);
     uint64_t length = encoder->header_bytes - 8; /* spaces at its end belong to the header */
     memcpy(encoder->body, &length, 8);
     memcpy(encoder->body + 8, header + 8, bytes - 8);
     memset(encoder->body + bytes, ' ', encoder->header_bytes - bytes);
-    *body = (fth_push_body){encoder->body, encoder->header_bytes + encoder->data_bytes, encoder->fd};
+    set_stamp(encoder, ++encoder->stamp);
+    *body = (fth_push_body){encoder->body, body_bytes(encoder), encoder->fd, encoder->stamp};
 
 out:
     free(header);

@@ -13,12 +13,14 @@
 
 bool fth_local_parse(const char *text, fth_local_place *place)
 {
-    int length = 0;
-    unsigned long long size = 0;
+    int length = 0, rest = 0;
+    unsigned long long size = 0, stamp = 0;
     if (strspn(text, "0123456789 ") != strlen(text) ||
-        sscanf(text, "%9ld %9d %18llu%n", &place->process, &place->fd, &size, &length) != 3 || text[length])
+        sscanf(text, "%9ld %9d %18llu%n", &place->process, &place->fd, &size, &length) != 3 ||
+        (text[length] && (sscanf(text + length, " %18llu%n", &stamp, &rest) != 1 || text[length + rest])))
         return false;
     place->size_bytes = size;
+    place->stamp = stamp;
     return place->process > 0 && size > 0;
 }
 
@@ -33,6 +35,18 @@ static bool is_ours(int fd)
     char path[64], target[128] = "";
     snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
     return readlink(path, target, sizeof target - 1) > 0 && strncmp(target, "/memfd:farthing", 15) == 0;
+}
+
+uint64_t fth_local_stamp_offset(uint64_t size_bytes)
+{
+    return (size_bytes + 7) / 8 * 8;
+}
+
+static bool has_stamp(int fd, const fth_local_place *place)
+{
+    uint64_t stamp = 0;
+    off_t at = (off_t)fth_local_stamp_offset(place->size_bytes);
+    return place->stamp == 0 || (pread(fd, &stamp, sizeof stamp, at) == sizeof stamp && stamp == place->stamp);
 }
 
 fth_status fth_local_read(const fth_local_place *place, void *bytes)
@@ -52,12 +66,15 @@ fth_status fth_local_read(const fth_local_place *place, void *bytes)
     FTH_REQUIRE(fstat(fd, &facts) == 0 && S_ISREG(facts.st_mode) && (uint64_t)facts.st_size >= place->size_bytes,
                 FTH_INVALID, "memory %d of process %ld has no %llu bytes", place->fd, place->process,
                 (unsigned long long)place->size_bytes);
-    while (done < place->size_bytes) {
+    bool same = has_stamp(fd, place);
+    while (same && done < place->size_bytes) {
         ssize_t got = pread(fd, (char *)bytes + done, (size_t)(place->size_bytes - done), (off_t)done);
         FTH_REQUIRE(got > 0 || (got < 0 && errno == EINTR), FTH_INVALID, "memory %d of process %ld could not be read",
                     place->fd, place->process);
         done += got > 0 ? (uint64_t)got : 0;
     }
+    FTH_REQUIRE(same && has_stamp(fd, place), FTH_INVALID, "memory %d of process %ld holds another body by now",
+                place->fd, place->process);
 
 out:
     if (fd >= 0)

@@ -13,11 +13,14 @@
  *
  * And it may push with an empty body and the header
  *
- *     X-Farthing-Local: PID FD SIZE
+ *     X-Farthing-Local: PID FD SIZE STAMP
  *
  * which names a memfd of its own, called "farthing...", that holds the body; it is read before the answer is given, and
- * can then be used again. Signatures are of those bytes, as if they had been the body. The kernel checks that both are
- * one user's. */
+ * can then be used again. The server may still read it for a request that was given up, though: so that it never takes
+ * half of one body and half of the next, the 64-bit number that follows the body, at the next multiple of 8 bytes, is
+ * STAMP while it is this body, and 0 while it is being changed. It is looked at before and after; STAMP may be left
+ * out, and then nothing is. Signatures are of those bytes, as if they had been the body. The kernel checks that both
+ * are one user's. */
 #ifndef FTH_PARAMETERS_LOCAL_H
 #define FTH_PARAMETERS_LOCAL_H
 
@@ -26,13 +29,17 @@
 #define FTH_LOCAL_HEADER "X-Farthing-Local"
 #define FTH_LOCAL_NAME   "farthing-gradient" /* of a worker's memfd */
 
-/* "123 5 4096"; false if it is something else. */
+/* "123 5 4096 7"; false if it is something else. */
 typedef struct fth_local_place {
     long process;
     int fd;
     uint64_t size_bytes;
+    uint64_t stamp; /* 0: none */
 } fth_local_place;
 bool fth_local_parse(const char *text, fth_local_place *place);
+
+/* Where the stamp is, behind a body of so many bytes. */
+uint64_t fth_local_stamp_offset(uint64_t size_bytes);
 
 /* Copies what is there into `bytes`, which has room for place->size_bytes. */
 fth_status fth_local_read(const fth_local_place *place, void *bytes);

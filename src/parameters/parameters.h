@@ -65,6 +65,9 @@ typedef struct fth_parameters_options {
     int64_t validate_every;               /* versions between validations */
     fth_consistency consistency;
     double lease_s;
+    double
+        gather_s; /* sync:N begins with fewer workers when N have not come so long after the first gradient; 0: 600 */
+    bool ends_by_epochs; /* train->epochs end the training, unless train->steps do */
     fth_durability durability;
     const char *checkpoints; /* folder of checkpoints and logs; NULL: <run>/checkpoints */
     uint64_t max_log_bytes;  /* a checkpoint is made when the log is larger; 0: 256 MiB, or 16 gradients */
@@ -89,6 +92,9 @@ int fth_parameters_port(const fth_parameters *server);
 const char *fth_parameters_run_folder(const fth_parameters *server);
 int64_t fth_parameters_version(const fth_parameters *server);
 int fth_parameters_workers(fth_parameters *server); /* whose lease lasts */
+/* How much of the training is done, of 1: by --steps, or by --epochs where they end it; 0 where nothing does. From 1 on
+ * no gradient is taken. */
+double fth_parameters_progress(const fth_parameters *server);
 /* Waits at most `seconds` for the server to fail by itself (a disk that is full, weights that diverged): its status. */
 fth_status fth_parameters_wait(fth_parameters *server, double seconds);
 /* Answers what is waiting, saves a checkpoint, ends the record ("end" if `finished`, else "interrupted") and frees. */

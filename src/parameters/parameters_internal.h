@@ -155,6 +155,10 @@ struct fth_parameters {
     int64_t step_samples, step_buffer_samples;
     float *buffer_sum;         /* of the step being made, by samples */
     int64_t updates_per_epoch; /* 0: unknown */
+    int64_t end_samples;       /* that end the training; 0: they do not */
+    double gathering_since_s;  /* that a first step waits for sync:N's workers; 0: it does not */
+    bool gathered;             /* it need not wait any more */
+    _Atomic double progress;
     fth_window window;
     bool replaying;
 
@@ -167,8 +171,9 @@ struct fth_parameters {
     bool recheck;       /* something changed that deferred ones or the step wait for */
     fth_pull *pulls;
     bool copy_wanted;
-    fth_copy *copy;    /* the newest */
-    fth_region region; /* for workers of this machine; made when one asks */
+    double short_since_s; /* that a copy is wanted and there is no room for one; 0: it is not so */
+    fth_copy *copy;       /* the newest */
+    fth_region region;    /* for workers of this machine; made when one asks */
     fth_workers *workers;
     bool stopping, all_checked, applying_ended;
     fth_status failure;
@@ -206,7 +211,11 @@ void *fth_parameters_apply(void *server);
 /* steps.c; from the applying thread */
 /* How many gradients the next step takes; at least 1. With the mutex held. */
 int64_t fth_parameters_needed(fth_parameters *server);
+/* Looks whether sync:N has waited long enough for workers that never came. */
+void fth_step_look_for_workers(fth_parameters *server);
 double fth_parameters_rate(const fth_parameters *server);
+/* Sets how much of the training is done. */
+void fth_step_note_progress(fth_parameters *server);
 /* True if what has come, with one from `giver` (or NULL) more, makes a step. With the mutex held. */
 bool fth_step_is_complete(fth_parameters *server, const fth_worker *giver);
 bool fth_step_is_averaged(const fth_parameters *server);

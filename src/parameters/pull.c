@@ -2,10 +2,12 @@
  *
  * A copy is a file in memory that holds the whole answer, so that the kernel sends it without copying (sendfile). Its
  * pages may be in sockets' queues after everybody here has closed it; therefore it is never written again, and memory
- * is bounded by how many versions are alive at once: when that many are in use by slow readers, the newest of them is
- * given out, or the reader is asked to come again. */
+ * is bounded by how many versions are alive at once. When that many are in use and a newer one is asked for, those who
+ * read slowly are cut off, the slowest at once and faster ones the longer it lasts; until there is room, readers of an
+ * `async` server get the newest of those there are, and others, whom an old one would not help, wait. */
 #include <errno.h>
 #include <inttypes.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,6 +16,9 @@
 #include <unistd.h>
 
 #include "parameters/parameters_internal.h"
+
+/* What a reader must receive, after a moment, while others wait for room; twice as much with each DOUBLED_S they do. */
+static const double GRACE_S = 2, LEAST_BYTES_PER_S = 1 << 20, DOUBLED_S = 5;
 
 fth_status fth_copy_create(const fth_layout *layout, const fth_train_options *train, const char *input, int classes,
                            const fth_vectors *vectors, int64_t version, atomic_int *alive, fth_copy **result)
@@ -205,8 +210,11 @@ static bool satisfied(fth_parameters *server, const fth_pull *pull, gift *given)
     fth_copy *copy = server->copy;
     if (!copy || copy->version <= pull->since)
         return false;
-    if (copy->version != version && copy_has_room(server))
-        return false;
+    if (copy->version != version) {
+        if (copy_has_room(server) || server->options.consistency.kind != FTH_CONSISTENCY_ASYNC)
+            return false;
+        server->copy_wanted = true; /* so that room is made for the newest */
+    }
     atomic_fetch_add(&copy->references, 1);
     given->copy = copy;
     note_in_flight(server, pull->worker, copy->version);
@@ -232,13 +240,11 @@ bool fth_pull_try(fth_parameters *server, fth_pull *pull)
     return true;
 }
 
-/* True if somebody waits for a version that there is, and no copy of it. */
-static bool copy_is_due(fth_parameters *server)
+/* True if somebody asks for a version that there is, and no copy of it. */
+static bool copy_is_wanted(fth_parameters *server)
 {
     int64_t version = atomic_load(&server->version);
     if (server->copy && server->copy->version == version)
-        return false;
-    if (!copy_has_room(server))
         return false;
     if (server->copy_wanted)
         return true;
@@ -255,6 +261,20 @@ static bool region_is_due(fth_parameters *server)
         if (pull->local && pull->since < version)
             return server->region.version != version;
     return false;
+}
+
+/* Slow readers make room; with the mutex held. */
+static void hurry_readers(fth_parameters *server)
+{
+    double now = fth_clock_seconds();
+    if (server->short_since_s == 0)
+        server->short_since_s = now;
+    double least = LEAST_BYTES_PER_S * exp2((now - server->short_since_s) / DOUBLED_S);
+    int count = server->http ? fth_server_end_slow_readers(server->http, GRACE_S, least) : 0;
+    if (count > 0)
+        fth_log_info("%d readers of older versions received less than %.3g MB/s and were cut off: others wait "
+                     "(--max-snapshots %d)",
+                     count, least / 1e6, server->options.max_snapshots);
 }
 
 /* Takes those out of the list that can be answered, or whose time is over, and answers them. */
@@ -300,7 +320,12 @@ void fth_pulls_serve(fth_parameters *server)
         fill_region(server);
         pthread_mutex_lock(&server->mutex);
     }
-    if (copy_is_due(server)) {
+    bool wanted = copy_is_wanted(server), has_room = copy_has_room(server);
+    if (wanted && !has_room)
+        hurry_readers(server);
+    if (!wanted || has_room)
+        server->short_since_s = 0;
+    if (wanted && has_room) {
         fth_copy *copy = NULL;
         server->copy_wanted = false;
         /* The old one goes first, unless somebody reads it: so there is room for the new one. */

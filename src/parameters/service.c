@@ -318,7 +318,7 @@ static void put_gradient(void *context, fth_exchange *exchange)
     if (local && (item->body_bytes > 0 || !fth_local_is_loopback(fth_exchange_client(exchange)) ||
                   !fth_local_parse(local, &item->place))) {
         fth_parameters_refuse(server, exchange, FTH_REFUSAL_MALFORMED,
-                              FTH_LOCAL_HEADER " is PID FD SIZE, of a process of this machine, without a body");
+                              FTH_LOCAL_HEADER " is PID FD SIZE STAMP, of a process of this machine, without a body");
         fth_item_free(server, item);
         return;
     }
@@ -450,5 +450,10 @@ fth_status fth_parameters_serve(fth_parameters *server)
                                .threads = 4,
                                .max_connections = 4096,
                                .max_memory_bytes = options->max_memory_bytes};
-    return fth_server_start(&http, &server->http);
+    fth_server *started = NULL;
+    fth_status status = fth_server_start(&http, &started);
+    pthread_mutex_lock(&server->mutex); /* the applying thread runs already */
+    server->http = started;
+    pthread_mutex_unlock(&server->mutex);
+    return status;
 }

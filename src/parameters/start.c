@@ -8,7 +8,7 @@
 #include "parameters/parameters_internal.h"
 #include "parameters/rates.h"
 
-static const double STOP_S = 3;
+static const double STOP_S = 3, DEFAULT_GATHER_S = 600;
 
 /* ---- options ---- */
 
@@ -121,6 +121,12 @@ static fth_status open_model(fth_parameters *server)
                                 : 1;
         server->updates_per_epoch = (server->epoch_samples + train->batch * gradients - 1) / (train->batch * gradients);
     }
+    if (options->ends_by_epochs && train->epochs > 0) {
+        FTH_REQUIRE(server->epoch_samples > 0 || train->steps > 0, FTH_INVALID,
+                    "--epochs ends the training, but nothing says how many samples an epoch has: give --data, "
+                    "--epoch-samples, or --steps instead");
+        server->end_samples = train->epochs * server->epoch_samples;
+    }
     FTH_TRY(fth_service_rate(train, 1, 0, server->updates_per_epoch, &rate)); /* the schedule can be followed */
     if (*train->weights) {
         FTH_TRY(fth_weights_open(train->weights, &weights));
@@ -230,6 +236,15 @@ static void tell_start(fth_parameters *server)
     fth_parameters_tell(server, server->resumed ? "resume" : "start", event);
 }
 
+/* Requests that were good once are not good again for having come before this process. */
+static fth_status keep_nonces(const fth_parameters *server)
+{
+    char *path = fth_path_join(server->state_folder, "nonces");
+    fth_status status = fth_keys_keep(server->keys, path);
+    free(path);
+    return status;
+}
+
 /* ---- threads ---- */
 
 static fth_status start_threads(fth_parameters *server)
@@ -316,6 +331,8 @@ fth_status fth_parameters_start(const fth_parameters_options *options, fth_param
     fth_queue_init(&server->queue);
     fth_queue_init(&server->unchecked);
     fth_queue_init(&server->deferred);
+    if (server->options.gather_s <= 0)
+        server->options.gather_s = DEFAULT_GATHER_S;
     if (server->options.max_snapshots <= 0)
         server->options.max_snapshots = 4;
     if (options->checkpoints && fth_store_is_url(options->checkpoints)) {
@@ -330,7 +347,10 @@ fth_status fth_parameters_start(const fth_parameters_options *options, fth_param
     FTH_TRY(fth_workers_create(&server->workers));
     FTH_TRY(open_model(server));
     FTH_TRY(open_record(server));
+    if (server->keys)
+        FTH_TRY(keep_nonces(server));
     FTH_TRY(fth_parameters_restore(server));
+    fth_step_note_progress(server);
     server->started_s = fth_clock_seconds();
     server->window = (fth_window){.began_s = fth_parameters_elapsed(server)};
     tell_start(server);
@@ -360,6 +380,11 @@ const char *fth_parameters_run_folder(const fth_parameters *server)
 int64_t fth_parameters_version(const fth_parameters *server)
 {
     return atomic_load(&((fth_parameters *)(uintptr_t)server)->version);
+}
+
+double fth_parameters_progress(const fth_parameters *server)
+{
+    return atomic_load(&((fth_parameters *)(uintptr_t)server)->progress);
 }
 
 int fth_parameters_workers(fth_parameters *server)
@@ -397,7 +422,8 @@ static void tell_end(fth_parameters *server, bool finished, fth_status status)
         if (fth_parameters_elapsed(server) > 0)
             json_object_set_new(event, "samples_per_s",
                                 json_real((double)server->samples / fth_parameters_elapsed(server)));
-        json_object_set_new(event, "reason", json_string("steps"));
+        json_object_set_new(event, "reason",
+                            json_string(server->end_samples > 0 && server->train->steps == 0 ? "epochs" : "steps"));
         if (server->epoch_samples > 0)
             json_object_set_new(event, "epochs", json_real((double)server->samples / (double)server->epoch_samples));
     }

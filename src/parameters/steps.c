@@ -19,10 +19,47 @@ int64_t fth_parameters_needed(fth_parameters *server)
     if (server->options.consistency.kind != FTH_CONSISTENCY_SYNC)
         return 1;
     int64_t live = fth_workers_live(server->workers), count = server->options.consistency.count;
-    if (count > 0 && fth_workers_most_live(server->workers) < count)
+    if (count > 0 && !server->gathered && fth_workers_most_live(server->workers) < count)
         return count; /* they have not all been there yet */
     int64_t needed = count > 0 && count < live ? count : live;
     return needed > 0 ? needed : 1;
+}
+
+void fth_step_look_for_workers(fth_parameters *server)
+{
+    const fth_consistency *consistency = &server->options.consistency;
+    if (consistency->kind != FTH_CONSISTENCY_SYNC || consistency->count == 0 || server->gathered ||
+        server->step_gradients == 0)
+        return;
+    double now = fth_clock_seconds();
+    if (server->gathering_since_s == 0)
+        server->gathering_since_s = now;
+    bool over = now - server->gathering_since_s >= server->options.gather_s;
+    pthread_mutex_lock(&server->mutex);
+    int64_t most = fth_workers_most_live(server->workers);
+    server->gathered = over || most >= consistency->count;
+    pthread_mutex_unlock(&server->mutex);
+    if (most >= consistency->count || !over)
+        return;
+    char *message =
+        fth_format("sync:%lld has waited %.4g s (--gather) for its workers, and %lld came: steps are made of "
+                   "the gradients of those that are there",
+                   (long long)consistency->count, server->options.gather_s, (long long)most);
+    fth_log_warning("%s", message ? message : "");
+    fth_parameters_tell(server, "warning",
+                        json_pack("{s:I, s:s}", "step", (json_int_t)atomic_load(&server->version), "message",
+                                  message ? message : "workers are missing"));
+    free(message);
+}
+
+void fth_step_note_progress(fth_parameters *server)
+{
+    double progress = 0;
+    if (server->train->steps > 0)
+        progress = (double)atomic_load(&server->version) / (double)server->train->steps;
+    else if (server->end_samples > 0)
+        progress = (double)server->samples / (double)server->end_samples;
+    atomic_store(&server->progress, progress);
 }
 
 bool fth_step_is_complete(fth_parameters *server, const fth_worker *giver)
@@ -100,6 +137,7 @@ fth_status fth_step_make(fth_parameters *server, double rate)
     server->step_gradients = server->step_samples = server->step_buffer_samples = 0;
     atomic_store(&server->version, version + 1);
     atomic_fetch_add(&server->metrics.applied, 1);
+    fth_step_note_progress(server);
 
 out:
     return status;

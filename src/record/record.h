@@ -90,7 +90,8 @@ fth_status fth_record_sync(fth_record *record);
 
 typedef struct fth_record_point {
     int64_t step;
-    double epoch; /* fractional */
+    int64_t steps; /* of training: the values are means over so many */
+    double epoch;  /* fractional */
     double elapsed_s;
     double loss, accuracy; /* NAN where unknown */
     double learning_rate;  /* NAN where unknown */

@@ -108,11 +108,14 @@ static fth_status read_step(reader *r, const json_t *event)
 {
     fth_record_summary *summary = r->summary;
     int64_t step = integer_of(event, "step", 0);
+    int64_t steps = summary->steps >= 0 && step > summary->steps ? step - summary->steps
+                                                                 : 0; /* since the event before, or the resume */
     take_utilization(r, event);
     take_totals(summary, event);
     summary->steps = step;
     return add_point(r, &summary->training, &r->training_capacity,
                      (fth_record_point){.step = step,
+                                        .steps = steps,
                                         .epoch = number_of(event, "epoch"),
                                         .elapsed_s = number_of(event, "elapsed_s"),
                                         .loss = number_of(event, "loss"),

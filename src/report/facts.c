@@ -35,22 +35,97 @@ char *fth_report_state(const fth_record_summary *run)
     return fth_format("unfinished, at step %lld", (long long)run->steps);
 }
 
+static int compare_steps(const void *a, const void *b)
+{
+    double left = *(const double *)a, right = *(const double *)b;
+    return left < right ? -1 : left > right;
+}
+
+/* How many steps a point is usually a mean over: half of all steps are in points of so many or more. 0 where nothing is
+ * known of it. */
+static fth_status find_usual_steps(const fth_record_series *series, double *usual)
+{
+    fth_status status = FTH_OK;
+    double *steps = NULL, total = 0, below = 0;
+    *usual = 0;
+    if (series->count == 0)
+        return FTH_OK;
+    FTH_TRY(fth_allocate(series->count, sizeof *steps, &steps));
+    for (size_t i = 0; i < series->count; i++)
+        total += steps[i] = (double)series->points[i].steps;
+    qsort(steps, series->count, sizeof *steps, compare_steps);
+    for (size_t i = 0; i < series->count && 2 * below < total; i++)
+        below += *usual = steps[i];
+
+out:
+    free(steps);
+    return status;
+}
+
+/* A point of a curve as it is drawn. */
+typedef struct drawn {
+    double x, y;
+    double steps; /* that y is a mean over */
+} drawn;
+
+static bool may_join(const drawn *left, const drawn *right)
+{
+    return left->steps > 0 && right->steps > 0 && isfinite(left->y) && isfinite(right->y);
+}
+
+static void join(drawn *left, const drawn *right)
+{
+    left->steps += right->steps;
+    left->y += right->steps / left->steps * (right->y - left->y);
+    left->x = right->x;
+}
+
+/* A mean of one batch, as at the end of a run or after a resume, would stand out among means of a hundred. So points
+ * are put together until they are of half as many steps as is usual; what is left over at the end goes to the one
+ * before. The first stays as it is: that is where the loss began. A loss that is not a number stays a gap. */
+static size_t gather(const fth_record_series *series, fth_axis axis, double usual, drawn *points)
+{
+    size_t count = 0;
+    for (size_t i = 0; i < series->count; i++) {
+        const fth_record_point *point = &series->points[i];
+        drawn next = {.x = axis == FTH_OVER_TIME     ? point->elapsed_s
+                           : axis == FTH_OVER_EPOCHS ? point->epoch
+                                                     : (double)point->step,
+                      .y = point->loss,
+                      .steps = (double)point->steps};
+        if (count > 1 && 2 * points[count - 1].steps < usual && may_join(&points[count - 1], &next))
+            join(&points[count - 1], &next);
+        else
+            points[count++] = next;
+    }
+    if (count > 2 && 2 * points[count - 1].steps < usual && may_join(&points[count - 2], &points[count - 1])) {
+        join(&points[count - 2], &points[count - 1]);
+        count--;
+    }
+    return count;
+}
+
 fth_status fth_report_curve(const fth_record_series *series, fth_axis axis, const char *label, fth_chart_line *line)
 {
     fth_status status = FTH_OK;
     double *x = NULL, *y = NULL;
+    drawn *points = NULL;
+    double usual = 0;
     FTH_TRY(fth_allocate(series->count, sizeof *x, &x));
     FTH_TRY(fth_allocate(series->count, sizeof *y, &y));
-    for (size_t i = 0; i < series->count; i++) {
-        const fth_record_point *point = &series->points[i];
-        x[i] = axis == FTH_OVER_TIME ? point->elapsed_s : axis == FTH_OVER_EPOCHS ? point->epoch : (double)point->step;
-        y[i] = point->loss;
+    FTH_TRY(fth_allocate(series->count, sizeof *points, &points));
+    FTH_TRY(find_usual_steps(series, &usual));
+    size_t count = gather(series, axis, usual, points);
+    for (size_t i = 0; i < count; i++) {
+        x[i] = points[i].x;
+        y[i] = points[i].y;
     }
-    *line = (fth_chart_line){.label = label, .x = x, .y = y, .count = series->count};
+    *line = (fth_chart_line){.label = label, .x = x, .y = y, .count = count};
     x = y = NULL;
 out:
     free(x);
     free(y);
+    free(points);
     return status;
 }
 
@@ -83,15 +158,16 @@ const char *fth_report_axis_name(fth_axis axis)
 double fth_report_last_training_loss(const fth_record_summary *run)
 {
     enum { MOST_POINTS = 20 };
-    size_t last_points = run->training.count / 20 + 1; /* each is a mean over about a second already */
-    double sum = 0;
-    size_t count = 0;
+    size_t last_points = run->training.count / 20 + 1, count = 0; /* each is a mean over about a second already */
+    double sum = 0, steps = 0;
     for (size_t i = run->training.count; i > 0 && count < last_points && count < MOST_POINTS; i--) {
-        double loss = run->training.points[i - 1].loss;
-        if (isfinite(loss)) {
-            sum += loss;
+        const fth_record_point *point = &run->training.points[i - 1];
+        double weight = point->steps > 0 ? (double)point->steps : 1;
+        if (isfinite(point->loss)) {
+            sum += weight * point->loss;
+            steps += weight;
             count++;
         }
     }
-    return count > 0 ? sum / count : NAN;
+    return count > 0 ? sum / steps : NAN;
 }

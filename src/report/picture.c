@@ -200,6 +200,19 @@ static fth_status check_target(const char *temporary)
     return FTH_OK;
 }
 
+static bool ends_in(const char *path, const char *ending)
+{
+    const char *dot = strrchr(path, '.');
+    return dot && strcasecmp(dot, ending) == 0;
+}
+
+fth_status fth_report_check_picture(const char *path)
+{
+    return ends_in(path, ".png") || ends_in(path, ".svg")
+               ? FTH_OK
+               : fth_fail(FTH_INVALID, "%s: a chart's name must end in .png or .svg", path);
+}
+
 fth_status fth_report_picture(const char *path, const fth_record_summary *runs, size_t run_count, fth_axis axis)
 {
     fth_status status = FTH_OK;
@@ -207,9 +220,7 @@ fth_status fth_report_picture(const char *path, const fth_record_summary *runs, 
     char *temporary = NULL;
     bool has_points = false;
 
-    const char *ending = strrchr(path, '.');
-    bool svg = ending && strcasecmp(ending, ".svg") == 0, png = ending && strcasecmp(ending, ".png") == 0;
-    FTH_REQUIRE(svg || png, FTH_INVALID, "%s: a chart's name must end in .png or .svg", path);
+    FTH_TRY(fth_report_check_picture(path));
     for (size_t i = 0; i < run_count; i++)
         has_points = has_points || runs[i].training.count > 0;
     FTH_REQUIRE(has_points, FTH_INVALID, "no steps are recorded yet, so there is nothing to draw");
@@ -220,7 +231,7 @@ fth_status fth_report_picture(const char *path, const fth_record_summary *runs, 
     script = descriptor >= 0 ? fdopen(descriptor, "w+") : NULL;
     FTH_REQUIRE(script, FTH_IO, "prepare a gnuplot script: %s", strerror(errno));
     FTH_TRY(check_target(temporary));
-    FTH_TRY(write_script(script, temporary, svg, runs, run_count, axis));
+    FTH_TRY(write_script(script, temporary, ends_in(path, ".svg"), runs, run_count, axis));
     FTH_TRY(run_gnuplot(descriptor));
     FTH_TRY(publish_picture(temporary, path));
 out:

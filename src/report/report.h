@@ -25,6 +25,8 @@ fth_status fth_report_bills(FILE *output, const fth_record_summary *runs, size_t
 /* What a report says, as JSON, one object per run. */
 json_t *fth_report_json(const fth_record_summary *run);
 
+/* FTH_INVALID unless the name ends in .png or .svg. */
+fth_status fth_report_check_picture(const char *path);
 /* Loss curves as a picture: PNG or SVG by the path's ending, drawn by gnuplot. */
 fth_status fth_report_picture(const char *path, const fth_record_summary *runs, size_t run_count, fth_axis axis);
 

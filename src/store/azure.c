@@ -61,27 +61,26 @@ static fth_status azure_open(fth_store *store, const char *scheme, const char *r
     (void)options;
     FTH_TRY(fth_allocate(1, sizeof *azure, &azure));
     store->state = azure;
+    azure->bucket.cloud = &fth_cloud_azure;
     size_t length = strcspn(rest, "?"), account = strcspn(rest, "/?");
     const char *query = rest[length] ? rest + length + 1 : "";
-    while (length > 0 && rest[length - 1] == '/')
-        length--;
     const char *container = account < length ? rest + account + 1 : "";
     size_t container_length = account < length ? strcspn(container, "/?") : 0;
     FTH_REQUIRE(account > 0 && container_length > 0, FTH_INVALID,
                 "az://%.*s: an address is az://account/container or az://account/container/prefix", (int)length, rest);
     const char *prefix = container + container_length;
-    size_t prefix_length = prefix < rest + length ? (size_t)(rest + length - prefix) - 1 : 0;
+    prefix += prefix < rest + length;
     azure->account = strndup(rest, account);
-    azure->container = strndup(container, container_length);
-    azure->prefix = prefix_length ? fth_format("%.*s/", (int)prefix_length, prefix + 1) : strdup("");
+    azure->bucket.name = strndup(container, container_length);
+    FTH_TRY(fth_store_read_prefix(store, prefix, (size_t)(rest + length - prefix), &azure->bucket.prefix));
     const char *endpoint = from_environment("FARTHING_AZURE_ENDPOINT");
     size_t endpoint_length = endpoint ? strlen(endpoint) : 0;
     while (endpoint_length > 0 && endpoint[endpoint_length - 1] == '/')
         endpoint_length--;
     azure->endpoint =
         endpoint ? strndup(endpoint, endpoint_length) : fth_format("https://%s.blob.core.windows.net", azure->account);
-    store->url = fth_format("az://%.*s", (int)length, rest);
-    FTH_REQUIRE(azure->account && azure->container && azure->prefix && azure->endpoint && store->url, FTH_NO_MEMORY,
+    store->url = fth_format("az://%.*s", (int)length - (rest[length - 1] == '/'), rest);
+    FTH_REQUIRE(azure->account && azure->bucket.name && azure->endpoint && store->url, FTH_NO_MEMORY,
                 "no memory for an address");
     FTH_TRY(read_credentials(azure, query));
 
@@ -94,10 +93,9 @@ static void azure_free(void *opaque)
     fth_azure *azure = opaque;
     if (!azure)
         return;
+    fth_bucket_release(&azure->bucket);
     free(azure->endpoint);
     free(azure->account);
-    free(azure->container);
-    free(azure->prefix);
     free(azure->token);
     free(azure);
 }
@@ -123,7 +121,7 @@ char *fth_azure_sign(const fth_azure *azure, const char *name, const char *permi
     fth_clock_format_utc(fth_clock_wall_seconds() + seconds, until, sizeof until);
     const char *kind = name ? "b" : "c";
     char *lines = fth_format("%s\n\n%s\n/blob/%s/%s%s%s\n\n\n\n" FTH_AZURE_VERSION "\n%s\n\n\n\n\n\n\n", permissions,
-                             until, azure->account, azure->container, name ? "/" : "", name ? name : "", kind);
+                             until, azure->account, azure->bucket.name, name ? "/" : "", name ? name : "", kind);
     if (!lines || !HMAC(EVP_sha256(), azure->key, (int)azure->key_bytes, (const unsigned char *)lines, strlen(lines),
                         digest, &length)) {
         free(lines);
@@ -142,7 +140,8 @@ char *fth_azure_sign(const fth_azure *azure, const char *name, const char *permi
 
 char *fth_azure_path(const fth_azure *azure, const char *key)
 {
-    char *name = key ? fth_format("%s/%s%s", azure->container, azure->prefix, key) : strdup(azure->container);
+    char *name =
+        key ? fth_format("%s/%s%s", azure->bucket.name, azure->bucket.prefix, key) : strdup(azure->bucket.name);
     char *path = name ? fth_http_escape(name, true) : NULL;
     free(name);
     return path;
@@ -152,7 +151,7 @@ static fth_status azure_presign(fth_store *store, const char *method, const char
 {
     fth_status status = FTH_OK;
     const fth_azure *azure = fth_azure_of(store);
-    char *name = fth_format("%s%s", azure->prefix, key), *path = fth_azure_path(azure, key), *token = NULL;
+    char *name = fth_format("%s%s", azure->bucket.prefix, key), *path = fth_azure_path(azure, key), *token = NULL;
     FTH_REQUIRE(
         azure->key_bytes > 0, FTH_UNSUPPORTED,
         "%s: a link is made with the account's key; set AZURE_STORAGE_KEY (a shared access signature cannot make "
@@ -178,12 +177,12 @@ const fth_store_kind fth_store_azure = {
     .schemes = schemes,
     .open = azure_open,
     .free = azure_free,
-    .get = fth_azure_get,
-    .get_range = fth_azure_get_range,
-    .stat = fth_azure_stat,
-    .list = fth_azure_list,
+    .get = fth_bucket_get,
+    .get_range = fth_bucket_get_range,
+    .stat = fth_bucket_stat,
+    .list = fth_bucket_list,
     .put = fth_azure_put,
     .put_source = fth_azure_put_source,
-    .remove = fth_azure_remove,
+    .remove = fth_bucket_remove,
     .presign = azure_presign,
 };

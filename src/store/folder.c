@@ -505,6 +505,7 @@ static const char *const schemes[] = {"file", "", NULL};
 const fth_store_kind fth_store_folder_kind = {
     .name = "folder",
     .schemes = schemes,
+    .keys_are_paths = true,
     .open = folder_open,
     .free = folder_free,
     .get = folder_get,

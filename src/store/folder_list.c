@@ -116,7 +116,7 @@ static fth_status walk(listing *list, const char *within)
         bool folder = key[strlen(key) - 1] == '/';
         if (folder && (begins(key, list->prefix) || begins(list->prefix, key)))
             FTH_TRY(walk(list, key));
-        if (folder || !begins(key, list->prefix) || !fth_store_key_is_fine(key))
+        if (folder || !begins(key, list->prefix))
             continue;
         fth_store_object object = {
             .key = key, .size_bytes = entries[i].size_bytes, .modified_s = entries[i].modified_s};

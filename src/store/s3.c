@@ -8,11 +8,6 @@
 
 #include "store/s3_internal.h"
 
-fth_s3 *fth_s3_of(const fth_store *store)
-{
-    return store->state;
-}
-
 /* ---- addresses ---- */
 
 /* The Host header that a client sends for "scheme://host:port": without the scheme's own port. */
@@ -35,12 +30,12 @@ void fth_s3_set_address(fth_s3 *s3, const char *endpoint_origin, const char *end
     free(s3->base);
     if (s3->host_style) {
         const char *host = strstr(origin, "://") + 3;
-        char *longer = fth_format("%.*s%s.%s", (int)(host - origin), origin, s3->bucket, host);
+        char *longer = fth_format("%.*s%s.%s", (int)(host - origin), origin, s3->bucket.name, host);
         free(origin);
         origin = longer;
         s3->base = strdup(path);
     } else {
-        s3->base = fth_format("%s/%s", path, s3->bucket);
+        s3->base = fth_format("%s/%s", path, s3->bucket.name);
     }
     free(s3->origin);
     free(s3->host);
@@ -87,7 +82,7 @@ static fth_status choose_style(fth_s3 *s3, const char *style, bool has_endpoint)
     else if (strcmp(style, "host") == 0)
         s3->host_style = true;
     else if (strcmp(style, "auto") == 0)
-        s3->host_style = !has_endpoint && !strchr(s3->bucket, '.');
+        s3->host_style = !has_endpoint && !strchr(s3->bucket.name, '.');
     else
         return fth_fail(FTH_INVALID, "'%s' is no style of address; there are path, host and auto", style);
     return FTH_OK;
@@ -102,36 +97,26 @@ static fth_status open_bucket(fth_store *store, const char *scheme, const char *
     static const char *const region_variables[] = {"AWS_REGION", "AWS_DEFAULT_REGION", NULL};
     fth_status status = FTH_OK;
     fth_s3 *s3 = NULL;
-    char *origin = NULL, *path = NULL;
+    char *origin = NULL, *base = NULL;
 
     FTH_TRY(fth_allocate(1, sizeof *s3, &s3));
     store->state = s3;
     pthread_mutex_init(&s3->mutex, NULL);
     s3->google = strcmp(scheme, "gs") == 0;
+    s3->bucket.cloud = s3->google ? &fth_cloud_google : &fth_cloud_s3;
     size_t length = strcspn(rest, "/");
-    s3->bucket = strndup(rest, length);
+    s3->bucket.name = strndup(rest, length);
     /* Some tools take s3://KEY:SECRET@bucket; a message must not tell it. */
-    FTH_REQUIRE(!strchr(s3->bucket, '@') && !strchr(s3->bucket, ':'), FTH_INVALID,
+    FTH_REQUIRE(!strchr(s3->bucket.name, '@') && !strchr(s3->bucket.name, ':'), FTH_INVALID,
                 "an address of %s:// holds no keys: the form is %s://bucket/prefix, and keys come from the environment "
                 "or ~/.aws/credentials",
                 scheme, scheme);
-    FTH_REQUIRE(length > 0 &&
-                    strspn(s3->bucket, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789.-_") == length,
+    FTH_REQUIRE(length > 0 && strspn(s3->bucket.name,
+                                     "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789.-_") == length,
                 FTH_INVALID, "%s://%s: '%s' cannot be the name of a bucket; the form is %s://bucket/prefix", scheme,
-                rest, s3->bucket, scheme);
-    const char *prefix = rest + length;
-    while (*prefix == '/')
-        prefix++;
-    size_t prefix_length = strlen(prefix);
-    while (prefix_length > 0 && prefix[prefix_length - 1] == '/')
-        prefix_length--;
-    s3->prefix = prefix_length > 0 ? fth_format("%.*s/", (int)prefix_length, prefix) : strdup("");
-    if (prefix_length > 0) {
-        char *key = strndup(prefix, prefix_length);
-        status = fth_store_check_key(key);
-        free(key);
-        FTH_TRY(status);
-    }
+                rest, s3->bucket.name, scheme);
+    const char *path = rest[length] ? rest + length + 1 : "";
+    FTH_TRY(fth_store_read_prefix(store, path, strlen(path), &s3->bucket.prefix));
 
     const char *endpoint =
         s3->google ? first_set(NULL, google_variables) : first_set(options->s3_endpoint, endpoint_variables);
@@ -140,7 +125,7 @@ static fth_status open_bucket(fth_store *store, const char *scheme, const char *
     if (s3->google && !endpoint)
         endpoint = "https://storage.googleapis.com";
     if (endpoint)
-        FTH_TRY(split_endpoint(endpoint, &origin, &path));
+        FTH_TRY(split_endpoint(endpoint, &origin, &base));
     FTH_TRY(fth_credentials_open(options->profile, s3->google, &s3->credentials));
     const char *region = s3->google ? "auto" : first_set(options->s3_region, region_variables);
     region = region ? region : fth_credentials_region(s3->credentials);
@@ -148,12 +133,13 @@ static fth_status open_bucket(fth_store *store, const char *scheme, const char *
     FTH_REQUIRE(strspn(s3->region, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_") ==
                     strlen(s3->region),
                 FTH_INVALID, "'%s' cannot be the name of a region", s3->region);
-    fth_s3_set_address(s3, origin, path);
-    store->url = fth_format("%s://%s%s%.*s", scheme, s3->bucket, prefix_length ? "/" : "", (int)prefix_length, prefix);
+    fth_s3_set_address(s3, origin, base);
+    size_t url_length = strlen(rest);
+    store->url = fth_format("%s://%.*s", scheme, (int)url_length - (rest[url_length - 1] == '/'), rest);
 
 out:
     free(origin);
-    free(path);
+    free(base);
     return status;
 }
 
@@ -164,8 +150,7 @@ static void free_bucket(void *state)
         return;
     fth_credentials_free(s3->credentials);
     pthread_mutex_destroy(&s3->mutex);
-    free(s3->bucket);
-    free(s3->prefix);
+    fth_bucket_release(&s3->bucket);
     free(s3->region);
     free(s3->origin);
     free(s3->host);
@@ -175,12 +160,12 @@ static void free_bucket(void *state)
 
 /* ---- links ---- */
 
-fth_status fth_s3_presign(fth_store *store, const char *method, const char *key, double seconds, char **url)
+static fth_status presign(fth_store *store, const char *method, const char *key, double seconds, char **url)
 {
     fth_status status = FTH_OK;
     fth_s3 *s3 = fth_s3_of(store);
     fth_keys keys = {0};
-    char *whole = fth_format("%s%s", s3->prefix, key), *escaped = fth_http_escape(whole, true);
+    char *whole = fth_format("%s%s", s3->bucket.prefix, key), *escaped = fth_http_escape(whole, true);
     char *path = NULL, *query = NULL;
 
     FTH_TRY(fth_credentials_get(s3->credentials, &keys));
@@ -216,10 +201,10 @@ out:
 /* ---- tables ---- */
 
 #define BUCKET_FUNCTIONS                                                                                               \
-    .open = open_bucket, .free = free_bucket, .get = fth_s3_get, .get_range = fth_s3_get_range, .stat = fth_s3_stat,   \
-    .list = fth_s3_list, .get_file = fth_s3_get_file, .put = fth_s3_put, .put_source = fth_s3_put_source,              \
-    .put_file = fth_s3_put_file, .remove = fth_s3_remove, .probe_conditions = fth_s3_probe_conditions,                 \
-    .presign = fth_s3_presign
+    .open = open_bucket, .free = free_bucket, .get = fth_bucket_get, .get_range = fth_bucket_get_range,                \
+    .stat = fth_bucket_stat, .list = fth_bucket_list, .get_file = fth_s3_get_file, .put = fth_s3_put,                  \
+    .put_source = fth_s3_put_source, .put_file = fth_s3_put_file, .remove = fth_bucket_remove,                         \
+    .probe_conditions = fth_s3_probe_conditions, .presign = presign
 
 static const char *const s3_schemes[] = {"s3", NULL}, *const gs_schemes[] = {"gs", NULL};
 

@@ -1,4 +1,5 @@
 /* See store.h. The list of kinds, the checks that are the same for all, and the way to each kind's functions. */
+#include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -10,7 +11,7 @@ static const fth_store_kind *const kinds[] = {
     &fth_store_folder_kind, &fth_store_web, &fth_store_s3, &fth_store_gs, &fth_store_azure, NULL,
 };
 
-enum { DEFAULT_DEADLINE_S = 60, MAX_KEY_BYTES = 900, CORRUPT_TRIES = 3, SLOWEST_BYTES_PER_S = 100000 };
+enum { DEFAULT_DEADLINE_S = 60, MAX_KEY_BYTES = 1024, CORRUPT_TRIES = 3, SLOWEST_BYTES_PER_S = 100000 };
 
 /* ---- opening ---- */
 
@@ -106,22 +107,23 @@ fth_deadline fth_store_large_deadline(const fth_store *store, uint64_t bytes, ft
 
 char *fth_store_describe(const fth_store *store, const char *key)
 {
-    return fth_path_join(store->url, key);
+    return *key == '/' ? fth_format("%s/%s", store->url, key) : fth_path_join(store->url, key);
 }
 
 /* ---- keys ---- */
 
-/* NULL if `text` is fine, else what is wrong with it. A prefix may be empty and may end anywhere. */
-static const char *fault_of(const char *text, bool prefix)
+/* NULL if `text` is fine, else what is wrong with it. A prefix may be empty and may end anywhere. Parts "." and ".."
+ * are refused everywhere: what lies between here and a bucket may resolve them, and then another object is meant. */
+static const char *fault_of(const fth_store *store, const char *text, bool prefix)
 {
     if (!*text)
         return prefix ? NULL : "it is empty";
     if (strlen(text) > MAX_KEY_BYTES)
-        return "it is longer than 900 bytes";
+        return "it is longer than 1024 bytes";
     for (const char *part = text;;) {
         size_t length = strcspn(part, "/");
         bool last = part[length] == '\0';
-        if (length == 0 && !(prefix && last))
+        if (length == 0 && store->kind->keys_are_paths && !(prefix && last))
             return part == text ? "it begins with '/'" : "it has an empty part (\"//\" or a '/' at its end)";
         bool dots = (length == 1 && part[0] == '.') || (length == 2 && part[0] == '.' && part[1] == '.');
         if (dots && !(prefix && last))
@@ -135,15 +137,23 @@ static const char *fault_of(const char *text, bool prefix)
     }
 }
 
-fth_status fth_store_check_key(const char *key)
+fth_status fth_store_check_key(const fth_store *store, const char *key)
 {
-    const char *fault = fault_of(key, false);
+    const char *fault = fault_of(store, key, false);
     return fault ? fth_fail(FTH_INVALID, "'%s' cannot be a key of a store: %s", key, fault) : FTH_OK;
 }
 
-bool fth_store_key_is_fine(const char *key)
+fth_status fth_store_read_prefix(const fth_store *store, const char *path, size_t length, char **prefix)
 {
-    return fault_of(key, false) == NULL;
+    fth_status status = FTH_OK;
+    bool folder = length == 0 || path[length - 1] == '/';
+    *prefix = fth_format("%.*s%s", (int)length, path, folder ? "" : "/");
+    FTH_REQUIRE(*prefix, FTH_NO_MEMORY, "no memory for an address");
+    const char *fault = fault_of(store, *prefix, true);
+    FTH_REQUIRE(!fault, FTH_INVALID, "'%s' cannot begin a key of a store: %s", *prefix, fault);
+
+out:
+    return status;
 }
 
 /* ---- reading ---- */
@@ -157,7 +167,7 @@ fth_status fth_store_get(fth_store *store, const char *key, size_t max_bytes, ch
     *size_bytes = 0;
     version = version ? version : &ignored;
     version->text[0] = '\0';
-    FTH_TRY(fth_store_check_key(key));
+    FTH_TRY(fth_store_check_key(store, key));
     FTH_TRY(store->kind->get(store, key, max_bytes, fth_store_deadline(store), bytes, size_bytes, version));
 
 out:
@@ -168,7 +178,7 @@ fth_status fth_store_get_range(fth_store *store, const char *key, uint64_t offse
                                const fth_store_version *version)
 {
     fth_status status = FTH_OK;
-    FTH_TRY(fth_store_check_key(key));
+    FTH_TRY(fth_store_check_key(store, key));
     if (size_bytes == 0)
         goto out;
     if (version && !version->text[0])
@@ -184,7 +194,7 @@ fth_status fth_store_get_file_watched(fth_store *store, const char *key, const c
 {
     fth_status status = FTH_OK;
     char *name = NULL;
-    FTH_TRY(fth_store_check_key(key));
+    FTH_TRY(fth_store_check_key(store, key));
     for (int tries = 1;; tries++) {
         if (store->kind->get_file)
             status = store->kind->get_file(store, key, path, progress, sha256);
@@ -216,7 +226,7 @@ fth_status fth_store_stat(fth_store *store, const char *key, fth_store_object *o
     fth_status status = FTH_OK;
     *object = (fth_store_object){0};
     *found = false;
-    FTH_TRY(fth_store_check_key(key));
+    FTH_TRY(fth_store_check_key(store, key));
     FTH_TRY(store->kind->stat(store, key, fth_store_deadline(store), object, found));
     if (*found && !object->key)
         object->key = strdup(key);
@@ -231,15 +241,39 @@ void fth_store_object_release(fth_store_object *object)
     *object = (fth_store_object){0};
 }
 
+/* A list on its way to the caller: what no other call would take as a key is left out, aloud. */
+typedef struct sieve {
+    const fth_store *store;
+    bool (*visit)(void *context, const fth_store_object *);
+    void *context;
+    uint64_t left_out;
+} sieve;
+
+static bool sift(void *context, const fth_store_object *object)
+{
+    sieve *all = context;
+    if (!fault_of(all->store, object->key, false))
+        return all->visit(all->context, object);
+    all->left_out++;
+    return true;
+}
+
 fth_status fth_store_list(fth_store *store, const char *prefix, bool (*visit)(void *context, const fth_store_object *),
                           void *context)
 {
-    const char *fault = fault_of(prefix, true);
+    const char *fault = fault_of(store, prefix, true);
     if (fault)
         return fth_fail(FTH_INVALID, "'%s' cannot begin a key of a store: %s", prefix, fault);
     if (!store->kind->list)
         return fth_fail(FTH_UNSUPPORTED, "%s: what is there cannot be listed; a web server has no lists", store->url);
-    return store->kind->list(store, prefix, visit, context);
+    sieve all = {.store = store, .visit = visit, .context = context};
+    fth_status status = store->kind->list(store, prefix, sift, &all);
+    if (all.left_out > 0)
+        fth_log_warning("%s: %" PRIu64
+                        " object%s left out, whose names have a part \".\" or \"..\", a control character "
+                        "or too many bytes",
+                        store->url, all.left_out, all.left_out == 1 ? " is" : "s are");
+    return status;
 }
 
 /* ---- writing ---- */
@@ -274,7 +308,7 @@ out:
 static fth_status begin_put(fth_store *store, const char *key, const fth_store_put_options *options)
 {
     fth_status status = FTH_OK;
-    FTH_TRY(fth_store_check_key(key));
+    FTH_TRY(fth_store_check_key(store, key));
     FTH_REQUIRE(store->kind->put, FTH_UNSUPPORTED, "%s: this store is for reading alone", store->url);
     if (options->condition == FTH_STORE_ALWAYS)
         goto out;
@@ -403,7 +437,7 @@ out:
 fth_status fth_store_delete(fth_store *store, const char *key)
 {
     fth_status status = FTH_OK;
-    FTH_TRY(fth_store_check_key(key));
+    FTH_TRY(fth_store_check_key(store, key));
     FTH_REQUIRE(store->kind->remove, FTH_UNSUPPORTED, "%s: this store is for reading alone", store->url);
     FTH_TRY(store->kind->remove(store, key, fth_store_deadline(store)));
 
@@ -415,7 +449,7 @@ fth_status fth_store_presign(fth_store *store, const char *method, const char *k
 {
     fth_status status = FTH_OK;
     *url = NULL;
-    FTH_TRY(fth_store_check_key(key));
+    FTH_TRY(fth_store_check_key(store, key));
     FTH_REQUIRE(store->kind->presign, FTH_UNSUPPORTED,
                 "%s: only buckets (s3://, gs://, az://) give out links to their objects", store->url);
     FTH_REQUIRE(strcmp(method, "GET") == 0 || strcmp(method, "PUT") == 0, FTH_INVALID,

@@ -6,9 +6,11 @@
  *     az://account/container/prefix Azure blobs, with a shared access signature
  *     https://host/path             read-only
  *
- * A store is opened at a URL; keys are relative to it ("checkpoints/step-1.json"): plain text without a leading '/',
- * without "." or ".." parts. Objects are whole or absent. Every call has a deadline inside which it retries what may be
- * retried (5xx, 429, broken connections), with backoff and jitter. One store may be used by several threads at once.
+ * A store is opened at a URL; keys are relative to it ("checkpoints/step-1.json"): plain text without "." or ".."
+ * parts. In a bucket "a//b", "/a" and "a/" are keys of their own, as the bucket has them; in a folder, where they would
+ * be the same file as "a/b" and "a", they are refused. Objects are whole or absent. Every call has a deadline inside
+ * which it retries what may be retried (5xx, 429, broken connections), with backoff and jitter. One store may be used
+ * by several threads at once.
  *
  * Credentials come as each ecosystem expects them: environment, profile files, the instance's role through the metadata
  * service (renewed before they expire). They are never logged, recorded or part of a message.
@@ -38,6 +40,8 @@ fth_status fth_store_open(const char *url, const fth_store_options *options, fth
 void fth_store_free(fth_store *store);
 const char *fth_store_url(const fth_store *store); /* without secrets (a SAS is cut off) */
 bool fth_store_is_url(const char *text);           /* true for "s3://...", false for plain paths */
+/* FTH_INVALID, saying why, for what cannot be a key there. */
+fth_status fth_store_check_key(const fth_store *store, const char *key);
 /* The folder that a folder store is; NULL for the others. */
 const char *fth_store_folder(const fth_store *store);
 

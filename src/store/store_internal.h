@@ -3,8 +3,10 @@
  * store.c       the list of kinds; checks keys and options, and hands over to the kind
  * request.c     one HTTP request with its retries inside a deadline, over kept connections
  * transfer.c    large objects: threads, the meter, parallel ranges into a file
- * s3.c, gs.c    buckets over the S3 protocol (s3_*.c, sigv4.c, multipart.c, credentials*.c)
- * folder.c, azure.c, https.c   the others
+ * bucket_*.c    what the buckets of all clouds share (bucket_internal.h); a cloud is a table there
+ * s3_*.c        buckets over the S3 protocol, Amazon's and Google's (s3_internal.h)
+ * azure*.c      Azure's (azure_internal.h)
+ * folder*.c, https.c   the others
  *
  * A new kind is a file with a table and a row in store.c. */
 #ifndef FTH_STORE_STORE_INTERNAL_H
@@ -21,6 +23,7 @@
 typedef struct fth_store_kind {
     const char *name;           /* "s3", for messages */
     const char *const *schemes; /* {"s3", NULL}; "" stands for plain paths: {"file", "", NULL} */
+    bool keys_are_paths;        /* "a//b" is "a/b", so only one of them can be a key */
     /* `rest`: the URL after "scheme://" ("bucket/prefix"); for paths all of it. Sets store->state, and store->url if
      * the URL as given holds secrets. */
     fth_status (*open)(fth_store *store, const char *scheme, const char *rest, const fth_store_options *options);
@@ -83,9 +86,9 @@ fth_deadline fth_store_deadline(const fth_store *store);
 fth_deadline fth_store_large_deadline(const fth_store *store, uint64_t bytes, fth_deadline outer);
 /* "s3://bucket/prefix/key", for messages; free() it. */
 char *fth_store_describe(const fth_store *store, const char *key);
-/* Keys: relative, no empty, "." or ".." parts, no control characters, at most 900 bytes. */
-fth_status fth_store_check_key(const char *key);
-bool fth_store_key_is_fine(const char *key); /* the same without a message */
+/* What all keys of a bucket begin with whose address goes on with `path` after the bucket's name: "" or "a/b/". free()
+ * it. */
+fth_status fth_store_read_prefix(const fth_store *store, const char *path, size_t length, char **prefix);
 
 /* ---- one request, with its retries (request.c) ---- */
 

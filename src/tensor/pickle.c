@@ -1,28 +1,11 @@
-/* The stack machine of pickle_internal.h: one row of a table for each opcode, one small function for each kind of them.
+/* The opcodes of pickle_internal.h's machine: one row of a table for each, one small function for each kind of them.
  * Opcodes that have a name but no function are those that tensors do not need, and most of them run code. */
 #include <stdlib.h>
 #include <string.h>
 
-#include "tensor/pickle_internal.h"
+#include "tensor/pickle_machine.h"
 
-/* Far more than any model needs; with the arena's budget they bound what a file can make us do. */
-enum { MAX_PROTOCOL = 5, MAX_STACK = 1 << 22, MAX_MARKS = 1000, MAX_MEMO = 1 << 24, MAX_NAME = 512 };
-
-typedef struct pickle_reader {
-    const unsigned char *bytes;
-    size_t size, start, at;
-    fth_pickle_place place; /* of the opcode at hand */
-    fth_pickle *pickle;
-    fth_pickle_arena *arena;
-    fth_pickle_node **stack;
-    size_t stack_count, stack_capacity;
-    size_t *marks; /* heights of the stack */
-    size_t mark_count, mark_capacity;
-    fth_pickle_node **memo;
-    size_t memo_capacity, memo_puts;
-    size_t storage_capacity;
-    bool stopped;
-} pickle_reader;
+enum { MAX_PROTOCOL = 5 };
 
 static fth_pickle_node none_node = {.kind = FTH_PICKLE_NONE};
 static fth_pickle_node true_node = {.kind = FTH_PICKLE_BOOL, .integer = 1};
@@ -30,457 +13,341 @@ static fth_pickle_node false_node = {.kind = FTH_PICKLE_BOOL, .integer = 0};
 static fth_pickle_node float_node = {.kind = FTH_PICKLE_FLOAT};
 static fth_pickle_node empty_tuple_node = {.kind = FTH_PICKLE_TUPLE};
 
-/* ---- bytes and the stack ---- */
-
-static fth_status take_bytes(pickle_reader *reader, uint64_t count, const unsigned char **bytes)
-{
-    if (count > reader->size - reader->at)
-        return fth_pickle_corrupt(&reader->place, "the file ends within it");
-    *bytes = reader->bytes + reader->at;
-    reader->at += (size_t)count;
-    return FTH_OK;
-}
-
-static fth_status take_unsigned(pickle_reader *reader, int width, uint64_t *value)
-{
-    const unsigned char *bytes = NULL;
-    fth_status status = take_bytes(reader, (uint64_t)width, &bytes);
-    *value = 0;
-    if (status == FTH_OK)
-        memcpy(value, bytes, (size_t)width); /* both are little-endian */
-    return status;
-}
-
-/* A line without its newline. */
-static fth_status take_line(pickle_reader *reader, const char **text, size_t *length)
-{
-    size_t left = reader->size - reader->at;
-    const unsigned char *start = reader->bytes + reader->at;
-    const unsigned char *end = left ? memchr(start, '\n', left < MAX_NAME ? left : MAX_NAME) : NULL;
-    if (!end)
-        return fth_pickle_corrupt(&reader->place, "a name without an end");
-    *text = (const char *)start;
-    *length = (size_t)(end - start);
-    reader->at += *length + 1;
-    return FTH_OK;
-}
-
-static fth_status push(pickle_reader *reader, fth_pickle_node *node)
-{
-    if (reader->stack_count == MAX_STACK)
-        return fth_pickle_corrupt(&reader->place, "too many values on the stack");
-    fth_status status = fth_grow(&reader->stack, reader->stack_count, &reader->stack_capacity, sizeof *reader->stack);
-    if (status == FTH_OK)
-        reader->stack[reader->stack_count++] = node;
-    return status;
-}
-
-/* Where the values above the last mark begin. */
-static size_t stack_floor(const pickle_reader *reader)
-{
-    return reader->mark_count ? reader->marks[reader->mark_count - 1] : 0;
-}
-
-static fth_status pop(pickle_reader *reader, fth_pickle_node **node)
-{
-    if (reader->stack_count <= stack_floor(reader))
-        return fth_pickle_corrupt(&reader->place, "nothing left on the stack");
-    *node = reader->stack[--reader->stack_count];
-    return FTH_OK;
-}
-
-/* Takes what lies above the last mark; it stays readable until the next push. */
-static fth_status pop_to_mark(pickle_reader *reader, fth_pickle_node *const **items, size_t *count)
-{
-    if (reader->mark_count == 0)
-        return fth_pickle_corrupt(&reader->place, "no mark to go back to");
-    size_t floor = reader->marks[--reader->mark_count];
-    *count = reader->stack_count - floor;
-    *items = *count ? reader->stack + floor : NULL;
-    reader->stack_count = floor;
-    return FTH_OK;
-}
-
-/* The value that a list or dictionary opcode changes. */
-static fth_status peek(pickle_reader *reader, fth_pickle_node **node)
-{
-    fth_status status = pop(reader, node);
-    if (status == FTH_OK)
-        reader->stack_count++;
-    return status;
-}
-
-/* ---- opcodes ---- */
-
-static fth_status run_protocol(pickle_reader *reader, int argument)
+static fth_status run_protocol(fth_pickle_machine *machine, int argument)
 {
     uint64_t protocol = 0;
-    fth_status status = take_unsigned(reader, 1, &protocol);
+    fth_status status = fth_pickle_take_unsigned(machine, 1, &protocol);
     (void)argument;
     if (status == FTH_OK && protocol > MAX_PROTOCOL)
-        return fth_pickle_corrupt(&reader->place, "a protocol that does not exist");
+        return fth_pickle_corrupt(&machine->place, "a protocol that does not exist");
     return status;
 }
 
 /* Frames only tell how much to read at once. */
-static fth_status run_frame(pickle_reader *reader, int argument)
+static fth_status run_frame(fth_pickle_machine *machine, int argument)
 {
     uint64_t length = 0;
-    fth_status status = take_unsigned(reader, 8, &length);
+    fth_status status = fth_pickle_take_unsigned(machine, 8, &length);
     (void)argument;
-    if (status == FTH_OK && length > reader->size - reader->at)
-        return fth_pickle_corrupt(&reader->place, "the frame is longer than the file");
+    if (status == FTH_OK && length > machine->size - machine->at)
+        return fth_pickle_corrupt(&machine->place, "the frame is longer than the file");
     return status;
 }
 
-static fth_status run_stop(pickle_reader *reader, int argument)
+static fth_status run_stop(fth_pickle_machine *machine, int argument)
 {
     fth_pickle_node *root = NULL;
-    fth_status status = pop(reader, &root);
+    fth_status status = fth_pickle_pop(machine, &root);
     (void)argument;
-    reader->pickle->root = root;
-    reader->stopped = true;
+    machine->pickle->root = root;
+    machine->stopped = true;
     return status;
 }
 
-static fth_status run_mark(pickle_reader *reader, int argument)
+static fth_status run_mark(fth_pickle_machine *machine, int argument)
 {
     (void)argument;
-    if (reader->mark_count == MAX_MARKS)
-        return fth_pickle_corrupt(&reader->place, "nested too deeply");
-    fth_status status = fth_grow(&reader->marks, reader->mark_count, &reader->mark_capacity, sizeof *reader->marks);
-    if (status == FTH_OK)
-        reader->marks[reader->mark_count++] = reader->stack_count;
-    return status;
+    return fth_pickle_set_mark(machine);
 }
 
-static fth_status run_pop(pickle_reader *reader, int argument)
+static fth_status run_pop(fth_pickle_machine *machine, int argument)
 {
     fth_pickle_node *node = NULL;
     (void)argument;
-    return pop(reader, &node);
+    return fth_pickle_pop(machine, &node);
 }
 
-static fth_status run_pop_mark(pickle_reader *reader, int argument)
+static fth_status run_pop_mark(fth_pickle_machine *machine, int argument)
 {
     fth_pickle_node *const *items = NULL;
     size_t count = 0;
     (void)argument;
-    return pop_to_mark(reader, &items, &count);
+    return fth_pickle_pop_to_mark(machine, &items, &count);
 }
 
-static fth_status run_duplicate(pickle_reader *reader, int argument)
+static fth_status run_duplicate(fth_pickle_machine *machine, int argument)
 {
     fth_pickle_node *node = NULL;
-    fth_status status = peek(reader, &node);
+    fth_status status = fth_pickle_peek(machine, &node);
     (void)argument;
-    return status == FTH_OK ? push(reader, node) : status;
+    return status == FTH_OK ? fth_pickle_push(machine, node) : status;
 }
 
-static fth_status run_none(pickle_reader *reader, int argument)
+static fth_status run_none(fth_pickle_machine *machine, int argument)
 {
     (void)argument;
-    return push(reader, &none_node);
+    return fth_pickle_push(machine, &none_node);
 }
 
-static fth_status run_bool(pickle_reader *reader, int argument)
+static fth_status run_bool(fth_pickle_machine *machine, int argument)
 {
-    return push(reader, argument ? &true_node : &false_node);
+    return fth_pickle_push(machine, argument ? &true_node : &false_node);
 }
 
-static fth_status run_float(pickle_reader *reader, int argument)
+static fth_status run_float(fth_pickle_machine *machine, int argument)
 {
     const unsigned char *bytes = NULL;
-    fth_status status = take_bytes(reader, (uint64_t)argument, &bytes);
-    return status == FTH_OK ? push(reader, &float_node) : status;
+    fth_status status = fth_pickle_take_bytes(machine, (uint64_t)argument, &bytes);
+    return status == FTH_OK ? fth_pickle_push(machine, &float_node) : status;
 }
 
-static fth_status push_integer(pickle_reader *reader, int64_t value)
+static fth_status push_integer(fth_pickle_machine *machine, int64_t value)
 {
     fth_pickle_node *node = NULL;
-    fth_status status = fth_pickle_node_create(reader->arena, FTH_PICKLE_INTEGER, &node);
+    fth_status status = fth_pickle_node_create(machine->arena, FTH_PICKLE_INTEGER, &node);
     if (status != FTH_OK)
         return status;
     node->integer = value;
-    return push(reader, node);
+    return fth_pickle_push(machine, node);
 }
 
 /* One or two bytes are unsigned, four are signed. */
-static fth_status run_integer(pickle_reader *reader, int width)
+static fth_status run_integer(fth_pickle_machine *machine, int width)
 {
     uint64_t value = 0;
-    fth_status status = take_unsigned(reader, width, &value);
+    fth_status status = fth_pickle_take_unsigned(machine, width, &value);
     if (status != FTH_OK)
         return status;
-    return push_integer(reader, width == 4 ? (int64_t)(int32_t)(uint32_t)value : (int64_t)value);
+    return push_integer(machine, width == 4 ? (int64_t)(int32_t)(uint32_t)value : (int64_t)value);
 }
 
-static fth_status push_bytes(pickle_reader *reader, fth_pickle_kind kind, uint64_t length)
+static fth_status push_bytes(fth_pickle_machine *machine, fth_pickle_kind kind, uint64_t length)
 {
     fth_status status = FTH_OK;
     const unsigned char *bytes = NULL;
     fth_pickle_node *node = NULL;
-    FTH_TRY(take_bytes(reader, length, &bytes));
+    FTH_TRY(fth_pickle_take_bytes(machine, length, &bytes));
     if (length > UINT32_MAX)
-        return fth_pickle_corrupt(&reader->place, "text of more than 4 GB");
-    FTH_TRY(fth_pickle_node_create(reader->arena, kind, &node));
+        return fth_pickle_corrupt(&machine->place, "text of more than 4 GB");
+    FTH_TRY(fth_pickle_node_create(machine->arena, kind, &node));
     node->bytes = (const char *)bytes;
     node->count = (uint32_t)length;
-    FTH_TRY(push(reader, node));
+    FTH_TRY(fth_pickle_push(machine, node));
 out:
     return status;
 }
 
-static fth_status run_long(pickle_reader *reader, int width)
+static fth_status run_long(fth_pickle_machine *machine, int width)
 {
     uint64_t length = 0;
-    fth_status status = take_unsigned(reader, width, &length);
+    fth_status status = fth_pickle_take_unsigned(machine, width, &length);
     if (status != FTH_OK)
         return status;
     if (length > sizeof(int64_t))
-        return push_bytes(reader, FTH_PICKLE_LONG, length);
+        return push_bytes(machine, FTH_PICKLE_LONG, length);
     const unsigned char *bytes = NULL;
-    status = take_bytes(reader, length, &bytes);
+    status = fth_pickle_take_bytes(machine, length, &bytes);
     if (status != FTH_OK)
         return status;
     int64_t value = length && bytes[length - 1] & 0x80 ? -1 : 0; /* two's complement */
     memcpy(&value, bytes, (size_t)length);
-    return push_integer(reader, value);
+    return push_integer(machine, value);
 }
 
-static fth_status run_text(pickle_reader *reader, int width)
+static fth_status run_text(fth_pickle_machine *machine, int width)
 {
     uint64_t length = 0;
-    fth_status status = take_unsigned(reader, width, &length);
-    return status == FTH_OK ? push_bytes(reader, FTH_PICKLE_TEXT, length) : status;
+    fth_status status = fth_pickle_take_unsigned(machine, width, &length);
+    return status == FTH_OK ? push_bytes(machine, FTH_PICKLE_TEXT, length) : status;
 }
 
-static fth_status run_bytes(pickle_reader *reader, int width)
+static fth_status run_bytes(fth_pickle_machine *machine, int width)
 {
     uint64_t length = 0;
-    fth_status status = take_unsigned(reader, width, &length);
-    return status == FTH_OK ? push_bytes(reader, FTH_PICKLE_BYTES, length) : status;
+    fth_status status = fth_pickle_take_unsigned(machine, width, &length);
+    return status == FTH_OK ? push_bytes(machine, FTH_PICKLE_BYTES, length) : status;
 }
 
-static fth_status run_empty(pickle_reader *reader, int kind)
+static fth_status run_empty(fth_pickle_machine *machine, int kind)
 {
     fth_pickle_node *node = &empty_tuple_node;
     fth_status status = FTH_OK;
     if (kind != FTH_PICKLE_TUPLE)
-        status = fth_pickle_node_create(reader->arena, (fth_pickle_kind)kind, &node);
-    return status == FTH_OK ? push(reader, node) : status;
+        status = fth_pickle_node_create(machine->arena, (fth_pickle_kind)kind, &node);
+    return status == FTH_OK ? fth_pickle_push(machine, node) : status;
 }
 
 /* A tuple, list or dictionary of what lies above the mark. */
-static fth_status run_collect(pickle_reader *reader, int kind)
+static fth_status run_collect(fth_pickle_machine *machine, int kind)
 {
     fth_status status = FTH_OK;
     fth_pickle_node *const *items = NULL;
     fth_pickle_node *node = NULL;
     size_t count = 0;
-    FTH_TRY(pop_to_mark(reader, &items, &count));
+    FTH_TRY(fth_pickle_pop_to_mark(machine, &items, &count));
     if (kind == FTH_PICKLE_DICT && count % 2)
-        return fth_pickle_corrupt(&reader->place, "a key without a value");
-    FTH_TRY(fth_pickle_node_create(reader->arena, (fth_pickle_kind)kind, &node));
+        return fth_pickle_corrupt(&machine->place, "a key without a value");
+    FTH_TRY(fth_pickle_node_create(machine->arena, (fth_pickle_kind)kind, &node));
     if (kind != FTH_PICKLE_OPAQUE)
-        FTH_TRY(fth_pickle_node_append(reader->arena, node, items, count));
-    FTH_TRY(push(reader, node));
+        FTH_TRY(fth_pickle_node_append(machine->arena, node, items, count));
+    FTH_TRY(fth_pickle_push(machine, node));
 out:
     return status;
 }
 
-static fth_status run_short_tuple(pickle_reader *reader, int count)
+static fth_status run_short_tuple(fth_pickle_machine *machine, int count)
 {
     fth_status status = FTH_OK;
     fth_pickle_node *node = NULL;
-    if (reader->stack_count - stack_floor(reader) < (size_t)count)
-        return fth_pickle_corrupt(&reader->place, "too few values on the stack");
-    FTH_TRY(fth_pickle_node_create(reader->arena, FTH_PICKLE_TUPLE, &node));
-    reader->stack_count -= (size_t)count;
-    FTH_TRY(fth_pickle_node_append(reader->arena, node, reader->stack + reader->stack_count, (size_t)count));
-    FTH_TRY(push(reader, node));
+    fth_pickle_node *items[3] = {NULL};
+    for (int i = count; i-- > 0;)
+        FTH_TRY(fth_pickle_pop(machine, &items[i]));
+    FTH_TRY(fth_pickle_node_create(machine->arena, FTH_PICKLE_TUPLE, &node));
+    FTH_TRY(fth_pickle_node_append(machine->arena, node, items, (size_t)count));
+    FTH_TRY(fth_pickle_push(machine, node));
 out:
     return status;
 }
 
 /* Items for the list, set or dictionary below them; those of a set are not kept. */
-static fth_status add_items(pickle_reader *reader, fth_pickle_kind kind, fth_pickle_node *const *items, size_t count)
+static fth_status add_items(fth_pickle_machine *machine, fth_pickle_kind kind, fth_pickle_node *const *items,
+                            size_t count)
 {
     fth_pickle_node *node = NULL;
-    fth_status status = peek(reader, &node);
+    fth_status status = fth_pickle_peek(machine, &node);
     if (status != FTH_OK || node->kind == FTH_PICKLE_OPAQUE)
         return status;
     if (node->kind != kind)
-        return fth_pickle_corrupt(&reader->place, "it adds to something else");
+        return fth_pickle_corrupt(&machine->place, "it adds to something else");
     if (kind == FTH_PICKLE_DICT && count % 2)
-        return fth_pickle_corrupt(&reader->place, "a key without a value");
-    return fth_pickle_node_append(reader->arena, node, items, count);
+        return fth_pickle_corrupt(&machine->place, "a key without a value");
+    return fth_pickle_node_append(machine->arena, node, items, count);
 }
 
-static fth_status run_add(pickle_reader *reader, int kind)
+static fth_status run_add(fth_pickle_machine *machine, int kind)
 {
     fth_pickle_node *items[2];
     size_t count = kind == FTH_PICKLE_DICT ? 2 : 1;
     for (size_t i = count; i-- > 0;) {
-        fth_status status = pop(reader, &items[i]);
+        fth_status status = fth_pickle_pop(machine, &items[i]);
         if (status != FTH_OK)
             return status;
     }
-    return add_items(reader, (fth_pickle_kind)kind, items, count);
+    return add_items(machine, (fth_pickle_kind)kind, items, count);
 }
 
-static fth_status run_add_all(pickle_reader *reader, int kind)
+static fth_status run_add_all(fth_pickle_machine *machine, int kind)
 {
     fth_pickle_node *const *items = NULL;
     size_t count = 0;
-    fth_status status = pop_to_mark(reader, &items, &count);
-    return status == FTH_OK ? add_items(reader, (fth_pickle_kind)kind, items, count) : status;
+    fth_status status = fth_pickle_pop_to_mark(machine, &items, &count);
+    return status == FTH_OK ? add_items(machine, (fth_pickle_kind)kind, items, count) : status;
 }
 
-static fth_status put_memo(pickle_reader *reader, uint64_t index)
-{
-    fth_pickle_node *node = NULL;
-    fth_status status = peek(reader, &node);
-    if (status != FTH_OK)
-        return status;
-    /* Picklers count their puts, so an index far beyond the bytes read so far is made to cost memory. */
-    if (index >= MAX_MEMO || index > reader->at)
-        return fth_pickle_corrupt(&reader->place, "a memo that nobody needs");
-    if (index >= reader->memo_capacity) {
-        size_t capacity = reader->memo_capacity ? reader->memo_capacity * 2 : 64;
-        if (capacity <= index)
-            capacity = (size_t)index + 1;
-        fth_pickle_node **larger = realloc(reader->memo, capacity * sizeof *larger);
-        if (!larger)
-            return fth_fail(FTH_NO_MEMORY, "%s: no memory for %zu values", reader->place.origin, capacity);
-        memset(larger + reader->memo_capacity, 0, (capacity - reader->memo_capacity) * sizeof *larger);
-        reader->memo = larger;
-        reader->memo_capacity = capacity;
-    }
-    if (!reader->memo[index])
-        reader->memo_puts++;
-    reader->memo[index] = node;
-    return FTH_OK;
-}
-
-static fth_status run_put(pickle_reader *reader, int width)
+static fth_status run_put(fth_pickle_machine *machine, int width)
 {
     uint64_t index = 0;
-    fth_status status = take_unsigned(reader, width, &index);
-    return status == FTH_OK ? put_memo(reader, index) : status;
+    fth_status status = fth_pickle_take_unsigned(machine, width, &index);
+    return status == FTH_OK ? fth_pickle_put_memo(machine, index) : status;
 }
 
-static fth_status run_memoize(pickle_reader *reader, int argument)
+static fth_status run_memoize(fth_pickle_machine *machine, int argument)
 {
     (void)argument;
-    return put_memo(reader, reader->memo_puts);
+    return fth_pickle_put_memo(machine, machine->memo_puts);
 }
 
-static fth_status run_get(pickle_reader *reader, int width)
+static fth_status run_get(fth_pickle_machine *machine, int width)
 {
     uint64_t index = 0;
-    fth_status status = take_unsigned(reader, width, &index);
-    if (status != FTH_OK)
-        return status;
-    if (index >= reader->memo_capacity || !reader->memo[index])
-        return fth_pickle_corrupt(&reader->place, "a memo that was never put");
-    return push(reader, reader->memo[index]);
+    fth_status status = fth_pickle_take_unsigned(machine, width, &index);
+    return status == FTH_OK ? fth_pickle_push_memo(machine, index) : status;
 }
 
-static fth_status push_global(pickle_reader *reader, const char *module, size_t module_length, const char *name,
+static fth_status push_global(fth_pickle_machine *machine, const char *module, size_t module_length, const char *name,
                               size_t name_length)
 {
     fth_status status = FTH_OK;
     const fth_pickle_global *global = NULL;
     fth_pickle_node *node = NULL;
-    FTH_TRY(fth_pickle_global_find(reader->arena, &reader->place, module, module_length, name, name_length, &global));
-    FTH_TRY(fth_pickle_node_create(reader->arena, FTH_PICKLE_GLOBAL, &node));
+    FTH_TRY(fth_pickle_global_find(machine->arena, &machine->place, module, module_length, name, name_length, &global));
+    FTH_TRY(fth_pickle_node_create(machine->arena, FTH_PICKLE_GLOBAL, &node));
     node->global = global;
-    FTH_TRY(push(reader, node));
+    FTH_TRY(fth_pickle_push(machine, node));
 out:
     return status;
 }
 
-static fth_status run_global(pickle_reader *reader, int argument)
+static fth_status run_global(fth_pickle_machine *machine, int argument)
 {
     fth_status status = FTH_OK;
     const char *module = NULL, *name = NULL;
     size_t module_length = 0, name_length = 0;
     (void)argument;
-    FTH_TRY(take_line(reader, &module, &module_length));
-    FTH_TRY(take_line(reader, &name, &name_length));
-    FTH_TRY(push_global(reader, module, module_length, name, name_length));
+    FTH_TRY(fth_pickle_take_line(machine, &module, &module_length));
+    FTH_TRY(fth_pickle_take_line(machine, &name, &name_length));
+    FTH_TRY(push_global(machine, module, module_length, name, name_length));
 out:
     return status;
 }
 
-static fth_status run_stack_global(pickle_reader *reader, int argument)
+static fth_status run_stack_global(fth_pickle_machine *machine, int argument)
 {
     fth_status status = FTH_OK;
     fth_pickle_node *module = NULL, *name = NULL;
     (void)argument;
-    FTH_TRY(pop(reader, &name));
-    FTH_TRY(pop(reader, &module));
+    FTH_TRY(fth_pickle_pop(machine, &name));
+    FTH_TRY(fth_pickle_pop(machine, &module));
     if (module->kind != FTH_PICKLE_TEXT || name->kind != FTH_PICKLE_TEXT)
-        return fth_pickle_corrupt(&reader->place, "a name that is not text");
-    FTH_TRY(push_global(reader, module->bytes, module->count, name->bytes, name->count));
+        return fth_pickle_corrupt(&machine->place, "a name that is not text");
+    FTH_TRY(push_global(machine, module->bytes, module->count, name->bytes, name->count));
 out:
     return status;
 }
 
 /* Makes an instance of a class it names. No tensor needs it, but the refusal tells the name. */
-static fth_status run_instance(pickle_reader *reader, int argument)
+static fth_status run_instance(fth_pickle_machine *machine, int argument)
 {
-    fth_status status = run_global(reader, argument);
-    return status == FTH_OK ? fth_pickle_refuse(&reader->place, "of a class") : status;
+    fth_status status = run_global(machine, argument);
+    return status == FTH_OK ? fth_pickle_refuse(&machine->place, "of a class") : status;
 }
 
-static fth_status run_call(pickle_reader *reader, int argument)
+static fth_status run_call(fth_pickle_machine *machine, int argument)
 {
     fth_status status = FTH_OK;
     fth_pickle_node *callable = NULL, *arguments = NULL, *result = NULL;
     (void)argument;
-    FTH_TRY(pop(reader, &arguments));
-    FTH_TRY(pop(reader, &callable));
-    FTH_TRY(fth_pickle_global_call(reader->arena, &reader->place, callable, arguments, &result));
-    FTH_TRY(push(reader, result));
+    FTH_TRY(fth_pickle_pop(machine, &arguments));
+    FTH_TRY(fth_pickle_pop(machine, &callable));
+    FTH_TRY(fth_pickle_global_call(machine->arena, &machine->place, callable, arguments, &result));
+    FTH_TRY(fth_pickle_push(machine, result));
 out:
     return status;
 }
 
 /* Sets attributes, such as the _metadata of an OrderedDict; none matters here. */
-static fth_status run_build(pickle_reader *reader, int argument)
+static fth_status run_build(fth_pickle_machine *machine, int argument)
 {
     fth_status status = FTH_OK;
     fth_pickle_node *state = NULL, *node = NULL;
     (void)argument;
-    FTH_TRY(pop(reader, &state));
-    FTH_TRY(peek(reader, &node));
+    FTH_TRY(fth_pickle_pop(machine, &state));
+    FTH_TRY(fth_pickle_peek(machine, &node));
     if (node->kind != FTH_PICKLE_DICT && node->kind != FTH_PICKLE_OPAQUE && node->kind != FTH_PICKLE_TENSOR)
-        return fth_pickle_refuse(&reader->place, "of something that has no attributes");
+        return fth_pickle_refuse(&machine->place, "of something that has no attributes");
 out:
     return status;
 }
 
-static fth_status run_persistent_id(pickle_reader *reader, int argument)
+static fth_status run_persistent_id(fth_pickle_machine *machine, int argument)
 {
     fth_status status = FTH_OK;
     fth_pickle_node *id = NULL, *storage = NULL;
     (void)argument;
-    FTH_TRY(pop(reader, &id));
-    FTH_TRY(fth_pickle_storage_read(reader->arena, &reader->place, id, &storage));
-    FTH_TRY(fth_grow(&reader->pickle->storages, reader->pickle->storage_count, &reader->storage_capacity,
-                     sizeof *reader->pickle->storages));
-    reader->pickle->storages[reader->pickle->storage_count++] = storage->storage;
-    FTH_TRY(push(reader, storage));
+    FTH_TRY(fth_pickle_pop(machine, &id));
+    FTH_TRY(fth_pickle_storage_read(machine->arena, &machine->place, id, &storage));
+    FTH_TRY(fth_grow(&machine->pickle->storages, machine->pickle->storage_count, &machine->storage_capacity,
+                     sizeof *machine->pickle->storages));
+    machine->pickle->storages[machine->pickle->storage_count++] = storage->storage;
+    FTH_TRY(fth_pickle_push(machine, storage));
 out:
     return status;
 }
 
 typedef struct opcode_row {
     const char *name;
-    fth_status (*run)(pickle_reader *reader, int argument); /* NULL: refused */
-    int argument;                                           /* a width in bytes, a kind of node, a count */
+    fth_status (*run)(fth_pickle_machine *machine, int argument); /* NULL: refused */
+    int argument;                                                 /* a width in bytes, a kind of node, a count */
 } opcode_row;
 
 static const opcode_row opcodes[256] = {
@@ -554,25 +421,25 @@ static const opcode_row opcodes[256] = {
     [0x98] = {"READONLY_BUFFER", NULL, 0},
 };
 
-static fth_status run(pickle_reader *reader)
+static fth_status run(fth_pickle_machine *machine)
 {
-    while (!reader->stopped) {
-        reader->place.at = reader->at;
-        if (reader->at >= reader->size)
-            return fth_fail(FTH_CORRUPT, "%s: truncated: the pickle has no end", reader->place.origin);
-        unsigned char byte = reader->bytes[reader->at++];
-        fth_pickle_arena_allow(reader->arena, reader->at - reader->start);
+    while (!machine->stopped) {
+        machine->place.at = machine->at;
+        if (machine->at >= machine->size)
+            return fth_fail(FTH_CORRUPT, "%s: truncated: the pickle has no end", machine->place.origin);
+        unsigned char byte = machine->bytes[machine->at++];
+        fth_pickle_arena_allow(machine->arena, machine->at - machine->start);
         const opcode_row *opcode = &opcodes[byte];
         if (!opcode->name)
-            return fth_fail(FTH_CORRUPT, "%s: damaged pickle: byte %zu (0x%02x) is not an opcode", reader->place.origin,
-                            reader->place.at, byte);
-        reader->place.opcode = opcode->name;
+            return fth_fail(FTH_CORRUPT, "%s: damaged pickle: byte %zu (0x%02x) is not an opcode",
+                            machine->place.origin, machine->place.at, byte);
+        machine->place.opcode = opcode->name;
         if (!opcode->run)
             return fth_fail(FTH_UNSUPPORTED,
                             "%s: refused: opcode %s at byte %zu, which tensors do not need; farthing reads tensors "
                             "only, as torch.save() writes them",
-                            reader->place.origin, opcode->name, reader->place.at);
-        fth_status status = opcode->run(reader, opcode->argument);
+                            machine->place.origin, opcode->name, machine->place.at);
+        fth_status status = opcode->run(machine, opcode->argument);
         if (status != FTH_OK)
             return status;
     }
@@ -583,23 +450,21 @@ fth_status fth_pickle_read(const void *bytes, size_t size_bytes, size_t start, c
 {
     fth_status status = FTH_OK;
     fth_pickle *fresh = NULL;
-    pickle_reader reader = {
+    fth_pickle_machine machine = {
         .bytes = bytes, .size = size_bytes, .start = start, .at = start, .place = {.origin = origin, .opcode = ""}};
 
     *pickle = NULL;
     FTH_TRY(fth_allocate(1, sizeof *fresh, &fresh));
     FTH_TRY(fth_pickle_arena_create(origin, &fresh->arena));
-    reader.pickle = fresh;
-    reader.arena = fresh->arena;
-    FTH_TRY(run(&reader));
-    fresh->end = reader.at;
+    machine.pickle = fresh;
+    machine.arena = fresh->arena;
+    FTH_TRY(run(&machine));
+    fresh->end = machine.at;
     *pickle = fresh;
     fresh = NULL;
 
 out:
-    free(reader.stack);
-    free(reader.marks);
-    free(reader.memo);
+    fth_pickle_machine_release(&machine);
     fth_pickle_free(fresh);
     return status;
 }

@@ -99,7 +99,7 @@ fth_pickle_node *fth_pickle_dict_find(const fth_pickle_node *dict, const char *k
 /* Copies text into `out`, shortened, unprintable bytes as '?', so that a message cannot play tricks on a terminal. */
 const char *fth_pickle_printable(const char *text, size_t length, char *out, size_t size);
 
-/* ---- between pickle.c, pickle_nodes.c and pickle_globals.c ---- */
+/* ---- between pickle.c, pickle_machine.c, pickle_nodes.c and pickle_globals.c ---- */
 
 typedef struct fth_pickle_arena fth_pickle_arena;
 

@@ -109,20 +109,22 @@ typedef struct fth_snapshot fth_snapshot;
 /* Copies the model (parameters, buffers, counters) to the host; `whole`: the optimizer's state too, under
  * "optimizer.<vector>.<parameter>". `batches` is what num_batches_tracked counters say. */
 fth_status fth_engine_take_snapshot(fth_engine *engine, bool whole, int64_t batches, fth_snapshot **snapshot);
-/* The same in two parts, so that memory is used again: the memory and the copy. A snapshot that was created `whole` may
- * be filled with the model alone. Touching it first, from any thread, spares the first copy its page faults. */
+/* The same in parts, for memory that is used again and training that does not wait. `begin` holds the state as it is
+ * now; `finish`, by any thread, waits until it is on the host, while the engine goes on. A snapshot that was begun may
+ * be begun anew unless somebody is finishing it. Preparing it first, by any thread, spares the first `begin` its page
+ * faults and allocations. Snapshots end before their engine. */
 fth_status fth_engine_create_snapshot(fth_engine *engine, bool whole, fth_snapshot **snapshot);
-fth_status fth_engine_fill_snapshot(fth_engine *engine, fth_snapshot *snapshot, bool whole, int64_t batches);
-void fth_snapshot_touch(fth_snapshot *snapshot);
+void fth_snapshot_prepare(fth_snapshot *snapshot);
+fth_status fth_snapshot_begin(fth_snapshot *snapshot, int64_t batches);
+fth_status fth_snapshot_finish(fth_snapshot *snapshot);
 /* The model as it is, without a copy where the device's memory is the host's: valid until the engine changes it. Only
  * for fth_snapshot_views(). */
 fth_status fth_engine_lend_model(fth_engine *engine, int64_t batches, fth_snapshot **snapshot);
 void fth_snapshot_free(fth_snapshot *snapshot);
 const fth_tensor_view *fth_snapshot_views(const fth_snapshot *snapshot, size_t *count);
 size_t fth_snapshot_size_bytes(const fth_snapshot *snapshot);
-/* The snapshot as a safetensors file in memory, whole or the model alone, without a copy: valid until the next call. */
-fth_status fth_snapshot_as_file(fth_snapshot *snapshot, bool whole, const fth_metadata_entry *metadata,
-                                size_t metadata_count, const void **bytes, size_t *size_bytes);
+/* The snapshot as a safetensors file in memory, without a copy: valid as long as the snapshot is left alone. */
+fth_status fth_snapshot_as_file(fth_snapshot *snapshot, const void **bytes, size_t *size_bytes);
 /* Is every parameter and buffer a finite number? */
 bool fth_snapshot_is_finite(const fth_snapshot *snapshot);
 

@@ -50,11 +50,12 @@ out:
 }
 
 /* A quarter of the memory that is free, so that a plan is never too large because of it. */
-static bool fits(fth_engine *engine, size_t size_bytes)
+bool fth_engine_has_room(fth_engine *engine, size_t size_bytes)
 {
     size_t free_bytes, total_bytes;
-    return engine->backend->free_memory &&
-           engine->backend->free_memory(engine->device, &free_bytes, &total_bytes) == FTH_OK &&
+    if (!engine->backend->free_memory) /* the device is the machine itself */
+        return true;
+    return engine->backend->free_memory(engine->device, &free_bytes, &total_bytes) == FTH_OK &&
            size_bytes <= free_bytes / 4;
 }
 
@@ -69,7 +70,7 @@ fth_status fth_engine_keep_data(fth_engine *engine, const fth_dataset *dataset, 
     *kept = false;
     if (!wanted || !engine->backend->gather || fth_dataset_has_files(dataset) || info->channels > FTH_GATHER_CHANNELS ||
         info->count[FTH_TRAIN] > INT32_MAX ||
-        !fits(engine, size * (size_t)(info->count[FTH_TRAIN] + info->count[FTH_VALIDATION])))
+        !fth_engine_has_room(engine, size * (size_t)(info->count[FTH_TRAIN] + info->count[FTH_VALIDATION])))
         return FTH_OK;
     engine->gather = (fth_gather){.channels = info->channels, .height = info->height, .width = info->width};
     for (int c = 0; c < info->channels; c++)

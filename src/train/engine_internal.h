@@ -55,6 +55,8 @@ fth_status fth_engine_run_batch(fth_engine *engine, const fth_batch *batch, fth_
                                 fth_step_result *result);
 /* Makes the images of `batch` from the data on the device. */
 fth_status fth_engine_gather(fth_engine *engine, const fth_batch *batch, fth_plan_mode mode, fth_plan *plan);
+/* Has the device room for something that training can do without? */
+bool fth_engine_has_room(fth_engine *engine, size_t size_bytes);
 /* FTH_DIVERGED if an update found the gradients so. What is queued may not be known yet. */
 fth_status fth_engine_look_at_updates(fth_engine *engine);
 

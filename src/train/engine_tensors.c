@@ -4,10 +4,10 @@
  * nothing else happens while training waits:
  *
  *     room for a header | counters | parameters | buffers | optimizer's vectors
- *                                                ^ a model file ends here
  *
- * Tensors follow one another as in the flat vectors, so the copy is a few large pieces. A header, of a checkpoint or of
- * a model, is put right before the data when it is known. */
+ * Tensors follow one another as in the flat vectors, so the copy is a few large pieces. A header is put right before
+ * the data when it is wanted. Where the device has a still, training does not wait for the copy either: it is queued on
+ * the device, and brought to the host by whoever finishes the snapshot. */
 #include <float.h>
 #include <math.h>
 #include <stdlib.h>
@@ -18,24 +18,20 @@
 
 enum { HUGE_PAGE_BYTES = 2 << 20 };
 
-/* Floats that lie together on the device and in the snapshot. */
-typedef struct piece {
-    const float *from;
-    size_t floats;
-    size_t at; /* first byte in the data */
-} piece;
-
 struct fth_snapshot {
+    fth_engine *engine;
     fth_tensor_view *views; /* in the order of the data */
-    size_t count, model_count;
+    size_t count;
     char **names; /* of the views whose names are made here; others are the graph's */
     size_t name_count;
-    piece *pieces;
-    size_t piece_count, model_piece_count;
+    fth_extent *pieces; /* what lies together on the device and here; places are counted from behind the counters */
+    size_t piece_count;
+    fth_still *still; /* NULL: the device has none, or no room for one */
+    bool still_asked, pending;
     void *memory;
     size_t memory_bytes, header_room;
     unsigned char *data;
-    size_t data_bytes, model_bytes;
+    size_t data_bytes, counter_bytes, model_bytes;
     int counter_count;
     int64_t lent_batches; /* what counters say, where there is no memory */
 };
@@ -68,13 +64,14 @@ static void add_view(fth_snapshot *snapshot, const char *name, fth_dtype dtype, 
 /* Adds a tensor of a flat vector. One that follows the last on the device too makes that piece longer. */
 static void add_value(fth_snapshot *snapshot, const char *name, const fth_value_info *info, const float *vector)
 {
-    size_t floats = (size_t)fth_shape_count(&info->type.shape);
+    size_t bytes = (size_t)fth_shape_count(&info->type.shape) * sizeof(float);
     const float *from = vector + info->offset;
-    piece *last = snapshot->piece_count > 0 ? &snapshot->pieces[snapshot->piece_count - 1] : NULL;
-    if (last && last->from + last->floats == from)
-        last->floats += floats;
+    fth_extent *last = snapshot->piece_count > 0 ? &snapshot->pieces[snapshot->piece_count - 1] : NULL;
+    if (last && (const char *)last->from + last->size_bytes == (const char *)from)
+        last->size_bytes += bytes;
     else
-        snapshot->pieces[snapshot->piece_count++] = (piece){from, floats, snapshot->data_bytes};
+        snapshot->pieces[snapshot->piece_count++] =
+            (fth_extent){from, snapshot->data_bytes - snapshot->counter_bytes, bytes};
     add_view(snapshot, name, FTH_F32, &info->type.shape);
 }
 
@@ -92,7 +89,7 @@ static fth_status list_stored(const fth_engine *engine, const fth_value_info ***
     return status;
 }
 
-static fth_status lay_out(fth_snapshot *snapshot, const fth_engine *engine, bool whole)
+static fth_status lay_out(fth_snapshot *snapshot, fth_engine *engine, bool whole)
 {
     fth_status status = FTH_OK;
     const fth_value_info **stored = NULL;
@@ -100,6 +97,7 @@ static fth_status lay_out(fth_snapshot *snapshot, const fth_engine *engine, bool
     int state_count = whole ? engine->state_count : 0;
 
     FTH_TRY(list_stored(engine, &stored, &stored_count));
+    snapshot->engine = engine;
     snapshot->counter_count = fth_graph_counter_count(engine->graph);
     size_t room = stored_count * (size_t)(1 + state_count) + (size_t)snapshot->counter_count + 1;
     FTH_TRY(fth_allocate(room, sizeof *snapshot->views, &snapshot->views));
@@ -108,14 +106,13 @@ static fth_status lay_out(fth_snapshot *snapshot, const fth_engine *engine, bool
 
     for (int i = 0; i < snapshot->counter_count; i++) /* first: they are the ones that want 8-byte alignment */
         add_view(snapshot, fth_graph_counter(engine->graph, i), FTH_I64, NULL);
+    snapshot->counter_bytes = snapshot->data_bytes;
     for (size_t i = 0; i < stored_count; i++) {
         const fth_value_info *info = stored[i];
         bool parameter = info->kind == FTH_VALUE_PARAMETER;
         add_value(snapshot, info->name, info, parameter ? engine->vectors.parameters : engine->vectors.buffers);
     }
     snapshot->model_bytes = snapshot->data_bytes;
-    snapshot->model_count = snapshot->count;
-    snapshot->model_piece_count = snapshot->piece_count;
     for (int k = 0; k < state_count; k++) {
         for (size_t i = 0; i < stored_count; i++) {
             const fth_value_info *info = stored[i];
@@ -137,13 +134,12 @@ out:
 /* Fresh pages, large ones where the system has them. Nothing touches them yet. */
 static fth_status map_memory(fth_snapshot *snapshot)
 {
-    enum { MODEL_METADATA_ROOM = 64 << 10 };
     fth_status status = FTH_OK;
     char *header = NULL;
     size_t header_bytes = 0;
 
     FTH_TRY(fth_safetensors_header(snapshot->views, snapshot->count, NULL, 0, &header, &header_bytes));
-    snapshot->header_room = fth_align_up(header_bytes + MODEL_METADATA_ROOM, FTH_ALIGNMENT);
+    snapshot->header_room = fth_align_up(header_bytes, FTH_ALIGNMENT);
     snapshot->memory_bytes = snapshot->header_room + snapshot->data_bytes + 1;
     void *memory = mmap(NULL, snapshot->memory_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     FTH_REQUIRE(memory != MAP_FAILED, FTH_NO_MEMORY, "no memory for a snapshot of %.1f MB",
@@ -182,9 +178,25 @@ out:
     return status;
 }
 
-void fth_snapshot_touch(fth_snapshot *snapshot)
+/* Once: what had no room will have none. */
+static void open_still(fth_snapshot *snapshot)
+{
+    fth_engine *engine = snapshot->engine;
+    size_t size_bytes = snapshot->data_bytes - snapshot->counter_bytes;
+    if (snapshot->still_asked || !engine->backend->still_open || size_bytes == 0)
+        return;
+    snapshot->still_asked = true;
+    if (!fth_engine_has_room(engine, size_bytes) ||
+        engine->backend->still_open(engine->device, size_bytes, &snapshot->still) != FTH_OK)
+        fth_log_info("the device has no room for a copy of its %.0f MB of state: training waits while a checkpoint is "
+                     "copied from it",
+                     (double)size_bytes / 1e6);
+}
+
+void fth_snapshot_prepare(fth_snapshot *snapshot)
 {
     memset(snapshot->data, 0, snapshot->data_bytes);
+    open_still(snapshot);
 }
 
 void fth_snapshot_free(fth_snapshot *snapshot)
@@ -193,6 +205,8 @@ void fth_snapshot_free(fth_snapshot *snapshot)
         return;
     for (size_t i = 0; i < snapshot->name_count; i++)
         free(snapshot->names[i]);
+    if (snapshot->still)
+        snapshot->engine->backend->still_close(snapshot->still);
     if (snapshot->memory)
         munmap(snapshot->memory, snapshot->memory_bytes);
     free(snapshot->names);
@@ -203,17 +217,50 @@ void fth_snapshot_free(fth_snapshot *snapshot)
 
 /* ---- taking ---- */
 
-fth_status fth_engine_fill_snapshot(fth_engine *engine, fth_snapshot *snapshot, bool whole, int64_t batches)
+/* Copies while the caller waits. */
+static fth_status fill(fth_snapshot *snapshot)
 {
     fth_status status = FTH_OK;
-    size_t count = whole ? snapshot->piece_count : snapshot->model_piece_count;
+    const fth_engine *engine = snapshot->engine;
+    for (size_t i = 0; i < snapshot->piece_count; i++) {
+        const fth_extent *next = &snapshot->pieces[i];
+        FTH_TRY(engine->backend->copy_out(engine->device, snapshot->data + snapshot->counter_bytes + next->at,
+                                          next->from, next->size_bytes));
+    }
+
+out:
+    return status;
+}
+
+static void set_counters(fth_snapshot *snapshot, int64_t batches)
+{
     for (int i = 0; i < snapshot->counter_count; i++)
         memcpy(snapshot->data + (size_t)i * sizeof batches, &batches, sizeof batches);
-    for (size_t i = 0; i < count; i++) {
-        const piece *next = &snapshot->pieces[i];
-        FTH_TRY(engine->backend->copy_out(engine->device, snapshot->data + next->at, next->from,
-                                          next->floats * sizeof(float)));
-    }
+}
+
+fth_status fth_snapshot_begin(fth_snapshot *snapshot, int64_t batches)
+{
+    fth_status status = FTH_OK;
+
+    open_still(snapshot);
+    set_counters(snapshot, batches);
+    snapshot->pending = false;
+    if (!snapshot->still)
+        return fill(snapshot);
+    FTH_TRY(snapshot->engine->backend->still_take(snapshot->still, snapshot->pieces, snapshot->piece_count));
+    snapshot->pending = true;
+
+out:
+    return status;
+}
+
+fth_status fth_snapshot_finish(fth_snapshot *snapshot)
+{
+    fth_status status = FTH_OK;
+    if (!snapshot->pending)
+        return FTH_OK;
+    FTH_TRY(snapshot->engine->backend->still_fetch(snapshot->still, snapshot->data + snapshot->counter_bytes));
+    snapshot->pending = false;
 
 out:
     return status;
@@ -222,8 +269,10 @@ out:
 fth_status fth_engine_take_snapshot(fth_engine *engine, bool whole, int64_t batches, fth_snapshot **snapshot)
 {
     fth_status status = fth_engine_create_snapshot(engine, whole, snapshot);
-    if (status == FTH_OK)
-        status = fth_engine_fill_snapshot(engine, *snapshot, whole, batches);
+    if (status == FTH_OK) {
+        set_counters(*snapshot, batches);
+        status = fill(*snapshot);
+    }
     if (status != FTH_OK) {
         fth_snapshot_free(*snapshot);
         *snapshot = NULL;
@@ -249,11 +298,11 @@ fth_status fth_engine_lend_model(fth_engine *engine, int64_t batches, fth_snapsh
         if (view->dtype == FTH_I64) {
             view->data = &snapshot->lent_batches;
         } else { /* in the piece that reaches as far */
-            while (at >= snapshot->pieces[next].at + snapshot->pieces[next].floats * sizeof(float))
+            while (at >= snapshot->pieces[next].at + snapshot->pieces[next].size_bytes)
                 next++;
             view->data = (const char *)snapshot->pieces[next].from + (at - snapshot->pieces[next].at);
+            at += bytes;
         }
-        at += bytes;
     }
     *result = snapshot;
     snapshot = NULL;
@@ -274,22 +323,19 @@ size_t fth_snapshot_size_bytes(const fth_snapshot *snapshot)
     return snapshot->data_bytes;
 }
 
-fth_status fth_snapshot_as_file(fth_snapshot *snapshot, bool whole, const fth_metadata_entry *metadata,
-                                size_t metadata_count, const void **bytes, size_t *size_bytes)
+fth_status fth_snapshot_as_file(fth_snapshot *snapshot, const void **bytes, size_t *size_bytes)
 {
     fth_status status = FTH_OK;
     char *header = NULL;
     size_t header_bytes = 0;
 
-    FTH_TRY(fth_safetensors_header(snapshot->views, whole ? snapshot->count : snapshot->model_count, metadata,
-                                   metadata_count, &header, &header_bytes));
+    FTH_TRY(fth_safetensors_header(snapshot->views, snapshot->count, NULL, 0, &header, &header_bytes));
     FTH_REQUIRE(header_bytes <= snapshot->header_room, FTH_INVALID,
-                "the names and metadata take %zu bytes; a snapshot has room for %zu", header_bytes,
-                snapshot->header_room);
+                "the names take %zu bytes; a snapshot has room for %zu", header_bytes, snapshot->header_room);
     unsigned char *begin = snapshot->data - header_bytes;
     memcpy(begin, header, header_bytes);
     *bytes = begin;
-    *size_bytes = header_bytes + (whole ? snapshot->data_bytes : snapshot->model_bytes);
+    *size_bytes = header_bytes + snapshot->data_bytes;
 
 out:
     free(header);
@@ -301,9 +347,8 @@ out:
 bool fth_snapshot_is_finite(const fth_snapshot *snapshot)
 {
     enum { BLOCK = 1 << 14 };
-    size_t counters_bytes = (size_t)snapshot->counter_count * sizeof(int64_t);
-    const float *values = (const float *)(const void *)(snapshot->data + counters_bytes);
-    size_t count = (snapshot->model_bytes - counters_bytes) / sizeof(float);
+    const float *values = (const float *)(const void *)(snapshot->data + snapshot->counter_bytes);
+    size_t count = (snapshot->model_bytes - snapshot->counter_bytes) / sizeof(float);
     for (size_t at = 0; at < count; at += BLOCK) {
         size_t end = count - at < BLOCK ? count : at + BLOCK;
         int bad = 0; /* without a branch the loop is done in vectors */

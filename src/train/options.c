@@ -1,208 +1,9 @@
-/* The options of a training run, declared once; base/options.h says what the table is used for.
+/* The options of a training run, declared once; base/options.h says what the table is used for. How texts that are
+ * more than a number are read is in option_values.c, what must hold between options in options_check.c.
  *
  * `identity` marks what makes two runs different runs: whatever changes the resulting weights or how long they are
  * trained. Where a run is kept, how often it is saved and how many threads compute it do not. */
-#include <math.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include "cost/cost.h"
-#include "spot/spot.h"
 #include "train/train_internal.h"
-
-static fth_status check_until(const char *text)
-{
-    fth_goal goal;
-    return fth_goal_parse(text, &goal);
-}
-
-static fth_status check_checkpoint_every(const char *text)
-{
-    fth_interval interval;
-    return fth_interval_parse(text, &interval);
-}
-
-static fth_status check_usd(const char *text)
-{
-    double usd;
-    return fth_usd_parse(text, &usd);
-}
-
-fth_status fth_goal_parse(const char *text, fth_goal *goal)
-{
-    *goal = (fth_goal){FTH_GOAL_NONE, 0};
-    if (!*text)
-        return FTH_OK;
-    const char *number = NULL;
-    if (strncmp(text, "accuracy=", 9) == 0) {
-        goal->kind = FTH_GOAL_ACCURACY;
-        number = text + 9;
-    } else if (strncmp(text, "loss=", 5) == 0) {
-        goal->kind = FTH_GOAL_LOSS;
-        number = text + 5;
-    }
-    char *end = NULL;
-    if (number)
-        goal->value = strtod(number, &end);
-    if (!number || end == number || *end || !isfinite(goal->value) || goal->value < 0)
-        return fth_fail(FTH_INVALID, "\"%s\" is not a goal: write accuracy=0.99 or loss=0.05", text);
-    if (goal->kind == FTH_GOAL_ACCURACY && goal->value > 1)
-        return fth_fail(FTH_INVALID, "an accuracy is between 0 and 1 (99 %% is 0.99), not %s", number);
-    return FTH_OK;
-}
-
-static fth_status check_lease(const char *text)
-{
-    double seconds;
-    if (strcmp(text, "off") == 0 || (fth_duration_parse(text, &seconds) == FTH_OK && seconds >= 1 && seconds <= 3600))
-        return FTH_OK;
-    return fth_fail(FTH_INVALID, "\"%s\" is not the time of a lease: write 10s (1s to 1h), or off", text);
-}
-
-fth_status fth_share_parse(const char *text, double *share)
-{
-    char *end = NULL;
-    *share = strtod(text, &end);
-    if (end != text && strcmp(end, "%") == 0) {
-        *share /= 100;
-        end++;
-    }
-    if (end == text || *end || !(*share > 0) || *share > 0.5)
-        return fth_fail(FTH_INVALID, "\"%s\" is not a share of the time: write 1%% or 0.01 (at most 50%%)", text);
-    return FTH_OK;
-}
-
-static fth_status check_share(const char *text)
-{
-    double share;
-    return fth_share_parse(text, &share);
-}
-
-fth_status fth_interval_parse(const char *text, fth_interval *interval)
-{
-    *interval = (fth_interval){0};
-    if (strcmp(text, "auto") == 0) {
-        interval->automatic = true;
-        return FTH_OK;
-    }
-    if (*text && text[strspn(text, "0123456789")] == '\0') {
-        interval->steps = strtoll(text, NULL, 10);
-        if (interval->steps < 1 || strlen(text) > 15)
-            return fth_fail(FTH_INVALID, "%s is not a number of steps between checkpoints: at least 1", text);
-        return FTH_OK;
-    }
-    if (fth_duration_parse(text, &interval->seconds) != FTH_OK)
-        return fth_fail(FTH_INVALID, "\"%s\" is not an interval: write steps (200), a time (30s, 10m) or auto", text);
-    return FTH_OK;
-}
-
-fth_status fth_data_share_parse(const char *text, fth_share *share)
-{
-    char *end = NULL;
-    *share = (fth_share){0};
-    if (!*text)
-        return FTH_OK;
-    int64_t index = strtoll(text, &end, 10), of = *end == '/' ? strtoll(end + 1, &end, 10) : 0;
-    if (*end || index < 1 || of < index || of > 1000000)
-        return fth_fail(FTH_INVALID, "\"%s\" is not a share: write 2/4 for the second of four", text);
-    *share = (fth_share){index - 1, of};
-    return FTH_OK;
-}
-
-static fth_status check_data_share(const char *text)
-{
-    fth_share share;
-    return fth_data_share_parse(text, &share);
-}
-
-static fth_status check_compression(const char *text)
-{
-    char *end = NULL;
-    if (strncmp(text, "topk:", 5) == 0) {
-        double part = strtod(text + 5, &end);
-        if (end > text + 5 && !*end && part > 0 && part <= 1)
-            return FTH_OK;
-    } else if (strcmp(text, "none") == 0 || strcmp(text, "f16") == 0 || strcmp(text, "bf16") == 0) {
-        return FTH_OK;
-    }
-    return fth_fail(FTH_INVALID, "\"%s\" is not a compression: none, f16, bf16 or topk:0.01 (the largest 1 %%)", text);
-}
-
-/* curl takes anything else for a file's name, and then says that no key fits. */
-static bool is_fingerprint(const char *text)
-{
-    static const char base64[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-    return strncmp(text, "sha256//", 8) == 0 && strspn(text + 8, base64) == 43 && strcmp(text + 51, "=") == 0;
-}
-
-static fth_status check_workers(const fth_train_options *options)
-{
-    static const struct {
-        const char *option;
-        bool hogwild, parameter_server;
-    } theirs[] = {{"workers", true, true},         {"processes", true, false},  {"hogwild-momentum", true, false},
-                  {"worker-timeout", true, false}, {"server", false, true},     {"worker", false, true},
-                  {"compress", false, true},       {"server-pin", false, true}, {"server-ca", false, true},
-                  {"server-timeout", false, true}, {"consistency", false, true}};
-    bool hogwild = strcmp(options->strategy, "hogwild") == 0;
-    bool server = strcmp(options->strategy, "parameter-server") == 0;
-    for (size_t i = 0; i < FTH_COUNT_OF(theirs); i++)
-        if (fth_options_was_given(&fth_train_option_table, options, theirs[i].option) &&
-            !(theirs[i].hogwild && hogwild) && !(theirs[i].parameter_server && server))
-            return fth_fail(FTH_INVALID, "--%s is about workers: it needs --strategy %s%s", theirs[i].option,
-                            theirs[i].hogwild ? "hogwild" : "parameter-server",
-                            theirs[i].hogwild && theirs[i].parameter_server ? " or parameter-server" : "");
-    if (server && *options->server && options->workers > 0)
-        return fth_fail(FTH_INVALID, "--workers are those of a server of this machine's own; with --server URL this "
-                                     "command is one worker");
-    if (server && *options->server && fth_options_was_given(&fth_train_option_table, options, "consistency"))
-        return fth_fail(FTH_INVALID, "--consistency is for the server to say: %s", options->server);
-    if (server && *options->server && strncmp(options->server, "http://", 7) != 0 &&
-        strncmp(options->server, "https://", 8) != 0)
-        return fth_fail(FTH_INVALID, "--server %s is not a URL: http://HOST:PORT or https://HOST:PORT",
-                        options->server);
-    if (server && *options->server_pin && !is_fingerprint(options->server_pin))
-        return fth_fail(FTH_INVALID,
-                        "--server-pin \"%s\" is not a fingerprint: sha256// and 44 characters, as the server "
-                        "printed it",
-                        options->server_pin);
-    if (server && *options->checkpoints)
-        return fth_fail(FTH_INVALID, "the model is the server's: --checkpoints belongs to `farthing serve parameters`");
-    if (hogwild && options->workers > 0 && options->processes > 0)
-        return fth_fail(FTH_INVALID, "--workers are threads and --processes are processes: give one of them");
-    if (hogwild && options->accumulate > 1)
-        return fth_fail(FTH_INVALID, "--strategy hogwild updates after every batch: --accumulate cannot be above 1; "
-                                     "use a larger --batch");
-    return FTH_OK;
-}
-
-fth_status fth_train_options_check(const fth_train_options *options)
-{
-    const fth_option_table *table = &fth_train_option_table;
-    if (options->lr <= 0 && fth_options_was_given(table, options, "lr"))
-        return fth_fail(FTH_INVALID, "--lr must be above 0 (leave it out for the optimizer's default)");
-    if (options->epochs == 0 && fth_options_was_given(table, options, "epochs"))
-        return fth_fail(FTH_INVALID, "--epochs must be at least 1, not 0 (leave it out for no such limit)");
-    if (options->steps == 0 && fth_options_was_given(table, options, "steps"))
-        return fth_fail(FTH_INVALID, "--steps must be at least 1, not 0 (leave it out for no such limit)");
-    if (options->nesterov && (strcmp(options->optimizer, "sgd") != 0 || options->momentum <= 0))
-        return fth_fail(FTH_INVALID, "--nesterov needs --optimizer sgd with a --momentum above 0");
-    if (options->freeze_statistics && !*options->freeze)
-        return fth_fail(FTH_INVALID, "--freeze-statistics is about the layers that --freeze names");
-    if (!*options->checkpoints && fth_options_was_given(table, options, "checkpoints"))
-        return fth_fail(FTH_INVALID,
-                        "--checkpoints is empty (a variable that is not set?); leave it out for a run that "
-                        "stays on this machine");
-    if (*options->checkpoints && *options->resume && strcmp(options->resume, "auto") != 0)
-        return fth_fail(FTH_INVALID, "--checkpoints names the run and carries it on by itself; leave out --resume %s",
-                        options->resume);
-    return check_workers(options);
-}
-
-static fth_status check_watch(const char *text)
-{
-    return *text ? fth_watch_check(text) : FTH_OK;
-}
 
 static const char *const s3_styles[] = {"auto", "path", "host", NULL};
 static const char *const optimizers[] = {"sgd", "adamw", NULL};
@@ -335,7 +136,7 @@ static const fth_option options[] = {
      .offset = AT(until),
      .argument = "GOAL",
      .help = "stop when validation reaches accuracy=0.99 or loss=0.05",
-     .check = check_until,
+     .check = fth_option_check_until,
      .identity = true},
     {.name = "validate-every",
      .type = FTH_OPTION_INTEGER,
@@ -566,13 +367,13 @@ static const fth_option options[] = {
      .argument = "HOW",
      .help = "parameter-server: gradients travel as f16, bf16 or topk:0.01 (their largest 1 %); what is left out is "
              "added to the next",
-     .check = check_compression},
+     .check = fth_option_check_compression},
     {.name = "share",
      .type = FTH_OPTION_TEXT,
      .offset = AT(share),
      .argument = "I/N",
      .help = "train on the I-th of N shares of every epoch: 1/2 and 2/2 are disjoint and together all of it",
-     .check = check_data_share,
+     .check = fth_option_check_data_share,
      .identity = true},
     {.name = "consistency",
      .type = FTH_OPTION_TEXT,
@@ -636,14 +437,14 @@ static const fth_option options[] = {
      .argument = "STEPS|TIME|auto",
      .help =
          "steps (200) or time (30s) between checkpoints; auto: from what a save costs and how often machines vanish",
-     .check = check_checkpoint_every},
+     .check = fth_option_check_checkpoint_every},
     {.name = "checkpoint-overhead",
      .type = FTH_OPTION_TEXT,
      .offset = AT(checkpoint_overhead),
      .fallback = "1%",
      .argument = "SHARE",
      .help = "the most of the time that --checkpoint-every auto lets saving take",
-     .check = check_share},
+     .check = fth_option_check_share},
     {.name = "keep",
      .type = FTH_OPTION_INTEGER,
      .offset = AT(keep),
@@ -675,13 +476,13 @@ static const fth_option options[] = {
      .fallback = "10s",
      .argument = "TIME|off",
      .help = "after so long without a sign of life another machine may take the run over",
-     .check = check_lease},
+     .check = fth_option_check_lease},
     {.name = "watch",
      .type = FTH_OPTION_TEXT,
      .offset = AT(watch),
      .argument = "SOURCES",
      .help = "who announces that this machine goes: auto, none, aws, gcp, azure, file:PATH; auto with --checkpoints",
-     .check = check_watch},
+     .check = fth_option_check_watch},
     {.name = "s3-endpoint",
      .type = FTH_OPTION_TEXT,
      .offset = AT(s3_endpoint),
@@ -703,7 +504,7 @@ static const fth_option options[] = {
      .argument = "USD",
      .help =
          "what this machine costs, in dollars an hour (0.526); found in the catalogue where a cloud says what it is",
-     .check = check_usd,
+     .check = fth_option_check_usd,
      .group = "What it costs"},
     {.name = "prices",
      .type = FTH_OPTION_TEXT,
@@ -715,7 +516,7 @@ static const fth_option options[] = {
      .offset = AT(budget),
      .argument = "USD",
      .help = "save and stop before the run, on all its machines, has cost more (5usd); a larger one carries it on",
-     .check = check_usd},
+     .check = fth_option_check_usd},
 };
 
 const fth_option_table fth_train_option_table = {options, FTH_COUNT_OF(options), sizeof(fth_train_options)};

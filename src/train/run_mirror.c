@@ -7,21 +7,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 
 #include "train/run_store_internal.h"
 
 #define LOOK_EVERY_S 10.0
 
 enum { PART_BYTES = 1 << 20 };
-
-/* Asked during a put and right before it takes effect: a machine that slept in between may have lost the run. */
-static bool may_go_on(void *context, uint64_t done_bytes, uint64_t total_bytes)
-{
-    (void)done_bytes;
-    (void)total_bytes;
-    return fth_run_store_guard(context) != FTH_PEER_LOST;
-}
 
 /* ---- events ---- */
 
@@ -33,7 +24,7 @@ static fth_status put_part(fth_run_store *run, const char *events, size_t end)
         snprintf(key, sizeof key, "events/%06" PRId64 ".jsonl", run->owner);
     else
         snprintf(key, sizeof key, "events/%06" PRId64 "-%04" PRId64 ".jsonl", run->owner, run->part);
-    fth_store_progress progress = {.context = run, .moved = may_go_on};
+    fth_store_progress progress = {.context = run, .moved = fth_run_store_may_go_on};
     FTH_TRY(fth_run_store_guard(run));
     FTH_TRY(fth_store_put(run->store, key, events + run->part_begin, end - run->part_begin,
                           &(fth_store_put_options){.content_type = "application/x-ndjson", .progress = &progress}, NULL,
@@ -46,6 +37,15 @@ static fth_status put_part(fth_run_store *run, const char *events, size_t end)
 
 out:
     return status;
+}
+
+/* Where the part that begins at `begin` ends: after the line that makes it a megabyte, or with what there is. */
+static size_t end_of_part(const char *events, size_t begin, size_t end)
+{
+    if (end - begin <= PART_BYTES)
+        return end;
+    const char *line_end = memchr(events + begin + PART_BYTES - 1, '\n', end - begin - PART_BYTES + 1);
+    return line_end ? (size_t)(line_end - events) + 1 : end;
 }
 
 fth_status fth_run_store_flush(fth_run_store *run)
@@ -61,9 +61,9 @@ fth_status fth_run_store_flush(fth_run_store *run)
     FTH_TRY(fth_file_map(path, &events, &size));
     size_t end = size;
     while (end > 0 && ((const char *)events)[end - 1] != '\n')
-        end--; /* a line that is being written comes next time */
-    if (end > run->stored)
-        FTH_TRY(put_part(run, events, end));
+        end--;                /* a line that is being written comes next time */
+    while (end > run->stored) /* several parts where the store was away for long */
+        FTH_TRY(put_part(run, events, end_of_part(events, run->part_begin, end)));
 
 out:
     pthread_mutex_unlock(&run->uploading);
@@ -125,67 +125,22 @@ void fth_run_store_poke(fth_run_store *run)
     pthread_mutex_unlock(&run->mutex);
 }
 
-/* ---- files ---- */
+/* ---- run.json ---- */
 
 fth_status fth_run_store_put_run(fth_run_store *run, bool is_new)
 {
-    enum { MAX_RUN_BYTES = 4 << 20 };
     fth_status status = FTH_OK;
-    char *path = fth_path_join(run->folder, "run.json"), *text = NULL;
-    size_t size = 0;
-    bool lost = false;
-    bool conditional = is_new && run->lease;
-    fth_store_progress progress = {.context = run, .moved = may_go_on};
-    fth_store_put_options options = {.condition = conditional ? FTH_STORE_IF_ABSENT : FTH_STORE_ALWAYS,
-                                     .content_type = "application/json",
-                                     .progress = &progress};
+    json_t *json = NULL;
+    char *text = NULL;
 
-    FTH_TRY(fth_file_read_all(path, MAX_RUN_BYTES, &text, &size));
-    FTH_TRY(fth_run_store_guard(run));
-    FTH_TRY(fth_store_put(run->store, "run.json", text, size, &options, &lost, NULL));
-    if (lost)
-        fth_run_store_set_lost(run);
-    FTH_REQUIRE(!lost, FTH_PEER_LOST, "another machine has begun a run in %s meanwhile", fth_run_store_url(run));
+    FTH_TRY(fth_record_read_run(run->folder, &json));
+    json_object_set_new(json, "owner", json_integer(run->owner)); /* so that no two owners' are the same version */
+    text = json_dumps(json, JSON_INDENT(1) | JSON_REAL_PRECISION(17));
+    FTH_REQUIRE(text, FTH_NO_MEMORY, "no memory for run.json");
+    FTH_TRY(fth_run_store_put_as_owner(run, "run.json", text, strlen(text), is_new));
 
 out:
+    json_decref(json);
     free(text);
-    free(path);
-    return status;
-}
-
-static mirrored_file *find_file(fth_run_store *run, const char *key)
-{
-    for (int i = 0; i < FTH_MIRRORED_FILES; i++) {
-        mirrored_file *file = &run->files[i];
-        if (!*file->key)
-            snprintf(file->key, sizeof file->key, "%s", key);
-        if (strcmp(file->key, key) == 0)
-            return file;
-    }
-    return NULL;
-}
-
-fth_status fth_run_store_put_file(fth_run_store *run, const char *key, const char *path, double seconds)
-{
-    fth_status status = FTH_OK;
-    struct stat facts;
-    pthread_mutex_lock(&run->uploading);
-    mirrored_file *known = find_file(run, key);
-    if (stat(path, &facts) != 0)
-        goto out; /* there is none to put */
-    double modified_s = (double)facts.st_mtim.tv_sec + 1e-9 * (double)facts.st_mtim.tv_nsec;
-    if (known && known->size_bytes == facts.st_size && known->modified_s == modified_s)
-        goto out;
-    FTH_TRY(fth_run_store_guard(run));
-    fth_store_progress progress = {.context = run, .moved = may_go_on};
-    FTH_TRY(fth_store_put_file(run->store, key, path,
-                               &(fth_store_put_options){.progress = &progress, .deadline_s = seconds}, NULL));
-    if (known) {
-        known->size_bytes = facts.st_size;
-        known->modified_s = modified_s;
-    }
-
-out:
-    pthread_mutex_unlock(&run->uploading);
     return status;
 }

@@ -24,6 +24,7 @@ fth_status fth_run_store_open(const fth_train_options *options, fth_run_store **
     pthread_mutex_init(&run->mutex, NULL);
     pthread_mutex_init(&run->uploading, NULL);
     pthread_cond_init(&run->changed, NULL);
+    run->best_step = run->best_tidied = -1;
     run->leased = strcmp(options->lease, "off") != 0;
     if (run->leased)
         FTH_TRY(fth_duration_parse(options->lease, &run->period_s));
@@ -150,6 +151,13 @@ fth_status fth_run_store_guard(void *context)
     return status;
 }
 
+bool fth_run_store_may_go_on(void *context, uint64_t done_bytes, uint64_t total_bytes)
+{
+    (void)done_bytes;
+    (void)total_bytes;
+    return fth_run_store_guard(context) != FTH_PEER_LOST;
+}
+
 void fth_run_store_set_lost(fth_run_store *run)
 {
     run->lost = true;
@@ -177,6 +185,7 @@ fth_status fth_run_store_release(fth_run_store *run)
 /* One object of events: events/000002.jsonl is part 0 of owner 2, events/000002-0001.jsonl part 1. */
 typedef struct part {
     int64_t owner, number;
+    uint64_t size_bytes;
     char key[64];
 } part;
 
@@ -198,6 +207,7 @@ static bool visit_part(void *context, const fth_store_object *object)
     if ((!whole && !later) || object->key[end] || strlen(object->key) >= sizeof next.key || next.owner < 1)
         return true;
     snprintf(next.key, sizeof next.key, "%s", object->key);
+    next.size_bytes = object->size_bytes;
     list->status = fth_grow(&list->parts, list->count, &list->capacity, sizeof next);
     if (list->status == FTH_OK)
         list->parts[list->count++] = next;
@@ -212,16 +222,46 @@ static int compare_parts(const void *a, const void *b)
     return left->number < right->number ? -1 : left->number > right->number;
 }
 
-static fth_status append(fth_stored_record *record, const char *bytes, size_t size)
+/* Makes room for `size` more bytes of events, and a NUL. */
+static fth_status make_room(fth_stored_record *record, size_t size)
 {
     char *longer = realloc(record->events, record->events_bytes + size + 1);
     if (!longer)
         return fth_fail(FTH_NO_MEMORY, "no memory for the run's events");
     record->events = longer;
-    memcpy(longer + record->events_bytes, bytes, size);
-    record->events_bytes += size;
     longer[record->events_bytes] = '\0';
     return FTH_OK;
+}
+
+/* Adds a part to the events. One that is larger than parts should be, after a long outage, comes in pieces: objects of
+ * events only ever grow, so that pieces of different versions fit. */
+static fth_status read_part(fth_run_store *run, const part *source, fth_stored_record *record)
+{
+    enum { PIECE_BYTES = 16 << 20 };
+    fth_status status = FTH_OK;
+    char *bytes = NULL;
+    size_t size = 0;
+
+    if (source->size_bytes > PIECE_BYTES) {
+        FTH_TRY(make_room(record, source->size_bytes));
+        for (uint64_t at = 0; at < source->size_bytes; at += size) {
+            size = source->size_bytes - at < PIECE_BYTES ? source->size_bytes - at : PIECE_BYTES;
+            FTH_TRY(
+                fth_store_get_range(run->store, source->key, at, record->events + record->events_bytes, size, NULL));
+            record->events_bytes += size;
+        }
+    } else {
+        FTH_TRY(fth_store_get(run->store, source->key, 4 * PIECE_BYTES, &bytes, &size, NULL));
+        FTH_TRY(make_room(record, size));
+        if (bytes)
+            memcpy(record->events + record->events_bytes, bytes, size);
+        record->events_bytes += bytes ? size : 0;
+    }
+    record->events[record->events_bytes] = '\0';
+
+out:
+    free(bytes);
+    return status;
 }
 
 /* Finished if the last whole event is "end". */
@@ -242,10 +282,9 @@ static bool is_finished(const char *events, size_t size)
 
 fth_status fth_run_store_read(fth_run_store *run, fth_stored_record *record)
 {
-    enum { MAX_RUN_BYTES = 4 << 20, MAX_PART_BYTES = 64 << 20 };
+    enum { MAX_RUN_BYTES = 4 << 20 };
     fth_status status = FTH_OK;
     part_list list = {0};
-    char *bytes = NULL;
     size_t size = 0;
     json_error_t error;
 
@@ -264,18 +303,12 @@ fth_status fth_run_store_read(fth_run_store *run, fth_stored_record *record)
     record->json = json_loadb(record->run, size, JSON_REJECT_DUPLICATES, &error);
     FTH_REQUIRE(json_is_object(record->json), FTH_CORRUPT, "%s/run.json line %d: %s", fth_run_store_url(run),
                 record->json ? 1 : error.line, record->json ? "it is not an object" : error.text);
-    FTH_TRY(append(record, "", 0));
-    for (size_t i = 0; i < list.count; i++) {
-        FTH_TRY(fth_store_get(run->store, list.parts[i].key, MAX_PART_BYTES, &bytes, &size, NULL));
-        if (bytes)
-            FTH_TRY(append(record, bytes, size));
-        free(bytes);
-        bytes = NULL;
-    }
+    FTH_TRY(make_room(record, 0));
+    for (size_t i = 0; i < list.count; i++)
+        FTH_TRY(read_part(run, &list.parts[i], record));
     record->finished = is_finished(record->events, record->events_bytes);
 
 out:
-    free(bytes);
     free(list.parts);
     if (status != FTH_OK)
         fth_stored_record_release(record);

@@ -3,14 +3,16 @@
  *     <url>/run.json                      what was asked, as in a run folder
  *     <url>/events/<owner>[-<part>].jsonl each owner's events; together, in order, they are the run's events.jsonl
  *     <url>/checkpoints/                  see checkpoint.h; names carry the owner's number
- *     <url>/best.safetensors, last.safetensors
+ *     <url>/best/step-<n>-f<owner>.safetensors  the best model so far
+ *     <url>/best.safetensors, last.safetensors  when the run has ended
  *     <url>/lease.json                    who owns the run (spot.h)
  *
  *     open -> take (waits for the lease) -> fetch (the record becomes a local folder) -> begin (mirrors the record)
  *          -> put files, flush -> release
  *
  * Owners are numbered by the lease's fencing number. Every write is guarded: an owner that lost the run writes nothing
- * more, and what it may still have under way lies under names that carry its number and lose against its successor's.
+ * more, and what it may still have under way lies under names that carry its number and lose against its successor's,
+ * or is put under a condition that its successor's put breaks (run_models.c).
  * All calls but guard, flush and poke are the training thread's. */
 #ifndef FTH_TRAIN_RUN_STORE_H
 #define FTH_TRAIN_RUN_STORE_H
@@ -46,14 +48,24 @@ void fth_stored_record_release(fth_stored_record *record);
 
 /* From now on the record in `folder` is mirrored; `stored_bytes` of its events are in the store already. */
 fth_status fth_run_store_begin(fth_run_store *run, const char *folder, size_t stored_bytes);
-/* run.json, now. */
+/* run.json, now, with this owner's number. */
 fth_status fth_run_store_put_run(fth_run_store *run, bool is_new);
 /* Asks for the events to be stored soon; or now. */
 void fth_run_store_poke(fth_run_store *run);
 fth_status fth_run_store_flush(fth_run_store *run);
-/* A local file under a key of its own, within `seconds` (0: while it makes progress); unchanged since the last time:
- * nothing to do. */
-fth_status fth_run_store_put_file(fth_run_store *run, const char *key, const char *path, double seconds);
+
+/* The best model so far, as a file in memory that says its step, or from a file (none: nothing to do); within `seconds`
+ * (0: while it makes progress). What this owner has stored already is not stored again. */
+fth_status fth_run_store_put_best(fth_run_store *run, const void *bytes, size_t size_bytes, double seconds);
+fth_status fth_run_store_put_best_file(fth_run_store *run, const char *path, double seconds);
+bool fth_run_store_has_best(const fth_run_store *run, int64_t step); /* has this owner stored it? */
+/* The key under which the best model of `step` is stored, by whichever owner; NULL: it is not. free() it. */
+fth_status fth_run_store_find_best(fth_run_store *run, int64_t step, char **key);
+/* Removes best models that are no longer the best, after a checkpoint that knows the new one; or `all`, at the end.
+ * Failing is a warning. */
+void fth_run_store_tidy_best(fth_run_store *run, bool all);
+/* A model of a run that has ended, from a file (none: nothing to do). */
+fth_status fth_run_store_put_model(fth_run_store *run, const char *key, const char *path);
 
 /* FTH_OK if this process owns the run for a while yet; FTH_PEER_LOST if another machine does. */
 fth_status fth_run_store_guard(void *run);

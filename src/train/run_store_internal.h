@@ -1,4 +1,4 @@
-/* The inside of a run in a store, shared by run_store.c and run_mirror.c. */
+/* The inside of a run in a store, shared by run_store.c, run_mirror.c and run_models.c. */
 #ifndef FTH_TRAIN_RUN_STORE_INTERNAL_H
 #define FTH_TRAIN_RUN_STORE_INTERNAL_H
 
@@ -6,15 +6,6 @@
 #include <stdatomic.h>
 
 #include "train/run_store.h"
-
-enum { FTH_MIRRORED_FILES = 4 };
-
-/* A file that was put, to know whether it changed. */
-typedef struct mirrored_file {
-    char key[64];
-    int64_t size_bytes;
-    double modified_s;
-} mirrored_file;
 
 struct fth_run_store {
     fth_store *store;
@@ -25,10 +16,12 @@ struct fth_run_store {
     int64_t owner;
     char *folder; /* of the local record; NULL before begin */
 
-    pthread_mutex_t uploading; /* one upload of the record at a time; guards the next four */
+    pthread_mutex_t uploading; /* one upload of the record at a time; guards the next three */
     int64_t part;
     size_t part_begin, stored; /* bytes of events.jsonl before this part, and that are stored */
-    mirrored_file files[FTH_MIRRORED_FILES];
+
+    _Atomic int64_t best_step;   /* of the best model that this owner has stored; -1: none */
+    _Atomic int64_t best_tidied; /* the same when the others were last removed */
 
     pthread_mutex_t mutex; /* guards what follows */
     pthread_cond_t changed;
@@ -37,5 +30,14 @@ struct fth_run_store {
 };
 
 void fth_run_mirror_stop(fth_run_store *run);
+
+/* For fth_store_progress: asked during a put and right before it takes effect, since a machine that slept in between
+ * may have lost the run. */
+bool fth_run_store_may_go_on(void *run, uint64_t done_bytes, uint64_t total_bytes);
+
+/* Puts an object whose name does not carry the owner's number, so that a machine that lost the run cannot put its own
+ * over it later. FTH_PEER_LOST if it `is_new` and there is one already. */
+fth_status fth_run_store_put_as_owner(fth_run_store *run, const char *key, const void *bytes, size_t size_bytes,
+                                      bool is_new);
 
 #endif

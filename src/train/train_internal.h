@@ -27,6 +27,16 @@ fth_status fth_data_share_parse(const char *text, fth_share *share);
 /* --checkpoint-overhead: "1%" or "0.01". */
 fth_status fth_share_parse(const char *text, double *share);
 
+/* Checks for rows of the table: FTH_OK, or what is wrong with the text. */
+fth_status fth_option_check_until(const char *text);
+fth_status fth_option_check_checkpoint_every(const char *text);
+fth_status fth_option_check_usd(const char *text);
+fth_status fth_option_check_share(const char *text);
+fth_status fth_option_check_data_share(const char *text);
+fth_status fth_option_check_lease(const char *text);
+fth_status fth_option_check_compression(const char *text);
+fth_status fth_option_check_watch(const char *text);
+
 /* Data on a local disk never takes this long; a loader that does is stuck. */
 #define FTH_LOADER_TIMEOUT_S 120.0
 

@@ -5,8 +5,6 @@
 
 #include <pthread.h>
 
-#include <pthread.h>
-
 #include "checkpoint/checkpoint.h"
 #include "cost/cost.h"
 #include "spot/spot.h"
@@ -257,7 +255,7 @@ bool fth_trainer_best_is_stored(const fth_trainer *trainer);
 /* At the end: models there, and a best model from another machine here. */
 fth_status fth_trainer_store_models(fth_trainer *trainer);
 /* At a stop with a deadline, after the checkpoint: the best model, which may be of the last validation and nowhere
- * else, if it fits. Otherwise says so. */
+ * else, if it fits. Otherwise says so. From any thread. */
 void fth_trainer_store_best_in_time(fth_trainer *trainer, const fth_stop_reason *reason);
 /* Of a finished run: models that are not here yet. */
 void fth_trainer_fetch_models(fth_trainer *trainer);

@@ -148,6 +148,7 @@ static void *close_run(void *context)
     fth_saving *saving = &trainer->saving;
     fth_stop_reason reason = fth_stop_get(trainer->stop);
     bool fenced = reason.kind == FTH_STOP_FENCED;
+    saving->hurry = isfinite(reason.deadline.at_seconds); /* the checkpoint first, the rest after it */
     if (saving->writer && !fenced)
         fth_writer_wait_idle(saving->writer, (fth_deadline){reason.deadline.at_seconds - MARGIN_S});
     json_t *event = fenced ? NULL : describe_notice(trainer, &reason);
@@ -163,6 +164,7 @@ static void *close_run(void *context)
     json_decref(event);
     if (trainer->run_store && !fenced) {
         fth_run_store_flush(trainer->run_store);
+        fth_trainer_store_best_in_time(trainer, &reason);
         fth_trainer_acknowledge(trainer);
         fth_run_store_release(trainer->run_store);
     } else if (!fenced) {

@@ -223,36 +223,32 @@ out:
 
 /* ---- models ---- */
 
-/* The step that a model file in the store is of; -1 if there is none or it does not say. */
-static int64_t stored_model_step(fth_store *store, const char *key)
-{
-    enum { MAX_HEADER_BYTES = 16 << 20 };
-    fth_store_object object = {0};
-    bool found = false;
-    uint64_t size = 0;
-    char *text = NULL;
-    int64_t step = -1;
-    if (fth_store_stat(store, key, &object, &found) == FTH_OK && found && object.size_bytes > sizeof size &&
-        fth_store_get_range(store, key, 0, &size, sizeof size, &object.version) == FTH_OK && size <= MAX_HEADER_BYTES &&
-        size < object.size_bytes && fth_allocate(size + 1, 1, &text) == FTH_OK &&
-        fth_store_get_range(store, key, sizeof size, text, size, &object.version) == FTH_OK) {
-        json_t *header = json_loadb(text, size, 0, NULL);
-        const char *value = json_string_value(json_object_get(json_object_get(header, "__metadata__"), "step"));
-        step = value ? strtoll(value, NULL, 10) : -1;
-        json_decref(header);
-    }
-    free(text);
-    fth_store_object_release(&object);
-    return step;
-}
-
 bool fth_trainer_best_is_stored(const fth_trainer *trainer)
 {
-    return trainer->run_store && trainer->state.best_step >= 0 &&
-           stored_model_step(fth_run_store_get(trainer->run_store), "best.safetensors") == trainer->state.best_step;
+    char *key = NULL;
+    if (trainer->run_store && trainer->state.best_step >= 0 &&
+        fth_run_store_find_best(trainer->run_store, trainer->state.best_step, &key) != FTH_OK)
+        fth_log_warning("%s", fth_error_message());
+    bool stored = key != NULL;
+    free(key);
+    return stored;
 }
 
 /* ---- the end ---- */
+
+static fth_status fetch_best(fth_trainer *trainer)
+{
+    fth_status status = FTH_OK;
+    char *key = NULL;
+    FTH_TRY(fth_run_store_find_best(trainer->run_store, trainer->state.best_step, &key));
+    FTH_REQUIRE(key, FTH_IO, "the best model, of step %lld, is no longer in %s", (long long)trainer->state.best_step,
+                fth_run_store_url(trainer->run_store));
+    FTH_TRY(fth_store_get_file(fth_run_store_get(trainer->run_store), key, trainer->best_path, NULL));
+
+out:
+    free(key);
+    return status;
+}
 
 fth_status fth_trainer_store_models(fth_trainer *trainer)
 {
@@ -260,11 +256,10 @@ fth_status fth_trainer_store_models(fth_trainer *trainer)
     if (!trainer->run_store)
         return FTH_OK;
     if (!fth_file_exists(trainer->best_path) && trainer->state.best_step >= 0) /* another machine's */
-        FTH_TRY(
-            fth_store_get_file(fth_run_store_get(trainer->run_store), "best.safetensors", trainer->best_path, NULL));
-    else
-        FTH_TRY(fth_run_store_put_file(trainer->run_store, "best.safetensors", trainer->best_path, 0));
-    FTH_TRY(fth_run_store_put_file(trainer->run_store, "last.safetensors", trainer->last_path, 0));
+        FTH_TRY(fetch_best(trainer));
+    FTH_TRY(fth_run_store_put_model(trainer->run_store, "best.safetensors", trainer->best_path));
+    FTH_TRY(fth_run_store_put_model(trainer->run_store, "last.safetensors", trainer->last_path));
+    fth_run_store_tidy_best(trainer->run_store, true);
 
 out:
     return status;
@@ -277,8 +272,7 @@ void fth_trainer_store_best_in_time(fth_trainer *trainer, const fth_stop_reason 
     bool with_checkpoint = !isfinite(left_s);
     if (!trainer->run_store || with_checkpoint || !fth_file_exists(trainer->best_path))
         return;
-    if (left_s > 0 &&
-        fth_run_store_put_file(trainer->run_store, "best.safetensors", trainer->best_path, left_s) == FTH_OK)
+    if (left_s > 0 && fth_run_store_put_best_file(trainer->run_store, trainer->best_path, left_s) == FTH_OK)
         return;
     fth_log_warning("the best model so far may not be stored: %s", left_s > 0 ? fth_error_message() : "time is up");
 }

@@ -1,7 +1,8 @@
 /* Saving while training goes on.
  *
- *     a checkpoint is due -> the flat vectors are copied into one of two snapshots (training waits for that alone)
- *                         -> the writer's thread checks the numbers, writes and uploads
+ *     a checkpoint is due -> the flat vectors are copied into one of two snapshots (training waits for that alone; on a
+ *                            GPU not even for that: the copy is made there, between two steps)
+ *                         -> the writer's thread fetches it from a GPU, checks the numbers, writes and uploads
  *                         -> the result is told by the training thread, between two steps
  *
  * If a save is still under way and another waits, the one that waits is replaced by the newer state. What could not be
@@ -19,15 +20,19 @@ enum { SAVE_CHECKPOINT = 1 };
 /* What belongs to a job beside its tensors. */
 typedef struct job_details {
     json_t *state;
-    double stall_s; /* that training waited for the copy */
+    const void *best; /* the best model that the state knows, mapped; NULL: it is stored, or there is none */
+    size_t best_bytes;
+    double stall_s; /* that training waited */
 } job_details;
 
 static void free_details(void *context, const fth_writer_job *job)
 {
     job_details *details = job->details;
     (void)context;
-    if (details)
+    if (details) {
         json_decref(details->state);
+        fth_file_unmap(details->best, details->best_bytes);
+    }
     free(details);
 }
 
@@ -56,17 +61,22 @@ static fth_status write_job(void *context, const fth_writer_job *job, const fth_
     const void *bytes = NULL;
     size_t size = 0;
 
+    if (fth_snapshot_finish(snapshot) != FTH_OK) /* of the device, not of the store: training finds out for itself */
+        return fth_fail(FTH_IO, "%s", fth_error_message());
     FTH_REQUIRE(fth_snapshot_is_finite(snapshot), FTH_DIVERGED, "a weight is no longer a finite number");
-    FTH_TRY(fth_snapshot_as_file(snapshot, true, NULL, 0, &bytes, &size));
+    FTH_TRY(fth_snapshot_as_file(snapshot, &bytes, &size));
     *size_bytes = size;
     if (saving->run_store && !saving->hurry) {
         FTH_TRY(fth_run_store_flush(saving->run_store)); /* so that the record is never behind */
-        FTH_TRY(fth_run_store_put_file(saving->run_store, "best.safetensors", saving->best_path, 0));
+        if (details->best)
+            FTH_TRY(fth_run_store_put_best(saving->run_store, details->best, details->best_bytes, 0));
     }
     guarded upload = {saving, progress};
     FTH_TRY(fth_checkpoint_put(&saving->place, job->step, bytes, size, details->state,
                                &(fth_store_progress){.context = &upload, .moved = moved}));
     saving->written_step = job->step;
+    if (saving->run_store && !saving->hurry)
+        fth_run_store_tidy_best(saving->run_store, false);
 
 out:
     if (status == FTH_INTERRUPTED && saving->run_store && fth_run_store_guard(saving->run_store) == FTH_PEER_LOST)
@@ -145,11 +155,21 @@ static fth_status copy_state(fth_trainer *trainer, fth_snapshot **snapshot)
     fth_status status = FTH_OK;
     if (!*snapshot)
         FTH_TRY(fth_engine_create_snapshot(trainer->engine, true, snapshot));
-    FTH_TRY(fth_engine_fill_snapshot(trainer->engine, *snapshot, true,
-                                     trainer->state.counter_start + trainer->state.batches));
+    FTH_TRY(fth_snapshot_begin(*snapshot, trainer->state.counter_start + trainer->state.batches));
 
 out:
     return status;
+}
+
+/* The best model as it is now: when the job is written there may be another under its name. */
+static fth_status hold_best(const fth_trainer *trainer, job_details *details)
+{
+    const fth_saving *saving = &trainer->saving;
+    int64_t step = trainer->state.best_step;
+    if (!saving->run_store || step < 0 || fth_run_store_has_best(saving->run_store, step) ||
+        !fth_file_exists(saving->best_path)) /* another machine's */
+        return FTH_OK;
+    return fth_file_map(saving->best_path, &details->best, &details->best_bytes);
 }
 
 /* Copies the state into `slot` and hands it over, or writes it `here`. */
@@ -165,6 +185,7 @@ static fth_status submit(fth_trainer *trainer, int slot, bool here)
     trainer->state.meters.checkpoint_s += seconds;
     FTH_TRY(fth_allocate(1, sizeof *details, &details));
     details->stall_s = seconds;
+    FTH_TRY(hold_best(trainer, details));
     FTH_TRY(fth_trainer_state_to_json(trainer, &details->state));
     fth_writer_job job = {.slot = slot, .kind = SAVE_CHECKPOINT, .step = trainer->step, .details = details};
     saving->taken_step = trainer->step;
@@ -186,7 +207,7 @@ static void prepare_snapshot(void *context)
     fth_snapshot *snapshot = NULL;
     if (fth_engine_create_snapshot(saving->engine, true, &snapshot) != FTH_OK)
         return; /* the first save tries again, and says why */
-    fth_snapshot_touch(snapshot);
+    fth_snapshot_prepare(snapshot);
     saving->snapshots[0] = snapshot;
 }
 

@@ -18,6 +18,7 @@ The first rule that matches a request acts on it; a request no rule matches pass
     shorten       leaves the last `after` bytes of the answer's body out and claims that this is all of it
     flip          turns a bit of the answer's body at offset `after`
     delay         waits `seconds` before passing the request on
+    late          takes the whole request, and passes it on when the test says so (release), whoever is gone by then
     hold          never answers, until the proxy ends
 
 Only HTTP/1.1 with Content-Length or chunked answers is understood, which is what S3 servers and clients speak."""
@@ -30,7 +31,7 @@ import sys
 import threading
 from dataclasses import dataclass, field
 
-KINDS = ("status", "refuse", "cut_request", "cut_answer", "lose_answer", "shorten", "flip", "delay", "hold")
+KINDS = ("status", "refuse", "cut_request", "cut_answer", "lose_answer", "shorten", "flip", "delay", "late", "hold")
 REASONS = {400: "InvalidRequest", 403: "AccessDenied", 404: "NoSuchKey", 429: "TooManyRequests", 500: "InternalError",
            501: "NotImplemented", 503: "SlowDown"}
 
@@ -72,6 +73,7 @@ class Request:
     target: str
     headers: dict  # names in lower case
     fault: str     # "" when it passed
+    code: int = 0  # of the server's answer
 
 
 class Cut(Exception):
@@ -91,6 +93,7 @@ class FaultProxy:
         self.requests = []
         self._draw = random.Random(seed)
         self._tasks = set()
+        self._released = asyncio.Event()
 
     # ---- a loop in a thread of its own ----
 
@@ -129,6 +132,9 @@ class FaultProxy:
     def endpoint(self):
         return f"http://127.0.0.1:{self.port}"
 
+    def release(self):
+        self._loop.call_soon_threadsafe(self._released.set)
+
     def count(self, fault=None, method=None):
         """How many requests came; with `fault`, how many met it ("": none)."""
         return sum(fault in (None, each.fault) and method in (None, each.method) for each in self.requests)
@@ -159,8 +165,10 @@ class FaultProxy:
         method, target, _ = first.split(" ", 2)
         rule = next((each for each in self.rules if each.applies(method, target, self._draw)), None)
         kind = rule.kind if rule else ""
-        self.requests.append(Request(method, target, headers, kind))
+        request = Request(method, target, headers, kind)
         length = int(headers.get("content-length", 0))
+        if kind != "late":
+            self.requests.append(request)
         if kind == "refuse":
             raise Cut
         if kind == "hold":
@@ -174,12 +182,18 @@ class FaultProxy:
             return True
         if kind == "delay":
             await asyncio.sleep(rule.seconds)
+        if kind == "late":
+            await writer.drain()
+            head += await reader.readexactly(length)
+            length = 0
+            self.requests.append(request)
+            await self._released.wait()
         server_writer.write(head)
         if kind == "cut_request":
             await self._copy(reader, server_writer, min(rule.after, length))
             raise Cut
         await self._copy(reader, server_writer, length)
-        return await self._pass_answer(method, server_reader, writer, rule)
+        return await self._pass_answer(request, server_reader, writer, rule)
 
     async def _answer(self, writer, rule, method):
         reason = rule.reason or REASONS.get(rule.code, "Unknown")
@@ -190,12 +204,13 @@ class FaultProxy:
         writer.write("\r\n".join(lines).encode() + b"\r\n\r\n" + body)
         await writer.drain()
 
-    async def _pass_answer(self, method, reader, writer, rule):
+    async def _pass_answer(self, request, reader, writer, rule):
         head = await reader.readuntil(b"\r\n\r\n")
         first, headers = parse_head(head)
-        code = int(first.split(" ")[1])
+        method, code = request.method, int(first.split(" ")[1])
         if code == 100:
-            return await self._pass_answer(method, reader, writer, rule)
+            return await self._pass_answer(request, reader, writer, rule)
+        request.code = code
         kind = rule.kind if rule else ""
         bodiless = method == "HEAD" or code in (204, 304)
         chunked = "chunked" in headers.get("transfer-encoding", "") and not bodiless

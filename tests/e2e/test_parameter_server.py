@@ -353,6 +353,40 @@ def test_sync_does_not_wait_for_the_dead(serve):
     assert client.register("c")["version"] == 2
 
 
+def test_sync_goes_on_with_fewer_than_it_was_to_have(serve):
+    """Workers that never come are waited for as long as --gather says; one that dies in mid-step, for its lease."""
+    server = serve("--consistency", "sync:3", "--lease", "4s", "--gather", "3s", "--name", "run")
+    client = server.client()
+
+    def wait_for_version(version, *alive):
+        began = time.monotonic()
+        while client.version() < version:
+            for name in alive:
+                client("GET", "/getVersion", headers={"X-Farthing-Worker": name})
+            time.sleep(0.05)
+            assert time.monotonic() - began < PATIENCE_S
+    before, _ = client.pull()
+    client.register("a")
+    client.register("b")
+    client.push("a", 1, 0, ones(before, 2.0), code=201)
+    assert client.push("b", 1, 0, ones(before, 4.0))["code"] == 201
+    wait_for_version(1, "a", "b")
+    after, _ = client.pull()
+    for name in before:
+        numpy.testing.assert_allclose(after[name], before[name] - 3, rtol=0, atol=1e-6)
+    assert "sync:3 has waited 3 s (--gather) for its workers, and 2 came" in server.errors()
+    client.register("c")  # from now on a step is of three
+    client.push("a", 2, 1, ones(before), code=201)
+    client.push("b", 2, 1, ones(before), code=201)
+    assert client.version() == 1
+    wait_for_version(2, "a", "b")  # c dies
+    client.push("a", 3, 2, ones(before), code=201)
+    assert client.push("b", 3, 2, ones(before), code=200)["version"] == 3
+    server.stop()
+    events = (server.folder / "runs/run/events.jsonl").read_text()
+    assert "2 came: steps are made of the gradients of those that are there" in events
+
+
 def test_bounded_makes_the_fast_wait(serve):
     server = serve("--consistency", "bounded:2", "--lease", "8s")
     client = server.client()
@@ -442,6 +476,21 @@ def test_keys_and_roles(serve, key_file):
     for path in server.folder.rglob("*"):
         if path.is_file() and path != key_file:
             assert b"1111111111111111" not in path.read_bytes(), path
+
+
+def test_a_replay_is_refused_by_the_next_process_too(serve, key_file):
+    server = serve("--keys", key_file, "--name", "run")
+    worker, nobody = server.client(WORKER), server.client()
+    worker.register("w")
+    body = b'{"worker":"w"}'
+    header = {"Authorization": sign(*WORKER, "POST", "/unregisterWorker", body)}
+    assert nobody("POST", "/unregisterWorker", body, header).code == 200
+    worker.register("w")
+    server.kill()
+    server.start()
+    replay = server.client()("POST", "/unregisterWorker", body, header)
+    assert replay.code == 401 and replay.json["error"] == "the signature is replayed"
+    assert server.client(WORKER).register("w")["sequence"] == 0
 
 
 def test_keys_from_the_environment_and_the_command(serve, farthing, tmp_path):
@@ -617,6 +666,35 @@ def test_steps_end_the_run(serve):
     assert server.process.wait(PATIENCE_S) == 0
 
 
+def test_epochs_end_the_run(serve):
+    server = serve("--epochs", 2, "--epoch-samples", 10, "--name", "run")
+    client = server.client()
+    tensors, _ = client.pull()
+    client.register("w")
+    for i in range(4):
+        client.push("w", i + 1, i, ones(tensors), samples=5, code=200)
+    refusal = client.push("w", 5, 4, ones(tensors), code=409)
+    assert refusal["reason"] == "finished" and "--epochs 2" in refusal["error"]
+    client.unregister("w")
+    assert server.process.wait(PATIENCE_S) == 0
+    last = json.loads((server.folder / "runs/run/events.jsonl").read_text().splitlines()[-1])
+    assert last["event"] == "end" and last["reason"] == "epochs" and last["epochs"] == 2
+
+    # Told to stay it serves what it has, also after a kill; and then a stop is the end of a finished run.
+    server.arguments.append("--stay")
+    server.start()
+    assert server.client().version() == 4
+    server.kill()
+    server.start()
+    assert server.client().pull()[1] == 4 and server.process.poll() is None
+    server.stop(code=0)
+
+
+def test_epochs_need_to_be_known(farthing):
+    result = farthing("serve", "parameters", *PLAIN, "--epochs", "2", "--port", "0", code=None)
+    assert result.code != 0 and "--epoch-samples" in result.err
+
+
 @pytest.mark.parametrize("consistency", ["async", "sync:3"])
 def test_killed_at_any_moment(serve, consistency):
     """Workers push and retry while the server is killed again and again: each push counts once, and no version is
@@ -782,6 +860,29 @@ def test_slow_readers_leave_room_for_the_newest(serve):
     assert client.metrics()["farthing_snapshots"] <= 3
     for connection in slow:
         connection.close()
+
+
+@pytest.mark.parametrize("consistency", ["sync", "async"])
+def test_stalled_readers_do_not_lock_others_out(serve, consistency):
+    """They hold all the room there is for versions; whoever waits for the newest gets it, and a quick reader is left alone."""
+    server = serve("--model", "mnist-cnn", "--data-shape", "1x28x28", "--max-snapshots", 3, "--consistency", consistency)
+    client = server.client()
+    tensors, version = client.pull()
+    client.register("w")
+    stalled = []
+    for i in range(3):
+        client.push("w", i + 1, i, sparse(0, tensors), code=200)
+        stalled.append(socket.create_connection(("127.0.0.1", server.port)))
+        stalled[-1].setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        stalled[-1].sendall(b"GET /getParameter HTTP/1.1\r\nHost: x\r\n\r\n")
+        stalled[-1].recv(100)  # and no more
+    assert client.metrics()["farthing_snapshots"] == 3
+    client.push("w", 4, 3, sparse(0, tensors), code=200)
+    assert client.pull("?since=3&wait=60")[1] == 4
+    assert client.metrics()["farthing_snapshots"] <= 3
+    if consistency == "sync":  # what is older than the newest is no use
+        client.push("w", 5, 4, sparse(0, tensors), code=200)
+        assert client.pull()[1] == 5
 
 
 def test_accuracy_is_measured(serve, farthing):

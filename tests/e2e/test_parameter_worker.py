@@ -82,6 +82,14 @@ def test_shares_are_disjoint_halves(farthing, serve, tiny):
     assert server.version() == 8
 
 
+def test_a_server_ends_with_its_epochs(farthing, serve, tiny):
+    server = serve("--epochs", "2")
+    for share in ("1/2", "2/2"):
+        farthing(*worker_flags(server, tiny, "--epochs", "2", "--share", share))
+    assert server.process.wait(PATIENCE_S) == 0
+    assert (server.folder / "runs/server/last.safetensors").exists()
+
+
 def test_a_worker_outlives_its_server(farthing, serve, tiny):
     """Killed three times in the middle and started again: every update is made, once."""
     server = serve()

@@ -98,7 +98,9 @@ def test_charts(trained, other, tmp_path):
 
 
 def test_chart_mistakes(trained, tmp_path):
-    assert ".png or .svg" in trained("report", trained.run, "--chart", "loss.gif", code=1).err
-    assert "absent" in trained("report", trained.run, "--chart", tmp_path / "absent" / "loss.svg", code=1).err
+    refused = trained("report", trained.run, "--chart", "loss.gif", code=2)  # before anything is done
+    assert ".png or .svg" in refused.err and not refused.out
+    refused = trained("report", trained.run, "--chart", tmp_path / "absent" / "loss.svg", code=1)
+    assert "absent" in refused.err and not refused.out
     missing = trained("report", trained.run, "--chart", tmp_path / "loss.svg", code=1, env={"PATH": "/nowhere"})
     assert "gnuplot" in missing.err and "install" in missing.err

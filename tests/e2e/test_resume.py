@@ -125,6 +125,20 @@ def test_resume_by_name(farthing, tiny):
     assert "mine" in farthing("train", "--resume", "nine", code=1).err
 
 
+def test_state_that_is_fetched_after_training_went_on(farthing, tiny):
+    """The reference back end hands its state over as a GPU does: held at the step, fetched later by the writer's thread."""
+    arguments = ["train", "--data", tiny, *SMALL, "--device", "reference", "--batch", 16, "--steps", 3000, "--checkpoint-every", 100]
+    whole = farthing(*arguments, "--name", "whole", "--json")
+    process = farthing.start(*arguments, "--name", "cut")
+    wait_for(lambda: len(checkpoints(farthing.folder / "runs" / "cut")) > 1, "checkpoints")
+    process.kill()
+    process.communicate()
+    cut = farthing("train", "--resume", "cut", "--json")
+    assert [e["step"] for e in cut.events if e["event"] == "resume"][0] > 0
+    assert tensors(farthing.folder / "runs/whole/last.safetensors") == tensors(farthing.folder / "runs/cut/last.safetensors")
+    assert [e for e in whole.events if e["event"] == "checkpoint"]
+
+
 def test_a_limit_given_now_replaces_the_old_one(farthing, tiny):
     farthing("train", "--data", tiny, "--model", "linear", "--batch", 16, "--steps", 3, "--name", "mine")
     assert farthing("train", "--resume", "mine", "--epochs", 2, "--json").end["epochs"] == 2

@@ -6,9 +6,11 @@ import socket
 import subprocess
 import threading
 import time
+from types import SimpleNamespace
 
 import pytest
 from conftest import FARTHING, PATIENCE_S, Bucket, Program, Result, environment, record, tensors, wait_for
+from fault_proxy import FaultProxy, Rule
 
 STEPS = 240
 
@@ -126,6 +128,7 @@ def test_the_same_command_elsewhere(store, machines, uninterrupted, how, tmp_pat
     assert "carrying on after step" in result.out
     assert second.weights() == uninterrupted == stored_weights(store, tmp_path)
     assert stored_weights(store, tmp_path, "best.safetensors") == tensors(second.only_run() / "best.safetensors")
+    assert not store.keys("best/")  # those were for the way
     events = record(second.only_run())
     assert [event["event"] for event in events if event["event"] in ("start", "resume", "end")] == [
         "start", "resume", "end"]
@@ -147,9 +150,10 @@ def test_the_best_model_leaves_with_a_notice(folder_store, machines, tmp_path):
     (first.folder / "preempt.txt").write_text("20\n")
     result = first.end()
     assert result.code == 75, result.err
-    assert stored_weights(folder_store, tmp_path, "best.safetensors") == tensors(first.only_run() / "best.safetensors")
+    (best,) = folder_store.keys("best/")
+    assert stored_weights(folder_store, tmp_path, best) == tensors(first.only_run() / "best.safetensors")
 
-    (folder_store.path / "best.safetensors").unlink()  # as if there had been no time for it
+    (folder_store.path / best).unlink()  # as if there had been no time for it
     second.begin("--steps", 1000000)
     wait_for(lambda: second.runs() and any(event["event"] == "warning" for event in record(second.only_run())), "a warning")
     assert second.end(signal.SIGTERM).code == 75
@@ -222,6 +226,37 @@ def test_a_sleeper_never_wins_over_its_successor(folder_store, machines, uninter
     assert first.end().code == 75
     assert second.end().code == 0
     assert second.weights() == uninterrupted
+
+
+@pytest.mark.parametrize("what", ["best", "last.safetensors", "run.json"])
+def test_what_a_dead_machine_sent_arrives_late(bucket, s3_server, machines, uninterrupted, tmp_path, what):
+    """A write that the network has when the machine dies takes effect when another has the run: it changes nothing."""
+    with FaultProxy(s3_server.port) as proxy:
+        owners = [machines(bucket) for _ in range(3)]
+        if what == "run.json":  # as it is rewritten when a run is carried on
+            owners[0].begin()
+            wait_for(lambda: manifests(bucket), "a checkpoint")
+            assert owners[0].end(signal.SIGTERM).code == 75
+        proxy.rules = [Rule("late", method="PUT", target=f"/{what}")]
+        owners[1].store = SimpleNamespace(environment={**bucket.environment, "AWS_ENDPOINT_URL": proxy.endpoint})
+        owners[1].begin()
+        wait_for(lambda: proxy.count("late"), f"a put of {what}")
+        owners[1].end(signal.SIGKILL)
+        result = owners[2].train()
+        assert result.code == 0 and owners[2].weights() == uninterrupted
+
+        before = {key: bucket.boto.head_object(Bucket=bucket.name, Key=key)["LastModified"] for key in bucket.keys()}
+        time.sleep(1.1)  # times are in seconds
+        proxy.release()
+        late = [request for request in proxy.requests if request.fault == "late"]
+        wait_for(lambda: all(request.code for request in late), "its arrival")
+        after = {key: bucket.boto.head_object(Bucket=bucket.name, Key=key)["LastModified"] for key in bucket.keys()}
+        assert {key: after.get(key) for key in before} == before
+        assert what == "best" or late[0].code == 412
+        owner = 3 if what == "run.json" else 2
+        assert json.loads(bucket.read("run.json"))["owner"] == owner
+        for name in ("best.safetensors", "last.safetensors"):
+            assert stored_weights(bucket, tmp_path, name) == tensors(owners[2].only_run() / name)
 
 
 def test_standby_takes_over(folder_store, machines, uninterrupted):

@@ -111,6 +111,61 @@ def test_profiles(store, bucket):
     assert "access key" in store("cat", bucket.url + "/a", env=env, code=1).err
 
 
+# ---- names that only buckets have ----
+
+SLASHES = ["/lead", "//two", "a//b", "a/c", "deep//er///x"]
+
+
+def check_slashes(run, url, write, keys, folder):
+    """Slashes of a bucket's names count as they are; write(key, bytes) and keys() are the second opinion."""
+    for name in SLASHES:
+        write(name, name.encode())
+    assert run("ls", "-r", url).out.splitlines() == sorted(SLASHES)
+    assert run("ls", url).out.splitlines() == ["/", "a/", "deep/"]
+    assert run("ls", url + "//").out.splitlines() == ["/", "lead"]
+    assert run("ls", url + "/a//").out.splitlines() == ["b"]
+    for name in SLASHES:
+        assert run("cat", f"{url}/{name}").out == name
+    run("cp", "-r", url, url + "/copy//", "--verify")
+    assert sorted(keys()) == sorted(SLASHES + ["copy//" + name for name in SLASHES])
+    run("rm", "-r", "--yes", url + "/copy//")
+    run("cp", "-r", url, folder / "tree")
+    found = [str(path.relative_to(folder / "tree")) for path in (folder / "tree").rglob("*") if path.is_file()]
+    assert sorted(found) == ["a/b", "a/c", "deep/er/x", "lead", "two"]
+    run("cp", folder / "tree" / "lead", f"{url}//new")
+    run("rm", f"{url}//lead")
+    assert "/new" in keys() and "/lead" not in keys()
+    write("a/b", b"another")
+    said = run("cp", "-r", url, folder / "other", code=1).err
+    assert "'a//b'" in said and "'a/b'" in said and not (folder / "other").exists()
+    run("rm", f"{url}/a//b")
+    assert "a/b" in keys() and "a//b" not in keys()
+
+
+def test_slashes_count(store, bucket):
+    check_slashes(store, bucket.url, bucket.write, bucket.keys, store.folder)
+
+
+def test_markers_of_folders(store, bucket):
+    for name in ("dir/", "dir/x", "empty/"):
+        bucket.write(name, b"x" if name == "dir/x" else b"")
+    assert store("ls", bucket.url).out.splitlines() == ["dir/", "empty/"]
+    assert store("ls", bucket.url + "/dir").out.splitlines() == ["x"]
+    store("cp", "-r", bucket.url, store.folder / "tree")
+    assert [path.name for path in (store.folder / "tree").rglob("*") if path.is_file()] == ["x"]
+    store("rm", "-r", "--yes", bucket.url + "/dir")
+    assert bucket.keys() == ["empty/"]
+
+
+def test_names_that_lead_elsewhere_are_left_out_aloud(store, bucket):
+    for name in ("a", "b/../../c", "./d"):
+        bucket.write(name, b"x")
+    result = store("cp", "-r", bucket.url, store.folder / "tree")
+    assert "2 objects are left out" in result.err
+    assert [path.name for path in store.folder.rglob("*") if path.is_file()] == ["a"]
+    assert "cannot be a key" in store("cat", bucket.url + "/b/../../c", code=1).err
+
+
 # ---- links ----
 
 def test_links(store, bucket):

@@ -8,6 +8,7 @@ import pytest
 from azure_server import KEY, AzureServer, make_sas
 from conftest import FARTHING, environment, wait_for
 from fault_proxy import FaultProxy, Rule
+from test_store import check_slashes
 
 
 @pytest.fixture
@@ -52,6 +53,12 @@ def test_lists_have_pages(store, azure):
     assert store("ls", azure.url).out.split() == ["m/"]
     store("rm", "-r", "--yes", azure.url + "/m")
     assert not azure.blobs
+
+
+def test_slashes_count(store, azure):
+    from azure_server import Blob
+    check_slashes(store, azure.url, lambda name, content: azure.blobs.update({name: Blob(content, {})}), azure.blobs.keys,
+                  store.folder)
 
 
 def test_large_objects_go_in_blocks(store, azure):

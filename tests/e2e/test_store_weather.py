@@ -62,6 +62,30 @@ def test_succeeds_late(through, proxy, bucket, large, name):
     assert bucket.keys() == ["large"]
 
 
+def uploads_of(bucket):
+    return {each["UploadId"] for each in bucket.boto.list_multipart_uploads(Bucket=bucket.name).get("Uploads", [])}
+
+
+def test_an_upload_begun_twice_leaves_none_behind(through, proxy, bucket, large):
+    """Those of others to the same key stay: one begun long before, one that has a part, one beside it."""
+    def begin(key="large"):
+        return bucket.boto.create_multipart_upload(Bucket=bucket.name, Key=key)["UploadId"]
+    old = begin()
+    time.sleep(3.5)
+    busy, beside = begin(), begin("large-too")
+    bucket.boto.upload_part(Bucket=bucket.name, Key="large", UploadId=busy, PartNumber=1, Body=b"x")
+    proxy.rules = [Rule("lose_answer", method="POST", target="uploads", times=2)]
+    through("cp", large, bucket.url + "/large")
+    assert proxy.count("lose_answer") == 2
+    assert bucket.read("large") == large.read_bytes()
+    assert uploads_of(bucket) == {old, busy, beside}
+    fresh = begin()  # it could be ours as well: then neither is ended
+    proxy.rules = [Rule("lose_answer", method="POST", target="uploads", times=1)]
+    large.write_bytes(large.read_bytes()[::-1])
+    through("cp", large, bucket.url + "/large")
+    assert uploads_of(bucket) >= {old, busy, beside, fresh}
+
+
 def test_the_server_restarts_during_a_copy(store, bucket, s3_server, large):  # noqa: F811
     gate = FaultProxy(s3_server.port)
     with gate as proxy:

@@ -2,9 +2,6 @@
 #include "op_harness.h"
 
 #include <math.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 void op_check_status(fth_status status, const char *call, const char *file, int line)
 {

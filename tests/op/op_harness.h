@@ -13,14 +13,8 @@
 #ifndef FTH_TESTS_OP_HARNESS_H
 #define FTH_TESTS_OP_HARNESS_H
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include "backend/backend.h"
+#include "support.h"
 
 /* Ends the test with the message of a failed call. */
 #define op_check(call) op_check_status((call), #call, __FILE__, __LINE__)

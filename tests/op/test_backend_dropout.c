@@ -1,8 +1,6 @@
 /* Dropout on every back end: how much it keeps, how it scales, and that its mask is a function of the position alone.
  */
 #include <math.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "op_harness.h"
 

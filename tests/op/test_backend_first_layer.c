@@ -1,7 +1,5 @@
 /* Convolutions that read the images themselves, as a network's first layer does: back ends treat those in ways of their
  * own (channels padded, pixels folded). Every back end against the reference, in every precision it has. */
-#include <stdio.h>
-
 #include "op_harness.h"
 
 typedef struct first_layer {

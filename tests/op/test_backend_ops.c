@@ -1,9 +1,5 @@
 /* Every op on every back end: the reference against central differences, the others against the reference, in
  * training and in evaluation, on odd sizes. A new op gets a build function and rows here. */
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
 #include "op_harness.h"
 
 /* One network: the op's input is (batch, channels, height, width). Fields that an op does not use stay zero. */

@@ -1,16 +1,7 @@
 /* Back ends loaded at run time: found by name, refused when they do not fit, and errors that say what to do. */
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
 
 #include "op_harness.h"
-
-static void assert_message_has(const char *text)
-{
-    if (strstr(fth_error_message(), text) == NULL)
-        fail_msg("\"%s\" does not say \"%s\"", fth_error_message(), text);
-}
 
 static const fth_device_options options = {.threads = 1};
 
@@ -109,23 +100,16 @@ static void test_library_that_is_no_back_end_is_refused(void **state)
 
 static void test_file_that_is_no_library_is_refused(void **state)
 {
-    (void)state;
-    char folder[] = "/tmp/farthing-plugin-XXXXXX", *kept = strdup(getenv("FARTHING_PLUGINS"));
+    char *kept = strdup(getenv("FARTHING_PLUGINS"));
     fth_device *device = NULL;
-    assert_non_null(mkdtemp(folder));
-    char *path = fth_path_join(folder, "farthing_text.so");
-    FILE *file = fopen(path, "w");
-    assert_non_null(file);
-    fputs("this is not a shared object\n", file);
-    fclose(file);
-    setenv("FARTHING_PLUGINS", folder, 1);
+    assert_int_equal(test_make_folder(state), 0);
+    test_write_text("farthing_text.so", "this is not a shared object\n");
+    setenv("FARTHING_PLUGINS", test_folder, 1);
     assert_int_equal(fth_device_open("text", &options, &device), FTH_UNSUPPORTED);
     assert_null(device);
     assert_message_has("text");
     setenv("FARTHING_PLUGINS", kept, 1);
-    unlink(path);
-    rmdir(folder);
-    free(path);
+    assert_int_equal(test_remove_folder(state), 0);
     free(kept);
 }
 

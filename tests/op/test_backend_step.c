@@ -1,8 +1,8 @@
-/* What back ends may do as one: a run with its update, the loss before the rest of the run, batches made on the device.
- * Each against the same in separate pieces, bit for bit. Skipped aloud where no back end has them. */
+/* What back ends may do as one: a run with its update, the loss before the rest of the run, batches made on the device,
+ * state copied beside the work. Each against the same in separate pieces, bit for bit. Skipped aloud where no back end
+ * has them. */
 #include <math.h>
-#include <stdlib.h>
-#include <string.h>
+#include <pthread.h>
 
 #include "op_harness.h"
 
@@ -330,6 +330,76 @@ static void test_batches_arrive_in_order(void **state)
     }
 }
 
+/* ---- stills ---- */
+
+typedef struct fetching {
+    const fth_backend *backend;
+    fth_still *still;
+    uint8_t *to;
+    fth_status status;
+} fetching;
+
+static void *fetch(void *context)
+{
+    fetching *f = context;
+    f->status = f->backend->still_fetch(f->still, f->to);
+    return NULL;
+}
+
+/* What another thread fetches is what was there when the still was taken, whatever was queued since. */
+static void check_stills(const char *name)
+{
+    static const size_t sizes[] = {1, 5000, 4u << 20, (4u << 20) + 1, 40u << 20};
+    fth_device *device = op_device(name);
+    if (device == NULL || device->backend->still_open == NULL)
+        skip();
+    const fth_backend *backend = device->backend;
+    for (size_t s = 0; s < FTH_COUNT_OF(sizes); s++) {
+        const size_t size = sizes[s], half = size / 2;
+        uint8_t *host = malloc(size), *found = malloc(size);
+        void *memory;
+        fth_still *still;
+        op_check(backend->allocate(device, size, &memory));
+        op_check(backend->still_open(device, size, &still));
+        const fth_extent swapped[] = {{memory, size - half, half}, {(uint8_t *)memory + half, 0, size - half}};
+        for (int round = 1; round < 6; round++) {
+            memset(host, round, size);
+            if (half > 0)
+                host[0] = 200;
+            op_check(backend->copy_in(device, memory, host, size));
+            op_check(backend->still_take(still, swapped, 2));
+            op_check(backend->fill_zero(device, memory, size));
+            if (round == 3)
+                continue; /* nobody wanted that one */
+            memset(found, 0, size);
+            fetching job = {backend, still, found, FTH_IO};
+            pthread_t thread;
+            assert_int_equal(pthread_create(&thread, NULL, fetch, &job), 0);
+            pthread_join(thread, NULL);
+            assert_int_equal(job.status, FTH_OK);
+            for (size_t b = 0; b < size; b++)
+                if (found[b] != (half > 0 && b == size - half ? 200 : round))
+                    fail_msg("byte %zu of %zu in round %d is %d", b, size, round, found[b]);
+        }
+        backend->still_close(still);
+        backend->release(device, memory);
+        free(host);
+        free(found);
+    }
+}
+
+static void test_stills_of_the_reference(void **state)
+{
+    (void)state;
+    check_stills("reference");
+}
+
+static void test_stills_of_a_gpu(void **state)
+{
+    (void)state;
+    check_stills("cuda");
+}
+
 static int close_devices(void **state)
 {
     (void)state;
@@ -339,13 +409,16 @@ static int close_devices(void **state)
 
 int main(void)
 {
-    struct CMUnitTest tests[FTH_COUNT_OF(cases) + 3] = {
+    enum { OTHERS = 5 };
+    struct CMUnitTest tests[FTH_COUNT_OF(cases) + OTHERS] = {
         cmocka_unit_test(test_divergence_updates_nothing),
         cmocka_unit_test(test_gather),
         cmocka_unit_test(test_batches_arrive_in_order),
+        cmocka_unit_test(test_stills_of_the_reference),
+        cmocka_unit_test(test_stills_of_a_gpu),
     };
     for (size_t i = 0; i < FTH_COUNT_OF(cases); i++)
-        tests[3 + i] = (struct CMUnitTest){
+        tests[OTHERS + i] = (struct CMUnitTest){
             .name = cases[i].name, .test_func = test_step_in_one, .initial_state = (void *)&cases[i]};
     return _cmocka_run_group_tests("whole steps on every back end", tests, FTH_COUNT_OF(tests), NULL, close_devices);
 }

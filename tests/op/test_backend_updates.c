@@ -1,8 +1,5 @@
 /* Flat vectors on every back end: memory and copies, sum, norm, and the optimizers, against formulas in double. */
 #include <math.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "op_harness.h"
 

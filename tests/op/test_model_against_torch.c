@@ -3,9 +3,6 @@
 #include <dirent.h>
 #include <jansson.h>
 #include <math.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "model/model.h"
 #include "op_harness.h"

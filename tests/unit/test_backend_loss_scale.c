@@ -1,10 +1,5 @@
 /* The rule of f16's loss scale, which the host and the GPU follow by the same lines; and of clipping. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
+#include "support.h"
 
 #include <math.h>
 

@@ -1,13 +1,7 @@
 /* Counter-based random numbers, durations, and the error message. */
-#include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdlib.h>
-#include <string.h>
+#include "support.h"
 
-#include <cmocka.h>
+#include <math.h>
 
 #include "base/base.h"
 

@@ -1,51 +1,31 @@
 /* Files are whole or absent. */
+#include "support.h"
+
 #include <dirent.h>
-#include <setjmp.h>
 #include <signal.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 #include "base/base.h"
 
 /* SHA-256 of "abc", from FIPS 180. */
 #define SHA256_ABC "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"
 
-static char folder[256];
-static char path[300];
+static char path[TEST_MAX_PATH];
 
 static int make_folder(void **state)
 {
-    (void)state;
-    const char *root = getenv("TMPDIR");
-    snprintf(folder, sizeof folder, "%.200s/farthing-test-XXXXXX", root ? root : "/tmp");
-    snprintf(path, sizeof path, "%s", mkdtemp(folder) ? folder : "");
-    snprintf(path, sizeof path, "%s/target", folder);
-    return 0;
-}
-
-static int remove_folder(void **state)
-{
-    (void)state;
-    char *command = fth_format("rm -rf '%s'", folder);
-    int result = system(command);
-    free(command);
+    int result = test_make_folder(state);
+    test_path(path, "target");
     return result;
 }
 
 static int count_entries(void)
 {
     int count = 0;
-    DIR *entries = opendir(folder);
+    DIR *entries = opendir(test_folder);
     assert_non_null(entries);
     for (struct dirent *entry; (entry = readdir(entries));)
         count += strcmp(entry->d_name, ".") != 0 && strcmp(entry->d_name, "..") != 0;
@@ -139,7 +119,7 @@ static void killed_writers_leave_the_old_file(void **state)
     close(ready[1]);
     assert_content("old");
     assert_int_equal(count_entries(), 2);
-    DIR *entries = opendir(folder);
+    DIR *entries = opendir(test_folder);
     for (struct dirent *entry; (entry = readdir(entries));) {
         if (entry->d_name[0] == '.' && strlen(entry->d_name) > 2)
             assert_int_equal(strncmp(entry->d_name, ".tmp-target-", 12), 0);
@@ -162,7 +142,7 @@ static void failed_writes_keep_the_old_file(void **state)
     fth_status status = fth_file_write_all(path, large, sizeof large);
     assert_int_equal(setrlimit(RLIMIT_FSIZE, &before), 0);
     assert_int_equal(status, FTH_IO);
-    assert_non_null(strstr(fth_error_message(), "at 10000 bytes with 90000 more"));
+    assert_message_has("at 10000 bytes with 90000 more");
     assert_content("old");
     assert_int_equal(count_entries(), 1);
 }
@@ -174,19 +154,19 @@ static void errors_name_the_file(void **state)
     char *bytes;
     size_t size;
     const void *mapping;
-    char *missing = fth_path_join(folder, "no/such");
+    char *missing = fth_path_join(test_folder, "no/such");
     assert_int_equal(fth_file_create(missing, &file), FTH_INVALID);
     assert_null(file);
-    assert_non_null(strstr(fth_error_message(), missing));
+    assert_message_has(missing);
     assert_int_equal(fth_file_read_all(missing, 10, &bytes, &size), FTH_INVALID);
-    assert_non_null(strstr(fth_error_message(), missing));
+    assert_message_has(missing);
     assert_int_equal(fth_file_map(missing, &mapping, &size), FTH_INVALID);
-    assert_int_equal(fth_file_read_all(folder, 10, &bytes, &size), FTH_INVALID);
+    assert_int_equal(fth_file_read_all(test_folder, 10, &bytes, &size), FTH_INVALID);
     free(missing);
     assert_int_equal(mkfifo(path, 0600), 0);
     assert_int_equal(fth_file_read_all(path, 10, &bytes, &size), FTH_INVALID); /* and does not wait for a writer */
-    assert_non_null(strstr(fth_error_message(), "not a regular file"));
-    char *slash = fth_path_join(folder, "");
+    assert_message_has("not a regular file");
+    char *slash = fth_path_join(test_folder, "");
     assert_int_equal(fth_file_create(slash, &file), FTH_INVALID);
     free(slash);
 }
@@ -230,7 +210,7 @@ static void mapping_sees_the_bytes(void **state)
 static void folders_are_made_with_their_parents(void **state)
 {
     (void)state;
-    char *deep = fth_path_join(folder, "a//b/c/");
+    char *deep = fth_path_join(test_folder, "a//b/c/");
     assert_int_equal(fth_folder_create(deep), FTH_OK);
     assert_true(fth_folder_exists(deep));
     assert_false(fth_file_exists(deep));
@@ -239,7 +219,7 @@ static void folders_are_made_with_their_parents(void **state)
     free(deep);
     assert_int_equal(fth_file_write_all(path, "x", 1), FTH_OK);
     assert_int_equal(fth_folder_create(path), FTH_INVALID);
-    assert_non_null(strstr(fth_error_message(), "in the way"));
+    assert_message_has("in the way");
     char *under_file = fth_path_join(path, "child");
     assert_int_equal(fth_folder_create(under_file), FTH_INVALID);
     free(under_file);
@@ -257,7 +237,7 @@ static void paths_join_with_one_slash(void **state)
     }
 }
 
-#define TEST(name) cmocka_unit_test_setup_teardown(name, make_folder, remove_folder)
+#define TEST(name) cmocka_unit_test_setup_teardown(name, make_folder, test_remove_folder)
 
 int main(void)
 {

@@ -1,15 +1,8 @@
 /* Options: every type, from flags, YAML and JSON, and what is said when something is wrong. */
-#include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
+#include "support.h"
 
-#include <cmocka.h>
+#include <math.h>
+#include <unistd.h>
 
 #include "base/base.h"
 #include "base/options.h"
@@ -94,25 +87,20 @@ enum { MAX_ARGUMENTS = 64 };
 static const char *positional[MAX_ARGUMENTS];
 static int positional_count;
 static bool help;
-static char folder[256];
-static char yaml[300];
+static char yaml[TEST_MAX_PATH];
 
 static int set_up(void **state)
 {
-    (void)state;
-    const char *root = getenv("TMPDIR");
-    snprintf(folder, sizeof folder, "%.200s/farthing-test-XXXXXX", root ? root : "/tmp");
-    assert_non_null(mkdtemp(folder));
-    snprintf(yaml, sizeof yaml, "%s/run.yaml", folder);
+    if (test_make_folder(state) != 0)
+        return -1;
+    test_path(yaml, "run.yaml");
     return (int)fth_options_set_defaults(&table, &values);
 }
 
 static int tear_down(void **state)
 {
-    (void)state;
     fth_options_release(&table, &values);
-    unlink(yaml);
-    return rmdir(folder);
+    return test_remove_folder(state);
 }
 
 /* Reads flags given as one string, separated by single spaces. */
@@ -133,22 +121,16 @@ static fth_status read_yaml(const char *text, size_t size)
     return fth_options_read_yaml(&table, &values, yaml);
 }
 
-static void assert_message(const char *expected, const char *input)
-{
-    if (!strstr(fth_error_message(), expected))
-        fail_msg("%s: \"%s\" does not contain \"%s\"", input, fth_error_message(), expected);
-}
-
 static void assert_bad_flags(const char *line, const char *expected)
 {
     assert_int_equal(read_flags(line), FTH_INVALID);
-    assert_message(expected, line);
+    assert_message_of(line, expected);
 }
 
 static void assert_bad_yaml(const char *text, const char *expected)
 {
     assert_int_equal(read_yaml(text, strlen(text)), FTH_INVALID);
-    assert_message(expected, text);
+    assert_message_of(text, expected);
 }
 
 static void defaults_are_set(void **state)
@@ -303,15 +285,15 @@ static void bad_yaml_names_file_and_line(void **state)
     assert_bad_yaml("lr: 1\nmodel: \"a\\0b\"\n", "line 2: the value of 'model' contains a NUL");
     assert_bad_yaml("lr: 1\nmodel: \xff\n", "line 2: not UTF-8 text");
     assert_int_equal(read_yaml("lr: 1\nmodel: \0\n", 15), FTH_INVALID);
-    assert_message("line 2: not UTF-8 text: it contains a NUL", "NUL");
+    assert_message_of("NUL", "line 2: not UTF-8 text: it contains a NUL");
     assert_int_equal(fth_options_read_yaml(&table, &values, "/no/such.yaml"), FTH_INVALID);
-    assert_message("/no/such.yaml", "missing file");
+    assert_message_of("missing file", "/no/such.yaml");
 
     size_t size = (1 << 20) + 1;
     char *large = malloc(size);
     memset(large, '#', size);
     assert_int_equal(read_yaml(large, size), FTH_INVALID);
-    assert_message("at most 1048576", "large file");
+    assert_message_of("large file", "at most 1048576");
     free(large);
 }
 
@@ -355,10 +337,10 @@ static void defaults_survive_json_and_strange_json_is_refused(void **state)
     assert_int_equal(fth_options_from_json(&table, &values, json, "run.json"), FTH_OK);
     json_object_set_new(json, "epochs", json_string("x"));
     assert_int_equal(fth_options_from_json(&table, &values, json, "run.json"), FTH_INVALID);
-    assert_message("run.json: epochs has a value of the wrong type", "string for integer");
+    assert_message_of("string for integer", "run.json: epochs has a value of the wrong type");
     json_object_set_new(json, "epochs", json_integer(-1));
     assert_int_equal(fth_options_from_json(&table, &values, json, "run.json"), FTH_INVALID);
-    assert_message("run.json: epochs must be between", "out of range");
+    assert_message_of("out of range", "run.json: epochs must be between");
     json_decref(json);
     json_t *array = json_array();
     assert_int_equal(fth_options_from_json(&table, &values, array, "run.json"), FTH_INVALID);

@@ -1,39 +1,13 @@
 /* Checkpoints: whole or absent, newest good one wins, what a kill or a bad disk leaves does no harm. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
+#include "support.h"
 
 #include <dirent.h>
 #include <fcntl.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/checkpoint_internal.h"
-
-static char folder[256];
-
-static int make_folder(void **state)
-{
-    (void)state;
-    const char *base = getenv("TMPDIR");
-    snprintf(folder, sizeof folder, "%s/fth-checkpoint-XXXXXX", base ? base : "/tmp");
-    return mkdtemp(folder) ? 0 : -1;
-}
-
-static int remove_folder(void **state)
-{
-    (void)state;
-    char command[300];
-    snprintf(command, sizeof command, "rm -rf '%s'", folder);
-    return system(command);
-}
 
 static float weights[6];
 
@@ -43,7 +17,7 @@ static fth_status save(int64_t step, int keep)
         weights[i] = (float)step + (float)i / 8;
     fth_tensor_view view = {"fc.weight", FTH_F32, FTH_SHAPE(2, 3), weights};
     json_t *state = json_pack("{s:I, s:f}", "batches", (json_int_t)step, "third", 1.0 / 3.0);
-    fth_status status = fth_checkpoint_save(folder, step, &view, 1, state, keep);
+    fth_status status = fth_checkpoint_save(test_folder, step, &view, 1, state, keep);
     json_decref(state);
     return status;
 }
@@ -51,7 +25,7 @@ static fth_status save(int64_t step, int keep)
 static void expect_latest(int64_t step)
 {
     fth_checkpoint checkpoint;
-    assert_int_equal(fth_checkpoint_load_latest(folder, &checkpoint), FTH_OK);
+    assert_int_equal(fth_checkpoint_load_latest(test_folder, &checkpoint), FTH_OK);
     assert_non_null(checkpoint.tensors);
     assert_int_equal(checkpoint.step, step);
     assert_int_equal(json_integer_value(json_object_get(checkpoint.state, "batches")), step);
@@ -62,22 +36,10 @@ static void expect_latest(int64_t step)
     fth_checkpoint_release(&checkpoint);
 }
 
-static void path_of(char *path, const char *name)
-{
-    snprintf(path, 400, "%s/%s", folder, name);
-}
-
-static bool exists(const char *name)
-{
-    char path[400];
-    path_of(path, name);
-    return access(path, F_OK) == 0;
-}
-
 static int count_files(void)
 {
     int count = 0;
-    DIR *directory = opendir(folder);
+    DIR *directory = opendir(test_folder);
     for (struct dirent *entry = readdir(directory); entry; entry = readdir(directory))
         count += strcmp(entry->d_name, ".") != 0 && strcmp(entry->d_name, "..") != 0;
     closedir(directory);
@@ -88,7 +50,7 @@ static int count_files(void)
 static void damage(const char *name)
 {
     char path[400];
-    path_of(path, name);
+    test_path(path, name);
     int file = open(path, O_RDWR);
     assert_true(file >= 0);
     off_t at = lseek(file, -1, SEEK_END);
@@ -99,21 +61,11 @@ static void damage(const char *name)
     close(file);
 }
 
-static void put(const char *name, const char *text)
-{
-    char path[400];
-    path_of(path, name);
-    FILE *file = fopen(path, "w");
-    assert_non_null(file);
-    fputs(text, file);
-    fclose(file);
-}
-
 static void no_checkpoint_is_not_an_error(void **state)
 {
     (void)state;
     fth_checkpoint checkpoint;
-    assert_int_equal(fth_checkpoint_load_latest(folder, &checkpoint), FTH_OK);
+    assert_int_equal(fth_checkpoint_load_latest(test_folder, &checkpoint), FTH_OK);
     assert_null(checkpoint.tensors);
     assert_int_equal(fth_checkpoint_load_latest("/nonexistent/folder", &checkpoint), FTH_OK);
     assert_null(checkpoint.tensors);
@@ -133,9 +85,9 @@ static void old_ones_are_removed(void **state)
     for (int step = 1; step <= 6; step++)
         assert_int_equal(save(step, 2), FTH_OK);
     assert_int_equal(count_files(), 4);
-    assert_true(exists("step-000000000005.json"));
-    assert_false(exists("step-000000000004.json"));
-    assert_false(exists("step-000000000004.safetensors"));
+    assert_true(test_exists("step-000000000005.json"));
+    assert_false(test_exists("step-000000000004.json"));
+    assert_false(test_exists("step-000000000004.safetensors"));
     expect_latest(6);
 }
 
@@ -144,8 +96,8 @@ static void leftovers_of_a_kill_do_no_harm(void **state)
 {
     (void)state;
     assert_int_equal(save(5, 3), FTH_OK);
-    put("step-000000000007.safetensors", "half a file");
-    put(".tmp-step-000000000007.json-1-2", "{");
+    test_write_text("step-000000000007.safetensors", "half a file");
+    test_write_text(".tmp-step-000000000007.json-1-2", "{");
     expect_latest(5);
     assert_int_equal(save(8, 3), FTH_OK);
     expect_latest(8);
@@ -159,7 +111,7 @@ static void corrupt_tensors_fall_back(void **state)
     assert_int_equal(save(6, 3), FTH_OK);
     assert_int_equal(save(7, 3), FTH_OK);
     damage("step-000000000007.safetensors");
-    put("step-000000000006.json", "{\"format\": 1,");
+    test_write_text("step-000000000006.json", "{\"format\": 1,");
     expect_latest(5);
 }
 
@@ -169,9 +121,9 @@ static void truncated_and_missing_tensors_fall_back(void **state)
     char path[400];
     for (int step = 5; step <= 7; step++)
         assert_int_equal(save(step, 3), FTH_OK);
-    path_of(path, "step-000000000007.safetensors");
+    test_path(path, "step-000000000007.safetensors");
     assert_int_equal(truncate(path, 20), 0);
-    path_of(path, "step-000000000006.safetensors");
+    test_path(path, "step-000000000006.safetensors");
     assert_int_equal(unlink(path), 0);
     expect_latest(5);
 }
@@ -182,9 +134,9 @@ static void all_corrupt_is_an_error(void **state)
     fth_checkpoint checkpoint;
     assert_int_equal(save(5, 3), FTH_OK);
     damage("step-000000000005.safetensors");
-    assert_int_equal(fth_checkpoint_load_latest(folder, &checkpoint), FTH_CORRUPT);
+    assert_int_equal(fth_checkpoint_load_latest(test_folder, &checkpoint), FTH_CORRUPT);
     assert_null(checkpoint.tensors);
-    assert_non_null(strstr(fth_error_message(), folder));
+    assert_message_has(test_folder);
 }
 
 /* A run that fell back behind a corrupt checkpoint must not have its next one pushed out by it. */
@@ -214,9 +166,9 @@ static void a_failed_save_leaves_the_one_before(void **state)
     (void)state;
     char path[400];
     assert_int_equal(save(5, 1), FTH_OK);
-    path_of(path, "step-000000000006.json");
+    test_path(path, "step-000000000006.json");
     assert_int_equal(mkdir(path, 0777), 0);
-    path_of(path, "step-000000000006.json/full");
+    test_path(path, "step-000000000006.json/full");
     assert_int_equal(mkdir(path, 0777), 0);
     assert_int_not_equal(save(6, 1), FTH_OK);
     expect_latest(5);
@@ -268,13 +220,13 @@ static void a_manifest_of_another_step_is_refused(void **state)
     (void)state;
     char from[400], to[400];
     assert_int_equal(save(5, 3), FTH_OK);
-    path_of(from, "step-000000000005.json");
-    path_of(to, "step-000000000009.json");
+    test_path(from, "step-000000000005.json");
+    test_path(to, "step-000000000009.json");
     assert_int_equal(link(from, to), 0);
     expect_latest(5);
 }
 
-#define TEST(function) cmocka_unit_test_setup_teardown(function, make_folder, remove_folder)
+#define TEST(function) cmocka_unit_test_setup_teardown(function, test_make_folder, test_remove_folder)
 
 int main(void)
 {

@@ -1,15 +1,7 @@
 /* The writer: order, replacement of what waits, cancelling, results; and checkpoints of several owners in one store. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
+#include "support.h"
 
 #include <pthread.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 #include <utime.h>
@@ -196,27 +188,20 @@ static void freeing_cancels_and_drops(void **state)
 
 /* ---- places ---- */
 
-static char folder[256];
 static fth_checkpoint_place place;
 
 static int open_place(void **state)
 {
-    (void)state;
-    const char *base = getenv("TMPDIR");
-    snprintf(folder, sizeof folder, "%s/fth-places-XXXXXX", base ? base : "/tmp");
-    if (!mkdtemp(folder))
+    if (test_make_folder(state) != 0)
         return -1;
     place = (fth_checkpoint_place){.prefix = "checkpoints/", .keep = 3};
-    return fth_store_open(folder, NULL, &place.store) == FTH_OK ? 0 : -1;
+    return fth_store_open(test_folder, NULL, &place.store) == FTH_OK ? 0 : -1;
 }
 
 static int close_place(void **state)
 {
-    (void)state;
-    char command[300];
     fth_store_free(place.store);
-    snprintf(command, sizeof command, "rm -rf '%s'", folder);
-    return system(command);
+    return test_remove_folder(state);
 }
 
 static fth_status put(int64_t fence, int64_t step)
@@ -239,7 +224,7 @@ static fth_status put(int64_t fence, int64_t step)
 static void expect(int64_t fence, int64_t step)
 {
     fth_checkpoint checkpoint;
-    assert_int_equal(fth_checkpoint_get_latest(&place, folder, NULL, &checkpoint), FTH_OK);
+    assert_int_equal(fth_checkpoint_get_latest(&place, test_folder, NULL, &checkpoint), FTH_OK);
     assert_non_null(checkpoint.tensors);
     assert_int_equal(checkpoint.fence, fence);
     assert_int_equal(checkpoint.step, step);
@@ -252,14 +237,14 @@ static void expect(int64_t fence, int64_t step)
 static bool exists(const char *name)
 {
     char path[400];
-    snprintf(path, sizeof path, "%s/checkpoints/%s", folder, name);
+    snprintf(path, sizeof path, "%s/checkpoints/%s", test_folder, name);
     return access(path, F_OK) == 0;
 }
 
 static void set_age(const char *name, double seconds)
 {
     char path[400];
-    snprintf(path, sizeof path, "%s/checkpoints/%s", folder, name);
+    snprintf(path, sizeof path, "%s/checkpoints/%s", test_folder, name);
     time_t then = time(NULL) - (time_t)seconds;
     assert_int_equal(utime(path, &(struct utimbuf){then, then}), 0);
 }
@@ -326,9 +311,9 @@ static void torn_objects_are_skipped(void **state)
     assert_int_equal(put(1, 1), FTH_OK);
     assert_int_equal(put(2, 2), FTH_OK);
     assert_int_equal(put(3, 3), FTH_OK);
-    snprintf(path, sizeof path, "%s/checkpoints/step-000000000003-f000003.safetensors", folder);
+    snprintf(path, sizeof path, "%s/checkpoints/step-000000000003-f000003.safetensors", test_folder);
     assert_int_equal(truncate(path, 9), 0);
-    snprintf(path, sizeof path, "%s/checkpoints/step-000000000002-f000002.json", folder);
+    snprintf(path, sizeof path, "%s/checkpoints/step-000000000002-f000002.json", test_folder);
     assert_int_equal(truncate(path, 9), 0);
     expect(1, 1);
 }

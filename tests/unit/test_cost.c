@@ -1,13 +1,7 @@
 /* Prices: amounts, the catalogue with its errors, and which price a machine gets. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
+#include "support.h"
 
-#include <cmocka.h>
 #include <math.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -31,7 +25,7 @@ static void test_amounts(void **state)
     }
     for (size_t i = 0; i < FTH_COUNT_OF(bad); i++) {
         assert_int_equal(fth_usd_parse(bad[i], &usd), FTH_INVALID);
-        assert_non_null(strstr(fth_error_message(), "US dollars"));
+        assert_message_has("US dollars");
     }
     char text[32];
     fth_usd_format(0.0123, text, sizeof text);
@@ -103,8 +97,7 @@ static void test_catalogue_errors(void **state)
     for (size_t i = 0; i < FTH_COUNT_OF(cases); i++) {
         fth_catalogue catalogue;
         assert_int_equal(parse(cases[i].text, &catalogue), FTH_INVALID);
-        if (!strstr(fth_error_message(), cases[i].message))
-            fail_msg("%s: \"%s\"", cases[i].text, fth_error_message());
+        assert_message_of(cases[i].text, cases[i].message);
         fth_catalogue_release(&catalogue);
     }
 }
@@ -188,19 +181,15 @@ static void test_which_price(void **state)
 
 static void test_which_file(void **state)
 {
-    (void)state;
-    char folder[200], path[300], command[300];
-    const char *base = getenv("TMPDIR");
-    snprintf(folder, sizeof folder, "%s/fth-cost-XXXXXX", base ? base : "/tmp");
-    assert_non_null(mkdtemp(folder));
-    setenv("XDG_CONFIG_HOME", folder, 1);
+    char path[TEST_MAX_PATH];
+    assert_int_equal(test_make_folder(state), 0);
+    setenv("XDG_CONFIG_HOME", test_folder, 1);
     unsetenv("FARTHING_PRICES");
     char *found = fth_catalogue_find("");
     assert_null(found);
 
-    snprintf(path, sizeof path, "%s/farthing", folder);
-    assert_int_equal(mkdir(path, 0777), 0);
-    snprintf(path, sizeof path, "%s/farthing/prices.yaml", folder);
+    assert_int_equal(mkdir(test_path(path, "farthing"), 0777), 0);
+    test_path(path, "farthing/prices.yaml");
     assert_int_equal(fth_file_write_all(path, prices, strlen(prices)), FTH_OK);
     found = fth_catalogue_find(NULL);
     assert_string_equal(found, path);
@@ -218,10 +207,9 @@ static void test_which_file(void **state)
     assert_string_equal(found, "asked.yaml");
     free(found);
     assert_int_not_equal(fth_catalogue_open("", &catalogue), FTH_OK);
-    assert_non_null(strstr(fth_error_message(), "elsewhere.yaml"));
+    assert_message_has("elsewhere.yaml");
     fth_catalogue_release(&catalogue);
-    snprintf(command, sizeof command, "rm -rf '%s'", folder);
-    assert_int_equal(system(command), 0);
+    assert_int_equal(test_remove_folder(state), 0);
 }
 
 int main(void)

@@ -1,46 +1,18 @@
 /* The ledger on records made by hand, with numbers that can be added up in the head: rates are multiples of 3.6, so
  * that a second costs a multiple of a thousandth of a dollar. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
+#include "support.h"
 
-#include <cmocka.h>
 #include <math.h>
-#include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
 
 #include "cost/cost.h"
 
-static char folder[200];
-
-static int make_folder(void **state)
-{
-    (void)state;
-    const char *base = getenv("TMPDIR");
-    snprintf(folder, sizeof folder, "%s/fth-ledger-XXXXXX", base ? base : "/tmp");
-    return mkdtemp(folder) ? 0 : -1;
-}
-
-static int remove_folder(void **state)
-{
-    (void)state;
-    char command[300];
-    snprintf(command, sizeof command, "rm -rf '%s'", folder);
-    return system(command);
-}
-
 static fth_record_summary read_events(const char *events)
 {
-    char path[300];
-    static const char run[] = "{\"id\": \"made\", \"configuration\": {}}";
-    snprintf(path, sizeof path, "%s/run.json", folder);
-    assert_int_equal(fth_file_write_all(path, run, strlen(run)), FTH_OK);
-    snprintf(path, sizeof path, "%s/events.jsonl", folder);
-    assert_int_equal(fth_file_write_all(path, events, strlen(events)), FTH_OK);
+    test_write_text("run.json", "{\"id\": \"made\", \"configuration\": {}}");
+    test_write_text("events.jsonl", events);
     fth_record_summary summary;
-    assert_int_equal(fth_record_read(folder, &summary), FTH_OK);
+    assert_int_equal(fth_record_read(test_folder, &summary), FTH_OK);
     return summary;
 }
 
@@ -260,5 +232,5 @@ int main(void)
         cmocka_unit_test(one_machine),           cmocka_unit_test(three_machines), cmocka_unit_test(undone_twice),
         cmocka_unit_test(events_that_were_lost), cmocka_unit_test(unknown_prices), cmocka_unit_test(strange_records),
     };
-    return cmocka_run_group_tests(tests, make_folder, remove_folder);
+    return cmocka_run_group_tests(tests, test_make_folder, test_remove_folder);
 }

@@ -19,7 +19,7 @@ static void write_gzip(const char *name, const void *bytes, size_t size_bytes, s
         total += libdeflate_gzip_compress(compressor, (const uint8_t *)bytes + done, share, packed + total, bound);
         done += share;
     }
-    write_bytes(name, packed, total - cut);
+    test_write(name, packed, total - cut);
     free(packed);
     libdeflate_free_compressor(compressor);
 }
@@ -40,7 +40,7 @@ static void write_xz(const char *name, const void *bytes, size_t size_bytes, siz
     archive_entry_free(entry);
     assert_int_equal(archive_write_close(archive), ARCHIVE_OK);
     archive_write_free(archive);
-    write_bytes(name, packed, used - cut);
+    test_write(name, packed, used - cut);
     free(packed);
 }
 
@@ -71,7 +71,7 @@ static void write_cifar(const char *suffix)
         else if (strcmp(suffix, ".xz") == 0)
             write_xz(name, bytes, size_bytes, 0);
         else
-            write_bytes(name, bytes, size_bytes);
+            test_write(name, bytes, size_bytes);
         free(bytes);
     }
 }
@@ -141,7 +141,7 @@ static void opens_cifar_files_of_each_compression(void **state)
     for (size_t i = 0; i < FTH_COUNT_OF(suffixes); i++) {
         fth_dataset *dataset = NULL;
         if (i > 0)
-            make_folder(NULL);
+            test_make_folder(NULL);
         write_cifar(suffixes[i]);
         assert_int_equal(open_set(test_folder, &dataset), FTH_OK);
         const fth_dataset_info *info = fth_dataset_get_info(dataset);
@@ -160,7 +160,7 @@ static void opens_cifar_files_of_each_compression(void **state)
             }
         fth_dataset_free(dataset);
         if (i + 1 < FTH_COUNT_OF(suffixes))
-            remove_folder(NULL);
+            test_remove_folder(NULL);
     }
 }
 
@@ -173,7 +173,7 @@ static void finds_cifar_in_its_own_folder_and_reads_its_names(void **state)
     assert_int_equal(mkdir(test_folder, 0755), 0);
     write_cifar("");
     static const char names[] = "a\nb\r\nc\nd\ne\nf\ng\nh\ni\nlast one\n\n";
-    write_bytes("batches.meta.txt", names, sizeof names - 1);
+    test_write("batches.meta.txt", names, sizeof names - 1);
     test_folder[length] = 0;
     assert_int_equal(open_set(test_folder, &dataset), FTH_OK);
     assert_string_equal(fth_dataset_get_info(dataset)->class_names[1], "b");
@@ -241,7 +241,7 @@ static void says_what_it_looked_for(void **state)
     assert_message_has("shapes");
     assert_int_equal(open_set("no/such/folder", &dataset), FTH_INVALID);
     assert_message_has("no/such/folder does not exist");
-    write_bytes("file", "x", 1);
+    test_write("file", "x", 1);
     char path[600];
     snprintf(path, sizeof path, "%s/file", test_folder);
     assert_int_equal(open_set(path, &dataset), FTH_INVALID);
@@ -283,13 +283,13 @@ static void refuses_bad_idx_headers(void **state)
         put_big_endian(bytes + 4, cases[i].count);
         put_big_endian(bytes + 8, cases[i].height);
         put_big_endian(bytes + 12, cases[i].width);
-        write_bytes("train-images-idx3-ubyte", bytes, size_bytes);
+        test_write("train-images-idx3-ubyte", bytes, size_bytes);
         expect_failure(cases[i].status, cases[i].message, "train-images-idx3-ubyte");
         free(bytes);
     }
-    write_bytes("train-images-idx3-ubyte", "\0\0\x08\x03\0\0\0", 7);
+    test_write("train-images-idx3-ubyte", "\0\0\x08\x03\0\0\0", 7);
     expect_failure(FTH_CORRUPT, "truncated: 7 bytes", "16");
-    write_bytes("train-images-idx3-ubyte", "", 0);
+    test_write("train-images-idx3-ubyte", "", 0);
     expect_failure(FTH_CORRUPT, "truncated: 0 bytes", "train-images-idx3-ubyte");
 }
 
@@ -300,13 +300,13 @@ static void refuses_bad_labels_and_pairs(void **state)
     uint8_t *bytes = make_idx_labels(10, &size_bytes);
     write_idx_pair("train", 10, 3);
     bytes[8 + 6] = 10;
-    write_bytes("train-labels-idx1-ubyte", bytes, size_bytes);
+    test_write("train-labels-idx1-ubyte", bytes, size_bytes);
     expect_failure(FTH_CORRUPT, "record 6 has the label 10", "train-labels-idx1-ubyte");
     bytes[8 + 6] = 6;
-    write_bytes("train-labels-idx1-ubyte", bytes, size_bytes - 1);
+    test_write("train-labels-idx1-ubyte", bytes, size_bytes - 1);
     expect_failure(FTH_CORRUPT, "truncated", "10 labels");
     put_big_endian(bytes + 4, 9);
-    write_bytes("train-labels-idx1-ubyte", bytes, size_bytes - 1);
+    test_write("train-labels-idx1-ubyte", bytes, size_bytes - 1);
     expect_failure(FTH_CORRUPT, "has 10 images", "has 9 labels");
     free(bytes);
 
@@ -330,7 +330,7 @@ static void refuses_damaged_compression(void **state)
         write_gzip("train-images-idx3-ubyte.gz", bytes, size_bytes, cut, 1);
         expect_failure(FTH_CORRUPT, "train-images-idx3-ubyte.gz", "truncated");
     }
-    write_bytes("train-images-idx3-ubyte.gz", "\x1f\x8b\x08", 3);
+    test_write("train-images-idx3-ubyte.gz", "\x1f\x8b\x08", 3);
     expect_failure(FTH_CORRUPT, "no whole gzip file", "truncated");
     write_gzip("train-images-idx3-ubyte.gz", "", 0, 0, 1);
     expect_failure(FTH_CORRUPT, "train-images-idx3-ubyte.gz", "");
@@ -351,11 +351,11 @@ static void refuses_bad_cifar_files(void **state)
     uint8_t *bytes = make_cifar(4, 0);
     write_cifar("");
     bytes[2 * CIFAR_RECORD] = 10;
-    write_bytes("data_batch_3.bin", bytes, 4 * CIFAR_RECORD);
+    test_write("data_batch_3.bin", bytes, 4 * CIFAR_RECORD);
     expect_failure(FTH_CORRUPT, "record 2 has the label 10", "data_batch_3.bin");
-    write_bytes("data_batch_3.bin", bytes, CIFAR_RECORD + 5);
+    test_write("data_batch_3.bin", bytes, CIFAR_RECORD + 5);
     expect_failure(FTH_CORRUPT, "truncated", "data_batch_3.bin");
-    write_bytes("data_batch_3.bin", bytes, 0);
+    test_write("data_batch_3.bin", bytes, 0);
     expect_failure(FTH_INVALID, "zero images", "data_batch_3.bin");
     free(bytes);
 
@@ -371,8 +371,8 @@ static void refuses_bad_cifar_files(void **state)
 
     fth_log_set_level(FTH_LOG_ERROR); /* a warning that files are missing is expected here */
     bytes = make_cifar(4, 0);
-    write_bytes("data_batch_1.bin", bytes, 4 * CIFAR_RECORD);
-    write_bytes("batches.meta.txt", "one name\n", 9);
+    test_write("data_batch_1.bin", bytes, 4 * CIFAR_RECORD);
+    test_write("batches.meta.txt", "one name\n", 9);
     free(bytes);
     assert_int_equal(open_set(test_folder, &dataset), FTH_OK);
     assert_int_equal(fth_dataset_get_info(dataset)->count[FTH_TRAIN], 4);
@@ -398,7 +398,7 @@ static void refuses_a_bomb(void **state)
 
 int main(void)
 {
-#define IN_FOLDER(test) cmocka_unit_test_setup_teardown(test, make_folder, remove_folder)
+#define IN_FOLDER(test) cmocka_unit_test_setup_teardown(test, test_make_folder, test_remove_folder)
     const struct CMUnitTest tests[] = {
         IN_FOLDER(opens_plain_idx_files),
         IN_FOLDER(opens_compressed_idx_files_with_dots),

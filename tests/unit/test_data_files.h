@@ -1,47 +1,10 @@
-/* Small data files for the tests of src/data, in a temporary folder that goes away with the test. */
+/* Small data files for the tests of src/data, in the test's folder. */
 #ifndef TEST_DATA_FILES_H
 #define TEST_DATA_FILES_H
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
-
-#include <cmocka.h>
+#include "support.h"
 
 #include "data/data.h"
-
-static char test_folder[512];
-
-static inline int make_folder(void **state)
-{
-    (void)state;
-    const char *root = getenv("TMPDIR");
-    snprintf(test_folder, sizeof test_folder, "%s/farthing-data-XXXXXX", root && *root ? root : "/tmp");
-    return mkdtemp(test_folder) ? 0 : -1;
-}
-
-static inline int remove_folder(void **state)
-{
-    (void)state;
-    char command[600];
-    snprintf(command, sizeof command, "rm -rf '%s'", test_folder);
-    return system(command);
-}
-
-static inline void write_bytes(const char *name, const void *bytes, size_t size_bytes)
-{
-    char path[1024];
-    snprintf(path, sizeof path, "%s/%s", test_folder, name);
-    FILE *file = fopen(path, "wb");
-    assert_non_null(file);
-    assert_int_equal(fwrite(bytes, 1, size_bytes, file), size_bytes);
-    assert_int_equal(fclose(file), 0);
-}
 
 static inline void put_big_endian(uint8_t *bytes, uint32_t value)
 {
@@ -83,11 +46,11 @@ static inline void write_idx_pair(const char *part, uint32_t count, uint32_t sid
     size_t size_bytes;
     uint8_t *bytes = make_idx_images(count, side, &size_bytes);
     snprintf(name, sizeof name, "%s-images-idx3-ubyte", part);
-    write_bytes(name, bytes, size_bytes);
+    test_write(name, bytes, size_bytes);
     free(bytes);
     bytes = make_idx_labels(count, &size_bytes);
     snprintf(name, sizeof name, "%s-labels-idx1-ubyte", part);
-    write_bytes(name, bytes, size_bytes);
+    test_write(name, bytes, size_bytes);
     free(bytes);
 }
 
@@ -95,12 +58,6 @@ static inline fth_status open_set(const char *name, fth_dataset **dataset)
 {
     fth_dataset_options options = {.seed = 5, .validation_fraction = 0.2, .threads = 2};
     return fth_dataset_open(name, &options, dataset);
-}
-
-static inline void assert_message_has(const char *part)
-{
-    if (!strstr(fth_error_message(), part))
-        fail_msg("the message \"%s\" does not say \"%s\"", fth_error_message(), part);
 }
 
 #endif

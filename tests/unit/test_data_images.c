@@ -44,7 +44,7 @@ static const fth_dataset_options plain = {.seed = 5, .validation_fraction = 0.2,
 
 static int make_cached_folder(void **state)
 {
-    int result = make_folder(state);
+    int result = test_make_folder(state);
     char path[600];
     snprintf(path, sizeof path, "%s/cache", test_folder);
     setenv("FARTHING_CACHE", path, 1);
@@ -514,7 +514,7 @@ static void an_index_is_small(void **state)
 
 int main(void)
 {
-#define TEST(name) cmocka_unit_test_setup_teardown(name, make_cached_folder, remove_folder)
+#define TEST(name) cmocka_unit_test_setup_teardown(name, make_cached_folder, test_remove_folder)
     const struct CMUnitTest tests[] = {
         TEST(opens_every_layout),
         TEST(says_what_is_wrong),

@@ -373,7 +373,7 @@ static void recipes_say_how_the_images_are_made(void **state)
 
 int main(void)
 {
-#define IN_FOLDER(test) cmocka_unit_test_setup_teardown(test, make_folder, remove_folder)
+#define IN_FOLDER(test) cmocka_unit_test_setup_teardown(test, test_make_folder, test_remove_folder)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_epoch_visits_every_sample_once),
         cmocka_unit_test(orders_differ_by_epoch_and_seed),

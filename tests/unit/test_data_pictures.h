@@ -114,7 +114,7 @@ static inline void write_picture(const char *name, encoded picture)
         mkdir(path, 0755);
         *slash = '/';
     }
-    write_bytes(name, picture.bytes, picture.size_bytes);
+    test_write(name, picture.bytes, picture.size_bytes);
 }
 
 static inline fth_status decode_all(fth_decoder *decoder, encoded picture, fth_image_header *header,

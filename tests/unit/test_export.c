@@ -1,31 +1,20 @@
 /* ONNX files, read back by a small reader of protobuf: fields, nodes and their connections, weights, refusals. What the
  * files compute is checked with onnxruntime in tests/interop. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
+#include "support.h"
 
-#include <cmocka.h>
-
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
 
 #include "export/export.h"
 #include "graph/ops.h"
 #include "model/model.h"
 
-static char folder[200], path[240];
+static char path[TEST_MAX_PATH];
 
 static int set_up(void **state)
 {
-    (void)state;
-    const char *base = getenv("TMPDIR");
-    snprintf(folder, sizeof folder, "%s/fth-export-XXXXXX", base ? base : "/tmp");
-    if (!mkdtemp(folder))
+    if (test_make_folder(state) != 0)
         return -1;
-    snprintf(path, sizeof path, "%s/model.onnx", folder);
+    test_path(path, "model.onnx");
     return 0;
 }
 
@@ -33,7 +22,7 @@ static int tear_down(void **state)
 {
     (void)state;
     unlink(path);
-    return rmdir(folder);
+    return rmdir(test_folder); /* nothing else was left */
 }
 
 /* ---- a reader ---- */
@@ -404,7 +393,7 @@ static void an_op_without_a_translation_is_named(void **state)
     unlink(path);
     fth_graph *graph = build_around(add_slice);
     assert_int_equal(save(graph), FTH_UNSUPPORTED);
-    assert_non_null(strstr(fth_error_message(), "slice has no translation to ONNX"));
+    assert_message_has("slice has no translation to ONNX");
     assert_false(fth_file_exists(path));
     fth_graph_free(graph);
 }
@@ -420,12 +409,12 @@ static void missing_weights_and_giants_are_refused(void **state)
     assert_int_equal(fth_model_create_graph(model, &size, &graph), FTH_OK);
     unlink(path);
     assert_int_equal(fth_onnx_save(path, graph, NULL, 0, &options), FTH_INVALID);
-    assert_non_null(strstr(fth_error_message(), "no weights for fc.weight"));
+    assert_message_has("no weights for fc.weight");
     static const float nothing[2]; /* is not read: the size is known before */
     fth_tensor_view views[] = {{"fc.weight", FTH_F32, FTH_SHAPE(2, INT64_C(1200000000)), nothing},
                                {"fc.bias", FTH_F32, FTH_SHAPE(2), nothing}};
     assert_int_equal(fth_onnx_save(path, graph, views, 2, &options), FTH_UNSUPPORTED);
-    assert_non_null(strstr(fth_error_message(), "9.6 GB; an ONNX file cannot be larger than 2 GB"));
+    assert_message_has("9.6 GB; an ONNX file cannot be larger than 2 GB");
     assert_false(fth_file_exists(path));
     fth_graph_free(graph);
 }

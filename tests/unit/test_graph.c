@@ -1,13 +1,7 @@
 /* Graphs: building errors, shapes, layout of the flat vectors, initialization. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
+#include "support.h"
 
-#include <cmocka.h>
 #include <math.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "graph/graph.h"
 #include "graph/ops.h"
@@ -40,12 +34,6 @@ static fth_convolution_attributes plain_convolution(void)
     return (fth_convolution_attributes){.stride = {1, 1}, .dilation = {1, 1}, .groups = 1};
 }
 
-static void assert_message(const char *part)
-{
-    if (!strstr(fth_error_message(), part))
-        fail_msg("\"%s\" does not say \"%s\"", fth_error_message(), part);
-}
-
 static void assert_shape(const fth_graph *graph, fth_value value, fth_shape expected)
 {
     assert_true(fth_shape_equal(&fth_graph_value(graph, value)->type.shape, &expected));
@@ -58,7 +46,7 @@ static void test_names_are_unique(void **state)
     fth_value value;
     input(graph, "images", FTH_SHAPE(FTH_BATCH, 1, 8, 8));
     assert_int_equal(fth_graph_add_parameter(graph, "images", FTH_SHAPE(3), zero, &value), FTH_INVALID);
-    assert_message("images");
+    assert_message_has("images");
     assert_int_equal(fth_graph_add_counter(graph, "count"), FTH_OK);
     assert_int_equal(fth_graph_add_buffer(graph, "count", FTH_SHAPE(3), zero, &value), FTH_INVALID);
     assert_int_equal(fth_graph_add_counter(graph, "count"), FTH_INVALID);
@@ -78,7 +66,7 @@ static void test_bad_shapes_are_refused(void **state)
     fth_value value;
     assert_int_equal(fth_graph_add_parameter(graph, "a", FTH_SHAPE(FTH_BATCH, 3), zero, &value), FTH_INVALID);
     assert_int_equal(fth_graph_add_parameter(graph, "a", FTH_SHAPE(3, 0), zero, &value), FTH_INVALID);
-    assert_message("a");
+    assert_message_has("a");
     assert_int_equal(fth_graph_add_parameter(graph, "a", FTH_SHAPE(INT64_MAX, INT64_MAX), zero, &value), FTH_INVALID);
     assert_int_equal(fth_graph_add_input(graph, "a", FTH_F32, FTH_SHAPE(FTH_BATCH, FTH_BATCH), &value), FTH_INVALID);
     fth_graph_free(graph);
@@ -115,21 +103,21 @@ static void test_convolution_errors(void **state)
     fth_value bias = parameter(graph, "bias", FTH_SHAPE(7));
 
     assert_int_equal(fth_op_add_convolution(graph, attributes, x, large, FTH_NO_VALUE, &y), FTH_INVALID);
-    assert_message("convolution: a 5×5 kernel");
-    assert_message("does not fit a 3×3 input");
+    assert_message_has("convolution: a 5×5 kernel");
+    assert_message_has("does not fit a 3×3 input");
     assert_int_equal(fth_op_add_convolution(graph, attributes, x, other, FTH_NO_VALUE, &y), FTH_INVALID);
-    assert_message("3 channels");
+    assert_message_has("3 channels");
     assert_int_equal(fth_op_add_convolution(graph, attributes, flat, fits, FTH_NO_VALUE, &y), FTH_INVALID);
-    assert_message("(N, C, H, W)");
+    assert_message_has("(N, C, H, W)");
     assert_int_equal(fth_op_add_convolution(graph, attributes, x, fits, bias, &y), FTH_INVALID);
-    assert_message("bias");
+    assert_message_has("bias");
     attributes.groups = 3;
     assert_int_equal(fth_op_add_convolution(graph, attributes, x, fits, FTH_NO_VALUE, &y), FTH_INVALID);
-    assert_message("3 groups");
+    assert_message_has("3 groups");
     attributes.groups = 1;
     attributes.stride[1] = 0;
     assert_int_equal(fth_op_add_convolution(graph, attributes, x, fits, FTH_NO_VALUE, &y), FTH_INVALID);
-    assert_message("stride 0");
+    assert_message_has("stride 0");
     attributes = plain_convolution();
     assert_int_equal(fth_op_add_convolution(graph, attributes, 1234, fits, FTH_NO_VALUE, &y), FTH_INVALID);
     assert_int_equal(fth_graph_node_count(graph), 0);
@@ -149,10 +137,10 @@ static void test_other_shapes_and_errors(void **state)
     assert_shape(graph, y, FTH_SHAPE(FTH_BATCH, 3, 4, 5));
     pool.padding[0] = 2;
     assert_int_equal(fth_op_add_average_pool(graph, pool, x, &y), FTH_INVALID);
-    assert_message("half the kernel");
+    assert_message_has("half the kernel");
     pool = (fth_pool_attributes){.kernel = {8, 2}, .stride = {1, 1}};
     assert_int_equal(fth_op_add_average_pool(graph, pool, x, &y), FTH_INVALID);
-    assert_message("8×2 window");
+    assert_message_has("8×2 window");
     assert_int_equal(fth_op_add_adaptive_average_pool(graph, 0, 1, x, &y), FTH_INVALID);
     assert_int_equal(fth_op_add_global_average_pool(graph, x, &y), FTH_OK);
     assert_shape(graph, y, FTH_SHAPE(FTH_BATCH, 3, 1, 1));
@@ -161,19 +149,19 @@ static void test_other_shapes_and_errors(void **state)
     assert_int_equal(fth_op_add_concat(graph, (fth_value[]){x, wide, x}, 3, &y), FTH_OK);
     assert_shape(graph, y, FTH_SHAPE(FTH_BATCH, 11, 7, 9));
     assert_int_equal(fth_op_add_concat(graph, (fth_value[]){x, narrow}, 2, &y), FTH_INVALID);
-    assert_message("only in axis 1");
+    assert_message_has("only in axis 1");
     assert_int_equal(fth_op_add_concat(graph, NULL, 0, &y), FTH_INVALID);
     assert_int_equal(fth_op_add_add(graph, false, x, wide, &y), FTH_INVALID);
-    assert_message("(N, 3, 7, 9)");
+    assert_message_has("(N, 3, 7, 9)");
     assert_int_equal(fth_op_add_dropout(graph, 1.0F, x, &y), FTH_INVALID);
     assert_int_equal(fth_op_add_dropout(graph, NAN, x, &y), FTH_INVALID);
     fth_value bad_weight = parameter(graph, "weight", FTH_SHAPE(10, 188));
     assert_int_equal(fth_op_add_flatten(graph, x, &y), FTH_OK);
     assert_int_equal(fth_op_add_linear(graph, false, y, bad_weight, FTH_NO_VALUE, &y), FTH_INVALID);
-    assert_message("188 features");
+    assert_message_has("188 features");
     assert_int_equal(fth_graph_add_input(graph, "labels", FTH_F32, FTH_SHAPE(FTH_BATCH), &labels), FTH_OK);
     assert_int_equal(fth_op_add_softmax_cross_entropy(graph, 0, y, labels, &y), FTH_INVALID);
-    assert_message("I32");
+    assert_message_has("I32");
     fth_graph_free(graph);
 }
 

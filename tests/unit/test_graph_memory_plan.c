@@ -1,10 +1,5 @@
 /* The memory plan: areas alive together never overlap, and memory is used again. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
+#include "support.h"
 
 #include "graph/graph.h"
 

@@ -1,10 +1,5 @@
 /* The HTTP client against servers that answer, stall, break off and say too much. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
+#include "support.h"
 
 #include "http/http.h"
 #include "stub_server.h"

@@ -1,17 +1,9 @@
 /* The HTTP server, from a plain socket: routes, bodies and their limits, held exchanges, files, TLS, stopping. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
+#include "support.h"
 
 #include <arpa/inet.h>
 #include <pthread.h>
 #include <stdatomic.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -453,7 +445,7 @@ static void test_bad_options(void **state)
     fth_server *server = NULL;
     fth_server_options options = {.routes = routes, .port = fth_server_port(s->server)};
     assert_int_equal(fth_server_start(&options, &server), FTH_IO);
-    assert_non_null(strstr(fth_error_message(), "in use"));
+    assert_message_has("in use");
     options = (fth_server_options){.routes = routes, .address = "300.1.1.1"};
     assert_int_equal(fth_server_start(&options, &server), FTH_INVALID);
     options = (fth_server_options){.routes = routes, .certificate_pem = "no", .key_pem = "no"};

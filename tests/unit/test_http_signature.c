@@ -1,15 +1,7 @@
 /* Signatures and certificates: what is good is let in once, everything else is kept out and told apart. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
+#include "support.h"
 
 #include <openssl/hmac.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -17,24 +9,6 @@
 #include "http/server.h"
 #include "http/signature.h"
 #include "http/tls.h"
-
-static char folder[256];
-
-static int make_folder(void **state)
-{
-    (void)state;
-    const char *base = getenv("TMPDIR");
-    snprintf(folder, sizeof folder, "%s/fth-signature-XXXXXX", base ? base : "/tmp");
-    return mkdtemp(folder) ? 0 : -1;
-}
-
-static int remove_folder(void **state)
-{
-    (void)state;
-    char command[300];
-    snprintf(command, sizeof command, "rm -rf '%s'", folder);
-    return system(command);
-}
 
 static const char key_text[] = "# two keys\nalice 0123456789abcdef0123 train\n\n  bob fedcba98765432100000 read\n";
 static const fth_signer alice = {"alice", "0123456789abcdef0123"}, bob = {"bob", "fedcba98765432100000"};
@@ -151,6 +125,42 @@ static void test_time_and_memory(void **state)
     fth_keys_free(keys);
 }
 
+/* A request that one process took is a replay for those after it, however it ended. */
+static void test_kept_nonces(void **state)
+{
+    (void)state;
+    fth_signed who;
+    char headers[40][FTH_MAX_AUTHORIZATION], path[300];
+    snprintf(path, sizeof path, "%s/nonces", test_folder);
+    for (int process = 0; process < 4; process++) {
+        fth_keys *keys = open_keys();
+        assert_int_equal(fth_keys_keep(keys, path), FTH_OK);
+        for (int i = 0; i < 10 * process; i++)
+            assert_int_equal(fth_keys_check(keys, headers[i], "POST", "/x", true, &who), FTH_SIGNATURE_REPLAYED);
+        for (int i = 10 * process; i < 10 * process + 10; i++) {
+            fth_signer_sign(&alice, "POST", "/x", NULL, 0, headers[i]);
+            assert_int_equal(fth_keys_check(keys, headers[i], "POST", "/x", true, &who), FTH_SIGNATURE_GOOD);
+        }
+        fth_keys_free(keys);
+        FILE *file = fopen(path, "a"); /* killed while it wrote */
+        fputs("torn", file);
+        fclose(file);
+    }
+    fth_keys *keys = open_keys(); /* and where the file cannot be written, nothing is taken that could come again */
+    fth_keys_set_limits(keys, 0.001, 0);
+    assert_int_equal(fth_keys_keep(keys, path), FTH_OK);
+    char gone[300];
+    snprintf(gone, sizeof gone, "%s.gone", test_folder);
+    assert_int_equal(rename(test_folder, gone), 0);
+    sleep(3); /* a new file is due */
+    fth_signer_sign(&alice, "POST", "/x", NULL, 0, headers[0]);
+    assert_int_equal(fth_keys_check(keys, headers[0], "POST", "/x", true, &who), FTH_SIGNATURE_FULL);
+    assert_int_equal(rename(gone, test_folder), 0);
+    assert_int_equal(fth_keys_check(keys, headers[0], "POST", "/x", true, &who), FTH_SIGNATURE_GOOD);
+    assert_int_equal(fth_keys_check(keys, headers[0], "POST", "/x", true, &who), FTH_SIGNATURE_REPLAYED);
+    fth_keys_free(keys);
+}
+
 static void test_key_files(void **state)
 {
     (void)state;
@@ -171,7 +181,7 @@ static void test_key_files(void **state)
     assert_int_equal(fth_keys_parse(line, "test", &keys), FTH_OK);
     fth_keys_free(keys);
 
-    snprintf(path, sizeof path, "%s/keys", folder);
+    snprintf(path, sizeof path, "%s/keys", test_folder);
     assert_int_equal(fth_file_write_all(path, line, strlen(line)), FTH_OK);
     assert_int_equal(chmod(path, 0644), 0);
     assert_int_equal(fth_keys_read(path, &text), FTH_INVALID);
@@ -208,11 +218,11 @@ static void test_tls(void **state)
     fth_server *server = NULL;
     struct stat facts;
 
-    assert_int_equal(fth_tls_load_or_make(folder, "example.org", &certificate, &key), FTH_OK);
-    assert_int_equal(fth_tls_load_or_make(folder, "example.org", &again, &key_again), FTH_OK);
+    assert_int_equal(fth_tls_load_or_make(test_folder, "example.org", &certificate, &key), FTH_OK);
+    assert_int_equal(fth_tls_load_or_make(test_folder, "example.org", &again, &key_again), FTH_OK);
     assert_string_equal(certificate, again);
     assert_string_equal(key, key_again);
-    snprintf(path, sizeof path, "%s/key.pem", folder);
+    snprintf(path, sizeof path, "%s/key.pem", test_folder);
     assert_int_equal(stat(path, &facts), 0);
     assert_int_equal(facts.st_mode & 0777, 0600);
     free(again);
@@ -225,7 +235,7 @@ static void test_tls(void **state)
     assert_int_equal(fth_file_write_all(path, key_again, strlen(key_again)), FTH_OK); /* another's key */
     free(again);
     free(key_again);
-    assert_int_equal(fth_tls_load_or_make(folder, NULL, &again, &key_again), FTH_INVALID);
+    assert_int_equal(fth_tls_load_or_make(test_folder, NULL, &again, &key_again), FTH_INVALID);
 
     fth_server_options options = {.routes = routes, .certificate_pem = certificate, .key_pem = key};
     assert_int_equal(fth_server_start(&options, &server), FTH_OK);
@@ -258,8 +268,9 @@ int main(void)
         cmocka_unit_test(test_against_the_description),
         cmocka_unit_test(test_refusals),
         cmocka_unit_test(test_time_and_memory),
-        cmocka_unit_test_setup_teardown(test_key_files, make_folder, remove_folder),
-        cmocka_unit_test_setup_teardown(test_tls, make_folder, remove_folder),
+        cmocka_unit_test_setup_teardown(test_kept_nonces, test_make_folder, test_remove_folder),
+        cmocka_unit_test_setup_teardown(test_key_files, test_make_folder, test_remove_folder),
+        cmocka_unit_test_setup_teardown(test_tls, test_make_folder, test_remove_folder),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,12 +1,5 @@
 /* Models: names, parameter counts, sizes that fit and sizes that do not. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-#include <stdio.h>
-#include <string.h>
+#include "support.h"
 
 #include "graph/ops.h"
 #include "model/model.h"
@@ -158,11 +151,11 @@ static void test_sizes(void **state)
         options.height--;
         assert_int_equal(fth_model_create_graph(find(cases[i].name), &options, &graph), FTH_INVALID);
         assert_null(graph);
-        assert_non_null(strstr(fth_error_message(), cases[i].name));
+        assert_message_has(cases[i].name);
         char expected[32];
         if (size > 1) {
             snprintf(expected, sizeof expected, "at least %d×%d", size, size);
-            assert_non_null(strstr(fth_error_message(), expected));
+            assert_message_has(expected);
         }
     }
 }
@@ -208,11 +201,11 @@ static void test_nearest_name(void **state)
     (void)state;
     const fth_model *model = NULL;
     assert_int_equal(fth_model_find("resnet81", &model), FTH_INVALID);
-    assert_non_null(strstr(fth_error_message(), "resnet18"));
+    assert_message_has("resnet18");
     assert_int_equal(fth_model_find("vgg16_bn", &model), FTH_INVALID);
-    assert_non_null(strstr(fth_error_message(), "vgg16-bn"));
+    assert_message_has("vgg16-bn");
     assert_int_equal(fth_model_find("something else entirely", &model), FTH_INVALID);
-    assert_non_null(strstr(fth_error_message(), "farthing models"));
+    assert_message_has("farthing models");
     assert_null(model);
 }
 

@@ -1,17 +1,9 @@
 /* The parts of the parameter server: gradients and their checks, the log, the list of workers, the dial. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
+#include "support.h"
 
 #include <fcntl.h>
 #include <math.h>
 #include <pthread.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -23,24 +15,6 @@
 #include "parameters/parameters.h"
 #include "parameters/rates.h"
 #include "parameters/workers.h"
-
-static char folder[256];
-
-static int make_folder(void **state)
-{
-    (void)state;
-    const char *base = getenv("TMPDIR");
-    snprintf(folder, sizeof folder, "%s/fth-parameters-XXXXXX", base ? base : "/tmp");
-    return mkdtemp(folder) ? 0 : -1;
-}
-
-static int remove_folder(void **state)
-{
-    (void)state;
-    char command[300];
-    snprintf(command, sizeof command, "rm -rf '%s'", folder);
-    return system(command);
-}
 
 /* ---- gradients ---- */
 
@@ -96,7 +70,7 @@ static fth_refusal parse(const fixture *f, const draft *d, fth_gradient *gradien
     char path[300], message[FTH_MAX_REFUSAL] = "";
     fth_file *file = NULL;
     size_t size = 0;
-    snprintf(path, sizeof path, "%s/gradient", folder);
+    snprintf(path, sizeof path, "%s/gradient", test_folder);
     assert_int_equal(fth_file_create(path, &file), FTH_OK);
     assert_int_equal(fth_safetensors_write(file, d->views, d->count, d->metadata, d->metadata_count), FTH_OK);
     assert_int_equal(fth_file_publish(file), FTH_OK);
@@ -362,7 +336,8 @@ static int64_t reading_version(void *context)
 static fth_wal *open_log(reading *r, fth_status expected)
 {
     fth_wal *wal = NULL;
-    assert_int_equal(fth_wal_open(folder, false, &(fth_wal_reader){count_record, reading_version, r}, &wal), expected);
+    assert_int_equal(fth_wal_open(test_folder, false, &(fth_wal_reader){count_record, reading_version, r}, &wal),
+                     expected);
     return wal;
 }
 
@@ -379,7 +354,7 @@ static off_t size_of(const char *name)
 {
     char path[400];
     struct stat facts;
-    snprintf(path, sizeof path, "%s/%s", folder, name);
+    snprintf(path, sizeof path, "%s/%s", test_folder, name);
     return stat(path, &facts) == 0 ? facts.st_size : -1;
 }
 
@@ -437,7 +412,7 @@ static void test_torn_log(void **state)
     fth_wal_free(wal);
     char path[400], *bytes = NULL;
     size_t size = 0;
-    snprintf(path, sizeof path, "%s/log-000000000000.wal", folder);
+    snprintf(path, sizeof path, "%s/log-000000000000.wal", test_folder);
     assert_int_equal(fth_file_read_all(path, 1 << 20, &bytes, &size), FTH_OK);
     size_t record = size / 3;
     for (size_t cut = 0; cut < size; cut++) {
@@ -606,13 +581,13 @@ static void test_shared_memory(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(test_dense_gradients, make_folder, remove_folder),
-        cmocka_unit_test_setup_teardown(test_small_types_and_positions, make_folder, remove_folder),
+        cmocka_unit_test_setup_teardown(test_dense_gradients, test_make_folder, test_remove_folder),
+        cmocka_unit_test_setup_teardown(test_small_types_and_positions, test_make_folder, test_remove_folder),
         cmocka_unit_test(test_not_finite_however_encoded),
-        cmocka_unit_test_setup_teardown(test_refused_gradients, make_folder, remove_folder),
+        cmocka_unit_test_setup_teardown(test_refused_gradients, test_make_folder, test_remove_folder),
         cmocka_unit_test(test_layout_header),
-        cmocka_unit_test_setup_teardown(test_log, make_folder, remove_folder),
-        cmocka_unit_test_setup_teardown(test_torn_log, make_folder, remove_folder),
+        cmocka_unit_test_setup_teardown(test_log, test_make_folder, test_remove_folder),
+        cmocka_unit_test_setup_teardown(test_torn_log, test_make_folder, test_remove_folder),
         cmocka_unit_test(test_workers),
         cmocka_unit_test(test_dial),
         cmocka_unit_test(test_rates),

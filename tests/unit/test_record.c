@@ -1,46 +1,20 @@
 /* Run records: what is written is read back, torn lines and steps that a resume undid do not count, one writer a run.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
+#include "support.h"
 
 #include <math.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include "record/record.h"
 
-static char runs[256];
-
-static int make_runs(void **state)
-{
-    (void)state;
-    const char *base = getenv("TMPDIR");
-    snprintf(runs, sizeof runs, "%s/fth-record-XXXXXX", base ? base : "/tmp");
-    return mkdtemp(runs) ? 0 : -1;
-}
-
-static int remove_runs(void **state)
-{
-    (void)state;
-    char command[300];
-    snprintf(command, sizeof command, "rm -rf '%s'", runs);
-    return system(command);
-}
-
 static fth_record *create(const char *id, const char *identity)
 {
     fth_record *record = NULL;
     json_t *configuration = json_pack("{s:s, s:{s:s}}", "identity", identity, "configuration", "model", "mnist-cnn");
     json_t *machine = json_pack("{s:s}", "host", "here");
-    assert_int_equal(fth_record_create(runs, id, "mnist-cnn-digits", configuration, machine, &record), FTH_OK);
+    assert_int_equal(fth_record_create(test_folder, id, "mnist-cnn-digits", configuration, machine, &record), FTH_OK);
     json_decref(configuration);
     json_decref(machine);
     return record;
@@ -63,7 +37,7 @@ static void add_event(fth_record *record, const char *name, int step)
 static void append_text(const char *id, const char *text)
 {
     char path[400];
-    snprintf(path, sizeof path, "%s/%s/events.jsonl", runs, id);
+    snprintf(path, sizeof path, "%s/%s/events.jsonl", test_folder, id);
     FILE *file = fopen(path, "a");
     assert_non_null(file);
     fputs(text, file);
@@ -73,7 +47,7 @@ static void append_text(const char *id, const char *text)
 static fth_record_summary read_run(const char *id)
 {
     char folder[400];
-    snprintf(folder, sizeof folder, "%s/%s", runs, id);
+    snprintf(folder, sizeof folder, "%s/%s", test_folder, id);
     fth_record_summary summary;
     assert_int_equal(fth_record_read(folder, &summary), FTH_OK);
     return summary;
@@ -153,7 +127,7 @@ static void a_torn_last_line_is_skipped_and_ended(void **state)
     fth_record_release(&summary);
 
     char folder[400];
-    snprintf(folder, sizeof folder, "%s/torn", runs);
+    snprintf(folder, sizeof folder, "%s/torn", test_folder);
     assert_int_equal(fth_record_resume(folder, &record), FTH_OK);
     add_step(record, 30);
     fth_record_free(record);
@@ -173,7 +147,7 @@ static void steps_that_a_resume_undid_do_not_count(void **state)
     add_event(record, "epoch", 40);
     add_event(record, "checkpoint", 20);
     add_event(record, "checkpoint", 45);
-    json_t *resume = json_pack("{s:i, s:f}", "step", 20, "elapsed_s", 20.0);
+    json_t *resume = json_pack("{s:i, s:f}", "step", 25, "elapsed_s", 20.0);
     assert_int_equal(fth_record_append(record, "resume", resume), FTH_OK);
     add_step(record, 30);
     fth_record_free(record);
@@ -181,7 +155,9 @@ static void steps_that_a_resume_undid_do_not_count(void **state)
     fth_record_summary summary = read_run("back");
     assert_int_equal(summary.training.count, 3);
     assert_int_equal(summary.training.points[1].step, 20);
+    assert_int_equal(summary.training.points[1].steps, 10);
     assert_int_equal(summary.training.points[2].step, 30);
+    assert_int_equal(summary.training.points[2].steps, 5); /* since the resume */
     assert_int_equal(summary.validation.count, 1);
     assert_int_equal(summary.resumes, 1);
     assert_int_equal(summary.steps, 30);
@@ -212,7 +188,7 @@ static void two_processes_cannot_train_one_run(void **state)
     if (child == 0) {
         char folder[400], owner[32];
         fth_record *second = NULL;
-        snprintf(folder, sizeof folder, "%s/locked", runs);
+        snprintf(folder, sizeof folder, "%s/locked", test_folder);
         snprintf(owner, sizeof owner, "process %ld", (long)getppid());
         bool refused =
             fth_record_resume(folder, &second) == FTH_INVALID && strstr(fth_error_message(), owner) && !second;
@@ -224,7 +200,7 @@ static void two_processes_cannot_train_one_run(void **state)
     fth_record_free(record);
 
     char folder[400];
-    snprintf(folder, sizeof folder, "%s/locked", runs);
+    snprintf(folder, sizeof folder, "%s/locked", test_folder);
     assert_int_equal(fth_record_resume(folder, &record), FTH_OK); /* the lock goes with its holder */
     fth_record_free(record);
 }
@@ -236,14 +212,14 @@ static void names_are_plain(void **state)
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
         fth_record *record = NULL;
         assert_int_equal(fth_record_check_id(bad[i]), FTH_INVALID);
-        assert_int_equal(fth_record_create(runs, bad[i], "", NULL, NULL, &record), FTH_INVALID);
+        assert_int_equal(fth_record_create(test_folder, bad[i], "", NULL, NULL, &record), FTH_INVALID);
         assert_null(record);
     }
     assert_int_equal(fth_record_check_id("resnet18_v2.1-a"), FTH_OK);
     assert_int_equal(fth_record_check_id(""), FTH_OK);
 
     fth_record *record = NULL;
-    assert_int_equal(fth_record_create(runs, "", "../mnist cnn//x", NULL, NULL, &record), FTH_OK);
+    assert_int_equal(fth_record_create(test_folder, "", "../mnist cnn//x", NULL, NULL, &record), FTH_OK);
     assert_int_equal(strncmp(fth_record_id(record), "mnist-cnn-x-20", 14), 0);
     assert_int_equal(fth_record_check_id(fth_record_id(record)), FTH_OK);
     fth_record_free(record);
@@ -254,11 +230,11 @@ static void an_existing_name_is_refused(void **state)
     (void)state;
     fth_record_free(create("taken", "abc"));
     fth_record *record = NULL;
-    assert_int_equal(fth_record_create(runs, "taken", "", NULL, NULL, &record), FTH_INVALID);
-    assert_non_null(strstr(fth_error_message(), "--resume taken"));
+    assert_int_equal(fth_record_create(test_folder, "taken", "", NULL, NULL, &record), FTH_INVALID);
+    assert_message_has("--resume taken");
     /* A kill before run.json was written leaves an empty folder: that one can be used. */
     char folder[400];
-    snprintf(folder, sizeof folder, "%s/empty", runs);
+    snprintf(folder, sizeof folder, "%s/empty", test_folder);
     assert_int_equal(mkdir(folder, 0777), 0);
     fth_record_free(create("empty", "abc"));
 }
@@ -279,13 +255,13 @@ static void runs_are_found_by_identity(void **state)
     fth_record_free(record);
     fth_record_free(create("other", "xyz"));
 
-    assert_int_equal(fth_record_find(runs, "abc", false, &folder), FTH_OK);
+    assert_int_equal(fth_record_find(test_folder, "abc", false, &folder), FTH_OK);
     assert_non_null(strstr(folder, "/two"));
     free(folder);
-    assert_int_equal(fth_record_find(runs, "abc", true, &folder), FTH_OK);
+    assert_int_equal(fth_record_find(test_folder, "abc", true, &folder), FTH_OK);
     assert_non_null(strstr(folder, "/three"));
     free(folder);
-    assert_int_equal(fth_record_find(runs, "none", false, &folder), FTH_OK);
+    assert_int_equal(fth_record_find(test_folder, "none", false, &folder), FTH_OK);
     assert_null(folder);
 }
 
@@ -294,17 +270,17 @@ static void runs_are_located_by_name_or_path(void **state)
     (void)state;
     char *folder = NULL, path[400];
     fth_record_free(create("digits-1", "abc"));
-    assert_int_equal(fth_record_locate(runs, "digits-1", &folder), FTH_OK);
+    assert_int_equal(fth_record_locate(test_folder, "digits-1", &folder), FTH_OK);
     free(folder);
-    snprintf(path, sizeof path, "%s/digits-1/", runs);
+    snprintf(path, sizeof path, "%s/digits-1/", test_folder);
     assert_int_equal(fth_record_locate("/elsewhere", path, &folder), FTH_OK);
     free(folder);
-    assert_int_equal(fth_record_locate(runs, "digit-1", &folder), FTH_INVALID);
-    assert_non_null(strstr(fth_error_message(), "digits-1"));
-    assert_int_equal(fth_record_locate(runs, "entirely-different", &folder), FTH_INVALID);
-    assert_non_null(strstr(fth_error_message(), "digits-1"));
-    assert_int_equal(fth_record_locate("/nonexistent", runs, &folder), FTH_INVALID);
-    assert_non_null(strstr(fth_error_message(), "is not a run: it has no run.json"));
+    assert_int_equal(fth_record_locate(test_folder, "digit-1", &folder), FTH_INVALID);
+    assert_message_has("digits-1");
+    assert_int_equal(fth_record_locate(test_folder, "entirely-different", &folder), FTH_INVALID);
+    assert_message_has("digits-1");
+    assert_int_equal(fth_record_locate("/nonexistent", test_folder, &folder), FTH_INVALID);
+    assert_message_has("is not a run: it has no run.json");
     assert_int_equal(fth_record_locate("/nonexistent", "x", &folder), FTH_INVALID);
     assert_null(folder);
 }
@@ -330,16 +306,14 @@ static void unwritable_folders_are_an_error(void **state)
     (void)state;
     fth_record *record = NULL;
     char path[400];
-    snprintf(path, sizeof path, "%s/file", runs);
-    FILE *file = fopen(path, "w");
-    assert_non_null(file);
-    fclose(file);
+    test_write("file", "", 0);
+    test_path(path, "file");
     assert_int_not_equal(fth_record_create(path, "", "x", NULL, NULL, &record), FTH_OK);
-    assert_non_null(strstr(fth_error_message(), path));
+    assert_message_has(path);
     assert_null(record);
 }
 
-#define TEST(function) cmocka_unit_test_setup_teardown(function, make_runs, remove_runs)
+#define TEST(function) cmocka_unit_test_setup_teardown(function, test_make_folder, test_remove_folder)
 
 int main(void)
 {

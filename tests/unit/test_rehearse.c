@@ -1,45 +1,21 @@
 /* Rehearsals: traces, what is drawn from a seed, and the simulated metadata services. Whole rehearsals are in
  * tests/e2e.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
+#include "support.h"
 
 #include <math.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
 
 #include "http/http.h"
 #include "rehearse/rehearse.h"
 #include "rehearse/simulation.h"
 
-static char path[256];
-
-static int make_path(void **state)
-{
-    (void)state;
-    const char *base = getenv("TMPDIR");
-    snprintf(path, sizeof path, "%s/fth-trace-XXXXXX", base ? base : "/tmp");
-    int descriptor = mkstemp(path);
-    return descriptor >= 0 ? close(descriptor) : -1;
-}
-
-static int remove_path(void **state)
-{
-    (void)state;
-    return unlink(path);
-}
-
 static fth_status read_trace(const char *text, fth_interruption_plan *plan)
 {
     *plan = (fth_interruption_plan){0};
-    assert_int_equal(fth_file_write_all(path, text, strlen(text)), FTH_OK);
-    return fth_interruption_plan_read(path, plan);
+    char path[TEST_MAX_PATH];
+    test_write_text("trace.yaml", text);
+    return fth_interruption_plan_read(test_path(path, "trace.yaml"), plan);
 }
 
 static void test_trace(void **state)
@@ -208,8 +184,8 @@ static void test_simulation(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(test_trace, make_path, remove_path),
-        cmocka_unit_test_setup_teardown(test_bad_traces, make_path, remove_path),
+        cmocka_unit_test_setup_teardown(test_trace, test_make_folder, test_remove_folder),
+        cmocka_unit_test_setup_teardown(test_bad_traces, test_make_folder, test_remove_folder),
         cmocka_unit_test(test_drawing),
         cmocka_unit_test(test_simulation),
     };

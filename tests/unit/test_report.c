@@ -1,17 +1,11 @@
 /* Reports: numbers as text, tables, terminal charts, and what a run's report says. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
+#include "support.h"
 
-#include <cmocka.h>
 #include <math.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "report/report.h"
+#include "report/report_internal.h"
 
 /* ---- helpers ---- */
 
@@ -78,6 +72,43 @@ static fth_record_summary make_run(const char *id, int64_t batch, size_t points)
     run.samples_per_s = 1463;
     run.peak_memory_bytes = 100 << 20;
     return run;
+}
+
+/* ---- curves ---- */
+
+static void expect_curve(const fth_record_point *points, size_t count, const double *x, const double *y, size_t drawn)
+{
+    fth_chart_line line;
+    fth_record_series series = {.points = (fth_record_point *)points, .count = count};
+    assert_int_equal(fth_report_curve(&series, FTH_OVER_STEPS, "", &line), FTH_OK);
+    assert_int_equal(line.count, drawn);
+    for (size_t i = 0; i < drawn; i++) {
+        assert_true(line.x[i] == x[i]);
+        assert_true(fabs(line.y[i] - y[i]) < 1e-12 || (isnan(line.y[i]) && isnan(y[i])));
+    }
+    fth_report_curve_release(&line);
+}
+
+/* Means of one batch, after a resume and at the end, are put to others; the first stays. */
+static void test_a_curve_has_no_spikes(void **state)
+{
+    (void)state;
+    const fth_record_point points[] = {{.step = 1, .steps = 1, .loss = 2.5},   {.step = 101, .steps = 100, .loss = 2},
+                                       {.step = 102, .steps = 1, .loss = 9},   {.step = 201, .steps = 99, .loss = 1},
+                                       {.step = 301, .steps = 100, .loss = 1}, {.step = 302, .steps = 1, .loss = 0},
+                                       {.step = 303, .steps = 1, .loss = 0.02}};
+    expect_curve(points, 7, (double[]){1, 101, 201, 303}, (double[]){2.5, 2, 1.08, (100 + 0.02) / 102}, 4);
+
+    fth_record_point gap[FTH_COUNT_OF(points)];
+    memcpy(gap, points, sizeof gap);
+    gap[5].loss = NAN; /* stays to be seen */
+    expect_curve(gap, 7, (double[]){1, 101, 201, 301, 302, 303}, (double[]){2.5, 2, 1.08, 1, NAN, 0.02}, 6);
+
+    const fth_record_point few[] = {{.step = 1, .steps = 1, .loss = 2}, {.step = 2, .steps = 1, .loss = 1}};
+    expect_curve(few, 2, (double[]){1, 2}, (double[]){2, 1}, 2);
+    const fth_record_point unknown[] = {{.step = 10, .loss = 2}, {.step = 20, .loss = 1}, {.step = 21, .loss = 3}};
+    expect_curve(unknown, 3, (double[]){10, 20, 21}, (double[]){2, 1, 3}, 3);
+    expect_curve(NULL, 0, NULL, NULL, 0);
 }
 
 /* ---- text ---- */
@@ -400,14 +431,12 @@ static bool has_gnuplot(void)
 
 static void test_picture_is_drawn(void **state)
 {
-    (void)state;
     if (!has_gnuplot())
         skip();
-    char folder[] = "/tmp/farthing-report-XXXXXX";
-    assert_non_null(mkdtemp(folder));
+    assert_int_equal(test_make_folder(state), 0);
     /* A name that gnuplot would take for a command, were it not kept a name. */
     fth_record_summary run = make_run("it's \"quoted\" $(touch x)", 64, 2000);
-    char *svg = fth_path_join(folder, "a 'quoted' chart.svg"), *png = fth_path_join(folder, "chart.PNG");
+    char *svg = fth_path_join(test_folder, "a 'quoted' chart.svg"), *png = fth_path_join(test_folder, "chart.PNG");
     char *bytes = NULL;
     size_t size = 0;
     assert_int_equal(fth_report_picture(svg, &run, 1, FTH_OVER_DEFAULT), FTH_OK);
@@ -421,7 +450,7 @@ static void test_picture_is_drawn(void **state)
     free(bytes);
     unlink(svg);
     unlink(png);
-    assert_int_equal(rmdir(folder), 0); /* no temporary is left */
+    assert_int_equal(rmdir(test_folder), 0); /* no temporary is left */
     free(svg);
     free(png);
     fth_record_release(&run);
@@ -432,13 +461,13 @@ static void test_picture_errors(void **state)
     (void)state;
     fth_record_summary run = make_run("x", 64, 20);
     assert_int_equal(fth_report_picture("/tmp/chart.gif", &run, 1, FTH_OVER_DEFAULT), FTH_INVALID);
-    assert_non_null(strstr(fth_error_message(), ".png or .svg"));
+    assert_message_has(".png or .svg");
     assert_int_equal(fth_report_picture("/nowhere/at/all/chart.svg", &run, 1, FTH_OVER_DEFAULT), FTH_IO);
-    assert_non_null(strstr(fth_error_message(), "/nowhere/at/all"));
+    assert_message_has("/nowhere/at/all");
     char *path = strdup(getenv("PATH"));
     setenv("PATH", "/nowhere", 1);
     assert_int_equal(fth_report_picture("/tmp/farthing-never.svg", &run, 1, FTH_OVER_DEFAULT), FTH_UNSUPPORTED);
-    assert_non_null(strstr(fth_error_message(), "gnuplot-nox"));
+    assert_message_has("gnuplot-nox");
     assert_false(fth_file_exists("/tmp/farthing-never.svg"));
     setenv("PATH", path, 1);
     free(path);
@@ -448,6 +477,7 @@ static void test_picture_errors(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_a_curve_has_no_spikes),
         cmocka_unit_test(test_numbers),
         cmocka_unit_test(test_width_counts_characters),
         cmocka_unit_test(test_locale_decides_utf8),

@@ -1,40 +1,21 @@
 /* The bill as a reader sees it: rows, totals, hints, and what happens to long ones. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
+#include "support.h"
 
-#include <cmocka.h>
 #include <math.h>
-#include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
 
 #include "report/report.h"
 
-static char folder[200];
-
-static int make_folder(void **state)
+static int set_up(void **state)
 {
-    (void)state;
-    const char *base = getenv("TMPDIR");
     setenv("FARTHING_ASCII", "1", 1);
-    snprintf(folder, sizeof folder, "%s/fth-bill-XXXXXX", base ? base : "/tmp");
-    return mkdtemp(folder) ? 0 : -1;
-}
-
-static int remove_folder(void **state)
-{
-    (void)state;
-    char command[300];
-    snprintf(command, sizeof command, "rm -rf '%s'", folder);
-    return system(command);
+    return test_make_folder(state);
 }
 
 /* Machines of ten seconds each, of ten steps; of each but the last two steps are undone. */
 static fth_record_summary make_run(const char *id, int machines, const char *price)
 {
-    char path[300], *events = NULL;
+    char *events = NULL;
     size_t size;
     FILE *file = open_memstream(&events, &size);
     for (int i = 0; i < machines; i++) {
@@ -48,15 +29,13 @@ static fth_record_summary make_run(const char *id, int machines, const char *pri
                 time + 10, step + 10, (step + 10) / 10.0, step + 10);
     }
     fclose(file);
-    snprintf(path, sizeof path, "%s/events.jsonl", folder);
-    assert_int_equal(fth_file_write_all(path, events, size), FTH_OK);
+    test_write("events.jsonl", events, size);
     free(events);
     char *run = fth_format("{\"id\": \"%s\", \"configuration\": {\"optimizer\": \"sgd\", \"momentum\": 0.9}}", id);
-    snprintf(path, sizeof path, "%s/run.json", folder);
-    assert_int_equal(fth_file_write_all(path, run, strlen(run)), FTH_OK);
+    test_write_text("run.json", run);
     free(run);
     fth_record_summary summary;
-    assert_int_equal(fth_record_read(folder, &summary), FTH_OK);
+    assert_int_equal(fth_record_read(test_folder, &summary), FTH_OK);
     return summary;
 }
 
@@ -162,5 +141,5 @@ int main(void)
         cmocka_unit_test(a_hundred_machines),
         cmocka_unit_test(several_runs),
     };
-    return cmocka_run_group_tests(tests, make_folder, remove_folder);
+    return cmocka_run_group_tests(tests, set_up, test_remove_folder);
 }

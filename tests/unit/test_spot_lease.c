@@ -1,19 +1,11 @@
 /* The lease over a folder: one owner, also when many try at once, when the owner sleeps, when the store is away. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
+#include "support.h"
 
 #include <math.h>
 #include <pthread.h>
 #include <sched.h>
 #include <signal.h>
 #include <stdatomic.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -24,25 +16,14 @@
 
 enum { PATIENCE_S = 30, RACERS = 4, ROUNDS = 50 };
 
-static char folder[256], store_folder[300];
+static char store_folder[300];
 
 static int set_up(void **state)
 {
-    (void)state;
-    const char *base = getenv("TMPDIR");
-    snprintf(folder, sizeof folder, "%s/fth-lease-XXXXXX", base ? base : "/tmp");
-    if (!mkdtemp(folder))
+    if (test_make_folder(state) != 0)
         return -1;
-    snprintf(store_folder, sizeof store_folder, "%s/store", folder);
+    snprintf(store_folder, sizeof store_folder, "%s/store", test_folder);
     return mkdir(store_folder, 0700);
-}
-
-static int tear_down(void **state)
-{
-    (void)state;
-    char command[600];
-    snprintf(command, sizeof command, "chmod -R u+rwx '%s'; rm -rf '%s'", folder, folder);
-    return system(command);
 }
 
 static fth_store *open_store(void)
@@ -130,7 +111,7 @@ static void test_waiting_ends(void **state)
     int told = 0;
     fth_lease_options options = {.period_s = 5, .waiting = count_waiting, .waiting_context = &told};
     assert_int_equal(fth_lease_acquire(store, &options, fth_deadline_in(0.3), &second), FTH_TIMEOUT);
-    assert_non_null(strstr(fth_error_message(), "g4dn.xlarge"));
+    assert_message_has("g4dn.xlarge");
     assert_null(second);
     assert_int_equal(told, 1);
     fth_stop stop = FTH_STOP_INITIALIZER;
@@ -176,7 +157,7 @@ static void test_not_a_lease(void **state)
         fth_lease *lease = NULL;
         assert_int_equal(fth_store_put(store, "lease.json", texts[i], strlen(texts[i]), NULL, NULL, NULL), FTH_OK);
         assert_int_equal(fth_lease_acquire(store, NULL, fth_deadline_in(PATIENCE_S), &lease), FTH_CORRUPT);
-        assert_non_null(strstr(fth_error_message(), "delete it"));
+        assert_message_has("delete it");
     }
     fth_store_free(store);
 }
@@ -420,7 +401,7 @@ static void test_survives_store_errors(void **state)
     fth_store_free(store);
 }
 
-#define WITH_FOLDER(test) cmocka_unit_test_setup_teardown(test, set_up, tear_down)
+#define WITH_FOLDER(test) cmocka_unit_test_setup_teardown(test, set_up, test_remove_folder)
 
 int main(void)
 {

@@ -1,17 +1,9 @@
 /* Notices against metadata services on loopback: real HTTP, scripted by each test, and not always sane. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
+#include "support.h"
 
 #include <fcntl.h>
 #include <math.h>
 #include <pthread.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -178,11 +170,10 @@ static int asked(const char *method, const char *path)
 
 /* ---- each test has a fresh service; clouds other than the one named are off ---- */
 
-static char folder[256], own_endpoint[64];
+static char own_endpoint[64];
 
 static int set_up(void **state)
 {
-    (void)state;
     service.count = service.tokens_given = service.without_header = 0;
     service.etag = 1;
     service.token[0] = service.acknowledged[0] = '\0';
@@ -191,16 +182,11 @@ static int set_up(void **state)
     setenv("FARTHING_AWS_METADATA", "off", 1);
     setenv("FARTHING_GCP_METADATA", "off", 1);
     setenv("FARTHING_AZURE_METADATA", "off", 1);
-    const char *base = getenv("TMPDIR");
-    snprintf(folder, sizeof folder, "%s/fth-spot-XXXXXX", base ? base : "/tmp");
-    return mkdtemp(folder) ? 0 : -1;
+    return test_make_folder(state);
 }
 
 static int tear_down(void **state)
 {
-    (void)state;
-    char command[300];
-    snprintf(command, sizeof command, "rm -rf '%s'", folder);
     pthread_mutex_lock(&service.mutex);
     for (int i = 0; i < service.slow_count; i++)
         give(service.slow[i], NULL);
@@ -212,7 +198,7 @@ static int tear_down(void **state)
     service.slow_count = 0;
     pthread_mutex_unlock(&service.mutex);
     fth_server_stop(service.server, 5);
-    return system(command);
+    return test_remove_folder(state);
 }
 
 static void be(const char *variable)
@@ -512,14 +498,6 @@ static void test_azure_garbage_and_slowness(void **state)
 
 /* ---- files ---- */
 
-static void write_file(const char *path, const char *text)
-{
-    FILE *file = fopen(path, "w");
-    assert_non_null(file);
-    fputs(text, file);
-    fclose(file);
-}
-
 static void test_file(void **state)
 {
     (void)state;
@@ -527,15 +505,15 @@ static void test_file(void **state)
         const char *text;
         double least_s, most_s;
     } cases[] = {{"", 20, 30}, {"12\n", 2, 12}, {"90s", 60, 90}, {"soon\n", 20, 30}};
-    char path[300], sources[320];
-    snprintf(path, sizeof path, "%s/preempt.txt", folder);
+    char path[TEST_MAX_PATH], sources[TEST_MAX_PATH + 8];
+    test_path(path, "preempt.txt");
     snprintf(sources, sizeof sources, "file:%s", path);
     for (size_t i = 0; i < FTH_COUNT_OF(cases); i++) {
         fth_stop stop = FTH_STOP_INITIALIZER;
         fth_watch *watched = watch(sources, &stop);
         nap(0.6);
         assert_false(stop.asked);
-        write_file(path, cases[i].text);
+        test_write_text("preempt.txt", cases[i].text);
         fth_stop_reason reason = wait_for_notice(&stop);
         assert_string_equal(reason.source, "file");
         double left = fth_deadline_left_seconds(reason.deadline);
@@ -549,12 +527,12 @@ static void test_file(void **state)
 static void test_file_during_start(void **state)
 {
     (void)state;
-    char path[300], sources[320];
+    char path[TEST_MAX_PATH], sources[TEST_MAX_PATH + 8];
     fth_stop stop = FTH_STOP_INITIALIZER;
-    snprintf(path, sizeof path, "%s/preempt.txt", folder);
+    test_path(path, "preempt.txt");
     snprintf(sources, sizeof sources, "file:%s", path);
     nap(0.05);
-    write_file(path, "10");
+    test_write_text("preempt.txt", "10");
     fth_watch *watched = watch(sources, &stop);
     assert_true(fth_deadline_left_seconds(wait_for_notice(&stop).deadline) <= 10);
     close_watch(watched);

@@ -1,51 +1,36 @@
 /* A folder as a store: whole objects, conditions that hold under threads, order of keys, full disks. */
+#include "support.h"
+
 #include <fcntl.h>
 #include <pthread.h>
-#include <setjmp.h>
 #include <signal.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
-#include <cmocka.h>
-
 #include "store/store.h"
 
 enum { THREADS = 8, ROUNDS = 20 };
 
-static char folder[256];
 static fth_store *store;
 
 static int make_store(void **state)
 {
-    (void)state;
-    const char *root = getenv("TMPDIR");
-    snprintf(folder, sizeof folder, "%.200s/farthing-test-XXXXXX", root ? root : "/tmp");
-    return mkdtemp(folder) && fth_store_open(folder, NULL, &store) == FTH_OK ? 0 : -1;
+    return test_make_folder(state) == 0 && fth_store_open(test_folder, NULL, &store) == FTH_OK ? 0 : -1;
 }
 
 static int remove_store(void **state)
 {
-    (void)state;
     fth_store_free(store);
-    char *command = fth_format("rm -rf '%s'", folder);
-    int result = system(command);
-    free(command);
-    return result;
+    return test_remove_folder(state);
 }
 
 static char *inside(const char *name)
 {
     static char path[600];
-    snprintf(path, sizeof path, "%s/%s", folder, name);
+    snprintf(path, sizeof path, "%s/%s", test_folder, name);
     return path;
 }
 
@@ -272,7 +257,7 @@ static void deleting_takes_empty_folders_along(void **state)
     assert_true(fth_folder_exists(inside("a")));
     assert_int_equal(fth_store_delete(store, "a/d"), FTH_OK);
     assert_false(fth_folder_exists(inside("a")));
-    assert_true(fth_folder_exists(folder));
+    assert_true(fth_folder_exists(test_folder));
     assert_int_equal(fth_store_delete(store, "a/d"), FTH_OK);
 }
 
@@ -389,7 +374,7 @@ static void addresses_of_folders(void **state)
     char url[600];
     fth_store *other = NULL;
     put("a b/c", "x");
-    snprintf(url, sizeof url, "file://%s/a%%20b/", folder);
+    snprintf(url, sizeof url, "file://%s/a%%20b/", test_folder);
     assert_int_equal(fth_store_open(url, NULL, &other), FTH_OK);
     char *bytes;
     size_t size;

@@ -1,12 +1,8 @@
 /* The S3 store against a little server that misbehaves in the ways real ones do but cannot be made to: answers that are
  * lost after the deed, conditions that are ignored, clocks and regions that differ, keys that expire, bytes that change
  * on the way. Against a real server it is tested in tests/e2e. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
+#include "support.h"
 
-#include <cmocka.h>
 #include <math.h>
 #include <openssl/evp.h>
 #include <time.h>
@@ -33,6 +29,8 @@ typedef struct bucket {
 
     /* What goes wrong. */
     bool ignores_conditions, answers_304, bare_etags;
+    bool ignores_conditions_on_parts;
+    int lose_completions; /* answers to so many, after they were carried out */
     int refuse_503;       /* so many requests */
     int lose_answers;     /* of so many PUTs, after they were carried out */
     int corrupt_gets;     /* so many GETs give other bytes */
@@ -208,7 +206,7 @@ static void clear_parts(bucket *b)
     b->uploading = false;
 }
 
-static char *complete(bucket *b, const char *key, size_t *size_bytes)
+static char *complete(bucket *b, const stub_request *request, const char *key, size_t *size_bytes)
 {
     size_t total = 0;
     char *all = NULL;
@@ -216,6 +214,10 @@ static char *complete(bucket *b, const char *key, size_t *size_bytes)
         b->complete_errors--;
         return error(200, "InternalError", size_bytes);
     }
+    if (!b->ignores_conditions_on_parts && !condition_holds(b, request, find(b, key)))
+        return error(412, "PreconditionFailed", size_bytes);
+    if (!b->uploading)
+        return error(404, "NoSuchUpload", size_bytes);
     for (int i = 0; i < MAX_PARTS && b->parts[i].bytes; i++) {
         all = realloc(all, total + b->parts[i].size_bytes);
         memcpy(all + total, b->parts[i].bytes, b->parts[i].size_bytes);
@@ -224,6 +226,10 @@ static char *complete(bucket *b, const char *key, size_t *size_bytes)
     store_object(b, key, b->upload_lines, all, total);
     free(all);
     clear_parts(b);
+    if (b->lose_completions > 0) {
+        b->lose_completions--;
+        return NULL;
+    }
     return stub_answer(200, "", "<CompleteMultipartUploadResult><ETag></ETag></CompleteMultipartUploadResult>",
                        size_bytes);
 }
@@ -276,6 +282,8 @@ static char *answer(void *context, const stub_request *request, size_t *size_byt
     if (refused)
         return refused;
     snprintf(key, sizeof key, "%.*s", (int)strcspn(request->target, "?"), request->target);
+    if (strstr(request->target, "uploads=") && get)
+        return stub_answer(200, "", "<ListMultipartUploadsResult></ListMultipartUploadsResult>", size_bytes);
     if (strstr(request->target, "uploads=")) {
         copy_meta(request, b->upload_lines, sizeof b->upload_lines);
         clear_parts(b);
@@ -288,7 +296,7 @@ static char *answer(void *context, const stub_request *request, size_t *size_byt
         if (put)
             return put_part(b, request, key, size_bytes);
         if (*request->method == 'P')
-            return complete(b, key, size_bytes);
+            return complete(b, request, key, size_bytes);
         b->aborts++;
         clear_parts(b);
         return stub_answer(204, "", "", size_bytes);
@@ -320,8 +328,6 @@ static char *answer(void *context, const stub_request *request, size_t *size_byt
 
 /* ---- fixture ---- */
 
-static char folder[64];
-
 static int start(void **state)
 {
     bucket *b = calloc(1, sizeof *b);
@@ -339,10 +345,9 @@ static int start(void **state)
     setenv("AWS_REGION", "us-east-1", 1);
     unsetenv("AWS_SESSION_TOKEN");
     unsetenv("AWS_PROFILE");
-    snprintf(folder, sizeof folder, "/tmp/farthing-test-XXXXXX");
-    if (!mkdtemp(folder))
+    if (test_make_folder(state) != 0)
         return -1;
-    setenv("XDG_CACHE_HOME", folder, 1);
+    setenv("XDG_CACHE_HOME", test_folder, 1);
     *state = b;
     return 0;
 }
@@ -350,14 +355,12 @@ static int start(void **state)
 static int stop(void **state)
 {
     bucket *b = *state;
-    char command[128];
     stub_stop(&b->server);
     clear_parts(b);
     for (int i = 0; i < MAX_OBJECTS; i++)
         free(b->objects[i].bytes);
     free(b);
-    snprintf(command, sizeof command, "rm -rf %s", folder);
-    return system(command);
+    return test_remove_folder(state);
 }
 
 static fth_store *open_store(const char *url, double deadline_s)
@@ -393,7 +396,7 @@ static void busy_servers_are_asked_again(void **state)
     store = open_store("s3://bucket/p", 0.5); /* and given up when the time is over */
     b->refuse_503 = 1000000;
     assert_int_equal(fth_store_put(store, "a", "hello", 5, NULL, NULL, NULL), FTH_IO);
-    assert_non_null(strstr(fth_error_message(), "503"));
+    assert_message_has("503");
     fth_store_free(store);
 }
 
@@ -437,7 +440,7 @@ static void conditions_are_probed(void **state)
     fth_store *store = open_store("s3://bucket", 10);
     b->ignores_conditions = true;
     assert_int_equal(put_if_absent(store, "a", "x", &lost), FTH_UNSUPPORTED);
-    assert_non_null(strstr(fth_error_message(), "If-None-Match"));
+    assert_message_has("If-None-Match");
     assert_null(find(b, "/bucket/a")); /* nothing was written but the probe, and that is gone */
     int requests = b->requests;
     assert_int_equal(fth_store_check_conditions(store), FTH_UNSUPPORTED);
@@ -512,7 +515,7 @@ static void expired_keys_are_renewed(void **state)
     fth_store *store = open_store("s3://bucket", 10);
     b->token = "fresh";
     assert_int_equal(fth_store_put(store, "a", "x", 1, NULL, NULL, NULL), FTH_INVALID);
-    assert_non_null(strstr(fth_error_message(), "expired"));
+    assert_message_has("expired");
     assert_null(strstr(fth_error_message(), "secret"));
     fth_store_free(store);
     unsetenv("AWS_SESSION_TOKEN");
@@ -521,12 +524,12 @@ static void expired_keys_are_renewed(void **state)
     assert_int_equal(fth_store_put(store, "a", "x", 1, NULL, NULL, NULL), FTH_OK);
     b->token = "other"; /* renewed, and still refused: told, not repeated for ever */
     assert_int_equal(fth_store_put(store, "a", "x", 1, NULL, NULL, NULL), FTH_INVALID);
-    assert_non_null(strstr(fth_error_message(), "role"));
+    assert_message_has("role");
     fth_store_free(store);
 
     setenv("FARTHING_AWS_METADATA", "off", 1);
     assert_int_equal(fth_store_open("s3://bucket", NULL, &store), FTH_INVALID);
-    assert_non_null(strstr(fth_error_message(), "AWS_ACCESS_KEY_ID"));
+    assert_message_has("AWS_ACCESS_KEY_ID");
 }
 
 static void a_metadata_service_may_be_away_for_a_while(void **state)
@@ -549,7 +552,7 @@ static void a_metadata_service_may_be_away_for_a_while(void **state)
     b->no_metadata = true;
     /* A failure that passes, not a server that cannot do conditions. */
     assert_int_equal(put_if_absent(store, "a", "x", &lost), FTH_IO);
-    assert_non_null(strstr(fth_error_message(), "renewed"));
+    assert_message_has("renewed");
     b->no_metadata = false;
     b->keys_last_s = 0;
     assert_int_equal(put_if_absent(store, "b", "x", &lost), FTH_OK);
@@ -566,7 +569,7 @@ static void a_server_out_of_reach_is_a_failure_of_the_store(void **state)
     fth_store_options options = {.s3_endpoint = "http://127.0.0.1:1", .deadline_s = 0.5};
     assert_int_equal(fth_store_open("s3://bucket", &options, &store), FTH_OK);
     assert_int_equal(fth_store_get(store, "a", 100, &bytes, &size_bytes, NULL), FTH_IO);
-    assert_non_null(strstr(fth_error_message(), "127.0.0.1:1"));
+    assert_message_has("127.0.0.1:1");
     assert_int_equal(fth_store_put(store, "a", "x", 1, NULL, NULL, NULL), FTH_IO);
     fth_store_free(store);
 }
@@ -583,7 +586,7 @@ static void lists_come_to_an_end(void **state)
     fth_store *store = open_store("s3://bucket", 10);
     b->lists_for_ever = true;
     assert_int_equal(fth_store_list(store, "", visit_none, NULL), FTH_CORRUPT);
-    assert_non_null(strstr(fth_error_message(), "same page"));
+    assert_message_has("same page");
     fth_store_free(store);
 }
 
@@ -640,7 +643,7 @@ static void large_objects_go_in_parts(void **state)
 {
     bucket *b = *state;
     fth_store *store = open_store("s3://bucket", 20);
-    char path[128], sha256[65], *bytes = large_bytes(), *back = NULL;
+    char path[TEST_MAX_PATH], sha256[65], *bytes = large_bytes(), *back = NULL;
     size_t size_bytes;
     fth_store_version version;
     fth_store_source source = {.context = bytes, .size_bytes = LARGE_BYTES, .at = at};
@@ -654,7 +657,7 @@ static void large_objects_go_in_parts(void **state)
     assert_int_equal(b->part_puts, 5);
     assert_true(fth_store_upload_rate(store) > 0);
 
-    snprintf(path, sizeof path, "%s/back", folder);
+    test_path(path, "back");
     b->corrupt_gets = 1; /* noticed by the checksum over the parts, and fetched again */
     assert_int_equal(fth_store_get_file(store, "big", path, sha256), FTH_OK);
     assert_int_equal(fth_file_read_all(path, LARGE_BYTES + 1, &back, &size_bytes), FTH_OK);
@@ -664,7 +667,7 @@ static void large_objects_go_in_parts(void **state)
 
     b->fail_part = 4; /* what cannot be finished is cleared away */
     assert_int_equal(fth_store_put_source(store, "big2", &source, NULL, &version), FTH_INVALID);
-    assert_non_null(strstr(fth_error_message(), "access denied"));
+    assert_message_has("access denied");
     assert_int_equal(b->aborts, 1);
     assert_null(find(b, "/bucket/big2"));
     free(bytes);
@@ -675,8 +678,8 @@ static void files_go_on_where_they_stopped(void **state)
 {
     bucket *b = *state;
     fth_store *store = open_store("s3://bucket", 20);
-    char path[128], *bytes = large_bytes();
-    snprintf(path, sizeof path, "%s/file", folder);
+    char path[TEST_MAX_PATH], *bytes = large_bytes();
+    test_path(path, "file");
     assert_int_equal(fth_file_write_all(path, bytes, LARGE_BYTES), FTH_OK);
     b->fail_part = 5;
     assert_int_equal(fth_store_put_file(store, "f", path, NULL, NULL), FTH_INVALID);
@@ -722,6 +725,50 @@ static void transfers_can_be_cancelled(void **state)
     fth_store_free(store);
 }
 
+static fth_status never_at(void *context, uint64_t offset, uint64_t size_bytes, const void **bytes)
+{
+    (void)context, (void)offset, (void)size_bytes, (void)bytes;
+    return fth_fail(FTH_IO, "nothing should be read");
+}
+
+static void large_objects_that_must_be_new(void **state)
+{
+    bucket *b = *state;
+    fth_store *store = open_store("s3://bucket", 20);
+    char *bytes = large_bytes();
+    fth_store_source source = {.context = bytes, .size_bytes = LARGE_BYTES, .at = at};
+    fth_store_source vast = {.size_bytes = 6ull << 30, .at = never_at};
+    fth_store_put_options options = {.condition = FTH_STORE_IF_ABSENT};
+
+    assert_int_equal(fth_store_put_source(store, "new", &source, &options, NULL), FTH_OK);
+    assert_int_equal(find(b, "/bucket/new")->size_bytes, LARGE_BYTES);
+    assert_int_equal(b->part_puts, 1 + 5); /* the trial's and its own */
+    assert_int_equal(fth_store_put_source(store, "new", &source, &options, NULL), FTH_INVALID);
+    assert_message_has("already");
+    assert_false(b->uploading); /* aborted */
+    b->lose_completions = 1;
+    assert_int_equal(fth_store_put_source(store, "own", &source, &options, NULL), FTH_OK);
+    options.condition = FTH_STORE_IF_MATCH;
+    snprintf(options.match.text, sizeof options.match.text, "%s", find(b, "/bucket/own")->etag);
+    assert_int_equal(fth_store_put_source(store, "own", &vast, &options, NULL), FTH_UNSUPPORTED);
+    assert_message_has("5 GiB");
+    fth_store_free(store);
+
+    b->ignores_conditions_on_parts = true; /* then a single put is sure, as far as it goes */
+    store = open_store("s3://bucket", 20);
+    options.condition = FTH_STORE_IF_ABSENT;
+    b->part_puts = 0;
+    assert_int_equal(fth_store_put_source(store, "new", &source, &options, NULL), FTH_INVALID);
+    assert_int_equal(fth_store_put_source(store, "newer", &source, &options, NULL), FTH_OK);
+    assert_int_equal(b->part_puts, 1); /* the trial's */
+    assert_int_equal(fth_store_put_source(store, "vast", &vast, &options, NULL), FTH_UNSUPPORTED);
+    assert_message_has("If-None-Match");
+    fth_store_free(store);
+    free(bytes);
+    for (int i = 0; i < MAX_OBJECTS; i++)
+        assert_null(b->objects[i].bytes ? strstr(b->objects[i].key, ".farthing") : NULL);
+}
+
 int main(void)
 {
     fth_log_set_level(FTH_LOG_ERROR);
@@ -740,6 +787,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(large_objects_go_in_parts, start, stop),
         cmocka_unit_test_setup_teardown(files_go_on_where_they_stopped, start, stop),
         cmocka_unit_test_setup_teardown(transfers_can_be_cancelled, start, stop),
+        cmocka_unit_test_setup_teardown(large_objects_that_must_be_new, start, stop),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,12 +1,6 @@
 /* The pieces that the S3 store is made of: signatures (AWS's published examples), XML, profiles, lanes of MD5. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdlib.h>
-#include <string.h>
+#include "support.h"
 
-#include <cmocka.h>
 #include <openssl/evp.h>
 
 #include "store/s3_internal.h"
@@ -137,7 +131,7 @@ static fth_status read_xml(const char *text, heard *all)
 {
     fth_xml_visitor visitor = {.leaf = hear_leaf, .close = hear_close, .context = all};
     memset(all, 0, sizeof *all);
-    return fth_s3_read_xml(text, strlen(text), &visitor);
+    return fth_xml_read(text, strlen(text), &visitor);
 }
 
 static void xml_is_read(void **state)
@@ -170,12 +164,12 @@ static void xml_is_read(void **state)
     assert_int_equal(read_xml(deep, &all), FTH_CORRUPT);
 
     const char *error = "<Error><Code>NoSuchKey</Code><Message>gone</Message></Error>";
-    char *code = fth_s3_xml_value(error, strlen(error), "Code");
+    char *code = fth_xml_value(error, strlen(error), "Code");
     assert_string_equal(code, "NoSuchKey");
     free(code);
-    assert_null(fth_s3_xml_value(error, strlen(error), "Region"));
-    assert_null(fth_s3_xml_value("not xml <", 9, "Code"));
-    assert_null(fth_s3_xml_value(NULL, 0, "Code"));
+    assert_null(fth_xml_value(error, strlen(error), "Region"));
+    assert_null(fth_xml_value("not xml <", 9, "Code"));
+    assert_null(fth_xml_value(NULL, 0, "Code"));
 }
 
 /* ---- profiles ---- */
@@ -266,11 +260,21 @@ static void keys_are_checked(void **state)
 {
     (void)state;
     static const char *const fine[] = {"a", "a/b", ".a", "a..b/...", "\xc3\xa9 x", "a/.b"};
-    static const char *const wrong[] = {"", "/a", "a/", "a//b", ".", "..", "a/./b", "a/..", "a\nb", "a\x7f"};
-    for (size_t i = 0; i < FTH_COUNT_OF(fine); i++)
-        assert_int_equal(fth_store_check_key(fine[i]), FTH_OK);
-    for (size_t i = 0; i < FTH_COUNT_OF(wrong); i++)
-        assert_int_equal(fth_store_check_key(wrong[i]), FTH_INVALID);
+    static const char *const only_in_buckets[] = {"/a", "a/", "a//b", "/", "//"};
+    static const char *const wrong[] = {"", ".", "..", "a/./b", "a/..", "a//../b", "a\nb", "a\x7f"};
+    fth_store bucket = {.kind = &fth_store_s3}, folder = {.kind = &fth_store_folder_kind};
+    for (size_t i = 0; i < FTH_COUNT_OF(fine); i++) {
+        assert_int_equal(fth_store_check_key(&bucket, fine[i]), FTH_OK);
+        assert_int_equal(fth_store_check_key(&folder, fine[i]), FTH_OK);
+    }
+    for (size_t i = 0; i < FTH_COUNT_OF(only_in_buckets); i++) {
+        assert_int_equal(fth_store_check_key(&bucket, only_in_buckets[i]), FTH_OK);
+        assert_int_equal(fth_store_check_key(&folder, only_in_buckets[i]), FTH_INVALID);
+    }
+    for (size_t i = 0; i < FTH_COUNT_OF(wrong); i++) {
+        assert_int_equal(fth_store_check_key(&bucket, wrong[i]), FTH_INVALID);
+        assert_int_equal(fth_store_check_key(&folder, wrong[i]), FTH_INVALID);
+    }
 }
 
 int main(void)

@@ -1,16 +1,9 @@
 /* Dtypes, shapes, and safetensors: what the reference writes is read and written byte for byte, and whatever does not
  * add up is refused. */
-#include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
+#include "support.h"
 
-#include <cmocka.h>
+#include <math.h>
+#include <unistd.h>
 
 #include "tensor/tensor.h"
 
@@ -47,7 +40,7 @@ static fth_status parse_bytes(const void *bytes, size_t size)
         }
     } else {
         assert_null(tensors);
-        assert_non_null(strstr(fth_error_message(), "test file"));
+        assert_message_has("test file");
     }
     fth_safetensors_free(tensors);
     free(copy);
@@ -137,13 +130,10 @@ static void the_reference_file_is_read(void **state)
 
 static void writing_matches_the_reference(void **state)
 {
-    (void)state;
-    char folder[256], *bytes;
+    char path[TEST_MAX_PATH], *bytes;
     size_t size;
-    const char *root = getenv("TMPDIR");
-    snprintf(folder, sizeof folder, "%.200s/farthing-test-XXXXXX", root ? root : "/tmp");
-    assert_non_null(mkdtemp(folder));
-    char *path = fth_path_join(folder, "x.safetensors");
+    assert_int_equal(test_make_folder(state), 0);
+    test_path(path, "x.safetensors");
 
     static const float b[2] = {1, -2};
     static const uint8_t a = 3;
@@ -170,9 +160,7 @@ static void writing_matches_the_reference(void **state)
     assert_int_equal(fth_file_write_all(path, "", 0), FTH_OK);
     assert_int_equal(fth_safetensors_open(path, &tensors), FTH_CORRUPT);
     assert_null(tensors);
-    unlink(path);
-    rmdir(folder);
-    free(path);
+    assert_int_equal(test_remove_folder(state), 0);
 }
 
 static void writing_refuses_what_no_reader_takes(void **state)
@@ -332,7 +320,7 @@ static void every_dtype_converts_to_f32(void **state)
     float value;
     fth_tensor_view view = {"x", FTH_F32, FTH_SHAPE(2), "12345678"};
     assert_int_equal(fth_tensor_view_to_f32(&view, &value, 1), FTH_INVALID);
-    assert_non_null(strstr(fth_error_message(), "(2)"));
+    assert_message_has("(2)");
 }
 
 int main(void)

@@ -1,15 +1,8 @@
 /* Hostile .pth files: pickles that want to run code are refused by name, and whatever does not add up (cut off
  * anywhere, any byte changed, sizes from a dream) is an error that costs neither a crash nor memory. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/resource.h>
+#include "support.h"
 
-#include <cmocka.h>
+#include <sys/resource.h>
 
 #include "tensor/weights.h"
 
@@ -266,14 +259,14 @@ static void test_bare_pickles_are_refused_too(void **state)
     (void)state;
     static const char text[] = "cos\nsystem\n(S'true'\ntR.";
     assert_int_equal(parse(text, sizeof text - 1, ""), FTH_UNSUPPORTED);
-    assert_non_null(strstr(fth_error_message(), "refused: GLOBAL 'os system' at byte 0"));
+    assert_message_has("refused: GLOBAL 'os system' at byte 0");
     static const char binary[] = "\x80\x02"
                                  "cnt\nsystem\n.";
     assert_int_equal(parse(binary, sizeof binary - 1, ""), FTH_UNSUPPORTED);
-    assert_non_null(strstr(fth_error_message(), "refused: GLOBAL 'nt system' at byte 2"));
+    assert_message_has("refused: GLOBAL 'nt system' at byte 2");
     static const char other[] = "\x80\x02}.";
     assert_int_equal(parse(other, sizeof other - 1, ""), FTH_INVALID);
-    assert_non_null(strstr(fth_error_message(), "torch.save() did not write"));
+    assert_message_has("torch.save() did not write");
 }
 
 /* ---- tensors ---- */
@@ -347,8 +340,8 @@ static void test_damaged_pickles_are_errors(void **state)
         CASE("\x80\x02(.", "nothing left on the stack"),
         CASE("\x80\x02N(.", "nothing left on the stack"),
         CASE("\x80\x02t.", "no mark to go back to"),
-        CASE("\x80\x02\x85.", "too few values"),
-        CASE("\x80\x02(N\x86.", "too few values"),
+        CASE("\x80\x02\x85.", "nothing left"),
+        CASE("\x80\x02(N\x86.", "nothing left"),
         CASE("\x80\x02X\xff\xff\xff\x7f.", "the file ends within it"),
         CASE("\x80\x02\x8d\xff\xff\xff\xff\xff\xff\xff\xff.", "the file ends within it"),
         CASE("\x80\x02\x8b\xff\xff\xff\xff.", "the file ends within it"),

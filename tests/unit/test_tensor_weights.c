@@ -1,15 +1,9 @@
 /* Weights as PyTorch saves them are read as PyTorch reads them: every file of tests/torch/pth against pth.json, the
  * search for the weights in checkpoints, and the words for what cannot be used. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
+#include "support.h"
+
 #include <unistd.h>
 
-#include <cmocka.h>
 #include <jansson.h>
 
 #include "tensor/weights.h"
@@ -161,14 +155,9 @@ static void test_unclear_files_are_explained(void **state)
     check_refused("", FTH_INVALID, "");
 }
 
-static void write_file(const char *path, const void *bytes, size_t size)
-{
-    assert_int_equal(fth_file_write_all(path, bytes, size), FTH_OK);
-}
-
 static void test_safetensors_and_names_with_colons(void **state)
 {
-    char folder[] = "/tmp/test_tensor_weights_XXXXXX";
+    char path[TEST_MAX_PATH];
     float values[] = {1.5f, -2.0f};
     fth_tensor_view views[] = {
         {.name = "module.w", .dtype = FTH_F32, .shape = FTH_SHAPE(2), .data = values},
@@ -176,9 +165,8 @@ static void test_safetensors_and_names_with_colons(void **state)
     };
     fth_weights *weights = NULL;
     fth_file *file = NULL;
-    (void)state;
-    assert_non_null(mkdtemp(folder));
-    char *path = fth_path_join(folder, "a:b.pth"); /* the name is no hint */
+    assert_int_equal(test_make_folder(state), 0);
+    test_path(path, "a:b.pth"); /* the name is no hint */
     assert_int_equal(fth_file_create(path, &file), FTH_OK);
     assert_int_equal(fth_safetensors_write(file, views, 2, NULL, 0), FTH_OK);
     assert_int_equal(fth_file_publish(file), FTH_OK);
@@ -193,25 +181,24 @@ static void test_safetensors_and_names_with_colons(void **state)
 
     char *with_key = fth_format("%s:w", path);
     assert_int_equal(fth_weights_open(with_key, &weights), FTH_INVALID);
-    assert_non_null(strstr(fth_error_message(), "has no 'w' inside"));
+    assert_message_has("has no 'w' inside");
     free(with_key);
 
-    write_file(path, "", 0);
+    test_write("a:b.pth", "", 0);
     assert_int_equal(fth_weights_open(path, &weights), FTH_CORRUPT);
     static const char pointer[] = "version https://git-lfs.github.com/spec/v1\noid sha256:00\n";
-    write_file(path, pointer, sizeof pointer - 1);
+    test_write("a:b.pth", pointer, sizeof pointer - 1);
     assert_int_equal(fth_weights_open(path, &weights), FTH_INVALID);
-    assert_non_null(strstr(fth_error_message(), "git lfs pull"));
+    assert_message_has("git lfs pull");
     char tar[512] = "sys_info";
     memcpy(tar + 257, "ustar", 5);
-    write_file(path, tar, sizeof tar);
+    test_write("a:b.pth", tar, sizeof tar);
     assert_int_equal(fth_weights_open(path, &weights), FTH_UNSUPPORTED);
-    assert_non_null(strstr(fth_error_message(), "tar archive"));
-    assert_int_equal(fth_weights_open(folder, &weights), FTH_INVALID);
+    assert_message_has("tar archive");
+    assert_int_equal(fth_weights_open(test_folder, &weights), FTH_INVALID);
 
     assert_int_equal(unlink(path), 0);
-    assert_int_equal(rmdir(folder), 0);
-    free(path);
+    assert_int_equal(rmdir(test_folder), 0); /* nothing else was left */
     fth_weights_free(NULL);
 }
 

@@ -1,14 +1,7 @@
 /* Options, goals, intervals and schedules. Whole runs are in test_parallel.c, which has a strategy to run them with. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
+#include "support.h"
 
 #include <math.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "train/train_internal.h"
 
@@ -103,7 +96,7 @@ static void flags_are_read_and_checked(void **state)
     };
     for (size_t i = 0; i < FTH_COUNT_OF(bad); i++) {
         options = PARSE(FTH_INVALID, bad[i][0], bad[i][1]);
-        assert_non_null(strstr(fth_error_message(), bad[i][0]));
+        assert_message_has(bad[i][0]);
         release(&options);
     }
     options = PARSE(FTH_OK, "--lr", "0");

@@ -1,13 +1,7 @@
 /* What fits before a deadline, and how often to save. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
+#include "support.h"
 
 #include <math.h>
-#include <stdlib.h>
 #include <unistd.h>
 
 #include "train/trainer_internal.h"

@@ -1,7 +1,8 @@
 /* The CUDA back end: its table, the device, and statuses.
  *
- * One stream carries everything: copies in, plans, updates; batches arrive over a second one (memory.c). A plan's run
- * is recorded once, with its update, as a CUDA graph and replayed (capture.c, updater.c). */
+ * One stream carries everything: copies in, plans, updates; batches arrive over a second one (memory.c), checkpoints
+ * leave over a third (still.c). A plan's run is recorded once, with its update, as a CUDA graph and replayed
+ * (capture.c, updater.c). */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -267,4 +268,8 @@ __attribute__((visibility("default"))) const fth_backend fth_backend_plugin = {
     .updater_set_scale = cuda_updater_set_scale,
     .gather = cuda_gather,
     .choose_precision = choose_precision,
+    .still_open = cuda_still_open,
+    .still_take = cuda_still_take,
+    .still_fetch = cuda_still_fetch,
+    .still_close = cuda_still_close,
 };

@@ -50,8 +50,8 @@ typedef struct cuda_device {
     cuda_launch launch; /* the stream, counters */
     cudnnHandle_t cudnn;
     cublasLtHandle_t blas;
-    double timeout_s; /* of a wait */
-    bool lost;        /* hung or broken: nothing more is asked of it */
+    double timeout_s;  /* of a wait */
+    _Atomic bool lost; /* hung or broken: nothing more is asked of it */
     uint64_t fault_run;
     double fault_s;
 
@@ -134,6 +134,13 @@ fth_status cuda_copy_batch(fth_device *device, void *to, const void *from, size_
 fth_status cuda_copy_out(fth_device *device, void *to, const void *from, size_t size_bytes);
 fth_status cuda_free_memory(fth_device *device, size_t *free_bytes, size_t *total_bytes);
 fth_status cuda_fill_zero(fth_device *device, void *memory, size_t size_bytes);
+
+/* ---- stills (still.c): entries of the table ---- */
+
+fth_status cuda_still_open(fth_device *device, size_t size_bytes, fth_still **still);
+fth_status cuda_still_take(fth_still *still, const fth_extent *extents, size_t count);
+fth_status cuda_still_fetch(fth_still *still, void *to_host);
+void cuda_still_close(fth_still *still);
 
 /* ---- recorded runs (capture.c), batches from a data set on the device (gather.c): entries of the table ---- */
 

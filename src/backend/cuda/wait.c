@@ -8,6 +8,7 @@
  * FARTHING_CUDA_TIMEOUT sets how many seconds a wait may take. FARTHING_CUDA_TEST_FAULT=hang:N:SECONDS or trap:N makes
  * run number N of the process spin or fail, for tests. */
 #include <errno.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -52,9 +53,8 @@ static void leave(int code, void *context)
 
 static void mark_lost(cuda_device *cuda)
 {
-    if (!cuda->lost)
+    if (!atomic_exchange(&cuda->lost, true)) /* a still's thread may be the first to find out */
         on_exit(leave, NULL);
-    cuda->lost = true;
 }
 
 fth_status cuda_lose(cuda_device *cuda, cudaError_t error)

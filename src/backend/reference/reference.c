@@ -63,6 +63,40 @@ static fth_status synchronize(fth_device *device, fth_deadline deadline)
     return FTH_OK;
 }
 
+/* ---- stills: not needed where memory is the host's; here so that their way is tested on any machine ---- */
+
+struct fth_still {
+    size_t size_bytes;
+    unsigned char bytes[];
+};
+
+static fth_status still_open(fth_device *device, size_t size_bytes, fth_still **still)
+{
+    (void)device;
+    fth_status status = fth_allocate(1, sizeof **still + size_bytes, still);
+    if (status == FTH_OK)
+        (*still)->size_bytes = size_bytes;
+    return status;
+}
+
+static fth_status still_take(fth_still *still, const fth_extent *extents, size_t count)
+{
+    for (size_t i = 0; i < count; i++)
+        memcpy(still->bytes + extents[i].at, extents[i].from, extents[i].size_bytes);
+    return FTH_OK;
+}
+
+static fth_status still_fetch(fth_still *still, void *to_host)
+{
+    memcpy(to_host, still->bytes, still->size_bytes);
+    return FTH_OK;
+}
+
+static void still_close(fth_still *still)
+{
+    free(still);
+}
+
 static fth_status check_precision(fth_device *device, fth_precision precision)
 {
     (void)device;
@@ -209,4 +243,8 @@ const fth_backend fth_backend_plugin = {
     .check_precision = check_precision,
     .describe_plain = describe_plain,
     .host_memory = true,
+    .still_open = still_open,
+    .still_take = still_take,
+    .still_fetch = still_fetch,
+    .still_close = still_close,
 };

@@ -1,11 +1,11 @@
-/* Fuzzes the scanner of S3 servers' answers: any bytes. Paths and texts must be strings, and each element that is
+/* Fuzzes the scanner of buckets' answers: any bytes. Paths and texts must be strings, and each element that is
  * closed must have been open. */
 #include <assert.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "store/s3_internal.h"
+#include "store/xml.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size);
 
@@ -28,8 +28,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size)
 {
     size_t total = 0;
     fth_xml_visitor visitor = {.leaf = leaf, .close = end, .context = &total};
-    fth_s3_read_xml((const char *)bytes, size, &visitor);
+    fth_xml_read((const char *)bytes, size, &visitor);
     assert(total <= size); /* nothing grows when it is decoded */
-    free(fth_s3_xml_value((const char *)bytes, size, "Code"));
+    free(fth_xml_value((const char *)bytes, size, "Code"));
     return 0;
 }

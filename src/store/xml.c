@@ -1,10 +1,9 @@
-/* See s3_internal.h. A scanner for the XML that S3 servers answer with: elements, text, the predefined entities and
- * numeric ones, CDATA; declarations and comments are passed over; document types are refused. It trusts nothing: the
- * text comes from the network. */
+/* See xml.h. Elements, text, the predefined entities and numeric ones, CDATA; declarations and comments are passed
+ * over; document types are refused. It trusts nothing: the text comes from the network. */
 #include <stdlib.h>
 #include <string.h>
 
-#include "store/s3_internal.h"
+#include "store/xml.h"
 
 enum { MAX_DEPTH = 16, MAX_PATH_BYTES = 512 };
 
@@ -205,13 +204,14 @@ out:
     return status;
 }
 
-fth_status fth_s3_read_xml(const char *text, size_t size_bytes, const fth_xml_visitor *visitor)
+fth_status fth_xml_read(const char *text, size_t size_bytes, const fth_xml_visitor *visitor)
 {
     fth_status status = FTH_OK;
     fth_scanner *scanner = NULL;
     FTH_TRY(fth_allocate(1, sizeof *scanner, &scanner));
     FTH_TRY(fth_allocate(size_bytes + 1, 1, &scanner->text));
-    scanner->at = text;
+    bool marked = size_bytes >= 3 && memcmp(text, "\xef\xbb\xbf", 3) == 0; /* Azure's byte order mark */
+    scanner->at = text + (marked ? 3 : 0);
     scanner->end = text + size_bytes;
     FTH_TRY(scan(scanner, visitor));
 
@@ -238,11 +238,11 @@ static fth_status keep_wanted(void *context, const char *path, const char *text)
     return FTH_OK;
 }
 
-char *fth_s3_xml_value(const char *text, size_t size_bytes, const char *name)
+char *fth_xml_value(const char *text, size_t size_bytes, const char *name)
 {
     fth_wanted wanted = {.name = name};
     fth_xml_visitor visitor = {.leaf = keep_wanted, .context = &wanted};
-    if (text && fth_s3_read_xml(text, size_bytes, &visitor) != FTH_OK) {
+    if (text && fth_xml_read(text, size_bytes, &visitor) != FTH_OK) {
         free(wanted.value);
         wanted.value = NULL;
     }

@@ -1,0 +1,90 @@
+/* What follows from a plan's steps: how long each value lives and so where it lies in the arena, and after which step
+ * which gradients are final. */
+#include <limits.h>
+#include <stdlib.h>
+
+#include "backend/plan_internal.h"
+
+static void extend_lifetime(fth_plan *plan, fth_area *areas, fth_plan_value value, int step)
+{
+    fth_area *area = &areas[fth_plan_root(plan, value)];
+    if (step < area->first_step)
+        area->first_step = step;
+    if (step > area->last_step)
+        area->last_step = step;
+}
+
+fth_status fth_plan_place_values(fth_plan *plan)
+{
+    fth_status status = FTH_OK;
+    fth_area *areas = NULL;
+    FTH_TRY(fth_allocate(plan->value_count, sizeof *areas, &areas));
+    FTH_TRY(fth_allocate(plan->value_count, sizeof *plan->area_of, &plan->area_of));
+    for (size_t v = 0; v < plan->value_count; v++)
+        areas[v] = (fth_area){.first_step = INT_MAX, .last_step = -1};
+    for (size_t s = 0; s < plan->step_count; s++) {
+        const fth_step *step = &plan->steps[s].step;
+        for (int i = 0; i < step->read_count; i++)
+            extend_lifetime(plan, areas, step->reads[i], (int)s);
+        for (int i = 0; i < step->write_count; i++)
+            extend_lifetime(plan, areas, step->writes[i], (int)s);
+    }
+    for (int v = 0; v < fth_graph_value_count(plan->graph); v++) {
+        if (fth_graph_value(plan->graph, v)->kind == FTH_VALUE_INPUT)
+            extend_lifetime(plan, areas, v, 0); /* filled before the first step */
+        if (plan->values[v].last_reader == INT_MAX)
+            extend_lifetime(plan, areas, v, (int)plan->step_count); /* read after the last */
+    }
+    for (size_t v = 0; v < plan->value_count; v++) {
+        fth_plan_value root = fth_plan_root(plan, (fth_plan_value)v);
+        if (plan->values[root].storage != FTH_IN_ARENA)
+            continue;
+        if (plan->values[v].size_bytes > areas[root].size_bytes)
+            areas[root].size_bytes = plan->values[v].size_bytes;
+    }
+    FTH_TRY(fth_memory_plan(areas, plan->value_count, &plan->arena_bytes));
+    for (size_t v = 0; v < plan->value_count; v++)
+        plan->area_of[v] = areas[v].offset;
+out:
+    free(areas);
+    return status;
+}
+
+/* Parameters lie in the order in which their gradients are finished, so what is final is always a prefix of the
+ * vector. The order in which steps finish them may differ a little (a reorder after the next gradient's kernel): a
+ * range counts once all before it are final too. */
+fth_status fth_plan_find_ready_ranges(fth_plan *plan)
+{
+    fth_status status = FTH_OK;
+    int *finished_by = NULL; /* by parameter value: the last step that writes its gradient */
+    int value_count = fth_graph_value_count(plan->graph);
+    FTH_TRY(fth_allocate((size_t)value_count, sizeof *finished_by, &finished_by));
+    for (size_t s = 0; s < plan->step_count; s++) {
+        const fth_step *step = &plan->steps[s].step;
+        for (int i = 0; i < step->write_count; i++) {
+            fth_plan_value root = fth_plan_root(plan, step->writes[i]);
+            if (plan->values[root].storage == FTH_IN_GRADIENTS)
+                finished_by[fth_graph_value(plan->graph, root)->gradient_of] = (int)s;
+        }
+    }
+    /* A gradient finished by step s is ready with all before it: walk parameters by offset, keep the latest step. */
+    for (int v = 0; v < value_count; v++) {
+        const fth_value_info *info = fth_graph_value(plan->graph, v);
+        if (info->kind != FTH_VALUE_PARAMETER || info->gradient == FTH_NO_VALUE)
+            continue;
+        int latest = finished_by[v];
+        for (int u = 0; u < value_count; u++) {
+            const fth_value_info *other = fth_graph_value(plan->graph, u);
+            if (other->kind == FTH_VALUE_PARAMETER && other->gradient != FTH_NO_VALUE && other->offset < info->offset &&
+                finished_by[u] > latest)
+                latest = finished_by[u];
+        }
+        size_t end =
+            info->offset + fth_align_up((size_t)fth_shape_count(&info->type.shape), FTH_ALIGNMENT / sizeof(float));
+        if (end > plan->steps[latest].ready_floats)
+            plan->steps[latest].ready_floats = end;
+    }
+out:
+    free(finished_by);
+    return status;
+}

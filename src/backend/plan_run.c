@@ -1,0 +1,164 @@
+/* Binding a plan to memory and running it: step by step, timed, or as a recording that the back end replays. */
+#include <assert.h>
+#include <limits.h>
+#include <stdio.h>
+
+#include "backend/plan_internal.h"
+
+static void drop_recording(fth_plan *plan, int which)
+{
+    if (plan->captured[which])
+        plan->device->backend->capture_free(plan->device, plan->captured[which]);
+    plan->captured[which] = NULL;
+}
+
+void fth_plan_drop_recordings(fth_plan *plan)
+{
+    drop_recording(plan, 0);
+    drop_recording(plan, 1);
+}
+
+size_t fth_plan_arena_bytes(const fth_plan *plan)
+{
+    return plan->arena_bytes;
+}
+
+fth_status fth_plan_bind(fth_plan *plan, void *arena, fth_vectors vectors)
+{
+    fth_status status = FTH_OK;
+    float *const bases[] = {[FTH_IN_PARAMETERS] = vectors.parameters,
+                            [FTH_IN_GRADIENTS] = vectors.gradients,
+                            [FTH_IN_BUFFERS] = vectors.buffers};
+    fth_plan_enter(plan);
+    fth_plan_drop_recordings(plan); /* they hold the old addresses */
+    for (size_t v = 0; v < plan->value_count; v++) {
+        fth_plan_value root = fth_plan_root(plan, (fth_plan_value)v);
+        const plan_value *home = &plan->values[root];
+        if (home->storage == FTH_IN_ARENA)
+            plan->values[v].data = (char *)arena + plan->area_of[root];
+        else
+            plan->values[v].data = bases[home->storage] ? bases[home->storage] + home->vector_offset : NULL;
+    }
+    for (size_t s = 0; s < plan->step_count; s++) {
+        const fth_step *step = &plan->steps[s].step;
+        if (step->bind)
+            FTH_TRY(step->bind(step->state, plan));
+    }
+    plan->bound = true;
+out:
+    return status;
+}
+
+fth_status fth_plan_set_input(fth_plan *plan, fth_value input, const void *host)
+{
+    assert(plan->bound && fth_graph_value(plan->graph, input)->kind == FTH_VALUE_INPUT);
+    const fth_backend *backend = plan->device->backend;
+    return (backend->copy_batch ? backend->copy_batch : backend->copy_in)(plan->device, plan->values[input].data, host,
+                                                                          plan->values[input].size_bytes);
+}
+
+fth_status fth_plan_gather_input(fth_plan *plan, fth_value input, const fth_gather *gather)
+{
+    assert(plan->bound && fth_graph_value(plan->graph, input)->kind == FTH_VALUE_INPUT);
+    assert(gather->count == plan->options.batch);
+    fth_plan_enter(plan);
+    return plan->device->backend->gather(plan->device, gather, plan->values[input].data);
+}
+
+fth_status fth_plan_read_loss(fth_plan *plan, float loss[2])
+{
+    if (!plan->device->backend->read_loss)
+        return fth_plan_get_output(plan, fth_graph_loss(plan->graph), loss);
+    fth_plan_enter(plan);
+    return plan->device->backend->read_loss(plan->device, loss);
+}
+
+fth_status fth_plan_get_output(fth_plan *plan, fth_value output, float *host)
+{
+    assert(plan->bound && plan->values[output].last_reader == INT_MAX);
+    return plan->device->backend->copy_out(plan->device, host, plan->values[output].data,
+                                           plan->values[output].size_bytes);
+}
+
+static fth_status run_steps(fth_plan *plan, const fth_run *run)
+{
+    fth_status status = FTH_OK;
+    for (size_t s = 0; s < plan->step_count; s++) {
+        const plan_step *at = &plan->steps[s];
+        status = at->step.run(at->step.state, run);
+        if (status != FTH_OK)
+            return fth_fail_within(status, "running %s", at->step.name);
+        if (at->ready_floats && run->gradients_ready)
+            run->gradients_ready(run->gradients_context, at->ready_floats);
+    }
+    return status;
+}
+
+static fth_status run_timed(fth_plan *plan, const fth_run *run)
+{
+    fth_status status = FTH_OK;
+    for (size_t s = 0; s < plan->step_count; s++) {
+        double begun = fth_clock_seconds();
+        FTH_TRY(plan->steps[s].step.run(plan->steps[s].step.state, run));
+        FTH_TRY(plan->device->backend->synchronize(plan->device, fth_deadline_in(60)));
+        run->step_seconds[s] += fth_clock_seconds() - begun;
+    }
+out:
+    return status;
+}
+
+/* Records the steps, and the update behind them if the run has one. */
+static fth_status record(fth_plan *plan, const fth_run *run, void **captured)
+{
+    fth_status status = FTH_OK;
+    const fth_backend *backend = plan->device->backend;
+    char message[1024] = ""; /* of the step that failed: ending the capture may fail too, for that reason */
+
+    FTH_TRY(backend->capture_begin(plan->device));
+    status = run_steps(plan, run);
+    if (status == FTH_OK && run->updater)
+        status = backend->updater_queue(run->updater, plan->values[fth_graph_loss(plan->graph)].data);
+    if (status != FTH_OK)
+        snprintf(message, sizeof message, "%s", fth_error_message());
+    fth_status ended = backend->capture_end(plan->device, captured); /* also after a failure */
+    if (status != FTH_OK && *captured) {                             /* a part only, never to be run */
+        backend->capture_free(plan->device, *captured);
+        *captured = NULL;
+    }
+    FTH_REQUIRE(status == FTH_OK, status, "%s", message);
+    FTH_TRY(ended);
+out:
+    return status;
+}
+
+fth_status fth_plan_run(fth_plan *plan, const fth_run *run)
+{
+    fth_status status = FTH_OK;
+    const fth_backend *backend = plan->device->backend;
+    assert(plan->bound && (!run->updater || (!run->step_seconds && !run->gradients_ready)));
+    fth_plan_enter(plan);
+    if (run->step_seconds)
+        return run_timed(plan, run);
+    if (!backend->capture_begin || run->gradients_ready)
+        return run_steps(plan, run);
+    int which = run->updater != NULL;
+    if (run->updater && plan->updater != run->updater) {
+        drop_recording(plan, which);
+        plan->updater = run->updater;
+    }
+    if (!plan->captured[which])
+        FTH_TRY(record(plan, run, &plan->captured[which]));
+    FTH_TRY(backend->capture_replay(plan->device, plan->captured[which], run));
+out:
+    return status;
+}
+
+int fth_plan_step_count(const fth_plan *plan)
+{
+    return (int)plan->step_count;
+}
+
+const char *fth_plan_step_name(const fth_plan *plan, int step)
+{
+    return plan->steps[step].step.name;
+}

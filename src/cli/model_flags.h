@@ -1,0 +1,40 @@
+/* The flags that name a trained model, for the tables of the commands that take one: predict and export. */
+#ifndef FTH_CLI_MODEL_FLAGS_H
+#define FTH_CLI_MODEL_FLAGS_H
+
+#include "base/options.h"
+
+typedef struct fth_model_flags {
+    char *weights; /* what fth_cli_find_weights() takes, with `runs` */
+    char *name, *runs;
+    int64_t size;
+} fth_model_flags;
+
+/* Rows for an fth_model_flags that lies at `at` in the command's options; the first of its table. */
+/* clang-format off: a macro of rows is read by rows */
+#define FTH_MODEL_FLAG_ROWS(at)                                                                                        \
+    {.name = "weights",                                                                                                \
+     .type = FTH_OPTION_TEXT,                                                                                          \
+     .offset = (at) + offsetof(fth_model_flags, weights),                                                              \
+     .argument = "FILE|RUN",                                                                                           \
+     .help = "the model: a file (safetensors, PyTorch's .pth) or a run's best",                                        \
+     .group = "Options"},                                                                                              \
+        {.name = "runs",                                                                                               \
+         .type = FTH_OPTION_TEXT,                                                                                      \
+         .offset = (at) + offsetof(fth_model_flags, runs),                                                             \
+         .fallback = "runs",                                                                                           \
+         .argument = "FOLDER",                                                                                         \
+         .help = "where runs are"},                                                                                    \
+        {.name = "model",                                                                                              \
+         .type = FTH_OPTION_TEXT,                                                                                      \
+         .offset = (at) + offsetof(fth_model_flags, name),                                                             \
+         .argument = "NAME",                                                                                           \
+         .help = "network, where the file does not say"},                                                              \
+    {                                                                                                                  \
+        .name = "size", .type = FTH_OPTION_INTEGER, .offset = (at) + offsetof(fth_model_flags, size), .fallback = "0", \
+        .argument = "N", .help = "side of the model's input; 0: as the file says, or as the model was published",      \
+        .minimum = 0, .maximum = 4096                                                                                  \
+    }
+/* clang-format on */
+
+#endif

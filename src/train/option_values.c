@@ -1,0 +1,133 @@
+/* Options whose texts are more than a number: goals, intervals, shares; and what the table checks of single values. */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "cost/cost.h"
+#include "spot/spot.h"
+#include "train/train_internal.h"
+
+fth_status fth_goal_parse(const char *text, fth_goal *goal)
+{
+    *goal = (fth_goal){FTH_GOAL_NONE, 0};
+    if (!*text)
+        return FTH_OK;
+    const char *number = NULL;
+    if (strncmp(text, "accuracy=", 9) == 0) {
+        goal->kind = FTH_GOAL_ACCURACY;
+        number = text + 9;
+    } else if (strncmp(text, "loss=", 5) == 0) {
+        goal->kind = FTH_GOAL_LOSS;
+        number = text + 5;
+    }
+    char *end = NULL;
+    if (number)
+        goal->value = strtod(number, &end);
+    if (!number || end == number || *end || !isfinite(goal->value) || goal->value < 0)
+        return fth_fail(FTH_INVALID, "\"%s\" is not a goal: write accuracy=0.99 or loss=0.05", text);
+    if (goal->kind == FTH_GOAL_ACCURACY && goal->value > 1)
+        return fth_fail(FTH_INVALID, "an accuracy is between 0 and 1 (99 %% is 0.99), not %s", number);
+    return FTH_OK;
+}
+
+fth_status fth_interval_parse(const char *text, fth_interval *interval)
+{
+    *interval = (fth_interval){0};
+    if (strcmp(text, "auto") == 0) {
+        interval->automatic = true;
+        return FTH_OK;
+    }
+    if (*text && text[strspn(text, "0123456789")] == '\0') {
+        interval->steps = strtoll(text, NULL, 10);
+        if (interval->steps < 1 || strlen(text) > 15)
+            return fth_fail(FTH_INVALID, "%s is not a number of steps between checkpoints: at least 1", text);
+        return FTH_OK;
+    }
+    if (fth_duration_parse(text, &interval->seconds) != FTH_OK)
+        return fth_fail(FTH_INVALID, "\"%s\" is not an interval: write steps (200), a time (30s, 10m) or auto", text);
+    return FTH_OK;
+}
+
+fth_status fth_share_parse(const char *text, double *share)
+{
+    char *end = NULL;
+    *share = strtod(text, &end);
+    if (end != text && strcmp(end, "%") == 0) {
+        *share /= 100;
+        end++;
+    }
+    if (end == text || *end || !(*share > 0) || *share > 0.5)
+        return fth_fail(FTH_INVALID, "\"%s\" is not a share of the time: write 1%% or 0.01 (at most 50%%)", text);
+    return FTH_OK;
+}
+
+fth_status fth_data_share_parse(const char *text, fth_share *share)
+{
+    char *end = NULL;
+    *share = (fth_share){0};
+    if (!*text)
+        return FTH_OK;
+    int64_t index = strtoll(text, &end, 10), of = *end == '/' ? strtoll(end + 1, &end, 10) : 0;
+    if (*end || index < 1 || of < index || of > 1000000)
+        return fth_fail(FTH_INVALID, "\"%s\" is not a share: write 2/4 for the second of four", text);
+    *share = (fth_share){index - 1, of};
+    return FTH_OK;
+}
+
+/* ---- checks for the table ---- */
+
+fth_status fth_option_check_until(const char *text)
+{
+    fth_goal goal;
+    return fth_goal_parse(text, &goal);
+}
+
+fth_status fth_option_check_checkpoint_every(const char *text)
+{
+    fth_interval interval;
+    return fth_interval_parse(text, &interval);
+}
+
+fth_status fth_option_check_usd(const char *text)
+{
+    double usd;
+    return fth_usd_parse(text, &usd);
+}
+
+fth_status fth_option_check_share(const char *text)
+{
+    double share;
+    return fth_share_parse(text, &share);
+}
+
+fth_status fth_option_check_data_share(const char *text)
+{
+    fth_share share;
+    return fth_data_share_parse(text, &share);
+}
+
+fth_status fth_option_check_lease(const char *text)
+{
+    double seconds;
+    if (strcmp(text, "off") == 0 || (fth_duration_parse(text, &seconds) == FTH_OK && seconds >= 1 && seconds <= 3600))
+        return FTH_OK;
+    return fth_fail(FTH_INVALID, "\"%s\" is not the time of a lease: write 10s (1s to 1h), or off", text);
+}
+
+fth_status fth_option_check_compression(const char *text)
+{
+    char *end = NULL;
+    if (strncmp(text, "topk:", 5) == 0) {
+        double part = strtod(text + 5, &end);
+        if (end > text + 5 && !*end && part > 0 && part <= 1)
+            return FTH_OK;
+    } else if (strcmp(text, "none") == 0 || strcmp(text, "f16") == 0 || strcmp(text, "bf16") == 0) {
+        return FTH_OK;
+    }
+    return fth_fail(FTH_INVALID, "\"%s\" is not a compression: none, f16, bf16 or topk:0.01 (the largest 1 %%)", text);
+}
+
+fth_status fth_option_check_watch(const char *text)
+{
+    return *text ? fth_watch_check(text) : FTH_OK;
+}
