@@ -362,7 +362,8 @@ fth_status fth_cli_train_locally(fth_train_options *options, fth_stop *stop, fth
     FTH_TRY(find_run(options));
     FTH_TRY(fth_parameters_start(&server, &all.server));
     outcome->run_folder = fth_format("%s", fth_parameters_run_folder(all.server));
-    fth_log_info("a parameter server and %d workers; run %s", all.count, outcome->run_folder);
+    fth_log_info("strategy parameter-server: a server and %d worker process%s here; run %s", all.count,
+                 all.count == 1 ? "" : "es", outcome->run_folder);
     status = run_workers(&all, stop);
     char *message = fth_format("%s", fth_error_message());
     end_workers(&all);

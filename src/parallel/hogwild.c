@@ -448,11 +448,19 @@ static json_t *hogwild_take_event(void *state)
     return event;
 }
 
+static void hogwild_describe(const void *state, json_t *event)
+{
+    const hogwild *all = state;
+    json_object_set_new(event, "workers", json_integer(all->head->worker_count));
+    json_object_set_new(event, "worker_kind", json_string(all->processes ? "process" : "thread"));
+}
+
 const fth_strategy fth_strategy_hogwild = {
     .name = "hogwild",
     .summary = "workers that update one model without locks",
     .has_workers = true,
     .open = hogwild_open,
+    .describe = hogwild_describe,
     .step = hogwild_step,
     .drain = hogwild_drain,
     .take_event = hogwild_take_event,

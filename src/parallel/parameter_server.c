@@ -16,6 +16,7 @@ enum { MAX_STALE_IN_A_ROW = 100 };
 typedef struct worker {
     fth_engine *engine;
     fth_worker_client *client;
+    const char *server; /* its address */
     fth_layout *layout;
     fth_encoder *encoder;
     float *packed;               /* as pulled */
@@ -90,7 +91,7 @@ static void warn_about_server_options(const fth_train_options *options)
             fth_log_warning("--%s is the server's business; what is given here has no effect", theirs[i]);
 }
 
-static fth_status open_worker(fth_engine *engine, const fth_train_options *options, void **state)
+static fth_status connect_worker(fth_engine *engine, const fth_train_options *options, void **state)
 {
     fth_status status = FTH_OK;
     worker *w = NULL;
@@ -118,15 +119,29 @@ static fth_status open_worker(fth_engine *engine, const fth_train_options *optio
     FTH_TRY(fth_worker_open(&client, &w->client));
     FTH_TRY(check_model(w, options));
     FTH_TRY(fth_worker_check_layout(w->client, w->layout));
-    FTH_TRY(pull(w, -1));
-    fth_log_info("worker %s of %s, from version %lld on", fth_worker_name(w->client), options->server,
-                 (long long)w->version);
+    w->server = options->server;
     *state = w;
     w = NULL;
 
 out:
     close_worker(w);
     return status;
+}
+
+static fth_status open_worker(fth_engine *engine, const fth_train_options *options, void **state)
+{
+    worker *w = *state;
+    (void)engine;
+    (void)options;
+    return pull(w, -1);
+}
+
+static void describe(const void *state, json_t *event)
+{
+    const worker *w = state;
+    json_object_set_new(event, "worker", json_string(fth_worker_name(w->client)));
+    json_object_set_new(event, "server", json_string(w->server));
+    json_object_set_new(event, "version", json_integer(w->version));
 }
 
 static fth_status make_body(void *context, const char *name, int64_t sequence, fth_push_body *body)
@@ -218,7 +233,9 @@ static void heed(void *state, const fth_stop *stop)
 const fth_strategy fth_strategy_parameter_server = {
     .name = "parameter-server",
     .summary = "a worker that sends gradients to a server, which owns the model",
+    .connect = connect_worker,
     .open = open_worker,
+    .describe = describe,
     .step = step,
     .take_event = take_event,
     .heed = heed,

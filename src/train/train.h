@@ -101,7 +101,13 @@ typedef struct fth_strategy {
     /* Steps are computed by workers with engines of their own: the trainer's engine, which is given to open(), holds
      * the weights and never computes gradients, and validation between epochs goes on beside training. */
     bool has_workers;
+    /* Optional: reaches whoever is needed, and fails where they refuse, before a record of the run is made. open() then
+     * has its state. */
+    fth_status (*connect)(fth_engine *engine, const fth_train_options *options, void **state);
     fth_status (*open)(fth_engine *engine, const fth_train_options *options, void **state);
+    /* Optional, after open(): what the start's event says of who works: "workers" and their "worker_kind", or
+     * "worker", "server" and "version". */
+    void (*describe)(const void *state, json_t *event);
     /* Computes gradients of `batch` and, at the end of each group of `accumulate` batches, updates. A strategy with
      * several workers may only take the batch (a copy of it) and give the sum of what was finished meanwhile: `result`
      * is then of earlier batches, of samples 0 if none is done. */

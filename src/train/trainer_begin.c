@@ -307,6 +307,8 @@ fth_status fth_trainer_begin(fth_trainer *trainer)
     fth_trainer_begin_identify(trainer);
     FTH_TRY(open_engine(trainer));
     FTH_TRY(fth_trainer_find_price(trainer));
+    if (trainer->strategy->connect)
+        FTH_TRY(trainer->strategy->connect(trainer->engine, options, &trainer->strategy_state));
     trainer->state = (fth_train_state){.best_step = -1, .validation_step = -1};
     bool resumed = trainer->beginning.folder != NULL, restored = false;
     if (!resumed)

@@ -135,6 +135,9 @@ void fth_trainer_tell_start(fth_trainer *trainer, bool resumed)
     set_text(event, "model", trainer->options->model);
     set_text(event, "data", trainer->options->data);
     set_text(event, "device", trainer->device->description);
+    set_text(event, "strategy", trainer->strategy->name);
+    if (trainer->strategy->describe)
+        trainer->strategy->describe(trainer->strategy_state, event);
     set_integer(event, "parameters", fth_graph_trainable_count(fth_engine_graph(trainer->engine)));
     set_integer(event, "batches_per_epoch", trainer->batches_per_epoch);
     set_real(event, "process_s", fth_clock_process_seconds());

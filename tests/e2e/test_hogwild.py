@@ -69,6 +69,12 @@ def assert_best_is_what_was_validated(farthing, run, tiny):
     assert again["loss"] == pytest.approx(best["validation_loss"], rel=1e-4)
 
 
+@pytest.mark.parametrize("flags, said", [(["--workers", 2], "strategy hogwild, 2 worker threads"),
+                                         (["--processes", 1], "strategy hogwild, 1 worker process\n")])
+def test_the_header_names_the_workers(farthing, tiny, flags, said):
+    assert said in farthing("train", "--data", tiny, *SMALL, "--batch", 16, "--steps", 2, "--strategy", "hogwild", *flags).out
+
+
 def test_trains_and_validates(farthing, tiny, kind):
     result = farthing("train", "--data", tiny, *SMALL, "--batch", 16, "--epochs", 12, "--lr", 0.01, *kind, "--json")
     assert result.end["steps"] == 192 and result.end["samples"] == 12 * 256

@@ -139,6 +139,7 @@ def test_keys_and_a_pinned_certificate(farthing, tmp_path, tiny):
         flags = worker_flags(server, tiny, "--epochs", "1", "--server-pin", server.fingerprint)
         key = {"FARTHING_ACCESS_KEY": "worker-key", "FARTHING_SECRET_KEY": secret}
         assert farthing(*flags, env=key).end["steps"] == 8
+        runs = farthing.runs()
         refused = farthing(*flags, code=1)
         assert "FARTHING_ACCESS_KEY" in refused.err
         wrong = farthing(*flags, code=1, env={**key, "FARTHING_SECRET_KEY": secret[::-1]})
@@ -148,14 +149,17 @@ def test_keys_and_a_pinned_certificate(farthing, tmp_path, tiny):
         assert "pinned" in pinned.err or "key" in pinned.err
         unpinned = farthing(*flags[:-2], code=1, env=key)
         assert "certificate" in unpinned.err and "--server-pin" in unpinned.err
+        assert farthing.runs() == runs  # nothing is left of what never began
     finally:
         server.kill()
 
 
 def test_bad_input_says_what_to_do(farthing, serve, tiny):
     server = serve()
+    runs = farthing.runs()
     other = farthing(*worker_flags(server, tiny, "--epochs", "1", "--model", "mnist-cnn"), code=1)
     assert "serves linear" in other.err
+    assert farthing.runs() == runs  # nothing is left of what never began
     gone = farthing("train", "--strategy", "parameter-server", "--server", "http://127.0.0.1:9", "--server-timeout", "1s",
                     "--model", "linear", "--data", tiny, code=1)
     assert "127.0.0.1:9" in gone.err and "--server-timeout" in gone.err
