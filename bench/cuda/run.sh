@@ -3,7 +3,7 @@
 #
 #     bench/cuda/run.sh [-d folder] tests | sanitize tool | faults | runs | bench [case ...] | profile case
 #
-# tests: the op tests. sanitize: the same under compute-sanitizer (memcheck or racecheck). faults: a GPU that hangs, one that
+# tests: the op tests, and those of convolutions in small parts of the batch. sanitize: the same under compute-sanitizer (memcheck or racecheck). faults: a GPU that hangs, one that
 # is lost, a batch too large for it. runs: training through the program, stopped, killed, resumed and moved to the CPU,
 # final weights compared. bench/engine/run --device cuda compares with PyTorch.
 #
@@ -62,6 +62,11 @@ tests)
         with "$folder/$test" 2>&1 | grep -v -E '^\[ (RUN|      OK) ' | tail -60
         [ "${PIPESTATUS[0]}" = 0 ] || failed=1
     done
+    for test in test_backend_ops test_backend_step; do
+        echo "== $test, in parts"
+        FARTHING_CUDA_PART_ELEMENTS=500 FARTHING_CUDA_TUNE=0 with "$folder/$test" 2>&1 | grep -v -E '^\[ (RUN|      OK) ' | tail -60
+        [ "${PIPESTATUS[0]}" = 0 ] || failed=1
+    done
     exit $failed
     ;;
 sanitize)
@@ -102,7 +107,7 @@ faults)
     echo "too large: $(echo "$said" | tail -1)"
     fits=$(echo "$said" | sed -n 's/.*--batch \([0-9]*\) would fit.*/\1/p')
     [ -n "$fits" ] || failed=1
-    FARTHING_CUDA_TUNE=0 with "$folder/farthing" bench --device cuda --model vgg19 --batch "${fits:-1}" --height 224 \
+    with "$folder/farthing" bench --device cuda --model vgg19 --batch "${fits:-1}" --height 224 \
         --width 224 --precision bf16 --seconds 1 || failed=1
     rm -rf "$runs"
     exit $failed

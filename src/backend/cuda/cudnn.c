@@ -1,5 +1,5 @@
-/* Convolutions through cuDNN's graph interface: describe one, let the heuristics propose engines, measure the first
- * few, keep the fastest.
+/* Engines for convolutions through cuDNN's graph interface: describe a convolution, let the heuristics propose engines,
+ * measure the first few, keep the fastest.
  *
  * Only engines that give the same bits every time are taken, none that compiles at run time (seconds for each),
  * and in strict f32 none that uses tensor cores. A choice is written down as the engine's number and its
@@ -23,8 +23,8 @@ typedef struct descriptor_heap {
     int count;
 } descriptor_heap;
 
-struct cuda_conv_plan {
-    cudnnBackendDescriptor_t plan, pack;
+struct cuda_engine {
+    cudnnBackendDescriptor_t plan, packs[CUDA_MAX_PARTS];
     descriptor_heap *descriptors; /* what the plan was built from */
     int64_t workspace_bytes;
     bool bias;
@@ -155,7 +155,7 @@ static fth_status build_graph(cuda_device *device, descriptor_heap *heap, const 
     fth_status status = FTH_OK;
     cudnnBackendDescriptor_t x, w, y, convolution, ops[3], at;
     const cudnnDataType_t type = dnn_type(conv->type);
-    const float one = 1, zero = 0;
+    const float alpha = 1, beta = conv->accumulate ? 1 : 0;
     int64_t op_count = 1;
     const bool fused = conv->bias || conv->relu;
     FTH_TRY(add_tensor(heap, UID_X, conv->x, type, false, &x));
@@ -166,8 +166,8 @@ static fth_status build_graph(cuda_device *device, descriptor_heap *heap, const 
         FTH_TRY(add_tensor(heap, UID_CONVOLVED, conv->y, CUDNN_DATA_FLOAT, true, &at));
     FTH_TRY(describe_convolution(heap, conv, &convolution));
     FTH_TRY(make(heap, operations[conv->kind].type, &ops[0]));
-    FTH_TRY(set(ops[0], operations[conv->kind].alpha, CUDNN_TYPE_FLOAT, 1, &one));
-    FTH_TRY(set(ops[0], operations[conv->kind].beta, CUDNN_TYPE_FLOAT, 1, &zero));
+    FTH_TRY(set(ops[0], operations[conv->kind].alpha, CUDNN_TYPE_FLOAT, 1, &alpha));
+    FTH_TRY(set(ops[0], operations[conv->kind].beta, CUDNN_TYPE_FLOAT, 1, &beta));
     FTH_TRY(set(ops[0], operations[conv->kind].convolution, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &convolution));
     FTH_TRY(set(ops[0], operations[conv->kind].x, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &x));
     FTH_TRY(set(ops[0], operations[conv->kind].w, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &w));
@@ -428,34 +428,34 @@ static void write_key(const cuda_conv *c, char *key, size_t size)
 {
     static const char *const kinds[] = {"forward", "data", "filter"}, *const types[] = {"f32", "f16", "bf16"};
     snprintf(key, size,
-             "%s%s%s %s%s x%" PRId64 ",%" PRId64 ",%" PRId64 ",%" PRId64 " w%" PRId64 ",%" PRId64 ",%" PRId64
+             "%s%s%s%s %s%s x%" PRId64 ",%" PRId64 ",%" PRId64 ",%" PRId64 " w%" PRId64 ",%" PRId64 ",%" PRId64
              ",%" PRId64 " p%" PRId64 ",%" PRId64 " s%" PRId64 ",%" PRId64 " d%" PRId64 ",%" PRId64,
-             kinds[c->kind], c->bias ? "+bias" : "", c->relu ? "+relu" : "", types[c->type], c->tf32 ? "-tf32" : "",
-             c->x[0], c->x[1], c->x[2], c->x[3], c->w[0], c->w[1], c->w[2], c->w[3], c->padding[0], c->padding[1],
-             c->stride[0], c->stride[1], c->dilation[0], c->dilation[1]);
+             kinds[c->kind], c->accumulate ? "+added" : "", c->bias ? "+bias" : "", c->relu ? "+relu" : "",
+             types[c->type], c->tf32 ? "-tf32" : "", c->x[0], c->x[1], c->x[2], c->x[3], c->w[0], c->w[1], c->w[2],
+             c->w[3], c->padding[0], c->padding[1], c->stride[0], c->stride[1], c->dilation[0], c->dilation[1]);
 }
 
 static fth_status recall(cuda_device *device, descriptor_heap *heap, cudnnBackendDescriptor_t graph, const char *choice,
-                         cuda_conv_plan *plan)
+                         cuda_engine *engine)
 {
     fth_status status = FTH_OK;
     proposal p = {0};
-    FTH_TRY(read_choice(heap, graph, choice, &p, &plan->microseconds));
-    FTH_TRY(build_plan(device, p.config, &plan->plan, &plan->workspace_bytes));
-    snprintf(plan->name, sizeof plan->name, "engine %" PRId64, p.engine);
+    FTH_TRY(read_choice(heap, graph, choice, &p, &engine->microseconds));
+    FTH_TRY(build_plan(device, p.config, &engine->plan, &engine->workspace_bytes));
+    snprintf(engine->name, sizeof engine->name, "engine %" PRId64, p.engine);
 out:
     return status;
 }
 
 static fth_status tune(cuda_device *device, descriptor_heap *heap, const cuda_conv *conv,
-                       cudnnBackendDescriptor_t graph, const char *key, cuda_conv_plan *plan)
+                       cudnnBackendDescriptor_t graph, const char *key, cuda_engine *engine)
 {
     fth_status status = FTH_OK;
     static const cudnnBackendHeurMode_t modes[] = {CUDNN_HEUR_MODE_A, CUDNN_HEUR_MODE_FALLBACK};
     proposal proposals[MAX_PROPOSALS], best = {0};
     const bool measuring = tuning_is_on() && !device->building.unmeasured;
     int measured = 0;
-    for (size_t m = 0; m < FTH_COUNT_OF(modes) && !plan->plan; m++) {
+    for (size_t m = 0; m < FTH_COUNT_OF(modes) && !engine->plan; m++) {
         int count = 0;
         FTH_TRY(propose(heap, conv, graph, modes[m], proposals, &count));
         for (int i = 0; i < count && measured < MAX_MEASURED; i++) {
@@ -469,39 +469,39 @@ static fth_status tune(cuda_device *device, descriptor_heap *heap, const cuda_co
                 continue;
             }
             measured++;
-            if (plan->plan && microseconds >= plan->microseconds) {
+            if (engine->plan && microseconds >= engine->microseconds) {
                 cudnnBackendDestroyDescriptor(candidate);
                 continue;
             }
-            if (plan->plan)
-                cudnnBackendDestroyDescriptor(plan->plan);
-            plan->plan = candidate;
-            plan->workspace_bytes = workspace_bytes;
-            plan->microseconds = microseconds;
+            if (engine->plan)
+                cudnnBackendDestroyDescriptor(engine->plan);
+            engine->plan = candidate;
+            engine->workspace_bytes = workspace_bytes;
+            engine->microseconds = microseconds;
             best = proposals[i];
             if (!measuring)
                 break;
         }
     }
-    if (plan->plan) {
+    if (engine->plan) {
         char choice[CHOICE_SIZE];
-        write_choice(heap, &best, plan->microseconds, choice);
-        snprintf(plan->name, sizeof plan->name, "engine %" PRId64, best.engine);
+        write_choice(heap, &best, engine->microseconds, choice);
+        snprintf(engine->name, sizeof engine->name, "engine %" PRId64, best.engine);
         if (measuring)
             cuda_tuning_add(device->tuning, key, choice);
     } else if (measuring) {
         cuda_tuning_add(device->tuning, key, "none");
     }
-    fth_log_debug("cudnn %s: %s, %.1f us of %d measured", key, plan->plan ? plan->name : "no engine",
-                  plan->microseconds, measured);
+    fth_log_debug("cudnn %s: %s, %.1f us of %d measured", key, engine->plan ? engine->name : "no engine",
+                  engine->microseconds, measured);
 out:
     return status;
 }
 
-fth_status cuda_conv_create(cuda_device *device, const cuda_conv *conv, cuda_conv_plan **result)
+fth_status cuda_engine_create(cuda_device *device, const cuda_conv *conv, cuda_engine **result)
 {
     fth_status status = FTH_OK;
-    cuda_conv_plan *plan = NULL;
+    cuda_engine *engine = NULL;
     cudnnBackendDescriptor_t graph;
     char key[256];
     *result = NULL;
@@ -509,59 +509,61 @@ fth_status cuda_conv_create(cuda_device *device, const cuda_conv *conv, cuda_con
     const char *choice = cuda_tuning_find(device->tuning, key);
     if (choice && strcmp(choice, "none") == 0)
         return FTH_OK;
-    FTH_TRY(fth_allocate(1, sizeof *plan, &plan));
-    FTH_TRY(fth_allocate(1, sizeof *plan->descriptors, &plan->descriptors));
-    plan->bias = conv->bias;
-    if (build_graph(device, plan->descriptors, conv, &graph) != FTH_OK) {
+    FTH_TRY(fth_allocate(1, sizeof *engine, &engine));
+    FTH_TRY(fth_allocate(1, sizeof *engine->descriptors, &engine->descriptors));
+    engine->bias = conv->bias;
+    if (build_graph(device, engine->descriptors, conv, &graph) != FTH_OK) {
         fth_log_debug("cudnn %s: %s", key, fth_error_message());
         goto out; /* cannot be expressed: no engine */
     }
-    if (!choice || recall(device, plan->descriptors, graph, choice, plan) != FTH_OK)
-        FTH_TRY(tune(device, plan->descriptors, conv, graph, key, plan));
-    if (plan->plan) {
-        *result = plan;
-        plan = NULL;
+    if (!choice || recall(device, engine->descriptors, graph, choice, engine) != FTH_OK)
+        FTH_TRY(tune(device, engine->descriptors, conv, graph, key, engine));
+    if (engine->plan) {
+        *result = engine;
+        engine = NULL;
     }
 out:
-    cuda_conv_free(plan);
+    cuda_engine_free(engine);
     return status;
 }
 
-void cuda_conv_free(cuda_conv_plan *plan)
+void cuda_engine_free(cuda_engine *engine)
 {
-    if (!plan)
+    if (!engine)
         return;
-    if (plan->pack)
-        cudnnBackendDestroyDescriptor(plan->pack);
-    if (plan->plan)
-        cudnnBackendDestroyDescriptor(plan->plan);
-    if (plan->descriptors)
-        free_heap(plan->descriptors);
-    free(plan->descriptors);
-    free(plan);
+    for (int i = 0; i < CUDA_MAX_PARTS; i++)
+        if (engine->packs[i])
+            cudnnBackendDestroyDescriptor(engine->packs[i]);
+    if (engine->plan)
+        cudnnBackendDestroyDescriptor(engine->plan);
+    if (engine->descriptors)
+        free_heap(engine->descriptors);
+    free(engine->descriptors);
+    free(engine);
 }
 
-size_t cuda_conv_workspace_bytes(const cuda_conv_plan *plan)
+size_t cuda_engine_workspace_bytes(const cuda_engine *engine)
 {
-    return (size_t)plan->workspace_bytes;
+    return (size_t)engine->workspace_bytes;
 }
 
-const char *cuda_conv_name(const cuda_conv_plan *plan)
+const char *cuda_engine_name(const cuda_engine *engine)
 {
-    return plan->name;
+    return engine->name;
 }
 
-double cuda_conv_microseconds(const cuda_conv_plan *plan)
+double cuda_engine_microseconds(const cuda_engine *engine)
 {
-    return plan->microseconds;
+    return engine->microseconds;
 }
 
-fth_status cuda_conv_bind(cuda_conv_plan *plan, void *x, void *w, void *y, void *bias, void *workspace)
+fth_status cuda_engine_bind(cuda_engine *engine, int part, void *x, void *w, void *y, void *bias, void *workspace)
 {
-    return make_pack(&plan->pack, x, w, y, plan->bias ? bias : NULL, workspace);
+    return make_pack(&engine->packs[part], x, w, y, engine->bias ? bias : NULL, workspace);
 }
 
-fth_status cuda_conv_run(cuda_device *device, const cuda_conv_plan *plan)
+fth_status cuda_engine_run(cuda_device *device, const cuda_engine *engine, int part)
 {
-    return cuda_dnn_status(cudnnBackendExecute(device->cudnn, plan->plan, plan->pack), "cudnnBackendExecute");
+    return cuda_dnn_status(cudnnBackendExecute(device->cudnn, engine->plan, engine->packs[part]),
+                           "cudnnBackendExecute");
 }
