@@ -201,6 +201,29 @@ static fth_status build_max_pool(fth_graph *graph, const op_case *with, fth_valu
     return fth_op_add_max_pool(graph, with->pool, x, y);
 }
 
+/* Back ends may compute the two as one. */
+static fth_status build_pooled_convolution(fth_graph *graph, const op_case *with, fth_value x, fth_value *y)
+{
+    fth_status status = FTH_OK;
+    FTH_TRY(build_convolution(graph, with, x, &x));
+    FTH_TRY(fth_op_add_max_pool(graph, with->pool, x, y));
+out:
+    return status;
+}
+
+/* Here they may not: the convolution has another reader. */
+static fth_status build_convolution_pooled_twice(fth_graph *graph, const op_case *with, fth_value x, fth_value *y)
+{
+    fth_status status = FTH_OK;
+    fth_value parts[2];
+    FTH_TRY(build_convolution(graph, with, x, &x));
+    FTH_TRY(fth_op_add_max_pool(graph, with->pool, x, &parts[0]));
+    FTH_TRY(fth_op_add_average_pool(graph, with->pool, x, &parts[1]));
+    FTH_TRY(fth_op_add_concat(graph, parts, 2, y));
+out:
+    return status;
+}
+
 static fth_status build_average_pool(fth_graph *graph, const op_case *with, fth_value x, fth_value *y)
 {
     return fth_op_add_average_pool(graph, with->pool, x, y);
@@ -271,6 +294,9 @@ out:
 #define INPUT(n, c, h, w) .batch = (n), .channels = (c), .height = (h), .width = (w)
 #define CONVOLUTION(n, c, h, w, o, kh, kw)                                                                             \
     .build = build_convolution, INPUT(n, c, h, w), .outputs = (o), .kernel = {(kh), (kw)}
+#define POOLED(n, c, h, w, o)                                                                                          \
+    .build = build_pooled_convolution, INPUT(n, c, h, w), .outputs = (o), .kernel = {3, 3}, .kinks = true,             \
+    .pool = {.kernel = {2, 2}, .stride = {2, 2}}
 #define POOL(k, s, p) .pool = {.kernel = {(k), (k)}, .stride = {(s), (s)}, .padding = {(p), (p)}}
 
 static const op_case cases[] = {
@@ -290,6 +316,15 @@ static const op_case cases[] = {
      .convolution = {.padding = {2, 1}}},
     {"convolution 3x3, padding 0 and 3, 80 to 16", CONVOLUTION(7, 80, 11, 10, 16, 3, 3),
      .convolution = {.padding = {0, 3}}},
+    {"convolution 3x3, max pool", POOLED(6, 32, 14, 14, 32), .bias = true},
+    {"convolution 3x3, max pool, odd map, padding 1", POOLED(6, 16, 15, 13, 48), .convolution = {.padding = {1, 1}}},
+    {"convolution 3x3, max pool, padding 2 and 0", POOLED(7, 32, 8, 15, 16), .bias = true,
+     .convolution = {.padding = {2, 0}}},
+    {"convolution 3x3, max pool, padding 1 and 0", POOLED(7, 32, 8, 15, 16), .bias = true,
+     .convolution = {.padding = {1, 0}}},
+    {"convolution 3x3, relu, max pool", POOLED(6, 32, 14, 14, 32), .bias = true, .relu = true},
+    {"convolution 3x3, pooled twice", .build = build_convolution_pooled_twice, INPUT(6, 32, 14, 14), .outputs = 32,
+     .kernel = {3, 3}, .bias = true, .kinks = true, POOL(2, 2, 0)},
     {"convolution 1x1", CONVOLUTION(8, 17, 5, 3, 32, 1, 1)},
     {"convolution 1x1, stride 2", CONVOLUTION(3, 16, 7, 6, 32, 1, 1), .convolution = {.stride = {2, 2}}},
     {"convolution 1x1, one channel", CONVOLUTION(3, 1, 4, 4, 1, 1, 1), .bias = true},

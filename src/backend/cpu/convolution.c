@@ -3,16 +3,9 @@
  * passes are separate nodes; the backward ones rebuild the forward descriptor, which oneDNN wants as a hint. */
 #include <string.h>
 
-#include "backend/cpu/cpu_internal.h"
+#include "backend/cpu/convolution.h"
 #include "backend/cpu/narrow_convolution.h"
 #include "backend/cpu/winograd_convolution.h"
-
-typedef struct convolution_shapes {
-    fth_shape x, weight, y;
-    bool bias;
-} convolution_shapes;
-
-typedef enum convolution_pass { FORWARD, GRAD_INPUT, GRAD_WEIGHTS } convolution_pass;
 
 /* oneDNN keeps the groups as a leading dimension of the weights: (O, C/G, ...) becomes (G, O/G, C/G, ...). */
 static fth_shape weight_shape(const fth_convolution_attributes *a, const fth_shape *weight)
@@ -25,7 +18,8 @@ static fth_shape weight_shape(const fth_convolution_attributes *a, const fth_sha
 /* Winograd works on tiles of 4×4 outputs and blocks of 16 input channels; where those are mostly padding it loses.
  * Measured on one Zen 4 core, direct over Winograd: 512 channels on a 2×2 map 0.5 forward, 0.5 grad_input, 1.2
  * grad_weights; 4×4 and larger 1.7 to 3 in all passes; a first layer with one channel 0.14. */
-static bool winograd_pays(const fth_convolution_attributes *a, const convolution_shapes *shapes, convolution_pass pass)
+bool cpu_winograd_pays(const fth_convolution_attributes *a, const cpu_convolution_shapes *shapes,
+                       cpu_convolution_pass pass)
 {
     const int64_t *weight = shapes->weight.dims, *y = shapes->y.dims;
     if (a->groups != 1 || weight[2] != 3 || weight[3] != 3 || a->stride[0] != 1 || a->stride[1] != 1 ||
@@ -36,21 +30,9 @@ static bool winograd_pays(const fth_convolution_attributes *a, const convolution
     return used >= (pass == GRAD_WEIGHTS ? 0.25 : 0.5);
 }
 
-/* Our Winograd keeps a block of tiles in cache and reads all transformed weights for each; for grad_weights, reads and
- * writes all sums. Measured on one Zen 4 core, oneDNN's over ours: 32 to 64 channels on a 26×26 map, in mnist-cnn, 1.1
- * forward, 1.2 grad_input, 1.2 grad_weights; 64 to 128 channels 1.0 to 1.1, 1.0 to 1.2, 1.2 to 1.3; 128 on an 8×8 map
- * 1.1, 1.1, 0.85; 256 on 14×14 1.0, 1.0, 1.0; 512 0.7, 0.7, 0.4. */
-static bool own_winograd_pays(const fth_plan *plan, const fth_convolution_attributes *a,
-                              const convolution_shapes *shapes, convolution_pass pass)
-{
-    const int64_t pairs = shapes->weight.dims[0] * shapes->weight.dims[1], *y = shapes->y.dims;
-    const int64_t tiles = y[0] * ((y[2] + 3) / 4) * ((y[3] + 3) / 4);
-    return winograd_pays(a, shapes, pass) && cpu_winograd_fits(plan, a, &shapes->x, &shapes->weight) &&
-           pairs <= 128 * 256 && tiles >= (pass == GRAD_WEIGHTS ? pairs / 32 : 48);
-}
-
-static fth_status describe(const fth_plan *plan, const fth_convolution_attributes *a, const convolution_shapes *shapes,
-                           convolution_pass pass, dnnl_alg_kind_t algorithm, dnnl_primitive_desc_t *descriptor)
+static fth_status describe(const fth_plan *plan, const fth_convolution_attributes *a,
+                           const cpu_convolution_shapes *shapes, cpu_convolution_pass pass, dnnl_alg_kind_t algorithm,
+                           dnnl_primitive_desc_t *descriptor)
 {
     fth_status status = FTH_OK;
     dnnl_engine_t engine = cpu_device_of(plan)->engine;
@@ -102,10 +84,11 @@ out:
     return status;
 }
 
-static fth_status choose(const fth_plan *plan, const fth_convolution_attributes *a, const convolution_shapes *shapes,
-                         convolution_pass pass, dnnl_primitive_desc_t *descriptor)
+static fth_status choose(const fth_plan *plan, const fth_convolution_attributes *a,
+                         const cpu_convolution_shapes *shapes, cpu_convolution_pass pass,
+                         dnnl_primitive_desc_t *descriptor)
 {
-    if (cpu_compute_dtype(plan) == dnnl_f32 && winograd_pays(a, shapes, pass) &&
+    if (cpu_compute_dtype(plan) == dnnl_f32 && cpu_winograd_pays(a, shapes, pass) &&
         describe(plan, a, shapes, pass, dnnl_convolution_winograd, descriptor) == FTH_OK)
         return FTH_OK;
     return describe(plan, a, shapes, pass, dnnl_convolution_direct, descriptor);
@@ -133,15 +116,15 @@ static fth_status prepare_forward(fth_plan *plan, const fth_node *node)
 {
     fth_status status = FTH_OK;
     const fth_convolution_attributes *a = node->attributes;
-    const convolution_shapes shapes = {.x = fth_plan_type(plan, node->inputs[0]).shape,
-                                       .weight = fth_plan_type(plan, node->inputs[1]).shape,
-                                       .y = fth_plan_type(plan, node->outputs[0]).shape,
-                                       .bias = node->input_count > 2};
+    const cpu_convolution_shapes shapes = {.x = fth_plan_type(plan, node->inputs[0]).shape,
+                                           .weight = fth_plan_type(plan, node->inputs[1]).shape,
+                                           .y = fth_plan_type(plan, node->outputs[0]).shape,
+                                           .bias = node->input_count > 2};
     /* 16 outputs fill oneDNN's lanes: its forward pass is then at the limit of the arithmetic. */
     if (shapes.y.dims[1] < 16 && cpu_narrow_fits(plan, a, &shapes.x, &shapes.weight))
         return cpu_narrow_forward(plan, node);
-    if (own_winograd_pays(plan, a, &shapes, FORWARD))
-        return cpu_winograd_forward(plan, node);
+    if (cpu_own_winograd_pays(plan, a, &shapes, FORWARD))
+        return cpu_winograd_pool_of(plan, node) ? FTH_OK : cpu_winograd_forward(plan, node, NULL);
     dnnl_primitive_desc_t descriptor = NULL;
     fth_plan_value weight_view, x, w, y;
     FTH_TRY(choose(plan, a, &shapes, FORWARD, &descriptor));
@@ -165,12 +148,12 @@ static fth_status prepare_grad_input(fth_plan *plan, const fth_node *node)
 {
     fth_status status = FTH_OK;
     const fth_convolution_attributes *a = node->attributes;
-    const convolution_shapes shapes = {.x = fth_plan_type(plan, node->outputs[0]).shape,
-                                       .weight = fth_plan_type(plan, node->inputs[1]).shape,
-                                       .y = fth_plan_type(plan, node->inputs[0]).shape};
+    const cpu_convolution_shapes shapes = {.x = fth_plan_type(plan, node->outputs[0]).shape,
+                                           .weight = fth_plan_type(plan, node->inputs[1]).shape,
+                                           .y = fth_plan_type(plan, node->inputs[0]).shape};
     if (cpu_narrow_fits(plan, a, &shapes.x, &shapes.weight))
         return cpu_narrow_grad_input(plan, node);
-    if (own_winograd_pays(plan, a, &shapes, GRAD_INPUT))
+    if (cpu_own_winograd_pays(plan, a, &shapes, GRAD_INPUT))
         return cpu_winograd_grad_input(plan, node);
     dnnl_primitive_desc_t descriptor = NULL;
     fth_plan_value weight_view, dy, w, dx;
@@ -192,13 +175,13 @@ static fth_status prepare_grad_weights(fth_plan *plan, const fth_node *node)
 {
     fth_status status = FTH_OK;
     const fth_convolution_attributes *a = node->attributes;
-    const convolution_shapes shapes = {.x = fth_plan_type(plan, node->inputs[0]).shape,
-                                       .weight = fth_plan_type(plan, node->outputs[0]).shape,
-                                       .y = fth_plan_type(plan, node->inputs[1]).shape,
-                                       .bias = fth_plan_is_used(plan, node->outputs[1])};
+    const cpu_convolution_shapes shapes = {.x = fth_plan_type(plan, node->inputs[0]).shape,
+                                           .weight = fth_plan_type(plan, node->outputs[0]).shape,
+                                           .y = fth_plan_type(plan, node->inputs[1]).shape,
+                                           .bias = fth_plan_is_used(plan, node->outputs[1])};
     if (cpu_narrow_fits(plan, a, &shapes.x, &shapes.weight))
         return cpu_narrow_grad_weights(plan, node);
-    if (own_winograd_pays(plan, a, &shapes, GRAD_WEIGHTS))
+    if (cpu_own_winograd_pays(plan, a, &shapes, GRAD_WEIGHTS))
         return cpu_winograd_grad_weights(plan, node);
     dnnl_primitive_desc_t descriptor = NULL;
     fth_plan_value x, dy, dw, target;

@@ -2,6 +2,7 @@
  * loops of our own elsewhere. */
 #include "backend/cpu/cpu_internal.h"
 #include "backend/cpu/plain_max_pool.h"
+#include "backend/cpu/winograd_convolution.h"
 
 typedef struct pool_window {
     dnnl_alg_kind_t algorithm;
@@ -114,6 +115,9 @@ static pool_window node_window(const fth_plan *plan, const fth_node *node, bool 
 
 static fth_status prepare_max(fth_plan *plan, const fth_node *node)
 {
+    const fth_node *convolution = cpu_winograd_of_pool(plan, node);
+    if (convolution)
+        return cpu_winograd_forward(plan, convolution, node);
     if (cpu_plain_max_pool_fits(node->attributes, cpu_layout(plan, node->inputs[0])))
         return cpu_plain_max_pool(plan, node);
     pool_window window = node_window(plan, node, false, dnnl_pooling_max);
@@ -122,6 +126,8 @@ static fth_status prepare_max(fth_plan *plan, const fth_node *node)
 
 static fth_status prepare_max_grad(fth_plan *plan, const fth_node *node)
 {
+    if (cpu_winograd_of_pool(plan, node))
+        return FTH_OK; /* the convolution's gradients read what this one would */
     if (cpu_plain_max_pool_made(cpu_layout(plan, node->inputs[1])))
         return cpu_plain_max_pool_grad(plan, node);
     pool_window window = node_window(plan, node, true, dnnl_pooling_max);

@@ -19,7 +19,15 @@ typedef struct winograd_correlation {
     winograd_images in, out;
     int64_t begin_row, begin_column;
     bool relu;
+    bool pool; /* the outputs go through max pooling by 2×2 */
 } winograd_correlation;
+
+/* Images, or the gradient of images that went through max pooling by 2×2: then `values` are of the pooled size, and so
+ * is `where`, which says the place of each in its cell: 0, 1 in the upper row, 2, 3 in the lower one. */
+typedef struct winograd_source {
+    const float *values;
+    const uint8_t *where; /* NULL: images */
+} winograd_source;
 
 /* Where it is false, nothing below may be called. */
 bool winograd_is_supported(void);
@@ -31,15 +39,16 @@ typedef struct winograd_weights {
     bool turned;
 } winograd_weights;
 
-/* `bias` may be NULL. `scratch` is memory for as many floats as winograd_correlate_floats() says for the number of
- * OpenMP threads. */
-void winograd_correlate(const winograd_correlation *c, const float *in, const winograd_weights *weights,
-                        const float *bias, float *scratch, float *out);
+/* `bias` may be NULL. With c->pool `out` gets the maxima, and `where`, if not NULL, their places; an input that is
+ * pooled needs begin_row and begin_column both even or both odd. `scratch` is memory for as many floats as
+ * winograd_correlate_floats() says for the number of OpenMP threads. */
+void winograd_correlate(const winograd_correlation *c, const winograd_source *in, const winograd_weights *weights,
+                        const float *bias, float *scratch, float *out, uint8_t *where);
 int64_t winograd_correlate_floats(const winograd_correlation *c, int threads);
 
 /* dweight (outputs, channels, 3, 3) and, if not NULL, dbias, of the convolution `forward`. */
-void winograd_grad_weights(const winograd_correlation *forward, const float *x, const float *dy, float *scratch,
-                           float *dweight, float *dbias);
+void winograd_grad_weights(const winograd_correlation *forward, const float *x, const winograd_source *dy,
+                           float *scratch, float *dweight, float *dbias);
 int64_t winograd_grad_weights_floats(const winograd_correlation *forward, int threads);
 
 #endif

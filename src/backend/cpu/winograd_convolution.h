@@ -1,14 +1,23 @@
-/* Own Winograd convolutions: see winograd_convolution.c. */
+/* Own Winograd convolutions, and max pooling as a part of them: see winograd_convolution.c and winograd_pool.c. */
 #ifndef FTH_BACKEND_CPU_WINOGRAD_CONVOLUTION_H
 #define FTH_BACKEND_CPU_WINOGRAD_CONVOLUTION_H
 
-#include "backend/backend.h"
+#include "backend/cpu/convolution.h"
 
-bool cpu_winograd_fits(const fth_plan *plan, const fth_convolution_attributes *a, const fth_shape *x,
-                       const fth_shape *weight);
-/* For nodes whose shapes fit. */
-fth_status cpu_winograd_forward(fth_plan *plan, const fth_node *node);
+/* Whether the functions below can compute that pass, and faster than oneDNN's Winograd. */
+bool cpu_own_winograd_pays(const fth_plan *plan, const fth_convolution_attributes *a,
+                           const cpu_convolution_shapes *shapes, cpu_convolution_pass pass);
+
+/* `pool`: the max_pool that is computed with the convolution; NULL: none. */
+fth_status cpu_winograd_forward(fth_plan *plan, const fth_node *convolution, const fth_node *pool);
 fth_status cpu_winograd_grad_input(fth_plan *plan, const fth_node *node);
 fth_status cpu_winograd_grad_weights(fth_plan *plan, const fth_node *node);
+
+/* The max_pool that is computed with a convolution, whose own output is then never made; NULL: none. */
+const fth_node *cpu_winograd_pool_of(const fth_plan *plan, const fth_node *convolution);
+/* The convolution that computes a max_pool or max_pool_grad as a part of itself; NULL: none. */
+const fth_node *cpu_winograd_of_pool(const fth_plan *plan, const fth_node *pool_or_gradient);
+/* The max_pool_grad that would make the gradient `dy`, if its readers take what it reads instead; NULL: none. */
+const fth_node *cpu_winograd_pool_gradient(const fth_plan *plan, fth_value dy);
 
 #endif

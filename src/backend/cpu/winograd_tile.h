@@ -1,0 +1,251 @@
+/* What the Winograd kernels share: the points, the transforms of lines, tiles and how they are read. Only for files
+ * compiled for AVX-512; see winograd.c. */
+#ifndef FTH_BACKEND_CPU_WINOGRAD_TILE_H
+#define FTH_BACKEND_CPU_WINOGRAD_TILE_H
+
+#include <immintrin.h>
+
+#include "backend/cpu/winograd.h"
+
+#define INLINE static inline __attribute__((always_inline))
+
+enum { LANES = WINOGRAD_LANES, POINTS = 36, TILE = 4, WINDOW = 6 };
+
+/* Tiles at a time: a multiple of 12, what the products take at once. */
+enum { BLOCK = 24 };
+
+#define A  0.625F
+#define B  1.5F
+#define A2 (A * A)
+#define B2 (B * B)
+
+typedef __m512 vector;
+
+INLINE vector constant(float value)
+{
+    return _mm512_set1_ps(value);
+}
+
+/* x * y + z */
+INLINE vector multiply_add(float x, vector y, vector z)
+{
+    return _mm512_fmadd_ps(constant(x), y, z);
+}
+
+/* Floats from one point of a block of `planes` planes to the next: an odd number of cache lines, as powers of two would
+ * put all 36 into the same few sets of the cache. */
+INLINE int64_t point_stride(int64_t planes)
+{
+    return BLOCK * planes + LANES;
+}
+
+/* ---- the transforms of one line ---- */
+
+/* Six inputs, in place: rows of the polynomials that vanish at all points but one. */
+INLINE void transform_inputs(vector d[WINDOW])
+{
+    const vector even_b = multiply_add(-B2, d[2], d[4]), odd_b = multiply_add(-B2, d[1], d[3]);
+    const vector even_a = multiply_add(-A2, d[2], d[4]), odd_a = multiply_add(-A2, d[1], d[3]);
+    d[0] = multiply_add(A2 * B2, d[0], multiply_add(-(A2 + B2), d[2], d[4]));
+    d[5] = multiply_add(A2 * B2, d[1], multiply_add(-(A2 + B2), d[3], d[5]));
+    d[1] = multiply_add(A, odd_b, even_b);
+    d[2] = multiply_add(-A, odd_b, even_b);
+    d[3] = multiply_add(B, odd_a, even_a);
+    d[4] = multiply_add(-B, odd_a, even_a);
+}
+
+/* Four numbers at the six points, not yet divided as `divisor` says. */
+INLINE void evaluate_four(const vector g[4], vector at[WINDOW])
+{
+    const vector even_a = multiply_add(A2, g[2], g[0]), odd_a = multiply_add(A2, g[3], g[1]);
+    const vector even_b = multiply_add(B2, g[2], g[0]), odd_b = multiply_add(B2, g[3], g[1]);
+    at[0] = g[0];
+    at[1] = multiply_add(A, odd_a, even_a);
+    at[2] = multiply_add(-A, odd_a, even_a);
+    at[3] = multiply_add(B, odd_b, even_b);
+    at[4] = multiply_add(-B, odd_b, even_b);
+    at[5] = g[3];
+}
+
+INLINE void evaluate_three(const vector g[3], vector at[WINDOW])
+{
+    const vector even_a = multiply_add(A2, g[2], g[0]), even_b = multiply_add(B2, g[2], g[0]);
+    at[0] = g[0];
+    at[1] = multiply_add(A, g[1], even_a);
+    at[2] = multiply_add(-A, g[1], even_a);
+    at[3] = multiply_add(B, g[1], even_b);
+    at[4] = multiply_add(-B, g[1], even_b);
+    at[5] = g[2];
+}
+
+/* 1 / product of the distances from point i to the other finite ones. */
+INLINE float divisor(int i)
+{
+    return i == 0 ? 1 / (A2 * B2) : i <= 2 ? 1 / (2 * A2 * (A2 - B2)) : i <= 4 ? 1 / (2 * B2 * (B2 - A2)) : 1;
+}
+
+/* From the products at six points to `count` (4 or 3) outputs. */
+INLINE void transform_products(const vector m[WINDOW], const int count, vector y[TILE])
+{
+    const vector sum_a = _mm512_add_ps(m[1], m[2]), sum_b = _mm512_add_ps(m[3], m[4]);
+    const vector difference_a = _mm512_sub_ps(m[1], m[2]), difference_b = _mm512_sub_ps(m[3], m[4]);
+    y[0] = _mm512_add_ps(m[0], _mm512_add_ps(sum_a, sum_b));
+    y[1] = multiply_add(A, difference_a, _mm512_mul_ps(constant(B), difference_b));
+    y[2] = multiply_add(A2, sum_a, _mm512_mul_ps(constant(B2), sum_b));
+    if (count == 3) {
+        y[2] = _mm512_add_ps(y[2], m[5]);
+    } else {
+        y[3] = multiply_add(A2 * A, difference_a, multiply_add(B2 * B, difference_b, m[5]));
+    }
+}
+
+/* ---- tiles ---- */
+
+/* How many tiles of 4×4 cover the outputs, and where one of them lies. */
+typedef struct tiling {
+    int64_t rows, columns, count;
+} tiling;
+
+typedef struct place {
+    int64_t image, row, column; /* of the tile's first output */
+} place;
+
+static inline tiling tile_up(const winograd_images *out)
+{
+    tiling t = {.rows = (out->height + TILE - 1) / TILE, .columns = (out->width + TILE - 1) / TILE};
+    t.count = out->batch * t.rows * t.columns;
+    return t;
+}
+
+/* Up to BLOCK tiles that are computed together. */
+typedef struct block {
+    int64_t count;
+    place places[BLOCK];
+} block;
+
+static inline void find_block(const tiling *tiles, int64_t first, block *found)
+{
+    const int64_t each = tiles->rows * tiles->columns;
+    found->count = tiles->count - first < BLOCK ? tiles->count - first : BLOCK;
+    for (int64_t t = 0; t < found->count; t++) {
+        const int64_t tile = first + t;
+        found->places[t] = (place){tile / each, tile % each / tiles->columns * TILE, tile % tiles->columns * TILE};
+    }
+}
+
+/* Floats from the first of all to (row, column) of 16 planes, from `plane` on, of an image. */
+INLINE int64_t offset_of(const winograd_images *images, int64_t image, int64_t plane, int64_t row, int64_t column)
+{
+    return (((image * images->planes + plane) / LANES * images->height + row) * images->width + column) * LANES;
+}
+
+INLINE winograd_images pooled(const winograd_images *images)
+{
+    return (winograd_images){images->batch, images->planes, images->height / 2, images->width / 2};
+}
+
+/* ---- windows ---- */
+
+/* A part of 16 planes of an image: rows and columns outside the image read as zeros. If the image is known by its
+ * gradient after max pooling, what is described here is the part of that. */
+typedef struct window {
+    const float *from;      /* its first number, perhaps outside */
+    const uint8_t *where;   /* as winograd_source says */
+    int64_t stride;         /* floats in a row of the image */
+    uint32_t rows, columns; /* bits: those inside */
+} window;
+
+/* How a window can be read: a constant where it is inlined. ODD: it begins within the cells of the pooling. */
+typedef enum reading { INSIDE, BORDER, POOLED, POOLED_ODD } reading;
+
+INLINE uint32_t bits_inside(int64_t first, int64_t size)
+{
+    uint32_t bits = 0;
+    for (int i = 0; i < WINDOW; i++)
+        bits |= (uint32_t)(first + i >= 0 && first + i < size) << i;
+    return bits;
+}
+
+/* A window of `size` × `size` numbers at (row, column). */
+INLINE reading find_window(const winograd_images *images, const winograd_source *source, int64_t image, int64_t plane,
+                           int64_t row, int64_t column, const int size, window *found)
+{
+    const winograd_images cells = pooled(images), *read = source->where ? &cells : images;
+    const uint32_t all = (1u << size) - 1;
+    const reading how = row & 1 ? POOLED_ODD : POOLED;
+    if (source->where) {
+        row >>= 1;
+        column >>= 1;
+    }
+    const int64_t offset = offset_of(read, image, plane, row, column);
+    *found = (window){.from = source->values + offset,
+                      .where = source->where ? source->where + offset : NULL,
+                      .stride = read->width * LANES,
+                      .rows = bits_inside(row, read->height),
+                      .columns = bits_inside(column, read->width)};
+    return source->where ? how : (found->rows & found->columns & all) == all ? INSIDE : BORDER;
+}
+
+INLINE vector read_number(const window *w, int i, int j, const reading how)
+{
+    if (how == INSIDE)
+        return _mm512_loadu_ps(w->from + i * w->stride + j * LANES);
+    if (how == POOLED_ODD) {
+        i++;
+        j++;
+    }
+    const int row = how == BORDER ? i : i / 2, column = how == BORDER ? j : j / 2;
+    const __mmask16 in = (__mmask16) - (int)(w->rows >> row & w->columns >> column & 1);
+    const int64_t offset = row * w->stride + column * LANES;
+    const vector value = _mm512_maskz_loadu_ps(in, w->from + offset);
+    if (how == BORDER)
+        return value;
+    const __m512i where = _mm512_cvtepu8_epi32(_mm_maskz_loadu_epi8(in, w->where + offset));
+    return _mm512_maskz_mov_ps(_mm512_cmpeq_epi32_mask(where, _mm512_set1_epi32(i % 2 * 2 + j % 2)), value);
+}
+
+/* 6×6 inputs, transformed, to to[point * stride]. */
+INLINE void transform_window(const window *w, const reading how, float *to, int64_t stride)
+{
+    vector half[WINDOW][WINDOW];
+#pragma GCC unroll 6
+    for (int j = 0; j < WINDOW; j++) {
+        vector line[WINDOW];
+        for (int i = 0; i < WINDOW; i++)
+            line[i] = read_number(w, i, j, how);
+        transform_inputs(line);
+        for (int i = 0; i < WINDOW; i++)
+            half[i][j] = line[i];
+    }
+    for (int i = 0; i < WINDOW; i++) {
+        vector line[WINDOW];
+        for (int j = 0; j < WINDOW; j++)
+            line[j] = half[i][j];
+        transform_inputs(line);
+        for (int j = 0; j < WINDOW; j++)
+            _mm512_storeu_ps(to + (i * WINDOW + j) * stride, line[j]);
+    }
+}
+
+/* The inputs of a block's tiles to to[point][tile][plane]. */
+static inline void transform_block(const winograd_correlation *c, const block *tiles, const winograd_source *source,
+                                   float *to)
+{
+    const int64_t stride = point_stride(c->in.planes);
+    for (int64_t t = 0; t < tiles->count; t++) {
+        const place *at = &tiles->places[t];
+        for (int64_t k = 0; k < c->in.planes; k += LANES) {
+            window w;
+            float *point = to + t * c->in.planes + k;
+            switch (find_window(&c->in, source, at->image, k, at->row + c->begin_row, at->column + c->begin_column,
+                                WINDOW, &w)) {
+            case INSIDE: transform_window(&w, INSIDE, point, stride); break;
+            case BORDER: transform_window(&w, BORDER, point, stride); break;
+            case POOLED: transform_window(&w, POOLED, point, stride); break;
+            case POOLED_ODD: transform_window(&w, POOLED_ODD, point, stride); break;
+            }
+        }
+    }
+}
+
+#endif
