@@ -103,10 +103,11 @@ static fth_exit_code conclude(const fth_invocation *invocation, const fth_train_
         FILE *output = options->json || ferror(stdout) ? stderr : stdout;
         bool stored = *options->checkpoints;
         fprintf(output, "%s%s:\n  ",
-                outcome->fenced ? "stopped: another machine carries this run on. To wait for it"
-                                : "stopped and saved; this carries on",
+                outcome->fenced       ? "stopped: another machine carries this run on. To wait for it"
+                : outcome->run_folder ? "stopped and saved; this carries on"
+                                      : "stopped before anything was trained; this begins again",
                 stored && !outcome->fenced ? ", on any machine" : "");
-        print_command(output, invocation, !*options->resume && !stored);
+        print_command(output, invocation, outcome->run_folder && !*options->resume && !stored);
         return FTH_EXIT_INTERRUPTED;
     }
     if (options->json) {

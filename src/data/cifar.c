@@ -108,7 +108,7 @@ static fth_status open_folder(const char *folder, const fth_dataset_options *opt
                                        .mean = {0.4914f, 0.4822f, 0.4465f},
                                        .deviation = {0.2470f, 0.2435f, 0.2616f}};
     read_names(folder, dataset);
-    FTH_TRY(fth_loads_run(loads, FILE_COUNT, options->threads));
+    FTH_TRY(fth_loads_run(loads, FILE_COUNT, options));
     for (int i = 0; i < FILE_COUNT; i++) {
         if (!loads[i].path)
             continue;

@@ -22,6 +22,7 @@ typedef struct fth_dataset_options {
     uint64_t seed;              /* of the validation split, where the set has none */
     double validation_fraction; /* share held out where the set has no validation part; in (0, 1) */
     int threads;                /* for decompression */
+    const fth_stop *stop;       /* asked: opening ends with FTH_INTERRUPTED, and leaves nothing unfinished; or NULL */
 
     /* For sets of image files; each may be left 0 or NULL. */
     int image_size;                               /* side of what the loader gives; 0: chosen from the files */

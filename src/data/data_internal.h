@@ -8,6 +8,22 @@
 
 #include "data/data.h"
 
+/* ---- stopping ---- */
+
+/* FTH_INTERRUPTED if `stop`, which may be NULL, is asked. */
+fth_status fth_check_stop(const fth_stop *stop, const char *name);
+
+/* Bytes in memory, for libarchive, which fails to read on once `stop` (may be NULL) is asked. */
+typedef struct fth_archive_source {
+    const uint8_t *bytes;
+    size_t size_bytes, at;
+    const fth_stop *stop;
+} fth_archive_source;
+
+struct archive;
+/* `source` outlives `archive`, whose formats are chosen. */
+bool fth_archive_source_open(fth_archive_source *source, struct archive *archive);
+
 /* ---- the bytes of a file (decompress.c) ---- */
 
 /* Mapped in place, or decompressed into memory of their own. */
@@ -21,7 +37,8 @@ void fth_blob_free(fth_blob *blob);
 
 /* Decompresses gzip or xz, which are told by their magic numbers. `name` begins error messages. A result of more than
  * `max_bytes` is an error, and no more than that is ever allocated, whatever the headers promise. */
-fth_status fth_decompress(const uint8_t *bytes, size_t size_bytes, size_t max_bytes, const char *name, fth_blob *blob);
+fth_status fth_decompress(const uint8_t *bytes, size_t size_bytes, size_t max_bytes, const char *name,
+                          const fth_stop *stop, fth_blob *blob);
 bool fth_is_compressed(const uint8_t *bytes, size_t size_bytes);
 
 typedef struct fth_load {
@@ -30,9 +47,9 @@ typedef struct fth_load {
     fth_blob blob; /* the result, owned */
 } fth_load;
 
-/* Loads files on up to `threads` threads; reports the first failure in order. Release with fth_loads_free() either way.
- */
-fth_status fth_loads_run(fth_load *loads, int count, int threads);
+/* Loads files on up to as many threads as `options` says; reports the first failure in order. Release with
+ * fth_loads_free() either way. */
+fth_status fth_loads_run(fth_load *loads, int count, const fth_dataset_options *options);
 void fth_loads_free(fth_load *loads, int count);
 
 /* The path of the first of `stems` (ends with NULL) in `folder`, plain, .gz or .xz; NULL if there is none. free() it.

@@ -110,9 +110,11 @@ out:
     return status;
 }
 
-fth_status fth_decompress(const uint8_t *bytes, size_t size_bytes, size_t max_bytes, const char *name, fth_blob *blob)
+fth_status fth_decompress(const uint8_t *bytes, size_t size_bytes, size_t max_bytes, const char *name,
+                          const fth_stop *stop, fth_blob *blob)
 {
     fth_status status = FTH_OK;
+    fth_archive_source source = {.bytes = bytes, .size_bytes = size_bytes, .stop = stop};
     struct archive *archive = NULL;
     struct archive_entry *entry;
 
@@ -129,8 +131,8 @@ fth_status fth_decompress(const uint8_t *bytes, size_t size_bytes, size_t max_by
     archive_read_support_filter_xz(archive);
     archive_read_support_format_raw(archive);
     archive_read_support_format_empty(archive);
-    FTH_REQUIRE(archive_read_open_memory(archive, bytes, size_bytes) == ARCHIVE_OK, FTH_CORRUPT,
-                "%s: cannot be decompressed: %s", name, archive_error_string(archive));
+    FTH_REQUIRE(fth_archive_source_open(&source, archive), FTH_CORRUPT, "%s: cannot be decompressed: %s", name,
+                archive_error_string(archive));
     int header = archive_read_next_header(archive, &entry);
     FTH_REQUIRE(header == ARCHIVE_OK || header == ARCHIVE_EOF, FTH_CORRUPT, "%s: cannot be decompressed: %s", name,
                 archive_error_string(archive));
@@ -140,18 +142,21 @@ fth_status fth_decompress(const uint8_t *bytes, size_t size_bytes, size_t max_by
 
 out:
     archive_read_free(archive);
+    if (status == FTH_CORRUPT && fth_check_stop(stop, name) != FTH_OK)
+        status = FTH_INTERRUPTED;
     return status;
 }
 
-static fth_status load_file(fth_load *load)
+static fth_status load_file(fth_load *load, const fth_stop *stop)
 {
     fth_status status = FTH_OK;
     const void *mapped = NULL;
     size_t size_bytes = 0;
 
+    FTH_TRY(fth_check_stop(stop, load->path));
     FTH_TRY(fth_file_map(load->path, &mapped, &size_bytes));
     if (fth_is_compressed(mapped, size_bytes)) {
-        FTH_TRY(fth_decompress(mapped, size_bytes, load->max_bytes, load->path, &load->blob));
+        FTH_TRY(fth_decompress(mapped, size_bytes, load->max_bytes, load->path, stop, &load->blob));
     } else {
         if (size_bytes > load->max_bytes) {
             status = fth_fail(FTH_CORRUPT, "%s: %zu bytes are more than the %zu such a file may have", load->path,
@@ -171,6 +176,7 @@ out:
 typedef struct fth_load_crew {
     fth_load *loads;
     int count;
+    const fth_stop *stop;
     atomic_int next;
     pthread_mutex_t mutex;
     int failed; /* the first load, in order, that failed; count: none */
@@ -182,7 +188,7 @@ static void *work(void *argument)
 {
     fth_load_crew *crew = argument;
     for (int i; (i = atomic_fetch_add(&crew->next, 1)) < crew->count;) {
-        fth_status status = crew->loads[i].path ? load_file(&crew->loads[i]) : FTH_OK;
+        fth_status status = crew->loads[i].path ? load_file(&crew->loads[i], crew->stop) : FTH_OK;
         if (status == FTH_OK)
             continue;
         pthread_mutex_lock(&crew->mutex);
@@ -196,12 +202,12 @@ static void *work(void *argument)
     return NULL;
 }
 
-fth_status fth_loads_run(fth_load *loads, int count, int threads)
+fth_status fth_loads_run(fth_load *loads, int count, const fth_dataset_options *options)
 {
     enum { MAX_THREADS = 16 };
     pthread_t helpers[MAX_THREADS];
-    int helper_count = 0, wanted = (threads < count ? threads : count) - 1;
-    fth_load_crew crew = {.loads = loads, .count = count, .failed = count};
+    int helper_count = 0, wanted = (options->threads < count ? options->threads : count) - 1;
+    fth_load_crew crew = {.loads = loads, .count = count, .stop = options->stop, .failed = count};
     pthread_mutex_init(&crew.mutex, NULL);
 
     sigset_t all, before; /* signals are for the main thread */

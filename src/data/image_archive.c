@@ -64,20 +64,23 @@ static void plain_name(const char *path, char name[64])
 
 /* ---- reading ---- */
 
-static struct archive *open_memory(const uint8_t *bytes, size_t size_bytes, bool compressed)
+/* A plain tar, whose entries are given where they lie; or, with a `source`, anything, piece by piece. */
+static struct archive *open_archive(const uint8_t *bytes, size_t size_bytes, fth_archive_source *source)
 {
     struct archive *archive = archive_read_new();
     if (!archive)
         return NULL;
     archive_read_support_format_tar(archive);
-    if (compressed) {
+    if (source) {
         archive_read_support_format_zip(archive);
         archive_read_support_filter_gzip(archive);
         archive_read_support_filter_xz(archive);
         archive_read_support_filter_zstd(archive);
         archive_read_support_filter_bzip2(archive);
     }
-    if (archive_read_open_memory(archive, bytes, size_bytes) != ARCHIVE_OK) {
+    bool opened = source ? fth_archive_source_open(source, archive)
+                         : archive_read_open_memory(archive, bytes, size_bytes) == ARCHIVE_OK;
+    if (!opened) {
         archive_read_free(archive);
         return NULL;
     }
@@ -123,7 +126,7 @@ static fth_status fail_reading(struct archive *archive, const char *source)
 fth_status fth_image_archive_index(const uint8_t *bytes, size_t size_bytes, const char *source, fth_image_index *index)
 {
     fth_status status = FTH_OK;
-    struct archive *archive = open_memory(bytes, size_bytes, false);
+    struct archive *archive = open_archive(bytes, size_bytes, NULL);
     struct archive_entry *entry;
     int64_t links = 0;
     int result;
@@ -203,10 +206,12 @@ out:
     return status;
 }
 
-fth_status fth_image_archive_convert(const uint8_t *bytes, size_t size_bytes, const char *source, fth_file *file)
+fth_status fth_image_archive_convert(const uint8_t *bytes, size_t size_bytes, const char *source, const fth_stop *stop,
+                                     fth_file *file)
 {
     fth_status status = FTH_OK;
-    struct archive *archive = open_memory(bytes, size_bytes, true);
+    fth_archive_source pieces = {.bytes = bytes, .size_bytes = size_bytes, .stop = stop};
+    struct archive *archive = open_archive(bytes, size_bytes, &pieces);
     struct archive_entry *entry;
     fth_tar_writer *writer = NULL;
     fth_pixel_buffer buffer = {0};
@@ -230,12 +235,15 @@ fth_status fth_image_archive_convert(const uint8_t *bytes, size_t size_bytes, co
         status = fail_reading(archive, source);
         goto out;
     }
+    FTH_TRY(fth_check_stop(stop, source)); /* asked while the last piece was unpacked */
     FTH_TRY(fth_tar_writer_finish(writer));
 
 out:
     free(buffer.bytes);
     fth_tar_writer_free(writer);
     archive_read_free(archive);
+    if (status == FTH_CORRUPT && fth_check_stop(stop, source) != FTH_OK)
+        status = FTH_INTERRUPTED;
     return status;
 }
 
@@ -257,7 +265,7 @@ static bool is_packed(const uint8_t *bytes, size_t size_bytes)
     return fth_is_compressed(bytes, size_bytes);
 }
 
-fth_status fth_image_archive_unpack(const char *path, char **plain)
+fth_status fth_image_archive_unpack(const char *path, const fth_stop *stop, char **plain)
 {
     fth_status status = FTH_OK;
     const void *bytes = NULL;
@@ -287,7 +295,7 @@ fth_status fth_image_archive_unpack(const char *path, char **plain)
     if (!fth_file_exists(target)) {
         fth_log_info("unpacking %s into %s, once", path, target);
         FTH_TRY(fth_file_create(target, &file));
-        FTH_TRY(fth_image_archive_convert(bytes, size_bytes, path, file));
+        FTH_TRY(fth_image_archive_convert(bytes, size_bytes, path, stop, file));
         FTH_TRY(fth_file_publish(file));
     }
     *plain = target;
@@ -304,7 +312,7 @@ out:
 
 /* ---- downloads ---- */
 
-fth_status fth_image_fetch(const char *url, char **path)
+fth_status fth_image_fetch(const char *url, const fth_stop *stop, char **path)
 {
     fth_status status = FTH_OK;
     char *folder = NULL, *target = NULL, name[64], sha256[65];
@@ -321,7 +329,8 @@ fth_status fth_image_fetch(const char *url, char **path)
     target = fth_format("%s/%016" PRIx64 "-%s", folder, hash_text(2, url), name);
     if (!fth_file_exists(target)) {
         fth_log_info("downloading %s into %s, once", plain, target);
-        FTH_TRY(fth_http_download(&(fth_download){.url = plain, .sha256 = wanted, .path = target}, sha256));
+        FTH_TRY(
+            fth_http_download(&(fth_download){.url = plain, .sha256 = wanted, .path = target, .stop = stop}, sha256));
         if (!wanted)
             fth_log_info("downloaded %s; to have it checked in future, write %s#sha256=%s", plain, plain, sha256);
     }

@@ -148,6 +148,7 @@ fth_status fth_image_index_add(fth_image_index *index, uint32_t folder, const ch
     fth_status status = FTH_OK;
     uint32_t where = 0;
 
+    FTH_TRY(fth_check_stop(index->stop, name));
     if (folder == UINT32_MAX)
         return FTH_OK;
     if (!fth_image_name_fits(name)) {

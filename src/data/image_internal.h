@@ -48,6 +48,7 @@ typedef struct fth_image_index {
     size_t count, capacity;
     uint32_t *table; /* folders by the hash of their path: 1 + folder, 0 where free */
     size_t table_size;
+    const fth_stop *stop;        /* while it is being made: ends that; NULL: nothing does */
     int64_t first[2], counts[2]; /* entries of each split */
     size_t root_length;          /* bytes of every path before the folders that matter */
     bool has_splits;             /* it has train/ */
@@ -82,12 +83,13 @@ bool fth_image_folder_probe(const char *folder);
 fth_status fth_image_archive_index(const uint8_t *bytes, size_t size_bytes, const char *source, fth_image_index *index);
 /* Compressed archives (.tar.gz, .tar.xz, .tar.zst, .zip) are turned once into a plain tar in the cache folder; a plain
  * one is itself. free() the path. */
-fth_status fth_image_archive_unpack(const char *path, char **plain);
+fth_status fth_image_archive_unpack(const char *path, const fth_stop *stop, char **plain);
 /* The bytes of the images of any archive, one tar entry each, into `file`; for unpacking, and for fuzzing. */
-fth_status fth_image_archive_convert(const uint8_t *bytes, size_t size_bytes, const char *source, fth_file *file);
+fth_status fth_image_archive_convert(const uint8_t *bytes, size_t size_bytes, const char *source, const fth_stop *stop,
+                                     fth_file *file);
 
 /* Downloads `url` ("https://...#sha256=...") once into the cache folder. free() the path. */
-fth_status fth_image_fetch(const char *url, char **path);
+fth_status fth_image_fetch(const char *url, const fth_stop *stop, char **path);
 /* $FARTHING_CACHE, $XDG_CACHE_HOME/farthing or ~/.cache/farthing, made if need be; free() it. */
 fth_status fth_cache_folder(char **folder);
 

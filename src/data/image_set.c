@@ -38,13 +38,14 @@ size_t fth_image_set_find(const fth_dataset *dataset, fth_split split, int64_t s
 
 /* ---- where the images are ---- */
 
-static fth_status open_source(const char *source, fth_image_set *set)
+static fth_status open_source(const char *source, const fth_stop *stop, fth_image_set *set)
 {
     fth_status status = FTH_OK;
     char *fetched = NULL, *plain = NULL;
     const void *bytes = NULL;
     const char *path = source;
 
+    set->index.stop = stop;
     if (fth_folder_exists(source)) {
         set->root = open(source, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
         FTH_REQUIRE(set->root >= 0, FTH_IO, "open %s: %s", source, strerror(errno));
@@ -53,20 +54,21 @@ static fth_status open_source(const char *source, fth_image_set *set)
         if (strstr(source, "://")) {
             FTH_REQUIRE(strncmp(source, "https://", 8) == 0 || strncmp(source, "http://", 7) == 0, FTH_INVALID,
                         "%s: data can be downloaded from https:// and http:// addresses", source);
-            FTH_TRY(fth_image_fetch(source, &fetched));
+            FTH_TRY(fth_image_fetch(source, stop, &fetched));
             path = fetched;
         }
-        FTH_TRY(fth_image_archive_unpack(path, &plain));
+        FTH_TRY(fth_image_archive_unpack(path, stop, &plain));
         FTH_TRY(fth_file_map(plain, &bytes, &set->archive.size_bytes));
         set->archive.bytes = bytes;
         set->archive.mapped = true;
         FTH_TRY(fth_image_archive_index(set->archive.bytes, set->archive.size_bytes, path, &set->index));
     }
+    set->index.stop = NULL;
     FTH_TRY(fth_image_index_finish(&set->index, source));
     FTH_TRY(fth_allocate(set->index.count / 8 + 1, 1, &set->is_bad));
 
 out:
-    if (status != FTH_OK && fetched && fth_file_exists(fetched))
+    if (status != FTH_OK && status != FTH_INTERRUPTED && fetched && fth_file_exists(fetched))
         status = fth_fail_within(status, "downloaded to %s (remove it to download it again)", fetched);
     free(fetched);
     free(plain);
@@ -214,7 +216,7 @@ fth_status fth_image_set_open(const char *source, const fth_dataset_options *opt
     set->source = fth_format("%s", source);
     for (size_t length = strlen(set->source); length > 1 && set->source[length - 1] == '/';)
         set->source[--length] = '\0';
-    FTH_TRY(open_source(source, set));
+    FTH_TRY(open_source(source, options->stop, set));
     FTH_TRY(settle_transforms(options, set));
     if (options->decoded_cache_bytes > 0)
         FTH_TRY(fth_decoded_cache_create(set->index.count, options->decoded_cache_bytes, &set->cache));

@@ -144,6 +144,26 @@ static size_t take_body(char *bytes, size_t size, size_t count, void *context)
 
 /* ---- attempts ---- */
 
+static bool is_stopped(const fth_transfer *transfer)
+{
+    return transfer->download->stop && transfer->download->stop->asked;
+}
+
+static fth_status fail_stopped(const fth_transfer *transfer)
+{
+    return fth_fail(FTH_INTERRUPTED, "stopped while downloading %s", transfer->download->url);
+}
+
+/* Asked by curl about once a second, and whenever something comes. */
+static int look_at_stop(void *context, curl_off_t total, curl_off_t done, curl_off_t up_total, curl_off_t up_done)
+{
+    fth_transfer *transfer = context;
+    (void)total, (void)done, (void)up_total, (void)up_done;
+    if (is_stopped(transfer))
+        transfer->status = fail_stopped(transfer);
+    return transfer->status != FTH_OK;
+}
+
 /* One request for what is missing. *again: the transfer broke off, and another try may bring the rest. */
 static fth_status attempt(fth_transfer *transfer, bool *again)
 {
@@ -193,6 +213,9 @@ static fth_status attempt(fth_transfer *transfer, bool *again)
     curl_easy_setopt(curl, CURLOPT_HEADERDATA, transfer);
     curl_easy_setopt(curl, CURLOPT_WRITEFUNCTION, take_body);
     curl_easy_setopt(curl, CURLOPT_WRITEDATA, transfer);
+    curl_easy_setopt(curl, CURLOPT_XFERINFOFUNCTION, look_at_stop);
+    curl_easy_setopt(curl, CURLOPT_XFERINFODATA, transfer);
+    curl_easy_setopt(curl, CURLOPT_NOPROGRESS, 0L);
     CURLcode code = curl_easy_perform(curl);
     long reply = 0;
     curl_easy_getinfo(curl, CURLINFO_RESPONSE_CODE, &reply);
@@ -247,6 +270,8 @@ static fth_status fetch(fth_transfer *transfer)
             return status;
         fth_log_warning("%s; trying again", fth_error_message());
         pause_for(pause_s);
+        if (is_stopped(transfer))
+            return fail_stopped(transfer);
         pause_s = failures == 1 ? 0.25 : pause_s * 2;
     }
 }
@@ -286,6 +311,8 @@ static fth_status lock_part(fth_transfer *transfer)
             fth_log_info("another process is downloading %s; waiting for it", transfer->download->url);
         said = true;
         pause_for(0.2);
+        if (is_stopped(transfer))
+            return fail_stopped(transfer);
     }
 }
 

@@ -16,13 +16,14 @@
 /* ---- downloads ---- */
 
 typedef struct fth_download {
-    const char *url;    /* https:// or http:// */
-    const char *sha256; /* 64 hex digits that the file must have; NULL: unknown */
-    const char *path;   /* where the file is published once it is whole */
-    uint64_t max_bytes; /* a larger file is an error; 0: what the disk holds */
-    double connect_s;   /* give up connecting after this long; 0: 30 */
-    double stall_s;     /* give up on a transfer that brought nothing for this long; 0: 60 */
-    double total_s;     /* give up after this long in all; 0: a day */
+    const char *url;      /* https:// or http:// */
+    const char *sha256;   /* 64 hex digits that the file must have; NULL: unknown */
+    const char *path;     /* where the file is published once it is whole */
+    uint64_t max_bytes;   /* a larger file is an error; 0: what the disk holds */
+    double connect_s;     /* give up connecting after this long; 0: 30 */
+    double stall_s;       /* give up on a transfer that brought nothing for this long; 0: 60 */
+    double total_s;       /* give up after this long in all; 0: a day */
+    const fth_stop *stop; /* asked: FTH_INTERRUPTED; a later call goes on from there. May be NULL */
 } fth_download;
 
 /* Downloads into `path`.part and renames that to `path` when it is whole and its checksum, where one is given, is

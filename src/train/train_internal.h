@@ -40,8 +40,8 @@ fth_status fth_option_check_watch(const char *text);
 /* Data on a local disk never takes this long; a loader that does is stuck. */
 #define FTH_LOADER_TIMEOUT_S 120.0
 
-/* Opens both at the same time. On failure either may be set and is the caller's to close. A `stop` meanwhile, which may
- * be NULL, is acknowledged and left to the caller. */
+/* Opens both at the same time. On failure either may be set and is the caller's to close. FTH_INTERRUPTED if `stop`,
+ * which may be NULL, is asked while data is downloaded, unpacked or indexed. */
 fth_status fth_open_device_and_data(const fth_train_options *options, const fth_stop *stop, fth_device **device,
                                     fth_dataset **dataset);
 

@@ -13,6 +13,7 @@ enum { CROP_PADDING = 4 };
 /* The data set is opened beside the device: reading files and starting a compute library both take a while. */
 typedef struct data_opening {
     const fth_train_options *options;
+    const fth_stop *stop;
     fth_dataset *dataset;
     fth_status status;
     char message[1024];
@@ -25,7 +26,8 @@ static void *open_data(void *context)
 {
     data_opening *opening = context;
     const fth_train_options *options = opening->options;
-    fth_dataset_options dataset_options = {.seed = (uint64_t)options->seed,
+    fth_dataset_options dataset_options = {.stop = opening->stop,
+                                           .seed = (uint64_t)options->seed,
                                            .validation_fraction = options->validation_fraction,
                                            .threads = options->loader_threads > 0 ? (int)options->loader_threads : 2,
                                            .image_size = (int)options->image_size,
@@ -44,12 +46,11 @@ static void *open_data(void *context)
     return NULL;
 }
 
-/* Says what takes so long, if it does. Reading is not cut short by a stop: the run begins, and ends before its first
- * step with a record to carry on from; nothing is lost if a second interrupt ends the process here. */
-static void wait_for_data(data_opening *opening, double began_s, const fth_stop *stop)
+/* Says what takes so long, if it does. */
+static void wait_for_data(data_opening *opening, double began_s)
 {
     const double quiet_s = 1, look_every_s = 0.1;
-    bool told = false, told_stop = false;
+    bool told = false;
     pthread_mutex_lock(&opening->mutex);
     while (!opening->done) {
         struct timespec until = fth_deadline_timespec(fth_deadline_in(look_every_s));
@@ -57,10 +58,6 @@ static void wait_for_data(data_opening *opening, double began_s, const fth_stop 
         if (!opening->done && !told && fth_clock_seconds() - began_s > quiet_s) {
             fth_log_info("reading %s ...", opening->options->data);
             told = true;
-        }
-        if (!opening->done && !told_stop && stop && stop->asked) {
-            fth_log_info("stopping when %s is read; interrupt again to stop at once", opening->options->data);
-            told_stop = true;
         }
     }
     pthread_mutex_unlock(&opening->mutex);
@@ -70,14 +67,14 @@ fth_status fth_open_device_and_data(const fth_train_options *options, const fth_
                                     fth_dataset **dataset)
 {
     data_opening opening = {
-        .options = options, .mutex = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER};
+        .options = options, .stop = stop, .mutex = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER};
     double began_s = fth_clock_seconds();
     pthread_t thread;
     bool threaded = pthread_create(&thread, NULL, open_data, &opening) == 0;
     fth_status status =
         fth_device_open(options->device, &(fth_device_options){.threads = (int)options->threads}, device);
     if (threaded) {
-        wait_for_data(&opening, began_s, stop);
+        wait_for_data(&opening, began_s);
         pthread_join(thread, NULL);
     } else {
         open_data(&opening);

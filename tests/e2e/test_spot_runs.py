@@ -329,8 +329,20 @@ def silent_server():
         connection.close()
 
 
+def test_a_stop_while_data_is_being_fetched(folder_store, machines, silent_server):
+    address, held = silent_server
+    machine = machines(folder_store)
+    machine.begin("--data", f"{address}/images.tar")
+    wait_for(lambda: held, "the download")
+    result = machine.end(signal.SIGTERM)
+    assert result.code == 75, result.err
+    assert "before anything was trained" in result.out
+    assert "interrupt" not in result.err and "trying again" not in result.err  # it did not wait for the server to fail
+    assert not machine.runs() and json.loads(folder_store.read("lease.json"))["owner"] == ""
+
+
 def test_a_notice_while_data_is_being_fetched(folder_store, machines, silent_server):
-    """The library call that waits for the server does not return in time; the process ends all the same."""
+    """Whether or not what waits for the server heeds the stop, the process ends."""
     address, held = silent_server
     machine = machines(folder_store)
     machine.begin("--data", f"{address}/images.tar", "--watch", "file:preempt.txt")

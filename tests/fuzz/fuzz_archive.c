@@ -24,7 +24,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size_bytes)
 
     fth_file *file = NULL; /* never published, so it leaves nothing */
     if (fth_file_create("/tmp/fuzz-archive.tar", &file) == FTH_OK)
-        fth_image_archive_convert(bytes, size_bytes, "fuzz", file);
+        fth_image_archive_convert(bytes, size_bytes, "fuzz", NULL, file);
     fth_file_free(file);
     return 0;
 }

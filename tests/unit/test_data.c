@@ -4,6 +4,7 @@
 #include <archive.h>
 #include <archive_entry.h>
 #include <libdeflate.h>
+#include <math.h>
 #include <sys/stat.h>
 
 enum { CIFAR_RECORD = 3073 };
@@ -131,6 +132,21 @@ static void opens_compressed_idx_files_with_dots(void **state)
     check_numbered(dataset, FTH_TRAIN);
     check_numbered(dataset, FTH_VALIDATION);
     fth_dataset_free(dataset);
+}
+
+static void a_stop_ends_the_opening(void **state)
+{
+    (void)state;
+    static const char *const suffixes[] = {".gz", ".xz"};
+    fth_stop stop = FTH_STOP_INITIALIZER;
+    fth_dataset_options options = {.validation_fraction = 0.2, .threads = 2, .stop = &stop};
+    fth_dataset *dataset = NULL;
+    fth_stop_ask(&stop, FTH_STOP_REQUEST, INFINITY, "test", "enough");
+    for (size_t i = 0; i < FTH_COUNT_OF(suffixes); i++) {
+        write_cifar(suffixes[i]);
+        assert_int_equal(fth_dataset_open(test_folder, &options, &dataset), FTH_INTERRUPTED);
+        assert_null(dataset);
+    }
 }
 
 static void opens_cifar_files_of_each_compression(void **state)
@@ -403,6 +419,7 @@ int main(void)
         IN_FOLDER(opens_plain_idx_files),
         IN_FOLDER(opens_compressed_idx_files_with_dots),
         IN_FOLDER(opens_cifar_files_of_each_compression),
+        IN_FOLDER(a_stop_ends_the_opening),
         IN_FOLDER(finds_cifar_in_its_own_folder_and_reads_its_names),
         IN_FOLDER(holds_out_validation_images),
         IN_FOLDER(says_what_it_looked_for),

@@ -393,6 +393,33 @@ static void damaged_archives_are_refused(void **state)
     run("test $(ls -A '%s/cache' | grep -c -e cut -e bomb) = 0", test_folder); /* nothing is left of them */
 }
 
+/* Whatever is being read when a stop is asked: it ends, and what it leaves is not taken for whole. */
+static void a_stop_ends_the_opening(void **state)
+{
+    (void)state;
+    static const char *const names[] = {"set", "set.tar", "set.tar.gz", "set.tar.xz", "set.zip"};
+    fth_stop stop = FTH_STOP_INITIALIZER;
+    fth_dataset_options options = plain;
+    fth_dataset *dataset = NULL;
+    write_set("set/", true);
+    run("cd '%s' && tar cf set.tar -C set train val && gzip -k set.tar && xz -k set.tar && "
+        "cd set && python3 -c 'import shutil; shutil.make_archive(\"../set\", \"zip\", \".\")'",
+        test_folder);
+    options.stop = &stop;
+    fth_stop_ask(&stop, FTH_STOP_REQUEST, INFINITY, "test", "enough");
+    for (size_t i = 0; i < FTH_COUNT_OF(names); i++) {
+        assert_int_equal(open_at(names[i], &options, &dataset), FTH_INTERRUPTED);
+        assert_null(dataset);
+    }
+    run("test -z \"$(ls -A '%s/cache')\"", test_folder);
+    stop.asked = 0;
+    for (size_t i = 0; i < FTH_COUNT_OF(names); i++) {
+        assert_int_equal(open_at(names[i], &options, &dataset), FTH_OK);
+        fth_dataset_free(dataset);
+        dataset = NULL;
+    }
+}
+
 static void packs_and_splits(void **state)
 {
     (void)state;
@@ -525,6 +552,7 @@ int main(void)
         TEST(unreadable_images_are_replaced_and_named),
         TEST(archives_equal_the_folder),
         TEST(damaged_archives_are_refused),
+        TEST(a_stop_ends_the_opening),
         TEST(packs_and_splits),
         TEST(inspects),
         TEST(an_index_is_small),
