@@ -2,6 +2,9 @@
  *
  *     stat -> temporary beside the target, of the object's size -> ranges, each into its place -> sync, rename
  *
+ * A thread of its own has the disk begin with what is there, so that the sync at the end is short; it may wait for a
+ * disk that is busy, and those that fetch go on.
+ *
  * All ranges are of the version that stat saw, so that an object replaced meanwhile is noticed and not mixed. The
  * checksum of the whole runs over the ranges in order: a thread that has the next one in line goes on with it. */
 #include <errno.h>
@@ -18,7 +21,13 @@
 
 #include "store/store_internal.h"
 
-enum { LEAST_THREADS = 4, MAX_THREADS = 16, GET_PIECE_BYTES = 8 << 20, MESSAGE_BYTES = 1024 };
+enum {
+    LEAST_THREADS = 4,
+    MAX_THREADS = 16,
+    GET_PIECE_BYTES = 8 << 20,
+    STAGE_BYTES = 1 << 20, /* written at once: few calls and large folios, and still near the processor */
+    MESSAGE_BYTES = 1024
+};
 
 static const double TELL_EVERY_S = 0.05;
 
@@ -130,6 +139,8 @@ typedef struct fth_landing {
     fth_store *store;
     const fth_store_fetch *fetch;
     uint64_t piece_bytes;
+    bool whole_pieces; /* go through memory: a checksum over all wants each in its turn */
+    uint64_t buffer_bytes;
     int descriptor;
     fth_store_meter meter;
     EVP_MD_CTX *digest;    /* over all pieces in order; NULL: nobody asked */
@@ -138,6 +149,9 @@ typedef struct fth_landing {
     pthread_cond_t turn;
     char *buffers[MAX_THREADS + 1];
     int buffer_count;
+    uint64_t *landed; /* offsets of pieces, in the order in which they came */
+    uint64_t landed_count;
+    bool all_landed;
     uint64_t hashed;   /* pieces */
     fth_status broken; /* of the piece that failed first, with its message */
     char message[MESSAGE_BYTES];
@@ -196,7 +210,7 @@ static fth_status take_buffer(fth_landing *landing, char **buffer)
         *buffer = landing->buffers[--landing->buffer_count];
     pthread_mutex_unlock(&landing->mutex);
     uint64_t room = landing->fetch->object->size_bytes; /* small objects need no more */
-    room = room < landing->piece_bytes ? room : landing->piece_bytes;
+    room = room < landing->buffer_bytes ? room : landing->buffer_bytes;
     return *buffer ? FTH_OK : fth_allocate_aligned((size_t)room, buffer);
 }
 
@@ -212,13 +226,15 @@ typedef struct fth_piece {
     fth_landing *landing;
     uint64_t i, offset;
     size_t size_bytes;
+    char *buffer;
+    uint64_t staged_at; /* of what is in the buffer and not yet in the file */
+    size_t staged_bytes;
 } fth_piece;
 
-/* Some bytes of a piece have come: they are hashed and written while the caches have them. */
-static fth_status take_bytes(void *context, uint64_t at, const void *bytes, size_t size_bytes)
+/* Bytes of a piece are hashed and written while the caches have them. */
+static fth_status land_bytes(fth_piece *piece, uint64_t at, const void *bytes, size_t size_bytes)
 {
     fth_status status = FTH_OK;
-    fth_piece *piece = context;
     fth_landing *landing = piece->landing;
     const fth_store_fetch *fetch = landing->fetch;
     if (fetch->piece)
@@ -231,24 +247,90 @@ out:
     return status;
 }
 
-/* Through memory: a checksum of the whole wants each piece in its turn. */
-static fth_status fetch_through_buffer(fth_piece *piece, fth_deadline deadline)
+static fth_status land_staged(fth_piece *piece)
+{
+    size_t size_bytes = piece->staged_bytes;
+    piece->staged_bytes = 0;
+    return size_bytes ? land_bytes(piece, piece->staged_at, piece->buffer, size_bytes) : FTH_OK;
+}
+
+/* Some bytes have come, from libcurl no more than 16 KiB at a time. */
+static fth_status stage_bytes(void *context, uint64_t at, const void *bytes, size_t size_bytes)
+{
+    fth_status status = FTH_OK;
+    fth_piece *piece = context;
+    if (at == 0) /* the first, or anew after a failure */
+        piece->staged_bytes = 0;
+    if (piece->staged_bytes + size_bytes > piece->landing->buffer_bytes)
+        FTH_TRY(land_staged(piece));
+    if (size_bytes > piece->landing->buffer_bytes) {
+        FTH_TRY(land_bytes(piece, at, bytes, size_bytes));
+        goto out;
+    }
+    if (piece->staged_bytes == 0)
+        piece->staged_at = at;
+    memcpy(piece->buffer + piece->staged_bytes, bytes, size_bytes);
+    piece->staged_bytes += size_bytes;
+
+out:
+    return status;
+}
+
+static fth_status fetch_as_it_comes(fth_piece *piece, fth_deadline deadline)
+{
+    fth_status status = FTH_OK;
+    const fth_store_fetch *fetch = piece->landing->fetch;
+    fth_store_sink sink = {.take = stage_bytes, .context = piece};
+    FTH_TRY(fetch->range_to(piece->landing->store, fetch->key, piece->offset, piece->size_bytes,
+                            &fetch->object->version, deadline, &sink));
+    FTH_TRY(land_staged(piece));
+
+out:
+    return status;
+}
+
+static fth_status fetch_whole(fth_piece *piece, fth_deadline deadline)
 {
     fth_status status = FTH_OK;
     fth_landing *landing = piece->landing;
     const fth_store_fetch *fetch = landing->fetch;
-    char *bytes = NULL;
-    FTH_TRY(take_buffer(landing, &bytes));
-    FTH_TRY(landing->store->kind->get_range(landing->store, fetch->key, piece->offset, bytes, piece->size_bytes,
+    FTH_TRY(landing->store->kind->get_range(landing->store, fetch->key, piece->offset, piece->buffer, piece->size_bytes,
                                             &fetch->object->version, deadline));
-    FTH_TRY(take_bytes(piece, 0, bytes, piece->size_bytes));
-    if (landing->digest && !hash_in_turn(landing, piece->i, bytes, piece->size_bytes))
+    FTH_TRY(land_bytes(piece, 0, piece->buffer, piece->size_bytes));
+    if (landing->digest && !hash_in_turn(landing, piece->i, piece->buffer, piece->size_bytes))
         status = FTH_INTERRUPTED; /* another piece failed and has left its message */
 
 out:
-    if (bytes)
-        give_buffer(landing, bytes);
     return status;
+}
+
+/* ---- to the disk meanwhile ---- */
+
+static void note_landed(fth_landing *landing, const fth_piece *piece)
+{
+    pthread_mutex_lock(&landing->mutex);
+    landing->landed[landing->landed_count++] = piece->offset;
+    pthread_cond_broadcast(&landing->turn);
+    pthread_mutex_unlock(&landing->mutex);
+}
+
+/* A hint to the disk: failing does no harm. */
+static void *begin_sync(void *context)
+{
+    fth_landing *landing = context;
+    pthread_mutex_lock(&landing->mutex);
+    for (uint64_t next = 0;;) {
+        while (next == landing->landed_count && !landing->all_landed)
+            pthread_cond_wait(&landing->turn, &landing->mutex);
+        if (landing->all_landed) /* what is left is for the sync at the end */
+            break;
+        uint64_t offset = landing->landed[next++];
+        pthread_mutex_unlock(&landing->mutex);
+        sync_file_range(landing->descriptor, (off_t)offset, (off_t)landing->piece_bytes, SYNC_FILE_RANGE_WRITE);
+        pthread_mutex_lock(&landing->mutex);
+    }
+    pthread_mutex_unlock(&landing->mutex);
+    return NULL;
 }
 
 static fth_status fetch_piece(void *context, uint64_t i)
@@ -262,17 +344,15 @@ static fth_status fetch_piece(void *context, uint64_t i)
     fth_deadline deadline = fth_store_large_deadline(landing->store, piece.size_bytes, (fth_deadline){INFINITY});
 
     fth_store_watched = &landing->meter; /* counts what comes, and ends it when the caller says so */
-    if (fetch->range_to && !landing->digest)
-        FTH_TRY(fetch->range_to(landing->store, fetch->key, piece.offset, piece.size_bytes, &fetch->object->version,
-                                deadline, &(fth_store_sink){.take = take_bytes, .context = &piece}));
-    else
-        FTH_TRY(fetch_through_buffer(&piece, deadline));
-    /* The disk begins with it now, so that the sync at the end is short. A hint: failing does no harm. */
-    sync_file_range(landing->descriptor, (off_t)piece.offset, (off_t)piece.size_bytes, SYNC_FILE_RANGE_WRITE);
+    FTH_TRY(take_buffer(landing, &piece.buffer));
+    FTH_TRY(landing->whole_pieces ? fetch_whole(&piece, deadline) : fetch_as_it_comes(&piece, deadline));
+    note_landed(landing, &piece);
     FTH_REQUIRE(fth_store_meter_add(&landing->meter, 0), FTH_INTERRUPTED, "get %s: cancelled", fetch->key);
 
 out:
     fth_store_watched = NULL;
+    if (piece.buffer)
+        give_buffer(landing, piece.buffer);
     if (status != FTH_OK)
         break_off(landing, status);
     return status;
@@ -332,6 +412,7 @@ fth_status fth_store_fetch_file(fth_store *store, const fth_store_fetch *fetch)
     char *temporary = NULL, *folder = folder_of(fetch->path);
     fth_landing landing = {.store = store, .fetch = fetch, .descriptor = -1};
     uint64_t size_bytes = fetch->object->size_bytes;
+    pthread_t syncer;
 
     pthread_mutex_init(&landing.mutex, NULL);
     pthread_mutex_init(&landing.disk, NULL);
@@ -343,10 +424,21 @@ fth_status fth_store_fetch_file(fth_store *store, const fth_store_fetch *fetch)
         FTH_REQUIRE(landing.digest && EVP_DigestInit_ex(landing.digest, kind, NULL), FTH_NO_MEMORY,
                     "no memory for a checksum");
     }
+    landing.whole_pieces = !fetch->range_to || landing.digest;
+    landing.buffer_bytes = landing.whole_pieces ? landing.piece_bytes : STAGE_BYTES;
+    uint64_t pieces = (size_bytes + landing.piece_bytes - 1) / landing.piece_bytes;
+    FTH_TRY(fth_allocate((size_t)pieces + 1, sizeof *landing.landed, &landing.landed));
     FTH_TRY(make_room(&landing, folder, &temporary));
     fth_store_meter_begin(&landing.meter, size_bytes, fetch->progress);
-    uint64_t pieces = (size_bytes + landing.piece_bytes - 1) / landing.piece_bytes;
+    bool syncing = pieces > 1 && pthread_create(&syncer, NULL, begin_sync, &landing) == 0;
     status = fth_store_in_parallel(fth_store_threads(), pieces, fetch_piece, &landing, &landing.meter.cancelled);
+    if (syncing) {
+        pthread_mutex_lock(&landing.mutex);
+        landing.all_landed = true;
+        pthread_cond_broadcast(&landing.turn);
+        pthread_mutex_unlock(&landing.mutex);
+        pthread_join(syncer, NULL);
+    }
     if (status != FTH_OK) {
         status = fth_fail(landing.broken, "%s", landing.message);
         goto out;
@@ -370,6 +462,7 @@ out:
         unlink(temporary);
     for (int i = 0; i < landing.buffer_count; i++)
         free(landing.buffers[i]);
+    free(landing.landed);
     EVP_MD_CTX_free(landing.digest);
     pthread_cond_destroy(&landing.turn);
     pthread_mutex_destroy(&landing.mutex);
