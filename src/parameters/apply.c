@@ -30,7 +30,8 @@ static void fail(fth_parameters *server, fth_status status)
     pthread_mutex_unlock(&server->mutex);
 }
 
-static fth_status append(fth_parameters *server, fth_log_kind kind, uint32_t flags, const void *body, size_t size_bytes)
+static fth_status append(fth_parameters *server, fth_log_kind kind, uint32_t flags, const void *body, size_t size_bytes,
+                         fth_body *place)
 {
     if (!server->wal)
         return FTH_OK;
@@ -39,7 +40,8 @@ static fth_status append(fth_parameters *server, fth_log_kind kind, uint32_t fla
                                                                       .version = atomic_load(&server->version),
                                                                       .rate = fth_parameters_rate(server),
                                                                       .body = body,
-                                                                      .body_bytes = size_bytes});
+                                                                      .body_bytes = size_bytes,
+                                                                      .place = place});
     atomic_store(&server->metrics.log_bytes, fth_wal_size_bytes(server->wal));
     return status;
 }
@@ -158,17 +160,16 @@ static bool take_gradient(fth_parameters *server, fth_item *item)
     }
     bool averaged = fth_step_is_averaged(server);
     uint32_t flags = (steps ? FTH_LOG_STEPS : 0) | (averaged ? FTH_LOG_AVERAGED : 0);
-    if (append(server, FTH_LOG_GRADIENT, flags, item->body, item->body_bytes) != FTH_OK) {
+    if (append(server, FTH_LOG_GRADIENT, flags, item->body, item->body_bytes, &item->place_in_log) != FTH_OK) {
         fth_log_error("a gradient is refused: %s", fth_error_message());
         fth_exchange_set_header(item->exchange, "Retry-After", "5");
         fth_parameters_refuse(server, item->exchange, FTH_REFUSAL_BUSY, "the log cannot be written; try again later");
         return true;
     }
     int64_t staleness = atomic_load(&server->version) - gradient->version;
-    fth_step_add(server, gradient, averaged);
+    fth_status status = fth_step_take(server, gradient, averaged, steps, fth_parameters_rate(server));
     fth_metrics_count_staleness(&server->metrics, staleness);
     server->window.staleness += staleness;
-    fth_status status = steps ? fth_step_make(server, fth_parameters_rate(server)) : FTH_OK;
     if (status != FTH_OK) {
         fail(server, status);
         fth_parameters_refuse(server, item->exchange, FTH_REFUSAL_BUSY, "the update failed");
@@ -191,7 +192,7 @@ static void step_if_complete(fth_parameters *server)
     pthread_mutex_unlock(&server->mutex);
     if (!complete)
         return;
-    if (append(server, FTH_LOG_STEP, 0, NULL, 0) != FTH_OK) {
+    if (append(server, FTH_LOG_STEP, 0, NULL, 0, NULL) != FTH_OK) {
         fth_log_error("a step waits: %s", fth_error_message());
         return;
     }
@@ -207,7 +208,7 @@ static fth_status log_worker(fth_parameters *server, fth_log_kind kind, const ch
 {
     json_t *json = json_pack("{s:s, s:s, s:s}", "worker", worker, "instance", instance, "access", access);
     char *text = json_dumps(json, JSON_COMPACT);
-    fth_status status = text ? append(server, kind, 0, text, strlen(text)) : fth_fail(FTH_NO_MEMORY, "no memory");
+    fth_status status = text ? append(server, kind, 0, text, strlen(text), NULL) : fth_fail(FTH_NO_MEMORY, "no memory");
     free(text);
     json_decref(json);
     return status;

@@ -139,6 +139,16 @@ VECTORIZED static bool finite_16(const unaligned_u16 *bits, size_t count, uint16
     return !(seen & 0x8000u);
 }
 
+bool fth_finite_f32(const void *numbers, size_t count)
+{
+    return finite_f32(numbers, count);
+}
+
+static bool is_aligned(const fth_tensor_view *view)
+{
+    return (uintptr_t)view->data % sizeof(float) == 0;
+}
+
 static bool is_finite(const fth_tensor_view *view)
 {
     size_t count = (size_t)fth_shape_count(&view->shape);
@@ -210,7 +220,7 @@ static fth_refusal check_shape(const fth_tensor_view *view, const fth_shape *wan
     REFUSE(SHAPE, "%.128s is %.80s instead of %.80s", view->name, found, expected);
 }
 
-static fth_refusal check_part(const fth_layout *layout, int index, const fth_gradient *gradient,
+static fth_refusal check_part(const fth_layout *layout, int index, bool finite, const fth_gradient *gradient,
                               char message[FTH_MAX_REFUSAL])
 {
     const fth_layout_tensor *tensor = &layout->tensors[index];
@@ -242,7 +252,8 @@ static fth_refusal check_part(const fth_layout *layout, int index, const fth_gra
     } else {
         refusal = check_shape(part->values, &tensor->shape, message);
     }
-    if (refusal == FTH_REFUSAL_NONE && !is_finite(part->values))
+    bool seen = finite && part->values->dtype == FTH_F32 && is_aligned(part->values);
+    if (refusal == FTH_REFUSAL_NONE && !seen && !is_finite(part->values))
         REFUSE(NOT_FINITE, "%.128s has numbers that are not finite", part->values->name);
     return refusal;
 }
@@ -250,6 +261,13 @@ static fth_refusal check_part(const fth_layout *layout, int index, const fth_gra
 fth_refusal fth_gradient_parse(const fth_layout *layout, const void *body, size_t size_bytes, fth_gradient *gradient,
                                char message[FTH_MAX_REFUSAL])
 {
+    return fth_gradient_parse_seen(layout, body, size_bytes, false, gradient, message);
+}
+
+fth_refusal fth_gradient_parse_seen(const fth_layout *layout, const void *body, size_t size_bytes, bool finite,
+                                    fth_gradient *gradient, char message[FTH_MAX_REFUSAL])
+{
+    finite = finite && (uintptr_t)body % sizeof(float) == 0;
     *gradient = (fth_gradient){.correct = -1, .loss = NAN};
     if (fth_safetensors_parse(body, size_bytes, "the body", &gradient->tensors) != FTH_OK)
         REFUSE(MALFORMED, "%.300s", fth_error_message());
@@ -268,7 +286,7 @@ fth_refusal fth_gradient_parse(const fth_layout *layout, const void *body, size_
     for (int i = 0; i < layout->count; i++) {
         if (i >= layout->trained && (i < layout->parameters || !gradient->has_buffers))
             continue;
-        refusal = check_part(layout, i, gradient, message);
+        refusal = check_part(layout, i, finite, gradient, message);
         if (refusal != FTH_REFUSAL_NONE)
             return refusal;
     }
@@ -280,6 +298,16 @@ void fth_gradient_release(fth_gradient *gradient)
     fth_safetensors_free(gradient->tensors);
     free(gradient->parts);
     *gradient = (fth_gradient){0};
+}
+
+bool fth_gradient_is_plain(const fth_layout *layout, const fth_gradient *gradient)
+{
+    for (int i = 0; i < layout->trained; i++) {
+        const fth_gradient_part *part = &gradient->parts[i];
+        if (part->indices || part->values->dtype != FTH_F32 || !is_aligned(part->values))
+            return false;
+    }
+    return true;
 }
 
 /* ---- adding ---- */

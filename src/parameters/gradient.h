@@ -83,7 +83,14 @@ int fth_refusal_code(fth_refusal refusal);         /* of HTTP */
  * to be released in either case. */
 fth_refusal fth_gradient_parse(const fth_layout *layout, const void *body, size_t size_bytes, fth_gradient *gradient,
                                char message[FTH_MAX_REFUSAL]);
+/* The same where all of the body, taken as f32 from its beginning, is known to be finite (`finite`), which need not be
+ * looked at again then. */
+fth_refusal fth_gradient_parse_seen(const fth_layout *layout, const void *body, size_t size_bytes, bool finite,
+                                    fth_gradient *gradient, char message[FTH_MAX_REFUSAL]);
 void fth_gradient_release(fth_gradient *gradient);
+bool fth_finite_f32(const void *numbers, size_t count); /* at any address */
+/* True if every trained parameter is there whole as F32, at an address that floats can have. */
+bool fth_gradient_is_plain(const fth_layout *layout, const fth_gradient *gradient);
 
 /* to = weight * gradient, or to += weight * gradient; vectors as the engine has them. */
 void fth_gradient_add(const fth_layout *layout, const fth_gradient *gradient, float weight, bool replace, float *to);

@@ -3,7 +3,8 @@
  *     due -> vectors copied, log rotated (applying thread) -> saved (saver) -> logs from before it removed (saver)
  *
  * Until the new one is whole, the old one and both logs are there. A checkpoint is made between steps only: gradients
- * that were stored for a step are in the log. */
+ * that were stored for a step are in the log. One memory holds the copy, time after time: it is the saver's until that
+ * is idle again. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -13,8 +14,7 @@
 
 enum { KEPT = 2 };
 
-typedef struct fth_saving {
-    fth_snapshot *snapshot;
+typedef struct fth_saving { /* of the server's snapshot */
     json_t *state;
     int64_t version;
 } fth_saving;
@@ -23,7 +23,6 @@ static void free_saving(fth_saving *saving)
 {
     if (!saving)
         return;
-    fth_snapshot_free(saving->snapshot);
     json_decref(saving->state);
     free(saving);
 }
@@ -71,6 +70,7 @@ static fth_status load_checkpoint(fth_parameters *server, fth_checkpoint *checkp
 {
     fth_status status = FTH_OK;
     FTH_TRY(fth_folder_create(server->state_folder));
+    FTH_TRY(fth_store_open(server->state_folder, NULL, &server->folder));
     FTH_TRY(fth_checkpoint_load_latest(server->state_folder, checkpoint));
     if (!checkpoint->tensors && server->store) {
         fth_checkpoint_place place = {.store = server->store, .prefix = "", .keep = KEPT};
@@ -89,7 +89,10 @@ static fth_status take_snapshot(fth_parameters *server, fth_saving **result)
     *result = NULL;
     FTH_TRY(fth_allocate(1, sizeof *saving, &saving));
     saving->version = atomic_load(&server->version);
-    FTH_TRY(fth_engine_take_snapshot(server->engine, true, saving->version, &saving->snapshot));
+    if (!server->snapshot)
+        FTH_TRY(fth_engine_create_snapshot(server->engine, true, &server->snapshot));
+    FTH_TRY(fth_snapshot_begin(server->snapshot, saving->version));
+    FTH_TRY(fth_snapshot_finish(server->snapshot));
     saving->state = describe_state(server);
     FTH_REQUIRE(saving->state, FTH_NO_MEMORY, "no memory for the checkpoint's state");
     *result = saving;
@@ -100,25 +103,16 @@ out:
     return status;
 }
 
-static fth_status copy_to_store(fth_parameters *server, const fth_saving *saving)
+static fth_status put(fth_parameters *server, fth_store *store, const fth_saving *saving)
 {
     fth_status status = FTH_OK;
-    char name[48], *path = NULL;
     const void *bytes = NULL;
     size_t size = 0;
-
-    if (!server->store)
-        return FTH_OK;
-    snprintf(name, sizeof name, "step-%012" PRId64 ".safetensors", saving->version);
-    path = fth_path_join(server->state_folder, name);
-    FTH_TRY(fth_file_map(path, &bytes, &size));
-    fth_checkpoint_place place = {.store = server->store, .prefix = "", .keep = KEPT};
+    FTH_TRY(fth_snapshot_as_file(server->snapshot, &bytes, &size));
+    fth_checkpoint_place place = {.store = store, .prefix = "", .keep = KEPT};
     FTH_TRY(fth_checkpoint_put(&place, saving->version, bytes, size, saving->state, NULL));
 
 out:
-    if (bytes)
-        fth_file_unmap(bytes, size);
-    free(path);
     return status;
 }
 
@@ -126,17 +120,15 @@ static fth_status save(fth_parameters *server, const fth_saving *saving)
 {
     fth_status status = FTH_OK;
     double began = fth_clock_seconds();
-    size_t count = 0;
-    const fth_tensor_view *views = fth_snapshot_views(saving->snapshot, &count);
 
-    FTH_TRY(fth_checkpoint_save(server->state_folder, saving->version, views, count, saving->state, KEPT));
+    FTH_TRY(put(server, server->folder, saving));
     atomic_store(&server->metrics.checkpoint_version, saving->version);
     fth_wal_forget(server->state_folder, saving->version);
     fth_parameters_tell(server, "checkpoint",
                         json_pack("{s:I, s:f, s:I, s:s}", "step", (json_int_t)saving->version, "seconds",
                                   fth_clock_seconds() - began, "bytes",
-                                  (json_int_t)fth_snapshot_size_bytes(saving->snapshot), "file", server->state_folder));
-    if (copy_to_store(server, saving) != FTH_OK)
+                                  (json_int_t)fth_snapshot_size_bytes(server->snapshot), "file", server->state_folder));
+    if (server->store && put(server, server->store, saving) != FTH_OK)
         fth_log_warning("the checkpoint of version %" PRId64 " is here, but not in %s: %s", saving->version,
                         fth_store_url(server->store), fth_error_message());
 
@@ -178,10 +170,8 @@ fth_status fth_parameters_restore(fth_parameters *server)
         FTH_TRY(fth_engine_load(server->engine, checkpoint.tensors, origin));
         FTH_TRY(restore_state(server, checkpoint.state, checkpoint.step));
         if (from_store) { /* logs here begin from a checkpoint here */
-            size_t count = 0;
             FTH_TRY(take_snapshot(server, &first));
-            const fth_tensor_view *views = fth_snapshot_views(first->snapshot, &count);
-            FTH_TRY(fth_checkpoint_save(server->state_folder, checkpoint.step, views, count, first->state, KEPT));
+            FTH_TRY(put(server, server->folder, first));
         }
     } else {
         /* The initial weights come first, so that a log always has something to begin from. */
@@ -194,7 +184,9 @@ fth_status fth_parameters_restore(fth_parameters *server)
     atomic_store(&server->metrics.checkpoint_version, version);
     /* The version is an atomic of ours; the log checks that it moves on as its records say. */
     server->replaying = true;
-    FTH_TRY(fth_wal_open(server->state_folder, server->options.durability == FTH_DURABILITY_POWER,
+    /* Room for as much as there may be when a checkpoint takes its time. */
+    size_t map_bytes = (size_t)(2 * server->options.max_log_bytes + 4 * server->max_body_bytes);
+    FTH_TRY(fth_wal_open(server->state_folder, server->options.durability == FTH_DURABILITY_POWER, map_bytes,
                          &(fth_wal_reader){fth_parameters_replay, fth_parameters_replayed_version, server},
                          &server->wal));
     server->replaying = false;
@@ -316,6 +308,7 @@ fth_status fth_parameters_save_last(fth_parameters *server)
 {
     fth_status status = FTH_OK;
     fth_saving *saving = NULL;
+    fth_snapshot *model = NULL;
     char *path = NULL;
     int64_t version = atomic_load(&server->version);
 
@@ -326,27 +319,23 @@ fth_status fth_parameters_save_last(fth_parameters *server)
     if (server->failure != FTH_OK)
         goto out;                      /* what was good is saved */
     if (server->step_gradients == 0) { /* else the log has more than a checkpoint could say */
-        FTH_TRY(take_snapshot(server, &saving));
         if (version > atomic_load(&server->metrics.checkpoint_version)) { /* one that was begun may have failed */
+            FTH_TRY(take_snapshot(server, &saving));
             if (server->wal)
                 FTH_TRY(fth_wal_rotate(server->wal, version));
             FTH_TRY(save(server, saving));
         }
     }
-    fth_snapshot_free(saving ? saving->snapshot : NULL);
-    if (saving)
-        saving->snapshot = NULL;
-    else
-        FTH_TRY(fth_allocate(1, sizeof *saving, &saving));
-    FTH_TRY(fth_engine_take_snapshot(server->engine, false, version, &saving->snapshot));
+    FTH_TRY(fth_engine_lend_model(server->engine, version, &model));
     size_t count = 0;
-    const fth_tensor_view *views = fth_snapshot_views(saving->snapshot, &count);
+    const fth_tensor_view *views = fth_snapshot_views(model, &count);
     fth_metadata_entry metadata[] = {
         {"format", "pt"}, {"farthing", FTH_VERSION}, {"model", server->train->model}, {"input", server->input}};
     path = fth_path_join(fth_record_folder(server->record), "last.safetensors");
     FTH_TRY(fth_model_file_save(path, views, count, metadata, FTH_COUNT_OF(metadata)));
 
 out:
+    fth_snapshot_free(model);
     free_saving(saving);
     free(path);
     return status;

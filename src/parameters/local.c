@@ -1,4 +1,4 @@
-/* See local.h. What another process can change at any time is copied, never mapped. */
+/* See local.h. */
 #include "parameters/local.h"
 
 #include <errno.h>
@@ -49,12 +49,11 @@ static bool has_stamp(int fd, const fth_local_place *place)
     return place->stamp == 0 || (pread(fd, &stamp, sizeof stamp, at) == sizeof stamp && stamp == place->stamp);
 }
 
-fth_status fth_local_read(const fth_local_place *place, void *bytes)
+fth_status fth_local_read(const fth_local_place *place, fth_status (*take)(void *context, int fd), void *context)
 {
     fth_status status = FTH_OK;
     char path[64];
     struct stat facts;
-    uint64_t done = 0;
 
     snprintf(path, sizeof path, "/proc/%ld/fd/%d", place->process, place->fd);
     int fd = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
@@ -67,12 +66,8 @@ fth_status fth_local_read(const fth_local_place *place, void *bytes)
                 FTH_INVALID, "memory %d of process %ld has no %llu bytes", place->fd, place->process,
                 (unsigned long long)place->size_bytes);
     bool same = has_stamp(fd, place);
-    while (same && done < place->size_bytes) {
-        ssize_t got = pread(fd, (char *)bytes + done, (size_t)(place->size_bytes - done), (off_t)done);
-        FTH_REQUIRE(got > 0 || (got < 0 && errno == EINTR), FTH_INVALID, "memory %d of process %ld could not be read",
-                    place->fd, place->process);
-        done += got > 0 ? (uint64_t)got : 0;
-    }
+    if (same)
+        FTH_TRY(take(context, fd));
     FTH_REQUIRE(same && has_stamp(fd, place), FTH_INVALID, "memory %d of process %ld holds another body by now",
                 place->fd, place->process);
 

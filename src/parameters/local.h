@@ -41,8 +41,8 @@ bool fth_local_parse(const char *text, fth_local_place *place);
 /* Where the stamp is, behind a body of so many bytes. */
 uint64_t fth_local_stamp_offset(uint64_t size_bytes);
 
-/* Copies what is there into `bytes`, which has room for place->size_bytes. */
-fth_status fth_local_read(const fth_local_place *place, void *bytes);
+/* Gives what is there to `take`, as a file. It is read, never mapped: its process can take it away at any moment. */
+fth_status fth_local_read(const fth_local_place *place, fth_status (*take)(void *context, int fd), void *context);
 
 /* ---- the server's memory ---- */
 

@@ -5,29 +5,35 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
-#include <libdeflate.h>
 #include <limits.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/uio.h>
 #include <unistd.h>
 
-#define MAGIC 0x324c5446u /* "FTL2" */
+#define MAGIC     0x334c5446u /* "FTL3" */
+#define OLD_MAGIC 0x324c5446u /* "FTL2": bodies followed their headers of 48 bytes, whatever their size */
 
 typedef struct header {
-    uint32_t magic, kind, flags, body_crc;
+    uint32_t magic, kind, flags;
+    uint32_t generation; /* the file's, see below */
     int64_t version;
     double rate;
-    uint64_t body_bytes;
-    uint32_t generation; /* the file's, see below */
-    uint32_t crc;        /* of what stands before it */
+    uint64_t body_bytes, body_hash;
+    uint64_t body_offset; /* in the other file, of a body of APART bytes or more; 0 for one that follows */
+    uint64_t hash;        /* of what stands before it */
 } header;
-_Static_assert(sizeof(header) == 48, "the header is a format on disk");
+_Static_assert(sizeof(header) == 64, "the header is a format on disk");
 
-/* Writing over a file's pages is several times as fast as adding new ones. So an old log becomes the next one, and
- * what it held before is told from what it holds now by the generation: the version that the log begins at. */
-#define RECYCLED "log-recycled.tmp"
+enum { APART = 64 << 10, OLD_GENERATION_OFFSET = 40 };
+
+/* Writing over a file's pages is many times as fast as adding new ones. So an old log becomes the next one, and what it
+ * held before is told from what it holds now by the generation: the version that the log begins at. */
+static const char *const suffixes[] = {".wal", ".data"}, *const recycled_names[] = {"log-recycled.tmp",
+                                                                                    "log-recycled-data.tmp"};
+enum { RECORDS, BODIES, FILES };
 
 struct fth_wal {
     char *folder, *path;
@@ -36,27 +42,33 @@ struct fth_wal {
     int fd;
     uint64_t size_bytes;
     bool sync_always;
+    size_t map_bytes;
+    pthread_mutex_t mutex; /* of `bodies`, which others take places in */
+    fth_bodies *bodies;
+    fth_bodies **retired; /* of logs before, which somebody may still read */
+    size_t retired_count, retired_capacity;
 };
 
-static char *path_of(const char *folder, int64_t version)
+static char *path_of(const char *folder, int64_t version, int file)
 {
     char name[48];
-    snprintf(name, sizeof name, "log-%012" PRId64 ".wal", version);
+    snprintf(name, sizeof name, "log-%012" PRId64 "%s", version, suffixes[file]);
     return fth_path_join(folder, name);
 }
 
-static int64_t version_of(const char *name)
+static int64_t version_of(const char *name, int file)
 {
     int64_t version = -1;
     int length = 0;
-    if (sscanf(name, "log-%" SCNd64 ".wal%n", &version, &length) != 1 || length == 0 || name[length])
+    if (sscanf(name, "log-%" SCNd64 "%n", &version, &length) != 1 || length == 0 ||
+        strcmp(name + length, suffixes[file]) != 0)
         return -1;
     return version;
 }
 
-static uint32_t crc_of(const header *h)
+static uint64_t hash_of(const header *h)
 {
-    return libdeflate_crc32(0, h, offsetof(header, crc));
+    return fth_body_hash(h, offsetof(header, hash));
 }
 
 /* ---- the files there are ---- */
@@ -67,7 +79,7 @@ static int ascending(const void *a, const void *b)
     return (left > right) - (left < right);
 }
 
-static fth_status list_logs(const char *folder, int64_t **versions, size_t *count)
+static fth_status list_logs(const char *folder, int file, int64_t **versions, size_t *count)
 {
     fth_status status = FTH_OK;
     size_t capacity = 0;
@@ -78,7 +90,7 @@ static fth_status list_logs(const char *folder, int64_t **versions, size_t *coun
     if (!directory)
         return errno == ENOENT ? FTH_OK : fth_fail(FTH_IO, "read %s: %s", folder, strerror(errno));
     for (struct dirent *entry = readdir(directory); entry; entry = readdir(directory)) {
-        int64_t version = version_of(entry->d_name);
+        int64_t version = version_of(entry->d_name, file);
         if (version < 0)
             continue;
         FTH_TRY(fth_grow(versions, *count, &capacity, sizeof **versions));
@@ -94,19 +106,21 @@ out:
 
 void fth_wal_forget(const char *folder, int64_t version)
 {
-    int64_t *versions = NULL;
-    size_t count = 0;
-    if (list_logs(folder, &versions, &count) != FTH_OK)
-        fth_log_warning("old logs stay: %s", fth_error_message());
-    char *recycled = fth_path_join(folder, RECYCLED);
-    for (size_t i = 0; i < count && versions[i] < version; i++) {
-        char *path = path_of(folder, versions[i]);
-        if (rename(path, recycled) != 0 && errno != ENOENT)
-            fth_log_warning("cannot put %s aside: %s", path, strerror(errno));
-        free(path);
+    for (int file = 0; file < FILES; file++) {
+        int64_t *versions = NULL;
+        size_t count = 0;
+        if (list_logs(folder, file, &versions, &count) != FTH_OK)
+            fth_log_warning("old logs stay: %s", fth_error_message());
+        char *recycled = fth_path_join(folder, recycled_names[file]);
+        for (size_t i = 0; i < count && versions[i] < version; i++) {
+            char *path = path_of(folder, versions[i], file);
+            if (rename(path, recycled) != 0 && errno != ENOENT)
+                fth_log_warning("cannot put %s aside: %s", path, strerror(errno));
+            free(path);
+        }
+        free(recycled);
+        free(versions);
     }
-    free(recycled);
-    free(versions);
 }
 
 /* ---- reading ---- */
@@ -117,119 +131,228 @@ static bool is_header(const char *bytes, size_t size, size_t at, uint32_t genera
     if (at > size || size - at < sizeof h)
         return false;
     memcpy(&h, bytes + at, sizeof h);
-    return h.magic == MAGIC && h.crc == crc_of(&h) && h.generation == generation;
+    return h.magic == MAGIC && h.hash == hash_of(&h) && h.generation == generation;
 }
 
-/* Replays one file. *good_bytes is where its last whole record ends. */
-static fth_status replay_file(const char *path, uint32_t generation, const fth_wal_reader *reader, uint64_t *good_bytes)
+static bool is_old(const char *bytes, size_t size, uint32_t generation)
+{
+    uint32_t magic = 0, number = 0;
+    if (size < OLD_GENERATION_OFFSET + sizeof number)
+        return false;
+    memcpy(&magic, bytes, sizeof magic);
+    memcpy(&number, bytes + OLD_GENERATION_OFFSET, sizeof number);
+    return magic == OLD_MAGIC && number == generation;
+}
+
+/* The files of one log, mapped. */
+typedef struct mapped_log {
+    const char *bytes[FILES];
+    size_t size_bytes[FILES];
+    const char *path;
+} mapped_log;
+
+/* The body of a record, or NULL where it is not there, or not what was written. *end is where the next record begins.
+ */
+static const char *find_body(const mapped_log *log, const header *h, size_t at, size_t *end)
+{
+    bool apart = h->body_bytes >= APART;
+    const int file = apart ? BODIES : RECORDS;
+    uint64_t offset = apart ? h->body_offset : at + sizeof *h;
+    *end = at + sizeof *h + (apart ? 0 : (size_t)h->body_bytes);
+    if (h->body_bytes == 0)
+        return log->bytes[RECORDS];
+    if (offset > log->size_bytes[file] || h->body_bytes > log->size_bytes[file] - offset)
+        return NULL;
+    const char *body = log->bytes[file] + offset;
+    return fth_body_hash(body, h->body_bytes) == h->body_hash ? body : NULL;
+}
+
+/* Replays one log. `good` are where its last whole record ends, and the last body of one. */
+static fth_status replay_log(const mapped_log *log, uint32_t generation, const fth_wal_reader *reader,
+                             uint64_t good[FILES])
 {
     fth_status status = FTH_OK;
-    const void *mapped = NULL;
-    const char *bytes = NULL;
-    size_t size = 0, at = 0;
+    const char *bytes = log->bytes[RECORDS];
+    size_t size = log->size_bytes[RECORDS], end = 0;
 
-    *good_bytes = 0;
-    FTH_TRY(fth_file_map(path, &mapped, &size));
-    bytes = mapped;
-    while (size - at >= sizeof(header)) {
+    good[RECORDS] = good[BODIES] = 0;
+    FTH_REQUIRE(
+        !is_old(bytes, size, generation), FTH_UNSUPPORTED,
+        "%s was written by an older farthing: stop that one in order (SIGTERM), so that a checkpoint has all of "
+        "it, and remove the log",
+        log->path);
+    for (size_t at = 0; is_header(bytes, size, at, generation); at = end) {
         header h;
         memcpy(&h, bytes + at, sizeof h);
-        if (!is_header(bytes, size, at, generation) || h.body_bytes > size - at - sizeof h)
-            break;
-        const char *body = bytes + at + sizeof h;
-        if (h.body_crc != libdeflate_crc32(0, body, (size_t)h.body_bytes)) {
+        const char *body = find_body(log, &h, at, &end);
+        if (!body) {
             FTH_REQUIRE(
-                !is_header(bytes, size, at + sizeof h + (size_t)h.body_bytes, generation), FTH_CORRUPT,
+                !is_header(bytes, size, end, generation), FTH_CORRUPT,
                 "%s is damaged at byte %zu, before its end: the disk changed what was written. What came before "
                 "is good; to go on from there, cut the file off at that byte",
-                path, at);
+                log->path, at);
             break;
         }
         int64_t version = reader->version(reader->context);
         FTH_REQUIRE(h.version == version, FTH_CORRUPT,
-                    "%s: its record at byte %zu is for version %" PRId64 ", but the state is of version %" PRId64, path,
-                    at, h.version, version);
+                    "%s: its record at byte %zu is for version %" PRId64 ", but the state is of version %" PRId64,
+                    log->path, at, h.version, version);
         FTH_TRY(reader->replay(reader->context, &(fth_log_record){.kind = (fth_log_kind)h.kind,
                                                                   .flags = h.flags,
                                                                   .version = h.version,
                                                                   .rate = h.rate,
                                                                   .body = body,
                                                                   .body_bytes = h.body_bytes}));
-        at += sizeof h + (size_t)h.body_bytes;
+        good[RECORDS] = end;
+        if (h.body_bytes >= APART && h.body_offset + h.body_bytes > good[BODIES])
+            good[BODIES] = h.body_offset + h.body_bytes;
     }
 
 out:
-    *good_bytes = at;
-    if (mapped)
-        fth_file_unmap(mapped, size);
     return status;
 }
 
-static fth_status open_file(fth_wal *wal, int64_t version, uint64_t size_bytes)
+static fth_status replay_files(const char *folder, int64_t version, const fth_wal_reader *reader, uint64_t good[FILES])
 {
     fth_status status = FTH_OK;
-    char *path = path_of(wal->folder, version), *recycled = fth_path_join(wal->folder, RECYCLED);
-    bool reused = size_bytes == 0 && !fth_file_exists(path) && rename(recycled, path) == 0;
-    int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0644);
+    char *paths[FILES] = {0};
+    mapped_log log = {0};
 
+    for (int file = 0; file < FILES; file++) {
+        const void *mapped = NULL;
+        paths[file] = path_of(folder, version, file);
+        if (file == BODIES && !fth_file_exists(paths[file]))
+            continue;
+        FTH_TRY(fth_file_map(paths[file], &mapped, &log.size_bytes[file]));
+        log.bytes[file] = mapped;
+    }
+    log.path = paths[RECORDS];
+    FTH_TRY(replay_log(&log, (uint32_t)version, reader, good));
+
+out:
+    for (int file = 0; file < FILES; file++) {
+        if (log.bytes[file])
+            fth_file_unmap(log.bytes[file], log.size_bytes[file]);
+        free(paths[file]);
+    }
+    return status;
+}
+
+/* Puts the file of an older log at `path`, if there is one. */
+static bool recycle(const fth_wal *wal, int file, const char *path)
+{
+    char *recycled = fth_path_join(wal->folder, recycled_names[file]);
+    bool reused = !fth_file_exists(path) && rename(recycled, path) == 0;
+    free(recycled);
+    return reused;
+}
+
+/* The same for bodies; where it was this process's log they are mapped still, and *bodies are those. A file that
+ * somebody has a body in is left alone. */
+static fth_status recycle_bodies(fth_wal *wal, const char *path, fth_bodies **bodies)
+{
+    fth_status status = FTH_OK;
+    char *recycled = fth_path_join(wal->folder, recycled_names[BODIES]);
+    for (size_t i = 0; i < wal->retired_count && !*bodies;) {
+        fth_bodies *old = wal->retired[i];
+        bool here = fth_bodies_are_at(old, recycled), used = fth_bodies_in_use(old);
+        if (here && used)
+            unlink(recycled);
+        if (used || !(here || fth_bodies_are_gone(old))) {
+            i++;
+            continue;
+        }
+        wal->retired[i] = wal->retired[--wal->retired_count];
+        if (here && recycle(wal, BODIES, path))
+            *bodies = old;
+        else
+            fth_bodies_unref(old);
+    }
+    if (*bodies)
+        FTH_TRY(fth_bodies_clear(*bodies, path));
+    else
+        recycle(wal, BODIES, path);
+
+out:
+    free(recycled);
+    return status;
+}
+
+static fth_status open_files(fth_wal *wal, int64_t version, const uint64_t used[FILES])
+{
+    fth_status status = FTH_OK;
+    char *path = path_of(wal->folder, version, RECORDS), *bodies_path = path_of(wal->folder, version, BODIES);
+    fth_bodies *bodies = NULL;
+    int fd = -1;
+
+    if (used[BODIES] == 0)
+        FTH_TRY(recycle_bodies(wal, bodies_path, &bodies));
+    if (!bodies)
+        FTH_TRY(fth_bodies_open(bodies_path, used[BODIES], wal->map_bytes, &bodies));
+    bool reused = used[RECORDS] == 0 && recycle(wal, RECORDS, path);
+    fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0644);
     FTH_REQUIRE(fd >= 0, FTH_IO, "open %s: %s", path, strerror(errno));
-    FTH_REQUIRE((reused || ftruncate(fd, (off_t)size_bytes) == 0) && lseek(fd, (off_t)size_bytes, SEEK_SET) >= 0,
+    FTH_REQUIRE((reused || ftruncate(fd, (off_t)used[RECORDS]) == 0) && lseek(fd, (off_t)used[RECORDS], SEEK_SET) >= 0,
                 FTH_IO, "%s: %s", path, strerror(errno));
+    FTH_TRY(fth_grow(&wal->retired, wal->retired_count, &wal->retired_capacity, sizeof(fth_bodies *)));
     FTH_TRY(fth_folder_sync(wal->folder));
     if (wal->fd >= 0)
         close(wal->fd);
     free(wal->path);
+    if (wal->bodies) /* somebody may have one of them that is not logged yet */
+        wal->retired[wal->retired_count++] = wal->bodies;
+    pthread_mutex_lock(&wal->mutex);
+    wal->bodies = bodies;
+    pthread_mutex_unlock(&wal->mutex);
     wal->fd = fd;
     wal->path = path;
-    wal->size_bytes = size_bytes;
+    wal->size_bytes = used[RECORDS];
     wal->begins = version;
     wal->generation = (uint32_t)version;
+    bodies = NULL;
     fd = -1;
     path = NULL;
 
 out:
     if (fd >= 0)
         close(fd);
+    fth_bodies_unref(bodies);
     free(path);
-    free(recycled);
+    free(bodies_path);
     return status;
 }
 
-fth_status fth_wal_open(const char *folder, bool sync_always, const fth_wal_reader *reader, fth_wal **result)
+fth_status fth_wal_open(const char *folder, bool sync_always, size_t map_bytes, const fth_wal_reader *reader,
+                        fth_wal **result)
 {
     fth_status status = FTH_OK;
     fth_wal *wal = NULL;
     const int64_t checkpoint = reader->version(reader->context);
     int64_t *versions = NULL, last = checkpoint;
     size_t count = 0;
-    uint64_t good = 0;
+    uint64_t good[FILES] = {0};
 
     *result = NULL;
     FTH_TRY(fth_allocate(1, sizeof *wal, &wal));
+    pthread_mutex_init(&wal->mutex, NULL);
     wal->fd = -1;
     wal->sync_always = sync_always;
+    wal->map_bytes = map_bytes;
     wal->folder = fth_format("%s", folder);
     FTH_TRY(fth_folder_create(folder));
-    FTH_TRY(list_logs(folder, &versions, &count));
+    FTH_TRY(list_logs(folder, RECORDS, &versions, &count));
     for (size_t i = 0; i < count; i++) {
         if (versions[i] < checkpoint)
             continue;
-        char *path = path_of(folder, versions[i]);
         int64_t version = reader->version(reader->context);
-        if (versions[i] != version) {
-            status = fth_fail(FTH_CORRUPT,
-                              "%s begins at version %" PRId64 ", but what is before it ends at version %" PRId64
-                              ": a checkpoint or log is missing from %s",
-                              path, versions[i], version, folder);
-        } else {
-            last = versions[i];
-            status = replay_file(path, (uint32_t)versions[i], reader, &good);
-        }
-        free(path);
-        if (status != FTH_OK)
-            goto out;
+        FTH_REQUIRE(versions[i] == version, FTH_CORRUPT,
+                    "the log that begins at version %" PRId64 " follows what ends at version %" PRId64
+                    ": a checkpoint or log is missing from %s",
+                    versions[i], version, folder);
+        last = versions[i];
+        FTH_TRY(replay_files(folder, last, reader, good));
     }
-    FTH_TRY(open_file(wal, last, good));
+    FTH_TRY(open_files(wal, last, good));
     fth_wal_forget(folder, checkpoint);
     *result = wal;
     wal = NULL;
@@ -248,6 +371,11 @@ void fth_wal_free(fth_wal *wal)
         return;
     if (wal->fd >= 0)
         close(wal->fd);
+    fth_bodies_unref(wal->bodies);
+    for (size_t i = 0; i < wal->retired_count; i++)
+        fth_bodies_unref(wal->retired[i]);
+    free(wal->retired);
+    pthread_mutex_destroy(&wal->mutex);
     free(wal->folder);
     free(wal->path);
     free(wal);
@@ -274,47 +402,91 @@ bool fth_write_parts(int fd, struct iovec *parts, int count)
     return true;
 }
 
-fth_status fth_wal_append(fth_wal *wal, const fth_log_record *record)
+fth_status fth_wal_take_place(fth_wal *wal, uint64_t size_bytes, fth_body *place)
 {
-    header h = {.magic = MAGIC,
-                .kind = (uint32_t)record->kind,
-                .flags = record->flags,
-                .version = record->version,
-                .rate = record->rate,
-                .generation = wal->generation,
-                .body_bytes = record->body_bytes,
-                .body_crc = libdeflate_crc32(0, record->body, (size_t)record->body_bytes)};
-    h.crc = crc_of(&h);
-    struct iovec parts[] = {{&h, sizeof h}, {(void *)(uintptr_t)record->body, (size_t)record->body_bytes}};
-    bool written = fth_write_parts(wal->fd, parts, record->body_bytes > 0 ? 2 : 1);
-    if (written && wal->sync_always)
-        written = fdatasync(wal->fd) == 0;
-    if (written) {
-        wal->size_bytes += sizeof h + record->body_bytes;
+    *place = (fth_body){0};
+    if (size_bytes < APART)
         return FTH_OK;
-    }
-    int error = errno;
+    pthread_mutex_lock(&wal->mutex);
+    fth_status status = fth_bodies_take(wal->bodies, size_bytes, place);
+    pthread_mutex_unlock(&wal->mutex);
+    if (!place->bytes)
+        fth_body_release(place);
+    return status;
+}
+
+/* A large body that is not in this log's file yet: it was not given a place, or that of a log that has ended. */
+static fth_status place_body(fth_wal *wal, const fth_log_record *record, fth_body *place)
+{
+    bool finite = false;
+    fth_status status = fth_bodies_take(wal->bodies, record->body_bytes, place);
+    return status == FTH_OK ? fth_body_fill(place, record->body, -1, &finite) : status;
+}
+
+static bool sync_files(const fth_wal *wal, bool apart)
+{
+    return !wal->sync_always || ((!apart || fth_bodies_sync(wal->bodies) == FTH_OK) && fdatasync(wal->fd) == 0);
+}
+
+/* What is left of a record that could not be written whole. */
+static void cut_off(fth_wal *wal)
+{
     header nothing = {0};
     if (pwrite(wal->fd, &nothing, sizeof nothing, (off_t)wal->size_bytes) != (ssize_t)sizeof nothing &&
         ftruncate(wal->fd, (off_t)wal->size_bytes) != 0)
         fth_log_error("%s: cannot cut off a record that was not written whole: %s", wal->path, strerror(errno));
     lseek(wal->fd, (off_t)wal->size_bytes, SEEK_SET);
-    return fth_fail(FTH_IO, "write %s: %s", wal->path, strerror(error));
+}
+
+fth_status fth_wal_append(fth_wal *wal, const fth_log_record *record)
+{
+    fth_status status = FTH_OK;
+    bool apart = record->body_bytes >= APART, filled = record->place && record->place->file == wal->bodies;
+    fth_body own = {0}, *place = filled ? record->place : &own;
+    header h = {.magic = MAGIC,
+                .kind = (uint32_t)record->kind,
+                .flags = record->flags,
+                .generation = wal->generation,
+                .version = record->version,
+                .rate = record->rate,
+                .body_bytes = record->body_bytes};
+
+    if (apart && !filled)
+        FTH_TRY(place_body(wal, record, place));
+    h.body_offset = apart ? place->offset : 0;
+    h.body_hash = apart ? place->hash : fth_body_hash(record->body, record->body_bytes);
+    h.hash = hash_of(&h);
+    struct iovec parts[] = {{&h, sizeof h}, {(void *)(uintptr_t)record->body, (size_t)record->body_bytes}};
+    bool follows = !apart && record->body_bytes > 0;
+    if (!fth_write_parts(wal->fd, parts, follows ? 2 : 1) || !sync_files(wal, apart)) {
+        status = fth_fail(FTH_IO, "write %s: %s", wal->path, strerror(errno));
+        cut_off(wal);
+        goto out;
+    }
+    wal->size_bytes += sizeof h + (follows ? record->body_bytes : 0);
+    place->kept = true;
+
+out:
+    fth_body_release(&own);
+    return status;
 }
 
 fth_status fth_wal_rotate(fth_wal *wal, int64_t version)
 {
     /* A process that was killed between this and its checkpoint has left a file for `version`, which may hold records
      * that make no new one: workers that came or left. They are in no checkpoint yet. */
-    return version == wal->begins ? FTH_OK : open_file(wal, version, 0);
+    return version == wal->begins ? FTH_OK : open_files(wal, version, (uint64_t[FILES]){0});
 }
 
 uint64_t fth_wal_size_bytes(const fth_wal *wal)
 {
-    return wal->size_bytes;
+    return wal->size_bytes + fth_bodies_used_bytes(wal->bodies);
 }
 
 fth_status fth_wal_sync(fth_wal *wal)
 {
-    return fdatasync(wal->fd) == 0 ? FTH_OK : fth_fail(FTH_IO, "sync %s: %s", wal->path, strerror(errno));
+    fth_status status = fth_bodies_sync(wal->bodies);
+    if (status == FTH_OK && fdatasync(wal->fd) != 0)
+        status = fth_fail(FTH_IO, "sync %s: %s", wal->path, strerror(errno));
+    return status;
 }

@@ -1,17 +1,20 @@
 /* The write-ahead log: what was accepted since a checkpoint, in the order in which it was applied.
  *
- *     log-000000001200.wal    begins at the state of version 1200
+ *     log-000000001200.wal     begins at the state of version 1200
+ *     log-000000001200.data    large bodies of its records (bodies.h)
  *
- * A file is records, one after another: a header (below) with a checksum of itself and of the body that follows. A
- * record is appended before its effect is acknowledged, so a process killed at any moment leaves at most a torn last
- * record, which was not acknowledged and is cut off when the log is read. A new file begins with each checkpoint; the
- * old ones go when that checkpoint is whole. Replaying what follows a checkpoint gives exactly the state that was. */
+ * A file is records, one after another: a header (log.c) with checksums of itself and of its body, which follows it or,
+ * where it is large, lies in the other file. A record is appended when its body is there, and before its effect is
+ * acknowledged, so a process killed at any moment leaves at most a torn last record, which was not acknowledged and is
+ * cut off when the log is read. New files begin with each checkpoint; the old ones go when that checkpoint is whole.
+ * Replaying what follows a checkpoint gives exactly the state that was. */
 #ifndef FTH_PARAMETERS_LOG_H
 #define FTH_PARAMETERS_LOG_H
 
 #include <sys/uio.h>
 
 #include "base/base.h"
+#include "parameters/bodies.h"
 
 typedef enum fth_log_kind {
     FTH_LOG_GRADIENT = 1, /* the body as received */
@@ -30,6 +33,7 @@ typedef struct fth_log_record {
     double rate;     /* of the step, where one follows: a replay does not depend on how the server is started again */
     const void *body;
     uint64_t body_bytes;
+    fth_body *place; /* where the body is filled in already, by fth_wal_take_place(); kept from then on. Or NULL */
 } fth_log_record;
 
 typedef struct fth_wal fth_wal;
@@ -43,10 +47,14 @@ typedef struct fth_wal_reader {
 
 /* Opens the log of `folder` for the reader's state: replays every record that follows it, and cuts a torn end off. A
  * record for another version than the state's, or a log that does not begin where the one before ended, is FTH_CORRUPT.
- * Files from before the state are removed. */
-fth_status fth_wal_open(const char *folder, bool sync_always, const fth_wal_reader *reader, fth_wal **wal);
+ * Files from before the state are removed. `map_bytes` of bodies can be looked at without a copy. */
+fth_status fth_wal_open(const char *folder, bool sync_always, size_t map_bytes, const fth_wal_reader *reader,
+                        fth_wal **wal);
 void fth_wal_free(fth_wal *wal);
 
+/* A place for a body that is to be logged; none where it is small or too much is there already: then it is
+ * copied when its record is appended. From any thread, beside the others' calls. */
+fth_status fth_wal_take_place(fth_wal *wal, uint64_t size_bytes, fth_body *place);
 /* On failure nothing of the record is left in the file. */
 fth_status fth_wal_append(fth_wal *wal, const fth_log_record *record);
 /* A new file, for what follows `version`; nothing to do where the newest one begins there. */

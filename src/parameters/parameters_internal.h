@@ -6,7 +6,7 @@
  *     keep.c       checkpoints beside it, and going on from them
  *     pull.c       immutable copies for readers, and who waits for one
  *     service.c    the routes
- *     intake.c     threads that check bodies
+ *     intake.c     threads that bring bodies into the log's file and check them
  *     queue.c      what waits for a thread
  *     metrics.c    what is counted
  *     validate.c   accuracy, in a thread of its own
@@ -94,8 +94,11 @@ typedef struct fth_item {
     fth_gradient gradient;
     const void *body;
     size_t body_bytes;
-    fth_local_place place; /* of the body, where it is in a worker's memory: process 0 if not */
-    char *own_body;        /* its copy; goes back to the server's spare ones */
+    fth_local_place place; /* of the body, where it came in a worker's memory: process 0 if not */
+    uint64_t local_bytes;  /* that count for it in the server's */
+    fth_body place_in_log; /* where it is, if it is there already */
+    char *own_body;        /* or its copy in memory; goes back to the server's spare ones */
+    bool finite;           /* all of it was seen to be */
     char worker[FTH_MAX_WORKER_NAME + 1], instance[FTH_MAX_WORKER_NAME + 1], access[FTH_MAX_ACCESS_KEY + 1];
     fth_role role;
     fth_signed who;
@@ -138,8 +141,9 @@ struct fth_parameters {
     uint64_t max_body_bytes;
 
     char *state_folder;
-    fth_store *store; /* further copies of checkpoints; or NULL */
-    fth_wal *wal;     /* NULL with FTH_DURABILITY_CHECKPOINT */
+    fth_store *folder; /* the state folder, where checkpoints are */
+    fth_store *store;  /* further copies of them; or NULL */
+    fth_wal *wal;      /* NULL with FTH_DURABILITY_CHECKPOINT */
     fth_record *record;
     pthread_mutex_t record_mutex;
     bool resumed;
@@ -153,11 +157,12 @@ struct fth_parameters {
     bool step_averaged;     /* by samples */
     int64_t step_gradients; /* that the step being made has */
     int64_t step_samples, step_buffer_samples;
-    float *buffer_sum;         /* of the step being made, by samples */
-    int64_t updates_per_epoch; /* 0: unknown */
-    int64_t end_samples;       /* that end the training; 0: they do not */
-    double gathering_since_s;  /* that a first step waits for sync:N's workers; 0: it does not */
-    bool gathered;             /* it need not wait any more */
+    float *buffer_sum;          /* of the step being made, by samples */
+    fth_gradient_piece *pieces; /* as many as there are trained parameters */
+    int64_t updates_per_epoch;  /* 0: unknown */
+    int64_t end_samples;        /* that end the training; 0: they do not */
+    double gathering_since_s;   /* that a first step waits for sync:N's workers; 0: it does not */
+    bool gathered;              /* it need not wait any more */
     _Atomic double progress;
     fth_window window;
     bool replaying;
@@ -195,6 +200,7 @@ struct fth_parameters {
     bool saver_running, saver_ends; /* the latter by the mutex, as `saving` */
     pthread_cond_t saver_work;
     struct fth_saving *saving; /* handed to the saver; NULL: it is idle */
+    fth_snapshot *snapshot;    /* what it saves */
     int64_t saved_version;     /* of the newest whole checkpoint, or the one being saved */
     double saved_at_s;
     bool save_asked;
@@ -219,7 +225,9 @@ void fth_step_note_progress(fth_parameters *server);
 /* True if what has come, with one from `giver` (or NULL) more, makes a step. With the mutex held. */
 bool fth_step_is_complete(fth_parameters *server, const fth_worker *giver);
 bool fth_step_is_averaged(const fth_parameters *server);
-void fth_step_add(fth_parameters *server, const fth_gradient *gradient, bool averaged);
+/* A gradient becomes a part of the step, and makes it if it `steps`. */
+fth_status fth_step_take(fth_parameters *server, const fth_gradient *gradient, bool averaged, bool steps, double rate);
+/* Updates by what was taken; the version moves on. */
 fth_status fth_step_make(fth_parameters *server, double rate);
 /* The worker's side of a gradient that was taken. With the mutex held. */
 void fth_step_note_push(fth_parameters *server, fth_worker *worker, const fth_gradient *gradient, bool stepped,
@@ -245,7 +253,7 @@ fth_status fth_parameters_save_last(fth_parameters *server);
 
 /* intake.c */
 void *fth_parameters_check_bodies(void *server);
-void fth_parameters_return_body(fth_parameters *server, char *body, uint64_t size_bytes);
+void fth_parameters_return_body(fth_parameters *server, char *body);
 
 /* service.c */
 fth_status fth_parameters_serve(fth_parameters *server);

@@ -27,7 +27,9 @@ fth_item *fth_queue_take(fth_queue *queue)
 void fth_item_free(fth_parameters *server, fth_item *item)
 {
     fth_gradient_release(&item->gradient);
+    fth_body_release(&item->place_in_log);
+    atomic_fetch_sub(&server->local_bytes, item->local_bytes);
     if (item->own_body)
-        fth_parameters_return_body(server, item->own_body, item->place.size_bytes);
+        fth_parameters_return_body(server, item->own_body);
     free(item);
 }

@@ -106,6 +106,7 @@ static fth_status open_model(fth_parameters *server)
     FTH_TRY(fth_engine_create(&engine, server->device, &server->engine));
     FTH_TRY(fth_layout_create(fth_engine_graph(server->engine), &server->layout));
     server->vectors = fth_service_get_vectors(server->engine);
+    FTH_TRY(fth_allocate((size_t)server->layout->trained + 1, sizeof *server->pieces, &server->pieces));
     FTH_TRY(fth_allocate_aligned((server->layout->buffer_floats + 1) * sizeof(float), &server->buffer_sum));
     /* Room for positions and values of every number, and for names and metadata. */
     server->max_body_bytes = server->layout->packed_floats * 8 + (uint64_t)server->layout->count * 1024 + (256 << 10);
@@ -296,8 +297,10 @@ static void free_server(fth_parameters *server)
     fth_region_release(&server->region);
     fth_wal_free(server->wal);
     fth_store_free(server->store);
+    fth_store_free(server->folder);
     fth_record_free(server->record);
     fth_layout_free(server->layout);
+    fth_snapshot_free(server->snapshot);
     fth_engine_free(server->engine);
     fth_device_close(server->device);
     fth_dataset_free(server->dataset);
@@ -307,6 +310,7 @@ static void free_server(fth_parameters *server)
     for (size_t i = 0; i < FTH_COUNT_OF(server->spare_bodies); i++)
         free(server->spare_bodies[i]);
     free(server->buffer_sum);
+    free(server->pieces);
     free(server->state_folder);
     free(server);
 }

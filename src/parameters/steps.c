@@ -85,12 +85,9 @@ bool fth_step_is_averaged(const fth_parameters *server)
                                       : server->options.consistency.kind == FTH_CONSISTENCY_SYNC;
 }
 
-void fth_step_add(fth_parameters *server, const fth_gradient *gradient, bool averaged)
+/* Everything of a gradient but its numbers for trained parameters. */
+static void note_gradient(fth_parameters *server, const fth_gradient *gradient, float weight)
 {
-    bool first = server->step_gradients == 0;
-    float weight = averaged ? (float)gradient->samples : 1;
-    server->step_averaged = averaged;
-    fth_gradient_add(server->layout, gradient, weight, first, server->vectors.gradients);
     if (gradient->has_buffers) {
         fth_gradient_add_buffers(server->layout, gradient, weight, server->step_buffer_samples == 0,
                                  server->buffer_sum);
@@ -118,19 +115,14 @@ static void scale(float *vector, float factor, size_t count)
         vector[i] *= factor;
 }
 
-/* Updates by what has been added; the version moves on. */
-fth_status fth_step_make(fth_parameters *server, double rate)
+/* The parameters are updated; the rest of a step, and the version moves on. */
+static void end_step(fth_parameters *server)
 {
-    fth_status status = FTH_OK;
     const fth_layout *layout = server->layout;
     int64_t version = atomic_load(&server->version);
-    bool averaged = server->step_averaged;
 
-    if (averaged)
-        scale(server->vectors.gradients, (float)(1.0 / (double)server->step_samples), layout->trained_floats);
-    FTH_TRY(fth_engine_update(server->engine, rate, version + 1));
     if (server->step_buffer_samples > 0) {
-        if (averaged)
+        if (server->step_averaged)
             scale(server->buffer_sum, (float)(1.0 / (double)server->step_buffer_samples), layout->buffer_floats);
         memcpy(server->vectors.buffers, server->buffer_sum, layout->buffer_floats * sizeof(float));
     }
@@ -138,6 +130,50 @@ fth_status fth_step_make(fth_parameters *server, double rate)
     atomic_store(&server->version, version + 1);
     atomic_fetch_add(&server->metrics.applied, 1);
     fth_step_note_progress(server);
+}
+
+fth_status fth_step_make(fth_parameters *server, double rate)
+{
+    fth_status status = FTH_OK;
+    if (server->step_averaged)
+        scale(server->vectors.gradients, (float)(1.0 / (double)server->step_samples), server->layout->trained_floats);
+    FTH_TRY(fth_engine_update(server->engine, rate, atomic_load(&server->version) + 1));
+    end_step(server);
+
+out:
+    return status;
+}
+
+/* Updates straight from where the gradient is. */
+static fth_status update_from(fth_parameters *server, const fth_gradient *gradient, double rate)
+{
+    const fth_layout *layout = server->layout;
+    for (int i = 0; i < layout->trained; i++)
+        server->pieces[i] = (fth_gradient_piece){layout->tensors[i].vector_offset, (size_t)layout->tensors[i].count,
+                                                 gradient->parts[i].values->data};
+    return fth_service_update(server->engine, rate, atomic_load(&server->version) + 1, server->pieces,
+                              (size_t)layout->trained);
+}
+
+fth_status fth_step_take(fth_parameters *server, const fth_gradient *gradient, bool averaged, bool steps, double rate)
+{
+    fth_status status = FTH_OK;
+    bool first = server->step_gradients == 0;
+    float weight = averaged ? (float)gradient->samples : 1;
+    /* A step that is one gradient's needs no sum; either way gives the same numbers. */
+    bool direct =
+        steps && first && !averaged && server->train->clip <= 0 && fth_gradient_is_plain(server->layout, gradient);
+
+    server->step_averaged = averaged;
+    if (direct)
+        FTH_TRY(update_from(server, gradient, rate));
+    else
+        fth_gradient_add(server->layout, gradient, weight, first, server->vectors.gradients);
+    note_gradient(server, gradient, weight);
+    if (direct)
+        end_step(server);
+    else if (steps)
+        FTH_TRY(fth_step_make(server, rate));
 
 out:
     return status;
@@ -171,9 +207,7 @@ static fth_status replay_gradient(fth_parameters *server, const fth_log_record *
     FTH_REQUIRE(worker, FTH_CORRUPT, "a gradient in the log is of %s, who never registered", gradient.worker);
     int64_t staleness = record->version - gradient.version;
     bool steps = record->flags & FTH_LOG_STEPS;
-    fth_step_add(server, &gradient, record->flags & FTH_LOG_AVERAGED);
-    if (steps)
-        FTH_TRY(fth_step_make(server, record->rate));
+    FTH_TRY(fth_step_take(server, &gradient, record->flags & FTH_LOG_AVERAGED, steps, record->rate));
     fth_step_note_push(server, worker, &gradient, steps, staleness);
 
 out:

@@ -72,6 +72,27 @@ out:
     return status;
 }
 
+fth_status fth_service_update(fth_engine *engine, double learning_rate, int64_t update,
+                              const fth_gradient_piece *pieces, size_t count)
+{
+    fth_status status = FTH_OK;
+    float *state[FTH_MAX_OPTIMIZER_VECTORS] = {0};
+
+    FTH_REQUIRE(engine->options.train->clip <= 0, FTH_UNSUPPORTED, "gradients that are clipped must be in one vector");
+    engine->arguments.learning_rate = (float)learning_rate;
+    engine->arguments.step = update;
+    engine->arguments.gradient_scale = 1;
+    for (size_t i = 0; i < count; i++) {
+        for (int j = 0; j < engine->state_count; j++)
+            state[j] = engine->state[j] + pieces[i].offset;
+        FTH_TRY(engine->update->run(engine->device, &engine->arguments, engine->vectors.parameters + pieces[i].offset,
+                                    pieces[i].values, state, pieces[i].count));
+    }
+
+out:
+    return status;
+}
+
 fth_vectors fth_service_get_vectors(const fth_engine *engine)
 {
     return engine->vectors;

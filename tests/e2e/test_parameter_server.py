@@ -695,13 +695,13 @@ def test_epochs_need_to_be_known(farthing):
     assert result.code != 0 and "--epoch-samples" in result.err
 
 
-@pytest.mark.parametrize("consistency", ["async", "sync:3"])
-def test_killed_at_any_moment(serve, consistency):
+@pytest.mark.parametrize("consistency, gradient, side", [("async", sparse, 8), ("sync:3", sparse, 8), ("async", dot, 64)])
+def test_killed_at_any_moment(serve, consistency, gradient, side):
     """Workers push and retry while the server is killed again and again: each push counts once, and no version is
-    ever taken back."""
+    ever taken back. The whole gradients of 164 KB have a file of their own beside the log."""
     kills = 50 if LONG else 6
     server = serve("--name", "run", "--consistency", consistency, "--checkpoint-every", "1s", "--max-log-mb", 1,
-                   "--lease", "10m")
+                   "--lease", "10m", "--data-shape", f"1x{side}x{side}")
     before, _ = server.client().pull()
     over, acknowledged, seen, failures = threading.Event(), {}, [0], []
 
@@ -716,7 +716,7 @@ def test_killed_at_any_moment(serve, consistency):
                         sequence = 1
                     floor, base = seen[0], client.version()
                     assert base >= floor
-                    answer = client.push(name, sequence, base, sparse(index, before))
+                    answer = client.push(name, sequence, base, gradient(index, before))
                     if answer["code"] in (200, 201):
                         acknowledged[index] += 1
                         sequence += 1

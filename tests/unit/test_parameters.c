@@ -336,8 +336,8 @@ static int64_t reading_version(void *context)
 static fth_wal *open_log(reading *r, fth_status expected)
 {
     fth_wal *wal = NULL;
-    assert_int_equal(fth_wal_open(test_folder, false, &(fth_wal_reader){count_record, reading_version, r}, &wal),
-                     expected);
+    assert_int_equal(
+        fth_wal_open(test_folder, false, 8 << 20, &(fth_wal_reader){count_record, reading_version, r}, &wal), expected);
     return wal;
 }
 
@@ -346,7 +346,8 @@ static void add_record(fth_wal *wal, int64_t version, size_t size)
     char *body = malloc(size + 1);
     for (size_t i = 0; i < size; i++)
         body[i] = (char)(version + (int64_t)i);
-    assert_int_equal(fth_wal_append(wal, &(fth_log_record){FTH_LOG_GRADIENT, 1, version, 0.5, body, size}), FTH_OK);
+    assert_int_equal(fth_wal_append(wal, &(fth_log_record){FTH_LOG_GRADIENT, 1, version, 0.5, body, size, NULL}),
+                     FTH_OK);
     free(body);
 }
 

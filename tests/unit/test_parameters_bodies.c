@@ -1,0 +1,260 @@
+/* Large bodies in the log's other file: places that are taken and given back, what a process finds after another, and
+ * what happens to those that outlive their log. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "parameters/log.h"
+#include "support.h"
+
+enum { LARGE = 3000000, MAP = 16 << 20 };
+
+/* ---- a log of bodies that are made of their version ---- */
+
+typedef struct reading {
+    int64_t version;
+    int records;
+} reading;
+
+static void make_body(int64_t version, char *bytes)
+{
+    for (size_t i = 0; i < LARGE; i++)
+        bytes[i] = (char)((i * 31 + (size_t)version * 7) % 113);
+}
+
+static fth_status check_record(void *context, const fth_log_record *record)
+{
+    reading *r = context;
+    char *expected = malloc(LARGE);
+    make_body(r->version, expected);
+    assert_int_equal(record->body_bytes, LARGE);
+    assert_memory_equal(record->body, expected, LARGE);
+    free(expected);
+    r->version++;
+    r->records++;
+    return FTH_OK;
+}
+
+static int64_t reading_version(void *context)
+{
+    return ((reading *)context)->version;
+}
+
+static fth_wal *open_log(reading *r, fth_status expected)
+{
+    fth_wal *wal = NULL;
+    assert_int_equal(fth_wal_open(test_folder, false, MAP, &(fth_wal_reader){check_record, reading_version, r}, &wal),
+                     expected);
+    return wal;
+}
+
+static void take(fth_wal *wal, int64_t version, fth_body *body)
+{
+    char *bytes = malloc(LARGE);
+    bool finite = false;
+    make_body(version, bytes);
+    assert_int_equal(fth_wal_take_place(wal, LARGE, body), FTH_OK);
+    assert_int_equal(fth_body_fill(body, bytes, -1, &finite), FTH_OK);
+    assert_true(finite);
+    assert_memory_equal(body->bytes, bytes, LARGE);
+    assert_int_equal(body->hash, fth_body_hash(bytes, LARGE));
+    free(bytes);
+}
+
+static void append(fth_wal *wal, int64_t version, fth_body *body)
+{
+    fth_log_record record = {.kind = FTH_LOG_GRADIENT, .version = version, .body_bytes = LARGE, .place = body};
+    char *bytes = malloc(LARGE);
+    make_body(version, bytes);
+    record.body = body && body->file ? body->bytes : bytes;
+    assert_int_equal(fth_wal_append(wal, &record), FTH_OK);
+    free(bytes);
+    if (body)
+        fth_body_release(body);
+}
+
+static void change_byte(const char *name, long at)
+{
+    char path[400];
+    snprintf(path, sizeof path, "%s/%s", test_folder, name);
+    FILE *file = fopen(path, "r+");
+    assert_non_null(file);
+    fseek(file, at, SEEK_SET);
+    int before = fgetc(file);
+    fseek(file, at, SEEK_SET);
+    fputc(before ^ 1, file);
+    fclose(file);
+}
+
+static void test_bodies_are_found_again(void **state)
+{
+    (void)state;
+    fth_body first, second, refused;
+    fth_wal *wal = open_log(&(reading){0}, FTH_OK);
+    take(wal, 1, &second); /* they arrive in another order than they are applied in */
+    take(wal, 0, &first);
+    append(wal, 0, &first);
+    append(wal, 1, &second);
+    take(wal, 9, &refused);
+    uint64_t size = fth_wal_size_bytes(wal);
+    fth_body_release(&refused);
+    assert_true(fth_wal_size_bytes(wal) <= size - LARGE); /* no record refers to it: its place is free */
+    append(wal, 2, NULL);                                 /* one that had no place yet */
+    for (int i = 3; i < 8; i++)
+        append(wal, i, NULL); /* the last ones beyond what is mapped */
+    assert_int_equal(fth_wal_take_place(wal, LARGE, &first), FTH_OK);
+    assert_null(first.file);
+    assert_int_equal(fth_wal_take_place(wal, 1000, &first), FTH_OK);
+    assert_null(first.file);
+    fth_wal_free(wal);
+    reading r = {0};
+    fth_wal_free(open_log(&r, FTH_OK));
+    assert_int_equal(r.records, 8);
+
+    change_byte("log-000000000000.data", 7 * 3000064 + 5); /* the last one's: not written whole */
+    r = (reading){0};
+    wal = open_log(&r, FTH_OK);
+    assert_int_equal(r.records, 7);
+    append(wal, 7, NULL);
+    fth_wal_free(wal);
+    r = (reading){0};
+    fth_wal_free(open_log(&r, FTH_OK));
+    assert_int_equal(r.records, 8);
+    change_byte("log-000000000000.data",
+                LARGE / 2); /* the first's place, which the second has: that was acknowledged */
+    assert_null(open_log(&(reading){0}, FTH_CORRUPT));
+}
+
+/* A body may wait while the log it was put into ends, goes, and its file is to be used again. */
+static void test_bodies_outlive_their_log(void **state)
+{
+    (void)state;
+    fth_body late, other;
+    fth_wal *wal = open_log(&(reading){0}, FTH_OK);
+    append(wal, 0, NULL);
+    take(wal, 3, &late);
+    assert_int_equal(fth_wal_rotate(wal, 1), FTH_OK);
+    fth_wal_forget(test_folder, 1);
+    append(wal, 1, NULL);
+    assert_int_equal(fth_wal_rotate(wal, 2), FTH_OK); /* would write over it, if that were allowed */
+    append(wal, 2, NULL);
+    take(wal, 77, &other);
+    fth_body_release(&other);
+    append(wal, 3, &late);
+    fth_wal_forget(test_folder, 2);
+    fth_wal_free(wal);
+    reading r = {.version = 2};
+    wal = open_log(&r, FTH_OK);
+    assert_int_equal(r.records, 2);
+
+    /* And where nobody has one, files are used again: they do not grow in number. */
+    for (int64_t version = 4; version < 10; version++) {
+        assert_int_equal(fth_wal_rotate(wal, version), FTH_OK);
+        fth_wal_forget(test_folder, version);
+        append(wal, version, NULL);
+    }
+    fth_wal_free(wal);
+    char command[400];
+    snprintf(command, sizeof command, "test $(ls '%s' | grep -c data) -le 2", test_folder);
+    assert_int_equal(system(command), 0);
+    r = (reading){.version = 9};
+    fth_wal_free(open_log(&r, FTH_OK));
+    assert_int_equal(r.records, 1);
+}
+
+/* A log of before bodies had a file of their own is not taken for an empty one. */
+static void test_older_logs_are_refused(void **state)
+{
+    (void)state;
+    char path[400];
+    snprintf(path, sizeof path, "%s/log-000000000005.wal", test_folder);
+    FILE *file = fopen(path, "w");
+    uint32_t words[12] = {0x324c5446u, 1, [10] = 5};
+    fwrite(words, sizeof words, 1, file);
+    fclose(file);
+    assert_null(open_log(&(reading){.version = 5}, FTH_UNSUPPORTED));
+}
+
+/* ---- places ---- */
+
+static void test_places(void **state)
+{
+    (void)state;
+    char path[400];
+    fth_bodies *bodies = NULL;
+    fth_body b[5];
+    snprintf(path, sizeof path, "%s/bodies", test_folder);
+    assert_int_equal(fth_bodies_open(path, 100, MAP, &bodies), FTH_OK);
+    uint64_t began = fth_bodies_used_bytes(bodies);
+    for (int i = 0; i < 5; i++) {
+        assert_int_equal(fth_bodies_take(bodies, 1000, &b[i]), FTH_OK);
+        for (int j = 0; j < i; j++)
+            assert_true(b[j].offset + 1000 <= b[i].offset);
+    }
+    uint64_t all = fth_bodies_used_bytes(bodies), first = b[0].offset;
+    fth_body_release(&b[0]);
+    fth_body_release(&b[3]);
+    fth_body_release(&b[2]);
+    assert_int_equal(fth_bodies_used_bytes(bodies), all);
+    assert_int_equal(fth_bodies_take(bodies, 500, &b[0]), FTH_OK); /* in what was given back */
+    assert_int_equal(b[0].offset, first);
+    assert_int_equal(fth_bodies_take(bodies, 400, &b[2]), FTH_OK);
+    assert_true(b[2].offset < first + 1024);
+    fth_body_release(&b[2]);
+    fth_body_release(&b[0]);
+    b[1].kept = true;
+    uint64_t kept_until = b[1].offset + 1000;
+    fth_body_release(&b[1]);
+    fth_body_release(&b[4]); /* with it goes what was free before it, down to the one that stays */
+    assert_true(fth_bodies_used_bytes(bodies) >= kept_until && fth_bodies_used_bytes(bodies) < kept_until + 64);
+    assert_true(began < kept_until);
+    fth_bodies_unref(bodies);
+}
+
+/* What another process may do to the memory that a body is read from. */
+static void test_memory_that_goes_away(void **state)
+{
+    (void)state;
+    char path[400];
+    fth_bodies *bodies = NULL;
+    fth_body body;
+    bool finite = true;
+    snprintf(path, sizeof path, "%s/bodies", test_folder);
+    assert_int_equal(fth_bodies_open(path, 0, MAP, &bodies), FTH_OK);
+    int fd = memfd_create("farthing-test", 0);
+    assert_int_equal(ftruncate(fd, LARGE), 0);
+    const float bad = NAN;
+    assert_int_equal(pwrite(fd, &bad, sizeof bad, LARGE - 8), sizeof bad);
+    assert_int_equal(fth_bodies_take(bodies, LARGE, &body), FTH_OK);
+    assert_int_equal(fth_body_fill(&body, NULL, fd, &finite), FTH_OK);
+    assert_false(finite);
+    assert_int_equal(ftruncate(fd, LARGE / 2), 0);
+    assert_int_equal(fth_body_fill(&body, NULL, fd, &finite), FTH_INVALID);
+    fth_body_release(&body);
+    fth_bodies_unref(bodies);
+    close(fd);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(test_bodies_are_found_again, test_make_folder, test_remove_folder),
+        cmocka_unit_test_setup_teardown(test_bodies_outlive_their_log, test_make_folder, test_remove_folder),
+        cmocka_unit_test_setup_teardown(test_older_logs_are_refused, test_make_folder, test_remove_folder),
+        cmocka_unit_test_setup_teardown(test_places, test_make_folder, test_remove_folder),
+        cmocka_unit_test_setup_teardown(test_memory_that_goes_away, test_make_folder, test_remove_folder),
+    };
+    fth_log_set_level(FTH_LOG_ERROR);
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
