@@ -6,6 +6,7 @@
 #ifndef FTH_BASE_RANDOM_H
 #define FTH_BASE_RANDOM_H
 
+#include <stddef.h>
 #include <stdint.h>
 
 typedef struct fth_random_key {
@@ -57,6 +58,9 @@ static inline uint64_t fth_random_below(fth_random_key key, uint64_t counter, ui
 
 /* Standard normal (Box-Muller over one draw's two halves). */
 double fth_random_normal(fth_random_key key, uint64_t counter);
+/* `count` of them, from counter `first` on, times `deviation`: the same on every machine, and within 1e-14 of what
+ * fth_random_normal() gives; much faster. */
+void fth_random_fill_normal(fth_random_key key, uint64_t first, size_t count, double deviation, float *to);
 
 /* A keyed permutation of 0..count-1 in constant memory: where `position` goes. */
 uint64_t fth_random_permute(fth_random_key key, uint64_t count, uint64_t position);

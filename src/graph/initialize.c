@@ -1,8 +1,8 @@
 /* Initial values. Element i of a parameter is a function of (seed, name, i) alone, so that it does not depend on the
  * layout, on other parameters or on the number of threads.
  *
- * The hundred million normal draws of a VGG take seconds, so large graphs are filled by several threads, each
- * with its share of every value. */
+ * Large graphs are filled by several threads, each with its share of every value: a VGG has a hundred million normal
+ * draws, and as many pages to be touched for the first time. */
 #include <pthread.h>
 #include <sched.h>
 #include <string.h>
@@ -44,11 +44,10 @@ static void fill_part(const filler *part, const fth_value_info *value, float *to
         for (uint64_t i = begin; i < end; i++)
             to[i] = (float)(amount * (2 * fth_random_uniform(key, i) - 1));
         break;
-    case FTH_INIT_NORMAL:
-        for (uint64_t i = begin; i < end; i++)
-            to[i] = (float)(amount * fth_random_normal(key, i));
-        break;
+    case FTH_INIT_NORMAL: fth_random_fill_normal(key, begin, end - begin, amount, to + begin); break;
     }
+    if (part->index == 0)
+        memset(to + count, 0, (fth_align_up(count, FTH_ALIGNMENT / sizeof *to) - count) * sizeof *to);
 }
 
 static void *run_filler(void *argument)
@@ -80,10 +79,6 @@ void fth_graph_initialize(const fth_graph *graph, uint64_t seed, float *paramete
     filler parts[MOST_THREADS];
     size_t count = choose_thread_count(graph->parameter_floats);
 
-    if (graph->parameter_floats > 0)
-        memset(parameters, 0, graph->parameter_floats * sizeof *parameters);
-    if (graph->buffer_floats > 0)
-        memset(buffers, 0, graph->buffer_floats * sizeof *buffers);
     for (size_t i = 0; i < count; i++)
         parts[i] = (filler){graph, seed, parameters, buffers, .index = i, .count = count};
     for (size_t i = 1; i < count; i++)

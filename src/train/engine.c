@@ -54,6 +54,11 @@ static fth_status initialize_weights(fth_engine *engine)
     size_t parameter_bytes = engine->parameter_floats * sizeof(float);
     size_t buffer_bytes = engine->buffer_floats * sizeof(float);
 
+    if (engine->backend->host_memory) { /* no need of a copy, which would be half of the time */
+        fth_graph_initialize(engine->graph, (uint64_t)engine->options.train->seed, engine->vectors.parameters,
+                             engine->vectors.buffers);
+        return FTH_OK;
+    }
     FTH_TRY(fth_allocate_aligned(parameter_bytes + 1, &parameters));
     FTH_TRY(fth_allocate_aligned(buffer_bytes + 1, &buffers));
     fth_graph_initialize(engine->graph, (uint64_t)engine->options.train->seed, parameters, buffers);

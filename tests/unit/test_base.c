@@ -79,6 +79,30 @@ static void normals_have_mean_0_and_variance_1(void **state)
     assert_true(fabs(cubes / N) < 5 * sqrt(15.0 / N));
 }
 
+/* Many at once are what each is by itself, as floats; they do not depend on how they are split, nor on the machine. */
+static void many_normals_are_each_their_own(void **state)
+{
+    (void)state;
+    enum { N = 20000 };
+    static float all[N], pieces[N];
+    fth_random_key key = fth_random_key_for(5, FTH_RANDOM_INITIALIZE);
+    uint64_t hash = 0xcbf29ce484222325u; /* FNV-1a over the floats' bits */
+    fth_random_fill_normal(key, 3, N, 0.7, all);
+    for (uint64_t i = 0; i < N; i++) {
+        double x = 0.7 * fth_random_normal(key, 3 + i);
+        uint32_t bits;
+        assert_true(fabs(all[i] - x) <= 0x1p-24 * fabs(x) + 1e-14); /* half a unit in a float's last place */
+        memcpy(&bits, &all[i], sizeof bits);
+        hash = (hash ^ bits) * 0x100000001b3u;
+    }
+    assert_true(hash == 0x56b9ea7463f5c3a5u);
+    for (size_t begin = 0, size = 1; begin < N; begin += size, size = (size * 7 + 3) % 1700) {
+        size_t left = N - begin;
+        fth_random_fill_normal(key, 3 + begin, size < left ? size : left, 0.7, pieces + begin);
+    }
+    assert_memory_equal(all, pieces, sizeof all);
+}
+
 static void uniforms_fill_their_range_evenly(void **state)
 {
     (void)state;
@@ -180,15 +204,11 @@ static void memory_is_zeroed_checked_and_grows(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(permutations_are_bijections),
-        cmocka_unit_test(permutations_mix),
-        cmocka_unit_test(permutations_reach_large_counts),
-        cmocka_unit_test(normals_have_mean_0_and_variance_1),
-        cmocka_unit_test(uniforms_fill_their_range_evenly),
-        cmocka_unit_test(draws_depend_on_every_part_of_the_key),
-        cmocka_unit_test(durations_parse_and_print),
-        cmocka_unit_test(failures_nest_their_messages),
-        cmocka_unit_test(deadlines_pass),
+        cmocka_unit_test(permutations_are_bijections),           cmocka_unit_test(permutations_mix),
+        cmocka_unit_test(permutations_reach_large_counts),       cmocka_unit_test(normals_have_mean_0_and_variance_1),
+        cmocka_unit_test(many_normals_are_each_their_own),       cmocka_unit_test(uniforms_fill_their_range_evenly),
+        cmocka_unit_test(draws_depend_on_every_part_of_the_key), cmocka_unit_test(durations_parse_and_print),
+        cmocka_unit_test(failures_nest_their_messages),          cmocka_unit_test(deadlines_pass),
         cmocka_unit_test(memory_is_zeroed_checked_and_grows),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

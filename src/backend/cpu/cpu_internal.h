@@ -10,6 +10,7 @@
 #include <dnnl.h>
 
 #include "backend/backend.h"
+#include "base/vectorized.h"
 
 typedef struct cpu_device {
     fth_device base; /* first: backend.h hands out pointers to it */
@@ -124,12 +125,6 @@ extern const fth_update_kernel cpu_updates[];
 fth_status cpu_vector_add(fth_device *device, float *to, const float *from, size_t count);
 fth_status cpu_vector_norm(fth_device *device, const float *values, size_t count, double *norm);
 
-/* Compiles a function for several instruction sets and picks the best at load time. Loops that OpenMP splits call such
- * functions on their part, as the outlined bodies of parallel regions are not cloned. */
-#if defined(__x86_64__) && !defined(__SANITIZE_ADDRESS__) && !defined(__clang__)
-#define CPU_VECTORIZED __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default"), optimize("O3")))
-#else
-#define CPU_VECTORIZED
-#endif
+#define CPU_VECTORIZED FTH_VECTORIZED
 
 #endif
