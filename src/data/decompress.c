@@ -153,9 +153,9 @@ static fth_status load_file(fth_load *load, const fth_stop *stop)
     const void *mapped = NULL;
     size_t size_bytes = 0;
 
-    FTH_TRY(fth_check_stop(stop, load->path));
     FTH_TRY(fth_file_map(load->path, &mapped, &size_bytes));
     if (fth_is_compressed(mapped, size_bytes)) {
+        FTH_TRY(fth_check_stop(stop, load->path));
         FTH_TRY(fth_decompress(mapped, size_bytes, load->max_bytes, load->path, stop, &load->blob));
     } else {
         if (size_bytes > load->max_bytes) {

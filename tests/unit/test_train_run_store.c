@@ -15,7 +15,7 @@
 
 #include "train/run_store.h"
 
-enum { LINE_BYTES = 1000, LINES = 70000 }; /* more than a part of 64 MB */
+enum { LINE_BYTES = 1000, BACKLOG_LINES = 5000, MANY_LINES = 70000 };
 
 static char folder[64], local[80], store[80];
 static fth_train_options options;
@@ -98,7 +98,7 @@ static void a_backlog_is_stored_in_parts(void **state)
     char path[400];
     int parts = 0;
     write_text(local, "run.json", "{\"id\": \"a\"}");
-    write_events(local, "events.jsonl", LINES);
+    write_events(local, "events.jsonl", BACKLOG_LINES);
     assert_int_equal(fth_run_store_open(&options, &run), FTH_OK);
     assert_int_equal(fth_run_store_read(run, &record), FTH_OK);
     fth_stored_record_release(&record);
@@ -117,7 +117,7 @@ static void a_backlog_is_stored_in_parts(void **state)
         assert_true(size_of(path) < (1 << 20) + 2 * LINE_BYTES);
     }
     closedir(directory);
-    assert_true(parts > 64);
+    assert_in_range(parts, 4, 6);
     snprintf(path, sizeof path, "%s/events.jsonl", local);
     expect_events(path);
 
@@ -137,7 +137,7 @@ static void a_part_of_any_size_is_read(void **state)
     snprintf(path, sizeof path, "%s/events", store);
     assert_int_equal(fth_folder_create(path), FTH_OK);
     write_text(store, "run.json", "{\"id\": \"a\"}");
-    write_events(store, "events/000001.jsonl", LINES);
+    write_events(store, "events/000001.jsonl", MANY_LINES); /* more than the 64 MB that once were the most */
     snprintf(path, sizeof path, "%s/events/000001.jsonl", store);
     expect_events(path);
 }
