@@ -9,6 +9,7 @@
 
 #include "backend/backend.h"
 #include "cli/cli.h"
+#include "cli/s3_flags.h"
 #include "cli/store_cli.h"
 #include "report/report.h"
 #include "spot/spot.h"
@@ -17,6 +18,7 @@ typedef struct doctor_options {
     fth_given given;
     char *data, *runs;
     bool json;
+    fth_s3_flags s3;
 } doctor_options;
 
 static const fth_option doctor_rows[] = {
@@ -37,6 +39,7 @@ static const fth_option doctor_rows[] = {
      .type = FTH_OPTION_SWITCH,
      .offset = offsetof(doctor_options, json),
      .help = "print JSON, one object per check"},
+    FTH_S3_FLAG_ROWS(offsetof(doctor_options, s3)),
 };
 static const fth_option_table doctor_table = {doctor_rows, FTH_COUNT_OF(doctor_rows), sizeof(doctor_options)};
 
@@ -329,12 +332,15 @@ static const struct {
      "runs there need --lease off, and care that no two machines train the same one"},
 };
 
+enum { STORE_DEADLINE_S = 20 };
+
 /* Each check uses the store; after one that fails the others are left out. */
 static fth_status check_store(fth_table *table, const doctor_options *options, const char *address, bool *healthy)
 {
     fth_status status = FTH_OK;
     fth_store *store = NULL;
-    fth_status found = fth_store_open(address, &(fth_store_options){.deadline_s = 20}, &store);
+    fth_store_options how = fth_s3_store_options(&options->s3, STORE_DEADLINE_S);
+    fth_status found = fth_store_open(address, &how, &store);
     for (size_t i = 0; i < FTH_COUNT_OF(store_checks) && (i == 0 || found == FTH_OK || found == FTH_UNSUPPORTED); i++) {
         check_result result = {.advice = ""};
         if (store)

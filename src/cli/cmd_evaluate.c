@@ -7,11 +7,13 @@
 #include "report/report.h"
 
 /* Turns a run, named by id or folder, into its configuration and model file. */
-static fth_status open_run(const char *runs_folder, const char *name, json_t **configuration, char **weights)
+static fth_status open_run(const fth_train_options *options, const char *name, json_t **configuration, char **weights)
 {
     fth_status status = FTH_OK;
     fth_record_summary summary = {0};
-    FTH_TRY(fth_cli_read_run(runs_folder, name, &summary));
+    fth_store_options store = {
+        .s3_endpoint = options->s3_endpoint, .s3_region = options->s3_region, .s3_style = options->s3_style};
+    FTH_TRY(fth_cli_read_run(options->runs, name, &store, &summary));
     FTH_TRY(fth_cli_find_model_file(summary.folder, weights));
     *configuration = json_deep_copy(json_object_get(summary.run, "configuration"));
     FTH_REQUIRE(*configuration, FTH_CORRUPT, "%s/run.json has no configuration", summary.folder);
@@ -65,7 +67,7 @@ static fth_exit_code run(const fth_command *command, const fth_invocation *invoc
     if (!named && *options.weights && !fth_cli_is_weights_file(options.weights))
         named = options.weights;
     if (named) {
-        if (open_run(options.runs, named, &configuration, &weights) != FTH_OK) {
+        if (open_run(&options, named, &configuration, &weights) != FTH_OK) {
             code = fth_cli_fail();
             goto out;
         }
@@ -95,7 +97,8 @@ const fth_command fth_command_evaluate = {
     .name = "evaluate",
     .arguments = "[FILE.yaml] [RUN] [--model NAME --data NAME --weights FILE|RUN] [--json]",
     .summary = "measure a model on the validation part of a data set",
-    .details = "A RUN (its id or folder) stands for its configuration and its best model; flags win over both.\n",
+    .details = "A RUN (its id or folder; of one in a store, copy the model) stands for its configuration and its best "
+               "model; flags win over both.\n",
     .computes = true,
     .run = run,
 };

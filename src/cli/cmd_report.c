@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "cli/cli.h"
+#include "cli/s3_flags.h"
 #include "report/report.h"
 
 typedef struct report_options {
@@ -11,6 +12,7 @@ typedef struct report_options {
     bool json;
     char *chart, *runs, *price, *over;
     int64_t columns;
+    fth_s3_flags s3;
 } report_options;
 
 static fth_status check_price(const char *text)
@@ -60,6 +62,7 @@ static const fth_option report_rows[] = {
      .argument = "USD",
      .help = "dollars an hour of the machines whose price the record does not know",
      .check = check_price},
+    FTH_S3_FLAG_ROWS(offsetof(report_options, s3)),
 };
 static const fth_option_table report_table = {report_rows, FTH_COUNT_OF(report_rows), sizeof(report_options)};
 
@@ -121,11 +124,13 @@ static fth_exit_code show(const fth_command *command, const fth_invocation *invo
     fth_status status = FTH_OK;
     size_t wanted = arguments.count > 0 ? (size_t)arguments.count : 1;
     double usd_per_hour = 0;
+    fth_store_options store = fth_s3_store_options(&options.s3, 0);
     if (*options.price)
         fth_usd_parse(options.price, &usd_per_hour); /* checked when it was read */
     status = fth_allocate(wanted, sizeof *runs, &runs);
     for (; status == FTH_OK && count < wanted; count += status == FTH_OK)
-        status = fth_cli_read_run(options.runs, arguments.count > 0 ? arguments.positional[count] : "", &runs[count]);
+        status = fth_cli_read_run(options.runs, arguments.count > 0 ? arguments.positional[count] : "", &store,
+                                  &runs[count]);
     for (size_t i = 0; i < count && *options.price; i++)
         fth_ledger_assume_price(&runs[i], usd_per_hour, "report --price");
     if (status == FTH_OK)
@@ -153,9 +158,10 @@ static fth_exit_code run_compare(const fth_command *command, const fth_invocatio
 
 const fth_command fth_command_report = {
     .name = "report",
-    .arguments = "[RUN ...] [--json] [--chart FILE.png|FILE.svg] [--price USD]",
+    .arguments = "[RUN|URL ...] [--json] [--chart FILE.png|FILE.svg] [--price USD]",
     .summary = "show what a run did and cost: tables and its loss curve",
-    .details = "RUN is an id or a folder; left out, it is the newest. Works on runs that are still going.\n"
+    .details = "RUN is an id, a folder, or where --checkpoints put it (s3://bucket/run); left out, it is the newest.\n"
+               "Works on runs that are still going.\n"
                "Of several runs it shows what each of their machines cost; `compare` shows their results.\n",
     .run = run_report,
 };

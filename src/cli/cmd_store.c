@@ -4,6 +4,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "cli/s3_flags.h"
 #include "cli/store_cli.h"
 #include "report/report.h"
 
@@ -15,11 +16,10 @@ typedef struct store_options {
     char *method;
     double expires_s, timeout_s;
     int64_t parallel;
-    char *s3_endpoint, *s3_region, *s3_style, *profile;
+    fth_s3_flags s3;
 } store_options;
 
 static const char *const methods[] = {"get", "put", NULL};
-static const char *const styles[] = {"auto", "path", "host", NULL};
 
 #define AT(member) .offset = offsetof(store_options, member)
 static const fth_option store_rows[] = {
@@ -59,39 +59,14 @@ static const fth_option store_rows[] = {
      .fallback = "1m",
      .argument = "TIME",
      .help = "give up on a request, its retries included, after this long"},
-    {.name = "s3-endpoint",
-     .type = FTH_OPTION_TEXT,
-     AT(s3_endpoint),
-     .argument = "URL",
-     .help = "an S3 server other than AWS; else AWS_ENDPOINT_URL_S3 or AWS_ENDPOINT_URL",
-     .group = "S3"},
-    {.name = "s3-region",
-     .type = FTH_OPTION_TEXT,
-     AT(s3_region),
-     .argument = "NAME",
-     .help = "else AWS_REGION, AWS_DEFAULT_REGION, the profile's, us-east-1"},
-    {.name = "s3-style",
-     .type = FTH_OPTION_CHOICE,
-     AT(s3_style),
-     .fallback = "auto",
-     .choices = styles,
-     .help = "the bucket in the path or in the host's name; auto: in the path where an endpoint is given"},
-    {.name = "profile",
-     .type = FTH_OPTION_TEXT,
-     AT(profile),
-     .argument = "NAME",
-     .help = "of ~/.aws/credentials; else AWS_PROFILE"},
+    FTH_S3_FLAG_ROWS(offsetof(store_options, s3)),
 };
 #undef AT
 static const fth_option_table store_table = {store_rows, FTH_COUNT_OF(store_rows), sizeof(store_options)};
 
 static fth_store_options how_to_open(const store_options *options)
 {
-    return (fth_store_options){.s3_endpoint = options->s3_endpoint,
-                               .s3_region = options->s3_region,
-                               .s3_style = options->s3_style,
-                               .profile = options->profile,
-                               .deadline_s = options->timeout_s};
+    return fth_s3_store_options(&options->s3, options->timeout_s);
 }
 
 /* ---- ls ---- */

@@ -66,17 +66,15 @@ static void remove_folder(const char *folder)
 }
 
 /* A run in a store is read through a copy of its record; the summary calls it by its URL. */
-static fth_status read_stored_run(const char *url, fth_record_summary *summary)
+static fth_status read_stored_run(const char *url, const fth_store_options *store, fth_record_summary *summary)
 {
     fth_status status = FTH_OK;
-    fth_train_options options = {0};
     const char *base = getenv("TMPDIR");
     char *folder = fth_format("%s/farthing-XXXXXX", base && *base ? base : "/tmp");
     bool made = mkdtemp(folder) != NULL;
 
     FTH_REQUIRE(made, FTH_IO, "make %s: %s", folder, strerror(errno));
-    FTH_TRY(fth_options_set_defaults(&fth_train_option_table, &options));
-    FTH_TRY(fth_train_fetch_record(url, &options, folder));
+    FTH_TRY(fth_train_fetch_record(url, store, folder));
     FTH_TRY(fth_record_read(folder, summary));
     free(summary->folder);
     summary->folder = fth_format("%s", url);
@@ -85,7 +83,6 @@ out:
     if (made)
         remove_folder(folder);
     free(folder);
-    fth_options_release(&fth_train_option_table, &options);
     return status;
 }
 
@@ -99,12 +96,13 @@ static bool is_stored_run(const char *path)
     return is;
 }
 
-fth_status fth_cli_read_run(const char *runs_folder, const char *id_or_path, fth_record_summary *summary)
+fth_status fth_cli_read_run(const char *runs_folder, const char *id_or_path, const fth_store_options *store,
+                            fth_record_summary *summary)
 {
     fth_status status = FTH_OK;
     char *folder = NULL;
     if (fth_store_is_url(id_or_path) || (*id_or_path && is_stored_run(id_or_path)))
-        return read_stored_run(id_or_path, summary);
+        return read_stored_run(id_or_path, store, summary);
     if (*id_or_path)
         FTH_TRY(fth_record_locate(runs_folder, id_or_path, &folder));
     else

@@ -2,8 +2,20 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "cli/s3_flags.h"
 #include "cli/store_cli.h"
 #include "http/http.h"
+
+const char *const fth_s3_styles[] = {"auto", "path", "host", NULL};
+
+fth_store_options fth_s3_store_options(const fth_s3_flags *flags, double deadline_s)
+{
+    return (fth_store_options){.s3_endpoint = flags->endpoint,
+                               .s3_region = flags->region,
+                               .s3_style = flags->style,
+                               .profile = flags->profile,
+                               .deadline_s = deadline_s};
+}
 
 /* The place in `text` after its `count`-th slash or at its end. */
 static const char *after_slashes(const char *text, int count)

@@ -68,6 +68,12 @@ fth_status fth_train_options_check(const fth_train_options *options)
         return fth_fail(FTH_INVALID,
                         "--checkpoints is empty (a variable that is not set?); leave it out for a run that "
                         "stays on this machine");
+    if (strncmp(options->checkpoints, "http://", 7) == 0 || strncmp(options->checkpoints, "https://", 8) == 0)
+        return fth_fail(
+            FTH_INVALID,
+            "--checkpoints %.*s: web servers are for reading alone; a run lives in s3://, gs://, az:// or a "
+            "folder (an S3 server's own address goes into --s3-endpoint)",
+            (int)strcspn(options->checkpoints, "?#"), options->checkpoints);
     if (*options->checkpoints && *options->resume && strcmp(options->resume, "auto") != 0)
         return fth_fail(FTH_INVALID, "--checkpoints names the run and carries it on by itself; leave out --resume %s",
                         options->resume);

@@ -12,12 +12,10 @@
 
 /* ---- opening ---- */
 
-fth_status fth_run_store_open(const fth_train_options *options, fth_run_store **result)
+static fth_status open_run(const char *url, const char *lease, const fth_store_options *how, fth_run_store **result)
 {
     fth_status status = FTH_OK;
     fth_run_store *run = NULL;
-    fth_store_options store_options = {
-        .s3_endpoint = options->s3_endpoint, .s3_region = options->s3_region, .s3_style = options->s3_style};
 
     *result = NULL;
     FTH_TRY(fth_allocate(1, sizeof *run, &run));
@@ -25,16 +23,23 @@ fth_status fth_run_store_open(const fth_train_options *options, fth_run_store **
     pthread_mutex_init(&run->uploading, NULL);
     pthread_cond_init(&run->changed, NULL);
     run->best_step = run->best_tidied = -1;
-    run->leased = strcmp(options->lease, "off") != 0;
+    run->leased = strcmp(lease, "off") != 0;
     if (run->leased)
-        FTH_TRY(fth_duration_parse(options->lease, &run->period_s));
-    FTH_TRY(fth_store_open(options->checkpoints, &store_options, &run->store));
+        FTH_TRY(fth_duration_parse(lease, &run->period_s));
+    FTH_TRY(fth_store_open(url, how, &run->store));
     *result = run;
     run = NULL;
 
 out:
     fth_run_store_free(run);
     return status;
+}
+
+fth_status fth_run_store_open(const fth_train_options *options, fth_run_store **run)
+{
+    fth_store_options how = {
+        .s3_endpoint = options->s3_endpoint, .s3_region = options->s3_region, .s3_style = options->s3_style};
+    return open_run(options->checkpoints, options->lease, &how, run);
 }
 
 void fth_run_store_free(fth_run_store *run)
@@ -323,15 +328,13 @@ void fth_stored_record_release(fth_stored_record *record)
     *record = (fth_stored_record){0};
 }
 
-fth_status fth_train_fetch_record(const char *url, const fth_train_options *options, const char *folder)
+fth_status fth_train_fetch_record(const char *url, const fth_store_options *store, const char *folder)
 {
     fth_status status = FTH_OK;
     fth_run_store *run = NULL;
     fth_stored_record record = {0};
-    fth_train_options here = *options;
 
-    here.checkpoints = (char *)url;
-    FTH_TRY(fth_run_store_open(&here, &run));
+    FTH_TRY(open_run(url, "off", store, &run));
     FTH_TRY(fth_run_store_read(run, &record));
     FTH_REQUIRE(record.run, FTH_INVALID, "there is no run in %s: it has no run.json", fth_run_store_url(run));
     FTH_TRY(fth_record_restore(folder, record.run, record.events, record.events_bytes));

@@ -16,6 +16,7 @@
 #include "data/data.h"
 #include "model/model.h"
 #include "record/record.h"
+#include "store/store.h"
 
 /* ---- options: the table that describes this struct is fth_train_option_table ---- */
 
@@ -160,9 +161,8 @@ fth_status fth_train(const fth_train_options *options, const fth_strategy *strat
                      fth_stop *stop, fth_train_outcome *outcome);
 void fth_train_outcome_release(fth_train_outcome *outcome);
 
-/* Writes the record of a run in a store into a run folder, for who reads records. Of the options those about stores
- * count. */
-fth_status fth_train_fetch_record(const char *url, const fth_train_options *options, const char *folder);
+/* Writes the record of a run in a store into a run folder, for who reads records. `store` may be NULL. */
+fth_status fth_train_fetch_record(const char *url, const fth_store_options *store, const char *folder);
 
 /* Evaluates weights on a data set's validation part. */
 typedef struct fth_evaluation {

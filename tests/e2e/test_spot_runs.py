@@ -388,6 +388,7 @@ def test_the_interval_is_found(folder_store, machines):
     (["--checkpoint-overhead", "2"], "share"),
     (["--resume", "mine"], "leave out --resume"),
     (["--s3-style", "odd"], "s3-style"),
+    (["--checkpoints", "http://localhost:9000/bucket/run"], "goes into --s3-endpoint"),
 ])
 def test_wrong_usage(folder_store, machines, flags, expected):
     assert expected in machines(folder_store).train(*flags, code=2).err
@@ -396,3 +397,15 @@ def test_wrong_usage(folder_store, machines, flags, expected):
 def test_an_empty_store_is_not_no_store(farthing, tiny):
     """`--checkpoints "$URL"` with URL unset must not train where nothing survives the machine."""
     assert "--checkpoints is empty" in farthing("train", "--data", tiny, "--checkpoints", "", code=2).err
+
+
+def test_a_server_named_by_flag_is_reached_by_all_who_read_the_run(bucket, machines, farthing):
+    machine = machines(bucket)
+    there = ["--s3-endpoint", bucket.environment["AWS_ENDPOINT_URL"]]
+    elsewhere = {**bucket.environment, "AWS_ENDPOINT_URL": "http://localhost:1"}
+    machine.store = SimpleNamespace(environment=elsewhere)
+    machine.train("--steps", 20, *there)
+    for command in (["report"], ["doctor"], ["report", "--json", bucket.url]):
+        assert bucket.url in farthing(*command, bucket.url, *there, env=elsewhere).out
+    result = farthing("evaluate", bucket.url, *there, env=elsewhere, code=1)
+    assert f"farthing store cp '{bucket.url}/best.safetensors'" in result.err

@@ -1,0 +1,43 @@
+/* The flags that say how s3:// addresses are reached, for the tables of the commands that take addresses. */
+#ifndef FTH_CLI_S3_FLAGS_H
+#define FTH_CLI_S3_FLAGS_H
+
+#include "base/options.h"
+#include "store/store.h"
+
+typedef struct fth_s3_flags {
+    char *endpoint, *region, *style, *profile;
+} fth_s3_flags;
+
+extern const char *const fth_s3_styles[];
+
+/* What they say to a store; borrows from the flags. */
+fth_store_options fth_s3_store_options(const fth_s3_flags *flags, double deadline_s);
+
+/* Rows for an fth_s3_flags that lies at `at` in the command's options. */
+/* clang-format off: a macro of rows is read by rows */
+#define FTH_S3_FLAG_ROWS(at)                                                                                           \
+    {.name = "s3-endpoint",                                                                                            \
+     .type = FTH_OPTION_TEXT,                                                                                          \
+     .offset = (at) + offsetof(fth_s3_flags, endpoint),                                                                \
+     .argument = "URL",                                                                                                \
+     .help = "an S3 server other than AWS; else AWS_ENDPOINT_URL_S3 or AWS_ENDPOINT_URL",                              \
+     .group = "S3"},                                                                                                   \
+        {.name = "s3-region",                                                                                          \
+         .type = FTH_OPTION_TEXT,                                                                                      \
+         .offset = (at) + offsetof(fth_s3_flags, region),                                                              \
+         .argument = "NAME",                                                                                           \
+         .help = "else AWS_REGION, AWS_DEFAULT_REGION, the profile's, us-east-1"},                                     \
+        {.name = "s3-style",                                                                                           \
+         .type = FTH_OPTION_CHOICE,                                                                                    \
+         .offset = (at) + offsetof(fth_s3_flags, style),                                                               \
+         .fallback = "auto",                                                                                           \
+         .choices = fth_s3_styles,                                                                                     \
+         .help = "the bucket in the path or in the host's name; auto: in the path where an endpoint is given"},        \
+    {                                                                                                                  \
+        .name = "profile", .type = FTH_OPTION_TEXT, .offset = (at) + offsetof(fth_s3_flags, profile),                  \
+        .argument = "NAME", .help = "of ~/.aws/credentials; else AWS_PROFILE"                                          \
+    }
+/* clang-format on */
+
+#endif
