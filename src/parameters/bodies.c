@@ -12,13 +12,11 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define XXH_INLINE_ALL
-#include <xxhash.h>
-
 #include "parameters/gradient.h"
+#include "parameters/hash.h"
 
 /* Small enough that what was copied is in the cache when it is checked. */
-enum { PIECE = 256 << 10, MAX_THREADS = 4, MAX_FREE = 64, ALIGNMENT = 64, RESERVED = 16 << 20 };
+enum { PIECE = 256 << 10, MAX_THREADS = 4, MAX_FREE = 64, ALIGNMENT = 64 };
 
 typedef struct extent {
     uint64_t offset, size_bytes;
@@ -31,7 +29,7 @@ struct fth_bodies {
     size_t map_bytes;
     pthread_mutex_t mutex; /* of what follows */
     uint64_t end;          /* of what is taken */
-    uint64_t reserved;     /* of the disk */
+    uint64_t warm_until;   /* written before by this process */
     extent free[MAX_FREE]; /* before it; what does not fit here stays unused until the next log */
     int free_count;
 };
@@ -141,41 +139,19 @@ static bool take_free(fth_bodies *bodies, uint64_t size_bytes, uint64_t *offset)
     return false;
 }
 
-/* Memory that is a file's must have its place on the disk before it is written: nobody can be told later that the disk
- * is full. With the mutex held. */
-static fth_status reserve(fth_bodies *bodies, uint64_t until)
+void fth_bodies_take(fth_bodies *bodies, uint64_t size_bytes, fth_body *body)
 {
-    if (until <= bodies->reserved)
-        return FTH_OK;
-    uint64_t needed = until - bodies->reserved, step = needed < RESERVED ? RESERVED : needed;
-    int error = posix_fallocate(bodies->fd, (off_t)bodies->reserved, (off_t)step);
-    if (error != 0 && step > needed)
-        error = posix_fallocate(bodies->fd, (off_t)bodies->reserved, (off_t)(step = needed));
-    if (error != 0)
-        return fth_fail(FTH_IO, "%llu bytes for %s: %s", (unsigned long long)step, bodies->path, strerror(error));
-    bodies->reserved += step;
-    return FTH_OK;
-}
-
-fth_status fth_bodies_take(fth_bodies *bodies, uint64_t size_bytes, fth_body *body)
-{
-    fth_status status = FTH_OK;
     uint64_t room = fth_align_up((size_t)size_bytes, ALIGNMENT);
-    *body = (fth_body){.size_bytes = size_bytes};
+    *body = (fth_body){.file = bodies, .size_bytes = size_bytes};
+    fth_bodies_ref(bodies);
     pthread_mutex_lock(&bodies->mutex);
     if (!take_free(bodies, room, &body->offset)) {
-        FTH_TRY(reserve(bodies, bodies->end + room));
         body->offset = bodies->end;
         bodies->end += room;
     }
-    body->file = bodies;
-    fth_bodies_ref(bodies);
+    pthread_mutex_unlock(&bodies->mutex);
     if (body->offset + size_bytes <= bodies->map_bytes)
         body->bytes = bodies->map + body->offset;
-
-out:
-    pthread_mutex_unlock(&bodies->mutex);
-    return status;
 }
 
 /* What ends where the taken part does makes that shorter, and so may those that were free before it. */
@@ -234,8 +210,29 @@ uint64_t fth_body_hash(const void *bytes, uint64_t size_bytes)
 {
     uint64_t hash = size_bytes;
     for (uint64_t i = 0; i < piece_count(size_bytes); i++)
-        hash = join_hashes(hash, XXH3_64bits((const char *)bytes + i * PIECE, piece_length(i, size_bytes)));
+        hash = join_hashes(hash, fth_hash((const char *)bytes + i * PIECE, piece_length(i, size_bytes)));
     return hash;
+}
+
+/* Memory of a file that was not written yet is slow to come by a page at a time, and nobody can be told that the disk
+ * is full. So what is not warm goes through the file, and is warm from then on. */
+static bool is_warm(const fth_body *body)
+{
+    fth_bodies *bodies = body->file;
+    pthread_mutex_lock(&bodies->mutex);
+    bool warm = body->bytes && body->offset + body->size_bytes <= bodies->warm_until;
+    pthread_mutex_unlock(&bodies->mutex);
+    return warm;
+}
+
+static void note_warm(const fth_body *body)
+{
+    fth_bodies *bodies = body->file;
+    uint64_t end = body->offset + fth_align_up((size_t)body->size_bytes, ALIGNMENT);
+    pthread_mutex_lock(&bodies->mutex);
+    if (body->offset <= bodies->warm_until && end > bodies->warm_until)
+        bodies->warm_until = end;
+    pthread_mutex_unlock(&bodies->mutex);
 }
 
 /* 0, or an errno. */
@@ -270,36 +267,80 @@ static bool read_piece(int fd, uint64_t at, char *to, size_t size_bytes)
     return true;
 }
 
-fth_status fth_body_fill(fth_body *body, const void *bytes, int fd, bool *finite)
-{
-    uint64_t count = piece_count(body->size_bytes), *hashes = NULL;
-    int failure = 0, gone = 0, strange = 0, threads = omp_get_max_threads();
-    char *to = body->bytes ? body->file->map + body->offset : NULL;
+/* Where a body comes from, and what was seen on the way. */
+typedef struct passage {
+    const char *bytes; /* or NULL */
+    int fd;
+    uint64_t *hashes; /* of pieces */
+    int failure, gone, strange;
+} passage;
 
-    fth_status status = fth_allocate((size_t)count + 1, sizeof *hashes, &hashes);
-    if (status != FTH_OK)
-        return status;
-    threads = to && count > 8 ? (threads < MAX_THREADS ? threads : MAX_THREADS) : 1;
-#pragma omp parallel for schedule(dynamic, 1) num_threads(threads) reduction(| : failure, gone, strange)
+static void look_at_piece(const char *here, size_t length, uint64_t *hash, int *strange)
+{
+    *hash = fth_hash(here, length);
+    *strange |= !fth_finite_f32(here, length / sizeof(float));
+}
+
+/* By memory, several threads at once. */
+static void fill_warm(fth_body *body, passage *p)
+{
+    uint64_t count = piece_count(body->size_bytes);
+    char *to = body->file->map + body->offset;
+    int gone = 0, strange = 0, threads = omp_get_max_threads();
+    threads = count <= 8 ? 1 : threads < MAX_THREADS ? threads : MAX_THREADS;
+#pragma omp parallel for schedule(dynamic, 1) num_threads(threads) reduction(| : gone, strange)
     for (uint64_t i = 0; i < count; i++) {
         uint64_t at = i * PIECE;
         size_t length = piece_length(i, body->size_bytes);
-        const char *here = to ? to + at : (const char *)bytes + at;
-        if (!to)
-            failure = failure ? failure : write_piece(body, at, here, length);
-        else if (bytes)
-            memcpy(to + at, (const char *)bytes + at, length);
+        if (p->bytes)
+            memcpy(to + at, p->bytes + at, length);
         else
-            gone |= !read_piece(fd, at, to + at, length);
-        hashes[i] = XXH3_64bits(here, length);
-        strange |= !fth_finite_f32(here, length / sizeof(float));
+            gone |= !read_piece(p->fd, at, to + at, length);
+        look_at_piece(to + at, length, &p->hashes[i], &strange);
     }
+    p->gone = gone;
+    p->strange = strange;
+}
+
+static void fill_cold(fth_body *body, passage *p, char *buffer)
+{
+    for (uint64_t i = 0; i < piece_count(body->size_bytes) && !p->gone && !p->failure; i++) {
+        uint64_t at = i * PIECE;
+        size_t length = piece_length(i, body->size_bytes);
+        const char *here = p->bytes ? p->bytes + at : buffer;
+        p->gone = !p->bytes && !read_piece(p->fd, at, buffer, length);
+        if (p->gone)
+            break;
+        look_at_piece(here, length, &p->hashes[i], &p->strange);
+        p->failure = write_piece(body, at, here, length);
+    }
+    if (!p->gone && !p->failure)
+        note_warm(body);
+}
+
+fth_status fth_body_fill(fth_body *body, const void *bytes, int fd, bool *finite)
+{
+    fth_status status = FTH_OK;
+    uint64_t count = piece_count(body->size_bytes);
+    passage p = {.bytes = bytes, .fd = fd};
+    char *buffer = NULL;
+
+    FTH_TRY(fth_allocate((size_t)count + 1, sizeof *p.hashes, &p.hashes));
+    if (is_warm(body)) {
+        fill_warm(body, &p);
+    } else {
+        FTH_TRY(fth_allocate(PIECE, 1, &buffer));
+        fill_cold(body, &p, buffer);
+    }
+    FTH_REQUIRE(!p.gone, FTH_INVALID, "the body was taken away while it was read");
+    FTH_REQUIRE(!p.failure, FTH_IO, "write %s: %s", body->file->path, strerror(p.failure));
     body->hash = body->size_bytes;
     for (uint64_t i = 0; i < count; i++)
-        body->hash = join_hashes(body->hash, hashes[i]);
-    *finite = !strange;
-    free(hashes);
-    if (gone)
-        return fth_fail(FTH_INVALID, "the body was taken away while it was read");
-    return failure ? fth_fail(FTH_IO, "write %s: %s", body->file->path, strerror(failure)) : FTH_OK;
+        body->hash = join_hashes(body->hash, p.hashes[i]);
+    *finite = !p.strange;
+
+out:
+    free(p.hashes);
+    free(buffer);
+    return status;
 }

@@ -4,8 +4,7 @@
  *
  * A place is taken by whoever receives a body, in any order; it counts when a record refers to it, and is free again
  * when none will. So a process killed at any moment leaves places that nothing refers to, and no more. The file is
- * mapped, and stays so when it is used again for the next log: a body is written and read like memory that is there
- * already. What it needs of the disk is reserved before. */
+ * mapped, and stays so when it is used again for the next log: then a body is written and read like memory. */
 #ifndef FTH_PARAMETERS_BODIES_H
 #define FTH_PARAMETERS_BODIES_H
 
@@ -36,7 +35,7 @@ uint64_t fth_bodies_used_bytes(fth_bodies *bodies);
 fth_status fth_bodies_sync(fth_bodies *bodies);
 
 /* Safe from any thread, each for a body of its own. */
-fth_status fth_bodies_take(fth_bodies *bodies, uint64_t size_bytes, fth_body *body);
+void fth_bodies_take(fth_bodies *bodies, uint64_t size_bytes, fth_body *body);
 /* Copies the body there: from `bytes` or, where those are NULL, from the beginning of the file `fd`. That may be memory
  * which another process changes or takes away meanwhile: what counts is what has arrived, and FTH_INVALID says that it
  * was gone. *finite: all of it, taken as f32, is finite. */

@@ -71,17 +71,15 @@ static fth_refusal fetch_body(fth_parameters *server, fth_item *item, char messa
     if (local) /* counts as bodies that were received do, until the item goes */
         item->local_bytes = size;
     uint64_t before = atomic_fetch_add(&server->local_bytes, item->local_bytes);
-    if (server->wal)
-        status = fth_wal_take_place(server->wal, size, &item->place_in_log);
-    bool logged = item->place_in_log.file != NULL;
+    bool logged = server->wal && fth_wal_take_place(server->wal, size, &item->place_in_log);
     if (before + item->local_bytes > server->options.max_memory_bytes ||
-        (status == FTH_OK && local && !logged && !take_memory(server, item))) {
+        (local && !logged && !take_memory(server, item))) {
         snprintf(message, FTH_MAX_REFUSAL, "no memory for this gradient now");
         return FTH_REFUSAL_BUSY;
     }
-    if (status == FTH_OK && local)
+    if (local)
         status = fth_local_read(&item->place, logged ? log_body : copy_body, item);
-    else if (status == FTH_OK && logged)
+    else if (logged)
         status = log_body(item, -1);
     if (status != FTH_OK) {
         bool theirs = status == FTH_INVALID;

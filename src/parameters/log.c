@@ -295,7 +295,8 @@ static fth_status open_files(fth_wal *wal, int64_t version, const uint64_t used[
     FTH_REQUIRE((reused || ftruncate(fd, (off_t)used[RECORDS]) == 0) && lseek(fd, (off_t)used[RECORDS], SEEK_SET) >= 0,
                 FTH_IO, "%s: %s", path, strerror(errno));
     FTH_TRY(fth_grow(&wal->retired, wal->retired_count, &wal->retired_capacity, sizeof(fth_bodies *)));
-    FTH_TRY(fth_folder_sync(wal->folder));
+    if (wal->sync_always) /* a killed process leaves names as they are */
+        FTH_TRY(fth_folder_sync(wal->folder));
     if (wal->fd >= 0)
         close(wal->fd);
     free(wal->path);
@@ -402,25 +403,25 @@ bool fth_write_parts(int fd, struct iovec *parts, int count)
     return true;
 }
 
-fth_status fth_wal_take_place(fth_wal *wal, uint64_t size_bytes, fth_body *place)
+bool fth_wal_take_place(fth_wal *wal, uint64_t size_bytes, fth_body *place)
 {
     *place = (fth_body){0};
     if (size_bytes < APART)
-        return FTH_OK;
+        return false;
     pthread_mutex_lock(&wal->mutex);
-    fth_status status = fth_bodies_take(wal->bodies, size_bytes, place);
+    fth_bodies_take(wal->bodies, size_bytes, place);
     pthread_mutex_unlock(&wal->mutex);
     if (!place->bytes)
         fth_body_release(place);
-    return status;
+    return place->bytes != NULL;
 }
 
 /* A large body that is not in this log's file yet: it was not given a place, or that of a log that has ended. */
 static fth_status place_body(fth_wal *wal, const fth_log_record *record, fth_body *place)
 {
     bool finite = false;
-    fth_status status = fth_bodies_take(wal->bodies, record->body_bytes, place);
-    return status == FTH_OK ? fth_body_fill(place, record->body, -1, &finite) : status;
+    fth_bodies_take(wal->bodies, record->body_bytes, place);
+    return fth_body_fill(place, record->body, -1, &finite);
 }
 
 static bool sync_files(const fth_wal *wal, bool apart)

@@ -52,9 +52,9 @@ fth_status fth_wal_open(const char *folder, bool sync_always, size_t map_bytes, 
                         fth_wal **wal);
 void fth_wal_free(fth_wal *wal);
 
-/* A place for a body that is to be logged; none where it is small or too much is there already: then it is
+/* A place for a body that is to be logged; false, and none, where it is small or too much is there already: then it is
  * copied when its record is appended. From any thread, beside the others' calls. */
-fth_status fth_wal_take_place(fth_wal *wal, uint64_t size_bytes, fth_body *place);
+bool fth_wal_take_place(fth_wal *wal, uint64_t size_bytes, fth_body *place);
 /* On failure nothing of the record is left in the file. */
 fth_status fth_wal_append(fth_wal *wal, const fth_log_record *record);
 /* A new file, for what follows `version`; nothing to do where the newest one begins there. */
