@@ -1,5 +1,5 @@
 /* Convolution: Winograd where it exists (3×3, stride 1, f32: 2.2 to 2.6 times the direct kernels), direct elsewhere; by
- * oneDNN, but for few channels (narrow_convolution.c) and small Winograd ones (winograd_convolution.c). The three
+ * oneDNN, but for few channels (narrow.c) and small Winograd ones (winograd.c). The three
  * passes are separate nodes; the backward ones rebuild the forward descriptor, which oneDNN wants as a hint. */
 #include <string.h>
 

@@ -1,0 +1,35 @@
+/* The arithmetic of convolutions of few channels, in AVX-512. See narrow.c; narrow_convolution.c makes steps of it. */
+#ifndef FTH_BACKEND_CPU_NARROW_H
+#define FTH_BACKEND_CPU_NARROW_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+enum { NARROW_MAX_CHANNELS = 16, NARROW_MAX_KERNEL = 7, NARROW_MAX_PLANE = 64 * 64 };
+
+/* Stride 1, padding smaller than the kernel; images (batch, channels, height, width), weights (outputs, channels,
+ * kernel_h, kernel_w), within the limits above. */
+typedef struct narrow {
+    int64_t batch, channels, height, width; /* x */
+    int64_t outputs, out_height, out_width; /* y */
+    int64_t kernel_h, kernel_w;
+    int64_t padding_h, padding_w;
+    bool relu;
+} narrow;
+
+/* Where it is false, nothing below may be called. */
+bool narrow_is_supported(void);
+
+/* `bias` and `dbias` may be NULL. `scratch` is memory for as many floats as the function below each says for the number
+ * of OpenMP threads. */
+void narrow_forward(const narrow *n, const float *x, const float *weight, const float *bias, float *scratch, float *y);
+int64_t narrow_forward_floats(const narrow *n, int threads);
+
+void narrow_grad_input(const narrow *n, const float *dy, const float *weight, float *scratch, float *dx);
+int64_t narrow_grad_input_floats(const narrow *n, int threads);
+
+void narrow_grad_weights(const narrow *n, const float *x, const float *dy, float *scratch, float *dweight,
+                         float *dbias);
+int64_t narrow_grad_weights_floats(const narrow *n, int threads);
+
+#endif
