@@ -18,6 +18,7 @@
 #include "train/trainer_internal.h"
 
 static const double identify_for_s = 1;
+enum { FIRST_STEPS = 3 }; /* of a process: slower than the others */
 
 /* ---- which machine ---- */
 
@@ -239,8 +240,8 @@ static void measure(fth_trainer *trainer, double now)
     if (spending->looked_at_s > 0) {
         double step = fmax(0, now - spending->looked_at_s - validated - saved);
         follow(step, &spending->step_s);
-        spending->fastest_step_s = spending->steps == 0 ? step : fmin(spending->fastest_step_s, step);
-        spending->steps++;
+        if (++spending->steps > FIRST_STEPS)
+            spending->steps_s += step;
         if (validated > 0)
             follow(validated, &spending->validate_s);
         if (saved > 0)
@@ -254,13 +255,14 @@ static void measure(fth_trainer *trainer, double now)
  * forward alone is a third of the arithmetic), and a disk is slow. */
 static double expect_validate_s(const fth_trainer *trainer)
 {
-    enum { FIRST_STEPS = 3 };
     const fth_spending *spending = &trainer->spending;
     double images = (double)fth_dataset_get_info(trainer->dataset)->count[FTH_VALIDATION];
     double images_per_step = (double)(trainer->options->batch * trainer->options->accumulate);
     if (spending->validate_s > 0)
         return spending->validate_s;
-    return spending->steps >= FIRST_STEPS ? 0.5 * spending->fastest_step_s * images / images_per_step : 0;
+    if (spending->steps <= FIRST_STEPS)
+        return 0;
+    return 0.5 * spending->steps_s / (double)(spending->steps - FIRST_STEPS) * images / images_per_step;
 }
 
 static double expect_save_s(const fth_trainer *trainer)

@@ -98,8 +98,8 @@ typedef struct fth_spending {
     double budget_usd;      /* 0: none */
 
     double looked_at_s, step_s, validate_s, save_s; /* what the next ones may take; 0: not known yet */
-    double fastest_step_s;
-    int64_t steps; /* that were measured */
+    double steps_s;                                 /* of the measured steps but the first, which are slower, */
+    int64_t steps;                                  /* and how many were measured with those */
     fth_meters looked_meters;
 
     pthread_t thread; /* asks the metadata service */
