@@ -25,7 +25,7 @@ struct fth_watch {
     int listener_count;
     bool finding_out;
     pthread_t finder; /* of "auto" */
-    char news[MAX_NEWS][256];
+    char news[MAX_NEWS][FTH_NEWS_BYTES];
     int first_news, news_count;
     char descriptions[2][512]; /* what has been given out stays as it is */
     const char *description;
@@ -69,8 +69,10 @@ void fth_listener_notice(fth_listener *listener, double deadline_s, const char *
     fth_stop_ask(listener->watch->stop, FTH_STOP_PREEMPTION, deadline_s, listener->source->name, "%s", text);
 }
 
+/* Said at once, since a machine that waits for a run takes no news; and kept for the record. */
 static void add_news(fth_watch *watch, const char *text)
 {
+    fth_log_info("%s", text);
     pthread_mutex_lock(&watch->mutex);
     if (watch->news_count == MAX_NEWS) { /* the oldest goes */
         watch->first_news = (watch->first_news + 1) % MAX_NEWS;
@@ -83,7 +85,7 @@ static void add_news(fth_watch *watch, const char *text)
 
 void fth_listener_news(fth_listener *listener, const char *format, ...)
 {
-    char text[256];
+    char text[FTH_NEWS_BYTES];
     va_list arguments;
     va_start(arguments, format);
     vsnprintf(text, sizeof text, format, arguments);
@@ -94,15 +96,17 @@ void fth_listener_news(fth_listener *listener, const char *format, ...)
 void fth_listener_answered(fth_listener *listener, bool answered)
 {
     const char *name = listener->source->name;
-    if (fth_listener_closing(listener))
+    if (fth_listener_closing(listener) || listener->source->second)
         return;
     listener->failures = answered ? 0 : listener->failures + 1;
     if (listener->failures == FAILURES_BEFORE_NEWS && !listener->told_failure) {
-        fth_listener_news(listener, "no notice of this machine's end can come for now: %.180s", fth_error_message());
-        fth_log_warning("--watch %s: no notice of this machine's end can come for now: %s", name, fth_error_message());
+        fth_listener_news(listener,
+                          "--watch %s: no notice can come for now: %.300s; is this a machine of that cloud, and may "
+                          "this process ask its metadata service?",
+                          name, fth_error_message());
         listener->told_failure = true;
     } else if (answered && listener->told_failure) {
-        fth_listener_news(listener, "the %s metadata service answers again", name);
+        fth_listener_news(listener, "--watch %s: the metadata service answers again", name);
         listener->told_failure = false;
     }
 }
@@ -200,8 +204,8 @@ static void describe_listeners(fth_watch *watch)
     size_t used = 0;
     for (int i = 0; i < watch->listener_count; i++) {
         const fth_listener *listener = &watch->listeners[i];
-        if (i > 0 && strcmp(listener->source->name, listener[-1].source->name) == 0 && !*listener->argument)
-            continue; /* a cloud's second thread */
+        if (listener->source->second)
+            continue;
         int wrote = snprintf(text + used, sizeof text - used, "%s%s%s%s", used ? ", " : "", listener->source->name,
                              *listener->argument ? " " : "", listener->argument);
         used = used + (size_t)wrote < sizeof text ? used + (size_t)wrote : sizeof text - 1;
@@ -214,14 +218,10 @@ static void listen_to_cloud(fth_watch *watch, const fth_identification *found)
     const fth_machine_identity *here = &found->identity;
     fth_log_info("--watch auto: this is %s%s%s%s%s; listening for its notices", here->cloud, *here->instance ? " " : "",
                  here->instance, *here->region ? " in " : "", here->region);
-    if (each_source(here->cloud, add_listener, watch) != FTH_OK) {
-        fth_log_warning("--watch auto: %s", fth_error_message());
+    if (each_source(here->cloud, add_listener, watch) != FTH_OK)
         add_news(watch, fth_error_message());
-    }
-    if (found->no_token) {
-        fth_log_warning("%s", fth_hop_limit_advice);
+    if (found->no_token)
         add_news(watch, fth_hop_limit_advice);
-    }
     describe_listeners(watch);
 }
 

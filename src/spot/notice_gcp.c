@@ -77,4 +77,4 @@ static void listen_maintenance(fth_listener *listener)
 
 const fth_notice_source fth_notice_gcp = {.name = "gcp", .cloud = FTH_CLOUD_GCP, .listen = listen_preempted};
 const fth_notice_source fth_notice_gcp_maintenance = {
-    .name = "gcp", .cloud = FTH_CLOUD_GCP, .listen = listen_maintenance};
+    .name = "gcp", .cloud = FTH_CLOUD_GCP, .second = true, .listen = listen_maintenance};

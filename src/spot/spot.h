@@ -39,8 +39,9 @@ fth_status fth_watch_open(const char *sources, fth_stop *stop, fth_watch **watch
 fth_status fth_watch_check(const char *sources); /* is the text valid? for the options table */
 /* After the state is safely stored: tells whoever wants to know (Azure: StartRequests). Bounded by a second or two. */
 void fth_watch_acknowledge(fth_watch *watch);
+enum { FTH_NEWS_BYTES = 512 };
 /* A piece of news that is no reason to stop ("AWS recommends rebalancing", "the metadata service does not answer");
- * false if there is none. For the record. */
+ * false if there is none. For the record: it has been logged. FTH_NEWS_BYTES hold any. */
 bool fth_watch_take_news(fth_watch *watch, char *text, size_t size);
 const char *fth_watch_describe(const fth_watch *watch); /* "aws", "file preempt.txt", "nothing (no cloud found)" */
 void fth_watch_free(fth_watch *watch);

@@ -57,6 +57,7 @@ typedef struct fth_notice_source {
     const char *name;                              /* "aws"; what stands before the ':' where there is an argument */
     bool has_argument;                             /* "file:PATH" */
     fth_cloud cloud;                               /* whose service is asked; FTH_CLOUD_COUNT: none */
+    bool second;                                   /* a further thread of the source before it, which speaks for it */
     fth_status (*prepare)(fth_listener *listener); /* optional; in the thread that opens the watch */
     void (*listen)(fth_listener *listener);        /* returns after a notice, or when the watch closes */
     void (*acknowledge)(fth_listener *listener);   /* optional; after a notice and once the state is safe */

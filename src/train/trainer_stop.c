@@ -291,9 +291,8 @@ fth_status fth_trainer_open_watch(fth_trainer *trainer, const fth_train_options 
 
 void fth_trainer_tell_news(fth_trainer *trainer)
 {
-    char text[256];
+    char text[FTH_NEWS_BYTES];
     while (trainer->watch && fth_watch_take_news(trainer->watch, text, sizeof text)) {
-        fth_log_info("%s", text);
         json_t *event = json_pack("{s:s, s:f, s:I, s:s}", "event", "news", "time", 0.0, "step",
                                   (json_int_t)trainer->step, "message", text);
         fth_trainer_tell(trainer, "news", event);

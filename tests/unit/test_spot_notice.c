@@ -229,7 +229,7 @@ static fth_stop_reason wait_for_notice(const fth_stop *stop)
 
 static void wait_for_news(fth_watch *watched, const char *part)
 {
-    char text[256] = "";
+    char text[FTH_NEWS_BYTES] = "";
     for (double began = fth_clock_seconds(); fth_clock_seconds() - began < PATIENCE_S; nap(0.01))
         if (fth_watch_take_news(watched, text, sizeof text) && strstr(text, part))
             return;
@@ -407,6 +407,22 @@ static void test_gcp_errors_are_news(void **state)
     assert_false(stop.asked);
     say("GET", preempted_path, 200, "FALSE");
     wait_for_news(watched, "answers again");
+    close_watch(watched);
+}
+
+/* Two threads ask, but what neither gets is told once. */
+static void test_gcp_that_is_silent_is_news_once(void **state)
+{
+    char text[FTH_NEWS_BYTES];
+    (void)state;
+    fth_stop stop = FTH_STOP_INITIALIZER;
+    be("FARTHING_GCP_METADATA");
+    say("GET", preempted_path, 403, "");
+    say("GET", maintenance_path, 403, "");
+    fth_watch *watched = watch("gcp", &stop);
+    wait_for_news(watched, "may this process ask its metadata service?");
+    wait_until_asked(maintenance_path, 5);
+    assert_false(fth_watch_take_news(watched, text, sizeof text));
     close_watch(watched);
 }
 
@@ -668,6 +684,7 @@ int main(void)
         SERVED(test_gcp_waits_without_polling),
         SERVED(test_gcp_maintenance),
         SERVED(test_gcp_errors_are_news),
+        SERVED(test_gcp_that_is_silent_is_news_once),
         SERVED(test_azure_own_events_count),
         SERVED(test_azure_shared_event_is_not_acknowledged),
         SERVED(test_azure_garbage_and_slowness),
