@@ -144,7 +144,7 @@ def test_the_same_command_elsewhere(store, machines, uninterrupted, how, tmp_pat
 
 
 def test_the_best_model_leaves_with_a_notice(folder_store, machines, tmp_path):
-    first, second = machines(folder_store), machines(folder_store)
+    first, second, third = (machines(folder_store) for _ in range(3))
     first.begin("--steps", 1000000, "--checkpoint-every", 1000000, "--watch", "file:preempt.txt")
     wait_for(lambda: list(first.folder.glob("runs/*/best.safetensors")), "a best model")
     (first.folder / "preempt.txt").write_text("20\n")
@@ -153,11 +153,18 @@ def test_the_best_model_leaves_with_a_notice(folder_store, machines, tmp_path):
     (best,) = folder_store.keys("best/")
     assert stored_weights(folder_store, tmp_path, best) == tensors(first.only_run() / "best.safetensors")
 
-    (folder_store.path / best).unlink()  # as if there had been no time for it
-    second.begin("--steps", 1000000)
-    wait_for(lambda: second.runs() and any(event["event"] == "warning" for event in record(second.only_run())), "a warning")
+    (folder_store.path / best).rename(folder_store.path / "best.safetensors")  # where older versions have it
+    second.begin("--steps", 1000000, "--checkpoint-every", 1000000)
+    wait_for(lambda: second.runs() and any(event["event"] == "step" for event in record(second.only_run())[-1:]), "steps")
     assert second.end(signal.SIGTERM).code == 75
-    (warning,) = [event for event in record(second.only_run()) if event["event"] == "warning"]
+    assert not [event for event in record(second.only_run()) if event["event"] == "warning"]
+
+    for key in ["best.safetensors", *folder_store.keys("best/")]:
+        (folder_store.path / key).unlink()  # as if there had been no time for it
+    third.begin("--steps", 1000000)
+    wait_for(lambda: third.runs() and any(event["event"] == "warning" for event in record(third.only_run())), "a warning")
+    assert third.end(signal.SIGTERM).code == 75
+    (warning,) = [event for event in record(third.only_run()) if event["event"] == "warning"]
     assert "best model" in warning["message"] and "went with its machine" in warning["message"]
 
 
