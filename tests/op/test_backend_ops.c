@@ -211,6 +211,16 @@ out:
     return status;
 }
 
+/* Back ends may compute the gradient of the two as one. */
+static fth_status build_relu_convolution(fth_graph *graph, const op_case *with, fth_value x, fth_value *y)
+{
+    fth_status status = FTH_OK;
+    FTH_TRY(fth_op_add_relu(graph, x, &x));
+    FTH_TRY(build_convolution(graph, with, x, y));
+out:
+    return status;
+}
+
 /* Here they may not: the convolution has another reader. */
 static fth_status build_convolution_pooled_twice(fth_graph *graph, const op_case *with, fth_value x, fth_value *y)
 {
@@ -316,7 +326,10 @@ static const op_case cases[] = {
      .convolution = {.padding = {2, 1}}},
     {"convolution 3x3, padding 0 and 3, 80 to 16", CONVOLUTION(7, 80, 11, 10, 16, 3, 3),
      .convolution = {.padding = {0, 3}}},
+    {"relu, convolution 3x3", .build = build_relu_convolution, INPUT(5, 32, 15, 17), .outputs = 64, .kernel = {3, 3},
+     .kinks = true, .convolution = {.padding = {1, 0}}},
     {"convolution 3x3, max pool", POOLED(6, 32, 14, 14, 32), .bias = true},
+    {"convolution 3x3, max pool, 16 to 16", POOLED(6, 16, 14, 14, 16), .bias = true},
     {"convolution 3x3, max pool, odd map, padding 1", POOLED(6, 16, 15, 13, 48), .convolution = {.padding = {1, 1}}},
     {"convolution 3x3, max pool, padding 2 and 0", POOLED(7, 32, 8, 15, 16), .bias = true,
      .convolution = {.padding = {2, 0}}},

@@ -1,5 +1,6 @@
 /* Activations and sums, element by element, in whatever layout the input has. They work in place where they can. */
 #include "backend/cpu/cpu_internal.h"
+#include "backend/cpu/winograd_convolution.h"
 
 /* Adds y = f(x). `x` is read in its own layout, which y takes over. */
 static fth_status prepare_activation(fth_plan *plan, const fth_node *node, dnnl_alg_kind_t algorithm, const char *name)
@@ -77,6 +78,8 @@ static fth_status prepare_relu(fth_plan *plan, const fth_node *node)
 
 static fth_status prepare_relu_grad(fth_plan *plan, const fth_node *node)
 {
+    if (cpu_winograd_makes_relu_gradient(plan, node))
+        return FTH_OK; /* the convolution before it writes its output */
     return prepare_activation_grad(plan, node, dnnl_eltwise_relu_use_dst_for_bwd, DNNL_ARG_DST, "relu_grad");
 }
 

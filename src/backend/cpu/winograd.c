@@ -118,13 +118,17 @@ INLINE void transform_tile(const winograd_correlation *c, const float *m, int64_
     }
 }
 
-/* Writes what lies within `rows` and `columns`; `width` is the image's. */
-INLINE void write_tile(const vector y[TILE][TILE], int64_t width, int64_t rows, int64_t columns, float *to)
+/* Writes what lies within `rows` and `columns`; `width` is the image's. `mask` may be NULL. */
+INLINE void write_tile(const vector y[TILE][TILE], int64_t width, int64_t rows, int64_t columns, float *to,
+                       const float *mask)
 {
     for (int i = 0; i < TILE && i < rows; i++) {
-        for (int j = 0; j < TILE; j++) {
-            if (j < columns)
-                _mm512_storeu_ps(to + (i * width + j) * LANES, y[i][j]);
+        for (int j = 0; j < TILE && j < columns; j++) {
+            const int64_t at = (i * width + j) * LANES;
+            __mmask16 kept = (__mmask16)0xffff;
+            if (mask)
+                kept = _mm512_cmp_ps_mask(_mm512_loadu_ps(mask + at), _mm512_setzero_ps(), _CMP_GT_OQ);
+            _mm512_storeu_ps(to + at, _mm512_maskz_mov_ps(kept, y[i][j]));
         }
     }
 }
@@ -156,7 +160,7 @@ INLINE void write_maxima(const vector y[TILE][TILE], int64_t width, int64_t rows
 }
 
 static void write_block(const winograd_correlation *c, const block *tiles, const float *m, const float *bias,
-                        float *out, uint8_t *where)
+                        const winograd_target *out)
 {
     const winograd_images half = pooled(&c->out);
     for (int64_t t = 0; t < tiles->count; t++) {
@@ -166,12 +170,13 @@ static void write_block(const winograd_correlation *c, const block *tiles, const
             transform_tile(c, m + t * c->out.planes + n, point_stride(c->out.planes),
                            bias ? _mm512_loadu_ps(bias + n) : _mm512_setzero_ps(), y);
             if (!c->pool) {
-                write_tile(y, c->out.width, c->out.height - at->row, c->out.width - at->column,
-                           out + offset_of(&c->out, at->image, n, at->row, at->column));
+                const int64_t offset = offset_of(&c->out, at->image, n, at->row, at->column);
+                write_tile(y, c->out.width, c->out.height - at->row, c->out.width - at->column, out->values + offset,
+                           out->mask ? out->mask + offset : NULL);
             } else {
                 const int64_t offset = offset_of(&half, at->image, n, at->row / 2, at->column / 2);
-                write_maxima(y, half.width, half.height - at->row / 2, half.width - at->column / 2, out + offset,
-                             where ? where + offset : NULL);
+                write_maxima(y, half.width, half.height - at->row / 2, half.width - at->column / 2,
+                             out->values + offset, out->where ? out->where + offset : NULL);
             }
         }
     }
@@ -205,7 +210,7 @@ int64_t winograd_correlate_floats(const winograd_correlation *c, int threads)
 }
 
 void winograd_correlate(const winograd_correlation *c, const winograd_source *in, const winograd_weights *weights,
-                        const float *bias, float *scratch, float *out, uint8_t *where)
+                        const float *bias, float *scratch, const winograd_target *out)
 {
     const int64_t depth = c->in.planes, columns = c->out.planes;
     const tiling tiles = tile_up(&c->out);
@@ -223,9 +228,9 @@ void winograd_correlate(const winograd_correlation *c, const winograd_source *in
             memset(point + here.count * depth, 0, (size_t)((rows - here.count) * depth) * sizeof *point);
             multiply(point, u + p * depth * columns, m + p * point_stride(columns), rows, depth, columns);
             if (!c->pool)
-                expect_writes(&c->out, &here, out, p);
+                expect_writes(&c->out, &here, out->values, p);
         }
-        write_block(c, &here, m, bias, out, where);
+        write_block(c, &here, m, bias, out);
     }
 }
 
@@ -251,9 +256,9 @@ int64_t winograd_correlate_floats(const winograd_correlation *c, int threads)
 }
 
 void winograd_correlate(const winograd_correlation *c, const winograd_source *in, const winograd_weights *weights,
-                        const float *bias, float *scratch, float *out, uint8_t *where)
+                        const float *bias, float *scratch, const winograd_target *out)
 {
-    (void)c, (void)in, (void)weights, (void)bias, (void)scratch, (void)out, (void)where;
+    (void)c, (void)in, (void)weights, (void)bias, (void)scratch, (void)out;
 }
 
 #endif

@@ -39,11 +39,16 @@ typedef struct winograd_weights {
     bool turned;
 } winograd_weights;
 
-/* `bias` may be NULL. With c->pool `out` gets the maxima, and `where`, if not NULL, their places; an input that is
- * pooled needs begin_row and begin_column both even or both odd. `scratch` is memory for as many floats as
- * winograd_correlate_floats() says for the number of OpenMP threads. */
+typedef struct winograd_target {
+    float *values;     /* the outputs, or with `pool` their maxima */
+    uint8_t *where;    /* of the maxima, as above; or NULL */
+    const float *mask; /* NULL, or as many numbers as outputs: where they are not positive, zeros are written */
+} winograd_target;
+
+/* `bias` may be NULL. A source that is pooled needs begin_row and begin_column both even or both odd. `scratch` is
+ * memory for as many floats as winograd_correlate_floats() says for the number of OpenMP threads. */
 void winograd_correlate(const winograd_correlation *c, const winograd_source *in, const winograd_weights *weights,
-                        const float *bias, float *scratch, float *out, uint8_t *where);
+                        const float *bias, float *scratch, const winograd_target *out);
 int64_t winograd_correlate_floats(const winograd_correlation *c, int threads);
 
 /* dweight (outputs, channels, 3, 3) and, if not NULL, dbias, of the convolution `forward`. */

@@ -1,6 +1,7 @@
 /* Steps of own Winograd convolutions (winograd.c): 3×3, stride 1, f32, whole blocks of 16 channels on both sides. */
 #include <string.h>
 
+#include "backend/cpu/narrow_convolution.h"
 #include "backend/cpu/winograd.h"
 #include "backend/cpu/winograd_convolution.h"
 
@@ -14,8 +15,8 @@ bool cpu_own_winograd_pays(const fth_plan *plan, const fth_convolution_attribute
     const int64_t channels = shapes->x.dims[1], outputs = shapes->y.dims[1], *y = shapes->y.dims;
     const int64_t pairs = channels * outputs, tiles = y[0] * ((y[2] + 3) / 4) * ((y[3] + 3) / 4);
     return winograd_is_supported() && cpu_compute_dtype(plan) == dnnl_f32 && cpu_winograd_pays(a, shapes, pass) &&
-           channels % WINOGRAD_LANES == 0 && outputs % WINOGRAD_LANES == 0 && pairs <= 128 * 256 &&
-           tiles >= (pass == GRAD_WEIGHTS ? pairs / 32 : 48);
+           !cpu_narrow_fits(plan, a, &shapes->x, &shapes->weight) && channels % WINOGRAD_LANES == 0 &&
+           outputs % WINOGRAD_LANES == 0 && pairs <= 128 * 256 && tiles >= (pass == GRAD_WEIGHTS ? pairs / 32 : 48);
 }
 
 static winograd_images images_of(const fth_shape *shape)
@@ -66,7 +67,8 @@ static fth_status run_forward(const cpu_call *call, const fth_run *run)
     const winograd_correlation c = unpack(call);
     const winograd_weights weights = {.values = call->data[1], .stride_n = c.in.planes * 9, .stride_k = 9};
     const winograd_source x = {.values = call->data[0]};
-    winograd_correlate(&c, &x, &weights, call->data[2], call->data[3], call->data[4], call->data[5]);
+    const winograd_target y = {.values = call->data[4], .where = call->data[5]};
+    winograd_correlate(&c, &x, &weights, call->data[2], call->data[3], &y);
     return FTH_OK;
 }
 
@@ -106,7 +108,8 @@ out:
 
 /* ---- gradients ---- */
 
-/* Values: dy, places of the maxima or none, weight, scratch, dx. The kernel is turned around and its sides exchanged.
+/* Values: dy, places of the maxima or none, weight, a ReLU's output or none, scratch, dx. The kernel is turned around
+ * and its sides exchanged.
  */
 static fth_status run_grad_input(const cpu_call *call, const fth_run *run)
 {
@@ -115,7 +118,8 @@ static fth_status run_grad_input(const cpu_call *call, const fth_run *run)
     const winograd_weights weights = {
         .values = call->data[2], .stride_n = 9, .stride_k = c.out.planes * 9, .turned = true};
     const winograd_source dy = {.values = call->data[0], .where = call->data[1]};
-    winograd_correlate(&c, &dy, &weights, NULL, call->data[3], call->data[4], NULL);
+    const winograd_target dx = {.values = call->data[5], .mask = call->data[3]};
+    winograd_correlate(&c, &dy, &weights, NULL, call->data[4], &dx);
     return FTH_OK;
 }
 
@@ -127,16 +131,23 @@ fth_status cpu_winograd_grad_input(fth_plan *plan, const fth_node *node)
     const dnnl_memory_desc_t layout = cpu_blocked(&x, dnnl_f32);
     const winograd_correlation c = {
         .in = images_of(&y), .out = images_of(&x), .begin_row = a->padding[0] - 2, .begin_column = a->padding[1] - 2};
-    cpu_call call = {.run = run_grad_input, .value_count = 5, .write_count = 2};
+    const fth_node *relu = cpu_winograd_relu_gradient_of(plan, node);
+    const fth_value dx = relu ? relu->outputs[0] : node->outputs[0];
+    cpu_call call = {.run = run_grad_input, .value_count = 6, .write_count = 2};
     fth_plan_value target;
     pack(&c, &call);
     FTH_TRY(read_gradient(plan, node->inputs[0], &call.values[0], &call.values[1]));
     call.values[2] = node->inputs[1];
-    FTH_TRY(add_scratch(plan, winograd_correlate_floats(&c, fth_plan_device(plan)->threads), &call.values[3]));
-    FTH_TRY(cpu_begin_write(plan, node->outputs[0], &layout, &target));
-    call.values[4] = target;
-    FTH_TRY(cpu_add_call(plan, "convolution_grad_input winograd:avx512", &call));
-    FTH_TRY(cpu_end_write(plan, node->outputs[0], target));
+    call.values[3] = -1;
+    if (relu)
+        FTH_TRY(read_blocked(plan, relu->inputs[0], &call.values[3]));
+    FTH_TRY(add_scratch(plan, winograd_correlate_floats(&c, fth_plan_device(plan)->threads), &call.values[4]));
+    FTH_TRY(cpu_begin_write(plan, dx, &layout, &target));
+    call.values[5] = target;
+    FTH_TRY(cpu_add_call(
+        plan, relu ? "convolution_grad_input, relu_grad winograd:avx512" : "convolution_grad_input winograd:avx512",
+        &call));
+    FTH_TRY(cpu_end_write(plan, dx, target));
 out:
     return status;
 }

@@ -1,4 +1,4 @@
-/* Own Winograd convolutions, and max pooling as a part of them: see winograd_convolution.c and winograd_pool.c. */
+/* Own Winograd convolutions, and what is computed with them: see winograd_convolution.c and winograd_fusion.c. */
 #ifndef FTH_BACKEND_CPU_WINOGRAD_CONVOLUTION_H
 #define FTH_BACKEND_CPU_WINOGRAD_CONVOLUTION_H
 
@@ -19,5 +19,9 @@ const fth_node *cpu_winograd_pool_of(const fth_plan *plan, const fth_node *convo
 const fth_node *cpu_winograd_of_pool(const fth_plan *plan, const fth_node *pool_or_gradient);
 /* The max_pool_grad that would make the gradient `dy`, if its readers take what it reads instead; NULL: none. */
 const fth_node *cpu_winograd_pool_gradient(const fth_plan *plan, fth_value dy);
+/* The relu_grad that is computed with a convolution_grad_input, whose own output is then never made; NULL: none. */
+const fth_node *cpu_winograd_relu_gradient_of(const fth_plan *plan, const fth_node *grad_input);
+/* Whether a relu_grad is computed so. */
+bool cpu_winograd_makes_relu_gradient(const fth_plan *plan, const fth_node *relu_gradient);
 
 #endif

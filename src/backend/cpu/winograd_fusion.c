@@ -1,11 +1,15 @@
-/* Which max pools are computed with the convolution before them: 2×2, behind one of our Winograd convolutions (their
- * tiles are whole cells of the pooling) that nothing else reads. The convolution's output, the largest tensor of such a
- * network, and its gradient then never exist: forward, the convolution writes maxima and their places; backward, it
- * reads the gradients of the maxima as if they lay at those places, zeros around them. In mnist-cnn that is a quarter
- * of all memory traffic.
+/* What is computed together with our Winograd convolutions, so that large tensors need not go to memory and back.
  *
- * The nodes stay as they are. Those that are left out add no steps (convolution forward, max_pool_grad), and the others
- * ask here what they are to read or write. As this changes when a value is last read, they must follow each other. */
+ * Max pools by 2×2 behind one that nothing else reads (its tiles are whole cells of the pooling): the convolution's
+ * output, the largest tensor of such a network, and its gradient then never exist. Forward, the convolution writes
+ * maxima and their places; backward, it reads the gradients of the maxima as if they lay at those places, zeros around
+ * them.
+ *
+ * The gradient of a ReLU before one: grad_input writes zeros where the ReLU's output is not positive.
+ *
+ * The nodes stay as they are. Those that are left out add no steps (convolution forward, max_pool_grad, relu_grad), and
+ * the others ask here what they are to read or write. As this changes when a value is last read, they must follow each
+ * other. */
 #include "backend/cpu/winograd_convolution.h"
 
 static int node_count(const fth_plan *plan)
@@ -104,4 +108,27 @@ const fth_node *cpu_winograd_pool_gradient(const fth_plan *plan, fth_value dy)
     if (!gradient || gradient->op != &fth_op_max_pool_grad)
         return NULL;
     return cpu_winograd_of_pool(plan, gradient) ? gradient : NULL;
+}
+
+const fth_node *cpu_winograd_relu_gradient_of(const fth_plan *plan, const fth_node *grad_input)
+{
+    const fth_graph *graph = fth_plan_graph(plan);
+    const fth_value dx = grad_input->outputs[0];
+    const int next = fth_graph_value(graph, dx)->producer + 1;
+    if (next >= node_count(plan))
+        return NULL;
+    const fth_node *relu = fth_graph_node(graph, next);
+    return relu->op == &fth_op_relu_grad && relu->inputs[1] == dx && is_read_only_behind(plan, dx, 1) ? relu : NULL;
+}
+
+bool cpu_winograd_makes_relu_gradient(const fth_plan *plan, const fth_node *relu_gradient)
+{
+    const fth_node *node = producer_of(plan, relu_gradient->inputs[1]);
+    if (!node || node->op != &fth_op_convolution_grad_input)
+        return false;
+    const cpu_convolution_shapes shapes = {.x = fth_plan_type(plan, node->outputs[0]).shape,
+                                           .weight = fth_plan_type(plan, node->inputs[1]).shape,
+                                           .y = fth_plan_type(plan, node->inputs[0]).shape};
+    return cpu_own_winograd_pays(plan, node->attributes, &shapes, GRAD_INPUT) &&
+           cpu_winograd_relu_gradient_of(plan, node) == relu_gradient;
 }
