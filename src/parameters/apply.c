@@ -19,7 +19,7 @@
 
 #include "parameters/parameters_internal.h"
 
-static void fail(fth_parameters *server, fth_status status)
+void fth_parameters_fail(fth_parameters *server, fth_status status)
 {
     pthread_mutex_lock(&server->mutex);
     if (server->failure == FTH_OK) {
@@ -171,7 +171,7 @@ static bool take_gradient(fth_parameters *server, fth_item *item)
     fth_metrics_count_staleness(&server->metrics, staleness);
     server->window.staleness += staleness;
     if (status != FTH_OK) {
-        fail(server, status);
+        fth_parameters_fail(server, status);
         fth_parameters_refuse(server, item->exchange, FTH_REFUSAL_BUSY, "the update failed");
         return true;
     }
@@ -198,7 +198,7 @@ static void step_if_complete(fth_parameters *server)
     }
     fth_status status = fth_step_make(server, fth_parameters_rate(server));
     if (status != FTH_OK)
-        fail(server, status);
+        fth_parameters_fail(server, status);
 }
 
 /* ---- workers ---- */

@@ -6,9 +6,13 @@
  * that were stored for a step are in the log. One memory holds the copy, time after time: it is the saver's until that
  * is idle again. */
 #include <inttypes.h>
+#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #include "parameters/parameters_internal.h"
 
@@ -121,6 +125,8 @@ static fth_status save(fth_parameters *server, const fth_saving *saving)
     fth_status status = FTH_OK;
     double began = fth_clock_seconds();
 
+    /* Diverged weights are not worth keeping over good ones. */
+    FTH_REQUIRE(fth_snapshot_is_finite(server->snapshot), FTH_DIVERGED, "a weight is no longer a finite number");
     FTH_TRY(put(server, server->folder, saving));
     atomic_store(&server->metrics.checkpoint_version, saving->version);
     fth_wal_forget(server->state_folder, saving->version);
@@ -206,9 +212,23 @@ out:
 
 /* ---- saving ---- */
 
+/* Pushes come first: the saver, and the thread that hashes for it, are below them in whatever class the process has. */
+static void give_way(void)
+{
+    enum { NICENESS = 5 };
+    struct sched_param now = {0};
+    int policy = sched_getscheduler(0);
+    id_t thread = (id_t)syscall(SYS_gettid); /* on Linux priorities are a thread's own */
+    if (policy != SCHED_RR && policy != SCHED_FIFO)
+        setpriority(PRIO_PROCESS, thread, getpriority(PRIO_PROCESS, thread) + NICENESS);
+    else if (sched_getparam(0, &now) == 0 && now.sched_priority > sched_get_priority_min(policy))
+        sched_setscheduler(0, policy, &(struct sched_param){.sched_priority = now.sched_priority - 1});
+}
+
 static void *run_saver(void *context)
 {
     fth_parameters *server = context;
+    give_way();
     pthread_mutex_lock(&server->mutex);
     for (;;) {
         while (!server->saving && !server->saver_ends)
@@ -218,7 +238,9 @@ static void *run_saver(void *context)
             break;
         pthread_mutex_unlock(&server->mutex);
         fth_status status = save(server, saving);
-        if (status != FTH_OK) {
+        if (status == FTH_DIVERGED) {
+            fth_parameters_fail(server, status);
+        } else if (status != FTH_OK) {
             fth_log_warning("the checkpoint of version %" PRId64 " could not be saved and will be tried again: %s",
                             saving->version, fth_error_message());
             fth_parameters_tell(
@@ -254,22 +276,6 @@ void fth_parameters_stop_saver(fth_parameters *server)
     server->saver_running = false;
 }
 
-/* Diverged weights are not worth keeping over good ones. */
-static bool weights_are_good(fth_parameters *server)
-{
-    fth_status status = fth_engine_check_finite(server->engine);
-    if (status == FTH_OK)
-        return true;
-    pthread_mutex_lock(&server->mutex);
-    if (server->failure == FTH_OK) {
-        server->failure = status;
-        snprintf(server->failure_message, sizeof server->failure_message, "%s", fth_error_message());
-    }
-    pthread_cond_broadcast(&server->changed);
-    pthread_mutex_unlock(&server->mutex);
-    return false;
-}
-
 void fth_parameters_consider_saving(fth_parameters *server, bool now)
 {
     const fth_parameters_options *options = &server->options;
@@ -285,7 +291,7 @@ void fth_parameters_consider_saving(fth_parameters *server, bool now)
     bool due = now || asked || (options->checkpoint_every_s > 0 && age_s >= options->checkpoint_every_s) ||
                (options->checkpoint_every_versions > 0 && since >= options->checkpoint_every_versions) ||
                (server->wal && fth_wal_size_bytes(server->wal) >= options->max_log_bytes);
-    if (!due || !weights_are_good(server))
+    if (!due)
         return;
     fth_status status = take_snapshot(server, &saving);
     if (status == FTH_OK && server->wal)

@@ -213,6 +213,8 @@ struct fth_parameters {
 
 /* apply.c */
 void *fth_parameters_apply(void *server);
+/* Nothing is taken from now on, for the reason that the error message says. From any thread. */
+void fth_parameters_fail(fth_parameters *server, fth_status status);
 
 /* steps.c; from the applying thread */
 /* How many gradients the next step takes; at least 1. With the mutex held. */
