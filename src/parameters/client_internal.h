@@ -1,0 +1,69 @@
+/* The inside of a worker's side of the wire, shared by
+ *
+ *     client.c            being there: names, registration, the lease
+ *     client_requests.c   a request, and again until there is an answer
+ *     client_tensors.c    pulling parameters, pushing gradients */
+#ifndef FTH_PARAMETERS_CLIENT_INTERNAL_H
+#define FTH_PARAMETERS_CLIENT_INTERNAL_H
+
+#include <pthread.h>
+
+#include "http/http.h"
+#include "http/signature.h"
+#include "parameters/client.h"
+#include "parameters/local.h"
+
+struct fth_worker_client {
+    fth_http_client *http;
+    fth_http_client_options http_options;
+    fth_signer signer;
+    bool has_key;
+    char *url, *pinned_key, *ca_file;
+    char name[FTH_MAX_WORKER_NAME + 1], instance[33];
+    double patience_s;
+    const fth_stop *stop; /* or NULL */
+
+    char *model, *input;
+    int classes;
+    bool waits;
+    double lease_s;
+    int64_t sequence; /* of the last push */
+    bool is_local;    /* the server may be on this machine: parameters come by memory (local.h) */
+    fth_local_view view;
+
+    pthread_t keeper; /* keeps the lease */
+    bool keeping, closing;
+    pthread_mutex_t mutex;
+    pthread_cond_t changed;
+};
+
+/* ---- client_requests.c ---- */
+
+typedef struct fth_question {
+    const char *method, *target;
+    const void *body;
+    size_t body_bytes;
+    void *into; /* of a 200; NULL: the answer's own memory */
+    uint64_t into_bytes;
+    double wait_s; /* that the server may take before it answers */
+    int memory;    /* a memfd that holds the body, for a server on this machine; 0: none */
+    uint64_t stamp;
+} fth_question;
+
+/* One try, with a connection of the caller's thread. */
+fth_status fth_client_ask_once(fth_worker_client *client, fth_http_client *http, const fth_question *q, double seconds,
+                               fth_http_response *response);
+/* Asks until there is an answer that is one: a server that is away, busy or starting is tried again for a while. */
+fth_status fth_client_ask(fth_worker_client *client, const fth_question *q, fth_http_response *response);
+fth_status fth_client_fail_if_stopped(const fth_worker_client *client);
+/* {"error", "reason"} of a refusal, into a failure. */
+fth_status fth_client_fail_refused(const fth_worker_client *client, const char *what,
+                                   const fth_http_response *response);
+bool fth_client_has_reason(const fth_http_response *response, const char *reason);
+
+/* ---- client.c ---- */
+
+/* Registers, also again after the lease ran out or the server lost us; says the last sequence number. */
+fth_status fth_client_register(fth_worker_client *client);
+
+#endif

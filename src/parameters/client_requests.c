@@ -1,0 +1,133 @@
+/* A worker's requests: signed anew for each try, and tried again while the server is away or busy. */
+#include <inttypes.h>
+#include <jansson.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "parameters/client_internal.h"
+
+#define REQUEST_S    300.0
+#define RETRY_MOST_S 2.0
+
+enum { MAX_HEADER_BYTES = 64 << 20 };
+
+fth_status fth_client_ask_once(fth_worker_client *client, fth_http_client *http, const fth_question *q, double seconds,
+                               fth_http_response *response)
+{
+    fth_status status = FTH_OK;
+    char authorization[FTH_MAX_AUTHORIZATION + 32] = "Authorization: ", worker[FTH_MAX_WORKER_NAME + 32];
+    char memory[96];
+    const char *headers[5] = {worker, "Content-Type: application/octet-stream"};
+    int header_count = 2;
+    char *url = fth_format("%s%s", client->url, q->target);
+
+    snprintf(worker, sizeof worker, "X-Farthing-Worker: %s", client->name);
+    if (client->has_key) { /* anew for each try: a signature is good once */
+        FTH_TRY(fth_signer_sign(&client->signer, q->method, q->target, q->body, q->body_bytes,
+                                authorization + strlen(authorization)));
+        headers[header_count++] = authorization;
+    }
+    if (q->memory > 0) {
+        snprintf(memory, sizeof memory, FTH_LOCAL_HEADER ": %ld %d %zu %" PRIu64, (long)getpid(), q->memory,
+                 q->body_bytes, q->stamp);
+        headers[header_count++] = memory;
+    }
+    fth_http_request request = {.method = q->method,
+                                .url = url,
+                                .headers = headers,
+                                .body = q->memory > 0 ? "" : q->body,
+                                .body_bytes = q->memory > 0 ? 0 : q->body_bytes,
+                                .into = q->into,
+                                .into_bytes = q->into_bytes,
+                                .max_body_bytes = MAX_HEADER_BYTES,
+                                .stall_s = q->wait_s + 30,
+                                .deadline = fth_deadline_in(seconds + q->wait_s)};
+    FTH_TRY(fth_http_perform(http, &request, response));
+
+out:
+    free(url);
+    return status;
+}
+
+static double retry_after(const fth_http_response *response)
+{
+    char *text = fth_http_header(response, "Retry-After");
+    double seconds = text ? strtod(text, NULL) : 0;
+    free(text);
+    return fmin(fmax(seconds, 0), 60);
+}
+
+static fth_status add_advice(fth_status status, const char *advice)
+{
+    char why[512];
+    snprintf(why, sizeof why, "%s", fth_error_message());
+    return fth_fail(status, "%s; %s", why, advice);
+}
+
+fth_status fth_client_fail_if_stopped(const fth_worker_client *client)
+{
+    return client->stop && client->stop->asked
+               ? fth_fail(FTH_INTERRUPTED, "asked to stop while waiting for the parameter server %s", client->url)
+               : FTH_OK;
+}
+
+fth_status fth_client_ask(fth_worker_client *client, const fth_question *q, fth_http_response *response)
+{
+    fth_backoff backoff = {.most_s = RETRY_MOST_S};
+    fth_deadline deadline = fth_deadline_in(client->patience_s);
+    bool told = false;
+    for (;;) {
+        *response = (fth_http_response){0};
+        fth_status status = fth_client_ask_once(client, client->http, q, REQUEST_S, response);
+        bool busy = status == FTH_OK && (response->code == 503 || response->code == 429 || response->code == 500);
+        if (status == FTH_IO && !client->pinned_key && !client->ca_file && strncmp(client->url, "https://", 8) == 0)
+            return add_advice(status, "the fingerprint that the server printed goes into --server-pin");
+        if (status != FTH_OK && status != FTH_PEER_LOST && status != FTH_TIMEOUT)
+            return status;
+        if (status == FTH_OK && !busy)
+            return FTH_OK;
+        double pause_s = busy ? retry_after(response) : 0;
+        char why[512];
+        if (busy)
+            snprintf(why, sizeof why, "it answers %d: %.400s", response->code, response->body ? response->body : "");
+        else
+            snprintf(why, sizeof why, "%s", fth_error_message());
+        fth_http_response_release(response);
+        status = fth_client_fail_if_stopped(client);
+        if (status != FTH_OK)
+            return status;
+        if (!told && backoff.tries >= 3)
+            fth_log_warning("the parameter server %s does not take requests now; trying again for %.0f s: %s",
+                            client->url, client->patience_s, why);
+        told = told || backoff.tries >= 3;
+        if (!fth_backoff_wait(&backoff, pause_s, deadline))
+            return fth_fail(FTH_PEER_LOST,
+                            "the parameter server %s did not take a request for %.0f s (--server-timeout): %s",
+                            client->url, client->patience_s, why);
+    }
+}
+
+fth_status fth_client_fail_refused(const fth_worker_client *client, const char *what, const fth_http_response *response)
+{
+    json_t *json = response->body ? json_loads(response->body, 0, NULL) : NULL;
+    const char *error = json_string_value(json_object_get(json, "error"));
+    bool signature = response->code == 401 || response->code == 403;
+    fth_status status =
+        fth_fail(FTH_INVALID, "the parameter server %s refuses %s (%d): %.300s%s", client->url, what, response->code,
+                 error ? error : "no reason given",
+                 signature ? "; a worker's key goes into FARTHING_ACCESS_KEY and FARTHING_SECRET_KEY" : "");
+    json_decref(json);
+    return status;
+}
+
+bool fth_client_has_reason(const fth_http_response *response, const char *reason)
+{
+    json_t *json = response->body ? json_loads(response->body, 0, NULL) : NULL;
+    const char *text = json_string_value(json_object_get(json, "reason"));
+    bool same = text && strcmp(text, reason) == 0;
+    json_decref(json);
+    return same;
+}
