@@ -175,6 +175,24 @@ out:
     return status;
 }
 
+/* The same depth without kinks, so that nothing but rounding is between two back ends. */
+static fth_status build_smooth_block(fth_graph *graph, const op_case *with, fth_value x, fth_value *y)
+{
+    fth_status status = FTH_OK;
+    fth_value wide;
+    fth_convolution_attributes same = dense;
+
+    same.padding[0] = same.padding[1] = 1;
+    FTH_TRY(add_convolution(graph, "first", same, with->channels, (const int[]){3, 3}, false, x, &wide));
+    FTH_TRY(build_batch_norm(graph, with, wide, &wide));
+    FTH_TRY(fth_op_add_gelu(graph, wide, &wide));
+    FTH_TRY(add_convolution(graph, "second", same, with->channels, (const int[]){3, 3}, true, wide, &wide));
+    FTH_TRY(fth_op_add_add(graph, false, wide, x, &wide));
+    FTH_TRY(fth_op_add_average_pool(graph, with->pool, wide, y));
+out:
+    return status;
+}
+
 static fth_status build_relu(fth_graph *graph, const op_case *with, fth_value x, fth_value *y)
 {
     (void)with;
@@ -393,6 +411,9 @@ static const op_case cases[] = {
     {"block 16", .build = build_block, INPUT(3, 16, 8, 8), .relu = true, POOL(2, 2, 0)},
     {"block 17, residual", .build = build_block, INPUT(3, 17, 7, 9), .relu = true, .residual = true, POOL(3, 2, 1)},
     {"block 32", .build = build_block, INPUT(8, 32, 6, 6), .kinks = true, POOL(2, 2, 0)},
+    {"smooth block 16", .build = build_smooth_block, INPUT(3, 16, 8, 8), POOL(2, 2, 0)},
+    {"smooth block 17, residual", .build = build_smooth_block, INPUT(3, 17, 7, 9), .residual = true, POOL(3, 2, 1)},
+    {"smooth block 32", .build = build_smooth_block, INPUT(8, 32, 6, 6), POOL(2, 2, 0)},
 
     {"relu", .build = build_relu, INPUT(3, 7, 5, 5), .kinks = true},
     {"relu 16", .build = build_relu, INPUT(8, 16, 3, 7), .kinks = true},

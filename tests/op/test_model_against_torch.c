@@ -4,26 +4,20 @@
 #include <jansson.h>
 #include <math.h>
 
+#include "graph/ops.h"
 #include "model/model.h"
 #include "op_harness.h"
 
-/* Fixtures come in units of "error", what rounding to f32 did to PyTorch's own result. Ours sums in another order and
- * uses Winograd, whose transforms round about ten times as much; a dot product with random signs scatters by one such
- * error. On top, a few units of f32 rounding of the number itself, as an error can be small by chance. */
-static const double error_factor = 30, rounding = 1e-6;
-
-/* Of a million ReLU elements one lies within rounding of zero, and may let the gradient through here and not there:
- * that changes the gradients below it by the root of its share of its layer, 0.5 % of 32768 elements. So deep networks'
- * gradients may be this much off; the forward pass, being continuous, may not, nor may shallow networks. */
-static const double deep_gradient_limit = 0.01;
-
-static bool is_deep(const fth_graph *graph)
-{
-    int layers = 0;
-    for (int n = 0; n < fth_graph_forward_node_count(graph); n++)
-        layers += fth_graph_node(graph, n)->op == &fth_op_convolution;
-    return layers > 10;
-}
+/* Fixtures come in units of "error": how far float32 and noise of its size took PyTorch's own result. A dot product
+ * with random signs scatters by one such error, and ours sums in another order and uses Winograd, whose transforms
+ * round about ten times as much as a plain sum does; 4 is the most that was seen. On top, a few units of f32 rounding
+ * of the number itself, as an error can be small by chance.
+ *
+ * How tight that is depends on the network. In deep ones with ReLU some activations lie within rounding of zero, and
+ * let the gradient through here and not there: the errors of resnet18's gradients are 1 to 2 % of them (with the signs
+ * held fixed they would be 0.002 %). So two of them are also compared without jumps, "smooth": GELU for ReLU,
+ * averages for maxima. There errors are 0.002 % (18 layers) to 0.03 % (50), and little hides behind them. */
+static const double error_factor = 10, rounding = 1e-6;
 
 static uint64_t hash_name(const char *name)
 {
@@ -63,12 +57,12 @@ static int compare_numbers(const char *who, const char *what, double found, doub
 
 /* Compares a tensor with its [norm, dot, error]. */
 static int compare_tensor(const char *who, const char *label, const char *name, const float *values, size_t count,
-                          const json_t *wanted, double least_limit)
+                          const json_t *wanted)
 {
     char what[160];
     double squares = 0, dot = 0;
     const double norm = number_at(wanted, 0);
-    const double limit = fmax(error_factor * number_at(wanted, 2) + rounding * norm, least_limit * norm);
+    const double limit = error_factor * number_at(wanted, 2) + rounding * norm;
     condense(name, values, count, &squares, &dot);
     snprintf(what, sizeof what, "norm of %s", label);
     int differences = compare_numbers(who, what, sqrt(squares), norm, limit);
@@ -80,7 +74,6 @@ static int compare_tensor(const char *who, const char *label, const char *name, 
 static int compare_values(const char *who, const fth_graph *graph, fth_value_kind kind, const float *vector,
                           const json_t *wanted)
 {
-    const double least_limit = kind == FTH_VALUE_PARAMETER && is_deep(graph) ? deep_gradient_limit : 0;
     int differences = 0;
     size_t compared = 0;
     for (fth_value v = 0; v < fth_graph_value_count(graph); v++) {
@@ -94,7 +87,7 @@ static int compare_values(const char *who, const fth_graph *graph, fth_value_kin
             continue;
         }
         differences += compare_tensor(who, info->name, info->name, vector + info->offset,
-                                      (size_t)fth_shape_count(&info->type.shape), numbers, least_limit);
+                                      (size_t)fth_shape_count(&info->type.shape), numbers);
         compared++;
     }
     if (compared != json_object_size(wanted)) {
@@ -112,6 +105,70 @@ static int whole_number(const json_t *fixture, const char *key)
     return (int)json_integer_value(value);
 }
 
+/* ---- the same network without jumps ---- */
+
+/* Takes the ReLU out of a node's attributes, where it has one. */
+static bool drop_relu(const fth_op *op, void *attributes)
+{
+    bool none = false, *relu = &none;
+    if (op == &fth_op_convolution)
+        relu = &((fth_convolution_attributes *)attributes)->relu;
+    else if (op == &fth_op_linear)
+        relu = &((fth_linear_attributes *)attributes)->relu;
+    else if (op == &fth_op_batch_norm)
+        relu = &((fth_batch_norm_attributes *)attributes)->relu;
+    else if (op == &fth_op_add)
+        relu = &((fth_add_attributes *)attributes)->relu;
+    bool had = *relu;
+    *relu = false;
+    return had;
+}
+
+enum { MAX_NODE_VALUES = 8, MAX_ATTRIBUTES = 256 };
+
+/* The forward node in `copy`: GELU behind it instead of a ReLU in it, an average instead of a maximum. */
+static void copy_node(const fth_node *node, fth_graph *copy, fth_value *copies)
+{
+    _Alignas(max_align_t) char attributes[MAX_ATTRIBUTES];
+    fth_value inputs[MAX_NODE_VALUES], outputs[MAX_NODE_VALUES];
+    const fth_op *op = node->op == &fth_op_max_pool ? &fth_op_average_pool : node->op;
+    assert_true(op != &fth_op_relu && op->attributes_size <= sizeof attributes && op->output_count <= MAX_NODE_VALUES);
+    for (int i = 0; i < node->input_count; i++)
+        inputs[i] = copies[node->inputs[i]];
+    memcpy(attributes, node->attributes, op->attributes_size);
+    if (op == &fth_op_average_pool)
+        ((fth_pool_attributes *)attributes)->count_padding = true;
+    bool active = drop_relu(op, attributes);
+    op_check(fth_graph_add_node(copy, op, attributes, inputs, node->input_count, outputs));
+    if (active)
+        op_check(fth_op_add_gelu(copy, outputs[0], &outputs[0]));
+    for (int i = 0; i < op->output_count; i++)
+        copies[node->outputs[i]] = outputs[i];
+}
+
+static fth_graph *make_smooth(const fth_graph *graph)
+{
+    fth_graph *copy = NULL;
+    fth_value *copies = calloc((size_t)fth_graph_value_count(graph), sizeof *copies);
+    assert_non_null(copies);
+    op_check(fth_graph_create(&copy));
+    for (fth_value v = 0; v < fth_graph_value_count(graph); v++) {
+        const fth_value_info *info = fth_graph_value(graph, v);
+        if (info->kind == FTH_VALUE_INPUT)
+            op_check(fth_graph_add_input(copy, info->name, info->type.dtype, info->type.shape, &copies[v]));
+        else if (info->kind == FTH_VALUE_PARAMETER)
+            op_check(fth_graph_add_parameter(copy, info->name, info->type.shape, info->init, &copies[v]));
+        else if (info->kind == FTH_VALUE_BUFFER)
+            op_check(fth_graph_add_buffer(copy, info->name, info->type.shape, info->init, &copies[v]));
+    }
+    for (int n = 0; n < fth_graph_forward_node_count(graph); n++)
+        copy_node(fth_graph_node(graph, n), copy, copies);
+    fth_graph_set_outputs(copy, copies[fth_graph_logits(graph)], copies[fth_graph_loss(graph)]);
+    op_check(fth_graph_differentiate(copy));
+    free(copies);
+    return copy;
+}
+
 static void build_network(const json_t *fixture, op_network *network)
 {
     const fth_model *model = NULL;
@@ -126,7 +183,11 @@ static void build_network(const json_t *fixture, op_network *network)
                                        .no_dropout = true};
     op_check(fth_model_find(json_string_value(json_object_get(fixture, "model")), &model));
     op_check(fth_model_create_graph(model, &options, &graph));
-
+    if (json_is_true(json_object_get(fixture, "smooth"))) {
+        fth_graph *smooth = make_smooth(graph);
+        fth_graph_free(graph);
+        graph = smooth;
+    }
     op_network_create(network, graph, whole_number(fixture, "batch"), 1);
     size_t pixels = (size_t)(network->batch * options.channels * options.height * options.width);
     for (size_t i = 0; i < pixels; i++)
@@ -169,9 +230,9 @@ static int compare_model(const char *who, const json_t *fixture, fth_device *dev
     differences += compare_numbers(who, "loss", trained.loss[0], number_at(loss, 0),
                                    error_factor * number_at(loss, 1) + rounding * fabs(number_at(loss, 0)));
     differences += compare_tensor(who, "logits", "logits", trained.logits, trained.logit_count,
-                                  json_object_get(fixture, "logits"), 0);
+                                  json_object_get(fixture, "logits"));
     differences += compare_tensor(who, "evaluated logits", "logits", evaluated.logits, evaluated.logit_count,
-                                  json_object_get(fixture, "evaluated_logits"), 0);
+                                  json_object_get(fixture, "evaluated_logits"));
     const json_t *first = json_object_get(fixture, "first_logits");
     for (size_t c = 0; c < json_array_size(first); c++)
         differences += compare_numbers(who, "a logit of the first image", trained.logits[c], number_at(first, c),

@@ -40,6 +40,9 @@ FIXTURES = {
 for depth in (11, 13, 16, 19):
     FIXTURES[f"vgg{depth}"] = (f"vgg{depth}", 2, 3, 32, 32, 10, 0.0)
     FIXTURES[f"vgg{depth}-bn"] = (f"vgg{depth}-bn", 4, 3, 32, 32, 10, 0.0)
+SMOOTH = "-smooth"  # deep networks once more, without jumps: GELU for ReLU, averages for maxima
+for deep in ("resnet18-odd", "resnet50"):
+    FIXTURES[deep + SMOOTH] = FIXTURES[deep]
 
 
 # ---- src/base/random.h ----
@@ -200,6 +203,15 @@ def create(model, channels, height, width, classes):
         return net
 
 
+def smooth(net):
+    for module in net.modules():
+        for name, child in list(module.named_children()):
+            if isinstance(child, nn.ReLU):
+                setattr(module, name, nn.GELU())
+            elif isinstance(child, nn.MaxPool2d):
+                setattr(module, name, nn.AvgPool2d(child.kernel_size, child.stride, child.padding))
+
+
 # ---- one step ----
 
 
@@ -281,6 +293,8 @@ def make(name):
     for dtype in (torch.float64, torch.float32):
         nets.append(create(model, channels, height, width, classes).to_empty(device="cpu").to(dtype))
         initialize(model, nets[-1])
+        if name.endswith(SMOOTH):
+            smooth(nets[-1])
     batch = make_batch(batch_size, channels, height, width, classes)
     tensors = step(nets[0], batch[0].double(), batch[1], smoothing)
     errors = measure_errors(*nets, batch, smoothing, tensors)
@@ -292,7 +306,7 @@ def make(name):
     initial = [digest(key, parameter) for key, parameter in nets[0].named_parameters()]
     fixture = {
         "model": model, "batch": batch_size, "channels": channels, "height": height, "width": width,
-        "classes": classes, "label_smoothing": smoothing,
+        "classes": classes, "label_smoothing": smoothing, "smooth": name.endswith(SMOOTH),
         "initial": [exact(math.sqrt(sum(norm**2 for norm, _ in initial))), exact(sum(dot for _, dot in initial))],
         "loss": [exact(tensors["", "loss"].item()), float(f"{errors['', 'loss']:.2g}")],
         "logits": describe("", "logits", "logits"),
