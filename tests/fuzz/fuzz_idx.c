@@ -19,7 +19,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size_bytes)
 {
     parse(bytes, size_bytes);
     fth_blob blob = {0};
-    if (fth_is_compressed(bytes, size_bytes) && fth_decompress(bytes, size_bytes, 1 << 20, "fuzz", NULL, &blob) == FTH_OK) {
+    if (fth_is_compressed(bytes, size_bytes) &&
+        fth_decompress(bytes, size_bytes, 1 << 20, "fuzz", NULL, &blob) == FTH_OK) {
         parse(blob.bytes, blob.size_bytes);
         fth_blob_free(&blob);
     }

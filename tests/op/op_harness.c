@@ -37,13 +37,15 @@ fth_device *op_device(const char *name)
     return NULL;
 }
 
-void op_close_devices(void)
+int op_close_devices(void **state)
 {
+    (void)state;
     for (size_t i = 0; i < FTH_COUNT_OF(devices); i++) {
         fth_device_close(devices[i].device);
         devices[i].device = NULL;
         devices[i].tried = false;
     }
+    return 0;
 }
 
 /* ---- networks ---- */

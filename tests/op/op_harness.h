@@ -23,7 +23,8 @@ void op_check_status(fth_status status, const char *call, const char *file, int 
 /* The device, opened once for the process; NULL, after one line "SKIP name: why", if it cannot be. The test ends
  * where "cpu" or "reference" cannot be opened. */
 fth_device *op_device(const char *name);
-void op_close_devices(void);
+/* A group's teardown. */
+int op_close_devices(void **state);
 
 /* What a plan is run on: a graph with host copies of everything it needs. */
 typedef struct op_network {

@@ -164,13 +164,6 @@ static void test_evaluation_keeps_everything(void **state)
     op_network_free(&network);
 }
 
-static int close_devices(void **state)
-{
-    (void)state;
-    op_close_devices();
-    return 0;
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -179,5 +172,5 @@ int main(void)
         cmocka_unit_test(test_mask_depends_on_seed_and_step_alone),
         cmocka_unit_test(test_evaluation_keeps_everything),
     };
-    return cmocka_run_group_tests_name("dropout on every back end", tests, NULL, close_devices);
+    return cmocka_run_group_tests_name("dropout on every back end", tests, NULL, op_close_devices);
 }

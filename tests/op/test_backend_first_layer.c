@@ -86,18 +86,12 @@ static void test_layer(void **state)
     assert_int_equal(differences, 0);
 }
 
-static int close_devices(void **state)
-{
-    (void)state;
-    op_close_devices();
-    return 0;
-}
-
 int main(void)
 {
     struct CMUnitTest tests[FTH_COUNT_OF(layers)];
     for (size_t i = 0; i < FTH_COUNT_OF(layers); i++)
         tests[i] =
             (struct CMUnitTest){.name = layers[i].name, .test_func = test_layer, .initial_state = (void *)&layers[i]};
-    return _cmocka_run_group_tests("first layers on every back end", tests, FTH_COUNT_OF(layers), NULL, close_devices);
+    return _cmocka_run_group_tests("first layers on every back end", tests, FTH_COUNT_OF(layers), NULL,
+                                   op_close_devices);
 }

@@ -632,13 +632,6 @@ static void test_gradients_become_ready(void **state)
     op_network_free(&network);
 }
 
-static int close_devices(void **state)
-{
-    (void)state;
-    op_close_devices();
-    return 0;
-}
-
 static const op_case *find_case(const char *name)
 {
     for (size_t i = 0; i < FTH_COUNT_OF(cases); i++)
@@ -685,5 +678,5 @@ int main(int argc, char **argv)
     tests[count++] = (struct CMUnitTest)cmocka_unit_test_prestate(test_gradients_become_ready, block);
     if (argc > 1)
         cmocka_set_test_filter(argv[1]);
-    return _cmocka_run_group_tests("ops on every back end", tests, count, NULL, close_devices);
+    return _cmocka_run_group_tests("ops on every back end", tests, count, NULL, op_close_devices);
 }

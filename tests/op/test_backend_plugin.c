@@ -147,7 +147,7 @@ static void test_arena_that_fits_nowhere_is_a_status(void **state)
     assert_null(arena);
     fth_plan_free(plan);
     fth_graph_free(graph);
-    op_close_devices();
+    op_close_devices(NULL);
 }
 
 static void test_impossible_batches_are_refused(void **state)
@@ -162,7 +162,7 @@ static void test_impossible_batches_are_refused(void **state)
         assert_null(plan);
     }
     fth_graph_free(graph);
-    op_close_devices();
+    op_close_devices(NULL);
 }
 
 static void test_precision_the_back_end_lacks_is_refused(void **state)
@@ -176,7 +176,7 @@ static void test_precision_the_back_end_lacks_is_refused(void **state)
     assert_null(plan);
     assert_message_has("f32");
     fth_graph_free(graph);
-    op_close_devices();
+    op_close_devices(NULL);
 }
 
 /* The sanitizer's allocator answers with NULL, as the system's does, instead of ending the process. */

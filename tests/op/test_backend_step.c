@@ -400,13 +400,6 @@ static void test_stills_of_a_gpu(void **state)
     check_stills("cuda");
 }
 
-static int close_devices(void **state)
-{
-    (void)state;
-    op_close_devices();
-    return 0;
-}
-
 int main(void)
 {
     enum { OTHERS = 5 };
@@ -420,5 +413,5 @@ int main(void)
     for (size_t i = 0; i < FTH_COUNT_OF(cases); i++)
         tests[OTHERS + i] = (struct CMUnitTest){
             .name = cases[i].name, .test_func = test_step_in_one, .initial_state = (void *)&cases[i]};
-    return _cmocka_run_group_tests("whole steps on every back end", tests, FTH_COUNT_OF(tests), NULL, close_devices);
+    return _cmocka_run_group_tests("whole steps on every back end", tests, FTH_COUNT_OF(tests), NULL, op_close_devices);
 }

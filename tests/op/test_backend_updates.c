@@ -346,13 +346,6 @@ static void test_sgd_without_state(void **state)
     on_each_device(check_stateless);
 }
 
-static int close_devices(void **state)
-{
-    (void)state;
-    op_close_devices();
-    return 0;
-}
-
 /* The sanitizer's allocator answers with NULL, as the system's does, instead of ending the process. */
 const char *__asan_default_options(void);
 const char *__asan_default_options(void)
@@ -373,5 +366,5 @@ int main(void)
         cmocka_unit_test(test_updates),
         cmocka_unit_test(test_sgd_without_state),
     };
-    return cmocka_run_group_tests_name("flat vectors on every back end", tests, NULL, close_devices);
+    return cmocka_run_group_tests_name("flat vectors on every back end", tests, NULL, op_close_devices);
 }

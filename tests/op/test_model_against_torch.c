@@ -267,13 +267,6 @@ static void test_model(void **state)
     assert_int_equal(differences, 0);
 }
 
-static int close_devices(void **state)
-{
-    (void)state;
-    op_close_devices();
-    return 0;
-}
-
 enum { MAX_FIXTURES = 64 };
 
 static int is_fixture(const struct dirent *entry)
@@ -301,7 +294,7 @@ int main(int argc, char **argv)
     }
     if (argc > 1)
         cmocka_set_test_filter(argv[1]);
-    int failed = _cmocka_run_group_tests("models against PyTorch", tests, (size_t)count, NULL, close_devices);
+    int failed = _cmocka_run_group_tests("models against PyTorch", tests, (size_t)count, NULL, op_close_devices);
     for (int i = 0; i < count; i++) {
         free(paths[i]);
         free(entries[i]);
