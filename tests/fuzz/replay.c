@@ -12,7 +12,7 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size);
 
-enum { CUTS = 40, CHANGES = 2000, MAX_CHANGED = 4, MAX_FILE = 1 << 20 };
+enum { CUTS = 40, CHANGES = 1000, MAX_CHANGED = 4, MAX_FILE = 1 << 20 };
 
 /* Memory of exactly that size, so that a sanitizer sees the first byte read beyond it. */
 static void run(const void *bytes, size_t size)
