@@ -267,80 +267,43 @@ static bool read_piece(int fd, uint64_t at, char *to, size_t size_bytes)
     return true;
 }
 
-/* Where a body comes from, and what was seen on the way. */
-typedef struct passage {
-    const char *bytes; /* or NULL */
-    int fd;
-    uint64_t *hashes; /* of pieces */
-    int failure, gone, strange;
-} passage;
-
-static void look_at_piece(const char *here, size_t length, uint64_t *hash, int *strange)
-{
-    *hash = fth_hash(here, length);
-    *strange |= !fth_finite_f32(here, length / sizeof(float));
-}
-
-/* By memory, several threads at once. */
-static void fill_warm(fth_body *body, passage *p)
-{
-    uint64_t count = piece_count(body->size_bytes);
-    char *to = body->file->map + body->offset;
-    int gone = 0, strange = 0, threads = omp_get_max_threads();
-    threads = count <= 8 ? 1 : threads < MAX_THREADS ? threads : MAX_THREADS;
-#pragma omp parallel for schedule(dynamic, 1) num_threads(threads) reduction(| : gone, strange)
-    for (uint64_t i = 0; i < count; i++) {
-        uint64_t at = i * PIECE;
-        size_t length = piece_length(i, body->size_bytes);
-        if (p->bytes)
-            memcpy(to + at, p->bytes + at, length);
-        else
-            gone |= !read_piece(p->fd, at, to + at, length);
-        look_at_piece(to + at, length, &p->hashes[i], &strange);
-    }
-    p->gone = gone;
-    p->strange = strange;
-}
-
-static void fill_cold(fth_body *body, passage *p, char *buffer)
-{
-    for (uint64_t i = 0; i < piece_count(body->size_bytes) && !p->gone && !p->failure; i++) {
-        uint64_t at = i * PIECE;
-        size_t length = piece_length(i, body->size_bytes);
-        const char *here = p->bytes ? p->bytes + at : buffer;
-        p->gone = !p->bytes && !read_piece(p->fd, at, buffer, length);
-        if (p->gone)
-            break;
-        look_at_piece(here, length, &p->hashes[i], &p->strange);
-        p->failure = write_piece(body, at, here, length);
-    }
-    if (!p->gone && !p->failure)
-        note_warm(body);
-}
-
 fth_status fth_body_fill(fth_body *body, const void *bytes, int fd, bool *finite)
 {
     fth_status status = FTH_OK;
-    uint64_t count = piece_count(body->size_bytes);
-    passage p = {.bytes = bytes, .fd = fd};
-    char *buffer = NULL;
+    uint64_t count = piece_count(body->size_bytes), *hashes = NULL;
+    char *map = is_warm(body) ? body->file->map + body->offset : NULL, *buffers = NULL;
+    int failure = 0, gone = 0, strange = 0, threads = omp_get_max_threads();
 
-    FTH_TRY(fth_allocate((size_t)count + 1, sizeof *p.hashes, &p.hashes));
-    if (is_warm(body)) {
-        fill_warm(body, &p);
-    } else {
-        FTH_TRY(fth_allocate(PIECE, 1, &buffer));
-        fill_cold(body, &p, buffer);
+    threads = count <= 8 ? 1 : threads < MAX_THREADS ? threads : MAX_THREADS;
+    FTH_TRY(fth_allocate((size_t)count + 1, sizeof *hashes, &hashes));
+    if (!map && !bytes)
+        FTH_TRY(fth_allocate((size_t)threads, PIECE, &buffers));
+#pragma omp parallel for schedule(dynamic, 1) num_threads(threads) reduction(| : gone, strange) reduction(max : failure)
+    for (uint64_t i = 0; i < count; i++) {
+        uint64_t at = i * PIECE;
+        size_t length = piece_length(i, body->size_bytes);
+        const char *from = bytes ? (const char *)bytes + at : NULL;
+        char *to = map ? map + at : buffers ? buffers + (size_t)omp_get_thread_num() * PIECE : NULL;
+        if (!from)
+            gone |= !read_piece(fd, at, to, length);
+        else if (map)
+            memcpy(to, from, length);
+        const char *here = to ? to : from;
+        hashes[i] = fth_hash(here, length);
+        strange |= !fth_finite_f32(here, length / sizeof(float));
+        int error = map ? 0 : write_piece(body, at, here, length);
+        failure = error > failure ? error : failure;
     }
-    FTH_REQUIRE(!p.gone, FTH_INVALID, "the body was taken away while it was read");
-    FTH_REQUIRE(!p.failure, FTH_IO, "write %s: %s", body->file->path, strerror(p.failure));
+    FTH_REQUIRE(!gone, FTH_INVALID, "the body was taken away while it was read");
+    FTH_REQUIRE(!failure, FTH_IO, "write %s: %s", body->file->path, strerror(failure));
+    note_warm(body);
     body->hash = body->size_bytes;
     for (uint64_t i = 0; i < count; i++)
-        body->hash = join_hashes(body->hash, p.hashes[i]);
-    *finite = !p.strange;
+        body->hash = join_hashes(body->hash, hashes[i]);
+    *finite = !strange;
 
 out:
-    free(p.hashes);
-    free(buffer);
+    free(hashes);
+    free(buffers);
     return status;
 }
