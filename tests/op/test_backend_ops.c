@@ -393,6 +393,8 @@ static const op_case cases[] = {
     {"linear, no bias", .build = build_linear, INPUT(8, 3, 5, 4), .outputs = 32},
     {"linear, relu", .build = build_linear, INPUT(8, 16, 4, 4), .outputs = 33, .bias = true, .relu = true},
     {"linear, relu, no bias, batch 1", .build = build_linear, INPUT(1, 1, 5, 3), .outputs = 1, .relu = true},
+    {"linear, many features", .build = build_linear, INPUT(21, 7, 17, 19), .outputs = 80, .bias = true, .relu = true},
+    {"linear, many features, no bias", .build = build_linear, INPUT(16, 16, 12, 11), .outputs = 128},
     {"linear, one feature", .build = build_linear, INPUT(3, 1, 1, 1), .outputs = 7, .bias = true},
 
     {"batch norm", .build = build_batch_norm, INPUT(8, 7, 5, 3)},

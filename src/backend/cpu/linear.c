@@ -1,6 +1,7 @@
 /* Linear layers: inner products on oneDNN. Weights stay in the flat vector's own layout where the primitive is as fast
  * with it: a big layer's weights are read once a step, and reordering them would cost as much as using them. */
 #include "backend/cpu/cpu_internal.h"
+#include "backend/cpu/long_linear.h"
 
 typedef enum linear_pass { FORWARD, GRAD_INPUT, GRAD_WEIGHTS } linear_pass;
 
@@ -60,6 +61,8 @@ static fth_status prepare_forward(fth_plan *plan, const fth_node *node)
                                   .y = fth_plan_type(plan, node->outputs[0]).shape,
                                   .bias = node->input_count > 2,
                                   .relu = a->relu};
+    if (cpu_long_linear_fits(plan, &shapes.x, &shapes.weight))
+        return cpu_long_linear(plan, node);
     dnnl_primitive_desc_t descriptor = NULL;
     fth_plan_value x, weight, y;
     FTH_TRY(describe(plan, &shapes, FORWARD, &descriptor));
