@@ -16,7 +16,7 @@ typedef enum fth_key_source { SOURCE_FIXED, SOURCE_PROFILE, SOURCE_CONTAINER, SO
 struct fth_credentials {
     fth_key_source source;
     const char *told; /* for messages */
-    char *profile, *region;
+    char *profile, *region, *endpoint;
     pthread_mutex_t mutex; /* guards what follows */
     fth_keys keys;
     bool stale;         /* the server refused them as expired */
@@ -71,22 +71,25 @@ static fth_status find_google(fth_credentials *credentials)
                                  "set GS_ACCESS_KEY_ID and GS_SECRET_ACCESS_KEY");
 }
 
-static fth_status find(fth_credentials *credentials, const char *profile)
+static fth_status find(fth_credentials *credentials, const char *name)
 {
     fth_status status = FTH_OK;
-    bool asked = profile && *profile;
+    bool asked = name && *name;
     const char *variable = set_variable("AWS_PROFILE");
-    credentials->profile = strdup(asked ? profile : variable ? variable : "default");
+    fth_profile profile = {0};
+    credentials->profile = strdup(asked ? name : variable ? variable : "default");
+    fth_status found = fth_credentials_read_profile(credentials->profile, &profile);
+    credentials->region = profile.region; /* these count wherever the keys come from */
+    credentials->endpoint = profile.endpoint;
+    profile.region = profile.endpoint = NULL;
     if (!asked &&
         from_environment("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", &credentials->keys)) {
         credentials->told = "the environment (AWS_ACCESS_KEY_ID)";
-        fth_keys unused = {0}; /* the profile's region counts all the same */
-        if (fth_credentials_read_profile(credentials->profile, &unused, &credentials->region) != FTH_OK)
-            fth_log_debug("%s", fth_error_message());
-        fth_keys_release(&unused);
-        return FTH_OK;
+        goto out;
     }
-    FTH_TRY(fth_credentials_read_profile(credentials->profile, &credentials->keys, &credentials->region));
+    FTH_TRY(found);
+    credentials->keys = profile.keys;
+    profile.keys = (fth_keys){0};
     if (credentials->keys.access_key) {
         credentials->source = SOURCE_PROFILE;
         credentials->told = "the profile in ~/.aws/credentials";
@@ -94,8 +97,9 @@ static fth_status find(fth_credentials *credentials, const char *profile)
     }
     FTH_REQUIRE(!asked && !variable, FTH_INVALID,
                 "the profile '%s' has no keys in ~/.aws/credentials or ~/.aws/config (aws_access_key_id and "
-                "aws_secret_access_key)",
-                credentials->profile);
+                "aws_secret_access_key); if it is one of SSO or of another role, take its keys along: eval \"$(aws "
+                "configure export-credentials --format env --profile '%s')\"",
+                credentials->profile, credentials->profile);
     credentials->source = SOURCE_CONTAINER;
     credentials->told = "the container's role";
     status = fth_credentials_from_container(&credentials->keys);
@@ -109,6 +113,7 @@ static fth_status find(fth_credentials *credentials, const char *profile)
                 "~/.aws/credentials (aws configure), or give the instance a role");
 
 out:
+    fth_profile_release(&profile);
     return status;
 }
 
@@ -136,6 +141,7 @@ void fth_credentials_free(fth_credentials *credentials)
     pthread_mutex_destroy(&credentials->mutex);
     free(credentials->profile);
     free(credentials->region);
+    free(credentials->endpoint);
     free(credentials);
 }
 
@@ -144,10 +150,14 @@ static fth_status renew(fth_credentials *credentials)
 {
     fth_status status = FTH_OK;
     fth_keys fresh = {0};
-    char *region = NULL;
+    fth_profile profile = {0};
     switch (credentials->source) {
     case SOURCE_FIXED: goto out;
-    case SOURCE_PROFILE: FTH_TRY(fth_credentials_read_profile(credentials->profile, &fresh, &region)); break;
+    case SOURCE_PROFILE:
+        FTH_TRY(fth_credentials_read_profile(credentials->profile, &profile));
+        fresh = profile.keys;
+        profile.keys = (fth_keys){0};
+        break;
     case SOURCE_CONTAINER: FTH_TRY(fth_credentials_from_container(&fresh)); break;
     case SOURCE_INSTANCE:
         status = fth_credentials_from_instance(&fresh);
@@ -166,7 +176,7 @@ static fth_status renew(fth_credentials *credentials)
     credentials->stale = false;
 
 out:
-    free(region);
+    fth_profile_release(&profile);
     fth_keys_release(&fresh);
     return status;
 }
@@ -217,4 +227,9 @@ const char *fth_credentials_source(const fth_credentials *credentials)
 const char *fth_credentials_region(const fth_credentials *credentials)
 {
     return credentials->region;
+}
+
+const char *fth_credentials_endpoint(const fth_credentials *credentials)
+{
+    return credentials->endpoint;
 }

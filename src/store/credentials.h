@@ -32,13 +32,21 @@ fth_status fth_credentials_get(fth_credentials *credentials, fth_keys *keys);
 bool fth_credentials_renew(fth_credentials *credentials);
 /* "the environment (AWS_ACCESS_KEY_ID)", for messages. */
 const char *fth_credentials_source(const fth_credentials *credentials);
-/* The region that the profile names, or NULL. */
+/* The region and the server (endpoint_url) that the profile names, or NULL. */
 const char *fth_credentials_region(const fth_credentials *credentials);
+const char *fth_credentials_endpoint(const fth_credentials *credentials);
 
 /* ---- the sources ---- */
 
-/* The profile's keys and region, each NULL where it has none. A missing file is fine; a broken one is FTH_INVALID. */
-fth_status fth_credentials_read_profile(const char *profile, fth_keys *keys, char **region);
+/* What a profile says; each NULL where it does not. */
+typedef struct fth_profile {
+    fth_keys keys;
+    char *region, *endpoint;
+} fth_profile;
+
+/* A missing file is fine; a broken one is FTH_INVALID. */
+fth_status fth_credentials_read_profile(const char *name, fth_profile *profile);
+void fth_profile_release(fth_profile *profile);
 /* A value of a section of an INI file's text; NULL: none. free() it. */
 char *fth_ini_value(const char *text, const char *section, const char *name);
 

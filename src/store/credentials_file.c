@@ -2,7 +2,7 @@
  *
  *     ~/.aws/credentials   [name]           aws_access_key_id = ..., aws_secret_access_key = ..., aws_session_token =
  * ...
- *     ~/.aws/config        [profile name]   region = ..., and keys too; [default] has no "profile"
+ *     ~/.aws/config        [profile name]   region = ..., endpoint_url = ..., and keys too; [default] has no "profile"
  *
  * Lines that begin with white space belong to nested settings and are passed over; '#' and ';' begin comments. */
 #include <stdlib.h>
@@ -66,8 +66,7 @@ static char *path_of(const char *variable, const char *name)
     return fth_format("%s/.aws/%s", home ? home : "", name);
 }
 
-static fth_status read_section(const char *variable, const char *name, const char *section, fth_keys *keys,
-                               char **region)
+static fth_status read_section(const char *variable, const char *name, const char *section, fth_profile *profile)
 {
     fth_status status = FTH_OK;
     char *path = path_of(variable, name), *text = NULL, *key = NULL, *secret = NULL;
@@ -79,14 +78,16 @@ static fth_status read_section(const char *variable, const char *name, const cha
     secret = fth_ini_value(text, section, "aws_secret_access_key");
     FTH_REQUIRE(!key == !secret, FTH_INVALID,
                 "%s: [%s] has only one of aws_access_key_id and aws_secret_access_key; it takes both", path, section);
-    if (key && !keys->access_key) {
-        keys->access_key = key;
-        keys->secret_key = secret;
-        keys->session_token = fth_ini_value(text, section, "aws_session_token");
+    if (key && !profile->keys.access_key) {
+        profile->keys.access_key = key;
+        profile->keys.secret_key = secret;
+        profile->keys.session_token = fth_ini_value(text, section, "aws_session_token");
         key = secret = NULL;
     }
-    if (!*region)
-        *region = fth_ini_value(text, section, "region");
+    if (!profile->region)
+        profile->region = fth_ini_value(text, section, "region");
+    if (!profile->endpoint)
+        profile->endpoint = fth_ini_value(text, section, "endpoint_url");
 
 out:
     free(key);
@@ -96,14 +97,22 @@ out:
     return status;
 }
 
-fth_status fth_credentials_read_profile(const char *profile, fth_keys *keys, char **region)
+fth_status fth_credentials_read_profile(const char *name, fth_profile *profile)
 {
     fth_status status = FTH_OK;
-    char *section = strcmp(profile, "default") == 0 ? strdup(profile) : fth_format("profile %s", profile);
-    FTH_TRY(read_section("AWS_SHARED_CREDENTIALS_FILE", "credentials", profile, keys, region));
-    FTH_TRY(read_section("AWS_CONFIG_FILE", "config", section, keys, region));
+    char *section = strcmp(name, "default") == 0 ? strdup(name) : fth_format("profile %s", name);
+    FTH_TRY(read_section("AWS_SHARED_CREDENTIALS_FILE", "credentials", name, profile));
+    FTH_TRY(read_section("AWS_CONFIG_FILE", "config", section, profile));
 
 out:
     free(section);
     return status;
+}
+
+void fth_profile_release(fth_profile *profile)
+{
+    fth_keys_release(&profile->keys);
+    free(profile->region);
+    free(profile->endpoint);
+    *profile = (fth_profile){0};
 }

@@ -118,15 +118,16 @@ static fth_status open_bucket(fth_store *store, const char *scheme, const char *
     const char *path = rest[length] ? rest + length + 1 : "";
     FTH_TRY(fth_store_read_prefix(store, path, strlen(path), &s3->bucket.prefix));
 
+    FTH_TRY(fth_credentials_open(options->profile, s3->google, &s3->credentials));
     const char *endpoint =
         s3->google ? first_set(NULL, google_variables) : first_set(options->s3_endpoint, endpoint_variables);
+    endpoint = endpoint ? endpoint : fth_credentials_endpoint(s3->credentials);
     s3->amazon = !endpoint && !s3->google;
     FTH_TRY(choose_style(s3, s3->google ? "path" : options->s3_style, endpoint != NULL));
     if (s3->google && !endpoint)
         endpoint = "https://storage.googleapis.com";
     if (endpoint)
         FTH_TRY(split_endpoint(endpoint, &origin, &base));
-    FTH_TRY(fth_credentials_open(options->profile, s3->google, &s3->credentials));
     const char *region = s3->google ? "auto" : first_set(options->s3_region, region_variables);
     region = region ? region : fth_credentials_region(s3->credentials);
     s3->region = strdup(region ? region : "us-east-1");

@@ -28,11 +28,12 @@ typedef struct fth_store fth_store;
 
 /* Zeroed: the usual, from the environment. */
 typedef struct fth_store_options {
-    const char *s3_endpoint; /* "http://localhost:9000"; NULL or "": AWS_ENDPOINT_URL_S3, AWS_ENDPOINT_URL, else AWS */
-    const char *s3_region;   /* NULL or "": AWS_REGION, AWS_DEFAULT_REGION, the profile's, us-east-1 */
-    const char *s3_style;    /* "path", "host"; NULL or "auto": path where an endpoint is given, else host */
-    const char *profile;     /* NULL or "": AWS_PROFILE, else "default" */
-    double deadline_s;       /* of a small request with its retries; 0: 60. Large transfers: while they make progress */
+    const char
+        *s3_endpoint; /* "http://localhost:9000"; NULL or "": AWS_ENDPOINT_URL_S3, AWS_ENDPOINT_URL, the profile's */
+    const char *s3_region; /* NULL or "": AWS_REGION, AWS_DEFAULT_REGION, the profile's, us-east-1 */
+    const char *s3_style;  /* "path", "host"; NULL or "auto": path where an endpoint is given, else host */
+    const char *profile;   /* NULL or "": AWS_PROFILE, else "default" */
+    double deadline_s;     /* of a small request with its retries; 0: 60. Large transfers: while they make progress */
 } fth_store_options;
 
 /* Parses and looks for credentials; touches the network only for an instance's role. `options` may be NULL. */

@@ -109,6 +109,11 @@ def test_profiles(store, bucket):
     assert store("cat", bucket.url + "/a", "--profile", "work", env=env).out == "hello"
     assert store("cat", bucket.url + "/a", env={**env, "AWS_PROFILE": "work"}).out == "hello"
     assert "access key" in store("cat", bucket.url + "/a", env=env, code=1).err
+    files["config"].write_text(f"[profile work]\nendpoint_url = {bucket.environment['AWS_ENDPOINT_URL']}\n[profile sso]\n"
+                               f"sso_region = eu-west-1\n")
+    env["AWS_ENDPOINT_URL"] = ""
+    assert store("cat", bucket.url + "/a", "--profile", "work", env=env).out == "hello"
+    assert "export-credentials" in store("cat", bucket.url + "/a", "--profile", "sso", env=env, code=1).err
 
 
 # ---- names that only buckets have ----
