@@ -1,6 +1,7 @@
 /* Machine after machine until the job ends, and the account of it. See rehearse.h. */
 #include "rehearse/rehearse.h"
 
+#include <ftw.h>
 #include <inttypes.h>
 #include <math.h>
 #include <signal.h>
@@ -413,6 +414,17 @@ static bool remember_key(void *context, const fth_store_object *object)
     return true;
 }
 
+/* Folders that are empty, and what a machine that was killed had half written; anything else stays. */
+static int remove_leftover(const char *path, const struct stat *facts, int kind, struct FTW *where)
+{
+    (void)facts;
+    if (kind == FTW_DP)
+        (void)rmdir(path);
+    else if (strncmp(path + where->base, ".tmp-", 5) == 0)
+        unlink(path);
+    return 0;
+}
+
 static void clear_store(const char *url, const fth_store_options *options)
 {
     fth_store *store = NULL;
@@ -430,7 +442,7 @@ static void clear_store(const char *url, const fth_store_options *options)
                         fth_error_message());
     const char *folder = strncmp(url, "file://", 7) == 0 ? url + 7 : url;
     if (status == FTH_OK && !strstr(folder, "://"))
-        rmdir(folder); /* stays if something is in it that is no object */
+        nftw(folder, remove_leftover, 16, FTW_DEPTH | FTW_PHYS);
     free(list.keys);
     fth_store_free(store);
 }
