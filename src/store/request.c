@@ -148,11 +148,21 @@ static fth_status status_of_giving_up(fth_status status)
     return status == FTH_PEER_LOST ? FTH_IO : status;
 }
 
+static fth_status give_up(const fth_store_call *call, fth_status last, const char *cause, bool answered)
+{
+    return fth_fail(status_of_giving_up(last), "%s: given up after %d %s: %s; %s", call->what, call->tries,
+                    call->tries == 1 ? "try" : "tries", cause,
+                    answered
+                        ? "the server is there, but not well: try again later"
+                        : "is the address right (of an S3 server: --s3-endpoint), and can it be reached from here?");
+}
+
 fth_status fth_store_send(fth_store *store, fth_store_call *call, fth_http_response *response)
 {
     fth_backoff backoff = {.first_s = 0.1, .most_s = 5};
     fth_status last = FTH_OK;
     char cause[CAUSE_BYTES] = "";
+    bool answered = false; /* whatever it was */
     if (!call->meter)
         call->meter = fth_store_watched;
     call->tries = 0;
@@ -166,6 +176,7 @@ fth_status fth_store_send(fth_store *store, fth_store_call *call, fth_http_respo
         fth_status status = attempt_once(store, call, response, &retry);
         if (status == FTH_INTERRUPTED)
             return explain_cancelled(call);
+        answered = answered || response->code > 0;
         if (status == FTH_OK && response->code >= 300 && !worth_retrying(response->code)) {
             if (call->mend && call->mend(call->context, response))
                 continue;
@@ -175,8 +186,7 @@ fth_status fth_store_send(fth_store *store, fth_store_call *call, fth_http_respo
             return FTH_OK;
         if (status == FTH_TIMEOUT &&
             last != FTH_OK) /* the time ran out in a later try: what failed before tells more */
-            return fth_fail(status_of_giving_up(last), "%s: given up after %d tries: %s", call->what, call->tries,
-                            cause);
+            return give_up(call, last, cause, answered);
         if (status != FTH_OK && !retry)
             return fth_fail_within(status_of_giving_up(status), "%s", call->what);
         double at_least_s = 0;
@@ -190,7 +200,6 @@ fth_status fth_store_send(fth_store *store, fth_store_call *call, fth_http_respo
         if (call->tries >= TOLD_AFTER_TRIES && call->tries <= TOLD_AFTER_TRIES + 1)
             fth_log_warning("%s: %s; trying again", call->what, fth_error_message());
         if (!pause_before_next(call, &backoff, at_least_s))
-            return fth_fail_within(status_of_giving_up(status), "%s: given up after %d %s", call->what, call->tries,
-                                   call->tries == 1 ? "try" : "tries");
+            return give_up(call, status, cause, answered);
     }
 }

@@ -151,8 +151,8 @@ def test_nobody_answers(store, bucket, proxy, s3_server):  # noqa: F811
     begun = time.monotonic()
     proxy.rules = [Rule("hold")]
     assert refusal(store, "cat", bucket.url + "/a", "--timeout", "2s", env={"AWS_ENDPOINT_URL": proxy.endpoint})
-    assert "connect" in refusal(store, "cat", bucket.url + "/a", "--timeout", "2s",
-                                env={"AWS_ENDPOINT_URL": "http://127.0.0.1:1"}).lower()
+    nobody = refusal(store, "cat", bucket.url + "/a", "--timeout", "2s", env={"AWS_ENDPOINT_URL": "http://127.0.0.1:1"})
+    assert "connect" in nobody.lower() and "is the address right" in nobody
     assert refusal(store, "cat", bucket.url + "/a", "--timeout", "2s",
                    env={"AWS_ENDPOINT_URL": "http://no-such-host.invalid"})
     assert time.monotonic() - begun < 60
