@@ -261,6 +261,25 @@ def test_refusals_leave_the_model_alone(serve):
     wait_for(lambda: client.metrics()['farthing_memory_bytes{of="bodies"}'] == 0, "the body's end", 150)
 
 
+def test_large_gradients_are_checked_where_they_are_logged(serve):
+    server = serve("--model", "mnist-cnn", "--data-shape", "1x28x28", "--name", "run")
+    client = server.client()
+    before, _ = client.pull()
+    client.register("w")
+    for bad in (numpy.nan, numpy.inf, -numpy.inf):
+        gradient = ones(before)
+        gradient[weight_of(before)].reshape(-1)[-1] = bad
+        assert client.push("w", 1, 0, gradient, code=400)["reason"] == "not_finite"
+    assert client.metrics()["farthing_log_bytes"] < 1 << 20  # what was refused takes no room
+    client.push("w", 1, 0, ones(before), code=200)
+    server.kill()
+    server.start()
+    after, version = server.client().pull()
+    assert version == 1
+    for name in before:
+        numpy.testing.assert_array_equal(after[name], before[name] - 1)
+
+
 def test_garbage_on_the_wire(serve):
     """Requests cut, spliced, repeated and made up: the server answers or hangs up, and goes on."""
     server = serve()
