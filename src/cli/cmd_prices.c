@@ -73,7 +73,9 @@ static fth_status show(const prices_options *options, const fth_arguments *argum
                                                           *price->region ? price->region : "any", price->market, amount,
                                                           *price->date ? price->date : "-"}));
     }
-    FTH_REQUIRE(shown > 0, FTH_INVALID, "%s has no such price", catalogue.name);
+    FTH_REQUIRE(shown > 0, FTH_INVALID,
+                "%s has no such price; `farthing prices` lists those it has, and --prices FILE takes another",
+                catalogue.name);
     if (!options->json) {
         printf("%s\n\n", catalogue.name);
         fth_table_print(stdout, table);
