@@ -267,7 +267,10 @@ static fth_exit_code rehearse(const rehearse_options *options, const char *const
     fth_status status = FTH_OK;
     fth_interruption_plan plan = {0};
     fth_rehearsal rehearsal = {0};
+    fth_stop stop = FTH_STOP_INITIALIZER;
     char program[4096] = "", *folder = name_folder(options);
+    fth_signals_set_words("ending the rehearsal; once more to stop at once");
+    fth_signals_watch(&stop);
     FTH_REQUIRE(readlink("/proc/self/exe", program, sizeof program - 1) > 0, FTH_IO, "find this program's file: %s",
                 strerror(errno));
     FTH_REQUIRE(!fth_folder_exists(folder), FTH_INVALID, "%s exists; a rehearsal starts in a new folder", folder);
@@ -285,6 +288,7 @@ static fth_exit_code rehearse(const rehearse_options *options, const char *const
                                   .keep = options->keep,
                                   .price_usd_per_hour = options->price,
                                   .limit_s = options->limit_s,
+                                  .stop = &stop,
                                   .tell = tell};
     FTH_TRY(fth_rehearse(&what, &rehearsal));
     if (options->json) {
@@ -300,6 +304,7 @@ out:;
     bool fine = status == FTH_OK && rehearsal.lost_before_checkpoint == 0 &&
                 (rehearsal.equal || !rehearsal.uninterrupted_model);
     fth_exit_code code = status != FTH_OK ? fth_cli_fail() : fine ? FTH_EXIT_OK : FTH_EXIT_FAILURE;
+    fth_signals_unwatch();
     fth_rehearsal_release(&rehearsal);
     fth_interruption_plan_release(&plan);
     free(folder);

@@ -242,6 +242,18 @@ static fth_status fail_job(const fth_trial *trial, const char *which)
 
 /* ---- running them ---- */
 
+/* Fails once the rehearsal is to end before its job does; whoever has a machine running ends it by closing it. */
+static fth_status check_going_on(const fth_rehearsing *now)
+{
+    const fth_rehearsal_options *options = now->options;
+    if (options->stop && options->stop->asked)
+        return fth_fail(FTH_INTERRUPTED, "the rehearsal was stopped; logs and events are in %s", options->folder);
+    if (fth_deadline_passed(now->deadline))
+        return fth_fail(FTH_TIMEOUT, "the job has not ended in time; see %s, or give it more with --limit",
+                        options->folder);
+    return FTH_OK;
+}
+
 /* Runs one machine to its end; *account and *interrupted say what was done to it. */
 static fth_status run_machine(fth_rehearsing *now, int64_t number, const fth_interruption *planned, fth_trial *trial,
                               fth_interruption_account *account, bool *interrupted)
@@ -257,8 +269,7 @@ static fth_status run_machine(fth_rehearsing *now, int64_t number, const fth_int
     FTH_TRY(fth_trial_start(now->options->program, setup.arguments, setup.environment, setup.folder, trial));
     while (!trial->ended) {
         FTH_TRY(fth_trial_look(trial, LOOK_S));
-        FTH_REQUIRE(!fth_deadline_passed(now->deadline), FTH_TIMEOUT, "the job has not ended in time; see %s",
-                    now->options->folder);
+        FTH_TRY(check_going_on(now)); /* first: Ctrl-C on a terminal stops the job too */
         if (!*interrupted && planned && !trial->ended && is_due(trial, planned)) {
             account->moment = moment_of(trial);
             noticed_s = fth_clock_seconds();
@@ -317,10 +328,16 @@ static fth_status conclude_machine(fth_rehearsing *now, int64_t number, const ft
     return add_account(now, account);
 }
 
-static void wait_for(double seconds)
+static fth_status wait_for(const fth_rehearsing *now, double seconds)
 {
-    double whole = floor(seconds);
-    nanosleep(&(struct timespec){.tv_sec = (time_t)whole, .tv_nsec = (long)((seconds - whole) * 1e9)}, NULL);
+    fth_status status = FTH_OK;
+    fth_deadline until = fth_deadline_in(seconds);
+    while (status == FTH_OK && !fth_deadline_passed(until)) {
+        double slice_s = fmin(LOOK_S, fth_deadline_left_seconds(until));
+        nanosleep(&(struct timespec){.tv_nsec = (long)(slice_s * 1e9)}, NULL);
+        status = check_going_on(now);
+    }
+    return status;
 }
 
 static fth_status run_machines(fth_rehearsing *now)
@@ -350,7 +367,7 @@ static fth_status run_machines(fth_rehearsing *now)
         }
         trial = (fth_trial){.output = -1};
         if (!finished && planned.gap_s > 0)
-            wait_for(planned.gap_s);
+            FTH_TRY(wait_for(now, planned.gap_s));
     }
 out:
     fth_trial_close(&trial);
@@ -370,7 +387,7 @@ static fth_status run_uninterrupted(fth_rehearsing *now)
     FTH_TRY(fth_trial_start(now->options->program, setup.arguments, setup.environment, setup.folder, &trial));
     while (!trial.ended) {
         FTH_TRY(fth_trial_look(&trial, LOOK_S));
-        FTH_REQUIRE(!fth_deadline_passed(now->deadline), FTH_TIMEOUT, "the uninterrupted job has not ended in time");
+        FTH_TRY(check_going_on(now));
     }
     if (trial.exit_code != EXIT_DONE) {
         status = fail_job(&trial, "the uninterrupted job");
@@ -478,6 +495,10 @@ fth_status fth_rehearse(const fth_rehearsal_options *options, fth_rehearsal *reh
     if (now.checkpoints && !options->keep)
         clear_store(now.checkpoints, &options->store);
 out:
+    if (status == FTH_INTERRUPTED && now.checkpoints && !options->keep) {
+        clear_store(now.checkpoints, &options->store);
+        status = check_going_on(&now); /* the message again */
+    }
     fth_simulation_free(now.simulation);
     free(now.checkpoints);
     return status;

@@ -83,6 +83,7 @@ typedef struct fth_rehearsal_options {
     bool keep;                 /* leaves what it stored under `checkpoints` there */
     double price_usd_per_hour; /* 0: what the job's record says, if anything */
     double limit_s;            /* gives up after this long; 0: a day */
+    fth_stop *stop;            /* asked: ends the machine, clears the store, FTH_INTERRUPTED; may be NULL */
     /* Called as things happen, one line each; may be NULL. */
     void (*tell)(void *context, const char *line);
     void *tell_context;

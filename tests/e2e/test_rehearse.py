@@ -95,6 +95,19 @@ def test_a_notice_that_is_too_short(farthing):
     assert one["resumed_step"] >= one["saved_step"]
 
 
+def test_a_stop_leaves_neither_the_job_nor_what_it_stored(farthing):
+    process = farthing.start("rehearse", "--every", "1h", "--no-verify", "--folder", "here", "--", *JOB, "--steps", 10**6,
+                             "--checkpoints", "store")
+    wait_for(lambda: list(farthing.folder.glob("store/here/checkpoints/*.json")), "a checkpoint", PATIENCE_S)
+    job = json.loads((farthing.folder / "store/here/lease.json").read_text())
+    process.send_signal(signal.SIGTERM)
+    out, err = process.communicate(timeout=PATIENCE_S)
+    assert process.returncode == 1 and "the rehearsal was stopped" in err, err
+    assert job["owner"] and not list(farthing.folder.glob("store/here/*"))
+    time.sleep(1)  # a job left behind would renew its lease, or say that it is gone
+    assert not (farthing.folder / "store/here").exists()
+
+
 def test_a_job_that_fails(farthing):
     result = farthing("rehearse", "--kill9", "10s", "--", "train", "--data", farthing.folder / "nowhere", code=1)
     assert "nowhere" in result.err
