@@ -70,8 +70,9 @@ bool fth_deadline_passed(fth_deadline deadline)
 
 struct timespec fth_deadline_timespec(fth_deadline deadline)
 {
-    double whole = floor(deadline.at_seconds);
-    return (struct timespec){.tv_sec = (time_t)whole, .tv_nsec = (long)((deadline.at_seconds - whole) * 1e9)};
+    const double far_s = 1e12; /* INFINITY and other moments that nobody reaches: a time_t holds this one */
+    double at_s = fmin(fmax(deadline.at_seconds, 0), far_s), whole = floor(at_s);
+    return (struct timespec){.tv_sec = (time_t)whole, .tv_nsec = (long)((at_s - whole) * 1e9)};
 }
 
 fth_status fth_duration_parse(const char *text, double *seconds)

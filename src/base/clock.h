@@ -20,7 +20,7 @@ double fth_clock_process_seconds(void);
 /* "2026-11-15T11:03:11Z" */
 void fth_clock_format_utc(double wall_seconds, char *text, size_t size);
 
-/* A moment on the monotonic clock after which a wait gives up. */
+/* A moment on the monotonic clock after which a wait gives up; INFINITY: never. */
 typedef struct fth_deadline {
     double at_seconds;
 } fth_deadline;

@@ -30,8 +30,8 @@ fth_status fth_file_publish(fth_file *file);
 fth_status fth_file_publish_new(fth_file *file, bool *exists);
 void fth_file_free(fth_file *file);
 
-/* Bytes written so far, and their SHA-256 as 64 hex digits plus NUL (computed while writing). */
 const char *fth_file_temporary(const fth_file *file); /* the path it has now; NULL once published */
+/* Bytes written so far, and their SHA-256 as 64 hex digits plus NUL (computed while writing). */
 uint64_t fth_file_size_bytes(const fth_file *file);
 void fth_file_sha256(const fth_file *file, char hex[65]);
 

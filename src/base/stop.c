@@ -26,7 +26,7 @@ void fth_stop_ask(fth_stop *stop, fth_stop_kind kind, double deadline_s, const c
         if (kind == FTH_STOP_PREEMPTION && reason->kind == FTH_STOP_REQUEST)
             reason->kind = kind;
     }
-    stop->asked = 1;
+    stop->asked = true;
     pthread_mutex_unlock(&stop->mutex);
 }
 

@@ -6,7 +6,7 @@
 #define FTH_BASE_STOP_H
 
 #include <pthread.h>
-#include <signal.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 
 #include "base/clock.h"
@@ -27,7 +27,7 @@ typedef struct fth_stop_reason {
 } fth_stop_reason;
 
 typedef struct fth_stop {
-    volatile sig_atomic_t asked; /* non-zero: stop. Read without the lock. */
+    atomic_bool asked; /* read without the lock */
     pthread_mutex_t mutex;
     fth_stop_reason reason;
 } fth_stop;

@@ -178,6 +178,13 @@ static void deadlines_pass(void **state)
     assert_true(fth_deadline_left_seconds(coming) > 90);
     struct timespec at = fth_deadline_timespec(coming);
     assert_in_range(at.tv_nsec, 0, 999999999);
+    /* Never, and "--for 1e300d": what a wait can be given, and later than all else. */
+    double far[] = {INFINITY, 1e300};
+    for (size_t i = 0; i < FTH_COUNT_OF(far); i++) {
+        struct timespec never = fth_deadline_timespec((fth_deadline){far[i]});
+        assert_in_range(never.tv_nsec, 0, 999999999);
+        assert_true(never.tv_sec > at.tv_sec + 86400L * 36500);
+    }
 }
 
 static void memory_is_zeroed_checked_and_grows(void **state)
