@@ -50,16 +50,6 @@ const void *fth_exchange_body(const fth_exchange *exchange, size_t *size_bytes)
     return exchange->body;
 }
 
-void *fth_exchange_take_body(fth_exchange *exchange, size_t *size_bytes)
-{
-    void *body = exchange->body;
-    *size_bytes = (size_t)exchange->body_size;
-    atomic_fetch_sub(&exchange->server->body_bytes, exchange->body_capacity);
-    exchange->body = NULL;
-    exchange->body_size = exchange->body_capacity = 0;
-    return body;
-}
-
 void fth_exchange_set_data(fth_exchange *exchange, void *data, void (*release)(void *data))
 {
     if (exchange->data && exchange->release_data)
@@ -78,8 +68,10 @@ void fth_exchange_release_body(fth_exchange *exchange)
 {
     fth_server *server = exchange->server;
     uint64_t capacity = exchange->body_capacity;
-    size_t size_bytes;
-    char *bytes = fth_exchange_take_body(exchange, &size_bytes);
+    char *bytes = exchange->body;
+    atomic_fetch_sub(&server->body_bytes, capacity);
+    exchange->body = NULL;
+    exchange->body_size = exchange->body_capacity = 0;
     if (capacity >= FTH_LARGE_BODY) {
         pthread_mutex_lock(&server->mutex);
         for (int i = 0; i < FTH_SPARE_BODIES && bytes; i++) {
@@ -222,37 +214,6 @@ void fth_exchange_refuse(fth_exchange *exchange, int code, const char *format, .
     vsnprintf(message, sizeof message, format, arguments);
     va_end(arguments);
     fth_exchange_answer_json(exchange, code, json_pack("{s:i, s:s}", "code", code, "error", message));
-}
-
-typedef struct lent_bytes {
-    void (*release)(void *context);
-    void *context;
-} lent_bytes;
-
-static void return_bytes(void *context)
-{
-    lent_bytes lent = *(lent_bytes *)context;
-    free(context);
-    if (lent.release)
-        lent.release(lent.context);
-}
-
-void fth_exchange_answer_shared(fth_exchange *exchange, int code, const char *content_type, const void *bytes,
-                                size_t size_bytes, void (*release)(void *context), void *context)
-{
-    lent_bytes *lent = malloc(sizeof *lent);
-    struct MHD_Response *response = NULL;
-    if (lent) {
-        *lent = (lent_bytes){release, context};
-        response = MHD_create_response_from_buffer_with_free_callback_cls(size_bytes, (void *)(uintptr_t)bytes,
-                                                                          return_bytes, lent);
-    }
-    if (!response) {
-        free(lent);
-        if (release)
-            release(context);
-    }
-    give(exchange, code, content_type, response);
 }
 
 void fth_exchange_answer_file(fth_exchange *exchange, int code, const char *content_type, int fd, uint64_t offset,

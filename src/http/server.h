@@ -58,7 +58,6 @@ const char *fth_exchange_query(const fth_exchange *exchange, const char *name); 
 const char *fth_exchange_header(const fth_exchange *exchange, const char *name); /* or NULL */
 const char *fth_exchange_client(const fth_exchange *exchange);                   /* the peer's address */
 const void *fth_exchange_body(const fth_exchange *exchange, size_t *size_bytes); /* valid until the answer is sent */
-void *fth_exchange_take_body(fth_exchange *exchange, size_t *size_bytes);        /* the caller's from now on; free() */
 
 /* Something of the handlers' own that stays with the exchange, from `admit` to its end; then `release` is called. */
 void fth_exchange_set_data(fth_exchange *exchange, void *data, void (*release)(void *data));
@@ -70,11 +69,8 @@ void fth_exchange_set_header(fth_exchange *exchange, const char *name, const cha
 void fth_exchange_answer(fth_exchange *exchange, int code, const char *content_type, const void *bytes,
                          size_t size_bytes);
 void fth_exchange_answer_json(fth_exchange *exchange, int code, json_t *json);
-/* Large answers without a copy: `release(context)` is called when the bytes have been sent or the client has gone. */
-void fth_exchange_answer_shared(fth_exchange *exchange, int code, const char *content_type, const void *bytes,
-                                size_t size_bytes, void (*release)(void *context), void *context);
-/* Part of an open file, by sendfile where the kernel can; `fd` is duplicated. Who reads it slower than 64 KB/s is cut
- * off after a minute (idle_s); see fth_server_end_slow_readers(). */
+/* For large answers: part of an open file, by sendfile where the kernel can; `fd` is duplicated. Who reads it slower
+ * than 64 KB/s is cut off after a minute (idle_s); see fth_server_end_slow_readers(). */
 void fth_exchange_answer_file(fth_exchange *exchange, int code, const char *content_type, int fd, uint64_t offset,
                               uint64_t size_bytes);
 
