@@ -12,6 +12,7 @@
 #include <strings.h>
 
 #include "http/http.h"
+#include "http/http_internal.h"
 
 enum {
     DEFAULT_MAX_BODY = 16 << 20,
@@ -32,7 +33,7 @@ struct fth_http_client {
 };
 
 /* One request under way. */
-typedef struct fth_exchange_state {
+typedef struct request_state {
     const fth_http_request *request;
     fth_http_response *response;
     CURL *curl;
@@ -41,21 +42,26 @@ typedef struct fth_exchange_state {
     bool into_callers; /* the body goes to request->into or ->sink; decided by the answer's code */
     bool decided;
     fth_status status; /* of our own callbacks */
-} fth_exchange_state;
+} request_state;
 
 static void start_curl(void)
 {
     curl_global_init(CURL_GLOBAL_DEFAULT);
 }
 
-fth_status fth_http_client_open(const fth_http_client_options *options, fth_http_client **result)
+void fth_http_start_curl(void)
 {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
+    pthread_once(&once, start_curl);
+}
+
+fth_status fth_http_client_open(const fth_http_client_options *options, fth_http_client **result)
+{
     fth_status status = FTH_OK;
     fth_http_client *client = NULL;
 
     *result = NULL;
-    pthread_once(&once, start_curl);
+    fth_http_start_curl();
     FTH_TRY(fth_allocate(1, sizeof *client, &client));
     client->curl = curl_easy_init();
     FTH_REQUIRE(client->curl, FTH_NO_MEMORY, "no memory for an HTTP client");
@@ -91,7 +97,7 @@ void fth_http_client_free(fth_http_client *client)
 
 static size_t give_body(char *buffer, size_t size, size_t count, void *context)
 {
-    fth_exchange_state *state = context;
+    request_state *state = context;
     size_t length = size * count;
     uint64_t left = state->request->body_bytes - state->sent_bytes;
     if (length > left)
@@ -127,7 +133,7 @@ static fth_status append(char **text, size_t *room, size_t used, const char *byt
 
 static size_t take_header(char *line, size_t size, size_t count, void *context)
 {
-    fth_exchange_state *state = context;
+    request_state *state = context;
     size_t length = size * count;
     if (length >= 5 && memcmp(line, "HTTP/", 5) == 0) /* after "100 Continue" comes the real one */
         state->header_bytes = 0;
@@ -143,7 +149,7 @@ static size_t take_header(char *line, size_t size, size_t count, void *context)
 }
 
 /* Where the body goes is known once the code is. Memory for all of it is taken at once where its length is told. */
-static void begin_body(fth_exchange_state *state, uint64_t most)
+static void begin_body(request_state *state, uint64_t most)
 {
     long code = 0;
     curl_off_t length = -1;
@@ -160,7 +166,7 @@ static void begin_body(fth_exchange_state *state, uint64_t most)
 
 static size_t take_body(char *bytes, size_t size, size_t count, void *context)
 {
-    fth_exchange_state *state = context;
+    request_state *state = context;
     const fth_http_request *request = state->request;
     fth_http_response *response = state->response;
     size_t length = size * count;
@@ -189,7 +195,7 @@ static size_t take_body(char *bytes, size_t size, size_t count, void *context)
 static int watch(void *context, curl_off_t to_come, curl_off_t received, curl_off_t to_go, curl_off_t sent)
 {
     (void)to_come, (void)to_go;
-    fth_exchange_state *state = context;
+    request_state *state = context;
     return state->request->progress(state->request->progress_context, (uint64_t)sent, (uint64_t)received);
 }
 
@@ -200,7 +206,7 @@ static long milliseconds(double seconds)
     return seconds > 86400.0 * 20 ? 86400L * 20 * 1000 : (long)(seconds * 1000) + 1;
 }
 
-static void set_up(fth_http_client *client, fth_exchange_state *state, struct curl_slist *headers, double left_s)
+static void set_up(fth_http_client *client, request_state *state, struct curl_slist *headers, double left_s)
 {
     CURL *curl = client->curl;
     const fth_http_request *request = state->request;
@@ -271,7 +277,7 @@ static char *harmless(const char *url)
     return fth_format("%.*s", (int)length, url);
 }
 
-static fth_status explain(const fth_exchange_state *state, CURLcode code, const char *detail, fth_deadline deadline)
+static fth_status explain(const request_state *state, CURLcode code, const char *detail, fth_deadline deadline)
 {
     const fth_http_request *request = state->request;
     fth_status status;
@@ -321,7 +327,7 @@ fth_status fth_http_perform(fth_http_client *client, const fth_http_request *req
     fth_status status = FTH_OK;
     struct curl_slist *headers = NULL;
     char detail[CURL_ERROR_SIZE] = "";
-    fth_exchange_state state = {.request = request, .response = response, .curl = client->curl};
+    request_state state = {.request = request, .response = response, .curl = client->curl};
     fth_deadline deadline = request->deadline.at_seconds > 0 ? request->deadline : fth_deadline_in(DEFAULT_DEADLINE_S);
 
     *response = (fth_http_response){0};

@@ -7,24 +7,26 @@
  * If-Range, so the server answers with the rest (206) if the file is still that one and with the whole (200) if not;
  * without a tag, and without a checksum to catch a mixture, nothing is resumed. An flock() on path.part keeps
  * processes apart. */
+#include <ctype.h>
 #include <curl/curl.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
-#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
 #include <sys/file.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "http/http.h"
+#include "http/http_internal.h"
 
 enum { MAX_ATTEMPTS = 6, MAX_REDIRECTS = 10, TAG_BYTES = 512 };
 
-typedef struct fth_transfer {
+typedef struct transfer_state {
     const fth_download *download;
     fth_deadline deadline;
     char *part, *tag_path;
@@ -33,16 +35,12 @@ typedef struct fth_transfer {
     uint64_t max_bytes;
     char tag[TAG_BYTES]; /* of the reply being received; "" if there is none */
     bool strong_etag;
-    bool begun; /* the first byte of this reply's body has come */
+    uint64_t range_begin; /* where this reply says that its part of the file begins; UINT64_MAX: it does not */
+    bool begun;           /* the first byte of this reply's body has come */
     CURL *curl;
     fth_status status; /* of our own callbacks */
     double said_at_s;
-} fth_transfer;
-
-static void start_curl(void)
-{
-    curl_global_init(CURL_GLOBAL_DEFAULT);
-}
+} transfer_state;
 
 /* ---- the reply ---- */
 
@@ -63,12 +61,21 @@ static bool header_is(const char *line, size_t length, const char *name, const c
 
 static size_t take_header(char *line, size_t size, size_t count, void *context)
 {
-    fth_transfer *transfer = context;
+    transfer_state *transfer = context;
     const char *value;
     size_t length = size * count, value_length;
     if (length > 5 && strncasecmp(line, "HTTP/", 5) == 0) { /* a further reply, after a redirect */
         transfer->tag[0] = '\0';
         transfer->strong_etag = false;
+        transfer->range_begin = UINT64_MAX;
+    }
+    if (header_is(line, length, "content-range", &value, &value_length)) { /* "bytes 100-199/200" */
+        char number[24] = "";
+        if (value_length > 6 && strncasecmp(value, "bytes ", 6) == 0)
+            snprintf(number, sizeof number, "%.*s", (int)(value_length - 6), value + 6);
+        if (isdigit((unsigned char)number[0]))
+            transfer->range_begin = strtoull(number, NULL, 10);
+        return length;
     }
     bool etag = header_is(line, length, "etag", &value, &value_length);
     if (etag && value_length > 2 && strncmp(value, "W/", 2) == 0)
@@ -82,8 +89,17 @@ static size_t take_header(char *line, size_t size, size_t count, void *context)
     return length;
 }
 
-/* Called before the first byte of a body: keeps or drops what is there, by what the server sends. */
-static fth_status begin_body(fth_transfer *transfer)
+static fth_status drop_part(transfer_state *transfer)
+{
+    if (ftruncate(transfer->descriptor, 0) != 0)
+        return fth_fail(FTH_IO, "truncate %s: %s", transfer->part, strerror(errno));
+    transfer->size_bytes = 0;
+    return FTH_OK;
+}
+
+/* Called before the first byte of a body: keeps or drops what is there, by what the server sends. FTH_CORRUPT: a part
+ * that was not asked for; nothing is kept, and the next try asks for the whole. */
+static fth_status begin_body(transfer_state *transfer)
 {
     fth_status status = FTH_OK;
     long code = 0;
@@ -94,9 +110,12 @@ static fth_status begin_body(fth_transfer *transfer)
     if (code != 206) {
         if (transfer->size_bytes > 0)
             fth_log_info("%s has changed or cannot be resumed; starting again", transfer->download->url);
-        FTH_REQUIRE(ftruncate(transfer->descriptor, 0) == 0, FTH_IO, "truncate %s: %s", transfer->part,
-                    strerror(errno));
-        transfer->size_bytes = 0;
+        FTH_TRY(drop_part(transfer));
+    } else if (transfer->range_begin != transfer->size_bytes) {
+        FTH_TRY(drop_part(transfer));
+        status = fth_fail(FTH_CORRUPT, "download %s: the server sends another part than was asked for",
+                          transfer->download->url);
+        goto out;
     }
     FTH_REQUIRE(lseek(transfer->descriptor, (off_t)transfer->size_bytes, SEEK_SET) >= 0, FTH_IO, "seek in %s: %s",
                 transfer->part, strerror(errno));
@@ -114,7 +133,7 @@ out:
 
 static size_t take_body(char *bytes, size_t size, size_t count, void *context)
 {
-    fth_transfer *transfer = context;
+    transfer_state *transfer = context;
     size_t length = size * count, done = 0;
     if (!transfer->begun && (transfer->status = begin_body(transfer)) != FTH_OK)
         return 0;
@@ -144,12 +163,12 @@ static size_t take_body(char *bytes, size_t size, size_t count, void *context)
 
 /* ---- attempts ---- */
 
-static bool is_stopped(const fth_transfer *transfer)
+static bool is_stopped(const transfer_state *transfer)
 {
     return transfer->download->stop && transfer->download->stop->asked;
 }
 
-static fth_status fail_stopped(const fth_transfer *transfer)
+static fth_status fail_stopped(const transfer_state *transfer)
 {
     return fth_fail(FTH_INTERRUPTED, "stopped while downloading %s", transfer->download->url);
 }
@@ -157,45 +176,21 @@ static fth_status fail_stopped(const fth_transfer *transfer)
 /* Asked by curl about once a second, and whenever something comes. */
 static int look_at_stop(void *context, curl_off_t total, curl_off_t done, curl_off_t up_total, curl_off_t up_done)
 {
-    fth_transfer *transfer = context;
+    transfer_state *transfer = context;
     (void)total, (void)done, (void)up_total, (void)up_done;
     if (is_stopped(transfer))
         transfer->status = fail_stopped(transfer);
     return transfer->status != FTH_OK;
 }
 
-/* One request for what is missing. *again: the transfer broke off, and another try may bring the rest. */
-static fth_status attempt(fth_transfer *transfer, bool *again)
+/* Sets what is the same for every attempt. */
+static void set_up(transfer_state *transfer, char *error)
 {
-    fth_status status = FTH_OK;
-    struct curl_slist *headers = NULL;
-    char error[CURL_ERROR_SIZE] = "", *saved_tag = NULL;
     const fth_download *download = transfer->download;
-    size_t tag_size = 0;
     CURL *curl = transfer->curl;
-
-    *again = false;
-    curl_easy_reset(curl);
-    bool has_tag = fth_file_exists(transfer->tag_path) &&
-                   fth_file_read_all(transfer->tag_path, TAG_BYTES, &saved_tag, &tag_size) == FTH_OK && tag_size > 0 &&
-                   strpbrk(saved_tag, "\r\n") == NULL;
-    if (transfer->size_bytes > 0 && !has_tag && !download->sha256)
-        transfer->size_bytes = 0;
-    if (transfer->size_bytes > 0) {
-        char range[32]; /* not CURLOPT_RESUME_FROM, which takes the whole file (200) for a failure */
-        snprintf(range, sizeof range, "%" PRIu64 "-", transfer->size_bytes);
-        curl_easy_setopt(curl, CURLOPT_RANGE, range);
-        if (has_tag) {
-            char *line = fth_format("If-Range: %s", saved_tag);
-            headers = curl_slist_append(headers, line);
-            free(line);
-            curl_easy_setopt(curl, CURLOPT_HTTPHEADER, headers);
-        }
-    }
-    transfer->begun = false;
-    transfer->status = FTH_OK;
     double connect_s = download->connect_s > 0 ? download->connect_s : 30;
     double stall_s = download->stall_s > 0 ? download->stall_s : 60;
+    curl_easy_reset(curl);
     curl_easy_setopt(curl, CURLOPT_URL, download->url);
     curl_easy_setopt(curl, CURLOPT_PROTOCOLS_STR, "http,https");
     curl_easy_setopt(curl, CURLOPT_REDIR_PROTOCOLS_STR, "http,https");
@@ -216,12 +211,52 @@ static fth_status attempt(fth_transfer *transfer, bool *again)
     curl_easy_setopt(curl, CURLOPT_XFERINFOFUNCTION, look_at_stop);
     curl_easy_setopt(curl, CURLOPT_XFERINFODATA, transfer);
     curl_easy_setopt(curl, CURLOPT_NOPROGRESS, 0L);
+}
+
+/* Asks for the rest of what is there, where it can be told to be the same file's; else for the whole. */
+static void ask_for_rest(transfer_state *transfer, struct curl_slist **headers)
+{
+    char *tag = NULL, range[32];
+    size_t tag_size = 0;
+    bool has_tag = fth_file_exists(transfer->tag_path) &&
+                   fth_file_read_all(transfer->tag_path, TAG_BYTES, &tag, &tag_size) == FTH_OK && tag_size > 0 &&
+                   strpbrk(tag, "\r\n") == NULL;
+    if (!has_tag && !transfer->download->sha256)
+        transfer->size_bytes = 0;
+    if (transfer->size_bytes > 0) { /* not CURLOPT_RESUME_FROM, which takes the whole file (200) for a failure */
+        snprintf(range, sizeof range, "%" PRIu64 "-", transfer->size_bytes);
+        curl_easy_setopt(transfer->curl, CURLOPT_RANGE, range);
+    }
+    if (transfer->size_bytes > 0 && has_tag) {
+        char *line = fth_format("If-Range: %s", tag);
+        *headers = curl_slist_append(*headers, line);
+        free(line);
+        curl_easy_setopt(transfer->curl, CURLOPT_HTTPHEADER, *headers);
+    }
+    free(tag);
+}
+
+/* One request for what is missing. *again: the transfer broke off, and another try may bring the rest. */
+static fth_status attempt(transfer_state *transfer, bool *again)
+{
+    fth_status status = FTH_OK;
+    struct curl_slist *headers = NULL;
+    char error[CURL_ERROR_SIZE] = "";
+    CURL *curl = transfer->curl;
+
+    *again = false;
+    transfer->begun = false;
+    transfer->range_begin = UINT64_MAX;
+    transfer->status = FTH_OK;
+    set_up(transfer, error);
+    ask_for_rest(transfer, &headers);
     CURLcode code = curl_easy_perform(curl);
     long reply = 0;
     curl_easy_getinfo(curl, CURLINFO_RESPONSE_CODE, &reply);
 
     if (transfer->status != FTH_OK) { /* ours; its message stands */
         status = transfer->status;
+        *again = status == FTH_CORRUPT;
         goto out;
     }
     if (code == CURLE_OK && !transfer->begun)
@@ -229,9 +264,7 @@ static fth_status attempt(fth_transfer *transfer, bool *again)
     if (code == CURLE_OK)
         goto out;
     if (reply == 416 && transfer->size_bytes > 0) { /* the file is shorter than what is there: begin anew */
-        FTH_REQUIRE(ftruncate(transfer->descriptor, 0) == 0, FTH_IO, "truncate %s: %s", transfer->part,
-                    strerror(errno));
-        transfer->size_bytes = 0;
+        FTH_TRY(drop_part(transfer));
         *again = true;
     } else {
         *again = reply < 400 || reply == 408 || reply == 429 || reply >= 500;
@@ -239,40 +272,35 @@ static fth_status attempt(fth_transfer *transfer, bool *again)
                  code != CURLE_UNSUPPORTED_PROTOCOL && code != CURLE_TOO_MANY_REDIRECTS &&
                  !fth_deadline_passed(transfer->deadline);
     }
-    status = fth_fail(code == CURLE_OPERATION_TIMEDOUT ? FTH_TIMEOUT : FTH_IO,
-                      "download %s: %s (%.1f MB are in %s, and the next try goes on from there)", download->url,
-                      *error ? error : curl_easy_strerror(code), (double)transfer->size_bytes / 1e6, transfer->part);
+    status =
+        fth_fail(code == CURLE_OPERATION_TIMEDOUT ? FTH_TIMEOUT : FTH_IO,
+                 "download %s: %s (%.1f MB are in %s, and the next try goes on from there)", transfer->download->url,
+                 *error ? error : curl_easy_strerror(code), (double)transfer->size_bytes / 1e6, transfer->part);
 
 out:
     curl_slist_free_all(headers);
-    free(saved_tag);
     return status;
 }
 
-static void pause_for(double seconds)
-{
-    struct timespec time = {.tv_sec = (time_t)seconds, .tv_nsec = (long)((seconds - (double)(time_t)seconds) * 1e9)};
-    while (nanosleep(&time, &time) != 0 && errno == EINTR)
-        continue;
-}
-
-static fth_status fetch(fth_transfer *transfer)
+static fth_status fetch(transfer_state *transfer)
 {
     bool again = false;
-    double pause_s = 0.25;
+    fth_backoff backoff = {.first_s = 0.25};
     for (int failures = 0;;) {
         uint64_t before = transfer->size_bytes;
         fth_status status = attempt(transfer, &again);
         if (status == FTH_OK)
             return FTH_OK;
         failures = transfer->size_bytes > before ? 1 : failures + 1; /* while it grows, it is worth going on */
-        if (!again || failures >= MAX_ATTEMPTS || fth_deadline_left_seconds(transfer->deadline) < pause_s)
+        if (failures == 1)
+            backoff.tries = 0;
+        if (!again || failures >= MAX_ATTEMPTS)
             return status;
         fth_log_warning("%s; trying again", fth_error_message());
-        pause_for(pause_s);
+        if (!fth_backoff_wait(&backoff, 0, transfer->deadline))
+            return status;
         if (is_stopped(transfer))
             return fail_stopped(transfer);
-        pause_s = failures == 1 ? 0.25 : pause_s * 2;
     }
 }
 
@@ -280,7 +308,7 @@ static fth_status fetch(fth_transfer *transfer)
 
 /* Opens and locks the part file. Another process's lock is waited for; if it published the file meanwhile, the
  * descriptor stays -1. */
-static fth_status lock_part(fth_transfer *transfer)
+static fth_status lock_part(transfer_state *transfer)
 {
     const char *path = transfer->download->path;
     bool said = false;
@@ -310,13 +338,13 @@ static fth_status lock_part(fth_transfer *transfer)
         if (!said)
             fth_log_info("another process is downloading %s; waiting for it", transfer->download->url);
         said = true;
-        pause_for(0.2);
+        nanosleep(&(struct timespec){.tv_nsec = 200000000}, NULL);
         if (is_stopped(transfer))
             return fail_stopped(transfer);
     }
 }
 
-static fth_status publish(fth_transfer *transfer, char sha256[65])
+static fth_status publish(transfer_state *transfer, char sha256[65])
 {
     fth_status status = FTH_OK;
     const fth_download *download = transfer->download;
@@ -347,18 +375,17 @@ out:
 
 fth_status fth_http_download(const fth_download *download, char sha256[65])
 {
-    static pthread_once_t once = PTHREAD_ONCE_INIT;
     fth_status status = FTH_OK;
     uint64_t size_bytes;
-    fth_transfer transfer = {.download = download,
-                             .deadline = fth_deadline_in(download->total_s > 0 ? download->total_s : 86400),
-                             .part = fth_format("%s.part", download->path),
-                             .tag_path = fth_format("%s.part.tag", download->path),
-                             .max_bytes = download->max_bytes ? download->max_bytes : INT64_MAX,
-                             .said_at_s = fth_clock_seconds(),
-                             .descriptor = -1};
+    transfer_state transfer = {.download = download,
+                               .deadline = fth_deadline_in(download->total_s > 0 ? download->total_s : 86400),
+                               .part = fth_format("%s.part", download->path),
+                               .tag_path = fth_format("%s.part.tag", download->path),
+                               .max_bytes = download->max_bytes ? download->max_bytes : INT64_MAX,
+                               .said_at_s = fth_clock_seconds(),
+                               .descriptor = -1};
 
-    pthread_once(&once, start_curl);
+    fth_http_start_curl();
     FTH_TRY(lock_part(&transfer));
     if (transfer.descriptor < 0) {
         FTH_TRY(fth_file_sha256_of(download->path, sha256, &size_bytes));

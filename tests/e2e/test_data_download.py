@@ -37,10 +37,11 @@ def archive(seed=0):
 
 
 class Server:
-    """Serves /set.tar. `breaks` transfers end after a third of what is left; `ranges` says whether it can resume."""
+    """Serves /set.tar. `breaks` transfers end after a third of what is left; `ranges` says whether it can resume;
+    what it resumes begins `shift` bytes before what was asked for."""
 
-    def __init__(self, body, breaks=0, ranges=True, tag='"one"', context=None):
-        self.body, self.breaks, self.ranges, self.tag = body, breaks, ranges, tag
+    def __init__(self, body, breaks=0, ranges=True, tag='"one"', context=None, shift=0):
+        self.body, self.breaks, self.ranges, self.tag, self.shift = body, breaks, ranges, tag, shift
         self.requests = []
         server = self
 
@@ -65,7 +66,7 @@ class Server:
                 asked = self.headers.get("Range")
                 same = self.headers.get("If-Range") in (None, server.tag)
                 if asked and server.ranges and same:
-                    begin = int(asked[len("bytes="):].rstrip("-"))
+                    begin = int(asked[len("bytes="):].rstrip("-")) - server.shift
                 rest = server.body[begin:]
                 if begin:
                     self.send_response(206)
@@ -187,6 +188,13 @@ def test_begins_anew_where_the_file_changed_or_cannot_be_resumed(serve, inspect,
     server.http.RequestHandlerClass.do_GET = change_then_serve
     sha = hashlib.sha256(new).hexdigest()
     assert json.loads(inspect(f"{server.address}/set.tar#sha256={sha}").out)["training_samples"] == 40
+
+
+def test_begins_anew_where_the_server_sends_another_part(serve, inspect, tmp_path):
+    server = serve(archive(), breaks=1, shift=512)
+    assert json.loads(inspect(server.address + "/set.tar").out)["training_samples"] == 40
+    assert ["Range" in request for request in server.requests] == [False, True, False]
+    assert len(cached(tmp_path)) == 1
 
 
 def test_refuses_a_wrong_checksum(serve, inspect, tmp_path):
