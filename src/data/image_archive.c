@@ -18,7 +18,8 @@ enum { MAX_EXPANSION = 64 }; /* encoded images hardly shrink; what grows more th
 
 /* ---- the cache folder ---- */
 
-fth_status fth_cache_folder(char **folder)
+/* $FARTHING_CACHE, $XDG_CACHE_HOME/farthing or ~/.cache/farthing, made if need be. */
+static fth_status find_cache_folder(char **folder)
 {
     const char *own = getenv("FARTHING_CACHE"), *shared = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
     char *path = NULL;
@@ -285,7 +286,7 @@ fth_status fth_image_archive_unpack(const char *path, const fth_stop *stop, char
                 "%s is neither a folder nor an archive of images (.tar, .tar.gz, .tar.xz, .tar.zst or .zip)", path);
     full = realpath(path, NULL);
     FTH_REQUIRE(full && stat(full, &facts) == 0, FTH_IO, "find %s: %s", path, strerror(errno));
-    FTH_TRY(fth_cache_folder(&folder));
+    FTH_TRY(find_cache_folder(&folder));
     uint64_t key = hash_text(1, full);
     key = fth_random_mix(key ^ (uint64_t)facts.st_size);
     key = fth_random_mix(key ^ (uint64_t)facts.st_mtim.tv_sec);
@@ -316,23 +317,23 @@ fth_status fth_image_fetch(const char *url, const fth_stop *stop, char **path)
 {
     fth_status status = FTH_OK;
     char *folder = NULL, *target = NULL, name[64], sha256[65];
-    char *plain = fth_format("%.*s", (int)strcspn(url, "#"), url);
+    char *plain = fth_format("%.*s", (int)strcspn(url, "#"), url), *told = fth_http_harmless_url(url);
     const char *fragment = strchr(url, '#'), *wanted = NULL;
 
     *path = NULL;
     if (fragment && strncmp(fragment, "#sha256=", 8) == 0)
         wanted = fragment + 8;
     FTH_REQUIRE(!fragment || (wanted && strlen(wanted) == 64 && strspn(wanted, "0123456789abcdefABCDEF") == 64),
-                FTH_INVALID, "%s: after # only sha256= and 64 hex digits are understood", url);
-    FTH_TRY(fth_cache_folder(&folder));
+                FTH_INVALID, "%s: after # only sha256= and 64 hex digits are understood", told);
+    FTH_TRY(find_cache_folder(&folder));
     plain_name(plain, name);
     target = fth_format("%s/%016" PRIx64 "-%s", folder, hash_text(2, url), name);
     if (!fth_file_exists(target)) {
-        fth_log_info("downloading %s into %s, once", plain, target);
+        fth_log_info("downloading %s into %s, once", told, target);
         FTH_TRY(
             fth_http_download(&(fth_download){.url = plain, .sha256 = wanted, .path = target, .stop = stop}, sha256));
         if (!wanted)
-            fth_log_info("downloaded %s; to have it checked in future, write %s#sha256=%s", plain, plain, sha256);
+            fth_log_info("downloaded %s; to have it checked in future, add #sha256=%s to the address", told, sha256);
     }
     *path = target;
     target = NULL;
@@ -341,5 +342,6 @@ out:
     free(folder);
     free(target);
     free(plain);
+    free(told);
     return status;
 }

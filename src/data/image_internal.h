@@ -90,8 +90,6 @@ fth_status fth_image_archive_convert(const uint8_t *bytes, size_t size_bytes, co
 
 /* Downloads `url` ("https://...#sha256=...") once into the cache folder. free() the path. */
 fth_status fth_image_fetch(const char *url, const fth_stop *stop, char **path);
-/* $FARTHING_CACHE, $XDG_CACHE_HOME/farthing or ~/.cache/farthing, made if need be; free() it. */
-fth_status fth_cache_folder(char **folder);
 
 /* ---- writing tars (image_tar.c) ---- */
 
@@ -230,7 +228,6 @@ typedef struct fth_taps {
 } fth_taps;
 
 fth_status fth_taps_fill(fth_taps *taps, const fth_axis *axis, bool mirror);
-void fth_taps_free(fth_taps *taps);
 
 typedef struct fth_resampler {
     fth_taps x, y;
@@ -270,7 +267,6 @@ struct fth_image_set {
 };
 
 /* Opens a folder, an archive or a URL. */
-fth_status fth_image_set_open(const char *source, const fth_dataset_options *options, fth_dataset *dataset);
 void fth_image_set_free(fth_image_set *set);
 /* The number of an entry for a sample of a split. */
 size_t fth_image_set_find(const fth_dataset *dataset, fth_split split, int64_t sample);

@@ -203,7 +203,7 @@ static void describe(const fth_image_set *set, fth_dataset_info *info)
     }
 }
 
-fth_status fth_image_set_open(const char *source, const fth_dataset_options *options, fth_dataset *dataset)
+static fth_status open_image_set(const char *source, const fth_dataset_options *options, fth_dataset *dataset)
 {
     fth_status status = FTH_OK;
     fth_image_set *set = NULL;
@@ -230,7 +230,7 @@ const fth_file_format fth_format_images = {
     .name = "image files",
     .files = "train/<class>/*.jpg and val/<class>/*.jpg, or <class>/*.jpg, .jpeg or .png",
     .probe = fth_image_folder_probe,
-    .open = fth_image_set_open,
+    .open = open_image_set,
 };
 
 bool fth_dataset_has_files(const fth_dataset *dataset)

@@ -30,7 +30,7 @@ static fth_status reserve(void *pointer_to_pointer, size_t *capacity, size_t cou
     return status;
 }
 
-void fth_taps_free(fth_taps *taps)
+static void release_taps(fth_taps *taps)
 {
     free(taps->starts);
     free(taps->weights);
@@ -238,8 +238,8 @@ FTH_VECTORIZED static void scale_bytes(const uint8_t *bytes, int count, float sc
 
 void fth_resampler_free(fth_resampler *resampler)
 {
-    fth_taps_free(&resampler->x);
-    fth_taps_free(&resampler->y);
+    release_taps(&resampler->x);
+    release_taps(&resampler->y);
     free(resampler->rows);
     *resampler = (fth_resampler){0};
 }

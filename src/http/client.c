@@ -265,23 +265,11 @@ static void set_up(fth_http_client *client, request_state *state, struct curl_sl
         curl_easy_setopt(curl, CURLOPT_PROXY, "");
 }
 
-/* The part of a URL that may be told: a query can hold a signature, and "user:password@" a password. */
-static char *harmless(const char *url)
-{
-    size_t length = strcspn(url, "?#");
-    const char *host = strstr(url, "://");
-    host = host ? host + 3 : url;
-    const char *at = memchr(host, '@', strcspn(host, "/?#"));
-    if (at)
-        return fth_format("%.*s%.*s", (int)(host - url), url, (int)(url + length - at - 1), at + 1);
-    return fth_format("%.*s", (int)length, url);
-}
-
 static fth_status explain(const request_state *state, CURLcode code, const char *detail, fth_deadline deadline)
 {
     const fth_http_request *request = state->request;
     fth_status status;
-    char *url = harmless(request->url);
+    char *url = fth_http_harmless_url(request->url);
     const char *why = *detail ? detail : curl_easy_strerror(code);
     switch (code) {
     case CURLE_OPERATION_TIMEDOUT: /* curl counts whole milliseconds and may be a little early */
@@ -333,7 +321,7 @@ fth_status fth_http_perform(fth_http_client *client, const fth_http_request *req
     *response = (fth_http_response){0};
     double left_s = fth_deadline_left_seconds(deadline);
     if (left_s <= 0) {
-        char *url = harmless(request->url);
+        char *url = fth_http_harmless_url(request->url);
         status = fth_fail(FTH_TIMEOUT, "%s %s: no time is left for it", request->method, url);
         free(url);
         goto out;
@@ -353,7 +341,7 @@ fth_status fth_http_perform(fth_http_client *client, const fth_http_request *req
     curl_easy_getinfo(client->curl, CURLINFO_RESPONSE_CODE, &reply);
     response->code = (int)reply;
     if (state.status != FTH_OK) { /* ours; its message stands */
-        char *url = harmless(request->url);
+        char *url = fth_http_harmless_url(request->url);
         status = fth_fail_within(state.status, "%s %s", request->method, url);
         free(url);
     } else if (code != CURLE_OK && !(code == CURLE_SEND_ERROR && reply >= 400)) {
@@ -394,6 +382,17 @@ char *fth_http_header(const fth_http_response *response, const char *name)
         line = end ? end + 1 : NULL;
     }
     return NULL;
+}
+
+char *fth_http_harmless_url(const char *url)
+{
+    size_t length = strcspn(url, "?#");
+    const char *host = strstr(url, "://");
+    host = host ? host + 3 : url;
+    const char *at = memchr(host, '@', strcspn(host, "/?#"));
+    if (at)
+        return fth_format("%.*s%.*s", (int)(host - url), url, (int)(url + length - at - 1), at + 1);
+    return fth_format("%.*s", (int)length, url);
 }
 
 char *fth_http_escape(const char *text, bool keep_slashes)

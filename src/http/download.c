@@ -29,6 +29,7 @@ enum { MAX_ATTEMPTS = 6, MAX_REDIRECTS = 10, TAG_BYTES = 512 };
 typedef struct transfer_state {
     const fth_download *download;
     fth_deadline deadline;
+    char *told_url; /* without what must not be told */
     char *part, *tag_path;
     int descriptor;
     uint64_t size_bytes; /* of the part file */
@@ -109,18 +110,18 @@ static fth_status begin_body(transfer_state *transfer)
     transfer->begun = true;
     if (code != 206) {
         if (transfer->size_bytes > 0)
-            fth_log_info("%s has changed or cannot be resumed; starting again", transfer->download->url);
+            fth_log_info("%s has changed or cannot be resumed; starting again", transfer->told_url);
         FTH_TRY(drop_part(transfer));
     } else if (transfer->range_begin != transfer->size_bytes) {
         FTH_TRY(drop_part(transfer));
-        status = fth_fail(FTH_CORRUPT, "download %s: the server sends another part than was asked for",
-                          transfer->download->url);
+        status =
+            fth_fail(FTH_CORRUPT, "download %s: the server sends another part than was asked for", transfer->told_url);
         goto out;
     }
     FTH_REQUIRE(lseek(transfer->descriptor, (off_t)transfer->size_bytes, SEEK_SET) >= 0, FTH_IO, "seek in %s: %s",
                 transfer->part, strerror(errno));
     FTH_REQUIRE(length < 0 || transfer->size_bytes + (uint64_t)length <= transfer->max_bytes, FTH_INVALID,
-                "%s has %" PRIu64 " bytes, more than the %" PRIu64 " allowed", transfer->download->url,
+                "%s has %" PRIu64 " bytes, more than the %" PRIu64 " allowed", transfer->told_url,
                 transfer->size_bytes + (uint64_t)length, transfer->max_bytes);
     if (transfer->tag[0])
         FTH_TRY(fth_file_write_all(transfer->tag_path, transfer->tag, strlen(transfer->tag)));
@@ -138,8 +139,8 @@ static size_t take_body(char *bytes, size_t size, size_t count, void *context)
     if (!transfer->begun && (transfer->status = begin_body(transfer)) != FTH_OK)
         return 0;
     if (transfer->size_bytes + length > transfer->max_bytes) {
-        transfer->status = fth_fail(FTH_INVALID, "%s has more than the %" PRIu64 " bytes allowed",
-                                    transfer->download->url, transfer->max_bytes);
+        transfer->status = fth_fail(FTH_INVALID, "%s has more than the %" PRIu64 " bytes allowed", transfer->told_url,
+                                    transfer->max_bytes);
         return 0;
     }
     while (done < length) {
@@ -156,7 +157,7 @@ static size_t take_body(char *bytes, size_t size, size_t count, void *context)
     double now = fth_clock_seconds();
     if (now - transfer->said_at_s > 10) {
         transfer->said_at_s = now;
-        fth_log_info("downloading %s: %.1f MB so far", transfer->download->url, (double)transfer->size_bytes / 1e6);
+        fth_log_info("downloading %s: %.1f MB so far", transfer->told_url, (double)transfer->size_bytes / 1e6);
     }
     return length;
 }
@@ -170,7 +171,7 @@ static bool is_stopped(const transfer_state *transfer)
 
 static fth_status fail_stopped(const transfer_state *transfer)
 {
-    return fth_fail(FTH_INTERRUPTED, "stopped while downloading %s", transfer->download->url);
+    return fth_fail(FTH_INTERRUPTED, "stopped while downloading %s", transfer->told_url);
 }
 
 /* Asked by curl about once a second, and whenever something comes. */
@@ -272,10 +273,9 @@ static fth_status attempt(transfer_state *transfer, bool *again)
                  code != CURLE_UNSUPPORTED_PROTOCOL && code != CURLE_TOO_MANY_REDIRECTS &&
                  !fth_deadline_passed(transfer->deadline);
     }
-    status =
-        fth_fail(code == CURLE_OPERATION_TIMEDOUT ? FTH_TIMEOUT : FTH_IO,
-                 "download %s: %s (%.1f MB are in %s, and the next try goes on from there)", transfer->download->url,
-                 *error ? error : curl_easy_strerror(code), (double)transfer->size_bytes / 1e6, transfer->part);
+    status = fth_fail(code == CURLE_OPERATION_TIMEDOUT ? FTH_TIMEOUT : FTH_IO,
+                      "download %s: %s (%.1f MB are in %s, and the next try goes on from there)", transfer->told_url,
+                      *error ? error : curl_easy_strerror(code), (double)transfer->size_bytes / 1e6, transfer->part);
 
 out:
     curl_slist_free_all(headers);
@@ -334,9 +334,9 @@ static fth_status lock_part(transfer_state *transfer)
         close(descriptor);
         if (fth_deadline_passed(transfer->deadline))
             return fth_fail(FTH_TIMEOUT, "waited in vain for another process that is downloading %s to %s",
-                            transfer->download->url, path);
+                            transfer->told_url, path);
         if (!said)
-            fth_log_info("another process is downloading %s; waiting for it", transfer->download->url);
+            fth_log_info("another process is downloading %s; waiting for it", transfer->told_url);
         said = true;
         nanosleep(&(struct timespec){.tv_nsec = 200000000}, NULL);
         if (is_stopped(transfer))
@@ -355,7 +355,7 @@ static fth_status publish(transfer_state *transfer, char sha256[65])
     if (download->sha256 && strcasecmp(download->sha256, sha256) != 0) {
         unlink(transfer->part);
         unlink(transfer->tag_path);
-        status = fth_fail(FTH_CORRUPT, "%s: the download has the SHA-256 %s, but %s was asked for", download->url,
+        status = fth_fail(FTH_CORRUPT, "%s: the download has the SHA-256 %s, but %s was asked for", transfer->told_url,
                           sha256, download->sha256);
         goto out;
     }
@@ -379,6 +379,7 @@ fth_status fth_http_download(const fth_download *download, char sha256[65])
     uint64_t size_bytes;
     transfer_state transfer = {.download = download,
                                .deadline = fth_deadline_in(download->total_s > 0 ? download->total_s : 86400),
+                               .told_url = fth_http_harmless_url(download->url),
                                .part = fth_format("%s.part", download->path),
                                .tag_path = fth_format("%s.part.tag", download->path),
                                .max_bytes = download->max_bytes ? download->max_bytes : INT64_MAX,
@@ -400,6 +401,7 @@ out:
     curl_easy_cleanup(transfer.curl);
     if (transfer.descriptor >= 0)
         close(transfer.descriptor); /* unlocks */
+    free(transfer.told_url);
     free(transfer.part);
     free(transfer.tag_path);
     return status;

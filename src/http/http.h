@@ -90,6 +90,8 @@ void fth_http_response_release(fth_http_response *response);
 /* The value of a header of the answer in fresh memory, or NULL; free() it. */
 char *fth_http_header(const fth_http_response *response, const char *name);
 
+/* The part of a URL that may be told: a query can hold a signature, and "user:password@" a password. free() it. */
+char *fth_http_harmless_url(const char *url);
 /* Percent-encodes for URLs; '/' stays where `keep_slashes`. free() it. */
 char *fth_http_escape(const char *text, bool keep_slashes);
 /* The other way; what is no escape stays as it is. free() it. */

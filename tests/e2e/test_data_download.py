@@ -59,7 +59,7 @@ class Server:
                     self.send_header("Content-Length", "0")
                     self.end_headers()
                     return
-                if self.path != "/set.tar":
+                if self.path.split("?")[0] != "/set.tar":
                     self.send_error(404)
                     return
                 begin = 0
@@ -138,6 +138,15 @@ def test_follows_a_redirect_and_names_what_is_missing(serve, inspect):
     assert json.loads(inspect(server.address + "/moved.tar").out)["training_samples"] == 40
     failed = inspect(server.address + "/nothing.tar", code=1)
     assert "404" in failed.err and "nothing.tar" in failed.err
+
+
+def test_tells_no_secrets(serve, inspect):
+    server = serve(archive(), breaks=1)
+    address = server.address.replace("//", "//me:password@") + "/{}.tar?X-Amz-Signature=signature"
+    for name, code in (("set", 0), ("nothing", 1)):
+        said = inspect(address.format(name), code=code).err
+        assert f"/{name}.tar" in said and "password" not in said and "signature" not in said
+    assert all("Basic" in request["Authorization"] for request in server.requests)
 
 
 def test_goes_on_where_a_transfer_broke_off(serve, inspect, tmp_path):
