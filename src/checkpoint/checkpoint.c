@@ -14,6 +14,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/process.h"
 #include "checkpoint/checkpoint_internal.h"
 
 /* ---- checksums ---- */
@@ -58,7 +59,7 @@ static fth_status put_tensors(const fth_checkpoint_place *place, const fth_manif
     fth_store_source source = {.context = (void *)work->bytes, .size_bytes = work->size_bytes, .at = at_offset};
     fth_store_put_options options = {.progress = progress};
     pthread_t thread;
-    bool threaded = pthread_create(&thread, NULL, hash, work) == 0;
+    bool threaded = fth_thread_start(&thread, hash, work) == 0;
     if (!threaded)
         hash(work);
     fth_status status = fth_store_put_source(place->store, key, &source, &options, NULL);

@@ -5,10 +5,10 @@
 #include <archive_entry.h>
 #include <libdeflate.h>
 #include <pthread.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/process.h"
 #include "data/data_internal.h"
 
 enum {
@@ -210,13 +210,9 @@ fth_status fth_loads_run(fth_load *loads, int count, const fth_dataset_options *
     fth_load_crew crew = {.loads = loads, .count = count, .stop = options->stop, .failed = count};
     pthread_mutex_init(&crew.mutex, NULL);
 
-    sigset_t all, before; /* signals are for the main thread */
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
     while (helper_count < wanted && helper_count < MAX_THREADS &&
-           pthread_create(&helpers[helper_count], NULL, work, &crew) == 0)
+           fth_thread_start(&helpers[helper_count], work, &crew) == 0)
         helper_count++;
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
     work(&crew); /* does it all if no helper could be started */
     for (int i = 0; i < helper_count; i++)
         pthread_join(helpers[i], NULL);

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/process.h"
 #include "data/image_internal.h"
 
 enum { GREY_NAMES = 20, FIRST_BUCKET = 64, BUCKETS = 11 }; /* below 64, 128, ... 65536 */
@@ -205,7 +206,7 @@ fth_status fth_dataset_inspect(const fth_dataset *dataset, int threads, fth_insp
     FTH_TRY(fth_allocate(crew.set->index.count, sizeof *crew.heights, &crew.heights));
     FTH_TRY(fth_allocate(crew.set->index.count, 1, &crew.greys));
     while (helper_count < threads - 1 && helper_count < MAX_THREADS &&
-           pthread_create(&helpers[helper_count], NULL, inspect, &crew) == 0)
+           fth_thread_start(&helpers[helper_count], inspect, &crew) == 0)
         helper_count++;
     inspect(&crew);
     for (int i = 0; i < helper_count; i++)

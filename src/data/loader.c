@@ -12,10 +12,10 @@
  * A failure stays in its slot, and later batches are not started: the caller meets it at the same batch every time. */
 #include <pthread.h>
 #include <sched.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "base/process.h"
 #include "data/image_internal.h"
 
 enum { MAX_THREADS = 256, MAX_PIECE = 16 };
@@ -260,15 +260,11 @@ static void choose_sizes(fth_loader *loader)
 
 static fth_status start_threads(fth_loader *loader)
 {
-    sigset_t all, before; /* signals are for the main thread */
     int failure = 0;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
     while (failure == 0 && loader->thread_count < loader->options.threads) {
-        failure = pthread_create(&loader->threads[loader->thread_count], NULL, work, loader);
+        failure = fth_thread_start(&loader->threads[loader->thread_count], work, loader);
         loader->thread_count += failure == 0;
     }
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
     return loader->thread_count > 0 ? FTH_OK : fth_fail(FTH_NO_MEMORY, "cannot start a loader thread");
 }
 

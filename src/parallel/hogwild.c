@@ -18,6 +18,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/process.h"
 #include "parallel/hogwild.h"
 
 enum { MAX_DEATHS_OF_A_BATCH = 3, MAX_DEATHS_IN_A_ROW = 8, NOT_WAITING = 1 << 30 };
@@ -90,11 +91,7 @@ static fth_status start(hogwild *all, int number)
     if (all->processes) {
         FTH_TRY(hogwild_process_start(all->descriptor, number, &worker->process));
     } else {
-        sigset_t signals, before; /* signals are for the main thread */
-        sigfillset(&signals);
-        pthread_sigmask(SIG_SETMASK, &signals, &before);
-        int failure = pthread_create(&worker->thread, NULL, run_thread, worker);
-        pthread_sigmask(SIG_SETMASK, &before, NULL);
+        int failure = fth_thread_start(&worker->thread, run_thread, worker);
         FTH_REQUIRE(failure == 0, FTH_NO_MEMORY, "start worker %d: %s", number, strerror(failure));
     }
     worker->started = true;
@@ -140,7 +137,7 @@ static void hogwild_close(void *state)
     free(all);
 }
 
-static fth_status share_state(hogwild *all)
+static void share_state(hogwild *all)
 {
     hogwild_head *head = all->head;
     fth_engine_vectors common = hogwild_get_vectors(head, -1);
@@ -149,7 +146,6 @@ static fth_status share_state(hogwild *all)
         for (int i = 0; i < head->sizes.state_count; i++)
             memcpy(own.state[i], common.state[i], head->sizes.trained * sizeof(float));
     }
-    return FTH_OK;
 }
 
 static fth_status hogwild_open(fth_engine *engine, const fth_train_options *options, void **state)
@@ -174,7 +170,7 @@ static fth_status hogwild_open(fth_engine *engine, const fth_train_options *opti
     FTH_TRY(hogwild_region_create(&plan, &all->head, &all->descriptor));
     fth_engine_vectors vectors = hogwild_get_vectors(all->head, -1);
     FTH_TRY(fth_engine_move_vectors(engine, &vectors));
-    FTH_TRY(share_state(all));
+    share_state(all);
     atomic_store(&all->head->wake_at, NOT_WAITING);
     all->moved_s = fth_clock_seconds();
     for (int i = 0; i < plan.workers; i++)

@@ -11,6 +11,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/process.h"
 #include "parallel/hogwild.h"
 
 enum { REGION_DESCRIPTOR = 3 };
@@ -65,8 +66,7 @@ void hogwild_process_end(pid_t process, fth_deadline deadline)
     char reason[96];
     while (!hogwild_process_is_gone(process, reason, sizeof reason)) {
         if (fth_deadline_passed(deadline)) {
-            kill(process, SIGKILL);
-            waitpid(process, NULL, 0);
+            fth_process_kill(process);
             return;
         }
         nanosleep(&(struct timespec){.tv_nsec = 2000000}, NULL);

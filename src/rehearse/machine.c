@@ -11,6 +11,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "base/process.h"
 #include "rehearse/machine.h"
 
 extern char **environ;
@@ -175,8 +176,8 @@ static fth_status read_output(fth_trial *trial, bool *some)
             return errno == EAGAIN || errno == EINTR ? FTH_OK
                                                      : fth_fail(FTH_IO, "read the job's events: %s", strerror(errno));
         *some = true;
-        fwrite(bytes, 1, (size_t)count, trial->copy);
-        fflush(trial->copy);
+        if (fwrite(bytes, 1, (size_t)count, trial->copy) != (size_t)count || fflush(trial->copy) != 0)
+            return fth_fail(FTH_IO, "write the job's events beside %s: %s", trial->log_path, strerror(errno));
         fth_status status = take_bytes(trial, bytes, (size_t)count);
         if (status != FTH_OK)
             return status;
@@ -279,11 +280,8 @@ char *fth_trial_last_words(const fth_trial *trial)
 
 void fth_trial_close(fth_trial *trial)
 {
-    if (trial->pid > 0 && !trial->ended) {
-        int code;
-        kill(trial->pid, SIGKILL);
-        waitpid(trial->pid, &code, 0);
-    }
+    if (trial->pid > 0 && !trial->ended)
+        fth_process_kill(trial->pid);
     if (trial->output >= 0)
         close(trial->output);
     if (trial->copy)

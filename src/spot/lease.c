@@ -16,6 +16,7 @@
 #include <sys/random.h>
 #include <unistd.h>
 
+#include "base/process.h"
 #include "spot/spot.h"
 
 #define LEASE_KEY         "lease.json"
@@ -444,7 +445,7 @@ fth_status fth_lease_acquire(fth_store *store, const fth_lease_options *options,
     FTH_TRY(fth_store_check_conditions(store));
     FTH_TRY(create(store, options, &taken));
     FTH_TRY(wait_and_take(taken, options, deadline));
-    taken->running = pthread_create(&taken->thread, NULL, keep_renewing, taken) == 0;
+    taken->running = fth_thread_start(&taken->thread, keep_renewing, taken) == 0;
     FTH_REQUIRE(taken->running, FTH_NO_MEMORY, "no thread to renew a lease");
     *lease = taken;
     taken = NULL;

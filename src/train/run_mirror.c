@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/process.h"
 #include "train/run_store_internal.h"
 
 #define LOOK_EVERY_S 10.0
@@ -102,7 +103,7 @@ fth_status fth_run_store_begin(fth_run_store *run, const char *folder, size_t st
 {
     run->folder = fth_format("%s", folder);
     run->part_begin = run->stored = stored_bytes;
-    run->running = pthread_create(&run->thread, NULL, mirror, run) == 0;
+    run->running = fth_thread_start(&run->thread, mirror, run) == 0;
     return run->running ? FTH_OK : fth_fail(FTH_NO_MEMORY, "no thread could be started to store the run's events");
 }
 

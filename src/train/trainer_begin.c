@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/process.h"
 #include "train/trainer_internal.h"
 
 enum { CROP_PADDING = 4 };
@@ -70,7 +71,7 @@ fth_status fth_open_device_and_data(const fth_train_options *options, const fth_
         .options = options, .stop = stop, .mutex = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER};
     double began_s = fth_clock_seconds();
     pthread_t thread;
-    bool threaded = pthread_create(&thread, NULL, open_data, &opening) == 0;
+    bool threaded = fth_thread_start(&thread, open_data, &opening) == 0;
     fth_status status =
         fth_device_open(options->device, &(fth_device_options){.threads = (int)options->threads}, device);
     if (threaded) {

@@ -5,16 +5,16 @@
  * only where one may be: the firmware's names say whether this is a cloud's machine (a few small files), or an endpoint
  * is given by FARTHING_AWS_METADATA or its relatives, or --watch names a cloud. A laptop's run asks nobody.
  *
- *     begin_identify ... (device and data open) ... find_price -> start event, run.json -> budget_spent before each
- * step
+ *     begin_identify ... (device and data open) ... find_price -> start event, run.json
+ *                                                              -> budget_spent, before each step
  */
 #include <math.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
+#include "base/process.h"
 #include "train/trainer_internal.h"
 
 static const double identify_for_s = 1;
@@ -66,16 +66,12 @@ static void *identify(void *context)
 void fth_trainer_begin_identify(fth_trainer *trainer)
 {
     fth_spending *spending = &trainer->spending;
-    sigset_t all, before; /* signals are for the main thread */
     spending->origin_s = fth_clock_seconds() - fth_clock_process_seconds() + spending->waited_s;
     spending->price.usd_per_hour = NAN;
     gethostname(spending->host, sizeof spending->host - 1);
     if (!may_be_in_a_cloud(trainer->options->watch))
         return;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    spending->identifying = pthread_create(&spending->thread, NULL, identify, spending) == 0;
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    spending->identifying = fth_thread_start(&spending->thread, identify, spending) == 0;
 }
 
 void fth_trainer_end_identify(fth_trainer *trainer)
@@ -209,7 +205,8 @@ json_t *fth_trainer_describe_machine(const fth_trainer *trainer)
     return machine;
 }
 
-double fth_trainer_spent_usd(const fth_trainer *trainer)
+/* By all machines; NAN: no price is known. */
+static double spent_usd(const fth_trainer *trainer)
 {
     const fth_spending *spending = &trainer->spending;
     return spending->before_usd + spending->price.usd_per_hour * (fth_clock_seconds() - spending->origin_s) / 3600;
@@ -217,7 +214,7 @@ double fth_trainer_spent_usd(const fth_trainer *trainer)
 
 void fth_trainer_set_spent(const fth_trainer *trainer, json_t *event)
 {
-    double usd = fth_trainer_spent_usd(trainer);
+    double usd = spent_usd(trainer);
     if (isfinite(usd)) /* a tenth of a millionth of a dollar is near enough */
         json_object_set_new(event, "spent_usd", json_real(round(usd * 1e7) / 1e7));
 }
@@ -283,7 +280,7 @@ bool fth_trainer_budget_spent(fth_trainer *trainer)
      * take longer this time. */
     const double leaving_s = 0.1, room = 1.5;
     double ahead_s = leaving_s + room * (spending->step_s + expect_validate_s(trainer) + 2 * expect_save_s(trainer));
-    double usd = fth_trainer_spent_usd(trainer);
+    double usd = spent_usd(trainer);
     if (usd + spending->price.usd_per_hour * ahead_s / 3600 <= spending->budget_usd)
         return false;
     char spent[32], budget[32];

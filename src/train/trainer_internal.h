@@ -268,7 +268,7 @@ fth_status fth_guardian_start(fth_trainer *trainer);
 void fth_guardian_stop(fth_trainer *trainer);
 fth_status fth_trainer_open_watch(fth_trainer *trainer, const fth_train_options *asked);
 /* Says where the training thread is. Does not return if the process is being ended meanwhile. */
-bool fth_trainer_enter(fth_trainer *trainer, fth_phase phase);
+void fth_trainer_enter(fth_trainer *trainer, fth_phase phase);
 void fth_trainer_leave_step(fth_trainer *trainer);
 
 typedef enum fth_save_choice {
@@ -321,7 +321,6 @@ void fth_trainer_set_machine(const fth_trainer *trainer, json_t *object);
 /* And how long it waited to take over, and from whom. */
 void fth_trainer_set_takeover(const fth_trainer *trainer, json_t *event);
 json_t *fth_trainer_describe_machine(const fth_trainer *trainer); /* run.json's "machine" */
-double fth_trainer_spent_usd(const fth_trainer *trainer);         /* by all machines; NAN: no price is known */
 void fth_trainer_set_spent(const fth_trainer *trainer, json_t *event);
 /* True if one more step, with the validation and saving that may follow, would pass the budget. Call it before each. */
 bool fth_trainer_budget_spent(fth_trainer *trainer);

@@ -12,12 +12,12 @@
  */
 #include <inttypes.h>
 #include <math.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
+#include "base/process.h"
 #include "train/trainer_internal.h"
 
 #define LOOK_EVERY_S    0.02
@@ -112,7 +112,7 @@ void fth_trainer_acknowledge(fth_trainer *trainer)
 
 /* ---- phases ---- */
 
-bool fth_trainer_enter(fth_trainer *trainer, fth_phase phase)
+void fth_trainer_enter(fth_trainer *trainer, fth_phase phase)
 {
     fth_guardian *guardian = &trainer->guardian;
     pthread_mutex_lock(&guardian->mutex);
@@ -125,7 +125,6 @@ bool fth_trainer_enter(fth_trainer *trainer, fth_phase phase)
     if (abandoned) /* the process is being ended; from here on nothing may change */
         for (;;)
             pause();
-    return true;
 }
 
 void fth_trainer_leave_step(fth_trainer *trainer)
@@ -188,7 +187,7 @@ static void abandon(fth_trainer *trainer, const char *why)
     bool hard = guardian->phase == FTH_PHASE_ENDING; /* it saves by itself, and time is up */
     guardian->abandoning = true;
     pthread_mutex_unlock(&guardian->mutex);
-    if (!hard && pthread_create(&thread, NULL, close_run, trainer) == 0) {
+    if (!hard && fth_thread_start(&thread, close_run, trainer) == 0) {
         pthread_mutex_lock(&guardian->mutex);
         while (!guardian->closed && !fth_deadline_passed(reason.deadline)) {
             struct timespec until = fth_deadline_timespec(fth_deadline_in(LOOK_EVERY_S));
@@ -259,11 +258,7 @@ fth_status fth_guardian_start(fth_trainer *trainer)
     guardian->phase = FTH_PHASE_BEGIN;
     if (!trainer->stop)
         return FTH_OK;
-    sigset_t all, before; /* signals are for the main thread */
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    guardian->running = pthread_create(&guardian->thread, NULL, guard, trainer) == 0;
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    guardian->running = fth_thread_start(&guardian->thread, guard, trainer) == 0;
     return guardian->running ? FTH_OK : fth_fail(FTH_NO_MEMORY, "no thread could be started to watch deadlines");
 }
 

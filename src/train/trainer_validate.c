@@ -11,10 +11,10 @@
  * an epoch's event was either written before that checkpoint, or is undone by the resume, or is still pending. */
 #include <math.h>
 #include <pthread.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "base/process.h"
 #include "train/trainer_internal.h"
 
 struct fth_validation {
@@ -193,11 +193,7 @@ static fth_status begin_beside(fth_trainer *trainer)
     validation->loader = NULL;
     FTH_TRY(fth_trainer_open_loader(trainer, FTH_VALIDATION, &validation->loader));
 
-    sigset_t all, before; /* signals are for the main thread */
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    validation->running = pthread_create(&validation->thread, NULL, evaluate, validation) == 0;
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    validation->running = fth_thread_start(&validation->thread, evaluate, validation) == 0;
     FTH_REQUIRE(validation->running, FTH_NO_MEMORY, "cannot start a thread for validation");
 
 out:

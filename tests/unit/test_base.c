@@ -2,8 +2,13 @@
 #include "support.h"
 
 #include <math.h>
+#include <signal.h>
+#include <spawn.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include "base/base.h"
+#include "base/process.h"
 
 static void permutations_are_bijections(void **state)
 {
@@ -187,6 +192,38 @@ static void deadlines_pass(void **state)
     }
 }
 
+static void *look_at_signals(void *context)
+{
+    sigset_t blocked;
+    pthread_sigmask(SIG_SETMASK, NULL, &blocked);
+    *(bool *)context = sigismember(&blocked, SIGTERM) && sigismember(&blocked, SIGINT);
+    return NULL;
+}
+
+static void threads_are_left_alone_by_signals(void **state)
+{
+    (void)state;
+    bool blocked = false;
+    pthread_t thread;
+    sigset_t here;
+    assert_int_equal(fth_thread_start(&thread, look_at_signals, &blocked), 0);
+    pthread_join(thread, NULL);
+    assert_true(blocked);
+    pthread_sigmask(SIG_SETMASK, NULL, &here);
+    assert_false(sigismember(&here, SIGTERM));
+}
+
+static void killed_children_are_collected(void **state)
+{
+    (void)state;
+    char *const arguments[] = {"sleep", "1000", NULL};
+    pid_t child;
+    assert_int_equal(posix_spawnp(&child, "sleep", NULL, NULL, arguments, environ), 0);
+    fth_process_kill(child);
+    assert_int_equal(waitpid(child, NULL, WNOHANG), -1);
+    fth_process_kill(child); /* one that is gone is no reason to wait */
+}
+
 static void memory_is_zeroed_checked_and_grows(void **state)
 {
     (void)state;
@@ -216,6 +253,7 @@ int main(void)
         cmocka_unit_test(many_normals_are_each_their_own),       cmocka_unit_test(uniforms_fill_their_range_evenly),
         cmocka_unit_test(draws_depend_on_every_part_of_the_key), cmocka_unit_test(durations_parse_and_print),
         cmocka_unit_test(failures_nest_their_messages),          cmocka_unit_test(deadlines_pass),
+        cmocka_unit_test(threads_are_left_alone_by_signals),     cmocka_unit_test(killed_children_are_collected),
         cmocka_unit_test(memory_is_zeroed_checked_and_grows),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

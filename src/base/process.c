@@ -1,0 +1,36 @@
+/* See process.h. */
+#include "base/process.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <time.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+
+static const double die_within_s = 5;
+
+int fth_thread_start(pthread_t *thread, void *(*run)(void *context), void *context)
+{
+    sigset_t all, before;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    int failure = pthread_create(thread, NULL, run, context);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    return failure;
+}
+
+void fth_process_kill(pid_t process)
+{
+    fth_deadline deadline = fth_deadline_in(die_within_s);
+    pid_t got;
+    kill(process, SIGKILL);
+    while ((got = waitpid(process, NULL, WNOHANG)) == 0 || (got < 0 && errno == EINTR)) {
+        if (fth_deadline_passed(deadline)) {
+            fth_log_warning("process %d was killed, but has not ended within %g s", (int)process, die_within_s);
+            return;
+        }
+        nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+    }
+}

@@ -1,0 +1,16 @@
+/* Threads that signals leave alone, and children that are ended for certain. */
+#ifndef FTH_BASE_PROCESS_H
+#define FTH_BASE_PROCESS_H
+
+#include <pthread.h>
+#include <sys/types.h>
+
+/* pthread_create(), with all signals blocked: they are for whoever waits for them (src/cli/signals.c), or for the
+ * threads of a program that uses this library. 0, or an errno. */
+int fth_thread_start(pthread_t *thread, void *(*run)(void *context), void *context);
+
+/* Kills a child and collects it. One that hangs in the kernel (a network file system that is gone) outlives the signal:
+ * it is waited for for some seconds, and then left behind. */
+void fth_process_kill(pid_t process);
+
+#endif
