@@ -224,7 +224,7 @@ out:
     return status;
 }
 
-fth_status fth_catalogue_read(const char *path, fth_catalogue *catalogue)
+static fth_status read_file(const char *path, fth_catalogue *catalogue)
 {
     fth_status status = FTH_OK;
     char *text = NULL;
@@ -279,7 +279,7 @@ char *fth_catalogue_find(const char *asked)
 fth_status fth_catalogue_open(const char *asked, fth_catalogue *catalogue)
 {
     char *path = fth_catalogue_find(asked);
-    fth_status status = path ? fth_catalogue_read(path, catalogue) : fth_catalogue_read_builtin(catalogue);
+    fth_status status = path ? read_file(path, catalogue) : fth_catalogue_read_builtin(catalogue);
     free(path);
     return status;
 }

@@ -26,7 +26,6 @@ typedef struct fth_catalogue {
 } fth_catalogue;
 
 /* Reads a catalogue, strictly: whatever is wrong is an error with file and line. Release it in either case. */
-fth_status fth_catalogue_read(const char *path, fth_catalogue *catalogue);
 fth_status fth_catalogue_parse(const char *text, size_t size_bytes, const char *name, fth_catalogue *catalogue);
 fth_status fth_catalogue_read_builtin(fth_catalogue *catalogue);
 void fth_catalogue_release(fth_catalogue *catalogue);

@@ -238,7 +238,7 @@ static const char *below_root(const fth_image_index *index, size_t folder, const
 typedef struct fth_class_list {
     const char **names; /* not ended by NUL but at the next '/' */
     int64_t *counts;
-    size_t count, capacity, counts_capacity;
+    size_t count, capacity;
 } fth_class_list;
 
 static int compare_parts(const char *a, const char *b)

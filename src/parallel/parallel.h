@@ -4,7 +4,6 @@
 
 #include "train/train.h"
 
-extern const fth_strategy *const fth_strategy_list[]; /* ends with NULL */
 fth_status fth_strategy_find(const char *name, const fth_strategy **strategy);
 
 /* A worker process of --strategy hogwild --processes: works for the process that started it and shares the memory

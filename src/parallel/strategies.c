@@ -3,19 +3,17 @@
 
 #include "parallel/parallel_internal.h"
 
-const fth_strategy *const fth_strategy_list[] = {&fth_strategy_single, &fth_strategy_hogwild,
-                                                 &fth_strategy_parameter_server, NULL};
+static const fth_strategy *const strategies[] = {&fth_strategy_single, &fth_strategy_hogwild,
+                                                 &fth_strategy_parameter_server};
 
 fth_status fth_strategy_find(const char *name, const fth_strategy **strategy)
 {
-    enum { MAX_STRATEGIES = 16 };
-    const char *names[MAX_STRATEGIES + 1] = {NULL};
-    for (size_t i = 0; fth_strategy_list[i]; i++) {
-        *strategy = fth_strategy_list[i];
+    const char *names[FTH_COUNT_OF(strategies) + 1] = {NULL};
+    for (size_t i = 0; i < FTH_COUNT_OF(strategies); i++) {
+        *strategy = strategies[i];
         if (strcmp((*strategy)->name, name) == 0)
             return FTH_OK;
-        if (i < MAX_STRATEGIES)
-            names[i] = (*strategy)->name;
+        names[i] = (*strategy)->name;
     }
     *strategy = NULL;
     const char *nearest = fth_nearest_name(name, names);

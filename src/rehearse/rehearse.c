@@ -32,7 +32,6 @@ typedef struct fth_rehearsing {
     size_t account_capacity;
     int64_t best_saved_step; /* over all machines */
     size_t unresolved;       /* accounts from here on wait for a machine that begins */
-    double wasted_s;         /* by machines that never began, since then */
 } fth_rehearsing;
 
 static void tell(const fth_rehearsing *now, const char *format, ...) __attribute__((format(printf, 2, 3)));

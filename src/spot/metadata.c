@@ -95,7 +95,7 @@ static fth_status fetch_token(fth_metadata *metadata, double timeout_s)
         if (plain) {
             memcpy(metadata->token, text, length + 1);
             metadata->token_until_s = fth_clock_seconds() + TOKEN_SECONDS - RENEW_BEFORE_SECONDS;
-            metadata->tokenless = metadata->refused = false;
+            metadata->refused = false;
         } else {
             status = fth_fail(FTH_CORRUPT, "the AWS metadata service's token is not one");
         }
@@ -126,10 +126,8 @@ static fth_status get_aws(fth_metadata *metadata, const char *path, double timeo
     if (status != FTH_OK && !no_answer)
         return status;
     status = get_with_token(metadata, path, fth_deadline_left_seconds(deadline), response);
-    if (status != FTH_OK || response->code != 401) {
-        metadata->tokenless = status == FTH_OK && no_answer;
+    if (status != FTH_OK || response->code != 401)
         return status;
-    }
     if (no_answer) {
         metadata->refused = true;
         fth_http_response_release(response);

@@ -51,11 +51,14 @@ void fth_watch_free(fth_watch *watch);
  * <store>/lease.json: {"owner", "host", "fence", "expires_s", "period_s", "renewed_s", "instance"}, changed by
  * conditional writes only. The fencing number grows by one with every new owner.
  *
- *     free ----acquire----> held ----renew, every third of a period----> held
- *     held by another: wait until its text has not changed for a whole period of OUR clock (skewed clocks do not
- * matter), then take it over held, but not renewed for a period by OUR clock (CLOCK_BOOTTIME: sleep counts): not to be
- * relied on; the next renewal finds out: renewed, or lost -> stop is asked with FTH_STOP_FENCED release          the
- * owner leaves it free for the next at once */
+ *     free             -> held, by who acquires it
+ *     held             -> held, renewed every third of a period
+ *                      -> free at once, when its owner releases it
+ *     held by another  -> held by us, once its text has not changed for a whole period of OUR clock
+ *
+ * Skewed clocks do not matter. A lease that was not renewed for a period of its owner's own clock (CLOCK_BOOTTIME:
+ * sleep counts) is not to be relied on; the next renewal finds out whether it is still held, or lost: then the stop is
+ * asked with FTH_STOP_FENCED. */
 typedef struct fth_lease fth_lease;
 
 typedef struct fth_lease_options {

@@ -29,8 +29,7 @@ typedef struct fth_metadata {
     /* AWS */
     char token[256]; /* "": none */
     double token_until_s;
-    bool tokenless; /* the service gives no token but answers without one */
-    bool refused;   /* it is there, gives no token and insists on one */
+    bool refused; /* it is there, gives no token and insists on one */
 } fth_metadata;
 
 fth_status fth_metadata_open(fth_cloud cloud, const atomic_bool *closing, fth_metadata *metadata);

@@ -271,7 +271,6 @@ fth_status fth_pickle_storage_read(fth_pickle_arena *arena, const fth_pickle_pla
         if (view->kind != FTH_PICKLE_TUPLE || view->count != 3 || view->items[1]->kind != FTH_PICKLE_INTEGER ||
             view->items[2]->kind != FTH_PICKLE_INTEGER || view->items[1]->integer < 0 || view->items[2]->integer < 0)
             return fth_pickle_corrupt(place, "a view of a storage without a start and a size");
-        storage->is_view = true;
         storage->view_start = view->items[1]->integer;
         storage->count = view->items[2]->integer;
     }

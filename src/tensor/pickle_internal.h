@@ -64,9 +64,8 @@ struct fth_pickle_storage {
     const fth_pickle_node *key;
     const fth_pickle_element *element; /* "uint8" for untyped storages */
     int64_t count;                     /* elements, as claimed */
-    bool is_view;                      /* of another storage's elements view_start .. view_start + count (old files) */
-    int64_t view_start;
-    const unsigned char *data; /* filled in by whoever finds it in the file; NULL: not there */
+    int64_t view_start;                /* old files: it is a part, from here on, of the storage that has this key */
+    const unsigned char *data;         /* filled in by whoever finds it in the file; NULL: not there */
     uint64_t size_bytes;
 };
 

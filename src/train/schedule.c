@@ -33,19 +33,20 @@ static double linear_factor(const fth_schedule_position *position)
     return 1 - progress(position);
 }
 
-const fth_schedule fth_schedule_list[] = {
+static const fth_schedule schedules[] = {
     {.name = "constant", .factor = constant_factor},
     {.name = "step", .factor = step_factor},
     {.name = "cosine", .needs_end = true, .factor = cosine_factor},
     {.name = "linear", .needs_end = true, .factor = linear_factor},
-    {.name = NULL},
 };
 
 fth_status fth_schedule_find(const char *name, const fth_schedule **schedule)
 {
-    for (*schedule = fth_schedule_list; (*schedule)->name; (*schedule)++)
+    for (size_t i = 0; i < FTH_COUNT_OF(schedules); i++) {
+        *schedule = &schedules[i];
         if (strcmp((*schedule)->name, name) == 0)
             return FTH_OK;
+    }
     return fth_fail(FTH_INVALID, "there is no schedule \"%s\"", name);
 }
 

@@ -56,7 +56,6 @@ typedef struct fth_optimizer {
     bool (*needs_vectors)(const fth_train_options *options);
 } fth_optimizer;
 
-extern const fth_optimizer fth_optimizer_list[]; /* ends with a NULL name */
 fth_status fth_optimizer_find(const char *name, const fth_optimizer **optimizer);
 
 /* ---- schedules ---- */
@@ -76,7 +75,6 @@ typedef struct fth_schedule {
     double (*factor)(const fth_schedule_position *position); /* of the learning rate, after the warm-up */
 } fth_schedule;
 
-extern const fth_schedule fth_schedule_list[]; /* ends with a NULL name */
 fth_status fth_schedule_find(const char *name, const fth_schedule **schedule);
 
 /* The schedule's factor with the linear warm-up in front: a pure function of the position. */

@@ -90,7 +90,6 @@ typedef struct cuda_device {
 
     cuda_tuning *tuning;
     cuda_building building;
-    size_t allocated_bytes;
 } cuda_device;
 
 static inline cuda_device *cuda_device_of(const fth_plan *plan)
