@@ -1,8 +1,8 @@
 /* Where a run begins: anew, or where an earlier one stopped.
  *
  *     no --resume          a new run
- *     --resume             the newest run of this configuration: goes on if unfinished, done if finished; else a new
- * one
+ *     --resume             the newest run of this configuration: goes on if unfinished, done if finished; else a
+ *                          new one
  *     --resume ID|FOLDER   that run with its stored configuration; options given now win over stored ones, and a limit
  *                          given now replaces all the limits it had
  *     --resume --name ID   that run if it exists, else a new one of that name

@@ -165,7 +165,7 @@ out:
     return status;
 }
 
-/* The current device belongs to the thread; what is noted while building belongs to one plan. */
+/* The current device belongs to the thread. */
 static void enter_device(fth_device *device, int threads)
 {
     (void)threads;
