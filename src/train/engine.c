@@ -439,7 +439,8 @@ int64_t fth_engine_evaluation_batch(const fth_engine *engine, int64_t samples)
     return wanted < samples ? wanted : samples;
 }
 
-fth_status fth_engine_evaluate(fth_engine *engine, fth_loader *loader, const fth_stop *stop, fth_evaluation *evaluation)
+fth_status fth_engine_evaluate(fth_engine *engine, fth_loader *loader, const fth_stop *stop, fth_deadline deadline,
+                               fth_evaluation *evaluation)
 {
     fth_status status = FTH_OK;
     double started = fth_clock_seconds();
@@ -450,6 +451,7 @@ fth_status fth_engine_evaluate(fth_engine *engine, fth_loader *loader, const fth
     for (;;) {
         fth_step_result result;
         FTH_REQUIRE(!stop || !stop->asked, FTH_INTERRUPTED, "evaluation was interrupted");
+        FTH_REQUIRE(!fth_deadline_passed(deadline), FTH_TIMEOUT, "evaluation did not end in time");
         FTH_TRY(fth_loader_next(loader, fth_deadline_in(FTH_LOADER_TIMEOUT_S), &batch));
         if (!batch)
             break;

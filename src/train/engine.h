@@ -95,8 +95,9 @@ const fth_plan *fth_engine_get_plan(const fth_engine *engine, int64_t batch, fth
 /* How many images are evaluated at a time: small training batches would waste time there. */
 int64_t fth_engine_evaluation_batch(const fth_engine *engine, int64_t samples);
 
-/* Evaluates what `loader` gives to its end. FTH_INTERRUPTED when `stop` is asked. */
-fth_status fth_engine_evaluate(fth_engine *engine, fth_loader *loader, const fth_stop *stop,
+/* Evaluates what `loader` gives to its end. FTH_INTERRUPTED when `stop` is asked, FTH_TIMEOUT when `deadline` passes
+ * before. */
+fth_status fth_engine_evaluate(fth_engine *engine, fth_loader *loader, const fth_stop *stop, fth_deadline deadline,
                                fth_evaluation *evaluation);
 
 /* What the model makes of images, (count, channels, height, width), as the loader gives them: (count, classes). */

@@ -1,4 +1,5 @@
 /* Evaluating weights: an engine without a trainer. */
+#include <math.h>
 #include "train/engine.h"
 #include "train/train_internal.h"
 
@@ -33,7 +34,7 @@ fth_status fth_evaluate(const fth_train_options *options, fth_evaluation *evalua
                                          .threads = (int)options->loader_threads,
                                          .batch_limit = fth_batches_per_epoch(info->count[FTH_VALIDATION], batch)};
     FTH_TRY(fth_loader_open(dataset, &loader_options, &loader));
-    FTH_TRY(fth_engine_evaluate(engine, loader, NULL, evaluation));
+    FTH_TRY(fth_engine_evaluate(engine, loader, NULL, (fth_deadline){INFINITY}, evaluation));
 
 out:
     fth_loader_free(loader);

@@ -256,18 +256,33 @@ out:
     return status;
 }
 
+/* The last validation, as far as the budget goes: it was expected to fit, but saving comes first. */
+static fth_status validate_at_end(fth_trainer *trainer)
+{
+    fth_evaluation evaluation;
+    const fth_deadline deadline = fth_trainer_budget_deadline(trainer);
+    fth_status status = fth_trainer_validate(trainer, deadline, &evaluation);
+    if (status == FTH_OK)
+        return fth_trainer_keep_best(trainer);
+    if (status != FTH_TIMEOUT || !fth_deadline_passed(deadline))
+        return status;
+    static const char message[] =
+        "the budget ended before the last validation did: the weights are saved, how good they "
+        "are is not known; `farthing evaluate` tells";
+    fth_log_warning("%s", message);
+    fth_trainer_tell_warning(trainer, message);
+    return FTH_OK;
+}
+
 static fth_status end(fth_trainer *trainer, const char *reason, json_t **event)
 {
     fth_status status = FTH_OK;
-    fth_evaluation evaluation;
 
     FTH_TRY(settle(trainer));
     fth_trainer_tell_step(trainer);
     FTH_TRY(fth_trainer_follow_validation(trainer, true));
-    if (trainer->state.validation_step != trainer->step) {
-        FTH_TRY(fth_trainer_validate(trainer, &evaluation));
-        FTH_TRY(fth_trainer_keep_best(trainer));
-    }
+    if (trainer->state.validation_step != trainer->step)
+        FTH_TRY(validate_at_end(trainer));
     if (trainer->unsaved)
         FTH_TRY(fth_trainer_checkpoint(trainer, true));
     FTH_TRY(fth_trainer_finish_saves(trainer, (fth_deadline){INFINITY}));

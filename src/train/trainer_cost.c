@@ -270,15 +270,24 @@ static double expect_save_s(const fth_trainer *trainer)
     return known > 0 ? known : bytes / slow_disk_bytes_per_s;
 }
 
+static const double leaving_s = 0.1, room = 1.5; /* as anything may take longer this time */
+
+fth_deadline fth_trainer_budget_deadline(const fth_trainer *trainer)
+{
+    const fth_spending *spending = &trainer->spending;
+    if (spending->budget_usd <= 0)
+        return (fth_deadline){INFINITY};
+    double left_s = 3600 * (spending->budget_usd - fth_trainer_spent_usd(trainer)) / spending->price.usd_per_hour;
+    return fth_deadline_in(left_s - leaving_s - room * 2 * expect_save_s(trainer));
+}
+
 bool fth_trainer_budget_spent(fth_trainer *trainer)
 {
     fth_spending *spending = &trainer->spending;
     if (spending->budget_usd <= 0)
         return false;
     measure(trainer, fth_clock_seconds());
-    /* A step, the validation after it, a checkpoint, the model's two files, and leaving; with room, as any of them may
-     * take longer this time. */
-    const double leaving_s = 0.1, room = 1.5;
+    /* A step, the validation after it, a checkpoint, the model's two files, and leaving. */
     double ahead_s = leaving_s + room * (spending->step_s + expect_validate_s(trainer) + 2 * expect_save_s(trainer));
     double usd = spent_usd(trainer);
     if (usd + spending->price.usd_per_hour * ahead_s / 3600 <= spending->budget_usd)

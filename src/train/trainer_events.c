@@ -276,8 +276,10 @@ json_t *fth_trainer_tell_end(fth_trainer *trainer, const char *reason)
     const fth_train_state *state = &trainer->state;
     json_t *event = new_event("end");
     sample_accelerator(trainer, 0);
-    set_real(event, "accuracy", state->validation_accuracy);
-    set_real(event, "loss", state->validation_loss);
+    if (state->validation_step >= 0) {
+        set_real(event, "accuracy", state->validation_accuracy);
+        set_real(event, "loss", state->validation_loss);
+    }
     if (state->batches % trainer->batches_per_epoch == 0)
         set_integer(event, "epochs", state->batches / trainer->batches_per_epoch);
     else
@@ -286,10 +288,12 @@ json_t *fth_trainer_tell_end(fth_trainer *trainer, const char *reason)
     set_real(event, "seconds", fth_trainer_elapsed(trainer));
     set_real(event, "samples_per_s", rate(state->samples, &state->meters));
     set_text(event, "model", trainer->last_path);
-    set_text(event, "best", trainer->best_path);
     set_text(event, "reason", reason);
-    set_real(event, "best_loss", state->best_loss);
-    set_real(event, "best_accuracy", state->best_accuracy);
+    if (state->best_step >= 0) {
+        set_text(event, "best", trainer->best_path);
+        set_real(event, "best_loss", state->best_loss);
+        set_real(event, "best_accuracy", state->best_accuracy);
+    }
     set_totals(trainer, event);
     json_incref(event);
     fth_trainer_tell(trainer, "end", event);

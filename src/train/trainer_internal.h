@@ -295,7 +295,7 @@ double fth_young_interval(double cost_s, double between_s, double written_s, dou
 
 /* Validates the weights as they are, waiting for it, and keeps them if they are the best; FTH_INTERRUPTED if a stop is
  * asked for meanwhile. */
-fth_status fth_trainer_validate(fth_trainer *trainer, fth_evaluation *evaluation);
+fth_status fth_trainer_validate(fth_trainer *trainer, fth_deadline deadline, fth_evaluation *evaluation);
 fth_status fth_trainer_keep_best(fth_trainer *trainer);
 /* The epoch that ended, with its validation if one is due: `beside` training it is begun here, with a copy of the
  * weights, and told when it is done. */
@@ -324,6 +324,8 @@ json_t *fth_trainer_describe_machine(const fth_trainer *trainer); /* run.json's 
 void fth_trainer_set_spent(const fth_trainer *trainer, json_t *event);
 /* True if one more step, with the validation and saving that may follow, would pass the budget. Call it before each. */
 bool fth_trainer_budget_spent(fth_trainer *trainer);
+/* When the budget leaves time for saving and leaving only; never without one. */
+fth_deadline fth_trainer_budget_deadline(const fth_trainer *trainer);
 /* A run that its budget ended is not finished if the budget is larger now. */
 fth_status fth_beginning_check_budget(fth_beginning *beginning);
 

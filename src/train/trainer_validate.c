@@ -93,7 +93,7 @@ fth_status fth_trainer_keep_best(fth_trainer *trainer)
 
 /* ---- while training waits ---- */
 
-fth_status fth_trainer_validate(fth_trainer *trainer, fth_evaluation *evaluation)
+fth_status fth_trainer_validate(fth_trainer *trainer, fth_deadline deadline, fth_evaluation *evaluation)
 {
     fth_status status = FTH_OK;
     fth_loader *loader = NULL;
@@ -102,7 +102,7 @@ fth_status fth_trainer_validate(fth_trainer *trainer, fth_evaluation *evaluation
     trainer->progress.evaluating = true;
     fth_trainer_show_progress(trainer);
     FTH_TRY(fth_trainer_open_loader(trainer, FTH_VALIDATION, &loader));
-    FTH_TRY(fth_engine_evaluate(trainer->engine, loader, trainer->stop, evaluation));
+    FTH_TRY(fth_engine_evaluate(trainer->engine, loader, trainer->stop, deadline, evaluation));
     FTH_REQUIRE(isfinite(evaluation->loss), FTH_DIVERGED, "the loss of validation is not a finite number");
     set_validation(trainer, evaluation, trainer->step);
 
@@ -119,7 +119,7 @@ static fth_status validate_now(fth_trainer *trainer, bool validated)
     fth_evaluation evaluation;
 
     if (validated)
-        FTH_TRY(fth_trainer_validate(trainer, &evaluation));
+        FTH_TRY(fth_trainer_validate(trainer, (fth_deadline){INFINITY}, &evaluation));
     fth_trainer_tell_bad_images(trainer);
     fth_epoch_facts facts = fth_trainer_epoch_facts(trainer);
     fth_trainer_tell_epoch(trainer, &facts, validated ? &evaluation : NULL);
@@ -136,7 +136,8 @@ static void *evaluate(void *context)
 {
     fth_validation *validation = context;
     fth_evaluation evaluation = {0};
-    fth_status status = fth_engine_evaluate(validation->engine, validation->loader, &validation->cancel, &evaluation);
+    fth_status status = fth_engine_evaluate(validation->engine, validation->loader, &validation->cancel,
+                                            (fth_deadline){INFINITY}, &evaluation);
     if (status == FTH_OK && !isfinite(evaluation.loss))
         status = fth_fail(FTH_DIVERGED, "the loss of validation is not a finite number");
     pthread_mutex_lock(&validation->mutex);

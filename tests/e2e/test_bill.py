@@ -195,6 +195,19 @@ def test_budget(farthing, tiny):
     assert second["steps_lost"] == 0
 
 
+def test_a_budget_cuts_the_last_validation(farthing):
+    """A dollar a second; the reference back end needs half a minute for the 4,000 images of a validation."""
+    train = ["train", "--device", "reference", "--model", "mnist-cnn", "--batch", 1, "--price", 3600, "--name", "cut", "--resume"]
+    result = farthing(*train, "--budget", "4usd", "--json")
+    run = farthing.folder / "runs" / "cut"
+    assert result.end["reason"] == "budget" and "accuracy" not in result.end and "best" not in result.end
+    assert "before the last validation did" in result.err
+    assert any(event["event"] == "checkpoint" and event["step"] == result.end["steps"] for event in record(run))
+    assert result.end["evaluate_s"] < 20 and (run / "last.safetensors").exists()
+    assert "accuracy -" in farthing(*train, "--budget", "4usd").out
+    assert "finished" in farthing("report", run).out
+
+
 def test_budget_and_other_limits(farthing, tiny):
     result = farthing("train", *QUICK, "--data", tiny, "--steps", 5, "--price", 1, "--budget", 1000, "--json")
     assert result.end["reason"] == "steps"
