@@ -1,5 +1,6 @@
 /* Evaluating weights: an engine without a trainer. */
 #include <math.h>
+
 #include "train/engine.h"
 #include "train/train_internal.h"
 

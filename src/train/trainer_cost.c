@@ -277,7 +277,7 @@ fth_deadline fth_trainer_budget_deadline(const fth_trainer *trainer)
     const fth_spending *spending = &trainer->spending;
     if (spending->budget_usd <= 0)
         return (fth_deadline){INFINITY};
-    double left_s = 3600 * (spending->budget_usd - fth_trainer_spent_usd(trainer)) / spending->price.usd_per_hour;
+    double left_s = 3600 * (spending->budget_usd - spent_usd(trainer)) / spending->price.usd_per_hour;
     return fth_deadline_in(left_s - leaving_s - room * 2 * expect_save_s(trainer));
 }
 
