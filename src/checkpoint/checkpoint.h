@@ -115,16 +115,14 @@ void fth_writer_run(fth_writer *writer, const fth_writer_job *job);
 
 /* The next result in the order of saving; false if there is none. */
 bool fth_writer_take_result(fth_writer *writer, fth_writer_result *result);
-/* Waits until nothing waits or is being written, or until a slot is free. FTH_TIMEOUT at the deadline. */
+/* Waits until nothing waits or is being written. FTH_TIMEOUT at the deadline. */
 fth_status fth_writer_wait_idle(fth_writer *writer, fth_deadline deadline);
-fth_status fth_writer_wait_free(fth_writer *writer, fth_deadline deadline);
 /* Cancels what is being written now, if its upload can still be cancelled. */
 void fth_writer_cancel(fth_writer *writer);
 
 /* What it is doing, for whoever has to decide with a deadline. */
 typedef struct fth_writer_state {
     bool writing, waiting;
-    int64_t writing_step, waiting_step; /* -1: none */
     double writing_since_s;
     uint64_t done_bytes, total_bytes; /* of the upload under way */
 } fth_writer_state;

@@ -227,37 +227,18 @@ static bool is_idle(const fth_writer *writer)
     return find(writer, SLOT_WAITING) < 0 && find(writer, SLOT_WRITING) < 0;
 }
 
-static bool has_room(const fth_writer *writer)
+fth_status fth_writer_wait_idle(fth_writer *writer, fth_deadline deadline)
 {
-    return find(writer, SLOT_WAITING) < 0 && find(writer, SLOT_FREE) >= 0;
-}
-
-static fth_status wait_until(fth_writer *writer, bool (*reached)(const fth_writer *), fth_deadline deadline)
-{
-    const double longest_wait_s = 3600; /* an infinite deadline has no timespec */
+    struct timespec until = fth_deadline_timespec(deadline);
     bool done;
     pthread_mutex_lock(&writer->mutex);
-    while (!(done = reached(writer)) && !fth_deadline_passed(deadline)) {
-        double left_s = fth_deadline_left_seconds(deadline);
-        struct timespec until =
-            fth_deadline_timespec(fth_deadline_in(left_s < longest_wait_s ? left_s : longest_wait_s));
+    while (!(done = is_idle(writer)) && !fth_deadline_passed(deadline))
         pthread_cond_clockwait(&writer->changed, &writer->mutex, CLOCK_MONOTONIC, &until);
-    }
     int writing = find(writer, SLOT_WRITING);
     int64_t step = writing >= 0 ? writer->jobs[writing].step : -1;
     pthread_mutex_unlock(&writer->mutex);
     return done ? FTH_OK
                 : fth_fail(FTH_TIMEOUT, "the checkpoint of step %lld was not written in time", (long long)step);
-}
-
-fth_status fth_writer_wait_idle(fth_writer *writer, fth_deadline deadline)
-{
-    return wait_until(writer, is_idle, deadline);
-}
-
-fth_status fth_writer_wait_free(fth_writer *writer, fth_deadline deadline)
-{
-    return wait_until(writer, has_room, deadline);
 }
 
 void fth_writer_cancel(fth_writer *writer)
@@ -273,8 +254,6 @@ fth_writer_state fth_writer_look(fth_writer *writer)
     int writing = find(writer, SLOT_WRITING), waiting = find(writer, SLOT_WAITING);
     fth_writer_state state = {.writing = writing >= 0,
                               .waiting = waiting >= 0,
-                              .writing_step = writing >= 0 ? writer->jobs[writing].step : -1,
-                              .waiting_step = waiting >= 0 ? writer->jobs[waiting].step : -1,
                               .writing_since_s = writer->writing_since_s,
                               .done_bytes = writer->done_bytes,
                               .total_bytes = writer->total_bytes};

@@ -79,8 +79,6 @@ fth_exit_code fth_cli_train(const fth_command *command, const fth_invocation *in
 
 /* ---- runs ---- */
 
-/* The run last touched under `runs_folder`; fails if there is none. free() it. */
-fth_status fth_cli_find_newest_run(const char *runs_folder, char **folder);
 /* A record from an id, a path or the address of a run in a store; an empty one means the newest. */
 fth_status fth_cli_read_run(const char *runs_folder, const char *id_or_path, const fth_store_options *store,
                             fth_record_summary *summary);

@@ -18,6 +18,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/process.h"
 #include "cli/cli.h"
 #include "parameters/parameters.h"
 
@@ -244,10 +245,8 @@ static void end_workers(local *all)
         pause_briefly();
     }
     for (int i = 0; i < all->count; i++)
-        if (all->workers[i].process != 0) {
-            kill(all->workers[i].process, SIGKILL);
-            waitpid(all->workers[i].process, NULL, 0);
-        }
+        if (all->workers[i].process != 0)
+            fth_process_kill(all->workers[i].process);
 }
 
 /* ---- the whole ---- */

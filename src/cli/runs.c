@@ -27,7 +27,8 @@ static double last_touched(const char *folder)
     return newest;
 }
 
-fth_status fth_cli_find_newest_run(const char *runs_folder, char **folder)
+/* The run last touched under `runs_folder`; fails if there is none. */
+static fth_status find_newest_run(const char *runs_folder, char **folder)
 {
     *folder = NULL;
     DIR *runs = opendir(runs_folder);
@@ -106,7 +107,7 @@ fth_status fth_cli_read_run(const char *runs_folder, const char *id_or_path, con
     if (*id_or_path)
         FTH_TRY(fth_record_locate(runs_folder, id_or_path, &folder));
     else
-        FTH_TRY(fth_cli_find_newest_run(runs_folder, &folder));
+        FTH_TRY(find_newest_run(runs_folder, &folder));
     FTH_TRY(fth_record_read(folder, summary));
 out:
     free(folder);

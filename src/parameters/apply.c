@@ -2,11 +2,11 @@
  *
  * A gradient:
  *
- *     queued -> checked against its worker (registered? new sequence? how stale?) -> logged -> added -> [step] ->
- * answered
- *                                    |-> refused: nothing has changed
- *                                    |-> deferred (bounded): others' gradients would become too old; looked at again
- * when one of those has come, or its lease is over
+ *     queued -> checked against its worker: registered? new sequence? how stale?
+ *               |-> logged -> added -> [step] -> answered
+ *               |-> refused: nothing has changed
+ *               |-> deferred (bounded): others' gradients would become too old; looked at again when one of those has
+ *                   come, or its lease is over
  *
  * What is logged is applied, now or by the next process; what was not logged was not acknowledged. A step is made when
  * the last gradient it takes is there; where one came that completes it, its record says so, so that a replay steps at

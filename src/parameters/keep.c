@@ -188,14 +188,11 @@ fth_status fth_parameters_restore(fth_parameters *server)
     server->saved_version = version;
     server->saved_at_s = fth_clock_seconds();
     atomic_store(&server->metrics.checkpoint_version, version);
-    /* The version is an atomic of ours; the log checks that it moves on as its records say. */
-    server->replaying = true;
-    /* Room for as much as there may be when a checkpoint takes its time. */
+    /* The version is an atomic of ours; the log checks that it moves on as its records say. Room for as much as there may be when a checkpoint takes its time. */
     size_t map_bytes = (size_t)(2 * server->options.max_log_bytes + 4 * server->max_body_bytes);
     FTH_TRY(fth_wal_open(server->state_folder, server->options.durability == FTH_DURABILITY_POWER, map_bytes,
                          &(fth_wal_reader){fth_parameters_replay, fth_parameters_replayed_version, server},
                          &server->wal));
-    server->replaying = false;
     if (server->options.durability == FTH_DURABILITY_CHECKPOINT)
         FTH_TRY(end_log(server));
     atomic_store(&server->metrics.log_bytes, server->wal ? fth_wal_size_bytes(server->wal) : 0);

@@ -33,8 +33,6 @@
 #include "base/base.h"
 #include "train/train.h"
 
-#define FTH_PARAMETERS_PORT 29500
-
 typedef enum fth_consistency_kind {
     FTH_CONSISTENCY_SYNC,    /* the mean of `count` gradients (0: of one from each worker) makes a step */
     FTH_CONSISTENCY_BOUNDED, /* no gradient is applied that is more than `count` versions old; the fast wait */

@@ -61,8 +61,6 @@ typedef struct fth_copy {
     uint64_t header_bytes, size_bytes;
 } fth_copy;
 
-fth_status fth_copy_create(const fth_layout *layout, const fth_train_options *train, const char *input, int classes,
-                           const fth_vectors *vectors, int64_t version, atomic_int *alive, fth_copy **copy);
 void fth_copy_unref(fth_copy *copy); /* NULL is fine */
 
 /* What a reader asked for. */
@@ -120,7 +118,6 @@ typedef struct fth_window {
     int64_t loss_samples, correct_samples;
     int64_t staleness, pushes;
     double began_s;
-    int64_t began_samples;
 } fth_window;
 
 struct fth_parameters {
@@ -165,7 +162,6 @@ struct fth_parameters {
     bool gathered;              /* it need not wait any more */
     _Atomic double progress;
     fth_window window;
-    bool replaying;
 
     pthread_mutex_t mutex;  /* of what follows */
     pthread_cond_t work;    /* for the applying thread */
@@ -217,8 +213,6 @@ void *fth_parameters_apply(void *server);
 void fth_parameters_fail(fth_parameters *server, fth_status status);
 
 /* steps.c; from the applying thread */
-/* How many gradients the next step takes; at least 1. With the mutex held. */
-int64_t fth_parameters_needed(fth_parameters *server);
 /* Looks whether sync:N has waited long enough for workers that never came. */
 void fth_step_look_for_workers(fth_parameters *server);
 double fth_parameters_rate(const fth_parameters *server);

@@ -20,8 +20,8 @@
 /* What a reader must receive, after a moment, while others wait for room; twice as much with each DOUBLED_S they do. */
 static const double GRACE_S = 2, LEAST_BYTES_PER_S = 1 << 20, DOUBLED_S = 5;
 
-fth_status fth_copy_create(const fth_layout *layout, const fth_train_options *train, const char *input, int classes,
-                           const fth_vectors *vectors, int64_t version, atomic_int *alive, fth_copy **result)
+static fth_status create_copy(const fth_layout *layout, const fth_train_options *train, const char *input, int classes,
+                              const fth_vectors *vectors, int64_t version, atomic_int *alive, fth_copy **result)
 {
     fth_status status = FTH_OK;
     fth_copy *copy = NULL;
@@ -332,9 +332,8 @@ void fth_pulls_serve(fth_parameters *server)
         fth_copy_unref(server->copy);
         server->copy = NULL;
         pthread_mutex_unlock(&server->mutex);
-        fth_status status =
-            fth_copy_create(server->layout, server->train, server->input, server->classes, &server->vectors,
-                            atomic_load(&server->version), &server->copies_alive, &copy);
+        fth_status status = create_copy(server->layout, server->train, server->input, server->classes, &server->vectors,
+                                        atomic_load(&server->version), &server->copies_alive, &copy);
         if (status != FTH_OK)
             fth_log_warning("%s", fth_error_message());
         pthread_mutex_lock(&server->mutex);

@@ -14,7 +14,8 @@ double fth_parameters_rate(const fth_parameters *server)
     return rate;
 }
 
-int64_t fth_parameters_needed(fth_parameters *server)
+/* How many gradients the next step takes; at least 1. With the mutex held. */
+static int64_t gradients_needed(fth_parameters *server)
 {
     if (server->options.consistency.kind != FTH_CONSISTENCY_SYNC)
         return 1;
@@ -65,7 +66,7 @@ void fth_step_note_progress(fth_parameters *server)
 bool fth_step_is_complete(fth_parameters *server, const fth_worker *giver)
 {
     int64_t have = server->step_gradients + (giver != NULL);
-    if (have == 0 || have < fth_parameters_needed(server))
+    if (have == 0 || have < gradients_needed(server))
         return false;
     if (server->options.consistency.kind != FTH_CONSISTENCY_SYNC || server->options.consistency.count > 0)
         return true;

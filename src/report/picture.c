@@ -6,7 +6,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <math.h>
-#include <signal.h>
 #include <spawn.h>
 #include <stdlib.h>
 #include <string.h>
@@ -17,6 +16,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/process.h"
 #include "report/report_internal.h"
 
 enum { DRAWING_SECONDS = 30 };
@@ -141,8 +141,7 @@ static fth_status wait_for(pid_t process, int messages)
     pid_t got;
     while ((got = waitpid(process, &result, WNOHANG)) == 0 || (got < 0 && errno == EINTR)) {
         if (fth_deadline_passed(deadline)) {
-            kill(process, SIGKILL);
-            waitpid(process, &result, 0);
+            fth_process_kill(process);
             return fth_fail(FTH_TIMEOUT, "gnuplot did not finish within %d s", DRAWING_SECONDS);
         }
         nanosleep(&(struct timespec){.tv_nsec = 5000000}, NULL);

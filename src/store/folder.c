@@ -3,9 +3,9 @@
  * An object is written under a temporary name beside its place, synced, and then takes its place by one rename; a full
  * disk or a crash leaves the old object. What conditional writes need:
  *
- *     if absent   a rename that replaces nothing, or a hard link where the file system has no such rename: atomic by
- * itself if match    compare the version, then rename, under an exclusive flock() on the object's folder; every other
- * write in that folder holds the same lock shared while it renames, so that none slips in between
+ *     if absent   a rename that replaces nothing, or a hard link where the file system has no such rename: atomic
+ *     if match    compare the version, then rename, under an exclusive flock() on the object's folder; every other write
+ *                 in that folder holds the same lock shared while it renames, so that none slips in between
  *
  * The lock is taken on the folder itself, which leaves no file behind and is the same one wherever a store is rooted.
  * NFS cannot lock folders: there a hidden file in the folder stands for it, which all clients of the share see, but not

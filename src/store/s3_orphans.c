@@ -5,9 +5,10 @@
  * not by which process; another machine may upload to the same key. So only such are ended as can hardly be anyone
  * else's:
  *
- *     noted right after ours was begun   of the same key and account, begun between our first try and the answer (by
- * the server's clock) ended when ours is over            those of them that have not got a single part meanwhile, if
- * there are no more of these than tries of ours that failed */
+ *     noted right after ours was begun   those of the same key and account that were begun between our first try and the
+ *                                        answer, by the server's clock
+ *     ended when ours is over            those of them that have not got a single part meanwhile, if there are no more
+ *                                        of these than tries of ours that failed */
 #include <stdlib.h>
 #include <string.h>
 

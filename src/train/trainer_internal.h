@@ -133,7 +133,6 @@ typedef struct fth_saving {
     fth_engine *engine; /* whose state is saved */
     fth_snapshot *snapshots[FTH_WRITER_SLOTS];
     char name_suffix[32];         /* of manifests: ".json", "-f000002.json" */
-    int64_t taken_step;           /* of the newest snapshot; -1: none */
     _Atomic int64_t written_step; /* of the newest checkpoint that this process stored; -1: none */
     _Atomic bool hurry;           /* the machine goes: nothing but the checkpoint itself */
     fth_run_store *run_store;     /* NULL: the run's folder is the store */

@@ -191,7 +191,6 @@ fth_status fth_trainer_open_store(fth_trainer *trainer)
                            .run_store = trainer->run_store,
                            .best_path = trainer->best_path,
                            .name_suffix = ".json",
-                           .taken_step = -1,
                            .written_step = -1};
     trainer->download_folder = fth_path_join(folder, "checkpoints");
     trainer->checkpoint_folder = fth_path_join(

@@ -188,7 +188,6 @@ static fth_status submit(fth_trainer *trainer, int slot, bool here)
     FTH_TRY(hold_best(trainer, details));
     FTH_TRY(fth_trainer_state_to_json(trainer, &details->state));
     fth_writer_job job = {.slot = slot, .kind = SAVE_CHECKPOINT, .step = trainer->step, .details = details};
-    saving->taken_step = trainer->step;
     details = NULL;
     (here ? fth_writer_run : fth_writer_submit)(saving->writer, &job);
 

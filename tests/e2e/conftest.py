@@ -18,6 +18,11 @@ SANITIZED = b"__asan_init" in FARTHING.read_bytes() if FARTHING.exists() else Fa
 SMALL = ["--model", "linear"]  # where the network does not matter
 PATIENCE_S = 120 * (4 if SANITIZED else 1)
 
+# Under nohup, or behind `&` in a script, these are ignored, which programs inherit and farthing respects.
+for number in (signal.SIGINT, signal.SIGHUP):
+    if signal.getsignal(number) == signal.SIG_IGN:
+        signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
+
 
 def environment(**extra):
     clean = {k: v for k, v in os.environ.items() if k not in ("FARTHING_ASCII", "NO_COLOR", "COLUMNS")}

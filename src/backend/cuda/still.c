@@ -1,7 +1,8 @@
 /* Stills: device memory as it was at one moment, brought to the host beside the work.
  *
- *     main stream   ... update N | copy to the still | step N+1 ...          (on the device: 0.1 ms for resnet50's 188
- * MB) own stream                                     | piece, piece, piece   (over the bus) a thread memcpy, memcpy
+ *     main stream   ... update N | copy to the still | step N+1 ...
+ *     own stream                                     | piece, piece, piece over the bus
+ *     a thread                                         | memcpy, memcpy, memcpy
  *
  * The bus fills one pinned buffer while the other is copied out of, so the memory that is pinned stays small and where
  * the numbers end up is anybody's memory. */
