@@ -21,7 +21,7 @@ fth_store_options fth_s3_store_options(const fth_s3_flags *flags, double deadlin
      .type = FTH_OPTION_TEXT,                                                                                          \
      .offset = (at) + offsetof(fth_s3_flags, endpoint),                                                                \
      .argument = "URL",                                                                                                \
-     .help = "an S3 server other than AWS; else AWS_ENDPOINT_URL_S3, AWS_ENDPOINT_URL, the profile's",               \
+     .help = "an S3 server other than AWS; else AWS_ENDPOINT_URL_S3, AWS_ENDPOINT_URL, the profile's",                 \
      .group = "S3"},                                                                                                   \
         {.name = "s3-region",                                                                                          \
          .type = FTH_OPTION_TEXT,                                                                                      \
