@@ -1,18 +1,12 @@
 /* Loading checkpoints from a bucket in which things change between the look and the download. The bucket is a folder
  * behind a little server; saves go into the folder directly. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include <dirent.h>
 
 #include "checkpoint/checkpoint.h"
 #include "stub_server.h"
+#include "support.h"
 
-static char folder[64], downloads[80];
+static char downloads[TEST_MAX_PATH];
 
 /* When tensors of this name are asked for ... */
 static struct trouble {
@@ -29,14 +23,14 @@ static void save(int64_t step)
     float weights[4] = {(float)step, 1, 2, 3};
     fth_tensor_view view = {"w", FTH_F32, FTH_SHAPE(4), weights};
     json_t *state = json_pack("{s:I}", "batches", (json_int_t)step);
-    assert_int_equal(fth_checkpoint_save(folder, step, &view, 1, state, 5), FTH_OK);
+    assert_int_equal(fth_checkpoint_save(test_folder, step, &view, 1, state, 5), FTH_OK);
     json_decref(state);
 }
 
 static void remove_file(const char *name)
 {
     char path[400];
-    snprintf(path, sizeof path, "%s/%s", folder, name);
+    snprintf(path, sizeof path, "%s/%s", test_folder, name);
     assert_int_equal(unlink(path), 0);
 }
 
@@ -50,7 +44,7 @@ static char *refusal(int code, const char *name, size_t *size_bytes)
 static char *list(size_t *size_bytes)
 {
     char body[8192] = "<ListBucketResult><IsTruncated>false</IsTruncated>";
-    DIR *directory = opendir(folder);
+    DIR *directory = opendir(test_folder);
     for (struct dirent *entry = readdir(directory); entry; entry = readdir(directory))
         if (*entry->d_name != '.')
             snprintf(body + strlen(body), sizeof body - strlen(body),
@@ -64,7 +58,7 @@ static char *give(const stub_request *request, const char *name, size_t *size_by
 {
     char path[400], *bytes = NULL, *text = NULL;
     size_t size = 0, first = 0, last = 0;
-    snprintf(path, sizeof path, "%s/%s", folder, name);
+    snprintf(path, sizeof path, "%s/%s", test_folder, name);
     if (fth_file_read_all(path, 1 << 20, &bytes, &size) != FTH_OK)
         return refusal(404, "NoSuchKey", size_bytes);
     bool range = sscanf(stub_header(request, "Range"), "bytes=%zu-%zu", &first, &last) == 2;
@@ -113,17 +107,15 @@ static stub_server server;
 static int start(void **state)
 {
     char endpoint[64];
-    (void)state;
     trouble = (struct trouble){0};
     stub_start(&server, answer, NULL);
     snprintf(endpoint, sizeof endpoint, "http://127.0.0.1:%d", server.port);
     setenv("AWS_ENDPOINT_URL", endpoint, 1);
     setenv("AWS_ACCESS_KEY_ID", "key", 1);
     setenv("AWS_SECRET_ACCESS_KEY", "secret", 1);
-    snprintf(folder, sizeof folder, "/tmp/farthing-test-XXXXXX");
-    if (!mkdtemp(folder))
+    if (test_make_folder(state) != 0)
         return -1;
-    snprintf(downloads, sizeof downloads, "%s/.downloads", folder);
+    test_path(downloads, ".downloads");
     save(10);
     save(20);
     save(30);
@@ -132,11 +124,8 @@ static int start(void **state)
 
 static int stop(void **state)
 {
-    char command[128];
-    (void)state;
     stub_stop(&server);
-    snprintf(command, sizeof command, "rm -rf %s", folder);
-    return system(command);
+    return test_remove_folder(state);
 }
 
 /* The step that is loaded, or minus the status. */

@@ -1,33 +1,22 @@
 /* A run's record in a store: events in parts, however much there is of them, and whatever part size there was. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include <dirent.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "support.h"
 #include "train/run_store.h"
 
 enum { LINE_BYTES = 1000, BACKLOG_LINES = 5000, MANY_LINES = 70000 };
 
-static char folder[64], local[80], store[80];
+static char local[TEST_MAX_PATH], store[TEST_MAX_PATH];
 static fth_train_options options;
 
 static int start(void **state)
 {
-    (void)state;
-    snprintf(folder, sizeof folder, "/tmp/farthing-test-XXXXXX");
-    if (!mkdtemp(folder))
+    if (test_make_folder(state) != 0)
         return -1;
-    snprintf(local, sizeof local, "%s/run", folder);
-    snprintf(store, sizeof store, "%s/store", folder);
+    test_path(local, "run");
+    test_path(store, "store");
     fth_options_set_defaults(&fth_train_option_table, &options);
     free(options.lease);
     options.lease = strdup("off");
@@ -38,16 +27,13 @@ static int start(void **state)
 
 static int stop(void **state)
 {
-    (void)state;
-    char command[128];
     fth_options_release(&fth_train_option_table, &options);
-    snprintf(command, sizeof command, "rm -rf '%s'", folder);
-    return system(command);
+    return test_remove_folder(state);
 }
 
 static void write_text(const char *base, const char *name, const char *text)
 {
-    char path[200];
+    char path[TEST_MAX_PATH + 100];
     snprintf(path, sizeof path, "%s/%s", base, name);
     assert_int_equal(fth_file_write_all(path, text, strlen(text)), FTH_OK);
 }
@@ -55,7 +41,7 @@ static void write_text(const char *base, const char *name, const char *text)
 /* Lines of different lengths, so that no part ends with a line by accident. */
 static void write_events(const char *base, const char *name, int lines)
 {
-    char path[200], text[LINE_BYTES];
+    char path[TEST_MAX_PATH + 100], text[LINE_BYTES];
     snprintf(path, sizeof path, "%s/%s", base, name);
     FILE *file = fopen(path, "w");
     assert_non_null(file);
@@ -95,7 +81,7 @@ static void a_backlog_is_stored_in_parts(void **state)
     (void)state;
     fth_run_store *run = NULL;
     fth_stored_record record;
-    char path[400];
+    char path[TEST_MAX_PATH + 300];
     int parts = 0;
     write_text(local, "run.json", "{\"id\": \"a\"}");
     write_events(local, "events.jsonl", BACKLOG_LINES);
@@ -133,7 +119,7 @@ static void a_backlog_is_stored_in_parts(void **state)
 static void a_part_of_any_size_is_read(void **state)
 {
     (void)state;
-    char path[200];
+    char path[TEST_MAX_PATH + 100];
     snprintf(path, sizeof path, "%s/events", store);
     assert_int_equal(fth_folder_create(path), FTH_OK);
     write_text(store, "run.json", "{\"id\": \"a\"}");
