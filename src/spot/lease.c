@@ -23,8 +23,9 @@
 #define USUAL_PERIOD_S    10.0
 #define SHORTEST_PERIOD_S 0.2
 #define SLICE_S           0.02 /* between looks at a request to stop */
+#define REFUSED_FOR_S     60.0 /* how long failing writes are retried by a machine that has waited for another */
 
-enum { MAX_LEASE_BYTES = 64 << 10 };
+enum { MAX_LEASE_BYTES = 64 << 10, MOST_LOST_WRITES = 50 };
 
 /* What lease.json says. */
 typedef struct lease_text {
@@ -347,7 +348,12 @@ static fth_status sleep_unless_stopped(const fth_lease *lease, double seconds)
     }
 }
 
-/* Writes ourselves over `seen`. True in *ours if it was still so. */
+static bool same_text(const lease_text *a, const lease_text *b)
+{
+    return a->present == b->present && (!a->present || strcmp(a->bytes, b->bytes) == 0);
+}
+
+/* Writes ourselves over `seen`. FTH_OK and *ours false: somebody else was faster. */
 static fth_status take(fth_lease *lease, const lease_text *seen, bool *ours)
 {
     bool lost = false;
@@ -358,13 +364,17 @@ static fth_status take(fth_lease *lease, const lease_text *seen, bool *ours)
     fth_status status = write_text(lease, lease->owner, seen->present ? &seen->version : NULL, 0, &lost);
     *ours = status == FTH_OK && !lost;
     if (status == FTH_TIMEOUT || status == FTH_IO) {
-        /* It may have happened all the same. */
+        /* The write may have taken effect all the same; where it has not, the reason is what the caller needs. */
+        char why[1024];
+        snprintf(why, sizeof why, "%s", fth_error_message());
         fth_status again = read_text(lease->store, &now);
-        if (again == FTH_OK) {
-            status = FTH_OK;
-            *ours = now.present && strcmp(now.owner, lease->owner) == 0;
+        *ours = again == FTH_OK && now.present && strcmp(now.owner, lease->owner) == 0;
+        if (*ours)
             lease->version = now.version;
-        }
+        if (*ours || (again == FTH_OK && !same_text(&now, seen)))
+            status = FTH_OK;
+        else
+            status = fth_fail(status, "%s", why);
         release_text(&now);
     }
     if (*ours)
@@ -372,53 +382,102 @@ static fth_status take(fth_lease *lease, const lease_text *seen, bool *ours)
     return status;
 }
 
-/* A store that is away for a while does not end the waiting, which may take days; other failures do. */
-static fth_status outlast(const fth_lease *lease, fth_status status, bool may_wait, bool *warned)
+/* What the loop below knows while it waits. */
+typedef struct waiting {
+    lease_text seen;       /* the text as it last changed */
+    double seen_at_s;      /* when that was; boot_seconds() */
+    bool looked;           /* the store has been read at least once */
+    bool held_by_another;  /* there was somebody to wait for */
+    bool warned;           /* of a store that fails */
+    double refused_from_s; /* the first of the writes in a row that failed; NAN: the last one did not */
+    int lost_writes;       /* in a row, while the text stayed as it was */
+} waiting;
+
+static fth_status pause_before_next_look(const fth_lease *lease)
 {
-    if (!may_wait || (status != FTH_IO && status != FTH_TIMEOUT))
-        return status;
-    if (!*warned)
-        fth_log_warning("waiting for the lease of %s: %s", fth_store_url(lease->store), fth_error_message());
-    *warned = true;
     return sleep_unless_stopped(lease, fmin(lease->period_s / 10, 1));
+}
+
+/* Whether a failure of the store is to be waited out. Whoever waits for another machine, perhaps for days, does not
+ * give up because the store is away for a while. A store that could never be read, or cannot be written although
+ * nobody holds the lease, will not get better by waiting. */
+static bool may_get_better(const waiting *w, fth_status status, fth_deadline deadline)
+{
+    if ((status != FTH_IO && status != FTH_TIMEOUT) || fth_deadline_passed(deadline))
+        return false;
+    if (isnan(w->refused_from_s))
+        return w->looked;
+    return w->held_by_another && boot_seconds() - w->refused_from_s < REFUSED_FOR_S;
+}
+
+static fth_status outlast(const fth_lease *lease, waiting *w, fth_status status, fth_deadline deadline)
+{
+    if (!may_get_better(w, status, deadline))
+        return status;
+    if (!w->warned)
+        fth_log_warning("waiting for the lease of %s: %s", fth_store_url(lease->store), fth_error_message());
+    w->warned = true;
+    return pause_before_next_look(lease);
+}
+
+/* Takes the lease of which `w->seen` is the text. A write that fails or is lost to another is followed by a pause. */
+static fth_status try_to_take(fth_lease *lease, waiting *w, fth_deadline deadline, bool *ours)
+{
+    fth_status status = sleep_unless_stopped(lease, 0);
+    if (status != FTH_OK)
+        return status;
+    status = take(lease, &w->seen, ours);
+    if (status == FTH_OK) {
+        w->refused_from_s = NAN;
+        if (*ours)
+            return FTH_OK;
+        if (++w->lost_writes > MOST_LOST_WRITES)
+            return fth_fail(FTH_UNSUPPORTED,
+                            "%s/" LEASE_KEY " stays as it is, yet conditional writes to it fail as if it had changed",
+                            fth_store_url(lease->store));
+        return sleep_unless_stopped(lease, SLICE_S);
+    }
+    if (isnan(w->refused_from_s))
+        w->refused_from_s = boot_seconds();
+    return outlast(lease, w, status, deadline);
 }
 
 static fth_status wait_and_take(fth_lease *lease, const fth_lease_options *options, fth_deadline deadline)
 {
     fth_status status = FTH_OK;
-    lease_text now = {0}, seen = {0};
-    double seen_at_s = 0, began_s = boot_seconds(), told_s = -INFINITY;
-    bool ours = false, looked = false, warned = false;
+    waiting w = {.refused_from_s = NAN};
+    lease_text now = {0};
+    double began_s = boot_seconds(), told_s = -INFINITY;
+    bool ours = false;
     char owner[256];
     while (!ours) {
         status = read_text(lease->store, &now);
         if (status != FTH_OK) {
-            FTH_TRY(outlast(lease, status, looked && !fth_deadline_passed(deadline), &warned));
+            FTH_TRY(outlast(lease, &w, status, deadline));
             continue;
         }
         double now_s = boot_seconds();
-        if (!looked || now.present != seen.present || (now.present && strcmp(now.bytes, seen.bytes) != 0)) {
-            release_text(&seen);
-            seen = now;
+        if (!w.looked || !same_text(&now, &w.seen)) {
+            release_text(&w.seen);
+            w.seen = now;
             now = (lease_text){0};
-            seen_at_s = now_s;
-            looked = true;
+            w.seen_at_s = now_s;
+            w.looked = true;
+            w.lost_writes = 0;
         }
         /* The owner's own period counts, should it be longer than ours; a wild one does not hold us for ever. */
-        double patience_s = fmax(lease->period_s, fmin(seen.period_s, 3600));
-        bool lapsed = seen.present && *seen.owner && now_s - seen_at_s >= patience_s;
-        if (!seen.present || !*seen.owner || lapsed) {
-            FTH_TRY(sleep_unless_stopped(lease, 0));
-            status = take(lease, &seen, &ours);
-            if (status != FTH_OK)
-                FTH_TRY(outlast(lease, status, !fth_deadline_passed(deadline), &warned));
+        double patience_s = fmax(lease->period_s, fmin(w.seen.period_s, 3600));
+        bool lapsed = w.seen.present && *w.seen.owner && now_s - w.seen_at_s >= patience_s;
+        if (!w.seen.present || !*w.seen.owner || lapsed) {
+            FTH_TRY(try_to_take(lease, &w, deadline, &ours));
             if (ours && lapsed) {
-                name_owner(&seen, owner, sizeof owner);
-                fth_log_info("taking the run over from %s, not heard of for %.3g s", owner, now_s - seen_at_s);
+                name_owner(&w.seen, owner, sizeof owner);
+                fth_log_info("taking the run over from %s, not heard of for %.3g s", owner, now_s - w.seen_at_s);
             }
             continue;
         }
-        name_owner(&seen, owner, sizeof owner);
+        w.held_by_another = true;
+        name_owner(&w.seen, owner, sizeof owner);
         FTH_REQUIRE(!fth_deadline_passed(deadline), FTH_TIMEOUT, "%s holds the lease of %s", owner,
                     fth_store_url(lease->store));
         if (options->waiting && now_s - told_s >= 1) {
@@ -426,11 +485,11 @@ static fth_status wait_and_take(fth_lease *lease, const fth_lease_options *optio
             told_s = now_s;
         }
         double pause_s = fmin(fmin(lease->period_s / 10, 1), fth_deadline_left_seconds(deadline));
-        FTH_TRY(sleep_unless_stopped(lease, fmin(pause_s, fmax(seen_at_s + patience_s - now_s, 0.001))));
+        FTH_TRY(sleep_unless_stopped(lease, fmin(pause_s, fmax(w.seen_at_s + patience_s - now_s, 0.001))));
     }
 out:
     release_text(&now);
-    release_text(&seen);
+    release_text(&w.seen);
     return status;
 }
 

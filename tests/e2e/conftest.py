@@ -140,6 +140,28 @@ def tiny(tmp_path_factory):
     return write_mnist(tmp_path_factory.mktemp("data") / "tiny")
 
 
+# ---- disks ----
+
+@pytest.fixture
+def small_disk(tmp_path):
+    """Mounts a disk in memory that holds `size_kib`; skips, saying why, where that is not allowed."""
+    mounted = []
+
+    def mount(size_kib):
+        folder = tmp_path / f"disk{len(mounted)}"
+        folder.mkdir()
+        done = subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={size_kib}k", "farthing-test", str(folder)],
+                              capture_output=True, text=True)
+        if done.returncode:
+            pytest.skip(f"no small disk can be mounted here (root can): {done.stderr.strip()}")
+        mounted.append(folder)
+        return folder
+
+    yield mount
+    for folder in mounted:
+        subprocess.run(["umount", "--lazy", str(folder)], check=True)
+
+
 # ---- object stores ----
 
 @pytest.fixture(scope="session")

@@ -1,11 +1,13 @@
 """Runs that live in a store: whatever happens to a machine, the same command on another carries on, and ends with the
 same weights, bit for bit. A "machine" is a folder of its own with nothing in it."""
 import json
+import os
 import signal
 import socket
 import subprocess
 import threading
 import time
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -416,3 +418,40 @@ def test_a_server_named_by_flag_is_reached_by_all_who_read_the_run(bucket, machi
         assert bucket.url in farthing(*command, bucket.url, *there, env=elsewhere).out
     result = farthing("evaluate", bucket.url, *there, env=elsewhere, code=1)
     assert f"farthing store cp '{bucket.url}/best.safetensors'" in result.err
+
+
+# ---- stores that cannot be written ----
+
+def check_refused(machine, reason):
+    """The command ends at once and says why, as `farthing doctor` does."""
+    began = time.monotonic()
+    result = machine.train(code=1)
+    assert time.monotonic() - began < 15
+    assert reason in result.err and not result.out
+    assert len(result.err.splitlines()) == 1
+    doctor = machine("doctor", machine.store.url, code=None, env=machine.store.environment)
+    assert reason in doctor.out + doctor.err
+
+
+def test_a_store_that_may_not_be_written(machines, tmp_path):
+    if not os.path.ismount("/sys"):
+        pytest.skip("/sys is not mounted: no folder here that nobody may write to")
+    target = Path("/sys/farthing-test")  # where not even root makes folders
+    check_refused(machines(Folder(target)), f"create folder {target}")
+
+
+def test_a_store_on_a_full_disk(machines, small_disk):
+    disk = small_disk(size_kib=64)
+    (disk / "run").mkdir()
+    with pytest.raises(OSError), open(disk / "filler", "wb", buffering=0) as filler:
+        while True:
+            filler.write(bytes(4096))
+    check_refused(machines(Folder(disk / "run")), "disk full")
+
+
+def test_a_bucket_that_refuses_writes(s3_server, machines):
+    with FaultProxy(s3_server.port) as proxy:
+        bucket = Bucket(s3_server)
+        bucket.environment = {**bucket.environment, "AWS_ENDPOINT_URL": proxy.endpoint}
+        proxy.rules = [Rule("status", code=403, method="PUT")]
+        check_refused(machines(bucket), "access denied")

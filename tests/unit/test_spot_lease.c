@@ -6,6 +6,7 @@
 #include <sched.h>
 #include <signal.h>
 #include <stdatomic.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -401,6 +402,69 @@ static void test_survives_store_errors(void **state)
     fth_store_free(store);
 }
 
+/* ---- the store cannot be written ---- */
+
+/* Every write of this process to a file fails, as on a full disk, also where the tests run as root. */
+static void forbid_writing(bool forbidden)
+{
+    struct rlimit limit;
+    signal(SIGXFSZ, SIG_IGN);
+    assert_int_equal(getrlimit(RLIMIT_FSIZE, &limit), 0);
+    limit.rlim_cur = forbidden ? 0 : limit.rlim_max;
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &limit), 0);
+}
+
+/* Nobody holds the lease, and it cannot be taken: the reason is given at once, however long one would wait. */
+static void test_unwritable_store_ends_the_wait(void **state)
+{
+    (void)state;
+    static const char *const texts[] = {NULL, "{\"owner\":\"\",\"fence\":3}"};
+    fth_store *store = open_store();
+    for (size_t i = 0; i < FTH_COUNT_OF(texts); i++) {
+        fth_lease *lease = NULL;
+        if (texts[i])
+            replace_lease(store, texts[i]);
+        forbid_writing(true);
+        alarm(PATIENCE_S); /* an endless loop ends the test */
+        double began = fth_clock_seconds();
+        fth_status status = fth_lease_acquire(store, NULL, (fth_deadline){INFINITY}, &lease);
+        double took_s = fth_clock_seconds() - began;
+        alarm(0);
+        forbid_writing(false);
+        assert_int_equal(status, FTH_IO);
+        assert_message_has("ulimit -f");
+        assert_null(lease);
+        assert_true(took_s < 5);
+    }
+    fth_store_free(store);
+}
+
+static void *allow_writing_later(void *unused)
+{
+    (void)unused;
+    nap(1.2);
+    forbid_writing(false);
+    return NULL;
+}
+
+/* Whoever waited for another machine, perhaps for days, tries for a while. */
+static void test_unwritable_for_a_while_after_waiting(void **state)
+{
+    (void)state;
+    pthread_t thread;
+    fth_store *store = open_store();
+    replace_lease(store, "{\"owner\":\"gone\",\"host\":\"h\",\"fence\":7,\"period_s\":0.4}");
+    forbid_writing(true);
+    pthread_create(&thread, NULL, allow_writing_later, NULL);
+    double began = fth_clock_seconds();
+    fth_lease *lease = acquire(store, 0.4, NULL);
+    assert_true(fth_clock_seconds() - began >= 1);
+    assert_int_equal(fth_lease_fence(lease), 8);
+    pthread_join(thread, NULL);
+    fth_lease_free(lease);
+    fth_store_free(store);
+}
+
 #define WITH_FOLDER(test) cmocka_unit_test_setup_teardown(test, set_up, test_remove_folder)
 
 int main(void)
@@ -415,6 +479,8 @@ int main(void)
         WITH_FOLDER(test_races_have_one_winner),
         WITH_FOLDER(test_takeovers_follow_one_another),
         WITH_FOLDER(test_survives_store_errors),
+        WITH_FOLDER(test_unwritable_store_ends_the_wait),
+        WITH_FOLDER(test_unwritable_for_a_while_after_waiting),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
