@@ -3,6 +3,7 @@
 #define FTH_BASE_BASE_H
 
 #include "base/clock.h"
+#include "base/count.h"
 #include "base/file.h"
 #include "base/log.h"
 #include "base/memory.h"

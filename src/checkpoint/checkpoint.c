@@ -371,12 +371,12 @@ fth_status fth_checkpoint_get_latest(const fth_checkpoint_place *place, const ch
         FTH_TRY(look(&s, checkpoint, &again));
     if (checkpoint->tensors || s.skipped == 0)
         goto out;
-    FTH_REQUIRE(s.unread == FTH_OK, s.unread, "none of the %zu checkpoints in %s can be read now: %s", s.skipped, where,
+    FTH_REQUIRE(s.unread == FTH_OK, s.unread, "no checkpoint in %s can be read now (tried %zu): %s", where, s.skipped,
                 s.message);
     status = fth_fail(FTH_CORRUPT,
-                      "none of the %zu checkpoints in %s can be read (the newest is of step %" PRId64
-                      "); start anew elsewhere, or without --resume",
-                      s.skipped, where, s.newest);
+                      "no checkpoint in %s can be read (tried %zu; the newest is of step %" PRId64
+                      "); start again elsewhere, or without --resume",
+                      where, s.skipped, s.newest);
 
 out:
     free(where);

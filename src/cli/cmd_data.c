@@ -117,7 +117,7 @@ static fth_status print_classes(const fth_dataset_info *info, const fth_inspecti
     }
     fth_table_print(stdout, table);
     if (info->classes > SHOWN)
-        printf("... and %d more classes\n", info->classes - SHOWN);
+        printf("... and %s\n", FTH_COUNTED(info->classes - SHOWN, "more class"));
 
 out:
     fth_table_free(table);
@@ -136,19 +136,16 @@ static void print_sizes(const fth_inspection *found)
 static fth_status print_text(const fth_dataset_info *info, const fth_inspection *found)
 {
     enum { SHOWN = 20 };
-    char training[32], validation[32], grey[32];
-    fth_text_count(info->count[FTH_TRAIN], training, sizeof training);
-    fth_text_count(info->count[FTH_VALIDATION], validation, sizeof validation);
-    fth_text_count(found->grey, grey, sizeof grey);
-    printf("%s: %d classes, %s training and %s validation images (%lld JPEG, %lld PNG)\n\n", info->name, info->classes,
-           training, validation, (long long)found->jpeg, (long long)found->png);
+    printf("%s: %s, %s training and %s (%lld JPEG, %lld PNG)\n\n", info->name, FTH_COUNTED(info->classes, "class"),
+           FTH_COUNTED(info->count[FTH_TRAIN], NULL), FTH_COUNTED(info->count[FTH_VALIDATION], "validation image"),
+           (long long)found->jpeg, (long long)found->png);
     fth_status status = print_classes(info, found);
     if (status != FTH_OK)
         return status;
     print_sizes(found);
     printf("\nmean %.4f %.4f %.4f, deviation %.4f %.4f %.4f (red, green, blue; pixels in 0 to 1)\n", found->mean[0],
            found->mean[1], found->mean[2], found->deviation[0], found->deviation[1], found->deviation[2]);
-    printf("\ngrey: %s\n", found->grey > 0 ? grey : "none");
+    printf("\ngrey: %s\n", found->grey > 0 ? FTH_COUNTED(found->grey, NULL) : "none");
     int shown = 0;
     for (char **name = found->grey_names; name && *name && shown < SHOWN; name++, shown++)
         printf("  %s\n", *name);
@@ -222,7 +219,7 @@ static void print_written(const data_options *options, int64_t files, int64_t by
         fth_cli_print_json(json);
         json_decref(json);
     } else {
-        printf("wrote %s: %lld file%s, %s\n", options->out, (long long)files, files == 1 ? "" : "s", size);
+        printf("wrote %s: %s, %s\n", options->out, FTH_COUNTED(files, "file"), size);
     }
 }
 

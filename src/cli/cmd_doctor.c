@@ -123,7 +123,7 @@ static void check_threads(const doctor_options *options, check_result *result)
     (void)options;
     cpu_set_t usable;
     int count = sched_getaffinity(0, sizeof usable, &usable) == 0 ? CPU_COUNT(&usable) : 1;
-    SAY(result, CHECK_OK, "%d of %ld cores may be used", count, sysconf(_SC_NPROCESSORS_ONLN));
+    SAY(result, CHECK_OK, "%d of %s may be used", count, FTH_COUNTED(sysconf(_SC_NPROCESSORS_ONLN), "core"));
 }
 
 static void check_memory(const doctor_options *options, check_result *result)
@@ -242,11 +242,9 @@ static void check_data(const doctor_options *options, check_result *result)
     fth_dataset_options how = {.seed = 1, .validation_fraction = 0.1, .threads = 1};
     if (fth_dataset_open(options->data, &how, &dataset) == FTH_OK) {
         const fth_dataset_info *info = fth_dataset_get_info(dataset);
-        char training[64], validation[64];
-        fth_text_count(info->count[FTH_TRAIN], training, sizeof training);
-        fth_text_count(info->count[FTH_VALIDATION], validation, sizeof validation);
-        SAY(result, CHECK_OK, "%s: %s + %s images, %dx%dx%d, %d classes", info->name, training, validation,
-            info->channels, info->height, info->width, info->classes);
+        SAY(result, CHECK_OK, "%s: %s + %s, %dx%dx%d, %s", info->name, FTH_COUNTED(info->count[FTH_TRAIN], NULL),
+            FTH_COUNTED(info->count[FTH_VALIDATION], "image"), info->channels, info->height, info->width,
+            FTH_COUNTED(info->classes, "class"));
     } else {
         SAY(result, CHECK_FAIL, "%s", fth_error_message());
         result->advice = "built in are digits and shapes; a folder must hold MNIST or CIFAR-10 files";

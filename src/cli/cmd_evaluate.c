@@ -34,13 +34,12 @@ static void print_result(const fth_train_options *options, const fth_evaluation 
         json_decref(event);
         return;
     }
-    char accuracy[64], loss[64], samples[64], time[64];
+    char accuracy[64], loss[64], time[64];
     fth_text_percent(result->accuracy, accuracy, sizeof accuracy);
     fth_text_loss(result->loss, loss, sizeof loss);
-    fth_text_count(result->samples, samples, sizeof samples);
     fth_duration_format(result->seconds, time, sizeof time);
-    printf("%s on %s: accuracy %s, loss %s over %s images in %s; weights %s\n", options->model, options->data, accuracy,
-           loss, samples, time, options->weights);
+    printf("%s on %s: accuracy %s, loss %s over %s in %s; weights %s\n", options->model, options->data, accuracy, loss,
+           FTH_COUNTED(result->samples, "image"), time, options->weights);
 }
 
 static fth_exit_code run(const fth_command *command, const fth_invocation *invocation)

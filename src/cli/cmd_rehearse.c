@@ -186,9 +186,9 @@ static void print_conclusion(const fth_rehearsal *rehearsal)
     char lost[32], time[32];
     write_dollars(priced ? dollars : NAN, lost, sizeof lost);
     fth_duration_format(rehearsal->seconds, time, sizeof time);
-    printf("%zu interruption%s, %lld of %lld notices used; lost %lld of %lld steps, %.1f s of %s, %s\n",
-           rehearsal->count, rehearsal->count == 1 ? "" : "s", (long long)used, (long long)notices, (long long)steps,
-           (long long)rehearsal->steps, seconds, time, lost);
+    printf("%s, %lld of %s used; lost %lld of %s, %.1f s of %s, %s\n", FTH_COUNTED(rehearsal->count, "interruption"),
+           (long long)used, FTH_COUNTED(notices, "notice"), (long long)steps, FTH_COUNTED(rehearsal->steps, "step"),
+           seconds, time, lost);
     if (rehearsal->torn > 0)
         printf("checkpoints that were not whole and had to be skipped: %lld\n", (long long)rehearsal->torn);
     if (rehearsal->lost_before_checkpoint > 0)

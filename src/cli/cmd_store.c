@@ -144,10 +144,9 @@ static fth_status list_place(const char *address, const store_options *options)
     if (place.root && !*place.prefix)
         FTH_REQUIRE(fth_folder_exists(place.root), FTH_INVALID, "there is no folder %s", place.root);
     if (options->list_long && !options->json) {
-        char count[SMALL], size[SMALL];
-        fth_text_count((int64_t)state.objects, count, sizeof count);
+        char size[SMALL];
         fth_text_bytes((int64_t)state.bytes, size, sizeof size);
-        printf("%10s  in %s object%s\n", size, count, state.objects == 1 ? "" : "s");
+        printf("%10s  in %s\n", size, FTH_COUNTED(state.objects, "object"));
     }
 
 out:
@@ -224,15 +223,15 @@ static bool doom(void *context, const fth_store_object *object)
 /* Asks on a terminal; elsewhere --yes must have been given. */
 static fth_status ask_to_delete(const doomed *list, const char *name, const store_options *options)
 {
-    char size[SMALL], count[SMALL], answer[SMALL] = "";
+    char size[SMALL], answer[SMALL] = "";
     if (options->yes)
         return FTH_OK;
     fth_text_bytes((int64_t)list->bytes, size, sizeof size);
-    fth_text_count((int64_t)list->count, count, sizeof count);
+    const char *objects = FTH_COUNTED(list->count, "object");
     if (!isatty(STDIN_FILENO) || !isatty(STDERR_FILENO))
-        return fth_fail(FTH_INVALID, "%s holds %s object%s, %s; to delete them without a question, add --yes", name,
-                        count, list->count == 1 ? "" : "s", size);
-    fprintf(stderr, "delete %s object%s, %s, below %s? [y/N] ", count, list->count == 1 ? "" : "s", size, name);
+        return fth_fail(FTH_INVALID, "%s holds %s, %s; to delete them without a question, add --yes", name, objects,
+                        size);
+    fprintf(stderr, "delete %s, %s, below %s? [y/N] ", objects, size, name);
     if (fgets(answer, sizeof answer, stdin) && (answer[0] == 'y' || answer[0] == 'Y'))
         return FTH_OK;
     return fth_fail(FTH_INTERRUPTED, "nothing was deleted");
@@ -253,7 +252,7 @@ static fth_status delete_below(const fth_place *place, const char *name, const s
         FTH_TRY(fth_store_delete(place->store, list.keys[i]));
     if (place->root && !*place->prefix)
         rmdir(place->root); /* stays if something is in it that is no object */
-    printf("deleted %zu object%s below %s\n", list.count, list.count == 1 ? "" : "s", name);
+    printf("deleted %s below %s\n", FTH_COUNTED(list.count, "object"), name);
 
 out:
     for (size_t i = 0; i < list.count; i++)

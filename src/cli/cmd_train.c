@@ -72,17 +72,16 @@ static void print_end(const fth_train_outcome *outcome)
     const char *verb = outcome->already_finished ? "already finished:" : "trained";
     const char *model = json_string_value(json_object_get(end, "model"));
     const char *best = json_string_value(json_object_get(end, "best"));
-    char accuracy[64], loss[64], steps[64], time[64], speed[64] = "-";
+    char accuracy[64], loss[64], time[64], speed[64] = "-";
     fth_text_percent(number_of(end, "accuracy"), accuracy, sizeof accuracy);
     fth_text_loss(number_of(end, "loss"), loss, sizeof loss);
-    fth_text_count((int64_t)json_number_value(json_object_get(end, "steps")), steps, sizeof steps);
     fth_duration_format(number_of(end, "seconds"), time, sizeof time);
     if (isfinite(number_of(end, "samples_per_s")))
         fth_text_count(llround(number_of(end, "samples_per_s")), speed, sizeof speed);
     double epochs = number_of(end, "epochs");
-    printf("%s %s on %s: accuracy %s, loss %s, %.4g epoch%s, %s step%s in %s (%s samples/s)", verb,
-           configured(run, "model"), configured(run, "data"), accuracy, loss, epochs, epochs == 1 ? "" : "s", steps,
-           strcmp(steps, "1") == 0 ? "" : "s", time, speed);
+    printf("%s %s on %s: accuracy %s, loss %s, %.4g epoch%s, %s in %s (%s samples/s)", verb, configured(run, "model"),
+           configured(run, "data"), accuracy, loss, epochs, epochs == 1 ? "" : "s",
+           FTH_COUNTED(json_number_value(json_object_get(end, "steps")), "step"), time, speed);
     if (isfinite(number_of(end, "spent_usd"))) {
         char spent[64];
         fth_usd_format(number_of(end, "spent_usd"), spent, sizeof spent);

@@ -22,9 +22,8 @@ fth_status fth_doctor_read_store(fth_store *store, char *found, size_t size)
     double begun_s = fth_clock_seconds();
     fth_status status = fth_store_list(store, "", count_object, &count);
     if (status == FTH_OK)
-        snprintf(found, size, "%s can be read (%d%s object%s, %.0f ms)", fth_store_url(store), count,
-                 count == ENOUGH_OBJECTS ? " or more" : "", count == 1 ? "" : "s",
-                 1e3 * (fth_clock_seconds() - begun_s));
+        snprintf(found, size, "%s can be read (%s%s, %.0f ms)", fth_store_url(store), FTH_COUNTED(count, "object"),
+                 count == ENOUGH_OBJECTS ? " or more" : "", 1e3 * (fth_clock_seconds() - begun_s));
     return status;
 }
 

@@ -175,8 +175,9 @@ static fth_status start_worker(local *all, int number)
     posix_spawnattr_setsigmask(&attributes, &none);
     posix_spawnattr_setpgroup(&attributes, 0); /* a Ctrl-C comes to us, and from us to them */
     posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETPGROUP);
-    int failure = environment ? posix_spawn(&all->workers[number].process, "/proc/self/exe", &actions, &attributes,
-                                            arguments, environment)
+    char program[4096];
+    int failure = environment ? posix_spawn(&all->workers[number].process, fth_process_program(program, sizeof program),
+                                            &actions, &attributes, arguments, environment)
                               : ENOMEM;
     free(environment);
     posix_spawnattr_destroy(&attributes);
@@ -213,7 +214,7 @@ static fth_status look_at_worker(local *all, int number, bool stopping)
         return status;
     }
     if (++worker->restarts > MAX_RESTARTS)
-        return fth_fail(FTH_PEER_LOST, "worker %d was lost %d times", number + 1, worker->restarts);
+        return fth_fail(FTH_PEER_LOST, "worker %d was lost %s", number + 1, FTH_COUNTED(worker->restarts, "time"));
     fth_log_warning("worker %d was lost (%s); it is started again", number + 1,
                     got > 0 && WIFSIGNALED(how) ? strsignal(WTERMSIG(how)) : "it ended early");
     return start_worker(all, number);
@@ -258,8 +259,8 @@ static void tell_progress(local *all)
     if (all->options->json || now - all->told_s < TELL_EVERY_S)
         return;
     if (all->told_s > 0)
-        fth_log_info("version %lld, %d workers, %.0f samples/s", (long long)version,
-                     fth_parameters_workers(all->server),
+        fth_log_info("version %lld, %s, %.0f samples/s", (long long)version,
+                     FTH_COUNTED(fth_parameters_workers(all->server), "worker"),
                      (double)((version - all->told_version) * all->options->batch) / (now - all->told_s));
     all->told_s = now;
     all->told_version = version;
@@ -328,8 +329,8 @@ static fth_status check_options(const local *all, const fth_parameters_options *
         if (fth_options_was_given(table, all->options, without_effect[i]))
             fth_log_warning("--%s has no effect on a server and workers that are started together", without_effect[i]);
     FTH_REQUIRE(server->consistency.kind != FTH_CONSISTENCY_SYNC || server->consistency.count <= all->count,
-                FTH_INVALID, "--consistency %s waits for more workers than the %d there are; see --workers",
-                all->options->consistency, all->count);
+                FTH_INVALID, "--consistency %s waits for more workers than --workers %d", all->options->consistency,
+                all->count);
 
 out:
     return status;
@@ -361,8 +362,8 @@ fth_status fth_cli_train_locally(fth_train_options *options, fth_stop *stop, fth
     FTH_TRY(find_run(options));
     FTH_TRY(fth_parameters_start(&server, &all.server));
     outcome->run_folder = fth_format("%s", fth_parameters_run_folder(all.server));
-    fth_log_info("strategy parameter-server: a server and %d worker process%s here; run %s", all.count,
-                 all.count == 1 ? "" : "es", outcome->run_folder);
+    fth_log_info("strategy parameter-server: a server and %s here; run %s", FTH_COUNTED(all.count, "worker process"),
+                 outcome->run_folder);
     status = run_workers(&all, stop);
     char *message = fth_format("%s", fth_error_message());
     end_workers(&all);

@@ -130,13 +130,11 @@ static void print_strategy(const json_t *event)
 {
     const char *kind = text_of(event, "worker_kind"); /* "thread", "process" */
     const json_t *workers = json_object_get(event, "workers");
-    int64_t count = (int64_t)json_integer_value(workers);
-    if (workers)
-        printf("strategy %s, %lld worker %s%s\n", text_of(event, "strategy"), (long long)count, kind,
-               count == 1                     ? ""
-               : strcmp(kind, "process") == 0 ? "es"
-                                              : "s");
-    else if (json_object_get(event, "server"))
+    if (workers) {
+        char noun[SMALL];
+        snprintf(noun, sizeof noun, "worker %s", kind);
+        printf("strategy %s, %s\n", text_of(event, "strategy"), FTH_COUNTED(json_integer_value(workers), noun));
+    } else if (json_object_get(event, "server"))
         printf("strategy %s, worker %s of %s, from version %lld on\n", text_of(event, "strategy"),
                text_of(event, "worker"), text_of(event, "server"),
                (long long)json_integer_value(json_object_get(event, "version")));
@@ -144,9 +142,9 @@ static void print_strategy(const json_t *event)
 
 static void print_start(const json_t *event, bool resumed)
 {
-    char parameters[SMALL];
-    fth_text_count((int64_t)json_integer_value(json_object_get(event, "parameters")), parameters, sizeof parameters);
-    printf("training %s (%s parameters) on %s\n", text_of(event, "model"), parameters, text_of(event, "data"));
+    json_int_t parameters = json_integer_value(json_object_get(event, "parameters"));
+    printf("training %s (%s) on %s\n", text_of(event, "model"), FTH_COUNTED(parameters, "parameter"),
+           text_of(event, "data"));
     printf("device   %s\n", text_of(event, "device"));
     print_strategy(event);
     printf("run      %s\n", text_of(event, "folder"));

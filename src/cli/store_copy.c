@@ -367,15 +367,15 @@ static void print_summary(const copy *all, double seconds)
     fth_text_bytes((int64_t)bytes, size, sizeof size);
     fth_text_bytes((int64_t)((double)bytes / (seconds > 0 ? seconds : 1e-9)), rate, sizeof rate);
     fth_duration_format(seconds, time, sizeof time);
-    printf("copied %zu object%s, %s in %s (%s/s)%s\n", all->count, all->count == 1 ? "" : "s", size, time, rate,
+    printf("copied %s, %s in %s (%s/s)%s\n", FTH_COUNTED(all->count, "object"), size, time, rate,
            all->options->verify ? ", verified" : "");
 }
 
 static fth_exit_code conclude(copy *all, double seconds)
 {
     if (all->stop.asked) {
-        fth_log_warning("stopped: %zu of %zu objects are copied whole; the same command carries on", (size_t)all->done,
-                        all->count);
+        fth_log_warning("stopped: %zu of %s copied whole; the same command carries on", (size_t)all->done,
+                        FTH_COUNTED(all->count, "object"));
         return FTH_EXIT_INTERRUPTED;
     }
     if (all->status != FTH_OK) {

@@ -22,9 +22,8 @@ fth_status fth_cifar_parse(const uint8_t *bytes, size_t size_bytes, const char *
     if (size_bytes == 0)
         return fth_fail(FTH_INVALID, "%s: has zero images", name);
     if (size_bytes % RECORD_BYTES != 0)
-        return fth_fail(FTH_CORRUPT,
-                        "%s: truncated or no CIFAR-10 file: %zu bytes are not a whole number of %d-byte records", name,
-                        size_bytes, RECORD_BYTES);
+        return fth_fail(FTH_CORRUPT, "%s: truncated or no CIFAR-10 file: %s, not a whole number of %d-byte records",
+                        name, FTH_COUNTED(size_bytes, "byte"), RECORD_BYTES);
     size_t count = size_bytes / RECORD_BYTES;
     for (size_t i = 0; i < count; i++)
         if (bytes[i * RECORD_BYTES] >= CLASSES)

@@ -31,8 +31,8 @@ static fth_status hold_out(const fth_dataset_options *options, const char *folde
                         "and 1, as 0.1",
                         folder, fraction);
     if (total < 2)
-        return fth_fail(FTH_INVALID, "%s has %lld image: too few to hold any out for validation", folder,
-                        (long long)total);
+        return fth_fail(FTH_INVALID, "%s has %s: too few to hold any out for validation", folder,
+                        FTH_COUNTED(total, "image"));
     int64_t held = (int64_t)((double)total * fraction + 0.5);
     held = held < 1 ? 1 : held > total - 1 ? total - 1 : held;
     dataset->held_out = true;

@@ -46,7 +46,8 @@ static fth_status inflate_member(const uint8_t *bytes, size_t size_bytes, size_t
     struct libdeflate_decompressor *decompressor = NULL;
 
     if (size_bytes < GZIP_MIN_BYTES)
-        return fth_fail(FTH_CORRUPT, "%s: truncated: %zu bytes are no whole gzip file", name, size_bytes);
+        return fth_fail(FTH_CORRUPT, "%s: truncated: %s, too short for a gzip file", name,
+                        FTH_COUNTED(size_bytes, "byte"));
     const uint8_t *trailer = bytes + size_bytes - 4;
     size_t length = (size_t)trailer[0] | (size_t)trailer[1] << 8 | (size_t)trailer[2] << 16 | (size_t)trailer[3] << 24;
     if (length == 0 || length > max_bytes || length / DEFLATE_MAX_RATIO > size_bytes)

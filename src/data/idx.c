@@ -32,8 +32,8 @@ static fth_status check_magic(const uint8_t *bytes, size_t size_bytes, const cha
                         magic, hint);
     }
     if (size_bytes < header_bytes)
-        return fth_fail(FTH_CORRUPT, "%s: truncated: %zu bytes, the header of idx %s alone has %zu", name, size_bytes,
-                        what, header_bytes);
+        return fth_fail(FTH_CORRUPT, "%s: truncated: %s, the header of idx %s alone has %zu", name,
+                        FTH_COUNTED(size_bytes, "byte"), what, header_bytes);
     return FTH_OK;
 }
 
@@ -111,8 +111,8 @@ static fth_status join_part(fth_dataset *dataset, fth_split split, fth_load *ima
     fth_idx_labels labels = {0};
     FTH_TRY(fth_idx_parse_images(images_load->blob.bytes, images_load->blob.size_bytes, images_load->path, &images));
     FTH_TRY(fth_idx_parse_labels(labels_load->blob.bytes, labels_load->blob.size_bytes, labels_load->path, &labels));
-    FTH_REQUIRE(images.count == labels.count, FTH_CORRUPT, "%s has %lld images but %s has %lld labels",
-                images_load->path, (long long)images.count, labels_load->path, (long long)labels.count);
+    FTH_REQUIRE(images.count == labels.count, FTH_CORRUPT, "%s has %s but %s has %s", images_load->path,
+                FTH_COUNTED(images.count, "image"), labels_load->path, FTH_COUNTED(labels.count, "label"));
     const fth_dataset_info *info = &dataset->info;
     FTH_REQUIRE(split == FTH_TRAIN || (images.height == info->height && images.width == info->width), FTH_CORRUPT,
                 "%s: images of %d × %d pixels, the training images have %d × %d", images_load->path, images.height,

@@ -176,9 +176,8 @@ fth_status fth_image_archive_index(const uint8_t *bytes, size_t size_bytes, cons
         goto out;
     }
     if (links > 0)
-        fth_log_warning("%s: %lld links to images are left out; pack the files themselves (tar --dereference "
-                        "--hard-dereference)",
-                        source, (long long)links);
+        fth_log_warning("%s: left out %s to images; pack the files themselves (tar --dereference --hard-dereference)",
+                        source, FTH_COUNTED(links, "link"));
 
 out:
     archive_read_free(archive);

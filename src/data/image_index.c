@@ -426,7 +426,7 @@ static fth_status assign_classes(fth_image_index *index, const char *source, con
                     "%s: the class folder '%.*s' holds no .jpg, .jpeg or .png images: remove it or fill it", source,
                     (int)part_length(list->names[i]), list->names[i]);
     if (outside > 0)
-        fth_log_warning("%s: %lld images outside the class folders are left out", source, (long long)outside);
+        fth_log_warning("%s: left out %s outside the class folders", source, FTH_COUNTED(outside, "image"));
 
 out:
     return status;
@@ -446,8 +446,8 @@ fth_status fth_image_index_finish(fth_image_index *index, const char *source)
         "<class>/%s",
         source, index->other_files > 0 ? "; images of other kinds are there, and would have to be converted" : "");
     if (index->other_files > 0)
-        fth_log_warning("%s: %lld images that are neither JPEG nor PNG are left out", source,
-                        (long long)index->other_files);
+        fth_log_warning("%s: left out %s of other formats than JPEG and PNG", source,
+                        FTH_COUNTED(index->other_files, "image"));
     strip_root(index);
     for (size_t i = 0; i < index->folder_count; i++)
         if (index->folders[i].count > 0 && index->root_length > 0)
@@ -464,9 +464,8 @@ fth_status fth_image_index_finish(fth_image_index *index, const char *source)
                 validation = validation_names[k];
         }
     FTH_TRY(list_classes(index, root, validation, &list));
-    FTH_REQUIRE(list.count > 0, FTH_INVALID,
-                "%s: its %zu images lie in no class folders: give each class a folder of its own", source,
-                index->count);
+    FTH_REQUIRE(list.count > 0, FTH_INVALID, "%s holds %s but no class folders: give each class a folder of its own",
+                source, FTH_COUNTED(index->count, "image"));
     FTH_REQUIRE(list.count <= INT32_MAX / 2, FTH_UNSUPPORTED, "%s: too many classes", source);
     FTH_TRY(assign_classes(index, source, root, validation, &list));
     FTH_TRY(keep_class_names(index, &list));

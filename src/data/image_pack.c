@@ -130,8 +130,8 @@ fth_status fth_dataset_shard(const fth_dataset *dataset, int shards, const char 
     FTH_TRY(find_classes(set, &begins));
     for (int i = 0; i < set->index.classes; i++)
         FTH_REQUIRE(begins[i + 1] - begins[i] >= (size_t)shards, FTH_INVALID,
-                    "the class '%s' has %zu images, too few for %d shards: every shard needs every class",
-                    set->index.class_names[i], begins[i + 1] - begins[i], shards);
+                    "the class '%s' has %s, too few for %d shards: every shard needs every class",
+                    set->index.class_names[i], FTH_COUNTED(begins[i + 1] - begins[i], "image"), shards);
     FTH_TRY(fth_folder_create(folder));
     for (int i = 0; i < shards; i++) {
         char name[64];

@@ -221,9 +221,9 @@ static fth_status fail_too_many(const fth_image_set *set)
         snprintf(names + used, sizeof names - used, "%s%.100s (%.60s)", used ? ", " : "", set->bad[i]->name,
                  set->bad[i]->reason);
     }
-    return fth_fail(FTH_CORRUPT, "%s: %zu of %zu images cannot be read, more than the share of %g allowed: %s%s",
-                    set->source, set->bad_count, set->index.count, set->max_bad_share > 1e-9 ? set->max_bad_share : 0,
-                    names, set->bad_count > 3 ? " ..." : "");
+    return fth_fail(FTH_CORRUPT, "%s: %zu of %s cannot be read, more than the share of %g allowed: %s%s", set->source,
+                    set->bad_count, FTH_COUNTED(set->index.count, "image"),
+                    set->max_bad_share > 1e-9 ? set->max_bad_share : 0, names, set->bad_count > 3 ? " ..." : "");
 }
 
 /* Notes an image that the calling thread's error message is about. Fails when there are too many of them. */
@@ -307,7 +307,7 @@ fth_status fth_image_set_sample(const fth_dataset *dataset, fth_split split, int
         if (status != FTH_OK)
             return status;
     }
-    return fth_fail(FTH_CORRUPT, "%s: none of the %lld images for %s can be read", set->source, (long long)count,
+    return fth_fail(FTH_CORRUPT, "%s: none of %s for %s can be read", set->source, FTH_COUNTED(count, "image"),
                     split == FTH_TRAIN ? "training" : "validation");
 }
 

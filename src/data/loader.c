@@ -358,8 +358,8 @@ fth_status fth_loader_next(fth_loader *loader, fth_deadline deadline, const fth_
     /* A slot freed just now is not ready until filled again; a failure further on leaves earlier batches to come. */
     while (!slot->ready)
         if (pthread_cond_clockwait(&loader->may_take, &loader->mutex, CLOCK_MONOTONIC, &until) != 0 && !slot->ready) {
-            status = fth_fail(FTH_TIMEOUT, "waited in vain for batch %lld from %d loader threads", (long long)number,
-                              loader->thread_count);
+            status = fth_fail(FTH_TIMEOUT, "waited in vain for batch %lld from %s", (long long)number,
+                              FTH_COUNTED(loader->thread_count, "loader thread"));
             goto out;
         }
     if (slot->status != FTH_OK) {

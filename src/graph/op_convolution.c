@@ -38,9 +38,9 @@ static fth_status infer(const void *attributes_pointer, const fth_type *inputs, 
     FTH_REQUIRE(channels % groups == 0 && filters % groups == 0, FTH_INVALID,
                 "%lld input and %lld output channels do not both divide into %lld groups", (long long)channels,
                 (long long)filters, (long long)groups);
-    FTH_REQUIRE(weight->dims[1] == channels / groups, FTH_INVALID,
-                "the weight %s is for %lld channels, but the input %s has %lld", FTH_SHAPE_TEXT(weight),
-                (long long)(weight->dims[1] * groups), FTH_SHAPE_TEXT(x), (long long)channels);
+    FTH_REQUIRE(weight->dims[1] == channels / groups, FTH_INVALID, "the weight %s is for %s, but the input %s has %lld",
+                FTH_SHAPE_TEXT(weight), FTH_COUNTED(weight->dims[1] * groups, "channel"), FTH_SHAPE_TEXT(x),
+                (long long)channels);
     if (input_count == 3)
         FTH_TRY(fth_rule_check_shape(&inputs[2], "the bias", &FTH_SHAPE(filters)));
 

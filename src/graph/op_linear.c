@@ -12,9 +12,8 @@ static fth_status infer(const void *attributes, const fth_type *inputs, int inpu
     const fth_shape *x = &inputs[0].shape, *weight = &inputs[1].shape;
     FTH_REQUIRE(inputs[1].dtype == FTH_F32 && weight->rank == 2, FTH_INVALID,
                 "the weight has shape %s; it must be F32 (out, in)", FTH_SHAPE_TEXT(weight));
-    FTH_REQUIRE(weight->dims[1] == x->dims[1], FTH_INVALID,
-                "the weight %s is for %lld features, but the input has %lld", FTH_SHAPE_TEXT(weight),
-                (long long)weight->dims[1], (long long)x->dims[1]);
+    FTH_REQUIRE(weight->dims[1] == x->dims[1], FTH_INVALID, "the weight %s is for %s, but the input has %lld",
+                FTH_SHAPE_TEXT(weight), FTH_COUNTED(weight->dims[1], "feature"), (long long)x->dims[1]);
     if (input_count == 3)
         FTH_TRY(fth_rule_check_shape(&inputs[2], "the bias", &FTH_SHAPE(weight->dims[0])));
     outputs[0] = (fth_type){FTH_F32, FTH_SHAPE(x->dims[0], weight->dims[0])};

@@ -15,9 +15,9 @@ fth_status fth_rule_check_count(int input_count, int minimum, int maximum)
     if (input_count >= minimum && input_count <= maximum)
         return FTH_OK;
     if (minimum == maximum)
-        return fth_fail(FTH_INVALID, "takes %d inputs, not %d", minimum, input_count);
+        return fth_fail(FTH_INVALID, "takes %s, not %d", FTH_COUNTED(minimum, "input"), input_count);
     if (maximum == INT_MAX)
-        return fth_fail(FTH_INVALID, "takes at least %d inputs, not %d", minimum, input_count);
+        return fth_fail(FTH_INVALID, "takes at least %s, not %d", FTH_COUNTED(minimum, "input"), input_count);
     return fth_fail(FTH_INVALID, "takes %d to %d inputs, not %d", minimum, maximum, input_count);
 }
 

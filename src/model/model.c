@@ -43,8 +43,8 @@ static fth_status check_options(const fth_model *model, const fth_model_options 
         return fth_fail(FTH_INVALID, "%s cannot take images of %d channels and %d×%d pixels", model->name,
                         options->channels, options->height, options->width);
     if (options->classes < 2)
-        return fth_fail(FTH_INVALID, "%s cannot tell %d classes apart; there must be at least 2", model->name,
-                        options->classes);
+        return fth_fail(FTH_INVALID, "%s cannot tell %s apart; there must be at least 2", model->name,
+                        FTH_COUNTED(options->classes, "class"));
     return FTH_OK;
 }
 

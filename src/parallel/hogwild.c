@@ -66,7 +66,7 @@ static int choose_workers(const fth_train_options *options)
     int cores = usable_cores();
     int64_t asked = options->processes > 0 ? options->processes : options->workers;
     if (asked > cores)
-        fth_log_warning("%d workers on %d usable core%s take turns; %s", (int)asked, cores, cores == 1 ? "" : "s",
+        fth_log_warning("%d workers on %s take turns; %s", (int)asked, FTH_COUNTED(cores, "usable core"),
                         options->processes > 0 ? "as many as there are cores are as fast"
                                                : "--workers 0 starts one per core");
     if (asked == 0)
@@ -235,9 +235,8 @@ static fth_status replace(hogwild *all, int number, const char *reason)
     json_array_append_new(all->events, event);
     if (status != FTH_OK)
         goto out;
-    FTH_REQUIRE(replaced, FTH_PEER_LOST,
-                "%d worker processes were lost without one batch done between them, the last by %s",
-                all->deaths_in_a_row, reason);
+    FTH_REQUIRE(replaced, FTH_PEER_LOST, "%s lost without one batch done between them, the last by %s",
+                FTH_COUNTED(all->deaths_in_a_row, "worker process"), reason);
     FTH_TRY(start(all, number));
 
 out:

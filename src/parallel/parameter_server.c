@@ -74,8 +74,9 @@ static fth_status check_model(const worker *w, const fth_train_options *options)
     FTH_REQUIRE(strcmp(fth_worker_model(w->client), options->model) == 0, FTH_INVALID, "%s serves %s, not --model %s",
                 options->server, fth_worker_model(w->client), options->model);
     FTH_REQUIRE(strcmp(fth_worker_input(w->client), input) == 0 && fth_worker_classes(w->client) == engine->classes,
-                FTH_INVALID, "%s serves a model for images of %s in %d classes; %s has %s in %d", options->server,
-                fth_worker_input(w->client), fth_worker_classes(w->client), options->data, input, engine->classes);
+                FTH_INVALID, "%s serves a model for images of %s in %s; %s has %s in %d", options->server,
+                fth_worker_input(w->client), FTH_COUNTED(fth_worker_classes(w->client), "class"), options->data, input,
+                engine->classes);
 
 out:
     return status;

@@ -197,8 +197,8 @@ fth_status fth_parameters_restore(fth_parameters *server)
         FTH_TRY(end_log(server));
     atomic_store(&server->metrics.log_bytes, server->wal ? fth_wal_size_bytes(server->wal) : 0);
     if (atomic_load(&server->version) > version)
-        fth_log_info("%" PRId64 " updates after the checkpoint of version %" PRId64 " were taken from the log",
-                     (int64_t)atomic_load(&server->version) - version, version);
+        fth_log_info("the checkpoint is of version %" PRId64 "; replayed %s from the log", version,
+                     FTH_COUNTED(atomic_load(&server->version) - version, "later update"));
 
 out:
     free(origin);

@@ -272,9 +272,8 @@ static void hurry_readers(fth_parameters *server)
     double least = LEAST_BYTES_PER_S * exp2((now - server->short_since_s) / DOUBLED_S);
     int count = server->http ? fth_server_end_slow_readers(server->http, GRACE_S, least) : 0;
     if (count > 0)
-        fth_log_info("%d readers of older versions received less than %.3g MB/s and were cut off: others wait "
-                     "(--max-snapshots %d)",
-                     count, least / 1e6, server->options.max_snapshots);
+        fth_log_info("cut off %s of older versions at less than %.3g MB/s: others wait (--max-snapshots %d)",
+                     FTH_COUNTED(count, "reader"), least / 1e6, server->options.max_snapshots);
 }
 
 /* Takes those out of the list that can be answered, or whose time is over, and answers them. */

@@ -208,15 +208,14 @@ static fth_status print_parts(FILE *output, const fth_ledger *ledger)
     fth_status status = FTH_OK;
     fth_table *table = NULL;
     double useful = 0, starting = 0;
-    char lost[SMALL] = "lost", steps[SMALL / 2];
+    char lost[SMALL] = "lost";
     for (size_t i = 0; i < ledger->count; i++) {
         const fth_ledger_row *row = &ledger->rows[i];
         useful += isfinite(row->usd_per_hour) ? row->usd_per_hour * row->useful_s / 3600 : 0;
         starting += isfinite(row->usd_per_hour) ? row->usd_per_hour * row->starting_s / 3600 : 0;
     }
-    fth_text_count(ledger->steps_lost, steps, sizeof steps);
     if (ledger->steps_lost > 0)
-        snprintf(lost, sizeof lost, "lost (%s step%s undone)", steps, ledger->steps_lost == 1 ? "" : "s");
+        snprintf(lost, sizeof lost, "lost (%s undone)", FTH_COUNTED(ledger->steps_lost, "step"));
     FTH_TRY(fth_table_create(headings, alignments, ledger->priced > 0 ? 4 : 3, &table));
     FTH_TRY(add_part(table, "useful", ledger->useful_s, useful, ledger));
     FTH_TRY(add_part(table, lost, ledger->lost_s, ledger->lost_usd, ledger));
@@ -331,7 +330,7 @@ static fth_status print_interruptions(FILE *output, const fth_ledger *ledger)
         fth_table_print(output, table);
     }
     if (found > MOST_INTERRUPTIONS)
-        fprintf(output, "and %zu more interruptions; --json has them all\n", found - MOST_INTERRUPTIONS);
+        fprintf(output, "and %s; --json has them all\n", FTH_COUNTED(found - MOST_INTERRUPTIONS, "more interruption"));
 out:
     fth_table_free(table);
     return status;
@@ -346,7 +345,8 @@ static void print_hint(FILE *output, size_t unpriced, size_t machines)
     if (unpriced == machines)
         fprintf(output, "no price is known, so no cost: ");
     else
-        fprintf(output, "%zu of %zu machines have no price and are not in the cost: ", unpriced, machines);
+        fprintf(output, "%zu of %zu machines %s no price and %s not in the cost: ", unpriced, machines,
+                unpriced == 1 ? "has" : "have", unpriced == 1 ? "is" : "are");
     fprintf(output, "train with --price 0.526 (dollars an hour), or give it here: report --price 0.526\n");
 }
 

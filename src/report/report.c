@@ -22,9 +22,7 @@ static char *describe_model(const fth_record_summary *run)
     char *model = fth_report_option(run, "model"), *text;
     const json_t *parameters = json_object_get(run->run, "parameters");
     if (json_is_integer(parameters)) {
-        char count[SMALL];
-        fth_text_count(json_integer_value(parameters), count, sizeof count);
-        text = fth_format("%s, %s parameters", model, count);
+        text = fth_format("%s, %s", model, FTH_COUNTED(json_integer_value(parameters), "parameter"));
     } else {
         text = fth_format("%s", model);
     }
@@ -38,11 +36,9 @@ static char *describe_data(const fth_record_summary *run)
     const json_t *facts = json_object_get(run->run, "data");
     const json_t *training = json_object_get(facts, "training_samples");
     if (json_is_integer(training)) {
-        char train_count[SMALL], validation_count[SMALL];
-        fth_text_count(json_integer_value(training), train_count, sizeof train_count);
-        fth_text_count(json_integer_value(json_object_get(facts, "validation_samples")), validation_count,
-                       sizeof validation_count);
-        text = fth_format("%s, %s images to train, %s to validate", data, train_count, validation_count);
+        json_int_t validation = json_integer_value(json_object_get(facts, "validation_samples"));
+        text = fth_format("%s, %s to train, %s to validate", data, FTH_COUNTED(json_integer_value(training), "image"),
+                          FTH_COUNTED(validation, NULL));
     } else {
         text = fth_format("%s", data);
     }
@@ -96,13 +92,11 @@ static char *describe_accelerator(const fth_record_summary *run)
 
 static char *describe_amount(const fth_record_summary *run)
 {
-    char steps[SMALL], samples[SMALL], epochs[SMALL] = "";
-    fth_text_count(run->steps, steps, sizeof steps);
-    fth_text_count(run->samples, samples, sizeof samples);
+    char epochs[SMALL] = "";
     double epoch = run->training.count > 0 ? run->training.points[run->training.count - 1].epoch : NAN;
     if (isfinite(epoch))
         snprintf(epochs, sizeof epochs, "%.4g epoch%s, ", epoch, epoch == 1 ? "" : "s");
-    return fth_format("%s%s step%s, %s images", epochs, steps, run->steps == 1 ? "" : "s", samples);
+    return fth_format("%s%s, %s", epochs, FTH_COUNTED(run->steps, "step"), FTH_COUNTED(run->samples, "image"));
 }
 
 static char *describe_speed(const fth_record_summary *run)
@@ -209,7 +203,7 @@ static fth_status add_facts(fth_table *table, const fth_record_summary *run)
     if (run->accelerator_memory_bytes > 0)
         FTH_TRY(add_fact(table, "accelerator", describe_accelerator(run)));
     if (run->resumes > 0)
-        FTH_TRY(add_fact(table, "resumed", fth_format("%d time%s", run->resumes, run->resumes == 1 ? "" : "s")));
+        FTH_TRY(add_fact(table, "resumed", fth_format("%s", FTH_COUNTED(run->resumes, "time"))));
     fth_text_loss(fth_report_last_training_loss(run), text, sizeof text);
     FTH_TRY(add_fact(table, "training loss", fth_format("%s", text)));
     if (isfinite(run->last_loss)) {

@@ -10,20 +10,7 @@
 
 void fth_text_count(int64_t number, char *text, size_t size)
 {
-    char digits[24];
-    uint64_t magnitude = number < 0 ? 0 - (uint64_t)number : (uint64_t)number;
-    int length = snprintf(digits, sizeof digits, "%llu", (unsigned long long)magnitude);
-    char grouped[40];
-    size_t at = 0;
-    if (number < 0)
-        grouped[at++] = '-';
-    for (int i = 0; i < length; i++) {
-        if (i > 0 && (length - i) % 3 == 0)
-            grouped[at++] = ',';
-        grouped[at++] = digits[i];
-    }
-    grouped[at] = '\0';
-    snprintf(text, size, "%s", grouped);
+    fth_count_format(number, NULL, text, size);
 }
 
 void fth_text_percent(double fraction, char *text, size_t size)

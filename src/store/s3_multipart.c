@@ -331,8 +331,8 @@ static fth_status list_parts(fth_s3_parts *parts, bool *there)
         fth_bucket_end(&request);
     }
     if (status == FTH_OK && listing.kept > 0)
-        fth_log_info("going on with an earlier upload of %s: %" PRIu64 " of %" PRIu64 " parts are there", parts->key,
-                     listing.kept, parts->count);
+        fth_log_info("continuing an earlier upload of %s: %" PRIu64 " of %s done", parts->key, listing.kept,
+                     FTH_COUNTED(parts->count, "part"));
     return status;
 }
 

@@ -127,7 +127,8 @@ static fth_status read_header(const char *origin, const unsigned char *bytes, si
     uint64_t length = 0;
     json_error_t error;
     if (size_bytes < SAFETENSORS_LENGTH_BYTES)
-        return fth_fail(FTH_CORRUPT, "%s: %zu bytes are too few for a safetensors file", origin, size_bytes);
+        return fth_fail(FTH_CORRUPT, "%s: too short for a safetensors file: %s", origin,
+                        FTH_COUNTED(size_bytes, "byte"));
     memcpy(&length, bytes, sizeof length);
     if (length > SAFETENSORS_MAX_HEADER_BYTES)
         return fth_fail(FTH_CORRUPT, "%s: not a safetensors file (a header of %llu bytes; at most %d are allowed)",

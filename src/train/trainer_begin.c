@@ -159,9 +159,9 @@ static fth_status check_data(const fth_trainer *trainer)
         const json_t *data = json_object_get(trainer->beginning.run, "data");
         int64_t before = json_integer_value(json_object_get(data, "training_samples"));
         FTH_REQUIRE(before == count, FTH_INVALID,
-                    "%s has %" PRId64 " training images, but had %" PRId64
+                    "%s has %s, but had %" PRId64
                     " when %s was started: a run goes on only with the data it began with",
-                    trainer->options->data, count, before, trainer->beginning.folder);
+                    trainer->options->data, FTH_COUNTED(count, "training image"), before, trainer->beginning.folder);
     }
 
 out:

@@ -132,8 +132,8 @@ static fth_status add_up_before(fth_trainer *trainer)
     if (ledger.priced > 0)
         trainer->spending.before_usd = ledger.usd;
     if (ledger.priced < ledger.count && isfinite(trainer->spending.price.usd_per_hour))
-        fth_log_info("%zu of the run's %zu machines so far had no price; their cost is not counted",
-                     ledger.count - ledger.priced, ledger.count);
+        fth_log_info("%zu of the run's %s so far had no price; the total leaves that cost out",
+                     ledger.count - ledger.priced, FTH_COUNTED(ledger.count, "machine"));
 
 out:
     fth_ledger_release(&ledger);

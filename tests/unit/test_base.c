@@ -1,4 +1,4 @@
-/* Counter-based random numbers, durations, and the error message. */
+/* Counter-based random numbers, durations, counts, and the error message. */
 #include "support.h"
 
 #include <math.h>
@@ -224,6 +224,47 @@ static void killed_children_are_collected(void **state)
     fth_process_kill(child); /* one that is gone is no reason to wait */
 }
 
+static void counts_agree_with_their_nouns(void **state)
+{
+    (void)state;
+    static const struct {
+        int64_t count;
+        const char *noun, *expected;
+    } cases[] = {
+        {0, "worker", "0 workers"},
+        {1, "worker", "1 worker"},
+        {2, "worker", "2 workers"},
+        {-1, "step", "-1 steps"},
+        {1234567, "image", "1,234,567 images"},
+        {1, "worker process", "1 worker process"},
+        {3, "worker process", "3 worker processes"},
+        {2, "batch", "2 batches"},
+        {2, "crash", "2 crashes"},
+        {2, "box", "2 boxes"},
+        {2, "class", "2 classes"},
+        {2, "entry", "2 entries"},
+        {2, "key", "2 keys"},
+        {1, "more interruption", "1 more interruption"},
+        {1000, NULL, "1,000"},
+        {-1000, "", "-1,000"},
+        {INT64_MIN, NULL, "-9,223,372,036,854,775,808"},
+    };
+    for (size_t i = 0; i < FTH_COUNT_OF(cases); i++)
+        assert_string_equal(FTH_COUNTED(cases[i].count, cases[i].noun), cases[i].expected);
+    char small[8];
+    assert_string_equal(fth_count_format(12345, "image", small, sizeof small), "12,345 ");
+}
+
+static void the_program_is_found_by_its_file(void **state)
+{
+    (void)state;
+    char path[4096], tiny[8];
+    assert_string_equal(strrchr(fth_process_program(path, sizeof path), '/'), "/test_base");
+    assert_true(fth_file_exists(path));
+    assert_string_equal(fth_process_program(tiny, sizeof tiny),
+                        "/proc/s"); /* too small for any path: cut, not overrun */
+}
+
 static void memory_is_zeroed_checked_and_grows(void **state)
 {
     (void)state;
@@ -254,7 +295,8 @@ int main(void)
         cmocka_unit_test(draws_depend_on_every_part_of_the_key), cmocka_unit_test(durations_parse_and_print),
         cmocka_unit_test(failures_nest_their_messages),          cmocka_unit_test(deadlines_pass),
         cmocka_unit_test(threads_are_left_alone_by_signals),     cmocka_unit_test(killed_children_are_collected),
-        cmocka_unit_test(memory_is_zeroed_checked_and_grows),
+        cmocka_unit_test(memory_is_zeroed_checked_and_grows),    cmocka_unit_test(counts_agree_with_their_nouns),
+        cmocka_unit_test(the_program_is_found_by_its_file),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

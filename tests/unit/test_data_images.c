@@ -102,7 +102,7 @@ static void says_what_is_wrong(void **state)
     fth_dataset *dataset = NULL;
     write_jpeg("flat/x.jpg", 8, 8);
     assert_int_equal(open_at("flat", &plain, &dataset), FTH_INVALID);
-    assert_message_has("in no class folders");
+    assert_message_has("but no class folders");
     write_set("empty/", true);
     char path[600];
     snprintf(path, sizeof path, "%s/empty/train/nothing", test_folder);

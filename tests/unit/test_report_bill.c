@@ -106,6 +106,11 @@ static void a_hundred_machines(void **state)
     contains(text, "100 x vm  $3.6000/h    1,000   198  $1.0000    80.2");
     contains(text, "and 87 more interruptions; --json has them all");
     free(text);
+    fth_record_summary shorter = make_run("quieter", 14, dear);
+    text = report(&shorter);
+    contains(text, "and 1 more interruption; --json has them all");
+    free(text);
+    fth_record_release(&shorter);
     json_t *json = fth_report_json(&run);
     json_t *bill = json_object_get(json, "bill");
     assert_int_equal(json_array_size(json_object_get(bill, "machines")), 100);
@@ -127,7 +132,7 @@ static void several_runs(void **state)
     contains(text, "A  first\nB  second\n");
     contains(text, "A    total");
     contains(text, "all  total                  30.0   2.0  $0.0200     2.8");
-    contains(text, "1 of 3 machines have no price");
+    contains(text, "1 of 3 machines has no price");
     free(text);
     fth_record_release(&runs[0]);
     fth_record_release(&runs[1]);

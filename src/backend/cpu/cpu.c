@@ -63,17 +63,16 @@ static fth_status open_device(const fth_device_options *options, fth_device **de
     const int cores = usable_cores();
     cpu->base.threads = options->threads > 0 ? options->threads : cores;
     if (cpu->base.threads > cores)
-        fth_log_warning("%d threads on %d usable core%s wait for each other; --threads 0 takes one per core",
-                        cpu->base.threads, cores, cores == 1 ? "" : "s");
+        fth_log_warning("%d threads on %s wait for each other; --threads 0 takes one per core", cpu->base.threads,
+                        FTH_COUNTED(cores, "usable core"));
     omp_set_num_threads(cpu->base.threads);
     CPU_TRY(dnnl_engine_create(&cpu->engine, dnnl_cpu, 0));
     CPU_TRY(dnnl_stream_create(&cpu->stream, cpu->engine, dnnl_stream_default_flags));
     dnnl_cpu_isa_t isa = dnnl_get_effective_cpu_isa();
     cpu->bf16 = (isa & dnnl_cpu_isa_avx512_core) == dnnl_cpu_isa_avx512_core;
     const dnnl_version_t *version = dnnl_version();
-    snprintf(cpu->base.description, sizeof cpu->base.description, "CPU, oneDNN %d.%d.%d, %s, %d thread%s",
-             version->major, version->minor, version->patch, isa_name(isa), cpu->base.threads,
-             cpu->base.threads == 1 ? "" : "s");
+    snprintf(cpu->base.description, sizeof cpu->base.description, "CPU, oneDNN %d.%d.%d, %s, %s", version->major,
+             version->minor, version->patch, isa_name(isa), FTH_COUNTED(cpu->base.threads, "thread"));
     *device = &cpu->base;
     cpu = NULL;
 out:
