@@ -3,8 +3,12 @@
 
 #include <errno.h>
 #include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "base/clock.h"
 #include "base/log.h"
@@ -33,4 +37,19 @@ void fth_process_kill(pid_t process)
         }
         nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
     }
+}
+
+const char *fth_process_program(char *path, size_t size)
+{
+    static const char self[] = "/proc/self/exe";
+    struct stat running, named;
+    ssize_t length = readlink(self, path, size - 1);
+    if (length > 0 && (size_t)length < size - 1) {
+        path[length] = '\0';
+        if (stat(self, &running) == 0 && stat(path, &named) == 0 && running.st_dev == named.st_dev &&
+            running.st_ino == named.st_ino)
+            return path;
+    }
+    snprintf(path, size, "%s", self);
+    return path;
 }

@@ -1,4 +1,4 @@
-/* Threads that signals leave alone, and children that are ended for certain. */
+/* Threads that signals leave alone, children that are ended for certain, and the file of this program. */
 #ifndef FTH_BASE_PROCESS_H
 #define FTH_BASE_PROCESS_H
 
@@ -10,7 +10,11 @@
 int fth_thread_start(pthread_t *thread, void *(*run)(void *context), void *context);
 
 /* Kills a child and collects it. One that hangs in the kernel (a network file system that is gone) outlives the signal:
- * it is waited for for some seconds, and then left behind. */
+ * it is waited for with a timeout, and then left behind. */
 void fth_process_kill(pid_t process);
+
+/* The file that this process runs, for starting it again under its own name. "/proc/self/exe" if the file was removed
+ * or replaced since: that still is the running program. Returns `path`. */
+const char *fth_process_program(char *path, size_t size);
 
 #endif

@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 
 #include "cli/cli.h"
 
@@ -78,7 +79,8 @@ static fth_exit_code run(int argc, char *const *argv)
 int main(int argc, char **argv)
 {
     const fth_command *command = argc > 1 ? find_command(argv[1]) : NULL;
-    signal(SIGXFSZ, SIG_IGN); /* beyond `ulimit -f` a write fails, and says so, instead of ending the program */
+    prctl(PR_SET_NAME, "farthing"); /* for ps and top: not "exe" where the program was started by /proc/self/exe */
+    signal(SIGXFSZ, SIG_IGN);       /* beyond `ulimit -f` a write fails, and says so, instead of ending the program */
     if (command && command->computes)
         fth_choose_wait_policy(argv);
     fth_exit_code code = run(argc, argv);

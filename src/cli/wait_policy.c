@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
+#include "base/process.h"
 #include "cli/cli.h"
 
 /* The share of the last 10 s in which some process wanted a processor and had none (pressure stall information). */
@@ -29,6 +30,7 @@ void fth_choose_wait_policy(char **argv)
     if (getenv("GOMP_SPINCOUNT") || getenv("OMP_WAIT_POLICY"))
         return; /* chosen by the user, or by us a moment ago */
     setenv("GOMP_SPINCOUNT", cpu_pressure() > 0.1 ? "0" : "3000", 1);
-    execv("/proc/self/exe", argv);
+    char program[4096];
+    execv(fth_process_program(program, sizeof program), argv);
     /* Where that is not possible the defaults work too. */
 }

@@ -40,7 +40,9 @@ fth_status hogwild_process_start(int descriptor, int worker, pid_t *process)
     sigaddset(&blocked, SIGUSR1);
     posix_spawnattr_setsigmask(&attributes, &blocked);
     posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGMASK);
-    int failure = posix_spawn(process, "/proc/self/exe", &actions, &attributes, arguments, environ);
+    char program[4096];
+    int failure =
+        posix_spawn(process, fth_process_program(program, sizeof program), &actions, &attributes, arguments, environ);
     posix_spawnattr_destroy(&attributes);
     posix_spawn_file_actions_destroy(&actions);
     return failure == 0 ? FTH_OK : fth_fail(FTH_IO, "start worker process %d: %s", worker, strerror(failure));

@@ -4,7 +4,7 @@ import subprocess
 import time
 
 import pytest
-from conftest import FARTHING, ROOT, SANITIZED, environment
+from conftest import FARTHING, ROOT, SANITIZED, environment, stop
 
 COMMANDS = ["train", "evaluate", "report", "compare", "models", "doctor", "bench"]
 
@@ -156,3 +156,18 @@ def test_full_standard_output_is_a_failure(farthing):
 def test_bench(farthing):
     line = json.loads(farthing("bench", "--model", "cifar-cnn", "--batch", 4, "--seconds", 1).out)
     assert line["step_ms"] > 0 and line["samples_per_s"] > 0
+
+
+def test_the_process_is_named_farthing(farthing, tiny):
+    """The program starts itself again to set OpenMP's waiting; ps, top and pgrep must not show that as `exe`."""
+    process = farthing.start("train", "--data", tiny, "--strategy", "hogwild", "--processes", "2", "--epochs", "100000",
+                             "--json")
+    try:
+        for line in process.stdout:
+            if json.loads(line)["event"] == "step":
+                break
+        names = subprocess.run(["ps", "-o", "comm=", "-p", str(process.pid), "--ppid", str(process.pid)],
+                               capture_output=True, text=True, check=True).stdout.split()
+        assert names == ["farthing"] * 3
+    finally:
+        stop(process)
