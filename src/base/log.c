@@ -6,6 +6,8 @@
 #include <stdio.h>
 #include <unistd.h>
 
+#include "base/printable.h"
+
 static atomic_int visible_level = FTH_LOG_INFO;
 static void (*_Atomic interrupter)(void);
 
@@ -26,18 +28,15 @@ void fth_log(fth_log_level level, const char *format, ...)
     if ((int)level > visible_level)
         return;
     char line[4096];
-    int length = snprintf(line, sizeof line, "%s", prefixes[level]);
+    size_t length = (size_t)snprintf(line, sizeof line, "%s", prefixes[level]);
     va_list arguments;
     va_start(arguments, format);
-    int added = vsnprintf(line + length, sizeof line - (size_t)length - 1, format, arguments);
+    length += fth_printable_format(line + length, sizeof line - length, format, arguments);
     va_end(arguments);
-    length += added < 0 ? 0 : added;
-    if (length > (int)sizeof line - 2)
-        length = (int)sizeof line - 2;
-    line[length++] = '\n';
+    line[length++] = '\n'; /* in the place of the NUL */
     void (*before_line)(void) = interrupter;
     if (before_line)
         before_line();
-    if (write(STDERR_FILENO, line, (size_t)length) < 0)
+    if (write(STDERR_FILENO, line, length) < 0)
         return; /* nowhere left to say so */
 }

@@ -1,4 +1,5 @@
-/* Messages for people, on standard error, one line each. Results go to standard output, from src/cli alone. */
+/* Messages for people, on standard error, one line each, made printable (printable.h). Results go to standard output,
+ * from src/cli alone. */
 #ifndef FTH_BASE_LOG_H
 #define FTH_BASE_LOG_H
 

@@ -5,6 +5,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/printable.h"
+
 enum { MESSAGE_SIZE = 2048 };
 
 static _Thread_local char message[MESSAGE_SIZE];
@@ -14,9 +16,9 @@ fth_status fth_fail(fth_status status, const char *format, ...)
     char text[MESSAGE_SIZE]; /* the arguments may point into `message` */
     va_list arguments;
     va_start(arguments, format);
-    vsnprintf(text, sizeof text, format, arguments);
+    size_t length = fth_printable_format(text, sizeof text, format, arguments);
     va_end(arguments);
-    memcpy(message, text, sizeof message);
+    memcpy(message, text, length + 1);
     return status;
 }
 

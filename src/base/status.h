@@ -18,7 +18,7 @@ typedef enum fth_status {
     FTH_INTERRUPTED  /* stopped on request; work is saved and can go on */
 } fth_status;
 
-/* Records the calling thread's error message and returns `status`. */
+/* Records the calling thread's error message, made printable (printable.h), and returns `status`. */
 fth_status fth_fail(fth_status status, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
 /* Puts `format` before the current message, "while reading x: ...", and returns `status`. */

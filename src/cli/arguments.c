@@ -103,7 +103,15 @@ void fth_cli_print_json(const json_t *json)
 {
     char *text = json_dumps(json, JSON_COMPACT | JSON_ENCODE_ANY | JSON_REAL_PRECISION(13));
     if (text)
-        puts(text);
+        fth_print_line(stdout, "%s", text); /* what is left to escape is within strings, and escaped as JSON does */
     fth_cli_flush();
     free(text);
+}
+
+json_t *fth_cli_json_text(const char *text)
+{
+    char *utf8 = fth_text_to_utf8(text);
+    json_t *json = utf8 ? json_string(utf8) : NULL;
+    free(utf8);
+    return json;
 }

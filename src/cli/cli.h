@@ -71,6 +71,8 @@ fth_exit_code fth_cli_usage(const fth_command *command, const char *format, ...)
 void fth_cli_flush(void);
 /* One JSON value as one line on standard output, at once. */
 void fth_cli_print_json(const json_t *json);
+/* A name from outside as a JSON string; bytes that are not UTF-8 are written as \x escapes. */
+json_t *fth_cli_json_text(const char *text);
 
 /* ---- training ---- */
 

@@ -136,9 +136,11 @@ static void print_sizes(const fth_inspection *found)
 static fth_status print_text(const fth_dataset_info *info, const fth_inspection *found)
 {
     enum { SHOWN = 20 };
-    printf("%s: %s, %s training and %s (%lld JPEG, %lld PNG)\n\n", info->name, FTH_COUNTED(info->classes, "class"),
-           FTH_COUNTED(info->count[FTH_TRAIN], NULL), FTH_COUNTED(info->count[FTH_VALIDATION], "validation image"),
-           (long long)found->jpeg, (long long)found->png);
+    fth_print_line(stdout, "%s: %s, %s training and %s (%lld JPEG, %lld PNG)", info->name,
+                   FTH_COUNTED(info->classes, "class"), FTH_COUNTED(info->count[FTH_TRAIN], NULL),
+                   FTH_COUNTED(info->count[FTH_VALIDATION], "validation image"), (long long)found->jpeg,
+                   (long long)found->png);
+    putchar('\n');
     fth_status status = print_classes(info, found);
     if (status != FTH_OK)
         return status;
@@ -148,12 +150,12 @@ static fth_status print_text(const fth_dataset_info *info, const fth_inspection 
     printf("\ngrey: %s\n", found->grey > 0 ? FTH_COUNTED(found->grey, NULL) : "none");
     int shown = 0;
     for (char **name = found->grey_names; name && *name && shown < SHOWN; name++, shown++)
-        printf("  %s\n", *name);
+        fth_print_line(stdout, "  %s", *name);
     if (found->grey > shown)
         printf("  ... and %lld more\n", (long long)(found->grey - shown));
     printf("unreadable: %lld\n", (long long)found->bad_count);
     for (int64_t i = 0; i < found->bad_count && i < 10 * SHOWN; i++)
-        printf("  %s: %s\n", found->bad[i].name, found->bad[i].reason);
+        fth_print_line(stdout, "  %s: %s", found->bad[i].name, found->bad[i].reason);
     return FTH_OK;
 }
 
@@ -166,17 +168,18 @@ static void print_json(const fth_dataset_info *info, const fth_inspection *found
 {
     json_t *classes = json_array(), *bad = json_array(), *sizes = json_array();
     for (int i = 0; i < info->classes; i++)
-        json_array_append_new(classes, json_pack("{s:s, s:I, s:I}", "name", info->class_names[i], "training",
-                                                 (json_int_t)found->class_counts[FTH_TRAIN][i], "validation",
-                                                 (json_int_t)found->class_counts[FTH_VALIDATION][i]));
+        json_array_append_new(classes, json_pack("{s:o, s:I, s:I}", "name", fth_cli_json_text(info->class_names[i]),
+                                                 "training", (json_int_t)found->class_counts[FTH_TRAIN][i],
+                                                 "validation", (json_int_t)found->class_counts[FTH_VALIDATION][i]));
     for (int64_t i = 0; i < found->bad_count; i++)
-        json_array_append_new(bad, json_pack("{s:s, s:s}", "name", found->bad[i].name, "reason", found->bad[i].reason));
+        json_array_append_new(bad, json_pack("{s:o, s:o}", "name", fth_cli_json_text(found->bad[i].name), "reason",
+                                             fth_cli_json_text(found->bad[i].reason)));
     for (int i = 0; i < found->size_buckets; i++)
         json_array_append_new(sizes,
                               json_pack("{s:i, s:I}", "below", 64 << i, "count", (json_int_t)found->size_counts[i]));
-    json_t *json = json_pack("{s:s, s:I, s:I, s:o, s:I, s:I, s:I, s:o, s:o, s:o, s:[fff], s:[fff], s:o}", "name",
-                             info->name, "training_samples", (json_int_t)info->count[FTH_TRAIN], "validation_samples",
-                             (json_int_t)info->count[FTH_VALIDATION], "classes", classes, "jpeg",
+    json_t *json = json_pack("{s:o, s:I, s:I, s:o, s:I, s:I, s:I, s:o, s:o, s:o, s:[fff], s:[fff], s:o}", "name",
+                             fth_cli_json_text(info->name), "training_samples", (json_int_t)info->count[FTH_TRAIN],
+                             "validation_samples", (json_int_t)info->count[FTH_VALIDATION], "classes", classes, "jpeg",
                              (json_int_t)found->jpeg, "png", (json_int_t)found->png, "grey", (json_int_t)found->grey,
                              "width", side_json(found->width), "height", side_json(found->height), "longer_sides",
                              sizes, "mean", found->mean[0], found->mean[1], found->mean[2], "deviation",
@@ -214,12 +217,12 @@ static void print_written(const data_options *options, int64_t files, int64_t by
     char size[64];
     fth_text_bytes(bytes, size, sizeof size);
     if (options->json) {
-        json_t *json =
-            json_pack("{s:s, s:I, s:I}", "out", options->out, "files", (json_int_t)files, "bytes", (json_int_t)bytes);
+        json_t *json = json_pack("{s:o, s:I, s:I}", "out", fth_cli_json_text(options->out), "files", (json_int_t)files,
+                                 "bytes", (json_int_t)bytes);
         fth_cli_print_json(json);
         json_decref(json);
     } else {
-        printf("wrote %s: %s, %s\n", options->out, FTH_COUNTED(files, "file"), size);
+        fth_print_line(stdout, "wrote %s: %s, %s", options->out, FTH_COUNTED(files, "file"), size);
     }
 }
 

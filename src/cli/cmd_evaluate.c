@@ -38,8 +38,8 @@ static void print_result(const fth_train_options *options, const fth_evaluation 
     fth_text_percent(result->accuracy, accuracy, sizeof accuracy);
     fth_text_loss(result->loss, loss, sizeof loss);
     fth_duration_format(result->seconds, time, sizeof time);
-    printf("%s on %s: accuracy %s, loss %s over %s in %s; weights %s\n", options->model, options->data, accuracy, loss,
-           FTH_COUNTED(result->samples, "image"), time, options->weights);
+    fth_print_line(stdout, "%s on %s: accuracy %s, loss %s over %s in %s; weights %s", options->model, options->data,
+                   accuracy, loss, FTH_COUNTED(result->samples, "image"), time, options->weights);
 }
 
 static fth_exit_code run(const fth_command *command, const fth_invocation *invocation)

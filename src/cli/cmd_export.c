@@ -81,8 +81,8 @@ static fth_status export_model(const export_options *options)
                                 &classifier));
     FTH_TRY(write_file(options, classifier));
     const fth_model_facts *facts = fth_classifier_facts(classifier);
-    printf("%s: %s for %dx%dx%d images and %d classes, from %s\n", options->out, facts->model, facts->channels,
-           facts->height, facts->width, facts->classes, weights);
+    fth_print_line(stdout, "%s: %s for %dx%dx%d images and %d classes, from %s", options->out, facts->model,
+                   facts->channels, facts->height, facts->width, facts->classes, weights);
 
 out:
     fth_classifier_free(classifier);

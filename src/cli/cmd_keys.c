@@ -64,8 +64,8 @@ static fth_exit_code run_keys(const fth_command *command, const fth_invocation *
                  (arguments.count == 1 && append(arguments.positional[0], line) != FTH_OK))
             code = fth_cli_fail();
         else if (arguments.count == 1)
-            printf("added the key %.*s (%s) to %s\n", (int)strcspn(line, " "), line, options.role,
-                   arguments.positional[0]);
+            fth_print_line(stdout, "added the key %.*s (%s) to %s", (int)strcspn(line, " "), line, options.role,
+                           arguments.positional[0]);
         else
             fputs(line, stdout);
     }

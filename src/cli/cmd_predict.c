@@ -108,10 +108,10 @@ static void print_json(const predict_options *options, const fth_model_facts *fa
     char name[512];
     for (int i = 0; i < facts->classes && i < options->top; i++) {
         name_class(facts, order[i].class_index, name, sizeof name);
-        json_array_append_new(predictions, json_pack("{s:s, s:i, s:f}", "class", name, "index", order[i].class_index,
-                                                     "probability", order[i].probability));
+        json_array_append_new(predictions, json_pack("{s:o, s:i, s:f}", "class", fth_cli_json_text(name), "index",
+                                                     order[i].class_index, "probability", order[i].probability));
     }
-    json_object_set_new(json, "image", json_string(image));
+    json_object_set_new(json, "image", fth_cli_json_text(image));
     json_object_set_new(json, "predictions", predictions);
     if (options->logits) {
         json_t *array = json_array();
@@ -137,10 +137,10 @@ static fth_status print_result(const predict_options *options, const fth_model_f
         print_json(options, facts, image, logits, order);
         goto out;
     }
-    printf("%s\n", image);
+    fth_print_line(stdout, "%s", image);
     for (int i = 0; i < facts->classes && i < options->top; i++) {
         name_class(facts, order[i].class_index, name, sizeof name);
-        printf("  %6.2f %%  %s\n", 100 * order[i].probability, name);
+        fth_print_line(stdout, "  %6.2f %%  %s", 100 * order[i].probability, name);
     }
 
 out:

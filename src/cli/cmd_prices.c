@@ -77,7 +77,8 @@ static fth_status show(const prices_options *options, const fth_arguments *argum
                 "%s has no such price; `farthing prices` lists those it has, and --prices FILE takes another",
                 catalogue.name);
     if (!options->json) {
-        printf("%s\n\n", catalogue.name);
+        fth_print_line(stdout, "%s", catalogue.name);
+        putchar('\n');
         fth_table_print(stdout, table);
     }
 

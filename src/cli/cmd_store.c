@@ -82,17 +82,18 @@ static void print_entry(const list_state *state, const char *name, const fth_sto
 {
     char size[SMALL] = "-", time[SMALL] = "-";
     if (state->options->json) {
-        json_t *json = json_pack("{s:s%}", "name", name, strlen(name));
+        json_t *json = json_pack("{s:o}", "name", fth_cli_json_text(name));
         if (object && json)
-            json_object_update_new(json, json_pack("{s:I, s:f, s:s}", "bytes", (json_int_t)object->size_bytes,
-                                                   "modified", object->modified_s, "version", object->version.text));
+            json_object_update_new(json,
+                                   json_pack("{s:I, s:f, s:o}", "bytes", (json_int_t)object->size_bytes, "modified",
+                                             object->modified_s, "version", fth_cli_json_text(object->version.text)));
         if (json)
             fth_cli_print_json(json);
         json_decref(json);
         return;
     }
     if (!state->options->list_long) {
-        puts(name);
+        fth_print_line(stdout, "%s", name);
         return;
     }
     if (object) {
@@ -100,7 +101,7 @@ static void print_entry(const list_state *state, const char *name, const fth_sto
         if (object->modified_s > 0)
             fth_clock_format_utc(object->modified_s, time, sizeof time);
     }
-    printf("%10s  %-20s  %s\n", size, time, name);
+    fth_print_line(stdout, "%10s  %-20s  %s", size, time, name);
 }
 
 static bool list_entry(void *context, const fth_store_object *object)
@@ -231,7 +232,7 @@ static fth_status ask_to_delete(const doomed *list, const char *name, const stor
     if (!isatty(STDIN_FILENO) || !isatty(STDERR_FILENO))
         return fth_fail(FTH_INVALID, "%s holds %s, %s; to delete them without a question, add --yes", name, objects,
                         size);
-    fprintf(stderr, "delete %s, %s, below %s? [y/N] ", objects, size, name);
+    fth_print(stderr, "delete %s, %s, below %s? [y/N] ", objects, size, name);
     if (fgets(answer, sizeof answer, stdin) && (answer[0] == 'y' || answer[0] == 'Y'))
         return FTH_OK;
     return fth_fail(FTH_INTERRUPTED, "nothing was deleted");
@@ -252,7 +253,7 @@ static fth_status delete_below(const fth_place *place, const char *name, const s
         FTH_TRY(fth_store_delete(place->store, list.keys[i]));
     if (place->root && !*place->prefix)
         rmdir(place->root); /* stays if something is in it that is no object */
-    printf("deleted %s below %s\n", FTH_COUNTED(list.count, "object"), name);
+    fth_print_line(stdout, "deleted %s below %s", FTH_COUNTED(list.count, "object"), name);
 
 out:
     for (size_t i = 0; i < list.count; i++)

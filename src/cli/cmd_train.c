@@ -11,11 +11,30 @@
 
 /* ---- the command that carries on ---- */
 
+/* As $'...', in which bash and zsh understand the escapes of printable text. */
+static void print_escaped_word(FILE *output, const char *word)
+{
+    char *doubled = calloc(2 * strlen(word) + 1, 1), *to = doubled;
+    if (!doubled)
+        return;
+    for (; *word; word++) {
+        if (*word == '\'' || *word == '\\')
+            *to++ = '\\';
+        *to++ = *word;
+    }
+    fth_print(output, "$'%s'", doubled);
+    free(doubled);
+}
+
 static void print_shell_word(FILE *output, const char *word)
 {
     static const char plain[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_@%+=:,./-";
     if (*word && word[strspn(word, plain)] == '\0') {
         fputs(word, output);
+        return;
+    }
+    if (!fth_is_printable(word)) {
+        print_escaped_word(output, word);
         return;
     }
     fputc('\'', output);
@@ -79,18 +98,18 @@ static void print_end(const fth_train_outcome *outcome)
     if (isfinite(number_of(end, "samples_per_s")))
         fth_text_count(llround(number_of(end, "samples_per_s")), speed, sizeof speed);
     double epochs = number_of(end, "epochs");
-    printf("%s %s on %s: accuracy %s, loss %s, %.4g epoch%s, %s in %s (%s samples/s)", verb, configured(run, "model"),
-           configured(run, "data"), accuracy, loss, epochs, epochs == 1 ? "" : "s",
-           FTH_COUNTED(json_number_value(json_object_get(end, "steps")), "step"), time, speed);
+    fth_print(stdout, "%s %s on %s: accuracy %s, loss %s, %.4g epoch%s, %s in %s (%s samples/s)", verb,
+              configured(run, "model"), configured(run, "data"), accuracy, loss, epochs, epochs == 1 ? "" : "s",
+              FTH_COUNTED(json_number_value(json_object_get(end, "steps")), "step"), time, speed);
     if (isfinite(number_of(end, "spent_usd"))) {
         char spent[64];
         fth_usd_format(number_of(end, "spent_usd"), spent, sizeof spent);
         printf("; cost %s", spent);
     }
     if (model && fth_file_exists(model)) /* of a run that ended elsewhere they are in its store */
-        printf("; model %s", model);
+        fth_print(stdout, "; model %s", model);
     if (best && fth_file_exists(best))
-        printf(", best %s", best);
+        fth_print(stdout, ", best %s", best);
     putchar('\n');
     json_decref(run);
 }
@@ -115,7 +134,7 @@ static fth_exit_code conclude(const fth_invocation *invocation, const fth_train_
         return FTH_EXIT_OK;
     }
     print_end(outcome);
-    printf("see it with: %s report %s\n", invocation->program, outcome->run_folder);
+    fth_print_line(stdout, "see it with: %s report %s", invocation->program, outcome->run_folder);
     return FTH_EXIT_OK;
 }
 

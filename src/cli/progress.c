@@ -133,21 +133,22 @@ static void print_strategy(const json_t *event)
     if (workers) {
         char noun[SMALL];
         snprintf(noun, sizeof noun, "worker %s", kind);
-        printf("strategy %s, %s\n", text_of(event, "strategy"), FTH_COUNTED(json_integer_value(workers), noun));
+        fth_print_line(stdout, "strategy %s, %s", text_of(event, "strategy"),
+                       FTH_COUNTED(json_integer_value(workers), noun));
     } else if (json_object_get(event, "server"))
-        printf("strategy %s, worker %s of %s, from version %lld on\n", text_of(event, "strategy"),
-               text_of(event, "worker"), text_of(event, "server"),
-               (long long)json_integer_value(json_object_get(event, "version")));
+        fth_print_line(stdout, "strategy %s, worker %s of %s, from version %lld on", text_of(event, "strategy"),
+                       text_of(event, "worker"), text_of(event, "server"),
+                       (long long)json_integer_value(json_object_get(event, "version")));
 }
 
 static void print_start(const json_t *event, bool resumed)
 {
     json_int_t parameters = json_integer_value(json_object_get(event, "parameters"));
-    printf("training %s (%s) on %s\n", text_of(event, "model"), FTH_COUNTED(parameters, "parameter"),
-           text_of(event, "data"));
-    printf("device   %s\n", text_of(event, "device"));
+    fth_print_line(stdout, "training %s (%s) on %s", text_of(event, "model"), FTH_COUNTED(parameters, "parameter"),
+                   text_of(event, "data"));
+    fth_print_line(stdout, "device   %s", text_of(event, "device"));
     print_strategy(event);
-    printf("run      %s\n", text_of(event, "folder"));
+    fth_print_line(stdout, "run      %s", text_of(event, "folder"));
     if (resumed) {
         char step[SMALL];
         fth_text_count((int64_t)json_integer_value(json_object_get(event, "step")), step, sizeof step);

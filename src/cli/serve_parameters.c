@@ -280,8 +280,9 @@ static void tell_where(const serve_options *asked, const fth_parameters *server,
         json_decref(json);
         return;
     }
-    printf("serving %s, version %lld, %s, on %s\nrun %s\n", options->train->model,
-           (long long)fth_parameters_version(server), asked->consistency, url, fth_parameters_run_folder(server));
+    fth_print_line(stdout, "serving %s, version %lld, %s, on %s", options->train->model,
+                   (long long)fth_parameters_version(server), asked->consistency, url);
+    fth_print_line(stdout, "run %s", fth_parameters_run_folder(server));
     if (*fingerprint)
         printf("the key's fingerprint, to be pinned: %s\n", fingerprint);
     fth_cli_flush();

@@ -393,7 +393,7 @@ fth_status fth_report_bills(FILE *output, const fth_record_summary *runs, size_t
         priced += ledgers[i].priced;
         machines += ledgers[i].count;
         if (run_count > 1)
-            fprintf(output, "%c  %s\n", (char)('A' + i), runs[i].id);
+            fth_print_line(output, "%c  %s", (char)('A' + i), runs[i].id);
     }
     if (run_count > 1)
         fputc('\n', output);

@@ -339,14 +339,16 @@ static void print_legend(FILE *output, const fth_chart_line *lines, const chart_
         if (style->line_count > 1)
             snprintf(marker, sizeof marker, "%c ",
                      style->utf8 ? 'A' + i % 26 : ascii_markers[(size_t)i % (sizeof ascii_markers - 1)]);
-        int width = (int)(strlen(marker) + fth_text_width(lines[i].label)) + 3;
+        char *label = fth_printable(lines[i].label);
+        int width = (int)(strlen(marker) + fth_text_width(label ? label : "")) + 3;
         if (used + width > columns) {
             fputs("\n  ", output);
             used = 2;
         }
         fputs("   ", output);
         print_coloured(output, style, i, marker);
-        print_coloured(output, style, i, lines[i].label);
+        print_coloured(output, style, i, label ? label : "");
+        free(label);
         used += width;
     }
     fputc('\n', output);

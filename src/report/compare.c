@@ -339,7 +339,7 @@ fth_status fth_report_compare(FILE *output, const fth_record_summary *runs, size
         letters[i][0] = (char)('A' + i);
         headings[i + 1] = letters[i];
         alignments[i + 1] = FTH_RIGHT;
-        fprintf(output, "%s  %s\n", letters[i], runs[i].id);
+        fth_print_line(output, "%s  %s", letters[i], runs[i].id);
         FTH_TRY(fth_report_curve(&runs[i].training, axis, runs[i].id, &lines[i]));
     }
     fputc('\n', output);

@@ -270,7 +270,8 @@ fth_status fth_report_run(FILE *output, const fth_record_summary *run, int colum
     fth_chart_line lines[2] = {0};
 
     FTH_TRY(fth_table_create(NULL, alignments, FTH_COUNT_OF(alignments), &table));
-    fprintf(output, "run %s\n\n", run->id);
+    fth_print_line(output, "run %s", run->id);
+    fputc('\n', output);
     FTH_TRY(add_facts(table, run));
     fth_table_print(output, table);
     fputc('\n', output);

@@ -51,7 +51,7 @@ typedef struct fth_table fth_table;
 fth_status fth_table_create(const char *const *headings, const fth_alignment *alignments, size_t column_count,
                             fth_table **table);
 void fth_table_free(fth_table *table);
-fth_status fth_table_add_row(fth_table *table, const char *const *cells); /* copied; NULL: empty */
+fth_status fth_table_add_row(fth_table *table, const char *const *cells); /* copied, made printable; NULL: empty */
 void fth_table_print(FILE *output, const fth_table *table);
 
 /* 1463 -> "1,463"; 0.9871 -> "98.71 %"; 1536 -> "1.5 kB"; NAN -> "-" where a number may be missing. */

@@ -22,7 +22,7 @@ static fth_status add_row(fth_table *table, const char *const *cells)
     memset(row, 0, table->column_count * sizeof *row);
     table->row_count++;
     for (size_t i = 0; i < table->column_count; i++) {
-        row[i] = strdup(cells[i] ? cells[i] : "");
+        row[i] = fth_printable(cells[i] ? cells[i] : "");
         FTH_REQUIRE(row[i], FTH_NO_MEMORY, "no memory for a table");
     }
 out:

@@ -7,6 +7,7 @@ import signal
 import struct
 import subprocess
 import time
+import zlib
 from pathlib import Path
 
 import pytest
@@ -133,6 +134,14 @@ def write_mnist(folder, train=256, test=64, compressed=False, seed=7):
             else:
                 (folder / name).write_bytes(content)
     return folder
+
+
+def png(width, height, value):
+    def chunk(kind, body):
+        return struct.pack(">I", len(body)) + kind + body + struct.pack(">I", zlib.crc32(kind + body))
+    row = b"\0" + bytes((value, 255 - value, x % 256)[c] for x in range(width) for c in range(3))
+    return (b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)) +
+            chunk(b"IDAT", zlib.compress(row * height)) + chunk(b"IEND", b""))
 
 
 @pytest.fixture(scope="session")

@@ -5,22 +5,12 @@ import io
 import json
 import shutil
 import ssl
-import struct
 import subprocess
 import tarfile
 import threading
-import zlib
 
 import pytest
-from conftest import Program
-
-
-def png(width, height, value):
-    def chunk(kind, body):
-        return struct.pack(">I", len(body)) + kind + body + struct.pack(">I", zlib.crc32(kind + body))
-    row = b"\0" + bytes((value, 255 - value, x % 256)[c] for x in range(width) for c in range(3))
-    return (b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)) +
-            chunk(b"IDAT", zlib.compress(row * height)) + chunk(b"IEND", b""))
+from conftest import Program, png
 
 
 def archive(seed=0):
