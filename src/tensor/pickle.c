@@ -199,12 +199,17 @@ out:
     return status;
 }
 
-/* Items for the list, set or dictionary below them; those of a set are not kept. */
+/* Items for the list, set or dictionary below them; those of a set are not kept. An object of a foreign class that
+ * takes keys and values is a dictionary for all we need: state dicts come in subclasses of OrderedDict. */
 static fth_status add_items(fth_pickle_machine *machine, fth_pickle_kind kind, fth_pickle_node *const *items,
                             size_t count)
 {
     fth_pickle_node *node = NULL;
     fth_status status = fth_pickle_peek(machine, &node);
+    if (status == FTH_OK && node->kind == FTH_PICKLE_OPAQUE && node->global && kind == FTH_PICKLE_DICT) {
+        node->kind = FTH_PICKLE_DICT;
+        node->items = NULL;
+    }
     if (status != FTH_OK || node->kind == FTH_PICKLE_OPAQUE)
         return status;
     if (node->kind != kind)
@@ -260,7 +265,8 @@ static fth_status push_global(fth_pickle_machine *machine, const char *module, s
     fth_status status = FTH_OK;
     const fth_pickle_global *global = NULL;
     fth_pickle_node *node = NULL;
-    FTH_TRY(fth_pickle_global_find(machine->arena, &machine->place, module, module_length, name, name_length, &global));
+    FTH_TRY(
+        fth_pickle_global_find(machine->pickle, &machine->place, module, module_length, name, name_length, &global));
     FTH_TRY(fth_pickle_node_create(machine->arena, FTH_PICKLE_GLOBAL, &node));
     node->global = global;
     FTH_TRY(fth_pickle_push(machine, node));
@@ -313,6 +319,14 @@ static fth_status run_call(fth_pickle_machine *machine, int argument)
     FTH_TRY(fth_pickle_push(machine, result));
 out:
     return status;
+}
+
+/* As run_call, with keyword arguments on top of the stack. */
+static fth_status run_call_with_keywords(fth_pickle_machine *machine, int argument)
+{
+    fth_pickle_node *keywords = NULL;
+    fth_status status = fth_pickle_pop(machine, &keywords);
+    return status == FTH_OK ? run_call(machine, argument) : status;
 }
 
 /* Sets attributes, such as the _metadata of an OrderedDict; none matters here. */
@@ -402,6 +416,7 @@ static const opcode_row opcodes[256] = {
     ['i'] = {"INST", run_instance, 0},
     ['R'] = {"REDUCE", run_call, 0},
     [0x81] = {"NEWOBJ", run_call, 0},
+    [0x92] = {"NEWOBJ_EX", run_call_with_keywords, 0},
     ['b'] = {"BUILD", run_build, 0},
     ['Q'] = {"BINPERSID", run_persistent_id, 0},
     ['P'] = {"PERSID", NULL, 0},
@@ -416,7 +431,6 @@ static const opcode_row opcodes[256] = {
     [0x82] = {"EXT1", NULL, 0},
     [0x83] = {"EXT2", NULL, 0},
     [0x84] = {"EXT4", NULL, 0},
-    [0x92] = {"NEWOBJ_EX", NULL, 0},
     [0x97] = {"NEXT_BUFFER", NULL, 0},
     [0x98] = {"READONLY_BUFFER", NULL, 0},
 };

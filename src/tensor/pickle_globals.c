@@ -1,11 +1,14 @@
-/* The names that a pickle of tensors may mention, and what becomes of calling them. There is no way from here to any
- * code but the few builders below; a name that is not in these tables ends the reading. */
+/* The names that a pickle may mention, and what becomes of calling them. There is no way from here to any code but the
+ * few builders below: names that are in no table are foreign, and calling them makes opaque values. */
 #include <stdio.h>
 #include <string.h>
 
 #include "tensor/pickle_internal.h"
 
-enum { MAX_STORAGE_KEY = 100 }; /* "17", or an address in decimal */
+enum {
+    MAX_STORAGE_KEY = 100, /* "17", or an address in decimal */
+    MAX_SHOWN = 80         /* bytes of a module's or function's name, in messages */
+};
 
 static const fth_pickle_element elements[] = {
     {"float32", "FloatStorage", 4, true, FTH_F32},
@@ -24,6 +27,11 @@ static const fth_pickle_element elements[] = {
     {"complex64", "ComplexFloatStorage", 8, false, 0},
     {"complex128", "ComplexDoubleStorage", 16, false, 0},
     {"complex32", NULL, 4, false, 0},
+    {"qint8", "QInt8Storage", 1, false, 0},
+    {"quint8", "QUInt8Storage", 1, false, 0},
+    {"qint32", "QInt32Storage", 4, false, 0},
+    {"quint4x2", "QUInt4x2Storage", 1, false, 0},
+    {"quint2x4", "QUInt2x4Storage", 1, false, 0},
     {"float8_e4m3fn", NULL, 1, false, 0},
     {"float8_e4m3fnuz", NULL, 1, false, 0},
     {"float8_e5m2", NULL, 1, false, 0},
@@ -43,16 +51,20 @@ static fth_status call_size(fth_pickle_arena *arena, const fth_pickle_place *pla
                             fth_pickle_node **result);
 static fth_status call_ignored(fth_pickle_arena *arena, const fth_pickle_place *place, const fth_pickle_node *arguments,
                                fth_pickle_node **result);
+static fth_status call_default_dict(fth_pickle_arena *arena, const fth_pickle_place *place,
+                                    const fth_pickle_node *arguments, fth_pickle_node **result);
 
 struct fth_pickle_global {
     const char *module, *name;
     /* What calling it makes; NULL: it may be mentioned, but not called. */
     fth_status (*call)(fth_pickle_arena *, const fth_pickle_place *, const fth_pickle_node *, fth_pickle_node **);
     const fth_pickle_element *storage_of, *dtype; /* of a class of storages; of a dtype */
+    const char *text;                             /* of a foreign one: "module.name"; else NULL */
 };
 
 static const fth_pickle_global globals[] = {
     {.module = "collections", .name = "OrderedDict", .call = call_ordered_dict},
+    {.module = "collections", .name = "defaultdict", .call = call_default_dict},
     {.module = "torch._utils", .name = "_rebuild_tensor_v2", .call = call_rebuild_tensor},
     {.module = "torch._utils", .name = "_rebuild_tensor_v3", .call = call_rebuild_tensor_v3},
     {.module = "torch._utils", .name = "_rebuild_tensor", .call = call_rebuild_tensor},
@@ -67,7 +79,7 @@ static const fth_pickle_global globals[] = {
     {.module = "numpy._core.multiarray", .name = "scalar", .call = call_ignored},
     {.module = "numpy.core.multiarray", .name = "_reconstruct", .call = call_ignored},
     {.module = "numpy._core.multiarray", .name = "_reconstruct", .call = call_ignored},
-    {.module = "numpy", .name = "ndarray"},
+    {.module = "numpy", .name = "ndarray", .call = call_ignored},
     {.module = "numpy", .name = "dtype", .call = call_ignored},
     {.module = "_codecs", .name = "encode", .call = call_ignored},
     {.module = "builtins", .name = "set", .call = call_ignored},
@@ -95,11 +107,141 @@ static bool find_torch_type(const char *name, size_t length, fth_pickle_global *
     return false;
 }
 
-fth_status fth_pickle_global_find(fth_pickle_arena *arena, const fth_pickle_place *place, const char *module,
+/* ---- names that run code ---- */
+
+/* No honest checkpoint needs these. A file with one of them was made to do something to whoever loads it, which its
+ * reader should know, even though nothing would happen here. NULL: all of a module and of those within it. */
+static const struct {
+    const char *module, *name;
+} code_names[] = {
+    {"os", NULL},
+    {"posix", NULL},
+    {"nt", NULL},
+    {"sys", NULL},
+    {"subprocess", NULL},
+    {"commands", NULL},
+    {"pty", NULL},
+    {"runpy", NULL},
+    {"code", NULL},
+    {"codeop", NULL},
+    {"importlib", NULL},
+    {"imp", NULL},
+    {"ctypes", NULL},
+    {"_ctypes", NULL},
+    {"marshal", NULL},
+    {"pickle", NULL},
+    {"_pickle", NULL},
+    {"cPickle", NULL},
+    {"shutil", NULL},
+    {"socket", NULL},
+    {"_socket", NULL},
+    {"webbrowser", NULL},
+    {"pip", NULL},
+    {"pdb", NULL},
+    {"bdb", NULL},
+    {"timeit", NULL},
+    {"torch.hub", NULL},
+    {"torch.package", NULL},
+    {"torch", "load"},
+    {"torch.serialization", "load"},
+    {"torch.storage", "_load_from_bytes"}, /* a file within the file, read by torch.load */
+    {"builtins", "eval"},
+    {"builtins", "exec"},
+    {"builtins", "compile"},
+    {"builtins", "open"},
+    {"builtins", "__import__"},
+    {"builtins", "breakpoint"},
+    {"__builtin__", "eval"},
+    {"__builtin__", "exec"},
+    {"__builtin__", "execfile"},
+    {"__builtin__", "compile"},
+    {"__builtin__", "open"},
+    {"__builtin__", "file"},
+    {"__builtin__", "apply"},
+    {"__builtin__", "__import__"},
+};
+
+static bool runs_code(const char *module, size_t module_length, const char *name, size_t name_length)
+{
+    for (size_t i = 0; i < FTH_COUNT_OF(code_names); i++) {
+        size_t length = strlen(code_names[i].module);
+        bool within = module_length > length && module[length] == '.' && !code_names[i].name;
+        if (module_length < length || memcmp(module, code_names[i].module, length) != 0 ||
+            (module_length > length && !within))
+            continue;
+        if (!code_names[i].name || equals(name, name_length, code_names[i].name))
+            return true;
+    }
+    return false;
+}
+
+/* ---- foreign names ---- */
+
+static const fth_pickle_global other_foreign = {.module = "", .name = "", .text = "other classes"};
+
+/* The row for a foreign name, the same each time it occurs. */
+static fth_status find_foreign(fth_pickle *pickle, const char *module, size_t module_length, const char *name,
+                               size_t name_length, const fth_pickle_global **global)
+{
+    fth_status status = FTH_OK;
+    fth_pickle_global *fresh = NULL;
+    char *text = NULL, shown_module[MAX_SHOWN], shown_name[MAX_SHOWN];
+
+    fth_pickle_printable(module, module_length, shown_module, sizeof shown_module);
+    fth_pickle_printable(name, name_length, shown_name, sizeof shown_name);
+    for (size_t i = 0; i < pickle->foreign_count; i++) {
+        *global = pickle->foreign[i];
+        if (strcmp((*global)->module, shown_module) == 0 && strcmp((*global)->name, shown_name) == 0)
+            return FTH_OK;
+    }
+    *global = &other_foreign;
+    if (pickle->foreign_count == FTH_PICKLE_MAX_FOREIGN)
+        return FTH_OK;
+    size_t module_bytes = strlen(shown_module) + 1, name_bytes = strlen(shown_name) + 1;
+    FTH_TRY(fth_pickle_arena_take(pickle->arena, sizeof *fresh, &fresh));
+    FTH_TRY(fth_pickle_arena_take(pickle->arena, 2 * (module_bytes + name_bytes), &text));
+    *fresh = (fth_pickle_global){.module = text, .name = text + module_bytes, .text = text + module_bytes + name_bytes};
+    memcpy(text, shown_module, module_bytes);
+    memcpy(text + module_bytes, shown_name, name_bytes);
+    snprintf(text + module_bytes + name_bytes, module_bytes + name_bytes, "%s.%s", shown_module, shown_name);
+    pickle->foreign[pickle->foreign_count++] = fresh;
+    *global = fresh;
+out:
+    return status;
+}
+
+const char *fth_pickle_global_text(const fth_pickle_global *global)
+{
+    return global->text ? global->text : global->name;
+}
+
+bool fth_pickle_global_is_plain_data(const fth_pickle_global *global)
+{
+    static const char *const modules[] = {"collections", "builtins", "__builtin__"};
+    if (strncmp(global->module, "numpy", 5) == 0)
+        return true;
+    for (size_t i = 0; i < FTH_COUNT_OF(modules); i++) {
+        if (strcmp(global->module, modules[i]) == 0)
+            return true;
+    }
+    return false;
+}
+
+const fth_pickle_global *fth_pickle_unread_tensor(const fth_pickle_node *node)
+{
+    if (node->kind != FTH_PICKLE_OPAQUE || !node->global || strncmp(node->global->module, "torch", 5) != 0 ||
+        strncmp(node->global->name, "_rebuild", 8) != 0)
+        return NULL;
+    return node->global;
+}
+
+/* ---- finding and calling ---- */
+
+fth_status fth_pickle_global_find(fth_pickle *pickle, const fth_pickle_place *place, const char *module,
                                   size_t module_length, const char *name, size_t name_length,
                                   const fth_pickle_global **global)
 {
-    char printable_module[80], printable_name[80], what[200];
+    char printable_module[MAX_SHOWN], printable_name[MAX_SHOWN], what[2 * MAX_SHOWN + 8];
     fth_pickle_global type;
     for (size_t i = 0; i < FTH_COUNT_OF(globals); i++) {
         if (equals(module, module_length, globals[i].module) && equals(name, name_length, globals[i].name)) {
@@ -109,12 +251,14 @@ fth_status fth_pickle_global_find(fth_pickle_arena *arena, const fth_pickle_plac
     }
     if (equals(module, module_length, "torch") && find_torch_type(name, name_length, &type)) {
         fth_pickle_global *kept = NULL;
-        fth_status status = fth_pickle_arena_take(arena, sizeof *kept, &kept);
+        fth_status status = fth_pickle_arena_take(pickle->arena, sizeof *kept, &kept);
         if (status == FTH_OK)
             *kept = type;
         *global = kept;
         return status;
     }
+    if (!runs_code(module, module_length, name, name_length))
+        return find_foreign(pickle, module, module_length, name, name_length, global);
     snprintf(what, sizeof what, "'%s %s'",
              fth_pickle_printable(module, module_length, printable_module, sizeof printable_module),
              fth_pickle_printable(name, name_length, printable_name, sizeof printable_name));
@@ -126,8 +270,15 @@ fth_status fth_pickle_global_call(fth_pickle_arena *arena, const fth_pickle_plac
                                   fth_pickle_node **result)
 {
     char what[200];
-    if (callable->kind != FTH_PICKLE_GLOBAL)
-        return fth_pickle_refuse(place, "of something that is not a known name");
+    bool opaque = callable->kind == FTH_PICKLE_OPAQUE;
+    if (callable->kind != FTH_PICKLE_GLOBAL && !opaque)
+        return fth_pickle_refuse(place, "of something that is not a name");
+    if (opaque || callable->global->text) {
+        fth_status status = fth_pickle_node_create(arena, FTH_PICKLE_OPAQUE, result);
+        if (status == FTH_OK)
+            (*result)->global = callable->global;
+        return status;
+    }
     if (!callable->global->call) {
         snprintf(what, sizeof what, "of '%s %s'", callable->global->module, callable->global->name);
         return fth_pickle_refuse(place, what);
@@ -166,6 +317,15 @@ static fth_status call_ordered_dict(fth_pickle_arena *arena, const fth_pickle_pl
     return status;
 }
 
+/* defaultdict(factory): the items come later. */
+static fth_status call_default_dict(fth_pickle_arena *arena, const fth_pickle_place *place,
+                                    const fth_pickle_node *arguments, fth_pickle_node **result)
+{
+    (void)place;
+    (void)arguments;
+    return fth_pickle_node_create(arena, FTH_PICKLE_DICT, result);
+}
+
 static bool is_sequence(const fth_pickle_node *node)
 {
     return node->kind == FTH_PICKLE_TUPLE || node->kind == FTH_PICKLE_LIST;
@@ -191,6 +351,9 @@ static fth_status make_tensor(fth_pickle_arena *arena, const fth_pickle_place *p
     fth_status status = FTH_OK;
     fth_pickle_tensor *tensor = NULL;
     fth_pickle_node *const *items = arguments->items;
+    if (arguments->count > 0 && items[0]->kind == FTH_PICKLE_OPAQUE && items[0]->global)
+        return fth_fail(FTH_UNSUPPORTED, "%s: a tensor at byte %zu lies in a %s, which farthing does not read",
+                        place->origin, place->at, fth_pickle_global_text(items[0]->global));
     if (arguments->count < 4 || items[0]->kind != FTH_PICKLE_STORAGE || items[1]->kind != FTH_PICKLE_INTEGER ||
         !is_sequence(items[2]) || !is_sequence(items[3]))
         return fth_pickle_corrupt(place, "a tensor is not described by storage, offset, size and stride");
@@ -232,7 +395,8 @@ static fth_status call_rebuild_parameter(fth_pickle_arena *arena, const fth_pick
                                          const fth_pickle_node *arguments, fth_pickle_node **result)
 {
     (void)arena;
-    if (arguments->count < 1 || arguments->items[0]->kind != FTH_PICKLE_TENSOR)
+    if (arguments->count < 1 ||
+        (arguments->items[0]->kind != FTH_PICKLE_TENSOR && !fth_pickle_unread_tensor(arguments->items[0])))
         return fth_pickle_corrupt(place, "a parameter that is not a tensor");
     *result = arguments->items[0];
     return FTH_OK;

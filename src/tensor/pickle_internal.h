@@ -1,9 +1,11 @@
 /* A reader of pickles that executes nothing.
  *
  * A pickle is a program for a stack machine; Python's own reader calls whatever it names. This one knows the opcodes
- * that torch.save() writes and a short table of names (pickle_globals.c), and builds plain nodes: a call to
- * torch's rebuild function becomes a description of a tensor, other known names become data to ignore, and everything
- * else is refused by opcode, byte and name.
+ * that torch.save() writes and a short table of names (pickle_globals.c), and builds plain nodes: a call to torch's
+ * rebuild function becomes a description of a tensor. Any other class or function is foreign: it is never looked up,
+ * and calling it gives an opaque value that remembers its name, so that the settings people save beside their weights
+ * (argparse.Namespace, paths, dates) do no harm. Names whose only use in a checkpoint is to run code on whoever loads
+ * it, os.system among them, are refused by opcode, byte and name, although here they would be as inert as the rest.
  *
  * Pickles come from strangers. Nodes live in an arena whose size is bounded by a multiple of what was read; text stays
  * where it is, in the pickle's bytes, which must outlive the nodes. Nodes may form cycles and diamonds: whoever walks
@@ -24,10 +26,10 @@ typedef enum fth_pickle_kind {
     FTH_PICKLE_TUPLE,
     FTH_PICKLE_LIST,
     FTH_PICKLE_DICT,   /* items are key, value, key, value */
-    FTH_PICKLE_GLOBAL, /* a name of the table */
+    FTH_PICKLE_GLOBAL, /* a class or function, by name */
     FTH_PICKLE_STORAGE,
     FTH_PICKLE_TENSOR,
-    FTH_PICKLE_OPAQUE /* a set, a device, a numpy scalar: nothing that weights need */
+    FTH_PICKLE_OPAQUE /* a set, a device, an object of a foreign class; `global` is what made it, or NULL */
 } fth_pickle_kind;
 
 typedef struct fth_pickle_node fth_pickle_node;
@@ -77,11 +79,15 @@ struct fth_pickle_tensor {
     const fth_pickle_node *shape, *strides; /* tuples or lists */
 };
 
+enum { FTH_PICKLE_MAX_FOREIGN = 256 };
+
 typedef struct fth_pickle {
     fth_pickle_node *root;
     size_t end; /* where the byte after the pickle is */
     fth_pickle_storage **storages;
     size_t storage_count;
+    const fth_pickle_global *foreign[FTH_PICKLE_MAX_FOREIGN]; /* each name once, as they occur */
+    size_t foreign_count;
     struct fth_pickle_arena *arena;
 } fth_pickle;
 
@@ -89,6 +95,14 @@ typedef struct fth_pickle {
  * start of `bytes`. */
 fth_status fth_pickle_read(const void *bytes, size_t size_bytes, size_t start, const char *origin, fth_pickle **pickle);
 void fth_pickle_free(fth_pickle *pickle);
+
+/* "argparse.Namespace", printable, as long as the pickle. */
+const char *fth_pickle_global_text(const fth_pickle_global *global);
+/* True for Python's own containers and NumPy's arrays, which nobody needs to hear of. */
+bool fth_pickle_global_is_plain_data(const fth_pickle_global *global);
+/* What made a value in place of a tensor: a function of torch that rebuilds kinds of tensors that are not read here
+ * (sparse, quantized, a subclass's). NULL for all other values. */
+const fth_pickle_global *fth_pickle_unread_tensor(const fth_pickle_node *node);
 
 bool fth_pickle_text_is(const fth_pickle_node *node, const char *text);
 
@@ -116,8 +130,8 @@ fth_status fth_pickle_node_create(fth_pickle_arena *arena, fth_pickle_kind kind,
 fth_status fth_pickle_node_append(fth_pickle_arena *arena, fth_pickle_node *node, fth_pickle_node *const *items,
                                   size_t count);
 
-/* The row of the table called `module` `name`; any other is refused. */
-fth_status fth_pickle_global_find(fth_pickle_arena *arena, const fth_pickle_place *place, const char *module,
+/* What is called `module` `name`: a row of the table, or foreign. Names that run code are refused. */
+fth_status fth_pickle_global_find(fth_pickle *pickle, const fth_pickle_place *place, const char *module,
                                   size_t module_length, const char *name, size_t name_length,
                                   const fth_pickle_global **global);
 

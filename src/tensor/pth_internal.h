@@ -19,10 +19,17 @@ fth_status fth_pth_open_zip(const void *bytes, size_t size_bytes, const char *or
 fth_status fth_pth_open_legacy(const void *bytes, size_t size_bytes, const char *origin, fth_pth **pth);
 void fth_pth_free(fth_pth *pth);
 
-/* The dictionary of weights: under `key` ("" for anywhere), or found by itself. Its place, such as
- * "checkpoint.model_state_dict" or "" for the whole file, is copied to *found_key; free() it. */
-fth_status fth_pth_find_state(const fth_pth *pth, const char *key, const char *origin, const fth_pickle_node **state,
-                              char **found_key);
+/* Where the weights are in a file. Text is owned. */
+typedef struct fth_pth_place {
+    const fth_pickle_node *state; /* the dictionary */
+    char *key;                    /* of the dictionary: "checkpoint.model_state_dict"; "" for the whole file */
+    char *part;                   /* "model.": only names that begin so are meant; "": all */
+} fth_pth_place;
+
+/* The dictionary of weights: under `key` ("" for anywhere), or found by itself. What a key leads to may also be the
+ * tensors of a dictionary whose names begin with its last words: "state_dict.model" for "model.conv1.weight". */
+fth_status fth_pth_find_state(const fth_pth *pth, const char *key, const char *origin, fth_pth_place *place);
+void fth_pth_place_release(fth_pth_place *place);
 
 /* Checks a tensor of the file and makes a view of it, or of a copy if it is not contiguous. */
 fth_status fth_pth_view_tensor(fth_pth *pth, const fth_pickle_tensor *tensor, const char *name, const char *origin,

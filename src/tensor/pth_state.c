@@ -1,6 +1,5 @@
 /* Finds the weights in whatever somebody passed to torch.save(): the dictionary itself, or a checkpoint around it such
- * as
- * {"model_state_dict": {...}, "optimizer_state_dict": {...}, "epoch": 5}.
+ * as {"model_state_dict": {...}, "optimizer_state_dict": {...}, "epoch": 5}.
  *
  * All dictionaries that can be reached through text keys are looked at once, nearest first. Candidates are those
  * whose values are nearly all tensors; the states of optimizers are passed over. Of several candidates a key that
@@ -17,7 +16,8 @@ enum { MAX_DEPTH = 6, MAX_KEY = 200, MAX_LISTED = 12 };
 /* What people call their weights, the likeliest first. */
 static const char *const usual_keys[] = {
     "model_state_dict", "state_dict", "model_state", "model",          "net_state_dict", "net", "network",
-    "module",           "weights",    "params",      "ema_state_dict", "model_ema",      "ema"};
+    "module",           "weights",    "params",      "ema_state_dict", "model_ema",      "ema", "state_dict_ema",
+    "params_ema",       "backbone",   "encoder",     "student",        "teacher"};
 
 typedef enum likeness {
     NOT_STATE,
@@ -46,7 +46,7 @@ static void classify(state_place *place)
     place->tensor_count = 0;
     for (size_t i = 0; i + 1 < dict->count; i += 2) {
         const fth_pickle_node *key = dict->items[i], *value = dict->items[i + 1];
-        if (key->kind == FTH_PICKLE_TEXT && value->kind == FTH_PICKLE_TENSOR)
+        if (key->kind == FTH_PICKLE_TEXT && (value->kind == FTH_PICKLE_TENSOR || fth_pickle_unread_tensor(value)))
             place->tensor_count++;
         else
             others++;
@@ -172,7 +172,9 @@ static fth_status fail_several(const state_search *search, likeness wanted, cons
                     origin, prefix, *prefix ? "." : "", first);
 }
 
-static const char *describe(const fth_pickle_node *node)
+enum { MAX_DESCRIPTION = 200 };
+
+static const char *describe(const fth_pickle_node *node, char text[MAX_DESCRIPTION])
 {
     switch ((fth_pickle_kind)node->kind) {
     case FTH_PICKLE_NONE: return "None";
@@ -187,8 +189,15 @@ static const char *describe(const fth_pickle_node *node)
     case FTH_PICKLE_DICT: return "a dictionary";
     case FTH_PICKLE_TENSOR: return "a tensor";
     case FTH_PICKLE_GLOBAL:
-    case FTH_PICKLE_STORAGE:
-    case FTH_PICKLE_OPAQUE: break;
+        snprintf(text, MAX_DESCRIPTION, "the name %s", fth_pickle_global_text(node->global));
+        return text;
+    case FTH_PICKLE_STORAGE: break;
+    case FTH_PICKLE_OPAQUE:
+        if (!node->global)
+            break;
+        snprintf(text, MAX_DESCRIPTION, "%s %s", fth_pickle_unread_tensor(node) ? "a tensor of" : "an object of",
+                 fth_pickle_global_text(node->global));
+        return text;
     }
     return "something else";
 }
@@ -199,7 +208,7 @@ static const char *list_keys(const fth_pickle_node *dict, char *list, size_t siz
     snprintf(list, size, "nothing");
     for (size_t i = 0; i + 1 < dict->count && used < size; i += 2) {
         const fth_pickle_node *key = dict->items[i];
-        char text[80] = "(not text)";
+        char text[80] = "(not text)", description[MAX_DESCRIPTION];
         if (i / 2 == MAX_LISTED) {
             snprintf(list + used, size - used, ", ...");
             break;
@@ -207,7 +216,7 @@ static const char *list_keys(const fth_pickle_node *dict, char *list, size_t siz
         if (key->kind == FTH_PICKLE_TEXT)
             fth_pickle_printable(key->bytes, key->count, text, sizeof text);
         used += (size_t)snprintf(list + used, size - used, "%s%s (%s)", used ? ", " : "", text,
-                                 describe(dict->items[i + 1]));
+                                 describe(dict->items[i + 1], description));
     }
     return list;
 }
@@ -224,33 +233,48 @@ static fth_pickle_node *resolve(const fth_pickle_node *dict, const char *path)
     return found;
 }
 
-static fth_status find_named(const fth_pickle_node *root, const char *key, const char *origin, fth_pickle_node **found)
+/* True if a tensor of `dict` is called `part` and a dot and more. */
+static bool has_part(const fth_pickle_node *dict, const char *part)
 {
-    char list[1000];
-    *found = resolve(root, key);
-    if (!*found)
-        return fth_fail(FTH_INVALID, "%s: no '%s' in it; it has %s", origin, key, list_keys(root, list, sizeof list));
-    if ((*found)->kind != FTH_PICKLE_DICT)
-        return fth_fail(FTH_INVALID, "%s: '%s' is %s, not a dictionary of tensors", origin, key, describe(*found));
-    return FTH_OK;
+    size_t length = strlen(part);
+    for (size_t i = 0; i + 1 < dict->count; i += 2) {
+        const fth_pickle_node *key = dict->items[i], *value = dict->items[i + 1];
+        if (key->kind == FTH_PICKLE_TEXT && key->count > length + 1 && key->bytes[length] == '.' &&
+            memcmp(key->bytes, part, length) == 0 &&
+            (value->kind == FTH_PICKLE_TENSOR || fth_pickle_unread_tensor(value)))
+            return true;
+    }
+    return false;
 }
 
-fth_status fth_pth_find_state(const fth_pth *pth, const char *key, const char *origin, const fth_pickle_node **state,
-                              char **found_key)
+/* "a.b.c" as the tensors called "c.*", or "b.c.*", of the dictionary that the rest leads to. */
+static const fth_pickle_node *resolve_part(const fth_pickle_node *root, const char *path, size_t *key_length,
+                                           const char **part)
+{
+    *key_length = 0;
+    *part = path;
+    if (has_part(root, path))
+        return root;
+    for (const char *dot = strchr(path, '.'); dot; dot = strchr(dot + 1, '.')) {
+        char *outer = fth_format("%.*s", (int)(dot - path), path);
+        const fth_pickle_node *dict = resolve(root, outer);
+        free(outer);
+        if (dict && dict->kind == FTH_PICKLE_DICT && has_part(dict, dot + 1)) {
+            *key_length = (size_t)(dot - path);
+            *part = dot + 1;
+            return dict;
+        }
+    }
+    return NULL;
+}
+
+/* Searches all that can be reached from `root`, which is what `key` leads to. */
+static fth_status find_state(fth_pickle_node *root, const char *key, const char *origin, fth_pth_place *place)
 {
     fth_status status = FTH_OK;
     state_search search = {0};
     char path[2000], list[1000];
-    fth_pickle_node *root = pth->pickle->root;
 
-    *state = NULL;
-    *found_key = NULL;
-    FTH_REQUIRE(root->kind == FTH_PICKLE_DICT, FTH_INVALID,
-                "%s: holds %s, not a dictionary of named tensors; save the weights with torch.save(model.state_dict(), "
-                "...)",
-                origin, describe(root));
-    if (*key)
-        FTH_TRY(find_named(root, key, origin, &root));
     FTH_TRY(search_dicts(&search, root));
     likeness wanted = SURELY_STATE;
     long chosen = choose(&search, wanted);
@@ -264,11 +288,69 @@ fth_status fth_pth_find_state(const fth_pth *pth, const char *key, const char *o
         status = fail_several(&search, wanted, key, origin);
         goto out;
     }
-    *state = search.places[chosen].dict;
     format_path(&search, (size_t)chosen, path, sizeof path);
-    *found_key = fth_format("%s%s%s", key, *key && *path ? "." : "", path);
+    place->state = search.places[chosen].dict;
+    place->key = fth_format("%s%s%s", key, *key && *path ? "." : "", path);
+    place->part = fth_format("%s", "");
 
 out:
     free(search.places);
     return status;
+}
+
+/* What a user's key leads to: a dictionary; or tensors whose names begin with it, also in the dictionary that would be
+ * found without a key. */
+static fth_status find_named(fth_pickle_node *root, const char *key, const char *origin, fth_pth_place *place)
+{
+    char list[1000], description[MAX_DESCRIPTION];
+    size_t key_length = 0;
+    const char *part = NULL;
+    fth_pickle_node *found = resolve(root, key);
+
+    if (found && found->kind == FTH_PICKLE_DICT)
+        return find_state(found, key, origin, place);
+    if (found)
+        return fth_fail(FTH_INVALID, "%s: '%s' is %s, not a dictionary of tensors", origin, key,
+                        describe(found, description));
+    const fth_pickle_node *dict = resolve_part(root, key, &key_length, &part);
+    if (dict) {
+        *place = (fth_pth_place){
+            .state = dict, .key = fth_format("%.*s", (int)key_length, key), .part = fth_format("%s.", part)};
+        return FTH_OK;
+    }
+    if (find_state(root, "", origin, place) == FTH_OK) {
+        if (has_part(place->state, key)) {
+            free(place->part);
+            place->part = fth_format("%s.", key);
+            return FTH_OK;
+        }
+        fth_pth_place_release(place);
+    }
+    return fth_fail(FTH_INVALID, "%s: no '%s' in it; it has %s", origin, key, list_keys(root, list, sizeof list));
+}
+
+fth_status fth_pth_find_state(const fth_pth *pth, const char *key, const char *origin, fth_pth_place *place)
+{
+    char description[MAX_DESCRIPTION];
+    fth_pickle_node *root = pth->pickle->root;
+
+    *place = (fth_pth_place){0};
+    if (root->kind == FTH_PICKLE_OPAQUE && root->global)
+        return fth_fail(FTH_UNSUPPORTED,
+                        "%s: refused: it holds %s, which only that class's own code can rebuild; farthing runs no code "
+                        "from files: save the weights with torch.save(model.state_dict(), ...)",
+                        origin, describe(root, description));
+    if (root->kind != FTH_PICKLE_DICT)
+        return fth_fail(FTH_INVALID,
+                        "%s: holds %s, not a dictionary of named tensors; save the weights with "
+                        "torch.save(model.state_dict(), ...)",
+                        origin, describe(root, description));
+    return *key ? find_named(root, key, origin, place) : find_state(root, "", origin, place);
+}
+
+void fth_pth_place_release(fth_pth_place *place)
+{
+    free(place->key);
+    free(place->part);
+    *place = (fth_pth_place){0};
 }

@@ -17,9 +17,12 @@ struct fth_weights {
     const char *format;
     fth_safetensors *safetensors; /* one of the two */
     fth_pth *pth;
-    char *key;
-    char *names;  /* of a .pth file, one after another */
-    char *prefix; /* taken off every name */
+    fth_pth_place place; /* in a .pth file */
+    char *names;         /* one after another; views have theirs here */
+    char *prefix;        /* taken off every name */
+    char *markers;       /* taken out of names: "_fsdp_wrapped_module." */
+    char *skipped;       /* classes of objects that were passed over */
+    size_t left_out;     /* tensors beside the part that was asked for, and counters of averages */
     fth_tensor_view *views;
     const fth_tensor_view **by_name; /* sorted, for lookups */
     size_t count;
@@ -32,34 +35,92 @@ static int compare_names(const void *a, const void *b)
     return strcmp((*(const fth_tensor_view *const *)a)->name, (*(const fth_tensor_view *const *)b)->name);
 }
 
-static bool all_begin_with(const fth_weights *weights, const char *prefix, size_t length)
+static bool begins_with_name(const char *name, const char *prefix, size_t length)
 {
-    for (size_t i = 0; i < weights->count; i++) {
-        if (strncmp(weights->views[i].name, prefix, length) != 0 || !weights->views[i].name[length])
-            return false;
-    }
-    return weights->count > 0;
+    return strncmp(name, prefix, length) == 0 && name[length];
 }
 
-/* Takes off what wrappers put before every name; they may be wrapped in each other. */
-static fth_status strip_prefixes(fth_weights *weights)
+/* AveragedModel (torch.optim.swa_utils) counts beside the module that it wraps. */
+static bool is_average_counter(const fth_tensor_view *view)
 {
-    static const char *const wrappers[] = {"module.", "_orig_mod."};
-    const char *whole = weights->count ? weights->views[0].name : "";
-    size_t stripped = 0;
+    return strcmp(view->name, "n_averaged") == 0 && fth_shape_count(&view->shape) == 1;
+}
+
+/* Keeps the tensors whose names begin so, without it. */
+static void keep_part(fth_weights *weights, const char *prefix)
+{
+    size_t length = strlen(prefix), kept = 0;
+    for (size_t i = 0; i < weights->count; i++) {
+        if (!begins_with_name(weights->views[i].name, prefix, length))
+            continue;
+        weights->views[kept] = weights->views[i];
+        weights->views[kept++].name += length;
+    }
+    weights->left_out += weights->count - kept;
+    weights->count = kept;
+}
+
+static bool all_begin_with(const fth_weights *weights, const char *prefix, size_t length)
+{
+    size_t found = 0, counters = 0;
+    for (size_t i = 0; i < weights->count; i++) {
+        if (begins_with_name(weights->views[i].name, prefix, length))
+            found++;
+        else if (is_average_counter(&weights->views[i]))
+            counters++;
+    }
+    return found > 0 && found + counters == weights->count;
+}
+
+/* Takes off what wrappers and the classes around a network put before every name; they may be wrapped in each other. */
+static void strip_prefixes(fth_weights *weights, const char *part)
+{
+    static const char *const wrappers[] = {"module.",  "_orig_mod.", "model.",   "_forward_module.",     "net.",
+                                           "network.", "backbone.",  "encoder.", "_fsdp_wrapped_module."};
+    char *stripped = fth_format("%s", part);
+    if (*part)
+        keep_part(weights, part);
     for (size_t w = 0; w < FTH_COUNT_OF(wrappers);) {
-        size_t length = strlen(wrappers[w]);
-        if (!all_begin_with(weights, wrappers[w], length)) {
+        if (!all_begin_with(weights, wrappers[w], strlen(wrappers[w]))) {
             w++;
             continue;
         }
-        for (size_t i = 0; i < weights->count; i++)
-            weights->views[i].name += length;
-        stripped += length;
+        keep_part(weights, wrappers[w]);
+        char *longer = fth_format("%s%s", stripped, wrappers[w]);
+        free(stripped);
+        stripped = longer;
         w = 0;
     }
-    weights->prefix = strndup(whole, stripped);
-    return weights->prefix ? FTH_OK : fth_fail(FTH_NO_MEMORY, "no memory for a name");
+    weights->prefix = stripped;
+}
+
+/* Takes out what torch.compile and FSDP put within names, before the module that they wrap; it is no one's own name. */
+static void remove_markers(fth_weights *weights)
+{
+    static const char *const markers[] = {"_fsdp_wrapped_module.", "_checkpoint_wrapped_module.", "_orig_mod."};
+    bool removed[FTH_COUNT_OF(markers)] = {false};
+    for (size_t i = 0; i < weights->count; i++) {
+        for (size_t m = 0; m < FTH_COUNT_OF(markers); m++) {
+            size_t length = strlen(markers[m]);
+            char *name = weights->names + (weights->views[i].name - weights->names), *at = name;
+            while ((at = strstr(at, markers[m]))) {
+                bool whole = (at == name || at[-1] == '.') && at[length];
+                removed[m] = removed[m] || whole;
+                if (whole)
+                    memmove(at, at + length, strlen(at + length) + 1);
+                else
+                    at += length;
+            }
+        }
+    }
+    weights->markers = fth_format("%s", "");
+    for (size_t m = 0; m < FTH_COUNT_OF(markers); m++) {
+        if (!removed[m])
+            continue;
+        char *longer = fth_format("%s%s%s", weights->markers, *weights->markers ? ", " : "", markers[m]);
+        free(weights->markers);
+        weights->markers = longer;
+    }
 }
 
 static fth_status sort_names(fth_weights *weights, const char *origin)
@@ -79,17 +140,43 @@ static fth_status sort_names(fth_weights *weights, const char *origin)
 
 /* ---- formats ---- */
 
+/* Names are rewritten, so they need memory of their own. */
+static fth_status copy_names(fth_weights *weights)
+{
+    fth_status status = FTH_OK;
+    size_t size = 0, at = 0;
+    for (size_t i = 0; i < weights->count; i++)
+        size += strlen(weights->views[i].name) + 1;
+    FTH_TRY(fth_allocate(size, 1, &weights->names));
+    for (size_t i = 0; i < weights->count; i++) {
+        size_t length = strlen(weights->views[i].name) + 1;
+        memcpy(weights->names + at, weights->views[i].name, length);
+        weights->views[i].name = weights->names + at;
+        at += length;
+    }
+out:
+    return status;
+}
+
 static fth_status open_safetensors(fth_weights *weights, const void *bytes, size_t size_bytes, const char *origin,
                                    const char *key)
 {
     fth_status status = FTH_OK;
-    FTH_REQUIRE(!*key, FTH_INVALID, "%s: a safetensors file has no '%s' inside; leave out the key", origin, key);
+    size_t length = strlen(key), matching = 0;
     FTH_TRY(fth_safetensors_parse(bytes, size_bytes, origin, &weights->safetensors));
     weights->format = "safetensors";
     weights->count = fth_safetensors_count(weights->safetensors);
     FTH_TRY(fth_allocate(weights->count, sizeof *weights->views, &weights->views));
-    for (size_t i = 0; i < weights->count; i++)
+    for (size_t i = 0; i < weights->count; i++) {
         weights->views[i] = *fth_safetensors_get(weights->safetensors, i);
+        const char *name = weights->views[i].name;
+        matching += begins_with_name(name, key, length) && name[length] == '.';
+    }
+    FTH_TRY(copy_names(weights));
+    FTH_REQUIRE(!*key || matching > 0, FTH_INVALID,
+                "%s: a safetensors file has no '%s' inside, and no tensor called %s.*; leave out the key", origin, key,
+                key);
+    weights->place.part = fth_format("%s%s", key, *key ? "." : "");
 out:
     return status;
 }
@@ -111,11 +198,27 @@ static fth_status check_name(const fth_pickle_node *key, const char *origin)
                     fth_pickle_printable(key->bytes, key->count, shown, sizeof shown));
 }
 
+/* A tensor of a kind that is not read must not go missing without a word. */
+static fth_status check_readable(const fth_pickle_node *key, const fth_pickle_node *value, const char *origin)
+{
+    char shown[80] = "";
+    const fth_pickle_global *maker = fth_pickle_unread_tensor(value);
+    if (!maker)
+        return FTH_OK;
+    if (key->kind == FTH_PICKLE_TEXT)
+        fth_pickle_printable(key->bytes, key->count, shown, sizeof shown);
+    return fth_fail(FTH_UNSUPPORTED,
+                    "%s: tensor '%s' is refused: it is made by %s, as sparse, quantized and other special tensors are; "
+                    "save an ordinary one (.to_dense(), .dequantize())",
+                    origin, shown, fth_pickle_global_text(maker));
+}
+
 static fth_status read_tensors(fth_weights *weights, const fth_pickle_node *state, const char *origin)
 {
     fth_status status = FTH_OK;
     size_t names_size = 0, count = 0;
     for (size_t i = 0; i + 1 < state->count; i += 2) {
+        FTH_TRY(check_readable(state->items[i], state->items[i + 1], origin));
         if (!is_named_tensor(state->items[i], state->items[i + 1]))
             continue;
         FTH_TRY(check_name(state->items[i], origin));
@@ -142,18 +245,36 @@ out:
     return status;
 }
 
+/* The classes of what was passed over: "argparse.Namespace, pathlib.PosixPath". */
+static char *list_skipped(const fth_pickle *pickle)
+{
+    enum { SHOWN = 5 };
+    size_t shown = 0;
+    char *list = fth_format("%s", "");
+    for (size_t i = 0; i < pickle->foreign_count && shown <= SHOWN; i++) {
+        if (fth_pickle_global_is_plain_data(pickle->foreign[i]))
+            continue;
+        const char *text = shown < SHOWN ? fth_pickle_global_text(pickle->foreign[i]) : "...";
+        char *longer = fth_format("%s%s%s", list, shown ? ", " : "", text);
+        free(list);
+        list = longer;
+        shown++;
+    }
+    return list;
+}
+
 static fth_status open_pth(fth_weights *weights, const void *bytes, size_t size_bytes, const char *origin,
                            const char *key)
 {
     fth_status status = FTH_OK;
-    const fth_pickle_node *state;
     if (fth_zip_recognize(bytes, size_bytes))
         FTH_TRY(fth_pth_open_zip(bytes, size_bytes, origin, &weights->pth));
     else
         FTH_TRY(fth_pth_open_legacy(bytes, size_bytes, origin, &weights->pth));
     weights->format = weights->pth->format;
-    FTH_TRY(fth_pth_find_state(weights->pth, key, origin, &state, &weights->key));
-    FTH_TRY(read_tensors(weights, state, origin));
+    weights->skipped = list_skipped(weights->pth->pickle);
+    FTH_TRY(fth_pth_find_state(weights->pth, key, origin, &weights->place));
+    FTH_TRY(read_tensors(weights, weights->place.state, origin));
 out:
     return status;
 }
@@ -185,14 +306,14 @@ static fth_status open_by_content(fth_weights *weights, const unsigned char *byt
 {
     if (size_bytes == 0)
         return fth_fail(FTH_CORRUPT, "%s: an empty file", origin);
+    if (looks_like_safetensors(bytes, size_bytes)) /* whatever the length's first byte looks like */
+        return open_safetensors(weights, bytes, size_bytes, origin, key);
     if (fth_zip_recognize(bytes, size_bytes))
         return open_pth(weights, bytes, size_bytes, origin, key);
     if (begins_with(bytes, size_bytes, TAR_MAGIC_AT, "ustar"))
         return fth_fail(FTH_UNSUPPORTED,
                         "%s: a tar archive, as PyTorch wrote before 2017; load it in PyTorch and save it again",
                         origin);
-    if (looks_like_safetensors(bytes, size_bytes))
-        return open_safetensors(weights, bytes, size_bytes, origin, key);
     if (looks_like_pickle(bytes, size_bytes))
         return open_pth(weights, bytes, size_bytes, origin, key);
     if (begins_with(bytes, size_bytes, 0, "version https://git-lfs"))
@@ -212,7 +333,8 @@ fth_status fth_weights_parse(const void *bytes, size_t size_bytes, const char *o
     *weights = NULL;
     FTH_TRY(fth_allocate(1, sizeof *fresh, &fresh));
     FTH_TRY(open_by_content(fresh, bytes, size_bytes, origin, key));
-    FTH_TRY(strip_prefixes(fresh));
+    strip_prefixes(fresh, fresh->place.part);
+    remove_markers(fresh);
     FTH_TRY(sort_names(fresh, origin));
     *weights = fresh;
     fresh = NULL;
@@ -280,9 +402,11 @@ void fth_weights_free(fth_weights *weights)
         return;
     fth_safetensors_free(weights->safetensors);
     fth_pth_free(weights->pth);
-    free(weights->key);
+    fth_pth_place_release(&weights->place);
     free(weights->names);
     free(weights->prefix);
+    free(weights->markers);
+    free(weights->skipped);
     free(weights->views);
     free(weights->by_name);
     fth_file_unmap(weights->mapping, weights->mapping_size_bytes);
@@ -315,7 +439,35 @@ const char *fth_weights_metadata(const fth_weights *weights, const char *key)
 fth_weights_facts fth_weights_describe(const fth_weights *weights)
 {
     return (fth_weights_facts){.format = weights->format,
-                               .key = weights->key ? weights->key : "",
+                               .key = weights->place.key ? weights->place.key : "",
                                .removed_prefix = weights->prefix,
+                               .removed_markers = weights->markers,
+                               .skipped_classes = weights->skipped ? weights->skipped : "",
+                               .left_out_count = weights->left_out,
                                .copied_count = weights->pth ? weights->pth->copy_count : 0};
+}
+
+char *fth_weights_explain(const fth_weights *weights)
+{
+    fth_weights_facts facts = fth_weights_describe(weights);
+    char *parts[5] = {NULL}, *text = NULL;
+    size_t count = 0;
+    if (*facts.key)
+        parts[count++] = fth_format("read from '%s'", facts.key);
+    if (*facts.removed_prefix)
+        parts[count++] = fth_format("'%s' taken off the names", facts.removed_prefix);
+    if (*facts.removed_markers)
+        parts[count++] = fth_format("'%s' taken out of the names", facts.removed_markers);
+    if (facts.left_out_count)
+        parts[count++] =
+            fth_format("%zu other tensor%s left out", facts.left_out_count, facts.left_out_count == 1 ? "" : "s");
+    if (*facts.skipped_classes)
+        parts[count++] = fth_format("skipped, not executed: %s", facts.skipped_classes);
+    for (size_t i = 0; i < count; i++) {
+        char *longer = text ? fth_format("%s; %s", text, parts[i]) : fth_format("%s", parts[i]);
+        free(text);
+        text = longer;
+        free(parts[i]);
+    }
+    return text;
 }

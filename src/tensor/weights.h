@@ -11,10 +11,11 @@
 typedef struct fth_weights fth_weights;
 
 /* Opens "model.safetensors", "model.pth" or "checkpoint.pth:model_state_dict", where what follows the colon is the key
- * of the dictionary inside, "a.b" for one within another; a file with the whole text for its name wins. Without a key
- * the dictionary is found if there is only one that can be meant, and otherwise the message lists the keys. Values that
- * are not tensors are passed over. The prefixes "module." (DataParallel) and "_orig_mod." (torch.compile) are taken off
- * if all names have them. The caller frees *weights with fth_weights_free(). */
+ * of the dictionary inside, "a.b" for one within another, or for the tensors of "a" whose names begin with "b."; a file
+ * with the whole text for its name wins. Without a key the dictionary is found if there is only one that can be meant,
+ * and otherwise the message lists the keys. Values that are not tensors are skipped. Prefixes that wrappers put
+ * before names ("module.", "model.", "_orig_mod.", "backbone.") are taken off if all names have them. docs/WEIGHTS.md has
+ * the whole list. The caller frees *weights with fth_weights_free(). */
 fth_status fth_weights_open(const char *path_and_key, fth_weights **weights);
 
 /* Reads bytes that outlive the object; `origin` names them in errors, `key` may be "". */
@@ -32,12 +33,19 @@ const char *fth_weights_metadata(const fth_weights *weights, const char *key);
 
 /* What was opened, in words for people; lent. */
 typedef struct fth_weights_facts {
-    const char *format;         /* "safetensors", "PyTorch's zip format", "PyTorch's old format" */
-    const char *key;            /* where in the file the weights were found; "" for the file itself */
-    const char *removed_prefix; /* "module."; "" if none */
-    size_t copied_count;        /* tensors that could not be used in place */
+    const char *format;          /* "safetensors", "PyTorch's zip format", "PyTorch's old format" */
+    const char *key;             /* where in the file the weights were found; "" for the file itself */
+    const char *removed_prefix;  /* "module."; "" if none */
+    const char *removed_markers; /* taken out of the middle of names: "_fsdp_wrapped_module."; "" if none */
+    const char *skipped_classes; /* of objects in the file that are not tensors: "argparse.Namespace"; "" if none */
+    size_t left_out_count;       /* tensors beside the part that was chosen */
+    size_t copied_count;         /* tensors that could not be used in place */
 } fth_weights_facts;
 
 fth_weights_facts fth_weights_describe(const fth_weights *weights);
+
+/* The same in one line for people: "read from 'model'; 'module.' taken off the names". NULL where there is nothing to
+ * say. free() it. */
+char *fth_weights_explain(const fth_weights *weights);
 
 #endif

@@ -303,6 +303,7 @@ fth_status fth_engine_load_weights(fth_engine *engine, const fth_weights *weight
     fth_status status = FTH_OK;
     loading load = {.engine = engine};
     fth_weights_report unread;
+    char *explanation = NULL;
 
     report = report ? report : &unread;
     *report = (fth_weights_report){0};
@@ -310,8 +311,12 @@ fth_status fth_engine_load_weights(fth_engine *engine, const fth_weights *weight
     for (size_t i = 0; i < fth_weights_count(weights); i++)
         load.views[load.view_count++] = fth_weights_get(weights, i);
     FTH_TRY(load_views(&load, may_replace_head, origin, report));
+    explanation = fth_weights_explain(weights);
+    if (explanation)
+        fth_log_info("%s: %s", origin, explanation);
 
 out:
+    free(explanation);
     release(&load);
     return status;
 }

@@ -3,12 +3,17 @@ torch.load() reads back from them.
 
     python3 tests/torch/make_pth_fixtures.py        # needs torch and numpy
 
-pth.json maps each file to {"key": ..., "prefix": ..., "copied": N, "tensors": {name: [dtype, shape, hex]}}: where the
-weights are to be found, what is taken off their names, how many are not contiguous, and the bytes of each.
+pth.json maps each file to {"key": ..., "prefix": ..., "marker": ..., "skipped": ..., "left_out": N, "copied": N,
+"tensors": {name: [dtype, shape, hex]}}: where the weights are to be found, what is taken off their names and out of
+them, the classes of what is skipped, how many tensors are left out, how many are not contiguous, and the bytes of each.
 """
 
+import argparse
 import collections
+import datetime
+import enum
 import json
+import os
 import pathlib
 
 import numpy
@@ -30,14 +35,17 @@ def describe(tensor):
     return [DTYPES[tensor.dtype], list(tensor.shape), raw.hex()]
 
 
-def save(name, value, state, key="", prefix="", legacy=False, protocol=2):
+def save(name, value, state, key="", prefix="", legacy=False, protocol=2, marker="", skipped="", left_out=0):
     path = FOLDER / name
     torch.save(value, path, _use_new_zipfile_serialization=not legacy, pickle_protocol=protocol)
     tensors = {k[len(prefix):]: v for k, v in state.items() if isinstance(v, torch.Tensor)}
+    if marker:
+        tensors = {k.replace(marker, ""): v for k, v in tensors.items()}
     facts[name] = {
         "key": key, "prefix": prefix,
         "format": "PyTorch's old format" if legacy else "PyTorch's zip format",
         "copied": sum(not v.is_contiguous() for v in tensors.values()),
+        "marker": marker, "skipped": skipped, "left_out": left_out,
         "tensors": {k: describe(v) for k, v in tensors.items()},
     }
 
@@ -93,6 +101,61 @@ def checkpoint():
     }
 
 
+class Attributes(dict):
+    """A dictionary of somebody's own class, as Lightning's AttributeDict for hyper_parameters."""
+
+
+class State(collections.OrderedDict):
+    pass
+
+
+class Phase(enum.Enum):
+    FINE = 1
+
+
+class Attack:
+    def __reduce__(self):
+        return os.system, ("true",)
+
+
+def settings():
+    """What people keep beside their weights."""
+    return {
+        "args": argparse.Namespace(lr=0.1, data_path="/data", output_dir=pathlib.PurePosixPath("/out"), device="cuda"),
+        "best_acc": numpy.float64(93.5), "top1": numpy.float32(0.5), "seen": numpy.int64(7), "ok": numpy.bool_(True),
+        "curve": numpy.linspace(0, 1, 4), "when": datetime.datetime(2024, 5, 1, 12), "phase": Phase.FINE,
+        "milestones": collections.Counter([30, 60]), "sums": collections.defaultdict(list, a=[1]),
+        "span": slice(1, 2), "generator": numpy.random.default_rng(1).bit_generator.state,
+    }
+
+
+def beside_weights(model):
+    """Checkpoints of torchvision's reference scripts, Lightning, SWA and EMA, FSDP."""
+    plain = model.state_dict()
+    average = torch.optim.swa_utils.AveragedModel(model)
+    skipped = "argparse.Namespace, pathlib.PurePosixPath, datetime.datetime, __main__.Phase"
+    for protocol in (2, 5):
+        save(f"reference-protocol{protocol}.pth", {"model": plain, "model_ema": average.state_dict(), **settings()}, plain,
+             key="model", protocol=protocol, skipped=skipped)
+    ema = average.state_dict()
+    save("ema.pth", {"epoch": 3, "ema_state_dict": ema}, {k: v for k, v in ema.items() if k != "n_averaged"},
+         key="ema_state_dict", prefix="module.", left_out=1)
+    lightning = {"model." + k: v for k, v in plain.items()}
+    save("lightning.pth", {"pytorch-lightning_version": "2.1.0", "global_step": 7, "state_dict": lightning,
+                           "hyper_parameters": Attributes(lr=0.1), "callbacks": {}}, lightning, key="state_dict",
+         prefix="model.", skipped="__main__.Attributes")
+    torch.save({"state_dict": {**lightning, "criterion.weight": torch.ones(3)}}, FOLDER / "lightning-loss.pth")
+    save("ordered-subclass.pth", State(plain), plain, skipped="__main__.State")
+    sharded = {"_fsdp_wrapped_module.0._fsdp_wrapped_module.weight": torch.ones(2),
+               "_fsdp_wrapped_module.1._checkpoint_wrapped_module.weight": torch.zeros(2)}
+    torch.save(sharded, FOLDER / "fsdp.pth")
+    torch.save({"w": torch.ones(2), "s": torch.eye(2).to_sparse()}, FOLDER / "sparse.pth")
+    torch.save({"w": torch.ones(2), "q": torch.quantize_per_tensor(torch.ones(2), 0.1, 0, torch.qint8)},
+               FOLDER / "quantized.pth", _use_new_zipfile_serialization=False)
+    torch.save({"state_dict": plain, "sparse": torch.eye(2).to_sparse()}, FOLDER / "sparse-beside.pth")
+    torch.save({"state_dict": plain, "run": Attack()}, FOLDER / "attack.pth")
+
+
 def main():
     FOLDER.mkdir(exist_ok=True)
     state = everything()
@@ -125,6 +188,7 @@ def main():
     some = {"module.a": torch.ones(1), "b": torch.ones(1)}
     save("some-module.pth", some, some)
 
+    beside_weights(model)
     torch.save({"w": torch.zeros(2, dtype=torch.complex64)}, FOLDER / "complex.pth")
     torch.save({"w": torch.ones(2, dtype=torch.complex64).conj().imag}, FOLDER / "negated.pth")
     torch.save(torch.ones(2), FOLDER / "lone-tensor.pth")
