@@ -76,6 +76,7 @@ typedef struct fth_update_arguments {
     bool nesterov;
     float gradient_scale; /* clipping: the gradient is multiplied by this first */
     int64_t step;         /* 1 for the first update */
+    bool *spoiled;        /* set if a parameter is no longer finite, by back ends in host memory; may be NULL */
 } fth_update_arguments;
 
 typedef struct fth_update_kernel {

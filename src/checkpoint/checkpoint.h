@@ -58,7 +58,8 @@ fth_status fth_checkpoint_get_latest(const fth_checkpoint_place *place, const ch
 fth_status fth_checkpoint_load_latest(const char *folder, fth_checkpoint *checkpoint);
 void fth_checkpoint_release(fth_checkpoint *checkpoint);
 
-/* Writes a model file (parameters and buffers under PyTorch's names) atomically. */
+/* Writes a model file (parameters and buffers under PyTorch's names) atomically. FTH_DIVERGED, and the file stays as it
+ * was, if a number is not finite. */
 fth_status fth_model_file_save(const char *path, const fth_tensor_view *views, size_t view_count,
                                const fth_metadata_entry *metadata, size_t metadata_count);
 

@@ -69,6 +69,8 @@ static fth_status compute(hogwild_head *head, fth_engine *engine, int number)
     fth_status status = fth_engine_compute(engine, &batch, &group, &slot->result);
     if (status == FTH_OK)
         status = fth_engine_update(engine, slot->learning_rate, slot->update);
+    if (status == FTH_OK)
+        status = fth_engine_check_update(engine);
     return status;
 }
 

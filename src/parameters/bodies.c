@@ -290,7 +290,7 @@ fth_status fth_body_fill(fth_body *body, const void *bytes, int fd, bool *finite
             memcpy(to, from, length);
         const char *here = to ? to : from;
         hashes[i] = fth_hash(here, length);
-        strange |= !fth_finite_f32(here, length / sizeof(float));
+        strange |= !fth_numbers_are_finite(here, FTH_F32, length / sizeof(float));
         int error = map ? 0 : write_piece(body, at, here, length);
         failure = error > failure ? error : failure;
     }

@@ -14,7 +14,6 @@ static const int64_t MAX_SAMPLES = INT64_C(1) << 31;
 /* Loops over a body's numbers, which lie at any address. */
 typedef float unaligned_float __attribute__((aligned(1), may_alias));
 typedef uint32_t unaligned_u32 __attribute__((aligned(1), may_alias));
-typedef uint16_t unaligned_u16 __attribute__((aligned(1), may_alias));
 
 #if defined(__x86_64__) && !defined(__SANITIZE_ADDRESS__) && !defined(__clang__)
 #define VECTORIZED __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default"), optimize("O3")))
@@ -122,41 +121,9 @@ static fth_refusal read_metadata(fth_gradient *gradient, char message[FTH_MAX_RE
 
 /* ---- tensors ---- */
 
-/* Adding 1 to an exponent of all ones carries into the sign's place; whole vectors of them are or-ed together. */
-VECTORIZED static bool finite_f32(const unaligned_u32 *bits, size_t count)
-{
-    uint32_t seen = 0;
-    for (size_t i = 0; i < count; i++)
-        seen |= (bits[i] & 0x7f800000u) + 0x00800000u;
-    return !(seen & 0x80000000u);
-}
-
-VECTORIZED static bool finite_16(const unaligned_u16 *bits, size_t count, uint16_t exponent, uint16_t one)
-{
-    uint16_t seen = 0;
-    for (size_t i = 0; i < count; i++)
-        seen |= (uint16_t)((bits[i] & exponent) + one);
-    return !(seen & 0x8000u);
-}
-
-bool fth_finite_f32(const void *numbers, size_t count)
-{
-    return finite_f32(numbers, count);
-}
-
 static bool is_aligned(const fth_tensor_view *view)
 {
     return (uintptr_t)view->data % sizeof(float) == 0;
-}
-
-static bool is_finite(const fth_tensor_view *view)
-{
-    size_t count = (size_t)fth_shape_count(&view->shape);
-    switch (view->dtype) {
-    case FTH_F32: return finite_f32(view->data, count);
-    case FTH_F16: return finite_16(view->data, count, 0x7c00, 0x0400);
-    default: return finite_16(view->data, count, 0x7f80, 0x0080);
-    }
 }
 
 static bool is_number_type(fth_dtype dtype)
@@ -253,7 +220,8 @@ static fth_refusal check_part(const fth_layout *layout, int index, bool finite, 
         refusal = check_shape(part->values, &tensor->shape, message);
     }
     bool seen = finite && part->values->dtype == FTH_F32 && is_aligned(part->values);
-    if (refusal == FTH_REFUSAL_NONE && !seen && !is_finite(part->values))
+    if (refusal == FTH_REFUSAL_NONE && !seen &&
+        !fth_numbers_are_finite(part->values->data, part->values->dtype, (size_t)fth_shape_count(&part->values->shape)))
         REFUSE(NOT_FINITE, "%.128s has numbers that are not finite", part->values->name);
     return refusal;
 }

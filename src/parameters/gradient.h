@@ -88,7 +88,7 @@ fth_refusal fth_gradient_parse(const fth_layout *layout, const void *body, size_
 fth_refusal fth_gradient_parse_seen(const fth_layout *layout, const void *body, size_t size_bytes, bool finite,
                                     fth_gradient *gradient, char message[FTH_MAX_REFUSAL]);
 void fth_gradient_release(fth_gradient *gradient);
-bool fth_finite_f32(const void *numbers, size_t count); /* at any address */
+
 /* True if every trained parameter is there whole as F32, at an address that floats can have. */
 bool fth_gradient_is_plain(const fth_layout *layout, const fth_gradient *gradient);
 

@@ -126,7 +126,7 @@ static fth_status save(fth_parameters *server, const fth_saving *saving)
     double began = fth_clock_seconds();
 
     /* Diverged weights are not worth keeping over good ones. */
-    FTH_REQUIRE(fth_snapshot_is_finite(server->snapshot), FTH_DIVERGED, "a weight is no longer a finite number");
+    FTH_TRY(fth_snapshot_check_finite(server->snapshot));
     FTH_TRY(put(server, server->folder, saving));
     atomic_store(&server->metrics.checkpoint_version, saving->version);
     fth_wal_forget(server->state_folder, saving->version);

@@ -84,4 +84,16 @@ const char *fth_safetensors_metadata(const fth_safetensors *tensors, const char 
 /* Converts `view` (any float or integer dtype) to f32. */
 fth_status fth_tensor_view_to_f32(const fth_tensor_view *view, float *values, size_t count);
 
+/* ---- numbers that are not finite (finite.c) ---- */
+
+/* True if all of `count` numbers, at any address, are finite in f32: no NaN, no infinity, no double beyond f32's range.
+ * Integers always are. Reads about as fast as memory delivers. */
+bool fth_numbers_are_finite(const void *numbers, fth_dtype dtype, size_t count);
+
+/* The same for a tensor. FTH_DIVERGED otherwise, with a message of the kind "conv1.weight is NaN at (3, 0, 1, 1); 2 of
+ * its 864 numbers are not finite". */
+fth_status fth_tensor_check_finite(const fth_tensor_view *view);
+/* Checks views up to the first that is not finite. */
+fth_status fth_tensors_check_finite(const fth_tensor_view *views, size_t count);
+
 #endif

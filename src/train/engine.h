@@ -76,6 +76,9 @@ fth_status fth_engine_compute(fth_engine *engine, const fth_batch *batch, const 
 /* Clips and applies the gradients of the group. `update` is 1 for the first. In f16 an update whose gradients
  * overflowed is left out. */
 fth_status fth_engine_update(fth_engine *engine, double learning_rate, int64_t update);
+/* FTH_DIVERGED if the parameters are no longer finite after an update, or the buffers after a batch. Costs next to
+ * nothing. A device with memory of its own finds out in the steps that follow. */
+fth_status fth_engine_check_update(fth_engine *engine);
 
 /* Both in one, which some back ends do as one piece of work: then the loss may be back before the update is made. A
  * batch in the middle of a group is only computed. */
@@ -126,11 +129,12 @@ const fth_tensor_view *fth_snapshot_views(const fth_snapshot *snapshot, size_t *
 size_t fth_snapshot_size_bytes(const fth_snapshot *snapshot);
 /* The snapshot as a safetensors file in memory, without a copy: valid as long as the snapshot is left alone. */
 fth_status fth_snapshot_as_file(fth_snapshot *snapshot, const void **bytes, size_t *size_bytes);
-/* Is every parameter and buffer a finite number? */
-bool fth_snapshot_is_finite(const fth_snapshot *snapshot);
+/* FTH_DIVERGED, naming the first tensor and place, if a number in it is not finite. */
+fth_status fth_snapshot_check_finite(const fth_snapshot *snapshot);
 
 /* Replaces the weights and the optimizer's state by what a checkpoint has. Every name must be there with its shape and
- * no other; the message lists what is missing, unexpected or of another shape. `origin` names the file. */
+ * no other; the message lists what is missing, unexpected or of another shape. `origin` names the file. A tensor with
+ * numbers that are not finite is refused by name (FTH_CORRUPT). */
 fth_status fth_engine_load(fth_engine *engine, const fth_safetensors *tensors, const char *origin);
 
 /* What came of reading weights. */
@@ -141,7 +145,7 @@ typedef struct fth_weights_report {
 
 /* Replaces the weights alone, whatever file they are from, under the same rules. With `may_replace_head` the last
  * linear layer keeps its initial values where it is for another number of classes in the file, and the report says so.
- * Tensors of other types become f32. `report` may be NULL. */
+ * Tensors of other types become f32. `report` may be NULL. FTH_INVALID for numbers that are not finite. */
 fth_status fth_engine_load_weights(fth_engine *engine, const fth_weights *weights, bool may_replace_head,
                                    const char *origin, fth_weights_report *report);
 
@@ -152,7 +156,9 @@ fth_status fth_engine_copy_weights(fth_engine *from, fth_engine *to);
  * until the engine is freed. For devices whose memory is the host's; FTH_UNSUPPORTED elsewhere. */
 fth_status fth_engine_move_vectors(fth_engine *engine, const fth_engine_vectors *to);
 
-/* FTH_DIVERGED if a weight is not a finite number. */
+/* FTH_DIVERGED, naming the first tensor and place, if a parameter or buffer is not finite. */
 fth_status fth_engine_check_finite(fth_engine *engine);
+/* Fails with FTH_DIVERGED and the message "<what> (<first weight that is not finite, or that all are>)". */
+fth_status fth_engine_fail_diverged(fth_engine *engine, const char *what);
 
 #endif

@@ -150,8 +150,20 @@ static fth_status copy_tensor(loading *load, const char *name, size_t count, flo
     return status;
 }
 
-/* Checks (`copy` false) or copies everything the engine has under a name. */
-static fth_status visit_tensors(loading *load, bool copy)
+typedef enum visit { CHECK_SHAPES, CHECK_NUMBERS, COPY } visit;
+
+static fth_status visit_tensor(loading *load, visit what, const char *name, const fth_shape *shape, float *to)
+{
+    switch (what) {
+    case CHECK_SHAPES: check_tensor(load, name, shape); break;
+    case CHECK_NUMBERS: return fth_tensor_check_finite(find_view(load, name));
+    case COPY: return copy_tensor(load, name, (size_t)fth_shape_count(shape), to);
+    }
+    return FTH_OK;
+}
+
+/* Does one thing to everything the engine has under a name. */
+static fth_status visit_tensors(loading *load, visit what)
 {
     fth_status status = FTH_OK;
     fth_engine *engine = load->engine;
@@ -163,18 +175,12 @@ static fth_status visit_tensors(loading *load, bool copy)
         if ((!parameter && info->kind != FTH_VALUE_BUFFER) ||
             (load->head_stays && (v == load->head.weight || v == load->head.bias)))
             continue;
-        size_t count = (size_t)fth_shape_count(&info->type.shape);
+        const fth_shape *shape = &info->type.shape;
         float *vector = parameter ? engine->vectors.parameters : engine->vectors.buffers;
-        if (copy)
-            FTH_TRY(copy_tensor(load, info->name, count, vector + info->offset));
-        else
-            check_tensor(load, info->name, &info->type.shape);
+        FTH_TRY(visit_tensor(load, what, info->name, shape, vector + info->offset));
         for (int i = 0; load->whole && info->gradient != FTH_NO_VALUE && i < engine->state_count; i++) {
             name = fth_engine_state_name(engine->optimizer->vectors[i], info->name);
-            if (copy)
-                FTH_TRY(copy_tensor(load, name, count, engine->state[i] + info->offset));
-            else
-                check_tensor(load, name, &info->type.shape);
+            FTH_TRY(visit_tensor(load, what, name, shape, engine->state[i] + info->offset));
             free(name);
             name = NULL;
         }
@@ -258,6 +264,18 @@ static void release(loading *load)
     free(load->scratch);
 }
 
+/* Refuses numbers that are not finite. */
+static fth_status check_numbers(loading *load, const char *origin)
+{
+    if (visit_tensors(load, CHECK_NUMBERS) == FTH_OK)
+        return FTH_OK;
+    char *what = fth_format("%s", fth_error_message());
+    fth_status status = fth_fail(load->whole ? FTH_CORRUPT : FTH_INVALID,
+                                 "cannot use %s: %s; take a file from before that", origin, what);
+    free(what);
+    return status;
+}
+
 static fth_status load_views(loading *load, bool may_replace_head, const char *origin, fth_weights_report *report)
 {
     fth_status status = FTH_OK;
@@ -265,7 +283,7 @@ static fth_status load_views(loading *load, bool may_replace_head, const char *o
     qsort(load->views, load->view_count, sizeof *load->views, compare_names);
     if (may_replace_head)
         judge_head(load, report->head_note, sizeof report->head_note);
-    FTH_TRY(visit_tensors(load, false));
+    FTH_TRY(visit_tensors(load, CHECK_SHAPES));
     for (size_t i = 0; i < load->view_count; i++) {
         char item[128];
         snprintf(item, sizeof item, "%.100s", load->views[i]->name);
@@ -273,8 +291,9 @@ static fth_status load_views(loading *load, bool may_replace_head, const char *o
             complain(&load->unexpected, item);
     }
     FTH_TRY(fail_if_unfit(load, origin));
+    FTH_TRY(check_numbers(load, origin));
     FTH_TRY(fth_allocate_aligned(load->scratch_floats * sizeof(float) + 1, &load->scratch));
-    FTH_TRY(visit_tensors(load, true));
+    FTH_TRY(visit_tensors(load, COPY));
     report->batches = read_counter(load);
 
 out:

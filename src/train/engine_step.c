@@ -4,14 +4,37 @@
  * loss scale are decided on the device. Elsewhere, and for accumulated batches, the update is made when the gradients
  * are there. Both ways give the same numbers. */
 #include <math.h>
+#include <stdlib.h>
 
 #include "train/engine_internal.h"
 
-static fth_status check_loss(const fth_step_result *result)
+/* ---- numbers that are not finite ---- */
+
+fth_status fth_engine_fail_diverged(fth_engine *engine, const char *what)
+{
+    fth_status found = fth_engine_check_finite(engine);
+    if (found != FTH_OK && found != FTH_DIVERGED)
+        return found;
+    char *weights = fth_format("%s", found == FTH_OK ? "all weights are finite" : fth_error_message());
+    fth_status status = fth_fail(FTH_DIVERGED, "%s (%s)", what, weights);
+    free(weights);
+    return status;
+}
+
+static fth_status check_loss(fth_engine *engine, const fth_step_result *result)
 {
     if (isfinite(result->loss))
         return FTH_OK;
-    return fth_fail(FTH_DIVERGED, "the loss is %s", isnan(result->loss) ? "not a number" : "infinite");
+    return fth_engine_fail_diverged(engine, isnan(result->loss) ? "the loss is not a number" : "the loss is infinite");
+}
+
+/* The update noted what became of the parameters; buffers, which the forward pass moves, are few. */
+fth_status fth_engine_check_update(fth_engine *engine)
+{
+    if (!engine->spoiled && (!engine->backend->host_memory ||
+                             fth_numbers_are_finite(engine->vectors.buffers, FTH_F32, engine->buffer_floats)))
+        return FTH_OK;
+    return fth_engine_fail_diverged(engine, "a weight is no longer finite");
 }
 
 fth_status fth_engine_compute(fth_engine *engine, const fth_batch *batch, const fth_group *group,
@@ -24,7 +47,7 @@ fth_status fth_engine_compute(fth_engine *engine, const fth_batch *batch, const 
     FTH_TRY(fth_engine_run_batch(
         engine, batch, FTH_PLAN_TRAIN,
         (fth_run){.gradient_scale = (float)(group->share * scale), .step_seconds = engine->profile}, result));
-    FTH_TRY(check_loss(result));
+    FTH_TRY(check_loss(engine, result));
     if (engine->accumulated) {
         size_t bytes = engine->trained_floats * sizeof(float);
         if (group->first)
@@ -61,7 +84,7 @@ static void tell_left_out(double scale)
                   scale);
 }
 
-static const char *const diverged = "the norm of the gradients is not a finite number";
+static const char *const diverged = "the gradients are no longer finite";
 
 /* What the gradients are to be multiplied by; 0: the update is left out. */
 static fth_status judge(fth_engine *engine, const float *gradients, float *factor)
@@ -75,7 +98,8 @@ static fth_status judge(fth_engine *engine, const float *gradients, float *facto
         return FTH_OK;
     FTH_TRY(engine->backend->norm(engine->device, gradients, engine->trained_floats, &norm));
     fth_update_verdict verdict = fth_judge_gradients(norm, engine->options.train->clip, &scale, factor);
-    FTH_REQUIRE(verdict != FTH_UPDATE_DIVERGED, FTH_DIVERGED, "%s", diverged);
+    if (verdict == FTH_UPDATE_DIVERGED)
+        FTH_TRY(fth_engine_fail_diverged(engine, diverged));
     if (verdict == FTH_UPDATE_LEAVE_OUT)
         tell_left_out(scale.scale);
     fth_engine_set_loss_scale(engine, scale);
@@ -91,6 +115,7 @@ fth_status fth_engine_update(fth_engine *engine, double learning_rate, int64_t u
 
     engine->arguments.learning_rate = (float)learning_rate;
     engine->arguments.step = update;
+    engine->arguments.spoiled = &engine->spoiled;
     FTH_TRY(judge(engine, gradients, &engine->arguments.gradient_scale));
     if (engine->arguments.gradient_scale != 0)
         FTH_TRY(engine->update->run(engine->device, &engine->arguments, engine->vectors.parameters, gradients,
@@ -122,7 +147,7 @@ fth_status fth_engine_look_at_updates(fth_engine *engine)
         return FTH_OK;
     fth_updater_news news = engine->backend->updater_look(engine->updater);
     if (news.diverged)
-        return fth_fail(FTH_DIVERGED, "%s", diverged);
+        return fth_engine_fail_diverged(engine, diverged);
     if (news.left_out > engine->left_out)
         tell_left_out(fth_engine_get_loss_scale(engine).scale);
     engine->left_out = news.left_out;
@@ -138,6 +163,7 @@ fth_status fth_engine_step(fth_engine *engine, const fth_batch *batch, double le
         FTH_TRY(fth_engine_compute(engine, batch, &group, result));
         if (group.last)
             FTH_TRY(fth_engine_update(engine, learning_rate, group.update));
+        status = fth_engine_check_update(engine);
         goto out;
     }
     if (!engine->updater)
@@ -148,7 +174,7 @@ fth_status fth_engine_step(fth_engine *engine, const fth_batch *batch, double le
                                            .learning_rate = learning_rate,
                                            .update = group.update},
                                  result));
-    FTH_TRY(check_loss(result));
+    FTH_TRY(check_loss(engine, result));
     FTH_TRY(fth_engine_look_at_updates(engine));
 
 out:

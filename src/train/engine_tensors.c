@@ -8,8 +8,6 @@
  * Tensors follow one another as in the flat vectors, so the copy is a few large pieces. A header is put right before
  * the data when it is wanted. Where the device has a still, training does not wait for the copy either: it is queued on
  * the device, and brought to the host by whoever finishes the snapshot. */
-#include <float.h>
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -344,33 +342,20 @@ out:
 
 /* ---- numbers ---- */
 
-bool fth_snapshot_is_finite(const fth_snapshot *snapshot)
+fth_status fth_snapshot_check_finite(const fth_snapshot *snapshot)
 {
-    enum { BLOCK = 1 << 14 };
-    const float *values = (const float *)(const void *)(snapshot->data + snapshot->counter_bytes);
-    size_t count = (snapshot->model_bytes - snapshot->counter_bytes) / sizeof(float);
-    for (size_t at = 0; at < count; at += BLOCK) {
-        size_t end = count - at < BLOCK ? count : at + BLOCK;
-        int bad = 0; /* without a branch the loop is done in vectors */
-        for (size_t i = at; i < end; i++)
-            bad |= !(fabsf(values[i]) <= FLT_MAX);
-        if (bad)
-            return false;
-    }
-    return true;
+    return fth_tensors_check_finite(snapshot->views, snapshot->count);
 }
 
 fth_status fth_engine_check_finite(fth_engine *engine)
 {
     fth_status status = FTH_OK;
-    double parameters = 0, buffers = 0;
+    fth_snapshot *snapshot = NULL;
 
-    FTH_TRY(engine->backend->norm(engine->device, engine->vectors.parameters, engine->parameter_floats, &parameters));
-    if (engine->buffer_floats > 0)
-        FTH_TRY(engine->backend->norm(engine->device, engine->vectors.buffers, engine->buffer_floats, &buffers));
-    FTH_REQUIRE(isfinite(parameters) && isfinite(buffers), FTH_DIVERGED, "a weight is no longer a finite number");
-    FTH_TRY(fth_engine_look_at_updates(engine)); /* all of them are made: the norms came after */
+    FTH_TRY(fth_engine_lend_model(engine, 0, &snapshot));
+    FTH_TRY(fth_snapshot_check_finite(snapshot));
 
 out:
+    fth_snapshot_free(snapshot);
     return status;
 }

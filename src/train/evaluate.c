@@ -36,6 +36,8 @@ fth_status fth_evaluate(const fth_train_options *options, fth_evaluation *evalua
                                          .batch_limit = fth_batches_per_epoch(info->count[FTH_VALIDATION], batch)};
     FTH_TRY(fth_loader_open(dataset, &loader_options, &loader));
     FTH_TRY(fth_engine_evaluate(engine, loader, NULL, (fth_deadline){INFINITY}, evaluation));
+    if (!isfinite(evaluation->loss))
+        FTH_TRY(fth_engine_fail_diverged(engine, "the loss is not finite"));
 
 out:
     fth_loader_free(loader);

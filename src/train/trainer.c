@@ -329,14 +329,15 @@ out:
     return status;
 }
 
-/* Says where it happened and what to try, whichever check noticed it: of the loss, the gradients or the weights. */
+/* Says where it happened and what to try, whichever check noticed it: of the loss, the gradients or the weights. Weights
+ * that were read are finite (engine_load.c): it is training that made them otherwise. */
 static fth_status fail_diverged(const fth_trainer *trainer)
 {
     char *what = fth_format("%s", fth_error_message());
     fth_status status =
         fth_fail(FTH_DIVERGED,
                  "%s after step %" PRId64 " (epoch %.2f, learning rate %g): training diverged. The last good "
-                 "checkpoint stays; try a lower --lr, or --warmup 200, or --clip 1",
+                 "checkpoint stays; try a lower --lr, --warmup 200 or --clip 1",
                  what, trainer->step, fth_trainer_epoch(trainer), trainer->learning_rate);
     free(what);
     return status;

@@ -67,6 +67,8 @@ static fth_status keep_best(fth_trainer *trainer, const candidate *weights)
     fth_status status =
         fth_trainer_save_weights(trainer, weights->engine, weights->step, weights->batches, trainer->best_path);
     state->meters.checkpoint_s += fth_clock_seconds() - began;
+    if (status == FTH_DIVERGED)
+        return status;
     if (status != FTH_OK) { /* a later, better one gets its chance; the weights are in the next checkpoint too */
         char *message = fth_format("the best model so far could not be saved: %s", fth_error_message());
         fth_log_warning("%s", message);
@@ -91,6 +93,8 @@ fth_status fth_trainer_keep_best(fth_trainer *trainer)
     return keep_best(trainer, &(candidate){trainer->engine, trainer->step, trainer->state.batches});
 }
 
+static const char *const not_finite = "the validation loss is not finite";
+
 /* ---- while training waits ---- */
 
 fth_status fth_trainer_validate(fth_trainer *trainer, fth_deadline deadline, fth_evaluation *evaluation)
@@ -103,7 +107,8 @@ fth_status fth_trainer_validate(fth_trainer *trainer, fth_deadline deadline, fth
     fth_trainer_show_progress(trainer);
     FTH_TRY(fth_trainer_open_loader(trainer, FTH_VALIDATION, &loader));
     FTH_TRY(fth_engine_evaluate(trainer->engine, loader, trainer->stop, deadline, evaluation));
-    FTH_REQUIRE(isfinite(evaluation->loss), FTH_DIVERGED, "the loss of validation is not a finite number");
+    if (!isfinite(evaluation->loss))
+        FTH_TRY(fth_engine_fail_diverged(trainer->engine, not_finite));
     set_validation(trainer, evaluation, trainer->step);
 
 out:
@@ -139,7 +144,7 @@ static void *evaluate(void *context)
     fth_status status = fth_engine_evaluate(validation->engine, validation->loader, &validation->cancel,
                                             (fth_deadline){INFINITY}, &evaluation);
     if (status == FTH_OK && !isfinite(evaluation.loss))
-        status = fth_fail(FTH_DIVERGED, "the loss of validation is not a finite number");
+        status = fth_engine_fail_diverged(validation->engine, not_finite);
     pthread_mutex_lock(&validation->mutex);
     validation->status = status;
     validation->evaluation = evaluation;

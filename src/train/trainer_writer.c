@@ -63,7 +63,7 @@ static fth_status write_job(void *context, const fth_writer_job *job, const fth_
 
     if (fth_snapshot_finish(snapshot) != FTH_OK) /* of the device, not of the store: training finds out for itself */
         return fth_fail(FTH_IO, "%s", fth_error_message());
-    FTH_REQUIRE(fth_snapshot_is_finite(snapshot), FTH_DIVERGED, "a weight is no longer a finite number");
+    FTH_TRY(fth_snapshot_check_finite(snapshot));
     FTH_TRY(fth_snapshot_as_file(snapshot, &bytes, &size));
     *size_bytes = size;
     if (saving->run_store && !saving->hurry) {

@@ -323,6 +323,69 @@ static void every_dtype_converts_to_f32(void **state)
     assert_message_has("(2)");
 }
 
+/* ---- numbers that are not finite ---- */
+
+static void place_number(fth_dtype dtype, unsigned char *bytes, size_t index, uint64_t bits)
+{
+    size_t size = fth_dtype_size_bytes(dtype);
+    memcpy(bytes + index * size, &bits, size); /* little-endian */
+}
+
+/* Every place in lengths around the width of vectors and blocks, at an odd address. */
+static void what_is_not_finite_is_found_wherever_it_is(void **state)
+{
+    (void)state;
+    static const struct {
+        fth_dtype dtype;
+        uint64_t largest, bad[4];
+    } kinds[] = {
+        {FTH_F32, 0xff7fffff, {0x7fc00000, 0xff800000, 0x7f800000, 0xff800001}},
+        {FTH_F16, 0xfbff, {0x7e00, 0xfc00, 0x7c00, 0x7c01}},
+        {FTH_BF16, 0xff7f, {0x7fc0, 0xff80, 0x7f80, 0x7f81}},
+        {FTH_F64,
+         0xc7efffffe0000000, /* f32's largest; 1e39 is beyond it */
+         {0x7ff8000000000000, 0xfff0000000000000, 0x7ff0000000000000, 0x48078287f49c4a1d}},
+    };
+    static const size_t lengths[] = {1, 15, 64, 67, 16384, 16385 + 40};
+    static unsigned char memory[8 * (16385 + 40) + 1];
+    unsigned char *bytes = memory + 1;
+    for (size_t k = 0; k < FTH_COUNT_OF(kinds); k++) {
+        fth_dtype dtype = kinds[k].dtype;
+        for (size_t l = 0; l < FTH_COUNT_OF(lengths); l++) {
+            size_t count = lengths[l], step = count > 100 ? 257 : 1;
+            for (size_t i = 0; i < count; i++)
+                place_number(dtype, bytes, i, kinds[k].largest);
+            assert_true(fth_numbers_are_finite(bytes, dtype, count));
+            for (size_t i = 0; i < count; i += step) {
+                place_number(dtype, bytes, i, kinds[k].bad[i % 4]);
+                assert_false(fth_numbers_are_finite(bytes, dtype, count));
+                assert_true(fth_numbers_are_finite(bytes, dtype, i));
+                place_number(dtype, bytes, i, kinds[k].largest);
+            }
+        }
+    }
+    memset(memory, 0xff, sizeof memory);
+    assert_true(fth_numbers_are_finite(bytes, FTH_I64, 100));
+    assert_true(fth_numbers_are_finite(bytes, FTH_F32, 0));
+}
+
+static void the_first_tensor_that_is_not_finite_is_named(void **state)
+{
+    (void)state;
+    float good[6] = {0}, bad[24] = {0};
+    int64_t counter = -1;
+    const fth_tensor_view views[] = {{"counter", FTH_I64, {0}, &counter},
+                                     {"good", FTH_F32, FTH_SHAPE(6), good},
+                                     {"bad", FTH_F32, FTH_SHAPE(2, 3, 4), bad},
+                                     {"worse", FTH_F32, FTH_SHAPE(24), bad}};
+    assert_int_equal(fth_tensors_check_finite(views, 4), FTH_OK);
+    bad[18] = -INFINITY;
+    bad[23] = NAN;
+    assert_int_equal(fth_tensors_check_finite(views, 4), FTH_DIVERGED);
+    assert_string_equal(fth_error_message(), "bad is infinite at (1, 1, 2); 2 of its 24 numbers are not finite");
+    assert_int_equal(fth_tensors_check_finite(views, 2), FTH_OK);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -336,6 +399,8 @@ int main(void)
         cmocka_unit_test(headers_keep_to_their_bounds),
         cmocka_unit_test(hostile_headers_are_refused),
         cmocka_unit_test(every_dtype_converts_to_f32),
+        cmocka_unit_test(what_is_not_finite_is_found_wherever_it_is),
+        cmocka_unit_test(the_first_tensor_that_is_not_finite_is_named),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -11,7 +11,7 @@ enum { BATCH = 2, SIDE = 32, CLASSES = 10 };
 
 static char path[TEST_MAX_PATH];
 static fth_device *device;
-static const char *set_statistics = "no";
+static const char *set_statistics = "no", *chosen_optimizer = "sgd", *chosen_momentum = "0.9";
 
 static int set_up(void **state)
 {
@@ -50,6 +50,8 @@ static fth_status make(const char *model, const char *freeze, int classes, subje
     set_option(&made->options, "model", model);
     set_option(&made->options, "freeze", freeze);
     set_option(&made->options, "freeze-statistics", set_statistics);
+    set_option(&made->options, "optimizer", chosen_optimizer);
+    set_option(&made->options, "momentum", chosen_momentum);
     set_option(&made->options, "batch", "2");
     set_option(&made->options, "weight-decay", "0.1");
     fth_engine_options options = {.train = &made->options,
@@ -401,6 +403,127 @@ static void halves_and_doubles_become_floats(void **state)
     release(&made);
 }
 
+/* ---- weights that are not finite ---- */
+
+static float *element(const subject *made, const char *name, size_t index)
+{
+    const fth_graph *graph = fth_engine_graph(made->engine);
+    const fth_value_info *info = fth_graph_value(graph, fth_graph_find(graph, name));
+    float *vector =
+        info->kind == FTH_VALUE_PARAMETER ? made->engine->vectors.parameters : made->engine->vectors.buffers;
+    return vector + info->offset + index;
+}
+
+/* Overwrites four bytes of a tensor in the file, as no writer of ours would. */
+static void poison_file(const char *name, size_t index, uint32_t bits)
+{
+    fth_safetensors *tensors = NULL;
+    const void *bytes = NULL;
+    size_t size = 0;
+    assert_int_equal(fth_file_map(path, &bytes, &size), FTH_OK);
+    assert_int_equal(fth_safetensors_parse(bytes, size, path, &tensors), FTH_OK);
+    const fth_tensor_view *view = fth_safetensors_find(tensors, name);
+    assert_non_null(view);
+    long at = (long)((const char *)view->data - (const char *)bytes) + (long)(4 * index);
+    fth_safetensors_free(tensors);
+    fth_file_unmap(bytes, size);
+    FILE *file = fopen(path, "r+b");
+    assert_non_null(file);
+    assert_int_equal(fseek(file, at, SEEK_SET), 0);
+    assert_int_equal(fwrite(&bits, sizeof bits, 1, file), 1);
+    assert_int_equal(fclose(file), 0);
+}
+
+static void weights_that_are_not_finite_are_not_read(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *name;
+        size_t index;
+        uint32_t bits;
+        const char *expected;
+    } cases[] = {
+        {"layer2.0.conv2.weight", 5, 0x7fc00000, "layer2.0.conv2.weight is NaN at (0, 0, 1, 2); 1 of its 147456"},
+        {"bn1.running_var", 63, 0x7f800000, "bn1.running_var is infinite at (63); 1 of its 64 numbers is not finite"},
+        {"fc.bias", 0, 0xffffffff, "fc.bias is NaN at (0); 1 of its 10"},
+    };
+    subject from, to;
+    assert_int_equal(make("resnet18", "", CLASSES, &from), FTH_OK);
+    assert_int_equal(make("resnet18", "", CLASSES, &to), FTH_OK);
+    *element(&to, "fc.bias", 3) = 42;
+    for (size_t i = 0; i < FTH_COUNT_OF(cases); i++) {
+        save(&from, NULL, NULL);
+        poison_file(cases[i].name, cases[i].index, cases[i].bits);
+        assert_int_equal(load(&to, false, NULL), FTH_INVALID);
+        assert_message_has(cases[i].expected);
+        assert_message_has(path);
+    }
+    assert_true(*element(&to, "fc.bias", 3) == 42); /* nothing was taken */
+    release(&from);
+    release(&to);
+}
+
+static void weights_that_are_not_finite_are_not_written(void **state)
+{
+    (void)state;
+    subject made;
+    fth_snapshot *whole = NULL, *model = NULL;
+    size_t count = 0;
+    assert_int_equal(make("linear", "", CLASSES, &made), FTH_OK);
+    save(&made, NULL, NULL);
+    made.engine->state[0][5] = INFINITY; /* the optimizer's: a checkpoint is as bad with it */
+    assert_int_equal(fth_engine_take_snapshot(made.engine, true, 1, &whole), FTH_OK);
+    assert_int_equal(fth_snapshot_check_finite(whole), FTH_DIVERGED);
+    assert_message_has("optimizer.momentum_buffer.");
+    assert_int_equal(fth_engine_check_finite(made.engine), FTH_OK);
+
+    made.engine->vectors.parameters[5] = NAN;
+    assert_int_equal(fth_engine_take_snapshot(made.engine, false, 1, &model), FTH_OK);
+    const fth_tensor_view *views = fth_snapshot_views(model, &count);
+    assert_int_equal(fth_model_file_save(path, views, count, NULL, 0), FTH_DIVERGED);
+    assert_int_equal(fth_engine_check_finite(made.engine), FTH_DIVERGED);
+    subject reader;
+    assert_int_equal(make("linear", "", CLASSES, &reader), FTH_OK);
+    assert_int_equal(load(&reader, false, NULL), FTH_OK); /* the file is the one from before */
+    fth_snapshot_free(whole);
+    fth_snapshot_free(model);
+    release(&made);
+    release(&reader);
+}
+
+/* At the update itself: the loss of its batch was finite. */
+static void an_update_that_spoils_a_weight_is_noticed(void **state)
+{
+    (void)state;
+    static const char *const optimizers[][2] = {{"sgd", "0"}, {"sgd", "0.9"}, {"adamw", "0.9"}};
+    for (size_t i = 0; i < FTH_COUNT_OF(optimizers); i++) {
+        subject made;
+        chosen_optimizer = optimizers[i][0];
+        chosen_momentum = optimizers[i][1];
+        assert_int_equal(make("cifar-cnn", "", CLASSES, &made), FTH_OK);
+        compute(&made, 0);
+        assert_int_equal(fth_engine_update(made.engine, 0.01, 1), FTH_OK);
+        assert_int_equal(fth_engine_check_update(made.engine), FTH_OK);
+        compute(&made, 1);
+        made.engine->vectors.gradients[7] = NAN;
+        assert_int_equal(fth_engine_update(made.engine, 0.01, 2), FTH_OK);
+        assert_int_equal(fth_engine_check_update(made.engine), FTH_DIVERGED);
+        assert_message_has("is NaN at");
+        release(&made);
+    }
+    chosen_optimizer = "sgd";
+    chosen_momentum = "0.9";
+
+    subject made;
+    assert_int_equal(make("resnet18", "", CLASSES, &made), FTH_OK);
+    compute(&made, 0);
+    assert_int_equal(fth_engine_check_update(made.engine), FTH_OK);
+    *element(&made, "layer1.0.bn1.running_var", 2) = INFINITY;
+    assert_int_equal(fth_engine_check_update(made.engine), FTH_DIVERGED);
+    assert_message_has("layer1.0.bn1.running_var is infinite at (2)");
+    release(&made);
+}
+
 static void predictions_are_the_logits_of_evaluation(void **state)
 {
     (void)state;
@@ -428,6 +551,9 @@ int main(void)
         cmocka_unit_test(everything_else_must_match),
         cmocka_unit_test(halves_and_doubles_become_floats),
         cmocka_unit_test(predictions_are_the_logits_of_evaluation),
+        cmocka_unit_test(weights_that_are_not_finite_are_not_read),
+        cmocka_unit_test(weights_that_are_not_finite_are_not_written),
+        cmocka_unit_test(an_update_that_spoils_a_weight_is_noticed),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }

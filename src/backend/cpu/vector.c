@@ -1,5 +1,9 @@
 /* The flat vectors: optimizer updates as one fused loop, sums and norms. Work is split into fixed blocks, so results do
- * not depend on the number of threads. */
+ * not depend on the number of threads.
+ *
+ * The loops of updates return 0 if every parameter is finite afterwards. They wait for memory, so looking at what is in
+ * a register anyway costs nothing. */
+#include <float.h>
 #include <math.h>
 
 #include "backend/cpu/cpu_internal.h"
@@ -11,64 +15,90 @@ static inline size_t block_length(size_t begin, size_t count)
     return count - begin < BLOCK ? count - begin : BLOCK;
 }
 
-CPU_VECTORIZED static void sgd_plain(const fth_update_arguments *a, float *restrict p, const float *restrict g,
-                                     size_t count)
+static inline int not_finite(float number)
 {
-    const float rate = a->learning_rate, decay = a->weight_decay, scale = a->gradient_scale;
-    for (size_t i = 0; i < count; i++)
-        p[i] -= rate * (g[i] * scale + decay * p[i]);
+    return !(fabsf(number) <= FLT_MAX);
 }
 
-CPU_VECTORIZED static void sgd_momentum(const fth_update_arguments *a, float *restrict p, const float *restrict g,
-                                        float *restrict m, size_t count)
+CPU_VECTORIZED static int sgd_plain(const fth_update_arguments *a, float *restrict p, const float *restrict g,
+                                    size_t count)
+{
+    const float rate = a->learning_rate, decay = a->weight_decay, scale = a->gradient_scale;
+    int spoiled = 0;
+    for (size_t i = 0; i < count; i++) {
+        p[i] -= rate * (g[i] * scale + decay * p[i]);
+        spoiled |= not_finite(p[i]);
+    }
+    return spoiled;
+}
+
+CPU_VECTORIZED static int sgd_momentum(const fth_update_arguments *a, float *restrict p, const float *restrict g,
+                                       float *restrict m, size_t count)
 {
     const float rate = a->learning_rate, decay = a->weight_decay, scale = a->gradient_scale, momentum = a->momentum;
+    int spoiled = 0;
     for (size_t i = 0; i < count; i++) {
         m[i] = momentum * m[i] + (g[i] * scale + decay * p[i]);
         p[i] -= rate * m[i];
+        spoiled |= not_finite(p[i]);
     }
+    return spoiled;
 }
 
-CPU_VECTORIZED static void sgd_nesterov(const fth_update_arguments *a, float *restrict p, const float *restrict g,
-                                        float *restrict m, size_t count)
+CPU_VECTORIZED static int sgd_nesterov(const fth_update_arguments *a, float *restrict p, const float *restrict g,
+                                       float *restrict m, size_t count)
 {
     const float rate = a->learning_rate, decay = a->weight_decay, scale = a->gradient_scale, momentum = a->momentum;
+    int spoiled = 0;
     for (size_t i = 0; i < count; i++) {
         float gradient = g[i] * scale + decay * p[i];
         m[i] = momentum * m[i] + gradient;
         p[i] -= rate * (gradient + momentum * m[i]);
+        spoiled |= not_finite(p[i]);
     }
+    return spoiled;
+}
+
+static fth_status note_result(const fth_update_arguments *a, int spoiled)
+{
+    if (spoiled && a->spoiled)
+        *a->spoiled = true;
+    return FTH_OK;
 }
 
 static fth_status update_sgd(fth_device *device, const fth_update_arguments *a, float *parameters,
                              const float *gradients, float *const *state, size_t count)
 {
+    int spoiled = 0;
     fth_backend_cpu.enter(device, device->threads);
-#pragma omp parallel for schedule(static) if (count > 4 * BLOCK)
+#pragma omp parallel for schedule(static) reduction(| : spoiled) if (count > 4 * BLOCK)
     for (size_t at = 0; at < count; at += BLOCK) {
         size_t length = block_length(at, count);
         if (a->momentum == 0)
-            sgd_plain(a, parameters + at, gradients + at, length);
+            spoiled |= sgd_plain(a, parameters + at, gradients + at, length);
         else if (a->nesterov)
-            sgd_nesterov(a, parameters + at, gradients + at, state[0] + at, length);
+            spoiled |= sgd_nesterov(a, parameters + at, gradients + at, state[0] + at, length);
         else
-            sgd_momentum(a, parameters + at, gradients + at, state[0] + at, length);
+            spoiled |= sgd_momentum(a, parameters + at, gradients + at, state[0] + at, length);
     }
-    return FTH_OK;
+    return note_result(a, spoiled);
 }
 
-CPU_VECTORIZED static void adamw(const fth_update_arguments *a, float step_size, float second_correction,
-                                 float *restrict p, const float *restrict g, float *restrict m, float *restrict v,
-                                 size_t count)
+CPU_VECTORIZED static int adamw(const fth_update_arguments *a, float step_size, float second_correction,
+                                float *restrict p, const float *restrict g, float *restrict m, float *restrict v,
+                                size_t count)
 {
     const float beta1 = a->beta1, beta2 = a->beta2, epsilon = a->epsilon, scale = a->gradient_scale;
     const float keep = 1 - a->learning_rate * a->weight_decay;
+    int spoiled = 0;
     for (size_t i = 0; i < count; i++) {
         float gradient = g[i] * scale;
         m[i] = beta1 * m[i] + (1 - beta1) * gradient;
         v[i] = beta2 * v[i] + (1 - beta2) * gradient * gradient;
         p[i] = p[i] * keep - step_size * m[i] / (sqrtf(v[i]) * second_correction + epsilon);
+        spoiled |= not_finite(p[i]);
     }
+    return spoiled;
 }
 
 static fth_status update_adamw(fth_device *device, const fth_update_arguments *a, float *parameters,
@@ -78,11 +108,12 @@ static fth_status update_adamw(fth_device *device, const fth_update_arguments *a
     /* Bias corrections of both moments (Kingma and Ba), in double: beta2^step is close to 1. */
     const float step_size = (float)(a->learning_rate / (1 - pow(a->beta1, (double)a->step)));
     const float second_correction = (float)(1 / sqrt(1 - pow(a->beta2, (double)a->step)));
-#pragma omp parallel for schedule(static) if (count > 4 * BLOCK)
+    int spoiled = 0;
+#pragma omp parallel for schedule(static) reduction(| : spoiled) if (count > 4 * BLOCK)
     for (size_t at = 0; at < count; at += BLOCK)
-        adamw(a, step_size, second_correction, parameters + at, gradients + at, state[0] + at, state[1] + at,
-              block_length(at, count));
-    return FTH_OK;
+        spoiled |= adamw(a, step_size, second_correction, parameters + at, gradients + at, state[0] + at, state[1] + at,
+                         block_length(at, count));
+    return note_result(a, spoiled);
 }
 
 const fth_update_kernel cpu_updates[] = {{"sgd", update_sgd}, {"adamw", update_adamw}, {NULL, NULL}};

@@ -3,6 +3,12 @@
 
 #include <math.h>
 
+static void note_result(const fth_update_arguments *arguments, float parameter)
+{
+    if (arguments->spoiled && !isfinite(parameter))
+        *arguments->spoiled = true;
+}
+
 /* g = scale * gradient + decay * p;  m = momentum * m + g, from m = 0;  p -= lr * (nesterov: g + momentum * m, else m).
  * Without momentum, p -= lr * g. */
 static fth_status run_sgd(fth_device *device, const fth_update_arguments *arguments, float *parameters,
@@ -19,6 +25,7 @@ static fth_status run_sgd(fth_device *device, const fth_update_arguments *argume
             change = arguments->nesterov ? change + momentum * *m : *m;
         }
         parameters[i] = (float)(p - learning_rate * change);
+        note_result(arguments, parameters[i]);
     }
     return FTH_OK;
 }
@@ -40,6 +47,7 @@ static fth_status run_adamw(fth_device *device, const fth_update_arguments *argu
         state[0][i] = (float)m;
         state[1][i] = (float)v;
         parameters[i] = (float)(p - learning_rate * (m / correction1) / (sqrt(v / correction2) + arguments->epsilon));
+        note_result(arguments, parameters[i]);
     }
     return FTH_OK;
 }
