@@ -1,6 +1,7 @@
 /* Reading arguments, and the messages all commands share. */
 #include <errno.h>
 #include <stdarg.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -99,11 +100,23 @@ void fth_cli_flush(void)
         fth_signals_stop();
 }
 
+static atomic_bool output_lost; /* events come from several threads */
+
+bool fth_cli_output_is_lost(void)
+{
+    return output_lost;
+}
+
 void fth_cli_print_json(const json_t *json)
 {
-    char *text = json_dumps(json, JSON_COMPACT | JSON_ENCODE_ANY | JSON_REAL_PRECISION(13));
-    if (text)
+    char *text = json ? json_dumps(json, JSON_COMPACT | JSON_ENCODE_ANY | JSON_REAL_PRECISION(13)) : NULL;
+    if (text) {
         fth_print_line(stdout, "%s", text); /* what is left to escape is within strings, and escaped as JSON does */
+    } else {
+        fth_log_error("a result cannot be written as JSON: it has a number that is not finite, or text that is not "
+                      "UTF-8; run it without --json to see it");
+        output_lost = true;
+    }
     fth_cli_flush();
     free(text);
 }

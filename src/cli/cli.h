@@ -69,8 +69,10 @@ fth_exit_code fth_cli_fail(void);
 fth_exit_code fth_cli_usage(const fth_command *command, const char *format, ...) __attribute__((format(printf, 2, 3)));
 /* Standard output reaches its reader now; a run whose reader has gone away is asked to stop and save. */
 void fth_cli_flush(void);
-/* One JSON value as one line on standard output, at once. */
+/* One JSON value as one line on standard output, at once. A value that could not be made (NULL) is reported as an error,
+ * and main() fails. */
 void fth_cli_print_json(const json_t *json);
+bool fth_cli_output_is_lost(void);
 /* A name from outside as a JSON string; bytes that are not UTF-8 are written as \x escapes. */
 json_t *fth_cli_json_text(const char *text);
 

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/json.h"
 #include "cli/cli.h"
 #include "data/data.h"
 #include "report/report.h"
@@ -164,6 +165,11 @@ static json_t *side_json(const int sides[3])
     return json_pack("{s:i, s:i, s:i}", "min", sides[0], "median", sides[1], "max", sides[2]);
 }
 
+static json_t *numbers_json(const double numbers[3])
+{
+    return json_pack("[ooo]", fth_json_number(numbers[0]), fth_json_number(numbers[1]), fth_json_number(numbers[2]));
+}
+
 static void print_json(const fth_dataset_info *info, const fth_inspection *found)
 {
     json_t *classes = json_array(), *bad = json_array(), *sizes = json_array();
@@ -177,13 +183,13 @@ static void print_json(const fth_dataset_info *info, const fth_inspection *found
     for (int i = 0; i < found->size_buckets; i++)
         json_array_append_new(sizes,
                               json_pack("{s:i, s:I}", "below", 64 << i, "count", (json_int_t)found->size_counts[i]));
-    json_t *json = json_pack("{s:o, s:I, s:I, s:o, s:I, s:I, s:I, s:o, s:o, s:o, s:[fff], s:[fff], s:o}", "name",
-                             fth_cli_json_text(info->name), "training_samples", (json_int_t)info->count[FTH_TRAIN],
-                             "validation_samples", (json_int_t)info->count[FTH_VALIDATION], "classes", classes, "jpeg",
-                             (json_int_t)found->jpeg, "png", (json_int_t)found->png, "grey", (json_int_t)found->grey,
-                             "width", side_json(found->width), "height", side_json(found->height), "longer_sides",
-                             sizes, "mean", found->mean[0], found->mean[1], found->mean[2], "deviation",
-                             found->deviation[0], found->deviation[1], found->deviation[2], "unreadable", bad);
+    json_t *json =
+        json_pack("{s:o, s:I, s:I, s:o, s:I, s:I, s:I, s:o, s:o, s:o, s:o, s:o, s:o}", "name",
+                  fth_cli_json_text(info->name), "training_samples", (json_int_t)info->count[FTH_TRAIN],
+                  "validation_samples", (json_int_t)info->count[FTH_VALIDATION], "classes", classes, "jpeg",
+                  (json_int_t)found->jpeg, "png", (json_int_t)found->png, "grey", (json_int_t)found->grey, "width",
+                  side_json(found->width), "height", side_json(found->height), "longer_sides", sizes, "mean",
+                  numbers_json(found->mean), "deviation", numbers_json(found->deviation), "unreadable", bad);
     fth_cli_print_json(json);
     json_decref(json);
 }

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/json.h"
 #include "cli/cli.h"
 #include "report/report.h"
 
@@ -27,9 +28,9 @@ out:
 static void print_result(const fth_train_options *options, const fth_evaluation *result)
 {
     if (options->json) {
-        json_t *event = json_pack("{s:s, s:f, s:f, s:I, s:f, s:s}", "event", "evaluation", "accuracy", result->accuracy,
-                                  "loss", result->loss, "samples", (json_int_t)result->samples, "seconds",
-                                  result->seconds, "weights", options->weights);
+        json_t *event = json_pack("{s:s, s:f, s:o, s:I, s:f, s:s}", "event", "evaluation", "accuracy", result->accuracy,
+                                  "loss", fth_json_number(result->loss), "samples", (json_int_t)result->samples,
+                                  "seconds", result->seconds, "weights", options->weights);
         fth_cli_print_json(event);
         json_decref(event);
         return;

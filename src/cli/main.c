@@ -89,5 +89,7 @@ int main(int argc, char **argv)
         fth_log_error("cannot write to standard output");
         code = code == FTH_EXIT_OK ? FTH_EXIT_FAILURE : code;
     }
+    if (fth_cli_output_is_lost() && code == FTH_EXIT_OK)
+        code = FTH_EXIT_FAILURE;
     return code;
 }

@@ -10,6 +10,7 @@
 #include <math.h>
 #include <stdio.h>
 
+#include "base/json.h"
 #include "train/trainer_internal.h"
 
 #define FIRST_S              30.0 /* before anything is measured */
@@ -63,8 +64,8 @@ void fth_trainer_adapt_interval(fth_trainer *trainer)
                  "expected to last %s",
                  text, 1e3 * saving->stall_s, saving->save_s, between);
     fth_trainer_tell(trainer, "interval",
-                     json_pack("{s:s, s:f, s:I, s:f, s:f, s:f, s:f, s:f}", "event", "interval", "time", 0.0, "step",
+                     json_pack("{s:s, s:f, s:I, s:f, s:f, s:f, s:f, s:o}", "event", "interval", "time", 0.0, "step",
                                (json_int_t)trainer->step, "seconds", seconds, "stall_s", saving->stall_s, "save_s",
                                saving->save_s, "step_s", trainer->guardian.step_s, "between_interruptions_s",
-                               between_s));
+                               fth_json_number(between_s)));
 }
