@@ -37,11 +37,30 @@ const fth_option *fth_options_find(const fth_option_table *table, const char *na
 const char *fth_options_nearest(const fth_option_table *table, const char *name)
 {
     const char *names[FTH_MAX_OPTIONS + 1];
+    size_t count = 0;
     assert(table->count <= FTH_MAX_OPTIONS);
     for (size_t i = 0; i < table->count; i++)
-        names[i] = table->options[i].name;
-    names[table->count] = NULL;
+        if (fth_options_is_taken(table, &table->options[i]))
+            names[count++] = table->options[i].name;
+    names[count] = NULL;
     return fth_nearest_name(name, names);
+}
+
+fth_option_table fth_options_for(const fth_option_table *table, fth_option_view view)
+{
+    fth_option_table seen = *table;
+    seen.view = view;
+    return seen;
+}
+
+bool fth_options_is_for(const fth_option *option, unsigned commands)
+{
+    return ((option->commands ? option->commands : 1) & commands) != 0;
+}
+
+bool fth_options_is_taken(const fth_option_table *table, const fth_option *option)
+{
+    return !table->view.command || fth_options_is_for(option, table->view.command | table->view.unlisted);
 }
 
 static void *place_of(const fth_option *option, void *values)

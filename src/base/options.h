@@ -2,7 +2,8 @@
  *
  * A table describes a struct: each row has a name, a type, where the value lives, a default and help. Values come
  * from the defaults, then a YAML file or a stored configuration, then flags; later ones win. Whatever is wrong is
- * an error that names the file, the line and the nearest valid name. */
+ * an error that names the file, the line and the nearest valid name. Commands may share a table: each row says which of
+ * them take it, and flags, --help and the reference page follow. */
 #ifndef FTH_BASE_OPTIONS_H
 #define FTH_BASE_OPTIONS_H
 
@@ -35,6 +36,7 @@ typedef struct fth_option {
     fth_status (*check)(const char *text); /* optional further check; leaves a message saying what is valid */
     bool identity;                         /* two runs whose values differ here are different runs */
     const char *group;                     /* heading in --help; NULL: as the row before */
+    unsigned commands; /* which of the commands that share the table take it, as bits; 0: the first alone */
 } fth_option;
 
 /* Which rows were set by a file or flag: the first member of every struct that a table describes. */
@@ -43,11 +45,25 @@ typedef struct fth_given {
     uint64_t bits[FTH_MAX_OPTIONS / 64];
 } fth_given;
 
+/* What a command takes of a table that it shares, as bits of fth_option.commands; all 0: everything. */
+typedef struct fth_option_view {
+    unsigned command;  /* its own bit: what its help shows, and takes */
+    unsigned unlisted; /* of which commands it takes options as well, without a place in its help */
+} fth_option_view;
+
 typedef struct fth_option_table {
     const fth_option *options;
     size_t count;
     size_t struct_size;
+    /* Where several commands share the table: their names, bit 0 first, NULL at the end. NULL: one command takes all. */
+    const char *const *commands;
+    fth_option_view view;
 } fth_option_table;
+
+/* The table as one of its commands sees it: other flags are an error that names the commands to use them with. */
+fth_option_table fth_options_for(const fth_option_table *table, fth_option_view view);
+/* Does any of `commands` take the option? */
+bool fth_options_is_for(const fth_option *option, unsigned commands);
 
 /* Sets every value to its default. `values` is zeroed first; release it with fth_options_release(). */
 fth_status fth_options_set_defaults(const fth_option_table *table, void *values);
@@ -57,7 +73,8 @@ void fth_options_release(const fth_option_table *table, void *values);
 fth_status fth_options_set(const fth_option_table *table, void *values, const char *name, const char *text,
                            const char *where);
 
-/* A YAML mapping of names to scalars. Nested mappings, lists, duplicate and unknown keys are errors. */
+/* A YAML mapping of names to scalars. Nested mappings, lists, duplicate and unknown keys are errors. Commands share files
+ * too: keys for others of the table's commands are valid. */
 fth_status fth_options_read_yaml(const fth_option_table *table, void *values, const char *path);
 
 /* Flags: --name value, --name=value, switches. Arguments that are not flags go to `positional` in order (room for

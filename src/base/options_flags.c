@@ -18,6 +18,34 @@ static fth_status fail_unknown(const fth_option_table *table, const char *flag, 
     return fth_fail(FTH_INVALID, "unknown flag '%.80s'; --help lists those there are", flag);
 }
 
+/* "train, standby and evaluate" */
+static void list_commands(const fth_option_table *table, const fth_option *option, char *text, size_t size)
+{
+    const char *names[32];
+    size_t count = 0, length = 0;
+    for (unsigned bit = 0; bit < 32 && table->commands[bit]; bit++)
+        if (fth_options_is_for(option, 1u << bit))
+            names[count++] = table->commands[bit];
+    *text = '\0';
+    for (size_t i = 0; i < count && length < size; i++)
+        length += (size_t)snprintf(text + length, size - length, "%s%s",
+                                   i == 0          ? ""
+                                   : i + 1 < count ? ", "
+                                                   : " and ",
+                                   names[i]);
+}
+
+/* Only where the table has a view, which is for one of its commands. */
+static fth_status fail_not_taken(const fth_option_table *table, const fth_option *option)
+{
+    char others[200];
+    unsigned bit = 0;
+    while (!(table->view.command >> bit & 1))
+        bit++;
+    list_commands(table, option, others, sizeof others);
+    return fth_fail(FTH_INVALID, "%s takes no --%s: it is an option of %s", table->commands[bit], option->name, others);
+}
+
 /* The value for a flag written without '=': the next argument where the flag's type wants it. Sets *used. */
 static const char *next_value(const fth_option *option, const char *next, bool *used)
 {
@@ -57,12 +85,16 @@ static fth_status read_flag(const fth_option_table *table, void *values, const c
         option = fth_options_find(table, name + 3);
         if (!option || option->type != FTH_OPTION_SWITCH)
             return fail_unknown(table, where, name + 3);
+        if (!fth_options_is_taken(table, option))
+            return fail_not_taken(table, option);
         if (equals)
             return fth_fail(FTH_INVALID, "%s takes no value", where);
         return fth_options_set(table, values, option->name, "no", where);
     }
     if (!option)
         return fail_unknown(table, where, name);
+    if (!fth_options_is_taken(table, option))
+        return fail_not_taken(table, option);
     const char *value = equals ? equals + 1 : next_value(option, next, used);
     if (!value)
         return fth_fail(FTH_INVALID, "%s needs a value%s%s", where, option->argument ? ": " : "",

@@ -79,39 +79,65 @@ static void print_wrapped(const char *text, size_t left)
     putchar('\n');
 }
 
-void fth_options_print_help(const fth_option_table *table)
+static bool is_shown(const fth_option_table *table, const fth_option *option)
 {
-    char flag[160], help[1200];
+    return !table->view.command || fth_options_is_for(option, table->view.command);
+}
+
+static size_t widest_flag(const fth_option_table *table)
+{
+    char flag[160];
     size_t widest = 0;
     for (size_t i = 0; i < table->count; i++) {
+        if (!is_shown(table, &table->options[i]))
+            continue;
         format_flag(&table->options[i], flag, sizeof flag);
         size_t width = columns(flag, strlen(flag));
         if (width > widest && width <= MAX_FLAG_COLUMNS)
             widest = width;
     }
+    return widest;
+}
+
+static void print_option(const fth_option *option, size_t widest)
+{
+    char flag[160], help[1200];
     size_t left = INDENT + widest + GAP;
+    format_flag(option, flag, sizeof flag);
+    size_t width = columns(flag, strlen(flag));
+    print_spaces(INDENT);
+    printf("%s", flag);
+    if (width > widest) {
+        putchar('\n');
+        print_spaces(left);
+    } else {
+        print_spaces(left - INDENT - width);
+    }
+    snprintf(help, sizeof help, "%s", option->help ? option->help : "");
+    append_choices(option, help, sizeof help);
+    if (has_default(option)) {
+        append(help, sizeof help, " (default: ");
+        append(help, sizeof help, option->fallback);
+        append(help, sizeof help, ")");
+    }
+    print_wrapped(help, left);
+}
+
+void fth_options_print_help(const fth_option_table *table)
+{
+    size_t widest = widest_flag(table);
+    const char *group = NULL; /* whose heading comes before the next row that is shown */
+    bool first = true;
     for (size_t i = 0; i < table->count; i++) {
         const fth_option *option = &table->options[i];
-        if (option->group)
-            printf("%s%s:\n", i ? "\n" : "", option->group);
-        format_flag(option, flag, sizeof flag);
-        size_t width = columns(flag, strlen(flag));
-        print_spaces(INDENT);
-        printf("%s", flag);
-        if (width > widest) {
-            putchar('\n');
-            print_spaces(left);
-        } else {
-            print_spaces(left - INDENT - width);
-        }
-        snprintf(help, sizeof help, "%s", option->help ? option->help : "");
-        append_choices(option, help, sizeof help);
-        if (has_default(option)) {
-            append(help, sizeof help, " (default: ");
-            append(help, sizeof help, option->fallback);
-            append(help, sizeof help, ")");
-        }
-        print_wrapped(help, left);
+        group = option->group ? option->group : group;
+        if (!is_shown(table, option))
+            continue;
+        if (group)
+            printf("%s%s:\n", first ? "" : "\n", group);
+        print_option(option, widest);
+        group = NULL;
+        first = false;
     }
 }
 
@@ -125,16 +151,27 @@ static void print_cell(const char *text)
     }
 }
 
+static void print_commands(const fth_option_table *table, const fth_option *option)
+{
+    const char *separator = "";
+    for (unsigned bit = 0; table->commands[bit]; bit++)
+        if (fth_options_is_for(option, 1u << bit)) {
+            printf("%s%s", separator, table->commands[bit]);
+            separator = ", ";
+        }
+    printf(" | ");
+}
+
 void fth_options_print_markdown(const fth_option_table *table)
 {
-    static const char heading[] = "| option | default | meaning |\n| --- | --- | --- |\n";
     char flag[160], help[1200];
     for (size_t i = 0; i < table->count; i++) {
         const fth_option *option = &table->options[i];
         if (option->group)
             printf("%s### %s\n\n", i ? "\n" : "", option->group);
         if (option->group || i == 0)
-            printf("%s", heading);
+            printf("%s", table->commands ? "| option | default | commands | meaning |\n| --- | --- | --- | --- |\n"
+                                         : "| option | default | meaning |\n| --- | --- | --- |\n");
         format_flag(option, flag, sizeof flag);
         snprintf(help, sizeof help, "%s", option->help ? option->help : "");
         append_choices(option, help, sizeof help);
@@ -147,6 +184,8 @@ void fth_options_print_markdown(const fth_option_table *table)
             putchar('`');
         }
         printf(" | ");
+        if (table->commands)
+            print_commands(table, option);
         print_cell(help);
         printf(" |\n");
     }

@@ -8,7 +8,10 @@
 /* The row called `name`, where '_' counts as '-'; NULL if there is none. */
 const fth_option *fth_options_find(const fth_option_table *table, const char *name);
 
-/* The option name nearest to `name`, or NULL. */
+/* True if the command that the table's view is for takes the option. */
+bool fth_options_is_taken(const fth_option_table *table, const fth_option *option);
+
+/* The option name nearest to `name` among those that are taken, or NULL. */
 const char *fth_options_nearest(const fth_option_table *table, const char *name);
 
 /* True if `text` is a word for yes or no; *value is then which. */

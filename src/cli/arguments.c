@@ -29,18 +29,19 @@ bool fth_cli_read_flags(const fth_command *command, const fth_invocation *invoca
 {
     fth_status status = FTH_OK;
     bool help = false;
+    const fth_option_table own = fth_options_for(table, command->options);
     *arguments = (fth_arguments){0};
     *code = FTH_EXIT_OK;
     memset(values, 0, table->struct_size);
     FTH_TRY(fth_allocate((size_t)invocation->argc + 1, sizeof *arguments->positional, &arguments->positional));
     FTH_TRY(fth_options_set_defaults(table, values));
-    FTH_TRY(fth_options_read_flags(table, values, invocation->argc, invocation->argv, arguments->positional,
+    FTH_TRY(fth_options_read_flags(&own, values, invocation->argc, invocation->argv, arguments->positional,
                                    &arguments->count, &help));
 out:
     if (status != FTH_OK)
         *code = fth_cli_usage(command, "%s", fth_error_message());
     else if (help)
-        print_help(command, table);
+        print_help(command, &own);
     return status == FTH_OK && !help;
 }
 

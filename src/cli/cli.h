@@ -30,8 +30,9 @@ typedef struct fth_command {
     const char *summary;   /* one line */
     const char *details;   /* more for --help, whole lines; may be NULL */
     bool for_developers;
-    bool hidden;   /* not listed: the program calls it itself */
-    bool computes; /* runs plans: main() chooses how threads wait first */
+    bool hidden;             /* not listed: the program calls it itself */
+    bool computes;           /* runs plans: main() chooses how threads wait first */
+    fth_option_view options; /* what it takes of a table that commands share; all 0: everything */
     fth_exit_code (*run)(const struct fth_command *command, const fth_invocation *invocation);
 } fth_command;
 

@@ -42,7 +42,8 @@ static const fth_option bench_rows[] = {
      .argument = "TIME",
      .help = "how long to measure"},
 };
-static const fth_option_table bench_table = {bench_rows, FTH_COUNT_OF(bench_rows), sizeof(bench_options)};
+static const fth_option_table bench_table = {
+    .options = bench_rows, .count = FTH_COUNT_OF(bench_rows), .struct_size = sizeof(bench_options)};
 
 static fth_status set_number(fth_train_options *options, const char *name, int64_t value)
 {

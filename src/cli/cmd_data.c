@@ -89,7 +89,8 @@ static const fth_option data_rows[] = {
      .offset = AT(decode_only),
      .help = "measure the decoders alone (bench)"},
 };
-static const fth_option_table data_table = {data_rows, FTH_COUNT_OF(data_rows), sizeof(data_options)};
+static const fth_option_table data_table = {
+    .options = data_rows, .count = FTH_COUNT_OF(data_rows), .struct_size = sizeof(data_options)};
 
 static int count_threads(const data_options *options)
 {

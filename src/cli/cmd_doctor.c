@@ -41,7 +41,8 @@ static const fth_option doctor_rows[] = {
      .help = "print JSON, one object per check"},
     FTH_S3_FLAG_ROWS(offsetof(doctor_options, s3)),
 };
-static const fth_option_table doctor_table = {doctor_rows, FTH_COUNT_OF(doctor_rows), sizeof(doctor_options)};
+static const fth_option_table doctor_table = {
+    .options = doctor_rows, .count = FTH_COUNT_OF(doctor_rows), .struct_size = sizeof(doctor_options)};
 
 /* "note": something optional that is not there. */
 typedef enum check_state { CHECK_OK, CHECK_NOTE, CHECK_WARN, CHECK_FAIL } check_state;

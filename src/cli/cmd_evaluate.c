@@ -100,5 +100,6 @@ const fth_command fth_command_evaluate = {
     .details = "A RUN (its id or folder; of one in a store, copy the model) stands for its configuration and its best "
                "model; flags win over both.\n",
     .computes = true,
+    .options = {.command = FTH_FOR_EVALUATE},
     .run = run,
 };

@@ -40,7 +40,8 @@ static const fth_option export_rows[] = {
      .minimum = 0,
      .maximum = 1 << 20},
 };
-static const fth_option_table export_table = {export_rows, FTH_COUNT_OF(export_rows), sizeof(export_options)};
+static const fth_option_table export_table = {
+    .options = export_rows, .count = FTH_COUNT_OF(export_rows), .struct_size = sizeof(export_options)};
 
 static fth_status write_file(const export_options *options, const fth_classifier *classifier)
 {

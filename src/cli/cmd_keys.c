@@ -25,7 +25,8 @@ static const fth_option rows[] = {
      .choices = roles,
      .help = "read: pull; train: push too; admin: everything"},
 };
-static const fth_option_table table = {rows, FTH_COUNT_OF(rows), sizeof(keys_options)};
+static const fth_option_table table = {
+    .options = rows, .count = FTH_COUNT_OF(rows), .struct_size = sizeof(keys_options)};
 
 static fth_status append(const char *path, const char *line)
 {

@@ -17,7 +17,8 @@ static const fth_option models_rows[] = {
      .help = "print JSON, one object per model",
      .group = "Options"},
 };
-static const fth_option_table models_table = {models_rows, FTH_COUNT_OF(models_rows), sizeof(models_options)};
+static const fth_option_table models_table = {
+    .options = models_rows, .count = FTH_COUNT_OF(models_rows), .struct_size = sizeof(models_options)};
 
 static fth_status count_parameters(const fth_model *model, int64_t *count)
 {

@@ -60,7 +60,8 @@ static const fth_option predict_rows[] = {
      .offset = AT(logits),
      .help = "with --json: the model's output for all classes as well"},
 };
-static const fth_option_table predict_table = {predict_rows, FTH_COUNT_OF(predict_rows), sizeof(predict_options)};
+static const fth_option_table predict_table = {
+    .options = predict_rows, .count = FTH_COUNT_OF(predict_rows), .struct_size = sizeof(predict_options)};
 
 /* ---- results ---- */
 

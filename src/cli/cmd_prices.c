@@ -29,7 +29,8 @@ static const fth_option prices_rows[] = {
      .offset = offsetof(prices_options, json),
      .help = "print JSON, one a line"},
 };
-static const fth_option_table prices_table = {prices_rows, FTH_COUNT_OF(prices_rows), sizeof(prices_options)};
+static const fth_option_table prices_table = {
+    .options = prices_rows, .count = FTH_COUNT_OF(prices_rows), .struct_size = sizeof(prices_options)};
 
 static bool is_wanted(const fth_price *price, const fth_arguments *arguments)
 {

@@ -101,7 +101,8 @@ static const fth_option rows[] = {
      .help = "give up after this long"},
     {.name = "json", .type = FTH_OPTION_SWITCH, .offset = AT(json), .help = "print the result as one JSON object"},
 };
-static const fth_option_table table = {rows, FTH_COUNT_OF(rows), sizeof(rehearse_options)};
+static const fth_option_table table = {
+    .options = rows, .count = FTH_COUNT_OF(rows), .struct_size = sizeof(rehearse_options)};
 
 /* ---- showing it ---- */
 

@@ -64,7 +64,8 @@ static const fth_option report_rows[] = {
      .check = check_price},
     FTH_S3_FLAG_ROWS(offsetof(report_options, s3)),
 };
-static const fth_option_table report_table = {report_rows, FTH_COUNT_OF(report_rows), sizeof(report_options)};
+static const fth_option_table report_table = {
+    .options = report_rows, .count = FTH_COUNT_OF(report_rows), .struct_size = sizeof(report_options)};
 
 enum { WIDEST_CHART = 120 };
 

@@ -12,9 +12,11 @@ const fth_command fth_command_standby = {
     .arguments = "[FILE.yaml] --checkpoints URL [--flag value ...]",
     .summary = "wait for a run's machine to vanish, then train on",
     .details =
-        "Takes the arguments of train. Waits until there is a run in the store, then until its machine has given "
-        "it\nup, or has shown no sign of life for the time of a lease; then trains. If the run ends meanwhile, so "
-        "does\nthis, with exit code 0.\n",
+        "Waits until there is a run in the store, then until its machine has given it up, or has shown no sign of "
+        "life\nfor the time of a lease; then trains. If the run ends meanwhile, so does this, with exit code 0.\n"
+        "\nGive it the options of `farthing train` that the run was started with, or the same FILE.yaml. These may "
+        "differ\nfrom machine to machine:\n",
     .computes = true,
+    .options = {.command = FTH_FOR_STANDBY, .unlisted = FTH_FOR_TRAIN},
     .run = run,
 };

@@ -62,7 +62,8 @@ static const fth_option store_rows[] = {
     FTH_S3_FLAG_ROWS(offsetof(store_options, s3)),
 };
 #undef AT
-static const fth_option_table store_table = {store_rows, FTH_COUNT_OF(store_rows), sizeof(store_options)};
+static const fth_option_table store_table = {
+    .options = store_rows, .count = FTH_COUNT_OF(store_rows), .struct_size = sizeof(store_options)};
 
 static fth_store_options how_to_open(const store_options *options)
 {

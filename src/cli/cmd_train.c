@@ -248,5 +248,6 @@ const fth_command fth_command_train = {
         "Ctrl-C finishes the step, saves, and prints the command that carries on. With --checkpoints URL the run\n"
         "lives there: the same command on any machine carries it on, one machine at a time.\n",
     .computes = true,
+    .options = {.command = FTH_FOR_TRAIN},
     .run = run,
 };

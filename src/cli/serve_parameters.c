@@ -17,36 +17,6 @@ typedef struct serve_options {
     bool tls, open_reads, stay, json;
 } serve_options;
 
-/* Rows of `farthing train` that mean the same here. */
-static const char *const train_rows[] = {"model",
-                                         "data",
-                                         "weights",
-                                         "freeze",
-                                         "seed",
-                                         "image-size",
-                                         "validation-fraction",
-                                         "validation-transform",
-                                         "batch",
-                                         "optimizer",
-                                         "lr",
-                                         "momentum",
-                                         "nesterov",
-                                         "weight-decay",
-                                         "beta1",
-                                         "beta2",
-                                         "epsilon",
-                                         "schedule",
-                                         "warmup",
-                                         "decay-every",
-                                         "decay-factor",
-                                         "steps",
-                                         "epochs",
-                                         "clip",
-                                         "threads",
-                                         "runs",
-                                         "name",
-                                         "checkpoint-every"};
-
 static fth_status check_consistency(const char *text)
 {
     fth_consistency parsed;
@@ -198,24 +168,22 @@ static const fth_option own_rows[] = {
     {.name = "json", .type = FTH_OPTION_SWITCH, AT(json), .help = "say where it serves as one JSON object"},
 };
 
-enum { MAX_ROWS = FTH_COUNT_OF(train_rows) + FTH_COUNT_OF(own_rows) };
-
-static fth_option_table make_table(fth_option rows[MAX_ROWS])
+/* Its own rows, then those of `farthing train` that mean the same here. */
+static fth_option_table make_table(fth_option rows[FTH_MAX_OPTIONS])
 {
     size_t count = 0;
     for (size_t i = 0; i < FTH_COUNT_OF(own_rows); i++)
         rows[count++] = own_rows[i];
     for (size_t i = 0; i < fth_train_option_table.count; i++)
-        for (size_t j = 0; j < FTH_COUNT_OF(train_rows); j++)
-            if (strcmp(fth_train_option_table.options[i].name, train_rows[j]) == 0)
-                rows[count++] = fth_train_option_table.options[i];
+        if (count < FTH_MAX_OPTIONS && fth_options_is_for(&fth_train_option_table.options[i], FTH_FOR_SERVE))
+            rows[count++] = fth_train_option_table.options[i];
     for (size_t i = FTH_COUNT_OF(own_rows); i < count; i++) {
         rows[i].group = i == FTH_COUNT_OF(own_rows) ? "The model and its optimizer, as in `farthing train`" : NULL;
         if (strcmp(rows[i].name, "epochs") == 0)
             rows[i].help = "ends when the workers have gone through as many samples; without it a server stays, and a "
                            "schedule, where --steps does not say how long it is, has the default";
     }
-    return (fth_option_table){rows, count, sizeof(serve_options)};
+    return (fth_option_table){.options = rows, .count = count, .struct_size = sizeof(serve_options)};
 }
 
 /* The whole of the trainer's options: defaults, and over them what is read here. */
@@ -387,7 +355,7 @@ out:
 
 static fth_exit_code run_parameters(const fth_command *command, const fth_invocation *invocation)
 {
-    fth_option rows[MAX_ROWS];
+    fth_option rows[FTH_MAX_OPTIONS];
     fth_option_table table = make_table(rows);
     serve_options asked;
     fth_arguments arguments;

@@ -83,6 +83,9 @@ typedef struct fth_train_options {
 
 extern const fth_option_table fth_train_option_table;
 
+/* The commands that share the table: bits of fth_option.commands. */
+enum { FTH_FOR_TRAIN = 1 << 0, FTH_FOR_STANDBY = 1 << 1, FTH_FOR_EVALUATE = 1 << 2, FTH_FOR_SERVE = 1 << 3 };
+
 /* Checks what no single option can: combinations, and values that only make sense when given. */
 fth_status fth_train_options_check(const fth_train_options *options);
 

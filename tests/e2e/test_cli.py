@@ -46,6 +46,27 @@ def test_flags_that_scripts_rely_on(farthing):
         assert f"--{flag}" in text or f"--[no-]{flag}" in text
 
 
+def test_help_shows_what_a_command_takes(farthing):
+    evaluate, standby = farthing("evaluate", "--help").out, farthing("standby", "--help").out
+    assert "--weights" in evaluate and "--data" in evaluate and "--batch" in evaluate
+    assert "--checkpoints" in standby and "--lease" in standby and "--threads" in standby
+    for flag in ("--lr", "--epochs", "--optimizer", "--strategy", "--augment"):
+        assert f"  {flag} " not in evaluate and f"  {flag} " not in standby
+    assert "  --checkpoints" not in evaluate
+    serve = farthing("serve", "parameters", "--help").out
+    assert "--lr X" in serve and "--augment" not in serve
+
+
+def test_flags_of_other_commands(farthing, trained, tiny):
+    refused = farthing("evaluate", "--epochs", 3, code=2)
+    assert "evaluate takes no --epochs: it is an option of train and serve parameters" in refused.err
+    assert "evaluate takes no --nesterov" in farthing("evaluate", "--no-nesterov", code=2).err
+    assert "--checkpoints URL" in farthing("standby", "--epochs", 3, code=2).err  # taken: it describes the run
+    # a file may be shared by commands: what is for training is no matter to evaluate
+    (farthing.folder / "run.yaml").write_text(f"data: {tiny}\nepochs: 3\nlr: 0.1\naugment: none\n")
+    assert "accuracy" in farthing("evaluate", "run.yaml", "--weights", trained.run / "last.safetensors").out
+
+
 def test_unknown_command(farthing):
     result = farthing("trian", code=2)
     assert "did you mean train?" in result.err

@@ -33,7 +33,7 @@ static const fth_option rows[] = {
     {.name = "for-long", .type = FTH_OPTION_DURATION, .offset = AT(for_s)},
     {.name = "resume", .type = FTH_OPTION_OPTIONAL, .offset = AT(resume)},
 };
-static const fth_option_table table = {rows, FTH_COUNT_OF(rows), sizeof(settings)};
+static const fth_option_table table = {.options = rows, .count = FTH_COUNT_OF(rows), .struct_size = sizeof(settings)};
 
 static void check_json(const settings *values)
 {

@@ -80,7 +80,7 @@ static const fth_option rows[] = {
      .check = check_until},
     {.name = "count", .type = FTH_OPTION_INTEGER, .offset = AT(count), .argument = "N", .help = "any number"},
 };
-static const fth_option_table table = {rows, FTH_COUNT_OF(rows), sizeof(settings)};
+static const fth_option_table table = {.options = rows, .count = FTH_COUNT_OF(rows), .struct_size = sizeof(settings)};
 
 static settings values;
 enum { MAX_ARGUMENTS = 64 };
@@ -395,6 +395,105 @@ static void markdown_keeps_its_columns(void **state)
     free(text);
 }
 
+/* ---- a table that commands share ---- */
+
+enum { FOR_TRAIN = 1, FOR_STANDBY = 2, FOR_EVALUATE = 4 };
+static const char *const commands[] = {"train", "standby", "evaluate", NULL};
+static const fth_option shared_rows[] = {
+    {.name = "epochs", .type = FTH_OPTION_INTEGER, .offset = AT(epochs), .help = "passes", .group = "How long"},
+    {.name = "shuffle", .type = FTH_OPTION_SWITCH, .offset = AT(shuffle), .help = "shuffle"},
+    {.name = "lr", .type = FTH_OPTION_NUMBER, .offset = AT(lr), .help = "rate", .group = "How"},
+    {.name = "model",
+     .type = FTH_OPTION_TEXT,
+     .offset = AT(model),
+     .help = "network",
+     .commands = FOR_TRAIN | FOR_EVALUATE},
+    {.name = "json",
+     .type = FTH_OPTION_SWITCH,
+     .offset = AT(json),
+     .help = "events",
+     .commands = FOR_TRAIN | FOR_STANDBY | FOR_EVALUATE},
+};
+static const fth_option_table shared = {
+    .options = shared_rows, .count = FTH_COUNT_OF(shared_rows), .struct_size = sizeof(settings), .commands = commands};
+
+static fth_status read_shared(fth_option_view view, const char *flag)
+{
+    fth_option_table own = fth_options_for(&shared, view);
+    return fth_options_read_flags(&own, &values, 1, (char *[]){(char *)(uintptr_t)flag}, positional, &positional_count,
+                                  &help);
+}
+
+static void commands_take_their_own_flags(void **state)
+{
+    (void)state;
+    const fth_option_view train = {.command = FOR_TRAIN}, evaluate = {.command = FOR_EVALUATE};
+    const fth_option_view standby = {.command = FOR_STANDBY, .unlisted = FOR_TRAIN};
+    assert_int_equal(read_shared(train, "--epochs=7"), FTH_OK);
+    assert_int_equal(values.epochs, 7);
+    assert_int_equal(read_shared(evaluate, "--epochs=8"), FTH_INVALID);
+    assert_string_equal(fth_error_message(), "evaluate takes no --epochs: it is an option of train");
+    assert_int_equal(values.epochs, 7);
+    assert_int_equal(read_shared(evaluate, "--no-shuffle"), FTH_INVALID);
+    assert_string_equal(fth_error_message(), "evaluate takes no --shuffle: it is an option of train");
+    assert_int_equal(read_shared((fth_option_view){.command = FOR_STANDBY}, "--model=x"), FTH_INVALID);
+    assert_string_equal(fth_error_message(), "standby takes no --model: it is an option of train and evaluate");
+    assert_int_equal(read_shared(evaluate, "--model=lenet5"), FTH_OK);
+    assert_string_equal(values.model, "lenet5");
+    assert_int_equal(read_shared(standby, "--epochs=9"), FTH_OK); /* taken, if not shown */
+    assert_int_equal(values.epochs, 9);
+    assert_int_equal(read_shared((fth_option_view){0}, "--lr=1"), FTH_OK); /* no view: all of them */
+
+    /* what is not taken is not suggested either */
+    assert_int_equal(read_shared(train, "--epoch=1"), FTH_INVALID);
+    assert_message_has("did you mean '--epochs'?");
+    assert_int_equal(read_shared(evaluate, "--epoch=1"), FTH_INVALID);
+    assert_null(strstr(fth_error_message(), "did you mean"));
+
+    /* a file is shared: keys for other commands are valid in it */
+    fth_option_table own = fth_options_for(&shared, evaluate);
+    static const char text[] = "epochs: 5\nmodel: mlp\n";
+    assert_int_equal(fth_file_write_all(yaml, text, sizeof text - 1), FTH_OK);
+    assert_int_equal(fth_options_read_yaml(&own, &values, yaml), FTH_OK);
+    assert_string_equal(values.model, "mlp");
+}
+
+static void print_help_of_standby(const fth_option_table *ignored)
+{
+    (void)ignored;
+    fth_option_table own = fth_options_for(&shared, (fth_option_view){FOR_STANDBY, FOR_TRAIN});
+    fth_options_print_help(&own);
+}
+
+static void print_help_of_evaluate(const fth_option_table *ignored)
+{
+    (void)ignored;
+    fth_option_table own = fth_options_for(&shared, (fth_option_view){.command = FOR_EVALUATE});
+    fth_options_print_help(&own);
+}
+
+static void print_shared_markdown(const fth_option_table *ignored)
+{
+    (void)ignored;
+    fth_options_print_markdown(&shared);
+}
+
+static void help_shows_what_a_command_takes(void **state)
+{
+    (void)state;
+    char *text = capture(print_help_of_standby);
+    assert_string_equal(text, "How:\n  --[no-]json  events\n");
+    free(text);
+    text = capture(print_help_of_evaluate); /* the heading of a group whose first row is not shown */
+    assert_string_equal(text, "How:\n  --model VALUE  network\n  --[no-]json    events\n");
+    free(text);
+    text = capture(print_shared_markdown);
+    assert_non_null(strstr(text, "| `--epochs VALUE` |  | train | passes |\n"));
+    assert_non_null(strstr(text, "| `--[no-]json` |  | train, standby, evaluate | events |\n"));
+    assert_non_null(strstr(text, "### How\n\n| option | default | commands | meaning |\n| --- | --- | --- | --- |\n"));
+    free(text);
+}
+
 static void nearest_names_are_near(void **state)
 {
     (void)state;
@@ -432,6 +531,8 @@ int main(void)
         TEST(help_is_aligned_and_wrapped),
         TEST(markdown_keeps_its_columns),
         TEST(nearest_names_are_near),
+        TEST(commands_take_their_own_flags),
+        TEST(help_shows_what_a_command_takes),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
