@@ -13,7 +13,7 @@ typedef struct serve_options {
     fth_train_options train; /* first: its rows' offsets are in it. Only some of its options are read here. */
     char *data_shape, *consistency, *durability, *checkpoints, *address, *certificate, *key, *keys;
     int64_t classes, port, validate_every, epoch_samples, max_log_mb, max_memory_mb, max_snapshots;
-    double lease_s, gather_s, max_rate;
+    double lease_s, gather_s, max_rate, clip_pushes;
     bool tls, open_reads, stay, json;
 } serve_options;
 
@@ -70,6 +70,15 @@ static const fth_option own_rows[] = {
      .argument = "HOW",
      .check = check_consistency,
      .help = "sync, sync:N (the mean of N gradients makes a step), bounded:S (none older than S versions), async"},
+    {.name = "clip-pushes",
+     .type = FTH_OPTION_NUMBER,
+     AT(clip_pushes),
+     .fallback = "0",
+     .argument = "NORM",
+     .maximum = 1e30,
+     .help =
+         "scale down each gradient of a larger norm as it arrives, before gradients are averaged and before --clip; "
+         "0: take them as they are"},
     {.name = "lease",
      .type = FTH_OPTION_DURATION,
      AT(lease_s),
@@ -294,6 +303,7 @@ static fth_status serve(const fth_option_table *table, const serve_options *aske
     fth_parameters_options options = {.train = &train,
                                       .validate_every = asked->validate_every,
                                       .epoch_samples = asked->epoch_samples,
+                                      .clip_pushes = asked->clip_pushes,
                                       .lease_s = asked->lease_s,
                                       .gather_s = asked->gather_s,
                                       .ends_by_epochs = fth_options_was_given(table, asked, "epochs"),

@@ -2,7 +2,7 @@
  *
  * A gradient:
  *
- *     queued -> checked against its worker: registered? new sequence? how stale?
+ *     queued -> checked against its worker: registered? new sequence? how stale? and its numbers (fth_step_judge)
  *               |-> logged -> added -> [step] -> answered
  *               |-> refused: nothing has changed
  *               |-> deferred (bounded): others' gradients would become too old; looked at again when one of those has
@@ -30,18 +30,35 @@ void fth_parameters_fail(fth_parameters *server, fth_status status)
     pthread_mutex_unlock(&server->mutex);
 }
 
+/* What gradients are clipped to is said before the first one that it holds for. */
+static fth_status append_clip(fth_parameters *server)
+{
+    double clip = server->options.clip_pushes;
+    if (server->log_clip == clip)
+        return FTH_OK;
+    fth_status status = fth_wal_append(
+        server->wal, &(fth_log_record){.kind = FTH_LOG_CLIP, .version = atomic_load(&server->version), .rate = clip});
+    if (status == FTH_OK)
+        server->log_clip = clip;
+    return status;
+}
+
 static fth_status append(fth_parameters *server, fth_log_kind kind, uint32_t flags, const void *body, size_t size_bytes,
                          fth_body *place)
 {
+    fth_status status = FTH_OK;
     if (!server->wal)
         return FTH_OK;
-    fth_status status = fth_wal_append(server->wal, &(fth_log_record){.kind = kind,
-                                                                      .flags = flags,
-                                                                      .version = atomic_load(&server->version),
-                                                                      .rate = fth_parameters_rate(server),
-                                                                      .body = body,
-                                                                      .body_bytes = size_bytes,
-                                                                      .place = place});
+    if (kind == FTH_LOG_GRADIENT)
+        status = append_clip(server);
+    if (status == FTH_OK)
+        status = fth_wal_append(server->wal, &(fth_log_record){.kind = kind,
+                                                               .flags = flags,
+                                                               .version = atomic_load(&server->version),
+                                                               .rate = fth_parameters_rate(server),
+                                                               .body = body,
+                                                               .body_bytes = size_bytes,
+                                                               .place = place});
     atomic_store(&server->metrics.log_bytes, fth_wal_size_bytes(server->wal));
     return status;
 }
@@ -111,6 +128,34 @@ static fth_refusal judge(fth_parameters *server, const fth_item *item, char *mes
     return FTH_REFUSAL_NONE;
 }
 
+void fth_parameters_note_unfit(fth_parameters *server, const fth_item *item, const char *why)
+{
+    const fth_gradient *gradient = &item->gradient;
+    int64_t count = 0, told = 1;
+
+    pthread_mutex_lock(&server->mutex);
+    fth_worker *worker = fth_workers_find(server->workers, gradient->worker);
+    if (worker && (!server->keys || strcmp(worker->access, item->access) == 0))
+        count = ++worker->unfit;
+    server->unfit.count++;
+    server->unfit.version = atomic_load(&server->version);
+    server->unfit.at_s = fth_clock_seconds();
+    snprintf(server->unfit.worker, sizeof server->unfit.worker, "%s", count > 0 ? gradient->worker : "");
+    snprintf(server->unfit.why, sizeof server->unfit.why, "%s", why);
+    pthread_mutex_unlock(&server->mutex);
+    while (told < count)
+        told *= 10;
+    if (told != count) /* the first, the tenth, the hundredth */
+        return;
+    char *message =
+        fth_format("worker %s: %lld of its gradients refused so far; %s", gradient->worker, (long long)count, why);
+    fth_log_warning("%s", message ? message : why);
+    fth_parameters_tell(
+        server, "warning",
+        json_pack("{s:I, s:s}", "step", (json_int_t)atomic_load(&server->version), "message", message ? message : why));
+    free(message);
+}
+
 /* With bounded staleness: true if this step would make somebody's gradient too old before it is there. */
 static bool must_wait(fth_parameters *server, const fth_item *item)
 {
@@ -154,12 +199,17 @@ static bool take_gradient(fth_parameters *server, fth_item *item)
         answer_push(server, item->exchange, worker, true);
         return true;
     }
+    bool averaged = fth_step_is_averaged(server);
+    double rate = fth_parameters_rate(server);
+    if (refusal == FTH_REFUSAL_NONE)
+        refusal = fth_step_judge(server, gradient, averaged, steps, rate, message);
+    if (refusal == FTH_REFUSAL_DIVERGES)
+        fth_parameters_note_unfit(server, item, message);
     if (refusal != FTH_REFUSAL_NONE) {
         fth_parameters_refuse(server, item->exchange, refusal, "%s", message);
         return true;
     }
-    bool averaged = fth_step_is_averaged(server);
-    uint32_t flags = (steps ? FTH_LOG_STEPS : 0) | (averaged ? FTH_LOG_AVERAGED : 0);
+    uint32_t flags = (steps ? FTH_LOG_STEPS : 0) | (averaged ? FTH_LOG_AVERAGED : 0) | FTH_LOG_JUDGED;
     if (append(server, FTH_LOG_GRADIENT, flags, item->body, item->body_bytes, &item->place_in_log) != FTH_OK) {
         fth_log_error("a gradient is refused: %s", fth_error_message());
         fth_exchange_set_header(item->exchange, "Retry-After", "5");
@@ -167,7 +217,7 @@ static bool take_gradient(fth_parameters *server, fth_item *item)
         return true;
     }
     int64_t staleness = atomic_load(&server->version) - gradient->version;
-    fth_status status = fth_step_take(server, gradient, averaged, steps, fth_parameters_rate(server));
+    fth_status status = fth_step_take(server, gradient, averaged, steps, rate);
     fth_metrics_count_staleness(&server->metrics, staleness);
     server->window.staleness += staleness;
     if (status != FTH_OK) {
@@ -218,13 +268,13 @@ static void answer_registration(fth_parameters *server, fth_item *item, const ft
 {
     char consistency[32];
     fth_consistency_format(server->options.consistency, consistency, sizeof consistency);
-    fth_exchange_answer_json(item->exchange, 200,
-                             json_pack("{s:i, s:s, s:s, s:I, s:I, s:f, s:s, s:s, s:s, s:i, s:I}", "code", 200, "worker",
-                                       worker->name, "instance", worker->instance, "version",
-                                       (json_int_t)atomic_load(&server->version), "sequence",
-                                       (json_int_t)worker->sequence, "lease_s", server->options.lease_s, "consistency",
-                                       consistency, "model", server->train->model, "input", server->input, "classes",
-                                       server->classes, "max_body_bytes", (json_int_t)server->max_body_bytes));
+    fth_exchange_answer_json(
+        item->exchange, 200,
+        json_pack("{s:i, s:s, s:s, s:I, s:I, s:f, s:s, s:s, s:s, s:i, s:I, s:I}", "code", 200, "worker", worker->name,
+                  "instance", worker->instance, "version", (json_int_t)atomic_load(&server->version), "sequence",
+                  (json_int_t)worker->sequence, "lease_s", server->options.lease_s, "consistency", consistency, "model",
+                  server->train->model, "input", server->input, "classes", server->classes, "max_body_bytes",
+                  (json_int_t)server->max_body_bytes, "unfit", (json_int_t)worker->unfit));
 }
 
 static void take_registration(fth_parameters *server, fth_item *item)

@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <math.h>
 #include <omp.h>
 #include <pthread.h>
 #include <stdatomic.h>
@@ -267,18 +268,29 @@ static bool read_piece(int fd, uint64_t at, char *to, size_t size_bytes)
     return true;
 }
 
-fth_status fth_body_fill(fth_body *body, const void *bytes, int fd, bool *finite)
+/* How much of a body's first piece is not numbers: a safetensors header, whose length comes first. */
+static size_t header_length(const char *piece, size_t size_bytes)
+{
+    uint64_t length = 0;
+    if (size_bytes < sizeof length)
+        return 0;
+    memcpy(&length, piece, sizeof length);
+    return length < size_bytes - sizeof length ? (sizeof length + (size_t)length) / sizeof(float) * sizeof(float) : 0;
+}
+
+fth_status fth_body_fill(fth_body *body, const void *bytes, int fd, float *result)
 {
     fth_status status = FTH_OK;
     uint64_t count = piece_count(body->size_bytes), *hashes = NULL;
     char *map = is_warm(body) ? body->file->map + body->offset : NULL, *buffers = NULL;
-    int failure = 0, gone = 0, strange = 0, threads = omp_get_max_threads();
+    int failure = 0, gone = 0, threads = omp_get_max_threads();
+    float largest = 0;
 
     threads = count <= 8 ? 1 : threads < MAX_THREADS ? threads : MAX_THREADS;
     FTH_TRY(fth_allocate((size_t)count + 1, sizeof *hashes, &hashes));
     if (!map && !bytes)
         FTH_TRY(fth_allocate((size_t)threads, PIECE, &buffers));
-#pragma omp parallel for schedule(dynamic, 1) num_threads(threads) reduction(| : gone, strange) reduction(max : failure)
+#pragma omp parallel for schedule(dynamic, 1) num_threads(threads) reduction(| : gone) reduction(max : failure, largest)
     for (uint64_t i = 0; i < count; i++) {
         uint64_t at = i * PIECE;
         size_t length = piece_length(i, body->size_bytes);
@@ -290,7 +302,8 @@ fth_status fth_body_fill(fth_body *body, const void *bytes, int fd, bool *finite
             memcpy(to, from, length);
         const char *here = to ? to : from;
         hashes[i] = fth_hash(here, length);
-        strange |= !fth_numbers_are_finite(here, FTH_F32, length / sizeof(float));
+        size_t skipped = i == 0 ? header_length(here, length) : 0;
+        largest = fmaxf(largest, fth_numbers_largest(here + skipped, FTH_F32, (length - skipped) / sizeof(float)));
         int error = map ? 0 : write_piece(body, at, here, length);
         failure = error > failure ? error : failure;
     }
@@ -300,7 +313,7 @@ fth_status fth_body_fill(fth_body *body, const void *bytes, int fd, bool *finite
     body->hash = body->size_bytes;
     for (uint64_t i = 0; i < count; i++)
         body->hash = join_hashes(body->hash, hashes[i]);
-    *finite = !strange;
+    *result = largest;
 
 out:
     free(hashes);

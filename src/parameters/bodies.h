@@ -38,8 +38,9 @@ fth_status fth_bodies_sync(fth_bodies *bodies);
 void fth_bodies_take(fth_bodies *bodies, uint64_t size_bytes, fth_body *body);
 /* Copies the body there: from `bytes` or, where those are NULL, from the beginning of the file `fd`. That may be memory
  * which another process changes or takes away meanwhile: what counts is what has arrived, and FTH_INVALID says that it
- * was gone. *finite: all of it, taken as f32, is finite. */
-fth_status fth_body_fill(fth_body *body, const void *bytes, int fd, bool *finite);
+ * was gone. *largest: no number behind the header of a safetensors file, all taken as f32, is larger in magnitude;
+ * INFINITY where that is not known. */
+fth_status fth_body_fill(fth_body *body, const void *bytes, int fd, float *largest);
 void fth_body_release(fth_body *body); /* its place is free again, unless it is kept */
 
 /* Of a body anywhere, as in fth_body.hash. */

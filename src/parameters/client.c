@@ -63,7 +63,7 @@ fth_status fth_client_register(fth_worker_client *client)
                                &response));
     }
     if (response.code != 200) {
-        status = fth_client_fail_refused(client, "to register this worker", &response);
+        status = fth_client_fail_refused(client, FTH_INVALID, "to register this worker", &response);
         goto out;
     }
     FTH_TRY(read_registration(client, &response));

@@ -57,7 +57,7 @@ fth_status fth_client_ask_once(fth_worker_client *client, fth_http_client *http,
 fth_status fth_client_ask(fth_worker_client *client, const fth_question *q, fth_http_response *response);
 fth_status fth_client_fail_if_stopped(const fth_worker_client *client);
 /* {"error", "reason"} of a refusal, into a failure. */
-fth_status fth_client_fail_refused(const fth_worker_client *client, const char *what,
+fth_status fth_client_fail_refused(const fth_worker_client *client, fth_status status, const char *what,
                                    const fth_http_response *response);
 bool fth_client_has_reason(const fth_http_response *response, const char *reason);
 

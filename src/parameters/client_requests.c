@@ -110,15 +110,15 @@ fth_status fth_client_ask(fth_worker_client *client, const fth_question *q, fth_
     }
 }
 
-fth_status fth_client_fail_refused(const fth_worker_client *client, const char *what, const fth_http_response *response)
+fth_status fth_client_fail_refused(const fth_worker_client *client, fth_status status, const char *what,
+                                   const fth_http_response *response)
 {
     json_t *json = response->body ? json_loads(response->body, 0, NULL) : NULL;
     const char *error = json_string_value(json_object_get(json, "error"));
     bool signature = response->code == 401 || response->code == 403;
-    fth_status status =
-        fth_fail(FTH_INVALID, "the parameter server %s refuses %s (%d): %.300s%s", client->url, what, response->code,
-                 error ? error : "no reason given",
-                 signature ? "; a worker's key goes into FARTHING_ACCESS_KEY and FARTHING_SECRET_KEY" : "");
+    fth_fail(status, "the parameter server %s refuses %s (%d): %.300s%s", client->url, what, response->code,
+             error ? error : "no reason given",
+             signature ? "; a worker's key goes into FARTHING_ACCESS_KEY and FARTHING_SECRET_KEY" : "");
     json_decref(json);
     return status;
 }

@@ -24,7 +24,7 @@ fth_status fth_worker_check_layout(fth_worker_client *client, const fth_layout *
         client, &(fth_question){.method = "GET", .target = "/getParameter", .into = bytes, .into_bytes = room},
         &response));
     if (response.code != 200) {
-        status = fth_client_fail_refused(client, "its parameters", &response);
+        status = fth_client_fail_refused(client, FTH_INVALID, "its parameters", &response);
         goto out;
     }
     FTH_TRY(fth_safetensors_parse(bytes, response.body_bytes, client->url, &tensors));
@@ -129,7 +129,7 @@ fth_status fth_worker_pull(fth_worker_client *client, const fth_layout *layout, 
                                &response));
     } while (response.code == 304);
     if (response.code != 200) {
-        status = fth_client_fail_refused(client, "its parameters", &response);
+        status = fth_client_fail_refused(client, FTH_INVALID, "its parameters", &response);
         goto out;
     }
     text = fth_http_header(&response, "X-Farthing-Version");
@@ -198,8 +198,10 @@ fth_status fth_worker_push(fth_worker_client *client, const fth_push *push, fth_
         *outcome = FTH_PUSH_FINISHED;
     else if (fth_client_has_reason(&response, "not_finite"))
         status = fth_fail(FTH_DIVERGED, "a gradient is no longer a finite number");
+    else if (fth_client_has_reason(&response, "diverges"))
+        status = fth_client_fail_refused(client, FTH_DIVERGED, "a gradient", &response);
     else
-        status = fth_client_fail_refused(client, "a gradient", &response);
+        status = fth_client_fail_refused(client, FTH_INVALID, "a gradient", &response);
     if (*outcome == FTH_PUSH_STALE)
         client->sequence = sequence - 1; /* it was not taken */
 

@@ -32,6 +32,7 @@ static const struct {
     [FTH_REFUSAL_SHAPE] = {"shape", 409},
     [FTH_REFUSAL_DTYPE] = {"dtype", 409},
     [FTH_REFUSAL_STALE] = {"stale", 409},
+    [FTH_REFUSAL_DIVERGES] = {"diverges", 409},
     [FTH_REFUSAL_VERSION] = {"version", 409},
     [FTH_REFUSAL_SEQUENCE] = {"sequence", 409},
     [FTH_REFUSAL_FINISHED] = {"finished", 409},
@@ -126,6 +127,11 @@ static bool is_aligned(const fth_tensor_view *view)
     return (uintptr_t)view->data % sizeof(float) == 0;
 }
 
+static float largest_of(const fth_tensor_view *view)
+{
+    return fth_numbers_largest(view->data, view->dtype, (size_t)fth_shape_count(&view->shape));
+}
+
 static bool is_number_type(fth_dtype dtype)
 {
     return dtype == FTH_F32 || dtype == FTH_F16 || dtype == FTH_BF16;
@@ -187,7 +193,13 @@ static fth_refusal check_shape(const fth_tensor_view *view, const fth_shape *wan
     REFUSE(SHAPE, "%.128s is %.80s instead of %.80s", view->name, found, expected);
 }
 
-static fth_refusal check_part(const fth_layout *layout, int index, bool finite, const fth_gradient *gradient,
+static void note_largest(fth_gradient *gradient, bool buffer, float largest)
+{
+    float *to = buffer ? &gradient->largest_buffer : &gradient->largest;
+    *to = fmaxf(*to, largest);
+}
+
+static fth_refusal check_part(const fth_layout *layout, int index, float seen, fth_gradient *gradient,
                               char message[FTH_MAX_REFUSAL])
 {
     const fth_layout_tensor *tensor = &layout->tensors[index];
@@ -219,24 +231,28 @@ static fth_refusal check_part(const fth_layout *layout, int index, bool finite, 
     } else {
         refusal = check_shape(part->values, &tensor->shape, message);
     }
-    bool seen = finite && part->values->dtype == FTH_F32 && is_aligned(part->values);
-    if (refusal == FTH_REFUSAL_NONE && !seen &&
-        !fth_numbers_are_finite(part->values->data, part->values->dtype, (size_t)fth_shape_count(&part->values->shape)))
+    if (refusal != FTH_REFUSAL_NONE)
+        return refusal;
+    bool known = isfinite(seen) && part->values->dtype == FTH_F32 && is_aligned(part->values);
+    float largest = known ? seen : largest_of(part->values);
+    if (!isfinite(largest))
         REFUSE(NOT_FINITE, "%.128s has numbers that are not finite", part->values->name);
-    return refusal;
+    note_largest(gradient, buffer, largest);
+    return FTH_REFUSAL_NONE;
 }
 
 fth_refusal fth_gradient_parse(const fth_layout *layout, const void *body, size_t size_bytes, fth_gradient *gradient,
                                char message[FTH_MAX_REFUSAL])
 {
-    return fth_gradient_parse_seen(layout, body, size_bytes, false, gradient, message);
+    return fth_gradient_parse_seen(layout, body, size_bytes, INFINITY, gradient, message);
 }
 
-fth_refusal fth_gradient_parse_seen(const fth_layout *layout, const void *body, size_t size_bytes, bool finite,
+fth_refusal fth_gradient_parse_seen(const fth_layout *layout, const void *body, size_t size_bytes, float seen,
                                     fth_gradient *gradient, char message[FTH_MAX_REFUSAL])
 {
-    finite = finite && (uintptr_t)body % sizeof(float) == 0;
-    *gradient = (fth_gradient){.correct = -1, .loss = NAN};
+    if ((uintptr_t)body % sizeof(float) != 0)
+        seen = INFINITY;
+    *gradient = (fth_gradient){.correct = -1, .loss = NAN, .scale = 1};
     if (fth_safetensors_parse(body, size_bytes, "the body", &gradient->tensors) != FTH_OK)
         REFUSE(MALFORMED, "%.300s", fth_error_message());
     fth_refusal refusal = read_metadata(gradient, message);
@@ -254,7 +270,7 @@ fth_refusal fth_gradient_parse_seen(const fth_layout *layout, const void *body, 
     for (int i = 0; i < layout->count; i++) {
         if (i >= layout->trained && (i < layout->parameters || !gradient->has_buffers))
             continue;
-        refusal = check_part(layout, i, finite, gradient, message);
+        refusal = check_part(layout, i, seen, gradient, message);
         if (refusal != FTH_REFUSAL_NONE)
             return refusal;
     }
@@ -276,6 +292,14 @@ bool fth_gradient_is_plain(const fth_layout *layout, const fth_gradient *gradien
             return false;
     }
     return true;
+}
+
+void fth_gradient_measure(const fth_layout *layout, fth_gradient *gradient)
+{
+    gradient->largest = gradient->largest_buffer = 0;
+    for (int i = 0; i < layout->count; i++)
+        if (gradient->parts[i].values)
+            note_largest(gradient, i >= layout->parameters, largest_of(gradient->parts[i].values));
 }
 
 /* ---- adding ---- */
@@ -312,6 +336,36 @@ static const unaligned_float *chunk_of(const fth_tensor_view *view, size_t begin
         return part.data;
     fth_tensor_view_to_f32(&part, chunk, count);
     return chunk;
+}
+
+/* Several running sums, so that additions do not wait for each other and vectors can be used. */
+VECTORIZED static double sum_of_squares(const unaligned_float *values, size_t count)
+{
+    double sums[16] = {0}, sum = 0;
+    size_t i = 0;
+    for (; i + 16 <= count; i += 16)
+        for (size_t j = 0; j < 16; j++)
+            sums[j] += (double)values[i + j] * (double)values[i + j];
+    for (; i < count; i++)
+        sum += (double)values[i] * (double)values[i];
+    for (size_t j = 0; j < 16; j++)
+        sum += sums[j];
+    return sum;
+}
+
+double fth_gradient_norm(const fth_layout *layout, const fth_gradient *gradient)
+{
+    float chunk[CHUNK];
+    double sum = 0;
+    for (int i = 0; i < layout->trained; i++) {
+        const fth_tensor_view *view = gradient->parts[i].values;
+        size_t count = (size_t)fth_shape_count(&view->shape);
+        for (size_t begin = 0; begin < count; begin += CHUNK) {
+            size_t length = count - begin < CHUNK ? count - begin : CHUNK;
+            sum += sum_of_squares(chunk_of(view, begin, length, chunk), length);
+        }
+    }
+    return sqrt(sum);
 }
 
 static void add_part(const fth_gradient_part *part, float weight, bool replace, float *to, size_t count)

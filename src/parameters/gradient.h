@@ -54,6 +54,8 @@ typedef struct fth_gradient {
     fth_safetensors *tensors;
     fth_gradient_part *parts; /* of each tensor of the layout; buffers that were not sent: NULL */
     bool has_buffers;
+    float largest, largest_buffer; /* no number is larger in magnitude */
+    float scale;                   /* that it is applied with; below 1 where it was clipped */
 } fth_gradient;
 
 typedef enum fth_refusal {
@@ -64,6 +66,7 @@ typedef enum fth_refusal {
     FTH_REFUSAL_SHAPE,
     FTH_REFUSAL_DTYPE,
     FTH_REFUSAL_STALE,
+    FTH_REFUSAL_DIVERGES,
     FTH_REFUSAL_VERSION,
     FTH_REFUSAL_SEQUENCE,
     FTH_REFUSAL_FINISHED,
@@ -83,16 +86,19 @@ int fth_refusal_code(fth_refusal refusal);         /* of HTTP */
  * to be released in either case. */
 fth_refusal fth_gradient_parse(const fth_layout *layout, const void *body, size_t size_bytes, fth_gradient *gradient,
                                char message[FTH_MAX_REFUSAL]);
-/* The same where all of the body, taken as f32 from its beginning, is known to be finite (`finite`), which need not be
- * looked at again then. */
-fth_refusal fth_gradient_parse_seen(const fth_layout *layout, const void *body, size_t size_bytes, bool finite,
+/* The same where it is known that no number of the body's data, taken as f32 from the beginning of the body, is larger
+ * than `seen`: those are not looked at again. INFINITY: nothing is known. */
+fth_refusal fth_gradient_parse_seen(const fth_layout *layout, const void *body, size_t size_bytes, float seen,
                                     fth_gradient *gradient, char message[FTH_MAX_REFUSAL]);
 void fth_gradient_release(fth_gradient *gradient);
-
+/* Makes `largest` and `largest_buffer` exact. */
+void fth_gradient_measure(const fth_layout *layout, fth_gradient *gradient);
+double fth_gradient_norm(const fth_layout *layout, const fth_gradient *gradient);
 /* True if every trained parameter is there whole as F32, at an address that floats can have. */
 bool fth_gradient_is_plain(const fth_layout *layout, const fth_gradient *gradient);
 
-/* to = weight * gradient, or to += weight * gradient; vectors as the engine has them. */
+/* to = weight * gradient, or to += weight * gradient; vectors as the engine has them. The gradient's scale is the
+ * caller's to put into the weight. */
 void fth_gradient_add(const fth_layout *layout, const fth_gradient *gradient, float weight, bool replace, float *to);
 void fth_gradient_add_buffers(const fth_layout *layout, const fth_gradient *gradient, float weight, bool replace,
                               float *to);

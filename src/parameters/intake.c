@@ -53,7 +53,7 @@ static fth_status copy_body(void *context, int fd)
 static fth_status log_body(void *context, int fd)
 {
     fth_item *item = context;
-    return fth_body_fill(&item->place_in_log, fd < 0 ? item->body : NULL, fd, &item->finite);
+    return fth_body_fill(&item->place_in_log, fd < 0 ? item->body : NULL, fd, &item->seen);
 }
 
 /* Brings the body to where it is checked and applied from: the log's own file, where there is one and the body is
@@ -115,8 +115,12 @@ void *fth_parameters_check_bodies(void *context)
             refusal = FTH_REFUSAL_BODY;
             snprintf(message, sizeof message, "the body is not the one that was signed");
         } else if (refusal == FTH_REFUSAL_NONE)
-            refusal = fth_gradient_parse_seen(server->layout, item->body, item->body_bytes, item->finite,
-                                              &item->gradient, message);
+            refusal = fth_gradient_parse_seen(server->layout, item->body, item->body_bytes, item->seen, &item->gradient,
+                                              message);
+        if (refusal == FTH_REFUSAL_NONE)
+            fth_step_clip(server, &item->gradient, server->options.clip_pushes);
+        else if (refusal == FTH_REFUSAL_NOT_FINITE)
+            fth_parameters_note_unfit(server, item, message);
         if (refusal != FTH_REFUSAL_NONE) {
             fth_parameters_refuse(server, item->exchange, refusal, "%s", message);
             fth_item_free(server, item);

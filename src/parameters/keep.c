@@ -184,6 +184,7 @@ fth_status fth_parameters_restore(fth_parameters *server)
         FTH_TRY(take_snapshot(server, &first));
         FTH_TRY(save(server, first));
     }
+    FTH_TRY(fth_update_guard_create(server->engine, &server->guard));
     version = atomic_load(&server->version);
     server->saved_version = version;
     server->saved_at_s = fth_clock_seconds();
@@ -293,6 +294,8 @@ void fth_parameters_consider_saving(fth_parameters *server, bool now)
     fth_status status = take_snapshot(server, &saving);
     if (status == FTH_OK && server->wal)
         status = fth_wal_rotate(server->wal, version);
+    if (server->log_clip > 0)
+        server->log_clip = -1;                /* each log says it by itself */
     server->saved_at_s = fth_clock_seconds(); /* also where it failed: not at once again */
     if (status != FTH_OK) {
         fth_log_warning("no checkpoint of version %" PRId64 ": %s", version, fth_error_message());

@@ -419,9 +419,9 @@ bool fth_wal_take_place(fth_wal *wal, uint64_t size_bytes, fth_body *place)
 /* A large body that is not in this log's file yet: it was not given a place, or that of a log that has ended. */
 static fth_status place_body(fth_wal *wal, const fth_log_record *record, fth_body *place)
 {
-    bool finite = false;
+    float largest = 0;
     fth_bodies_take(wal->bodies, record->body_bytes, place);
-    return fth_body_fill(place, record->body, -1, &finite);
+    return fth_body_fill(place, record->body, -1, &largest);
 }
 
 static bool sync_files(const fth_wal *wal, bool apart)

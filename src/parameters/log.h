@@ -21,10 +21,12 @@ typedef enum fth_log_kind {
     FTH_LOG_STEP,         /* the gradients so far make a step; no body */
     FTH_LOG_REGISTER,     /* JSON: worker, instance, access */
     FTH_LOG_UNREGISTER,   /* JSON: worker; also where its lease ran out */
+    FTH_LOG_CLIP,         /* gradients from here on are clipped to a norm of `rate`; 0: they are not. No body */
 } fth_log_kind;
 
-/* Flags: a step follows at once; gradients of this step are averaged by their samples. */
-enum { FTH_LOG_STEPS = 1, FTH_LOG_AVERAGED = 2 };
+/* Flags: a step follows at once; gradients of this step are averaged by their samples; its numbers were found fit to be
+ * applied (fth_step_judge), which older versions did not look at. */
+enum { FTH_LOG_STEPS = 1, FTH_LOG_AVERAGED = 2, FTH_LOG_JUDGED = 4 };
 
 typedef struct fth_log_record {
     fth_log_kind kind;

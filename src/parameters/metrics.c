@@ -73,6 +73,18 @@ static void print_refusals(FILE *out, fth_parameters_metrics *metrics)
                 fth_signature_result_name((fth_signature_result)i), (uint64_t)atomic_load(&metrics->signatures[i]));
 }
 
+static void print_unfit(FILE *out, fth_parameters *server)
+{
+    size_t position = 0;
+    head(out, "worker_unfit_total", "counter", "Gradients refused for their numbers (not_finite, diverges), by worker");
+    pthread_mutex_lock(&server->mutex);
+    for (fth_worker *w = fth_workers_next_known(server->workers, &position); w;
+         w = fth_workers_next_known(server->workers, &position))
+        if (w->unfit > 0)
+            fprintf(out, "farthing_worker_unfit_total{worker=\"%s\"} %" PRId64 "\n", w->name, w->unfit);
+    pthread_mutex_unlock(&server->mutex);
+}
+
 /* Gives how many gradients there were. */
 static uint64_t print_staleness(FILE *out, fth_parameters_metrics *metrics)
 {
@@ -113,6 +125,11 @@ char *fth_metrics_format(fth_parameters *server)
            (double)atomic_load(&metrics->samples));
     print_requests(out, metrics);
     print_refusals(out, metrics);
+    print_unfit(out, server);
+    single(out, "clipped_total", "counter", "Gradients scaled down to --clip-pushes",
+           (double)atomic_load(&metrics->clipped));
+    single(out, "void_steps_total", "counter", "Updates left out: a weight would not have stayed finite",
+           (double)atomic_load(&metrics->void_steps));
     uint64_t gradients = print_staleness(out, metrics);
     single(out, "duplicates_total", "counter", "Pushes that were repeated and not applied again",
            (double)atomic_load(&metrics->duplicates));

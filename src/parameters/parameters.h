@@ -14,7 +14,8 @@
  * same push, applied once), "version" (of the parameters it was computed with), "samples" (its weight), and perhaps
  * "loss", "correct" and "instance". For every trained parameter NAME either NAME (F32, F16 or BF16) or NAME.indices and
  *   NAME.values (its largest); buffers all or none. 200: applied; 201: stored, to be applied with those of others; 400
- *   malformed or not finite; 409 names, shape, dtype, stale, sequence, stranger, finished; 413; 503 with Retry-After.
+ *   malformed or not finite; 409 names, shape, dtype, stale, diverges, sequence, stranger, finished; 413; 503 with
+ *   Retry-After.
  *
  * - POST /registerWorker, /unregisterWorker: {"worker", "instance"}; 409 duplicate, stranger. POST /saveCheckpoint
  * (admin).
@@ -62,6 +63,7 @@ typedef struct fth_parameters_options {
     bool has_data;                        /* train->data is to be opened, to validate with */
     int64_t validate_every;               /* versions between validations */
     fth_consistency consistency;
+    double clip_pushes; /* gradients of a larger norm are scaled down to it as they come; 0: as they are */
     double lease_s;
     double
         gather_s; /* sync:N begins with fewer workers when N have not come so long after the first gradient; 0: 600 */

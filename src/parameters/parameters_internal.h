@@ -29,6 +29,7 @@
 #include "parameters/parameters.h"
 #include "parameters/workers.h"
 #include "train/service.h"
+#include "train/update_guard.h"
 
 /* ---- metrics ---- */
 
@@ -39,7 +40,7 @@ typedef struct fth_parameters_metrics {
     atomic_uint_fast64_t refused[FTH_REFUSALS];
     atomic_uint_fast64_t signatures[8]; /* by fth_signature_result */
     atomic_uint_fast64_t staleness[FTH_STALENESS_BUCKETS + 1], staleness_sum, staleness_max;
-    atomic_uint_fast64_t received_bytes, sent_bytes, samples, applied, duplicates, expired;
+    atomic_uint_fast64_t received_bytes, sent_bytes, samples, applied, duplicates, expired, clipped, void_steps;
     atomic_uint_fast64_t apply_ns;
     atomic_int_fast64_t checkpoint_version;
     atomic_uint_fast64_t log_bytes;
@@ -96,7 +97,7 @@ typedef struct fth_item {
     uint64_t local_bytes;  /* that count for it in the server's */
     fth_body place_in_log; /* where it is, if it is there already */
     char *own_body;        /* or its copy in memory; goes back to the server's spare ones */
-    bool finite;           /* all of it was seen to be */
+    float seen;            /* that no number of it is larger; INFINITY: not known */
     char worker[FTH_MAX_WORKER_NAME + 1], instance[FTH_MAX_WORKER_NAME + 1], access[FTH_MAX_ACCESS_KEY + 1];
     fth_role role;
     fth_signed who;
@@ -120,6 +121,13 @@ typedef struct fth_window {
     double began_s;
 } fth_window;
 
+/* Gradients that were refused for their numbers, since this process began; the rest is of the last one. */
+typedef struct fth_unfit_news {
+    int64_t count, version;
+    double at_s;
+    char worker[FTH_MAX_WORKER_NAME + 1], why[FTH_MAX_REFUSAL];
+} fth_unfit_news;
+
 struct fth_parameters {
     fth_parameters_options options;
     const fth_train_options *train;
@@ -128,6 +136,7 @@ struct fth_parameters {
     int64_t epoch_samples;
     fth_device *device;
     fth_engine *engine;
+    fth_update_guard *guard;
     fth_layout *layout;
     fth_vectors vectors;
     fth_dataset *dataset;    /* or NULL */
@@ -154,12 +163,14 @@ struct fth_parameters {
     bool step_averaged;     /* by samples */
     int64_t step_gradients; /* that the step being made has */
     int64_t step_samples, step_buffer_samples;
-    float *buffer_sum;          /* of the step being made, by samples */
-    fth_gradient_piece *pieces; /* as many as there are trained parameters */
-    int64_t updates_per_epoch;  /* 0: unknown */
-    int64_t end_samples;        /* that end the training; 0: they do not */
-    double gathering_since_s;   /* that a first step waits for sync:N's workers; 0: it does not */
-    bool gathered;              /* it need not wait any more */
+    double step_largest, step_largest_buffer; /* no number of their sums is larger */
+    double log_clip;                          /* what the log says that gradients are clipped to; below 0: anew */
+    float *buffer_sum;                        /* of the step being made, by samples */
+    fth_gradient_piece *pieces;               /* as many as there are trained parameters */
+    int64_t updates_per_epoch;                /* 0: unknown */
+    int64_t end_samples;                      /* that end the training; 0: they do not */
+    double gathering_since_s;                 /* that a first step waits for sync:N's workers; 0: it does not */
+    bool gathered;                            /* it need not wait any more */
     _Atomic double progress;
     fth_window window;
 
@@ -179,6 +190,7 @@ struct fth_parameters {
     bool stopping, all_checked, applying_ended;
     fth_status failure;
     char failure_message[512];
+    fth_unfit_news unfit;
     struct {
         bool known;
         int64_t version;
@@ -212,6 +224,9 @@ void *fth_parameters_apply(void *server);
 /* Nothing is taken from now on, for the reason that the error message says. From any thread. */
 void fth_parameters_fail(fth_parameters *server, fth_status status);
 
+/* Counts a gradient that was refused for its numbers against its worker, and says so. From any thread. */
+void fth_parameters_note_unfit(fth_parameters *server, const fth_item *item, const char *why);
+
 /* steps.c; from the applying thread */
 /* Looks whether sync:N has waited long enough for workers that never came. */
 void fth_step_look_for_workers(fth_parameters *server);
@@ -221,9 +236,16 @@ void fth_step_note_progress(fth_parameters *server);
 /* True if what has come, with one from `giver` (or NULL) more, makes a step. With the mutex held. */
 bool fth_step_is_complete(fth_parameters *server, const fth_worker *giver);
 bool fth_step_is_averaged(const fth_parameters *server);
+/* Whether a gradient's numbers are fit to be applied, in the step that it becomes a part of, or makes if it `steps`.
+ * Changes nothing. */
+fth_refusal fth_step_judge(fth_parameters *server, fth_gradient *gradient, bool averaged, bool steps, double rate,
+                           char message[FTH_MAX_REFUSAL]);
+/* Scales it down to a norm of `most`, if that is above 0 and its own is larger. From any thread. */
+void fth_step_clip(fth_parameters *server, fth_gradient *gradient, double most);
 /* A gradient becomes a part of the step, and makes it if it `steps`. */
 fth_status fth_step_take(fth_parameters *server, const fth_gradient *gradient, bool averaged, bool steps, double rate);
-/* Updates by what was taken; the version moves on. */
+/* Updates by what was taken; the version moves on, also where the update would leave a number that is not finite and is
+ * therefore left out. */
 fth_status fth_step_make(fth_parameters *server, double rate);
 /* The worker's side of a gradient that was taken. With the mutex held. */
 void fth_step_note_push(fth_parameters *server, fth_worker *worker, const fth_gradient *gradient, bool stepped,

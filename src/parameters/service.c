@@ -245,14 +245,20 @@ static void get_health(void *context, fth_exchange *exchange)
     fth_parameters *server = context;
     pthread_mutex_lock(&server->mutex);
     bool failed = server->failure != FTH_OK, stopping = server->stopping;
+    fth_unfit_news unfit = server->unfit;
     pthread_mutex_unlock(&server->mutex);
     int code = failed || stopping ? 503 : 200;
-    fth_exchange_answer_json(exchange, code,
-                             json_pack("{s:i, s:s, s:I}", "code", code, "status",
-                                       failed     ? "failed"
-                                       : stopping ? "stopping"
-                                                  : "ok",
-                                       "version", (json_int_t)atomic_load(&server->version)));
+    json_t *json = json_pack("{s:i, s:s, s:I, s:I}", "code", code, "status",
+                             failed     ? "failed"
+                             : stopping ? "stopping"
+                                        : "ok",
+                             "version", (json_int_t)atomic_load(&server->version), "unfit", (json_int_t)unfit.count);
+    if (unfit.count > 0)
+        json_object_set_new(json, "last_unfit",
+                            json_pack("{s:s, s:I, s:f, s:s}", "worker", unfit.worker, "version",
+                                      (json_int_t)unfit.version, "seconds_ago", fth_clock_seconds() - unfit.at_s,
+                                      "error", unfit.why));
+    fth_exchange_answer_json(exchange, code, json);
 }
 
 static void get_metrics(void *context, fth_exchange *exchange)
@@ -279,6 +285,7 @@ static fth_item *make_item(fth_parameters *server, fth_exchange *exchange, fth_i
         return NULL;
     }
     item->kind = kind;
+    item->seen = INFINITY;
     item->exchange = exchange;
     if (who) {
         item->who = who->who;

@@ -301,6 +301,7 @@ static void free_server(fth_parameters *server)
     fth_record_free(server->record);
     fth_layout_free(server->layout);
     fth_snapshot_free(server->snapshot);
+    fth_update_guard_free(server->guard);
     fth_engine_free(server->engine);
     fth_device_close(server->device);
     fth_dataset_free(server->dataset);

@@ -109,14 +109,17 @@ void fth_workers_leave(fth_workers *workers, fth_worker *worker)
     workers->live--;
 }
 
+fth_worker *fth_workers_next_known(fth_workers *workers, size_t *position)
+{
+    return *position < (size_t)workers->count ? &workers->items[(*position)++] : NULL;
+}
+
 fth_worker *fth_workers_next(fth_workers *workers, size_t *position)
 {
-    while (*position < (size_t)workers->count) {
-        fth_worker *worker = &workers->items[(*position)++];
-        if (worker->live)
-            return worker;
-    }
-    return NULL;
+    fth_worker *worker = fth_workers_next_known(workers, position);
+    while (worker && !worker->live)
+        worker = fth_workers_next_known(workers, position);
+    return worker;
 }
 
 json_t *fth_workers_to_json(const fth_workers *workers)
@@ -124,11 +127,11 @@ json_t *fth_workers_to_json(const fth_workers *workers)
     json_t *list = json_array();
     for (int i = 0; i < workers->count; i++) {
         const fth_worker *w = &workers->items[i];
-        json_array_append_new(list, json_pack("{s:s, s:s, s:s, s:b, s:I, s:i, s:I, s:I, s:I}", "name", w->name,
+        json_array_append_new(list, json_pack("{s:s, s:s, s:s, s:b, s:I, s:i, s:I, s:I, s:I, s:I}", "name", w->name,
                                               "instance", w->instance, "access", w->access, "live", w->live, "sequence",
                                               (json_int_t)w->sequence, "code", w->last_code, "version",
                                               (json_int_t)w->last_version, "staleness", (json_int_t)w->last_staleness,
-                                              "touched", (json_int_t)w->touched));
+                                              "touched", (json_int_t)w->touched, "unfit", (json_int_t)w->unfit));
     }
     return json_pack("{s:o, s:i}", "list", list, "most_live", workers->most_live);
 }
@@ -154,6 +157,7 @@ fth_status fth_workers_from_json(fth_workers *workers, const json_t *json, doubl
         worker->last_code = code;
         worker->last_version = version;
         worker->last_staleness = staleness;
+        worker->unfit = json_integer_value(json_object_get(item, "unfit"));
         worker->lease_until_s = lease_until_s;
         if (!live)
             fth_workers_leave(workers, worker);

@@ -25,6 +25,7 @@ typedef struct fth_worker {
     int64_t in_flight;        /* the version it has pulled and not pushed for; -1: none */
     double in_flight_until_s; /* others wait for it no longer than this */
     int64_t contributed;      /* the version whose step it has given a gradient for; -1: none */
+    int64_t unfit;            /* gradients of it that were refused for their numbers */
     int64_t touched;          /* the larger, the later; whoever is gone for longest makes room */
 } fth_worker;
 
@@ -42,6 +43,7 @@ void fth_workers_leave(fth_workers *workers, fth_worker *worker);
 
 /* One after the other, the live ones; *position begins at 0. NULL at the end. */
 fth_worker *fth_workers_next(fth_workers *workers, size_t *position);
+fth_worker *fth_workers_next_known(fth_workers *workers, size_t *position); /* the same, with those that are gone */
 
 /* For checkpoints. Leases begin anew when they are read back. */
 json_t *fth_workers_to_json(const fth_workers *workers);

@@ -56,6 +56,42 @@ bool fth_numbers_are_finite(const void *numbers, fth_dtype dtype, size_t count)
     return true;
 }
 
+/* Without their sign, the bits of floating-point numbers are in the order of the numbers, and what is not finite comes
+ * last. */
+FTH_VECTORIZED static uint32_t largest_32(const unaligned_u32 *bits, size_t count)
+{
+    uint32_t largest = 0;
+    for (size_t i = 0; i < count; i++) {
+        uint32_t magnitude = bits[i] & 0x7fffffffu;
+        largest = magnitude > largest ? magnitude : largest;
+    }
+    return largest;
+}
+
+FTH_VECTORIZED static uint16_t largest_16(const unaligned_u16 *bits, size_t count)
+{
+    uint16_t largest = 0;
+    for (size_t i = 0; i < count; i++) {
+        uint16_t magnitude = bits[i] & 0x7fffu;
+        largest = magnitude > largest ? magnitude : largest;
+    }
+    return largest;
+}
+
+float fth_numbers_largest(const void *numbers, fth_dtype dtype, size_t count)
+{
+    uint32_t wide = 0;
+    uint16_t narrow = 0;
+    float largest = 0;
+    if (dtype == FTH_F32)
+        wide = largest_32(numbers, count);
+    else
+        narrow = largest_16(numbers, count);
+    fth_tensor_view one = {.dtype = dtype, .shape = FTH_SHAPE(1), .data = dtype == FTH_F32 ? (void *)&wide : &narrow};
+    fth_tensor_view_to_f32(&one, &largest, 1);
+    return isfinite(largest) ? largest : INFINITY;
+}
+
 /* "(3, 0, 1, 1)" */
 static void format_place(const fth_shape *shape, int64_t index, char *text, size_t size)
 {

@@ -72,7 +72,7 @@ out:
     return status;
 }
 
-fth_status fth_service_update(fth_engine *engine, double learning_rate, int64_t update,
+fth_status fth_service_update(fth_engine *engine, double learning_rate, int64_t update, float scale,
                               const fth_gradient_piece *pieces, size_t count)
 {
     fth_status status = FTH_OK;
@@ -81,7 +81,7 @@ fth_status fth_service_update(fth_engine *engine, double learning_rate, int64_t 
     FTH_REQUIRE(engine->options.train->clip <= 0, FTH_UNSUPPORTED, "gradients that are clipped must be in one vector");
     engine->arguments.learning_rate = (float)learning_rate;
     engine->arguments.step = update;
-    engine->arguments.gradient_scale = 1;
+    engine->arguments.gradient_scale = scale;
     for (size_t i = 0; i < count; i++) {
         for (int j = 0; j < engine->state_count; j++)
             state[j] = engine->state[j] + pieces[i].offset;

@@ -22,12 +22,12 @@ fth_status fth_service_read(fth_engine *engine, float *gradients, float *buffers
 fth_status fth_service_write(fth_engine *engine, const float *parameters, const float *buffers);
 
 /* An update with gradients that lie elsewhere: parts of the vector of trained parameters, as if they had been copied
- * into the engine's own first. Not where gradients are clipped. */
+ * into the engine's own first, multiplied by `scale`. Not where gradients are clipped. */
 typedef struct fth_gradient_piece {
     size_t offset, count; /* floats */
     const float *values;
 } fth_gradient_piece;
-fth_status fth_service_update(fth_engine *engine, double learning_rate, int64_t update,
+fth_status fth_service_update(fth_engine *engine, double learning_rate, int64_t update, float scale,
                               const fth_gradient_piece *pieces, size_t count);
 
 /* The engine's own vectors, lent. Gradients are what fth_engine_update() uses; padding between tensors stays zero. */

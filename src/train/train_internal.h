@@ -47,6 +47,10 @@ fth_status fth_open_device_and_data(const fth_train_options *options, const fth_
 
 /* ---- optimizers ---- */
 
+/* No number of a vector is larger in magnitude than its bound. */
+typedef struct fth_update_bounds {
+    double parameter, state[FTH_MAX_OPTIMIZER_VECTORS];
+} fth_update_bounds;
 typedef struct fth_optimizer {
     const char *name;
     double default_lr;
@@ -54,6 +58,9 @@ typedef struct fth_optimizer {
     const char *vectors[FTH_MAX_OPTIMIZER_VECTORS + 1];
     /* False if these options need none of them; NULL: they always do. */
     bool (*needs_vectors)(const fth_train_options *options);
+    /* Moves the bounds to what holds after an update by gradients of at most `largest`, and gives the largest magnitude
+     * that its arithmetic can meet on the way. */
+    double (*bound)(const fth_update_arguments *arguments, double largest, fth_update_bounds *bounds);
 } fth_optimizer;
 
 fth_status fth_optimizer_find(const char *name, const fth_optimizer **optimizer);
