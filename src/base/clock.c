@@ -20,6 +20,11 @@ double fth_clock_seconds(void)
     return read_clock(CLOCK_MONOTONIC);
 }
 
+double fth_clock_boot_seconds(void)
+{
+    return read_clock(CLOCK_BOOTTIME);
+}
+
 double fth_clock_wall_seconds(void)
 {
     return read_clock(CLOCK_REALTIME);
@@ -42,7 +47,7 @@ double fth_clock_process_seconds(void)
     if (!at)
         return 0;
     double started = strtod(at, NULL) / (double)sysconf(_SC_CLK_TCK);
-    return read_clock(CLOCK_BOOTTIME) - started;
+    return fth_clock_boot_seconds() - started;
 }
 
 void fth_clock_format_utc(double wall_seconds, char *text, size_t size)

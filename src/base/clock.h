@@ -11,6 +11,9 @@
 /* Seconds on the monotonic clock; only differences mean anything. */
 double fth_clock_seconds(void);
 
+/* The same with the time that the machine was asleep. */
+double fth_clock_boot_seconds(void);
+
 /* Seconds since 1970 on the wall clock. */
 double fth_clock_wall_seconds(void);
 

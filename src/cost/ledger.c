@@ -42,8 +42,8 @@ static void fill_row(const fth_record_machine *machine, double kept_s, int64_t k
     /* The clock goes on while a machine that leaves in order saves its last step: nothing is undone by that. */
     bool undone = row->steps_lost > 0 || machine->ending == FTH_ENDING_UNKNOWN;
     row->lost_s = (undone ? fmax(0, trained_s - row->useful_s) : 0) + machine->silent_s;
-    /* Clocks of several machines, or one that was set meanwhile: what was trained was paid in any case. */
-    row->seconds = fmax(machine->last_s - machine->began_s, fmax(trained_s, row->useful_s + row->lost_s));
+    /* Whatever the record says of clocks: what was trained was paid for. */
+    row->seconds = fmax(machine->seconds, fmax(trained_s, row->useful_s + row->lost_s));
     row->starting_s = row->seconds - row->useful_s - row->lost_s;
     row->epochs = fmax(0, fmin(machine->last_epoch, kept_epoch) - machine->first_epoch);
     row->usd = row->usd_per_hour * row->seconds / 3600;
@@ -107,8 +107,7 @@ void fth_ledger_release(fth_ledger *ledger)
 
 static double seconds_on(const fth_ledger_row *row, const fth_record_point *point)
 {
-    double seconds = point->time_s - row->machine->began_s;
-    return isfinite(seconds) ? fmin(fmax(0, seconds), row->seconds) : row->seconds;
+    return isfinite(point->machine_s) ? fmin(fmax(0, point->machine_s), row->seconds) : row->seconds;
 }
 
 double fth_ledger_usd_at(const fth_ledger *ledger, const fth_record_point *point)

@@ -7,6 +7,7 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -330,6 +331,8 @@ fth_status fth_record_append(fth_record *record, const char *name, json_t *event
     double now = (double)(int64_t)(fth_clock_wall_seconds() * 1000) / 1000;
     json_object_set_new(event, "event", json_string(name));
     json_object_set_new(event, "time", json_real(now));
+    if (!json_object_get(event, "process_s"))
+        json_object_set_new(event, "process_s", json_real(round(1e3 * fth_clock_process_seconds()) / 1e3));
     text = json_dumps(event, EVENT_FORMAT);
     FTH_REQUIRE(text, FTH_INVALID, "a \"%s\" event cannot be written as JSON", name);
     line = fth_format("%s\n", text);

@@ -15,7 +15,8 @@
  *      "training_samples", "validation_samples"}, "parameters" (trained numbers), "machine": {"host", "cpu", "cores",
  *      "memory_bytes", "system", "device"}}
  *
- * Events all have "event" and "time" (wall seconds). Losses are means over samples, accuracies shares in 0..1,
+ * Events all have "event", "time" (wall seconds) and "process_s" (seconds since the process that wrote them began, on a
+ * clock that nobody sets; records of older versions have it in "start" and "resume" only). Losses are means over samples, accuracies shares in 0..1,
  * "step" counts updates, "epoch" in step events is a fraction of passes over the data. METERS stands for
  * "data_wait_s", "decode_s" (in loader threads, so beside the others), "compute_s", "checkpoint_s", "evaluate_s" and
  * "peak_memory_bytes"; "elapsed_s", "samples" and METERS count from the start of the run over all resumes,
@@ -23,10 +24,9 @@
  * an accelerator, METERS has "accelerator_s" (its own time on runs), "accelerator_utilization" (0..1, of the last
  * moments) and "accelerator_memory_bytes" (in use, by all processes) too.
  *
- *     start        id, folder, model, data, device, parameters, batches_per_epoch, process_s (since the process began),
- *                  host, cloud, instance, region, market, price_usd_per_hour, price_source (where they are known),
+ *     start        id, folder, model, data, device, parameters, batches_per_epoch, host, cloud, instance, region, market, price_usd_per_hour, price_source (where they are known),
  *                  waited_s (for another machine to give up the run), previous_seen_s (when one that was killed last
- *                  gave a sign of life, wall clock)
+ *                  gave a sign of life, wall clock), previous_process_s (how long its process had run by then)
  *     resume       the same and step, epoch, elapsed_s: where it goes on
  *     weights      file, format, message (where the head was replaced): what the first weights were read from
  *     step         step, epoch, loss, accuracy (of training, since the step event before), learning_rate,
@@ -96,7 +96,7 @@ typedef struct fth_record_point {
     double loss, accuracy; /* NAN where unknown */
     double learning_rate;  /* NAN where unknown */
     double samples_per_s;  /* NAN where unknown */
-    double time_s;         /* wall clock */
+    double machine_s;      /* how long its machine had worked on the run by then */
     size_t machine;        /* index of the machine that made it */
 } fth_record_point;
 
@@ -118,7 +118,8 @@ typedef enum fth_record_ending {
 typedef struct fth_record_machine {
     json_t *event;                          /* its "start" or "resume" */
     json_t *notice;                         /* its last "notice", or NULL */
-    double began_s, last_s;                 /* wall clock */
+    double began_s, last_s;                 /* wall clock: to compare machines with each other */
+    double seconds;                         /* that it worked on the run, by its own steady clock where that is told */
     double first_elapsed_s, last_elapsed_s; /* the run's training time when it took over, and when last seen */
     int64_t first_step, last_step;
     double first_epoch, last_epoch;
@@ -149,6 +150,8 @@ typedef struct fth_record_summary {
 } fth_record_summary;
 
 fth_status fth_record_read(const char *run_folder, fth_record_summary *summary);
+/* Brings the machines to what they would be if `event`, a "resume", came next in the record. */
+fth_status fth_record_add_resume(fth_record_summary *summary, json_t *event);
 void fth_record_release(fth_record_summary *summary);
 
 /* The newest run under `runs_folder` whose run.json has this "identity" string and that is unfinished (or finished,

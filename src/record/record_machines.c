@@ -3,7 +3,10 @@
  * A "start" or "resume" begins a machine's part; it ends with its last event. A machine that was killed wrote no last
  * word: it counts as paid until its last event, or until its lease was last seen renewed, which the next owner's
  * "resume" tells as "previous_seen_s". Its last events may have died with it; but where the next one goes on, it has
- * been. Time on the wall clock, since parts of one run come from several machines. */
+ * been.
+ *
+ * How long a machine worked is counted by its own steady clock ("process_s"), so that a wall clock that is set meanwhile
+ * changes no bill; the wall clock is for what lies between machines, and for records whose events do not say. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -30,14 +33,30 @@ static fth_record_machine *last_machine(const fth_record_summary *summary)
     return summary->machine_count > 0 ? &summary->machines[summary->machine_count - 1] : NULL;
 }
 
+/* How long the machine had worked on the run when it wrote `event`. Waiting for another to lose its lease is the
+ * process's time, but not this run's. */
+static double seconds_until(const fth_record_machine *machine, const json_t *event)
+{
+    double process_s = number_of(event, "process_s", NAN);
+    if (!isfinite(process_s))
+        return number_of(event, "time", machine->began_s) - machine->began_s;
+    return process_s - number_of(machine->event, "waited_s", 0);
+}
+
 /* What a resume tells about the machine before it. */
-static void learn_from_next(fth_record_machine *before, const fth_record_machine *next, double seen_s)
+static void learn_from_next(fth_record_machine *before, const fth_record_machine *next)
 {
     double unheard_s = fmax(0, next->first_elapsed_s - before->last_elapsed_s); /* trained, and kept */
-    double silent_s = seen_s - before->last_s;
+    double seen_s = number_of(next->event, "previous_seen_s", 0);
+    double process_s = number_of(next->event, "previous_process_s", 0);
+    if (seen_s > number_of(next->event, "time", 0)) /* clocks that disagree */
+        seen_s = 0;
+    double silent_s =
+        process_s > 0 ? process_s - number_of(before->event, "waited_s", 0) - before->seconds : seen_s - before->last_s;
     if (before->ending == FTH_ENDING_UNKNOWN && silent_s > 0) {
         before->silent_s = fmax(0, silent_s - unheard_s);
-        before->last_s = seen_s;
+        before->seconds += silent_s;
+        before->last_s = fmax(before->last_s, seen_s);
     }
     before->last_elapsed_s = fmax(before->last_elapsed_s, next->first_elapsed_s);
     before->last_epoch = fmax(before->last_epoch, next->first_epoch);
@@ -47,16 +66,16 @@ static void learn_from_next(fth_record_machine *before, const fth_record_machine
 
 static fth_status add_machine(fth_record_summary *summary, size_t *capacity, json_t *event)
 {
-    double time = number_of(event, "time", 0), seen_s = number_of(event, "previous_seen_s", 0);
+    double time = number_of(event, "time", 0);
     fth_status status = fth_grow(&summary->machines, summary->machine_count, capacity, sizeof *summary->machines);
     if (status != FTH_OK)
         return status;
-    /* Waiting for another machine to lose its lease is the process's time, but not this run's. */
-    double starting = number_of(event, "process_s", 0) - number_of(event, "waited_s", 0);
+    double starting_s = fmax(0, number_of(event, "process_s", 0) - number_of(event, "waited_s", 0));
     fth_record_machine *machine = &summary->machines[summary->machine_count++];
     *machine = (fth_record_machine){.event = json_incref(event),
-                                    .began_s = time - fmax(0, starting),
+                                    .began_s = time - starting_s,
                                     .last_s = time,
+                                    .seconds = starting_s,
                                     .first_elapsed_s = number_of(event, "elapsed_s", 0),
                                     .first_step = step_of(event, "step"),
                                     .first_epoch = number_of(event, "epoch", 0),
@@ -65,26 +84,19 @@ static fth_status add_machine(fth_record_summary *summary, size_t *capacity, jso
     machine->last_step = machine->first_step;
     machine->last_epoch = machine->first_epoch;
     if (summary->machine_count > 1)
-        learn_from_next(machine - 1, machine, seen_s <= time ? seen_s : 0);
+        learn_from_next(machine - 1, machine);
     return FTH_OK;
 }
 
-fth_status fth_record_follow_machine(fth_record_summary *summary, size_t *capacity, const char *name, json_t *event)
+fth_status fth_record_add_resume(fth_record_summary *summary, json_t *event)
 {
-    if (strcmp(name, "start") == 0 || strcmp(name, "resume") == 0)
-        return add_machine(summary, capacity, event);
-    fth_record_machine *machine = last_machine(summary);
-    if (!machine)
-        return FTH_OK;
-    bool ended = strcmp(name, "end") == 0;
-    /* The largest, not the last: a checkpoint is told when it is written, with the step it was taken at. */
-    int64_t step = step_of(event, ended ? "steps" : "step");
-    machine->last_step = step > machine->last_step ? step : machine->last_step;
-    machine->last_s = fmax(machine->last_s, number_of(event, "time", 0));
-    machine->last_elapsed_s = fmax(machine->last_elapsed_s, number_of(event, "elapsed_s", 0));
-    machine->last_epoch = fmax(machine->last_epoch, number_of(event, ended ? "epochs" : "epoch", 0));
-    machine->learning_rate = number_of(event, "learning_rate", machine->learning_rate);
-    if (ended)
+    size_t capacity = summary->machine_count;
+    return add_machine(summary, &capacity, event);
+}
+
+static void follow_ending(fth_record_machine *machine, const char *name, json_t *event)
+{
+    if (strcmp(name, "end") == 0)
         machine->ending = FTH_ENDING_FINISHED;
     else if (strcmp(name, "interrupted") == 0)
         machine->ending = FTH_ENDING_INTERRUPTED;
@@ -94,6 +106,30 @@ fth_status fth_record_follow_machine(fth_record_summary *summary, size_t *capaci
         json_decref(machine->notice);
         machine->notice = json_incref(event);
     }
+}
+
+fth_status fth_record_follow_machine(fth_record_summary *summary, size_t *capacity, const char *name, json_t *event,
+                                     double *machine_s)
+{
+    if (strcmp(name, "start") == 0 || strcmp(name, "resume") == 0) {
+        fth_status status = add_machine(summary, capacity, event);
+        *machine_s = status == FTH_OK ? last_machine(summary)->seconds : NAN;
+        return status;
+    }
+    fth_record_machine *machine = last_machine(summary);
+    *machine_s = machine ? seconds_until(machine, event) : NAN;
+    if (!machine)
+        return FTH_OK;
+    bool ended = strcmp(name, "end") == 0;
+    /* The largest, not the last: a checkpoint is told when it is written, with the step it was taken at. */
+    int64_t step = step_of(event, ended ? "steps" : "step");
+    machine->last_step = step > machine->last_step ? step : machine->last_step;
+    machine->seconds = fmax(machine->seconds, *machine_s);
+    machine->last_s = number_of(event, "time", machine->last_s);
+    machine->last_elapsed_s = fmax(machine->last_elapsed_s, number_of(event, "elapsed_s", 0));
+    machine->last_epoch = fmax(machine->last_epoch, number_of(event, ended ? "epochs" : "epoch", 0));
+    machine->learning_rate = number_of(event, "learning_rate", machine->learning_rate);
+    follow_ending(machine, name, event);
     return FTH_OK;
 }
 

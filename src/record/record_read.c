@@ -52,14 +52,14 @@ static int64_t integer_of(const json_t *event, const char *key, int64_t fallback
 typedef struct reader {
     fth_record_summary *summary;
     size_t training_capacity, validation_capacity, machine_capacity;
-    double time_s;                         /* of the event being read */
+    double machine_s;                      /* of its machine's time, when the event being read was written */
     double utilization_sum, utilization_s; /* of the accelerator, weighted by the time since the event before */
     bool waits_are_known;                  /* some event had data_wait_s: a trainer's, not a parameter server's */
 } reader;
 
 static fth_status add_point(const reader *r, fth_record_series *series, size_t *capacity, fth_record_point point)
 {
-    point.time_s = r->time_s;
+    point.machine_s = r->machine_s;
     point.machine = r->summary->machine_count > 0 ? r->summary->machine_count - 1 : 0;
     fth_status status = fth_grow(&series->points, series->count, capacity, sizeof point);
     if (status == FTH_OK)
@@ -184,8 +184,7 @@ static fth_status read_event(reader *r, json_t *event)
     if (!name)
         return FTH_OK;
 
-    r->time_s = number_of(event, "time");
-    fth_status status = fth_record_follow_machine(summary, &r->machine_capacity, name, event);
+    fth_status status = fth_record_follow_machine(summary, &r->machine_capacity, name, event, &r->machine_s);
     if (status != FTH_OK)
         return status;
     int64_t memory = integer_of(event, "peak_memory_bytes", 0);

@@ -35,13 +35,14 @@ typedef struct lease_text {
     char owner[40], host[128], instance[64];
     int64_t fence;
     double period_s, renewed_s;
+    double process_s; /* how long its owner's process had run when it was renewed; 0: not told */
 } lease_text;
 
 struct fth_lease {
     fth_store *store;
     fth_stop *stop;
     char owner[40], host[128], instance[64];
-    double period_s, previous_seen_s;
+    double period_s, previous_seen_s, previous_process_s;
     int64_t fence;
 
     pthread_mutex_t renewing; /* held during a renewal: the thread's or a guard's */
@@ -51,20 +52,12 @@ struct fth_lease {
 
     pthread_mutex_t mutex; /* the rest; never held while the store is asked */
     pthread_cond_t changed;
-    double held_until_s; /* CLOCK_BOOTTIME */
+    double held_until_s; /* fth_clock_boot_seconds(): a machine that slept must notice it */
     bool lost, closing, released, warned;
     char lost_to[256];
     pthread_t thread;
     bool running;
 };
-
-/* A machine that slept must notice it; the monotonic clock stands still meanwhile. */
-static double boot_seconds(void)
-{
-    struct timespec now;
-    clock_gettime(CLOCK_BOOTTIME, &now);
-    return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
-}
 
 /* ---- the text ---- */
 
@@ -93,6 +86,7 @@ static fth_status parse_text(fth_store *store, lease_text *text)
         text->fence = json_integer_value(fence);
         text->period_s = json_number_value(json_object_get(json, "period_s"));
         text->renewed_s = json_number_value(json_object_get(json, "renewed_s"));
+        text->process_s = json_number_value(json_object_get(json, "process_s"));
     }
     json_decref(json);
     if (!valid)
@@ -118,9 +112,10 @@ static fth_status write_text(fth_lease *lease, const char *owner, const fth_stor
                              bool *lost)
 {
     double now = fth_clock_wall_seconds();
-    json_t *json = json_pack("{s:s, s:s, s:I, s:f, s:f, s:f, s:s, s:I}", "owner", owner, "host", lease->host, "fence",
-                             (json_int_t)lease->fence, "expires_s", now + lease->period_s, "period_s", lease->period_s,
-                             "renewed_s", now, "instance", lease->instance, "renewals", (json_int_t)lease->renewals++);
+    json_t *json = json_pack("{s:s, s:s, s:I, s:f, s:f, s:f, s:f, s:s, s:I}", "owner", owner, "host", lease->host,
+                             "fence", (json_int_t)lease->fence, "expires_s", now + lease->period_s, "period_s",
+                             lease->period_s, "renewed_s", now, "process_s", fth_clock_process_seconds(), "instance",
+                             lease->instance, "renewals", (json_int_t)lease->renewals++);
     char *text = json_dumps(json, JSON_COMPACT);
     json_decref(json);
     *lost = false;
@@ -195,7 +190,7 @@ static fth_status renew_once(fth_lease *lease, double deadline_s)
             deleted = !text.present; /* by a person, or with the folder: nobody else owns the run, so it stays ours */
         }
         bool lost;
-        double before_s = boot_seconds();
+        double before_s = fth_clock_boot_seconds();
         status = write_text(lease, lease->owner, deleted ? NULL : &lease->version, deadline_s, &lost);
         lease->unsure = status != FTH_OK;
         if (status != FTH_OK)
@@ -236,7 +231,7 @@ static fth_status fail_released(void)
 static double held_for(fth_lease *lease)
 {
     pthread_mutex_lock(&lease->mutex);
-    double left_s = lease->held_until_s - boot_seconds();
+    double left_s = lease->held_until_s - fth_clock_boot_seconds();
     pthread_mutex_unlock(&lease->mutex);
     return left_s;
 }
@@ -255,7 +250,7 @@ static fth_status renew(fth_lease *lease)
 static bool should_warn(fth_lease *lease)
 {
     pthread_mutex_lock(&lease->mutex);
-    bool warn = !lease->warned && lease->held_until_s <= boot_seconds();
+    bool warn = !lease->warned && lease->held_until_s <= fth_clock_boot_seconds();
     lease->warned = lease->warned || warn;
     pthread_mutex_unlock(&lease->mutex);
     return warn;
@@ -359,8 +354,10 @@ static fth_status take(fth_lease *lease, const lease_text *seen, bool *ours)
     bool lost = false;
     lease_text now = {0};
     lease->fence = seen->fence + 1;
-    lease->previous_seen_s = seen->present && *seen->owner ? seen->renewed_s : 0;
-    double before_s = boot_seconds();
+    bool died = seen->present && *seen->owner; /* rather than left in order */
+    lease->previous_seen_s = died ? seen->renewed_s : 0;
+    lease->previous_process_s = died ? seen->process_s : 0;
+    double before_s = fth_clock_boot_seconds();
     fth_status status = write_text(lease, lease->owner, seen->present ? &seen->version : NULL, 0, &lost);
     *ours = status == FTH_OK && !lost;
     if (status == FTH_TIMEOUT || status == FTH_IO) {
@@ -385,7 +382,7 @@ static fth_status take(fth_lease *lease, const lease_text *seen, bool *ours)
 /* What the loop below knows while it waits. */
 typedef struct waiting {
     lease_text seen;       /* the text as it last changed */
-    double seen_at_s;      /* when that was; boot_seconds() */
+    double seen_at_s;      /* when that was; fth_clock_boot_seconds() */
     bool looked;           /* the store has been read at least once */
     bool held_by_another;  /* there was somebody to wait for */
     bool warned;           /* of a store that fails */
@@ -407,7 +404,7 @@ static bool may_get_better(const waiting *w, fth_status status, fth_deadline dea
         return false;
     if (isnan(w->refused_from_s))
         return w->looked;
-    return w->held_by_another && boot_seconds() - w->refused_from_s < REFUSED_FOR_S;
+    return w->held_by_another && fth_clock_boot_seconds() - w->refused_from_s < REFUSED_FOR_S;
 }
 
 static fth_status outlast(const fth_lease *lease, waiting *w, fth_status status, fth_deadline deadline)
@@ -438,7 +435,7 @@ static fth_status try_to_take(fth_lease *lease, waiting *w, fth_deadline deadlin
         return sleep_unless_stopped(lease, SLICE_S);
     }
     if (isnan(w->refused_from_s))
-        w->refused_from_s = boot_seconds();
+        w->refused_from_s = fth_clock_boot_seconds();
     return outlast(lease, w, status, deadline);
 }
 
@@ -447,7 +444,7 @@ static fth_status wait_and_take(fth_lease *lease, const fth_lease_options *optio
     fth_status status = FTH_OK;
     waiting w = {.refused_from_s = NAN};
     lease_text now = {0};
-    double began_s = boot_seconds(), told_s = -INFINITY;
+    double began_s = fth_clock_boot_seconds(), told_s = -INFINITY;
     bool ours = false;
     char owner[256];
     while (!ours) {
@@ -456,7 +453,7 @@ static fth_status wait_and_take(fth_lease *lease, const fth_lease_options *optio
             FTH_TRY(outlast(lease, &w, status, deadline));
             continue;
         }
-        double now_s = boot_seconds();
+        double now_s = fth_clock_boot_seconds();
         if (!w.looked || !same_text(&now, &w.seen)) {
             release_text(&w.seen);
             w.seen = now;
@@ -521,6 +518,11 @@ int64_t fth_lease_fence(const fth_lease *lease)
 double fth_lease_previous_seen_s(const fth_lease *lease)
 {
     return lease->previous_seen_s;
+}
+
+double fth_lease_previous_process_s(const fth_lease *lease)
+{
+    return lease->previous_process_s;
 }
 
 /* ---- leaving it ---- */

@@ -48,8 +48,8 @@ void fth_watch_free(fth_watch *watch);
 
 /* ---- the lease ----
  *
- * <store>/lease.json: {"owner", "host", "fence", "expires_s", "period_s", "renewed_s", "instance"}, changed by
- * conditional writes only. The fencing number grows by one with every new owner.
+ * <store>/lease.json: {"owner", "host", "fence", "expires_s", "period_s", "renewed_s", "process_s", "instance"}, changed
+ * by conditional writes only. The fencing number grows by one with every new owner.
  *
  *     free             -> held, by who acquires it
  *     held             -> held, renewed every third of a period
@@ -77,6 +77,8 @@ fth_status fth_lease_acquire(fth_store *store, const fth_lease_options *options,
 int64_t fth_lease_fence(const fth_lease *lease);
 /* The state of the one before: when it was last seen alive (wall seconds, 0: there was none or it left in order). */
 double fth_lease_previous_seen_s(const fth_lease *lease);
+/* How long its process had run by then, on its own steady clock; 0: not known. */
+double fth_lease_previous_process_s(const fth_lease *lease);
 /* To be called right before every write: FTH_OK if the lease is certainly held for at least another `margin_s`; renews
  * it in place if it is not; FTH_PEER_LOST if somebody else has it. */
 fth_status fth_lease_guard(fth_lease *lease, double margin_s);

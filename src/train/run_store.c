@@ -178,6 +178,11 @@ double fth_run_store_previous_seen_s(const fth_run_store *run)
     return run->lease ? fth_lease_previous_seen_s(run->lease) : 0;
 }
 
+double fth_run_store_previous_process_s(const fth_run_store *run)
+{
+    return run->lease ? fth_lease_previous_process_s(run->lease) : 0;
+}
+
 fth_status fth_run_store_release(fth_run_store *run)
 {
     fth_run_mirror_stop(run);

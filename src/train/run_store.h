@@ -75,6 +75,7 @@ bool fth_run_store_is_lost(const fth_run_store *run);
 void fth_run_store_set_lost(fth_run_store *run);
 /* When the owner before was last seen alive, in wall seconds; 0: there was none, or it left in order. */
 double fth_run_store_previous_seen_s(const fth_run_store *run);
+double fth_run_store_previous_process_s(const fth_run_store *run); /* and how long its process had run by then */
 /* Leaves the run free for the next at once. */
 fth_status fth_run_store_release(fth_run_store *run);
 

@@ -66,7 +66,7 @@ static void *identify(void *context)
 void fth_trainer_begin_identify(fth_trainer *trainer)
 {
     fth_spending *spending = &trainer->spending;
-    spending->origin_s = fth_clock_seconds() - fth_clock_process_seconds() + spending->waited_s;
+    spending->process_began_s = fth_clock_boot_seconds() - fth_clock_process_seconds();
     spending->price.usd_per_hour = NAN;
     gethostname(spending->host, sizeof spending->host - 1);
     if (!may_be_in_a_cloud(trainer->options->watch))
@@ -118,29 +118,6 @@ out:
     return status;
 }
 
-/* What the machines before this one cost. */
-static fth_status add_up_before(fth_trainer *trainer)
-{
-    fth_status status = FTH_OK;
-    fth_record_summary record = {0};
-    fth_ledger ledger = {0};
-
-    if (!trainer->beginning.folder)
-        return FTH_OK;
-    FTH_TRY(fth_record_read(trainer->beginning.folder, &record));
-    FTH_TRY(fth_ledger_make(&record, &ledger));
-    if (ledger.priced > 0)
-        trainer->spending.before_usd = ledger.usd;
-    if (ledger.priced < ledger.count && isfinite(trainer->spending.price.usd_per_hour))
-        fth_log_info("%zu of the run's %s so far had no price; the total leaves that cost out",
-                     ledger.count - ledger.priced, FTH_COUNTED(ledger.count, "machine"));
-
-out:
-    fth_ledger_release(&ledger);
-    fth_record_release(&record);
-    return status;
-}
-
 fth_status fth_trainer_find_price(fth_trainer *trainer)
 {
     fth_status status = FTH_OK;
@@ -154,7 +131,6 @@ fth_status fth_trainer_find_price(fth_trainer *trainer)
     } else {
         FTH_TRY(look_up_price(trainer));
     }
-    FTH_TRY(add_up_before(trainer));
     if (*trainer->options->budget) {
         FTH_TRY(fth_usd_parse(trainer->options->budget, &spending->budget_usd));
         FTH_REQUIRE(isfinite(spending->price.usd_per_hour), FTH_INVALID,
@@ -195,6 +171,8 @@ void fth_trainer_set_takeover(const fth_trainer *trainer, json_t *event)
         json_object_set_new(event, "waited_s", json_real(spending->waited_s));
     if (spending->previous_seen_s > 0)
         json_object_set_new(event, "previous_seen_s", json_real(spending->previous_seen_s));
+    if (spending->previous_process_s > 0)
+        json_object_set_new(event, "previous_process_s", json_real(spending->previous_process_s));
 }
 
 json_t *fth_trainer_describe_machine(const fth_trainer *trainer)
@@ -205,16 +183,52 @@ json_t *fth_trainer_describe_machine(const fth_trainer *trainer)
     return machine;
 }
 
-/* By all machines; NAN: no price is known. */
-static double spent_usd(const fth_trainer *trainer)
+/* ---- spent ---- */
+
+fth_status fth_trainer_add_up_before(fth_trainer *trainer, json_t *resume)
 {
-    const fth_spending *spending = &trainer->spending;
-    return spending->before_usd + spending->price.usd_per_hour * (fth_clock_seconds() - spending->origin_s) / 3600;
+    fth_status status = FTH_OK;
+    fth_spending *spending = &trainer->spending;
+    fth_record_summary record = {0};
+    fth_ledger ledger = {0};
+    size_t priced = 0;
+
+    FTH_TRY(fth_record_read(fth_record_folder(trainer->record), &record));
+    FTH_TRY(fth_record_add_resume(&record, resume));
+    FTH_TRY(fth_ledger_make(&record, &ledger));
+    spending->before_usd = 0;
+    for (size_t i = 0; i + 1 < ledger.count; i++) {
+        if (isfinite(ledger.rows[i].usd)) {
+            spending->before_usd += ledger.rows[i].usd;
+            priced++;
+        }
+    }
+    if (priced + 1 < ledger.count && isfinite(spending->price.usd_per_hour))
+        fth_log_info("%zu of the run's %s so far had no price; the total leaves that cost out",
+                     ledger.count - 1 - priced, FTH_COUNTED(ledger.count - 1, "machine"));
+
+out:
+    fth_ledger_release(&ledger);
+    fth_record_release(&record);
+    return status;
+}
+
+/* How long this process has run, as precisely as events say it: what they say is what is counted. */
+static double process_seconds(const fth_spending *spending)
+{
+    return round(1e3 * (fth_clock_boot_seconds() - spending->process_began_s)) / 1e3;
+}
+
+/* By all machines, when this process has run for so long; NAN: no price is known. */
+static double spent_usd(const fth_spending *spending, double process_s)
+{
+    return spending->before_usd + spending->price.usd_per_hour * (process_s - spending->waited_s) / 3600;
 }
 
 void fth_trainer_set_spent(const fth_trainer *trainer, json_t *event)
 {
-    double usd = spent_usd(trainer);
+    double process_s = process_seconds(&trainer->spending), usd = spent_usd(&trainer->spending, process_s);
+    json_object_set_new(event, "process_s", json_real(process_s));
     if (isfinite(usd)) /* a tenth of a millionth of a dollar is near enough */
         json_object_set_new(event, "spent_usd", json_real(round(usd * 1e7) / 1e7));
 }
@@ -277,7 +291,8 @@ fth_deadline fth_trainer_budget_deadline(const fth_trainer *trainer)
     const fth_spending *spending = &trainer->spending;
     if (spending->budget_usd <= 0)
         return (fth_deadline){INFINITY};
-    double left_s = 3600 * (spending->budget_usd - spent_usd(trainer)) / spending->price.usd_per_hour;
+    double left_s =
+        3600 * (spending->budget_usd - spent_usd(spending, process_seconds(spending))) / spending->price.usd_per_hour;
     return fth_deadline_in(left_s - leaving_s - room * 2 * expect_save_s(trainer));
 }
 
@@ -289,7 +304,7 @@ bool fth_trainer_budget_spent(fth_trainer *trainer)
     measure(trainer, fth_clock_seconds());
     /* A step, the validation after it, a checkpoint, the model's two files, and leaving. */
     double ahead_s = leaving_s + room * (spending->step_s + expect_validate_s(trainer) + 2 * expect_save_s(trainer));
-    double usd = spent_usd(trainer);
+    double usd = spent_usd(spending, process_seconds(spending));
     if (usd + spending->price.usd_per_hour * ahead_s / 3600 <= spending->budget_usd)
         return false;
     char spent[32], budget[32];

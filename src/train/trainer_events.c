@@ -140,11 +140,14 @@ void fth_trainer_tell_start(fth_trainer *trainer, bool resumed)
         trainer->strategy->describe(trainer->strategy_state, event);
     set_integer(event, "parameters", fth_graph_trainable_count(fth_engine_graph(trainer->engine)));
     set_integer(event, "batches_per_epoch", trainer->batches_per_epoch);
-    set_real(event, "process_s", fth_clock_process_seconds());
     fth_trainer_set_machine(trainer, event);
     fth_trainer_set_takeover(trainer, event);
+    set_real(event, "time", fth_clock_wall_seconds());
     if (resumed) {
         set_position(trainer, event);
+        set_real(event, "elapsed_s", fth_trainer_elapsed(trainer));
+        if (fth_trainer_add_up_before(trainer, event) != FTH_OK)
+            fth_log_warning("what the run has cost before is not counted: %s", fth_error_message());
         set_totals(trainer, event);
     }
     fth_trainer_tell(trainer, name, event);

@@ -91,11 +91,12 @@ typedef struct fth_spending {
     char host[128];
     fth_machine_identity machine; /* cloud "": one's own, or not known */
     fth_price_answer price;
-    double origin_s;        /* on the process's clock: what is paid for begins here */
-    double waited_s;        /* for another machine to give up the run */
-    double previous_seen_s; /* wall clock: the last sign of life of a machine that was killed; 0: none was */
-    double before_usd;      /* by the machines before */
-    double budget_usd;      /* 0: none */
+    double process_began_s;    /* fth_clock_boot_seconds() */
+    double waited_s;           /* for another machine to give up the run, which is not this run's time */
+    double previous_seen_s;    /* wall clock: the last sign of life of a machine that was killed; 0: none was */
+    double previous_process_s; /* how long its process had run by then; 0: not known */
+    double before_usd;         /* by the machines before */
+    double budget_usd;         /* 0: none */
 
     double looked_at_s, step_s, validate_s, save_s; /* what the next ones may take; 0: not known yet */
     double steps_s;                                 /* of the measured steps but the first, which are slower, */
@@ -313,13 +314,16 @@ void fth_trainer_show_progress(fth_trainer *trainer);
  * at most, and may be called again. */
 void fth_trainer_begin_identify(fth_trainer *trainer);
 void fth_trainer_end_identify(fth_trainer *trainer);
-/* This machine's price and what those before it cost; fails if --budget needs a price and there is none. */
+/* This machine's price; fails if --budget needs one and there is none. */
 fth_status fth_trainer_find_price(fth_trainer *trainer);
 /* Adds host, cloud, instance, region, market and price. */
 void fth_trainer_set_machine(const fth_trainer *trainer, json_t *object);
 /* And how long it waited to take over, and from whom. */
 void fth_trainer_set_takeover(const fth_trainer *trainer, json_t *event);
 json_t *fth_trainer_describe_machine(const fth_trainer *trainer); /* run.json's "machine" */
+/* What the machines before this one cost, as the report counts it once `resume` is in the record. */
+fth_status fth_trainer_add_up_before(fth_trainer *trainer, json_t *resume);
+/* "spent_usd", where a price is known, and "process_s", the moment it is of. */
 void fth_trainer_set_spent(const fth_trainer *trainer, json_t *event);
 /* True if one more step, with the validation and saving that may follow, would pass the budget. Call it before each. */
 bool fth_trainer_budget_spent(fth_trainer *trainer);

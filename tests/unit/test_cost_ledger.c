@@ -199,6 +199,40 @@ static void unknown_prices(void **state)
     fth_record_release(&run);
 }
 
+/* The wall clock is set three hours ahead in mid-run, and back again on the next machine: nobody worked longer for it.
+ * The second was killed; its process had run for 9 s when its lease was last renewed. */
+static void a_clock_that_jumps(void **state)
+{
+    (void)state;
+    fth_record_summary run = read_events(
+        "{\"event\":\"start\",\"time\":1002,\"process_s\":2,\"price_usd_per_hour\":3.6}\n"
+        "{\"event\":\"step\",\"time\":1005,\"process_s\":5,\"step\":10,\"epoch\":0.5,\"elapsed_s\":3,\"loss\":1}\n"
+        "{\"event\":\"epoch\",\"time\":11808,\"process_s\":8,\"step\":20,\"epoch\":1,\"elapsed_s\":6,"
+        "\"validation_loss\":0.5,\"validation_accuracy\":0.92}\n"
+        "{\"event\":\"interrupted\",\"time\":11809,\"process_s\":9,\"step\":20,\"epoch\":1,\"elapsed_s\":7}\n"
+        "{\"event\":\"resume\",\"time\":11820,\"process_s\":4,\"waited_s\":3,\"step\":20,\"epoch\":1,\"elapsed_s\":7,"
+        "\"price_usd_per_hour\":3.6}\n"
+        "{\"event\":\"step\",\"time\":1025,\"process_s\":8,\"step\":30,\"epoch\":1.5,\"elapsed_s\":11,\"loss\":1}\n"
+        "{\"event\":\"resume\",\"time\":1040,\"process_s\":11,\"waited_s\":10,\"previous_seen_s\":1026,"
+        "\"previous_process_s\":9,\"step\":20,\"epoch\":1,\"elapsed_s\":7,\"price_usd_per_hour\":3.6}\n"
+        "{\"event\":\"epoch\",\"time\":1045,\"process_s\":16,\"step\":40,\"epoch\":2,\"elapsed_s\":12,"
+        "\"validation_loss\":0.4,\"validation_accuracy\":0.96}\n"
+        "{\"event\":\"end\",\"time\":1045,\"process_s\":16,\"steps\":40,\"epochs\":2,\"elapsed_s\":12,\"loss\":0.4,"
+        "\"accuracy\":0.96}\n");
+    fth_ledger ledger;
+    assert_int_equal(fth_ledger_make(&run, &ledger), FTH_OK);
+    assert_int_equal(ledger.count, 3);
+    near(ledger.rows[0].seconds, 9);
+    near(ledger.rows[1].seconds, 6); /* 9, of which it waited for 3 */
+    near(ledger.rows[1].lost_s, 5);  /* four seconds that are undone, and one after its last event */
+    near(ledger.rows[2].seconds, 6);
+    near(ledger.usd, 0.021);
+    near(fth_ledger_seconds_at(&ledger, fth_ledger_reached(&ledger, 0.9)), 8);
+    near(fth_ledger_usd_at(&ledger, fth_ledger_reached(&ledger, 0.95)), 0.021);
+    fth_ledger_release(&ledger);
+    fth_record_release(&run);
+}
+
 /* Clocks that disagree, events without a beginning, nothing at all. */
 static void strange_records(void **state)
 {
@@ -231,6 +265,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(one_machine),           cmocka_unit_test(three_machines), cmocka_unit_test(undone_twice),
         cmocka_unit_test(events_that_were_lost), cmocka_unit_test(unknown_prices), cmocka_unit_test(strange_records),
+        cmocka_unit_test(a_clock_that_jumps),
     };
     return cmocka_run_group_tests(tests, test_make_folder, test_remove_folder);
 }
