@@ -367,7 +367,12 @@ fth_status fth_cli_train_locally(fth_train_options *options, fth_stop *stop, fth
     status = run_workers(&all, stop);
     char *message = fth_format("%s", fth_error_message());
     end_workers(&all);
+    bool begun = fth_parameters_version(all.server) > 0;
     fth_status stopped = fth_parameters_stop(all.server, status == FTH_OK);
+    if (!begun && fth_record_remove(outcome->run_folder, NULL, NULL) == FTH_OK) { /* no gradient came: no run */
+        free(outcome->run_folder);
+        outcome->run_folder = NULL;
+    }
     if (status != FTH_OK && status != FTH_INTERRUPTED)
         fth_fail(status, "%s", message);
     free(message);

@@ -40,7 +40,7 @@ static fth_status find_newest_run(const char *runs_folder, char **folder)
             continue;
         char *candidate = fth_path_join(runs_folder, entry->d_name);
         double touched = last_touched(candidate);
-        if (touched > newest) {
+        if (touched > newest && fth_record_exists(candidate)) {
             newest = touched;
             free(*folder);
             *folder = candidate;

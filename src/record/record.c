@@ -12,7 +12,10 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
+#include <sys/stat.h>
 #include <unistd.h>
+
+#include "record/record_internal.h"
 
 /* Enough digits for a wall time in milliseconds; short decimals stay short. */
 #define EVENT_FORMAT  (JSON_COMPACT | JSON_REAL_PRECISION(13))
@@ -76,23 +79,69 @@ static char *make_id(const char *hint)
 
 /* ---- opening ---- */
 
-static fth_status take_lock(fth_record *record)
+/* True if `file` is what `path` names now: whoever removed the run meanwhile has removed its lock too. */
+static bool is_at(int file, const char *path)
 {
-    char *path = fth_path_join(record->folder, ".lock");
+    struct stat held, named;
+    return fstat(file, &held) == 0 && stat(path, &named) == 0 && held.st_dev == named.st_dev &&
+           held.st_ino == named.st_ino;
+}
+
+static fth_status fail_locked(const fth_record *record)
+{
+    char owner[32];
+    ssize_t size = pread(record->lock, owner, sizeof owner - 1, 0);
+    owner[size > 0 ? size : 0] = '\0';
+    return fth_fail(FTH_INVALID, "run %s is being trained by process %.*s; wait for it or stop it first", record->id,
+                    (int)strcspn(owner, "\n"), size > 0 ? owner : "?");
+}
+
+/* One try: *taken is false if the run was removed between opening its lock and holding it. Those who only look
+ * (fth_record_is_locked) hold the lock for a moment, which is waited out. */
+static fth_status try_lock(fth_record *record, const char *path, bool *taken)
+{
+    enum { LOOKS = 10, LOOK_US = 10000 };
     fth_status status = FTH_OK;
 
-    record->lock = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
+    *taken = false;
+    record->lock = open(path, O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0666);
     FTH_REQUIRE(record->lock >= 0, FTH_IO, "open %s: %s", path, strerror(errno));
-    if (flock(record->lock, LOCK_EX | LOCK_NB) != 0) {
-        FTH_REQUIRE(errno == EWOULDBLOCK, FTH_IO, "lock %s: %s", path, strerror(errno));
-        char owner[32];
-        ssize_t size = pread(record->lock, owner, sizeof owner - 1, 0);
-        owner[size > 0 ? size : 0] = '\0';
-        status = fth_fail(FTH_INVALID, "run %s is being trained by process %.*s; wait for it or stop it first",
-                          record->id, (int)strcspn(owner, "\n"), size > 0 ? owner : "?");
-        goto out;
+    for (int looks = 1; flock(record->lock, LOCK_EX | LOCK_NB) != 0; looks++) {
+        FTH_REQUIRE(errno == EWOULDBLOCK || errno == EINTR, FTH_IO, "lock %s: %s", path, strerror(errno));
+        if (looks == LOOKS) {
+            status = fail_locked(record);
+            goto out;
+        }
+        usleep(LOOK_US);
     }
-    /* For the message above alone; the lock holds without it. */
+    *taken = is_at(record->lock, path);
+
+out:
+    if (!*taken && record->lock >= 0) {
+        close(record->lock);
+        record->lock = -1;
+    }
+    return status;
+}
+
+/* With `create` the folder is made, if need be again: a run that was removed meanwhile is no obstacle to a new one. */
+static fth_status take_lock(fth_record *record, bool create)
+{
+    enum { TRIES = 20 };
+    fth_status status = FTH_OK;
+    char *path = fth_path_join(record->folder, ".lock");
+    bool taken = false;
+
+    for (int tries = 0; tries < TRIES && !taken; tries++) {
+        if (create)
+            FTH_TRY(fth_folder_create(record->folder));
+        status = try_lock(record, path, &taken);
+        if (status != FTH_OK && !(create && !fth_folder_exists(record->folder)))
+            goto out;
+    }
+    FTH_TRY(status);
+    FTH_REQUIRE(taken, FTH_IO, "lock %s: it is removed again and again", path);
+    /* For fail_locked() alone; the lock holds without it. */
     char owner[32];
     int length = snprintf(owner, sizeof owner, "%ld\n", (long)getpid());
     if (ftruncate(record->lock, 0) != 0 || pwrite(record->lock, owner, (size_t)length, 0) != length)
@@ -101,6 +150,17 @@ static fth_status take_lock(fth_record *record)
 out:
     free(path);
     return status;
+}
+
+bool fth_record_is_locked(const char *run_folder)
+{
+    char *path = fth_path_join(run_folder, ".lock");
+    int file = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+    bool locked = file >= 0 && flock(file, LOCK_SH | LOCK_NB) != 0 && errno == EWOULDBLOCK;
+    if (file >= 0)
+        close(file);
+    free(path);
+    return locked;
 }
 
 /* Temporaries of a process that was killed while writing run.json or a model; the lock is held. */
@@ -174,13 +234,12 @@ fth_status fth_record_create(const char *runs_folder, const char *id, const char
     record->folder = fth_path_join(runs_folder, record->id);
     run_path = fth_path_join(record->folder, "run.json");
 
-    /* A folder without run.json is what a kill in here leaves: nothing is lost by going on with it. */
-    FTH_TRY(fth_folder_create(record->folder));
-    FTH_TRY(take_lock(record));
+    FTH_TRY(take_lock(record, true));
     /* Asked under the lock: another process may have begun and ended a run of this name since. */
-    FTH_REQUIRE(!fth_file_exists(run_path), FTH_INVALID,
+    FTH_REQUIRE(!fth_file_exists(run_path) || !fth_record_has_begun(record->folder), FTH_INVALID,
                 "there is a run %s already; carry it on with --resume %s or choose another --name", record->id,
                 record->id);
+    fth_record_remove_files(record->folder); /* of a process that was killed before its first step */
     FTH_TRY(open_events(record));
 
     char moment[32];
@@ -213,7 +272,7 @@ fth_status fth_record_resume(const char *run_folder, fth_record **result)
     record->folder = fth_format("%s", run_folder);
     const char *id = json_string_value(json_object_get(run, "id"));
     record->id = fth_format("%s", id ? id : run_folder);
-    FTH_TRY(take_lock(record));
+    FTH_TRY(take_lock(record, false));
     FTH_TRY(open_events(record));
     remove_leftovers(record);
     if (record->torn && write(record->events, "\n", 1) == 1)
@@ -235,12 +294,11 @@ fth_status fth_record_restore(const char *run_folder, const char *run, const cha
     const void *known = NULL;
     size_t known_bytes = 0;
 
-    FTH_TRY(fth_folder_create(run_folder));
     FTH_TRY(fth_allocate(1, sizeof *record, &record));
     record->lock = record->events = -1;
     record->folder = fth_format("%s", run_folder);
     record->id = fth_format("%s", run_folder);
-    FTH_TRY(take_lock(record));
+    FTH_TRY(take_lock(record, true));
     if (fth_file_exists(events_path))
         FTH_TRY(fth_file_map(events_path, &known, &known_bytes));
     if (known_bytes < events_bytes || (events_bytes > 0 && memcmp(known, events, events_bytes) != 0))
@@ -274,6 +332,15 @@ out:
     json_decref(old);
     json_decref(run);
     return status;
+}
+
+bool fth_record_discard_unbegun(fth_record *record)
+{
+    if (fth_record_has_begun(record->folder))
+        return false;
+    fth_record_remove_files(record->folder);
+    fth_record_remove_folder(record->folder); /* with the lock, which is held */
+    return true;
 }
 
 void fth_record_free(fth_record *record)

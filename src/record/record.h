@@ -9,6 +9,9 @@
  * torn last line, which readers skip. After a resume from step S, step and epoch events with a higher step
  * from before the resume did not count: readers drop them.
  *
+ * A run exists from its first step on, or while a process holds its lock. What a process leaves that failed or was
+ * killed before that is not found, not listed, and in nobody's way: its name is free.
+ *
  * run.json:
  *     {"id", "created" (UTC text), "created_s" (wall seconds), "farthing" (version), "identity" (16 hex digits),
  *      "configuration": {every option by its flag's name}, "data": {"name", "classes", "channels", "height", "width",
@@ -62,6 +65,19 @@ typedef struct fth_record fth_record;
  * machine added. */
 fth_status fth_record_create(const char *runs_folder, const char *id, const char *hint, const json_t *configuration,
                              const json_t *machine, fth_record **record);
+/* True if the run took a step: its events have one, or there is a checkpoint. */
+bool fth_record_has_begun(const char *run_folder);
+bool fth_record_events_have_step(const char *events, size_t size_bytes); /* of an events file's text */
+/* Removes a run that has not begun, as if it had never been made; false, and nothing is touched, if it has. Files that
+ * are not the record's own stay. Before fth_record_free(). */
+bool fth_record_discard_unbegun(fth_record *record);
+/* Removes a run and all that it made, also when it fails half-way (*freed_bytes says how much went). FTH_INVALID if it
+ * is being trained, or is no run's folder. Files that no run makes stay, and with them the folder: *others_left. Both
+ * results may be NULL. */
+fth_status fth_record_remove(const char *run_folder, uint64_t *freed_bytes, bool *others_left);
+/* Removes what was left under `runs_folder` by processes that were killed before the first step of a run with this
+ * "identity". */
+void fth_record_sweep(const char *runs_folder, const char *identity);
 /* Goes on with a run that exists; takes its lock like _create does. Ends a torn last line. */
 fth_status fth_record_resume(const char *run_folder, fth_record **record);
 /* Makes a run folder say what a record from elsewhere says: run.json as `run`, and `events`. Where the folder has these
@@ -74,6 +90,8 @@ void fth_record_free(fth_record *record);
 
 /* The record holds an exclusive lock on the run folder while open (flock), so that two processes cannot train one
  * run; a second one gets FTH_INVALID naming the process that holds it. */
+
+bool fth_record_is_locked(const char *run_folder);
 
 /* A run's name is a plain file name: letters, digits, '.', '_' and '-', not beginning with '.' or '-'; "" is fine. */
 fth_status fth_record_check_id(const char *id);
@@ -153,6 +171,9 @@ fth_status fth_record_read(const char *run_folder, fth_record_summary *summary);
 /* Brings the machines to what they would be if `event`, a "resume", came next in the record. */
 fth_status fth_record_add_resume(fth_record_summary *summary, json_t *event);
 void fth_record_release(fth_record_summary *summary);
+
+/* True for the folder of a run: it has a run.json and has begun, or is being begun. */
+bool fth_record_exists(const char *run_folder);
 
 /* The newest run under `runs_folder` whose run.json has this "identity" string and that is unfinished (or finished,
  * as asked); *folder is NULL if there is none. free() the folder. */

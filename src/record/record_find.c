@@ -43,6 +43,66 @@ static bool is_finished(const char *run_folder)
     return finished;
 }
 
+/* ---- has it begun? ---- */
+
+bool fth_record_events_have_step(const char *events, size_t size)
+{
+    bool found = false;
+    for (size_t at = 0; at < size && !found;) {
+        const char *newline = memchr(events + at, '\n', size - at);
+        if (!newline)
+            break;
+        size_t length = (size_t)(newline - (events + at));
+        json_t *event = json_loadb(events + at, length, 0, NULL);
+        const char *name = json_string_value(json_object_get(event, "event"));
+        found = name && strcmp(name, "step") == 0;
+        json_decref(event);
+        at += length + 1;
+    }
+    return found;
+}
+
+static bool has_entries(const char *folder)
+{
+    DIR *directory = opendir(folder);
+    bool found = false;
+    for (struct dirent *entry = directory ? readdir(directory) : NULL; entry && !found; entry = readdir(directory))
+        found = entry->d_name[0] != '.';
+    if (directory)
+        closedir(directory);
+    return found;
+}
+
+bool fth_record_has_begun(const char *run_folder)
+{
+    char *events = fth_path_join(run_folder, "events.jsonl"), *checkpoints = fth_path_join(run_folder, "checkpoints");
+    const void *bytes = NULL;
+    size_t size = 0;
+    /* The first step is among the first events; a file that cannot be read is not taken for one without any. */
+    bool begun = has_entries(checkpoints);
+    if (!begun && fth_file_exists(events))
+        begun = fth_file_map(events, &bytes, &size) != FTH_OK || fth_record_events_have_step(bytes, size);
+    fth_file_unmap(bytes, size);
+    free(events);
+    free(checkpoints);
+    return begun;
+}
+
+static bool has_run_file(const char *folder)
+{
+    char *path = fth_path_join(folder, "run.json");
+    bool has = fth_file_exists(path);
+    free(path);
+    return has;
+}
+
+bool fth_record_exists(const char *run_folder)
+{
+    return has_run_file(run_folder) && (fth_record_has_begun(run_folder) || fth_record_is_locked(run_folder));
+}
+
+/* ---- by configuration ---- */
+
 fth_status fth_record_find(const char *runs_folder, const char *identity, bool finished, char **folder)
 {
     *folder = NULL;
@@ -62,7 +122,7 @@ fth_status fth_record_find(const char *runs_folder, const char *identity, bool f
             const char *its = json_string_value(json_object_get(run, "identity"));
             double created = json_number_value(json_object_get(run, "created_s"));
             if (its && strcmp(its, identity) == 0 && (!*folder || created > newest) &&
-                is_finished(candidate) == finished) {
+                is_finished(candidate) == finished && fth_record_exists(candidate)) {
                 free(*folder);
                 *folder = candidate;
                 candidate = NULL;
@@ -77,14 +137,6 @@ fth_status fth_record_find(const char *runs_folder, const char *identity, bool f
 }
 
 /* ---- what a user typed ---- */
-
-static bool is_run(const char *folder)
-{
-    char *path = fth_path_join(folder, "run.json");
-    bool exists = fth_file_exists(path);
-    free(path);
-    return exists;
-}
 
 static int is_candidate(const struct dirent *entry)
 {
@@ -112,6 +164,15 @@ static double read_creation(const char *folder)
     return created;
 }
 
+/* Is there a folder of this run, which then has not begun? */
+static bool was_made(const char *runs_folder, const char *typed)
+{
+    char *inside = fth_path_join(runs_folder, typed);
+    bool made = *typed && (has_run_file(inside) || has_run_file(typed));
+    free(inside);
+    return made;
+}
+
 /* Says which runs there are: the one of the nearest name, or the newest few. */
 static fth_status fail_unknown_run(const char *runs_folder, const char *typed)
 {
@@ -124,7 +185,7 @@ static fth_status fail_unknown_run(const char *runs_folder, const char *typed)
     size_t found = 0;
     for (int i = 0; i < count && names && runs; i++) {
         char *path = fth_path_join(runs_folder, entries[i]->d_name);
-        if (is_run(path)) {
+        if (fth_record_exists(path)) {
             names[found] = entries[i]->d_name;
             runs[found++] = (known_run){entries[i]->d_name, read_creation(path)};
         }
@@ -138,7 +199,9 @@ static fth_status fail_unknown_run(const char *runs_folder, const char *typed)
         list = longer;
     }
     const char *nearest = names ? fth_nearest_name(typed, names) : NULL;
-    if (fth_folder_exists(typed))
+    if (was_made(runs_folder, typed))
+        fth_fail(FTH_INVALID, "run %s never took a step: there is nothing to carry on; start it with --name", typed);
+    else if (fth_folder_exists(typed))
         fth_fail(FTH_INVALID, "%s is not a run: it has no run.json", typed);
     else if (found == 0)
         fth_fail(FTH_INVALID, "there is no run \"%s\": %s holds no runs", typed, runs_folder);
@@ -166,10 +229,10 @@ fth_status fth_record_locate(const char *runs_folder, const char *id_or_path, ch
         typed[length - 1] = '\0';
 
     char *inside = fth_path_join(runs_folder, typed);
-    if (!strchr(typed, '/') && is_run(inside)) {
+    if (!strchr(typed, '/') && fth_record_exists(inside)) {
         *folder = inside;
         inside = NULL;
-    } else if (is_run(typed)) {
+    } else if (fth_record_exists(typed)) {
         *folder = typed;
         typed = NULL;
     }

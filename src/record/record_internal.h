@@ -13,4 +13,10 @@ fth_status fth_record_follow_machine(fth_record_summary *summary, size_t *capaci
                                      double *machine_s);
 void fth_record_release_machines(fth_record_summary *summary);
 
+/* record_remove.c. Both hold for folders whose lock the caller has. */
+/* Removes run.json, after all else that belongs to a record that has not begun, but its lock. */
+void fth_record_remove_files(const char *run_folder);
+/* Removes the lock and the folder, unless something else is in it: then both stay. */
+void fth_record_remove_folder(const char *run_folder);
+
 #endif

@@ -205,10 +205,7 @@ fth_status fth_beginning_find(const fth_train_options *asked, fth_beginning *beg
         FTH_TRY(use_named(asked, folder, beginning));
     } else if (*asked->name) {
         folder = fth_path_join(asked->runs, asked->name);
-        char *run_file = fth_path_join(folder, "run.json");
-        bool exists = fth_file_exists(run_file);
-        free(run_file);
-        if (exists)
+        if (fth_record_exists(folder))
             FTH_TRY(use_named(asked, folder, beginning));
     } else {
         FTH_TRY(find_newest(beginning));

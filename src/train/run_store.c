@@ -129,6 +129,8 @@ fth_status fth_run_store_take(fth_run_store *run, fth_stop *stop, bool for_a_run
     fth_lease_options options = {
         .period_s = run->period_s, .stop = stop, .waiting = say_waiting, .waiting_context = &context};
 
+    fth_lease_free(run->lease); /* of a run that was not there after all */
+    run->lease = NULL;
     if (for_a_run)
         FTH_TRY(wait_for_a_run(run, stop));
     if (!run->leased) {
@@ -316,12 +318,33 @@ fth_status fth_run_store_read(fth_run_store *run, fth_stored_record *record)
     FTH_TRY(make_room(record, 0));
     for (size_t i = 0; i < list.count; i++)
         FTH_TRY(read_part(run, &list.parts[i], record));
-    record->finished = is_finished(record->events, record->events_bytes);
+    record->begun = fth_record_events_have_step(record->events, record->events_bytes);
+    record->finished = record->begun && is_finished(record->events, record->events_bytes);
 
 out:
     free(list.parts);
     if (status != FTH_OK)
         fth_stored_record_release(record);
+    return status;
+}
+
+fth_status fth_run_store_discard(fth_run_store *run)
+{
+    fth_status status = FTH_OK;
+    part_list list = {0};
+
+    fth_run_mirror_stop(run);
+    free(run->folder);
+    run->folder = NULL;
+    FTH_TRY(fth_store_list(run->store, "events/", visit_part, &list));
+    FTH_TRY(list.status);
+    FTH_TRY(fth_run_store_guard(run));
+    for (size_t i = 0; i < list.count; i++)
+        FTH_TRY(fth_store_delete(run->store, list.parts[i].key));
+    FTH_TRY(fth_store_delete(run->store, "run.json")); /* last: a kill before this leaves a run that has not begun */
+
+out:
+    free(list.parts);
     return status;
 }
 

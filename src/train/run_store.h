@@ -41,13 +41,17 @@ typedef struct fth_stored_record {
     json_t *json; /* the same, read */
     char *events;
     size_t events_bytes;
+    bool begun; /* it took a step; a run that did not counts as none */
     bool finished;
 } fth_stored_record;
 fth_status fth_run_store_read(fth_run_store *run, fth_stored_record *record);
 void fth_stored_record_release(fth_stored_record *record);
+/* Removes the record of a run that has not begun; the lease is held, or off. What is mirrored is mirrored no longer. */
+fth_status fth_run_store_discard(fth_run_store *run);
 
 /* From now on the record in `folder` is mirrored; `stored_bytes` of its events are in the store already. */
 fth_status fth_run_store_begin(fth_run_store *run, const char *folder, size_t stored_bytes);
+bool fth_run_store_is_mirrored(const fth_run_store *run);
 /* run.json, now, with this owner's number. */
 fth_status fth_run_store_put_run(fth_run_store *run, bool is_new);
 /* Asks for the events to be stored soon; or now. */

@@ -154,8 +154,8 @@ typedef struct fth_train_outcome {
     bool already_finished; /* --resume found nothing left to do */
     bool interrupted;      /* stopped by request; the run can be resumed */
     bool fenced;           /* another machine has taken the run over */
-    char *run_folder, *id;
-    json_t *end; /* the "end" event: accuracy, loss, epochs, steps, seconds, samples_per_s, model, best */
+    char *run_folder, *id; /* NULL: no run came of it */
+    json_t *end;           /* the "end" event: accuracy, loss, epochs, steps, seconds, samples_per_s, model, best */
 } fth_train_outcome;
 
 /* Trains as asked. `stop` is asked, from any thread, to finish the step, save and return with

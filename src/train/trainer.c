@@ -393,9 +393,11 @@ static void tell_fenced(fth_trainer *trainer, const char *message)
 static fth_status conclude(fth_trainer *trainer, fth_status status, fth_train_outcome *outcome)
 {
     fth_stop_reason reason = fth_stop_get(trainer->stop);
-    if (status == FTH_INTERRUPTED && reason.kind != FTH_STOP_FENCED && trainer->begun)
+    if (status == FTH_INTERRUPTED && reason.kind != FTH_STOP_FENCED && trainer->begun) {
         status = interrupt(trainer);
-    else if (status == FTH_INTERRUPTED && reason.kind != FTH_STOP_FENCED) {
+        if (!trainer->run_store) /* a store's is left to its next owner: there may be no time to tidy it */
+            fth_trainer_discard_unbegun(trainer);
+    } else if (status == FTH_INTERRUPTED && reason.kind != FTH_STOP_FENCED) {
         fth_trainer_enter(trainer, FTH_PHASE_ENDING); /* nothing was begun, nothing is to be saved */
         status = fth_trainer_leave_store(trainer);
     }
@@ -417,6 +419,7 @@ static fth_status conclude(fth_trainer *trainer, fth_status status, fth_train_ou
             fth_trainer_tell_bad_images(trainer);
             fth_trainer_tell_error(trainer, status, message);
         }
+        fth_trainer_discard_unbegun(trainer);
         fth_trainer_leave_store(trainer);
         status = fth_fail(status, "%s", message);
         free(message);
@@ -447,12 +450,12 @@ fth_status fth_train(const fth_train_options *options, const fth_strategy *strat
     FTH_TRY(end(&trainer, reason, &outcome->end));
 
 out:
-    if (trainer.record)
-        outcome->run_folder = fth_format("%s", fth_record_folder(trainer.record));
-    if (trainer.record)
-        outcome->id = fth_format("%s", fth_record_id(trainer.record));
     if (status != FTH_OK)
         status = conclude(&trainer, status, outcome);
+    if (trainer.record && (!outcome->interrupted || fth_record_has_begun(fth_record_folder(trainer.record)))) {
+        outcome->run_folder = fth_format("%s", fth_record_folder(trainer.record));
+        outcome->id = fth_format("%s", fth_record_id(trainer.record));
+    }
     release(&trainer);
     return status;
 }

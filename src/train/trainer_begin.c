@@ -267,7 +267,13 @@ static fth_status create_record(fth_trainer *trainer)
     while (begin > 0 && options->data[begin - 1] != '/')
         begin--;
     hint = fth_format("%s-%.*s", options->model, (int)(length - begin), options->data + begin);
+    fth_record_sweep(options->runs, trainer->beginning.identity);
     FTH_TRY(fth_record_create(options->runs, options->name, hint, description, machine, &trainer->record));
+    if (*options->resume && *options->name)
+        fth_log_info("there is no run %s to resume in %s; starting it", options->name, options->runs);
+    else if (*options->resume)
+        fth_log_info("nothing to resume for this configuration in %s; starting a new run, %s", options->runs,
+                     fth_record_id(trainer->record));
 
 out:
     free(hint);

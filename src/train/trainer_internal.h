@@ -259,6 +259,8 @@ fth_status fth_trainer_store_models(fth_trainer *trainer);
 void fth_trainer_store_best_in_time(fth_trainer *trainer, const fth_stop_reason *reason);
 /* Of a finished run: models that are not here yet. */
 void fth_trainer_fetch_models(fth_trainer *trainer);
+/* A run that never took a step leaves nothing behind, here or in a store; of any other run nothing is touched. */
+void fth_trainer_discard_unbegun(fth_trainer *trainer);
 /* The last events, and then the run is free for the next. */
 fth_status fth_trainer_leave_store(fth_trainer *trainer);
 

@@ -53,14 +53,12 @@ static fth_status check_same(const fth_beginning *beginning, const fth_stored_re
 static fth_status check_local(const char *folder, const fth_stored_record *record, const char *url)
 {
     json_t *here = NULL;
-    char *path = fth_path_join(folder, "run.json");
-    fth_status status = fth_file_exists(path) ? fth_record_read_run(folder, &here) : FTH_OK;
+    fth_status status = fth_record_exists(folder) ? fth_record_read_run(folder, &here) : FTH_OK;
     if (status == FTH_OK && here &&
         !json_equal(json_object_get(here, "created_s"), json_object_get(record->json, "created_s")))
         status = fth_fail(FTH_INVALID, "%s is another run than the one of that name in %s; give another --runs folder",
                           folder, url);
     json_decref(here);
-    free(path);
     return status;
 }
 
@@ -84,10 +82,11 @@ out:
     return status;
 }
 
-static fth_status read_stored(fth_trainer *trainer, fth_stored_record *record)
+/* A standby is for the run that was announced, even if its machine vanished before the first step. */
+static fth_status read_stored(fth_trainer *trainer, bool standby, fth_stored_record *record)
 {
     fth_status status = fth_run_store_read(trainer->run_store, record);
-    if (status == FTH_OK && record->run)
+    if (status == FTH_OK && record->run && (record->begun || standby))
         status = check_same(&trainer->beginning, record, fth_run_store_url(trainer->run_store));
     return status;
 }
@@ -100,6 +99,26 @@ static fth_status take_lease(fth_trainer *trainer, bool standby)
     trainer->spending.waited_s = fth_clock_seconds() - began_s;
     trainer->spending.previous_seen_s = fth_run_store_previous_seen_s(trainer->run_store);
     trainer->spending.previous_process_s = fth_run_store_previous_process_s(trainer->run_store);
+    return status;
+}
+
+/* Takes the lease and reads the run as its last owner left it. A standby whose run was given up before it took a step
+ * goes on standing by. */
+static fth_status take_run(fth_trainer *trainer, bool standby, fth_stored_record *record)
+{
+    fth_status status = FTH_OK;
+    for (;;) {
+        FTH_TRY(take_lease(trainer, standby));
+        fth_stored_record_release(record);
+        FTH_TRY(read_stored(trainer, standby, record));
+        if (record->run || !standby)
+            break;
+        FTH_TRY(fth_run_store_release(trainer->run_store));
+    }
+    if (record->run && !record->begun)
+        FTH_TRY(fth_run_store_discard(trainer->run_store));
+
+out:
     return status;
 }
 
@@ -140,13 +159,11 @@ fth_status fth_trainer_find_run(fth_trainer *trainer, const fth_train_options *a
     FTH_TRY(fth_beginning_prepare(asked, beginning));
     FTH_TRY(fth_run_store_open(asked, &trainer->run_store));
     const char *url = fth_run_store_url(trainer->run_store);
-    FTH_TRY(read_stored(trainer, &record));
+    FTH_TRY(read_stored(trainer, asked->standby, &record));
     FTH_TRY(check_over(beginning, &record, url, &over));
     if (!over) { /* who holds it may end it while we wait */
-        FTH_TRY(take_lease(trainer, asked->standby));
-        fth_stored_record_release(&record);
-        FTH_TRY(read_stored(trainer, &record));
-        if (record.run)
+        FTH_TRY(take_run(trainer, asked->standby, &record));
+        if (record.begun)
             FTH_TRY(take_record(beginning, &record, url));
         FTH_TRY(fth_beginning_check_budget(beginning));
     }
@@ -287,6 +304,19 @@ void fth_trainer_fetch_models(fth_trainer *trainer)
             fth_log_warning("%s", fth_error_message());
         free(path);
     }
+}
+
+void fth_trainer_discard_unbegun(fth_trainer *trainer)
+{
+    fth_run_store *store = trainer->run_store;
+    bool was_stored = store && fth_run_store_is_mirrored(store);
+    if (!trainer->record || !fth_record_discard_unbegun(trainer->record))
+        return;
+    if (was_stored && !fth_run_store_is_lost(store) && fth_run_store_discard(store) != FTH_OK)
+        fth_log_warning("%s keeps the record of a run that never took a step, which the next one replaces: %s",
+                        fth_run_store_url(store), fth_error_message());
+    fth_record_free(trainer->record);
+    trainer->record = NULL;
 }
 
 fth_status fth_trainer_leave_store(fth_trainer *trainer)

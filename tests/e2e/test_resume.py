@@ -96,7 +96,7 @@ def test_printed_command_is_quoted(farthing, tiny):
     odd = farthing.folder / "it's a folder"
     odd.symlink_to(tiny)
     process = farthing.start("train", "--data", odd, "--batch", 16, "--epochs", 1000)
-    wait_for(lambda: farthing.runs() and (farthing.runs()[0] / "events.jsonl").exists(), "the start")
+    wait_for(lambda: farthing.runs() and '"step"' in (farthing.runs()[0] / "events.jsonl").read_text(), "a step")
     result = stop(process)
     (command,) = [line.strip() for line in result.out.splitlines() if line.endswith("--resume")]
     assert shlex.split(command)[3] == str(odd)

@@ -34,6 +34,14 @@ static void add_event(fth_record *record, const char *name, int step)
     assert_int_equal(fth_record_append(record, name, event), FTH_OK);
 }
 
+/* A run that took a step: before that there is none. */
+static void make_begun(const char *id, const char *identity)
+{
+    fth_record *record = create(id, identity);
+    add_step(record, 1);
+    fth_record_free(record);
+}
+
 static void append_text(const char *id, const char *text)
 {
     char path[400];
@@ -228,7 +236,7 @@ static void names_are_plain(void **state)
 static void an_existing_name_is_refused(void **state)
 {
     (void)state;
-    fth_record_free(create("taken", "abc"));
+    make_begun("taken", "abc");
     fth_record *record = NULL;
     assert_int_equal(fth_record_create(test_folder, "taken", "", NULL, NULL, &record), FTH_INVALID);
     assert_message_has("--resume taken");
@@ -246,14 +254,15 @@ static void runs_are_found_by_identity(void **state)
     assert_int_equal(fth_record_find("/nonexistent", "abc", false, &folder), FTH_OK);
     assert_null(folder);
 
-    fth_record_free(create("one", "abc"));
+    make_begun("one", "abc");
     usleep(2000);
-    fth_record_free(create("two", "abc"));
+    make_begun("two", "abc");
     usleep(2000);
     fth_record *record = create("three", "abc");
+    add_step(record, 1);
     assert_int_equal(fth_record_append(record, "end", json_object()), FTH_OK);
     fth_record_free(record);
-    fth_record_free(create("other", "xyz"));
+    make_begun("other", "xyz");
 
     assert_int_equal(fth_record_find(test_folder, "abc", false, &folder), FTH_OK);
     assert_non_null(strstr(folder, "/two"));
@@ -269,7 +278,7 @@ static void runs_are_located_by_name_or_path(void **state)
 {
     (void)state;
     char *folder = NULL, path[400];
-    fth_record_free(create("digits-1", "abc"));
+    make_begun("digits-1", "abc");
     assert_int_equal(fth_record_locate(test_folder, "digits-1", &folder), FTH_OK);
     free(folder);
     snprintf(path, sizeof path, "%s/digits-1/", test_folder);
@@ -283,6 +292,161 @@ static void runs_are_located_by_name_or_path(void **state)
     assert_message_has("is not a run: it has no run.json");
     assert_int_equal(fth_record_locate("/nonexistent", "x", &folder), FTH_INVALID);
     assert_null(folder);
+}
+
+static bool is_there(const char *name)
+{
+    char path[TEST_MAX_PATH];
+    test_path(path, name);
+    return access(path, F_OK) == 0;
+}
+
+static bool run_exists(const char *id)
+{
+    char path[TEST_MAX_PATH];
+    test_path(path, id);
+    return fth_record_exists(path);
+}
+
+static void a_run_without_a_step_does_not_exist(void **state)
+{
+    (void)state;
+    char *folder = NULL;
+    fth_record *record = create("early", "abc");
+    add_event(record, "start", 0);
+    /* While a process is at it, it is somebody's. */
+    assert_true(run_exists("early"));
+    assert_int_equal(fth_record_find(test_folder, "abc", false, &folder), FTH_OK);
+    assert_non_null(folder);
+    free(folder);
+    add_event(record, "error", 0);
+    fth_record_free(record); /* killed, or of a version that left it there */
+
+    assert_true(is_there("early/run.json"));
+    assert_false(run_exists("early"));
+    assert_int_equal(fth_record_find(test_folder, "abc", false, &folder), FTH_OK);
+    assert_null(folder);
+    assert_int_equal(fth_record_locate(test_folder, "early", &folder), FTH_INVALID);
+    assert_message_has("never took a step");
+
+    /* Its name is free, and nothing of it shows in the run that takes it. */
+    record = create("early", "xyz");
+    add_step(record, 1);
+    fth_record_free(record);
+    fth_record_summary summary = read_run("early");
+    assert_string_equal(json_string_value(json_object_get(summary.run, "identity")), "xyz");
+    assert_int_equal(json_array_size(summary.events), 0);
+    assert_int_equal(summary.training.count, 1);
+    fth_record_release(&summary);
+    assert_true(run_exists("early"));
+}
+
+static void what_never_began_is_discarded(void **state)
+{
+    (void)state;
+    fth_record *record = create("gone", "abc");
+    add_event(record, "start", 0);
+    assert_true(fth_record_discard_unbegun(record));
+    fth_record_free(record);
+    assert_false(is_there("gone"));
+
+    record = create("mine", "abc");
+    test_write("mine/notes.txt", "x", 1); /* not the record's to remove */
+    assert_true(fth_record_discard_unbegun(record));
+    fth_record_free(record);
+    assert_true(is_there("mine/notes.txt"));
+    assert_false(is_there("mine/run.json"));
+
+    record = create("kept", "abc");
+    add_step(record, 1);
+    assert_false(fth_record_discard_unbegun(record));
+    fth_record_free(record);
+    assert_true(run_exists("kept"));
+
+    fth_record_free(create("left", "abc")); /* by a kill */
+    fth_record_free(create("other", "xyz"));
+    fth_record *busy = create("busy", "abc");
+    fth_record_sweep(test_folder, "abc");
+    assert_false(is_there("left"));
+    assert_true(is_there("other/run.json"));
+    assert_true(is_there("busy/run.json"));
+    assert_true(run_exists("kept"));
+    fth_record_free(busy);
+}
+
+/* Who opened the lock before the run was removed must not hold the lock of a folder that is gone. */
+static void removing_and_creating_at_once(void **state)
+{
+    (void)state;
+    enum { PROCESSES = 4, ROUNDS = 60 };
+    pid_t children[PROCESSES];
+    for (int i = 0; i < PROCESSES; i++) {
+        children[i] = fork();
+        if (children[i] != 0)
+            continue;
+        int bad = 0;
+        for (int round = 0; round < ROUNDS; round++) {
+            fth_record *record = NULL;
+            fth_status status = fth_record_create(test_folder, "same", "", NULL, NULL, &record);
+            if (status == FTH_INVALID)
+                continue; /* another is at it */
+            /* What it holds is what everybody sees. */
+            bad += status != FTH_OK || !is_there("same/run.json") || !is_there("same/events.jsonl") ||
+                   !fth_record_discard_unbegun(record);
+            fth_record_free(record);
+        }
+        _exit(bad > 0);
+    }
+    for (int i = 0; i < PROCESSES; i++) {
+        int ended = -1;
+        assert_int_equal(waitpid(children[i], &ended, 0), children[i]);
+        assert_int_equal(ended, 0);
+    }
+}
+
+static void a_run_is_removed_with_all_it_made(void **state)
+{
+    (void)state;
+    char path[TEST_MAX_PATH], outside[TEST_MAX_PATH], link_path[TEST_MAX_PATH];
+    uint64_t freed = 0;
+    bool left = true;
+    make_begun("done", "abc");
+    test_path(path, "done/checkpoints");
+    assert_int_equal(mkdir(path, 0777), 0);
+    test_write("done/checkpoints/step-1.json", "{}", 2);
+    test_write("done/last.safetensors", "0123456789", 10);
+    test_path(outside, "outside");
+    assert_int_equal(mkdir(outside, 0777), 0);
+    test_write("outside/precious", "x", 1);
+    test_path(link_path, "done/checkpoints/link");
+    assert_int_equal(symlink(outside, link_path), 0);
+    test_path(path, "done");
+    assert_int_equal(fth_record_remove(path, &freed, &left), FTH_OK);
+    assert_false(left);
+    assert_true(freed >= 10);
+    assert_false(is_there("done"));
+    assert_true(is_there("outside/precious"));
+
+    /* Refused: not a run, a link to one, one that is being trained. */
+    assert_int_equal(fth_record_remove(outside, NULL, NULL), FTH_INVALID);
+    make_begun("real", "abc");
+    test_path(path, "real");
+    test_path(link_path, "linked");
+    assert_int_equal(symlink(path, link_path), 0);
+    assert_int_equal(fth_record_remove(link_path, NULL, NULL), FTH_INVALID);
+    assert_message_has("symbolic link");
+    fth_record *record = NULL;
+    assert_int_equal(fth_record_resume(path, &record), FTH_OK);
+    assert_int_equal(fth_record_remove(path, NULL, NULL), FTH_INVALID);
+    assert_message_has("is being trained by process");
+    fth_record_free(record);
+    assert_true(run_exists("real"));
+
+    test_write("real/notes.txt", "x", 1);
+    assert_int_equal(fth_record_remove(path, NULL, &left), FTH_OK);
+    assert_true(left);
+    assert_true(is_there("real/notes.txt"));
+    assert_false(is_there("real/run.json"));
 }
 
 static void run_json_is_rewritten_whole(void **state)
@@ -328,6 +492,10 @@ int main(void)
         TEST(an_existing_name_is_refused),
         TEST(runs_are_found_by_identity),
         TEST(runs_are_located_by_name_or_path),
+        TEST(a_run_without_a_step_does_not_exist),
+        TEST(what_never_began_is_discarded),
+        TEST(removing_and_creating_at_once),
+        TEST(a_run_is_removed_with_all_it_made),
         TEST(run_json_is_rewritten_whole),
         TEST(unwritable_folders_are_an_error),
     };

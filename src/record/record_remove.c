@@ -1,0 +1,175 @@
+/* Removing runs, whole ones and what a run that never began left behind.
+ *
+ * run.json goes last of a run's own files, and the lock after it, so that a process killed half-way leaves a run that
+ * can be removed again. Only what a run makes is removed, and no symbolic link is followed. */
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "record/record_internal.h"
+
+/* ---- whole runs ---- */
+
+static bool is_dots(const char *name)
+{
+    return strcmp(name, ".") == 0 || strcmp(name, "..") == 0;
+}
+
+static fth_status fail_removing(const char *path)
+{
+    return fth_fail(FTH_IO, "remove %s: %s", path, strerror(errno));
+}
+
+/* Removes `name` in the open folder `parent`, and if it is a folder all that is in it; a link is removed, not followed.
+ * `path` is for messages. */
+static fth_status remove_tree(int parent, const char *name, const char *path, uint64_t *freed_bytes)
+{
+    fth_status status = FTH_OK;
+    struct stat facts;
+    DIR *directory = NULL;
+
+    if (fstatat(parent, name, &facts, AT_SYMLINK_NOFOLLOW) != 0)
+        return errno == ENOENT ? FTH_OK : fail_removing(path);
+    if (S_ISDIR(facts.st_mode)) {
+        int folder = openat(parent, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+        directory = folder >= 0 ? fdopendir(folder) : NULL;
+        if (!directory && folder >= 0)
+            close(folder);
+        if (!directory)
+            return fail_removing(path);
+        for (struct dirent *entry = readdir(directory); entry; entry = readdir(directory)) {
+            if (is_dots(entry->d_name))
+                continue;
+            char *inside = fth_path_join(path, entry->d_name);
+            status = remove_tree(dirfd(directory), entry->d_name, inside, freed_bytes);
+            free(inside);
+            FTH_TRY(status);
+        }
+    }
+    if (unlinkat(parent, name, S_ISDIR(facts.st_mode) ? AT_REMOVEDIR : 0) != 0 && errno != ENOENT)
+        status = fail_removing(path);
+    else
+        *freed_bytes += (uint64_t)facts.st_blocks * 512;
+
+out:
+    if (directory)
+        closedir(directory);
+    return status;
+}
+
+/* A run's folder itself: not a link to one, and with a run.json that says so. */
+static fth_status check_is_run(const char *run_folder)
+{
+    fth_status status = FTH_OK;
+    struct stat facts;
+    json_t *run = NULL;
+
+    FTH_REQUIRE(lstat(run_folder, &facts) == 0, FTH_INVALID, "there is no run %s: %s", run_folder, strerror(errno));
+    FTH_REQUIRE(!S_ISLNK(facts.st_mode), FTH_INVALID,
+                "%s is a symbolic link: remove the link, or name the folder it leads to", run_folder);
+    FTH_TRY(fth_record_read_run(run_folder, &run));
+    FTH_REQUIRE(json_is_string(json_object_get(run, "id")) && json_is_number(json_object_get(run, "created_s")),
+                FTH_INVALID, "%s is not a run: its run.json is something else", run_folder);
+
+out:
+    json_decref(run);
+    return status;
+}
+
+fth_status fth_record_remove(const char *run_folder, uint64_t *freed_bytes, bool *others_left)
+{
+    /* The record last. */
+    static const char *const names[] = {"checkpoints",      "workers",      "best.safetensors",
+                                        "last.safetensors", "events.jsonl", "run.json"};
+    fth_status status = FTH_OK;
+    fth_record *record = NULL;
+    uint64_t freed = 0;
+    int folder = -1;
+
+    FTH_TRY(check_is_run(run_folder));
+    FTH_TRY(fth_record_resume(run_folder, &record)); /* the lock */
+    folder = open(run_folder, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    FTH_REQUIRE(folder >= 0, FTH_IO, "open %s: %s", run_folder, strerror(errno));
+    for (size_t i = 0; i < FTH_COUNT_OF(names); i++) {
+        char *path = fth_path_join(run_folder, names[i]);
+        status = remove_tree(folder, names[i], path, &freed);
+        free(path);
+        FTH_TRY(status);
+    }
+    fth_record_remove_folder(run_folder);
+    if (others_left)
+        *others_left = fth_folder_exists(run_folder);
+
+out:
+    if (freed_bytes)
+        *freed_bytes = freed;
+    if (folder >= 0)
+        close(folder);
+    fth_record_free(record);
+    return status;
+}
+
+/* ---- runs that have not begun ---- */
+
+void fth_record_remove_files(const char *run_folder)
+{
+    DIR *directory = opendir(run_folder);
+    if (!directory)
+        return;
+    int folder = dirfd(directory);
+    for (struct dirent *entry = readdir(directory); entry; entry = readdir(directory))
+        if (strncmp(entry->d_name, FTH_FILE_TEMPORARY, strlen(FTH_FILE_TEMPORARY)) == 0)
+            unlinkat(folder, entry->d_name, 0);
+    unlinkat(folder, "checkpoints", AT_REMOVEDIR); /* made for a download; empty, or the run had begun */
+    unlinkat(folder, "events.jsonl", 0);
+    unlinkat(folder, "run.json", 0);
+    closedir(directory);
+}
+
+static bool holds_only_its_lock(const char *run_folder)
+{
+    DIR *directory = opendir(run_folder);
+    bool only = directory != NULL;
+    for (struct dirent *entry = directory ? readdir(directory) : NULL; entry; entry = readdir(directory))
+        only = only && (is_dots(entry->d_name) || strcmp(entry->d_name, ".lock") == 0);
+    if (directory)
+        closedir(directory);
+    return only;
+}
+
+void fth_record_remove_folder(const char *run_folder)
+{
+    char *lock = fth_path_join(run_folder, ".lock");
+    if (holds_only_its_lock(run_folder)) {
+        unlink(lock);
+        rmdir(run_folder);
+    }
+    free(lock);
+}
+
+void fth_record_sweep(const char *runs_folder, const char *identity)
+{
+    DIR *runs = opendir(runs_folder);
+    for (struct dirent *entry = runs ? readdir(runs) : NULL; entry; entry = readdir(runs)) {
+        if (entry->d_name[0] == '.')
+            continue;
+        char *folder = fth_path_join(runs_folder, entry->d_name);
+        json_t *run = NULL;
+        fth_record *record = NULL;
+        if (fth_record_read_run(folder, &run) == FTH_OK) {
+            const char *its = json_string_value(json_object_get(run, "identity"));
+            bool left = its && strcmp(its, identity) == 0 && !fth_record_exists(folder);
+            if (left && fth_record_resume(folder, &record) == FTH_OK) /* nobody is at it, and nobody will be now */
+                fth_record_discard_unbegun(record);
+        }
+        fth_record_free(record);
+        json_decref(run);
+        free(folder);
+    }
+    if (runs)
+        closedir(runs);
+}

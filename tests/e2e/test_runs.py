@@ -1,0 +1,125 @@
+"""Which run a command begins, extends, ends, lists and removes."""
+import json
+import signal
+import struct
+import zlib
+
+import pytest
+from conftest import SMALL, record, stop, wait_for
+
+
+def undecodable_png(side):
+    """A good header, so that only decoding finds out."""
+    def chunk(kind, body):
+        return struct.pack(">I", len(body)) + kind + body + struct.pack(">I", zlib.crc32(kind + body))
+
+    return (b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", struct.pack(">IIBBBBB", side, side, 8, 0, 0, 0, 0)) +
+            chunk(b"IDAT", b"not zlib") + chunk(b"IEND", b""))
+
+
+@pytest.fixture
+def undecodable(tmp_path):
+    """A set that is found wanting at the first batch, when the record of the run is made already."""
+    for name in ("a", "b"):
+        folder = tmp_path / "pictures" / name
+        folder.mkdir(parents=True)
+        for i in range(24):
+            (folder / f"{i}.png").write_bytes(undecodable_png(8))
+    return tmp_path / "pictures"
+
+
+# ---- a run that never took a step does not exist ----
+
+COMMAND = ["train", *SMALL, "--batch", 8, "--steps", 4, "--name", "x", "--threads", 1]
+
+
+@pytest.mark.parametrize("flags", [[], ["--resume"]])
+def test_a_mistake_does_not_use_up_the_name(farthing, tiny, undecodable, flags):
+    assert "be read, more than" in farthing(*COMMAND, *flags, "--data", undecodable, code=1).err
+    assert not (farthing.folder / "runs/x").exists()
+    assert "there are no runs" in farthing("report", code=1).err
+    farthing(*COMMAND, *flags, "--data", tiny)
+    assert [event["event"] for event in record(farthing.folder / "runs/x")].count("start") == 1
+
+
+def test_a_mistake_does_not_use_up_the_store(farthing, tiny, undecodable):
+    store = farthing.folder / "store"
+    stored = [*COMMAND, "--checkpoints", store, "--watch", "none"]
+    farthing(*stored, "--data", undecodable, code=1)
+    assert not (farthing.folder / "runs/x").exists()
+    assert {path.name for path in store.rglob("*") if path.is_file()} <= {"lease.json"}
+    assert "no run" in farthing("report", store, code=1).err
+    farthing(*stored, "--data", tiny)
+    assert (store / "last.safetensors").exists()
+
+
+def forge_unbegun(folder, id):
+    """What a kill before the first step leaves, or an older version's failure."""
+    folder.mkdir(parents=True)
+    configuration = {"model": "linear", "data": "digits", "optimizer": "sgd"}
+    (folder / "run.json").write_text(json.dumps(
+        {"id": id, "created": "2026-01-01T00:00:00Z", "created_s": 4e9, "identity": "0" * 16,
+         "configuration": configuration}))
+    return "".join(json.dumps({"event": event, "time": 4e9}) + "\n" for event in ("start", "error"))
+
+
+def test_what_a_kill_leaves_is_in_nobodys_way(farthing, tiny):
+    arguments = ["train", *SMALL, "--data", tiny, "--steps", 2]
+    left = farthing.folder / "runs/x"
+    (left / "events.jsonl").write_text(forge_unbegun(left, "x"))
+    farthing(*arguments, "--name", "before")
+    assert farthing("report").out.startswith("run before")  # although x is newer
+    assert "never took a step" in farthing("report", "x", code=1).err
+    assert "never took a step" in farthing(*arguments, "--resume", "x", code=1).err
+    result = farthing(*arguments, "--optimizer", "adamw", "--resume", "--name", "x")
+    assert "there is no run x to resume" in result.err
+    events = record(left)
+    assert events[0]["event"] == "start" and "id" in events[0] and events[-1]["event"] == "end"
+
+
+def test_what_a_kill_leaves_in_a_store_is_replaced(farthing, tiny):
+    store = farthing.folder / "store"
+    (store / "events").mkdir(parents=True)
+    events = forge_unbegun(store / "forged", "old")
+    (store / "forged/run.json").rename(store / "run.json")
+    (store / "events/000001.jsonl").write_text(events)
+    arguments = ["train", *SMALL, "--data", tiny, "--steps", 2, "--checkpoints", store, "--watch", "none"]
+    farthing(*arguments, "--name", "new")
+    assert json.loads((store / "run.json").read_text())["id"] == "new"
+    assert not (store / "events/000001.jsonl").exists()
+    assert farthing("report", store, "--json").events[0]["resumes"] == 0
+
+
+def test_killed_in_the_first_step(farthing, tiny):
+    process = farthing.start("train", "--model", "resnet18", "--data", "shapes", "--batch", 512, "--name", "x",
+                             "--threads", 1)
+    events = farthing.folder / "runs/x/events.jsonl"
+    wait_for(lambda: events.exists() and '"start"' in events.read_text(), "the start")
+    process.kill()
+    process.communicate()
+    assert '"step"' not in [line.split(",")[0] for line in events.read_text().splitlines()]
+    farthing("train", *SMALL, "--data", tiny, "--steps", 2, "--name", "x")
+
+
+def test_a_stop_before_the_first_step_leaves_nothing(farthing, tiny):
+    process = farthing.start("train", "--data", tiny, "--epochs", 1000, "--name", "x")
+    wait_for(lambda: (farthing.folder / "runs/x/events.jsonl").exists(), "the record")
+    result = stop(process)
+    assert result.code == 75
+    begun = (farthing.folder / "runs/x").exists()  # where the step was quicker than the signal
+    assert ("stopped and saved" if begun else "stopped before anything was trained") in result.out
+    assert begun or not result.out.rstrip().endswith("--resume")
+
+
+def test_a_run_that_is_being_begun_is_somebodys(farthing, tiny):
+    arguments = ["train", *SMALL, "--data", tiny, "--epochs", 1000000, "--name", "x"]
+    process = farthing.start(*arguments)
+    wait_for(lambda: (farthing.folder / "runs/x/run.json").exists(), "the record")
+    assert f"process {process.pid}" in farthing(*arguments, code=1).err
+    assert stop(process, signal.SIGINT).code == 75
+
+
+def test_local_workers_that_cannot_begin_leave_nothing(farthing, tiny):
+    arguments = ["train", *SMALL, "--data", tiny, "--strategy", "parameter-server", "--workers", 2, "--name", "x"]
+    assert "larger than" in farthing(*arguments, "--batch", 200, code=1).err
+    assert not (farthing.folder / "runs/x").exists()
