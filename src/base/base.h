@@ -7,6 +7,7 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "base/memory.h"
+#include "base/output.h"
 #include "base/printable.h"
 #include "base/random.h"
 #include "base/status.h"

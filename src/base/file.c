@@ -16,13 +16,19 @@
 #include <unistd.h>
 
 #include "base/memory.h"
+#include "base/output.h"
 
 enum { READ_CHUNK_BYTES = 1 << 16, SHA256_BYTES = 32 };
 
+/* How long a named pipe may have no reader, and how long one may read nothing. */
+#define READER_PATIENCE_S  10.0
+#define READING_PATIENCE_S 60.0
+
 struct fth_file {
     char *path;
-    char *temporary; /* NULL once published */
+    char *temporary; /* NULL once published, and of a stream */
     int descriptor;  /* -1 once closed */
+    bool stream;     /* not a file to be renamed: what is written has arrived */
     uint64_t size_bytes;
     EVP_MD_CTX *digest;
 };
@@ -126,6 +132,47 @@ static void finish_copy(const EVP_MD_CTX *digest, char hex[65])
 
 /* ---- writing ---- */
 
+static fth_status create_blank(const char *path, fth_file **file)
+{
+    fth_status status = FTH_OK;
+    fth_file *fresh = NULL;
+    FTH_TRY(fth_allocate(1, sizeof *fresh, &fresh));
+    fresh->descriptor = -1;
+    fresh->path = strdup(path);
+    FTH_REQUIRE(fresh->path, FTH_NO_MEMORY, "no memory for a path");
+    FTH_TRY(create_digest(&fresh->digest));
+    *file = fresh;
+    fresh = NULL;
+
+out:
+    fth_file_free(fresh);
+    return status;
+}
+
+fth_status fth_file_create_output(const char *name, fth_file **file)
+{
+    fth_status status = FTH_OK;
+    char *path = NULL;
+    int descriptor = -1;
+
+    *file = NULL;
+    FTH_TRY(fth_output_open(name, READER_PATIENCE_S, &path, &descriptor));
+    if (descriptor < 0) {
+        FTH_TRY(fth_file_create(path, file));
+    } else {
+        FTH_TRY(create_blank(path, file));
+        (*file)->stream = true;
+        (*file)->descriptor = descriptor;
+        descriptor = -1;
+    }
+
+out:
+    if (descriptor >= 0)
+        close(descriptor);
+    free(path);
+    return status;
+}
+
 fth_status fth_file_create(const char *path, fth_file **file)
 {
     fth_status status = FTH_OK;
@@ -138,11 +185,7 @@ fth_status fth_file_create(const char *path, fth_file **file)
     *file = NULL;
     FTH_REQUIRE(folder, FTH_NO_MEMORY, "no memory for a path");
     FTH_REQUIRE(*name != '\0', FTH_INVALID, "'%s' names a folder, not a file", path);
-    FTH_TRY(fth_allocate(1, sizeof *fresh, &fresh));
-    fresh->descriptor = -1;
-    fresh->path = strdup(path);
-    FTH_REQUIRE(fresh->path, FTH_NO_MEMORY, "no memory for a path");
-    FTH_TRY(create_digest(&fresh->digest));
+    FTH_TRY(create_blank(path, &fresh));
 
     /* Names are drawn until one is free; a second draw is already next to impossible. */
     for (int attempt = 0; fresh->descriptor < 0; attempt++) {
@@ -180,6 +223,12 @@ fth_status fth_file_write(fth_file *file, const void *bytes, size_t size_bytes)
         ssize_t written = write(file->descriptor, at, size_bytes);
         if (written < 0 && errno == EINTR)
             continue;
+        if (written < 0 && errno == EAGAIN && file->stream) {
+            fth_status status = fth_output_wait(file->descriptor, file->path, READING_PATIENCE_S);
+            if (status != FTH_OK)
+                return status;
+            continue;
+        }
         if (written <= 0)
             return fail_write(file, size_bytes, written < 0 ? errno : ENOSPC);
         if (!EVP_DigestUpdate(file->digest, at, (size_t)written))
@@ -196,9 +245,12 @@ fth_status fth_file_sync(fth_file *file)
     int descriptor = file->descriptor;
     if (descriptor < 0)
         return FTH_OK;
-    while (fsync(descriptor) != 0)
+    while (fsync(descriptor) != 0) {
+        if (file->stream && (errno == EINVAL || errno == EROFS || errno == ENOTSUP))
+            break; /* pipes and most devices keep nothing that could be synced */
         if (errno != EINTR)
             return fail_write(file, 0, errno);
+    }
     file->descriptor = -1; /* gone after close(), whatever that returns */
     if (close(descriptor) != 0 && errno != EINTR)
         return fail_write(file, 0, errno);
@@ -221,6 +273,8 @@ static fth_status finish_publishing(fth_file *file)
 fth_status fth_file_publish(fth_file *file)
 {
     fth_status status = FTH_OK;
+    if (file->stream)
+        return fth_file_sync(file);
     FTH_REQUIRE(file->temporary, FTH_INVALID, "%s was published before", file->path);
     FTH_TRY(fth_file_sync(file));
     if (rename(file->temporary, file->path) != 0) {
@@ -303,16 +357,28 @@ void fth_file_sha256(const fth_file *file, char hex[65])
     finish_copy(file->digest, hex);
 }
 
-fth_status fth_file_write_all(const char *path, const void *bytes, size_t size_bytes)
+/* Writes and publishes a file just made, and frees it. */
+static fth_status write_whole(fth_file *file, const void *bytes, size_t size_bytes)
 {
-    fth_status status = FTH_OK;
-    fth_file *file = NULL;
-    FTH_TRY(fth_file_create(path, &file));
-    FTH_TRY(fth_file_write(file, bytes, size_bytes));
-    FTH_TRY(fth_file_publish(file));
-out:
+    fth_status status = fth_file_write(file, bytes, size_bytes);
+    if (status == FTH_OK)
+        status = fth_file_publish(file);
     fth_file_free(file);
     return status;
+}
+
+fth_status fth_file_write_all(const char *path, const void *bytes, size_t size_bytes)
+{
+    fth_file *file = NULL;
+    fth_status status = fth_file_create(path, &file);
+    return status == FTH_OK ? write_whole(file, bytes, size_bytes) : status;
+}
+
+fth_status fth_file_write_output(const char *name, const void *bytes, size_t size_bytes)
+{
+    fth_file *file = NULL;
+    fth_status status = fth_file_create_output(name, &file);
+    return status == FTH_OK ? write_whole(file, bytes, size_bytes) : status;
 }
 
 /* ---- reading ---- */

@@ -22,6 +22,9 @@
 typedef struct fth_file fth_file;
 
 fth_status fth_file_create(const char *path, fth_file **file);
+/* The same for a name that the user gave, which may stand for a device, a pipe, a link or standard output (output.h).
+ * What is not a regular file is written as the bytes come, and publishing only closes it. */
+fth_status fth_file_create_output(const char *name, fth_file **file);
 fth_status fth_file_write(fth_file *file, const void *bytes, size_t size_bytes);
 fth_status fth_file_sync(fth_file *file); /* ends writing */
 fth_status fth_file_publish(fth_file *file);
@@ -35,8 +38,9 @@ const char *fth_file_temporary(const fth_file *file); /* the path it has now; NU
 uint64_t fth_file_size_bytes(const fth_file *file);
 void fth_file_sha256(const fth_file *file, char hex[65]);
 
-/* Writes a whole small file through the steps above. */
+/* Write a whole small file through the steps above. */
 fth_status fth_file_write_all(const char *path, const void *bytes, size_t size_bytes);
+fth_status fth_file_write_output(const char *name, const void *bytes, size_t size_bytes);
 
 /* Reads a whole file; more than `max_bytes` is an error. A NUL follows the last byte. free() the bytes. */
 fth_status fth_file_read_all(const char *path, size_t max_bytes, char **bytes, size_t *size_bytes);

@@ -24,7 +24,7 @@ static const fth_option data_rows[] = {
      .type = FTH_OPTION_TEXT,
      .offset = AT(out),
      .argument = "PATH",
-     .help = "what to write: a .tar (pack) or a folder (shard)",
+     .help = "what to write: a .tar, or - for standard output (pack); or a folder (shard)",
      .group = "Options"},
     {.name = "shards",
      .type = FTH_OPTION_INTEGER,
@@ -38,7 +38,7 @@ static const fth_option data_rows[] = {
      .type = FTH_OPTION_TEXT,
      .offset = AT(sheet),
      .argument = "FILE.png",
-     .help = "also draw some images of every class (inspect)"},
+     .help = "also draw some images of every class; -: to standard output (inspect)"},
     {.name = "validation-fraction",
      .type = FTH_OPTION_NUMBER,
      .offset = AT(validation_fraction),
@@ -202,6 +202,7 @@ static fth_status inspect(const fth_dataset *dataset, const data_options *option
     fth_inspection found = {0};
     const fth_dataset_info *info = fth_dataset_get_info(dataset);
 
+    FTH_TRY(fth_output_prepare(options->sheet));
     FTH_TRY(fth_dataset_inspect(dataset, count_threads(options), &found));
     if (options->json)
         print_json(info, &found);
@@ -209,7 +210,7 @@ static fth_status inspect(const fth_dataset *dataset, const data_options *option
         FTH_TRY(print_text(info, &found));
     if (*options->sheet) {
         FTH_TRY(fth_dataset_draw_sheet(dataset, options->sheet, COLUMNS, ROWS));
-        fth_log_info("some images of every class are in %s", options->sheet);
+        fth_log_info("some images of every class are in %s", fth_output_label(options->sheet));
     }
 
 out:
@@ -229,7 +230,7 @@ static void print_written(const data_options *options, int64_t files, int64_t by
         fth_cli_print_json(json);
         json_decref(json);
     } else {
-        fth_print_line(stdout, "wrote %s: %s, %s", options->out, FTH_COUNTED(files, "file"), size);
+        fth_print_line(stdout, "wrote %s: %s, %s", fth_output_label(options->out), FTH_COUNTED(files, "file"), size);
     }
 }
 
@@ -238,7 +239,9 @@ static fth_status pack(const fth_dataset *dataset, const data_options *options)
     int64_t bytes = 0;
     if (!*options->out)
         return fth_fail(FTH_INVALID, "give --out FILE.tar, the archive to write");
-    fth_status status = fth_dataset_pack(dataset, options->out, &bytes);
+    fth_status status = fth_output_prepare(options->out);
+    if (status == FTH_OK)
+        status = fth_dataset_pack(dataset, options->out, &bytes);
     if (status == FTH_OK)
         print_written(options, 1, bytes);
     return status;

@@ -30,7 +30,11 @@ static const fth_option export_rows[] = {
      .argument = "FORMAT",
      .help = "safetensors, with PyTorch's names; or onnx, opset 17",
      .choices = formats},
-    {.name = "out", .type = FTH_OPTION_TEXT, .offset = AT(out), .argument = "FILE", .help = "file to write"},
+    {.name = "out",
+     .type = FTH_OPTION_TEXT,
+     .offset = AT(out),
+     .argument = "FILE",
+     .help = "file to write; -: standard output"},
     {.name = "classes",
      .type = FTH_OPTION_INTEGER,
      .offset = AT(classes),
@@ -47,6 +51,7 @@ static fth_status write_file(const export_options *options, const fth_classifier
 {
     fth_status status = FTH_OK;
     fth_snapshot *snapshot = NULL;
+    fth_file *file = NULL;
     fth_model_metadata metadata = {0};
     const fth_model_facts *facts = fth_classifier_facts(classifier);
     fth_engine *engine = fth_classifier_engine(classifier);
@@ -55,13 +60,17 @@ static fth_status write_file(const export_options *options, const fth_classifier
     FTH_TRY(fth_model_facts_to_metadata(facts, &metadata));
     FTH_TRY(fth_engine_take_snapshot(engine, false, fth_classifier_batches(classifier), &snapshot));
     const fth_tensor_view *views = fth_snapshot_views(snapshot, &count);
-    if (strcmp(options->to, "onnx") == 0)
+    if (strcmp(options->to, "onnx") == 0) {
         FTH_TRY(fth_onnx_save(options->out, fth_engine_graph(engine), views, count,
                               &(fth_onnx_options){facts->model, metadata.entries, metadata.count}));
-    else
-        FTH_TRY(fth_model_file_save(options->out, views, count, metadata.entries, metadata.count));
+    } else {
+        FTH_TRY(fth_file_create_output(options->out, &file));
+        FTH_TRY(fth_safetensors_write(file, views, count, metadata.entries, metadata.count));
+        FTH_TRY(fth_file_publish(file));
+    }
 
 out:
+    fth_file_free(file);
     fth_model_metadata_release(&metadata);
     fth_snapshot_free(snapshot);
     return status;
@@ -77,13 +86,14 @@ static fth_status export_model(const export_options *options)
     fth_classifier *classifier = NULL;
     char *weights = NULL;
 
+    FTH_TRY(fth_output_prepare(options->out));
     FTH_TRY(fth_cli_find_weights(options->model.runs, options->model.weights, &weights));
     FTH_TRY(fth_classifier_open(&(fth_classifier_options){.weights = weights, .given = &given, .device = "cpu"},
                                 &classifier));
     FTH_TRY(write_file(options, classifier));
     const fth_model_facts *facts = fth_classifier_facts(classifier);
-    fth_print_line(stdout, "%s: %s for %dx%dx%d images and %d classes, from %s", options->out, facts->model,
-                   facts->channels, facts->height, facts->width, facts->classes, weights);
+    fth_print_line(stdout, "%s: %s for %dx%dx%d images and %d classes, from %s", fth_output_label(options->out),
+                   facts->model, facts->channels, facts->height, facts->width, facts->classes, weights);
 
 out:
     fth_classifier_free(classifier);

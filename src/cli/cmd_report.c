@@ -33,7 +33,7 @@ static const fth_option report_rows[] = {
      .type = FTH_OPTION_TEXT,
      .offset = offsetof(report_options, chart),
      .argument = "FILE",
-     .help = "also draw the loss curves into FILE.png or FILE.svg",
+     .help = "also draw the loss curves into FILE.png or FILE.svg; png:- and svg:- are standard output",
      .check = fth_report_check_picture},
     {.name = "over",
      .type = FTH_OPTION_CHOICE,
@@ -89,8 +89,10 @@ static fth_status print_runs(const report_options *options, const fth_record_sum
 {
     fth_status status = FTH_OK;
     if (*options->chart) { /* first: a picture that cannot be drawn should not need looking for below the tables */
+        const char *output = fth_report_picture_output(options->chart);
+        FTH_TRY(fth_output_prepare(output));
         FTH_TRY(fth_report_picture(options->chart, runs, count, chosen_axis(options)));
-        fth_log_info("chart written to %s", options->chart);
+        fth_log_info("chart written to %s", fth_output_label(output));
     }
     for (size_t i = 0; options->json && i < count; i++) {
         json_t *json = fth_report_json(&runs[i]);

@@ -409,6 +409,7 @@ const fth_command fth_command_store = {
                "  farthing store cat s3://bucket/runs/a/run.json\n"
                "  farthing store cp model.safetensors s3://bucket/models/\n"
                "  farthing store cp -r s3://bucket/runs/a copies/a     what is in the one goes into the other\n"
+               "  farthing store cp s3://bucket/set.tar - | tar t       - is standard output\n"
                "  farthing store rm -r s3://bucket/runs/old\n"
                "  farthing store presign s3://bucket/models/m.safetensors --expires 10m\n",
     .run = run,

@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "cli/store_cli.h"
@@ -25,7 +26,7 @@ typedef struct copy_item {
 
 typedef struct copy {
     const fth_copy_options *options;
-    fth_place *sources, to;
+    fth_place *sources, to; /* no store in `to`: standard output */
     int source_count;
     copy_item *items;
     size_t count, capacity;
@@ -108,10 +109,52 @@ out:
     return status;
 }
 
+/* Where a local copy goes, if that is standard output, a device, a pipe or a link (base/output.h); NULL if it is
+ * not. free() it. */
+static char *find_output(const copy *all, const copy_item *item)
+{
+    struct stat facts;
+    if (!all->to.store)
+        return fth_format("-");
+    char *path = all->to.root ? fth_path_join(all->to.root, item->to_key) : NULL;
+    if (path && lstat(path, &facts) == 0 && !S_ISREG(facts.st_mode))
+        return path;
+    free(path);
+    return NULL;
+}
+
+static fth_status copy_to_output(copy *all, const copy_item *item, const char *output, moving *move, char sha256[65])
+{
+    fth_status status = FTH_OK;
+    fth_file *file = NULL;
+    void *bytes = NULL;
+    fth_store_object object = {0};
+    bool found = false;
+    FTH_TRY(fth_allocate_aligned(PIECE_BYTES, &bytes));
+    FTH_TRY(fth_file_create_output(output, &file));
+    FTH_TRY(fth_store_stat(item->from->store, item->from_key, &object, &found));
+    FTH_REQUIRE(found, FTH_INVALID, "%s has been deleted meanwhile", item->from_key);
+    for (uint64_t at = 0; at < object.size_bytes; at += PIECE_BYTES) {
+        size_t part = object.size_bytes - at < PIECE_BYTES ? (size_t)(object.size_bytes - at) : PIECE_BYTES;
+        FTH_REQUIRE(!all->stop.asked, FTH_INTERRUPTED, "copying %s was cancelled", item->from_key);
+        FTH_TRY(fth_store_get_range(item->from->store, item->from_key, at, bytes, part, &object.version));
+        FTH_TRY(fth_file_write(file, bytes, part));
+        object_moved(move, at + part, object.size_bytes);
+    }
+    FTH_TRY(fth_file_publish(file));
+    fth_file_sha256(file, sha256);
+
+out:
+    fth_file_free(file);
+    fth_store_object_release(&object);
+    free(bytes);
+    return status;
+}
+
 /* Between buckets every byte moves twice. */
 static int moves_of(const copy *all, const copy_item *item)
 {
-    return item->from->root || all->to.root ? 1 : 2;
+    return item->from->root || all->to.root || !all->to.store ? 1 : 2;
 }
 
 static fth_status hash_object(fth_store *store, const char *key, char sha256[65])
@@ -143,12 +186,16 @@ out:
     return status;
 }
 
-static fth_status verify_item(copy *all, const copy_item *item)
+/* `written` is the checksum of what went where it cannot be read back, "" elsewhere. */
+static fth_status verify_item(copy *all, const copy_item *item, const char *written)
 {
     fth_status status = FTH_OK;
     char before[65] = "", after[65] = "";
     FTH_TRY(hash_object(item->from->store, item->from_key, before));
-    FTH_TRY(hash_object(all->to.store, item->to_key, after));
+    if (*written)
+        snprintf(after, sizeof after, "%s", written);
+    else
+        FTH_TRY(hash_object(all->to.store, item->to_key, after));
     FTH_REQUIRE(strcmp(before, after) == 0, FTH_CORRUPT, "%s differs from its copy: SHA-256 %s became %s",
                 item->from_key, before, after);
 
@@ -159,11 +206,13 @@ out:
 static fth_status copy_object(copy *all, const copy_item *item)
 {
     fth_status status = FTH_OK;
-    char *path = NULL;
+    char *path = NULL, *output = find_output(all, item), written[65] = "";
     moving move = {.all = all};
     fth_store_progress progress = {.context = &move, .moved = object_moved};
     fth_store_put_options how = {.progress = &progress};
-    if (item->from->root) {
+    if (output) {
+        FTH_TRY(copy_to_output(all, item, output, &move, written));
+    } else if (item->from->root) {
         path = fth_path_join(item->from->root, item->from_key);
         FTH_TRY(fth_store_put_file(all->to.store, item->to_key, path, &how, NULL));
     } else if (all->to.root) {
@@ -177,9 +226,10 @@ static fth_status copy_object(copy *all, const copy_item *item)
     }
     object_done(&move, item->size_bytes);
     if (all->options->verify)
-        FTH_TRY(verify_item(all, item));
+        FTH_TRY(verify_item(all, item, written));
 
 out:
+    free(output);
     free(path);
     return status;
 }
@@ -216,7 +266,8 @@ static fth_status add_item(copy *all, fth_place *from, const char *from_key, con
     copy_item *item = &all->items[all->count++];
     *item = (copy_item){.from = from, .from_key = strdup(from_key), .to_key = strdup(to_key), .size_bytes = size_bytes};
     FTH_REQUIRE(item->from_key && item->to_key, FTH_NO_MEMORY, "no memory for a key");
-    FTH_TRY(fth_store_check_key(all->to.store, to_key));
+    if (all->to.store)
+        FTH_TRY(fth_store_check_key(all->to.store, to_key));
     all->total_bytes += size_bytes * (uint64_t)moves_of(all, item);
 
 out:
@@ -326,7 +377,14 @@ static fth_status open_places(copy *all, const char *const *addresses, int count
 {
     fth_status status = FTH_OK;
     FTH_TRY(fth_allocate((size_t)count, sizeof *all->sources, &all->sources));
-    FTH_TRY(fth_place_open(addresses[count - 1], &all->options->store, &all->to));
+    if (fth_output_is_stdout(addresses[count - 1])) {
+        FTH_TRY(fth_output_prepare(addresses[count - 1]));
+        FTH_REQUIRE(count == 2 && !all->options->recursive, FTH_INVALID,
+                    "only one object at a time can be copied to standard output");
+        all->to.key = fth_format("-");
+    } else {
+        FTH_TRY(fth_place_open(addresses[count - 1], &all->options->store, &all->to));
+    }
     for (; all->source_count < count - 1; all->source_count++)
         FTH_TRY(fth_place_open(addresses[all->source_count], &all->options->store, &all->sources[all->source_count]));
 

@@ -110,7 +110,7 @@ fth_status fth_png_write(const char *path, const uint8_t *pixels, int width, int
     if (!error)
         encoded = spng_get_png_buffer(library, &encoded_bytes, &error);
     FTH_REQUIRE(encoded, FTH_IO, "encode %s: %s", path, spng_strerror(error));
-    FTH_TRY(fth_file_write_all(path, encoded, encoded_bytes));
+    FTH_TRY(fth_file_write_output(path, encoded, encoded_bytes));
 
 out:
     free(encoded);

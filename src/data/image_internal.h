@@ -159,7 +159,7 @@ typedef struct fth_image_format {
 } fth_image_format;
 extern const fth_image_format fth_image_jpeg, fth_image_png;
 
-/* Writes 8-bit RGB as a PNG, whole or not at all. */
+/* Writes 8-bit RGB as a PNG; `path` is the user's (base/output.h). */
 fth_status fth_png_write(const char *path, const uint8_t *pixels, int width, int height);
 
 /* ---- transforms (transform.c, geometry.c, resample.c, colour.c) ---- */

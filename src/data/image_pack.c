@@ -79,17 +79,15 @@ static fth_status find_classes(const fth_image_set *set, size_t **begins)
     return FTH_OK;
 }
 
-/* One tar, published whole. */
-static fth_status write_tar(const fth_image_set *set, const char *path, int shard, int shards, const size_t *begins,
+/* One tar, published whole. Takes `file` over. */
+static fth_status write_tar(const fth_image_set *set, fth_file *file, int shard, int shards, const size_t *begins,
                             int64_t *bytes)
 {
     fth_status status = FTH_OK;
-    fth_file *file = NULL;
     fth_tar_writer *writer = NULL;
     fth_image_worker *worker = NULL;
 
     FTH_TRY(fth_image_worker_create(&worker));
-    FTH_TRY(fth_file_create(path, &file));
     FTH_TRY(fth_tar_writer_create(file, &writer));
     if (shards > 1) {
         for (int split = 0; split < 2; split++)
@@ -114,7 +112,9 @@ fth_status fth_dataset_pack(const fth_dataset *dataset, const char *path, int64_
     *bytes = 0;
     if (!dataset->images)
         return fth_fail(FTH_INVALID, "%s is not a set of image files: there is nothing to pack", dataset->info.name);
-    return write_tar(dataset->images, path, 0, 1, NULL, bytes);
+    fth_file *file = NULL;
+    fth_status status = fth_file_create_output(path, &file);
+    return status == FTH_OK ? write_tar(dataset->images, file, 0, 1, NULL, bytes) : status;
 }
 
 fth_status fth_dataset_shard(const fth_dataset *dataset, int shards, const char *folder, int64_t *bytes)
@@ -137,8 +137,11 @@ fth_status fth_dataset_shard(const fth_dataset *dataset, int shards, const char 
         char name[64];
         snprintf(name, sizeof name, "shard-%05d-of-%05d.tar", i, shards);
         char *path = fth_path_join(folder, name);
-        status = write_tar(set, path, i, shards, begins, bytes);
+        fth_file *file = NULL;
+        status = fth_file_create(path, &file);
         free(path);
+        if (status == FTH_OK)
+            status = write_tar(set, file, i, shards, begins, bytes);
         if (status != FTH_OK)
             goto out;
     }

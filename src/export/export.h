@@ -14,7 +14,7 @@ typedef struct fth_onnx_options {
 } fth_onnx_options;
 
 /* Writes the graph as it computes in evaluation, input "images" (N, C, H, W) and output "logits" (N, classes), as ONNX
- * of opset 17. `views` are the parameters and buffers by name, f32. The file appears whole or not at all.
+ * of opset 17. `views` are the parameters and buffers by name, f32. `path` is the user's (base/output.h).
  * FTH_UNSUPPORTED names an op that has no translation, and refuses models above 2 GB, which a protobuf cannot hold. */
 fth_status fth_onnx_save(const char *path, const fth_graph *graph, const fth_tensor_view *views, size_t view_count,
                          const fth_onnx_options *options);

@@ -192,7 +192,7 @@ static fth_status write_file(const char *path, const fth_protobuf *model, const 
     fth_status status = FTH_OK;
     fth_file *file = NULL;
 
-    FTH_TRY(fth_file_create(path, &file));
+    FTH_TRY(fth_file_create_output(path, &file));
     FTH_TRY(fth_file_write(file, model->bytes, model->size_bytes));
     FTH_TRY(fth_file_write(file, graph->bytes, graph->size_bytes));
     for (size_t i = 0; i < weights->count; i++) {

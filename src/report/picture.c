@@ -1,10 +1,9 @@
 /* Loss curves as PNG or SVG, drawn by gnuplot.
  *
  * The script with the data goes to gnuplot's standard input through an anonymous file, so no pipe can fill up and
- * block; its messages come back through another. The picture is drawn under a temporary name and renamed when gnuplot
- * has succeeded: readers of `path` see the old picture or the whole new one. */
+ * block; the picture and gnuplot's messages come back through two more. The picture is written where the user wants it
+ * when gnuplot has succeeded. */
 #include <errno.h>
-#include <fcntl.h>
 #include <math.h>
 #include <spawn.h>
 #include <stdlib.h>
@@ -71,8 +70,7 @@ static void print_series(FILE *script, const fth_chart_line *line, size_t number
     fputs("END_OF_DATA\n", script);
 }
 
-static fth_status write_script(FILE *script, const char *picture, bool svg, const fth_record_summary *runs,
-                               size_t run_count, fth_axis axis)
+static fth_status write_script(FILE *script, bool svg, const fth_record_summary *runs, size_t run_count, fth_axis axis)
 {
     static const char *const colours[] = {"#1f6feb", "#d9480f", "#2b8a3e", "#9c36b5", "#c92a2a", "#0b7285", "#5f3dc4"};
     fth_status status = FTH_OK;
@@ -80,11 +78,9 @@ static fth_status write_script(FILE *script, const char *picture, bool svg, cons
     axis = fth_report_choose_axis(runs, run_count, axis);
     extent seen = {INFINITY, 0, 0};
 
-    fprintf(script, "set terminal %s\nset output ",
+    fprintf(script, "set terminal %s\n",
             svg ? "svg size 900,540 background '#ffffff' font 'sans-serif,14'"
                 : "pngcairo size 1350,810 background '#ffffff' font 'sans,14' linewidth 1.5");
-    print_quoted(script, picture);
-    fputc('\n', script);
     for (size_t i = 0; i < run_count; i++) {
         FTH_TRY(fth_report_curve(&runs[i].training, axis, "", &line));
         print_series(script, &line, i, "training", &seen);
@@ -155,7 +151,8 @@ static fth_status wait_for(pid_t process, int messages)
     return fth_fail(FTH_IO, "gnuplot failed: %s", *said ? said : "it said nothing");
 }
 
-static fth_status run_gnuplot(int script)
+/* Draws into the anonymous file `picture`. */
+static fth_status run_gnuplot(int script, int picture)
 {
     fth_status status = FTH_OK;
     posix_spawn_file_actions_t actions;
@@ -163,7 +160,7 @@ static fth_status run_gnuplot(int script)
     int messages = memfd_create("gnuplot messages", MFD_CLOEXEC);
     FTH_REQUIRE(messages >= 0 && lseek(script, 0, SEEK_SET) == 0, FTH_IO, "prepare gnuplot: %s", strerror(errno));
     posix_spawn_file_actions_adddup2(&actions, script, STDIN_FILENO);
-    posix_spawn_file_actions_adddup2(&actions, messages, STDOUT_FILENO);
+    posix_spawn_file_actions_adddup2(&actions, picture, STDOUT_FILENO);
     posix_spawn_file_actions_adddup2(&actions, messages, STDERR_FILENO);
     pid_t process;
     char *const arguments[] = {"gnuplot", "-", NULL};
@@ -179,24 +176,17 @@ out:
     return status;
 }
 
-static fth_status publish_picture(const char *temporary, const char *path)
+static fth_status copy_picture(int picture, fth_file *file)
 {
-    struct stat facts;
-    if (stat(temporary, &facts) != 0 || facts.st_size == 0)
-        return fth_fail(FTH_IO, "gnuplot wrote no picture for %s; is the folder there and the disk not full?", path);
-    if (rename(temporary, path) != 0)
-        return fth_fail(FTH_IO, "rename %s to %s: %s", temporary, path, strerror(errno));
-    return FTH_OK;
-}
-
-/* A folder that cannot be written gets a clear message here; gnuplot's own is about its script. */
-static fth_status check_target(const char *temporary)
-{
-    int target = open(temporary, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
-    if (target < 0)
-        return fth_fail(FTH_IO, "create %s: %s", temporary, strerror(errno));
-    close(target);
-    return FTH_OK;
+    fth_status status = FTH_OK;
+    char bytes[1 << 14];
+    ssize_t got = 0;
+    for (off_t at = 0; (got = pread(picture, bytes, sizeof bytes, at)) > 0; at += got)
+        FTH_TRY(fth_file_write(file, bytes, (size_t)got));
+    FTH_REQUIRE(got == 0, FTH_IO, "read a picture: %s", strerror(errno));
+    FTH_REQUIRE(fth_file_size_bytes(file) > 0, FTH_IO, "gnuplot drew nothing");
+out:
+    return status;
 }
 
 static bool ends_in(const char *path, const char *ending)
@@ -205,39 +195,67 @@ static bool ends_in(const char *path, const char *ending)
     return dot && strcasecmp(dot, ending) == 0;
 }
 
+/* What the user asks for: "FILE.png", "FILE.svg", or the format before a name that does not tell it, "svg:-". */
+typedef struct picture_target {
+    const char *name;
+    bool svg;
+} picture_target;
+
+static bool read_target(const char *text, picture_target *target)
+{
+    bool png = strncmp(text, "png:", 4) == 0, svg = strncmp(text, "svg:", 4) == 0;
+    struct stat facts;
+    *target = (picture_target){.name = png || svg ? text + 4 : text, .svg = svg || (!png && ends_in(text, ".svg"))};
+    if (png || svg || ends_in(text, ".png") || ends_in(text, ".svg") || fth_output_is_stdout(text))
+        return *target->name != '\0';
+    return stat(text, &facts) == 0 && !S_ISREG(facts.st_mode) && !S_ISDIR(facts.st_mode);
+}
+
 fth_status fth_report_check_picture(const char *path)
 {
-    return ends_in(path, ".png") || ends_in(path, ".svg")
+    picture_target target;
+    return read_target(path, &target)
                ? FTH_OK
-               : fth_fail(FTH_INVALID, "%s: a chart's name must end in .png or .svg", path);
+               : fth_fail(FTH_INVALID, "%s: a chart's name must end in .png or .svg, or begin with png: or svg:", path);
+}
+
+const char *fth_report_picture_output(const char *path)
+{
+    picture_target target;
+    read_target(path, &target);
+    return target.name;
 }
 
 fth_status fth_report_picture(const char *path, const fth_record_summary *runs, size_t run_count, fth_axis axis)
 {
     fth_status status = FTH_OK;
     FILE *script = NULL;
-    char *temporary = NULL;
+    fth_file *file = NULL;
+    picture_target target;
     bool has_points = false;
+    int picture = memfd_create("gnuplot picture", MFD_CLOEXEC),
+        descriptor = memfd_create("gnuplot script", MFD_CLOEXEC);
 
     FTH_TRY(fth_report_check_picture(path));
+    read_target(path, &target);
     for (size_t i = 0; i < run_count; i++)
         has_points = has_points || runs[i].training.count > 0;
     FTH_REQUIRE(has_points, FTH_INVALID, "no steps are recorded yet, so there is nothing to draw");
 
-    /* gnuplot gives names that begin with '|' to a shell: a leading folder keeps it a name. */
-    temporary = fth_format("%s%s.tmp-%ld", path[0] == '/' ? "" : "./", path, (long)getpid());
-    int descriptor = memfd_create("gnuplot script", MFD_CLOEXEC);
     script = descriptor >= 0 ? fdopen(descriptor, "w+") : NULL;
-    FTH_REQUIRE(script, FTH_IO, "prepare a gnuplot script: %s", strerror(errno));
-    FTH_TRY(check_target(temporary));
-    FTH_TRY(write_script(script, temporary, ends_in(path, ".svg"), runs, run_count, axis));
-    FTH_TRY(run_gnuplot(descriptor));
-    FTH_TRY(publish_picture(temporary, path));
+    FTH_REQUIRE(script && picture >= 0, FTH_IO, "prepare a gnuplot script: %s", strerror(errno));
+    FTH_TRY(fth_file_create_output(target.name, &file));
+    FTH_TRY(write_script(script, target.svg, runs, run_count, axis));
+    FTH_TRY(run_gnuplot(descriptor, picture));
+    FTH_TRY(copy_picture(picture, file));
+    FTH_TRY(fth_file_publish(file));
 out:
+    fth_file_free(file);
     if (script)
         fclose(script);
-    if (temporary)
-        unlink(temporary);
-    free(temporary);
+    else if (descriptor >= 0)
+        close(descriptor);
+    if (picture >= 0)
+        close(picture);
     return status;
 }

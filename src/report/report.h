@@ -25,10 +25,13 @@ fth_status fth_report_bills(FILE *output, const fth_record_summary *runs, size_t
 /* What a report says, as JSON, one object per run. */
 json_t *fth_report_json(const fth_record_summary *run);
 
-/* FTH_INVALID unless the name ends in .png or .svg. */
-fth_status fth_report_check_picture(const char *path);
-/* Loss curves as a picture: PNG or SVG by the path's ending, drawn by gnuplot. */
+/* Loss curves as a picture, drawn by gnuplot: PNG or SVG by the path's ending, or by what stands before it where it has
+ * none ("svg:-", "png:/dev/fd/3"). PNG for "-" and for a device or pipe alone. `path` is the user's (base/output.h). */
 fth_status fth_report_picture(const char *path, const fth_record_summary *runs, size_t run_count, fth_axis axis);
+/* FTH_INVALID where `path` says neither. */
+fth_status fth_report_check_picture(const char *path);
+/* The path alone. */
+const char *fth_report_picture_output(const char *path);
 
 /* ---- pieces ---- */
 
