@@ -290,6 +290,19 @@ static fth_status write_concat(fth_onnx_writer *writer, const fth_node *node)
     return FTH_OK;
 }
 
+/* ONNX's pads are those before each axis, then those after. */
+static fth_status write_pad(fth_onnx_writer *writer, const fth_node *node)
+{
+    const fth_pad_attributes *a = node->attributes;
+    const int rank = fth_graph_value(writer->graph, node->inputs[0])->type.shape.rank;
+    int64_t pads[2 * FTH_MAX_RANK] = {0}, count = 2 * (int64_t)rank;
+    pads[1] = a->before;
+    pads[rank + 1] = a->after;
+    made_name amounts = add_constant(writer, DATA_INT64, &count, 1, pads, (size_t)count * sizeof *pads);
+    add_plain(writer, "Pad", input_name(writer, node, 0), amounts.text, output_name(writer, node));
+    return FTH_OK;
+}
+
 static fth_status write_reshape(fth_onnx_writer *writer, const fth_node *node)
 {
     const fth_reshape_attributes *a = node->attributes;
@@ -319,6 +332,7 @@ const fth_onnx_op fth_onnx_op_list[] = {
     {&fth_op_adaptive_average_pool, write_adaptive_average_pool},
     {&fth_op_add, write_add},
     {&fth_op_concat, write_concat},
+    {&fth_op_pad, write_pad},
     {&fth_op_reshape, write_reshape},
     {&fth_op_dropout, NULL},
     {NULL, NULL},

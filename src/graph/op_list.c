@@ -23,6 +23,7 @@ const fth_op *const fth_op_list[] = {
     &fth_op_add,
     &fth_op_concat,
     &fth_op_slice,
+    &fth_op_pad,
     &fth_op_reshape,
     &fth_op_dropout,
     &fth_op_softmax_cross_entropy,

@@ -98,6 +98,13 @@ extern const fth_op fth_op_concat; /* x... -> y */
 extern const fth_op fth_op_slice;  /* y -> y[:, begin:end] */
 fth_status fth_op_add_concat(fth_graph *graph, const fth_value *inputs, int input_count, fth_value *y);
 
+/* ---- pad: channels of zeros before and after those of x; its gradient is a slice ---- */
+typedef struct fth_pad_attributes {
+    int64_t before, after; /* on axis 1 */
+} fth_pad_attributes;
+extern const fth_op fth_op_pad; /* x -> y */
+fth_status fth_op_add_pad(fth_graph *graph, fth_pad_attributes attributes, fth_value x, fth_value *y);
+
 /* ---- flatten: (N, ...) -> (N, F); reshape undoes it ---- */
 typedef struct fth_reshape_attributes {
     fth_shape shape;

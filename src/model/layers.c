@@ -21,6 +21,7 @@ static fth_initializer constant(double amount)
 static fth_initializer weight_init(fth_layer_init init, int64_t fan_in, int64_t fan_out)
 {
     switch (init) {
+    case FTH_LAYER_KAIMING_FAN_IN: return (fth_initializer){FTH_INIT_NORMAL, sqrt(2.0 / (double)fan_in)};
     case FTH_LAYER_KAIMING_FAN_OUT: return (fth_initializer){FTH_INIT_NORMAL, sqrt(2.0 / (double)fan_out)};
     case FTH_LAYER_SMALL_NORMAL: return (fth_initializer){FTH_INIT_NORMAL, 0.01};
     case FTH_LAYER_DEFAULT: break;
@@ -30,7 +31,8 @@ static fth_initializer weight_init(fth_layer_init init, int64_t fan_in, int64_t 
 
 static fth_initializer bias_init(fth_layer_init init, int64_t fan_in)
 {
-    return init == FTH_LAYER_DEFAULT ? weight_init(init, fan_in, 0) : constant(0);
+    bool uniform = init == FTH_LAYER_DEFAULT || init == FTH_LAYER_KAIMING_FAN_IN;
+    return uniform ? weight_init(FTH_LAYER_DEFAULT, fan_in, 0) : constant(0);
 }
 
 fth_status fth_layer_convolution(fth_graph *graph, const char *prefix, fth_layer_convolution_options options,

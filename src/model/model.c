@@ -1,16 +1,38 @@
 /* The list of models, and whole training graphs made from them. */
 #include "model/model.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/options.h"
 #include "model/model_internal.h"
 
 const fth_model *const fth_model_list[] = {
-    &fth_model_linear,   &fth_model_mnist_cnn, &fth_model_cifar_cnn, &fth_model_resnet18,
-    &fth_model_resnet34, &fth_model_resnet50,  &fth_model_resnet101, &fth_model_vgg11,
-    &fth_model_vgg13,    &fth_model_vgg16,     &fth_model_vgg19,     &fth_model_vgg11_bn,
-    &fth_model_vgg13_bn, &fth_model_vgg16_bn,  &fth_model_vgg19_bn,  NULL,
+    &fth_model_linear,
+    &fth_model_mnist_cnn,
+    &fth_model_cifar_cnn,
+    &fth_model_resnet20,
+    &fth_model_resnet32,
+    &fth_model_resnet44,
+    &fth_model_resnet56,
+    &fth_model_resnet110,
+    &fth_model_resnet18,
+    &fth_model_resnet34,
+    &fth_model_resnet50,
+    &fth_model_resnet101,
+    &fth_model_resnet18_small,
+    &fth_model_resnet34_small,
+    &fth_model_resnet50_small,
+    &fth_model_resnet101_small,
+    &fth_model_vgg11,
+    &fth_model_vgg13,
+    &fth_model_vgg16,
+    &fth_model_vgg19,
+    &fth_model_vgg11_bn,
+    &fth_model_vgg13_bn,
+    &fth_model_vgg16_bn,
+    &fth_model_vgg19_bn,
+    NULL,
 };
 
 fth_status fth_model_find(const char *name, const fth_model **model)
@@ -27,6 +49,28 @@ fth_status fth_model_find(const char *name, const fth_model **model)
     if (nearest)
         return fth_fail(FTH_INVALID, "there is no model \"%s\"; did you mean \"%s\"?", name, nearest);
     return fth_fail(FTH_INVALID, "there is no model \"%s\"; `farthing models` lists them", name);
+}
+
+const char *const fth_model_stems[] = {"standard", "small", NULL};
+
+fth_status fth_model_apply_stem(const char *name, const char *stem, char **full_name)
+{
+    static const char ending[] = "-small";
+    const fth_model *model = NULL;
+    size_t length = strlen(name), ending_length = strlen(ending);
+    bool is_small = length > ending_length && strcmp(name + length - ending_length, ending) == 0;
+    bool wants_small = strcmp(stem, "small") == 0;
+
+    *full_name = fth_format("%s%s", name, wants_small && !is_small ? ending : "");
+    if (!wants_small || fth_model_find(*full_name, &model) == FTH_OK)
+        return FTH_OK;
+    free(*full_name);
+    *full_name = NULL;
+    fth_status status = fth_model_find(name, &model);
+    if (status != FTH_OK)
+        return status;
+    return fth_fail(FTH_INVALID, "--stem small: %s has no other stem; resnet18, resnet34, resnet50 and resnet101 have",
+                    name);
 }
 
 fth_status fth_model_check_size(const fth_model *model, const fth_model_options *options, int smallest)

@@ -28,6 +28,12 @@ extern const fth_model *const fth_model_list[];
 /* Fails with the nearest name if there is none. */
 fth_status fth_model_find(const char *name, const fth_model **model);
 
+/* The name of the network that `name` with this stem is: "resnet18" with "small" is "resnet18-small"; "standard"
+ * changes nothing. The name says it all from there on: files, runs and servers know no stem. free() it. */
+fth_status fth_model_apply_stem(const char *name, const char *stem, char **full_name);
+/* What `stem` may be; ends with NULL. */
+extern const char *const fth_model_stems[];
+
 /* A whole training graph: inputs "images" (N,C,H,W) F32 and "labels" (N) I32, the network, the loss, gradients. */
 fth_status fth_model_create_graph(const fth_model *model, const fth_model_options *options, fth_graph **graph);
 

@@ -7,6 +7,7 @@
 
 typedef enum fth_layer_init {
     FTH_LAYER_DEFAULT,         /* nn.Conv2d and nn.Linear: weight and bias U(±1/sqrt(fan_in)) */
+    FTH_LAYER_KAIMING_FAN_IN,  /* kaiming_normal_: weight N(0, sqrt(2/fan_in)), bias as by default */
     FTH_LAYER_KAIMING_FAN_OUT, /* torchvision: weight N(0, sqrt(2/fan_out)), bias 0 */
     FTH_LAYER_SMALL_NORMAL     /* torchvision's VGG classifier: weight N(0, 0.01), bias 0 */
 } fth_layer_init;
@@ -47,6 +48,10 @@ fth_status fth_model_check_size(const fth_model *model, const fth_model_options 
 /* The rows of fth_model_list, each in its family's file. */
 extern const fth_model fth_model_linear, fth_model_mnist_cnn, fth_model_cifar_cnn;
 extern const fth_model fth_model_resnet18, fth_model_resnet34, fth_model_resnet50, fth_model_resnet101;
+extern const fth_model fth_model_resnet18_small, fth_model_resnet34_small, fth_model_resnet50_small,
+    fth_model_resnet101_small;
+extern const fth_model fth_model_resnet20, fth_model_resnet32, fth_model_resnet44, fth_model_resnet56,
+    fth_model_resnet110;
 extern const fth_model fth_model_vgg11, fth_model_vgg13, fth_model_vgg16, fth_model_vgg19;
 extern const fth_model fth_model_vgg11_bn, fth_model_vgg13_bn, fth_model_vgg16_bn, fth_model_vgg19_bn;
 

@@ -1,5 +1,8 @@
 /* ResNet (He et al., 2015) as torchvision builds it: in bottleneck blocks the 3×3 convolution has the stride. Each
- * block's last batch norm adds the residual and applies the ReLU, y = relu(bn(x) + residual). */
+ * block's last batch norm adds the residual and applies the ReLU, y = relu(bn(x) + residual).
+ *
+ * "-small" is for small pictures: the first convolution is 3×3 with stride 1, and no pooling follows it. People get it
+ * from torchvision's by conv1 = nn.Conv2d(3, 64, 3, 1, 1, bias=False) and maxpool = nn.Identity(). */
 #include <stdio.h>
 
 #include "model/model_internal.h"
@@ -7,6 +10,7 @@
 typedef struct resnet {
     int blocks[4];   /* in each stage */
     bool bottleneck; /* 1×1, 3×3, 1×1 instead of 3×3, 3×3 */
+    bool small;      /* 3×3 stem */
 } resnet;
 
 enum { STAGES = 4, BOTTLENECK_EXPANSION = 4 };
@@ -74,9 +78,10 @@ static fth_status build(const fth_model *model, fth_graph *graph, const fth_mode
     fth_value x = images;
 
     FTH_TRY(fth_model_check_size(model, options, 1)); /* every layer is padded, so any size comes through */
-    FTH_TRY(add_convolution(graph, "conv1", 64, 7, 2, x, &x));
+    FTH_TRY(add_convolution(graph, "conv1", 64, net->small ? 3 : 7, net->small ? 1 : 2, x, &x));
     FTH_TRY(fth_layer_batch_norm(graph, "bn1", true, FTH_NO_VALUE, x, &x));
-    FTH_TRY(fth_layer_max_pool(graph, 3, 2, 1, x, &x));
+    if (!net->small)
+        FTH_TRY(fth_layer_max_pool(graph, 3, 2, 1, x, &x));
     for (int stage = 0; stage < STAGES; stage++) {
         for (int i = 0; i < net->blocks[stage]; i++) {
             char block[32];
@@ -92,17 +97,22 @@ out:
     return status;
 }
 
-#define RESNET(depth, text, ...)                                                                                       \
-    const fth_model fth_model_resnet##depth = {                                                                        \
-        .name = "resnet" #depth,                                                                                       \
+#define RESNET_ROW(identifier, title, text, side, count, ...)                                                          \
+    const fth_model identifier = {                                                                                     \
+        .name = title,                                                                                                 \
         .summary = text,                                                                                               \
         .channels = 3,                                                                                                 \
-        .height = 224,                                                                                                 \
-        .width = 224,                                                                                                  \
-        .classes = 1000,                                                                                               \
+        .height = side,                                                                                                \
+        .width = side,                                                                                                 \
+        .classes = count,                                                                                              \
         .build = build,                                                                                                \
         .details = &(const resnet){__VA_ARGS__},                                                                       \
     }
+#define RESNET(depth, text, ...)                                                                                       \
+    RESNET_ROW(fth_model_resnet##depth, "resnet" #depth, text, 224, 1000, __VA_ARGS__);                                \
+    RESNET_ROW(fth_model_resnet##depth##_small, "resnet" #depth "-small",                                              \
+               "resnet" #depth " with a 3×3 stem, for small pictures (--stem small)", 32, 10, .small = true,           \
+               __VA_ARGS__)
 
 RESNET(18, "residual network of 18 layers, as in torchvision", .blocks = {2, 2, 2, 2});
 RESNET(34, "residual network of 34 layers, as in torchvision", .blocks = {3, 4, 6, 3});

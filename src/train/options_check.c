@@ -1,4 +1,5 @@
 /* What must hold between the options of a run, beyond what the table says of each. */
+#include <stdlib.h>
 #include <string.h>
 
 #include "train/train_internal.h"
@@ -48,6 +49,19 @@ static fth_status check_workers(const fth_train_options *options)
     if (hogwild && options->accumulate > 1)
         return fth_fail(FTH_INVALID, "--strategy hogwild updates after every batch: --accumulate cannot be above 1; "
                                      "use a larger --batch");
+    return FTH_OK;
+}
+
+fth_status fth_train_options_settle(fth_train_options *options)
+{
+    char *model = NULL;
+    fth_status status = fth_model_apply_stem(options->model, options->stem, &model);
+    if (status != FTH_OK)
+        return status;
+    free(options->model);
+    options->model = model;
+    free(options->stem);
+    options->stem = fth_format("%s", fth_model_stems[0]);
     return FTH_OK;
 }
 

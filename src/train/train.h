@@ -24,6 +24,7 @@ typedef struct fth_train_options {
     fth_given given; /* see base/options.h */
 
     char *model, *data, *weights;
+    char *stem; /* "standard" once the options are settled: the model's name says it then */
     char *freeze; /* patterns of parameters that are not trained */
     bool freeze_statistics;
     int64_t batch;
@@ -85,6 +86,9 @@ extern const fth_option_table fth_train_option_table;
 
 /* The commands that share the table: bits of fth_option.commands. */
 enum { FTH_FOR_TRAIN = 1 << 0, FTH_FOR_STANDBY = 1 << 1, FTH_FOR_EVALUATE = 1 << 2, FTH_FOR_SERVE = 1 << 3 };
+
+/* Brings what was given to its recorded form: --model resnet18 --stem small becomes the model resnet18-small. */
+fth_status fth_train_options_settle(fth_train_options *options);
 
 /* Checks what no single option can: combinations, and values that only make sense when given. */
 fth_status fth_train_options_check(const fth_train_options *options);

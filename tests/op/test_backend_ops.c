@@ -295,6 +295,17 @@ out:
     return status;
 }
 
+/* With the strided pooling of one element before it, the shortcut of CIFAR's ResNets. */
+static fth_status build_pad(fth_graph *graph, const op_case *with, fth_value x, fth_value *y)
+{
+    fth_status status = FTH_OK;
+    const fth_pool_attributes every_other = {.kernel = {1, 1}, .stride = {2, 2}};
+    FTH_TRY(fth_op_add_average_pool(graph, every_other, x, &x));
+    FTH_TRY(fth_op_add_pad(graph, (fth_pad_attributes){with->outputs, with->outputs / 2}, x, y));
+out:
+    return status;
+}
+
 static fth_status build_flatten(fth_graph *graph, const op_case *with, fth_value x, fth_value *y)
 {
     (void)with;
@@ -451,6 +462,9 @@ static const op_case cases[] = {
     {"add to itself, relu", .build = build_add_self, INPUT(3, 7, 5, 4), .relu = true},
     {"concat of odd sizes", .build = build_concat, INPUT(3, 7, 5, 4), .outputs = 17},
     {"concat of 16 and 32", .build = build_concat, INPUT(8, 16, 3, 5), .outputs = 32},
+    {"pad of odd sizes", .build = build_pad, INPUT(3, 7, 5, 4), .outputs = 5},
+    {"pad of 16 by 8", .build = build_pad, INPUT(4, 16, 8, 8), .outputs = 8},
+    {"pad on one side", .build = build_pad, INPUT(2, 3, 1, 3), .outputs = 1},
     {"flatten", .build = build_flatten, INPUT(3, 17, 5, 4)},
 
     {"dropout 0.25", .build = build_dropout, INPUT(3, 7, 5, 5), .probability = 0.25f},

@@ -23,6 +23,7 @@ INITIALIZE, GENERATE = 1, 6  # fth_random_use
 CHUNK = 1 << 22
 NOISE = 1e-6  # a few times what rounding does to a sum of float32 products, Winograd's included
 NOISY_STEPS = 2
+CIFAR_RESNETS = [f"resnet{depth}" for depth in (20, 32, 44, 56, 110)]
 
 # name: model, batch, channels, height, width, classes, label smoothing
 FIXTURES = {
@@ -37,11 +38,16 @@ FIXTURES = {
     "resnet50": ("resnet50", 4, 3, 64, 64, 10, 0.0),
     "resnet101": ("resnet101", 4, 3, 64, 64, 10, 0.0),
 }
+for depth in (20, 56, 110):
+    FIXTURES[f"resnet{depth}"] = (f"resnet{depth}", 4, 3, 32, 32, 10, 0.0)
+FIXTURES["resnet20-odd"] = ("resnet20", 3, 1, 29, 22, 7, 0.1)
+FIXTURES["resnet18-small"] = ("resnet18-small", 4, 3, 16, 16, 10, 0.0)
+FIXTURES["resnet50-small"] = ("resnet50-small", 4, 3, 16, 16, 10, 0.0)
 for depth in (11, 13, 16, 19):
     FIXTURES[f"vgg{depth}"] = (f"vgg{depth}", 2, 3, 32, 32, 10, 0.0)
     FIXTURES[f"vgg{depth}-bn"] = (f"vgg{depth}-bn", 4, 3, 32, 32, 10, 0.0)
 SMOOTH = "-smooth"  # deep networks once more, without jumps: GELU for ReLU, averages for maxima
-for deep in ("resnet18-odd", "resnet50"):
+for deep in ("resnet18-odd", "resnet50", "resnet20-odd", "resnet56"):
     FIXTURES[deep + SMOOTH] = FIXTURES[deep]
 
 
@@ -112,7 +118,9 @@ def initializer(model, module, parameter, name):
     if isinstance(module, nn.BatchNorm2d):
         return "constant", 1.0 if name == "weight" else 0.0
     fan_in = module.weight[0].numel()
-    if model.startswith("resnet") and isinstance(module, nn.Conv2d) or model.startswith("vgg"):
+    if model in CIFAR_RESNETS and name == "weight":
+        return "normal", math.sqrt(2.0 / fan_in)
+    if model.startswith("resnet") and model not in CIFAR_RESNETS and isinstance(module, nn.Conv2d) or model.startswith("vgg"):
         if name == "bias":
             return "constant", 0.0
         if isinstance(module, nn.Linear):
@@ -191,11 +199,62 @@ class Linear(nn.Module):
         return self.fc(torch.flatten(x, 1))
 
 
+class Shortcut(nn.Module):
+    """Option A: every other row and column, channels of zeros around."""
+
+    def forward(self, x):
+        added = x.shape[1] // 2
+        return functional.pad(x[:, :, ::2, ::2], (0, 0, 0, 0, added, added))
+
+
+class CifarBlock(nn.Module):
+    def __init__(self, inputs, filters):
+        super().__init__()
+        stride = 1 if inputs == filters else 2
+        self.conv1 = nn.Conv2d(inputs, filters, 3, stride=stride, padding=1, bias=False)
+        self.bn1 = nn.BatchNorm2d(filters)
+        self.conv2 = nn.Conv2d(filters, filters, 3, padding=1, bias=False)
+        self.bn2 = nn.BatchNorm2d(filters)
+        self.shortcut = nn.Identity() if stride == 1 else Shortcut()
+        self.active1, self.active2 = nn.ReLU(), nn.ReLU()
+
+    def forward(self, x):
+        y = self.bn2(self.conv2(self.active1(self.bn1(self.conv1(x)))))
+        return self.active2(y + self.shortcut(x))
+
+
+class CifarResnet(nn.Module):
+    """With the names of akamaster's pytorch_resnet_cifar10."""
+
+    def __init__(self, depth, channels, classes):
+        super().__init__()
+        blocks = (depth - 2) // 6
+        self.conv1 = nn.Conv2d(channels, 16, 3, padding=1, bias=False)
+        self.bn1 = nn.BatchNorm2d(16)
+        self.active = nn.ReLU()
+        for stage, (inputs, filters) in enumerate([(16, 16), (16, 32), (32, 64)], 1):
+            setattr(self, f"layer{stage}", nn.Sequential(
+                *(CifarBlock(inputs if i == 0 else filters, filters) for i in range(blocks))))
+        self.linear = nn.Linear(64, classes)
+
+    def forward(self, x):
+        x = self.active(self.bn1(self.conv1(x)))
+        x = self.layer3(self.layer2(self.layer1(x)))
+        return self.linear(x.mean((2, 3)))
+
+
 def create(model, channels, height, width, classes):
     own = {"linear": Linear, "mnist-cnn": MnistCnn, "cifar-cnn": CifarCnn}
     with torch.device("meta"):
         if model in own:
             return own[model](channels, height, width, classes)
+        if model in CIFAR_RESNETS:
+            return CifarResnet(int(model.removeprefix("resnet")), channels, classes)
+        if model.endswith("-small"):
+            net = getattr(torchvision.models, model.removesuffix("-small"))(num_classes=classes)
+            net.conv1 = nn.Conv2d(channels, 64, 3, 1, 1, bias=False)
+            net.maxpool = nn.Identity()
+            return net
         options = {"dropout": 0.0} if model.startswith("vgg") else {}
         net = getattr(torchvision.models, model.replace("-", "_"))(num_classes=classes, **options)
         if channels != 3:

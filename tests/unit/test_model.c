@@ -54,11 +54,32 @@ static void test_parameter_counts(void **state)
         int64_t count;
         int tensors; /* of torch's state_dict */
     } expected[] = {
-        {"linear", 7850, 2},          {"mnist-cnn", 1199882, 8},   {"cifar-cnn", 62006, 10},
-        {"resnet18", 11689512, 122},  {"resnet34", 21797672, 218}, {"resnet50", 25557032, 320},
-        {"resnet101", 44549160, 626}, {"vgg11", 132863336, 22},    {"vgg13", 133047848, 26},
-        {"vgg16", 138357544, 32},     {"vgg19", 143667240, 38},    {"vgg11-bn", 132868840, 62},
-        {"vgg13-bn", 133053736, 76},  {"vgg16-bn", 138365992, 97}, {"vgg19-bn", 143678248, 118},
+        {"linear", 7850, 2},
+        {"mnist-cnn", 1199882, 8},
+        {"cifar-cnn", 62006, 10},
+        {"resnet18", 11689512, 122},
+        {"resnet34", 21797672, 218},
+        {"resnet50", 25557032, 320},
+        {"resnet101", 44549160, 626},
+        {"vgg11", 132863336, 22},
+        {"vgg13", 133047848, 26},
+        {"vgg16", 138357544, 32},
+        {"vgg19", 143667240, 38},
+        {"vgg11-bn", 132868840, 62},
+        {"vgg13-bn", 133053736, 76},
+        {"vgg16-bn", 138365992, 97},
+        {"vgg19-bn", 143678248, 118},
+        /* akamaster's README rounds these to 0.27, 0.46, 0.66, 0.85 and 1.7 million */
+        {"resnet20", 269722, 116},
+        {"resnet32", 464154, 188},
+        {"resnet44", 658586, 260},
+        {"resnet56", 853018, 332},
+        {"resnet110", 1727962, 656},
+        /* torchvision's with conv1 = nn.Conv2d(3, 64, 3, 1, 1, bias=False) and 10 classes */
+        {"resnet18-small", 11173962, 122},
+        {"resnet34-small", 21282122, 218},
+        {"resnet50-small", 23520842, 320},
+        {"resnet101-small", 42512970, 626},
     };
     (void)state;
     size_t listed = 0;
@@ -209,13 +230,47 @@ static void test_nearest_name(void **state)
     assert_null(model);
 }
 
+/* The stem is part of the name, so that all that carries a model's name carries it too. */
+static void test_stems(void **state)
+{
+    static const struct {
+        const char *name, *stem, *full;
+    } cases[] = {{"resnet18", "small", "resnet18-small"},
+                 {"resnet18-small", "small", "resnet18-small"},
+                 {"resnet50", "standard", "resnet50"},
+                 {"resnet18-small", "standard", "resnet18-small"}};
+    char *full = NULL;
+    (void)state;
+    for (size_t i = 0; i < FTH_COUNT_OF(cases); i++) {
+        assert_int_equal(fth_model_apply_stem(cases[i].name, cases[i].stem, &full), FTH_OK);
+        assert_string_equal(full, cases[i].full);
+        free(full);
+    }
+    assert_int_equal(fth_model_apply_stem("vgg11", "small", &full), FTH_INVALID);
+    assert_message_has("vgg11 has no other stem; resnet18,");
+    assert_null(full);
+    assert_int_equal(fth_model_apply_stem("resnet81", "small", &full), FTH_INVALID);
+    assert_message_has("there is no model \"resnet81\"");
+
+    const fth_model_options options = {.channels = 3, .height = 32, .width = 32, .classes = 10};
+    fth_graph *graph = create(find("resnet18-small"), &options);
+    assert_value(graph, "conv1.weight", FTH_VALUE_PARAMETER, FTH_SHAPE(64, 3, 3, 3));
+    assert_int_equal(count_ops(graph, &fth_op_max_pool), 0);
+    fth_graph_free(graph);
+    graph = create(find("resnet20"), &options);
+    assert_value(graph, "layer2.0.conv1.weight", FTH_VALUE_PARAMETER, FTH_SHAPE(32, 16, 3, 3));
+    assert_value(graph, "linear.weight", FTH_VALUE_PARAMETER, FTH_SHAPE(10, 64));
+    assert_int_equal(count_ops(graph, &fth_op_pad), 2);
+    fth_graph_free(graph);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_parameter_counts), cmocka_unit_test(test_torch_names),
         cmocka_unit_test(test_initializers),     cmocka_unit_test(test_sizes),
         cmocka_unit_test(test_bad_options),      cmocka_unit_test(test_dropout_can_be_left_out),
-        cmocka_unit_test(test_nearest_name),
+        cmocka_unit_test(test_nearest_name),     cmocka_unit_test(test_stems),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,4 +1,6 @@
-/* Concatenation along channels and its inverse: copies between a tensor and its parts. */
+/* Concatenation along channels and its inverse: copies between a tensor and its parts; and zeros around one. */
+#include <string.h>
+
 #include "backend/cpu/cpu_internal.h"
 
 static fth_status prepare_concat(fth_plan *plan, const fth_node *node)
@@ -67,5 +69,45 @@ out:
     return status;
 }
 
+/* Rows of planes, in PyTorch's order: (N, C, plane) into (N, before + C + after, plane). */
+static fth_status run_pad(const cpu_call *call, const fth_run *run)
+{
+    (void)run;
+    const float *x = call->data[0];
+    float *y = call->data[1];
+    const int64_t batch = call->sizes[0], before = call->sizes[1], row = call->sizes[2], after = call->sizes[3];
+#pragma omp parallel for if (batch * row > 1 << 16)
+    for (int64_t n = 0; n < batch; n++) {
+        float *to = y + n * (before + row + after);
+        memset(to, 0, (size_t)before * sizeof *to);
+        memcpy(to + before, x + n * row, (size_t)row * sizeof *to);
+        memset(to + before + row, 0, (size_t)after * sizeof *to);
+    }
+    return FTH_OK;
+}
+
+/* Blocked layouts would need the zeros at whole blocks; networks pad few and small tensors, so plain ones do. */
+static fth_status prepare_pad(fth_plan *plan, const fth_node *node)
+{
+    fth_status status = FTH_OK;
+    const fth_pad_attributes *a = node->attributes;
+    fth_shape from = fth_plan_type(plan, node->inputs[0]).shape, to = fth_plan_type(plan, node->outputs[0]).shape;
+    const dnnl_memory_desc_t plain = cpu_plain(&to, dnnl_f32);
+    const int64_t plane = fth_shape_count(&from) / (from.dims[0] * from.dims[1]);
+    fth_plan_value x, y;
+    FTH_TRY(cpu_read_plain(plan, node->inputs[0], dnnl_f32, &x));
+    FTH_TRY(cpu_begin_write(plan, node->outputs[0], &plain, &y));
+    const cpu_call call = {.run = run_pad,
+                           .values = {x, y},
+                           .value_count = 2,
+                           .write_count = 1,
+                           .sizes = {from.dims[0], a->before * plane, from.dims[1] * plane, a->after * plane}};
+    FTH_TRY(cpu_add_call(plan, "pad", &call));
+    FTH_TRY(cpu_end_write(plan, node->outputs[0], y));
+out:
+    return status;
+}
+
 const fth_kernel cpu_concat = {&fth_op_concat, prepare_concat};
 const fth_kernel cpu_slice = {&fth_op_slice, prepare_slice};
+const fth_kernel cpu_pad = {&fth_op_pad, prepare_pad};

@@ -194,6 +194,7 @@ static const fth_kernel *const kernels[] = {
     &cpu_adaptive_average_pool_grad,
     &cpu_concat,
     &cpu_slice,
+    &cpu_pad,
     &cpu_reshape,
     &cpu_dropout,
     &cpu_softmax_cross_entropy,

@@ -117,7 +117,7 @@ extern const fth_kernel cpu_batch_norm, cpu_batch_norm_grad;
 extern const fth_kernel cpu_relu, cpu_relu_grad, cpu_gelu, cpu_gelu_grad, cpu_add;
 extern const fth_kernel cpu_max_pool, cpu_max_pool_grad, cpu_average_pool, cpu_average_pool_grad;
 extern const fth_kernel cpu_adaptive_average_pool, cpu_adaptive_average_pool_grad;
-extern const fth_kernel cpu_concat, cpu_slice, cpu_reshape, cpu_dropout;
+extern const fth_kernel cpu_concat, cpu_slice, cpu_pad, cpu_reshape, cpu_dropout;
 extern const fth_kernel cpu_softmax_cross_entropy, cpu_softmax_cross_entropy_grad;
 
 /* Flat vectors (vector.c). */

@@ -227,6 +227,7 @@ static const fth_kernel *const kernels[] = {
     &cuda_adaptive_average_pool_grad,
     &cuda_concat,
     &cuda_slice,
+    &cuda_pad,
     &cuda_reshape,
     &cuda_dropout,
     &cuda_softmax_cross_entropy,

@@ -301,7 +301,7 @@ extern const fth_kernel cuda_batch_norm, cuda_batch_norm_grad;
 extern const fth_kernel cuda_relu, cuda_relu_grad, cuda_gelu, cuda_gelu_grad, cuda_add;
 extern const fth_kernel cuda_max_pool, cuda_max_pool_grad, cuda_average_pool, cuda_average_pool_grad;
 extern const fth_kernel cuda_adaptive_average_pool, cuda_adaptive_average_pool_grad;
-extern const fth_kernel cuda_concat, cuda_slice, cuda_reshape, cuda_dropout;
+extern const fth_kernel cuda_concat, cuda_slice, cuda_pad, cuda_reshape, cuda_dropout;
 extern const fth_kernel cuda_softmax_cross_entropy, cuda_softmax_cross_entropy_grad;
 
 /* Sums of the columns of dy, the gradient of a bias; nothing if nobody wants it or relu_grad made it already. */

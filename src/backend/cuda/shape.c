@@ -1,4 +1,4 @@
-/* Ops that move elements: concat, slice, reshape; and dropout, which depends on where an element is. */
+/* Ops that move elements: concat, slice, pad, reshape; and dropout, which depends on where an element is. */
 #include "backend/cuda/cuda_internal.h"
 
 static cudaError_t run_copy_channels(const cuda_call *call)
@@ -51,6 +51,23 @@ static fth_status prepare_slice(fth_plan *plan, const fth_node *node)
     FTH_TRY(cuda_read(plan, node->inputs[0], &x));
     FTH_TRY(cuda_begin_write(plan, node->outputs[0], &layout, &y));
     FTH_TRY(add_copy(plan, "slice", x, a->begin, y, 0, a->end - a->begin, true));
+    FTH_TRY(cuda_end_write(plan, node->outputs[0], y));
+out:
+    return status;
+}
+
+/* Zeros everywhere, then the input's channels into their place. */
+static fth_status prepare_pad(fth_plan *plan, const fth_node *node)
+{
+    fth_status status = FTH_OK;
+    const fth_pad_attributes *a = node->attributes;
+    const cuda_layout layout = cuda_standard(plan, node->outputs[0]);
+    const int64_t channels = fth_plan_type(plan, node->inputs[0]).shape.dims[1];
+    fth_plan_value x, y;
+    FTH_TRY(cuda_read(plan, node->inputs[0], &x));
+    FTH_TRY(cuda_begin_write(plan, node->outputs[0], &layout, &y));
+    FTH_TRY(add_copy(plan, "pad", x, 0, y, 0, 0, true));
+    FTH_TRY(add_copy(plan, "pad", x, 0, y, a->before, channels, false));
     FTH_TRY(cuda_end_write(plan, node->outputs[0], y));
 out:
     return status;
@@ -126,5 +143,6 @@ out:
 
 const fth_kernel cuda_concat = {&fth_op_concat, prepare_concat};
 const fth_kernel cuda_slice = {&fth_op_slice, prepare_slice};
+const fth_kernel cuda_pad = {&fth_op_pad, prepare_pad};
 const fth_kernel cuda_reshape = {&fth_op_reshape, prepare_reshape};
 const fth_kernel cuda_dropout = {&fth_op_dropout, prepare_dropout};

@@ -1,4 +1,4 @@
-/* Ops that move elements and compute nothing: concat, slice, reshape. */
+/* Ops that move elements and compute nothing: concat, slice, pad, reshape. */
 #include "backend/reference/reference.h"
 
 #include <string.h>
@@ -34,6 +34,20 @@ static fth_status run_slice(const reference_call *call, const fth_run *run)
     return FTH_OK;
 }
 
+/* y[:, before : before + C] = x, and 0 elsewhere */
+static fth_status run_pad(const reference_call *call, const fth_run *run)
+{
+    (void)run;
+    const fth_pad_attributes *attributes = call->attributes;
+    const reference_tensor *x = &call->inputs[0], *y = &call->outputs[0];
+    const int64_t plane = reference_plane(&y->shape), channels = x->shape.dims[1];
+    memset(y->floats, 0, (size_t)y->count * sizeof(float));
+    for (int64_t n = 0; n < y->shape.dims[0]; n++)
+        memcpy(&y->floats[(n * y->shape.dims[1] + attributes->before) * plane], &x->floats[n * channels * plane],
+               (size_t)(channels * plane) * sizeof(float));
+    return FTH_OK;
+}
+
 static fth_status run_reshape(const reference_call *call, const fth_run *run)
 {
     (void)run;
@@ -43,4 +57,5 @@ static fth_status run_reshape(const reference_call *call, const fth_run *run)
 
 const reference_kernel reference_concat = {{&fth_op_concat, reference_prepare}, run_concat, 0};
 const reference_kernel reference_slice = {{&fth_op_slice, reference_prepare}, run_slice, 0};
+const reference_kernel reference_pad = {{&fth_op_pad, reference_prepare}, run_pad, 0};
 const reference_kernel reference_reshape = {{&fth_op_reshape, reference_prepare}, run_reshape, 0};

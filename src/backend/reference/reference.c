@@ -218,6 +218,7 @@ static const fth_kernel *const kernels[] = {
     &reference_add.kernel,
     &reference_concat.kernel,
     &reference_slice.kernel,
+    &reference_pad.kernel,
     &reference_reshape.kernel,
     &reference_dropout.kernel,
     &reference_softmax_cross_entropy.kernel,

@@ -68,7 +68,7 @@ extern const reference_kernel reference_relu, reference_relu_grad, reference_gel
 extern const reference_kernel reference_max_pool, reference_max_pool_grad;
 extern const reference_kernel reference_average_pool, reference_average_pool_grad;
 extern const reference_kernel reference_adaptive_average_pool, reference_adaptive_average_pool_grad;
-extern const reference_kernel reference_concat, reference_slice, reference_reshape;
+extern const reference_kernel reference_concat, reference_slice, reference_pad, reference_reshape;
 extern const reference_kernel reference_dropout;
 extern const reference_kernel reference_softmax_cross_entropy, reference_softmax_cross_entropy_grad;
 
