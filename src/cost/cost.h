@@ -71,6 +71,7 @@ typedef struct fth_ledger_row {
     double seconds;                    /* useful_s + lost_s + starting_s */
     double useful_s;                   /* training, validation and saving that the run kept */
     double lost_s;                     /* work that a later resume undid, or that nobody heard of */
+    bool lost_is_minimum;              /* killed without notice: its last moments are known to nobody */
     double starting_s;                 /* before its first step, and after its last */
     double usd, lost_usd;              /* NAN where the rate is unknown */
     int64_t steps, steps_lost;         /* kept; undone */
@@ -84,6 +85,7 @@ typedef struct fth_ledger {
     size_t count;
     size_t priced; /* rows whose rate is known */
     double seconds, useful_s, lost_s, starting_s;
+    bool lost_is_minimum; /* of some row */
     double usd, lost_usd; /* of the rows whose rate is known; NAN if there is none */
     double usd_per_epoch; /* NAN where unknown */
     int64_t steps_lost;

@@ -60,6 +60,7 @@ static void add_up(fth_ledger *ledger)
         ledger->lost_s += row->lost_s;
         ledger->starting_s += row->starting_s;
         ledger->steps_lost += row->steps_lost;
+        ledger->lost_is_minimum = ledger->lost_is_minimum || row->lost_is_minimum;
         ledger->epochs += row->epochs;
         if (!isfinite(row->usd_per_hour))
             continue;
@@ -84,6 +85,8 @@ fth_status fth_ledger_make(const fth_record_summary *run, fth_ledger *ledger)
         const fth_record_machine *machine = &run->machines[i];
         ledger->rows[i] = (fth_ledger_row){.machine = machine, .usd_per_hour = rate_of(machine), .accuracy = NAN};
         fill_row(machine, kept_s, kept_step, kept_epoch, &ledger->rows[i]);
+        bool followed = i + 1 < run->machine_count; /* the last one may still be at work */
+        ledger->rows[i].lost_is_minimum = followed && machine->ending == FTH_ENDING_UNKNOWN && !machine->notice;
         kept_s = fmin(kept_s, machine->first_elapsed_s);
         kept_epoch = fmin(kept_epoch, machine->first_epoch);
         kept_step = machine->first_step < kept_step ? machine->first_step : kept_step;

@@ -36,6 +36,19 @@ static void write_seconds(double seconds, char *text, size_t size)
         fth_text_count(llround(seconds), text, size);
 }
 
+/* What was lost, as far as that is known: `text` as it is, or "≥ 2.0", or "unknown" where it would say "≥ 0.0". */
+static void mark_minimum(bool is_minimum, char *text, size_t size)
+{
+    char known[SMALL / 2];
+    if (!is_minimum)
+        return;
+    snprintf(known, sizeof known, "%.*s", SMALL / 2 - 1, text);
+    if (strpbrk(known, "123456789"))
+        snprintf(text, size, "%s %s", fth_terminal_is_utf8() ? "≥" : ">=", known);
+    else
+        snprintf(text, size, "unknown");
+}
+
 static void write_rate(double usd_per_hour, char *text, size_t size)
 {
     char amount[32];
@@ -50,6 +63,7 @@ typedef struct line {
     char name[SMALL];
     size_t machines;
     double usd_per_hour, seconds, lost_s, usd, epochs, learning_rate, accuracy;
+    bool lost_is_minimum;
 } line;
 
 static void add_to_line(line *sum, const fth_ledger_row *row)
@@ -57,6 +71,7 @@ static void add_to_line(line *sum, const fth_ledger_row *row)
     sum->machines++;
     sum->seconds += row->seconds;
     sum->lost_s += row->lost_s;
+    sum->lost_is_minimum = sum->lost_is_minimum || row->lost_is_minimum;
     sum->usd += row->usd;
     sum->epochs += row->epochs;
     if (isfinite(row->machine->learning_rate))
@@ -129,6 +144,7 @@ static fth_status add_cells(const bill *all, const line *of, const char *name, b
     size_t count = 0;
     write_seconds(of->seconds, seconds, sizeof seconds);
     write_seconds(of->lost_s, lost, sizeof lost);
+    mark_minimum(of->lost_is_minimum, lost, sizeof lost);
     fth_usd_format(of->usd, cost, sizeof cost);
     snprintf(epochs, sizeof epochs, "%.4g", of->epochs);
     fth_text_percent(of->accuracy, accuracy, sizeof accuracy);
@@ -177,6 +193,7 @@ static fth_status add_run(bill *all, const fth_ledger *ledger)
     }
     line total = {.seconds = ledger->seconds,
                   .lost_s = ledger->lost_s,
+                  .lost_is_minimum = ledger->lost_is_minimum,
                   .usd = ledger->usd,
                   .epochs = ledger->epochs,
                   .accuracy = ledger->run->last_accuracy};
@@ -191,13 +208,17 @@ out:
 
 /* ---- below the table ---- */
 
-static fth_status add_part(fth_table *table, const char *name, double seconds, double usd, const fth_ledger *ledger)
+static fth_status add_part(fth_table *table, const char *name, double seconds, double usd, bool is_minimum,
+                           const fth_ledger *ledger)
 {
     char time[SMALL], amount[SMALL], share[SMALL] = "-";
     fth_duration_format(seconds, time, sizeof time);
     fth_usd_format(usd, amount, sizeof amount);
     if (ledger->seconds > 0)
         snprintf(share, sizeof share, "%.1f %%", 100 * seconds / ledger->seconds);
+    mark_minimum(is_minimum, time, sizeof time);
+    mark_minimum(is_minimum, share, sizeof share);
+    mark_minimum(is_minimum && isfinite(usd), amount, sizeof amount);
     return fth_table_add_row(table, (const char *[]){name, time, share, amount});
 }
 
@@ -217,9 +238,9 @@ static fth_status print_parts(FILE *output, const fth_ledger *ledger)
     if (ledger->steps_lost > 0)
         snprintf(lost, sizeof lost, "lost (%s undone)", FTH_COUNTED(ledger->steps_lost, "step"));
     FTH_TRY(fth_table_create(headings, alignments, ledger->priced > 0 ? 4 : 3, &table));
-    FTH_TRY(add_part(table, "useful", ledger->useful_s, useful, ledger));
-    FTH_TRY(add_part(table, lost, ledger->lost_s, ledger->lost_usd, ledger));
-    FTH_TRY(add_part(table, "starting, leaving", ledger->starting_s, starting, ledger));
+    FTH_TRY(add_part(table, "useful", ledger->useful_s, useful, false, ledger));
+    FTH_TRY(add_part(table, lost, ledger->lost_s, ledger->lost_usd, ledger->lost_is_minimum, ledger));
+    FTH_TRY(add_part(table, "starting, leaving", ledger->starting_s, starting, false, ledger));
     fth_table_print(output, table);
 out:
     fth_table_free(table);
@@ -281,17 +302,16 @@ static void write_number(const json_t *event, const char *key, const char *forma
 static fth_status add_interruption(fth_table *table, const fth_ledger *ledger, size_t i)
 {
     const fth_ledger_row *row = &ledger->rows[i];
-    const char *at_least = fth_terminal_is_utf8() ? "≥ " : ">= ";
     char given[SMALL], used[SMALL], step[SMALL], steps_lost[SMALL], lost[SMALL], cost[SMALL], next[SMALL] = "not yet";
     write_number(row->machine->notice, "seconds_given", "%.0f s", given, sizeof given);
     write_number(row->machine->notice, "seconds_used", "%.2f s", used, sizeof used);
     fth_text_count(row->machine->last_step, step, sizeof step);
-    /* The last moments of a machine that was killed are known to nobody. */
-    bool killed = !row->machine->notice && row->machine->ending == FTH_ENDING_UNKNOWN;
-    snprintf(steps_lost, sizeof steps_lost, "%s", killed ? at_least : "");
-    fth_text_count(row->steps_lost, steps_lost + strlen(steps_lost), sizeof steps_lost - strlen(steps_lost));
+    fth_text_count(row->steps_lost, steps_lost, sizeof steps_lost);
     write_seconds(row->lost_s, lost, sizeof lost);
     fth_usd_format(row->lost_usd, cost, sizeof cost);
+    mark_minimum(row->lost_is_minimum, steps_lost, sizeof steps_lost);
+    mark_minimum(row->lost_is_minimum, lost, sizeof lost);
+    mark_minimum(row->lost_is_minimum && isfinite(row->lost_usd), cost, sizeof cost);
     if (i + 1 < ledger->count) {
         char name[SMALL / 2], time[SMALL / 4];
         name_machine(ledger->run, ledger->rows[i + 1].machine, name, sizeof name);
@@ -362,6 +382,7 @@ static fth_status print_table(FILE *output, const fth_ledger *ledgers, size_t co
         FTH_TRY(add_run(&all, &ledgers[i]));
         sum.seconds += ledgers[i].seconds;
         sum.lost_s += ledgers[i].lost_s;
+        sum.lost_is_minimum = sum.lost_is_minimum || ledgers[i].lost_is_minimum;
         sum.epochs += ledgers[i].epochs;
         sum.usd += ledgers[i].priced > 0 ? ledgers[i].usd : 0;
     }

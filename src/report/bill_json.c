@@ -44,6 +44,7 @@ static json_t *machine_json(const fth_ledger_row *row)
     set_number(object, "began_s", machine->began_s);
     set_number(object, "last_s", machine->last_s);
     set_money(object, row->seconds, row->useful_s, row->lost_s, row->starting_s, row->usd, row->lost_usd);
+    json_object_set_new(object, "lost_is_minimum", json_boolean(row->lost_is_minimum));
     json_object_set_new(object, "first_step", json_integer(machine->first_step));
     json_object_set_new(object, "last_step", json_integer(machine->last_step));
     json_object_set_new(object, "steps", json_integer(row->steps));
@@ -87,6 +88,7 @@ json_t *fth_report_bill_json(const fth_record_summary *run)
     json_object_set_new(bill, "machines", machines);
     json_object_set_new(bill, "machines_priced", json_integer((json_int_t)ledger.priced));
     set_money(bill, ledger.seconds, ledger.useful_s, ledger.lost_s, ledger.starting_s, ledger.usd, ledger.lost_usd);
+    json_object_set_new(bill, "lost_is_minimum", json_boolean(ledger.lost_is_minimum));
     json_object_set_new(bill, "steps_lost", json_integer(ledger.steps_lost));
     set_number(bill, "epochs", ledger.epochs);
     set_number(bill, "usd_per_epoch", ledger.usd_per_epoch);
