@@ -1,4 +1,4 @@
-/* Where a run begins: anew, or where an earlier one stopped.
+/* Where a run begins: at step 0, or where an earlier one stopped.
  *
  *     no --resume          a new run
  *     --resume             the newest run of this configuration: goes on if unfinished, done if finished; else a
@@ -6,7 +6,8 @@
  *     --resume ID|FOLDER   that run with its stored configuration; options given now win over stored ones, and a limit
  *                          given now replaces all the limits it had
  *     --resume --name ID   that run if it exists, else a new one of that name
- *     --checkpoints URL    the run in that store, if there is one (trainer_store.c) */
+ *     --checkpoints URL    the run in that store, if there is one (trainer_store.c), whose other options must be the
+ *                          same; a limit given now replaces all the limits it had, but does not shorten it */
 #include <stdlib.h>
 #include <string.h>
 
@@ -57,18 +58,102 @@ static bool is_fixed(const char *name)
     return false;
 }
 
+/* ---- limits: how long a run goes on ---- */
+
+static const char *const limits[] = {"epochs", "steps", "for", "until"};
+
+bool fth_option_is_limit(const char *name)
+{
+    for (size_t i = 0; i < FTH_COUNT_OF(limits); i++)
+        if (strcmp(limits[i], name) == 0)
+            return true;
+    return false;
+}
+
+static bool limit_was_given(const fth_train_options *asked)
+{
+    for (size_t i = 0; i < FTH_COUNT_OF(limits); i++)
+        if (fth_options_was_given(&fth_train_option_table, asked, limits[i]))
+            return true;
+    return false;
+}
+
 /* Whoever says how long to go on means that, and not "at most until the old limit", which may be reached already. */
 static void replace_limits(const fth_train_options *asked, fth_train_options *options)
 {
-    static const char *const limits[] = {"epochs", "steps", "for", "until"};
-    bool given = false;
-    for (size_t i = 0; i < FTH_COUNT_OF(limits); i++)
-        given = given || fth_options_was_given(&fth_train_option_table, asked, limits[i]);
-    if (!given)
+    if (!limit_was_given(asked))
         return;
     options->epochs = options->steps = 0;
     options->for_s = 0;
     *options->until = '\0';
+}
+
+fth_status fth_beginning_take_limits(fth_beginning *beginning, const json_t *stored, bool follow)
+{
+    fth_status status = FTH_OK;
+    json_t *theirs = json_object();
+
+    FTH_REQUIRE(theirs, FTH_NO_MEMORY, "no memory for the options");
+    if (limit_was_given(&beginning->options) && !follow)
+        goto out;
+    for (size_t i = 0; i < FTH_COUNT_OF(limits); i++)
+        if (json_object_get(stored, limits[i]))
+            json_object_set(theirs, limits[i], json_object_get(stored, limits[i]));
+    FTH_TRY(fth_options_from_json(&fth_train_option_table, &beginning->options, theirs, "the stored run"));
+    fth_options_identity(&fth_train_option_table, &beginning->options, beginning->identity);
+
+out:
+    json_decref(theirs);
+    return status;
+}
+
+/* Of two goals of one kind, is `now` reached earlier than `before`? */
+static bool goal_is_nearer(const char *now, const char *before)
+{
+    fth_goal left, right;
+    if (fth_goal_parse(now, &left) != FTH_OK || fth_goal_parse(before, &right) != FTH_OK || left.kind != right.kind)
+        return false;
+    return left.kind == FTH_GOAL_ACCURACY ? left.value < right.value : left.value > right.value;
+}
+
+fth_status fth_beginning_check_longer(const fth_beginning *beginning, const json_t *stored)
+{
+    const fth_train_options *options = &beginning->options;
+    const json_t *until = json_object_get(stored, "until");
+    const double now[] = {(double)options->epochs, (double)options->steps, options->for_s};
+    const char *shorter = NULL;
+    for (size_t i = 0; i < FTH_COUNT_OF(now); i++) {
+        double before = json_number_value(json_object_get(stored, limits[i]));
+        if (now[i] > 0 && now[i] < before)
+            shorter = limits[i];
+    }
+    if (json_is_string(until) && goal_is_nearer(options->until, json_string_value(until)))
+        shorter = "until";
+    if (!shorter)
+        return FTH_OK;
+    char *before = json_dumps(json_object_get(stored, shorter), JSON_ENCODE_ANY | JSON_REAL_PRECISION(6));
+    fth_status status = fth_fail(FTH_INVALID,
+                                 "the run in %s is to go on until --%s %s, and this command would shorten it; give as "
+                                 "much or more, or leave the limit out",
+                                 options->checkpoints, shorter, before ? before : "?");
+    free(before);
+    return status;
+}
+
+/* Does the record of a run that ended reach one of these limits? As the trainer decides it. */
+static bool reaches_limit(const fth_record_summary *summary, const fth_train_options *options)
+{
+    fth_goal goal;
+    double epochs = json_number_value(json_object_get(summary->end, "epochs"));
+    double accuracy = json_number_value(json_object_get(summary->end, "accuracy"));
+    const json_t *loss = json_object_get(summary->end, "loss");
+    if (fth_goal_parse(options->until, &goal) == FTH_OK && loss &&
+        ((goal.kind == FTH_GOAL_ACCURACY && accuracy >= goal.value) ||
+         (goal.kind == FTH_GOAL_LOSS && json_number_value(loss) <= goal.value)))
+        return true;
+    return (options->epochs > 0 && epochs >= (double)options->epochs) ||
+           (options->steps > 0 && summary->steps >= options->steps) ||
+           (options->for_s > 0 && summary->elapsed_s >= options->for_s);
 }
 
 /* Lays what was given now over the stored configuration in `options`. */
@@ -143,15 +228,15 @@ out:
     return status;
 }
 
-/* Finished, unless an option given now asks for more. */
-static fth_status check_finished(fth_beginning *beginning)
+fth_status fth_beginning_check_finished(fth_beginning *beginning)
 {
     fth_status status = FTH_OK;
     fth_record_summary summary = {0};
     const char *stored = json_string_value(json_object_get(beginning->run, "identity"));
 
     FTH_TRY(fth_record_read(beginning->folder, &summary));
-    beginning->finished = summary.finished && stored && strcmp(stored, beginning->identity) == 0;
+    bool same = stored && strcmp(stored, beginning->identity) == 0;
+    beginning->finished = summary.finished && (same || reaches_limit(&summary, &beginning->options));
 
 out:
     fth_record_release(&summary);
@@ -173,7 +258,7 @@ static fth_status use_named(const fth_train_options *asked, const char *folder, 
     FTH_TRY(complete(options));
     beginning->folder = fth_format("%s", folder);
     fth_options_identity(&fth_train_option_table, options, beginning->identity);
-    FTH_TRY(check_finished(beginning));
+    FTH_TRY(fth_beginning_check_finished(beginning));
 
 out:
     return status;

@@ -26,6 +26,16 @@ typedef struct fth_beginning {
 fth_status fth_beginning_find(const fth_train_options *asked, fth_beginning *beginning);
 /* Its options and identity alone: where the run is, is found elsewhere. */
 fth_status fth_beginning_prepare(const fth_train_options *asked, fth_beginning *beginning);
+/* Whether there is nothing left to do in the run that was found, whose folder and run.json are set: it ended, and no
+ * limit given now asks for more. */
+fth_status fth_beginning_check_finished(fth_beginning *beginning);
+
+/* How long a run goes on: --epochs, --steps, --for, --until. */
+bool fth_option_is_limit(const char *name);
+/* Takes over the limits of a stored configuration where none was given; with `follow` in any case. */
+fth_status fth_beginning_take_limits(fth_beginning *beginning, const json_t *stored, bool follow);
+/* FTH_INVALID if a limit is lower than the stored one of its kind. */
+fth_status fth_beginning_check_longer(const fth_beginning *beginning, const json_t *stored);
 void fth_beginning_release(fth_beginning *beginning);
 
 /* ---- the trainer ---- */

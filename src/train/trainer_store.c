@@ -11,42 +11,71 @@
 
 /* ---- finding the run ---- */
 
-/* Names the first option that differs, with both values. */
-static fth_status fail_other_configuration(const fth_beginning *beginning, const fth_stored_record *record,
-                                           const char *url)
+/* The stored configuration as this version would write it: what an older one did not know has its default. */
+static fth_status read_configuration(const fth_stored_record *record, const char *url, json_t **configuration)
 {
+    fth_status status = FTH_OK;
+    fth_train_options options = {0};
     const json_t *stored = json_object_get(record->json, "configuration");
+
+    *configuration = NULL;
+    FTH_REQUIRE(json_is_object(stored), FTH_CORRUPT, "%s/run.json holds no configuration", url);
+    FTH_TRY(fth_options_set_defaults(&fth_train_option_table, &options));
+    FTH_TRY(fth_options_from_json(&fth_train_option_table, &options, stored, url));
+    *configuration = fth_options_to_json(&fth_train_option_table, &options, true);
+    FTH_REQUIRE(*configuration, FTH_NO_MEMORY, "no memory for the options");
+
+out:
+    fth_options_release(&fth_train_option_table, &options);
+    return status;
+}
+
+/* Names the first option that differs, with both values; how long to go on is not such an option. */
+static fth_status compare_options(const fth_beginning *beginning, const json_t *stored, const char *id, const char *url)
+{
+    fth_status status = FTH_OK;
     json_t *asked = fth_options_to_json(&fth_train_option_table, &beginning->options, true);
-    const char *name, *id = json_string_value(json_object_get(record->json, "id"));
+    const char *name;
     json_t *value;
-    char *difference = NULL;
+    char *there = NULL, *here = NULL;
+
+    FTH_REQUIRE(asked, FTH_NO_MEMORY, "no memory for the options");
     json_object_foreach(asked, name, value)
     {
         const json_t *before = json_object_get(stored, name);
-        if (difference || json_equal(value, before))
+        if (fth_option_is_limit(name) || json_equal(value, before))
             continue;
-        char *there = before ? json_dumps(before, JSON_ENCODE_ANY | JSON_REAL_PRECISION(6)) : NULL;
-        char *here = json_dumps(value, JSON_ENCODE_ANY | JSON_REAL_PRECISION(6));
-        difference = fth_format("--%s is %s there and %s here", name, there ? there : "not known", here ? here : "?");
-        free(there);
-        free(here);
+        there = json_dumps(before, JSON_ENCODE_ANY | JSON_REAL_PRECISION(6));
+        here = json_dumps(value, JSON_ENCODE_ANY | JSON_REAL_PRECISION(6));
+        status = fth_fail(FTH_INVALID,
+                          "%s holds run %s, which has another configuration (--%s is %s there and %s here); give the "
+                          "same one, or another URL",
+                          url, id, name, there ? there : "?", here ? here : "?");
+        break;
     }
-    fth_status status = fth_fail(FTH_INVALID,
-                                 "%s holds run %s, which has another configuration (%s); give the same one, or another "
-                                 "URL",
-                                 url, id ? id : "?", difference ? difference : "written by another version");
-    free(difference);
+
+out:
+    free(there);
+    free(here);
     json_decref(asked);
     return status;
 }
 
-static fth_status check_same(const fth_beginning *beginning, const fth_stored_record *record, const char *url)
+/* The run in the store is the one that is asked for; how long it goes on is as stored, or as given now. */
+static fth_status check_same(fth_beginning *beginning, const fth_stored_record *record, const char *url, bool standby)
 {
-    const char *identity = json_string_value(json_object_get(record->json, "identity"));
+    fth_status status = FTH_OK;
+    json_t *stored = NULL;
     const char *id = json_string_value(json_object_get(record->json, "id"));
-    if (!identity || !id || !*id || fth_record_check_id(id) != FTH_OK)
-        return fth_fail(FTH_CORRUPT, "%s/run.json is not a run's", url);
-    return strcmp(identity, beginning->identity) == 0 ? FTH_OK : fail_other_configuration(beginning, record, url);
+
+    FTH_REQUIRE(id && *id && fth_record_check_id(id) == FTH_OK, FTH_CORRUPT, "%s/run.json is not a run's", url);
+    FTH_TRY(read_configuration(record, url, &stored));
+    FTH_TRY(compare_options(beginning, stored, id, url));
+    FTH_TRY(fth_beginning_take_limits(beginning, stored, standby));
+
+out:
+    json_decref(stored);
+    return status;
 }
 
 /* Two runs of one name in one folder would be mixed up. */
@@ -74,8 +103,12 @@ static fth_status take_record(fth_beginning *beginning, fth_stored_record *recor
     beginning->folder = folder;
     folder = NULL;
     beginning->run = json_incref(record->json);
-    beginning->finished = record->finished;
     beginning->stored_bytes = record->events_bytes;
+    FTH_TRY(fth_beginning_check_finished(beginning));
+    beginning->finished = beginning->finished && record->finished; /* an end that is only here is not stored */
+    FTH_TRY(fth_beginning_check_budget(beginning));
+    if (!beginning->finished)
+        FTH_TRY(fth_beginning_check_longer(beginning, json_object_get(record->json, "configuration")));
 
 out:
     free(folder);
@@ -87,7 +120,7 @@ static fth_status read_stored(fth_trainer *trainer, bool standby, fth_stored_rec
 {
     fth_status status = fth_run_store_read(trainer->run_store, record);
     if (status == FTH_OK && record->run && (record->begun || standby))
-        status = check_same(&trainer->beginning, record, fth_run_store_url(trainer->run_store));
+        status = check_same(&trainer->beginning, record, fth_run_store_url(trainer->run_store), standby);
     return status;
 }
 
@@ -130,15 +163,16 @@ static void forget_record(fth_beginning *beginning)
     beginning->run = NULL;
 }
 
-/* A run that ended is over, without a lease, unless its budget ended it and is larger now. */
+/* A run that ended is over, without a lease, unless more is asked for than it was given then. */
 static fth_status check_over(fth_beginning *beginning, fth_stored_record *record, const char *url, bool *over)
 {
     fth_status status = FTH_OK;
     *over = false;
+    if (record->begun && !record->finished) /* said now, and not after waiting for its owner */
+        FTH_TRY(fth_beginning_check_longer(beginning, json_object_get(record->json, "configuration")));
     if (!record->finished)
-        return FTH_OK;
+        goto out;
     FTH_TRY(take_record(beginning, record, url));
-    FTH_TRY(fth_beginning_check_budget(beginning));
     *over = beginning->finished;
     if (!*over)
         forget_record(beginning);
@@ -165,7 +199,9 @@ fth_status fth_trainer_find_run(fth_trainer *trainer, const fth_train_options *a
         FTH_TRY(take_run(trainer, asked->standby, &record));
         if (record.begun)
             FTH_TRY(take_record(beginning, &record, url));
-        FTH_TRY(fth_beginning_check_budget(beginning));
+        if (record.finished && !beginning->finished)
+            fth_log_info("run %s had ended; more is asked of it now, and it goes on",
+                         json_string_value(json_object_get(record.json, "id")));
     }
     free(beginning->options.checkpoints);
     beginning->options.checkpoints = fth_format("%s", url); /* what goes into the record has no secrets */

@@ -5,7 +5,7 @@ import struct
 import zlib
 
 import pytest
-from conftest import SMALL, record, stop, wait_for
+from conftest import SMALL, record, stop, tensors, wait_for
 
 
 def undecodable_png(side):
@@ -123,3 +123,58 @@ def test_local_workers_that_cannot_begin_leave_nothing(farthing, tiny):
     arguments = ["train", *SMALL, "--data", tiny, "--strategy", "parameter-server", "--workers", 2, "--name", "x"]
     assert "larger than" in farthing(*arguments, "--batch", 200, code=1).err
     assert not (farthing.folder / "runs/x").exists()
+
+
+# ---- runs in a store go on for longer ----
+
+@pytest.fixture
+def stored(farthing, tiny):
+    """A finished run of 20 steps in a store, and how to train on from a machine that has nothing of it."""
+    store = farthing.folder / "store"
+    elsewhere = iter(range(100))
+
+    def train(*flags, command="train", code=0):
+        return farthing(command, *SMALL, "--data", tiny, "--batch", 16, "--threads", 1, "--watch", "none", "--lease",
+                        "1s", "--checkpoints", store, "--runs", f"machine{next(elsewhere)}", *flags, code=code)
+
+    train("--steps", 20, "--name", "x")
+    train.store = store
+    train.steps = lambda: farthing("report", store, "--json").events[0]["steps"]
+    return train
+
+
+@pytest.mark.parametrize("limit, expected", [(["--steps", 30], 30), (["--epochs", 3], 48),
+                                             (["--steps", 30, "--for", "10m"], 30),
+                                             (["--steps", 30, "--until", "loss=1e-9"], 30)])
+def test_a_stored_run_is_extended(stored, limit, expected):
+    result = stored(*limit)
+    assert "goes on" in result.err
+    assert stored.steps() == expected
+    run = json.loads((stored.store / "run.json").read_text())
+    assert run["id"] == "x" and run["configuration"]["steps"] == (expected if expected == 30 else 0)
+    assert "already finished" in stored(*limit).out
+
+
+def test_an_extended_run_is_the_same_as_a_long_one(stored, farthing, tiny):
+    stored("--steps", 30)
+    farthing("train", *SMALL, "--data", tiny, "--batch", 16, "--threads", 1, "--steps", 30, "--name", "whole")
+    assert tensors(stored.store / "last.safetensors") == tensors(farthing.folder / "runs/whole/last.safetensors")
+
+
+def test_a_stored_run_keeps_its_limit_where_none_is_given(stored):
+    assert "already finished" in stored().out
+    assert "already finished" in stored("--steps", 10).out  # which it has had
+    assert stored.steps() == 20
+
+
+def test_a_stored_run_is_not_shortened_nor_changed(stored):
+    """A machine that was started with the old command must not end a run that was extended meanwhile."""
+    run = json.loads((stored.store / "run.json").read_text())
+    run["configuration"]["steps"] = 40
+    (stored.store / "run.json").write_text(json.dumps(run))
+    for events in (stored.store / "events").iterdir():  # unfinished
+        events.write_text("".join(line for line in events.read_text().splitlines(True) if '"end"' not in line))
+    assert "--steps 40" in stored("--steps", 30, code=1).err
+    assert "--lr is 0.01 there and 0.02 here" in stored("--steps", 50, "--lr", 0.02, code=1).err
+    stored("--steps", 30, command="standby")  # the run says how long
+    assert stored.steps() == 40
