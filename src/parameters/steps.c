@@ -15,18 +15,6 @@ double fth_parameters_rate(const fth_parameters *server)
     return rate;
 }
 
-/* How many gradients the next step takes; at least 1. With the mutex held. */
-static int64_t gradients_needed(fth_parameters *server)
-{
-    if (server->options.consistency.kind != FTH_CONSISTENCY_SYNC)
-        return 1;
-    int64_t live = fth_workers_live(server->workers), count = server->options.consistency.count;
-    if (count > 0 && !server->gathered && fth_workers_most_live(server->workers) < count)
-        return count; /* they have not all been there yet */
-    int64_t needed = count > 0 && count < live ? count : live;
-    return needed > 0 ? needed : 1;
-}
-
 void fth_step_look_for_workers(fth_parameters *server)
 {
     const fth_consistency *consistency = &server->options.consistency;
@@ -66,11 +54,14 @@ void fth_step_note_progress(fth_parameters *server)
 
 bool fth_step_is_complete(fth_parameters *server, const fth_worker *giver)
 {
-    int64_t have = server->step_gradients + (giver != NULL);
-    if (have == 0 || have < gradients_needed(server))
-        return false;
-    if (server->options.consistency.kind != FTH_CONSISTENCY_SYNC || server->options.consistency.count > 0)
+    int64_t have = server->step_gradients + (giver != NULL), count = server->options.consistency.count;
+    if (have == 0 || server->options.consistency.kind != FTH_CONSISTENCY_SYNC)
+        return have > 0;
+    if (count > 0 && have >= count)
         return true;
+    if (count > 0 && !server->gathered && fth_workers_most_live(server->workers) < count)
+        return false; /* they have not all been there yet */
+    /* A gradient counts although its worker has left since; whoever is there and has not given one is waited for. */
     int64_t version = atomic_load(&server->version);
     size_t position = 0;
     for (fth_worker *w = fth_workers_next(server->workers, &position); w;
