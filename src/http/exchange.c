@@ -206,6 +206,18 @@ void fth_exchange_answer_json(fth_exchange *exchange, int code, json_t *json)
     give(exchange, code, "application/json", response);
 }
 
+static const char *reason_of(int code)
+{
+    switch (code) {
+    case 403: return "forbidden";
+    case 404: return "not_found";
+    case 405: return "method";
+    case 413: return "too_large";
+    case 503: return "busy";
+    default: return "failed";
+    }
+}
+
 void fth_exchange_refuse(fth_exchange *exchange, int code, const char *format, ...)
 {
     char message[512];
@@ -213,7 +225,11 @@ void fth_exchange_refuse(fth_exchange *exchange, int code, const char *format, .
     va_start(arguments, format);
     vsnprintf(message, sizeof message, format, arguments);
     va_end(arguments);
-    fth_exchange_answer_json(exchange, code, json_pack("{s:i, s:s}", "code", code, "error", message));
+    const char *reason = reason_of(code);
+    json_t *json = json_pack("{s:i, s:s, s:s}", "code", code, "error", message, "reason", reason);
+    if (!json) /* the message quotes what is not UTF-8 */
+        json = json_pack("{s:i, s:s, s:s}", "code", code, "error", "the request is not valid text", "reason", reason);
+    fth_exchange_answer_json(exchange, code, json);
 }
 
 void fth_exchange_answer_file(fth_exchange *exchange, int code, const char *content_type, int fd, uint64_t offset,

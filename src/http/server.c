@@ -273,7 +273,7 @@ static enum MHD_Result finish(fth_exchange *exchange)
     }
     bool answered = exchange->answered, stopping = server->stopping, held = exchange->held;
     if (!wait && !answered && held) { /* nobody will answer any more; the holder's own answer is dropped */
-        static const char message[] = "{\"code\":503,\"error\":\"the server is stopping\"}";
+        static const char message[] = "{\"code\":503,\"error\":\"the server is stopping\",\"reason\":\"busy\"}";
         fth_exchange_settle(
             exchange, 503,
             MHD_create_response_from_buffer(sizeof message - 1, (void *)(uintptr_t)message, MHD_RESPMEM_PERSISTENT));
@@ -331,11 +331,16 @@ static void *run_timer(void *context)
                 next = fmin(next, exchange->held_until_s);
                 continue;
             }
-            struct MHD_Response *response = MHD_create_response_from_buffer(0, "", MHD_RESPMEM_PERSISTENT);
+            static const char busy[] = "{\"code\":503,\"error\":\"no answer in time; try again\",\"reason\":\"busy\"}";
+            bool refused = exchange->held_code == 503;
+            struct MHD_Response *response = MHD_create_response_from_buffer(
+                refused ? sizeof busy - 1 : 0, (void *)(uintptr_t)(refused ? busy : ""), MHD_RESPMEM_PERSISTENT);
             for (int i = 0; response && i < exchange->header_count; i++)
                 MHD_add_response_header(response, exchange->headers[i].name, exchange->headers[i].value);
-            if (response && exchange->held_code == 503)
+            if (response && refused) {
                 MHD_add_response_header(response, "Retry-After", "1");
+                MHD_add_response_header(response, "Content-Type", "application/json");
+            }
             fth_exchange_settle(exchange, exchange->held_code, response);
         }
         server->wake_at_s = next;

@@ -75,7 +75,8 @@ void fth_exchange_answer_file(fth_exchange *exchange, int code, const char *cont
                               uint64_t size_bytes);
 
 /* Keeps the exchange after the handler returns; somebody answers it later, from any thread. If nobody has after
- * `seconds`, or when the server stops, the server does, with `code` (503) and no body. The holder answers in any case,
+ * `seconds`, or when the server stops, the server does, with `code`: 503 as a refusal in JSON, others with no body. The
+ * holder answers in any case,
  * also then: its answer is dropped and the exchange freed. Query and headers are to be read before holding. */
 void fth_exchange_hold(fth_exchange *exchange, double seconds, int code);
 

@@ -82,7 +82,7 @@ void fth_exchange_release_body(fth_exchange *exchange);
 void fth_exchange_settle(fth_exchange *exchange, int code, struct MHD_Response *response);
 void fth_exchange_list(fth_exchange *exchange, fth_exchange **list);
 void fth_exchange_unlist(fth_exchange *exchange);
-/* {"code": ..., "error": "..."} */
+/* {"code": ..., "error": "...", "reason": "..."}; the reason follows from the code. */
 void fth_exchange_refuse(fth_exchange *exchange, int code, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 
