@@ -11,6 +11,7 @@ import socket
 import ssl
 import struct
 import subprocess
+import sys
 import threading
 import time
 
@@ -333,6 +334,41 @@ def test_openapi_describes_every_route(serve):
     assert sorted(described["paths"]) == sorted(path for _, path in routes)
 
 
+def test_every_refusal_is_as_described(serve):
+    """404 and 405 too, and what is not text."""
+    server = serve()
+    client = server.client()
+    schema = yaml.safe_load((ROOT / "docs" / "parameter-server.openapi.yaml").read_text())["components"]["schemas"]["Refusal"]
+    tensors, _ = client.pull()
+    for method, target, body, code, reason in (
+            ("GET", "/", b"", 404, "not_found"), ("GET", "/nothing%ff", b"", 404, "not_found"),
+            ("DELETE", "/getVersion", b"", 405, "method"), ("GET", "/putGradient", b"", 405, "method"),
+            ("POST", "/registerWorker", b"x" * 5000, 413, "too_large"), ("GET", "/getVersion", b"x", 413, "too_large"),
+            ("POST", "/registerWorker", b"x", 400, "malformed"), ("POST", "/unregisterWorker", b'{"worker":"q"}', 409, "stranger")):
+        answer = client(method, target, body)
+        assert (answer.code, answer.json["code"], answer.json["reason"]) == (code, code, reason), (target, answer.body)
+        assert set(schema["required"]) <= set(answer.json) and reason in schema["properties"]["reason"]["enum"]
+    source = (ROOT / "src" / "parameters" / "gradient.c").read_text()
+    table = source[source.index("refusals[FTH_REFUSALS] = {"):]
+    for line in table[:table.index("};")].splitlines()[2:]:
+        assert line.split('"')[1] in schema["properties"]["reason"]["enum"], line
+
+
+def test_the_worked_example_works(serve):
+    """The block in docs/parameter-server.md, as it stands but for the port."""
+    page = (ROOT / "docs" / "parameter-server.md").read_text()
+    example = page[page.index("import http.client"):]
+    example = example[:example.index("```")]
+    server = serve()
+    done = subprocess.run([sys.executable, "-c", example.replace("29500", str(server.port))], capture_output=True, text=True,
+                          timeout=PATIENCE_S)
+    assert done.returncode == 0, done.stderr
+    lines = [line.split() for line in done.stdout.splitlines()]
+    assert [line[:2] for line in lines] == [["200", str(i)] for i in range(20)]
+    assert float(lines[-1][2]) < 0.5 * float(lines[0][2])
+    assert server.client().version() == 20 and server.client().metrics()["farthing_workers"] == 0
+
+
 # ---- the dial ----
 
 def test_sync_averages_by_samples(serve):
@@ -404,6 +440,41 @@ def test_sync_goes_on_with_fewer_than_it_was_to_have(serve):
     server.stop()
     events = (server.folder / "runs/run/events.jsonl").read_text()
     assert "2 came: steps are made of the gradients of those that are there" in events
+
+
+@pytest.mark.parametrize("leaves", ["unregisters", "dies"])
+def test_a_gradient_of_one_that_left_does_not_close_the_step_alone(serve, leaves):
+    """It counts, and whoever is still there is waited for."""
+    server = serve("--consistency", "sync:2", "--lease", "600s" if leaves == "unregisters" else "2s", "--name", "run")
+    client = server.client()
+    before, _ = client.pull()
+    client.register("a")
+    client.register("b")
+    client.push("a", 1, 0, ones(before, 1.0), samples=3, code=201)
+    if leaves == "unregisters":
+        client.unregister("a")
+    stay_s, began = (0.5 if leaves == "unregisters" else 0), time.monotonic()
+    while client.metrics()["farthing_workers"] > 1 or time.monotonic() - began < stay_s:
+        assert client("GET", "/getVersion", headers={"X-Farthing-Worker": "b"}).json["version"] == 0
+        assert time.monotonic() - began < PATIENCE_S
+        time.sleep(0.02)
+    assert client("GET", "/getVersion", headers={"X-Farthing-Worker": "b"}).json["version"] == 0
+    assert client.push("b", 1, 0, ones(before, 5.0), samples=1, code=200)["version"] == 1
+    after, _ = client.pull()
+    for name in before:
+        numpy.testing.assert_allclose(after[name], before[name] - 2, rtol=0, atol=1e-6)
+    client.push("b", 2, 1, ones(before, 1.0), code=200)  # alone by now
+    assert client.register("c")["version"] == 2
+    client.push("c", 1, 2, ones(before, 1.0), code=201)
+    client.unregister("b")
+    wait_for(lambda: client.version() == 3, "the step that c alone is left for")
+    last, _ = client.pull()
+    server.kill()
+    server.start()
+    after, version = server.client().pull()
+    assert version == 3
+    for name in before:
+        numpy.testing.assert_array_equal(after[name], last[name])
 
 
 def test_bounded_makes_the_fast_wait(serve):
