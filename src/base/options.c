@@ -331,12 +331,18 @@ static json_t *value_to_json(const fth_option *option, const void *values)
     return NULL;
 }
 
+static bool is_in_identity(const fth_option *option, const void *values)
+{
+    const char *fallback = option->fallback ? option->fallback : "";
+    return option->identity && !(option->optional_identity && strcmp(text_of(option, values), fallback) == 0);
+}
+
 json_t *fth_options_to_json(const fth_option_table *table, const void *values, bool identity_only)
 {
     json_t *json = json_object();
     for (size_t i = 0; json && i < table->count; i++) {
         const fth_option *option = &table->options[i];
-        if (identity_only && !option->identity)
+        if (identity_only && !is_in_identity(option, values))
             continue;
         if (json_object_set_new(json, option->name, value_to_json(option, values)) != 0) {
             json_decref(json);

@@ -35,6 +35,8 @@ typedef struct fth_option {
     const char *const *choices;            /* NULL-terminated */
     fth_status (*check)(const char *text); /* optional further check; leaves a message saying what is valid */
     bool identity;                         /* two runs whose values differ here are different runs */
+    bool optional_identity;                /* added later (a text or choice): at its default it is left out of the
+                                              identity, so that runs recorded before keep theirs */
     const char *group;                     /* heading in --help; NULL: as the row before */
     unsigned commands; /* which of the commands that share the table take it, as bits; 0: the first alone */
 } fth_option;
@@ -87,7 +89,7 @@ fth_status fth_options_read_flags(const fth_option_table *table, void *values, i
  * struct's first member must be `fth_given given`. */
 bool fth_options_was_given(const fth_option_table *table, const void *values, const char *name);
 
-/* {"model": "mnist-cnn", "lr": 0.01, ...}: every option; or only those with `identity`. */
+/* {"model": "mnist-cnn", "lr": 0.01, ...}: every option; or only those that make up the identity. */
 json_t *fth_options_to_json(const fth_option_table *table, const void *values, bool identity_only);
 /* Sets values from what fth_options_to_json made; unknown names are ignored with a warning (an older or newer version
  * wrote them). Does not mark them as given. */
