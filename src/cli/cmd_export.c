@@ -87,6 +87,7 @@ static fth_status export_model(const export_options *options)
     char *weights = NULL;
 
     FTH_TRY(fth_output_prepare(options->out));
+    FTH_TRY(fth_normalization_parse(options->model.normalize, &given.normalization));
     FTH_TRY(fth_cli_find_weights(options->model.runs, options->model.weights, &weights));
     FTH_TRY(fth_classifier_open(&(fth_classifier_options){.weights = weights, .given = &given, .device = "cpu"},
                                 &classifier));
@@ -94,6 +95,10 @@ static fth_status export_model(const export_options *options)
     const fth_model_facts *facts = fth_classifier_facts(classifier);
     fth_print_line(stdout, "%s: %s for %dx%dx%d images and %d classes, from %s", fth_output_label(options->out),
                    facts->model, facts->channels, facts->height, facts->width, facts->classes, weights);
+    if (facts->normalization_assumed)
+        fth_log_warning("%s does not say how its model's images are normalized, so %s does not either: set it with "
+                        "--normalize",
+                        weights, fth_output_label(options->out));
 
 out:
     fth_classifier_free(classifier);
@@ -128,7 +133,8 @@ const fth_command fth_command_export = {
     .name = "export",
     .arguments = "--weights FILE|RUN --to safetensors|onnx --out FILE [--model NAME --classes N --size N]",
     .summary = "write a model for PyTorch or ONNX",
-    .details = "ONNX files take \"images\" (N, C, H, W), normalized as their metadata says, and give \"logits\" (N, "
+    .details = "ONNX files take \"images\" (N, C, H, W), normalized as their metadata says (if it is known), and give "
+               "\"logits\" (N, "
                "classes).\n",
     .run = run,
 };

@@ -210,8 +210,7 @@ static fth_status add_picture(picture_group *group, const char *path)
     fth_image_target target = {.channels = facts->channels,
                                .height = facts->height,
                                .width = facts->width,
-                               .mean = facts->mean,
-                               .deviation = facts->deviation,
+                               .normalization = facts->normalization,
                                .transform = facts->transform};
     if (fth_image_load(path, &target, group->planes + (size_t)group->count * picture_floats(facts)) != FTH_OK) {
         fth_log_error("%s", fth_error_message());
@@ -280,6 +279,7 @@ static fth_status read_given(const predict_options *options, fth_model_facts *gi
             .seed = 1, .validation_fraction = 0.1, .image_size = (int)options->model.size};
         FTH_TRY(fth_dataset_open(options->data, &data_options, &dataset));
         FTH_TRY(fth_model_facts_of_data(dataset, given));
+        given->normalization_assumed = true; /* what the file says is better known */
     }
     if (*options->classes)
         FTH_TRY(fth_model_facts_read_classes(options->classes, given));
@@ -287,10 +287,28 @@ static fth_status read_given(const predict_options *options, fth_model_facts *gi
         given->model = fth_format("%s", options->model.name);
     if (options->model.size > 0)
         given->height = given->width = (int)options->model.size;
+    if (*options->model.normalize) {
+        FTH_TRY(fth_normalization_parse(options->model.normalize, &given->normalization));
+        given->normalization_assumed = false;
+    }
 
 out:
     fth_dataset_free(dataset);
     return status;
+}
+
+/* Tensors are fed to the model as they are. */
+static bool is_tensor_file(const char *path)
+{
+    return ends_in(path, ".safetensors");
+}
+
+static bool any_picture(const fth_arguments *arguments)
+{
+    for (int i = 0; i < arguments->count; i++)
+        if (!is_tensor_file(arguments->positional[i]))
+            return true;
+    return false;
 }
 
 static fth_status predict(const predict_options *options, const fth_arguments *arguments)
@@ -308,9 +326,11 @@ static fth_status predict(const predict_options *options, const fth_arguments *a
             .weights = weights, .given = &given, .device = options->device, .threads = (int)options->threads},
         &classifier));
     FTH_TRY(open_group(options, classifier, &group));
+    if (fth_classifier_facts(classifier)->normalization_assumed && any_picture(arguments))
+        fth_model_facts_warn_assumed(fth_classifier_facts(classifier), weights);
     for (int i = 0; i < arguments->count; i++) {
         const char *path = arguments->positional[i];
-        if (!ends_in(path, ".safetensors")) {
+        if (!is_tensor_file(path)) {
             FTH_TRY(add_picture(&group, path));
             continue;
         }

@@ -3,10 +3,11 @@
 #define FTH_CLI_MODEL_FLAGS_H
 
 #include "base/options.h"
+#include "data/normalization.h"
 
 typedef struct fth_model_flags {
     char *weights; /* what fth_cli_find_weights() takes, with `runs` */
-    char *name, *runs;
+    char *name, *runs, *normalize;
     int64_t size;
 } fth_model_flags;
 
@@ -30,6 +31,12 @@ typedef struct fth_model_flags {
          .offset = (at) + offsetof(fth_model_flags, name),                                                             \
          .argument = "NAME",                                                                                           \
          .help = "network, where the file does not say"},                                                              \
+        {.name = "normalize",                                                                                          \
+         .type = FTH_OPTION_TEXT,                                                                                      \
+         .offset = (at) + offsetof(fth_model_flags, normalize),                                                        \
+         .argument = "HOW",                                                                                            \
+         .help = "of pixels, where the file does not say: imagenet, cifar, mnist, none or MEAN/STD (0.5/0.5)",         \
+         .check = fth_normalization_check},                                                                            \
     {                                                                                                                  \
         .name = "size", .type = FTH_OPTION_INTEGER, .offset = (at) + offsetof(fth_model_flags, size), .fallback = "0", \
         .argument = "N", .help = "side of the model's input; 0: as the file says, or as the model was published",      \

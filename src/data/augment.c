@@ -56,8 +56,9 @@ fth_recipe fth_augment_choose(const fth_augmentation *augmentation, uint64_t see
 
 void fth_dataset_normalization(const fth_dataset_info *info, int channel, float *scale, float *shift)
 {
-    *scale = 1.0f / (255.0f * info->deviation[channel]);
-    *shift = -info->mean[channel] / info->deviation[channel];
+    const fth_normalization *normalization = &info->normalization;
+    *scale = 1.0f / (255.0f * normalization->deviation[channel]);
+    *shift = -normalization->mean[channel] / normalization->deviation[channel];
 }
 
 static void follow(const fth_dataset_info *info, const fth_recipe *recipe, const uint8_t *pixels, float *image)

@@ -104,8 +104,7 @@ static fth_status open_folder(const char *folder, const fth_dataset_options *opt
                                        .channels = CHANNELS,
                                        .height = SIDE,
                                        .width = SIDE,
-                                       .mean = {0.4914f, 0.4822f, 0.4465f},
-                                       .deviation = {0.2470f, 0.2435f, 0.2616f}};
+                                       .normalization = {3, {0.4914f, 0.4822f, 0.4465f}, {0.2470f, 0.2435f, 0.2616f}}};
     read_names(folder, dataset);
     FTH_TRY(fth_loads_run(loads, FILE_COUNT, options));
     for (int i = 0; i < FILE_COUNT; i++) {

@@ -29,13 +29,13 @@ FTH_VECTORIZED static void blend(float factor, float other, int64_t count, float
         values[i] = unit(values[i] * factor + other);
 }
 
-static void contrast(float factor, int64_t area, float *planes)
+static void contrast(float factor, int channels, int64_t area, float *planes)
 {
     double sum = 0;
     for (int64_t i = 0; i < area; i++)
-        sum += grey_of(planes[i], planes[area + i], planes[2 * area + i]);
+        sum += channels == FTH_IMAGE_CHANNELS ? grey_of(planes[i], planes[area + i], planes[2 * area + i]) : planes[i];
     float mean = (float)(sum / (double)area);
-    blend(factor, (1 - factor) * mean, FTH_IMAGE_CHANNELS * area, planes);
+    blend(factor, (1 - factor) * mean, channels * area, planes);
 }
 
 FTH_VECTORIZED static void saturate(float factor, int64_t area, float *restrict red, float *restrict green,
@@ -80,17 +80,24 @@ FTH_VECTORIZED static void turn_hue(float turn, int64_t area, float *restrict re
     }
 }
 
-void fth_colour_adjust(int which, float factor, int64_t area, float *planes)
+void fth_colour_adjust(int which, float factor, int channels, int64_t area, float *planes)
 {
+    bool coloured = channels == FTH_IMAGE_CHANNELS; /* grey has neither saturation nor hue */
     switch (which) {
-    case BRIGHTNESS: brighten(factor, FTH_IMAGE_CHANNELS * area, planes); break;
-    case CONTRAST: contrast(factor, area, planes); break;
-    case SATURATION: saturate(factor, area, planes, planes + area, planes + 2 * area); break;
-    case HUE: turn_hue(factor, area, planes, planes + area, planes + 2 * area); break;
+    case BRIGHTNESS: brighten(factor, channels * area, planes); break;
+    case CONTRAST: contrast(factor, channels, area, planes); break;
+    case SATURATION:
+        if (coloured)
+            saturate(factor, area, planes, planes + area, planes + 2 * area);
+        break;
+    case HUE:
+        if (coloured)
+            turn_hue(factor, area, planes, planes + area, planes + 2 * area);
+        break;
     }
 }
 
-void fth_colour_jitter(const fth_transform_step *step, fth_random_key key, int64_t area, float *planes)
+void fth_colour_jitter(const fth_transform_step *step, fth_random_key key, int channels, int64_t area, float *planes)
 {
     int order[ADJUSTMENTS] = {BRIGHTNESS, CONTRAST, SATURATION, HUE};
     for (int i = ADJUSTMENTS - 1; i > 0; i--) {
@@ -102,7 +109,7 @@ void fth_colour_jitter(const fth_transform_step *step, fth_random_key key, int64
         double reach = step->values[order[i]], draw = fth_random_uniform(key, (uint64_t)(ADJUSTMENTS + order[i]));
         double low = order[i] == HUE ? -reach : fmax(0, 1 - reach), high = order[i] == HUE ? reach : 1 + reach;
         if (reach > 0)
-            fth_colour_adjust(order[i], (float)(low + (high - low) * draw), area, planes);
+            fth_colour_adjust(order[i], (float)(low + (high - low) * draw), channels, area, planes);
     }
 }
 
@@ -114,7 +121,7 @@ FTH_VECTORIZED static void scale_plane(float scale, float shift, int64_t count, 
 
 void fth_colour_normalize(const fth_normalization *normalization, int64_t area, float *planes)
 {
-    for (int channel = 0; channel < FTH_IMAGE_CHANNELS; channel++) {
+    for (int channel = 0; channel < normalization->channels; channel++) {
         float deviation = normalization->deviation[channel];
         scale_plane(1 / deviation, -normalization->mean[channel] / deviation, area, planes + channel * area);
     }

@@ -11,12 +11,11 @@
 
 #include "backend/recipe.h"
 #include "base/base.h"
+#include "data/normalization.h"
 
 /* ---- data sets ---- */
 
 typedef enum fth_split { FTH_TRAIN, FTH_VALIDATION } fth_split;
-
-enum { FTH_MAX_CHANNELS = 4 };
 
 typedef struct fth_dataset_options {
     uint64_t seed;              /* of the validation split, where the set has none */
@@ -24,11 +23,14 @@ typedef struct fth_dataset_options {
     int threads;                /* for decompression */
     const fth_stop *stop;       /* asked: opening ends with FTH_INTERRUPTED, and leaves nothing unfinished; or NULL */
 
-    /* For sets of image files; each may be left 0 or NULL. */
-    int image_size;                               /* side of what the loader gives; 0: chosen from the files */
+    /* How images are prepared; each may be left 0 or NULL. */
+    int image_size;                               /* side of what the loader gives; 0: the set's own, or chosen */
     const char *transform, *validation_transform; /* as fth_transform_check() reads them; NULL or "": the usual ones */
-    double max_bad_images;                        /* share of unreadable images above which reading fails; 0: 0.001 */
-    uint64_t decoded_cache_bytes;                 /* memory in which decoded images are kept; 0: none */
+    fth_normalization normalization;              /* unknown: what a transform says, or the set's own */
+
+    /* For sets of image files; each may be left 0. */
+    double max_bad_images;        /* share of unreadable images above which reading fails; 0: 0.001 */
+    uint64_t decoded_cache_bytes; /* memory in which decoded images are kept; 0: none */
 } fth_dataset_options;
 
 typedef struct fth_dataset_info {
@@ -36,8 +38,8 @@ typedef struct fth_dataset_info {
     int classes;
     const char *const *class_names;
     int channels, height, width;
-    int64_t count[2];                                          /* by fth_split */
-    float mean[FTH_MAX_CHANNELS], deviation[FTH_MAX_CHANNELS]; /* for normalization, of pixels in 0..1 */
+    int64_t count[2];                /* by fth_split */
+    fth_normalization normalization; /* numbers for every channel */
 } fth_dataset_info;
 
 typedef struct fth_dataset fth_dataset;
@@ -50,8 +52,8 @@ fth_status fth_dataset_open(const char *name_or_folder, const fth_dataset_option
 void fth_dataset_free(fth_dataset *dataset);
 const fth_dataset_info *fth_dataset_get_info(const fth_dataset *dataset);
 
-/* One image, channels × height × width bytes, and its label. Any thread may call this at any time. An image file is
- * decoded and goes through the validation transform; the loader is the fast way. */
+/* One image, channels × height × width bytes, and its label. Any thread may call this at any time. Where images are
+ * transformed it goes through the validation transform; the loader is the fast way. */
 fth_status fth_dataset_read(const fth_dataset *dataset, fth_split split, int64_t index, uint8_t *pixels,
                             int32_t *label);
 
@@ -64,8 +66,9 @@ typedef struct fth_bad_image {
 int64_t fth_dataset_bad_image_count(const fth_dataset *dataset);
 const fth_bad_image *fth_dataset_get_bad_image(const fth_dataset *dataset, int64_t number);
 
-/* True for sets of image files, which are decoded and transformed for every batch. */
-bool fth_dataset_has_files(const fth_dataset *dataset);
+/* True if images go through a transform for every batch: image files always do, images in memory where one or another
+ * size is asked for. Such images cannot be made from recipes. */
+bool fth_dataset_is_transformed(const fth_dataset *dataset);
 
 /* The built-in names and a line on each, for help and errors; ends with a NULL name. */
 typedef struct fth_dataset_builtin {
@@ -106,7 +109,8 @@ fth_recipe fth_augment_choose(const fth_augmentation *augmentation, uint64_t see
 /* What a pixel of a channel becomes: pixel * scale + shift, each rounded. */
 void fth_dataset_normalization(const fth_dataset_info *info, int channel, float *scale, float *shift);
 
-/* The images of a batch, (count, C, H, W), as its loader would have made them. For sets in memory, by any thread. */
+/* The images of a batch, (count, C, H, W), as its loader would have made them. Where they are not transformed; by any
+ * thread. */
 fth_status fth_dataset_make_images(const fth_dataset *dataset, fth_split split, const fth_recipe *recipes,
                                    int64_t count, float *images);
 
@@ -114,7 +118,7 @@ fth_status fth_dataset_make_images(const fth_dataset *dataset, fth_split split, 
 void fth_augment(const fth_dataset_info *info, const fth_augmentation *augmentation, uint64_t seed, int64_t epoch,
                  int64_t sample, const uint8_t *pixels, float *image);
 
-/* Checks the text of a transform for image files: steps with commas between them, as in torchvision:
+/* Checks the text of a transform: steps with commas between them, as in torchvision:
  *
  *     resize=N | resize=HxW            the shorter side to N, or both
  *     centre-crop=N                    N × N from the middle, padded where the image is smaller
@@ -122,20 +126,20 @@ void fth_augment(const fth_dataset_info *info, const fth_augmentation *augmentat
  *     pad-crop=P                       P black pixels around, then a crop of the size before
  *     flip                             left-right, half of the time
  *     colour-jitter=B:C:S:H            brightness, contrast, saturation, hue
- *     normalize=imagenet|cifar|none    imagenet unless said otherwise; none: pixels in 0..1
+ *     normalize=HOW                    as normalization.h has it: imagenet, cifar, mnist, none or MEAN/STD
  */
 fth_status fth_transform_check(const char *text);
 
-/* How images of a set are prepared, in that language; free() it. What is read from memory is as it is: "resize=28x28".
- */
+/* How images of a set are prepared, in that language, without their normalization; free() it. Images in memory that are
+ * used as they are: "resize=28x28". */
 char *fth_dataset_describe_transform(const fth_dataset *dataset, fth_split split);
 
 /* ---- single image files, for predictions ---- */
 
 typedef struct fth_image_target {
-    int channels, height, width;   /* 1 channel: grey, made from the colours; 3: RGB, also of grey files */
-    const float *mean, *deviation; /* (channels) */
-    const char *transform;         /* a validation transform; "": fitted to the size */
+    int channels, height, width;     /* 1 channel: grey, made from the colours; 3: RGB, also of grey files */
+    fth_normalization normalization; /* numbers for every channel */
+    const char *transform;           /* a validation transform; "": fitted to the size */
 } fth_image_target;
 
 /* Reads a JPEG or PNG file into normalized `planes` (channels, height, width), as the loader would for validation. */
@@ -149,11 +153,11 @@ typedef struct fth_loader_options {
     uint64_t seed;
     bool shuffle;
     fth_augmentation augmentation;
-    int threads;         /* 0: one for sets in memory, one per core for image files */
+    int threads;         /* 0: one per core where images are transformed, else one */
     int64_t first_batch; /* counted from the start of epoch 0 */
     fth_share share;     /* of every epoch; zeroed: all of it */
     int64_t batch_limit; /* stop before the batch of this number (evaluation: one epoch); 0: endless */
-    bool recipes;        /* batches say how their images are made instead of holding them; not for image files */
+    bool recipes;        /* batches say how their images are made instead of holding them; not of transformed images */
 } fth_loader_options;
 
 typedef struct fth_batch {

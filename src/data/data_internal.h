@@ -6,7 +6,7 @@
 #include <stdatomic.h>
 #include <stddef.h>
 
-#include "data/data.h"
+#include "data/transform.h"
 
 /* ---- stopping ---- */
 
@@ -83,7 +83,10 @@ typedef struct fth_gallery fth_gallery;
 typedef struct fth_image_set fth_image_set;
 
 struct fth_dataset {
-    fth_dataset_info info;
+    fth_dataset_info info;       /* its height and width are those of what a loader gives */
+    int raw_height, raw_width;   /* of images in memory */
+    fth_transform transforms[2]; /* by fth_split */
+    bool transformed;            /* images go through them for every batch: files always, others where asked for */
     fth_blob blobs[FTH_MAX_BLOBS];
     int blob_count;
     fth_part parts[2];        /* by fth_split */
@@ -108,7 +111,8 @@ extern const fth_file_format fth_format_idx, fth_format_cifar, fth_format_images
 /* Hands the bytes of a load to the data set. */
 const fth_blob *fth_dataset_keep(fth_dataset *dataset, fth_load *load);
 
-/* As fth_dataset_read, without the copy where the image is in memory: *pixels points there or to `scratch`. */
+/* An image in memory as it is stored: *pixels points there or to `scratch`, which has room for it. Not for image files.
+ */
 fth_status fth_dataset_look(const fth_dataset *dataset, fth_split split, int64_t index, uint8_t *scratch,
                             const uint8_t **pixels, int32_t *label);
 
@@ -118,6 +122,12 @@ int64_t fth_dataset_place(const fth_dataset *dataset, fth_split split, int64_t i
 static inline size_t fth_image_bytes(const fth_dataset_info *info)
 {
     return (size_t)info->channels * (size_t)info->height * (size_t)info->width;
+}
+
+/* Bytes of an image in memory as it is stored. */
+static inline size_t fth_raw_bytes(const fth_dataset *dataset)
+{
+    return (size_t)dataset->info.channels * (size_t)dataset->raw_height * (size_t)dataset->raw_width;
 }
 
 /* ---- built-in sets, drawn once each when first looked at (gallery.c) ---- */

@@ -93,6 +93,26 @@ static fth_status fail_unknown(const char *name)
                     name, nearest ? " (did you mean '" : "", nearest ? nearest : "", nearest ? "'?)" : "", list);
 }
 
+/* What images in memory go through: nothing, unless a transform or another size is asked for. */
+static fth_status prepare_memory(const fth_dataset_options *options, fth_dataset *dataset)
+{
+    fth_dataset_info *info = &dataset->info;
+    const fth_transform *transforms = dataset->transforms;
+    fth_raw_images raw = {
+        .channels = info->channels, .height = info->height, .width = info->width, .normalization = info->normalization};
+    fth_status status = fth_transforms_settle(options, &raw, dataset->transforms);
+    if (status != FTH_OK)
+        return status;
+    dataset->raw_height = raw.height;
+    dataset->raw_width = raw.width;
+    dataset->transformed = !fth_transform_is_identity(&transforms[FTH_TRAIN], raw.height, raw.width) ||
+                           !fth_transform_is_identity(&transforms[FTH_VALIDATION], raw.height, raw.width);
+    info->height = transforms[FTH_TRAIN].height;
+    info->width = transforms[FTH_TRAIN].width;
+    info->normalization = transforms[FTH_TRAIN].normalization;
+    return FTH_OK;
+}
+
 fth_status fth_dataset_open(const char *name_or_folder, const fth_dataset_options *options, fth_dataset **dataset)
 {
     fth_status status = FTH_OK;
@@ -113,6 +133,8 @@ fth_status fth_dataset_open(const char *name_or_folder, const fth_dataset_option
     } else {
         FTH_TRY(fail_unknown(name_or_folder));
     }
+    if (!opened->images)
+        FTH_TRY(prepare_memory(options, opened));
     *dataset = opened;
     opened = NULL;
 
@@ -142,6 +164,11 @@ const fth_blob *fth_dataset_keep(fth_dataset *dataset, fth_load *load)
     return blob;
 }
 
+bool fth_dataset_is_transformed(const fth_dataset *dataset)
+{
+    return dataset->transformed;
+}
+
 const fth_dataset_info *fth_dataset_get_info(const fth_dataset *dataset)
 {
     return &dataset->info;
@@ -156,20 +183,24 @@ int64_t fth_dataset_place(const fth_dataset *dataset, fth_split split, int64_t i
     return (int64_t)fth_random_permute(dataset->split_key, (uint64_t)(count[0] + count[1]), position);
 }
 
+static fth_status check_index(const fth_dataset *dataset, fth_split split, int64_t index)
+{
+    int64_t count = dataset->info.count[split];
+    if (index >= 0 && index < count)
+        return FTH_OK;
+    return fth_fail(FTH_INVALID, "%s: there is no sample %lld among the %lld for %s", dataset->info.name,
+                    (long long)index, (long long)count, split == FTH_TRAIN ? "training" : "validation");
+}
+
 fth_status fth_dataset_look(const fth_dataset *dataset, fth_split split, int64_t index, uint8_t *scratch,
                             const uint8_t **pixels, int32_t *label)
 {
-    const int64_t *count = dataset->info.count;
-    if (index < 0 || index >= count[split])
-        return fth_fail(FTH_INVALID, "%s: there is no sample %lld among the %lld for %s", dataset->info.name,
-                        (long long)index, (long long)count[split], split == FTH_TRAIN ? "training" : "validation");
+    fth_status status = check_index(dataset, split, index);
+    if (status != FTH_OK)
+        return status;
     if (dataset->gallery) {
         fth_gallery_look(dataset->gallery, split, index, scratch, pixels, label);
         return FTH_OK;
-    }
-    if (dataset->images) {
-        *pixels = scratch;
-        return fth_image_set_look(dataset, split, index, scratch, label);
     }
     const fth_part *part = &dataset->parts[dataset->held_out ? FTH_TRAIN : split];
     index = fth_dataset_place(dataset, split, index);
@@ -184,7 +215,12 @@ fth_status fth_dataset_look(const fth_dataset *dataset, fth_split split, int64_t
 fth_status fth_dataset_read(const fth_dataset *dataset, fth_split split, int64_t index, uint8_t *pixels, int32_t *label)
 {
     const uint8_t *found;
-    fth_status status = fth_dataset_look(dataset, split, index, pixels, &found, label);
+    fth_status status = check_index(dataset, split, index);
+    if (status != FTH_OK)
+        return status;
+    if (dataset->transformed)
+        return fth_sample_read(dataset, split, index, pixels, label);
+    status = fth_dataset_look(dataset, split, index, pixels, &found, label);
     if (status == FTH_OK && found != pixels)
         memcpy(pixels, found, fth_image_bytes(&dataset->info));
     return status;

@@ -223,7 +223,6 @@ const fth_generator fth_generator_digits = {
              .height = SIDE,
              .width = SIDE,
              .count = {20000, 4000},
-             .mean = {0.0992f},
-             .deviation = {0.2176f}}, /* measured over the training images */
+             .normalization = {1, {0.0992f}, {0.2176f}}}, /* measured over the training images */
     .draw = draw,
 };

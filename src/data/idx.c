@@ -150,8 +150,7 @@ static fth_status open_folder(const char *folder, const fth_dataset_options *opt
                                        .classes = CLASSES,
                                        .class_names = names,
                                        .channels = 1,
-                                       .mean = {0.1307f},
-                                       .deviation = {0.3081f}};
+                                       .normalization = {1, {0.1307f}, {0.3081f}}};
     FTH_TRY(fth_loads_run(loads, FILE_COUNT, options));
     FTH_TRY(join_part(dataset, FTH_TRAIN, &loads[TRAIN_IMAGES], &loads[TRAIN_LABELS]));
     if (loads[TEST_IMAGES].path)

@@ -30,9 +30,9 @@ static void format_step(const fth_transform_step *step, char *text, size_t size)
 char *fth_dataset_describe_transform(const fth_dataset *dataset, fth_split split)
 {
     char text[1024] = "";
-    if (!dataset->images)
+    const fth_transform *transform = &dataset->transforms[split];
+    if (!dataset->images && transform->step_count == 0)
         return fth_format("resize=%dx%d", dataset->info.height, dataset->info.width);
-    const fth_transform *transform = &dataset->images->transforms[split];
     for (int i = 0; i < transform->step_count; i++) {
         size_t used = strlen(text);
         if (i > 0)
@@ -58,7 +58,7 @@ fth_status fth_image_load(const char *path, const fth_image_target *target, floa
     fth_status status = FTH_OK;
     fth_image_worker *worker = NULL;
     fth_transform transform;
-    fth_normalization normalization = {"its own", {0, 0, 0}, {1, 1, 1}};
+    fth_normalization normalization = target->normalization;
     const void *bytes = NULL;
     size_t size_bytes = 0;
     float *colours = NULL;
@@ -70,10 +70,8 @@ fth_status fth_image_load(const char *path, const fth_image_target *target, floa
     FTH_TRY(fth_transform_parse(target->transform, &transform));
     transform.height = target->height;
     transform.width = target->width;
-    for (int c = 0; !grey && c < FTH_IMAGE_CHANNELS; c++) {
-        normalization.mean[c] = target->mean[c];
-        normalization.deviation[c] = target->deviation[c];
-    }
+    if (grey) /* first as colours */
+        FTH_TRY(fth_normalization_spread(&(fth_normalization){1, {0}, {1}}, FTH_IMAGE_CHANNELS, &normalization));
     FTH_TRY(fth_file_map(path, &bytes, &size_bytes));
     FTH_REQUIRE(size_bytes <= FTH_MAX_IMAGE_FILE, FTH_CORRUPT, "%s: %zu bytes are more than an image may have", path,
                 size_bytes);
@@ -92,7 +90,7 @@ fth_status fth_image_load(const char *path, const fth_image_target *target, floa
         goto out;
     }
     if (grey)
-        make_grey(colours, area, target->mean[0], target->deviation[0], planes);
+        make_grey(colours, area, target->normalization.mean[0], target->normalization.deviation[0], planes);
 
 out:
     fth_image_worker_free(worker);

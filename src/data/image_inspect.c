@@ -263,13 +263,11 @@ fth_status fth_dataset_draw_sheet(const fth_dataset *dataset, const char *path, 
     uint8_t *sheet = NULL;
     float *planes = NULL;
     fth_transform transform;
-    const fth_normalization *plain = fth_normalizations;
+    const fth_normalization plain = {3, {0, 0, 0}, {1, 1, 1}};
 
     FTH_REQUIRE(set, FTH_INVALID, "%s is not a set of image files", dataset->info.name);
     FTH_REQUIRE(columns >= 1 && rows >= 1 && columns <= MAX_CELLS / rows, FTH_INVALID,
                 "a sheet of %d × %d images; there may be %d in all", rows, columns, MAX_CELLS);
-    while (strcmp(plain->name, "none") != 0)
-        plain++;
     FTH_TRY(fth_transform_parse("resize=96,centre-crop=96", &transform));
     FTH_TRY(fth_image_worker_create(&worker));
     rows = rows < set->index.classes ? rows : set->index.classes;
@@ -286,7 +284,7 @@ fth_status fth_dataset_draw_sheet(const fth_dataset *dataset, const char *path, 
             after++;
         size_t count = after - begin, shown = count < (size_t)columns ? count : (size_t)columns;
         for (size_t i = 0; i < shown; i++) { /* spread over the class; an unreadable one stays white */
-            status = fth_image_set_transform(set, begin + i * count / shown, worker, &transform, plain,
+            status = fth_image_set_transform(set, begin + i * count / shown, worker, &transform, &plain,
                                              (fth_random_key){0}, planes);
             if (status == FTH_OK)
                 paste(planes, sheet, (size_t)width * FTH_IMAGE_CHANNELS, GAP + (int)i * (CELL + GAP),

@@ -10,7 +10,6 @@
 enum {
     FTH_IMAGE_CHANNELS = 3,
     FTH_MAX_IMAGE_SIDE = 65500,  /* JPEG's own limit */
-    FTH_MAX_OUTPUT_SIDE = 4096,  /* of what a transform gives */
     FTH_MAX_IMAGE_FILE = 1 << 28 /* encoded bytes */
 };
 #define FTH_MAX_IMAGE_PIXELS ((int64_t)178956970) /* where Pillow refuses, too */
@@ -164,38 +163,6 @@ fth_status fth_png_write(const char *path, const uint8_t *pixels, int width, int
 
 /* ---- transforms (transform.c, geometry.c, resample.c, colour.c) ---- */
 
-typedef enum fth_transform_kind {
-    FTH_TRANSFORM_RESIZE,
-    FTH_TRANSFORM_CENTRE_CROP,
-    FTH_TRANSFORM_RANDOM_RESIZED_CROP,
-    FTH_TRANSFORM_PAD_CROP,
-    FTH_TRANSFORM_FLIP,
-    FTH_TRANSFORM_COLOUR_JITTER
-} fth_transform_kind;
-
-enum { FTH_MAX_TRANSFORMS = 8 };
-
-typedef struct fth_transform_step {
-    fth_transform_kind kind;
-    double values[4];
-} fth_transform_step;
-
-typedef struct fth_normalization {
-    const char *name;
-    float mean[FTH_IMAGE_CHANNELS], deviation[FTH_IMAGE_CHANNELS];
-} fth_normalization;
-
-typedef struct fth_transform {
-    fth_transform_step steps[FTH_MAX_TRANSFORMS];
-    int step_count;
-    const fth_normalization *normalization; /* NULL: not said */
-    int height, width;                      /* what comes out; 0: not said by the steps */
-} fth_transform;
-
-/* Reads "random-resized-crop=224,flip,normalize=imagenet". */
-fth_status fth_transform_parse(const char *text, fth_transform *transform);
-extern const fth_normalization fth_normalizations[]; /* ends with a NULL name; the first is the default */
-
 /* One side of an image, from the source to the output: the source's [low, high) is resampled to `size`, of which the
  * output shows `count` from `first` on; what is outside 0..size is padding. */
 typedef struct fth_axis {
@@ -239,11 +206,14 @@ void fth_resampler_free(fth_resampler *resampler);
  * for each channel. */
 fth_status fth_resample(fth_resampler *resampler, const fth_picture *picture, int width, int height,
                         const float scale[FTH_IMAGE_CHANNELS], const float shift[FTH_IMAGE_CHANNELS], float *planes);
+/* The same for one channel, whose bytes from (0, 0) on are `pixels`. */
+fth_status fth_resample_plane(fth_resampler *resampler, const uint8_t *pixels, size_t stride, int width, int height,
+                              float scale, float shift, float *plane);
 
-/* Jitters planes of values in 0..1 as torchvision does; draws from `key`. */
-void fth_colour_jitter(const fth_transform_step *step, fth_random_key key, int64_t area, float *planes);
+/* Jitters 1 or 3 planes of values in 0..1 as torchvision does; draws from `key`. */
+void fth_colour_jitter(const fth_transform_step *step, fth_random_key key, int channels, int64_t area, float *planes);
 /* The four adjustments, for tests: 0 brightness, 1 contrast, 2 saturation, 3 hue. */
-void fth_colour_adjust(int which, float factor, int64_t area, float *planes);
+void fth_colour_adjust(int which, float factor, int channels, int64_t area, float *planes);
 void fth_colour_normalize(const fth_normalization *normalization, int64_t area, float *planes);
 
 /* ---- a set of image files (image_set.c, image_sample.c) ---- */
@@ -255,7 +225,6 @@ struct fth_image_set {
     char *source;     /* for messages */
     int root;         /* descriptor of the folder; -1 for a tar */
     fth_blob archive; /* the mapped tar */
-    fth_transform transforms[2];
     double max_bad_share;
 
     fth_decoded_cache *cache; /* NULL: none */
@@ -275,7 +244,7 @@ size_t fth_image_set_find(const fth_dataset *dataset, fth_split split, int64_t s
 typedef struct fth_image_worker {
     fth_decoder *decoder;
     fth_resampler resampler;
-    fth_pixel_buffer file; /* the encoded bytes, where they are not mapped */
+    fth_pixel_buffer file; /* the encoded bytes, where they are not mapped; or an image being drawn */
 } fth_image_worker;
 fth_status fth_image_worker_create(fth_image_worker **worker);
 void fth_image_worker_free(fth_image_worker *worker);
@@ -287,14 +256,23 @@ fth_status fth_image_set_read(const fth_image_set *set, size_t entry, fth_image_
 fth_status fth_image_set_transform(const fth_image_set *set, size_t entry, fth_image_worker *worker,
                                    const fth_transform *transform, const fth_normalization *normalization,
                                    fth_random_key key, float *planes);
-/* A sample for the loader. An unreadable image is replaced by the next sample of the set that can be read; too many of
- * them are an error. */
-fth_status fth_image_set_sample(const fth_dataset *dataset, fth_split split, int64_t sample, fth_random_key key,
-                                fth_image_worker *worker, float *planes, int32_t *label);
+/* An image in memory, (channels, height, width), through a transform. */
+typedef struct fth_pixels {
+    const uint8_t *bytes;
+    int channels, height, width;
+} fth_pixels;
+fth_status fth_pixels_transform(const fth_pixels *pixels, fth_resampler *resampler, const fth_transform *transform,
+                                const fth_normalization *normalization, fth_random_key key, float *planes);
+
+/* A sample of any set through a transform. An unreadable image file is replaced by the next sample of the set that can
+ * be read; too many of them are an error. */
+fth_status fth_sample_transform(const fth_dataset *dataset, fth_split split, int64_t sample,
+                                const fth_transform *transform, fth_random_key key, fth_image_worker *worker,
+                                float *planes, int32_t *label);
 
 /* A sample as bytes, through the validation transform; makes a worker of its own. */
-fth_status fth_image_set_look(const fth_dataset *dataset, fth_split split, int64_t sample, uint8_t *pixels,
-                              int32_t *label);
+fth_status fth_sample_read(const fth_dataset *dataset, fth_split split, int64_t sample, uint8_t *pixels,
+                           int32_t *label);
 
 fth_status fth_decoded_cache_create(size_t entries, uint64_t max_bytes, fth_decoded_cache **cache);
 void fth_decoded_cache_free(fth_decoded_cache *cache);

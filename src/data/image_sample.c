@@ -1,5 +1,5 @@
 /* The way of one image: encoded bytes -> header -> the window that the transform wants -> as little decoding as gives
- * that window -> resampled, normalized planes.
+ * that window -> resampled, normalized planes. Images in memory begin at the window.
  *
  * Where there is a decoded cache, every image is decoded whole and at full size, kept or not: what comes out must not
  * depend on which threads filled the cache first. */
@@ -173,34 +173,75 @@ out:
     return status;
 }
 
+/* ---- values ---- */
+
+/* What resampling does to a pixel's value. Colours are jittered in 0..1, so normalization waits for that. */
+typedef struct value_plan {
+    float scale[FTH_MAX_CHANNELS], shift[FTH_MAX_CHANNELS];
+    int jitter; /* the step; -1: none */
+} value_plan;
+
+static value_plan plan_values(const fth_transform *transform, const fth_normalization *normalization)
+{
+    value_plan plan = {.jitter = -1};
+    for (int i = 0; i < transform->step_count; i++)
+        if (transform->steps[i].kind == FTH_TRANSFORM_COLOUR_JITTER)
+            plan.jitter = i;
+    for (int channel = 0; channel < normalization->channels; channel++) {
+        float deviation = plan.jitter < 0 ? normalization->deviation[channel] : 1;
+        plan.scale[channel] = 1 / (255 * deviation);
+        plan.shift[channel] = plan.jitter < 0 ? -normalization->mean[channel] / deviation : 0;
+    }
+    return plan;
+}
+
+static void jitter_values(const value_plan *plan, const fth_transform *transform,
+                          const fth_normalization *normalization, fth_random_key key, float *planes)
+{
+    int64_t area = (int64_t)transform->width * transform->height;
+    if (plan->jitter < 0)
+        return;
+    fth_random_key own = fth_random_fork(key, (uint64_t)plan->jitter);
+    fth_colour_jitter(&transform->steps[plan->jitter], own, normalization->channels, area, planes);
+    fth_colour_normalize(normalization, area, planes);
+}
+
 fth_status fth_image_set_transform(const fth_image_set *set, size_t entry, fth_image_worker *worker,
                                    const fth_transform *transform, const fth_normalization *normalization,
                                    fth_random_key key, float *planes)
 {
     fth_status status = FTH_OK;
     fth_picture picture = {0};
-    float scale[FTH_IMAGE_CHANNELS], shift[FTH_IMAGE_CHANNELS];
-    int64_t area = (int64_t)transform->width * transform->height;
-    int jitter = -1;
+    const value_plan plan = plan_values(transform, normalization);
 
-    for (int i = 0; i < transform->step_count; i++)
-        if (transform->steps[i].kind == FTH_TRANSFORM_COLOUR_JITTER)
-            jitter = i;
-    for (int channel = 0; channel < FTH_IMAGE_CHANNELS; channel++) {
-        float deviation = jitter < 0 ? normalization->deviation[channel] : 1;
-        scale[channel] = 1 / (255 * deviation);
-        shift[channel] = jitter < 0 ? -normalization->mean[channel] / deviation : 0;
-    }
     if (set->cache)
         FTH_TRY(place_cached(set, entry, worker, transform, key, &picture));
     else
         FTH_TRY(place_encoded(set, entry, worker, transform, key, &picture));
-    FTH_TRY(fth_resample(&worker->resampler, &picture, transform->width, transform->height, scale, shift, planes));
-    if (jitter >= 0) {
-        fth_random_key own = fth_random_fork(key, (uint64_t)jitter);
-        fth_colour_jitter(&transform->steps[jitter], own, area, planes);
-        fth_colour_normalize(normalization, area, planes);
-    }
+    FTH_TRY(fth_resample(&worker->resampler, &picture, transform->width, transform->height, plan.scale, plan.shift,
+                         planes));
+    jitter_values(&plan, transform, normalization, key, planes);
+
+out:
+    return status;
+}
+
+fth_status fth_pixels_transform(const fth_pixels *pixels, fth_resampler *resampler, const fth_transform *transform,
+                                const fth_normalization *normalization, fth_random_key key, float *planes)
+{
+    fth_status status = FTH_OK;
+    fth_geometry geometry;
+    const value_plan plan = plan_values(transform, normalization);
+    size_t raw_area = (size_t)pixels->width * (size_t)pixels->height;
+    size_t area = (size_t)transform->width * (size_t)transform->height;
+
+    fth_geometry_plan(transform, pixels->width, pixels->height, key, &geometry);
+    FTH_TRY(fill_taps(resampler, &geometry));
+    for (size_t channel = 0; channel < (size_t)pixels->channels; channel++)
+        FTH_TRY(fth_resample_plane(resampler, pixels->bytes + channel * raw_area, (size_t)pixels->width,
+                                   transform->width, transform->height, plan.scale[channel], plan.shift[channel],
+                                   planes + channel * area));
+    jitter_values(&plan, transform, normalization, key, planes);
 
 out:
     return status;
@@ -285,18 +326,18 @@ const fth_bad_image *fth_dataset_get_bad_image(const fth_dataset *dataset, int64
 
 /* ---- samples ---- */
 
-fth_status fth_image_set_sample(const fth_dataset *dataset, fth_split split, int64_t sample, fth_random_key key,
-                                fth_image_worker *worker, float *planes, int32_t *label)
+static fth_status transform_file(const fth_dataset *dataset, fth_split split, int64_t sample,
+                                 const fth_transform *transform, fth_random_key key, fth_image_worker *worker,
+                                 float *planes, int32_t *label)
 {
     fth_image_set *set = dataset->images;
-    const fth_transform *transform = &set->transforms[split];
     int64_t count = dataset->info.count[split];
     for (int64_t tries = 0; tries < count; tries++) {
         size_t number = fth_image_set_find(dataset, split, (sample + tries) % count);
         if (is_known_bad(set, number))
             continue;
         fth_status status =
-            fth_image_set_transform(set, number, worker, transform, transform->normalization, key, planes);
+            fth_image_set_transform(set, number, worker, transform, &transform->normalization, key, planes);
         if (status == FTH_OK) {
             *label = set->index.folders[set->index.entries[number].folder].class_index;
             return FTH_OK;
@@ -311,29 +352,67 @@ fth_status fth_image_set_sample(const fth_dataset *dataset, fth_split split, int
                     split == FTH_TRAIN ? "training" : "validation");
 }
 
-fth_status fth_image_set_look(const fth_dataset *dataset, fth_split split, int64_t sample, uint8_t *pixels,
-                              int32_t *label)
+static fth_status transform_memory(const fth_dataset *dataset, fth_split split, int64_t sample,
+                                   const fth_transform *transform, fth_random_key key, fth_image_worker *worker,
+                                   float *planes, int32_t *label)
 {
-    static const fth_normalization to_bytes = {"bytes", {0, 0, 0}, {1.0f / 255, 1.0f / 255, 1.0f / 255}};
     fth_status status = FTH_OK;
-    const fth_image_set *set = dataset->images;
-    fth_image_worker *worker = NULL;
-    float *planes = NULL;
-    size_t size = fth_image_bytes(&dataset->info), number = fth_image_set_find(dataset, split, sample);
+    fth_pixels pixels = {
+        .channels = dataset->info.channels, .height = dataset->raw_height, .width = dataset->raw_width};
 
-    FTH_TRY(fth_image_worker_create(&worker));
-    FTH_TRY(fth_allocate(size, sizeof *planes, &planes));
-    status = fth_image_set_transform(set, number, worker, &set->transforms[FTH_VALIDATION], &to_bytes,
-                                     (fth_random_key){0}, planes);
+    FTH_TRY(fth_pixel_buffer_reserve(&worker->file, fth_raw_bytes(dataset)));
+    FTH_TRY(fth_dataset_look(dataset, split, sample, worker->file.bytes, &pixels.bytes, label));
+    FTH_TRY(fth_pixels_transform(&pixels, &worker->resampler, transform, &transform->normalization, key, planes));
+
+out:
+    return status;
+}
+
+fth_status fth_sample_transform(const fth_dataset *dataset, fth_split split, int64_t sample,
+                                const fth_transform *transform, fth_random_key key, fth_image_worker *worker,
+                                float *planes, int32_t *label)
+{
+    return (dataset->images ? transform_file : transform_memory)(dataset, split, sample, transform, key, worker, planes,
+                                                                 label);
+}
+
+/* An unreadable file is an error here, and named. */
+static fth_status read_file_sample(const fth_dataset *dataset, fth_split split, int64_t sample,
+                                   const fth_transform *transform, fth_image_worker *worker, float *planes,
+                                   int32_t *label)
+{
+    const fth_image_set *set = dataset->images;
+    size_t number = fth_image_set_find(dataset, split, sample);
+    fth_status status =
+        fth_image_set_transform(set, number, worker, transform, &transform->normalization, (fth_random_key){0}, planes);
+    *label = set->index.folders[set->index.entries[number].folder].class_index;
     if (status != FTH_OK) {
         char *path = fth_image_index_path(&set->index, &set->index.entries[number]);
         status = fth_fail_within(status, "%s: %s", set->source, path);
         free(path);
-        goto out;
     }
+    return status;
+}
+
+fth_status fth_sample_read(const fth_dataset *dataset, fth_split split, int64_t sample, uint8_t *pixels, int32_t *label)
+{
+    const float to_bytes = 1.0f / 255;
+    fth_status status = FTH_OK;
+    fth_image_worker *worker = NULL;
+    float *planes = NULL;
+    size_t size = fth_image_bytes(&dataset->info);
+    fth_transform transform = dataset->transforms[FTH_VALIDATION];
+
+    FTH_TRY(fth_image_worker_create(&worker));
+    FTH_TRY(fth_allocate(size, sizeof *planes, &planes));
+    FTH_TRY(fth_normalization_spread(&(fth_normalization){1, {0}, {to_bytes}}, dataset->info.channels,
+                                     &transform.normalization));
+    if (dataset->images)
+        FTH_TRY(read_file_sample(dataset, split, sample, &transform, worker, planes, label));
+    else
+        FTH_TRY(transform_memory(dataset, split, sample, &transform, (fth_random_key){0}, worker, planes, label));
     for (size_t i = 0; i < size; i++)
         pixels[i] = (uint8_t)(planes[i] < 0 ? 0 : planes[i] > 255 ? 255 : planes[i] + 0.5f);
-    *label = set->index.folders[set->index.entries[number].folder].class_index;
 
 out:
     fth_image_worker_free(worker);

@@ -8,7 +8,7 @@
 
 #include "data/image_internal.h"
 
-enum { SIZE_SAMPLES = 32, SMALL_SIDE = 96, USUAL_SIDE = 224 };
+enum { SIZE_SAMPLES = 32, SMALL_SIDE = 96 };
 #define USUAL_BAD_SHARE 0.001
 
 void fth_image_set_free(fth_image_set *set)
@@ -110,74 +110,15 @@ out:
     return status;
 }
 
-static bool is_given(const char *text)
-{
-    return text && *text;
-}
-
-/* The side that the given transforms or --image-size ask for; 0: none does. */
-static fth_status find_asked_size(const fth_dataset_options *options, const fth_transform *transforms, int *width,
-                                  int *height)
+static fth_status settle_transforms(const fth_dataset_options *options, const fth_image_set *set, fth_dataset *dataset)
 {
     fth_status status = FTH_OK;
-    FTH_REQUIRE(options->image_size >= 0 && options->image_size <= FTH_MAX_OUTPUT_SIDE, FTH_INVALID,
-                "an image size of %d; 1 to %d pixels are possible", options->image_size, FTH_MAX_OUTPUT_SIDE);
-    *width = *height = options->image_size;
-    for (int split = 0; split < 2; split++) {
-        const fth_transform *transform = &transforms[split];
-        if (transform->width == 0)
-            continue;
-        FTH_REQUIRE(*width == 0 || (*width == transform->width && *height == transform->height), FTH_INVALID,
-                    "the transform for %s gives images of %d × %d pixels, but %d × %d are asked for by %s",
-                    split == FTH_TRAIN ? "training" : "validation", transform->height, transform->width, *height,
-                    *width, options->image_size ? "the image size" : "the transform for training");
-        *width = transform->width;
-        *height = transform->height;
-    }
+    fth_raw_images raw = {.channels = FTH_IMAGE_CHANNELS, .files = true};
 
-out:
-    return status;
-}
-
-static fth_status settle_transforms(const fth_dataset_options *options, fth_image_set *set)
-{
-    fth_status status = FTH_OK;
-    const char *texts[2] = {options->transform, options->validation_transform};
-    fth_transform *transforms = set->transforms;
-    int width = 0, height = 0, common_width = 0, common_height = 0;
-    char usual[2][96] = {"", ""};
-
-    for (int split = 0; split < 2; split++)
-        if (is_given(texts[split]))
-            FTH_TRY(fth_transform_parse(texts[split], &transforms[split]));
-    FTH_TRY(find_asked_size(options, transforms, &width, &height));
-    if (width == 0 || !is_given(texts[FTH_TRAIN]) || !is_given(texts[FTH_VALIDATION]))
-        FTH_TRY(find_common_size(set, &common_width, &common_height));
-    if (width == 0) {
-        width = common_width > 0 ? common_width : USUAL_SIDE;
-        height = common_height > 0 ? common_height : USUAL_SIDE;
-    }
-    if (common_width == width && common_height == height) {
-        snprintf(usual[FTH_TRAIN], sizeof usual[0], "pad-crop=%d,flip", (width < height ? width : height) / 8);
-    } else {
-        snprintf(usual[FTH_TRAIN], sizeof usual[0], "random-resized-crop=%d,flip", width);
-        snprintf(usual[FTH_VALIDATION], sizeof usual[0], "resize=%d,centre-crop=%d", width * 8 / 7, width);
-    }
-    if (width != height && common_width != width)
-        usual[FTH_TRAIN][0] = usual[FTH_VALIDATION][0] = '\0'; /* the general rule of fitting */
-    for (int split = 0; split < 2; split++) {
-        if (!is_given(texts[split]))
-            FTH_TRY(fth_transform_parse(usual[split], &transforms[split]));
-        transforms[split].width = width;
-        transforms[split].height = height;
-    }
-    const fth_normalization *training = transforms[FTH_TRAIN].normalization,
-                            *validation = transforms[FTH_VALIDATION].normalization;
-    FTH_REQUIRE(!training || !validation || training == validation, FTH_INVALID,
-                "training images are normalized as %s and validation images as %s: they must be alike", training->name,
-                validation->name);
-    const fth_normalization *normalization = training ? training : validation ? validation : fth_normalizations;
-    transforms[FTH_TRAIN].normalization = transforms[FTH_VALIDATION].normalization = normalization;
+    FTH_TRY(find_common_size(set, &raw.width, &raw.height));
+    FTH_TRY(fth_normalization_parse("imagenet", &raw.normalization));
+    FTH_TRY(fth_transforms_settle(options, &raw, dataset->transforms));
+    dataset->transformed = true;
 
 out:
     return status;
@@ -186,21 +127,17 @@ out:
 /* ---- the whole ---- */
 
 /* "photos" of "/data/photos/" and "photos.tar.gz", for run names and records; lives in the set. */
-static void describe(const fth_image_set *set, fth_dataset_info *info)
+static void describe(const fth_image_set *set, const fth_transform *transform, fth_dataset_info *info)
 {
-    const fth_normalization *normalization = set->transforms[FTH_TRAIN].normalization;
     const char *slash = strrchr(set->source, '/');
     *info = (fth_dataset_info){.name = slash && slash[1] ? slash + 1 : set->source,
                                .classes = set->index.classes,
                                .class_names = (const char *const *)set->index.class_names,
                                .channels = FTH_IMAGE_CHANNELS,
-                               .height = set->transforms[FTH_TRAIN].height,
-                               .width = set->transforms[FTH_TRAIN].width,
-                               .count = {set->index.counts[0], set->index.counts[1]}};
-    for (int channel = 0; channel < FTH_IMAGE_CHANNELS; channel++) {
-        info->mean[channel] = normalization->mean[channel];
-        info->deviation[channel] = normalization->deviation[channel];
-    }
+                               .height = transform->height,
+                               .width = transform->width,
+                               .count = {set->index.counts[0], set->index.counts[1]},
+                               .normalization = transform->normalization};
 }
 
 static fth_status open_image_set(const char *source, const fth_dataset_options *options, fth_dataset *dataset)
@@ -217,10 +154,10 @@ static fth_status open_image_set(const char *source, const fth_dataset_options *
     for (size_t length = strlen(set->source); length > 1 && set->source[length - 1] == '/';)
         set->source[--length] = '\0';
     FTH_TRY(open_source(source, options->stop, set));
-    FTH_TRY(settle_transforms(options, set));
+    FTH_TRY(settle_transforms(options, set, dataset));
     if (options->decoded_cache_bytes > 0)
         FTH_TRY(fth_decoded_cache_create(set->index.count, options->decoded_cache_bytes, &set->cache));
-    describe(set, &dataset->info);
+    describe(set, &dataset->transforms[FTH_TRAIN], &dataset->info);
 
 out:
     return status;
@@ -232,8 +169,3 @@ const fth_file_format fth_format_images = {
     .probe = fth_image_folder_probe,
     .open = open_image_set,
 };
-
-bool fth_dataset_has_files(const fth_dataset *dataset)
-{
-    return dataset->images != NULL;
-}

@@ -36,7 +36,8 @@ struct fth_loader {
     const fth_dataset *dataset;
     fth_loader_options options;
     fth_sampler sampler;
-    int64_t samples; /* of an epoch, in this loader's share */
+    fth_transform transform; /* of images that are transformed */
+    int64_t samples;         /* of an epoch, in this loader's share */
     int64_t batches_per_epoch;
     int64_t end;   /* the number after the last batch */
     int64_t piece; /* samples that a thread takes at a time */
@@ -63,8 +64,8 @@ typedef struct fth_loader_piece {
 
 /* What a thread keeps to itself. */
 typedef struct fth_loader_tools {
-    uint8_t *scratch;         /* for sets in memory */
-    fth_image_worker *worker; /* for image files */
+    uint8_t *scratch;         /* for images as they are */
+    fth_image_worker *worker; /* for images that are transformed */
 } fth_loader_tools;
 
 static fth_status load_sample(const fth_loader *loader, const fth_loader_tools *tools, int64_t epoch, int64_t sample,
@@ -74,7 +75,8 @@ static fth_status load_sample(const fth_loader *loader, const fth_loader_tools *
     if (tools->worker) {
         fth_random_key key = fth_random_key_for(options->seed, FTH_RANDOM_AUGMENT);
         key = fth_random_fork(fth_random_fork(key, (uint64_t)epoch), (uint64_t)sample);
-        return fth_image_set_sample(loader->dataset, options->split, sample, key, tools->worker, image, label);
+        return fth_sample_transform(loader->dataset, options->split, sample, &loader->transform, key, tools->worker,
+                                    image, label);
     }
     const uint8_t *pixels;
     fth_status status = fth_dataset_look(loader->dataset, options->split, sample, tools->scratch, &pixels, label);
@@ -165,10 +167,9 @@ static void *work(void *argument)
 {
     fth_loader *loader = argument;
     fth_loader_tools tools = {0};
-    fth_status ill_equipped =
-        loader->dataset->images
-            ? fth_image_worker_create(&tools.worker)
-            : fth_allocate(fth_image_bytes(fth_dataset_get_info(loader->dataset)), 1, &tools.scratch);
+    fth_status ill_equipped = loader->dataset->transformed
+                                  ? fth_image_worker_create(&tools.worker)
+                                  : fth_allocate(fth_raw_bytes(loader->dataset), 1, &tools.scratch);
 
     pthread_mutex_lock(&loader->mutex);
     for (;;) {
@@ -216,9 +217,10 @@ static fth_status check_options(const fth_dataset *dataset, const fth_loader_opt
                 "crop padding of %d pixels; images of %d × %d allow 0 to %d", padding, info->height, info->width,
                 info->height < info->width ? info->height : info->width);
     FTH_REQUIRE(!dataset->images || (padding == 0 && !options->augmentation.flip), FTH_INVALID,
-                "image files are varied by a transform, as pad-crop=%d,flip, and not by this kind of augmentation",
+                "image files are varied by a transform (--transform pad-crop=%d,flip), not by --augment",
                 padding > 0 ? padding : 4);
-    FTH_REQUIRE(!dataset->images || !options->recipes, FTH_INVALID, "image files are decoded, not made by recipes");
+    FTH_REQUIRE(!dataset->transformed || !options->recipes, FTH_INVALID,
+                "images that are transformed cannot be made by recipes");
 
 out:
     return status;
@@ -235,12 +237,12 @@ static int count_cores(void)
 static void choose_sizes(fth_loader *loader)
 {
     fth_loader_options *options = &loader->options;
-    bool files = loader->dataset->images != NULL;
+    bool transformed = loader->dataset->transformed;
     if (options->threads == 0)
-        options->threads = files ? count_cores() : 1;
+        options->threads = transformed ? count_cores() : 1;
     loader->piece = options->batch;
     loader->slot_count = 2 * options->threads + 2;
-    if (files) {
+    if (transformed) {
         int64_t share = options->batch / (2 * options->threads);
         loader->piece = share < 1 ? 1 : share > MAX_PIECE ? MAX_PIECE : share;
         loader->slot_count = 2 + (options->threads * loader->piece + options->batch - 1) / options->batch;
@@ -256,6 +258,25 @@ static void choose_sizes(fth_loader *loader)
     int64_t remaining = loader->end > options->first_batch ? loader->end - options->first_batch : 1;
     if (loader->slot_count > remaining)
         loader->slot_count = remaining;
+}
+
+/* Of images in memory that are transformed: --augment comes after the steps. Crops are as wide in the images as they
+ * are stored as they would be without the transform. */
+static fth_status add_augmentation(const fth_augmentation *augmentation, const fth_dataset *dataset,
+                                   fth_transform *transform)
+{
+    fth_status status = FTH_OK;
+    int padding = (augmentation->crop_padding * transform->height + dataset->raw_height / 2) / dataset->raw_height;
+    FTH_REQUIRE(transform->step_count + 2 <= FTH_MAX_TRANSFORMS, FTH_INVALID,
+                "the transform has too many steps to be augmented");
+    if (padding > 0)
+        transform->steps[transform->step_count++] =
+            (fth_transform_step){.kind = FTH_TRANSFORM_PAD_CROP, .values = {padding}};
+    if (augmentation->flip)
+        transform->steps[transform->step_count++] = (fth_transform_step){.kind = FTH_TRANSFORM_FLIP};
+
+out:
+    return status;
 }
 
 static fth_status start_threads(fth_loader *loader)
@@ -284,6 +305,9 @@ fth_status fth_loader_open(const fth_dataset *dataset, const fth_loader_options 
     opened->sampler = (fth_sampler){options->seed, info->count[options->split], options->shuffle, options->share};
     opened->samples = fth_share_samples(options->share, opened->sampler.count);
     opened->batches_per_epoch = fth_batches_per_epoch(opened->samples, options->batch);
+    opened->transform = dataset->transforms[options->split];
+    if (dataset->transformed && !dataset->images)
+        FTH_TRY(add_augmentation(&options->augmentation, dataset, &opened->transform));
     opened->end = options->batch_limit > 0 ? options->batch_limit : INT64_MAX;
     opened->next_to_fill = opened->next_to_take = opened->released = options->first_batch;
 

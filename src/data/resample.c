@@ -324,3 +324,46 @@ fth_status fth_resample(fth_resampler *resampler, const fth_picture *picture, in
     bool moves_only = resampler->x.is_move && resampler->y.is_move;
     return (moves_only ? copy_pixels : sum_pixels)(resampler, picture, width, height, scale, shift, planes);
 }
+
+/* ---- one channel ---- */
+
+static void sum_plane_columns(const float *row, const fth_taps *x, float scale, float shift, float *out)
+{
+    for (int i = x->begin; i < x->end; i++) {
+        const float *from = row + (x->starts[i] - x->low), *weights = x->weights + (size_t)i * (size_t)x->width;
+        float sum = from[0] * weights[0];
+        for (int k = 1; k < x->width; k++)
+            sum += from[k] * weights[k];
+        out[i] = sum * scale + shift;
+    }
+}
+
+fth_status fth_resample_plane(fth_resampler *resampler, const uint8_t *pixels, size_t stride, int width, int height,
+                              float scale, float shift, float *plane)
+{
+    const fth_taps *x = &resampler->x, *y = &resampler->y;
+    int columns = x->high - x->low;
+    size_t row_floats = (size_t)columns + (size_t)x->width; /* zeros for taps of weight 0 beyond the last column */
+
+    fth_status status = reserve(&resampler->rows, &resampler->rows_capacity, row_floats, sizeof *resampler->rows);
+    if (status != FTH_OK)
+        return status;
+    memset(resampler->rows + columns, 0, (size_t)x->width * sizeof *resampler->rows);
+    for (int i = 0; i < height; i++) {
+        float *out = plane + (size_t)i * (size_t)width;
+        if (i < y->begin || i >= y->end || x->begin >= x->end) {
+            fill(out, width, shift);
+            continue;
+        }
+        const uint8_t *from = pixels + (size_t)y->starts[i] * stride + (size_t)x->low;
+        const float *weights = y->weights + (size_t)i * (size_t)y->width;
+        int taps = y->width;
+        while (taps > 1 && weights[taps - 1] == 0)
+            taps--;
+        fill(out, x->begin, shift);
+        fill(out + x->end, width - x->end, shift);
+        sum_rows(from, stride, weights, taps, columns, resampler->rows);
+        sum_plane_columns(resampler->rows, x, scale, shift, out);
+    }
+    return FTH_OK;
+}

@@ -230,7 +230,8 @@ const fth_generator fth_generator_shapes = {
              .height = SIDE,
              .width = SIDE,
              .count = {20000, 4000},
-             .mean = {0.5014f, 0.4997f, 0.5028f},
-             .deviation = {0.2481f, 0.2476f, 0.2479f}}, /* measured over the training images */
+             .normalization = {3,
+                               {0.5014f, 0.4997f, 0.5028f},
+                               {0.2481f, 0.2476f, 0.2479f}}}, /* measured over the training images */
     .draw = draw,
 };

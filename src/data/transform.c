@@ -5,14 +5,7 @@
 #include <string.h>
 
 #include "base/options.h"
-#include "data/image_internal.h"
-
-const fth_normalization fth_normalizations[] = {
-    {"imagenet", {0.485f, 0.456f, 0.406f}, {0.229f, 0.224f, 0.225f}},
-    {"cifar", {0.4914f, 0.4822f, 0.4465f}, {0.2470f, 0.2435f, 0.2616f}},
-    {"none", {0, 0, 0}, {1, 1, 1}},
-    {0},
-};
+#include "data/transform.h"
 
 typedef struct fth_step_rule {
     const char *name;
@@ -86,12 +79,28 @@ out:
 
 static fth_status parse_normalization(const char *text, fth_transform *transform)
 {
-    for (const fth_normalization *row = fth_normalizations; row->name; row++)
-        if (strcmp(row->name, text) == 0) {
-            transform->normalization = row;
-            return FTH_OK;
-        }
-    return fth_fail(FTH_INVALID, "there is no normalization '%s': there are imagenet, cifar and none", text);
+    if (!text || !*text)
+        return fth_fail(FTH_INVALID, "the transform 'normalize' needs a value: write it as normalize=imagenet or "
+                                     "normalize=0.5/0.5");
+    if (transform->normalization.channels > 0)
+        return fth_fail(FTH_INVALID, "a transform normalizes once, but there is another normalize=%s", text);
+    return fth_normalization_parse(text, &transform->normalization);
+}
+
+/* The next step of `*rest`, ended in place; NULL after the last. Steps have commas between them, and so have the
+ * numbers of a normalization: there, a part that begins as a number belongs to the step before it. */
+static char *next_word(char **rest)
+{
+    static const char separators[] = ", ";
+    char *word = *rest + strspn(*rest, separators), *end = word + strcspn(word, separators);
+    if (!*word)
+        return NULL;
+    if (strncmp(word, "normalize=", 10) == 0)
+        while (*end == ',' && end[1] && strchr("0123456789.+-", end[1]))
+            end += 1 + strcspn(end + 1, separators);
+    *rest = *end ? end + 1 : end;
+    *end = '\0';
+    return word;
 }
 
 /* Resampling happens once, and first; flips and colours anywhere after. */
@@ -120,16 +129,16 @@ out:
 fth_status fth_transform_parse(const char *text, fth_transform *transform)
 {
     fth_status status = FTH_OK;
-    char *copy = fth_format("%s", text), *rest = NULL;
+    char *copy = fth_format("%s", text), *rest = copy;
 
     *transform = (fth_transform){0};
     FTH_REQUIRE(strlen(text) < 1024, FTH_INVALID, "the text of a transform is too long");
-    for (char *word = strtok_r(copy, ", ", &rest); word; word = strtok_r(NULL, ", ", &rest)) {
+    for (char *word = next_word(&rest); word; word = next_word(&rest)) {
         char *value = strchr(word, '=');
         if (value)
             *value++ = '\0';
         if (strcmp(word, "normalize") == 0) {
-            FTH_TRY(parse_normalization(value ? value : "", transform));
+            FTH_TRY(parse_normalization(value, transform));
             continue;
         }
         const fth_step_rule *rule = NULL;
@@ -156,6 +165,19 @@ fth_status fth_transform_parse(const char *text, fth_transform *transform)
 out:
     free(copy);
     return status;
+}
+
+bool fth_transform_is_identity(const fth_transform *transform, int height, int width)
+{
+    bool same = transform->height == height && transform->width == width;
+    for (int i = 0; same && i < transform->step_count; i++) {
+        const fth_transform_step *step = &transform->steps[i];
+        bool both = step->kind == FTH_TRANSFORM_RESIZE && step->values[1] > 0;
+        bool side = step->kind == FTH_TRANSFORM_RESIZE || step->kind == FTH_TRANSFORM_CENTRE_CROP;
+        same = both ? step->values[0] == height && step->values[1] == width
+                    : side && height == width && step->values[0] == height;
+    }
+    return same;
 }
 
 fth_status fth_transform_check(const char *text)

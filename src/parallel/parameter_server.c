@@ -77,6 +77,16 @@ static fth_status check_model(const worker *w, const fth_train_options *options)
                 FTH_INVALID, "%s serves a model for images of %s in %s; %s has %s in %d", options->server,
                 fth_worker_input(w->client), FTH_COUNTED(fth_worker_classes(w->client), "class"), options->data, input,
                 engine->classes);
+    const fth_normalization *theirs = fth_worker_normalization(w->client);
+    const fth_normalization *ours = &fth_dataset_get_info(engine->dataset)->normalization;
+    if (theirs->channels > 0 && !fth_normalization_equal(theirs, ours)) {
+        char expected[FTH_NORMALIZATION_TEXT], used[FTH_NORMALIZATION_TEXT];
+        fth_normalization_format(theirs, expected);
+        fth_normalization_format(ours, used);
+        status =
+            fth_fail(FTH_INVALID, "%s expects images normalized as %s, but this worker uses %s: give --normalize %s",
+                     options->server, expected, used, expected);
+    }
 
 out:
     return status;

@@ -264,17 +264,24 @@ static fth_status log_worker(fth_parameters *server, fth_log_kind kind, const ch
     return status;
 }
 
+static json_t *describe_normalization(const fth_parameters *server)
+{
+    bool known = server->normalization.channels > 0;
+    return known ? fth_normalization_to_json(&server->normalization) : json_null();
+}
+
 static void answer_registration(fth_parameters *server, fth_item *item, const fth_worker *worker)
 {
     char consistency[32];
     fth_consistency_format(server->options.consistency, consistency, sizeof consistency);
     fth_exchange_answer_json(
         item->exchange, 200,
-        json_pack("{s:i, s:s, s:s, s:I, s:I, s:f, s:s, s:s, s:s, s:i, s:I, s:I}", "code", 200, "worker", worker->name,
-                  "instance", worker->instance, "version", (json_int_t)atomic_load(&server->version), "sequence",
-                  (json_int_t)worker->sequence, "lease_s", server->options.lease_s, "consistency", consistency, "model",
-                  server->train->model, "input", server->input, "classes", server->classes, "max_body_bytes",
-                  (json_int_t)server->max_body_bytes, "unfit", (json_int_t)worker->unfit));
+        json_pack("{s:i, s:s, s:s, s:I, s:I, s:f, s:s, s:s, s:s, s:i, s:o, s:I, s:I}", "code", 200, "worker",
+                  worker->name, "instance", worker->instance, "version", (json_int_t)atomic_load(&server->version),
+                  "sequence", (json_int_t)worker->sequence, "lease_s", server->options.lease_s, "consistency",
+                  consistency, "model", server->train->model, "input", server->input, "classes", server->classes,
+                  "normalization", describe_normalization(server), "max_body_bytes", (json_int_t)server->max_body_bytes,
+                  "unfit", (json_int_t)worker->unfit));
 }
 
 static void take_registration(fth_parameters *server, fth_item *item)

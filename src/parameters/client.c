@@ -33,6 +33,12 @@ static fth_status read_registration(fth_worker_client *client, const fth_http_re
     client->model = fth_format("%s", model);
     client->input = fth_format("%s", input);
     client->classes = (int)json_integer_value(json_object_get(json, "classes"));
+    client->normalization = (fth_normalization){0};
+    const json_t *normalization = json_object_get(json, "normalization");
+    int channels = (int)json_array_size(json_object_get(normalization, "mean"));
+    FTH_REQUIRE(!json_is_object(normalization) ||
+                    fth_normalization_from_json(normalization, channels, &client->normalization),
+                FTH_CORRUPT, "%s answers with a normalization that cannot be used", client->url);
     client->waits = strncmp(consistency, "sync", 4) == 0;
     client->lease_s = json_number_value(json_object_get(json, "lease_s"));
     client->sequence = json_integer_value(json_object_get(json, "sequence"));
@@ -232,6 +238,11 @@ const char *fth_worker_input(const fth_worker_client *client)
 int fth_worker_classes(const fth_worker_client *client)
 {
     return client->classes;
+}
+
+const fth_normalization *fth_worker_normalization(const fth_worker_client *client)
+{
+    return &client->normalization;
 }
 
 bool fth_worker_waits(const fth_worker_client *client)

@@ -6,6 +6,7 @@
 #ifndef FTH_PARAMETERS_CLIENT_H
 #define FTH_PARAMETERS_CLIENT_H
 
+#include "data/normalization.h"
 #include "parameters/gradient.h"
 
 typedef struct fth_worker_client fth_worker_client;
@@ -31,6 +32,7 @@ const char *fth_worker_instance(const fth_worker_client *client); /* this proces
 const char *fth_worker_model(const fth_worker_client *client);
 const char *fth_worker_input(const fth_worker_client *client); /* "1x28x28" */
 int fth_worker_classes(const fth_worker_client *client);
+const fth_normalization *fth_worker_normalization(const fth_worker_client *client); /* 0 channels: not said */
 bool fth_worker_waits(const fth_worker_client *client); /* sync: a step is the work of several */
 
 /* Checks that the server has exactly the layout's tensors; fails naming what differs. */

@@ -25,6 +25,7 @@ struct fth_worker_client {
 
     char *model, *input;
     int classes;
+    fth_normalization normalization; /* 0 channels: the server does not say */
     bool waits;
     double lease_s;
     int64_t sequence; /* of the last push */

@@ -15,6 +15,7 @@
 #include <unistd.h>
 
 #include "parameters/parameters_internal.h"
+#include "train/classifier.h"
 
 enum { KEPT = 2 };
 
@@ -310,9 +311,29 @@ void fth_parameters_consider_saving(fth_parameters *server, bool now)
     pthread_mutex_unlock(&server->mutex);
 }
 
+/* For the model file: the data set's facts, or what the server was told of the workers' images. */
+static fth_status describe_model(const fth_parameters *server, fth_model_facts *facts)
+{
+    fth_status status = FTH_OK;
+    if (server->dataset)
+        FTH_TRY(fth_model_facts_of_data(server->dataset, facts));
+    else
+        *facts = (fth_model_facts){.channels = server->channels,
+                                   .height = server->height,
+                                   .width = server->width,
+                                   .classes = server->classes,
+                                   .normalization = server->normalization};
+    facts->model = fth_format("%s", server->train->model);
+
+out:
+    return status;
+}
+
 fth_status fth_parameters_save_last(fth_parameters *server)
 {
     fth_status status = FTH_OK;
+    fth_model_facts facts = {0};
+    fth_model_metadata metadata = {0};
     fth_saving *saving = NULL;
     fth_snapshot *model = NULL;
     char *path = NULL;
@@ -335,12 +356,14 @@ fth_status fth_parameters_save_last(fth_parameters *server)
     FTH_TRY(fth_engine_lend_model(server->engine, version, &model));
     size_t count = 0;
     const fth_tensor_view *views = fth_snapshot_views(model, &count);
-    fth_metadata_entry metadata[] = {
-        {"format", "pt"}, {"farthing", FTH_VERSION}, {"model", server->train->model}, {"input", server->input}};
+    FTH_TRY(describe_model(server, &facts));
+    FTH_TRY(fth_model_facts_to_metadata(&facts, &metadata));
     path = fth_path_join(fth_record_folder(server->record), "last.safetensors");
-    FTH_TRY(fth_model_file_save(path, views, count, metadata, FTH_COUNT_OF(metadata)));
+    FTH_TRY(fth_model_file_save(path, views, count, metadata.entries, metadata.count));
 
 out:
+    fth_model_metadata_release(&metadata);
+    fth_model_facts_release(&facts);
     fth_snapshot_free(model);
     free_saving(saving);
     free(path);

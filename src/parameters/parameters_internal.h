@@ -133,6 +133,7 @@ struct fth_parameters {
     const fth_train_options *train;
     int channels, height, width, classes;
     char input[48];
+    fth_normalization normalization; /* of the workers' images; 0 channels: unknown */
     int64_t epoch_samples;
     fth_device *device;
     fth_engine *engine;

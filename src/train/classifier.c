@@ -14,8 +14,8 @@ struct fth_classifier {
     fth_weights_report report;
 };
 
-/* What was said wins, field by field. */
-static fth_status lay_over(const fth_model_facts *given, fth_model_facts *facts)
+/* What was said wins, field by field. `origin` is whose the facts are, for messages. */
+static fth_status lay_over(const fth_model_facts *given, const char *origin, fth_model_facts *facts)
 {
     fth_status status = FTH_OK;
     if (given->model) {
@@ -39,10 +39,10 @@ static fth_status lay_over(const fth_model_facts *given, fth_model_facts *facts)
         for (int i = 0; i < given->classes; i++)
             facts->class_names[i] = fth_format("%s", given->class_names[i]);
     }
-    if (given->normalized) {
-        facts->normalized = true;
-        memcpy(facts->mean, given->mean, sizeof facts->mean);
-        memcpy(facts->deviation, given->deviation, sizeof facts->deviation);
+    if (given->normalization.channels > 0 && (!given->normalization_assumed || facts->normalization.channels == 0)) {
+        fth_model_facts_warn_override(facts, &given->normalization, origin);
+        facts->normalization = given->normalization;
+        facts->normalization_assumed = given->normalization_assumed;
     }
     if (given->transform) {
         free(facts->transform);
@@ -77,7 +77,6 @@ out:
 /* What nobody said is as the model was published, with the constants that its kind of pictures is known by. */
 static fth_status complete(const fth_weights *weights, const char *origin, fth_model_facts *facts)
 {
-    static const float imagenet_mean[] = {0.485F, 0.456F, 0.406F}, imagenet_deviation[] = {0.229F, 0.224F, 0.225F};
     fth_status status = FTH_OK;
     const fth_model *model = NULL;
 
@@ -91,13 +90,11 @@ static fth_status complete(const fth_weights *weights, const char *origin, fth_m
     }
     if (facts->classes == 0)
         FTH_TRY(count_classes(model, weights, facts));
-    if (!facts->normalized) {
-        for (int i = 0; i < facts->channels && i < FTH_MAX_CHANNELS; i++) {
-            facts->mean[i] = facts->channels == 3 ? imagenet_mean[i] : 0.1307F; /* else MNIST's */
-            facts->deviation[i] = facts->channels == 3 ? imagenet_deviation[i] : 0.3081F;
-        }
-        facts->normalized = true;
+    if (facts->normalization.channels == 0) {
+        facts->normalization = fth_normalization_guess(facts->channels, facts->height, facts->width);
+        facts->normalization_assumed = true;
     }
+    FTH_TRY(fth_normalization_spread(&facts->normalization, facts->channels, &facts->normalization));
     if (!facts->transform)
         facts->transform = facts->height == facts->width && facts->height >= 128
                                ? fth_format("resize=%d,centre-crop=%d", facts->height * 8 / 7, facts->height)
@@ -121,7 +118,7 @@ fth_status fth_classifier_open(const fth_classifier_options *options, fth_classi
     fth_model_facts *facts = &classifier->facts;
     FTH_TRY(fth_model_facts_of_file(weights, options->weights, facts));
     if (options->given)
-        FTH_TRY(lay_over(options->given, facts));
+        FTH_TRY(lay_over(options->given, options->weights, facts));
     FTH_TRY(complete(weights, options->weights, facts));
     FTH_TRY(fth_options_set(table, &classifier->options, "model", facts->model, "the model"));
 

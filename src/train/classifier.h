@@ -2,7 +2,7 @@
  *
  * Model files that farthing writes carry in their metadata what a prediction needs beside the weights: the model's
  * name, the classes, the size of the input, its normalization and how images are brought to it. Of other files this has
- * to be said, or is what the model was published with. */
+ * to be said, or is what the model was published with; then a normalization is an assumption, and marked as one. */
 #ifndef FTH_TRAIN_CLASSIFIER_H
 #define FTH_TRAIN_CLASSIFIER_H
 
@@ -13,10 +13,10 @@ typedef struct fth_model_facts {
     char *model;
     int channels, height, width;
     int classes;
-    char **class_names; /* (classes), or NULL */
-    bool normalized;    /* mean and deviation are known */
-    float mean[FTH_MAX_CHANNELS], deviation[FTH_MAX_CHANNELS];
-    char *transform; /* for validation */
+    char **class_names;              /* (classes), or NULL */
+    fth_normalization normalization; /* numbers for every channel; 0 channels: unknown */
+    bool normalization_assumed;      /* nobody said so: not written into files */
+    char *transform;                 /* for validation */
 } fth_model_facts;
 
 void fth_model_facts_release(fth_model_facts *facts);
@@ -26,6 +26,12 @@ fth_status fth_model_facts_of_data(const fth_dataset *dataset, fth_model_facts *
 
 /* One class a line. */
 fth_status fth_model_facts_read_classes(const char *path, fth_model_facts *facts);
+
+/* Says in a line on standard error what is assumed about images that `origin`, a weights file, says nothing about, and
+ * what to do about it. */
+void fth_model_facts_warn_assumed(const fth_model_facts *facts, const char *origin);
+/* Says so in a line where `used` is not what a file says its model was trained with. */
+void fth_model_facts_warn_override(const fth_model_facts *of_file, const fth_normalization *used, const char *origin);
 
 /* As metadata of a model file; release it. `facts` outlives it. */
 typedef struct fth_model_metadata {
@@ -41,7 +47,7 @@ fth_status fth_model_facts_of_file(const fth_weights *weights, const char *origi
 
 typedef struct fth_classifier_options {
     const char *weights;
-    const fth_model_facts *given; /* wins over what the file says */
+    const fth_model_facts *given; /* wins over what the file says, but for a normalization that is assumed */
     const char *device;           /* NULL: "auto" */
     int threads;                  /* 0: one per core */
 } fth_classifier_options;

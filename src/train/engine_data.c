@@ -68,8 +68,8 @@ fth_status fth_engine_keep_data(fth_engine *engine, const fth_dataset *dataset, 
     bool wanted = !asked || strcmp(asked, "0") != 0;
 
     *kept = false;
-    if (!wanted || !engine->backend->gather || fth_dataset_has_files(dataset) || info->channels > FTH_GATHER_CHANNELS ||
-        info->count[FTH_TRAIN] > INT32_MAX ||
+    if (!wanted || !engine->backend->gather || fth_dataset_is_transformed(dataset) ||
+        info->channels > FTH_GATHER_CHANNELS || info->count[FTH_TRAIN] > INT32_MAX ||
         !fth_engine_has_room(engine, size * (size_t)(info->count[FTH_TRAIN] + info->count[FTH_VALIDATION])))
         return FTH_OK;
     engine->gather = (fth_gather){.channels = info->channels, .height = info->height, .width = info->width};

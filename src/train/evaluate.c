@@ -1,8 +1,40 @@
 /* Evaluating weights: an engine without a trainer. */
 #include <math.h>
+#include <string.h>
 
-#include "train/engine.h"
+#include "train/classifier.h"
 #include "train/train_internal.h"
+
+static bool says_normalization(const fth_train_options *options)
+{
+    return *options->normalize || strstr(options->transform, "normalize=") ||
+           strstr(options->validation_transform, "normalize=");
+}
+
+/* Images are prepared as the weights file says, where options do not say it. `facts` outlives the options, and so does
+ * `normalize`, which has room for FTH_NORMALIZATION_TEXT. */
+static void follow_file(const fth_model_facts *facts, char *normalize, fth_train_options *options)
+{
+    if (!says_normalization(options) && facts->normalization.channels > 0) {
+        fth_normalization_format(&facts->normalization, normalize);
+        options->normalize = normalize;
+    }
+    if (options->image_size == 0 && !*options->transform && !*options->validation_transform && facts->transform) {
+        options->validation_transform = facts->transform;
+        options->image_size = facts->height == facts->width ? facts->height : 0;
+    }
+}
+
+/* A line on standard error, where the file says nothing or options say something else. */
+static void warn_about_normalization(const fth_train_options *options, const fth_model_facts *of_file,
+                                     const fth_dataset_info *info)
+{
+    fth_model_facts assumed = {.normalization = info->normalization};
+    if (of_file->normalization.channels > 0)
+        fth_model_facts_warn_override(of_file, &info->normalization, options->weights);
+    else if (!says_normalization(options))
+        fth_model_facts_warn_assumed(&assumed, options->weights);
+}
 
 fth_status fth_evaluate(const fth_train_options *options, fth_evaluation *evaluation)
 {
@@ -12,11 +44,17 @@ fth_status fth_evaluate(const fth_train_options *options, fth_evaluation *evalua
     fth_engine *engine = NULL;
     fth_weights *weights = NULL;
     fth_loader *loader = NULL;
+    fth_model_facts of_file = {0};
+    fth_train_options used = *options; /* lends its texts */
+    char normalize[FTH_NORMALIZATION_TEXT];
 
     FTH_REQUIRE(*options->weights, FTH_INVALID, "nothing to evaluate: give --weights FILE");
     FTH_TRY(fth_weights_open(options->weights, &weights));
-    FTH_TRY(fth_open_device_and_data(options, NULL, &device, &dataset));
+    FTH_TRY(fth_model_facts_of_file(weights, options->weights, &of_file));
+    follow_file(&of_file, normalize, &used);
+    FTH_TRY(fth_open_device_and_data(&used, NULL, &device, &dataset));
     const fth_dataset_info *info = fth_dataset_get_info(dataset);
+    warn_about_normalization(options, &of_file, info);
     FTH_REQUIRE(info->count[FTH_VALIDATION] > 0, FTH_INVALID, "%s has no images to evaluate with", options->data);
     fth_engine_options engine_options = {.train = options,
                                          .channels = info->channels,
@@ -45,5 +83,6 @@ out:
     fth_dataset_free(dataset);
     fth_device_close(device);
     fth_weights_free(weights);
+    fth_model_facts_release(&of_file);
     return status;
 }

@@ -1,6 +1,5 @@
 /* What model files say about themselves: see classifier.h. */
 #include <inttypes.h>
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -37,9 +36,7 @@ fth_status fth_model_facts_of_data(const fth_dataset *dataset, fth_model_facts *
     facts->classes = info->classes;
     for (int i = 0; i < info->classes; i++)
         facts->class_names[i] = fth_format("%s", info->class_names[i]);
-    facts->normalized = true;
-    memcpy(facts->mean, info->mean, sizeof facts->mean);
-    memcpy(facts->deviation, info->deviation, sizeof facts->deviation);
+    facts->normalization = info->normalization;
     facts->transform = fth_dataset_describe_transform(dataset, FTH_VALIDATION);
 
 out:
@@ -67,20 +64,31 @@ out:
     return status;
 }
 
-/* ---- as metadata ---- */
+/* ---- what is not known for sure ---- */
 
-static json_t *reals(const float *values, int count)
+void fth_model_facts_warn_assumed(const fth_model_facts *facts, const char *origin)
 {
-    json_t *array = json_array();
-    for (int i = 0; i < count; i++)
-        json_array_append_new(array, json_real(values[i]));
-    return array;
+    char text[2 * FTH_NORMALIZATION_TEXT];
+    fth_normalization_describe(&facts->normalization, text);
+    fth_log_warning("%s does not say how its model's images are normalized; assuming %s: set it with --normalize",
+                    origin, text);
 }
 
-static char *normalization_text(const fth_model_facts *facts)
+void fth_model_facts_warn_override(const fth_model_facts *of_file, const fth_normalization *used, const char *origin)
 {
-    json_t *json = json_pack("{s:o, s:o}", "mean", reals(facts->mean, facts->channels), "std",
-                             reals(facts->deviation, facts->channels));
+    char theirs[FTH_NORMALIZATION_TEXT], ours[FTH_NORMALIZATION_TEXT];
+    if (of_file->normalization.channels == 0 || fth_normalization_equal(&of_file->normalization, used))
+        return;
+    fth_normalization_format(&of_file->normalization, theirs);
+    fth_normalization_format(used, ours);
+    fth_log_warning("%s was trained with images normalized as %s; using %s, as asked", origin, theirs, ours);
+}
+
+/* ---- as metadata ---- */
+
+static char *normalization_text(const fth_normalization *normalization)
+{
+    json_t *json = fth_normalization_to_json(normalization);
     char *text = json_dumps(json, JSON_COMPACT | JSON_REAL_PRECISION(9));
     json_decref(json);
     return text;
@@ -110,8 +118,8 @@ fth_status fth_model_facts_to_metadata(const fth_model_facts *facts, fth_model_m
     metadata->owned[1] = classes_text(facts);
     metadata->entries[metadata->count++] = (fth_metadata_entry){"classes", metadata->owned[1]};
     FTH_REQUIRE(metadata->owned[1], FTH_NO_MEMORY, "no memory for the names of the classes");
-    if (facts->normalized) {
-        metadata->owned[2] = normalization_text(facts);
+    if (facts->normalization.channels > 0 && !facts->normalization_assumed) {
+        metadata->owned[2] = normalization_text(&facts->normalization);
         FTH_REQUIRE(metadata->owned[2], FTH_NO_MEMORY, "no memory for the normalization");
         metadata->entries[metadata->count++] = (fth_metadata_entry){"normalization", metadata->owned[2]};
     }
@@ -153,24 +161,10 @@ out:
 
 static fth_status read_normalization(const char *text, const char *origin, fth_model_facts *facts)
 {
-    fth_status status = FTH_OK;
     json_t *json = json_loads(text, 0, NULL);
-    const json_t *mean = json_object_get(json, "mean"), *deviation = json_object_get(json, "std");
-    bool valid = json_array_size(mean) == (size_t)facts->channels &&
-                 json_array_size(deviation) == (size_t)facts->channels && facts->channels <= FTH_MAX_CHANNELS;
-
-    for (int i = 0; valid && i < facts->channels; i++) {
-        const json_t *m = json_array_get(mean, (size_t)i), *d = json_array_get(deviation, (size_t)i);
-        valid = json_is_number(m) && json_is_number(d) && json_number_value(d) > 0;
-        facts->mean[i] = (float)json_number_value(m);
-        facts->deviation[i] = (float)json_number_value(d);
-    }
-    FTH_REQUIRE(valid, FTH_CORRUPT, "%s: its metadata has no valid \"normalization\"", origin);
-    facts->normalized = true;
-
-out:
+    bool valid = fth_normalization_from_json(json, facts->channels, &facts->normalization);
     json_decref(json);
-    return status;
+    return valid ? FTH_OK : fth_fail(FTH_CORRUPT, "%s: its metadata has no valid \"normalization\"", origin);
 }
 
 fth_status fth_model_facts_of_file(const fth_weights *weights, const char *origin, fth_model_facts *facts)

@@ -76,6 +76,11 @@ fth_status fth_train_options_check(const fth_train_options *options)
         return fth_fail(FTH_INVALID, "--steps must be at least 1, not 0 (leave it out for no such limit)");
     if (options->nesterov && (strcmp(options->optimizer, "sgd") != 0 || options->momentum <= 0))
         return fth_fail(FTH_INVALID, "--nesterov needs --optimizer sgd with a --momentum above 0");
+    if (strcmp(options->augment, "none") != 0 && *options->transform)
+        return fth_fail(FTH_INVALID,
+                        "--augment %s and --transform both vary training images: give one of them (--transform "
+                        "has pad-crop=4 and flip)",
+                        options->augment);
     if (options->freeze_statistics && !*options->freeze)
         return fth_fail(FTH_INVALID, "--freeze-statistics is about the layers that --freeze names");
     if (!*options->checkpoints && fth_options_was_given(table, options, "checkpoints"))

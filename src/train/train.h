@@ -44,7 +44,8 @@ typedef struct fth_train_options {
     int64_t accumulate; /* batches per update */
     double label_smoothing;
     char *augment;                          /* none, flip, crop, flip-crop */
-    char *transform, *validation_transform; /* of image files; "": the usual ones */
+    char *transform, *validation_transform; /* "": the usual ones */
+    char *normalize;                        /* "": the weights file's, or the data set's own */
     int64_t image_size;                     /* of image files; 0: chosen from them */
     double max_bad_images;                  /* share of unreadable image files that is passed over */
     int64_t decoded_cache_mb;

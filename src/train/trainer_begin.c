@@ -37,7 +37,9 @@ static void *open_data(void *context)
                                            .max_bad_images =
                                                options->max_bad_images > 0 ? options->max_bad_images : 1e-12,
                                            .decoded_cache_bytes = (uint64_t)options->decoded_cache_mb << 20};
-    opening->status = fth_dataset_open(options->data, &dataset_options, &opening->dataset);
+    opening->status = fth_normalization_parse(options->normalize, &dataset_options.normalization);
+    if (opening->status == FTH_OK)
+        opening->status = fth_dataset_open(options->data, &dataset_options, &opening->dataset);
     if (opening->status != FTH_OK) /* messages belong to a thread */
         snprintf(opening->message, sizeof opening->message, "%s", fth_error_message());
     pthread_mutex_lock(&opening->mutex);
@@ -91,7 +93,7 @@ fth_status fth_open_device_and_data(const fth_train_options *options, const fth_
 static bool workers_make_images(const fth_trainer *trainer)
 {
     return trainer->strategy->has_workers && trainer->options->processes == 0 &&
-           trainer->device->backend->host_memory && !fth_dataset_has_files(trainer->dataset);
+           trainer->device->backend->host_memory && !fth_dataset_is_transformed(trainer->dataset);
 }
 
 fth_status fth_trainer_open_loader(fth_trainer *trainer, fth_split split, fth_loader **loader)

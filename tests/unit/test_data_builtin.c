@@ -67,8 +67,8 @@ static void classes_are_balanced_and_pixels_as_stated(void **state)
             assert_int_equal(counts[i], 400);
         double mean = sum / (4000.0 * area), variance = squares / (4000.0 * area) - mean * mean;
         /* The constants come from the training images; 4000 others agree within a sampling error. */
-        assert_float_equal(mean, info->mean[0], 0.01);
-        assert_float_equal(variance, info->deviation[0] * info->deviation[0], 0.01);
+        assert_float_equal(mean, info->normalization.mean[0], 0.01);
+        assert_float_equal(variance, info->normalization.deviation[0] * info->normalization.deviation[0], 0.01);
         fth_dataset_free(dataset);
     }
 }

@@ -66,7 +66,7 @@ static void check_set(const char *name, int64_t training, int64_t validation)
     assert_int_equal(info->count[FTH_TRAIN], training);
     assert_int_equal(info->count[FTH_VALIDATION], validation);
     assert_int_equal(info->width, 224);
-    assert_true(fth_dataset_has_files(dataset));
+    assert_true(fth_dataset_is_transformed(dataset));
     fth_dataset_free(dataset);
 }
 
@@ -129,7 +129,7 @@ static void says_what_is_wrong(void **state)
     assert_int_equal(open_at("set", &options, &dataset), FTH_INVALID);
     options.validation_transform = "resize=80,centre-crop=64,normalize=none";
     assert_int_equal(open_at("set", &options, &dataset), FTH_OK);
-    assert_true(fth_dataset_get_info(dataset)->mean[0] == 0); /* of both, as only one says */
+    assert_true(fth_dataset_get_info(dataset)->normalization.mean[0] == 0); /* of both, as only one says */
     fth_loader *loader = NULL;
     fth_loader_options how = {.batch = 2, .augmentation = {.flip = true}};
     assert_int_equal(fth_loader_open(dataset, &how, &loader), FTH_INVALID);

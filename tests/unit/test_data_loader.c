@@ -50,11 +50,12 @@ static void orders_differ_by_epoch_and_seed(void **state)
 /* ---- augmentation ---- */
 
 static const fth_dataset_info colour_info = {
-    .channels = 2, .height = 5, .width = 6, .mean = {0.5f, 0.25f}, .deviation = {0.25f, 0.5f}};
+    .channels = 2, .height = 5, .width = 6, .normalization = {2, {0.5f, 0.25f}, {0.25f, 0.5f}}};
 
 static float normalized(int channel, int pixel)
 {
-    return ((float)pixel / 255.0f - colour_info.mean[channel]) / colour_info.deviation[channel];
+    return ((float)pixel / 255.0f - colour_info.normalization.mean[channel]) /
+           colour_info.normalization.deviation[channel];
 }
 
 /* Finds the flip and shift that explain an image; fails if none does. */
@@ -152,8 +153,8 @@ static void open_numbered(uint32_t train, uint32_t test, fth_dataset **dataset)
 static int number_of(const fth_dataset *dataset, const float *image)
 {
     const fth_dataset_info *info = fth_dataset_get_info(dataset);
-    int low = (int)lrintf((image[0] * info->deviation[0] + info->mean[0]) * 255.0f);
-    int high = (int)lrintf((image[1] * info->deviation[0] + info->mean[0]) * 255.0f);
+    int low = (int)lrintf((image[0] * info->normalization.deviation[0] + info->normalization.mean[0]) * 255.0f);
+    int high = (int)lrintf((image[1] * info->normalization.deviation[0] + info->normalization.mean[0]) * 255.0f);
     return low + 256 * high;
 }
 
@@ -259,6 +260,85 @@ static void batches_do_not_depend_on_threads_or_start(void **state)
         assert_null(next_of(loaders[i]));
         fth_loader_free(loaders[i]);
     }
+    fth_dataset_free(dataset);
+}
+
+/* The same of images in memory that go through a transform. */
+static void transformed_batches_do_not_depend_on_threads_or_start(void **state)
+{
+    (void)state;
+    enum { BATCHES = 12, RESUMED_AT = 5, BATCH = 50, SIDE = 20 };
+    static const char *const sets[] = {"digits", "shapes"};
+    for (int set = 0; set < 2; set++) {
+        fth_dataset_options how = {.transform = "random-resized-crop=20,flip,colour-jitter=0.4:0.4:0.4:0.1"};
+        fth_dataset *dataset = NULL;
+        fth_loader *loaders[3];
+        assert_int_equal(fth_dataset_open(sets[set], &how, &dataset), FTH_OK);
+        assert_true(fth_dataset_is_transformed(dataset));
+        const fth_dataset_info *info = fth_dataset_get_info(dataset);
+        assert_true(info->height == SIDE && info->width == SIDE && info->channels == (set == 0 ? 1 : 3));
+        for (int i = 0; i < 3; i++) {
+            fth_loader_options options = {.batch = BATCH,
+                                          .seed = 11,
+                                          .shuffle = true,
+                                          .threads = i == 0 ? 1 : 4,
+                                          .first_batch = i == 2 ? RESUMED_AT : 0,
+                                          .batch_limit = BATCHES};
+            assert_int_equal(fth_loader_open(dataset, &options, &loaders[i]), FTH_OK);
+        }
+        for (int number = 0; number < BATCHES; number++) {
+            const fth_batch *single = next_of(loaders[0]);
+            for (int i = 1; i < (number < RESUMED_AT ? 2 : 3); i++) {
+                const fth_batch *other = next_of(loaders[i]);
+                assert_int_equal(other->number, number);
+                assert_memory_equal(other->images, single->images,
+                                    (size_t)(BATCH * info->channels) * SIDE * SIDE * sizeof(float));
+                assert_memory_equal(other->labels, single->labels, BATCH * sizeof(int32_t));
+            }
+        }
+        for (int i = 0; i < 3; i++)
+            fth_loader_free(loaders[i]);
+        fth_loader_options recipes = {.batch = BATCH, .recipes = true};
+        assert_int_equal(fth_loader_open(dataset, &recipes, &loaders[0]), FTH_INVALID);
+        fth_dataset_free(dataset);
+    }
+}
+
+/* --augment goes with another image size: flips and shifts of the image brought to it. */
+static void augmentation_comes_after_a_resize(void **state)
+{
+    (void)state;
+    enum { SIDE = 56, COUNT = 60, PADDING = 8 }; /* twice 28, so twice the padding */
+    fth_dataset *dataset = NULL;
+    fth_loader *plain = NULL, *varied = NULL;
+    int flips = 0, moved = 0;
+    assert_int_equal(fth_dataset_open("digits", &(fth_dataset_options){.image_size = SIDE}, &dataset), FTH_OK);
+    fth_loader_options options = {.batch = COUNT, .seed = 3};
+    assert_int_equal(fth_loader_open(dataset, &options, &plain), FTH_OK);
+    options.augmentation = (fth_augmentation){.flip = true, .crop_padding = 4};
+    assert_int_equal(fth_loader_open(dataset, &options, &varied), FTH_OK);
+    const fth_batch *before = next_of(plain), *after = next_of(varied);
+    const float padding = before->images[0]; /* digits are drawn on black */
+    for (int n = 0; n < COUNT; n++) {
+        const float *from = before->images + n * SIDE * SIDE, *to = after->images + n * SIDE * SIDE;
+        bool found = false;
+        for (int i = 0; i < 2 * (2 * PADDING + 1) * (2 * PADDING + 1) && !found; i++) {
+            int flip = i % 2, dy = i / 2 % (2 * PADDING + 1) - PADDING, dx = i / 2 / (2 * PADDING + 1) - PADDING;
+            found = true;
+            for (int p = 0; p < SIDE * SIDE && found; p++) {
+                int y = p / SIDE + dy, x = (flip ? SIDE - 1 - p % SIDE : p % SIDE) + dx;
+                bool inside = x >= 0 && x < SIDE && y >= 0 && y < SIDE;
+                found = fabsf(to[p] - (inside ? from[y * SIDE + x] : padding)) < 1e-5f;
+            }
+            flips += found && flip;
+            moved += found && (dy != 0 || dx != 0);
+        }
+        assert_true(found);
+    }
+    assert_in_range(flips, 12, 48);
+    assert_true(moved > 50);
+    fth_loader_free(plain);
+    fth_loader_free(varied);
     fth_dataset_free(dataset);
 }
 
@@ -383,6 +463,8 @@ int main(void)
         IN_FOLDER(epochs_cover_every_sample_once),
         IN_FOLDER(evaluation_ends_after_one_epoch),
         cmocka_unit_test(batches_do_not_depend_on_threads_or_start),
+        cmocka_unit_test(transformed_batches_do_not_depend_on_threads_or_start),
+        cmocka_unit_test(augmentation_comes_after_a_resize),
         cmocka_unit_test(recipes_say_how_the_images_are_made),
         cmocka_unit_test(a_wait_ends_at_its_deadline_and_a_loader_at_once),
         IN_FOLDER(refuses_bad_options),

@@ -95,6 +95,57 @@ static void resamples_as_torchvision(void **state)
     free((void *)picture.pixels);
 }
 
+/* Images in memory, plane by plane, come out as the same image decoded from a file does. */
+static void planes_are_resampled_as_pictures_are(void **state)
+{
+    (void)state;
+    enum { WIDTH = 13, HEIGHT = 17, SIDE = 11 };
+    static const char *const texts[] = {"random-resized-crop=11,flip", "resize=14,centre-crop=11", "pad-crop=3,flip",
+                                        "random-resized-crop=11:0.3,flip,colour-jitter=0.4:0.4:0.4:0.1"};
+    const fth_normalization normalization = {3, {0.1f, 0.2f, 0.3f}, {0.5f, 0.25f, 2}};
+    float planes[3 * SIDE * SIDE], wanted[3 * SIDE * SIDE];
+    uint8_t pixels[3 * WIDTH * HEIGHT];
+    fth_resampler resampler = {0};
+    fth_picture picture = make_picture(WIDTH, HEIGHT);
+    for (int i = 0; i < 3 * WIDTH * HEIGHT; i++)
+        pixels[i] = wild(i % WIDTH, i / WIDTH % HEIGHT, i / WIDTH / HEIGHT);
+    const fth_pixels image = {pixels, 3, HEIGHT, WIDTH};
+    for (uint64_t i = 0; i < 40 * FTH_COUNT_OF(texts); i++) {
+        const char *text = texts[i % FTH_COUNT_OF(texts)];
+        fth_transform transform;
+        fth_random_key key = {fth_random_mix(i)};
+        assert_int_equal(fth_transform_parse(text, &transform), FTH_OK);
+        transform.width = transform.height = SIDE;
+        assert_int_equal(fth_pixels_transform(&image, &resampler, &transform, &normalization, key, planes), FTH_OK);
+        apply(text, SIDE, SIDE, key, &picture, wanted);
+        for (int j = 0; j < 3 * SIDE * SIDE; j++)
+            wanted[j] /= 255;
+        const fth_transform_step *last = &transform.steps[transform.step_count - 1];
+        if (last->kind == FTH_TRANSFORM_COLOUR_JITTER)
+            fth_colour_jitter(last, fth_random_fork(key, (uint64_t)transform.step_count - 1), 3, SIDE * SIDE, wanted);
+        fth_colour_normalize(&normalization, SIDE * SIDE, wanted);
+        assert_close(planes, wanted, FTH_COUNT_OF(planes), 2e-5f); /* a few roundings of values up to 10 */
+    }
+    fth_resampler_free(&resampler);
+    free((void *)picture.pixels);
+}
+
+/* Grey images stay grey: brightness and contrast as torchvision has them for one channel, and nothing else. */
+static void grey_has_neither_saturation_nor_hue(void **state)
+{
+    (void)state;
+    float plane[] = {0, 0.25f, 0.5f, 1};
+    const float kept[] = {0, 0.25f, 0.5f, 1}, brighter[] = {0, 0.5f, 1, 1},
+                flatter[] = {0.3125f, 0.5625f, 0.8125f, 0.8125f};
+    fth_colour_adjust(2, 0.2f, 1, 4, plane);
+    fth_colour_adjust(3, 0.4f, 1, 4, plane);
+    assert_close(plane, kept, 4, 0);
+    fth_colour_adjust(0, 2, 1, 4, plane);
+    assert_close(plane, brighter, 4, 0);
+    fth_colour_adjust(1, 0.5f, 1, 4, plane);
+    assert_close(plane, flatter, 4, 1e-6f);
+}
+
 static void adjusts_colours_as_torchvision(void **state)
 {
     (void)state;
@@ -109,7 +160,7 @@ static void adjusts_colours_as_torchvision(void **state)
             for (int y = 0; y < 2; y++)
                 for (int x = 0; x < 3; x++)
                     planes[c * 6 + y * 3 + x] = (float)wild(x, y, c) / 255;
-        fth_colour_adjust(cases[i].which, cases[i].factor, 6, planes);
+        fth_colour_adjust(cases[i].which, cases[i].factor, 3, 6, planes);
         assert_close(planes, cases[i].wanted, 18, 5e-6f);
     }
 }
@@ -201,8 +252,8 @@ static void jitter_is_pure_and_bounded(void **state)
         for (int k = 0; k < 18; k++)
             first[k] = again[k] = (float)(k * 13 % 18) / 17;
         fth_random_key key = {fth_random_mix(i)};
-        fth_colour_jitter(transform.steps, key, 6, first);
-        fth_colour_jitter(transform.steps, key, 6, again);
+        fth_colour_jitter(transform.steps, key, 3, 6, first);
+        fth_colour_jitter(transform.steps, key, 3, 6, again);
         assert_memory_equal(first, again, sizeof first);
         for (int k = 0; k < 18; k++)
             assert_true(first[k] >= 0 && first[k] <= 1);
@@ -224,7 +275,10 @@ static void refuses_bad_texts(void **state)
         {"centre-crop=5,resize=7", "first"},
         {"random-resized-crop=0", "random-resized-crop=224"},
         {"random-resized-crop=10:2", "random-resized-crop=224"},
-        {"normalize=mnist", "imagenet, cifar and none"},
+        {"normalize=minst", "imagenet, cifar, mnist, none or MEAN/STD"},
+        {"normalize", "normalize=imagenet"},
+        {"normalize=none,normalize=none", "once"},
+        {"normalize=0.5,0.5/0.5,flip", "2 means and 1 deviation"},
         {"colour-jitter=0:0:0:0.6", "colour-jitter=0.4"},
         {"flip=2", "flip"},
         {"pad-crop=-1", "pad-crop=4"},
@@ -236,6 +290,7 @@ static void refuses_bad_texts(void **state)
     }
     assert_int_equal(fth_transform_check("random-resized-crop=224:0.2, flip, colour-jitter=0.4, normalize=cifar"),
                      FTH_OK);
+    assert_int_equal(fth_transform_check("normalize=0.5,.5,-0.5/1,2,3,flip"), FTH_OK);
     assert_int_equal(fth_transform_check(""), FTH_OK);
 }
 
@@ -243,6 +298,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(resamples_as_torchvision),
+        cmocka_unit_test(planes_are_resampled_as_pictures_are),
+        cmocka_unit_test(grey_has_neither_saturation_nor_hue),
         cmocka_unit_test(adjusts_colours_as_torchvision),
         cmocka_unit_test(crops_pads_and_flips_exactly),
         cmocka_unit_test(crops_randomly_as_torchvision),

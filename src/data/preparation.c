@@ -1,0 +1,127 @@
+/* What the images of a data set go through: options, and what is usual for a set of its kind where they are silent. */
+#include <stdio.h>
+
+#include "data/transform.h"
+
+enum { USUAL_SIDE = 224 };
+
+static bool is_given(const char *text)
+{
+    return text && *text;
+}
+
+static const char *split_name(int split)
+{
+    return split == FTH_TRAIN ? "training" : "validation";
+}
+
+/* The size that the given transforms or --image-size ask for; 0: none does. */
+static fth_status find_asked_size(const fth_dataset_options *options, const fth_transform *transforms, int *width,
+                                  int *height)
+{
+    fth_status status = FTH_OK;
+    FTH_REQUIRE(options->image_size >= 0 && options->image_size <= FTH_MAX_OUTPUT_SIDE, FTH_INVALID,
+                "an image size of %d; 1 to %d pixels are possible", options->image_size, FTH_MAX_OUTPUT_SIDE);
+    *width = *height = options->image_size;
+    for (int split = 0; split < 2; split++) {
+        const fth_transform *transform = &transforms[split];
+        if (transform->width == 0)
+            continue;
+        FTH_REQUIRE(*width == 0 || (*width == transform->width && *height == transform->height), FTH_INVALID,
+                    "the transform for %s gives images of %d × %d pixels, but %d × %d are asked for by %s",
+                    split_name(split), transform->height, transform->width, *height, *width,
+                    options->image_size ? "the image size" : "the transform for training");
+        *width = transform->width;
+        *height = transform->height;
+    }
+
+out:
+    return status;
+}
+
+enum { USUAL_TEXT = 96 };
+
+/* Image files: crops and flips for training, the middle for validation, as torchvision's reference scripts do. */
+static void choose_for_files(const fth_raw_images *raw, int width, int height, char usual[2][USUAL_TEXT])
+{
+    if (raw->width == width && raw->height == height) {
+        snprintf(usual[FTH_TRAIN], USUAL_TEXT, "pad-crop=%d,flip", (width < height ? width : height) / 8);
+    } else if (width == height) { /* else fitted: covered, and the middle of that */
+        snprintf(usual[FTH_TRAIN], USUAL_TEXT, "random-resized-crop=%d,flip", width);
+        snprintf(usual[FTH_VALIDATION], USUAL_TEXT, "resize=%d,centre-crop=%d", width * 8 / 7, width);
+    }
+}
+
+/* Images in memory: as they are, all of them brought to the size. */
+static void choose_for_memory(const fth_raw_images *raw, int width, int height, char usual[2][USUAL_TEXT])
+{
+    if (raw->width == width && raw->height == height)
+        return;
+    for (int split = 0; split < 2; split++)
+        snprintf(usual[split], USUAL_TEXT, "resize=%dx%d", height, width);
+}
+
+static fth_status settle_steps(const fth_dataset_options *options, const fth_raw_images *raw,
+                               fth_transform transforms[2])
+{
+    fth_status status = FTH_OK;
+    const char *texts[2] = {options->transform, options->validation_transform};
+    char usual[2][USUAL_TEXT] = {"", ""};
+    int width = 0, height = 0;
+
+    for (int split = 0; split < 2; split++)
+        FTH_TRY(fth_transform_parse(is_given(texts[split]) ? texts[split] : "", &transforms[split]));
+    FTH_TRY(find_asked_size(options, transforms, &width, &height));
+    if (width == 0) {
+        width = raw->width > 0 ? raw->width : USUAL_SIDE;
+        height = raw->height > 0 ? raw->height : USUAL_SIDE;
+    }
+    (raw->files ? choose_for_files : choose_for_memory)(raw, width, height, usual);
+    for (int split = 0; split < 2; split++) {
+        if (!is_given(texts[split]))
+            FTH_TRY(fth_transform_parse(usual[split], &transforms[split]));
+        transforms[split].width = width;
+        transforms[split].height = height;
+    }
+
+out:
+    return status;
+}
+
+/* Whoever says how pixels are normalized says it for both splits; two that differ are a mistake. */
+static fth_status settle_normalization(const fth_dataset_options *options, const fth_raw_images *raw,
+                                       fth_transform transforms[2])
+{
+    fth_status status = FTH_OK;
+    fth_normalization settled = options->normalization;
+    const char *origin = "the option";
+
+    for (int split = 0; split < 2; split++) {
+        const fth_normalization *said = &transforms[split].normalization;
+        char first[FTH_NORMALIZATION_TEXT], second[FTH_NORMALIZATION_TEXT];
+        fth_normalization_format(&settled, first);
+        fth_normalization_format(said, second);
+        FTH_REQUIRE(settled.channels == 0 || said->channels == 0 || fth_normalization_equal(&settled, said),
+                    FTH_INVALID,
+                    "images are normalized as %s by %s, but as %s by the transform for %s: say it once, or alike",
+                    first, origin, second, split_name(split));
+        if (settled.channels == 0 && said->channels > 0) {
+            settled = *said;
+            origin = "the transform for training";
+        }
+    }
+    if (settled.channels == 0)
+        settled = raw->normalization;
+    FTH_TRY(fth_normalization_spread(&settled, raw->channels, &settled));
+    transforms[FTH_TRAIN].normalization = transforms[FTH_VALIDATION].normalization = settled;
+
+out:
+    return status;
+}
+
+fth_status fth_transforms_settle(const fth_dataset_options *options, const fth_raw_images *raw,
+                                 fth_transform transforms[2])
+{
+    fth_status status = settle_steps(options, raw, transforms);
+    return status == FTH_OK ? settle_normalization(options, raw, transforms) : status;
+}
