@@ -51,38 +51,72 @@ static void write_bar(double share, char *text, size_t size)
         at += (size_t)snprintf(text + at, size - at, "%s", i < filled ? "█" : "░");
 }
 
-static void write_progress(const fth_progress *now, bool bar, char *text, size_t size)
+enum { EVALUATING, STEP, LEFT, LOSS, ACCURACY, EPOCH, SPEED, BAR, FIELDS }; /* from the most important on */
+
+static fth_field *place(fth_field fields[FIELDS], size_t *count, int what)
 {
-    char epochs[SMALL] = "", step[SMALL], steps[SMALL] = "", loss[SMALL], speed[SMALL], left[SMALL + 8] = "";
-    char bar_text[BAR_CELLS * 3 + 8] = "", time[SMALL];
+    fth_field *field = &fields[(*count)++];
+    *field = (fth_field){.importance = -what};
+    return field;
+}
+
+/* The fields of a line in their order; gives how many. */
+static size_t write_fields(const fth_progress *now, bool bar, fth_field fields[FIELDS])
+{
+    size_t count = 0;
+    char number[40], of[40];
+    fth_field *field;
+    if (bar && now->steps > 0) {
+        field = place(fields, &count, BAR);
+        field->separator = " ";
+        write_bar(fmin(1, (double)now->step / (double)now->steps), field->text, sizeof field->text);
+    }
+    field = place(fields, &count, EPOCH);
     if (now->epochs > 0)
-        snprintf(epochs, sizeof epochs, "/%lld", (long long)now->epochs);
-    fth_text_count(now->step, step, sizeof step);
-    if (now->steps > 0) {
-        steps[0] = '/';
-        fth_text_count(now->steps, steps + 1, sizeof steps - 1);
-        if (bar)
-            write_bar(fmin(1, (double)now->step / (double)now->steps), bar_text, sizeof bar_text - 1);
-        if (*bar_text)
-            strcat(bar_text, " ");
+        snprintf(field->text, sizeof field->text, "epoch %lld/%lld", (long long)now->epoch, (long long)now->epochs);
+    else
+        snprintf(field->text, sizeof field->text, "epoch %lld", (long long)now->epoch);
+    field = place(fields, &count, STEP);
+    fth_text_count(now->step, number, sizeof number);
+    fth_text_count(now->steps, of, sizeof of);
+    snprintf(field->text, sizeof field->text, "step %s%s%s", number, now->steps > 0 ? "/" : "",
+             now->steps > 0 ? of : "");
+    if (isfinite(now->loss)) {
+        field = place(fields, &count, LOSS);
+        fth_text_loss(now->loss, number, sizeof number);
+        snprintf(field->text, sizeof field->text, "loss %s", number);
+        field = place(fields, &count, ACCURACY);
+        snprintf(field->text, sizeof field->text, "accuracy %.1f %%", 100 * now->accuracy);
     }
-    fth_text_loss(now->loss, loss, sizeof loss);
-    fth_text_count(llround(now->samples_per_s), speed, sizeof speed);
-    if (isfinite(now->left_s)) {
-        fth_duration_format(now->left_s, time, sizeof time);
-        snprintf(left, sizeof left, ", %s left", time);
+    if (isfinite(now->samples_per_s)) {
+        field = place(fields, &count, SPEED);
+        fth_text_count(llround(now->samples_per_s), number, sizeof number);
+        snprintf(field->text, sizeof field->text, "%s samples/s", number);
+        snprintf(field->brief, sizeof field->brief, "%s/s", number);
     }
-    snprintf(text, size, "%sepoch %lld%s, step %s%s, loss %s, accuracy %.1f %%, %s samples/s%s%s", bar_text,
-             (long long)now->epoch, epochs, step, steps, loss, 100 * now->accuracy, speed, left,
-             now->evaluating ? ", evaluating" : "");
+    bool done = now->steps > 0 && now->step >= now->steps; /* of training: what is left is to evaluate */
+    if (isfinite(now->left_s) && !done) {
+        field = place(fields, &count, LEFT);
+        fth_duration_format(now->left_s, number, sizeof number);
+        snprintf(field->text, sizeof field->text, "%s left", number);
+    }
+    if (now->evaluating)
+        snprintf(place(fields, &count, EVALUATING)->text, sizeof field->text, "evaluating");
+    return count;
+}
+
+static void write_progress(const fth_progress *now, bool bar, size_t columns, char *text, size_t size)
+{
+    fth_field fields[FIELDS];
+    size_t count = write_fields(now, bar, fields);
+    fth_fields_fit(fields, count, columns, text, size);
 }
 
 static void draw_live(const fth_progress *now)
 {
     char line[512], text[600];
-    int columns = fth_terminal_columns(stderr);
-    write_progress(now, display.utf8 && columns >= 100, line, sizeof line);
-    line[fth_text_fit(line, (size_t)columns - 1)] = '\0'; /* a wrapped line could not be redrawn */
+    int columns = fth_terminal_width(stderr); /* asked for every time: a window may be resized */
+    write_progress(now, display.utf8 && columns >= 100, (size_t)columns - 1, line, sizeof line);
     int length = snprintf(text, sizeof text, "\r%s\033[K", line);
     line_visible = true;
     if (write(STDERR_FILENO, text, (size_t)length) < 0)
@@ -104,7 +138,7 @@ static void show_progress(void *context, const fth_progress *now)
     }
     if (display.plain && at >= display.next_line_s) {
         char line[512];
-        write_progress(now, false, line, sizeof line);
+        write_progress(now, false, sizeof line, line, sizeof line);
         display.next_line_s = at + LINE_EVERY_S;
         puts(line);
         fth_cli_flush();

@@ -34,8 +34,13 @@ static void clear_line(void)
 
 static void draw(double now_s)
 {
-    char line[400], text[440], done[SMALL], total[SMALL], rate[SMALL], left[SMALL + 8] = "",
-                                                                                    cells[BAR_CELLS * 3 + 2] = "";
+    enum { CELLS, SHARE, AMOUNT, RATE, LEFT, FIELDS };
+    fth_field fields[FIELDS] = {[CELLS] = {.importance = 0, .separator = " "},
+                                [SHARE] = {.importance = 4, .separator = "  "},
+                                [AMOUNT] = {.importance = 2},
+                                [RATE] = {.importance = 1},
+                                [LEFT] = {.importance = 3}};
+    char line[400], text[440], done[SMALL], total[SMALL], rate[SMALL];
     int64_t done_bytes = bar.done_bytes;
     double passed_s = now_s - bar.drawn_at_s;
     double rate_now = (double)(done_bytes - bar.drawn_bytes) / passed_s;
@@ -47,7 +52,7 @@ static void draw(double now_s)
     double share = bar.total_bytes > 0 ? fmin(1, fmax(0, (double)done_bytes / (double)bar.total_bytes)) : 1;
     int filled = (int)(share * BAR_CELLS + 0.5);
     for (int i = 0; i < BAR_CELLS; i++)
-        strcat(cells, bar.utf8 ? (i < filled ? "█" : "░") : (i < filled ? "#" : "."));
+        strcat(fields[CELLS].text, bar.utf8 ? (i < filled ? "█" : "░") : (i < filled ? "#" : "."));
     fth_text_bytes(done_bytes, done, sizeof done);
     fth_text_bytes((int64_t)bar.total_bytes, total, sizeof total);
     fth_text_bytes((int64_t)bar.rate_bytes_per_s, rate, sizeof rate);
@@ -55,10 +60,12 @@ static void draw(double now_s)
         char time[SMALL];
         fth_duration_format(fmax(0, ceil((1 - share) * (double)bar.total_bytes / bar.rate_bytes_per_s)), time,
                             sizeof time);
-        snprintf(left, sizeof left, ", %s left", time);
+        snprintf(fields[LEFT].text, sizeof fields[LEFT].text, "%s left", time);
     }
-    snprintf(line, sizeof line, "%s %3.0f %%  %s of %s, %s/s%s", cells, floor(100 * share), done, total, rate, left);
-    line[fth_text_fit(line, (size_t)fth_terminal_columns(stderr) - 1)] = '\0';
+    snprintf(fields[SHARE].text, sizeof fields[SHARE].text, "%3.0f %%", floor(100 * share));
+    snprintf(fields[AMOUNT].text, sizeof fields[AMOUNT].text, "%s of %s", done, total);
+    snprintf(fields[RATE].text, sizeof fields[RATE].text, "%s/s", rate);
+    fth_fields_fit(fields, FIELDS, (size_t)fth_terminal_width(stderr) - 1, line, sizeof line);
     int length = snprintf(text, sizeof text, "\r%s\033[K", line);
     bar.visible = true;
     if (write(STDERR_FILENO, text, (size_t)length) < 0)

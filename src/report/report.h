@@ -63,16 +63,31 @@ void fth_text_percent(double fraction, char *text, size_t size);
 void fth_text_bytes(int64_t bytes, char *text, size_t size);
 void fth_text_loss(double loss, char *text, size_t size);
 
-/* Columns that `text` takes in a terminal: its characters, continuation bytes not counted. */
+/* Columns that `text`, in UTF-8, takes in a terminal: two for a wide character, none for a combining mark. */
 size_t fth_text_width(const char *text);
 /* Bytes of `text` that fit into `columns`, never splitting a character. */
 size_t fth_text_fit(const char *text, size_t columns);
+
+/* A part of a line. */
+enum { FTH_MAX_FIELDS = 16 };
+typedef struct fth_field {
+    char text[96];         /* "": not there */
+    char brief[64];        /* a shorter form; "": there is none */
+    int importance;        /* where not all fit, the lowest goes first */
+    const char *separator; /* before the next one; NULL: ", " */
+} fth_field;
+
+/* Joins as many whole fields as fit into `columns`, in their order. Fields are never cut: first they take their brief
+ * forms, then they are left out, the least important ones first. */
+void fth_fields_fit(const fth_field *fields, size_t count, size_t columns, char *line, size_t size);
 
 /* True if the locale says UTF-8 and FARTHING_ASCII is not set. */
 bool fth_terminal_is_utf8(void);
 /* True if `output` is a terminal that wants colours: not TERM=dumb, no NO_COLOR. */
 bool fth_terminal_has_colour(FILE *output);
-/* Width of the terminal behind `output`, else $COLUMNS, else 80; kept within 40 and 400. */
+/* Width of the terminal behind `output`, else $COLUMNS, else 80; at most 400. */
+int fth_terminal_width(FILE *output);
+/* The same for what needs some room, a table or chart: at least 40. */
 int fth_terminal_columns(FILE *output);
 
 #endif

@@ -1,4 +1,4 @@
-/* Numbers as people read them, text measured in characters, and what the terminal can show. */
+/* Numbers as people read them, and what the terminal can show. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -7,6 +7,8 @@
 #include <unistd.h>
 
 #include "report/report.h"
+
+enum { MIN_COLUMNS = 40, MAX_COLUMNS = 400 }; /* of tables and charts */
 
 void fth_text_count(int64_t number, char *text, size_t size)
 {
@@ -45,30 +47,6 @@ void fth_text_loss(double loss, char *text, size_t size)
         snprintf(text, size, "%.4f", loss);
 }
 
-static bool is_continuation(char byte)
-{
-    return ((unsigned char)byte & 0xc0) == 0x80;
-}
-
-size_t fth_text_width(const char *text)
-{
-    size_t width = 0;
-    for (; *text; text++)
-        width += !is_continuation(*text);
-    return width;
-}
-
-size_t fth_text_fit(const char *text, size_t columns)
-{
-    size_t at = 0, width = 0;
-    while (text[at]) {
-        if (!is_continuation(text[at]) && width++ == columns)
-            break;
-        at++;
-    }
-    return at;
-}
-
 bool fth_terminal_is_utf8(void)
 {
     if (getenv("FARTHING_ASCII"))
@@ -89,7 +67,7 @@ bool fth_terminal_has_colour(FILE *output)
            strcmp(terminal, "dumb") != 0;
 }
 
-int fth_terminal_columns(FILE *output)
+int fth_terminal_width(FILE *output)
 {
     struct winsize size;
     long columns = 0;
@@ -98,7 +76,11 @@ int fth_terminal_columns(FILE *output)
         columns = size.ws_col;
     if (columns <= 0 && variable)
         columns = strtol(variable, NULL, 10);
-    if (columns <= 0)
-        columns = 80;
-    return columns < 40 ? 40 : columns > 400 ? 400 : (int)columns;
+    return columns <= 0 ? 80 : columns > MAX_COLUMNS ? MAX_COLUMNS : (int)columns;
+}
+
+int fth_terminal_columns(FILE *output)
+{
+    int columns = fth_terminal_width(output);
+    return columns < MIN_COLUMNS ? MIN_COLUMNS : columns;
 }

@@ -19,9 +19,6 @@
 
 #include "train/trainer_internal.h"
 
-enum { STEPS_PER_EVENT = 100 };
-#define SECONDS_PER_EVENT 2.0
-
 double fth_trainer_elapsed(fth_trainer *trainer)
 {
     trainer->state.elapsed_s = fth_clock_seconds() - trainer->clock_origin_s;
@@ -44,44 +41,26 @@ static bool stop_asked(const fth_trainer *trainer)
 static void count_result(fth_trainer *trainer, const fth_step_result *result, double seconds)
 {
     fth_train_state *state = &trainer->state;
-    fth_window *window = &trainer->window;
-    double loss = result->samples > 0 ? result->loss * (double)result->samples : 0;
+    fth_progress *progress = &trainer->progress;
     state->samples += result->samples;
-    state->epoch_loss += loss;
+    state->epoch_loss += result->samples > 0 ? result->loss * (double)result->samples : 0;
     state->epoch_correct += result->correct;
     state->epoch_samples += result->samples;
-    window->loss += loss;
-    window->correct += result->correct;
-    window->samples += result->samples;
-    window->seconds += seconds;
-}
+    fth_tally_add(&trainer->since_event.tally, result, seconds);
 
-/* Averages that follow the last hundred batches or so, for a display that does not jitter. Workers give several batches
- * at a time, or none: the speed is a ratio of averages. */
-static void update_progress(fth_trainer *trainer, const fth_step_result *result, double seconds)
-{
-    fth_progress *progress = &trainer->progress;
-    fth_pace *pace = &trainer->pace;
-    pace->waiting_s += seconds;
-    if (result->samples == 0)
-        return;
-    double batches = fmax(1, (double)result->samples / (double)trainer->options->batch);
-    double weight = pace->seconds > 0 ? 1 - pow(1 - 0.02, batches) : 1;
-    double accuracy = (double)result->correct / (double)result->samples;
-    progress->loss += weight * (result->loss - progress->loss);
-    progress->accuracy += weight * (accuracy - progress->accuracy);
-    pace->samples += weight * ((double)result->samples - pace->samples);
-    pace->seconds += weight * (pace->waiting_s - pace->seconds);
-    pace->waiting_s = 0;
-    progress->samples_per_s = pace->seconds > 0 ? pace->samples / pace->seconds : 0;
+    fth_window_add(&trainer->window, result, seconds);
+    fth_tally recent = fth_window_recent(&trainer->window);
+    progress->loss = fth_tally_loss(&recent);
+    progress->accuracy = fth_tally_accuracy(&recent);
+    progress->samples_per_s = fth_tally_samples_per_s(&recent);
 }
 
 static double seconds_left(const fth_trainer *trainer, double elapsed)
 {
-    double left = INFINITY;
-    if (trainer->total_steps > 0 && trainer->progress.samples_per_s > 0) {
+    double left = INFINITY, pace = fth_window_pace(&trainer->window);
+    if (trainer->total_steps > 0 && pace > 0) {
         double per_step = (double)(trainer->options->batch * trainer->options->accumulate);
-        left = (double)(trainer->total_steps - trainer->step) * per_step / trainer->progress.samples_per_s;
+        left = (double)(trainer->total_steps - trainer->step) * per_step / pace;
     }
     if (trainer->options->for_s > 0)
         left = fmin(left, fmax(0, trainer->options->for_s - elapsed));
@@ -113,7 +92,6 @@ static fth_status settle(fth_trainer *trainer)
     double seconds = fth_clock_seconds() - began;
     trainer->state.meters.compute_s += seconds;
     count_result(trainer, &result, seconds);
-    update_progress(trainer, &result, seconds);
     return FTH_OK;
 }
 
@@ -150,7 +128,6 @@ static fth_status train_update(fth_trainer *trainer)
         trainer->state.batches++;
         trainer->unsettled = trainer->strategy->drain != NULL;
         count_result(trainer, &result, now - began);
-        update_progress(trainer, &result, now - began);
     } while (fth_engine_updates(trainer->engine, trainer->state.batches) == trainer->step);
 
     trainer->step++;
@@ -162,8 +139,8 @@ static fth_status train_update(fth_trainer *trainer)
     trainer->progress.left_s = seconds_left(trainer, elapsed);
     fth_trainer_show_progress(trainer);
     tell_events(trainer);
-    if (!trainer->first_step_told || trainer->step - trainer->window.began_step >= STEPS_PER_EVENT ||
-        elapsed - trainer->window.began_s >= SECONDS_PER_EVENT)
+    if (!trainer->first_step_told || trainer->step - trainer->since_event.began_step >= FTH_WINDOW_RESULTS ||
+        elapsed - trainer->since_event.began_s >= FTH_WINDOW_S)
         fth_trainer_tell_step(trainer);
 
 out:

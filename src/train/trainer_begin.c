@@ -340,7 +340,7 @@ fth_status fth_trainer_begin(fth_trainer *trainer)
     trainer->clock_origin_s = fth_clock_seconds() - trainer->state.elapsed_s;
     trainer->saved_at_s = trainer->state.elapsed_s;
     trainer->saved_step = trainer->step;
-    trainer->window = (fth_window){.began_s = trainer->state.elapsed_s, .began_step = trainer->step};
+    trainer->since_event = (fth_since_event){.began_s = trainer->state.elapsed_s, .began_step = trainer->step};
     trainer->progress = (fth_progress){.epochs = options->epochs, .steps = trainer->total_steps};
     trainer->restored_step = trainer->step;
     fth_engine_sizes sizes = fth_engine_get_sizes(trainer->engine);

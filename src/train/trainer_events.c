@@ -165,16 +165,15 @@ void fth_trainer_tell_weights(fth_trainer *trainer)
 
 void fth_trainer_tell_step(fth_trainer *trainer)
 {
-    fth_window *window = &trainer->window;
+    const fth_tally *tally = &trainer->since_event.tally;
     double elapsed = fth_trainer_elapsed(trainer);
-    if (window->samples > 0) {
-        double samples = (double)window->samples;
+    if (tally->samples > 0) {
         json_t *event = new_event("step");
         set_position(trainer, event);
-        set_real(event, "loss", window->loss / samples);
-        set_real(event, "accuracy", (double)window->correct / samples);
+        set_real(event, "loss", fth_tally_loss(tally));
+        set_real(event, "accuracy", fth_tally_accuracy(tally));
         set_real(event, "learning_rate", trainer->learning_rate);
-        set_real(event, "samples_per_s", window->seconds > 0 ? samples / window->seconds : NAN);
+        set_real(event, "samples_per_s", fth_tally_samples_per_s(tally));
         if (!trainer->first_step_told)
             set_real(event, "first_step_s", fth_clock_process_seconds());
         trainer->first_step_told = true;
@@ -182,7 +181,7 @@ void fth_trainer_tell_step(fth_trainer *trainer)
         set_totals(trainer, event);
         fth_trainer_tell(trainer, "step", event);
     }
-    *window = (fth_window){.began_s = elapsed, .began_step = trainer->step};
+    trainer->since_event = (fth_since_event){.began_s = elapsed, .began_step = trainer->step};
 }
 
 fth_epoch_facts fth_trainer_epoch_facts(fth_trainer *trainer)

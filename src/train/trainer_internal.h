@@ -11,6 +11,7 @@
 #include "train/engine.h"
 #include "train/run_store.h"
 #include "train/train_internal.h"
+#include "train/window.h"
 
 /* ---- where a run begins ---- */
 
@@ -76,16 +77,11 @@ typedef struct fth_train_state {
 } fth_train_state;
 
 /* Since the last step event. */
-typedef struct fth_window {
-    double loss, seconds, began_s;
-    int64_t correct, samples, began_step;
-} fth_window;
-
-/* Behind the progress line's speed: averages over results. */
-typedef struct fth_pace {
-    double samples, seconds;
-    double waiting_s; /* since the last result */
-} fth_pace;
+typedef struct fth_since_event {
+    fth_tally tally;
+    double began_s;
+    int64_t began_step;
+} fth_since_event;
 
 /* What is known about the accelerator; `known` stays false where the device is the CPU. */
 typedef struct fth_accelerator {
@@ -201,11 +197,11 @@ typedef struct fth_trainer {
     double learning_rate;       /* of the update being made */
     double clock_origin_s;      /* state.elapsed_s is the clock since then */
 
-    fth_window window;
+    fth_since_event since_event;
+    fth_window window; /* behind `progress` */
     fth_accelerator accelerator;
     fth_spending spending;
     fth_progress progress;
-    fth_pace pace;
     bool finished_elsewhere; /* the strategy says that training is over */
     bool first_step_told, record_failing;
     bool data_on_device; /* loaders give recipes */

@@ -310,7 +310,7 @@ fth_status fth_trainer_finish_epoch(fth_trainer *trainer, bool beside)
     state->epoch_elapsed_s = fth_trainer_elapsed(trainer);
     state->epoch_meters = state->meters;
     trainer->unsaved = true;
-    trainer->window.began_s = state->elapsed_s; /* validation is not part of the next window */
+    trainer->since_event.began_s = state->elapsed_s; /* validation is not part of the next event */
 
 out:
     return status;

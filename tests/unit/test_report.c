@@ -151,6 +151,14 @@ static void test_width_counts_characters(void **state)
     assert_int_equal(fth_text_fit("zähler", 2), 3); /* z and the two bytes of ä */
     assert_int_equal(fth_text_fit("ab", 10), 2);
     assert_int_equal(fth_text_fit("ab", 0), 0);
+    assert_int_equal(fth_text_width("猫と犬"), 6);
+    assert_int_equal(fth_text_fit("猫と犬", 5), 6);    /* two of three: half a character is none */
+    assert_int_equal(fth_text_width("e\u0301te"), 3);  /* an accent of its own takes no column */
+    assert_int_equal(fth_text_fit("e\u0301te", 1), 3); /* and stays with its letter */
+    assert_int_equal(fth_text_width("🐱 chat"), 7);
+    assert_int_equal(fth_text_width("한국"), 4);
+    assert_int_equal(fth_text_width("█░─×≥"), 5);
+    assert_int_equal(fth_text_width("\xff\xc3"), 2); /* not UTF-8: something is shown for each byte */
 }
 
 static void test_locale_decides_utf8(void **state)
@@ -474,6 +482,39 @@ static void test_picture_errors(void **state)
     fth_record_release(&run);
 }
 
+static void fields_are_left_out_whole(void **state)
+{
+    (void)state;
+    static const fth_field fields[] = {
+        {.text = "███", .importance = 0, .separator = " "},
+        {.text = "step 12/90", .importance = 9},
+        {.text = "", .importance = 8}, /* not there: not even a separator of it */
+        {.text = "1,542 samples/s", .brief = "1,542/s", .importance = 1},
+        {.text = "1m 02s left", .importance = 5},
+    };
+    static const struct {
+        size_t columns;
+        const char *expected;
+    } cases[] = {
+        {400, "███ step 12/90, 1,542 samples/s, 1m 02s left"},
+        {44, "███ step 12/90, 1,542 samples/s, 1m 02s left"},
+        {43, "███ step 12/90, 1,542/s, 1m 02s left"},
+        {36, "███ step 12/90, 1,542/s, 1m 02s left"},
+        {35, "step 12/90, 1,542/s, 1m 02s left"},
+        {31, "step 12/90, 1m 02s left"},
+        {22, "step 12/90"},
+        {9, ""},
+        {0, ""},
+    };
+    char line[200];
+    for (size_t i = 0; i < FTH_COUNT_OF(cases); i++) {
+        fth_fields_fit(fields, FTH_COUNT_OF(fields), cases[i].columns, line, sizeof line);
+        assert_string_equal(line, cases[i].expected);
+    }
+    fth_fields_fit(fields, 0, 80, line, sizeof line);
+    assert_string_equal(line, "");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -494,6 +535,7 @@ int main(void)
         cmocka_unit_test(test_compare_shows_differences),
         cmocka_unit_test(test_picture_is_drawn),
         cmocka_unit_test(test_picture_errors),
+        cmocka_unit_test(fields_are_left_out_whole),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
