@@ -40,7 +40,7 @@ static void draw(double now_s)
                                 [AMOUNT] = {.importance = 2},
                                 [RATE] = {.importance = 1},
                                 [LEFT] = {.importance = 3}};
-    char line[400], text[440], done[SMALL], total[SMALL], rate[SMALL];
+    char line[400], text[440], done[32], total[32], rate[32];
     int64_t done_bytes = bar.done_bytes;
     double passed_s = now_s - bar.drawn_at_s;
     double rate_now = (double)(done_bytes - bar.drawn_bytes) / passed_s;
