@@ -78,6 +78,8 @@ static fth_status status_for(int error)
     case EISDIR:
     case ENAMETOOLONG: return FTH_INVALID;
     case ENOMEM: return FTH_NO_MEMORY;
+    case ENOSPC:
+    case EDQUOT: return FTH_NO_SPACE;
     default: return FTH_IO;
     }
 }
@@ -90,7 +92,7 @@ static fth_status fail_path(const char *verb, const char *path, int error)
 static fth_status fail_write(const fth_file *file, size_t wanted_bytes, int error)
 {
     if (error == ENOSPC || error == EDQUOT)
-        return fth_fail(FTH_IO,
+        return fth_fail(FTH_NO_SPACE,
                         "write %s: disk full after %" PRIu64 " bytes, with %zu more to write; free some space%s",
                         file->path, file->size_bytes, wanted_bytes, error == EDQUOT ? " or raise the quota" : "");
     if (error == EFBIG)

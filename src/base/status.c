@@ -44,6 +44,7 @@ const char *fth_status_name(fth_status status)
     case FTH_INVALID: return "invalid";
     case FTH_NO_MEMORY: return "no memory";
     case FTH_IO: return "io";
+    case FTH_NO_SPACE: return "no space";
     case FTH_TIMEOUT: return "timeout";
     case FTH_PEER_LOST: return "peer lost";
     case FTH_CORRUPT: return "corrupt";

@@ -2,7 +2,7 @@
  *
  *     saving    tensors put -> manifest put -> older ones removed (listing.c)
  *
- * When an owner saves a step a second time its tensors get a second name, and the old pair holds until the new manifest
+ * On a full disk older ones are removed before (space.c). When an owner saves a step a second time its tensors get a second name, and the old pair holds until the new manifest
  * replaces the old one. The checksum is taken by a thread of its own while the tensors travel. */
 #include "checkpoint/checkpoint.h"
 
@@ -122,13 +122,19 @@ fth_status fth_checkpoint_put(const fth_checkpoint_place *place, int64_t step, c
     tensors.second = read != FTH_OK || (found && strcmp(earlier.file, manifest.file) == 0);
     fth_checkpoint_name(&tensors, manifest.file, sizeof manifest.file);
 
-    FTH_TRY(put_tensors(place, &manifest, &work, progress));
+    do
+        status = put_tensors(place, &manifest, &work, progress);
+    while (status == FTH_NO_SPACE && fth_checkpoint_make_room_to_save(place));
+    FTH_TRY(status);
     snprintf(manifest.sha256, sizeof manifest.sha256, "%s", work.sha256);
     FTH_REQUIRE(*manifest.sha256, FTH_IO, "the checksum of step %" PRId64 " could not be computed", step);
     manifest.state = json_incref((json_t *)state);
     FTH_TRY(fth_manifest_format(&manifest, &text));
     FTH_TRY(check_guard(place));
-    FTH_TRY(put_manifest(place, &manifest, text, progress));
+    do
+        status = put_manifest(place, &manifest, text, progress);
+    while (status == FTH_NO_SPACE && fth_checkpoint_make_room(place));
+    FTH_TRY(status);
 
     /* The checkpoint is whole; failing to tidy up is worth a word, not a failure. */
     if (check_guard(place) != FTH_OK || fth_checkpoint_tidy(place, step) != FTH_OK)
@@ -271,7 +277,7 @@ static verdict judge(const fth_checkpoint_place *place, const fth_checkpoint_ent
     fth_store_object object = {0};
     bool found = false;
     char name[64];
-    if (status == FTH_NO_MEMORY || status == FTH_INTERRUPTED)
+    if (status == FTH_NO_MEMORY || status == FTH_NO_SPACE || status == FTH_INTERRUPTED) /* older ones are no smaller */
         return GIVE_UP;
     fth_checkpoint_name(entry, name, sizeof name);
     char *key = fth_checkpoint_key(place, name);

@@ -34,12 +34,19 @@ typedef struct fth_checkpoint_place {
 } fth_checkpoint_place;
 
 /* Saves `bytes`, a safetensors file in memory. `state` is stored in the manifest as it is. Then removes what is no
- * longer to be kept; failing at that is a warning. A failure leaves earlier checkpoints alone. `progress` (may be NULL)
- * can cancel the upload of the tensors. */
+ * longer to be kept; failing at that is a warning. A failure leaves earlier checkpoints alone, except that on a full
+ * disk older ones than the newest make room, one by one. `progress` (may be NULL) can cancel the upload of the tensors.
+ */
 fth_status fth_checkpoint_put(const fth_checkpoint_place *place, int64_t step, const void *bytes, size_t size_bytes,
                               const json_t *state, const fth_store_progress *progress);
 
-/* The same for tensors in pieces, into a folder (made if missing) that keeps the newest `keep`. */
+/* Warns where the disk of a folder cannot hold as many checkpoints of `size_bytes` as are to be kept. */
+void fth_checkpoint_warn_of_space(const fth_checkpoint_place *place, uint64_t size_bytes);
+/* After FTH_NO_SPACE: removes the oldest checkpoint of a folder that is not the newest whole one. False: there is none,
+ * or it must not be removed. The message of the failure before stays. */
+bool fth_checkpoint_make_room(const fth_checkpoint_place *place);
+
+/* The same as _put for tensors in pieces, into a folder (made if missing) that keeps the newest `keep`. */
 fth_status fth_checkpoint_save(const char *folder, int64_t step, const fth_tensor_view *views, size_t view_count,
                                const json_t *state, int keep);
 

@@ -32,6 +32,7 @@ typedef struct fth_checkpoint_entry {
     bool manifest; /* else tensors */
     bool second;   /* tensors of a step that was saved twice by one owner */
     double modified_s;
+    uint64_t size_bytes;
 } fth_checkpoint_entry;
 
 typedef struct fth_checkpoint_listing {
@@ -50,9 +51,18 @@ char *fth_checkpoint_describe(const fth_checkpoint_place *place, const char *nam
 fth_status fth_checkpoint_read_manifest(const fth_checkpoint_place *place, int64_t step, int64_t fence,
                                         fth_manifest *manifest, bool *found);
 
+fth_status fth_checkpoint_remove_entry(const fth_checkpoint_place *place, const fth_checkpoint_entry *entry);
+/* Removes tensors that no manifest names, and counts them: for the one process that saves there, between two saves. */
+fth_status fth_checkpoint_remove_unnamed(const fth_checkpoint_place *place, const fth_checkpoint_listing *listing,
+                                         size_t *removed);
 /* Removes what a process that was killed while writing or fetching has left in a folder. */
 void fth_checkpoint_remove_temporaries(const char *folder);
 /* Removes what is not to be kept any more now that (step, place->fence) is saved, and what a kill left behind. */
 fth_status fth_checkpoint_tidy(const fth_checkpoint_place *place, int64_t step);
+
+/* ---- space.c ---- */
+
+/* As fth_checkpoint_make_room, but tensors without a manifest go first; see fth_checkpoint_remove_unnamed. */
+bool fth_checkpoint_make_room_to_save(const fth_checkpoint_place *place);
 
 #endif

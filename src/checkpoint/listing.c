@@ -85,6 +85,7 @@ static bool visit(void *context, const fth_store_object *object)
     if (strncmp(object->key, v->place->prefix, prefix_length) != 0 || !parse_name(object->key + prefix_length, &entry))
         return true;
     entry.modified_s = object->modified_s;
+    entry.size_bytes = object->size_bytes;
     fth_checkpoint_listing *listing = v->listing;
     v->status = fth_grow(&listing->entries, listing->count, &listing->capacity, sizeof entry);
     if (v->status == FTH_OK)
@@ -146,7 +147,7 @@ out:
 
 /* ---- retention ---- */
 
-static fth_status remove_entry(const fth_checkpoint_place *place, const fth_checkpoint_entry *entry)
+fth_status fth_checkpoint_remove_entry(const fth_checkpoint_place *place, const fth_checkpoint_entry *entry)
 {
     char name[64];
     fth_checkpoint_name(entry, name, sizeof name);
@@ -173,7 +174,7 @@ static fth_status remove_manifests(const fth_checkpoint_place *place, int64_t st
             kept++;
             continue;
         }
-        fth_status status = remove_entry(place, entry);
+        fth_status status = fth_checkpoint_remove_entry(place, entry);
         if (status != FTH_OK)
             return status;
         entry->step = -1;
@@ -215,18 +216,32 @@ void fth_checkpoint_remove_temporaries(const char *folder)
         closedir(directory);
 }
 
+fth_status fth_checkpoint_remove_unnamed(const fth_checkpoint_place *place, const fth_checkpoint_listing *listing,
+                                         size_t *removed)
+{
+    fth_status status = FTH_OK;
+    *removed = 0;
+    for (size_t i = 0; i < listing->count; i++) {
+        const fth_checkpoint_entry *entry = &listing->entries[i];
+        if (entry->manifest || entry->fence > place->fence || is_named(place, listing, entry))
+            continue;
+        FTH_TRY(fth_checkpoint_remove_entry(place, entry));
+        ++*removed;
+    }
+
+out:
+    return status;
+}
+
 fth_status fth_checkpoint_tidy(const fth_checkpoint_place *place, int64_t step)
 {
     fth_status status = FTH_OK;
     fth_checkpoint_listing listing = {0};
+    size_t removed;
 
     FTH_TRY(fth_checkpoint_list(place, &listing));
     FTH_TRY(remove_manifests(place, step, &listing));
-    for (size_t i = 0; i < listing.count; i++) {
-        const fth_checkpoint_entry *entry = &listing.entries[i];
-        if (!entry->manifest && entry->fence <= place->fence && !is_named(place, &listing, entry))
-            FTH_TRY(remove_entry(place, entry));
-    }
+    FTH_TRY(fth_checkpoint_remove_unnamed(place, &listing, &removed));
 
 out:
     free(listing.entries);

@@ -400,7 +400,7 @@ static fth_status pause_before_next_look(const fth_lease *lease)
  * nobody holds the lease, will not get better by waiting. */
 static bool may_get_better(const waiting *w, fth_status status, fth_deadline deadline)
 {
-    if ((status != FTH_IO && status != FTH_TIMEOUT) || fth_deadline_passed(deadline))
+    if ((status != FTH_IO && status != FTH_NO_SPACE && status != FTH_TIMEOUT) || fth_deadline_passed(deadline))
         return false;
     if (isnan(w->refused_from_s))
         return w->looked;

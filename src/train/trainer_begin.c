@@ -346,6 +346,7 @@ fth_status fth_trainer_begin(fth_trainer *trainer)
     fth_engine_sizes sizes = fth_engine_get_sizes(trainer->engine);
     trainer->state_bytes =
         (sizes.parameters + sizes.buffers + (size_t)sizes.state_count * sizes.trained) * sizeof(float);
+    fth_checkpoint_warn_of_space(&trainer->saving.place, trainer->state_bytes);
     trainer->begun = true;
     fth_trainer_tell_start(trainer, resumed);
     if (resumed)

@@ -165,7 +165,9 @@ fth_status fth_trainer_save_weights(fth_trainer *trainer, fth_engine *engine, in
     metadata.entries[metadata.count++] = (fth_metadata_entry){"step", step};
     FTH_TRY(fth_engine_lend_model(engine, trainer->state.counter_start + batches, &snapshot));
     const fth_tensor_view *views = fth_snapshot_views(snapshot, &count);
-    FTH_TRY(fth_model_file_save(path, views, count, metadata.entries, metadata.count));
+    do
+        status = fth_model_file_save(path, views, count, metadata.entries, metadata.count);
+    while (status == FTH_NO_SPACE && trainer->store && fth_checkpoint_make_room(&trainer->saving.place));
 
 out:
     fth_snapshot_free(snapshot);

@@ -233,6 +233,22 @@ def test_all_checkpoints_corrupt(farthing, repeated):
     assert "checkpoint" in result.err
 
 
+def test_a_disk_too_small_for_what_is_kept(farthing, tiny, small_disk):
+    """Two checkpoints and a bit fit, five are to be kept: it says so at the start, and always has the newest."""
+    one = 2 * 4 * (784 * 10 + 10)  # weights and momentum of the linear model
+    disk = small_disk(size_kib=3 * one // 1024 + 60)
+    result = farthing("train", *SMALL, "--data", tiny, "--batch", 16, "--steps", 60, "--checkpoint-every", 5, "--keep", 5,
+                      "--threads", 1, "--runs", disk)
+    (run,) = disk.glob("*/")
+    assert re.search(r"has room for [\d.]+ MB of checkpoints, but --keep 5 needs [\d.]+ MB", result.err)
+    assert re.search(r"is full: removed the checkpoint of step \d+ to make room", result.err)
+    assert "no checkpoint at step" not in result.err
+    assert checkpoints(run)[-1].name == "step-000000000060.json" and (run / "last.safetensors").exists()
+    assert not list(run.glob("**/.tmp*"))
+    roomy = farthing("train", *SMALL, "--data", tiny, "--steps", 1, "--keep", 5)
+    assert "room" not in roomy.err
+
+
 def test_full_disk(farthing, repeated, tiny):
     """A limit on file sizes fails writes as a full disk does: what was saved stays good and the run can go on."""
     def limit():
