@@ -276,7 +276,7 @@ out:
 
 const char *fth_signature_result_name(fth_signature_result result)
 {
-    static const char *const names[] = {"good", "missing", "malformed", "wrong", "old", "replayed", "full"};
+    static const char *const names[] = {"good", "missing", "malformed", "wrong", "old", "future", "replayed", "full"};
     return names[result];
 }
 
@@ -340,8 +340,11 @@ fth_signature_result fth_keys_check(fth_keys *keys, const char *authorization, c
     bool same = CRYPTO_memcmp(expected, parsed.signature, 64) == 0;
     if (!found || !signed_text || !same)
         return FTH_SIGNATURE_WRONG;
-    if (fabs(strtod(parsed.time, NULL) - fth_clock_wall_seconds()) > keys->window_s + ROUNDING_S)
-        return FTH_SIGNATURE_OLD;
+    double ahead_s = strtod(parsed.time, NULL) - fth_clock_wall_seconds();
+    if (fabs(ahead_s) > keys->window_s + ROUNDING_S) {
+        who->ahead_s = ahead_s < 1e15 ? llround(ahead_s) : (int64_t)1e15;
+        return ahead_s > 0 ? FTH_SIGNATURE_FUTURE : FTH_SIGNATURE_OLD;
+    }
     if (once) {
         fth_nonce_result fresh = fth_nonces_add(keys->nonces, parsed.key, parsed.nonce);
         if (fresh != FTH_NONCE_NEW)

@@ -65,9 +65,11 @@ typedef enum fth_signature_result {
     FTH_SIGNATURE_MISSING, /* no Authorization header */
     FTH_SIGNATURE_MALFORMED,
     FTH_SIGNATURE_WRONG, /* no such key, or another secret, target or body hash: not said which */
-    FTH_SIGNATURE_OLD,   /* the time is too far from now */
+    FTH_SIGNATURE_OLD,   /* the time is too far in the past */
+    FTH_SIGNATURE_FUTURE,
     FTH_SIGNATURE_REPLAYED,
-    FTH_SIGNATURE_FULL /* more requests than are remembered: to be tried again */
+    FTH_SIGNATURE_FULL,   /* more requests than are remembered: to be tried again */
+    FTH_SIGNATURE_RESULTS /* how many there are */
 } fth_signature_result;
 const char *fth_signature_result_name(fth_signature_result result); /* "missing", ...: for metrics and answers */
 
@@ -75,6 +77,7 @@ typedef struct fth_signed {
     char access[FTH_MAX_ACCESS_KEY + 1];
     fth_role role;
     char body_sha256[65]; /* what the body must have */
+    int64_t ahead_s;      /* of this clock, where the time is too far from it; below 0: behind */
 } fth_signed;
 
 /* Checks a header (NULL: missing). With `once`, a signature is good one time only: for requests that change something.

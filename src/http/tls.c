@@ -86,7 +86,7 @@ out:
     return status;
 }
 
-static X509 *read_certificate(const char *pem)
+X509 *fth_tls_read_certificate(const char *pem)
 {
     BIO *bio = BIO_new_mem_buf(pem, -1);
     X509 *certificate = bio ? PEM_read_bio_X509(bio, NULL, NULL, NULL) : NULL;
@@ -108,7 +108,7 @@ fth_status fth_tls_load(const char *certificate_path, const char *key_path, char
     FTH_TRY(fth_file_read_all(key_path, MAX_PEM, key_pem, &size));
     if (stat(key_path, &facts) == 0 && (facts.st_mode & 077))
         fth_log_warning("%s can be read by others; type: chmod 600 %s", key_path, key_path);
-    certificate = read_certificate(*certificate_pem);
+    certificate = fth_tls_read_certificate(*certificate_pem);
     FTH_REQUIRE(certificate, FTH_INVALID, "%s is not a certificate in PEM", certificate_path);
     bio = BIO_new_mem_buf(*key_pem, -1);
     key = bio ? PEM_read_bio_PrivateKey(bio, NULL, NULL, "") : NULL;
@@ -170,7 +170,7 @@ out:
 fth_status fth_tls_fingerprint(const char *certificate_pem, char fingerprint[FTH_FINGERPRINT_SIZE])
 {
     fth_status status = FTH_OK;
-    X509 *certificate = read_certificate(certificate_pem);
+    X509 *certificate = fth_tls_read_certificate(certificate_pem);
     unsigned char *der = NULL, digest[SHA256_DIGEST_LENGTH];
     int size = certificate ? i2d_X509_PUBKEY(X509_get_X509_PUBKEY(certificate), &der) : -1;
 

@@ -20,4 +20,7 @@ fth_status fth_tls_load(const char *certificate_path, const char *key_path, char
  */
 fth_status fth_tls_fingerprint(const char *certificate_pem, char fingerprint[FTH_FINGERPRINT_SIZE]);
 
+/* The first certificate of the text, or NULL; X509_free() it. */
+struct x509_st *fth_tls_read_certificate(const char *pem);
+
 #endif
