@@ -11,7 +11,7 @@
 
 typedef struct serve_options {
     fth_train_options train; /* first: its rows' offsets are in it. Only some of its options are read here. */
-    char *data_shape, *consistency, *durability, *checkpoints, *address, *certificate, *key, *keys;
+    char *data_shape, *consistency, *durability, *checkpoints, *address, *certificate, *key, *keys, *host_names;
     int64_t classes, port, validate_every, epoch_samples, max_log_mb, max_memory_mb, max_snapshots;
     double lease_s, gather_s, max_rate, clip_pushes;
     bool tls, open_reads, stay, json;
@@ -63,6 +63,13 @@ static const fth_option own_rows[] = {
      .fallback = "127.0.0.1",
      .argument = "IP",
      .help = "0.0.0.0 serves other machines, which needs --keys"},
+    {.name = "host-name",
+     .type = FTH_OPTION_TEXT,
+     AT(host_names),
+     .argument = "NAMES",
+     .help = "names, with commas between them, that the server is reached by; addresses, localhost, this machine's "
+             "name and "
+             "those in its certificate are known. Requests for another name are refused unless they are signed"},
     {.name = "consistency",
      .type = FTH_OPTION_TEXT,
      AT(consistency),
@@ -311,6 +318,7 @@ static fth_status serve(const fth_option_table *table, const serve_options *aske
                                       .checkpoints = *asked->checkpoints ? asked->checkpoints : NULL,
                                       .max_log_bytes = (uint64_t)asked->max_log_mb << 20,
                                       .address = asked->address,
+                                      .host_names = asked->host_names,
                                       .port = (int)asked->port,
                                       .open_reads = asked->open_reads,
                                       .max_memory_bytes = (uint64_t)asked->max_memory_mb << 20,

@@ -115,7 +115,8 @@ fth_status fth_client_fail_refused(const fth_worker_client *client, fth_status s
 {
     json_t *json = response->body ? json_loads(response->body, 0, NULL) : NULL;
     const char *error = json_string_value(json_object_get(json, "error"));
-    bool signature = response->code == 401 || response->code == 403;
+    bool signature = (response->code == 401 || response->code == 403) && !fth_client_has_reason(response, "clock") &&
+                     !fth_client_has_reason(response, "host");
     fth_fail(status, "the parameter server %s refuses %s (%d): %.300s%s", client->url, what, response->code,
              error ? error : "no reason given",
              signature ? "; a worker's key goes into FARTHING_ACCESS_KEY and FARTHING_SECRET_KEY" : "");

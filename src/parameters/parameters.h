@@ -77,6 +77,7 @@ typedef struct fth_parameters_options {
     const char *address; /* NULL: 127.0.0.1 */
     int port;
     const char *certificate_pem, *key_pem; /* TLS; or NULL */
+    const char *host_names;                /* that it is asked under, beside those it knows (http/host.h); or NULL */
     const char *keys;                      /* text of a key file (http/signature.h); NULL: none, and loopback only */
     bool open_reads;                       /* reads need no signature */
     uint64_t max_memory_bytes;             /* of gradients received and waiting; 0: 1 GiB */

@@ -21,6 +21,8 @@
 #include <stdatomic.h>
 
 #include "checkpoint/checkpoint.h"
+#include "http/host.h"
+#include "http/range.h"
 #include "http/server.h"
 #include "http/signature.h"
 #include "parameters/gradient.h"
@@ -33,12 +35,12 @@
 
 /* ---- metrics ---- */
 
-enum { FTH_STALENESS_BUCKETS = 12, FTH_COUNTED_CODES = 16, FTH_COUNTED_ROUTES = 16 };
+enum { FTH_STALENESS_BUCKETS = 12, FTH_COUNTED_CODES = 17, FTH_COUNTED_ROUTES = 16 };
 
 typedef struct fth_parameters_metrics {
     atomic_uint_fast64_t requests[FTH_COUNTED_ROUTES][FTH_COUNTED_CODES];
     atomic_uint_fast64_t refused[FTH_REFUSALS];
-    atomic_uint_fast64_t signatures[8]; /* by fth_signature_result */
+    atomic_uint_fast64_t signatures[FTH_SIGNATURE_RESULTS]; /* by fth_signature_result */
     atomic_uint_fast64_t staleness[FTH_STALENESS_BUCKETS + 1], staleness_sum, staleness_max;
     atomic_uint_fast64_t received_bytes, sent_bytes, samples, applied, duplicates, expired, clipped, void_steps;
     atomic_uint_fast64_t apply_ns;
@@ -71,10 +73,11 @@ typedef struct fth_pull {
     int64_t since;                        /* -1: any version */
     double until_s;
     bool has_range, numbers;
-    bool local;                       /* only where it is */
-    uint64_t range_first, range_last; /* bytes */
-    uint64_t offset, count;           /* numbers */
-    int64_t if_match;                 /* -1: none */
+    bool local; /* only where it is */
+    fth_range range;
+    uint64_t offset, count; /* numbers */
+    int64_t if_match;       /* -1: none */
+    int64_t if_range;       /* the version that the range is for; -1: any, -2: none there is */
     struct fth_pull *next;
 } fth_pull;
 
@@ -140,8 +143,9 @@ struct fth_parameters {
     fth_update_guard *guard;
     fth_layout *layout;
     fth_vectors vectors;
-    fth_dataset *dataset;    /* or NULL */
-    fth_keys *keys;          /* or NULL */
+    fth_dataset *dataset; /* or NULL */
+    fth_keys *keys;       /* or NULL */
+    fth_hosts *hosts;
     struct fth_rates *rates; /* or NULL */
     fth_server *http;
     fth_route routes[FTH_COUNTED_ROUTES];

@@ -101,28 +101,26 @@ static void answer(fth_parameters *server, const fth_pull *pull, fth_copy *copy)
     if (pull->numbers) {
         if (pull->offset > server->layout->packed_floats ||
             pull->count > server->layout->packed_floats - pull->offset) {
-            fth_exchange_answer_json(exchange, 416,
-                                     json_pack("{s:i, s:s, s:I}", "code", 416, "error",
-                                               "offset and count reach beyond the parameters", "numbers",
-                                               (json_int_t)server->layout->packed_floats));
+            fth_parameters_refuse(server, exchange, FTH_REFUSAL_RANGE,
+                                  "offset and count reach beyond the %" PRIu64 " numbers there are",
+                                  server->layout->packed_floats);
             fth_copy_unref(copy);
             return;
         }
         first = copy->header_bytes + pull->offset * sizeof(float);
         size = pull->count * sizeof(float);
-    } else if (pull->has_range) {
-        if (pull->range_first >= copy->size_bytes) {
+    } else if (pull->has_range && (pull->if_range == -1 || pull->if_range == copy->version)) {
+        if (!fth_range_resolve(&pull->range, copy->size_bytes, &first, &size)) {
             snprintf(text, sizeof text, "bytes */%" PRIu64, copy->size_bytes);
             fth_exchange_set_header(exchange, "Content-Range", text);
-            fth_exchange_answer(exchange, 416, NULL, NULL, 0);
+            fth_parameters_refuse(server, exchange, FTH_REFUSAL_RANGE, "the file has %" PRIu64 " bytes",
+                                  copy->size_bytes);
             fth_copy_unref(copy);
             return;
         }
-        uint64_t last = pull->range_last < copy->size_bytes - 1 ? pull->range_last : copy->size_bytes - 1;
-        first = pull->range_first;
-        size = last - first + 1;
         code = 206;
-        snprintf(text, sizeof text, "bytes %" PRIu64 "-%" PRIu64 "/%" PRIu64, first, last, copy->size_bytes);
+        snprintf(text, sizeof text, "bytes %" PRIu64 "-%" PRIu64 "/%" PRIu64, first, first + size - 1,
+                 copy->size_bytes);
         fth_exchange_set_header(exchange, "Content-Range", text);
     }
     atomic_fetch_add(&server->metrics.sent_bytes, size);

@@ -40,15 +40,54 @@ typedef struct visitor {
     fth_signed who;
 } visitor;
 
+static bool is_open(const char *path)
+{
+    return strcmp(path, "/healthz") == 0 || strcmp(path, "/metrics") == 0 || strcmp(path, "/openapi.yaml") == 0;
+}
+
 static fth_role needed_role(const fth_parameters *server, const char *method, const char *path)
 {
-    if (strcmp(path, "/healthz") == 0 || strcmp(path, "/metrics") == 0 || strcmp(path, "/openapi.yaml") == 0)
+    if (is_open(path))
         return FTH_ROLE_NONE;
     if (strcmp(path, "/saveCheckpoint") == 0)
         return FTH_ROLE_ADMIN;
     if (strcmp(method, "POST") == 0)
         return FTH_ROLE_TRAIN;
     return server->options.open_reads ? FTH_ROLE_NONE : FTH_ROLE_READ;
+}
+
+/* A request that nobody signed, by the name that it is for. What is open to everybody on a server with keys is asked
+ * for under whatever name a monitor or a load balancer knows. */
+static bool check_host(fth_parameters *server, fth_exchange *exchange)
+{
+    const char *host = fth_exchange_header(exchange, "Host");
+    if ((server->keys && is_open(fth_exchange_path(exchange))) || fth_hosts_know(server->hosts, host))
+        return true;
+    fth_parameters_refuse(server, exchange, FTH_REFUSAL_HOST,
+                          "\"%.100s\" is not a name of this server; if it is meant to be, start it with --host-name",
+                          host);
+    return false;
+}
+
+static bool check_origin(fth_parameters *server, fth_exchange *exchange)
+{
+    const char *origin = fth_exchange_header(exchange, "Origin");
+    if (!fth_origin_is_foreign(origin, fth_exchange_header(exchange, "Sec-Fetch-Site"),
+                               fth_exchange_header(exchange, "Host")))
+        return true;
+    fth_parameters_refuse(server, exchange, FTH_REFUSAL_ORIGIN,
+                          "a page in a browser asks (Origin: %.100s); this server is for programs",
+                          origin ? origin : "not said");
+    return false;
+}
+
+static void refuse_time(fth_parameters *server, fth_exchange *exchange, const fth_signed *who)
+{
+    bool ahead = who->ahead_s > 0;
+    fth_parameters_refuse(server, exchange, FTH_REFUSAL_CLOCK,
+                          "the time of the request lies %" PRId64 " s in the %s of the server's clock; "
+                          "check the clocks of both machines",
+                          ahead ? who->ahead_s : -who->ahead_s, ahead ? "future" : "past");
 }
 
 static bool admit(void *context, fth_exchange *exchange)
@@ -63,8 +102,10 @@ static bool admit(void *context, fth_exchange *exchange)
                               server->options.max_requests_per_s);
         return false;
     }
+    if (!check_origin(server, exchange))
+        return false;
     if (!server->keys || (needed == FTH_ROLE_NONE && !header))
-        return true;
+        return check_host(server, exchange);
     visitor *who = calloc(1, sizeof *who);
     if (!who)
         return false;
@@ -80,6 +121,8 @@ static bool admit(void *context, fth_exchange *exchange)
                               fth_role_name(who->who.role), fth_role_name(needed));
     else if (result == FTH_SIGNATURE_FULL)
         fth_parameters_refuse(server, exchange, FTH_REFUSAL_BUSY, "too many signed requests; try again later");
+    else if (result == FTH_SIGNATURE_OLD || result == FTH_SIGNATURE_FUTURE)
+        refuse_time(server, exchange, &who->who);
     else {
         fth_exchange_set_header(exchange, "WWW-Authenticate", "FTH1");
         fth_parameters_refuse(server, exchange, FTH_REFUSAL_UNSIGNED, "the signature is %s",
@@ -172,22 +215,6 @@ static int64_t read_number(const char *text, int64_t fallback)
     return !*end || strcmp(end, "\"") == 0 ? value : -2;
 }
 
-static bool read_range(const char *text, fth_pull *pull)
-{
-    unsigned long long first = 0, last = UINT64_MAX;
-    int length = 0;
-    if (!text)
-        return true;
-    if (sscanf(text, "bytes=%llu-%n", &first, &length) != 1 || length == 0)
-        return false;
-    if (text[length] && (sscanf(text + length, "%llu%n", &last, &length) != 1 || last < first))
-        return false;
-    pull->has_range = true;
-    pull->range_first = first;
-    pull->range_last = last;
-    return true;
-}
-
 static void get_parameter(void *context, fth_exchange *exchange)
 {
     fth_parameters *server = context;
@@ -203,10 +230,12 @@ static void get_parameter(void *context, fth_exchange *exchange)
     pull.numbers = offset || count;
     pull.offset = (uint64_t)first;
     pull.count = (uint64_t)numbers;
-    if (pull.since == -2 || first < 0 || numbers < 0 || wait_s < 0 || (offset && !count) ||
-        !read_range(fth_exchange_header(exchange, "Range"), &pull)) {
+    pull.if_range = read_number(fth_exchange_header(exchange, "If-Range"), -1);
+    pull.has_range = strcmp(fth_exchange_method(exchange), "GET") == 0 &&
+                     fth_range_parse(fth_exchange_header(exchange, "Range"), &pull.range);
+    if (pull.since == -2 || first < 0 || numbers < 0 || wait_s < 0 || (offset && !count)) {
         fth_parameters_refuse(server, exchange, FTH_REFUSAL_MALFORMED,
-                              "since, wait, offset and count are whole numbers, and Range is bytes=A-B");
+                              "since, wait, offset and count are whole numbers, and offset comes with count");
         return;
     }
     note_worker(server, exchange, pull.worker);
@@ -416,8 +445,8 @@ const fth_route fth_parameters_routes[] = {
     {0},
 };
 
-static const int counted_codes[FTH_COUNTED_CODES] = {0,   200, 201, 202, 206, 304, 400, 401,
-                                                     403, 404, 405, 409, 413, 429, 500, 503};
+static const int counted_codes[FTH_COUNTED_CODES] = {0,   200, 201, 202, 206, 304, 400, 401, 403,
+                                                     404, 405, 409, 413, 416, 429, 500, 503};
 
 int fth_metrics_code(int index)
 {

@@ -310,6 +310,7 @@ static void free_server(fth_parameters *server)
     fth_device_close(server->device);
     fth_dataset_free(server->dataset);
     fth_keys_free(server->keys);
+    fth_hosts_free(server->hosts);
     fth_rates_free(server->rates);
     fth_workers_free(server->workers);
     for (size_t i = 0; i < FTH_COUNT_OF(server->spare_bodies); i++)
@@ -351,6 +352,7 @@ fth_status fth_parameters_start(const fth_parameters_options *options, fth_param
     FTH_TRY(check_options(server));
     if (options->keys)
         FTH_TRY(fth_keys_parse(options->keys, "the keys", &server->keys));
+    FTH_TRY(fth_hosts_create(options->address, options->host_names, options->certificate_pem, &server->hosts));
     if (options->max_requests_per_s > 0)
         FTH_TRY(fth_rates_create(options->max_requests_per_s, &server->rates));
     FTH_TRY(fth_workers_create(&server->workers));

@@ -6,6 +6,7 @@ import json
 import mmap
 import os
 import random
+import re
 import signal
 import socket
 import ssl
@@ -154,9 +155,21 @@ def test_pull_conditions_and_ranges(serve):
     assert part.code == 206 and part.body == whole.body[10:20]
     assert part.headers["Content-Range"] == f"bytes 10-19/{len(whole.body)}"
     assert client("GET", "/getParameter", headers={"Range": "bytes=10-"}).body == whole.body[10:]
-    assert client("GET", "/getParameter", headers={"Range": "bytes=99999999-"}).code == 416
+    last = client("GET", "/getParameter", headers={"Range": "bytes=-500"})
+    assert last.code == 206 and last.body == whole.body[-500:]
+    assert last.headers["Content-Range"] == f"bytes {len(whole.body) - 500}-{len(whole.body) - 1}/{len(whole.body)}"
+    assert client("GET", "/getParameter", headers={"Range": "bytes=-99999999"}).body == whole.body
+    for beyond in ("bytes=99999999-", "bytes=-0"):
+        refused = client("GET", "/getParameter", headers={"Range": beyond})
+        assert refused.code == 416 and refused.headers["Content-Range"] == f"bytes */{len(whole.body)}"
+        assert refused.json["reason"] == "range"
+    for ignored in ("lines=0-9", "bytes=9-0", "bytes=x", "bytes=0-1,5-6"):  # RFC 9110: not valid, not understood
+        answer = client("GET", "/getParameter", headers={"Range": ignored})
+        assert answer.code == 200 and answer.body == whole.body
+    assert client("HEAD", "/getParameter", headers={"Range": "bytes=0-9"}).code == 200
+    assert client("GET", "/getParameter", headers={"Range": "bytes=0-9", "If-Range": '"0"'}).code == 206
+    assert client("GET", "/getParameter", headers={"Range": "bytes=0-9", "If-Range": '"7"'}).code == 200
     assert client("GET", "/getParameter", headers={"Range": "bytes=0-9", "If-Match": '"3"'}).code == 409
-    assert client("GET", "/getParameter", headers={"Range": "lines=0-9"}).code == 400
     tensors, _ = unpack(whole.body)
     flat = numpy.concatenate([t.reshape(-1) for t in tensors.values()])
     data = client("GET", "/getParameter?offset=5&count=100")
@@ -247,10 +260,10 @@ def test_refusals_leave_the_model_alone(serve):
 
     # Too large is refused before it is sent; a client that goes away in the middle is forgotten.
     with socket.create_connection(("127.0.0.1", server.port)) as raw:
-        raw.sendall(b"POST /putGradient HTTP/1.1\r\nHost: x\r\nContent-Length: 99999999999\r\n\r\n")
+        raw.sendall(b"POST /putGradient HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 99999999999\r\n\r\n")
         assert b" 413 " in raw.recv(1000)
     with socket.create_connection(("127.0.0.1", server.port)) as raw:
-        raw.sendall(b"POST /putGradient HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % len(whole) + whole[:-1])
+        raw.sendall(b"POST /putGradient HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: %d\r\n\r\n" % len(whole) + whole[:-1])
         time.sleep(0.3)  # a hang-up that comes with the last bytes is noticed at the idle time only
     after, version = client.pull()
     assert version == 0
@@ -288,12 +301,12 @@ def test_garbage_on_the_wire(serve):
     tensors, _ = client.pull()
     client.register("w")
     body = pack(ones(tensors), {"worker": "x", "sequence": 1, "version": 0, "samples": 1})
-    head = b"POST /putGradient HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % len(body)
-    seeds = [head + body, b"GET /getParameter?since=0&wait=1 HTTP/1.1\r\nHost: x\r\nRange: bytes=0-10\r\n\r\n",
-             b"GET /getParameter?offset=1&count=2&local=1 HTTP/1.1\r\nHost: x\r\nIf-None-Match: \"0\"\r\n\r\n",
-             b"POST /registerWorker HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n5\r\n{\"wor\r\n0\r\n\r\n",
-             b"POST /unregisterWorker HTTP/1.1\r\nHost: x\r\nContent-Length: 14\r\n\r\n{\"worker\":\"q\"}",
-             b"GET /metrics HTTP/1.0\r\n\r\n", b"HEAD /healthz HTTP/1.1\r\nHost: x\r\nExpect: 100-continue\r\n\r\n"]
+    head = b"POST /putGradient HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: %d\r\n\r\n" % len(body)
+    seeds = [head + body, b"GET /getParameter?since=0&wait=1 HTTP/1.1\r\nHost: 127.0.0.1\r\nRange: bytes=0-10\r\n\r\n",
+             b"GET /getParameter?offset=1&count=2&local=1 HTTP/1.1\r\nHost: 127.0.0.1\r\nIf-None-Match: \"0\"\r\n\r\n",
+             b"POST /registerWorker HTTP/1.1\r\nHost: 127.0.0.1\r\nTransfer-Encoding: chunked\r\n\r\n5\r\n{\"wor\r\n0\r\n\r\n",
+             b"POST /unregisterWorker HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 14\r\n\r\n{\"worker\":\"q\"}",
+             b"GET /metrics HTTP/1.0\r\n\r\n", b"HEAD /healthz HTTP/1.1\r\nHost: 127.0.0.1\r\nExpect: 100-continue\r\n\r\n"]
     draw, until = random.Random(5), time.monotonic() + (180 if LONG else 3)
     while time.monotonic() < until:
         data = bytearray(b"".join(draw.choice(seeds) for _ in range(draw.randrange(1, 4))))
@@ -540,8 +553,13 @@ def test_keys_and_roles(serve, key_file):
     assert wrong("POST", "/putGradient", body).code == 401
     header = {"Authorization": sign(*WORKER, "POST", "/putGradient", body[:-1] + b"x")}
     assert nobody("POST", "/putGradient", body, header).code == 401  # another body
-    header = {"Authorization": sign(*WORKER, "POST", "/putGradient", body, now=time.time() - 3600)}
-    assert nobody("POST", "/putGradient", body, header).json["error"] == "the signature is old"
+    for ahead_s, where, result in ((-3600, "past", "old"), (7200, "future", "future")):
+        header = {"Authorization": sign(*WORKER, "POST", "/putGradient", body, now=time.time() + ahead_s)}
+        refused = nobody("POST", "/putGradient", body, header)
+        assert refused.code == 401 and refused.json["reason"] == "clock"
+        assert re.search(rf"lies (\d+) s in the {where} of the server's clock; check the clocks", refused.json["error"])
+        assert abs(int(re.search(r"lies (\d+) s", refused.json["error"])[1]) - abs(ahead_s)) < 60
+        assert nobody.metrics()[f'farthing_signatures_total{{result="{result}"}}'] == 1
     assert reader.version() == 0
     memory = os.memfd_create("farthing-test")
     os.pwrite(memory, body, 0)
@@ -594,6 +612,39 @@ def test_keys_from_the_environment_and_the_command(serve, farthing, tmp_path):
     assert server.client(line[:2]).version() == 0
     path.chmod(0o644)
     assert "chmod 600" in farthing("serve", "parameters", *PLAIN, "--keys", path, "--port", "0", code=1).err
+
+
+def test_pages_in_a_browser_are_refused(serve, key_file):
+    """Another page's Origin, and a name that somebody made to point here (DNS rebinding)."""
+    server = serve("--host-name", "trainer.example,second.example")
+    client = server.client()
+    here = f"127.0.0.1:{server.port}"
+    for headers, reason in (({"Origin": "http://evil.example"}, "origin"), ({"Origin": "null"}, "origin"),
+                            ({"Origin": "http://127.0.0.1:1"}, "origin"), ({"Sec-Fetch-Site": "cross-site"}, "origin"),
+                            ({"Host": f"evil.example:{server.port}"}, "host"),
+                            ({"Host": "evil.example", "Origin": "http://evil.example"}, "host")):
+        for method, path, body in (("POST", "/registerWorker", b'{"worker":"w"}'), ("GET", "/getParameter", b""),
+                                   ("GET", "/metrics", b""), ("POST", "/saveCheckpoint", b"")):
+            answer = client(method, path, body, headers)
+            assert (answer.code, answer.json["reason"]) == (403, reason), (headers, path)
+            assert "Access-Control-Allow-Origin" not in answer.headers
+    assert client("OPTIONS", "/registerWorker", b"", {"Origin": "http://evil.example"}).code == 405
+    values = client.metrics()
+    assert values["farthing_workers"] == 0 and values['farthing_refused_total{reason="host"}'] == 8
+    for host in ("localhost", f"localhost:{server.port}", here, f"[::1]:{server.port}", "trainer.example:80", "second.example"):
+        assert client("GET", "/getVersion", headers={"Host": host}).code == 200
+    assert client("GET", "/getVersion", headers={"Origin": f"http://{here}", "Sec-Fetch-Site": "same-origin"}).code == 200
+    server.kill()
+
+    # Under keys it is the signature that counts, and what is open to everybody may be asked for by any name.
+    server = serve("--keys", key_file, "--open-reads")
+    elsewhere = {"Host": "balancer.example"}
+    assert server.client(WORKER)("POST", "/registerWorker", b'{"worker":"w"}', elsewhere).code == 200
+    assert server.client()("GET", "/healthz", headers=elsewhere).code == 200
+    assert server.client()("GET", "/getVersion", headers=elsewhere).json["reason"] == "host"
+    assert server.client()("GET", "/getVersion").code == 200
+    foreign = {"Origin": "http://evil.example"}
+    assert server.client(WORKER)("POST", "/unregisterWorker", b'{"worker":"w"}', foreign).json["reason"] == "origin"
 
 
 def test_tls_with_a_made_certificate(serve, key_file):
@@ -872,7 +923,7 @@ def test_many_workers_some_of_them_mad(serve):
                     continue
                 if kind == 3 and draw.random() < 0.3:  # goes away in the middle of its push
                     with socket.create_connection(("127.0.0.1", server.port)) as raw:
-                        raw.sendall(b"POST /putGradient HTTP/1.1\r\nHost: x\r\nContent-Length: 3000\r\n\r\nabc")
+                        raw.sendall(b"POST /putGradient HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 3000\r\n\r\nabc")
                     continue
                 answer = client.push(name, sequence, client.version(), sparse(index, before))
                 if answer["code"] == 200:
@@ -920,7 +971,7 @@ def test_slow_readers_do_not_hold_versions_without_end(serve):
         client.push("w", i + 1, version, sparse(0, tensors), code=200)
         slow.append(socket.create_connection(("127.0.0.1", server.port)))
         slow[-1].setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-        slow[-1].sendall(b"GET /getParameter HTTP/1.1\r\nHost: x\r\n\r\n")
+        slow[-1].sendall(b"GET /getParameter HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
         slow[-1].recv(100)  # and no more
         assert client.metrics()["farthing_snapshots"] <= 3
         version = client.version()
@@ -942,7 +993,7 @@ def test_slow_readers_leave_room_for_the_newest(serve):
         client.push("w", i + 1, version, sparse(0, tensors), code=200)
         slow.append(socket.create_connection(("127.0.0.1", server.port)))
         slow[-1].setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-        slow[-1].sendall(b"GET /getParameter HTTP/1.1\r\nHost: x\r\n\r\n")
+        slow[-1].sendall(b"GET /getParameter HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
         slow[-1].recv(100)  # and no more
     for i in range(3, 8):
         client.push("w", i, version, sparse(0, tensors), code=200)
@@ -964,7 +1015,7 @@ def test_stalled_readers_do_not_lock_others_out(serve, consistency):
         client.push("w", i + 1, i, sparse(0, tensors), code=200)
         stalled.append(socket.create_connection(("127.0.0.1", server.port)))
         stalled[-1].setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-        stalled[-1].sendall(b"GET /getParameter HTTP/1.1\r\nHost: x\r\n\r\n")
+        stalled[-1].sendall(b"GET /getParameter HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
         stalled[-1].recv(100)  # and no more
     assert client.metrics()["farthing_snapshots"] == 3
     client.push("w", 4, 3, sparse(0, tensors), code=200)
