@@ -261,8 +261,12 @@ static fth_status shard(const fth_dataset *dataset, const data_options *options)
 static fth_status bench(const fth_dataset *dataset, const data_options *options)
 {
     double rate = 0;
-    fth_loader_options how = {
-        .split = FTH_TRAIN, .batch = options->batch, .seed = 1, .shuffle = true, .threads = count_threads(options)};
+    int64_t count = fth_dataset_get_info(dataset)->count[FTH_TRAIN];
+    fth_loader_options how = {.split = FTH_TRAIN,
+                              .batch = options->batch < count ? options->batch : count,
+                              .seed = 1,
+                              .shuffle = true,
+                              .threads = count_threads(options)};
     fth_status status = fth_loader_benchmark(dataset, &how, options->seconds, options->decode_only, &rate);
     if (status == FTH_OK) {
         json_t *json = json_pack("{s:f, s:i, s:b}", "images_per_second", rate, "threads", how.threads, "decode_only",

@@ -55,12 +55,12 @@ static int choose_count(const fth_train_options *options)
 /* Options that are the server's, or this process's own. */
 static bool stays_here(const char *name)
 {
-    static const char *const ours[] = {"workers",   "consistency", "name",           "runs",        "resume",
-                                       "json",      "threads",     "share",          "lr",          "worker",
-                                       "optimizer", "momentum",    "weight-decay",   "schedule",    "warmup",
-                                       "clip",      "weights",     "validate-every", "until",       "budget",
-                                       "price",     "prices",      "nesterov",       "decay-every", "decay-factor",
-                                       "beta1",     "beta2",       "epsilon",        "keep",        "watch"};
+    static const char *const ours[] = {
+        "workers", "consistency", "name",        "runs",           "resume",   "json",         "threads",
+        "share",   "lr",          "worker",      "optimizer",      "momentum", "weight-decay", "schedule",
+        "warmup",  "clip",        "weights",     "validate-every", "until",    "budget",       "price",
+        "prices",  "nesterov",    "decay-every", "decay-factor",   "beta1",    "beta2",        "epsilon",
+        "keep",    "watch",       "normalize"};
     for (size_t i = 0; i < FTH_COUNT_OF(ours); i++)
         if (strcmp(name, ours[i]) == 0)
             return true;
@@ -84,13 +84,16 @@ static int make_arguments(const local *all, int number, char *arguments[MAX_FLAG
 {
     const fth_option_table *table = &fth_train_option_table;
     json_t *configuration = fth_options_to_json(table, all->options, false);
+    char normalization[FTH_NORMALIZATION_TEXT];
     int count = 0;
+    fth_normalization_format(fth_parameters_normalization(all->server), normalization);
     arguments[count++] = fth_format("farthing");
     arguments[count++] = fth_format("train");
     for (size_t i = 0; i < table->count; i++)
         if (fth_options_was_given(table, all->options, table->options[i].name) && !stays_here(table->options[i].name))
             arguments[count++] = flag_of(configuration, table->options[i].name);
     arguments[count++] = fth_format("--server=http://127.0.0.1:%d", fth_parameters_port(all->server));
+    arguments[count++] = fth_format("--normalize=%s", normalization);
     arguments[count++] = fth_format("--share=%d/%d", number + 1, all->count);
     arguments[count++] = fth_format("--worker=%d", number + 1);
     arguments[count++] = fth_format("--threads=1");

@@ -169,11 +169,15 @@ void fth_normalization_describe(const fth_normalization *normalization, char tex
         snprintf(text, 2 * FTH_NORMALIZATION_TEXT, "%s", numbers);
 }
 
+/* As people write them: 0.3081, not the float nearest to it, 0.308099985. */
 static json_t *numbers_to_json(const float *values, int count)
 {
     json_t *array = json_array();
-    for (int i = 0; i < count; i++)
-        json_array_append_new(array, json_real(values[i]));
+    for (int i = 0; i < count; i++) {
+        char number[24];
+        format_number(values[i], number, sizeof number);
+        json_array_append_new(array, json_real(strtod(number, NULL)));
+    }
     return array;
 }
 

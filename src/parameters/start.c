@@ -95,9 +95,10 @@ static fth_status open_model(fth_parameters *server)
             server->epoch_samples = info->count[FTH_TRAIN];
         FTH_REQUIRE(info->count[FTH_VALIDATION] > 0, FTH_INVALID, "%s has no images to validate with", train->data);
         server->normalization = info->normalization;
-    } else if (*train->normalize) {
-        FTH_TRY(fth_normalization_parse(train->normalize, &server->normalization));
-        FTH_TRY(fth_normalization_spread(&server->normalization, server->channels, &server->normalization));
+    } else {
+        FTH_TRY(fth_service_find_normalization(train, &server->normalization));
+        if (server->normalization.channels > 0)
+            FTH_TRY(fth_normalization_spread(&server->normalization, server->channels, &server->normalization));
     }
     snprintf(server->input, sizeof server->input, "%dx%dx%d", server->channels, server->height, server->width);
     FTH_TRY(fth_device_open("cpu", &(fth_device_options){.threads = (int)train->threads}, &server->device));
@@ -376,6 +377,11 @@ out:
         free_server(server);
     }
     return status;
+}
+
+const fth_normalization *fth_parameters_normalization(const fth_parameters *server)
+{
+    return &server->normalization;
 }
 
 int fth_parameters_port(const fth_parameters *server)

@@ -50,7 +50,10 @@ static char *describe_rule(const fth_record_summary *run)
 {
     char *optimizer = fth_report_option(run, "optimizer"), *rate = fth_report_option(run, "lr");
     char *schedule = fth_report_option(run, "schedule"), *momentum = fth_report_option(run, "momentum");
-    char *batch = fth_report_option(run, "batch"), *rate_text = NULL;
+    const json_t *used = json_object_get(run->run, "batch"); /* less than asked for where there are fewer images */
+    char *batch = json_is_integer(used) ? fth_format("%lld", (long long)json_integer_value(used))
+                                        : fth_report_option(run, "batch");
+    char *rate_text = NULL;
     /* The option 0 means the optimizer's own; the steps tell what that was. */
     if (strcmp(rate, "0") == 0 && run->training.count > 0 && isfinite(run->training.points[0].learning_rate))
         rate_text = fth_format("%g", run->training.points[0].learning_rate);

@@ -1,21 +1,14 @@
 /* Evaluating weights: an engine without a trainer. */
 #include <math.h>
-#include <string.h>
 
 #include "train/classifier.h"
 #include "train/train_internal.h"
-
-static bool says_normalization(const fth_train_options *options)
-{
-    return *options->normalize || strstr(options->transform, "normalize=") ||
-           strstr(options->validation_transform, "normalize=");
-}
 
 /* Images are prepared as the weights file says, where options do not say it. `facts` outlives the options, and so does
  * `normalize`, which has room for FTH_NORMALIZATION_TEXT. */
 static void follow_file(const fth_model_facts *facts, char *normalize, fth_train_options *options)
 {
-    if (!says_normalization(options) && facts->normalization.channels > 0) {
+    if (!fth_options_say_normalization(options) && facts->normalization.channels > 0) {
         fth_normalization_format(&facts->normalization, normalize);
         options->normalize = normalize;
     }
@@ -32,7 +25,7 @@ static void warn_about_normalization(const fth_train_options *options, const fth
     fth_model_facts assumed = {.normalization = info->normalization};
     if (of_file->normalization.channels > 0)
         fth_model_facts_warn_override(of_file, &info->normalization, options->weights);
-    else if (!says_normalization(options))
+    else if (!fth_options_say_normalization(options))
         fth_model_facts_warn_assumed(&assumed, options->weights);
 }
 

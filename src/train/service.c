@@ -1,6 +1,7 @@
 /* See service.h. */
 #include "train/service.h"
 
+#include "train/classifier.h"
 #include "train/engine_internal.h"
 #include "train/trainer_internal.h"
 
@@ -30,9 +31,27 @@ out:
 fth_status fth_service_open_data(const fth_train_options *options, fth_dataset **dataset)
 {
     fth_device *device = NULL;
-    fth_status status = fth_open_device_and_data(options, NULL, &device, dataset);
+    fth_train_options used = *options; /* lends its texts */
+    char normalize[FTH_NORMALIZATION_TEXT];
+    fth_status status = fth_options_find_normalization(options, normalize);
+    if (status != FTH_OK)
+        return status;
+    if (*normalize)
+        used.normalize = normalize;
+    status = fth_open_device_and_data(&used, NULL, &device, dataset);
     fth_device_close(device);
+    if (status == FTH_OK && *options->weights && !*normalize && !fth_options_say_normalization(options)) {
+        fth_model_facts assumed = {.normalization = fth_dataset_get_info(*dataset)->normalization};
+        fth_model_facts_warn_assumed(&assumed, options->weights);
+    }
     return status;
+}
+
+fth_status fth_service_find_normalization(const fth_train_options *options, fth_normalization *normalization)
+{
+    char text[FTH_NORMALIZATION_TEXT];
+    fth_status status = fth_options_find_normalization(options, text);
+    return status == FTH_OK ? fth_normalization_parse(*text ? text : options->normalize, normalization) : status;
 }
 
 json_t *fth_service_describe_machine(const fth_device *device)

@@ -24,7 +24,7 @@ typedef struct fth_train_options {
     fth_given given; /* see base/options.h */
 
     char *model, *data, *weights;
-    char *stem; /* "standard" once the options are settled: the model's name says it then */
+    char *stem;   /* "standard" once the options are settled: the model's name says it then */
     char *freeze; /* patterns of parameters that are not trained */
     bool freeze_statistics;
     int64_t batch;

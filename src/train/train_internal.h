@@ -40,6 +40,12 @@ fth_status fth_option_check_watch(const char *text);
 /* Data on a local disk never takes this long; a loader that does is stuck. */
 #define FTH_LOADER_TIMEOUT_S 120.0
 
+/* True if --normalize or a transform says how images are normalized. */
+bool fth_options_say_normalization(const fth_train_options *options);
+/* How the images were normalized that --weights, if there are any, were trained with; "" if that is not known, or options
+ * say it. */
+fth_status fth_options_find_normalization(const fth_train_options *options, char text[FTH_NORMALIZATION_TEXT]);
+
 /* Opens both at the same time. On failure either may be set and is the caller's to close. FTH_INTERRUPTED if `stop`,
  * which may be NULL, is asked while data is downloaded, unpacked or indexed. */
 fth_status fth_open_device_and_data(const fth_train_options *options, const fth_stop *stop, fth_device **device,

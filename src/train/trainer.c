@@ -341,6 +341,7 @@ static void release(fth_trainer *trainer)
     free(trainer->download_folder);
     free(trainer->last_path);
     free(trainer->best_path);
+    json_decref(trainer->configuration);
     fth_beginning_release(&trainer->beginning);
 }
 

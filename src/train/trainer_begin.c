@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/process.h"
+#include "train/classifier.h"
 #include "train/trainer_internal.h"
 
 enum { CROP_PADDING = 4 };
@@ -153,10 +154,8 @@ static fth_status check_data(const fth_trainer *trainer)
     FTH_REQUIRE(count > 0, FTH_INVALID, "%s holds no training images", trainer->options->data);
     FTH_REQUIRE(info->count[FTH_VALIDATION] > 0, FTH_INVALID,
                 "%s leaves no images for validation; raise --validation-fraction", trainer->options->data);
-    FTH_REQUIRE(trainer->options->batch <= fth_share_samples(trainer->share, count), FTH_INVALID,
-                "--batch %" PRId64 " is larger than the %" PRId64 " training images of %s%s%s", trainer->options->batch,
-                fth_share_samples(trainer->share, count), *trainer->options->share ? "share " : "",
-                trainer->options->share, trainer->options->data);
+    FTH_REQUIRE(fth_share_samples(trainer->share, count) > 0, FTH_INVALID, "share %s of the %s of %s has none of them",
+                trainer->options->share, FTH_COUNTED(count, "training image"), trainer->options->data);
     if (trainer->beginning.run) {
         const json_t *data = json_object_get(trainer->beginning.run, "data");
         int64_t before = json_integer_value(json_object_get(data, "training_samples"));
@@ -217,9 +216,15 @@ static fth_status open_engine(fth_trainer *trainer)
     fth_status status = FTH_OK;
     const fth_train_options *options = trainer->options;
 
+    trainer->configuration = fth_options_to_json(&fth_train_option_table, options, false);
+    FTH_REQUIRE(trainer->configuration, FTH_NO_MEMORY, "no memory for the run's configuration");
+    FTH_TRY(fth_trainer_adapt_normalization(trainer));
     FTH_TRY(fth_open_device_and_data(options, trainer->stop, &trainer->device, &trainer->dataset));
     FTH_TRY(check_data(trainer));
+    fth_trainer_adapt_batch(trainer);
     const fth_dataset_info *info = fth_dataset_get_info(trainer->dataset);
+    if (trainer->normalization_assumed)
+        fth_model_facts_warn_assumed(&(fth_model_facts){.normalization = info->normalization}, options->weights);
     fth_engine_options engine_options = {.train = options,
                                          .channels = info->channels,
                                          .height = info->height,

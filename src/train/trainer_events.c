@@ -305,11 +305,13 @@ json_t *fth_trainer_tell_end(fth_trainer *trainer, const char *reason)
 json_t *fth_trainer_describe(const fth_trainer *trainer)
 {
     const fth_dataset_info *data = fth_dataset_get_info(trainer->dataset);
-    return json_pack("{s:s, s:o, s:{s:s, s:i, s:i, s:i, s:i, s:I, s:I}, s:I, s:s}", "identity",
-                     trainer->beginning.identity, "configuration",
-                     fth_options_to_json(&fth_train_option_table, trainer->options, false), "data", "name", data->name,
-                     "classes", data->classes, "channels", data->channels, "height", data->height, "width", data->width,
-                     "training_samples", (json_int_t)data->count[FTH_TRAIN], "validation_samples",
+    char normalization[FTH_NORMALIZATION_TEXT];
+    fth_normalization_format(&data->normalization, normalization);
+    return json_pack("{s:s, s:O, s:I, s:{s:s, s:i, s:i, s:i, s:i, s:s, s:I, s:I}, s:I, s:s}", "identity",
+                     trainer->beginning.identity, "configuration", trainer->configuration, "batch",
+                     (json_int_t)trainer->options->batch, "data", "name", data->name, "classes", data->classes,
+                     "channels", data->channels, "height", data->height, "width", data->width, "normalization",
+                     normalization, "training_samples", (json_int_t)data->count[FTH_TRAIN], "validation_samples",
                      (json_int_t)data->count[FTH_VALIDATION], "parameters",
                      (json_int_t)fth_graph_trainable_count(fth_engine_graph(trainer->engine)), "precision",
                      fth_engine_precision(trainer->engine));

@@ -153,7 +153,9 @@ typedef struct fth_saving {
 
 typedef struct fth_trainer {
     fth_beginning beginning;
-    const fth_train_options *options; /* the beginning's */
+    const fth_train_options *options; /* the beginning's, adapted to weights and data (adapt.c) */
+    json_t *configuration;            /* as asked, for the record */
+    bool normalization_assumed;       /* the weights' file does not say it */
     const fth_strategy *strategy;
     const fth_train_observer *observer;
     fth_stop *stop;
@@ -360,6 +362,13 @@ json_t *fth_trainer_tell_end(fth_trainer *trainer, const char *reason); /* gives
 
 /* run.json's members that follow from the trainer; and the machine. */
 json_t *fth_trainer_describe(const fth_trainer *trainer);
+
+/* ---- adapt.c ---- */
+
+/* Before the data is opened: images are normalized as before, or as those were that the weights were trained with. */
+fth_status fth_trainer_adapt_normalization(fth_trainer *trainer);
+/* With the data open: a batch has no more images than there are. */
+void fth_trainer_adapt_batch(fth_trainer *trainer);
 json_t *fth_machine_describe(const fth_device *device);
 
 #endif

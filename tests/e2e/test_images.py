@@ -125,6 +125,34 @@ def test_the_normalization_of_a_run_is_kept_when_it_goes_on(farthing, tiny):
     assert parts["loss"] == whole["loss"]
 
 
+def test_training_goes_on_from_weights_with_their_normalization(halves, tiny):
+    """And a run that goes on keeps it, with the file gone."""
+    start = halves.folder / "start.safetensors"
+    start.write_bytes(halves.model.read_bytes())
+    flags = ["train", *QUICK, "--data", tiny, "--weights", start, "--json"]
+    result = halves(*flags, "--epochs", 1, "--name", "kept")
+    assert "normalizing images as 0.5/0.25" in result.err
+    model = halves.folder / "runs/kept/last.safetensors"
+    assert json.loads(metadata(model)["normalization"]) == {"mean": [0.5], "std": [0.25]}
+    whole = halves(*flags, "--epochs", 2, "--name", "whole", "--normalize", "0.5/0.25").end
+    start.unlink()
+    assert halves("train", "--resume", "kept", "--epochs", 2, "--json").end["loss"] == whole["loss"]
+    start.write_bytes(halves.model.read_bytes())
+    other = halves(*flags, "--epochs", 1, "--name", "other", "--normalize", "mnist")
+    assert json.loads(metadata(halves.folder / "runs/other/last.safetensors")["normalization"])["std"] == [0.3081]
+    assert other.end["loss"] != result.end["loss"]
+    foreign = without_metadata(halves.model, halves.folder / "foreign.safetensors")
+    unknown = halves("train", *QUICK, "--data", tiny, "--weights", foreign, "--epochs", 1, "--json", "--name", "unknown")
+    assert "assuming mnist (0.1307/0.3081)" in unknown.err
+
+
+def test_a_local_server_and_its_workers_agree_with_the_weights(halves, tiny):
+    halves("train", *QUICK, "--data", tiny, "--weights", halves.model, "--epochs", 1, "--strategy", "parameter-server",
+           "--workers", 2, "--name", "together")
+    known = metadata(halves.folder / "runs/together/last.safetensors")
+    assert json.loads(known["normalization"]) == {"mean": [0.5], "std": [0.25]}
+
+
 def test_runs_from_before_normalize_are_the_same_runs(farthing):
     """The identity of a configuration without it is what it was in version 0.1.0, and such a run is found by it."""
     flags = ["train", *SMALL, "--data", "digits", "--steps", 1, "--batch", 8]

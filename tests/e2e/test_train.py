@@ -232,9 +232,23 @@ def test_nan_loss_stops(farthing, tiny):
     assert "failed" in farthing("report", "wild").out
 
 
-def test_batch_larger_than_the_set(farthing, tiny):
-    result = farthing("train", "--data", tiny, "--batch", 257, code=1)
-    assert "257" in result.err and "256" in result.err
+def test_a_batch_has_no_more_images_than_there_are(farthing, tiny):
+    """Said, and done as if that had been asked; the record keeps what was asked, so that the command finds its run."""
+    flags = ["train", *SMALL, "--data", tiny, "--accumulate", 2, "--json"]
+    result = farthing(*flags, "--batch", 1000, "--epochs", 2, "--name", "large")
+    (line,) = [line for line in result.err.splitlines() if "--batch" in line]
+    assert "--batch 1000 is more than the 256 training images" in line and "batches of 256" in line
+    exact = farthing(*flags, "--batch", 256, "--epochs", 2, "--name", "exact")
+    assert "--batch" not in exact.err and exact.end["loss"] == result.end["loss"] and exact.end["steps"] == 2
+    run = json.loads((farthing.folder / "runs/large/run.json").read_text())
+    assert run["configuration"]["batch"] == 1000 and run["batch"] == 256
+    assert "batch 256" in farthing("report", "large").out
+    # finished, found by the same command, and extended by name
+    farthing(*flags, "--batch", 1000, "--epochs", 2, "--resume")
+    assert len(farthing.runs()) == 2
+    more = farthing("train", "--resume", "large", "--batch", 1000, "--epochs", 4, "--json").end
+    whole = farthing(*flags, "--batch", 256, "--epochs", 4, "--name", "whole").end
+    assert more["loss"] == whole["loss"] and more["steps"] == 4
 
 
 def test_runs_folder_is_a_file(farthing, tiny):

@@ -1,0 +1,76 @@
+/* Options adapted to weights and data: what a run uses where options are silent, or ask for more than there is.
+ *
+ * The record keeps what was asked, so that the same command means the same run; what came of it is beside it in
+ * run.json, and a run that goes on uses that. */
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "train/classifier.h"
+#include "train/trainer_internal.h"
+
+bool fth_options_say_normalization(const fth_train_options *options)
+{
+    return *options->normalize || strstr(options->transform, "normalize=") ||
+           strstr(options->validation_transform, "normalize=");
+}
+
+fth_status fth_options_find_normalization(const fth_train_options *options, char text[FTH_NORMALIZATION_TEXT])
+{
+    fth_status status = FTH_OK;
+    fth_weights *weights = NULL;
+    fth_model_facts facts = {0};
+
+    text[0] = '\0';
+    if (!*options->weights || fth_options_say_normalization(options))
+        return FTH_OK;
+    FTH_TRY(fth_weights_open(options->weights, &weights));
+    FTH_TRY(fth_model_facts_of_file(weights, options->weights, &facts));
+    fth_normalization_format(&facts.normalization, text);
+
+out:
+    fth_model_facts_release(&facts);
+    fth_weights_free(weights);
+    return status;
+}
+
+fth_status fth_trainer_adapt_normalization(fth_trainer *trainer)
+{
+    fth_train_options *options = &trainer->beginning.options;
+    const json_t *data = json_object_get(trainer->beginning.run, "data");
+    const char *before = json_string_value(json_object_get(data, "normalization"));
+    char text[FTH_NORMALIZATION_TEXT] = "";
+    fth_status status = FTH_OK;
+
+    if (fth_options_say_normalization(options))
+        return FTH_OK;
+    if (before) {
+        snprintf(text, sizeof text, "%s", before);
+        FTH_REQUIRE(fth_normalization_check(text) == FTH_OK, FTH_CORRUPT, "%s/run.json: %s", trainer->beginning.folder,
+                    fth_error_message());
+    } else if (!trainer->beginning.run && strcmp(options->strategy, "parameter-server") != 0) {
+        FTH_TRY(fth_options_find_normalization(options, text)); /* a worker's weights are the server's */
+        if (*text)
+            fth_log_info("normalizing images as %s, as those were that %s was trained with", text, options->weights);
+        trainer->normalization_assumed = *options->weights && !*text;
+    }
+    if (*text) {
+        free(options->normalize);
+        options->normalize = fth_format("%s", text);
+    }
+
+out:
+    return status;
+}
+
+void fth_trainer_adapt_batch(fth_trainer *trainer)
+{
+    fth_train_options *options = &trainer->beginning.options;
+    int64_t samples = fth_share_samples(trainer->share, fth_dataset_get_info(trainer->dataset)->count[FTH_TRAIN]);
+    if (options->batch <= samples || samples == 0)
+        return;
+    fth_log_info("--batch %" PRId64 " is more than the %s of %s%s%s: using batches of %" PRId64, options->batch,
+                 FTH_COUNTED(samples, "training image"), *options->share ? "share " : "", options->share,
+                 *options->share ? "" : options->data, samples);
+    options->batch = samples;
+}
