@@ -106,10 +106,17 @@ static void print_end(const fth_train_outcome *outcome)
         fth_usd_format(number_of(end, "spent_usd"), spent, sizeof spent);
         printf("; cost %s", spent);
     }
+    char *ending = fth_report_ending(run, end);
+    if (ending)
+        fth_print(stdout, "; ended: %s", ending);
+    free(ending);
     if (model && fth_file_exists(model)) /* of a run that ended elsewhere they are in its store */
         fth_print(stdout, "; model %s", model);
-    if (best && fth_file_exists(best))
-        fth_print(stdout, ", best %s", best);
+    if (best && fth_file_exists(best)) {
+        fth_text_percent(number_of(end, "best_accuracy"), accuracy, sizeof accuracy);
+        fth_text_loss(number_of(end, "best_loss"), loss, sizeof loss);
+        fth_print(stdout, ", best %s (accuracy %s, loss %s)", best, accuracy, loss);
+    }
     putchar('\n');
     json_decref(run);
 }

@@ -96,7 +96,7 @@ static fth_status fail_locked(const fth_record *record)
                     (int)strcspn(owner, "\n"), size > 0 ? owner : "?");
 }
 
-/* One try: *taken is false if the run was removed between opening its lock and holding it. Those who only look
+/* One try: *taken is false if the run is being removed: its folder is gone, or the lock that was opened. Those who only look
  * (fth_record_is_locked) hold the lock for a moment, which is waited out. */
 static fth_status try_lock(fth_record *record, const char *path, bool *taken)
 {
@@ -105,6 +105,8 @@ static fth_status try_lock(fth_record *record, const char *path, bool *taken)
 
     *taken = false;
     record->lock = open(path, O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0666);
+    if (record->lock < 0 && errno == ENOENT)
+        return FTH_OK;
     FTH_REQUIRE(record->lock >= 0, FTH_IO, "open %s: %s", path, strerror(errno));
     for (int looks = 1; flock(record->lock, LOCK_EX | LOCK_NB) != 0; looks++) {
         FTH_REQUIRE(errno == EWOULDBLOCK || errno == EINTR, FTH_IO, "lock %s: %s", path, strerror(errno));
@@ -127,20 +129,20 @@ out:
 /* With `create` the folder is made, if need be again: a run that was removed meanwhile is no obstacle to a new one. */
 static fth_status take_lock(fth_record *record, bool create)
 {
-    enum { TRIES = 20 };
+    const double patience_s = 5;
     fth_status status = FTH_OK;
     char *path = fth_path_join(record->folder, ".lock");
     bool taken = false;
 
-    for (int tries = 0; tries < TRIES && !taken; tries++) {
+    for (fth_deadline until = fth_deadline_in(create ? patience_s : 0); !taken;) {
+        bool last = fth_deadline_passed(until);
         if (create)
             FTH_TRY(fth_folder_create(record->folder));
-        status = try_lock(record, path, &taken);
-        if (status != FTH_OK && !(create && !fth_folder_exists(record->folder)))
-            goto out;
+        FTH_TRY(try_lock(record, path, &taken));
+        if (last)
+            break;
     }
-    FTH_TRY(status);
-    FTH_REQUIRE(taken, FTH_IO, "lock %s: it is removed again and again", path);
+    FTH_REQUIRE(taken, FTH_IO, "lock %s: the run has been removed", path);
     /* For fail_locked() alone; the lock holds without it. */
     char owner[32];
     int length = snprintf(owner, sizeof owner, "%ld\n", (long)getpid());

@@ -36,16 +36,16 @@
  *                  samples_per_s (since then), elapsed_s, samples, METERS; the first one of a process: first_step_s
  *     epoch        epoch (1 for the first), step, train_loss, train_accuracy, validation_loss, validation_accuracy
  *                  (where validated), seconds (training), samples_per_s, elapsed_s, samples, METERS
- *     best         step, epoch, validation_loss, validation_accuracy, file
+ *     best         step, epoch, validation_loss, validation_accuracy, by ("loss", "accuracy"), file
  *     checkpoint   step, seconds, bytes, file
  *     bad_images   step, epoch, count (in this process so far), images: [{name, reason, part}]: unreadable image files
  *     worker_lost  step, worker, process, reason, batch, replaced, lost: a worker process ended and was replaced
  *     warning      step, message: a checkpoint or model could not be written and will be tried again
  *     error        step, epoch, status, message: the run failed
- *     interrupted  step, epoch, elapsed_s, samples, METERS: stopped on request; can be resumed
+ *     interrupted  step, epoch, reason (for people), elapsed_s, samples, METERS: stopped on request; can be resumed
  *     end          accuracy, loss (of validation, final weights), epochs, steps, seconds, samples_per_s, model, best,
- *                  best_loss, best_accuracy, reason ("epochs", "steps", "for", "until", "budget"), samples, elapsed_s,
- *                  METERS
+ *                  best_loss, best_accuracy, best_step, best_by (of the model kept as the best), reason ("epochs",
+ *                  "steps", "for", "until", "budget", "server"), samples, elapsed_s, METERS
  *
  * Where the price of the machine is known, "step", "epoch", "interrupted" and "end" have "spent_usd" too: what the run
  * has cost so far, on all its machines. */
@@ -65,9 +65,10 @@ typedef struct fth_record fth_record;
  * machine added. */
 fth_status fth_record_create(const char *runs_folder, const char *id, const char *hint, const json_t *configuration,
                              const json_t *machine, fth_record **record);
-/* True if the run took a step: its events have one, or there is a checkpoint. */
+/* True if the run took a step: its events have one, or there is a checkpoint. So did one that ended, even if its budget
+ * was spent before. */
 bool fth_record_has_begun(const char *run_folder);
-bool fth_record_events_have_step(const char *events, size_t size_bytes); /* of an events file's text */
+bool fth_record_events_have_begun(const char *events, size_t size_bytes); /* of an events file's text */
 /* Removes a run that has not begun, as if it had never been made; false, and nothing is touched, if it has. Files that
  * are not the record's own stay. Before fth_record_free(). */
 bool fth_record_discard_unbegun(fth_record *record);
@@ -146,6 +147,13 @@ typedef struct fth_record_machine {
     fth_record_ending ending;
 } fth_record_machine;
 
+/* The model that is kept as the best, by one measure. */
+typedef struct fth_record_best {
+    const char *by; /* "loss" or "accuracy"; lives with the summary's events. NULL: no model is kept */
+    int64_t step;
+    double loss, accuracy;
+} fth_record_best;
+
 typedef struct fth_record_summary {
     char *folder, *id;
     json_t *run;                  /* run.json */
@@ -156,8 +164,10 @@ typedef struct fth_record_summary {
     double elapsed_s;             /* training time over all resumes */
     int64_t steps, samples;
     double data_wait_s, decode_s, compute_s, checkpoint_s, evaluate_s;
-    double samples_per_s;                                      /* over the training time */
-    double best_loss, best_accuracy, last_loss, last_accuracy; /* of validation; NAN where none */
+    double samples_per_s; /* over the training time */
+    /* Of validation; NAN where none. The best are the lowest and highest seen, which need not be of one model. */
+    double best_loss, best_accuracy, last_loss, last_accuracy;
+    fth_record_best kept; /* the model in best.safetensors */
     int64_t peak_memory_bytes;
     double accelerator_s, accelerator_utilization; /* the latter a mean over time; NAN where there was no accelerator */
     int64_t accelerator_memory_bytes;              /* the most; 0 where there was none */

@@ -45,7 +45,7 @@ static bool is_finished(const char *run_folder)
 
 /* ---- has it begun? ---- */
 
-bool fth_record_events_have_step(const char *events, size_t size)
+bool fth_record_events_have_begun(const char *events, size_t size)
 {
     bool found = false;
     for (size_t at = 0; at < size && !found;) {
@@ -55,7 +55,7 @@ bool fth_record_events_have_step(const char *events, size_t size)
         size_t length = (size_t)(newline - (events + at));
         json_t *event = json_loadb(events + at, length, 0, NULL);
         const char *name = json_string_value(json_object_get(event, "event"));
-        found = name && strcmp(name, "step") == 0;
+        found = name && (strcmp(name, "step") == 0 || strcmp(name, "end") == 0);
         json_decref(event);
         at += length + 1;
     }
@@ -81,7 +81,7 @@ bool fth_record_has_begun(const char *run_folder)
     /* The first step is among the first events; a file that cannot be read is not taken for one without any. */
     bool begun = has_entries(checkpoints);
     if (!begun && fth_file_exists(events))
-        begun = fth_file_map(events, &bytes, &size) != FTH_OK || fth_record_events_have_step(bytes, size);
+        begun = fth_file_map(events, &bytes, &size) != FTH_OK || fth_record_events_have_begun(bytes, size);
     fth_file_unmap(bytes, size);
     free(events);
     free(checkpoints);

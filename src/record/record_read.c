@@ -211,6 +211,20 @@ static fth_status read_event(reader *r, json_t *event)
     return strcmp(name, "epoch") == 0 ? read_epoch(r, event) : FTH_OK;
 }
 
+/* The last of the "best" events that count. */
+static void find_kept(fth_record_summary *summary)
+{
+    for (size_t i = json_array_size(summary->events); i > 0 && !summary->kept.by; i--) {
+        const json_t *event = json_array_get(summary->events, i - 1);
+        const char *by = json_string_value(json_object_get(event, "by"));
+        if (strcmp(json_string_value(json_object_get(event, "event")), "best") == 0)
+            summary->kept = (fth_record_best){.step = integer_of(event, "step", 0),
+                                              .loss = number_of(event, "validation_loss"),
+                                              .accuracy = number_of(event, "validation_accuracy"),
+                                              .by = by ? by : "loss"};
+    }
+}
+
 static void summarize(const reader *r)
 {
     fth_record_summary *summary = r->summary;
@@ -225,6 +239,7 @@ static void summarize(const reader *r)
     double training_s = r->waits_are_known ? summary->data_wait_s + summary->compute_s : summary->elapsed_s;
     summary->samples_per_s = training_s > 0 ? (double)summary->samples / training_s : NAN;
     summary->finished = summary->end != NULL;
+    find_kept(summary);
 }
 
 fth_status fth_record_read_events(const char *text, size_t size, fth_record_summary *summary)

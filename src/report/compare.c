@@ -204,16 +204,39 @@ static void write_last_accuracy(const fth_record_summary *run, const fth_record_
     fth_text_percent(run->last_accuracy, text, SMALL);
 }
 
+/* Of the model that is kept as the best; a parameter server keeps none, and the best of its validations stand in. */
 static void write_best_loss(const fth_record_summary *run, const fth_record_summary *first, char *text)
 {
     (void)first;
-    fth_text_loss(run->best_loss, text, SMALL);
+    fth_text_loss(run->kept.by ? run->kept.loss : run->best_loss, text, SMALL);
 }
 
 static void write_best_accuracy(const fth_record_summary *run, const fth_record_summary *first, char *text)
 {
     (void)first;
+    fth_text_percent(run->kept.by ? run->kept.accuracy : run->best_accuracy, text, SMALL);
+}
+
+static void write_best_by(const fth_record_summary *run, const fth_record_summary *first, char *text)
+{
+    (void)first;
+    snprintf(text, SMALL, "%s", run->kept.by ? run->kept.by : "-");
+}
+
+static void write_seen_accuracy(const fth_record_summary *run, const fth_record_summary *first, char *text)
+{
+    (void)first;
     fth_text_percent(run->best_accuracy, text, SMALL);
+}
+
+static void write_ending(const fth_record_summary *run, const fth_record_summary *first, char *text)
+{
+    (void)first;
+    char *ended = fth_report_ended(run);
+    if (ended)
+        ended[strcspn(ended, ":")] = '\0'; /* the whole reason is in the run's own report */
+    snprintf(text, SMALL, "%s", ended ? ended : "-");
+    free(ended);
 }
 
 /* ---- what it cost, where a price is known ---- */
@@ -291,6 +314,7 @@ out:
 
 static const result_row result_rows[] = {
     {"state", write_state},
+    {"ended", write_ending},
     {"steps", write_steps},
     {"time", write_time},
     {"samples/s", write_speed},
@@ -300,24 +324,39 @@ static const result_row result_rows[] = {
     {"training loss", write_training_loss},
     {"validation loss", write_last_loss},
     {"validation accuracy", write_last_accuracy},
-    {"best loss", write_best_loss},
-    {"best accuracy", write_best_accuracy},
+    {"best model's loss", write_best_loss},
+    {"best model's accuracy", write_best_accuracy},
 };
 
-static fth_status add_results(const comparison *all)
+/* Where a run saw a better accuracy than the model has that it kept. */
+static const result_row seen_rows[] = {
+    {"best model kept by", write_best_by},
+    {"best accuracy seen", write_seen_accuracy},
+};
+
+static fth_status add_rows(const comparison *all, const result_row *rows, size_t row_count)
 {
     fth_status status = FTH_OK;
-    for (size_t row = 0; row < FTH_COUNT_OF(result_rows); row++) {
+    for (size_t row = 0; row < row_count; row++) {
         char texts[MAX_RUNS][SMALL];
-        const char *cells[MAX_RUNS + 1] = {result_rows[row].name};
+        const char *cells[MAX_RUNS + 1] = {rows[row].name};
         for (size_t i = 0; i < all->run_count; i++) {
-            result_rows[row].write(&all->runs[i], &all->runs[0], texts[i]);
+            rows[row].write(&all->runs[i], &all->runs[0], texts[i]);
             cells[i + 1] = texts[i];
         }
         FTH_TRY(fth_table_add_row(all->table, cells));
     }
 out:
     return status;
+}
+
+static fth_status add_results(const comparison *all)
+{
+    bool saw_better = false;
+    for (size_t i = 0; i < all->run_count; i++)
+        saw_better = saw_better || fth_report_saw_better(&all->runs[i]);
+    fth_status status = add_rows(all, result_rows, FTH_COUNT_OF(result_rows));
+    return status == FTH_OK && saw_better ? add_rows(all, seen_rows, FTH_COUNT_OF(seen_rows)) : status;
 }
 
 /* ---- the whole ---- */

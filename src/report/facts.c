@@ -1,5 +1,6 @@
 /* See report_internal.h. */
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -32,7 +33,44 @@ char *fth_report_state(const fth_record_summary *run)
         if (name && strcmp(name, "error") == 0)
             return fth_format("failed: %s", message ? message : "no reason recorded");
     }
-    return fth_format("unfinished, at step %lld", (long long)run->steps);
+    bool running = fth_record_is_locked(run->folder);
+    return fth_format("%s, at step %lld", running ? "running" : "unfinished", (long long)run->steps);
+}
+
+char *fth_report_ending(const json_t *run, const json_t *end)
+{
+    const char *reason = json_string_value(json_object_get(end, "reason"));
+    if (!reason)
+        return NULL;
+    if (strcmp(reason, "server") == 0)
+        return fth_format("the server has finished");
+    const json_t *value = json_object_get(json_object_get(run, "configuration"), reason);
+    char text[64] = "";
+    if (strcmp(reason, "for") == 0 && json_is_number(value))
+        fth_duration_format(json_number_value(value), text, sizeof text);
+    else if (json_is_integer(value))
+        snprintf(text, sizeof text, "%lld", (long long)json_integer_value(value));
+    else if (json_is_string(value))
+        snprintf(text, sizeof text, "%s", json_string_value(value));
+    bool spent = strcmp(reason, "budget") == 0;
+    return fth_format("--%s%s%s %s", reason, *text ? " " : "", text, spent ? "spent" : "reached");
+}
+
+/* NULL: it did not stop, or nothing is known of why. */
+char *fth_report_ended(const fth_record_summary *run)
+{
+    if (run->finished)
+        return fth_report_ending(run->run, run->end);
+    const json_t *last = json_array_get(run->events, json_array_size(run->events) - 1);
+    const char *name = json_string_value(json_object_get(last, "event"));
+    const char *reason = json_string_value(json_object_get(last, "reason"));
+    bool stopped = name && reason && strcmp(name, "interrupted") == 0 && !fth_record_is_locked(run->folder);
+    return stopped ? fth_format("stopped: %s", reason) : NULL;
+}
+
+bool fth_report_saw_better(const fth_record_summary *run)
+{
+    return run->kept.by && run->best_accuracy > run->kept.accuracy;
 }
 
 static int compare_steps(const void *a, const void *b)

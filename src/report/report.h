@@ -19,6 +19,9 @@ typedef enum fth_axis { FTH_OVER_DEFAULT, FTH_OVER_STEPS, FTH_OVER_EPOCHS, FTH_O
 fth_status fth_report_compare(FILE *output, const fth_record_summary *runs, size_t run_count, fth_axis axis,
                               int columns);
 
+/* Why a run ended, from its run.json and "end" event: "--epochs 3 reached". NULL if that is not known. free() it. */
+char *fth_report_ending(const json_t *run, const json_t *end);
+
 /* What several runs cost: a row for each machine of each, and totals. */
 fth_status fth_report_bills(FILE *output, const fth_record_summary *runs, size_t run_count);
 

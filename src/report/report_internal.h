@@ -9,6 +9,10 @@ char *fth_report_option(const fth_record_summary *run, const char *name);
 
 /* "finished", "stopped at step 120", "failed: ..." free() it. */
 char *fth_report_state(const fth_record_summary *run);
+/* Why it ended, or was stopped; NULL if it goes on, was killed or does not say. free() it. */
+char *fth_report_ended(const fth_record_summary *run);
+/* Had another model than the one kept as the best a higher accuracy? */
+bool fth_report_saw_better(const fth_record_summary *run);
 
 /* The curve of a series: arrays to free() in the line. */
 fth_status fth_report_curve(const fth_record_series *series, fth_axis axis, const char *label, fth_chart_line *line);

@@ -7,6 +7,7 @@
  * `commands` says who else than train takes an option: help, flags and docs/OPTIONS.md follow from it. */
 #include "train/train_internal.h"
 
+static const char *const best_measures[] = {"loss", "accuracy", NULL};
 static const char *const s3_styles[] = {"auto", "path", "host", NULL};
 static const char *const optimizers[] = {"sgd", "adamw", NULL};
 static const char *const schedules[] = {"constant", "step", "cosine", "linear", NULL};
@@ -180,6 +181,14 @@ static const fth_option options[] = {
      .minimum = 1,
      .maximum = 1e9,
      .identity = true},
+    /* Not part of the identity: the weights that are trained are the same. A resume keeps the run's own choice. */
+    {.name = "best-by",
+     .type = FTH_OPTION_CHOICE,
+     .offset = AT(best_by),
+     .fallback = "loss",
+     .argument = "WHAT",
+     .help = "keep in best.safetensors the model of the lowest validation loss, or of the highest accuracy",
+     .choices = best_measures},
 
     {.name = "batch",
      .type = FTH_OPTION_INTEGER,

@@ -203,6 +203,18 @@ static double created_s(const char *folder)
     return created;
 }
 
+fth_status fth_beginning_keep_best_by(fth_beginning *beginning)
+{
+    const json_t *by = json_object_get(json_object_get(beginning->run, "configuration"), "best-by");
+    const fth_option_table *table = &fth_train_option_table;
+    if (!by || fth_options_was_given(table, &beginning->options, "best-by"))
+        return FTH_OK;
+    json_t *choice = json_pack("{s:O}", "best-by", by);
+    fth_status status = fth_options_from_json(table, &beginning->options, choice, beginning->folder);
+    json_decref(choice);
+    return status;
+}
+
 static fth_status find_newest(fth_beginning *beginning)
 {
     fth_status status = FTH_OK;
@@ -221,6 +233,7 @@ static fth_status find_newest(fth_beginning *beginning)
     }
     if (beginning->folder)
         FTH_TRY(fth_record_read_run(beginning->folder, &beginning->run));
+    FTH_TRY(fth_beginning_keep_best_by(beginning));
 
 out:
     free(unfinished);

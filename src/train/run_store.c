@@ -318,7 +318,7 @@ fth_status fth_run_store_read(fth_run_store *run, fth_stored_record *record)
     FTH_TRY(make_room(record, 0));
     for (size_t i = 0; i < list.count; i++)
         FTH_TRY(read_part(run, &list.parts[i], record));
-    record->begun = fth_record_events_have_step(record->events, record->events_bytes);
+    record->begun = fth_record_events_have_begun(record->events, record->events_bytes);
     record->finished = record->begun && is_finished(record->events, record->events_bytes);
 
 out:

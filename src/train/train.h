@@ -51,6 +51,7 @@ typedef struct fth_train_options {
     int64_t decoded_cache_mb;
     double validation_fraction;
     int64_t validate_every; /* epochs */
+    char *best_by;          /* loss, accuracy */
 
     int64_t seed;
     int64_t threads, loader_threads;

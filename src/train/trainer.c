@@ -288,12 +288,12 @@ static fth_status interrupt(fth_trainer *trainer)
     fth_trainer_enter(trainer, FTH_PHASE_ENDING);
     fth_trainer_tell_step(trainer);
     FTH_TRY(fth_trainer_save_at_stop(trainer, &reason));
-    fth_trainer_store_best_in_time(trainer, &reason);           /* after what matters more */
-    if (reason.kind == FTH_STOP_REQUEST && !trainer->run_store) /* a machine that goes takes it along */
+    fth_trainer_store_best_in_time(trainer, &reason);                                /* after what matters more */
+    if (reason.kind == FTH_STOP_REQUEST && !trainer->run_store && trainer->step > 0) /* on a machine that stays */
         FTH_TRY(fth_trainer_save_model(trainer, trainer->last_path));
     fth_trainer_tell_bad_images(trainer);
     fth_trainer_tell_notice(trainer, &reason);
-    fth_trainer_tell_interrupted(trainer);
+    fth_trainer_tell_interrupted(trainer, &reason);
     FTH_TRY(fth_record_sync(trainer->record));
     status = fth_trainer_leave_store(trainer);
     if (status != FTH_OK && status != FTH_PEER_LOST) { /* the checkpoint is stored, and that is what counts */

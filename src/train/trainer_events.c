@@ -264,11 +264,12 @@ void fth_trainer_tell_error(fth_trainer *trainer, fth_status status, const char 
     fth_trainer_tell(trainer, "error", event);
 }
 
-void fth_trainer_tell_interrupted(fth_trainer *trainer)
+void fth_trainer_tell_interrupted(fth_trainer *trainer, const fth_stop_reason *reason)
 {
     json_t *event = new_event("interrupted");
     sample_accelerator(trainer, 0);
     set_position(trainer, event);
+    set_text(event, "reason", *reason->message ? reason->message : "a request");
     set_totals(trainer, event);
     fth_trainer_tell(trainer, "interrupted", event);
 }
@@ -295,6 +296,8 @@ json_t *fth_trainer_tell_end(fth_trainer *trainer, const char *reason)
         set_text(event, "best", trainer->best_path);
         set_real(event, "best_loss", state->best_loss);
         set_real(event, "best_accuracy", state->best_accuracy);
+        set_integer(event, "best_step", state->best_step);
+        set_text(event, "best_by", trainer->options->best_by);
     }
     set_totals(trainer, event);
     json_incref(event);

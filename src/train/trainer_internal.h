@@ -37,6 +37,8 @@ bool fth_option_is_limit(const char *name);
 fth_status fth_beginning_take_limits(fth_beginning *beginning, const json_t *stored, bool follow);
 /* FTH_INVALID if a limit is lower than the stored one of its kind. */
 fth_status fth_beginning_check_longer(const fth_beginning *beginning, const json_t *stored);
+/* What is kept as the best is the run's choice, unless one is given now. */
+fth_status fth_beginning_keep_best_by(fth_beginning *beginning);
 void fth_beginning_release(fth_beginning *beginning);
 
 /* ---- the trainer ---- */
@@ -357,7 +359,7 @@ void fth_trainer_tell_epoch(fth_trainer *trainer, const fth_epoch_facts *facts, 
 void fth_trainer_tell_bad_images(fth_trainer *trainer);
 void fth_trainer_tell_warning(fth_trainer *trainer, const char *message);
 void fth_trainer_tell_error(fth_trainer *trainer, fth_status status, const char *message);
-void fth_trainer_tell_interrupted(fth_trainer *trainer);
+void fth_trainer_tell_interrupted(fth_trainer *trainer, const fth_stop_reason *reason);
 json_t *fth_trainer_tell_end(fth_trainer *trainer, const char *reason); /* gives the event too */
 
 /* run.json's members that follow from the trainer; and the machine. */

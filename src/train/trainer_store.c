@@ -104,6 +104,7 @@ static fth_status take_record(fth_beginning *beginning, fth_stored_record *recor
     folder = NULL;
     beginning->run = json_incref(record->json);
     beginning->stored_bytes = record->events_bytes;
+    FTH_TRY(fth_beginning_keep_best_by(beginning));
     FTH_TRY(fth_beginning_check_finished(beginning));
     beginning->finished = beginning->finished && record->finished; /* an end that is only here is not stored */
     FTH_TRY(fth_beginning_check_budget(beginning));

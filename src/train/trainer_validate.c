@@ -13,6 +13,7 @@
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/process.h"
 #include "train/trainer_internal.h"
@@ -58,10 +59,22 @@ static void set_validation(fth_trainer *trainer, const fth_evaluation *evaluatio
     trainer->unsaved = true;
 }
 
+/* Is the last validation better than the model that is kept? Where they are equal by the measure of --best-by, the other
+ * measure decides; where that is equal too, the earlier model stays. */
+static bool is_best(const fth_trainer *trainer)
+{
+    const fth_train_state *state = &trainer->state;
+    double loss = state->best_loss - state->validation_loss;
+    double accuracy = state->validation_accuracy - state->best_accuracy;
+    bool by_accuracy = strcmp(trainer->options->best_by, "accuracy") == 0;
+    double first = by_accuracy ? accuracy : loss, second = by_accuracy ? loss : accuracy;
+    return state->best_step < 0 || first > 0 || (first == 0 && second > 0);
+}
+
 static fth_status keep_best(fth_trainer *trainer, const candidate *weights)
 {
     fth_train_state *state = &trainer->state;
-    if (state->best_step >= 0 && state->validation_loss >= state->best_loss)
+    if (!is_best(trainer))
         return FTH_OK;
     double began = fth_clock_seconds();
     fth_status status =
@@ -80,11 +93,11 @@ static fth_status keep_best(fth_trainer *trainer, const candidate *weights)
     state->best_accuracy = state->validation_accuracy;
     state->best_step = state->validation_step;
     fth_trainer_tell(trainer, "best",
-                     json_pack("{s:s, s:f, s:I, s:f, s:f, s:f, s:s}", "event", "best", "time", 0.0, "step",
+                     json_pack("{s:s, s:f, s:I, s:f, s:f, s:f, s:s, s:s}", "event", "best", "time", 0.0, "step",
                                (json_int_t)weights->step, "epoch",
                                (double)weights->batches / (double)trainer->batches_per_epoch, "validation_loss",
-                               state->best_loss, "validation_accuracy", state->best_accuracy, "file",
-                               trainer->best_path));
+                               state->best_loss, "validation_accuracy", state->best_accuracy, "by",
+                               trainer->options->best_by, "file", trainer->best_path));
     return FTH_OK;
 }
 

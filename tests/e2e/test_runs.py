@@ -1,11 +1,12 @@
 """Which run a command begins, extends, ends, lists and removes."""
 import json
+import random
 import signal
 import struct
 import zlib
 
 import pytest
-from conftest import SMALL, record, stop, tensors, wait_for
+from conftest import SMALL, idx, record, stop, tensors, wait_for
 
 
 def undecodable_png(side):
@@ -178,3 +179,91 @@ def test_a_stored_run_is_not_shortened_nor_changed(stored):
     assert "--lr is 0.01 there and 0.02 here" in stored("--steps", 50, "--lr", 0.02, code=1).err
     stored("--steps", 30, command="standby")  # the run says how long
     assert stored.steps() == 40
+
+
+# ---- why it ended, and which model is the best ----
+
+@pytest.mark.parametrize("limit, reason, words", [
+    (["--steps", 3], "steps", "--steps 3 reached"), (["--epochs", 1], "epochs", "--epochs 1 reached"),
+    (["--until", "accuracy=0.01"], "until", "--until accuracy=0.01 reached"),
+    (["--for", "300ms"], "for", "--for 0.3s reached"),
+    (["--epochs", 1000000, "--price", 36000, "--budget", "5usd"], "budget", "--budget 5usd spent")])
+def test_the_end_says_why(farthing, tiny, limit, reason, words):
+    result = farthing("train", *SMALL, "--data", tiny, "--name", "x", *limit)
+    assert f"; ended: {words};" in result.out
+    assert record(farthing.folder / "runs/x")[-1]["reason"] == reason
+    assert f" {words}\n" in farthing("report").out.replace("ended  ", "")
+    assert words in farthing("compare", "x", "x").out
+    assert farthing("report", "--json").events[0]["reason"] == reason
+
+
+def test_a_stop_is_a_reason_too(farthing, tiny):
+    process = farthing.start("train", *SMALL, "--data", tiny, "--epochs", 100000, "--name", "x")
+    wait_for(lambda: '"step"' in ((farthing.folder / "runs/x/events.jsonl").read_text()
+                                  if (farthing.folder / "runs/x/events.jsonl").exists() else ""), "a step")
+    assert "running, at step" in farthing("report", "x").out
+    assert stop(process).code == 75
+    assert "stopped: " in farthing("report", "x").out
+
+
+def test_resume_with_nothing_to_resume_says_so(farthing, tiny):
+    result = farthing("train", *SMALL, "--data", tiny, "--steps", 2, "--resume")
+    assert f"nothing to resume for this configuration in runs; starting a new run, {farthing.only_run().name}" in result.err
+    assert "nothing to resume" not in farthing("train", *SMALL, "--data", tiny, "--steps", 2, "--resume").err
+
+
+@pytest.fixture
+def noise(tmp_path):
+    """Pictures that say nothing about their labels: the lowest loss and the highest accuracy are chance, and differ."""
+    draw = random.Random(5)
+    folder = tmp_path / "noise"
+    folder.mkdir()
+    for part in ("train", "t10k"):
+        (folder / f"{part}-images-idx3-ubyte").write_bytes(idx((64, 28, 28), draw.randbytes(64 * 784)))
+        (folder / f"{part}-labels-idx1-ubyte").write_bytes(idx((64,), [draw.randrange(10) for _ in range(64)]))
+    return ["train", *SMALL, "--data", folder, "--batch", 16, "--threads", 1, "--seed", 1]
+
+
+def best_of(events, by):
+    epochs = [event for event in events if event["event"] == "epoch"]
+    loss, accuracy = "validation_loss", "validation_accuracy"
+    key = {"loss": lambda e: (e[loss], -e[accuracy]), "accuracy": lambda e: (-e[accuracy], e[loss])}[by]
+    chosen = min(epochs, key=key)
+    return chosen["step"], chosen[loss], chosen[accuracy]
+
+
+def kept(farthing, name):
+    report = farthing("report", name, "--json").events[0]
+    return tuple(report["kept"][key] for key in ("step", "loss", "accuracy"))
+
+
+def test_the_best_by_loss_or_accuracy(farthing, noise):
+    for by in ("loss", "accuracy"):
+        result = farthing(*noise, "--epochs", 8, "--name", by, "--best-by", by)
+        events = record(farthing.folder / "runs" / by)
+        expected = best_of(events, by)
+        assert kept(farthing, by) == expected
+        assert f"(accuracy {100 * expected[2]:.2f} %, loss {expected[1]:.4f})" in result.out
+        measured = farthing("evaluate", "--weights", farthing.folder / f"runs/{by}/best.safetensors", *noise[1:5],
+                            "--json").events[0]
+        assert measured["accuracy"] == pytest.approx(expected[2]) and measured["loss"] == pytest.approx(expected[1])
+        assert events[-1]["best_by"] == by and events[-1]["best_step"] == expected[0]
+    assert best_of(events, "loss") != best_of(events, "accuracy")  # or the test shows nothing
+    seen = f"{100 * best_of(events, 'accuracy')[2]:.2f} %"
+    assert "best accuracy seen" in farthing("report", "loss").out and "best accuracy seen" not in farthing("report", "accuracy").out
+    table = farthing("compare", "loss", "accuracy").out
+    row = [line for line in table.splitlines() if line.startswith("best model's accuracy")][0]
+    assert row.split("  ")[-1].strip() == seen and row.count(seen) == 1
+    assert [line for line in table.splitlines() if line.startswith("best accuracy seen")][0].count(seen) == 2
+
+
+def test_what_is_best_survives_a_resume(farthing, noise):
+    """Not part of the configuration, so that a command without it finds the run; and the run's choice holds."""
+    farthing(*noise, "--epochs", 4, "--name", "x", "--best-by", "accuracy")
+    farthing(*noise, "--resume", "x", "--epochs", 8)
+    events = record(farthing.folder / "runs/x")
+    assert kept(farthing, "x") == best_of(events, "accuracy") and events[-1]["best_by"] == "accuracy"
+    stored = [*noise, "--watch", "none", "--checkpoints", farthing.folder / "store"]
+    farthing(*stored, "--epochs", 4, "--best-by", "accuracy", "--runs", "a")
+    farthing(*stored, "--epochs", 8, "--runs", "b")
+    assert kept(farthing, farthing.folder / "store") == best_of(events, "accuracy")

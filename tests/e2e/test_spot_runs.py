@@ -183,8 +183,8 @@ def test_over_and_over_with_kills_at_random_moments(folder_store, machines, unin
 
 def test_another_configuration_is_refused(folder_store, machines):
     machines(folder_store).train("--steps", 3)
-    result = machines(folder_store).train("--steps", 4, code=1)
-    assert "--steps is 3 there and 4 here" in result.err
+    result = machines(folder_store).train("--steps", 3, "--momentum", 0.5, code=1)
+    assert "--momentum is 0.9 there and 0.5 here" in result.err
 
 
 def test_torn_objects_are_skipped_aloud(store, machines, uninterrupted):

@@ -107,8 +107,8 @@ def test_start_from_weights(farthing, trained, tiny):
 def test_last_lines_for_people(farthing, tiny):
     lines = farthing("train", *SMALL, "--data", tiny, "--steps", 20, "--name", "here").out.splitlines()
     assert re.fullmatch(r"trained linear on .*: accuracy [\d.]+ %, loss " + LOSS + r", \S+ epochs, 20 steps in \S+ "
-                        r"\([\d,]+ samples/s\); model runs/here/last.safetensors, best runs/here/best.safetensors",
-                        lines[-2])
+                        r"\([\d,]+ samples/s\); ended: --steps 20 reached; model runs/here/last.safetensors, best "
+                        r"runs/here/best.safetensors \(accuracy [\d.]+ %, loss " + LOSS + r"\)", lines[-2])
     assert lines[-1].endswith("report runs/here")
 
 
