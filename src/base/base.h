@@ -2,6 +2,7 @@
 #ifndef FTH_BASE_BASE_H
 #define FTH_BASE_BASE_H
 
+#include "base/address.h"
 #include "base/clock.h"
 #include "base/count.h"
 #include "base/file.h"

@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/address.h"
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/options_internal.h"
@@ -187,6 +188,17 @@ static fth_status set_text(char **value, const char *text)
     return FTH_OK;
 }
 
+static fth_status set_address(char **value, const char *text)
+{
+    char *public = fth_address_public(text);
+    fth_status status =
+        public ? fth_address_remember(text) : fth_fail(FTH_NO_MEMORY, "no memory for the value of an option");
+    if (status == FTH_OK)
+        status = set_text(value, public);
+    free(public);
+    return status;
+}
+
 /* Values go to the run record as JSON, which holds UTF-8 only. */
 static bool is_utf8(const char *text)
 {
@@ -232,7 +244,7 @@ static fth_status set_value(const fth_option *option, void *values, const char *
         if (fth_options_parse_switch(text, &yes))
             return set_text(place, yes ? "auto" : "");
         return set_text(place, text);
-    case FTH_OPTION_TEXT: return set_text(place, text);
+    case FTH_OPTION_TEXT: return option->address ? set_address(place, text) : set_text(place, text);
     }
     return fth_fail(FTH_UNSUPPORTED, "%s has an unknown type", subject);
 }

@@ -34,6 +34,7 @@ typedef struct fth_option {
     double minimum, maximum;               /* numbers; both 0: any */
     const char *const *choices;            /* NULL-terminated */
     fth_status (*check)(const char *text); /* optional further check; leaves a message saying what is valid */
+    bool address;                          /* TEXT: holds the public form of what was given (base/address.h) */
     bool identity;                         /* two runs whose values differ here are different runs */
     bool optional_identity;                /* added later (a text or choice): at its default it is left out of the
                                               identity, so that runs recorded before keep theirs */

@@ -25,6 +25,7 @@ static const fth_option doctor_rows[] = {
     {.name = "data",
      .type = FTH_OPTION_TEXT,
      .offset = offsetof(doctor_options, data),
+     .address = true,
      .fallback = "digits",
      .argument = "NAME|FOLDER",
      .help = "data set to try",

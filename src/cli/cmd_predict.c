@@ -25,6 +25,7 @@ static const fth_option predict_rows[] = {
     {.name = "data",
      .type = FTH_OPTION_TEXT,
      .offset = AT(data),
+     .address = true,
      .argument = "NAME|FOLDER",
      .help = "data set that has the classes, the size and the normalization, where the file does not say"},
     {.name = "classes",

@@ -47,24 +47,23 @@ static void print_shell_word(FILE *output, const char *word)
     fputc('\'', output);
 }
 
-/* What follows '?' in an address is a signature, which goes into no log. */
-static void print_argument(FILE *output, const char *word)
-{
-    const char *scheme = strstr(word, "://"), *query = scheme ? strchr(scheme, '?') : NULL;
-    char *shown = query ? fth_format("%.*s?SIGNATURE", (int)(query - word), word) : NULL;
-    print_shell_word(output, shown ? shown : query ? "?" : word);
-    free(shown);
-}
-
 static void print_command(FILE *output, const fth_invocation *invocation, bool add_resume)
 {
+    bool secret = false;
     print_shell_word(output, invocation->program);
     fputs(" train", output);
     for (int i = 0; i < invocation->argc; i++) {
+        char *word = fth_address_public(invocation->argv[i]);
         fputc(' ', output);
-        print_argument(output, invocation->argv[i]);
+        print_shell_word(output, word ? word : "?");
+        secret = secret || fth_address_has_secret(invocation->argv[i]);
+        free(word);
     }
     fputs(add_resume ? " --resume\n" : "\n", output);
+    if (secret)
+        fputs("addresses are shown without passwords and signatures: add them again; " FTH_DATA_URL_VARIABLE
+              " may hold the\nwhole address of the data instead\n",
+              output);
 }
 
 /* ---- the last lines ---- */

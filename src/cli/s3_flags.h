@@ -20,6 +20,7 @@ fth_store_options fth_s3_store_options(const fth_s3_flags *flags, double deadlin
     {.name = "s3-endpoint",                                                                                            \
      .type = FTH_OPTION_TEXT,                                                                                          \
      .offset = (at) + offsetof(fth_s3_flags, endpoint),                                                                \
+     .check = fth_address_check_plain,                                                                                 \
      .argument = "URL",                                                                                                \
      .help = "an S3 server other than AWS; else AWS_ENDPOINT_URL_S3, AWS_ENDPOINT_URL, the profile's",                 \
      .group = "S3"},                                                                                                   \

@@ -125,6 +125,7 @@ static const fth_option own_rows[] = {
     {.name = "checkpoints",
      .type = FTH_OPTION_TEXT,
      AT(checkpoints),
+     .address = true,
      .argument = "PLACE",
      .help = "folder of checkpoints and log, gone on from if it has some; a URL: copies of checkpoints go there too"},
     {.name = "durability",

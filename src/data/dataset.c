@@ -113,25 +113,28 @@ static fth_status prepare_memory(const fth_dataset_options *options, fth_dataset
     return FTH_OK;
 }
 
-fth_status fth_dataset_open(const char *name_or_folder, const fth_dataset_options *options, fth_dataset **dataset)
+fth_status fth_dataset_open(const char *given, const fth_dataset_options *options, fth_dataset **dataset)
 {
     fth_status status = FTH_OK;
     fth_dataset *opened = NULL;
     const fth_generator *generator = NULL;
+    char *name = fth_address_public(given);
 
+    FTH_REQUIRE(name, FTH_NO_MEMORY, "no memory for an address");
+    FTH_TRY(fth_address_remember(given));
     for (size_t i = 0; i < FTH_COUNT_OF(generators); i++)
-        if (strcmp(name_or_folder, generators[i]->info.name) == 0)
+        if (strcmp(name, generators[i]->info.name) == 0)
             generator = generators[i];
     FTH_TRY(fth_allocate(1, sizeof *opened, &opened));
     if (generator) {
         opened->info = generator->info;
         FTH_TRY(fth_gallery_create(generator, &opened->gallery));
-    } else if (fth_folder_exists(name_or_folder)) {
-        FTH_TRY(open_folder(name_or_folder, options, opened));
-    } else if (strstr(name_or_folder, "://") || fth_file_exists(name_or_folder)) {
-        FTH_TRY(open_files(&fth_format_images, name_or_folder, options, opened));
+    } else if (fth_folder_exists(name)) {
+        FTH_TRY(open_folder(name, options, opened));
+    } else if (strstr(name, "://") || fth_file_exists(name)) {
+        FTH_TRY(open_files(&fth_format_images, name, options, opened));
     } else {
-        FTH_TRY(fail_unknown(name_or_folder));
+        FTH_TRY(fail_unknown(name));
     }
     if (!opened->images)
         FTH_TRY(prepare_memory(options, opened));
@@ -139,6 +142,7 @@ fth_status fth_dataset_open(const char *name_or_folder, const fth_dataset_option
     opened = NULL;
 
 out:
+    free(name);
     fth_dataset_free(opened);
     return status;
 }

@@ -317,6 +317,7 @@ fth_status fth_image_fetch(const char *url, const fth_stop *stop, char **path)
     fth_status status = FTH_OK;
     char *folder = NULL, *target = NULL, name[64], sha256[65];
     char *plain = fth_format("%.*s", (int)strcspn(url, "#"), url), *told = fth_http_harmless_url(url);
+    char *whole = fth_address_whole(plain);
     const char *fragment = strchr(url, '#'), *wanted = NULL;
 
     *path = NULL;
@@ -324,13 +325,19 @@ fth_status fth_image_fetch(const char *url, const fth_stop *stop, char **path)
         wanted = fragment + 8;
     FTH_REQUIRE(!fragment || (wanted && strlen(wanted) == 64 && strspn(wanted, "0123456789abcdefABCDEF") == 64),
                 FTH_INVALID, "%s: after # only sha256= and 64 hex digits are understood", told);
+    FTH_REQUIRE(plain && told && whole, FTH_NO_MEMORY, "no memory for an address");
     FTH_TRY(find_cache_folder(&folder));
     plain_name(plain, name);
     target = fth_format("%s/%016" PRIx64 "-%s", folder, hash_text(2, url), name);
     if (!fth_file_exists(target)) {
         fth_log_info("downloading %s into %s, once", told, target);
-        FTH_TRY(
-            fth_http_download(&(fth_download){.url = plain, .sha256 = wanted, .path = target, .stop = stop}, sha256));
+        const char *advice = fth_address_has_secret(whole)
+                                 ? "its password or signature is wrong or has expired"
+                                 : "if it takes a password or signature, which no run records, give the whole address: "
+                                   "--data, or the variable " FTH_DATA_URL_VARIABLE;
+        FTH_TRY(fth_http_download(
+            &(fth_download){.url = whole, .sha256 = wanted, .path = target, .stop = stop, .refused_advice = advice},
+            sha256));
         if (!wanted)
             fth_log_info("downloaded %s; to have it checked in future, add #sha256=%s to the address", told, sha256);
     }
@@ -341,6 +348,7 @@ out:
     free(folder);
     free(target);
     free(plain);
+    free(whole);
     free(told);
     return status;
 }

@@ -87,7 +87,7 @@ fth_status fth_image_archive_unpack(const char *path, const fth_stop *stop, char
 fth_status fth_image_archive_convert(const uint8_t *bytes, size_t size_bytes, const char *source, const fth_stop *stop,
                                      fth_file *file);
 
-/* Downloads `url` ("https://...#sha256=...") once into the cache folder. free() the path. */
+/* Downloads `url` ("https://...#sha256=...", in its public form) once into the cache folder. free() the path. */
 fth_status fth_image_fetch(const char *url, const fth_stop *stop, char **path);
 
 /* ---- writing tars (image_tar.c) ---- */

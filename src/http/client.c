@@ -386,13 +386,10 @@ char *fth_http_header(const fth_http_response *response, const char *name)
 
 char *fth_http_harmless_url(const char *url)
 {
-    size_t length = strcspn(url, "?#");
-    const char *host = strstr(url, "://");
-    host = host ? host + 3 : url;
-    const char *at = memchr(host, '@', strcspn(host, "/?#"));
-    if (at)
-        return fth_format("%.*s%.*s", (int)(host - url), url, (int)(url + length - at - 1), at + 1);
-    return fth_format("%.*s", (int)length, url);
+    char *harmless = fth_address_public(url);
+    if (harmless)
+        harmless[strcspn(harmless, "?#")] = '\0';
+    return harmless;
 }
 
 char *fth_http_escape(const char *text, bool keep_slashes)

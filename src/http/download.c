@@ -273,9 +273,15 @@ static fth_status attempt(transfer_state *transfer, bool *again)
                  code != CURLE_UNSUPPORTED_PROTOCOL && code != CURLE_TOO_MANY_REDIRECTS &&
                  !fth_deadline_passed(transfer->deadline);
     }
-    status = fth_fail(code == CURLE_OPERATION_TIMEDOUT ? FTH_TIMEOUT : FTH_IO,
-                      "download %s: %s (%.1f MB are in %s, and the next try goes on from there)", transfer->told_url,
-                      *error ? error : curl_easy_strerror(code), (double)transfer->size_bytes / 1e6, transfer->part);
+    bool refused = reply == 400 || reply == 401 || reply == 403 || reply == 409; /* without the right signature */
+    if (refused && transfer->download->refused_advice)
+        status = fth_fail(FTH_IO, "download %s: %s; %s", transfer->told_url, *error ? error : curl_easy_strerror(code),
+                          transfer->download->refused_advice);
+    else
+        status =
+            fth_fail(code == CURLE_OPERATION_TIMEDOUT ? FTH_TIMEOUT : FTH_IO,
+                     "download %s: %s (%.1f MB are in %s, and the next try goes on from there)", transfer->told_url,
+                     *error ? error : curl_easy_strerror(code), (double)transfer->size_bytes / 1e6, transfer->part);
 
 out:
     curl_slist_free_all(headers);

@@ -16,14 +16,15 @@
 /* ---- downloads ---- */
 
 typedef struct fth_download {
-    const char *url;      /* https:// or http:// */
-    const char *sha256;   /* 64 hex digits that the file must have; NULL: unknown */
-    const char *path;     /* where the file is published once it is whole */
-    uint64_t max_bytes;   /* a larger file is an error; 0: what the disk holds */
-    double connect_s;     /* give up connecting after this long; 0: 30 */
-    double stall_s;       /* give up on a transfer that brought nothing for this long; 0: 60 */
-    double total_s;       /* give up after this long in all; 0: a day */
-    const fth_stop *stop; /* asked: FTH_INTERRUPTED; a later call goes on from there. May be NULL */
+    const char *url;            /* https:// or http:// */
+    const char *sha256;         /* 64 hex digits that the file must have; NULL: unknown */
+    const char *path;           /* where the file is published once it is whole */
+    uint64_t max_bytes;         /* a larger file is an error; 0: what the disk holds */
+    double connect_s;           /* give up connecting after this long; 0: 30 */
+    double stall_s;             /* give up on a transfer that brought nothing for this long; 0: 60 */
+    double total_s;             /* give up after this long in all; 0: a day */
+    const fth_stop *stop;       /* asked: FTH_INTERRUPTED; a later call goes on from there. May be NULL */
+    const char *refused_advice; /* ends the message where the server lets nobody in; NULL: none */
 } fth_download;
 
 /* Downloads into `path`.part and renames that to `path` when it is whole and its checksum, where one is given, is
@@ -90,7 +91,7 @@ void fth_http_response_release(fth_http_response *response);
 /* The value of a header of the answer in fresh memory, or NULL; free() it. */
 char *fth_http_header(const fth_http_response *response, const char *name);
 
-/* The part of a URL that may be told: a query can hold a signature, and "user:password@" a password. free() it. */
+/* A URL for messages: its public form (base/address.h), and no query at all. free() it. */
 char *fth_http_harmless_url(const char *url);
 /* Percent-encodes for URLs; '/' stays where `keep_slashes`. free() it. */
 char *fth_http_escape(const char *text, bool keep_slashes);

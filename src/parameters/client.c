@@ -153,6 +153,8 @@ fth_status fth_worker_open(const fth_worker_options *options, fth_worker_client 
     while (length > 0 && options->url[length - 1] == '/')
         length--;
     client->url = fth_format("%.*s", (int)length, options->url);
+    client->whole_url = fth_address_whole(client->url);
+    FTH_REQUIRE(client->url && client->whole_url, FTH_NO_MEMORY, "no memory for an address");
     client->pinned_key = copy_unless_empty(options->pinned_key);
     client->ca_file = copy_unless_empty(options->ca_file);
     client->patience_s = options->patience_s;
@@ -208,6 +210,7 @@ void fth_worker_close(fth_worker_client *client)
     pthread_mutex_destroy(&client->mutex);
     memset(&client->signer, 0, sizeof client->signer);
     free(client->url);
+    free(client->whole_url);
     free(client->pinned_key);
     free(client->ca_file);
     free(client->model);

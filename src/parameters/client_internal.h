@@ -19,6 +19,7 @@ struct fth_worker_client {
     fth_signer signer;
     bool has_key;
     char *url, *pinned_key, *ca_file;
+    char *whole_url; /* with user and password, for requests alone */
     char name[FTH_MAX_WORKER_NAME + 1], instance[33];
     double patience_s;
     const fth_stop *stop; /* or NULL */

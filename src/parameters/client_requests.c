@@ -22,7 +22,7 @@ fth_status fth_client_ask_once(fth_worker_client *client, fth_http_client *http,
     char memory[96];
     const char *headers[5] = {worker, "Content-Type: application/octet-stream"};
     int header_count = 2;
-    char *url = fth_format("%s%s", client->url, q->target);
+    char *url = fth_format("%s%s", client->whole_url, q->target);
 
     snprintf(worker, sizeof worker, "X-Farthing-Worker: %s", client->name);
     if (client->has_key) { /* anew for each try: a signature is good once */

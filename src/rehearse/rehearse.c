@@ -478,13 +478,15 @@ fth_status fth_rehearse(const fth_rehearsal_options *options, fth_rehearsal *reh
     if (*options->checkpoints) {
         const char *name = strrchr(options->folder, '/');
         /* A signature, as az:// takes it, stays at the end. */
-        bool azure = strncmp(options->checkpoints, "az://", 5) == 0;
-        size_t length = azure ? strcspn(options->checkpoints, "?") : strlen(options->checkpoints);
-        const char *query = options->checkpoints + length;
-        while (length > 0 && options->checkpoints[length - 1] == '/')
+        char *address = fth_address_whole(options->checkpoints);
+        FTH_REQUIRE(address, FTH_NO_MEMORY, "no memory for an address");
+        bool azure = strncmp(address, "az://", 5) == 0;
+        size_t length = azure ? strcspn(address, "?") : strlen(address);
+        const char *query = address + length;
+        while (length > 0 && address[length - 1] == '/')
             length--;
-        now.checkpoints =
-            fth_format("%.*s/%s%s", (int)length, options->checkpoints, name ? name + 1 : options->folder, query);
+        now.checkpoints = fth_format("%.*s/%s%s", (int)length, address, name ? name + 1 : options->folder, query);
+        free(address);
     }
     if (options->verify)
         FTH_TRY(run_uninterrupted(&now));

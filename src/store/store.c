@@ -41,14 +41,16 @@ static const fth_store_kind *find_kind(const char *url, const char **scheme)
     return NULL;
 }
 
-fth_status fth_store_open(const char *url, const fth_store_options *options, fth_store **result)
+fth_status fth_store_open(const char *address, const fth_store_options *options, fth_store **result)
 {
     fth_status status = FTH_OK;
     fth_store *store = NULL;
     const char *scheme = NULL;
+    char *url = fth_address_whole(address);
     static const fth_store_options usual;
 
     *result = NULL;
+    FTH_REQUIRE(url, FTH_NO_MEMORY, "no memory for an address");
     FTH_REQUIRE(*url, FTH_INVALID, "an empty address is no store");
     const fth_store_kind *kind = find_kind(url, &scheme);
     FTH_REQUIRE(kind, FTH_INVALID,
@@ -62,11 +64,12 @@ fth_status fth_store_open(const char *url, const fth_store_options *options, fth
     store->deadline_s = options->deadline_s > 0 ? options->deadline_s : DEFAULT_DEADLINE_S;
     FTH_TRY(kind->open(store, scheme, *scheme ? url + strlen(scheme) + 3 : url, options));
     if (!store->url)
-        store->url = strdup(url);
+        store->url = fth_address_public(url);
     *result = store;
     store = NULL;
 
 out:
+    free(url);
     fth_store_free(store);
     return status;
 }

@@ -36,8 +36,9 @@ typedef struct fth_store_options {
     double deadline_s;     /* of a small request with its retries; 0: 60. Large transfers: while they make progress */
 } fth_store_options;
 
-/* Parses and looks for credentials; touches the network only for an instance's role. `options` may be NULL. */
-fth_status fth_store_open(const char *url, const fth_store_options *options, fth_store **store);
+/* Parses and looks for credentials; touches the network only for an instance's role. `options` may be NULL. An address
+ * in its public form is opened with the secrets that are known for it (base/address.h). */
+fth_status fth_store_open(const char *address, const fth_store_options *options, fth_store **store);
 void fth_store_free(fth_store *store);
 const char *fth_store_url(const fth_store *store); /* without secrets (a SAS is cut off) */
 bool fth_store_is_url(const char *text);           /* true for "s3://...", false for plain paths */

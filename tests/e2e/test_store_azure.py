@@ -160,7 +160,7 @@ def test_a_signature_in_the_address_is_told_nobody(farthing, azure, tiny):
     finally:
         process.kill()
     assert process.returncode == 75, err
-    assert "?SIGNATURE" in out
+    assert f"{azure.url}/run\n" in out and "without passwords and signatures" in out
     written = [out, err, *(file.read_bytes().decode("latin-1") for file in farthing.folder.rglob("*") if file.is_file()),
                *(blob.content.decode("latin-1") for blob in azure.blobs.values())]
     assert not any("sig=" in text for text in written)
