@@ -610,3 +610,24 @@ fth_status fth_folder_sync(const char *path)
     close(descriptor);
     return status;
 }
+
+fth_status fth_cache_folder(char **folder)
+{
+    const char *own = getenv("FARTHING_CACHE"), *shared = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
+    char *path = NULL;
+    if (own && *own)
+        path = fth_format("%s", own);
+    else if (shared && *shared)
+        path = fth_path_join(shared, "farthing");
+    else if (home && *home)
+        path = fth_path_join(home, ".cache/farthing");
+    else
+        return fth_fail(FTH_INVALID, "there is no folder for downloads: set FARTHING_CACHE to one");
+    fth_status status = fth_folder_create(path);
+    if (status != FTH_OK) {
+        free(path);
+        return fth_fail_within(status, "the cache folder (FARTHING_CACHE sets another)");
+    }
+    *folder = path;
+    return FTH_OK;
+}

@@ -39,7 +39,7 @@ typedef struct fth_command {
 extern const fth_command fth_command_train, fth_command_standby, fth_command_rehearse, fth_command_evaluate,
     fth_command_predict, fth_command_export, fth_command_report, fth_command_compare, fth_command_models,
     fth_command_data, fth_command_doctor, fth_command_bench, fth_command_options, fth_command_prices,
-    fth_command_hogwild_worker, fth_command_store, fth_command_serve, fth_command_keys;
+    fth_command_hogwild_worker, fth_command_store, fth_command_serve, fth_command_keys, fth_command_weights;
 
 /* ---- arguments ---- */
 
@@ -87,15 +87,6 @@ fth_exit_code fth_cli_train(const fth_command *command, const fth_invocation *in
 /* A record from an id, a path or the address of a run in a store; an empty one means the newest. */
 fth_status fth_cli_read_run(const char *runs_folder, const char *id_or_path, const fth_store_options *store,
                             fth_record_summary *summary);
-
-/* ---- weights.c: which weights are meant ---- */
-
-/* True for a file that is there, or one with a key after it ("checkpoint.pth:model_state_dict"). */
-bool fth_cli_is_weights_file(const char *text);
-/* The best model file of a run, the last if none was ever validated. free() it. */
-fth_status fth_cli_find_model_file(const char *run_folder, char **path);
-/* A file as it is, a run (id or folder) as its model file. free() the path. */
-fth_status fth_cli_find_weights(const char *runs_folder, const char *file_or_run, char **path);
 
 /* ---- local_server.c: a parameter server with workers, all on this machine ---- */
 

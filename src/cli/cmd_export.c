@@ -4,8 +4,9 @@
 #include <string.h>
 
 #include "checkpoint/checkpoint.h"
-#include "cli/cli.h"
 #include "cli/model_flags.h"
+#include "cli/s3_flags.h"
+#include "cli/weights.h"
 #include "export/export.h"
 #include "report/report.h"
 #include "train/classifier.h"
@@ -13,6 +14,7 @@
 typedef struct export_options {
     fth_given given;
     fth_model_flags model;
+    fth_s3_flags s3;
     char *to, *out;
     int64_t classes;
 } export_options;
@@ -43,6 +45,7 @@ static const fth_option export_rows[] = {
      .help = "how many there are; 0: as the file has them",
      .minimum = 0,
      .maximum = 1 << 20},
+    FTH_S3_FLAG_ROWS(AT(s3)),
 };
 static const fth_option_table export_table = {
     .options = export_rows, .count = FTH_COUNT_OF(export_rows), .struct_size = sizeof(export_options)};
@@ -79,30 +82,32 @@ out:
 static fth_status export_model(const export_options *options)
 {
     fth_status status = FTH_OK;
-    fth_model_facts given = {.classes = (int)options->classes,
-                             .height = (int)options->model.size,
-                             .width = (int)options->model.size,
-                             .model = *options->model.name ? options->model.name : NULL}; /* lent */
+    fth_model_facts given = {
+        .classes = (int)options->classes, .height = (int)options->model.size, .width = (int)options->model.size};
     fth_classifier *classifier = NULL;
-    char *weights = NULL;
+    fth_cli_weights weights = {0};
+    const fth_store_options store = fth_s3_store_options(&options->s3, 0);
 
     FTH_TRY(fth_output_prepare(options->out));
     FTH_TRY(fth_normalization_parse(options->model.normalize, &given.normalization));
-    FTH_TRY(fth_cli_find_weights(options->model.runs, options->model.weights, &weights));
-    FTH_TRY(fth_classifier_open(&(fth_classifier_options){.weights = weights, .given = &given, .device = "cpu"},
+    if (*options->model.name)
+        FTH_TRY(fth_model_apply_stem(options->model.name, options->model.stem, &given.model));
+    FTH_TRY(fth_cli_find_weights(options->model.weights, options->model.runs, &store, &weights));
+    FTH_TRY(fth_classifier_open(&(fth_classifier_options){.weights = weights.path, .given = &given, .device = "cpu"},
                                 &classifier));
     FTH_TRY(write_file(options, classifier));
     const fth_model_facts *facts = fth_classifier_facts(classifier);
     fth_print_line(stdout, "%s: %s for %dx%dx%d images and %d classes, from %s", fth_output_label(options->out),
-                   facts->model, facts->channels, facts->height, facts->width, facts->classes, weights);
+                   facts->model, facts->channels, facts->height, facts->width, facts->classes, weights.name);
     if (facts->normalization_assumed)
         fth_log_warning("%s does not say how its model's images are normalized, so %s does not either: set it with "
                         "--normalize",
-                        weights, fth_output_label(options->out));
+                        weights.name, fth_output_label(options->out));
 
 out:
     fth_classifier_free(classifier);
-    free(weights);
+    fth_model_facts_release(&given);
+    fth_cli_weights_release(&weights);
     return status;
 }
 

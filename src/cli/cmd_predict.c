@@ -1,11 +1,15 @@
 /* farthing predict: what a trained model sees in pictures. */
+#include <dirent.h>
+#include <errno.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
-#include "cli/cli.h"
 #include "cli/model_flags.h"
+#include "cli/s3_flags.h"
+#include "cli/weights.h"
 #include "report/report.h"
 #include "tensor/tensor.h"
 #include "train/classifier.h"
@@ -13,6 +17,7 @@
 typedef struct predict_options {
     fth_given given;
     fth_model_flags model;
+    fth_s3_flags s3;
     char *data, *classes, *device;
     int64_t top, threads;
     bool json, logits;
@@ -60,6 +65,7 @@ static const fth_option predict_rows[] = {
      .type = FTH_OPTION_SWITCH,
      .offset = AT(logits),
      .help = "with --json: the model's output for all classes as well"},
+    FTH_S3_FLAG_ROWS(AT(s3)),
 };
 static const fth_option_table predict_table = {
     .options = predict_rows, .count = FTH_COUNT_OF(predict_rows), .struct_size = sizeof(predict_options)};
@@ -266,14 +272,32 @@ out:
 static bool ends_in(const char *text, const char *ending)
 {
     size_t length = strlen(text), ending_length = strlen(ending);
-    return length > ending_length && strcmp(text + length - ending_length, ending) == 0;
+    return length > ending_length && strcasecmp(text + length - ending_length, ending) == 0;
 }
 
-/* What flags say about the model. */
-static fth_status read_given(const predict_options *options, fth_model_facts *given)
+static bool is_picture(const char *path)
+{
+    return ends_in(path, ".jpg") || ends_in(path, ".jpeg") || ends_in(path, ".png");
+}
+
+typedef struct path_list {
+    char **paths;
+    size_t count, capacity;
+} path_list;
+
+/* What flags say about the model. Names and paths come first: data may take a while to read. */
+static fth_status read_given(const predict_options *options, const char *weights_path, fth_model_facts *given)
 {
     fth_status status = FTH_OK;
+    const fth_model *model = NULL;
+    fth_weights *weights = NULL;
     fth_dataset *dataset = NULL;
+
+    if (*options->model.name) {
+        FTH_TRY(fth_model_apply_stem(options->model.name, options->model.stem, &given->model));
+        FTH_TRY(fth_model_find(given->model, &model));
+    }
+    FTH_TRY(fth_weights_open(weights_path, &weights));
 
     if (*options->data) {
         fth_dataset_options data_options = {
@@ -284,8 +308,6 @@ static fth_status read_given(const predict_options *options, fth_model_facts *gi
     }
     if (*options->classes)
         FTH_TRY(fth_model_facts_read_classes(options->classes, given));
-    if (*options->model.name)
-        given->model = fth_format("%s", options->model.name);
     if (options->model.size > 0)
         given->height = given->width = (int)options->model.size;
     if (*options->model.normalize) {
@@ -294,6 +316,7 @@ static fth_status read_given(const predict_options *options, fth_model_facts *gi
     }
 
 out:
+    fth_weights_free(weights);
     fth_dataset_free(dataset);
     return status;
 }
@@ -304,12 +327,79 @@ static bool is_tensor_file(const char *path)
     return ends_in(path, ".safetensors");
 }
 
-static bool any_picture(const fth_arguments *arguments)
+static bool any_picture(const path_list *list)
 {
-    for (int i = 0; i < arguments->count; i++)
-        if (!is_tensor_file(arguments->positional[i]))
+    for (size_t i = 0; i < list->count; i++)
+        if (!is_tensor_file(list->paths[i]))
             return true;
     return false;
+}
+
+/* ---- folders ---- */
+
+enum { MAX_FOLDER_DEPTH = 32 };
+
+static int is_visible(const struct dirent *entry)
+{
+    return entry->d_name[0] != '.';
+}
+
+static fth_status add_path(path_list *list, char *path)
+{
+    fth_status status = fth_grow(&list->paths, list->count, &list->capacity, sizeof *list->paths);
+    if (status == FTH_OK)
+        list->paths[list->count++] = path;
+    else
+        free(path);
+    return status;
+}
+
+/* The pictures in a folder and those within it, by name. */
+static fth_status list_pictures(const char *folder, int depth, path_list *list)
+{
+    fth_status status = FTH_OK;
+    struct dirent **entries = NULL;
+    int count = scandir(folder, &entries, is_visible, alphasort);
+
+    FTH_REQUIRE(count >= 0, FTH_IO, "cannot read folder %s: %s", folder, strerror(errno));
+    FTH_REQUIRE(depth < MAX_FOLDER_DEPTH, FTH_INVALID, "%s: folders within each other, more than %d deep", folder,
+                MAX_FOLDER_DEPTH);
+    for (int i = 0; i < count && status == FTH_OK; i++) {
+        char *path = fth_path_join(folder, entries[i]->d_name);
+        if (fth_folder_exists(path)) {
+            status = list_pictures(path, depth + 1, list);
+            free(path);
+        } else if (is_picture(path)) {
+            status = add_path(list, path);
+        } else {
+            free(path);
+        }
+    }
+
+out:
+    for (int i = 0; i < count; i++)
+        free(entries[i]);
+    free(entries);
+    return status;
+}
+
+/* The arguments, with folders replaced by the pictures in them. */
+static fth_status list_arguments(const fth_arguments *arguments, path_list *list)
+{
+    fth_status status = FTH_OK;
+    for (int i = 0; i < arguments->count; i++) {
+        const char *argument = arguments->positional[i];
+        size_t before = list->count;
+        if (!fth_folder_exists(argument)) {
+            FTH_TRY(add_path(list, fth_format("%s", argument)));
+            continue;
+        }
+        FTH_TRY(list_pictures(argument, 0, list));
+        FTH_REQUIRE(list->count > before, FTH_INVALID, "%s holds no pictures (.jpg, .jpeg, .png)", argument);
+    }
+
+out:
+    return status;
 }
 
 static fth_status predict(const predict_options *options, const fth_arguments *arguments)
@@ -317,20 +407,23 @@ static fth_status predict(const predict_options *options, const fth_arguments *a
     fth_status status = FTH_OK;
     fth_model_facts given = {0};
     fth_classifier *classifier = NULL;
-    char *weights = NULL;
+    fth_cli_weights weights = {0};
+    path_list list = {0};
     picture_group group = {0};
+    const fth_store_options store = fth_s3_store_options(&options->s3, 0);
 
-    FTH_TRY(fth_cli_find_weights(options->model.runs, options->model.weights, &weights));
-    FTH_TRY(read_given(options, &given));
+    FTH_TRY(list_arguments(arguments, &list));
+    FTH_TRY(fth_cli_find_weights(options->model.weights, options->model.runs, &store, &weights));
+    FTH_TRY(read_given(options, weights.path, &given));
     FTH_TRY(fth_classifier_open(
         &(fth_classifier_options){
-            .weights = weights, .given = &given, .device = options->device, .threads = (int)options->threads},
+            .weights = weights.path, .given = &given, .device = options->device, .threads = (int)options->threads},
         &classifier));
     FTH_TRY(open_group(options, classifier, &group));
-    if (fth_classifier_facts(classifier)->normalization_assumed && any_picture(arguments))
-        fth_model_facts_warn_assumed(fth_classifier_facts(classifier), weights);
-    for (int i = 0; i < arguments->count; i++) {
-        const char *path = arguments->positional[i];
+    if (fth_classifier_facts(classifier)->normalization_assumed && any_picture(&list))
+        fth_model_facts_warn_assumed(fth_classifier_facts(classifier), weights.name);
+    for (size_t i = 0; i < list.count; i++) {
+        const char *path = list.paths[i];
         if (!is_tensor_file(path)) {
             FTH_TRY(add_picture(&group, path));
             continue;
@@ -339,14 +432,17 @@ static fth_status predict(const predict_options *options, const fth_arguments *a
         FTH_TRY(predict_tensor(options, classifier, path));
     }
     FTH_TRY(predict_group(&group));
-    FTH_REQUIRE(group.failed == 0, FTH_INVALID, "%d of %s could not be predicted; see above", group.failed,
-                FTH_COUNTED(arguments->count, "image"));
+    FTH_REQUIRE(group.failed == 0, FTH_INVALID, "%d of %zu images could not be predicted; see above", group.failed,
+                list.count);
 
 out:
     release_group(&group);
+    for (size_t i = 0; i < list.count; i++)
+        free(list.paths[i]);
+    free(list.paths);
     fth_classifier_free(classifier);
     fth_model_facts_release(&given);
-    free(weights);
+    fth_cli_weights_release(&weights);
     return status;
 }
 
@@ -373,10 +469,11 @@ out:
 
 const fth_command fth_command_predict = {
     .name = "predict",
-    .arguments = "--weights FILE|RUN [--model NAME] [--data NAME|--classes FILE] IMAGE...",
+    .arguments = "--weights FILE|RUN [--model NAME] [--data NAME|--classes FILE] IMAGE|FOLDER...",
     .summary = "tell what a model sees in pictures",
     .details =
         "An IMAGE is a JPEG or PNG file, grey or in colour; or a .safetensors file with a tensor \"images\" that\n"
-        "is fed to the model as it is. Files written by farthing know their classes, size and normalization.\n",
+        "is fed to the model as it is. Of a FOLDER it is all pictures in it and in those within it. Files written by "
+        "farthing know their classes, size and normalization.\n",
     .run = run,
 };

@@ -1,13 +1,15 @@
-/* The flags that name a trained model, for the tables of the commands that take one: predict and export. */
+/* The flags that name a trained model, for the tables of the commands that take one: predict and export. Their tables
+ * need the rows of s3_flags.h as well, since a model may be in a store. */
 #ifndef FTH_CLI_MODEL_FLAGS_H
 #define FTH_CLI_MODEL_FLAGS_H
 
 #include "base/options.h"
 #include "data/normalization.h"
+#include "model/model.h"
 
 typedef struct fth_model_flags {
     char *weights; /* what fth_cli_find_weights() takes, with `runs` */
-    char *name, *runs, *normalize;
+    char *name, *stem, *runs, *normalize;
     int64_t size;
 } fth_model_flags;
 
@@ -18,7 +20,7 @@ typedef struct fth_model_flags {
      .type = FTH_OPTION_TEXT,                                                                                          \
      .offset = (at) + offsetof(fth_model_flags, weights),                                                              \
      .argument = "FILE|RUN",                                                                                           \
-     .help = "the model: a file (safetensors, PyTorch's .pth) or a run's best",                                        \
+     .help = "the model: a file (safetensors, PyTorch's .pth), a run's best, also in a store, or a folder with one",   \
      .group = "Options"},                                                                                              \
         {.name = "runs",                                                                                               \
          .type = FTH_OPTION_TEXT,                                                                                      \
@@ -30,7 +32,14 @@ typedef struct fth_model_flags {
          .type = FTH_OPTION_TEXT,                                                                                      \
          .offset = (at) + offsetof(fth_model_flags, name),                                                             \
          .argument = "NAME",                                                                                           \
-         .help = "network, where the file does not say"},                                                              \
+         .help = "network, where neither the file nor its tensors say"},                                               \
+        {.name = "stem",                                                                                               \
+         .type = FTH_OPTION_CHOICE,                                                                                    \
+         .offset = (at) + offsetof(fth_model_flags, stem),                                                             \
+         .fallback = "standard",                                                                                       \
+         .argument = "KIND",                                                                                           \
+         .help = "with --model, of a ResNet: small for the one with a 3×3 stem",                                       \
+         .choices = fth_model_stems},                                                                                  \
         {.name = "normalize",                                                                                          \
          .type = FTH_OPTION_TEXT,                                                                                      \
          .offset = (at) + offsetof(fth_model_flags, normalize),                                                        \

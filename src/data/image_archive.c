@@ -16,29 +16,7 @@
 
 enum { MAX_EXPANSION = 64 }; /* encoded images hardly shrink; what grows more than this is no set of images */
 
-/* ---- the cache folder ---- */
-
-/* $FARTHING_CACHE, $XDG_CACHE_HOME/farthing or ~/.cache/farthing, made if need be. */
-static fth_status find_cache_folder(char **folder)
-{
-    const char *own = getenv("FARTHING_CACHE"), *shared = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
-    char *path = NULL;
-    if (own && *own)
-        path = fth_format("%s", own);
-    else if (shared && *shared)
-        path = fth_path_join(shared, "farthing");
-    else if (home && *home)
-        path = fth_path_join(home, ".cache/farthing");
-    else
-        return fth_fail(FTH_INVALID, "there is no folder for downloads: set FARTHING_CACHE to one");
-    fth_status status = fth_folder_create(path);
-    if (status != FTH_OK) {
-        free(path);
-        return fth_fail_within(status, "the cache folder (FARTHING_CACHE sets another)");
-    }
-    *folder = path;
-    return FTH_OK;
-}
+/* ---- names in the cache folder ---- */
 
 static uint64_t hash_text(uint64_t hash, const char *text)
 {
@@ -285,7 +263,7 @@ fth_status fth_image_archive_unpack(const char *path, const fth_stop *stop, char
                 "%s is neither a folder nor an archive of images (.tar, .tar.gz, .tar.xz, .tar.zst or .zip)", path);
     full = realpath(path, NULL);
     FTH_REQUIRE(full && stat(full, &facts) == 0, FTH_IO, "find %s: %s", path, strerror(errno));
-    FTH_TRY(find_cache_folder(&folder));
+    FTH_TRY(fth_cache_folder(&folder));
     uint64_t key = hash_text(1, full);
     key = fth_random_mix(key ^ (uint64_t)facts.st_size);
     key = fth_random_mix(key ^ (uint64_t)facts.st_mtim.tv_sec);
@@ -326,7 +304,7 @@ fth_status fth_image_fetch(const char *url, const fth_stop *stop, char **path)
     FTH_REQUIRE(!fragment || (wanted && strlen(wanted) == 64 && strspn(wanted, "0123456789abcdefABCDEF") == 64),
                 FTH_INVALID, "%s: after # only sha256= and 64 hex digits are understood", told);
     FTH_REQUIRE(plain && told && whole, FTH_NO_MEMORY, "no memory for an address");
-    FTH_TRY(find_cache_folder(&folder));
+    FTH_TRY(fth_cache_folder(&folder));
     plain_name(plain, name);
     target = fth_format("%s/%016" PRIx64 "-%s", folder, hash_text(2, url), name);
     if (!fth_file_exists(target)) {

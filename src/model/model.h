@@ -3,6 +3,7 @@
 #define FTH_MODEL_MODEL_H
 
 #include "graph/graph.h"
+#include "tensor/weights.h"
 
 typedef struct fth_model_options {
     int channels, height, width, classes;
@@ -42,5 +43,21 @@ typedef struct fth_model_head {
     fth_value weight, bias;
 } fth_model_head;
 fth_model_head fth_model_find_head(const fth_graph *graph);
+
+/* ---- match.c: networks and files ---- */
+
+/* Where a file holds a network's tensors among others, all with the same prefix, leaves only those, without it. Does
+ * nothing where no part of the file is exactly the network's; fails, naming them, where two are. */
+fth_status fth_model_narrow_weights(const fth_graph *graph, const char *origin, fth_weights *weights);
+
+/* The network that a file's tensors are of, by names and shapes. */
+typedef struct fth_model_fit {
+    const fth_model *model; /* NULL: none has these names */
+    char *prefix;           /* before its names in the file; owned */
+    int channels, classes;  /* as the file's shapes say, else as published */
+    bool fits;              /* shapes agree too, at the size that the model was published for */
+} fth_model_fit;
+fth_status fth_model_recognize(const fth_weights *weights, fth_model_fit *fit);
+void fth_model_fit_release(fth_model_fit *fit);
 
 #endif

@@ -262,3 +262,12 @@ const char *fth_safetensors_metadata(const fth_safetensors *tensors, const char 
 {
     return json_string_value(json_object_get(json_object_get(tensors->header, SAFETENSORS_METADATA), key));
 }
+
+void fth_safetensors_visit_metadata(const fth_safetensors *tensors,
+                                    void (*visit)(void *context, const char *key, const char *value), void *context)
+{
+    const char *key;
+    json_t *value;
+    json_object_foreach(json_object_get(tensors->header, "__metadata__"), key, value)
+        visit(context, key, json_string_value(value));
+}

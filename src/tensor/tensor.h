@@ -80,6 +80,8 @@ size_t fth_safetensors_count(const fth_safetensors *tensors);
 const fth_tensor_view *fth_safetensors_get(const fth_safetensors *tensors, size_t index);
 const fth_tensor_view *fth_safetensors_find(const fth_safetensors *tensors, const char *name); /* or NULL */
 const char *fth_safetensors_metadata(const fth_safetensors *tensors, const char *key);         /* or NULL */
+void fth_safetensors_visit_metadata(const fth_safetensors *tensors,
+                                    void (*visit)(void *context, const char *key, const char *value), void *context);
 
 /* Converts `view` (any float or integer dtype) to f32. */
 fth_status fth_tensor_view_to_f32(const fth_tensor_view *view, float *values, size_t count);

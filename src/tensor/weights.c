@@ -431,6 +431,24 @@ const fth_tensor_view *fth_weights_find(const fth_weights *weights, const char *
     return found ? *found : NULL;
 }
 
+fth_status fth_weights_narrow(fth_weights *weights, const char *prefix, const char *origin)
+{
+    char *longer = fth_format("%s%s", weights->prefix, prefix);
+    free(weights->prefix);
+    weights->prefix = longer;
+    keep_part(weights, prefix);
+    free(weights->by_name);
+    weights->by_name = NULL;
+    return sort_names(weights, origin);
+}
+
+void fth_weights_visit_metadata(const fth_weights *weights,
+                                void (*visit)(void *context, const char *key, const char *value), void *context)
+{
+    if (weights->safetensors)
+        fth_safetensors_visit_metadata(weights->safetensors, visit, context);
+}
+
 const char *fth_weights_metadata(const fth_weights *weights, const char *key)
 {
     return weights->safetensors ? fth_safetensors_metadata(weights->safetensors, key) : NULL;

@@ -28,8 +28,15 @@ size_t fth_weights_count(const fth_weights *weights);
 const fth_tensor_view *fth_weights_get(const fth_weights *weights, size_t index);      /* or NULL */
 const fth_tensor_view *fth_weights_find(const fth_weights *weights, const char *name); /* or NULL */
 
+/* Leaves only the tensors whose names begin with `prefix`, and takes it off. Views that were got before are no longer
+ * valid. `origin` names the file in errors. */
+fth_status fth_weights_narrow(fth_weights *weights, const char *prefix, const char *origin);
+
 /* A safetensors file's own text under `key`, or NULL. */
 const char *fth_weights_metadata(const fth_weights *weights, const char *key);
+/* Calls `visit` with each key of it. */
+void fth_weights_visit_metadata(const fth_weights *weights,
+                                void (*visit)(void *context, const char *key, const char *value), void *context);
 
 /* What was opened, in words for people; lent. */
 typedef struct fth_weights_facts {

@@ -14,10 +14,12 @@ struct fth_classifier {
     fth_weights_report report;
 };
 
-/* What was said wins, field by field. `origin` is whose the facts are, for messages. */
+/* What was said wins, field by field; but a file that says of which model it is knows better. `origin` is whose the
+ * facts are, for messages. */
 static fth_status lay_over(const fth_model_facts *given, const char *origin, fth_model_facts *facts)
 {
     fth_status status = FTH_OK;
+    FTH_TRY(fth_model_facts_agree(origin, facts->model, given->model));
     if (given->model) {
         free(facts->model);
         facts->model = fth_format("%s", given->model);
@@ -80,7 +82,7 @@ static fth_status complete(const fth_weights *weights, const char *origin, fth_m
     fth_status status = FTH_OK;
     const fth_model *model = NULL;
 
-    FTH_REQUIRE(facts->model, FTH_INVALID, "%s does not say of which model its weights are: give --model NAME", origin);
+    FTH_TRY(fth_model_facts_recognize(weights, origin, facts));
     FTH_TRY(fth_model_find(facts->model, &model));
     if (facts->channels == 0)
         facts->channels = model->channels;

@@ -45,6 +45,13 @@ void fth_model_metadata_release(fth_model_metadata *metadata);
 /* What is in the metadata of a file; nothing for a file that has none. */
 fth_status fth_model_facts_of_file(const fth_weights *weights, const char *origin, fth_model_facts *facts);
 
+/* Sets facts->model, where it is NULL, to the model whose tensors the file has, with the channels that they say where
+ * those are unknown; and says so in the log. Fails if there is none. */
+fth_status fth_model_facts_recognize(const fth_weights *weights, const char *origin, fth_model_facts *facts);
+
+/* FTH_INVALID if the file is of another model than the one asked for. Either may be NULL. */
+fth_status fth_model_facts_agree(const char *origin, const char *in_file, const char *asked_for);
+
 typedef struct fth_classifier_options {
     const char *weights;
     const fth_model_facts *given; /* wins over what the file says, but for a normalization that is assumed */

@@ -145,9 +145,10 @@ typedef struct fth_weights_report {
 
 /* Replaces the weights alone, whatever file they are from, under the same rules. With `may_replace_head` the last
  * linear layer keeps its initial values where it is for another number of classes in the file, and the report says so.
- * Tensors of other types become f32. `report` may be NULL. FTH_INVALID for numbers that are not finite. */
-fth_status fth_engine_load_weights(fth_engine *engine, const fth_weights *weights, bool may_replace_head,
-                                   const char *origin, fth_weights_report *report);
+ * Of a file that holds more than this network, only its part stays in `weights`. Tensors of other types become f32.
+ * `report` may be NULL. FTH_INVALID for numbers that are not finite. */
+fth_status fth_engine_load_weights(fth_engine *engine, fth_weights *weights, bool may_replace_head, const char *origin,
+                                   fth_weights_report *report);
 
 /* Copies parameters and buffers between engines of one layout, on devices in host memory or of one kind. */
 fth_status fth_engine_copy_weights(fth_engine *from, fth_engine *to);

@@ -22,8 +22,9 @@ typedef struct loading {
     fth_engine *engine;
     const fth_tensor_view **views; /* by name */
     size_t view_count;
-    bool whole;      /* with the optimizer's state */
-    bool head_stays; /* as it was initialized */
+    const fth_weights *weights; /* the file; NULL: a checkpoint */
+    bool whole;                 /* with the optimizer's state */
+    bool head_stays;            /* as it was initialized */
     fth_model_head head;
     float *scratch;
     size_t scratch_floats;
@@ -73,7 +74,14 @@ static fth_status fail_if_unfit(const loading *load, const char *origin)
         return FTH_OK;
     for (size_t i = 0; more && i < FTH_COUNT_OF(lists); i++)
         log_complaint(lists[i]);
-    return fth_fail(FTH_INVALID, "%s does not fit %s%s", origin, load->engine->options.train->model, message);
+    char hint[200] = "";
+    const char *model = load->engine->options.train->model;
+    fth_model_fit fit = {0};
+    if (load->weights && fth_model_recognize(load->weights, &fit) == FTH_OK && fit.fits &&
+        strcmp(fit.model->name, model) != 0)
+        snprintf(hint, sizeof hint, "; its tensors are those of %s: --model %s", fit.model->name, fit.model->name);
+    fth_model_fit_release(&fit);
+    return fth_fail(FTH_INVALID, "%s does not fit %s%s%s", origin, model, message, hint);
 }
 
 /* ---- names ---- */
@@ -206,14 +214,33 @@ static bool differs_in_rows(const loading *load, fth_value value, int64_t *rows)
     return *rows != other.dims[0] && fth_shape_equal(&other, &info->type.shape);
 }
 
+/* True if the file's head is whole, but for another number of classes: *rows. */
+static bool has_other_classes(const loading *load, fth_model_head head, int64_t *rows)
+{
+    int64_t bias_rows = 0;
+    return head.weight != FTH_NO_VALUE && differs_in_rows(load, head.weight, rows) &&
+           (head.bias == FTH_NO_VALUE || (differs_in_rows(load, head.bias, &bias_rows) && bias_rows == *rows));
+}
+
+/* Where the number of classes is all that differs, that is what to say: not that a tensor is misshapen. */
+static fth_status check_classes(const loading *load, const char *origin)
+{
+    int64_t rows = 0;
+    const fth_model_head head = fth_model_find_head(load->engine->graph);
+    const int head_tensors = 1 + (head.bias != FTH_NO_VALUE);
+    if (load->head_stays || !has_other_classes(load, head, &rows) || load->shapes.count != head_tensors ||
+        load->missing.count + load->unexpected.count > 0)
+        return FTH_OK;
+    return fth_fail(FTH_INVALID, "the model in %s tells %lld classes apart, not %d: these are not its classes", origin,
+                    (long long)rows, load->engine->options.classes);
+}
+
 /* Leaves the head alone if only its number of classes differs, and notes it. */
 static void judge_head(loading *load, char *note, size_t size)
 {
-    int64_t rows = 0, bias_rows = 0;
+    int64_t rows = 0;
     load->head = fth_model_find_head(load->engine->graph);
-    if (load->head.weight == FTH_NO_VALUE || !differs_in_rows(load, load->head.weight, &rows))
-        return;
-    if (load->head.bias != FTH_NO_VALUE && (!differs_in_rows(load, load->head.bias, &bias_rows) || bias_rows != rows))
+    if (!has_other_classes(load, load->head, &rows))
         return;
     load->head_stays = true;
     char shape[96];
@@ -290,6 +317,7 @@ static fth_status load_views(loading *load, bool may_replace_head, const char *o
         if (!is_expected(load, load->views[i]->name))
             complain(&load->unexpected, item);
     }
+    FTH_TRY(check_classes(load, origin));
     FTH_TRY(fail_if_unfit(load, origin));
     FTH_TRY(check_numbers(load, origin));
     FTH_TRY(fth_allocate_aligned(load->scratch_floats * sizeof(float) + 1, &load->scratch));
@@ -316,16 +344,17 @@ out:
     return status;
 }
 
-fth_status fth_engine_load_weights(fth_engine *engine, const fth_weights *weights, bool may_replace_head,
-                                   const char *origin, fth_weights_report *report)
+fth_status fth_engine_load_weights(fth_engine *engine, fth_weights *weights, bool may_replace_head, const char *origin,
+                                   fth_weights_report *report)
 {
     fth_status status = FTH_OK;
-    loading load = {.engine = engine};
+    loading load = {.engine = engine, .weights = weights};
     fth_weights_report unread;
     char *explanation = NULL;
 
     report = report ? report : &unread;
     *report = (fth_weights_report){0};
+    FTH_TRY(fth_model_narrow_weights(engine->graph, origin, weights));
     FTH_TRY(prepare(&load, fth_weights_count(weights)));
     for (size_t i = 0; i < fth_weights_count(weights); i++)
         load.views[load.view_count++] = fth_weights_get(weights, i);

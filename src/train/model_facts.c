@@ -198,3 +198,59 @@ fth_status fth_model_facts_of_file(const fth_weights *weights, const char *origi
 out:
     return status;
 }
+
+fth_status fth_model_facts_recognize(const fth_weights *weights, const char *origin, fth_model_facts *facts)
+{
+    fth_status status = FTH_OK;
+    fth_model_fit fit = {0};
+
+    if (facts->model)
+        return FTH_OK;
+    FTH_TRY(fth_model_recognize(weights, &fit));
+    FTH_REQUIRE(fit.model, FTH_INVALID,
+                "%s does not say of which model its weights are, and its tensors are those of none: give --model NAME",
+                origin);
+    facts->model = fth_format("%s", fit.model->name);
+    if (facts->channels == 0)
+        facts->channels = fit.channels;
+    fth_log_info("%s: its tensors are those of %s", origin, facts->model);
+
+out:
+    fth_model_fit_release(&fit);
+    return status;
+}
+
+fth_status fth_model_facts_agree(const char *origin, const char *in_file, const char *asked_for)
+{
+    if (!in_file || !asked_for || strcmp(in_file, asked_for) == 0)
+        return FTH_OK;
+    return fth_fail(FTH_INVALID, "%s is of the model %s, not of %s: leave out --model", origin, in_file, asked_for);
+}
+
+fth_status fth_train_options_adopt_model(fth_train_options *options, bool configured)
+{
+    fth_status status = FTH_OK;
+    fth_weights *weights = NULL;
+    fth_model_facts facts = {0};
+    const fth_model *model = NULL;
+    const bool given = fth_options_was_given(&fth_train_option_table, options, "model");
+
+    if (given || configured)
+        FTH_TRY(fth_model_find(options->model, &model));
+    FTH_TRY(fth_weights_open(options->weights, &weights));
+    FTH_TRY(fth_model_facts_of_file(weights, options->weights, &facts));
+    if (given)
+        FTH_TRY(fth_model_facts_agree(options->weights, facts.model, options->model));
+    if (given || (configured && !facts.model))
+        goto out;
+    FTH_TRY(fth_model_facts_recognize(weights, options->weights, &facts));
+    FTH_TRY(fth_model_find(facts.model, &model));
+    free(options->model);
+    options->model = facts.model;
+    facts.model = NULL;
+
+out:
+    fth_model_facts_release(&facts);
+    fth_weights_free(weights);
+    return status;
+}

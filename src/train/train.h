@@ -173,6 +173,11 @@ void fth_train_outcome_release(fth_train_outcome *outcome);
 /* Writes the record of a run in a store into a run folder, for who reads records. `store` may be NULL. */
 fth_status fth_train_fetch_record(const char *url, const fth_store_options *store, const char *folder);
 
+/* Sets the model to that of options->weights: what the file says, else the one whose tensors it has. One that was given
+ * is only compared; one that is `configured`, as a run's is, stays where the file does not say. Reads the file's
+ * header, so that what is wrong with it shows before any data is read. */
+fth_status fth_train_options_adopt_model(fth_train_options *options, bool configured);
+
 /* Evaluates weights on a data set's validation part. */
 typedef struct fth_evaluation {
     double loss, accuracy, seconds;

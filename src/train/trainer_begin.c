@@ -211,11 +211,29 @@ out:
     return status;
 }
 
+/* What can be wrong with names and paths shows before data is read or fetched. A run that goes on no longer needs the
+ * weights that it started from. */
+static fth_status check_names(const fth_trainer *trainer)
+{
+    fth_status status = FTH_OK;
+    const fth_model *model = NULL;
+    fth_weights *weights = NULL;
+
+    FTH_TRY(fth_model_find(trainer->options->model, &model));
+    if (*trainer->options->weights && !trainer->beginning.folder)
+        FTH_TRY(fth_weights_open(trainer->options->weights, &weights));
+
+out:
+    fth_weights_free(weights);
+    return status;
+}
+
 static fth_status open_engine(fth_trainer *trainer)
 {
     fth_status status = FTH_OK;
     const fth_train_options *options = trainer->options;
 
+    FTH_TRY(check_names(trainer));
     trainer->configuration = fth_options_to_json(&fth_train_option_table, options, false);
     FTH_REQUIRE(trainer->configuration, FTH_NO_MEMORY, "no memory for the run's configuration");
     FTH_TRY(fth_trainer_adapt_normalization(trainer));
