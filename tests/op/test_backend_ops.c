@@ -2,6 +2,8 @@
  * training and in evaluation, on odd sizes. A new op gets a build function and rows here. */
 #include "op_harness.h"
 
+#include <math.h>
+
 /* One network: the op's input is (batch, channels, height, width). Fields that an op does not use stay zero. */
 typedef struct op_case {
     const char *name;
@@ -541,6 +543,185 @@ static void test_f16(void **state)
     compare(*state, FTH_PRECISION_F16);
 }
 
+/* ---- NaN goes through every op, as in PyTorch ---- */
+
+/* Where the samples from the second on (of a batch of one: the first) have a NaN, in all channels. */
+static const int nan_places[][2] = {{0, 0}, {1, 1}, {0, 1}, {1, 0}};
+
+static int nan_place_of(const op_network *network, int64_t sample)
+{
+    int64_t place = network->batch == 1 ? sample : sample - 1;
+    return place >= 0 && place < (int64_t)FTH_COUNT_OF(nan_places) ? (int)place : -1;
+}
+
+static void spoil_images(const op_case *with, op_network *network)
+{
+    for (int64_t n = 0; n < network->batch; n++) {
+        int place = nan_place_of(network, n);
+        for (int c = 0; place >= 0 && c < IMAGE_CHANNELS; c++) {
+            int row = nan_places[place][0] < with->height ? nan_places[place][0] : 0;
+            int column = nan_places[place][1] < with->width ? nan_places[place][1] : 0;
+            network->images[((n * IMAGE_CHANNELS + c) * with->height + row) * with->width + column] = NAN;
+        }
+    }
+}
+
+static bool any_nan(const float *values, size_t count)
+{
+    bool found = false;
+    for (size_t i = 0; i < count; i++)
+        found = found || values[i] != values[i];
+    return found;
+}
+
+static int expect_alike(const char *who, const char *part, bool found, bool wanted)
+{
+    if (found == wanted)
+        return 0;
+    print_message("  DIFFERS %s: %s: %s NaN\n", who, part, found ? "has a" : "lost its");
+    return 1;
+}
+
+static bool image_has_nan(const op_network *network, int64_t sample)
+{
+    const fth_shape *images = shape_of(network->graph, fth_graph_find(network->graph, "images"));
+    size_t pixels = (size_t)(images->dims[1] * images->dims[2] * images->dims[3]);
+    return any_nan(network->images + (size_t)sample * pixels, pixels);
+}
+
+/* NaN in the logits of the same samples, in the loss, and in the same gradients and statistics. A convolution may read
+ * what its windows leave out, times 0: a sample whose own NaN is there may lose its logits to it. */
+static int compare_nans(const op_network *network, const op_result *found, const op_result *wanted, bool gradients,
+                        const char *who)
+{
+    const fth_graph *graph = network->graph;
+    int differences = 0;
+    bool unread = false;
+    for (int64_t n = 0; n < network->batch; n++) {
+        char part[32];
+        bool has = any_nan(found->logits + n * CLASSES, CLASSES), had = any_nan(wanted->logits + n * CLASSES, CLASSES);
+        snprintf(part, sizeof part, "logits of sample %d", (int)n);
+        unread = unread || (has && !had && image_has_nan(network, n));
+        if (!(has && image_has_nan(network, n)))
+            differences += expect_alike(who, part, has, had);
+    }
+    if (unread)
+        return differences;
+    differences += expect_alike(who, "loss", any_nan(found->loss, 1), any_nan(wanted->loss, 1));
+    for (fth_value v = 0; v < fth_graph_value_count(graph); v++) {
+        const fth_value_info *info = fth_graph_value(graph, v);
+        size_t count = (size_t)(info->kind == FTH_VALUE_PARAMETER || info->kind == FTH_VALUE_BUFFER
+                                    ? fth_shape_count(&info->type.shape)
+                                    : 0);
+        if (info->kind == FTH_VALUE_BUFFER)
+            differences += expect_alike(who, info->name, any_nan(found->buffers + info->offset, count),
+                                        any_nan(wanted->buffers + info->offset, count));
+        if (gradients && info->kind == FTH_VALUE_PARAMETER && info->gradient != FTH_NO_VALUE)
+            differences += expect_alike(who, info->name, any_nan(found->gradients + info->offset, count),
+                                        any_nan(wanted->gradients + info->offset, count));
+    }
+    return differences;
+}
+
+/* All back ends and precisions against the reference, in both modes. */
+static int compare_nans_everywhere(const op_network *network, bool gradients, const char *what)
+{
+    static const char *const names[] = {"cpu", "cuda"};
+    static const char *const precisions[] = {"f32", "bf16", "f16", "tf32"}; /* by fth_precision */
+    int differences = 0;
+    for (int mode = FTH_PLAN_TRAIN; mode <= FTH_PLAN_EVALUATE; mode++) {
+        op_result wanted, found;
+        op_run_once(network, op_device("reference"), (fth_plan_mode)mode, FTH_PRECISION_F32, &plain_run, &wanted);
+        for (size_t d = 0; d < FTH_COUNT_OF(names); d++) {
+            fth_device *device = op_device(names[d]);
+            for (int precision = 0; device && precision < (int)FTH_COUNT_OF(precisions); precision++) {
+                char who[200];
+                if (device->backend->check_precision(device, (fth_precision)precision) != FTH_OK)
+                    continue;
+                snprintf(who, sizeof who, "%s on %s, %s, %s", what, names[d], precisions[precision],
+                         mode == FTH_PLAN_TRAIN ? "training" : "evaluation");
+                op_run_once(network, device, (fth_plan_mode)mode, (fth_precision)precision, &plain_run, &found);
+                differences += compare_nans(network, &found, &wanted, gradients && mode == FTH_PLAN_TRAIN, who);
+                op_result_free(&found);
+            }
+        }
+        op_result_free(&wanted);
+    }
+    return differences;
+}
+
+static void test_nan_in_images(void **state)
+{
+    const op_case *with = *state;
+    op_network network;
+    build_network(with, &network);
+    spoil_images(with, &network);
+    int differences = compare_nans_everywhere(&network, true, with->name);
+    op_network_free(&network);
+    assert_int_equal(differences, 0);
+}
+
+/* A sample of nothing but NaN: where a ReLU's gradient took NaN for a negative number, no gradient would tell. */
+static void test_nan_alone(void **state)
+{
+    const op_case *with = *state;
+    op_network network;
+    build_network(with, &network);
+    for (int i = 0; i < IMAGE_CHANNELS * with->height * with->width; i++)
+        network.images[i] = NAN;
+    int differences = compare_nans_everywhere(&network, true, with->name);
+    op_network_free(&network);
+    assert_int_equal(differences, 0);
+}
+
+/* One NaN in each parameter and each statistic in turn. What the gradients are then does not matter: the loss tells. */
+static void test_nan_in_weights(void **state)
+{
+    const op_case *with = *state;
+    op_network network;
+    int differences = 0;
+    build_network(with, &network);
+    for (fth_value v = 0; v < fth_graph_value_count(network.graph); v++) {
+        const fth_value_info *info = fth_graph_value(network.graph, v);
+        char what[160];
+        if ((info->kind != FTH_VALUE_PARAMETER && info->kind != FTH_VALUE_BUFFER) ||
+            strncmp(info->name, "head", 4) == 0 || strncmp(info->name, "front", 5) == 0)
+            continue;
+        float *values = (info->kind == FTH_VALUE_PARAMETER ? network.parameters : network.buffers) + info->offset;
+        float *last = &values[fth_shape_count(&info->type.shape) - 1], before = *last;
+        *last = NAN;
+        snprintf(what, sizeof what, "%s, NaN in %s", with->name, info->name);
+        differences += compare_nans_everywhere(&network, false, what);
+        *last = before;
+    }
+    op_network_free(&network);
+    assert_int_equal(differences, 0);
+}
+
+/* The reference itself, by PyTorch's rule: a sample's NaN shows in its own logits, and through the statistics of batch
+ * norm in everybody's. */
+static void test_nan_in_the_reference(void **state)
+{
+    const op_case *with = *state;
+    op_network network;
+    build_network(with, &network);
+    spoil_images(with, &network);
+    for (int mode = FTH_PLAN_TRAIN; mode <= FTH_PLAN_EVALUATE; mode++) {
+        op_result result;
+        bool mixes = with->build == build_batch_norm && mode == FTH_PLAN_TRAIN;
+        op_run_once(&network, op_device("reference"), (fth_plan_mode)mode, FTH_PRECISION_F32, &plain_run, &result);
+        for (int64_t n = 0; n < network.batch; n++)
+            assert_int_equal(any_nan(result.logits + n * CLASSES, CLASSES), mixes || nan_place_of(&network, n) >= 0);
+        for (fth_value v = 0; mode == FTH_PLAN_TRAIN && v < fth_graph_value_count(network.graph); v++) {
+            const fth_value_info *info = fth_graph_value(network.graph, v);
+            if (info->kind == FTH_VALUE_PARAMETER)
+                assert_true(any_nan(result.gradients + info->offset, (size_t)fth_shape_count(&info->type.shape)));
+        }
+        op_result_free(&result);
+    }
+    op_network_free(&network);
+}
+
 static void test_every_op_has_kernels(void **state)
 {
     (void)state;
@@ -669,12 +850,22 @@ static bool is_large(const op_case *with)
 /* An argument, a pattern as of cmocka_set_test_filter(), chooses tests: "f32: batch norm*". */
 int main(int argc, char **argv)
 {
-    static struct CMUnitTest tests[4 * FTH_COUNT_OF(cases) + 8];
+    static struct CMUnitTest tests[7 * FTH_COUNT_OF(cases) + 24];
     static char names[FTH_COUNT_OF(tests)][96];
     static const struct {
         const char *prefix;
         CMUnitTestFunction run;
-    } kinds[] = {{"differences", test_differences}, {"f32", test_f32}, {"bf16", test_bf16}, {"f16", test_f16}};
+    } kinds[] = {{"differences", test_differences},
+                 {"f32", test_f32},
+                 {"bf16", test_bf16},
+                 {"f16", test_f16},
+                 {"NaN in images", test_nan_in_images},
+                 {"nothing but NaN", test_nan_alone},
+                 {"NaN in weights", test_nan_in_weights}};
+    static const char *const by_rule[] = {"relu",           "max pool 2",          "max pool 3, stride 2, padding 1",
+                                          "average pool 2", "global pool",         "adaptive pool to 3x2",
+                                          "batch norm",     "batch norm 17, relu", "batch norm, residual, relu",
+                                          "add, relu",      "linear, relu",        "convolution 3x3, relu, no bias"};
     size_t count = 0;
 
     tests[count++] = (struct CMUnitTest)cmocka_unit_test(test_every_op_has_kernels);
@@ -682,11 +873,20 @@ int main(int argc, char **argv)
         for (size_t i = 0; i < FTH_COUNT_OF(cases); i++) {
             if (kinds[k].run == test_differences && (is_large(&cases[i]) || cases[i].fixed))
                 continue;
+            if ((kinds[k].run == test_nan_alone || kinds[k].run == test_nan_in_weights) && is_large(&cases[i]))
+                continue;
             snprintf(names[count], sizeof names[count], "%s: %s", kinds[k].prefix, cases[i].name);
             tests[count] = (struct CMUnitTest){
                 .name = names[count], .test_func = kinds[k].run, .initial_state = (void *)&cases[i]};
             count++;
         }
+    for (size_t i = 0; i < FTH_COUNT_OF(by_rule); i++) {
+        snprintf(names[count], sizeof names[count], "NaN in the reference: %s", by_rule[i]);
+        tests[count] = (struct CMUnitTest){.name = names[count],
+                                           .test_func = test_nan_in_the_reference,
+                                           .initial_state = (void *)find_case(by_rule[i])};
+        count++;
+    }
     void *block = (void *)find_case("block 17, residual"), *dropouts = (void *)find_case("two dropouts");
     tests[count++] = (struct CMUnitTest)cmocka_unit_test_prestate(test_runs_repeat, block);
     tests[count++] = (struct CMUnitTest)cmocka_unit_test_prestate(test_runs_repeat, dropouts);

@@ -524,6 +524,26 @@ static void an_update_that_spoils_a_weight_is_noticed(void **state)
     release(&made);
 }
 
+/* The message tells bad weights from bad inputs. */
+static void a_loss_that_is_not_finite_names_the_weight(void **state)
+{
+    (void)state;
+    subject made;
+    fth_step_result result;
+    fth_group group = {.first = true, .last = true, .share = 1, .update = 1};
+    assert_int_equal(make("cifar-cnn", "", CLASSES, &made), FTH_OK);
+    fth_batch batch = {.images = made.images, .labels = made.labels, .count = BATCH};
+    float pixel = made.images[100];
+    made.images[100] = NAN;
+    assert_int_equal(fth_engine_compute(made.engine, &batch, &group, &result), FTH_DIVERGED);
+    assert_message_has("the loss is not a number (all weights are finite)");
+    made.images[100] = pixel;
+    *element(&made, "conv1.weight", 0) = NAN;
+    assert_int_equal(fth_engine_compute(made.engine, &batch, &group, &result), FTH_DIVERGED);
+    assert_message_has("the loss is not a number (conv1.weight is NaN at (0, 0, 0, 0)");
+    release(&made);
+}
+
 static void predictions_are_the_logits_of_evaluation(void **state)
 {
     (void)state;
@@ -554,6 +574,7 @@ int main(void)
         cmocka_unit_test(weights_that_are_not_finite_are_not_read),
         cmocka_unit_test(weights_that_are_not_finite_are_not_written),
         cmocka_unit_test(an_update_that_spoils_a_weight_is_noticed),
+        cmocka_unit_test(a_loss_that_is_not_finite_names_the_weight),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }

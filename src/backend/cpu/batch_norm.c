@@ -1,5 +1,12 @@
-/* Batch norm on oneDNN, its ReLU fused where no residual comes between; the running statistics are moved by a call of
- * our own. With a residual the sum and ReLU are one more pass in place. */
+/* Batch norm on oneDNN; the running statistics are moved by a call of our own. With a residual the sum and ReLU are one
+ * more pass in place.
+ *
+ * oneDNN's ReLU takes NaN for 0. In training it is fused all the same: a NaN in a channel makes that channel's
+ * statistics NaN and so all of its outputs, which a call behind it sets where the statistics tell; looking at
+ * them costs nothing. By running statistics NaN stays where it is, and the ReLU is a pass of its own. */
+#include <math.h>
+#include <string.h>
+
 #include "backend/cpu/cpu_internal.h"
 
 static fth_status move_running_statistics(const cpu_call *call, const fth_run *run)
@@ -30,13 +37,101 @@ static fth_status add_running_statistics(fth_plan *plan, const fth_node *node)
     return cpu_add_call(plan, "batch_norm running statistics", &call);
 }
 
+static bool fuses_relu(const fth_batch_norm_attributes *a, bool training)
+{
+    return a->relu && !a->residual && training;
+}
+
+/* How an image lies: element (n, c, h, w) is at n * image + c / block * group + c % block * channel + h * row + w *
+ * column. */
+typedef struct image_layout {
+    int64_t batch, channels, height, width, block, image, group, channel, row, column;
+} image_layout;
+_Static_assert(sizeof(image_layout) <= sizeof((cpu_call){0}.block), "it travels in its call");
+
+static image_layout layout_of(const dnnl_memory_desc_t *layout)
+{
+    const dnnl_blocking_desc_t *b = &layout->format_desc.blocking;
+    const bool image = layout->ndims == 4, blocked = b->inner_nblks > 0;
+    return (image_layout){.batch = layout->dims[0],
+                          .channels = layout->dims[1],
+                          .height = image ? layout->dims[2] : 1,
+                          .width = image ? layout->dims[3] : 1,
+                          .block = blocked ? b->inner_blks[0] : 1,
+                          .image = b->strides[0],
+                          .group = b->strides[1],
+                          .channel = 1,
+                          .row = image ? b->strides[2] : 0,
+                          .column = image ? b->strides[3] : 0};
+}
+
+static void fill_channel(const image_layout *l, int64_t c, bool bf16, void *y)
+{
+    const float number = NAN;
+    const uint16_t half = 0x7fc0;
+    const size_t item = bf16 ? sizeof half : sizeof number;
+    for (int64_t n = 0; n < l->batch; n++) {
+        for (int64_t i = 0; i < l->height * l->width; i++) {
+            const int64_t at = n * l->image + c / l->block * l->group + c % l->block * l->channel +
+                               i / l->width * l->row + i % l->width * l->column;
+            memcpy((char *)y + (size_t)at * item, bf16 ? (const void *)&half : (const void *)&number, item);
+        }
+    }
+}
+
+/* Values: mean, variance, scale, shift, y. */
+static fth_status restore_nan(const cpu_call *call, const fth_run *run)
+{
+    (void)run;
+    const float *mean = call->data[0], *variance = call->data[1], *scale = call->data[2], *shift = call->data[3];
+    image_layout layout;
+    memcpy(&layout, call->block, sizeof layout);
+    for (int64_t c = 0; c < layout.channels; c++)
+        if (isnan(mean[c]) || isnan(variance[c]) || isnan(scale[c]) || isnan(shift[c]))
+            fill_channel(&layout, c, call->sizes[0], call->data[4]);
+    return FTH_OK;
+}
+
+/* The gradient of the shift is the only one that goes through none of the statistics. Values: mean, variance, dshift. */
+static fth_status restore_nan_gradient(const cpu_call *call, const fth_run *run)
+{
+    (void)run;
+    const float *mean = call->data[0], *variance = call->data[1];
+    float *gradient = call->data[2];
+    for (int64_t c = 0; c < call->sizes[0]; c++)
+        gradient[c] = isnan(mean[c]) || isnan(variance[c]) ? NAN : gradient[c];
+    return FTH_OK;
+}
+
+static fth_status add_restore_nan_gradient(fth_plan *plan, const fth_node *node)
+{
+    const cpu_call call = {.run = restore_nan_gradient,
+                           .values = {node->inputs[4], node->inputs[5], node->outputs[2]},
+                           .value_count = 3,
+                           .write_count = 1,
+                           .sizes = {fth_plan_type(plan, node->inputs[0]).shape.dims[1]}};
+    return cpu_add_call(plan, "batch_norm_grad restore NaN", &call);
+}
+
+static fth_status add_restore_nan(fth_plan *plan, const fth_node *node, fth_plan_value y)
+{
+    const image_layout layout = layout_of(cpu_layout(plan, y));
+    cpu_call call = {.run = restore_nan,
+                     .values = {node->outputs[1], node->outputs[2], node->inputs[1], node->inputs[2], y},
+                     .value_count = 5,
+                     .write_count = 1,
+                     .sizes = {cpu_layout(plan, y)->data_type == dnnl_bf16}};
+    memcpy(call.block, &layout, sizeof layout);
+    return cpu_add_call(plan, "batch_norm restore NaN", &call);
+}
+
 static fth_status describe_forward(const fth_plan *plan, const fth_batch_norm_attributes *a,
                                    const dnnl_memory_desc_t *layout, bool training, dnnl_primitive_attr_t attributes,
                                    dnnl_primitive_desc_t *descriptor)
 {
     fth_status status = FTH_OK;
     unsigned flags = dnnl_use_scale | dnnl_use_shift;
-    if (a->relu && !a->residual)
+    if (fuses_relu(a, training))
         flags |= dnnl_fuse_norm_relu;
     if (!training)
         flags |= dnnl_use_global_stats;
@@ -71,7 +166,7 @@ static fth_status prepare_forward(fth_plan *plan, const fth_node *node)
         FTH_TRY(cpu_fix_plain(plan, node->outputs[2]));
         arguments[count++] = (cpu_argument){DNNL_ARG_MEAN, node->outputs[1], true, NULL};
         arguments[count++] = (cpu_argument){DNNL_ARG_VARIANCE, node->outputs[2], true, NULL};
-        if (a->relu && !a->residual) {
+        if (fuses_relu(a, training)) {
             FTH_TRY(cpu_set_layout(plan, node->outputs[3], cpu_query(descriptor, dnnl_query_workspace_md)));
             arguments[count++] = (cpu_argument){DNNL_ARG_WORKSPACE, node->outputs[3], true, NULL};
         }
@@ -80,6 +175,10 @@ static fth_status prepare_forward(fth_plan *plan, const fth_node *node)
         arguments[count++] = (cpu_argument){DNNL_ARG_VARIANCE, node->inputs[4], false, NULL};
     }
     FTH_TRY(cpu_add_primitive(plan, "batch_norm", &descriptor, arguments, count));
+    if (fuses_relu(a, training))
+        FTH_TRY(add_restore_nan(plan, node, y));
+    else if (a->relu && !a->residual)
+        FTH_TRY(cpu_add_relu(plan, y));
     FTH_TRY(cpu_end_write(plan, node->outputs[0], y));
     if (a->residual)
         FTH_TRY(cpu_add_sum(plan, node->outputs[0], node->inputs[5], a->relu, node->outputs[0]));
@@ -91,7 +190,7 @@ out:
     return status;
 }
 
-/* dresidual = dy where y > 0: the gradient before the sum, which the residual and the normalization share. */
+/* dresidual = dy, but 0 where y <= 0: the gradient before the sum, which the residual and the normalization share. */
 static fth_status add_residual_gradient(fth_plan *plan, const fth_node *node, const dnnl_memory_desc_t *layout)
 {
     fth_status status = FTH_OK;
@@ -130,7 +229,7 @@ static fth_status prepare_grad(fth_plan *plan, const fth_node *node)
     FTH_TRY(cpu_make_attributes(&attributes));
     FTH_TRY(describe_forward(plan, a, &layout, true, attributes, &forward));
     unsigned flags = dnnl_use_scale | dnnl_use_shift;
-    if (a->relu && !a->residual)
+    if (fuses_relu(a, true))
         flags |= dnnl_fuse_norm_relu;
     CPU_TRY(
         dnnl_batch_normalization_backward_desc_init(&description, dnnl_backward, &layout, &layout, a->epsilon, flags));
@@ -149,9 +248,11 @@ static fth_status prepare_grad(fth_plan *plan, const fth_node *node)
         {DNNL_ARG_DIFF_SCALE, node->outputs[1], true, NULL},
         {DNNL_ARG_DIFF_SHIFT, node->outputs[2], true, NULL}};
     int count = 9;
-    if (a->relu && !a->residual)
+    if (fuses_relu(a, true))
         arguments[count++] = (cpu_argument){DNNL_ARG_WORKSPACE, node->inputs[6], false, NULL};
     FTH_TRY(cpu_add_primitive(plan, "batch_norm_grad", &descriptor, arguments, count));
+    if (fuses_relu(a, true))
+        FTH_TRY(add_restore_nan_gradient(plan, node));
     FTH_TRY(cpu_end_write(plan, node->outputs[0], dx));
 out:
     cpu_free_descriptor(forward);

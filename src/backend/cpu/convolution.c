@@ -56,8 +56,6 @@ static fth_status describe(const fth_plan *plan, const fth_convolution_attribute
     dnnl_memory_desc_t bias = cpu_plain(&bias_shape, dnnl_f32);
 
     FTH_TRY(cpu_make_attributes(&attributes));
-    if (a->relu && pass == FORWARD)
-        FTH_TRY(cpu_append_relu(attributes));
     bool training = fth_plan_get_options(plan).mode == FTH_PLAN_TRAIN;
     CPU_TRY(dnnl_dilated_convolution_forward_desc_init(
         &description, training ? dnnl_forward_training : dnnl_forward_inference, algorithm, &x, &w,
@@ -138,6 +136,8 @@ static fth_status prepare_forward(fth_plan *plan, const fth_node *node)
     if (shapes.bias)
         arguments[count++] = (cpu_argument){DNNL_ARG_BIAS, fth_plan_value_of(plan, node->inputs[2]), false, NULL};
     FTH_TRY(cpu_add_primitive(plan, "convolution", &descriptor, arguments, count));
+    if (a->relu)
+        FTH_TRY(cpu_add_relu(plan, y));
     FTH_TRY(cpu_end_write(plan, node->outputs[0], y));
 out:
     cpu_free_descriptor(descriptor);

@@ -83,9 +83,6 @@ void cpu_free_descriptor(dnnl_primitive_desc_t descriptor); /* NULL is fine */
 /* Attributes that every primitive here has: scratch memory is the user's. */
 fth_status cpu_make_attributes(dnnl_primitive_attr_t *attributes);
 void cpu_free_attributes(dnnl_primitive_attr_t attributes); /* NULL is fine */
-/* Appends a ReLU to what the primitive computes. */
-fth_status cpu_append_relu(dnnl_primitive_attr_t attributes);
-
 /* For own kernels: a step whose state is a copy of `call` with the addresses of `values` filled in. */
 typedef struct cpu_call {
     fth_status (*run)(const struct cpu_call *call, const fth_run *run);
@@ -106,7 +103,11 @@ const dnnl_memory_desc_t *cpu_query(const_dnnl_primitive_desc_t descriptor, dnnl
 /* sum = a + b, through ReLU if asked; `sum` may be `a` (elementwise.c). */
 fth_status cpu_add_sum(fth_plan *plan, fth_value a, fth_value b, bool relu, fth_value sum);
 
-/* dx = dy where y > 0; `dx` has its layout already, which is y's and dy's. */
+/* x = max(x, 0) in place, after a primitive that made it. NaN stays, which oneDNN's own ReLU as a part of the primitive
+ * would take for 0. */
+fth_status cpu_add_relu(fth_plan *plan, fth_plan_value x);
+
+/* dx = dy, but 0 where y <= 0; `dx` has its layout already, which is y's and dy's. */
 fth_status cpu_add_relu_gradient(fth_plan *plan, fth_plan_value y, fth_plan_value dy, fth_plan_value dx);
 
 /* ---- kernels, one file each ---- */

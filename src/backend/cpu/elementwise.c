@@ -1,4 +1,8 @@
-/* Activations and sums, element by element, in whatever layout the input has. They work in place where they can. */
+/* Activations and sums, element by element, in whatever layout the input has. They work in place where they can.
+ *
+ * ReLU and sums are own loops over the whole buffer, channel padding included. oneDNN's ReLU, alone or as part of
+ * another primitive, turns NaN into 0, and its binary primitive with a ReLU leaves wrong numbers in place on padded
+ * channels. All of these wait for memory, ours and oneDNN's alike. */
 #include "backend/cpu/cpu_internal.h"
 #include "backend/cpu/winograd_convolution.h"
 
@@ -25,23 +29,23 @@ out:
     return status;
 }
 
-/* Adds dx = dy * f'(.), from the value by which f' is known: y for ReLU, x for GELU. All have one layout. */
-static fth_status add_activation_gradient(fth_plan *plan, dnnl_alg_kind_t algorithm, int data_argument,
-                                          fth_plan_value data, fth_plan_value dy, fth_plan_value dx, const char *name)
+/* Adds dx = dy * f'(x). All have one layout. */
+static fth_status add_activation_gradient(fth_plan *plan, dnnl_alg_kind_t algorithm, fth_plan_value x,
+                                          fth_plan_value dy, fth_plan_value dx, const char *name)
 {
     fth_status status = FTH_OK;
     dnnl_engine_t engine = cpu_device_of(plan)->engine;
     dnnl_primitive_desc_t descriptor = NULL, forward = NULL;
     dnnl_primitive_attr_t attributes = NULL;
     dnnl_eltwise_desc_t description;
-    const dnnl_memory_desc_t *layout = cpu_layout(plan, data);
+    const dnnl_memory_desc_t *layout = cpu_layout(plan, x);
     FTH_TRY(cpu_make_attributes(&attributes));
     CPU_TRY(dnnl_eltwise_forward_desc_init(&description, dnnl_forward_training, algorithm, layout, 0, 0));
     CPU_TRY(dnnl_primitive_desc_create(&forward, &description, attributes, engine, NULL));
     CPU_TRY(dnnl_eltwise_backward_desc_init(&description, algorithm, layout, layout, 0, 0));
     CPU_TRY(dnnl_primitive_desc_create(&descriptor, &description, attributes, engine, forward));
     const cpu_argument arguments[] = {
-        {data_argument, data, false, NULL}, {DNNL_ARG_DIFF_DST, dy, false, NULL}, {DNNL_ARG_DIFF_SRC, dx, true, NULL}};
+        {DNNL_ARG_SRC, x, false, NULL}, {DNNL_ARG_DIFF_DST, dy, false, NULL}, {DNNL_ARG_DIFF_SRC, dx, true, NULL}};
     FTH_TRY(cpu_add_primitive(plan, name, &descriptor, arguments, 3));
 out:
     cpu_free_descriptor(forward);
@@ -50,62 +54,94 @@ out:
     return status;
 }
 
-static fth_status prepare_activation_grad(fth_plan *plan, const fth_node *node, dnnl_alg_kind_t algorithm,
-                                          int data_argument, const char *name)
-{
-    fth_status status = FTH_OK;
-    const dnnl_memory_desc_t layout = *cpu_layout(plan, node->inputs[0]);
-    fth_plan_value dy, dx;
-    FTH_TRY(cpu_read_as(plan, node->inputs[1], &layout, &dy));
-    if (dy == node->inputs[1])
-        cpu_write_in_place(plan, node->inputs[1], node->outputs[0]);
-    FTH_TRY(cpu_begin_write(plan, node->outputs[0], &layout, &dx));
-    FTH_TRY(add_activation_gradient(plan, algorithm, data_argument, node->inputs[0], dy, dx, name));
-    FTH_TRY(cpu_end_write(plan, node->outputs[0], dx));
-out:
-    return status;
-}
-
-fth_status cpu_add_relu_gradient(fth_plan *plan, fth_plan_value y, fth_plan_value dy, fth_plan_value dx)
-{
-    return add_activation_gradient(plan, dnnl_eltwise_relu_use_dst_for_bwd, DNNL_ARG_DST, y, dy, dx, "relu_grad");
-}
-
-static fth_status prepare_relu(fth_plan *plan, const fth_node *node)
-{
-    return prepare_activation(plan, node, dnnl_eltwise_relu, "relu");
-}
-
-static fth_status prepare_relu_grad(fth_plan *plan, const fth_node *node)
-{
-    if (cpu_winograd_makes_relu_gradient(plan, node))
-        return FTH_OK; /* the convolution before it writes its output */
-    return prepare_activation_grad(plan, node, dnnl_eltwise_relu_use_dst_for_bwd, DNNL_ARG_DST, "relu_grad");
-}
-
 static fth_status prepare_gelu(fth_plan *plan, const fth_node *node)
 {
     return prepare_activation(plan, node, dnnl_eltwise_gelu_erf, "gelu");
 }
 
-static fth_status prepare_gelu_grad(fth_plan *plan, const fth_node *node)
+/* A gradient's dy in the layout of `data`, and the place for dx, which is dy's where it can be. */
+static fth_status begin_gradient(fth_plan *plan, const fth_node *node, fth_plan_value *dy, fth_plan_value *dx)
 {
-    return prepare_activation_grad(plan, node, dnnl_eltwise_gelu_erf, DNNL_ARG_SRC, "gelu_grad");
+    fth_status status = FTH_OK;
+    const dnnl_memory_desc_t layout = *cpu_layout(plan, node->inputs[0]);
+    FTH_TRY(cpu_read_as(plan, node->inputs[1], &layout, dy));
+    if (*dy == node->inputs[1])
+        cpu_write_in_place(plan, node->inputs[1], node->outputs[0]);
+    FTH_TRY(cpu_begin_write(plan, node->outputs[0], &layout, dx));
+out:
+    return status;
 }
 
-/* ---- sums: own loops over the whole buffers, channel padding included (oneDNN's binary primitive with a ReLU leaves
- * wrong numbers in place on padded channels) ---- */
+static fth_status prepare_gelu_grad(fth_plan *plan, const fth_node *node)
+{
+    fth_status status = FTH_OK;
+    fth_plan_value dy, dx;
+    FTH_TRY(begin_gradient(plan, node, &dy, &dx));
+    FTH_TRY(add_activation_gradient(plan, dnnl_eltwise_gelu_erf, node->inputs[0], dy, dx, "gelu_grad"));
+    FTH_TRY(cpu_end_write(plan, node->outputs[0], dx));
+out:
+    return status;
+}
+
+/* ---- own loops ---- */
 
 enum { CHUNK = 16384 };
+
+/* 0 for negative numbers; a NaN stays. */
+static inline float positive(float x)
+{
+    return x < 0 ? 0 : x;
+}
+
+/* The same on bits: a sign, and not more than infinity behind it. */
+static inline uint16_t positive_bf16(uint16_t x)
+{
+    return x >= 0x8000u && x <= 0xff80u ? 0 : x;
+}
+
+/* Results may replace an operand, element by element: there is no dependence between two of them. */
+CPU_VECTORIZED static void relu_f32(const float *x, float *y, size_t count)
+{
+#pragma GCC ivdep
+    for (size_t i = 0; i < count; i++)
+        y[i] = positive(x[i]);
+}
+
+CPU_VECTORIZED static void relu_bf16(const uint16_t *x, uint16_t *y, size_t count)
+{
+#pragma GCC ivdep
+    for (size_t i = 0; i < count; i++)
+        y[i] = positive_bf16(x[i]);
+}
+
+/* As PyTorch: the gradient ends where y <= 0, which a NaN is not. */
+CPU_VECTORIZED static void relu_gradient_f32(const float *y, const float *dy, float *dx, size_t count)
+{
+#pragma GCC ivdep
+    for (size_t i = 0; i < count; i++)
+        dx[i] = y[i] <= 0 ? 0 : dy[i];
+}
+
+CPU_VECTORIZED static void relu_gradient_bf16(const uint16_t *y, const uint16_t *dy, uint16_t *dx, size_t count)
+{
+#pragma GCC ivdep
+    for (size_t i = 0; i < count; i++)
+        dx[i] = positive_bf16(y[i]) == 0 ? 0 : dy[i];
+}
+
+/* What each chunk is put through; the last value is written. */
+typedef enum loop { RELU, RELU_GRADIENT, SUM, SUM_RELU } loop;
 
 CPU_VECTORIZED static void add_f32(const float *a, const float *b, float *sum, size_t count, bool relu)
 {
     if (relu) {
+#pragma GCC ivdep
         for (size_t i = 0; i < count; i++) {
             float s = a[i] + b[i];
-            sum[i] = s > 0 || s != s ? s : 0; /* a NaN stays */
+            sum[i] = positive(s);
         }
     } else {
+#pragma GCC ivdep
         for (size_t i = 0; i < count; i++)
             sum[i] = a[i] + b[i];
     }
@@ -133,29 +169,101 @@ static inline uint16_t to_bf16(float number)
 
 CPU_VECTORIZED static void add_bf16(const uint16_t *a, const uint16_t *b, uint16_t *sum, size_t count, bool relu)
 {
+#pragma GCC ivdep
     for (size_t i = 0; i < count; i++) {
         float s = from_bf16(a[i]) + from_bf16(b[i]);
-        sum[i] = to_bf16(relu && s < 0 ? 0 : s);
+        sum[i] = to_bf16(relu ? positive(s) : s);
     }
 }
 
-static fth_status run_sum(const cpu_call *call, const fth_run *run)
+static void run_chunk_f32(loop what, const float *a, const float *b, float *result, size_t count)
+{
+    switch (what) {
+    case RELU: relu_f32(a, result, count); break;
+    case RELU_GRADIENT: relu_gradient_f32(a, b, result, count); break;
+    case SUM: add_f32(a, b, result, count, false); break;
+    case SUM_RELU: add_f32(a, b, result, count, true); break;
+    }
+}
+
+static void run_chunk_bf16(loop what, const uint16_t *a, const uint16_t *b, uint16_t *result, size_t count)
+{
+    switch (what) {
+    case RELU: relu_bf16(a, result, count); break;
+    case RELU_GRADIENT: relu_gradient_bf16(a, b, result, count); break;
+    case SUM: add_bf16(a, b, result, count, false); break;
+    case SUM_RELU: add_bf16(a, b, result, count, true); break;
+    }
+}
+
+/* Sizes: elements, whether they are bf16, the loop. Values: a, b, result. */
+static fth_status run_loop(const cpu_call *call, const fth_run *run)
 {
     (void)run;
     const size_t count = (size_t)call->sizes[0];
-    const bool bf16 = call->sizes[1], relu = call->sizes[2];
+    const bool bf16 = call->sizes[1];
+    const loop what = (loop)call->sizes[2];
     const size_t item = bf16 ? sizeof(uint16_t) : sizeof(float);
 #pragma omp parallel for schedule(static) if (count > 2 * CHUNK)
     for (size_t at = 0; at < count; at += CHUNK) {
         const size_t length = count - at < CHUNK ? count - at : CHUNK;
         const void *a = (const char *)call->data[0] + at * item, *b = (const char *)call->data[1] + at * item;
-        void *sum = (char *)call->data[2] + at * item;
+        void *result = (char *)call->data[2] + at * item;
         if (bf16)
-            add_bf16(a, b, sum, length, relu);
+            run_chunk_bf16(what, a, b, result, length);
         else
-            add_f32(a, b, sum, length, relu);
+            run_chunk_f32(what, a, b, result, length);
     }
     return FTH_OK;
+}
+
+/* All three have one layout; a loop of one operand takes it twice. */
+static fth_status add_loop(fth_plan *plan, const char *name, loop what, fth_plan_value a, fth_plan_value b,
+                           fth_plan_value result)
+{
+    const dnnl_memory_desc_t *layout = cpu_layout(plan, a);
+    const cpu_call call = {.run = run_loop,
+                           .values = {a, b, result},
+                           .value_count = 3,
+                           .write_count = 1,
+                           .sizes = {(int64_t)cpu_physical_count(layout), layout->data_type == dnnl_bf16, what}};
+    return cpu_add_call(plan, name, &call);
+}
+
+fth_status cpu_add_relu(fth_plan *plan, fth_plan_value x)
+{
+    return add_loop(plan, "relu", RELU, x, x, x);
+}
+
+fth_status cpu_add_relu_gradient(fth_plan *plan, fth_plan_value y, fth_plan_value dy, fth_plan_value dx)
+{
+    return add_loop(plan, "relu_grad", RELU_GRADIENT, y, dy, dx);
+}
+
+static fth_status prepare_relu(fth_plan *plan, const fth_node *node)
+{
+    fth_status status = FTH_OK;
+    const dnnl_memory_desc_t layout = *cpu_layout(plan, node->inputs[0]);
+    fth_plan_value y;
+    cpu_write_in_place(plan, node->inputs[0], node->outputs[0]);
+    FTH_TRY(cpu_begin_write(plan, node->outputs[0], &layout, &y));
+    FTH_TRY(add_loop(plan, "relu", RELU, node->inputs[0], node->inputs[0], y));
+    FTH_TRY(cpu_end_write(plan, node->outputs[0], y));
+out:
+    return status;
+}
+
+static fth_status prepare_relu_grad(fth_plan *plan, const fth_node *node)
+{
+    fth_status status = FTH_OK;
+    fth_plan_value dy, dx;
+    if (cpu_winograd_makes_relu_gradient(plan, node))
+        return FTH_OK; /* the convolution before it writes its output */
+    FTH_TRY(begin_gradient(plan, node, &dy, &dx));
+    FTH_TRY(cpu_add_relu_gradient(plan, node->inputs[0], dy, dx));
+    FTH_TRY(cpu_end_write(plan, node->outputs[0], dx));
+out:
+    return status;
 }
 
 fth_status cpu_add_sum(fth_plan *plan, fth_value a, fth_value b, bool relu, fth_value sum)
@@ -167,12 +275,7 @@ fth_status cpu_add_sum(fth_plan *plan, fth_value a, fth_value b, bool relu, fth_
     if (a != sum)
         cpu_write_in_place(plan, a, sum);
     FTH_TRY(cpu_begin_write(plan, sum, &layout, &y));
-    const cpu_call call = {.run = run_sum,
-                           .values = {a, second, y},
-                           .value_count = 3,
-                           .write_count = 1,
-                           .sizes = {(int64_t)cpu_physical_count(&layout), layout.data_type == dnnl_bf16, relu}};
-    FTH_TRY(cpu_add_call(plan, relu ? "add, relu" : "add", &call));
+    FTH_TRY(add_loop(plan, relu ? "add, relu" : "add", relu ? SUM_RELU : SUM, a, second, y));
     FTH_TRY(cpu_end_write(plan, sum, y));
 out:
     return status;

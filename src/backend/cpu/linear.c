@@ -7,7 +7,7 @@ typedef enum linear_pass { FORWARD, GRAD_INPUT, GRAD_WEIGHTS } linear_pass;
 
 typedef struct linear_shapes {
     fth_shape x, weight, y;
-    bool bias, relu;
+    bool bias;
 } linear_shapes;
 
 static fth_status describe(const fth_plan *plan, const linear_shapes *shapes, linear_pass pass,
@@ -26,8 +26,6 @@ static fth_status describe(const fth_plan *plan, const linear_shapes *shapes, li
     bool training = fth_plan_get_options(plan).mode == FTH_PLAN_TRAIN;
 
     FTH_TRY(cpu_make_attributes(&attributes));
-    if (shapes->relu && pass == FORWARD)
-        FTH_TRY(cpu_append_relu(attributes));
     CPU_TRY(dnnl_inner_product_forward_desc_init(&description,
                                                  training ? dnnl_forward_training : dnnl_forward_inference, &x, &weight,
                                                  shapes->bias ? &bias : NULL, &y));
@@ -59,8 +57,7 @@ static fth_status prepare_forward(fth_plan *plan, const fth_node *node)
     const linear_shapes shapes = {.x = fth_plan_type(plan, node->inputs[0]).shape,
                                   .weight = fth_plan_type(plan, node->inputs[1]).shape,
                                   .y = fth_plan_type(plan, node->outputs[0]).shape,
-                                  .bias = node->input_count > 2,
-                                  .relu = a->relu};
+                                  .bias = node->input_count > 2};
     if (cpu_long_linear_fits(plan, &shapes.x, &shapes.weight))
         return cpu_long_linear(plan, node);
     dnnl_primitive_desc_t descriptor = NULL;
@@ -75,6 +72,8 @@ static fth_status prepare_forward(fth_plan *plan, const fth_node *node)
     if (shapes.bias)
         arguments[count++] = (cpu_argument){DNNL_ARG_BIAS, node->inputs[2], false, NULL};
     FTH_TRY(cpu_add_primitive(plan, "linear", &descriptor, arguments, count));
+    if (a->relu)
+        FTH_TRY(cpu_add_relu(plan, y));
     FTH_TRY(cpu_end_write(plan, node->outputs[0], y));
 out:
     cpu_free_descriptor(descriptor);

@@ -28,10 +28,11 @@ static inline __m512i odd_lanes(void)
     return _mm512_add_epi32(even_lanes(), _mm512_set1_epi32(1));
 }
 
-/* Takes over `value` where it is larger or not a number, and notes its index there. */
+/* Takes over `value` where it is larger or NaN, and notes its index there. Nothing takes over from a NaN. */
 static inline void challenge(__m512 value, int index, __m512 *best, __m512i *winner)
 {
-    __mmask16 wins = _mm512_cmp_ps_mask(value, *best, _CMP_NLE_UQ);
+    const __mmask16 wins =
+        _mm512_mask_cmp_ps_mask(_mm512_cmp_ps_mask(*best, *best, _CMP_ORD_Q), value, *best, _CMP_NLE_UQ);
     *best = _mm512_mask_mov_ps(*best, wins, value);
     *winner = _mm512_mask_mov_epi32(*winner, wins, _mm512_set1_epi32(index));
 }

@@ -1,6 +1,7 @@
-/* Pooling on oneDNN. Adaptive pooling is average pooling where the sizes divide (global pooling among them), and plain
+/* Pooling on oneDNN, but for the forward pass of max pooling (own_max_pool.c). Adaptive pooling is average pooling where the sizes divide (global pooling among them), and plain
  * loops of our own elsewhere. */
 #include "backend/cpu/cpu_internal.h"
+#include "backend/cpu/own_max_pool.h"
 #include "backend/cpu/plain_max_pool.h"
 #include "backend/cpu/winograd_convolution.h"
 
@@ -60,13 +61,8 @@ static fth_status prepare_forward(fth_plan *plan, const fth_node *node, const po
     fth_plan_value y;
     FTH_TRY(describe(plan, window, &x, &chosen, false, &descriptor));
     FTH_TRY(cpu_begin_write(plan, node->outputs[0], &chosen, &y));
-    cpu_argument arguments[3] = {{DNNL_ARG_SRC, node->inputs[0], false, NULL}, {DNNL_ARG_DST, y, true, NULL}};
-    int count = 2;
-    if (window->algorithm == dnnl_pooling_max && fth_plan_get_options(plan).mode == FTH_PLAN_TRAIN) {
-        FTH_TRY(cpu_set_layout(plan, node->outputs[1], cpu_query(descriptor, dnnl_query_workspace_md)));
-        arguments[count++] = (cpu_argument){DNNL_ARG_WORKSPACE, node->outputs[1], true, NULL};
-    }
-    FTH_TRY(cpu_add_primitive(plan, name, &descriptor, arguments, count));
+    const cpu_argument arguments[] = {{DNNL_ARG_SRC, node->inputs[0], false, NULL}, {DNNL_ARG_DST, y, true, NULL}};
+    FTH_TRY(cpu_add_primitive(plan, name, &descriptor, arguments, 2));
     FTH_TRY(cpu_end_write(plan, node->outputs[0], y));
 out:
     cpu_free_descriptor(descriptor);
@@ -113,6 +109,25 @@ static pool_window node_window(const fth_plan *plan, const fth_node *node, bool 
     return window_of(node->attributes, &x, &y, algorithm);
 }
 
+/* The forward pass is ours; its workspace is as oneDNN would leave it, whose backward pass is used. */
+static fth_status prepare_own_max(fth_plan *plan, const fth_node *node)
+{
+    fth_status status = FTH_OK;
+    dnnl_primitive_desc_t descriptor = NULL;
+    const dnnl_memory_desc_t x = *cpu_layout(plan, node->inputs[0]);
+    const fth_shape shape = fth_plan_type(plan, node->outputs[0]).shape;
+    const dnnl_memory_desc_t y = cpu_like(&x, &shape, x.data_type), *where = NULL;
+    const pool_window window = node_window(plan, node, false, dnnl_pooling_max);
+    if (fth_plan_get_options(plan).mode == FTH_PLAN_TRAIN) {
+        FTH_TRY(describe(plan, &window, &x, &y, false, &descriptor));
+        where = cpu_query(descriptor, dnnl_query_workspace_md);
+    }
+    FTH_TRY(cpu_own_max_pool(plan, node, &y, where));
+out:
+    cpu_free_descriptor(descriptor);
+    return status;
+}
+
 static fth_status prepare_max(fth_plan *plan, const fth_node *node)
 {
     const fth_node *convolution = cpu_winograd_of_pool(plan, node);
@@ -120,8 +135,7 @@ static fth_status prepare_max(fth_plan *plan, const fth_node *node)
         return cpu_winograd_forward(plan, convolution, node);
     if (cpu_plain_max_pool_fits(node->attributes, cpu_layout(plan, node->inputs[0])))
         return cpu_plain_max_pool(plan, node);
-    pool_window window = node_window(plan, node, false, dnnl_pooling_max);
-    return prepare_forward(plan, node, &window, "max_pool");
+    return prepare_own_max(plan, node);
 }
 
 static fth_status prepare_max_grad(fth_plan *plan, const fth_node *node)

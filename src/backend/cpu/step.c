@@ -93,19 +93,6 @@ void cpu_free_attributes(dnnl_primitive_attr_t attributes)
         dnnl_primitive_attr_destroy(attributes);
 }
 
-fth_status cpu_append_relu(dnnl_primitive_attr_t attributes)
-{
-    fth_status status = FTH_OK;
-    dnnl_post_ops_t post_ops = NULL;
-    CPU_TRY(dnnl_post_ops_create(&post_ops));
-    CPU_TRY(dnnl_post_ops_append_eltwise(post_ops, 1, dnnl_eltwise_relu, 0, 0));
-    CPU_TRY(dnnl_primitive_attr_set_post_ops(attributes, post_ops));
-out:
-    if (post_ops)
-        dnnl_post_ops_destroy(post_ops);
-    return status;
-}
-
 fth_status cpu_add_primitive(fth_plan *plan, const char *name, dnnl_primitive_desc_t *taken,
                              const cpu_argument *arguments, int argument_count)
 {

@@ -127,16 +127,17 @@ INLINE void write_tile(const vector y[TILE][TILE], int64_t width, int64_t rows, 
             const int64_t at = (i * width + j) * LANES;
             __mmask16 kept = (__mmask16)0xffff;
             if (mask)
-                kept = _mm512_cmp_ps_mask(_mm512_loadu_ps(mask + at), _mm512_setzero_ps(), _CMP_GT_OQ);
+                kept = _mm512_cmp_ps_mask(_mm512_loadu_ps(mask + at), _mm512_setzero_ps(), _CMP_NLE_UQ);
             _mm512_storeu_ps(to + at, _mm512_maskz_mov_ps(kept, y[i][j]));
         }
     }
 }
 
-/* Takes over `value` where it is larger or not a number, and notes its index there. */
+/* Takes over `value` where it is larger or NaN, and notes its index there. Nothing takes over from a NaN. */
 INLINE void challenge(vector value, int index, vector *best, __m512i *winner)
 {
-    const __mmask16 wins = _mm512_cmp_ps_mask(value, *best, _CMP_NLE_UQ);
+    const __mmask16 wins =
+        _mm512_mask_cmp_ps_mask(_mm512_cmp_ps_mask(*best, *best, _CMP_ORD_Q), value, *best, _CMP_NLE_UQ);
     *best = _mm512_mask_mov_ps(*best, wins, value);
     *winner = _mm512_mask_mov_epi32(*winner, wins, _mm512_set1_epi32(index));
 }

@@ -5,7 +5,7 @@
  * maxima and their places; backward, it reads the gradients of the maxima as if they lay at those places, zeros around
  * them.
  *
- * The gradient of a ReLU before one: grad_input writes zeros where the ReLU's output is not positive.
+ * The gradient of a ReLU before one: grad_input writes zeros where the ReLU's output is 0.
  *
  * The nodes stay as they are. Those that are left out add no steps (convolution forward, max_pool_grad, relu_grad), and
  * the others ask here what they are to read or write. As this changes when a value is last read, they must follow each

@@ -77,7 +77,7 @@ static fth_status run_batch_norm_grad(const reference_call *call, const fth_run 
         for (int64_t n = 0; n < batch; n++)
             for (int64_t i = 0; i < plane; i++) {
                 int64_t at = (n * channels + c) * plane + i;
-                float g = attributes->relu && !(y[at] > 0) ? 0 : dy[at];
+                float g = attributes->relu && y[at] <= 0 ? 0 : dy[at];
                 dresidual[at] = g;
                 dshift += g;
                 dscale += g * (x[at] - mean) * inverse_sd;

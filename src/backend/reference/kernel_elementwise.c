@@ -25,7 +25,7 @@ static fth_status run_relu_grad(const reference_call *call, const fth_run *run)
     const float *y = call->inputs[0].floats, *dy = call->inputs[1].floats;
     float *dx = call->outputs[0].floats;
     for (int64_t i = 0; i < call->outputs[0].count; i++)
-        dx[i] = y[i] > 0 ? dy[i] : 0;
+        dx[i] = y[i] <= 0 ? 0 : dy[i]; /* NaN is not a negative number: its gradient passes */
     return FTH_OK;
 }
 
@@ -72,7 +72,7 @@ static fth_status run_add(const reference_call *call, const fth_run *run)
     return FTH_OK;
 }
 
-/* y = x / (1-p) where kept, else 0; the same function of dy is the gradient, as the mask comes from the position. */
+/* y = x / (1-p) where kept, else x * 0, which keeps NaN as PyTorch does; the same function of dy is the gradient, as the mask comes from the position. */
 static fth_status run_dropout(const reference_call *call, const fth_run *run)
 {
     const fth_dropout_attributes *attributes = call->attributes;
@@ -82,7 +82,7 @@ static fth_status run_dropout(const reference_call *call, const fth_run *run)
     const uint32_t threshold = fth_dropout_threshold(attributes->probability);
     const float scale = 1 / (1 - attributes->probability);
     for (int64_t i = 0; i < call->outputs[0].count; i++)
-        y[i] = !call->training ? x[i] : fth_dropout_keeps(key, threshold, (uint64_t)i) ? x[i] * scale : 0;
+        y[i] = !call->training ? x[i] : x[i] * (fth_dropout_keeps(key, threshold, (uint64_t)i) ? scale : 0);
     return FTH_OK;
 }
 

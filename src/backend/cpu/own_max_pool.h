@@ -1,0 +1,12 @@
+/* Max pooling that keeps NaN, in any layout; see own_max_pool.c. pool.c hands the node over. */
+#ifndef FTH_BACKEND_CPU_OWN_MAX_POOL_H
+#define FTH_BACKEND_CPU_OWN_MAX_POOL_H
+
+#include "backend/cpu/cpu_internal.h"
+
+/* `x` and `y` are images in the same order of dimensions. `where`: the layout of the places of the maxima, as oneDNN's
+ * backward pass reads them; NULL: they are not wanted. */
+fth_status cpu_own_max_pool(fth_plan *plan, const fth_node *node, const dnnl_memory_desc_t *y,
+                            const dnnl_memory_desc_t *where);
+
+#endif
