@@ -102,7 +102,8 @@ static void warn_about_server_options(const fth_train_options *options)
             fth_log_warning("--%s is the server's business; what is given here has no effect", theirs[i]);
 }
 
-static fth_status connect_worker(fth_engine *engine, const fth_train_options *options, void **state)
+static fth_status connect_worker(fth_engine *engine, const fth_train_options *options, const fth_stop *stop,
+                                 void **state)
 {
     fth_status status = FTH_OK;
     worker *w = NULL;
@@ -126,7 +127,8 @@ static fth_status connect_worker(fth_engine *engine, const fth_train_options *op
                                  .worker = options->worker,
                                  .pinned_key = options->server_pin,
                                  .ca_file = options->server_ca,
-                                 .patience_s = options->server_timeout_s};
+                                 .patience_s = options->server_timeout_s,
+                                 .stop = stop};
     FTH_TRY(fth_worker_open(&client, &w->client));
     FTH_TRY(check_model(w, options));
     FTH_TRY(fth_worker_check_layout(w->client, w->layout));
@@ -235,12 +237,6 @@ static json_t *take_event(void *state)
     return event;
 }
 
-static void heed(void *state, const fth_stop *stop)
-{
-    worker *w = state;
-    fth_worker_heed(w->client, stop);
-}
-
 const fth_strategy fth_strategy_parameter_server = {
     .name = "parameter-server",
     .summary = "a worker that sends gradients to a server, which owns the model",
@@ -249,6 +245,5 @@ const fth_strategy fth_strategy_parameter_server = {
     .describe = describe,
     .step = step,
     .take_event = take_event,
-    .heed = heed,
     .close = close_worker,
 };

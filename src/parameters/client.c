@@ -158,6 +158,7 @@ fth_status fth_worker_open(const fth_worker_options *options, fth_worker_client 
     client->pinned_key = copy_unless_empty(options->pinned_key);
     client->ca_file = copy_unless_empty(options->ca_file);
     client->patience_s = options->patience_s;
+    client->stop = options->stop;
     const char *host = strstr(client->url, "://") + 3;
     client->is_local =
         strncmp(host, "127.", 4) == 0 || strncmp(host, "localhost", 9) == 0 || strncmp(host, "[::1]", 5) == 0;
@@ -174,11 +175,6 @@ fth_status fth_worker_open(const fth_worker_options *options, fth_worker_client 
 out:
     fth_worker_close(client);
     return status;
-}
-
-void fth_worker_heed(fth_worker_client *client, const fth_stop *stop)
-{
-    client->stop = stop;
 }
 
 static void unregister(fth_worker_client *client)

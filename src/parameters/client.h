@@ -16,13 +16,11 @@ typedef struct fth_worker_options {
     const char *worker;               /* NULL or "": made up from the host's name */
     const char *pinned_key, *ca_file; /* see fth_http_client_options; NULL or "": none */
     double patience_s;                /* how long a server that does not answer is tried again */
+    const fth_stop *stop;             /* ends whatever waits, with FTH_INTERRUPTED; outlives the client. NULL: none */
 } fth_worker_options;
 
 /* Registers. Keys come from the environment (http/signature.h). */
 fth_status fth_worker_open(const fth_worker_options *options, fth_worker_client **client);
-/* From now on a stop ends pulls and pushes that wait, within seconds and with FTH_INTERRUPTED; it outlives the client.
- */
-void fth_worker_heed(fth_worker_client *client, const fth_stop *stop);
 /* Unregisters, if the server still answers, and frees. */
 void fth_worker_close(fth_worker_client *client);
 

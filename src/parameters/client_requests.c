@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "parameters/client_internal.h"
@@ -70,8 +71,19 @@ static fth_status add_advice(fth_status status, const char *advice)
 fth_status fth_client_fail_if_stopped(const fth_worker_client *client)
 {
     return client->stop && client->stop->asked
-               ? fth_fail(FTH_INTERRUPTED, "asked to stop while waiting for the parameter server %s", client->url)
+               ? fth_fail(FTH_INTERRUPTED, "stopped while waiting for the parameter server %s", client->url)
                : FTH_OK;
+}
+
+/* Waits before the next try, to the deadline at most; a stop ends it. */
+static void wait_between_tries(const fth_worker_client *client, double seconds, fth_deadline deadline)
+{
+    const double look_every_s = 0.05;
+    fth_deadline until = fth_deadline_in(fmin(seconds, fth_deadline_left_seconds(deadline)));
+    while (!fth_deadline_passed(until) && !(client->stop && client->stop->asked)) {
+        double wait_s = fmin(look_every_s, fmax(fth_deadline_left_seconds(until), 0));
+        nanosleep(&(struct timespec){.tv_nsec = (long)(wait_s * 1e9)}, NULL);
+    }
 }
 
 fth_status fth_client_ask(fth_worker_client *client, const fth_question *q, fth_http_response *response)
@@ -96,14 +108,15 @@ fth_status fth_client_ask(fth_worker_client *client, const fth_question *q, fth_
         else
             snprintf(why, sizeof why, "%s", fth_error_message());
         fth_http_response_release(response);
-        status = fth_client_fail_if_stopped(client);
-        if (status != FTH_OK)
-            return status;
         if (!told && backoff.tries >= 3)
             fth_log_warning("the parameter server %s does not take requests now; trying again for %.0f s: %s",
                             client->url, client->patience_s, why);
         told = told || backoff.tries >= 3;
-        if (!fth_backoff_wait(&backoff, pause_s, deadline))
+        wait_between_tries(client, fth_backoff_next_s(&backoff, pause_s), deadline);
+        status = fth_client_fail_if_stopped(client);
+        if (status != FTH_OK)
+            return status;
+        if (fth_deadline_passed(deadline))
             return fth_fail(FTH_PEER_LOST,
                             "the parameter server %s did not take a request for %.0f s (--server-timeout): %s",
                             client->url, client->patience_s, why);

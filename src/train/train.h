@@ -112,8 +112,9 @@ typedef struct fth_strategy {
      * the weights and never computes gradients, and validation between epochs goes on beside training. */
     bool has_workers;
     /* Optional: reaches whoever is needed, and fails where they refuse, before a record of the run is made. open() then
-     * has its state. */
-    fth_status (*connect)(fth_engine *engine, const fth_train_options *options, void **state);
+     * has its state. From here on, whoever waits for others looks at `stop`, which lives longer, and then ends its
+     * waiting: step() succeeds where the batch counts already, else it is FTH_INTERRUPTED. */
+    fth_status (*connect)(fth_engine *engine, const fth_train_options *options, const fth_stop *stop, void **state);
     fth_status (*open)(fth_engine *engine, const fth_train_options *options, void **state);
     /* Optional, after open(): what the start's event says of who works: "workers" and their "worker_kind", or
      * "worker", "server" and "version". */
@@ -128,9 +129,6 @@ typedef struct fth_strategy {
     /* Optional: the next thing that happened and belongs into the record (an event with its name, and without a time),
      * or NULL. The caller owns it. */
     json_t *(*take_event)(void *state);
-    /* Optional, after open(): whoever waits for others looks at `stop`, which lives longer, and then ends its waiting:
-     * step() succeeds where the batch counts already, else it is FTH_INTERRUPTED. */
-    void (*heed)(void *state, const fth_stop *stop);
     void (*close)(void *state);
 } fth_strategy;
 

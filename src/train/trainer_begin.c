@@ -337,7 +337,7 @@ fth_status fth_trainer_begin(fth_trainer *trainer)
     FTH_TRY(open_engine(trainer));
     FTH_TRY(fth_trainer_find_price(trainer));
     if (trainer->strategy->connect)
-        FTH_TRY(trainer->strategy->connect(trainer->engine, options, &trainer->strategy_state));
+        FTH_TRY(trainer->strategy->connect(trainer->engine, options, trainer->stop, &trainer->strategy_state));
     trainer->state = (fth_train_state){.best_step = -1, .validation_step = -1};
     bool resumed = trainer->beginning.folder != NULL, restored = false;
     if (!resumed)
@@ -357,8 +357,6 @@ fth_status fth_trainer_begin(fth_trainer *trainer)
     if (!trainer->strategy->has_workers)
         FTH_TRY(fth_engine_prepare(trainer->engine, options->batch, FTH_PLAN_TRAIN));
     FTH_TRY(trainer->strategy->open(trainer->engine, options, &trainer->strategy_state));
-    if (trainer->strategy->heed)
-        trainer->strategy->heed(trainer->strategy_state, trainer->stop);
 
     trainer->clock_origin_s = fth_clock_seconds() - trainer->state.elapsed_s;
     trainer->saved_at_s = trainer->state.elapsed_s;

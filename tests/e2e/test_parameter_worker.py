@@ -1,11 +1,14 @@
 """Workers of a parameter server: `farthing train --strategy parameter-server`, alone and several, through kills."""
+import http.server
 import json
 import os
 import signal
 import subprocess
+import threading
+import time
 
 import pytest
-from conftest import environment, FARTHING, PATIENCE_S, wait_for
+from conftest import environment, FARTHING, PATIENCE_S, stop, wait_for
 from parameter_client import Client
 
 MODEL = ["--model", "linear", "--lr", "0.1", "--momentum", "0", "--batch", "32"]
@@ -152,6 +155,44 @@ def test_keys_and_a_pinned_certificate(farthing, tmp_path, tiny):
         assert farthing.runs() == runs  # nothing is left of what never began
     finally:
         server.kill()
+
+
+class Busy(http.server.BaseHTTPRequestHandler):
+    """A server that asks everybody to come again in a minute."""
+
+    def do_POST(self):
+        self.server.asked.set()
+        self.send_response(503)
+        self.send_header("Retry-After", "60")
+        self.send_header("Content-Length", "0")
+        self.end_headers()
+
+    def log_message(self, *_):
+        pass
+
+
+@pytest.mark.parametrize("server", ["away", "busy"])
+def test_a_stop_while_waiting_for_the_server(farthing, tiny, server):
+    """Within a moment, with exit code 75, and not as a time-out that did not pass."""
+    busy = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Busy)
+    busy.asked = threading.Event()
+    if server == "busy":
+        threading.Thread(target=busy.serve_forever, daemon=True).start()
+    url = f"http://127.0.0.1:{busy.server_port if server == 'busy' else 9}"
+    worker = farthing.start("train", "--strategy", "parameter-server", "--server", url, "--model", "linear", "--data", tiny)
+    if server == "busy":
+        assert busy.asked.wait(PATIENCE_S)
+    else:
+        assert "does not take requests now" in worker.stderr.readline()
+    time.sleep(0.3)  # in the middle of a pause
+    began = time.monotonic()
+    result = stop(worker, signal.SIGTERM)
+    assert result.code == 75 and time.monotonic() - began < 10, result.err
+    assert "--server-timeout" not in result.err and "stopped before anything was trained" in result.out
+    assert not farthing.runs()
+    if server == "busy":
+        busy.shutdown()
+    busy.server_close()
 
 
 def test_bad_input_says_what_to_do(farthing, serve, tiny):
