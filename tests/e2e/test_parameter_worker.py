@@ -269,6 +269,6 @@ def test_workers_end_with_the_process_that_started_them(farthing, tiny):
 
 def test_what_is_started_together_says_what_it_cannot(farthing, tiny):
     flags = ["train", "--strategy", "parameter-server", "--workers", "2", *MODEL, "--data", tiny, "--epochs", "1"]
-    assert "more workers than the 2" in farthing(*flags, "--consistency", "sync:3", code=1).err
+    assert "more workers than --workers 2" in farthing(*flags, "--consistency", "sync:3", code=1).err
     assert "--until is not for" in farthing(*flags, "--until", "accuracy=0.9", code=1).err
     assert "--keep has no effect" in farthing(*flags, "--keep", "3").err
