@@ -185,6 +185,18 @@ void fth_record_release(fth_record_summary *summary);
 /* True for the folder of a run: it has a run.json and has begun, or is being begun. */
 bool fth_record_exists(const char *run_folder);
 
+/* The runs under a folder, newest first: the names of their folders. */
+typedef struct fth_record_list {
+    char **ids; /* a NULL follows the last */
+    size_t count;
+} fth_record_list;
+/* No runs if there is no such folder. */
+fth_status fth_record_list_runs(const char *runs_folder, fth_record_list *list);
+void fth_record_list_release(fth_record_list *list);
+
+/* Bytes that a run takes on disk, links not followed. */
+uint64_t fth_record_disk_bytes(const char *run_folder);
+
 /* The newest run under `runs_folder` whose run.json has this "identity" string and that is unfinished (or finished,
  * as asked); *folder is NULL if there is none. free() the folder. */
 fth_status fth_record_find(const char *runs_folder, const char *identity, bool finished, char **folder);

@@ -136,7 +136,7 @@ fth_status fth_record_find(const char *runs_folder, const char *identity, bool f
     return FTH_OK;
 }
 
-/* ---- what a user typed ---- */
+/* ---- all of them ---- */
 
 static int is_candidate(const struct dirent *entry)
 {
@@ -144,14 +144,16 @@ static int is_candidate(const struct dirent *entry)
 }
 
 typedef struct known_run {
-    const char *name;
+    char *id;
     double created_s;
 } known_run;
 
 static int compare_newest_first(const void *a, const void *b)
 {
-    double left = ((const known_run *)a)->created_s, right = ((const known_run *)b)->created_s;
-    return (left < right) - (left > right);
+    const known_run *left = a, *right = b;
+    if (left->created_s == right->created_s)
+        return strcmp(left->id, right->id);
+    return left->created_s < right->created_s ? 1 : -1;
 }
 
 static double read_creation(const char *folder)
@@ -163,6 +165,47 @@ static double read_creation(const char *folder)
     json_decref(run);
     return created;
 }
+
+fth_status fth_record_list_runs(const char *runs_folder, fth_record_list *list)
+{
+    fth_status status = FTH_OK;
+    struct dirent **entries = NULL;
+    known_run *runs = NULL;
+    int count = scandir(runs_folder, &entries, is_candidate, NULL);
+
+    *list = (fth_record_list){0};
+    FTH_REQUIRE(count >= 0 || errno == ENOENT, FTH_IO, "open %s: %s", runs_folder, strerror(errno));
+    size_t most = count > 0 ? (size_t)count : 0, found = 0;
+    FTH_TRY(fth_allocate(most + 1, sizeof *runs, &runs));
+    FTH_TRY(fth_allocate(most + 1, sizeof *list->ids, &list->ids)); /* with a NULL at the end */
+    for (size_t i = 0; i < most; i++) {
+        char *path = fth_path_join(runs_folder, entries[i]->d_name);
+        if (fth_record_exists(path))
+            runs[found++] = (known_run){fth_format("%s", entries[i]->d_name), read_creation(path)};
+        free(path);
+    }
+    if (found > 0)
+        qsort(runs, found, sizeof *runs, compare_newest_first);
+    for (list->count = 0; list->count < found; list->count++)
+        list->ids[list->count] = runs[list->count].id;
+
+out:
+    for (int i = 0; i < count; i++)
+        free(entries[i]);
+    free(entries);
+    free(runs);
+    return status;
+}
+
+void fth_record_list_release(fth_record_list *list)
+{
+    for (size_t i = 0; i < list->count; i++)
+        free(list->ids[i]);
+    free(list->ids);
+    *list = (fth_record_list){0};
+}
+
+/* ---- what a user typed ---- */
 
 /* Is there a folder of this run, which then has not begun? */
 static bool was_made(const char *runs_folder, const char *typed)
@@ -177,45 +220,29 @@ static bool was_made(const char *runs_folder, const char *typed)
 static fth_status fail_unknown_run(const char *runs_folder, const char *typed)
 {
     enum { SHOWN = 8 };
-    struct dirent **entries = NULL;
-    int count = scandir(runs_folder, &entries, is_candidate, alphasort);
-    const char **names = calloc((size_t)(count > 0 ? count : 0) + 1, sizeof *names);
-    known_run *runs = calloc((size_t)(count > 0 ? count : 0) + 1, sizeof *runs);
-    char *list = fth_format("%s", "");
-    size_t found = 0;
-    for (int i = 0; i < count && names && runs; i++) {
-        char *path = fth_path_join(runs_folder, entries[i]->d_name);
-        if (fth_record_exists(path)) {
-            names[found] = entries[i]->d_name;
-            runs[found++] = (known_run){entries[i]->d_name, read_creation(path)};
-        }
-        free(path);
+    fth_record_list list = {0};
+    char *known = fth_format("%s", "");
+    if (fth_record_list_runs(runs_folder, &list) != FTH_OK)
+        list.count = 0;
+    for (size_t i = 0; i < list.count && i < SHOWN; i++) {
+        char *longer = fth_format("%s%s%s", known, *known ? ", " : "", list.ids[i]);
+        free(known);
+        known = longer;
     }
-    if (found > 0)
-        qsort(runs, found, sizeof *runs, compare_newest_first);
-    for (size_t i = 0; i < found && i < SHOWN; i++) {
-        char *longer = fth_format("%s%s%s", list, *list ? ", " : "", runs[i].name);
-        free(list);
-        list = longer;
-    }
-    const char *nearest = names ? fth_nearest_name(typed, names) : NULL;
+    const char *nearest = list.count > 0 ? fth_nearest_name(typed, (const char *const *)list.ids) : NULL;
     if (was_made(runs_folder, typed))
         fth_fail(FTH_INVALID, "run %s never took a step: there is nothing to carry on; start it with --name", typed);
     else if (fth_folder_exists(typed))
         fth_fail(FTH_INVALID, "%s is not a run: it has no run.json", typed);
-    else if (found == 0)
+    else if (list.count == 0)
         fth_fail(FTH_INVALID, "there is no run \"%s\": %s holds no runs", typed, runs_folder);
     else if (nearest)
         fth_fail(FTH_INVALID, "there is no run \"%s\" in %s; did you mean %s?", typed, runs_folder, nearest);
     else
         fth_fail(FTH_INVALID, "there is no run \"%s\" in %s; %s: %s%s", typed, runs_folder,
-                 found > SHOWN ? "the newest are" : "there are", list, found > SHOWN ? ", ..." : "");
-    for (int i = 0; i < count; i++)
-        free(entries[i]);
-    free(entries);
-    free(names);
-    free(runs);
-    free(list);
+                 list.count > SHOWN ? "the newest are" : "there are", known, list.count > SHOWN ? ", ..." : "");
+    fth_record_list_release(&list);
+    free(known);
     return FTH_INVALID;
 }
 

@@ -5,6 +5,7 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <fts.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -111,6 +112,19 @@ out:
         close(folder);
     fth_record_free(record);
     return status;
+}
+
+uint64_t fth_record_disk_bytes(const char *run_folder)
+{
+    char *const paths[] = {(char *)(uintptr_t)run_folder, NULL};
+    uint64_t bytes = 0;
+    FTS *tree = fts_open(paths, FTS_PHYSICAL | FTS_NOCHDIR, NULL);
+    for (const FTSENT *entry = tree ? fts_read(tree) : NULL; entry; entry = fts_read(tree))
+        if (entry->fts_info != FTS_DP && entry->fts_info != FTS_NS)
+            bytes += (uint64_t)entry->fts_statp->st_blocks * 512;
+    if (tree)
+        fts_close(tree);
+    return bytes;
 }
 
 /* ---- runs that have not begun ---- */

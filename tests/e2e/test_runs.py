@@ -267,3 +267,64 @@ def test_what_is_best_survives_a_resume(farthing, noise):
     farthing(*stored, "--epochs", 4, "--best-by", "accuracy", "--runs", "a")
     farthing(*stored, "--epochs", 8, "--runs", "b")
     assert kept(farthing, farthing.folder / "store") == best_of(events, "accuracy")
+
+
+# ---- farthing runs ----
+
+def test_runs_are_listed_newest_first(farthing, tiny):
+    assert "there are no runs" in farthing("runs").err
+    train = ["train", *SMALL, "--data", tiny, "--batch", 16]
+    farthing(*train, "--epochs", 2, "--name", "old")
+    process = farthing.start(*train, "--epochs", 1000000, "--name", "new")
+    events = farthing.folder / "runs/new/events.jsonl"
+    wait_for(lambda: events.exists() and '"step"' in events.read_text(), "a step")
+    left = farthing.folder / "runs/left"
+    (left / "events.jsonl").write_text(forge_unbegun(left, "left"))
+    (farthing.folder / "runs/notes").mkdir()  # neither is a run
+    running, finished = farthing("runs", "--json").events
+    assert (running["id"], running["state"]) == ("new", "running")
+    assert (finished["id"], finished["state"], finished["epochs"], finished["steps"]) == ("old", "finished", 2, 32)
+    assert finished["accuracy"] == kept(farthing, "old")[2] and finished["reason"] == "epochs"
+    size = sum(path.stat().st_size for path in (farthing.folder / "runs/old").rglob("*") if path.is_file())
+    assert size <= finished["size_bytes"] < size + 100000
+    assert stop(process).code == 75
+    lines = farthing("runs").out.splitlines()
+    assert [line.split()[:3] for line in lines[2:]] == [["new", "stopped", "linear"], ["old", "finished", "linear"]]
+    record_file = farthing.folder / "runs/new/events.jsonl"
+    record_file.write_text("".join(line for line in record_file.read_text().splitlines(True) if '"interrupted"' not in line))
+    assert farthing("runs", "--json").events[0]["state"] == "killed"
+
+
+def test_runs_are_removed(farthing, tiny):
+    train = ["train", *SMALL, "--data", tiny, "--steps", 2, "--name"]
+    for name in ("a", "b", "c"):
+        farthing(*train, name)
+    (farthing.folder / "precious").mkdir()
+    (farthing.folder / "precious/file").write_text("x")
+    (farthing.folder / "runs/link").symlink_to("../precious")
+    (farthing.folder / "runs/other").symlink_to("b")
+    (farthing.folder / "runs/b/mine.txt").write_text("x")
+    # Past what cannot be removed it goes on.
+    result = farthing("runs", "rm", "a", "nope", "link", "other/", "../precious", "..", "", "runs/b", code=1)
+    assert "removed runs/a: " in result.out and "2 runs removed" in result.out and result.err.count("error: ") == 6
+    assert "did you mean" in result.err or "there is no run \"nope\"" in result.err
+    assert "runs/b stays" in result.err and (farthing.folder / "runs/b/mine.txt").exists()
+    assert not (farthing.folder / "runs/a").exists() and (farthing.folder / "precious/file").exists()
+    assert [run["id"] for run in farthing("runs", "--json").events] == ["c"]
+    (removed,) = farthing("runs", "rm", "c", "--json").events
+    assert removed["removed"] and removed["freed_bytes"] > 30000
+    farthing(*train, "a")  # the name is free
+
+
+def test_a_running_run_is_not_removed(farthing, tiny):
+    process = farthing.start("train", *SMALL, "--data", tiny, "--epochs", 1000000, "--name", "x")
+    wait_for(lambda: (farthing.folder / "runs/x/run.json").exists(), "the record")
+    assert f"process {process.pid}" in farthing("runs", "rm", "x", code=1).err
+    assert (farthing.folder / "runs/x/run.json").exists()
+    stop(process)
+
+
+def test_runs_are_of_this_machine(farthing):
+    assert "farthing store ls" in farthing("runs", "--runs", "s3://bucket/runs", code=2).err
+    assert "which runs" in farthing("runs", "rm", code=2).err
+    assert "list" in farthing("runs", "list", code=2).err

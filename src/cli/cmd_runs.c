@@ -1,0 +1,265 @@
+/* farthing runs: which runs there are on this machine, and `runs rm`, which removes some. */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "cli/cli.h"
+#include "report/report.h"
+
+enum { SMALL = 64 };
+
+typedef struct runs_options {
+    fth_given given;
+    char *runs;
+    bool json;
+} runs_options;
+
+static const fth_option runs_rows[] = {
+    {.name = "runs",
+     .type = FTH_OPTION_TEXT,
+     .offset = offsetof(runs_options, runs),
+     .fallback = "runs",
+     .argument = "FOLDER",
+     .help = "folder with the runs",
+     .group = "Options"},
+    {.name = "json",
+     .type = FTH_OPTION_SWITCH,
+     .offset = offsetof(runs_options, json),
+     .help = "print JSON, one object per run"},
+};
+static const fth_option_table runs_table = {
+    .options = runs_rows, .count = FTH_COUNT_OF(runs_rows), .struct_size = sizeof(runs_options)};
+
+/* ---- listing ---- */
+
+static const char *state_of(const fth_record_summary *run)
+{
+    if (fth_record_is_locked(run->folder))
+        return "running";
+    fth_record_ending ending =
+        run->machine_count > 0 ? run->machines[run->machine_count - 1].ending : FTH_ENDING_UNKNOWN;
+    if (run->finished || ending == FTH_ENDING_FINISHED)
+        return "finished";
+    return ending == FTH_ENDING_INTERRUPTED ? "stopped" : ending == FTH_ENDING_FAILED ? "failed" : "killed";
+}
+
+static const char *configured(const fth_record_summary *run, const char *option)
+{
+    const char *text = json_string_value(json_object_get(json_object_get(run->run, "configuration"), option));
+    return text ? text : "-";
+}
+
+static double epochs_of(const fth_record_summary *run)
+{
+    const fth_record_series *series = &run->training;
+    const json_t *epochs = json_object_get(run->end, "epochs");
+    return json_is_number(epochs) ? json_number_value(epochs)
+           : series->count > 0    ? series->points[series->count - 1].epoch
+                                  : NAN;
+}
+
+/* Of the model that is kept as the best; a parameter server keeps none, and its last stands in. */
+static double accuracy_of(const fth_record_summary *run)
+{
+    return run->kept.by ? run->kept.accuracy : run->last_accuracy;
+}
+
+static double age_of(const fth_record_summary *run)
+{
+    return fmax(0, fth_clock_wall_seconds() - json_number_value(json_object_get(run->run, "created_s")));
+}
+
+static fth_status add_row(fth_table *table, const char *id, const fth_record_summary *run)
+{
+    char epochs[SMALL] = "-", steps[SMALL], accuracy[SMALL], size[SMALL], age[SMALL];
+    double epoch = epochs_of(run);
+    if (isfinite(epoch))
+        snprintf(epochs, sizeof epochs, "%.4g", epoch);
+    fth_text_count(run->steps, steps, sizeof steps);
+    fth_text_percent(accuracy_of(run), accuracy, sizeof accuracy);
+    fth_text_bytes((int64_t)fth_record_disk_bytes(run->folder), size, sizeof size);
+    fth_duration_format(age_of(run), age, sizeof age);
+    return fth_table_add_row(table, (const char *[]){id, state_of(run), configured(run, "model"),
+                                                     configured(run, "data"), epochs, steps, accuracy, size, age});
+}
+
+static void set_number(json_t *json, const char *key, double value)
+{
+    if (isfinite(value))
+        json_object_set_new(json, key, json_real(value));
+}
+
+static void print_json(const char *id, const fth_record_summary *run)
+{
+    json_t *json =
+        json_pack("{s:o, s:o, s:s, s:o, s:o, s:I, s:I}", "id", fth_cli_json_text(id), "folder",
+                  fth_cli_json_text(run->folder), "state", state_of(run), "model",
+                  fth_cli_json_text(configured(run, "model")), "data", fth_cli_json_text(configured(run, "data")),
+                  "steps", (json_int_t)run->steps, "size_bytes", (json_int_t)fth_record_disk_bytes(run->folder));
+    set_number(json, "epochs", epochs_of(run));
+    set_number(json, "accuracy", accuracy_of(run));
+    set_number(json, "created_s", json_number_value(json_object_get(run->run, "created_s")));
+    set_number(json, "age_s", age_of(run));
+    const char *reason = json_string_value(json_object_get(run->end, "reason"));
+    if (reason)
+        json_object_set_new(json, "reason", json_string(reason));
+    fth_cli_print_json(json);
+    json_decref(json);
+}
+
+/* One run that cannot be read does not hide the others. */
+static fth_status list_runs(const runs_options *options, bool *failed)
+{
+    static const char *const headings[] = {"run",   "state",    "model", "data", "epochs",
+                                           "steps", "accuracy", "size",  "age"};
+    static const fth_alignment alignments[] = {FTH_LEFT,  FTH_LEFT,  FTH_LEFT,  FTH_LEFT, FTH_RIGHT,
+                                               FTH_RIGHT, FTH_RIGHT, FTH_RIGHT, FTH_RIGHT};
+    fth_status status = FTH_OK;
+    fth_record_list list = {0};
+    fth_table *table = NULL;
+    size_t shown = 0;
+
+    FTH_TRY(fth_record_list_runs(options->runs, &list));
+    FTH_TRY(fth_table_create(headings, alignments, FTH_COUNT_OF(headings), &table));
+    for (size_t i = 0; i < list.count; i++) {
+        fth_record_summary run = {0};
+        char *folder = fth_path_join(options->runs, list.ids[i]);
+        bool read = fth_record_read(folder, &run) == FTH_OK;
+        if (!read) {
+            fth_log_warning("%s: %s", folder, fth_error_message());
+            *failed = true;
+        } else if (options->json) {
+            print_json(list.ids[i], &run);
+        } else {
+            status = add_row(table, list.ids[i], &run);
+            shown++;
+        }
+        fth_record_release(&run);
+        free(folder);
+        FTH_TRY(status);
+    }
+    if (shown > 0)
+        fth_table_print(stdout, table);
+    if (list.count == 0)
+        fth_log_info("there are no runs in %s yet; `farthing train` makes one", options->runs);
+
+out:
+    fth_record_list_release(&list);
+    fth_table_free(table);
+    return status;
+}
+
+/* ---- removing ---- */
+
+/* The folder that was typed, as an id or a path, itself: a link is not followed, and what is no run is for
+ * fth_record_remove() to refuse. free() it. */
+static fth_status find_folder(const char *runs_folder, const char *typed, char **folder)
+{
+    struct stat facts;
+    char *path = strchr(typed, '/') ? fth_format("%s", typed) : fth_path_join(runs_folder, typed);
+    for (size_t length = strlen(path); length > 1 && path[length - 1] == '/'; length--)
+        path[length - 1] = '\0'; /* lstat() would follow a link with a slash after it */
+    bool is_name = strchr(typed, '/') || (*typed && fth_record_check_id(typed) == FTH_OK);
+    if (is_name && lstat(path, &facts) == 0) {
+        *folder = path;
+        return FTH_OK;
+    }
+    free(path);
+    return fth_record_locate(runs_folder, typed, folder); /* which says what there is */
+}
+
+static fth_status remove_run(const runs_options *options, const char *typed, uint64_t *freed_bytes)
+{
+    fth_status status = FTH_OK;
+    char *folder = NULL, size[SMALL];
+    bool others_left = false;
+
+    *freed_bytes = 0;
+    FTH_TRY(find_folder(options->runs, typed, &folder));
+    FTH_TRY(fth_record_remove(folder, freed_bytes, &others_left));
+    fth_text_bytes((int64_t)*freed_bytes, size, sizeof size);
+    if (!options->json)
+        fth_print_line(stdout, "removed %s: %s freed", folder, size);
+    if (others_left)
+        fth_log_warning("%s stays: it holds files that are not the run's", folder);
+
+out:
+    free(folder);
+    return status;
+}
+
+static bool remove_runs(const runs_options *options, const fth_arguments *arguments)
+{
+    uint64_t total = 0, freed;
+    int removed = 0;
+    char size[SMALL];
+    bool failed = false;
+    for (int i = 1; i < arguments->count; i++) {
+        fth_status status = remove_run(options, arguments->positional[i], &freed);
+        total += freed;
+        removed += status == FTH_OK;
+        failed = failed || status != FTH_OK;
+        if (status != FTH_OK)
+            fth_log_error("%s", fth_error_message());
+        if (options->json) {
+            json_t *json = json_pack("{s:o, s:b, s:I}", "run", fth_cli_json_text(arguments->positional[i]), "removed",
+                                     status == FTH_OK, "freed_bytes", (json_int_t)freed);
+            if (status != FTH_OK)
+                json_object_set_new(json, "message", fth_cli_json_text(fth_error_message()));
+            fth_cli_print_json(json);
+            json_decref(json);
+        }
+    }
+    fth_text_bytes((int64_t)total, size, sizeof size);
+    if (!options->json && removed > 1)
+        printf("%s removed, %s freed\n", FTH_COUNTED(removed, "run"), size);
+    return failed;
+}
+
+/* ---- the command ---- */
+
+static fth_exit_code run(const fth_command *command, const fth_invocation *invocation)
+{
+    runs_options options;
+    fth_arguments arguments;
+    fth_exit_code code;
+    bool failed = false;
+
+    if (!fth_cli_read_flags(command, invocation, &runs_table, &options, &arguments, &code))
+        goto out;
+    bool removes = arguments.count > 0 && strcmp(arguments.positional[0], "rm") == 0;
+    if (fth_store_is_url(options.runs))
+        code = fth_cli_usage(command,
+                             "--runs %s: this lists folders on this machine; `farthing store ls` lists a store, and "
+                             "`farthing report URL` shows a run in it",
+                             options.runs);
+    else if (arguments.count > 0 && !removes)
+        code = fth_cli_usage(command, "unknown word \"%s\"; `farthing runs` lists, `farthing runs rm ID...` removes",
+                             arguments.positional[0]);
+    else if (removes && arguments.count == 1)
+        code = fth_cli_usage(command, "say which runs to remove: farthing runs rm ID...");
+    else if (removes)
+        failed = remove_runs(&options, &arguments);
+    else if (list_runs(&options, &failed) != FTH_OK)
+        code = fth_cli_fail();
+    if (failed)
+        code = FTH_EXIT_FAILURE;
+out:
+    fth_options_release(&runs_table, &options);
+    fth_arguments_release(&arguments);
+    return code;
+}
+
+const fth_command fth_command_runs = {
+    .name = "runs",
+    .arguments = "[rm ID|FOLDER...] [--runs FOLDER] [--json]",
+    .summary = "list runs: state, accuracy, size; `runs rm ID` removes them",
+    .details = "Lists the runs on this machine, newest first. States: running, finished, stopped (on request or by a "
+               "notice),\nfailed, killed; all but the first can be resumed. The accuracy is that of the best model "
+               "kept, the age is since\nthe run began.\n\n"
+               "rm deletes a run with its checkpoints and models. A run that is being trained is refused, files that "
+               "are not a\nrun's are left alone, and after a run that cannot be removed it goes on with the next.\n",
+    .run = run,
+};
