@@ -40,7 +40,7 @@ def call(method, target, body=None):
     return answer.code, answer.headers, answer.read()
 
 def batches(size, seed):
-    """Made-up digits, a bright bar per class: put your own data here."""
+    """Made-up digits, a bright bar per class: put your own data here, normalized as me["normalization"] says."""
     torch.manual_seed(seed)
     while True:
         images, labels = 0.3 * torch.randn(size, 1, 28, 28), torch.randint(10, (size,))

@@ -44,7 +44,7 @@ typedef struct fth_model_flags {
          .type = FTH_OPTION_TEXT,                                                                                      \
          .offset = (at) + offsetof(fth_model_flags, normalize),                                                        \
          .argument = "HOW",                                                                                            \
-         .help = "of pixels, where the file does not say: imagenet, cifar, mnist, none or MEAN/STD (0.5/0.5)",         \
+         .help = "mean and deviation of pixels, if not as the file says: imagenet, cifar, mnist, none or MEAN/STD",     \
          .check = fth_normalization_check},                                                                            \
     {                                                                                                                  \
         .name = "size", .type = FTH_OPTION_INTEGER, .offset = (at) + offsetof(fth_model_flags, size), .fallback = "0", \

@@ -129,6 +129,10 @@ void fth_augment(const fth_dataset_info *info, const fth_augmentation *augmentat
  *     normalize=HOW                    as normalization.h has it: imagenet, cifar, mnist, none or MEAN/STD
  */
 fth_status fth_transform_check(const char *text);
+/* True if its steps say the size of what comes out, as centre-crop=224 does and flip does not. */
+bool fth_transform_has_size(const char *text);
+/* What its normalize= says; unknown if it has none, or is not a transform. */
+fth_normalization fth_transform_get_normalization(const char *text);
 
 /* How images of a set are prepared, in that language, without their normalization; free() it. Images in memory that are
  * used as they are: "resize=28x28". */

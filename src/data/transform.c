@@ -185,3 +185,15 @@ fth_status fth_transform_check(const char *text)
     fth_transform transform;
     return fth_transform_parse(text, &transform);
 }
+
+bool fth_transform_has_size(const char *text)
+{
+    fth_transform transform;
+    return fth_transform_parse(text, &transform) == FTH_OK && transform.width > 0;
+}
+
+fth_normalization fth_transform_get_normalization(const char *text)
+{
+    fth_transform transform;
+    return fth_transform_parse(text, &transform) == FTH_OK ? transform.normalization : (fth_normalization){0};
+}

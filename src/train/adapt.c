@@ -11,8 +11,8 @@
 
 bool fth_options_say_normalization(const fth_train_options *options)
 {
-    return *options->normalize || strstr(options->transform, "normalize=") ||
-           strstr(options->validation_transform, "normalize=");
+    return *options->normalize || fth_transform_get_normalization(options->transform).channels > 0 ||
+           fth_transform_get_normalization(options->validation_transform).channels > 0;
 }
 
 fth_status fth_options_find_normalization(const fth_train_options *options, char text[FTH_NORMALIZATION_TEXT])

@@ -12,10 +12,13 @@ static void follow_file(const fth_model_facts *facts, char *normalize, fth_train
         fth_normalization_format(&facts->normalization, normalize);
         options->normalize = normalize;
     }
-    if (options->image_size == 0 && !*options->transform && !*options->validation_transform && facts->transform) {
+    if (options->image_size > 0 || fth_transform_has_size(options->transform) ||
+        fth_transform_has_size(options->validation_transform))
+        return;
+    if (!*options->validation_transform && facts->transform)
         options->validation_transform = facts->transform;
-        options->image_size = facts->height == facts->width ? facts->height : 0;
-    }
+    if (facts->height == facts->width && !fth_transform_has_size(options->validation_transform))
+        options->image_size = facts->height;
 }
 
 /* A line on standard error, where the file says nothing or options say something else. */

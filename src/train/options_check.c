@@ -65,6 +65,29 @@ fth_status fth_train_options_settle(fth_train_options *options)
     return FTH_OK;
 }
 
+/* How images are varied and normalized is said once, or alike. */
+static fth_status check_images(const fth_train_options *options)
+{
+    const char *const transforms[] = {options->transform, options->validation_transform};
+    fth_normalization asked;
+    char text[FTH_NORMALIZATION_TEXT];
+    if (strcmp(options->augment, "none") != 0 && *options->transform)
+        return fth_fail(FTH_INVALID,
+                        "--augment %s and --transform both vary training images: give one of them (--transform has "
+                        "pad-crop=4 and flip)",
+                        options->augment);
+    if (fth_normalization_parse(options->normalize, &asked) != FTH_OK || asked.channels == 0)
+        return FTH_OK; /* the table checks the text */
+    for (size_t i = 0; i < FTH_COUNT_OF(transforms); i++) {
+        fth_normalization said = fth_transform_get_normalization(transforms[i]);
+        fth_normalization_format(&said, text);
+        if (said.channels > 0 && !fth_normalization_equal(&asked, &said))
+            return fth_fail(FTH_INVALID, "--normalize %s and normalize=%s in --%s differ: leave one of them out",
+                            options->normalize, text, i == 0 ? "transform" : "validation-transform");
+    }
+    return FTH_OK;
+}
+
 fth_status fth_train_options_check(const fth_train_options *options)
 {
     const fth_option_table *table = &fth_train_option_table;
@@ -76,11 +99,6 @@ fth_status fth_train_options_check(const fth_train_options *options)
         return fth_fail(FTH_INVALID, "--steps must be at least 1, not 0 (leave it out for no such limit)");
     if (options->nesterov && (strcmp(options->optimizer, "sgd") != 0 || options->momentum <= 0))
         return fth_fail(FTH_INVALID, "--nesterov needs --optimizer sgd with a --momentum above 0");
-    if (strcmp(options->augment, "none") != 0 && *options->transform)
-        return fth_fail(FTH_INVALID,
-                        "--augment %s and --transform both vary training images: give one of them (--transform "
-                        "has pad-crop=4 and flip)",
-                        options->augment);
     if (options->freeze_statistics && !*options->freeze)
         return fth_fail(FTH_INVALID, "--freeze-statistics is about the layers that --freeze names");
     if (!*options->checkpoints && fth_options_was_given(table, options, "checkpoints"))
@@ -96,5 +114,6 @@ fth_status fth_train_options_check(const fth_train_options *options)
     if (*options->checkpoints && *options->resume && strcmp(options->resume, "auto") != 0)
         return fth_fail(FTH_INVALID, "--checkpoints names the run and carries it on by itself; leave out --resume %s",
                         options->resume);
-    return check_workers(options);
+    fth_status status = check_images(options);
+    return status == FTH_OK ? check_workers(options) : status;
 }

@@ -175,16 +175,18 @@ def test_runs_from_before_normalize_are_the_same_runs(farthing):
     (["--normalize", "0.5/0"], "above 0"),
     (["--transform", "normalize=cifr"], "imagenet, cifar, mnist, none or MEAN/STD"),
     (["--augment", "flip", "--transform", "pad-crop=4"], "--augment flip and --transform"),
+    (["--normalize", "0.5/0.5", "--transform", "flip,normalize=none"], "--normalize 0.5/0.5 and normalize=none in"),
+    (["--normalize", "mnist", "--validation-transform", "normalize=none"], "in --validation-transform differ"),
 ])
 def test_mistakes_are_wrong_usage(farthing, tiny, flags, expected):
     assert expected in farthing("train", *QUICK, "--data", tiny, *flags, code=2).err
 
 
 def test_contradictions_are_refused(farthing, tiny):
-    both = ["--normalize", "0.5/0.5", "--transform", "normalize=none"]
-    err = farthing("train", *QUICK, "--data", tiny, *both, code=None).err
-    assert "0.5/0.5" in err and "none by the transform for training" in err
-    err = farthing("train", *QUICK, "--data", tiny, "--normalize", "imagenet", code=None).err
+    both = ["--transform", "normalize=mnist", "--validation-transform", "normalize=none"]
+    err = farthing("train", *QUICK, "--data", tiny, *both, code=1).err
+    assert "normalized as mnist by the transform for training, but as none by the transform for validation" in err
+    err = farthing("train", *QUICK, "--data", tiny, "--normalize", "imagenet", code=1).err
     assert "imagenet is for 3 channels, but the images have 1" in err
 
 
@@ -221,6 +223,8 @@ def test_another_size_is_what_the_model_is_for(farthing, tiny):
     assert result.events[0]["loss"] == pytest.approx(end["loss"], rel=1e-6)
     again = farthing("evaluate", *flags, "--weights", model, "--validation-transform", "resize=20x20")
     assert again.events[0]["loss"] == result.events[0]["loss"]
+    other = farthing("evaluate", *flags, "--weights", model, "--validation-transform", "resize=24")  # the middle of it
+    assert other.events[0]["loss"] != result.events[0]["loss"]
     (farthing.folder / "p.png").write_bytes(grey_png(28, lambda x, y: x * y % 256))
     assert farthing("predict", "--weights", model, "p.png", "--json").events[0]["predictions"]
     farthing("export", "--weights", model, "--to", "safetensors", "--out", "e.safetensors")
