@@ -315,7 +315,12 @@ out:
 static const struct verb {
     const char *name;
     fth_status (*each)(const char *address, const store_options *options); /* NULL: cp */
-} verbs[] = {{"ls", list_place}, {"cat", show_object}, {"cp", NULL}, {"rm", delete_place}, {"presign", print_link}};
+    bool stops;                                                            /* at the first address that fails */
+} verbs[] = {{"ls", list_place, false},
+             {"cat", show_object, false},
+             {"cp", NULL, true},
+             {"rm", delete_place, true},
+             {"presign", print_link, false}};
 
 static const struct verb *find_verb(const char *name)
 {
@@ -342,10 +347,15 @@ static fth_exit_code perform(const fth_command *command, const fth_arguments *ar
     }
     if (arguments->count == 1)
         return fth_cli_usage(command, "%s needs an address: farthing store %s s3://bucket/key", verb->name, verb->name);
-    for (int i = 1; i < arguments->count; i++)
-        if (verb->each(arguments->positional[i], options) != FTH_OK)
-            return fth_cli_fail();
-    return FTH_EXIT_OK;
+    fth_exit_code code = FTH_EXIT_OK;
+    for (int i = 1; i < arguments->count; i++) {
+        if (verb->each(arguments->positional[i], options) == FTH_OK)
+            continue;
+        code = fth_cli_fail();
+        if (verb->stops)
+            break;
+    }
+    return code;
 }
 
 /* The short flags that people's fingers know from ls, cp and rm, also several in one. NULL if `letter` is none. */

@@ -295,3 +295,12 @@ def test_the_doctor_uses_a_store(farthing, bucket, web):
     assert bucket.keys() == [] and not (farthing.folder / "new-folder").exists()
     assert examine("s3://no-such-bucket", code=1) == [("store", "fail")]
     assert [state for _, state in examine(web.url)][:2] == ["warn", "warn"]
+
+
+def test_ls_goes_on_after_one_that_is_missing(farthing):
+    for name in ("a", "c"):
+        (farthing.folder / name).mkdir()
+        (farthing.folder / name / f"in-{name}").write_text("x")
+    listed = farthing("store", "ls", "a", "b", "c", code=1)
+    assert listed.out.split() == ["in-a", "in-c"]
+    assert listed.err.splitlines() == ["farthing: error: there is nothing at b"]
