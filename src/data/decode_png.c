@@ -69,6 +69,10 @@ static fth_status finish(void *state, const fth_decode_request *request, fth_pix
         return fail_corrupt(png, error);
     FTH_TRY(fth_pixel_buffer_reserve(buffer, size_bytes + FTH_PICTURE_SLACK));
     error = spng_decode_image(png->library, buffer->bytes, size_bytes, SPNG_FMT_RGB8, 0);
+    /* The checksum of the last image data is compared only as the next chunk is read. What else may be wrong behind
+     * the pixels, a missing end included, does not matter. */
+    if (!error && spng_decode_chunks(png->library) == SPNG_ECHUNK_CRC)
+        error = SPNG_ECHUNK_CRC;
     if (error)
         return fail_corrupt(png, error);
     *picture = (fth_picture){.pixels = buffer->bytes,
