@@ -66,29 +66,93 @@ static struct archive *open_archive(const uint8_t *bytes, size_t size_bytes, fth
     return archive;
 }
 
-/* The path of an entry as folder and name; false for what is not the path of a file or goes out of the archive. */
-static bool split_path(struct archive_entry *entry, const char **path, size_t *folder_length, const char **name)
+/* ---- paths ---- */
+
+/* The path of an entry in plain form: "//a/./b//x.jpg" is "/a/b/x.jpg". The text is reused from entry to entry. */
+typedef struct entry_path {
+    char *text;
+    size_t capacity;
+    size_t folder_length; /* of the folder that holds it; "/" is one */
+    const char *name;
+} entry_path;
+
+typedef enum path_kind { PATH_USABLE, PATH_EMPTY, PATH_LEAVES, PATH_TOO_LONG } path_kind;
+
+enum { MAX_PATH_BYTES = 1 << 16 };
+
+/* Why entries were left out, beside those that are not images. */
+typedef struct left_out_entries {
+    fth_left_out leaving, too_long;
+} left_out_entries;
+
+static const char *raw_path(struct archive_entry *entry)
 {
-    const char *at = archive_entry_pathname_utf8(entry);
-    if (!at)
-        at = archive_entry_pathname(entry);
-    if (!at)
-        return false;
-    for (;;) {
-        if (at[0] == '/')
-            at++;
-        else if (at[0] == '.' && at[1] == '/')
-            at += 2;
-        else
-            break;
+    const char *path = archive_entry_pathname_utf8(entry);
+    path = path ? path : archive_entry_pathname(entry);
+    return path ? path : "";
+}
+
+static fth_status read_path(const char *raw, entry_path *path, path_kind *kind)
+{
+    size_t wanted = strlen(raw) + 1, length = raw[0] == '/';
+    *kind = wanted > MAX_PATH_BYTES ? PATH_TOO_LONG : PATH_USABLE;
+    if (*kind != PATH_USABLE)
+        return FTH_OK;
+    if (path->capacity < wanted) {
+        free(path->text);
+        path->text = NULL;
+        path->capacity = 0;
+        fth_status status = fth_allocate(wanted, 1, &path->text);
+        if (status != FTH_OK)
+            return status;
+        path->capacity = wanted;
     }
-    const char *slash = strrchr(at, '/');
-    *path = at;
-    *folder_length = slash ? (size_t)(slash - at) : 0;
-    *name = slash ? slash + 1 : at;
-    while (*folder_length > 0 && at[*folder_length - 1] == '/')
-        (*folder_length)--;
-    return *at && !strstr(at, "../") && strlen(at) < 4096;
+    path->text[0] = '/';
+    path->folder_length = length;
+    size_t name = length;
+    for (size_t part; *raw; raw += part + (raw[part] == '/')) {
+        part = strcspn(raw, "/");
+        if (part == 0 || (part == 1 && raw[0] == '.'))
+            continue;
+        if (part == 2 && raw[0] == '.' && raw[1] == '.') {
+            *kind = PATH_LEAVES;
+            return FTH_OK;
+        }
+        if (length > name) { /* what was the name is a folder */
+            path->folder_length = length;
+            path->text[length++] = '/';
+        }
+        name = length;
+        memcpy(path->text + length, raw, part);
+        length += part;
+    }
+    path->text[length] = '\0';
+    path->name = path->text + name;
+    if (length == name)
+        *kind = PATH_EMPTY;
+    return FTH_OK;
+}
+
+/* The path of the next entry; *usable is false where there is nothing to do for it. */
+static fth_status take_path(struct archive_entry *entry, entry_path *path, left_out_entries *left_out, bool *usable)
+{
+    const char *raw = raw_path(entry), *slash = strrchr(raw, '/');
+    path_kind kind = PATH_EMPTY;
+    fth_status status = read_path(raw, path, &kind);
+    *usable = status == FTH_OK && kind == PATH_USABLE;
+    if (status == FTH_OK && fth_image_name_fits(slash ? slash + 1 : raw)) {
+        if (kind == PATH_LEAVES)
+            fth_left_out_add(&left_out->leaving, raw, 1);
+        if (kind == PATH_TOO_LONG)
+            fth_left_out_add(&left_out->too_long, raw, 1);
+    }
+    return status;
+}
+
+static void report_left_out(const left_out_entries *left_out, const char *source)
+{
+    fth_left_out_report(&left_out->leaving, source, "image", "with .. in the path");
+    fth_left_out_report(&left_out->too_long, source, "image", "with a path of more than 65536 bytes");
 }
 
 static bool is_file(struct archive_entry *entry)
@@ -107,30 +171,29 @@ fth_status fth_image_archive_index(const uint8_t *bytes, size_t size_bytes, cons
     fth_status status = FTH_OK;
     struct archive *archive = open_archive(bytes, size_bytes, NULL);
     struct archive_entry *entry;
+    entry_path path = {0};
+    left_out_entries left_out = {0};
     int64_t links = 0;
     int result;
 
     FTH_REQUIRE(archive, FTH_CORRUPT, "%s: not a tar archive", source);
     while ((result = archive_read_next_header(archive, &entry)) == ARCHIVE_OK || result == ARCHIVE_WARN) {
-        const char *path, *name;
-        size_t folder_length;
         uint32_t folder;
-        if (!split_path(entry, &path, &folder_length, &name))
+        bool usable = false;
+        FTH_TRY(take_path(entry, &path, &left_out, &usable));
+        if (!usable)
             continue;
         if (archive_entry_filetype(entry) == AE_IFDIR) { /* so that an empty class is noticed */
-            size_t length = strlen(path);
-            while (length > 0 && path[length - 1] == '/')
-                length--;
-            FTH_TRY(fth_image_index_add_folder(index, path, length, &folder));
+            FTH_TRY(fth_image_index_add_folder(index, path.text, strlen(path.text), &folder));
             continue;
         }
         if (!is_file(entry)) {
-            links += fth_image_name_fits(name);
+            links += fth_image_name_fits(path.name);
             continue;
         }
-        FTH_TRY(fth_image_index_add_folder(index, path, folder_length, &folder));
-        if (folder == UINT32_MAX || !fth_image_name_fits(name)) {
-            FTH_TRY(fth_image_index_add(index, folder, name, 0, 0)); /* to be counted */
+        FTH_TRY(fth_image_index_add_folder(index, path.text, path.folder_length, &folder));
+        if (folder == UINT32_MAX || !fth_image_name_fits(path.name)) {
+            FTH_TRY(fth_image_index_add(index, folder, path.name, 0, 0)); /* to be counted */
             continue;
         }
         const void *block = bytes;
@@ -140,14 +203,14 @@ fth_status fth_image_archive_index(const uint8_t *bytes, size_t size_bytes, cons
                          (int64_t)block_bytes != size || offset != 0)) {
             status = archive_entry_sparse_count(entry) > 0
                          ? fth_fail(FTH_UNSUPPORTED, "%s: %s is stored as a sparse file; pack the images again", source,
-                                    path)
+                                    path.text)
                          : fail_reading(archive, source);
             goto out;
         }
         const uint8_t *begin = block;
         FTH_REQUIRE(begin >= bytes && begin + block_bytes <= bytes + size_bytes, FTH_CORRUPT,
-                    "%s: %s cannot be read in place", source, path);
-        FTH_TRY(fth_image_index_add(index, folder, name, (uint64_t)(begin - bytes), block_bytes));
+                    "%s: %s cannot be read in place", source, path.text);
+        FTH_TRY(fth_image_index_add(index, folder, path.name, (uint64_t)(begin - bytes), block_bytes));
     }
     if (result != ARCHIVE_EOF) {
         status = fail_reading(archive, source);
@@ -156,8 +219,10 @@ fth_status fth_image_archive_index(const uint8_t *bytes, size_t size_bytes, cons
     if (links > 0)
         fth_log_warning("%s: left out %s to images; pack the files themselves (tar --dereference --hard-dereference)",
                         source, FTH_COUNTED(links, "link"));
+    report_left_out(&left_out, source);
 
 out:
+    free(path.text);
     archive_read_free(archive);
     return status;
 }
@@ -193,21 +258,26 @@ fth_status fth_image_archive_convert(const uint8_t *bytes, size_t size_bytes, co
     struct archive_entry *entry;
     fth_tar_writer *writer = NULL;
     fth_pixel_buffer buffer = {0};
+    entry_path path = {0};
+    left_out_entries left_out = {0};
     uint64_t total = 0, limit = (uint64_t)size_bytes * MAX_EXPANSION + (1 << 24);
     int result;
 
     FTH_REQUIRE(archive, FTH_CORRUPT, "%s: not an archive that can be read", source);
     FTH_TRY(fth_tar_writer_create(file, &writer));
     while ((result = archive_read_next_header(archive, &entry)) == ARCHIVE_OK || result == ARCHIVE_WARN) {
-        const char *path, *name;
-        size_t folder_length, size;
-        if (!is_file(entry) || !split_path(entry, &path, &folder_length, &name) || !fth_image_name_fits(name))
+        size_t size;
+        bool usable = false;
+        if (!is_file(entry))
             continue;
-        FTH_TRY(read_entry(archive, source, path, &buffer, &size));
+        FTH_TRY(take_path(entry, &path, &left_out, &usable));
+        if (!usable || !fth_image_name_fits(path.name))
+            continue;
+        FTH_TRY(read_entry(archive, source, path.text, &buffer, &size));
         total += size + 1024;
         FTH_REQUIRE(total <= limit, FTH_CORRUPT, "%s: expands to more than %d times its size, as no images do", source,
                     MAX_EXPANSION);
-        FTH_TRY(fth_tar_writer_add(writer, path, buffer.bytes, size));
+        FTH_TRY(fth_tar_writer_add(writer, path.text, buffer.bytes, size));
     }
     if (result != ARCHIVE_EOF) {
         status = fail_reading(archive, source);
@@ -215,8 +285,10 @@ fth_status fth_image_archive_convert(const uint8_t *bytes, size_t size_bytes, co
     }
     FTH_TRY(fth_check_stop(stop, source)); /* asked while the last piece was unpacked */
     FTH_TRY(fth_tar_writer_finish(writer));
+    report_left_out(&left_out, source);
 
 out:
+    free(path.text);
     free(buffer.bytes);
     fth_tar_writer_free(writer);
     archive_read_free(archive);

@@ -1,4 +1,5 @@
-/* Finds image files in a folder and the folders below it. Links are followed; a depth that no set has ends loops. */
+/* Finds image files in a folder and the folders below it. Links are followed; a depth that no set
+ * has ends loops, and is reported. */
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -50,9 +51,12 @@ static fth_status scan(int parent, const char *name, const char *path, int depth
             continue;
         bool image = fth_image_name_fits(item->d_name);
         entry_kind kind = kind_of(dirfd(folder), item);
-        if (kind == FOLDER && depth < MAX_DEPTH && strcmp(item->d_name, "__MACOSX") != 0) {
+        if (kind == FOLDER && strcmp(item->d_name, "__MACOSX") != 0) {
             inner = *path ? fth_path_join(path, item->d_name) : fth_format("%s", item->d_name);
-            FTH_TRY(scan(dirfd(folder), item->d_name, inner, depth + 1, index));
+            if (depth >= MAX_DEPTH)
+                fth_left_out_add(&index->too_deep, inner, 1);
+            else
+                FTH_TRY(scan(dirfd(folder), item->d_name, inner, depth + 1, index));
             free(inner);
             inner = NULL;
         } else if (kind == PLAIN_FILE || (image && kind == OTHER)) { /* a dangling link is an unreadable image */

@@ -6,8 +6,12 @@
  *     [top/] train/<class>/[more/]x.jpg   with val/, valid/, validation/ or test/ beside train/
  *     [top/] <class>/[more/]x.jpg
  *
+ * Where all paths are absolute, as in some archives, the first slash is part of the top; absolute ones among others
+ * belong to no class.
+ *
  * Classes are numbered by their sorted names and files sorted by path, as torchvision's ImageFolder does. A million
  * images take some 50 MB: entries are plain numbers, names one text. */
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
@@ -22,6 +26,35 @@ void fth_image_index_free(fth_image_index *index)
     free(index->table);
     free(index->class_names);
     *index = (fth_image_index){0};
+}
+
+/* ---- what is left out ---- */
+
+/* Where a text may be cut at or before `at`. */
+static size_t cut_before(const char *text, size_t at)
+{
+    while (at > 0 && ((unsigned char)text[at] & 0xc0) == 0x80)
+        at--;
+    return at;
+}
+
+void fth_left_out_add(fth_left_out *left_out, const char *path, int64_t count)
+{
+    enum { HEAD = 70, TAIL = 60 };
+    size_t length = strlen(path);
+    if (left_out->count == 0 && length < sizeof left_out->example)
+        snprintf(left_out->example, sizeof left_out->example, "%s", path);
+    else if (left_out->count == 0)
+        snprintf(left_out->example, sizeof left_out->example, "%.*s…%.80s", (int)cut_before(path, HEAD), path,
+                 path + cut_before(path, length - TAIL));
+    left_out->count += count;
+}
+
+void fth_left_out_report(const fth_left_out *left_out, const char *source, const char *noun, const char *why)
+{
+    if (left_out->count > 0)
+        fth_log_warning("%s: left out %s %s, as %s", source, FTH_COUNTED(left_out->count, noun), why,
+                        left_out->example);
 }
 
 /* ---- names ---- */
@@ -226,6 +259,23 @@ static void strip_root(fth_image_index *index)
     }
 }
 
+/* Where all paths are absolute the top begins behind their slash; where some are, those belong nowhere. */
+static void settle_absolute(fth_image_index *index, const char *source)
+{
+    fth_left_out absolute = {0};
+    for (size_t i = 0; i < index->folder_count; i++)
+        if (*folder_path(index, i) == '/' && index->folders[i].count > 0)
+            fth_left_out_add(&absolute, folder_path(index, i), index->folders[i].count);
+    if (absolute.count == (int64_t)index->count) {
+        index->root_length = 1;
+        return;
+    }
+    for (size_t i = 0; i < index->folder_count; i++)
+        if (*folder_path(index, i) == '/')
+            index->folders[i].count = 0;
+    fth_left_out_report(&absolute, source, "image", "with an absolute path among relative ones");
+}
+
 /* The part of a path below the top; NULL for folders beside or above it. */
 static const char *below_root(const fth_image_index *index, size_t folder, const char *root)
 {
@@ -264,7 +314,7 @@ static bool place_folder(const fth_image_index *index, size_t folder, const char
                          uint8_t *split, const char **class_path)
 {
     const char *path = below_root(index, folder, root);
-    if (!path || !*path)
+    if (!path || !*path || *path == '/')
         return false;
     *split = FTH_TRAIN;
     if (index->has_splits) {
@@ -448,6 +498,8 @@ fth_status fth_image_index_finish(fth_image_index *index, const char *source)
     if (index->other_files > 0)
         fth_log_warning("%s: left out %s of other formats than JPEG and PNG", source,
                         FTH_COUNTED(index->other_files, "image"));
+    fth_left_out_report(&index->too_deep, source, "folder", "nested too deeply (do links lead in a circle?)");
+    settle_absolute(index, source);
     strip_root(index);
     for (size_t i = 0; i < index->folder_count; i++)
         if (index->folders[i].count > 0 && index->root_length > 0)

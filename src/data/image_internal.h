@@ -38,6 +38,15 @@ typedef struct fth_image_folder {
     uint8_t split;
 } fth_image_folder;
 
+/* Files that are there and cannot be used: how many, and one of them, shortened. */
+typedef struct fth_left_out {
+    int64_t count;
+    char example[160];
+} fth_left_out;
+void fth_left_out_add(fth_left_out *left_out, const char *path, int64_t count);
+/* Warns, if there are any: "SOURCE: left out 2 images that WHY, as PATH". */
+void fth_left_out_report(const fth_left_out *left_out, const char *source, const char *noun, const char *why);
+
 typedef struct fth_image_index {
     char *names;
     size_t names_size, names_capacity;
@@ -54,13 +63,14 @@ typedef struct fth_image_index {
     int classes;
     char **class_names; /* sorted; one allocation with their text */
     int64_t other_files;
+    fth_left_out too_deep; /* folders */
 } fth_image_index;
 
 void fth_image_index_free(fth_image_index *index);
 /* True if the ending is one of those that are decoded: .jpg, .jpeg, .jpe, .png. */
 bool fth_image_name_fits(const char *name);
-/* Finds or adds the folder whose path, relative to the top and without slashes at its ends, is `path`. Hidden ones
- * (a part begins with '.', or is __MACOSX) give UINT32_MAX. */
+/* Finds or adds the folder whose path, relative to the top and without a slash at its end, is `path`; in an archive it may
+ * be absolute. Hidden ones (a part begins with '.', or is __MACOSX) give UINT32_MAX. */
 fth_status fth_image_index_add_folder(fth_image_index *index, const char *path, size_t length, uint32_t *folder);
 /* Adds a file; hidden ones and those with other endings are passed over. */
 fth_status fth_image_index_add(fth_image_index *index, uint32_t folder, const char *name, uint64_t offset,
