@@ -354,7 +354,7 @@ json_t *fth_options_to_json(const fth_option_table *table, const void *values, b
     json_t *json = json_object();
     for (size_t i = 0; json && i < table->count; i++) {
         const fth_option *option = &table->options[i];
-        if (identity_only && !is_in_identity(option, values))
+        if (!fth_options_is_taken(table, option) || (identity_only && !is_in_identity(option, values)))
             continue;
         if (json_object_set_new(json, option->name, value_to_json(option, values)) != 0) {
             json_decref(json);

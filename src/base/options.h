@@ -90,7 +90,8 @@ fth_status fth_options_read_flags(const fth_option_table *table, void *values, i
  * struct's first member must be `fth_given given`. */
 bool fth_options_was_given(const fth_option_table *table, const void *values, const char *name);
 
-/* {"model": "mnist-cnn", "lr": 0.01, ...}: every option; or only those that make up the identity. */
+/* {"model": "mnist-cnn", "lr": 0.01, ...}: every option that the table's view takes; or only those that make up the
+ * identity. */
 json_t *fth_options_to_json(const fth_option_table *table, const void *values, bool identity_only);
 /* Sets values from what fth_options_to_json made; unknown names are ignored with a warning (an older or newer version
  * wrote them). Does not mark them as given. */

@@ -29,7 +29,7 @@ bool fth_cli_read_flags(const fth_command *command, const fth_invocation *invoca
 {
     fth_status status = FTH_OK;
     bool help = false;
-    const fth_option_table own = fth_options_for(table, command->options);
+    const fth_option_table own = command->options.command ? fth_options_for(table, command->options) : *table;
     *arguments = (fth_arguments){0};
     *code = FTH_EXIT_OK;
     memset(values, 0, table->struct_size);
@@ -48,7 +48,8 @@ out:
 bool fth_cli_layer_options(const fth_invocation *invocation, const json_t *base, const char *path,
                            fth_train_options *options, fth_exit_code *code)
 {
-    const fth_option_table *table = &fth_train_option_table;
+    const fth_option_table all = fth_options_for(&fth_train_option_table, (fth_option_view){0}); /* checked before */
+    const fth_option_table *table = &all;
     fth_status status = FTH_OK;
     const char **positional = NULL;
     int count = 0;

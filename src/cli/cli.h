@@ -32,7 +32,7 @@ typedef struct fth_command {
     bool for_developers;
     bool hidden;             /* not listed: the program calls it itself */
     bool computes;           /* runs plans: main() chooses how threads wait first */
-    fth_option_view options; /* what it takes of a table that commands share; all 0: everything */
+    fth_option_view options; /* what it takes of a table that commands share; all 0: what the table says */
     fth_exit_code (*run)(const struct fth_command *command, const fth_invocation *invocation);
 } fth_command;
 

@@ -1,7 +1,9 @@
 /* farthing evaluate: weights on the validation part of a data set. */
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/json.h"
 #include "cli/weights.h"
@@ -37,22 +39,87 @@ out:
     return status;
 }
 
-static void print_result(const fth_train_options *options, const char *weights, const fth_evaluation *result)
+/* ---- results ---- */
+
+enum { MOST_LISTED = 20 /* classes that are listed without being asked for */, MOST_IN_JSON = 100 };
+
+static void print_result_json(const fth_train_options *options, const char *weights, const fth_evaluation *result,
+                              fth_confusion *confusion)
 {
-    if (options->json) {
-        json_t *event = json_pack("{s:s, s:f, s:o, s:I, s:f, s:s}", "event", "evaluation", "accuracy", result->accuracy,
-                                  "loss", fth_json_number(result->loss), "samples", (json_int_t)result->samples,
-                                  "seconds", result->seconds, "weights", weights);
-        fth_cli_print_json(event);
-        json_decref(event);
-        return;
-    }
+    json_t *event =
+        json_pack("{s:s, s:f, s:o, s:I, s:f, s:s, s:o}", "event", "evaluation", "accuracy", result->accuracy, "loss",
+                  fth_json_number(result->loss), "samples", (json_int_t)result->samples, "seconds", result->seconds,
+                  "weights", weights, "classes", fth_report_classes_json(confusion));
+    if (*options->confusion)
+        json_object_set_new(event, "mistakes", fth_report_mistakes_json(confusion));
+    if (*options->confusion && fth_confusion_classes(confusion) <= MOST_IN_JSON)
+        json_object_set_new(event, "confusion", fth_report_confusion_json(confusion));
+    fth_cli_print_json(event);
+    json_decref(event);
+}
+
+static fth_status print_result(const fth_train_options *options, const char *weights, const fth_evaluation *result,
+                               fth_confusion *confusion)
+{
+    fth_status status = FTH_OK;
     char accuracy[64], loss[64], time[64];
+    bool asked = fth_options_was_given(&fth_train_option_table, options, "per-class");
     fth_text_percent(result->accuracy, accuracy, sizeof accuracy);
     fth_text_loss(result->loss, loss, sizeof loss);
     fth_duration_format(result->seconds, time, sizeof time);
     fth_print_line(stdout, "%s on %s: accuracy %s, loss %s over %s in %s; weights %s", options->model, options->data,
                    accuracy, loss, FTH_COUNTED(result->samples, "image"), time, weights);
+    if (asked ? options->per_class : fth_confusion_classes(confusion) <= MOST_LISTED) {
+        putchar('\n');
+        FTH_TRY(fth_report_classes(stdout, confusion));
+    }
+    if (strcmp(options->confusion, "auto") == 0) {
+        putchar('\n');
+        int columns = isatty(STDOUT_FILENO) ? fth_terminal_columns(stdout) : INT_MAX;
+        FTH_TRY(fth_report_confusion(stdout, confusion, columns));
+    } else if (*options->confusion) {
+        fth_print_line(stdout, "confusion matrix: %s", options->confusion);
+    }
+
+out:
+    return status;
+}
+
+static fth_status write_confusion(const char *path, fth_confusion *confusion)
+{
+    fth_status status = FTH_OK;
+    char *text = NULL;
+    size_t size = 0;
+    FILE *memory = open_memstream(&text, &size);
+    FTH_REQUIRE(memory, FTH_NO_MEMORY, "no memory for the confusion matrix");
+    fth_report_confusion_csv(memory, confusion);
+    bool whole = ferror(memory) == 0;
+    FTH_REQUIRE(fclose(memory) == 0 && whole, FTH_NO_MEMORY, "no memory for the confusion matrix");
+    FTH_TRY(fth_file_write_all(path, text, size));
+
+out:
+    free(text);
+    return status;
+}
+
+/* `weights` is what the user calls them. */
+static fth_exit_code evaluate(const fth_train_options *options, const char *weights)
+{
+    fth_status status = FTH_OK;
+    fth_evaluation result;
+    fth_confusion *confusion = NULL;
+
+    FTH_TRY(fth_evaluate(options, &confusion, &result));
+    if (*options->confusion && strcmp(options->confusion, "auto") != 0)
+        FTH_TRY(write_confusion(options->confusion, confusion));
+    if (options->json)
+        print_result_json(options, weights, &result, confusion);
+    else
+        FTH_TRY(print_result(options, weights, &result, confusion));
+
+out:
+    fth_confusion_free(confusion);
+    return status == FTH_OK ? FTH_EXIT_OK : fth_cli_fail();
 }
 
 static fth_exit_code run(const fth_command *command, const fth_invocation *invocation)
@@ -95,10 +162,7 @@ static fth_exit_code run(const fth_command *command, const fth_invocation *invoc
         code = fth_cli_fail();
         goto out;
     }
-    fth_evaluation result;
-    code = fth_evaluate(&options, &result) == FTH_OK ? FTH_EXIT_OK : fth_cli_fail();
-    if (code == FTH_EXIT_OK)
-        print_result(&options, weights.name, &result);
+    code = evaluate(&options, weights.name);
 out:
     fth_cli_weights_release(&weights);
     json_decref(configuration);
@@ -109,7 +173,8 @@ out:
 
 const fth_command fth_command_evaluate = {
     .name = "evaluate",
-    .arguments = "[FILE.yaml] [FILE|RUN] [--data NAME --weights FILE|RUN --model NAME] [--json]",
+    .arguments =
+        "[FILE.yaml] [FILE|RUN] [--data NAME --weights FILE|RUN --model NAME] [--confusion [FILE.csv]] [--json]",
     .summary = "measure a model on the validation part of a data set",
     .details =
         "A RUN (id, folder or address in a store) stands for its configuration and its best model; flags win over\n"

@@ -42,7 +42,7 @@ static fth_status evaluate(fth_parameters *server, fth_engine *engine, const fth
                                   .batch_limit = fth_batches_per_epoch(count, batch)};
 
     FTH_TRY(fth_loader_open(server->dataset, &options, &loader));
-    FTH_TRY(fth_engine_evaluate(engine, loader, stop, (fth_deadline){INFINITY}, evaluation));
+    FTH_TRY(fth_engine_evaluate(engine, loader, stop, (fth_deadline){INFINITY}, NULL, evaluation));
     FTH_REQUIRE(isfinite(evaluation->loss), FTH_DIVERGED, "the loss of validation is not a finite number");
 
 out:

@@ -8,6 +8,7 @@
 
 #include "cost/cost.h"
 #include "record/record.h"
+#include "train/confusion.h"
 
 /* One run: a table of what it did and what it took, and a loss chart as wide as `columns`. */
 fth_status fth_report_run(FILE *output, const fth_record_summary *run, int columns);
@@ -21,6 +22,23 @@ fth_status fth_report_compare(FILE *output, const fth_record_summary *runs, size
 
 /* Why a run ended, from its run.json and "end" event: "--epochs 3 reached". NULL if that is not known. free() it. */
 char *fth_report_ending(const json_t *run, const json_t *end);
+
+/* ---- an evaluation, class by class ---- */
+
+/* A table of each class's images, accuracy (recall), precision and F1. */
+fth_status fth_report_classes(FILE *output, const fth_confusion *confusion);
+/* The confusion matrix; or the most frequent mistakes, where there are more than FTH_MATRIX_CLASSES classes or it would be
+ * wider than `columns`. */
+enum { FTH_MATRIX_CLASSES = 20 };
+fth_status fth_report_confusion(FILE *output, fth_confusion *confusion, int columns);
+fth_status fth_report_mistakes(FILE *output, fth_confusion *confusion);
+/* The whole matrix, a row for each class, for other programs. */
+void fth_report_confusion_csv(FILE *output, fth_confusion *confusion);
+json_t *fth_report_confusion_json(fth_confusion *confusion);
+json_t *fth_report_classes_json(const fth_confusion *confusion);
+json_t *fth_report_mistakes_json(fth_confusion *confusion); /* the most frequent ones, as in the terminal */
+
+/* ---- costs, and files ---- */
 
 /* What several runs cost: a row for each machine of each, and totals. */
 fth_status fth_report_bills(FILE *output, const fth_record_summary *runs, size_t run_count);
@@ -58,6 +76,7 @@ fth_status fth_table_create(const char *const *headings, const fth_alignment *al
                             fth_table **table);
 void fth_table_free(fth_table *table);
 fth_status fth_table_add_row(fth_table *table, const char *const *cells); /* copied, made printable; NULL: empty */
+size_t fth_table_width(const fth_table *table);                           /* in columns, as it is */
 void fth_table_print(FILE *output, const fth_table *table);
 
 /* 1463 -> "1,463"; 0.9871 -> "98.71 %"; 1536 -> "1.5 kB"; NAN -> "-" where a number may be missing. */

@@ -74,6 +74,14 @@ static size_t column_width(const fth_table *table, size_t column)
     return widest;
 }
 
+size_t fth_table_width(const fth_table *table)
+{
+    size_t width = 2 * (table->column_count - 1);
+    for (size_t i = 0; i < table->column_count; i++)
+        width += column_width(table, i);
+    return width;
+}
+
 /* Spaces after the last column would only be in the way when copied. */
 static void print_row(FILE *output, const fth_table *table, char *const *row)
 {

@@ -439,14 +439,23 @@ int64_t fth_engine_evaluation_batch(const fth_engine *engine, int64_t samples)
     return wanted < samples ? wanted : samples;
 }
 
+/* Of the batch that was run last. */
+static fth_status add_to_confusion(fth_engine *engine, const fth_batch *batch, float *logits, fth_confusion *confusion)
+{
+    fth_plan *plan = find_plan(engine, batch->count, FTH_PLAN_EVALUATE);
+    fth_status status = fth_plan_get_output(plan, fth_graph_logits(engine->graph), logits);
+    return status == FTH_OK ? fth_confusion_add(confusion, batch->labels, logits, batch->count) : status;
+}
+
 fth_status fth_engine_evaluate(fth_engine *engine, fth_loader *loader, const fth_stop *stop, fth_deadline deadline,
-                               fth_evaluation *evaluation)
+                               fth_confusion *confusion, fth_evaluation *evaluation)
 {
     fth_status status = FTH_OK;
     double started = fth_clock_seconds();
     double loss = 0;
     int64_t correct = 0, samples = 0;
     const fth_batch *batch = NULL;
+    float *logits = NULL; /* of a batch; the first is the largest */
 
     for (;;) {
         fth_step_result result;
@@ -459,6 +468,10 @@ fth_status fth_engine_evaluate(fth_engine *engine, fth_loader *loader, const fth
         loss += result.loss * (double)result.samples;
         correct += result.correct;
         samples += result.samples;
+        if (confusion && !logits)
+            FTH_TRY(fth_allocate((size_t)(batch->count * engine->options.classes), sizeof *logits, &logits));
+        if (confusion)
+            FTH_TRY(add_to_confusion(engine, batch, logits, confusion));
     }
     FTH_REQUIRE(samples > 0, FTH_INVALID, "there is no image to validate with");
     *evaluation = (fth_evaluation){.loss = loss / (double)samples,
@@ -467,5 +480,6 @@ fth_status fth_engine_evaluate(fth_engine *engine, fth_loader *loader, const fth
                                    .samples = samples};
 
 out:
+    free(logits);
     return status;
 }

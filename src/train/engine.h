@@ -6,6 +6,7 @@
 #define FTH_TRAIN_ENGINE_H
 
 #include "tensor/weights.h"
+#include "train/confusion.h"
 #include "train/train.h"
 
 enum { FTH_MAX_OPTIMIZER_VECTORS = 2 };
@@ -98,10 +99,10 @@ const fth_plan *fth_engine_get_plan(const fth_engine *engine, int64_t batch, fth
 /* How many images are evaluated at a time: small training batches would waste time there. */
 int64_t fth_engine_evaluation_batch(const fth_engine *engine, int64_t samples);
 
-/* Evaluates what `loader` gives to its end. FTH_INTERRUPTED when `stop` is asked, FTH_TIMEOUT when `deadline` passes
- * before. */
+/* Evaluates what `loader` gives to its end, and adds each sample to `confusion` unless that is NULL. FTH_INTERRUPTED when
+ * `stop` is asked, FTH_TIMEOUT when `deadline` passes before. */
 fth_status fth_engine_evaluate(fth_engine *engine, fth_loader *loader, const fth_stop *stop, fth_deadline deadline,
-                               fth_evaluation *evaluation);
+                               fth_confusion *confusion, fth_evaluation *evaluation);
 
 /* What the model makes of images, (count, channels, height, width), as the loader gives them: (count, classes). */
 fth_status fth_engine_predict(fth_engine *engine, const float *images, int64_t count, float *logits);

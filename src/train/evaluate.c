@@ -32,7 +32,7 @@ static void warn_about_normalization(const fth_train_options *options, const fth
         fth_model_facts_warn_assumed(&assumed, options->weights);
 }
 
-fth_status fth_evaluate(const fth_train_options *options, fth_evaluation *evaluation)
+fth_status fth_evaluate(const fth_train_options *options, fth_confusion **confusion, fth_evaluation *evaluation)
 {
     fth_status status = FTH_OK;
     fth_device *device = NULL;
@@ -43,7 +43,10 @@ fth_status fth_evaluate(const fth_train_options *options, fth_evaluation *evalua
     fth_model_facts of_file = {0};
     fth_train_options used = *options; /* lends its texts */
     char normalize[FTH_NORMALIZATION_TEXT];
+    fth_confusion *found = NULL;
 
+    if (confusion)
+        *confusion = NULL;
     FTH_REQUIRE(*options->weights, FTH_INVALID, "nothing to evaluate: give --weights FILE");
     FTH_TRY(fth_weights_open(options->weights, &weights));
     FTH_TRY(fth_model_facts_of_file(weights, options->weights, &of_file));
@@ -69,11 +72,18 @@ fth_status fth_evaluate(const fth_train_options *options, fth_evaluation *evalua
                                          .threads = (int)options->loader_threads,
                                          .batch_limit = fth_batches_per_epoch(info->count[FTH_VALIDATION], batch)};
     FTH_TRY(fth_loader_open(dataset, &loader_options, &loader));
-    FTH_TRY(fth_engine_evaluate(engine, loader, NULL, (fth_deadline){INFINITY}, evaluation));
+    if (confusion)
+        FTH_TRY(fth_confusion_create(info->classes, info->class_names, &found));
+    FTH_TRY(fth_engine_evaluate(engine, loader, NULL, (fth_deadline){INFINITY}, found, evaluation));
+    if (confusion) {
+        *confusion = found;
+        found = NULL;
+    }
     if (!isfinite(evaluation->loss))
         FTH_TRY(fth_engine_fail_diverged(engine, "the loss is not finite"));
 
 out:
+    fth_confusion_free(found);
     fth_loader_free(loader);
     fth_engine_free(engine);
     fth_dataset_free(dataset);

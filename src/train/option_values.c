@@ -131,3 +131,11 @@ fth_status fth_option_check_watch(const char *text)
 {
     return *text ? fth_watch_check(text) : FTH_OK;
 }
+
+fth_status fth_option_check_confusion(const char *text)
+{
+    const char *ending = strrchr(text, '.');
+    if (!*text || strcmp(text, "auto") == 0 || (ending && strcasecmp(ending, ".csv") == 0))
+        return FTH_OK;
+    return fth_fail(FTH_INVALID, "expected FILE.csv or nothing, not '%.80s'; a run goes before --confusion", text);
+}

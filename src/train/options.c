@@ -541,6 +541,20 @@ static const fth_option options[] = {
      .offset = AT(json),
      .help = "print events as JSON, one a line",
      .commands = FTH_FOR_TRAIN | FTH_FOR_STANDBY | FTH_FOR_EVALUATE},
+    {.name = "per-class",
+     .type = FTH_OPTION_SWITCH,
+     .offset = AT(per_class),
+     .help = "a table of accuracy (recall), precision and F1 of each class; without being asked for up to 20 classes",
+     .commands = FTH_FOR_EVALUATE},
+    {.name = "confusion",
+     .type = FTH_OPTION_OPTIONAL,
+     .offset = AT(confusion),
+     .argument = "FILE.csv",
+     .help = "confusion matrix of true and predicted classes, or the most frequent mistakes where it is too wide or "
+             "has more "
+             "than 20 classes; with FILE.csv, the matrix into that file",
+     .check = fth_option_check_confusion,
+     .commands = FTH_FOR_EVALUATE},
     {.name = "checkpoints",
      .type = FTH_OPTION_TEXT,
      .offset = AT(checkpoints),
@@ -614,5 +628,8 @@ static const fth_option options[] = {
 
 static const char *const commands[] = {"train", "standby", "evaluate", "serve parameters", NULL}; /* by bit */
 
-const fth_option_table fth_train_option_table = {
-    .options = options, .count = FTH_COUNT_OF(options), .struct_size = sizeof(fth_train_options), .commands = commands};
+const fth_option_table fth_train_option_table = {.options = options,
+                                                 .count = FTH_COUNT_OF(options),
+                                                 .struct_size = sizeof(fth_train_options),
+                                                 .commands = commands,
+                                                 .view = {.command = FTH_FOR_TRAIN}};

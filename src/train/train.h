@@ -17,8 +17,9 @@
 #include "model/model.h"
 #include "record/record.h"
 #include "store/store.h"
+#include "train/confusion.h"
 
-/* ---- options: the table that describes this struct is fth_train_option_table ---- */
+/* ---- options: the table that describes this struct is fth_train_option_table, as train sees it ---- */
 
 typedef struct fth_train_options {
     fth_given given; /* see base/options.h */
@@ -80,6 +81,8 @@ typedef struct fth_train_options {
     bool standby; /* waits until there is a run; not in the table */
     char *resume; /* "": no, "auto": newest unfinished of this configuration, else a run */
     bool json;
+    bool per_class; /* of evaluate, as `confusion`: "": no, "auto": shown, else into this file */
+    char *confusion;
 
     char *price, *prices, *budget; /* "0.526"; a catalogue; "5usd". "": none */
 } fth_train_options;
@@ -181,7 +184,8 @@ typedef struct fth_evaluation {
     double loss, accuracy, seconds;
     int64_t samples;
 } fth_evaluation;
-fth_status fth_evaluate(const fth_train_options *options, fth_evaluation *evaluation);
+/* *confusion, unless NULL, is what was taken for what; free it. */
+fth_status fth_evaluate(const fth_train_options *options, fth_confusion **confusion, fth_evaluation *evaluation);
 
 /* Measures training steps on random data in memory, for bench/: gives seconds per step. */
 fth_status fth_benchmark(const fth_train_options *options, int channels, int height, int width, int classes,

@@ -30,6 +30,7 @@ fth_status fth_share_parse(const char *text, double *share);
 /* Checks for rows of the table: FTH_OK, or what is wrong with the text. */
 fth_status fth_option_check_until(const char *text);
 fth_status fth_option_check_checkpoint_every(const char *text);
+fth_status fth_option_check_confusion(const char *text);
 fth_status fth_option_check_usd(const char *text);
 fth_status fth_option_check_share(const char *text);
 fth_status fth_option_check_data_share(const char *text);

@@ -119,7 +119,7 @@ fth_status fth_trainer_validate(fth_trainer *trainer, fth_deadline deadline, fth
     trainer->progress.evaluating = true;
     fth_trainer_show_progress(trainer);
     FTH_TRY(fth_trainer_open_loader(trainer, FTH_VALIDATION, &loader));
-    FTH_TRY(fth_engine_evaluate(trainer->engine, loader, trainer->stop, deadline, evaluation));
+    FTH_TRY(fth_engine_evaluate(trainer->engine, loader, trainer->stop, deadline, NULL, evaluation));
     if (!isfinite(evaluation->loss))
         FTH_TRY(fth_engine_fail_diverged(trainer->engine, not_finite));
     set_validation(trainer, evaluation, trainer->step);
@@ -155,7 +155,7 @@ static void *evaluate(void *context)
     fth_validation *validation = context;
     fth_evaluation evaluation = {0};
     fth_status status = fth_engine_evaluate(validation->engine, validation->loader, &validation->cancel,
-                                            (fth_deadline){INFINITY}, &evaluation);
+                                            (fth_deadline){INFINITY}, NULL, &evaluation);
     if (status == FTH_OK && !isfinite(evaluation.loss))
         status = fth_engine_fail_diverged(validation->engine, not_finite);
     pthread_mutex_lock(&validation->mutex);

@@ -120,7 +120,7 @@ def test_pipe_gets_plain_lines(farthing, tiny):
 
 
 def test_terminal_gets_a_live_line(farthing, tiny):
-    columns = 60
+    columns = 90
     try:
         master, slave = pty.openpty()
     except OSError as error:  # a container without /dev/pts

@@ -472,7 +472,7 @@ static void evaluation_agrees_with_the_run(void **state)
     assert_true(number(r.outcome.end, "accuracy") > 0.5);
     snprintf(flags, sizeof flags, "--weights %s", path_in(&r, "last.safetensors"));
     fth_train_options options = options_of(flags);
-    assert_int_equal(fth_evaluate(&options, &evaluation), FTH_OK);
+    assert_int_equal(fth_evaluate(&options, NULL, &evaluation), FTH_OK);
     assert_int_equal(evaluation.samples, VALIDATION);
     assert_true(evaluation.accuracy == number(r.outcome.end, "accuracy"));
     /* another batch size sums the losses in another order */
