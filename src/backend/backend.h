@@ -104,7 +104,8 @@ typedef struct fth_updater_options {
 
 typedef struct fth_updater_news {
     int64_t left_out; /* updates, since it was opened, whose gradients overflowed */
-    bool diverged;    /* the gradients' norm is not finite: no update was made from there on */
+    bool diverged;    /* the gradients' norm is not finite, and no update was made from there on; or an update left a
+                         parameter that is not finite */
 } fth_updater_news;
 
 /* ---- batches made on the device from a data set kept there ---- */

@@ -84,7 +84,7 @@ static void tell_left_out(double scale)
                   scale);
 }
 
-static const char *const diverged = "the gradients are no longer finite";
+static const char *const diverged = "gradients or weights are no longer finite";
 
 /* What the gradients are to be multiplied by; 0: the update is left out. */
 static fth_status judge(fth_engine *engine, const float *gradients, float *factor)

@@ -247,6 +247,38 @@ static void test_divergence_updates_nothing(void **state)
     op_network_free(&network);
 }
 
+/* Where nothing judges the gradients, the update itself tells. */
+static void test_spoiled_parameters_are_told(void **state)
+{
+    (void)state;
+    fth_device *device = device_with_updaters();
+    const fth_backend *backend = device->backend;
+    for (int kernel = 0; kernel < 2; kernel++) {
+        op_network network;
+        training t;
+        float loss[2];
+        const fth_updater_options options = {
+            .kernel = &backend->updates[kernel],
+            .arguments = {.momentum = 0.9f, .beta1 = 0.9f, .beta2 = 0.999f, .epsilon = 1e-8f}};
+        op_network_create(&network, build_graph(), BATCH, 5);
+        training_open(&t, &network, device, FTH_PRECISION_F32, &options, true);
+        set_inputs(&t, 1);
+        fth_run run = {.gradient_scale = 1, .updater = t.updater, .learning_rate = 0.1, .update = 1};
+        op_check(fth_plan_run(t.session.plan, &run));
+        op_check(backend->synchronize(device, fth_deadline_in(60)));
+        assert_false(backend->updater_look(t.updater).diverged);
+        run.gradient_scale = NAN; /* the loss is finite */
+        run.update = 2;
+        op_check(fth_plan_run(t.session.plan, &run));
+        op_check(fth_plan_read_loss(t.session.plan, loss));
+        assert_true(isfinite(loss[0]));
+        op_check(backend->synchronize(device, fth_deadline_in(60)));
+        assert_true(backend->updater_look(t.updater).diverged);
+        training_close(&t);
+        op_network_free(&network);
+    }
+}
+
 /* ---- batches made on the device ---- */
 
 static void test_gather(void **state)
@@ -402,9 +434,10 @@ static void test_stills_of_a_gpu(void **state)
 
 int main(void)
 {
-    enum { OTHERS = 5 };
+    enum { OTHERS = 6 };
     struct CMUnitTest tests[FTH_COUNT_OF(cases) + OTHERS] = {
         cmocka_unit_test(test_divergence_updates_nothing),
+        cmocka_unit_test(test_spoiled_parameters_are_told),
         cmocka_unit_test(test_gather),
         cmocka_unit_test(test_batches_arrive_in_order),
         cmocka_unit_test(test_stills_of_the_reference),

@@ -287,7 +287,7 @@ __global__ void __launch_bounds__(APPLY_THREADS)
                 if (RESIDUAL)
                     value += to_float(more[u].v[i]);
                 if (RELU) {
-                    bits |= value > 0 ? 1u << i : 0;
+                    bits |= value <= 0 ? 0 : 1u << i;
                     value = value < 0 ? 0 : value;
                 }
                 out.v[i] = from_float<T>(value);
@@ -362,7 +362,7 @@ __global__ void __launch_bounds__(REDUCE_THREADS, 1)
                     if (MASK == BY_BITS)
                         gradient = bits[u] >> i & 1 ? gradient : 0;
                     if (MASK == BY_SIGN)
-                        gradient = fmaf(value, a[i], b[i]) > 0 ? gradient : 0;
+                        gradient = fmaf(value, a[i], b[i]) <= 0 ? 0 : gradient;
                     out.v[i] = from_float<T>(gradient);
                     if (TWO)
                         gradient = to_float(out.v[i]); /* what the second pass will read */
@@ -434,7 +434,7 @@ __global__ void __launch_bounds__(APPLY_THREADS)
             for (int i = 0; i < V; i++) {
                 float value = to_float(in[u].v[i]), gradient = to_float(d[u].v[i]);
                 if (SIGN)
-                    gradient = fmaf(value, a[i], b[i]) > 0 ? gradient : 0;
+                    gradient = fmaf(value, a[i], b[i]) <= 0 ? 0 : gradient;
                 out.v[i] = from_float<T>(fmaf(a[i], gradient, fmaf(k1[i], value - m[i], k0[i])));
             }
             store<T, V>(dx + at * stride + (int64_t)vector * V, out);
@@ -478,7 +478,7 @@ __global__ void __launch_bounds__(REDUCE_THREADS, 1)
                     break;
 #pragma unroll
                 for (int i = 0; i < V; i++) {
-                    if (RELU && !(to_float(sign[u].v[i]) > 0))
+                    if (RELU && to_float(sign[u].v[i]) <= 0)
                         in[u].v[i] = from_float<T>(0);
                     sum[i] += to_float(in[u].v[i]);
                 }

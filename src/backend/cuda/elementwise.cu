@@ -11,7 +11,7 @@ template <int WHAT> __device__ __forceinline__ float compute(float a, float b)
     if (WHAT == CUDA_RELU)
         return a < 0 ? 0 : a; /* NaN passes */
     if (WHAT == CUDA_RELU_GRAD)
-        return a > 0 ? b : 0;
+        return a <= 0 ? 0 : b; /* as PyTorch: NaN is not <= 0 */
     if (WHAT == CUDA_ADD)
         return a + b;
     if (WHAT == CUDA_ADD_RELU) {
@@ -117,9 +117,9 @@ __global__ void __launch_bounds__(THREADS)
 #pragma unroll
             for (int k = 0; k < V; k += 2) {
                 uint64_t bits = random_bits(key, (uint64_t)(first + part * V + k) >> 1);
-                values.v[k] = from_float<T>((uint32_t)bits >= threshold ? to_float(values.v[k]) * scale : 0);
+                values.v[k] = from_float<T>(to_float(values.v[k]) * ((uint32_t)bits >= threshold ? scale : 0));
                 values.v[k + 1] =
-                    from_float<T>((uint32_t)(bits >> 32) >= threshold ? to_float(values.v[k + 1]) * scale : 0);
+                    from_float<T>(to_float(values.v[k + 1]) * ((uint32_t)(bits >> 32) >= threshold ? scale : 0));
             }
             to[part] = values;
         }
@@ -133,7 +133,7 @@ __global__ void __launch_bounds__(THREADS)
         }
         uint64_t bits = random_bits(key, element >> 1);
         bool keeps = (uint32_t)(bits >> (32 * (element & 1))) >= threshold;
-        y[i] = from_float<T>(keeps ? to_float(x[i]) * scale : 0);
+        y[i] = from_float<T>(to_float(x[i]) * (keeps ? scale : 0)); /* NaN stays */
     }
 }
 

@@ -211,6 +211,7 @@ typedef struct cuda_update {
     const cuda_run_values *run;             /* device memory */
     const float *loss;                      /* device memory or NULL: no update if it is not finite */
     const struct cuda_judgement *judgement; /* device memory or NULL */
+    struct cuda_update_news *news;          /* pinned memory or NULL: told if a parameter is no longer finite */
 } cuda_update;
 
 cudaError_t cuda_launch_sgd(const cuda_launch *launch, const cuda_update *update);

@@ -23,6 +23,18 @@ __device__ __forceinline__ bool find_numbers(const cuda_update &u, cuda_run_valu
     return !(u.loss && !isfinite(*u.loss)) && !(u.judgement && !u.judgement->apply);
 }
 
+/* Rare, so that nobody waits for the bus; all who write write the same. */
+__device__ __forceinline__ void tell_if_spoiled(const cuda_update &u, bool spoiled)
+{
+    if (spoiled && u.news)
+        u.news->diverged = 1;
+}
+
+__device__ __forceinline__ bool not_finite(float4 p)
+{
+    return !(isfinite(p.x) && isfinite(p.y) && isfinite(p.z) && isfinite(p.w));
+}
+
 struct Sgd {
     float rate, momentum, decay, scale;
     bool nesterov;
@@ -49,6 +61,7 @@ __global__ void __launch_bounds__(THREADS) sgd_kernel(cuda_update u)
     const float *gradients = u.gradients;
     const size_t vectors = u.count / 4, step = (size_t)gridDim.x * THREADS;
     const size_t first = (size_t)blockIdx.x * THREADS + threadIdx.x;
+    bool spoiled = false;
     for (size_t i = first; i < vectors; i += step) {
         float4 p = ((float4 *)parameters)[i], g = ((const float4 *)gradients)[i];
         float4 m = momenta ? ((float4 *)momenta)[i] : make_float4(0, 0, 0, 0);
@@ -59,13 +72,16 @@ __global__ void __launch_bounds__(THREADS) sgd_kernel(cuda_update u)
         ((float4 *)parameters)[i] = p;
         if (momenta)
             ((float4 *)momenta)[i] = m;
+        spoiled |= not_finite(p);
     }
     for (size_t i = vectors * 4 + first; i < u.count; i += step) {
         float m = momenta ? momenta[i] : 0;
         sgd_step(parameters[i], gradients[i], m, s, momenta);
         if (momenta)
             momenta[i] = m;
+        spoiled |= !isfinite(parameters[i]);
     }
+    tell_if_spoiled(u, spoiled);
 }
 
 struct Adam {
@@ -92,6 +108,7 @@ __global__ void __launch_bounds__(THREADS) adam_kernel(cuda_update u)
     const float *gradients = u.gradients;
     const size_t vectors = u.count / 4, step = (size_t)gridDim.x * THREADS;
     const size_t begin = (size_t)blockIdx.x * THREADS + threadIdx.x;
+    bool spoiled = false;
     for (size_t i = begin; i < vectors; i += step) {
         float4 p = ((float4 *)parameters)[i], g = ((const float4 *)gradients)[i];
         float4 m = ((float4 *)first)[i], v = ((float4 *)second)[i];
@@ -102,9 +119,13 @@ __global__ void __launch_bounds__(THREADS) adam_kernel(cuda_update u)
         ((float4 *)parameters)[i] = p;
         ((float4 *)first)[i] = m;
         ((float4 *)second)[i] = v;
+        spoiled |= not_finite(p);
     }
-    for (size_t i = vectors * 4 + begin; i < u.count; i += step)
+    for (size_t i = vectors * 4 + begin; i < u.count; i += step) {
         adam_step(parameters[i], gradients[i], first[i], second[i], a);
+        spoiled |= !isfinite(parameters[i]);
+    }
+    tell_if_spoiled(u, spoiled);
 }
 
 __global__ void __launch_bounds__(THREADS) add_kernel(float *to, const float *from, size_t count)

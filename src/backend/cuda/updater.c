@@ -3,7 +3,7 @@
  * What changes from update to update (the learning rate, AdamW's corrections) comes with the run's values. Where the
  * gradients' norm matters, for clipping or because f16 may have overflowed, one launch sums it and judges: the
  * verdict stays on the device, where the update reads it, and the scale is there for the next run. The host is told
- * of what went wrong through pinned memory and waits for nothing. */
+ * of what went wrong, there or in the parameters after an update, through pinned memory and waits for nothing. */
 #include <math.h>
 #include <stdlib.h>
 
@@ -88,7 +88,7 @@ struct fth_updater {
     fth_updater_options options;
     launch_update *launch;
     cuda_judgement *judgement; /* device memory; NULL: nothing is to be judged */
-    cuda_update_news *news;    /* pinned; NULL likewise */
+    cuda_update_news *news;    /* pinned */
 };
 
 void cuda_updater_close(fth_updater *updater)
@@ -111,12 +111,12 @@ fth_status cuda_updater_open(fth_device *device, const fth_updater_options *opti
     updater->device = (cuda_device *)device;
     updater->options = *options;
     updater->launch = options->kernel == &cuda_updates[0] ? cuda_launch_sgd : cuda_launch_adamw;
+    CUDA_TRY(cudaHostAlloc(&memory, sizeof *updater->news, cudaHostAllocDefault));
+    updater->news = memory;
+    *updater->news = (cuda_update_news){0};
     if (options->clip > 0 || options->loss_scale.scale > 0) {
         FTH_TRY(cuda_allocate(device, sizeof *updater->judgement, &memory));
         updater->judgement = memory;
-        CUDA_TRY(cudaHostAlloc(&memory, sizeof *updater->news, cudaHostAllocDefault));
-        updater->news = memory;
-        *updater->news = (cuda_update_news){0};
         FTH_TRY(cuda_updater_set_scale(updater, options->loss_scale));
     }
     *result = updater;
@@ -136,6 +136,7 @@ fth_status cuda_updater_queue(fth_updater *updater, const float *loss)
     update.run = cuda->run_values;
     update.loss = loss;
     update.judgement = updater->judgement;
+    update.news = updater->news;
     if (updater->judgement)
         CUDA_TRY(cuda_launch_judge(&cuda->launch, o->gradients, o->count, loss, cuda->norm_scratch, updater->judgement,
                                    updater->news));
@@ -153,8 +154,6 @@ void cuda_updater_fill_values(const fth_run *run, cuda_run_values *values)
 
 fth_updater_news cuda_updater_look(const fth_updater *updater)
 {
-    if (!updater->news)
-        return (fth_updater_news){0};
     return (fth_updater_news){.left_out = updater->news->left_out, .diverged = updater->news->diverged != 0};
 }
 
