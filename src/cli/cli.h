@@ -91,8 +91,9 @@ fth_status fth_cli_read_run(const char *runs_folder, const char *id_or_path, con
 
 /* ---- local_server.c: a parameter server with workers, all on this machine ---- */
 
-/* Trains as fth_train() does; may set options->name to the run that is carried on. */
-fth_status fth_cli_train_locally(fth_train_options *options, fth_stop *stop, fth_train_outcome *outcome);
+/* Trains as fth_train() does; may set options->name to the run that is carried on. The observer sees progress only. */
+fth_status fth_cli_train_locally(fth_train_options *options, const fth_train_observer *observer, fth_stop *stop,
+                                 fth_train_outcome *outcome);
 /* In a worker that it started: to be killed when the process that did is gone. Elsewhere it does nothing. */
 fth_status fth_cli_follow_parent(void);
 

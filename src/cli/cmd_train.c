@@ -180,7 +180,7 @@ static fth_exit_code train(const fth_invocation *invocation, fth_train_options *
     fth_display_start(options->json, &observer);
     observer.abandon = abandon;
     if (strcmp(strategy->name, "parameter-server") == 0 && !*options->server)
-        status = fth_cli_train_locally(options, &stop_requested, &outcome);
+        status = fth_cli_train_locally(options, &observer, &stop_requested, &outcome);
     else
         status = fth_train(options, strategy, &observer, &stop_requested, &outcome);
     fth_signals_unwatch();

@@ -25,7 +25,6 @@
 enum { MAX_WORKERS = 256, MAX_RESTARTS = 5, MAX_FLAGS = 2 * FTH_MAX_OPTIONS + 24 };
 #define PARENT_VARIABLE "FARTHING_PARENT_PROCESS"
 #define LOOK_EVERY_S    0.05
-#define TELL_EVERY_S    5.0
 #define GOODBYE_S       30.0
 
 typedef struct local_worker {
@@ -39,8 +38,8 @@ typedef struct local {
     fth_parameters *server;
     local_worker workers[MAX_WORKERS];
     int count;
-    double told_s;
-    int64_t told_version;
+    const fth_train_observer *observer;
+    int64_t steps; /* that the workers will make, about; 0: not known */
 } local;
 
 static int choose_count(const fth_train_options *options)
@@ -255,18 +254,32 @@ static void end_workers(local *all)
 
 /* ---- the whole ---- */
 
-static void tell_progress(local *all)
+/* How many versions come of the workers' epochs. */
+static int64_t count_steps(const local *all, fth_consistency consistency)
 {
-    double now = fth_clock_seconds();
-    int64_t version = fth_parameters_version(all->server);
-    if (all->options->json || now - all->told_s < TELL_EVERY_S)
-        return;
-    if (all->told_s > 0)
-        fth_log_info("version %lld, %s, %.0f samples/s", (long long)version,
-                     FTH_COUNTED(fth_parameters_workers(all->server), "worker"),
-                     (double)((version - all->told_version) * all->options->batch) / (now - all->told_s));
-    all->told_s = now;
-    all->told_version = version;
+    const fth_train_options *options = all->options;
+    int64_t samples = fth_parameters_epoch_samples(all->server), sum = 0, most = 0;
+    if (options->steps > 0)
+        return options->steps;
+    for (int i = 0; i < all->count; i++) {
+        int64_t share = fth_share_samples((fth_share){.index = i, .of = all->count}, samples);
+        int64_t batches = options->epochs * fth_batches_per_epoch(share, options->batch);
+        sum += batches;
+        most = batches > most ? batches : most;
+    }
+    if (consistency.kind != FTH_CONSISTENCY_SYNC)
+        return sum;
+    return consistency.count > 0 && consistency.count < all->count ? sum / consistency.count : most;
+}
+
+static void show_progress(const local *all, bool evaluating)
+{
+    fth_progress progress;
+    fth_parameters_get_progress(all->server, &progress);
+    progress.steps = all->steps > 0 && all->steps < progress.step ? progress.step : all->steps;
+    progress.evaluating = evaluating;
+    if (isfinite(progress.loss))
+        all->observer->progress(all->observer->context, &progress);
 }
 
 static fth_status run_workers(local *all, const fth_stop *stop)
@@ -282,7 +295,7 @@ static fth_status run_workers(local *all, const fth_stop *stop)
         for (int i = 0; i < all->count; i++)
             FTH_TRY(look_at_worker(all, i, false));
         FTH_TRY(fth_parameters_wait(all->server, LOOK_EVERY_S));
-        tell_progress(all);
+        show_progress(all, false);
     }
 
 out:
@@ -350,10 +363,11 @@ static fth_status set_interval(const char *text, fth_parameters_options *server)
     return FTH_OK;
 }
 
-fth_status fth_cli_train_locally(fth_train_options *options, fth_stop *stop, fth_train_outcome *outcome)
+fth_status fth_cli_train_locally(fth_train_options *options, const fth_train_observer *observer, fth_stop *stop,
+                                 fth_train_outcome *outcome)
 {
     fth_status status = FTH_OK;
-    local all = {.options = options, .count = choose_count(options)};
+    local all = {.options = options, .count = choose_count(options), .observer = observer};
     fth_record_summary summary = {0};
     fth_parameters_options server = {
         .train = options, .has_data = true, .validate_every = 500, .lease_s = 10, .durability = FTH_DURABILITY_KILL};
@@ -367,10 +381,13 @@ fth_status fth_cli_train_locally(fth_train_options *options, fth_stop *stop, fth
     outcome->run_folder = fth_format("%s", fth_parameters_run_folder(all.server));
     fth_log_info("strategy parameter-server: a server and %s here; run %s", FTH_COUNTED(all.count, "worker process"),
                  outcome->run_folder);
+    all.steps = count_steps(&all, server.consistency);
     status = run_workers(&all, stop);
     char *message = fth_format("%s", fth_error_message());
     end_workers(&all);
     bool begun = fth_parameters_version(all.server) > 0;
+    if (status == FTH_OK)
+        show_progress(&all, true);
     fth_status stopped = fth_parameters_stop(all.server, status == FTH_OK);
     if (!begun && fth_record_remove(outcome->run_folder, NULL, NULL) == FTH_OK) { /* no gradient came: no run */
         free(outcome->run_folder);

@@ -219,7 +219,7 @@ static bool take_gradient(fth_parameters *server, fth_item *item)
     int64_t staleness = atomic_load(&server->version) - gradient->version;
     fth_status status = fth_step_take(server, gradient, averaged, steps, rate);
     fth_metrics_count_staleness(&server->metrics, staleness);
-    server->window.staleness += staleness;
+    server->line.staleness += staleness;
     if (status != FTH_OK) {
         fth_parameters_fail(server, status);
         fth_parameters_refuse(server, item->exchange, FTH_REFUSAL_BUSY, "the update failed");

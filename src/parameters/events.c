@@ -48,23 +48,23 @@ static json_t *describe_staleness(fth_parameters_metrics *metrics)
 /* A line every now and then while gradients come; from the applying thread. */
 void fth_parameters_tell_step(fth_parameters *server, bool now)
 {
-    fth_window *window = &server->window;
-    double at_s = fth_parameters_elapsed(server), passed_s = at_s - window->began_s;
-    if (window->pushes == 0 || server->step_gradients > 0 || (!now && passed_s < TELL_EVERY_S))
+    fth_server_line *line = &server->line;
+    double at_s = fth_parameters_elapsed(server), passed_s = at_s - line->began_s;
+    if (line->pushes == 0 || server->step_gradients > 0 || (!now && passed_s < TELL_EVERY_S))
         return;
     json_t *event = fth_parameters_position(server);
-    if (window->loss_samples > 0)
-        json_object_set_new(event, "loss", json_real(window->loss / (double)window->loss_samples));
-    if (window->correct_samples > 0)
-        json_object_set_new(event, "accuracy", json_real((double)window->correct / (double)window->correct_samples));
+    if (line->loss_samples > 0)
+        json_object_set_new(event, "loss", json_real(line->loss / (double)line->loss_samples));
+    if (line->correct_samples > 0)
+        json_object_set_new(event, "accuracy", json_real((double)line->correct / (double)line->correct_samples));
     json_object_set_new(event, "learning_rate", json_real(fth_parameters_rate(server)));
     if (passed_s > 0)
-        json_object_set_new(event, "samples_per_s", json_real((double)window->samples / passed_s));
-    json_object_set_new(event, "pushes", json_integer(window->pushes));
+        json_object_set_new(event, "samples_per_s", json_real((double)line->samples / passed_s));
+    json_object_set_new(event, "pushes", json_integer(line->pushes));
     json_object_set_new(event, "staleness", describe_staleness(&server->metrics));
     pthread_mutex_lock(&server->mutex);
     json_object_set_new(event, "workers", json_integer(fth_workers_live(server->workers)));
     pthread_mutex_unlock(&server->mutex);
     fth_parameters_tell(server, "step", event);
-    *window = (fth_window){.began_s = at_s};
+    *line = (fth_server_line){.began_s = at_s};
 }

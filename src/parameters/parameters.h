@@ -98,6 +98,9 @@ int fth_parameters_workers(fth_parameters *server); /* whose lease lasts */
 /* How much of the training is done, of 1: by --steps, or by --epochs where they end it; 0 where nothing does. From 1 on
  * no gradient is taken. */
 double fth_parameters_progress(const fth_parameters *server);
+int64_t fth_parameters_epoch_samples(const fth_parameters *server); /* 0: not known */
+/* What a live line shows, by what workers said of their gradients. Its steps are those of --steps, else 0. */
+void fth_parameters_get_progress(fth_parameters *server, fth_progress *progress);
 /* Waits at most `seconds` for the server to fail by itself (a disk that is full, weights that diverged): its status. */
 fth_status fth_parameters_wait(fth_parameters *server, double seconds);
 /* Answers what is waiting, saves a checkpoint, ends the record ("end" if `finished`, else "interrupted") and frees. */

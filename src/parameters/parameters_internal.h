@@ -32,6 +32,7 @@
 #include "parameters/workers.h"
 #include "train/service.h"
 #include "train/update_guard.h"
+#include "train/window.h"
 
 /* ---- metrics ---- */
 
@@ -116,13 +117,13 @@ fth_item *fth_queue_take(fth_queue *queue); /* or NULL */
 void fth_item_free(fth_parameters *server, fth_item *item);
 
 /* What came of training since the last line in the record. */
-typedef struct fth_window {
+typedef struct fth_server_line {
     double loss;              /* times samples */
     int64_t samples, correct; /* of those that said */
     int64_t loss_samples, correct_samples;
     int64_t staleness, pushes;
     double began_s;
-} fth_window;
+} fth_server_line;
 
 /* Gradients that were refused for their numbers, since this process began; the rest is of the last one. */
 typedef struct fth_unfit_news {
@@ -177,7 +178,7 @@ struct fth_parameters {
     double gathering_since_s;                 /* that a first step waits for sync:N's workers; 0: it does not */
     bool gathered;                            /* it need not wait any more */
     _Atomic double progress;
-    fth_window window;
+    fth_server_line line;
 
     pthread_mutex_t mutex;  /* of what follows */
     pthread_cond_t work;    /* for the applying thread */
@@ -196,6 +197,11 @@ struct fth_parameters {
     fth_status failure;
     char failure_message[512];
     fth_unfit_news unfit;
+    struct {
+        fth_window window;
+        int64_t samples; /* of all versions, as told last */
+        double at_s;     /* of the last gradient */
+    } live;              /* what a live line shows */
     struct {
         bool known;
         int64_t version;

@@ -364,7 +364,9 @@ fth_status fth_parameters_start(const fth_parameters_options *options, fth_param
     FTH_TRY(fth_parameters_restore(server));
     fth_step_note_progress(server);
     server->started_s = fth_clock_seconds();
-    server->window = (fth_window){.began_s = fth_parameters_elapsed(server)};
+    server->live.samples = server->samples;
+    server->live.at_s = server->started_s;
+    server->line = (fth_server_line){.began_s = fth_parameters_elapsed(server)};
     tell_start(server);
     FTH_TRY(start_threads(server));
     FTH_TRY(fth_parameters_serve(server));
@@ -404,6 +406,44 @@ double fth_parameters_progress(const fth_parameters *server)
     return atomic_load(&((fth_parameters *)(uintptr_t)server)->progress);
 }
 
+int64_t fth_parameters_epoch_samples(const fth_parameters *server)
+{
+    return server->epoch_samples;
+}
+
+/* How long the rest takes at this pace, by whatever ends the training; NAN if that is not known. */
+static double seconds_left(const fth_parameters *server, int64_t samples, double pace)
+{
+    const fth_train_options *train = server->train;
+    double version = (double)fth_parameters_version(server), left = NAN;
+    if (train->steps > 0 && version > 0)
+        left = ((double)train->steps - version) * (double)samples / version;
+    else if (train->steps == 0 && train->epochs > 0 && server->epoch_samples > 0)
+        left = (double)(train->epochs * server->epoch_samples - samples);
+    return left < 0 ? 0 : left / pace;
+}
+
+void fth_parameters_get_progress(fth_parameters *server, fth_progress *progress)
+{
+    const fth_train_options *train = server->train;
+    pthread_mutex_lock(&server->mutex);
+    fth_tally recent = fth_window_recent(&server->live.window);
+    double pace = fth_window_pace(&server->live.window);
+    int64_t samples = server->live.samples;
+    pthread_mutex_unlock(&server->mutex);
+    *progress = (fth_progress){.epochs = train->epochs,
+                               .step = fth_parameters_version(server),
+                               .steps = train->steps,
+                               .loss = fth_tally_loss(&recent),
+                               .accuracy = fth_tally_accuracy(&recent),
+                               .samples_per_s = fth_tally_samples_per_s(&recent),
+                               .elapsed_s = fth_parameters_elapsed(server),
+                               .left_s = seconds_left(server, samples, pace)};
+    progress->epoch = server->epoch_samples > 0 ? samples / server->epoch_samples + 1 : 1;
+    if (train->epochs > 0 && progress->epoch > train->epochs)
+        progress->epoch = train->epochs;
+}
+
 int fth_parameters_workers(fth_parameters *server)
 {
     pthread_mutex_lock(&server->mutex);
@@ -440,13 +480,18 @@ static void tell_end(fth_parameters *server, bool finished, fth_status status)
             json_object_set_new(event, "samples_per_s",
                                 json_real((double)server->samples / fth_parameters_elapsed(server)));
         json_object_set_new(event, "reason",
-                            json_string(server->end_samples > 0 && server->train->steps == 0 ? "epochs" : "steps"));
+                            json_string(server->train->steps == 0 ? "epochs" : "steps"));
         if (server->epoch_samples > 0)
             json_object_set_new(event, "epochs", json_real((double)server->samples / (double)server->epoch_samples));
     }
     if (server->failure == FTH_OK && finished && server->validation.known) {
         json_object_set_new(event, "accuracy", json_real(server->validation.accuracy));
         json_object_set_new(event, "loss", json_real(server->validation.loss));
+    }
+    if (server->failure == FTH_OK && finished && status == FTH_OK) {
+        char *model = fth_path_join(fth_record_folder(server->record), "last.safetensors");
+        json_object_set_new(event, "model", json_string(model));
+        free(model);
     }
     if (status != FTH_OK)
         json_object_set_new(event, "warning", json_string(fth_error_message()));

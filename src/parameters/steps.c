@@ -161,6 +161,23 @@ void fth_step_clip(fth_parameters *server, fth_gradient *gradient, double most)
 
 /* ---- steps ---- */
 
+/* For a live line, from what workers say of their batches; not while a log is replayed. */
+static void note_for_display(fth_parameters *server, const fth_gradient *gradient)
+{
+    double now = fth_clock_seconds();
+    bool told = isfinite(gradient->loss) && gradient->correct >= 0;
+    fth_step_result result = {.loss = told ? gradient->loss : 0,
+                              .correct = told ? gradient->correct : 0,
+                              .samples = told ? gradient->samples : 0};
+    if (server->started_s == 0)
+        return;
+    pthread_mutex_lock(&server->mutex);
+    fth_window_add(&server->live.window, &result, now - server->live.at_s);
+    server->live.at_s = now;
+    server->live.samples = server->samples;
+    pthread_mutex_unlock(&server->mutex);
+}
+
 /* Everything of a gradient but its numbers for trained parameters. */
 static void note_gradient(fth_parameters *server, const fth_gradient *gradient, double weight)
 {
@@ -175,16 +192,17 @@ static void note_gradient(fth_parameters *server, const fth_gradient *gradient, 
     server->step_samples += gradient->samples;
     server->samples += gradient->samples;
     atomic_fetch_add(&server->metrics.samples, (uint64_t)gradient->samples);
-    server->window.samples += gradient->samples;
-    server->window.pushes++;
+    server->line.samples += gradient->samples;
+    server->line.pushes++;
     if (isfinite(gradient->loss)) {
-        server->window.loss += gradient->loss * (double)gradient->samples;
-        server->window.loss_samples += gradient->samples;
+        server->line.loss += gradient->loss * (double)gradient->samples;
+        server->line.loss_samples += gradient->samples;
     }
     if (gradient->correct >= 0) {
-        server->window.correct += gradient->correct;
-        server->window.correct_samples += gradient->samples;
+        server->line.correct += gradient->correct;
+        server->line.correct_samples += gradient->samples;
     }
+    note_for_display(server, gradient);
 }
 
 static void scale(float *vector, float factor, size_t count)

@@ -106,3 +106,27 @@ def test_its_numbers_are_those_of_the_record(farthing, tiny):
     mean, newest = correct / events[-1]["samples"], events[-1]["accuracy"]
     assert mean - 0.005 <= shown <= max(newest, mean) + 0.005, (last, mean, newest)
     assert terminal.process.wait() == 0
+
+
+def test_a_server_and_its_workers_have_the_same_line(farthing, tiny):
+    """--strategy parameter-server without --server: a live line, and at the end the line that other runs end with."""
+    terminal = Terminal("train", "--strategy", "parameter-server", "--workers", 2, "--consistency", "sync", "--data", tiny,
+                        "--model", "linear", "--batch", 8, "--epochs", 100, columns=130, folder=farthing.folder)
+    while terminal.read():
+        pass
+    lines = [line for line in terminal.lines() if line]
+    assert terminal.process.wait() == 0, terminal.text[-500:]
+    training = [parts(line) for line in lines]
+    assert any(has(", ".join(line), [r"epoch \d+/100", r"step [\d,]+/[\d,]+", "loss", "accuracy", "samples/s", "left"])
+               for line in training), lines[:3]
+    steps = [int(re.search(r"step ([\d,]+)/", line)[1].replace(",", "")) for line in lines]
+    assert steps == sorted(steps) and steps[-1] > steps[0]
+    end = record(farthing.only_run())[-1]
+    assert end["event"] == "end" and end["reason"] == "epochs"
+    announced = {int(re.search(r"/([\d,]+), loss", line)[1].replace(",", "")) for line in lines}
+    assert announced == {end["steps"]}  # it knew from the beginning how many there would be
+    last = terminal.text.replace("\r\n", "\n").strip().splitlines()[-2]
+    run = farthing.only_run().relative_to(farthing.folder)
+    assert re.match(r"trained linear on .*: accuracy [\d.]+ %, loss [\d.e-]+, 100 epochs, ", last.rpartition("\x1b[K")[2]), last
+    assert f"model {run}/last.safetensors" in last
+    os.close(terminal.master)
