@@ -33,7 +33,7 @@ static const fth_option report_rows[] = {
      .type = FTH_OPTION_TEXT,
      .offset = offsetof(report_options, chart),
      .argument = "FILE",
-     .help = "also draw the loss curves into FILE.png or FILE.svg; png:- and svg:- are standard output",
+     .help = "also draw loss and accuracy into FILE.png or FILE.svg; png:- and svg:- are standard output",
      .check = fth_report_check_picture},
     {.name = "over",
      .type = FTH_OPTION_CHOICE,
@@ -162,7 +162,7 @@ static fth_exit_code run_compare(const fth_command *command, const fth_invocatio
 const fth_command fth_command_report = {
     .name = "report",
     .arguments = "[RUN|URL ...] [--json] [--chart FILE.png|FILE.svg] [--price USD]",
-    .summary = "show what a run did and cost: tables and its loss curve",
+    .summary = "show what a run did and cost: tables and its curves",
     .details = "RUN is an id, a folder, or where --checkpoints put it (s3://bucket/run); left out, it is the newest.\n"
                "Works on runs that are still going.\n"
                "Of several runs it shows what each of their machines cost; `compare` shows their results.\n",

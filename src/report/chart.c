@@ -376,7 +376,7 @@ static bool find_x_range(const fth_chart_line *lines, size_t line_count, chart_s
 }
 
 /* A loss that falls from 2.3 to 0.02 shows nothing of its second half on a linear axis. */
-static void find_y_range(const resampled *values, size_t line_count, int dot_columns, chart_scale *scale)
+static void find_y_range(const resampled *values, size_t line_count, int dot_columns, bool linear, chart_scale *scale)
 {
     double low = DBL_MAX, high = -DBL_MAX;
     for (size_t i = 0; i < line_count; i++) {
@@ -387,14 +387,13 @@ static void find_y_range(const resampled *values, size_t line_count, int dot_col
             high = fmax(high, values[i].mean[x]);
         }
     }
-    scale->logarithmic = low > 0 && high / low >= 20;
+    scale->logarithmic = !linear && low > 0 && high / low >= 20;
     scale->low = scale->logarithmic ? log10(low) : low;
     scale->high = scale->logarithmic ? log10(high) : high;
     scale_spread(scale);
 }
 
-fth_status fth_chart_print(FILE *output, const fth_chart_line *lines, size_t line_count, const char *x_label,
-                           const char *y_label, int columns, int rows)
+fth_status fth_chart_print(FILE *output, const fth_chart *chart, const fth_chart_line *lines, size_t line_count)
 {
     fth_status status = FTH_OK;
     canvas area = {0};
@@ -403,20 +402,20 @@ fth_status fth_chart_print(FILE *output, const fth_chart_line *lines, size_t lin
     chart_scale x_scale, y_scale;
 
     if (line_count == 0 || !find_x_range(lines, line_count, &x_scale)) {
-        fprintf(output, "%s: nothing to draw yet\n", y_label);
+        fprintf(output, "%s: nothing to draw yet\n", chart->y_label);
         return FTH_OK;
     }
-    rows = rows < LEAST_ROWS ? LEAST_ROWS : rows;
+    int rows = chart->rows < LEAST_ROWS ? LEAST_ROWS : chart->rows;
 
     /* Tick labels get a fixed width: their text depends on the range, which depends on the columns left for the plot.
      */
-    int label_width = 8, plot_columns = columns - label_width - 2;
+    int label_width = 8, plot_columns = chart->columns - label_width - 2;
     plot_columns = plot_columns < LEAST_PLOT_COLUMNS ? LEAST_PLOT_COLUMNS : plot_columns;
     int dot_columns = plot_columns * (style.utf8 ? 2 : 1);
     FTH_TRY(fth_allocate(line_count, sizeof *values, &values));
     for (size_t i = 0; i < line_count; i++)
         FTH_TRY(resample(&lines[i], &x_scale, dot_columns, &values[i]));
-    find_y_range(values, line_count, dot_columns, &y_scale);
+    find_y_range(values, line_count, dot_columns, chart->linear, &y_scale);
 
     FTH_TRY(canvas_create(&area, plot_columns, rows, style.utf8));
     for (size_t i = 0; i < line_count; i++)
@@ -426,9 +425,9 @@ fth_status fth_chart_print(FILE *output, const fth_chart_line *lines, size_t lin
 
     chart_tick ticks[MAX_TICKS];
     int tick_count = make_ticks(&y_scale, rows / 2, ticks);
-    print_legend(output, lines, &style, y_label, y_scale.logarithmic, columns);
+    print_legend(output, lines, &style, chart->y_label, y_scale.logarithmic, chart->columns);
     print_rows(output, &area, &style, &y_scale, ticks, tick_count, label_width - 1);
-    print_x_axis(output, &area, &style, &x_scale, x_label, label_width - 1);
+    print_x_axis(output, &area, &style, &x_scale, chart->x_label, label_width - 1);
 
 out:
     for (size_t i = 0; values && i < line_count; i++) {

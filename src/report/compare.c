@@ -359,6 +359,38 @@ static fth_status add_results(const comparison *all)
     return status == FTH_OK && saw_better ? add_rows(all, seen_rows, FTH_COUNT_OF(seen_rows)) : status;
 }
 
+/* ---- charts ---- */
+
+static fth_status print_chart(FILE *output, const comparison *all, fth_measure measure, fth_axis axis, int columns)
+{
+    fth_status status = FTH_OK;
+    fth_chart_line lines[MAX_RUNS] = {0};
+    fth_chart chart = {.x_label = fth_report_axis_name(axis),
+                       .y_label = measure == FTH_LOSS ? "training loss" : "validation accuracy (%)",
+                       .linear = measure == FTH_ACCURACY,
+                       .columns = columns,
+                       .rows = CHART_ROWS};
+    for (size_t i = 0; i < all->run_count; i++) {
+        const fth_record_summary *run = &all->runs[i];
+        FTH_TRY(fth_report_curve(measure == FTH_LOSS ? &run->training : &run->validation, measure, axis, run->id,
+                                 &lines[i]));
+    }
+    FTH_TRY(fth_chart_print(output, &chart, lines, all->run_count));
+
+out:
+    for (size_t i = 0; i < all->run_count; i++)
+        fth_report_curve_release(&lines[i]);
+    return status;
+}
+
+static bool any_was_validated(const comparison *all)
+{
+    bool any = false;
+    for (size_t i = 0; i < all->run_count; i++)
+        any = any || fth_report_has(&all->runs[i].validation, FTH_ACCURACY);
+    return any;
+}
+
 /* ---- the whole ---- */
 
 fth_status fth_report_compare(FILE *output, const fth_record_summary *runs, size_t run_count, fth_axis axis,
@@ -366,7 +398,6 @@ fth_status fth_report_compare(FILE *output, const fth_record_summary *runs, size
 {
     fth_status status = FTH_OK;
     comparison all = {.runs = runs, .run_count = run_count};
-    fth_chart_line lines[MAX_RUNS] = {0};
     char letters[MAX_RUNS][2] = {0};
     const char *headings[MAX_RUNS + 1] = {"run"};
     fth_alignment alignments[MAX_RUNS + 1] = {FTH_LEFT};
@@ -379,7 +410,6 @@ fth_status fth_report_compare(FILE *output, const fth_record_summary *runs, size
         headings[i + 1] = letters[i];
         alignments[i + 1] = FTH_RIGHT;
         fth_print_line(output, "%s  %s", letters[i], runs[i].id);
-        FTH_TRY(fth_report_curve(&runs[i].training, axis, runs[i].id, &lines[i]));
     }
     fputc('\n', output);
     FTH_TRY(fth_table_create(headings, alignments, run_count + 1, &all.table));
@@ -389,11 +419,12 @@ fth_status fth_report_compare(FILE *output, const fth_record_summary *runs, size
     FTH_TRY(add_costs(&all));
     fth_table_print(output, all.table);
     fputc('\n', output);
-    FTH_TRY(
-        fth_chart_print(output, lines, run_count, fth_report_axis_name(axis), "training loss", columns, CHART_ROWS));
+    FTH_TRY(print_chart(output, &all, FTH_LOSS, axis, columns));
+    if (any_was_validated(&all)) {
+        fputc('\n', output);
+        FTH_TRY(print_chart(output, &all, FTH_ACCURACY, axis, columns));
+    }
 out:
-    for (size_t i = 0; i < run_count && i < MAX_RUNS; i++)
-        fth_report_curve_release(&lines[i]);
     fth_table_free(all.table);
     return status;
 }

@@ -118,10 +118,23 @@ static void join(drawn *left, const drawn *right)
     left->x = right->x;
 }
 
+static double value_of(const fth_record_point *point, fth_measure measure)
+{
+    return measure == FTH_LOSS ? point->loss : 100 * point->accuracy;
+}
+
+bool fth_report_has(const fth_record_series *series, fth_measure measure)
+{
+    for (size_t i = 0; i < series->count; i++)
+        if (isfinite(value_of(&series->points[i], measure)))
+            return true;
+    return false;
+}
+
 /* A mean of one batch, as at the end of a run or after a resume, would stand out among means of a hundred. So points
  * are put together until they are of half as many steps as is usual; what is left over at the end goes to the one
  * before. The first stays as it is: that is where the loss began. A loss that is not a number stays a gap. */
-static size_t gather(const fth_record_series *series, fth_axis axis, double usual, drawn *points)
+static size_t gather(const fth_record_series *series, fth_measure measure, fth_axis axis, double usual, drawn *points)
 {
     size_t count = 0;
     for (size_t i = 0; i < series->count; i++) {
@@ -129,7 +142,7 @@ static size_t gather(const fth_record_series *series, fth_axis axis, double usua
         drawn next = {.x = axis == FTH_OVER_TIME     ? point->elapsed_s
                            : axis == FTH_OVER_EPOCHS ? point->epoch
                                                      : (double)point->step,
-                      .y = point->loss,
+                      .y = value_of(point, measure),
                       .steps = (double)point->steps};
         if (count > 1 && 2 * points[count - 1].steps < usual && may_join(&points[count - 1], &next))
             join(&points[count - 1], &next);
@@ -143,7 +156,8 @@ static size_t gather(const fth_record_series *series, fth_axis axis, double usua
     return count;
 }
 
-fth_status fth_report_curve(const fth_record_series *series, fth_axis axis, const char *label, fth_chart_line *line)
+fth_status fth_report_curve(const fth_record_series *series, fth_measure measure, fth_axis axis, const char *label,
+                            fth_chart_line *line)
 {
     fth_status status = FTH_OK;
     double *x = NULL, *y = NULL;
@@ -153,7 +167,7 @@ fth_status fth_report_curve(const fth_record_series *series, fth_axis axis, cons
     FTH_TRY(fth_allocate(series->count, sizeof *y, &y));
     FTH_TRY(fth_allocate(series->count, sizeof *points, &points));
     FTH_TRY(find_usual_steps(series, &usual));
-    size_t count = gather(series, axis, usual, points);
+    size_t count = gather(series, measure, axis, usual, points);
     for (size_t i = 0; i < count; i++) {
         x[i] = points[i].x;
         y[i] = points[i].y;

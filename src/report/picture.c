@@ -1,4 +1,4 @@
-/* Loss curves as PNG or SVG, drawn by gnuplot.
+/* Curves of loss and accuracy as PNG or SVG, drawn by gnuplot.
  *
  * The script with the data goes to gnuplot's standard input through an anonymous file, so no pipe can fill up and
  * block; the picture and gnuplot's messages come back through two more. The picture is written where the user wants it
@@ -37,7 +37,7 @@ static void print_quoted(FILE *script, const char *text)
 /* Curves of 50,000 steps would make an SVG that no browser opens quickly: at most this many mean values. */
 enum { MOST_POINTS = 400 };
 
-/* What the curves span: losses above 0, and how far right. */
+/* What curves span: the smallest value above 0, the largest, and how far right. */
 typedef struct extent {
     double low, high, right;
 } extent;
@@ -70,47 +70,125 @@ static void print_series(FILE *script, const fth_chart_line *line, size_t number
     fputs("END_OF_DATA\n", script);
 }
 
-static fth_status write_script(FILE *script, bool svg, const fth_record_summary *runs, size_t run_count, fth_axis axis)
+/* What is drawn: all curves of some runs. */
+typedef struct drawing {
+    const fth_record_summary *runs;
+    size_t run_count;
+    fth_axis axis;
+} drawing;
+
+static const char *const colours[] = {"#1f6feb", "#d9480f", "#2b8a3e", "#9c36b5", "#c92a2a", "#0b7285", "#5f3dc4"};
+
+/* The data of a panel, as blocks $loss_training0, $loss_validation0, ...; and what they span. */
+static fth_status print_data(FILE *script, const drawing *all, fth_measure measure, extent *seen)
 {
-    static const char *const colours[] = {"#1f6feb", "#d9480f", "#2b8a3e", "#9c36b5", "#c92a2a", "#0b7285", "#5f3dc4"};
     fth_status status = FTH_OK;
     fth_chart_line line = {0};
-    axis = fth_report_choose_axis(runs, run_count, axis);
-    extent seen = {INFINITY, 0, 0};
+    bool loss = measure == FTH_LOSS;
+    *seen = (extent){INFINITY, 0, 0};
+    for (size_t i = 0; i < all->run_count; i++) {
+        FTH_TRY(fth_report_curve(&all->runs[i].training, measure, all->axis, "", &line));
+        print_series(script, &line, i, loss ? "loss_training" : "accuracy_training", seen);
+        fth_report_curve_release(&line);
+        FTH_TRY(fth_report_curve(&all->runs[i].validation, measure, all->axis, "", &line));
+        print_series(script, &line, i, loss ? "loss_validation" : "accuracy_validation", seen);
+        fth_report_curve_release(&line);
+    }
 
-    fprintf(script, "set terminal %s\n",
-            svg ? "svg size 900,540 background '#ffffff' font 'sans-serif,14'"
-                : "pngcairo size 1350,810 background '#ffffff' font 'sans,14' linewidth 1.5");
-    for (size_t i = 0; i < run_count; i++) {
-        FTH_TRY(fth_report_curve(&runs[i].training, axis, "", &line));
-        print_series(script, &line, i, "training", &seen);
-        fth_report_curve_release(&line);
-        FTH_TRY(fth_report_curve(&runs[i].validation, axis, "", &line));
-        print_series(script, &line, i, "validation", &seen);
-        fth_report_curve_release(&line);
-    }
-    fprintf(script,
-            "set title 'Loss%s' font ',18'\nset xlabel '%s'\nset ylabel 'loss'\n"
-            "set key top right noenhanced\nset border 3\nset tics nomirror out\n"
-            "set grid ytics lc rgb '#d0d0d0'\nset format x '%%g'\nset format y '%%g'\nset xrange [0:%.9g]\n",
-            run_count > 1 ? " (dashed: validation)" : "", fth_report_axis_name(axis), seen.right);
-    if (seen.high > 20 * seen.low) /* as in the terminal: decades do not fit a linear axis */
-        fprintf(script, "set logscale y\nset yrange [%.9g:%.9g]\n", 0.8 * seen.low, 1.25 * seen.high);
-    else
-        fputs("set yrange [0:*]\n", script);
-    for (size_t i = 0; i < run_count; i++) {
-        const char *colour = colours[i % FTH_COUNT_OF(colours)];
-        fprintf(script, "%s$training%zu using 1:2 with lines lw 1.6 lc rgb '%s' title ", i > 0 ? ", " : "plot ", i,
-                colour);
-        print_quoted(script, run_count == 1 ? "training" : runs[i].id);
-        if (runs[i].validation.count > 0)
-            fprintf(script, ", $validation%zu using 1:2 with linespoints pt 7 ps 0.7 dt 2 lc rgb '%s' %s", i,
-                    run_count == 1 ? colours[1] : colour, run_count == 1 ? "title 'validation'" : "notitle");
-    }
-    fputs("\nset output\n", script);
-    FTH_REQUIRE(fflush(script) == 0 && !ferror(script), FTH_IO, "write a gnuplot script: %s", strerror(errno));
 out:
     fth_report_curve_release(&line);
+    return status;
+}
+
+static void print_axes(FILE *script, const drawing *all, fth_measure measure, const extent *seen)
+{
+    fprintf(script, "set xlabel '%s'\nset ylabel '%s'\nset xrange [0:%.9g]\nset key %s right noenhanced\n",
+            fth_report_axis_name(all->axis), measure == FTH_LOSS ? "loss" : "accuracy (%)", seen->right,
+            measure == FTH_LOSS ? "top" : "bottom");
+    if (measure == FTH_ACCURACY)
+        fprintf(script, "unset logscale y\nset yrange [%.9g:100]\n",
+                seen->low < 100 ? fmax(0, 10 * floor(seen->low / 10)) : 0);
+    else if (seen->high > 20 * seen->low) /* as in the terminal: decades do not fit a linear axis */
+        fprintf(script, "set logscale y\nset yrange [%.9g:%.9g]\n", 0.8 * seen->low, 1.25 * seen->high);
+    else
+        fputs("set yrange [0:*]\n", script);
+}
+
+/* One run: training and validation in two colours. Several: a colour each, validation dashed; their names stand in the
+ * first panel. */
+static void print_plot(FILE *script, const drawing *all, fth_measure measure)
+{
+    const char *name = measure == FTH_LOSS ? "loss" : "accuracy", *separator = "plot ";
+    bool one = all->run_count == 1;
+    for (size_t i = 0; i < all->run_count; i++) {
+        const char *colour = colours[i % FTH_COUNT_OF(colours)];
+        if (fth_report_has(&all->runs[i].training, measure)) {
+            fprintf(script, "%s$%s_training%zu using 1:2 with lines lw 1.6 lc rgb '%s' ", separator, name, i, colour);
+            if (one || measure == FTH_LOSS) {
+                fputs("title ", script);
+                print_quoted(script, one ? "training" : all->runs[i].id);
+            } else {
+                fputs("notitle", script);
+            }
+            separator = ", ";
+        }
+        if (fth_report_has(&all->runs[i].validation, measure)) {
+            fprintf(script, "%s$%s_validation%zu using 1:2 with linespoints pt 7 ps 0.7 dt 2 lc rgb '%s' %s", separator,
+                    name, i, one ? colours[1] : colour, one ? "title 'validation'" : "notitle");
+            separator = ", ";
+        }
+    }
+    fputc('\n', script);
+}
+
+static bool has_accuracy(const drawing *all)
+{
+    bool found = false;
+    for (size_t i = 0; i < all->run_count; i++)
+        found = found || fth_report_has(&all->runs[i].training, FTH_ACCURACY) ||
+                fth_report_has(&all->runs[i].validation, FTH_ACCURACY);
+    return found;
+}
+
+/* The run's name; "a, b and 2 more" for several. free() it. */
+static char *make_title(const fth_record_summary *runs, size_t run_count)
+{
+    if (run_count == 1)
+        return fth_format("%s", runs[0].id);
+    if (run_count == 2)
+        return fth_format("%s and %s", runs[0].id, runs[1].id);
+    return fth_format("%s, %s and %zu more", runs[0].id, runs[1].id, run_count - 2);
+}
+
+static fth_status write_script(FILE *script, bool svg, const char *title, const drawing *all)
+{
+    fth_status status = FTH_OK;
+    extent loss, accuracy;
+    bool two = has_accuracy(all);
+
+    fprintf(script,
+            svg ? "set terminal svg size %d,%d background '#ffffff' font 'sans-serif,14'\n"
+                : "set terminal pngcairo size %d,%d background '#ffffff' font 'sans,14' linewidth 1.5\n",
+            svg ? (two ? 1200 : 900) : (two ? 1800 : 1350), svg ? 540 : 810);
+    FTH_TRY(print_data(script, all, FTH_LOSS, &loss));
+    FTH_TRY(print_data(script, all, FTH_ACCURACY, &accuracy));
+    fprintf(script, "set multiplot layout 1,%d title ", two ? 2 : 1);
+    print_quoted(script, title);
+    fputs(" font ',18' noenhanced\nset border 3\nset tics nomirror out\nset grid ytics lc rgb '#d0d0d0'\n"
+          "set format x '%g'\nset format y '%g'\n",
+          script);
+    if (all->run_count > 1)
+        fputs("set label 1 'dashed: validation' at graph 0.02, graph 0.03 tc rgb '#606060'\n", script);
+    print_axes(script, all, FTH_LOSS, &loss);
+    print_plot(script, all, FTH_LOSS);
+    fputs("unset label 1\n", script);
+    if (two) {
+        print_axes(script, all, FTH_ACCURACY, &accuracy);
+        print_plot(script, all, FTH_ACCURACY);
+    }
+    fputs("unset multiplot\nset output\n", script);
+    FTH_REQUIRE(fflush(script) == 0 && !ferror(script), FTH_IO, "write a gnuplot script: %s", strerror(errno));
+out:
     return status;
 }
 
@@ -176,16 +254,54 @@ out:
     return status;
 }
 
-static fth_status copy_picture(int picture, fth_file *file)
+/* gnuplot calls every SVG document "Gnuplot"; here it has the name of the run. free() what it gives. */
+static char *put_title(const char *svg, const char *title)
+{
+    static const char before[] = "<title>Gnuplot</title>";
+    const char *found = strstr(svg, before);
+    char *text = NULL;
+    size_t size = 0;
+    FILE *memory = open_memstream(&text, &size);
+    if (!memory)
+        return NULL;
+    fwrite(svg, 1, found ? (size_t)(found - svg) : strlen(svg), memory);
+    if (found) {
+        fputs("<title>", memory);
+        for (; *title; title++)
+            if (*title == '&' || *title == '<')
+                fputs(*title == '&' ? "&amp;" : "&lt;", memory);
+            else
+                fputc((unsigned char)*title < ' ' ? ' ' : *title, memory);
+        fprintf(memory, "</title>%s", found + strlen(before));
+    }
+    if (fclose(memory) != 0) {
+        free(text);
+        return NULL;
+    }
+    return text;
+}
+
+/* Writes what gnuplot drew; `title` NULL: as it is. */
+static fth_status copy_picture(int picture, const char *title, fth_file *file)
 {
     fth_status status = FTH_OK;
-    char bytes[1 << 14];
-    ssize_t got = 0;
-    for (off_t at = 0; (got = pread(picture, bytes, sizeof bytes, at)) > 0; at += got)
-        FTH_TRY(fth_file_write(file, bytes, (size_t)got));
-    FTH_REQUIRE(got == 0, FTH_IO, "read a picture: %s", strerror(errno));
-    FTH_REQUIRE(fth_file_size_bytes(file) > 0, FTH_IO, "gnuplot drew nothing");
+    struct stat facts;
+    char *bytes = NULL, *titled = NULL;
+    FTH_REQUIRE(fstat(picture, &facts) == 0, FTH_IO, "read a picture: %s", strerror(errno));
+    FTH_REQUIRE(facts.st_size > 0, FTH_IO, "gnuplot drew nothing");
+    size_t size = (size_t)facts.st_size;
+    FTH_TRY(fth_allocate(size + 1, 1, &bytes));
+    FTH_REQUIRE(pread(picture, bytes, size, 0) == facts.st_size, FTH_IO, "read a picture: %s", strerror(errno));
+    if (title) {
+        titled = put_title(bytes, title);
+        FTH_REQUIRE(titled, FTH_NO_MEMORY, "no memory for a picture");
+        FTH_TRY(fth_file_write(file, titled, strlen(titled)));
+    } else {
+        FTH_TRY(fth_file_write(file, bytes, size));
+    }
 out:
+    free(bytes);
+    free(titled);
     return status;
 }
 
@@ -233,6 +349,7 @@ fth_status fth_report_picture(const char *path, const fth_record_summary *runs, 
     fth_file *file = NULL;
     picture_target target;
     bool has_points = false;
+    char *title = NULL;
     int picture = memfd_create("gnuplot picture", MFD_CLOEXEC),
         descriptor = memfd_create("gnuplot script", MFD_CLOEXEC);
 
@@ -245,11 +362,15 @@ fth_status fth_report_picture(const char *path, const fth_record_summary *runs, 
     script = descriptor >= 0 ? fdopen(descriptor, "w+") : NULL;
     FTH_REQUIRE(script && picture >= 0, FTH_IO, "prepare a gnuplot script: %s", strerror(errno));
     FTH_TRY(fth_file_create_output(target.name, &file));
-    FTH_TRY(write_script(script, target.svg, runs, run_count, axis));
+    title = make_title(runs, run_count);
+    FTH_REQUIRE(title, FTH_NO_MEMORY, "no memory for a picture");
+    FTH_TRY(write_script(script, target.svg, title,
+                         &(drawing){runs, run_count, fth_report_choose_axis(runs, run_count, axis)}));
     FTH_TRY(run_gnuplot(descriptor, picture));
-    FTH_TRY(copy_picture(picture, file));
+    FTH_TRY(copy_picture(picture, target.svg ? title : NULL, file));
     FTH_TRY(fth_file_publish(file));
 out:
+    free(title);
     fth_file_free(file);
     if (script)
         fclose(script);

@@ -283,6 +283,30 @@ out:
     return status;
 }
 
+/* ---- charts ---- */
+
+static fth_status print_chart(FILE *output, const fth_record_summary *run, fth_measure measure, int columns)
+{
+    fth_status status = FTH_OK;
+    fth_chart_line lines[2] = {0};
+    size_t count = 0;
+    fth_chart chart = {.x_label = "step",
+                       .y_label = measure == FTH_LOSS ? "loss" : "accuracy (%)",
+                       .linear = measure == FTH_ACCURACY,
+                       .columns = columns,
+                       .rows = CHART_ROWS};
+
+    FTH_TRY(fth_report_curve(&run->training, measure, FTH_OVER_STEPS, "training", &lines[count++]));
+    if (fth_report_has(&run->validation, measure))
+        FTH_TRY(fth_report_curve(&run->validation, measure, FTH_OVER_STEPS, "validation", &lines[count++]));
+    FTH_TRY(fth_chart_print(output, &chart, lines, count));
+
+out:
+    fth_report_curve_release(&lines[0]);
+    fth_report_curve_release(&lines[1]);
+    return status;
+}
+
 /* ---- the whole ---- */
 
 fth_status fth_report_run(FILE *output, const fth_record_summary *run, int columns)
@@ -290,7 +314,6 @@ fth_status fth_report_run(FILE *output, const fth_record_summary *run, int colum
     static const fth_alignment alignments[] = {FTH_LEFT, FTH_LEFT};
     fth_status status = FTH_OK;
     fth_table *table = NULL;
-    fth_chart_line lines[2] = {0};
 
     FTH_TRY(fth_table_create(NULL, alignments, FTH_COUNT_OF(alignments), &table));
     fth_print_line(output, "run %s", run->id);
@@ -303,12 +326,12 @@ fth_status fth_report_run(FILE *output, const fth_record_summary *run, int colum
         fputc('\n', output);
     }
     FTH_TRY(fth_report_bill(output, run));
-    FTH_TRY(fth_report_curve(&run->training, FTH_OVER_STEPS, "training", &lines[0]));
-    FTH_TRY(fth_report_curve(&run->validation, FTH_OVER_STEPS, "validation", &lines[1]));
-    FTH_TRY(fth_chart_print(output, lines, run->validation.count > 0 ? 2 : 1, "step", "loss", columns, CHART_ROWS));
+    FTH_TRY(print_chart(output, run, FTH_LOSS, columns));
+    if (fth_report_has(&run->training, FTH_ACCURACY) || fth_report_has(&run->validation, FTH_ACCURACY)) {
+        fputc('\n', output);
+        FTH_TRY(print_chart(output, run, FTH_ACCURACY, columns));
+    }
 out:
-    fth_report_curve_release(&lines[0]);
-    fth_report_curve_release(&lines[1]);
     fth_table_free(table);
     return status;
 }

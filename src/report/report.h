@@ -10,13 +10,13 @@
 #include "record/record.h"
 #include "train/confusion.h"
 
-/* One run: a table of what it did and what it took, and a loss chart as wide as `columns`. */
+/* One run: tables of what it did and what it took, and charts of loss and accuracy as wide as `columns`. */
 fth_status fth_report_run(FILE *output, const fth_record_summary *run, int columns);
 
 /* What curves are drawn over. By default steps, or epochs where steps do not mean the same in all runs. */
 typedef enum fth_axis { FTH_OVER_DEFAULT, FTH_OVER_STEPS, FTH_OVER_EPOCHS, FTH_OVER_TIME } fth_axis;
 
-/* Several runs side by side: a table, and their loss curves in one chart. */
+/* Several runs side by side: a table, a chart of their training losses, and one of their validation accuracies. */
 fth_status fth_report_compare(FILE *output, const fth_record_summary *runs, size_t run_count, fth_axis axis,
                               int columns);
 
@@ -46,8 +46,9 @@ fth_status fth_report_bills(FILE *output, const fth_record_summary *runs, size_t
 /* What a report says, as JSON, one object per run. */
 json_t *fth_report_json(const fth_record_summary *run);
 
-/* Loss curves as a picture, drawn by gnuplot: PNG or SVG by the path's ending, or by what stands before it where it has
- * none ("svg:-", "png:/dev/fd/3"). PNG for "-" and for a device or pipe alone. `path` is the user's (base/output.h). */
+/* Loss and accuracy side by side as a picture, titled with the run's name and drawn by gnuplot: PNG or SVG by the path's
+ * ending, or by what stands before it where it has none ("svg:-", "png:/dev/fd/3"). PNG for "-" and for a device or pipe
+ * alone. `path` is the user's (base/output.h). */
 fth_status fth_report_picture(const char *path, const fth_record_summary *runs, size_t run_count, fth_axis axis);
 /* FTH_INVALID where `path` says neither. */
 fth_status fth_report_check_picture(const char *path);
@@ -62,10 +63,15 @@ typedef struct fth_chart_line {
     size_t count;
 } fth_chart_line;
 
+typedef struct fth_chart {
+    const char *x_label, *y_label;
+    bool linear;       /* else the y axis is logarithmic where values span decades */
+    int columns, rows; /* of the whole, and of the plot in it */
+} fth_chart;
+
 /* Draws lines in the terminal with braille dots (plain characters where the terminal has no UTF-8), axes
- * labelled, one marker or colour per line. The y axis is logarithmic where values span decades. */
-fth_status fth_chart_print(FILE *output, const fth_chart_line *lines, size_t line_count, const char *x_label,
-                           const char *y_label, int columns, int rows);
+ * labelled, one marker or colour per line. */
+fth_status fth_chart_print(FILE *output, const fth_chart *chart, const fth_chart_line *lines, size_t line_count);
 
 typedef enum fth_alignment { FTH_LEFT, FTH_RIGHT } fth_alignment;
 

@@ -14,8 +14,13 @@ char *fth_report_ended(const fth_record_summary *run);
 /* Had another model than the one kept as the best a higher accuracy? */
 bool fth_report_saw_better(const fth_record_summary *run);
 
+typedef enum fth_measure { FTH_LOSS, FTH_ACCURACY } fth_measure; /* accuracy in percent */
+
 /* The curve of a series: arrays to free() in the line. */
-fth_status fth_report_curve(const fth_record_series *series, fth_axis axis, const char *label, fth_chart_line *line);
+fth_status fth_report_curve(const fth_record_series *series, fth_measure measure, fth_axis axis, const char *label,
+                            fth_chart_line *line);
+/* Is there anything to draw? */
+bool fth_report_has(const fth_record_series *series, fth_measure measure);
 void fth_report_curve_release(fth_chart_line *line);
 
 /* The default axis becomes one: steps mean the same in all runs only if the batch does; otherwise epochs. */

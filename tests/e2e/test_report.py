@@ -18,7 +18,8 @@ def test_report(trained):
     text = trained("report", trained.run.name).out
     for expected in ("finished", "mnist-cnn, 1,199,882 parameters", "256 images to train, 64 to validate",
                      "sgd, lr 0.01", "samples/s", "compute", "waiting for data", "last.safetensors",
-                     "best.safetensors", "loss", "A training", "B validation"):
+                     "best.safetensors", "loss", "A training", "B validation",
+                     "accuracy (%)   A training   B validation"):
         assert expected in text
     assert "\033" not in text
     assert max(map(len, text.split("loss", 1)[0].splitlines())) < 200
@@ -77,6 +78,7 @@ def test_compare(trained, other):
     assert rows["--optimizer"].split()[1:] == ["sgd", "adamw"]
     assert "--schedule" not in rows  # the same in both
     assert rows["speed"].split()[1:3] == ["1.00", "x"]
+    assert f"\nvalidation accuracy (%)   A {trained.run.name}   B other\n" in text
 
 
 def test_compare_json_and_mistakes(trained, other):
@@ -91,6 +93,10 @@ def test_charts(trained, other, tmp_path):
     svg, png = tmp_path / "loss.svg", tmp_path / "loss.png"
     trained("report", trained.run, "--chart", svg)
     assert xml.parse(svg).getroot().tag.endswith("svg")
+    titles = [element.text for element in xml.parse(svg).iter() if element.tag.endswith("}title")]
+    texts = ["".join(element.itertext()).strip() for element in xml.parse(svg).iter() if element.tag.endswith("}text")]
+    assert titles[0] == trained.run.name and "Gnuplot" not in titles
+    assert {trained.run.name, "loss", "accuracy (%)", "training", "validation"} <= set(texts)
     trained("compare", trained.run, other, "--chart", png)
     data = png.read_bytes()
     assert data.startswith(b"\x89PNG\r\n\x1a\n") and data.endswith(b"IEND\xaeB`\x82")

@@ -80,7 +80,7 @@ static void expect_curve(const fth_record_point *points, size_t count, const dou
 {
     fth_chart_line line;
     fth_record_series series = {.points = (fth_record_point *)points, .count = count};
-    assert_int_equal(fth_report_curve(&series, FTH_OVER_STEPS, "", &line), FTH_OK);
+    assert_int_equal(fth_report_curve(&series, FTH_LOSS, FTH_OVER_STEPS, "", &line), FTH_OK);
     assert_int_equal(line.count, drawn);
     for (size_t i = 0; i < drawn; i++) {
         assert_true(line.x[i] == x[i]);
@@ -224,7 +224,8 @@ static char *draw(const fth_chart_line *lines, size_t count, int columns, int ro
 {
     capture output;
     capture_start(&output);
-    assert_int_equal(fth_chart_print(output.file, lines, count, "step", "loss", columns, rows), FTH_OK);
+    fth_chart chart = {.x_label = "step", .y_label = "loss", .columns = columns, .rows = rows};
+    assert_int_equal(fth_chart_print(output.file, &chart, lines, count), FTH_OK);
     return capture_end(&output);
 }
 
@@ -278,6 +279,23 @@ static void test_chart_uses_logarithms(void **state)
     free(text);
     text = draw(&(fth_chart_line){"a", x, negative, 3}, 1, 60, 10);
     assert_null(strstr(text, "log scale"));
+    free(text);
+}
+
+/* Accuracies from 1 to 98 % span decades too, but are read on a linear axis. */
+static void test_chart_stays_linear(void **state)
+{
+    (void)state;
+    static const double x[] = {1, 2, 3}, y[] = {1, 50, 98};
+    fth_chart chart = {.x_label = "step", .y_label = "accuracy (%)", .linear = true, .columns = 60, .rows = 10};
+    capture output;
+    use_ascii(false);
+    capture_start(&output);
+    assert_int_equal(fth_chart_print(output.file, &chart, &(fth_chart_line){"a", x, y, 3}, 1), FTH_OK);
+    char *text = capture_end(&output);
+    assert_null(strstr(text, "log scale"));
+    assert_non_null(strstr(text, " 40 "));
+    assert_non_null(strstr(text, " 80 "));
     free(text);
 }
 
@@ -443,7 +461,7 @@ static void test_picture_is_drawn(void **state)
         skip();
     assert_int_equal(test_make_folder(state), 0);
     /* A name that gnuplot would take for a command, were it not kept a name. */
-    fth_record_summary run = make_run("it's \"quoted\" $(touch x)", 64, 2000);
+    fth_record_summary run = make_run("it's \"quoted\" <a> & $(touch x)", 64, 2000);
     char *svg = fth_path_join(test_folder, "a 'quoted' chart.svg"), *png = fth_path_join(test_folder, "chart.PNG");
     char *bytes = NULL;
     size_t size = 0;
@@ -451,6 +469,17 @@ static void test_picture_is_drawn(void **state)
     assert_int_equal(fth_file_read_all(svg, 1 << 20, &bytes, &size), FTH_OK);
     assert_non_null(strstr(bytes, "<svg"));
     assert_non_null(strstr(bytes, "</svg>"));
+    assert_non_null(strstr(bytes, "<title>it's \"quoted\" &lt;a> &amp; $(touch x)</title>"));
+    assert_null(strstr(bytes, "<title>Gnuplot"));
+    assert_non_null(strstr(bytes, ">loss<"));
+    assert_non_null(strstr(bytes, ">accuracy (%)<"));
+    free(bytes);
+    for (size_t i = 0; i < run.training.count; i++)
+        run.training.points[i].accuracy = NAN; /* a record without any: one panel */
+    assert_int_equal(fth_report_picture(svg, &run, 1, FTH_OVER_DEFAULT), FTH_OK);
+    assert_int_equal(fth_file_read_all(svg, 1 << 20, &bytes, &size), FTH_OK);
+    assert_non_null(strstr(bytes, ">loss<"));
+    assert_null(strstr(bytes, "accuracy"));
     free(bytes);
     assert_int_equal(fth_report_picture(png, (fth_record_summary[]){run, run}, 2, FTH_OVER_DEFAULT), FTH_OK);
     assert_int_equal(fth_file_read_all(png, 1 << 22, &bytes, &size), FTH_OK);
@@ -536,6 +565,7 @@ int main(void)
         cmocka_unit_test(test_picture_is_drawn),
         cmocka_unit_test(test_picture_errors),
         cmocka_unit_test(fields_are_left_out_whole),
+        cmocka_unit_test(test_chart_stays_linear),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
