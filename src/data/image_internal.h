@@ -171,6 +171,17 @@ extern const fth_image_format fth_image_jpeg, fth_image_png;
 /* Writes 8-bit RGB as a PNG; `path` is the user's (base/output.h). */
 fth_status fth_png_write(const char *path, const uint8_t *pixels, int width, int height);
 
+/* ---- text in pictures (lettering.c) ---- */
+
+/* Pixels that a letter takes at scale 1, the space to the next one and to the next line included. */
+enum { FTH_LETTER_WIDTH = 6, FTH_LETTER_HEIGHT = 10 };
+/* Any name as text that can be drawn, at most `lines` of at most `columns` letters with '\n' between them; where it does
+ * not fit it ends in a letter "…". free() it. NULL only without memory. */
+char *fth_lettering_wrap(const char *name, int columns, int lines);
+void fth_lettering_measure(const char *text, int *columns, int *lines);
+/* Draws what fth_lettering_wrap() made, `scale` times as large, into 8-bit RGB, which has room for it. */
+void fth_lettering_draw(const char *text, int scale, uint8_t *pixels, size_t stride, int left, int top);
+
 /* ---- transforms (transform.c, geometry.c, resample.c, colour.c) ---- */
 
 /* One side of an image, from the source to the output: the source's [low, high) is resampled to `size`, of which the

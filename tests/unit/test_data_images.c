@@ -462,6 +462,23 @@ static void packs_and_splits(void **state)
     fth_dataset_free(dataset);
 }
 
+/* The column on the left of a sheet has each class's name, a letter here, beside its row. */
+static void assert_labels(const fth_picture *sheet, int width, const char *const names[3])
+{
+    enum { SCALE = 2, MARGIN = 8 };
+    size_t stride = (size_t)width * FTH_IMAGE_CHANNELS;
+    uint8_t *expected = malloc(stride * 304);
+    assert_int_equal(width, SCALE * FTH_LETTER_WIDTH + 2 * MARGIN);
+    assert_non_null(expected);
+    memset(expected, 255, stride * 304);
+    for (int row = 0; row < 3; row++)
+        fth_lettering_draw(names[row], SCALE, expected, stride, MARGIN,
+                           4 + 100 * row + (96 - SCALE * FTH_LETTER_HEIGHT) / 2);
+    for (int y = 0; y < 304; y++)
+        assert_memory_equal(sheet->pixels + (size_t)y * sheet->stride, expected + (size_t)y * stride, stride);
+    free(expected);
+}
+
 static void inspects(void **state)
 {
     (void)state;
@@ -504,8 +521,8 @@ static void inspects(void **state)
     assert_int_equal(fth_file_read_all(path, 1 << 24, &bytes, &size_bytes), FTH_OK);
     assert_int_equal(fth_decoder_create(&decoder), FTH_OK);
     assert_int_equal(decode_all(decoder, (encoded){(uint8_t *)bytes, size_bytes}, &header, &sheet), FTH_OK);
-    assert_int_equal(header.width, 4 * 100 + 4);
     assert_int_equal(header.height, 3 * 100 + 4);
+    assert_labels(&sheet, header.width - (4 * 100 + 4), (const char *const[]){"C", "a", "b"});
     fth_decoder_free(decoder);
     free(bytes);
     free(grey.bytes);
