@@ -220,8 +220,12 @@ static fth_status check_names(const fth_trainer *trainer)
     fth_weights *weights = NULL;
 
     FTH_TRY(fth_model_find(trainer->options->model, &model));
-    if (*trainer->options->weights && !trainer->beginning.folder)
-        FTH_TRY(fth_weights_open(trainer->options->weights, &weights));
+    const char *path = trainer->options->weights;
+    FTH_REQUIRE(!fth_store_is_url(path), FTH_INVALID,
+                "training starts from files, and %s is in a store; copy it first: farthing store cp '%s' .", path,
+                path);
+    if (*path && !trainer->beginning.folder)
+        FTH_TRY(fth_weights_open(path, &weights));
 
 out:
     fth_weights_free(weights);

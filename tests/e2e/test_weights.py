@@ -71,6 +71,7 @@ def test_weights_lists_a_file(linear):
 @pytest.mark.parametrize("arguments, words", [
     (["train", "--model", "resnet81"], 'there is no model "resnet81"'),
     (["train", "--weights", "none.pth"], "none.pth"),
+    (["train", "--weights", "s3://bucket/m.pth"], "copy it first: farthing store cp 's3://bucket/m.pth' ."),
     (["evaluate", "--weights", "none.pth"], "there is no file none.pth"),
     (["evaluate", "--weights", "runs/a/best.safetensors", "--model", "resnet81"], 'there is no model "resnet81"'),
     (["predict", "--weights", "a", "--model", "resnet81", "x.png"], 'there is no model "resnet81"'),
