@@ -94,7 +94,7 @@ static fth_status settle_normalization(const fth_dataset_options *options, const
 {
     fth_status status = FTH_OK;
     fth_normalization settled = options->normalization;
-    const char *origin = "the option";
+    const char *origin = "--normalize";
 
     for (int split = 0; split < 2; split++) {
         const fth_normalization *said = &transforms[split].normalization;
@@ -103,7 +103,7 @@ static fth_status settle_normalization(const fth_dataset_options *options, const
         fth_normalization_format(said, second);
         FTH_REQUIRE(settled.channels == 0 || said->channels == 0 || fth_normalization_equal(&settled, said),
                     FTH_INVALID,
-                    "images are normalized as %s by %s, but as %s by the transform for %s: say it once, or alike",
+                    "images are normalized as %s by %s, but as %s by the transform for %s: leave one of them out",
                     first, origin, second, split_name(split));
         if (settled.channels == 0 && said->channels > 0) {
             settled = *said;

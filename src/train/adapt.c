@@ -51,7 +51,7 @@ fth_status fth_trainer_adapt_normalization(fth_trainer *trainer)
     } else if (!trainer->beginning.run && strcmp(options->strategy, "parameter-server") != 0) {
         FTH_TRY(fth_options_find_normalization(options, text)); /* a worker's weights are the server's */
         if (*text)
-            fth_log_info("normalizing images as %s, as those were that %s was trained with", text, options->weights);
+            fth_log_info("normalizing images as %s, which %s was trained with", text, options->weights);
         trainer->normalization_assumed = *options->weights && !*text;
     }
     if (*text) {

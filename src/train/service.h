@@ -10,7 +10,7 @@
 fth_status fth_service_rate(const fth_train_options *options, double base_rate, int64_t updates_done,
                             int64_t updates_per_epoch, double *rate);
 
-/* How images are normalized where there is no data set: as options or the weights' file say; else unknown. */
+/* The normalization where there is no data set: what options or the weights file say; else unknown. */
 fth_status fth_service_find_normalization(const fth_train_options *options, fth_normalization *normalization);
 
 /* The data set of the options. The caller frees it with fth_dataset_free(). */

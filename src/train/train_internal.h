@@ -43,8 +43,8 @@ fth_status fth_option_check_watch(const char *text);
 
 /* True if --normalize or a transform says how images are normalized. */
 bool fth_options_say_normalization(const fth_train_options *options);
-/* How the images were normalized that --weights, if there are any, were trained with; "" if that is not known, or options
- * say it. */
+/* The normalization that the model in --weights was trained with; "" if there is none, it is not known, or options say
+ * what to use. */
 fth_status fth_options_find_normalization(const fth_train_options *options, char text[FTH_NORMALIZATION_TEXT]);
 
 /* Opens both at the same time. On failure either may be set and is the caller's to close. FTH_INTERRUPTED if `stop`,

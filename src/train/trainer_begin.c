@@ -154,8 +154,8 @@ static fth_status check_data(const fth_trainer *trainer)
     FTH_REQUIRE(count > 0, FTH_INVALID, "%s holds no training images", trainer->options->data);
     FTH_REQUIRE(info->count[FTH_VALIDATION] > 0, FTH_INVALID,
                 "%s leaves no images for validation; raise --validation-fraction", trainer->options->data);
-    FTH_REQUIRE(fth_share_samples(trainer->share, count) > 0, FTH_INVALID, "share %s of the %s of %s has none of them",
-                trainer->options->share, FTH_COUNTED(count, "training image"), trainer->options->data);
+    FTH_REQUIRE(fth_share_samples(trainer->share, count) > 0, FTH_INVALID, "share %s is empty: %s has only %s",
+                trainer->options->share, trainer->options->data, FTH_COUNTED(count, "training image"));
     if (trainer->beginning.run) {
         const json_t *data = json_object_get(trainer->beginning.run, "data");
         int64_t before = json_integer_value(json_object_get(data, "training_samples"));

@@ -157,7 +157,7 @@ typedef struct fth_trainer {
     fth_beginning beginning;
     const fth_train_options *options; /* the beginning's, adapted to weights and data (adapt.c) */
     json_t *configuration;            /* as asked, for the record */
-    bool normalization_assumed;       /* the weights' file does not say it */
+    bool normalization_assumed;       /* the weights file does not say what it was trained with */
     const fth_strategy *strategy;
     const fth_train_observer *observer;
     fth_stop *stop;
@@ -367,7 +367,8 @@ json_t *fth_trainer_describe(const fth_trainer *trainer);
 
 /* ---- adapt.c ---- */
 
-/* Before the data is opened: images are normalized as before, or as those were that the weights were trained with. */
+/* Before the data is opened: the normalization is the one that the run had so far, or that the weights were trained
+ * with. */
 fth_status fth_trainer_adapt_normalization(fth_trainer *trainer);
 /* With the data open: a batch has no more images than there are. */
 void fth_trainer_adapt_batch(fth_trainer *trainer);

@@ -225,34 +225,31 @@ static void evaluation_ends_after_one_epoch(void **state)
     fth_dataset_free(dataset);
 }
 
-/* Runs with 1 and 4 threads, and one that begins in mid-epoch, give the same bytes for the same batch. */
-static void batches_do_not_depend_on_threads_or_start(void **state)
+/* Loaders with 1 and 4 threads, and one that begins later, give the same bytes for the same batch of `options`, of whose
+ * batches an epoch has `per_epoch`. */
+static void check_threads_and_start(const fth_dataset *dataset, const fth_loader_options *options, int64_t per_epoch,
+                                    int64_t resumed_at)
 {
-    (void)state;
-    enum { BATCHES = 40, RESUMED_AT = 17, BATCH = 130 }; /* 4000 samples: 31 batches an epoch, the last of 100 */
-    fth_dataset *dataset = NULL;
+    const fth_dataset_info *info = fth_dataset_get_info(dataset);
+    const size_t image_bytes = (size_t)(info->channels * info->height * info->width) * sizeof(float);
+    const int64_t samples = info->count[options->split];
     fth_loader *loaders[3];
-    assert_int_equal(open_set("digits", &dataset), FTH_OK);
     for (int i = 0; i < 3; i++) {
-        fth_loader_options options = {.split = FTH_VALIDATION,
-                                      .batch = BATCH,
-                                      .seed = 11,
-                                      .shuffle = true,
-                                      .augmentation = {.flip = true, .crop_padding = 2},
-                                      .threads = i == 0 ? 1 : 4,
-                                      .first_batch = i == 2 ? RESUMED_AT : 0,
-                                      .batch_limit = BATCHES};
-        assert_int_equal(fth_loader_open(dataset, &options, &loaders[i]), FTH_OK);
+        fth_loader_options own = *options;
+        own.threads = i == 0 ? 1 : 4;
+        own.first_batch = i == 2 ? resumed_at : 0;
+        assert_int_equal(fth_loader_open(dataset, &own, &loaders[i]), FTH_OK);
     }
-    for (int number = 0; number < BATCHES; number++) {
+    for (int64_t number = 0; number < options->batch_limit; number++) {
         const fth_batch *single = next_of(loaders[0]);
-        for (int i = 1; i < (number < RESUMED_AT ? 2 : 3); i++) {
+        int64_t left = samples - number % per_epoch * options->batch;
+        for (int i = 1; i < (number < resumed_at ? 2 : 3); i++) {
             const fth_batch *other = next_of(loaders[i]);
             assert_int_equal(other->number, number);
-            assert_int_equal(other->epoch, number / 31);
+            assert_int_equal(other->epoch, number / per_epoch);
             assert_int_equal(other->count, single->count);
-            assert_int_equal(other->count, number % 31 == 30 ? 100 : BATCH);
-            assert_memory_equal(other->images, single->images, (size_t)single->count * 784 * sizeof(float));
+            assert_int_equal(other->count, left < options->batch ? left : options->batch);
+            assert_memory_equal(other->images, single->images, (size_t)single->count * image_bytes);
             assert_memory_equal(other->labels, single->labels, (size_t)single->count * sizeof(int32_t));
         }
     }
@@ -260,46 +257,41 @@ static void batches_do_not_depend_on_threads_or_start(void **state)
         assert_null(next_of(loaders[i]));
         fth_loader_free(loaders[i]);
     }
+}
+
+static void batches_do_not_depend_on_threads_or_start(void **state)
+{
+    (void)state;
+    fth_dataset *dataset = NULL;
+    fth_loader_options options = {.split = FTH_VALIDATION,
+                                  .batch = 130, /* 4000 samples: 31 batches an epoch, the last of 100 */
+                                  .seed = 11,
+                                  .shuffle = true,
+                                  .augmentation = {.flip = true, .crop_padding = 2},
+                                  .batch_limit = 40};
+    assert_int_equal(open_set("digits", &dataset), FTH_OK);
+    check_threads_and_start(dataset, &options, 31, 17);
     fth_dataset_free(dataset);
 }
 
-/* The same of images in memory that go through a transform. */
+/* Nor do those of images in memory that go through a transform, grey or in colour. */
 static void transformed_batches_do_not_depend_on_threads_or_start(void **state)
 {
     (void)state;
-    enum { BATCHES = 12, RESUMED_AT = 5, BATCH = 50, SIDE = 20 };
+    enum { SIDE = 20 };
     static const char *const sets[] = {"digits", "shapes"};
     for (int set = 0; set < 2; set++) {
         fth_dataset_options how = {.transform = "random-resized-crop=20,flip,colour-jitter=0.4:0.4:0.4:0.1"};
+        fth_loader_options options = {.batch = 50, .seed = 11, .shuffle = true, .batch_limit = 12};
         fth_dataset *dataset = NULL;
-        fth_loader *loaders[3];
+        fth_loader *loader = NULL;
         assert_int_equal(fth_dataset_open(sets[set], &how, &dataset), FTH_OK);
         assert_true(fth_dataset_is_transformed(dataset));
         const fth_dataset_info *info = fth_dataset_get_info(dataset);
         assert_true(info->height == SIDE && info->width == SIDE && info->channels == (set == 0 ? 1 : 3));
-        for (int i = 0; i < 3; i++) {
-            fth_loader_options options = {.batch = BATCH,
-                                          .seed = 11,
-                                          .shuffle = true,
-                                          .threads = i == 0 ? 1 : 4,
-                                          .first_batch = i == 2 ? RESUMED_AT : 0,
-                                          .batch_limit = BATCHES};
-            assert_int_equal(fth_loader_open(dataset, &options, &loaders[i]), FTH_OK);
-        }
-        for (int number = 0; number < BATCHES; number++) {
-            const fth_batch *single = next_of(loaders[0]);
-            for (int i = 1; i < (number < RESUMED_AT ? 2 : 3); i++) {
-                const fth_batch *other = next_of(loaders[i]);
-                assert_int_equal(other->number, number);
-                assert_memory_equal(other->images, single->images,
-                                    (size_t)(BATCH * info->channels) * SIDE * SIDE * sizeof(float));
-                assert_memory_equal(other->labels, single->labels, BATCH * sizeof(int32_t));
-            }
-        }
-        for (int i = 0; i < 3; i++)
-            fth_loader_free(loaders[i]);
-        fth_loader_options recipes = {.batch = BATCH, .recipes = true};
-        assert_int_equal(fth_loader_open(dataset, &recipes, &loaders[0]), FTH_INVALID);
+        check_threads_and_start(dataset, &options, 400, 5);
+        options.recipes = true;
+        assert_int_equal(fth_loader_open(dataset, &options, &loader), FTH_INVALID);
         fth_dataset_free(dataset);
     }
 }
