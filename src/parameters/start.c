@@ -480,7 +480,9 @@ static void tell_end(fth_parameters *server, bool finished, fth_status status)
             json_object_set_new(event, "samples_per_s",
                                 json_real((double)server->samples / fth_parameters_elapsed(server)));
         json_object_set_new(event, "reason",
-                            json_string(server->train->steps == 0 ? "epochs" : "steps"));
+                            json_string(server->train->steps > 0  ? "steps"
+                                        : server->end_samples > 0 ? "epochs"
+                                                                  : "workers"));
         if (server->epoch_samples > 0)
             json_object_set_new(event, "epochs", json_real((double)server->samples / (double)server->epoch_samples));
     }

@@ -44,6 +44,8 @@ char *fth_report_ending(const json_t *run, const json_t *end)
         return NULL;
     if (strcmp(reason, "server") == 0)
         return fth_format("the server has finished");
+    if (strcmp(reason, "workers") == 0)
+        return fth_format("its workers have finished");
     const json_t *value = json_object_get(json_object_get(run, "configuration"), reason);
     char text[64] = "";
     if (strcmp(reason, "for") == 0 && json_is_number(value))

@@ -120,10 +120,12 @@ def test_a_run_that_is_being_begun_is_somebodys(farthing, tiny):
     assert stop(process, signal.SIGINT).code == 75
 
 
-def test_local_workers_that_cannot_begin_leave_nothing(farthing, tiny):
-    arguments = ["train", *SMALL, "--data", tiny, "--strategy", "parameter-server", "--workers", 2, "--name", "x"]
-    assert "larger than" in farthing(*arguments, "--batch", 200, code=1).err
+def test_local_workers_that_cannot_begin_leave_nothing(farthing, tiny, undecodable):
+    arguments = [*COMMAND[:-2], "--strategy", "parameter-server", "--workers", 2, "--data"]
+    farthing(*arguments, undecodable, code=1)
     assert not (farthing.folder / "runs/x").exists()
+    farthing(*arguments, tiny)
+    assert "ended: --steps 4 reached" in farthing(*COMMAND[:-4], "--strategy", "parameter-server", "--data", tiny).out
 
 
 # ---- runs in a store go on for longer ----
