@@ -83,6 +83,9 @@ json_t *fth_cli_json_text(const char *text);
 /* What train and standby have in common. */
 fth_exit_code fth_cli_train(const fth_command *command, const fth_invocation *invocation, bool standby);
 
+/* --dry-run (dry_run.c): checks everything and prints the configuration. `by_flag`: what flags, and not a file, gave. */
+fth_exit_code fth_cli_dry_run(const fth_train_options *options, const fth_given *by_flag);
+
 /* ---- runs ---- */
 
 /* A record from an id, a path or the address of a run in a store; an empty one means the newest. */

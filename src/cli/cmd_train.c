@@ -208,6 +208,7 @@ fth_exit_code fth_cli_train(const fth_command *command, const fth_invocation *in
                              arguments.positional[1]);
         goto out;
     }
+    const fth_given by_flag = options.given; /* before a file's are added */
     if (arguments.count == 1) {
         const char *file = arguments.positional[0];
         if (!fth_cli_is_yaml(file) && !fth_file_exists(file)) {
@@ -233,7 +234,7 @@ fth_exit_code fth_cli_train(const fth_command *command, const fth_invocation *in
         goto out;
     }
     options.standby = standby;
-    code = train(invocation, &options);
+    code = options.dry_run ? fth_cli_dry_run(&options, &by_flag) : train(invocation, &options);
 out:
     fth_options_release(&fth_train_option_table, &options);
     fth_arguments_release(&arguments);

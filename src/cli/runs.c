@@ -55,17 +55,6 @@ static fth_status find_newest_run(const char *runs_folder, char **folder)
     return FTH_OK;
 }
 
-static void remove_folder(const char *folder)
-{
-    static const char *const files[] = {"run.json", "events.jsonl", ".lock"};
-    for (size_t i = 0; i < FTH_COUNT_OF(files); i++) {
-        char *path = fth_path_join(folder, files[i]);
-        unlink(path);
-        free(path);
-    }
-    rmdir(folder);
-}
-
 /* A run in a store is read through a copy of its record; the summary calls it by its URL. */
 static fth_status read_stored_run(const char *url, const fth_store_options *store, fth_record_summary *summary)
 {
@@ -82,7 +71,7 @@ static fth_status read_stored_run(const char *url, const fth_store_options *stor
 
 out:
     if (made)
-        remove_folder(folder);
+        fth_record_remove_copy(folder);
     free(folder);
     return status;
 }

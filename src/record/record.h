@@ -85,6 +85,8 @@ fth_status fth_record_resume(const char *run_folder, fth_record **record);
  * events already and more after them, it keeps those (a process was killed before it passed them on). Takes the lock
  * meanwhile. */
 fth_status fth_record_restore(const char *run_folder, const char *run, const char *events, size_t events_bytes);
+/* Removes the folder again. Cannot fail, and leaves the error message as it is. */
+void fth_record_remove_copy(const char *run_folder);
 /* Rewrites run.json with what changed; its "id", "created" and "created_s" stay. */
 fth_status fth_record_configure(fth_record *record, const json_t *configuration, const json_t *machine);
 void fth_record_free(fth_record *record);

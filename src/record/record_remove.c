@@ -165,6 +165,12 @@ void fth_record_remove_folder(const char *run_folder)
     free(lock);
 }
 
+void fth_record_remove_copy(const char *run_folder)
+{
+    fth_record_remove_files(run_folder);
+    fth_record_remove_folder(run_folder);
+}
+
 void fth_record_sweep(const char *runs_folder, const char *identity)
 {
     DIR *runs = opendir(runs_folder);

@@ -80,7 +80,7 @@ typedef struct fth_train_options {
     char *watch;  /* notice sources; "": auto where the run lives in a store, else none */
     bool standby; /* waits until there is a run; not in the table */
     char *resume; /* "": no, "auto": newest unfinished of this configuration, else a run */
-    bool json;
+    bool json, dry_run;
     bool per_class; /* of evaluate, as `confusion`: "": no, "auto": shown, else into this file */
     char *confusion;
 
@@ -170,6 +170,25 @@ typedef struct fth_train_outcome {
 fth_status fth_train(const fth_train_options *options, const fth_strategy *strategy, const fth_train_observer *observer,
                      fth_stop *stop, fth_train_outcome *outcome);
 void fth_train_outcome_release(fth_train_outcome *outcome);
+
+/* What fth_train() would do with these options. */
+typedef struct fth_train_plan {
+    fth_train_options options; /* whole, as the run would have them */
+    enum { FTH_PLAN_BEGIN_RUN, FTH_PLAN_RESUME_RUN, FTH_PLAN_NOTHING_LEFT } action;
+    char *id;       /* of the run to go on with, or the name of a new one; NULL: one will be made up */
+    int64_t step;   /* where it would go on, as far as the record tells */
+    json_t *stored; /* the configuration of that run; NULL: a new one */
+    char *device, *data;
+    int64_t training_samples, validation_samples, classes;
+    int64_t parameters, batches_per_epoch;
+    int64_t steps; /* in all; 0: not known ahead */
+} fth_train_plan;
+
+/* Finds the run, opens data and device, makes the model with its first weights and its plans, and leaves nothing
+ * behind but downloads in the cache. A parameter server is not spoken to. */
+fth_status fth_train_check(const fth_train_options *options, const fth_strategy *strategy, fth_stop *stop,
+                           fth_train_plan *plan);
+void fth_train_plan_release(fth_train_plan *plan);
 
 /* Writes the record of a run in a store into a run folder, for who reads records. `store` may be NULL. */
 fth_status fth_train_fetch_record(const char *url, const fth_store_options *store, const char *folder);

@@ -320,7 +320,7 @@ static fth_status fail_diverged(const fth_trainer *trainer)
     return status;
 }
 
-static void release(fth_trainer *trainer)
+void fth_trainer_release(fth_trainer *trainer)
 {
     if (trainer->strategy_state)
         trainer->strategy->close(trainer->strategy_state);
@@ -434,7 +434,7 @@ out:
         outcome->run_folder = fth_format("%s", fth_record_folder(trainer.record));
         outcome->id = fth_format("%s", fth_record_id(trainer.record));
     }
-    release(&trainer);
+    fth_trainer_release(&trainer);
     return status;
 }
 

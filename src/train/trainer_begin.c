@@ -169,7 +169,7 @@ out:
     return status;
 }
 
-static fth_status load_weights(fth_trainer *trainer)
+fth_status fth_trainer_load_weights(fth_trainer *trainer)
 {
     fth_status status = FTH_OK;
     fth_weights *weights = NULL;
@@ -328,7 +328,7 @@ out:
     return status;
 }
 
-fth_status fth_trainer_begin(fth_trainer *trainer)
+fth_status fth_trainer_open(fth_trainer *trainer)
 {
     fth_status status = FTH_OK;
     const fth_train_options *options = trainer->options;
@@ -340,17 +340,28 @@ fth_status fth_trainer_begin(fth_trainer *trainer)
     fth_trainer_begin_identify(trainer);
     FTH_TRY(open_engine(trainer));
     FTH_TRY(fth_trainer_find_price(trainer));
+    trainer->state = (fth_train_state){.best_step = -1, .validation_step = -1};
+
+out:
+    return status;
+}
+
+fth_status fth_trainer_begin(fth_trainer *trainer)
+{
+    fth_status status = FTH_OK;
+    const fth_train_options *options = trainer->options;
+
+    FTH_TRY(fth_trainer_open(trainer));
     if (trainer->strategy->connect)
         FTH_TRY(trainer->strategy->connect(trainer->engine, options, trainer->stop, &trainer->strategy_state));
-    trainer->state = (fth_train_state){.best_step = -1, .validation_step = -1};
     bool resumed = trainer->beginning.folder != NULL, restored = false;
     if (!resumed)
-        FTH_TRY(load_weights(trainer));
+        FTH_TRY(fth_trainer_load_weights(trainer));
     FTH_TRY(open_record(trainer));
     if (resumed)
         FTH_TRY(fth_trainer_restore(trainer, &restored));
     if (resumed && !restored) /* killed before its first checkpoint */
-        FTH_TRY(load_weights(trainer));
+        FTH_TRY(fth_trainer_load_weights(trainer));
     if (resumed) /* only now: what cannot go on stays as it was */
         FTH_TRY(configure_record(trainer));
     FTH_TRY(fth_trainer_begin_store(trainer, resumed));

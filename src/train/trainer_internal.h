@@ -220,6 +220,11 @@ typedef struct fth_trainer {
 double fth_trainer_elapsed(fth_trainer *trainer);
 double fth_trainer_epoch(const fth_trainer *trainer); /* as a fraction of passes */
 
+void fth_trainer_release(fth_trainer *trainer);
+
+/* The first half of beginning, which writes nothing: device, data, engine, price. */
+fth_status fth_trainer_open(fth_trainer *trainer);
+fth_status fth_trainer_load_weights(fth_trainer *trainer); /* --weights, if there are any */
 /* Opens everything, restores what there is to restore, and tells that it starts. The beginning was found before. */
 fth_status fth_trainer_begin(fth_trainer *trainer);
 /* Makes the plans that the first step does not need, so that a lack of memory shows early. */
@@ -256,6 +261,8 @@ void fth_trainer_check_best(fth_trainer *trainer);
 
 /* Where to begin: in a store, waiting for its lease, or as resume.c says. */
 fth_status fth_trainer_find_run(fth_trainer *trainer, const fth_train_options *asked);
+/* The same to look at only: no lease, no local record but the copy in `folder`, made if there is a run. */
+fth_status fth_trainer_look_for_run(fth_trainer *trainer, const fth_train_options *asked, const char *folder);
 /* Where checkpoints go; after the record was opened. */
 fth_status fth_trainer_open_store(fth_trainer *trainer);
 /* The record is in the store from now on. */

@@ -91,6 +91,24 @@ static fth_status check_local(const char *folder, const fth_stored_record *recor
     return status;
 }
 
+/* What is left to do in the run whose record is in the beginning's folder by now. */
+static fth_status judge_record(fth_beginning *beginning, const fth_stored_record *record)
+{
+    fth_status status = FTH_OK;
+
+    beginning->run = json_incref(record->json);
+    beginning->stored_bytes = record->events_bytes;
+    FTH_TRY(fth_beginning_keep_best_by(beginning));
+    FTH_TRY(fth_beginning_check_finished(beginning));
+    beginning->finished = beginning->finished && record->finished; /* an end that is only here is not stored */
+    FTH_TRY(fth_beginning_check_budget(beginning));
+    if (!beginning->finished)
+        FTH_TRY(fth_beginning_check_longer(beginning, json_object_get(record->json, "configuration")));
+
+out:
+    return status;
+}
+
 /* The record of the store becomes a local run folder, from which everything goes on as for any run. */
 static fth_status take_record(fth_beginning *beginning, fth_stored_record *record, const char *url)
 {
@@ -102,14 +120,7 @@ static fth_status take_record(fth_beginning *beginning, fth_stored_record *recor
     FTH_TRY(fth_record_restore(folder, record->run, record->events, record->events_bytes));
     beginning->folder = folder;
     folder = NULL;
-    beginning->run = json_incref(record->json);
-    beginning->stored_bytes = record->events_bytes;
-    FTH_TRY(fth_beginning_keep_best_by(beginning));
-    FTH_TRY(fth_beginning_check_finished(beginning));
-    beginning->finished = beginning->finished && record->finished; /* an end that is only here is not stored */
-    FTH_TRY(fth_beginning_check_budget(beginning));
-    if (!beginning->finished)
-        FTH_TRY(fth_beginning_check_longer(beginning, json_object_get(record->json, "configuration")));
+    FTH_TRY(judge_record(beginning, record));
 
 out:
     free(folder);
@@ -206,6 +217,28 @@ fth_status fth_trainer_find_run(fth_trainer *trainer, const fth_train_options *a
     }
     free(beginning->options.checkpoints);
     beginning->options.checkpoints = fth_format("%s", url); /* what goes into the record has no secrets */
+
+out:
+    fth_stored_record_release(&record);
+    return status;
+}
+
+fth_status fth_trainer_look_for_run(fth_trainer *trainer, const fth_train_options *asked, const char *folder)
+{
+    fth_status status = FTH_OK;
+    fth_beginning *beginning = &trainer->beginning;
+    fth_stored_record record = {0};
+
+    if (!*asked->checkpoints)
+        return fth_beginning_find(asked, beginning);
+    FTH_TRY(fth_beginning_prepare(asked, beginning));
+    FTH_TRY(fth_run_store_open(asked, &trainer->run_store));
+    FTH_TRY(read_stored(trainer, asked->standby, &record));
+    if (!record.begun)
+        goto out;
+    FTH_TRY(fth_record_restore(folder, record.run, record.events, record.events_bytes));
+    beginning->folder = fth_format("%s", folder);
+    FTH_TRY(judge_record(beginning, &record));
 
 out:
     fth_stored_record_release(&record);

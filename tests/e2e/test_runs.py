@@ -1,6 +1,7 @@
 """Which run a command begins, extends, ends, lists and removes."""
 import json
 import random
+import re
 import signal
 import struct
 import zlib
@@ -330,3 +331,73 @@ def test_runs_are_of_this_machine(farthing):
     assert "farthing store ls" in farthing("runs", "--runs", "s3://bucket/runs", code=2).err
     assert "which runs" in farthing("runs", "rm", code=2).err
     assert "list" in farthing("runs", "list", code=2).err
+
+
+# ---- --dry-run ----
+
+def contents(folder):
+    return sorted(path.relative_to(folder) for path in folder.rglob("*"))
+
+
+def test_a_dry_run_prints_a_run_file_and_leaves_nothing(farthing, tiny):
+    (farthing.folder / "run.yaml").write_text("model: linear\nsteps: 6\nfor: 90s\nnesterov: yes\n")
+    arguments = ["train", "run.yaml", "--data", tiny, "--batch", 16, "--lr", 0.02, "--checkpoints", "some/store",
+                 "--watch", "none"]
+    before = contents(farthing.folder)
+    printed = farthing(*arguments, "--dry-run").out
+    assert contents(farthing.folder) == before
+    lines = printed.splitlines()
+    for line in ("steps: 6  # file", "for: 90.0s  # file", "nesterov: yes  # file", "lr: 0.02  # flag",
+                 "# momentum: 0.9  # default", "# would begin a new run in some/store"):
+        assert line in lines
+    assert "7,850 parameters" in printed and "16 batches an epoch, 6 steps in all" in printed
+    names = {line.lstrip("# ").split(":")[0] for line in lines if line.endswith(("# file", "# flag", "# default"))}
+    documented = set(re.findall(r"--([a-z0-9-]+)", farthing("train", "--help").out)) - {"dry-run", "json", "help"}
+    assert {name for name in documented if not name.startswith("no-")} - names <= {"flag"}
+    # Read back it is the same run.
+    (farthing.folder / "again.yaml").write_text(printed)
+    farthing(*arguments, "--name", "x")
+    result = farthing("train", "again.yaml")
+    assert "already finished" in result.out
+
+
+def test_a_dry_run_says_what_it_would_do(farthing, tiny):
+    train = ["train", *SMALL, "--data", tiny, "--batch", 16]
+    dry = lambda *flags, **how: farthing(*train, *flags, "--dry-run", "--json", **how).events[0]
+    farthing(*train, "--steps", 4, "--name", "x", "--seed", 5)
+    before = contents(farthing.folder)
+    facts = dry("--steps", 4, "--seed", 5, "--resume")
+    assert (facts["action"], facts["id"], facts["step"]) == ("finished", "x", 4)
+    facts = dry("--resume", "x", "--steps", 9)
+    assert (facts["action"], facts["step"], facts["steps"], facts["batches_per_epoch"]) == ("resume", 4, 9, 16)
+    assert facts["configuration"]["seed"] == {"value": 5, "from": "run"}
+    assert facts["configuration"]["steps"] == {"value": 9, "from": "flag"}
+    assert facts["configuration"]["lr"]["from"] == "run" and facts["parameters"] == 7850
+    assert dry("--steps", 4, "--resume")["action"] == "begin"
+    assert "there is a run x" in dry("--steps", 4, "--name", "x", code=1)["message"]
+    facts = farthing("standby", *train[1:], "--checkpoints", "store", "--watch", "none", "--dry-run", "--json").events[0]
+    assert facts["action"] == "wait"
+    assert contents(farthing.folder) == before
+
+
+@pytest.mark.parametrize("flags, message", [
+    (["--weights", "missing.pth"], "missing.pth"), (["--data", "nowhere"], "nowhere"),
+    (["--model", "resnet18", "--data", "digits", "--weights", "x.safetensors"], "x.safetensors"),
+    (["--device", "abacus"], "abacus"), (["--checkpoints", "/proc/store", "--watch", "none"], "/proc/store"),
+    (["--runs", "file/runs"], "file"), (["--schedule", "cosine", "--for", "1m"], "cosine")])
+def test_a_dry_run_finds_mistakes(farthing, flags, message):
+    (farthing.folder / "file").write_text("")
+    before = contents(farthing.folder)
+    assert message in farthing("train", *SMALL, *flags, "--dry-run", code=1).err
+    assert contents(farthing.folder) == before
+
+
+def test_a_dry_run_looks_at_a_stored_run_without_touching_it(stored, farthing):
+    before = {path: path.read_bytes() for path in stored.store.rglob("*") if path.is_file()}
+    folders = contents(farthing.folder)
+    assert "is finished: nothing is left" in stored("--dry-run").out
+    assert "would resume run x" in stored("--steps", 30, "--dry-run").out
+    assert "would resume run x" in stored("--epochs", 30, "--dry-run").out
+    assert "--lr is" in stored("--lr", 0.5, "--dry-run", code=1).err
+    assert {path: path.read_bytes() for path in stored.store.rglob("*") if path.is_file()} == before
+    assert contents(farthing.folder) == folders

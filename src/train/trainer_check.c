@@ -1,0 +1,123 @@
+/* --dry-run: what a training would do, found out by beginning it without a record, a lease or a step. */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "train/trainer_internal.h"
+
+/* The name of a new run is free, and its folder can be made. */
+static fth_status check_place(const fth_train_options *options)
+{
+    fth_status status = FTH_OK;
+    char *folder = fth_path_join(options->runs, *options->name ? options->name : "x");
+
+    FTH_REQUIRE(!*options->name || !fth_record_exists(folder), FTH_INVALID,
+                "there is a run %s already; carry it on with --resume %s or choose another --name", options->name,
+                options->name);
+    const char *nearest = folder; /* of the folders that are there */
+    while (access(nearest, F_OK) != 0 && (errno == ENOENT || errno == ENOTDIR)) {
+        char *slash = strrchr(folder, '/');
+        nearest = slash ? folder : ".";
+        if (!slash)
+            break;
+        slash[slash == folder] = '\0';
+    }
+    FTH_REQUIRE(fth_folder_exists(nearest), FTH_INVALID, "%s is not a folder: runs cannot be kept in %s", nearest,
+                options->runs);
+    FTH_REQUIRE(access(nearest, W_OK | X_OK) == 0, FTH_IO, "%s cannot be written, and runs are to be in %s: %s",
+                nearest, options->runs, strerror(errno));
+
+out:
+    free(folder);
+    return status;
+}
+
+static fth_status describe_run(const fth_beginning *beginning, fth_train_plan *plan)
+{
+    fth_status status = FTH_OK;
+    fth_record_summary summary = {0};
+
+    plan->action = FTH_PLAN_BEGIN_RUN;
+    if (!beginning->folder) {
+        plan->id = *beginning->options.name ? fth_format("%s", beginning->options.name) : NULL;
+        goto out;
+    }
+    FTH_TRY(fth_record_read(beginning->folder, &summary));
+    plan->action = beginning->finished ? FTH_PLAN_NOTHING_LEFT : FTH_PLAN_RESUME_RUN;
+    plan->id = fth_format("%s", summary.id);
+    plan->step = summary.steps;
+    plan->stored = json_incref(json_object_get(beginning->run, "configuration"));
+
+out:
+    fth_record_release(&summary);
+    return status;
+}
+
+static void describe_model(const fth_trainer *trainer, fth_train_plan *plan)
+{
+    const fth_dataset_info *data = fth_dataset_get_info(trainer->dataset);
+    plan->device = fth_format("%s", trainer->device->description);
+    plan->data = fth_format("%s", data->name);
+    plan->training_samples = data->count[FTH_TRAIN];
+    plan->validation_samples = data->count[FTH_VALIDATION];
+    plan->classes = data->classes;
+    plan->parameters = fth_graph_trainable_count(fth_engine_graph(trainer->engine));
+    plan->batches_per_epoch = trainer->batches_per_epoch;
+    plan->steps = trainer->total_steps;
+}
+
+/* The record of a stored run is looked at in a folder of its own, which goes again. */
+static fth_status make_folder(char **folder)
+{
+    const char *base = getenv("TMPDIR");
+    *folder = fth_format("%s/farthing-XXXXXX", base && *base ? base : "/tmp");
+    if (mkdtemp(*folder))
+        return FTH_OK;
+    fth_fail(FTH_IO, "make %s: %s", *folder, strerror(errno));
+    free(*folder);
+    *folder = NULL;
+    return FTH_IO;
+}
+
+fth_status fth_train_check(const fth_train_options *options, const fth_strategy *strategy, fth_stop *stop,
+                           fth_train_plan *plan)
+{
+    fth_status status = FTH_OK;
+    fth_trainer trainer = {.strategy = strategy, .stop = stop};
+    char *folder = NULL;
+
+    *plan = (fth_train_plan){0};
+    if (*options->checkpoints)
+        FTH_TRY(make_folder(&folder));
+    FTH_TRY(fth_trainer_look_for_run(&trainer, options, folder));
+    trainer.options = &trainer.beginning.options;
+    FTH_TRY(describe_run(&trainer.beginning, plan));
+    if (plan->action == FTH_PLAN_BEGIN_RUN)
+        FTH_TRY(check_place(trainer.options));
+    FTH_TRY(fth_trainer_open(&trainer));
+    if (plan->action == FTH_PLAN_BEGIN_RUN)
+        FTH_TRY(fth_trainer_load_weights(&trainer));
+    FTH_TRY(fth_trainer_prepare(&trainer));
+    describe_model(&trainer, plan);
+    plan->options = trainer.beginning.options; /* moved */
+    trainer.beginning.options = (fth_train_options){0};
+
+out:
+    trainer.options = NULL;
+    fth_trainer_release(&trainer);
+    if (folder)
+        fth_record_remove_copy(folder);
+    free(folder);
+    return status;
+}
+
+void fth_train_plan_release(fth_train_plan *plan)
+{
+    fth_options_release(&fth_train_option_table, &plan->options);
+    json_decref(plan->stored);
+    free(plan->id);
+    free(plan->device);
+    free(plan->data);
+    *plan = (fth_train_plan){0};
+}
