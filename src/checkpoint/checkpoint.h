@@ -65,6 +65,13 @@ fth_status fth_checkpoint_get_latest(const fth_checkpoint_place *place, const ch
 fth_status fth_checkpoint_load_latest(const char *folder, fth_checkpoint *checkpoint);
 void fth_checkpoint_release(fth_checkpoint *checkpoint);
 
+/* Puts the newest whole checkpoint of `from`, a folder, into `to` as one of its fence, unless the run has gone on without
+ * it: `last_owner`, the last that left a trace in the run's record, came later, or `to` has that checkpoint or a newer
+ * one. `from` is empty afterwards. *step: of the checkpoint there was; -1: none. */
+fth_status fth_checkpoint_bring(const fth_checkpoint_place *from, const fth_checkpoint_place *to, int64_t last_owner,
+                                const fth_stop *stop, int64_t *step, bool *brought);
+fth_status fth_checkpoint_remove_all(const fth_checkpoint_place *place);
+
 /* Writes a model file (parameters and buffers under PyTorch's names) atomically. FTH_DIVERGED, and the file stays as it
  * was, if a number is not finite. */
 fth_status fth_model_file_save(const char *path, const fth_tensor_view *views, size_t view_count,

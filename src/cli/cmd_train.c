@@ -125,12 +125,16 @@ static fth_exit_code conclude(const fth_invocation *invocation, const fth_train_
 {
     if (outcome->interrupted) {
         FILE *output = options->json || ferror(stdout) ? stderr : stdout;
-        bool stored = *options->checkpoints;
+        bool stored = *options->checkpoints, anywhere = stored && !outcome->fenced && !outcome->local_copy;
+        if (outcome->local_copy)
+            fth_print_line(output, "%s", outcome->local_copy);
         fprintf(output, "%s%s:\n  ",
                 outcome->fenced       ? "stopped: another machine carries this run on. To wait for it"
                 : outcome->run_folder ? "stopped and saved; this carries on"
                                       : "stopped before anything was trained; this begins again",
-                stored && !outcome->fenced ? ", on any machine" : "");
+                anywhere              ? ", on any machine"
+                : outcome->local_copy ? ", on this machine"
+                                      : "");
         print_command(output, invocation, outcome->run_folder && !*options->resume && !stored);
         return FTH_EXIT_INTERRUPTED;
     }
@@ -158,12 +162,20 @@ static fth_exit_code give_up(const fth_train_options *options, fth_status status
 
 static fth_stop stop_requested = FTH_STOP_INITIALIZER;
 
-/* The machine goes and the training thread is stuck in something long; all that can be saved is. Nothing is freed and
- * no exit handler runs: they could wait for that thread. */
+/* What the process runs, for abandon(). */
+static struct {
+    const fth_invocation *invocation;
+    const fth_train_options *options;
+} running;
+
+/* Time is up and the training thread is stuck in something long; all that can be saved is. Nothing is freed and no exit
+ * handler runs: they could wait for that thread. */
 static void abandon(void *context, const char *message)
 {
     (void)context;
-    fth_log_info("%s; ending with exit code %d, to be carried on", message, FTH_EXIT_INTERRUPTED);
+    fth_log_info("%s; ending with exit code %d. This carries on:", message, FTH_EXIT_INTERRUPTED);
+    fputs("  ", stderr);
+    print_command(stderr, running.invocation, !*running.options->resume && !*running.options->checkpoints);
     _exit(FTH_EXIT_INTERRUPTED);
 }
 
@@ -179,6 +191,8 @@ static fth_exit_code train(const fth_invocation *invocation, fth_train_options *
     fth_signals_watch(&stop_requested);
     fth_display_start(options->json, &observer);
     observer.abandon = abandon;
+    running.invocation = invocation;
+    running.options = options;
     if (strcmp(strategy->name, "parameter-server") == 0 && !*options->server)
         status = fth_cli_train_locally(options, &observer, &stop_requested, &outcome);
     else

@@ -7,16 +7,16 @@
  *     SIGINT, SIGHUP   a person: the trainer finishes its step and saves; a second SIGINT ends the process at once
  *     SIGTERM          the machine or the job will end. Where a scheduler sent it (Kubernetes, Slurm), it kills after a
  *                      while: a preemption with that deadline, and a second SIGTERM, which Slurm sends, changes
- *                      nothing. Elsewhere a person or a supervisor: save, no hurry; a second one ends the process,
- *                      unless it comes at once: `timeout` signals the process and then its group, which it is in
+ *                      nothing. Elsewhere a person or a supervisor: save; a second one ends the process, unless it
+ *                      comes at once: `timeout` signals the process and then its group, which it is in
  *     SIGUSR1          a preemption: Slurm's `--signal=USR1@90`
  *
- * FARTHING_GRACE_S says how many seconds there are after SIGTERM or SIGUSR1, where one knows better: 30 by default in
- * Kubernetes and Slurm for SIGTERM, and no deadline otherwise.
+ * Every request has a deadline, so that a store that does not answer holds nobody up: FARTHING_GRACE_S, else 30 s. Where
+ * that is given or a scheduler's, SIGTERM is a preemption: after it the process is killed. Elsewhere a step or a disk
+ * may take longer (trainer_stop.c).
  *
  * SIGPIPE is ignored: where nobody reads the output any more, the failed write asks for a stop (fth_cli_flush), so that
  * `farthing train | head` is saved too. */
-#include <math.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdlib.h>
@@ -28,14 +28,21 @@
 /* Ends the watching thread; sent to it alone, so nobody else's use of the number matters. */
 #define WAKE_UP SIGUSR2
 
-/* What Kubernetes gives a pod, and most Slurm sites a job. */
-#define SCHEDULERS_GRACE_S 30.0
+/* What Kubernetes gives a pod, and most Slurm sites a job; elsewhere, what a person is expected to wait. */
+#define USUAL_GRACE_S 30.0
+
+/* How long there is after a signal, and whether somebody said that the process is killed then. */
+typedef struct grace {
+    double seconds;
+    bool known;
+} grace;
 
 static struct {
     fth_stop *stop;
     sigset_t watched;
     pthread_t thread;
     bool running;
+    grace grace;
     const char *words; /* for a terminal, at the first signal */
 } watch = {.words = "finishing the step and saving; once more to stop at once"};
 
@@ -49,35 +56,38 @@ static void take_default_effect(int number)
     raise(number); /* does not return */
 }
 
-/* Seconds between this signal and the kill; INFINITY: nobody said. */
-static double grace_seconds(int number)
+static grace read_grace(void)
 {
-    double seconds;
+    grace found = {USUAL_GRACE_S, false};
     const char *given = getenv("FARTHING_GRACE_S");
-    bool scheduled = getenv("KUBERNETES_SERVICE_HOST") || getenv("SLURM_JOB_ID");
-    if (given && *given) {
-        if (fth_duration_parse(given, &seconds) == FTH_OK)
-            return seconds;
-        fth_log_warning("FARTHING_GRACE_S: %s", fth_error_message());
-    }
-    return number == SIGTERM && scheduled ? SCHEDULERS_GRACE_S : INFINITY;
+    found.known = given && *given && fth_duration_parse(given, &found.seconds) == FTH_OK;
+    if (given && *given && !found.known)
+        fth_log_warning("FARTHING_GRACE_S: %s; using %g s", fth_error_message(), USUAL_GRACE_S);
+    return found;
 }
 
-static void ask(int number, double grace_s)
+static void ask(int number)
 {
-    bool preemption = number == SIGUSR1 || (number == SIGTERM && isfinite(grace_s));
-    if (preemption && isfinite(grace_s))
-        fth_stop_ask(watch.stop, FTH_STOP_PREEMPTION, grace_s, "signal", "%s: this machine or job ends in %.3g s",
-                     strsignal(number), grace_s);
+    bool scheduled = getenv("KUBERNETES_SERVICE_HOST") || getenv("SLURM_JOB_ID");
+    bool preemption = number == SIGUSR1 || (number == SIGTERM && (watch.grace.known || scheduled));
+    if (preemption)
+        fth_stop_ask(watch.stop, FTH_STOP_PREEMPTION, watch.grace.seconds, "signal",
+                     "%s: this machine or job ends in %.3g s", strsignal(number), watch.grace.seconds);
     else
-        fth_stop_ask(watch.stop, preemption ? FTH_STOP_PREEMPTION : FTH_STOP_REQUEST, INFINITY, "signal", "%s",
-                     strsignal(number));
+        fth_stop_ask(watch.stop, FTH_STOP_REQUEST, watch.grace.seconds, "signal", "%s", strsignal(number));
+}
+
+/* A second request ends the process at once, unless it is known to come twice. */
+static bool is_impatient(int number, double since_first_s)
+{
+    const double same_request_s = 1;
+    bool killed_anyway = watch.grace.known || getenv("KUBERNETES_SERVICE_HOST") || getenv("SLURM_JOB_ID");
+    return number == SIGINT || (number == SIGTERM && !killed_anyway && since_first_s >= same_request_s);
 }
 
 static void *wait_for_signals(void *unused)
 {
     (void)unused;
-    const double same_request_s = 1;
     bool asked = false;
     double asked_s = 0;
     for (;;) {
@@ -86,12 +96,9 @@ static void *wait_for_signals(void *unused)
             continue;
         if (number == WAKE_UP)
             return NULL;
-        double grace_s = number == SIGTERM || number == SIGUSR1 ? grace_seconds(number) : INFINITY;
-        bool repeated = number == SIGTERM && fth_clock_seconds() - asked_s < same_request_s;
-        if (asked && (number == SIGINT || (number == SIGTERM && !isfinite(grace_s) && !repeated)))
+        if (asked && is_impatient(number, fth_clock_seconds() - asked_s))
             take_default_effect(number);
-        if (!asked || isfinite(grace_s))
-            ask(number, grace_s); /* a later one can only shorten the deadline */
+        ask(number); /* a later one can only shorten the deadline */
         if (!asked && isatty(STDERR_FILENO))
             fth_log_info("%s", watch.words);
         if (!asked)
@@ -104,6 +111,7 @@ void fth_signals_watch(fth_stop *stop)
 {
     static const int numbers[] = {SIGINT, SIGTERM, SIGHUP, SIGUSR1};
     watch.stop = stop;
+    watch.grace = read_grace();
     sigemptyset(&watch.watched);
     for (size_t i = 0; i < FTH_COUNT_OF(numbers); i++) {
         struct sigaction now;
@@ -127,7 +135,7 @@ void fth_signals_set_words(const char *words)
 void fth_signals_stop(void)
 {
     if (watch.stop)
-        fth_stop_ask(watch.stop, FTH_STOP_REQUEST, INFINITY, "pipe", "nobody reads the output any more");
+        fth_stop_ask(watch.stop, FTH_STOP_REQUEST, watch.grace.seconds, "pipe", "nobody reads the output any more");
 }
 
 void fth_signals_unwatch(void)

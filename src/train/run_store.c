@@ -71,6 +71,11 @@ int64_t fth_run_store_owner(const fth_run_store *run)
     return run->owner;
 }
 
+int64_t fth_run_store_last_owner(const fth_run_store *run)
+{
+    return run->last_owner;
+}
+
 /* ---- the lease ---- */
 
 typedef struct waiting {
@@ -307,7 +312,7 @@ fth_status fth_run_store_read(fth_run_store *run, fth_stored_record *record)
     if (list.count > 0)
         qsort(list.parts, list.count, sizeof *list.parts, compare_parts);
     /* Numbers grow even if the lease was deleted by hand. */
-    int64_t last = list.count > 0 ? list.parts[list.count - 1].owner : 0;
+    int64_t last = run->last_owner = list.count > 0 ? list.parts[list.count - 1].owner : 0;
     run->owner = run->lease ? fth_lease_fence(run->lease) : 0;
     run->owner = run->owner > last ? run->owner : last + 1;
     if (!record->run)

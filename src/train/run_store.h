@@ -29,7 +29,8 @@ void fth_run_store_free(fth_run_store *run);
 
 fth_store *fth_run_store_get(const fth_run_store *run);
 const char *fth_run_store_url(const fth_run_store *run);
-int64_t fth_run_store_owner(const fth_run_store *run); /* this owner's number; 0 before fetch */
+int64_t fth_run_store_owner(const fth_run_store *run);      /* this owner's number; 0 before the record was read */
+int64_t fth_run_store_last_owner(const fth_run_store *run); /* of the last events that were there then; 0: none */
 
 /* Takes the lease, however long somebody else holds it; says in the log who does. `for_a_run`: waits until there is a
  * run to take (a standby). FTH_INTERRUPTED if `stop` is asked. */

@@ -13,7 +13,7 @@ struct fth_run_store {
     double period_s;
     fth_lease *lease; /* NULL: --lease off, or not taken yet */
     atomic_bool lost; /* another machine has it */
-    int64_t owner;
+    int64_t owner, last_owner;
     char *folder; /* of the local record; NULL before begin */
 
     pthread_mutex_t uploading; /* one upload of the record at a time; guards the next three */

@@ -262,7 +262,7 @@ static fth_status end(fth_trainer *trainer, const char *reason, json_t **event)
         FTH_TRY(validate_at_end(trainer));
     if (trainer->unsaved)
         FTH_TRY(fth_trainer_checkpoint(trainer, true));
-    FTH_TRY(fth_trainer_finish_saves(trainer, (fth_deadline){INFINITY}));
+    FTH_TRY(fth_trainer_finish_last_save(trainer));
     FTH_REQUIRE(fth_stop_get(trainer->stop).kind < FTH_STOP_PREEMPTION, FTH_INTERRUPTED,
                 "stopped at the end"); /* all is saved: another machine ends it */
     FTH_TRY(fth_trainer_save_model(trainer, trainer->last_path));
@@ -283,20 +283,25 @@ static fth_status interrupt(fth_trainer *trainer)
     fth_status status = FTH_OK;
     fth_stop_reason reason = fth_stop_get(trainer->stop);
 
+    if (reason.kind == FTH_STOP_REQUEST && !trainer->run_store) /* nobody said that the machine goes: a disk has time */
+        reason.deadline.at_seconds = INFINITY;
     FTH_TRY(settle(trainer));
     fth_trainer_cancel_validation(trainer);
     fth_trainer_enter(trainer, FTH_PHASE_ENDING);
     fth_trainer_tell_step(trainer);
     FTH_TRY(fth_trainer_save_at_stop(trainer, &reason));
-    fth_trainer_store_best_in_time(trainer, &reason);                                /* after what matters more */
+    if (trainer->saving.local_step == 0)
+        fth_trainer_store_best_in_time(trainer, &reason);                            /* after what matters more */
     if (reason.kind == FTH_STOP_REQUEST && !trainer->run_store && trainer->step > 0) /* on a machine that stays */
         FTH_TRY(fth_trainer_save_model(trainer, trainer->last_path));
     fth_trainer_tell_bad_images(trainer);
     fth_trainer_tell_notice(trainer, &reason);
     fth_trainer_tell_interrupted(trainer, &reason);
     FTH_TRY(fth_record_sync(trainer->record));
+    if (trainer->saving.local_step > 0 && trainer->saving.closing)
+        fth_trainer_leave_at_once(trainer);
     status = fth_trainer_leave_store(trainer);
-    if (status != FTH_OK && status != FTH_PEER_LOST) { /* the checkpoint is stored, and that is what counts */
+    if (status != FTH_OK && status != FTH_PEER_LOST) { /* the checkpoint is safe, and that is what counts */
         fth_log_warning("%s", fth_error_message());
         status = FTH_OK;
     }
@@ -389,6 +394,7 @@ static fth_status conclude(fth_trainer *trainer, fth_status status, fth_train_ou
         return FTH_OK;
     }
     outcome->interrupted = outcome->interrupted || status == FTH_OK;
+    outcome->local_copy = fth_trainer_describe_local_copy(trainer);
     if (status == FTH_DIVERGED)
         status = fail_diverged(trainer);
     if (status != FTH_OK) {
@@ -442,6 +448,7 @@ void fth_train_outcome_release(fth_train_outcome *outcome)
 {
     free(outcome->run_folder);
     free(outcome->id);
+    free(outcome->local_copy);
     json_decref(outcome->end);
     *outcome = (fth_train_outcome){0};
 }

@@ -359,6 +359,8 @@ fth_status fth_trainer_begin(fth_trainer *trainer)
         FTH_TRY(fth_trainer_load_weights(trainer));
     FTH_TRY(open_record(trainer));
     if (resumed)
+        FTH_TRY(fth_trainer_bring_local_copy(trainer));
+    if (resumed)
         FTH_TRY(fth_trainer_restore(trainer, &restored));
     if (resumed && !restored) /* killed before its first checkpoint */
         FTH_TRY(fth_trainer_load_weights(trainer));

@@ -143,6 +143,7 @@ typedef struct fth_saving {
     fth_snapshot *snapshots[FTH_WRITER_SLOTS];
     char name_suffix[32];         /* of manifests: ".json", "-f000002.json" */
     _Atomic int64_t written_step; /* of the newest checkpoint that this process stored; -1: none */
+    _Atomic int64_t local_step;   /* of the copy on this machine, where the store did not answer at a stop; 0: none */
     _Atomic bool hurry;           /* the machine goes: nothing but the checkpoint itself */
     fth_run_store *run_store;     /* NULL: the run's folder is the store */
     const char *best_path;
@@ -151,6 +152,8 @@ typedef struct fth_saving {
     char message[768];
     uint64_t size_bytes;    /* of the last checkpoint */
     double save_s, stall_s; /* means of the last few; 0: not known yet */
+    pthread_t closer;       /* writes the last checkpoint to a store, while the training thread watches the clock */
+    bool closing;           /* it is to be joined */
 } fth_saving;
 
 typedef struct fth_trainer {
@@ -243,7 +246,9 @@ fth_status fth_trainer_open_writer(fth_trainer *trainer, bool ahead);
 fth_status fth_trainer_follow_saves(fth_trainer *trainer);
 /* Waits for those under way; the last one's failure is an error. */
 fth_status fth_trainer_finish_saves(fth_trainer *trainer, fth_deadline deadline);
-/* The last save before a stop, as far as the time allows. */
+/* The same at the end of a run, however long it takes; FTH_INTERRUPTED if a stop leaves no more time for it. */
+fth_status fth_trainer_finish_last_save(fth_trainer *trainer);
+/* The last save before a stop, as far as the time allows; a copy stays here where the store does not take it. */
 fth_status fth_trainer_save_at_stop(fth_trainer *trainer, const fth_stop_reason *reason);
 void fth_saving_close(fth_saving *saving);
 /* What a checkpoint holds beside tensors, as of now. */
@@ -281,6 +286,16 @@ void fth_trainer_discard_unbegun(fth_trainer *trainer);
 /* The last events, and then the run is free for the next. */
 fth_status fth_trainer_leave_store(fth_trainer *trainer);
 
+/* ---- the copy on this machine (trainer_local.c) ---- */
+
+/* The state as it is, into the run's folder here, for a store that does not take it. */
+fth_status fth_trainer_save_local_copy(fth_trainer *trainer);
+void fth_trainer_drop_local_copy(fth_trainer *trainer); /* the store has taken it after all */
+/* Where that is and what becomes of it, for people; NULL: there is none. free() it. */
+char *fth_trainer_describe_local_copy(const fth_trainer *trainer);
+/* Before a restore: a copy that an earlier process left here goes to the store, if the run has not gone on since. */
+fth_status fth_trainer_bring_local_copy(fth_trainer *trainer);
+
 /* ---- stopping in time (trainer_stop.c) ---- */
 
 fth_status fth_guardian_start(fth_trainer *trainer);
@@ -297,6 +312,14 @@ typedef enum fth_save_choice {
 } fth_save_choice;
 /* What to do about unsaved work, given the time that is left. */
 fth_save_choice fth_trainer_choose_save(const fth_trainer *trainer, const fth_stop_reason *reason);
+/* Whether a copy on this machine is worth making where a store does not take the last checkpoint. */
+bool fth_trainer_wants_local_copy(const fth_trainer *trainer, const fth_stop_reason *reason);
+/* When a save to the store is no longer waited for alone: that copy takes time too. */
+fth_deadline fth_trainer_store_deadline(const fth_trainer *trainer, const fth_stop_reason *reason);
+/* When everything has to be told and the process to end. */
+fth_deadline fth_trainer_leaving_deadline(const fth_stop_reason *reason);
+/* Ends the process, whose threads may wait for a store that does not answer. Returns where there is nobody to do it. */
+void fth_trainer_leave_at_once(fth_trainer *trainer);
 /* How a preemption's notice was used, into the record and the log; nothing for other reasons to stop. */
 void fth_trainer_tell_notice(fth_trainer *trainer, const fth_stop_reason *reason);
 void fth_trainer_acknowledge(fth_trainer *trainer);

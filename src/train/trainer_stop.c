@@ -8,6 +8,8 @@
  *     in a step that ends too late      what is already snapshotted is brought to safety, then the process ends
  *     the training thread is saving     it is left alone until the deadline
  *
+ *     a request, not a preemption       the time is up, and it is not a step of usual length or a disk that takes longer
+ *
  * The process is ended by the observer (src/cli); where there is none, the training thread goes on as long as it takes.
  */
 #include <inttypes.h>
@@ -55,6 +57,27 @@ fth_save_choice fth_trainer_choose_save(const fth_trainer *trainer, const fth_st
     return FTH_SAVE_NOT;
 }
 
+/* A cloud that takes a machine away takes its disk too; whoever sends a signal often does not. */
+bool fth_trainer_wants_local_copy(const fth_trainer *trainer, const fth_stop_reason *reason)
+{
+    return trainer->run_store && (reason->kind == FTH_STOP_REQUEST || strcmp(reason->source, "signal") == 0);
+}
+
+fth_deadline fth_trainer_leaving_deadline(const fth_stop_reason *reason)
+{
+    return (fth_deadline){reason->deadline.at_seconds - MARGIN_S};
+}
+
+fth_deadline fth_trainer_store_deadline(const fth_trainer *trainer, const fth_stop_reason *reason)
+{
+    const double slow_disk_bytes_per_s = 100e6;
+    double given_s = reason->deadline.at_seconds - reason->asked_at_s;
+    if (!fth_trainer_wants_local_copy(trainer, reason) || !isfinite(given_s))
+        return reason->deadline;
+    double copy_s = MARGIN_S + 0.5 + 2 * (double)trainer->state_bytes / slow_disk_bytes_per_s;
+    return (fth_deadline){reason->deadline.at_seconds - fmin(copy_s, 0.5 * given_s)};
+}
+
 /* ---- how it went ---- */
 
 /* NULL where nobody gave notice. */
@@ -72,6 +95,8 @@ static json_t *describe_notice(const fth_trainer *trainer, const fth_stop_reason
                               (json_int_t)lost, "fitted", lost == 0);
     if (isfinite(reason->deadline.at_seconds))
         json_object_set_new(event, "seconds_given", json_real(reason->deadline.at_seconds - reason->asked_at_s));
+    if (trainer->saving.local_step > 0)
+        json_object_set_new(event, "local_step", json_integer(trainer->saving.local_step));
     return event;
 }
 
@@ -88,11 +113,12 @@ static void say_notice(const json_t *event)
                      json_integer_value(json_object_get(event, "saved_step")),
                      json_number_value(json_object_get(event, "seconds_used")), time);
     else
-        fth_log_warning("notice (%s): step %" JSON_INTEGER_FORMAT " is stored after %.1f s%s; %" PRId64
-                        " steps could not be saved in time",
+        fth_log_warning("notice (%s): step %" JSON_INTEGER_FORMAT " is stored after %.1f s%s; %s since then %s",
                         json_string_value(json_object_get(event, "message")),
                         json_integer_value(json_object_get(event, "saved_step")),
-                        json_number_value(json_object_get(event, "seconds_used")), time, lost);
+                        json_number_value(json_object_get(event, "seconds_used")), time, FTH_COUNTED(lost, "step"),
+                        json_object_get(event, "local_step") ? "saved on this machine only"
+                                                             : "could not be saved in time");
 }
 
 void fth_trainer_tell_notice(fth_trainer *trainer, const fth_stop_reason *reason)
@@ -176,6 +202,16 @@ static void *close_run(void *context)
     return NULL;
 }
 
+/* Does not return, unless there is nobody to end the process. */
+static void leave(fth_trainer *trainer, const char *why)
+{
+    if (!trainer->observer || !trainer->observer->abandon)
+        return;
+    char *local = fth_trainer_describe_local_copy(trainer);
+    trainer->observer->abandon(trainer->observer->context, local ? local : why);
+    free(local);
+}
+
 static void abandon(fth_trainer *trainer, const char *why)
 {
     fth_guardian *guardian = &trainer->guardian;
@@ -195,7 +231,32 @@ static void abandon(fth_trainer *trainer, const char *why)
         }
         pthread_mutex_unlock(&guardian->mutex);
     }
-    trainer->observer->abandon(trainer->observer->context, why);
+    leave(trainer, why);
+}
+
+void fth_trainer_leave_at_once(fth_trainer *trainer)
+{
+    fth_guardian *guardian = &trainer->guardian;
+    pthread_mutex_lock(&guardian->mutex);
+    bool mine = !guardian->abandoning;
+    pthread_mutex_unlock(&guardian->mutex);
+    if (mine)
+        leave(trainer, "the store does not answer");
+}
+
+/* A person or a supervisor that says nothing of a deadline waits for a step that takes its usual time, and for a disk;
+ * what it does not wait for is a store that does not answer. */
+static const char *reason_to_abandon_request(const fth_trainer *trainer, const fth_stop_reason *reason, fth_phase phase,
+                                             double since_s, double step_s)
+{
+    double now = fth_clock_seconds(), given_s = reason->deadline.at_seconds - reason->asked_at_s;
+    if (now < reason->deadline.at_seconds)
+        return NULL;
+    if (phase == FTH_PHASE_STEP)
+        return now - since_s > fmax(3 * step_s, given_s) ? "the step does not end" : NULL;
+    if (phase == FTH_PHASE_ENDING && !trainer->run_store)
+        return NULL;
+    return phase == FTH_PHASE_BEGIN ? "stopped before the first step" : "time is up";
 }
 
 /* Why the process has to end now although the training thread has not; NULL: it need not. */
@@ -208,6 +269,8 @@ static const char *reason_to_abandon(fth_trainer *trainer, const fth_stop_reason
         return waited_s > FENCED_GRACE_S ? "another machine has the run, and the last step does not end" : NULL;
     if (!isfinite(left_s))
         return NULL;
+    if (reason->kind == FTH_STOP_REQUEST)
+        return reason_to_abandon_request(trainer, reason, phase, since_s, step_s);
     if (phase == FTH_PHASE_ENDING)
         return left_s <= 0 ? "time is up" : NULL;
     if (phase == FTH_PHASE_BEGIN)

@@ -13,6 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/process.h"
 #include "train/trainer_internal.h"
 
 enum { SAVE_CHECKPOINT = 1 };
@@ -172,8 +173,49 @@ static fth_status hold_best(const fth_trainer *trainer, job_details *details)
     return fth_file_map(saving->best_path, &details->best, &details->best_bytes);
 }
 
-/* Copies the state into `slot` and hands it over, or writes it `here`. */
-static fth_status submit(fth_trainer *trainer, int slot, bool here)
+/* ---- the last save: by a thread of its own, with the priority of this one ---- */
+
+typedef struct closing_job {
+    fth_writer *writer;
+    fth_writer_job job;
+    fth_deadline deadline;
+} closing_job;
+
+static void *write_last(void *context)
+{
+    closing_job *closing = context;
+    (void)fth_writer_wait_idle(closing->writer, closing->deadline); /* for the one under way, or its cancelling */
+    fth_writer_run(closing->writer, &closing->job);
+    free(closing);
+    return NULL;
+}
+
+static void begin_closing(fth_saving *saving, const fth_writer_job *job, fth_deadline deadline)
+{
+    closing_job *closing = NULL;
+    if (fth_allocate(1, sizeof *closing, &closing) == FTH_OK) {
+        *closing = (closing_job){saving->writer, *job, deadline};
+        saving->closing = fth_thread_start(&saving->closer, write_last, closing) == 0;
+    }
+    if (!saving->closing) {
+        free(closing);
+        fth_writer_submit(saving->writer, job);
+    }
+}
+
+static fth_status wait_for_closer(fth_saving *saving, fth_deadline deadline)
+{
+    struct timespec until = fth_deadline_timespec(deadline);
+    if (!saving->closing)
+        return FTH_OK;
+    if (pthread_clockjoin_np(saving->closer, NULL, CLOCK_MONOTONIC, &until) != 0)
+        return fth_fail(FTH_TIMEOUT, "the last checkpoint was not stored in time");
+    saving->closing = false;
+    return FTH_OK;
+}
+
+/* Copies the state into `slot` and hands it over; the `last` save waits for no other work. */
+static fth_status submit(fth_trainer *trainer, int slot, bool last)
 {
     fth_status status = FTH_OK;
     fth_saving *saving = &trainer->saving;
@@ -189,7 +231,10 @@ static fth_status submit(fth_trainer *trainer, int slot, bool here)
     FTH_TRY(fth_trainer_state_to_json(trainer, &details->state));
     fth_writer_job job = {.slot = slot, .kind = SAVE_CHECKPOINT, .step = trainer->step, .details = details};
     details = NULL;
-    (here ? fth_writer_run : fth_writer_submit)(saving->writer, &job);
+    if (last)
+        begin_closing(saving, &job, fth_stop_get(trainer->stop).deadline);
+    else
+        fth_writer_submit(saving->writer, &job);
 
 out:
     if (status != FTH_OK)
@@ -221,7 +266,7 @@ fth_status fth_trainer_open_writer(fth_trainer *trainer, bool ahead)
         &saving->writer);
 }
 
-static fth_status begin_save(fth_trainer *trainer, bool here)
+static fth_status begin_save(fth_trainer *trainer, bool last)
 {
     fth_saving *saving = &trainer->saving;
     fth_writer_job replaced;
@@ -233,9 +278,7 @@ static fth_status begin_save(fth_trainer *trainer, bool here)
         saving->skipped++;
         free_details(NULL, &replaced);
     }
-    if (here) /* after the one under way, or its cancelling; the copy is of this moment either way */
-        (void)fth_writer_wait_idle(saving->writer, fth_stop_get(trainer->stop).deadline);
-    status = submit(trainer, slot, here); /* there is a slot: all jobs are of one kind */
+    status = submit(trainer, slot, last); /* there is a slot: all jobs are of one kind */
     if (status == FTH_OK)
         trainer->unsaved = false;
     trainer->saved_at_s = fth_trainer_elapsed(trainer);
@@ -250,12 +293,28 @@ fth_status fth_trainer_finish_saves(fth_trainer *trainer, fth_deadline deadline)
     if (!saving->writer)
         return FTH_OK;
     double began = fth_clock_seconds();
-    FTH_TRY(fth_writer_wait_idle(saving->writer, deadline));
+    status = wait_for_closer(saving, deadline);
+    if (status == FTH_OK)
+        status = fth_writer_wait_idle(saving->writer, deadline);
     trainer->state.meters.checkpoint_s += fth_clock_seconds() - began;
+    FTH_TRY(status);
     FTH_TRY(fth_trainer_follow_saves(trainer));
     FTH_REQUIRE(!saving->failed, FTH_IO, "%s", saving->message);
 
 out:
+    return status;
+}
+
+fth_status fth_trainer_finish_last_save(fth_trainer *trainer)
+{
+    const double look_every_s = 0.1;
+    fth_status status = FTH_TIMEOUT;
+    while (status == FTH_TIMEOUT) {
+        fth_stop_reason reason = fth_stop_get(trainer->stop);
+        if (trainer->run_store && fth_deadline_passed(fth_trainer_store_deadline(trainer, &reason)))
+            return fth_fail(FTH_INTERRUPTED, "stopped while the last checkpoint was being stored");
+        status = fth_trainer_finish_saves(trainer, fth_deadline_in(look_every_s));
+    }
     return status;
 }
 
@@ -266,7 +325,7 @@ fth_status fth_trainer_checkpoint(fth_trainer *trainer, bool last)
         return status;
     status = begin_save(trainer, false);
     if (status == FTH_OK && last)
-        status = fth_trainer_finish_saves(trainer, (fth_deadline){INFINITY});
+        status = fth_trainer_finish_last_save(trainer);
     if (status == FTH_OK || last || status == FTH_DIVERGED)
         return status;
     char *message = fth_format("no checkpoint at step %" PRId64 ", trying again at the next: %s", trainer->step,
@@ -277,22 +336,54 @@ fth_status fth_trainer_checkpoint(fth_trainer *trainer, bool last)
     return FTH_OK;
 }
 
+/* The store has not taken what was trained so far, and may not: a copy stays here unless it does after all. `saving`
+ * says how that went: FTH_TIMEOUT, and it is still under way, or it has failed. */
+static fth_status keep_local_copy(fth_trainer *trainer, const fth_stop_reason *reason, fth_status saving)
+{
+    char *why = fth_format("%s", fth_error_message());
+    fth_status status = fth_trainer_save_local_copy(trainer);
+    if (status == FTH_OK && saving == FTH_TIMEOUT && trainer->saving.closing &&
+        fth_trainer_finish_saves(trainer, fth_trainer_leaving_deadline(reason)) == FTH_OK) {
+        fth_trainer_drop_local_copy(trainer);
+    } else if (status == FTH_OK) {
+        char *message = fth_trainer_describe_local_copy(trainer);
+        fth_log_warning("%s", why);
+        fth_trainer_tell_warning(trainer, message);
+        free(message);
+    } else if (status != FTH_DIVERGED && reason->kind == FTH_STOP_PREEMPTION) {
+        fth_log_warning("%s, nor could a copy be saved here: %s", why, fth_error_message());
+        status = FTH_OK; /* the notice's event says what was lost; earlier saves are good */
+    } else if (status != FTH_DIVERGED) {
+        status = fth_fail_within(status, "%s, nor could a copy be saved here", why);
+    }
+    free(why);
+    return status;
+}
+
 fth_status fth_trainer_save_at_stop(fth_trainer *trainer, const fth_stop_reason *reason)
 {
     fth_status status = FTH_OK;
     fth_saving *saving = &trainer->saving;
+    fth_save_choice choice = FTH_SAVE_AFTER;
 
     FTH_TRY(fth_trainer_follow_saves(trainer));
     saving->hurry = isfinite(reason->deadline.at_seconds);
     if (trainer->unsaved && trainer->step > 0) {
-        fth_save_choice choice = fth_trainer_choose_save(trainer, reason);
+        choice = fth_trainer_choose_save(trainer, reason);
         if (choice == FTH_SAVE_INSTEAD)
             fth_writer_cancel(saving->writer);
         if (choice != FTH_SAVE_NOT)
-            FTH_TRY(begin_save(trainer, true)); /* this thread has nothing else to do, and the right priority */
+            FTH_TRY(begin_save(trainer, true));
     }
-    status = fth_trainer_finish_saves(trainer, reason->deadline);
-    if (reason->kind == FTH_STOP_PREEMPTION && (status == FTH_TIMEOUT || status == FTH_IO)) {
+    status = fth_trainer_finish_saves(trainer, fth_trainer_store_deadline(trainer, reason));
+    if (status == FTH_OK && choice == FTH_SAVE_NOT)
+        status = fth_fail(FTH_TIMEOUT, "there is no time to store another checkpoint");
+    if (status != FTH_TIMEOUT && status != FTH_IO)
+        goto out;
+    bool unstored = trainer->step > saving->written_step && trainer->step > trainer->restored_step;
+    if (unstored && fth_trainer_wants_local_copy(trainer, reason)) {
+        status = keep_local_copy(trainer, reason, status);
+    } else if (!unstored || reason->kind == FTH_STOP_PREEMPTION) {
         fth_log_warning("%s", fth_error_message()); /* the notice's event says what was lost; earlier saves are good */
         status = FTH_OK;
     }
@@ -303,6 +394,9 @@ out:
 
 void fth_saving_close(fth_saving *saving)
 {
+    if (saving->writer && saving->closing)
+        fth_writer_cancel(saving->writer);
+    (void)wait_for_closer(saving, (fth_deadline){INFINITY});
     fth_writer_free(saving->writer, free_details);
     saving->writer = NULL;
     for (int i = 0; i < FTH_WRITER_SLOTS; i++) {

@@ -455,3 +455,73 @@ def test_a_bucket_that_refuses_writes(s3_server, machines):
         bucket.environment = {**bucket.environment, "AWS_ENDPOINT_URL": proxy.endpoint}
         proxy.rules = [Rule("status", code=403, method="PUT")]
         check_refused(machines(bucket), "access denied")
+
+
+# ---- a store that does not answer at a stop ----
+
+@pytest.fixture
+def hung(s3_server):
+    """A bucket behind a proxy, and a function after which it takes requests and never answers."""
+    with FaultProxy(s3_server.port) as proxy:
+        bucket = Bucket(s3_server)
+        bucket.environment = {**bucket.environment, "AWS_ENDPOINT_URL": proxy.endpoint, "FARTHING_GRACE_S": "2"}
+        bucket.hang = lambda: setattr(proxy, "rules", [Rule("hold")])
+        bucket.recover = lambda: setattr(proxy, "rules", [])
+        bucket.holds = lambda: any(each.fault == "hold" and "lease" not in each.target for each in proxy.requests)
+        yield bucket
+
+
+def stop_while_hung(machine, store, number):
+    """Trains until there is a checkpoint, then has the store hang, then the process stopped."""
+    machine.begin()
+    wait_for(lambda: manifests(store), "a checkpoint")
+    store.hang()
+    wait_for(store.holds, "a write that hangs")
+    run = machine.only_run()
+    seen = max([event["step"] for event in record(run) if event["event"] == "checkpoint"], default=0)
+    began = time.monotonic()
+    result = machine.end(number)
+    assert time.monotonic() - began < 10, result.err
+    assert result.code == 75, result.err
+    (copy,) = (run / "checkpoints").glob("*.json")
+    step = json.loads(copy.read_text())["step"]
+    assert step == max(event["step"] for event in record(run) if event["event"] == "interrupted") > seen
+    said = result.out + result.err
+    assert f"step {step} is saved in runs/{run.name}/checkpoints" in said and " train --data " in said
+    return step
+
+
+def test_a_stop_while_the_store_does_not_answer(hung, machines, uninterrupted):
+    """It ends in time, and nothing is lost: the copy here goes to the store at the next start, which ends as if nothing
+    had happened."""
+    machine = machines(hung)
+    step = stop_while_hung(machine, hung, signal.SIGTERM)
+    hung.recover()
+    result = machine.train()
+    assert f"step {step} was saved on this machine only" in result.err and f"carrying on after step {step}" in result.out
+    assert not list((machine.only_run() / "checkpoints").glob("*"))
+    assert machine.weights() == uninterrupted
+    events = record(machine.only_run())
+    (resume,) = [event for event in events if event["event"] == "resume"]
+    assert resume["step"] == step
+    assert b"".join(hung.read(key) for key in hung.keys("events/")) == (machine.only_run() / "events.jsonl").read_bytes()
+
+
+def test_a_copy_that_the_run_has_gone_on_without(hung, machines, uninterrupted):
+    """Another machine carried the run on meanwhile: its work counts, and the copy here is removed."""
+    first, second = machines(hung), machines(hung)
+    step = stop_while_hung(first, hung, signal.SIGINT)
+    hung.recover()
+    second.begin()
+    run = lambda: second.runs() and record(second.only_run())  # noqa: E731
+    wait_for(lambda: any(e["event"] == "checkpoint" and e["step"] > step for e in (run() or [])[-50:]), "more checkpoints")
+    assert second.end(signal.SIGTERM).code == 75
+    result = first.train()
+    assert f"removed the copy of step {step} on this machine" in result.err
+    assert not list((first.only_run() / "checkpoints").glob("*"))
+    assert first.weights() == uninterrupted
+
+
+def test_a_wrong_grace_is_reported(farthing, tiny):
+    result = farthing("train", "--data", tiny, "--steps", 1, env={"FARTHING_GRACE_S": "soon"})
+    assert "FARTHING_GRACE_S" in result.err and "soon" in result.err and "30 s" in result.err
