@@ -137,6 +137,13 @@ void fth_parameters_note_unfit(fth_parameters *server, const fth_item *item, con
     fth_worker *worker = fth_workers_find(server->workers, gradient->worker);
     if (worker && (!server->keys || strcmp(worker->access, item->access) == 0))
         count = ++worker->unfit;
+    if (count > 0) { /* others do not wait for a better one */
+        worker->in_flight = -1;
+        if (gradient->version == atomic_load(&server->version))
+            worker->contributed = gradient->version;
+        server->recheck = true;
+        pthread_cond_signal(&server->work);
+    }
     server->unfit.count++;
     server->unfit.version = atomic_load(&server->version);
     server->unfit.at_s = fth_clock_seconds();

@@ -24,7 +24,7 @@ typedef struct fth_worker {
     int64_t last_version, last_staleness;
     int64_t in_flight;        /* the version it has pulled and not pushed for; -1: none */
     double in_flight_until_s; /* others wait for it no longer than this */
-    int64_t contributed;      /* the version whose step it has given a gradient for; -1: none */
+    int64_t contributed;      /* the version whose step need not wait for it any more; -1: none */
     int64_t unfit;            /* gradients of it that were refused for their numbers */
     int64_t touched;          /* the larger, the later; whoever is gone for longest makes room */
 } fth_worker;

@@ -95,6 +95,26 @@ def test_one_bad_gradient_does_not_spoil_the_step_of_the_others(serve):
     assert same(server.client().pull()[0], after)
 
 
+@pytest.mark.parametrize("consistency", ["sync", "sync:2"])
+@pytest.mark.parametrize("bad", [HUGE, numpy.nan])
+def test_nobody_waits_for_a_better_one(serve, consistency, bad):
+    """The worker lives on, and keeps its lease; the step is made without it."""
+    client = serve("--consistency", consistency).client()
+    before, _ = client.pull()
+    client.register("a")
+    client.register("bad")
+    client.push("a", 1, 0, ones(before, 3.0), code=201)
+    assert client.push("bad", 1, 0, ones(before, bad))["code"] in (400, 409)
+    wait_for(lambda: client.version() == 1, "the step")
+    after, _ = client.pull()
+    for name in before:
+        numpy.testing.assert_allclose(after[name], before[name] - 3, rtol=0, atol=1e-6)
+    assert client.push("bad", 1, 1, ones(before, bad))["code"] in (400, 409)  # first this time
+    client.push("a", 2, 1, ones(before, 3.0), code=200)
+    client.push("a", 3, 2, ones(before, 1.0), code=201)  # and a step of both
+    client.push("bad", 1, 2, ones(before, 1.0), code=200)
+
+
 def test_a_step_that_overflows_moves_on_without_an_update(serve):
     """Nobody's gradient is to blame, and nobody may wait forever."""
     server = serve("--consistency", "sync:2", "--lr", "1000", "--weight-decay", "1", "--name", "run")
@@ -168,3 +188,15 @@ def test_pushes_are_clipped(serve, consistency):
     server.arguments[server.arguments.index("--clip-pushes") + 1] = "0"
     server.start()
     assert same(server.client().pull()[0], fourth)
+
+
+def test_bounded_does_not_wait_for_what_was_refused(serve):
+    client = serve("--consistency", "bounded:1", "--lease", "600s").client()
+    before, _ = client.pull()
+    client.register("a")
+    client.register("bad")
+    assert client.pull("?worker=bad")[1] == 0  # it computes for version 0: others may be one ahead, and no more
+    client.push("a", 1, 0, ones(before), code=200)
+    assert client.push("bad", 1, 0, ones(before, HUGE), code=409)["reason"] == "diverges"
+    for i in range(1, 4):
+        client.push("a", i + 1, i, ones(before), code=200)
