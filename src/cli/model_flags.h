@@ -19,6 +19,7 @@ typedef struct fth_model_flags {
     {.name = "weights",                                                                                                \
      .type = FTH_OPTION_TEXT,                                                                                          \
      .offset = (at) + offsetof(fth_model_flags, weights),                                                              \
+     .address = true,                                                                                                  \
      .argument = "FILE|RUN",                                                                                           \
      .help = "the model: a file (safetensors, PyTorch's .pth), a run's best, also in a store, or a folder with one",   \
      .group = "Options"},                                                                                              \

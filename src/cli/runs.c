@@ -66,8 +66,9 @@ static fth_status read_stored_run(const char *url, const fth_store_options *stor
     FTH_REQUIRE(made, FTH_IO, "make %s: %s", folder, strerror(errno));
     FTH_TRY(fth_train_fetch_record(url, store, folder));
     FTH_TRY(fth_record_read(folder, summary));
+    FTH_TRY(fth_address_remember(url));
     free(summary->folder);
-    summary->folder = fth_format("%s", url);
+    summary->folder = fth_address_public(url);
 
 out:
     if (made)

@@ -103,10 +103,11 @@ static void split(const char *address, char **root, char **key)
 fth_status fth_place_open(const char *address, const fth_store_options *options, fth_place *place)
 {
     fth_status status = FTH_OK;
-    char *root = NULL;
+    char *root = NULL, *whole = fth_address_whole(address); /* its secrets go with the store that is split off */
     *place = (fth_place){0};
     FTH_REQUIRE(*address, FTH_INVALID, "an empty address");
-    split(address, &root, &place->key);
+    if (whole)
+        split(whole, &root, &place->key);
     FTH_REQUIRE(root && place->key, FTH_NO_MEMORY, "no memory for an address");
     size_t length = strlen(place->key);
     place->folder = length == 0 || place->key[length - 1] == '/';
@@ -118,6 +119,7 @@ fth_status fth_place_open(const char *address, const fth_store_options *options,
 
 out:
     free(root);
+    free(whole);
     return status;
 }
 

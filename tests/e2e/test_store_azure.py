@@ -6,7 +6,7 @@ import urllib.request
 
 import pytest
 from azure_server import KEY, AzureServer, make_sas
-from conftest import FARTHING, environment, wait_for
+from conftest import FARTHING, environment, wait_for, png
 from fault_proxy import FaultProxy, Rule
 from test_store import check_slashes
 
@@ -164,6 +164,18 @@ def test_a_signature_in_the_address_is_told_nobody(farthing, azure, tiny):
     written = [out, err, *(file.read_bytes().decode("latin-1") for file in farthing.folder.rglob("*") if file.is_file()),
                *(blob.content.decode("latin-1") for blob in azure.blobs.values())]
     assert not any("sig=" in text for text in written)
+
+
+def test_reading_a_run_tells_no_signature(farthing, azure, tiny):
+    address, env = azure.url + "/run?" + make_sas().lstrip("?"), azure.environment()
+    image = farthing.folder / "image.png"
+    image.write_bytes(png(28, 28, 7))
+    said = [farthing(*arguments, env=env) for arguments in (
+        ["train", "--data", tiny, "--model", "linear", "--batch", 32, "--epochs", 1, "--watch", "none", "--checkpoints", address],
+        ["report", address], ["report", address, "--json"], ["evaluate", address], ["evaluate", "--weights", address, "--data", tiny],
+        ["predict", "--weights", address, image], ["export", "--weights", address, "--out", "model.onnx"])]
+    assert not any("sig=" in result.out + result.err for result in said)
+    assert not any(b"sig=" in file.read_bytes() for file in farthing.folder.rglob("*") if file.is_file())
 
 
 def test_addresses_may_hold_a_signature(farthing, azure):

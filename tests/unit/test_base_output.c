@@ -150,7 +150,7 @@ static void a_device_is_written_to(void **state)
     }
     assert_int_equal(fth_file_write_output(path, "gone", 4), FTH_OK);
     assert_int_equal(kind_of("null"), S_IFCHR);
-    assert_int_equal(fth_file_write_output(other, "no room", 7), FTH_IO);
+    assert_int_equal(fth_file_write_output(other, "no room", 7), FTH_NO_SPACE);
     assert_message_has("disk full");
     assert_int_equal(kind_of("full"), S_IFCHR);
 }
