@@ -432,8 +432,8 @@ static fth_status predict(const predict_options *options, const fth_arguments *a
         FTH_TRY(predict_tensor(options, classifier, path));
     }
     FTH_TRY(predict_group(&group));
-    FTH_REQUIRE(group.failed == 0, FTH_INVALID, "%d of %zu images could not be predicted; see above", group.failed,
-                list.count);
+    FTH_REQUIRE(group.failed == 0, FTH_INVALID, "%d of %s could not be predicted; see above", group.failed,
+                FTH_COUNTED(list.count, "image"));
 
 out:
     release_group(&group);

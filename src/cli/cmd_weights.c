@@ -125,9 +125,9 @@ static void print_metadata(void *context, const char *key, const char *value)
 static void print_fit(const fth_model_fit *fit)
 {
     if (fit->model && fit->fits)
-        fth_print_line(stdout, "fits %s with %d input channel%s and %d classes%s%s%s", fit->model->name, fit->channels,
-                       fit->channels == 1 ? "" : "s", fit->classes, *fit->prefix ? " (its tensors begin with " : "",
-                       fit->prefix, *fit->prefix ? ")" : "");
+        fth_print_line(stdout, "fits %s with %s and %s%s%s%s", fit->model->name,
+                       FTH_COUNTED(fit->channels, "input channel"), FTH_COUNTED(fit->classes, "class"),
+                       *fit->prefix ? " (its tensors begin with " : "", fit->prefix, *fit->prefix ? ")" : "");
     else if (fit->model)
         fth_print_line(stdout, "has the names of %s, in other shapes: it was made for another size of images",
                        fit->model->name);

@@ -57,8 +57,8 @@ fth_status fth_normalization_parse(const char *text, fth_normalization *normaliz
                         "or 0.485,0.456,0.406/0.229,0.224,0.225",
                         text);
     if (means != deviations)
-        return fth_fail(FTH_INVALID, "the normalization %s has %d mean%s and %d deviation%s: give as many of each",
-                        text, means, means == 1 ? "" : "s", deviations, deviations == 1 ? "" : "s");
+        return fth_fail(FTH_INVALID, "the normalization %s has %s and %s: give as many of each", text,
+                        FTH_COUNTED(means, "mean"), FTH_COUNTED(deviations, "deviation"));
     for (int i = 0; i < deviations; i++)
         if (!(parsed.deviation[i] > 0) || !isfinite(1 / parsed.deviation[i]))
             return fth_fail(FTH_INVALID, "the normalization %s divides by %g: deviations must be above 0", text,
@@ -80,8 +80,8 @@ fth_status fth_normalization_spread(const fth_normalization *normalization, int 
     char text[FTH_NORMALIZATION_TEXT];
     if (from.channels != channels && from.channels != 1) {
         fth_normalization_format(&from, text);
-        return fth_fail(FTH_INVALID, "the normalization %s is for %d channels, but the images have %d", text,
-                        from.channels, channels);
+        return fth_fail(FTH_INVALID, "the normalization %s is for %s, but the images have %d", text,
+                        FTH_COUNTED(from.channels, "channel"), channels);
     }
     *spread = (fth_normalization){.channels = channels};
     for (int i = 0; i < channels; i++) {

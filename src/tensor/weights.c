@@ -477,8 +477,7 @@ char *fth_weights_explain(const fth_weights *weights)
     if (*facts.removed_markers)
         parts[count++] = fth_format("'%s' taken out of the names", facts.removed_markers);
     if (facts.left_out_count)
-        parts[count++] =
-            fth_format("%zu other tensor%s left out", facts.left_out_count, facts.left_out_count == 1 ? "" : "s");
+        parts[count++] = fth_format("%s left out", FTH_COUNTED(facts.left_out_count, "other tensor"));
     if (*facts.skipped_classes)
         parts[count++] = fth_format("skipped, not executed: %s", facts.skipped_classes);
     for (size_t i = 0; i < count; i++) {
