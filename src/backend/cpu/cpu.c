@@ -1,4 +1,7 @@
 /* The CPU back end on oneDNN: its table, device and memory. */
+#if defined(__x86_64__)
+#include <cpuid.h>
+#endif
 #include <omp.h>
 #include <sched.h>
 #include <stdio.h>
@@ -44,6 +47,24 @@ static int usable_cores(void)
     return sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 1;
 }
 
+/* Some virtual machines announce AMX but hide the CPUID leaf that describes its tiles. oneDNN reads the number of tiles
+ * from there, configures none, and dies of an illegal instruction: keep it off AMX. Must come before any other call of
+ * oneDNN, which settles the instruction set. */
+static void avoid_incomplete_amx(void)
+{
+#if defined(__x86_64__)
+    enum { FEATURES = 7, TILES = 0x1d, AMX_TILE = 1 << 24 };
+    unsigned a = 0, b = 0, c = 0, d = 0;
+    if (!__get_cpuid_count(FEATURES, 0, &a, &b, &c, &d) || !(d & AMX_TILE))
+        return;
+    if (__get_cpuid_count(TILES, 0, &a, &b, &c, &d) && a > 0)
+        return;
+    if (getenv("ONEDNN_MAX_CPU_ISA") || getenv("DNNL_MAX_CPU_ISA"))
+        return; /* the user's choice */
+    dnnl_set_max_cpu_isa(dnnl_cpu_isa_avx512_core_bf16);
+#endif
+}
+
 static void close_device(fth_device *device)
 {
     cpu_device *cpu = (cpu_device *)device;
@@ -66,6 +87,7 @@ static fth_status open_device(const fth_device_options *options, fth_device **de
         fth_log_warning("%d threads on %s wait for each other; --threads 0 takes one per core", cpu->base.threads,
                         FTH_COUNTED(cores, "usable core"));
     omp_set_num_threads(cpu->base.threads);
+    avoid_incomplete_amx();
     CPU_TRY(dnnl_engine_create(&cpu->engine, dnnl_cpu, 0));
     CPU_TRY(dnnl_stream_create(&cpu->stream, cpu->engine, dnnl_stream_default_flags));
     dnnl_cpu_isa_t isa = dnnl_get_effective_cpu_isa();
