@@ -157,25 +157,6 @@ out:
     return status;
 }
 
-static cudaError_t run_bias(const cuda_call *call)
-{
-    return cuda_launch_bias(&call->device->launch, call->type, call->sizes[0], call->sizes[1], call->sizes[2],
-                            call->data[0], call->data[1], call->what != 0, call->data[2]);
-}
-
-/* y = [relu](y + bias), in place. */
-static fth_status add_bias(fth_plan *plan, const cuda_layout *y_layout, fth_plan_value y, fth_plan_value bias,
-                           bool relu)
-{
-    cuda_call call = {.run = run_bias, .values = {y, bias, y}, .value_count = 3, .write_count = 1};
-    call.sizes[0] = cuda_rows(y_layout);
-    call.sizes[1] = y_layout->channels;
-    call.sizes[2] = y_layout->c;
-    call.type = y_layout->type;
-    call.what = relu;
-    return cuda_add_call(plan, "convolution bias", &call);
-}
-
 /* The engine to use: with bias and ReLU inside if that is faster than a pass over the output. */
 static fth_status choose(fth_plan *plan, const geometry *g, bool bias, bool relu, cuda_conv_plan **chosen, bool *fused)
 {
@@ -230,7 +211,7 @@ static fth_status prepare_forward(fth_plan *plan, const fth_node *node)
     FTH_TRY(cuda_begin_write(plan, standard, &g.y, &y));
     FTH_TRY(add_step(plan, &g, CUDA_CONV_FORWARD, &engine, x, w, y, b));
     if ((bias || a->relu) && !fused)
-        FTH_TRY(add_bias(plan, &g.y, y, bias ? node->inputs[2] : -1, a->relu));
+        FTH_TRY(cuda_add_bias(plan, &g.y, y, bias ? node->inputs[2] : -1, a->relu));
     FTH_TRY(cuda_end_write(plan, standard, y));
     FTH_TRY(cuda_end_write(plan, node->outputs[0], standard));
 out:

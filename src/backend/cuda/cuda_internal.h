@@ -304,6 +304,9 @@ extern const fth_kernel cuda_adaptive_average_pool, cuda_adaptive_average_pool_g
 extern const fth_kernel cuda_concat, cuda_slice, cuda_pad, cuda_reshape, cuda_dropout;
 extern const fth_kernel cuda_softmax_cross_entropy, cuda_softmax_cross_entropy_grad;
 
+/* y = [relu](y + bias), in place; bias -1: none. NaN stays NaN. */
+fth_status cuda_add_bias(fth_plan *plan, const cuda_layout *layout, fth_plan_value y, fth_plan_value bias, bool relu);
+
 /* Sums of the columns of dy, the gradient of a bias; nothing if nobody wants it or relu_grad made it already. */
 fth_status cuda_add_bias_gradient(fth_plan *plan, fth_plan_value dy, fth_value dbias);
 /* The two terms of a sum that was left to its reader; false if `value` was computed. */

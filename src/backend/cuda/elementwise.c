@@ -47,6 +47,25 @@ static fth_status prepare_gelu_grad(fth_plan *plan, const fth_node *node)
     return add_elementwise(plan, "gelu_grad", CUDA_GELU_GRAD, node->inputs[0], node->inputs[1], node->outputs[0]);
 }
 
+/* ---- biases ---- */
+
+static cudaError_t run_bias(const cuda_call *call)
+{
+    return cuda_launch_bias(&call->device->launch, call->type, call->sizes[0], call->sizes[1], call->sizes[2],
+                            call->data[0], call->data[1], call->what != 0, call->data[2]);
+}
+
+fth_status cuda_add_bias(fth_plan *plan, const cuda_layout *y_layout, fth_plan_value y, fth_plan_value bias, bool relu)
+{
+    cuda_call call = {.run = run_bias, .values = {y, bias, y}, .value_count = 3, .write_count = 1};
+    call.sizes[0] = cuda_rows(y_layout);
+    call.sizes[1] = y_layout->channels;
+    call.sizes[2] = y_layout->c;
+    call.type = y_layout->type;
+    call.what = relu;
+    return cuda_add_call(plan, relu ? "bias, relu" : "bias", &call);
+}
+
 /* ---- sums ---- */
 
 bool cuda_is_deferred_sum(const fth_plan *plan, fth_value value, fth_value terms[2])

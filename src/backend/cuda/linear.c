@@ -27,7 +27,6 @@ typedef struct product {
     bool transpose_a, transpose_b;
     fth_plan_value a, b, d, bias;
     cuda_type ab_type, d_type;
-    bool relu;
 } product;
 
 static void release_product(void *state)
@@ -86,9 +85,7 @@ static fth_status describe_operation(const fth_plan *plan, const product *p, pro
     bool tf32 = fth_plan_get_options(plan).precision == FTH_PRECISION_TF32;
     cublasComputeType_t compute = tf32 ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F;
     const int32_t a_op = p->transpose_a ? CUBLAS_OP_T : CUBLAS_OP_N, b_op = p->transpose_b ? CUBLAS_OP_T : CUBLAS_OP_N;
-    const int32_t epilogue = p->bias >= 0 ? (p->relu ? CUBLASLT_EPILOGUE_RELU_BIAS : CUBLASLT_EPILOGUE_BIAS)
-                             : p->relu    ? CUBLASLT_EPILOGUE_RELU
-                                          : CUBLASLT_EPILOGUE_DEFAULT;
+    const int32_t epilogue = p->bias >= 0 ? CUBLASLT_EPILOGUE_BIAS : CUBLASLT_EPILOGUE_DEFAULT;
     const int32_t bias_type = (int32_t)blas_type(p->d_type);
     CUDA_BLAS_TRY(cublasLtMatmulDescCreate(&step->operation, compute, CUDA_R_32F));
     CUDA_BLAS_TRY(cublasLtMatmulDescSetAttribute(step->operation, CUBLASLT_MATMUL_DESC_TRANSA, &a_op, sizeof a_op));
@@ -196,8 +193,9 @@ static fth_status prepare_forward(fth_plan *plan, const fth_node *node)
                                          .d = node->outputs[0],
                                          .bias = bias,
                                          .ab_type = type,
-                                         .d_type = y_layout.type,
-                                         .relu = a->relu}));
+                                         .d_type = y_layout.type}));
+    if (a->relu) /* cuBLASLt's own ReLU turns NaN into 0 */
+        FTH_TRY(cuda_add_bias(plan, &y_layout, node->outputs[0], -1, true));
 out:
     return status;
 }
