@@ -95,7 +95,7 @@ static fth_status write_confusion(const char *path, fth_confusion *confusion)
     fth_report_confusion_csv(memory, confusion);
     bool whole = ferror(memory) == 0;
     FTH_REQUIRE(fclose(memory) == 0 && whole, FTH_NO_MEMORY, "no memory for the confusion matrix");
-    FTH_TRY(fth_file_write_all(path, text, size));
+    FTH_TRY(fth_file_write_output(path, text, size));
 
 out:
     free(text);

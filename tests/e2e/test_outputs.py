@@ -16,6 +16,7 @@ COMMANDS = {
     "sheet": (["data", "inspect", "set", "--sheet"], b"\x89PNG"),
     "pack": (["data", "pack", "set", "--out"], b"ustar"),
     "cp": (["store", "cp", "model.safetensors"], b"classes"),
+    "confusion": (["evaluate", "run", "--confusion"], b"predicted"),
 }
 
 
@@ -32,27 +33,27 @@ def place(tmp_path_factory, trained):
     return Program(folder)
 
 
-def output(folder, name):
-    """A chart's name has to tell the format."""
-    return folder / (name + ".png")
+def output(folder, name, what):
+    """The names of charts and of confusion matrices say their format."""
+    return folder / (name + (".csv" if what == "confusion" else ".png"))
 
 
 @pytest.mark.parametrize("what", COMMANDS)
 def test_links_stay_and_their_targets_are_written(place, tmp_path, what):
     arguments, mark = COMMANDS[what]
-    target, link = tmp_path / "below" / "target", output(tmp_path, "link")
+    target, link = tmp_path / "below" / "target", output(tmp_path, "link", what)
     target.parent.mkdir()
     target.write_text("old")
     link.symlink_to("below/target")
     place(*arguments, link)
     assert link.is_symlink() and mark in target.read_bytes()
-    assert sorted(p.name for p in tmp_path.rglob("*")) == ["below", "link.png", "target"]  # no temporary stays
+    assert sorted(p.name for p in tmp_path.rglob("*")) == ["below", link.name, "target"]  # no temporary stays
 
 
 @pytest.mark.parametrize("what", COMMANDS)
 def test_pipes_are_written_to(place, tmp_path, what):
     arguments, mark = COMMANDS[what]
-    pipe, got = output(tmp_path, "pipe"), []
+    pipe, got = output(tmp_path, "pipe", what), []
     os.mkfifo(pipe)
     reader = threading.Thread(target=lambda: got.append(pipe.read_bytes()), daemon=True)
     reader.start()
@@ -63,7 +64,7 @@ def test_pipes_are_written_to(place, tmp_path, what):
 
 @pytest.mark.parametrize("what", COMMANDS)
 def test_devices_are_written_to(place, tmp_path, what):
-    null, full = output(tmp_path, "null"), output(tmp_path, "full")
+    null, full = output(tmp_path, "null", what), output(tmp_path, "full", what)
     try:
         os.mknod(null, stat.S_IFCHR | 0o600, os.makedev(1, 3))
         os.mknod(full, stat.S_IFCHR | 0o600, os.makedev(1, 7))
@@ -71,11 +72,11 @@ def test_devices_are_written_to(place, tmp_path, what):
         pytest.skip("making a device takes root")
     place(*COMMANDS[what][0], null)
     failed = place(*COMMANDS[what][0], full, code=1)
-    assert "disk full" in failed.err and "full.png" in failed.err
+    assert "disk full" in failed.err and full.name in failed.err
     assert stat.S_ISCHR(null.lstat().st_mode) and stat.S_ISCHR(full.lstat().st_mode)
 
 
-@pytest.mark.parametrize("what", COMMANDS)
+@pytest.mark.parametrize("what", [what for what in COMMANDS if what != "confusion"])
 def test_a_dash_is_standard_output(place, what):
     """The data alone goes there; what is said goes to standard error."""
     arguments, mark = COMMANDS[what]
