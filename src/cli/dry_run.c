@@ -196,28 +196,23 @@ static void print_action(const fth_train_options *asked, const fth_train_plan *p
 
 static void print_facts(const fth_train_options *asked, const fth_train_plan *plan, const store_facts *store)
 {
-    char parameters[64], training[64], validation[64], batches[64], steps[64];
-    fth_text_count(plan->parameters, parameters, sizeof parameters);
-    fth_text_count(plan->training_samples, training, sizeof training);
-    fth_text_count(plan->validation_samples, validation, sizeof validation);
-    fth_text_count(plan->batches_per_epoch, batches, sizeof batches);
-    fth_text_count(plan->steps, steps, sizeof steps);
     printf("# dry run: all was checked, nothing was trained or kept\n");
     print_action(asked, plan);
-    fth_print_line(stdout, "# model    %s, %s parameters", plan->options.model, parameters);
-    fth_print_line(stdout, "# data     %s, %lld classes, %s images to train, %s to validate", plan->options.data,
-                   (long long)plan->classes, training, validation);
+    fth_print_line(stdout, "# model    %s, %s", plan->options.model, FTH_COUNTED(plan->parameters, "parameter"));
+    fth_print_line(stdout, "# data     %s, %s, %s to train, %s to validate", plan->options.data,
+                   FTH_COUNTED(plan->classes, "class"), FTH_COUNTED(plan->training_samples, "image"),
+                   FTH_COUNTED(plan->validation_samples, NULL));
     fth_print_line(stdout, "# device   %s", plan->device);
-    printf("# length   %s batches an epoch", batches);
+    printf("# length   %s an epoch", FTH_COUNTED(plan->batches_per_epoch, "batch"));
     if (plan->steps > 0)
-        printf(", %s steps in all", steps);
+        printf(", %s in all", FTH_COUNTED(plan->steps, "step"));
     putchar('\n');
     if (*store->written)
         fth_print_line(stdout, "# store    %s", store->written);
     if (*store->conditions)
         fth_print_line(stdout, "#          %s", store->conditions);
     if (*asked->server)
-        fth_print_line(stdout, "# server   %s was not spoken to", asked->server);
+        fth_print_line(stdout, "# server   %s was not contacted", asked->server);
 }
 
 fth_exit_code fth_cli_dry_run(const fth_train_options *options, const fth_given *by_flag)

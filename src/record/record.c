@@ -238,9 +238,13 @@ fth_status fth_record_create(const char *runs_folder, const char *id, const char
 
     FTH_TRY(take_lock(record, true));
     /* Asked under the lock: another process may have begun and ended a run of this name since. */
-    FTH_REQUIRE(!fth_file_exists(run_path) || !fth_record_has_begun(record->folder), FTH_INVALID,
+    bool begun = fth_record_has_begun(record->folder);
+    FTH_REQUIRE(!begun || !fth_file_exists(run_path), FTH_INVALID,
                 "there is a run %s already; carry it on with --resume %s or choose another --name", record->id,
                 record->id);
+    FTH_REQUIRE(!begun, FTH_INVALID,
+                "%s holds a run's events or checkpoints but no run.json; move it away or choose another --name",
+                record->folder);
     fth_record_remove_files(record->folder); /* of a process that was killed before its first step */
     FTH_TRY(open_events(record));
 

@@ -186,7 +186,7 @@ typedef struct fth_train_plan {
 } fth_train_plan;
 
 /* Finds the run, opens data and device, makes the model with its first weights and its plans, and leaves nothing
- * behind but downloads in the cache. A parameter server is not spoken to. */
+ * behind but downloads in the cache. A parameter server is not contacted. */
 fth_status fth_train_check(const fth_train_options *options, const fth_strategy *strategy, fth_stop *stop,
                            fth_train_plan *plan);
 void fth_train_plan_release(fth_train_plan *plan);

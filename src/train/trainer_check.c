@@ -10,7 +10,7 @@
 static fth_status check_place(const fth_train_options *options)
 {
     fth_status status = FTH_OK;
-    char *folder = fth_path_join(options->runs, *options->name ? options->name : "x");
+    char *folder = *options->name ? fth_path_join(options->runs, options->name) : fth_format("%s", options->runs);
 
     FTH_REQUIRE(!*options->name || !fth_record_exists(folder), FTH_INVALID,
                 "there is a run %s already; carry it on with --resume %s or choose another --name", options->name,

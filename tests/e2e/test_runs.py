@@ -392,6 +392,15 @@ def test_a_dry_run_finds_mistakes(farthing, flags, message):
     assert contents(farthing.folder) == before
 
 
+def test_a_dry_run_does_not_care_what_else_is_among_the_runs(farthing, tiny):
+    """A name is made up later: no file in the folder is in its way. Counts of one are singular."""
+    (farthing.folder / "runs").mkdir()
+    for name in "abcdefghijklmnopqrstuvwxyz":
+        (farthing.folder / "runs" / name).write_text("")
+    printed = farthing("train", *SMALL, "--data", tiny, "--batch", 9999, "--steps", 1, "--dry-run").out
+    assert "# length   1 batch an epoch, 1 step in all\n" in printed
+
+
 def test_a_dry_run_looks_at_a_stored_run_without_touching_it(stored, farthing):
     before = {path: path.read_bytes() for path in stored.store.rglob("*") if path.is_file()}
     folders = contents(farthing.folder)

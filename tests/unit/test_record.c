@@ -341,6 +341,19 @@ static void a_run_without_a_step_does_not_exist(void **state)
     assert_true(run_exists("early"));
 }
 
+static void a_run_without_its_run_file_is_left_alone(void **state)
+{
+    (void)state;
+    fth_record *record = NULL;
+    char path[400];
+    make_begun("half", "abc");
+    snprintf(path, sizeof path, "%s/half/run.json", test_folder);
+    assert_int_equal(unlink(path), 0);
+    assert_int_equal(fth_record_create(test_folder, "half", "", NULL, NULL, &record), FTH_INVALID);
+    assert_message_has("half holds a run's events or checkpoints but no run.json");
+    assert_true(is_there("half/events.jsonl"));
+}
+
 static void what_never_began_is_discarded(void **state)
 {
     (void)state;
@@ -490,6 +503,7 @@ int main(void)
         TEST(two_processes_cannot_train_one_run),
         TEST(names_are_plain),
         TEST(an_existing_name_is_refused),
+        TEST(a_run_without_its_run_file_is_left_alone),
         TEST(runs_are_found_by_identity),
         TEST(runs_are_located_by_name_or_path),
         TEST(a_run_without_a_step_does_not_exist),
