@@ -2,8 +2,9 @@
  *
  *     saving    tensors put -> manifest put -> older ones removed (listing.c)
  *
- * On a full disk older ones are removed before (space.c). When an owner saves a step a second time its tensors get a second name, and the old pair holds until the new manifest
- * replaces the old one. The checksum is taken by a thread of its own while the tensors travel. */
+ * On a full disk older ones are removed before (space.c). When an owner saves a step a second time its tensors get a
+ * second name, and the old pair holds until the new manifest replaces the old one. The checksum is taken by a thread of
+ * its own while the tensors travel. */
 #include "checkpoint/checkpoint.h"
 
 #include <inttypes.h>
@@ -106,7 +107,7 @@ fth_status fth_checkpoint_put(const fth_checkpoint_place *place, int64_t step, c
     fth_manifest manifest = {.step = step, .fence = place->fence, .size_bytes = size_bytes}, earlier = {0};
     hashing work = {.bytes = bytes, .size_bytes = size_bytes};
     char *text = NULL, *folder = NULL;
-    bool found = false;
+    bool found = false, tried_again = false;
 
     FTH_REQUIRE(step >= 0 && place->keep >= 1, FTH_INVALID, "a checkpoint of step %" PRId64 " cannot be kept %d times",
                 step, place->keep);
@@ -124,7 +125,7 @@ fth_status fth_checkpoint_put(const fth_checkpoint_place *place, int64_t step, c
 
     do
         status = put_tensors(place, &manifest, &work, progress);
-    while (status == FTH_NO_SPACE && fth_checkpoint_make_room_to_save(place));
+    while (status == FTH_NO_SPACE && fth_checkpoint_make_room_to_save(place, &tried_again));
     FTH_TRY(status);
     snprintf(manifest.sha256, sizeof manifest.sha256, "%s", work.sha256);
     FTH_REQUIRE(*manifest.sha256, FTH_IO, "the checksum of step %" PRId64 " could not be computed", step);
@@ -133,7 +134,7 @@ fth_status fth_checkpoint_put(const fth_checkpoint_place *place, int64_t step, c
     FTH_TRY(check_guard(place));
     do
         status = put_manifest(place, &manifest, text, progress);
-    while (status == FTH_NO_SPACE && fth_checkpoint_make_room(place));
+    while (status == FTH_NO_SPACE && fth_checkpoint_make_room(place, &tried_again));
     FTH_TRY(status);
 
     /* The checkpoint is whole; failing to tidy up is worth a word, not a failure. */

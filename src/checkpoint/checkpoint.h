@@ -42,9 +42,10 @@ fth_status fth_checkpoint_put(const fth_checkpoint_place *place, int64_t step, c
 
 /* Warns where the disk of a folder cannot hold as many checkpoints of `size_bytes` as are to be kept. */
 void fth_checkpoint_warn_of_space(const fth_checkpoint_place *place, uint64_t size_bytes);
-/* After FTH_NO_SPACE: removes the oldest checkpoint of a folder that is not the newest whole one. False: there is none,
- * or it must not be removed. The message of the failure before stays. */
-bool fth_checkpoint_make_room(const fth_checkpoint_place *place);
+/* After FTH_NO_SPACE: removes the oldest checkpoint of a folder that is not the newest whole one. True: write again.
+ * Where there is none that may be removed it is true once, as *tried_again says (false at first): another thread may
+ * have made room meanwhile. The message of the failure before stays. */
+bool fth_checkpoint_make_room(const fth_checkpoint_place *place, bool *tried_again);
 
 /* The same as _put for tensors in pieces, into a folder (made if missing) that keeps the newest `keep`. */
 fth_status fth_checkpoint_save(const char *folder, int64_t step, const fth_tensor_view *views, size_t view_count,

@@ -63,6 +63,6 @@ fth_status fth_checkpoint_tidy(const fth_checkpoint_place *place, int64_t step);
 /* ---- space.c ---- */
 
 /* As fth_checkpoint_make_room, but tensors without a manifest go first; see fth_checkpoint_remove_unnamed. */
-bool fth_checkpoint_make_room_to_save(const fth_checkpoint_place *place);
+bool fth_checkpoint_make_room_to_save(const fth_checkpoint_place *place, bool *tried_again);
 
 #endif

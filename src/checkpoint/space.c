@@ -39,12 +39,13 @@ void fth_checkpoint_warn_of_space(const fth_checkpoint_place *place, uint64_t si
     const char *folder = fth_store_folder(place->store);
     fth_checkpoint_listing listing = {0};
     double free_bytes = 0, needed_bytes = (double)size_bytes * (place->keep + 1); /* one is written before one goes */
-    if (!folder || !find_free_bytes(folder, &free_bytes) || fth_checkpoint_list(place, &listing) != FTH_OK)
+    if (!folder || !find_free_bytes(folder, &free_bytes))
         return;
+    bool listed = fth_checkpoint_list(place, &listing) == FTH_OK;
     for (size_t i = 0; i < listing.count; i++)
         free_bytes += (double)listing.entries[i].size_bytes; /* which make room for those to come */
     free(listing.entries);
-    if (free_bytes >= needed_bytes)
+    if (!listed || free_bytes >= needed_bytes)
         return;
     const char *then = free_bytes >= 2 * (double)size_bytes ? "older ones will be removed early"
                                                             : "there may be no room for a new one beside the last";
@@ -108,7 +109,7 @@ static bool remove_oldest(const fth_checkpoint_place *place, const fth_checkpoin
     return true;
 }
 
-static bool make_room(const fth_checkpoint_place *place, bool unnamed)
+static bool make_room(const fth_checkpoint_place *place, bool unnamed, bool *tried_again)
 {
     fth_checkpoint_listing listing = {0};
     char *why = fth_format("%s", fth_error_message()); /* what is done here has messages of its own */
@@ -121,15 +122,17 @@ static bool make_room(const fth_checkpoint_place *place, bool unnamed)
     free(listing.entries);
     fth_fail(FTH_NO_SPACE, "%s", why ? why : "the disk is full");
     free(why);
-    return made;
+    bool again = made || !*tried_again;
+    *tried_again = *tried_again || !made;
+    return again;
 }
 
-bool fth_checkpoint_make_room(const fth_checkpoint_place *place)
+bool fth_checkpoint_make_room(const fth_checkpoint_place *place, bool *tried_again)
 {
-    return make_room(place, false);
+    return make_room(place, false, tried_again);
 }
 
-bool fth_checkpoint_make_room_to_save(const fth_checkpoint_place *place)
+bool fth_checkpoint_make_room_to_save(const fth_checkpoint_place *place, bool *tried_again)
 {
-    return make_room(place, true);
+    return make_room(place, true, tried_again);
 }

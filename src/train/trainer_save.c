@@ -157,6 +157,7 @@ fth_status fth_trainer_save_weights(fth_trainer *trainer, fth_engine *engine, in
     fth_model_metadata metadata = {0};
     size_t count = 0;
     char step[24];
+    bool tried_again = false;
 
     FTH_TRY(fth_model_facts_of_data(trainer->dataset, &facts));
     facts.model = fth_format("%s", trainer->options->model);
@@ -167,7 +168,7 @@ fth_status fth_trainer_save_weights(fth_trainer *trainer, fth_engine *engine, in
     const fth_tensor_view *views = fth_snapshot_views(snapshot, &count);
     do
         status = fth_model_file_save(path, views, count, metadata.entries, metadata.count);
-    while (status == FTH_NO_SPACE && trainer->store && fth_checkpoint_make_room(&trainer->saving.place));
+    while (status == FTH_NO_SPACE && trainer->store && fth_checkpoint_make_room(&trainer->saving.place, &tried_again));
 
 out:
     fth_snapshot_free(snapshot);

@@ -162,6 +162,41 @@ static void test_the_newest_is_never_given_up(void **state)
     fth_store_free(place.store);
 }
 
+static void remove_step(int64_t step)
+{
+    char name[64], path[TEST_MAX_PATH + 80];
+    for (int manifest = 0; manifest < 2; manifest++) {
+        fth_checkpoint_name(&(fth_checkpoint_entry){.step = step, .manifest = manifest}, name, sizeof name);
+        snprintf(path, sizeof path, "%s/%s", disk, name);
+        assert_int_equal(unlink(path), 0);
+    }
+}
+
+/* Asked before a save, and before something is removed: there another thread is faster. */
+static fth_status let_another_thread_remove(void *context)
+{
+    int *calls = context;
+    if (++*calls == 2)
+        remove_step(1);
+    return FTH_OK;
+}
+
+/* A model and a checkpoint are saved by two threads. */
+static void test_another_thread_makes_room(void **state)
+{
+    (void)state;
+    int calls = 0;
+    fth_checkpoint_place place = open_place();
+    assert_int_equal(put(&place, 1), FTH_OK);
+    assert_int_equal(put(&place, 2), FTH_OK);
+    fill();
+    place.guard = let_another_thread_remove;
+    place.guard_context = &calls;
+    assert_int_equal(put(&place, 3), FTH_OK);
+    assert_int_equal(latest(&place), 3);
+    fth_store_free(place.store);
+}
+
 /* What a kill left between tensors and manifest goes before anything whole does. */
 static void test_leftovers_go_first(void **state)
 {
@@ -183,6 +218,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_older_ones_make_room, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_the_newest_is_never_given_up, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_another_thread_makes_room, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_leftovers_go_first, set_up, tear_down),
     };
     enter_namespace();
