@@ -466,6 +466,16 @@ fth_status fth_parameters_wait(fth_parameters *server, double seconds)
     return status;
 }
 
+/* Workers on this machine count their epochs themselves and leave when they are done. */
+static const char *reason_to_end(const fth_parameters *server)
+{
+    const fth_train_options *train = server->train;
+    if (train->steps > 0)
+        return "steps";
+    bool epochs_alone = train->epochs > 0 && train->for_s <= 0 && !*train->until;
+    return server->end_samples > 0 || epochs_alone ? "epochs" : "workers";
+}
+
 static void tell_end(fth_parameters *server, bool finished, fth_status status)
 {
     json_t *event = fth_parameters_position(server);
@@ -479,10 +489,7 @@ static void tell_end(fth_parameters *server, bool finished, fth_status status)
         if (fth_parameters_elapsed(server) > 0)
             json_object_set_new(event, "samples_per_s",
                                 json_real((double)server->samples / fth_parameters_elapsed(server)));
-        json_object_set_new(event, "reason",
-                            json_string(server->train->steps > 0  ? "steps"
-                                        : server->end_samples > 0 ? "epochs"
-                                                                  : "workers"));
+        json_object_set_new(event, "reason", json_string(reason_to_end(server)));
         if (server->epoch_samples > 0)
             json_object_set_new(event, "epochs", json_real((double)server->samples / (double)server->epoch_samples));
     }

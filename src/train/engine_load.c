@@ -231,7 +231,7 @@ static fth_status check_classes(const loading *load, const char *origin)
     if (load->head_stays || !has_other_classes(load, head, &rows) || load->shapes.count != head_tensors ||
         load->missing.count + load->unexpected.count > 0)
         return FTH_OK;
-    return fth_fail(FTH_INVALID, "the model in %s tells %lld classes apart, not %d: these are not its classes", origin,
+    return fth_fail(FTH_INVALID, "the model in %s has %lld classes, not %d; check --classes and --data", origin,
                     (long long)rows, load->engine->options.classes);
 }
 

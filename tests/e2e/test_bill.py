@@ -40,7 +40,7 @@ def check_sums(program, run):
     machines = machine_events(run)
     assert len(its["machines"]) == len(machines)
     for machine, events in zip(its["machines"], machines):
-        assert machine["seconds"] == pytest.approx(max(event["process_s"] for event in events), abs=0.01)
+        assert machine["seconds"] == pytest.approx(max(event["process_s"] for event in events), abs=0.05)
         assert machine["usd"] == near(machine["seconds"] * events[0]["price_usd_per_hour"] / 3600)
         parts = machine["useful_s"] + machine["lost_s"] + machine["starting_s"]
         assert machine["seconds"] == near(parts)
@@ -172,7 +172,8 @@ def test_a_clock_that_is_set_in_mid_run(farthing, tiny, tmp_path):
     events = record(run)
     assert events[-1]["time"] - events[0]["time"] > 3 * 3600, "the clock was not set"
     its = check_sums(farthing, run)
-    assert 2 < its["seconds"] < took and its["usd"] < took * 0.1
+    slack = 0.1  # when a process began is known to a tick of the kernel
+    assert 2 < its["seconds"] < took + slack and its["usd"] < (took + slack) * 0.1
     (cost,) = re.findall(r"; cost (\$[\d.]+)", out)
     assert re.search(rf"\s{re.escape(cost)}\s", farthing("report", run).out)
 

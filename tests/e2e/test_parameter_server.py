@@ -791,7 +791,7 @@ def test_a_state_folder_of_its_own(serve, tmp_path):
     assert again.about["version"] == 1 and again.about["run"] == run
     again.kill()
     wrong = Server(tmp_path, "--checkpoints", tmp_path / "state", "--classes", 7)
-    with pytest.raises(AssertionError, match="instead of"):
+    with pytest.raises(AssertionError, match="10 classes, not 7"):
         wrong.start()
 
 

@@ -86,8 +86,8 @@ def test_a_wrong_number_of_classes_is_said(linear):
     (linear.folder / "names").write_text("a\nb\nc\n")
     (linear.folder / "x.png").write_bytes(png(28, 28, 7))
     wrong = linear("predict", "--weights", "a", "--classes", "names", "x.png", code=1)
-    assert "tells 10 classes apart, not 3" in wrong.err and "shape" not in wrong.err
-    assert "tells 10 classes apart, not 7" in linear("export", "--weights", "a", "--classes", 7, "--out", "x.onnx",
+    assert "has 10 classes, not 3" in wrong.err and "shape" not in wrong.err
+    assert "has 10 classes, not 7" in linear("export", "--weights", "a", "--classes", 7, "--out", "x.onnx",
                                                      code=1).err
 
 

@@ -339,7 +339,7 @@ static void a_head_for_other_classes_is_replaced_only_where_allowed(void **state
     disturb(&from);
     save(&from, NULL, NULL);
     assert_int_equal(load(&to, false, &report), FTH_INVALID);
-    assert_message_has("tells 10 classes apart, not 7");
+    assert_message_has("has 10 classes, not 7");
     check_same(&fresh, &to, NULL); /* nothing was copied */
     assert_int_equal(load(&to, true, &report), FTH_OK);
     assert_string_equal(report.head_note, "head replaced: fc.weight is (10, 512) in the file, the data has 7 classes");
