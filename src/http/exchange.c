@@ -223,13 +223,10 @@ void fth_exchange_refuse(fth_exchange *exchange, int code, const char *format, .
     char message[512];
     va_list arguments;
     va_start(arguments, format);
-    vsnprintf(message, sizeof message, format, arguments);
+    fth_printable_format(message, sizeof message, format, arguments); /* it may quote what is not UTF-8 */
     va_end(arguments);
-    const char *reason = reason_of(code);
-    json_t *json = json_pack("{s:i, s:s, s:s}", "code", code, "error", message, "reason", reason);
-    if (!json) /* the message quotes what is not UTF-8 */
-        json = json_pack("{s:i, s:s, s:s}", "code", code, "error", "the request is not valid text", "reason", reason);
-    fth_exchange_answer_json(exchange, code, json);
+    fth_exchange_answer_json(exchange, code,
+                             json_pack("{s:i, s:s, s:s}", "code", code, "error", message, "reason", reason_of(code)));
 }
 
 void fth_exchange_answer_file(fth_exchange *exchange, int code, const char *content_type, int fd, uint64_t offset,

@@ -20,7 +20,7 @@ void fth_parameters_refuse(fth_parameters *server, fth_exchange *exchange, fth_r
     char message[FTH_MAX_REFUSAL];
     va_list arguments;
     va_start(arguments, format);
-    vsnprintf(message, sizeof message, format, arguments);
+    fth_printable_format(message, sizeof message, format, arguments); /* it may quote what is not UTF-8 */
     va_end(arguments);
     atomic_fetch_add(&server->metrics.refused[refusal], 1);
     int code = fth_refusal_code(refusal);
@@ -28,8 +28,6 @@ void fth_parameters_refuse(fth_parameters *server, fth_exchange *exchange, fth_r
         fth_exchange_set_header(exchange, "Retry-After", "1");
     json_t *json = json_pack("{s:i, s:s, s:s, s:I}", "code", code, "error", message, "reason",
                              fth_refusal_name(refusal), "version", (json_int_t)atomic_load(&server->version));
-    if (!json) /* the message quotes what is not UTF-8 */
-        json = json_pack("{s:i, s:s, s:s}", "code", code, "error", "not valid", "reason", fth_refusal_name(refusal));
     fth_exchange_answer_json(exchange, code, json);
 }
 

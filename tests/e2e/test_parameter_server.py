@@ -631,6 +631,8 @@ def test_pages_in_a_browser_are_refused(serve, key_file):
     assert client("OPTIONS", "/registerWorker", b"", {"Origin": "http://evil.example"}).code == 405
     values = client.metrics()
     assert values["farthing_workers"] == 0 and values['farthing_refused_total{reason="host"}'] == 8
+    answer = client("GET", "/getVersion", headers={"Host": "\xff\x1b.example"})  # not UTF-8 on the wire
+    assert answer.code == 403 and '"\\xff\\x1b.example" is not a name of this server' in answer.json["error"]
     for host in ("localhost", f"localhost:{server.port}", here, f"[::1]:{server.port}", "trainer.example:80", "second.example"):
         assert client("GET", "/getVersion", headers={"Host": host}).code == 200
     assert client("GET", "/getVersion", headers={"Origin": f"http://{here}", "Sec-Fetch-Site": "same-origin"}).code == 200
