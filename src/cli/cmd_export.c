@@ -67,6 +67,7 @@ static fth_status write_file(const export_options *options, const fth_classifier
         FTH_TRY(fth_onnx_save(options->out, fth_engine_graph(engine), views, count,
                               &(fth_onnx_options){facts->model, metadata.entries, metadata.count}));
     } else {
+        FTH_TRY(fth_tensors_check_finite(views, count));
         FTH_TRY(fth_file_create_output(options->out, &file));
         FTH_TRY(fth_safetensors_write(file, views, count, metadata.entries, metadata.count));
         FTH_TRY(fth_file_publish(file));
