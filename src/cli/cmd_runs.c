@@ -5,6 +5,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#include "base/json.h"
 #include "cli/cli.h"
 #include "report/report.h"
 
@@ -85,12 +86,6 @@ static fth_status add_row(fth_table *table, const char *id, const fth_record_sum
                                                      configured(run, "data"), epochs, steps, accuracy, size, age});
 }
 
-static void set_number(json_t *json, const char *key, double value)
-{
-    if (isfinite(value))
-        json_object_set_new(json, key, json_real(value));
-}
-
 static void print_json(const char *id, const fth_record_summary *run)
 {
     json_t *json =
@@ -98,10 +93,10 @@ static void print_json(const char *id, const fth_record_summary *run)
                   fth_cli_json_text(run->folder), "state", state_of(run), "model",
                   fth_cli_json_text(configured(run, "model")), "data", fth_cli_json_text(configured(run, "data")),
                   "steps", (json_int_t)run->steps, "size_bytes", (json_int_t)fth_record_disk_bytes(run->folder));
-    set_number(json, "epochs", epochs_of(run));
-    set_number(json, "accuracy", accuracy_of(run));
-    set_number(json, "created_s", json_number_value(json_object_get(run->run, "created_s")));
-    set_number(json, "age_s", age_of(run));
+    fth_json_set_number(json, "epochs", epochs_of(run));
+    fth_json_set_number(json, "accuracy", accuracy_of(run));
+    fth_json_set_number(json, "created_s", json_number_value(json_object_get(run->run, "created_s")));
+    fth_json_set_number(json, "age_s", age_of(run));
     const char *reason = json_string_value(json_object_get(run->end, "reason"));
     if (reason)
         json_object_set_new(json, "reason", json_string(reason));

@@ -1,14 +1,8 @@
 /* The bill as JSON: all that bill.c prints, and every interruption. */
-#include <math.h>
 #include <string.h>
 
+#include "base/json.h"
 #include "report/report_internal.h"
-
-static void set_number(json_t *object, const char *key, double value)
-{
-    if (isfinite(value)) /* JSON has no NAN: unknown is absent */
-        json_object_set_new(object, key, json_real(value));
-}
 
 static const char *ending_name(fth_record_ending ending)
 {
@@ -24,12 +18,12 @@ static const char *ending_name(fth_record_ending ending)
 static void set_money(json_t *object, double seconds, double useful_s, double lost_s, double starting_s, double usd,
                       double lost_usd)
 {
-    set_number(object, "seconds", seconds);
-    set_number(object, "useful_s", useful_s);
-    set_number(object, "lost_s", lost_s);
-    set_number(object, "starting_s", starting_s);
-    set_number(object, "usd", usd);
-    set_number(object, "lost_usd", lost_usd);
+    fth_json_set_number(object, "seconds", seconds);
+    fth_json_set_number(object, "useful_s", useful_s);
+    fth_json_set_number(object, "lost_s", lost_s);
+    fth_json_set_number(object, "starting_s", starting_s);
+    fth_json_set_number(object, "usd", usd);
+    fth_json_set_number(object, "lost_usd", lost_usd);
 }
 
 static json_t *machine_json(const fth_ledger_row *row)
@@ -41,17 +35,17 @@ static json_t *machine_json(const fth_ledger_row *row)
     for (size_t i = 0; i < FTH_COUNT_OF(told); i++)
         if (json_object_get(machine->event, told[i]))
             json_object_set(object, told[i], json_object_get(machine->event, told[i]));
-    set_number(object, "began_s", machine->began_s);
-    set_number(object, "last_s", machine->last_s);
+    fth_json_set_number(object, "began_s", machine->began_s);
+    fth_json_set_number(object, "last_s", machine->last_s);
     set_money(object, row->seconds, row->useful_s, row->lost_s, row->starting_s, row->usd, row->lost_usd);
     json_object_set_new(object, "lost_is_minimum", json_boolean(row->lost_is_minimum));
     json_object_set_new(object, "first_step", json_integer(machine->first_step));
     json_object_set_new(object, "last_step", json_integer(machine->last_step));
     json_object_set_new(object, "steps", json_integer(row->steps));
     json_object_set_new(object, "steps_lost", json_integer(row->steps_lost));
-    set_number(object, "epochs", row->epochs);
-    set_number(object, "learning_rate", machine->learning_rate);
-    set_number(object, "accuracy", row->accuracy);
+    fth_json_set_number(object, "epochs", row->epochs);
+    fth_json_set_number(object, "learning_rate", machine->learning_rate);
+    fth_json_set_number(object, "accuracy", row->accuracy);
     json_object_set_new(object, "ending", json_string(ending_name(machine->ending)));
     if (machine->notice)
         json_object_set(object, "notice", machine->notice);
@@ -67,9 +61,9 @@ static json_t *milestones_json(const fth_ledger *ledger)
         if (!point)
             break;
         json_t *object = json_pack("{s:f, s:I}", "accuracy", milestones[i], "step", (json_int_t)point->step);
-        set_number(object, "epoch", point->epoch);
-        set_number(object, "seconds", fth_ledger_seconds_at(ledger, point));
-        set_number(object, "usd", fth_ledger_usd_at(ledger, point));
+        fth_json_set_number(object, "epoch", point->epoch);
+        fth_json_set_number(object, "seconds", fth_ledger_seconds_at(ledger, point));
+        fth_json_set_number(object, "usd", fth_ledger_usd_at(ledger, point));
         json_array_append_new(array, object);
     }
     return array;
@@ -90,8 +84,8 @@ json_t *fth_report_bill_json(const fth_record_summary *run)
     set_money(bill, ledger.seconds, ledger.useful_s, ledger.lost_s, ledger.starting_s, ledger.usd, ledger.lost_usd);
     json_object_set_new(bill, "lost_is_minimum", json_boolean(ledger.lost_is_minimum));
     json_object_set_new(bill, "steps_lost", json_integer(ledger.steps_lost));
-    set_number(bill, "epochs", ledger.epochs);
-    set_number(bill, "usd_per_epoch", ledger.usd_per_epoch);
+    fth_json_set_number(bill, "epochs", ledger.epochs);
+    fth_json_set_number(bill, "usd_per_epoch", ledger.usd_per_epoch);
     json_object_set_new(bill, "to_accuracy", milestones_json(&ledger));
 out:
     fth_ledger_release(&ledger);

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/json.h"
 #include "report/report_internal.h"
 
 enum { CHART_ROWS = 14, SMALL = 64 };
@@ -338,12 +339,6 @@ out:
 
 /* ---- as JSON ---- */
 
-static void set_number(json_t *object, const char *key, double value)
-{
-    if (isfinite(value)) /* JSON has no NAN: unknown is absent */
-        json_object_set_new(object, key, json_real(value));
-}
-
 json_t *fth_report_json(const fth_record_summary *run)
 {
     json_t *object = json_object();
@@ -366,19 +361,20 @@ json_t *fth_report_json(const fth_record_summary *run)
                    {"last_loss", run->last_loss},   {"last_accuracy", run->last_accuracy},
                    {"best_loss", run->best_loss},   {"best_accuracy", run->best_accuracy}};
     for (size_t i = 0; i < FTH_COUNT_OF(numbers); i++)
-        set_number(object, numbers[i].key, numbers[i].value);
+        fth_json_set_number(object, numbers[i].key, numbers[i].value);
     if (run->accelerator_memory_bytes > 0) {
         json_object_set_new(object, "accelerator_memory_bytes", json_integer(run->accelerator_memory_bytes));
-        set_number(object, "accelerator_utilization", run->accelerator_utilization);
-        set_number(object, "accelerator_s", run->accelerator_s);
+        fth_json_set_number(object, "accelerator_utilization", run->accelerator_utilization);
+        fth_json_set_number(object, "accelerator_s", run->accelerator_s);
     }
     const char *reason = json_string_value(json_object_get(run->end, "reason"));
     if (reason)
         json_object_set_new(object, "reason", json_string(reason));
     if (run->kept.by)
         json_object_set_new(object, "kept",
-                            json_pack("{s:I, s:f, s:f, s:s}", "step", (json_int_t)run->kept.step, "loss",
-                                      run->kept.loss, "accuracy", run->kept.accuracy, "by", run->kept.by));
+                            json_pack("{s:I, s:o, s:o, s:s}", "step", (json_int_t)run->kept.step, "loss",
+                                      fth_json_number(run->kept.loss), "accuracy", fth_json_number(run->kept.accuracy),
+                                      "by", run->kept.by));
     json_t *bill = fth_report_bill_json(run);
     if (bill)
         json_object_set_new(object, "bill", bill);

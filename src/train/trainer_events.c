@@ -4,16 +4,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/json.h"
 #include "train/trainer_internal.h"
 
 #define SECONDS_PER_SAMPLE 1.0
-
-/* JSON has no NAN: a number that is unknown is left out. */
-static void set_real(json_t *event, const char *key, double value)
-{
-    if (isfinite(value))
-        json_object_set_new(event, key, json_real(value));
-}
 
 static void set_integer(json_t *event, const char *key, int64_t value)
 {
@@ -41,11 +35,11 @@ static int64_t peak_memory_bytes(void)
 
 static void set_meters(json_t *event, const fth_meters *meters)
 {
-    set_real(event, "data_wait_s", meters->data_wait_s);
-    set_real(event, "decode_s", meters->decode_s);
-    set_real(event, "compute_s", meters->compute_s);
-    set_real(event, "checkpoint_s", meters->checkpoint_s);
-    set_real(event, "evaluate_s", meters->evaluate_s);
+    fth_json_set_number(event, "data_wait_s", meters->data_wait_s);
+    fth_json_set_number(event, "decode_s", meters->decode_s);
+    fth_json_set_number(event, "compute_s", meters->compute_s);
+    fth_json_set_number(event, "checkpoint_s", meters->checkpoint_s);
+    fth_json_set_number(event, "evaluate_s", meters->evaluate_s);
     set_integer(event, "peak_memory_bytes", peak_memory_bytes());
 }
 
@@ -78,8 +72,8 @@ static void set_accelerator(const fth_trainer *trainer, json_t *event, double ac
 {
     if (!trainer->accelerator.known)
         return;
-    set_real(event, "accelerator_s", accelerator_s);
-    set_real(event, "accelerator_utilization", trainer->accelerator.utilization);
+    fth_json_set_number(event, "accelerator_s", accelerator_s);
+    fth_json_set_number(event, "accelerator_utilization", trainer->accelerator.utilization);
     set_integer(event, "accelerator_memory_bytes", trainer->accelerator.memory_bytes);
 }
 
@@ -114,16 +108,21 @@ void fth_trainer_tell(fth_trainer *trainer, const char *name, json_t *event)
 static void set_position(const fth_trainer *trainer, json_t *event)
 {
     set_integer(event, "step", trainer->step);
-    set_real(event, "epoch", fth_trainer_epoch(trainer));
+    fth_json_set_number(event, "epoch", fth_trainer_epoch(trainer));
 }
 
-static void set_totals(fth_trainer *trainer, json_t *event)
+static void set_totals_at(const fth_trainer *trainer, double elapsed_s, json_t *event)
 {
-    set_real(event, "elapsed_s", fth_trainer_elapsed(trainer));
+    fth_json_set_number(event, "elapsed_s", elapsed_s);
     set_integer(event, "samples", trainer->state.samples);
     set_meters(event, &trainer->state.meters);
     set_accelerator(trainer, event, trainer->state.meters.accelerator_s);
     fth_trainer_set_spent(trainer, event);
+}
+
+static void set_totals(fth_trainer *trainer, json_t *event)
+{
+    set_totals_at(trainer, fth_trainer_elapsed(trainer), event);
 }
 
 void fth_trainer_tell_start(fth_trainer *trainer, bool resumed)
@@ -142,13 +141,15 @@ void fth_trainer_tell_start(fth_trainer *trainer, bool resumed)
     set_integer(event, "batches_per_epoch", trainer->batches_per_epoch);
     fth_trainer_set_machine(trainer, event);
     fth_trainer_set_takeover(trainer, event);
-    set_real(event, "time", fth_clock_wall_seconds());
+    fth_json_set_number(event, "time", fth_clock_wall_seconds());
     if (resumed) {
+        /* Where the machine before it stopped: what passes until the first step is this one's time. */
+        const double elapsed_s = trainer->state.elapsed_s;
         set_position(trainer, event);
-        set_real(event, "elapsed_s", fth_trainer_elapsed(trainer));
+        fth_json_set_number(event, "elapsed_s", elapsed_s);
         if (fth_trainer_add_up_before(trainer, event) != FTH_OK)
             fth_log_warning("what the run has cost before is not counted: %s", fth_error_message());
-        set_totals(trainer, event);
+        set_totals_at(trainer, elapsed_s, event);
     }
     fth_trainer_tell(trainer, name, event);
 }
@@ -170,12 +171,12 @@ void fth_trainer_tell_step(fth_trainer *trainer)
     if (tally->samples > 0) {
         json_t *event = new_event("step");
         set_position(trainer, event);
-        set_real(event, "loss", fth_tally_loss(tally));
-        set_real(event, "accuracy", fth_tally_accuracy(tally));
-        set_real(event, "learning_rate", trainer->learning_rate);
-        set_real(event, "samples_per_s", fth_tally_samples_per_s(tally));
+        fth_json_set_number(event, "loss", fth_tally_loss(tally));
+        fth_json_set_number(event, "accuracy", fth_tally_accuracy(tally));
+        fth_json_set_number(event, "learning_rate", trainer->learning_rate);
+        fth_json_set_number(event, "samples_per_s", fth_tally_samples_per_s(tally));
         if (!trainer->first_step_told)
-            set_real(event, "first_step_s", fth_clock_process_seconds());
+            fth_json_set_number(event, "first_step_s", fth_clock_process_seconds());
         trainer->first_step_told = true;
         sample_accelerator(trainer, SECONDS_PER_SAMPLE);
         set_totals(trainer, event);
@@ -212,15 +213,15 @@ void fth_trainer_tell_epoch(fth_trainer *trainer, const fth_epoch_facts *facts, 
     json_t *event = new_event("epoch");
     set_integer(event, "epoch", facts->epoch);
     set_integer(event, "step", facts->step);
-    set_real(event, "train_loss", facts->loss / (double)facts->samples);
-    set_real(event, "train_accuracy", (double)facts->correct / (double)facts->samples);
+    fth_json_set_number(event, "train_loss", facts->loss / (double)facts->samples);
+    fth_json_set_number(event, "train_accuracy", (double)facts->correct / (double)facts->samples);
     if (evaluation) {
-        set_real(event, "validation_loss", evaluation->loss);
-        set_real(event, "validation_accuracy", evaluation->accuracy);
+        fth_json_set_number(event, "validation_loss", evaluation->loss);
+        fth_json_set_number(event, "validation_accuracy", evaluation->accuracy);
     }
-    set_real(event, "seconds", facts->seconds);
-    set_real(event, "samples_per_s", rate(facts->samples, &facts->meters));
-    set_real(event, "elapsed_s", fth_trainer_elapsed(trainer));
+    fth_json_set_number(event, "seconds", facts->seconds);
+    fth_json_set_number(event, "samples_per_s", rate(facts->samples, &facts->meters));
+    fth_json_set_number(event, "elapsed_s", fth_trainer_elapsed(trainer));
     set_integer(event, "samples", facts->samples_so_far);
     set_meters(event, &facts->meters);
     set_accelerator(trainer, event, facts->meters.accelerator_s);
@@ -258,7 +259,7 @@ void fth_trainer_tell_error(fth_trainer *trainer, fth_status status, const char 
 {
     json_t *event = new_event("error");
     set_position(trainer, event);
-    set_real(event, "learning_rate", trainer->learning_rate);
+    fth_json_set_number(event, "learning_rate", trainer->learning_rate);
     set_text(event, "status", fth_status_name(status));
     set_text(event, "message", message);
     fth_trainer_tell(trainer, "error", event);
@@ -280,22 +281,22 @@ json_t *fth_trainer_tell_end(fth_trainer *trainer, const char *reason)
     json_t *event = new_event("end");
     sample_accelerator(trainer, 0);
     if (state->validation_step >= 0) {
-        set_real(event, "accuracy", state->validation_accuracy);
-        set_real(event, "loss", state->validation_loss);
+        fth_json_set_number(event, "accuracy", state->validation_accuracy);
+        fth_json_set_number(event, "loss", state->validation_loss);
     }
     if (state->batches % trainer->batches_per_epoch == 0)
         set_integer(event, "epochs", state->batches / trainer->batches_per_epoch);
     else
-        set_real(event, "epochs", fth_trainer_epoch(trainer));
+        fth_json_set_number(event, "epochs", fth_trainer_epoch(trainer));
     set_integer(event, "steps", trainer->step);
-    set_real(event, "seconds", fth_trainer_elapsed(trainer));
-    set_real(event, "samples_per_s", rate(state->samples, &state->meters));
+    fth_json_set_number(event, "seconds", fth_trainer_elapsed(trainer));
+    fth_json_set_number(event, "samples_per_s", rate(state->samples, &state->meters));
     set_text(event, "model", trainer->last_path);
     set_text(event, "reason", reason);
     if (state->best_step >= 0) {
         set_text(event, "best", trainer->best_path);
-        set_real(event, "best_loss", state->best_loss);
-        set_real(event, "best_accuracy", state->best_accuracy);
+        fth_json_set_number(event, "best_loss", state->best_loss);
+        fth_json_set_number(event, "best_accuracy", state->best_accuracy);
         set_integer(event, "best_step", state->best_step);
         set_text(event, "best_by", trainer->options->best_by);
     }

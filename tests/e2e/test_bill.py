@@ -178,6 +178,19 @@ def test_a_clock_that_is_set_in_mid_run(farthing, tiny, tmp_path):
     assert re.search(rf"\s{re.escape(cost)}\s", farthing("report", run).out)
 
 
+def test_a_resume_begins_where_the_machine_before_stopped(farthing, tiny):
+    """What it takes to begin is not trained by either, and lengthens no bill of before."""
+    farthing("train", *QUICK, "--data", tiny, "--steps", 5, "--name", "x", "--price", 360)
+    run = farthing.folder / "runs" / "x"
+    (manifest,) = (run / "checkpoints").glob("*.json")
+    saved_s = json.loads(manifest.read_text())["state"]["elapsed_s"]
+    before = bill(farthing, run)["usd"]
+    farthing("train", "--resume", "x", "--steps", 8)
+    (resume,) = (event for event in record(run) if event["event"] == "resume")
+    assert resume["elapsed_s"] == pytest.approx(saved_s, abs=1e-9)
+    assert check_sums(farthing, run)["machines"][0]["usd"] == near(before)
+
+
 def test_a_larger_budget_takes_the_lease(farthing, tiny, tmp_path):
     train = ["train", *QUICK, "--data", tiny, "--epochs", 10000000, "--price", 360, "--checkpoints", tmp_path / "store",
              "--json"]
