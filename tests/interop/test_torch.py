@@ -112,7 +112,8 @@ def test_onnx_gives_the_same_logits(case, record_property):
     runtime = pytest.importorskip("onnxruntime", reason="needs onnxruntime")
     model, folder, _, images, logits, side = case
     path = folder / "model.onnx"
-    run("export", "--model", model, "--weights", folder / "weights.pth", "--size", side, "--to", "onnx", "--out", path)
+    run("export", "--model", model, "--weights", folder / "weights.pth", "--size", side, "--normalize", "0.5/0.25", "--to",
+        "onnx", "--out", path)
     onnx.checker.check_model(str(path), full_check=True)
     session = runtime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
     (theirs,) = session.run(["logits"], {"images": images.numpy()})
@@ -123,7 +124,9 @@ def test_onnx_gives_the_same_logits(case, record_property):
     (one,) = session.run(["logits"], {"images": images[:1].numpy()})  # the batch is free
     assert one.shape == (1, logits.shape[1])
     metadata = session.get_modelmeta().custom_metadata_map
-    assert metadata["model"] == model and "normalization" in metadata
+    channels = images.shape[1]
+    assert metadata["model"] == model
+    assert json.loads(metadata["normalization"]) == {"mean": [0.5] * channels, "std": [0.25] * channels}
     path.unlink()
 
 
