@@ -45,8 +45,8 @@ void fth_model_metadata_release(fth_model_metadata *metadata);
 /* What is in the metadata of a file; nothing for a file that has none. */
 fth_status fth_model_facts_of_file(const fth_weights *weights, const char *origin, fth_model_facts *facts);
 
-/* Sets facts->model, where it is NULL, to the model whose tensors the file has, with the channels that they say where
- * those are unknown; and says so in the log. Fails if there is none. */
+/* Sets facts->model, where it is NULL, to the model whose tensors the file has, and says so in the log; fails if there
+ * is none. Channels that are unknown become those of the tensors, also of a model that was named. */
 fth_status fth_model_facts_recognize(const fth_weights *weights, const char *origin, fth_model_facts *facts);
 
 /* FTH_INVALID if the file is of another model than the one asked for. Either may be NULL. */

@@ -204,16 +204,19 @@ fth_status fth_model_facts_recognize(const fth_weights *weights, const char *ori
     fth_status status = FTH_OK;
     fth_model_fit fit = {0};
 
-    if (facts->model)
+    if (facts->model && facts->channels > 0)
         return FTH_OK;
     FTH_TRY(fth_model_recognize(weights, &fit));
-    FTH_REQUIRE(fit.model, FTH_INVALID,
-                "%s does not say of which model its weights are, and its tensors are those of none: give --model NAME",
-                origin);
-    facts->model = fth_format("%s", fit.model->name);
-    if (facts->channels == 0)
+    if (!facts->model) {
+        FTH_REQUIRE(
+            fit.model, FTH_INVALID,
+            "%s does not say of which model its weights are, and its tensors are those of none: give --model NAME",
+            origin);
+        facts->model = fth_format("%s", fit.model->name);
+        fth_log_info("%s: its tensors are those of %s", origin, facts->model);
+    }
+    if (facts->channels == 0 && fit.model && strcmp(fit.model->name, facts->model) == 0)
         facts->channels = fit.channels;
-    fth_log_info("%s: its tensors are those of %s", origin, facts->model);
 
 out:
     fth_model_fit_release(&fit);

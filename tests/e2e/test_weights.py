@@ -53,6 +53,17 @@ def test_models_are_recognized_by_their_tensors(linear, tiny):
     assert "its tensors are those of linear: --model linear" in wrong.err
 
 
+def test_a_named_model_has_the_channels_of_its_file(farthing, tiny):
+    farthing("train", "--model", "resnet20", "--data", tiny, "--batch", 32, "--steps", 1, "--threads", 1, "--name", "a")
+    plain = without_metadata(farthing.folder / "runs/a/last.safetensors", farthing.folder / "plain.safetensors")
+    (farthing.folder / "p.png").write_bytes(png(28, 28, 90))
+    predict = ["predict", "p.png", "--weights", plain, "--size", 28, "--json", "--logits", "--threads", 1]
+    assert farthing(*predict, "--model", "resnet20").events == farthing(*predict).events
+    for model in (["--model", "resnet20"], []):
+        result = farthing("export", "--weights", plain, *model, "--size", 28, "--out", "x.onnx")
+        assert "resnet20 for 1x28x28 images" in result.out
+
+
 def test_weights_lists_a_file(linear):
     text = linear("weights", "a").out
     assert text.splitlines()[0] == "runs/a/best.safetensors: safetensors, 2 tensors, 7,850 parameters, 31 kB"
