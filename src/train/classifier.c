@@ -27,6 +27,10 @@ static fth_status lay_over(const fth_model_facts *given, const char *origin, fth
     if (given->channels > 0)
         facts->channels = given->channels;
     if (given->height > 0) {
+        if (given->height != facts->height || given->width != facts->width) { /* its transform is for another size */
+            free(facts->transform);
+            facts->transform = NULL;
+        }
         facts->height = given->height;
         facts->width = given->width;
     }

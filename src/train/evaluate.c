@@ -1,5 +1,6 @@
 /* Evaluating weights: an engine without a trainer. */
 #include <math.h>
+#include <string.h>
 
 #include "train/classifier.h"
 #include "train/train_internal.h"
@@ -19,6 +20,20 @@ static void follow_file(const fth_model_facts *facts, char *normalize, fth_train
         options->validation_transform = facts->transform;
     if (facts->height == facts->width && !fth_transform_has_size(options->validation_transform))
         options->image_size = facts->height;
+}
+
+/* A run's transform for training is of no use here, and must not contradict the size that is asked for. Its
+ * normalization counts where nothing else says one. `normalize` is as above. */
+static void leave_out_training(char *normalize, fth_train_options *options)
+{
+    const fth_normalization trained = fth_transform_get_normalization(options->transform);
+    if (options->image_size == 0 && !fth_transform_has_size(options->validation_transform))
+        return; /* it says the size */
+    options->transform += strlen(options->transform);
+    if (trained.channels > 0 && !fth_options_say_normalization(options)) {
+        fth_normalization_format(&trained, normalize);
+        options->normalize = normalize;
+    }
 }
 
 /* A line on standard error, where the file says nothing or options say something else. */
@@ -50,6 +65,7 @@ fth_status fth_evaluate(const fth_train_options *options, fth_confusion **confus
     FTH_REQUIRE(*options->weights, FTH_INVALID, "nothing to evaluate: give --weights FILE");
     FTH_TRY(fth_weights_open(options->weights, &weights));
     FTH_TRY(fth_model_facts_of_file(weights, options->weights, &of_file));
+    leave_out_training(normalize, &used);
     follow_file(&of_file, normalize, &used);
     FTH_TRY(fth_open_device_and_data(&used, NULL, &device, &dataset));
     const fth_dataset_info *info = fth_dataset_get_info(dataset);

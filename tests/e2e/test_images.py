@@ -232,6 +232,27 @@ def test_another_size_is_what_the_model_is_for(farthing, tiny):
     assert metadata(farthing.folder / "e.safetensors") == known
 
 
+def test_the_transform_of_a_file_is_for_its_size_alone(farthing, tiny):
+    """A size that is asked for is what predict, export and evaluate use; none of them crops to the old one first."""
+    flags = ["--model", "resnet20", "--data", tiny, "--threads", 1]
+    farthing("train", *flags, "--batch", 32, "--steps", 1, "--transform", "resize=12x12", "--validation-transform",
+             "resize=20,centre-crop=12", "--name", "a")
+    model = farthing.folder / "runs/a/last.safetensors"
+    for size, transform in ((12, "resize=20,centre-crop=12"), (16, "resize=16x16")):
+        farthing("export", "--weights", model, "--size", size, "--to", "safetensors", "--out", f"{size}.safetensors")
+        known = metadata(farthing.folder / f"{size}.safetensors")
+        assert known["input"] == f"1x{size}x{size}" and known["transform"] == transform
+    (farthing.folder / "p.png").write_bytes(grey_png(28, lambda x, y: x * y % 256))
+    predict = ["predict", "p.png", "--json", "--logits", "--threads", 1]
+    assert (farthing(*predict, "--weights", model, "--size", 16).events[0]["logits"] ==
+            farthing(*predict, "--weights", "16.safetensors").events[0]["logits"])
+    evaluate = ["evaluate", "--json", "--threads", 1]
+    exported = farthing(*evaluate, "--data", tiny, "--weights", "16.safetensors").events[0]["loss"]
+    assert farthing(*evaluate, "--data", tiny, "--weights", model, "--image-size", 16).events[0]["loss"] == exported
+    # of a run as well, whose transform for training is of the old size
+    assert farthing(*evaluate, "runs/a", "--validation-transform", "resize=16x16").events[0]["loss"] == exported
+
+
 def test_transforms_vary_training_alone_and_alike(farthing, tiny):
     flags = ["train", *QUICK, "--data", tiny, "--epochs", 1, "--json"]
     varied = ["--transform", "random-resized-crop=24,flip,colour-jitter=0.4", "--validation-transform",
