@@ -39,6 +39,46 @@ out:
     return status;
 }
 
+/* The side of a step "resize=N" that leaves the other side to the image; 0: there is none. */
+static int find_shorter_side(const fth_transform *transform)
+{
+    for (int i = 0; i < transform->step_count; i++)
+        if (transform->steps[i].kind == FTH_TRANSFORM_RESIZE && transform->steps[i].values[1] == 0)
+            return (int)transform->steps[i].values[0];
+    return 0;
+}
+
+/* "resize=N" without a crop: the size that images of one size come out with. Where they differ, it is a mistake. */
+static fth_status find_resized_size(const fth_raw_images *raw, const fth_transform *transforms, int *width, int *height)
+{
+    fth_status status = FTH_OK;
+    for (int split = 0; split < 2; split++) {
+        int side = find_shorter_side(&transforms[split]);
+        if (side == 0)
+            continue;
+        FTH_REQUIRE(raw->width > 0, FTH_INVALID,
+                    "the transform for %s resizes the shorter side to %d, which leaves images of different sizes: add "
+                    "centre-crop=%d, or use resize=%dx%d",
+                    split_name(split), side, side, side, side);
+        fth_transform resized = {.height = side, .width = side};
+        if (raw->width < raw->height)
+            resized.height = (int)((int64_t)side * raw->height / raw->width);
+        else
+            resized.width = (int)((int64_t)side * raw->width / raw->height);
+        FTH_REQUIRE(resized.width <= FTH_MAX_OUTPUT_SIDE && resized.height <= FTH_MAX_OUTPUT_SIDE, FTH_INVALID,
+                    "the transform for %s gives images of %d × %d pixels; up to %d are possible", split_name(split),
+                    resized.height, resized.width, FTH_MAX_OUTPUT_SIDE);
+        FTH_REQUIRE(*width == 0 || (*width == resized.width && *height == resized.height), FTH_INVALID,
+                    "the transform for validation gives images of %d × %d pixels, that for training %d × %d",
+                    resized.height, resized.width, *height, *width);
+        *width = resized.width;
+        *height = resized.height;
+    }
+
+out:
+    return status;
+}
+
 enum { USUAL_TEXT = 96 };
 
 /* Image files: crops and flips for training, the middle for validation, as torchvision's reference scripts do. */
@@ -72,6 +112,8 @@ static fth_status settle_steps(const fth_dataset_options *options, const fth_raw
     for (int split = 0; split < 2; split++)
         FTH_TRY(fth_transform_parse(is_given(texts[split]) ? texts[split] : "", &transforms[split]));
     FTH_TRY(find_asked_size(options, transforms, &width, &height));
+    if (width == 0)
+        FTH_TRY(find_resized_size(raw, transforms, &width, &height));
     if (width == 0) {
         width = raw->width > 0 ? raw->width : USUAL_SIDE;
         height = raw->height > 0 ? raw->height : USUAL_SIDE;

@@ -4,7 +4,7 @@ import struct
 import zlib
 
 import pytest
-from conftest import SMALL, Program
+from conftest import SMALL, Program, png
 from parameter_client import Client
 
 QUICK = [*SMALL, "--batch", "32", "--lr", "0.05"]
@@ -266,6 +266,25 @@ def test_transforms_vary_training_alone_and_alike(farthing, tiny):
     assert flipped["loss"] != plain["loss"]
     as_is = farthing(*flags, "--transform", "resize=28", "--name", "i").end
     assert as_is["loss"] == plain["loss"]
+    farthing(*flags, "--transform", "resize=24", "--name", "r")  # the size that comes out, not its middle padded
+    known = metadata(farthing.folder / "runs/r/last.safetensors")
+    assert known["input"] == "1x24x24" and known["transform"] == "resize=24x24"
+
+
+def test_a_shorter_side_alone_is_no_size_for_images_of_different_shapes(farthing):
+    for kind in ("cat", "dog"):
+        for i in range(4):
+            image = farthing.folder / f"photos/{kind}/{i}.png"
+            image.parent.mkdir(parents=True, exist_ok=True)
+            image.write_bytes(png(30, 20, 9 * i) if i % 2 else png(20, 30, 9 * i))
+    flags = ["train", "--model", "linear", "--data", "photos", "--steps", 1]
+    for name in ("transform", "validation-transform"):
+        refused = farthing(*flags, f"--{name}", "resize=16", code=1)
+        assert "add centre-crop=16, or use resize=16x16" in refused.err
+    farthing(*flags, "--transform", "resize=16,centre-crop=16", "--name", "c")
+    assert metadata(farthing.folder / "runs/c/last.safetensors")["input"] == "3x16x16"
+    farthing(*flags, "--transform", "resize=16", "--image-size", 12, "--name", "s")  # the middle of it
+    assert metadata(farthing.folder / "runs/s/last.safetensors")["input"] == "3x12x12"
 
 
 @pytest.mark.parametrize("workers", [["--strategy", "hogwild", "--workers", 2],
