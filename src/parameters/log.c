@@ -376,6 +376,11 @@ void fth_wal_free(fth_wal *wal)
     for (size_t i = 0; i < wal->retired_count; i++)
         fth_bodies_unref(wal->retired[i]);
     free(wal->retired);
+    for (int file = 0; wal->folder && file < FILES; file++) { /* as large as a log, and of no use but as the next one */
+        char *recycled = fth_path_join(wal->folder, recycled_names[file]);
+        unlink(recycled);
+        free(recycled);
+    }
     pthread_mutex_destroy(&wal->mutex);
     free(wal->folder);
     free(wal->path);

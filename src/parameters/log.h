@@ -52,7 +52,7 @@ typedef struct fth_wal_reader {
  * Files from before the state are removed. `map_bytes` of bodies can be looked at without a copy. */
 fth_status fth_wal_open(const char *folder, bool sync_always, size_t map_bytes, const fth_wal_reader *reader,
                         fth_wal **wal);
-void fth_wal_free(fth_wal *wal);
+void fth_wal_free(fth_wal *wal); /* also removes a file that was kept for the next log */
 
 /* A place for a body that is to be logged; false, and none, where it is small or too much is there already: then it is
  * copied when its record is appended. From any thread, beside the others' calls. */

@@ -386,6 +386,7 @@ static void test_log(void **state)
     assert_int_equal(r.version, 11);
     assert_int_equal(r.records, 1);
     assert_int_equal(size_of("log-000000000000.wal"), -1);
+    assert_int_equal(size_of("log-recycled.tmp"), -1); /* nor is it kept for a next log, with nobody to write one */
     wal = open_log(&(reading){.version = 10}, FTH_OK); /* a rotation, a worker that came, and then a kill */
     assert_int_equal(fth_wal_rotate(wal, 11), FTH_OK);
     assert_int_equal(fth_wal_append(wal, &(fth_log_record){.kind = FTH_LOG_REGISTER, .version = 11}), FTH_OK);
