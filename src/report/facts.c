@@ -20,6 +20,14 @@ char *fth_report_option(const fth_record_summary *run, const char *name)
     return fth_format("-");
 }
 
+/* Its last event, if it was stopped on request or by a notice; else NULL. */
+static const json_t *find_stop(const fth_record_summary *run)
+{
+    const json_t *last = json_array_get(run->events, json_array_size(run->events) - 1);
+    const char *name = json_string_value(json_object_get(last, "event"));
+    return name && strcmp(name, "interrupted") == 0 ? last : NULL;
+}
+
 char *fth_report_state(const fth_record_summary *run)
 {
     if (run->finished)
@@ -33,8 +41,8 @@ char *fth_report_state(const fth_record_summary *run)
         if (name && strcmp(name, "error") == 0)
             return fth_format("failed: %s", message ? message : "no reason recorded");
     }
-    bool running = fth_record_is_locked(run->folder);
-    return fth_format("%s, at step %lld", running ? "running" : "unfinished", (long long)run->steps);
+    const char *state = fth_record_is_locked(run->folder) ? "running" : find_stop(run) ? "stopped" : "unfinished";
+    return fth_format("%s, at step %s", state, FTH_COUNTED(run->steps, NULL));
 }
 
 char *fth_report_ending(const json_t *run, const json_t *end)
@@ -63,11 +71,8 @@ char *fth_report_ended(const fth_record_summary *run)
 {
     if (run->finished)
         return fth_report_ending(run->run, run->end);
-    const json_t *last = json_array_get(run->events, json_array_size(run->events) - 1);
-    const char *name = json_string_value(json_object_get(last, "event"));
-    const char *reason = json_string_value(json_object_get(last, "reason"));
-    bool stopped = name && reason && strcmp(name, "interrupted") == 0 && !fth_record_is_locked(run->folder);
-    return stopped ? fth_format("stopped: %s", reason) : NULL;
+    const char *reason = json_string_value(json_object_get(find_stop(run), "reason"));
+    return reason && !fth_record_is_locked(run->folder) ? fth_format("stopped: %s", reason) : NULL;
 }
 
 bool fth_report_saw_better(const fth_record_summary *run)

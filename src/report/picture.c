@@ -178,7 +178,7 @@ static fth_status write_script(FILE *script, bool svg, const char *title, const 
           "set format x '%g'\nset format y '%g'\n",
           script);
     if (all->run_count > 1)
-        fputs("set label 1 'dashed: validation' at graph 0.02, graph 0.03 tc rgb '#606060'\n", script);
+        fputs("set label 1 'dashes, dots: validation' at graph 0.02, graph 0.03 tc rgb '#606060'\n", script);
     print_axes(script, all, FTH_LOSS, &loss);
     print_plot(script, all, FTH_LOSS);
     fputs("unset label 1\n", script);

@@ -36,7 +36,7 @@ static char *describe_data(const fth_record_summary *run)
     char *data = fth_report_option(run, "data"), *text;
     const json_t *facts = json_object_get(run->run, "data");
     const json_t *training = json_object_get(facts, "training_samples");
-    if (json_is_integer(training)) {
+    if (json_integer_value(training) > 0) { /* a server without data has none */
         json_int_t validation = json_integer_value(json_object_get(facts, "validation_samples"));
         text = fth_format("%s, %s to train, %s to validate", data, FTH_COUNTED(json_integer_value(training), "image"),
                           FTH_COUNTED(validation, NULL));

@@ -7,7 +7,7 @@
 /* An option of the run as text; "-" if the record does not have it. free() it. */
 char *fth_report_option(const fth_record_summary *run, const char *name);
 
-/* "finished", "stopped at step 120", "failed: ..." free() it. */
+/* "finished", "stopped, at step 120", "failed: ..." free() it. */
 char *fth_report_state(const fth_record_summary *run);
 /* Why it ended, or was stopped; NULL if it goes on, was killed or does not say. free() it. */
 char *fth_report_ended(const fth_record_summary *run);

@@ -20,7 +20,7 @@ def test_interrupt_then_the_printed_command(farthing, repeated):
     assert result.code == 75, result.err
     (command,) = [line.strip() for line in result.out.splitlines() if line.endswith("--resume")]
     assert record(farthing.only_run())[-1]["event"] == "interrupted"
-    assert "unfinished" in farthing("report").out
+    assert re.search(r"^state +stopped, at step \d", farthing("report").out, re.M)
     done = subprocess.run(command, shell=True, cwd=farthing.folder, env=environment(), capture_output=True, text=True,
                           timeout=PATIENCE_S)
     assert done.returncode == 0, done.stderr
