@@ -93,7 +93,7 @@ fth_exit_code fth_cli_usage(const fth_command *command, const char *format, ...)
     vsnprintf(text, sizeof text, format, arguments);
     va_end(arguments);
     fth_log_error("%s", text);
-    fth_log_info("`farthing %s --help` lists what there is", command->name);
+    fth_log_info("`farthing %s --help` lists all options", command->name);
     return FTH_EXIT_USAGE;
 }
 

@@ -132,16 +132,16 @@ static void print_sizes(const fth_inspection *found)
            found->width[1], found->height[0], found->height[2], found->height[1]);
     for (int i = 0; i < found->size_buckets; i++)
         if (found->size_counts[i] > 0)
-            printf("  longer side below %-6d %lld\n", 64 << i, (long long)found->size_counts[i]);
+            printf("  longer side below %-6d %s\n", 64 << i, FTH_COUNTED(found->size_counts[i], NULL));
 }
 
 static fth_status print_text(const fth_dataset_info *info, const fth_inspection *found)
 {
     enum { SHOWN = 20 };
-    fth_print_line(stdout, "%s: %s, %s training and %s (%lld JPEG, %lld PNG)", info->name,
+    fth_print_line(stdout, "%s: %s, %s training and %s (%s JPEG, %s PNG)", info->name,
                    FTH_COUNTED(info->classes, "class"), FTH_COUNTED(info->count[FTH_TRAIN], NULL),
-                   FTH_COUNTED(info->count[FTH_VALIDATION], "validation image"), (long long)found->jpeg,
-                   (long long)found->png);
+                   FTH_COUNTED(info->count[FTH_VALIDATION], "validation image"), FTH_COUNTED(found->jpeg, NULL),
+                   FTH_COUNTED(found->png, NULL));
     putchar('\n');
     fth_status status = print_classes(info, found);
     if (status != FTH_OK)
@@ -154,8 +154,8 @@ static fth_status print_text(const fth_dataset_info *info, const fth_inspection 
     for (char **name = found->grey_names; name && *name && shown < SHOWN; name++, shown++)
         fth_print_line(stdout, "  %s", *name);
     if (found->grey > shown)
-        printf("  ... and %lld more\n", (long long)(found->grey - shown));
-    printf("unreadable: %lld\n", (long long)found->bad_count);
+        printf("  ... and %s more\n", FTH_COUNTED(found->grey - shown, NULL));
+    printf("unreadable: %s\n", found->bad_count > 0 ? FTH_COUNTED(found->bad_count, NULL) : "none");
     for (int64_t i = 0; i < found->bad_count && i < 10 * SHOWN; i++)
         fth_print_line(stdout, "  %s: %s", found->bad[i].name, found->bad[i].reason);
     return FTH_OK;

@@ -96,7 +96,7 @@ static fth_status open_folder(const char *folder, const fth_dataset_options *opt
                     "%s: %s (plain, .gz or .xz) is missing, though data_batch_%d.bin is there", folder,
                     batch_stems[i][0], train_files);
     if (train_files < TRAIN_FILES)
-        fth_log_warning("%s: data_batch_%d.bin to data_batch_%d.bin are missing; training on the files before them",
+        fth_log_warning("%s: data_batch_%d.bin to data_batch_%d.bin are missing; only the files before them are used",
                         folder, train_files + 1, TRAIN_FILES);
 
     dataset->info = (fth_dataset_info){.name = "cifar10",

@@ -67,7 +67,7 @@ static int choose_workers(const fth_train_options *options)
     int64_t asked = options->processes > 0 ? options->processes : options->workers;
     if (asked > cores)
         fth_log_warning("%d workers on %s take turns; %s", (int)asked, FTH_COUNTED(cores, "usable core"),
-                        options->processes > 0 ? "as many as there are cores are as fast"
+                        options->processes > 0 ? "more processes than cores are no faster"
                                                : "--workers 0 starts one per core");
     if (asked == 0)
         asked = cores < FTH_MAX_WORKERS ? cores : FTH_MAX_WORKERS;
