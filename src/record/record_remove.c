@@ -25,8 +25,34 @@ static fth_status fail_removing(const char *path)
     return fth_fail(FTH_IO, "remove %s: %s", path, strerror(errno));
 }
 
-/* Removes `name` in the open folder `parent`, and if it is a folder all that is in it; a link is removed, not followed.
- * `path` is for messages. */
+/* What a run makes in its folder. The record last. */
+static const char *const own_names[] = {"checkpoints",      "workers",      "best.safetensors",
+                                        "last.safetensors", "events.jsonl", "run.json"};
+
+static bool begins_with(const char *text, const char *beginning)
+{
+    return strncmp(text, beginning, strlen(beginning)) == 0;
+}
+
+/* Is `name`, in a run's `folder`, something that runs make? Others may have put files of theirs beside it. A server's
+ * workers have runs of their own in workers/1, workers/2, ..., and what they said in workers/1.txt. */
+static bool is_own(const char *folder, const char *name)
+{
+    if (strcmp(folder, "checkpoints") == 0)
+        return begins_with(name, "step-") || begins_with(name, "log-") || begins_with(name, FTH_FILE_TEMPORARY) ||
+               strcmp(name, ".farthing-lock") == 0;
+    if (strcmp(folder, "workers") == 0) {
+        size_t digits = strspn(name, "0123456789");
+        return digits > 0 && (!name[digits] || strcmp(name + digits, ".txt") == 0);
+    }
+    bool own = strcmp(name, ".lock") == 0 || begins_with(name, FTH_FILE_TEMPORARY);
+    for (size_t i = 0; i < FTH_COUNT_OF(own_names); i++)
+        own = own || strcmp(name, own_names[i]) == 0;
+    return own;
+}
+
+/* Removes `name` in the open folder `parent`, and if it is a folder all that runs make in it; it stays where it holds
+ * more. A link is removed, not followed. `path` is for messages. */
 static fth_status remove_tree(int parent, const char *name, const char *path, uint64_t *freed_bytes)
 {
     fth_status status = FTH_OK;
@@ -43,7 +69,7 @@ static fth_status remove_tree(int parent, const char *name, const char *path, ui
         if (!directory)
             return fail_removing(path);
         for (struct dirent *entry = readdir(directory); entry; entry = readdir(directory)) {
-            if (is_dots(entry->d_name))
+            if (is_dots(entry->d_name) || !is_own(name, entry->d_name))
                 continue;
             char *inside = fth_path_join(path, entry->d_name);
             status = remove_tree(dirfd(directory), entry->d_name, inside, freed_bytes);
@@ -51,10 +77,12 @@ static fth_status remove_tree(int parent, const char *name, const char *path, ui
             FTH_TRY(status);
         }
     }
-    if (unlinkat(parent, name, S_ISDIR(facts.st_mode) ? AT_REMOVEDIR : 0) != 0 && errno != ENOENT)
-        status = fail_removing(path);
-    else
+    if (unlinkat(parent, name, S_ISDIR(facts.st_mode) ? AT_REMOVEDIR : 0) != 0) {
+        if (errno != ENOENT && errno != ENOTEMPTY && errno != EEXIST)
+            status = fail_removing(path);
+    } else {
         *freed_bytes += (uint64_t)facts.st_blocks * 512;
+    }
 
 out:
     if (directory)
@@ -83,9 +111,6 @@ out:
 
 fth_status fth_record_remove(const char *run_folder, uint64_t *freed_bytes, bool *others_left)
 {
-    /* The record last. */
-    static const char *const names[] = {"checkpoints",      "workers",      "best.safetensors",
-                                        "last.safetensors", "events.jsonl", "run.json"};
     fth_status status = FTH_OK;
     fth_record *record = NULL;
     uint64_t freed = 0;
@@ -95,9 +120,9 @@ fth_status fth_record_remove(const char *run_folder, uint64_t *freed_bytes, bool
     FTH_TRY(fth_record_resume(run_folder, &record)); /* the lock */
     folder = open(run_folder, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
     FTH_REQUIRE(folder >= 0, FTH_IO, "open %s: %s", run_folder, strerror(errno));
-    for (size_t i = 0; i < FTH_COUNT_OF(names); i++) {
-        char *path = fth_path_join(run_folder, names[i]);
-        status = remove_tree(folder, names[i], path, &freed);
+    for (size_t i = 0; i < FTH_COUNT_OF(own_names); i++) {
+        char *path = fth_path_join(run_folder, own_names[i]);
+        status = remove_tree(folder, own_names[i], path, &freed);
         free(path);
         FTH_TRY(status);
     }

@@ -319,6 +319,24 @@ def test_runs_are_removed(farthing, tiny):
     farthing(*train, "a")  # the name is free
 
 
+def test_removing_a_run_leaves_what_others_put_there(farthing, tiny):
+    farthing("train", *SMALL, "--data", tiny, "--steps", 2, "--name", "a")
+    checkpoints = farthing.folder / "runs/a/checkpoints"
+    (checkpoints / "notes.txt").write_text("mine")
+    (checkpoints / "best-so-far").mkdir()
+    (checkpoints / "best-so-far/step-1.safetensors").write_text("mine")
+    assert "runs/a stays" in farthing("runs", "rm", "a").err
+    left = {str(path.relative_to(checkpoints)) for path in checkpoints.rglob("*")}
+    assert left == {"notes.txt", "best-so-far", "best-so-far/step-1.safetensors"}
+    assert not (farthing.folder / "runs/a/run.json").exists()
+
+
+def test_a_server_with_its_workers_is_removed(farthing, tiny):
+    farthing("train", *SMALL, "--data", tiny, "--strategy", "parameter-server", "--workers", 1, "--steps", 4, "--name", "a")
+    farthing("runs", "rm", "a")
+    assert not (farthing.folder / "runs/a").exists()
+
+
 def test_a_running_run_is_not_removed(farthing, tiny):
     process = farthing.start("train", *SMALL, "--data", tiny, "--epochs", 1000000, "--name", "x")
     wait_for(lambda: (farthing.folder / "runs/x/run.json").exists(), "the record")
