@@ -154,6 +154,23 @@ bool fth_address_has_secret(const char *text)
     return differs;
 }
 
+void fth_address_hide_secrets(char *message)
+{
+    for (char *at = message, *host; (host = strstr(at, "://")); at = host) {
+        host += 3;
+        size_t length = (size_t)(host - at) + strcspn(host, " \t\r\n");
+        while (at + length > host && strchr("\"'`:;,.)]}>", at[length - 1]))
+            length--;
+        char *whole = strndup(at, length), *public = whole ? fth_address_public(whole) : NULL;
+        size_t kept = public ? strlen(public) : (size_t)(host - at); /* without memory, rather nothing */
+        if (public)
+            memcpy(at, public, kept);
+        memmove(at + kept, at + length, strlen(at + length) + 1);
+        free(whole);
+        free(public);
+    }
+}
+
 fth_status fth_address_check_plain(const char *text)
 {
     if (fth_address_has_secret(text))

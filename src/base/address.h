@@ -24,6 +24,10 @@
 char *fth_address_public(const char *text);
 bool fth_address_has_secret(const char *text);
 
+/* Puts every address in a message into its public form, in place. An address ends at a space, and punctuation behind it
+ * is not a part of it. fth_fail() and fth_log() do this to all that they are given, since a message may quote anything. */
+void fth_address_hide_secrets(char *message);
+
 /* Remembers the whole form of an address that has secrets; the latest of several with one public form counts. */
 fth_status fth_address_remember(const char *whole);
 /* The whole form of an address, in fresh memory: `text` as it is where it has secrets or none are known; else what was

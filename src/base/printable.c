@@ -5,6 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/address.h"
+
 enum { ESCAPE_SIZE = 8, FORMATTED_SIZE = 4096 };
 
 typedef enum unit_kind {
@@ -130,6 +132,7 @@ size_t fth_printable_format(char *text, size_t size, const char *format, va_list
         formatted[0] = '\0';
     else if (length >= (int)sizeof formatted)
         drop_partial_character(formatted, sizeof formatted - 1);
+    fth_address_hide_secrets(formatted);
     return escape_into(formatted, UNIT_CONTROL, text, size);
 }
 

@@ -21,7 +21,8 @@ bool fth_is_printable(const char *text);
 /* The printable form in fresh memory, NULL only without memory; free() it. */
 char *fth_printable(const char *text);
 
-/* A formatted text's printable form, with a NUL, in `size` bytes; gives its length. What does not fit is left off at the
+/* A formatted message's printable form, with a NUL, in `size` bytes; gives its length. Addresses in it lose their
+ * secrets (address.h). What does not fit is left off at the
  * end, but characters and escapes stay whole. */
 size_t fth_printable_format(char *text, size_t size, const char *format, va_list arguments)
     __attribute__((format(printf, 3, 0)));

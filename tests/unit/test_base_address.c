@@ -127,6 +127,22 @@ static void options_hold_the_public_form(void **state)
     fth_options_release(&table, &second);
 }
 
+static void messages_are_told_without_secrets(void **state)
+{
+    (void)state;
+    fth_fail(FTH_INVALID, "there is no run \"%s\"; there are: a, b", "http://u:s3cr3t@h/x");
+    assert_string_equal(fth_error_message(), "there is no run \"http://h/x\"; there are: a, b");
+    fth_fail(FTH_INVALID, "from '%s' to %s: no", "https://h/x?part=2&X-Amz-Signature=s3cr3t", "ftp://u:p'q@h/?sig=1");
+    assert_string_equal(fth_error_message(), "from 'https://h/x?part=2' to ftp://h/?sig=1: no");
+    fth_fail(FTH_INVALID, "%s", "http://u:s3cr3t@a,http://u:s3cr3t@b/?to=http://u:s3cr3t@c");
+    assert_null(strstr(fth_error_message(), "s3cr3t"));
+    static const char *const plain[] = {"", "://", "a://", "s3://bucket/a@b?c=1: gone", "a: //b, c://d/e. f@g"};
+    for (size_t i = 0; i < FTH_COUNT_OF(plain); i++) {
+        fth_fail(FTH_INVALID, "%s", plain[i]);
+        assert_string_equal(fth_error_message(), plain[i]);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -135,6 +151,7 @@ int main(void)
         cmocka_unit_test(names_stay),
         cmocka_unit_test(the_latest_whole_address_is_found),
         cmocka_unit_test(options_hold_the_public_form),
+        cmocka_unit_test(messages_are_told_without_secrets),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
