@@ -275,6 +275,16 @@ static fth_status set_checked(const fth_option *option, void *values, const char
     return set_value(option, values, text, subject);
 }
 
+/* "--resume $ID" without an ID would otherwise quietly mean something else. */
+static fth_status check_not_empty(const fth_option *option, const char *text, const char *where)
+{
+    char subject[300];
+    if (*text || (option->type != FTH_OPTION_TEXT && option->type != FTH_OPTION_OPTIONAL))
+        return FTH_OK;
+    format_subject(option, where, subject, sizeof subject);
+    return fth_fail(FTH_INVALID, "%s is empty (a variable that is not set?); leave it out for the default", subject);
+}
+
 fth_status fth_options_set_defaults(const fth_option_table *table, void *values)
 {
     assert(table->count <= FTH_MAX_OPTIONS);
@@ -309,7 +319,9 @@ fth_status fth_options_set(const fth_option_table *table, void *values, const ch
         return fth_fail(FTH_INVALID, "%s: unknown key '%.80s'%s%s%s", where, name, nearest ? "; did you mean '" : "",
                         nearest ? nearest : "", nearest ? "'?" : "");
     }
-    fth_status status = set_checked(option, values, text, where);
+    fth_status status = check_not_empty(option, text, where);
+    if (status == FTH_OK)
+        status = set_checked(option, values, text, where);
     if (status == FTH_OK) {
         size_t row = (size_t)(option - table->options);
         ((fth_given *)values)->bits[row / 64] |= UINT64_C(1) << row % 64;

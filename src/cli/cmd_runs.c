@@ -24,6 +24,7 @@ static const fth_option runs_rows[] = {
      .fallback = "runs",
      .argument = "FOLDER",
      .help = "folder with the runs",
+     .check = fth_record_check_runs_folder,
      .group = "Options"},
     {.name = "json",
      .type = FTH_OPTION_SWITCH,
@@ -225,12 +226,7 @@ static fth_exit_code run(const fth_command *command, const fth_invocation *invoc
     if (!fth_cli_read_flags(command, invocation, &runs_table, &options, &arguments, &code))
         goto out;
     bool removes = arguments.count > 0 && strcmp(arguments.positional[0], "rm") == 0;
-    if (fth_store_is_url(options.runs))
-        code = fth_cli_usage(command,
-                             "--runs %s: this lists folders on this machine; `farthing store ls` lists a store, and "
-                             "`farthing report URL` shows a run in it",
-                             options.runs);
-    else if (arguments.count > 0 && !removes)
+    if (arguments.count > 0 && !removes)
         code = fth_cli_usage(command, "unknown word \"%s\"; `farthing runs` lists, `farthing runs rm ID...` removes",
                              arguments.positional[0]);
     else if (removes && arguments.count == 1)

@@ -29,7 +29,8 @@ static const fth_option weights_rows[] = {
      .offset = AT(runs),
      .fallback = "runs",
      .argument = "FOLDER",
-     .help = "where runs are"},
+     .help = "where runs are",
+     .check = fth_record_check_runs_folder},
     FTH_S3_FLAG_ROWS(AT(s3)),
 };
 static const fth_option_table weights_table = {

@@ -6,6 +6,7 @@
 #include "base/options.h"
 #include "data/normalization.h"
 #include "model/model.h"
+#include "record/record.h"
 
 typedef struct fth_model_flags {
     char *weights; /* what fth_cli_find_weights() takes, with `runs` */
@@ -28,7 +29,8 @@ typedef struct fth_model_flags {
          .offset = (at) + offsetof(fth_model_flags, runs),                                                             \
          .fallback = "runs",                                                                                           \
          .argument = "FOLDER",                                                                                         \
-         .help = "where runs are"},                                                                                    \
+         .help = "where runs are",                                                                                     \
+         .check = fth_record_check_runs_folder},                                                                       \
         {.name = "model",                                                                                              \
          .type = FTH_OPTION_TEXT,                                                                                      \
          .offset = (at) + offsetof(fth_model_flags, name),                                                             \
@@ -45,7 +47,7 @@ typedef struct fth_model_flags {
          .type = FTH_OPTION_TEXT,                                                                                      \
          .offset = (at) + offsetof(fth_model_flags, normalize),                                                        \
          .argument = "HOW",                                                                                            \
-         .help = "mean and deviation of pixels, if not as the file says: imagenet, cifar, mnist, none or MEAN/STD",     \
+         .help = "mean and deviation of pixels, if not as the file says: imagenet, cifar, mnist, none or MEAN/STD",    \
          .check = fth_normalization_check},                                                                            \
     {                                                                                                                  \
         .name = "size", .type = FTH_OPTION_INTEGER, .offset = (at) + offsetof(fth_model_flags, size), .fallback = "0", \

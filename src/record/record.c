@@ -49,6 +49,17 @@ fth_status fth_record_check_id(const char *id)
     return FTH_OK;
 }
 
+fth_status fth_record_check_runs_folder(const char *folder)
+{
+    const char *colon = strchr(folder, ':');
+    if (colon && strncmp(colon, "://", 3) == 0 && !memchr(folder, '/', (size_t)(colon - folder)))
+        return fth_fail(FTH_INVALID,
+                        "%s is not a folder on this machine; --checkpoints keeps a run in a store, `farthing store ls` "
+                        "lists a store, and `farthing report URL` shows a run in it",
+                        folder);
+    return FTH_OK;
+}
+
 /* "mnist-cnn-digits-20261115-110311-3f2a" */
 static char *make_id(const char *hint)
 {

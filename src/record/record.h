@@ -98,6 +98,8 @@ bool fth_record_is_locked(const char *run_folder);
 
 /* A run's name is a plain file name: letters, digits, '.', '_' and '-', not beginning with '.' or '-'; "" is fine. */
 fth_status fth_record_check_id(const char *id);
+/* Of --runs: runs are kept in folders of this machine, not in stores. */
+fth_status fth_record_check_runs_folder(const char *folder);
 
 const char *fth_record_folder(const fth_record *record);
 const char *fth_record_id(const fth_record *record);

@@ -490,6 +490,7 @@ static const fth_option options[] = {
      .fallback = "runs",
      .argument = "FOLDER",
      .help = "folder in which each run gets its own",
+     .check = fth_record_check_runs_folder,
      .group = "Runs and output",
      .commands = FTH_FOR_TRAIN | FTH_FOR_STANDBY | FTH_FOR_EVALUATE | FTH_FOR_SERVE},
     {.name = "name",

@@ -101,10 +101,6 @@ fth_status fth_train_options_check(const fth_train_options *options)
         return fth_fail(FTH_INVALID, "--nesterov needs --optimizer sgd with a --momentum above 0");
     if (options->freeze_statistics && !*options->freeze)
         return fth_fail(FTH_INVALID, "--freeze-statistics is about the layers that --freeze names");
-    if (!*options->checkpoints && fth_options_was_given(table, options, "checkpoints"))
-        return fth_fail(FTH_INVALID,
-                        "--checkpoints is empty (a variable that is not set?); leave it out for a run that "
-                        "stays on this machine");
     if (strncmp(options->checkpoints, "http://", 7) == 0 || strncmp(options->checkpoints, "https://", 8) == 0)
         return fth_fail(
             FTH_INVALID,

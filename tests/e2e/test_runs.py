@@ -347,8 +347,23 @@ def test_a_running_run_is_not_removed(farthing, tiny):
 
 def test_runs_are_of_this_machine(farthing):
     assert "farthing store ls" in farthing("runs", "--runs", "s3://bucket/runs", code=2).err
+    for command in ("train", "evaluate", "report", "weights"):
+        for folder in ("s3://bucket/runs", "http://127.0.0.1:9/runs"):
+            assert f"{folder} is not a folder on this machine" in farthing(command, "--runs", folder, code=2).err
+    assert not any(farthing.folder.iterdir())
     assert "which runs" in farthing("runs", "rm", code=2).err
     assert "list" in farthing("runs", "list", code=2).err
+
+
+@pytest.mark.parametrize("flag", ["--resume", "--runs", "--name", "--weights", "--until", "--checkpoints"])
+def test_an_empty_value_is_a_mistake(farthing, tiny, flag):
+    """As of a variable that is not set; it would quietly train something else."""
+    job = ["train", *SMALL, "--data", tiny, "--steps", 2]
+    for words in ([flag, ""], [flag + "="]):
+        assert f"{flag} is empty (a variable that is not set?)" in farthing(*job, *words, code=2).err
+    (farthing.folder / "run.yaml").write_text(f'{flag[2:]}: ""\n')
+    assert f"{flag[2:]} is empty" in farthing("train", "run.yaml", code=2).err
+    assert not (farthing.folder / "runs").exists()
 
 
 # ---- --dry-run ----

@@ -153,3 +153,18 @@ def test_a_server_with_a_password(machine, tiny):
                    "--server", f"http://{USER}:{PASSWORD}@127.0.0.1:9", code=None)
     assert gone.code != 0 and "127.0.0.1:9" in gone.err
     machine.check_secrets()
+
+
+@pytest.mark.parametrize("words", [
+    ["runs", "rm", "ADDRESS"], ["runs", "--runs", "ADDRESS"], ["train", "--resume", "ADDRESS"],
+    ["train", "--name", "ADDRESS"], ["train", "--model", "ADDRESS"], ["train", "--transform", "ADDRESS"], ["ADDRESS"],
+    ["train", "ADDRESS"], ["train", "--watch", "ADDRESS"], ["train", "--prices", "ADDRESS"], ["train", "--runs", "ADDRESS"],
+    ["train", "file.yaml"], ["predict", "--weights", "nosuch", "ADDRESS"]], ids=" ".join)
+def test_an_address_in_the_wrong_place_is_told_without_its_secret(machine, words):
+    for address in (f"http://{USER}:{PASSWORD}@127.0.0.1:9/set.tar",
+                    f"http://127.0.0.1:9/set.tar?X-Amz-Credential=AK1A&X-Amz-Signature={SIGNATURES[0]}"):
+        (machine.folder / "file.yaml").write_text(f"? '{address}'\n: x\n")
+        failed = machine(*[address if word == "ADDRESS" else word for word in words], code=None)
+        (machine.folder / "file.yaml").unlink()
+        assert failed.code in (1, 2) and "error: " in failed.err
+    machine.check_secrets()

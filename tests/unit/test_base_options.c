@@ -185,8 +185,8 @@ static void flags_take_optional_arguments_with_care(void **state)
     assert_int_equal(read_flags("--resume=no -"), FTH_OK);
     assert_string_equal(values.resume, "");
     assert_string_equal(positional[0], "-");
-    assert_int_equal(read_flags("--model= --help --nonsense"), FTH_OK);
-    assert_string_equal(values.model, "");
+    assert_int_equal(read_flags("--model=x --help --nonsense"), FTH_OK);
+    assert_string_equal(values.model, "x");
     assert_true(help);
 }
 
@@ -199,6 +199,8 @@ static void bad_flags_say_what_is_wrong(void **state)
     assert_bad_flags("--xyzzy-42", "unknown flag '--xyzzy-42'; --help lists");
     assert_bad_flags("-x", "unknown flag '-x'");
     assert_bad_flags("--model", "--model needs a value: NAME");
+    assert_bad_flags("--model=", "--model is empty (a variable that is not set?); leave it out for the default");
+    assert_bad_flags("--resume=", "--resume is empty");
     assert_bad_flags("--model --json", "--model needs a value: NAME");
     assert_bad_flags("--no-json=yes", "--no-json takes no value");
     assert_bad_flags("--json=maybe", "--json must be yes or no, not 'maybe'");

@@ -40,7 +40,8 @@ typedef struct subject {
 
 static void set_option(fth_train_options *options, const char *name, const char *value)
 {
-    assert_int_equal(fth_options_set(&fth_train_option_table, options, name, value, name), FTH_OK);
+    if (*value) /* else the default */
+        assert_int_equal(fth_options_set(&fth_train_option_table, options, name, value, name), FTH_OK);
 }
 
 static fth_status make(const char *model, const char *freeze, int classes, subject *made)
