@@ -119,7 +119,7 @@ static void print_yaml(const fth_train_options *asked, const fth_given *by_flag,
     for (size_t i = 0; i < table->count; i++) {
         const fth_option *option = &table->options[i];
         const json_t *value = json_object_get(values, option->name);
-        if (is_of_the_command(option->name))
+        if (is_of_the_command(option->name) || !fth_options_is_for(option, FTH_FOR_TRAIN | FTH_FOR_STANDBY))
             continue;
         if (option->group)
             printf("\n# %s\n", option->group);

@@ -387,6 +387,7 @@ def test_a_dry_run_prints_a_run_file_and_leaves_nothing(farthing, tiny):
     names = {line.lstrip("# ").split(":")[0] for line in lines if line.endswith(("# file", "# flag", "# default"))}
     documented = set(re.findall(r"--([a-z0-9-]+)", farthing("train", "--help").out)) - {"dry-run", "json", "help"}
     assert {name for name in documented if not name.startswith("no-")} - names <= {"flag"}
+    assert not {"per-class", "confusion"} & names  # for evaluate
     # Read back it is the same run.
     (farthing.folder / "again.yaml").write_text(printed)
     farthing(*arguments, "--name", "x")
