@@ -47,6 +47,32 @@ static void warn_about_normalization(const fth_train_options *options, const fth
         fth_model_facts_warn_assumed(&assumed, options->weights);
 }
 
+/* The model's outputs are compared with the data's classes by their order. A class that has another place in the data
+ * makes every number wrong; other names altogether may be the same classes under other names. */
+static fth_status check_classes(const fth_train_options *options, const fth_model_facts *of_file,
+                                const fth_dataset_info *info)
+{
+    int differing = -1;
+    if (!of_file->class_names || !info->class_names || of_file->classes != info->classes)
+        return FTH_OK; /* the engine compares the counts */
+    for (int i = info->classes - 1; i >= 0; i--) {
+        if (strcmp(of_file->class_names[i], info->class_names[i]) == 0)
+            continue;
+        differing = i;
+        for (int j = 0; j < info->classes; j++)
+            if (strcmp(of_file->class_names[i], info->class_names[j]) == 0)
+                return fth_fail(FTH_INVALID,
+                                "the class %s is number %d in %s but number %d in %s: the model cannot be measured on "
+                                "it; use data with the classes that it was trained on",
+                                of_file->class_names[i], i + 1, options->weights, j + 1, options->data);
+    }
+    if (differing >= 0)
+        fth_log_warning("the model was trained on classes of other names than those of %s (number %d: %s there, %s "
+                        "here); they are taken to be the same, in this order",
+                        options->data, differing + 1, of_file->class_names[differing], info->class_names[differing]);
+    return FTH_OK;
+}
+
 fth_status fth_evaluate(const fth_train_options *options, fth_confusion **confusion, fth_evaluation *evaluation)
 {
     fth_status status = FTH_OK;
@@ -71,6 +97,7 @@ fth_status fth_evaluate(const fth_train_options *options, fth_confusion **confus
     const fth_dataset_info *info = fth_dataset_get_info(dataset);
     warn_about_normalization(options, &of_file, info);
     FTH_REQUIRE(info->count[FTH_VALIDATION] > 0, FTH_INVALID, "%s has no images to evaluate with", options->data);
+    FTH_TRY(check_classes(options, &of_file, info));
     fth_engine_options engine_options = {.train = options,
                                          .channels = info->channels,
                                          .height = info->height,

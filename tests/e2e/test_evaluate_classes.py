@@ -72,3 +72,18 @@ def test_many_classes_and_strange_names(farthing, tmp_path):
     farthing("evaluate", "many", "--confusion", "m.csv")
     header = next(csv.reader((farthing.folder / "m.csv").open(newline="")))
     assert len(header) == 23 and 'a "cat", \x1b[2J' in header
+
+
+def test_classes_in_other_places_are_refused(farthing, tmp_path):
+    def pictures(folder, names):
+        for number, name in enumerate(names):
+            (tmp_path / folder / name).mkdir(parents=True)
+            for i in range(10):
+                (tmp_path / folder / name / f"{i}.png").write_bytes(png(8, 8, 80 * number + i))
+        return tmp_path / folder
+    farthing("train", "--model", "linear", "--data", pictures("a", ["cat", "dog", "elk"]), "--steps", 2, "--name", "x")
+    moved = farthing("evaluate", "x", "--data", pictures("b", ["ant", "cat", "dog"]), code=1)
+    assert "the class dog is number 2" in moved.err and "number 3 in" in moved.err
+    renamed = farthing("evaluate", "x", "--data", pictures("c", ["katze", "kuh", "maus"]))
+    assert "number 1: cat there, katze here" in renamed.err and "accuracy" in renamed.out
+    assert "warning" not in farthing("evaluate", "x").err
