@@ -353,8 +353,8 @@ static fth_status check_store(fth_table *table, const doctor_options *options, c
             SAY(&result, CHECK_FAIL, "%s", fth_error_message());
         }
         status = show(table, options, store_checks[i].name, &result, healthy);
-        if (status != FTH_OK)
-            break;
+        if (status != FTH_OK || (found == FTH_UNSUPPORTED && store_checks[i].run == fth_doctor_write_store))
+            break; /* what cannot be written has no conditions to keep to */
     }
     fth_store_free(store);
     return status;
