@@ -130,7 +130,7 @@ static void print_fit(const fth_model_fit *fit)
                        FTH_COUNTED(fit->channels, "input channel"), FTH_COUNTED(fit->classes, "class"),
                        *fit->prefix ? " (its tensors begin with " : "", fit->prefix, *fit->prefix ? ")" : "");
     else if (fit->model)
-        fth_print_line(stdout, "has the names of %s, in other shapes: it was made for another size of images",
+        fth_print_line(stdout, "has the names of %s, in shapes for another size of images than its usual one",
                        fit->model->name);
     else
         fth_print_line(stdout, "fits none of the models that `farthing models` lists");
