@@ -2,7 +2,8 @@
  *
  * The run is the server's, in whose folder the workers' own are (workers/1, workers/2, ...). Each worker is this
  * program again, with the options given here, a share of every epoch, one thread, and the server's address. A worker
- * that is lost is started again and goes on from its own checkpoint; a stop goes to all of them, and the server saves
+ * that is lost is started again and goes on from its own checkpoint; what it does twice counts, so that the server ends
+ * after --epochs or --steps of all of them together. A stop goes to all of them, and the server saves
  * last. What a worker says goes to workers/1.txt; its last line is shown if it fails. */
 #include <errno.h>
 #include <fcntl.h>
@@ -194,6 +195,14 @@ static fth_status start_worker(local *all, int number)
     return FTH_OK;
 }
 
+/* Its process has ended, here or with a server before this one: the next of its name need not wait for a lease. */
+static void free_name(const local *all, int number)
+{
+    char name[16];
+    snprintf(name, sizeof name, "%d", number + 1);
+    fth_parameters_let_go(all->server, name);
+}
+
 /* Sees whether it has ended, and starts it again unless it is done or hopeless. */
 static fth_status look_at_worker(local *all, int number, bool stopping)
 {
@@ -205,6 +214,7 @@ static fth_status look_at_worker(local *all, int number, bool stopping)
     if (got == 0 || (got < 0 && errno == EINTR))
         return FTH_OK;
     worker->process = 0;
+    free_name(all, number);
     int code = got > 0 && WIFEXITED(how) ? WEXITSTATUS(how) : -1;
     worker->done = code == FTH_EXIT_OK;
     if (worker->done || stopping)
@@ -288,8 +298,10 @@ static fth_status run_workers(local *all, const fth_stop *stop)
     char *folder = fth_path_join(fth_parameters_run_folder(all->server), "workers");
 
     FTH_TRY(fth_folder_create(folder));
-    for (int i = 0; i < all->count; i++)
+    for (int i = 0; i < all->count; i++) {
+        free_name(all, i);
         FTH_TRY(start_worker(all, i));
+    }
     while (any_left(all)) {
         FTH_REQUIRE(!stop->asked, FTH_INTERRUPTED, "asked to stop");
         for (int i = 0; i < all->count; i++)
@@ -369,8 +381,12 @@ fth_status fth_cli_train_locally(fth_train_options *options, const fth_train_obs
     fth_status status = FTH_OK;
     local all = {.options = options, .count = choose_count(options), .observer = observer};
     fth_record_summary summary = {0};
-    fth_parameters_options server = {
-        .train = options, .has_data = true, .validate_every = 500, .lease_s = 10, .durability = FTH_DURABILITY_KILL};
+    fth_parameters_options server = {.train = options,
+                                     .has_data = true,
+                                     .ends_by_epochs = true,
+                                     .validate_every = 500,
+                                     .lease_s = 10,
+                                     .durability = FTH_DURABILITY_KILL};
 
     *outcome = (fth_train_outcome){0};
     FTH_TRY(fth_consistency_parse(options->consistency, &server.consistency));

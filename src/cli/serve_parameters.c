@@ -29,7 +29,7 @@ static fth_status check_shape(const char *text)
     if (!*text || (sscanf(text, "%5dx%5dx%5d%n", &channels, &height, &width, &length) == 3 && !text[length] &&
                    channels > 0 && height > 0 && width > 0))
         return FTH_OK;
-    return fth_fail(FTH_INVALID, "expected is channels x height x width: 1x28x28");
+    return fth_fail(FTH_INVALID, "expected channels x height x width: 1x28x28");
 }
 
 static const char *const durabilities[] = {"checkpoint", "kill", "power", NULL};

@@ -311,9 +311,12 @@ static void take_registration(fth_parameters *server, fth_item *item)
     }
     if (full || (!same && log_worker(server, FTH_LOG_REGISTER, item->worker, item->instance, item->access) != FTH_OK)) {
         fth_exchange_set_header(item->exchange, "Retry-After", "5");
-        fth_parameters_refuse(server, item->exchange, FTH_REFUSAL_BUSY,
-                              full ? "there are %d workers already" : "the log cannot be written (%d)",
-                              (int)FTH_MAX_WORKERS);
+        if (full)
+            fth_parameters_refuse(server, item->exchange, FTH_REFUSAL_BUSY, "there are %d workers already",
+                                  (int)FTH_MAX_WORKERS);
+        else
+            fth_parameters_refuse(server, item->exchange, FTH_REFUSAL_BUSY,
+                                  "the log cannot be written; try again later");
         return;
     }
     pthread_mutex_lock(&server->mutex);
@@ -366,21 +369,26 @@ static void take_unregistration(fth_parameters *server, fth_item *item)
 static bool expire_one(fth_parameters *server, double *next)
 {
     char name[FTH_MAX_WORKER_NAME + 1] = "";
+    bool ended = false;
     double now = fth_clock_seconds();
     size_t position = 0;
     pthread_mutex_lock(&server->mutex);
     for (fth_worker *w = fth_workers_next(server->workers, &position); w;
          w = fth_workers_next(server->workers, &position)) {
-        if (w->lease_until_s <= now)
+        if (w->lease_until_s <= now) {
             snprintf(name, sizeof name, "%s", w->name);
-        else
+            ended = w->lease_until_s == FTH_WORKER_ENDED;
+        } else {
             *next = fmin(*next, w->lease_until_s);
+        }
         if (w->in_flight >= 0 && w->in_flight_until_s > now)
             *next = fmin(*next, w->in_flight_until_s);
     }
     pthread_mutex_unlock(&server->mutex);
     if (!*name || !let_go(server, name))
         return false;
+    if (ended) /* whoever knows that has said so */
+        return true;
     atomic_fetch_add(&server->metrics.expired, 1);
     fth_log_info("worker %s has not been heard of for %.3g s: it is no longer counted on", name,
                  server->options.lease_s);

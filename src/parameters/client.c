@@ -60,10 +60,11 @@ fth_status fth_client_register(fth_worker_client *client)
     FTH_REQUIRE(body, FTH_NO_MEMORY, "no memory to register a worker");
     FTH_TRY(fth_client_ask(client, &(fth_question){"POST", "/registerWorker", body, strlen(body), NULL, 0, 0, 0, 0},
                            &response));
-    while (response.code == 409 && fth_client_has_reason(&response, "duplicate") &&
-           fth_backoff_wait(&backoff, 0, deadline)) {
-        if (backoff.tries == 1)
+    while (response.code == 409 && fth_client_has_reason(&response, "duplicate") && !fth_deadline_passed(deadline)) {
+        if (backoff.tries == 0)
             fth_log_info("worker %s is registered; waiting until its lease ends, should it be gone", client->name);
+        fth_client_wait(client, fth_backoff_next_s(&backoff, 0), deadline);
+        FTH_TRY(fth_client_fail_if_stopped(client));
         fth_http_response_release(&response);
         FTH_TRY(fth_client_ask(client, &(fth_question){"POST", "/registerWorker", body, strlen(body), NULL, 0, 0, 0, 0},
                                &response));

@@ -57,6 +57,8 @@ fth_status fth_client_ask_once(fth_worker_client *client, fth_http_client *http,
                                fth_http_response *response);
 /* Asks until there is an answer that is one: a server that is away, busy or starting is tried again for a while. */
 fth_status fth_client_ask(fth_worker_client *client, const fth_question *q, fth_http_response *response);
+/* Waits before the next try, to the deadline at most; a stop ends it. */
+void fth_client_wait(const fth_worker_client *client, double seconds, fth_deadline deadline);
 fth_status fth_client_fail_if_stopped(const fth_worker_client *client);
 /* {"error", "reason"} of a refusal, into a failure. */
 fth_status fth_client_fail_refused(const fth_worker_client *client, fth_status status, const char *what,

@@ -75,8 +75,7 @@ fth_status fth_client_fail_if_stopped(const fth_worker_client *client)
                : FTH_OK;
 }
 
-/* Waits before the next try, to the deadline at most; a stop ends it. */
-static void wait_between_tries(const fth_worker_client *client, double seconds, fth_deadline deadline)
+void fth_client_wait(const fth_worker_client *client, double seconds, fth_deadline deadline)
 {
     const double look_every_s = 0.05;
     fth_deadline until = fth_deadline_in(fmin(seconds, fth_deadline_left_seconds(deadline)));
@@ -112,7 +111,7 @@ fth_status fth_client_ask(fth_worker_client *client, const fth_question *q, fth_
             fth_log_warning("the parameter server %s does not take requests now; trying again for %.0f s: %s",
                             client->url, client->patience_s, why);
         told = told || backoff.tries >= 3;
-        wait_between_tries(client, fth_backoff_next_s(&backoff, pause_s), deadline);
+        fth_client_wait(client, fth_backoff_next_s(&backoff, pause_s), deadline);
         status = fth_client_fail_if_stopped(client);
         if (status != FTH_OK)
             return status;

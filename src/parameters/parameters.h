@@ -95,6 +95,8 @@ int fth_parameters_port(const fth_parameters *server);
 const char *fth_parameters_run_folder(const fth_parameters *server);
 int64_t fth_parameters_version(const fth_parameters *server);
 int fth_parameters_workers(fth_parameters *server); /* whose lease lasts */
+/* The process that was `worker` has ended: nobody waits for it, and its name is free, without its lease's running out. */
+void fth_parameters_let_go(fth_parameters *server, const char *worker);
 /* How much of the training is done, of 1: by --steps, or by --epochs where they end it; 0 where nothing does. From 1 on
  * no gradient is taken. */
 double fth_parameters_progress(const fth_parameters *server);

@@ -392,7 +392,7 @@ static bool read_worker(fth_parameters *server, fth_exchange *exchange, fth_item
     if (good)
         return true;
     fth_parameters_refuse(server, exchange, FTH_REFUSAL_MALFORMED,
-                          "expected is {\"worker\": name%s}: 1 to 64 letters, digits, '.', '_' or '-'",
+                          "expected {\"worker\": name%s}: 1 to 64 letters, digits, '.', '_' or '-'",
                           needs_name ? "" : ", \"instance\": text");
     fth_item_free(server, item);
     return false;

@@ -452,6 +452,18 @@ int fth_parameters_workers(fth_parameters *server)
     return live;
 }
 
+void fth_parameters_let_go(fth_parameters *server, const char *name)
+{
+    pthread_mutex_lock(&server->mutex);
+    fth_worker *worker = fth_workers_find(server->workers, name);
+    if (worker && worker->live) {
+        worker->lease_until_s = FTH_WORKER_ENDED;
+        server->recheck = true; /* wakes the thread that lets it go */
+        pthread_cond_broadcast(&server->work);
+    }
+    pthread_mutex_unlock(&server->mutex);
+}
+
 fth_status fth_parameters_wait(fth_parameters *server, double seconds)
 {
     fth_status status = FTH_OK;
@@ -472,8 +484,9 @@ static const char *reason_to_end(const fth_parameters *server)
     const fth_train_options *train = server->train;
     if (train->steps > 0)
         return "steps";
+    bool reached = server->end_samples > 0 && fth_parameters_progress(server) >= 1;
     bool epochs_alone = train->epochs > 0 && train->for_s <= 0 && !*train->until;
-    return server->end_samples > 0 || epochs_alone ? "epochs" : "workers";
+    return reached || epochs_alone ? "epochs" : "workers";
 }
 
 static void tell_end(fth_parameters *server, bool finished, fth_status status)

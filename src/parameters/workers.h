@@ -1,6 +1,6 @@
 /* Who works for the server: names, leases, and each worker's last push, so that a repeated one is known.
  *
- *     unknown --register--> live --unregister, or its lease runs out--> gone --register--> live
+ *     unknown --register--> live --unregister, its lease or its process ends--> gone --register--> live
  *
  * A worker that is gone is still known, with its last sequence number, until its place is needed: there is room for
  * FTH_MAX_WORKERS in all. Not safe for several threads: the owner has a lock. */
@@ -13,6 +13,7 @@
 #include "parameters/gradient.h"
 
 enum { FTH_MAX_WORKERS = 4096 };
+#define FTH_WORKER_ENDED (-1.0) /* as the end of a lease: its process is known to have ended */
 
 typedef struct fth_worker {
     char name[FTH_MAX_WORKER_NAME + 1], instance[FTH_MAX_WORKER_NAME + 1];

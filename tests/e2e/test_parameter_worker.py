@@ -242,6 +242,42 @@ def test_a_lost_worker_is_started_again_and_a_stop_is_carried_on(farthing, tiny)
     assert end["epochs"] >= 150
 
 
+def test_lost_workers_cost_no_lease_and_no_epochs(farthing, tiny):
+    """Their names are free at once, and what they do twice counts: the run ends after --epochs, and stops when asked to."""
+    flags = ["train", "--strategy", "parameter-server", "--workers", "2", *MODEL, "--data", tiny, "--name", "both",
+             "--consistency", "bounded:2"]
+    run = farthing.folder / "runs/both"
+    process = farthing.start(*flags, "--epochs", "400")
+
+    def children():
+        return [int(pid) for pid in open(f"/proc/{process.pid}/task/{process.pid}/children").read().split()]
+
+    def steps(worker):
+        path = run / f"workers/{worker}/events.jsonl"
+        return path.read_text().count('"step"') if path.exists() else 0
+
+    for lost in (1, 2):
+        wait_for(lambda: len(children()) == 2 and steps(lost) > 1, "a worker's steps", PATIENCE_S)
+        os.kill(children()[lost - 1], signal.SIGKILL)
+    began = time.monotonic()
+    process.send_signal(signal.SIGTERM)
+    out, err = process.communicate(timeout=PATIENCE_S)
+    assert process.returncode == 75 and time.monotonic() - began < 5, err
+    result = farthing(*flags, "--epochs", "400", "--resume", "--json")
+    assert 400 <= result.end["epochs"] < 401 and result.end["reason"] == "epochs"
+    assert "not been heard of" not in err + result.err
+
+
+def test_a_stop_while_a_name_is_taken(farthing, serve, tiny):
+    server = serve("--lease", "10m")
+    Client(server.port).register("taken")
+    worker = farthing.start(*worker_flags(server, tiny, "--worker", "taken", "--epochs", "1"))
+    wait_for(lambda: Client(server.port).metrics().get('farthing_requests_total{path="/registerWorker",code="409"}'),
+             "a refusal", PATIENCE_S)
+    began = time.monotonic()
+    assert stop(worker, signal.SIGTERM).code == 75 and time.monotonic() - began < 5
+
+
 def test_what_waits_heeds_a_stop(farthing, serve, tiny):
     """One of two that a step takes: it waits for a version that does not come, and stops when it is asked to."""
     server = serve("--consistency", "sync:2")
