@@ -130,6 +130,25 @@ static int64_t step_of_object(fth_store *store, const char *key)
     return step;
 }
 
+static int64_t step_of_file(const char *path)
+{
+    const void *bytes = NULL;
+    size_t size = 0;
+    if (!fth_file_exists(path) || fth_file_map(path, &bytes, &size) != FTH_OK)
+        return -1;
+    int64_t step = step_of_bytes(bytes, size);
+    fth_file_unmap(bytes, size);
+    return step;
+}
+
+fth_status fth_run_store_fetch_model(fth_run_store *run, const char *key, const char *path)
+{
+    int64_t here = step_of_file(path); /* of an earlier end, where another machine has carried the run on since */
+    if (here >= 0 && here == step_of_object(run->store, key))
+        return FTH_OK;
+    return fth_store_get_file(run->store, key, path, NULL);
+}
+
 bool fth_run_store_has_best(const fth_run_store *run, int64_t step)
 {
     return run->best_step == step;

@@ -71,6 +71,8 @@ fth_status fth_run_store_find_best(fth_run_store *run, int64_t step, char **key)
 void fth_run_store_tidy_best(fth_run_store *run, bool all);
 /* A model of a run that has ended, from a file (none: nothing to do). */
 fth_status fth_run_store_put_model(fth_run_store *run, const char *key, const char *path);
+/* The other way, unless the file is of the same step already. */
+fth_status fth_run_store_fetch_model(fth_run_store *run, const char *key, const char *path);
 
 /* FTH_OK if this process owns the run for a while yet; FTH_PEER_LOST if another machine does. */
 fth_status fth_run_store_guard(void *run);

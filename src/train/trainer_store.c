@@ -369,8 +369,7 @@ void fth_trainer_fetch_models(fth_trainer *trainer)
     static const char *const names[] = {"best.safetensors", "last.safetensors"};
     for (size_t i = 0; trainer->run_store && i < FTH_COUNT_OF(names); i++) {
         char *path = fth_path_join(trainer->beginning.folder, names[i]);
-        if (!fth_file_exists(path) &&
-            fth_store_get_file(fth_run_store_get(trainer->run_store), names[i], path, NULL) != FTH_OK)
+        if (fth_run_store_fetch_model(trainer->run_store, names[i], path) != FTH_OK)
             fth_log_warning("%s", fth_error_message());
         free(path);
     }
