@@ -143,7 +143,7 @@ typedef struct fth_saving {
     fth_snapshot *snapshots[FTH_WRITER_SLOTS];
     char name_suffix[32];         /* of manifests: ".json", "-f000002.json" */
     _Atomic int64_t written_step; /* of the newest checkpoint that this process stored; -1: none */
-    _Atomic int64_t local_step;   /* of the copy on this machine, where the store did not answer at a stop; 0: none */
+    _Atomic int64_t local_step;   /* of the copy on this machine, where the store did not take it; 0: none */
     _Atomic bool hurry;           /* the machine goes: nothing but the checkpoint itself */
     fth_run_store *run_store;     /* NULL: the run's folder is the store */
     const char *best_path;
@@ -246,7 +246,8 @@ fth_status fth_trainer_open_writer(fth_trainer *trainer, bool ahead);
 fth_status fth_trainer_follow_saves(fth_trainer *trainer);
 /* Waits for those under way; the last one's failure is an error. */
 fth_status fth_trainer_finish_saves(fth_trainer *trainer, fth_deadline deadline);
-/* The same at the end of a run, however long it takes; FTH_INTERRUPTED if a stop leaves no more time for it. */
+/* The same at the end of a run, however long it takes; FTH_INTERRUPTED if a stop leaves no more time for it. A store that
+ * has not taken it within seconds, or refuses it, leaves a copy here. */
 fth_status fth_trainer_finish_last_save(fth_trainer *trainer);
 /* The last save before a stop, as far as the time allows; a copy stays here where the store does not take it. */
 fth_status fth_trainer_save_at_stop(fth_trainer *trainer, const fth_stop_reason *reason);

@@ -1,4 +1,4 @@
-/* A copy of the state on this machine, for a stop at which the store does not answer.
+/* A copy of the state on this machine, for a stop, or the end of a run, at which the store does not answer or refuses.
  *
  *     stop -> the store takes the checkpoint in time: nothing is left here
  *          -> it does not: <run folder>/checkpoints/ gets the checkpoint, under this owner's number

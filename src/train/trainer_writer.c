@@ -305,16 +305,57 @@ out:
     return status;
 }
 
+/* The run has reached its end, and the store has not taken the last checkpoint: what was trained since the one before
+ * must not depend on whether it ever does. */
+static void copy_meanwhile(fth_trainer *trainer)
+{
+    if (fth_trainer_save_local_copy(trainer) != FTH_OK) {
+        fth_log_warning("the last checkpoint is not stored yet, nor could a copy be saved here: %s",
+                        fth_error_message());
+        return;
+    }
+    char *message = fth_trainer_describe_local_copy(trainer);
+    fth_log_warning("%s; waiting for the store (Ctrl-C ends that)", message);
+    fth_trainer_tell_warning(trainer, message);
+    free(message);
+}
+
+/* The error says where the copy is. */
+static fth_status fail_unstored(fth_trainer *trainer, fth_status status)
+{
+    char *why = fth_format("%s", fth_error_message());
+    if (trainer->saving.local_step != trainer->step && fth_trainer_save_local_copy(trainer) != FTH_OK) {
+        status = fth_fail_within(status, "%s, nor could a copy be saved here", why);
+    } else {
+        char *where = fth_trainer_describe_local_copy(trainer);
+        status = fth_fail(status, "%s. %s", why, where);
+        free(where);
+    }
+    free(why);
+    return status;
+}
+
 fth_status fth_trainer_finish_last_save(fth_trainer *trainer)
 {
-    const double look_every_s = 0.1;
+    const double look_every_s = 0.1, copy_after_s = 5;
     fth_status status = FTH_TIMEOUT;
+    double began_s = fth_clock_seconds();
+    bool copied = !trainer->run_store || trainer->saving.written_step >= trainer->step;
     while (status == FTH_TIMEOUT) {
         fth_stop_reason reason = fth_stop_get(trainer->stop);
         if (trainer->run_store && fth_deadline_passed(fth_trainer_store_deadline(trainer, &reason)))
             return fth_fail(FTH_INTERRUPTED, "stopped while the last checkpoint was being stored");
         status = fth_trainer_finish_saves(trainer, fth_deadline_in(look_every_s));
+        if (status == FTH_TIMEOUT && !copied && fth_clock_seconds() - began_s > copy_after_s) {
+            copy_meanwhile(trainer);
+            copied = true;
+        }
     }
+    if (status == FTH_IO && trainer->run_store && trainer->saving.written_step < trainer->step &&
+        trainer->restored_step < trainer->step)
+        status = fail_unstored(trainer, status);
+    else if (status == FTH_OK && trainer->saving.local_step > 0)
+        fth_trainer_drop_local_copy(trainer);
     return status;
 }
 
@@ -378,6 +419,8 @@ fth_status fth_trainer_save_at_stop(fth_trainer *trainer, const fth_stop_reason 
     status = fth_trainer_finish_saves(trainer, fth_trainer_store_deadline(trainer, reason));
     if (status == FTH_OK && choice == FTH_SAVE_NOT)
         status = fth_fail(FTH_TIMEOUT, "there is no time to store another checkpoint");
+    if (status == FTH_OK && saving->local_step > 0) /* made while the end of the run waited for the store */
+        fth_trainer_drop_local_copy(trainer);
     if (status != FTH_TIMEOUT && status != FTH_IO)
         goto out;
     bool unstored = trainer->step > saving->written_step && trainer->step > trainer->restored_step;

@@ -522,6 +522,42 @@ def test_a_copy_that_the_run_has_gone_on_without(hung, machines, uninterrupted):
     assert first.weights() == uninterrupted
 
 
+@pytest.mark.parametrize("trouble", ["refuses", "hangs"])
+def test_a_store_that_fails_when_the_run_has_reached_its_end(s3_server, machines, tmp_path, trouble, uninterrupted):
+    """Credentials that expired long ago, or a store that is away: what was trained since is not lost with the process."""
+    with FaultProxy(s3_server.port) as proxy:
+        bucket = Bucket(s3_server)
+        bucket.environment = {**bucket.environment, "AWS_ENDPOINT_URL": proxy.endpoint}
+        machine = machines(bucket)
+        proxy.rules = [Rule("status", code=403, target="checkpoints/.*f000001", method="PUT") if trouble == "refuses" else
+                       Rule("hold", target="checkpoints/.*f000001", method="PUT")]
+        machine.begin()
+        copies = lambda: machine.runs() and list(machine.only_run().glob("checkpoints/*.json"))  # noqa: E731
+        wait_for(copies, "a copy on this machine", PATIENCE_S)
+        if trouble == "hangs":
+            machine.process.kill()
+        result = machine.end()
+        assert result.code == (1 if trouble == "refuses" else -signal.SIGKILL), result.err
+        (copy,) = copies()
+        step = json.loads(copy.read_text())["step"]
+        assert f"step {step} is saved in runs/{machine.only_run().name}/checkpoints" in result.err
+        proxy.rules = []
+        result = machine.train()
+        assert f"step {step} was saved on this machine only" in result.err
+        assert not copies()
+        assert machine.weights() == stored_weights(bucket, tmp_path) == uninterrupted
+
+
+def test_models_of_an_earlier_end_are_replaced(folder_store, machines, tmp_path):
+    """Another machine carried a finished run on: what this one names as its model is of the run's end, not of its own."""
+    first, second = machines(folder_store), machines(folder_store)
+    first.train("--steps", 20)
+    before = first.weights()
+    second.train("--steps", 30)
+    first.train("--steps", 20)
+    assert first.weights() == second.weights() == stored_weights(folder_store, tmp_path) != before
+
+
 def test_a_wrong_grace_is_reported(farthing, tiny):
     result = farthing("train", "--data", tiny, "--steps", 1, env={"FARTHING_GRACE_S": "soon"})
     assert "FARTHING_GRACE_S" in result.err and "soon" in result.err and "30 s" in result.err
