@@ -173,8 +173,7 @@ out:
 
 const fth_command fth_command_evaluate = {
     .name = "evaluate",
-    .arguments =
-        "[FILE.yaml] [FILE|RUN] [--data NAME --weights FILE|RUN --model NAME] [--confusion [FILE.csv]] [--json]",
+    .arguments = "[FILE.yaml] [FILE|RUN] [--data NAME] [--model NAME] [--confusion [FILE.csv]] [--json]",
     .summary = "measure a model on the validation part of a data set",
     .details =
         "A RUN (id, folder or address in a store) stands for its configuration and its best model; flags win over\n"

@@ -139,8 +139,8 @@ const fth_command fth_command_export = {
     .name = "export",
     .arguments = "--weights FILE|RUN --to safetensors|onnx --out FILE [--model NAME --classes N --size N]",
     .summary = "write a model for PyTorch or ONNX",
-    .details = "ONNX files take \"images\" (N, C, H, W), normalized as their metadata says (if it is known), and give "
-               "\"logits\" (N, "
-               "classes).\n",
+    .details =
+        "ONNX files take \"images\" (N, C, H, W), normalized as their metadata says where that is known, and give\n"
+        "\"logits\" (N, classes).\n",
     .run = run,
 };

@@ -275,11 +275,6 @@ static bool ends_in(const char *text, const char *ending)
     return length > ending_length && strcasecmp(text + length - ending_length, ending) == 0;
 }
 
-static bool is_picture(const char *path)
-{
-    return ends_in(path, ".jpg") || ends_in(path, ".jpeg") || ends_in(path, ".png");
-}
-
 typedef struct path_list {
     char **paths;
     size_t count, capacity;
@@ -369,7 +364,7 @@ static fth_status list_pictures(const char *folder, int depth, path_list *list)
         if (fth_folder_exists(path)) {
             status = list_pictures(path, depth + 1, list);
             free(path);
-        } else if (is_picture(path)) {
+        } else if (fth_image_name_fits(entries[i]->d_name)) {
             status = add_path(list, path);
         } else {
             free(path);
@@ -395,7 +390,7 @@ static fth_status list_arguments(const fth_arguments *arguments, path_list *list
             continue;
         }
         FTH_TRY(list_pictures(argument, 0, list));
-        FTH_REQUIRE(list->count > before, FTH_INVALID, "%s holds no pictures (.jpg, .jpeg, .png)", argument);
+        FTH_REQUIRE(list->count > before, FTH_INVALID, "%s holds no pictures (.jpg, .jpeg, .jpe, .png)", argument);
     }
 
 out:
@@ -473,7 +468,8 @@ const fth_command fth_command_predict = {
     .summary = "tell what a model sees in pictures",
     .details =
         "An IMAGE is a JPEG or PNG file, grey or in colour; or a .safetensors file with a tensor \"images\" that\n"
-        "is fed to the model as it is. Of a FOLDER it is all pictures in it and in those within it. Files written by "
-        "farthing know their classes, size and normalization.\n",
+        "is fed to the model as it is. A FOLDER stands for all pictures in it and in the folders below it. Files "
+        "written\n"
+        "by farthing know their classes, size and normalization.\n",
     .run = run,
 };

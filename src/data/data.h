@@ -140,6 +140,9 @@ char *fth_dataset_describe_transform(const fth_dataset *dataset, fth_split split
 
 /* ---- single image files, for predictions ---- */
 
+/* True if the ending is one of those that are decoded: .jpg, .jpeg, .jpe, .png. */
+bool fth_image_name_fits(const char *name);
+
 typedef struct fth_image_target {
     int channels, height, width;     /* 1 channel: grey, made from the colours; 3: RGB, also of grey files */
     fth_normalization normalization; /* numbers for every channel */

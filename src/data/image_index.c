@@ -53,8 +53,8 @@ void fth_left_out_add(fth_left_out *left_out, const char *path, int64_t count)
 void fth_left_out_report(const fth_left_out *left_out, const char *source, const char *noun, const char *why)
 {
     if (left_out->count > 0)
-        fth_log_warning("%s: left out %s %s, as %s", source, FTH_COUNTED(left_out->count, noun), why,
-                        left_out->example);
+        fth_log_warning("%s: left out %s %s: %s%s", source, FTH_COUNTED(left_out->count, noun), why, left_out->example,
+                        left_out->count > 1 ? ", ..." : "");
 }
 
 /* ---- names ---- */

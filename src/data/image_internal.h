@@ -44,7 +44,7 @@ typedef struct fth_left_out {
     char example[160];
 } fth_left_out;
 void fth_left_out_add(fth_left_out *left_out, const char *path, int64_t count);
-/* Warns, if there are any: "SOURCE: left out 2 images that WHY, as PATH". */
+/* Warns, if there are any: "SOURCE: left out 2 images WHY: PATH, ...". */
 void fth_left_out_report(const fth_left_out *left_out, const char *source, const char *noun, const char *why);
 
 typedef struct fth_image_index {
@@ -67,8 +67,6 @@ typedef struct fth_image_index {
 } fth_image_index;
 
 void fth_image_index_free(fth_image_index *index);
-/* True if the ending is one of those that are decoded: .jpg, .jpeg, .jpe, .png. */
-bool fth_image_name_fits(const char *name);
 /* Finds or adds the folder whose path, relative to the top and without a slash at its end, is `path`; in an archive it may
  * be absolute. Hidden ones (a part begins with '.', or is __MACOSX) give UINT32_MAX. */
 fth_status fth_image_index_add_folder(fth_image_index *index, const char *path, size_t length, uint32_t *folder);

@@ -131,8 +131,11 @@ fth_refusal fth_step_judge(fth_parameters *server, fth_gradient *gradient, bool 
         return FTH_REFUSAL_DIVERGES;
     }
     if (sums_overflow(server, gradient, weight)) {
-        snprintf(message, FTH_MAX_REFUSAL, "it diverges: its largest number, %.3g, times its samples overflows",
-                 (double)fmaxf(gradient->largest, gradient->largest_buffer));
+        snprintf(
+            message, FTH_MAX_REFUSAL,
+            "it diverges: its largest number, %.3g, times its samples overflows; lower the learning rate, or start "
+            "the server with --clip-pushes",
+            (double)fmaxf(gradient->largest, gradient->largest_buffer));
         return FTH_REFUSAL_DIVERGES;
     }
     if (!steps || server->step_gradients > 0)

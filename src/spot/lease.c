@@ -430,7 +430,9 @@ static fth_status try_to_take(fth_lease *lease, waiting *w, fth_deadline deadlin
             return FTH_OK;
         if (++w->lost_writes > MOST_LOST_WRITES)
             return fth_fail(FTH_UNSUPPORTED,
-                            "%s/" LEASE_KEY " stays as it is, yet conditional writes to it fail as if it had changed",
+                            "%s/" LEASE_KEY
+                            " stays as it is, yet conditional writes to it fail as if it had changed; use "
+                            "another store, or --lease off where only one machine trains",
                             fth_store_url(lease->store));
         return sleep_unless_stopped(lease, SLICE_S);
     }

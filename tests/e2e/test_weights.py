@@ -127,12 +127,15 @@ def test_a_model_is_found_in_runs_and_folders(linear, tiny):
 
 
 def test_predict_takes_folders(linear):
-    for name in ("pictures/b/2.png", "pictures/a/1.PNG", "pictures/3.png", "pictures/readme.txt", "pictures/.x/4.png"):
+    """Of the endings that a data set takes, too; what is in a file says its content."""
+    for name in ("pictures/b/2.png", "pictures/a/1.PNG", "pictures/3.png", "pictures/c/5.jpe", "pictures/readme.txt",
+                 "pictures/.x/4.png"):
         path = linear.folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(png(28, 28, 9) if "png" in name.lower() else b"text")
+        path.write_bytes(b"text" if path.suffix == ".txt" else png(28, 28, 9))
     lines = linear("predict", "--weights", "a", "pictures", "--json").out.splitlines()
-    assert [json.loads(line)["image"] for line in lines] == ["pictures/3.png", "pictures/a/1.PNG", "pictures/b/2.png"]
+    assert [json.loads(line)["image"] for line in lines] == ["pictures/3.png", "pictures/a/1.PNG", "pictures/b/2.png",
+                                                             "pictures/c/5.jpe"]
     (linear.folder / "empty").mkdir()
     assert "empty holds no pictures" in linear("predict", "--weights", "a", "empty", code=1).err
 
