@@ -611,6 +611,21 @@ fth_status fth_folder_sync(const char *path)
     return status;
 }
 
+fth_status fth_folder_create_temporary(char **folder)
+{
+    const char *base = getenv("TMPDIR");
+    char *path = fth_format("%s/farthing-XXXXXX", base && *base ? base : "/tmp");
+    if (!path)
+        return fth_fail(FTH_NO_MEMORY, "no memory for a path");
+    if (!mkdtemp(path)) {
+        fth_status status = fail_path("make", path, errno);
+        free(path);
+        return status;
+    }
+    *folder = path;
+    return FTH_OK;
+}
+
 fth_status fth_cache_folder(char **folder)
 {
     const char *own = getenv("FARTHING_CACHE"), *shared = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");

@@ -62,6 +62,9 @@ char *fth_path_join(const char *folder, const char *name);
 /* snprintf into fresh memory; free() the result. */
 char *fth_format(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
+/* Makes a folder under $TMPDIR, or /tmp, that nobody else uses; the caller removes it. free() its path. */
+fth_status fth_folder_create_temporary(char **folder);
+
 /* Where downloads are kept: $FARTHING_CACHE, $XDG_CACHE_HOME/farthing or ~/.cache/farthing, made if need be. free() it.
  */
 fth_status fth_cache_folder(char **folder);

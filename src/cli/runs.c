@@ -4,7 +4,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 #include "cli/cli.h"
 #include "store/store.h"
@@ -59,11 +58,9 @@ static fth_status find_newest_run(const char *runs_folder, char **folder)
 static fth_status read_stored_run(const char *url, const fth_store_options *store, fth_record_summary *summary)
 {
     fth_status status = FTH_OK;
-    const char *base = getenv("TMPDIR");
-    char *folder = fth_format("%s/farthing-XXXXXX", base && *base ? base : "/tmp");
-    bool made = mkdtemp(folder) != NULL;
+    char *folder = NULL;
 
-    FTH_REQUIRE(made, FTH_IO, "make %s: %s", folder, strerror(errno));
+    FTH_TRY(fth_folder_create_temporary(&folder));
     FTH_TRY(fth_train_fetch_record(url, store, folder));
     FTH_TRY(fth_record_read(folder, summary));
     FTH_TRY(fth_address_remember(url));
@@ -71,7 +68,7 @@ static fth_status read_stored_run(const char *url, const fth_store_options *stor
     summary->folder = fth_address_public(url);
 
 out:
-    if (made)
+    if (folder)
         fth_record_remove_copy(folder);
     free(folder);
     return status;

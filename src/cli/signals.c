@@ -66,10 +66,15 @@ static grace read_grace(void)
     return found;
 }
 
+/* Somebody kills the process when the time after SIGTERM is over. */
+static bool is_killed_then(void)
+{
+    return watch.grace.known || getenv("KUBERNETES_SERVICE_HOST") || getenv("SLURM_JOB_ID");
+}
+
 static void ask(int number)
 {
-    bool scheduled = getenv("KUBERNETES_SERVICE_HOST") || getenv("SLURM_JOB_ID");
-    bool preemption = number == SIGUSR1 || (number == SIGTERM && (watch.grace.known || scheduled));
+    bool preemption = number == SIGUSR1 || (number == SIGTERM && is_killed_then());
     if (preemption)
         fth_stop_ask(watch.stop, FTH_STOP_PREEMPTION, watch.grace.seconds, "signal",
                      "%s: this machine or job ends in %.3g s", strsignal(number), watch.grace.seconds);
@@ -81,8 +86,7 @@ static void ask(int number)
 static bool is_impatient(int number, double since_first_s)
 {
     const double same_request_s = 1;
-    bool killed_anyway = watch.grace.known || getenv("KUBERNETES_SERVICE_HOST") || getenv("SLURM_JOB_ID");
-    return number == SIGINT || (number == SIGTERM && !killed_anyway && since_first_s >= same_request_s);
+    return number == SIGINT || (number == SIGTERM && !is_killed_then() && since_first_s >= same_request_s);
 }
 
 static void *wait_for_signals(void *unused)

@@ -65,6 +65,7 @@ fth_status fth_store_open(const char *address, const fth_store_options *options,
     FTH_TRY(kind->open(store, scheme, *scheme ? url + strlen(scheme) + 3 : url, options));
     if (!store->url)
         store->url = fth_address_public(url);
+    FTH_REQUIRE(store->url, FTH_NO_MEMORY, "no memory for an address");
     *result = store;
     store = NULL;
 

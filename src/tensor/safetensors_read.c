@@ -268,6 +268,6 @@ void fth_safetensors_visit_metadata(const fth_safetensors *tensors,
 {
     const char *key;
     json_t *value;
-    json_object_foreach(json_object_get(tensors->header, "__metadata__"), key, value)
+    json_object_foreach(json_object_get(tensors->header, SAFETENSORS_METADATA), key, value)
         visit(context, key, json_string_value(value));
 }

@@ -67,29 +67,16 @@ static void describe_model(const fth_trainer *trainer, fth_train_plan *plan)
     plan->steps = trainer->total_steps;
 }
 
-/* The record of a stored run is looked at in a folder of its own, which goes again. */
-static fth_status make_folder(char **folder)
-{
-    const char *base = getenv("TMPDIR");
-    *folder = fth_format("%s/farthing-XXXXXX", base && *base ? base : "/tmp");
-    if (mkdtemp(*folder))
-        return FTH_OK;
-    fth_fail(FTH_IO, "make %s: %s", *folder, strerror(errno));
-    free(*folder);
-    *folder = NULL;
-    return FTH_IO;
-}
-
 fth_status fth_train_check(const fth_train_options *options, const fth_strategy *strategy, fth_stop *stop,
                            fth_train_plan *plan)
 {
     fth_status status = FTH_OK;
     fth_trainer trainer = {.strategy = strategy, .stop = stop};
-    char *folder = NULL;
+    char *folder = NULL; /* for a copy of the record of a stored run */
 
     *plan = (fth_train_plan){0};
     if (*options->checkpoints)
-        FTH_TRY(make_folder(&folder));
+        FTH_TRY(fth_folder_create_temporary(&folder));
     FTH_TRY(fth_trainer_look_for_run(&trainer, options, folder));
     trainer.options = &trainer.beginning.options;
     FTH_TRY(describe_run(&trainer.beginning, plan));

@@ -239,6 +239,27 @@ static void paths_join_with_one_slash(void **state)
 
 #define TEST(name) cmocka_unit_test_setup_teardown(name, make_folder, test_remove_folder)
 
+static void temporary_folders_are_ones_own(void **state)
+{
+    (void)state;
+    char *first = NULL, *second = NULL, missing[TEST_MAX_PATH];
+    setenv("TMPDIR", test_folder, 1);
+    assert_int_equal(fth_folder_create_temporary(&first), FTH_OK);
+    assert_int_equal(fth_folder_create_temporary(&second), FTH_OK);
+    assert_true(fth_folder_exists(first) && fth_folder_exists(second));
+    assert_string_not_equal(first, second);
+    assert_int_equal(strncmp(first, test_folder, strlen(test_folder)), 0);
+    free(first);
+    free(second);
+    test_path(missing, "missing");
+    setenv("TMPDIR", missing, 1);
+    first = NULL;
+    assert_int_not_equal(fth_folder_create_temporary(&first), FTH_OK);
+    assert_null(first);
+    assert_message_has("missing/farthing-");
+    unsetenv("TMPDIR");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -251,6 +272,7 @@ int main(void)
         TEST(reading_has_a_limit),
         TEST(mapping_sees_the_bytes),
         TEST(folders_are_made_with_their_parents),
+        TEST(temporary_folders_are_ones_own),
         TEST(paths_join_with_one_slash),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -42,10 +42,9 @@ static bool fuses_relu(const fth_batch_norm_attributes *a, bool training)
     return a->relu && !a->residual && training;
 }
 
-/* How an image lies: element (n, c, h, w) is at n * image + c / block * group + c % block * channel + h * row + w *
- * column. */
+/* How an image lies: element (n, c, h, w) is at n * image + c / block * group + c % block + h * row + w * column. */
 typedef struct image_layout {
-    int64_t batch, channels, height, width, block, image, group, channel, row, column;
+    int64_t batch, channels, height, width, block, image, group, row, column;
 } image_layout;
 _Static_assert(sizeof(image_layout) <= sizeof((cpu_call){0}.block), "it travels in its call");
 
@@ -60,7 +59,6 @@ static image_layout layout_of(const dnnl_memory_desc_t *layout)
                           .block = blocked ? b->inner_blks[0] : 1,
                           .image = b->strides[0],
                           .group = b->strides[1],
-                          .channel = 1,
                           .row = image ? b->strides[2] : 0,
                           .column = image ? b->strides[3] : 0};
 }
@@ -72,8 +70,8 @@ static void fill_channel(const image_layout *l, int64_t c, bool bf16, void *y)
     const size_t item = bf16 ? sizeof half : sizeof number;
     for (int64_t n = 0; n < l->batch; n++) {
         for (int64_t i = 0; i < l->height * l->width; i++) {
-            const int64_t at = n * l->image + c / l->block * l->group + c % l->block * l->channel +
-                               i / l->width * l->row + i % l->width * l->column;
+            const int64_t at = n * l->image + c / l->block * l->group + c % l->block + i / l->width * l->row +
+                               i % l->width * l->column;
             memcpy((char *)y + (size_t)at * item, bf16 ? (const void *)&half : (const void *)&number, item);
         }
     }
