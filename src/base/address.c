@@ -75,8 +75,8 @@ static bool is_signature(const parameter *found)
     return has_name(found, "sig") || name_ends(found, "signature");
 }
 
-/* What is no part of the object's name. A name too many here would make two objects one, so there are only those that
- * have one meaning wherever they occur, or, where the link is signed (`is_signed`), in links that are. */
+/* What is not part of the object's name. One name too many here would make two objects one, so these are only names that
+ * mean the same wherever they occur, or, where the link is signed (`is_signed`), in all signed links. */
 static bool is_secret(const parameter *found, bool is_signed)
 {
     static const char *const endings[] = {"token", "secret", "password", "passwd", "credential", "authorization", NULL};

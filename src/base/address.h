@@ -1,7 +1,7 @@
 /* Addresses and the secrets in them.
  *
  * A URL may hold what opens it: "user:password@", a presigned link's signature, a token. Such an address is used whole
- * and told in its public form, which has none of that: in messages, records, names, hashes and printed commands. Links
+ * and shown in its public form, which has none of that: in messages, records, names, hashes and printed commands. Links
  * to the same object that were signed at different times have the same public form.
  *
  * Options that are addresses (fth_option.address) hold the public form from the moment they are read; the whole one is
@@ -34,7 +34,7 @@ fth_status fth_address_remember(const char *whole);
  * remembered, without what follows '#'. Safe from any thread. NULL only without memory. */
 char *fth_address_whole(const char *text);
 
-/* An option's check: FTH_INVALID, without telling them, where there are secrets and no use for them. */
+/* An option's check: FTH_INVALID, without repeating them, where there are secrets and no use for them. */
 fth_status fth_address_check_plain(const char *text);
 
 #endif

@@ -48,8 +48,8 @@ static text_unit first_unit(const char *text)
     return (text_unit){.length = length, .kind = is_control(code) ? UNIT_CONTROL : UNIT_PRINTABLE, .code = code};
 }
 
-/* The escape of a unit that is not printable; gives its length. Those that JSON leaves in its strings get the form that JSON
- * understands. */
+/* The escape of a unit that is not printable; gives its length. Those that JSON leaves in its strings get the form that
+ * JSON understands. */
 static size_t write_escape(text_unit unit, char escape[ESCAPE_SIZE])
 {
     static const char named[] = "\tt\nn\rr";

@@ -57,7 +57,7 @@ void fth_checkpoint_warn_of_space(const fth_checkpoint_place *place, uint64_t si
 
 /* ---- when it is full ---- */
 
-/* The newest checkpoint that would be restored now, by its checksum; false: there is none, or it cannot be told. */
+/* The newest checkpoint that would be restored now, by its checksum; false: there is none, or it cannot be found. */
 static bool find_newest(const fth_checkpoint_place *place, fth_checkpoint_entry *newest)
 {
     fth_checkpoint checkpoint;

@@ -63,7 +63,7 @@ bool fth_cli_layer_options(const fth_invocation *invocation, const json_t *base,
         FTH_TRY(fth_options_read_yaml(table, options, path));
     FTH_TRY(fth_allocate((size_t)invocation->argc + 1, sizeof *positional, &positional));
     FTH_TRY(fth_options_read_flags(table, options, invocation->argc, invocation->argv, positional, &count, &help));
-    FTH_TRY(fth_train_options_settle(options));
+    FTH_TRY(fth_train_options_resolve(options));
 out:
     free(positional);
     if (status != FTH_OK) {

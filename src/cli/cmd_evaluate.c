@@ -157,7 +157,7 @@ static fth_exit_code run(const fth_command *command, const fth_invocation *invoc
         goto out;
     free(options.weights);
     options.weights = fth_format("%s", weights.path);
-    if (fth_train_options_settle(&options) != FTH_OK ||
+    if (fth_train_options_resolve(&options) != FTH_OK ||
         fth_train_options_adopt_model(&options, configuration != NULL) != FTH_OK) {
         code = fth_cli_fail();
         goto out;

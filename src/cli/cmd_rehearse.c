@@ -211,7 +211,7 @@ static json_t *read_job(const fth_command *command, const fth_invocation *job, f
     bool valid = fth_cli_read_flags(command, job, &fth_train_option_table, &options, &arguments, code);
     if (valid && arguments.count == 1)
         valid = fth_cli_layer_options(job, NULL, arguments.positional[0], &options, code);
-    if (valid && (arguments.count > 1 || fth_train_options_settle(&options) != FTH_OK ||
+    if (valid && (arguments.count > 1 || fth_train_options_resolve(&options) != FTH_OK ||
                   fth_train_options_check(&options) != FTH_OK)) {
         *code =
             fth_cli_usage(command, "the job: %s", arguments.count > 1 ? "one FILE.yaml at most" : fth_error_message());

@@ -212,7 +212,7 @@ static fth_status complete(const fth_option_table *table, const serve_options *a
         json_object_del(json, own_rows[i].name);
     FTH_TRY(fth_options_set_defaults(&fth_train_option_table, train));
     FTH_TRY(fth_options_from_json(&fth_train_option_table, train, json, "the flags"));
-    FTH_TRY(fth_train_options_settle(train));
+    FTH_TRY(fth_train_options_resolve(train));
 
 out:
     json_decref(json);

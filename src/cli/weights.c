@@ -250,7 +250,7 @@ static fth_status find_in_folder(const char *folder, fth_cli_weights *weights)
     struct dirent **entries = NULL;
     int count = scandir(folder, &entries, is_model_entry, alphasort);
 
-    FTH_REQUIRE(count != 0, FTH_INVALID, "%s is no run and holds no model file (.safetensors, .pth, .pt)", folder);
+    FTH_REQUIRE(count != 0, FTH_INVALID, "%s is not a run and holds no model file (.safetensors, .pth, .pt)", folder);
     FTH_REQUIRE(count > 0, FTH_IO, "cannot read folder %s", folder);
     FTH_REQUIRE(count == 1, FTH_INVALID, "%s holds %d model files, %s and %s among them; name one", folder, count,
                 entries[0]->d_name, entries[1]->d_name);

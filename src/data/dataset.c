@@ -100,7 +100,7 @@ static fth_status prepare_memory(const fth_dataset_options *options, fth_dataset
     const fth_transform *transforms = dataset->transforms;
     fth_raw_images raw = {
         .channels = info->channels, .height = info->height, .width = info->width, .normalization = info->normalization};
-    fth_status status = fth_transforms_settle(options, &raw, dataset->transforms);
+    fth_status status = fth_transforms_resolve(options, &raw, dataset->transforms);
     if (status != FTH_OK)
         return status;
     dataset->raw_height = raw.height;

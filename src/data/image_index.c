@@ -260,7 +260,7 @@ static void strip_root(fth_image_index *index)
 }
 
 /* Where all paths are absolute the top begins behind their slash; where some are, those belong nowhere. */
-static void settle_absolute(fth_image_index *index, const char *source)
+static void place_absolute(fth_image_index *index, const char *source)
 {
     fth_left_out absolute = {0};
     for (size_t i = 0; i < index->folder_count; i++)
@@ -499,7 +499,7 @@ fth_status fth_image_index_finish(fth_image_index *index, const char *source)
         fth_log_warning("%s: left out %s of other formats than JPEG and PNG", source,
                         FTH_COUNTED(index->other_files, "image"));
     fth_left_out_report(&index->too_deep, source, "folder", "nested too deeply (do links lead in a circle?)");
-    settle_absolute(index, source);
+    place_absolute(index, source);
     strip_root(index);
     for (size_t i = 0; i < index->folder_count; i++)
         if (index->folders[i].count > 0 && index->root_length > 0)

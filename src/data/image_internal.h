@@ -67,8 +67,8 @@ typedef struct fth_image_index {
 } fth_image_index;
 
 void fth_image_index_free(fth_image_index *index);
-/* Finds or adds the folder whose path, relative to the top and without a slash at its end, is `path`; in an archive it may
- * be absolute. Hidden ones (a part begins with '.', or is __MACOSX) give UINT32_MAX. */
+/* Finds or adds the folder whose path, relative to the top and without a slash at its end, is `path`; in an archive it
+ * may be absolute. Hidden ones (a part begins with '.', or is __MACOSX) give UINT32_MAX. */
 fth_status fth_image_index_add_folder(fth_image_index *index, const char *path, size_t length, uint32_t *folder);
 /* Adds a file; hidden ones and those with other endings are passed over. */
 fth_status fth_image_index_add(fth_image_index *index, uint32_t folder, const char *name, uint64_t offset,

@@ -1,4 +1,4 @@
-/* Opens sets of image files, wherever they lie, and settles what the loader will give: the size and the transforms. */
+/* Opens sets of image files, wherever they lie, and decides what the loader will give: the size and the transforms. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -110,14 +110,14 @@ out:
     return status;
 }
 
-static fth_status settle_transforms(const fth_dataset_options *options, const fth_image_set *set, fth_dataset *dataset)
+static fth_status resolve_transforms(const fth_dataset_options *options, const fth_image_set *set, fth_dataset *dataset)
 {
     fth_status status = FTH_OK;
     fth_raw_images raw = {.channels = FTH_IMAGE_CHANNELS, .files = true};
 
     FTH_TRY(find_common_size(set, &raw.width, &raw.height));
     FTH_TRY(fth_normalization_parse("imagenet", &raw.normalization));
-    FTH_TRY(fth_transforms_settle(options, &raw, dataset->transforms));
+    FTH_TRY(fth_transforms_resolve(options, &raw, dataset->transforms));
     dataset->transformed = true;
 
 out:
@@ -154,7 +154,7 @@ static fth_status open_image_set(const char *source, const fth_dataset_options *
     for (size_t length = strlen(set->source); length > 1 && set->source[length - 1] == '/';)
         set->source[--length] = '\0';
     FTH_TRY(open_source(source, options->stop, set));
-    FTH_TRY(settle_transforms(options, set, dataset));
+    FTH_TRY(resolve_transforms(options, set, dataset));
     if (options->decoded_cache_bytes > 0)
         FTH_TRY(fth_decoded_cache_create(set->index.count, options->decoded_cache_bytes, &set->cache));
     describe(set, &dataset->transforms[FTH_TRAIN], &dataset->info);

@@ -260,8 +260,8 @@ static void choose_sizes(fth_loader *loader)
         loader->slot_count = remaining;
 }
 
-/* Of images in memory that are transformed: --augment comes after the steps. Crops are as wide in the images as they
- * are stored as they would be without the transform. */
+/* Of images in memory that are transformed: --augment comes after the steps. The padding grows with the images, so that
+ * crops move by the same share of them as without the transform. */
 static fth_status add_augmentation(const fth_augmentation *augmentation, const fth_dataset *dataset,
                                    fth_transform *transform)
 {
@@ -382,7 +382,7 @@ fth_status fth_loader_next(fth_loader *loader, fth_deadline deadline, const fth_
     /* A slot freed just now is not ready until filled again; a failure further on leaves earlier batches to come. */
     while (!slot->ready)
         if (pthread_cond_clockwait(&loader->may_take, &loader->mutex, CLOCK_MONOTONIC, &until) != 0 && !slot->ready) {
-            status = fth_fail(FTH_TIMEOUT, "waited in vain for batch %lld from %s", (long long)number,
+            status = fth_fail(FTH_TIMEOUT, "timed out waiting for batch %lld from %s", (long long)number,
                               FTH_COUNTED(loader->thread_count, "loader thread"));
             goto out;
         }

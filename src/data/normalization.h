@@ -37,7 +37,8 @@ void fth_normalization_format(const fth_normalization *normalization, char text[
 /* For messages: "cifar (0.4914,0.4822,0.4465/0.247,0.2435,0.2616)". */
 void fth_normalization_describe(const fth_normalization *normalization, char text[2 * FTH_NORMALIZATION_TEXT]);
 
-/* As model files and the parameter server's protocol have it: {"mean": [...], "std": [...]}, a number for each channel. */
+/* As model files and the parameter server's protocol have it: {"mean": [...], "std": [...]}, a number for each channel.
+ */
 json_t *fth_normalization_to_json(const fth_normalization *normalization);
 /* False unless it is that, for so many channels. */
 bool fth_normalization_from_json(const json_t *json, int channels, fth_normalization *normalization);

@@ -101,8 +101,8 @@ static void choose_for_memory(const fth_raw_images *raw, int width, int height, 
         snprintf(usual[split], USUAL_TEXT, "resize=%dx%d", height, width);
 }
 
-static fth_status settle_steps(const fth_dataset_options *options, const fth_raw_images *raw,
-                               fth_transform transforms[2])
+static fth_status resolve_steps(const fth_dataset_options *options, const fth_raw_images *raw,
+                                fth_transform transforms[2])
 {
     fth_status status = FTH_OK;
     const char *texts[2] = {options->transform, options->validation_transform};
@@ -131,39 +131,38 @@ out:
 }
 
 /* Whoever says how pixels are normalized says it for both splits; two that differ are a mistake. */
-static fth_status settle_normalization(const fth_dataset_options *options, const fth_raw_images *raw,
-                                       fth_transform transforms[2])
+static fth_status resolve_normalization(const fth_dataset_options *options, const fth_raw_images *raw,
+                                        fth_transform transforms[2])
 {
     fth_status status = FTH_OK;
-    fth_normalization settled = options->normalization;
+    fth_normalization chosen = options->normalization;
     const char *origin = "--normalize";
 
     for (int split = 0; split < 2; split++) {
         const fth_normalization *said = &transforms[split].normalization;
         char first[FTH_NORMALIZATION_TEXT], second[FTH_NORMALIZATION_TEXT];
-        fth_normalization_format(&settled, first);
+        fth_normalization_format(&chosen, first);
         fth_normalization_format(said, second);
-        FTH_REQUIRE(settled.channels == 0 || said->channels == 0 || fth_normalization_equal(&settled, said),
-                    FTH_INVALID,
+        FTH_REQUIRE(chosen.channels == 0 || said->channels == 0 || fth_normalization_equal(&chosen, said), FTH_INVALID,
                     "images are normalized as %s by %s, but as %s by the transform for %s: leave one of them out",
                     first, origin, second, split_name(split));
-        if (settled.channels == 0 && said->channels > 0) {
-            settled = *said;
+        if (chosen.channels == 0 && said->channels > 0) {
+            chosen = *said;
             origin = "the transform for training";
         }
     }
-    if (settled.channels == 0)
-        settled = raw->normalization;
-    FTH_TRY(fth_normalization_spread(&settled, raw->channels, &settled));
-    transforms[FTH_TRAIN].normalization = transforms[FTH_VALIDATION].normalization = settled;
+    if (chosen.channels == 0)
+        chosen = raw->normalization;
+    FTH_TRY(fth_normalization_spread(&chosen, raw->channels, &chosen));
+    transforms[FTH_TRAIN].normalization = transforms[FTH_VALIDATION].normalization = chosen;
 
 out:
     return status;
 }
 
-fth_status fth_transforms_settle(const fth_dataset_options *options, const fth_raw_images *raw,
-                                 fth_transform transforms[2])
+fth_status fth_transforms_resolve(const fth_dataset_options *options, const fth_raw_images *raw,
+                                  fth_transform transforms[2])
 {
-    fth_status status = settle_steps(options, raw, transforms);
-    return status == FTH_OK ? settle_normalization(options, raw, transforms) : status;
+    fth_status status = resolve_steps(options, raw, transforms);
+    return status == FTH_OK ? resolve_normalization(options, raw, transforms) : status;
 }

@@ -46,7 +46,7 @@ typedef struct fth_raw_images {
 } fth_raw_images;
 
 /* The transforms by fth_split, of one size, and with one normalization for all channels. */
-fth_status fth_transforms_settle(const fth_dataset_options *options, const fth_raw_images *raw,
-                                 fth_transform transforms[2]);
+fth_status fth_transforms_resolve(const fth_dataset_options *options, const fth_raw_images *raw,
+                                  fth_transform transforms[2]);
 
 #endif

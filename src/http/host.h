@@ -15,8 +15,8 @@ typedef struct fth_hosts fth_hosts;
  * to), those in `names` (with commas between them; or NULL), those of the certificate (or NULL). */
 fth_status fth_hosts_create(const char *address, const char *names, const char *certificate_pem, fth_hosts **hosts);
 void fth_hosts_free(fth_hosts *hosts);
-/* Whether the value of a Host header, "name:port", is one of them. NULL, of a client older than browsers, is. Safe from any
- * thread. */
+/* Whether the value of a Host header, "name:port", is one of them. NULL is: HTTP/1.0 needs no such header, and every
+ * browser sends it. Safe from any thread. */
 bool fth_hosts_know(const fth_hosts *hosts, const char *host);
 
 /* True if the headers (or NULL) say that a page of another server asks. */

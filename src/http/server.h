@@ -76,8 +76,7 @@ void fth_exchange_answer_file(fth_exchange *exchange, int code, const char *cont
 
 /* Keeps the exchange after the handler returns; somebody answers it later, from any thread. If nobody has after
  * `seconds`, or when the server stops, the server does, with `code`: 503 as a refusal in JSON, others with no body. The
- * holder answers in any case,
- * also then: its answer is dropped and the exchange freed. Query and headers are to be read before holding. */
+ * holder answers even then: its answer is dropped and the exchange freed. Read query and headers before holding. */
 void fth_exchange_hold(fth_exchange *exchange, double seconds, int code);
 
 #endif

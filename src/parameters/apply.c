@@ -131,7 +131,7 @@ static fth_refusal judge(fth_parameters *server, const fth_item *item, char *mes
 void fth_parameters_note_unfit(fth_parameters *server, const fth_item *item, const char *why)
 {
     const fth_gradient *gradient = &item->gradient;
-    int64_t count = 0, told = 1;
+    int64_t count = 0, reported = 1;
 
     pthread_mutex_lock(&server->mutex);
     fth_worker *worker = fth_workers_find(server->workers, gradient->worker);
@@ -150,9 +150,9 @@ void fth_parameters_note_unfit(fth_parameters *server, const fth_item *item, con
     snprintf(server->unfit.worker, sizeof server->unfit.worker, "%s", count > 0 ? gradient->worker : "");
     snprintf(server->unfit.why, sizeof server->unfit.why, "%s", why);
     pthread_mutex_unlock(&server->mutex);
-    while (told < count)
-        told *= 10;
-    if (told != count) /* the first, the tenth, the hundredth */
+    while (reported < count)
+        reported *= 10;
+    if (reported != count) /* the first, the tenth, the hundredth */
         return;
     char *message =
         fth_format("worker %s: %lld of its gradients refused so far; %s", gradient->worker, (long long)count, why);

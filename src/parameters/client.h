@@ -43,7 +43,7 @@ fth_status fth_worker_pull(fth_worker_client *client, const fth_layout *layout, 
 
 typedef enum fth_push_outcome {
     FTH_PUSH_APPLIED, /* or stored, to be applied with those of others */
-    FTH_PUSH_STALE,   /* computed with weights that are too old by now, or that are lost: pull and compute anew */
+    FTH_PUSH_STALE,   /* computed with weights that are too old by now, or that are lost: pull and compute again */
     FTH_PUSH_FINISHED /* the server has made all the steps it was asked for */
 } fth_push_outcome;
 

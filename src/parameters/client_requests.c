@@ -1,4 +1,4 @@
-/* A worker's requests: signed anew for each try, and tried again while the server is away or busy. */
+/* A worker's requests: each try signed by itself, and tried again while the server is away or busy. */
 #include <inttypes.h>
 #include <jansson.h>
 #include <math.h>
@@ -26,7 +26,7 @@ fth_status fth_client_ask_once(fth_worker_client *client, fth_http_client *http,
     char *url = fth_format("%s%s", client->whole_url, q->target);
 
     snprintf(worker, sizeof worker, "X-Farthing-Worker: %s", client->name);
-    if (client->has_key) { /* anew for each try: a signature is good once */
+    if (client->has_key) { /* for each try: a signature is good once */
         FTH_TRY(fth_signer_sign(&client->signer, q->method, q->target, q->body, q->body_bytes,
                                 authorization + strlen(authorization)));
         headers[header_count++] = authorization;

@@ -170,13 +170,13 @@ struct fth_parameters {
     int64_t step_gradients; /* that the step being made has */
     int64_t step_samples, step_buffer_samples;
     double step_largest, step_largest_buffer; /* no number of their sums is larger */
-    double log_clip;                          /* what the log says that gradients are clipped to; below 0: anew */
-    float *buffer_sum;                        /* of the step being made, by samples */
-    fth_gradient_piece *pieces;               /* as many as there are trained parameters */
-    int64_t updates_per_epoch;                /* 0: unknown */
-    int64_t end_samples;                      /* that end the training; 0: they do not */
-    double gathering_since_s;                 /* that a first step waits for sync:N's workers; 0: it does not */
-    bool gathered;                            /* it need not wait any more */
+    double log_clip;            /* what the log says that gradients are clipped to; below 0: nothing yet */
+    float *buffer_sum;          /* of the step being made, by samples */
+    fth_gradient_piece *pieces; /* as many as there are trained parameters */
+    int64_t updates_per_epoch;  /* 0: unknown */
+    int64_t end_samples;        /* that end the training; 0: they do not */
+    double gathering_since_s;   /* that a first step waits for sync:N's workers; 0: it does not */
+    bool gathered;              /* it need not wait any more */
     _Atomic double progress;
     fth_server_line line;
 
@@ -199,7 +199,7 @@ struct fth_parameters {
     fth_unfit_news unfit;
     struct {
         fth_window window;
-        int64_t samples; /* of all versions, as told last */
+        int64_t samples; /* of all versions, as of the last gradient */
         double at_s;     /* of the last gradient */
     } live;              /* what a live line shows */
     struct {

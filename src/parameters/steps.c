@@ -168,10 +168,10 @@ void fth_step_clip(fth_parameters *server, fth_gradient *gradient, double most)
 static void note_for_display(fth_parameters *server, const fth_gradient *gradient)
 {
     double now = fth_clock_seconds();
-    bool told = isfinite(gradient->loss) && gradient->correct >= 0;
-    fth_step_result result = {.loss = told ? gradient->loss : 0,
-                              .correct = told ? gradient->correct : 0,
-                              .samples = told ? gradient->samples : 0};
+    bool known = isfinite(gradient->loss) && gradient->correct >= 0;
+    fth_step_result result = {.loss = known ? gradient->loss : 0,
+                              .correct = known ? gradient->correct : 0,
+                              .samples = known ? gradient->samples : 0};
     if (server->started_s == 0)
         return;
     pthread_mutex_lock(&server->mutex);

@@ -46,7 +46,7 @@ void fth_workers_leave(fth_workers *workers, fth_worker *worker);
 fth_worker *fth_workers_next(fth_workers *workers, size_t *position);
 fth_worker *fth_workers_next_known(fth_workers *workers, size_t *position); /* the same, with those that are gone */
 
-/* For checkpoints. Leases begin anew when they are read back. */
+/* For checkpoints. Leases begin again when they are read back. */
 json_t *fth_workers_to_json(const fth_workers *workers);
 fth_status fth_workers_from_json(fth_workers *workers, const json_t *json, double lease_until_s);
 

@@ -107,8 +107,8 @@ static fth_status fail_locked(const fth_record *record)
                     (int)strcspn(owner, "\n"), size > 0 ? owner : "?");
 }
 
-/* One try: *taken is false if the run is being removed: its folder is gone, or the lock that was opened. Those who only look
- * (fth_record_is_locked) hold the lock for a moment, which is waited out. */
+/* One try: *taken is false if the run is being removed: its folder is gone, or the lock that was opened. Those who only
+ * look (fth_record_is_locked) hold the lock for a moment, which is waited out. */
 static fth_status try_lock(fth_record *record, const char *path, bool *taken)
 {
     enum { LOOKS = 10, LOOK_US = 10000 };

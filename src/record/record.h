@@ -19,17 +19,19 @@
  *      "memory_bytes", "system", "device"}}
  *
  * Events all have "event", "time" (wall seconds) and "process_s" (seconds since the process that wrote them began, on a
- * clock that nobody sets; records of older versions have it in "start" and "resume" only). Losses are means over samples, accuracies shares in 0..1,
- * "step" counts updates, "epoch" in step events is a fraction of passes over the data. METERS stands for
+ * clock that nobody sets; records of older versions have it in "start" and "resume" only). Losses are means over
+ * samples, accuracies shares in 0..1, "step" counts updates, "epoch" in step events is a fraction of passes over the
+ * data. METERS stands for
  * "data_wait_s", "decode_s" (in loader threads, so beside the others), "compute_s", "checkpoint_s", "evaluate_s" and
  * "peak_memory_bytes"; "elapsed_s", "samples" and METERS count from the start of the run over all resumes,
  * except in "epoch" events, whose METERS are of that epoch. A number that is unknown is left out. Where the device is
  * an accelerator, METERS has "accelerator_s" (its own time on runs), "accelerator_utilization" (0..1, of the last
  * moments) and "accelerator_memory_bytes" (in use, by all processes) too.
  *
- *     start        id, folder, model, data, device, parameters, batches_per_epoch, host, cloud, instance, region, market, price_usd_per_hour, price_source (where they are known),
- *                  waited_s (for another machine to give up the run), previous_seen_s (when one that was killed last
- *                  gave a sign of life, wall clock), previous_process_s (how long its process had run by then)
+ *     start        id, folder, model, data, device, parameters, batches_per_epoch, host, cloud, instance, region,
+ *                  market, price_usd_per_hour, price_source (where they are known), waited_s (for another machine to
+ *                  give up the run), previous_seen_s (when one that was killed last gave a sign of life, wall clock),
+ *                  previous_process_s (how long its process had run by then)
  *     resume       the same and step, epoch, elapsed_s: where it goes on
  *     weights      file, format, message (where the head was replaced): what the first weights were read from
  *     step         step, epoch, loss, accuracy (of training, since the step event before), learning_rate,
@@ -45,7 +47,8 @@
  *     interrupted  step, epoch, reason (for people), elapsed_s, samples, METERS: stopped on request; can be resumed
  *     end          accuracy, loss (of validation, final weights), epochs, steps, seconds, samples_per_s, model, best,
  *                  best_loss, best_accuracy, best_step, best_by (of the model kept as the best), reason ("epochs",
- *                  "steps", "for", "until", "budget", "server"), samples, elapsed_s, METERS
+ *                  "steps", "for", "until", "budget", "server"; of a parameter server "workers"), samples, elapsed_s,
+ *                  METERS
  *
  * Where the price of the machine is known, "step", "epoch", "interrupted" and "end" have "spent_usd" too: what the run
  * has cost so far, on all its machines. */
@@ -139,10 +142,10 @@ typedef enum fth_record_ending {
 /* One machine's part of a run: a process, from its beginning to the last that was seen of it. What a later resume
  * undid is still in here: it was paid for. */
 typedef struct fth_record_machine {
-    json_t *event;                          /* its "start" or "resume" */
-    json_t *notice;                         /* its last "notice", or NULL */
-    double began_s, last_s;                 /* wall clock: to compare machines with each other */
-    double seconds;                         /* that it worked on the run, by its own steady clock where that is told */
+    json_t *event;          /* its "start" or "resume" */
+    json_t *notice;         /* its last "notice", or NULL */
+    double began_s, last_s; /* wall clock: to compare machines with each other */
+    double seconds;         /* that it worked on the run, by its own steady clock where events have it */
     double first_elapsed_s, last_elapsed_s; /* the run's training time when it took over, and when last seen */
     int64_t first_step, last_step;
     double first_epoch, last_epoch;

@@ -35,7 +35,7 @@ typedef struct lease_text {
     char owner[40], host[128], instance[64];
     int64_t fence;
     double period_s, renewed_s;
-    double process_s; /* how long its owner's process had run when it was renewed; 0: not told */
+    double process_s; /* how long its owner's process had run when it was renewed; 0: unknown */
 } lease_text;
 
 struct fth_lease {

@@ -98,7 +98,7 @@ void fth_pickle_free(fth_pickle *pickle);
 
 /* "argparse.Namespace", printable, as long as the pickle. */
 const char *fth_pickle_global_text(const fth_pickle_global *global);
-/* True for Python's own containers and NumPy's arrays, which nobody needs to hear of. */
+/* True for Python's own containers and NumPy's arrays, which are not worth a message. */
 bool fth_pickle_global_is_plain_data(const fth_pickle_global *global);
 /* What made a value in place of a tensor: a function of torch that rebuilds kinds of tensors that are not read here
  * (sparse, quantized, a subclass's). NULL for all other values. */

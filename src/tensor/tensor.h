@@ -95,8 +95,8 @@ bool fth_numbers_are_finite(const void *numbers, fth_dtype dtype, size_t count);
 /* The largest magnitude of F32, F16 or BF16 numbers, found as fast; INFINITY if one of them is not finite. */
 float fth_numbers_largest(const void *numbers, fth_dtype dtype, size_t count);
 
-/* Are all numbers of a tensor finite? FTH_DIVERGED otherwise, with a message of the kind "conv1.weight is NaN at (3, 0, 1, 1); 2 of
- * its 864 numbers are not finite". */
+/* Are all numbers of a tensor finite? FTH_DIVERGED otherwise, with a message of the kind "conv1.weight is NaN at (3, 0,
+ * 1, 1); 2 of its 864 numbers are not finite". */
 fth_status fth_tensor_check_finite(const fth_tensor_view *view);
 /* Checks views up to the first that is not finite. */
 fth_status fth_tensors_check_finite(const fth_tensor_view *views, size_t count);

@@ -94,7 +94,7 @@ static void strip_prefixes(fth_weights *weights, const char *part)
     weights->prefix = stripped;
 }
 
-/* Takes out what torch.compile and FSDP put within names, before the module that they wrap; it is no one's own name. */
+/* Takes out what torch.compile and FSDP put within names, before the module that they wrap; no module is called so. */
 static void remove_markers(fth_weights *weights)
 {
     static const char *const markers[] = {"_fsdp_wrapped_module.", "_checkpoint_wrapped_module.", "_orig_mod."};

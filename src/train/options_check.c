@@ -52,7 +52,7 @@ static fth_status check_workers(const fth_train_options *options)
     return FTH_OK;
 }
 
-fth_status fth_train_options_settle(fth_train_options *options)
+fth_status fth_train_options_resolve(fth_train_options *options)
 {
     char *model = NULL;
     fth_status status = fth_model_apply_stem(options->model, options->stem, &model);

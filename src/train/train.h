@@ -25,7 +25,7 @@ typedef struct fth_train_options {
     fth_given given; /* see base/options.h */
 
     char *model, *data, *weights;
-    char *stem;   /* "standard" once the options are settled: the model's name says it then */
+    char *stem;   /* "standard" once the options are resolved: the model's name says it then */
     char *freeze; /* patterns of parameters that are not trained */
     bool freeze_statistics;
     int64_t batch;
@@ -47,7 +47,7 @@ typedef struct fth_train_options {
     char *augment;                          /* none, flip, crop, flip-crop */
     char *transform, *validation_transform; /* "": the usual ones */
     char *normalize;                        /* "": the weights file's, or the data set's own */
-    int64_t image_size;                     /* of image files; 0: chosen from them */
+    int64_t image_size;                     /* 0: the data set's own, or chosen */
     double max_bad_images;                  /* share of unreadable image files that is passed over */
     int64_t decoded_cache_mb;
     double validation_fraction;
@@ -93,7 +93,7 @@ extern const fth_option_table fth_train_option_table;
 enum { FTH_FOR_TRAIN = 1 << 0, FTH_FOR_STANDBY = 1 << 1, FTH_FOR_EVALUATE = 1 << 2, FTH_FOR_SERVE = 1 << 3 };
 
 /* Brings what was given to its recorded form: --model resnet18 --stem small becomes the model resnet18-small. */
-fth_status fth_train_options_settle(fth_train_options *options);
+fth_status fth_train_options_resolve(fth_train_options *options);
 
 /* Checks what no single option can: combinations, and values that only make sense when given. */
 fth_status fth_train_options_check(const fth_train_options *options);

@@ -317,7 +317,7 @@ fth_save_choice fth_trainer_choose_save(const fth_trainer *trainer, const fth_st
 bool fth_trainer_wants_local_copy(const fth_trainer *trainer, const fth_stop_reason *reason);
 /* When a save to the store is no longer waited for alone: that copy takes time too. */
 fth_deadline fth_trainer_store_deadline(const fth_trainer *trainer, const fth_stop_reason *reason);
-/* When everything has to be told and the process to end. */
+/* When everything has to be recorded and the process has to end. */
 fth_deadline fth_trainer_leaving_deadline(const fth_stop_reason *reason);
 /* Ends the process, whose threads may wait for a store that does not answer. Returns where there is nobody to do it. */
 void fth_trainer_leave_at_once(fth_trainer *trainer);
@@ -395,6 +395,7 @@ json_t *fth_trainer_tell_end(fth_trainer *trainer, const char *reason); /* gives
 
 /* run.json's members that follow from the trainer; and the machine. */
 json_t *fth_trainer_describe(const fth_trainer *trainer);
+json_t *fth_machine_describe(const fth_device *device);
 
 /* ---- adapt.c ---- */
 
@@ -403,6 +404,5 @@ json_t *fth_trainer_describe(const fth_trainer *trainer);
 fth_status fth_trainer_adapt_normalization(fth_trainer *trainer);
 /* With the data open: a batch has no more images than there are. */
 void fth_trainer_adapt_batch(fth_trainer *trainer);
-json_t *fth_machine_describe(const fth_device *device);
 
 #endif

@@ -207,7 +207,7 @@ fth_status fth_trainer_find_run(fth_trainer *trainer, const fth_train_options *a
     const char *url = fth_run_store_url(trainer->run_store);
     FTH_TRY(read_stored(trainer, asked->standby, &record));
     FTH_TRY(check_over(beginning, &record, url, &over));
-    if (!over) { /* who holds it may end it while we wait */
+    if (!over) { /* its owner may end it while we wait */
         FTH_TRY(take_run(trainer, asked->standby, &record));
         if (record.begun)
             FTH_TRY(take_record(beginning, &record, url));

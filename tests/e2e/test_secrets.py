@@ -1,4 +1,4 @@
-"""Passwords and signatures in the address of the data open it, and are written and told nowhere."""
+"""Passwords and signatures in the address of the data open it, and appear nowhere."""
 import base64
 import signal
 import subprocess

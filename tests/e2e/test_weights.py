@@ -123,7 +123,7 @@ def test_a_model_is_found_in_runs_and_folders(linear, tiny):
     assert "one holds 2 model files, b.pth and m.safetensors among them" in \
         linear("predict", "--weights", "one", "x.png", code=1).err
     (linear.folder / "none").mkdir()
-    assert "none is no run and holds no model file" in linear("export", "--weights", "none", "--out", "x", code=1).err
+    assert "none is not a run and holds no model file" in linear("export", "--weights", "none", "--out", "x", code=1).err
 
 
 def test_predict_takes_folders(linear):

@@ -1,5 +1,5 @@
-/* Hostile .pth files: pickles that want to run code are refused by name, names that nobody here knows make opaque values, and whatever does not add up (cut off
- * anywhere, any byte changed, sizes from a dream) is an error that costs neither a crash nor memory. */
+/* Hostile .pth files: pickles that want to run code are refused by name, unknown names make opaque values, and whatever
+ * does not add up (cut off anywhere, any byte changed, absurd sizes) is an error that costs neither a crash nor memory. */
 #include "support.h"
 
 #include <sys/resource.h>

@@ -49,7 +49,7 @@ static int usable_cores(void)
 
 /* Some virtual machines announce AMX but hide the CPUID leaf that describes its tiles. oneDNN reads the number of tiles
  * from there, configures none, and dies of an illegal instruction: keep it off AMX. Must come before any other call of
- * oneDNN, which settles the instruction set. */
+ * oneDNN, which fixes the instruction set. */
 static void avoid_incomplete_amx(void)
 {
 #if defined(__x86_64__)

@@ -83,6 +83,7 @@ void cpu_free_descriptor(dnnl_primitive_desc_t descriptor); /* NULL is fine */
 /* Attributes that every primitive here has: scratch memory is the user's. */
 fth_status cpu_make_attributes(dnnl_primitive_attr_t *attributes);
 void cpu_free_attributes(dnnl_primitive_attr_t attributes); /* NULL is fine */
+
 /* For own kernels: a step whose state is a copy of `call` with the addresses of `values` filled in. */
 typedef struct cpu_call {
     fth_status (*run)(const struct cpu_call *call, const fth_run *run);

@@ -59,7 +59,7 @@ static fth_status prepare_gelu(fth_plan *plan, const fth_node *node)
     return prepare_activation(plan, node, dnnl_eltwise_gelu_erf, "gelu");
 }
 
-/* A gradient's dy in the layout of `data`, and the place for dx, which is dy's where it can be. */
+/* A gradient's dy in the layout of the node's first input, and the place for dx, which is dy's where it can be. */
 static fth_status begin_gradient(fth_plan *plan, const fth_node *node, fth_plan_value *dy, fth_plan_value *dx)
 {
     fth_status status = FTH_OK;

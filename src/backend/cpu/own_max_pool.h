@@ -4,7 +4,7 @@
 
 #include "backend/cpu/cpu_internal.h"
 
-/* `x` and `y` are images in the same order of dimensions. `where`: the layout of the places of the maxima, as oneDNN's
+/* `y` is the layout of the output, in the input's order of dimensions. `where`: the layout of the places of the maxima, as oneDNN's
  * backward pass reads them; NULL: they are not wanted. */
 fth_status cpu_own_max_pool(fth_plan *plan, const fth_node *node, const dnnl_memory_desc_t *y,
                             const dnnl_memory_desc_t *where);
