@@ -15,14 +15,15 @@ def test_version(farthing):
 
 @pytest.mark.skipif(SANITIZED, reason="sanitizers start slowly")
 def test_version_is_quick():
+    """About 7 ms where nothing else runs; a heavy library loaded by mistake costs a second."""
     best = 1.0
     for _ in range(100):  # other work on the machine adds to most of them
         start = time.perf_counter()
         subprocess.run([FARTHING, "--version"], stdout=subprocess.DEVNULL, env=environment(), check=True)
         best = min(best, time.perf_counter() - start)
-        if best <= 0.010:
+        if best <= 0.050:
             break
-    assert best <= 0.010
+    assert best <= 0.050
 
 
 def test_help_lists_commands(farthing):

@@ -237,8 +237,9 @@ def test_a_disk_too_small_for_what_is_kept(farthing, tiny, small_disk):
     """Two checkpoints and a bit fit, five are to be kept: it says so at the start, and always has the newest."""
     one = 2 * 4 * (784 * 10 + 10)  # weights and momentum of the linear model
     disk = small_disk(size_kib=3 * one // 1024 + 60)
-    result = farthing("train", *SMALL, "--data", tiny, "--batch", 16, "--steps", 60, "--checkpoint-every", 5, "--keep", 5,
-                      "--threads", 1, "--runs", disk)
+    # Steps of many batches, so that each checkpoint is written before the next one is due.
+    result = farthing("train", *SMALL, "--data", "digits", "--batch", 16, "--accumulate", 200, "--steps", 60,
+                      "--checkpoint-every", 5, "--keep", 5, "--threads", 1, "--runs", disk)
     (run,) = disk.glob("*/")
     assert re.search(r"has room for [\d.]+ MB of checkpoints, but --keep 5 needs [\d.]+ MB", result.err)
     assert re.search(r"is full: removed the checkpoint of step \d+ to make room", result.err)
