@@ -318,8 +318,8 @@ static fth_status fail_diverged(const fth_trainer *trainer)
     char *what = fth_format("%s", fth_error_message());
     fth_status status =
         fth_fail(FTH_DIVERGED,
-                 "%s after step %" PRId64 " (epoch %.2f, learning rate %g): training diverged. The last good "
-                 "checkpoint stays; try a lower --lr, --warmup 200 or --clip 1",
+                 "%s after step %" PRId64 " (epoch %.2f, learning rate %g): training diverged. Checkpoints "
+                 "from before it, if any, are kept; try a lower --lr, --warmup 200 or --clip 1",
                  what, trainer->step, fth_trainer_epoch(trainer), trainer->learning_rate);
     free(what);
     return status;

@@ -106,6 +106,7 @@ def test_diverged_training_publishes_nothing(farthing, tiny, strategy):
     assert "not finite" in result.err or "not a number" in result.err
     event = record(run)[-1]
     assert event["event"] == "error" and event["status"] == "diverged"
+    assert "Checkpoints from before it, if any, are kept" in event["message"]
     assert "conv" in event["message"] or "fc" in event["message"] or "all weights are finite" in event["message"]
     assert (run / "best.safetensors").read_bytes() == before
     for path in [*run.glob("*.safetensors"), *run.glob("checkpoints/*.safetensors")]:
