@@ -43,6 +43,7 @@ static struct {
     pthread_t thread;
     bool running;
     grace grace;
+    bool asked;        /* a signal came; the watching thread's until that has been joined */
     const char *words; /* for a terminal, at the first signal */
 } watch = {.words = "finishing the step and saving; once more to stop at once"};
 
@@ -92,7 +93,6 @@ static bool is_impatient(int number, double since_first_s)
 static void *wait_for_signals(void *unused)
 {
     (void)unused;
-    bool asked = false;
     double asked_s = 0;
     for (;;) {
         int number = 0;
@@ -100,14 +100,14 @@ static void *wait_for_signals(void *unused)
             continue;
         if (number == WAKE_UP)
             return NULL;
-        if (asked && is_impatient(number, fth_clock_seconds() - asked_s))
+        if (watch.asked && is_impatient(number, fth_clock_seconds() - asked_s))
             take_default_effect(number);
         ask(number); /* a later one can only shorten the deadline */
-        if (!asked && isatty(STDERR_FILENO))
+        if (!watch.asked && isatty(STDERR_FILENO))
             fth_log_info("%s", watch.words);
-        if (!asked)
+        if (!watch.asked)
             asked_s = fth_clock_seconds();
-        asked = true;
+        watch.asked = true;
     }
 }
 
@@ -149,5 +149,9 @@ void fth_signals_unwatch(void)
     watch.running = false;
     pthread_kill(watch.thread, WAKE_UP);
     pthread_join(watch.thread, NULL);
+    if (watch.asked) { /* what is sent twice must not cost the exit status: only Ctrl-C still ends the process */
+        sigemptyset(&watch.watched);
+        sigaddset(&watch.watched, SIGINT);
+    }
     pthread_sigmask(SIG_UNBLOCK, &watch.watched, NULL);
 }
