@@ -1,8 +1,10 @@
-/* The writer's thread and its two slots; the states are drawn in checkpoint.h.
+/* The writer's thread and its two slots; the states are drawn in writer.h.
  *
  * Everything is under one mutex except the writing itself. The thread runs as a batch job of low priority, which the
  * threads that a store makes for it inherit: training has the processor first, and when training has stopped, for a
  * notice, there is nobody to give way to. */
+#include "checkpoint/writer.h"
+
 #include <pthread.h>
 #include <sched.h>
 #include <stdio.h>
@@ -11,9 +13,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include "checkpoint/checkpoint.h"
-
-enum { NICENESS = 10, RESULTS = 16 };
+enum { NICENESS = 10 };
 
 typedef enum slot_state { SLOT_FREE, SLOT_CLAIMED, SLOT_WAITING, SLOT_WRITING } slot_state;
 
@@ -26,7 +26,7 @@ struct fth_writer {
     pthread_cond_t changed;
     slot_state states[FTH_WRITER_SLOTS];
     fth_writer_job jobs[FTH_WRITER_SLOTS];
-    fth_writer_result results[RESULTS]; /* a ring */
+    fth_writer_result results[FTH_WRITER_RESULTS]; /* a ring */
     size_t first_result, result_count;
     bool cancelled, ending;
     double writing_since_s;
@@ -64,14 +64,29 @@ static void lower_priority(void)
     setpriority(PRIO_PROCESS, thread, getpriority(PRIO_PROCESS, thread) + NICENESS);
 }
 
-/* A slow owner loses the oldest result rather than memory; the newest says how things stand. */
-static void keep_result(fth_writer *writer, const fth_writer_result *result)
+static void drop(const fth_writer *writer, const fth_writer_job *job)
 {
-    if (writer->result_count == RESULTS) {
-        writer->first_result = (writer->first_result + 1) % RESULTS;
-        writer->result_count--;
-    }
-    writer->results[(writer->first_result + writer->result_count++) % RESULTS] = *result;
+    if (writer->work.drop)
+        writer->work.drop(writer->work.context, job);
+}
+
+static bool pop_result(fth_writer *writer, fth_writer_result *result)
+{
+    if (writer->result_count == 0)
+        return false;
+    *result = writer->results[writer->first_result];
+    writer->first_result = (writer->first_result + 1) % FTH_WRITER_RESULTS;
+    writer->result_count--;
+    return true;
+}
+
+/* Bounds memory for an owner that takes no results: the oldest goes, since the newest says how things stand. */
+static void push_result(fth_writer *writer, const fth_writer_result *result)
+{
+    fth_writer_result oldest;
+    if (writer->result_count == FTH_WRITER_RESULTS && pop_result(writer, &oldest))
+        drop(writer, &oldest.job);
+    writer->results[(writer->first_result + writer->result_count++) % FTH_WRITER_RESULTS] = *result;
 }
 
 /* Writes the job in `slot`; with the mutex held, except during the writing. */
@@ -91,7 +106,7 @@ static void write_slot(fth_writer *writer, int slot)
 
     pthread_mutex_lock(&writer->mutex);
     result.seconds = fth_clock_seconds() - writer->writing_since_s;
-    keep_result(writer, &result);
+    push_result(writer, &result);
     writer->states[slot] = SLOT_FREE;
     pthread_cond_broadcast(&writer->changed);
 }
@@ -139,11 +154,11 @@ fth_status fth_writer_create(const fth_writer_work *work, fth_writer **result)
     writer = NULL;
 
 out:
-    fth_writer_free(writer, NULL);
+    fth_writer_free(writer);
     return status;
 }
 
-void fth_writer_free(fth_writer *writer, void (*drop)(void *context, const fth_writer_job *job))
+void fth_writer_free(fth_writer *writer)
 {
     if (!writer)
         return;
@@ -153,11 +168,12 @@ void fth_writer_free(fth_writer *writer, void (*drop)(void *context, const fth_w
     pthread_mutex_unlock(&writer->mutex);
     if (writer->started)
         pthread_join(writer->thread, NULL);
-    for (int i = 0; drop && i < FTH_WRITER_SLOTS; i++)
+    for (int i = 0; i < FTH_WRITER_SLOTS; i++)
         if (writer->states[i] == SLOT_WAITING)
-            drop(writer->work.context, &writer->jobs[i]);
-    for (size_t i = 0; drop && i < writer->result_count; i++)
-        drop(writer->work.context, &writer->results[(writer->first_result + i) % RESULTS].job);
+            drop(writer, &writer->jobs[i]);
+    fth_writer_result result;
+    while (pop_result(writer, &result))
+        drop(writer, &result.job);
     pthread_mutex_destroy(&writer->mutex);
     pthread_cond_destroy(&writer->changed);
     free(writer);
@@ -212,12 +228,7 @@ void fth_writer_unclaim(fth_writer *writer, int slot)
 bool fth_writer_take_result(fth_writer *writer, fth_writer_result *result)
 {
     pthread_mutex_lock(&writer->mutex);
-    bool found = writer->result_count > 0;
-    if (found) {
-        *result = writer->results[writer->first_result];
-        writer->first_result = (writer->first_result + 1) % RESULTS;
-        writer->result_count--;
-    }
+    bool found = pop_result(writer, result);
     pthread_mutex_unlock(&writer->mutex);
     return found;
 }

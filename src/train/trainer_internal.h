@@ -6,6 +6,7 @@
 #include <pthread.h>
 
 #include "checkpoint/checkpoint.h"
+#include "checkpoint/writer.h"
 #include "cost/cost.h"
 #include "spot/spot.h"
 #include "train/engine.h"

@@ -262,7 +262,8 @@ fth_status fth_trainer_open_writer(fth_trainer *trainer, bool ahead)
         return FTH_OK;
     saving->engine = trainer->engine;
     return fth_writer_create(
-        &(fth_writer_work){.context = saving, .prepare = ahead ? prepare_snapshot : NULL, .write = write_job},
+        &(fth_writer_work){
+            .context = saving, .prepare = ahead ? prepare_snapshot : NULL, .write = write_job, .drop = free_details},
         &saving->writer);
 }
 
@@ -440,7 +441,7 @@ void fth_saving_close(fth_saving *saving)
     if (saving->writer && saving->closing)
         fth_writer_cancel(saving->writer);
     (void)wait_for_closer(saving, (fth_deadline){INFINITY});
-    fth_writer_free(saving->writer, free_details);
+    fth_writer_free(saving->writer);
     saving->writer = NULL;
     for (int i = 0; i < FTH_WRITER_SLOTS; i++) {
         fth_snapshot_free(saving->snapshots[i]);

@@ -7,6 +7,7 @@
 #include <utime.h>
 
 #include "checkpoint/checkpoint.h"
+#include "checkpoint/writer.h"
 
 /* ---- the writer ---- */
 
@@ -65,12 +66,23 @@ static void wait_begun(int count)
     fail_msg("the writer did not begin job %d", count);
 }
 
+static _Atomic int dropped;
+
+static void count_dropped(void *context, const fth_writer_job *job)
+{
+    (void)context;
+    (void)job;
+    dropped++;
+}
+
 static fth_writer *new_writer(void)
 {
     fth_writer *writer = NULL;
     gate.allowed = gate.begun = gate.count = 0;
     gate.next = FTH_OK;
-    assert_int_equal(fth_writer_create(&(fth_writer_work){.write = write_gated}, &writer), FTH_OK);
+    dropped = 0;
+    assert_int_equal(fth_writer_create(&(fth_writer_work){.write = write_gated, .drop = count_dropped}, &writer),
+                     FTH_OK);
     return writer;
 }
 
@@ -103,7 +115,27 @@ static void jobs_are_written_in_order_and_give_results(void **state)
         assert_int_equal(result.size_bytes, 100);
     }
     assert_false(fth_writer_take_result(writer, &result));
-    fth_writer_free(writer, NULL);
+    fth_writer_free(writer);
+    assert_int_equal(dropped, 0); /* every job came back with its result */
+}
+
+/* An owner that takes no results keeps the newest ones; what the others hold is released, once each. */
+static void results_beyond_the_ring_are_dropped(void **state)
+{
+    (void)state;
+    enum { BEYOND = 3, JOBS = FTH_WRITER_RESULTS + BEYOND };
+    fth_writer *writer = new_writer();
+    fth_writer_result result;
+    allow(JOBS);
+    for (int step = 1; step <= JOBS; step++) {
+        assert_true(submit(writer, step, 1) == -1);
+        assert_int_equal(fth_writer_wait_idle(writer, fth_deadline_in(20)), FTH_OK);
+    }
+    assert_int_equal(dropped, BEYOND);
+    assert_true(fth_writer_take_result(writer, &result));
+    assert_int_equal(result.job.step, BEYOND + 1);
+    fth_writer_free(writer);
+    assert_int_equal(dropped, JOBS - 1);
 }
 
 static void what_waits_is_replaced_by_newer(void **state)
@@ -122,7 +154,7 @@ static void what_waits_is_replaced_by_newer(void **state)
     assert_int_equal(gate.count, 2);
     assert_int_equal(gate.written[0], 1);
     assert_int_equal(gate.written[1], 4);
-    fth_writer_free(writer, NULL);
+    fth_writer_free(writer);
 }
 
 static void another_kind_of_job_is_not_replaced(void **state)
@@ -137,7 +169,7 @@ static void another_kind_of_job_is_not_replaced(void **state)
     allow(2);
     assert_int_equal(fth_writer_wait_idle(writer, fth_deadline_in(20)), FTH_OK);
     assert_int_equal(gate.written[1], 4);
-    fth_writer_free(writer, NULL);
+    fth_writer_free(writer);
 }
 
 static void failures_and_cancelling_are_results(void **state)
@@ -159,16 +191,7 @@ static void failures_and_cancelling_are_results(void **state)
     assert_true(fth_writer_take_result(writer, &result));
     assert_int_equal(result.status, FTH_IO);
     assert_string_equal(result.message, "no room");
-    fth_writer_free(writer, NULL);
-}
-
-static int dropped;
-
-static void count_dropped(void *context, const fth_writer_job *job)
-{
-    (void)context;
-    (void)job;
-    dropped++;
+    fth_writer_free(writer);
 }
 
 static void freeing_cancels_and_drops(void **state)
@@ -178,8 +201,7 @@ static void freeing_cancels_and_drops(void **state)
     assert_true(submit(writer, 1, 1) == -1);
     wait_begun(1);
     assert_true(submit(writer, 2, 1) == -1);
-    dropped = 0;
-    fth_writer_free(writer, count_dropped);
+    fth_writer_free(writer);
     assert_int_equal(dropped, 2); /* the cancelled one's result, and the one that waited */
     assert_int_equal(gate.count, 0);
 }
@@ -353,6 +375,7 @@ int main(void)
     fth_log_set_level(FTH_LOG_ERROR);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(jobs_are_written_in_order_and_give_results),
+        cmocka_unit_test(results_beyond_the_ring_are_dropped),
         cmocka_unit_test(what_waits_is_replaced_by_newer),
         cmocka_unit_test(another_kind_of_job_is_not_replaced),
         cmocka_unit_test(failures_and_cancelling_are_results),

@@ -38,7 +38,7 @@ static void begin_upload(fth_trainer *trainer)
 static void end_upload(fth_trainer *trainer)
 {
     let_go = true;
-    fth_writer_free(trainer->saving.writer, NULL);
+    fth_writer_free(trainer->saving.writer);
 }
 
 static fth_save_choice choose(const fth_trainer *trainer, double left_s)
@@ -68,7 +68,7 @@ static void with_nothing_under_way_a_save_is_always_tried(void **state)
     assert_int_equal(choose(&trainer, 1), FTH_SAVE_AFTER);
     assert_int_equal(fth_writer_create(&(fth_writer_work){.write = write_slowly}, &trainer.saving.writer), FTH_OK);
     assert_int_equal(choose(&trainer, 1), FTH_SAVE_AFTER);
-    fth_writer_free(trainer.saving.writer, NULL);
+    fth_writer_free(trainer.saving.writer);
 }
 
 /* ---- how often ---- */
