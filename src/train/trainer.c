@@ -19,17 +19,6 @@
 
 #include "train/trainer_internal.h"
 
-double fth_trainer_elapsed(fth_trainer *trainer)
-{
-    trainer->state.elapsed_s = fth_clock_seconds() - trainer->clock_origin_s;
-    return trainer->state.elapsed_s;
-}
-
-double fth_trainer_epoch(const fth_trainer *trainer)
-{
-    return (double)trainer->state.batches / (double)trainer->batches_per_epoch;
-}
-
 static bool stop_asked(const fth_trainer *trainer)
 {
     return trainer->stop && trainer->stop->asked;
@@ -37,15 +26,10 @@ static bool stop_asked(const fth_trainer *trainer)
 
 /* ---- one update ---- */
 
-/* What a strategy gives may be of several batches, or of none. */
 static void count_result(fth_trainer *trainer, const fth_step_result *result, double seconds)
 {
-    fth_train_state *state = &trainer->state;
     fth_progress *progress = &trainer->progress;
-    state->samples += result->samples;
-    state->epoch_loss += result->samples > 0 ? result->loss * (double)result->samples : 0;
-    state->epoch_correct += result->correct;
-    state->epoch_samples += result->samples;
+    fth_position_add_result(&trainer->position, result);
     fth_tally_add(&trainer->since_event.tally, result, seconds);
 
     fth_window_add(&trainer->window, result, seconds);
@@ -58,9 +42,9 @@ static void count_result(fth_trainer *trainer, const fth_step_result *result, do
 static double seconds_left(const fth_trainer *trainer, double elapsed)
 {
     double left = INFINITY, pace = fth_window_pace(&trainer->window);
-    if (trainer->total_steps > 0 && pace > 0) {
+    if (trainer->position.total_steps > 0 && pace > 0) {
         double per_step = (double)(trainer->options->batch * trainer->options->accumulate);
-        left = (double)(trainer->total_steps - trainer->step) * per_step / pace;
+        left = (double)(trainer->position.total_steps - trainer->position.step) * per_step / pace;
     }
     if (trainer->options->for_s > 0)
         left = fmin(left, fmax(0, trainer->options->for_s - elapsed));
@@ -72,7 +56,7 @@ static void tell_events(fth_trainer *trainer)
     json_t *event = NULL;
     while (trainer->strategy->take_event && (event = trainer->strategy->take_event(trainer->strategy_state))) {
         const char *name = json_string_value(json_object_get(event, "event"));
-        json_object_set_new(event, "step", json_integer(trainer->step));
+        json_object_set_new(event, "step", json_integer(trainer->position.step));
         fth_trainer_tell(trainer, name ? name : "warning", event);
     }
 }
@@ -90,7 +74,7 @@ static fth_status settle(fth_trainer *trainer)
         return status;
     trainer->unsettled = false;
     double seconds = fth_clock_seconds() - began;
-    trainer->state.meters.compute_s += seconds;
+    trainer->position.state.meters.compute_s += seconds;
     count_result(trainer, &result, seconds);
     return FTH_OK;
 }
@@ -102,44 +86,44 @@ static fth_status train_update(fth_trainer *trainer)
     const fth_batch *batch = NULL;
     fth_step_result result;
     double now = fth_clock_seconds();
-    fth_schedule_position position = {.step = trainer->step,
-                                      .total_steps = trainer->total_steps,
-                                      .steps_per_epoch = trainer->steps_per_epoch,
+    fth_schedule_position position = {.step = trainer->position.step,
+                                      .total_steps = trainer->position.total_steps,
+                                      .steps_per_epoch = trainer->position.steps_per_epoch,
                                       .warmup = trainer->options->warmup,
                                       .decay_every = trainer->options->decay_every,
                                       .decay_factor = trainer->options->decay_factor};
 
     trainer->learning_rate = trainer->base_rate * fth_schedule_factor(trainer->schedule, &position);
-    trainer->unsaved = true;
+    trainer->position.unsaved = true;
     do {
         double began = now;
         FTH_TRY(fth_loader_next(trainer->loader, (fth_deadline){began + FTH_LOADER_TIMEOUT_S}, &batch));
-        FTH_REQUIRE(batch && batch->number == trainer->state.batches, FTH_CORRUPT,
-                    "the loader gave the wrong batch at position %" PRId64, trainer->state.batches);
+        FTH_REQUIRE(batch && batch->number == trainer->position.state.batches, FTH_CORRUPT,
+                    "the loader gave the wrong batch at position %" PRId64, trainer->position.state.batches);
         double ready = fth_clock_seconds();
         result = (fth_step_result){0};
         FTH_TRY(trainer->strategy->step(trainer->strategy_state, batch, trainer->learning_rate, &result));
         trainer->finished_elsewhere = result.finished;
         now = fth_clock_seconds();
 
-        trainer->state.meters.data_wait_s += ready - began;
-        trainer->state.meters.compute_s += now - ready;
-        trainer->state.meters.decode_s += batch->decode_seconds;
-        trainer->state.batches++;
+        trainer->position.state.meters.data_wait_s += ready - began;
+        trainer->position.state.meters.compute_s += now - ready;
+        trainer->position.state.meters.decode_s += batch->decode_seconds;
+        trainer->position.state.batches++;
         trainer->unsettled = trainer->strategy->drain != NULL;
         count_result(trainer, &result, now - began);
-    } while (fth_engine_updates(trainer->engine, trainer->state.batches) == trainer->step);
+    } while (fth_engine_updates(trainer->engine, trainer->position.state.batches) == trainer->position.step);
 
-    trainer->step++;
-    double elapsed = now - trainer->clock_origin_s;
-    trainer->state.elapsed_s = elapsed;
-    trainer->progress.epoch = (trainer->state.batches - 1) / trainer->batches_per_epoch + 1;
-    trainer->progress.step = trainer->step;
+    trainer->position.step++;
+    double elapsed = now - trainer->position.clock_origin_s;
+    trainer->position.state.elapsed_s = elapsed;
+    trainer->progress.epoch = (trainer->position.state.batches - 1) / trainer->position.batches_per_epoch + 1;
+    trainer->progress.step = trainer->position.step;
     trainer->progress.elapsed_s = elapsed;
     trainer->progress.left_s = seconds_left(trainer, elapsed);
     fth_trainer_show_progress(trainer);
     tell_events(trainer);
-    if (!trainer->first_step_told || trainer->step - trainer->since_event.began_step >= FTH_WINDOW_RESULTS ||
+    if (!trainer->first_step_told || trainer->position.step - trainer->since_event.began_step >= FTH_WINDOW_RESULTS ||
         elapsed - trainer->since_event.began_s >= FTH_WINDOW_S)
         fth_trainer_tell_step(trainer);
 
@@ -153,16 +137,16 @@ out:
 static const char *reached_limit(const fth_trainer *trainer)
 {
     const fth_train_options *options = trainer->options;
-    const fth_train_state *state = &trainer->state;
+    const fth_train_state *state = &trainer->position.state;
     if (trainer->goal.kind != FTH_GOAL_NONE && state->validation_step >= 0) {
         bool reached = trainer->goal.kind == FTH_GOAL_ACCURACY ? state->validation_accuracy >= trainer->goal.value
                                                                : state->validation_loss <= trainer->goal.value;
         if (reached)
             return "until";
     }
-    if (options->epochs > 0 && state->batches >= options->epochs * trainer->batches_per_epoch)
+    if (options->epochs > 0 && state->batches >= options->epochs * trainer->position.batches_per_epoch)
         return "epochs";
-    if (options->steps > 0 && trainer->step >= options->steps)
+    if (options->steps > 0 && trainer->position.step >= options->steps)
         return "steps";
     if (options->for_s > 0 && state->elapsed_s >= options->for_s)
         return "for";
@@ -171,24 +155,24 @@ static const char *reached_limit(const fth_trainer *trainer)
 
 static bool checkpoint_is_wanted(const fth_trainer *trainer)
 {
-    if (!trainer->unsaved)
+    if (!trainer->position.unsaved)
         return false;
     if (trainer->interval.steps > 0)
-        return trainer->step - trainer->saved_step >= trainer->interval.steps;
-    return trainer->state.elapsed_s - trainer->saved_at_s >= trainer->interval.seconds;
+        return trainer->position.step - trainer->saved_step >= trainer->interval.steps;
+    return trainer->position.state.elapsed_s - trainer->saved_at_s >= trainer->interval.seconds;
 }
 
 /* While a validation goes on beside training there is none: what a checkpoint says of an epoch, and its event, would
  * disagree after a kill. An epoch that ends with a checkpoint wanted is validated while training waits. */
 static bool checkpoint_is_due(const fth_trainer *trainer)
 {
-    return trainer->state.pending.epoch == 0 && checkpoint_is_wanted(trainer);
+    return trainer->position.state.pending.epoch == 0 && checkpoint_is_wanted(trainer);
 }
 
 static bool at_epoch_end(const fth_trainer *trainer)
 {
-    bool counted = trainer->state.epoch_samples > 0 || trainer->unsettled;
-    return counted && trainer->state.batches % trainer->batches_per_epoch == 0;
+    bool counted = trainer->position.state.epoch_samples > 0 || trainer->unsettled;
+    return counted && trainer->position.state.batches % trainer->position.batches_per_epoch == 0;
 }
 
 /* The last validation has the machine to itself; and where its result decides about the end, it is waited for. */
@@ -258,9 +242,9 @@ static fth_status end(fth_trainer *trainer, const char *reason, json_t **event)
     FTH_TRY(settle(trainer));
     fth_trainer_tell_step(trainer);
     FTH_TRY(fth_trainer_follow_validation(trainer, true));
-    if (trainer->state.validation_step != trainer->step)
+    if (trainer->position.state.validation_step != trainer->position.step)
         FTH_TRY(validate_at_end(trainer));
-    if (trainer->unsaved)
+    if (trainer->position.unsaved)
         FTH_TRY(fth_trainer_checkpoint(trainer, true));
     FTH_TRY(fth_trainer_finish_last_save(trainer));
     FTH_REQUIRE(fth_stop_get(trainer->stop).kind < FTH_STOP_PREEMPTION, FTH_INTERRUPTED,
@@ -291,8 +275,9 @@ static fth_status interrupt(fth_trainer *trainer)
     fth_trainer_tell_step(trainer);
     FTH_TRY(fth_trainer_save_at_stop(trainer, &reason));
     if (trainer->saving.local_step == 0)
-        fth_trainer_store_best_in_time(trainer, &reason);                            /* after what matters more */
-    if (reason.kind == FTH_STOP_REQUEST && !trainer->run_store && trainer->step > 0) /* on a machine that stays */
+        fth_trainer_store_best_in_time(trainer, &reason); /* after what matters more */
+    if (reason.kind == FTH_STOP_REQUEST && !trainer->run_store &&
+        trainer->position.step > 0) /* on a machine that stays */
         FTH_TRY(fth_trainer_save_model(trainer, trainer->last_path));
     fth_trainer_tell_bad_images(trainer);
     fth_trainer_tell_notice(trainer, &reason);
@@ -320,7 +305,7 @@ static fth_status fail_diverged(const fth_trainer *trainer)
         fth_fail(FTH_DIVERGED,
                  "%s after step %" PRId64 " (epoch %.2f, learning rate %g): training diverged. Checkpoints "
                  "from before it, if any, are kept; try a lower --lr, --warmup 200 or --clip 1",
-                 what, trainer->step, fth_trainer_epoch(trainer), trainer->learning_rate);
+                 what, trainer->position.step, fth_position_epoch(&trainer->position), trainer->learning_rate);
     free(what);
     return status;
 }

@@ -112,7 +112,7 @@ fth_status fth_trainer_open_loader(fth_trainer *trainer, fth_split split, fth_lo
     if (training) {
         loader_options.augmentation.flip = strncmp(options->augment, "flip", 4) == 0;
         loader_options.augmentation.crop_padding = strstr(options->augment, "crop") ? CROP_PADDING : 0;
-        loader_options.first_batch = trainer->state.batches;
+        loader_options.first_batch = trainer->position.state.batches;
         loader_options.share = trainer->share;
     } else {
         loader_options.batch_limit = fth_batches_per_epoch(count, loader_options.batch);
@@ -179,35 +179,13 @@ fth_status fth_trainer_load_weights(fth_trainer *trainer)
         return FTH_OK;
     FTH_TRY(fth_weights_open(path, &weights));
     FTH_TRY(fth_engine_load_weights(trainer->engine, weights, true, path, &trainer->weights));
-    trainer->state.counter_start = trainer->weights.batches;
+    trainer->position.state.counter_start = trainer->weights.batches;
     snprintf(trainer->weights_format, sizeof trainer->weights_format, "%s", fth_weights_describe(weights).format);
     if (*trainer->weights.head_note)
         fth_log_info("%s", trainer->weights.head_note);
 
 out:
     fth_weights_free(weights);
-    return status;
-}
-
-/* When training will end, as far as that is known ahead. */
-static fth_status find_end(fth_trainer *trainer)
-{
-    fth_status status = FTH_OK;
-    const fth_train_options *options = trainer->options;
-    int64_t by_epochs = 0;
-
-    if (options->epochs > 0) {
-        FTH_REQUIRE(options->epochs <= INT64_MAX / 4 / trainer->batches_per_epoch, FTH_INVALID,
-                    "--epochs %" PRId64 " is more than can be counted", options->epochs);
-        by_epochs = options->epochs * trainer->steps_per_epoch;
-    }
-    trainer->total_steps = options->steps;
-    if (by_epochs > 0 && (trainer->total_steps == 0 || by_epochs < trainer->total_steps))
-        trainer->total_steps = by_epochs;
-    FTH_REQUIRE(trainer->total_steps > 0 || !trainer->schedule->needs_end, FTH_INVALID,
-                "--schedule %s needs to know the end: give --epochs or --steps", options->schedule);
-
-out:
     return status;
 }
 
@@ -257,10 +235,9 @@ static fth_status open_engine(fth_trainer *trainer)
                                          .precision_before =
                                              json_string_value(json_object_get(trainer->beginning.run, "precision"))};
     FTH_TRY(fth_engine_create(&engine_options, trainer->device, &trainer->engine));
-    trainer->batches_per_epoch = fth_batches_per_epoch(engine_options.training_samples, options->batch);
-    trainer->steps_per_epoch = fth_engine_updates_per_epoch(trainer->engine);
     trainer->base_rate = fth_engine_learning_rate(trainer->engine);
-    FTH_TRY(find_end(trainer));
+    FTH_TRY(fth_position_begin(trainer->engine, options, trainer->schedule, engine_options.training_samples,
+                               &trainer->position));
 
 out:
     return status;
@@ -340,7 +317,6 @@ fth_status fth_trainer_open(fth_trainer *trainer)
     fth_trainer_begin_identify(trainer);
     FTH_TRY(open_engine(trainer));
     FTH_TRY(fth_trainer_find_price(trainer));
-    trainer->state = (fth_train_state){.best_step = -1, .validation_step = -1};
 
 out:
     return status;
@@ -375,12 +351,13 @@ fth_status fth_trainer_begin(fth_trainer *trainer)
         FTH_TRY(fth_engine_prepare(trainer->engine, options->batch, FTH_PLAN_TRAIN));
     FTH_TRY(trainer->strategy->open(trainer->engine, options, &trainer->strategy_state));
 
-    trainer->clock_origin_s = fth_clock_seconds() - trainer->state.elapsed_s;
-    trainer->saved_at_s = trainer->state.elapsed_s;
-    trainer->saved_step = trainer->step;
-    trainer->since_event = (fth_since_event){.began_s = trainer->state.elapsed_s, .began_step = trainer->step};
-    trainer->progress = (fth_progress){.epochs = options->epochs, .steps = trainer->total_steps};
-    trainer->restored_step = trainer->step;
+    fth_position_start_clock(&trainer->position);
+    trainer->saved_at_s = trainer->position.state.elapsed_s;
+    trainer->saved_step = trainer->position.step;
+    trainer->since_event =
+        (fth_since_event){.began_s = trainer->position.state.elapsed_s, .began_step = trainer->position.step};
+    trainer->progress = (fth_progress){.epochs = options->epochs, .steps = trainer->position.total_steps};
+    trainer->restored_step = trainer->position.step;
     fth_engine_sizes sizes = fth_engine_get_sizes(trainer->engine);
     trainer->state_bytes =
         (sizes.parameters + sizes.buffers + (size_t)sizes.state_count * sizes.trained) * sizeof(float);

@@ -63,8 +63,8 @@ static void describe_model(const fth_trainer *trainer, fth_train_plan *plan)
     plan->validation_samples = data->count[FTH_VALIDATION];
     plan->classes = data->classes;
     plan->parameters = fth_graph_trainable_count(fth_engine_graph(trainer->engine));
-    plan->batches_per_epoch = trainer->batches_per_epoch;
-    plan->steps = trainer->total_steps;
+    plan->batches_per_epoch = trainer->position.batches_per_epoch;
+    plan->steps = trainer->position.total_steps;
 }
 
 fth_status fth_train_check(const fth_train_options *options, const fth_strategy *strategy, fth_stop *stop,

@@ -245,7 +245,7 @@ static void follow(double seconds, double *longest)
 static void measure(fth_trainer *trainer, double now)
 {
     fth_spending *spending = &trainer->spending;
-    const fth_meters *meters = &trainer->state.meters;
+    const fth_meters *meters = &trainer->position.state.meters;
     double validated = meters->evaluate_s - spending->looked_meters.evaluate_s;
     double saved = meters->checkpoint_s - spending->looked_meters.checkpoint_s;
     if (spending->looked_at_s > 0) {

@@ -61,7 +61,7 @@ static void sample_accelerator(fth_trainer *trainer, double interval_s)
         accelerator->utilization = sample.utilization;
     else
         accelerator->utilization = timed ? fmin(1, busy_s / seconds) : NAN;
-    trainer->state.meters.accelerator_s += busy_s;
+    trainer->position.state.meters.accelerator_s += busy_s;
     accelerator->busy_s += busy_s;
     accelerator->memory_bytes = sample.used_bytes;
     accelerator->sampled_at_s = now;
@@ -107,22 +107,22 @@ void fth_trainer_tell(fth_trainer *trainer, const char *name, json_t *event)
 
 static void set_position(const fth_trainer *trainer, json_t *event)
 {
-    set_integer(event, "step", trainer->step);
-    fth_json_set_number(event, "epoch", fth_trainer_epoch(trainer));
+    set_integer(event, "step", trainer->position.step);
+    fth_json_set_number(event, "epoch", fth_position_epoch(&trainer->position));
 }
 
 static void set_totals_at(const fth_trainer *trainer, double elapsed_s, json_t *event)
 {
     fth_json_set_number(event, "elapsed_s", elapsed_s);
-    set_integer(event, "samples", trainer->state.samples);
-    set_meters(event, &trainer->state.meters);
-    set_accelerator(trainer, event, trainer->state.meters.accelerator_s);
+    set_integer(event, "samples", trainer->position.state.samples);
+    set_meters(event, &trainer->position.state.meters);
+    set_accelerator(trainer, event, trainer->position.state.meters.accelerator_s);
     fth_trainer_set_spent(trainer, event);
 }
 
 static void set_totals(fth_trainer *trainer, json_t *event)
 {
-    set_totals_at(trainer, fth_trainer_elapsed(trainer), event);
+    set_totals_at(trainer, fth_position_elapsed(&trainer->position), event);
 }
 
 void fth_trainer_tell_start(fth_trainer *trainer, bool resumed)
@@ -138,13 +138,13 @@ void fth_trainer_tell_start(fth_trainer *trainer, bool resumed)
     if (trainer->strategy->describe)
         trainer->strategy->describe(trainer->strategy_state, event);
     set_integer(event, "parameters", fth_graph_trainable_count(fth_engine_graph(trainer->engine)));
-    set_integer(event, "batches_per_epoch", trainer->batches_per_epoch);
+    set_integer(event, "batches_per_epoch", trainer->position.batches_per_epoch);
     fth_trainer_set_machine(trainer, event);
     fth_trainer_set_takeover(trainer, event);
     fth_json_set_number(event, "time", fth_clock_wall_seconds());
     if (resumed) {
         /* Where the machine before it stopped: what passes until the first step is this one's time. */
-        const double elapsed_s = trainer->state.elapsed_s;
+        const double elapsed_s = trainer->position.state.elapsed_s;
         set_position(trainer, event);
         fth_json_set_number(event, "elapsed_s", elapsed_s);
         if (fth_trainer_add_up_before(trainer, event) != FTH_OK)
@@ -167,7 +167,7 @@ void fth_trainer_tell_weights(fth_trainer *trainer)
 void fth_trainer_tell_step(fth_trainer *trainer)
 {
     const fth_tally *tally = &trainer->since_event.tally;
-    double elapsed = fth_trainer_elapsed(trainer);
+    double elapsed = fth_position_elapsed(&trainer->position);
     if (tally->samples > 0) {
         json_t *event = new_event("step");
         set_position(trainer, event);
@@ -182,30 +182,13 @@ void fth_trainer_tell_step(fth_trainer *trainer)
         set_totals(trainer, event);
         fth_trainer_tell(trainer, "step", event);
     }
-    trainer->since_event = (fth_since_event){.began_s = elapsed, .began_step = trainer->step};
+    trainer->since_event = (fth_since_event){.began_s = elapsed, .began_step = trainer->position.step};
 }
 
 fth_epoch_facts fth_trainer_epoch_facts(fth_trainer *trainer)
 {
-    const fth_train_state *state = &trainer->state;
-    double elapsed = fth_trainer_elapsed(trainer);
     sample_accelerator(trainer, 0);
-    fth_meters meters = state->meters;
-    meters.data_wait_s -= state->epoch_meters.data_wait_s;
-    meters.decode_s -= state->epoch_meters.decode_s;
-    meters.compute_s -= state->epoch_meters.compute_s;
-    meters.checkpoint_s -= state->epoch_meters.checkpoint_s;
-    meters.evaluate_s -= state->epoch_meters.evaluate_s;
-    meters.accelerator_s -= state->epoch_meters.accelerator_s;
-    return (fth_epoch_facts){.epoch = state->batches / trainer->batches_per_epoch,
-                             .step = trainer->step,
-                             .batches = state->batches,
-                             .samples_so_far = state->samples,
-                             .loss = state->epoch_loss,
-                             .correct = state->epoch_correct,
-                             .samples = state->epoch_samples,
-                             .seconds = elapsed - state->epoch_elapsed_s,
-                             .meters = meters};
+    return fth_position_describe_epoch(&trainer->position);
 }
 
 void fth_trainer_tell_epoch(fth_trainer *trainer, const fth_epoch_facts *facts, const fth_evaluation *evaluation)
@@ -221,7 +204,7 @@ void fth_trainer_tell_epoch(fth_trainer *trainer, const fth_epoch_facts *facts, 
     }
     fth_json_set_number(event, "seconds", facts->seconds);
     fth_json_set_number(event, "samples_per_s", rate(facts->samples, &facts->meters));
-    fth_json_set_number(event, "elapsed_s", fth_trainer_elapsed(trainer));
+    fth_json_set_number(event, "elapsed_s", fth_position_elapsed(&trainer->position));
     set_integer(event, "samples", facts->samples_so_far);
     set_meters(event, &facts->meters);
     set_accelerator(trainer, event, facts->meters.accelerator_s);
@@ -250,7 +233,7 @@ void fth_trainer_tell_bad_images(fth_trainer *trainer)
 void fth_trainer_tell_warning(fth_trainer *trainer, const char *message)
 {
     json_t *event = new_event("warning");
-    set_integer(event, "step", trainer->step);
+    set_integer(event, "step", trainer->position.step);
     set_text(event, "message", message);
     fth_trainer_tell(trainer, "warning", event);
 }
@@ -277,19 +260,19 @@ void fth_trainer_tell_interrupted(fth_trainer *trainer, const fth_stop_reason *r
 
 json_t *fth_trainer_tell_end(fth_trainer *trainer, const char *reason)
 {
-    const fth_train_state *state = &trainer->state;
+    const fth_train_state *state = &trainer->position.state;
     json_t *event = new_event("end");
     sample_accelerator(trainer, 0);
     if (state->validation_step >= 0) {
         fth_json_set_number(event, "accuracy", state->validation_accuracy);
         fth_json_set_number(event, "loss", state->validation_loss);
     }
-    if (state->batches % trainer->batches_per_epoch == 0)
-        set_integer(event, "epochs", state->batches / trainer->batches_per_epoch);
+    if (state->batches % trainer->position.batches_per_epoch == 0)
+        set_integer(event, "epochs", state->batches / trainer->position.batches_per_epoch);
     else
-        fth_json_set_number(event, "epochs", fth_trainer_epoch(trainer));
-    set_integer(event, "steps", trainer->step);
-    fth_json_set_number(event, "seconds", fth_trainer_elapsed(trainer));
+        fth_json_set_number(event, "epochs", fth_position_epoch(&trainer->position));
+    set_integer(event, "steps", trainer->position.step);
+    fth_json_set_number(event, "seconds", fth_position_elapsed(&trainer->position));
     fth_json_set_number(event, "samples_per_s", rate(state->samples, &state->meters));
     set_text(event, "model", trainer->last_path);
     set_text(event, "reason", reason);

@@ -10,6 +10,7 @@
 #include "cost/cost.h"
 #include "spot/spot.h"
 #include "train/engine.h"
+#include "train/position.h"
 #include "train/run_store.h"
 #include "train/train_internal.h"
 #include "train/window.h"
@@ -43,41 +44,6 @@ fth_status fth_beginning_keep_best_by(fth_beginning *beginning);
 void fth_beginning_release(fth_beginning *beginning);
 
 /* ---- the trainer ---- */
-
-typedef struct fth_meters {
-    double data_wait_s, decode_s, compute_s, checkpoint_s, evaluate_s;
-    double accelerator_s; /* its own time, where the device is one */
-} fth_meters;
-
-/* An epoch that is over, for its event. */
-typedef struct fth_epoch_facts {
-    int64_t epoch; /* 1 for the first; 0: none */
-    int64_t step, batches, samples_so_far;
-    double loss; /* sum over the samples */
-    int64_t correct, samples;
-    double seconds;
-    fth_meters meters; /* of this epoch alone */
-} fth_epoch_facts;
-
-/* All that a checkpoint has to bring back beside the tensors; trainer_save.c turns it into JSON and back. */
-typedef struct fth_train_state {
-    int64_t batches; /* consumed since the start of epoch 0: the position */
-    int64_t samples;
-    double epoch_loss; /* sum over the samples of the epoch so far */
-    int64_t epoch_correct, epoch_samples;
-    double elapsed_s;
-    fth_meters meters;
-    double epoch_elapsed_s; /* when the epoch began */
-    fth_meters epoch_meters;
-    double best_loss, best_accuracy; /* of validation; best_step -1: none yet */
-    int64_t best_step;
-    double validation_loss, validation_accuracy; /* the last; validation_step -1: none yet */
-    int64_t validation_step;
-    int64_t counter_start; /* what num_batches_tracked said in --weights */
-    double loss_scale;     /* of f16; 0: none */
-    int64_t loss_scale_updates;
-    fth_epoch_facts pending; /* an epoch whose validation, beside training, is not done; epoch 0: none */
-} fth_train_state;
 
 /* Since the last step event. */
 typedef struct fth_since_event {
@@ -191,19 +157,15 @@ typedef struct fth_trainer {
 
     int64_t bad_images_told; /* of those the data set has met */
 
-    int64_t batches_per_epoch, steps_per_epoch;
-    int64_t total_steps; /* 0: not known ahead */
     double base_rate;
 
-    fth_train_state state;
-    int64_t step;               /* updates done: follows from state.batches */
+    fth_position position;
     int64_t restored_step;      /* where this process began; 0 for a new run */
     size_t state_bytes;         /* of a checkpoint, about */
     bool begun;                 /* the start was told: from here on there is something to save */
     double checkpoint_overhead; /* of --checkpoint-every auto */
     int interruptions;          /* of the run so far */
     double learning_rate;       /* of the update being made */
-    double clock_origin_s;      /* state.elapsed_s is the clock since then */
 
     fth_since_event since_event;
     fth_window window; /* behind `progress` */
@@ -216,13 +178,8 @@ typedef struct fth_trainer {
     bool prepared;       /* every plan is there: from here on nothing large is allocated */
     double saved_at_s;   /* of the last checkpoint, or try */
     int64_t saved_step;
-    bool unsaved;   /* something changed since the last checkpoint */
     bool unsettled; /* batches are with the strategy that no result was given for */
 } fth_trainer;
-
-/* Brings state.elapsed_s up to date and gives it. */
-double fth_trainer_elapsed(fth_trainer *trainer);
-double fth_trainer_epoch(const fth_trainer *trainer); /* as a fraction of passes */
 
 void fth_trainer_release(fth_trainer *trainer);
 
@@ -253,8 +210,6 @@ fth_status fth_trainer_finish_last_save(fth_trainer *trainer);
 /* The last save before a stop, as far as the time allows; a copy stays here where the store does not take it. */
 fth_status fth_trainer_save_at_stop(fth_trainer *trainer, const fth_stop_reason *reason);
 void fth_saving_close(fth_saving *saving);
-/* What a checkpoint holds beside tensors, as of now. */
-fth_status fth_trainer_state_to_json(fth_trainer *trainer, json_t **json);
 /* The newest good checkpoint, if there is one, becomes the engine's and the trainer's state. */
 fth_status fth_trainer_restore(fth_trainer *trainer, bool *restored);
 fth_status fth_trainer_save_model(fth_trainer *trainer, const char *path);

@@ -52,7 +52,8 @@ void fth_trainer_adapt_interval(fth_trainer *trainer)
     if (!trainer->interval.automatic)
         return;
     double cost_s = saving->stall_s + SHARE_OF_A_PROCESSOR * saving->save_s;
-    double between_s = (fth_trainer_elapsed(trainer) + ASSUMED_BETWEEN_S) / (double)(trainer->interruptions + 1);
+    double between_s =
+        (fth_position_elapsed(&trainer->position) + ASSUMED_BETWEEN_S) / (double)(trainer->interruptions + 1);
     double seconds = fth_young_interval(cost_s, between_s, saving->save_s, trainer->checkpoint_overhead);
     if (fabs(seconds - trainer->interval.seconds) < 0.2 * trainer->interval.seconds)
         return;
@@ -65,7 +66,7 @@ void fth_trainer_adapt_interval(fth_trainer *trainer)
                  text, 1e3 * saving->stall_s, saving->save_s, between);
     fth_trainer_tell(trainer, "interval",
                      json_pack("{s:s, s:f, s:I, s:f, s:f, s:f, s:f, s:o}", "event", "interval", "time", 0.0, "step",
-                               (json_int_t)trainer->step, "seconds", seconds, "stall_s", saving->stall_s, "save_s",
-                               saving->save_s, "step_s", trainer->guardian.step_s, "between_interruptions_s",
+                               (json_int_t)trainer->position.step, "seconds", seconds, "stall_s", saving->stall_s,
+                               "save_s", saving->save_s, "step_s", trainer->guardian.step_s, "between_interruptions_s",
                                fth_json_number(between_s)));
 }

@@ -85,7 +85,7 @@ static json_t *describe_notice(const fth_trainer *trainer, const fth_stop_reason
 {
     int64_t stored =
         trainer->saving.written_step > trainer->restored_step ? trainer->saving.written_step : trainer->restored_step;
-    int64_t step = trainer->step, lost = step - (stored > 0 ? stored : 0);
+    int64_t step = trainer->position.step, lost = step - (stored > 0 ? stored : 0);
     double used_s = fth_clock_seconds() - reason->asked_at_s;
     if (reason->kind != FTH_STOP_PREEMPTION)
         return NULL;
@@ -181,9 +181,9 @@ static void *close_run(void *context)
         say_notice(event);
     if (event && trainer->record) {
         fth_record_append(trainer->record, "notice", json_incref(event));
-        fth_record_append(
-            trainer->record, "interrupted",
-            json_pack("{s:s, s:f, s:I}", "event", "interrupted", "time", 0.0, "step", (json_int_t)trainer->step));
+        fth_record_append(trainer->record, "interrupted",
+                          json_pack("{s:s, s:f, s:I}", "event", "interrupted", "time", 0.0, "step",
+                                    (json_int_t)trainer->position.step));
         fth_record_sync(trainer->record);
     }
     json_decref(event);
@@ -352,7 +352,7 @@ void fth_trainer_tell_news(fth_trainer *trainer)
     char text[FTH_NEWS_BYTES];
     while (trainer->watch && fth_watch_take_news(trainer->watch, text, sizeof text)) {
         json_t *event = json_pack("{s:s, s:f, s:I, s:s}", "event", "news", "time", 0.0, "step",
-                                  (json_int_t)trainer->step, "message", text);
+                                  (json_int_t)trainer->position.step, "message", text);
         fth_trainer_tell(trainer, "news", event);
     }
 }

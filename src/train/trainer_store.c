@@ -313,8 +313,8 @@ out:
 bool fth_trainer_best_is_stored(const fth_trainer *trainer)
 {
     char *key = NULL;
-    if (trainer->run_store && trainer->state.best_step >= 0 &&
-        fth_run_store_find_best(trainer->run_store, trainer->state.best_step, &key) != FTH_OK)
+    if (trainer->run_store && trainer->position.state.best_step >= 0 &&
+        fth_run_store_find_best(trainer->run_store, trainer->position.state.best_step, &key) != FTH_OK)
         fth_log_warning("%s", fth_error_message());
     bool stored = key != NULL;
     free(key);
@@ -327,9 +327,9 @@ static fth_status fetch_best(fth_trainer *trainer)
 {
     fth_status status = FTH_OK;
     char *key = NULL;
-    FTH_TRY(fth_run_store_find_best(trainer->run_store, trainer->state.best_step, &key));
-    FTH_REQUIRE(key, FTH_IO, "the best model, of step %lld, is no longer in %s", (long long)trainer->state.best_step,
-                fth_run_store_url(trainer->run_store));
+    FTH_TRY(fth_run_store_find_best(trainer->run_store, trainer->position.state.best_step, &key));
+    FTH_REQUIRE(key, FTH_IO, "the best model, of step %lld, is no longer in %s",
+                (long long)trainer->position.state.best_step, fth_run_store_url(trainer->run_store));
     FTH_TRY(fth_store_get_file(fth_run_store_get(trainer->run_store), key, trainer->best_path, NULL));
 
 out:
@@ -342,7 +342,7 @@ fth_status fth_trainer_store_models(fth_trainer *trainer)
     fth_status status = FTH_OK;
     if (!trainer->run_store)
         return FTH_OK;
-    if (!fth_file_exists(trainer->best_path) && trainer->state.best_step >= 0) /* another machine's */
+    if (!fth_file_exists(trainer->best_path) && trainer->position.state.best_step >= 0) /* another machine's */
         FTH_TRY(fetch_best(trainer));
     FTH_TRY(fth_run_store_put_model(trainer->run_store, "best.safetensors", trainer->best_path));
     FTH_TRY(fth_run_store_put_model(trainer->run_store, "last.safetensors", trainer->last_path));

@@ -50,20 +50,11 @@ typedef struct candidate {
     int64_t step, batches;
 } candidate;
 
-static void set_validation(fth_trainer *trainer, const fth_evaluation *evaluation, int64_t step)
-{
-    fth_train_state *state = &trainer->state;
-    state->validation_loss = evaluation->loss;
-    state->validation_accuracy = evaluation->accuracy;
-    state->validation_step = step;
-    trainer->unsaved = true;
-}
-
 /* Is the last validation better than the model that is kept? Where they are equal by the measure of --best-by, the other
  * measure decides; where that is equal too, the earlier model stays. */
 static bool is_best(const fth_trainer *trainer)
 {
-    const fth_train_state *state = &trainer->state;
+    const fth_train_state *state = &trainer->position.state;
     double loss = state->best_loss - state->validation_loss;
     double accuracy = state->validation_accuracy - state->best_accuracy;
     bool by_accuracy = strcmp(trainer->options->best_by, "accuracy") == 0;
@@ -73,7 +64,7 @@ static bool is_best(const fth_trainer *trainer)
 
 static fth_status keep_best(fth_trainer *trainer, const candidate *weights)
 {
-    fth_train_state *state = &trainer->state;
+    fth_train_state *state = &trainer->position.state;
     if (!is_best(trainer))
         return FTH_OK;
     double began = fth_clock_seconds();
@@ -95,15 +86,15 @@ static fth_status keep_best(fth_trainer *trainer, const candidate *weights)
     fth_trainer_tell(trainer, "best",
                      json_pack("{s:s, s:f, s:I, s:f, s:f, s:f, s:s, s:s}", "event", "best", "time", 0.0, "step",
                                (json_int_t)weights->step, "epoch",
-                               (double)weights->batches / (double)trainer->batches_per_epoch, "validation_loss",
-                               state->best_loss, "validation_accuracy", state->best_accuracy, "by",
+                               (double)weights->batches / (double)trainer->position.batches_per_epoch,
+                               "validation_loss", state->best_loss, "validation_accuracy", state->best_accuracy, "by",
                                trainer->options->best_by, "file", trainer->best_path));
     return FTH_OK;
 }
 
 fth_status fth_trainer_keep_best(fth_trainer *trainer)
 {
-    return keep_best(trainer, &(candidate){trainer->engine, trainer->step, trainer->state.batches});
+    return keep_best(trainer, &(candidate){trainer->engine, trainer->position.step, trainer->position.state.batches});
 }
 
 static const char *const not_finite = "the validation loss is not finite";
@@ -122,11 +113,11 @@ fth_status fth_trainer_validate(fth_trainer *trainer, fth_deadline deadline, fth
     FTH_TRY(fth_engine_evaluate(trainer->engine, loader, trainer->stop, deadline, NULL, evaluation));
     if (!isfinite(evaluation->loss))
         FTH_TRY(fth_engine_fail_diverged(trainer->engine, not_finite));
-    set_validation(trainer, evaluation, trainer->step);
+    fth_position_set_validation(&trainer->position, evaluation, trainer->position.step);
 
 out:
     fth_loader_free(loader);
-    trainer->state.meters.evaluate_s += fth_clock_seconds() - began;
+    trainer->position.state.meters.evaluate_s += fth_clock_seconds() - began;
     trainer->progress.evaluating = false;
     return status;
 }
@@ -203,7 +194,7 @@ static fth_status begin_beside(fth_trainer *trainer)
     if (!trainer->validation)
         FTH_TRY(make_validation(trainer));
     fth_validation *validation = trainer->validation;
-    validation->facts = trainer->state.pending;
+    validation->facts = trainer->position.state.pending;
     validation->done = false;
     validation->cancel.asked = 0;
     validation->began_s = fth_clock_seconds();
@@ -248,25 +239,25 @@ static fth_status tell_validation(fth_trainer *trainer)
     const fth_epoch_facts *facts = &validation->facts;
 
     join(validation);
-    trainer->state.meters.evaluate_s += fth_clock_seconds() - validation->began_s;
+    trainer->position.state.meters.evaluate_s += fth_clock_seconds() - validation->began_s;
     if (validation->status != FTH_OK)
         return fth_fail(validation->status, "%s", validation->message);
-    set_validation(trainer, &validation->evaluation, facts->step);
+    fth_position_set_validation(&trainer->position, &validation->evaluation, facts->step);
     fth_trainer_tell_bad_images(trainer);
     fth_trainer_tell_epoch(trainer, facts, &validation->evaluation);
-    trainer->state.pending = (fth_epoch_facts){0};
+    trainer->position.state.pending = (fth_epoch_facts){0};
     return keep_best(trainer, &(candidate){validation->engine, facts->step, facts->batches});
 }
 
 fth_status fth_trainer_follow_validation(fth_trainer *trainer, bool wait)
 {
     fth_status status = FTH_OK;
-    fth_train_state *state = &trainer->state;
+    fth_train_state *state = &trainer->position.state;
 
     if (state->pending.epoch == 0)
         return FTH_OK;
     if (!trainer->validation || !trainer->validation->running) { /* left undone by the process before */
-        state->pending.step = trainer->step;
+        state->pending.step = trainer->position.step;
         state->pending.batches = state->batches;
         FTH_TRY(begin_beside(trainer));
     }
@@ -306,8 +297,8 @@ void fth_validation_free(fth_validation *validation)
 fth_status fth_trainer_finish_epoch(fth_trainer *trainer, bool beside)
 {
     fth_status status = FTH_OK;
-    fth_train_state *state = &trainer->state;
-    int64_t epoch = state->batches / trainer->batches_per_epoch;
+    fth_train_state *state = &trainer->position.state;
+    int64_t epoch = state->batches / trainer->position.batches_per_epoch;
     bool validated = epoch % trainer->options->validate_every == 0;
 
     fth_trainer_tell_step(trainer);
@@ -318,11 +309,7 @@ fth_status fth_trainer_finish_epoch(fth_trainer *trainer, bool beside)
     } else {
         FTH_TRY(validate_now(trainer, validated));
     }
-    state->epoch_loss = 0;
-    state->epoch_correct = state->epoch_samples = 0;
-    state->epoch_elapsed_s = fth_trainer_elapsed(trainer);
-    state->epoch_meters = state->meters;
-    trainer->unsaved = true;
+    fth_position_begin_epoch(&trainer->position);
     trainer->since_event.began_s = state->elapsed_s; /* validation is not part of the next event */
 
 out:

@@ -123,7 +123,7 @@ static fth_status take_result(fth_trainer *trainer, const fth_writer_result *res
         fth_trainer_adapt_interval(trainer);
         return FTH_OK;
     }
-    trainer->unsaved = true;
+    trainer->position.unsaved = true;
     if (result->status == FTH_DIVERGED || result->status == FTH_PEER_LOST)
         return fth_fail(result->status, "%s", result->message);
     saving->failed = true;
@@ -156,7 +156,7 @@ static fth_status copy_state(fth_trainer *trainer, fth_snapshot **snapshot)
     fth_status status = FTH_OK;
     if (!*snapshot)
         FTH_TRY(fth_engine_create_snapshot(trainer->engine, true, snapshot));
-    FTH_TRY(fth_snapshot_begin(*snapshot, trainer->state.counter_start + trainer->state.batches));
+    FTH_TRY(fth_snapshot_begin(*snapshot, trainer->position.state.counter_start + trainer->position.state.batches));
 
 out:
     return status;
@@ -166,7 +166,7 @@ out:
 static fth_status hold_best(const fth_trainer *trainer, job_details *details)
 {
     const fth_saving *saving = &trainer->saving;
-    int64_t step = trainer->state.best_step;
+    int64_t step = trainer->position.state.best_step;
     if (!saving->run_store || step < 0 || fth_run_store_has_best(saving->run_store, step) ||
         !fth_file_exists(saving->best_path)) /* another machine's */
         return FTH_OK;
@@ -224,12 +224,12 @@ static fth_status submit(fth_trainer *trainer, int slot, bool last)
 
     FTH_TRY(copy_state(trainer, &saving->snapshots[slot]));
     double seconds = fth_clock_seconds() - began;
-    trainer->state.meters.checkpoint_s += seconds;
+    trainer->position.state.meters.checkpoint_s += seconds;
     FTH_TRY(fth_allocate(1, sizeof *details, &details));
     details->stall_s = seconds;
     FTH_TRY(hold_best(trainer, details));
-    FTH_TRY(fth_trainer_state_to_json(trainer, &details->state));
-    fth_writer_job job = {.slot = slot, .kind = SAVE_CHECKPOINT, .step = trainer->step, .details = details};
+    FTH_TRY(fth_position_save(&trainer->position, trainer->engine, &details->state));
+    fth_writer_job job = {.slot = slot, .kind = SAVE_CHECKPOINT, .step = trainer->position.step, .details = details};
     details = NULL;
     if (last)
         begin_closing(saving, &job, fth_stop_get(trainer->stop).deadline);
@@ -281,9 +281,9 @@ static fth_status begin_save(fth_trainer *trainer, bool last)
     }
     status = submit(trainer, slot, last); /* there is a slot: all jobs are of one kind */
     if (status == FTH_OK)
-        trainer->unsaved = false;
-    trainer->saved_at_s = fth_trainer_elapsed(trainer);
-    trainer->saved_step = trainer->step;
+        trainer->position.unsaved = false;
+    trainer->saved_at_s = fth_position_elapsed(&trainer->position);
+    trainer->saved_step = trainer->position.step;
     return status;
 }
 
@@ -297,7 +297,7 @@ fth_status fth_trainer_finish_saves(fth_trainer *trainer, fth_deadline deadline)
     status = wait_for_closer(saving, deadline);
     if (status == FTH_OK)
         status = fth_writer_wait_idle(saving->writer, deadline);
-    trainer->state.meters.checkpoint_s += fth_clock_seconds() - began;
+    trainer->position.state.meters.checkpoint_s += fth_clock_seconds() - began;
     FTH_TRY(status);
     FTH_TRY(fth_trainer_follow_saves(trainer));
     FTH_REQUIRE(!saving->failed, FTH_IO, "%s", saving->message);
@@ -325,7 +325,7 @@ static void copy_meanwhile(fth_trainer *trainer)
 static fth_status fail_unstored(fth_trainer *trainer, fth_status status)
 {
     char *why = fth_format("%s", fth_error_message());
-    if (trainer->saving.local_step != trainer->step && fth_trainer_save_local_copy(trainer) != FTH_OK) {
+    if (trainer->saving.local_step != trainer->position.step && fth_trainer_save_local_copy(trainer) != FTH_OK) {
         status = fth_fail_within(status, "%s, nor could a copy be saved here", why);
     } else {
         char *where = fth_trainer_describe_local_copy(trainer);
@@ -341,7 +341,7 @@ fth_status fth_trainer_finish_last_save(fth_trainer *trainer)
     const double look_every_s = 0.1, copy_after_s = 5;
     fth_status status = FTH_TIMEOUT;
     double began_s = fth_clock_seconds();
-    bool copied = !trainer->run_store || trainer->saving.written_step >= trainer->step;
+    bool copied = !trainer->run_store || trainer->saving.written_step >= trainer->position.step;
     while (status == FTH_TIMEOUT) {
         fth_stop_reason reason = fth_stop_get(trainer->stop);
         if (trainer->run_store && fth_deadline_passed(fth_trainer_store_deadline(trainer, &reason)))
@@ -352,8 +352,8 @@ fth_status fth_trainer_finish_last_save(fth_trainer *trainer)
             copied = true;
         }
     }
-    if (status == FTH_IO && trainer->run_store && trainer->saving.written_step < trainer->step &&
-        trainer->restored_step < trainer->step)
+    if (status == FTH_IO && trainer->run_store && trainer->saving.written_step < trainer->position.step &&
+        trainer->restored_step < trainer->position.step)
         status = fail_unstored(trainer, status);
     else if (status == FTH_OK && trainer->saving.local_step > 0)
         fth_trainer_drop_local_copy(trainer);
@@ -370,8 +370,8 @@ fth_status fth_trainer_checkpoint(fth_trainer *trainer, bool last)
         status = fth_trainer_finish_last_save(trainer);
     if (status == FTH_OK || last || status == FTH_DIVERGED)
         return status;
-    char *message = fth_format("no checkpoint at step %" PRId64 ", trying again at the next: %s", trainer->step,
-                               fth_error_message());
+    char *message = fth_format("no checkpoint at step %" PRId64 ", trying again at the next: %s",
+                               trainer->position.step, fth_error_message());
     fth_log_warning("%s", message);
     fth_trainer_tell_warning(trainer, message);
     free(message);
@@ -410,7 +410,7 @@ fth_status fth_trainer_save_at_stop(fth_trainer *trainer, const fth_stop_reason 
 
     FTH_TRY(fth_trainer_follow_saves(trainer));
     saving->hurry = isfinite(reason->deadline.at_seconds);
-    if (trainer->unsaved && trainer->step > 0) {
+    if (trainer->position.unsaved && trainer->position.step > 0) {
         choice = fth_trainer_choose_save(trainer, reason);
         if (choice == FTH_SAVE_INSTEAD)
             fth_writer_cancel(saving->writer);
@@ -424,7 +424,7 @@ fth_status fth_trainer_save_at_stop(fth_trainer *trainer, const fth_stop_reason 
         fth_trainer_drop_local_copy(trainer);
     if (status != FTH_TIMEOUT && status != FTH_IO)
         goto out;
-    bool unstored = trainer->step > saving->written_step && trainer->step > trainer->restored_step;
+    bool unstored = trainer->position.step > saving->written_step && trainer->position.step > trainer->restored_step;
     if (unstored && fth_trainer_wants_local_copy(trainer, reason)) {
         status = keep_local_copy(trainer, reason, status);
     } else if (!unstored || reason->kind == FTH_STOP_PREEMPTION) {
