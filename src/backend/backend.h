@@ -14,9 +14,9 @@
 #define FTH_BACKEND_BACKEND_H
 
 #include "backend/loss_scale.h"
-#include "backend/recipe.h"
 #include "graph/graph.h"
 #include "graph/ops.h"
+#include "tensor/recipe.h"
 
 typedef struct fth_plan fth_plan;
 typedef struct fth_backend fth_backend;

@@ -9,9 +9,9 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "backend/recipe.h"
 #include "base/base.h"
 #include "data/normalization.h"
+#include "tensor/recipe.h"
 
 /* ---- data sets ---- */
 

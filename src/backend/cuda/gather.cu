@@ -2,7 +2,7 @@
  * for bit as fth_augment() (data/augment.c) does it. And two kernels that fail, for tests. */
 #include "backend/cuda/device.cuh"
 
-#include "backend/recipe.h"
+#include "tensor/recipe.h"
 
 namespace
 {

@@ -1,6 +1,6 @@
 /* How an image of a batch is made from a data set of bytes: made by the loader, followed by a device. */
-#ifndef FTH_BACKEND_RECIPE_H
-#define FTH_BACKEND_RECIPE_H
+#ifndef FTH_TENSOR_RECIPE_H
+#define FTH_TENSOR_RECIPE_H
 
 #include <stdint.h>
 
