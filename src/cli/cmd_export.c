@@ -10,6 +10,7 @@
 #include "export/export.h"
 #include "report/report.h"
 #include "train/classifier.h"
+#include "train/snapshot.h"
 
 typedef struct export_options {
     fth_given given;

@@ -31,6 +31,7 @@
 #include "parameters/parameters.h"
 #include "parameters/workers.h"
 #include "train/service.h"
+#include "train/snapshot.h"
 #include "train/update_guard.h"
 #include "train/window.h"
 

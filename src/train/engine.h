@@ -1,5 +1,5 @@
 /* The engine: a model on a device. It owns the graph, the flat vectors and the plans, and knows how to
- * compute gradients, update, evaluate, and hand its tensors out and take them in. Strategies (src/parallel) are
+ * compute gradients, update, evaluate, and take tensors in; snapshot.h hands them out. Strategies (src/parallel) are
  * written in these terms; when to do what is theirs and the trainer's business. Not safe for several threads; but
  * engines that share vectors may each be used by one (Hogwild!). */
 #ifndef FTH_TRAIN_ENGINE_H
@@ -107,31 +107,7 @@ fth_status fth_engine_evaluate(fth_engine *engine, fth_loader *loader, const fth
 /* What the model makes of images, (count, channels, height, width), as the loader gives them: (count, classes). */
 fth_status fth_engine_predict(fth_engine *engine, const float *images, int64_t count, float *logits);
 
-/* ---- tensors in and out ---- */
-
-typedef struct fth_snapshot fth_snapshot;
-
-/* Copies the model (parameters, buffers, counters) to the host; `whole`: the optimizer's state too, under
- * "optimizer.<vector>.<parameter>". `batches` is what num_batches_tracked counters say. */
-fth_status fth_engine_take_snapshot(fth_engine *engine, bool whole, int64_t batches, fth_snapshot **snapshot);
-/* The same in parts, for memory that is used again and training that does not wait. `begin` holds the state as it is
- * now; `finish`, by any thread, waits until it is on the host, while the engine goes on. A snapshot that was begun may
- * be begun anew unless somebody is finishing it. Preparing it first, by any thread, spares the first `begin` its page
- * faults and allocations. Snapshots end before their engine. */
-fth_status fth_engine_create_snapshot(fth_engine *engine, bool whole, fth_snapshot **snapshot);
-void fth_snapshot_prepare(fth_snapshot *snapshot);
-fth_status fth_snapshot_begin(fth_snapshot *snapshot, int64_t batches);
-fth_status fth_snapshot_finish(fth_snapshot *snapshot);
-/* The model as it is, without a copy where the device's memory is the host's: valid until the engine changes it. Only
- * for fth_snapshot_views(). */
-fth_status fth_engine_lend_model(fth_engine *engine, int64_t batches, fth_snapshot **snapshot);
-void fth_snapshot_free(fth_snapshot *snapshot);
-const fth_tensor_view *fth_snapshot_views(const fth_snapshot *snapshot, size_t *count);
-size_t fth_snapshot_size_bytes(const fth_snapshot *snapshot);
-/* The snapshot as a safetensors file in memory, without a copy: valid as long as the snapshot is left alone. */
-fth_status fth_snapshot_as_file(fth_snapshot *snapshot, const void **bytes, size_t *size_bytes);
-/* FTH_DIVERGED, naming the first tensor and place, if a number in it is not finite. */
-fth_status fth_snapshot_check_finite(const fth_snapshot *snapshot);
+/* ---- tensors in; out is snapshot.h ---- */
 
 /* Replaces the weights and the optimizer's state by what a checkpoint has. Every name must be there with its shape and
  * no other; the message lists what is missing, unexpected or of another shape. `origin` names the file. A tensor with

@@ -86,6 +86,11 @@ static fth_status fail_if_unfit(const loading *load, const char *origin)
 
 /* ---- names ---- */
 
+char *fth_engine_state_name(const char *vector, const char *parameter)
+{
+    return fth_format("optimizer.%s.%s", vector, parameter);
+}
+
 static int compare_names(const void *a, const void *b)
 {
     return strcmp((*(const fth_tensor_view *const *)a)->name, (*(const fth_tensor_view *const *)b)->name);

@@ -7,8 +7,22 @@
 #include <stdlib.h>
 
 #include "train/engine_internal.h"
+#include "train/snapshot.h"
 
 /* ---- numbers that are not finite ---- */
+
+fth_status fth_engine_check_finite(fth_engine *engine)
+{
+    fth_status status = FTH_OK;
+    fth_snapshot *snapshot = NULL;
+
+    FTH_TRY(fth_engine_lend_model(engine, 0, &snapshot));
+    FTH_TRY(fth_snapshot_check_finite(snapshot));
+
+out:
+    fth_snapshot_free(snapshot);
+    return status;
+}
 
 fth_status fth_engine_fail_diverged(fth_engine *engine, const char *what)
 {

@@ -12,6 +12,7 @@
 #include "train/engine.h"
 #include "train/position.h"
 #include "train/run_store.h"
+#include "train/snapshot.h"
 #include "train/train_internal.h"
 #include "train/window.h"
 

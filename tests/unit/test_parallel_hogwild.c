@@ -5,6 +5,7 @@
 
 #include "parallel/parallel.h"
 #include "train/engine.h"
+#include "train/snapshot.h"
 
 enum { SIDE = 12, CLASSES = 4, BATCH = 8, BATCHES = 24, IMAGE = SIDE * SIDE, SAMPLES = BATCH * BATCHES - 3 };
 

@@ -6,6 +6,7 @@
 
 #include "checkpoint/checkpoint.h"
 #include "train/engine_internal.h"
+#include "train/snapshot.h"
 
 enum { BATCH = 2, SIDE = 32, CLASSES = 10 };
 

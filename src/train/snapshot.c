@@ -1,4 +1,4 @@
-/* Tensors out of an engine: snapshots on the host under PyTorch's names. engine_load.c takes them in.
+/* Snapshots; engine_load.c is the way back in. See snapshot.h.
  *
  * A snapshot's memory is laid out as the file it may become, so that a checkpoint is a copy of the flat vectors and
  * nothing else happens while training waits:
@@ -7,7 +7,9 @@
  *
  * Tensors follow one another as in the flat vectors, so the copy is a few large pieces. A header is put right before
  * the data when it is wanted. Where the device has a still, training does not wait for the copy either: it is queued on
- * the device, and brought to the host by whoever finishes the snapshot. */
+ * the device, and brought to the host when the snapshot is finished. */
+#include "train/snapshot.h"
+
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -33,11 +35,6 @@ struct fth_snapshot {
     int counter_count;
     int64_t lent_batches; /* what counters say, where there is no memory */
 };
-
-char *fth_engine_state_name(const char *vector, const char *parameter)
-{
-    return fth_format("optimizer.%s.%s", vector, parameter);
-}
 
 /* ---- layout ---- */
 
@@ -345,17 +342,4 @@ out:
 fth_status fth_snapshot_check_finite(const fth_snapshot *snapshot)
 {
     return fth_tensors_check_finite(snapshot->views, snapshot->count);
-}
-
-fth_status fth_engine_check_finite(fth_engine *engine)
-{
-    fth_status status = FTH_OK;
-    fth_snapshot *snapshot = NULL;
-
-    FTH_TRY(fth_engine_lend_model(engine, 0, &snapshot));
-    FTH_TRY(fth_snapshot_check_finite(snapshot));
-
-out:
-    fth_snapshot_free(snapshot);
-    return status;
 }
