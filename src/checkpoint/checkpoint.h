@@ -10,7 +10,12 @@
  * the newest checkpoint is the one of the highest fence, and among those of the highest step. So whatever a machine
  * that lost the run still manages to write, it never wins over its successor's.
  *
- * A kill at any moment leaves the previous checkpoint intact. */
+ * A kill at any moment leaves the previous checkpoint intact.
+ *
+ * publish.c    puts a checkpoint into a store (listing.c: names and retention; manifest.c; space.c: full disks)
+ * load.c       finds the newest good one
+ * move.c       brings one from a folder to a store
+ * writer.h     the thread that does this while training goes on */
 #ifndef FTH_CHECKPOINT_CHECKPOINT_H
 #define FTH_CHECKPOINT_CHECKPOINT_H
 
@@ -66,11 +71,11 @@ fth_status fth_checkpoint_get_latest(const fth_checkpoint_place *place, const ch
 fth_status fth_checkpoint_load_latest(const char *folder, fth_checkpoint *checkpoint);
 void fth_checkpoint_release(fth_checkpoint *checkpoint);
 
-/* Puts the newest whole checkpoint of `from`, a folder, into `to` as one of its fence, unless the run has gone on without
- * it: `last_owner`, the last that left a trace in the run's record, came later, or `to` has that checkpoint or a newer
- * one. `from` is empty afterwards. *step: of the checkpoint there was; -1: none. */
-fth_status fth_checkpoint_bring(const fth_checkpoint_place *from, const fth_checkpoint_place *to, int64_t last_owner,
-                                const fth_stop *stop, int64_t *step, bool *brought);
+/* Puts the newest whole checkpoint of `from`, a folder, into `to` as one of its fence, unless the run has continued
+ * without it: `last_owner`, the last that left a trace in the run's record, came later, or `to` has that checkpoint or a
+ * newer one. `from` is empty afterwards. *step: of the checkpoint there was; -1: none. */
+fth_status fth_checkpoint_move(const fth_checkpoint_place *from, const fth_checkpoint_place *to, int64_t last_owner,
+                               const fth_stop *stop, int64_t *step, bool *moved);
 fth_status fth_checkpoint_remove_all(const fth_checkpoint_place *place);
 
 /* Writes a model file (parameters and buffers under PyTorch's names) atomically. FTH_DIVERGED, and the file stays as it

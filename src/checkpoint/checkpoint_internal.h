@@ -27,6 +27,9 @@ fth_status fth_manifest_format(const fth_manifest *manifest, char **text);
 
 /* ---- listing.c: what is in a place ---- */
 
+/* A folder as a place without a prefix that keeps one checkpoint; fth_store_free(place->store). */
+fth_status fth_checkpoint_open_folder(const char *folder, fth_checkpoint_place *place);
+
 typedef struct fth_checkpoint_entry {
     int64_t step, fence;
     bool manifest; /* else tensors */

@@ -71,6 +71,12 @@ char *fth_checkpoint_describe(const fth_checkpoint_place *place, const char *nam
 
 /* ---- listing ---- */
 
+fth_status fth_checkpoint_open_folder(const char *folder, fth_checkpoint_place *place)
+{
+    *place = (fth_checkpoint_place){.prefix = "", .keep = 1};
+    return fth_store_open(folder, NULL, &place->store);
+}
+
 typedef struct visitor {
     const fth_checkpoint_place *place;
     fth_checkpoint_listing *listing;

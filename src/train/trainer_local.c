@@ -72,8 +72,8 @@ fth_status fth_trainer_bring_local_copy(fth_trainer *trainer)
     if (!trainer->run_store)
         return FTH_OK;
     FTH_TRY(open_place(trainer, &place));
-    status = fth_checkpoint_bring(&place, &trainer->saving.place, fth_run_store_last_owner(trainer->run_store),
-                                  trainer->stop, &step, &brought);
+    status = fth_checkpoint_move(&place, &trainer->saving.place, fth_run_store_last_owner(trainer->run_store),
+                                 trainer->stop, &step, &brought);
     if (status == FTH_CORRUPT) { /* it is not the only one: the store has the run */
         fth_log_warning("the copy in %s is not used: %s", trainer->download_folder, fth_error_message());
         status = FTH_OK;

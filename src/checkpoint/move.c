@@ -1,4 +1,4 @@
-/* Brings a checkpoint that was saved in a folder while its store did not answer to that store, once it does. */
+/* Moves a checkpoint that was saved in a folder, while its store did not answer, to that store once it does. */
 #include <stdlib.h>
 
 #include "checkpoint/checkpoint_internal.h"
@@ -55,15 +55,15 @@ out:
     return status;
 }
 
-fth_status fth_checkpoint_bring(const fth_checkpoint_place *from, const fth_checkpoint_place *to, int64_t last_owner,
-                                const fth_stop *stop, int64_t *step, bool *brought)
+fth_status fth_checkpoint_move(const fth_checkpoint_place *from, const fth_checkpoint_place *to, int64_t last_owner,
+                               const fth_stop *stop, int64_t *step, bool *moved)
 {
     fth_status status = FTH_OK;
     fth_checkpoint local;
     bool superseded = false;
 
     *step = -1;
-    *brought = false;
+    *moved = false;
     FTH_TRY(fth_checkpoint_get_latest(from, fth_store_folder(from->store), stop, &local));
     if (!local.tensors)
         goto out;
@@ -71,7 +71,7 @@ fth_status fth_checkpoint_bring(const fth_checkpoint_place *from, const fth_chec
     if (!superseded)
         FTH_TRY(put_copy(from, to, &local));
     *step = local.step;
-    *brought = !superseded;
+    *moved = !superseded;
     FTH_TRY(fth_checkpoint_remove_all(from));
 
 out:
