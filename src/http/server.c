@@ -70,8 +70,8 @@ static void on_completed(void *context, struct MHD_Connection *connection, void 
     *slot = NULL;
     if (!exchange)
         return;
-    if (server->options.observe && exchange->path)
-        server->options.observe(server->options.context, exchange, exchange->answered ? exchange->code : 0);
+    if (exchange->path)
+        fth_routes_count(exchange);
     pthread_mutex_lock(&server->mutex);
     exchange->answered = true; /* whatever the holder says now, there is nobody left to tell */
     exchange->suspended = false;
@@ -79,35 +79,6 @@ static void on_completed(void *context, struct MHD_Connection *connection, void 
     pthread_mutex_unlock(&server->mutex);
     atomic_fetch_sub(&server->active, 1);
     fth_exchange_unref(exchange);
-}
-
-static bool path_matches(const fth_route *route, const char *path)
-{
-    size_t length = strlen(route->path);
-    if (length > 0 && route->path[length - 1] == '*')
-        return strncmp(route->path, path, length - 1) == 0;
-    return strcmp(route->path, path) == 0;
-}
-
-static const fth_route *find_route(fth_exchange *exchange)
-{
-    const char *method = strcmp(exchange->method, "HEAD") == 0 ? "GET" : exchange->method;
-    char allowed[64] = "";
-    for (const fth_route *route = exchange->server->options.routes; route->method; route++) {
-        if (!path_matches(route, exchange->path))
-            continue;
-        if (strcmp(route->method, method) == 0)
-            return route;
-        size_t used = strlen(allowed);
-        snprintf(allowed + used, sizeof allowed - used, "%s%s", used ? ", " : "", route->method);
-    }
-    if (*allowed) {
-        fth_exchange_set_header(exchange, "Allow", allowed);
-        fth_exchange_refuse(exchange, 405, "%s takes %s, not %.32s", exchange->path, allowed, exchange->method);
-    } else {
-        fth_exchange_refuse(exchange, 404, "there is no %.128s here", exchange->path);
-    }
-    return NULL;
 }
 
 /* Reserves room in the server's share; false if there is none. */
@@ -172,16 +143,16 @@ static uint64_t announced_body(const fth_exchange *exchange)
 }
 
 /* Makes room for the body, or refuses it. */
-static void accept_body(fth_exchange *exchange, const fth_route *route, uint64_t announced)
+static void accept_body(fth_exchange *exchange, uint64_t announced)
 {
-    exchange->body_limit = route->max_body_bytes;
+    exchange->body_limit = fth_routes_body_limit(exchange);
     if (announced == 0)
         return;
-    if (route->max_body_bytes == 0)
+    if (exchange->body_limit == 0)
         fth_exchange_refuse(exchange, 413, "%s takes no body", exchange->path);
-    else if (announced != UINT64_MAX && announced > route->max_body_bytes)
+    else if (announced != UINT64_MAX && announced > exchange->body_limit)
         fth_exchange_refuse(exchange, 413, "the body has %" PRIu64 " bytes; %s takes at most %" PRIu64, announced,
-                            exchange->path, route->max_body_bytes);
+                            exchange->path, exchange->body_limit);
     else if (announced != UINT64_MAX)
         grow_body(exchange, announced);
 }
@@ -208,12 +179,8 @@ static enum MHD_Result begin(fth_exchange *exchange, const char *path, const cha
         return MHD_NO;
     exchange->state = EXCHANGE_BODY;
     uint64_t announced = announced_body(exchange);
-    const fth_route *route = find_route(exchange);
-    if (route && server->options.admit && !server->options.admit(server->options.context, exchange) &&
-        !exchange->answered)
-        fth_exchange_refuse(exchange, 403, "not allowed");
-    if (route && !exchange->answered)
-        accept_body(exchange, route, announced);
+    if (fth_routes_admit(exchange))
+        accept_body(exchange, announced);
     uint64_t expected = announced == UINT64_MAX ? exchange->body_limit : announced;
     exchange->body_deadline_s =
         fth_clock_seconds() + server->options.idle_s + (double)expected / LEAST_BODY_BYTES_PER_S;
@@ -262,8 +229,7 @@ static enum MHD_Result finish(fth_exchange *exchange)
     fth_server *server = exchange->server;
     if (exchange->state == EXCHANGE_BODY) {
         exchange->state = EXCHANGE_HANDLED;
-        const fth_route *route = find_route(exchange);
-        route->handle(server->options.context, exchange);
+        exchange->route->handle(server->options.context, exchange);
     }
     pthread_mutex_lock(&server->mutex);
     bool wait = !exchange->answered && exchange->held && !server->stopping;
@@ -402,6 +368,7 @@ void fth_server_unref(fth_server *server)
         free(server->spare[i].bytes);
     pthread_mutex_destroy(&server->mutex);
     pthread_cond_destroy(&server->changed);
+    free(server->counts);
     free(server);
 }
 
@@ -412,11 +379,13 @@ fth_status fth_server_start(const fth_server_options *options, fth_server **resu
     int fd = -1;
 
     *result = NULL;
+    FTH_TRY(fth_routes_check(options));
     FTH_TRY(fth_allocate(1, sizeof *server, &server));
     server->options = *options;
     server->references = 1;
     pthread_mutex_init(&server->mutex, NULL);
     pthread_cond_init(&server->changed, NULL);
+    FTH_TRY(fth_routes_begin_counting(server));
     if (server->options.max_memory_bytes == 0)
         server->options.max_memory_bytes = UINT64_C(1) << 30;
     if (server->options.idle_s <= 0)

@@ -1,7 +1,9 @@
 /* An HTTP/1.1 server: a table of routes, handlers on a pool of threads, answers now or later.
  *
- * A handler is called once the whole request, its body included, has arrived; a body over the route's limit is refused
- * with 413 before it is read. The handler answers at once, or holds the exchange and lets another thread answer later
+ * A route says who may call it, how large a body it takes and what its requests are counted as; the server enforces that
+ * before any handler runs: a caller whose role is too low gets 403, a body over the limit 413 before it is read.
+ *
+ * A handler is called once the whole request, its body included, has arrived. The handler answers at once, or holds the exchange and lets another thread answer later
  * (long polls, work that takes a while): handlers themselves must not block. Slow clients cost memory, not threads. */
 #ifndef FTH_HTTP_SERVER_H
 #define FTH_HTTP_SERVER_H
@@ -11,6 +13,7 @@
 #include <stdint.h>
 
 #include "base/base.h"
+#include "http/role.h"
 
 typedef struct fth_server fth_server;
 typedef struct fth_exchange fth_exchange; /* one request and its answer */
@@ -19,19 +22,25 @@ typedef struct fth_route {
     const char *method; /* "GET"; GET routes answer HEAD too */
     const char *path;   /* "/getVersion"; a '*' at the end takes any rest */
     void (*handle)(void *context, fth_exchange *exchange);
-    uint64_t max_body_bytes; /* 0: no body is taken */
+    fth_role role;           /* the least that a caller must have */
+    uint64_t max_body_bytes; /* 0: no body is taken; FTH_SERVER_BODY: the server's max_body_bytes */
+    const char *metric;      /* what requests are counted as; NULL: the path */
 } fth_route;
+
+#define FTH_SERVER_BODY UINT64_MAX
 
 typedef struct fth_server_options {
     const char *address;     /* NULL: 127.0.0.1; "0.0.0.0", "::1" */
     int port;                /* 0: any free one, see fth_server_port() */
     const fth_route *routes; /* ends with a NULL method; outlives the server */
     void *context;           /* given to handlers */
-    /* Optional, before the body is read: sees method, path and headers; answers to refuse. True: go on. */
-    bool (*admit)(void *context, fth_exchange *exchange);
-    /* Optional: sees every exchange when it has ended, with the code that was answered (0: the client went away first).
-     * Called from the server's threads. */
-    void (*observe)(void *context, const fth_exchange *exchange, int code);
+    /* Called before the body is read, with method, path and headers: sets the caller's role, or answers to refuse and
+     * returns false. A role below the route's is then refused by the server. NULL: every caller has FTH_ROLE_NONE, and
+     * routes that need more are an error. */
+    bool (*admit)(void *context, fth_exchange *exchange, const fth_route *route, fth_role *role);
+    /* Optional: answers a caller whose role is too low; NULL: 403. */
+    void (*forbid)(void *context, fth_exchange *exchange, const fth_route *route, fth_role role);
+    uint64_t max_body_bytes;               /* of routes with FTH_SERVER_BODY */
     const char *certificate_pem, *key_pem; /* TLS; NULL: plain */
     int threads;                           /* 0: 4 */
     int max_connections;                   /* 0: 1024 */
@@ -45,6 +54,10 @@ int fth_server_port(const fth_server *server);
 void fth_server_stop(fth_server *server, double deadline_s);
 /* Bytes reserved for bodies now: received, being received, or with a handler. */
 uint64_t fth_server_body_bytes(const fth_server *server);
+/* Calls `visit` for every pair of a route's metric and an answer's code that has been counted; routes in the order of the
+ * table, then "other" for what has no route. Code 0: any code not counted by itself, and clients that left early. */
+void fth_server_visit_counts(const fth_server *server,
+                             void (*visit)(void *context, const char *metric, int code, uint64_t count), void *context);
 /* Cuts off those who are sent a file and have, after `grace_s`, received less than `least_bytes_per_s` on average; for
  * when what they hold is needed. Gives how many. */
 int fth_server_end_slow_readers(fth_server *server, double grace_s, double least_bytes_per_s);

@@ -1,5 +1,5 @@
 /* The inside of the HTTP server, shared by server.c (connections, bodies, stopping), exchange.c (one request and its
- * answer) and readers.c (who takes a file's bytes, and how fast). */
+ * answer), routes.c (which route, who may, how often) and readers.c (who takes a file's bytes, and how fast). */
 #ifndef FTH_HTTP_SERVER_INTERNAL_H
 #define FTH_HTTP_SERVER_INTERNAL_H
 
@@ -9,15 +9,16 @@
 
 #include "http/server.h"
 
-enum { FTH_MAX_ANSWER_HEADERS = 12, FTH_SPARE_BODIES = 4, FTH_LARGE_BODY = 1 << 20 };
+enum { FTH_MAX_ANSWER_HEADERS = 12, FTH_SPARE_BODIES = 4, FTH_LARGE_BODY = 1 << 20, FTH_COUNTED_CODES = 17 };
 
 struct fth_server {
     fth_server_options options;
     struct MHD_Daemon *daemon;
     int port;
-    atomic_int references;           /* the owner's, and one for each exchange */
-    atomic_uint_fast64_t body_bytes; /* reserved for bodies */
-    atomic_int active;               /* exchanges that MHD knows */
+    atomic_int references;                             /* the owner's, and one for each exchange */
+    atomic_uint_fast64_t body_bytes;                   /* reserved for bodies */
+    atomic_int active;                                 /* exchanges that MHD knows */
+    atomic_uint_fast64_t (*counts)[FTH_COUNTED_CODES]; /* a row for each route, and one for all others */
 
     pthread_mutex_t mutex;  /* of everything below, and of `answered` and `suspended` in exchanges */
     pthread_cond_t changed; /* an earlier deadline of a held exchange, or the end */
@@ -45,6 +46,8 @@ struct fth_exchange {
     struct MHD_Connection *connection;
     atomic_int references;
     exchange_state state;
+    const fth_route *route;         /* NULL: none has been found */
+    const fth_route *counted_route; /* as `route`, or the one of this path that takes another method */
     char *target, *path, *method;
     char client[64];
 
@@ -85,6 +88,15 @@ void fth_exchange_unlist(fth_exchange *exchange);
 /* {"code": ..., "error": "...", "reason": "..."}; the reason follows from the code. */
 void fth_exchange_refuse(fth_exchange *exchange, int code, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
+
+/* routes.c */
+/* FTH_INVALID if a route needs what the server's options do not have. */
+fth_status fth_routes_check(const fth_server_options *options);
+/* Finds the route of a request, identifies its caller and compares its role; false: the request has been refused. */
+bool fth_routes_admit(fth_exchange *exchange);
+uint64_t fth_routes_body_limit(const fth_exchange *exchange);
+fth_status fth_routes_begin_counting(fth_server *server);
+void fth_routes_count(fth_exchange *exchange);
 
 /* server.c */
 void fth_server_unref(fth_server *server);

@@ -30,26 +30,6 @@ enum {
 static const double DEFAULT_WINDOW_S = 60, ROUNDING_S = 1; /* the latter of whole seconds */
 static const uint64_t DEFAULT_REMEMBERED = 1 << 20;
 
-/* ---- roles ---- */
-
-static const char *const role_names[] = {"none", "read", "train", "admin"};
-
-const char *fth_role_name(fth_role role)
-{
-    return role_names[role];
-}
-
-bool fth_role_find(const char *name, fth_role *role)
-{
-    for (int i = FTH_ROLE_READ; i <= FTH_ROLE_ADMIN; i++) {
-        if (strcmp(name, role_names[i]) == 0) {
-            *role = (fth_role)i;
-            return true;
-        }
-    }
-    return false;
-}
-
 /* ---- the signature ---- */
 
 static void to_hex(const unsigned char *bytes, size_t count, char *hex)

@@ -26,10 +26,7 @@
 #include <stdint.h>
 
 #include "base/base.h"
-
-typedef enum fth_role { FTH_ROLE_NONE, FTH_ROLE_READ, FTH_ROLE_TRAIN, FTH_ROLE_ADMIN } fth_role;
-const char *fth_role_name(fth_role role);
-bool fth_role_find(const char *name, fth_role *role);
+#include "http/role.h"
 
 enum { FTH_MAX_ACCESS_KEY = 64, FTH_MAX_SECRET = 128, FTH_MAX_AUTHORIZATION = 512 };
 

@@ -43,22 +43,17 @@ static void single(FILE *out, const char *name, const char *type, const char *he
     fprintf(out, "farthing_%s %.17g\n", name, value);
 }
 
-static void print_requests(FILE *out, fth_parameters_metrics *metrics)
+static void print_count(void *out, const char *metric, int code, uint64_t count)
+{
+    fprintf(out, "farthing_requests_total{path=\"%s\",code=\"%d\"} %" PRIu64 "\n", metric, code, count);
+}
+
+static void print_requests(FILE *out, const fth_server *http)
 {
     head(out, "requests_total", "counter",
          "Requests by path and code of the answer; code 0: others, or the client left");
-    size_t route = 0;
-    for (;; route++) {
-        const char *path = fth_parameters_routes[route].method ? fth_parameters_routes[route].path : "other";
-        for (int i = 0; i < FTH_COUNTED_CODES; i++) {
-            uint64_t count = atomic_load(&metrics->requests[route][i]);
-            if (count > 0)
-                fprintf(out, "farthing_requests_total{path=\"%s\",code=\"%d\"} %" PRIu64 "\n", path,
-                        fth_metrics_code(i), count);
-        }
-        if (!fth_parameters_routes[route].method)
-            break;
-    }
+    if (http)
+        fth_server_visit_counts(http, print_count, out);
 }
 
 static void print_refusals(FILE *out, fth_parameters_metrics *metrics)
@@ -116,6 +111,7 @@ char *fth_metrics_format(fth_parameters *server)
     bool validated = server->validation.known;
     double accuracy = server->validation.accuracy;
     uint64_t copy_bytes = server->copy ? server->copy->size_bytes : 0;
+    const fth_server *http = server->http;
     pthread_mutex_unlock(&server->mutex);
     int copies = atomic_load(&server->copies_alive);
 
@@ -123,7 +119,7 @@ char *fth_metrics_format(fth_parameters *server)
     single(out, "workers", "gauge", "Workers whose lease lasts", live);
     single(out, "samples_total", "counter", "Samples behind the gradients taken by this process",
            (double)atomic_load(&metrics->samples));
-    print_requests(out, metrics);
+    print_requests(out, http);
     print_refusals(out, metrics);
     print_unfit(out, server);
     single(out, "clipped_total", "counter", "Gradients scaled down to --clip-pushes",
@@ -150,7 +146,7 @@ char *fth_metrics_format(fth_parameters *server)
     fprintf(out,
             "farthing_memory_bytes{of=\"bodies\"} %" PRIu64 "\nfarthing_memory_bytes{of=\"snapshots\"} %" PRIu64
             "\nfarthing_memory_bytes{of=\"process\"} %" PRIu64 "\n",
-            (server->http ? fth_server_body_bytes(server->http) : 0) + (uint64_t)atomic_load(&server->local_bytes),
+            (http ? fth_server_body_bytes(http) : 0) + (uint64_t)atomic_load(&server->local_bytes),
             copy_bytes * (uint64_t)copies, resident_bytes());
     if (validated)
         single(out, "accuracy", "gauge", "Share of right answers at the last validation", accuracy);

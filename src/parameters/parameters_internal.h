@@ -37,10 +37,9 @@
 
 /* ---- metrics ---- */
 
-enum { FTH_STALENESS_BUCKETS = 12, FTH_COUNTED_CODES = 17, FTH_COUNTED_ROUTES = 16 };
+enum { FTH_STALENESS_BUCKETS = 12 };
 
 typedef struct fth_parameters_metrics {
-    atomic_uint_fast64_t requests[FTH_COUNTED_ROUTES][FTH_COUNTED_CODES];
     atomic_uint_fast64_t refused[FTH_REFUSALS];
     atomic_uint_fast64_t signatures[FTH_SIGNATURE_RESULTS]; /* by fth_signature_result */
     atomic_uint_fast64_t staleness[FTH_STALENESS_BUCKETS + 1], staleness_sum, staleness_max;
@@ -52,7 +51,6 @@ typedef struct fth_parameters_metrics {
 
 extern const int64_t fth_staleness_bounds[FTH_STALENESS_BUCKETS];
 void fth_metrics_count_staleness(fth_parameters_metrics *metrics, int64_t staleness);
-int fth_metrics_code(int index); /* which code requests[][index] counts; 0: any other */
 /* Prometheus' text; free() it. */
 char *fth_metrics_format(fth_parameters *server);
 
@@ -150,7 +148,6 @@ struct fth_parameters {
     fth_hosts *hosts;
     struct fth_rates *rates; /* or NULL */
     fth_server *http;
-    fth_route routes[FTH_COUNTED_ROUTES];
     uint64_t max_body_bytes;
 
     char *state_folder;
@@ -289,7 +286,6 @@ void fth_parameters_return_body(fth_parameters *server, char *body);
 fth_status fth_parameters_serve(fth_parameters *server);
 void fth_parameters_refuse(fth_parameters *server, fth_exchange *exchange, fth_refusal refusal, const char *format, ...)
     __attribute__((format(printf, 4, 5)));
-extern const fth_route fth_parameters_routes[];
 /* Renews a worker's lease, if it is this key's. With the mutex held. */
 void fth_parameters_renew(fth_parameters *server, fth_worker *worker, const char *access);
 

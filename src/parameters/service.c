@@ -38,28 +38,20 @@ typedef struct visitor {
     fth_signed who;
 } visitor;
 
-static bool is_open(const char *path)
+/* What a caller may do who signs nothing. */
+static fth_role unsigned_role(const fth_parameters *server)
 {
-    return strcmp(path, "/healthz") == 0 || strcmp(path, "/metrics") == 0 || strcmp(path, "/openapi.yaml") == 0;
-}
-
-static fth_role needed_role(const fth_parameters *server, const char *method, const char *path)
-{
-    if (is_open(path))
-        return FTH_ROLE_NONE;
-    if (strcmp(path, "/saveCheckpoint") == 0)
+    if (!server->keys)
         return FTH_ROLE_ADMIN;
-    if (strcmp(method, "POST") == 0)
-        return FTH_ROLE_TRAIN;
-    return server->options.open_reads ? FTH_ROLE_NONE : FTH_ROLE_READ;
+    return server->options.open_reads ? FTH_ROLE_READ : FTH_ROLE_NONE;
 }
 
 /* A request that nobody signed, by the name that it is for. What is open to everybody on a server with keys is asked
  * for under whatever name a monitor or a load balancer knows. */
-static bool check_host(fth_parameters *server, fth_exchange *exchange)
+static bool check_host(fth_parameters *server, fth_exchange *exchange, const fth_route *route)
 {
     const char *host = fth_exchange_header(exchange, "Host");
-    if ((server->keys && is_open(fth_exchange_path(exchange))) || fth_hosts_know(server->hosts, host))
+    if ((server->keys && route->role == FTH_ROLE_NONE) || fth_hosts_know(server->hosts, host))
         return true;
     fth_parameters_refuse(server, exchange, FTH_REFUSAL_HOST,
                           "\"%.100s\" is not a name of this server; if it is meant to be, start it with --host-name",
@@ -88,12 +80,17 @@ static void refuse_time(fth_parameters *server, fth_exchange *exchange, const ft
                           ahead ? who->ahead_s : -who->ahead_s, ahead ? "future" : "past");
 }
 
-static bool admit(void *context, fth_exchange *exchange)
+static void forbid(void *context, fth_exchange *exchange, const fth_route *route, fth_role role)
+{
+    fth_parameters_refuse(context, exchange, FTH_REFUSAL_FORBIDDEN, "this key's role is %s; %s is needed",
+                          fth_role_name(role), fth_role_name(route->role));
+}
+
+static bool admit(void *context, fth_exchange *exchange, const fth_route *route, fth_role *role)
 {
     fth_parameters *server = context;
     const char *method = fth_exchange_method(exchange);
     const char *header = fth_exchange_header(exchange, "Authorization");
-    fth_role needed = needed_role(server, method, fth_exchange_path(exchange));
 
     if (server->rates && !fth_rates_allow(server->rates, fth_exchange_client(exchange))) {
         fth_parameters_refuse(server, exchange, FTH_REFUSAL_RATE, "more than %g requests a second",
@@ -102,22 +99,21 @@ static bool admit(void *context, fth_exchange *exchange)
     }
     if (!check_origin(server, exchange))
         return false;
-    if (!server->keys || (needed == FTH_ROLE_NONE && !header))
-        return check_host(server, exchange);
+    *role = unsigned_role(server);
+    if (!server->keys || (route->role <= *role && !header))
+        return check_host(server, exchange, route);
     visitor *who = calloc(1, sizeof *who);
     if (!who)
         return false;
     fth_signature_result result = fth_keys_check(server->keys, header, method, fth_exchange_target(exchange),
                                                  strcmp(method, "POST") == 0, &who->who);
     atomic_fetch_add(&server->metrics.signatures[result], 1);
-    if (result == FTH_SIGNATURE_GOOD && who->who.role >= needed) {
+    if (result == FTH_SIGNATURE_GOOD) {
+        *role = who->who.role;
         fth_exchange_set_data(exchange, who, free);
         return true;
     }
-    if (result == FTH_SIGNATURE_GOOD)
-        fth_parameters_refuse(server, exchange, FTH_REFUSAL_FORBIDDEN, "this key's role is %s; %s is needed",
-                              fth_role_name(who->who.role), fth_role_name(needed));
-    else if (result == FTH_SIGNATURE_FULL)
+    if (result == FTH_SIGNATURE_FULL)
         fth_parameters_refuse(server, exchange, FTH_REFUSAL_BUSY, "too many signed requests; try again later");
     else if (result == FTH_SIGNATURE_OLD || result == FTH_SIGNATURE_FUTURE)
         refuse_time(server, exchange, &who->who);
@@ -429,56 +425,30 @@ static void save_checkpoint(void *context, fth_exchange *exchange)
 
 /* ---- the table ---- */
 
-const fth_route fth_parameters_routes[] = {
-    {"GET", "/getVersion", get_version, 0},
-    {"GET", "/getAccuracy", get_accuracy, 0},
-    {"GET", "/getParameter", get_parameter, 0},
-    {"POST", "/putGradient", put_gradient, 1}, /* its limit is set when the model is known */
-    {"POST", "/registerWorker", register_worker, MAX_JSON_BODY},
-    {"POST", "/unregisterWorker", unregister_worker, MAX_JSON_BODY},
-    {"POST", "/saveCheckpoint", save_checkpoint, MAX_JSON_BODY},
-    {"GET", "/healthz", get_health, 0},
-    {"GET", "/metrics", get_metrics, 0},
-    {"GET", "/openapi.yaml", get_openapi, 0},
+static const fth_route routes[] = {
+    {"GET", "/getVersion", get_version, FTH_ROLE_READ, 0, NULL},
+    {"GET", "/getAccuracy", get_accuracy, FTH_ROLE_READ, 0, NULL},
+    {"GET", "/getParameter", get_parameter, FTH_ROLE_READ, 0, NULL},
+    {"POST", "/putGradient", put_gradient, FTH_ROLE_TRAIN, FTH_SERVER_BODY, NULL}, /* known with the model */
+    {"POST", "/registerWorker", register_worker, FTH_ROLE_TRAIN, MAX_JSON_BODY, NULL},
+    {"POST", "/unregisterWorker", unregister_worker, FTH_ROLE_TRAIN, MAX_JSON_BODY, NULL},
+    {"POST", "/saveCheckpoint", save_checkpoint, FTH_ROLE_ADMIN, MAX_JSON_BODY, NULL},
+    {"GET", "/healthz", get_health, FTH_ROLE_NONE, 0, NULL},
+    {"GET", "/metrics", get_metrics, FTH_ROLE_NONE, 0, NULL},
+    {"GET", "/openapi.yaml", get_openapi, FTH_ROLE_NONE, 0, NULL},
     {0},
 };
 
-static const int counted_codes[FTH_COUNTED_CODES] = {0,   200, 201, 202, 206, 304, 400, 401, 403,
-                                                     404, 405, 409, 413, 416, 429, 500, 503};
-
-int fth_metrics_code(int index)
-{
-    return counted_codes[index];
-}
-
-static void observe(void *context, const fth_exchange *exchange, int code)
-{
-    fth_parameters *server = context;
-    size_t route = 0;
-    int index = 0;
-    while (fth_parameters_routes[route].method &&
-           strcmp(fth_parameters_routes[route].path, fth_exchange_path(exchange)))
-        route++; /* the last one, the end of the table, stands for all others */
-    for (int i = 0; i < FTH_COUNTED_CODES; i++)
-        if (counted_codes[i] == code)
-            index = i;
-    atomic_fetch_add(&server->metrics.requests[route][index], 1);
-}
-
 fth_status fth_parameters_serve(fth_parameters *server)
 {
-    _Static_assert(FTH_COUNT_OF(fth_parameters_routes) <= FTH_COUNTED_ROUTES, "each route is counted");
     const fth_parameters_options *options = &server->options;
-    memcpy(server->routes, fth_parameters_routes, sizeof fth_parameters_routes);
-    for (fth_route *route = server->routes; route->method; route++)
-        if (strcmp(route->path, "/putGradient") == 0)
-            route->max_body_bytes = server->max_body_bytes;
     fth_server_options http = {.address = options->address,
                                .port = options->port,
-                               .routes = server->routes,
+                               .routes = routes,
                                .context = server,
                                .admit = admit,
-                               .observe = observe,
+                               .forbid = forbid,
+                               .max_body_bytes = server->max_body_bytes,
                                .certificate_pem = options->certificate_pem,
                                .key_pem = options->key_pem,
                                .threads = 4,

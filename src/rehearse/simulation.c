@@ -51,26 +51,57 @@ static void give_token(void *context, fth_exchange *exchange)
     pthread_mutex_unlock(&simulation->mutex);
 }
 
-static void answer_aws(void *context, fth_exchange *exchange)
+/* With the mutex held; without the token, a request is answered here. */
+static bool has_token(const fth_simulation *simulation, fth_exchange *exchange)
+{
+    const char *token = fth_exchange_header(exchange, "X-aws-ec2-metadata-token");
+    if (token && strcmp(token, simulation->token) == 0)
+        return true;
+    answer_text(exchange, 401, "");
+    return false;
+}
+
+static void answer_aws_identity(void *context, fth_exchange *exchange)
 {
     fth_simulation *simulation = context;
-    const char *path = fth_exchange_path(exchange) + strlen("/latest/");
-    const char *token = fth_exchange_header(exchange, "X-aws-ec2-metadata-token");
-    char when[32];
     pthread_mutex_lock(&simulation->mutex);
-    fth_clock_format_utc(simulation->ends_at_s, when, sizeof when);
-    if (!token || strcmp(token, simulation->token) != 0)
-        answer_text(exchange, 401, "");
-    else if (strcmp(path, "dynamic/instance-identity/document") == 0)
+    if (has_token(simulation, exchange))
         answer_formatted(
             exchange, 200,
             fth_format("{\"instanceType\":\"g4dn.xlarge\",\"region\":\"us-east-1\",\"instanceId\":\"i-%lld\"}",
                        (long long)simulation->machine));
-    else if (strcmp(path, "meta-data/instance-life-cycle") == 0)
+    pthread_mutex_unlock(&simulation->mutex);
+}
+
+static void answer_aws_life_cycle(void *context, fth_exchange *exchange)
+{
+    fth_simulation *simulation = context;
+    pthread_mutex_lock(&simulation->mutex);
+    if (has_token(simulation, exchange))
         answer_text(exchange, 200, "spot");
-    else if (strcmp(path, "meta-data/spot/instance-action") == 0 && simulation->announced[FTH_INTERRUPTION_AWS])
-        answer_formatted(exchange, 200, fth_format("{\"action\":\"terminate\",\"time\":\"%s\"}", when));
-    else
+    pthread_mutex_unlock(&simulation->mutex);
+}
+
+static void answer_aws_action(void *context, fth_exchange *exchange)
+{
+    fth_simulation *simulation = context;
+    char when[32];
+    pthread_mutex_lock(&simulation->mutex);
+    fth_clock_format_utc(simulation->ends_at_s, when, sizeof when);
+    if (has_token(simulation, exchange)) {
+        if (simulation->announced[FTH_INTERRUPTION_AWS])
+            answer_formatted(exchange, 200, fth_format("{\"action\":\"terminate\",\"time\":\"%s\"}", when));
+        else
+            answer_text(exchange, 404, "");
+    }
+    pthread_mutex_unlock(&simulation->mutex);
+}
+
+static void answer_aws_other(void *context, fth_exchange *exchange)
+{
+    fth_simulation *simulation = context;
+    pthread_mutex_lock(&simulation->mutex);
+    if (has_token(simulation, exchange))
         answer_text(exchange, 404, "");
     pthread_mutex_unlock(&simulation->mutex);
 }
@@ -162,31 +193,43 @@ static bool refuse_azure(fth_exchange *exchange)
     return true;
 }
 
-static void answer_azure(void *context, fth_exchange *exchange)
+static void answer_azure_compute(void *context, fth_exchange *exchange)
 {
     fth_simulation *simulation = context;
-    const char *path = fth_exchange_path(exchange);
+    char name[32];
+    if (refuse_azure(exchange))
+        return;
+    pthread_mutex_lock(&simulation->mutex);
+    snprintf(name, sizeof name, "trainer_%lld", (long long)simulation->machine);
+    fth_exchange_answer_json(exchange, 200,
+                             json_pack("{s:s, s:s, s:s, s:s, s:s}", "name", name, "vmSize", "Standard_NC6s_v3",
+                                       "location", "westeurope", "vmId", name, "priority", "Spot"));
+    pthread_mutex_unlock(&simulation->mutex);
+}
+
+static void answer_azure_events(void *context, fth_exchange *exchange)
+{
+    fth_simulation *simulation = context;
     char name[32], id[32];
     if (refuse_azure(exchange))
         return;
     pthread_mutex_lock(&simulation->mutex);
     snprintf(name, sizeof name, "trainer_%lld", (long long)simulation->machine);
     snprintf(id, sizeof id, "event-%lld", (long long)simulation->machine);
-    if (strcmp(path, "/metadata/instance/compute") == 0) {
-        fth_exchange_answer_json(exchange, 200,
-                                 json_pack("{s:s, s:s, s:s, s:s, s:s}", "name", name, "vmSize", "Standard_NC6s_v3",
-                                           "location", "westeurope", "vmId", name, "priority", "Spot"));
-    } else if (strcmp(path, "/metadata/scheduledevents") == 0) {
-        json_t *events = json_array();
-        json_array_append_new(events, azure_event("other", "somebody_else", fth_clock_wall_seconds() + 30));
-        if (simulation->announced[FTH_INTERRUPTION_AZURE])
-            json_array_append_new(events, azure_event(id, name, simulation->ends_at_s));
-        fth_exchange_answer_json(exchange, 200,
-                                 json_pack("{s:i, s:o}", "DocumentIncarnation", simulation->etag, "Events", events));
-    } else {
-        answer_text(exchange, 404, "");
-    }
+    json_t *events = json_array();
+    json_array_append_new(events, azure_event("other", "somebody_else", fth_clock_wall_seconds() + 30));
+    if (simulation->announced[FTH_INTERRUPTION_AZURE])
+        json_array_append_new(events, azure_event(id, name, simulation->ends_at_s));
+    fth_exchange_answer_json(exchange, 200,
+                             json_pack("{s:i, s:o}", "DocumentIncarnation", simulation->etag, "Events", events));
     pthread_mutex_unlock(&simulation->mutex);
+}
+
+static void answer_azure_other(void *context, fth_exchange *exchange)
+{
+    (void)context;
+    if (!refuse_azure(exchange))
+        answer_text(exchange, 404, "");
 }
 
 static void take_acknowledgement(void *context, fth_exchange *exchange)
@@ -203,12 +246,18 @@ static void take_acknowledgement(void *context, fth_exchange *exchange)
 
 /* ---- all of them ---- */
 
+/* The first route that fits is taken. None needs a role: the clouds know their own machines by their network. */
 static const fth_route routes[] = {
-    {"PUT", "/latest/api/token", give_token, 1024},
-    {"GET", "/latest/*", answer_aws, 0},
-    {"GET", "/computeMetadata/v1/instance/*", answer_google, 0},
-    {"GET", "/metadata/*", answer_azure, 0},
-    {"POST", "/metadata/scheduledevents", take_acknowledgement, 4096},
+    {"PUT", "/latest/api/token", give_token, FTH_ROLE_NONE, 1024, NULL},
+    {"GET", "/latest/dynamic/instance-identity/document", answer_aws_identity, FTH_ROLE_NONE, 0, NULL},
+    {"GET", "/latest/meta-data/instance-life-cycle", answer_aws_life_cycle, FTH_ROLE_NONE, 0, NULL},
+    {"GET", "/latest/meta-data/spot/instance-action", answer_aws_action, FTH_ROLE_NONE, 0, NULL},
+    {"GET", "/latest/*", answer_aws_other, FTH_ROLE_NONE, 0, NULL},
+    {"GET", "/computeMetadata/v1/instance/*", answer_google, FTH_ROLE_NONE, 0, NULL},
+    {"GET", "/metadata/instance/compute", answer_azure_compute, FTH_ROLE_NONE, 0, NULL},
+    {"GET", "/metadata/scheduledevents", answer_azure_events, FTH_ROLE_NONE, 0, NULL},
+    {"POST", "/metadata/scheduledevents", take_acknowledgement, FTH_ROLE_NONE, 4096, NULL},
+    {"GET", "/metadata/*", answer_azure_other, FTH_ROLE_NONE, 0, NULL},
     {0},
 };
 

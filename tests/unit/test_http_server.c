@@ -80,9 +80,13 @@ static void forget(void *context, fth_exchange *exchange)
     (void)exchange;
 }
 
-static bool admit(void *context, fth_exchange *exchange)
+static bool admit(void *context, fth_exchange *exchange, const fth_route *route, fth_role *role)
 {
+    const char *given = fth_exchange_header(exchange, "X-Role");
     (void)context;
+    assert_non_null(route);
+    if (given)
+        assert_true(fth_role_find(given, role));
     if (!fth_exchange_header(exchange, "X-Intruder"))
         return true;
     fth_exchange_answer(exchange, 401, "text/plain", "who?", 4);
@@ -90,15 +94,18 @@ static bool admit(void *context, fth_exchange *exchange)
 }
 
 static const fth_route routes[] = {
-    {"POST", "/echo", echo, LIMIT},
-    {"POST", "/big", echo, BIG},
-    {"GET", "/query", query, 0},
-    {"GET", "/any/*", query, 0},
-    {"GET", "/hold", hold, 0},
-    {"GET", "/brief", hold_briefly, 0},
-    {"GET", "/both", hold_and_answer, 0},
-    {"GET", "/file", file, 0},
-    {"GET", "/forget", forget, 0},
+    {"POST", "/echo", echo, FTH_ROLE_NONE, LIMIT, NULL},
+    {"POST", "/big", echo, FTH_ROLE_NONE, BIG, NULL},
+    {"GET", "/query", query, FTH_ROLE_NONE, 0, NULL},
+    {"GET", "/any/*", query, FTH_ROLE_NONE, 0, NULL},
+    {"GET", "/hold", hold, FTH_ROLE_NONE, 0, NULL},
+    {"GET", "/brief", hold_briefly, FTH_ROLE_NONE, 0, NULL},
+    {"GET", "/both", hold_and_answer, FTH_ROLE_NONE, 0, NULL},
+    {"GET", "/file", file, FTH_ROLE_NONE, 0, NULL},
+    {"GET", "/forget", forget, FTH_ROLE_NONE, 0, NULL},
+    {"POST", "/train", echo, FTH_ROLE_TRAIN, FTH_SERVER_BODY, NULL},
+    {"GET", "/read", query, FTH_ROLE_READ, 0, "reading"},
+    {"POST", "/read", echo, FTH_ROLE_ADMIN, LIMIT, "reading"},
     {0},
 };
 
@@ -110,8 +117,13 @@ static int start(void **state)
         s->big[i] = (char)(i * 7 + i / 1000);
     s->file = memfd_create("test", 0);
     assert_int_equal(write(s->file, s->big, BIG), BIG);
-    fth_server_options options = {
-        .routes = routes, .context = s, .admit = admit, .threads = 2, .max_memory_bytes = 2 * BIG, .idle_s = 5};
+    fth_server_options options = {.routes = routes,
+                                  .context = s,
+                                  .admit = admit,
+                                  .threads = 2,
+                                  .max_body_bytes = 8,
+                                  .max_memory_bytes = 2 * BIG,
+                                  .idle_s = 5};
     assert_int_equal(fth_server_start(&options, &s->server), FTH_OK);
     *state = s;
     return 0;
@@ -223,6 +235,64 @@ static void test_routes(void **state)
     assert_true(a.code == 0 || a.code == 400);
     free(a.body);
     expect_code(s, "GET /query HTTP/1.1\r\nHost: x\r\n\r\n", 200);
+}
+
+/* The route's role is enforced before the body's size is looked at, and that before the handler. */
+static void test_roles(void **state)
+{
+    service *s = *state;
+    int handled = s->handled;
+    expect_code(s, "GET /read HTTP/1.1\r\nHost: x\r\n\r\n", 403);
+    expect_code(s, "GET /read HTTP/1.1\r\nHost: x\r\nX-Role: read\r\n\r\n", 200);
+    expect_code(s, "GET /read HTTP/1.1\r\nHost: x\r\nX-Role: admin\r\n\r\n", 200);
+    answer a = ask(s, "HEAD /read HTTP/1.1\r\nHost: x\r\n\r\n", true);
+    assert_int_equal(a.code, 403);
+    free(a.body);
+    expect_code(s, "POST /read HTTP/1.1\r\nHost: x\r\nX-Role: train\r\nContent-Length: 2\r\n\r\nno", 403);
+    expect_code(s, "POST /train HTTP/1.1\r\nHost: x\r\nX-Role: read\r\nContent-Length: 5000000\r\n\r\n", 403);
+    expect_code(s, "POST /train HTTP/1.1\r\nHost: x\r\nX-Role: train\r\nContent-Length: 9\r\n\r\n123456789", 413);
+    assert_int_equal(s->handled, handled);
+    expect_code(s, "POST /train HTTP/1.1\r\nHost: x\r\nX-Role: train\r\nContent-Length: 8\r\n\r\n12345678", 200);
+    assert_int_equal(s->handled, handled + 1);
+}
+
+static void add_count(void *context, const char *metric, int code, uint64_t count)
+{
+    char **text = context, *longer = fth_format("%s%s %d %d; ", *text, metric, code, (int)count);
+    free(*text);
+    *text = longer;
+}
+
+static char *counts_of(const service *s)
+{
+    char *text = fth_format("%s", "");
+    fth_server_visit_counts(s->server, add_count, &text);
+    return text;
+}
+
+/* Requests are counted when they have ended, which is after the client has its answer. */
+static void test_counts(void **state)
+{
+    service *s = *state;
+    const char *wanted = "/query 200 2; /query 405 1; reading 200 1; reading 403 2; other 404 1; ";
+    char *counts = NULL;
+    expect_code(s, "GET /query HTTP/1.1\r\nHost: x\r\n\r\n", 200);
+    expect_code(s, "GET /query?name=x HTTP/1.1\r\nHost: x\r\n\r\n", 200);
+    expect_code(s, "PUT /query HTTP/1.1\r\nHost: x\r\n\r\n", 405);
+    expect_code(s, "GET /nothing HTTP/1.1\r\nHost: x\r\n\r\n", 404);
+    expect_code(s, "GET /read HTTP/1.1\r\nHost: x\r\n\r\n", 403);
+    expect_code(s, "POST /read HTTP/1.1\r\nHost: x\r\n\r\n", 403);
+    expect_code(s, "GET /read HTTP/1.1\r\nHost: x\r\nX-Role: read\r\n\r\n", 200);
+    for (int i = 0; i < 2000; i++) {
+        counts = counts_of(s);
+        if (strcmp(counts, wanted) == 0)
+            break;
+        free(counts);
+        counts = NULL;
+        usleep(5000);
+    }
+    assert_non_null(counts);
+    free(counts);
 }
 
 static void test_bodies(void **state)
@@ -397,7 +467,7 @@ static void test_stop(void **state)
 {
     (void)state;
     service s = {0};
-    fth_server_options options = {.routes = routes, .context = &s, .threads = 1};
+    fth_server_options options = {.routes = routes, .context = &s, .admit = admit, .max_body_bytes = 8, .threads = 1};
     assert_int_equal(fth_server_start(&options, &s.server), FTH_OK);
     int fd = dial(&s), silent = dial(&s);
     say(fd, "GET /hold HTTP/1.1\r\nHost: x\r\n\r\n", 32);
@@ -420,13 +490,25 @@ static void test_bad_options(void **state)
 {
     service *s = *state;
     fth_server *server = NULL;
-    fth_server_options options = {.routes = routes, .port = fth_server_port(s->server)};
+    const fth_server_options good = {
+        .routes = routes, .admit = admit, .max_body_bytes = 8, .port = fth_server_port(s->server)};
+    fth_server_options options = good;
     assert_int_equal(fth_server_start(&options, &server), FTH_IO);
     assert_message_has("in use");
-    options = (fth_server_options){.routes = routes, .address = "300.1.1.1"};
+    options.address = "300.1.1.1";
     assert_int_equal(fth_server_start(&options, &server), FTH_INVALID);
-    options = (fth_server_options){.routes = routes, .certificate_pem = "no", .key_pem = "no"};
+    options = good;
+    options.port = 0;
+    options.certificate_pem = options.key_pem = "no";
     assert_int_equal(fth_server_start(&options, &server), FTH_IO);
+    options = good;
+    options.admit = NULL; /* nobody would be refused */
+    assert_int_equal(fth_server_start(&options, &server), FTH_INVALID);
+    assert_message_has("/train needs the role train");
+    options = good;
+    options.max_body_bytes = 0;
+    assert_int_equal(fth_server_start(&options, &server), FTH_INVALID);
+    assert_message_has("/train takes a body");
     assert_null(server);
 }
 
@@ -434,6 +516,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_routes, start, stop),
+        cmocka_unit_test_setup_teardown(test_roles, start, stop),
+        cmocka_unit_test_setup_teardown(test_counts, start, stop),
         cmocka_unit_test_setup_teardown(test_bodies, start, stop),
         cmocka_unit_test_setup_teardown(test_limits, start, stop),
         cmocka_unit_test_setup_teardown(test_holding, start, stop),

@@ -212,7 +212,7 @@ static void hello(void *context, fth_exchange *exchange)
 static void test_tls(void **state)
 {
     (void)state;
-    static const fth_route routes[] = {{"GET", "/", hello, 0}, {0}};
+    static const fth_route routes[] = {{"GET", "/", hello, FTH_ROLE_NONE, 0, NULL}, {0}};
     char *certificate = NULL, *key = NULL, *again = NULL, *key_again = NULL, path[300], url[64];
     char fingerprint[FTH_FINGERPRINT_SIZE], other[FTH_FINGERPRINT_SIZE];
     fth_server *server = NULL;

@@ -132,7 +132,10 @@ static void post(void *context, fth_exchange *exchange)
     pthread_mutex_unlock(&service.mutex);
 }
 
-static const fth_route routes[] = {{"GET", "/*", get, 0}, {"PUT", "/*", put, 1024}, {"POST", "/*", post, 4096}, {0}};
+static const fth_route routes[] = {{"GET", "/*", get, FTH_ROLE_NONE, 0, NULL},
+                                   {"PUT", "/*", put, FTH_ROLE_NONE, 1024, NULL},
+                                   {"POST", "/*", post, FTH_ROLE_NONE, 4096, NULL},
+                                   {0}};
 
 /* Sets what a path answers from now on; those who wait for a change of a Google value hear of it. */
 static answer *say(const char *method, const char *path, int code, const char *format, ...)

@@ -1,0 +1,22 @@
+/* See role.h. */
+#include "http/role.h"
+
+#include <string.h>
+
+static const char *const names[] = {"none", "read", "train", "admin"};
+
+const char *fth_role_name(fth_role role)
+{
+    return names[role];
+}
+
+bool fth_role_find(const char *name, fth_role *role)
+{
+    for (int i = FTH_ROLE_READ; i <= FTH_ROLE_ADMIN; i++) {
+        if (strcmp(name, names[i]) == 0) {
+            *role = (fth_role)i;
+            return true;
+        }
+    }
+    return false;
+}
