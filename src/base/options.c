@@ -249,7 +249,7 @@ static fth_status set_value(const fth_option *option, void *values, const char *
     return fth_fail(FTH_UNSUPPORTED, "%s has an unknown type", subject);
 }
 
-static fth_status set_default(const fth_option *option, void *values)
+fth_status fth_options_reset(const fth_option *option, void *values)
 {
     if (option->fallback && *option->fallback)
         return set_value(option, values, option->fallback, option->name);
@@ -290,7 +290,7 @@ fth_status fth_options_set_defaults(const fth_option_table *table, void *values)
     assert(table->count <= FTH_MAX_OPTIONS);
     memset(values, 0, table->struct_size);
     for (size_t i = 0; i < table->count; i++) {
-        fth_status status = set_default(&table->options[i], values);
+        fth_status status = fth_options_reset(&table->options[i], values);
         if (status != FTH_OK) {
             fth_options_release(table, values);
             return status;
@@ -385,7 +385,7 @@ static fth_status set_from_json(const fth_option *option, void *values, const js
     if (is_text(option) && json_is_string(json)) {
         const char *text = json_string_value(json);
         if (strcmp(text, option->fallback ? option->fallback : "") == 0)
-            return set_default(option, values);
+            return fth_options_reset(option, values);
         return set_checked(option, values, text, where);
     }
     if (option->type == FTH_OPTION_SWITCH && json_is_boolean(json)) {
@@ -395,7 +395,7 @@ static fth_status set_from_json(const fth_option *option, void *values, const js
     bool numeric = option->type == FTH_OPTION_NUMBER || option->type == FTH_OPTION_DURATION;
     if ((numeric && json_is_number(json)) || (option->type == FTH_OPTION_INTEGER && json_is_integer(json))) {
         if (json_number_value(json) == 0 && !option->fallback)
-            return set_default(option, values);
+            return fth_options_reset(option, values);
         if (json_is_integer(json))
             snprintf(number, sizeof number, "%" JSON_INTEGER_FORMAT, json_integer_value(json));
         else

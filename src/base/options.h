@@ -38,8 +38,11 @@ typedef struct fth_option {
     bool identity;                         /* two runs whose values differ here are different runs */
     bool optional_identity;                /* added later (a text or choice): at its default it is left out of the
                                               identity, so that runs recorded before keep theirs */
+    bool fixed;                            /* cannot change in the middle of a run */
+    bool limit;                            /* says how long a run goes on: one given later replaces all of them */
     const char *group;                     /* heading in --help; NULL: as the row before */
     unsigned commands; /* which of the commands that share the table take it, as bits; 0: the first alone */
+    int side;          /* for commands that are made of several processes: an enum of the table's owner */
 } fth_option;
 
 /* Which rows were set by a file or flag: the first member of every struct that a table describes. */
@@ -67,10 +70,14 @@ typedef struct fth_option_table {
 fth_option_table fth_options_for(const fth_option_table *table, fth_option_view view);
 /* Does any of `commands` take the option? */
 bool fth_options_is_for(const fth_option *option, unsigned commands);
+/* The row called `name`, where '_' counts as '-'; NULL if there is none. */
+const fth_option *fth_options_find(const fth_option_table *table, const char *name);
 
 /* Sets every value to its default. `values` is zeroed first; release it with fth_options_release(). */
 fth_status fth_options_set_defaults(const fth_option_table *table, void *values);
 void fth_options_release(const fth_option_table *table, void *values);
+/* Sets one value back to its default; whether it was given stays as it is. */
+fth_status fth_options_reset(const fth_option *option, void *values);
 
 /* Sets one value from text. `where` ("run.yaml line 3", "--lr") begins the message if it is wrong. */
 fth_status fth_options_set(const fth_option_table *table, void *values, const char *name, const char *text,

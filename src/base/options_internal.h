@@ -5,9 +5,6 @@
 
 #include "base/options.h"
 
-/* The row called `name`, where '_' counts as '-'; NULL if there is none. */
-const fth_option *fth_options_find(const fth_option_table *table, const char *name);
-
 /* True if the command that the table's view is for takes the option. */
 bool fth_options_is_taken(const fth_option_table *table, const fth_option *option);
 

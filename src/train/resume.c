@@ -13,10 +13,6 @@
 
 #include "train/trainer_internal.h"
 
-/* A position is counted in batches of one size over one data set, and tensors fit one model and optimizer. */
-static const char *const fixed_options[] = {
-    "model", "data", "freeze", "batch", "accumulate", "optimizer", "validation-fraction"};
-
 enum { DEFAULT_EPOCHS = 3 };
 
 /* Fills in what depends on other options, so that equal runs have equal configurations. */
@@ -50,92 +46,85 @@ out:
     return status;
 }
 
-static bool is_fixed(const char *name)
-{
-    for (size_t i = 0; i < FTH_COUNT_OF(fixed_options); i++)
-        if (strcmp(fixed_options[i], name) == 0)
-            return true;
-    return false;
-}
-
 /* ---- limits: how long a run goes on ---- */
-
-static const char *const limits[] = {"epochs", "steps", "for", "until"};
-
-bool fth_option_is_limit(const char *name)
-{
-    for (size_t i = 0; i < FTH_COUNT_OF(limits); i++)
-        if (strcmp(limits[i], name) == 0)
-            return true;
-    return false;
-}
 
 static bool limit_was_given(const fth_train_options *asked)
 {
-    for (size_t i = 0; i < FTH_COUNT_OF(limits); i++)
-        if (fth_options_was_given(&fth_train_option_table, asked, limits[i]))
+    const fth_option_table *table = &fth_train_option_table;
+    for (size_t i = 0; i < table->count; i++)
+        if (table->options[i].limit && fth_options_was_given(table, asked, table->options[i].name))
             return true;
     return false;
 }
 
 /* Whoever says how long to go on means that, and not "at most until the old limit", which may be reached already. */
-static void replace_limits(const fth_train_options *asked, fth_train_options *options)
+static fth_status replace_limits(const fth_train_options *asked, fth_train_options *options)
 {
-    if (!limit_was_given(asked))
-        return;
-    options->epochs = options->steps = 0;
-    options->for_s = 0;
-    *options->until = '\0';
+    fth_status status = FTH_OK;
+    const fth_option_table *table = &fth_train_option_table;
+    for (size_t i = 0; limit_was_given(asked) && i < table->count && status == FTH_OK; i++)
+        if (table->options[i].limit)
+            status = fth_options_reset(&table->options[i], options);
+    return status;
 }
 
 fth_status fth_beginning_take_limits(fth_beginning *beginning, const json_t *stored, bool follow)
 {
     fth_status status = FTH_OK;
+    const fth_option_table *table = &fth_train_option_table;
     json_t *theirs = json_object();
 
     FTH_REQUIRE(theirs, FTH_NO_MEMORY, "no memory for the options");
     if (limit_was_given(&beginning->options) && !follow)
         goto out;
-    for (size_t i = 0; i < FTH_COUNT_OF(limits); i++)
-        if (json_object_get(stored, limits[i]))
-            json_object_set(theirs, limits[i], json_object_get(stored, limits[i]));
-    FTH_TRY(fth_options_from_json(&fth_train_option_table, &beginning->options, theirs, "the stored run"));
-    fth_options_identity(&fth_train_option_table, &beginning->options, beginning->identity);
+    for (size_t i = 0; i < table->count; i++) {
+        json_t *limit = table->options[i].limit ? json_object_get(stored, table->options[i].name) : NULL;
+        if (limit)
+            json_object_set(theirs, table->options[i].name, limit);
+    }
+    FTH_TRY(fth_options_from_json(table, &beginning->options, theirs, "the stored run"));
+    fth_options_identity(table, &beginning->options, beginning->identity);
 
 out:
     json_decref(theirs);
     return status;
 }
 
-/* Of two goals of one kind, is `now` reached earlier than `before`? */
-static bool goal_is_nearer(const char *now, const char *before)
+/* Is the limit `now` reached earlier than `before` of the same option? Neither where one of them is not a limit: 0, "", or
+ * a goal of another kind. */
+static bool is_nearer(const json_t *now, const json_t *before)
 {
     fth_goal left, right;
-    if (fth_goal_parse(now, &left) != FTH_OK || fth_goal_parse(before, &right) != FTH_OK || left.kind != right.kind)
+    if (json_is_number(now))
+        return json_number_value(now) > 0 && json_number_value(now) < json_number_value(before);
+    if (!json_is_string(now) || !json_is_string(before) || fth_goal_parse(json_string_value(now), &left) != FTH_OK ||
+        fth_goal_parse(json_string_value(before), &right) != FTH_OK || left.kind != right.kind)
         return false;
     return left.kind == FTH_GOAL_ACCURACY ? left.value < right.value : left.value > right.value;
 }
 
 fth_status fth_beginning_check_longer(const fth_beginning *beginning, const json_t *stored)
 {
-    const fth_train_options *options = &beginning->options;
-    const json_t *until = json_object_get(stored, "until");
-    const double now[] = {(double)options->epochs, (double)options->steps, options->for_s};
-    const char *shorter = NULL;
-    for (size_t i = 0; i < FTH_COUNT_OF(now); i++) {
-        double before = json_number_value(json_object_get(stored, limits[i]));
-        if (now[i] > 0 && now[i] < before)
-            shorter = limits[i];
+    fth_status status = FTH_OK;
+    const fth_option_table *table = &fth_train_option_table;
+    json_t *now = fth_options_to_json(table, &beginning->options, false);
+    char *before = NULL;
+
+    FTH_REQUIRE(now, FTH_NO_MEMORY, "no memory for the options");
+    for (size_t i = 0; i < table->count; i++) {
+        const char *name = table->options[i].name;
+        if (!table->options[i].limit || !is_nearer(json_object_get(now, name), json_object_get(stored, name)))
+            continue;
+        before = json_dumps(json_object_get(stored, name), JSON_ENCODE_ANY | JSON_REAL_PRECISION(6));
+        status = fth_fail(FTH_INVALID,
+                          "the run in %s is to go on until --%s %s, and this command would shorten it; give as much or "
+                          "more, or leave the limit out",
+                          beginning->options.checkpoints, name, before ? before : "?");
+        goto out;
     }
-    if (json_is_string(until) && goal_is_nearer(options->until, json_string_value(until)))
-        shorter = "until";
-    if (!shorter)
-        return FTH_OK;
-    char *before = json_dumps(json_object_get(stored, shorter), JSON_ENCODE_ANY | JSON_REAL_PRECISION(6));
-    fth_status status = fth_fail(FTH_INVALID,
-                                 "the run in %s is to go on until --%s %s, and this command would shorten it; give as "
-                                 "much or more, or leave the limit out",
-                                 options->checkpoints, shorter, before ? before : "?");
+
+out:
+    json_decref(now);
     free(before);
     return status;
 }
@@ -166,14 +155,14 @@ static fth_status override(const fth_train_options *asked, fth_train_options *op
     json_t *given = json_object();
 
     FTH_REQUIRE(now && before && given, FTH_NO_MEMORY, "no memory for the options");
-    replace_limits(asked, options);
+    FTH_TRY(replace_limits(asked, options));
     for (size_t i = 0; i < table->count; i++) {
         const char *name = table->options[i].name;
         if (!fth_options_was_given(table, asked, name))
             continue;
         json_t *value = json_object_get(now, name);
         bool differs = !json_equal(value, json_object_get(before, name));
-        FTH_REQUIRE(!differs || !is_fixed(name), FTH_INVALID,
+        FTH_REQUIRE(!differs || !table->options[i].fixed, FTH_INVALID,
                     "--%s cannot change in the middle of a run (%s); leave it out, or start a run of its own", name,
                     folder);
         if (differs && table->options[i].identity)

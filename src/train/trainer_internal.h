@@ -34,8 +34,6 @@ fth_status fth_beginning_prepare(const fth_train_options *asked, fth_beginning *
  * limit given now asks for more. */
 fth_status fth_beginning_check_finished(fth_beginning *beginning);
 
-/* How long a run goes on: --epochs, --steps, --for, --until. */
-bool fth_option_is_limit(const char *name);
 /* Takes over the limits of a stored configuration where none was given; with `follow` in any case. */
 fth_status fth_beginning_take_limits(fth_beginning *beginning, const json_t *stored, bool follow);
 /* FTH_INVALID if a limit is lower than the stored one of its kind. */

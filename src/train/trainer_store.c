@@ -43,7 +43,7 @@ static fth_status compare_options(const fth_beginning *beginning, const json_t *
     json_object_foreach(asked, name, value)
     {
         const json_t *before = json_object_get(stored, name);
-        if (fth_option_is_limit(name) || json_equal(value, before))
+        if (fth_options_find(&fth_train_option_table, name)->limit || json_equal(value, before))
             continue;
         there = json_dumps(before, JSON_ENCODE_ANY | JSON_REAL_PRECISION(6));
         here = json_dumps(value, JSON_ENCODE_ANY | JSON_REAL_PRECISION(6));
