@@ -4,7 +4,7 @@
 #include <sys/utsname.h>
 #include <unistd.h>
 
-#include "train/trainer_internal.h"
+#include "train/train_internal.h"
 
 static void find_cpu_name(char *name, size_t size)
 {

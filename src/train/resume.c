@@ -8,9 +8,11 @@
  *     --resume --name ID   that run if it exists, else a new one of that name
  *     --checkpoints URL    the run in that store, if there is one (trainer_store.c), whose other options must be the
  *                          same; a limit given now replaces all the limits it had, but does not shorten it */
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "cost/cost.h"
 #include "train/trainer_internal.h"
 
 enum { DEFAULT_EPOCHS = 3 };
@@ -244,6 +246,44 @@ out:
     fth_record_release(&summary);
     return status;
 }
+
+/* ---- a budget that ended a run ---- */
+
+fth_status fth_beginning_check_budget(fth_beginning *beginning)
+{
+    fth_status status = FTH_OK;
+    fth_record_summary record = {0};
+    fth_ledger ledger = {0};
+    double budget_usd = INFINITY;
+
+    if (!beginning->finished)
+        return FTH_OK;
+    FTH_TRY(fth_record_read(beginning->folder, &record));
+    const char *reason = json_string_value(json_object_get(record.end, "reason"));
+    if (!reason || strcmp(reason, "budget") != 0)
+        goto out;
+    FTH_TRY(fth_ledger_make(&record, &ledger));
+    if (*beginning->options.budget)
+        FTH_TRY(fth_usd_parse(beginning->options.budget, &budget_usd));
+    /* What it ended with is by less than a step short of the budget it had; the same budget means that it is done. */
+    const char *before = json_string_value(json_object_get(json_object_get(record.run, "configuration"), "budget"));
+    double before_usd = 0;
+    if (before && *before)
+        FTH_TRY(fth_usd_parse(before, &before_usd));
+    beginning->finished = budget_usd <= fmax(before_usd, ledger.priced > 0 ? ledger.usd : 0);
+    if (beginning->finished) {
+        char spent[32];
+        fth_usd_format(ledger.usd, spent, sizeof spent);
+        fth_log_info("the run has cost %s, and its budget is spent; a larger --budget carries it on", spent);
+    }
+
+out:
+    fth_ledger_release(&ledger);
+    fth_record_release(&record);
+    return status;
+}
+
+/* ---- finding it ---- */
 
 static fth_status use_named(const fth_train_options *asked, const char *folder, fth_beginning *beginning)
 {

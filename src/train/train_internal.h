@@ -52,6 +52,9 @@ fth_status fth_options_find_normalization(const fth_train_options *options, char
 fth_status fth_open_device_and_data(const fth_train_options *options, const fth_stop *stop, fth_device **device,
                                     fth_dataset **dataset);
 
+/* run.json's "machine": host, processor, memory, system, device. */
+json_t *fth_machine_describe(const fth_device *device);
+
 /* ---- optimizers ---- */
 
 /* No number of a vector is larger in magnitude than its bound. */

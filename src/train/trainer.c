@@ -194,7 +194,8 @@ static fth_status loop(fth_trainer *trainer, const char **reason)
             FTH_TRY(fth_trainer_finish_epoch(trainer, may_validate_beside(trainer)));
         }
         *reason = reached_limit(trainer);
-        if (!*reason && fth_trainer_budget_spent(trainer))
+        if (!*reason &&
+            fth_spending_budget_is_spent(trainer->spending, &trainer->position.state.meters, trainer->saving.save_s))
             *reason = "budget";
         if (*reason)
             break;
@@ -221,7 +222,7 @@ out:
 static fth_status validate_at_end(fth_trainer *trainer)
 {
     fth_evaluation evaluation;
-    const fth_deadline deadline = fth_trainer_budget_deadline(trainer);
+    const fth_deadline deadline = fth_spending_budget_deadline(trainer->spending, trainer->saving.save_s);
     fth_status status = fth_trainer_validate(trainer, deadline, &evaluation);
     if (status == FTH_OK)
         return fth_trainer_keep_best(trainer);
@@ -314,7 +315,7 @@ void fth_trainer_release(fth_trainer *trainer)
 {
     if (trainer->strategy_state)
         trainer->strategy->close(trainer->strategy_state);
-    fth_trainer_end_identify(trainer);
+    fth_spending_free(trainer->spending);
     fth_trainer_cancel_validation(trainer);
     fth_validation_free(trainer->validation);
     fth_guardian_stop(trainer);
@@ -404,6 +405,7 @@ fth_status fth_train(const fth_train_options *options, const fth_strategy *strat
     const char *reason = NULL;
 
     *outcome = (fth_train_outcome){0};
+    FTH_TRY(fth_spending_create(&trainer.spending));
     FTH_TRY(fth_guardian_start(&trainer));
     FTH_TRY(fth_trainer_open_watch(&trainer, options)); /* first: finding the run may wait for a store */
     FTH_TRY(fth_trainer_find_run(&trainer, options));

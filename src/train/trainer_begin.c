@@ -243,11 +243,20 @@ out:
     return status;
 }
 
+/* run.json's "machine". */
+static json_t *describe_machine(const fth_trainer *trainer)
+{
+    json_t *machine = fth_machine_describe(trainer->device);
+    if (machine)
+        fth_spending_describe_machine(trainer->spending, machine);
+    return machine;
+}
+
 /* The run as it goes on from here, with what was given now. */
 static fth_status configure_record(fth_trainer *trainer)
 {
     fth_status status = FTH_OK;
-    json_t *description = fth_trainer_describe(trainer), *machine = fth_trainer_describe_machine(trainer);
+    json_t *description = fth_trainer_describe(trainer), *machine = describe_machine(trainer);
 
     FTH_REQUIRE(description, FTH_NO_MEMORY, "no memory for the run's description");
     FTH_TRY(fth_record_configure(trainer->record, description, machine));
@@ -262,7 +271,7 @@ static fth_status create_record(fth_trainer *trainer)
 {
     fth_status status = FTH_OK;
     const fth_train_options *options = trainer->options;
-    json_t *description = fth_trainer_describe(trainer), *machine = fth_trainer_describe_machine(trainer);
+    json_t *description = fth_trainer_describe(trainer), *machine = describe_machine(trainer);
     char *hint = NULL;
 
     FTH_REQUIRE(description, FTH_NO_MEMORY, "no memory for the run's description");
@@ -314,9 +323,15 @@ fth_status fth_trainer_open(fth_trainer *trainer)
     FTH_TRY(fth_data_share_parse(options->share, &trainer->share));
     FTH_TRY(fth_trainer_begin_interval(trainer));
     FTH_TRY(fth_schedule_find(options->schedule, &trainer->schedule));
-    fth_trainer_begin_identify(trainer);
+    fth_spending_begin_identify(trainer->spending, options->watch);
     FTH_TRY(open_engine(trainer));
-    FTH_TRY(fth_trainer_find_price(trainer));
+    FTH_TRY(fth_spending_find_price(trainer->spending, &trainer->beginning.options, trainer->beginning.run));
+    fth_spending_set_workload(
+        trainer->spending,
+        &(fth_workload){.images_per_step = options->batch * options->accumulate,
+                        .validation_images = fth_dataset_get_info(trainer->dataset)->count[FTH_VALIDATION],
+                        .checkpoint_bytes =
+                            4.0 * 4.0 * (double)fth_graph_trainable_count(fth_engine_graph(trainer->engine))});
 
 out:
     return status;

@@ -75,6 +75,7 @@ fth_status fth_train_check(const fth_train_options *options, const fth_strategy 
     char *folder = NULL; /* for a copy of the record of a stored run */
 
     *plan = (fth_train_plan){0};
+    FTH_TRY(fth_spending_create(&trainer.spending));
     if (*options->checkpoints)
         FTH_TRY(fth_folder_create_temporary(&folder));
     FTH_TRY(fth_trainer_look_for_run(&trainer, options, folder));

@@ -117,7 +117,7 @@ static void set_totals_at(const fth_trainer *trainer, double elapsed_s, json_t *
     set_integer(event, "samples", trainer->position.state.samples);
     set_meters(event, &trainer->position.state.meters);
     set_accelerator(trainer, event, trainer->position.state.meters.accelerator_s);
-    fth_trainer_set_spent(trainer, event);
+    fth_spending_describe_spent(trainer->spending, event);
 }
 
 static void set_totals(fth_trainer *trainer, json_t *event)
@@ -139,15 +139,15 @@ void fth_trainer_tell_start(fth_trainer *trainer, bool resumed)
         trainer->strategy->describe(trainer->strategy_state, event);
     set_integer(event, "parameters", fth_graph_trainable_count(fth_engine_graph(trainer->engine)));
     set_integer(event, "batches_per_epoch", trainer->position.batches_per_epoch);
-    fth_trainer_set_machine(trainer, event);
-    fth_trainer_set_takeover(trainer, event);
+    fth_spending_describe_machine(trainer->spending, event);
+    fth_spending_describe_takeover(trainer->spending, event);
     fth_json_set_number(event, "time", fth_clock_wall_seconds());
     if (resumed) {
         /* Where the machine before it stopped: what passes until the first step is this one's time. */
         const double elapsed_s = trainer->position.state.elapsed_s;
         set_position(trainer, event);
         fth_json_set_number(event, "elapsed_s", elapsed_s);
-        if (fth_trainer_add_up_before(trainer, event) != FTH_OK)
+        if (fth_spending_add_up_before(trainer->spending, fth_record_folder(trainer->record), event) != FTH_OK)
             fth_log_warning("what the run has cost before is not counted: %s", fth_error_message());
         set_totals_at(trainer, elapsed_s, event);
     }
@@ -208,7 +208,7 @@ void fth_trainer_tell_epoch(fth_trainer *trainer, const fth_epoch_facts *facts, 
     set_integer(event, "samples", facts->samples_so_far);
     set_meters(event, &facts->meters);
     set_accelerator(trainer, event, facts->meters.accelerator_s);
-    fth_trainer_set_spent(trainer, event);
+    fth_spending_describe_spent(trainer->spending, event);
     fth_trainer_tell(trainer, "epoch", event);
 }
 

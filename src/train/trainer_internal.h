@@ -13,6 +13,7 @@
 #include "train/position.h"
 #include "train/run_store.h"
 #include "train/snapshot.h"
+#include "train/spending.h"
 #include "train/train_internal.h"
 #include "train/window.h"
 
@@ -40,6 +41,8 @@ fth_status fth_beginning_take_limits(fth_beginning *beginning, const json_t *sto
 fth_status fth_beginning_check_longer(const fth_beginning *beginning, const json_t *stored);
 /* What is kept as the best is the run's choice, unless one is given now. */
 fth_status fth_beginning_keep_best_by(fth_beginning *beginning);
+/* A run that its budget ended is not finished if the budget is larger now. */
+fth_status fth_beginning_check_budget(fth_beginning *beginning);
 void fth_beginning_release(fth_beginning *beginning);
 
 /* ---- the trainer ---- */
@@ -59,27 +62,6 @@ typedef struct fth_accelerator {
     double busy_s;       /* of this process, as sampled */
     double sampled_at_s; /* on the process's clock */
 } fth_accelerator;
-
-/* Which machine this is, what it costs, and what was spent (trainer_cost.c). */
-typedef struct fth_spending {
-    char host[128];
-    fth_machine_identity machine; /* cloud "": one's own, or not known */
-    fth_price_answer price;
-    double process_began_s;    /* fth_clock_boot_seconds() */
-    double waited_s;           /* for another machine to give up the run, which is not this run's time */
-    double previous_seen_s;    /* wall clock: the last sign of life of a machine that was killed; 0: none was */
-    double previous_process_s; /* how long its process had run by then; 0: not known */
-    double before_usd;         /* by the machines before */
-    double budget_usd;         /* 0: none */
-
-    double looked_at_s, step_s, validate_s, save_s; /* what the next ones may take; 0: not known yet */
-    double steps_s;                                 /* of the measured steps but the first, which are slower, */
-    int64_t steps;                                  /* and how many were measured with those */
-    fth_meters looked_meters;
-
-    pthread_t thread; /* asks the metadata service */
-    bool identifying; /* it is to be joined */
-} fth_spending;
 
 typedef struct fth_validation fth_validation;
 
@@ -169,7 +151,7 @@ typedef struct fth_trainer {
     fth_since_event since_event;
     fth_window window; /* behind `progress` */
     fth_accelerator accelerator;
-    fth_spending spending;
+    fth_spending *spending;
     fth_progress progress;
     bool finished_elsewhere; /* the strategy says that training is over */
     bool first_step_told, record_failing;
@@ -306,30 +288,6 @@ void fth_trainer_cancel_validation(fth_trainer *trainer);
 void fth_validation_free(fth_validation *validation); /* after cancelling; NULL is fine */
 void fth_trainer_show_progress(fth_trainer *trainer);
 
-/* ---- what it costs (trainer_cost.c) ---- */
-
-/* Begins to ask which machine this is, where a cloud's metadata service may know; _end_ waits for the answer, a second
- * at most, and may be called again. */
-void fth_trainer_begin_identify(fth_trainer *trainer);
-void fth_trainer_end_identify(fth_trainer *trainer);
-/* This machine's price; fails if --budget needs one and there is none. */
-fth_status fth_trainer_find_price(fth_trainer *trainer);
-/* Adds host, cloud, instance, region, market and price. */
-void fth_trainer_set_machine(const fth_trainer *trainer, json_t *object);
-/* And how long it waited to take over, and from whom. */
-void fth_trainer_set_takeover(const fth_trainer *trainer, json_t *event);
-json_t *fth_trainer_describe_machine(const fth_trainer *trainer); /* run.json's "machine" */
-/* What the machines before this one cost, as the report counts it once `resume` is in the record. */
-fth_status fth_trainer_add_up_before(fth_trainer *trainer, json_t *resume);
-/* "spent_usd", where a price is known, and "process_s", the moment it is of. */
-void fth_trainer_set_spent(const fth_trainer *trainer, json_t *event);
-/* True if one more step, with the validation and saving that may follow, would pass the budget. Call it before each. */
-bool fth_trainer_budget_spent(fth_trainer *trainer);
-/* When the budget leaves time for saving and leaving only; never without one. */
-fth_deadline fth_trainer_budget_deadline(const fth_trainer *trainer);
-/* A run that its budget ended is not finished if the budget is larger now. */
-fth_status fth_beginning_check_budget(fth_beginning *beginning);
-
 /* ---- telling ---- */
 
 /* Puts the event into the record and shows it to the observer. `event` is stolen; what was added to it may be NULL. */
@@ -350,7 +308,6 @@ json_t *fth_trainer_tell_end(fth_trainer *trainer, const char *reason); /* gives
 
 /* run.json's members that follow from the trainer; and the machine. */
 json_t *fth_trainer_describe(const fth_trainer *trainer);
-json_t *fth_machine_describe(const fth_device *device);
 
 /* ---- adapt.c ---- */
 

@@ -141,9 +141,9 @@ static fth_status take_lease(fth_trainer *trainer, bool standby)
 {
     double began_s = fth_clock_seconds();
     fth_status status = fth_run_store_take(trainer->run_store, trainer->stop, standby);
-    trainer->spending.waited_s = fth_clock_seconds() - began_s;
-    trainer->spending.previous_seen_s = fth_run_store_previous_seen_s(trainer->run_store);
-    trainer->spending.previous_process_s = fth_run_store_previous_process_s(trainer->run_store);
+    fth_spending_set_takeover(trainer->spending, fth_clock_seconds() - began_s,
+                              fth_run_store_previous_seen_s(trainer->run_store),
+                              fth_run_store_previous_process_s(trainer->run_store));
     return status;
 }
 

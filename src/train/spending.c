@@ -1,24 +1,80 @@
-/* What a trainer knows about money: which machine this is, what it costs an hour, what the run has cost so far, and
- * whether the budget leaves room for another step.
- *
- * The metadata service is asked in a thread of its own beside the opening of device and data, for a second at most, and
- * only where one may be: the firmware's names say whether this is a cloud's machine (a few small files), or an endpoint
- * is given by FARTHING_AWS_METADATA or its relatives, or --watch names a cloud. A laptop's run asks nobody.
- *
- *     begin_identify ... (device and data open) ... find_price -> start event, run.json
- *                                                              -> budget_spent, before each step
- */
+/* See spending.h. */
+#include "train/spending.h"
+
 #include <math.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "base/process.h"
-#include "train/trainer_internal.h"
+#include "cost/cost.h"
+#include "spot/spot.h"
 
 static const double identify_for_s = 1;
 enum { FIRST_STEPS = 3 }; /* of a process: slower than the others */
+
+/* How long steps, validations and saves take. */
+typedef struct measured {
+    double looked_at_s, step_s, validate_s, save_s; /* what the next ones may take; 0: not known yet */
+    double steps_s;                                 /* of the measured steps after the first few, */
+    int64_t steps;                                  /* and how many were measured, including those */
+    fth_meters meters;                              /* when last looked at */
+} measured;
+
+struct fth_spending {
+    char host[128];
+    fth_machine_identity machine; /* cloud "": one's own, or not known. The thread's while `identifying` */
+    fth_price_answer price;       /* usd_per_hour NAN: not known */
+    double process_began_s;       /* fth_clock_boot_seconds() */
+    double waited_s, previous_seen_s, previous_process_s; /* see fth_spending_set_takeover() */
+    double before_usd;                                    /* by earlier machines */
+    double budget_usd;                                    /* 0: none */
+    fth_workload workload;
+    measured pace;
+
+    pthread_t thread; /* asks the metadata service */
+    bool identifying; /* it is to be joined */
+};
+
+fth_status fth_spending_create(fth_spending **spending)
+{
+    fth_status status = fth_allocate(1, sizeof **spending, spending);
+    if (status != FTH_OK)
+        return status;
+    (*spending)->process_began_s = fth_clock_boot_seconds() - fth_clock_process_seconds();
+    (*spending)->price.usd_per_hour = NAN;
+    gethostname((*spending)->host, sizeof(*spending)->host - 1);
+    return FTH_OK;
+}
+
+static void end_identify(fth_spending *spending)
+{
+    if (spending->identifying)
+        pthread_join(spending->thread, NULL);
+    spending->identifying = false;
+}
+
+void fth_spending_free(fth_spending *spending)
+{
+    if (spending)
+        end_identify(spending);
+    free(spending);
+}
+
+void fth_spending_set_takeover(fth_spending *spending, double waited_s, double previous_seen_s,
+                               double previous_process_s)
+{
+    spending->waited_s = waited_s;
+    spending->previous_seen_s = previous_seen_s;
+    spending->previous_process_s = previous_process_s;
+}
+
+void fth_spending_set_workload(fth_spending *spending, const fth_workload *workload)
+{
+    spending->workload = *workload;
+}
 
 /* ---- which machine ---- */
 
@@ -63,51 +119,36 @@ static void *identify(void *context)
     return NULL;
 }
 
-void fth_trainer_begin_identify(fth_trainer *trainer)
+void fth_spending_begin_identify(fth_spending *spending, const char *watch)
 {
-    fth_spending *spending = &trainer->spending;
-    spending->process_began_s = fth_clock_boot_seconds() - fth_clock_process_seconds();
-    spending->price.usd_per_hour = NAN;
-    gethostname(spending->host, sizeof spending->host - 1);
-    if (!may_be_in_a_cloud(trainer->options->watch))
-        return;
-    spending->identifying = fth_thread_start(&spending->thread, identify, spending) == 0;
-}
-
-void fth_trainer_end_identify(fth_trainer *trainer)
-{
-    if (trainer->spending.identifying)
-        pthread_join(trainer->spending.thread, NULL);
-    trainer->spending.identifying = false;
+    if (may_be_in_a_cloud(watch))
+        spending->identifying = fth_thread_start(&spending->thread, identify, spending) == 0;
 }
 
 /* ---- its price ---- */
 
 /* A price that was given on another machine, and not now, is not this one's. */
-static void drop_foreign_price(fth_trainer *trainer)
+static void drop_foreign_price(const fth_spending *spending, fth_train_options *options, const json_t *run)
 {
-    fth_train_options *options = &trainer->beginning.options;
-    const json_t *machine = json_object_get(trainer->beginning.run, "machine");
-    const char *host = json_string_value(json_object_get(machine, "host"));
-    if (*options->price && !fth_options_was_given(&fth_train_option_table, options, "price") &&
-        trainer->beginning.run && (!host || strcmp(host, trainer->spending.host) != 0))
+    const char *host = json_string_value(json_object_get(json_object_get(run, "machine"), "host"));
+    if (*options->price && !fth_options_was_given(&fth_train_option_table, options, "price") && run &&
+        (!host || strcmp(host, spending->host) != 0))
         *options->price = '\0';
 }
 
-static fth_status look_up_price(fth_trainer *trainer)
+static fth_status look_up_price(fth_spending *spending, const char *prices)
 {
     fth_status status = FTH_OK;
-    fth_spending *spending = &trainer->spending;
     const fth_machine_identity *machine = &spending->machine;
     bool own = !*machine->cloud;
     fth_catalogue catalogue = {0};
     fth_price_query query = {own ? "own" : machine->cloud, own ? spending->host : machine->instance, machine->region,
                              machine->market};
-    char *file = fth_catalogue_find(trainer->options->prices);
+    char *file = fth_catalogue_find(prices);
 
     if (own && !file) /* the built-in catalogue knows nothing about anybody's own machines */
         goto out;
-    FTH_TRY(fth_catalogue_open(trainer->options->prices, &catalogue));
+    FTH_TRY(fth_catalogue_open(prices, &catalogue));
     if (!fth_price_find(&catalogue, &query, &spending->price) && !own)
         fth_log_warning("no price for %s %s in the %s: the run will have no cost; give --price", machine->cloud,
                         *machine->instance ? machine->instance : "(type unknown)", catalogue.name);
@@ -118,21 +159,20 @@ out:
     return status;
 }
 
-fth_status fth_trainer_find_price(fth_trainer *trainer)
+fth_status fth_spending_find_price(fth_spending *spending, fth_train_options *options, const json_t *run)
 {
     fth_status status = FTH_OK;
-    fth_spending *spending = &trainer->spending;
 
-    fth_trainer_end_identify(trainer);
-    drop_foreign_price(trainer);
-    if (*trainer->options->price) {
-        FTH_TRY(fth_usd_parse(trainer->options->price, &spending->price.usd_per_hour));
+    end_identify(spending);
+    drop_foreign_price(spending, options, run);
+    if (*options->price) {
+        FTH_TRY(fth_usd_parse(options->price, &spending->price.usd_per_hour));
         snprintf(spending->price.source, sizeof spending->price.source, "--price");
     } else {
-        FTH_TRY(look_up_price(trainer));
+        FTH_TRY(look_up_price(spending, options->prices));
     }
-    if (*trainer->options->budget) {
-        FTH_TRY(fth_usd_parse(trainer->options->budget, &spending->budget_usd));
+    if (*options->budget) {
+        FTH_TRY(fth_usd_parse(options->budget, &spending->budget_usd));
         FTH_REQUIRE(isfinite(spending->price.usd_per_hour), FTH_INVALID,
                     "--budget needs to know what this machine (%s) costs: give --price 0.526 (dollars an hour), or add "
                     "it to a catalogue (`farthing prices` says how)",
@@ -143,11 +183,10 @@ out:
     return status;
 }
 
-/* ---- told ---- */
+/* ---- in events ---- */
 
-void fth_trainer_set_machine(const fth_trainer *trainer, json_t *object)
+void fth_spending_describe_machine(const fth_spending *spending, json_t *object)
 {
-    const fth_spending *spending = &trainer->spending;
     const struct {
         const char *key, *text;
     } texts[] = {{"host", spending->host},
@@ -164,9 +203,8 @@ void fth_trainer_set_machine(const fth_trainer *trainer, json_t *object)
     }
 }
 
-void fth_trainer_set_takeover(const fth_trainer *trainer, json_t *event)
+void fth_spending_describe_takeover(const fth_spending *spending, json_t *event)
 {
-    const fth_spending *spending = &trainer->spending;
     if (spending->waited_s > 0)
         json_object_set_new(event, "waited_s", json_real(spending->waited_s));
     if (spending->previous_seen_s > 0)
@@ -175,25 +213,16 @@ void fth_trainer_set_takeover(const fth_trainer *trainer, json_t *event)
         json_object_set_new(event, "previous_process_s", json_real(spending->previous_process_s));
 }
 
-json_t *fth_trainer_describe_machine(const fth_trainer *trainer)
-{
-    json_t *machine = fth_machine_describe(trainer->device);
-    if (machine)
-        fth_trainer_set_machine(trainer, machine);
-    return machine;
-}
-
 /* ---- spent ---- */
 
-fth_status fth_trainer_add_up_before(fth_trainer *trainer, json_t *resume)
+fth_status fth_spending_add_up_before(fth_spending *spending, const char *run_folder, json_t *resume)
 {
     fth_status status = FTH_OK;
-    fth_spending *spending = &trainer->spending;
     fth_record_summary record = {0};
     fth_ledger ledger = {0};
     size_t priced = 0;
 
-    FTH_TRY(fth_record_read(fth_record_folder(trainer->record), &record));
+    FTH_TRY(fth_record_read(run_folder, &record));
     FTH_TRY(fth_record_add_resume(&record, resume));
     FTH_TRY(fth_ledger_make(&record, &ledger));
     spending->before_usd = 0;
@@ -225,9 +254,9 @@ static double spent_usd(const fth_spending *spending, double process_s)
     return spending->before_usd + spending->price.usd_per_hour * (process_s - spending->waited_s) / 3600;
 }
 
-void fth_trainer_set_spent(const fth_trainer *trainer, json_t *event)
+void fth_spending_describe_spent(const fth_spending *spending, json_t *event)
 {
-    double process_s = process_seconds(&trainer->spending), usd = spent_usd(&trainer->spending, process_s);
+    double process_s = process_seconds(spending), usd = spent_usd(spending, process_s);
     json_object_set_new(event, "process_s", json_real(process_s));
     if (isfinite(usd)) /* a tenth of a millionth of a dollar is near enough */
         json_object_set_new(event, "spent_usd", json_real(round(usd * 1e7) / 1e7));
@@ -241,69 +270,66 @@ static void follow(double seconds, double *longest)
     *longest = fmax(seconds, *longest + 0.1 * (seconds - *longest));
 }
 
-/* How long steps, validations and saves take, from the clock and the meters since the look before. */
-static void measure(fth_trainer *trainer, double now)
+/* Measures from the clock and the meters since the look before. */
+static void measure(measured *pace, const fth_meters *meters, double now)
 {
-    fth_spending *spending = &trainer->spending;
-    const fth_meters *meters = &trainer->position.state.meters;
-    double validated = meters->evaluate_s - spending->looked_meters.evaluate_s;
-    double saved = meters->checkpoint_s - spending->looked_meters.checkpoint_s;
-    if (spending->looked_at_s > 0) {
-        double step = fmax(0, now - spending->looked_at_s - validated - saved);
-        follow(step, &spending->step_s);
-        if (++spending->steps > FIRST_STEPS)
-            spending->steps_s += step;
+    double validated = meters->evaluate_s - pace->meters.evaluate_s;
+    double saved = meters->checkpoint_s - pace->meters.checkpoint_s;
+    if (pace->looked_at_s > 0) {
+        double step = fmax(0, now - pace->looked_at_s - validated - saved);
+        follow(step, &pace->step_s);
+        if (++pace->steps > FIRST_STEPS)
+            pace->steps_s += step;
         if (validated > 0)
-            follow(validated, &spending->validate_s);
+            follow(validated, &pace->validate_s);
         if (saved > 0)
-            follow(saved, &spending->save_s);
+            follow(saved, &pace->save_s);
     }
-    spending->looked_at_s = now;
-    spending->looked_meters = *meters;
+    pace->looked_at_s = now;
+    pace->meters = *meters;
 }
 
 /* Before there was one: an image takes half of what it takes in training, once that is known (first steps are slower;
  * forward alone is a third of the arithmetic), and a disk is slow. */
-static double expect_validate_s(const fth_trainer *trainer)
+static double expect_validate_s(const fth_spending *spending)
 {
-    const fth_spending *spending = &trainer->spending;
-    double images = (double)fth_dataset_get_info(trainer->dataset)->count[FTH_VALIDATION];
-    double images_per_step = (double)(trainer->options->batch * trainer->options->accumulate);
-    if (spending->validate_s > 0)
-        return spending->validate_s;
-    if (spending->steps <= FIRST_STEPS)
+    const measured *pace = &spending->pace;
+    const fth_workload *workload = &spending->workload;
+    if (pace->validate_s > 0)
+        return pace->validate_s;
+    if (pace->steps <= FIRST_STEPS)
         return 0;
-    return 0.5 * spending->steps_s / (double)(spending->steps - FIRST_STEPS) * images / images_per_step;
+    return 0.5 * pace->steps_s / (double)(pace->steps - FIRST_STEPS) * (double)workload->validation_images /
+           (double)workload->images_per_step;
 }
 
-static double expect_save_s(const fth_trainer *trainer)
+/* Training waits for the background's saves only at the end, so they are not in the meters. */
+static double expect_save_s(const fth_spending *spending, double background_s)
 {
     const double slow_disk_bytes_per_s = 100e6;
-    double bytes = 4.0 * 4.0 * (double)fth_graph_trainable_count(fth_engine_graph(trainer->engine));
-    double known = fmax(trainer->spending.save_s, trainer->saving.save_s); /* training waits for it only at the end */
-    return known > 0 ? known : bytes / slow_disk_bytes_per_s;
+    double known = fmax(spending->pace.save_s, background_s);
+    return known > 0 ? known : spending->workload.checkpoint_bytes / slow_disk_bytes_per_s;
 }
 
 static const double leaving_s = 0.1, room = 1.5; /* as anything may take longer this time */
 
-fth_deadline fth_trainer_budget_deadline(const fth_trainer *trainer)
+fth_deadline fth_spending_budget_deadline(const fth_spending *spending, double save_s)
 {
-    const fth_spending *spending = &trainer->spending;
     if (spending->budget_usd <= 0)
         return (fth_deadline){INFINITY};
     double left_s =
         3600 * (spending->budget_usd - spent_usd(spending, process_seconds(spending))) / spending->price.usd_per_hour;
-    return fth_deadline_in(left_s - leaving_s - room * 2 * expect_save_s(trainer));
+    return fth_deadline_in(left_s - leaving_s - room * 2 * expect_save_s(spending, save_s));
 }
 
-bool fth_trainer_budget_spent(fth_trainer *trainer)
+bool fth_spending_budget_is_spent(fth_spending *spending, const fth_meters *meters, double save_s)
 {
-    fth_spending *spending = &trainer->spending;
     if (spending->budget_usd <= 0)
         return false;
-    measure(trainer, fth_clock_seconds());
+    measure(&spending->pace, meters, fth_clock_seconds());
     /* A step, the validation after it, a checkpoint, the model's two files, and leaving. */
-    double ahead_s = leaving_s + room * (spending->step_s + expect_validate_s(trainer) + 2 * expect_save_s(trainer));
+    double ahead_s =
+        leaving_s + room * (spending->pace.step_s + expect_validate_s(spending) + 2 * expect_save_s(spending, save_s));
     double usd = spent_usd(spending, process_seconds(spending));
     if (usd + spending->price.usd_per_hour * ahead_s / 3600 <= spending->budget_usd)
         return false;
@@ -312,38 +338,4 @@ bool fth_trainer_budget_spent(fth_trainer *trainer)
     fth_usd_format(spending->budget_usd, budget, sizeof budget);
     fth_log_info("stopping for --budget %s: %s spent, and a further step with its saving would pass it", budget, spent);
     return true;
-}
-
-fth_status fth_beginning_check_budget(fth_beginning *beginning)
-{
-    fth_status status = FTH_OK;
-    fth_record_summary record = {0};
-    fth_ledger ledger = {0};
-    double budget_usd = INFINITY;
-
-    if (!beginning->finished)
-        return FTH_OK;
-    FTH_TRY(fth_record_read(beginning->folder, &record));
-    const char *reason = json_string_value(json_object_get(record.end, "reason"));
-    if (!reason || strcmp(reason, "budget") != 0)
-        goto out;
-    FTH_TRY(fth_ledger_make(&record, &ledger));
-    if (*beginning->options.budget)
-        FTH_TRY(fth_usd_parse(beginning->options.budget, &budget_usd));
-    /* What it ended with is by less than a step short of the budget it had; the same budget means that it is done. */
-    const char *before = json_string_value(json_object_get(json_object_get(record.run, "configuration"), "budget"));
-    double before_usd = 0;
-    if (before && *before)
-        FTH_TRY(fth_usd_parse(before, &before_usd));
-    beginning->finished = budget_usd <= fmax(before_usd, ledger.priced > 0 ? ledger.usd : 0);
-    if (beginning->finished) {
-        char spent[32];
-        fth_usd_format(ledger.usd, spent, sizeof spent);
-        fth_log_info("the run has cost %s, and its budget is spent; a larger --budget carries it on", spent);
-    }
-
-out:
-    fth_ledger_release(&ledger);
-    fth_record_release(&record);
-    return status;
 }
