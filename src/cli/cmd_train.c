@@ -187,16 +187,16 @@ static fth_exit_code train(const fth_invocation *invocation, fth_train_options *
     fth_train_outcome outcome = {0};
     bool told = false;
     FTH_TRY(fth_cli_follow_parent());
-    FTH_TRY(fth_strategy_find(options->strategy, &strategy));
+    FTH_TRY(fth_strategy_find(fth_strategies, options->strategy, &strategy));
     fth_signals_watch(&stop_requested);
     fth_display_start(options->json, &observer);
     observer.abandon = abandon;
     running.invocation = invocation;
     running.options = options;
-    if (strcmp(strategy->name, "parameter-server") == 0 && !*options->server)
+    if (strategy->optimizer == FTH_OPTIMIZER_OF_SERVER && !*options->server)
         status = fth_cli_train_locally(options, &observer, &stop_requested, &outcome);
     else
-        status = fth_train(options, strategy, &observer, &stop_requested, &outcome);
+        status = fth_train(options, fth_strategies, &observer, &stop_requested, &outcome);
     fth_signals_unwatch();
     told = fth_display_stop();
 out:;
@@ -206,6 +206,16 @@ out:;
                                                          : give_up(options, status, told);
     fth_train_outcome_release(&outcome);
     return code;
+}
+
+/* A run that is resumed by name has a strategy already: fth_train() checks the options against that one. */
+static fth_status check_strategy(const fth_train_options *options)
+{
+    const fth_strategy *strategy = NULL;
+    bool names_run = *options->resume && (strcmp(options->resume, "auto") != 0 || *options->name);
+    if (names_run && !fth_options_was_given(&fth_train_option_table, options, "strategy"))
+        return FTH_OK;
+    return fth_strategy_choose(fth_strategies, options, &strategy);
 }
 
 fth_exit_code fth_cli_train(const fth_command *command, const fth_invocation *invocation, bool standby)
@@ -238,8 +248,7 @@ fth_exit_code fth_cli_train(const fth_command *command, const fth_invocation *in
         code = fth_cli_usage(command, "%s", fth_error_message());
         goto out;
     }
-    const fth_strategy *strategy;
-    if (fth_strategy_find(options.strategy, &strategy) != FTH_OK) {
+    if (check_strategy(&options) != FTH_OK) {
         code = fth_cli_usage(command, "%s", fth_error_message());
         goto out;
     }

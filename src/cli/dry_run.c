@@ -218,15 +218,13 @@ static void print_facts(const fth_train_options *asked, const fth_train_plan *pl
 fth_exit_code fth_cli_dry_run(const fth_train_options *options, const fth_given *by_flag)
 {
     fth_status status = FTH_OK;
-    const fth_strategy *strategy = NULL;
     fth_train_plan plan = {0};
     store_facts store = {0};
     fth_stop stop = FTH_STOP_INITIALIZER;
 
-    FTH_TRY(fth_strategy_find(options->strategy, &strategy));
     if (*options->checkpoints)
         FTH_TRY(check_store(options, &store));
-    FTH_TRY(fth_train_check(options, strategy, &stop, &plan));
+    FTH_TRY(fth_train_check(options, fth_strategies, &stop, &plan));
     if (options->json) {
         print_json(options, by_flag, &plan);
     } else {

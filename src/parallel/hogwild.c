@@ -450,10 +450,34 @@ static void hogwild_describe(const void *state, json_t *event)
     json_object_set_new(event, "worker_kind", json_string(all->processes ? "process" : "thread"));
 }
 
+static fth_status hogwild_check(const fth_train_options *options)
+{
+    if (options->workers > 0 && options->processes > 0)
+        return fth_fail(FTH_INVALID, "--workers are threads and --processes are processes: give one of them");
+    if (options->accumulate > 1)
+        return fth_fail(FTH_INVALID, "--strategy hogwild updates after every batch: --accumulate cannot be above 1; "
+                                     "use a larger --batch");
+    return FTH_OK;
+}
+
+/* Processes do not have the data. */
+static bool hogwild_makes_images(const fth_train_options *options)
+{
+    return options->processes == 0;
+}
+
+static const char *const hogwild_options[] = {"workers", "processes", "hogwild-momentum", "worker-timeout", NULL};
+
 const fth_strategy fth_strategy_hogwild = {
     .name = "hogwild",
     .summary = "workers that update one model without locks",
+    .options = hogwild_options,
+    .optimizer = FTH_OPTIMIZER_OF_WORKERS,
     .has_workers = true,
+    .validates_alongside = true,
+    .takes_checkpoints = true,
+    .check = hogwild_check,
+    .makes_images = hogwild_makes_images,
     .open = hogwild_open,
     .describe = hogwild_describe,
     .step = hogwild_step,

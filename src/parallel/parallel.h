@@ -2,9 +2,9 @@
 #ifndef FTH_PARALLEL_PARALLEL_H
 #define FTH_PARALLEL_PARALLEL_H
 
-#include "train/train.h"
+#include "train/strategy.h"
 
-fth_status fth_strategy_find(const char *name, const fth_strategy **strategy);
+extern const fth_strategy *const fth_strategies[]; /* NULL-terminated */
 
 /* A worker process of --strategy hogwild --processes: works for the process that started it and shares the memory
  * behind `descriptor`. The program runs it for this (hidden) command, with both numbers as arguments. */

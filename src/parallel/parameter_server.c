@@ -237,9 +237,41 @@ static json_t *take_event(void *state)
     return event;
 }
 
+/* curl takes anything else for a file's name, and then says that no key fits. */
+static bool is_fingerprint(const char *text)
+{
+    static const char base64[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    return strncmp(text, "sha256//", 8) == 0 && strspn(text + 8, base64) == 43 && strcmp(text + 51, "=") == 0;
+}
+
+static fth_status check(const fth_train_options *options)
+{
+    if (*options->server && options->workers > 0)
+        return fth_fail(FTH_INVALID, "--workers are those of a server of this machine's own; with --server URL this "
+                                     "command is one worker");
+    if (*options->server && fth_options_was_given(&fth_train_option_table, options, "consistency"))
+        return fth_fail(FTH_INVALID, "--consistency is for the server to say: %s", options->server);
+    if (*options->server && strncmp(options->server, "http://", 7) != 0 && strncmp(options->server, "https://", 8) != 0)
+        return fth_fail(FTH_INVALID, "--server %s is not a URL: http://HOST:PORT or https://HOST:PORT",
+                        options->server);
+    if (*options->server_pin && !is_fingerprint(options->server_pin))
+        return fth_fail(FTH_INVALID,
+                        "--server-pin \"%s\" is not a fingerprint: sha256// and 44 characters, as the server "
+                        "printed it",
+                        options->server_pin);
+    return FTH_OK;
+}
+
+static const char *const server_options[] = {"workers",   "server",         "worker",      "compress", "server-pin",
+                                             "server-ca", "server-timeout", "consistency", NULL};
+
 const fth_strategy fth_strategy_parameter_server = {
     .name = "parameter-server",
     .summary = "a worker that sends gradients to a server, which owns the model",
+    .options = server_options,
+    .optimizer = FTH_OPTIMIZER_OF_SERVER,
+    .ended_by = "server",
+    .check = check,
     .connect = connect_worker,
     .open = open_worker,
     .describe = describe,

@@ -22,6 +22,9 @@ static void single_close(void *state)
 const fth_strategy fth_strategy_single = {
     .name = "single",
     .summary = "one process, one device",
+    .optimizer = FTH_OPTIMIZER_OF_ENGINE,
+    .takes_checkpoints = true,
+    .keeps_data_on_device = true,
     .open = single_open,
     .step = single_step,
     .close = single_close,

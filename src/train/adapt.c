@@ -48,7 +48,7 @@ fth_status fth_trainer_adapt_normalization(fth_trainer *trainer)
         snprintf(text, sizeof text, "%s", before);
         FTH_REQUIRE(fth_normalization_check(text) == FTH_OK, FTH_CORRUPT, "%s/run.json: %s", trainer->beginning.folder,
                     fth_error_message());
-    } else if (!trainer->beginning.run && strcmp(options->strategy, "parameter-server") != 0) {
+    } else if (!trainer->beginning.run && trainer->strategy->optimizer != FTH_OPTIMIZER_OF_SERVER) {
         FTH_TRY(fth_options_find_normalization(options, text)); /* a worker's weights are the server's */
         if (*text)
             fth_log_info("normalizing images as %s, which %s was trained with", text, options->weights);

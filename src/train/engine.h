@@ -11,6 +11,15 @@
 
 enum { FTH_MAX_OPTIMIZER_VECTORS = 2 };
 
+typedef struct fth_engine fth_engine;
+
+typedef struct fth_step_result {
+    double loss; /* mean over the batch */
+    int64_t correct;
+    int64_t samples;
+    bool finished; /* whoever owns the model says that training is over: fth_strategy.ended_by */
+} fth_step_result;
+
 /* The vectors that several engines can have in common. On the device, which must be host memory. */
 typedef struct fth_engine_vectors {
     float *parameters, *buffers, *state[FTH_MAX_OPTIMIZER_VECTORS];

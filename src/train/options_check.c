@@ -1,56 +1,9 @@
-/* What must hold between the options of a run, beyond what the table says of each. */
+/* What must hold between the options of a run, beyond what the table says of each. What a strategy asks of them is in
+ * its row (strategy.h). */
 #include <stdlib.h>
 #include <string.h>
 
 #include "train/train_internal.h"
-
-/* curl takes anything else for a file's name, and then says that no key fits. */
-static bool is_fingerprint(const char *text)
-{
-    static const char base64[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-    return strncmp(text, "sha256//", 8) == 0 && strspn(text + 8, base64) == 43 && strcmp(text + 51, "=") == 0;
-}
-
-static fth_status check_workers(const fth_train_options *options)
-{
-    static const struct {
-        const char *option;
-        bool hogwild, parameter_server;
-    } theirs[] = {{"workers", true, true},         {"processes", true, false},  {"hogwild-momentum", true, false},
-                  {"worker-timeout", true, false}, {"server", false, true},     {"worker", false, true},
-                  {"compress", false, true},       {"server-pin", false, true}, {"server-ca", false, true},
-                  {"server-timeout", false, true}, {"consistency", false, true}};
-    bool hogwild = strcmp(options->strategy, "hogwild") == 0;
-    bool server = strcmp(options->strategy, "parameter-server") == 0;
-    for (size_t i = 0; i < FTH_COUNT_OF(theirs); i++)
-        if (fth_options_was_given(&fth_train_option_table, options, theirs[i].option) &&
-            !(theirs[i].hogwild && hogwild) && !(theirs[i].parameter_server && server))
-            return fth_fail(FTH_INVALID, "--%s is about workers: it needs --strategy %s%s", theirs[i].option,
-                            theirs[i].hogwild ? "hogwild" : "parameter-server",
-                            theirs[i].hogwild && theirs[i].parameter_server ? " or parameter-server" : "");
-    if (server && *options->server && options->workers > 0)
-        return fth_fail(FTH_INVALID, "--workers are those of a server of this machine's own; with --server URL this "
-                                     "command is one worker");
-    if (server && *options->server && fth_options_was_given(&fth_train_option_table, options, "consistency"))
-        return fth_fail(FTH_INVALID, "--consistency is for the server to say: %s", options->server);
-    if (server && *options->server && strncmp(options->server, "http://", 7) != 0 &&
-        strncmp(options->server, "https://", 8) != 0)
-        return fth_fail(FTH_INVALID, "--server %s is not a URL: http://HOST:PORT or https://HOST:PORT",
-                        options->server);
-    if (server && *options->server_pin && !is_fingerprint(options->server_pin))
-        return fth_fail(FTH_INVALID,
-                        "--server-pin \"%s\" is not a fingerprint: sha256// and 44 characters, as the server "
-                        "printed it",
-                        options->server_pin);
-    if (server && *options->checkpoints)
-        return fth_fail(FTH_INVALID, "the model is the server's: --checkpoints belongs to `farthing serve parameters`");
-    if (hogwild && options->workers > 0 && options->processes > 0)
-        return fth_fail(FTH_INVALID, "--workers are threads and --processes are processes: give one of them");
-    if (hogwild && options->accumulate > 1)
-        return fth_fail(FTH_INVALID, "--strategy hogwild updates after every batch: --accumulate cannot be above 1; "
-                                     "use a larger --batch");
-    return FTH_OK;
-}
 
 fth_status fth_train_options_resolve(fth_train_options *options)
 {
@@ -110,6 +63,5 @@ fth_status fth_train_options_check(const fth_train_options *options)
     if (*options->checkpoints && *options->resume && strcmp(options->resume, "auto") != 0)
         return fth_fail(FTH_INVALID, "--checkpoints names the run and carries it on by itself; leave out --resume %s",
                         options->resume);
-    fth_status status = check_images(options);
-    return status == FTH_OK ? check_workers(options) : status;
+    return check_images(options);
 }

@@ -4,8 +4,7 @@
  * optimizer.c, schedule.c    rules by name, in tables
  * trainer.c   the loop: position, meters, record, checkpoints, stopping
  *
- * How a step is carried out is the strategy's business (src/parallel): single, later hogwild, parameter server,
- * data parallel. */
+ * How a step is carried out is up to the strategy: strategy.h, and src/parallel for those there are. */
 #ifndef FTH_TRAIN_TRAIN_H
 #define FTH_TRAIN_TRAIN_H
 
@@ -19,43 +18,6 @@
 #include "store/store.h"
 #include "train/confusion.h"
 #include "train/train_options.h"
-
-/* ---- strategies ---- */
-
-typedef struct fth_engine fth_engine;
-
-typedef struct fth_step_result {
-    double loss; /* mean over the batch */
-    int64_t correct;
-    int64_t samples;
-    bool finished; /* whoever owns the model says that training is over */
-} fth_step_result;
-
-typedef struct fth_strategy {
-    const char *name, *summary;
-    /* Steps are computed by workers with engines of their own: the trainer's engine, which is given to open(), holds
-     * the weights and never computes gradients, and validation between epochs goes on beside training. */
-    bool has_workers;
-    /* Optional: reaches whoever is needed, and fails where they refuse, before a record of the run is made. open() then
-     * has its state. From here on, whoever waits for others looks at `stop`, which lives longer, and then ends its
-     * waiting: step() succeeds where the batch counts already, else it is FTH_INTERRUPTED. */
-    fth_status (*connect)(fth_engine *engine, const fth_train_options *options, const fth_stop *stop, void **state);
-    fth_status (*open)(fth_engine *engine, const fth_train_options *options, void **state);
-    /* Optional, after open(): what the start's event says of who works: "workers" and their "worker_kind", or
-     * "worker", "server" and "version". */
-    void (*describe)(const void *state, json_t *event);
-    /* Computes gradients of `batch` and, at the end of each group of `accumulate` batches, updates. A strategy with
-     * several workers may only take the batch (a copy of it) and give the sum of what was finished meanwhile: `result`
-     * is then of earlier batches, of samples 0 if none is done. */
-    fth_status (*step)(void *state, const fth_batch *batch, double learning_rate, fth_step_result *result);
-    /* Optional: waits until every batch taken is part of the weights, and gives what was not given yet. Called before
-     * whatever looks at the weights: checkpoints, validation, the end. */
-    fth_status (*drain)(void *state, fth_step_result *result);
-    /* Optional: the next thing that happened and belongs into the record (an event with its name, and without a time),
-     * or NULL. The caller owns it. */
-    json_t *(*take_event)(void *state);
-    void (*close)(void *state);
-} fth_strategy;
 
 /* ---- running ---- */
 
@@ -88,10 +50,13 @@ typedef struct fth_train_outcome {
     json_t *end;           /* the "end" event: accuracy, loss, epochs, steps, seconds, samples_per_s, model, best */
 } fth_train_outcome;
 
-/* Trains as asked. `stop` is asked, from any thread, to finish the step, save and return with
- * interrupted set. On failure what was saved stays, and the record says what happened. */
-fth_status fth_train(const fth_train_options *options, const fth_strategy *strategy, const fth_train_observer *observer,
-                     fth_stop *stop, fth_train_outcome *outcome);
+typedef struct fth_strategy fth_strategy; /* strategy.h */
+
+/* Trains as asked, with the strategy that the options name, or those of the run that is resumed: one of `strategies`,
+ * which ends with NULL. `stop` is asked, from any thread, to finish the step, save and return with interrupted set. On
+ * failure what was saved stays, and the record says what happened. */
+fth_status fth_train(const fth_train_options *options, const fth_strategy *const *strategies,
+                     const fth_train_observer *observer, fth_stop *stop, fth_train_outcome *outcome);
 void fth_train_outcome_release(fth_train_outcome *outcome);
 
 /* What fth_train() would do with these options. */
@@ -109,7 +74,7 @@ typedef struct fth_train_plan {
 
 /* Finds the run, opens data and device, makes the model with its first weights and its plans, and leaves nothing
  * behind but downloads in the cache. A parameter server is not contacted. */
-fth_status fth_train_check(const fth_train_options *options, const fth_strategy *strategy, fth_stop *stop,
+fth_status fth_train_check(const fth_train_options *options, const fth_strategy *const *strategies, fth_stop *stop,
                            fth_train_plan *plan);
 void fth_train_plan_release(fth_train_plan *plan);
 

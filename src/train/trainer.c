@@ -150,7 +150,7 @@ static const char *reached_limit(const fth_trainer *trainer)
         return "steps";
     if (options->for_s > 0 && state->elapsed_s >= options->for_s)
         return "for";
-    return trainer->finished_elsewhere ? "server" : NULL;
+    return trainer->finished_elsewhere ? trainer->strategy->ended_by : NULL;
 }
 
 static bool checkpoint_is_wanted(const fth_trainer *trainer)
@@ -178,7 +178,7 @@ static bool at_epoch_end(const fth_trainer *trainer)
 /* The last validation has the machine to itself; and where its result decides about the end, it is waited for. */
 static bool may_validate_beside(const fth_trainer *trainer)
 {
-    return trainer->strategy->has_workers && trainer->goal.kind == FTH_GOAL_NONE && !reached_limit(trainer) &&
+    return trainer->strategy->validates_alongside && trainer->goal.kind == FTH_GOAL_NONE && !reached_limit(trainer) &&
            !checkpoint_is_wanted(trainer);
 }
 
@@ -397,11 +397,11 @@ static fth_status conclude(fth_trainer *trainer, fth_status status, fth_train_ou
     return status;
 }
 
-fth_status fth_train(const fth_train_options *options, const fth_strategy *strategy, const fth_train_observer *observer,
-                     fth_stop *stop, fth_train_outcome *outcome)
+fth_status fth_train(const fth_train_options *options, const fth_strategy *const *strategies,
+                     const fth_train_observer *observer, fth_stop *stop, fth_train_outcome *outcome)
 {
     fth_status status = FTH_OK;
-    fth_trainer trainer = {.strategy = strategy, .observer = observer, .stop = stop};
+    fth_trainer trainer = {.observer = observer, .stop = stop};
     const char *reason = NULL;
 
     *outcome = (fth_train_outcome){0};
@@ -410,6 +410,7 @@ fth_status fth_train(const fth_train_options *options, const fth_strategy *strat
     FTH_TRY(fth_trainer_open_watch(&trainer, options)); /* first: finding the run may wait for a store */
     FTH_TRY(fth_trainer_find_run(&trainer, options));
     trainer.options = &trainer.beginning.options;
+    FTH_TRY(fth_strategy_choose(strategies, trainer.options, &trainer.strategy));
     if (trainer.beginning.finished) {
         fth_trainer_fetch_models(&trainer);
         status = report_finished(&trainer.beginning, outcome);

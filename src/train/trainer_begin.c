@@ -89,11 +89,11 @@ fth_status fth_open_device_and_data(const fth_train_options *options, const fth_
     return status;
 }
 
-/* Worker threads make images themselves, right where they compute with them: from loader to trainer to worker a batch
- * would move between cores three times, which costs cifar-cnn a fifth of its speed. Processes do not have the data. */
+/* Workers that share this process's memory make images themselves, right where they compute with them: from loader to
+ * trainer to worker a batch would move between cores three times, which costs cifar-cnn a fifth of its speed. */
 static bool workers_make_images(const fth_trainer *trainer)
 {
-    return trainer->strategy->has_workers && trainer->options->processes == 0 &&
+    return trainer->strategy->makes_images && trainer->strategy->makes_images(trainer->options) &&
            trainer->device->backend->host_memory && !fth_dataset_is_transformed(trainer->dataset);
 }
 
@@ -358,7 +358,7 @@ fth_status fth_trainer_begin(fth_trainer *trainer)
     if (resumed) /* only now: what cannot go on stays as it was */
         FTH_TRY(configure_record(trainer));
     FTH_TRY(fth_trainer_begin_store(trainer, resumed));
-    if (strcmp(trainer->strategy->name, "single") == 0) /* others may have engines of their own */
+    if (trainer->strategy->keeps_data_on_device)
         FTH_TRY(fth_engine_keep_data(trainer->engine, trainer->dataset, &trainer->data_on_device));
     FTH_TRY(
         fth_trainer_open_loader(trainer, FTH_TRAIN, &trainer->loader)); /* its threads work while the plan is made */

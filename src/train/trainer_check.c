@@ -67,11 +67,11 @@ static void describe_model(const fth_trainer *trainer, fth_train_plan *plan)
     plan->steps = trainer->position.total_steps;
 }
 
-fth_status fth_train_check(const fth_train_options *options, const fth_strategy *strategy, fth_stop *stop,
+fth_status fth_train_check(const fth_train_options *options, const fth_strategy *const *strategies, fth_stop *stop,
                            fth_train_plan *plan)
 {
     fth_status status = FTH_OK;
-    fth_trainer trainer = {.strategy = strategy, .stop = stop};
+    fth_trainer trainer = {.stop = stop};
     char *folder = NULL; /* for a copy of the record of a stored run */
 
     *plan = (fth_train_plan){0};
@@ -80,6 +80,7 @@ fth_status fth_train_check(const fth_train_options *options, const fth_strategy 
         FTH_TRY(fth_folder_create_temporary(&folder));
     FTH_TRY(fth_trainer_look_for_run(&trainer, options, folder));
     trainer.options = &trainer.beginning.options;
+    FTH_TRY(fth_strategy_choose(strategies, trainer.options, &trainer.strategy));
     FTH_TRY(describe_run(&trainer.beginning, plan));
     if (plan->action == FTH_PLAN_BEGIN_RUN)
         FTH_TRY(check_place(trainer.options));

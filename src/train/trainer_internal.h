@@ -14,6 +14,7 @@
 #include "train/run_store.h"
 #include "train/snapshot.h"
 #include "train/spending.h"
+#include "train/strategy.h"
 #include "train/train_internal.h"
 #include "train/window.h"
 

@@ -8,7 +8,7 @@
 
 #include <stdint.h>
 
-#include "train/train.h"
+#include "train/engine.h"
 
 typedef struct fth_tally {
     double loss; /* sum over the samples */

@@ -2,6 +2,7 @@
 import json
 import os
 import random
+import re
 import signal
 import struct
 import subprocess
@@ -233,6 +234,21 @@ def test_bad_options(farthing, flags, message):
 
 def test_unknown_strategy(farthing):
     assert "did you mean hogwild" in farthing("train", "--strategy", "hogwilt", code=2).err
+    assert ("known strategies: single, hogwild, parameter-server"
+            in farthing("train", "--strategy", "zebra", code=2).err)
+
+
+def test_a_resume_by_name_keeps_the_strategy(farthing, tiny):
+    """The run's own configuration says how it is trained, and which options suit it."""
+    farthing("train", "--data", tiny, *SMALL, "--steps", 4, "--name", "wild", "--strategy", "hogwild", "--workers", 1)
+    farthing("train", "--resume", "wild", "--steps", 8, "--workers", 2)
+    (begun,) = [event for event in record(farthing.only_run()) if event["event"] == "resume"]
+    assert begun["strategy"] == "hogwild" and begun["workers"] == 2
+    farthing("train", "--data", tiny, *SMALL, "--steps", 4, "--name", "tame")
+    error = farthing("train", "--resume", "tame", "--steps", 8, "--workers", 2, code=1).err
+    assert "--workers needs --strategy hogwild or parameter-server" in error
+    table = farthing("compare", "wild", "tame").out
+    assert re.search(r"workers +2 +-", table) and "epochs each" in table
 
 
 def test_a_worker_by_hand(farthing):

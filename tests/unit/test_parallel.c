@@ -128,10 +128,8 @@ static result train_watched(const char *flags, int64_t stop_at_step, void (*at_s
     watch w = {.stop = FTH_STOP_INITIALIZER, .stop_at_step = stop_at_step, .at_step = at_step, .events = json_array()};
     fth_train_observer observer = {.context = &w, .progress = on_progress, .event = on_event};
     fth_train_options options = options_of(flags);
-    const fth_strategy *strategy = NULL;
     result r = {0};
-    assert_int_equal(fth_strategy_find("single", &strategy), FTH_OK);
-    r.status = fth_train(&options, strategy, &observer, &w.stop, &r.outcome);
+    r.status = fth_train(&options, fth_strategies, &observer, &w.stop, &r.outcome);
     r.events = w.events;
     fth_options_release(&fth_train_option_table, &options);
     return r;
@@ -392,10 +390,8 @@ static void a_run_stopped_before_its_first_step_starts_over(void **state)
     (void)state;
     watch w = {.stop = {.asked = 1, .mutex = PTHREAD_MUTEX_INITIALIZER}, .events = json_array()};
     fth_train_options options = options_of("--batch 64 --epochs 1 --name early");
-    const fth_strategy *strategy = NULL;
     fth_train_outcome outcome;
-    assert_int_equal(fth_strategy_find("single", &strategy), FTH_OK);
-    assert_int_equal(fth_train(&options, strategy, NULL, &w.stop, &outcome), FTH_OK);
+    assert_int_equal(fth_train(&options, fth_strategies, NULL, &w.stop, &outcome), FTH_OK);
     assert_true(outcome.interrupted);
     fth_train_outcome_release(&outcome);
     fth_options_release(&fth_train_option_table, &options);
@@ -423,10 +419,11 @@ static void a_lost_device_is_no_lost_run(void **state)
     fth_stop stop = FTH_STOP_INITIALIZER;
     fth_train_options options = options_of(flags);
     fth_train_outcome outcome;
-    assert_int_equal(fth_strategy_find("single", &healthy), FTH_OK);
+    assert_int_equal(fth_strategy_find(fth_strategies, "single", &healthy), FTH_OK);
     fth_strategy failing = *healthy;
     failing.step = lose_device;
-    assert_int_equal(fth_train(&options, &failing, NULL, &stop, &outcome), FTH_PEER_LOST);
+    assert_int_equal(fth_train(&options, (const fth_strategy *const[]){&failing, NULL}, NULL, &stop, &outcome),
+                     FTH_PEER_LOST);
     assert_message_has("the device is lost");
     assert_false(outcome.fenced || outcome.interrupted);
     snprintf(path, sizeof path, "%s-store/lease.json", runs);
@@ -618,8 +615,10 @@ static void mistakes_are_named(void **state)
         release(&r);
     }
     const fth_strategy *strategy;
-    assert_int_equal(fth_strategy_find("singel", &strategy), FTH_INVALID);
-    assert_message_has("single");
+    assert_int_equal(fth_strategy_find(fth_strategies, "singel", &strategy), FTH_INVALID);
+    assert_message_has("did you mean single?");
+    assert_int_equal(fth_strategy_find(fth_strategies, "zebra", &strategy), FTH_INVALID);
+    assert_message_has("known strategies: single, hogwild, parameter-server");
 }
 
 static void a_benchmark_measures(void **state)

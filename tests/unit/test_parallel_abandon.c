@@ -26,7 +26,7 @@ static void leave(int code)
 static fth_status step(void *state, const fth_batch *batch, double learning_rate, fth_step_result *result)
 {
     const fth_strategy *single = NULL;
-    fth_status status = fth_strategy_find("single", &single);
+    fth_status status = fth_strategy_find(fth_strategies, "single", &single);
     if (batch->number == 1) {
         fth_stop_ask(&stop, FTH_STOP_PREEMPTION, 5, "test", "the machine goes");
         sleep(60);
@@ -75,7 +75,7 @@ int main(void)
     bool help;
 
     snprintf(folder, sizeof folder, "%s/fth-abandon-XXXXXX", base ? base : "/tmp");
-    if (!mkdtemp(folder) || fth_strategy_find("single", &single) != FTH_OK ||
+    if (!mkdtemp(folder) || fth_strategy_find(fth_strategies, "single", &single) != FTH_OK ||
         fth_options_set_defaults(&fth_train_option_table, &options) != FTH_OK)
         return 1;
     slow = *single;
@@ -108,7 +108,7 @@ int main(void)
         leave(1);
     }
     fth_train_observer observer = {.context = &options, .abandon = on_abandon};
-    fth_status status = fth_train(&options, &slow, &observer, &stop, &outcome);
+    fth_status status = fth_train(&options, (const fth_strategy *const[]){&slow, NULL}, &observer, &stop, &outcome);
     fprintf(stderr, "training returned: %s\n", status == FTH_OK ? "fine" : fth_error_message());
     leave(1);
 }

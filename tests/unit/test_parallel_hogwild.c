@@ -70,7 +70,7 @@ static void set_up_rig(rig *r, const char *flags)
                                          .width = SIDE,
                                          .classes = CLASSES,
                                          .training_samples = SAMPLES};
-    if (fth_strategy_find(r->options.strategy, &r->strategy) != FTH_OK ||
+    if (fth_strategy_find(fth_strategies, r->options.strategy, &r->strategy) != FTH_OK ||
         fth_device_open("cpu", &(fth_device_options){.threads = 1}, &r->device) != FTH_OK ||
         fth_engine_create(&engine_options, r->device, &r->engine) != FTH_OK ||
         r->strategy->open(r->engine, &r->options, &r->state) != FTH_OK)
@@ -279,8 +279,9 @@ static void options_are_checked(void **state)
     };
     for (size_t i = 0; i < FTH_COUNT_OF(cases); i++) {
         fth_train_options options;
+        const fth_strategy *strategy = NULL;
         read_options(&options, cases[i].flags);
-        assert_int_equal(fth_train_options_check(&options), FTH_INVALID);
+        assert_int_equal(fth_strategy_choose(fth_strategies, &options, &strategy), FTH_INVALID);
         assert_message_of(cases[i].flags, cases[i].message);
         fth_options_release(&fth_train_option_table, &options);
     }

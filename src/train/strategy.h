@@ -1,0 +1,77 @@
+/* Strategies: how a training step is carried out, and by whom. A strategy is a row of capabilities and functions; the
+ * rows are in src/parallel, one file each. The trainer, the program and the reports ask a row what it can do and never
+ * which one it is.
+ *
+ * The trainer calls, in this order:
+ *
+ *     connect   reaches peers and may refuse to begin; nothing of the run has been written yet
+ *     open      the engine has its first weights, or a checkpoint's
+ *     describe  adds to the "start" event
+ *     step ...  one call per batch; take_event after each update
+ *     drain     before anything looks at the weights as a whole: a checkpoint, validation, the end
+ *     close     always, once connect or open has set the state
+ *
+ * All of them are called from the training thread. */
+#ifndef FTH_TRAIN_STRATEGY_H
+#define FTH_TRAIN_STRATEGY_H
+
+#include "train/engine.h"
+
+/* Who applies gradients: whose optimizer, learning rate and weights count. */
+typedef enum fth_optimizer_owner {
+    FTH_OPTIMIZER_OF_ENGINE,  /* the trainer's engine updates its own vectors */
+    FTH_OPTIMIZER_OF_WORKERS, /* workers update vectors that the trainer's engine sees */
+    FTH_OPTIMIZER_OF_SERVER   /* another process: this one gets weights from it, and saves only its own position */
+} fth_optimizer_owner;
+
+struct fth_strategy {
+    const char *name, *summary;
+
+    /* ---- capabilities ---- */
+
+    /* Options that are an error unless the strategy is one that lists them; NULL-terminated. NULL: none. */
+    const char *const *options;
+    fth_optimizer_owner optimizer;
+    /* Gradients are computed by workers with engines of their own: the trainer's engine holds the weights and needs no
+     * training plans. */
+    bool has_workers;
+    bool validates_alongside;  /* an epoch may be validated, on a copy of the weights, while the next one is trained */
+    bool takes_checkpoints;    /* a checkpoint holds the whole run, so that it can live in a store (--checkpoints) */
+    bool keeps_data_on_device; /* the engine may make batches from a data set that it keeps on its device */
+    /* Who may end the training by fth_step_result.finished, as the "end" event gives its reason; NULL: nobody. */
+    const char *ended_by;
+
+    /* ---- functions ---- */
+
+    /* Optional: what must hold between options, beyond `options`. */
+    fth_status (*check)(const fth_train_options *options);
+    /* Optional: true if workers make images from recipes where they compute with them, given a data set in memory. */
+    bool (*makes_images)(const fth_train_options *options);
+    /* Optional: reaches whoever is needed, and fails where they refuse, before a record of the run is made. open() then
+     * gets its state. From here on, whatever waits for others watches `stop`, which outlives the strategy, and stops
+     * waiting when it is asked: step() succeeds if the batch counts already, else returns FTH_INTERRUPTED. */
+    fth_status (*connect)(fth_engine *engine, const fth_train_options *options, const fth_stop *stop, void **state);
+    fth_status (*open)(fth_engine *engine, const fth_train_options *options, void **state);
+    /* Optional, after open(): adds to the "start" event who works: "workers" and "worker_kind", or "worker", "server"
+     * and "version". */
+    void (*describe)(const void *state, json_t *event);
+    /* Computes gradients of `batch` and updates at the end of each group of `accumulate` batches. A strategy with
+     * several workers may only take the batch (a copy of it) and return the sum of what was finished meanwhile: `result`
+     * is then of earlier batches, with 0 samples if none is done. */
+    fth_status (*step)(void *state, const fth_batch *batch, double learning_rate, fth_step_result *result);
+    /* Optional: waits until every batch taken is part of the weights, and returns the results not returned yet. */
+    fth_status (*drain)(void *state, fth_step_result *result);
+    /* Optional: the next event for the record (with its name, without a time), or NULL. The caller owns it. */
+    json_t *(*take_event)(void *state);
+    void (*close)(void *state);
+};
+
+/* ---- lists of strategies: NULL-terminated, as fth_strategies in parallel/parallel.h ---- */
+
+/* FTH_INVALID with the nearest name, or all of them, if there is none of that name. */
+fth_status fth_strategy_find(const fth_strategy *const *strategies, const char *name, const fth_strategy **strategy);
+/* The strategy that options->strategy names, if the options that were given suit it. */
+fth_status fth_strategy_choose(const fth_strategy *const *strategies, const fth_train_options *options,
+                               const fth_strategy **strategy);
+
+#endif
