@@ -71,22 +71,12 @@ out:
 
 /* ---- workers, where runs have some: how many, and how many passes over the data each of them made ---- */
 
-static int64_t configured(const fth_record_summary *run, const char *option)
-{
-    return json_integer_value(json_object_get(json_object_get(run->run, "configuration"), option));
-}
-
+/* As the newest "start" or "resume" says it. */
 static int64_t count_workers(const fth_record_summary *run)
 {
-    char *strategy = fth_report_option(run, "strategy");
-    int64_t count = 0;
-    if (strcmp(strategy, "hogwild") == 0) {
-        count = configured(run, "processes") > 0 ? configured(run, "processes") : configured(run, "workers");
-        if (count == 0) /* one per core */
-            count = json_integer_value(json_object_get(json_object_get(run->run, "machine"), "cores"));
-    }
-    free(strategy);
-    return count;
+    if (run->machine_count == 0)
+        return 0;
+    return json_integer_value(json_object_get(run->machines[run->machine_count - 1].event, "workers"));
 }
 
 static double epochs_of(const fth_record_summary *run)
