@@ -76,11 +76,11 @@ static void answer_push(fth_parameters *server, fth_exchange *exchange, const ft
     fth_exchange_answer_json(exchange, worker->last_code, json);
 }
 
-/* What stands against it; with the mutex held. FTH_REFUSAL_DUPLICATE: it is a repeated push. */
-static fth_refusal judge(fth_parameters *server, const fth_item *item, char *message, size_t size)
+/* What stands against it; `worker` is NULL where it is unknown. FTH_REFUSAL_DUPLICATE: it is a repeated push. */
+static fth_refusal judge(fth_parameters *server, const fth_item *item, const fth_worker *worker, char *message,
+                         size_t size)
 {
     const fth_gradient *gradient = &item->gradient;
-    const fth_worker *worker = fth_workers_find(server->workers, gradient->worker);
     int64_t version = atomic_load(&server->version), staleness = version - gradient->version, most = INT64_MAX;
 
     if (!worker || (!worker->live && worker->sequence < gradient->sequence)) {
@@ -133,14 +133,10 @@ void fth_parameters_note_unfit(fth_parameters *server, const fth_item *item, con
     const fth_gradient *gradient = &item->gradient;
     int64_t count = 0, reported = 1;
 
+    count = fth_workers_note_unfit(server->workers, gradient->worker, item->access, gradient->version,
+                                   atomic_load(&server->version));
     pthread_mutex_lock(&server->mutex);
-    fth_worker *worker = fth_workers_find(server->workers, gradient->worker);
-    if (worker && (!server->keys || strcmp(worker->access, item->access) == 0))
-        count = ++worker->unfit;
-    if (count > 0) { /* others do not wait for a better one */
-        worker->in_flight = -1;
-        if (gradient->version == atomic_load(&server->version))
-            worker->contributed = gradient->version;
+    if (count > 0) {
         server->recheck = true;
         pthread_cond_signal(&server->work);
     }
@@ -166,20 +162,9 @@ void fth_parameters_note_unfit(fth_parameters *server, const fth_item *item, con
 /* With bounded staleness: true if this step would make somebody's gradient too old before it is there. */
 static bool must_wait(fth_parameters *server, const fth_item *item)
 {
-    if (server->options.consistency.kind != FTH_CONSISTENCY_BOUNDED)
-        return false;
-    int64_t after = atomic_load(&server->version) + 1;
-    double now = fth_clock_seconds();
-    size_t position = 0;
-    for (fth_worker *w = fth_workers_next(server->workers, &position); w;
-         w = fth_workers_next(server->workers, &position)) {
-        if (w->in_flight < 0 || w->in_flight_until_s < now || strcmp(w->name, item->gradient.worker) == 0)
-            continue;
-        int64_t oldest = atomic_load(&server->version) - server->options.consistency.count;
-        if (w->in_flight >= oldest && after - w->in_flight > server->options.consistency.count)
-            return true;
-    }
-    return false;
+    return server->options.consistency.kind == FTH_CONSISTENCY_BOUNDED &&
+           fth_workers_would_be_late(server->workers, atomic_load(&server->version), server->options.consistency.count,
+                                     item->gradient.worker);
 }
 
 /* Log, add, step, answer. False if it was deferred instead. */
@@ -189,21 +174,18 @@ static bool take_gradient(fth_parameters *server, fth_item *item)
     char message[FTH_MAX_REFUSAL] = "";
     double began = fth_clock_seconds();
 
-    pthread_mutex_lock(&server->mutex);
-    fth_refusal refusal = judge(server, item, message, sizeof message);
-    fth_worker *worker = fth_workers_find(server->workers, gradient->worker);
+    fth_worker worker;
+    bool known = fth_workers_get(server->workers, gradient->worker, &worker);
+    fth_refusal refusal = judge(server, item, known ? &worker : NULL, message, sizeof message);
+    if (known && refusal != FTH_REFUSAL_FORBIDDEN) /* also where it has to wait for others: it has not gone */
+        fth_workers_renew(server->workers, gradient->worker, item->access);
     if (refusal == FTH_REFUSAL_NONE && must_wait(server, item)) {
-        worker->in_flight = -1;                             /* it is here; nobody waits for it */
-        fth_parameters_renew(server, worker, item->access); /* who waits for others has not gone */
-        pthread_mutex_unlock(&server->mutex);
+        fth_workers_note_arrival(server->workers, gradient->worker);
         return false;
     }
-    bool steps = refusal == FTH_REFUSAL_NONE && fth_step_is_complete(server, worker);
-    if (worker && refusal != FTH_REFUSAL_FORBIDDEN)
-        fth_parameters_renew(server, worker, item->access);
-    pthread_mutex_unlock(&server->mutex);
+    bool steps = refusal == FTH_REFUSAL_NONE && fth_step_is_complete(server, gradient->worker);
     if (refusal == FTH_REFUSAL_DUPLICATE) {
-        answer_push(server, item->exchange, worker, true);
+        answer_push(server, item->exchange, &worker, true);
         return true;
     }
     bool averaged = fth_step_is_averaged(server);
@@ -232,22 +214,20 @@ static bool take_gradient(fth_parameters *server, fth_item *item)
         fth_parameters_refuse(server, item->exchange, FTH_REFUSAL_BUSY, "the update failed");
         return true;
     }
+    fth_step_note_push(server, gradient, steps, staleness);
     pthread_mutex_lock(&server->mutex);
-    fth_step_note_push(server, worker, gradient, steps, staleness);
     server->recheck = true;
     pthread_mutex_unlock(&server->mutex);
     atomic_fetch_add(&server->metrics.apply_ns, (uint64_t)((fth_clock_seconds() - began) * 1e9));
-    answer_push(server, item->exchange, worker, false);
+    if (fth_workers_get(server->workers, gradient->worker, &worker))
+        answer_push(server, item->exchange, &worker, false);
     return true;
 }
 
 /* A step that no gradient completed, but somebody's leaving. */
 static void step_if_complete(fth_parameters *server)
 {
-    pthread_mutex_lock(&server->mutex);
-    bool complete = server->step_gradients > 0 && fth_step_is_complete(server, NULL);
-    pthread_mutex_unlock(&server->mutex);
-    if (!complete)
+    if (server->step_gradients == 0 || !fth_step_is_complete(server, NULL))
         return;
     if (append(server, FTH_LOG_STEP, 0, NULL, 0, NULL) != FTH_OK) {
         fth_log_error("a step waits: %s", fth_error_message());
@@ -293,13 +273,12 @@ static void answer_registration(fth_parameters *server, fth_item *item, const ft
 
 static void take_registration(fth_parameters *server, fth_item *item)
 {
-    pthread_mutex_lock(&server->mutex);
-    fth_worker *worker = fth_workers_find(server->workers, item->worker);
-    bool live = worker && worker->live;
-    bool same = live && strcmp(worker->instance, item->instance) == 0 && strcmp(worker->access, item->access) == 0;
-    bool others = worker && server->keys && item->role != FTH_ROLE_ADMIN && strcmp(worker->access, item->access) != 0;
+    fth_worker worker;
+    bool known = fth_workers_get(server->workers, item->worker, &worker), live = known && worker.live;
+    bool own = known && strcmp(worker.access, item->access) == 0;
+    bool same = live && own && strcmp(worker.instance, item->instance) == 0;
+    bool others = known && !own && server->keys && item->role != FTH_ROLE_ADMIN;
     bool full = !live && fth_workers_live(server->workers) >= FTH_MAX_WORKERS;
-    pthread_mutex_unlock(&server->mutex);
     if (live && !same) {
         fth_parameters_refuse(server, item->exchange, FTH_REFUSAL_DUPLICATE,
                               "%s is registered, and its lease lasts; choose another name, or wait", item->worker);
@@ -319,13 +298,10 @@ static void take_registration(fth_parameters *server, fth_item *item)
                                   "the log cannot be written; try again later");
         return;
     }
-    pthread_mutex_lock(&server->mutex);
-    worker = same ? worker : fth_workers_join(server->workers, item->worker, item->instance, item->access);
-    if (worker)
-        worker->lease_until_s = fth_clock_seconds() + server->options.lease_s;
-    pthread_mutex_unlock(&server->mutex);
-    if (worker)
-        answer_registration(server, item, worker);
+    bool joined = same ? fth_workers_renew(server->workers, item->worker, item->access)
+                       : fth_workers_join(server->workers, item->worker, item->instance, item->access);
+    if (joined && fth_workers_get(server->workers, item->worker, &worker))
+        answer_registration(server, item, &worker);
     else
         fth_parameters_refuse(server, item->exchange, FTH_REFUSAL_BUSY, "there is no room for %s", item->worker);
 }
@@ -337,10 +313,8 @@ static bool let_go(fth_parameters *server, const char *name)
         fth_log_warning("%s stays registered: %s", name, fth_error_message());
         return false;
     }
+    fth_workers_leave(server->workers, name);
     pthread_mutex_lock(&server->mutex);
-    fth_worker *worker = fth_workers_find(server->workers, name);
-    if (worker)
-        fth_workers_leave(server->workers, worker);
     server->recheck = true;
     pthread_mutex_unlock(&server->mutex);
     return true;
@@ -348,11 +322,9 @@ static bool let_go(fth_parameters *server, const char *name)
 
 static void take_unregistration(fth_parameters *server, fth_item *item)
 {
-    pthread_mutex_lock(&server->mutex);
-    fth_worker *worker = fth_workers_find(server->workers, item->worker);
-    bool live = worker && worker->live;
-    bool others = live && server->keys && item->role != FTH_ROLE_ADMIN && strcmp(worker->access, item->access) != 0;
-    pthread_mutex_unlock(&server->mutex);
+    fth_worker worker;
+    bool live = fth_workers_get(server->workers, item->worker, &worker) && worker.live;
+    bool others = live && server->keys && item->role != FTH_ROLE_ADMIN && strcmp(worker.access, item->access) != 0;
     if (!live)
         fth_parameters_refuse(server, item->exchange, FTH_REFUSAL_STRANGER, "%s is not registered", item->worker);
     else if (others)
@@ -370,22 +342,7 @@ static bool expire_one(fth_parameters *server, double *next)
 {
     char name[FTH_MAX_WORKER_NAME + 1] = "";
     bool ended = false;
-    double now = fth_clock_seconds();
-    size_t position = 0;
-    pthread_mutex_lock(&server->mutex);
-    for (fth_worker *w = fth_workers_next(server->workers, &position); w;
-         w = fth_workers_next(server->workers, &position)) {
-        if (w->lease_until_s <= now) {
-            snprintf(name, sizeof name, "%s", w->name);
-            ended = w->lease_until_s == FTH_WORKER_ENDED;
-        } else {
-            *next = fmin(*next, w->lease_until_s);
-        }
-        if (w->in_flight >= 0 && w->in_flight_until_s > now)
-            *next = fmin(*next, w->in_flight_until_s);
-    }
-    pthread_mutex_unlock(&server->mutex);
-    if (!*name || !let_go(server, name))
+    if (!fth_workers_find_expired(server->workers, fth_clock_seconds(), name, &ended, next) || !let_go(server, name))
         return false;
     if (ended) /* whoever knows that has said so */
         return true;

@@ -62,9 +62,7 @@ void fth_parameters_tell_step(fth_parameters *server, bool now)
         json_object_set_new(event, "samples_per_s", json_real((double)line->samples / passed_s));
     json_object_set_new(event, "pushes", json_integer(line->pushes));
     json_object_set_new(event, "staleness", describe_staleness(&server->metrics));
-    pthread_mutex_lock(&server->mutex);
     json_object_set_new(event, "workers", json_integer(fth_workers_live(server->workers)));
-    pthread_mutex_unlock(&server->mutex);
     fth_parameters_tell(server, "step", event);
     *line = (fth_server_line){.began_s = at_s};
 }

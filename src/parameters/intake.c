@@ -127,10 +127,9 @@ void *fth_parameters_check_bodies(void *context)
             pthread_mutex_lock(&server->mutex);
             continue;
         }
+        /* Now, not when everything queued before it is done. */
+        fth_workers_renew(server->workers, item->gradient.worker, item->access);
         pthread_mutex_lock(&server->mutex);
-        fth_worker *worker = fth_workers_find(server->workers, item->gradient.worker);
-        if (worker) /* now, not when the queue is done with what came before */
-            fth_parameters_renew(server, worker, item->access);
         fth_queue_put(&server->queue, item);
         pthread_cond_signal(&server->work);
     }

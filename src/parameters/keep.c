@@ -36,9 +36,7 @@ static void free_saving(fth_saving *saving)
 
 static json_t *describe_state(fth_parameters *server)
 {
-    pthread_mutex_lock(&server->mutex);
     json_t *workers = fth_workers_to_json(server->workers);
-    pthread_mutex_unlock(&server->mutex);
     double apply_s = server->apply_before_s + (double)atomic_load(&server->metrics.apply_ns) * 1e-9;
     return json_pack("{s:s, s:I, s:I, s:f, s:f, s:s, s:s, s:o}", "kind", "parameter-server", "version",
                      (json_int_t)atomic_load(&server->version), "samples", (json_int_t)server->samples, "elapsed_s",
@@ -61,8 +59,7 @@ static fth_status restore_state(fth_parameters *server, const json_t *state, int
     server->samples = samples;
     server->elapsed_before_s = elapsed_s;
     server->apply_before_s = json_number_value(json_object_get(state, "apply_s"));
-    FTH_TRY(fth_workers_from_json(server->workers, json_object_get(state, "workers"),
-                                  fth_clock_seconds() + server->options.lease_s));
+    FTH_TRY(fth_workers_from_json(server->workers, json_object_get(state, "workers")));
 
 out:
     return status;

@@ -70,14 +70,11 @@ static void print_refusals(FILE *out, fth_parameters_metrics *metrics)
 
 static void print_unfit(FILE *out, fth_parameters *server)
 {
-    size_t position = 0;
+    fth_worker worker;
     head(out, "worker_unfit_total", "counter", "Gradients refused for their numbers (not_finite, diverges), by worker");
-    pthread_mutex_lock(&server->mutex);
-    for (fth_worker *w = fth_workers_next_known(server->workers, &position); w;
-         w = fth_workers_next_known(server->workers, &position))
-        if (w->unfit > 0)
-            fprintf(out, "farthing_worker_unfit_total{worker=\"%s\"} %" PRId64 "\n", w->name, w->unfit);
-    pthread_mutex_unlock(&server->mutex);
+    for (size_t i = 0; fth_workers_get_at(server->workers, i, &worker); i++)
+        if (worker.unfit > 0)
+            fprintf(out, "farthing_worker_unfit_total{worker=\"%s\"} %" PRId64 "\n", worker.name, worker.unfit);
 }
 
 /* Gives how many gradients there were. */
@@ -106,8 +103,8 @@ char *fth_metrics_format(fth_parameters *server)
     FILE *out = open_memstream(&text, &size);
     if (!out)
         return NULL;
-    pthread_mutex_lock(&server->mutex);
     int live = fth_workers_live(server->workers);
+    pthread_mutex_lock(&server->mutex);
     bool validated = server->validation.known;
     double accuracy = server->validation.accuracy;
     uint64_t copy_bytes = server->copy ? server->copy->size_bytes : 0;

@@ -242,8 +242,8 @@ void fth_step_look_for_workers(fth_parameters *server);
 double fth_parameters_rate(const fth_parameters *server);
 /* Sets how much of the training is done. */
 void fth_step_note_progress(fth_parameters *server);
-/* True if what has come, with one from `giver` (or NULL) more, makes a step. With the mutex held. */
-bool fth_step_is_complete(fth_parameters *server, const fth_worker *giver);
+/* True if what has come, with one from `worker` (or NULL) more, makes a step. */
+bool fth_step_is_complete(fth_parameters *server, const char *worker);
 bool fth_step_is_averaged(const fth_parameters *server);
 /* Whether a gradient's numbers are fit to be applied, in the step that it becomes a part of, or makes if it `steps`.
  * Changes nothing. */
@@ -256,9 +256,8 @@ fth_status fth_step_take(fth_parameters *server, const fth_gradient *gradient, b
 /* Updates by what was taken; the version moves on, also where the update would leave a number that is not finite and is
  * therefore left out. */
 fth_status fth_step_make(fth_parameters *server, double rate);
-/* The worker's side of a gradient that was taken. With the mutex held. */
-void fth_step_note_push(fth_parameters *server, fth_worker *worker, const fth_gradient *gradient, bool stepped,
-                        int64_t staleness);
+/* The worker's side of a gradient that was taken. */
+void fth_step_note_push(fth_parameters *server, const fth_gradient *gradient, bool stepped, int64_t staleness);
 fth_status fth_parameters_replay(void *server, const fth_log_record *record);
 int64_t fth_parameters_replayed_version(void *server);
 
@@ -286,8 +285,6 @@ void fth_parameters_return_body(fth_parameters *server, char *body);
 fth_status fth_parameters_serve(fth_parameters *server);
 void fth_parameters_refuse(fth_parameters *server, fth_exchange *exchange, fth_refusal refusal, const char *format, ...)
     __attribute__((format(printf, 4, 5)));
-/* Renews a worker's lease, if it is this key's. With the mutex held. */
-void fth_parameters_renew(fth_parameters *server, fth_worker *worker, const char *access);
 
 /* docs/parameter-server.openapi.yaml, made into a source by the build */
 extern const char fth_parameters_openapi[];

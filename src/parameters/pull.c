@@ -170,16 +170,6 @@ static void fill_region(fth_parameters *server)
     pthread_mutex_unlock(&server->mutex);
 }
 
-/* What a worker has pulled it will push for: with bounded staleness others wait for that, for a lease's time. */
-static void note_in_flight(fth_parameters *server, const char *name, int64_t version)
-{
-    fth_worker *worker = *name ? fth_workers_find(server->workers, name) : NULL;
-    if (!worker || !worker->live)
-        return;
-    worker->in_flight = version;
-    worker->in_flight_until_s = fth_clock_seconds() + server->options.lease_s;
-}
-
 /* What can be given: a copy, or a place in the region. */
 typedef struct gift {
     fth_copy *copy;
@@ -202,7 +192,7 @@ static bool satisfied(fth_parameters *server, const fth_pull *pull, gift *given)
         if (server->region.version != version || version <= pull->since)
             return false;
         given->local = (local_answer){server->region.newest, version};
-        note_in_flight(server, pull->worker, version);
+        fth_workers_note_pull(server->workers, pull->worker, version);
         return true;
     }
     fth_copy *copy = server->copy;
@@ -215,7 +205,7 @@ static bool satisfied(fth_parameters *server, const fth_pull *pull, gift *given)
     }
     atomic_fetch_add(&copy->references, 1);
     given->copy = copy;
-    note_in_flight(server, pull->worker, copy->version);
+    fth_workers_note_pull(server->workers, pull->worker, copy->version);
     return true;
 }
 

@@ -143,12 +143,6 @@ static bool check_body(fth_parameters *server, fth_exchange *exchange)
     return false;
 }
 
-void fth_parameters_renew(fth_parameters *server, fth_worker *worker, const char *access)
-{
-    if (worker->live && (!server->keys || strcmp(worker->access, access) == 0))
-        worker->lease_until_s = fth_clock_seconds() + server->options.lease_s;
-}
-
 /* The worker that a request names, its lease renewed; "" if it names none. */
 static void note_worker(fth_parameters *server, fth_exchange *exchange, char name[FTH_MAX_WORKER_NAME + 1])
 {
@@ -159,13 +153,8 @@ static void note_worker(fth_parameters *server, fth_exchange *exchange, char nam
     *name = '\0';
     if (!text || !fth_worker_name_valid(text) || (server->keys && !who))
         return;
-    pthread_mutex_lock(&server->mutex);
-    fth_worker *worker = fth_workers_find(server->workers, text);
-    if (worker && (!server->keys || strcmp(worker->access, who->who.access) == 0)) {
+    if (fth_workers_renew(server->workers, text, who ? who->who.access : ""))
         snprintf(name, FTH_MAX_WORKER_NAME + 1, "%s", text);
-        fth_parameters_renew(server, worker, who ? who->who.access : "");
-    }
-    pthread_mutex_unlock(&server->mutex);
 }
 
 /* ---- reads ---- */

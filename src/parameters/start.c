@@ -356,7 +356,8 @@ fth_status fth_parameters_start(const fth_parameters_options *options, fth_param
     FTH_TRY(fth_hosts_create(options->address, options->host_names, options->certificate_pem, &server->hosts));
     if (options->max_requests_per_s > 0)
         FTH_TRY(fth_rates_create(options->max_requests_per_s, &server->rates));
-    FTH_TRY(fth_workers_create(&server->workers));
+    FTH_TRY(fth_workers_create(&(fth_workers_options){.lease_s = options->lease_s, .keyed = options->keys != NULL},
+                               &server->workers));
     FTH_TRY(open_model(server));
     FTH_TRY(open_record(server));
     if (server->keys)
@@ -446,21 +447,16 @@ void fth_parameters_get_progress(fth_parameters *server, fth_progress *progress)
 
 int fth_parameters_workers(fth_parameters *server)
 {
-    pthread_mutex_lock(&server->mutex);
-    int live = fth_workers_live(server->workers);
-    pthread_mutex_unlock(&server->mutex);
-    return live;
+    return fth_workers_live(server->workers);
 }
 
 void fth_parameters_let_go(fth_parameters *server, const char *name)
 {
+    if (!fth_workers_end_lease(server->workers, name))
+        return;
     pthread_mutex_lock(&server->mutex);
-    fth_worker *worker = fth_workers_find(server->workers, name);
-    if (worker && worker->live) {
-        worker->lease_until_s = FTH_WORKER_ENDED;
-        server->recheck = true; /* wakes the thread that lets it go */
-        pthread_cond_broadcast(&server->work);
-    }
+    server->recheck = true; /* wakes the thread that lets it go */
+    pthread_cond_broadcast(&server->work);
     pthread_mutex_unlock(&server->mutex);
 }
 

@@ -25,10 +25,8 @@ void fth_step_look_for_workers(fth_parameters *server)
     if (server->gathering_since_s == 0)
         server->gathering_since_s = now;
     bool over = now - server->gathering_since_s >= server->options.gather_s;
-    pthread_mutex_lock(&server->mutex);
     int64_t most = fth_workers_most_live(server->workers);
     server->gathered = over || most >= consistency->count;
-    pthread_mutex_unlock(&server->mutex);
     if (most >= consistency->count || !over)
         return;
     char *message =
@@ -52,23 +50,17 @@ void fth_step_note_progress(fth_parameters *server)
     atomic_store(&server->progress, progress);
 }
 
-bool fth_step_is_complete(fth_parameters *server, const fth_worker *giver)
+bool fth_step_is_complete(fth_parameters *server, const char *worker)
 {
-    int64_t have = server->step_gradients + (giver != NULL), count = server->options.consistency.count;
+    int64_t have = server->step_gradients + (worker != NULL), count = server->options.consistency.count;
     if (have == 0 || server->options.consistency.kind != FTH_CONSISTENCY_SYNC)
         return have > 0;
     if (count > 0 && have >= count)
         return true;
     if (count > 0 && !server->gathered && fth_workers_most_live(server->workers) < count)
         return false; /* they have not all been there yet */
-    /* A gradient counts although its worker has left since; whoever is there and has not given one is waited for. */
-    int64_t version = atomic_load(&server->version);
-    size_t position = 0;
-    for (fth_worker *w = fth_workers_next(server->workers, &position); w;
-         w = fth_workers_next(server->workers, &position))
-        if (w != giver && w->contributed != version)
-            return false;
-    return true;
+    /* A gradient counts although its worker has left since; live workers that have not pushed one are waited for. */
+    return fth_workers_all_contributed(server->workers, atomic_load(&server->version), worker);
 }
 
 /* What a step began as it stays, also where the server goes on with another consistency. */
@@ -308,17 +300,13 @@ out:
     return status;
 }
 
-/* The worker's side of a gradient that is taken; with the mutex held. */
-void fth_step_note_push(fth_parameters *server, fth_worker *worker, const fth_gradient *gradient, bool stepped,
-                        int64_t staleness)
+void fth_step_note_push(fth_parameters *server, const fth_gradient *gradient, bool stepped, int64_t staleness)
 {
-    int64_t version = atomic_load(&server->version);
-    worker->sequence = gradient->sequence;
-    worker->last_code = stepped ? 200 : 201;
-    worker->last_version = version;
-    worker->last_staleness = staleness;
-    worker->contributed = stepped ? version - 1 : version;
-    worker->in_flight = -1;
+    fth_workers_note_push(server->workers, gradient->worker,
+                          &(fth_accepted_push){.sequence = gradient->sequence,
+                                               .version = atomic_load(&server->version),
+                                               .staleness = staleness,
+                                               .stepped = stepped});
 }
 
 /* ---- replay ---- */
@@ -342,8 +330,8 @@ static fth_status replay_gradient(fth_parameters *server, const fth_log_record *
         fth_gradient_parse(server->layout, record->body, (size_t)record->body_bytes, &gradient, message);
 
     FTH_REQUIRE(refusal == FTH_REFUSAL_NONE, FTH_CORRUPT, "a gradient in the log does not fit this model: %s", message);
-    fth_worker *worker = fth_workers_find(server->workers, gradient.worker);
-    FTH_REQUIRE(worker, FTH_CORRUPT, "a gradient in the log is of %s, who never registered", gradient.worker);
+    FTH_REQUIRE(fth_workers_get(server->workers, gradient.worker, NULL), FTH_CORRUPT,
+                "the log has a gradient of worker %s, which never registered", gradient.worker);
     int64_t staleness = record->version - gradient.version;
     bool steps = record->flags & FTH_LOG_STEPS, averaged = record->flags & FTH_LOG_AVERAGED;
     fth_step_clip(server, &gradient, server->log_clip);
@@ -354,7 +342,7 @@ static fth_status replay_gradient(fth_parameters *server, const fth_log_record *
         FTH_TRY(skip_gradient(server, &gradient, steps, record->rate, message));
     else
         FTH_TRY(fth_step_take(server, &gradient, averaged, steps, record->rate));
-    fth_step_note_push(server, worker, &gradient, steps, staleness);
+    fth_step_note_push(server, &gradient, steps, staleness);
 
 out:
     fth_gradient_release(&gradient);
@@ -369,12 +357,11 @@ static fth_status replay_worker(fth_parameters *server, const fth_log_record *re
 
     FTH_REQUIRE(json_unpack(json, "{s:s, s:s, s:s}", "worker", &name, "instance", &instance, "access", &access) == 0,
                 FTH_CORRUPT, "a worker in the log is not valid");
-    fth_worker *worker = record->kind == FTH_LOG_REGISTER ? fth_workers_join(server->workers, name, instance, access)
-                                                          : fth_workers_find(server->workers, name);
-    FTH_REQUIRE(worker, FTH_CORRUPT, "worker %s in the log is unknown", name);
-    worker->lease_until_s = fth_clock_seconds() + server->options.lease_s;
+    bool known = record->kind == FTH_LOG_REGISTER ? fth_workers_join(server->workers, name, instance, access)
+                                                  : fth_workers_get(server->workers, name, NULL);
+    FTH_REQUIRE(known, FTH_CORRUPT, "worker %s in the log is unknown", name);
     if (record->kind == FTH_LOG_UNREGISTER)
-        fth_workers_leave(server->workers, worker);
+        fth_workers_leave(server->workers, name);
 
 out:
     json_decref(json);

@@ -449,40 +449,96 @@ static void test_workers(void **state)
     (void)state;
     fth_workers *workers = NULL, *again = NULL;
     char name[32];
-    assert_int_equal(fth_workers_create(&workers), FTH_OK);
+    const fth_workers_options options = {.lease_s = 30};
+    fth_worker worker;
+    assert_int_equal(fth_workers_create(&options, &workers), FTH_OK);
     for (int i = 0; i < FTH_MAX_WORKERS; i++) {
         snprintf(name, sizeof name, "w%d", i);
-        fth_worker *w = fth_workers_join(workers, name, "x", "");
-        assert_non_null(w);
-        w->sequence = i;
+        assert_true(fth_workers_join(workers, name, "x", ""));
+        fth_workers_note_push(workers, name, &(fth_accepted_push){.sequence = i});
     }
     assert_int_equal(fth_workers_live(workers), FTH_MAX_WORKERS);
-    assert_null(fth_workers_join(workers, "one-more", "x", ""));
-    fth_workers_leave(workers, fth_workers_find(workers, "w7"));
-    fth_workers_leave(workers, fth_workers_find(workers, "w3"));
-    assert_non_null(fth_workers_join(workers, "one-more", "x", ""));
-    assert_null(fth_workers_find(workers, "w7")); /* gone for longest */
-    assert_int_equal(fth_workers_find(workers, "w3")->sequence, 3);
+    assert_false(fth_workers_join(workers, "one-more", "x", ""));
+    fth_workers_leave(workers, "w7");
+    fth_workers_leave(workers, "w3");
+    assert_true(fth_workers_join(workers, "one-more", "x", ""));
+    assert_false(fth_workers_get(workers, "w7", NULL)); /* gone longest */
+    assert_true(fth_workers_get(workers, "w3", &worker));
+    assert_int_equal(worker.sequence, 3);
     assert_int_equal(fth_workers_most_live(workers), FTH_MAX_WORKERS);
 
     json_t *json = fth_workers_to_json(workers);
-    assert_int_equal(fth_workers_create(&again), FTH_OK);
-    assert_int_equal(fth_workers_from_json(again, json, 100), FTH_OK);
+    assert_int_equal(fth_workers_create(&options, &again), FTH_OK);
+    assert_int_equal(fth_workers_from_json(again, json), FTH_OK);
     assert_int_equal(fth_workers_live(again), fth_workers_live(workers));
     assert_int_equal(fth_workers_most_live(again), FTH_MAX_WORKERS);
     for (int i = 0; i < FTH_MAX_WORKERS; i++) {
         snprintf(name, sizeof name, "w%d", i);
-        const fth_worker *a = fth_workers_find(workers, name), *b = fth_workers_find(again, name);
-        assert_true((a == NULL) == (b == NULL));
-        if (a)
-            assert_true(a->live == b->live && a->sequence == b->sequence && a->touched == b->touched);
+        fth_worker other;
+        bool known = fth_workers_get(workers, name, &worker);
+        assert_true(fth_workers_get(again, name, &other) == known);
+        if (known)
+            assert_true(worker.live == other.live && worker.sequence == other.sequence &&
+                        worker.touched == other.touched);
     }
     json_decref(json);
     json = json_pack("{s:[{s:s}]}", "list", "name", "x");
-    assert_int_equal(fth_workers_from_json(again, json, 100), FTH_CORRUPT);
+    assert_int_equal(fth_workers_from_json(again, json), FTH_CORRUPT);
     json_decref(json);
     fth_workers_free(workers);
     fth_workers_free(again);
+}
+
+static void test_leases(void **state)
+{
+    (void)state;
+    fth_workers *workers = NULL;
+    char name[FTH_MAX_WORKER_NAME + 1];
+    bool ended = false;
+    double now = fth_clock_seconds(), next = INFINITY;
+    assert_int_equal(fth_workers_create(&(fth_workers_options){.lease_s = 30, .keyed = true}, &workers), FTH_OK);
+    assert_true(fth_workers_join(workers, "a", "1", "key-a"));
+    assert_true(fth_workers_join(workers, "b", "1", "key-b"));
+    assert_true(fth_workers_renew(workers, "a", "key-a"));
+    assert_false(fth_workers_renew(workers, "a", "key-b"));
+    assert_false(fth_workers_renew(workers, "c", "key-a"));
+    assert_false(fth_workers_find_expired(workers, now, name, &ended, &next));
+    assert_true(next >= now + 30 && next < now + 60);
+    assert_true(fth_workers_end_lease(workers, "b"));
+    assert_true(fth_workers_find_expired(workers, now, name, &ended, &next));
+    assert_string_equal(name, "b");
+    assert_true(ended);
+    fth_workers_leave(workers, "b");
+    assert_false(fth_workers_end_lease(workers, "b"));
+    assert_true(fth_workers_find_expired(workers, now + 3600, name, &ended, &next));
+    assert_string_equal(name, "a");
+    assert_false(ended);
+    fth_workers_free(workers);
+}
+
+/* Whom a step waits for: with sync those who have not pushed, with bounded staleness those who have pulled. */
+static void test_waiting_for_workers(void **state)
+{
+    (void)state;
+    fth_workers *workers = NULL;
+    assert_int_equal(fth_workers_create(&(fth_workers_options){.lease_s = 30}, &workers), FTH_OK);
+    assert_true(fth_workers_join(workers, "a", "1", ""));
+    assert_true(fth_workers_join(workers, "b", "1", ""));
+    assert_false(fth_workers_all_contributed(workers, 5, "a"));
+    fth_workers_note_push(workers, "b", &(fth_accepted_push){.sequence = 1, .version = 5});
+    assert_true(fth_workers_all_contributed(workers, 5, "a"));
+    assert_false(fth_workers_all_contributed(workers, 5, NULL));
+    assert_int_equal(fth_workers_note_unfit(workers, "a", "", 5, 5), 1);
+    assert_true(fth_workers_all_contributed(workers, 5, NULL)); /* a refused gradient is not waited for again */
+
+    fth_workers_note_pull(workers, "b", 5);
+    assert_false(fth_workers_would_be_late(workers, 6, 2, "a"));
+    assert_true(fth_workers_would_be_late(workers, 7, 2, "a"));
+    assert_false(fth_workers_would_be_late(workers, 7, 2, "b"));
+    assert_false(fth_workers_would_be_late(workers, 8, 2, "a")); /* it is too old already */
+    fth_workers_note_arrival(workers, "b");
+    assert_false(fth_workers_would_be_late(workers, 7, 2, "a"));
+    fth_workers_free(workers);
 }
 
 static void test_dial(void **state)
@@ -591,6 +647,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_log, test_make_folder, test_remove_folder),
         cmocka_unit_test_setup_teardown(test_torn_log, test_make_folder, test_remove_folder),
         cmocka_unit_test(test_workers),
+        cmocka_unit_test(test_leases),
+        cmocka_unit_test(test_waiting_for_workers),
         cmocka_unit_test(test_dial),
         cmocka_unit_test(test_rates),
         cmocka_unit_test(test_shared_memory),
