@@ -2,18 +2,12 @@
  * padding is 0. */
 #include <stdlib.h>
 
+#include "base/vectorized.h"
 #include "data/data_internal.h"
 
-#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__)
-#define VECTORIZED                                                                                                     \
-    __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default"), optimize("O3", "fp-contract=off")))
-#else
-#define VECTORIZED
-#endif
-
 /* The whole plane as it is. Not contracted to one operation: the same numbers on every machine. */
-VECTORIZED static void normalize(const uint8_t *restrict source, size_t count, float scale, float shift,
-                                 float *restrict out)
+FTH_VECTORIZED_EXACT static void normalize(const uint8_t *restrict source, size_t count, float scale, float shift,
+                                           float *restrict out)
 {
     for (size_t i = 0; i < count; i++)
         out[i] = (float)source[i] * scale + shift;

@@ -5,6 +5,7 @@
 
 #include <pthread.h>
 
+#include "base/vectorized.h"
 #include "data/data_internal.h"
 
 enum {
@@ -13,13 +14,6 @@ enum {
     FTH_MAX_IMAGE_FILE = 1 << 28 /* encoded bytes */
 };
 #define FTH_MAX_IMAGE_PIXELS ((int64_t)178956970) /* where Pillow refuses, too */
-
-/* Compiles a function for several instruction sets and picks the best at load time. */
-#if defined(__x86_64__) && !defined(__SANITIZE_ADDRESS__) && !defined(__clang__)
-#define FTH_VECTORIZED __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default"), optimize("O3")))
-#else
-#define FTH_VECTORIZED
-#endif
 
 /* ---- the index of a set (image_index.c) ---- */
 

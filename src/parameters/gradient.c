@@ -8,18 +8,14 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/vectorized.h"
+
 enum { CHUNK = 8192 };
 static const int64_t MAX_SAMPLES = INT64_C(1) << 31;
 
 /* Loops over a body's numbers, which lie at any address. */
 typedef float unaligned_float __attribute__((aligned(1), may_alias));
 typedef uint32_t unaligned_u32 __attribute__((aligned(1), may_alias));
-
-#if defined(__x86_64__) && !defined(__SANITIZE_ADDRESS__) && !defined(__clang__)
-#define VECTORIZED __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default"), optimize("O3")))
-#else
-#define VECTORIZED
-#endif
 
 static const struct {
     const char *name;
@@ -308,13 +304,15 @@ void fth_gradient_measure(const fth_layout *layout, fth_gradient *gradient)
 
 /* ---- adding ---- */
 
-VECTORIZED static void scale_into(float *restrict to, const unaligned_float *restrict from, float weight, size_t count)
+FTH_VECTORIZED static void scale_into(float *restrict to, const unaligned_float *restrict from, float weight,
+                                      size_t count)
 {
     for (size_t i = 0; i < count; i++)
         to[i] = weight * from[i];
 }
 
-VECTORIZED static void add_scaled(float *restrict to, const unaligned_float *restrict from, float weight, size_t count)
+FTH_VECTORIZED static void add_scaled(float *restrict to, const unaligned_float *restrict from, float weight,
+                                      size_t count)
 {
     for (size_t i = 0; i < count; i++)
         to[i] += weight * from[i];
@@ -343,7 +341,7 @@ static const unaligned_float *chunk_of(const fth_tensor_view *view, size_t begin
 }
 
 /* Several running sums, so that additions do not wait for each other and vectors can be used. */
-VECTORIZED static double sum_of_squares(const unaligned_float *values, size_t count)
+FTH_VECTORIZED static double sum_of_squares(const unaligned_float *values, size_t count)
 {
     double sums[16] = {0}, sum = 0;
     size_t i = 0;
