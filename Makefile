@@ -3,10 +3,12 @@ BUILD         ?= build
 FUZZ_SECONDS  ?= 60
 CMAKE_FLAGS   ?=
 BENCH_FLAGS   ?=
+prefix        ?= /usr/local
+export DESTDIR
 JOBS          ?= $(shell nproc)
 SOURCES        = $(shell git ls-files '*.c' '*.h' 2>/dev/null || find src tests -name '*.[ch]')
 
-.PHONY: all build demo test asan format fuzz bench docs clean dependencies help
+.PHONY: all build demo test asan format fuzz bench docs install uninstall clean dependencies help
 
 all: build
 
@@ -19,6 +21,8 @@ help:
 	@echo 'make bench    measure the engine against PyTorch (BENCH_FLAGS="--python PYTHON_WITH_TORCH")'
 	@echo 'make format   format the sources with clang-format'
 	@echo 'make docs     write docs/OPTIONS.md anew from the option table'
+	@echo 'make install  install the program, the library, its headers and docs into prefix=$(prefix), below DESTDIR'
+	@echo 'make uninstall   remove them again'
 	@echo 'make clean    remove the build folders'
 
 dependencies:
@@ -51,6 +55,15 @@ bench: build
 
 docs: build
 	$(BUILD)/farthing options > docs/OPTIONS.md
+
+# A library is found by the linker of programs only after ldconfig; into a DESTDIR nothing is installed to be run.
+install: build
+	@cmake --install $(BUILD) --prefix '$(prefix)'
+	@[ -n '$(DESTDIR)' ] || [ "$$(id -u)" -ne 0 ] || ldconfig
+
+uninstall:
+	@scripts/uninstall $(BUILD) '$(prefix)'
+	@[ -n '$(DESTDIR)' ] || [ "$$(id -u)" -ne 0 ] || ldconfig
 
 format:
 	clang-format -i $(SOURCES)

@@ -51,7 +51,7 @@ add_library(farthing_cuda MODULE ${cuda_sources})
 set_target_properties(farthing_cuda PROPERTIES PREFIX "" OUTPUT_NAME farthing_cuda CUDA_STANDARD 17
   CUDA_RUNTIME_LIBRARY Static C_VISIBILITY_PRESET hidden CUDA_VISIBILITY_PRESET hidden SKIP_BUILD_RPATH ON)
 target_compile_definitions(farthing_cuda PRIVATE _GNU_SOURCE)
-target_include_directories(farthing_cuda PRIVATE ${CMAKE_SOURCE_DIR}/src)
+target_include_directories(farthing_cuda PRIVATE $<TARGET_PROPERTY:farthing_flags,INTERFACE_INCLUDE_DIRECTORIES>)
 target_include_directories(farthing_cuda SYSTEM PRIVATE ${CUDART_INCLUDE_DIR} ${CUDNN_INCLUDE_DIR} ${CUBLASLT_INCLUDE_DIR})
 target_compile_options(farthing_cuda PRIVATE
   $<$<COMPILE_LANGUAGE:C>:-Wall;-Wextra;-Wshadow;-Wstrict-prototypes;-Wmissing-prototypes;-Wpointer-arith;-Wvla;-Wundef;-Wformat=2;-Wno-format-nonliteral;-fno-math-errno;${OpenMP_C_FLAGS}>)

@@ -3,6 +3,7 @@
  * A plugin stays loaded for the life of the process: unloading code that may own threads is not safe. */
 #include <dlfcn.h>
 #include <limits.h>
+#include <link.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,31 +13,58 @@
 
 static const fth_backend *const builtin[] = {&fth_backend_cpu};
 
-enum { FOLDER_SIZE = 3072 };
+enum { FOLDER_SIZE = 3072, MOST_FOLDERS = 4 };
 
-/* Folders searched for plugins: $FARTHING_PLUGINS, the program's own, and lib/farthing beside it. */
-static int list_plugin_folders(char folders[3][FOLDER_SIZE])
+/* The file that holds this code: the program, or libfarthing.so. `link` is the latter's; NULL for a program. */
+static bool find_own_file(char path[FOLDER_SIZE], const char **link)
+{
+    Dl_info info;
+    struct link_map *map = NULL;
+    *link = NULL;
+    if (dladdr1(&builtin, &info, (void **)&map, RTLD_DL_LINKMAP) != 0 && map && *map->l_name) {
+        char *whole = realpath(map->l_name, NULL);
+        bool fits = whole && snprintf(path, FOLDER_SIZE, "%s", whole) < FOLDER_SIZE;
+        free(whole);
+        *link = map->l_name;
+        return fits;
+    }
+    ssize_t length = readlink("/proc/self/exe", path, FOLDER_SIZE - 1);
+    path[length > 0 ? length : 0] = '\0';
+    return length > 0;
+}
+
+/* Folders searched for plugins: $FARTHING_PLUGINS; the folder of the program or library, which is where they are in a
+ * build tree; and lib/farthing, as seen from an installed library and from an installed program. */
+static int list_plugin_folders(char folders[MOST_FOLDERS][FOLDER_SIZE])
 {
     int count = 0;
-    const char *chosen = getenv("FARTHING_PLUGINS");
+    const char *chosen = getenv("FARTHING_PLUGINS"), *link;
     if (chosen && *chosen)
         snprintf(folders[count++], FOLDER_SIZE, "%s", chosen);
-    char program[FOLDER_SIZE - 32];
-    ssize_t length = readlink("/proc/self/exe", program, sizeof program - 1);
-    if (length > 0) {
-        program[length] = '\0';
-        char *slash = strrchr(program, '/');
-        if (slash) {
-            *slash = '\0';
-            snprintf(folders[count++], FOLDER_SIZE, "%s", program);
-            snprintf(folders[count++], FOLDER_SIZE, "%s/../lib/farthing", program);
-        }
+    char own[FOLDER_SIZE];
+    char *slash = find_own_file(own, &link) ? strrchr(own, '/') : NULL;
+    if (slash) {
+        *slash = '\0';
+        snprintf(folders[count++], FOLDER_SIZE, "%s", own);
+        snprintf(folders[count++], FOLDER_SIZE, "%.3000s/farthing", own);
+        snprintf(folders[count++], FOLDER_SIZE, "%.3000s/" FTH_PLUGINS_FROM_PROGRAM, own);
     }
     return count;
 }
 
+/* Plugins use functions of the library that loads them. A program may have loaded it for itself alone, as Python's
+ * ctypes does: then they would not be found. */
+static void show_to_plugins(void)
+{
+    char path[FOLDER_SIZE];
+    const char *link;
+    if (find_own_file(path, &link) && link)
+        dlopen(link, RTLD_NOW | RTLD_NOLOAD | RTLD_GLOBAL); /* held, as plugins are, for the life of the process */
+}
+
 static fth_status load_plugin(const char *path, const char *name, const fth_backend **backend)
 {
+    show_to_plugins();
     void *handle = dlopen(path, RTLD_NOW | RTLD_LOCAL);
     if (!handle)
         return fth_fail(FTH_UNSUPPORTED, "back end '%s' cannot be loaded: %s", name, dlerror());
@@ -61,7 +89,7 @@ static fth_status find_backend(const char *name, const fth_backend **backend)
     }
     if (*name == '\0' || name[strspn(name, "abcdefghijklmnopqrstuvwxyz0123456789_")] != '\0')
         return fth_fail(FTH_INVALID, "'%s' is not a device; use auto, cpu or the name of a back-end plugin", name);
-    char folders[3][FOLDER_SIZE];
+    char folders[MOST_FOLDERS][FOLDER_SIZE];
     int folder_count = list_plugin_folders(folders);
     for (int i = 0; i < folder_count; i++) {
         char path[FOLDER_SIZE + 512];

@@ -2,6 +2,8 @@
 #ifndef FTH_BASE_BASE_H
 #define FTH_BASE_BASE_H
 
+#include <farthing/version.h>
+
 #include "base/address.h"
 #include "base/clock.h"
 #include "base/count.h"
@@ -14,7 +16,6 @@
 #include "base/status.h"
 #include "base/stop.h"
 
-#define FTH_VERSION         "0.1.0"
 #define FTH_COUNT_OF(array) (sizeof(array) / sizeof(array)[0])
 
 #endif

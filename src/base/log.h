@@ -1,11 +1,9 @@
 /* Messages for people, on standard error, one line each, made printable (printable.h). Results go to standard output,
- * from src/cli alone. */
+ * from src/cli alone. A program that embeds the library takes messages itself, or sets their level: that is public. */
 #ifndef FTH_BASE_LOG_H
 #define FTH_BASE_LOG_H
 
-typedef enum fth_log_level { FTH_LOG_ERROR, FTH_LOG_WARNING, FTH_LOG_INFO, FTH_LOG_DEBUG } fth_log_level;
-
-void fth_log_set_level(fth_log_level level);
+#include <farthing/log.h>
 
 /* Called before each line is written, so that a live progress line can clear itself; NULL for none. */
 void fth_log_set_interrupter(void (*before_line)(void));

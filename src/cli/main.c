@@ -81,6 +81,7 @@ int main(int argc, char **argv)
     const fth_command *command = argc > 1 ? find_command(argv[1]) : NULL;
     prctl(PR_SET_NAME, "farthing"); /* for ps and top: not "exe" where the program was started by /proc/self/exe */
     signal(SIGXFSZ, SIG_IGN);       /* beyond `ulimit -f` a write fails, and says so, instead of ending the program */
+    fth_log_set_level(FTH_LOG_INFO);
     if (command && command->computes)
         fth_choose_wait_policy(argv);
     fth_exit_code code = run(argc, argv);
