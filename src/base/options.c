@@ -207,19 +207,41 @@ static bool is_utf8(const char *text)
     return probe != NULL;
 }
 
-static fth_status check_choice(const fth_option *option, const char *text, const char *subject)
+fth_choice fth_options_choice(const fth_option *option, size_t index)
 {
-    char list[512] = "";
+    if (option->list)
+        return option->list(index);
+    return (fth_choice){.name = option->choices ? option->choices[index] : NULL};
+}
+
+enum { MAX_CHOICES = 64 };
+
+static fth_status fail_choice(const char *subject, const char *text, const char *const names[])
+{
+    char list[1024] = "";
     size_t length = 0;
-    for (const char *const *choice = option->choices; *choice; choice++) {
-        if (strcmp(*choice, text) == 0)
-            return FTH_OK;
-        if (length < sizeof list)
-            length += (size_t)snprintf(list + length, sizeof list - length, "%s%s", length ? ", " : "", *choice);
-    }
-    const char *nearest = fth_nearest_name(text, option->choices);
+    for (size_t i = 0; names[i] && length < sizeof list; i++)
+        length += (size_t)snprintf(list + length, sizeof list - length, "%s%s", i ? ", " : "", names[i]);
+    const char *nearest = fth_nearest_name(text, names);
     return fth_fail(FTH_INVALID, "%s must be one of %s, not '%.80s'%s%s%s", subject, list, text,
                     nearest ? "; did you mean '" : "", nearest ? nearest : "", nearest ? "'?" : "");
+}
+
+fth_status fth_fail_choice(const char *subject, const char *text, fth_choices list)
+{
+    const char *names[MAX_CHOICES + 1] = {NULL};
+    for (size_t i = 0; i < MAX_CHOICES && list(i).name; i++)
+        names[i] = list(i).name;
+    return fail_choice(subject, text, names);
+}
+
+static fth_status check_choice(const fth_option *option, const char *text, const char *subject)
+{
+    fth_choice choice;
+    for (size_t i = 0; (choice = fth_options_choice(option, i)).name; i++)
+        if (strcmp(choice.name, text) == 0)
+            return FTH_OK;
+    return option->list ? fth_fail_choice(subject, text, option->list) : fail_choice(subject, text, option->choices);
 }
 
 static fth_status set_value(const fth_option *option, void *values, const char *text, const char *subject)

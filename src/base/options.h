@@ -19,10 +19,17 @@ typedef enum fth_option_type {
     FTH_OPTION_INTEGER,  /* int64_t */
     FTH_OPTION_NUMBER,   /* double */
     FTH_OPTION_SWITCH,   /* bool; --name, --no-name, --name yes|no */
-    FTH_OPTION_CHOICE,   /* char *, one of `choices` */
+    FTH_OPTION_CHOICE,   /* char *, one of `choices` or `list` */
     FTH_OPTION_DURATION, /* double seconds, from "30s" */
     FTH_OPTION_OPTIONAL  /* char *: a flag whose argument may be left out; then the value is "auto" */
 } fth_option_type;
+
+/* A value that an option can have, as the table that implements it lists it. */
+typedef struct fth_choice {
+    const char *name;    /* NULL: past the last */
+    const char *summary; /* a few words; NULL: the name says it */
+} fth_choice;
+typedef fth_choice (*fth_choices)(size_t index);
 
 typedef struct fth_option {
     const char *name; /* "weight-decay"; YAML may also write weight_decay */
@@ -31,8 +38,10 @@ typedef struct fth_option {
     const char *fallback; /* the default, as text; NULL: "", 0 or no */
     const char *argument; /* "N", "FOLDER": for help */
     const char *help;
-    double minimum, maximum;               /* numbers; both 0: any */
-    const char *const *choices;            /* NULL-terminated */
+    double minimum, maximum; /* numbers; both 0: any */
+    /* CHOICE: the values there are. TEXT: words that completion offers, among others that `check` allows. */
+    const char *const *choices;            /* NULL-terminated; or */
+    fth_choices list;                      /* a function that gives them one by one */
     fth_status (*check)(const char *text); /* optional further check; leaves a message saying what is valid */
     bool address;                          /* TEXT: holds the public form of what was given (base/address.h) */
     bool identity;                         /* two runs whose values differ here are different runs */
@@ -72,6 +81,11 @@ fth_option_table fth_options_for(const fth_option_table *table, fth_option_view 
 bool fth_options_is_for(const fth_option *option, unsigned commands);
 /* The row called `name`, where '_' counts as '-'; NULL if there is none. */
 const fth_option *fth_options_find(const fth_option_table *table, const char *name);
+
+/* The index-th value that the option can have; its name is NULL past the last. */
+fth_choice fth_options_choice(const fth_option *option, size_t index);
+/* Fails with all names of `list` and the one nearest to `text`; `subject` ("--optimizer", "strategy") begins the message. */
+fth_status fth_fail_choice(const char *subject, const char *text, fth_choices list);
 
 /* Sets every value to its default. `values` is zeroed first; release it with fth_options_release(). */
 fth_status fth_options_set_defaults(const fth_option_table *table, void *values);

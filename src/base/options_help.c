@@ -32,15 +32,18 @@ static void append(char *text, size_t size, const char *piece)
     snprintf(text + length, size - length, "%s", piece);
 }
 
-/* "; one of sgd, adamw" or nothing. */
+/* "; one of sgd (lr 0.01), adamw (lr 0.001)"; nothing for words that are only offered. */
 static void append_choices(const fth_option *option, char *text, size_t size)
 {
-    if (!option->choices)
-        return;
-    append(text, size, "; one of ");
-    for (const char *const *choice = option->choices; *choice; choice++) {
-        append(text, size, choice == option->choices ? "" : ", ");
-        append(text, size, *choice);
+    fth_choice choice;
+    for (size_t i = 0; option->type == FTH_OPTION_CHOICE && (choice = fth_options_choice(option, i)).name; i++) {
+        append(text, size, i == 0 ? "; one of " : ", ");
+        append(text, size, choice.name);
+        if (choice.summary) {
+            append(text, size, " (");
+            append(text, size, choice.summary);
+            append(text, size, ")");
+        }
     }
 }
 

@@ -112,6 +112,13 @@ static const struct {
 } precisions[] = {
     {"f32", FTH_PRECISION_F32}, {"bf16", FTH_PRECISION_BF16}, {"f16", FTH_PRECISION_F16}, {"tf32", FTH_PRECISION_TF32}};
 
+fth_choice fth_precision_choice(size_t index)
+{
+    if (index < FTH_COUNT_OF(precisions))
+        return (fth_choice){.name = precisions[index].name};
+    return (fth_choice){.name = index == FTH_COUNT_OF(precisions) ? "auto" : NULL};
+}
+
 /* By name; for "auto", what the device is fastest in with this network. */
 static fth_precision find_precision(const fth_engine *engine, const char *name)
 {

@@ -14,9 +14,6 @@
 
 static const char *const best_measures[] = {"loss", "accuracy", NULL};
 static const char *const s3_styles[] = {"auto", "path", "host", NULL};
-static const char *const optimizers[] = {"sgd", "adamw", NULL};
-static const char *const schedules[] = {"constant", "step", "cosine", "linear", NULL};
-static const char *const precisions[] = {"f32", "bf16", "tf32", "f16", "auto", NULL};
 static const char *const momentums[] = {"shared", "worker", NULL};
 static const char *const augmentations[] = {"none", "flip", "crop", "flip-crop", NULL};
 
@@ -95,11 +92,11 @@ static const fth_option options[] = {
      .help = "images per batch; all of them where there are fewer", .minimum = 1, .maximum = 1e6, .identity = true,
      .group = "Method", .fixed = true, .commands = FTH_FOR_TRAIN | FTH_FOR_EVALUATE | FTH_FOR_SERVE},
     {ROW("optimizer", CHOICE, optimizer), .fallback = "sgd", .argument = "NAME", .help = "rule of the update",
-     .choices = optimizers, .identity = true, .fixed = true, .commands = FTH_FOR_TRAIN | FTH_FOR_SERVE,
+     .list = fth_optimizer_choice, .identity = true, .fixed = true, .commands = FTH_FOR_TRAIN | FTH_FOR_SERVE,
      .side = FTH_SIDE_SERVER},
-    {ROW("lr", NUMBER, lr), .fallback = "0", .argument = "X",
-     .help = "learning rate; 0 is the optimizer's own default (sgd 0.01, adamw 0.001)", .minimum = 0, .maximum = 1e38,
-     .identity = true, .commands = FTH_FOR_TRAIN | FTH_FOR_SERVE, .side = FTH_SIDE_SERVER},
+    {ROW("lr", NUMBER, lr), .fallback = "0", .argument = "X", .help = "learning rate; 0: the optimizer's own default",
+     .minimum = 0, .maximum = 1e38, .identity = true, .commands = FTH_FOR_TRAIN | FTH_FOR_SERVE,
+     .side = FTH_SIDE_SERVER},
     {ROW("momentum", NUMBER, momentum), .fallback = "0.9", .argument = "X", .help = "momentum of sgd", .minimum = 0,
      .maximum = 0.999999, .identity = true, .commands = FTH_FOR_TRAIN | FTH_FOR_SERVE, .side = FTH_SIDE_SERVER},
     {ROW("nesterov", SWITCH, nesterov), .help = "Nesterov's momentum in sgd", .identity = true,
@@ -117,8 +114,8 @@ static const fth_option options[] = {
      .minimum = 1e-30, .maximum = 1, .identity = true, .commands = FTH_FOR_TRAIN | FTH_FOR_SERVE,
      .side = FTH_SIDE_SERVER},
     {ROW("schedule", CHOICE, schedule), .fallback = "constant", .argument = "NAME",
-     .help = "how the learning rate changes; cosine and linear fall to 0 at the last step", .choices = schedules,
-     .identity = true, .commands = FTH_FOR_TRAIN | FTH_FOR_SERVE, .side = FTH_SIDE_SERVER},
+     .help = "how the learning rate changes", .list = fth_schedule_choice, .identity = true,
+     .commands = FTH_FOR_TRAIN | FTH_FOR_SERVE, .side = FTH_SIDE_SERVER},
     {ROW("warmup", INTEGER, warmup), .fallback = "0", .argument = "STEPS",
      .help = "raise the learning rate from 0 over this many steps first", .minimum = 0, .maximum = 1e9,
      .identity = true, .commands = FTH_FOR_TRAIN | FTH_FOR_SERVE, .side = FTH_SIDE_SERVER},
@@ -139,7 +136,7 @@ static const fth_option options[] = {
      .commands = FTH_FOR_TRAIN | FTH_FOR_EVALUATE},
     {ROW("precision", CHOICE, precision), .fallback = "f32", .argument = "TYPE",
      .help = "type of the computation; weights are kept in f32 either way. auto: the device's fastest for the model",
-     .choices = precisions, .identity = true, .commands = FTH_FOR_TRAIN | FTH_FOR_EVALUATE},
+     .list = fth_precision_choice, .identity = true, .commands = FTH_FOR_TRAIN | FTH_FOR_EVALUATE},
     {ROW("strategy", TEXT, strategy), .fallback = "single", .argument = "NAME",
      .help = "how steps are carried out: single, hogwild (workers that update one model without locks) or "
              "parameter-server (workers that send gradients to a server)",

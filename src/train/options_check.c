@@ -44,14 +44,20 @@ static fth_status check_images(const fth_train_options *options)
 fth_status fth_train_options_check(const fth_train_options *options)
 {
     const fth_option_table *table = &fth_train_option_table;
+    const fth_optimizer *optimizer = NULL;
+    fth_status status = fth_optimizer_find(options->optimizer, &optimizer);
+    if (status != FTH_OK)
+        return status;
     if (options->lr <= 0 && fth_options_was_given(table, options, "lr"))
         return fth_fail(FTH_INVALID, "--lr must be above 0 (leave it out for the optimizer's default)");
     if (options->epochs == 0 && fth_options_was_given(table, options, "epochs"))
         return fth_fail(FTH_INVALID, "--epochs must be at least 1, not 0 (leave it out for no such limit)");
     if (options->steps == 0 && fth_options_was_given(table, options, "steps"))
         return fth_fail(FTH_INVALID, "--steps must be at least 1, not 0 (leave it out for no such limit)");
-    if (options->nesterov && (strcmp(options->optimizer, "sgd") != 0 || options->momentum <= 0))
-        return fth_fail(FTH_INVALID, "--nesterov needs --optimizer sgd with a --momentum above 0");
+    if (options->nesterov && !optimizer->takes_nesterov)
+        return fth_fail(FTH_INVALID, "--optimizer %s takes no --nesterov; sgd does", options->optimizer);
+    if (options->nesterov && options->momentum <= 0)
+        return fth_fail(FTH_INVALID, "--nesterov needs a --momentum above 0");
     if (options->freeze_statistics && !*options->freeze)
         return fth_fail(FTH_INVALID, "--freeze-statistics is about the layers that --freeze names");
     if (strncmp(options->checkpoints, "http://", 7) == 0 || strncmp(options->checkpoints, "https://", 8) == 0)

@@ -3,6 +3,8 @@
 #define FTH_TRAIN_TRAIN_INTERNAL_H
 
 #include "train/engine.h"
+#include "train/optimizer.h"
+#include "train/schedule.h"
 
 /* ---- options that are more than a number ---- */
 
@@ -54,47 +56,5 @@ fth_status fth_open_device_and_data(const fth_train_options *options, const fth_
 
 /* run.json's "machine": host, processor, memory, system, device. */
 json_t *fth_machine_describe(const fth_device *device);
-
-/* ---- optimizers ---- */
-
-/* No number of a vector is larger in magnitude than its bound. */
-typedef struct fth_update_bounds {
-    double parameter, state[FTH_MAX_OPTIMIZER_VECTORS];
-} fth_update_bounds;
-typedef struct fth_optimizer {
-    const char *name;
-    double default_lr;
-    /* Vectors beside the parameters, by PyTorch's names; NULL-terminated. */
-    const char *vectors[FTH_MAX_OPTIMIZER_VECTORS + 1];
-    /* False if these options need none of them; NULL: they always do. */
-    bool (*needs_vectors)(const fth_train_options *options);
-    /* Moves the bounds to what holds after an update by gradients of at most `largest`, and gives the largest magnitude
-     * that its arithmetic can meet on the way. */
-    double (*bound)(const fth_update_arguments *arguments, double largest, fth_update_bounds *bounds);
-} fth_optimizer;
-
-fth_status fth_optimizer_find(const char *name, const fth_optimizer **optimizer);
-
-/* ---- schedules ---- */
-
-typedef struct fth_schedule_position {
-    int64_t step;            /* updates done */
-    int64_t total_steps;     /* 0: the end is not known */
-    int64_t steps_per_epoch; /* updates */
-    int64_t warmup;          /* updates */
-    int64_t decay_every;     /* epochs */
-    double decay_factor;
-} fth_schedule_position;
-
-typedef struct fth_schedule {
-    const char *name;
-    bool needs_end;                                          /* total_steps must be known */
-    double (*factor)(const fth_schedule_position *position); /* of the learning rate, after the warm-up */
-} fth_schedule;
-
-fth_status fth_schedule_find(const char *name, const fth_schedule **schedule);
-
-/* The schedule's factor with the linear warm-up in front: a pure function of the position. */
-double fth_schedule_factor(const fth_schedule *schedule, const fth_schedule_position *position);
 
 #endif
