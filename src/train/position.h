@@ -48,6 +48,7 @@ typedef struct fth_position {
     bool unsaved;                               /* changed since the last checkpoint */
     int64_t batches_per_epoch, steps_per_epoch; /* of this data and batch size */
     int64_t total_steps;                        /* 0: not known ahead */
+    double learning_rate;                       /* of the update being made */
     double clock_origin_s;                      /* state.elapsed_s is the clock since then */
 } fth_position;
 

@@ -26,38 +26,19 @@ static bool stop_asked(const fth_trainer *trainer)
 
 /* ---- one update ---- */
 
-static void count_result(fth_trainer *trainer, const fth_step_result *result, double seconds)
+static void add_result(fth_trainer *trainer, const fth_step_result *result, double seconds)
 {
-    fth_progress *progress = &trainer->progress;
     fth_position_add_result(&trainer->position, result);
-    fth_tally_add(&trainer->since_event.tally, result, seconds);
-
-    fth_window_add(&trainer->window, result, seconds);
-    fth_tally recent = fth_window_recent(&trainer->window);
-    progress->loss = fth_tally_loss(&recent);
-    progress->accuracy = fth_tally_accuracy(&recent);
-    progress->samples_per_s = fth_tally_samples_per_s(&recent);
+    fth_reporter_add_result(trainer->reporter, result, seconds);
 }
 
-static double seconds_left(const fth_trainer *trainer, double elapsed)
-{
-    double left = INFINITY, pace = fth_window_pace(&trainer->window);
-    if (trainer->position.total_steps > 0 && pace > 0) {
-        double per_step = (double)(trainer->options->batch * trainer->options->accumulate);
-        left = (double)(trainer->position.total_steps - trainer->position.step) * per_step / pace;
-    }
-    if (trainer->options->for_s > 0)
-        left = fmin(left, fmax(0, trainer->options->for_s - elapsed));
-    return isfinite(left) ? left : NAN;
-}
-
-static void tell_events(fth_trainer *trainer)
+static void write_strategy_events(fth_trainer *trainer)
 {
     json_t *event = NULL;
     while (trainer->strategy->take_event && (event = trainer->strategy->take_event(trainer->strategy_state))) {
         const char *name = json_string_value(json_object_get(event, "event"));
         json_object_set_new(event, "step", json_integer(trainer->position.step));
-        fth_trainer_tell(trainer, name ? name : "warning", event);
+        fth_reporter_write(trainer->reporter, name ? name : "warning", event);
     }
 }
 
@@ -69,13 +50,13 @@ static fth_status settle(fth_trainer *trainer)
         return FTH_OK;
     double began = fth_clock_seconds();
     fth_status status = trainer->strategy->drain(trainer->strategy_state, &result);
-    tell_events(trainer);
+    write_strategy_events(trainer);
     if (status != FTH_OK)
         return status;
     trainer->unsettled = false;
     double seconds = fth_clock_seconds() - began;
     trainer->position.state.meters.compute_s += seconds;
-    count_result(trainer, &result, seconds);
+    add_result(trainer, &result, seconds);
     return FTH_OK;
 }
 
@@ -93,7 +74,7 @@ static fth_status train_update(fth_trainer *trainer)
                                       .decay_every = trainer->options->decay_every,
                                       .decay_factor = trainer->options->decay_factor};
 
-    trainer->learning_rate = trainer->base_rate * fth_schedule_factor(trainer->schedule, &position);
+    trainer->position.learning_rate = trainer->base_rate * fth_schedule_factor(trainer->schedule, &position);
     trainer->position.unsaved = true;
     do {
         double began = now;
@@ -102,7 +83,7 @@ static fth_status train_update(fth_trainer *trainer)
                     "the loader gave the wrong batch at position %" PRId64, trainer->position.state.batches);
         double ready = fth_clock_seconds();
         result = (fth_step_result){0};
-        FTH_TRY(trainer->strategy->step(trainer->strategy_state, batch, trainer->learning_rate, &result));
+        FTH_TRY(trainer->strategy->step(trainer->strategy_state, batch, trainer->position.learning_rate, &result));
         trainer->finished_elsewhere = result.finished;
         now = fth_clock_seconds();
 
@@ -111,21 +92,14 @@ static fth_status train_update(fth_trainer *trainer)
         trainer->position.state.meters.decode_s += batch->decode_seconds;
         trainer->position.state.batches++;
         trainer->unsettled = trainer->strategy->drain != NULL;
-        count_result(trainer, &result, now - began);
+        add_result(trainer, &result, now - began);
     } while (fth_engine_updates(trainer->engine, trainer->position.state.batches) == trainer->position.step);
 
     trainer->position.step++;
-    double elapsed = now - trainer->position.clock_origin_s;
-    trainer->position.state.elapsed_s = elapsed;
-    trainer->progress.epoch = (trainer->position.state.batches - 1) / trainer->position.batches_per_epoch + 1;
-    trainer->progress.step = trainer->position.step;
-    trainer->progress.elapsed_s = elapsed;
-    trainer->progress.left_s = seconds_left(trainer, elapsed);
-    fth_trainer_show_progress(trainer);
-    tell_events(trainer);
-    if (!trainer->first_step_told || trainer->position.step - trainer->since_event.began_step >= FTH_WINDOW_RESULTS ||
-        elapsed - trainer->since_event.began_s >= FTH_WINDOW_S)
-        fth_trainer_tell_step(trainer);
+    trainer->position.state.elapsed_s = now - trainer->position.clock_origin_s;
+    fth_reporter_show_step(trainer->reporter);
+    write_strategy_events(trainer);
+    fth_reporter_write_step_if_due(trainer->reporter);
 
 out:
     return status;
@@ -231,8 +205,7 @@ static fth_status validate_at_end(fth_trainer *trainer)
     static const char message[] =
         "the budget ended before the last validation did: the weights are saved, how good they "
         "are is not known; `farthing evaluate` tells";
-    fth_log_warning("%s", message);
-    fth_trainer_tell_warning(trainer, message);
+    fth_reporter_warn(trainer->reporter, "%s", message);
     return FTH_OK;
 }
 
@@ -241,7 +214,7 @@ static fth_status end(fth_trainer *trainer, const char *reason, json_t **event)
     fth_status status = FTH_OK;
 
     FTH_TRY(settle(trainer));
-    fth_trainer_tell_step(trainer);
+    fth_reporter_write_step(trainer->reporter);
     FTH_TRY(fth_trainer_follow_validation(trainer, true));
     if (trainer->position.state.validation_step != trainer->position.step)
         FTH_TRY(validate_at_end(trainer));
@@ -252,11 +225,12 @@ static fth_status end(fth_trainer *trainer, const char *reason, json_t **event)
                 "stopped at the end"); /* all is saved: another machine ends it */
     FTH_TRY(fth_trainer_save_model(trainer, trainer->last_path));
     FTH_TRY(fth_trainer_store_models(trainer));
-    fth_trainer_tell_bad_images(trainer);
-    *event = fth_trainer_tell_end(trainer, reason);
-    FTH_REQUIRE(!trainer->record_failing, FTH_IO, "the end of run %s could not be recorded; see above",
-                fth_record_id(trainer->record));
-    FTH_TRY(fth_record_sync(trainer->record));
+    fth_reporter_write_bad_images(trainer->reporter);
+    *event = fth_reporter_write_end(trainer->reporter, reason, trainer->last_path, trainer->best_path);
+    FTH_REQUIRE(!fth_reporter_is_failing(trainer->reporter), FTH_IO,
+                "the end of run %s could not be recorded; see above",
+                fth_record_id(fth_reporter_get_record(trainer->reporter)));
+    FTH_TRY(fth_reporter_sync(trainer->reporter));
     FTH_TRY(fth_trainer_leave_store(trainer));
 
 out:
@@ -273,17 +247,17 @@ static fth_status interrupt(fth_trainer *trainer)
     FTH_TRY(settle(trainer));
     fth_trainer_cancel_validation(trainer);
     fth_trainer_enter(trainer, FTH_PHASE_ENDING);
-    fth_trainer_tell_step(trainer);
+    fth_reporter_write_step(trainer->reporter);
     FTH_TRY(fth_trainer_save_at_stop(trainer, &reason));
     if (trainer->saving.local_step == 0)
         fth_trainer_store_best_in_time(trainer, &reason); /* after what matters more */
     if (reason.kind == FTH_STOP_REQUEST && !trainer->run_store &&
         trainer->position.step > 0) /* on a machine that stays */
         FTH_TRY(fth_trainer_save_model(trainer, trainer->last_path));
-    fth_trainer_tell_bad_images(trainer);
+    fth_reporter_write_bad_images(trainer->reporter);
     fth_trainer_tell_notice(trainer, &reason);
-    fth_trainer_tell_interrupted(trainer, &reason);
-    FTH_TRY(fth_record_sync(trainer->record));
+    fth_reporter_write_interrupted(trainer->reporter, &reason);
+    FTH_TRY(fth_reporter_sync(trainer->reporter));
     if (trainer->saving.local_step > 0 && trainer->saving.closing)
         fth_trainer_leave_at_once(trainer);
     status = fth_trainer_leave_store(trainer);
@@ -306,7 +280,7 @@ static fth_status fail_diverged(const fth_trainer *trainer)
         fth_fail(FTH_DIVERGED,
                  "%s after step %" PRId64 " (epoch %.2f, learning rate %g): training diverged. Checkpoints "
                  "from before it, if any, are kept; try a lower --lr, --warmup 200 or --clip 1",
-                 what, trainer->position.step, fth_position_epoch(&trainer->position), trainer->learning_rate);
+                 what, trainer->position.step, fth_position_epoch(&trainer->position), trainer->position.learning_rate);
     free(what);
     return status;
 }
@@ -327,7 +301,7 @@ void fth_trainer_release(fth_trainer *trainer)
     fth_engine_free(trainer->engine);
     fth_dataset_free(trainer->dataset);
     fth_device_close(trainer->device);
-    fth_record_free(trainer->record);
+    fth_reporter_free(trainer->reporter);
     free(trainer->checkpoint_folder);
     free(trainer->download_folder);
     free(trainer->last_path);
@@ -355,7 +329,7 @@ static void tell_fenced(fth_trainer *trainer, const char *message)
 {
     fth_log_warning("%s", message);
     if (trainer->begun)
-        fth_trainer_tell_warning(trainer, message);
+        fth_reporter_write_warning(trainer->reporter, message);
 }
 
 /* What is to be done and said after anything but an end. */
@@ -385,9 +359,9 @@ static fth_status conclude(fth_trainer *trainer, fth_status status, fth_train_ou
         status = fail_diverged(trainer);
     if (status != FTH_OK) {
         char *message = fth_format("%s", fth_error_message());
-        if (trainer->record) {
-            fth_trainer_tell_bad_images(trainer);
-            fth_trainer_tell_error(trainer, status, message);
+        if (trainer->reporter && fth_reporter_get_record(trainer->reporter)) {
+            fth_reporter_write_bad_images(trainer->reporter);
+            fth_reporter_write_error(trainer->reporter, status, message);
         }
         fth_trainer_discard_unbegun(trainer);
         fth_trainer_leave_store(trainer);
@@ -406,6 +380,7 @@ fth_status fth_train(const fth_train_options *options, const fth_strategy *const
 
     *outcome = (fth_train_outcome){0};
     FTH_TRY(fth_spending_create(&trainer.spending));
+    FTH_TRY(fth_reporter_create(observer, &trainer.reporter));
     FTH_TRY(fth_guardian_start(&trainer));
     FTH_TRY(fth_trainer_open_watch(&trainer, options)); /* first: finding the run may wait for a store */
     FTH_TRY(fth_trainer_find_run(&trainer, options));
@@ -424,9 +399,10 @@ fth_status fth_train(const fth_train_options *options, const fth_strategy *const
 out:
     if (status != FTH_OK)
         status = conclude(&trainer, status, outcome);
-    if (trainer.record && (!outcome->interrupted || fth_record_has_begun(fth_record_folder(trainer.record)))) {
-        outcome->run_folder = fth_format("%s", fth_record_folder(trainer.record));
-        outcome->id = fth_format("%s", fth_record_id(trainer.record));
+    const fth_record *record = trainer.reporter ? fth_reporter_get_record(trainer.reporter) : NULL;
+    if (record && (!outcome->interrupted || fth_record_has_begun(fth_record_folder(record)))) {
+        outcome->run_folder = fth_format("%s", fth_record_folder(record));
+        outcome->id = fth_format("%s", fth_record_id(record));
     }
     fth_trainer_release(&trainer);
     return status;

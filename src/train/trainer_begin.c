@@ -243,6 +243,22 @@ out:
     return status;
 }
 
+/* run.json, but for the machine. */
+static json_t *describe_run(const fth_trainer *trainer)
+{
+    const fth_dataset_info *data = fth_dataset_get_info(trainer->dataset);
+    char normalization[FTH_NORMALIZATION_TEXT];
+    fth_normalization_format(&data->normalization, normalization);
+    return json_pack("{s:s, s:O, s:I, s:{s:s, s:i, s:i, s:i, s:i, s:s, s:I, s:I}, s:I, s:s}", "identity",
+                     trainer->beginning.identity, "configuration", trainer->configuration, "batch",
+                     (json_int_t)trainer->options->batch, "data", "name", data->name, "classes", data->classes,
+                     "channels", data->channels, "height", data->height, "width", data->width, "normalization",
+                     normalization, "training_samples", (json_int_t)data->count[FTH_TRAIN], "validation_samples",
+                     (json_int_t)data->count[FTH_VALIDATION], "parameters",
+                     (json_int_t)fth_graph_trainable_count(fth_engine_graph(trainer->engine)), "precision",
+                     fth_engine_precision(trainer->engine));
+}
+
 /* run.json's "machine". */
 static json_t *describe_machine(const fth_trainer *trainer)
 {
@@ -256,10 +272,10 @@ static json_t *describe_machine(const fth_trainer *trainer)
 static fth_status configure_record(fth_trainer *trainer)
 {
     fth_status status = FTH_OK;
-    json_t *description = fth_trainer_describe(trainer), *machine = describe_machine(trainer);
+    json_t *description = describe_run(trainer), *machine = describe_machine(trainer);
 
     FTH_REQUIRE(description, FTH_NO_MEMORY, "no memory for the run's description");
-    FTH_TRY(fth_record_configure(trainer->record, description, machine));
+    FTH_TRY(fth_record_configure(fth_reporter_get_record(trainer->reporter), description, machine));
 
 out:
     json_decref(description);
@@ -267,11 +283,11 @@ out:
     return status;
 }
 
-static fth_status create_record(fth_trainer *trainer)
+static fth_status create_record(fth_trainer *trainer, fth_record **record)
 {
     fth_status status = FTH_OK;
     const fth_train_options *options = trainer->options;
-    json_t *description = fth_trainer_describe(trainer), *machine = describe_machine(trainer);
+    json_t *description = describe_run(trainer), *machine = describe_machine(trainer);
     char *hint = NULL;
 
     FTH_REQUIRE(description, FTH_NO_MEMORY, "no memory for the run's description");
@@ -283,12 +299,12 @@ static fth_status create_record(fth_trainer *trainer)
         begin--;
     hint = fth_format("%s-%.*s", options->model, (int)(length - begin), options->data + begin);
     fth_record_sweep(options->runs, trainer->beginning.identity);
-    FTH_TRY(fth_record_create(options->runs, options->name, hint, description, machine, &trainer->record));
+    FTH_TRY(fth_record_create(options->runs, options->name, hint, description, machine, record));
     if (*options->resume && *options->name)
         fth_log_info("there is no run %s to resume in %s; starting it", options->name, options->runs);
     else if (*options->resume)
         fth_log_info("nothing to resume for this configuration in %s; starting a new run, %s", options->runs,
-                     fth_record_id(trainer->record));
+                     fth_record_id(*record));
 
 out:
     free(hint);
@@ -300,12 +316,20 @@ out:
 static fth_status open_record(fth_trainer *trainer)
 {
     fth_status status = FTH_OK;
+    fth_record *record = NULL;
 
     if (trainer->beginning.folder)
-        FTH_TRY(fth_record_resume(trainer->beginning.folder, &trainer->record));
+        FTH_TRY(fth_record_resume(trainer->beginning.folder, &record));
     else
-        FTH_TRY(create_record(trainer));
-    const char *folder = fth_record_folder(trainer->record);
+        FTH_TRY(create_record(trainer, &record));
+    fth_reporter_open(trainer->reporter, &(fth_report_sources){.record = record,
+                                                               .run_store = trainer->run_store,
+                                                               .position = &trainer->position,
+                                                               .spending = trainer->spending,
+                                                               .options = trainer->options,
+                                                               .device = trainer->device,
+                                                               .dataset = trainer->dataset});
+    const char *folder = fth_record_folder(record);
     trainer->last_path = fth_path_join(folder, "last.safetensors");
     trainer->best_path = fth_path_join(folder, "best.safetensors");
     FTH_TRY(fth_trainer_open_store(trainer));
@@ -369,20 +393,22 @@ fth_status fth_trainer_begin(fth_trainer *trainer)
     fth_position_start_clock(&trainer->position);
     trainer->saved_at_s = trainer->position.state.elapsed_s;
     trainer->saved_step = trainer->position.step;
-    trainer->since_event =
-        (fth_since_event){.began_s = trainer->position.state.elapsed_s, .began_step = trainer->position.step};
-    trainer->progress = (fth_progress){.epochs = options->epochs, .steps = trainer->position.total_steps};
+    fth_reporter_begin(trainer->reporter);
     trainer->restored_step = trainer->position.step;
     fth_engine_sizes sizes = fth_engine_get_sizes(trainer->engine);
     trainer->state_bytes =
         (sizes.parameters + sizes.buffers + (size_t)sizes.state_count * sizes.trained) * sizeof(float);
     fth_checkpoint_warn_of_space(&trainer->saving.place, trainer->state_bytes);
     trainer->begun = true;
-    fth_trainer_tell_start(trainer, resumed);
+    fth_reporter_write_start(trainer->reporter, &(fth_start_facts){.resumed = resumed,
+                                                                   .strategy = trainer->strategy,
+                                                                   .strategy_state = trainer->strategy_state,
+                                                                   .parameters = fth_graph_trainable_count(
+                                                                       fth_engine_graph(trainer->engine))});
     if (resumed)
         fth_trainer_check_best(trainer);
     if (*trainer->weights_format)
-        fth_trainer_tell_weights(trainer);
+        fth_reporter_write_weights(trainer->reporter, trainer->weights_format, trainer->weights.head_note);
 
 out:
     return status;

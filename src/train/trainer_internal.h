@@ -1,5 +1,4 @@
-/* The inside of the trainer, shared by the loop (trainer.c), its beginning (trainer_begin.c), what it reports
- * (trainer_events.c), what it saves (trainer_save.c), and how it finds out where to begin (resume.c). */
+/* The inside of the trainer, shared by the loop (trainer.c), its beginning (trainer_begin.c), what it saves (trainer_save.c), and how it finds out where to begin (resume.c). */
 #ifndef FTH_TRAIN_TRAINER_INTERNAL_H
 #define FTH_TRAIN_TRAINER_INTERNAL_H
 
@@ -10,13 +9,10 @@
 #include "cost/cost.h"
 #include "spot/spot.h"
 #include "train/engine.h"
-#include "train/position.h"
-#include "train/run_store.h"
+#include "train/reporter.h"
 #include "train/snapshot.h"
-#include "train/spending.h"
 #include "train/strategy.h"
 #include "train/train_internal.h"
-#include "train/window.h"
 
 /* ---- where a run begins ---- */
 
@@ -47,22 +43,6 @@ fth_status fth_beginning_check_budget(fth_beginning *beginning);
 void fth_beginning_release(fth_beginning *beginning);
 
 /* ---- the trainer ---- */
-
-/* Since the last step event. */
-typedef struct fth_since_event {
-    fth_tally tally;
-    double began_s;
-    int64_t began_step;
-} fth_since_event;
-
-/* What is known about the accelerator; `known` stays false where the device is the CPU. */
-typedef struct fth_accelerator {
-    bool known;
-    int64_t memory_bytes;
-    double utilization;  /* since the sample before */
-    double busy_s;       /* of this process, as sampled */
-    double sampled_at_s; /* on the process's clock */
-} fth_accelerator;
 
 typedef struct fth_validation fth_validation;
 
@@ -125,7 +105,7 @@ typedef struct fth_trainer {
     void *strategy_state;
     fth_validation *validation; /* beside training; NULL until there is one */
     fth_loader *loader;
-    fth_record *record;
+    fth_reporter *reporter;
     fth_store *store;         /* the run's folder, where checkpoints are; NULL with --checkpoints */
     fth_run_store *run_store; /* what --checkpoints names, or NULL */
     fth_saving saving;
@@ -137,8 +117,6 @@ typedef struct fth_trainer {
     char weights_format[48]; /* of the file the first weights were read from; "": none was */
     fth_weights_report weights;
 
-    int64_t bad_images_told; /* of those the data set has met */
-
     double base_rate;
 
     fth_position position;
@@ -147,18 +125,12 @@ typedef struct fth_trainer {
     bool begun;                 /* the start was told: from here on there is something to save */
     double checkpoint_overhead; /* of --checkpoint-every auto */
     int interruptions;          /* of the run so far */
-    double learning_rate;       /* of the update being made */
 
-    fth_since_event since_event;
-    fth_window window; /* behind `progress` */
-    fth_accelerator accelerator;
     fth_spending *spending;
-    fth_progress progress;
     bool finished_elsewhere; /* the strategy says that training is over */
-    bool first_step_told, record_failing;
-    bool data_on_device; /* loaders give recipes */
-    bool prepared;       /* every plan is there: from here on nothing large is allocated */
-    double saved_at_s;   /* of the last checkpoint, or try */
+    bool data_on_device;     /* loaders give recipes */
+    bool prepared;           /* every plan is there: from here on nothing large is allocated */
+    double saved_at_s;       /* of the last checkpoint, or try */
     int64_t saved_step;
     bool unsettled; /* batches are with the strategy that no result was given for */
 } fth_trainer;
@@ -287,28 +259,6 @@ fth_status fth_trainer_follow_validation(fth_trainer *trainer, bool wait);
 /* Ends a validation beside training at once; state.pending keeps what is still to be told. */
 void fth_trainer_cancel_validation(fth_trainer *trainer);
 void fth_validation_free(fth_validation *validation); /* after cancelling; NULL is fine */
-void fth_trainer_show_progress(fth_trainer *trainer);
-
-/* ---- telling ---- */
-
-/* Puts the event into the record and shows it to the observer. `event` is stolen; what was added to it may be NULL. */
-void fth_trainer_tell(fth_trainer *trainer, const char *name, json_t *event);
-void fth_trainer_tell_start(fth_trainer *trainer, bool resumed);
-/* Where the first weights came from, and whether the head was replaced. */
-void fth_trainer_tell_weights(fth_trainer *trainer);
-void fth_trainer_tell_step(fth_trainer *trainer);
-/* What is known of the epoch that ends now. */
-fth_epoch_facts fth_trainer_epoch_facts(fth_trainer *trainer);
-void fth_trainer_tell_epoch(fth_trainer *trainer, const fth_epoch_facts *facts, const fth_evaluation *evaluation);
-/* Image files that could not be read since it was last told; nothing if there are none. */
-void fth_trainer_tell_bad_images(fth_trainer *trainer);
-void fth_trainer_tell_warning(fth_trainer *trainer, const char *message);
-void fth_trainer_tell_error(fth_trainer *trainer, fth_status status, const char *message);
-void fth_trainer_tell_interrupted(fth_trainer *trainer, const fth_stop_reason *reason);
-json_t *fth_trainer_tell_end(fth_trainer *trainer, const char *reason); /* gives the event too */
-
-/* run.json's members that follow from the trainer; and the machine. */
-json_t *fth_trainer_describe(const fth_trainer *trainer);
 
 /* ---- adapt.c ---- */
 

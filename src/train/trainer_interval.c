@@ -64,9 +64,9 @@ void fth_trainer_adapt_interval(fth_trainer *trainer)
     fth_log_info("a checkpoint every %s: one stalls training for %.0f ms and is written in %.1f s, and a machine is "
                  "expected to last %s",
                  text, 1e3 * saving->stall_s, saving->save_s, between);
-    fth_trainer_tell(trainer, "interval",
-                     json_pack("{s:s, s:f, s:I, s:f, s:f, s:f, s:f, s:o}", "event", "interval", "time", 0.0, "step",
-                               (json_int_t)trainer->position.step, "seconds", seconds, "stall_s", saving->stall_s,
-                               "save_s", saving->save_s, "step_s", trainer->guardian.step_s, "between_interruptions_s",
-                               fth_json_number(between_s)));
+    fth_reporter_write(trainer->reporter, "interval",
+                       json_pack("{s:s, s:f, s:I, s:f, s:f, s:f, s:f, s:o}", "event", "interval", "time", 0.0, "step",
+                                 (json_int_t)trainer->position.step, "seconds", seconds, "stall_s", saving->stall_s,
+                                 "save_s", saving->save_s, "step_s", trainer->guardian.step_s,
+                                 "between_interruptions_s", fth_json_number(between_s)));
 }

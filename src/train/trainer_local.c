@@ -15,7 +15,7 @@
 static fth_status open_place(const fth_trainer *trainer, fth_checkpoint_place *place)
 {
     *place = (fth_checkpoint_place){.prefix = "checkpoints/", .fence = trainer->saving.place.fence, .keep = 1};
-    return fth_store_open(fth_record_folder(trainer->record), NULL, &place->store);
+    return fth_store_open(fth_record_folder(fth_reporter_get_record(trainer->reporter)), NULL, &place->store);
 }
 
 fth_status fth_trainer_save_local_copy(fth_trainer *trainer)

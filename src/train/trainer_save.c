@@ -84,7 +84,7 @@ void fth_trainer_check_best(fth_trainer *trainer)
                              state->best_step);
         state->best_step = -1;
         fth_log_warning("%s", message);
-        fth_trainer_tell_warning(trainer, message);
+        fth_reporter_write_warning(trainer->reporter, message);
         free(message);
         return;
     }
@@ -108,7 +108,7 @@ void fth_trainer_check_best(fth_trainer *trainer)
     state->best_step = -1;
     if (remove(trainer->best_path) == 0) {
         fth_log_warning("%s", message);
-        fth_trainer_tell_warning(trainer, message);
+        fth_reporter_write_warning(trainer->reporter, message);
     }
     free(message);
 }

@@ -127,7 +127,7 @@ void fth_trainer_tell_notice(fth_trainer *trainer, const fth_stop_reason *reason
     if (!event)
         return;
     say_notice(event);
-    fth_trainer_tell(trainer, "notice", event);
+    fth_reporter_write(trainer->reporter, "notice", event);
 }
 
 void fth_trainer_acknowledge(fth_trainer *trainer)
@@ -179,12 +179,12 @@ static void *close_run(void *context)
     json_t *event = fenced ? NULL : describe_notice(trainer, &reason);
     if (event)
         say_notice(event);
-    if (event && trainer->record) {
-        fth_record_append(trainer->record, "notice", json_incref(event));
-        fth_record_append(trainer->record, "interrupted",
-                          json_pack("{s:s, s:f, s:I}", "event", "interrupted", "time", 0.0, "step",
-                                    (json_int_t)trainer->position.step));
-        fth_record_sync(trainer->record);
+    if (event) {
+        fth_reporter_record(trainer->reporter, "notice", json_incref(event));
+        fth_reporter_record(trainer->reporter, "interrupted",
+                            json_pack("{s:s, s:f, s:I}", "event", "interrupted", "time", 0.0, "step",
+                                      (json_int_t)trainer->position.step));
+        fth_reporter_sync(trainer->reporter);
     }
     json_decref(event);
     if (trainer->run_store && !fenced) {
@@ -353,6 +353,6 @@ void fth_trainer_tell_news(fth_trainer *trainer)
     while (trainer->watch && fth_watch_take_news(trainer->watch, text, sizeof text)) {
         json_t *event = json_pack("{s:s, s:f, s:I, s:s}", "event", "news", "time", 0.0, "step",
                                   (json_int_t)trainer->position.step, "message", text);
-        fth_trainer_tell(trainer, "news", event);
+        fth_reporter_write(trainer->reporter, "news", event);
     }
 }

@@ -259,7 +259,7 @@ static bool is_same_folder(const char *left, const char *right)
 fth_status fth_trainer_open_store(fth_trainer *trainer)
 {
     fth_status status = FTH_OK;
-    const char *folder = fth_record_folder(trainer->record);
+    const char *folder = fth_record_folder(fth_reporter_get_record(trainer->reporter));
     fth_saving *saving = &trainer->saving;
     fth_store *store = NULL;
 
@@ -300,8 +300,8 @@ fth_status fth_trainer_begin_store(fth_trainer *trainer, bool resumed)
     fth_status status = FTH_OK;
     if (!trainer->run_store)
         return FTH_OK;
-    FTH_TRY(
-        fth_run_store_begin(trainer->run_store, fth_record_folder(trainer->record), trainer->beginning.stored_bytes));
+    FTH_TRY(fth_run_store_begin(trainer->run_store, fth_record_folder(fth_reporter_get_record(trainer->reporter)),
+                                trainer->beginning.stored_bytes));
     FTH_TRY(fth_run_store_put_run(trainer->run_store, !resumed));
 
 out:
@@ -379,13 +379,11 @@ void fth_trainer_discard_unbegun(fth_trainer *trainer)
 {
     fth_run_store *store = trainer->run_store;
     bool was_stored = store && fth_run_store_is_mirrored(store);
-    if (!trainer->record || !fth_record_discard_unbegun(trainer->record))
+    if (!trainer->reporter || !fth_reporter_discard_unbegun(trainer->reporter))
         return;
     if (was_stored && !fth_run_store_is_lost(store) && fth_run_store_discard(store) != FTH_OK)
         fth_log_warning("%s keeps the record of a run that never took a step, which the next one replaces: %s",
                         fth_run_store_url(store), fth_error_message());
-    fth_record_free(trainer->record);
-    trainer->record = NULL;
 }
 
 fth_status fth_trainer_leave_store(fth_trainer *trainer)

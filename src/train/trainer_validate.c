@@ -36,12 +36,6 @@ struct fth_validation {
     fth_evaluation evaluation;
 };
 
-void fth_trainer_show_progress(fth_trainer *trainer)
-{
-    if (trainer->observer && trainer->observer->progress)
-        trainer->observer->progress(trainer->observer->context, &trainer->progress);
-}
-
 /* ---- results ---- */
 
 /* Weights that are validated: where they are, and when they were. */
@@ -74,21 +68,18 @@ static fth_status keep_best(fth_trainer *trainer, const candidate *weights)
     if (status == FTH_DIVERGED)
         return status;
     if (status != FTH_OK) { /* a later, better one gets its chance; the weights are in the next checkpoint too */
-        char *message = fth_format("the best model so far could not be saved: %s", fth_error_message());
-        fth_log_warning("%s", message);
-        fth_trainer_tell_warning(trainer, message);
-        free(message);
+        fth_reporter_warn(trainer->reporter, "the best model so far could not be saved: %s", fth_error_message());
         return FTH_OK;
     }
     state->best_loss = state->validation_loss;
     state->best_accuracy = state->validation_accuracy;
     state->best_step = state->validation_step;
-    fth_trainer_tell(trainer, "best",
-                     json_pack("{s:s, s:f, s:I, s:f, s:f, s:f, s:s, s:s}", "event", "best", "time", 0.0, "step",
-                               (json_int_t)weights->step, "epoch",
-                               (double)weights->batches / (double)trainer->position.batches_per_epoch,
-                               "validation_loss", state->best_loss, "validation_accuracy", state->best_accuracy, "by",
-                               trainer->options->best_by, "file", trainer->best_path));
+    fth_reporter_write(trainer->reporter, "best",
+                       json_pack("{s:s, s:f, s:I, s:f, s:f, s:f, s:s, s:s}", "event", "best", "time", 0.0, "step",
+                                 (json_int_t)weights->step, "epoch",
+                                 (double)weights->batches / (double)trainer->position.batches_per_epoch,
+                                 "validation_loss", state->best_loss, "validation_accuracy", state->best_accuracy, "by",
+                                 trainer->options->best_by, "file", trainer->best_path));
     return FTH_OK;
 }
 
@@ -107,8 +98,7 @@ fth_status fth_trainer_validate(fth_trainer *trainer, fth_deadline deadline, fth
     fth_loader *loader = NULL;
     double began = fth_clock_seconds();
 
-    trainer->progress.evaluating = true;
-    fth_trainer_show_progress(trainer);
+    fth_reporter_show_evaluating(trainer->reporter, true);
     FTH_TRY(fth_trainer_open_loader(trainer, FTH_VALIDATION, &loader));
     FTH_TRY(fth_engine_evaluate(trainer->engine, loader, trainer->stop, deadline, NULL, evaluation));
     if (!isfinite(evaluation->loss))
@@ -118,7 +108,7 @@ fth_status fth_trainer_validate(fth_trainer *trainer, fth_deadline deadline, fth
 out:
     fth_loader_free(loader);
     trainer->position.state.meters.evaluate_s += fth_clock_seconds() - began;
-    trainer->progress.evaluating = false;
+    fth_reporter_show_evaluating(trainer->reporter, false);
     return status;
 }
 
@@ -129,9 +119,10 @@ static fth_status validate_now(fth_trainer *trainer, bool validated)
 
     if (validated)
         FTH_TRY(fth_trainer_validate(trainer, (fth_deadline){INFINITY}, &evaluation));
-    fth_trainer_tell_bad_images(trainer);
-    fth_epoch_facts facts = fth_trainer_epoch_facts(trainer);
-    fth_trainer_tell_epoch(trainer, &facts, validated ? &evaluation : NULL);
+    fth_reporter_write_bad_images(trainer->reporter);
+    fth_reporter_sample_accelerator(trainer->reporter);
+    fth_epoch_facts facts = fth_position_describe_epoch(&trainer->position);
+    fth_reporter_write_epoch(trainer->reporter, &facts, validated ? &evaluation : NULL);
     if (validated)
         FTH_TRY(fth_trainer_keep_best(trainer));
 
@@ -243,8 +234,8 @@ static fth_status tell_validation(fth_trainer *trainer)
     if (validation->status != FTH_OK)
         return fth_fail(validation->status, "%s", validation->message);
     fth_position_set_validation(&trainer->position, &validation->evaluation, facts->step);
-    fth_trainer_tell_bad_images(trainer);
-    fth_trainer_tell_epoch(trainer, facts, &validation->evaluation);
+    fth_reporter_write_bad_images(trainer->reporter);
+    fth_reporter_write_epoch(trainer->reporter, facts, &validation->evaluation);
     trainer->position.state.pending = (fth_epoch_facts){0};
     return keep_best(trainer, &(candidate){validation->engine, facts->step, facts->batches});
 }
@@ -301,16 +292,17 @@ fth_status fth_trainer_finish_epoch(fth_trainer *trainer, bool beside)
     int64_t epoch = state->batches / trainer->position.batches_per_epoch;
     bool validated = epoch % trainer->options->validate_every == 0;
 
-    fth_trainer_tell_step(trainer);
+    fth_reporter_write_step(trainer->reporter);
     FTH_TRY(fth_trainer_follow_validation(trainer, true)); /* epochs are told in their order */
     if (validated && beside) {
-        state->pending = fth_trainer_epoch_facts(trainer);
+        fth_reporter_sample_accelerator(trainer->reporter);
+        state->pending = fth_position_describe_epoch(&trainer->position);
         FTH_TRY(begin_beside(trainer));
     } else {
         FTH_TRY(validate_now(trainer, validated));
     }
     fth_position_begin_epoch(&trainer->position);
-    trainer->since_event.began_s = state->elapsed_s; /* validation is not part of the next event */
+    fth_reporter_skip_pause(trainer->reporter);
 
 out:
     return status;

@@ -95,12 +95,12 @@ static void tell_saved(fth_trainer *trainer, const fth_writer_result *result)
     char name[80];
     snprintf(name, sizeof name, "step-%012" PRId64 "%s", result->job.step, trainer->saving.name_suffix);
     char *path = fth_path_join(trainer->checkpoint_folder, name);
-    fth_trainer_tell(trainer, "checkpoint",
-                     json_pack("{s:s, s:f, s:I, s:f, s:f, s:I, s:s}", "event", "checkpoint", "time", 0.0, "step",
-                               (json_int_t)result->job.step, "seconds", result->seconds, "stall_s", details->stall_s,
-                               "bytes", (json_int_t)result->size_bytes, "file", path));
+    fth_reporter_write(trainer->reporter, "checkpoint",
+                       json_pack("{s:s, s:f, s:I, s:f, s:f, s:I, s:s}", "event", "checkpoint", "time", 0.0, "step",
+                                 (json_int_t)result->job.step, "seconds", result->seconds, "stall_s", details->stall_s,
+                                 "bytes", (json_int_t)result->size_bytes, "file", path));
     free(path);
-    if (fth_record_sync(trainer->record) != FTH_OK)
+    if (fth_reporter_sync(trainer->reporter) != FTH_OK)
         fth_log_warning("%s", fth_error_message());
 }
 
@@ -133,7 +133,7 @@ static fth_status take_result(fth_trainer *trainer, const fth_writer_result *res
     char *message = fth_format("no checkpoint at step %" PRId64 ", trying again at the next: %s", result->job.step,
                                result->message);
     fth_log_warning("%s", message);
-    fth_trainer_tell_warning(trainer, message);
+    fth_reporter_write_warning(trainer->reporter, message);
     free(message);
     return FTH_OK;
 }
@@ -317,7 +317,7 @@ static void copy_meanwhile(fth_trainer *trainer)
     }
     char *message = fth_trainer_describe_local_copy(trainer);
     fth_log_warning("%s; waiting for the store (Ctrl-C ends that)", message);
-    fth_trainer_tell_warning(trainer, message);
+    fth_reporter_write_warning(trainer->reporter, message);
     free(message);
 }
 
@@ -373,7 +373,7 @@ fth_status fth_trainer_checkpoint(fth_trainer *trainer, bool last)
     char *message = fth_format("no checkpoint at step %" PRId64 ", trying again at the next: %s",
                                trainer->position.step, fth_error_message());
     fth_log_warning("%s", message);
-    fth_trainer_tell_warning(trainer, message);
+    fth_reporter_write_warning(trainer->reporter, message);
     free(message);
     return FTH_OK;
 }
@@ -390,7 +390,7 @@ static fth_status keep_local_copy(fth_trainer *trainer, const fth_stop_reason *r
     } else if (status == FTH_OK) {
         char *message = fth_trainer_describe_local_copy(trainer);
         fth_log_warning("%s", why);
-        fth_trainer_tell_warning(trainer, message);
+        fth_reporter_write_warning(trainer->reporter, message);
         free(message);
     } else if (status != FTH_DIVERGED && reason->kind == FTH_STOP_PREEMPTION) {
         fth_log_warning("%s, nor could a copy be saved here: %s", why, fth_error_message());
