@@ -49,6 +49,21 @@ typedef struct fth_dataset fth_dataset;
  * <class>/, as a folder, a .tar, .tar.gz, .tar.xz, .tar.zst or .zip, or an https:// URL of one, which is downloaded
  * once (URL#sha256=... is checked). */
 fth_status fth_dataset_open(const char *name_or_folder, const fth_dataset_options *options, fth_dataset **dataset);
+
+/* Images that a program has in memory. Pixels must stay until the set is freed; the rest is copied. */
+typedef struct fth_image_array {
+    const uint8_t *pixels; /* (count, channels, height, width) */
+    const int32_t *labels; /* (count) */
+    int64_t count;
+} fth_image_array;
+typedef struct fth_image_arrays {
+    const char *name; /* lives as long as the set */
+    int channels, height, width, classes;
+    const char *const *class_names; /* (classes); NULL: numbers */
+    fth_image_array parts[2];       /* by fth_split; without validation images some are held out */
+} fth_image_arrays;
+fth_status fth_dataset_create(const fth_image_arrays *arrays, const fth_dataset_options *options,
+                              fth_dataset **dataset);
 void fth_dataset_free(fth_dataset *dataset);
 const fth_dataset_info *fth_dataset_get_info(const fth_dataset *dataset);
 

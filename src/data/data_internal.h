@@ -81,6 +81,7 @@ extern const fth_generator fth_generator_digits, fth_generator_shapes;
 
 typedef struct fth_gallery fth_gallery;
 typedef struct fth_image_set fth_image_set;
+typedef struct fth_memory_set fth_memory_set;
 
 struct fth_dataset {
     fth_dataset_info info;       /* its height and width are those of what a loader gives */
@@ -94,6 +95,7 @@ struct fth_dataset {
     fth_random_key split_key; /* ... chosen by this */
     fth_gallery *gallery;     /* of a built-in set; then there are no parts */
     fth_image_set *images;    /* of image files; then there are no parts */
+    fth_memory_set *memory;   /* of arrays in memory; then there are no parts */
     char *class_name_text;
     const char *class_names[FTH_MAX_CLASSES + 1];
 };
@@ -137,6 +139,14 @@ void fth_gallery_free(fth_gallery *gallery);
 /* *pixels lives as long as the gallery, or is `scratch` where another thread is drawing the same image. */
 void fth_gallery_look(const fth_gallery *gallery, fth_split split, int64_t index, uint8_t *scratch,
                       const uint8_t **pixels, int32_t *label);
+
+/* ---- arrays in memory (memory_set.c) ---- */
+
+/* Fills in `info`, whose names the set owns. */
+fth_status fth_memory_set_create(const fth_image_arrays *arrays, fth_dataset_info *info, fth_memory_set **set);
+void fth_memory_set_free(fth_memory_set *set);
+void fth_memory_set_look(const fth_memory_set *set, fth_split split, int64_t index, size_t image_bytes,
+                         const uint8_t **pixels, int32_t *label);
 
 /* A stream of draws, for pictures. Only arithmetic that IEEE 754 rounds exactly (no libm but sqrt) is used on them,
  * so that a picture is the same on every machine. */

@@ -147,6 +147,24 @@ out:
     return status;
 }
 
+fth_status fth_dataset_create(const fth_image_arrays *arrays, const fth_dataset_options *options, fth_dataset **dataset)
+{
+    fth_status status = FTH_OK;
+    fth_dataset *created = NULL;
+
+    FTH_TRY(fth_allocate(1, sizeof *created, &created));
+    FTH_TRY(fth_memory_set_create(arrays, &created->info, &created->memory));
+    if (created->info.count[FTH_VALIDATION] == 0)
+        FTH_TRY(hold_out(options, arrays->name, created));
+    FTH_TRY(prepare_memory(options, created));
+    *dataset = created;
+    created = NULL;
+
+out:
+    fth_dataset_free(created);
+    return status;
+}
+
 void fth_dataset_free(fth_dataset *dataset)
 {
     if (!dataset)
@@ -155,6 +173,7 @@ void fth_dataset_free(fth_dataset *dataset)
         fth_blob_free(&dataset->blobs[i]);
     fth_gallery_free(dataset->gallery);
     fth_image_set_free(dataset->images);
+    fth_memory_set_free(dataset->memory);
     free(dataset->class_name_text);
     free(dataset);
 }
@@ -206,8 +225,14 @@ fth_status fth_dataset_look(const fth_dataset *dataset, fth_split split, int64_t
         fth_gallery_look(dataset->gallery, split, index, scratch, pixels, label);
         return FTH_OK;
     }
-    const fth_part *part = &dataset->parts[dataset->held_out ? FTH_TRAIN : split];
     index = fth_dataset_place(dataset, split, index);
+    if (dataset->held_out)
+        split = FTH_TRAIN;
+    if (dataset->memory) {
+        fth_memory_set_look(dataset->memory, split, index, fth_raw_bytes(dataset), pixels, label);
+        return FTH_OK;
+    }
+    const fth_part *part = &dataset->parts[split];
     const fth_segment *segment = part->segments;
     for (; index >= segment->count; segment++)
         index -= segment->count;

@@ -81,13 +81,14 @@ out:
 }
 
 /* What nobody said is as the model was published, with the constants that its kind of pictures is known by. */
-static fth_status complete(const fth_weights *weights, const char *origin, fth_model_facts *facts)
+static fth_status complete(const fth_weights *weights, const fth_classifier_options *options, fth_model_facts *facts)
 {
     fth_status status = FTH_OK;
-    const fth_model *model = NULL;
+    const fth_model *model = options->network;
 
-    FTH_TRY(fth_model_facts_recognize(weights, origin, facts));
-    FTH_TRY(fth_model_find(facts->model, &model));
+    FTH_TRY(fth_model_facts_recognize(weights, options->weights, facts));
+    if (!model)
+        FTH_TRY(fth_model_find(facts->model, &model));
     if (facts->channels == 0)
         facts->channels = model->channels;
     if (facts->height == 0) {
@@ -123,9 +124,15 @@ fth_status fth_classifier_open(const fth_classifier_options *options, fth_classi
     FTH_TRY(fth_options_set_defaults(table, &classifier->options));
     fth_model_facts *facts = &classifier->facts;
     FTH_TRY(fth_model_facts_of_file(weights, options->weights, facts));
+    if (options->network) {
+        FTH_TRY(fth_model_facts_agree(options->weights, facts->model, options->network->name));
+        if (!facts->model)
+            facts->model = fth_format("%s", options->network->name);
+        classifier->options.own.network = options->network;
+    }
     if (options->given)
         FTH_TRY(lay_over(options->given, options->weights, facts));
-    FTH_TRY(complete(weights, options->weights, facts));
+    FTH_TRY(complete(weights, options, facts));
     FTH_TRY(fth_options_set(table, &classifier->options, "model", facts->model, "the model"));
 
     const char *device = options->device ? options->device : "auto";

@@ -55,6 +55,7 @@ fth_status fth_model_facts_agree(const char *origin, const char *in_file, const 
 typedef struct fth_classifier_options {
     const char *weights;
     const fth_model_facts *given; /* wins over what the file says, but for a normalization that is assumed */
+    const fth_model *network;     /* that the file is of; NULL: the one that it names, or whose tensors it has */
     const char *device;           /* NULL: "auto" */
     int threads;                  /* 0: one per core */
 } fth_classifier_options;

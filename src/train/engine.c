@@ -26,7 +26,7 @@ static fth_status build_graph(fth_engine *engine)
         .freeze = options->evaluate_only && !options->keep_layout ? NULL : options->train->freeze,
         .freeze_statistics = options->train->freeze_statistics};
 
-    FTH_TRY(fth_model_find(options->train->model, &model));
+    FTH_TRY(fth_train_options_find_model(options->train, &model));
     FTH_TRY(fth_model_create_graph(model, &model_options, &engine->graph));
     engine->images = fth_graph_find(engine->graph, "images");
     engine->labels = fth_graph_find(engine->graph, "labels");

@@ -230,6 +230,12 @@ fth_status fth_model_facts_agree(const char *origin, const char *in_file, const 
     return fth_fail(FTH_INVALID, "%s is of the model %s, not of %s: leave out --model", origin, in_file, asked_for);
 }
 
+fth_status fth_train_options_find_model(const fth_train_options *options, const fth_model **model)
+{
+    *model = options->own.network;
+    return *model ? FTH_OK : fth_model_find(options->model, model);
+}
+
 fth_status fth_train_options_adopt_model(fth_train_options *options, bool configured)
 {
     fth_status status = FTH_OK;
@@ -239,7 +245,7 @@ fth_status fth_train_options_adopt_model(fth_train_options *options, bool config
     const bool given = fth_options_was_given(&fth_train_option_table, options, "model");
 
     if (given || configured)
-        FTH_TRY(fth_model_find(options->model, &model));
+        FTH_TRY(fth_train_options_find_model(options, &model));
     FTH_TRY(fth_weights_open(options->weights, &weights));
     FTH_TRY(fth_model_facts_of_file(weights, options->weights, &facts));
     if (given)

@@ -42,6 +42,7 @@ static fth_status copy_options(const fth_train_options *from, fth_train_options 
     FTH_TRY(fth_options_set_defaults(&fth_train_option_table, to));
     FTH_TRY(fth_options_from_json(&fth_train_option_table, to, json, "options"));
     to->given = from->given;
+    to->own = from->own;
 
 out:
     json_decref(json);
@@ -174,6 +175,7 @@ static fth_status override(const fth_train_options *asked, fth_train_options *op
     }
     FTH_TRY(fth_options_from_json(table, options, given, "options"));
     options->given = asked->given;
+    options->own = asked->own;
 
 out:
     json_decref(now);

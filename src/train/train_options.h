@@ -1,6 +1,6 @@
 /* The options of a training run: a plain struct of values, and the table that describes it (options.c).
  *
- * The struct is wide and flat on purpose: each member but `standby` (a command) is one row of the table, so that a flag,
+ * The struct is wide and flat on purpose: each member but `standby` (a command) and `own` is one row of the table, so that a flag,
  * a YAML key, a key of run.json and a member are one word. It holds what the user said, and nothing that changes while
  * a run goes on; an object that needs some of it takes those values. */
 #ifndef FTH_TRAIN_TRAIN_OPTIONS_H
@@ -8,8 +8,15 @@
 
 #include "base/options.h"
 
+/* What a program that embeds the library brings along, where options name models and data. Outlives the run. */
+typedef struct fth_train_own {
+    const struct fth_model *network;       /* instead of `model`, which then has its name; NULL: none */
+    const struct fth_image_arrays *images; /* instead of `data`, likewise */
+} fth_train_own;
+
 typedef struct fth_train_options {
-    fth_given given; /* see base/options.h */
+    fth_given given;   /* see base/options.h */
+    fth_train_own own; /* not in the table */
 
     char *model, *data, *weights;
     char *stem;   /* "standard" once the options are resolved: the model's name says it then */
@@ -94,6 +101,9 @@ fth_status fth_train_options_resolve(fth_train_options *options);
 
 /* Checks what no single option can: combinations, and values that only make sense when given. */
 fth_status fth_train_options_check(const fth_train_options *options);
+
+/* The model that options->model names, or the program's own. */
+fth_status fth_train_options_find_model(const fth_train_options *options, const struct fth_model **model);
 
 /* Sets the model to that of options->weights: what the file says, else the one whose tensors it has. One that was given
  * is only compared; one that is `configured`, as a run's is, stays where the file does not say. Reads the file's

@@ -40,7 +40,9 @@ static void *open_data(void *context)
                                            .decoded_cache_bytes = (uint64_t)options->decoded_cache_mb << 20};
     opening->status = fth_normalization_parse(options->normalize, &dataset_options.normalization);
     if (opening->status == FTH_OK)
-        opening->status = fth_dataset_open(options->data, &dataset_options, &opening->dataset);
+        opening->status = options->own.images
+                              ? fth_dataset_create(options->own.images, &dataset_options, &opening->dataset)
+                              : fth_dataset_open(options->data, &dataset_options, &opening->dataset);
     if (opening->status != FTH_OK) /* messages belong to a thread */
         snprintf(opening->message, sizeof opening->message, "%s", fth_error_message());
     pthread_mutex_lock(&opening->mutex);
@@ -197,7 +199,7 @@ static fth_status check_names(const fth_trainer *trainer)
     const fth_model *model = NULL;
     fth_weights *weights = NULL;
 
-    FTH_TRY(fth_model_find(trainer->options->model, &model));
+    FTH_TRY(fth_train_options_find_model(trainer->options, &model));
     const char *path = trainer->options->weights;
     FTH_REQUIRE(!fth_store_is_url(path), FTH_INVALID,
                 "training starts from files, and %s is in a store; copy it first: farthing store cp '%s' .", path,
