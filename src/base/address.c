@@ -166,7 +166,7 @@ void fth_address_hide_secrets(char *message)
         if (public)
             memcpy(at, public, kept);
         memmove(at + kept, at + length, strlen(at + length) + 1);
-        free(whole);
+        fth_wipe_text(whole);
         free(public);
     }
 }
@@ -213,7 +213,7 @@ fth_status fth_address_remember(const char *whole)
         copy = NULL;
     }
     pthread_mutex_unlock(&remembered.mutex);
-    free(copy);
+    fth_wipe_text(copy);
     return status;
 }
 
@@ -237,7 +237,7 @@ char *fth_address_whole(const char *text)
             found = whole;
             whole = NULL;
         }
-        free(whole);
+        fth_wipe_text(whole);
     }
     free(plain);
     return found ? found : strdup(text);

@@ -15,6 +15,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/hex.h"
 #include "base/memory.h"
 #include "base/output.h"
 
@@ -105,12 +106,6 @@ static fth_status fail_write(const fth_file *file, size_t wanted_bytes, int erro
 
 /* ---- checksums ---- */
 
-static void format_hex(const unsigned char *bytes, char hex[65])
-{
-    for (size_t i = 0; i < SHA256_BYTES; i++)
-        snprintf(hex + 2 * i, 3, "%02x", bytes[i]);
-}
-
 static fth_status create_digest(EVP_MD_CTX **digest)
 {
     *digest = EVP_MD_CTX_new();
@@ -128,7 +123,7 @@ static void finish_copy(const EVP_MD_CTX *digest, char hex[65])
     EVP_MD_CTX *copy = EVP_MD_CTX_new();
     hex[0] = '\0';
     if (copy && EVP_MD_CTX_copy_ex(copy, digest) && EVP_DigestFinal_ex(copy, bytes, NULL))
-        format_hex(bytes, hex);
+        fth_hex_encode(bytes, SHA256_BYTES, hex);
     EVP_MD_CTX_free(copy);
 }
 

@@ -27,6 +27,18 @@ fth_status fth_allocate_aligned(size_t size_bytes, void *pointer_to_pointer)
     return FTH_OK;
 }
 
+void fth_wipe(void *bytes, size_t size_bytes)
+{
+    explicit_bzero(bytes, size_bytes);
+}
+
+void fth_wipe_text(char *text)
+{
+    if (text)
+        fth_wipe(text, strlen(text));
+    free(text);
+}
+
 fth_status fth_grow(void *pointer_to_pointer, size_t count, size_t *capacity, size_t item_size)
 {
     if (count < *capacity)

@@ -19,6 +19,11 @@ fth_status fth_allocate(size_t count, size_t size, void *pointer_to_pointer);
 /* The same, aligned to FTH_ALIGNMENT; free() it. Large areas come from fresh pages, zeroed lazily. */
 fth_status fth_allocate_aligned(size_t size_bytes, void *pointer_to_pointer);
 
+/* Overwrites what must not stay in memory (secrets), in a way that no compiler leaves out. */
+void fth_wipe(void *bytes, size_t size_bytes);
+/* Wipes a text to its end and frees it; NULL is fine. */
+void fth_wipe_text(char *text);
+
 /* Room for one more item in a growing array: doubles `*capacity` when `count` has reached it. */
 fth_status fth_grow(void *pointer_to_pointer, size_t count, size_t *capacity, size_t item_size);
 

@@ -12,6 +12,7 @@
 
 #include "base/address.h"
 #include "base/clock.h"
+#include "base/hex.h"
 #include "base/log.h"
 #include "base/options_internal.h"
 
@@ -454,8 +455,7 @@ void fth_options_identity(const fth_option_table *table, const void *values, cha
     char *text = json ? json_dumps(json, JSON_COMPACT | JSON_SORT_KEYS) : NULL;
     identity[0] = '\0'; /* equals no identity, should memory run out */
     if (text && EVP_Digest(text, strlen(text), digest, NULL, EVP_sha256(), NULL)) {
-        for (size_t i = 0; i < 8; i++)
-            snprintf(identity + 2 * i, 3, "%02x", digest[i]);
+        fth_hex_encode(digest, 8, identity);
     }
     free(text);
     json_decref(json);

@@ -15,13 +15,15 @@
 
 static const double die_within_s = 5;
 
-int fth_thread_start(pthread_t *thread, void *(*run)(void *context), void *context)
+int fth_thread_start(pthread_t *thread, const char *name, void *(*run)(void *context), void *context)
 {
     sigset_t all, before;
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
     int failure = pthread_create(thread, NULL, run, context);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
+    if (failure == 0)
+        pthread_setname_np(*thread, name); /* one that has ended already needs none */
     return failure;
 }
 

@@ -5,9 +5,10 @@
 #include <pthread.h>
 #include <sys/types.h>
 
-/* pthread_create(), with all signals blocked: they are for whoever waits for them (src/cli/signals.c), or for the
- * threads of a program that uses this library. 0, or an errno. */
-int fth_thread_start(pthread_t *thread, void *(*run)(void *context), void *context);
+/* pthread_create() with all signals blocked: they are for the thread that waits for them (src/cli/signals.c), or for the
+ * threads of a program that uses this library. `name`, of at most 15 characters, is what top and debuggers show; the
+ * thread must not detach itself. Returns 0 or an errno. */
+int fth_thread_start(pthread_t *thread, const char *name, void *(*run)(void *context), void *context);
 
 /* Kills a child and collects it. One that hangs in the kernel (a network file system that is gone) outlives the signal:
  * it is waited for with a timeout, and then left behind. */

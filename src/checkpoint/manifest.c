@@ -43,8 +43,7 @@ fth_status fth_manifest_parse(const char *bytes, size_t size, const char *origin
                 origin, file ? file : "");
     FTH_REQUIRE(json_is_integer(file_bytes) && json_integer_value(file_bytes) >= 0, FTH_CORRUPT,
                 "%s does not say how large %s is", origin, file);
-    FTH_REQUIRE(sha256 && strlen(sha256) == 64 && strspn(sha256, "0123456789abcdef") == 64, FTH_CORRUPT,
-                "%s has no checksum of %s", origin, file);
+    FTH_REQUIRE(sha256 && fth_hex_is_valid(sha256, 64), FTH_CORRUPT, "%s has no checksum of %s", origin, file);
     FTH_REQUIRE(json_is_object(state), FTH_CORRUPT, "%s has no state", origin);
 
     manifest->step = json_integer_value(step);

@@ -32,8 +32,7 @@ static void *hash(void *context)
     unsigned size = 0;
     work->sha256[0] = '\0';
     if (EVP_Digest(work->bytes, work->size_bytes, digest, &size, EVP_sha256(), NULL))
-        for (unsigned i = 0; i < size && 2 * i + 2 < sizeof work->sha256; i++)
-            snprintf(work->sha256 + 2 * i, 3, "%02x", digest[i]);
+        fth_hex_encode(digest, size, work->sha256);
     return NULL;
 }
 
@@ -59,7 +58,7 @@ static fth_status put_tensors(const fth_checkpoint_place *place, const fth_manif
     fth_store_source source = {.context = (void *)work->bytes, .size_bytes = work->size_bytes, .at = at_offset};
     fth_store_put_options options = {.progress = progress};
     pthread_t thread;
-    bool threaded = fth_thread_start(&thread, hash, work) == 0;
+    bool threaded = fth_thread_start(&thread, "checksum", hash, work) == 0;
     if (!threaded)
         hash(work);
     fth_status status = fth_store_put_source(place->store, key, &source, &options, NULL);

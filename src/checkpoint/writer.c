@@ -13,6 +13,8 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "base/process.h"
+
 enum { NICENESS = 10 };
 
 typedef enum slot_state { SLOT_FREE, SLOT_CLAIMED, SLOT_WAITING, SLOT_WRITING } slot_state;
@@ -148,7 +150,7 @@ fth_status fth_writer_create(const fth_writer_work *work, fth_writer **result)
         writer->states[0] = SLOT_CLAIMED;
     pthread_mutex_init(&writer->mutex, NULL);
     pthread_cond_init(&writer->changed, NULL);
-    writer->started = pthread_create(&writer->thread, NULL, write_jobs, writer) == 0;
+    writer->started = fth_thread_start(&writer->thread, "checkpoint", write_jobs, writer) == 0;
     FTH_REQUIRE(writer->started, FTH_NO_MEMORY, "no thread could be started to write checkpoints");
     *result = writer;
     writer = NULL;

@@ -1,5 +1,4 @@
 /* farthing data: looks into sets of image files, packs and splits them. */
-#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -94,10 +93,7 @@ static const fth_option_table data_table = {
 
 static int count_threads(const data_options *options)
 {
-    cpu_set_t usable;
-    if (options->threads > 0)
-        return (int)options->threads;
-    return sched_getaffinity(0, sizeof usable, &usable) == 0 ? CPU_COUNT(&usable) : 1;
+    return options->threads > 0 ? (int)options->threads : fth_processors_usable();
 }
 
 /* ---- inspect ---- */

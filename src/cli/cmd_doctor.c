@@ -1,6 +1,5 @@
 /* farthing doctor: is everything here that a run needs, and what to do where it is not. */
 #include <errno.h>
-#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -124,9 +123,8 @@ static void check_processor(const doctor_options *options, check_result *result)
 static void check_threads(const doctor_options *options, check_result *result)
 {
     (void)options;
-    cpu_set_t usable;
-    int count = sched_getaffinity(0, sizeof usable, &usable) == 0 ? CPU_COUNT(&usable) : 1;
-    SAY(result, CHECK_OK, "%d of %s may be used", count, FTH_COUNTED(sysconf(_SC_NPROCESSORS_ONLN), "core"));
+    SAY(result, CHECK_OK, "%d of %s may be used", fth_processors_usable(),
+        FTH_COUNTED(fth_processors_online(), "core"));
 }
 
 static void check_memory(const doctor_options *options, check_result *result)

@@ -43,9 +43,7 @@ static fth_status append(const char *path, const char *line)
 out:
     if (fd >= 0)
         close(fd);
-    if (text)
-        memset(text, 0, strlen(text));
-    free(text);
+    fth_wipe_text(text);
     return status;
 }
 
@@ -70,9 +68,7 @@ static fth_exit_code run_keys(const fth_command *command, const fth_invocation *
         else
             fputs(line, stdout);
     }
-    if (line)
-        memset(line, 0, strlen(line));
-    free(line);
+    fth_wipe_text(line);
     fth_arguments_release(&arguments);
     fth_options_release(&table, &options);
     return code;

@@ -8,7 +8,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <math.h>
-#include <sched.h>
 #include <signal.h>
 #include <spawn.h>
 #include <stdio.h>
@@ -45,8 +44,7 @@ typedef struct local {
 
 static int choose_count(const fth_train_options *options)
 {
-    cpu_set_t set;
-    int cores = sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 1;
+    int cores = fth_processors_usable();
     return options->workers > 0 ? (int)options->workers : cores < MAX_WORKERS ? cores : MAX_WORKERS;
 }
 

@@ -362,11 +362,9 @@ static fth_status serve(const fth_option_table *table, const serve_options *aske
 
 out:
     fth_signals_unwatch();
-    if (keys)
-        memset(keys, 0, strlen(keys));
-    free(keys);
+    fth_wipe_text(keys);
     free(certificate);
-    free(key);
+    fth_wipe_text(key);
     free(folder);
     free(going_on);
     fth_options_release(&fth_train_option_table, &train);

@@ -23,6 +23,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/process.h"
 #include "cli/cli.h"
 
 /* Ends the watching thread; sent to it alone, so nobody else's use of the number matters. */
@@ -126,7 +127,7 @@ void fth_signals_watch(fth_stop *stop)
     sigaddset(&watch.watched, WAKE_UP);
     signal(SIGPIPE, SIG_IGN); /* for good: the last lines are written after the watch */
     pthread_sigmask(SIG_BLOCK, &watch.watched, NULL);
-    watch.running = pthread_create(&watch.thread, NULL, wait_for_signals, NULL) == 0;
+    watch.running = fth_thread_start(&watch.thread, "signals", wait_for_signals, NULL) == 0;
     if (!watch.running) /* then Ctrl-C ends the program; what was saved stays */
         pthread_sigmask(SIG_UNBLOCK, &watch.watched, NULL);
 }

@@ -13,6 +13,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/process.h"
 #include "cli/store_cli.h"
 #include "report/report.h"
 
@@ -176,8 +177,7 @@ static fth_status hash_object(fth_store *store, const char *key, char sha256[65]
         EVP_DigestUpdate(hash, bytes, part);
     }
     EVP_DigestFinal_ex(hash, digest, &length);
-    for (unsigned i = 0; i < length; i++)
-        snprintf(sha256 + 2 * i, 3, "%02x", digest[i]);
+    fth_hex_encode(digest, length, sha256);
 
 out:
     EVP_MD_CTX_free(hash);
@@ -400,7 +400,7 @@ static void copy_all(copy *all)
     int started = 0, wanted = all->options->parallel;
     fth_bar_start(all->total_bytes);
     for (; started < wanted && (size_t)started < all->count; started++)
-        if (pthread_create(&threads[started], NULL, copy_objects, all) != 0)
+        if (fth_thread_start(&threads[started], "copy", copy_objects, all) != 0)
             break;
     if (started == 0)
         copy_objects(all);

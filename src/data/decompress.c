@@ -212,7 +212,7 @@ fth_status fth_loads_run(fth_load *loads, int count, const fth_dataset_options *
     pthread_mutex_init(&crew.mutex, NULL);
 
     while (helper_count < wanted && helper_count < MAX_THREADS &&
-           fth_thread_start(&helpers[helper_count], work, &crew) == 0)
+           fth_thread_start(&helpers[helper_count], "decompress", work, &crew) == 0)
         helper_count++;
     work(&crew); /* does it all if no helper could be started */
     for (int i = 0; i < helper_count; i++)

@@ -206,7 +206,7 @@ fth_status fth_dataset_inspect(const fth_dataset *dataset, int threads, fth_insp
     FTH_TRY(fth_allocate(crew.set->index.count, sizeof *crew.heights, &crew.heights));
     FTH_TRY(fth_allocate(crew.set->index.count, 1, &crew.greys));
     while (helper_count < threads - 1 && helper_count < MAX_THREADS &&
-           fth_thread_start(&helpers[helper_count], inspect, &crew) == 0)
+           fth_thread_start(&helpers[helper_count], "inspect", inspect, &crew) == 0)
         helper_count++;
     inspect(&crew);
     for (int i = 0; i < helper_count; i++)

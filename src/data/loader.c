@@ -11,7 +11,6 @@
  * With `released` counting the batches whose slots came back, batch n may be started when n < released + slots.
  * A failure stays in its slot, and later batches are not started: the caller meets it at the same batch every time. */
 #include <pthread.h>
-#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -228,8 +227,7 @@ out:
 
 static int count_cores(void)
 {
-    cpu_set_t usable;
-    int count = sched_getaffinity(0, sizeof usable, &usable) == 0 ? CPU_COUNT(&usable) : 1;
+    int count = fth_processors_usable();
     return count < MAX_THREADS ? count : MAX_THREADS;
 }
 
@@ -283,7 +281,7 @@ static fth_status start_threads(fth_loader *loader)
 {
     int failure = 0;
     while (failure == 0 && loader->thread_count < loader->options.threads) {
-        failure = fth_thread_start(&loader->threads[loader->thread_count], work, loader);
+        failure = fth_thread_start(&loader->threads[loader->thread_count], "loader", work, loader);
         loader->thread_count += failure == 0;
     }
     return loader->thread_count > 0 ? FTH_OK : fth_fail(FTH_NO_MEMORY, "cannot start a loader thread");

@@ -58,7 +58,7 @@ static fth_status measure_decoders(const fth_dataset *dataset, const fth_loader_
 
     FTH_REQUIRE(dataset->images, FTH_INVALID, "%s has no image files to decode", dataset->info.name);
     FTH_TRY(fth_allocate((size_t)wanted, sizeof *threads, &threads));
-    while (started < wanted && fth_thread_start(&threads[started], decode, &crew) == 0)
+    while (started < wanted && fth_thread_start(&threads[started], "decode", decode, &crew) == 0)
         started++;
     for (int i = 0; i < started; i++)
         pthread_join(threads[i], NULL);

@@ -4,9 +4,9 @@
  * Large graphs are filled by several threads, each with its share of every value: a VGG has a hundred million normal
  * draws, and as many pages to be touched for the first time. */
 #include <pthread.h>
-#include <sched.h>
 #include <string.h>
 
+#include "base/process.h"
 #include "graph/graph_internal.h"
 
 enum { MOST_THREADS = 16, FLOATS_PER_THREAD = 1 << 21 };
@@ -65,8 +65,7 @@ static void *run_filler(void *argument)
 
 static size_t choose_thread_count(size_t floats)
 {
-    cpu_set_t allowed;
-    size_t count = sched_getaffinity(0, sizeof allowed, &allowed) == 0 ? (size_t)CPU_COUNT(&allowed) : 1;
+    size_t count = (size_t)fth_processors_usable();
     if (count > floats / FLOATS_PER_THREAD)
         count = floats / FLOATS_PER_THREAD;
     if (count > MOST_THREADS)
@@ -82,7 +81,7 @@ void fth_graph_initialize(const fth_graph *graph, uint64_t seed, float *paramete
     for (size_t i = 0; i < count; i++)
         parts[i] = (filler){graph, seed, parameters, buffers, .index = i, .count = count};
     for (size_t i = 1; i < count; i++)
-        parts[i].started = pthread_create(&parts[i].thread, NULL, run_filler, &parts[i]) == 0;
+        parts[i].started = fth_thread_start(&parts[i].thread, "initialize", run_filler, &parts[i]) == 0;
     for (size_t i = 0; i < count; i++) {
         if (parts[i].started)
             pthread_join(parts[i].thread, NULL);

@@ -412,17 +412,11 @@ char *fth_http_escape(const char *text, bool keep_slashes)
     return escaped;
 }
 
-static int hex_digit(char c)
-{
-    const char *digits = "0123456789abcdef", *at = c ? strchr(digits, c | 0x20) : NULL;
-    return at ? (int)(at - digits) : -1;
-}
-
 char *fth_http_unescape(const char *text)
 {
     char *decoded = strdup(text), *to = decoded;
     for (const char *from = text; decoded && *from; from++) {
-        int high = *from == '%' ? hex_digit(from[1]) : -1, low = high >= 0 ? hex_digit(from[2]) : -1;
+        int high = *from == '%' ? fth_hex_digit(from[1]) : -1, low = high >= 0 ? fth_hex_digit(from[2]) : -1;
         if (low >= 0)
             from += 2;
         *to++ = (char)(low >= 0 ? high * 16 + low : *from);

@@ -424,7 +424,7 @@ fth_status fth_server_start(const fth_server_options *options, fth_server **resu
                 tls ? ": its certificate and key do not fit, or are not PEM" : "");
     fd = -1; /* the daemon's */
     server->wake_at_s = INFINITY;
-    FTH_REQUIRE(fth_thread_start(&server->timer, run_timer, server) == 0, FTH_NO_MEMORY,
+    FTH_REQUIRE(fth_thread_start(&server->timer, "http-timer", run_timer, server) == 0, FTH_NO_MEMORY,
                 "no thread for the server's timer");
     server->timer_running = true;
     *result = server;

@@ -32,19 +32,6 @@ static const uint64_t DEFAULT_REMEMBERED = 1 << 20;
 
 /* ---- the signature ---- */
 
-static void to_hex(const unsigned char *bytes, size_t count, char *hex)
-{
-    for (size_t i = 0; i < count; i++)
-        snprintf(hex + 2 * i, 3, "%02x", bytes[i]);
-}
-
-static void hash_body(const void *body, uint64_t body_bytes, char hex[65])
-{
-    unsigned char digest[SHA256_DIGEST_LENGTH];
-    SHA256(body ? body : (const void *)"", (size_t)body_bytes, digest);
-    to_hex(digest, sizeof digest, hex);
-}
-
 /* False if the text is too long to be one of ours. */
 static bool sign_text(const char *secret, const char *method, const char *target, const char *body_sha256,
                       const char *time, const char *nonce, char hex[65])
@@ -57,7 +44,7 @@ static bool sign_text(const char *secret, const char *method, const char *target
         return false;
     if (!HMAC(EVP_sha256(), secret, (int)strlen(secret), (const unsigned char *)text, (size_t)length, digest, &size))
         return false;
-    to_hex(digest, SHA256_DIGEST_LENGTH, hex);
+    fth_hex_encode(digest, SHA256_DIGEST_LENGTH, hex);
     return true;
 }
 
@@ -95,8 +82,8 @@ fth_status fth_signer_sign(const fth_signer *signer, const char *method, const c
     char nonce[33], body_sha256[65], signature[65], time[24];
 
     FTH_REQUIRE(RAND_bytes(random, sizeof random) == 1, FTH_IO, "no random numbers to sign with");
-    to_hex(random, sizeof random, nonce);
-    hash_body(body, body_bytes, body_sha256);
+    fth_hex_encode(random, sizeof random, nonce);
+    fth_hex_sha256(body, body_bytes, body_sha256);
     snprintf(time, sizeof time, "%" PRId64, (int64_t)fth_clock_wall_seconds());
     FTH_REQUIRE(sign_text(signer->secret, method, target, body_sha256, time, nonce, signature), FTH_INVALID,
                 "%s %.64s... is too long to be signed", method, target);
@@ -149,11 +136,10 @@ static fth_status parse_line(const char *line, const char *origin, int number, f
         FTH_REQUIRE(strcmp(keys->keys[i].access, parsed.access) != 0, FTH_INVALID,
                     "%s line %d: this access key is there twice", origin, number);
     FTH_REQUIRE(keys->count < MAX_KEYS, FTH_INVALID, "%s has more than %d keys", origin, (int)MAX_KEYS);
-    FTH_TRY(fth_grow(&keys->keys, keys->count, &keys->capacity, sizeof *keys->keys));
     keys->keys[keys->count++] = parsed;
 
 out:
-    OPENSSL_cleanse(&parsed, sizeof parsed);
+    fth_wipe(&parsed, sizeof parsed);
     return status;
 }
 
@@ -169,6 +155,11 @@ fth_status fth_keys_parse(const char *text, const char *origin, fth_keys **resul
     FTH_TRY(fth_allocate(1, sizeof *keys, &keys));
     keys->window_s = DEFAULT_WINDOW_S;
     FTH_TRY(fth_nonces_create(valid_for(keys), DEFAULT_REMEMBERED, &keys->nonces));
+    /* Growing the list would leave secrets behind in freed memory. */
+    keys->capacity = 1;
+    for (const char *at = text; *at && keys->capacity < MAX_KEYS; at++)
+        keys->capacity += *at == '\n' || *at == ';';
+    FTH_TRY(fth_allocate(keys->capacity, sizeof *keys->keys, &keys->keys));
     for (char *line = strsep(&rest, "\n;"); line; line = strsep(&rest, "\n;"))
         FTH_TRY(parse_line(line, origin, ++number, keys));
     FTH_REQUIRE(keys->count > 0, FTH_INVALID, "%s has no keys; `farthing keys` makes one", origin);
@@ -178,7 +169,7 @@ fth_status fth_keys_parse(const char *text, const char *origin, fth_keys **resul
 out:
     fth_keys_free(keys);
     if (copy)
-        OPENSSL_cleanse(copy, strlen(text));
+        fth_wipe(copy, strlen(text)); /* lines end in NULs by now */
     free(copy);
     return status;
 }
@@ -208,7 +199,7 @@ fth_status fth_keys_read(const char *path, char **text)
         *text = fth_format("%s %s admin", signer.access, signer.secret);
 
 out:
-    OPENSSL_cleanse(&signer, sizeof signer);
+    fth_wipe(&signer, sizeof signer);
     return status;
 }
 
@@ -217,7 +208,7 @@ void fth_keys_free(fth_keys *keys)
     if (!keys)
         return;
     if (keys->keys)
-        OPENSSL_cleanse(keys->keys, keys->capacity * sizeof *keys->keys);
+        fth_wipe(keys->keys, keys->capacity * sizeof *keys->keys);
     free(keys->keys);
     fth_nonces_free(keys->nonces);
     free(keys);
@@ -242,11 +233,11 @@ fth_status fth_keys_generate(fth_role role, char **line)
     char access[21], secret[65];
 
     FTH_REQUIRE(RAND_bytes(random, sizeof random) == 1, FTH_IO, "no random numbers for a key");
-    to_hex(random, 10, access);
-    to_hex(random + 10, 32, secret);
+    fth_hex_encode(random, 10, access);
+    fth_hex_encode(random + 10, 32, secret);
     *line = fth_format("%s %s %s\n", access, secret, fth_role_name(role));
-    OPENSSL_cleanse(secret, sizeof secret);
-    OPENSSL_cleanse(random, sizeof random);
+    fth_wipe(secret, sizeof secret);
+    fth_wipe(random, sizeof random);
 
 out:
     return status;
@@ -281,11 +272,6 @@ static bool take_part(const char **text, const char *name, char *value, size_t s
     return true;
 }
 
-static bool is_hex64(const char *text)
-{
-    return strlen(text) == 64 && strspn(text, "0123456789abcdef") == 64;
-}
-
 static bool parse_header(const char *text, parts *parsed)
 {
     if (strncmp(text, "FTH1 ", 5) != 0)
@@ -297,7 +283,7 @@ static bool parse_header(const char *text, parts *parsed)
            take_part(&text, "body", parsed->body, sizeof parsed->body) &&
            take_part(&text, "signature", parsed->signature, sizeof parsed->signature) && !*text &&
            strspn(parsed->time, "0123456789") == strlen(parsed->time) && is_word(parsed->nonce, MIN_NONCE, MAX_NONCE) &&
-           is_hex64(parsed->body) && is_hex64(parsed->signature);
+           fth_hex_is_valid(parsed->body, 64) && fth_hex_is_valid(parsed->signature, 64);
 }
 
 fth_signature_result fth_keys_check(fth_keys *keys, const char *authorization, const char *method, const char *target,
@@ -339,6 +325,6 @@ fth_signature_result fth_keys_check(fth_keys *keys, const char *authorization, c
 bool fth_signed_body_matches(const fth_signed *who, const void *body, uint64_t body_bytes)
 {
     char hex[65];
-    hash_body(body, body_bytes, hex);
+    fth_hex_sha256(body, body_bytes, hex);
     return CRYPTO_memcmp(hex, who->body_sha256, 64) == 0;
 }

@@ -119,7 +119,7 @@ fth_status fth_tls_load(const char *certificate_path, const char *key_path, char
 out:
     if (status != FTH_OK) {
         free(*certificate_pem);
-        free(*key_pem);
+        fth_wipe_text(*key_pem);
         *certificate_pem = *key_pem = NULL;
     }
     BIO_free(bio);

@@ -12,7 +12,6 @@
 #include <inttypes.h>
 #include <math.h>
 #include <pthread.h>
-#include <sched.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -55,15 +54,9 @@ struct hogwild {
 
 /* ---- starting and ending ---- */
 
-static int usable_cores(void)
-{
-    cpu_set_t set;
-    return sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 1;
-}
-
 static int choose_workers(const fth_train_options *options)
 {
-    int cores = usable_cores();
+    int cores = fth_processors_usable();
     int64_t asked = options->processes > 0 ? options->processes : options->workers;
     if (asked > cores)
         fth_log_warning("%d workers on %s take turns; %s", (int)asked, FTH_COUNTED(cores, "usable core"),
@@ -91,7 +84,7 @@ static fth_status start(hogwild *all, int number)
     if (all->processes) {
         FTH_TRY(hogwild_process_start(all->descriptor, number, &worker->process));
     } else {
-        int failure = fth_thread_start(&worker->thread, run_thread, worker);
+        int failure = fth_thread_start(&worker->thread, "hogwild", run_thread, worker);
         FTH_REQUIRE(failure == 0, FTH_NO_MEMORY, "start worker %d: %s", number, strerror(failure));
     }
     worker->started = true;

@@ -9,6 +9,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/process.h"
 #include "parameters/client_internal.h"
 
 #define GOODBYE_S 5.0
@@ -116,8 +117,7 @@ static fth_status draw_names(fth_worker_client *client, const char *asked)
     char host[40] = "";
 
     FTH_REQUIRE(RAND_bytes(random, sizeof random) == 1, FTH_IO, "no random numbers for a worker's name");
-    for (size_t i = 0; i < sizeof random; i++)
-        snprintf(client->instance + 2 * i, 3, "%02x", random[i]);
+    fth_hex_encode(random, sizeof random, client->instance);
     if (asked && *asked) {
         FTH_REQUIRE(fth_worker_name_valid(asked), FTH_INVALID,
                     "--worker %s is not a name: 1 to 64 letters, digits, '.', '_' and '-'", asked);
@@ -168,7 +168,7 @@ fth_status fth_worker_open(const fth_worker_options *options, fth_worker_client 
     FTH_TRY(fth_signer_from_environment(&client->signer, &client->has_key));
     FTH_TRY(fth_http_client_open(&client->http_options, &client->http));
     FTH_TRY(fth_client_register(client));
-    client->keeping = pthread_create(&client->keeper, NULL, keep_lease, client) == 0;
+    client->keeping = fth_thread_start(&client->keeper, "keep-lease", keep_lease, client) == 0;
     FTH_REQUIRE(client->keeping, FTH_NO_MEMORY, "no thread to keep a worker's lease");
     *result = client;
     client = NULL;
@@ -205,9 +205,9 @@ void fth_worker_close(fth_worker_client *client)
     fth_http_client_free(client->http);
     pthread_cond_destroy(&client->changed);
     pthread_mutex_destroy(&client->mutex);
-    memset(&client->signer, 0, sizeof client->signer);
+    fth_wipe(&client->signer, sizeof client->signer);
     free(client->url);
-    free(client->whole_url);
+    fth_wipe_text(client->whole_url);
     free(client->pinned_key);
     free(client->ca_file);
     free(client->model);

@@ -14,6 +14,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "base/process.h"
 #include "parameters/parameters_internal.h"
 #include "train/classifier.h"
 
@@ -254,7 +255,7 @@ static void *run_saver(void *context)
 
 fth_status fth_parameters_start_saver(fth_parameters *server)
 {
-    if (pthread_create(&server->saver, NULL, run_saver, server) != 0)
+    if (fth_thread_start(&server->saver, "save", run_saver, server) != 0)
         return fth_fail(FTH_NO_MEMORY, "no thread to save checkpoints");
     server->saver_running = true;
     return FTH_OK;

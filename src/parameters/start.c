@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/process.h"
 #include "parameters/parameters_internal.h"
 #include "parameters/rates.h"
 
@@ -257,15 +258,16 @@ static fth_status start_threads(fth_parameters *server)
 {
     fth_status status = FTH_OK;
     FTH_TRY(fth_parameters_start_saver(server));
-    server->applier_running = pthread_create(&server->applier, NULL, fth_parameters_apply, server) == 0;
+    server->applier_running = fth_thread_start(&server->applier, "apply", fth_parameters_apply, server) == 0;
     FTH_REQUIRE(server->applier_running, FTH_NO_MEMORY, "no thread to apply gradients");
     for (size_t i = 0; i < FTH_COUNT_OF(server->checkers); i++) {
-        FTH_REQUIRE(pthread_create(&server->checkers[i], NULL, fth_parameters_check_bodies, server) == 0, FTH_NO_MEMORY,
-                    "no thread to check gradients");
+        FTH_REQUIRE(fth_thread_start(&server->checkers[i], "check-bodies", fth_parameters_check_bodies, server) == 0,
+                    FTH_NO_MEMORY, "no thread to check gradients");
         server->checkers_running++;
     }
     if (server->dataset && server->options.validate_every > 0) {
-        server->validator_running = pthread_create(&server->validator, NULL, fth_parameters_validate, server) == 0;
+        server->validator_running =
+            fth_thread_start(&server->validator, "validate", fth_parameters_validate, server) == 0;
         FTH_REQUIRE(server->validator_running, FTH_NO_MEMORY, "no thread to validate");
     }
 

@@ -155,7 +155,7 @@ void fth_identify(double timeout_s, const atomic_bool *closing, fth_identificati
         if (fth_metadata_open((fth_cloud)i, closing, &asked->metadata) != FTH_OK)
             continue;
         asked->metadata.enough = &answered;
-        asked->running = *asked->metadata.endpoint && fth_thread_start(&asked->thread, ask, asked) == 0;
+        asked->running = *asked->metadata.endpoint && fth_thread_start(&asked->thread, "metadata", ask, asked) == 0;
     }
     for (int i = 0; i < FTH_CLOUD_COUNT; i++) {
         question *asked = &questions[i];

@@ -297,15 +297,14 @@ fth_status fth_lease_guard(fth_lease *lease, double margin_s)
 
 /* ---- taking it ---- */
 
-static void draw_owner(char *owner, size_t size)
+static void draw_owner(char owner[33])
 {
     unsigned char bytes[16];
     if (getrandom(bytes, sizeof bytes, 0) != (ssize_t)sizeof bytes) { /* cannot happen on this system; still differ */
         double now[2] = {fth_clock_wall_seconds(), fth_clock_seconds() + (double)getpid()};
         memcpy(bytes, now, sizeof bytes);
     }
-    for (size_t i = 0; i < sizeof bytes && 2 * i + 2 < size; i++)
-        snprintf(owner + 2 * i, 3, "%02x", bytes[i]);
+    fth_hex_encode(bytes, sizeof bytes, owner);
 }
 
 static fth_status create(fth_store *store, const fth_lease_options *options, fth_lease **created)
@@ -321,7 +320,7 @@ static fth_status create(fth_store *store, const fth_lease_options *options, fth
     pthread_mutex_init(&lease->renewing, NULL);
     pthread_mutex_init(&lease->mutex, NULL);
     pthread_cond_init(&lease->changed, NULL);
-    draw_owner(lease->owner, sizeof lease->owner);
+    draw_owner(lease->owner);
     gethostname(lease->host, sizeof lease->host - 1);
     snprintf(lease->instance, sizeof lease->instance, "%s", options->instance ? options->instance : "");
     *created = lease;
@@ -503,7 +502,7 @@ fth_status fth_lease_acquire(fth_store *store, const fth_lease_options *options,
     FTH_TRY(fth_store_check_conditions(store));
     FTH_TRY(create(store, options, &taken));
     FTH_TRY(wait_and_take(taken, options, deadline));
-    taken->running = fth_thread_start(&taken->thread, keep_renewing, taken) == 0;
+    taken->running = fth_thread_start(&taken->thread, "lease", keep_renewing, taken) == 0;
     FTH_REQUIRE(taken->running, FTH_NO_MEMORY, "no thread to renew a lease");
     *lease = taken;
     taken = NULL;

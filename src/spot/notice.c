@@ -179,7 +179,7 @@ static fth_status add_listener(fth_watch *watch, const fth_notice_source *source
         status = fth_metadata_open(source->cloud, &watch->closing, &listener->metadata);
     if (status == FTH_OK && source->prepare)
         status = source->prepare(listener);
-    if (status == FTH_OK && fth_thread_start(&listener->thread, listen_in_thread, listener) != 0)
+    if (status == FTH_OK && fth_thread_start(&listener->thread, "notice", listen_in_thread, listener) != 0)
         status = fth_fail(FTH_NO_MEMORY, "no thread to watch %s", source->name);
     listener->running = status == FTH_OK;
     /* Whoever walks the list sees complete listeners only. */
@@ -256,7 +256,7 @@ fth_status fth_watch_open(const char *text, fth_stop *stop, fth_watch **watch)
     pthread_cond_init(&opened->changed, NULL);
     opened->stop = stop;
     if (strcmp(text, "auto") == 0) {
-        opened->finding_out = fth_thread_start(&opened->finder, find_out, opened) == 0;
+        opened->finding_out = fth_thread_start(&opened->finder, "identify", find_out, opened) == 0;
         FTH_REQUIRE(opened->finding_out, FTH_NO_MEMORY, "no thread to find out where this runs");
     } else {
         FTH_TRY(each_source(text, add_listener, opened));

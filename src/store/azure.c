@@ -29,6 +29,7 @@ static fth_status read_key(fth_azure *azure, const char *text)
     memcpy(azure->key, decoded, azure->key_bytes);
 
 out:
+    fth_wipe(decoded, sizeof decoded);
     return status;
 }
 
@@ -96,7 +97,8 @@ static void azure_free(void *opaque)
     fth_bucket_release(&azure->bucket);
     free(azure->endpoint);
     free(azure->account);
-    free(azure->token);
+    fth_wipe_text(azure->token);
+    fth_wipe(azure, sizeof *azure);
     free(azure);
 }
 

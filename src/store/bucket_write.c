@@ -15,7 +15,7 @@ void fth_bucket_make_number(char hex[33])
     unsigned char bytes[16] = {0};
     if (getrandom(bytes, sizeof bytes, 0) != sizeof bytes)
         snprintf((char *)bytes, sizeof bytes, "%.0f", fth_clock_wall_seconds() * 1e6);
-    fth_hex(bytes, sizeof bytes, hex);
+    fth_hex_encode(bytes, sizeof bytes, hex);
 }
 
 void fth_bucket_add_condition(fth_bucket_request *request, const fth_store_put_options *options)

@@ -1,7 +1,6 @@
 /* See credentials.h. */
 #include "store/credentials.h"
 
-#include <openssl/crypto.h>
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
@@ -23,20 +22,12 @@ struct fth_credentials {
     double failed_at_s; /* when renewing failed last; 0: never */
 };
 
-static void wipe(char **text)
-{
-    if (*text)
-        OPENSSL_cleanse(*text, strlen(*text));
-    free(*text);
-    *text = NULL;
-}
-
 void fth_keys_release(fth_keys *keys)
 {
-    wipe(&keys->access_key);
-    wipe(&keys->secret_key);
-    wipe(&keys->session_token);
-    keys->expires_s = 0;
+    fth_wipe_text(keys->access_key);
+    fth_wipe_text(keys->secret_key);
+    fth_wipe_text(keys->session_token);
+    *keys = (fth_keys){0};
 }
 
 static const char *set_variable(const char *name)

@@ -43,7 +43,7 @@ char *fth_ini_value(const char *text, const char *section, const char *name)
             if (equals) {
                 char *key = trimmed(line, equals);
                 if (strcmp(key, name) == 0) { /* the last one counts */
-                    free(found);
+                    fth_wipe_text(found);
                     found = trimmed(equals + 1, end);
                 }
                 free(key);
@@ -90,9 +90,9 @@ static fth_status read_section(const char *variable, const char *name, const cha
         profile->endpoint = fth_ini_value(text, section, "endpoint_url");
 
 out:
-    free(key);
-    free(secret);
-    free(text);
+    fth_wipe_text(key);
+    fth_wipe_text(secret);
+    fth_wipe_text(text);
     free(path);
     return status;
 }

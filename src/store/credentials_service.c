@@ -36,6 +36,14 @@ out:
     return status;
 }
 
+/* The answer holds a token or keys. */
+static void release(fth_http_response *response)
+{
+    fth_wipe_text(response->body);
+    response->body = NULL;
+    fth_http_response_release(response);
+}
+
 /* "2026-11-15T11:03:11Z" */
 static double parse_time(const char *text)
 {
@@ -91,10 +99,10 @@ fth_status fth_credentials_from_container(fth_keys *keys)
     FTH_TRY(parse_keys(response.body, "the container's credential service", keys));
 
 out:
-    fth_http_response_release(&response);
+    release(&response);
     free(url);
-    free(header);
-    free(read);
+    fth_wipe_text(header);
+    fth_wipe_text(read);
     return status;
 }
 
@@ -134,7 +142,7 @@ fth_status fth_credentials_from_instance(fth_keys *keys)
                 "must be 2 (aws ec2 modify-instance-metadata-options --http-put-response-hop-limit 2)",
                 response.code);
     header = fth_format("X-aws-ec2-metadata-token: %s", response.body);
-    fth_http_response_release(&response);
+    release(&response);
     free(url);
     url = fth_format("%s%s", base, path);
     FTH_TRY(ask("GET", url, header, &response));
@@ -144,7 +152,7 @@ fth_status fth_credentials_from_instance(fth_keys *keys)
     }
     FTH_REQUIRE(response.code == 200, FTH_IO, "the instance's metadata service answered %d", response.code);
     role = strndup(response.body, strcspn(response.body, "\r\n"));
-    fth_http_response_release(&response);
+    release(&response);
     free(url);
     url = fth_format("%s%s%s", base, path, role);
     FTH_TRY(ask("GET", url, header, &response));
@@ -153,10 +161,10 @@ fth_status fth_credentials_from_instance(fth_keys *keys)
     FTH_TRY(parse_keys(response.body, "the instance's metadata service", keys));
 
 out:
-    fth_http_response_release(&response);
+    release(&response);
     free(base);
     free(url);
-    free(header);
+    fth_wipe_text(header);
     free(role);
     return status;
 }

@@ -31,6 +31,7 @@
 
 enum {
     HASHED_BYTES = 1 << 16, /* up to here a version holds a checksum */
+    VERSION_HASH_BYTES = 8, /* of it */
     CHUNK_BYTES = 8 << 20,
     FOLDER_TRIES = 50 /* a folder may vanish between its making and its use, when its last object is deleted */
 };
@@ -142,10 +143,11 @@ static fth_status read_version(int descriptor, const char *path, const struct st
     int length = snprintf(version->text, sizeof version->text, "%" PRIx64 "-%" PRIx64 "-%" PRIx64 ".%09ld",
                           (uint64_t)facts->st_ino, (uint64_t)facts->st_size, (uint64_t)facts->st_mtim.tv_sec,
                           facts->st_mtim.tv_nsec);
-    if (hashed)
-        for (int i = 0; i < 8; i++)
-            length += snprintf(version->text + length, sizeof version->text - (size_t)length, "%s%02x", i ? "" : "-",
-                               digest[i]);
+    if (hashed) {
+        char hex[2 * VERSION_HASH_BYTES + 1];
+        fth_hex_encode(digest, VERSION_HASH_BYTES, hex);
+        snprintf(version->text + length, sizeof version->text - (size_t)length, "-%s", hex);
+    }
 
 out:
     free(content);

@@ -22,7 +22,7 @@ static fth_status sign(fth_bucket_request *request)
     char *escaped = fth_http_escape(whole, true), *path = NULL, *query = NULL, *region = NULL, *host = NULL;
 
     if (!request->payload_hash) {
-        fth_sha256_hex(request->body ? request->body : "", (size_t)request->body_bytes, request->hash);
+        fth_hex_sha256(request->body ? request->body : "", (size_t)request->body_bytes, request->hash);
         request->payload_hash = request->hash;
     }
     FTH_TRY(fth_credentials_get(s3->credentials, &keys));

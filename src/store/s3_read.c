@@ -13,8 +13,7 @@ static bool is_md5(const fth_store_version *version, const fth_http_response *re
 {
     char *encrypted = fth_http_header(response, "x-amz-server-side-encryption");
     char *customer = fth_http_header(response, "x-amz-server-side-encryption-customer-algorithm");
-    bool plain =
-        !encrypted && !customer && strlen(version->text) == 32 && strspn(version->text, "0123456789abcdef") == 32;
+    bool plain = !encrypted && !customer && fth_hex_is_valid(version->text, 32);
     free(encrypted);
     free(customer);
     return plain;
@@ -33,13 +32,13 @@ fth_status fth_s3_verify(const fth_store *store, const fth_http_response *respon
 
     fth_bucket_version(store, response, &version);
     if (sha256 && strlen(sha256) == 64) {
-        fth_sha256_hex(bytes, size_bytes, hex);
+        fth_hex_sha256(bytes, size_bytes, hex);
         FTH_REQUIRE(strcmp(hex, sha256) == 0, FTH_CORRUPT, "what arrived is not what was stored (SHA-256)");
     } else if (tree) {
         FTH_TRY(fth_s3_check_tree(tree, bytes, size_bytes));
     } else if (!fth_s3_of(store)->google && is_md5(&version, response)) {
         EVP_Digest(bytes, size_bytes, md5, NULL, EVP_md5(), NULL);
-        fth_hex(md5, 16, hex);
+        fth_hex_encode(md5, 16, hex);
         FTH_REQUIRE(strcmp(hex, version.text) == 0, FTH_CORRUPT, "what arrived is not what was stored (MD5)");
     }
 

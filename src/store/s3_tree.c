@@ -61,7 +61,7 @@ void fth_s3_tree_text(uint64_t chunk_bytes, const fth_s3_sum *sums, uint64_t chu
     fth_s3_sum sum;
     char hex[2 * sizeof sum.bytes + 1];
     fth_s3_sum_chunk(sums, (size_t)chunks * sizeof *sums, &sum);
-    fth_hex(sum.bytes, sizeof sum.bytes, hex);
+    fth_hex_encode(sum.bytes, sizeof sum.bytes, hex);
     snprintf(text, 96, "xxh3-%" PRIu64 "-%s", chunk_bytes, hex);
 }
 

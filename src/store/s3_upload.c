@@ -37,7 +37,7 @@ static char *note_path(const fth_store *store, const char *key)
     if (!folder)
         return NULL;
     char hex[65], *name = fth_format("%s\n%s", fth_store_url(store), key), *path = NULL;
-    fth_sha256_hex(name, strlen(name), hex);
+    fth_hex_sha256(name, strlen(name), hex);
     if (fth_folder_create(folder) == FTH_OK)
         path = fth_format("%s/%.32s", folder, hex);
     free(name);

@@ -23,7 +23,7 @@ fth_status fth_s3_put(fth_store *store, const char *key, const void *bytes, size
 
     fth_store_meter_begin(&meter, size_bytes, options->progress);
     request.meter = options->progress ? &meter : NULL;
-    fth_sha256_hex(request.body, size_bytes, hash);
+    fth_hex_sha256(request.body, size_bytes, hash);
     fth_bucket_make_number(number);
     fth_bucket_add_header(&request, "content-type",
                           options->content_type ? options->content_type : "application/octet-stream");

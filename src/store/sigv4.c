@@ -1,7 +1,6 @@
 /* See sigv4.h. */
 #include "store/sigv4.h"
 
-#include <openssl/crypto.h>
 #include <openssl/evp.h>
 #include <openssl/hmac.h>
 #include <stdio.h>
@@ -20,23 +19,6 @@ typedef struct fth_dialect {
 
 static const fth_dialect amazon = {"AWS4-HMAC-SHA256", "AWS4", "aws4_request", "x-amz-", "X-Amz-"};
 static const fth_dialect google = {"GOOG4-HMAC-SHA256", "GOOG4", "goog4_request", "x-goog-", "X-Goog-"};
-
-void fth_hex(const unsigned char *bytes, size_t size_bytes, char *hex)
-{
-    static const char digits[] = "0123456789abcdef";
-    for (size_t i = 0; i < size_bytes; i++) {
-        hex[2 * i] = digits[bytes[i] >> 4];
-        hex[2 * i + 1] = digits[bytes[i] & 15];
-    }
-    hex[2 * size_bytes] = '\0';
-}
-
-void fth_sha256_hex(const void *bytes, size_t size_bytes, char hex[65])
-{
-    unsigned char digest[DIGEST_BYTES];
-    EVP_Digest(bytes, size_bytes, digest, NULL, EVP_sha256(), NULL);
-    fth_hex(digest, sizeof digest, hex);
-}
 
 static void hmac(const void *key, size_t key_bytes, const char *text, unsigned char digest[DIGEST_BYTES])
 {
@@ -93,7 +75,7 @@ static void signature_of(const fth_sigv4 *request, const fth_dialect *dialect, c
     unsigned char key[DIGEST_BYTES], next[DIGEST_BYTES];
     char hash[65], day[9];
     snprintf(day, sizeof day, "%.8s", date);
-    fth_sha256_hex(canonical, strlen(canonical), hash);
+    fth_hex_sha256(canonical, strlen(canonical), hash);
     char *to_sign = fth_format("%s\n%s\n%s\n%s", dialect->algorithm, date, scope, hash);
     char *first = fth_format("%s%s", dialect->key_prefix, request->secret_key);
     hmac(first, strlen(first), day, key);
@@ -101,10 +83,10 @@ static void signature_of(const fth_sigv4 *request, const fth_dialect *dialect, c
     hmac(next, sizeof next, request->service, key);
     hmac(key, sizeof key, dialect->ending, next);
     hmac(next, sizeof next, to_sign, key);
-    fth_hex(key, sizeof key, hex);
-    OPENSSL_cleanse(next, sizeof next);
-    OPENSSL_cleanse(first, strlen(first));
-    free(first);
+    fth_hex_encode(key, sizeof key, hex);
+    fth_wipe(next, sizeof next);
+    fth_wipe(key, sizeof key);
+    fth_wipe_text(first);
     free(to_sign);
 }
 
@@ -172,10 +154,8 @@ out:
 
 void fth_sigv4_free_lines(char **lines)
 {
-    for (char **line = lines; line && *line; line++) {
-        OPENSSL_cleanse(*line, strlen(*line)); /* one of them may hold a session token */
-        free(*line);
-    }
+    for (char **line = lines; line && *line; line++)
+        fth_wipe_text(*line); /* one of them may hold a session token */
     free(lines);
 }
 

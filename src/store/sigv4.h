@@ -42,7 +42,4 @@ void fth_sigv4_free_lines(char **lines);
 /* The query string that makes a URL good for `seconds`; free() it. Only host is signed. */
 fth_status fth_sigv4_presign(const fth_sigv4 *request, double seconds, char **query);
 
-void fth_sha256_hex(const void *bytes, size_t size_bytes, char hex[65]);
-void fth_hex(const unsigned char *bytes, size_t size_bytes, char *hex); /* with a NUL */
-
 #endif

@@ -19,6 +19,7 @@
 #include <sys/statvfs.h>
 #include <unistd.h>
 
+#include "base/process.h"
 #include "store/store_internal.h"
 
 enum {
@@ -87,10 +88,8 @@ typedef struct fth_team {
  * only get into each other's caches (8 against 4 on two processors: a tenth slower). */
 int fth_store_threads(void)
 {
-    long processors = sysconf(_SC_NPROCESSORS_ONLN);
-    return processors * 2 < LEAST_THREADS ? LEAST_THREADS
-           : processors * 2 > MAX_THREADS ? MAX_THREADS
-                                          : (int)processors * 2;
+    int processors = fth_processors_online();
+    return processors * 2 < LEAST_THREADS ? LEAST_THREADS : processors * 2 > MAX_THREADS ? MAX_THREADS : processors * 2;
 }
 
 static void *work(void *context)
@@ -124,7 +123,7 @@ fth_status fth_store_in_parallel(int threads, uint64_t count, fth_status (*piece
     int started = 0;
     pthread_mutex_init(&team.mutex, NULL);
     for (; started < threads - 1 && started < MAX_THREADS && (uint64_t)started + 1 < count; started++)
-        if (pthread_create(&others[started], NULL, work, &team) != 0)
+        if (fth_thread_start(&others[started], "transfer", work, &team) != 0)
             break; /* fewer threads do as well, only later */
     work(&team);
     for (int i = 0; i < started; i++)
@@ -366,8 +365,7 @@ static fth_status check_digest(fth_landing *landing)
     char hex[2 * EVP_MAX_MD_SIZE + 1] = "";
     unsigned length = 0;
     EVP_DigestFinal_ex(landing->digest, digest, &length);
-    for (unsigned i = 0; i < length; i++)
-        snprintf(hex + 2 * i, 3, "%02x", digest[i]);
+    fth_hex_encode(digest, length, hex);
     bool md5 = length == 16;
     if (fetch->sha256)
         snprintf(fetch->sha256, 65, "%s", hex);
@@ -430,7 +428,7 @@ fth_status fth_store_fetch_file(fth_store *store, const fth_store_fetch *fetch)
     FTH_TRY(fth_allocate((size_t)pieces + 1, sizeof *landing.landed, &landing.landed));
     FTH_TRY(make_room(&landing, folder, &temporary));
     fth_store_meter_begin(&landing.meter, size_bytes, fetch->progress);
-    bool syncing = pieces > 1 && pthread_create(&syncer, NULL, begin_sync, &landing) == 0;
+    bool syncing = pieces > 1 && fth_thread_start(&syncer, "sync-file", begin_sync, &landing) == 0;
     status = fth_store_in_parallel(fth_store_threads(), pieces, fetch_piece, &landing, &landing.meter.cancelled);
     if (syncing) {
         pthread_mutex_lock(&landing.mutex);

@@ -81,12 +81,10 @@ static fth_status take_entity(fth_scanner *scanner)
     unsigned long code = 0;
     int digits = 0;
     for (; at < scanner->end && *at != ';' && digits < 8; at++, digits++) {
-        const char *all = "0123456789abcdef";
-        char letter = *at >= 'A' && *at <= 'F' ? (char)(*at - 'A' + 'a') : *at;
-        const char *found = letter ? strchr(all, letter) : NULL;
-        if (!found || (!hexadecimal && found - all > 9))
+        int digit = fth_hex_digit(*at);
+        if (digit < 0 || (!hexadecimal && digit > 9))
             return broken("a malformed character reference");
-        code = code * (hexadecimal ? 16 : 10) + (unsigned long)(found - all);
+        code = code * (hexadecimal ? 16 : 10) + (unsigned long)digit;
     }
     if (digits == 0 || at >= scanner->end || *at != ';' || code == 0 || code > 0x10ffff ||
         (code >= 0xd800 && code < 0xe000))

@@ -34,7 +34,7 @@ json_t *fth_machine_describe(const fth_device *device)
         host = system.nodename;
     }
     return json_pack("{s:s, s:s, s:I, s:I, s:s, s:s}", "host", host, "cpu", cpu, "cores",
-                     (json_int_t)sysconf(_SC_NPROCESSORS_ONLN), "memory_bytes",
+                     (json_int_t)fth_processors_online(), "memory_bytes",
                      (json_int_t)sysconf(_SC_PHYS_PAGES) * (json_int_t)sysconf(_SC_PAGESIZE), "system", text, "device",
                      device->description);
 }

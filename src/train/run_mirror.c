@@ -104,7 +104,7 @@ fth_status fth_run_store_begin(fth_run_store *run, const char *folder, size_t st
     run->folder = fth_format("%s", folder);
     run->part_begin = run->stored = stored_bytes;
     run->ending = false; /* no thread yet: the record of an earlier try may have been discarded */
-    run->running = fth_thread_start(&run->thread, mirror, run) == 0;
+    run->running = fth_thread_start(&run->thread, "mirror", mirror, run) == 0;
     return run->running ? FTH_OK : fth_fail(FTH_NO_MEMORY, "no thread could be started to store the run's events");
 }
 

@@ -122,7 +122,7 @@ static void *identify(void *context)
 void fth_spending_begin_identify(fth_spending *spending, const char *watch)
 {
     if (may_be_in_a_cloud(watch))
-        spending->identifying = fth_thread_start(&spending->thread, identify, spending) == 0;
+        spending->identifying = fth_thread_start(&spending->thread, "identify", identify, spending) == 0;
 }
 
 /* ---- its price ---- */

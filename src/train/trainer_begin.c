@@ -76,7 +76,7 @@ fth_status fth_open_device_and_data(const fth_train_options *options, const fth_
         .options = options, .stop = stop, .mutex = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER};
     double began_s = fth_clock_seconds();
     pthread_t thread;
-    bool threaded = fth_thread_start(&thread, open_data, &opening) == 0;
+    bool threaded = fth_thread_start(&thread, "open-data", open_data, &opening) == 0;
     fth_status status =
         fth_device_open(options->device, &(fth_device_options){.threads = (int)options->threads}, device);
     if (threaded) {

@@ -223,7 +223,7 @@ static void abandon(fth_trainer *trainer, const char *why)
     bool hard = guardian->phase == FTH_PHASE_ENDING; /* it saves by itself, and time is up */
     guardian->abandoning = true;
     pthread_mutex_unlock(&guardian->mutex);
-    if (!hard && fth_thread_start(&thread, close_run, trainer) == 0) {
+    if (!hard && fth_thread_start(&thread, "close-run", close_run, trainer) == 0) {
         pthread_mutex_lock(&guardian->mutex);
         while (!guardian->closed && !fth_deadline_passed(reason.deadline)) {
             struct timespec until = fth_deadline_timespec(fth_deadline_in(LOOK_EVERY_S));
@@ -321,7 +321,7 @@ fth_status fth_guardian_start(fth_trainer *trainer)
     guardian->phase = FTH_PHASE_BEGIN;
     if (!trainer->stop)
         return FTH_OK;
-    guardian->running = fth_thread_start(&guardian->thread, guard, trainer) == 0;
+    guardian->running = fth_thread_start(&guardian->thread, "guardian", guard, trainer) == 0;
     return guardian->running ? FTH_OK : fth_fail(FTH_NO_MEMORY, "no thread could be started to watch deadlines");
 }
 

@@ -194,7 +194,7 @@ static fth_status begin_beside(fth_trainer *trainer)
     validation->loader = NULL;
     FTH_TRY(fth_trainer_open_loader(trainer, FTH_VALIDATION, &validation->loader));
 
-    validation->running = fth_thread_start(&validation->thread, evaluate, validation) == 0;
+    validation->running = fth_thread_start(&validation->thread, "validate", evaluate, validation) == 0;
     FTH_REQUIRE(validation->running, FTH_NO_MEMORY, "cannot start a thread for validation");
 
 out:

@@ -195,7 +195,7 @@ static void begin_closing(fth_saving *saving, const fth_writer_job *job, fth_dea
     closing_job *closing = NULL;
     if (fth_allocate(1, sizeof *closing, &closing) == FTH_OK) {
         *closing = (closing_job){saving->writer, *job, deadline};
-        saving->closing = fth_thread_start(&saving->closer, write_last, closing) == 0;
+        saving->closing = fth_thread_start(&saving->closer, "save-last", write_last, closing) == 0;
     }
     if (!saving->closing) {
         free(closing);

@@ -35,6 +35,12 @@ void test_write_text(const char *name, const char *text);
 
 bool test_exists(const char *name);
 
+/* A text of 32 letters in fresh memory, and how often it is in the memory of this process, freed memory included. It is
+ * made anew for each comparison, so that no copy of the test's own is found. */
+enum { TEST_SECRET_LENGTH = 32 };
+char *test_make_secret(void);
+int test_count_secret(void);
+
 /* Fails where the message of the last failure lacks `part`; assert_message_of says also for which input. */
 #define assert_message_has(part)       test_check_message(NULL, part, __FILE__, __LINE__)
 #define assert_message_of(input, part) test_check_message(input, part, __FILE__, __LINE__)

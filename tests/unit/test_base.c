@@ -1,9 +1,12 @@
 /* Counter-based random numbers, durations, counts, and the error message. */
 #include "support.h"
 
+#include <ctype.h>
 #include <math.h>
+#include <sched.h>
 #include <signal.h>
 #include <spawn.h>
+#include <stdatomic.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -192,6 +195,57 @@ static void deadlines_pass(void **state)
     }
 }
 
+static void hex_digits(void **state)
+{
+    (void)state;
+    const unsigned char bytes[] = {0x00, 0x0f, 0xa5, 0xff};
+    char hex[9], sha256[65];
+    fth_hex_encode(bytes, sizeof bytes, hex);
+    assert_string_equal(hex, "000fa5ff");
+    fth_hex_encode(bytes, 0, hex);
+    assert_string_equal(hex, "");
+    for (int c = -128; c < 128; c++) {
+        const char *digits = "0123456789abcdef", *found = c > 0 ? strchr(digits, tolower(c)) : NULL;
+        assert_int_equal(fth_hex_digit((char)c), found ? found - digits : -1);
+    }
+    assert_true(fth_hex_is_valid("00ff", 4));
+    assert_false(fth_hex_is_valid("00ff", 3));
+    assert_false(fth_hex_is_valid("00fF", 4));
+    fth_hex_sha256(NULL, 0, sha256);
+    assert_string_equal(sha256, "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855");
+}
+
+static void processors_are_those_allowed(void **state)
+{
+    (void)state;
+    cpu_set_t before, one;
+    assert_in_range(fth_processors_usable(), 1, fth_processors_online());
+    assert_int_equal(sched_getaffinity(0, sizeof before, &before), 0);
+    CPU_ZERO(&one);
+    for (int i = 0; i < CPU_SETSIZE && CPU_COUNT(&one) == 0; i++)
+        if (CPU_ISSET(i, &before))
+            CPU_SET(i, &one);
+    assert_int_equal(sched_setaffinity(0, sizeof one, &one), 0);
+    assert_int_equal(fth_processors_usable(), 1);
+    assert_int_equal(sched_setaffinity(0, sizeof before, &before), 0);
+    assert_int_equal(fth_processors_usable(), CPU_COUNT(&before));
+}
+
+/* A memset() before free() is what compilers leave out. */
+static void wiped_secrets_are_gone(void **state)
+{
+    (void)state;
+    char *secret = test_make_secret();
+    assert_int_equal(test_count_secret(), 1);
+    fth_wipe_text(secret);
+    assert_int_equal(test_count_secret(), 0);
+    secret = test_make_secret();
+    fth_wipe(secret, TEST_SECRET_LENGTH);
+    assert_int_equal(test_count_secret(), 0);
+    fth_wipe_text(secret);
+    fth_wipe_text(NULL);
+}
+
 static void *look_at_signals(void *context)
 {
     sigset_t blocked;
@@ -206,11 +260,31 @@ static void threads_are_left_alone_by_signals(void **state)
     bool blocked = false;
     pthread_t thread;
     sigset_t here;
-    assert_int_equal(fth_thread_start(&thread, look_at_signals, &blocked), 0);
+    assert_int_equal(fth_thread_start(&thread, "look", look_at_signals, &blocked), 0);
     pthread_join(thread, NULL);
     assert_true(blocked);
     pthread_sigmask(SIG_SETMASK, NULL, &here);
     assert_false(sigismember(&here, SIGTERM));
+}
+
+static void *wait_to_end(void *context)
+{
+    while (!atomic_load((atomic_bool *)context))
+        sched_yield();
+    return NULL;
+}
+
+static void threads_have_names(void **state)
+{
+    (void)state;
+    atomic_bool end = false;
+    char name[16] = "";
+    pthread_t thread;
+    assert_int_equal(fth_thread_start(&thread, "fifteen-letters", wait_to_end, &end), 0);
+    assert_int_equal(pthread_getname_np(thread, name, sizeof name), 0);
+    atomic_store(&end, true);
+    pthread_join(thread, NULL);
+    assert_string_equal(name, "fifteen-letters");
 }
 
 static void killed_children_are_collected(void **state)
@@ -289,14 +363,25 @@ static void memory_is_zeroed_checked_and_grows(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(permutations_are_bijections),           cmocka_unit_test(permutations_mix),
-        cmocka_unit_test(permutations_reach_large_counts),       cmocka_unit_test(normals_have_mean_0_and_variance_1),
-        cmocka_unit_test(many_normals_are_each_their_own),       cmocka_unit_test(uniforms_fill_their_range_evenly),
-        cmocka_unit_test(draws_depend_on_every_part_of_the_key), cmocka_unit_test(durations_parse_and_print),
-        cmocka_unit_test(failures_nest_their_messages),          cmocka_unit_test(deadlines_pass),
-        cmocka_unit_test(threads_are_left_alone_by_signals),     cmocka_unit_test(killed_children_are_collected),
-        cmocka_unit_test(memory_is_zeroed_checked_and_grows),    cmocka_unit_test(counts_agree_with_their_nouns),
+        cmocka_unit_test(permutations_are_bijections),
+        cmocka_unit_test(permutations_mix),
+        cmocka_unit_test(permutations_reach_large_counts),
+        cmocka_unit_test(normals_have_mean_0_and_variance_1),
+        cmocka_unit_test(many_normals_are_each_their_own),
+        cmocka_unit_test(uniforms_fill_their_range_evenly),
+        cmocka_unit_test(draws_depend_on_every_part_of_the_key),
+        cmocka_unit_test(durations_parse_and_print),
+        cmocka_unit_test(failures_nest_their_messages),
+        cmocka_unit_test(deadlines_pass),
+        cmocka_unit_test(threads_are_left_alone_by_signals),
+        cmocka_unit_test(killed_children_are_collected),
+        cmocka_unit_test(memory_is_zeroed_checked_and_grows),
+        cmocka_unit_test(counts_agree_with_their_nouns),
         cmocka_unit_test(the_program_is_found_by_its_file),
+        cmocka_unit_test(threads_have_names),
+        cmocka_unit_test(hex_digits),
+        cmocka_unit_test(processors_are_those_allowed),
+        cmocka_unit_test(wiped_secrets_are_gone),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

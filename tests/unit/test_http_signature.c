@@ -202,6 +202,24 @@ static void test_key_files(void **state)
     unsetenv("FARTHING_KEYS");
 }
 
+/* The first of many, so that a list that grows and moves would leave it behind. */
+static void test_keys_are_wiped(void **state)
+{
+    (void)state;
+    enum { COUNT = 40, LINE = 64 };
+    fth_keys *keys = NULL;
+    char *secret = test_make_secret(), *text = malloc(COUNT * LINE);
+    size_t used = (size_t)snprintf(text, LINE, "alice %s train\n", secret);
+    for (int i = 1; i < COUNT; i++)
+        used += (size_t)snprintf(text + used, LINE, "key%d 0123456789abcdef read\n", i);
+    assert_int_equal(fth_keys_parse(text, "test", &keys), FTH_OK);
+    assert_int_equal(test_count_secret(), 3);
+    fth_wipe_text(secret);
+    fth_wipe_text(text);
+    fth_keys_free(keys);
+    assert_int_equal(test_count_secret(), 0);
+}
+
 static void hello(void *context, fth_exchange *exchange)
 {
     (void)context;
@@ -268,6 +286,7 @@ int main(void)
         cmocka_unit_test(test_against_the_description),
         cmocka_unit_test(test_refusals),
         cmocka_unit_test(test_time_and_memory),
+        cmocka_unit_test(test_keys_are_wiped),
         cmocka_unit_test_setup_teardown(test_kept_nonces, test_make_folder, test_remove_folder),
         cmocka_unit_test_setup_teardown(test_key_files, test_make_folder, test_remove_folder),
         cmocka_unit_test_setup_teardown(test_tls, test_make_folder, test_remove_folder),

@@ -47,7 +47,7 @@ static void signatures_are_amazons(void **state)
     fth_sigv4 put = example();
     char hash[65], *path = fth_http_escape("/test$file.text", true);
     fth_pair headers[] = {{"x-amz-storage-class", "REDUCED_REDUNDANCY"}, {"date", "Fri, 24 May 2013 00:00:00 GMT"}};
-    fth_sha256_hex("Welcome to Amazon S3.", 21, hash);
+    fth_hex_sha256("Welcome to Amazon S3.", 21, hash);
     put.method = "PUT";
     put.path = path;
     put.headers = headers;

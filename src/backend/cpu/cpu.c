@@ -41,12 +41,6 @@ static const char *isa_name(dnnl_cpu_isa_t isa)
     return "generic";
 }
 
-static int usable_cores(void)
-{
-    cpu_set_t set;
-    return sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 1;
-}
-
 /* Some virtual machines announce AMX but hide the CPUID leaf that describes its tiles. oneDNN reads the number of tiles
  * from there, configures none, and dies of an illegal instruction: keep it off AMX. Must come before any other call of
  * oneDNN, which fixes the instruction set. */
@@ -81,7 +75,7 @@ static fth_status open_device(const fth_device_options *options, fth_device **de
     cpu_device *cpu = NULL;
     FTH_TRY(fth_allocate(1, sizeof *cpu, &cpu));
     cpu->base.backend = &fth_backend_cpu;
-    const int cores = usable_cores();
+    const int cores = fth_processors_usable();
     cpu->base.threads = options->threads > 0 ? options->threads : cores;
     if (cpu->base.threads > cores)
         fth_log_warning("%d threads on %s wait for each other; --threads 0 takes one per core", cpu->base.threads,
