@@ -107,7 +107,7 @@ static bool end_workers(hogwild *all)
         if (!worker->started)
             continue;
         if (all->processes)
-            hogwild_process_end(worker->process, deadline);
+            fth_child_wait(worker->process, deadline);
         else if (pthread_clockjoin_np(worker->thread, NULL, CLOCK_MONOTONIC, &until) != 0)
             ended = false;
     }

@@ -24,6 +24,7 @@
 #include <stdatomic.h>
 #include <sys/types.h>
 
+#include "base/child.h"
 #include "parallel/parallel_internal.h"
 #include "train/engine.h"
 
@@ -125,7 +126,5 @@ void hogwild_work(hogwild_head *head, int worker, const fth_train_options *optio
 fth_status hogwild_process_start(int descriptor, int worker, pid_t *process);
 /* True if it is gone; `reason` says how it ended. Does not wait. */
 bool hogwild_process_is_gone(pid_t process, char *reason, size_t size);
-/* Waits until it is gone; it is killed at the deadline. */
-void hogwild_process_end(pid_t process, fth_deadline deadline);
 
 #endif

@@ -4,17 +4,14 @@
 #include <math.h>
 #include <poll.h>
 #include <signal.h>
-#include <spawn.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
+#include "base/child.h"
 #include "base/process.h"
 #include "rehearse/machine.h"
-
-extern char **environ;
 
 enum { MAX_LINE_BYTES = 16 << 20, MAX_LOG_BYTES = 64 << 20 };
 
@@ -36,62 +33,10 @@ static fth_status make_board(const char *path, fth_trial *trial)
     return FTH_OK;
 }
 
-/* Ours, with `added` in front: the first of two equal names counts. */
-static fth_status join_environment(const char *const *added, char ***joined)
-{
-    size_t own = 0, more = 0;
-    while (environ[own])
-        own++;
-    while (added[more])
-        more++;
-    fth_status status = fth_allocate(own + more + 1, sizeof **joined, joined);
-    if (status != FTH_OK)
-        return status;
-    size_t count = 0;
-    for (size_t i = 0; i < more; i++)
-        (*joined)[count++] = (char *)added[i];
-    for (size_t i = 0; i < own; i++) {
-        size_t name = strcspn(environ[i], "=") + 1;
-        bool replaced = false;
-        for (size_t k = 0; k < more && !replaced; k++)
-            replaced = strncmp(environ[i], added[k], name) == 0;
-        if (!replaced)
-            (*joined)[count++] = environ[i];
-    }
-    return FTH_OK;
-}
-
-static fth_status spawn(const char *program, const char *const *arguments, char **environment, int output,
-                        const char *log_path, pid_t *pid)
-{
-    posix_spawn_file_actions_t actions;
-    posix_spawnattr_t attributes;
-    sigset_t none, usual;
-    sigemptyset(&none);
-    sigemptyset(&usual);
-    sigaddset(&usual, SIGPIPE);
-    sigaddset(&usual, SIGINT);
-    sigaddset(&usual, SIGTERM);
-    sigaddset(&usual, SIGUSR1);
-    posix_spawn_file_actions_init(&actions);
-    posix_spawnattr_init(&attributes);
-    posix_spawn_file_actions_addopen(&actions, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
-    posix_spawn_file_actions_adddup2(&actions, output, STDOUT_FILENO);
-    posix_spawn_file_actions_addopen(&actions, STDERR_FILENO, log_path, O_WRONLY | O_CREAT | O_APPEND, 0644);
-    posix_spawnattr_setsigmask(&attributes, &none);
-    posix_spawnattr_setsigdefault(&attributes, &usual);
-    posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF);
-    int error = posix_spawn(pid, program, &actions, &attributes, (char *const *)arguments, environment);
-    posix_spawnattr_destroy(&attributes);
-    posix_spawn_file_actions_destroy(&actions);
-    return error == 0 ? FTH_OK : fth_fail(FTH_IO, "start %s: %s", program, strerror(error));
-}
-
 fth_status fth_trial_start(const char *program, const char *const *arguments, const char *const *environment,
                            const char *folder, fth_trial *trial)
 {
     fth_status status = FTH_OK;
-    char **joined = NULL;
     char *board = fth_path_join(folder, "progress"), *events = fth_path_join(folder, "events.jsonl");
     char *board_variable = fth_format("FARTHING_PROGRESS_FILE=%s", board);
     const char *added[32] = {board_variable};
@@ -105,16 +50,16 @@ fth_status fth_trial_start(const char *program, const char *const *arguments, co
     FTH_TRY(make_board(board, trial));
     trial->copy = fopen(events, "we");
     FTH_REQUIRE(trial->copy, FTH_IO, "create %s: %s", events, strerror(errno));
-    FTH_TRY(join_environment(added, &joined));
     FTH_REQUIRE(pipe2(ends, O_CLOEXEC) == 0, FTH_IO, "make a pipe: %s", strerror(errno));
     fcntl(ends[0], F_SETFL, O_NONBLOCK);
     trial->output = ends[0];
     trial->spawned_s = fth_clock_seconds();
-    FTH_TRY(spawn(program, arguments, joined, ends[1], trial->log_path, &trial->pid));
+    fth_child_options child = {
+        .program = program, .arguments = arguments, .variables = added, .output = ends[1], .messages = trial->log_path};
+    FTH_TRY(fth_child_start(&child, &trial->pid));
 out:
     if (ends[1] >= 0)
         close(ends[1]);
-    free(joined);
     free(board_variable);
     free(board);
     free(events);
@@ -205,13 +150,13 @@ static fth_status read_board(fth_trial *trial)
 
 static void reap(fth_trial *trial)
 {
-    int code;
-    if (trial->ended || waitpid(trial->pid, &code, WNOHANG) != trial->pid)
+    fth_child_end end;
+    if (trial->ended || !fth_child_has_ended(trial->pid, &end))
         return;
     trial->ended = true;
     trial->ended_s = fth_clock_seconds();
-    trial->exit_code = WIFEXITED(code) ? WEXITSTATUS(code) : -1;
-    trial->signal = WIFSIGNALED(code) ? WTERMSIG(code) : 0;
+    trial->exit_code = end.code;
+    trial->signal = end.signal;
 }
 
 fth_status fth_trial_look(fth_trial *trial, double seconds)

@@ -11,11 +11,10 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/exit_code.h"
 #include "rehearse/machine.h"
 #include "rehearse/simulation.h"
 
-/* What `farthing train` exits with (docs/RUNS.md). */
-enum { EXIT_DONE = 0, EXIT_RESUME_ME = 75 };
 enum { MAX_MACHINES = 100000, MAX_ARGUMENTS = 512 };
 
 #define LOOK_S             0.05
@@ -305,7 +304,7 @@ static fth_status conclude_machine(fth_rehearsing *now, int64_t number, const ft
     if (trial->saved_step > now->best_saved_step)
         now->best_saved_step = trial->saved_step;
     account->saved_step = now->best_saved_step;
-    *finished = trial->exit_code == EXIT_DONE;
+    *finished = trial->exit_code == FTH_EXIT_OK;
     if (*finished) {
         result->steps = (int64_t)json_integer_value(json_object_get(trial->end, "steps"));
         const char *model = json_string_value(json_object_get(trial->end, "model"));
@@ -316,7 +315,7 @@ static fth_status conclude_machine(fth_rehearsing *now, int64_t number, const ft
     /* In its first milliseconds a process has not taken charge of SIGTERM yet, and has nothing to save either. */
     bool killed_by_us =
         interrupted && (trial->signal == SIGKILL || (trial->signal == SIGTERM && isnan(trial->began_s)));
-    if (!interrupted || (trial->exit_code != EXIT_RESUME_ME && !killed_by_us))
+    if (!interrupted || (trial->exit_code != FTH_EXIT_INTERRUPTED && !killed_by_us))
         return fail_job(trial, which);
     char used[64] = "";
     if (!isnan(account->notice_used_s))
@@ -388,7 +387,7 @@ static fth_status run_uninterrupted(fth_rehearsing *now)
         FTH_TRY(fth_trial_look(&trial, LOOK_S));
         FTH_TRY(check_going_on(now));
     }
-    if (trial.exit_code != EXIT_DONE) {
+    if (trial.exit_code != FTH_EXIT_OK) {
         status = fail_job(&trial, "the uninterrupted job");
         goto out;
     }
