@@ -6,16 +6,9 @@
 #include <stdbool.h>
 
 #include "base/base.h"
+#include "base/exit_code.h"
 #include "base/options.h"
 #include "train/train.h"
-
-/* What the program exits with; scripts rely on these. */
-typedef enum fth_exit_code {
-    FTH_EXIT_OK = 0,
-    FTH_EXIT_FAILURE = 1,
-    FTH_EXIT_USAGE = 2,       /* a flag, a key or a value that is not valid */
-    FTH_EXIT_INTERRUPTED = 75 /* stopped on request, saved: the same command with --resume carries on */
-} fth_exit_code;
 
 /* How the program was called. */
 typedef struct fth_invocation {
@@ -91,14 +84,6 @@ fth_exit_code fth_cli_dry_run(const fth_train_options *options, const fth_given 
 /* A record from an id, a path or the address of a run in a store; an empty one means the newest. */
 fth_status fth_cli_read_run(const char *runs_folder, const char *id_or_path, const fth_store_options *store,
                             fth_record_summary *summary);
-
-/* ---- local_server.c: a parameter server with workers, all on this machine ---- */
-
-/* Trains as fth_train() does; may set options->name to the run that is carried on. The observer sees progress only. */
-fth_status fth_cli_train_locally(fth_train_options *options, const fth_train_observer *observer, fth_stop *stop,
-                                 fth_train_outcome *outcome);
-/* In a worker that it started: to be killed when the process that did is gone. Elsewhere it does nothing. */
-fth_status fth_cli_follow_parent(void);
 
 /* ---- signals.c: Ctrl-C ---- */
 

@@ -5,6 +5,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/process.h"
 #include "cli/cli.h"
 #include "parallel/parallel.h"
 #include "report/report.h"
@@ -182,21 +183,18 @@ static void abandon(void *context, const char *message)
 static fth_exit_code train(const fth_invocation *invocation, fth_train_options *options)
 {
     fth_status status = FTH_OK;
-    const fth_strategy *strategy = NULL;
+    char program[4096];
     fth_train_observer observer;
     fth_train_outcome outcome = {0};
     bool told = false;
-    FTH_TRY(fth_cli_follow_parent());
-    FTH_TRY(fth_strategy_find(fth_strategies, options->strategy, &strategy));
+    FTH_TRY(fth_parallel_follow_parent());
     fth_signals_watch(&stop_requested);
     fth_display_start(options->json, &observer);
     observer.abandon = abandon;
     running.invocation = invocation;
     running.options = options;
-    if (strategy->optimizer == FTH_OPTIMIZER_OF_SERVER && !*options->server)
-        status = fth_cli_train_locally(options, &observer, &stop_requested, &outcome);
-    else
-        status = fth_train(options, fth_strategies, &observer, &stop_requested, &outcome);
+    status =
+        fth_parallel_train(options, fth_process_program(program, sizeof program), &observer, &stop_requested, &outcome);
     fth_signals_unwatch();
     told = fth_display_stop();
 out:;

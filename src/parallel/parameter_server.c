@@ -92,14 +92,12 @@ out:
     return status;
 }
 
-/* What would be believed to count here, and does not. */
 static void warn_about_server_options(const fth_train_options *options)
 {
-    static const char *const theirs[] = {"lr",       "optimizer", "momentum", "weight-decay",
-                                         "schedule", "warmup",    "clip",     "weights"};
-    for (size_t i = 0; i < FTH_COUNT_OF(theirs); i++)
-        if (fth_options_was_given(&fth_train_option_table, options, theirs[i]))
-            fth_log_warning("--%s is the server's business; what is given here has no effect", theirs[i]);
+    const fth_option_table *table = &fth_train_option_table;
+    for (size_t i = 0; i < table->count; i++)
+        if (table->options[i].side == FTH_SIDE_SERVER && fth_options_was_given(table, options, table->options[i].name))
+            fth_log_warning("--%s is up to the server; it has no effect on a worker", table->options[i].name);
 }
 
 static fth_status connect_worker(fth_engine *engine, const fth_train_options *options, const fth_stop *stop,
@@ -110,7 +108,9 @@ static fth_status connect_worker(fth_engine *engine, const fth_train_options *op
     fth_engine_sizes sizes = fth_engine_get_sizes(engine);
 
     *state = NULL;
-    FTH_REQUIRE(*options->server, FTH_INVALID, "--strategy parameter-server needs --server URL here");
+    FTH_REQUIRE(*options->server, FTH_INVALID,
+                "this run has a parameter server: give --server URL, or --strategy parameter-server to start a server "
+                "and workers here");
     FTH_REQUIRE(strcmp(fth_engine_precision(engine), "f16") != 0, FTH_UNSUPPORTED,
                 "f16 scales its loss, which a server's optimizer does not know of; use --precision bf16");
     warn_about_server_options(options);
@@ -262,6 +262,12 @@ static fth_status check(const fth_train_options *options)
     return FTH_OK;
 }
 
+/* Without a server to work for, one is started here, with workers of its own. */
+static bool starts_processes(const fth_train_options *options)
+{
+    return !*options->server;
+}
+
 static const char *const server_options[] = {"workers",   "server",         "worker",      "compress", "server-pin",
                                              "server-ca", "server-timeout", "consistency", NULL};
 
@@ -272,6 +278,8 @@ const fth_strategy fth_strategy_parameter_server = {
     .optimizer = FTH_OPTIMIZER_OF_SERVER,
     .ended_by = "server",
     .check = check,
+    .starts_processes = starts_processes,
+    .supervise = fth_local_server_run,
     .connect = connect_worker,
     .open = open_worker,
     .describe = describe,

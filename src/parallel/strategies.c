@@ -1,5 +1,23 @@
 /* The strategies there are. A new one is a file beside this one and a row here. */
 #include "parallel/parallel_internal.h"
+#include "parallel/supervisor.h"
 
 const fth_strategy *const fth_strategies[] = {&fth_strategy_single, &fth_strategy_hogwild,
                                               &fth_strategy_parameter_server, NULL};
+
+fth_status fth_parallel_train(fth_train_options *options, const char *program, const fth_train_observer *observer,
+                              fth_stop *stop, fth_train_outcome *outcome)
+{
+    const fth_strategy *strategy = NULL;
+    fth_status status = fth_strategy_find(fth_strategies, options->strategy, &strategy);
+    if (status != FTH_OK)
+        return status;
+    if (strategy->starts_processes && strategy->starts_processes(options))
+        return strategy->supervise(options, program, observer, stop, outcome);
+    return fth_train(options, fth_strategies, observer, stop, outcome);
+}
+
+fth_status fth_parallel_follow_parent(void)
+{
+    return fth_supervisor_follow_parent();
+}

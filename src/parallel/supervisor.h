@@ -1,0 +1,47 @@
+/* Several processes of this program on one machine, supervised: started together, watched, started again when one is
+ * lost, and ended together within a deadline.
+ *
+ *     start -> running -> exit status 0                 done
+ *                 ^    -> exit status 1 or 2            failed: so does the whole, with the last line that it wrote
+ *                 |    -> a signal, or another status   lost: starts again after a pause that doubles each time,
+ *                 '------------ pause <--------'        until it was lost more than max_restarts times
+ *
+ * A supervised process ends with its supervisor: see fth_supervisor_follow_parent(). Not safe for several threads. */
+#ifndef FTH_PARALLEL_SUPERVISOR_H
+#define FTH_PARALLEL_SUPERVISOR_H
+
+#include "base/base.h"
+#include "base/child.h"
+
+typedef struct fth_supervisor fth_supervisor;
+
+typedef struct fth_supervisor_options {
+    const char *program; /* the file to run */
+    const char *folder;  /* where what process N writes to standard error is appended to N.txt; 1 for the first */
+    int count, max_restarts;
+    double first_pause_s; /* before a process that was lost a second time starts again; the first time there is none */
+    void *context;
+    /* Adds the arguments of process `number` (1 for the first), the program's name first. Called at each start. */
+    fth_status (*add_arguments)(void *context, int number, fth_words *words);
+    /* Optional: process `number` has ended, however. */
+    void (*on_end)(void *context, int number);
+} fth_supervisor_options;
+
+/* Starts all of them. On failure those that had started are ended. */
+fth_status fth_supervisor_start(const fth_supervisor_options *options, fth_supervisor **supervisor);
+/* Collects those that have ended and starts lost ones again. FTH_PEER_LOST if one failed or was lost too often. Does not
+ * wait: to be called every few hundredths of a second. */
+fth_status fth_supervisor_look(fth_supervisor *supervisor);
+/* How many are running or will be started again. 0: all are done. */
+int fth_supervisor_left(const fth_supervisor *supervisor);
+/* Passes a signal on to every process that runs. */
+void fth_supervisor_signal(const fth_supervisor *supervisor, int number);
+/* Asks all of them to stop (SIGTERM), waits, and kills those that are left at the deadline. None starts again. */
+void fth_supervisor_stop(fth_supervisor *supervisor, fth_deadline deadline);
+void fth_supervisor_free(fth_supervisor *supervisor); /* kills what still runs; NULL is fine */
+
+/* In a process that may be a supervised one, at its beginning: it will be killed when its supervisor ends, whatever ends
+ * that. Otherwise it would go on alone, and hold what the next one needs. FTH_PEER_LOST if its supervisor is gone. */
+fth_status fth_supervisor_follow_parent(void);
+
+#endif
