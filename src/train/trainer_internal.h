@@ -1,4 +1,5 @@
-/* The inside of the trainer, shared by the loop (trainer.c), its beginning (trainer_begin.c), what it saves (trainer_save.c), and how it finds out where to begin (resume.c). */
+/* The inside of the trainer, shared by the loop (trainer.c), its beginning (trainer_begin.c) and what it saves
+ * (trainer_save.c). */
 #ifndef FTH_TRAIN_TRAINER_INTERNAL_H
 #define FTH_TRAIN_TRAINER_INTERNAL_H
 
@@ -6,43 +7,12 @@
 
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/writer.h"
-#include "cost/cost.h"
 #include "spot/spot.h"
-#include "train/engine.h"
+#include "train/beginning.h"
 #include "train/reporter.h"
 #include "train/snapshot.h"
 #include "train/strategy.h"
 #include "train/train_internal.h"
-
-/* ---- where a run begins ---- */
-
-typedef struct fth_beginning {
-    fth_train_options options; /* whole: defaults, stored configuration, flags; limits and learning rate filled in */
-    char identity[17];
-    char *folder;        /* of the run to go on with; NULL: a new one */
-    json_t *run;         /* its run.json */
-    bool finished;       /* there is nothing left to do */
-    size_t stored_bytes; /* of its events that the store has (--checkpoints) */
-} fth_beginning;
-
-fth_status fth_beginning_find(const fth_train_options *asked, fth_beginning *beginning);
-/* Its options and identity alone: where the run is, is found elsewhere. */
-fth_status fth_beginning_prepare(const fth_train_options *asked, fth_beginning *beginning);
-/* Whether there is nothing left to do in the run that was found, whose folder and run.json are set: it ended, and no
- * limit given now asks for more. */
-fth_status fth_beginning_check_finished(fth_beginning *beginning);
-
-/* Takes over the limits of a stored configuration where none was given; with `follow` in any case. */
-fth_status fth_beginning_take_limits(fth_beginning *beginning, const json_t *stored, bool follow);
-/* FTH_INVALID if a limit is lower than the stored one of its kind. */
-fth_status fth_beginning_check_longer(const fth_beginning *beginning, const json_t *stored);
-/* What is kept as the best is the run's choice, unless one is given now. */
-fth_status fth_beginning_keep_best_by(fth_beginning *beginning);
-/* A run that its budget ended is not finished if the budget is larger now. */
-fth_status fth_beginning_check_budget(fth_beginning *beginning);
-void fth_beginning_release(fth_beginning *beginning);
-
-/* ---- the trainer ---- */
 
 typedef struct fth_validation fth_validation;
 
@@ -175,7 +145,7 @@ void fth_trainer_check_best(fth_trainer *trainer);
 
 /* ---- stores (trainer_store.c) ---- */
 
-/* Where to begin: in a store, waiting for its lease, or as resume.c says. */
+/* Where to begin: in a store, waiting for its lease, or as beginning.h says. */
 fth_status fth_trainer_find_run(fth_trainer *trainer, const fth_train_options *asked);
 /* The same to look at only: no lease, no local record but the copy in `folder`, made if there is a run. */
 fth_status fth_trainer_look_for_run(fth_trainer *trainer, const fth_train_options *asked, const char *folder);

@@ -1,20 +1,11 @@
-/* Where a run begins: at step 0, or where an earlier one stopped.
- *
- *     no --resume          a new run
- *     --resume             the newest run of this configuration: goes on if unfinished, done if finished; else a
- *                          new one
- *     --resume ID|FOLDER   that run with its stored configuration; options given now win over stored ones, and a limit
- *                          given now replaces all the limits it had
- *     --resume --name ID   that run if it exists, else a new one of that name
- *     --checkpoints URL    the run in that store, if there is one (trainer_store.c), whose other options must be the
- *                          same; a limit given now replaces all the limits it had, but does not shorten it */
+/* See beginning.h. */
+#include "train/beginning.h"
+
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "cost/cost.h"
-#include "train/trainer_internal.h"
-
 enum { DEFAULT_EPOCHS = 3 };
 
 /* Fills in what depends on other options, so that equal runs have equal configurations. */

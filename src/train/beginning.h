@@ -1,0 +1,46 @@
+/* Where a run begins: at step 0, or where an earlier process stopped; and with which options.
+ *
+ *     no --resume          a new run
+ *     --resume             the newest run of this configuration: continued if unfinished, done if finished; else a new
+ *                          one
+ *     --resume ID|FOLDER   that run with its stored configuration; options given now win over stored ones, and a limit
+ *                          given now replaces all the limits it had
+ *     --resume --name ID   that run if it exists, else a new one of that name
+ *     --checkpoints URL    the run in that store, if there is one, whose other options must be the same; a limit given
+ *                          now replaces all the limits it had, but does not shorten it
+ *
+ * A limit is how long to train: --epochs, --steps, --for, --until. */
+#ifndef FTH_TRAIN_BEGINNING_H
+#define FTH_TRAIN_BEGINNING_H
+
+#include "train/train_internal.h"
+
+typedef struct fth_beginning {
+    fth_train_options options; /* all of them: defaults, stored configuration, flags; limits and learning rate set */
+    char identity[17];
+    char *folder;        /* of the run to continue; NULL: a new one */
+    json_t *run;         /* its run.json */
+    bool finished;       /* there is nothing left to do */
+    size_t stored_bytes; /* of its events that the store has (--checkpoints) */
+} fth_beginning;
+
+/* Where to begin on this machine, without a store. */
+fth_status fth_beginning_find(const fth_train_options *asked, fth_beginning *beginning);
+void fth_beginning_release(fth_beginning *beginning);
+
+/* ---- for a run in a store ---- */
+
+/* The options and identity alone, where the run is found elsewhere. */
+fth_status fth_beginning_prepare(const fth_train_options *asked, fth_beginning *beginning);
+/* Takes over the limits of a stored configuration where none was given; with `follow` in any case. */
+fth_status fth_beginning_take_limits(fth_beginning *beginning, const json_t *stored, bool follow);
+/* FTH_INVALID if a limit is lower than the stored one of its kind. */
+fth_status fth_beginning_check_longer(const fth_beginning *beginning, const json_t *stored);
+/* Takes over what is kept as the best model, unless that is given now. The run.json is set. */
+fth_status fth_beginning_keep_best_by(fth_beginning *beginning);
+/* Sets `finished` if the run ended and no limit given now asks for more. The folder and run.json are set. */
+fth_status fth_beginning_check_finished(fth_beginning *beginning);
+/* Sets `finished` back if its budget ended the run, and there is a larger one now. */
+fth_status fth_beginning_check_budget(fth_beginning *beginning);
+
+#endif
