@@ -1,13 +1,13 @@
 /* Options adapted to weights and data: what a run uses where options are silent, or ask for more than there is.
  *
- * The record keeps what was asked, so that the same command means the same run; what came of it is beside it in
- * run.json, and a run that goes on uses that. */
+ * The record keeps what was asked, so that the same command means the same run; run.json has what came of it too, which a
+ * continued run uses. */
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "train/classifier.h"
-#include "train/trainer_internal.h"
+#include "train/setup.h"
 
 bool fth_options_say_normalization(const fth_train_options *options)
 {
@@ -34,25 +34,26 @@ out:
     return status;
 }
 
-fth_status fth_trainer_adapt_normalization(fth_trainer *trainer)
+fth_status fth_adapt_normalization(fth_beginning *beginning, const fth_strategy *strategy, bool *assumed)
 {
-    fth_train_options *options = &trainer->beginning.options;
-    const json_t *data = json_object_get(trainer->beginning.run, "data");
+    fth_train_options *options = &beginning->options;
+    const json_t *data = json_object_get(beginning->run, "data");
     const char *before = json_string_value(json_object_get(data, "normalization"));
     char text[FTH_NORMALIZATION_TEXT] = "";
     fth_status status = FTH_OK;
 
+    *assumed = false;
     if (fth_options_say_normalization(options))
         return FTH_OK;
     if (before) {
         snprintf(text, sizeof text, "%s", before);
-        FTH_REQUIRE(fth_normalization_check(text) == FTH_OK, FTH_CORRUPT, "%s/run.json: %s", trainer->beginning.folder,
+        FTH_REQUIRE(fth_normalization_check(text) == FTH_OK, FTH_CORRUPT, "%s/run.json: %s", beginning->folder,
                     fth_error_message());
-    } else if (!trainer->beginning.run && trainer->strategy->optimizer != FTH_OPTIMIZER_OF_SERVER) {
+    } else if (!beginning->run && strategy->optimizer != FTH_OPTIMIZER_OF_SERVER) {
         FTH_TRY(fth_options_find_normalization(options, text)); /* a worker's weights are the server's */
         if (*text)
             fth_log_info("normalizing images as %s, which %s was trained with", text, options->weights);
-        trainer->normalization_assumed = *options->weights && !*text;
+        *assumed = *options->weights && !*text;
     }
     if (*text) {
         free(options->normalize);
@@ -63,10 +64,8 @@ out:
     return status;
 }
 
-void fth_trainer_adapt_batch(fth_trainer *trainer)
+void fth_adapt_batch(fth_train_options *options, int64_t samples)
 {
-    fth_train_options *options = &trainer->beginning.options;
-    int64_t samples = fth_share_samples(trainer->share, fth_dataset_get_info(trainer->dataset)->count[FTH_TRAIN]);
     if (options->batch <= samples || samples == 0)
         return;
     fth_log_info("--batch %" PRId64 " is more than the %s of %s%s%s: using batches of %" PRId64, options->batch,

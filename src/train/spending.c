@@ -71,9 +71,9 @@ void fth_spending_set_takeover(fth_spending *spending, double waited_s, double p
     spending->previous_process_s = previous_process_s;
 }
 
-void fth_spending_set_workload(fth_spending *spending, const fth_workload *workload)
+void fth_spending_set_workload(fth_spending *spending, fth_workload workload)
 {
-    spending->workload = *workload;
+    spending->workload = workload;
 }
 
 /* ---- which machine ---- */

@@ -46,7 +46,7 @@ typedef struct fth_workload {
     int64_t images_per_step, validation_images;
     double checkpoint_bytes;
 } fth_workload;
-void fth_spending_set_workload(fth_spending *spending, const fth_workload *workload);
+void fth_spending_set_workload(fth_spending *spending, fth_workload workload);
 
 /* True if one more step, with the validation and saving that may follow, would pass the budget. Call it before each:
  * how long things take is measured between calls, from the clock and `meters`. `save_s`: how long a checkpoint takes to

@@ -1,6 +1,6 @@
 /* The training loop.
  *
- *     begin    find the run, open device, data, engine, record; restore the newest checkpoint (trainer_begin.c)
+ *     begin    find the run, open device, data, engine, record; restore the newest checkpoint
  *     loop     at the end of an epoch: validate, keep the best, tell
  *              stop if a limit is reached or a stop was asked for
  *              checkpoint if one is due
@@ -17,11 +17,112 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "train/run_record.h"
 #include "train/trainer_internal.h"
 
 static bool stop_asked(const fth_trainer *trainer)
 {
     return trainer->stop && trainer->stop->asked;
+}
+
+/* ---- the beginning ---- */
+
+/* The record and the place of checkpoints. */
+static fth_status open_record(fth_trainer *trainer)
+{
+    fth_status status = FTH_OK;
+    const fth_setup *setup = &trainer->setup;
+    fth_record *record = NULL;
+
+    FTH_TRY(fth_run_record_open(&trainer->beginning, setup, trainer->spending, &record));
+    fth_reporter_open(trainer->reporter, &(fth_report_sources){.record = record,
+                                                               .run_store = trainer->run_store,
+                                                               .position = &trainer->position,
+                                                               .spending = trainer->spending,
+                                                               .options = setup->options,
+                                                               .device = setup->device,
+                                                               .dataset = setup->dataset});
+    const char *folder = fth_record_folder(record);
+    trainer->last_path = fth_path_join(folder, "last.safetensors");
+    trainer->best_path = fth_path_join(folder, "best.safetensors");
+    FTH_TRY(fth_trainer_open_store(trainer));
+
+out:
+    return status;
+}
+
+/* Brings the run to where it begins: the newest checkpoint, or the first weights. */
+static fth_status restore(fth_trainer *trainer, bool resumed)
+{
+    fth_status status = FTH_OK;
+    bool restored = false;
+
+    if (!resumed)
+        FTH_TRY(fth_setup_load_weights(&trainer->setup, &trainer->position));
+    FTH_TRY(open_record(trainer));
+    if (!resumed)
+        goto out;
+    FTH_TRY(fth_trainer_bring_local_copy(trainer));
+    FTH_TRY(fth_trainer_restore(trainer, &restored));
+    if (!restored) /* killed before its first checkpoint */
+        FTH_TRY(fth_setup_load_weights(&trainer->setup, &trainer->position));
+    /* Only now: a run that cannot be continued stays as it was. */
+    FTH_TRY(fth_run_record_configure(fth_reporter_get_record(trainer->reporter), &trainer->beginning, &trainer->setup,
+                                     trainer->spending));
+
+out:
+    return status;
+}
+
+static void write_start(fth_trainer *trainer, bool resumed)
+{
+    const fth_setup *setup = &trainer->setup;
+    fth_reporter_write_start(trainer->reporter, &(fth_start_facts){.resumed = resumed,
+                                                                   .strategy = setup->strategy,
+                                                                   .strategy_state = trainer->strategy_state,
+                                                                   .parameters = fth_graph_trainable_count(
+                                                                       fth_engine_graph(setup->engine))});
+    if (resumed)
+        fth_trainer_check_best(trainer);
+    if (*setup->weights_format)
+        fth_reporter_write_weights(trainer->reporter, setup->weights_format, setup->weights.head_note);
+}
+
+/* Opens everything, restores what there is to restore, and writes the start. The run was found before. */
+static fth_status begin(fth_trainer *trainer)
+{
+    fth_status status = FTH_OK;
+    fth_setup *setup = &trainer->setup;
+    const fth_strategy *strategy = trainer->strategy;
+    const bool resumed = trainer->beginning.folder != NULL;
+
+    FTH_TRY(fth_setup_open(&trainer->beginning, strategy, trainer->stop, trainer->spending, setup, &trainer->position));
+    FTH_TRY(fth_trainer_begin_interval(trainer));
+    if (strategy->connect)
+        FTH_TRY(strategy->connect(setup->engine, setup->options, trainer->stop, &trainer->strategy_state));
+    FTH_TRY(restore(trainer, resumed));
+    FTH_TRY(fth_trainer_begin_store(trainer, resumed));
+    FTH_TRY(fth_setup_keep_data(setup));
+    /* Its threads work while the plan is made. */
+    FTH_TRY(fth_setup_open_loader(setup, FTH_TRAIN, trainer->position.state.batches, &trainer->loader));
+    if (!strategy->has_workers)
+        FTH_TRY(fth_engine_prepare(setup->engine, setup->options->batch, FTH_PLAN_TRAIN));
+    FTH_TRY(strategy->open(setup->engine, setup->options, &trainer->strategy_state));
+
+    fth_position_start_clock(&trainer->position);
+    trainer->saved_at_s = trainer->position.state.elapsed_s;
+    trainer->saved_step = trainer->position.step;
+    fth_reporter_begin(trainer->reporter);
+    trainer->restored_step = trainer->position.step;
+    fth_engine_sizes sizes = fth_engine_get_sizes(setup->engine);
+    trainer->state_bytes =
+        (sizes.parameters + sizes.buffers + (size_t)sizes.state_count * sizes.trained) * sizeof(float);
+    fth_checkpoint_warn_of_space(&trainer->saving.place, trainer->state_bytes);
+    trainer->begun = true;
+    write_start(trainer, resumed);
+
+out:
+    return status;
 }
 
 /* ---- one update ---- */
@@ -60,6 +161,19 @@ static fth_status settle(fth_trainer *trainer)
     return FTH_OK;
 }
 
+/* Of the next update. */
+static double find_learning_rate(const fth_trainer *trainer)
+{
+    const fth_train_options *options = trainer->setup.options;
+    fth_schedule_position position = {.step = trainer->position.step,
+                                      .total_steps = trainer->position.total_steps,
+                                      .steps_per_epoch = trainer->position.steps_per_epoch,
+                                      .warmup = options->warmup,
+                                      .decay_every = options->decay_every,
+                                      .decay_factor = options->decay_factor};
+    return fth_engine_learning_rate(trainer->setup.engine) * fth_schedule_factor(trainer->setup.schedule, &position);
+}
+
 /* Runs the batches of one update. */
 static fth_status train_update(fth_trainer *trainer)
 {
@@ -67,14 +181,8 @@ static fth_status train_update(fth_trainer *trainer)
     const fth_batch *batch = NULL;
     fth_step_result result;
     double now = fth_clock_seconds();
-    fth_schedule_position position = {.step = trainer->position.step,
-                                      .total_steps = trainer->position.total_steps,
-                                      .steps_per_epoch = trainer->position.steps_per_epoch,
-                                      .warmup = trainer->options->warmup,
-                                      .decay_every = trainer->options->decay_every,
-                                      .decay_factor = trainer->options->decay_factor};
 
-    trainer->position.learning_rate = trainer->base_rate * fth_schedule_factor(trainer->schedule, &position);
+    trainer->position.learning_rate = find_learning_rate(trainer);
     trainer->position.unsaved = true;
     do {
         double began = now;
@@ -93,7 +201,7 @@ static fth_status train_update(fth_trainer *trainer)
         trainer->position.state.batches++;
         trainer->unsettled = trainer->strategy->drain != NULL;
         add_result(trainer, &result, now - began);
-    } while (fth_engine_updates(trainer->engine, trainer->position.state.batches) == trainer->position.step);
+    } while (fth_engine_updates(trainer->setup.engine, trainer->position.state.batches) == trainer->position.step);
 
     trainer->position.step++;
     trainer->position.state.elapsed_s = now - trainer->position.clock_origin_s;
@@ -110,11 +218,12 @@ out:
 /* The limit that is reached, by its option's name, or NULL. */
 static const char *reached_limit(const fth_trainer *trainer)
 {
-    const fth_train_options *options = trainer->options;
+    const fth_train_options *options = trainer->setup.options;
     const fth_train_state *state = &trainer->position.state;
-    if (trainer->goal.kind != FTH_GOAL_NONE && state->validation_step >= 0) {
-        bool reached = trainer->goal.kind == FTH_GOAL_ACCURACY ? state->validation_accuracy >= trainer->goal.value
-                                                               : state->validation_loss <= trainer->goal.value;
+    if (trainer->setup.goal.kind != FTH_GOAL_NONE && state->validation_step >= 0) {
+        bool reached = trainer->setup.goal.kind == FTH_GOAL_ACCURACY
+                           ? state->validation_accuracy >= trainer->setup.goal.value
+                           : state->validation_loss <= trainer->setup.goal.value;
         if (reached)
             return "until";
     }
@@ -152,8 +261,8 @@ static bool at_epoch_end(const fth_trainer *trainer)
 /* The last validation has the machine to itself; and where its result decides about the end, it is waited for. */
 static bool may_validate_beside(const fth_trainer *trainer)
 {
-    return trainer->strategy->validates_alongside && trainer->goal.kind == FTH_GOAL_NONE && !reached_limit(trainer) &&
-           !checkpoint_is_wanted(trainer);
+    return trainer->strategy->validates_alongside && trainer->setup.goal.kind == FTH_GOAL_NONE &&
+           !reached_limit(trainer) && !checkpoint_is_wanted(trainer);
 }
 
 /* Trains until a limit is reached (*reason names it) or a stop is asked for (FTH_INTERRUPTED). */
@@ -183,7 +292,8 @@ static fth_status loop(fth_trainer *trainer, const char **reason)
         FTH_TRY(train_update(trainer));
         fth_trainer_leave_step(trainer);
         if (!trainer->prepared) { /* not before: the first step should not wait for it */
-            FTH_TRY(fth_trainer_prepare(trainer));
+            FTH_TRY(fth_setup_prepare(&trainer->setup));
+            trainer->prepared = true;
             FTH_TRY(fth_trainer_open_writer(trainer, true));
         }
     }
@@ -298,15 +408,12 @@ void fth_trainer_release(fth_trainer *trainer)
     fth_store_free(trainer->store);
     fth_watch_free(trainer->watch);
     fth_loader_free(trainer->loader);
-    fth_engine_free(trainer->engine);
-    fth_dataset_free(trainer->dataset);
-    fth_device_close(trainer->device);
+    fth_setup_release(&trainer->setup);
     fth_reporter_free(trainer->reporter);
     free(trainer->checkpoint_folder);
     free(trainer->download_folder);
     free(trainer->last_path);
     free(trainer->best_path);
-    json_decref(trainer->configuration);
     fth_beginning_release(&trainer->beginning);
 }
 
@@ -384,14 +491,13 @@ fth_status fth_train(const fth_train_options *options, const fth_strategy *const
     FTH_TRY(fth_guardian_start(&trainer));
     FTH_TRY(fth_trainer_open_watch(&trainer, options)); /* first: finding the run may wait for a store */
     FTH_TRY(fth_trainer_find_run(&trainer, options));
-    trainer.options = &trainer.beginning.options;
-    FTH_TRY(fth_strategy_choose(strategies, trainer.options, &trainer.strategy));
+    FTH_TRY(fth_strategy_choose(strategies, &trainer.beginning.options, &trainer.strategy));
     if (trainer.beginning.finished) {
         fth_trainer_fetch_models(&trainer);
         status = report_finished(&trainer.beginning, outcome);
         goto out;
     }
-    FTH_TRY(fth_trainer_begin(&trainer));
+    FTH_TRY(begin(&trainer));
     fth_trainer_enter(&trainer, FTH_PHASE_BETWEEN);
     FTH_TRY(loop(&trainer, &reason));
     FTH_TRY(end(&trainer, reason, &outcome->end));

@@ -56,13 +56,13 @@ out:
 
 static void describe_model(const fth_trainer *trainer, fth_train_plan *plan)
 {
-    const fth_dataset_info *data = fth_dataset_get_info(trainer->dataset);
-    plan->device = fth_format("%s", trainer->device->description);
+    const fth_dataset_info *data = fth_dataset_get_info(trainer->setup.dataset);
+    plan->device = fth_format("%s", trainer->setup.device->description);
     plan->data = fth_format("%s", data->name);
     plan->training_samples = data->count[FTH_TRAIN];
     plan->validation_samples = data->count[FTH_VALIDATION];
     plan->classes = data->classes;
-    plan->parameters = fth_graph_trainable_count(fth_engine_graph(trainer->engine));
+    plan->parameters = fth_graph_trainable_count(fth_engine_graph(trainer->setup.engine));
     plan->batches_per_epoch = trainer->position.batches_per_epoch;
     plan->steps = trainer->position.total_steps;
 }
@@ -79,21 +79,20 @@ fth_status fth_train_check(const fth_train_options *options, const fth_strategy 
     if (*options->checkpoints)
         FTH_TRY(fth_folder_create_temporary(&folder));
     FTH_TRY(fth_trainer_look_for_run(&trainer, options, folder));
-    trainer.options = &trainer.beginning.options;
-    FTH_TRY(fth_strategy_choose(strategies, trainer.options, &trainer.strategy));
+    FTH_TRY(fth_strategy_choose(strategies, &trainer.beginning.options, &trainer.strategy));
     FTH_TRY(describe_run(&trainer.beginning, plan));
     if (plan->action == FTH_PLAN_BEGIN_RUN)
-        FTH_TRY(check_place(trainer.options));
-    FTH_TRY(fth_trainer_open(&trainer));
+        FTH_TRY(check_place(&trainer.beginning.options));
+    FTH_TRY(fth_setup_open(&trainer.beginning, trainer.strategy, stop, trainer.spending, &trainer.setup,
+                           &trainer.position));
     if (plan->action == FTH_PLAN_BEGIN_RUN)
-        FTH_TRY(fth_trainer_load_weights(&trainer));
-    FTH_TRY(fth_trainer_prepare(&trainer));
+        FTH_TRY(fth_setup_load_weights(&trainer.setup, &trainer.position));
+    FTH_TRY(fth_setup_prepare(&trainer.setup));
     describe_model(&trainer, plan);
     plan->options = trainer.beginning.options; /* moved */
     trainer.beginning.options = (fth_train_options){0};
 
 out:
-    trainer.options = NULL;
     fth_trainer_release(&trainer);
     if (folder)
         fth_record_remove_copy(folder);

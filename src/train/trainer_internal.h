@@ -1,4 +1,4 @@
-/* The inside of the trainer, shared by the loop (trainer.c), its beginning (trainer_begin.c) and what it saves
+/* The inside of the trainer, shared by the loop (trainer.c) and what it saves
  * (trainer_save.c). */
 #ifndef FTH_TRAIN_TRAINER_INTERNAL_H
 #define FTH_TRAIN_TRAINER_INTERNAL_H
@@ -8,11 +8,9 @@
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/writer.h"
 #include "spot/spot.h"
-#include "train/beginning.h"
 #include "train/reporter.h"
+#include "train/setup.h"
 #include "train/snapshot.h"
-#include "train/strategy.h"
-#include "train/train_internal.h"
 
 typedef struct fth_validation fth_validation;
 
@@ -57,21 +55,13 @@ typedef struct fth_saving {
 
 typedef struct fth_trainer {
     fth_beginning beginning;
-    const fth_train_options *options; /* the beginning's, adapted to weights and data (adapt.c) */
-    json_t *configuration;            /* as asked, for the record */
-    bool normalization_assumed;       /* the weights file does not say what it was trained with */
+    fth_setup setup;
     const fth_strategy *strategy;
     const fth_train_observer *observer;
     fth_stop *stop;
 
-    fth_goal goal;
-    fth_share share; /* of the training samples */
     fth_interval interval;
-    const fth_schedule *schedule;
 
-    fth_device *device;
-    fth_dataset *dataset;
-    fth_engine *engine;
     void *strategy_state;
     fth_validation *validation; /* beside training; NULL until there is one */
     fth_loader *loader;
@@ -84,11 +74,6 @@ typedef struct fth_trainer {
     char *checkpoint_folder; /* or URL, for messages */
     char *download_folder, *last_path, *best_path;
 
-    char weights_format[48]; /* of the file the first weights were read from; "": none was */
-    fth_weights_report weights;
-
-    double base_rate;
-
     fth_position position;
     int64_t restored_step;      /* where this process began; 0 for a new run */
     size_t state_bytes;         /* of a checkpoint, about */
@@ -98,7 +83,6 @@ typedef struct fth_trainer {
 
     fth_spending *spending;
     bool finished_elsewhere; /* the strategy says that training is over */
-    bool data_on_device;     /* loaders give recipes */
     bool prepared;           /* every plan is there: from here on nothing large is allocated */
     double saved_at_s;       /* of the last checkpoint, or try */
     int64_t saved_step;
@@ -106,15 +90,6 @@ typedef struct fth_trainer {
 } fth_trainer;
 
 void fth_trainer_release(fth_trainer *trainer);
-
-/* The first half of beginning, which writes nothing: device, data, engine, price. */
-fth_status fth_trainer_open(fth_trainer *trainer);
-fth_status fth_trainer_load_weights(fth_trainer *trainer); /* --weights, if there are any */
-/* Opens everything, restores what there is to restore, and tells that it starts. The beginning was found before. */
-fth_status fth_trainer_begin(fth_trainer *trainer);
-/* Makes the plans that the first step does not need, so that a lack of memory shows early. */
-fth_status fth_trainer_prepare(fth_trainer *trainer);
-fth_status fth_trainer_open_loader(fth_trainer *trainer, fth_split split, fth_loader **loader);
 
 /* ---- saving ---- */
 
@@ -229,13 +204,5 @@ fth_status fth_trainer_follow_validation(fth_trainer *trainer, bool wait);
 /* Ends a validation beside training at once; state.pending keeps what is still to be told. */
 void fth_trainer_cancel_validation(fth_trainer *trainer);
 void fth_validation_free(fth_validation *validation); /* after cancelling; NULL is fine */
-
-/* ---- adapt.c ---- */
-
-/* Before the data is opened: the normalization is the one that the run had so far, or that the weights were trained
- * with. */
-fth_status fth_trainer_adapt_normalization(fth_trainer *trainer);
-/* With the data open: a batch has no more images than there are. */
-void fth_trainer_adapt_batch(fth_trainer *trainer);
 
 #endif

@@ -31,11 +31,11 @@ fth_status fth_trainer_begin_interval(fth_trainer *trainer)
     fth_status status = FTH_OK;
     fth_record_summary record = {0};
 
-    FTH_TRY(fth_interval_parse(trainer->options->checkpoint_every, &trainer->interval));
+    FTH_TRY(fth_interval_parse(trainer->setup.options->checkpoint_every, &trainer->interval));
     if (!trainer->interval.automatic)
         goto out;
     trainer->interval.seconds = FIRST_S;
-    FTH_TRY(fth_share_parse(trainer->options->checkpoint_overhead, &trainer->checkpoint_overhead));
+    FTH_TRY(fth_share_parse(trainer->setup.options->checkpoint_overhead, &trainer->checkpoint_overhead));
     if (trainer->beginning.folder) {
         FTH_TRY(fth_record_read(trainer->beginning.folder, &record));
         trainer->interruptions = record.resumes + 1; /* and this one */

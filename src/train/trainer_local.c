@@ -28,11 +28,12 @@ fth_status fth_trainer_save_local_copy(fth_trainer *trainer)
     size_t size_bytes = 0;
 
     FTH_TRY(open_place(trainer, &place));
-    FTH_TRY(fth_engine_take_snapshot(
-        trainer->engine, true, trainer->position.state.counter_start + trainer->position.state.batches, &snapshot));
+    FTH_TRY(fth_engine_take_snapshot(trainer->setup.engine, true,
+                                     trainer->position.state.counter_start + trainer->position.state.batches,
+                                     &snapshot));
     FTH_TRY(fth_snapshot_check_finite(snapshot));
     FTH_TRY(fth_snapshot_as_file(snapshot, &bytes, &size_bytes));
-    FTH_TRY(fth_position_save(&trainer->position, trainer->engine, &state));
+    FTH_TRY(fth_position_save(&trainer->position, trainer->setup.engine, &state));
     FTH_TRY(fth_checkpoint_put(&place, trainer->position.step, bytes, size_bytes, state, NULL));
     trainer->saving.local_step = trainer->position.step;
 

@@ -21,8 +21,8 @@ fth_status fth_trainer_restore(fth_trainer *trainer, bool *restored)
     if (!checkpoint.tensors)
         goto out;
     origin = fth_format("the checkpoint of step %" PRId64 " in %s", checkpoint.step, trainer->checkpoint_folder);
-    FTH_TRY(fth_engine_load(trainer->engine, checkpoint.tensors, origin));
-    FTH_TRY(fth_position_restore(&trainer->position, trainer->engine, checkpoint.state));
+    FTH_TRY(fth_engine_load(trainer->setup.engine, checkpoint.tensors, origin));
+    FTH_TRY(fth_position_restore(&trainer->position, trainer->setup.engine, checkpoint.state));
     FTH_REQUIRE(trainer->position.step == checkpoint.step, FTH_CORRUPT, "%s has the state of step %" PRId64, origin,
                 trainer->position.step);
     *restored = true;
@@ -37,8 +37,8 @@ out:
 
 fth_status fth_trainer_save_model(fth_trainer *trainer, const char *path)
 {
-    return fth_trainer_save_weights(trainer, trainer->engine, trainer->position.step, trainer->position.state.batches,
-                                    path);
+    return fth_trainer_save_weights(trainer, trainer->setup.engine, trainer->position.step,
+                                    trainer->position.state.batches, path);
 }
 
 fth_status fth_trainer_save_weights(fth_trainer *trainer, fth_engine *engine, int64_t of_step, int64_t batches,
@@ -52,8 +52,8 @@ fth_status fth_trainer_save_weights(fth_trainer *trainer, fth_engine *engine, in
     char step[24];
     bool tried_again = false;
 
-    FTH_TRY(fth_model_facts_of_data(trainer->dataset, &facts));
-    facts.model = fth_format("%s", trainer->options->model);
+    FTH_TRY(fth_model_facts_of_data(trainer->setup.dataset, &facts));
+    facts.model = fth_format("%s", trainer->setup.options->model);
     FTH_TRY(fth_model_facts_to_metadata(&facts, &metadata));
     snprintf(step, sizeof step, "%" PRId64, of_step);
     metadata.entries[metadata.count++] = (fth_metadata_entry){"step", step};

@@ -274,8 +274,8 @@ fth_status fth_trainer_open_store(fth_trainer *trainer)
     }
     *saving = (fth_saving){.place = {.store = store,
                                      .prefix = "checkpoints/",
-                                     .keep = (int)trainer->options->keep,
-                                     .keep_for_s = trainer->options->keep_for_s},
+                                     .keep = (int)trainer->setup.options->keep,
+                                     .keep_for_s = trainer->setup.options->keep_for_s},
                            .run_store = trainer->run_store,
                            .best_path = trainer->best_path,
                            .name_suffix = ".json",
@@ -287,7 +287,7 @@ fth_status fth_trainer_open_store(fth_trainer *trainer)
         saving->place.fence = fth_run_store_owner(trainer->run_store);
         saving->place.guard = fth_run_store_guard;
         saving->place.guard_context = trainer->run_store;
-        saving->place.unconditional = strcmp(trainer->options->lease, "off") == 0;
+        saving->place.unconditional = strcmp(trainer->setup.options->lease, "off") == 0;
         snprintf(saving->name_suffix, sizeof saving->name_suffix, "-f%06lld.json", (long long)saving->place.fence);
     }
 

@@ -51,7 +51,7 @@ static bool is_best(const fth_trainer *trainer)
     const fth_train_state *state = &trainer->position.state;
     double loss = state->best_loss - state->validation_loss;
     double accuracy = state->validation_accuracy - state->best_accuracy;
-    bool by_accuracy = strcmp(trainer->options->best_by, "accuracy") == 0;
+    bool by_accuracy = strcmp(trainer->setup.options->best_by, "accuracy") == 0;
     double first = by_accuracy ? accuracy : loss, second = by_accuracy ? loss : accuracy;
     return state->best_step < 0 || first > 0 || (first == 0 && second > 0);
 }
@@ -79,13 +79,14 @@ static fth_status keep_best(fth_trainer *trainer, const candidate *weights)
                                  (json_int_t)weights->step, "epoch",
                                  (double)weights->batches / (double)trainer->position.batches_per_epoch,
                                  "validation_loss", state->best_loss, "validation_accuracy", state->best_accuracy, "by",
-                                 trainer->options->best_by, "file", trainer->best_path));
+                                 trainer->setup.options->best_by, "file", trainer->best_path));
     return FTH_OK;
 }
 
 fth_status fth_trainer_keep_best(fth_trainer *trainer)
 {
-    return keep_best(trainer, &(candidate){trainer->engine, trainer->position.step, trainer->position.state.batches});
+    return keep_best(trainer,
+                     &(candidate){trainer->setup.engine, trainer->position.step, trainer->position.state.batches});
 }
 
 static const char *const not_finite = "the validation loss is not finite";
@@ -99,10 +100,10 @@ fth_status fth_trainer_validate(fth_trainer *trainer, fth_deadline deadline, fth
     double began = fth_clock_seconds();
 
     fth_reporter_show_evaluating(trainer->reporter, true);
-    FTH_TRY(fth_trainer_open_loader(trainer, FTH_VALIDATION, &loader));
-    FTH_TRY(fth_engine_evaluate(trainer->engine, loader, trainer->stop, deadline, NULL, evaluation));
+    FTH_TRY(fth_setup_open_loader(&trainer->setup, FTH_VALIDATION, 0, &loader));
+    FTH_TRY(fth_engine_evaluate(trainer->setup.engine, loader, trainer->stop, deadline, NULL, evaluation));
     if (!isfinite(evaluation->loss))
-        FTH_TRY(fth_engine_fail_diverged(trainer->engine, not_finite));
+        FTH_TRY(fth_engine_fail_diverged(trainer->setup.engine, not_finite));
     fth_position_set_validation(&trainer->position, evaluation, trainer->position.step);
 
 out:
@@ -155,14 +156,14 @@ static fth_status make_validation(fth_trainer *trainer)
 {
     fth_status status = FTH_OK;
     fth_validation *validation = NULL;
-    const fth_dataset_info *info = fth_dataset_get_info(trainer->dataset);
-    fth_engine_options options = {.train = trainer->options,
+    const fth_dataset_info *info = fth_dataset_get_info(trainer->setup.dataset);
+    fth_engine_options options = {.train = trainer->setup.options,
                                   .channels = info->channels,
                                   .height = info->height,
                                   .width = info->width,
                                   .classes = info->classes,
                                   .training_samples = info->count[FTH_TRAIN],
-                                  .precision_before = fth_engine_precision(trainer->engine),
+                                  .precision_before = fth_engine_precision(trainer->setup.engine),
                                   .evaluate_only = true,
                                   .keep_layout = true};
 
@@ -171,7 +172,8 @@ static fth_status make_validation(fth_trainer *trainer)
     pthread_mutex_init(&validation->cancel.mutex, NULL);
     pthread_cond_init(&validation->changed, NULL);
     trainer->validation = validation;
-    FTH_TRY(fth_device_open(trainer->device->backend->name, &(fth_device_options){.threads = 1}, &validation->device));
+    FTH_TRY(fth_device_open(trainer->setup.device->backend->name, &(fth_device_options){.threads = 1},
+                            &validation->device));
     FTH_TRY(fth_engine_create(&options, validation->device, &validation->engine));
 
 out:
@@ -189,10 +191,10 @@ static fth_status begin_beside(fth_trainer *trainer)
     validation->done = false;
     validation->cancel.asked = 0;
     validation->began_s = fth_clock_seconds();
-    FTH_TRY(fth_engine_copy_weights(trainer->engine, validation->engine));
+    FTH_TRY(fth_engine_copy_weights(trainer->setup.engine, validation->engine));
     fth_loader_free(validation->loader);
     validation->loader = NULL;
-    FTH_TRY(fth_trainer_open_loader(trainer, FTH_VALIDATION, &validation->loader));
+    FTH_TRY(fth_setup_open_loader(&trainer->setup, FTH_VALIDATION, 0, &validation->loader));
 
     validation->running = fth_thread_start(&validation->thread, "validate", evaluate, validation) == 0;
     FTH_REQUIRE(validation->running, FTH_NO_MEMORY, "cannot start a thread for validation");
@@ -290,7 +292,7 @@ fth_status fth_trainer_finish_epoch(fth_trainer *trainer, bool beside)
     fth_status status = FTH_OK;
     fth_train_state *state = &trainer->position.state;
     int64_t epoch = state->batches / trainer->position.batches_per_epoch;
-    bool validated = epoch % trainer->options->validate_every == 0;
+    bool validated = epoch % trainer->setup.options->validate_every == 0;
 
     fth_reporter_write_step(trainer->reporter);
     FTH_TRY(fth_trainer_follow_validation(trainer, true)); /* epochs are told in their order */

@@ -155,7 +155,7 @@ static fth_status copy_state(fth_trainer *trainer, fth_snapshot **snapshot)
 {
     fth_status status = FTH_OK;
     if (!*snapshot)
-        FTH_TRY(fth_engine_create_snapshot(trainer->engine, true, snapshot));
+        FTH_TRY(fth_engine_create_snapshot(trainer->setup.engine, true, snapshot));
     FTH_TRY(fth_snapshot_begin(*snapshot, trainer->position.state.counter_start + trainer->position.state.batches));
 
 out:
@@ -228,7 +228,7 @@ static fth_status submit(fth_trainer *trainer, int slot, bool last)
     FTH_TRY(fth_allocate(1, sizeof *details, &details));
     details->stall_s = seconds;
     FTH_TRY(hold_best(trainer, details));
-    FTH_TRY(fth_position_save(&trainer->position, trainer->engine, &details->state));
+    FTH_TRY(fth_position_save(&trainer->position, trainer->setup.engine, &details->state));
     fth_writer_job job = {.slot = slot, .kind = SAVE_CHECKPOINT, .step = trainer->position.step, .details = details};
     details = NULL;
     if (last)
@@ -260,7 +260,7 @@ fth_status fth_trainer_open_writer(fth_trainer *trainer, bool ahead)
     fth_saving *saving = &trainer->saving;
     if (saving->writer)
         return FTH_OK;
-    saving->engine = trainer->engine;
+    saving->engine = trainer->setup.engine;
     return fth_writer_create(
         &(fth_writer_work){
             .context = saving, .prepare = ahead ? prepare_snapshot : NULL, .write = write_job, .drop = free_details},

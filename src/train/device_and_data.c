@@ -1,0 +1,84 @@
+/* Opening the device and the data set at the same time: starting a compute library and reading files both take a while. */
+#include <pthread.h>
+#include <stdio.h>
+
+#include "base/process.h"
+#include "train/train_internal.h"
+
+typedef struct data_opening {
+    const fth_train_options *options;
+    const fth_stop *stop;
+    fth_dataset *dataset;
+    fth_status status;
+    char message[1024];
+    pthread_mutex_t mutex; /* of `done` */
+    pthread_cond_t changed;
+    bool done;
+} data_opening;
+
+static void *open_data(void *context)
+{
+    data_opening *opening = context;
+    const fth_train_options *options = opening->options;
+    fth_dataset_options dataset_options = {.stop = opening->stop,
+                                           .seed = (uint64_t)options->seed,
+                                           .validation_fraction = options->validation_fraction,
+                                           .threads = options->loader_threads > 0 ? (int)options->loader_threads : 2,
+                                           .image_size = (int)options->image_size,
+                                           .transform = options->transform,
+                                           .validation_transform = options->validation_transform,
+                                           .max_bad_images =
+                                               options->max_bad_images > 0 ? options->max_bad_images : 1e-12,
+                                           .decoded_cache_bytes = (uint64_t)options->decoded_cache_mb << 20};
+    opening->status = fth_normalization_parse(options->normalize, &dataset_options.normalization);
+    if (opening->status == FTH_OK)
+        opening->status = options->own.images
+                              ? fth_dataset_create(options->own.images, &dataset_options, &opening->dataset)
+                              : fth_dataset_open(options->data, &dataset_options, &opening->dataset);
+    if (opening->status != FTH_OK) /* messages belong to a thread */
+        snprintf(opening->message, sizeof opening->message, "%s", fth_error_message());
+    pthread_mutex_lock(&opening->mutex);
+    opening->done = true;
+    pthread_cond_signal(&opening->changed);
+    pthread_mutex_unlock(&opening->mutex);
+    return NULL;
+}
+
+/* Says what takes so long, if it does. */
+static void wait_for_data(data_opening *opening, double began_s)
+{
+    const double quiet_s = 1, look_every_s = 0.1;
+    bool told = false;
+    pthread_mutex_lock(&opening->mutex);
+    while (!opening->done) {
+        struct timespec until = fth_deadline_timespec(fth_deadline_in(look_every_s));
+        pthread_cond_clockwait(&opening->changed, &opening->mutex, CLOCK_MONOTONIC, &until);
+        if (!opening->done && !told && fth_clock_seconds() - began_s > quiet_s) {
+            fth_log_info("reading %s ...", opening->options->data);
+            told = true;
+        }
+    }
+    pthread_mutex_unlock(&opening->mutex);
+}
+
+fth_status fth_open_device_and_data(const fth_train_options *options, const fth_stop *stop, fth_device **device,
+                                    fth_dataset **dataset)
+{
+    data_opening opening = {
+        .options = options, .stop = stop, .mutex = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER};
+    double began_s = fth_clock_seconds();
+    pthread_t thread;
+    bool threaded = fth_thread_start(&thread, "open-data", open_data, &opening) == 0;
+    fth_status status =
+        fth_device_open(options->device, &(fth_device_options){.threads = (int)options->threads}, device);
+    if (threaded) {
+        wait_for_data(&opening, began_s);
+        pthread_join(thread, NULL);
+    } else {
+        open_data(&opening);
+    }
+    *dataset = opening.dataset;
+    if (status == FTH_OK && opening.status != FTH_OK)
+        status = fth_fail(opening.status, "%s", opening.message);
+    return status;
+}

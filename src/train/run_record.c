@@ -1,0 +1,83 @@
+/* See run_record.h. */
+#include "train/run_record.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* run.json, but for the machine. */
+static json_t *describe_run(const fth_beginning *beginning, const fth_setup *setup)
+{
+    const fth_dataset_info *data = fth_dataset_get_info(setup->dataset);
+    char normalization[FTH_NORMALIZATION_TEXT];
+    fth_normalization_format(&data->normalization, normalization);
+    return json_pack("{s:s, s:O, s:I, s:{s:s, s:i, s:i, s:i, s:i, s:s, s:I, s:I}, s:I, s:s}", "identity",
+                     beginning->identity, "configuration", setup->configuration, "batch",
+                     (json_int_t)setup->options->batch, "data", "name", data->name, "classes", data->classes,
+                     "channels", data->channels, "height", data->height, "width", data->width, "normalization",
+                     normalization, "training_samples", (json_int_t)data->count[FTH_TRAIN], "validation_samples",
+                     (json_int_t)data->count[FTH_VALIDATION], "parameters",
+                     (json_int_t)fth_graph_trainable_count(fth_engine_graph(setup->engine)), "precision",
+                     fth_engine_precision(setup->engine));
+}
+
+/* run.json's "machine". */
+static json_t *describe_machine(const fth_setup *setup, const fth_spending *spending)
+{
+    json_t *machine = fth_machine_describe(setup->device);
+    if (machine)
+        fth_spending_describe_machine(spending, machine);
+    return machine;
+}
+
+fth_status fth_run_record_configure(fth_record *record, const fth_beginning *beginning, const fth_setup *setup,
+                                    const fth_spending *spending)
+{
+    fth_status status = FTH_OK;
+    json_t *description = describe_run(beginning, setup), *machine = describe_machine(setup, spending);
+
+    FTH_REQUIRE(description, FTH_NO_MEMORY, "no memory for the run's description");
+    FTH_TRY(fth_record_configure(record, description, machine));
+
+out:
+    json_decref(description);
+    json_decref(machine);
+    return status;
+}
+
+static fth_status create_record(const fth_beginning *beginning, const fth_setup *setup, const fth_spending *spending,
+                                fth_record **record)
+{
+    fth_status status = FTH_OK;
+    const fth_train_options *options = setup->options;
+    json_t *description = describe_run(beginning, setup), *machine = describe_machine(setup, spending);
+    char *hint = NULL;
+
+    FTH_REQUIRE(description, FTH_NO_MEMORY, "no memory for the run's description");
+    size_t length = strlen(options->data);
+    while (length > 1 && options->data[length - 1] == '/')
+        length--;
+    size_t begin = length;
+    while (begin > 0 && options->data[begin - 1] != '/')
+        begin--;
+    hint = fth_format("%s-%.*s", options->model, (int)(length - begin), options->data + begin);
+    fth_record_sweep(options->runs, beginning->identity);
+    FTH_TRY(fth_record_create(options->runs, options->name, hint, description, machine, record));
+    if (*options->resume && *options->name)
+        fth_log_info("there is no run %s to resume in %s; starting it", options->name, options->runs);
+    else if (*options->resume)
+        fth_log_info("nothing to resume for this configuration in %s; starting a new run, %s", options->runs,
+                     fth_record_id(*record));
+
+out:
+    free(hint);
+    json_decref(description);
+    json_decref(machine);
+    return status;
+}
+
+fth_status fth_run_record_open(const fth_beginning *beginning, const fth_setup *setup, const fth_spending *spending,
+                               fth_record **record)
+{
+    return beginning->folder ? fth_record_resume(beginning->folder, record)
+                             : create_record(beginning, setup, spending, record);
+}

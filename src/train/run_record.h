@@ -1,0 +1,15 @@
+/* The record of a run that begins or is continued: its folder, and run.json, which says what the run is and on which
+ * machine. */
+#ifndef FTH_TRAIN_RUN_RECORD_H
+#define FTH_TRAIN_RUN_RECORD_H
+
+#include "train/setup.h"
+
+/* Creates the folder of a new run, or opens that of the run to continue as it is. fth_record_free() the record. */
+fth_status fth_run_record_open(const fth_beginning *beginning, const fth_setup *setup, const fth_spending *spending,
+                               fth_record **record);
+/* Brings run.json of a continued run up to date with what was given now. */
+fth_status fth_run_record_configure(fth_record *record, const fth_beginning *beginning, const fth_setup *setup,
+                                    const fth_spending *spending);
+
+#endif

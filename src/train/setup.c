@@ -1,0 +1,213 @@
+/* See setup.h. */
+#include "train/setup.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "train/classifier.h"
+
+enum { CROP_PADDING = 4 };
+
+/* ---- opening ---- */
+
+/* What can be wrong with names and paths shows before data is read or fetched. A run that is continued no longer
+ * needs the weights that it started from. */
+static fth_status check_names(const fth_beginning *beginning)
+{
+    fth_status status = FTH_OK;
+    const fth_model *model = NULL;
+    fth_weights *weights = NULL;
+
+    FTH_TRY(fth_train_options_find_model(&beginning->options, &model));
+    const char *path = beginning->options.weights;
+    FTH_REQUIRE(!fth_store_is_url(path), FTH_INVALID,
+                "training starts from files, and %s is in a store; copy it first: farthing store cp '%s' .", path,
+                path);
+    if (*path && !beginning->folder)
+        FTH_TRY(fth_weights_open(path, &weights));
+
+out:
+    fth_weights_free(weights);
+    return status;
+}
+
+static fth_status check_data(const fth_setup *setup, const fth_beginning *beginning)
+{
+    fth_status status = FTH_OK;
+    const fth_dataset_info *info = fth_dataset_get_info(setup->dataset);
+    int64_t count = info->count[FTH_TRAIN];
+
+    FTH_REQUIRE(count > 0, FTH_INVALID, "%s holds no training images", setup->options->data);
+    FTH_REQUIRE(info->count[FTH_VALIDATION] > 0, FTH_INVALID,
+                "%s leaves no images for validation; raise --validation-fraction", setup->options->data);
+    FTH_REQUIRE(fth_share_samples(setup->share, count) > 0, FTH_INVALID, "share %s is empty: %s has only %s",
+                setup->options->share, setup->options->data, FTH_COUNTED(count, "training image"));
+    if (beginning->run) {
+        const json_t *data = json_object_get(beginning->run, "data");
+        int64_t before = json_integer_value(json_object_get(data, "training_samples"));
+        FTH_REQUIRE(before == count, FTH_INVALID,
+                    "%s has %s, but had %" PRId64
+                    " when %s was started: a run continues only with the data it began with",
+                    setup->options->data, FTH_COUNTED(count, "training image"), before, beginning->folder);
+    }
+
+out:
+    return status;
+}
+
+/* The device, the data set and the engine. */
+static fth_status open_engine(fth_setup *setup, fth_beginning *beginning, const fth_stop *stop)
+{
+    fth_status status = FTH_OK;
+    fth_train_options *options = &beginning->options;
+    bool normalization_assumed = false;
+
+    FTH_TRY(fth_adapt_normalization(beginning, setup->strategy, &normalization_assumed));
+    FTH_TRY(fth_open_device_and_data(options, stop, &setup->device, &setup->dataset));
+    FTH_TRY(check_data(setup, beginning));
+    const fth_dataset_info *info = fth_dataset_get_info(setup->dataset);
+    int64_t samples = fth_share_samples(setup->share, info->count[FTH_TRAIN]);
+    fth_adapt_batch(options, samples);
+    if (normalization_assumed)
+        fth_model_facts_warn_assumed(&(fth_model_facts){.normalization = info->normalization}, options->weights);
+    fth_engine_options engine_options = {.train = options,
+                                         .channels = info->channels,
+                                         .height = info->height,
+                                         .width = info->width,
+                                         .classes = info->classes,
+                                         .training_samples = samples,
+                                         .dataset = setup->dataset,
+                                         .precision_before =
+                                             json_string_value(json_object_get(beginning->run, "precision"))};
+    FTH_TRY(fth_engine_create(&engine_options, setup->device, &setup->engine));
+
+out:
+    return status;
+}
+
+static fth_workload get_workload(const fth_setup *setup)
+{
+    const double vectors = 4; /* as an optimizer with two has */
+    double parameters = (double)fth_graph_trainable_count(fth_engine_graph(setup->engine));
+    return (fth_workload){.images_per_step = setup->options->batch * setup->options->accumulate,
+                          .validation_images = fth_dataset_get_info(setup->dataset)->count[FTH_VALIDATION],
+                          .checkpoint_bytes = vectors * sizeof(float) * parameters};
+}
+
+fth_status fth_setup_open(fth_beginning *beginning, const fth_strategy *strategy, const fth_stop *stop,
+                          fth_spending *spending, fth_setup *setup, fth_position *position)
+{
+    fth_status status = FTH_OK;
+    const fth_train_options *options = &beginning->options;
+
+    *setup = (fth_setup){.options = options, .strategy = strategy};
+    FTH_TRY(fth_goal_parse(options->until, &setup->goal));
+    FTH_TRY(fth_data_share_parse(options->share, &setup->share));
+    FTH_TRY(fth_schedule_find(options->schedule, &setup->schedule));
+    fth_spending_begin_identify(spending, options->watch);
+    FTH_TRY(check_names(beginning));
+    setup->configuration = fth_options_to_json(&fth_train_option_table, options, false);
+    FTH_REQUIRE(setup->configuration, FTH_NO_MEMORY, "no memory for the run's configuration");
+    FTH_TRY(open_engine(setup, beginning, stop));
+    FTH_TRY(fth_position_begin(setup->engine, options, setup->schedule,
+                               fth_engine_get_options(setup->engine)->training_samples, position));
+    FTH_TRY(fth_spending_find_price(spending, &beginning->options, beginning->run));
+    fth_spending_set_workload(spending, get_workload(setup));
+
+out:
+    return status;
+}
+
+void fth_setup_release(fth_setup *setup)
+{
+    fth_engine_free(setup->engine);
+    fth_dataset_free(setup->dataset);
+    fth_device_close(setup->device);
+    json_decref(setup->configuration);
+    *setup = (fth_setup){0};
+}
+
+/* ---- weights, loaders, plans ---- */
+
+fth_status fth_setup_load_weights(fth_setup *setup, fth_position *position)
+{
+    fth_status status = FTH_OK;
+    fth_weights *weights = NULL;
+    const char *path = setup->options->weights;
+
+    if (!*path)
+        return FTH_OK;
+    FTH_TRY(fth_weights_open(path, &weights));
+    FTH_TRY(fth_engine_load_weights(setup->engine, weights, true, path, &setup->weights));
+    position->state.counter_start = setup->weights.batches;
+    snprintf(setup->weights_format, sizeof setup->weights_format, "%s", fth_weights_describe(weights).format);
+    if (*setup->weights.head_note)
+        fth_log_info("%s", setup->weights.head_note);
+
+out:
+    fth_weights_free(weights);
+    return status;
+}
+
+fth_status fth_setup_keep_data(fth_setup *setup)
+{
+    if (!setup->strategy->keeps_data_on_device)
+        return FTH_OK;
+    return fth_engine_keep_data(setup->engine, setup->dataset, &setup->data_on_device);
+}
+
+/* Workers that share this process's memory make images themselves, right where they compute with them: from loader to
+ * trainer to worker a batch would move between cores three times, which costs cifar-cnn a fifth of its speed. */
+static bool workers_make_images(const fth_setup *setup)
+{
+    return setup->strategy->makes_images && setup->strategy->makes_images(setup->options) &&
+           setup->device->backend->host_memory && !fth_dataset_is_transformed(setup->dataset);
+}
+
+fth_status fth_setup_open_loader(const fth_setup *setup, fth_split split, int64_t first_batch, fth_loader **loader)
+{
+    const fth_train_options *options = setup->options;
+    bool training = split == FTH_TRAIN;
+    int64_t count = fth_dataset_get_info(setup->dataset)->count[split];
+    fth_loader_options loader_options = {.split = split,
+                                         .batch = training ? options->batch
+                                                           : fth_engine_evaluation_batch(setup->engine, count),
+                                         .seed = (uint64_t)options->seed,
+                                         .shuffle = training,
+                                         .recipes = setup->data_on_device || (training && workers_make_images(setup)),
+                                         .threads = (int)options->loader_threads};
+    if (training) {
+        loader_options.augmentation.flip = strncmp(options->augment, "flip", 4) == 0;
+        loader_options.augmentation.crop_padding = strstr(options->augment, "crop") ? CROP_PADDING : 0;
+        loader_options.first_batch = first_batch;
+        loader_options.share = setup->share;
+    } else {
+        loader_options.batch_limit = fth_batches_per_epoch(count, loader_options.batch);
+    }
+    return fth_loader_open(setup->dataset, &loader_options, loader);
+}
+
+/* A whole batch and, if there is one, the short last batch. */
+static fth_status prepare_batches(const fth_setup *setup, int64_t samples, int64_t batch, fth_plan_mode mode)
+{
+    fth_status status = fth_engine_prepare(setup->engine, batch, mode);
+    if (status == FTH_OK && samples % batch != 0)
+        status = fth_engine_prepare(setup->engine, samples % batch, mode);
+    return status;
+}
+
+fth_status fth_setup_prepare(const fth_setup *setup)
+{
+    fth_status status = FTH_OK;
+    const int64_t *count = fth_dataset_get_info(setup->dataset)->count;
+    int64_t evaluated = fth_engine_evaluation_batch(setup->engine, count[FTH_VALIDATION]);
+
+    if (!setup->strategy->has_workers)
+        FTH_TRY(prepare_batches(setup, fth_share_samples(setup->share, count[FTH_TRAIN]), setup->options->batch,
+                                FTH_PLAN_TRAIN));
+    FTH_TRY(prepare_batches(setup, count[FTH_VALIDATION], evaluated, FTH_PLAN_EVALUATE));
+
+out:
+    return status;
+}

@@ -1,0 +1,52 @@
+/* What a run works with: device, data set, engine and first weights, with options adapted to them. All of it can be opened
+ * and checked without writing anything, which is what --dry-run does.
+ *
+ *     open -> load_weights (a new run) -> keep_data -> open_loader -> prepare -> release */
+#ifndef FTH_TRAIN_SETUP_H
+#define FTH_TRAIN_SETUP_H
+
+#include "train/beginning.h"
+#include "train/spending.h"
+#include "train/strategy.h"
+
+/* Open, because its users need the parts; they are set by setup.c alone. */
+typedef struct fth_setup {
+    const fth_train_options *options; /* the beginning's, adapted to weights and data (adapt.c) */
+    json_t *configuration;            /* as asked, for the record */
+    fth_goal goal;
+    fth_share share; /* of the training samples */
+    const fth_schedule *schedule;
+    const fth_strategy *strategy;
+
+    fth_device *device;
+    fth_dataset *dataset;
+    fth_engine *engine;
+    bool data_on_device;     /* loaders give recipes */
+    char weights_format[48]; /* of the file the first weights were read from; "": none was */
+    fth_weights_report weights;
+} fth_setup;
+
+/* Opens everything for the run that was found, which outlives the setup, and finds the position of a new run and the
+ * price of this machine. On failure what was opened is the caller's to release. FTH_INTERRUPTED if `stop` is asked. */
+fth_status fth_setup_open(fth_beginning *beginning, const fth_strategy *strategy, const fth_stop *stop,
+                          fth_spending *spending, fth_setup *setup, fth_position *position);
+void fth_setup_release(fth_setup *setup);
+
+/* Reads --weights, if it was given. */
+fth_status fth_setup_load_weights(fth_setup *setup, fth_position *position);
+/* Keeps the data on the device, where that can make batches of it, before the loaders are opened. */
+fth_status fth_setup_keep_data(fth_setup *setup);
+/* `first_batch` counts from the start of epoch 0; of validation it is 0. */
+fth_status fth_setup_open_loader(const fth_setup *setup, fth_split split, int64_t first_batch, fth_loader **loader);
+/* Makes every plan, also those that the first step does not need, so that a lack of memory shows early. */
+fth_status fth_setup_prepare(const fth_setup *setup);
+
+/* ---- adapt.c ---- */
+
+/* Before the data is opened: sets the normalization that the run had so far, or that the weights were trained with.
+ * *assumed: the weights do not say. */
+fth_status fth_adapt_normalization(fth_beginning *beginning, const fth_strategy *strategy, bool *assumed);
+/* With the data open: a batch has no more images than the `samples` there are. */
+void fth_adapt_batch(fth_train_options *options, int64_t samples);
+
+#endif
