@@ -21,7 +21,7 @@ static fth_status check_price(const char *text)
     return fth_usd_parse(text, &usd);
 }
 
-static const char *const axes[] = {"default", "steps", "epochs", "time", NULL}; /* as fth_axis */
+static const char *const axes[] = {"default", "steps", "epochs", "time", NULL}; /* as fth_chart_axis */
 
 static const fth_option report_rows[] = {
     {.name = "json",
@@ -78,12 +78,12 @@ static int chart_columns(const report_options *options)
     return columns > WIDEST_CHART ? WIDEST_CHART : columns;
 }
 
-static fth_axis chosen_axis(const report_options *options)
+static fth_chart_axis chosen_axis(const report_options *options)
 {
     int axis = FTH_OVER_DEFAULT;
     while (axes[axis + 1] && strcmp(axes[axis], options->over) != 0)
         axis++;
-    return (fth_axis)axis;
+    return (fth_chart_axis)axis;
 }
 
 static fth_status print_runs(const report_options *options, const fth_record_summary *runs, size_t count, bool compare)

@@ -6,7 +6,7 @@
 
 enum { DRAWS_A_STEP = 64, CROP_TRIES = 10 };
 
-static void centre(fth_axis *axis, int count)
+static void centre(fth_crop_axis *axis, int count)
 {
     int spare = axis->count - count;
     axis->first += spare >= 0 ? (int)rint(spare / 2.0) : -(-spare / 2);
@@ -37,7 +37,7 @@ static void resize_shorter(fth_geometry *geometry, int side)
 /* Gives an image that no step has brought to the output's size that size: resized to cover it, then the middle. */
 static void fit(fth_geometry *geometry, int width, int height)
 {
-    fth_axis *x = &geometry->x, *y = &geometry->y;
+    fth_crop_axis *x = &geometry->x, *y = &geometry->y;
     if (x->count == width && y->count == height)
         return;
     bool untouched =
@@ -77,8 +77,8 @@ static void crop_randomly(fth_geometry *geometry, int side, double least_share, 
         left = (width - w) / 2;
         top = (height - h) / 2;
     }
-    geometry->x = (fth_axis){left, left + w, side, 0, side};
-    geometry->y = (fth_axis){top, top + h, side, 0, side};
+    geometry->x = (fth_crop_axis){left, left + w, side, 0, side};
+    geometry->y = (fth_crop_axis){top, top + h, side, 0, side};
 }
 
 static void pad_and_crop(fth_geometry *geometry, int padding, fth_random_key key, uint64_t counter)

@@ -178,14 +178,14 @@ void fth_lettering_draw(const char *text, int scale, uint8_t *pixels, size_t str
 
 /* One side of an image, from the source to the output: the source's [low, high) is resampled to `size`, of which the
  * output shows `count` from `first` on; what is outside 0..size is padding. */
-typedef struct fth_axis {
+typedef struct fth_crop_axis {
     double low, high;
     int size, first, count;
-} fth_axis;
+} fth_crop_axis;
 
 /* What is to be done to one image. */
 typedef struct fth_geometry {
-    fth_axis x, y;
+    fth_crop_axis x, y;
     bool flip;
 } fth_geometry;
 
@@ -207,7 +207,7 @@ typedef struct fth_taps {
     size_t starts_capacity, weights_capacity;
 } fth_taps;
 
-fth_status fth_taps_fill(fth_taps *taps, const fth_axis *axis, bool mirror);
+fth_status fth_taps_fill(fth_taps *taps, const fth_crop_axis *axis, bool mirror);
 
 typedef struct fth_resampler {
     fth_taps x, y;

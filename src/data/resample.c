@@ -43,7 +43,7 @@ static int clamp(int value, int low, int high)
 }
 
 /* The weights of output position `position`, as Pillow's precompute_coeffs; gives their number. */
-static int weigh(const fth_axis *axis, int position, int width, int32_t *start, float *weights)
+static int weigh(const fth_crop_axis *axis, int position, int width, int32_t *start, float *weights)
 {
     double scale = (axis->high - axis->low) / axis->size, filter_scale = scale < 1 ? 1 : scale;
     double middle = axis->low + (position + 0.5) * scale;
@@ -71,7 +71,7 @@ static int weigh(const fth_axis *axis, int position, int width, int32_t *start, 
     return end - begin;
 }
 
-fth_status fth_taps_fill(fth_taps *taps, const fth_axis *axis, bool mirror)
+fth_status fth_taps_fill(fth_taps *taps, const fth_crop_axis *axis, bool mirror)
 {
     fth_status status = FTH_OK;
     double scale = (axis->high - axis->low) / axis->size;

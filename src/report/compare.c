@@ -351,7 +351,8 @@ static fth_status add_results(const comparison *all)
 
 /* ---- charts ---- */
 
-static fth_status print_chart(FILE *output, const comparison *all, fth_measure measure, fth_axis axis, int columns)
+static fth_status print_chart(FILE *output, const comparison *all, fth_measure measure, fth_chart_axis axis,
+                              int columns)
 {
     fth_status status = FTH_OK;
     fth_chart_line lines[MAX_RUNS] = {0};
@@ -383,7 +384,7 @@ static bool any_was_validated(const comparison *all)
 
 /* ---- the whole ---- */
 
-fth_status fth_report_compare(FILE *output, const fth_record_summary *runs, size_t run_count, fth_axis axis,
+fth_status fth_report_compare(FILE *output, const fth_record_summary *runs, size_t run_count, fth_chart_axis axis,
                               int columns)
 {
     fth_status status = FTH_OK;

@@ -141,7 +141,8 @@ bool fth_report_has(const fth_record_series *series, fth_measure measure)
 /* A mean of one batch, as at the end of a run or after a resume, would stand out among means of a hundred. So points
  * are put together until they are of half as many steps as is usual; what is left over at the end goes to the one
  * before. The first stays as it is: that is where the loss began. A loss that is not a number stays a gap. */
-static size_t gather(const fth_record_series *series, fth_measure measure, fth_axis axis, double usual, drawn *points)
+static size_t gather(const fth_record_series *series, fth_measure measure, fth_chart_axis axis, double usual,
+                     drawn *points)
 {
     size_t count = 0;
     for (size_t i = 0; i < series->count; i++) {
@@ -163,8 +164,8 @@ static size_t gather(const fth_record_series *series, fth_measure measure, fth_a
     return count;
 }
 
-fth_status fth_report_curve(const fth_record_series *series, fth_measure measure, fth_axis axis, const char *label,
-                            fth_chart_line *line)
+fth_status fth_report_curve(const fth_record_series *series, fth_measure measure, fth_chart_axis axis,
+                            const char *label, fth_chart_line *line)
 {
     fth_status status = FTH_OK;
     double *x = NULL, *y = NULL;
@@ -195,7 +196,7 @@ void fth_report_curve_release(fth_chart_line *line)
     *line = (fth_chart_line){0};
 }
 
-fth_axis fth_report_choose_axis(const fth_record_summary *runs, size_t run_count, fth_axis asked)
+fth_chart_axis fth_report_choose_axis(const fth_record_summary *runs, size_t run_count, fth_chart_axis asked)
 {
     bool differs = false;
     if (asked != FTH_OVER_DEFAULT)
@@ -209,7 +210,7 @@ fth_axis fth_report_choose_axis(const fth_record_summary *runs, size_t run_count
     return differs ? FTH_OVER_EPOCHS : FTH_OVER_STEPS;
 }
 
-const char *fth_report_axis_name(fth_axis axis)
+const char *fth_report_axis_name(fth_chart_axis axis)
 {
     return axis == FTH_OVER_TIME ? "seconds" : axis == FTH_OVER_EPOCHS ? "epoch" : "step";
 }

@@ -74,7 +74,7 @@ static void print_series(FILE *script, const fth_chart_line *line, size_t number
 typedef struct drawing {
     const fth_record_summary *runs;
     size_t run_count;
-    fth_axis axis;
+    fth_chart_axis axis;
 } drawing;
 
 static const char *const colours[] = {"#1f6feb", "#d9480f", "#2b8a3e", "#9c36b5", "#c92a2a", "#0b7285", "#5f3dc4"};
@@ -342,7 +342,7 @@ const char *fth_report_picture_output(const char *path)
     return target.name;
 }
 
-fth_status fth_report_picture(const char *path, const fth_record_summary *runs, size_t run_count, fth_axis axis)
+fth_status fth_report_picture(const char *path, const fth_record_summary *runs, size_t run_count, fth_chart_axis axis)
 {
     fth_status status = FTH_OK;
     FILE *script = NULL;

@@ -14,10 +14,10 @@
 fth_status fth_report_run(FILE *output, const fth_record_summary *run, int columns);
 
 /* What curves are drawn over. By default steps, or epochs where steps do not mean the same in all runs. */
-typedef enum fth_axis { FTH_OVER_DEFAULT, FTH_OVER_STEPS, FTH_OVER_EPOCHS, FTH_OVER_TIME } fth_axis;
+typedef enum fth_chart_axis { FTH_OVER_DEFAULT, FTH_OVER_STEPS, FTH_OVER_EPOCHS, FTH_OVER_TIME } fth_chart_axis;
 
 /* Several runs side by side: a table, a chart of their training losses, and one of their validation accuracies. */
-fth_status fth_report_compare(FILE *output, const fth_record_summary *runs, size_t run_count, fth_axis axis,
+fth_status fth_report_compare(FILE *output, const fth_record_summary *runs, size_t run_count, fth_chart_axis axis,
                               int columns);
 
 /* Why a run ended, from its run.json and "end" event: "--epochs 3 reached". NULL if that is not known. free() it. */
@@ -49,7 +49,7 @@ json_t *fth_report_json(const fth_record_summary *run);
 /* Loss and accuracy side by side as a picture, titled with the run's name and drawn by gnuplot: PNG or SVG by the path's
  * ending, or by what stands before it where it has none ("svg:-", "png:/dev/fd/3"). PNG for "-" and for a device or pipe
  * alone. `path` is the user's (base/output.h). */
-fth_status fth_report_picture(const char *path, const fth_record_summary *runs, size_t run_count, fth_axis axis);
+fth_status fth_report_picture(const char *path, const fth_record_summary *runs, size_t run_count, fth_chart_axis axis);
 /* FTH_INVALID where `path` says neither. */
 fth_status fth_report_check_picture(const char *path);
 /* The path alone. */

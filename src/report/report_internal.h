@@ -17,15 +17,15 @@ bool fth_report_saw_better(const fth_record_summary *run);
 typedef enum fth_measure { FTH_LOSS, FTH_ACCURACY } fth_measure; /* accuracy in percent */
 
 /* The curve of a series: arrays to free() in the line. */
-fth_status fth_report_curve(const fth_record_series *series, fth_measure measure, fth_axis axis, const char *label,
-                            fth_chart_line *line);
+fth_status fth_report_curve(const fth_record_series *series, fth_measure measure, fth_chart_axis axis,
+                            const char *label, fth_chart_line *line);
 /* Is there anything to draw? */
 bool fth_report_has(const fth_record_series *series, fth_measure measure);
 void fth_report_curve_release(fth_chart_line *line);
 
 /* The default axis becomes one: steps mean the same in all runs only if the batch does; otherwise epochs. */
-fth_axis fth_report_choose_axis(const fth_record_summary *runs, size_t run_count, fth_axis asked);
-const char *fth_report_axis_name(fth_axis axis);
+fth_chart_axis fth_report_choose_axis(const fth_record_summary *runs, size_t run_count, fth_chart_axis asked);
+const char *fth_report_axis_name(fth_chart_axis axis);
 
 /* The mean of the last points, a twentieth of all; NAN if there are none. */
 double fth_report_last_training_loss(const fth_record_summary *run);

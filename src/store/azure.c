@@ -62,7 +62,7 @@ static fth_status azure_open(fth_store *store, const char *scheme, const char *r
     (void)options;
     FTH_TRY(fth_allocate(1, sizeof *azure, &azure));
     store->state = azure;
-    azure->bucket.cloud = &fth_cloud_azure;
+    azure->bucket.cloud = &fth_bucket_azure;
     size_t length = strcspn(rest, "?"), account = strcspn(rest, "/?");
     const char *query = rest[length] ? rest + length + 1 : "";
     const char *container = account < length ? rest + account + 1 : "";

@@ -115,7 +115,7 @@ static const fth_cloud_error errors[] = {
     {0},
 };
 
-const fth_cloud fth_cloud_azure = {
+const fth_bucket_kind fth_bucket_azure = {
     .range = "x-ms-range",
     .version = "etag",
     .match = "if-match",

@@ -32,7 +32,7 @@ static inline const fth_azure *fth_azure_of(const fth_store *store)
     return store->state;
 }
 
-extern const fth_cloud fth_cloud_azure;
+extern const fth_bucket_kind fth_bucket_azure;
 
 /* A signature made from the key, as the end of a URL: for the container, or for the blob `name`. free() it. */
 char *fth_azure_sign(const fth_azure *azure, const char *name, const char *permissions, double seconds);

@@ -5,7 +5,7 @@
  * bucket_list.c     lists, page by page
  * bucket_write.c    writes under a condition, delete
  *
- * A cloud is a table of what is its own (fth_cloud): names of headers and elements, error codes, how a request is
+ * A cloud is a table of what is its own (fth_bucket_kind): names of headers and elements, error codes, how a request is
  * signed and how what came is verified. Its kind of store (store_internal.h) takes get, get_range, stat, list and
  * remove from here and adds opening, put and links:
  *
@@ -62,7 +62,7 @@ typedef struct fth_cloud_error {
     const char *advice;
 } fth_cloud_error;
 
-typedef struct fth_cloud {
+typedef struct fth_bucket_kind {
     /* Headers, in small letters. */
     const char *range, *version, *match; /* "range", "etag", "if-match" */
     bool quoted;                         /* versions stand between quotes, as ETags do */
@@ -94,11 +94,11 @@ typedef struct fth_cloud {
                          size_t size_bytes);
     const char *(*keys_from)(const fth_store *store); /* for messages */
     char *(*origin)(const fth_store *store);          /* "https://host", for messages; free() it */
-} fth_cloud;
+} fth_bucket_kind;
 
 /* What the state of such a store begins with. */
 typedef struct fth_bucket {
-    const fth_cloud *cloud;
+    const fth_bucket_kind *cloud;
     char *name;              /* the bucket's, or the container's */
     char *prefix;            /* "" or "a/b/" */
     _Atomic bool seen;       /* some request found the bucket */

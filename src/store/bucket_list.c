@@ -34,7 +34,7 @@ static fth_status take_leaf(void *context, const char *path, const char *text)
 {
     fth_status status = FTH_OK;
     page *list = context;
-    const fth_cloud *cloud = list->bucket->cloud;
+    const fth_bucket_kind *cloud = list->bucket->cloud;
     const char *name = within(path, cloud->elements.entry);
     if (cloud->elements.more && strcmp(path, cloud->elements.more) == 0) {
         list->more = strcmp(text, "true") == 0;
@@ -76,7 +76,7 @@ static fth_status read_page(fth_store *store, const char *prefix, page *list)
 {
     fth_status status = FTH_OK;
     fth_http_response response = {0};
-    const fth_cloud *cloud = list->bucket->cloud;
+    const fth_bucket_kind *cloud = list->bucket->cloud;
     char *token = list->token; /* of this page */
     fth_bucket_request request = {.store = store,
                                   .what = "list",

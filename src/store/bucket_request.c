@@ -41,7 +41,7 @@ void fth_bucket_add_made_header(fth_bucket_request *request, const char *name, c
 
 void fth_bucket_add_meta(fth_bucket_request *request, const char *name, const char *value)
 {
-    const fth_cloud *cloud = fth_bucket_of(request->store)->cloud;
+    const fth_bucket_kind *cloud = fth_bucket_of(request->store)->cloud;
     fth_bucket_add_header(request, own(request, fth_format("%s%s", cloud->meta, name)), value);
 }
 
@@ -170,7 +170,7 @@ fth_status fth_bucket_explain(const fth_bucket_request *request, const fth_http_
 {
     fth_status status = FTH_OK;
     const fth_bucket *bucket = fth_bucket_of(request->store);
-    const fth_cloud *cloud = bucket->cloud;
+    const fth_bucket_kind *cloud = bucket->cloud;
     char *code = cloud->error_code(response), *origin = cloud->origin(request->store), *advice = NULL;
     char *message = fth_xml_value(response->body, response->body_bytes, "Message");
     const char *space = code ? " " : "", *named = code ? code : "", *where = origin ? origin : "the server";

@@ -20,7 +20,7 @@ void fth_bucket_make_number(char hex[33])
 
 void fth_bucket_add_condition(fth_bucket_request *request, const fth_store_put_options *options)
 {
-    const fth_cloud *cloud = fth_bucket_of(request->store)->cloud;
+    const fth_bucket_kind *cloud = fth_bucket_of(request->store)->cloud;
     if (options->condition == FTH_STORE_IF_MATCH)
         fth_bucket_add_match(request, &options->match);
     else if (options->condition == FTH_STORE_IF_ABSENT)
@@ -31,7 +31,7 @@ void fth_bucket_add_condition(fth_bucket_request *request, const fth_store_put_o
  * gone. */
 bool fth_bucket_says_lost(const fth_store *store, const fth_http_response *response, fth_store_condition condition)
 {
-    const fth_cloud *cloud = fth_bucket_of(store)->cloud;
+    const fth_bucket_kind *cloud = fth_bucket_of(store)->cloud;
     if (condition == FTH_STORE_ALWAYS)
         return false;
     if (response->code == 412 || response->code == 304)

@@ -17,17 +17,17 @@ struct fth_credentials {
     const char *told; /* for messages */
     char *profile, *region, *endpoint;
     pthread_mutex_t mutex; /* guards what follows */
-    fth_keys keys;
+    fth_cloud_keys keys;
     bool stale;         /* the server refused them as expired */
     double failed_at_s; /* when renewing failed last; 0: never */
 };
 
-void fth_keys_release(fth_keys *keys)
+void fth_cloud_keys_release(fth_cloud_keys *keys)
 {
     fth_wipe_text(keys->access_key);
     fth_wipe_text(keys->secret_key);
     fth_wipe_text(keys->session_token);
-    *keys = (fth_keys){0};
+    *keys = (fth_cloud_keys){0};
 }
 
 static const char *set_variable(const char *name)
@@ -36,7 +36,7 @@ static const char *set_variable(const char *name)
     return value && *value ? value : NULL;
 }
 
-static bool from_environment(const char *key, const char *secret, const char *token, fth_keys *keys)
+static bool from_environment(const char *key, const char *secret, const char *token, fth_cloud_keys *keys)
 {
     if (!set_variable(key) || !set_variable(secret))
         return false;
@@ -80,7 +80,7 @@ static fth_status find(fth_credentials *credentials, const char *name)
     }
     FTH_TRY(found);
     credentials->keys = profile.keys;
-    profile.keys = (fth_keys){0};
+    profile.keys = (fth_cloud_keys){0};
     if (credentials->keys.access_key) {
         credentials->source = SOURCE_PROFILE;
         credentials->told = "the profile in ~/.aws/credentials";
@@ -128,7 +128,7 @@ void fth_credentials_free(fth_credentials *credentials)
 {
     if (!credentials)
         return;
-    fth_keys_release(&credentials->keys);
+    fth_cloud_keys_release(&credentials->keys);
     pthread_mutex_destroy(&credentials->mutex);
     free(credentials->profile);
     free(credentials->region);
@@ -140,14 +140,14 @@ void fth_credentials_free(fth_credentials *credentials)
 static fth_status renew(fth_credentials *credentials)
 {
     fth_status status = FTH_OK;
-    fth_keys fresh = {0};
+    fth_cloud_keys fresh = {0};
     fth_profile profile = {0};
     switch (credentials->source) {
     case SOURCE_FIXED: goto out;
     case SOURCE_PROFILE:
         FTH_TRY(fth_credentials_read_profile(credentials->profile, &profile));
         fresh = profile.keys;
-        profile.keys = (fth_keys){0};
+        profile.keys = (fth_cloud_keys){0};
         break;
     case SOURCE_CONTAINER: FTH_TRY(fth_credentials_from_container(&fresh)); break;
     case SOURCE_INSTANCE:
@@ -160,24 +160,24 @@ static fth_status renew(fth_credentials *credentials)
         break;
     }
     if (fresh.access_key) {
-        fth_keys_release(&credentials->keys);
+        fth_cloud_keys_release(&credentials->keys);
         credentials->keys = fresh;
-        fresh = (fth_keys){0};
+        fresh = (fth_cloud_keys){0};
     }
     credentials->stale = false;
 
 out:
     fth_profile_release(&profile);
-    fth_keys_release(&fresh);
+    fth_cloud_keys_release(&fresh);
     return status;
 }
 
-fth_status fth_credentials_get(fth_credentials *credentials, fth_keys *keys)
+fth_status fth_credentials_get(fth_credentials *credentials, fth_cloud_keys *keys)
 {
     fth_status status = FTH_OK;
-    *keys = (fth_keys){0};
+    *keys = (fth_cloud_keys){0};
     pthread_mutex_lock(&credentials->mutex);
-    fth_keys *held = &credentials->keys;
+    fth_cloud_keys *held = &credentials->keys;
     double left_s = held->expires_s > 0 ? held->expires_s - fth_clock_wall_seconds() : RENEW_BEFORE_S + 1;
     bool may_wait = left_s > 0 && !credentials->stale;
     bool just_failed =

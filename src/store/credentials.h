@@ -10,13 +10,13 @@
 
 #include "base/base.h"
 
-typedef struct fth_keys {
+typedef struct fth_cloud_keys {
     char *access_key, *secret_key;
     char *session_token; /* NULL: none */
     double expires_s;    /* wall seconds; 0: never */
-} fth_keys;
+} fth_cloud_keys;
 
-void fth_keys_release(fth_keys *keys); /* wipes them */
+void fth_cloud_keys_release(fth_cloud_keys *keys); /* wipes them */
 
 typedef struct fth_credentials fth_credentials;
 
@@ -27,7 +27,7 @@ fth_status fth_credentials_open(const char *profile, bool google, fth_credential
 void fth_credentials_free(fth_credentials *credentials);
 
 /* A copy of the keys in force, renewed first if they are about to expire. Any thread. */
-fth_status fth_credentials_get(fth_credentials *credentials, fth_keys *keys);
+fth_status fth_credentials_get(fth_credentials *credentials, fth_cloud_keys *keys);
 /* The server said that they have expired: true if others can be had, which the next _get does. */
 bool fth_credentials_renew(fth_credentials *credentials);
 /* "the environment (AWS_ACCESS_KEY_ID)", for messages. */
@@ -40,7 +40,7 @@ const char *fth_credentials_endpoint(const fth_credentials *credentials);
 
 /* What a profile says; each NULL where it does not. */
 typedef struct fth_profile {
-    fth_keys keys;
+    fth_cloud_keys keys;
     char *region, *endpoint;
 } fth_profile;
 
@@ -50,7 +50,8 @@ void fth_profile_release(fth_profile *profile);
 /* A value of a section of an INI file's text; NULL: none. free() it. */
 char *fth_ini_value(const char *text, const char *section, const char *name);
 
-fth_status fth_credentials_from_container(fth_keys *keys); /* FTH_UNSUPPORTED: this is no such container */
-fth_status fth_credentials_from_instance(fth_keys *keys);  /* FTH_UNSUPPORTED: no instance, or one without a role */
+fth_status fth_credentials_from_container(fth_cloud_keys *keys); /* FTH_UNSUPPORTED: this is no such container */
+fth_status
+fth_credentials_from_instance(fth_cloud_keys *keys); /* FTH_UNSUPPORTED: no instance, or one without a role */
 
 #endif

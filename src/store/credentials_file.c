@@ -111,7 +111,7 @@ out:
 
 void fth_profile_release(fth_profile *profile)
 {
-    fth_keys_release(&profile->keys);
+    fth_cloud_keys_release(&profile->keys);
     free(profile->region);
     free(profile->endpoint);
     *profile = (fth_profile){0};

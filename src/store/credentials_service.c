@@ -52,7 +52,7 @@ static double parse_time(const char *text)
     return end ? (double)timegm(&parts) : 0;
 }
 
-static fth_status parse_keys(const char *text, const char *where, fth_keys *keys)
+static fth_status parse_keys(const char *text, const char *where, fth_cloud_keys *keys)
 {
     fth_status status = FTH_OK;
     json_t *json = json_loads(text, 0, NULL);
@@ -70,7 +70,7 @@ out:
     return status;
 }
 
-fth_status fth_credentials_from_container(fth_keys *keys)
+fth_status fth_credentials_from_container(fth_cloud_keys *keys)
 {
     fth_status status = FTH_OK;
     const char *relative = getenv("AWS_CONTAINER_CREDENTIALS_RELATIVE_URI");
@@ -119,7 +119,7 @@ static const char *metadata_endpoint(void)
     return "http://169.254.169.254";
 }
 
-fth_status fth_credentials_from_instance(fth_keys *keys)
+fth_status fth_credentials_from_instance(fth_cloud_keys *keys)
 {
     static const char path[] = "latest/meta-data/iam/security-credentials/";
     fth_status status = FTH_OK;

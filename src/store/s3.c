@@ -103,7 +103,7 @@ static fth_status open_bucket(fth_store *store, const char *scheme, const char *
     store->state = s3;
     pthread_mutex_init(&s3->mutex, NULL);
     s3->google = strcmp(scheme, "gs") == 0;
-    s3->bucket.cloud = s3->google ? &fth_cloud_google : &fth_cloud_s3;
+    s3->bucket.cloud = s3->google ? &fth_bucket_google : &fth_bucket_s3;
     size_t length = strcspn(rest, "/");
     s3->bucket.name = strndup(rest, length);
     /* Some tools take s3://KEY:SECRET@bucket; a message must not tell it. */
@@ -165,7 +165,7 @@ static fth_status presign(fth_store *store, const char *method, const char *key,
 {
     fth_status status = FTH_OK;
     fth_s3 *s3 = fth_s3_of(store);
-    fth_keys keys = {0};
+    fth_cloud_keys keys = {0};
     char *whole = fth_format("%s%s", s3->bucket.prefix, key), *escaped = fth_http_escape(whole, true);
     char *path = NULL, *query = NULL;
 
@@ -191,7 +191,7 @@ static fth_status presign(fth_store *store, const char *method, const char *key,
                         fth_credentials_source(s3->credentials));
 
 out:
-    fth_keys_release(&keys);
+    fth_cloud_keys_release(&keys);
     free(whole);
     free(escaped);
     free(path);

@@ -17,7 +17,7 @@ static fth_status sign(fth_bucket_request *request)
 {
     fth_status status = FTH_OK;
     fth_s3 *s3 = fth_s3_of(request->store);
-    fth_keys keys = {0};
+    fth_cloud_keys keys = {0};
     char *whole = request->key ? fth_format("%s%s", s3->bucket.prefix, request->key) : strdup("");
     char *escaped = fth_http_escape(whole, true), *path = NULL, *query = NULL, *region = NULL, *host = NULL;
 
@@ -54,7 +54,7 @@ static fth_status sign(fth_bucket_request *request)
     FTH_TRY(fth_sigv4_sign(&whole_request, &request->lines));
 
 out:
-    fth_keys_release(&keys);
+    fth_cloud_keys_release(&keys);
     free(whole);
     free(escaped);
     free(path);
@@ -204,7 +204,7 @@ static const fth_cloud_error errors[] = {
         .more = "ListBucketResult/IsTruncated"                                                                         \
     }
 
-const fth_cloud fth_cloud_s3 = {
+const fth_bucket_kind fth_bucket_s3 = {
     COMMON,
     .version = "etag",
     .match = "if-match",
@@ -215,7 +215,7 @@ const fth_cloud fth_cloud_s3 = {
 };
 
 /* Under Amazon's signature Google ignores conditions; under its own they are on generations. */
-const fth_cloud fth_cloud_google = {
+const fth_bucket_kind fth_bucket_google = {
     COMMON,
     .version = "x-goog-generation",
     .match = "x-goog-if-generation-match",

@@ -42,14 +42,14 @@ static inline fth_s3 *fth_s3_of(const fth_store *store)
     return store->state;
 }
 
-extern const fth_cloud fth_cloud_s3, fth_cloud_google;
+extern const fth_bucket_kind fth_bucket_s3, fth_bucket_google;
 
 /* (Re)builds origin, host and base for the region in force. The lock is held. */
 void fth_s3_set_address(fth_s3 *s3, const char *endpoint_origin, const char *endpoint_path);
 
 /* ---- the kind's functions ---- */
 
-/* fth_cloud.verify */
+/* fth_bucket_kind.verify */
 fth_status fth_s3_verify(const fth_store *store, const fth_http_response *response, const void *bytes,
                          size_t size_bytes);
 fth_status fth_s3_get_file(fth_store *store, const char *key, const char *path, const fth_store_progress *progress,
