@@ -27,6 +27,21 @@ int fth_thread_start(pthread_t *thread, const char *name, void *(*run)(void *con
     return failure;
 }
 
+bool fth_thread_join_by(pthread_t thread, fth_deadline deadline)
+{
+#ifdef __SANITIZE_THREAD__ /* which does not know pthread_clockjoin_np, and would take the thread for unjoined */
+    while (pthread_tryjoin_np(thread, NULL) != 0) {
+        if (fth_deadline_passed(deadline))
+            return false;
+        nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+    }
+    return true;
+#else
+    struct timespec until = fth_deadline_timespec(deadline);
+    return pthread_clockjoin_np(thread, NULL, CLOCK_MONOTONIC, &until) == 0;
+#endif
+}
+
 void fth_process_kill(pid_t process)
 {
     fth_deadline deadline = fth_deadline_in(die_within_s);

@@ -3,12 +3,17 @@
 #define FTH_BASE_PROCESS_H
 
 #include <pthread.h>
+#include <stdbool.h>
 #include <sys/types.h>
+
+#include "base/clock.h"
 
 /* pthread_create() with all signals blocked: they are for the thread that waits for them (src/cli/signals.c), or for the
  * threads of a program that uses this library. `name`, of at most 15 characters, is what top and debuggers show; the
  * thread must not detach itself. Returns 0 or an errno. */
 int fth_thread_start(pthread_t *thread, const char *name, void *(*run)(void *context), void *context);
+/* pthread_join() with a timeout: false if the thread has not ended by then, and can still be joined. */
+bool fth_thread_join_by(pthread_t thread, fth_deadline deadline);
 
 /* Kills a child and collects it. One that hangs in the kernel (a network file system that is gone) outlives the signal:
  * it is waited for with a timeout, and then left behind. */

@@ -98,7 +98,6 @@ static bool end_workers(hogwild *all)
 {
     bool ended = true;
     fth_deadline deadline = fth_deadline_in(END_PATIENCE_S);
-    struct timespec until = fth_deadline_timespec(deadline);
     atomic_store(&all->head->stop, true);
     atomic_fetch_add(&all->head->work, 1);
     hogwild_wake(&all->head->work, FTH_MAX_WORKERS);
@@ -108,7 +107,7 @@ static bool end_workers(hogwild *all)
             continue;
         if (all->processes)
             fth_child_wait(worker->process, deadline);
-        else if (pthread_clockjoin_np(worker->thread, NULL, CLOCK_MONOTONIC, &until) != 0)
+        else if (!fth_thread_join_by(worker->thread, deadline))
             ended = false;
     }
     return ended;

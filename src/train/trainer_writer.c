@@ -205,10 +205,9 @@ static void begin_closing(fth_saving *saving, const fth_writer_job *job, fth_dea
 
 static fth_status wait_for_closer(fth_saving *saving, fth_deadline deadline)
 {
-    struct timespec until = fth_deadline_timespec(deadline);
     if (!saving->closing)
         return FTH_OK;
-    if (pthread_clockjoin_np(saving->closer, NULL, CLOCK_MONOTONIC, &until) != 0)
+    if (!fth_thread_join_by(saving->closer, deadline))
         return fth_fail(FTH_TIMEOUT, "the last checkpoint was not stored in time");
     saving->closing = false;
     return FTH_OK;
