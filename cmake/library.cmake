@@ -17,7 +17,7 @@ set_target_properties(farthing_shared PROPERTIES OUTPUT_NAME farthing VERSION ${
   SOVERSION ${PROJECT_VERSION_MAJOR} LINKER_LANGUAGE C LINK_DEPENDS ${farthing_version_script})
 target_link_libraries(farthing_shared PRIVATE farthing_flags PkgConfig::JANSSON PkgConfig::YAML PkgConfig::CRYPTO
   PkgConfig::CURL PkgConfig::MICROHTTPD PkgConfig::ARCHIVE PkgConfig::DEFLATE PkgConfig::JPEG PkgConfig::SPNG
-  ${DNNL_LIBRARY} OpenMP::OpenMP_C Threads::Threads ${CMAKE_DL_LIBS} m)
+  ${DNNL_LIBRARY} ${OPENMP} Threads::Threads ${CMAKE_DL_LIBS} m)
 target_link_options(farthing_shared PRIVATE -Wl,--version-script=${farthing_version_script})
 if(NOT FARTHING_SANITIZE AND NOT FARTHING_THREAD_SANITIZE)
   target_link_options(farthing_shared PRIVATE -Wl,--no-undefined)

@@ -11,6 +11,7 @@
 #include <sys/prctl.h>
 #include <unistd.h>
 
+#include "base/race.h"
 #include "parallel/hogwild.h"
 
 #define SLEEP_S 1.0
@@ -66,19 +67,22 @@ static fth_status compute(hogwild_head *head, fth_engine *engine, int number)
                        .number = slot->number,
                        .epoch = slot->epoch};
     fth_group group = {.first = true, .last = true, .share = 1, .update = slot->update};
+    FTH_RACE_BEGIN(hogwild_weights);
     fth_status status = fth_engine_compute(engine, &batch, &group, &slot->result);
     if (status == FTH_OK)
         status = fth_engine_update(engine, slot->learning_rate, slot->update);
     if (status == FTH_OK)
         status = fth_engine_check_update(engine);
+    FTH_RACE_END(hogwild_weights);
     return status;
 }
 
 static void finish(hogwild_head *head, int worker, hogwild_slot *slot)
 {
+    bool failed = slot->status != FTH_OK; /* read before the slot is given back */
     atomic_store(&slot->state, SLOT_DONE | (uint32_t)worker << 8);
     uint32_t finished = atomic_fetch_add(&head->finished, 1) + 1;
-    if ((int32_t)(finished - atomic_load(&head->wake_at)) >= 0 || slot->status != FTH_OK)
+    if ((int32_t)(finished - atomic_load(&head->wake_at)) >= 0 || failed)
         hogwild_wake(&head->finished, 1);
 }
 

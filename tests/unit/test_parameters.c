@@ -583,15 +583,15 @@ typedef struct published {
 
 static void *write_versions(void *context)
 {
-    published *published = context;
-    fth_region *region = published->region;
+    published *all = context;
+    fth_region *region = all->region;
     for (int64_t version = 1; version <= 400; version++) {
         int slot = 0;
         float *to = fth_region_begin(region, &slot);
         for (int i = 0; i < SHARED_FLOATS; i++)
             to[i] = (float)version;
         fth_region_finish(region, slot, version);
-        atomic_store(&published->newest, version * FTH_REGION_SLOTS + slot);
+        atomic_store(&all->newest, version * FTH_REGION_SLOTS + slot);
     }
     return NULL;
 }
@@ -601,7 +601,7 @@ static void test_shared_memory(void **state)
 {
     (void)state;
     fth_region region;
-    published published = {.region = &region};
+    published all = {.region = &region};
     fth_local_view view = {0};
     pthread_t writer;
     char answer[256];
@@ -610,9 +610,9 @@ static void test_shared_memory(void **state)
     float *to = malloc(SHARED_FLOATS * sizeof *to);
     uint64_t bytes = SHARED_FLOATS * sizeof *to;
     assert_int_equal(fth_region_create(bytes, &region), FTH_OK);
-    assert_int_equal(pthread_create(&writer, NULL, write_versions, &published), 0);
+    assert_int_equal(pthread_create(&writer, NULL, write_versions, &all), 0);
     while (version < 400) {
-        int64_t newest = atomic_load(&published.newest), expected = newest / FTH_REGION_SLOTS;
+        int64_t newest = atomic_load(&all.newest), expected = newest / FTH_REGION_SLOTS;
         int slot = (int)(newest % FTH_REGION_SLOTS);
         snprintf(answer, sizeof answer,
                  "{\"version\":%lld,\"path\":\"/proc/%d/fd/%d\",\"stamp\":%llu,\"offset\":%llu,\"size_bytes\":%llu}",

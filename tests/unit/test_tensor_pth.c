@@ -759,7 +759,7 @@ int main(void)
         cmocka_unit_test(test_files_cut_off_anywhere_are_errors),
         cmocka_unit_test(test_files_with_any_byte_changed_are_harmless),
     };
-#ifndef __SANITIZE_ADDRESS__
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
     /* No file here is larger than 200 kB; one that makes us ask for much more gets FTH_NO_MEMORY, which is a failure.
      */
     const struct rlimit limit = {.rlim_cur = 128 << 20, .rlim_max = 128 << 20};
