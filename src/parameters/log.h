@@ -25,7 +25,7 @@ typedef enum fth_log_kind {
 } fth_log_kind;
 
 /* Flags: a step follows at once; gradients of this step are averaged by their samples; its numbers were found fit to be
- * applied (fth_step_judge), which older versions did not look at. */
+ * applied (fth_updates_judge), which older versions did not look at. */
 enum { FTH_LOG_STEPS = 1, FTH_LOG_AVERAGED = 2, FTH_LOG_JUDGED = 4 };
 
 typedef struct fth_log_record {

@@ -1,24 +1,72 @@
-/* What the server counts, as Prometheus reads it. */
+/* See metrics.h. */
+#include "parameters/metrics.h"
+
 #include <inttypes.h>
+#include <math.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-#include "parameters/parameters_internal.h"
+static const int64_t staleness_bounds[FTH_STALENESS_BUCKETS] = {0, 1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024};
 
-const int64_t fth_staleness_bounds[FTH_STALENESS_BUCKETS] = {0, 1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024};
+fth_status fth_metrics_create(const fth_served_position *position, fth_parameters_metrics **metrics)
+{
+    fth_status status = fth_allocate(1, sizeof **metrics, metrics);
+    if (status == FTH_OK)
+        (*metrics)->position = position;
+    return status;
+}
+
+void fth_metrics_free(fth_parameters_metrics *metrics)
+{
+    free(metrics);
+}
 
 void fth_metrics_count_staleness(fth_parameters_metrics *metrics, int64_t staleness)
 {
     int bucket = 0;
-    while (bucket < FTH_STALENESS_BUCKETS && staleness > fth_staleness_bounds[bucket])
+    while (bucket < FTH_STALENESS_BUCKETS && staleness > staleness_bounds[bucket])
         bucket++;
     atomic_fetch_add(&metrics->staleness[bucket], 1);
     atomic_fetch_add(&metrics->staleness_sum, (uint64_t)staleness);
-    if ((uint64_t)staleness > atomic_load(&metrics->staleness_max)) /* one thread counts */
+    if ((uint64_t)staleness > atomic_load(&metrics->staleness_max))
         atomic_store(&metrics->staleness_max, (uint64_t)staleness);
 }
+
+json_t *fth_metrics_describe_staleness(const fth_parameters_metrics *metrics)
+{
+    json_t *buckets = json_object();
+    for (int i = 0; i <= FTH_STALENESS_BUCKETS; i++) {
+        char name[32] = "more";
+        if (i < FTH_STALENESS_BUCKETS)
+            snprintf(name, sizeof name, "%" PRId64, staleness_bounds[i]);
+        if (atomic_load(&metrics->staleness[i]) > 0)
+            json_object_set_new(buckets, name, json_integer((json_int_t)atomic_load(&metrics->staleness[i])));
+    }
+    return json_pack("{s:o, s:I, s:I}", "at_most", buckets, "largest", (json_int_t)atomic_load(&metrics->staleness_max),
+                     "sum", (json_int_t)atomic_load(&metrics->staleness_sum));
+}
+
+void fth_refuse(fth_parameters_metrics *metrics, fth_exchange *exchange, fth_refusal refusal, const char *format, ...)
+{
+    char message[FTH_MAX_REFUSAL];
+    va_list arguments;
+    va_start(arguments, format);
+    fth_printable_format(message, sizeof message, format, arguments); /* it may quote what is not UTF-8 */
+    va_end(arguments);
+    atomic_fetch_add(&metrics->refused[refusal], 1);
+    int code = fth_refusal_code(refusal);
+    if (code == 503 || code == 429)
+        fth_exchange_set_header(exchange, "Retry-After", "1");
+    json_t *json =
+        json_pack("{s:i, s:s, s:s, s:I}", "code", code, "error", message, "reason", fth_refusal_name(refusal),
+                  "version", (json_int_t)fth_served_position_version(metrics->position));
+    fth_exchange_answer_json(exchange, code, json);
+}
+
+/* ---- Prometheus' text ---- */
 
 static uint64_t resident_bytes(void)
 {
@@ -56,7 +104,7 @@ static void print_requests(FILE *out, const fth_server *http)
         fth_server_visit_counts(http, print_count, out);
 }
 
-static void print_refusals(FILE *out, fth_parameters_metrics *metrics)
+static void print_refusals(FILE *out, const fth_parameters_metrics *metrics)
 {
     head(out, "refused_total", "counter", "Requests refused, by reason");
     for (int i = FTH_REFUSAL_MALFORMED; i < FTH_REFUSALS; i++)
@@ -68,24 +116,24 @@ static void print_refusals(FILE *out, fth_parameters_metrics *metrics)
                 fth_signature_result_name((fth_signature_result)i), (uint64_t)atomic_load(&metrics->signatures[i]));
 }
 
-static void print_unfit(FILE *out, fth_parameters *server)
+static void print_unfit(FILE *out, fth_workers *workers)
 {
     fth_worker worker;
     head(out, "worker_unfit_total", "counter", "Gradients refused for their numbers (not_finite, diverges), by worker");
-    for (size_t i = 0; fth_workers_get_at(server->workers, i, &worker); i++)
+    for (size_t i = 0; fth_workers_get_at(workers, i, &worker); i++)
         if (worker.unfit > 0)
             fprintf(out, "farthing_worker_unfit_total{worker=\"%s\"} %" PRId64 "\n", worker.name, worker.unfit);
 }
 
 /* Gives how many gradients there were. */
-static uint64_t print_staleness(FILE *out, fth_parameters_metrics *metrics)
+static uint64_t print_staleness(FILE *out, const fth_parameters_metrics *metrics)
 {
     uint64_t count = 0;
     head(out, "staleness", "histogram",
          "Versions between what a gradient was computed with and what it was applied to");
     for (int i = 0; i < FTH_STALENESS_BUCKETS; i++) {
         count += atomic_load(&metrics->staleness[i]);
-        fprintf(out, "farthing_staleness_bucket{le=\"%" PRId64 "\"} %" PRIu64 "\n", fth_staleness_bounds[i], count);
+        fprintf(out, "farthing_staleness_bucket{le=\"%" PRId64 "\"} %" PRIu64 "\n", staleness_bounds[i], count);
     }
     count += atomic_load(&metrics->staleness[FTH_STALENESS_BUCKETS]);
     fprintf(out,
@@ -95,30 +143,21 @@ static uint64_t print_staleness(FILE *out, fth_parameters_metrics *metrics)
     return count;
 }
 
-char *fth_metrics_format(fth_parameters *server)
+char *fth_metrics_format(const fth_parameters_metrics *metrics, const fth_metrics_gauges *gauges)
 {
-    fth_parameters_metrics *metrics = &server->metrics;
     char *text = NULL;
     size_t size = 0;
     FILE *out = open_memstream(&text, &size);
     if (!out)
         return NULL;
-    int live = fth_workers_live(server->workers);
-    pthread_mutex_lock(&server->mutex);
-    bool validated = server->validation.known;
-    double accuracy = server->validation.accuracy;
-    uint64_t copy_bytes = server->copy ? server->copy->size_bytes : 0;
-    const fth_server *http = server->http;
-    pthread_mutex_unlock(&server->mutex);
-    int copies = atomic_load(&server->copies_alive);
-
-    single(out, "version", "gauge", "Updates of the parameters so far", (double)atomic_load(&server->version));
-    single(out, "workers", "gauge", "Workers whose lease lasts", live);
+    single(out, "version", "gauge", "Updates of the parameters so far",
+           (double)fth_served_position_version(metrics->position));
+    single(out, "workers", "gauge", "Workers whose lease lasts", fth_workers_live(gauges->workers));
     single(out, "samples_total", "counter", "Samples behind the gradients taken by this process",
            (double)atomic_load(&metrics->samples));
-    print_requests(out, http);
+    print_requests(out, gauges->http);
     print_refusals(out, metrics);
-    print_unfit(out, server);
+    print_unfit(out, gauges->workers);
     single(out, "clipped_total", "counter", "Gradients scaled down to --clip-pushes",
            (double)atomic_load(&metrics->clipped));
     single(out, "void_steps_total", "counter", "Updates left out: a weight would not have stayed finite",
@@ -134,8 +173,8 @@ char *fth_metrics_format(fth_parameters *server)
            (double)atomic_load(&metrics->sent_bytes));
     head(out, "apply_seconds", "summary", "Time to log and apply a gradient");
     fprintf(out, "farthing_apply_seconds_sum %.9g\nfarthing_apply_seconds_count %" PRIu64 "\n",
-            (double)atomic_load(&metrics->apply_ns) * 1e-9, gradients);
-    single(out, "snapshots", "gauge", "Versions held for readers", copies);
+            fth_served_position_apply_s_here(metrics->position), gradients);
+    single(out, "snapshots", "gauge", "Versions held for readers", gauges->copies);
     single(out, "log_bytes", "gauge", "Size of the newest log", (double)atomic_load(&metrics->log_bytes));
     single(out, "checkpoint_version", "gauge", "Version of the newest whole checkpoint",
            (double)atomic_load(&metrics->checkpoint_version));
@@ -143,10 +182,9 @@ char *fth_metrics_format(fth_parameters *server)
     fprintf(out,
             "farthing_memory_bytes{of=\"bodies\"} %" PRIu64 "\nfarthing_memory_bytes{of=\"snapshots\"} %" PRIu64
             "\nfarthing_memory_bytes{of=\"process\"} %" PRIu64 "\n",
-            (http ? fth_server_body_bytes(http) : 0) + (uint64_t)atomic_load(&server->local_bytes),
-            copy_bytes * (uint64_t)copies, resident_bytes());
-    if (validated)
-        single(out, "accuracy", "gauge", "Share of right answers at the last validation", accuracy);
+            gauges->bodies_bytes, gauges->copies_bytes, resident_bytes());
+    if (isfinite(gauges->accuracy))
+        single(out, "accuracy", "gauge", "Share of right answers at the last validation", gauges->accuracy);
     fclose(out);
     return text;
 }

@@ -26,8 +26,9 @@
  * with keys, only if signed by the key that registered it. Signatures: http/signature.h; everything else than the last
  * three needs one where the server has keys: role read for what is got, train for workers, admin for the rest.
  *
- * Inside: one thread (apply.c) owns vectors, log and checkpoints and does everything that changes them, in the order of
- * its queue; HTTP threads read atomics and immutable snapshots; a few threads check bodies before they are queued. */
+ * How it is built: server.c. One thread (applier.h) owns vectors, log and checkpoints and does everything that changes
+ * them, in the order of arrival; HTTP threads (service.h) read atomics and immutable copies (copies.h); a few threads
+ * (intake.h) check bodies before they are queued. */
 #ifndef FTH_PARAMETERS_PARAMETERS_H
 #define FTH_PARAMETERS_PARAMETERS_H
 

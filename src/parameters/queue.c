@@ -1,7 +1,5 @@
-/* What waits for a thread of the server, first come first served. */
-#include <stdlib.h>
-
-#include "parameters/parameters_internal.h"
+/* Items in a row, see intake.h. */
+#include "parameters/intake.h"
 
 void fth_queue_init(fth_queue *queue)
 {
@@ -24,12 +22,13 @@ fth_item *fth_queue_take(fth_queue *queue)
     return item;
 }
 
-void fth_item_free(fth_parameters *server, fth_item *item)
+void fth_queue_put_first(fth_queue *queue, fth_queue *others)
 {
-    fth_gradient_release(&item->gradient);
-    fth_body_release(&item->place_in_log);
-    atomic_fetch_sub(&server->local_bytes, item->local_bytes);
-    if (item->own_body)
-        fth_parameters_return_body(server, item->own_body);
-    free(item);
+    if (!others->first)
+        return;
+    *others->last = queue->first;
+    if (!queue->first)
+        queue->last = others->last;
+    queue->first = others->first;
+    fth_queue_init(others);
 }

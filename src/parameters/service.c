@@ -1,159 +1,48 @@
-/* The routes, who may use them, and the threads that check bodies before they are queued for applying. Handlers run in
- * the HTTP server's threads and do nothing that takes long: they read atomics, or queue what they have and hold it. */
+/* See service.h. */
+#include "parameters/service.h"
+
 #include <inttypes.h>
 #include <math.h>
 #include <openssl/rand.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "parameters/parameters_internal.h"
-#include "parameters/rates.h"
+enum { MAX_JSON_BODY = 4096, DEFAULT_WAIT_S = 30, MOST_WAIT_S = 60 };
 
-enum { MAX_JSON_BODY = 4096, HELD_S = 120, DEFAULT_WAIT_S = 30, MOST_WAIT_S = 60 };
+/* docs/parameter-server.openapi.yaml, made into a source by the build */
+extern const char fth_parameters_openapi[];
+extern const size_t fth_parameters_openapi_size;
 
-/* ---- refusing ---- */
+struct fth_parameter_service {
+    fth_parameter_service_options with;
+    fth_server *_Atomic http; /* NULL until it has started: handlers run earlier */
+};
 
-void fth_parameters_refuse(fth_parameters *server, fth_exchange *exchange, fth_refusal refusal, const char *format, ...)
+static bool admit(void *context, fth_exchange *exchange, const fth_route *route, fth_role *role)
 {
-    char message[FTH_MAX_REFUSAL];
-    va_list arguments;
-    va_start(arguments, format);
-    fth_printable_format(message, sizeof message, format, arguments); /* it may quote what is not UTF-8 */
-    va_end(arguments);
-    atomic_fetch_add(&server->metrics.refused[refusal], 1);
-    int code = fth_refusal_code(refusal);
-    if (code == 503 || code == 429)
-        fth_exchange_set_header(exchange, "Retry-After", "1");
-    json_t *json = json_pack("{s:i, s:s, s:s, s:I}", "code", code, "error", message, "reason",
-                             fth_refusal_name(refusal), "version", (json_int_t)atomic_load(&server->version));
-    fth_exchange_answer_json(exchange, code, json);
-}
-
-/* ---- who may ---- */
-
-/* Who signed a request; stays with it. */
-typedef struct visitor {
-    fth_signed who;
-} visitor;
-
-/* What a caller may do who signs nothing. */
-static fth_role unsigned_role(const fth_parameters *server)
-{
-    if (!server->keys)
-        return FTH_ROLE_ADMIN;
-    return server->options.open_reads ? FTH_ROLE_READ : FTH_ROLE_NONE;
-}
-
-/* A request that nobody signed, by the name that it is for. What is open to everybody on a server with keys is asked
- * for under whatever name a monitor or a load balancer knows. */
-static bool check_host(fth_parameters *server, fth_exchange *exchange, const fth_route *route)
-{
-    const char *host = fth_exchange_header(exchange, "Host");
-    if ((server->keys && route->role == FTH_ROLE_NONE) || fth_hosts_know(server->hosts, host))
-        return true;
-    fth_parameters_refuse(server, exchange, FTH_REFUSAL_HOST,
-                          "\"%.100s\" is not a name of this server; if it is meant to be, start it with --host-name",
-                          host);
-    return false;
-}
-
-static bool check_origin(fth_parameters *server, fth_exchange *exchange)
-{
-    const char *origin = fth_exchange_header(exchange, "Origin");
-    if (!fth_origin_is_foreign(origin, fth_exchange_header(exchange, "Sec-Fetch-Site"),
-                               fth_exchange_header(exchange, "Host")))
-        return true;
-    fth_parameters_refuse(server, exchange, FTH_REFUSAL_ORIGIN,
-                          "a page in a browser asks (Origin: %.100s); this server is for programs",
-                          origin ? origin : "not said");
-    return false;
-}
-
-static void refuse_time(fth_parameters *server, fth_exchange *exchange, const fth_signed *who)
-{
-    bool ahead = who->ahead_s > 0;
-    fth_parameters_refuse(server, exchange, FTH_REFUSAL_CLOCK,
-                          "the time of the request lies %" PRId64 " s in the %s of the server's clock; "
-                          "check the clocks of both machines",
-                          ahead ? who->ahead_s : -who->ahead_s, ahead ? "future" : "past");
+    fth_parameter_service *service = context;
+    return fth_access_admit(service->with.access, service->with.metrics, exchange, route, role);
 }
 
 static void forbid(void *context, fth_exchange *exchange, const fth_route *route, fth_role role)
 {
-    fth_parameters_refuse(context, exchange, FTH_REFUSAL_FORBIDDEN, "this key's role is %s; %s is needed",
-                          fth_role_name(role), fth_role_name(route->role));
-}
-
-static bool admit(void *context, fth_exchange *exchange, const fth_route *route, fth_role *role)
-{
-    fth_parameters *server = context;
-    const char *method = fth_exchange_method(exchange);
-    const char *header = fth_exchange_header(exchange, "Authorization");
-
-    if (server->rates && !fth_rates_allow(server->rates, fth_exchange_client(exchange))) {
-        fth_parameters_refuse(server, exchange, FTH_REFUSAL_RATE, "more than %g requests a second",
-                              server->options.max_requests_per_s);
-        return false;
-    }
-    if (!check_origin(server, exchange))
-        return false;
-    *role = unsigned_role(server);
-    if (!server->keys || (route->role <= *role && !header))
-        return check_host(server, exchange, route);
-    visitor *who = calloc(1, sizeof *who);
-    if (!who)
-        return false;
-    fth_signature_result result = fth_keys_check(server->keys, header, method, fth_exchange_target(exchange),
-                                                 strcmp(method, "POST") == 0, &who->who);
-    atomic_fetch_add(&server->metrics.signatures[result], 1);
-    if (result == FTH_SIGNATURE_GOOD) {
-        *role = who->who.role;
-        fth_exchange_set_data(exchange, who, free);
-        return true;
-    }
-    if (result == FTH_SIGNATURE_FULL)
-        fth_parameters_refuse(server, exchange, FTH_REFUSAL_BUSY, "too many signed requests; try again later");
-    else if (result == FTH_SIGNATURE_OLD || result == FTH_SIGNATURE_FUTURE)
-        refuse_time(server, exchange, &who->who);
-    else {
-        fth_exchange_set_header(exchange, "WWW-Authenticate", "FTH1");
-        fth_parameters_refuse(server, exchange, FTH_REFUSAL_UNSIGNED, "the signature is %s",
-                              fth_signature_result_name(result));
-    }
-    free(who);
-    return false;
-}
-
-static const visitor *visitor_of(const fth_exchange *exchange)
-{
-    return fth_exchange_get_data(exchange);
-}
-
-/* The body is what was signed; else refused. */
-static bool check_body(fth_parameters *server, fth_exchange *exchange)
-{
-    const visitor *who = visitor_of(exchange);
-    size_t size = 0;
-    const void *body = fth_exchange_body(exchange, &size);
-    if (!server->keys || (who && fth_signed_body_matches(&who->who, body, size)))
-        return true;
-    fth_parameters_refuse(server, exchange, FTH_REFUSAL_BODY, "the body is not the one that was signed");
-    return false;
+    fth_parameter_service *service = context;
+    fth_refuse(service->with.metrics, exchange, FTH_REFUSAL_FORBIDDEN, "this key's role is %s; %s is needed",
+               fth_role_name(role), fth_role_name(route->role));
 }
 
 /* The worker that a request names, its lease renewed; "" if it names none. */
-static void note_worker(fth_parameters *server, fth_exchange *exchange, char name[FTH_MAX_WORKER_NAME + 1])
+static void note_worker(fth_parameter_service *service, fth_exchange *exchange, char name[FTH_MAX_WORKER_NAME + 1])
 {
     const char *text = fth_exchange_header(exchange, "X-Farthing-Worker");
-    const visitor *who = visitor_of(exchange);
+    const fth_signed *who = fth_access_signer(exchange);
     if (!text)
         text = fth_exchange_query(exchange, "worker");
     *name = '\0';
-    if (!text || !fth_worker_name_valid(text) || (server->keys && !who))
+    if (!text || !fth_worker_name_valid(text) || (fth_access_keyed(service->with.access) && !who))
         return;
-    if (fth_workers_renew(server->workers, text, who ? who->who.access : ""))
+    if (fth_workers_renew(service->with.workers, text, who ? who->access : ""))
         snprintf(name, FTH_MAX_WORKER_NAME + 1, "%s", text);
 }
 
@@ -161,27 +50,26 @@ static void note_worker(fth_parameters *server, fth_exchange *exchange, char nam
 
 static void get_version(void *context, fth_exchange *exchange)
 {
-    fth_parameters *server = context;
+    fth_parameter_service *service = context;
     char name[FTH_MAX_WORKER_NAME + 1], text[64];
-    note_worker(server, exchange, name);
-    int length =
-        snprintf(text, sizeof text, "{\"code\":200,\"version\":%" PRId64 "}", (int64_t)atomic_load(&server->version));
+    note_worker(service, exchange, name);
+    int length = snprintf(text, sizeof text, "{\"code\":200,\"version\":%" PRId64 "}",
+                          fth_served_position_version(service->with.position));
     fth_exchange_answer(exchange, 200, "application/json", text, (size_t)length);
 }
 
 static void get_accuracy(void *context, fth_exchange *exchange)
 {
-    fth_parameters *server = context;
+    fth_parameter_service *service = context;
     char name[FTH_MAX_WORKER_NAME + 1];
-    note_worker(server, exchange, name);
-    pthread_mutex_lock(&server->mutex);
-    bool known = server->validation.known;
-    json_t *json = json_pack("{s:i, s:o, s:o, s:o}", "code", 200, "version",
-                             known ? json_integer(server->validation.version) : json_null(), "accuracy",
-                             known ? json_real(server->validation.accuracy) : json_null(), "loss",
-                             known ? json_real(server->validation.loss) : json_null());
-    pthread_mutex_unlock(&server->mutex);
-    fth_exchange_answer_json(exchange, 200, json);
+    fth_validation last;
+    note_worker(service, exchange, name);
+    bool known = fth_served_validator_get(service->with.validator, &last);
+    fth_exchange_answer_json(exchange, 200,
+                             json_pack("{s:i, s:o, s:o, s:o}", "code", 200, "version",
+                                       known ? json_integer(last.version) : json_null(), "accuracy",
+                                       known ? json_real(last.accuracy) : json_null(), "loss",
+                                       known ? json_real(last.loss) : json_null()));
 }
 
 /* A whole number from a query or a header's tag; `fallback` where there is none, -2 where it is not valid. */
@@ -200,7 +88,7 @@ static int64_t read_number(const char *text, int64_t fallback)
 
 static void get_parameter(void *context, fth_exchange *exchange)
 {
-    fth_parameters *server = context;
+    fth_parameter_service *service = context;
     fth_pull pull = {.exchange = exchange};
     const char *offset = fth_exchange_query(exchange, "offset"), *count = fth_exchange_query(exchange, "count");
     int64_t first = read_number(offset, 0), numbers = read_number(count, 0);
@@ -217,16 +105,16 @@ static void get_parameter(void *context, fth_exchange *exchange)
     pull.has_range = strcmp(fth_exchange_method(exchange), "GET") == 0 &&
                      fth_range_parse(fth_exchange_header(exchange, "Range"), &pull.range);
     if (pull.since == -2 || first < 0 || numbers < 0 || wait_s < 0 || (offset && !count)) {
-        fth_parameters_refuse(server, exchange, FTH_REFUSAL_MALFORMED,
-                              "since, wait, offset and count are whole numbers, and offset comes with count");
+        fth_refuse(service->with.metrics, exchange, FTH_REFUSAL_MALFORMED,
+                   "since, wait, offset and count are whole numbers, and offset comes with count");
         return;
     }
-    note_worker(server, exchange, pull.worker);
+    note_worker(service, exchange, pull.worker);
     bool polls = pull.since >= 0;
-    if (*pull.worker) /* so that whoever waits, and asks again, keeps its lease */
-        wait_s = fmin(wait_s, server->options.lease_s / 2);
+    if (*pull.worker) /* so that a worker that waits, and asks again, keeps its lease */
+        wait_s = fmin(wait_s, service->with.options->lease_s / 2);
     pull.until_s = fth_clock_seconds() + (polls ? fmin(wait_s, MOST_WAIT_S) : DEFAULT_WAIT_S);
-    int64_t version = atomic_load(&server->version);
+    int64_t version = fth_served_position_version(service->with.position);
     if (!polls && unless == version) {
         char tag[32];
         snprintf(tag, sizeof tag, "\"%" PRId64 "\"", version);
@@ -234,48 +122,30 @@ static void get_parameter(void *context, fth_exchange *exchange)
         fth_exchange_answer(exchange, 304, NULL, NULL, 0);
         return;
     }
-    pthread_mutex_lock(&server->mutex);
-    bool done = fth_pull_try(server, &pull);
-    if (!done && !server->applying_ended) {
-        fth_pull *waiting = malloc(sizeof *waiting);
-        if (waiting) {
-            *waiting = pull;
-            fth_exchange_hold(exchange, MOST_WAIT_S + 5, 503);
-            waiting->next = server->pulls;
-            server->pulls = waiting;
-            pthread_cond_signal(&server->work);
-            done = true;
-        }
-    }
-    pthread_mutex_unlock(&server->mutex);
-    if (!done)
-        fth_parameters_refuse(server, exchange, FTH_REFUSAL_BUSY, "the server is stopping");
+    fth_copies_request(service->with.copies, &pull);
 }
 
 static void get_health(void *context, fth_exchange *exchange)
 {
-    fth_parameters *server = context;
-    pthread_mutex_lock(&server->mutex);
-    bool failed = server->failure != FTH_OK, stopping = server->stopping;
-    fth_unfit_news unfit = server->unfit;
-    pthread_mutex_unlock(&server->mutex);
-    int code = failed || stopping ? 503 : 200;
-    json_t *json = json_pack("{s:i, s:s, s:I, s:I}", "code", code, "status",
-                             failed     ? "failed"
-                             : stopping ? "stopping"
-                                        : "ok",
-                             "version", (json_int_t)atomic_load(&server->version), "unfit", (json_int_t)unfit.count);
-    if (unfit.count > 0)
-        json_object_set_new(json, "last_unfit",
-                            json_pack("{s:s, s:I, s:f, s:s}", "worker", unfit.worker, "version",
-                                      (json_int_t)unfit.version, "seconds_ago", fth_clock_seconds() - unfit.at_s,
-                                      "error", unfit.why));
+    fth_parameter_service *service = context;
+    int code = 0;
+    json_t *json = fth_health_describe(service->with.health, &code);
     fth_exchange_answer_json(exchange, code, json);
 }
 
 static void get_metrics(void *context, fth_exchange *exchange)
 {
-    char *text = fth_metrics_format(context);
+    fth_parameter_service *service = context;
+    const fth_server *http = atomic_load(&service->http);
+    fth_validation last = {.accuracy = NAN};
+    fth_served_validator_get(service->with.validator, &last);
+    fth_metrics_gauges gauges = {.workers = service->with.workers,
+                                 .http = http,
+                                 .bodies_bytes = (http ? fth_server_body_bytes(http) : 0) +
+                                                 fth_intake_local_bytes(service->with.intake),
+                                 .accuracy = last.accuracy};
+    gauges.copies = fth_copies_count(service->with.copies, &gauges.copies_bytes);
+    char *text = fth_metrics_format(service->with.metrics, &gauges);
     fth_exchange_answer(exchange, text ? 200 : 500, "text/plain; version=0.0.4", text, text ? strlen(text) : 0);
     free(text);
 }
@@ -288,61 +158,39 @@ static void get_openapi(void *context, fth_exchange *exchange)
 
 /* ---- what changes something ---- */
 
-static fth_item *make_item(fth_parameters *server, fth_exchange *exchange, fth_item_kind kind)
+static fth_item *make_item(fth_parameter_service *service, fth_exchange *exchange, fth_item_kind kind)
 {
-    const visitor *who = visitor_of(exchange);
+    const fth_signed *who = fth_access_signer(exchange);
     fth_item *item = calloc(1, sizeof *item);
     if (!item) {
-        fth_parameters_refuse(server, exchange, FTH_REFUSAL_BUSY, "no memory for this request");
+        fth_refuse(service->with.metrics, exchange, FTH_REFUSAL_BUSY, "no memory for this request");
         return NULL;
     }
     item->kind = kind;
     item->seen = INFINITY;
     item->exchange = exchange;
-    if (who) {
-        item->who = who->who;
-        snprintf(item->access, sizeof item->access, "%s", who->who.access);
-        item->role = who->who.role;
-    }
+    if (who)
+        item->who = *who;
     return item;
-}
-
-/* Holds the exchange and queues the item; the applying thread, or a checking one, answers. */
-static void enqueue(fth_parameters *server, fth_item *item)
-{
-    fth_exchange *exchange = item->exchange;
-    bool gradient = item->kind == FTH_ITEM_GRADIENT;
-    pthread_mutex_lock(&server->mutex);
-    bool ended = server->stopping;
-    if (!ended) {
-        fth_exchange_hold(exchange, HELD_S, 503);
-        fth_queue_put(gradient ? &server->unchecked : &server->queue, item);
-        pthread_cond_signal(gradient ? &server->arrived : &server->work);
-    }
-    pthread_mutex_unlock(&server->mutex);
-    if (ended) {
-        fth_parameters_refuse(server, exchange, FTH_REFUSAL_BUSY, "the server is stopping");
-        fth_item_free(server, item);
-    }
 }
 
 static void put_gradient(void *context, fth_exchange *exchange)
 {
-    fth_parameters *server = context;
-    fth_item *item = make_item(server, exchange, FTH_ITEM_GRADIENT);
+    fth_parameter_service *service = context;
+    fth_item *item = make_item(service, exchange, FTH_ITEM_GRADIENT);
     if (!item)
         return;
     item->body = fth_exchange_body(exchange, &item->body_bytes);
     const char *local = fth_exchange_header(exchange, FTH_LOCAL_HEADER);
     if (local && (item->body_bytes > 0 || !fth_local_is_loopback(fth_exchange_client(exchange)) ||
                   !fth_local_parse(local, &item->place))) {
-        fth_parameters_refuse(server, exchange, FTH_REFUSAL_MALFORMED,
-                              FTH_LOCAL_HEADER " is PID FD SIZE STAMP, of a process of this machine, without a body");
-        fth_item_free(server, item);
+        fth_refuse(service->with.metrics, exchange, FTH_REFUSAL_MALFORMED,
+                   FTH_LOCAL_HEADER " is PID FD SIZE STAMP, of a process of this machine, without a body");
+        fth_intake_free_item(service->with.intake, item);
         return;
     }
-    atomic_fetch_add(&server->metrics.received_bytes, local ? item->place.size_bytes : item->body_bytes);
-    enqueue(server, item);
+    atomic_fetch_add(&service->with.metrics->received_bytes, local ? item->place.size_bytes : item->body_bytes);
+    fth_intake_submit(service->with.intake, item);
 }
 
 static void make_name(const char *prefix, char *name, size_t size)
@@ -354,7 +202,7 @@ static void make_name(const char *prefix, char *name, size_t size)
 }
 
 /* Reads {"worker", "instance"} of a body into the item; refuses and frees it otherwise. */
-static bool read_worker(fth_parameters *server, fth_exchange *exchange, fth_item *item, bool needs_name)
+static bool read_worker(fth_parameter_service *service, fth_exchange *exchange, fth_item *item, bool needs_name)
 {
     size_t size = 0;
     const char *body = fth_exchange_body(exchange, &size);
@@ -376,20 +224,20 @@ static bool read_worker(fth_parameters *server, fth_exchange *exchange, fth_item
     json_decref(json);
     if (good)
         return true;
-    fth_parameters_refuse(server, exchange, FTH_REFUSAL_MALFORMED,
-                          "expected {\"worker\": name%s}: 1 to 64 letters, digits, '.', '_' or '-'",
-                          needs_name ? "" : ", \"instance\": text");
-    fth_item_free(server, item);
+    fth_refuse(service->with.metrics, exchange, FTH_REFUSAL_MALFORMED,
+               "expected {\"worker\": name%s}: 1 to 64 letters, digits, '.', '_' or '-'",
+               needs_name ? "" : ", \"instance\": text");
+    fth_intake_free_item(service->with.intake, item);
     return false;
 }
 
-static void change_worker(fth_parameters *server, fth_exchange *exchange, fth_item_kind kind)
+static void change_worker(fth_parameter_service *service, fth_exchange *exchange, fth_item_kind kind)
 {
-    if (!check_body(server, exchange))
+    if (!fth_access_check_body(service->with.access, service->with.metrics, exchange))
         return;
-    fth_item *item = make_item(server, exchange, kind);
-    if (item && read_worker(server, exchange, item, kind == FTH_ITEM_UNREGISTER))
-        enqueue(server, item);
+    fth_item *item = make_item(service, exchange, kind);
+    if (item && read_worker(service, exchange, item, kind == FTH_ITEM_UNREGISTER))
+        fth_intake_submit(service->with.intake, item);
 }
 
 static void register_worker(void *context, fth_exchange *exchange)
@@ -404,12 +252,12 @@ static void unregister_worker(void *context, fth_exchange *exchange)
 
 static void save_checkpoint(void *context, fth_exchange *exchange)
 {
-    fth_parameters *server = context;
-    if (!check_body(server, exchange))
+    fth_parameter_service *service = context;
+    if (!fth_access_check_body(service->with.access, service->with.metrics, exchange))
         return;
-    fth_item *item = make_item(server, exchange, FTH_ITEM_CHECKPOINT);
+    fth_item *item = make_item(service, exchange, FTH_ITEM_CHECKPOINT);
     if (item)
-        enqueue(server, item);
+        fth_intake_submit(service->with.intake, item);
 }
 
 /* ---- the table ---- */
@@ -428,25 +276,51 @@ static const fth_route routes[] = {
     {0},
 };
 
-fth_status fth_parameters_serve(fth_parameters *server)
+/* ---- beginning and end ---- */
+
+fth_status fth_parameter_service_start(const fth_parameter_service_options *with, fth_parameter_service **result)
 {
-    const fth_parameters_options *options = &server->options;
-    fth_server_options http = {.address = options->address,
-                               .port = options->port,
-                               .routes = routes,
-                               .context = server,
-                               .admit = admit,
-                               .forbid = forbid,
-                               .max_body_bytes = server->max_body_bytes,
-                               .certificate_pem = options->certificate_pem,
-                               .key_pem = options->key_pem,
-                               .threads = 4,
-                               .max_connections = 4096,
-                               .max_memory_bytes = options->max_memory_bytes};
-    fth_server *started = NULL;
-    fth_status status = fth_server_start(&http, &started);
-    pthread_mutex_lock(&server->mutex); /* the applying thread runs already */
-    server->http = started;
-    pthread_mutex_unlock(&server->mutex);
+    fth_status status = FTH_OK;
+    const fth_parameters_options *options = with->options;
+    fth_parameter_service *service = NULL;
+    fth_server *http = NULL;
+
+    *result = NULL;
+    FTH_TRY(fth_allocate(1, sizeof *service, &service));
+    service->with = *with;
+    FTH_TRY(fth_server_start(&(fth_server_options){.address = options->address,
+                                                   .port = options->port,
+                                                   .routes = routes,
+                                                   .context = service,
+                                                   .admit = admit,
+                                                   .forbid = forbid,
+                                                   .max_body_bytes = with->model->max_body_bytes,
+                                                   .certificate_pem = options->certificate_pem,
+                                                   .key_pem = options->key_pem,
+                                                   .threads = 4,
+                                                   .max_connections = 4096,
+                                                   .max_memory_bytes = options->max_memory_bytes},
+                             &http));
+    atomic_store(&service->http, http);
+    fth_copies_set_server(with->copies, http);
+    *result = service;
+    service = NULL;
+
+out:
+    free(service);
     return status;
+}
+
+int fth_parameter_service_port(const fth_parameter_service *service)
+{
+    return fth_server_port(atomic_load(&service->http));
+}
+
+void fth_parameter_service_stop(fth_parameter_service *service, double seconds)
+{
+    if (!service)
+        return;
+    fth_copies_set_server(service->with.copies, NULL);
+    fth_server_stop(atomic_load(&service->http), seconds);
+    free(service);
 }

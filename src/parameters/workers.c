@@ -247,7 +247,7 @@ void fth_workers_note_arrival(fth_workers *workers, const char *name)
     pthread_mutex_unlock(&workers->mutex);
 }
 
-void fth_workers_note_push(fth_workers *workers, const char *name, const fth_accepted_push *push)
+void fth_workers_note_push(fth_workers *workers, const char *name, const fth_accepted_push *push, fth_worker *copy)
 {
     pthread_mutex_lock(&workers->mutex);
     fth_worker *worker = find(workers, name);
@@ -258,6 +258,8 @@ void fth_workers_note_push(fth_workers *workers, const char *name, const fth_acc
         worker->last_staleness = push->staleness;
         worker->contributed = push->stepped ? push->version - 1 : push->version;
         worker->in_flight = -1;
+        if (copy)
+            *copy = *worker;
     }
     pthread_mutex_unlock(&workers->mutex);
 }

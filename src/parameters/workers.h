@@ -73,7 +73,8 @@ typedef struct fth_accepted_push {
     int64_t sequence, version, staleness; /* the version after it */
     bool stepped;                         /* it completed a step */
 } fth_accepted_push;
-void fth_workers_note_push(fth_workers *workers, const char *name, const fth_accepted_push *push);
+/* *worker (may be NULL): as it is then. */
+void fth_workers_note_push(fth_workers *workers, const char *name, const fth_accepted_push *push, fth_worker *worker);
 /* A gradient of it, for `version`, was refused for its numbers; others do not wait for a better one. Gives how many
  * that makes of this worker; 0 where it is unknown, or another key's. */
 int64_t fth_workers_note_unfit(fth_workers *workers, const char *name, const char *access, int64_t version,

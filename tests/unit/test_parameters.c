@@ -455,7 +455,7 @@ static void test_workers(void **state)
     for (int i = 0; i < FTH_MAX_WORKERS; i++) {
         snprintf(name, sizeof name, "w%d", i);
         assert_true(fth_workers_join(workers, name, "x", ""));
-        fth_workers_note_push(workers, name, &(fth_accepted_push){.sequence = i});
+        fth_workers_note_push(workers, name, &(fth_accepted_push){.sequence = i}, NULL);
     }
     assert_int_equal(fth_workers_live(workers), FTH_MAX_WORKERS);
     assert_false(fth_workers_join(workers, "one-more", "x", ""));
@@ -525,7 +525,7 @@ static void test_waiting_for_workers(void **state)
     assert_true(fth_workers_join(workers, "a", "1", ""));
     assert_true(fth_workers_join(workers, "b", "1", ""));
     assert_false(fth_workers_all_contributed(workers, 5, "a"));
-    fth_workers_note_push(workers, "b", &(fth_accepted_push){.sequence = 1, .version = 5});
+    fth_workers_note_push(workers, "b", &(fth_accepted_push){.sequence = 1, .version = 5}, NULL);
     assert_true(fth_workers_all_contributed(workers, 5, "a"));
     assert_false(fth_workers_all_contributed(workers, 5, NULL));
     assert_int_equal(fth_workers_note_unfit(workers, "a", "", 5, 5), 1);

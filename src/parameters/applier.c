@@ -1,0 +1,490 @@
+/* See applier.h. */
+#include "parameters/applier.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/process.h"
+
+static const double LOOK_EVERY_S = 0.2;
+
+struct fth_applier {
+    fth_applier_options with;
+    pthread_t thread; /* of the thread that starts and joins */
+    bool running;
+
+    /* The applying thread's own. */
+    fth_queue deferred;       /* gradients that would make others' too old (bounded) */
+    fth_queue again;          /* those of them to look at once more, before what is new */
+    bool recheck;             /* something changed that deferred ones wait for */
+    double gathering_since_s; /* when the first step began to wait for sync:N's workers; 0: it does not */
+    bool gathered;            /* it need not wait any more */
+};
+
+static int64_t version_of(const fth_applier *applier)
+{
+    return fth_served_position_version(applier->with.position);
+}
+
+static double rate_of(const fth_applier *applier)
+{
+    return fth_served_model_rate(applier->with.model, version_of(applier));
+}
+
+/* The worker was registered with another key than the item was signed with. */
+static bool belongs_to_another(const fth_applier *applier, const fth_worker *worker, const fth_item *item)
+{
+    return applier->with.keyed && item->who.role != FTH_ROLE_ADMIN && strcmp(worker->access, item->who.access) != 0;
+}
+
+/* ---- when a step is complete ---- */
+
+/* Looks whether sync:N has waited long enough for workers that never came. */
+static void look_for_workers(fth_applier *applier)
+{
+    const fth_consistency *consistency = &applier->with.consistency;
+    if (consistency->kind != FTH_CONSISTENCY_SYNC || consistency->count == 0 || applier->gathered ||
+        fth_updates_pending(applier->with.updates) == 0)
+        return;
+    double now = fth_clock_seconds();
+    if (applier->gathering_since_s == 0)
+        applier->gathering_since_s = now;
+    bool over = now - applier->gathering_since_s >= applier->with.gather_s;
+    int64_t most = fth_workers_most_live(applier->with.workers);
+    applier->gathered = over || most >= consistency->count;
+    if (most >= consistency->count || !over)
+        return;
+    char *message =
+        fth_format("sync:%lld has waited %.4g s (--gather) for its workers, and %lld came: steps are made of "
+                   "the gradients of those that are there",
+                   (long long)consistency->count, applier->with.gather_s, (long long)most);
+    fth_served_record_warn(applier->with.record, version_of(applier), message ? message : "workers are missing");
+    free(message);
+}
+
+/* True if what has come, with one from `worker` (or NULL) more, makes a step. */
+static bool step_is_complete(fth_applier *applier, const char *worker)
+{
+    const fth_consistency *consistency = &applier->with.consistency;
+    int64_t have = fth_updates_pending(applier->with.updates) + (worker != NULL), count = consistency->count;
+    if (have == 0 || consistency->kind != FTH_CONSISTENCY_SYNC)
+        return have > 0;
+    if (count > 0 && have >= count)
+        return true;
+    if (count > 0 && !applier->gathered && fth_workers_most_live(applier->with.workers) < count)
+        return false; /* they have not all been there yet */
+    /* A gradient counts although its worker has left since; live workers that have not pushed one are waited for. */
+    return fth_workers_all_contributed(applier->with.workers, version_of(applier), worker);
+}
+
+/* A step that no gradient completed, but a worker's leaving. */
+static void step_if_complete(fth_applier *applier)
+{
+    if (fth_updates_pending(applier->with.updates) == 0 || !step_is_complete(applier, NULL))
+        return;
+    if (fth_journal_append(applier->with.journal, FTH_LOG_STEP, 0, NULL, 0, NULL) != FTH_OK) {
+        fth_log_error("a step waits: %s", fth_error_message());
+        return;
+    }
+    fth_status status = fth_updates_make_step(applier->with.updates, rate_of(applier));
+    if (status != FTH_OK)
+        fth_health_fail(applier->with.health, status);
+    fth_served_meters_end_step(applier->with.meters, fth_clock_seconds());
+}
+
+/* ---- gradients ---- */
+
+static void answer_push(fth_applier *applier, fth_exchange *exchange, const fth_worker *worker, bool duplicate)
+{
+    json_t *json = json_pack("{s:i, s:I, s:I}", "code", worker->last_code, "version", (json_int_t)worker->last_version,
+                             "staleness", (json_int_t)worker->last_staleness);
+    if (duplicate) {
+        json_object_set_new(json, "duplicate", json_true());
+        atomic_fetch_add(&applier->with.metrics->duplicates, 1);
+    }
+    fth_exchange_answer_json(exchange, worker->last_code, json);
+}
+
+/* What its worker has against it: NULL where that is unknown. FTH_REFUSAL_DUPLICATE: it is a repeated push. */
+static fth_refusal judge_sender(const fth_applier *applier, const fth_item *item, const fth_worker *worker,
+                                char message[FTH_MAX_REFUSAL])
+{
+    const fth_gradient *gradient = &item->gradient;
+    if (!worker || (!worker->live && worker->sequence < gradient->sequence)) {
+        snprintf(message, FTH_MAX_REFUSAL, "%s is not registered%s; register it", gradient->worker,
+                 worker ? " any more: its lease ran out, or it was unregistered" : "");
+        return FTH_REFUSAL_STRANGER;
+    }
+    if (belongs_to_another(applier, worker, item)) {
+        snprintf(message, FTH_MAX_REFUSAL, "%s was registered with another key", gradient->worker);
+        return FTH_REFUSAL_FORBIDDEN;
+    }
+    if (*gradient->instance && strcmp(worker->instance, gradient->instance) != 0) {
+        snprintf(message, FTH_MAX_REFUSAL, "%s is another process's name by now; register again", gradient->worker);
+        return FTH_REFUSAL_STRANGER; /* its numbers would be taken for the other's */
+    }
+    if (gradient->sequence == worker->sequence)
+        return FTH_REFUSAL_DUPLICATE;
+    if (gradient->sequence < worker->sequence) {
+        snprintf(message, FTH_MAX_REFUSAL, "sequence %" PRId64 " is not above %" PRId64 ", the last one of %s",
+                 gradient->sequence, worker->sequence, gradient->worker);
+        return FTH_REFUSAL_SEQUENCE;
+    }
+    return FTH_REFUSAL_NONE;
+}
+
+/* Whether there is a step that it can be a part of: training goes on, and it is not too old. */
+static fth_refusal judge_age(const fth_applier *applier, const fth_gradient *gradient, char message[FTH_MAX_REFUSAL])
+{
+    const fth_train_options *train = applier->with.model->train;
+    const fth_consistency *consistency = &applier->with.consistency;
+    int64_t version = version_of(applier), staleness = version - gradient->version, most = INT64_MAX;
+
+    if (fth_served_position_progress(applier->with.position) >= 1) {
+        snprintf(message, FTH_MAX_REFUSAL, "training has ended: --%s %" PRId64 " is reached",
+                 train->steps > 0 ? "steps" : "epochs", train->steps > 0 ? train->steps : train->epochs);
+        return FTH_REFUSAL_FINISHED;
+    }
+    if (staleness < 0) {
+        snprintf(message, FTH_MAX_REFUSAL, "it is for version %" PRId64 ", but the version is %" PRId64,
+                 gradient->version, version);
+        return FTH_REFUSAL_VERSION;
+    }
+    if (consistency->kind == FTH_CONSISTENCY_SYNC)
+        most = 0;
+    if (consistency->kind == FTH_CONSISTENCY_BOUNDED)
+        most = consistency->count;
+    if (staleness > most) {
+        snprintf(message, FTH_MAX_REFUSAL,
+                 "too stale: it is for version %" PRId64 ", the version is %" PRId64 ", and %" PRId64
+                 " behind is the most; pull again",
+                 gradient->version, version, most);
+        return FTH_REFUSAL_STALE;
+    }
+    return FTH_REFUSAL_NONE;
+}
+
+/* With bounded staleness: true if this step would make a gradient that is under way too old before it is there. */
+static bool must_wait(fth_applier *applier, const fth_gradient *gradient)
+{
+    const fth_consistency *consistency = &applier->with.consistency;
+    return consistency->kind == FTH_CONSISTENCY_BOUNDED &&
+           fth_workers_would_be_late(applier->with.workers, version_of(applier), consistency->count, gradient->worker);
+}
+
+/* Logs it and adds it to the step; answers. */
+static void apply(fth_applier *applier, fth_item *item, const fth_update_how *how, double began_s)
+{
+    const fth_applier_options *with = &applier->with;
+    const fth_gradient *gradient = &item->gradient;
+    uint32_t flags = (how->steps ? FTH_LOG_STEPS : 0) | (how->averaged ? FTH_LOG_AVERAGED : 0) | FTH_LOG_JUDGED;
+    int64_t staleness = version_of(applier) - gradient->version;
+    fth_worker worker = {0};
+
+    if (fth_journal_append(with->journal, FTH_LOG_GRADIENT, flags, item->body, item->body_bytes, &item->place_in_log) !=
+        FTH_OK) {
+        fth_log_error("a gradient is refused: %s", fth_error_message());
+        fth_refuse(with->metrics, item->exchange, FTH_REFUSAL_BUSY, "the log cannot be written; try again later");
+        return;
+    }
+    fth_status status = fth_updates_add(with->updates, gradient, how);
+    fth_metrics_count_staleness(with->metrics, staleness);
+    if (status != FTH_OK) {
+        fth_health_fail(with->health, status);
+        fth_refuse(with->metrics, item->exchange, FTH_REFUSAL_BUSY, "the update failed");
+        return;
+    }
+    fth_served_meters_add(with->meters, gradient);
+    if (how->steps)
+        fth_served_meters_end_step(with->meters, fth_clock_seconds());
+    fth_workers_note_push(with->workers, gradient->worker,
+                          &(fth_accepted_push){.sequence = gradient->sequence,
+                                               .version = version_of(applier),
+                                               .staleness = staleness,
+                                               .stepped = how->steps},
+                          &worker);
+    applier->recheck = true;
+    fth_served_position_add_apply_s(with->position, fth_clock_seconds() - began_s);
+    answer_push(applier, item->exchange, &worker, false);
+}
+
+/* False if it was deferred. */
+static bool take_gradient(fth_applier *applier, fth_item *item)
+{
+    const fth_applier_options *with = &applier->with;
+    fth_gradient *gradient = &item->gradient;
+    char message[FTH_MAX_REFUSAL] = "";
+    double began_s = fth_clock_seconds();
+    fth_worker worker;
+
+    bool known = fth_workers_get(with->workers, gradient->worker, &worker);
+    fth_refusal refusal = judge_sender(applier, item, known ? &worker : NULL, message);
+    if (known && refusal != FTH_REFUSAL_FORBIDDEN) /* also where it has to wait for others: it has not gone */
+        fth_workers_renew(with->workers, gradient->worker, item->who.access);
+    if (refusal == FTH_REFUSAL_DUPLICATE) {
+        answer_push(applier, item->exchange, &worker, true);
+        return true;
+    }
+    if (refusal == FTH_REFUSAL_NONE)
+        refusal = judge_age(applier, gradient, message);
+    if (refusal == FTH_REFUSAL_NONE && must_wait(applier, gradient)) {
+        fth_workers_note_arrival(with->workers, gradient->worker);
+        return false;
+    }
+    fth_update_how how = {.averaged = fth_updates_averaged(with->updates), .rate = rate_of(applier)};
+    if (refusal == FTH_REFUSAL_NONE) {
+        how.steps = step_is_complete(applier, gradient->worker);
+        refusal = fth_updates_judge(with->updates, gradient, &how, message);
+    }
+    if (refusal == FTH_REFUSAL_DIVERGES && fth_health_note_unfit(with->health, gradient, item->who.access, message))
+        applier->recheck = true; /* a step may be complete without it */
+    if (refusal != FTH_REFUSAL_NONE)
+        fth_refuse(with->metrics, item->exchange, refusal, "%s", message);
+    else
+        apply(applier, item, &how, began_s);
+    return true;
+}
+
+/* ---- workers ---- */
+
+static json_t *describe_normalization(const fth_normalization *normalization)
+{
+    return normalization->channels > 0 ? fth_normalization_to_json(normalization) : json_null();
+}
+
+static void answer_registration(const fth_applier *applier, const fth_item *item, const fth_worker *worker)
+{
+    const fth_served_model *model = applier->with.model;
+    char consistency[32];
+    fth_consistency_format(applier->with.consistency, consistency, sizeof consistency);
+    fth_exchange_answer_json(item->exchange, 200,
+                             json_pack("{s:i, s:s, s:s, s:I, s:I, s:f, s:s, s:s, s:s, s:i, s:o, s:I, s:I}", "code", 200,
+                                       "worker", worker->name, "instance", worker->instance, "version",
+                                       (json_int_t)version_of(applier), "sequence", (json_int_t)worker->sequence,
+                                       "lease_s", applier->with.lease_s, "consistency", consistency, "model",
+                                       model->train->model, "input", model->input, "classes", model->classes,
+                                       "normalization", describe_normalization(&model->normalization), "max_body_bytes",
+                                       (json_int_t)model->max_body_bytes, "unfit", (json_int_t)worker->unfit));
+}
+
+static void take_registration(fth_applier *applier, fth_item *item)
+{
+    const fth_applier_options *with = &applier->with;
+    const char *name = item->worker, *access = item->who.access;
+    fth_worker worker;
+    bool known = fth_workers_get(with->workers, name, &worker), live = known && worker.live;
+    bool same = live && strcmp(worker.instance, item->instance) == 0 && strcmp(worker.access, access) == 0;
+
+    if (live && !same) {
+        fth_refuse(with->metrics, item->exchange, FTH_REFUSAL_DUPLICATE,
+                   "%s is registered, and its lease lasts; choose another name, or wait", name);
+        return;
+    }
+    if (known && belongs_to_another(applier, &worker, item)) {
+        fth_refuse(with->metrics, item->exchange, FTH_REFUSAL_FORBIDDEN, "%s belongs to another key", name);
+        return;
+    }
+    if (!live && fth_workers_live(with->workers) >= FTH_MAX_WORKERS) {
+        fth_refuse(with->metrics, item->exchange, FTH_REFUSAL_BUSY, "there are %d workers already",
+                   (int)FTH_MAX_WORKERS);
+        return;
+    }
+    if (!same && fth_journal_append_worker(with->journal, FTH_LOG_REGISTER, name, item->instance, access) != FTH_OK) {
+        fth_log_error("worker %s is not registered: %s", name, fth_error_message());
+        fth_refuse(with->metrics, item->exchange, FTH_REFUSAL_BUSY, "the log cannot be written; try again later");
+        return;
+    }
+    if (same)
+        fth_workers_renew(with->workers, name, access);
+    else
+        fth_workers_join(with->workers, name, item->instance, access);
+    if (fth_workers_get(with->workers, name, &worker))
+        answer_registration(applier, item, &worker);
+    else
+        fth_refuse(with->metrics, item->exchange, FTH_REFUSAL_BUSY, "there is no room for %s", name);
+}
+
+/* False if the log could not take it. */
+static bool let_go(fth_applier *applier, const char *name)
+{
+    if (fth_journal_append_worker(applier->with.journal, FTH_LOG_UNREGISTER, name, "", "") != FTH_OK) {
+        fth_log_warning("%s stays registered: %s", name, fth_error_message());
+        return false;
+    }
+    fth_workers_leave(applier->with.workers, name);
+    applier->recheck = true;
+    return true;
+}
+
+static void take_unregistration(fth_applier *applier, fth_item *item)
+{
+    fth_parameters_metrics *metrics = applier->with.metrics;
+    const char *name = item->worker;
+    fth_worker worker;
+    if (!fth_workers_get(applier->with.workers, name, &worker) || !worker.live)
+        fth_refuse(metrics, item->exchange, FTH_REFUSAL_STRANGER, "%s is not registered", name);
+    else if (belongs_to_another(applier, &worker, item))
+        fth_refuse(metrics, item->exchange, FTH_REFUSAL_FORBIDDEN, "%s belongs to another key", name);
+    else if (!let_go(applier, name))
+        fth_refuse(metrics, item->exchange, FTH_REFUSAL_BUSY, "the log cannot be written; try again later");
+    else
+        fth_exchange_answer_json(
+            item->exchange, 200,
+            json_pack("{s:i, s:s, s:I}", "code", 200, "worker", name, "version", (json_int_t)version_of(applier)));
+}
+
+/* Lets one go whose lease is over; false if there is none. *next_s is lowered to when the next one is. */
+static bool expire_one(fth_applier *applier, double *next_s)
+{
+    char name[FTH_MAX_WORKER_NAME + 1] = "";
+    bool ended = false;
+    if (!fth_workers_find_expired(applier->with.workers, fth_clock_seconds(), name, &ended, next_s) ||
+        !let_go(applier, name))
+        return false;
+    if (ended) /* whoever noticed has reported it */
+        return true;
+    atomic_fetch_add(&applier->with.metrics->expired, 1);
+    fth_log_info("worker %s has not been heard of for %.3g s: it is no longer counted on", name, applier->with.lease_s);
+    return true;
+}
+
+/* ---- the record ---- */
+
+/* A line every now and then while gradients come, between steps. */
+static void report_step(fth_applier *applier, bool now)
+{
+    const fth_applier_options *with = &applier->with;
+    fth_served_line line;
+    if (fth_updates_pending(with->updates) > 0 ||
+        !fth_served_meters_take_line(with->meters, fth_clock_seconds(), now, &line))
+        return;
+    json_t *event = fth_served_position_describe(with->position);
+    if (isfinite(line.loss))
+        json_object_set_new(event, "loss", json_real(line.loss));
+    if (isfinite(line.accuracy))
+        json_object_set_new(event, "accuracy", json_real(line.accuracy));
+    json_object_set_new(event, "learning_rate", json_real(rate_of(applier)));
+    if (isfinite(line.samples_per_s))
+        json_object_set_new(event, "samples_per_s", json_real(line.samples_per_s));
+    json_object_set_new(event, "pushes", json_integer(line.pushes));
+    json_object_set_new(event, "staleness", fth_metrics_describe_staleness(with->metrics));
+    json_object_set_new(event, "workers", json_integer(fth_workers_live(with->workers)));
+    fth_served_record_append(with->record, "step", event);
+}
+
+/* ---- the loop ---- */
+
+static void take(fth_applier *applier, fth_item *item)
+{
+    bool done = true;
+    switch (item->kind) {
+    case FTH_ITEM_GRADIENT: done = take_gradient(applier, item); break;
+    case FTH_ITEM_REGISTER: take_registration(applier, item); break;
+    case FTH_ITEM_UNREGISTER: take_unregistration(applier, item); break;
+    case FTH_ITEM_CHECKPOINT:
+        fth_served_saver_ask(applier->with.saver);
+        fth_exchange_answer_json(item->exchange, 202,
+                                 json_pack("{s:i, s:I}", "code", 202, "version", (json_int_t)version_of(applier)));
+        break;
+    }
+    if (done)
+        fth_intake_free_item(applier->with.intake, item);
+    else
+        fth_queue_put(&applier->deferred, item);
+}
+
+static void refuse_item(fth_applier *applier, fth_item *item, const char *why)
+{
+    fth_refuse(applier->with.metrics, item->exchange, FTH_REFUSAL_BUSY, "%s", why);
+    fth_intake_free_item(applier->with.intake, item);
+}
+
+/* Whatever is due that nobody asked for. Gives when to look again. */
+static double look_around(fth_applier *applier)
+{
+    double next_s = fth_clock_seconds() + LOOK_EVERY_S;
+    while (expire_one(applier, &next_s))
+        ;
+    look_for_workers(applier);
+    step_if_complete(applier);
+    fth_copies_serve(applier->with.copies);
+    fth_served_saver_look(applier->with.saver);
+    report_step(applier, false);
+    return next_s;
+}
+
+/* The next item, NULL if none came until `until_s`. What was deferred, and may be possible now, comes before what is
+ * new. */
+static fth_item *next_item(fth_applier *applier, double until_s, bool *closed)
+{
+    fth_intake *intake = applier->with.intake;
+    bool ready = applier->recheck || applier->again.first;
+    bool woken = ready ? fth_intake_was_woken(intake) : fth_intake_wait(intake, until_s);
+    if (applier->recheck || woken)
+        fth_queue_put_first(&applier->again, &applier->deferred);
+    applier->recheck = false;
+    fth_item *item = fth_queue_take(&applier->again);
+    return item ? item : fth_intake_take(intake, closed);
+}
+
+static void *run_applier(void *context)
+{
+    fth_applier *applier = context;
+    bool closed = false;
+    while (!closed) {
+        fth_item *item = next_item(applier, look_around(applier), &closed);
+        if (item && fth_health_get_failure(applier->with.health) != FTH_OK)
+            refuse_item(applier, item, "the server has failed");
+        else if (item)
+            take(applier, item);
+    }
+    for (fth_item *item = fth_queue_take(&applier->deferred); item; item = fth_queue_take(&applier->deferred))
+        refuse_item(applier, item, "the server is stopping");
+    fth_copies_end(applier->with.copies);
+    return NULL;
+}
+
+/* ---- beginning and end ---- */
+
+fth_status fth_applier_start(const fth_applier_options *options, fth_applier **result)
+{
+    fth_status status = FTH_OK;
+    fth_applier *applier = NULL;
+
+    *result = NULL;
+    FTH_TRY(fth_allocate(1, sizeof *applier, &applier));
+    applier->with = *options;
+    fth_queue_init(&applier->deferred);
+    fth_queue_init(&applier->again);
+    applier->running = fth_thread_start(&applier->thread, "apply", run_applier, applier) == 0;
+    FTH_REQUIRE(applier->running, FTH_NO_MEMORY, "no thread to apply gradients");
+    *result = applier;
+    applier = NULL;
+
+out:
+    free(applier);
+    return status;
+}
+
+void fth_applier_join(fth_applier *applier)
+{
+    if (!applier || !applier->running)
+        return;
+    pthread_join(applier->thread, NULL);
+    applier->running = false;
+}
+
+void fth_applier_report_last(fth_applier *applier)
+{
+    report_step(applier, true);
+}
+
+void fth_applier_free(fth_applier *applier)
+{
+    fth_applier_join(applier);
+    free(applier);
+}

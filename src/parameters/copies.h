@@ -1,0 +1,72 @@
+/* Copies of the parameters for readers: immutable, one for each version that is asked for, made by the applying thread
+ * between updates; and the readers that wait for one.
+ *
+ * A copy is a file in memory that holds the whole answer, so that the kernel sends it without copying (sendfile). Its
+ * pages may be in sockets' queues after everybody here has closed it; therefore it is never written again, and memory
+ * is bounded by how many versions are alive at once. When that many are in use and a newer one is asked for, those who
+ * read slowly are cut off, the slowest at once and faster ones the longer it lasts; until there is room, readers of an
+ * `async` server get the newest of those there are, and others, whom an old one would not help, wait.
+ *
+ * Workers on the same machine read a region of shared memory instead (local.h). */
+#ifndef FTH_PARAMETERS_COPIES_H
+#define FTH_PARAMETERS_COPIES_H
+
+#include "http/range.h"
+#include "parameters/intake.h"
+
+typedef struct fth_copies fth_copies;
+
+typedef struct fth_copies_options {
+    const fth_served_model *model;
+    const fth_served_position *position;
+    fth_parameters_metrics *metrics;
+    fth_workers *workers;
+    fth_intake *intake; /* woken when a copy is wanted */
+    bool older_serve;   /* an older version helps a reader more than waiting does (async) */
+    int max_copies;
+} fth_copies_options;
+
+/* Everything in the options outlives it. */
+fth_status fth_copies_create(const fth_copies_options *options, fth_copies **copies);
+void fth_copies_free(fth_copies *copies);
+
+/* What a reader asked for. */
+typedef struct fth_pull {
+    fth_exchange *exchange;
+    char worker[FTH_MAX_WORKER_NAME + 1]; /* or "" */
+    int64_t since;                        /* -1: any version */
+    double until_s;
+    bool has_range, numbers;
+    bool local; /* only where it is */
+    fth_range range;
+    uint64_t offset, count; /* numbers */
+    int64_t if_match;       /* -1: none */
+    int64_t if_range;       /* the version that the range is for; -1: any, -2: none there is */
+} fth_pull;
+
+/* Answers at once, or holds the exchange and answers later. From any thread. */
+void fth_copies_request(fth_copies *copies, const fth_pull *pull);
+/* The server that sends copies, whose slow readers are cut off when room is needed. From any thread. */
+void fth_copies_set_server(fth_copies *copies, fth_server *server);
+/* How many copies there are, and how large they are together. From any thread. */
+int fth_copies_count(fth_copies *copies, uint64_t *size_bytes);
+
+/* A copy that somebody inside the server reads: a safetensors file. */
+typedef struct fth_copy fth_copy;
+/* The newest one, of version `least` or later, made if need be; NULL: none within `seconds`, or the server stops. The
+ * caller releases it. From any thread but the applying one. */
+fth_copy *fth_copies_get(fth_copies *copies, int64_t least, double seconds);
+void fth_copy_release(fth_copy *copy); /* NULL is fine */
+int64_t fth_copy_version(const fth_copy *copy);
+int fth_copy_file(const fth_copy *copy, size_t *size_bytes); /* the copy's; to be mapped for reading */
+/* fth_copies_get() waits no longer. */
+void fth_copies_stop(fth_copies *copies);
+
+/* ---- for the applying thread, between updates ---- */
+
+/* Makes what is asked for, and answers whom it can. */
+void fth_copies_serve(fth_copies *copies);
+/* The last call: whoever waits, or asks later, is refused. */
+void fth_copies_end(fth_copies *copies);
+
+#endif

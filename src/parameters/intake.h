@@ -1,0 +1,91 @@
+/* Requests on their way to the applying thread.
+ *
+ *     submit --(gradients)--> unchecked --> a checking thread: the body fetched, its signature, form and numbers checked
+ *        |                                       |-> refused
+ *        +--(others)----------> ready <----------+
+ *                                 |
+ *                               take: the applying thread, in the order of arrival
+ *
+ * A few threads check, so that neither HTTP nor applying waits for it. */
+#ifndef FTH_PARAMETERS_INTAKE_H
+#define FTH_PARAMETERS_INTAKE_H
+
+#include "http/server.h"
+#include "parameters/health.h"
+#include "parameters/journal.h"
+#include "parameters/local.h"
+#include "parameters/metrics.h"
+
+typedef enum fth_item_kind {
+    FTH_ITEM_GRADIENT,
+    FTH_ITEM_REGISTER,
+    FTH_ITEM_UNREGISTER,
+    FTH_ITEM_CHECKPOINT
+} fth_item_kind;
+
+/* One request. It belongs to one thread at a time: whoever has taken it off a queue. */
+typedef struct fth_item {
+    fth_item_kind kind;
+    fth_exchange *exchange;
+    fth_gradient gradient;
+    const void *body;
+    size_t body_bytes;
+    fth_local_place place; /* of the body, where it is in a worker's memory: process 0 if not */
+    uint64_t local_bytes;  /* that count for it in the intake's */
+    fth_body place_in_log; /* where it is, if it is there already */
+    char *own_body;        /* or its copy in memory; one of the intake's spare ones */
+    float seen;            /* no number of it is larger; INFINITY: not known */
+    char worker[FTH_MAX_WORKER_NAME + 1], instance[FTH_MAX_WORKER_NAME + 1];
+    fth_signed who; /* all zero where requests are not signed */
+    struct fth_item *next;
+} fth_item;
+
+/* First come, first served. The owner has a lock where it needs one. */
+typedef struct fth_queue {
+    fth_item *first, **last;
+} fth_queue;
+void fth_queue_init(fth_queue *queue);
+void fth_queue_put(fth_queue *queue, fth_item *item);
+fth_item *fth_queue_take(fth_queue *queue); /* or NULL */
+/* Moves everything in `others`, in its order, before what is in `queue`. */
+void fth_queue_put_first(fth_queue *queue, fth_queue *others);
+
+typedef struct fth_intake fth_intake;
+
+typedef struct fth_intake_options {
+    const fth_served_model *model;
+    fth_journal *journal;
+    fth_parameters_metrics *metrics;
+    fth_workers *workers;
+    fth_health *health;
+    bool keyed;                /* bodies are signed */
+    double clip;               /* the norm that gradients are scaled down to; 0: as they are */
+    uint64_t max_memory_bytes; /* of bodies from workers' memory */
+} fth_intake_options;
+
+/* Starts the checking threads; everything in the options outlives the intake. */
+fth_status fth_intake_create(const fth_intake_options *options, fth_intake **intake);
+/* When nobody submits or takes any more; NULL is fine. */
+void fth_intake_free(fth_intake *intake);
+
+/* Holds the exchange and queues the item: somebody else answers. When the server is stopping, refuses and frees it. */
+void fth_intake_submit(fth_intake *intake, fth_item *item);
+void fth_intake_free_item(fth_intake *intake, fth_item *item);
+uint64_t fth_intake_local_bytes(const fth_intake *intake); /* of bodies from workers' memory */
+
+/* Nothing is accepted from now on; returns when everything that was is checked. */
+void fth_intake_close(fth_intake *intake);
+
+/* ---- for the applying thread ---- */
+
+/* Waits until an item is ready, somebody wakes the thread, the intake is closed or `until_s` has come. True if it was
+ * woken or the time has come: what nobody asks for may be due. */
+bool fth_intake_wait(fth_intake *intake, double until_s);
+/* The same without waiting. */
+bool fth_intake_was_woken(fth_intake *intake);
+/* The next item; NULL if none is ready. *closed: none will be. */
+fth_item *fth_intake_take(fth_intake *intake, bool *closed);
+/* Lets fth_intake_wait() return, now or the next time. From any thread. */
+void fth_intake_wake(fth_intake *intake);
+
+#endif

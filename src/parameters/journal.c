@@ -1,0 +1,131 @@
+/* See journal.h. */
+#include "parameters/journal.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+struct fth_journal {
+    fth_journal_options options;
+    fth_wal *wal;    /* or NULL */
+    double log_clip; /* what this log says that gradients are clipped to; below 0: it does not say yet */
+};
+
+fth_status fth_journal_create(const fth_journal_options *options, fth_journal **journal)
+{
+    fth_status status = fth_allocate(1, sizeof **journal, journal);
+    if (status == FTH_OK)
+        (*journal)->options = *options;
+    return status;
+}
+
+void fth_journal_free(fth_journal *journal)
+{
+    if (!journal)
+        return;
+    fth_wal_free(journal->wal);
+    free(journal);
+}
+
+static void count_bytes(const fth_journal *journal)
+{
+    atomic_store(&journal->options.metrics->log_bytes, journal->wal ? fth_wal_size_bytes(journal->wal) : 0);
+}
+
+fth_status fth_journal_open(fth_journal *journal, fth_replay *replay)
+{
+    const fth_journal_options *options = &journal->options;
+    /* Room for as much as there may be when a checkpoint takes its time. */
+    size_t map_bytes = (size_t)(2 * options->max_log_bytes + 4 * options->max_body_bytes);
+    fth_wal_reader reader = {fth_replay_record, fth_replay_version, replay};
+    fth_status status =
+        fth_wal_open(options->folder, options->durability == FTH_DURABILITY_POWER, map_bytes, &reader, &journal->wal);
+    if (status != FTH_OK)
+        return status;
+    journal->log_clip = replay->clip;
+    count_bytes(journal);
+    return FTH_OK;
+}
+
+void fth_journal_close(fth_journal *journal)
+{
+    fth_wal_free(journal->wal);
+    journal->wal = NULL;
+    count_bytes(journal);
+}
+
+/* What gradients are clipped to is logged before the first one that it holds for. */
+static fth_status append_clip(fth_journal *journal)
+{
+    double clip = journal->options.clip;
+    if (journal->log_clip == clip)
+        return FTH_OK;
+    fth_status status = fth_wal_append(
+        journal->wal, &(fth_log_record){.kind = FTH_LOG_CLIP,
+                                        .version = fth_served_position_version(journal->options.position),
+                                        .rate = clip});
+    if (status == FTH_OK)
+        journal->log_clip = clip;
+    return status;
+}
+
+fth_status fth_journal_append(fth_journal *journal, fth_log_kind kind, uint32_t flags, const void *body,
+                              size_t size_bytes, fth_body *place)
+{
+    fth_status status = FTH_OK;
+    int64_t version = fth_served_position_version(journal->options.position);
+    if (!journal->wal)
+        return FTH_OK;
+    if (kind == FTH_LOG_GRADIENT)
+        status = append_clip(journal);
+    if (status == FTH_OK)
+        status = fth_wal_append(journal->wal,
+                                &(fth_log_record){.kind = kind,
+                                                  .flags = flags,
+                                                  .version = version,
+                                                  .rate = fth_served_model_rate(journal->options.model, version),
+                                                  .body = body,
+                                                  .body_bytes = size_bytes,
+                                                  .place = place});
+    count_bytes(journal);
+    return status;
+}
+
+fth_status fth_journal_append_worker(fth_journal *journal, fth_log_kind kind, const char *worker, const char *instance,
+                                     const char *access)
+{
+    json_t *json = json_pack("{s:s, s:s, s:s}", "worker", worker, "instance", instance, "access", access);
+    char *text = json_dumps(json, JSON_COMPACT);
+    fth_status status = text ? fth_journal_append(journal, kind, 0, text, strlen(text), NULL)
+                             : fth_fail(FTH_NO_MEMORY, "no memory to log worker %s", worker);
+    free(text);
+    json_decref(json);
+    return status;
+}
+
+bool fth_journal_take_place(fth_journal *journal, uint64_t size_bytes, fth_body *place)
+{
+    return journal->wal && fth_wal_take_place(journal->wal, size_bytes, place);
+}
+
+fth_status fth_journal_rotate(fth_journal *journal, int64_t version)
+{
+    fth_status status = journal->wal ? fth_wal_rotate(journal->wal, version) : FTH_OK;
+    if (journal->log_clip > 0)
+        journal->log_clip = -1; /* each log says it by itself */
+    return status;
+}
+
+void fth_journal_forget(const fth_journal *journal, int64_t version)
+{
+    fth_wal_forget(journal->options.folder, version);
+}
+
+fth_status fth_journal_sync(fth_journal *journal)
+{
+    return journal->wal ? fth_wal_sync(journal->wal) : FTH_OK;
+}
+
+bool fth_journal_is_full(const fth_journal *journal)
+{
+    return journal->wal && fth_wal_size_bytes(journal->wal) >= journal->options.max_log_bytes;
+}

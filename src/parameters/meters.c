@@ -1,0 +1,105 @@
+/* See meters.h.
+ *
+ * The window of the live line has a result for each step and not for each gradient: with `sync` the gradients of a step
+ * come all at once, after the time that the slowest took, so that a few of them say nothing about speed. */
+#include "parameters/meters.h"
+
+#include <math.h>
+#include <pthread.h>
+#include <stdlib.h>
+
+static const double LINE_EVERY_S = 2;
+
+/* Sums over gradients; those of workers that did not say are left out of loss and accuracy. */
+typedef struct sums {
+    int64_t pushes, samples;
+    double loss; /* times samples */
+    int64_t loss_samples, correct, correct_samples;
+} sums;
+
+struct fth_served_meters {
+    /* The applying thread's own. */
+    sums line;
+    double line_began_s;
+    fth_step_result step; /* its loss is the sum over samples, until the step ends */
+    double step_began_s;
+
+    pthread_mutex_t mutex;
+    fth_window window; /* guarded by the mutex */
+};
+
+fth_status fth_served_meters_create(double now_s, fth_served_meters **meters)
+{
+    fth_status status = fth_allocate(1, sizeof **meters, meters);
+    if (status != FTH_OK)
+        return status;
+    pthread_mutex_init(&(*meters)->mutex, NULL);
+    (*meters)->line_began_s = (*meters)->step_began_s = now_s;
+    return FTH_OK;
+}
+
+void fth_served_meters_free(fth_served_meters *meters)
+{
+    if (!meters)
+        return;
+    pthread_mutex_destroy(&meters->mutex);
+    free(meters);
+}
+
+void fth_served_meters_add(fth_served_meters *meters, const fth_gradient *gradient)
+{
+    sums *line = &meters->line;
+    bool has_loss = isfinite(gradient->loss), has_correct = gradient->correct >= 0;
+    line->pushes++;
+    line->samples += gradient->samples;
+    if (has_loss) {
+        line->loss += gradient->loss * (double)gradient->samples;
+        line->loss_samples += gradient->samples;
+    }
+    if (has_correct) {
+        line->correct += gradient->correct;
+        line->correct_samples += gradient->samples;
+    }
+    if (has_loss && has_correct) {
+        meters->step.loss += gradient->loss * (double)gradient->samples;
+        meters->step.correct += gradient->correct;
+        meters->step.samples += gradient->samples;
+    }
+}
+
+void fth_served_meters_end_step(fth_served_meters *meters, double now_s)
+{
+    fth_step_result result = meters->step;
+    if (result.samples > 0)
+        result.loss /= (double)result.samples;
+    pthread_mutex_lock(&meters->mutex);
+    fth_window_add(&meters->window, &result, now_s - meters->step_began_s);
+    pthread_mutex_unlock(&meters->mutex);
+    meters->step = (fth_step_result){0};
+    meters->step_began_s = now_s;
+}
+
+bool fth_served_meters_take_line(fth_served_meters *meters, double now_s, bool now, fth_served_line *line)
+{
+    const sums *since = &meters->line;
+    double passed_s = now_s - meters->line_began_s;
+    if (since->pushes == 0 || (!now && passed_s < LINE_EVERY_S))
+        return false;
+    *line = (fth_served_line){
+        .pushes = since->pushes,
+        .samples = since->samples,
+        .loss = since->loss_samples > 0 ? since->loss / (double)since->loss_samples : NAN,
+        .accuracy = since->correct_samples > 0 ? (double)since->correct / (double)since->correct_samples : NAN,
+        .samples_per_s = passed_s > 0 ? (double)since->samples / passed_s : NAN};
+    meters->line = (sums){0};
+    meters->line_began_s = now_s;
+    return true;
+}
+
+void fth_served_meters_get_recent(fth_served_meters *meters, fth_tally *recent, double *pace)
+{
+    pthread_mutex_lock(&meters->mutex);
+    *recent = fth_window_recent(&meters->window);
+    *pace = fth_window_pace(&meters->window);
+    pthread_mutex_unlock(&meters->mutex);
+}

@@ -1,0 +1,31 @@
+/* What workers report of their gradients, summed up: for the record's step events and for the live line.
+ *
+ * Gradients are added by the applying thread. The live line, which is by steps, may be read from any thread. */
+#ifndef FTH_PARAMETERS_METERS_H
+#define FTH_PARAMETERS_METERS_H
+
+#include "parameters/gradient.h"
+#include "train/window.h"
+
+typedef struct fth_served_meters fth_served_meters;
+
+fth_status fth_served_meters_create(double now_s, fth_served_meters **meters);
+void fth_served_meters_free(fth_served_meters *meters);
+
+/* A gradient became a part of the step being made; the step was made. `now_s` is of the monotonic clock. */
+void fth_served_meters_add(fth_served_meters *meters, const fth_gradient *gradient);
+void fth_served_meters_end_step(fth_served_meters *meters, double now_s);
+
+/* The gradients since the line before. */
+typedef struct fth_served_line {
+    int64_t pushes, samples;
+    double loss, accuracy; /* NAN: no worker said */
+    double samples_per_s;  /* NAN: no time has passed */
+} fth_served_line;
+/* A line of what came since the last one, if that is something, and long enough ago unless `now`. */
+bool fth_served_meters_take_line(fth_served_meters *meters, double now_s, bool now, fth_served_line *line);
+
+/* The latest steps; and samples a second, steady enough to tell how long the rest takes. */
+void fth_served_meters_get_recent(fth_served_meters *meters, fth_tally *recent, double *pace);
+
+#endif

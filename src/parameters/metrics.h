@@ -1,0 +1,51 @@
+/* What the server counts, and refusals, which are counted.
+ *
+ * Every counter is atomic and may be raised from any thread. */
+#ifndef FTH_PARAMETERS_METRICS_H
+#define FTH_PARAMETERS_METRICS_H
+
+#include <jansson.h>
+#include <stdatomic.h>
+
+#include "http/server.h"
+#include "http/signature.h"
+#include "parameters/gradient.h"
+#include "parameters/position.h"
+#include "parameters/workers.h"
+
+enum { FTH_STALENESS_BUCKETS = 12 };
+
+typedef struct fth_parameters_metrics {
+    const fth_served_position *position; /* set once, before other threads see it */
+    atomic_uint_fast64_t refused[FTH_REFUSALS];
+    atomic_uint_fast64_t signatures[FTH_SIGNATURE_RESULTS]; /* by fth_signature_result */
+    atomic_uint_fast64_t staleness[FTH_STALENESS_BUCKETS + 1], staleness_sum, staleness_max;
+    atomic_uint_fast64_t received_bytes, sent_bytes, samples, duplicates, expired, clipped, void_steps;
+    atomic_int_fast64_t checkpoint_version;
+    atomic_uint_fast64_t log_bytes;
+} fth_parameters_metrics;
+
+fth_status fth_metrics_create(const fth_served_position *position, fth_parameters_metrics **metrics);
+void fth_metrics_free(fth_parameters_metrics *metrics);
+
+/* From the applying thread alone: the largest is kept without a lock. */
+void fth_metrics_count_staleness(fth_parameters_metrics *metrics, int64_t staleness);
+/* The histogram as step events have it. */
+json_t *fth_metrics_describe_staleness(const fth_parameters_metrics *metrics);
+
+/* Answers with the refusal's code, the message and the version, and counts it. */
+void fth_refuse(fth_parameters_metrics *metrics, fth_exchange *exchange, fth_refusal refusal, const char *format, ...)
+    __attribute__((format(printf, 4, 5)));
+
+/* What others know at this moment. */
+typedef struct fth_metrics_gauges {
+    fth_workers *workers;
+    const fth_server *http; /* for its counts of requests; or NULL */
+    int copies;
+    uint64_t copies_bytes, bodies_bytes;
+    double accuracy; /* NAN: not measured yet */
+} fth_metrics_gauges;
+/* Everything in Prometheus' text format; free() it. NULL without memory. */
+char *fth_metrics_format(const fth_parameters_metrics *metrics, const fth_metrics_gauges *gauges);
+
+#endif

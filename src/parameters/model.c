@@ -1,0 +1,204 @@
+/* See model.h. */
+#include "parameters/model.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "checkpoint/checkpoint.h"
+#include "train/classifier.h"
+#include "train/snapshot.h"
+
+/* ---- opening ---- */
+
+static fth_status open_data(fth_served_model *model, const fth_parameters_options *options)
+{
+    fth_status status = FTH_OK;
+    const fth_train_options *train = options->train;
+
+    model->channels = options->channels;
+    model->height = options->height;
+    model->width = options->width;
+    model->classes = options->classes;
+    model->epoch_samples = options->epoch_samples;
+    if (options->has_data) {
+        FTH_TRY(fth_service_open_data(train, &model->dataset));
+        const fth_dataset_info *info = fth_dataset_get_info(model->dataset);
+        model->channels = info->channels;
+        model->height = info->height;
+        model->width = info->width;
+        model->classes = info->classes;
+        if (model->epoch_samples == 0)
+            model->epoch_samples = info->count[FTH_TRAIN];
+        FTH_REQUIRE(info->count[FTH_VALIDATION] > 0, FTH_INVALID, "%s has no images to validate with", train->data);
+        model->normalization = info->normalization;
+    } else {
+        FTH_TRY(fth_service_find_normalization(train, &model->normalization));
+        if (model->normalization.channels > 0)
+            FTH_TRY(fth_normalization_spread(&model->normalization, model->channels, &model->normalization));
+    }
+    snprintf(model->input, sizeof model->input, "%dx%dx%d", model->channels, model->height, model->width);
+
+out:
+    return status;
+}
+
+static fth_status open_engine(fth_served_model *model)
+{
+    fth_status status = FTH_OK;
+    const fth_train_options *train = model->train;
+    fth_weights *weights = NULL;
+    fth_engine_options engine = {.train = train,
+                                 .channels = model->channels,
+                                 .height = model->height,
+                                 .width = model->width,
+                                 .classes = model->classes,
+                                 .training_samples = model->epoch_samples > 0 ? model->epoch_samples : train->batch};
+
+    FTH_TRY(fth_device_open("cpu", &(fth_device_options){.threads = (int)train->threads}, &model->device));
+    FTH_TRY(fth_engine_create(&engine, model->device, &model->engine));
+    FTH_TRY(fth_layout_create(fth_engine_graph(model->engine), &model->layout));
+    model->vectors = fth_service_get_vectors(model->engine);
+    /* Room for positions and values of every number, and for names and metadata. */
+    model->max_body_bytes = model->layout->packed_floats * 8 + (uint64_t)model->layout->count * 1024 + (256 << 10);
+    if (*train->weights) {
+        FTH_TRY(fth_weights_open(train->weights, &weights));
+        FTH_TRY(fth_engine_load_weights(model->engine, weights, true, train->weights, NULL));
+    }
+
+out:
+    fth_weights_free(weights);
+    return status;
+}
+
+/* How long training is, by what the options and the data say. */
+static fth_status set_length(fth_served_model *model, const fth_parameters_options *options)
+{
+    fth_status status = FTH_OK;
+    const fth_train_options *train = model->train;
+    const fth_consistency *consistency = &options->consistency;
+    double rate = 0;
+
+    if (model->epoch_samples > 0) {
+        bool counted = consistency->kind == FTH_CONSISTENCY_SYNC && consistency->count > 0;
+        int64_t samples = train->batch * (counted ? consistency->count : 1);
+        model->updates_per_epoch = (model->epoch_samples + samples - 1) / samples;
+    }
+    if (options->ends_by_epochs && train->epochs > 0) {
+        FTH_REQUIRE(model->epoch_samples > 0 || train->steps > 0, FTH_INVALID,
+                    "--epochs ends the training, but nothing says how many samples an epoch has: give --data, "
+                    "--epoch-samples, or --steps instead");
+        model->end_samples = train->epochs * model->epoch_samples;
+    }
+    FTH_TRY(fth_service_rate(train, 1, 0, model->updates_per_epoch, &rate)); /* the schedule can be followed */
+
+out:
+    return status;
+}
+
+fth_status fth_served_model_open(const fth_parameters_options *options, fth_served_model **result)
+{
+    fth_status status = FTH_OK;
+    fth_served_model *model = NULL;
+
+    *result = NULL;
+    FTH_TRY(fth_allocate(1, sizeof *model, &model));
+    model->train = options->train;
+    FTH_TRY(open_data(model, options));
+    FTH_TRY(set_length(model, options));
+    FTH_TRY(open_engine(model));
+    *result = model;
+    model = NULL;
+
+out:
+    fth_served_model_free(model);
+    return status;
+}
+
+void fth_served_model_free(fth_served_model *model)
+{
+    if (!model)
+        return;
+    fth_layout_free(model->layout);
+    fth_engine_free(model->engine);
+    fth_device_close(model->device);
+    fth_dataset_free(model->dataset);
+    free(model);
+}
+
+/* ---- the learning rate ---- */
+
+double fth_served_model_base_rate(const fth_served_model *model)
+{
+    return fth_engine_learning_rate(model->engine);
+}
+
+double fth_served_model_rate(const fth_served_model *model, int64_t version)
+{
+    double rate = 0, base = fth_served_model_base_rate(model);
+    return fth_service_rate(model->train, base, version, model->updates_per_epoch, &rate) == FTH_OK ? rate : base;
+}
+
+/* ---- describing and saving ---- */
+
+json_t *fth_served_model_describe(const fth_served_model *model, const fth_parameters_options *options)
+{
+    char identity[17], consistency[32], lease[32];
+    const fth_dataset_info *info = model->dataset ? fth_dataset_get_info(model->dataset) : NULL;
+    json_t *configuration = fth_options_to_json(&fth_train_option_table, model->train, false);
+    fth_options_identity(&fth_train_option_table, model->train, identity);
+    fth_consistency_format(options->consistency, consistency, sizeof consistency);
+    json_object_set_new(configuration, "strategy", json_string("parameter-server"));
+    json_object_set_new(configuration, "lr", json_real(fth_served_model_base_rate(model)));
+    json_object_set_new(configuration, "consistency", json_string(consistency));
+    snprintf(lease, sizeof lease, "%gs", options->lease_s); /* text, as `train` reads it back */
+    json_object_set_new(configuration, "lease", json_string(lease));
+    if (!info)
+        json_object_set_new(configuration, "data", json_string("the workers'"));
+    return json_pack("{s:s, s:o, s:{s:s, s:i, s:i, s:i, s:i, s:I, s:I}, s:I}", "identity", identity, "configuration",
+                     configuration, "data", "name", info ? info->name : "the workers'", "classes", model->classes,
+                     "channels", model->channels, "height", model->height, "width", model->width, "training_samples",
+                     (json_int_t)model->epoch_samples, "validation_samples",
+                     (json_int_t)(info ? info->count[FTH_VALIDATION] : 0), "parameters",
+                     (json_int_t)fth_graph_trainable_count(fth_engine_graph(model->engine)));
+}
+
+/* For the model file: the data set's facts, or what the options say of the workers' images. */
+static fth_status describe_facts(const fth_served_model *model, fth_model_facts *facts)
+{
+    fth_status status = FTH_OK;
+    if (model->dataset)
+        FTH_TRY(fth_model_facts_of_data(model->dataset, facts));
+    else
+        *facts = (fth_model_facts){.channels = model->channels,
+                                   .height = model->height,
+                                   .width = model->width,
+                                   .classes = model->classes,
+                                   .normalization = model->normalization};
+    facts->model = fth_format("%s", model->train->model);
+
+out:
+    return status;
+}
+
+fth_status fth_served_model_save_last(const fth_served_model *model, int64_t version, const char *folder)
+{
+    fth_status status = FTH_OK;
+    fth_model_facts facts = {0};
+    fth_model_metadata metadata = {0};
+    fth_snapshot *snapshot = NULL;
+    char *path = fth_path_join(folder, "last.safetensors");
+    size_t count = 0;
+
+    FTH_TRY(fth_engine_lend_model(model->engine, version, &snapshot));
+    const fth_tensor_view *views = fth_snapshot_views(snapshot, &count);
+    FTH_TRY(describe_facts(model, &facts));
+    FTH_TRY(fth_model_facts_to_metadata(&facts, &metadata));
+    FTH_TRY(fth_model_file_save(path, views, count, metadata.entries, metadata.count));
+
+out:
+    fth_model_metadata_release(&metadata);
+    fth_model_facts_release(&facts);
+    fth_snapshot_free(snapshot);
+    free(path);
+    return status;
+}

@@ -1,0 +1,41 @@
+/* The model that a server owns: its network on the CPU, the layout of its tensors, and what is known of the data.
+ *
+ * Nothing here changes while the server runs, so that every thread may read it; only the numbers that `vectors` point to
+ * do, and those are the applying thread's. */
+#ifndef FTH_PARAMETERS_MODEL_H
+#define FTH_PARAMETERS_MODEL_H
+
+#include "parameters/gradient.h"
+#include "parameters/parameters.h"
+#include "train/service.h"
+
+typedef struct fth_served_model {
+    const fth_train_options *train;
+    int channels, height, width, classes;
+    char input[48];                  /* "1x28x28" */
+    fth_normalization normalization; /* of the workers' images; 0 channels: unknown */
+    fth_dataset *dataset;            /* to validate with; or NULL */
+    fth_device *device;
+    fth_engine *engine;
+    fth_layout *layout;
+    fth_vectors vectors;
+    uint64_t max_body_bytes;   /* of a gradient */
+    int64_t epoch_samples;     /* 0: unknown */
+    int64_t updates_per_epoch; /* the same */
+    int64_t end_samples;       /* that end the training; 0: they do not */
+} fth_served_model;
+
+/* Opens data, device and network, and loads --weights. The options outlive the model. */
+fth_status fth_served_model_open(const fth_parameters_options *options, fth_served_model **model);
+void fth_served_model_free(fth_served_model *model);
+
+/* The base of the schedule; and the learning rate of the update that follows `version`. */
+double fth_served_model_base_rate(const fth_served_model *model);
+double fth_served_model_rate(const fth_served_model *model, int64_t version);
+
+/* The run's description for run.json; the caller's. */
+json_t *fth_served_model_describe(const fth_served_model *model, const fth_parameters_options *options);
+/* Writes the model file <folder>/last.safetensors. From the applying thread, or when it has ended. */
+fth_status fth_served_model_save_last(const fth_served_model *model, int64_t version, const char *folder);
+
+#endif

@@ -1,0 +1,86 @@
+/* See replay.h. */
+#include "parameters/replay.h"
+
+#include <stdlib.h>
+
+/* Older versions applied and acknowledged whatever was finite. Such a gradient is left out now; the version moves on
+ * nevertheless, since what follows in the log counts on it. */
+static fth_status skip_gradient(fth_replay *replay, const fth_gradient *gradient, const fth_update_how *how,
+                                const char *why)
+{
+    fth_log_warning("the log has a gradient of worker %s (sequence %lld, version %lld) that is left out: %s",
+                    gradient->worker, (long long)gradient->sequence,
+                    (long long)fth_served_position_version(replay->position), why);
+    return how->steps ? fth_updates_make_step(replay->updates, how->rate) : FTH_OK;
+}
+
+static fth_status replay_gradient(fth_replay *replay, const fth_log_record *record)
+{
+    fth_status status = FTH_OK;
+    fth_gradient gradient = {0};
+    char message[FTH_MAX_REFUSAL] = "";
+    fth_update_how how = {
+        .averaged = record->flags & FTH_LOG_AVERAGED, .steps = record->flags & FTH_LOG_STEPS, .rate = record->rate};
+    fth_refusal refusal =
+        fth_gradient_parse(replay->model->layout, record->body, (size_t)record->body_bytes, &gradient, message);
+
+    FTH_REQUIRE(refusal == FTH_REFUSAL_NONE, FTH_CORRUPT, "a gradient in the log does not fit this model: %s", message);
+    FTH_REQUIRE(fth_workers_get(replay->workers, gradient.worker, NULL), FTH_CORRUPT,
+                "the log has a gradient of worker %s, which never registered", gradient.worker);
+    fth_gradient_clip(replay->model, replay->metrics, &gradient, replay->clip);
+    if (!(record->flags & FTH_LOG_JUDGED))
+        refusal = fth_updates_judge(replay->updates, &gradient, &how, message);
+    FTH_REQUIRE(refusal == FTH_REFUSAL_NONE || refusal == FTH_REFUSAL_DIVERGES, FTH_NO_MEMORY, "%s", message);
+    if (refusal == FTH_REFUSAL_DIVERGES)
+        FTH_TRY(skip_gradient(replay, &gradient, &how, message));
+    else
+        FTH_TRY(fth_updates_add(replay->updates, &gradient, &how));
+    fth_workers_note_push(replay->workers, gradient.worker,
+                          &(fth_accepted_push){.sequence = gradient.sequence,
+                                               .version = fth_served_position_version(replay->position),
+                                               .staleness = record->version - gradient.version,
+                                               .stepped = how.steps},
+                          NULL);
+
+out:
+    fth_gradient_release(&gradient);
+    return status;
+}
+
+static fth_status replay_worker(fth_replay *replay, const fth_log_record *record)
+{
+    fth_status status = FTH_OK;
+    json_t *json = json_loadb(record->body, (size_t)record->body_bytes, 0, NULL);
+    const char *name = NULL, *instance = NULL, *access = NULL;
+
+    FTH_REQUIRE(json_unpack(json, "{s:s, s:s, s:s}", "worker", &name, "instance", &instance, "access", &access) == 0,
+                FTH_CORRUPT, "a worker in the log is not valid");
+    bool known = record->kind == FTH_LOG_REGISTER ? fth_workers_join(replay->workers, name, instance, access)
+                                                  : fth_workers_get(replay->workers, name, NULL);
+    FTH_REQUIRE(known, FTH_CORRUPT, "worker %s in the log is unknown", name);
+    if (record->kind == FTH_LOG_UNREGISTER)
+        fth_workers_leave(replay->workers, name);
+
+out:
+    json_decref(json);
+    return status;
+}
+
+fth_status fth_replay_record(void *context, const fth_log_record *record)
+{
+    fth_replay *replay = context;
+    switch (record->kind) {
+    case FTH_LOG_GRADIENT: return replay_gradient(replay, record);
+    case FTH_LOG_STEP: return fth_updates_make_step(replay->updates, record->rate);
+    case FTH_LOG_REGISTER:
+    case FTH_LOG_UNREGISTER: return replay_worker(replay, record);
+    case FTH_LOG_CLIP: replay->clip = record->rate; return FTH_OK;
+    }
+    return fth_fail(FTH_CORRUPT, "a record of kind %d in the log: a newer version wrote it", (int)record->kind);
+}
+
+int64_t fth_replay_version(void *context)
+{
+    const fth_replay *replay = context;
+    return fth_served_position_version(replay->position);
+}

@@ -1,0 +1,496 @@
+/* The parameter server as a whole: its parts, how they are put together, and in which order they stop.
+ *
+ *     HTTP threads (service) --> intake --> checking threads --> applier --> updates, journal, saver
+ *            |                                                      |
+ *            +--------------> copies <------------------------------+
+ *                               |
+ *                           validator
+ *
+ * A part owns its state, and its lock where several threads use it. Locks nest in one order only: that of copies before
+ * those of intake and workers; no other lock is held while another is taken. */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "parameters/applier.h"
+#include "parameters/service.h"
+
+static const double STOP_S = 3, DEFAULT_GATHER_S = 600;
+enum { DEFAULT_COPIES = 4 };
+
+struct fth_parameters {
+    fth_parameters_options options; /* with defaults filled in; nothing in it changes while threads run */
+    fth_store *store;               /* for further copies of checkpoints; or NULL */
+    fth_access *access;
+    fth_served_model *model;
+    fth_served_position *position;
+    fth_parameters_metrics *metrics;
+    fth_served_record *record;
+    fth_workers *workers;
+    fth_health *health;
+    fth_updates *updates;
+    fth_journal *journal;
+    fth_served_saver *saver;
+    fth_served_meters *meters;
+    fth_intake *intake;
+    fth_copies *copies;
+    fth_applier *applier;
+    fth_served_validator *validator; /* or NULL */
+    fth_parameter_service *service;
+};
+
+/* ---- options ---- */
+
+static fth_status check_options(const fth_parameters_options *options)
+{
+    fth_status status = FTH_OK;
+    FTH_REQUIRE(options->lease_s > 0, FTH_INVALID, "a lease must be longer than nothing");
+    FTH_REQUIRE(options->train->accumulate <= 1, FTH_INVALID,
+                "gradients are accumulated by workers, not by the server");
+    FTH_REQUIRE(strcmp(options->train->precision, "f32") == 0, FTH_INVALID, "the server's parameters are f32");
+
+out:
+    return status;
+}
+
+static void set_defaults(fth_parameters_options *options, const fth_layout *layout)
+{
+    if (options->gather_s <= 0)
+        options->gather_s = DEFAULT_GATHER_S;
+    if (options->max_snapshots <= 0)
+        options->max_snapshots = DEFAULT_COPIES;
+    if (options->max_memory_bytes == 0)
+        options->max_memory_bytes = UINT64_C(1) << 30;
+    if (options->max_log_bytes == 0) {
+        uint64_t gradients = 16 * layout->packed_floats * sizeof(float), least = 256 << 20;
+        options->max_log_bytes = gradients > least ? gradients : least;
+    }
+}
+
+/* ---- putting it together ---- */
+
+static fth_status open_record(fth_parameters *server)
+{
+    const fth_parameters_options *options = &server->options;
+    json_t *description = fth_served_model_describe(server->model, options);
+    json_t *machine = fth_service_describe_machine(server->model->device);
+    fth_status status =
+        fth_served_record_open(options->train, options->checkpoints, description, machine, &server->record);
+    json_decref(description);
+    json_decref(machine);
+    return status;
+}
+
+/* The parts that hold state, which is then restored: from the newest checkpoint, and from what the log has after it. */
+static fth_status open_state(fth_parameters *server)
+{
+    fth_status status = FTH_OK;
+    const fth_parameters_options *options = &server->options;
+    const fth_served_model *model = server->model;
+
+    FTH_TRY(fth_served_position_create(&(fth_served_length){.steps = options->train->steps,
+                                                            .samples = model->end_samples,
+                                                            .epoch_samples = model->epoch_samples},
+                                       &server->position));
+    FTH_TRY(fth_metrics_create(server->position, &server->metrics));
+    FTH_TRY(open_record(server));
+    FTH_TRY(fth_access_remember(server->access, fth_served_record_state_folder(server->record)));
+    FTH_TRY(fth_workers_create(
+        &(fth_workers_options){.lease_s = options->lease_s, .keyed = fth_access_keyed(server->access)},
+        &server->workers));
+    FTH_TRY(fth_health_create(server->position, server->record, server->workers, &server->health));
+    FTH_TRY(fth_updates_create(model, server->position, server->metrics, server->record,
+                               options->consistency.kind == FTH_CONSISTENCY_SYNC, &server->updates));
+    FTH_TRY(fth_journal_create(&(fth_journal_options){.folder = fth_served_record_state_folder(server->record),
+                                                      .durability = options->durability,
+                                                      .max_log_bytes = options->max_log_bytes,
+                                                      .max_body_bytes = model->max_body_bytes,
+                                                      .clip = options->clip_pushes,
+                                                      .model = model,
+                                                      .position = server->position,
+                                                      .metrics = server->metrics},
+                               &server->journal));
+    FTH_TRY(fth_served_saver_create(&(fth_served_saver_options){.model = model,
+                                                                .position = server->position,
+                                                                .updates = server->updates,
+                                                                .journal = server->journal,
+                                                                .workers = server->workers,
+                                                                .record = server->record,
+                                                                .metrics = server->metrics,
+                                                                .health = server->health,
+                                                                .store = server->store,
+                                                                .every_s = options->checkpoint_every_s,
+                                                                .every_versions = options->checkpoint_every_versions},
+                                    &server->saver));
+
+out:
+    return status;
+}
+
+static fth_status restore_state(fth_parameters *server)
+{
+    fth_status status = FTH_OK;
+    fth_replay replay = {.model = server->model,
+                         .position = server->position,
+                         .updates = server->updates,
+                         .workers = server->workers,
+                         .metrics = server->metrics};
+
+    FTH_TRY(fth_served_saver_restore(server->saver));
+    int64_t restored = fth_served_position_version(server->position);
+    FTH_TRY(fth_updates_begin(server->updates));
+    FTH_TRY(fth_journal_open(server->journal, &replay));
+    int64_t replayed = fth_served_position_version(server->position) - restored;
+    if (server->options.durability == FTH_DURABILITY_CHECKPOINT) {
+        /* A log that a process before this one kept, and this one does not: what it has goes into a checkpoint. */
+        fth_journal_close(server->journal);
+        FTH_TRY(fth_served_saver_save_now(server->saver));
+    }
+    if (replayed > 0)
+        fth_log_info("the checkpoint is of version %lld; replayed %s from the log", (long long)restored,
+                     FTH_COUNTED(replayed, "later update"));
+
+out:
+    return status;
+}
+
+static void report_start(fth_parameters *server)
+{
+    const fth_train_options *train = server->options.train;
+    bool resumed = fth_served_record_resumed(server->record);
+    json_t *event =
+        json_pack("{s:s, s:s, s:s, s:s, s:s, s:I, s:f}", "id", fth_served_record_id(server->record), "folder",
+                  fth_served_record_folder(server->record), "model", train->model, "data",
+                  server->model->dataset ? train->data : "the workers'", "device", server->model->device->description,
+                  "parameters", (json_int_t)fth_graph_trainable_count(fth_engine_graph(server->model->engine)),
+                  "process_s", fth_clock_process_seconds());
+    if (resumed)
+        json_object_update_new(event, fth_served_position_describe(server->position));
+    fth_served_record_append(server->record, resumed ? "resume" : "start", event);
+}
+
+static fth_status start_applying(fth_parameters *server)
+{
+    fth_status status = FTH_OK;
+    const fth_parameters_options *options = &server->options;
+    bool keyed = fth_access_keyed(server->access);
+
+    FTH_TRY(fth_intake_create(&(fth_intake_options){.model = server->model,
+                                                    .journal = server->journal,
+                                                    .metrics = server->metrics,
+                                                    .workers = server->workers,
+                                                    .health = server->health,
+                                                    .keyed = keyed,
+                                                    .clip = options->clip_pushes,
+                                                    .max_memory_bytes = options->max_memory_bytes},
+                              &server->intake));
+    FTH_TRY(fth_copies_create(&(fth_copies_options){.model = server->model,
+                                                    .position = server->position,
+                                                    .metrics = server->metrics,
+                                                    .workers = server->workers,
+                                                    .intake = server->intake,
+                                                    .older_serve = options->consistency.kind == FTH_CONSISTENCY_ASYNC,
+                                                    .max_copies = options->max_snapshots},
+                              &server->copies));
+    FTH_TRY(fth_applier_start(&(fth_applier_options){.model = server->model,
+                                                     .position = server->position,
+                                                     .updates = server->updates,
+                                                     .journal = server->journal,
+                                                     .workers = server->workers,
+                                                     .intake = server->intake,
+                                                     .copies = server->copies,
+                                                     .saver = server->saver,
+                                                     .meters = server->meters,
+                                                     .record = server->record,
+                                                     .metrics = server->metrics,
+                                                     .health = server->health,
+                                                     .consistency = options->consistency,
+                                                     .keyed = keyed,
+                                                     .lease_s = options->lease_s,
+                                                     .gather_s = options->gather_s},
+                              &server->applier));
+
+out:
+    return status;
+}
+
+static fth_status start_serving(fth_parameters *server)
+{
+    fth_status status = FTH_OK;
+    const fth_parameters_options *options = &server->options;
+
+    if (server->model->dataset && options->validate_every > 0)
+        FTH_TRY(fth_served_validator_start(&(fth_served_validator_options){.model = server->model,
+                                                                           .position = server->position,
+                                                                           .copies = server->copies,
+                                                                           .record = server->record,
+                                                                           .every = options->validate_every},
+                                           &server->validator));
+    FTH_TRY(fth_parameter_service_start(&(fth_parameter_service_options){.access = server->access,
+                                                                         .model = server->model,
+                                                                         .position = server->position,
+                                                                         .workers = server->workers,
+                                                                         .intake = server->intake,
+                                                                         .copies = server->copies,
+                                                                         .validator = server->validator,
+                                                                         .health = server->health,
+                                                                         .metrics = server->metrics,
+                                                                         .options = options},
+                                        &server->service));
+
+out:
+    return status;
+}
+
+/* Lets every thread end what it has begun. Parts may be missing where the start failed. */
+static void stop_threads(fth_parameters *server)
+{
+    if (server->health)
+        fth_health_set_stopping(server->health);
+    if (server->validator)
+        fth_served_validator_stop(server->validator);
+    if (server->copies)
+        fth_copies_stop(server->copies);
+    if (server->intake)
+        fth_intake_close(server->intake);
+    fth_applier_join(server->applier);
+    fth_parameter_service_stop(server->service, STOP_S);
+    server->service = NULL;
+    if (server->validator)
+        fth_served_validator_join(server->validator);
+    if (server->saver)
+        fth_served_saver_finish(server->saver);
+}
+
+/* After stop_threads(). Parts go before those that they use. */
+static void free_server(fth_parameters *server)
+{
+    fth_served_validator_free(server->validator);
+    fth_applier_free(server->applier);
+    fth_copies_free(server->copies);
+    fth_intake_free(server->intake);
+    fth_served_meters_free(server->meters);
+    fth_served_saver_free(server->saver);
+    fth_journal_free(server->journal);
+    fth_updates_free(server->updates);
+    fth_health_free(server->health);
+    fth_workers_free(server->workers);
+    fth_served_record_free(server->record);
+    fth_metrics_free(server->metrics);
+    fth_served_position_free(server->position);
+    fth_served_model_free(server->model);
+    fth_access_free(server->access);
+    fth_store_free(server->store);
+    free(server);
+}
+
+fth_status fth_parameters_start(const fth_parameters_options *options, fth_parameters **result)
+{
+    fth_status status = FTH_OK;
+    fth_parameters *server = NULL;
+
+    *result = NULL;
+    FTH_TRY(fth_allocate(1, sizeof *server, &server));
+    server->options = *options;
+    if (options->checkpoints && fth_store_is_url(options->checkpoints)) {
+        FTH_TRY(fth_store_open(options->checkpoints, NULL, &server->store));
+        server->options.checkpoints = NULL; /* here they are kept with the run */
+    }
+    FTH_TRY(fth_access_create(options, &server->access));
+    FTH_TRY(check_options(options));
+    FTH_TRY(fth_served_model_open(options, &server->model));
+    set_defaults(&server->options, server->model->layout);
+    FTH_TRY(open_state(server));
+    FTH_TRY(restore_state(server));
+    fth_served_position_start_clock(server->position);
+    FTH_TRY(fth_served_meters_create(fth_clock_seconds(), &server->meters));
+    report_start(server);
+    FTH_TRY(start_applying(server));
+    FTH_TRY(start_serving(server));
+    *result = server;
+    server = NULL;
+
+out:
+    if (server) {
+        stop_threads(server);
+        free_server(server);
+    }
+    return status;
+}
+
+/* ---- while it runs ---- */
+
+const fth_normalization *fth_parameters_normalization(const fth_parameters *server)
+{
+    return &server->model->normalization;
+}
+
+int fth_parameters_port(const fth_parameters *server)
+{
+    return fth_parameter_service_port(server->service);
+}
+
+const char *fth_parameters_run_folder(const fth_parameters *server)
+{
+    return fth_served_record_folder(server->record);
+}
+
+int64_t fth_parameters_version(const fth_parameters *server)
+{
+    return fth_served_position_version(server->position);
+}
+
+double fth_parameters_progress(const fth_parameters *server)
+{
+    return fth_served_position_progress(server->position);
+}
+
+int64_t fth_parameters_epoch_samples(const fth_parameters *server)
+{
+    return server->model->epoch_samples;
+}
+
+/* How long the rest takes at this pace, by whatever ends the training; NAN if that is not known. */
+static double seconds_left(const fth_parameters *server, int64_t samples, double pace)
+{
+    const fth_train_options *train = server->options.train;
+    int64_t epoch_samples = server->model->epoch_samples;
+    double version = (double)fth_parameters_version(server), left = NAN;
+    if (train->steps > 0 && version > 0)
+        left = ((double)train->steps - version) * (double)samples / version;
+    else if (train->steps == 0 && train->epochs > 0 && epoch_samples > 0)
+        left = (double)(train->epochs * epoch_samples - samples);
+    return left < 0 ? 0 : left / pace;
+}
+
+void fth_parameters_get_progress(fth_parameters *server, fth_progress *progress)
+{
+    const fth_train_options *train = server->options.train;
+    int64_t samples = fth_served_position_samples(server->position), epoch_samples = server->model->epoch_samples;
+    fth_tally recent;
+    double pace = NAN;
+    fth_served_meters_get_recent(server->meters, &recent, &pace);
+    *progress = (fth_progress){.epochs = train->epochs,
+                               .step = fth_parameters_version(server),
+                               .steps = train->steps,
+                               .loss = fth_tally_loss(&recent),
+                               .accuracy = fth_tally_accuracy(&recent),
+                               .samples_per_s = fth_tally_samples_per_s(&recent),
+                               .elapsed_s = fth_served_position_elapsed_s(server->position),
+                               .left_s = seconds_left(server, samples, pace)};
+    progress->epoch = epoch_samples > 0 ? samples / epoch_samples + 1 : 1;
+    if (train->epochs > 0 && progress->epoch > train->epochs)
+        progress->epoch = train->epochs;
+}
+
+int fth_parameters_workers(fth_parameters *server)
+{
+    return fth_workers_live(server->workers);
+}
+
+void fth_parameters_let_go(fth_parameters *server, const char *name)
+{
+    if (fth_workers_end_lease(server->workers, name))
+        fth_intake_wake(server->intake); /* for the applying thread, which lets it go */
+}
+
+fth_status fth_parameters_wait(fth_parameters *server, double seconds)
+{
+    return fth_health_wait_for_failure(server->health, seconds);
+}
+
+/* ---- the end ---- */
+
+/* Workers on this machine count their epochs themselves and leave when they are done. */
+static const char *reason_to_end(const fth_parameters *server)
+{
+    const fth_train_options *train = server->options.train;
+    if (train->steps > 0)
+        return "steps";
+    bool reached = server->model->end_samples > 0 && fth_parameters_progress(server) >= 1;
+    bool epochs_alone = train->epochs > 0 && train->for_s <= 0 && !*train->until;
+    return reached || epochs_alone ? "epochs" : "workers";
+}
+
+/* What the "end" event of a finished training has beyond its position. */
+static void describe_end(const fth_parameters *server, json_t *event)
+{
+    double elapsed_s = fth_served_position_elapsed_s(server->position);
+    double samples = (double)fth_served_position_samples(server->position);
+    int64_t epoch_samples = server->model->epoch_samples;
+    fth_validation last;
+
+    json_object_set_new(event, "steps", json_integer(fth_parameters_version(server)));
+    json_object_set_new(event, "seconds", json_real(elapsed_s));
+    if (elapsed_s > 0)
+        json_object_set_new(event, "samples_per_s", json_real(samples / elapsed_s));
+    json_object_set_new(event, "reason", json_string(reason_to_end(server)));
+    if (epoch_samples > 0)
+        json_object_set_new(event, "epochs", json_real(samples / (double)epoch_samples));
+    if (fth_served_validator_get(server->validator, &last)) {
+        json_object_set_new(event, "accuracy", json_real(last.accuracy));
+        json_object_set_new(event, "loss", json_real(last.loss));
+    }
+}
+
+/* `warning` says why the last state could not be saved, or is NULL. */
+static void report_end(fth_parameters *server, bool finished, const char *warning)
+{
+    json_t *event = fth_served_position_describe(server->position);
+    fth_status failure = fth_health_get_failure(server->health); /* and its message */
+    const char *name = failure != FTH_OK ? "error" : finished ? "end" : "interrupted";
+    if (failure != FTH_OK) {
+        json_object_set_new(event, "status", json_string(fth_status_name(failure)));
+        json_object_set_new(event, "message", json_string(fth_error_message()));
+    } else if (finished) {
+        describe_end(server, event);
+    }
+    if (failure == FTH_OK && finished && !warning) {
+        char *model = fth_path_join(fth_served_record_folder(server->record), "last.safetensors");
+        json_object_set_new(event, "model", json_string(model));
+        free(model);
+    }
+    if (warning)
+        json_object_set_new(event, "warning", json_string(warning));
+    fth_served_record_append(server->record, name, event);
+    fth_served_record_sync(server->record);
+}
+
+/* The last checkpoint and the model file, unless the server has failed: what was good is saved then. */
+static fth_status save_last(fth_parameters *server, bool failed)
+{
+    fth_status status = FTH_OK;
+    FTH_TRY(fth_journal_sync(server->journal));
+    if (failed)
+        goto out;
+    FTH_TRY(fth_served_saver_save_now(server->saver));
+    FTH_TRY(fth_served_model_save_last(server->model, fth_parameters_version(server),
+                                       fth_served_record_folder(server->record)));
+
+out:
+    return status;
+}
+
+fth_status fth_parameters_stop(fth_parameters *server, bool finished)
+{
+    char *warning = NULL;
+    if (!server)
+        return FTH_OK;
+    stop_threads(server);
+    fth_applier_report_last(server->applier);
+    bool failed = fth_health_get_failure(server->health) != FTH_OK;
+    if (finished && !failed)
+        fth_served_validator_run_last(server->validator);
+    fth_status status = save_last(server, failed);
+    if (status != FTH_OK)
+        warning = fth_format("%s", fth_error_message());
+    report_end(server, finished, warning);
+    if (status == FTH_OK)
+        status = fth_health_get_failure(server->health);
+    else
+        fth_fail(status, "%s", warning ? warning : "the last state could not be saved");
+    free(warning);
+    free_server(server);
+    return status;
+}
