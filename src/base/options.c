@@ -60,6 +60,11 @@ bool fth_options_is_for(const fth_option *option, unsigned commands)
     return ((option->commands ? option->commands : 1) & commands) != 0;
 }
 
+bool fth_options_is_shown(const fth_option_table *table, const fth_option *option)
+{
+    return !table->view.command || fth_options_is_for(option, table->view.command);
+}
+
 bool fth_options_is_taken(const fth_option_table *table, const fth_option *option)
 {
     return !table->view.command || fth_options_is_for(option, table->view.command | table->view.unlisted);

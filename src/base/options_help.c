@@ -82,17 +82,12 @@ static void print_wrapped(const char *text, size_t left)
     putchar('\n');
 }
 
-static bool is_shown(const fth_option_table *table, const fth_option *option)
-{
-    return !table->view.command || fth_options_is_for(option, table->view.command);
-}
-
 static size_t widest_flag(const fth_option_table *table)
 {
     char flag[160];
     size_t widest = 0;
     for (size_t i = 0; i < table->count; i++) {
-        if (!is_shown(table, &table->options[i]))
+        if (!fth_options_is_shown(table, &table->options[i]))
             continue;
         format_flag(&table->options[i], flag, sizeof flag);
         size_t width = columns(flag, strlen(flag));
@@ -134,7 +129,7 @@ void fth_options_print_help(const fth_option_table *table)
     for (size_t i = 0; i < table->count; i++) {
         const fth_option *option = &table->options[i];
         group = option->group ? option->group : group;
-        if (!is_shown(table, option))
+        if (!fth_options_is_shown(table, option))
             continue;
         if (group)
             printf("%s%s:\n", first ? "" : "\n", group);

@@ -20,21 +20,29 @@ static void print_help(const fth_command *command, const fth_option_table *table
            command->arguments);
     if (command->details)
         printf("\n%s", command->details);
-    putchar('\n');
+    for (size_t i = 0; command->actions && command->actions(i).name; i++)
+        printf("%s  %-9s %s\n", i == 0 ? "\n" : "", command->actions(i).name, command->actions(i).summary);
+    for (const fth_command *const *part = command->parts; part && *part; part++)
+        printf("%s  %-12s %s\n", part == command->parts ? "\n" : "", fth_command_last_word(*part), (*part)->summary);
+    for (const fth_example *example = command->examples; example && example->line; example++)
+        printf("%s  %s%s%s\n", example == command->examples ? "\nExamples:\n" : "", example->line,
+               example->meaning ? "  # " : "", example->meaning ? example->meaning : "");
+    if (table->count > 0)
+        putchar('\n');
     fth_options_print_help(table);
 }
 
-bool fth_cli_read_flags(const fth_command *command, const fth_invocation *invocation, const fth_option_table *table,
-                        void *values, fth_arguments *arguments, fth_exit_code *code)
+bool fth_cli_read_flags(const fth_command *command, const fth_invocation *invocation, void *values,
+                        fth_arguments *arguments, fth_exit_code *code)
 {
     fth_status status = FTH_OK;
     bool help = false;
-    const fth_option_table own = command->options.command ? fth_options_for(table, command->options) : *table;
+    const fth_option_table own = fth_command_table(command);
     *arguments = (fth_arguments){0};
     *code = FTH_EXIT_OK;
-    memset(values, 0, table->struct_size);
+    memset(values, 0, own.struct_size);
     FTH_TRY(fth_allocate((size_t)invocation->argc + 1, sizeof *arguments->positional, &arguments->positional));
-    FTH_TRY(fth_options_set_defaults(table, values));
+    FTH_TRY(fth_options_set_defaults(&own, values));
     FTH_TRY(fth_options_read_flags(&own, values, invocation->argc, invocation->argv, arguments->positional,
                                    &arguments->count, &help));
 out:
@@ -48,7 +56,7 @@ out:
 bool fth_cli_layer_options(const fth_invocation *invocation, const json_t *base, const char *path,
                            fth_train_options *options, fth_exit_code *code)
 {
-    const fth_option_table all = fth_options_for(&fth_train_option_table, (fth_option_view){0}); /* checked before */
+    const fth_option_table all = fth_options_for(fth_cli_train_table(), (fth_option_view){0}); /* checked before */
     const fth_option_table *table = &all;
     fth_status status = FTH_OK;
     const char **positional = NULL;
@@ -95,6 +103,12 @@ fth_exit_code fth_cli_usage(const fth_command *command, const char *format, ...)
     fth_log_error("%s", text);
     fth_log_info("`farthing %s --help` lists all options", command->name);
     return FTH_EXIT_USAGE;
+}
+
+fth_exit_code fth_cli_usage_choice(const fth_command *command, const char *subject, const char *text, fth_choices list)
+{
+    fth_fail_choice(subject, text, list);
+    return fth_cli_usage(command, "%s", fth_error_message());
 }
 
 void fth_cli_flush(void)

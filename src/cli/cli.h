@@ -17,17 +17,42 @@ typedef struct fth_invocation {
     char *const *argv;
 } fth_invocation;
 
+typedef struct fth_example {
+    const char *line, *meaning; /* NULL: past the last */
+} fth_example;
+
 typedef struct fth_command {
-    const char *name;
-    const char *arguments; /* "[FILE.yaml] [--flag value ...]" */
-    const char *summary;   /* one line */
-    const char *details;   /* more for --help, whole lines; may be NULL */
+    const char *name;                       /* of one below another, both words: "serve parameters" */
+    const char *arguments;                  /* "[FILE.yaml] [--flag value ...]" */
+    const char *summary;                    /* one line */
+    const char *details;                    /* more for --help, whole lines; may be NULL */
+    const fth_example *examples;            /* may be NULL */
+    fth_choices actions;                    /* words of which it takes one first: ls, cat, cp; NULL: none */
+    const struct fth_command *const *parts; /* commands below this one, which has no options then; NULL: none */
+    const struct fth_command *wraps;        /* takes this command, with its options, after --; NULL: none */
     bool for_developers;
-    bool hidden;             /* not listed: the program calls it itself */
-    bool computes;           /* runs plans: main() chooses how threads wait first */
+    bool hidden;                                 /* not listed: the program calls it itself */
+    bool computes;                               /* runs plans: main() chooses how threads wait first */
+    const fth_option_table *table;               /* its flags; or */
+    const fth_option_table *(*make_table)(void); /* a function that puts it together */
     fth_option_view options; /* what it takes of a table that commands share; all 0: what the table says */
     fth_exit_code (*run)(const struct fth_command *command, const fth_invocation *invocation);
 } fth_command;
+
+/* All of them (commands.c); NULL-terminated. Help, completion and manual pages are made from this list. */
+extern const fth_command *const fth_commands[];
+/* NULL if there is none of that name. */
+const fth_command *fth_command_find(const char *name);
+/* The options it takes: its table in its own view. */
+fth_option_table fth_command_table(const fth_command *command);
+/* "parameters" of "serve parameters". */
+const char *fth_command_last_word(const fth_command *command);
+
+/* The flags of commands that have none but --help. */
+typedef struct fth_no_options {
+    fth_given given;
+} fth_no_options;
+extern const fth_option_table fth_no_option_table;
 
 extern const fth_command fth_command_train, fth_command_standby, fth_command_rehearse, fth_command_evaluate,
     fth_command_predict, fth_command_export, fth_command_report, fth_command_compare, fth_command_models,
@@ -43,10 +68,10 @@ typedef struct fth_arguments {
 } fth_arguments;
 void fth_arguments_release(fth_arguments *arguments);
 
-/* Sets `values` to defaults and reads the flags over them. True to go on; otherwise --help was printed or an error
+/* Sets `values`, of the command's table, to defaults and reads the flags over them. True to go on; otherwise --help was printed or an error
  * reported, and *code is what to exit with. `values` and `arguments` are to be released in either case. */
-bool fth_cli_read_flags(const fth_command *command, const fth_invocation *invocation, const fth_option_table *table,
-                        void *values, fth_arguments *arguments, fth_exit_code *code);
+bool fth_cli_read_flags(const fth_command *command, const fth_invocation *invocation, void *values,
+                        fth_arguments *arguments, fth_exit_code *code);
 
 /* The same for commands that take training options from a file as well: defaults, then the configuration of a run
  * (where `base` is not NULL), then the YAML file (where `path` is not NULL), then flags. */
@@ -62,6 +87,8 @@ bool fth_cli_is_yaml(const char *name);
 fth_exit_code fth_cli_fail(void);
 /* Reports what is wrong with the arguments and where help is. */
 fth_exit_code fth_cli_usage(const fth_command *command, const char *format, ...) __attribute__((format(printf, 2, 3)));
+/* The same for a word that is none of `list`: names them all, and the nearest. */
+fth_exit_code fth_cli_usage_choice(const fth_command *command, const char *subject, const char *text, fth_choices list);
 /* Standard output reaches its reader now; a run whose reader has gone away is asked to stop and save. */
 void fth_cli_flush(void);
 /* One JSON value as one line on standard output, at once. A value that could not be made (NULL) is reported as an error,
@@ -72,6 +99,11 @@ bool fth_cli_output_is_lost(void);
 json_t *fth_cli_json_text(const char *text);
 
 /* ---- training ---- */
+
+/* The table of train, standby and evaluate (train_table.c): fth_train_option_table, row for row. */
+const fth_option_table *fth_cli_train_table(void);
+/* --consistency, of train and of serve parameters. */
+fth_status fth_cli_check_consistency(const char *text);
 
 /* What train and standby have in common. */
 fth_exit_code fth_cli_train(const fth_command *command, const fth_invocation *invocation, bool standby);

@@ -93,7 +93,7 @@ static fth_exit_code run(const fth_command *command, const fth_invocation *invoc
     bench_options options = {0};
     fth_arguments arguments = {0};
     fth_exit_code code;
-    bool go_on = fth_cli_read_flags(command, invocation, &bench_table, &options, &arguments, &code);
+    bool go_on = fth_cli_read_flags(command, invocation, &options, &arguments, &code);
     if (go_on && arguments.count > 0)
         code = fth_cli_usage(command, "bench takes flags only: \"%s\"", arguments.positional[0]);
     else if (go_on && measure(&options) != FTH_OK)
@@ -109,5 +109,7 @@ const fth_command fth_command_bench = {
     .summary = "measure training steps on random data; prints one JSON line",
     .for_developers = true,
     .computes = true,
+    .table = &bench_table,
+    .examples = (const fth_example[]){{"farthing bench --model resnet18 --batch 32", "a step of ResNet-18"}, {0}},
     .run = run,
 };

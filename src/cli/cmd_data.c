@@ -274,11 +274,23 @@ static fth_status bench(const fth_dataset *dataset, const data_options *options)
 }
 
 typedef struct data_action {
-    const char *name;
+    const char *name, *summary;
     fth_status (*run)(const fth_dataset *dataset, const data_options *options);
 } data_action;
 
-static const data_action actions[] = {{"inspect", inspect}, {"pack", pack}, {"shard", shard}, {"bench", bench}};
+static const data_action actions[] = {
+    {"inspect", "counts, classes, sizes, grey and unreadable images, mean and deviation", inspect},
+    {"pack", "all of it into one tar, which training reads in place", pack},
+    {"shard", "split into tars, each with its share of every class", shard},
+    {"bench", "images a second that the loader gives (for bench/loader)", bench},
+};
+
+static fth_choice choose_action(size_t index)
+{
+    if (index >= FTH_COUNT_OF(actions))
+        return (fth_choice){0};
+    return (fth_choice){actions[index].name, actions[index].summary};
+}
 
 static fth_exit_code run(const fth_command *command, const fth_invocation *invocation)
 {
@@ -288,12 +300,16 @@ static fth_exit_code run(const fth_command *command, const fth_invocation *invoc
     const data_action *action = NULL;
     fth_dataset *dataset = NULL;
 
-    if (!fth_cli_read_flags(command, invocation, &data_table, &options, &arguments, &code))
+    if (!fth_cli_read_flags(command, invocation, &options, &arguments, &code))
         goto out;
     for (size_t i = 0; arguments.count > 0 && i < FTH_COUNT_OF(actions); i++)
         if (strcmp(actions[i].name, arguments.positional[0]) == 0)
             action = &actions[i];
-    if (!action || arguments.count != 2) {
+    if (arguments.count > 0 && !action) {
+        code = fth_cli_usage_choice(command, "what to do", arguments.positional[0], choose_action);
+        goto out;
+    }
+    if (arguments.count != 2) {
         code = fth_cli_usage(command, "say what to do and with which set: farthing data inspect|pack|shard PATH");
         goto out;
     }
@@ -318,10 +334,12 @@ const fth_command fth_command_data = {
     .summary = "look into a set of image files, pack it into a tar, split it into shards",
     .details =
         "PATH is a folder with train/<class>/ and val/<class>/, or with <class>/ alone; a .tar, .tar.gz, .tar.xz,\n"
-        ".tar.zst or .zip of one; or an https:// address of such a file (URL#sha256=... is checked).\n\n"
-        "  inspect  counts, classes, sizes, grey and unreadable images, mean and deviation\n"
-        "  pack     all of it into one tar, which training reads in place\n"
-        "  shard    split into tars, each with its share of every class\n"
-        "  bench    images a second that the loader gives (for bench/loader)\n",
+        ".tar.zst or .zip of one; or an https:// address of such a file (URL#sha256=... is checked).\n",
+    .table = &data_table,
+    .actions = choose_action,
+    .examples =
+        (const fth_example[]){{"farthing data inspect ./photos --sheet sheet.png", "with some images of every class"},
+                              {"farthing data pack ./photos --out photos.tar", "one file to copy"},
+                              {0}},
     .run = run,
 };

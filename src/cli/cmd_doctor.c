@@ -388,7 +388,7 @@ static fth_exit_code run(const fth_command *command, const fth_invocation *invoc
     fth_arguments arguments = {0};
     fth_exit_code code;
     bool healthy = true;
-    bool go_on = fth_cli_read_flags(command, invocation, &doctor_table, &options, &arguments, &code);
+    bool go_on = fth_cli_read_flags(command, invocation, &options, &arguments, &code);
     if (go_on && examine(&options, &arguments, &healthy) != FTH_OK)
         code = fth_cli_fail();
     else if (!healthy)
@@ -402,7 +402,9 @@ const fth_command fth_command_doctor = {
     .name = "doctor",
     .arguments = "[STORE...] [--data NAME|FOLDER] [--runs FOLDER]",
     .summary = "check this machine: back ends, memory, disk, data; and stores, by using them",
-    .details =
-        "  farthing doctor s3://bucket/runs    can it be reached, read and written, do conditional writes hold?\n",
+    .examples =
+        (const fth_example[]){
+            {"farthing doctor s3://bucket/runs", "is it reached, read and written; do conditional writes hold?"}, {0}},
+    .table = &doctor_table,
     .run = run,
 };

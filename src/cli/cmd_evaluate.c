@@ -131,7 +131,7 @@ static fth_exit_code run(const fth_command *command, const fth_invocation *invoc
     fth_cli_weights weights = {0};
     const char *file = NULL, *named = NULL;
 
-    if (!fth_cli_read_flags(command, invocation, &fth_train_option_table, &options, &arguments, &code))
+    if (!fth_cli_read_flags(command, invocation, &options, &arguments, &code))
         goto out;
     for (int i = 0; i < arguments.count; i++) {
         const char **place = fth_cli_is_yaml(arguments.positional[i]) ? &file : &named;
@@ -179,6 +179,11 @@ const fth_command fth_command_evaluate = {
         "A RUN (id, folder or address in a store) stands for its configuration and its best model; flags win over\n"
         "both. A FILE, also in a store, is of the model that it says or whose tensors it has.\n",
     .computes = true,
+    .make_table = fth_cli_train_table,
     .options = {.command = FTH_FOR_EVALUATE},
+    .examples = (const fth_example[]){{"farthing evaluate RUN --confusion", "the best model of a run"},
+                                      {"farthing evaluate --weights model.pth --model resnet18 --data ./photos",
+                                       "a file from elsewhere"},
+                                      {0}},
     .run = run,
 };

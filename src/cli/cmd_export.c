@@ -119,7 +119,7 @@ static fth_exit_code run(const fth_command *command, const fth_invocation *invoc
     fth_arguments arguments = {0};
     fth_exit_code code;
 
-    if (!fth_cli_read_flags(command, invocation, &export_table, &options, &arguments, &code))
+    if (!fth_cli_read_flags(command, invocation, &options, &arguments, &code))
         goto out;
     if (arguments.count > 0)
         code = fth_cli_usage(command, "export takes flags only, not \"%s\"", arguments.positional[0]);
@@ -143,5 +143,8 @@ const fth_command fth_command_export = {
     .details =
         "ONNX files take \"images\" (N, C, H, W), normalized as their metadata says where that is known, and give\n"
         "\"logits\" (N, classes).\n",
+    .table = &export_table,
+    .examples =
+        (const fth_example[]){{"farthing export --weights RUN --to onnx --out model.onnx", "for onnxruntime"}, {0}},
     .run = run,
 };

@@ -55,7 +55,7 @@ static fth_exit_code run_keys(const fth_command *command, const fth_invocation *
     fth_role role = FTH_ROLE_TRAIN;
     char *line = NULL;
 
-    if (fth_cli_read_flags(command, invocation, &table, &options, &arguments, &code)) {
+    if (fth_cli_read_flags(command, invocation, &options, &arguments, &code)) {
         fth_role_find(options.role, &role);
         if (arguments.count > 1)
             code = fth_cli_usage(command, "one file is enough");
@@ -81,5 +81,7 @@ const fth_command fth_command_keys = {
     .details =
         "A key is a line \"ACCESS SECRET ROLE\". With a file it is added there, else printed. The server reads the\n"
         "file (--keys FILE); a worker has FARTHING_ACCESS_KEY and FARTHING_SECRET_KEY in its environment.\n",
+    .table = &table,
+    .examples = (const fth_example[]){{"farthing keys keys.txt --role read", "add a key that may only read"}, {0}},
     .run = run_keys,
 };

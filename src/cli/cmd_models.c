@@ -79,7 +79,7 @@ static fth_exit_code run(const fth_command *command, const fth_invocation *invoc
     models_options options = {0};
     fth_arguments arguments = {0};
     fth_exit_code code;
-    bool go_on = fth_cli_read_flags(command, invocation, &models_table, &options, &arguments, &code);
+    bool go_on = fth_cli_read_flags(command, invocation, &options, &arguments, &code);
     if (go_on && arguments.count > 0)
         code = fth_cli_usage(command, "models takes no argument: \"%s\"", arguments.positional[0]);
     else if (go_on && print_models(options.json) != FTH_OK)
@@ -93,5 +93,7 @@ const fth_command fth_command_models = {
     .name = "models",
     .arguments = "[--json]",
     .summary = "list the networks there are",
+    .table = &models_table,
+    .examples = (const fth_example[]){{"farthing models --json", "for a script"}, {0}},
     .run = run,
 };

@@ -447,7 +447,7 @@ static fth_exit_code run(const fth_command *command, const fth_invocation *invoc
     fth_arguments arguments = {0};
     fth_exit_code code;
 
-    if (!fth_cli_read_flags(command, invocation, &predict_table, &options, &arguments, &code))
+    if (!fth_cli_read_flags(command, invocation, &options, &arguments, &code))
         goto out;
     if (!*options.model.weights)
         code = fth_cli_usage(command, "say which model: --weights FILE or --weights RUN");
@@ -471,5 +471,8 @@ const fth_command fth_command_predict = {
         "is fed to the model as it is. A FOLDER stands for all pictures in it and in the folders below it. Files "
         "written\n"
         "by farthing know their classes, size and normalization.\n",
+    .table = &predict_table,
+    .examples =
+        (const fth_example[]){{"farthing predict --weights RUN cat.jpg dog.png", "what is in two pictures"}, {0}},
     .run = run,
 };

@@ -95,7 +95,7 @@ static fth_exit_code run(const fth_command *command, const fth_invocation *invoc
     fth_arguments arguments = {0};
     fth_exit_code code;
 
-    if (!fth_cli_read_flags(command, invocation, &prices_table, &options, &arguments, &code))
+    if (!fth_cli_read_flags(command, invocation, &options, &arguments, &code))
         goto out;
     code = FTH_EXIT_OK;
     if (options.yaml)
@@ -114,5 +114,7 @@ const fth_command fth_command_prices = {
     .summary = "show the prices that bills are made from",
     .details = "The built-in ones are dated examples. To have your own, edit a copy; it is found there:\n"
                "  farthing prices --yaml > ~/.config/farthing/prices.yaml\n",
+    .table = &prices_table,
+    .examples = (const fth_example[]){{"farthing prices aws g4dn", "what these machines cost"}, {0}},
     .run = run,
 };

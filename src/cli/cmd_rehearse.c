@@ -203,12 +203,13 @@ static void print_conclusion(const fth_rehearsal *rehearsal)
 /* ---- the job ---- */
 
 /* The job's options by name, from flags and its YAML file; NULL: they are wrong, *code says how to exit. */
-static json_t *read_job(const fth_command *command, const fth_invocation *job, fth_exit_code *code)
+static json_t *read_job(const fth_invocation *job, fth_exit_code *code)
 {
     fth_train_options options = {0};
     fth_arguments arguments = {0};
     json_t *all = NULL;
-    bool valid = fth_cli_read_flags(command, job, &fth_train_option_table, &options, &arguments, code);
+    const fth_command *command = &fth_command_train;
+    bool valid = fth_cli_read_flags(command, job, &options, &arguments, code);
     if (valid && arguments.count == 1)
         valid = fth_cli_layer_options(job, NULL, arguments.positional[0], &options, code);
     if (valid && (arguments.count > 1 || fth_train_options_resolve(&options) != FTH_OK ||
@@ -320,7 +321,7 @@ static fth_exit_code run(const fth_command *command, const fth_invocation *invoc
     const char **words = NULL;
     json_t *job = NULL;
     fth_exit_code code;
-    if (!fth_cli_read_flags(command, invocation, &table, &options, &arguments, &code))
+    if (!fth_cli_read_flags(command, invocation, &options, &arguments, &code))
         goto out;
     if (arguments.count < 1 || strcmp(arguments.positional[0], "train") != 0) {
         code = fth_cli_usage(command,
@@ -332,7 +333,7 @@ static fth_exit_code run(const fth_command *command, const fth_invocation *invoc
         goto out;
     }
     fth_invocation train = {invocation->program, arguments.count - 1, (char *const *)(arguments.positional + 1)};
-    job = read_job(command, &train, &code);
+    job = read_job(&train, &code);
     if (!job)
         goto out;
     if (options.verify && is_limited_by_time_only(job)) {
@@ -366,5 +367,10 @@ const fth_command fth_command_rehearse = {
         "with\n"
         "1 if the final weights differ from the uninterrupted run's or more was lost than the steps since the last\n"
         "complete checkpoint.\n",
+    .table = &table,
+    .wraps = &fth_command_train,
+    .examples = (const fth_example[]){{"farthing rehearse --every 30s -- train --data digits --checkpoints copies/run",
+                                       "machines that last about 30 s"},
+                                      {0}},
     .run = run,
 };

@@ -119,7 +119,7 @@ static fth_exit_code show(const fth_command *command, const fth_invocation *invo
     fth_exit_code code;
     size_t count = 0;
 
-    if (!fth_cli_read_flags(command, invocation, &report_table, &options, &arguments, &code))
+    if (!fth_cli_read_flags(command, invocation, &options, &arguments, &code))
         goto out;
     if (compare && arguments.count < 2) {
         code = fth_cli_usage(command, "name two runs or more");
@@ -167,6 +167,10 @@ const fth_command fth_command_report = {
     .details = "RUN is an id, a folder, or where --checkpoints put it (s3://bucket/run); left out, it is the newest.\n"
                "Works on runs that are still going.\n"
                "Of several runs it shows what each of their machines cost; `compare` shows their results.\n",
+    .table = &report_table,
+    .examples = (const fth_example[]){{"farthing report", "the newest run"},
+                                      {"farthing report RUN --chart curves.svg", "with a picture of its curves"},
+                                      {0}},
     .run = run_report,
 };
 
@@ -174,5 +178,7 @@ const fth_command fth_command_compare = {
     .name = "compare",
     .arguments = "RUN RUN... [--over time] [--json] [--chart FILE.png|FILE.svg]",
     .summary = "show runs side by side",
+    .table = &report_table,
+    .examples = (const fth_example[]){{"farthing compare RUN RUN --over time", "side by side, over time"}, {0}},
     .run = run_compare,
 };

@@ -216,6 +216,11 @@ static bool remove_runs(const runs_options *options, const fth_arguments *argume
 
 /* ---- the command ---- */
 
+static fth_choice choose_action(size_t index)
+{
+    return index == 0 ? (fth_choice){"rm", "remove runs with their checkpoints and models"} : (fth_choice){0};
+}
+
 static fth_exit_code run(const fth_command *command, const fth_invocation *invocation)
 {
     runs_options options;
@@ -223,12 +228,12 @@ static fth_exit_code run(const fth_command *command, const fth_invocation *invoc
     fth_exit_code code;
     bool failed = false;
 
-    if (!fth_cli_read_flags(command, invocation, &runs_table, &options, &arguments, &code))
+    if (!fth_cli_read_flags(command, invocation, &options, &arguments, &code))
         goto out;
     bool removes = arguments.count > 0 && strcmp(arguments.positional[0], "rm") == 0;
     if (arguments.count > 0 && !removes)
-        code = fth_cli_usage(command, "unknown word \"%s\"; `farthing runs` lists, `farthing runs rm ID...` removes",
-                             arguments.positional[0]);
+        code = fth_cli_usage_choice(command, "what to do with runs, if not to list them,", arguments.positional[0],
+                                    choose_action);
     else if (removes && arguments.count == 1)
         code = fth_cli_usage(command, "say which runs to remove: farthing runs rm ID...");
     else if (removes)
@@ -252,5 +257,9 @@ const fth_command fth_command_runs = {
                "kept, the age is since\nthe run began.\n\n"
                "rm deletes a run with its checkpoints and models. A run that is being trained is refused, files that "
                "are not a\nrun's are left alone, and after a run that cannot be removed it goes on with the next.\n",
+    .table = &runs_table,
+    .actions = choose_action,
+    .examples =
+        (const fth_example[]){{"farthing runs", "list them"}, {"farthing runs rm 20261116-101500", "remove one"}, {0}},
     .run = run,
 };

@@ -1,44 +1,41 @@
-/* farthing serve: services, by a second word. Each is a row of the table at the end. */
+/* farthing serve: services, by a second word. Each is a row of the table below. */
 #include <stdio.h>
 #include <string.h>
 
-#include "cli/cli.h"
 #include "cli/serve_cli.h"
 
-static const fth_service_command *const services[] = {&fth_serve_parameters};
+static const fth_command *const services[] = {&fth_serve_parameters, NULL};
 
-static fth_exit_code run_serve(const fth_command *command, const fth_invocation *invocation)
+static fth_choice choose_service(size_t index)
 {
+    const fth_command *service = services[index];
+    return service ? (fth_choice){fth_command_last_word(service), service->summary} : (fth_choice){0};
+}
+
+static fth_exit_code run(const fth_command *command, const fth_invocation *invocation)
+{
+    fth_no_options options;
+    fth_arguments arguments;
+    fth_exit_code code;
     const char *name = invocation->argc > 0 ? invocation->argv[0] : "--help";
-    const char *names[FTH_COUNT_OF(services) + 1] = {0};
-    for (size_t i = 0; i < FTH_COUNT_OF(services); i++) {
-        names[i] = services[i]->name;
-        if (strcmp(name, names[i]) == 0) {
-            fth_command inner = *command;
-            char whole[64];
-            snprintf(whole, sizeof whole, "serve %s", name);
-            inner.name = whole;
-            inner.summary = services[i]->summary;
-            inner.arguments = "[--flag value ...]";
-            inner.details = services[i]->details;
-            return services[i]->run(&inner,
-                                    &(fth_invocation){invocation->program, invocation->argc - 1, invocation->argv + 1});
-        }
-    }
-    if (strcmp(name, "--help") == 0) {
-        printf("farthing serve: %s\n\nusage: farthing serve WHAT [--flag value ...]\n\n", command->summary);
-        for (size_t i = 0; i < FTH_COUNT_OF(services); i++)
-            printf("  %-12s %s\n", services[i]->name, services[i]->summary);
-        printf("\n`farthing serve WHAT --help` says more\n");
-        return FTH_EXIT_OK;
-    }
-    const char *nearest = fth_nearest_name(name, names);
-    return fth_cli_usage(command, "there is no service \"%s\"%s%s", name, nearest ? "; did you mean " : "",
-                         nearest ? nearest : "");
+    const fth_invocation rest = {invocation->program, invocation->argc - 1, invocation->argv + 1};
+
+    for (const fth_command *const *service = services; *service; service++)
+        if (strcmp(name, fth_command_last_word(*service)) == 0)
+            return (*service)->run(*service, &rest);
+    if (*name != '-')
+        return fth_cli_usage_choice(command, "the service", name, choose_service);
+    const fth_invocation first = {invocation->program, 1, (char *[]){(char *)name, NULL}};
+    if (fth_cli_read_flags(command, &first, &options, &arguments, &code))
+        code = fth_cli_usage(command, "say which service first: farthing serve WHAT");
+    fth_arguments_release(&arguments);
+    return code;
 }
 
 const fth_command fth_command_serve = {.name = "serve",
                                        .arguments = "WHAT [--flag value ...]",
                                        .summary = "run a service: parameters (a parameter server)",
+                                       .details = "`farthing serve WHAT --help` says more of each.\n",
+                                       .parts = services,
                                        .computes = true,
-                                       .run = run_serve};
+                                       .run = run};

@@ -17,6 +17,10 @@ const fth_command fth_command_standby = {
         "\nGive it the options of `farthing train` that the run was started with, or the same FILE.yaml. These may "
         "differ\nfrom machine to machine:\n",
     .computes = true,
+    .make_table = fth_cli_train_table,
     .options = {.command = FTH_FOR_STANDBY, .unlisted = FTH_FOR_TRAIN},
+    .examples =
+        (const fth_example[]){
+            {"farthing standby run.yaml --checkpoints s3://bucket/run", "take over when the machine is gone"}, {0}},
     .run = run,
 };

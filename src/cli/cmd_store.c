@@ -313,14 +313,21 @@ out:
 /* ---- the whole ---- */
 
 static const struct verb {
-    const char *name;
+    const char *name, *summary;
     fth_status (*each)(const char *address, const store_options *options); /* NULL: cp */
     bool stops;                                                            /* at the first address that fails */
-} verbs[] = {{"ls", list_place, false},
-             {"cat", show_object, false},
-             {"cp", NULL, true},
-             {"rm", delete_place, true},
-             {"presign", print_link, false}};
+} verbs[] = {{"ls", "list what is below an address", list_place, false},
+             {"cat", "print objects", show_object, false},
+             {"cp", "copy objects, or all below an address", NULL, true},
+             {"rm", "delete objects", delete_place, true},
+             {"presign", "make a link that works for a while without keys", print_link, false}};
+
+static fth_choice choose_verb(size_t index)
+{
+    if (index >= FTH_COUNT_OF(verbs))
+        return (fth_choice){0};
+    return (fth_choice){verbs[index].name, verbs[index].summary};
+}
 
 static const struct verb *find_verb(const char *name)
 {
@@ -333,10 +340,10 @@ static const struct verb *find_verb(const char *name)
 static fth_exit_code perform(const fth_command *command, const fth_arguments *arguments, const store_options *options)
 {
     if (arguments->count == 0)
-        return fth_cli_usage(command, "what to do? ls, cat, cp, rm or presign");
+        return fth_cli_usage(command, "say what to do: ls, cat, cp, rm or presign");
     const struct verb *verb = find_verb(arguments->positional[0]);
     if (!verb)
-        return fth_cli_usage(command, "\"%s\" is not one of ls, cat, cp, rm and presign", arguments->positional[0]);
+        return fth_cli_usage_choice(command, "what to do", arguments->positional[0], choose_verb);
     if (!verb->each) {
         fth_copy_options how = {.recursive = options->recursive,
                                 .verify = options->verify,
@@ -402,7 +409,7 @@ static fth_exit_code run(const fth_command *command, const fth_invocation *invoc
     if (!argv)
         return FTH_EXIT_FAILURE;
     fth_invocation spelled = {.program = invocation->program, .argc = count, .argv = argv};
-    if (fth_cli_read_flags(command, &spelled, &store_table, &options, &arguments, &code))
+    if (fth_cli_read_flags(command, &spelled, &options, &arguments, &code))
         code = perform(command, &arguments, &options);
     fth_options_release(&store_table, &options);
     fth_arguments_release(&arguments);
@@ -414,13 +421,18 @@ const fth_command fth_command_store = {
     .name = "store",
     .arguments = "ls|cat|cp|rm|presign ADDRESS... [flags]",
     .summary = "look into buckets and folders, copy, delete, make links",
-    .details = "Addresses: a path, s3://bucket/key, gs://bucket/key, az://account/container/key, https://host/path\n\n"
-               "  farthing store ls -l s3://bucket/runs\n"
-               "  farthing store cat s3://bucket/runs/a/run.json\n"
-               "  farthing store cp model.safetensors s3://bucket/models/\n"
-               "  farthing store cp -r s3://bucket/runs/a copies/a     what is in the one goes into the other\n"
-               "  farthing store cp s3://bucket/set.tar - | tar t       - is standard output\n"
-               "  farthing store rm -r s3://bucket/runs/old\n"
-               "  farthing store presign s3://bucket/models/m.safetensors --expires 10m\n",
+    .details = "Addresses: a path, s3://bucket/key, gs://bucket/key, az://account/container/key, https://host/path\n",
+    .actions = choose_verb,
+    .examples =
+        (const fth_example[]){
+            {"farthing store ls -l s3://bucket/runs", "with size and time"},
+            {"farthing store cat s3://bucket/runs/a/run.json", "to standard output"},
+            {"farthing store cp model.safetensors s3://bucket/models/", "into a folder"},
+            {"farthing store cp -r s3://bucket/runs/a copies/a", "what is in the one goes into the other"},
+            {"farthing store cp s3://bucket/set.tar - | tar t", "- is standard output"},
+            {"farthing store rm -r s3://bucket/runs/old", "all below it"},
+            {"farthing store presign s3://bucket/models/m.safetensors --expires 10m", "for somebody without keys"},
+            {0}},
+    .table = &store_table,
     .run = run,
 };

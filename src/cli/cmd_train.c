@@ -223,7 +223,7 @@ fth_exit_code fth_cli_train(const fth_command *command, const fth_invocation *in
     fth_exit_code code;
     const fth_model *model;
 
-    if (!fth_cli_read_flags(command, invocation, &fth_train_option_table, &options, &arguments, &code))
+    if (!fth_cli_read_flags(command, invocation, &options, &arguments, &code))
         goto out;
     if (arguments.count > 1) {
         code = fth_cli_usage(command, "one FILE.yaml at most, not %d: %s, %s", arguments.count, arguments.positional[0],
@@ -276,6 +276,14 @@ const fth_command fth_command_train = {
         "Ctrl-C finishes the step, saves, and prints the command that carries on. With --checkpoints URL the run\n"
         "lives there: the same command on any machine carries it on, one machine at a time.\n",
     .computes = true,
+    .make_table = fth_cli_train_table,
     .options = {.command = FTH_FOR_TRAIN},
+    .examples = (const fth_example[]){{"farthing train", "the first run, on built-in data"},
+                                      {"farthing train --model resnet18 --data ./photos --epochs 10 --optimizer adamw",
+                                       "photos in class folders"},
+                                      {"farthing train run.yaml --resume", "carry on where it stopped"},
+                                      {"farthing train --data ./photos --checkpoints s3://bucket/run",
+                                       "a run that survives its machine"},
+                                      {0}},
     .run = run,
 };

@@ -205,7 +205,7 @@ static fth_exit_code run(const fth_command *command, const fth_invocation *invoc
     fth_arguments arguments = {0};
     fth_exit_code code;
 
-    if (!fth_cli_read_flags(command, invocation, &weights_table, &options, &arguments, &code))
+    if (!fth_cli_read_flags(command, invocation, &options, &arguments, &code))
         goto out;
     if (arguments.count != 1)
         code = fth_cli_usage(command, arguments.count ? "one file at a time" : "no file was named");
@@ -224,5 +224,7 @@ const fth_command fth_command_weights = {
     .summary = "list what is in a file of weights",
     .details = "Names, types and shapes of the tensors, what the file says of itself, where in it the weights were\n"
                "found, and which model they fit. docs/WEIGHTS.md has the formats that are read.\n",
+    .table = &weights_table,
+    .examples = (const fth_example[]){{"farthing weights model.pth", "what is in it, and which model it fits"}, {0}},
     .run = run,
 };

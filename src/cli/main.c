@@ -7,19 +7,11 @@
 
 #include "cli/cli.h"
 
-static const fth_command *const commands[] = {
-    &fth_command_train,          &fth_command_standby, &fth_command_rehearse, &fth_command_evaluate,
-    &fth_command_predict,        &fth_command_export,  &fth_command_report,   &fth_command_compare,
-    &fth_command_runs,           &fth_command_models,  &fth_command_weights,  &fth_command_data,
-    &fth_command_prices,         &fth_command_doctor,  &fth_command_bench,    &fth_command_options,
-    &fth_command_hogwild_worker, &fth_command_store,   &fth_command_serve,    &fth_command_keys,
-};
-
 static void print_commands(bool for_developers)
 {
-    for (size_t i = 0; i < FTH_COUNT_OF(commands); i++)
-        if (commands[i]->for_developers == for_developers && !commands[i]->hidden)
-            printf("  %-10s %s\n", commands[i]->name, commands[i]->summary);
+    for (const fth_command *const *command = fth_commands; *command; command++)
+        if ((*command)->for_developers == for_developers && !(*command)->hidden)
+            printf("  %-10s %s\n", (*command)->name, (*command)->summary);
 }
 
 static void print_help(void)
@@ -34,20 +26,13 @@ static void print_help(void)
            "exit codes: 0 done, 1 failed, 2 wrong usage, 75 interrupted and saved (--resume carries on)\n");
 }
 
-static const fth_command *find_command(const char *name)
-{
-    for (size_t i = 0; i < FTH_COUNT_OF(commands); i++)
-        if (strcmp(commands[i]->name, name) == 0)
-            return commands[i];
-    return NULL;
-}
-
 static fth_exit_code report_unknown(const char *name)
 {
-    const char *names[FTH_COUNT_OF(commands) + 1] = {0};
-    for (size_t i = 0, count = 0; i < FTH_COUNT_OF(commands); i++)
-        if (!commands[i]->hidden)
-            names[count++] = commands[i]->name;
+    enum { MAX_COMMANDS = 64 };
+    const char *names[MAX_COMMANDS + 1] = {0};
+    for (size_t i = 0, count = 0; fth_commands[i] && count < MAX_COMMANDS; i++)
+        if (!fth_commands[i]->hidden)
+            names[count++] = fth_commands[i]->name;
     const char *nearest = fth_nearest_name(name, names);
     if (nearest)
         fth_log_error("there is no command \"%s\"; did you mean %s?", name, nearest);
@@ -64,13 +49,13 @@ static fth_exit_code run(int argc, char *const *argv)
         return FTH_EXIT_OK;
     }
     if (strcmp(name, "--help") == 0 || strcmp(name, "-h") == 0 || strcmp(name, "help") == 0) {
-        const fth_command *command = argc > 2 ? find_command(argv[2]) : NULL;
+        const fth_command *command = argc > 2 ? fth_command_find(argv[2]) : NULL;
         if (command)
             return command->run(command, &(fth_invocation){argv[0], 1, (char *[]){"--help", NULL}});
         print_help();
         return argc > 1 ? FTH_EXIT_OK : FTH_EXIT_USAGE;
     }
-    const fth_command *command = find_command(name);
+    const fth_command *command = fth_command_find(name);
     if (!command)
         return report_unknown(name);
     return command->run(command, &(fth_invocation){argv[0], argc - 2, argv + 2});
@@ -78,7 +63,7 @@ static fth_exit_code run(int argc, char *const *argv)
 
 int main(int argc, char **argv)
 {
-    const fth_command *command = argc > 1 ? find_command(argv[1]) : NULL;
+    const fth_command *command = argc > 1 ? fth_command_find(argv[1]) : NULL;
     prctl(PR_SET_NAME, "farthing"); /* for ps and top: not "exe" where the program was started by /proc/self/exe */
     signal(SIGXFSZ, SIG_IGN);       /* beyond `ulimit -f` a write fails, and says so, instead of ending the program */
     fth_log_set_level(FTH_LOG_INFO);

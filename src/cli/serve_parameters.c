@@ -17,12 +17,6 @@ typedef struct serve_options {
     bool tls, open_reads, stay, json;
 } serve_options;
 
-static fth_status check_consistency(const char *text)
-{
-    fth_consistency parsed;
-    return fth_consistency_parse(text, &parsed);
-}
-
 static fth_status check_shape(const char *text)
 {
     int channels = 0, height = 0, width = 0, length = 0;
@@ -75,7 +69,7 @@ static const fth_option own_rows[] = {
      AT(consistency),
      .fallback = "async",
      .argument = "HOW",
-     .check = check_consistency,
+     .check = fth_cli_check_consistency,
      .help = "sync, sync:N (the mean of N gradients makes a step), bounded:S (none older than S versions), async"},
     {.name = "clip-pushes",
      .type = FTH_OPTION_NUMBER,
@@ -186,21 +180,25 @@ static const fth_option own_rows[] = {
 };
 
 /* Its own rows, then those of `farthing train` that mean the same here. */
-static fth_option_table make_table(fth_option rows[FTH_MAX_OPTIONS])
+static const fth_option_table *make_table(void)
 {
+    static fth_option rows[FTH_MAX_OPTIONS];
+    static fth_option_table table;
+    if (table.options) /* made before; the program reads its flags in one thread */
+        return &table;
     size_t count = 0;
     for (size_t i = 0; i < FTH_COUNT_OF(own_rows); i++)
         rows[count++] = own_rows[i];
-    for (size_t i = 0; i < fth_train_option_table.count; i++)
-        if (count < FTH_MAX_OPTIONS && fth_options_is_for(&fth_train_option_table.options[i], FTH_FOR_SERVE))
-            rows[count++] = fth_train_option_table.options[i];
-    for (size_t i = FTH_COUNT_OF(own_rows); i < count; i++) {
-        rows[i].group = i == FTH_COUNT_OF(own_rows) ? "The model and its optimizer, as in `farthing train`" : NULL;
-        if (strcmp(rows[i].name, "epochs") == 0)
-            rows[i].help = "ends when the workers have gone through as many samples; without it a server stays, and a "
-                           "schedule, where --steps does not say how long it is, has the default";
+    for (size_t i = 0; i < fth_train_option_table.count; i++) {
+        if (!fth_options_is_for(&fth_train_option_table.options[i], FTH_FOR_SERVE))
+            continue;
+        rows[count] = fth_train_option_table.options[i];
+        rows[count].group =
+            count == FTH_COUNT_OF(own_rows) ? "The model and its optimizer, as in `farthing train`" : NULL;
+        count++;
     }
-    return (fth_option_table){.options = rows, .count = count, .struct_size = sizeof(serve_options)};
+    table = (fth_option_table){.options = rows, .count = count, .struct_size = sizeof(serve_options)};
+    return &table;
 }
 
 /* The whole of the trainer's options: defaults, and over them what is read here. */
@@ -373,31 +371,38 @@ out:
 
 static fth_exit_code run_parameters(const fth_command *command, const fth_invocation *invocation)
 {
-    fth_option rows[FTH_MAX_OPTIONS];
-    fth_option_table table = make_table(rows);
+    const fth_option_table *table = make_table();
     serve_options asked;
     fth_arguments arguments;
     fth_exit_code code = FTH_EXIT_OK;
     bool finished = false;
 
-    if (fth_cli_read_flags(command, invocation, &table, &asked, &arguments, &code)) {
+    if (fth_cli_read_flags(command, invocation, &asked, &arguments, &code)) {
         if (arguments.count > 0)
-            code = fth_cli_usage(command, "what is \"%s\"?", arguments.positional[0]);
-        else if (serve(&table, &asked, &finished) != FTH_OK)
+            code = fth_cli_usage(command, "serve parameters takes flags only, not \"%s\"", arguments.positional[0]);
+        else if (serve(table, &asked, &finished) != FTH_OK)
             code = fth_cli_fail();
         else
             code = finished ? FTH_EXIT_OK : FTH_EXIT_INTERRUPTED;
     }
     fth_arguments_release(&arguments);
-    fth_options_release(&table, &asked);
+    fth_options_release(table, &asked);
     return code;
 }
 
-const fth_service_command fth_serve_parameters = {
-    .name = "parameters",
+const fth_command fth_serve_parameters = {
+    .name = "serve parameters",
+    .arguments = "[--flag value ...]",
     .summary = "own a model's parameters and optimizer; workers pull and push over HTTP",
     .details = "Workers: `farthing train --strategy parameter-server --server URL`, or any HTTP client; see\n"
                "docs/parameter-server.md. The same command with the same --name or --checkpoints goes on where a\n"
                "server stopped or was killed.\n",
+    .examples =
+        (const fth_example[]){
+            {"farthing serve parameters --model mnist-cnn --data digits --epochs 5",
+             "on this machine, with validation"},
+            {"farthing serve parameters --address 0.0.0.0 --tls --keys keys.txt --name shared", "for other machines"},
+            {0}},
+    .make_table = make_table,
     .run = run_parameters,
 };

@@ -70,8 +70,10 @@ static const fth_option options[] = {
      .commands = FTH_FOR_TRAIN | FTH_FOR_EVALUATE | FTH_FOR_SERVE},
 
     {ROW("epochs", INTEGER, epochs), .fallback = "0", .argument = "N",
-     .help = "stop after N passes over the data; 3 if no limit at all is given", .minimum = 0, .maximum = 1e9,
-     .identity = true, .group = "How long", .limit = true, .commands = FTH_FOR_TRAIN | FTH_FOR_SERVE},
+     .help = "stop after N passes over the data, a server after as many samples from its workers; 3 if no limit at all "
+             "is given to train",
+     .minimum = 0, .maximum = 1e9, .identity = true, .group = "How long", .limit = true,
+     .commands = FTH_FOR_TRAIN | FTH_FOR_SERVE},
     {ROW("steps", INTEGER, steps), .fallback = "0", .argument = "N", .help = "stop after N updates of the weights",
      .minimum = 0, .maximum = 1e12, .identity = true, .limit = true, .commands = FTH_FOR_TRAIN | FTH_FOR_SERVE},
     {ROW("for", DURATION, for_s), .argument = "TIME",
@@ -137,9 +139,7 @@ static const fth_option options[] = {
     {ROW("precision", CHOICE, precision), .fallback = "f32", .argument = "TYPE",
      .help = "type of the computation; weights are kept in f32 either way. auto: the device's fastest for the model",
      .list = fth_precision_choice, .identity = true, .commands = FTH_FOR_TRAIN | FTH_FOR_EVALUATE},
-    {ROW("strategy", TEXT, strategy), .fallback = "single", .argument = "NAME",
-     .help = "how steps are carried out: single, hogwild (workers that update one model without locks) or "
-             "parameter-server (workers that send gradients to a server)",
+    {ROW("strategy", TEXT, strategy), .fallback = "single", .argument = "NAME", .help = "how steps are carried out",
      .identity = true, .commands = FTH_FOR_TRAIN},
     {ROW("hogwild-momentum", CHOICE, hogwild_momentum), .fallback = "shared", .argument = "WHOSE",
      .help = "the optimizer's vectors: shared by all workers as the weights are, or each worker its own",
