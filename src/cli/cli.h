@@ -58,7 +58,7 @@ extern const fth_command fth_command_train, fth_command_standby, fth_command_reh
     fth_command_predict, fth_command_export, fth_command_report, fth_command_compare, fth_command_models,
     fth_command_data, fth_command_doctor, fth_command_bench, fth_command_options, fth_command_prices,
     fth_command_hogwild_worker, fth_command_store, fth_command_serve, fth_command_keys, fth_command_weights,
-    fth_command_runs;
+    fth_command_runs, fth_command_completion, fth_command_man;
 
 /* ---- arguments ---- */
 
