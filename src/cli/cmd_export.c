@@ -3,14 +3,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "checkpoint/checkpoint.h"
+#include "api/save.h"
 #include "cli/model_flags.h"
 #include "cli/s3_flags.h"
 #include "cli/weights.h"
-#include "export/export.h"
 #include "report/report.h"
-#include "train/classifier.h"
-#include "train/snapshot.h"
 
 typedef struct export_options {
     fth_given given;
@@ -22,8 +19,6 @@ typedef struct export_options {
 
 #define AT(member) offsetof(export_options, member)
 
-static const char *const formats[] = {"safetensors", "onnx", NULL};
-
 static const fth_option export_rows[] = {
     FTH_MODEL_FLAG_ROWS(AT(model)),
     {.name = "to",
@@ -32,7 +27,7 @@ static const fth_option export_rows[] = {
      .fallback = "onnx",
      .argument = "FORMAT",
      .help = "safetensors, with PyTorch's names; or onnx, opset 17",
-     .choices = formats},
+     .choices = fth_save_formats},
     {.name = "out",
      .type = FTH_OPTION_TEXT,
      .offset = AT(out),
@@ -51,36 +46,6 @@ static const fth_option export_rows[] = {
 static const fth_option_table export_table = {
     .options = export_rows, .count = FTH_COUNT_OF(export_rows), .struct_size = sizeof(export_options)};
 
-static fth_status write_file(const export_options *options, const fth_classifier *classifier)
-{
-    fth_status status = FTH_OK;
-    fth_snapshot *snapshot = NULL;
-    fth_file *file = NULL;
-    fth_model_metadata metadata = {0};
-    const fth_model_facts *facts = fth_classifier_facts(classifier);
-    fth_engine *engine = fth_classifier_engine(classifier);
-    size_t count = 0;
-
-    FTH_TRY(fth_model_facts_to_metadata(facts, &metadata));
-    FTH_TRY(fth_engine_take_snapshot(engine, false, fth_classifier_batches(classifier), &snapshot));
-    const fth_tensor_view *views = fth_snapshot_views(snapshot, &count);
-    if (strcmp(options->to, "onnx") == 0) {
-        FTH_TRY(fth_onnx_save(options->out, fth_engine_graph(engine), views, count,
-                              &(fth_onnx_options){facts->model, metadata.entries, metadata.count}));
-    } else {
-        FTH_TRY(fth_tensors_check_finite(views, count));
-        FTH_TRY(fth_file_create_output(options->out, &file));
-        FTH_TRY(fth_safetensors_write(file, views, count, metadata.entries, metadata.count));
-        FTH_TRY(fth_file_publish(file));
-    }
-
-out:
-    fth_file_free(file);
-    fth_model_metadata_release(&metadata);
-    fth_snapshot_free(snapshot);
-    return status;
-}
-
 static fth_status export_model(const export_options *options)
 {
     fth_status status = FTH_OK;
@@ -97,7 +62,7 @@ static fth_status export_model(const export_options *options)
     FTH_TRY(fth_cli_find_weights(options->model.weights, options->model.runs, &store, &weights));
     FTH_TRY(fth_classifier_open(&(fth_classifier_options){.weights = weights.path, .given = &given, .device = "cpu"},
                                 &classifier));
-    FTH_TRY(write_file(options, classifier));
+    FTH_TRY(fth_save_model(classifier, options->to, options->out));
     const fth_model_facts *facts = fth_classifier_facts(classifier);
     fth_print_line(stdout, "%s: %s for %dx%dx%d images and %d classes, from %s", fth_output_label(options->out),
                    facts->model, facts->channels, facts->height, facts->width, facts->classes, weights.name);

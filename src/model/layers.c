@@ -1,8 +1,8 @@
-/* See model_internal.h. */
+/* See layers.h. */
 #include <math.h>
 #include <stdio.h>
 
-#include "model/model_internal.h"
+#include "model/layers.h"
 
 enum { NAME_SIZE = 128 };
 

@@ -1,0 +1,40 @@
+/* See save.h. */
+#include "api/save.h"
+
+#include <string.h>
+
+#include "export/export.h"
+#include "tensor/tensor.h"
+#include "train/snapshot.h"
+
+const char *const fth_save_formats[] = {"safetensors", "onnx", NULL};
+
+fth_status fth_save_model(const fth_classifier *classifier, const char *format, const char *path)
+{
+    fth_status status = FTH_OK;
+    fth_snapshot *snapshot = NULL;
+    fth_file *file = NULL;
+    fth_model_metadata metadata = {0};
+    const fth_model_facts *facts = fth_classifier_facts(classifier);
+    fth_engine *engine = fth_classifier_engine(classifier);
+    size_t count = 0;
+
+    FTH_TRY(fth_model_facts_to_metadata(facts, &metadata));
+    FTH_TRY(fth_engine_take_snapshot(engine, false, fth_classifier_batches(classifier), &snapshot));
+    const fth_tensor_view *views = fth_snapshot_views(snapshot, &count);
+    if (strcmp(format, "onnx") == 0) {
+        FTH_TRY(fth_onnx_save(path, fth_engine_graph(engine), views, count,
+                              &(fth_onnx_options){facts->model, metadata.entries, metadata.count}));
+    } else {
+        FTH_TRY(fth_tensors_check_finite(views, count));
+        FTH_TRY(fth_file_create_output(path, &file));
+        FTH_TRY(fth_safetensors_write(file, views, count, metadata.entries, metadata.count));
+        FTH_TRY(fth_file_publish(file));
+    }
+
+out:
+    fth_file_free(file);
+    fth_model_metadata_release(&metadata);
+    fth_snapshot_free(snapshot);
+    return status;
+}
