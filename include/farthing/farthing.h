@@ -2,8 +2,12 @@
 #ifndef FARTHING_FARTHING_H
 #define FARTHING_FARTHING_H
 
+#include <farthing/data.h>
 #include <farthing/log.h>
+#include <farthing/network.h>
+#include <farthing/predictor.h>
 #include <farthing/status.h>
+#include <farthing/training.h>
 #include <farthing/version.h>
 
 #ifdef __cplusplus

@@ -6,6 +6,7 @@
 #ifndef FTH_DATA_DATA_H
 #define FTH_DATA_DATA_H
 
+#include <farthing/data.h> /* fth_split */
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -14,8 +15,6 @@
 #include "tensor/recipe.h"
 
 /* ---- data sets ---- */
-
-typedef enum fth_split { FTH_TRAIN, FTH_VALIDATION } fth_split;
 
 typedef struct fth_dataset_options {
     uint64_t seed;              /* of the validation split, where the set has none */
