@@ -1,12 +1,7 @@
-/* Back ends, devices and plans.
+/* Back ends and devices: the table of functions that a back end is, and how one is opened.
  *
- * A back end is a const table of functions; opening it gives a device: memory, a stream on which work is
- * queued in order, and a kernel for each op. A plan binds a graph to a device, a batch size and a mode:
- *
- *     fth_plan_create    each node's kernel chooses layouts, builds its primitives and adds steps;
- *                        lifetimes are then known, and every buffer gets its place in one arena
- *     fth_plan_bind      the arena and the flat vectors get their addresses
- *     fth_plan_run       a loop over the steps: nothing is chosen or allocated any more
+ * A back end is a const table; opening it gives a device: memory, a stream on which work is queued in order, and a
+ * kernel for each op (kernel.h), from which plans are made (plan.h).
  *
  * Back ends other than the built-in ones are shared objects, farthing_<name>.so, found beside the
  * program or in $FARTHING_PLUGINS and loaded when asked for by name; each exports `fth_backend_plugin`. */
@@ -15,10 +10,11 @@
 
 #include "backend/loss_scale.h"
 #include "graph/graph.h"
-#include "graph/ops.h"
 #include "tensor/recipe.h"
 
-typedef struct fth_plan fth_plan;
+typedef struct fth_plan fth_plan;     /* plan.h */
+typedef struct fth_run fth_run;       /* plan.h */
+typedef struct fth_kernel fth_kernel; /* kernel.h */
 typedef struct fth_backend fth_backend;
 typedef struct fth_updater fth_updater;
 typedef struct fth_still fth_still;
@@ -41,33 +37,6 @@ typedef struct fth_device {
     int threads;
     char description[160]; /* "CPU, oneDNN 2.6.3, avx512_core_bf16, 2 threads" */
 } fth_device;
-
-/* ---- kernels ---- */
-
-typedef struct fth_kernel {
-    const fth_op *op;
-    /* Adds the steps that compute `node` in `plan`. */
-    fth_status (*prepare)(fth_plan *plan, const fth_node *node);
-} fth_kernel;
-
-/* What changes from one run of a plan to the next. */
-typedef struct fth_run {
-    uint64_t seed;
-    uint64_t step;        /* number of this training batch: makes dropout a pure function of the position */
-    float gradient_scale; /* loss gradients are multiplied by this: 1, or a micro-batch's share */
-
-    /* Called whenever more gradients are final: floats [0, ready_floats) of the gradient vector. May be NULL. */
-    void (*gradients_ready)(void *context, size_t ready_floats);
-    void *gradients_context;
-
-    double *step_seconds; /* NULL, or fth_plan_step_count() sums to which each step's time is added */
-
-    /* Where the back end has updaters: the update that follows the run as a part of it; NULL: none. Not together with
-     * gradients_ready or step_seconds. */
-    fth_updater *updater;
-    double learning_rate;
-    int64_t update; /* number of the update; 1 for the first */
-} fth_run;
 
 /* ---- optimizer kernels: one fused loop over flat vectors ---- */
 
@@ -226,100 +195,5 @@ extern const fth_backend fth_backend_cpu;
 /* Opens a back end by name, loading its plugin if it is not built in; "auto" takes the fastest that opens. */
 fth_status fth_device_open(const char *name, const fth_device_options *options, fth_device **device);
 void fth_device_close(fth_device *device); /* NULL is fine */
-
-/* ---- plans ---- */
-
-typedef enum fth_plan_mode { FTH_PLAN_TRAIN, FTH_PLAN_EVALUATE } fth_plan_mode;
-
-typedef struct fth_plan_options {
-    int64_t batch;
-    fth_plan_mode mode;
-    fth_precision precision;
-    bool unmeasured; /* it is made to know its size: nothing is measured to choose primitives */
-} fth_plan_options;
-
-/* The flat vectors, on the device. `gradients` may be NULL for evaluation. */
-typedef struct fth_vectors {
-    float *parameters, *gradients, *buffers;
-} fth_vectors;
-
-/* The graph and the device must outlive the plan. */
-fth_status fth_plan_create(const fth_graph *graph, fth_device *device, fth_plan_options options, fth_plan **plan);
-void fth_plan_free(fth_plan *plan);
-
-size_t fth_plan_arena_bytes(const fth_plan *plan);
-/* Plans that never run at the same time may share one arena, of the largest size among them. */
-fth_status fth_plan_bind(fth_plan *plan, void *arena, fth_vectors vectors);
-
-/* Copies a batch's input (plain, as the graph describes it) in, or an output (logits or loss) out, as f32. */
-fth_status fth_plan_set_input(fth_plan *plan, fth_value input, const void *host);
-/* The same from a data set on the device; for back ends with `gather`. */
-fth_status fth_plan_gather_input(fth_plan *plan, fth_value input, const fth_gather *gather);
-fth_status fth_plan_get_output(fth_plan *plan, fth_value output, float *host);
-
-fth_status fth_plan_run(fth_plan *plan, const fth_run *run);
-/* The loss of the run before, as get_output would give it, without waiting for the rest of the run where that is
- * possible.
- */
-fth_status fth_plan_read_loss(fth_plan *plan, float loss[2]);
-
-int fth_plan_step_count(const fth_plan *plan);
-const char *fth_plan_step_name(const fth_plan *plan, int step);
-
-/* ---- for kernels: the inside of a plan ----
- *
- * A plan value is one buffer in one layout. Each graph value has a main one; a kernel may add others (the same
- * value in another layout, scratch). Its layout is the back end's own struct. */
-
-typedef int fth_plan_value;
-
-typedef enum fth_storage { FTH_IN_ARENA, FTH_IN_PARAMETERS, FTH_IN_GRADIENTS, FTH_IN_BUFFERS } fth_storage;
-
-enum { FTH_MAX_STEP_VALUES = 32 };
-
-typedef struct fth_step {
-    char name[80]; /* op and implementation, for profiles */
-    void *state;   /* the step owns it, from fth_plan_add_step() on, also if that fails */
-    fth_status (*bind)(void *state, const fth_plan *plan); /* addresses are known; may be NULL */
-    fth_status (*run)(void *state, const fth_run *run);
-    void (*release)(void *state); /* may be NULL: then free() */
-    int read_count, write_count;
-    fth_plan_value reads[FTH_MAX_STEP_VALUES], writes[FTH_MAX_STEP_VALUES]; /* scratch counts as written */
-} fth_step;
-
-fth_status fth_plan_add_step(fth_plan *plan, const fth_step *step);
-
-fth_device *fth_plan_device(const fth_plan *plan);
-fth_plan_options fth_plan_get_options(const fth_plan *plan);
-const fth_graph *fth_plan_graph(const fth_plan *plan);
-
-/* The main plan value of a graph value. */
-fth_plan_value fth_plan_value_of(const fth_plan *plan, fth_value value);
-/* A further buffer in the arena, to be described by the caller. */
-fth_status fth_plan_add_value(fth_plan *plan, fth_plan_value *value);
-
-/* The graph's type with the batch filled in (main values only). */
-fth_type fth_plan_type(const fth_plan *plan, fth_value value);
-
-/* The back end's layout of a value; NULL until set. Copied in. size_bytes is the buffer's physical size. */
-const void *fth_plan_layout(const fth_plan *plan, fth_plan_value value);
-fth_status fth_plan_set_layout(fth_plan *plan, fth_plan_value value, const void *layout, size_t layout_size,
-                               size_t size_bytes);
-
-/* Copies: a kernel notes that `copy` holds the same numbers as `of` in another layout, so that later nodes can find it.
- * Gives the copies of `of` one after the other, starting after `previous` (-1: the first); -1 after the last. */
-void fth_plan_note_copy(fth_plan *plan, fth_plan_value copy, fth_plan_value of);
-fth_plan_value fth_plan_next_copy(const fth_plan *plan, fth_plan_value of, fth_plan_value previous);
-
-/* True if nothing after the node being prepared reads `value` and it lives in the arena: an op may work in place. */
-bool fth_plan_dies_here(const fth_plan *plan, fth_value value);
-/* `value` shares the memory of `of` from now on (in place, or a view). */
-void fth_plan_alias(fth_plan *plan, fth_plan_value value, fth_plan_value of);
-/* True if any later node reads `value` or a flat vector keeps it: kernels may skip unused outputs. */
-bool fth_plan_is_used(const fth_plan *plan, fth_value value);
-fth_storage fth_plan_storage(const fth_plan *plan, fth_plan_value value);
-
-/* The address; valid from bind on. */
-void *fth_plan_data(const fth_plan *plan, fth_plan_value value);
 
 #endif

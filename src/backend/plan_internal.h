@@ -5,7 +5,7 @@
 #ifndef FTH_BACKEND_PLAN_INTERNAL_H
 #define FTH_BACKEND_PLAN_INTERNAL_H
 
-#include "backend/backend.h"
+#include "backend/kernel.h"
 
 typedef struct plan_value {
     fth_storage storage;

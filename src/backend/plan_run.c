@@ -49,6 +49,12 @@ out:
     return status;
 }
 
+void *fth_plan_input(const fth_plan *plan, fth_value input)
+{
+    assert(plan->bound && fth_graph_value(plan->graph, input)->kind == FTH_VALUE_INPUT);
+    return plan->values[input].data;
+}
+
 fth_status fth_plan_set_input(fth_plan *plan, fth_value input, const void *host)
 {
     assert(plan->bound && fth_graph_value(plan->graph, input)->kind == FTH_VALUE_INPUT);

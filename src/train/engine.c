@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "graph/ops.h"
 #include "train/engine_internal.h"
 
 /* ---- making one ---- */

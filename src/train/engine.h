@@ -5,6 +5,7 @@
 #ifndef FTH_TRAIN_ENGINE_H
 #define FTH_TRAIN_ENGINE_H
 
+#include "backend/plan.h"
 #include "tensor/weights.h"
 #include "train/confusion.h"
 #include "train/train.h"

@@ -92,7 +92,7 @@ fth_status fth_engine_gather(fth_engine *engine, const fth_batch *batch, fth_pla
     fth_split split = mode == FTH_PLAN_TRAIN ? FTH_TRAIN : FTH_VALIDATION;
     if (engine->options.dataset && engine->backend->host_memory && batch->recipes)
         return fth_dataset_make_images(engine->options.dataset, split, batch->recipes, batch->count,
-                                       fth_plan_data(plan, fth_plan_value_of(plan, engine->images)));
+                                       fth_plan_input(plan, engine->images));
     fth_gather gather = engine->gather;
     gather.pixels = engine->data[split];
     gather.recipes = batch->recipes;

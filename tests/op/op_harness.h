@@ -13,7 +13,8 @@
 #ifndef FTH_TESTS_OP_HARNESS_H
 #define FTH_TESTS_OP_HARNESS_H
 
-#include "backend/backend.h"
+#include "backend/plan.h"
+#include "graph/ops.h"
 #include "support.h"
 
 /* Ends the test with the message of a failed call. */

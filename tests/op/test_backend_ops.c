@@ -1,5 +1,6 @@
 /* Every op on every back end: the reference against central differences, the others against the reference, in
  * training and in evaluation, on odd sizes. A new op gets a build function and rows here. */
+#include "backend/kernel.h"
 #include "op_harness.h"
 
 #include <math.h>

@@ -9,7 +9,7 @@
 
 #include <dnnl.h>
 
-#include "backend/backend.h"
+#include "backend/kernel.h"
 #include "base/vectorized.h"
 
 typedef struct cpu_device {

@@ -13,7 +13,7 @@
 #include <cuda_runtime_api.h>
 #include <cudnn.h>
 
-#include "backend/backend.h"
+#include "backend/kernel.h"
 #include "backend/cuda/kernels.h"
 
 enum { CUDA_MAX_DEFERRED = FTH_MAX_STEP_VALUES };

@@ -9,7 +9,7 @@
 #ifndef FTH_BACKEND_REFERENCE_REFERENCE_H
 #define FTH_BACKEND_REFERENCE_REFERENCE_H
 
-#include "backend/backend.h"
+#include "backend/kernel.h"
 
 /* A node's input or output: `data` is row-major, with the batch filled in in `shape`. */
 typedef struct reference_tensor {

@@ -1,0 +1,69 @@
+/* Kernels, and the inside of a plan as they see it while it is made. For back ends; who runs plans needs plan.h.
+ *
+ * A kernel adds the steps that compute one node. A plan value is one buffer in one layout. Each graph value has a
+ * main one; a kernel may add others (the same value in another layout, scratch). Its layout is the back end's own
+ * struct. */
+#ifndef FTH_BACKEND_KERNEL_H
+#define FTH_BACKEND_KERNEL_H
+
+#include "backend/plan.h"
+#include "graph/ops.h"
+
+struct fth_kernel {
+    const fth_op *op;
+    /* Adds the steps that compute `node` in `plan`. */
+    fth_status (*prepare)(fth_plan *plan, const fth_node *node);
+};
+
+typedef int fth_plan_value;
+
+typedef enum fth_storage { FTH_IN_ARENA, FTH_IN_PARAMETERS, FTH_IN_GRADIENTS, FTH_IN_BUFFERS } fth_storage;
+
+enum { FTH_MAX_STEP_VALUES = 32 };
+
+typedef struct fth_step {
+    char name[80]; /* op and implementation, for profiles */
+    void *state;   /* the step owns it, from fth_plan_add_step() on, also if that fails */
+    fth_status (*bind)(void *state, const fth_plan *plan); /* addresses are known; may be NULL */
+    fth_status (*run)(void *state, const fth_run *run);
+    void (*release)(void *state); /* may be NULL: then free() */
+    int read_count, write_count;
+    fth_plan_value reads[FTH_MAX_STEP_VALUES], writes[FTH_MAX_STEP_VALUES]; /* scratch counts as written */
+} fth_step;
+
+fth_status fth_plan_add_step(fth_plan *plan, const fth_step *step);
+
+fth_device *fth_plan_device(const fth_plan *plan);
+fth_plan_options fth_plan_get_options(const fth_plan *plan);
+const fth_graph *fth_plan_graph(const fth_plan *plan);
+
+/* The main plan value of a graph value. */
+fth_plan_value fth_plan_value_of(const fth_plan *plan, fth_value value);
+/* A further buffer in the arena, to be described by the caller. */
+fth_status fth_plan_add_value(fth_plan *plan, fth_plan_value *value);
+
+/* The graph's type with the batch filled in (main values only). */
+fth_type fth_plan_type(const fth_plan *plan, fth_value value);
+
+/* The back end's layout of a value; NULL until set. Copied in. size_bytes is the buffer's physical size. */
+const void *fth_plan_layout(const fth_plan *plan, fth_plan_value value);
+fth_status fth_plan_set_layout(fth_plan *plan, fth_plan_value value, const void *layout, size_t layout_size,
+                               size_t size_bytes);
+
+/* Copies: a kernel notes that `copy` holds the same numbers as `of` in another layout, so that later nodes can find it.
+ * Gives the copies of `of` one after the other, starting after `previous` (-1: the first); -1 after the last. */
+void fth_plan_note_copy(fth_plan *plan, fth_plan_value copy, fth_plan_value of);
+fth_plan_value fth_plan_next_copy(const fth_plan *plan, fth_plan_value of, fth_plan_value previous);
+
+/* True if nothing after the node being prepared reads `value` and it lives in the arena: an op may work in place. */
+bool fth_plan_dies_here(const fth_plan *plan, fth_value value);
+/* `value` shares the memory of `of` from now on (in place, or a view). */
+void fth_plan_alias(fth_plan *plan, fth_plan_value value, fth_plan_value of);
+/* True if any later node reads `value` or a flat vector keeps it: kernels may skip unused outputs. */
+bool fth_plan_is_used(const fth_plan *plan, fth_value value);
+fth_storage fth_plan_storage(const fth_plan *plan, fth_plan_value value);
+
+/* The address; valid from bind on. */
+void *fth_plan_data(const fth_plan *plan, fth_plan_value value);
+
+#endif

@@ -1,0 +1,70 @@
+/* Plans: a graph bound to a device, a batch size and a mode, for those who run them. What kernels need is in kernel.h.
+ *
+ *     fth_plan_create    each node's kernel chooses layouts, builds its primitives and adds steps;
+ *                        lifetimes are then known, and every buffer gets its place in one arena
+ *     fth_plan_bind      the arena and the flat vectors get their addresses
+ *     fth_plan_run       a loop over the steps: nothing is chosen or allocated any more */
+#ifndef FTH_BACKEND_PLAN_H
+#define FTH_BACKEND_PLAN_H
+
+#include "backend/backend.h"
+
+typedef enum fth_plan_mode { FTH_PLAN_TRAIN, FTH_PLAN_EVALUATE } fth_plan_mode;
+
+typedef struct fth_plan_options {
+    int64_t batch;
+    fth_plan_mode mode;
+    fth_precision precision;
+    bool unmeasured; /* it is made to know its size: nothing is measured to choose primitives */
+} fth_plan_options;
+
+/* The flat vectors, on the device. `gradients` may be NULL for evaluation. */
+typedef struct fth_vectors {
+    float *parameters, *gradients, *buffers;
+} fth_vectors;
+
+/* What changes from one run of a plan to the next. */
+struct fth_run {
+    uint64_t seed;
+    uint64_t step;        /* number of this training batch: makes dropout a pure function of the position */
+    float gradient_scale; /* loss gradients are multiplied by this: 1, or a micro-batch's share */
+
+    /* Called whenever more gradients are final: floats [0, ready_floats) of the gradient vector. May be NULL. */
+    void (*gradients_ready)(void *context, size_t ready_floats);
+    void *gradients_context;
+
+    double *step_seconds; /* NULL, or fth_plan_step_count() sums to which each step's time is added */
+
+    /* Where the back end has updaters: the update that follows the run as a part of it; NULL: none. Not together with
+     * gradients_ready or step_seconds. */
+    fth_updater *updater;
+    double learning_rate;
+    int64_t update; /* number of the update; 1 for the first */
+};
+
+/* The graph and the device must outlive the plan. */
+fth_status fth_plan_create(const fth_graph *graph, fth_device *device, fth_plan_options options, fth_plan **plan);
+void fth_plan_free(fth_plan *plan);
+
+size_t fth_plan_arena_bytes(const fth_plan *plan);
+/* Plans that never run at the same time may share one arena, of the largest size among them. */
+fth_status fth_plan_bind(fth_plan *plan, void *arena, fth_vectors vectors);
+
+/* Where an input lies, for devices in host memory: plain, as the graph describes it. Valid from bind on. */
+void *fth_plan_input(const fth_plan *plan, fth_value input);
+/* Copies a batch's input (plain, as the graph describes it) in, or an output (logits or loss) out, as f32. */
+fth_status fth_plan_set_input(fth_plan *plan, fth_value input, const void *host);
+/* The same from a data set on the device; for back ends with `gather`. */
+fth_status fth_plan_gather_input(fth_plan *plan, fth_value input, const fth_gather *gather);
+fth_status fth_plan_get_output(fth_plan *plan, fth_value output, float *host);
+
+fth_status fth_plan_run(fth_plan *plan, const fth_run *run);
+/* The loss of the run before, as get_output would give it, without waiting for the rest of the run where that is
+ * possible.
+ */
+fth_status fth_plan_read_loss(fth_plan *plan, float loss[2]);
+
+int fth_plan_step_count(const fth_plan *plan);
+const char *fth_plan_step_name(const fth_plan *plan, int step);
+
+#endif
