@@ -17,7 +17,7 @@ typedef struct fth_run fth_run;       /* plan.h */
 typedef struct fth_kernel fth_kernel; /* kernel.h */
 typedef struct fth_backend fth_backend;
 typedef struct fth_updater fth_updater;
-typedef struct fth_still fth_still;
+typedef struct fth_device_snapshot fth_device_snapshot;
 
 /* TF32 stores f32 and multiplies with fewer bits on tensor cores. */
 typedef enum fth_precision {
@@ -55,7 +55,18 @@ typedef struct fth_update_kernel {
                       const float *gradients, float *const *state, size_t count);
 } fth_update_kernel;
 
-/* ---- updaters: the update as a part of a recorded run ----
+/* ---- optional parts of a back end: each a table of its own, or NULL ---- */
+
+/* What kernels note for each other while a plan is made. */
+typedef struct fth_backend_planning {
+    /* Before the plan's first value is described. Kernels get *notes from fth_plan_notes(). */
+    fth_status (*plan_begin)(fth_plan *plan, void **notes);
+    /* Behind the last node: steps may still be added, unless one `failed`. Frees `notes`. Called once for every plan
+     * that was begun. */
+    fth_status (*plan_end)(fth_plan *plan, void *notes, bool failed);
+} fth_backend_planning;
+
+/* Updates as a part of a recorded run.
  *
  * Where a run is replayed, launching the update behind it, and waiting for the gradients' norm in between, costs more
  * than the update itself. An updater holds what its recording needs; learning rate and number of the update come with
@@ -71,16 +82,40 @@ typedef struct fth_updater_options {
     size_t count;
 } fth_updater_options;
 
-typedef struct fth_updater_news {
-    int64_t left_out; /* updates, since it was opened, whose gradients overflowed */
+/* What became of the updates since the updater was opened. */
+typedef struct fth_updater_outcome {
+    int64_t left_out; /* because their gradients overflowed */
     bool diverged;    /* the gradients' norm is not finite, and no update was made from there on; or an update left a
                          parameter that is not finite */
-} fth_updater_news;
+} fth_updater_outcome;
 
-/* ---- batches made on the device from a data set kept there ---- */
+typedef struct fth_backend_updater {
+    /* What an updater points to must outlive it. */
+    fth_status (*open)(fth_device *device, const fth_updater_options *options, fth_updater **updater);
+    void (*close)(fth_updater *updater);
+    /* Queues the update while a run is recorded; `loss` is the plan's. */
+    fth_status (*queue)(fth_updater *updater, const float *loss);
+    /* What is known without waiting: of all updates before the last run whose loss was read, at least. */
+    fth_updater_outcome (*get_outcome)(const fth_updater *updater);
+    /* Waits for what is queued and gives the scale; or sets it. */
+    fth_status (*get_scale)(fth_updater *updater, fth_loss_scale *scale);
+    fth_status (*set_scale)(fth_updater *updater, fth_loss_scale scale);
+} fth_backend_updater;
+
+/* Recording a run of a plan's steps once and replaying it (CUDA graphs). NULL where a loop is as good. */
+typedef struct fth_backend_capture {
+    fth_status (*begin)(fth_device *device);
+    fth_status (*end)(fth_device *device, void **captured);
+    fth_status (*replay)(fth_device *device, void *captured, const fth_run *run);
+    void (*free)(fth_device *device, void *captured);
+    /* The loss of the last run, as soon as it is known; what follows it in the run may still be under way. */
+    fth_status (*read_loss)(fth_device *device, float loss[2]);
+    const fth_backend_updater *updater; /* NULL: updates are made by `updates` when the run is over */
+} fth_backend_capture;
 
 enum { FTH_GATHER_CHANNELS = 4 };
 
+/* A batch of images from a data set that is kept on the device. */
 typedef struct fth_gather {
     const uint8_t *pixels; /* device memory, (samples, channels, height, width) */
     int channels, height, width;
@@ -89,13 +124,30 @@ typedef struct fth_gather {
     int64_t count;
 } fth_gather;
 
-/* ---- stills: device memory as it is at one moment, brought to the host while the device goes on ---- */
+/* Batches on their way to a device with memory of its own. NULL: copy_in is as good. */
+typedef struct fth_backend_batches {
+    /* copy_in, overlapping with what was queued before. */
+    fth_status (*copy)(fth_device *device, void *to, const void *from_host, size_t size_bytes);
+    /* Fills `images`, plain f32, as fth_augment() would. */
+    fth_status (*gather)(fth_device *device, const fth_gather *gather, float *images);
+} fth_backend_batches;
 
-/* Bytes of the device and their place in a still. */
+/* Bytes of the device and their place in a snapshot. */
 typedef struct fth_extent {
     const void *from;
     size_t at, size_bytes;
 } fth_extent;
+
+/* Device memory as it is at one moment, brought to the host while the device computes. NULL: copy_out is as good.
+ * Opening may be done by any thread and costs device memory. Taking is queued in order with plans and updates, and
+ * returns at once; fetching, by any thread, waits for all that was taken. A snapshot is taken again, or closed, only
+ * while nobody fetches it. */
+typedef struct fth_backend_snapshots {
+    fth_status (*open)(fth_device *device, size_t size_bytes, fth_device_snapshot **snapshot);
+    fth_status (*take)(fth_device_snapshot *snapshot, const fth_extent *extents, size_t count);
+    fth_status (*fetch)(fth_device_snapshot *snapshot, void *to_host);
+    void (*close)(fth_device_snapshot *snapshot);
+} fth_backend_snapshots;
 
 /* What an accelerator is doing. Numbers that are unknown are NAN, or 0 bytes. */
 typedef struct fth_device_sample {
@@ -104,18 +156,29 @@ typedef struct fth_device_sample {
     double busy_s;                   /* spent on runs of plans since the device was opened */
 } fth_device_sample;
 
+/* What is known of a device that is not the machine itself. */
+typedef struct fth_backend_accelerator {
+    /* Takes about a millisecond. */
+    fth_status (*sample)(fth_device *device, fth_device_sample *sample);
+    /* Memory that can still be allocated. */
+    fth_status (*free_memory)(fth_device *device, size_t *free_bytes, size_t *total_bytes);
+    /* The precision in which a network trains fastest, for --precision auto. */
+    fth_precision (*choose_precision)(fth_device *device, const fth_graph *graph);
+} fth_backend_accelerator;
+
 /* ---- the table ---- */
 
-enum { FTH_BACKEND_ABI = 3 };
+enum { FTH_BACKEND_ABI = 4 };
 
 struct fth_backend {
     int abi; /* FTH_BACKEND_ABI */
     const char *name;
+    bool host_memory; /* device memory is any memory of the process: several devices can share it */
 
     fth_status (*open)(const fth_device_options *options, fth_device **device);
     void (*close)(fth_device *device);
-    /* Optional: prepares the calling thread for work on `threads` threads (OpenMP's number is a thread's own setting).
-     * Plans call it before they build or run anything. */
+    /* Prepares the calling thread for work on `threads` threads (OpenMP's number is a thread's own setting). Plans call
+     * it before they build or run anything. */
     void (*enter)(fth_device *device, int threads);
 
     /* Device memory, zeroed. On the CPU it is host memory. */
@@ -126,8 +189,6 @@ struct fth_backend {
      * has then taken its own copy of the bytes; its source may also be memory of the device. copy_out waits for the
      * bytes. */
     fth_status (*copy_in)(fth_device *device, void *to, const void *from_host, size_t size_bytes);
-    /* Optional: copy_in for batches, whose way to the device overlaps with what was queued before. NULL: copy_in. */
-    fth_status (*copy_batch)(fth_device *device, void *to, const void *from_host, size_t size_bytes);
     fth_status (*copy_out)(fth_device *device, void *to_host, const void *from, size_t size_bytes);
     fth_status (*fill_zero)(fth_device *device, void *memory, size_t size_bytes);
     /* Waits until everything queued is done; FTH_TIMEOUT names the device. */
@@ -143,51 +204,13 @@ struct fth_backend {
     /* Fails with FTH_UNSUPPORTED and why if the device cannot compute in that precision. */
     fth_status (*check_precision)(fth_device *device, fth_precision precision);
     /* Gives a value of a flat vector, an input or an output its layout: plain row-major in the value's own dtype. */
-    fth_status (*describe_plain)(fth_plan *plan, int plan_value);
+    fth_status (*describe_plain)(fth_plan *plan, fth_value value);
 
-    /* Optional: records a run of a plan's steps once and replays it (CUDA graphs). NULL where a loop is as good. */
-    fth_status (*capture_begin)(fth_device *device);
-    fth_status (*capture_end)(fth_device *device, void **captured);
-    fth_status (*capture_replay)(fth_device *device, void *captured, const fth_run *run);
-    void (*capture_free)(fth_device *device, void *captured);
-
-    /* Optional: what the accelerator is doing. NULL where the device is the machine itself. Takes about a millisecond.
-     */
-    fth_status (*sample)(fth_device *device, fth_device_sample *sample);
-
-    bool host_memory; /* device memory is any memory of the process: several devices can share it */
-
-    /* Optional: memory that can still be allocated. NULL where the device is the machine itself. */
-    fth_status (*free_memory)(fth_device *device, size_t *free_bytes, size_t *total_bytes);
-
-    /* Optional: the loss of the last run, as soon as it is known; what follows it in the run may still be under way.
-     * NULL: fth_plan_get_output() is as good. */
-    fth_status (*read_loss)(fth_device *device, float loss[2]);
-
-    /* Optional, together with capture_* and read_loss. What an updater points to must outlive it. */
-    fth_status (*updater_open)(fth_device *device, const fth_updater_options *options, fth_updater **updater);
-    void (*updater_close)(fth_updater *updater);
-    /* Queues the update while a run is recorded; `loss` is the plan's. */
-    fth_status (*updater_queue)(fth_updater *updater, const float *loss);
-    /* What is known without waiting: of all updates before the last run whose loss was read, at least. */
-    fth_updater_news (*updater_look)(const fth_updater *updater);
-    /* Waits for what is queued and gives the scale; or sets it. */
-    fth_status (*updater_get_scale)(fth_updater *updater, fth_loss_scale *scale);
-    fth_status (*updater_set_scale)(fth_updater *updater, fth_loss_scale scale);
-
-    /* Optional: fills `images`, plain f32, as fth_augment() would. */
-    fth_status (*gather)(fth_device *device, const fth_gather *gather, float *images);
-
-    /* Optional: the precision in which a network trains fastest, for --precision auto. NULL: f32. */
-    fth_precision (*choose_precision)(fth_device *device, const fth_graph *graph);
-
-    /* Optional. Opening may be done by any thread and costs device memory. Taking is queued in order with plans and
-     * updates, and returns at once; fetching, by any thread, waits for all that was taken. A still is
-     * taken anew, or closed, when nobody fetches it. */
-    fth_status (*still_open)(fth_device *device, size_t size_bytes, fth_still **still);
-    fth_status (*still_take)(fth_still *still, const fth_extent *extents, size_t count);
-    fth_status (*still_fetch)(fth_still *still, void *to_host);
-    void (*still_close)(fth_still *still);
+    const fth_backend_planning *planning;
+    const fth_backend_capture *capture;
+    const fth_backend_batches *batches;
+    const fth_backend_snapshots *snapshots;
+    const fth_backend_accelerator *accelerator;
 };
 
 extern const fth_backend fth_backend_cpu;

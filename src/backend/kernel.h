@@ -36,6 +36,8 @@ fth_status fth_plan_add_step(fth_plan *plan, const fth_step *step);
 fth_device *fth_plan_device(const fth_plan *plan);
 fth_plan_options fth_plan_get_options(const fth_plan *plan);
 const fth_graph *fth_plan_graph(const fth_plan *plan);
+/* What the back end's plan_begin() gave, until its plan_end(). */
+void *fth_plan_notes(const fth_plan *plan);
 
 /* The main plan value of a graph value. */
 fth_plan_value fth_plan_value_of(const fth_plan *plan, fth_value value);

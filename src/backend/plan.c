@@ -21,8 +21,7 @@ fth_plan_value fth_plan_root(const fth_plan *plan, fth_plan_value value)
 
 void fth_plan_enter(const fth_plan *plan)
 {
-    if (plan->device->backend->enter)
-        plan->device->backend->enter(plan->device, plan->threads);
+    plan->device->backend->enter(plan->device, plan->threads);
 }
 
 static fth_status add_main_values(fth_plan *plan)
@@ -49,7 +48,7 @@ static fth_status add_main_values(fth_plan *plan)
         if (output)
             value->last_reader = INT_MAX;
         if (output || info->kind != FTH_VALUE_RESULT || value->storage == FTH_IN_GRADIENTS)
-            FTH_TRY(backend->describe_plain(plan, added));
+            FTH_TRY(backend->describe_plain(plan, v));
     }
     for (int n = 0; n < plan->node_count; n++) {
         const fth_node *node = fth_graph_node(plan->graph, n);
@@ -85,6 +84,25 @@ static fth_status prepare_nodes(fth_plan *plan)
             return fth_fail_within(status, "planning %s (node %d)", node->op->name, n);
     }
     return FTH_OK;
+}
+
+/* Describes the values and lets the kernels add their steps. */
+static fth_status build(fth_plan *plan)
+{
+    fth_status status = FTH_OK;
+    const fth_backend_planning *planning = plan->device->backend->planning;
+    if (planning)
+        FTH_TRY(planning->plan_begin(plan, &plan->notes));
+    status = add_main_values(plan);
+    if (status == FTH_OK)
+        status = prepare_nodes(plan);
+    if (planning) {
+        fth_status ended = planning->plan_end(plan, plan->notes, status != FTH_OK);
+        status = status != FTH_OK ? status : ended;
+        plan->notes = NULL;
+    }
+out:
+    return status;
 }
 
 /* Multiplications by weights in a forward pass: each output takes a whole row of the weights (O, ...). */
@@ -128,8 +146,7 @@ fth_status fth_plan_create(const fth_graph *graph, fth_device *device, fth_plan_
         options.mode == FTH_PLAN_TRAIN ? fth_graph_node_count(graph) : fth_graph_forward_node_count(graph);
     made->threads = choose_threads(made);
     fth_plan_enter(made);
-    FTH_TRY(add_main_values(made));
-    FTH_TRY(prepare_nodes(made));
+    FTH_TRY(build(made));
     FTH_TRY(fth_plan_place_values(made));
     if (options.mode == FTH_PLAN_TRAIN)
         FTH_TRY(fth_plan_find_ready_ranges(made));
@@ -189,6 +206,11 @@ fth_plan_options fth_plan_get_options(const fth_plan *plan)
 const fth_graph *fth_plan_graph(const fth_plan *plan)
 {
     return plan->graph;
+}
+
+void *fth_plan_notes(const fth_plan *plan)
+{
+    return plan->notes;
 }
 
 fth_plan_value fth_plan_value_of(const fth_plan *plan, fth_value value)

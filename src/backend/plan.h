@@ -54,7 +54,7 @@ fth_status fth_plan_bind(fth_plan *plan, void *arena, fth_vectors vectors);
 void *fth_plan_input(const fth_plan *plan, fth_value input);
 /* Copies a batch's input (plain, as the graph describes it) in, or an output (logits or loss) out, as f32. */
 fth_status fth_plan_set_input(fth_plan *plan, fth_value input, const void *host);
-/* The same from a data set on the device; for back ends with `gather`. */
+/* The same from a data set on the device; for back ends with `batches`. */
 fth_status fth_plan_gather_input(fth_plan *plan, fth_value input, const fth_gather *gather);
 fth_status fth_plan_get_output(fth_plan *plan, fth_value output, float *host);
 

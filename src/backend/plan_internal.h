@@ -30,6 +30,7 @@ struct fth_plan {
     int node_count; /* of the graph, in this mode */
     int threads;
     int current_node;
+    void *notes; /* the back end's, while the plan is made */
 
     plan_value *values;
     size_t value_count, value_capacity;

@@ -8,7 +8,7 @@
 static void drop_recording(fth_plan *plan, int which)
 {
     if (plan->captured[which])
-        plan->device->backend->capture_free(plan->device, plan->captured[which]);
+        plan->device->backend->capture->free(plan->device, plan->captured[which]);
     plan->captured[which] = NULL;
 }
 
@@ -59,7 +59,7 @@ fth_status fth_plan_set_input(fth_plan *plan, fth_value input, const void *host)
 {
     assert(plan->bound && fth_graph_value(plan->graph, input)->kind == FTH_VALUE_INPUT);
     const fth_backend *backend = plan->device->backend;
-    return (backend->copy_batch ? backend->copy_batch : backend->copy_in)(plan->device, plan->values[input].data, host,
+    return (backend->batches ? backend->batches->copy : backend->copy_in)(plan->device, plan->values[input].data, host,
                                                                           plan->values[input].size_bytes);
 }
 
@@ -68,15 +68,15 @@ fth_status fth_plan_gather_input(fth_plan *plan, fth_value input, const fth_gath
     assert(plan->bound && fth_graph_value(plan->graph, input)->kind == FTH_VALUE_INPUT);
     assert(gather->count == plan->options.batch);
     fth_plan_enter(plan);
-    return plan->device->backend->gather(plan->device, gather, plan->values[input].data);
+    return plan->device->backend->batches->gather(plan->device, gather, plan->values[input].data);
 }
 
 fth_status fth_plan_read_loss(fth_plan *plan, float loss[2])
 {
-    if (!plan->device->backend->read_loss)
+    if (!plan->device->backend->capture)
         return fth_plan_get_output(plan, fth_graph_loss(plan->graph), loss);
     fth_plan_enter(plan);
-    return plan->device->backend->read_loss(plan->device, loss);
+    return plan->device->backend->capture->read_loss(plan->device, loss);
 }
 
 fth_status fth_plan_get_output(fth_plan *plan, fth_value output, float *host)
@@ -117,18 +117,18 @@ out:
 static fth_status record(fth_plan *plan, const fth_run *run, void **captured)
 {
     fth_status status = FTH_OK;
-    const fth_backend *backend = plan->device->backend;
+    const fth_backend_capture *capture = plan->device->backend->capture;
     char message[1024] = ""; /* of the step that failed: ending the capture may fail too, for that reason */
 
-    FTH_TRY(backend->capture_begin(plan->device));
+    FTH_TRY(capture->begin(plan->device));
     status = run_steps(plan, run);
     if (status == FTH_OK && run->updater)
-        status = backend->updater_queue(run->updater, plan->values[fth_graph_loss(plan->graph)].data);
+        status = capture->updater->queue(run->updater, plan->values[fth_graph_loss(plan->graph)].data);
     if (status != FTH_OK)
         snprintf(message, sizeof message, "%s", fth_error_message());
-    fth_status ended = backend->capture_end(plan->device, captured); /* also after a failure */
-    if (status != FTH_OK && *captured) {                             /* a part only, never to be run */
-        backend->capture_free(plan->device, *captured);
+    fth_status ended = capture->end(plan->device, captured); /* also after a failure */
+    if (status != FTH_OK && *captured) {                     /* a part only, never to be run */
+        capture->free(plan->device, *captured);
         *captured = NULL;
     }
     FTH_REQUIRE(status == FTH_OK, status, "%s", message);
@@ -140,12 +140,12 @@ out:
 fth_status fth_plan_run(fth_plan *plan, const fth_run *run)
 {
     fth_status status = FTH_OK;
-    const fth_backend *backend = plan->device->backend;
+    const fth_backend_capture *capture = plan->device->backend->capture;
     assert(plan->bound && (!run->updater || (!run->step_seconds && !run->gradients_ready)));
     fth_plan_enter(plan);
     if (run->step_seconds)
         return run_timed(plan, run);
-    if (!backend->capture_begin || run->gradients_ready)
+    if (!capture || run->gradients_ready)
         return run_steps(plan, run);
     int which = run->updater != NULL;
     if (run->updater && plan->updater != run->updater) {
@@ -154,7 +154,7 @@ fth_status fth_plan_run(fth_plan *plan, const fth_run *run)
     }
     if (!plan->captured[which])
         FTH_TRY(record(plan, run, &plan->captured[which]));
-    FTH_TRY(backend->capture_replay(plan->device, plan->captured[which], run));
+    FTH_TRY(capture->replay(plan->device, plan->captured[which], run));
 out:
     return status;
 }

@@ -126,8 +126,8 @@ static fth_precision find_precision(const fth_engine *engine, const char *name)
     for (size_t i = 0; i < FTH_COUNT_OF(precisions); i++)
         if (strcmp(name, precisions[i].name) == 0)
             return precisions[i].precision;
-    return engine->backend->choose_precision ? engine->backend->choose_precision(engine->device, engine->graph)
-                                             : FTH_PRECISION_F32;
+    const fth_backend_accelerator *accelerator = engine->backend->accelerator;
+    return accelerator ? accelerator->choose_precision(engine->device, engine->graph) : FTH_PRECISION_F32;
 }
 
 const char *fth_engine_precision(const fth_engine *engine)
@@ -146,7 +146,7 @@ static fth_status choose_precision(fth_engine *engine)
         engine->precision = find_precision(engine, before);
         if (engine->backend->check_precision(engine->device, engine->precision) == FTH_OK)
             return FTH_OK;
-        fth_log_warning("--precision auto was %s until now, which %s has not: it is chosen again", before,
+        fth_log_warning("--precision auto was %s until now, not supported by %s; choosing again", before,
                         engine->device->description);
     }
     engine->precision = find_precision(engine, asked);
@@ -199,7 +199,7 @@ void fth_engine_free(fth_engine *engine)
         fth_plan_free(engine->plans[i].plan);
     free(engine->plans);
     if (engine->updater)
-        engine->backend->updater_close(engine->updater);
+        engine->backend->capture->updater->close(engine->updater);
     void *memory[] = {engine->data[0], engine->data[1], engine->arena, engine->vectors.gradients, engine->accumulated};
     for (size_t i = 0; i < FTH_COUNT_OF(memory); i++)
         if (memory[i])
@@ -269,7 +269,8 @@ out:
 static bool find_room(fth_engine *engine, double *room_bytes, double *total_bytes)
 {
     size_t free_now, total;
-    if (!engine->backend->free_memory || engine->backend->free_memory(engine->device, &free_now, &total) != FTH_OK)
+    const fth_backend_accelerator *accelerator = engine->backend->accelerator;
+    if (!accelerator || accelerator->free_memory(engine->device, &free_now, &total) != FTH_OK)
         return false;
     *room_bytes = (double)free_now + (double)engine->arena_bytes;
     *total_bytes = (double)total;

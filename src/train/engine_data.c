@@ -53,9 +53,10 @@ out:
 bool fth_engine_has_room(fth_engine *engine, size_t size_bytes)
 {
     size_t free_bytes, total_bytes;
-    if (!engine->backend->free_memory) /* the device is the machine itself */
+    const fth_backend_accelerator *accelerator = engine->backend->accelerator;
+    if (!accelerator) /* the device is the machine itself */
         return true;
-    return engine->backend->free_memory(engine->device, &free_bytes, &total_bytes) == FTH_OK &&
+    return accelerator->free_memory(engine->device, &free_bytes, &total_bytes) == FTH_OK &&
            size_bytes <= free_bytes / 4;
 }
 
@@ -68,7 +69,7 @@ fth_status fth_engine_keep_data(fth_engine *engine, const fth_dataset *dataset, 
     bool wanted = !asked || strcmp(asked, "0") != 0;
 
     *kept = false;
-    if (!wanted || !engine->backend->gather || fth_dataset_is_transformed(dataset) ||
+    if (!wanted || !engine->backend->batches || fth_dataset_is_transformed(dataset) ||
         info->channels > FTH_GATHER_CHANNELS || info->count[FTH_TRAIN] > INT32_MAX ||
         !fth_engine_has_room(engine, size * (size_t)(info->count[FTH_TRAIN] + info->count[FTH_VALIDATION])))
         return FTH_OK;

@@ -33,7 +33,7 @@ struct fth_engine {
     fth_update_arguments arguments;
     fth_loss_scale loss_scale; /* where there is an updater, that knows it better */
     fth_updater *updater;      /* where the back end has them, from the first step on */
-    int64_t left_out;          /* updates, as the updater told last */
+    int64_t left_out;          /* updates, as the updater last reported */
     bool spoiled;              /* an update left a parameter that is not finite */
 
     uint8_t *data[2]; /* the data set on the device, by fth_split; NULL: it is not there */

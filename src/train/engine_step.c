@@ -79,7 +79,8 @@ out:
 fth_loss_scale fth_engine_get_loss_scale(fth_engine *engine)
 {
     if (engine->updater && engine->loss_scale.scale > 0)
-        engine->backend->updater_get_scale(engine->updater, &engine->loss_scale); /* a lost device shows elsewhere */
+        engine->backend->capture->updater->get_scale(engine->updater,
+                                                     &engine->loss_scale); /* a lost device shows elsewhere */
     return engine->loss_scale;
 }
 
@@ -89,10 +90,10 @@ void fth_engine_set_loss_scale(fth_engine *engine, fth_loss_scale scale)
         return;
     engine->loss_scale = scale;
     if (engine->updater)
-        engine->backend->updater_set_scale(engine->updater, scale);
+        engine->backend->capture->updater->set_scale(engine->updater, scale);
 }
 
-static void tell_left_out(double scale)
+static void warn_left_out(double scale)
 {
     fth_log_debug("gradients overflowed in f16: an update is left out, and the loss is scaled by %g from now on",
                   scale);
@@ -115,7 +116,7 @@ static fth_status judge(fth_engine *engine, const float *gradients, float *facto
     if (verdict == FTH_UPDATE_DIVERGED)
         FTH_TRY(fth_engine_fail_diverged(engine, diverged));
     if (verdict == FTH_UPDATE_LEAVE_OUT)
-        tell_left_out(scale.scale);
+        warn_left_out(scale.scale);
     fth_engine_set_loss_scale(engine, scale);
 
 out:
@@ -141,6 +142,11 @@ out:
 
 /* ---- both in one ---- */
 
+static bool has_updaters(const fth_backend *backend)
+{
+    return backend->capture && backend->capture->updater;
+}
+
 static fth_status open_updater(fth_engine *engine)
 {
     fth_updater_options options = {.kernel = engine->update,
@@ -152,19 +158,19 @@ static fth_status open_updater(fth_engine *engine)
                                    .count = engine->trained_floats};
     for (int i = 0; i < engine->state_count; i++)
         options.state[i] = engine->state[i];
-    return engine->backend->updater_open(engine->device, &options, &engine->updater);
+    return engine->backend->capture->updater->open(engine->device, &options, &engine->updater);
 }
 
 fth_status fth_engine_look_at_updates(fth_engine *engine)
 {
     if (!engine->updater)
         return FTH_OK;
-    fth_updater_news news = engine->backend->updater_look(engine->updater);
-    if (news.diverged)
+    fth_updater_outcome outcome = engine->backend->capture->updater->get_outcome(engine->updater);
+    if (outcome.diverged)
         return fth_engine_fail_diverged(engine, diverged);
-    if (news.left_out > engine->left_out)
-        tell_left_out(fth_engine_get_loss_scale(engine).scale);
-    engine->left_out = news.left_out;
+    if (outcome.left_out > engine->left_out)
+        warn_left_out(fth_engine_get_loss_scale(engine).scale);
+    engine->left_out = outcome.left_out;
     return FTH_OK;
 }
 
@@ -173,7 +179,7 @@ fth_status fth_engine_step(fth_engine *engine, const fth_batch *batch, double le
     fth_status status = FTH_OK;
     const fth_group group = fth_engine_group(engine, batch);
 
-    if (!engine->backend->updater_open || engine->accumulated || engine->profile) {
+    if (!has_updaters(engine->backend) || engine->accumulated || engine->profile) {
         FTH_TRY(fth_engine_compute(engine, batch, &group, result));
         if (group.last)
             FTH_TRY(fth_engine_update(engine, learning_rate, group.update));

@@ -182,8 +182,8 @@ static void sample_accelerator(fth_reporter *reporter, double interval_s)
     fth_device *device = reporter->from.device;
     fth_device_sample sample;
     double now = fth_clock_seconds(), seconds = now - accelerator->sampled_at_s;
-    if (!device->backend->sample || (accelerator->known && seconds < interval_s) ||
-        device->backend->sample(device, &sample) != FTH_OK)
+    if (!device->backend->accelerator || (accelerator->known && seconds < interval_s) ||
+        device->backend->accelerator->sample(device, &sample) != FTH_OK)
         return;
     double busy_s = isfinite(sample.busy_s) ? sample.busy_s - accelerator->busy_s : 0;
     bool timed = accelerator->known && seconds > 0 && isfinite(sample.busy_s);

@@ -6,8 +6,8 @@
  *     room for a header | counters | parameters | buffers | optimizer's vectors
  *
  * Tensors follow one another as in the flat vectors, so the copy is a few large pieces. A header is put right before
- * the data when it is wanted. Where the device has a still, training does not wait for the copy either: it is queued on
- * the device, and brought to the host when the snapshot is finished. */
+ * the data when it is wanted. Where the device takes snapshots of its own, training does not wait for the copy either:
+ * it is queued on the device, and brought to the host when the snapshot is finished. */
 #include "train/snapshot.h"
 
 #include <stdlib.h>
@@ -26,8 +26,8 @@ struct fth_snapshot {
     size_t name_count;
     fth_extent *pieces; /* what lies together on the device and here; places are counted from behind the counters */
     size_t piece_count;
-    fth_still *still; /* NULL: the device has none, or no room for one */
-    bool still_asked, pending;
+    fth_device_snapshot *on_device; /* NULL: the device takes none, or has no room for one */
+    bool device_asked, pending;
     void *memory;
     size_t memory_bytes, header_room;
     unsigned char *data;
@@ -174,15 +174,15 @@ out:
 }
 
 /* Once: what had no room will have none. */
-static void open_still(fth_snapshot *snapshot)
+static void open_on_device(fth_snapshot *snapshot)
 {
     fth_engine *engine = snapshot->engine;
     size_t size_bytes = snapshot->data_bytes - snapshot->counter_bytes;
-    if (snapshot->still_asked || !engine->backend->still_open || size_bytes == 0)
+    if (snapshot->device_asked || !engine->backend->snapshots || size_bytes == 0)
         return;
-    snapshot->still_asked = true;
+    snapshot->device_asked = true;
     if (!fth_engine_has_room(engine, size_bytes) ||
-        engine->backend->still_open(engine->device, size_bytes, &snapshot->still) != FTH_OK)
+        engine->backend->snapshots->open(engine->device, size_bytes, &snapshot->on_device) != FTH_OK)
         fth_log_info("the device has no room for a copy of its %.0f MB of state: training waits while a checkpoint is "
                      "copied from it",
                      (double)size_bytes / 1e6);
@@ -191,7 +191,7 @@ static void open_still(fth_snapshot *snapshot)
 void fth_snapshot_prepare(fth_snapshot *snapshot)
 {
     memset(snapshot->data, 0, snapshot->data_bytes);
-    open_still(snapshot);
+    open_on_device(snapshot);
 }
 
 void fth_snapshot_free(fth_snapshot *snapshot)
@@ -200,8 +200,8 @@ void fth_snapshot_free(fth_snapshot *snapshot)
         return;
     for (size_t i = 0; i < snapshot->name_count; i++)
         free(snapshot->names[i]);
-    if (snapshot->still)
-        snapshot->engine->backend->still_close(snapshot->still);
+    if (snapshot->on_device)
+        snapshot->engine->backend->snapshots->close(snapshot->on_device);
     if (snapshot->memory)
         munmap(snapshot->memory, snapshot->memory_bytes);
     free(snapshot->names);
@@ -237,12 +237,12 @@ fth_status fth_snapshot_begin(fth_snapshot *snapshot, int64_t batches)
 {
     fth_status status = FTH_OK;
 
-    open_still(snapshot);
+    open_on_device(snapshot);
     set_counters(snapshot, batches);
     snapshot->pending = false;
-    if (!snapshot->still)
+    if (!snapshot->on_device)
         return fill(snapshot);
-    FTH_TRY(snapshot->engine->backend->still_take(snapshot->still, snapshot->pieces, snapshot->piece_count));
+    FTH_TRY(snapshot->engine->backend->snapshots->take(snapshot->on_device, snapshot->pieces, snapshot->piece_count));
     snapshot->pending = true;
 
 out:
@@ -254,7 +254,7 @@ fth_status fth_snapshot_finish(fth_snapshot *snapshot)
     fth_status status = FTH_OK;
     if (!snapshot->pending)
         return FTH_OK;
-    FTH_TRY(snapshot->engine->backend->still_fetch(snapshot->still, snapshot->data + snapshot->counter_bytes));
+    FTH_TRY(snapshot->engine->backend->snapshots->fetch(snapshot->on_device, snapshot->data + snapshot->counter_bytes));
     snapshot->pending = false;
 
 out:

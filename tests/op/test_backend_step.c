@@ -64,14 +64,14 @@ static void training_open(training *t, op_network *network, fth_device *device, 
     t->options.gradients = t->session.vectors.gradients;
     t->options.count = t->count;
     if (in_one)
-        op_check(backend->updater_open(device, &t->options, &t->updater));
+        op_check(backend->capture->updater->open(device, &t->options, &t->updater));
 }
 
 static void training_close(training *t)
 {
     fth_device *device = t->session.device;
     if (t->updater)
-        device->backend->updater_close(t->updater);
+        device->backend->capture->updater->close(t->updater);
     for (int i = 0; i < 2; i++)
         device->backend->release(device, t->options.state[i]);
     op_session_close(&t->session);
@@ -146,7 +146,7 @@ static void assert_same_parameters(training *a, training *b)
 static fth_device *device_with_updaters(void)
 {
     fth_device *device = op_device("cuda");
-    if (device == NULL || device->backend->updater_open == NULL)
+    if (device == NULL || device->backend->capture == NULL || device->backend->capture->updater == NULL)
         skip();
     return device;
 }
@@ -201,11 +201,11 @@ static void test_step_in_one(void **state)
         assert_true(found == wanted);
         assert_same_parameters(&one, &pieces);
     }
-    op_check(device->backend->updater_get_scale(one.updater, &scale));
+    op_check(device->backend->capture->updater->get_scale(one.updater, &scale));
     assert_true(scale.scale == pieces.options.loss_scale.scale);
     assert_int_equal(scale.good_updates, pieces.options.loss_scale.good_updates);
-    assert_int_equal(device->backend->updater_look(one.updater).left_out, left_out);
-    assert_false(device->backend->updater_look(one.updater).diverged);
+    assert_int_equal(device->backend->capture->updater->get_outcome(one.updater).left_out, left_out);
+    assert_false(device->backend->capture->updater->get_outcome(one.updater).diverged);
     assert_true(with->scale < 0x1p24 || (left_out > 0 && left_out < STEPS)); /* both were seen */
     training_close(&one);
     training_close(&pieces);
@@ -234,21 +234,21 @@ static void test_divergence_updates_nothing(void **state)
     op_check(fth_plan_read_loss(t.session.plan, loss));
     assert_true(isnan(loss[0]));
     assert_same_parameters(&t, &untouched);
-    assert_false(backend->updater_look(t.updater).diverged); /* the loss said it */
+    assert_false(backend->capture->updater->get_outcome(t.updater).diverged); /* the loss said it */
 
     set_inputs(&t, 2);
     run.gradient_scale = INFINITY;
     op_check(fth_plan_run(t.session.plan, &run));
     op_check(fth_plan_read_loss(t.session.plan, loss));
     assert_same_parameters(&t, &untouched);
-    assert_true(backend->updater_look(t.updater).diverged);
+    assert_true(backend->capture->updater->get_outcome(t.updater).diverged);
     training_close(&t);
     training_close(&untouched);
     op_network_free(&network);
 }
 
 /* Where nothing judges the gradients, the update itself tells. */
-static void test_spoiled_parameters_are_told(void **state)
+static void test_parameters_that_are_not_finite_are_reported(void **state)
 {
     (void)state;
     fth_device *device = device_with_updaters();
@@ -266,14 +266,14 @@ static void test_spoiled_parameters_are_told(void **state)
         fth_run run = {.gradient_scale = 1, .updater = t.updater, .learning_rate = 0.1, .update = 1};
         op_check(fth_plan_run(t.session.plan, &run));
         op_check(backend->synchronize(device, fth_deadline_in(60)));
-        assert_false(backend->updater_look(t.updater).diverged);
+        assert_false(backend->capture->updater->get_outcome(t.updater).diverged);
         run.gradient_scale = NAN; /* the loss is finite */
         run.update = 2;
         op_check(fth_plan_run(t.session.plan, &run));
         op_check(fth_plan_read_loss(t.session.plan, loss));
         assert_true(isfinite(loss[0]));
         op_check(backend->synchronize(device, fth_deadline_in(60)));
-        assert_true(backend->updater_look(t.updater).diverged);
+        assert_true(backend->capture->updater->get_outcome(t.updater).diverged);
         training_close(&t);
         op_network_free(&network);
     }
@@ -286,7 +286,7 @@ static void test_gather(void **state)
     (void)state;
     enum { SAMPLES = 50, COUNT = 33, HEIGHT = 7, WIDTH = 9, PIXELS = CHANNELS * HEIGHT * WIDTH };
     fth_device *device = op_device("cuda");
-    if (device == NULL || device->backend->gather == NULL)
+    if (device == NULL || device->backend->batches == NULL)
         skip();
     const fth_backend *backend = device->backend;
     uint8_t host[SAMPLES * PIXELS];
@@ -311,7 +311,7 @@ static void test_gather(void **state)
     op_check(backend->allocate(device, sizeof found, &images));
     op_check(backend->copy_in(device, pixels, host, sizeof host));
     gather.pixels = pixels;
-    op_check(backend->gather(device, &gather, images));
+    op_check(backend->batches->gather(device, &gather, images));
     op_check(backend->copy_out(device, found, images, sizeof found));
     for (int n = 0; n < COUNT; n++)
         for (int c = 0; c < CHANNELS; c++)
@@ -338,7 +338,7 @@ static void test_batches_arrive_in_order(void **state)
     enum { ROUNDS = 12 };
     static const size_t sizes[] = {100, 70000, 40u << 20};
     fth_device *device = op_device("cuda");
-    if (device == NULL || device->backend->copy_batch == NULL)
+    if (device == NULL || device->backend->batches == NULL)
         skip();
     const fth_backend *backend = device->backend;
     for (size_t s = 0; s < FTH_COUNT_OF(sizes); s++) {
@@ -347,7 +347,7 @@ static void test_batches_arrive_in_order(void **state)
         for (int i = 0; i < ROUNDS; i++) {
             op_check(backend->allocate(device, sizes[s], &memory[i]));
             memset(host, i + 1, sizes[s]);
-            op_check(backend->copy_batch(device, memory[i], host, sizes[s]));
+            op_check(backend->batches->copy(device, memory[i], host, sizes[s]));
             memset(host, 0, sizes[s]); /* it has its own copy */
         }
         for (int i = 0; i < ROUNDS; i++) {
@@ -362,11 +362,11 @@ static void test_batches_arrive_in_order(void **state)
     }
 }
 
-/* ---- stills ---- */
+/* ---- snapshots ---- */
 
 typedef struct fetching {
     const fth_backend *backend;
-    fth_still *still;
+    fth_device_snapshot *snapshot;
     uint8_t *to;
     fth_status status;
 } fetching;
@@ -374,37 +374,37 @@ typedef struct fetching {
 static void *fetch(void *context)
 {
     fetching *f = context;
-    f->status = f->backend->still_fetch(f->still, f->to);
+    f->status = f->backend->snapshots->fetch(f->snapshot, f->to);
     return NULL;
 }
 
-/* What another thread fetches is what was there when the still was taken, whatever was queued since. */
-static void check_stills(const char *name)
+/* What another thread fetches is what was there when the snapshot was taken, whatever was queued since. */
+static void check_snapshots(const char *name)
 {
     static const size_t sizes[] = {1, 5000, 4u << 20, (4u << 20) + 1, 40u << 20};
     fth_device *device = op_device(name);
-    if (device == NULL || device->backend->still_open == NULL)
+    if (device == NULL || device->backend->snapshots == NULL)
         skip();
     const fth_backend *backend = device->backend;
     for (size_t s = 0; s < FTH_COUNT_OF(sizes); s++) {
         const size_t size = sizes[s], half = size / 2;
         uint8_t *host = malloc(size), *found = malloc(size);
         void *memory;
-        fth_still *still;
+        fth_device_snapshot *snapshot;
         op_check(backend->allocate(device, size, &memory));
-        op_check(backend->still_open(device, size, &still));
+        op_check(backend->snapshots->open(device, size, &snapshot));
         const fth_extent swapped[] = {{memory, size - half, half}, {(uint8_t *)memory + half, 0, size - half}};
         for (int round = 1; round < 6; round++) {
             memset(host, round, size);
             if (half > 0)
                 host[0] = 200;
             op_check(backend->copy_in(device, memory, host, size));
-            op_check(backend->still_take(still, swapped, 2));
+            op_check(backend->snapshots->take(snapshot, swapped, 2));
             op_check(backend->fill_zero(device, memory, size));
             if (round == 3)
                 continue; /* nobody wanted that one */
             memset(found, 0, size);
-            fetching job = {backend, still, found, FTH_IO};
+            fetching job = {backend, snapshot, found, FTH_IO};
             pthread_t thread;
             assert_int_equal(pthread_create(&thread, NULL, fetch, &job), 0);
             pthread_join(thread, NULL);
@@ -413,23 +413,23 @@ static void check_stills(const char *name)
                 if (found[b] != (half > 0 && b == size - half ? 200 : round))
                     fail_msg("byte %zu of %zu in round %d is %d", b, size, round, found[b]);
         }
-        backend->still_close(still);
+        backend->snapshots->close(snapshot);
         backend->release(device, memory);
         free(host);
         free(found);
     }
 }
 
-static void test_stills_of_the_reference(void **state)
+static void test_snapshots_of_the_reference(void **state)
 {
     (void)state;
-    check_stills("reference");
+    check_snapshots("reference");
 }
 
-static void test_stills_of_a_gpu(void **state)
+static void test_snapshots_of_a_gpu(void **state)
 {
     (void)state;
-    check_stills("cuda");
+    check_snapshots("cuda");
 }
 
 int main(void)
@@ -437,11 +437,11 @@ int main(void)
     enum { OTHERS = 6 };
     struct CMUnitTest tests[FTH_COUNT_OF(cases) + OTHERS] = {
         cmocka_unit_test(test_divergence_updates_nothing),
-        cmocka_unit_test(test_spoiled_parameters_are_told),
+        cmocka_unit_test(test_parameters_that_are_not_finite_are_reported),
         cmocka_unit_test(test_gather),
         cmocka_unit_test(test_batches_arrive_in_order),
-        cmocka_unit_test(test_stills_of_the_reference),
-        cmocka_unit_test(test_stills_of_a_gpu),
+        cmocka_unit_test(test_snapshots_of_the_reference),
+        cmocka_unit_test(test_snapshots_of_a_gpu),
     };
     for (size_t i = 0; i < FTH_COUNT_OF(cases); i++)
         tests[OTHERS + i] = (struct CMUnitTest){

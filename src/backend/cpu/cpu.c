@@ -181,11 +181,11 @@ static dnnl_data_type_t dtype_of(fth_dtype dtype)
     }
 }
 
-static fth_status describe_plain(fth_plan *plan, int plan_value)
+static fth_status describe_plain(fth_plan *plan, fth_value value)
 {
-    fth_type type = fth_plan_type(plan, plan_value);
+    fth_type type = fth_plan_type(plan, value);
     dnnl_memory_desc_t layout = cpu_plain(&type.shape, dtype_of(type.dtype));
-    return cpu_set_layout(plan, plan_value, &layout);
+    return cpu_set_layout(plan, fth_plan_value_of(plan, value), &layout);
 }
 
 static const fth_kernel *const kernels[] = {
@@ -221,6 +221,7 @@ static const fth_kernel *const kernels[] = {
 const fth_backend fth_backend_cpu = {
     .abi = FTH_BACKEND_ABI,
     .name = "cpu",
+    .host_memory = true,
     .open = open_device,
     .close = close_device,
     .enter = enter_device,
@@ -236,5 +237,4 @@ const fth_backend fth_backend_cpu = {
     .kernels = kernels,
     .check_precision = check_precision,
     .describe_plain = describe_plain,
-    .host_memory = true,
 };

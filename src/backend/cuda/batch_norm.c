@@ -1,6 +1,6 @@
 /* Batch norm with its residual and ReLU on our own kernels (batch_norm.cu): three passes forward, five backward.
  *
- * With a residual the sign of y is kept as one bit per element in the op's mask; without one it is computed anew from
+ * With a residual the sign of y is kept as one bit per element in the op's mask; without one it is computed again from
  * x. Where the gradient that comes in is a sum of two (a residual network's branches), the sum is made on the way in.
  */
 #include "backend/cuda/cuda_internal.h"

@@ -2,9 +2,9 @@
  * is one launch, whose first node writes the numbers of this run to the device.
  *
  *     host    launch N ... loss N known -> batch N+1 is copied in, launch N+1 ...
- *     device  forward N, loss N told, backward N, update N | forward N+1 ...
+ *     device  forward N, loss N sent, backward N, update N | forward N+1 ...
  *
- * The loss is told to the host through pinned memory as soon as it is there, so that the host prepares the next run
+ * The loss is sent to the host through pinned memory as soon as it is there, so that the host prepares the next run
  * while the device is still busy with this one. */
 #include <stdlib.h>
 
@@ -16,7 +16,7 @@ typedef struct recording {
     cudaGraphNode_t values; /* the launch that writes the run's values */
 } recording;
 
-fth_status cuda_capture_begin(fth_device *device)
+static fth_status begin_capture(fth_device *device)
 {
     fth_status status = FTH_OK;
     cuda_device *cuda = (cuda_device *)device;
@@ -28,7 +28,7 @@ out:
     return status;
 }
 
-void cuda_capture_free(fth_device *device, void *captured)
+static void free_capture(fth_device *device, void *captured)
 {
     cuda_device *cuda = (cuda_device *)device;
     recording *made = captured;
@@ -45,7 +45,7 @@ void cuda_capture_free(fth_device *device, void *captured)
     free(made);
 }
 
-fth_status cuda_capture_end(fth_device *device, void **captured)
+static fth_status end_capture(fth_device *device, void **captured)
 {
     fth_status status = FTH_OK;
     cuda_device *cuda = (cuda_device *)device;
@@ -60,7 +60,7 @@ fth_status cuda_capture_end(fth_device *device, void **captured)
     *captured = made;
     made = NULL;
 out:
-    cuda_capture_free(device, made);
+    free_capture(device, made);
     return status;
 }
 
@@ -82,7 +82,7 @@ out:
     return status;
 }
 
-fth_status cuda_capture_replay(fth_device *device, void *captured, const fth_run *run)
+static fth_status replay_capture(fth_device *device, void *captured, const fth_run *run)
 {
     fth_status status = FTH_OK;
     cuda_device *cuda = (cuda_device *)device;
@@ -104,7 +104,7 @@ out:
     return status;
 }
 
-fth_status cuda_read_loss(fth_device *device, float loss[2])
+static fth_status read_loss(fth_device *device, float loss[2])
 {
     fth_status status = FTH_OK;
     cuda_device *cuda = (cuda_device *)device;
@@ -117,6 +117,15 @@ fth_status cuda_read_loss(fth_device *device, float loss[2])
 out:
     return status;
 }
+
+const fth_backend_capture cuda_capture = {
+    .begin = begin_capture,
+    .end = end_capture,
+    .replay = replay_capture,
+    .free = free_capture,
+    .read_loss = read_loss,
+    .updater = &cuda_updater,
+};
 
 fth_status cuda_sample(fth_device *device, fth_device_sample *result)
 {

@@ -51,8 +51,11 @@ static void set_dims(int64_t dims[4], int64_t n, int64_t c, int64_t h, int64_t w
 
 static cuda_conv describe(const fth_plan *plan, const geometry *g, cuda_conv_kind kind)
 {
-    cuda_conv conv = {
-        .kind = kind, .type = g->x.type, .tf32 = fth_plan_get_options(plan).precision == FTH_PRECISION_TF32};
+    const fth_plan_options options = fth_plan_get_options(plan);
+    cuda_conv conv = {.kind = kind,
+                      .type = g->x.type,
+                      .tf32 = options.precision == FTH_PRECISION_TF32,
+                      .unmeasured = options.unmeasured};
     const fth_convolution_attributes *a = g->attributes;
     const cuda_spreading *s = &g->x.spread;
     set_dims(conv.y, g->y.n, g->y.channels, g->y.h, g->y.w);

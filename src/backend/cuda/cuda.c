@@ -1,7 +1,7 @@
 /* The CUDA back end: its table, the device, and statuses.
  *
  * One stream carries everything: copies in, plans, updates; batches arrive over a second one (memory.c), checkpoints
- * leave over a third (still.c). A plan's run is recorded once, with its update, as a CUDA graph and replayed
+ * leave over a third (snapshot.c). A plan's run is recorded once, with its update, as a CUDA graph and replayed
  * (capture.c, updater.c). */
 #include <stdio.h>
 #include <stdlib.h>
@@ -188,19 +188,13 @@ static fth_precision choose_precision(fth_device *device, const fth_graph *graph
     return FTH_PRECISION_BF16;
 }
 
-static fth_status describe_plain(fth_plan *plan, int plan_value)
+static fth_status describe_plain(fth_plan *plan, fth_value value)
 {
-    cuda_building *building = &cuda_device_of(plan)->building;
-    fth_type type = fth_plan_type(plan, plan_value);
+    fth_type type = fth_plan_type(plan, value);
     cuda_layout layout = cuda_plain(&type.shape, type.dtype == FTH_I32  ? CUDA_TYPE_I32
                                                  : type.dtype == FTH_U8 ? CUDA_TYPE_U8
                                                                         : CUDA_TYPE_F32);
-    /* Values are described in order, before any node is prepared: a lower number begins another plan. */
-    if (plan_value <= building->last_described || building->weights_cast || building->deferred_count > 0)
-        *building = (cuda_building){.last_described = -1};
-    building->last_described = plan_value;
-    building->unmeasured = fth_plan_get_options(plan).unmeasured;
-    return cuda_set_layout(plan, plan_value, &layout);
+    return cuda_set_layout(plan, fth_plan_value_of(plan, value), &layout);
 }
 
 /* ---- the table ---- */
@@ -235,6 +229,14 @@ static const fth_kernel *const kernels[] = {
     NULL,
 };
 
+static const fth_backend_batches batches = {.copy = cuda_copy_batch, .gather = cuda_gather};
+
+static const fth_backend_accelerator accelerator = {
+    .sample = cuda_sample,
+    .free_memory = cuda_free_memory,
+    .choose_precision = choose_precision,
+};
+
 __attribute__((visibility("default"))) const fth_backend fth_backend_plugin = {
     .abi = FTH_BACKEND_ABI,
     .name = "cuda",
@@ -244,7 +246,6 @@ __attribute__((visibility("default"))) const fth_backend fth_backend_plugin = {
     .allocate = cuda_allocate,
     .release = cuda_release,
     .copy_in = cuda_copy_in,
-    .copy_batch = cuda_copy_batch,
     .copy_out = cuda_copy_out,
     .fill_zero = cuda_fill_zero,
     .synchronize = cuda_synchronize,
@@ -254,23 +255,9 @@ __attribute__((visibility("default"))) const fth_backend fth_backend_plugin = {
     .kernels = kernels,
     .check_precision = check_precision,
     .describe_plain = describe_plain,
-    .capture_begin = cuda_capture_begin,
-    .capture_end = cuda_capture_end,
-    .capture_replay = cuda_capture_replay,
-    .capture_free = cuda_capture_free,
-    .sample = cuda_sample,
-    .free_memory = cuda_free_memory,
-    .read_loss = cuda_read_loss,
-    .updater_open = cuda_updater_open,
-    .updater_close = cuda_updater_close,
-    .updater_queue = cuda_updater_queue,
-    .updater_look = cuda_updater_look,
-    .updater_get_scale = cuda_updater_get_scale,
-    .updater_set_scale = cuda_updater_set_scale,
-    .gather = cuda_gather,
-    .choose_precision = choose_precision,
-    .still_open = cuda_still_open,
-    .still_take = cuda_still_take,
-    .still_fetch = cuda_still_fetch,
-    .still_close = cuda_still_close,
+    .planning = &cuda_planning,
+    .capture = &cuda_capture,
+    .batches = &batches,
+    .snapshots = &cuda_snapshots,
+    .accelerator = &accelerator,
 };

@@ -13,28 +13,10 @@
 #include <cuda_runtime_api.h>
 #include <cudnn.h>
 
-#include "backend/kernel.h"
 #include "backend/cuda/kernels.h"
-
-enum { CUDA_MAX_DEFERRED = FTH_MAX_STEP_VALUES };
+#include "backend/kernel.h"
 
 typedef struct cuda_tuning cuda_tuning;
-
-/* A gradient of weights that waits for its cast. */
-typedef struct cuda_deferred {
-    fth_plan_value from, to;
-    cuda_cast cast;
-} cuda_deferred;
-
-/* What kernels note for later nodes of the plan that is being made. */
-typedef struct cuda_building {
-    fth_plan_value last_described;
-    bool unmeasured;
-    bool weights_cast;
-    cuda_deferred deferred[CUDA_MAX_DEFERRED];
-    int deferred_count;
-    int64_t deferred_elements;
-} cuda_building;
 
 /* A buffer on the device between the bus and the batch's place. */
 typedef struct cuda_ahead {
@@ -89,7 +71,6 @@ typedef struct cuda_device {
     int (*nvml_utilization)(void *handle, void *utilization);
 
     cuda_tuning *tuning;
-    cuda_building building;
 } cuda_device;
 
 static inline cuda_device *cuda_device_of(const fth_plan *plan)
@@ -134,20 +115,12 @@ fth_status cuda_copy_out(fth_device *device, void *to, const void *from, size_t 
 fth_status cuda_free_memory(fth_device *device, size_t *free_bytes, size_t *total_bytes);
 fth_status cuda_fill_zero(fth_device *device, void *memory, size_t size_bytes);
 
-/* ---- stills (still.c): entries of the table ---- */
+/* ---- entries of the table ---- */
 
-fth_status cuda_still_open(fth_device *device, size_t size_bytes, fth_still **still);
-fth_status cuda_still_take(fth_still *still, const fth_extent *extents, size_t count);
-fth_status cuda_still_fetch(fth_still *still, void *to_host);
-void cuda_still_close(fth_still *still);
-
-/* ---- recorded runs (capture.c), batches from a data set on the device (gather.c): entries of the table ---- */
-
-fth_status cuda_capture_begin(fth_device *device);
-fth_status cuda_capture_end(fth_device *device, void **captured);
-fth_status cuda_capture_replay(fth_device *device, void *captured, const fth_run *run);
-void cuda_capture_free(fth_device *device, void *captured);
-fth_status cuda_read_loss(fth_device *device, float loss[2]);
+extern const fth_backend_planning cuda_planning;   /* weights.c */
+extern const fth_backend_capture cuda_capture;     /* capture.c */
+extern const fth_backend_updater cuda_updater;     /* updater.c */
+extern const fth_backend_snapshots cuda_snapshots; /* snapshot.c */
 fth_status cuda_sample(fth_device *device, fth_device_sample *result);
 fth_status cuda_gather(fth_device *device, const fth_gather *gather, float *images);
 
@@ -256,6 +229,7 @@ typedef struct cuda_conv {
     cuda_type type;
     bool tf32, bias, relu;    /* bias, relu: forward only, fused behind it */
     bool accumulate;          /* the result is added to what is there */
+    bool unmeasured;          /* of a plan that is made to know its size: engines are not measured */
     int64_t x[4], w[4], y[4]; /* (N, C, H, W) */
     int64_t padding[2], stride[2], dilation[2];
 } cuda_conv;
@@ -322,12 +296,6 @@ bool cuda_relu_grad_makes_bias_gradient(const fth_plan *plan, fth_value dy, cons
 extern const fth_update_kernel cuda_updates[];
 void cuda_update_numbers(const fth_update_arguments *a, double learning_rate, int64_t step, cuda_run_values *numbers);
 void cuda_updater_fill_values(const fth_run *run, cuda_run_values *values);
-fth_status cuda_updater_open(fth_device *device, const fth_updater_options *options, fth_updater **updater);
-void cuda_updater_close(fth_updater *updater);
-fth_status cuda_updater_queue(fth_updater *updater, const float *loss);
-fth_updater_news cuda_updater_look(const fth_updater *updater);
-fth_status cuda_updater_get_scale(fth_updater *updater, fth_loss_scale *scale);
-fth_status cuda_updater_set_scale(fth_updater *updater, fth_loss_scale scale);
 fth_status cuda_vector_add(fth_device *device, float *to, const float *from, size_t count);
 fth_status cuda_vector_norm(fth_device *device, const float *values, size_t count, double *norm);
 

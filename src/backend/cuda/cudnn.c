@@ -458,7 +458,7 @@ static fth_status tune(cuda_device *device, descriptor_heap *heap, const cuda_co
     fth_status status = FTH_OK;
     static const cudnnBackendHeurMode_t modes[] = {CUDNN_HEUR_MODE_A, CUDNN_HEUR_MODE_FALLBACK};
     proposal proposals[MAX_PROPOSALS], best = {0};
-    const bool measuring = tuning_is_on() && !device->building.unmeasured;
+    const bool measuring = tuning_is_on() && !conv->unmeasured;
     int measured = 0;
     for (size_t m = 0; m < FTH_COUNT_OF(modes) && !engine->plan; m++) {
         int count = 0;

@@ -33,7 +33,7 @@ cudaError_t cuda_launch_run_values(cudaStream_t stream, cuda_run_values *to, cud
 cudaError_t cuda_set_recorded_run_values(cudaGraphExec_t recorded, cudaGraphNode_t node, cuda_run_values *to,
                                          cuda_run_values values);
 
-/* What the loss tells the host, in pinned memory. */
+/* The loss of a run, in pinned memory, where the host waits for it. */
 typedef struct cuda_announcement {
     volatile float loss, correct;
     volatile uint64_t sequence; /* of the run it is from; written last */
@@ -114,11 +114,11 @@ cudaError_t cuda_launch_norm_statistics(const cuda_launch *launch, const cuda_no
 cudaError_t cuda_launch_norm_apply(const cuda_launch *launch, const cuda_norm *norm, const float *mean,
                                    const float *variance, const void *x, const void *residual, void *y, uint8_t *mask);
 /* g = (dy [+ dy2]) where y > 0, written to `g` if that is not NULL; dscale, dshift. Without mask and with relu, y's
- * sign is computed anew from x. */
+ * sign is computed again from x. */
 cudaError_t cuda_launch_norm_reduce(const cuda_launch *launch, const cuda_norm *norm, const void *x, const void *dy,
                                     const void *dy2, const uint8_t *mask, void *g, float *dscale, float *dshift,
                                     float *scratch);
-/* dx from g (if `masked`, from dy by the sign of y computed anew). */
+/* dx from g (if `masked`, from dy by the sign of y computed again). */
 cudaError_t cuda_launch_norm_gradient(const cuda_launch *launch, const cuda_norm *norm, const void *x, const void *g,
                                       bool masked, const float *dscale, const float *dshift, void *dx);
 size_t cuda_norm_mask_bytes(cuda_type type, int64_t rows, int64_t channels);
@@ -211,7 +211,7 @@ typedef struct cuda_update {
     const cuda_run_values *run;             /* device memory */
     const float *loss;                      /* device memory or NULL: no update if it is not finite */
     const struct cuda_judgement *judgement; /* device memory or NULL */
-    struct cuda_update_news *news;          /* pinned memory or NULL: told if a parameter is no longer finite */
+    struct cuda_update_outcome *outcome;    /* pinned memory or NULL: set if a parameter is no longer finite */
 } cuda_update;
 
 cudaError_t cuda_launch_sgd(const cuda_launch *launch, const cuda_update *update);
@@ -230,15 +230,15 @@ typedef struct cuda_judgement {
     int apply;
 } cuda_judgement;
 
-/* What the host is told of it, in pinned memory. */
-typedef struct cuda_update_news {
+/* What became of updates, in pinned memory, where the host looks. */
+typedef struct cuda_update_outcome {
     volatile int64_t left_out;
     volatile int diverged;
-} cuda_update_news;
+} cuda_update_outcome;
 
 /* Judges the gradients by their norm (loss_scale.h), if the loss is finite and none was found diverged before. */
 cudaError_t cuda_launch_judge(const cuda_launch *launch, const float *gradients, size_t count, const float *loss,
-                              double *scratch, cuda_judgement *judgement, cuda_update_news *news);
+                              double *scratch, cuda_judgement *judgement, cuda_update_outcome *outcome);
 
 /* ---- batches from a data set on the device ---- */
 

@@ -2,7 +2,7 @@
  *
  *     ~/.cache/farthing/cudnn-<gpu>-<driver>-<cudnn>.txt      "key<TAB>choice"
  *
- * It is a cache: unreadable lines are passed over, a choice that no longer works is measured anew, and several
+ * It is a cache: unreadable lines are passed over, a choice that no longer works is measured again, and several
  * processes may write it, the last one winning. */
 #include <ctype.h>
 #include <stdio.h>

@@ -23,11 +23,11 @@ __device__ __forceinline__ bool find_numbers(const cuda_update &u, cuda_run_valu
     return !(u.loss && !isfinite(*u.loss)) && !(u.judgement && !u.judgement->apply);
 }
 
-/* Rare, so that nobody waits for the bus; all who write write the same. */
-__device__ __forceinline__ void tell_if_spoiled(const cuda_update &u, bool spoiled)
+/* Rare, so the bus is not waited for; all threads that write write the same. */
+__device__ __forceinline__ void report_not_finite(const cuda_update &u, bool spoiled)
 {
-    if (spoiled && u.news)
-        u.news->diverged = 1;
+    if (spoiled && u.outcome)
+        u.outcome->diverged = 1;
 }
 
 __device__ __forceinline__ bool not_finite(float4 p)
@@ -81,7 +81,7 @@ __global__ void __launch_bounds__(THREADS) sgd_kernel(cuda_update u)
             momenta[i] = m;
         spoiled |= !isfinite(parameters[i]);
     }
-    tell_if_spoiled(u, spoiled);
+    report_not_finite(u, spoiled);
 }
 
 struct Adam {
@@ -125,7 +125,7 @@ __global__ void __launch_bounds__(THREADS) adam_kernel(cuda_update u)
         adam_step(parameters[i], gradients[i], first[i], second[i], a);
         spoiled |= !isfinite(parameters[i]);
     }
-    tell_if_spoiled(u, spoiled);
+    report_not_finite(u, spoiled);
 }
 
 __global__ void __launch_bounds__(THREADS) add_kernel(float *to, const float *from, size_t count)
@@ -186,18 +186,18 @@ __global__ void __launch_bounds__(THREADS)
 
 __global__ void __launch_bounds__(THREADS)
     judge_kernel(const float *gradients, size_t count, const float *loss, double *scratch, unsigned *counter,
-                 cuda_judgement *judgement, cuda_update_news *news)
+                 cuda_judgement *judgement, cuda_update_outcome *outcome)
 {
     double total;
     if (!sum_squares(gradients, count, scratch, counter, &total))
         return;
     judgement->apply = 0;
-    if (!isfinite(*loss) || news->diverged)
+    if (!isfinite(*loss) || outcome->diverged)
         return;
     switch (fth_judge_gradients(sqrt(total), judgement->clip, &judgement->loss_scale, &judgement->factor)) {
     case FTH_UPDATE_APPLY: judgement->apply = 1; break;
-    case FTH_UPDATE_LEAVE_OUT: news->left_out = news->left_out + 1; break;
-    case FTH_UPDATE_DIVERGED: news->diverged = 1; break;
+    case FTH_UPDATE_LEAVE_OUT: outcome->left_out = outcome->left_out + 1; break;
+    case FTH_UPDATE_DIVERGED: outcome->diverged = 1; break;
     }
 }
 
@@ -232,10 +232,10 @@ cudaError_t cuda_launch_square_sum(const cuda_launch *launch, const float *value
 }
 
 cudaError_t cuda_launch_judge(const cuda_launch *launch, const float *gradients, size_t count, const float *loss,
-                              double *scratch, cuda_judgement *judgement, cuda_update_news *news)
+                              double *scratch, cuda_judgement *judgement, cuda_update_outcome *outcome)
 {
     judge_kernel<<<CUDA_NORM_BLOCKS, THREADS, 0, launch->stream>>>(gradients, count, loss, scratch, launch->counters,
-                                                                   judgement, news);
+                                                                   judgement, outcome);
     return cudaGetLastError();
 }
 

@@ -2,8 +2,8 @@
  *
  * What changes from update to update (the learning rate, AdamW's corrections) comes with the run's values. Where the
  * gradients' norm matters, for clipping or because f16 may have overflowed, one launch sums it and judges: the
- * verdict stays on the device, where the update reads it, and the scale is there for the next run. The host is told
- * of what went wrong, there or in the parameters after an update, through pinned memory and waits for nothing. */
+ * verdict stays on the device, where the update reads it, and the scale is there for the next run. What went
+ * wrong, there or in the parameters after an update, reaches the host through pinned memory, and nothing waits. */
 #include <math.h>
 #include <stdlib.h>
 
@@ -87,21 +87,30 @@ struct fth_updater {
     cuda_device *device;
     fth_updater_options options;
     launch_update *launch;
-    cuda_judgement *judgement; /* device memory; NULL: nothing is to be judged */
-    cuda_update_news *news;    /* pinned */
+    cuda_judgement *judgement;    /* device memory; NULL: nothing is to be judged */
+    cuda_update_outcome *outcome; /* pinned */
 };
 
-void cuda_updater_close(fth_updater *updater)
+static void close_updater(fth_updater *updater)
 {
     if (!updater)
         return;
     cuda_release(&updater->device->base, updater->judgement);
-    if (updater->news && !updater->device->lost)
-        cudaFreeHost(updater->news);
+    if (updater->outcome && !updater->device->lost)
+        cudaFreeHost(updater->outcome);
     free(updater);
 }
 
-fth_status cuda_updater_open(fth_device *device, const fth_updater_options *options, fth_updater **result)
+static fth_status set_scale(fth_updater *updater, fth_loss_scale scale)
+{
+    const cuda_judgement judgement = {.loss_scale = scale, .clip = updater->options.clip};
+    updater->options.loss_scale = scale;
+    if (!updater->judgement)
+        return FTH_OK;
+    return cuda_copy_in(&updater->device->base, updater->judgement, &judgement, sizeof judgement);
+}
+
+static fth_status open_updater(fth_device *device, const fth_updater_options *options, fth_updater **result)
 {
     fth_status status = FTH_OK;
     fth_updater *updater = NULL;
@@ -111,22 +120,22 @@ fth_status cuda_updater_open(fth_device *device, const fth_updater_options *opti
     updater->device = (cuda_device *)device;
     updater->options = *options;
     updater->launch = options->kernel == &cuda_updates[0] ? cuda_launch_sgd : cuda_launch_adamw;
-    CUDA_TRY(cudaHostAlloc(&memory, sizeof *updater->news, cudaHostAllocDefault));
-    updater->news = memory;
-    *updater->news = (cuda_update_news){0};
+    CUDA_TRY(cudaHostAlloc(&memory, sizeof *updater->outcome, cudaHostAllocDefault));
+    updater->outcome = memory;
+    *updater->outcome = (cuda_update_outcome){0};
     if (options->clip > 0 || options->loss_scale.scale > 0) {
         FTH_TRY(cuda_allocate(device, sizeof *updater->judgement, &memory));
         updater->judgement = memory;
-        FTH_TRY(cuda_updater_set_scale(updater, options->loss_scale));
+        FTH_TRY(set_scale(updater, options->loss_scale));
     }
     *result = updater;
     updater = NULL;
 out:
-    cuda_updater_close(updater);
+    close_updater(updater);
     return status;
 }
 
-fth_status cuda_updater_queue(fth_updater *updater, const float *loss)
+static fth_status queue_update(fth_updater *updater, const float *loss)
 {
     fth_status status = FTH_OK;
     const fth_updater_options *o = &updater->options;
@@ -136,10 +145,10 @@ fth_status cuda_updater_queue(fth_updater *updater, const float *loss)
     update.run = cuda->run_values;
     update.loss = loss;
     update.judgement = updater->judgement;
-    update.news = updater->news;
+    update.outcome = updater->outcome;
     if (updater->judgement)
         CUDA_TRY(cuda_launch_judge(&cuda->launch, o->gradients, o->count, loss, cuda->norm_scratch, updater->judgement,
-                                   updater->news));
+                                   updater->outcome));
     CUDA_TRY(updater->launch(&cuda->launch, &update));
 out:
     return status;
@@ -152,12 +161,12 @@ void cuda_updater_fill_values(const fth_run *run, cuda_run_values *values)
     values->loss_scale = updater->options.loss_scale.scale > 0 ? &updater->judgement->loss_scale : NULL;
 }
 
-fth_updater_news cuda_updater_look(const fth_updater *updater)
+static fth_updater_outcome get_outcome(const fth_updater *updater)
 {
-    return (fth_updater_news){.left_out = updater->news->left_out, .diverged = updater->news->diverged != 0};
+    return (fth_updater_outcome){.left_out = updater->outcome->left_out, .diverged = updater->outcome->diverged != 0};
 }
 
-fth_status cuda_updater_get_scale(fth_updater *updater, fth_loss_scale *scale)
+static fth_status get_scale(fth_updater *updater, fth_loss_scale *scale)
 {
     *scale = updater->options.loss_scale;
     if (!updater->judgement)
@@ -165,11 +174,11 @@ fth_status cuda_updater_get_scale(fth_updater *updater, fth_loss_scale *scale)
     return cuda_copy_out(&updater->device->base, scale, &updater->judgement->loss_scale, sizeof *scale);
 }
 
-fth_status cuda_updater_set_scale(fth_updater *updater, fth_loss_scale scale)
-{
-    const cuda_judgement judgement = {.loss_scale = scale, .clip = updater->options.clip};
-    updater->options.loss_scale = scale;
-    if (!updater->judgement)
-        return FTH_OK;
-    return cuda_copy_in(&updater->device->base, updater->judgement, &judgement, sizeof judgement);
-}
+const fth_backend_updater cuda_updater = {
+    .open = open_updater,
+    .close = close_updater,
+    .queue = queue_update,
+    .get_outcome = get_outcome,
+    .get_scale = get_scale,
+    .set_scale = set_scale,
+};

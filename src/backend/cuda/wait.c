@@ -3,7 +3,7 @@
  *
  * A device that did not answer in time, or whose context is broken, is `lost`: nothing more is asked of it, since
  * freeing memory would wait for it too; its memory ends with the process. The process then ends without the driver's
- * own clean-up, which waits as well: a spinning kernel kept it for 38 s after the error was told.
+ * own clean-up, which waits as well: a spinning kernel kept it for 38 s after the error was reported.
  *
  * FARTHING_CUDA_TIMEOUT sets how many seconds a wait may take. FARTHING_CUDA_TEST_FAULT=hang:N:SECONDS or trap:N makes
  * run number N of the process spin or fail, for tests. */
@@ -53,7 +53,7 @@ static void leave(int code, void *context)
 
 static void mark_lost(cuda_device *cuda)
 {
-    if (!atomic_exchange(&cuda->lost, true)) /* a still's thread may be the first to find out */
+    if (!atomic_exchange(&cuda->lost, true)) /* a snapshot's thread may be the first to find out */
         on_exit(leave, NULL);
 }
 
@@ -133,7 +133,7 @@ fth_status cuda_wait_for_loss(cuda_device *cuda, uint64_t sequence)
         if (state != cudaSuccess && state != cudaErrorNotReady)
             return cuda_lose(cuda, state);
         if (state == cudaSuccess && cuda->announcement->sequence != sequence)
-            return fth_fail(FTH_CORRUPT, "%s ended a run without telling its loss", cuda->properties.name);
+            return fth_fail(FTH_CORRUPT, "%s ended a run without sending its loss", cuda->properties.name);
         if (fth_deadline_passed(deadline))
             return time_out(cuda, fth_clock_seconds() - began_s);
         rest(began_s);

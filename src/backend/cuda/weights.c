@@ -1,15 +1,28 @@
 /* Weights out of the flat vector and their gradients back into it: casts and transposes of many tensors in one launch.
  *
  * All weights and biases of a plan are cast in its first steps, up to a step's number of values at a time, so a network
- * of a hundred tensors costs a few launches. Gradients wait until enough have come together; the last
- * one of the plan takes what is left with it. */
+ * of a hundred tensors costs a few launches. Gradients wait until enough have come together, or the plan ends. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "backend/cuda/cuda_internal.h"
 
-enum { CASTS_PER_STEP = 30, DEFERRED_ELEMENTS = 8 << 20 };
+enum { CASTS_PER_STEP = 30, WAITING_ELEMENTS = 8 << 20 };
+
+/* A tensor to be cast. */
+typedef struct pending_cast {
+    fth_plan_value from, to;
+    cuda_cast cast;
+} pending_cast;
+
+/* What is noted while a plan is made. */
+typedef struct plan_notes {
+    bool weights_cast;
+    pending_cast gradients[CASTS_PER_STEP]; /* that wait */
+    int gradient_count;
+    int64_t gradient_elements;
+} plan_notes;
 
 typedef struct cast_step {
     cuda_device *device;
@@ -57,7 +70,7 @@ static fth_status run_casts(void *state, const fth_run *run)
                        "casting weights");
 }
 
-static fth_status add_casts(fth_plan *plan, bool gradients, const cuda_deferred *casts, int count)
+static fth_status add_casts(fth_plan *plan, bool gradients, const pending_cast *casts, int count)
 {
     fth_status status = FTH_OK;
     cast_step *state = NULL;
@@ -179,7 +192,7 @@ cuda_layout cuda_bias_layout(const fth_plan *plan, int channels, fth_value bias)
 
 /* ---- weights ---- */
 
-static fth_status collect(fth_plan *plan, fth_value parameter, const cuda_layout *wanted, cuda_deferred *casts,
+static fth_status collect(fth_plan *plan, fth_value parameter, const cuda_layout *wanted, pending_cast *casts,
                           int *count)
 {
     fth_status status = FTH_OK;
@@ -193,7 +206,7 @@ static fth_status collect(fth_plan *plan, fth_value parameter, const cuda_layout
     FTH_TRY(fth_plan_add_value(plan, &copy));
     FTH_TRY(cuda_set_layout(plan, copy, wanted));
     fth_plan_note_copy(plan, copy, parameter);
-    casts[*count] = (cuda_deferred){.from = parameter, .to = copy, .cast = describe(wanted)};
+    casts[*count] = (pending_cast){.from = parameter, .to = copy, .cast = describe(wanted)};
     if (++*count == CASTS_PER_STEP) {
         FTH_TRY(add_casts(plan, false, casts, *count));
         *count = 0;
@@ -206,7 +219,7 @@ static fth_status cast_all(fth_plan *plan)
 {
     fth_status status = FTH_OK;
     const fth_graph *graph = fth_plan_graph(plan);
-    cuda_deferred casts[CASTS_PER_STEP];
+    pending_cast casts[CASTS_PER_STEP];
     int count = 0;
     for (int n = 0; n < fth_graph_forward_node_count(graph); n++) {
         const fth_node *node = fth_graph_node(graph, n);
@@ -232,11 +245,11 @@ out:
 fth_status cuda_read_weight(fth_plan *plan, fth_value parameter, const cuda_layout *wanted, fth_plan_value *as)
 {
     fth_status status = FTH_OK;
-    cuda_building *building = &cuda_device_of(plan)->building;
-    cuda_deferred one;
+    plan_notes *notes = fth_plan_notes(plan);
+    pending_cast one;
     int count = 0;
-    if (!building->weights_cast) {
-        building->weights_cast = true;
+    if (!notes->weights_cast) {
+        notes->weights_cast = true;
         FTH_TRY(cast_all(plan));
     }
     if (fth_plan_storage(plan, parameter) == FTH_IN_PARAMETERS) {
@@ -260,34 +273,48 @@ out:
     return status;
 }
 
-/* True if no convolution after this gradient's node has weights to differentiate. */
-static bool is_last_gradient(const fth_plan *plan, fth_value gradient)
+/* Casts the gradients that wait. */
+static fth_status cast_gradients(fth_plan *plan, plan_notes *notes)
 {
-    const fth_graph *graph = fth_plan_graph(plan);
-    for (int n = fth_graph_value(graph, gradient)->producer + 1; n < fth_graph_node_count(graph); n++)
-        if (fth_graph_node(graph, n)->op == &fth_op_convolution_grad_weights)
-            return false;
-    return true;
+    fth_status status = FTH_OK;
+    if (notes->gradient_count > 0)
+        FTH_TRY(add_casts(plan, true, notes->gradients, notes->gradient_count));
+    notes->gradient_count = 0;
+    notes->gradient_elements = 0;
+out:
+    return status;
 }
 
 fth_status cuda_end_gradient(fth_plan *plan, fth_value gradient, fth_plan_value as)
 {
     fth_status status = FTH_OK;
-    cuda_building *building = &cuda_device_of(plan)->building;
+    plan_notes *notes = fth_plan_notes(plan);
     if (as != gradient) {
-        cuda_deferred one = {.from = as, .to = gradient, .cast = describe(cuda_layout_of(plan, as))};
+        pending_cast one = {.from = as, .to = gradient, .cast = describe(cuda_layout_of(plan, as))};
         if (fth_plan_storage(plan, gradient) != FTH_IN_GRADIENTS)
             return add_casts(plan, true, &one, 1); /* somebody computes with it: now */
-        building->deferred[building->deferred_count++] = one;
-        building->deferred_elements += cuda_layout_elements(cuda_layout_of(plan, as));
+        notes->gradients[notes->gradient_count++] = one;
+        notes->gradient_elements += cuda_layout_elements(cuda_layout_of(plan, as));
     }
-    if (building->deferred_count > 0 &&
-        (building->deferred_count == CASTS_PER_STEP || building->deferred_elements > DEFERRED_ELEMENTS ||
-         is_last_gradient(plan, gradient))) {
-        FTH_TRY(add_casts(plan, true, building->deferred, building->deferred_count));
-        building->deferred_count = 0;
-        building->deferred_elements = 0;
-    }
+    if (notes->gradient_count == CASTS_PER_STEP || notes->gradient_elements > WAITING_ELEMENTS)
+        FTH_TRY(cast_gradients(plan, notes));
 out:
     return status;
 }
+
+/* ---- a plan's begin and end ---- */
+
+static fth_status begin_plan(fth_plan *plan, void **notes)
+{
+    (void)plan;
+    return fth_allocate(1, sizeof(plan_notes), notes);
+}
+
+static fth_status end_plan(fth_plan *plan, void *notes, bool failed)
+{
+    fth_status status = failed ? FTH_OK : cast_gradients(plan, notes);
+    free(notes);
+    return status;
+}
+
+const fth_backend_planning cuda_planning = {.plan_begin = begin_plan, .plan_end = end_plan};

@@ -27,6 +27,12 @@ static void reference_close(fth_device *device)
     free(device);
 }
 
+static void reference_enter(fth_device *device, int threads)
+{
+    (void)device;
+    (void)threads;
+}
+
 static fth_status reference_allocate(fth_device *device, size_t size_bytes, void **memory)
 {
     (void)device;
@@ -63,39 +69,46 @@ static fth_status synchronize(fth_device *device, fth_deadline deadline)
     return FTH_OK;
 }
 
-/* ---- stills: not needed where memory is the host's; here so that their way is tested on any machine ---- */
+/* ---- snapshots: not needed where memory is the host's; here so that their use is tested on any machine ---- */
 
-struct fth_still {
+struct fth_device_snapshot {
     size_t size_bytes;
     unsigned char bytes[];
 };
 
-static fth_status still_open(fth_device *device, size_t size_bytes, fth_still **still)
+static fth_status snapshot_open(fth_device *device, size_t size_bytes, fth_device_snapshot **snapshot)
 {
     (void)device;
-    fth_status status = fth_allocate(1, sizeof **still + size_bytes, still);
+    fth_status status = fth_allocate(1, sizeof **snapshot + size_bytes, snapshot);
     if (status == FTH_OK)
-        (*still)->size_bytes = size_bytes;
+        (*snapshot)->size_bytes = size_bytes;
     return status;
 }
 
-static fth_status still_take(fth_still *still, const fth_extent *extents, size_t count)
+static fth_status snapshot_take(fth_device_snapshot *snapshot, const fth_extent *extents, size_t count)
 {
     for (size_t i = 0; i < count; i++)
-        memcpy(still->bytes + extents[i].at, extents[i].from, extents[i].size_bytes);
+        memcpy(snapshot->bytes + extents[i].at, extents[i].from, extents[i].size_bytes);
     return FTH_OK;
 }
 
-static fth_status still_fetch(fth_still *still, void *to_host)
+static fth_status snapshot_fetch(fth_device_snapshot *snapshot, void *to_host)
 {
-    memcpy(to_host, still->bytes, still->size_bytes);
+    memcpy(to_host, snapshot->bytes, snapshot->size_bytes);
     return FTH_OK;
 }
 
-static void still_close(fth_still *still)
+static void snapshot_close(fth_device_snapshot *snapshot)
 {
-    free(still);
+    free(snapshot);
 }
+
+static const fth_backend_snapshots snapshots = {
+    .open = snapshot_open,
+    .take = snapshot_take,
+    .fetch = snapshot_fetch,
+    .close = snapshot_close,
+};
 
 static fth_status check_precision(fth_device *device, fth_precision precision)
 {
@@ -117,9 +130,9 @@ static fth_status describe(fth_plan *plan, fth_plan_value value, fth_type type)
                                size_bytes);
 }
 
-static fth_status describe_plain(fth_plan *plan, int plan_value)
+static fth_status describe_plain(fth_plan *plan, fth_value value)
 {
-    return describe(plan, plan_value, fth_plan_type(plan, plan_value)); /* main values are numbered as the graph's */
+    return describe(plan, fth_plan_value_of(plan, value), fth_plan_type(plan, value));
 }
 
 /* ---- the step ---- */
@@ -229,8 +242,10 @@ static const fth_kernel *const kernels[] = {
 const fth_backend fth_backend_plugin = {
     .abi = FTH_BACKEND_ABI,
     .name = "reference",
+    .host_memory = true,
     .open = reference_open,
     .close = reference_close,
+    .enter = reference_enter,
     .allocate = reference_allocate,
     .release = reference_release,
     .copy_in = copy,
@@ -243,9 +258,5 @@ const fth_backend fth_backend_plugin = {
     .kernels = kernels,
     .check_precision = check_precision,
     .describe_plain = describe_plain,
-    .host_memory = true,
-    .still_open = still_open,
-    .still_take = still_take,
-    .still_fetch = still_fetch,
-    .still_close = still_close,
+    .snapshots = &snapshots,
 };
