@@ -69,8 +69,9 @@ fth_status fth_open_device_and_data(const fth_train_options *options, const fth_
     double began_s = fth_clock_seconds();
     pthread_t thread;
     bool threaded = fth_thread_start(&thread, "open-data", open_data, &opening) == 0;
-    fth_status status =
-        fth_device_open(options->device, &(fth_device_options){.threads = (int)options->threads}, device);
+    fth_status status = FTH_OK;
+    if (device)
+        status = fth_device_open(options->device, &(fth_device_options){.threads = (int)options->threads}, device);
     if (threaded) {
         wait_for_data(&opening, began_s);
         pthread_join(thread, NULL);

@@ -30,7 +30,6 @@ out:
 
 fth_status fth_service_open_data(const fth_train_options *options, fth_dataset **dataset)
 {
-    fth_device *device = NULL;
     fth_train_options used = *options; /* lends its texts */
     char normalize[FTH_NORMALIZATION_TEXT];
     fth_status status = fth_options_find_normalization(options, normalize);
@@ -38,8 +37,7 @@ fth_status fth_service_open_data(const fth_train_options *options, fth_dataset *
         return status;
     if (*normalize)
         used.normalize = normalize;
-    status = fth_open_device_and_data(&used, NULL, &device, dataset);
-    fth_device_close(device);
+    status = fth_open_device_and_data(&used, NULL, NULL, dataset);
     if (status == FTH_OK && *options->weights && !*normalize && !fth_options_say_normalization(options)) {
         fth_model_facts assumed = {.normalization = fth_dataset_get_info(*dataset)->normalization};
         fth_model_facts_warn_assumed(&assumed, options->weights);

@@ -13,7 +13,7 @@ fth_status fth_service_rate(const fth_train_options *options, double base_rate, 
 /* The normalization where there is no data set: what options or the weights file say; else unknown. */
 fth_status fth_service_find_normalization(const fth_train_options *options, fth_normalization *normalization);
 
-/* The data set of the options. The caller frees it with fth_dataset_free(). */
+/* The data set of the options; no device is opened for it. The caller frees it with fth_dataset_free(). */
 fth_status fth_service_open_data(const fth_train_options *options, fth_dataset **dataset);
 
 /* "machine" of run.json; the caller's. */
