@@ -237,15 +237,6 @@ out:
     return status;
 }
 
-static fth_status set_interval(const char *text, fth_parameters_options *options)
-{
-    if (text[strspn(text, "0123456789")]) {
-        return fth_duration_parse(text, &options->checkpoint_every_s);
-    }
-    options->checkpoint_every_versions = strtoll(text, NULL, 10);
-    return FTH_OK;
-}
-
 static void tell_where(const serve_options *asked, const fth_parameters *server, const fth_parameters_options *options,
                        const char *fingerprint)
 {
@@ -332,7 +323,7 @@ static fth_status serve(const fth_option_table *table, const serve_options *aske
     FTH_TRY(complete(table, asked, &train));
     FTH_TRY(fth_consistency_parse(asked->consistency, &options.consistency));
     FTH_TRY(set_model_facts(table, asked, &options));
-    FTH_TRY(set_interval(train.checkpoint_every, &options));
+    FTH_TRY(fth_parameters_set_interval(train.checkpoint_every, &options));
     for (int i = 0; durabilities[i]; i++)
         if (strcmp(asked->durability, durabilities[i]) == 0)
             options.durability = (fth_durability)i;

@@ -232,17 +232,6 @@ out:
     return status;
 }
 
-static fth_status set_interval(const char *text, fth_parameters_options *server)
-{
-    if (strcmp(text, "auto") == 0)
-        server->checkpoint_every_s = 60; /* the log has what comes in between */
-    else if (text[strspn(text, "0123456789")])
-        return fth_duration_parse(text, &server->checkpoint_every_s);
-    else
-        server->checkpoint_every_versions = strtoll(text, NULL, 10);
-    return FTH_OK;
-}
-
 /* The server ends, and saves, after its workers. Then there is a record to read, unless no gradient came: that leaves no
  * run. */
 static fth_status stop_server(local *all, fth_status status, fth_train_outcome *outcome)
@@ -280,7 +269,7 @@ fth_status fth_local_server_run(fth_train_options *options, const char *program,
     *outcome = (fth_train_outcome){0};
     FTH_TRY(fth_consistency_parse(options->consistency, &server.consistency));
     FTH_TRY(check_options(&all, &server));
-    FTH_TRY(set_interval(options->checkpoint_every, &server));
+    FTH_TRY(fth_parameters_set_interval(options->checkpoint_every, &server));
     FTH_TRY(find_run(options));
     FTH_TRY(fth_parameters_start(&server, &all.server));
     outcome->run_folder = fth_format("%s", fth_parameters_run_folder(all.server));

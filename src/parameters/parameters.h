@@ -86,6 +86,9 @@ typedef struct fth_parameters_options {
     double max_requests_per_s;             /* of one client address; 0: no limit */
 } fth_parameters_options;
 
+/* --checkpoint-every: "200" versions, "30s", or "auto": every minute, since the log has what comes in between. */
+fth_status fth_parameters_set_interval(const char *text, fth_parameters_options *options);
+
 typedef struct fth_parameters fth_parameters;
 
 /* Opens or goes on with the state, starts to serve. */

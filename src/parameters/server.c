@@ -16,7 +16,7 @@
 #include "parameters/applier.h"
 #include "parameters/service.h"
 
-static const double STOP_S = 3, DEFAULT_GATHER_S = 600;
+static const double STOP_S = 3, DEFAULT_GATHER_S = 600, AUTOMATIC_INTERVAL_S = 60;
 enum { DEFAULT_COPIES = 4 };
 
 struct fth_parameters {
@@ -41,6 +41,19 @@ struct fth_parameters {
 };
 
 /* ---- options ---- */
+
+fth_status fth_parameters_set_interval(const char *text, fth_parameters_options *options)
+{
+    options->checkpoint_every_s = 0;
+    options->checkpoint_every_versions = 0;
+    if (strcmp(text, "auto") == 0)
+        options->checkpoint_every_s = AUTOMATIC_INTERVAL_S;
+    else if (text[strspn(text, "0123456789")])
+        return fth_duration_parse(text, &options->checkpoint_every_s);
+    else
+        options->checkpoint_every_versions = strtoll(text, NULL, 10);
+    return FTH_OK;
+}
 
 static fth_status check_options(const fth_parameters_options *options)
 {

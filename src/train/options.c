@@ -199,8 +199,8 @@ static const fth_option options[] = {
     {ROW("name", TEXT, name), .argument = "ID", .help = "name of the run; one is made up if none is given",
      .check = fth_record_check_id, .commands = FTH_FOR_TRAIN | FTH_FOR_SERVE},
     {ROW("checkpoint-every", TEXT, checkpoint_every), .fallback = "30s", .argument = "STEPS|TIME|auto",
-     .help =
-         "steps (200) or time (30s) between checkpoints; auto: from what a save costs and how often machines vanish",
+     .help = "steps (200) or time (30s) between checkpoints; auto: from what a save costs and how often machines "
+             "vanish, and every minute for a server, whose log has what comes in between",
      .check = fth_option_check_checkpoint_every, .commands = FTH_FOR_TRAIN | FTH_FOR_STANDBY | FTH_FOR_SERVE},
     {ROW("checkpoint-overhead", TEXT, checkpoint_overhead), .fallback = "1%", .argument = "SHARE",
      .help = "the most of the time that --checkpoint-every auto lets saving take", .check = fth_option_check_share,

@@ -700,6 +700,13 @@ def test_stop_and_go_on(serve, farthing):
     assert report["samples_per_s"] == pytest.approx(report["samples"] / report["elapsed_s"])
 
 
+def test_checkpoint_every_auto(serve):
+    """It passed the check of the option, and then the server did not start."""
+    server = serve("--name", "run", "--checkpoint-every", "auto")
+    assert server.client()("GET", "/getVersion").json["version"] == 0
+    server.stop()
+
+
 def test_a_log_is_replayed_as_it_was_written(serve):
     """Also where the server is started again with another rate and another consistency, in the middle of a step."""
     server = serve("--name", "run", "--consistency", "sync:2")

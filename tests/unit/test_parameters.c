@@ -541,6 +541,19 @@ static void test_waiting_for_workers(void **state)
     fth_workers_free(workers);
 }
 
+static void test_interval(void **state)
+{
+    (void)state;
+    fth_parameters_options options = {.checkpoint_every_s = 5};
+    assert_int_equal(fth_parameters_set_interval("200", &options), FTH_OK);
+    assert_true(options.checkpoint_every_versions == 200 && options.checkpoint_every_s == 0);
+    assert_int_equal(fth_parameters_set_interval("90s", &options), FTH_OK);
+    assert_true(options.checkpoint_every_versions == 0 && options.checkpoint_every_s == 90);
+    assert_int_equal(fth_parameters_set_interval("auto", &options), FTH_OK);
+    assert_true(options.checkpoint_every_versions == 0 && options.checkpoint_every_s == 60);
+    assert_int_equal(fth_parameters_set_interval("often", &options), FTH_INVALID);
+}
+
 static void test_dial(void **state)
 {
     (void)state;
@@ -656,6 +669,7 @@ int main(void)
         cmocka_unit_test(test_workers),
         cmocka_unit_test(test_leases),
         cmocka_unit_test(test_waiting_for_workers),
+        cmocka_unit_test(test_interval),
         cmocka_unit_test(test_dial),
         cmocka_unit_test(test_rates),
         cmocka_unit_test(test_shared_memory),
