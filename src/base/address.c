@@ -7,7 +7,6 @@
 #include <string.h>
 #include <strings.h>
 
-#include "base/file.h"
 #include "base/memory.h"
 
 /* ---- what is secret ---- */

@@ -7,7 +7,8 @@
  *     create -> write ... -> free                   temporary deleted, target untouched
  *
  * Publishing syncs whatever was written; where the last step must be short (under a lock), fth_file_sync() goes before
- * it. After a crash a temporary may stay behind: names that begin with FTH_FILE_TEMPORARY are nobody's data. */
+ * it. After a crash a temporary may stay behind: names that begin with FTH_FILE_TEMPORARY are nobody's data. A NULL path
+ * is FTH_NO_MEMORY (path.h). */
 #ifndef FTH_BASE_FILE_H
 #define FTH_BASE_FILE_H
 
@@ -52,21 +53,5 @@ void fth_file_unmap(const void *bytes, size_t size_bytes);
 fth_status fth_file_sha256_of(const char *path, char hex[65], uint64_t *size_bytes);
 
 bool fth_file_exists(const char *path);
-bool fth_folder_exists(const char *path);
-fth_status fth_folder_create(const char *path); /* with its parents; fine if it exists */
-fth_status fth_folder_sync(const char *path);
-
-/* Joins with a single '/'; free() the result. Never NULL: memory for a path is assumed. */
-char *fth_path_join(const char *folder, const char *name);
-
-/* snprintf into fresh memory; free() the result. */
-char *fth_format(const char *format, ...) __attribute__((format(printf, 1, 2)));
-
-/* Makes a folder under $TMPDIR, or /tmp, that nobody else uses; the caller removes it. free() its path. */
-fth_status fth_folder_create_temporary(char **folder);
-
-/* Where downloads are kept: $FARTHING_CACHE, $XDG_CACHE_HOME/farthing or ~/.cache/farthing, made if need be. free() it.
- */
-fth_status fth_cache_folder(char **folder);
 
 #endif

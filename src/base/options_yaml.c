@@ -8,6 +8,7 @@
 
 #include "base/file.h"
 #include "base/options_internal.h"
+#include "base/path.h"
 
 enum { MAX_YAML_BYTES = 1 << 20 };
 

@@ -13,7 +13,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
-#include "base/file.h"
+#include "base/path.h"
 
 enum { MOST_LINKS = 40, LINK_BYTES = 4096 }; /* as Linux has them */
 

@@ -375,18 +375,14 @@ static fth_status check_digest(fth_landing *landing)
     return fth_fail(FTH_CORRUPT, "get %s: what arrived is not what was stored (%s)", fetch->key, fetch->digest_name);
 }
 
-static char *folder_of(const char *path)
-{
-    const char *slash = strrchr(path, '/');
-    return slash ? strndup(path, (size_t)(slash - path) + 1) : strdup(".");
-}
-
 /* Opens a temporary of the object's size beside the target. */
 static fth_status make_room(fth_landing *landing, const char *folder, char **temporary)
 {
     const fth_store_fetch *fetch = landing->fetch;
     uint64_t size_bytes = fetch->object->size_bytes;
     char *path = fth_path_join(folder, ".tmp-XXXXXX");
+    if (!path)
+        return fth_fail(FTH_NO_MEMORY, "no memory for a path");
     landing->descriptor = mkostemp(path, O_CLOEXEC);
     if (landing->descriptor < 0) {
         free(path);
@@ -407,7 +403,7 @@ static fth_status make_room(fth_landing *landing, const char *folder, char **tem
 fth_status fth_store_fetch_file(fth_store *store, const fth_store_fetch *fetch)
 {
     fth_status status = FTH_OK;
-    char *temporary = NULL, *folder = folder_of(fetch->path);
+    char *temporary = NULL, *folder = fth_path_folder(fetch->path);
     fth_landing landing = {.store = store, .fetch = fetch, .descriptor = -1};
     uint64_t size_bytes = fetch->object->size_bytes;
     pthread_t syncer;

@@ -1,0 +1,22 @@
+/* Folders: made with their parents and made durable, temporary ones, and the one for downloads. A NULL path is
+ * FTH_NO_MEMORY (path.h). */
+#ifndef FTH_BASE_FOLDER_H
+#define FTH_BASE_FOLDER_H
+
+#include <stdbool.h>
+
+#include "base/status.h"
+
+bool fth_folder_exists(const char *path);
+fth_status fth_folder_create(const char *path); /* with its parents; fine if it exists */
+/* Makes the entries of a folder durable, as far as its file system can. */
+fth_status fth_folder_sync(const char *path);
+
+/* Makes a folder under $TMPDIR, or /tmp, that nobody else uses; the caller removes it. free() its path. */
+fth_status fth_folder_create_temporary(char **folder);
+
+/* Where downloads are kept: $FARTHING_CACHE, $XDG_CACHE_HOME/farthing or ~/.cache/farthing, made if need be. free() it.
+ */
+fth_status fth_cache_folder(char **folder);
+
+#endif
