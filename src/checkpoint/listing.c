@@ -214,7 +214,7 @@ static bool is_named(const fth_checkpoint_place *place, const fth_checkpoint_lis
 
 void fth_checkpoint_remove_temporaries(const char *folder)
 {
-    DIR *directory = opendir(folder);
+    DIR *directory = folder ? opendir(folder) : NULL;
     for (struct dirent *entry = directory ? readdir(directory) : NULL; entry; entry = readdir(directory))
         if (strncmp(entry->d_name, ".tmp-", 5) == 0 && unlinkat(dirfd(directory), entry->d_name, 0) != 0)
             fth_log_warning("cannot remove %s/%s: %s", folder, entry->d_name, strerror(errno));

@@ -199,7 +199,7 @@ static void check_cuda(const doctor_options *options, check_result *result)
 static char *existing_folder(const char *path)
 {
     char *folder = fth_format("%s", path);
-    while (!fth_folder_exists(folder)) {
+    while (folder && !fth_folder_exists(folder)) {
         char *slash = strrchr(folder, '/');
         if (!slash || slash == folder) {
             const char *top = slash ? "/" : ".";
@@ -215,7 +215,7 @@ static void check_runs(const doctor_options *options, check_result *result)
 {
     char *folder = existing_folder(options->runs), *probe = fth_path_join(folder, ".farthing-doctor-XXXXXX");
     struct statvfs facts;
-    int file = mkstemp(probe);
+    int file = probe ? mkstemp(probe) : -1;
     if (file < 0 || (fth_file_exists(options->runs) && !fth_folder_exists(options->runs))) {
         SAY(result, CHECK_FAIL, "cannot write to %s: %s", options->runs,
             file < 0 ? strerror(errno) : "it is not a folder");

@@ -341,7 +341,8 @@ static int is_visible(const struct dirent *entry)
 
 static fth_status add_path(path_list *list, char *path)
 {
-    fth_status status = fth_grow(&list->paths, list->count, &list->capacity, sizeof *list->paths);
+    fth_status status = !path ? fth_fail(FTH_NO_MEMORY, "no memory for a path")
+                              : fth_grow(&list->paths, list->count, &list->capacity, sizeof *list->paths);
     if (status == FTH_OK)
         list->paths[list->count++] = path;
     else

@@ -64,11 +64,8 @@ static void object_done(moving *move, uint64_t size_bytes)
 
 static fth_status make_folder_for(const char *path)
 {
-    fth_status status = FTH_OK;
-    const char *slash = strrchr(path, '/');
-    char *folder = slash && slash > path ? strndup(path, (size_t)(slash - path)) : NULL;
-    if (folder)
-        status = fth_folder_create(folder);
+    char *folder = fth_path_folder(path);
+    fth_status status = fth_folder_create(folder);
     free(folder);
     return status;
 }

@@ -134,8 +134,10 @@ static fth_status fetch_object(const fth_place *place, const char *key, char **p
 
     *path = NULL;
     *url = fth_path_join(fth_store_url(place->store), key);
+    FTH_REQUIRE(*url, FTH_NO_MEMORY, "no memory for an address");
     if (place->root) { /* a folder: there is nothing to fetch */
         *path = fth_path_join(place->root, key);
+        FTH_REQUIRE(*path, FTH_NO_MEMORY, "no memory for a path");
         goto out;
     }
     FTH_TRY(fth_store_stat(place->store, key, &object, &found));
@@ -144,7 +146,8 @@ static fth_status fetch_object(const fth_place *place, const char *key, char **p
     models = fth_path_join(folder, "models");
     FTH_TRY(fth_folder_create(models));
     *path = name_in_cache(folder, *url, &object);
-    checksum_path = fth_format("%s.sha256", *path);
+    checksum_path = *path ? fth_format("%s.sha256", *path) : NULL;
+    FTH_REQUIRE(checksum_path, FTH_NO_MEMORY, "no memory for a path");
     if (is_intact(*path, checksum_path, object.size_bytes))
         goto out;
     fth_count_format((int64_t)object.size_bytes, "byte", bytes, sizeof bytes);
@@ -234,7 +237,8 @@ static fth_status find_in_run(const char *folder, fth_cli_weights *weights)
         weights->path = fth_path_join(folder, run_models[i]);
         weights->name = fth_format("%s", weights->path);
         weights->run = fth_format("%s", folder);
-        return FTH_OK;
+        return weights->path && weights->name && weights->run ? FTH_OK
+                                                              : fth_fail(FTH_NO_MEMORY, "no memory for a path");
     }
     return fth_fail(FTH_INVALID, "run %s has no model file yet; it is written at the end of the first epoch", folder);
 }
@@ -255,6 +259,7 @@ static fth_status find_in_folder(const char *folder, fth_cli_weights *weights)
     FTH_REQUIRE(count == 1, FTH_INVALID, "%s holds %d model files, %s and %s among them; name one", folder, count,
                 entries[0]->d_name, entries[1]->d_name);
     weights->path = fth_path_join(folder, entries[0]->d_name);
+    FTH_REQUIRE(weights->path, FTH_NO_MEMORY, "no memory for a path");
     weights->name = fth_format("%s", weights->path);
 
 out:

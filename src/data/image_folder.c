@@ -53,6 +53,7 @@ static fth_status scan(int parent, const char *name, const char *path, int depth
         entry_kind kind = kind_of(dirfd(folder), item);
         if (kind == FOLDER && strcmp(item->d_name, "__MACOSX") != 0) {
             inner = *path ? fth_path_join(path, item->d_name) : fth_format("%s", item->d_name);
+            FTH_REQUIRE(inner, FTH_NO_MEMORY, "no memory for a path");
             if (depth >= MAX_DEPTH)
                 fth_left_out_add(&index->too_deep, inner, 1);
             else

@@ -144,8 +144,8 @@ static bool open_newer(fth_nonces *nonces, bool empty)
 fth_status fth_nonces_keep(fth_nonces *nonces, const char *path)
 {
     fth_status status = FTH_OK;
-    nonces->path = fth_format("%s", path);
-    nonces->older_path = fth_format("%s.older", path);
+    nonces->path = path ? strdup(path) : NULL;
+    nonces->older_path = path ? fth_format("%s.older", path) : NULL;
     FTH_REQUIRE(nonces->path && nonces->older_path, FTH_NO_MEMORY, "no memory to keep nonces");
     FTH_TRY(load(nonces->older_path, nonces->most, &nonces->older));
     FTH_TRY(load(nonces->path, nonces->most, &nonces->newer));

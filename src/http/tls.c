@@ -153,6 +153,7 @@ fth_status fth_tls_load_or_make(const char *folder, const char *host, char **cer
     char *certificate_path = fth_path_join(folder, "certificate.pem"), *key_path = fth_path_join(folder, "key.pem");
 
     *certificate_pem = *key_pem = NULL;
+    FTH_REQUIRE(certificate_path && key_path, FTH_NO_MEMORY, "no memory for a path"); /* else a key would be replaced */
     if (!fth_file_exists(certificate_path)) {
         FTH_TRY(fth_folder_create(folder));
         FTH_TRY(fth_tls_make_certificate(host, certificate_pem, key_pem));

@@ -145,6 +145,7 @@ static fth_status take_lock(fth_record *record, bool create)
     char *path = fth_path_join(record->folder, ".lock");
     bool taken = false;
 
+    FTH_REQUIRE(path, FTH_NO_MEMORY, "no memory for a path");
     for (fth_deadline until = fth_deadline_in(create ? patience_s : 0); !taken;) {
         bool last = fth_deadline_passed(until);
         if (create)
@@ -192,6 +193,7 @@ static fth_status open_events(fth_record *record)
     char *path = fth_path_join(record->folder, "events.jsonl");
     fth_status status = FTH_OK;
 
+    FTH_REQUIRE(path, FTH_NO_MEMORY, "no memory for a path");
     record->events = open(path, O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
     FTH_REQUIRE(record->events >= 0, FTH_IO, "open %s: %s", path, strerror(errno));
 
@@ -246,6 +248,7 @@ fth_status fth_record_create(const char *runs_folder, const char *id, const char
     record->id = id && *id ? fth_format("%s", id) : make_id(hint);
     record->folder = fth_path_join(runs_folder, record->id);
     run_path = fth_path_join(record->folder, "run.json");
+    FTH_REQUIRE(run_path, FTH_NO_MEMORY, "no memory for a path");
 
     FTH_TRY(take_lock(record, true));
     /* Asked under the lock: another process may have begun and ended a run of this name since. */

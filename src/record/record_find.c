@@ -64,7 +64,7 @@ bool fth_record_events_have_begun(const char *events, size_t size)
 
 static bool has_entries(const char *folder)
 {
-    DIR *directory = opendir(folder);
+    DIR *directory = folder ? opendir(folder) : NULL;
     bool found = false;
     for (struct dirent *entry = directory ? readdir(directory) : NULL; entry && !found; entry = readdir(directory))
         found = entry->d_name[0] != '.';

@@ -45,8 +45,9 @@ fth_status fth_trial_start(const char *program, const char *const *arguments, co
         .output = -1, .began_s = NAN, .first_step_s = NAN, .ended_s = NAN, .price_usd_per_hour = NAN, .saved_step = -1};
     for (size_t i = 0; environment[i] && i + 2 < FTH_COUNT_OF(added); i++)
         added[i + 1] = environment[i];
-    FTH_TRY(fth_folder_create(folder));
     trial->log_path = fth_path_join(folder, "log");
+    FTH_REQUIRE(board && board_variable && events && trial->log_path, FTH_NO_MEMORY, "no memory for a path");
+    FTH_TRY(fth_folder_create(folder));
     FTH_TRY(make_board(board, trial));
     trial->copy = fopen(events, "we");
     FTH_REQUIRE(trial->copy, FTH_IO, "create %s: %s", events, strerror(errno));

@@ -130,6 +130,7 @@ static fth_status set_up(const fth_rehearsing *now, int64_t number, const fth_in
         alone || now->checkpoints ? fth_path_join(setup->folder, "runs") : fth_path_join(options->folder, "runs");
     setup->file = fth_path_join(setup->folder, "preempt.txt");
     setup->own_store = fth_path_join(setup->folder, "store");
+    FTH_REQUIRE(setup->runs && setup->file && setup->own_store, FTH_NO_MEMORY, "no memory for a path");
     setup->watch = kind == FTH_INTERRUPTION_FILE ? fth_format("file:%s", setup->file)
                                                  : fth_format("%s", kind >= FTH_INTERRUPTION_AWS ? "auto" : "none");
     set_environment(now, kind, planned ? planned->notice_s : 0, setup);

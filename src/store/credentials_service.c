@@ -130,6 +130,7 @@ fth_status fth_credentials_from_instance(fth_cloud_keys *keys)
     if (!endpoint)
         return FTH_UNSUPPORTED;
     base = fth_path_join(endpoint, "");
+    FTH_REQUIRE(base, FTH_NO_MEMORY, "no memory for an address");
     url = fth_format("%slatest/api/token", base);
     status = ask("PUT", url, "X-aws-ec2-metadata-token-ttl-seconds: 21600", &response);
     /* Nobody there, or somebody else (404, 405), or the service is switched off (403). */

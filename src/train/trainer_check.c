@@ -12,6 +12,7 @@ static fth_status check_place(const fth_train_options *options)
     fth_status status = FTH_OK;
     char *folder = *options->name ? fth_path_join(options->runs, options->name) : fth_format("%s", options->runs);
 
+    FTH_REQUIRE(folder, FTH_NO_MEMORY, "no memory for a path");
     FTH_REQUIRE(!*options->name || !fth_record_exists(folder), FTH_INVALID,
                 "there is a run %s already; carry it on with --resume %s or choose another --name", options->name,
                 options->name);

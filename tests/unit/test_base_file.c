@@ -237,6 +237,40 @@ static void paths_join_with_one_slash(void **state)
     }
 }
 
+static void a_path_without_memory_is_an_error(void **state)
+{
+    (void)state;
+    fth_file *file = NULL;
+    char *bytes = NULL, hex[65];
+    const void *mapped = NULL;
+    size_t size = 0;
+    assert_null(fth_path_join(NULL, "a"));
+    assert_null(fth_path_join("a", NULL));
+    assert_null(fth_path_folder(NULL));
+    assert_false(fth_file_exists(NULL));
+    assert_false(fth_folder_exists(NULL));
+    assert_int_equal(fth_file_create(NULL, &file), FTH_NO_MEMORY);
+    assert_null(file);
+    assert_int_equal(fth_file_write_all(NULL, "x", 1), FTH_NO_MEMORY);
+    assert_int_equal(fth_file_read_all(NULL, 10, &bytes, &size), FTH_NO_MEMORY);
+    assert_int_equal(fth_file_map(NULL, &mapped, &size), FTH_NO_MEMORY);
+    assert_int_equal(fth_file_sha256_of(NULL, hex, NULL), FTH_NO_MEMORY);
+    assert_int_equal(fth_folder_create(NULL), FTH_NO_MEMORY);
+    assert_int_equal(fth_folder_sync(NULL), FTH_NO_MEMORY);
+    assert_message_has("no memory for a path");
+}
+
+static void folders_of_paths(void **state)
+{
+    (void)state;
+    static const char *const cases[][2] = {{"a/b", "a"}, {"a", "."}, {"/a", "/"}, {"/a/b/c", "/a/b"}, {"a/", "a"}};
+    for (size_t i = 0; i < FTH_COUNT_OF(cases); i++) {
+        char *folder = fth_path_folder(cases[i][0]);
+        assert_string_equal(folder, cases[i][1]);
+        free(folder);
+    }
+}
+
 #define TEST(name) cmocka_unit_test_setup_teardown(name, make_folder, test_remove_folder)
 
 static void temporary_folders_are_ones_own(void **state)
@@ -274,6 +308,8 @@ int main(void)
         TEST(folders_are_made_with_their_parents),
         TEST(temporary_folders_are_ones_own),
         TEST(paths_join_with_one_slash),
+        TEST(a_path_without_memory_is_an_error),
+        TEST(folders_of_paths),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
