@@ -61,7 +61,7 @@ void fth_position_set_validation(fth_position *position, const fth_evaluation *e
     state->validation_loss = evaluation->loss;
     state->validation_accuracy = evaluation->accuracy;
     state->validation_step = step;
-    position->unsaved = true;
+    position->changes++;
 }
 
 fth_epoch_facts fth_position_describe_epoch(fth_position *position)
@@ -93,7 +93,7 @@ void fth_position_begin_epoch(fth_position *position)
     state->epoch_correct = state->epoch_samples = 0;
     state->epoch_elapsed_s = fth_position_elapsed(position);
     state->epoch_meters = state->meters;
-    position->unsaved = true;
+    position->changes++;
 }
 
 /* ---- the state as JSON ---- */

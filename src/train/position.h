@@ -44,8 +44,8 @@ typedef struct fth_train_state {
 
 typedef struct fth_position {
     fth_train_state state;
-    int64_t step;                               /* updates done: follows from state.batches */
-    bool unsaved;                               /* changed since the last checkpoint */
+    int64_t step;    /* updates done: follows from state.batches */
+    int64_t changes; /* counts what a checkpoint would save: updates, validations, ends of epochs */
     int64_t batches_per_epoch, steps_per_epoch; /* of this data and batch size */
     int64_t total_steps;                        /* 0: not known ahead */
     double learning_rate;                       /* of the update being made */

@@ -54,11 +54,12 @@ fth_status fth_run_store_flush(fth_run_store *run)
     fth_status status = FTH_OK;
     const void *events = NULL;
     size_t size = 0;
-    if (!run->folder)
-        return FTH_OK;
-    char *path = fth_path_join(run->folder, "events.jsonl");
+    char *path = NULL;
 
     pthread_mutex_lock(&run->uploading);
+    if (!run->folder)
+        goto out;
+    path = fth_path_join(run->folder, "events.jsonl");
     FTH_TRY(fth_file_map(path, &events, &size));
     size_t end = size;
     while (end > 0 && ((const char *)events)[end - 1] != '\n')
@@ -101,27 +102,44 @@ static void *mirror(void *context)
 
 fth_status fth_run_store_begin(fth_run_store *run, const char *folder, size_t stored_bytes)
 {
+    pthread_mutex_lock(&run->uploading);
     run->folder = fth_format("%s", folder);
     run->part_begin = run->stored = stored_bytes;
+    pthread_mutex_unlock(&run->uploading);
+    pthread_mutex_lock(&run->mutex);
     run->ending = false; /* no thread yet: the record of an earlier try may have been discarded */
-    run->running = fth_thread_start(&run->thread, "mirror", mirror, run) == 0;
-    return run->running ? FTH_OK : fth_fail(FTH_NO_MEMORY, "no thread could be started to store the run's events");
+    bool running = run->running = fth_thread_start(&run->thread, "mirror", mirror, run) == 0;
+    pthread_mutex_unlock(&run->mutex);
+    return running ? FTH_OK : fth_fail(FTH_NO_MEMORY, "no thread could be started to store the run's events");
 }
 
-bool fth_run_store_is_mirrored(const fth_run_store *run)
+bool fth_run_store_is_mirrored(fth_run_store *run)
 {
-    return run->folder != NULL;
+    pthread_mutex_lock(&run->uploading);
+    bool mirrored = run->folder != NULL;
+    pthread_mutex_unlock(&run->uploading);
+    return mirrored;
 }
 
 void fth_run_mirror_stop(fth_run_store *run)
 {
     pthread_mutex_lock(&run->mutex);
+    bool running = run->running;
     run->ending = true;
+    run->running = false; /* one thread joins it, should two stop it */
     pthread_cond_signal(&run->changed);
     pthread_mutex_unlock(&run->mutex);
-    if (run->running)
+    if (running)
         pthread_join(run->thread, NULL);
-    run->running = false;
+}
+
+void fth_run_mirror_end(fth_run_store *run)
+{
+    fth_run_mirror_stop(run);
+    pthread_mutex_lock(&run->uploading);
+    free(run->folder);
+    run->folder = NULL;
+    pthread_mutex_unlock(&run->uploading);
 }
 
 void fth_run_store_poke(fth_run_store *run)

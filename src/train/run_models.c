@@ -9,6 +9,7 @@
  * condition that nothing has changed since before the owner asked: each owner writes them, and what it writes either
  * makes the sleeper's fail or goes over it. */
 #include <inttypes.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,7 +17,7 @@
 #include "train/run_store_internal.h"
 
 static const char best_folder[] = "best/";
-static const char final_best[] = "best.safetensors";
+static const char final_best[] = "best.safetensors", final_last[] = "last.safetensors";
 
 static fth_status mapped_at(void *context, uint64_t offset, uint64_t size_bytes, const void **bytes)
 {
@@ -63,7 +64,7 @@ out:
     return status;
 }
 
-fth_status fth_run_store_put_model(fth_run_store *run, const char *key, const char *path)
+static fth_status put_model(fth_run_store *run, const char *key, const char *path)
 {
     fth_status status = FTH_OK;
     const void *bytes = NULL;
@@ -141,7 +142,8 @@ static int64_t step_of_file(const char *path)
     return step;
 }
 
-fth_status fth_run_store_fetch_model(fth_run_store *run, const char *key, const char *path)
+/* Unless the file is of the same step already. */
+static fth_status fetch_model(fth_run_store *run, const char *key, const char *path)
 {
     int64_t here = step_of_file(path); /* of an earlier end, where another machine has carried the run on since */
     if (here >= 0 && here == step_of_object(run->store, key))
@@ -174,7 +176,7 @@ out:
     return status;
 }
 
-fth_status fth_run_store_put_best_file(fth_run_store *run, const char *path, double seconds)
+static fth_status put_best_file(fth_run_store *run, const char *path, double seconds)
 {
     fth_status status = FTH_OK;
     const void *bytes = NULL;
@@ -187,6 +189,17 @@ fth_status fth_run_store_put_best_file(fth_run_store *run, const char *path, dou
 out:
     fth_file_unmap(bytes, size);
     return status;
+}
+
+void fth_run_store_put_best_in_time(fth_run_store *run, const char *path, fth_deadline deadline)
+{
+    const double leaving_s = 1; /* for the record and the lease */
+    double left_s = fth_deadline_left_seconds(deadline) - leaving_s;
+    if (!isfinite(left_s) || !path || !fth_file_exists(path))
+        return;
+    if (left_s > 0 && put_best_file(run, path, left_s) == FTH_OK)
+        return;
+    fth_log_warning("the best model so far may not be stored: %s", left_s > 0 ? fth_error_message() : "time is up");
 }
 
 typedef struct best_list {
@@ -259,4 +272,43 @@ out:
     free(list.models);
     if (status != FTH_OK && status != FTH_PEER_LOST)
         fth_log_warning("old best models stay: %s", fth_error_message());
+}
+
+/* ---- at the end ---- */
+
+static fth_status fetch_best(fth_run_store *run, int64_t step, const char *path)
+{
+    fth_status status = FTH_OK;
+    char *key = NULL;
+    FTH_TRY(fth_run_store_find_best(run, step, &key));
+    FTH_REQUIRE(key, FTH_IO, "the best model, of step %" PRId64 ", is no longer in %s", step, fth_run_store_url(run));
+    FTH_TRY(fth_store_get_file(run->store, key, path, NULL));
+
+out:
+    free(key);
+    return status;
+}
+
+fth_status fth_run_store_put_models(fth_run_store *run, int64_t best_step, const char *best_path, const char *last_path)
+{
+    fth_status status = FTH_OK;
+    if (!fth_file_exists(best_path) && best_step >= 0) /* another machine's */
+        FTH_TRY(fetch_best(run, best_step, best_path));
+    FTH_TRY(put_model(run, final_best, best_path));
+    FTH_TRY(put_model(run, final_last, last_path));
+    fth_run_store_tidy_best(run, true);
+
+out:
+    return status;
+}
+
+void fth_run_store_fetch_models(fth_run_store *run, const char *folder)
+{
+    const char *const names[] = {final_best, final_last};
+    for (size_t i = 0; i < FTH_COUNT_OF(names); i++) {
+        char *path = fth_path_join(folder, names[i]);
+        if (fetch_model(run, names[i], path) != FTH_OK)
+            fth_log_warning("%s", fth_error_message());
+        free(path);
+    }
 }

@@ -127,15 +127,25 @@ out:
     return status;
 }
 
+static fth_lease *take_lease(fth_run_store *run)
+{
+    pthread_mutex_lock(&run->mutex);
+    fth_lease *lease = run->lease;
+    run->lease = NULL;
+    pthread_mutex_unlock(&run->mutex);
+    return lease;
+}
+
 fth_status fth_run_store_take(fth_run_store *run, fth_stop *stop, bool for_a_run)
 {
     fth_status status = FTH_OK;
     waiting context = {.url = fth_run_store_url(run)};
+    double began_s = fth_clock_seconds();
+    fth_lease *lease = NULL;
     fth_lease_options options = {
         .period_s = run->period_s, .stop = stop, .waiting = say_waiting, .waiting_context = &context};
 
-    fth_lease_free(run->lease); /* of a run that was not there after all */
-    run->lease = NULL;
+    fth_lease_free(take_lease(run)); /* of a run that was not there after all */
     if (for_a_run)
         FTH_TRY(wait_for_a_run(run, stop));
     if (!run->leased) {
@@ -143,7 +153,8 @@ fth_status fth_run_store_take(fth_run_store *run, fth_stop *stop, bool for_a_run
                         fth_run_store_url(run));
         goto out;
     }
-    status = fth_lease_acquire(run->store, &options, (fth_deadline){INFINITY}, &run->lease);
+    status = fth_lease_acquire(run->store, &options, (fth_deadline){INFINITY}, &lease);
+    run->lease = lease;
     if (status == FTH_UNSUPPORTED)
         status = fth_fail_within(status,
                                  "%s cannot be kept from being trained by two machines at once; use a store with "
@@ -151,7 +162,18 @@ fth_status fth_run_store_take(fth_run_store *run, fth_stop *stop, bool for_a_run
                                  fth_run_store_url(run));
 
 out:
+    run->waited_s = fth_clock_seconds() - began_s;
     return status;
+}
+
+fth_takeover fth_run_store_get_takeover(const fth_run_store *run)
+{
+    fth_takeover takeover = {.waited_s = run->waited_s};
+    if (run->lease) {
+        takeover.previous_seen_s = fth_lease_previous_seen_s(run->lease);
+        takeover.previous_process_s = fth_lease_previous_process_s(run->lease);
+    }
+    return takeover;
 }
 
 fth_status fth_run_store_guard(void *context)
@@ -180,21 +202,29 @@ bool fth_run_store_is_lost(const fth_run_store *run)
     return run->lost;
 }
 
-double fth_run_store_previous_seen_s(const fth_run_store *run)
-{
-    return run->lease ? fth_lease_previous_seen_s(run->lease) : 0;
-}
-
-double fth_run_store_previous_process_s(const fth_run_store *run)
-{
-    return run->lease ? fth_lease_previous_process_s(run->lease) : 0;
-}
-
 fth_status fth_run_store_release(fth_run_store *run)
 {
     fth_run_mirror_stop(run);
-    /* It is freed with the run: a thread that still writes asks it, and hears that the run is given up. */
-    return run->lease ? fth_lease_release(run->lease) : FTH_OK;
+    /* It is freed with the run: a thread that still writes asks it, and learns that the run is given up. */
+    pthread_mutex_lock(&run->mutex);
+    fth_status status = run->lease ? fth_lease_release(run->lease) : FTH_OK;
+    pthread_mutex_unlock(&run->mutex);
+    return status;
+}
+
+fth_status fth_run_store_leave(fth_run_store *run)
+{
+    fth_status status = fth_run_store_flush(run);
+    if (status == FTH_PEER_LOST)
+        return status;
+    char *message = status == FTH_OK ? NULL : fth_format("%s", fth_error_message());
+    fth_status released = fth_run_store_release(run);
+    if (released != FTH_OK && released != FTH_PEER_LOST)
+        fth_log_warning("the lease could not be given up and lapses by itself: %s", fth_error_message());
+    if (message)
+        fth_fail(status, "%s", message);
+    free(message);
+    return status;
 }
 
 /* ---- reading ---- */
@@ -338,9 +368,7 @@ fth_status fth_run_store_discard(fth_run_store *run)
     fth_status status = FTH_OK;
     part_list list = {0};
 
-    fth_run_mirror_stop(run);
-    free(run->folder);
-    run->folder = NULL;
+    fth_run_mirror_end(run);
     FTH_TRY(fth_store_list(run->store, "events/", visit_part, &list));
     FTH_TRY(list.status);
     FTH_TRY(fth_run_store_guard(run));

@@ -10,13 +10,13 @@
 struct fth_run_store {
     fth_store *store;
     bool leased;
-    double period_s;
-    fth_lease *lease; /* NULL: --lease off, or not taken yet */
-    atomic_bool lost; /* another machine has it */
-    int64_t owner, last_owner;
-    char *folder; /* of the local record; NULL before begin */
+    double period_s, waited_s;
+    _Atomic(fth_lease *) lease; /* NULL: --lease off, or not taken yet; released and replaced under `mutex` */
+    atomic_bool lost;           /* another machine has it */
+    int64_t owner, last_owner;  /* set before anything is written */
 
-    pthread_mutex_t uploading; /* one upload of the record at a time; guards the next three */
+    pthread_mutex_t uploading; /* one upload of the record at a time; guards the next four */
+    char *folder;              /* of the local record; NULL: it is not mirrored */
     int64_t part;
     size_t part_begin, stored; /* bytes of events.jsonl before this part, and that are stored */
 
@@ -29,7 +29,8 @@ struct fth_run_store {
     pthread_t thread;
 };
 
-void fth_run_mirror_stop(fth_run_store *run);
+void fth_run_mirror_stop(fth_run_store *run); /* ends its thread */
+void fth_run_mirror_end(fth_run_store *run);  /* and the record is mirrored no longer */
 
 /* For fth_store_progress: asked during a put and right before it takes effect, since a machine that slept in between
  * may have lost the run. */

@@ -18,6 +18,7 @@
 #include <string.h>
 
 #include "train/run_record.h"
+#include "train/stored_run.h"
 #include "train/trainer_internal.h"
 
 static bool stop_asked(const fth_trainer *trainer)
@@ -27,7 +28,31 @@ static bool stop_asked(const fth_trainer *trainer)
 
 /* ---- the beginning ---- */
 
-/* The record and the place of checkpoints. */
+/* Where notices of preemption come from: --watch; else a run that lives in a store finds out. */
+static const char *choose_sources(const fth_train_options *options)
+{
+    return *options->watch ? options->watch : (*options->checkpoints ? "auto" : "none");
+}
+
+/* Where to begin: in a store, waiting for its lease, or as beginning.h says. */
+static fth_status find_run(fth_trainer *trainer, const fth_train_options *asked)
+{
+    fth_status status = FTH_OK;
+    if (!*asked->checkpoints)
+        return fth_beginning_find(asked, &trainer->beginning);
+    FTH_TRY(fth_beginning_prepare(asked, &trainer->beginning));
+    FTH_TRY(fth_run_store_open(asked, &trainer->run_store));
+    fth_guardian_set_run(trainer->guardian, &(fth_guarded_run){.run_store = trainer->run_store});
+    FTH_TRY(fth_stored_run_find(trainer->run_store, trainer->stop, asked->standby, &trainer->beginning));
+    fth_takeover takeover = fth_run_store_get_takeover(trainer->run_store);
+    fth_spending_set_takeover(trainer->spending, takeover.waited_s, takeover.previous_seen_s,
+                              takeover.previous_process_s);
+
+out:
+    return status;
+}
+
+/* The record, and the saver, which puts checkpoints beside it or into the store. */
 static fth_status open_record(fth_trainer *trainer)
 {
     fth_status status = FTH_OK;
@@ -45,7 +70,20 @@ static fth_status open_record(fth_trainer *trainer)
     const char *folder = fth_record_folder(record);
     trainer->last_path = fth_path_join(folder, "last.safetensors");
     trainer->best_path = fth_path_join(folder, "best.safetensors");
-    FTH_TRY(fth_trainer_open_store(trainer));
+    FTH_TRY(fth_saver_create(&(fth_saver_options){.train = setup->options,
+                                                  .engine = setup->engine,
+                                                  .position = &trainer->position,
+                                                  .dataset = setup->dataset,
+                                                  .reporter = trainer->reporter,
+                                                  .stop = trainer->stop,
+                                                  .run_store = trainer->run_store,
+                                                  .folder = folder,
+                                                  .best_path = trainer->best_path,
+                                                  .resumed = trainer->beginning.folder != NULL},
+                             &trainer->saver));
+    fth_guardian_set_run(
+        trainer->guardian,
+        &(fth_guarded_run){.run_store = trainer->run_store, .saver = trainer->saver, .best_path = trainer->best_path});
 
 out:
     return status;
@@ -62,13 +100,26 @@ static fth_status restore(fth_trainer *trainer, bool resumed)
     FTH_TRY(open_record(trainer));
     if (!resumed)
         goto out;
-    FTH_TRY(fth_trainer_bring_local_copy(trainer));
-    FTH_TRY(fth_trainer_restore(trainer, &restored));
+    FTH_TRY(fth_saver_restore(trainer->saver, &restored));
     if (!restored) /* killed before its first checkpoint */
         FTH_TRY(fth_setup_load_weights(&trainer->setup, &trainer->position));
     /* Only now: a run that cannot be continued stays as it was. */
     FTH_TRY(fth_run_record_configure(fth_reporter_get_record(trainer->reporter), &trainer->beginning, &trainer->setup,
                                      trainer->spending));
+
+out:
+    return status;
+}
+
+/* The record is in the store from now on, where there is one. */
+static fth_status begin_store(fth_trainer *trainer, bool resumed)
+{
+    fth_status status = FTH_OK;
+    if (!trainer->run_store)
+        return FTH_OK;
+    FTH_TRY(fth_run_store_begin(trainer->run_store, fth_record_folder(fth_reporter_get_record(trainer->reporter)),
+                                trainer->beginning.stored_bytes));
+    FTH_TRY(fth_run_store_put_run(trainer->run_store, !resumed));
 
 out:
     return status;
@@ -83,7 +134,7 @@ static void write_start(fth_trainer *trainer, bool resumed)
                                                                    .parameters = fth_graph_trainable_count(
                                                                        fth_engine_graph(setup->engine))});
     if (resumed)
-        fth_trainer_check_best(trainer);
+        fth_saver_check_best(trainer->saver);
     if (*setup->weights_format)
         fth_reporter_write_weights(trainer->reporter, setup->weights_format, setup->weights.head_note);
 }
@@ -97,11 +148,10 @@ static fth_status begin(fth_trainer *trainer)
     const bool resumed = trainer->beginning.folder != NULL;
 
     FTH_TRY(fth_setup_open(&trainer->beginning, strategy, trainer->stop, trainer->spending, setup, &trainer->position));
-    FTH_TRY(fth_trainer_begin_interval(trainer));
     if (strategy->connect)
         FTH_TRY(strategy->connect(setup->engine, setup->options, trainer->stop, &trainer->strategy_state));
     FTH_TRY(restore(trainer, resumed));
-    FTH_TRY(fth_trainer_begin_store(trainer, resumed));
+    FTH_TRY(begin_store(trainer, resumed));
     FTH_TRY(fth_setup_keep_data(setup));
     /* Its threads work while the plan is made. */
     FTH_TRY(fth_setup_open_loader(setup, FTH_TRAIN, trainer->position.state.batches, &trainer->loader));
@@ -110,14 +160,8 @@ static fth_status begin(fth_trainer *trainer)
     FTH_TRY(strategy->open(setup->engine, setup->options, &trainer->strategy_state));
 
     fth_position_start_clock(&trainer->position);
-    trainer->saved_at_s = trainer->position.state.elapsed_s;
-    trainer->saved_step = trainer->position.step;
+    fth_saver_begin(trainer->saver);
     fth_reporter_begin(trainer->reporter);
-    trainer->restored_step = trainer->position.step;
-    fth_engine_sizes sizes = fth_engine_get_sizes(setup->engine);
-    trainer->state_bytes =
-        (sizes.parameters + sizes.buffers + (size_t)sizes.state_count * sizes.trained) * sizeof(float);
-    fth_checkpoint_warn_of_space(&trainer->saving.place, trainer->state_bytes);
     trainer->begun = true;
     write_start(trainer, resumed);
 
@@ -183,7 +227,7 @@ static fth_status train_update(fth_trainer *trainer)
     double now = fth_clock_seconds();
 
     trainer->position.learning_rate = find_learning_rate(trainer);
-    trainer->position.unsaved = true;
+    trainer->position.changes++;
     do {
         double began = now;
         FTH_TRY(fth_loader_next(trainer->loader, (fth_deadline){began + FTH_LOADER_TIMEOUT_S}, &batch));
@@ -236,20 +280,11 @@ static const char *reached_limit(const fth_trainer *trainer)
     return trainer->finished_elsewhere ? trainer->strategy->ended_by : NULL;
 }
 
-static bool checkpoint_is_wanted(const fth_trainer *trainer)
-{
-    if (!trainer->position.unsaved)
-        return false;
-    if (trainer->interval.steps > 0)
-        return trainer->position.step - trainer->saved_step >= trainer->interval.steps;
-    return trainer->position.state.elapsed_s - trainer->saved_at_s >= trainer->interval.seconds;
-}
-
 /* While a validation goes on beside training there is none: what a checkpoint says of an epoch, and its event, would
  * disagree after a kill. An epoch that ends with a checkpoint wanted is validated while training waits. */
 static bool checkpoint_is_due(const fth_trainer *trainer)
 {
-    return trainer->position.state.pending.epoch == 0 && checkpoint_is_wanted(trainer);
+    return trainer->position.state.pending.epoch == 0 && fth_saver_is_due(trainer->saver);
 }
 
 static bool at_epoch_end(const fth_trainer *trainer)
@@ -262,7 +297,7 @@ static bool at_epoch_end(const fth_trainer *trainer)
 static bool may_validate_beside(const fth_trainer *trainer)
 {
     return trainer->strategy->validates_alongside && trainer->setup.goal.kind == FTH_GOAL_NONE &&
-           !reached_limit(trainer) && !checkpoint_is_wanted(trainer);
+           !reached_limit(trainer) && !fth_saver_is_due(trainer->saver);
 }
 
 /* Trains until a limit is reached (*reason names it) or a stop is asked for (FTH_INTERRUPTED). */
@@ -271,14 +306,15 @@ static fth_status loop(fth_trainer *trainer, const char **reason)
     fth_status status = FTH_OK;
     for (;;) {
         FTH_TRY(fth_trainer_follow_validation(trainer, false));
-        FTH_TRY(fth_trainer_follow_saves(trainer));
+        FTH_TRY(fth_saver_collect(trainer->saver, fth_guardian_get_step_s(trainer->guardian)));
+        fth_guardian_report_news(trainer->guardian);
         if (at_epoch_end(trainer)) {
             FTH_TRY(settle(trainer));
             FTH_TRY(fth_trainer_finish_epoch(trainer, may_validate_beside(trainer)));
         }
         *reason = reached_limit(trainer);
-        if (!*reason &&
-            fth_spending_budget_is_spent(trainer->spending, &trainer->position.state.meters, trainer->saving.save_s))
+        if (!*reason && fth_spending_budget_is_spent(trainer->spending, &trainer->position.state.meters,
+                                                     fth_saver_get_save_s(trainer->saver)))
             *reason = "budget";
         if (*reason)
             break;
@@ -286,15 +322,15 @@ static fth_status loop(fth_trainer *trainer, const char **reason)
             return FTH_INTERRUPTED;
         if (checkpoint_is_due(trainer)) {
             FTH_TRY(settle(trainer));
-            FTH_TRY(fth_trainer_checkpoint(trainer, false));
+            FTH_TRY(fth_saver_save(trainer->saver));
         }
-        fth_trainer_enter(trainer, FTH_PHASE_STEP);
+        fth_guardian_enter(trainer->guardian, FTH_PHASE_STEP);
         FTH_TRY(train_update(trainer));
-        fth_trainer_leave_step(trainer);
+        fth_guardian_end_step(trainer->guardian, trainer->position.step);
         if (!trainer->prepared) { /* not before: the first step should not wait for it */
             FTH_TRY(fth_setup_prepare(&trainer->setup));
             trainer->prepared = true;
-            FTH_TRY(fth_trainer_open_writer(trainer, true));
+            FTH_TRY(fth_saver_start(trainer->saver));
         }
     }
 
@@ -302,11 +338,38 @@ out:
     return status;
 }
 
+/* ---- the end ---- */
+
+static fth_status save_last_model(fth_trainer *trainer)
+{
+    const fth_train_state *state = &trainer->position.state;
+    return fth_saver_save_model(trainer->saver, trainer->setup.engine, trainer->position.step,
+                                state->counter_start + state->batches, trainer->last_path);
+}
+
+/* The last events, and then the run is free for the next owner. */
+static fth_status leave_store(fth_trainer *trainer)
+{
+    return trainer->run_store ? fth_run_store_leave(trainer->run_store) : FTH_OK;
+}
+
+/* A run that never took a step leaves nothing behind, here or in a store; of any other run nothing is touched. */
+static void discard_unbegun(fth_trainer *trainer)
+{
+    fth_run_store *store = trainer->run_store;
+    bool was_stored = store && fth_run_store_is_mirrored(store);
+    if (!trainer->reporter || !fth_reporter_discard_unbegun(trainer->reporter))
+        return;
+    if (was_stored && !fth_run_store_is_lost(store) && fth_run_store_discard(store) != FTH_OK)
+        fth_log_warning("%s keeps the record of a run that never took a step, which the next one replaces: %s",
+                        fth_run_store_url(store), fth_error_message());
+}
+
 /* The last validation, as far as the budget goes: it was expected to fit, but saving comes first. */
 static fth_status validate_at_end(fth_trainer *trainer)
 {
     fth_evaluation evaluation;
-    const fth_deadline deadline = fth_spending_budget_deadline(trainer->spending, trainer->saving.save_s);
+    const fth_deadline deadline = fth_spending_budget_deadline(trainer->spending, fth_saver_get_save_s(trainer->saver));
     fth_status status = fth_trainer_validate(trainer, deadline, &evaluation);
     if (status == FTH_OK)
         return fth_trainer_keep_best(trainer);
@@ -328,20 +391,21 @@ static fth_status end(fth_trainer *trainer, const char *reason, json_t **event)
     FTH_TRY(fth_trainer_follow_validation(trainer, true));
     if (trainer->position.state.validation_step != trainer->position.step)
         FTH_TRY(validate_at_end(trainer));
-    if (trainer->position.unsaved)
-        FTH_TRY(fth_trainer_checkpoint(trainer, true));
-    FTH_TRY(fth_trainer_finish_last_save(trainer));
+    FTH_TRY(fth_saver_finish(trainer->saver));
+    fth_guardian_report_news(trainer->guardian);
     FTH_REQUIRE(fth_stop_get(trainer->stop).kind < FTH_STOP_PREEMPTION, FTH_INTERRUPTED,
                 "stopped at the end"); /* all is saved: another machine ends it */
-    FTH_TRY(fth_trainer_save_model(trainer, trainer->last_path));
-    FTH_TRY(fth_trainer_store_models(trainer));
+    FTH_TRY(save_last_model(trainer));
+    if (trainer->run_store)
+        FTH_TRY(fth_run_store_put_models(trainer->run_store, trainer->position.state.best_step, trainer->best_path,
+                                         trainer->last_path));
     fth_reporter_write_bad_images(trainer->reporter);
     *event = fth_reporter_write_end(trainer->reporter, reason, trainer->last_path, trainer->best_path);
     FTH_REQUIRE(!fth_reporter_is_failing(trainer->reporter), FTH_IO,
                 "the end of run %s could not be recorded; see above",
                 fth_record_id(fth_reporter_get_record(trainer->reporter)));
     FTH_TRY(fth_reporter_sync(trainer->reporter));
-    FTH_TRY(fth_trainer_leave_store(trainer));
+    FTH_TRY(leave_store(trainer));
 
 out:
     return status;
@@ -356,26 +420,28 @@ static fth_status interrupt(fth_trainer *trainer)
         reason.deadline.at_seconds = INFINITY;
     FTH_TRY(settle(trainer));
     fth_trainer_cancel_validation(trainer);
-    fth_trainer_enter(trainer, FTH_PHASE_ENDING);
+    fth_guardian_enter(trainer->guardian, FTH_PHASE_ENDING);
     fth_reporter_write_step(trainer->reporter);
-    FTH_TRY(fth_trainer_save_at_stop(trainer, &reason));
-    if (trainer->saving.local_step == 0)
-        fth_trainer_store_best_in_time(trainer, &reason); /* after what matters more */
+    FTH_TRY(fth_saver_save_at_stop(trainer->saver, &reason));
+    fth_guardian_report_news(trainer->guardian);
+    const bool copied = fth_saver_look(trainer->saver).copy_step > 0;
+    if (trainer->run_store && !copied) /* after what matters more */
+        fth_run_store_put_best_in_time(trainer->run_store, trainer->best_path, reason.deadline);
     if (reason.kind == FTH_STOP_REQUEST && !trainer->run_store &&
         trainer->position.step > 0) /* on a machine that stays */
-        FTH_TRY(fth_trainer_save_model(trainer, trainer->last_path));
+        FTH_TRY(save_last_model(trainer));
     fth_reporter_write_bad_images(trainer->reporter);
-    fth_trainer_tell_notice(trainer, &reason);
+    fth_guardian_report_notice(trainer->guardian, &reason);
     fth_reporter_write_interrupted(trainer->reporter, &reason);
     FTH_TRY(fth_reporter_sync(trainer->reporter));
-    if (trainer->saving.local_step > 0 && trainer->saving.closing)
-        fth_trainer_leave_at_once(trainer);
-    status = fth_trainer_leave_store(trainer);
+    if (copied && fth_saver_is_closing(trainer->saver))
+        fth_guardian_end_process(trainer->guardian);
+    status = leave_store(trainer);
     if (status != FTH_OK && status != FTH_PEER_LOST) { /* the checkpoint is safe, and that is what counts */
         fth_log_warning("%s", fth_error_message());
         status = FTH_OK;
     }
-    fth_trainer_acknowledge(trainer);
+    fth_guardian_acknowledge(trainer->guardian);
 
 out:
     return status;
@@ -402,16 +468,12 @@ void fth_trainer_release(fth_trainer *trainer)
     fth_spending_free(trainer->spending);
     fth_trainer_cancel_validation(trainer);
     fth_validation_free(trainer->validation);
-    fth_guardian_stop(trainer);
-    fth_saving_close(&trainer->saving);
+    fth_guardian_free(trainer->guardian);
+    fth_saver_free(trainer->saver);
     fth_run_store_free(trainer->run_store);
-    fth_store_free(trainer->store);
-    fth_watch_free(trainer->watch);
     fth_loader_free(trainer->loader);
     fth_setup_release(&trainer->setup);
     fth_reporter_free(trainer->reporter);
-    free(trainer->checkpoint_folder);
-    free(trainer->download_folder);
     free(trainer->last_path);
     free(trainer->best_path);
     fth_beginning_release(&trainer->beginning);
@@ -446,10 +508,10 @@ static fth_status conclude(fth_trainer *trainer, fth_status status, fth_train_ou
     if (status == FTH_INTERRUPTED && reason.kind != FTH_STOP_FENCED && trainer->begun) {
         status = interrupt(trainer);
         if (!trainer->run_store) /* a store's is left to its next owner: there may be no time to tidy it */
-            fth_trainer_discard_unbegun(trainer);
+            discard_unbegun(trainer);
     } else if (status == FTH_INTERRUPTED && reason.kind != FTH_STOP_FENCED) {
-        fth_trainer_enter(trainer, FTH_PHASE_ENDING); /* nothing was begun, nothing is to be saved */
-        status = fth_trainer_leave_store(trainer);
+        fth_guardian_enter(trainer->guardian, FTH_PHASE_ENDING); /* nothing was begun, nothing is to be saved */
+        status = leave_store(trainer);
     }
     reason = fth_stop_get(trainer->stop);
     bool lost = status == FTH_PEER_LOST && trainer->run_store && fth_run_store_is_lost(trainer->run_store);
@@ -461,7 +523,7 @@ static fth_status conclude(fth_trainer *trainer, fth_status status, fth_train_ou
         return FTH_OK;
     }
     outcome->interrupted = outcome->interrupted || status == FTH_OK;
-    outcome->local_copy = fth_trainer_describe_local_copy(trainer);
+    outcome->local_copy = trainer->saver ? fth_saver_describe_copy(trainer->saver) : NULL;
     if (status == FTH_DIVERGED)
         status = fail_diverged(trainer);
     if (status != FTH_OK) {
@@ -470,8 +532,8 @@ static fth_status conclude(fth_trainer *trainer, fth_status status, fth_train_ou
             fth_reporter_write_bad_images(trainer->reporter);
             fth_reporter_write_error(trainer->reporter, status, message);
         }
-        fth_trainer_discard_unbegun(trainer);
-        fth_trainer_leave_store(trainer);
+        discard_unbegun(trainer);
+        leave_store(trainer);
         status = fth_fail(status, "%s", message);
         free(message);
     }
@@ -488,17 +550,18 @@ fth_status fth_train(const fth_train_options *options, const fth_strategy *const
     *outcome = (fth_train_outcome){0};
     FTH_TRY(fth_spending_create(&trainer.spending));
     FTH_TRY(fth_reporter_create(observer, &trainer.reporter));
-    FTH_TRY(fth_guardian_start(&trainer));
-    FTH_TRY(fth_trainer_open_watch(&trainer, options)); /* first: finding the run may wait for a store */
-    FTH_TRY(fth_trainer_find_run(&trainer, options));
+    FTH_TRY(fth_guardian_create(stop, observer, trainer.reporter, &trainer.guardian));
+    FTH_TRY(fth_guardian_listen(trainer.guardian, choose_sources(options))); /* first: finding the run may wait */
+    FTH_TRY(find_run(&trainer, options));
     FTH_TRY(fth_strategy_choose(strategies, &trainer.beginning.options, &trainer.strategy));
     if (trainer.beginning.finished) {
-        fth_trainer_fetch_models(&trainer);
+        if (trainer.run_store)
+            fth_run_store_fetch_models(trainer.run_store, trainer.beginning.folder);
         status = report_finished(&trainer.beginning, outcome);
         goto out;
     }
     FTH_TRY(begin(&trainer));
-    fth_trainer_enter(&trainer, FTH_PHASE_BETWEEN);
+    fth_guardian_begin_training(trainer.guardian, trainer.position.step);
     FTH_TRY(loop(&trainer, &reason));
     FTH_TRY(end(&trainer, reason, &outcome->end));
 

@@ -4,6 +4,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "train/stored_run.h"
 #include "train/trainer_internal.h"
 
 /* The name of a new run is free, and its folder can be made. */
@@ -68,6 +69,20 @@ static void describe_model(const fth_trainer *trainer, fth_train_plan *plan)
     plan->steps = trainer->position.total_steps;
 }
 
+/* Where training would begin; a run in a store is copied into `folder` to look at it. */
+static fth_status look_for_run(fth_trainer *trainer, const fth_train_options *asked, const char *folder)
+{
+    fth_status status = FTH_OK;
+    if (!*asked->checkpoints)
+        return fth_beginning_find(asked, &trainer->beginning);
+    FTH_TRY(fth_beginning_prepare(asked, &trainer->beginning));
+    FTH_TRY(fth_run_store_open(asked, &trainer->run_store));
+    FTH_TRY(fth_stored_run_look(trainer->run_store, asked->standby, folder, &trainer->beginning));
+
+out:
+    return status;
+}
+
 fth_status fth_train_check(const fth_train_options *options, const fth_strategy *const *strategies, fth_stop *stop,
                            fth_train_plan *plan)
 {
@@ -79,7 +94,7 @@ fth_status fth_train_check(const fth_train_options *options, const fth_strategy 
     FTH_TRY(fth_spending_create(&trainer.spending));
     if (*options->checkpoints)
         FTH_TRY(fth_folder_create_temporary(&folder));
-    FTH_TRY(fth_trainer_look_for_run(&trainer, options, folder));
+    FTH_TRY(look_for_run(&trainer, options, folder));
     FTH_TRY(fth_strategy_choose(strategies, &trainer.beginning.options, &trainer.strategy));
     FTH_TRY(describe_run(&trainer.beginning, plan));
     if (plan->action == FTH_PLAN_BEGIN_RUN)

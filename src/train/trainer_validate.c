@@ -62,8 +62,8 @@ static fth_status keep_best(fth_trainer *trainer, const candidate *weights)
     if (!is_best(trainer))
         return FTH_OK;
     double began = fth_clock_seconds();
-    fth_status status =
-        fth_trainer_save_weights(trainer, weights->engine, weights->step, weights->batches, trainer->best_path);
+    fth_status status = fth_saver_save_model(trainer->saver, weights->engine, weights->step,
+                                             state->counter_start + weights->batches, trainer->best_path);
     state->meters.checkpoint_s += fth_clock_seconds() - began;
     if (status == FTH_DIVERGED)
         return status;
