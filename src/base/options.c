@@ -241,11 +241,19 @@ fth_status fth_fail_choice(const char *subject, const char *text, fth_choices li
     return fail_choice(subject, text, names);
 }
 
+/* Is it this choice, or of this form: the same up to a colon with something behind it? */
+static bool is_choice(const char *text, const char *name)
+{
+    const char *colon = strchr(name, ':');
+    size_t length = colon ? (size_t)(colon - name) + 1 : 0;
+    return colon ? strncmp(text, name, length) == 0 && text[length] : strcmp(text, name) == 0;
+}
+
 static fth_status check_choice(const fth_option *option, const char *text, const char *subject)
 {
     fth_choice choice;
     for (size_t i = 0; (choice = fth_options_choice(option, i)).name; i++)
-        if (strcmp(choice.name, text) == 0)
+        if (is_choice(text, choice.name))
             return FTH_OK;
     return option->list ? fth_fail_choice(subject, text, option->list) : fail_choice(subject, text, option->choices);
 }
@@ -296,7 +304,10 @@ static fth_status set_checked(const fth_option *option, void *values, const char
     char subject[300];
     format_subject(option, where, subject, sizeof subject);
     if (option->check) {
-        fth_status status = option->check(text);
+        fth_status status = option->type == FTH_OPTION_CHOICE ? check_choice(option, text, subject) : FTH_OK;
+        if (status != FTH_OK)
+            return status;
+        status = option->check(text);
         if (status != FTH_OK)
             return fth_fail_within(status, "%s", subject);
     }

@@ -26,7 +26,8 @@ typedef enum fth_option_type {
 
 /* A value that an option can have, as the table that implements it lists it. */
 typedef struct fth_choice {
-    const char *name;    /* NULL: past the last */
+    const char
+        *name; /* or a form, "bounded:S": what comes after the colon is for fth_option.check. NULL: past the last */
     const char *summary; /* a few words; NULL: the name says it */
 } fth_choice;
 typedef fth_choice (*fth_choices)(size_t index);

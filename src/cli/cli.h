@@ -102,8 +102,6 @@ json_t *fth_cli_json_text(const char *text);
 
 /* The table of train, standby and evaluate (train_table.c): fth_train_option_table, row for row. */
 const fth_option_table *fth_cli_train_table(void);
-/* --consistency, of train and of serve parameters. */
-fth_status fth_cli_check_consistency(const char *text);
 
 /* What train and standby have in common. */
 fth_exit_code fth_cli_train(const fth_command *command, const fth_invocation *invocation, bool standby);

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 
 #include "cli/cli.h"
+#include "train/optimizer.h"
 
 typedef struct bench_options {
     fth_given given;
@@ -18,6 +19,11 @@ typedef struct bench_options {
         .name = #member, .type = FTH_OPTION_TEXT, .offset = AT(member), .fallback = default_value, .argument = shown,  \
         .help = text                                                                                                   \
     }
+#define CHOICE(member, default_value, shown, text, choices_of)                                                         \
+    {                                                                                                                  \
+        .name = #member, .type = FTH_OPTION_CHOICE, .offset = AT(member), .fallback = default_value,                   \
+        .argument = shown, .help = text, .list = choices_of                                                            \
+    }
 #define INTEGER(member, default_value, least, most, text)                                                              \
     {                                                                                                                  \
         .name = #member, .type = FTH_OPTION_INTEGER, .offset = AT(member), .fallback = default_value, .argument = "N", \
@@ -32,9 +38,9 @@ static const fth_option bench_rows[] = {
     INTEGER(width, "0", 0, 65536, "width of an image; 0: as published"),
     INTEGER(classes, "0", 0, 1e6, "classes; 0: as published"),
     INTEGER(threads, "0", 0, 4096, "threads that compute; 0: one per core"),
-    TEXT(precision, "f32", "TYPE", "type of the computation: f32, bf16, tf32, f16 or auto"),
+    CHOICE(precision, "f32", "TYPE", "type of the computation", fth_precision_choice),
     TEXT(device, "auto", "NAME", "back end"),
-    TEXT(optimizer, "sgd", "NAME", "rule of the update"),
+    CHOICE(optimizer, "sgd", "NAME", "rule of the update", fth_optimizer_choice),
     {.name = "seconds",
      .type = FTH_OPTION_DURATION,
      .offset = AT(seconds),

@@ -9,8 +9,6 @@ typedef struct fth_s3_flags {
     char *endpoint, *region, *style, *profile;
 } fth_s3_flags;
 
-extern const char *const fth_s3_styles[];
-
 /* What they say to a store; borrows from the flags. */
 fth_store_options fth_s3_store_options(const fth_s3_flags *flags, double deadline_s);
 

@@ -6,8 +6,6 @@
 #include "cli/store_cli.h"
 #include "http/http.h"
 
-const char *const fth_s3_styles[] = {"auto", "path", "host", NULL};
-
 fth_store_options fth_s3_store_options(const fth_s3_flags *flags, double deadline_s)
 {
     return (fth_store_options){.s3_endpoint = flags->endpoint,

@@ -1,9 +1,10 @@
 /* The options of training as the program takes them: the table of src/train, with what folders below it in the house
- * know of a row. Those are the strategies, and how a parameter server keeps its workers together. */
+ * know of a row. Those are the strategies, and what a parameter server and its workers agree on. */
 #include <string.h>
 
 #include "cli/cli.h"
 #include "parallel/parallel.h"
+#include "parameters/client.h"
 #include "parameters/parameters.h"
 
 static fth_choice choose_strategy(size_t index)
@@ -12,11 +13,16 @@ static fth_choice choose_strategy(size_t index)
     return strategy ? (fth_choice){strategy->name, strategy->summary} : (fth_choice){0};
 }
 
-fth_status fth_cli_check_consistency(const char *text)
-{
-    fth_consistency parsed;
-    return fth_consistency_parse(text, &parsed);
-}
+/* Rows that are plain text to src/train. */
+static const struct {
+    const char *name;
+    fth_choices list;
+    fth_status (*check)(const char *text);
+} known[] = {
+    {"strategy", choose_strategy, NULL},
+    {"consistency", fth_consistency_choice, fth_consistency_check},
+    {"compress", fth_compression_choice, fth_compression_check},
+};
 
 static fth_option *find_row(fth_option *rows, const char *name)
 {
@@ -30,10 +36,12 @@ const fth_option_table *fth_cli_train_table(void)
     if (table.options) /* made before; the program reads its flags in one thread */
         return &table;
     memcpy(rows, fth_train_option_table.options, fth_train_option_table.count * sizeof *rows);
-    fth_option *strategy = find_row(rows, "strategy");
-    strategy->type = FTH_OPTION_CHOICE;
-    strategy->list = choose_strategy;
-    find_row(rows, "consistency")->check = fth_cli_check_consistency;
+    for (size_t i = 0; i < FTH_COUNT_OF(known); i++) {
+        fth_option *row = find_row(rows, known[i].name);
+        row->type = FTH_OPTION_CHOICE;
+        row->list = known[i].list;
+        row->check = known[i].check;
+    }
     table = fth_train_option_table;
     table.options = rows;
     return &table;

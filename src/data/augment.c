@@ -1,6 +1,7 @@
 /* Augmentation and normalization in one pass over the pixels: value = pixel * scale + shift, where a pixel of the
  * padding is 0. */
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/vectorized.h"
 #include "data/data_internal.h"
@@ -30,6 +31,33 @@ static void write_row(const uint8_t *source, int width, int offset, bool flip, f
     }
     for (int x = end; x < width; x++)
         out[flip ? width - 1 - x : x] = shift;
+}
+
+enum { CROP_PADDING = 4 }; /* as is usual for CIFAR-10 */
+
+static const struct {
+    const char *name;
+    fth_augmentation augmentation;
+} augmentations[] = {
+    {"none", {0}},
+    {"flip", {.flip = true}},
+    {"crop", {.crop_padding = CROP_PADDING}},
+    {"flip-crop", {.flip = true, .crop_padding = CROP_PADDING}},
+};
+
+fth_choice fth_augmentation_choice(size_t index)
+{
+    return (fth_choice){.name = index < FTH_COUNT_OF(augmentations) ? augmentations[index].name : NULL};
+}
+
+fth_status fth_augmentation_find(const char *name, fth_augmentation *augmentation)
+{
+    for (size_t i = 0; i < FTH_COUNT_OF(augmentations); i++) {
+        *augmentation = augmentations[i].augmentation;
+        if (strcmp(augmentations[i].name, name) == 0)
+            return FTH_OK;
+    }
+    return fth_fail_choice("augmentation", name, fth_augmentation_choice);
 }
 
 fth_recipe fth_augment_choose(const fth_augmentation *augmentation, uint64_t seed, int64_t epoch, int64_t sample)

@@ -89,6 +89,8 @@ typedef struct fth_dataset_builtin {
     const char *name, *summary;
 } fth_dataset_builtin;
 extern const fth_dataset_builtin fth_dataset_builtins[];
+/* The same, for completion of --data. */
+fth_choice fth_dataset_choice(size_t index);
 
 /* ---- the order of samples ---- */
 
@@ -116,6 +118,10 @@ typedef struct fth_augmentation {
     bool flip;        /* mirror left-right half of the time */
     int crop_padding; /* pad by this many zero pixels, then crop at random back to size; 0: no */
 } fth_augmentation;
+
+/* By name; FTH_INVALID with those there are. They are the choices of --augment. */
+fth_status fth_augmentation_find(const char *name, fth_augmentation *augmentation);
+fth_choice fth_augmentation_choice(size_t index);
 
 /* Which part of an image is taken, and whether mirrored: a pure function of (seed, epoch, sample). */
 fth_recipe fth_augment_choose(const fth_augmentation *augmentation, uint64_t seed, int64_t epoch, int64_t sample);

@@ -21,6 +21,13 @@ const fth_dataset_builtin fth_dataset_builtins[] = {
     {NULL, NULL},
 };
 
+fth_choice fth_dataset_choice(size_t index)
+{
+    if (index >= FTH_COUNT_OF(fth_dataset_builtins))
+        return (fth_choice){0};
+    return (fth_choice){fth_dataset_builtins[index].name, fth_dataset_builtins[index].summary};
+}
+
 static fth_status hold_out(const fth_dataset_options *options, const char *folder, fth_dataset *dataset)
 {
     int64_t total = dataset->info.count[FTH_TRAIN];

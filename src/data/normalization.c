@@ -68,6 +68,11 @@ fth_status fth_normalization_parse(const char *text, fth_normalization *normaliz
     return FTH_OK;
 }
 
+fth_choice fth_normalization_choice(size_t index)
+{
+    return (fth_choice){.name = index < FTH_COUNT_OF(known) ? known[index].name : NULL};
+}
+
 fth_status fth_normalization_check(const char *text)
 {
     fth_normalization normalization;

@@ -14,6 +14,7 @@
 #include <jansson.h>
 
 #include "base/base.h"
+#include "base/options.h"
 
 enum { FTH_MAX_CHANNELS = 4, FTH_NORMALIZATION_TEXT = 160 };
 
@@ -24,7 +25,9 @@ typedef struct fth_normalization {
 
 /* Reads one of the texts above; "" is unknown. */
 fth_status fth_normalization_parse(const char *text, fth_normalization *normalization);
-fth_status fth_normalization_check(const char *text); /* the same, for tables of options */
+fth_status fth_normalization_check(const char *text);
+/* Those with a name, for completion of --normalize. */
+fth_choice fth_normalization_choice(size_t index); /* the same, for tables of options */
 
 /* Makes it one for images of `channels`. FTH_INVALID if it has numbers for another count of them. */
 fth_status fth_normalization_spread(const fth_normalization *normalization, int channels, fth_normalization *spread);

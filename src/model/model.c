@@ -51,6 +51,12 @@ fth_status fth_model_find(const char *name, const fth_model **model)
     return fth_fail(FTH_INVALID, "there is no model \"%s\"; `farthing models` lists them", name);
 }
 
+fth_choice fth_model_choice(size_t index)
+{
+    const fth_model *model = index < FTH_COUNT_OF(fth_model_list) ? fth_model_list[index] : NULL;
+    return model ? (fth_choice){model->name, model->summary} : (fth_choice){0};
+}
+
 const char *const fth_model_stems[] = {"standard", "small", NULL};
 
 fth_status fth_model_apply_stem(const char *name, const char *stem, char **full_name)

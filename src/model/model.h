@@ -2,6 +2,7 @@
 #ifndef FTH_MODEL_MODEL_H
 #define FTH_MODEL_MODEL_H
 
+#include "base/options.h"
 #include "graph/graph.h"
 #include "tensor/weights.h"
 
@@ -34,6 +35,9 @@ fth_status fth_model_find(const char *name, const fth_model **model);
 fth_status fth_model_apply_stem(const char *name, const char *stem, char **full_name);
 /* What `stem` may be; ends with NULL. */
 extern const char *const fth_model_stems[];
+
+/* The list, for completion of --model. */
+fth_choice fth_model_choice(size_t index);
 
 /* A whole training graph: inputs "images" (N,C,H,W) F32 and "labels" (N) I32, the network, the loss, gradients. */
 fth_status fth_model_create_graph(const fth_model *model, const fth_model_options *options, fth_graph **graph);

@@ -6,6 +6,7 @@
 #ifndef FTH_PARAMETERS_CLIENT_H
 #define FTH_PARAMETERS_CLIENT_H
 
+#include "base/options.h"
 #include "data/normalization.h"
 #include "parameters/gradient.h"
 
@@ -71,6 +72,10 @@ typedef struct fth_encoder_facts {
     int64_t sequence, version, samples, correct;
     double loss;
 } fth_encoder_facts;
+
+/* How gradients travel, for the table of options: --compress is one of these forms, with a share that fits. */
+fth_choice fth_compression_choice(size_t index);
+fth_status fth_compression_check(const char *text);
 
 /* "none", "f16", "bf16", "topk:0.01". The layout outlives the encoder. */
 fth_status fth_encoder_create(const fth_layout *layout, const char *compression, fth_encoder **encoder);

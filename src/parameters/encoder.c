@@ -83,21 +83,38 @@ static int64_t sent_of(const fth_encoder *encoder, int64_t count)
 
 /* ---- making one ---- */
 
-static fth_status parse(const char *text, fth_encoder *encoder)
+static const fth_choice forms[] = {
+    [SEND_F32] = {.name = "none"},
+    [SEND_F16] = {.name = "f16"},
+    [SEND_BF16] = {.name = "bf16"},
+    [SEND_LARGEST] = {.name = "topk:SHARE", .summary = "topk:0.01 is the largest 1 %"},
+};
+
+fth_choice fth_compression_choice(size_t index)
+{
+    return index < FTH_COUNT_OF(forms) ? forms[index] : (fth_choice){0};
+}
+
+static fth_status parse(const char *text, compression *kind, double *part)
 {
     char *end = NULL;
-    if (strcmp(text, "none") == 0)
-        encoder->kind = SEND_F32;
-    else if (strcmp(text, "f16") == 0)
-        encoder->kind = SEND_F16;
-    else if (strcmp(text, "bf16") == 0)
-        encoder->kind = SEND_BF16;
-    else if (strncmp(text, "topk:", 5) == 0 && (encoder->part = strtod(text + 5, &end)) > 0 && encoder->part <= 1 &&
-             !*end)
-        encoder->kind = SEND_LARGEST;
-    else
-        return fth_fail(FTH_INVALID, "\"%s\" is not a compression: none, f16, bf16 or topk:0.01", text);
+    *part = 1;
+    for (*kind = SEND_F32; *kind < SEND_LARGEST; (*kind)++)
+        if (strcmp(text, forms[*kind].name) == 0)
+            return FTH_OK;
+    if (strncmp(text, "topk:", 5) != 0)
+        return fth_fail_choice("compression", text, fth_compression_choice);
+    *part = strtod(text + 5, &end);
+    if (end == text + 5 || *end || !(*part > 0) || *part > 1)
+        return fth_fail(FTH_INVALID, "expected a share above 0, at most 1, behind the colon of \"%s\"", text);
     return FTH_OK;
+}
+
+fth_status fth_compression_check(const char *text)
+{
+    compression kind;
+    double part;
+    return parse(text, &kind, &part);
 }
 
 static void add_view(fth_encoder *encoder, const char *name, fth_dtype dtype, fth_shape shape)
@@ -197,7 +214,7 @@ fth_status fth_encoder_create(const fth_layout *layout, const char *text, fth_en
     FTH_TRY(fth_allocate(1, sizeof *encoder, &encoder));
     encoder->layout = layout;
     encoder->fd = -1;
-    FTH_TRY(parse(text, encoder));
+    FTH_TRY(parse(text, &encoder->kind, &encoder->part));
     FTH_TRY(fth_allocate(views, sizeof *encoder->views, &encoder->views));
     FTH_TRY(fth_allocate(views, sizeof *encoder->names, &encoder->names));
     describe(encoder);

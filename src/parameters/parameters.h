@@ -48,6 +48,9 @@ typedef struct fth_consistency {
 
 /* "sync", "sync:4", "bounded:8", "async" */
 fth_status fth_consistency_parse(const char *text, fth_consistency *consistency);
+/* For the table of options: --consistency is one of these forms, with a number that fits. */
+fth_choice fth_consistency_choice(size_t index);
+fth_status fth_consistency_check(const char *text);
 void fth_consistency_format(fth_consistency consistency, char *text, size_t size);
 
 /* What survives what. */

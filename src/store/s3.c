@@ -74,6 +74,8 @@ static fth_status split_endpoint(const char *endpoint, char **origin, char **pat
     return FTH_OK;
 }
 
+const char *const fth_s3_styles[] = {"auto", "path", "host", NULL};
+
 static fth_status choose_style(fth_s3 *s3, const char *style, bool has_endpoint)
 {
     style = style && *style ? style : "auto";

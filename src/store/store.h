@@ -36,6 +36,8 @@ typedef struct fth_store_options {
     double deadline_s;     /* of a small request with its retries; 0: 60. Large transfers: while they make progress */
 } fth_store_options;
 
+extern const char *const fth_s3_styles[]; /* what s3_style can be; NULL-terminated */
+
 /* Parses and looks for credentials; touches the network only for an instance's role. `options` may be NULL. An address
  * in its public form is opened with the secrets that are known for it (base/address.h). */
 fth_status fth_store_open(const char *address, const fth_store_options *options, fth_store **store);

@@ -114,19 +114,6 @@ fth_status fth_option_check_lease(const char *text)
     return fth_fail(FTH_INVALID, "\"%s\" is not the time of a lease: write 10s (1s to 1h), or off", text);
 }
 
-fth_status fth_option_check_compression(const char *text)
-{
-    char *end = NULL;
-    if (strncmp(text, "topk:", 5) == 0) {
-        double part = strtod(text + 5, &end);
-        if (end > text + 5 && !*end && part > 0 && part <= 1)
-            return FTH_OK;
-    } else if (strcmp(text, "none") == 0 || strcmp(text, "f16") == 0 || strcmp(text, "bf16") == 0) {
-        return FTH_OK;
-    }
-    return fth_fail(FTH_INVALID, "\"%s\" is not a compression: none, f16, bf16 or topk:0.01 (the largest 1 %%)", text);
-}
-
 fth_status fth_option_check_watch(const char *text)
 {
     return *text ? fth_watch_check(text) : FTH_OK;

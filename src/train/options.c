@@ -13,14 +13,12 @@
 #include "train/train_internal.h"
 
 static const char *const best_measures[] = {"loss", "accuracy", NULL};
-static const char *const s3_styles[] = {"auto", "path", "host", NULL};
 static const char *const momentums[] = {"shared", "worker", NULL};
-static const char *const augmentations[] = {"none", "flip", "crop", "flip-crop", NULL};
 
 #define ROW(flag, kind, member) .name = flag, .type = FTH_OPTION_##kind, .offset = offsetof(fth_train_options, member)
 
 static const fth_option options[] = {
-    {ROW("model", TEXT, model), .fallback = "mnist-cnn", .argument = "NAME",
+    {ROW("model", TEXT, model), .fallback = "mnist-cnn", .argument = "NAME", .list = fth_model_choice,
      .help = "network; `farthing models` lists them", .identity = true, .group = "Model and data", .fixed = true,
      .commands = FTH_FOR_TRAIN | FTH_FOR_EVALUATE | FTH_FOR_SERVE},
     {ROW("stem", CHOICE, stem), .fallback = "standard", .argument = "KIND",
@@ -28,6 +26,7 @@ static const fth_option options[] = {
              "the same",
      .choices = fth_model_stems, .commands = FTH_FOR_TRAIN | FTH_FOR_EVALUATE | FTH_FOR_SERVE},
     {ROW("data", TEXT, data), .address = true, .fallback = "digits", .argument = "NAME|FOLDER",
+     .list = fth_dataset_choice,
      .help = "digits or shapes (built in); a folder, archive or URL of JPEG and PNG files in class folders; or a "
              "folder of MNIST idx or CIFAR-10 binary files",
      .identity = true, .fixed = true, .commands = FTH_FOR_TRAIN | FTH_FOR_EVALUATE | FTH_FOR_SERVE},
@@ -43,7 +42,7 @@ static const fth_option options[] = {
     {ROW("augment", CHOICE, augment), .fallback = "none", .argument = "HOW",
      .help = "vary training images in memory: flip (left-right), crop (padded, at random) or both; image files and all "
              "else: --transform",
-     .choices = augmentations, .identity = true, .commands = FTH_FOR_TRAIN},
+     .list = fth_augmentation_choice, .identity = true, .commands = FTH_FOR_TRAIN},
     {ROW("image-size", INTEGER, image_size), .fallback = "0", .argument = "N",
      .help = "side of the images that the model gets; 0: their own if they are all alike, else 224", .minimum = 0,
      .maximum = 4096, .identity = true, .commands = FTH_FOR_TRAIN | FTH_FOR_EVALUATE | FTH_FOR_SERVE},
@@ -53,7 +52,7 @@ static const fth_option options[] = {
     {ROW("validation-transform", TEXT, validation_transform), .argument = "STEPS",
      .help = "how images are brought to size for validation: resize=256,centre-crop=224", .check = fth_transform_check,
      .identity = true, .commands = FTH_FOR_TRAIN | FTH_FOR_EVALUATE | FTH_FOR_SERVE},
-    {ROW("normalize", TEXT, normalize), .argument = "HOW",
+    {ROW("normalize", TEXT, normalize), .argument = "HOW", .list = fth_normalization_choice,
      .help = "mean and deviation of pixels in 0..1, by channel: imagenet, cifar, mnist, none or MEAN/STD (0.5/0.5); "
              "else as the weights file says, or as is usual for the data",
      .check = fth_normalization_check, .identity = true, .optional_identity = true,
@@ -168,14 +167,13 @@ static const fth_option options[] = {
      .help = "parameter-server: this worker's name there; made up unless given", .commands = FTH_FOR_TRAIN,
      .side = FTH_SIDE_ONE_WORKER},
     {ROW("compress", TEXT, compress), .fallback = "none", .argument = "HOW",
-     .help = "parameter-server: gradients travel as f16, bf16 or topk:0.01 (their largest 1 %); what is left out is "
-             "added to the next",
-     .check = fth_option_check_compression, .commands = FTH_FOR_TRAIN},
+     .help = "parameter-server: how gradients travel; what is left out is added to the next",
+     .commands = FTH_FOR_TRAIN},
     {ROW("share", TEXT, share), .argument = "I/N",
      .help = "train on the I-th of N shares of every epoch: 1/2 and 2/2 are disjoint and together all of it",
      .check = fth_option_check_data_share, .identity = true, .commands = FTH_FOR_TRAIN, .side = FTH_SIDE_ONE_WORKER},
     {ROW("consistency", TEXT, consistency), .fallback = "async", .argument = "HOW",
-     .help = "parameter-server started here: sync, bounded:S or async", .commands = FTH_FOR_TRAIN,
+     .help = "parameter-server started here: which gradients make a step", .commands = FTH_FOR_TRAIN,
      .side = FTH_SIDE_SERVER},
     {ROW("server-pin", TEXT, server_pin), .argument = "sha256//...",
      .help = "parameter-server: the fingerprint of its key, which it printed; trusts that key and no other",
@@ -227,7 +225,7 @@ static const fth_option options[] = {
              "has more "
              "than 20 classes; with FILE.csv, the matrix into that file",
      .check = fth_option_check_confusion, .commands = FTH_FOR_EVALUATE},
-    {ROW("checkpoints", TEXT, checkpoints), .address = true, .argument = "URL",
+    {ROW("checkpoints", TEXT, checkpoints), .address = true, .argument = "URL|FOLDER",
      .help = "where the run lives, to survive this machine: s3://bucket/run, gs://, az://, or a shared folder; the "
              "same command anywhere carries it on",
      .group = "Machines that vanish", .commands = FTH_FOR_TRAIN | FTH_FOR_STANDBY, .side = FTH_SIDE_NONE},
@@ -243,7 +241,7 @@ static const fth_option options[] = {
     {ROW("s3-region", TEXT, s3_region), .argument = "NAME", .help = "S3 region",
      .commands = FTH_FOR_TRAIN | FTH_FOR_STANDBY | FTH_FOR_EVALUATE},
     {ROW("s3-style", CHOICE, s3_style), .fallback = "auto", .argument = "HOW",
-     .help = "where the bucket's name goes in S3 requests: into the path or the host's name", .choices = s3_styles,
+     .help = "where the bucket's name goes in S3 requests: into the path or the host's name", .choices = fth_s3_styles,
      .commands = FTH_FOR_TRAIN | FTH_FOR_STANDBY | FTH_FOR_EVALUATE},
 
     {ROW("price", TEXT, price), .argument = "USD",

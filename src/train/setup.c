@@ -7,8 +7,6 @@
 
 #include "train/classifier.h"
 
-enum { CROP_PADDING = 4 };
-
 /* ---- opening ---- */
 
 /* What can be wrong with names and paths shows before data is read or fetched. A run that is continued no longer
@@ -178,8 +176,9 @@ fth_status fth_setup_open_loader(const fth_setup *setup, fth_split split, int64_
                                          .recipes = setup->data_on_device || (training && workers_make_images(setup)),
                                          .threads = (int)options->loader_threads};
     if (training) {
-        loader_options.augmentation.flip = strncmp(options->augment, "flip", 4) == 0;
-        loader_options.augmentation.crop_padding = strstr(options->augment, "crop") ? CROP_PADDING : 0;
+        fth_status status = fth_augmentation_find(options->augment, &loader_options.augmentation);
+        if (status != FTH_OK)
+            return status;
         loader_options.first_batch = first_batch;
         loader_options.share = setup->share;
     } else {

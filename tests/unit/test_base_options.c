@@ -515,6 +515,101 @@ static void nearest_names_are_near(void **state)
     assert_null(fth_nearest_name(large, names));
 }
 
+/* ---- choices from a table ---- */
+
+static fth_choice give_consistency(size_t index)
+{
+    static const fth_choice forms[] = {{"async", "each makes a step"}, {"sync", NULL}, {"bounded:S", "not too old"}};
+    return index < FTH_COUNT_OF(forms) ? forms[index] : (fth_choice){0};
+}
+
+static fth_status check_number(const char *text)
+{
+    const char *colon = strchr(text, ':');
+    return !colon || strspn(colon + 1, "0123456789") == strlen(colon + 1) ? FTH_OK : fth_fail(FTH_INVALID, "a number");
+}
+
+typedef struct listed {
+    fth_given given;
+    char *consistency, *word;
+} listed;
+
+static const fth_option listed_rows[] = {
+    {.name = "consistency",
+     .type = FTH_OPTION_CHOICE,
+     .offset = offsetof(listed, consistency),
+     .fallback = "async",
+     .argument = "HOW",
+     .help = "which gradients make a step",
+     .list = give_consistency,
+     .check = check_number},
+    {.name = "word",
+     .type = FTH_OPTION_TEXT,
+     .offset = offsetof(listed, word),
+     .help = "any",
+     .list = give_consistency},
+};
+static const fth_option_table listed_table = {
+    .options = listed_rows, .count = FTH_COUNT_OF(listed_rows), .struct_size = sizeof(listed)};
+
+static void choices_come_from_a_table(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *text, *message; /* NULL: it is valid */
+    } cases[] = {
+        {"async", NULL},
+        {"bounded:3", NULL},
+        {"asinc", "--consistency must be one of async, sync, bounded:S, not 'asinc'; did you mean 'async'?"},
+        {"bounded", "--consistency must be one of async, sync, bounded:S, not 'bounded'; did you mean 'bounded:S'?"},
+        {"bounded:", "--consistency must be one of async, sync, bounded:S, not 'bounded:'; did you mean 'bounded:S'?"},
+        {"sync:3", "--consistency must be one of async, sync, bounded:S, not 'sync:3'; did you mean 'sync'?"},
+        {"bounded:x", "--consistency: a number"},
+    };
+    listed own;
+    assert_int_equal(fth_options_set_defaults(&listed_table, &own), FTH_OK);
+    for (size_t i = 0; i < FTH_COUNT_OF(cases); i++) {
+        fth_status status = fth_options_set(&listed_table, &own, "consistency", cases[i].text, "--consistency");
+        assert_int_equal(status, cases[i].message ? FTH_INVALID : FTH_OK);
+        if (cases[i].message)
+            assert_string_equal(fth_error_message(), cases[i].message);
+        else
+            assert_string_equal(own.consistency, cases[i].text);
+    }
+    /* Of a text they are only offered. */
+    assert_int_equal(fth_options_set(&listed_table, &own, "word", "anything", "--word"), FTH_OK);
+    fth_options_release(&listed_table, &own);
+}
+
+static void print_listed_help(const fth_option_table *ignored)
+{
+    (void)ignored;
+    fth_options_print_help(&listed_table);
+}
+
+static void choices_are_explained(void **state)
+{
+    (void)state;
+    char *text = capture(print_listed_help);
+    assert_non_null(strstr(text, "one of async (each makes a step), sync,"));
+    assert_non_null(strstr(text, "bounded:S (not too old)"));
+    assert_non_null(strstr(text, "--word VALUE"));
+    assert_null(strstr(strstr(text, "--word"), "async"));
+    free(text);
+}
+
+static void a_value_is_reset(void **state)
+{
+    (void)state;
+    listed own;
+    assert_int_equal(fth_options_set_defaults(&listed_table, &own), FTH_OK);
+    assert_int_equal(fth_options_set(&listed_table, &own, "consistency", "sync", "--consistency"), FTH_OK);
+    assert_int_equal(fth_options_reset(&listed_rows[0], &own), FTH_OK);
+    assert_string_equal(own.consistency, "async");
+    assert_true(fth_options_was_given(&listed_table, &own, "consistency"));
+    fth_options_release(&listed_table, &own);
+}
+
 #define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
 
 int main(void)
@@ -535,6 +630,9 @@ int main(void)
         TEST(nearest_names_are_near),
         TEST(commands_take_their_own_flags),
         TEST(help_shows_what_a_command_takes),
+        TEST(choices_come_from_a_table),
+        TEST(choices_are_explained),
+        TEST(a_value_is_reset),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

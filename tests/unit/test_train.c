@@ -216,15 +216,66 @@ static void tables_know_their_names(void **state)
     assert_int_equal(fth_optimizer_find("sdg", &optimizer), FTH_INVALID);
     assert_int_equal(fth_optimizer_find("adamw", &optimizer), FTH_OK);
     assert_true(optimizer->default_lr == 0.001);
+    assert_int_equal(fth_optimizer_find("sdg", &optimizer), FTH_INVALID);
+    assert_string_equal(fth_error_message(), "optimizer must be one of sgd, adamw, not 'sdg'; did you mean 'sgd'?");
+}
+
+/* Every choice of a row is found by what implements it. */
+static void choices_are_what_is_implemented(void **state)
+{
+    (void)state;
+    const fth_optimizer *optimizer;
+    const fth_schedule *schedule;
+    fth_augmentation augmentation;
+    size_t count = 0;
+    for (size_t i = 0; fth_optimizer_choice(i).name; i++, count++)
+        assert_int_equal(fth_optimizer_find(fth_optimizer_choice(i).name, &optimizer), FTH_OK);
+    for (size_t i = 0; fth_schedule_choice(i).name; i++, count++)
+        assert_int_equal(fth_schedule_find(fth_schedule_choice(i).name, &schedule), FTH_OK);
+    for (size_t i = 0; fth_augmentation_choice(i).name; i++, count++)
+        assert_int_equal(fth_augmentation_find(fth_augmentation_choice(i).name, &augmentation), FTH_OK);
+    assert_int_equal(count, 2 + 4 + 4);
+}
+
+static int side_of(const char *name)
+{
+    const fth_option *option = fth_options_find(&fth_train_option_table, name);
+    assert_non_null(option);
+    return option->side;
+}
+
+/* The optimizer is where the model is; what each process does for itself is not handed on. */
+static void options_know_their_side(void **state)
+{
+    (void)state;
+    static const char *const servers[] = {
+        "lr",    "optimizer", "momentum",    "nesterov", "weight-decay", "schedule", "warmup",      "beta1",
+        "beta2", "epsilon",   "decay-every", "clip",     "weights",      "workers",  "consistency", "decay-factor"};
+    for (size_t i = 0; i < FTH_COUNT_OF(servers); i++)
+        assert_int_equal(side_of(servers[i]), FTH_SIDE_SERVER);
+    assert_int_equal(side_of("model"), FTH_SIDE_EVERY);
+    assert_int_equal(side_of("batch"), FTH_SIDE_EVERY);
+    assert_int_equal(side_of("share"), FTH_SIDE_ONE_WORKER);
+    assert_int_equal(side_of("budget"), FTH_SIDE_ONE_WORKER);
+    assert_int_equal(side_of("keep"), FTH_SIDE_OWN_RUN);
+    assert_int_equal(side_of("checkpoints"), FTH_SIDE_NONE);
+    for (size_t i = 0; i < fth_train_option_table.count; i++) {
+        const fth_option *option = &fth_train_option_table.options[i];
+        if (option->commands == 0)
+            fail_msg("--%s does not say which commands take it", option->name);
+        if (option->fixed && !option->identity) /* else a run could be found by other values, and refuse them */
+            fail_msg("--%s cannot change in a run, and is not part of its identity", option->name);
+    }
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(defaults_are_as_documented),     cmocka_unit_test(every_promised_flag_exists),
-        cmocka_unit_test(flags_are_read_and_checked),     cmocka_unit_test(identity_is_what_changes_the_result),
-        cmocka_unit_test(intervals_are_steps_or_times),   cmocka_unit_test(schedules_follow_their_formulas),
-        cmocka_unit_test(warm_up_rises_to_the_full_rate), cmocka_unit_test(tables_know_their_names),
+        cmocka_unit_test(defaults_are_as_documented),      cmocka_unit_test(every_promised_flag_exists),
+        cmocka_unit_test(flags_are_read_and_checked),      cmocka_unit_test(identity_is_what_changes_the_result),
+        cmocka_unit_test(intervals_are_steps_or_times),    cmocka_unit_test(schedules_follow_their_formulas),
+        cmocka_unit_test(warm_up_rises_to_the_full_rate),  cmocka_unit_test(tables_know_their_names),
+        cmocka_unit_test(choices_are_what_is_implemented), cmocka_unit_test(options_know_their_side),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
