@@ -222,10 +222,11 @@ static fth_status check_processes(const fth_train_options *options)
     const fth_strategy *strategy = NULL;
 
     FTH_TRY(fth_strategy_choose(fth_strategies, options, &strategy));
-    FTH_REQUIRE(options->processes == 0, FTH_UNSUPPORTED,
-                "the library starts no processes: leave out processes, or use workers, which are threads");
-    FTH_REQUIRE(strategy->optimizer != FTH_OPTIMIZER_OF_SERVER || *options->server, FTH_UNSUPPORTED,
-                "the library starts no parameter server: set server to the address of one (farthing serve parameters)");
+    FTH_REQUIRE(!strategy->starts_processes || !strategy->starts_processes(options), FTH_UNSUPPORTED,
+                strategy->supervise
+                    ? "the library starts no parameter server: set server to the address of one (farthing serve "
+                      "parameters)"
+                    : "the library starts no processes: leave out processes, or use workers, which are threads");
 
 out:
     return status;

@@ -54,6 +54,11 @@ struct hogwild {
 
 /* ---- starting and ending ---- */
 
+static bool hogwild_starts_processes(const fth_train_options *options)
+{
+    return options->processes > 0;
+}
+
 static int choose_workers(const fth_train_options *options)
 {
     int cores = fth_processors_usable();
@@ -147,7 +152,7 @@ static fth_status hogwild_open(fth_engine *engine, const fth_train_options *opti
     json_t *json = fth_options_to_json(&fth_train_option_table, options, false);
     char *text = json ? json_dumps(json, JSON_COMPACT) : NULL;
     hogwild_plan plan = {.workers = choose_workers(options),
-                         .processes = options->processes > 0,
+                         .processes = hogwild_starts_processes(options),
                          .worker_state = strcmp(options->hogwild_momentum, "worker") == 0,
                          .options = text,
                          .engine = engine};
@@ -455,7 +460,7 @@ static fth_status hogwild_check(const fth_train_options *options)
 /* Processes do not have the data. */
 static bool hogwild_makes_images(const fth_train_options *options)
 {
-    return options->processes == 0;
+    return !hogwild_starts_processes(options);
 }
 
 static const char *const hogwild_options[] = {"workers", "processes", "hogwild-momentum", "worker-timeout", NULL};
@@ -469,6 +474,7 @@ const fth_strategy fth_strategy_hogwild = {
     .validates_alongside = true,
     .takes_checkpoints = true,
     .check = hogwild_check,
+    .starts_processes = hogwild_starts_processes,
     .makes_images = hogwild_makes_images,
     .open = hogwild_open,
     .describe = hogwild_describe,

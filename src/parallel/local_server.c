@@ -9,7 +9,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/process.h"
 #include "parallel/parallel_internal.h"
 #include "parallel/supervisor.h"
 #include "parameters/parameters.h"

@@ -12,7 +12,7 @@ fth_status fth_parallel_train(fth_train_options *options, const char *program, c
     fth_status status = fth_strategy_find(fth_strategies, options->strategy, &strategy);
     if (status != FTH_OK)
         return status;
-    if (strategy->starts_processes && strategy->starts_processes(options))
+    if (strategy->supervise && strategy->starts_processes(options))
         return strategy->supervise(options, program, observer, stop, outcome);
     return fth_train(options, fth_strategies, observer, stop, outcome);
 }

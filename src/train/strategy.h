@@ -45,10 +45,10 @@ struct fth_strategy {
 
     /* Optional: what must hold between options, beyond `options`. */
     fth_status (*check)(const fth_train_options *options);
-    /* Optional, both: true if these options ask for processes that the strategy starts on this machine itself; these
-     * then run the whole training, instead of fth_train(). `program` is the file of this program, `options` may be
-     * changed, and the observer sees progress alone. */
+    /* Optional: true if these options ask for processes of this program, which the strategy starts on this machine. */
     bool (*starts_processes)(const fth_train_options *options);
+    /* Optional: where processes are started, runs the whole training with them, instead of fth_train(). `program` is the
+     * file of this program, `options` may be changed, and the observer sees progress alone. */
     fth_status (*supervise)(fth_train_options *options, const char *program, const fth_train_observer *observer,
                             fth_stop *stop, fth_train_outcome *outcome);
     /* Optional: true if workers make images from recipes where they compute with them, given a data set in memory. */

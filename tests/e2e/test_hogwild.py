@@ -233,9 +233,8 @@ def test_bad_options(farthing, flags, message):
 
 
 def test_unknown_strategy(farthing):
-    assert "did you mean hogwild" in farthing("train", "--strategy", "hogwilt", code=2).err
-    assert ("known strategies: single, hogwild, parameter-server"
-            in farthing("train", "--strategy", "zebra", code=2).err)
+    error = farthing("train", "--strategy", "hogwilt", code=2).err
+    assert "one of single, hogwild, parameter-server" in error and "did you mean 'hogwild'?" in error
 
 
 def test_a_resume_by_name_keeps_the_strategy(farthing, tiny):
