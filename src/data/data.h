@@ -100,6 +100,10 @@ typedef struct fth_share {
     int64_t index, of;
 } fth_share;
 int64_t fth_share_samples(fth_share share, int64_t count); /* how many of `count` are in it */
+/* One of several parts of a batch of `count` samples: those from fth_part_begin(part, count) on, in a row. All parts
+ * together are the batch; with fewer samples than parts some are empty. {0, 0}: the whole. */
+int64_t fth_part_begin(fth_share part, int64_t count);
+int64_t fth_part_samples(fth_share part, int64_t count);
 
 typedef struct fth_sampler {
     uint64_t seed;
@@ -183,6 +187,7 @@ typedef struct fth_loader_options {
     int threads;         /* 0: one per core where images are transformed, else one */
     int64_t first_batch; /* counted from the start of epoch 0 */
     fth_share share;     /* of every epoch; zeroed: all of it */
+    fth_share part;      /* of every batch, whose `batch` samples several loaders have together; zeroed: all of it */
     int64_t batch_limit; /* stop before the batch of this number (evaluation: one epoch); 0: endless */
     bool recipes;        /* batches say how their images are made instead of holding them; not of transformed images */
 } fth_loader_options;
@@ -191,7 +196,8 @@ typedef struct fth_batch {
     const float *images;       /* (count, C, H, W); NULL if recipes were asked for */
     const fth_recipe *recipes; /* (count); else NULL */
     const int32_t *labels;     /* (count) */
-    int64_t count;             /* the last batch of an epoch may be smaller */
+    int64_t count;             /* the last batch of an epoch may be smaller; an empty part has 0 */
+    int64_t whole;             /* samples in all parts of the batch together; 0: as many as `count` */
     int64_t number;            /* from the start of epoch 0 */
     int64_t epoch;
     double decode_seconds; /* what loader threads spent on it, added up */

@@ -124,7 +124,9 @@ static fth_loader_piece take_piece(fth_loader *loader, fth_loader_slot **slot)
 {
     int64_t number = loader->next_to_fill, batch = loader->options.batch;
     int64_t epoch = number / loader->batches_per_epoch, first = number % loader->batches_per_epoch * batch;
-    int64_t left = loader->samples - first, count = left < batch ? left : batch;
+    int64_t left = loader->samples - first, whole = left < batch ? left : batch;
+    int64_t count = fth_part_samples(loader->options.part, whole);
+    first += fth_part_begin(loader->options.part, whole);
     fth_loader_piece piece = {.number = number, .epoch = epoch, .first = first, .begin = loader->position};
     piece.end = count - piece.begin < loader->piece ? count : piece.begin + loader->piece;
     *slot = &loader->slots[number % loader->slot_count];
@@ -134,6 +136,7 @@ static fth_loader_piece take_piece(fth_loader *loader, fth_loader_slot **slot)
                                      .recipes = (*slot)->recipes,
                                      .labels = (*slot)->labels,
                                      .count = count,
+                                     .whole = whole,
                                      .number = number,
                                      .epoch = epoch};
     }

@@ -16,6 +16,17 @@ int64_t fth_share_samples(fth_share share, int64_t count)
     return share.of > 1 ? (count - share.index + share.of - 1) / share.of : count;
 }
 
+int64_t fth_part_begin(fth_share part, int64_t count)
+{
+    return part.of > 1 ? count * part.index / part.of : 0;
+}
+
+int64_t fth_part_samples(fth_share part, int64_t count)
+{
+    fth_share next = {part.index + 1, part.of};
+    return part.of > 1 ? fth_part_begin(next, count) - fth_part_begin(part, count) : count;
+}
+
 int64_t fth_batches_per_epoch(int64_t sample_count, int64_t batch)
 {
     return sample_count / batch + (sample_count % batch != 0);

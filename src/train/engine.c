@@ -421,7 +421,10 @@ fth_group fth_engine_group(const fth_engine *engine, const fth_batch *batch)
     int64_t samples = engine->options.training_samples;
     int64_t update = fth_engine_updates(engine, batch->number) + 1;
     if (train->accumulate <= 1)
-        return (fth_group){.first = true, .last = true, .share = 1, .update = update};
+        return (fth_group){.first = true,
+                           .last = true,
+                           .share = batch->whole > 0 ? (float)((double)batch->count / (double)batch->whole) : 1,
+                           .update = update};
     int64_t batches = fth_batches_per_epoch(samples, train->batch);
     int64_t index = batch->number % batches;
     int64_t begin = index / train->accumulate * train->accumulate;

@@ -443,6 +443,50 @@ static void recipes_say_how_the_images_are_made(void **state)
     fth_dataset_free(dataset);
 }
 
+static fth_loader *open_part(const fth_dataset *dataset, fth_share part)
+{
+    fth_loader *loader = NULL;
+    fth_loader_options options = {.split = FTH_VALIDATION, /* 4000 samples: 4 batches an epoch, the last of 1 */
+                                  .batch = 1333,
+                                  .seed = 5,
+                                  .shuffle = true,
+                                  .part = part};
+    assert_int_equal(fth_loader_open(dataset, &options, &loader), FTH_OK);
+    return loader;
+}
+
+/* All parts of a batch together are the batch, in order: also of the last, where all parts but one are empty. */
+static void parts_make_up_every_batch(void **state)
+{
+    (void)state;
+    enum { PARTS = 3, BATCHES = 5 };
+    fth_dataset *dataset = NULL;
+    fth_loader *parts[PARTS];
+    assert_int_equal(open_set("digits", &dataset), FTH_OK);
+    fth_loader *whole = open_part(dataset, (fth_share){0});
+    for (int p = 0; p < PARTS; p++)
+        parts[p] = open_part(dataset, (fth_share){p, PARTS});
+    for (int64_t b = 0; b < BATCHES; b++) {
+        const fth_batch *all = NULL, *part = NULL;
+        int64_t seen = 0;
+        assert_int_equal(fth_loader_next(whole, fth_deadline_in(wait_seconds), &all), FTH_OK);
+        assert_true(all->count == (b == 3 ? 1 : 1333) && all->whole == all->count);
+        for (int p = 0; p < PARTS; p++) {
+            assert_int_equal(fth_loader_next(parts[p], fth_deadline_in(wait_seconds), &part), FTH_OK);
+            assert_true(part->number == b && part->epoch == b / 4 && part->whole == all->count);
+            assert_memory_equal(part->labels, all->labels + seen, (size_t)part->count * sizeof *part->labels);
+            assert_memory_equal(part->images, all->images + seen * 28 * 28,
+                                (size_t)part->count * 28 * 28 * sizeof *part->images);
+            seen += part->count;
+        }
+        assert_int_equal(seen, all->count);
+    }
+    fth_loader_free(whole);
+    for (int p = 0; p < PARTS; p++)
+        fth_loader_free(parts[p]);
+    fth_dataset_free(dataset);
+}
+
 int main(void)
 {
 #define IN_FOLDER(test) cmocka_unit_test_setup_teardown(test, test_make_folder, test_remove_folder)
@@ -455,6 +499,7 @@ int main(void)
         IN_FOLDER(epochs_cover_every_sample_once),
         IN_FOLDER(evaluation_ends_after_one_epoch),
         cmocka_unit_test(batches_do_not_depend_on_threads_or_start),
+        cmocka_unit_test(parts_make_up_every_batch),
         cmocka_unit_test(transformed_batches_do_not_depend_on_threads_or_start),
         cmocka_unit_test(augmentation_comes_after_a_resize),
         cmocka_unit_test(recipes_say_how_the_images_are_made),
