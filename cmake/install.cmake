@@ -34,6 +34,16 @@ install(FILES ${CMAKE_BINARY_DIR}/generated/farthing-config.cmake
         ${CMAKE_BINARY_DIR}/generated/farthing-config-version.cmake
         DESTINATION ${library_folder}/cmake/farthing COMPONENT development)
 
+# Manual pages and completions (manual.cmake), each where man and the shells look. Debian's zsh looks elsewhere for
+# packages' than for the administrator's.
+set(FARTHING_ZSH_FOLDER ${CMAKE_INSTALL_DATAROOTDIR}/zsh/site-functions CACHE STRING "where zsh's completion goes")
+install(DIRECTORY ${man_folder}/ DESTINATION ${CMAKE_INSTALL_MANDIR}/man1 COMPONENT program FILES_MATCHING PATTERN "*.1")
+install(FILES ${completions}/farthing.bash DESTINATION ${CMAKE_INSTALL_DATAROOTDIR}/bash-completion/completions
+        RENAME farthing COMPONENT program)
+install(FILES ${completions}/_farthing DESTINATION ${FARTHING_ZSH_FOLDER} COMPONENT program)
+install(FILES ${completions}/farthing.fish DESTINATION ${CMAKE_INSTALL_DATAROOTDIR}/fish/vendor_completions.d
+        COMPONENT program)
+
 install(FILES share/prices.yaml DESTINATION ${CMAKE_INSTALL_DATAROOTDIR}/farthing COMPONENT program)
 install(FILES LICENSE README.md CHANGELOG.md DESTINATION ${doc_folder} COMPONENT program)
 install(DIRECTORY docs examples deploy DESTINATION ${doc_folder} COMPONENT program

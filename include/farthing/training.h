@@ -35,17 +35,17 @@ FTH_API void fth_training_free(fth_training *training);
 
 /* Sets an option of `farthing train`, by its flag's name and as text: "lr", "0.1"; "for", "10m"; "nesterov", "yes".
  * docs/OPTIONS.md lists them. FTH_INVALID, with the nearest name or what is valid, for what the program would refuse
- * too, and for options that are about its output ("json", "dry-run"). */
+ * too, and for options of other commands and of its output ("confusion", "json", "dry-run"). */
 FTH_API fth_status fth_training_set(fth_training *training, const char *name, const char *value);
 
 /* Sets the options that a run file (YAML) has, as fth_training_set() would: what is set later wins. */
 FTH_API fth_status fth_training_read_file(fth_training *training, const char *path);
 
-/* Trains `network`, which must be finished, instead of the option "model"; NULL: that again. Its images' size and the
- * number of classes must be the data's. */
+/* Trains `network`, which must be finished, instead of the option "model"; setting that later undoes it. Its images'
+ * size and the number of classes must be the data's. */
 FTH_API fth_status fth_training_use_network(fth_training *training, const fth_network *network);
 
-/* Trains on `data` instead of the option "data"; NULL: that again. */
+/* Trains on `data` instead of the option "data"; setting that later undoes it. */
 FTH_API fth_status fth_training_use_data(fth_training *training, const fth_data *data);
 
 /* ---- while it runs ---- */

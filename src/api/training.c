@@ -71,24 +71,48 @@ void fth_training_free(fth_training *training)
 
 /* ---- options ---- */
 
-fth_status fth_training_set(fth_training *training, const char *name, const char *value)
+/* What was said last counts: a network or arrays that options no longer name are left out. */
+static void drop_renamed(fth_train_options *options)
+{
+    fth_train_own *own = &options->own;
+    if (own->network && strcmp(options->model, own->network->name) != 0)
+        own->network = NULL;
+    if (own->images && strcmp(options->data, own->images->name) != 0)
+        own->images = NULL;
+}
+
+/* FTH_INVALID for options of other commands, and of the program's output. */
+static fth_status check_is_for_training(const fth_option_table *table, const char *name)
 {
     static const char *const of_program[] = {"json", "dry-run"};
-    const fth_option_table table =
-        fth_options_for(&fth_train_option_table, (fth_option_view){.command = FTH_FOR_TRAIN});
-    if (!name || !value)
-        return fth_fail(FTH_INVALID, "an option without a name or value");
+    bool refused = false;
     for (size_t i = 0; i < FTH_COUNT_OF(of_program); i++)
-        if (strcmp(name, of_program[i]) == 0)
-            return fth_fail(FTH_INVALID, "%s is an option of the program's output, not of the library", name);
-    return fth_options_set(&table, &training->options, name, value, "option");
+        refused = refused || strcmp(name, of_program[i]) == 0;
+    for (size_t i = 0; i < table->count; i++)
+        refused = refused ||
+                  (strcmp(name, table->options[i].name) == 0 && !fth_options_is_for(&table->options[i], FTH_FOR_TRAIN));
+    return refused ? fth_fail(FTH_INVALID, "%s is an option of the program, not of a training", name) : FTH_OK;
+}
+
+fth_status fth_training_set(fth_training *training, const char *name, const char *value)
+{
+    fth_status status = FTH_OK;
+    const fth_option_table *table = &fth_train_option_table;
+
+    FTH_REQUIRE(name && value, FTH_INVALID, "an option without a name or value");
+    FTH_TRY(check_is_for_training(table, name));
+    FTH_TRY(fth_options_set(table, &training->options, name, value, "option"));
+    drop_renamed(&training->options);
+
+out:
+    return status;
 }
 
 fth_status fth_training_read_file(fth_training *training, const char *path)
 {
-    const fth_option_table table =
-        fth_options_for(&fth_train_option_table, (fth_option_view){.command = FTH_FOR_TRAIN});
-    return fth_options_read_yaml(&table, &training->options, path);
+    fth_status status = fth_options_read_yaml(&fth_train_option_table, &training->options, path);
+    drop_renamed(&training->options);
+    return status;
 }
 
 fth_status fth_training_use_network(fth_training *training, const fth_network *network)
@@ -96,11 +120,10 @@ fth_status fth_training_use_network(fth_training *training, const fth_network *n
     fth_status status = FTH_OK;
     const fth_model *model = NULL;
 
-    if (network)
-        FTH_TRY(fth_api_network_model(network, &model));
+    FTH_REQUIRE(network, FTH_INVALID, "no network");
+    FTH_TRY(fth_api_network_model(network, &model));
+    FTH_TRY(fth_options_set(&fth_train_option_table, &training->options, "model", model->name, "network"));
     training->options.own.network = model;
-    if (model)
-        FTH_TRY(fth_options_set(&fth_train_option_table, &training->options, "model", model->name, "network"));
 
 out:
     return status;
@@ -108,8 +131,7 @@ out:
 
 fth_status fth_training_use_data(fth_training *training, const fth_data *data)
 {
-    training->options.own.images = NULL;
-    return data ? fth_api_apply_data(data, &training->options) : FTH_OK;
+    return data ? fth_api_apply_data(data, &training->options) : fth_fail(FTH_INVALID, "no data");
 }
 
 /* ---- what happens ---- */

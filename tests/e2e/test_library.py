@@ -224,3 +224,13 @@ def test_uninstall_leaves_nothing(tmp_path):
     run(ROOT / "scripts/uninstall", BUILD, "/opt/far", env=where)
     assert [path for path in (tmp_path / "root").rglob("*") if not path.is_dir()] == [other]
     assert not [path for path in (tmp_path / "root").rglob("farthing")]
+
+
+def test_pages_completions_and_documents_are_installed(installed):
+    share = installed / "share"
+    for path in ("man/man1/farthing.1", "man/man1/farthing-train.1", "bash-completion/completions/farthing",
+                 "zsh/site-functions/_farthing", "fish/vendor_completions.d/farthing.fish", "farthing/prices.yaml",
+                 "doc/farthing/LICENSE", "doc/farthing/docs/LIBRARY.md", "doc/farthing/examples/embed/embed.c"):
+        assert (share / path).stat().st_size > 0, path
+    version = run(installed / "bin/farthing", "--version").split()[1]
+    assert version in (share / "man/man1/farthing.1").read_text()

@@ -36,7 +36,8 @@ static void options_are_checked_as_the_program_checks_them(void **state)
     assert_refused(training, "epoch", "1", "did you mean 'epochs'?");
     assert_refused(training, "lr", "fast", "lr");
     assert_refused(training, "optimizer", "adam", "adamw");
-    assert_refused(training, "json", "yes", "the program's output");
+    assert_refused(training, "json", "yes", "json is an option of the program");
+    assert_refused(training, "confusion", "auto", "confusion is an option of the program");
     assert_refused(training, "lr", NULL, "without a name or value");
     assert_ok(fth_training_set(training, "nesterov", "yes"));
     assert_ok(fth_training_set(training, "momentum", "0"));
@@ -272,6 +273,27 @@ static void two_trainings_run_at_once(void **state)
     fth_training_free(alone);
 }
 
+static void what_is_said_last_counts(void **state)
+{
+    (void)state;
+    char path[TEST_MAX_PATH];
+    fth_training *training = api_training(network, data);
+    assert_ok(fth_training_set(training, "model", "linear"));
+    assert_ok(fth_training_set(training, "steps", "1"));
+    assert_ok(fth_training_run(training));
+    assert_non_null(strstr(fth_training_get_result(training)->run_id, "linear-bars"));
+    assert_ok(fth_training_use_network(training, network));
+    assert_ok(fth_training_run(training));
+    assert_non_null(strstr(fth_training_get_result(training)->run_id, "small-bars"));
+    test_write_text("run.yaml", "model: linear\ndata: digits\n");
+    assert_ok(fth_training_read_file(training, test_path(path, "run.yaml")));
+    assert_ok(fth_training_run(training));
+    assert_non_null(strstr(fth_training_get_result(training)->run_id, "linear-digits"));
+    assert_int_equal(fth_training_use_network(training, NULL), FTH_INVALID);
+    assert_int_equal(fth_training_use_data(training, NULL), FTH_INVALID);
+    fth_training_free(training);
+}
+
 static void models_are_trained_by_name_too(void **state)
 {
     (void)state;
@@ -302,6 +324,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(a_run_that_a_callback_stops_resumes_exactly, setup, teardown),
         cmocka_unit_test_setup_teardown(another_thread_stops_it, setup, teardown),
         cmocka_unit_test_setup_teardown(two_trainings_run_at_once, setup, teardown),
+        cmocka_unit_test_setup_teardown(what_is_said_last_counts, setup, teardown),
         cmocka_unit_test_setup_teardown(models_are_trained_by_name_too, setup, teardown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
