@@ -3,7 +3,7 @@
 
 #include "train/classifier.h"
 #include "train/engine_internal.h"
-#include "train/trainer_internal.h"
+#include "train/train_internal.h"
 
 fth_status fth_service_rate(const fth_train_options *options, double base_rate, int64_t updates_done,
                             int64_t updates_per_epoch, double *rate)

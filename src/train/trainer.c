@@ -1,30 +1,42 @@
 /* The training loop.
  *
- *     begin    find the run, open device, data, engine, record; restore the newest checkpoint
- *     loop     at the end of an epoch: validate, keep the best, tell
+ *     begin    find the run; open device, data, engine and record; restore the newest checkpoint
+ *     loop     at the end of an epoch: validate, keep the best model
  *              stop if a limit is reached or a stop was asked for
  *              checkpoint if one is due
- *              the batches of one update
+ *              one update
  *     end      validate, checkpoint, model file, "end" (or "interrupted", or "error")
  *
- * Everything between two updates follows from fth_train_state, which is what a checkpoint holds; so a run that was
- * killed anywhere goes on from its last checkpoint as if nothing had happened. Epoch sums are set back
- * after validation: a state at the end of an epoch whose sums are not zero still has its validation to do. Where a
- * strategy has workers, validation goes on beside them (trainer_validate.c), and state.pending is what is still to do.
- */
+ * Each step is an object's: the trainer below holds them and says in which order they act. Everything between two updates
+ * follows from fth_train_state (position.h), which is what a checkpoint holds; so a run that was killed anywhere continues
+ * from its last checkpoint as if nothing had happened. Epoch sums are set back after validation: a state at the end of an
+ * epoch whose sums are not zero still has its validation to do. Where a strategy has workers, validation may run alongside
+ * them (validator.h), and state.pending is what is still to do. */
 #include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>
-#include <string.h>
 
+#include "train/guardian.h"
 #include "train/run_record.h"
+#include "train/stepper.h"
 #include "train/stored_run.h"
-#include "train/trainer_internal.h"
+#include "train/validator.h"
 
-static bool stop_asked(const fth_trainer *trainer)
-{
-    return trainer->stop && trainer->stop->asked;
-}
+typedef struct fth_trainer {
+    fth_beginning beginning;
+    fth_setup setup;
+    fth_position position;
+    fth_stop *stop; /* NULL: nobody asks for one */
+    fth_reporter *reporter;
+    fth_spending *spending;
+    fth_guardian *guardian;
+    fth_run_store *run_store; /* what --checkpoints names, or NULL */
+    fth_stepper *stepper;
+    fth_saver *saver; /* NULL, as what follows, before there is a record */
+    fth_validator *validator;
+    char *last_path, *best_path; /* model files in the run's folder */
+    bool begun;                  /* the start was written: from here on there is something to save */
+} fth_trainer;
 
 /* ---- the beginning ---- */
 
@@ -34,7 +46,7 @@ static const char *choose_sources(const fth_train_options *options)
     return *options->watch ? options->watch : (*options->checkpoints ? "auto" : "none");
 }
 
-/* Where to begin: in a store, waiting for its lease, or as beginning.h says. */
+/* In a store, waiting for its lease, or as beginning.h says. */
 static fth_status find_run(fth_trainer *trainer, const fth_train_options *asked)
 {
     fth_status status = FTH_OK;
@@ -52,7 +64,7 @@ out:
     return status;
 }
 
-/* The record, and the saver, which puts checkpoints beside it or into the store. */
+/* The record, and what keeps the run safe and finds its best model. */
 static fth_status open_record(fth_trainer *trainer)
 {
     fth_status status = FTH_OK;
@@ -81,6 +93,13 @@ static fth_status open_record(fth_trainer *trainer)
                                                   .best_path = trainer->best_path,
                                                   .resumed = trainer->beginning.folder != NULL},
                              &trainer->saver));
+    FTH_TRY(fth_validator_create(&(fth_validator_options){.setup = setup,
+                                                          .position = &trainer->position,
+                                                          .reporter = trainer->reporter,
+                                                          .saver = trainer->saver,
+                                                          .stop = trainer->stop,
+                                                          .best_path = trainer->best_path},
+                                 &trainer->validator));
     fth_guardian_set_run(
         trainer->guardian,
         &(fth_guarded_run){.run_store = trainer->run_store, .saver = trainer->saver, .best_path = trainer->best_path});
@@ -89,17 +108,12 @@ out:
     return status;
 }
 
-/* Brings the run to where it begins: the newest checkpoint, or the first weights. */
-static fth_status restore(fth_trainer *trainer, bool resumed)
+/* Brings a run that is continued to where it stopped. */
+static fth_status restore(fth_trainer *trainer)
 {
     fth_status status = FTH_OK;
     bool restored = false;
 
-    if (!resumed)
-        FTH_TRY(fth_setup_load_weights(&trainer->setup, &trainer->position));
-    FTH_TRY(open_record(trainer));
-    if (!resumed)
-        goto out;
     FTH_TRY(fth_saver_restore(trainer->saver, &restored));
     if (!restored) /* killed before its first checkpoint */
         FTH_TRY(fth_setup_load_weights(&trainer->setup, &trainer->position));
@@ -128,130 +142,43 @@ out:
 static void write_start(fth_trainer *trainer, bool resumed)
 {
     const fth_setup *setup = &trainer->setup;
-    fth_reporter_write_start(trainer->reporter, &(fth_start_facts){.resumed = resumed,
-                                                                   .strategy = setup->strategy,
-                                                                   .strategy_state = trainer->strategy_state,
-                                                                   .parameters = fth_graph_trainable_count(
-                                                                       fth_engine_graph(setup->engine))});
+    fth_reporter_write_start(
+        trainer->reporter,
+        &(fth_start_facts){.resumed = resumed,
+                           .strategy = setup->strategy,
+                           .strategy_state = fth_stepper_get_state(trainer->stepper),
+                           .parameters = fth_graph_trainable_count(fth_engine_graph(setup->engine))});
     if (resumed)
         fth_saver_check_best(trainer->saver);
     if (*setup->weights_format)
         fth_reporter_write_weights(trainer->reporter, setup->weights_format, setup->weights.head_note);
 }
 
-/* Opens everything, restores what there is to restore, and writes the start. The run was found before. */
-static fth_status begin(fth_trainer *trainer)
+/* Nothing is written before everything that can be wrong with the options or the data has been checked. */
+static fth_status begin(fth_trainer *trainer, const fth_strategy *strategy)
 {
     fth_status status = FTH_OK;
-    fth_setup *setup = &trainer->setup;
-    const fth_strategy *strategy = trainer->strategy;
     const bool resumed = trainer->beginning.folder != NULL;
 
-    FTH_TRY(fth_setup_open(&trainer->beginning, strategy, trainer->stop, trainer->spending, setup, &trainer->position));
-    if (strategy->connect)
-        FTH_TRY(strategy->connect(setup->engine, setup->options, trainer->stop, &trainer->strategy_state));
-    FTH_TRY(restore(trainer, resumed));
+    FTH_TRY(fth_setup_open(&trainer->beginning, strategy, trainer->stop, trainer->spending, &trainer->setup,
+                           &trainer->position));
+    FTH_TRY(
+        fth_stepper_create(&trainer->setup, &trainer->position, trainer->reporter, trainer->stop, &trainer->stepper));
+    if (!resumed)
+        FTH_TRY(fth_setup_load_weights(&trainer->setup, &trainer->position));
+    FTH_TRY(open_record(trainer));
+    if (resumed)
+        FTH_TRY(restore(trainer));
     FTH_TRY(begin_store(trainer, resumed));
-    FTH_TRY(fth_setup_keep_data(setup));
-    /* Its threads work while the plan is made. */
-    FTH_TRY(fth_setup_open_loader(setup, FTH_TRAIN, trainer->position.state.batches, &trainer->loader));
-    if (!strategy->has_workers)
-        FTH_TRY(fth_engine_prepare(setup->engine, setup->options->batch, FTH_PLAN_TRAIN));
-    FTH_TRY(strategy->open(setup->engine, setup->options, &trainer->strategy_state));
+    FTH_TRY(fth_setup_keep_data(&trainer->setup));
+    FTH_TRY(fth_stepper_open(trainer->stepper));
 
     fth_position_start_clock(&trainer->position);
     fth_saver_begin(trainer->saver);
     fth_reporter_begin(trainer->reporter);
     trainer->begun = true;
     write_start(trainer, resumed);
-
-out:
-    return status;
-}
-
-/* ---- one update ---- */
-
-static void add_result(fth_trainer *trainer, const fth_step_result *result, double seconds)
-{
-    fth_position_add_result(&trainer->position, result);
-    fth_reporter_add_result(trainer->reporter, result, seconds);
-}
-
-static void write_strategy_events(fth_trainer *trainer)
-{
-    json_t *event = NULL;
-    while (trainer->strategy->take_event && (event = trainer->strategy->take_event(trainer->strategy_state))) {
-        const char *name = json_string_value(json_object_get(event, "event"));
-        json_object_set_new(event, "step", json_integer(trainer->position.step));
-        fth_reporter_write(trainer->reporter, name ? name : "warning", event);
-    }
-}
-
-/* Waits until every batch that was handed out is part of the weights and of the sums. */
-static fth_status settle(fth_trainer *trainer)
-{
-    fth_step_result result = {0};
-    if (!trainer->strategy->drain)
-        return FTH_OK;
-    double began = fth_clock_seconds();
-    fth_status status = trainer->strategy->drain(trainer->strategy_state, &result);
-    write_strategy_events(trainer);
-    if (status != FTH_OK)
-        return status;
-    trainer->unsettled = false;
-    double seconds = fth_clock_seconds() - began;
-    trainer->position.state.meters.compute_s += seconds;
-    add_result(trainer, &result, seconds);
-    return FTH_OK;
-}
-
-/* Of the next update. */
-static double find_learning_rate(const fth_trainer *trainer)
-{
-    const fth_train_options *options = trainer->setup.options;
-    fth_schedule_position position = {.step = trainer->position.step,
-                                      .total_steps = trainer->position.total_steps,
-                                      .steps_per_epoch = trainer->position.steps_per_epoch,
-                                      .warmup = options->warmup,
-                                      .decay_every = options->decay_every,
-                                      .decay_factor = options->decay_factor};
-    return fth_engine_learning_rate(trainer->setup.engine) * fth_schedule_factor(trainer->setup.schedule, &position);
-}
-
-/* Runs the batches of one update. */
-static fth_status train_update(fth_trainer *trainer)
-{
-    fth_status status = FTH_OK;
-    const fth_batch *batch = NULL;
-    fth_step_result result;
-    double now = fth_clock_seconds();
-
-    trainer->position.learning_rate = find_learning_rate(trainer);
-    trainer->position.changes++;
-    do {
-        double began = now;
-        FTH_TRY(fth_loader_next(trainer->loader, (fth_deadline){began + FTH_LOADER_TIMEOUT_S}, &batch));
-        FTH_REQUIRE(batch && batch->number == trainer->position.state.batches, FTH_CORRUPT,
-                    "the loader gave the wrong batch at position %" PRId64, trainer->position.state.batches);
-        double ready = fth_clock_seconds();
-        result = (fth_step_result){0};
-        FTH_TRY(trainer->strategy->step(trainer->strategy_state, batch, trainer->position.learning_rate, &result));
-        trainer->finished_elsewhere = result.finished;
-        now = fth_clock_seconds();
-
-        trainer->position.state.meters.data_wait_s += ready - began;
-        trainer->position.state.meters.compute_s += now - ready;
-        trainer->position.state.meters.decode_s += batch->decode_seconds;
-        trainer->position.state.batches++;
-        trainer->unsettled = trainer->strategy->drain != NULL;
-        add_result(trainer, &result, now - began);
-    } while (fth_engine_updates(trainer->setup.engine, trainer->position.state.batches) == trainer->position.step);
-
-    trainer->position.step++;
-    trainer->position.state.elapsed_s = now - trainer->position.clock_origin_s;
-    fth_reporter_show_step(trainer->reporter);
-    write_strategy_events(trainer);
-    fth_reporter_write_step_if_due(trainer->reporter);
+    fth_guardian_begin_training(trainer->guardian, trainer->position.step);
 
 out:
     return status;
@@ -263,11 +190,11 @@ out:
 static const char *reached_limit(const fth_trainer *trainer)
 {
     const fth_train_options *options = trainer->setup.options;
+    const fth_goal *goal = &trainer->setup.goal;
     const fth_train_state *state = &trainer->position.state;
-    if (trainer->setup.goal.kind != FTH_GOAL_NONE && state->validation_step >= 0) {
-        bool reached = trainer->setup.goal.kind == FTH_GOAL_ACCURACY
-                           ? state->validation_accuracy >= trainer->setup.goal.value
-                           : state->validation_loss <= trainer->setup.goal.value;
+    if (goal->kind != FTH_GOAL_NONE && state->validation_step >= 0) {
+        bool reached = goal->kind == FTH_GOAL_ACCURACY ? state->validation_accuracy >= goal->value
+                                                       : state->validation_loss <= goal->value;
         if (reached)
             return "until";
     }
@@ -277,26 +204,31 @@ static const char *reached_limit(const fth_trainer *trainer)
         return "steps";
     if (options->for_s > 0 && state->elapsed_s >= options->for_s)
         return "for";
-    return trainer->finished_elsewhere ? trainer->strategy->ended_by : NULL;
+    return fth_stepper_ended_by(trainer->stepper);
 }
 
-/* While a validation goes on beside training there is none: what a checkpoint says of an epoch, and its event, would
- * disagree after a kill. An epoch that ends with a checkpoint wanted is validated while training waits. */
+/* The same, or "budget" if the next update would pass it. */
+static const char *reason_to_end(fth_trainer *trainer)
+{
+    const char *limit = reached_limit(trainer);
+    if (limit)
+        return limit;
+    bool spent = fth_spending_budget_is_spent(trainer->spending, &trainer->position.state.meters,
+                                              fth_saver_get_save_s(trainer->saver));
+    return spent ? "budget" : NULL;
+}
+
+/* None while a validation runs alongside training: what a checkpoint says of an epoch, and its event, would disagree
+ * after a kill. An epoch that ends with a checkpoint wanted is validated while training waits. */
 static bool checkpoint_is_due(const fth_trainer *trainer)
 {
     return trainer->position.state.pending.epoch == 0 && fth_saver_is_due(trainer->saver);
 }
 
-static bool at_epoch_end(const fth_trainer *trainer)
-{
-    bool counted = trainer->position.state.epoch_samples > 0 || trainer->unsettled;
-    return counted && trainer->position.state.batches % trainer->position.batches_per_epoch == 0;
-}
-
 /* The last validation has the machine to itself; and where its result decides about the end, it is waited for. */
-static bool may_validate_beside(const fth_trainer *trainer)
+static bool may_validate_alongside(const fth_trainer *trainer)
 {
-    return trainer->strategy->validates_alongside && trainer->setup.goal.kind == FTH_GOAL_NONE &&
+    return trainer->setup.strategy->validates_alongside && trainer->setup.goal.kind == FTH_GOAL_NONE &&
            !reached_limit(trainer) && !fth_saver_is_due(trainer->saver);
 }
 
@@ -304,32 +236,28 @@ static bool may_validate_beside(const fth_trainer *trainer)
 static fth_status loop(fth_trainer *trainer, const char **reason)
 {
     fth_status status = FTH_OK;
-    for (;;) {
-        FTH_TRY(fth_trainer_follow_validation(trainer, false));
+    for (bool first = true;; first = false) {
+        FTH_TRY(fth_validator_follow(trainer->validator, false));
         FTH_TRY(fth_saver_collect(trainer->saver, fth_guardian_get_step_s(trainer->guardian)));
         fth_guardian_report_news(trainer->guardian);
-        if (at_epoch_end(trainer)) {
-            FTH_TRY(settle(trainer));
-            FTH_TRY(fth_trainer_finish_epoch(trainer, may_validate_beside(trainer)));
+        if (fth_stepper_is_at_epoch_end(trainer->stepper)) {
+            FTH_TRY(fth_stepper_settle(trainer->stepper));
+            FTH_TRY(fth_validator_finish_epoch(trainer->validator, may_validate_alongside(trainer)));
         }
-        *reason = reached_limit(trainer);
-        if (!*reason && fth_spending_budget_is_spent(trainer->spending, &trainer->position.state.meters,
-                                                     fth_saver_get_save_s(trainer->saver)))
-            *reason = "budget";
+        *reason = reason_to_end(trainer);
         if (*reason)
             break;
-        if (stop_asked(trainer))
+        if (trainer->stop && trainer->stop->asked)
             return FTH_INTERRUPTED;
         if (checkpoint_is_due(trainer)) {
-            FTH_TRY(settle(trainer));
+            FTH_TRY(fth_stepper_settle(trainer->stepper));
             FTH_TRY(fth_saver_save(trainer->saver));
         }
         fth_guardian_enter(trainer->guardian, FTH_PHASE_STEP);
-        FTH_TRY(train_update(trainer));
+        FTH_TRY(fth_stepper_update(trainer->stepper));
         fth_guardian_end_step(trainer->guardian, trainer->position.step);
-        if (!trainer->prepared) { /* not before: the first step should not wait for it */
+        if (first) { /* not before: the first update should not wait for it; after it nothing large is allocated */
             FTH_TRY(fth_setup_prepare(&trainer->setup));
-            trainer->prepared = true;
             FTH_TRY(fth_saver_start(trainer->saver));
         }
     }
@@ -353,32 +281,16 @@ static fth_status leave_store(fth_trainer *trainer)
     return trainer->run_store ? fth_run_store_leave(trainer->run_store) : FTH_OK;
 }
 
-/* A run that never took a step leaves nothing behind, here or in a store; of any other run nothing is touched. */
-static void discard_unbegun(fth_trainer *trainer)
-{
-    fth_run_store *store = trainer->run_store;
-    bool was_stored = store && fth_run_store_is_mirrored(store);
-    if (!trainer->reporter || !fth_reporter_discard_unbegun(trainer->reporter))
-        return;
-    if (was_stored && !fth_run_store_is_lost(store) && fth_run_store_discard(store) != FTH_OK)
-        fth_log_warning("%s keeps the record of a run that never took a step, which the next one replaces: %s",
-                        fth_run_store_url(store), fth_error_message());
-}
-
 /* The last validation, as far as the budget goes: it was expected to fit, but saving comes first. */
 static fth_status validate_at_end(fth_trainer *trainer)
 {
-    fth_evaluation evaluation;
     const fth_deadline deadline = fth_spending_budget_deadline(trainer->spending, fth_saver_get_save_s(trainer->saver));
-    fth_status status = fth_trainer_validate(trainer, deadline, &evaluation);
-    if (status == FTH_OK)
-        return fth_trainer_keep_best(trainer);
+    fth_status status = fth_validator_validate(trainer->validator, deadline);
     if (status != FTH_TIMEOUT || !fth_deadline_passed(deadline))
         return status;
-    static const char message[] =
-        "the budget ended before the last validation did: the weights are saved, how good they "
-        "are is not known; `farthing evaluate` tells";
-    fth_reporter_warn(trainer->reporter, "%s", message);
+    fth_reporter_warn(trainer->reporter,
+                      "the budget ended before the last validation did: the weights are saved, how good they are is "
+                      "not known; find out with `farthing evaluate`");
     return FTH_OK;
 }
 
@@ -386,9 +298,9 @@ static fth_status end(fth_trainer *trainer, const char *reason, json_t **event)
 {
     fth_status status = FTH_OK;
 
-    FTH_TRY(settle(trainer));
+    FTH_TRY(fth_stepper_settle(trainer->stepper));
     fth_reporter_write_step(trainer->reporter);
-    FTH_TRY(fth_trainer_follow_validation(trainer, true));
+    FTH_TRY(fth_validator_follow(trainer->validator, true));
     if (trainer->position.state.validation_step != trainer->position.step)
         FTH_TRY(validate_at_end(trainer));
     FTH_TRY(fth_saver_finish(trainer->saver));
@@ -411,15 +323,19 @@ out:
     return status;
 }
 
+/* ---- other endings ---- */
+
+/* Saves what fits before the deadline, and says how it went. */
 static fth_status interrupt(fth_trainer *trainer)
 {
     fth_status status = FTH_OK;
     fth_stop_reason reason = fth_stop_get(trainer->stop);
+    const bool stays = reason.kind == FTH_STOP_REQUEST && !trainer->run_store; /* the machine, as far as we know */
 
-    if (reason.kind == FTH_STOP_REQUEST && !trainer->run_store) /* nobody said that the machine goes: a disk has time */
-        reason.deadline.at_seconds = INFINITY;
-    FTH_TRY(settle(trainer));
-    fth_trainer_cancel_validation(trainer);
+    if (stays)
+        reason.deadline.at_seconds = INFINITY; /* a disk gets the time it needs */
+    FTH_TRY(fth_stepper_settle(trainer->stepper));
+    fth_validator_cancel(trainer->validator);
     fth_guardian_enter(trainer->guardian, FTH_PHASE_ENDING);
     fth_reporter_write_step(trainer->reporter);
     FTH_TRY(fth_saver_save_at_stop(trainer->saver, &reason));
@@ -427,8 +343,7 @@ static fth_status interrupt(fth_trainer *trainer)
     const bool copied = fth_saver_look(trainer->saver).copy_step > 0;
     if (trainer->run_store && !copied) /* after what matters more */
         fth_run_store_put_best_in_time(trainer->run_store, trainer->best_path, reason.deadline);
-    if (reason.kind == FTH_STOP_REQUEST && !trainer->run_store &&
-        trainer->position.step > 0) /* on a machine that stays */
+    if (stays && trainer->position.step > 0)
         FTH_TRY(save_last_model(trainer));
     fth_reporter_write_bad_images(trainer->reporter);
     fth_guardian_report_notice(trainer->guardian, &reason);
@@ -447,36 +362,82 @@ out:
     return status;
 }
 
+/* A run that never took a step leaves nothing behind, here or in a store; of any other run nothing is touched. */
+static void discard_unbegun(fth_trainer *trainer)
+{
+    fth_run_store *store = trainer->run_store;
+    bool was_stored = store && fth_run_store_is_mirrored(store);
+    if (!fth_reporter_discard_unbegun(trainer->reporter))
+        return;
+    if (was_stored && !fth_run_store_is_lost(store) && fth_run_store_discard(store) != FTH_OK)
+        fth_log_warning("%s keeps the record of a run that never took a step, which the next one replaces: %s",
+                        fth_run_store_url(store), fth_error_message());
+}
+
+/* Another machine has the run: nothing more may be written to the store, and this one says why it ends. */
+static fth_status conclude_fenced(fth_trainer *trainer, const char *message, fth_train_outcome *outcome)
+{
+    fth_log_warning("%s", message);
+    if (trainer->begun)
+        fth_reporter_write_warning(trainer->reporter, message);
+    outcome->fenced = outcome->interrupted = true;
+    return FTH_OK;
+}
+
 /* Says where it happened and what to try, whichever check noticed it: of the loss, the gradients or the weights. Weights
  * that were read are finite (engine_load.c): it is training that made them otherwise. */
-static fth_status fail_diverged(const fth_trainer *trainer)
+static fth_status fail_diverged(const fth_trainer *trainer, const char *what)
 {
-    char *what = fth_format("%s", fth_error_message());
-    fth_status status =
-        fth_fail(FTH_DIVERGED,
-                 "%s after step %" PRId64 " (epoch %.2f, learning rate %g): training diverged. Checkpoints "
-                 "from before it, if any, are kept; try a lower --lr, --warmup 200 or --clip 1",
-                 what, trainer->position.step, fth_position_epoch(&trainer->position), trainer->position.learning_rate);
-    free(what);
+    return fth_fail(FTH_DIVERGED,
+                    "%s after step %" PRId64 " (epoch %.2f, learning rate %g): training diverged. Checkpoints "
+                    "from before it, if any, are kept; try a lower --lr, --warmup 200 or --clip 1",
+                    what, trainer->position.step, fth_position_epoch(&trainer->position),
+                    trainer->position.learning_rate);
+}
+
+static fth_status conclude_failed(fth_trainer *trainer, fth_status status)
+{
+    char *message = fth_format("%s", fth_error_message());
+    if (fth_reporter_get_record(trainer->reporter)) {
+        fth_reporter_write_bad_images(trainer->reporter);
+        fth_reporter_write_error(trainer->reporter, status, message);
+    }
+    discard_unbegun(trainer);
+    leave_store(trainer);
+    fth_fail(status, "%s", message);
+    free(message);
     return status;
 }
 
-void fth_trainer_release(fth_trainer *trainer)
+/* Anything but an end: interrupted, fenced or failed. */
+static fth_status conclude(fth_trainer *trainer, fth_status status, fth_train_outcome *outcome)
 {
-    if (trainer->strategy_state)
-        trainer->strategy->close(trainer->strategy_state);
-    fth_spending_free(trainer->spending);
-    fth_trainer_cancel_validation(trainer);
-    fth_validation_free(trainer->validation);
-    fth_guardian_free(trainer->guardian);
-    fth_saver_free(trainer->saver);
-    fth_run_store_free(trainer->run_store);
-    fth_loader_free(trainer->loader);
-    fth_setup_release(&trainer->setup);
-    fth_reporter_free(trainer->reporter);
-    free(trainer->last_path);
-    free(trainer->best_path);
-    fth_beginning_release(&trainer->beginning);
+    fth_stop_reason reason = fth_stop_get(trainer->stop);
+    if (status == FTH_INTERRUPTED && reason.kind != FTH_STOP_FENCED && trainer->begun) {
+        status = interrupt(trainer);
+        if (!trainer->run_store) /* a store's is left to its next owner: there may be no time to tidy it */
+            discard_unbegun(trainer);
+    } else if (status == FTH_INTERRUPTED && reason.kind != FTH_STOP_FENCED) {
+        fth_guardian_enter(trainer->guardian, FTH_PHASE_ENDING); /* nothing was begun, nothing is to be saved */
+        status = leave_store(trainer);
+    }
+    char *message = fth_format("%s", fth_error_message());
+    reason = fth_stop_get(trainer->stop);
+    bool lost = status == FTH_PEER_LOST && trainer->run_store && fth_run_store_is_lost(trainer->run_store);
+    if (lost || reason.kind == FTH_STOP_FENCED) {
+        status = conclude_fenced(trainer, reason.kind == FTH_STOP_FENCED ? reason.message : message, outcome);
+        goto out;
+    }
+    outcome->interrupted = status == FTH_OK;
+    outcome->local_copy = trainer->saver ? fth_saver_describe_copy(trainer->saver) : NULL;
+    if (status == FTH_DIVERGED)
+        fail_diverged(trainer, message);
+    if (status != FTH_OK)
+        status = conclude_failed(trainer, status);
+
+out:
+    free(message);
+    return status;
 }
 
 static fth_status report_finished(const fth_beginning *beginning, fth_train_outcome *outcome)
@@ -493,87 +454,77 @@ static fth_status report_finished(const fth_beginning *beginning, fth_train_outc
     return FTH_OK;
 }
 
-/* Another machine has the run: nothing more may be written to the store, and this one says why it ends. */
-static void tell_fenced(fth_trainer *trainer, const char *message)
+/* ---- all of it ---- */
+
+/* What is there from the start to the very end, whatever happens. */
+static fth_status create(fth_trainer *trainer, const fth_train_observer *observer)
 {
-    fth_log_warning("%s", message);
-    if (trainer->begun)
-        fth_reporter_write_warning(trainer->reporter, message);
+    fth_status status = FTH_OK;
+
+    FTH_TRY(fth_spending_create(&trainer->spending));
+    FTH_TRY(fth_reporter_create(observer, &trainer->reporter));
+    FTH_TRY(fth_guardian_create(trainer->stop, observer, trainer->reporter, &trainer->guardian));
+
+out:
+    return status;
 }
 
-/* What is to be done and said after anything but an end. */
-static fth_status conclude(fth_trainer *trainer, fth_status status, fth_train_outcome *outcome)
+static void release(fth_trainer *trainer)
 {
-    fth_stop_reason reason = fth_stop_get(trainer->stop);
-    if (status == FTH_INTERRUPTED && reason.kind != FTH_STOP_FENCED && trainer->begun) {
-        status = interrupt(trainer);
-        if (!trainer->run_store) /* a store's is left to its next owner: there may be no time to tidy it */
-            discard_unbegun(trainer);
-    } else if (status == FTH_INTERRUPTED && reason.kind != FTH_STOP_FENCED) {
-        fth_guardian_enter(trainer->guardian, FTH_PHASE_ENDING); /* nothing was begun, nothing is to be saved */
-        status = leave_store(trainer);
+    fth_stepper_free(trainer->stepper);
+    fth_validator_free(trainer->validator);
+    fth_guardian_free(trainer->guardian); /* before what it guards */
+    fth_saver_free(trainer->saver);
+    fth_run_store_free(trainer->run_store);
+    fth_reporter_free(trainer->reporter);
+    fth_spending_free(trainer->spending);
+    fth_setup_release(&trainer->setup);
+    free(trainer->last_path);
+    free(trainer->best_path);
+    fth_beginning_release(&trainer->beginning);
+}
+
+static fth_status train(fth_trainer *trainer, const fth_train_options *options, const fth_strategy *const *strategies,
+                        fth_train_outcome *outcome)
+{
+    fth_status status = FTH_OK;
+    const fth_strategy *strategy = NULL;
+    const char *reason = NULL;
+
+    FTH_TRY(fth_guardian_listen(trainer->guardian, choose_sources(options))); /* first: finding the run may wait */
+    FTH_TRY(find_run(trainer, options));
+    FTH_TRY(fth_strategy_choose(strategies, &trainer->beginning.options, &strategy));
+    if (trainer->beginning.finished) {
+        if (trainer->run_store)
+            fth_run_store_fetch_models(trainer->run_store, trainer->beginning.folder);
+        return report_finished(&trainer->beginning, outcome);
     }
-    reason = fth_stop_get(trainer->stop);
-    bool lost = status == FTH_PEER_LOST && trainer->run_store && fth_run_store_is_lost(trainer->run_store);
-    if (lost || reason.kind == FTH_STOP_FENCED) {
-        char *message = fth_format("%s", reason.kind == FTH_STOP_FENCED ? reason.message : fth_error_message());
-        tell_fenced(trainer, message);
-        free(message);
-        outcome->fenced = outcome->interrupted = true;
-        return FTH_OK;
-    }
-    outcome->interrupted = outcome->interrupted || status == FTH_OK;
-    outcome->local_copy = trainer->saver ? fth_saver_describe_copy(trainer->saver) : NULL;
-    if (status == FTH_DIVERGED)
-        status = fail_diverged(trainer);
-    if (status != FTH_OK) {
-        char *message = fth_format("%s", fth_error_message());
-        if (trainer->reporter && fth_reporter_get_record(trainer->reporter)) {
-            fth_reporter_write_bad_images(trainer->reporter);
-            fth_reporter_write_error(trainer->reporter, status, message);
-        }
-        discard_unbegun(trainer);
-        leave_store(trainer);
-        status = fth_fail(status, "%s", message);
-        free(message);
-    }
+    FTH_TRY(begin(trainer, strategy));
+    FTH_TRY(loop(trainer, &reason));
+    FTH_TRY(end(trainer, reason, &outcome->end));
+
+out:
     return status;
 }
 
 fth_status fth_train(const fth_train_options *options, const fth_strategy *const *strategies,
                      const fth_train_observer *observer, fth_stop *stop, fth_train_outcome *outcome)
 {
-    fth_status status = FTH_OK;
-    fth_trainer trainer = {.observer = observer, .stop = stop};
-    const char *reason = NULL;
+    fth_trainer trainer = {.stop = stop};
 
     *outcome = (fth_train_outcome){0};
-    FTH_TRY(fth_spending_create(&trainer.spending));
-    FTH_TRY(fth_reporter_create(observer, &trainer.reporter));
-    FTH_TRY(fth_guardian_create(stop, observer, trainer.reporter, &trainer.guardian));
-    FTH_TRY(fth_guardian_listen(trainer.guardian, choose_sources(options))); /* first: finding the run may wait */
-    FTH_TRY(find_run(&trainer, options));
-    FTH_TRY(fth_strategy_choose(strategies, &trainer.beginning.options, &trainer.strategy));
-    if (trainer.beginning.finished) {
-        if (trainer.run_store)
-            fth_run_store_fetch_models(trainer.run_store, trainer.beginning.folder);
-        status = report_finished(&trainer.beginning, outcome);
-        goto out;
+    fth_status status = create(&trainer, observer);
+    if (status == FTH_OK) {
+        status = train(&trainer, options, strategies, outcome);
+        if (status != FTH_OK)
+            status = conclude(&trainer, status, outcome);
+        const fth_record *record = fth_reporter_get_record(trainer.reporter);
+        if (record && (!outcome->interrupted || fth_record_has_begun(fth_record_folder(record)))) {
+            outcome->run_folder = fth_format("%s", fth_record_folder(record));
+            outcome->id = fth_format("%s", fth_record_id(record));
+        }
     }
-    FTH_TRY(begin(&trainer));
-    fth_guardian_begin_training(trainer.guardian, trainer.position.step);
-    FTH_TRY(loop(&trainer, &reason));
-    FTH_TRY(end(&trainer, reason, &outcome->end));
-
-out:
-    if (status != FTH_OK)
-        status = conclude(&trainer, status, outcome);
-    const fth_record *record = trainer.reporter ? fth_reporter_get_record(trainer.reporter) : NULL;
-    if (record && (!outcome->interrupted || fth_record_has_begun(fth_record_folder(record)))) {
-        outcome->run_folder = fth_format("%s", fth_record_folder(record));
-        outcome->id = fth_format("%s", fth_record_id(record));
-    }
-    fth_trainer_release(&trainer);
+    release(&trainer);
     return status;
 }
 

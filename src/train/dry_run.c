@@ -4,8 +4,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "train/setup.h"
 #include "train/stored_run.h"
-#include "train/trainer_internal.h"
 
 /* The name of a new run is free, and its folder can be made. */
 static fth_status check_place(const fth_train_options *options)
@@ -56,30 +56,33 @@ out:
     return status;
 }
 
-static void describe_model(const fth_trainer *trainer, fth_train_plan *plan)
+static void describe_model(const fth_setup *setup, const fth_position *position, fth_train_plan *plan)
 {
-    const fth_dataset_info *data = fth_dataset_get_info(trainer->setup.dataset);
-    plan->device = fth_format("%s", trainer->setup.device->description);
+    const fth_dataset_info *data = fth_dataset_get_info(setup->dataset);
+    plan->device = fth_format("%s", setup->device->description);
     plan->data = fth_format("%s", data->name);
     plan->training_samples = data->count[FTH_TRAIN];
     plan->validation_samples = data->count[FTH_VALIDATION];
     plan->classes = data->classes;
-    plan->parameters = fth_graph_trainable_count(fth_engine_graph(trainer->setup.engine));
-    plan->batches_per_epoch = trainer->position.batches_per_epoch;
-    plan->steps = trainer->position.total_steps;
+    plan->parameters = fth_graph_trainable_count(fth_engine_graph(setup->engine));
+    plan->batches_per_epoch = position->batches_per_epoch;
+    plan->steps = position->total_steps;
 }
 
-/* Where training would begin; a run in a store is copied into `folder` to look at it. */
-static fth_status look_for_run(fth_trainer *trainer, const fth_train_options *asked, const char *folder)
+/* Without a lease; of a run in a store the record is copied into `folder`. */
+static fth_status look_for_run(const fth_train_options *asked, const char *folder, fth_beginning *beginning)
 {
     fth_status status = FTH_OK;
+    fth_run_store *run_store = NULL;
+
     if (!*asked->checkpoints)
-        return fth_beginning_find(asked, &trainer->beginning);
-    FTH_TRY(fth_beginning_prepare(asked, &trainer->beginning));
-    FTH_TRY(fth_run_store_open(asked, &trainer->run_store));
-    FTH_TRY(fth_stored_run_look(trainer->run_store, asked->standby, folder, &trainer->beginning));
+        return fth_beginning_find(asked, beginning);
+    FTH_TRY(fth_beginning_prepare(asked, beginning));
+    FTH_TRY(fth_run_store_open(asked, &run_store));
+    FTH_TRY(fth_stored_run_look(run_store, asked->standby, folder, beginning));
 
 out:
+    fth_run_store_free(run_store);
     return status;
 }
 
@@ -87,29 +90,36 @@ fth_status fth_train_check(const fth_train_options *options, const fth_strategy 
                            fth_train_plan *plan)
 {
     fth_status status = FTH_OK;
-    fth_trainer trainer = {.stop = stop};
+    fth_beginning beginning = {0};
+    fth_setup setup = {0};
+    fth_position position;
+    fth_spending *spending = NULL;
+    const fth_strategy *strategy = NULL;
     char *folder = NULL; /* for a copy of the record of a stored run */
 
     *plan = (fth_train_plan){0};
-    FTH_TRY(fth_spending_create(&trainer.spending));
+    FTH_TRY(fth_spending_create(&spending));
     if (*options->checkpoints)
         FTH_TRY(fth_folder_create_temporary(&folder));
-    FTH_TRY(look_for_run(&trainer, options, folder));
-    FTH_TRY(fth_strategy_choose(strategies, &trainer.beginning.options, &trainer.strategy));
-    FTH_TRY(describe_run(&trainer.beginning, plan));
+    FTH_TRY(look_for_run(options, folder, &beginning));
+    FTH_TRY(fth_strategy_choose(strategies, &beginning.options, &strategy));
+    FTH_TRY(describe_run(&beginning, plan));
     if (plan->action == FTH_PLAN_BEGIN_RUN)
-        FTH_TRY(check_place(&trainer.beginning.options));
-    FTH_TRY(fth_setup_open(&trainer.beginning, trainer.strategy, stop, trainer.spending, &trainer.setup,
-                           &trainer.position));
+        FTH_TRY(check_place(&beginning.options));
+    FTH_TRY(fth_setup_open(&beginning, strategy, stop, spending, &setup, &position));
     if (plan->action == FTH_PLAN_BEGIN_RUN)
-        FTH_TRY(fth_setup_load_weights(&trainer.setup, &trainer.position));
-    FTH_TRY(fth_setup_prepare(&trainer.setup));
-    describe_model(&trainer, plan);
-    plan->options = trainer.beginning.options; /* moved */
-    trainer.beginning.options = (fth_train_options){0};
+        FTH_TRY(fth_setup_load_weights(&setup, &position));
+    FTH_TRY(fth_setup_prepare(&setup));
+    describe_model(&setup, &position, plan);
 
 out:
-    fth_trainer_release(&trainer);
+    fth_setup_release(&setup);
+    fth_spending_free(spending);
+    if (status == FTH_OK) {
+        plan->options = beginning.options; /* moved */
+        beginning.options = (fth_train_options){0};
+    }
+    fth_beginning_release(&beginning);
     if (folder)
         fth_record_remove_copy(folder);
     free(folder);

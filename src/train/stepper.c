@@ -1,0 +1,162 @@
+/* See stepper.h. */
+#include "train/stepper.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+
+struct fth_stepper {
+    const fth_setup *setup;
+    fth_position *position;
+    fth_reporter *reporter;
+    void *state; /* of the strategy; NULL before it is connected or open */
+    fth_loader *loader;
+    bool unsettled; /* the strategy has batches that it returned no result of */
+    bool finished;  /* the strategy says that training is over */
+};
+
+fth_status fth_stepper_create(const fth_setup *setup, fth_position *position, fth_reporter *reporter,
+                              const fth_stop *stop, fth_stepper **stepper)
+{
+    fth_status status = FTH_OK;
+    const fth_strategy *strategy = setup->strategy;
+
+    FTH_TRY(fth_allocate(1, sizeof **stepper, stepper));
+    **stepper = (fth_stepper){.setup = setup, .position = position, .reporter = reporter};
+    if (strategy->connect)
+        FTH_TRY(strategy->connect(setup->engine, setup->options, stop, &(*stepper)->state));
+
+out:
+    return status;
+}
+
+void fth_stepper_free(fth_stepper *stepper)
+{
+    if (!stepper)
+        return;
+    if (stepper->state)
+        stepper->setup->strategy->close(stepper->state);
+    fth_loader_free(stepper->loader);
+    free(stepper);
+}
+
+fth_status fth_stepper_open(fth_stepper *stepper)
+{
+    fth_status status = FTH_OK;
+    const fth_setup *setup = stepper->setup;
+
+    /* First, as its threads work while the plan is made. */
+    FTH_TRY(fth_setup_open_loader(setup, FTH_TRAIN, stepper->position->state.batches, &stepper->loader));
+    if (!setup->strategy->has_workers)
+        FTH_TRY(fth_engine_prepare(setup->engine, setup->options->batch, FTH_PLAN_TRAIN));
+    FTH_TRY(setup->strategy->open(setup->engine, setup->options, &stepper->state));
+
+out:
+    return status;
+}
+
+const void *fth_stepper_get_state(const fth_stepper *stepper)
+{
+    return stepper->state;
+}
+
+/* ---- updates ---- */
+
+/* Of the next update. */
+static double find_learning_rate(const fth_stepper *stepper)
+{
+    const fth_setup *setup = stepper->setup;
+    fth_schedule_position position = {.step = stepper->position->step,
+                                      .total_steps = stepper->position->total_steps,
+                                      .steps_per_epoch = stepper->position->steps_per_epoch,
+                                      .warmup = setup->options->warmup,
+                                      .decay_every = setup->options->decay_every,
+                                      .decay_factor = setup->options->decay_factor};
+    return fth_engine_learning_rate(setup->engine) * fth_schedule_factor(setup->schedule, &position);
+}
+
+static void add_result(fth_stepper *stepper, const fth_step_result *result, double seconds)
+{
+    fth_position_add_result(stepper->position, result);
+    fth_reporter_add_result(stepper->reporter, result, seconds);
+}
+
+static void write_strategy_events(fth_stepper *stepper)
+{
+    const fth_strategy *strategy = stepper->setup->strategy;
+    json_t *event = NULL;
+    while (strategy->take_event && (event = strategy->take_event(stepper->state))) {
+        const char *name = json_string_value(json_object_get(event, "event"));
+        json_object_set_new(event, "step", json_integer(stepper->position->step));
+        fth_reporter_write(stepper->reporter, name ? name : "warning", event);
+    }
+}
+
+fth_status fth_stepper_update(fth_stepper *stepper)
+{
+    fth_status status = FTH_OK;
+    const fth_setup *setup = stepper->setup;
+    fth_position *position = stepper->position;
+    fth_meters *meters = &position->state.meters;
+    const fth_batch *batch = NULL;
+    double now = fth_clock_seconds();
+
+    position->learning_rate = find_learning_rate(stepper);
+    position->changes++;
+    do {
+        fth_step_result result = {0};
+        double began = now;
+        FTH_TRY(fth_loader_next(stepper->loader, (fth_deadline){began + FTH_LOADER_TIMEOUT_S}, &batch));
+        FTH_REQUIRE(batch && batch->number == position->state.batches, FTH_CORRUPT,
+                    "the loader gave the wrong batch at position %" PRId64, position->state.batches);
+        double ready = fth_clock_seconds();
+        FTH_TRY(setup->strategy->step(stepper->state, batch, position->learning_rate, &result));
+        stepper->finished = result.finished;
+        now = fth_clock_seconds();
+
+        meters->data_wait_s += ready - began;
+        meters->compute_s += now - ready;
+        meters->decode_s += batch->decode_seconds;
+        position->state.batches++;
+        stepper->unsettled = setup->strategy->drain != NULL;
+        add_result(stepper, &result, now - began);
+    } while (fth_engine_updates(setup->engine, position->state.batches) == position->step);
+
+    position->step++;
+    position->state.elapsed_s = now - position->clock_origin_s;
+    fth_reporter_show_step(stepper->reporter);
+    write_strategy_events(stepper);
+    fth_reporter_write_step_if_due(stepper->reporter);
+
+out:
+    return status;
+}
+
+fth_status fth_stepper_settle(fth_stepper *stepper)
+{
+    const fth_strategy *strategy = stepper->setup->strategy;
+    fth_step_result result = {0};
+    if (!strategy->drain)
+        return FTH_OK;
+    double began = fth_clock_seconds();
+    fth_status status = strategy->drain(stepper->state, &result);
+    write_strategy_events(stepper);
+    if (status != FTH_OK)
+        return status;
+    stepper->unsettled = false;
+    double seconds = fth_clock_seconds() - began;
+    stepper->position->state.meters.compute_s += seconds;
+    add_result(stepper, &result, seconds);
+    return FTH_OK;
+}
+
+bool fth_stepper_is_at_epoch_end(const fth_stepper *stepper)
+{
+    const fth_position *position = stepper->position;
+    bool counted = position->state.epoch_samples > 0 || stepper->unsettled;
+    return counted && position->state.batches % position->batches_per_epoch == 0;
+}
+
+const char *fth_stepper_ended_by(const fth_stepper *stepper)
+{
+    return stepper->finished ? stepper->setup->strategy->ended_by : NULL;
+}

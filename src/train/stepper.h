@@ -1,0 +1,36 @@
+/* Updates: takes batches from the loader, hands them to the strategy, and adds what comes back to the position and the
+ * reporter.
+ *
+ *     create (the strategy connects) -> open (weights are there) -> update ... settle ... -> free
+ *
+ * A strategy with workers may have batches that are not part of the weights yet; settle() waits for them. Belongs to the
+ * training thread. */
+#ifndef FTH_TRAIN_STEPPER_H
+#define FTH_TRAIN_STEPPER_H
+
+#include "train/reporter.h"
+#include "train/setup.h"
+
+typedef struct fth_stepper fth_stepper;
+
+/* Reaches whoever the strategy needs. What is passed outlives the stepper; `stop` may be NULL. */
+fth_status fth_stepper_create(const fth_setup *setup, fth_position *position, fth_reporter *reporter,
+                              const fth_stop *stop, fth_stepper **stepper);
+void fth_stepper_free(fth_stepper *stepper);
+
+/* Opens the loader at the position, and the strategy with the engine's weights. */
+fth_status fth_stepper_open(fth_stepper *stepper);
+/* The strategy's state, lent, for what it says about itself. */
+const void *fth_stepper_get_state(const fth_stepper *stepper);
+
+/* Runs the batches of one update. */
+fth_status fth_stepper_update(fth_stepper *stepper);
+/* Waits until every batch that was handed out is part of the weights and of the sums. Call it before anything looks at
+ * the weights as a whole. */
+fth_status fth_stepper_settle(fth_stepper *stepper);
+/* True after the last batch of an epoch, until the position begins the next one. */
+bool fth_stepper_is_at_epoch_end(const fth_stepper *stepper);
+/* Who ended the training, where the strategy says that it is over (strategy.h, ended_by); else NULL. */
+const char *fth_stepper_ended_by(const fth_stepper *stepper);
+
+#endif

@@ -1,0 +1,217 @@
+/* Updates: what the stepper hands to a strategy, and what it makes of results that come back at once, later or never. */
+#include "test_train_run.h"
+
+#include "train/stepper.h"
+
+/* 5 batches of 10 an epoch, in 2 updates of 3 and 2. */
+
+/* ---- a strategy that computes nothing ---- */
+
+static struct {
+    int64_t batches;     /* stepped so far */
+    int64_t undelivered; /* samples of which drain() gives the results */
+    int64_t finish_at;   /* batches; 0: never */
+    double learning_rate;
+    bool late;      /* results come with drain() alone */
+    bool connected; /* connect() was called, and close() not yet */
+    fth_status connects;
+    const char *event; /* given once */
+} workers;
+
+static fth_status connect_workers(fth_engine *engine, const fth_train_options *options, const fth_stop *stop,
+                                  void **state)
+{
+    (void)engine;
+    (void)options;
+    (void)stop;
+    if (workers.connects != FTH_OK)
+        return fth_fail(workers.connects, "nobody answers");
+    workers.connected = true;
+    *state = &workers;
+    return FTH_OK;
+}
+
+static fth_status open_workers(fth_engine *engine, const fth_train_options *options, void **state)
+{
+    (void)engine;
+    (void)options;
+    assert_ptr_equal(*state, &workers);
+    return FTH_OK;
+}
+
+static fth_status step(void *state, const fth_batch *batch, double learning_rate, fth_step_result *result)
+{
+    (void)state;
+    assert_int_equal(batch->number, workers.batches);
+    workers.batches++;
+    workers.learning_rate = learning_rate;
+    if (workers.late)
+        workers.undelivered += batch->count;
+    else
+        *result = (fth_step_result){.loss = 2, .correct = 1, .samples = batch->count};
+    result->finished = workers.batches == workers.finish_at;
+    return FTH_OK;
+}
+
+static fth_status drain(void *state, fth_step_result *result)
+{
+    (void)state;
+    *result = (fth_step_result){.loss = 3, .samples = workers.undelivered};
+    workers.undelivered = 0;
+    return FTH_OK;
+}
+
+static json_t *take_event(void *state)
+{
+    (void)state;
+    json_t *event = workers.event ? json_pack("{s:s}", "event", workers.event) : NULL;
+    workers.event = NULL;
+    return event;
+}
+
+static void close_workers(void *state)
+{
+    assert_ptr_equal(state, &workers);
+    workers.connected = false;
+}
+
+static const fth_strategy strategy = {.name = "workers",
+                                      .has_workers = true,
+                                      .ended_by = "owner",
+                                      .connect = connect_workers,
+                                      .open = open_workers,
+                                      .step = step,
+                                      .drain = drain,
+                                      .take_event = take_event,
+                                      .close = close_workers};
+
+/* ---- a run ---- */
+
+static fth_stepper *stepper;
+
+static int set_up(void **state)
+{
+    memset(&workers, 0, sizeof workers);
+    run_prepare(state);
+    run.options.accumulate = 3;
+    run.options.epochs = 4;
+    run.options.warmup = 4;
+    run.options.lr = 0.8;
+    run_open(&strategy);
+    return 0;
+}
+
+static int tear_down(void **state)
+{
+    fth_stepper_free(stepper);
+    stepper = NULL;
+    assert_false(workers.connected);
+    return run_release(state);
+}
+
+static void open_stepper(void)
+{
+    assert_int_equal(fth_stepper_create(&run.setup, &run.position, run.reporter, NULL, &stepper), FTH_OK);
+    workers.batches = run.position.state.batches;
+    assert_int_equal(fth_stepper_open(stepper), FTH_OK);
+}
+
+static void update(void)
+{
+    assert_int_equal(fth_stepper_update(stepper), FTH_OK);
+}
+
+static void an_update_has_its_group_of_batches(void **state)
+{
+    (void)state;
+    open_stepper();
+    update();
+    assert_int_equal(workers.batches, 3);
+    assert_int_equal(run.position.step, 1);
+    assert_int_equal(run.position.changes, 1);
+    assert_true(workers.learning_rate == 0.8 * 1 / 4); /* of the warm-up */
+    assert_int_equal(run.position.state.samples, 30);
+    assert_true(run.position.state.epoch_loss == 60);
+    assert_int_equal(run.position.state.epoch_correct, 3);
+    assert_false(fth_stepper_is_at_epoch_end(stepper));
+    update(); /* the last group of an epoch is short */
+    assert_int_equal(workers.batches, 5);
+    assert_int_equal(run.position.step, 2);
+    assert_true(workers.learning_rate == 0.8 * 2 / 4);
+    assert_true(fth_stepper_is_at_epoch_end(stepper));
+    fth_position_begin_epoch(&run.position);
+    assert_int_equal(fth_stepper_settle(stepper), FTH_OK); /* nothing came in meanwhile */
+    assert_false(fth_stepper_is_at_epoch_end(stepper));
+}
+
+static void results_that_come_late_count_when_settled(void **state)
+{
+    (void)state;
+    workers.late = true;
+    open_stepper();
+    update();
+    update();
+    assert_int_equal(run.position.state.epoch_samples, 0);
+    assert_true(fth_stepper_is_at_epoch_end(stepper)); /* though nothing was counted yet */
+    assert_int_equal(fth_stepper_settle(stepper), FTH_OK);
+    assert_int_equal(run.position.state.epoch_samples, RUN_TRAINING);
+    assert_true(run.position.state.epoch_loss == 3 * RUN_TRAINING);
+    assert_true(fth_stepper_is_at_epoch_end(stepper));
+    fth_position_begin_epoch(&run.position);
+    assert_false(fth_stepper_is_at_epoch_end(stepper));
+}
+
+static void a_resumed_run_takes_its_next_batch(void **state)
+{
+    (void)state;
+    run.position.state.batches = 5 + 3;
+    run.position.step = 3;
+    open_stepper();
+    update(); /* step() checks the number */
+    assert_int_equal(workers.batches, 10);
+    assert_int_equal(run.position.step, 4);
+}
+
+static void a_strategy_may_end_the_training(void **state)
+{
+    (void)state;
+    workers.finish_at = 5;
+    open_stepper();
+    update();
+    assert_null(fth_stepper_ended_by(stepper));
+    update();
+    assert_string_equal(fth_stepper_ended_by(stepper), "owner");
+}
+
+static void a_strategys_events_say_the_step(void **state)
+{
+    (void)state;
+    open_stepper();
+    workers.event = "worker_lost";
+    update();
+    assert_string_equal(run_event_name(0), "worker_lost");
+    assert_int_equal(run_event_integer(0, "step"), 1);
+    assert_int_equal(json_array_size(run.events), 2); /* and the first step's */
+}
+
+static void a_strategy_that_cannot_connect_is_not_closed(void **state)
+{
+    (void)state;
+    workers.connects = FTH_PEER_LOST;
+    assert_int_equal(fth_stepper_create(&run.setup, &run.position, run.reporter, NULL, &stepper), FTH_PEER_LOST);
+    assert_message_has("nobody answers");
+}
+
+int main(void)
+{
+    fth_log_set_level(FTH_LOG_ERROR);
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(an_update_has_its_group_of_batches, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(results_that_come_late_count_when_settled, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(a_resumed_run_takes_its_next_batch, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(a_strategy_may_end_the_training, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(a_strategys_events_say_the_step, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(a_strategy_that_cannot_connect_is_not_closed, set_up, tear_down),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
