@@ -164,6 +164,8 @@ typedef struct fth_backend_accelerator {
     fth_status (*free_memory)(fth_device *device, size_t *free_bytes, size_t *total_bytes);
     /* The precision in which a network trains fastest, for --precision auto. */
     fth_precision (*choose_precision)(fth_device *device, const fth_graph *graph);
+    /* True once it hung or broke. Nothing more is asked of it, and its memory is freed by the end of the process. */
+    bool (*is_lost)(const fth_device *device);
 } fth_backend_accelerator;
 
 /* ---- the table ---- */
@@ -218,5 +220,8 @@ extern const fth_backend fth_backend_cpu;
 /* Opens a back end by name, loading its plugin if it is not built in; "auto" takes the fastest that opens. */
 fth_status fth_device_open(const char *name, const fth_device_options *options, fth_device **device);
 void fth_device_close(fth_device *device); /* NULL is fine */
+/* True if a device of this process was lost before it was closed. The driver's own clean-up at the end of the process
+ * may then wait for the device, for as long as that hangs: a program that is done leaves with _exit(). */
+bool fth_device_was_lost(void);
 
 #endif

@@ -4,6 +4,7 @@
 #include <dlfcn.h>
 #include <limits.h>
 #include <link.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,6 +13,9 @@
 #include "backend/backend.h"
 
 static const fth_backend *const builtin[] = {&fth_backend_cpu};
+
+/* Of the process, as the driver's clean-up is. */
+static atomic_bool one_was_lost;
 
 enum { FOLDER_SIZE = 3072, MOST_FOLDERS = 4 };
 
@@ -129,6 +133,14 @@ out:
 
 void fth_device_close(fth_device *device)
 {
-    if (device)
-        device->backend->close(device);
+    if (!device)
+        return;
+    if (device->backend->accelerator && device->backend->accelerator->is_lost(device))
+        atomic_store(&one_was_lost, true);
+    device->backend->close(device);
+}
+
+bool fth_device_was_lost(void)
+{
+    return atomic_load(&one_was_lost);
 }

@@ -4,7 +4,9 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
+#include <unistd.h>
 
+#include "backend/backend.h"
 #include "cli/cli.h"
 
 static void print_commands(bool for_developers)
@@ -77,5 +79,9 @@ int main(int argc, char **argv)
     }
     if (fth_cli_output_is_lost() && code == FTH_EXIT_OK)
         code = FTH_EXIT_FAILURE;
+    if (fth_device_was_lost()) {
+        fflush(NULL);
+        _exit((int)code);
+    }
     return code;
 }

@@ -179,6 +179,32 @@ static void test_precision_the_back_end_lacks_is_refused(void **state)
     op_close_devices(NULL);
 }
 
+static bool lost;
+
+static bool is_lost(const fth_device *device)
+{
+    (void)device;
+    return lost;
+}
+
+/* The last test: what it leaves behind is the process's. */
+static void test_a_lost_device_is_known_when_it_is_closed(void **state)
+{
+    (void)state;
+    static const fth_backend_accelerator accelerator = {.is_lost = is_lost};
+    for (int i = 0; i < 2; i++) {
+        fth_device *device = NULL;
+        op_check(fth_device_open("reference", &options, &device));
+        fth_backend table = *device->backend;
+        table.accelerator = &accelerator;
+        device->backend = &table;
+        lost = i == 1;
+        assert_false(fth_device_was_lost());
+        fth_device_close(device);
+        assert_int_equal(fth_device_was_lost(), lost);
+    }
+}
+
 /* The sanitizer's allocator answers with NULL, as the system's does, instead of ending the process. */
 const char *__asan_default_options(void);
 const char *__asan_default_options(void)
@@ -201,6 +227,7 @@ int main(void)
         cmocka_unit_test(test_arena_that_fits_nowhere_is_a_status),
         cmocka_unit_test(test_impossible_batches_are_refused),
         cmocka_unit_test(test_precision_the_back_end_lacks_is_refused),
+        cmocka_unit_test(test_a_lost_device_is_known_when_it_is_closed),
     };
     return cmocka_run_group_tests_name("back-end plugins", tests, NULL, NULL);
 }

@@ -188,6 +188,11 @@ static fth_precision choose_precision(fth_device *device, const fth_graph *graph
     return FTH_PRECISION_BF16;
 }
 
+static bool is_lost(const fth_device *device)
+{
+    return ((const cuda_device *)device)->lost;
+}
+
 static fth_status describe_plain(fth_plan *plan, fth_value value)
 {
     fth_type type = fth_plan_type(plan, value);
@@ -235,6 +240,7 @@ static const fth_backend_accelerator accelerator = {
     .sample = cuda_sample,
     .free_memory = cuda_free_memory,
     .choose_precision = choose_precision,
+    .is_lost = is_lost,
 };
 
 __attribute__((visibility("default"))) const fth_backend fth_backend_plugin = {

@@ -2,18 +2,16 @@
  * hang.
  *
  * A device that did not answer in time, or whose context is broken, is `lost`: nothing more is asked of it, since
- * freeing memory would wait for it too; its memory ends with the process. The process then ends without the driver's
- * own clean-up, which waits as well: a spinning kernel kept it for 38 s after the error was reported.
+ * freeing memory would wait for it too; its memory ends with the process. The driver's own clean-up at the end of the
+ * process waits as well, 38 s for a spinning kernel: programs ask fth_device_was_lost() and leave without it.
  *
  * FARTHING_CUDA_TIMEOUT sets how many seconds a wait may take. FARTHING_CUDA_TEST_FAULT=hang:N:SECONDS or trap:N makes
  * run number N of the process spin or fail, for tests. */
 #include <errno.h>
-#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
-#include <unistd.h>
 
 #include "backend/cuda/cuda_internal.h"
 
@@ -43,26 +41,12 @@ fth_status cuda_make_fault(cuda_device *cuda)
                        "making a fault");
 }
 
-/* Runs first of what runs at exit, being registered last. */
-static void leave(int code, void *context)
-{
-    (void)context;
-    fflush(NULL);
-    _exit(code);
-}
-
-static void mark_lost(cuda_device *cuda)
-{
-    if (!atomic_exchange(&cuda->lost, true)) /* a snapshot's thread may be the first to find out */
-        on_exit(leave, NULL);
-}
-
 fth_status cuda_lose(cuda_device *cuda, cudaError_t error)
 {
     fth_status status = cuda_status(error, "waiting for it");
     if (status != FTH_PEER_LOST)
         return status;
-    mark_lost(cuda);
+    cuda->lost = true;
     return fth_fail(FTH_PEER_LOST,
                     "%s is lost (%s): its work is gone, and this process cannot use it again; start it again with "
                     "--resume",
@@ -71,7 +55,7 @@ fth_status cuda_lose(cuda_device *cuda, cudaError_t error)
 
 static fth_status time_out(cuda_device *cuda, double seconds)
 {
-    mark_lost(cuda);
+    cuda->lost = true;
     return fth_fail(FTH_TIMEOUT,
                     "%s did not finish its work within %.0f s: it hangs, or others keep it busy; see nvidia-smi, start "
                     "again with --resume, or wait longer with FARTHING_CUDA_TIMEOUT",
