@@ -9,6 +9,7 @@
 #define FTH_BACKEND_BACKEND_H
 
 #include "backend/loss_scale.h"
+#include "backend/update.h"
 #include "graph/graph.h"
 #include "tensor/recipe.h"
 
@@ -38,19 +39,10 @@ typedef struct fth_device {
     char description[160]; /* "CPU, oneDNN 2.6.3, avx512_core_bf16, 2 threads" */
 } fth_device;
 
-/* ---- optimizer kernels: one fused loop over flat vectors ---- */
-
-typedef struct fth_update_arguments {
-    float learning_rate, momentum, weight_decay, beta1, beta2, epsilon;
-    bool nesterov;
-    float gradient_scale; /* clipping: the gradient is multiplied by this first */
-    int64_t step;         /* 1 for the first update */
-    bool *spoiled;        /* set if a parameter is no longer finite, by back ends in host memory; may be NULL */
-} fth_update_arguments;
-
+/* One fused loop over flat vectors for each rule of update_rules.h. */
 typedef struct fth_update_kernel {
-    const char *optimizer; /* "sgd", "adamw" */
-    /* `state[i]` are the optimizer's own vectors (sgd: momentum, if any; adamw: first and second moments). */
+    const char *rule;
+    int vectors; /* the optimizer's own beside the parameters: at most FTH_MAX_OPTIMIZER_VECTORS */
     fth_status (*run)(fth_device *device, const fth_update_arguments *arguments, float *parameters,
                       const float *gradients, float *const *state, size_t count);
 } fth_update_kernel;
@@ -78,7 +70,7 @@ typedef struct fth_updater_options {
     fth_loss_scale loss_scale;      /* to begin with; scale 0: none */
     float *parameters;
     const float *gradients;
-    float *state[2];
+    float *state[FTH_MAX_OPTIMIZER_VECTORS];
     size_t count;
 } fth_updater_options;
 
@@ -199,7 +191,7 @@ struct fth_backend {
     /* Flat vectors. `add`: to += from. `norm`: the Euclidean norm, the same for any number of threads. */
     fth_status (*add)(fth_device *device, float *to, const float *from, size_t count);
     fth_status (*norm)(fth_device *device, const float *values, size_t count, double *norm);
-    const fth_update_kernel *updates; /* ends with a NULL name */
+    const fth_update_kernel *updates; /* ends with a NULL rule */
 
     /* One kernel per op; ends with NULL. */
     const fth_kernel *const *kernels;

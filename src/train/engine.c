@@ -79,16 +79,15 @@ static fth_status set_up_optimizer(fth_engine *engine)
     const fth_train_options *train = engine->options.train;
 
     FTH_TRY(fth_optimizer_find(train->optimizer, &engine->optimizer));
-    for (engine->update = engine->backend->updates; engine->update->optimizer; engine->update++)
-        if (strcmp(engine->update->optimizer, train->optimizer) == 0)
-            break;
-    FTH_REQUIRE(engine->update->optimizer, FTH_UNSUPPORTED, "the back end %s has no optimizer %s",
-                engine->backend->name, train->optimizer);
-
     const fth_optimizer *optimizer = engine->optimizer;
-    if (!optimizer->needs_vectors || optimizer->needs_vectors(train))
-        while (optimizer->vectors[engine->state_count])
-            engine->state_count++;
+    const char *rule = optimizer->choose_rule ? optimizer->choose_rule(train) : optimizer->name;
+    for (engine->update = engine->backend->updates; engine->update->rule; engine->update++)
+        if (strcmp(engine->update->rule, rule) == 0)
+            break;
+    FTH_REQUIRE(engine->update->rule, FTH_UNSUPPORTED,
+                "--optimizer %s is not supported by --device %s: no kernel for %s", train->optimizer,
+                engine->backend->name, rule);
+    engine->state_count = engine->update->vectors;
     for (int i = 0; i < engine->state_count; i++) {
         if (engine->shares)
             engine->state[i] = engine->options.shared->state[i];

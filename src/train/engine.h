@@ -10,8 +10,6 @@
 #include "train/confusion.h"
 #include "train/train.h"
 
-enum { FTH_MAX_OPTIMIZER_VECTORS = 2 };
-
 typedef struct fth_engine fth_engine;
 
 typedef struct fth_step_result {

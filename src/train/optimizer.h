@@ -1,5 +1,5 @@
-/* Optimizers: what the trainer knows of each. The arithmetic of an update is each back end's (fth_update_kernel): one
- * fused loop over flat vectors. */
+/* Optimizers: what the trainer knows of each. The arithmetic of an update is a rule of backend/update_rules.h, of which
+ * each back end makes one fused loop over flat vectors. */
 #ifndef FTH_TRAIN_OPTIMIZER_H
 #define FTH_TRAIN_OPTIMIZER_H
 
@@ -14,10 +14,10 @@ typedef struct fth_optimizer {
     const char *name, *summary;
     double default_lr;
     bool takes_nesterov; /* --nesterov */
-    /* Vectors beside the parameters, by PyTorch's names; NULL-terminated. */
+    /* Vectors beside the parameters, by PyTorch's names; NULL-terminated. A rule has all of them or none. */
     const char *vectors[FTH_MAX_OPTIMIZER_VECTORS + 1];
-    /* False if these options need none of them; NULL: they always do. */
-    bool (*needs_vectors)(const fth_train_options *options);
+    /* The rule of backend/update_rules.h that these options ask for; NULL: the one of the optimizer's name. */
+    const char *(*choose_rule)(const fth_train_options *options);
     /* Moves the bounds to what holds after an update by gradients of at most `largest`, and gives the largest magnitude
      * that its arithmetic can meet on the way. */
     double (*bound)(const fth_update_arguments *arguments, double largest, fth_update_bounds *bounds);

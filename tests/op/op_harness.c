@@ -37,6 +37,19 @@ fth_device *op_device(const char *name)
     return NULL;
 }
 
+const fth_update_kernel *op_find_update(const fth_device *device, const char *optimizer,
+                                        const fth_update_arguments *arguments)
+{
+    const char *rule = optimizer;
+    if (strcmp(optimizer, "sgd") == 0 && arguments->momentum != 0)
+        rule = arguments->nesterov ? "sgd_nesterov" : "sgd_momentum";
+    for (const fth_update_kernel *kernel = device->backend->updates; kernel->rule != NULL; kernel++)
+        if (strcmp(kernel->rule, rule) == 0)
+            return kernel;
+    fail_msg("%s has no %s", device->backend->name, rule);
+    return NULL;
+}
+
 int op_close_devices(void **state)
 {
     (void)state;

@@ -24,6 +24,9 @@ void op_check_status(fth_status status, const char *call, const char *file, int 
 /* The device, opened once for the process; NULL, after one line "SKIP name: why", if it cannot be. The test ends
  * where "cpu" or "reference" cannot be opened. */
 fth_device *op_device(const char *name);
+/* The device's kernel for the rule that an optimizer takes with these arguments; the test ends where there is none. */
+const fth_update_kernel *op_find_update(const fth_device *device, const char *optimizer,
+                                        const fth_update_arguments *arguments);
 /* A group's teardown. */
 int op_close_devices(void **state);
 

@@ -153,7 +153,7 @@ static fth_device *device_with_updaters(void)
 
 typedef struct step_case {
     const char *name;
-    int kernel; /* 0: sgd, 1: adamw */
+    const char *optimizer;
     fth_precision precision;
     double clip, scale;
     fth_update_arguments arguments;
@@ -169,13 +169,13 @@ typedef struct step_case {
     }
 
 static const step_case cases[] = {
-    {"sgd, f32", 0, FTH_PRECISION_F32, 0, 0, SGD},
-    {"sgd without momentum, bf16", 0, FTH_PRECISION_BF16, 0, 0, {.momentum = 0}},
-    {"sgd, clipped, bf16", 0, FTH_PRECISION_BF16, 0.05, 0, SGD},
-    {"sgd, f16", 0, FTH_PRECISION_F16, 0, 1024, SGD},
-    {"sgd, f16 that overflows at first", 0, FTH_PRECISION_F16, 0, 0x1p24, SGD},
-    {"adamw, f32", 1, FTH_PRECISION_F32, 0, 0, ADAMW},
-    {"adamw, clipped, f16 that overflows at first", 1, FTH_PRECISION_F16, 0.1, 0x1p24, ADAMW},
+    {"sgd, f32", "sgd", FTH_PRECISION_F32, 0, 0, SGD},
+    {"sgd without momentum, bf16", "sgd", FTH_PRECISION_BF16, 0, 0, {.momentum = 0}},
+    {"sgd, clipped, bf16", "sgd", FTH_PRECISION_BF16, 0.05, 0, SGD},
+    {"sgd, f16", "sgd", FTH_PRECISION_F16, 0, 1024, SGD},
+    {"sgd, f16 that overflows at first", "sgd", FTH_PRECISION_F16, 0, 0x1p24, SGD},
+    {"adamw, f32", "adamw", FTH_PRECISION_F32, 0, 0, ADAMW},
+    {"adamw, clipped, f16 that overflows at first", "adamw", FTH_PRECISION_F16, 0.1, 0x1p24, ADAMW},
 };
 
 static void test_step_in_one(void **state)
@@ -184,7 +184,7 @@ static void test_step_in_one(void **state)
     fth_device *device = device_with_updaters();
     op_network network;
     training one, pieces;
-    const fth_updater_options options = {.kernel = &device->backend->updates[with->kernel],
+    const fth_updater_options options = {.kernel = op_find_update(device, with->optimizer, &with->arguments),
                                          .arguments = with->arguments,
                                          .clip = with->clip,
                                          .loss_scale = {.scale = with->scale}};
@@ -220,7 +220,8 @@ static void test_divergence_updates_nothing(void **state)
     const fth_backend *backend = device->backend;
     op_network network;
     training t, untouched;
-    const fth_updater_options options = {.kernel = &backend->updates[0], .clip = 1};
+    const fth_updater_options options = {.kernel = op_find_update(device, "sgd", &(fth_update_arguments){0}),
+                                         .clip = 1};
 
     op_network_create(&network, build_graph(), BATCH, 5);
     training_open(&t, &network, device, FTH_PRECISION_F32, &options, true);
@@ -247,19 +248,20 @@ static void test_divergence_updates_nothing(void **state)
     op_network_free(&network);
 }
 
-/* Where nothing judges the gradients, the update itself tells. */
+/* Where nothing judges the gradients, the update itself reports it. */
 static void test_parameters_that_are_not_finite_are_reported(void **state)
 {
     (void)state;
     fth_device *device = device_with_updaters();
     const fth_backend *backend = device->backend;
-    for (int kernel = 0; kernel < 2; kernel++) {
+    static const char *const optimizers[] = {"sgd", "adamw"};
+    const fth_update_arguments arguments = {.momentum = 0.9f, .beta1 = 0.9f, .beta2 = 0.999f, .epsilon = 1e-8f};
+    for (size_t i = 0; i < FTH_COUNT_OF(optimizers); i++) {
         op_network network;
         training t;
         float loss[2];
-        const fth_updater_options options = {
-            .kernel = &backend->updates[kernel],
-            .arguments = {.momentum = 0.9f, .beta1 = 0.9f, .beta2 = 0.999f, .epsilon = 1e-8f}};
+        const fth_updater_options options = {.kernel = op_find_update(device, optimizers[i], &arguments),
+                                             .arguments = arguments};
         op_network_create(&network, build_graph(), BATCH, 5);
         training_open(&t, &network, device, FTH_PRECISION_F32, &options, true);
         set_inputs(&t, 1);

@@ -264,19 +264,10 @@ static void update_scalar(const update_case *with, int64_t step, double gradient
     s->p -= a->learning_rate * corrected / (sqrt(s->second / (1 - pow(a->beta2, (double)step))) + a->epsilon);
 }
 
-static const fth_update_kernel *find_update(const fth_device *device, const char *optimizer)
-{
-    for (const fth_update_kernel *kernel = device->backend->updates; kernel->optimizer != NULL; kernel++)
-        if (strcmp(kernel->optimizer, optimizer) == 0)
-            return kernel;
-    fail_msg("%s has no %s", device->backend->name, optimizer);
-    return NULL;
-}
-
 static void check_update(fth_device *device, const update_case *with, size_t count)
 {
     enum { STEPS = 4 };
-    const fth_update_kernel *kernel = find_update(device, with->optimizer);
+    const fth_update_kernel *kernel = op_find_update(device, with->optimizer, &with->arguments);
     float *start = random_floats(count, 5), *found = malloc(count * sizeof(float));
     float *nothing = calloc(count, sizeof(float));
     float *parameters = to_device(device, start, count);
@@ -333,7 +324,7 @@ static void check_stateless(fth_device *device)
     const float start[] = {1, 2, 3}, gradient[] = {0.5f, 0, -1};
     float *parameters = to_device(device, start, 3), *gradients = to_device(device, gradient, 3), found[3];
     const fth_update_arguments arguments = {.learning_rate = 0.5f, .gradient_scale = 1, .step = 1};
-    op_check(find_update(device, "sgd")->run(device, &arguments, parameters, gradients, NULL, 3));
+    op_check(op_find_update(device, "sgd", &arguments)->run(device, &arguments, parameters, gradients, NULL, 3));
     from_device(device, found, parameters, 3);
     assert_true(found[0] == 0.75f && found[1] == 2 && found[2] == 3.5f);
     device->backend->release(device, parameters);

@@ -7,6 +7,7 @@
 #include <math.h>
 
 #include "backend/cpu/cpu_internal.h"
+#include "backend/update_rules.h"
 
 enum { BLOCK = 16384 };
 
@@ -20,103 +21,55 @@ static inline int not_finite(float number)
     return !(fabsf(number) <= FLT_MAX);
 }
 
-CPU_VECTORIZED static int sgd_plain(const fth_update_arguments *a, float *restrict p, const float *restrict g,
-                                    size_t count)
-{
-    const float rate = a->learning_rate, decay = a->weight_decay, scale = a->gradient_scale;
-    int spoiled = 0;
-    for (size_t i = 0; i < count; i++) {
-        p[i] -= rate * (g[i] * scale + decay * p[i]);
-        spoiled |= not_finite(p[i]);
-    }
-    return spoiled;
-}
+typedef int update_block(const fth_update_numbers *numbers, float scale, float *restrict p, const float *restrict g,
+                         float *restrict first, float *restrict second, size_t count);
 
-CPU_VECTORIZED static int sgd_momentum(const fth_update_arguments *a, float *restrict p, const float *restrict g,
-                                       float *restrict m, size_t count)
-{
-    const float rate = a->learning_rate, decay = a->weight_decay, scale = a->gradient_scale, momentum = a->momentum;
-    int spoiled = 0;
-    for (size_t i = 0; i < count; i++) {
-        m[i] = momentum * m[i] + (g[i] * scale + decay * p[i]);
-        p[i] -= rate * m[i];
-        spoiled |= not_finite(p[i]);
+/* The loop of each rule over a block. Vectors that a rule has not are NULL. */
+#define BLOCK_OF(rule, vectors)                                                                                        \
+    CPU_VECTORIZED static int rule##_block(const fth_update_numbers *numbers, float scale, float *restrict p,          \
+                                           const float *restrict g, float *restrict first, float *restrict second,     \
+                                           size_t count)                                                               \
+    {                                                                                                                  \
+        const fth_##rule##_numbers n = numbers->rule;                                                                  \
+        int spoiled = 0;                                                                                               \
+        for (size_t i = 0; i < count; i++) {                                                                           \
+            float none = 0;                                                                                            \
+            fth_##rule(&n, g[i] * scale, &p[i], (vectors) > 0 ? &first[i] : &none,                                     \
+                       (vectors) > 1 ? &second[i] : &none);                                                            \
+            spoiled |= not_finite(p[i]);                                                                               \
+        }                                                                                                              \
+        return spoiled;                                                                                                \
     }
-    return spoiled;
-}
+FTH_UPDATE_RULES(BLOCK_OF)
 
-CPU_VECTORIZED static int sgd_nesterov(const fth_update_arguments *a, float *restrict p, const float *restrict g,
-                                       float *restrict m, size_t count)
+static fth_status run_update(fth_device *device, fth_update_rule rule, update_block *run, int vectors,
+                             const fth_update_arguments *a, float *parameters, const float *gradients,
+                             float *const *state, size_t count)
 {
-    const float rate = a->learning_rate, decay = a->weight_decay, scale = a->gradient_scale, momentum = a->momentum;
+    fth_update_numbers numbers;
     int spoiled = 0;
-    for (size_t i = 0; i < count; i++) {
-        float gradient = g[i] * scale + decay * p[i];
-        m[i] = momentum * m[i] + gradient;
-        p[i] -= rate * (gradient + momentum * m[i]);
-        spoiled |= not_finite(p[i]);
-    }
-    return spoiled;
-}
-
-static fth_status note_result(const fth_update_arguments *a, int spoiled)
-{
+    fth_update_prepare(rule, a, &numbers);
+    fth_backend_cpu.enter(device, device->threads);
+#pragma omp parallel for schedule(static) reduction(| : spoiled) if (count > 4 * BLOCK)
+    for (size_t at = 0; at < count; at += BLOCK)
+        spoiled |= run(&numbers, a->gradient_scale, parameters + at, gradients + at, vectors > 0 ? state[0] + at : NULL,
+                       vectors > 1 ? state[1] + at : NULL, block_length(at, count));
     if (spoiled && a->spoiled)
         *a->spoiled = true;
     return FTH_OK;
 }
 
-static fth_status update_sgd(fth_device *device, const fth_update_arguments *a, float *parameters,
-                             const float *gradients, float *const *state, size_t count)
-{
-    int spoiled = 0;
-    fth_backend_cpu.enter(device, device->threads);
-#pragma omp parallel for schedule(static) reduction(| : spoiled) if (count > 4 * BLOCK)
-    for (size_t at = 0; at < count; at += BLOCK) {
-        size_t length = block_length(at, count);
-        if (a->momentum == 0)
-            spoiled |= sgd_plain(a, parameters + at, gradients + at, length);
-        else if (a->nesterov)
-            spoiled |= sgd_nesterov(a, parameters + at, gradients + at, state[0] + at, length);
-        else
-            spoiled |= sgd_momentum(a, parameters + at, gradients + at, state[0] + at, length);
+#define KERNEL_OF(rule, vectors)                                                                                       \
+    static fth_status run_##rule(fth_device *device, const fth_update_arguments *a, float *parameters,                 \
+                                 const float *gradients, float *const *state, size_t count)                            \
+    {                                                                                                                  \
+        return run_update(device, FTH_UPDATE_RULE_##rule, rule##_block, vectors, a, parameters, gradients, state,      \
+                          count);                                                                                      \
     }
-    return note_result(a, spoiled);
-}
+FTH_UPDATE_RULES(KERNEL_OF)
 
-CPU_VECTORIZED static int adamw(const fth_update_arguments *a, float step_size, float second_correction,
-                                float *restrict p, const float *restrict g, float *restrict m, float *restrict v,
-                                size_t count)
-{
-    const float beta1 = a->beta1, beta2 = a->beta2, epsilon = a->epsilon, scale = a->gradient_scale;
-    const float keep = 1 - a->learning_rate * a->weight_decay;
-    int spoiled = 0;
-    for (size_t i = 0; i < count; i++) {
-        float gradient = g[i] * scale;
-        m[i] = beta1 * m[i] + (1 - beta1) * gradient;
-        v[i] = beta2 * v[i] + (1 - beta2) * gradient * gradient;
-        p[i] = p[i] * keep - step_size * m[i] / (sqrtf(v[i]) * second_correction + epsilon);
-        spoiled |= not_finite(p[i]);
-    }
-    return spoiled;
-}
-
-static fth_status update_adamw(fth_device *device, const fth_update_arguments *a, float *parameters,
-                               const float *gradients, float *const *state, size_t count)
-{
-    fth_backend_cpu.enter(device, device->threads);
-    /* Bias corrections of both moments (Kingma and Ba), in double: beta2^step is close to 1. */
-    const float step_size = (float)(a->learning_rate / (1 - pow(a->beta1, (double)a->step)));
-    const float second_correction = (float)(1 / sqrt(1 - pow(a->beta2, (double)a->step)));
-    int spoiled = 0;
-#pragma omp parallel for schedule(static) reduction(| : spoiled) if (count > 4 * BLOCK)
-    for (size_t at = 0; at < count; at += BLOCK)
-        spoiled |= adamw(a, step_size, second_correction, parameters + at, gradients + at, state[0] + at, state[1] + at,
-                         block_length(at, count));
-    return note_result(a, spoiled);
-}
-
-const fth_update_kernel cpu_updates[] = {{"sgd", update_sgd}, {"adamw", update_adamw}, {NULL, NULL}};
+#define ROW_OF(rule, vectors) {#rule, vectors, run_##rule},
+const fth_update_kernel cpu_updates[] = {FTH_UPDATE_RULES(ROW_OF){NULL, 0, NULL}};
 
 CPU_VECTORIZED static void add_block(float *restrict to, const float *restrict from, size_t count)
 {

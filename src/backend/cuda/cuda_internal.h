@@ -294,7 +294,6 @@ bool cuda_relu_grad_makes_bias_gradient(const fth_plan *plan, fth_value dy, cons
 
 /* Flat vectors and updaters (updater.c). */
 extern const fth_update_kernel cuda_updates[];
-void cuda_update_numbers(const fth_update_arguments *a, double learning_rate, int64_t step, cuda_run_values *numbers);
 void cuda_updater_fill_values(const fth_run *run, cuda_run_values *values);
 fth_status cuda_vector_add(fth_device *device, float *to, const float *from, size_t count);
 fth_status cuda_vector_norm(fth_device *device, const float *values, size_t count, double *norm);

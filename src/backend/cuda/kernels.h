@@ -12,6 +12,7 @@
 #include <stdint.h>
 
 #include "backend/loss_scale.h"
+#include "backend/update_rules.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -24,8 +25,8 @@ typedef struct cuda_run_values {
     uint64_t seed, step;
     uint64_t sequence; /* number of the run: the host knows the loss by it */
     float gradient_scale;
-    float rate, keep, correction1, correction2; /* of the update, if there is one; all but the first AdamW's */
-    const fth_loss_scale *loss_scale;           /* device memory: gradient_scale is multiplied by it; NULL: not */
+    fth_update_numbers update;        /* if there is one */
+    const fth_loss_scale *loss_scale; /* device memory: gradient_scale is multiplied by it; NULL: not */
 } cuda_run_values;
 
 cudaError_t cuda_launch_run_values(cudaStream_t stream, cuda_run_values *to, cuda_run_values values);
@@ -198,15 +199,13 @@ cudaError_t cuda_launch_cross_entropy_grad(cudaStream_t stream, cuda_type type, 
 
 /* ---- flat vectors ---- */
 
-/* The parts of an update that stay the same, and where the others come from. */
+/* An update, and where its numbers come from. */
 typedef struct cuda_update {
     float *parameters;
     const float *gradients;
-    float *state[2];
+    float *state[FTH_MAX_OPTIMIZER_VECTORS];
     size_t count;
-    float momentum, decay, beta1, beta2, epsilon;
-    bool nesterov;
-    cuda_run_values numbers;                /* rate and so on, if `run` is NULL */
+    fth_update_numbers numbers;             /* if `run` is NULL */
     float factor;                           /* of the gradients, if `judgement` is NULL */
     const cuda_run_values *run;             /* device memory */
     const float *loss;                      /* device memory or NULL: no update if it is not finite */
@@ -214,8 +213,7 @@ typedef struct cuda_update {
     struct cuda_update_outcome *outcome;    /* pinned memory or NULL: set if a parameter is no longer finite */
 } cuda_update;
 
-cudaError_t cuda_launch_sgd(const cuda_launch *launch, const cuda_update *update);
-cudaError_t cuda_launch_adamw(const cuda_launch *launch, const cuda_update *update);
+cudaError_t cuda_launch_update(const cuda_launch *launch, fth_update_rule rule, const cuda_update *update);
 cudaError_t cuda_launch_add(const cuda_launch *launch, float *to, const float *from, size_t count);
 enum { CUDA_NORM_BLOCKS = 256 };
 /* result[0] = sum of squares; scratch: CUDA_NORM_BLOCKS doubles. */

@@ -15,10 +15,9 @@ unsigned blocks_for(const cuda_launch *launch, size_t work)
     return (unsigned)(blocks < 1 ? 1 : blocks < most ? blocks : most);
 }
 
-/* The numbers of this update; false if it is not to be made. */
-__device__ __forceinline__ bool find_numbers(const cuda_update &u, cuda_run_values &numbers, float &factor)
+/* Whether it is to be made, and what the gradients are multiplied by. */
+__device__ __forceinline__ bool find_factor(const cuda_update &u, float &factor)
 {
-    numbers = u.run ? *u.run : u.numbers;
     factor = u.judgement ? u.judgement->factor : u.factor;
     return !(u.loss && !isfinite(*u.loss)) && !(u.judgement && !u.judgement->apply);
 }
@@ -35,95 +34,53 @@ __device__ __forceinline__ bool not_finite(float4 p)
     return !(isfinite(p.x) && isfinite(p.y) && isfinite(p.z) && isfinite(p.w));
 }
 
-struct Sgd {
-    float rate, momentum, decay, scale;
-    bool nesterov;
-};
+/* The rules of update_rules.h as types, of which the kernel below is made. */
+#define TYPE_OF(rule, vectors_)                                                                                        \
+    struct rule##_rule {                                                                                               \
+        typedef fth_##rule##_numbers numbers;                                                                          \
+        enum { vectors = vectors_ };                                                                                   \
+        static __device__ __forceinline__ const numbers &choose(const fth_update_numbers &of)                          \
+        {                                                                                                              \
+            return of.rule;                                                                                            \
+        }                                                                                                              \
+        static __device__ __forceinline__ void apply(const numbers &n, float g, float &p, float &first, float &second) \
+        {                                                                                                              \
+            fth_##rule(&n, g, &p, &first, &second);                                                                    \
+        }                                                                                                              \
+    };
+FTH_UPDATE_RULES(TYPE_OF)
+#undef TYPE_OF
 
-__device__ __forceinline__ void sgd_step(float &p, float g, float &m, const Sgd &s, bool has_momentum)
+template <typename Rule> __global__ void __launch_bounds__(THREADS) update_kernel(cuda_update u)
 {
-    float change = fmaf(s.decay, p, s.scale * g);
-    if (has_momentum) {
-        m = fmaf(s.momentum, m, change);
-        change = s.nesterov ? fmaf(s.momentum, m, change) : m;
-    }
-    p = fmaf(-s.rate, change, p);
-}
-
-__global__ void __launch_bounds__(THREADS) sgd_kernel(cuda_update u)
-{
-    cuda_run_values numbers;
     float factor;
-    if (!find_numbers(u, numbers, factor))
+    if (!find_factor(u, factor))
         return;
-    const Sgd s = {numbers.rate, u.momentum, u.decay, factor, u.nesterov};
-    float *parameters = u.parameters, *momenta = u.momentum != 0 ? u.state[0] : nullptr;
-    const float *gradients = u.gradients;
-    const size_t vectors = u.count / 4, step = (size_t)gridDim.x * THREADS;
-    const size_t first = (size_t)blockIdx.x * THREADS + threadIdx.x;
-    bool spoiled = false;
-    for (size_t i = first; i < vectors; i += step) {
-        float4 p = ((float4 *)parameters)[i], g = ((const float4 *)gradients)[i];
-        float4 m = momenta ? ((float4 *)momenta)[i] : make_float4(0, 0, 0, 0);
-        sgd_step(p.x, g.x, m.x, s, momenta);
-        sgd_step(p.y, g.y, m.y, s, momenta);
-        sgd_step(p.z, g.z, m.z, s, momenta);
-        sgd_step(p.w, g.w, m.w, s, momenta);
-        ((float4 *)parameters)[i] = p;
-        if (momenta)
-            ((float4 *)momenta)[i] = m;
-        spoiled |= not_finite(p);
-    }
-    for (size_t i = vectors * 4 + first; i < u.count; i += step) {
-        float m = momenta ? momenta[i] : 0;
-        sgd_step(parameters[i], gradients[i], m, s, momenta);
-        if (momenta)
-            momenta[i] = m;
-        spoiled |= !isfinite(parameters[i]);
-    }
-    report_not_finite(u, spoiled);
-}
-
-struct Adam {
-    float rate, keep, beta1, beta2, epsilon, scale, correction1, correction2;
-};
-
-__device__ __forceinline__ void adam_step(float &p, float g, float &m, float &v, const Adam &a)
-{
-    g *= a.scale;
-    m = fmaf(a.beta1, m, (1 - a.beta1) * g);
-    v = fmaf(a.beta2, v, (1 - a.beta2) * g * g);
-    p *= a.keep;
-    p -= a.rate * (m / a.correction1) / (sqrtf(v / a.correction2) + a.epsilon);
-}
-
-__global__ void __launch_bounds__(THREADS) adam_kernel(cuda_update u)
-{
-    cuda_run_values n;
-    float factor;
-    if (!find_numbers(u, n, factor))
-        return;
-    const Adam a = {n.rate, n.keep, u.beta1, u.beta2, u.epsilon, factor, n.correction1, n.correction2};
-    float *parameters = u.parameters, *first = u.state[0], *second = u.state[1];
-    const float *gradients = u.gradients;
+    const typename Rule::numbers n = Rule::choose(u.run ? u.run->update : u.numbers);
+    float4 *parameters = (float4 *)u.parameters, *first = (float4 *)u.state[0], *second = (float4 *)u.state[1];
+    const float4 *gradients = (const float4 *)u.gradients, zero = make_float4(0, 0, 0, 0);
     const size_t vectors = u.count / 4, step = (size_t)gridDim.x * THREADS;
     const size_t begin = (size_t)blockIdx.x * THREADS + threadIdx.x;
     bool spoiled = false;
     for (size_t i = begin; i < vectors; i += step) {
-        float4 p = ((float4 *)parameters)[i], g = ((const float4 *)gradients)[i];
-        float4 m = ((float4 *)first)[i], v = ((float4 *)second)[i];
-        adam_step(p.x, g.x, m.x, v.x, a);
-        adam_step(p.y, g.y, m.y, v.y, a);
-        adam_step(p.z, g.z, m.z, v.z, a);
-        adam_step(p.w, g.w, m.w, v.w, a);
-        ((float4 *)parameters)[i] = p;
-        ((float4 *)first)[i] = m;
-        ((float4 *)second)[i] = v;
+        float4 p = parameters[i], g = gradients[i];
+        float4 a = Rule::vectors > 0 ? first[i] : zero, b = Rule::vectors > 1 ? second[i] : zero;
+        Rule::apply(n, g.x * factor, p.x, a.x, b.x);
+        Rule::apply(n, g.y * factor, p.y, a.y, b.y);
+        Rule::apply(n, g.z * factor, p.z, a.z, b.z);
+        Rule::apply(n, g.w * factor, p.w, a.w, b.w);
+        parameters[i] = p;
+        if (Rule::vectors > 0)
+            first[i] = a;
+        if (Rule::vectors > 1)
+            second[i] = b;
         spoiled |= not_finite(p);
     }
     for (size_t i = vectors * 4 + begin; i < u.count; i += step) {
-        adam_step(parameters[i], gradients[i], first[i], second[i], a);
-        spoiled |= !isfinite(parameters[i]);
+        float none_first = 0, none_second = 0;
+        Rule::apply(n, u.gradients[i] * factor, u.parameters[i], Rule::vectors > 0 ? u.state[0][i] : none_first,
+                    Rule::vectors > 1 ? u.state[1][i] : none_second);
+        spoiled |= !isfinite(u.parameters[i]);
     }
     report_not_finite(u, spoiled);
 }
@@ -205,15 +162,15 @@ __global__ void __launch_bounds__(THREADS)
 
 extern "C" {
 
-cudaError_t cuda_launch_sgd(const cuda_launch *launch, const cuda_update *update)
+cudaError_t cuda_launch_update(const cuda_launch *launch, fth_update_rule rule, const cuda_update *update)
 {
-    sgd_kernel<<<blocks_for(launch, update->count / 4), THREADS, 0, launch->stream>>>(*update);
-    return cudaGetLastError();
-}
-
-cudaError_t cuda_launch_adamw(const cuda_launch *launch, const cuda_update *update)
-{
-    adam_kernel<<<blocks_for(launch, update->count / 4), THREADS, 0, launch->stream>>>(*update);
+    const unsigned blocks = blocks_for(launch, update->count / 4);
+    switch (rule) {
+#define LAUNCH_OF(name, vectors)                                                                                       \
+    case FTH_UPDATE_RULE_##name: update_kernel<name##_rule><<<blocks, THREADS, 0, launch->stream>>>(*update); break;
+        FTH_UPDATE_RULES(LAUNCH_OF)
+#undef LAUNCH_OF
+    }
     return cudaGetLastError();
 }
 

@@ -1,6 +1,6 @@
 /* Flat vectors: the optimizers, sum and norm; and updaters, updates that are part of a recorded run.
  *
- * What changes from update to update (the learning rate, AdamW's corrections) comes with the run's values. Where the
+ * What changes from update to update (the learning rate and what follows from it) comes with the run's values. Where the
  * gradients' norm matters, for clipping or because f16 may have overflowed, one launch sums it and judges: the
  * verdict stays on the device, where the update reads it, and the scale is there for the next run. What went
  * wrong, there or in the parameters after an update, reaches the host through pinned memory, and nothing waits. */
@@ -9,58 +9,35 @@
 
 #include "backend/cuda/cuda_internal.h"
 
-typedef cudaError_t launch_update(const cuda_launch *launch, const cuda_update *update);
-
-void cuda_update_numbers(const fth_update_arguments *a, double learning_rate, int64_t step, cuda_run_values *numbers)
+static cuda_update describe(float *parameters, const float *gradients, float *const *state, int vectors, size_t count)
 {
-    const float rate = (float)learning_rate;
-    numbers->rate = rate;
-    numbers->keep = 1 - rate * a->weight_decay;
-    numbers->correction1 = (float)(1 - pow((double)a->beta1, (double)step));
-    numbers->correction2 = (float)(1 - pow((double)a->beta2, (double)step));
-}
-
-static cuda_update describe(const fth_update_arguments *a, float *parameters, const float *gradients,
-                            float *const *state, int state_count, size_t count)
-{
-    cuda_update update = {.parameters = parameters,
-                          .gradients = gradients,
-                          .count = count,
-                          .momentum = a->momentum,
-                          .decay = a->weight_decay,
-                          .beta1 = a->beta1,
-                          .beta2 = a->beta2,
-                          .epsilon = a->epsilon,
-                          .nesterov = a->nesterov,
-                          .factor = a->gradient_scale};
-    for (int i = 0; i < state_count; i++)
+    cuda_update update = {.parameters = parameters, .gradients = gradients, .count = count};
+    for (int i = 0; i < vectors; i++)
         update.state[i] = state[i];
     return update;
 }
 
-static fth_status run_sgd(fth_device *device, const fth_update_arguments *a, float *parameters, const float *gradients,
-                          float *const *state, size_t count)
+static fth_status run_update(fth_device *device, fth_update_rule rule, int vectors, const fth_update_arguments *a,
+                             float *parameters, const float *gradients, float *const *state, size_t count)
 {
     const cuda_device *cuda = (cuda_device *)device;
-    cuda_update update = describe(a, parameters, gradients, state, a->momentum != 0 ? 1 : 0, count);
-    cuda_update_numbers(a, a->learning_rate, a->step, &update.numbers);
-    return cuda_status(cuda_launch_sgd(&cuda->launch, &update), "sgd");
+    cuda_update update = describe(parameters, gradients, state, vectors, count);
+    update.factor = a->gradient_scale;
+    fth_update_prepare(rule, a, &update.numbers);
+    return cuda_status(cuda_launch_update(&cuda->launch, rule, &update), "updating parameters");
 }
 
-static fth_status run_adamw(fth_device *device, const fth_update_arguments *a, float *parameters,
-                            const float *gradients, float *const *state, size_t count)
-{
-    const cuda_device *cuda = (cuda_device *)device;
-    cuda_update update = describe(a, parameters, gradients, state, 2, count);
-    cuda_update_numbers(a, a->learning_rate, a->step, &update.numbers);
-    return cuda_status(cuda_launch_adamw(&cuda->launch, &update), "adamw");
-}
+#define KERNEL_OF(rule, vectors)                                                                                       \
+    static fth_status run_##rule(fth_device *device, const fth_update_arguments *a, float *parameters,                 \
+                                 const float *gradients, float *const *state, size_t count)                            \
+    {                                                                                                                  \
+        return run_update(device, FTH_UPDATE_RULE_##rule, vectors, a, parameters, gradients, state, count);            \
+    }
+FTH_UPDATE_RULES(KERNEL_OF)
 
-const fth_update_kernel cuda_updates[] = {
-    {"sgd", run_sgd},
-    {"adamw", run_adamw},
-    {NULL, NULL},
-};
+/* In the order of fth_update_rule. */
+#define ROW_OF(rule, vectors) {#rule, vectors, run_##rule},
+const fth_update_kernel cuda_updates[] = {FTH_UPDATE_RULES(ROW_OF){NULL, 0, NULL}};
 
 fth_status cuda_vector_add(fth_device *device, float *to, const float *from, size_t count)
 {
@@ -86,7 +63,7 @@ out:
 struct fth_updater {
     cuda_device *device;
     fth_updater_options options;
-    launch_update *launch;
+    fth_update_rule rule;
     cuda_judgement *judgement;    /* device memory; NULL: nothing is to be judged */
     cuda_update_outcome *outcome; /* pinned */
 };
@@ -119,7 +96,7 @@ static fth_status open_updater(fth_device *device, const fth_updater_options *op
     FTH_TRY(fth_allocate(1, sizeof *updater, &updater));
     updater->device = (cuda_device *)device;
     updater->options = *options;
-    updater->launch = options->kernel == &cuda_updates[0] ? cuda_launch_sgd : cuda_launch_adamw;
+    updater->rule = (fth_update_rule)(options->kernel - cuda_updates);
     CUDA_TRY(cudaHostAlloc(&memory, sizeof *updater->outcome, cudaHostAllocDefault));
     updater->outcome = memory;
     *updater->outcome = (cuda_update_outcome){0};
@@ -140,7 +117,7 @@ static fth_status queue_update(fth_updater *updater, const float *loss)
     fth_status status = FTH_OK;
     const fth_updater_options *o = &updater->options;
     const cuda_device *cuda = updater->device;
-    cuda_update update = describe(&o->arguments, o->parameters, o->gradients, o->state, 2, o->count);
+    cuda_update update = describe(o->parameters, o->gradients, o->state, o->kernel->vectors, o->count);
     update.factor = 1;
     update.run = cuda->run_values;
     update.loss = loss;
@@ -149,7 +126,7 @@ static fth_status queue_update(fth_updater *updater, const float *loss)
     if (updater->judgement)
         CUDA_TRY(cuda_launch_judge(&cuda->launch, o->gradients, o->count, loss, cuda->norm_scratch, updater->judgement,
                                    updater->outcome));
-    CUDA_TRY(updater->launch(&cuda->launch, &update));
+    CUDA_TRY(cuda_launch_update(&cuda->launch, updater->rule, &update));
 out:
     return status;
 }
@@ -157,7 +134,10 @@ out:
 void cuda_updater_fill_values(const fth_run *run, cuda_run_values *values)
 {
     const fth_updater *updater = run->updater;
-    cuda_update_numbers(&updater->options.arguments, run->learning_rate, run->update, values);
+    fth_update_arguments arguments = updater->options.arguments;
+    arguments.learning_rate = (float)run->learning_rate;
+    arguments.step = run->update;
+    fth_update_prepare(updater->rule, &arguments, &values->update);
     values->loss_scale = updater->options.loss_scale.scale > 0 ? &updater->judgement->loss_scale : NULL;
 }
 

@@ -3,9 +3,9 @@
 
 #include "train/optimizer.h"
 
-static bool needs_vectors(const fth_train_options *options)
+static const char *choose_rule(const fth_train_options *options)
 {
-    return options->momentum > 0;
+    return options->momentum > 0 ? options->nesterov ? "sgd_nesterov" : "sgd_momentum" : "sgd";
 }
 
 /* |a + b| <= |a| + |b| through the update's formula, in double. */
@@ -25,5 +25,5 @@ const fth_optimizer fth_optimizer_sgd = {.name = "sgd",
                                          .default_lr = 0.01,
                                          .takes_nesterov = true,
                                          .vectors = {"momentum_buffer"},
-                                         .needs_vectors = needs_vectors,
+                                         .choose_rule = choose_rule,
                                          .bound = bound};
