@@ -80,7 +80,8 @@ typedef struct fth_option_table {
 fth_option_table fth_options_for(const fth_option_table *table, fth_option_view view);
 /* Does any of `commands` take the option? */
 bool fth_options_is_for(const fth_option *option, unsigned commands);
-/* Does the help of the table's view list it? */
+/* Does the command of the table's view take it, and does its help list it? */
+bool fth_options_is_taken(const fth_option_table *table, const fth_option *option);
 bool fth_options_is_shown(const fth_option_table *table, const fth_option *option);
 /* The row called `name`, where '_' counts as '-'; NULL if there is none. */
 const fth_option *fth_options_find(const fth_option_table *table, const char *name);

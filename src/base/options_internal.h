@@ -5,9 +5,6 @@
 
 #include "base/options.h"
 
-/* True if the command that the table's view is for takes the option. */
-bool fth_options_is_taken(const fth_option_table *table, const fth_option *option);
-
 /* The option name nearest to `name` among those that are taken, or NULL. */
 const char *fth_options_nearest(const fth_option_table *table, const char *name);
 

@@ -31,7 +31,13 @@ typedef struct bench_options {
     }
 
 static const fth_option bench_rows[] = {
-    TEXT(model, "mnist-cnn", "NAME", "network"),
+    {.name = "model",
+     .type = FTH_OPTION_TEXT,
+     .offset = AT(model),
+     .fallback = "mnist-cnn",
+     .argument = "NAME",
+     .list = fth_model_choice,
+     .help = "network"},
     INTEGER(batch, "64", 1, 1e6, "images per batch"),
     INTEGER(channels, "0", 0, 1024, "channels of an image; 0: as published"),
     INTEGER(height, "0", 0, 65536, "height of an image; 0: as published"),

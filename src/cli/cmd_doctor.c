@@ -27,6 +27,7 @@ static const fth_option doctor_rows[] = {
      .address = true,
      .fallback = "digits",
      .argument = "NAME|FOLDER",
+     .list = fth_dataset_choice,
      .help = "data set to try",
      .group = "Options"},
     {.name = "runs",

@@ -14,15 +14,13 @@ typedef struct keys_options {
     char *role;
 } keys_options;
 
-static const char *const roles[] = {"read", "train", "admin", NULL};
-
 static const fth_option rows[] = {
     {.name = "role",
      .type = FTH_OPTION_CHOICE,
      .offset = offsetof(keys_options, role),
      .fallback = "train",
      .argument = "ROLE",
-     .choices = roles,
+     .list = fth_role_choice,
      .help = "read: pull; train: push too; admin: everything"},
 };
 static const fth_option_table table = {

@@ -32,6 +32,7 @@ static const fth_option predict_rows[] = {
      .offset = AT(data),
      .address = true,
      .argument = "NAME|FOLDER",
+     .list = fth_dataset_choice,
      .help = "data set that has the classes, the size and the normalization, where the file does not say"},
     {.name = "classes",
      .type = FTH_OPTION_TEXT,

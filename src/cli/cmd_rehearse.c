@@ -19,7 +19,14 @@ typedef struct rehearse_options {
     bool verify, keep, json;
 } rehearse_options;
 
-static const char *const clouds[] = {"aws", "gcp", "azure", "signal", "file", "mixed", NULL};
+/* Whatever gives a notice, which kill -9 does not; or any of them in turn. */
+static fth_choice choose_cloud(size_t index)
+{
+    size_t kind = index + FTH_INTERRUPTION_KILL9 + 1;
+    if (kind == FTH_INTERRUPTION_KINDS)
+        return (fth_choice){"mixed", "any of them, or nobody (kill -9)"};
+    return (fth_choice){.name = kind < FTH_INTERRUPTION_KINDS ? fth_interruption_names[kind] : NULL};
+}
 
 #define AT(member) offsetof(rehearse_options, member)
 static const fth_option rows[] = {
@@ -45,8 +52,8 @@ static const fth_option rows[] = {
      .offset = AT(cloud),
      .fallback = "aws",
      .argument = "KIND",
-     .help = "who gives the notice; mixed: any of them, or nobody (kill -9)",
-     .choices = clouds},
+     .help = "who gives the notice",
+     .list = choose_cloud},
     {.name = "notice",
      .type = FTH_OPTION_DURATION,
      .offset = AT(notice_s),

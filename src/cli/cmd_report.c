@@ -21,7 +21,11 @@ static fth_status check_price(const char *text)
     return fth_usd_parse(text, &usd);
 }
 
-static const char *const axes[] = {"default", "steps", "epochs", "time", NULL}; /* as fth_chart_axis */
+static const char *const axes[] = {[FTH_OVER_DEFAULT] = "default",
+                                   [FTH_OVER_STEPS] = "steps",
+                                   [FTH_OVER_EPOCHS] = "epochs",
+                                   [FTH_OVER_TIME] = "time",
+                                   NULL};
 
 static const fth_option report_rows[] = {
     {.name = "json",

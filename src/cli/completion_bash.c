@@ -28,7 +28,7 @@ static void print_flags(const fth_command *command)
     printf("        '%s') flags='--help", command->name);
     for (size_t i = 0; i < table.count; i++) {
         const fth_option *option = &table.options[i];
-        if (!fth_options_is_shown(&table, option))
+        if (!fth_options_is_taken(&table, option))
             continue;
         printf(" --%s", option->name);
         if (option->type == FTH_OPTION_SWITCH)
@@ -42,7 +42,7 @@ static void print_values(const fth_command *command)
     const fth_option_table table = fth_command_table(command);
     for (size_t i = 0; i < table.count; i++) {
         const fth_option *option = &table.options[i];
-        if (!fth_options_is_shown(&table, option) || option->type == FTH_OPTION_SWITCH)
+        if (!fth_options_is_taken(&table, option) || option->type == FTH_OPTION_SWITCH)
             continue;
         printf("        '%s --%s') ", command->name, option->name);
         print_value(option);

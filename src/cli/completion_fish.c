@@ -90,7 +90,7 @@ static void print_command(const fth_command *command)
         printf(" -n __farthing_has_job -a '(__farthing_job %s)'\n", command->wraps->name);
     }
     for (size_t i = 0; i < table.count; i++)
-        if (fth_options_is_shown(&table, &table.options[i]))
+        if (fth_options_is_taken(&table, &table.options[i]))
             print_flag(command, &table.options[i]);
     if (offers & FTH_OFFER_FILES)
         printf("complete -c farthing -n '%s %s' -F\n", condition, command->name);

@@ -113,7 +113,7 @@ static void print_function(const fth_command *command)
     puts("() {\n    local context curcontext=$curcontext state state_descr line\n    typeset -A opt_args\n"
          "    _arguments -S \\\n        '--help[show what the command does and takes]' \\");
     for (size_t i = 0; i < table.count; i++)
-        if (fth_options_is_shown(&table, &table.options[i]))
+        if (fth_options_is_taken(&table, &table.options[i]))
             print_flag(&table.options[i]);
     if (command->actions || command->parts)
         print_first(command);

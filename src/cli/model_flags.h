@@ -35,6 +35,7 @@ typedef struct fth_model_flags {
          .type = FTH_OPTION_TEXT,                                                                                      \
          .offset = (at) + offsetof(fth_model_flags, name),                                                             \
          .argument = "NAME",                                                                                           \
+         .list = fth_model_choice,                                                                                     \
          .help = "network, where neither the file nor its tensors say"},                                               \
         {.name = "stem",                                                                                               \
          .type = FTH_OPTION_CHOICE,                                                                                    \
@@ -47,6 +48,7 @@ typedef struct fth_model_flags {
          .type = FTH_OPTION_TEXT,                                                                                      \
          .offset = (at) + offsetof(fth_model_flags, normalize),                                                        \
          .argument = "HOW",                                                                                            \
+         .list = fth_normalization_choice,                                                                             \
          .help = "mean and deviation of pixels, if not as the file says: imagenet, cifar, mnist, none or MEAN/STD",    \
          .check = fth_normalization_check},                                                                            \
     {                                                                                                                  \

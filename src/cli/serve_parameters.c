@@ -26,8 +26,6 @@ static fth_status check_shape(const char *text)
     return fth_fail(FTH_INVALID, "expected channels x height x width: 1x28x28");
 }
 
-static const char *const durabilities[] = {"checkpoint", "kill", "power", NULL};
-
 #define AT(member) .offset = offsetof(serve_options, member)
 static const fth_option own_rows[] = {
     {.name = "data-shape",
@@ -128,9 +126,8 @@ static const fth_option own_rows[] = {
      AT(durability),
      .fallback = "kill",
      .argument = "WHAT",
-     .choices = durabilities,
-     .help = "nothing acknowledged is lost by a killed process (kill: a log), by the machine's power (power: synced), "
-             "or only what came after a checkpoint is (checkpoint: no log)"},
+     .list = fth_durability_choice,
+     .help = "what gradients that were acknowledged survive"},
     {.name = "max-log-mb",
      .type = FTH_OPTION_INTEGER,
      AT(max_log_mb),
@@ -202,15 +199,17 @@ static const fth_option_table *make_table(void)
     return &table;
 }
 
-/* The whole of the trainer's options: defaults, and over them what is read here. */
-static fth_status complete(const fth_option_table *table, const serve_options *asked, fth_train_options *train)
+/* The whole of the trainer's options: defaults, and over them those that this command shares with train. */
+static fth_status complete(const serve_options *asked, fth_train_options *train)
 {
     fth_status status = FTH_OK;
-    json_t *json = fth_options_to_json(table, asked, false);
-    for (size_t i = 0; i < FTH_COUNT_OF(own_rows); i++)
-        json_object_del(json, own_rows[i].name);
-    FTH_TRY(fth_options_set_defaults(&fth_train_option_table, train));
-    FTH_TRY(fth_options_from_json(&fth_train_option_table, train, json, "the flags"));
+    const fth_option_table *table = &fth_train_option_table;
+    const fth_option_table shared = fth_options_for(table, (fth_option_view){.command = FTH_FOR_SERVE});
+    json_t *json = fth_options_to_json(&shared, &asked->train, false);
+
+    FTH_REQUIRE(json, FTH_NO_MEMORY, "no memory for the options");
+    FTH_TRY(fth_options_set_defaults(table, train));
+    FTH_TRY(fth_options_from_json(table, train, json, "the flags"));
     FTH_TRY(fth_train_options_resolve(train));
 
 out:
@@ -321,13 +320,11 @@ static fth_status serve(const fth_option_table *table, const serve_options *aske
     fth_stop stop = FTH_STOP_INITIALIZER;
 
     fth_signals_watch(&stop);
-    FTH_TRY(complete(table, asked, &train));
+    FTH_TRY(complete(asked, &train));
     FTH_TRY(fth_consistency_parse(asked->consistency, &options.consistency));
     FTH_TRY(set_model_facts(table, asked, &options));
     FTH_TRY(fth_parameters_set_interval(train.checkpoint_every, &options));
-    for (int i = 0; durabilities[i]; i++)
-        if (strcmp(asked->durability, durabilities[i]) == 0)
-            options.durability = (fth_durability)i;
+    FTH_TRY(fth_durability_find(asked->durability, &options.durability));
     FTH_TRY(fth_keys_read(asked->keys, &keys));
     options.keys = keys;
     FTH_REQUIRE(!*asked->certificate == !*asked->key, FTH_INVALID, "--certificate and --key belong together");

@@ -60,6 +60,10 @@ typedef enum fth_durability {
     FTH_DURABILITY_POWER       /* the log is synced before an answer: nor with the machine */
 } fth_durability;
 
+/* By name; FTH_INVALID with those there are. They are the choices of --durability. */
+fth_status fth_durability_find(const char *name, fth_durability *durability);
+fth_choice fth_durability_choice(size_t index);
+
 typedef struct fth_parameters_options {
     const fth_train_options *train;       /* model, optimizer, schedule, weights, seed, data; outlives the server */
     int channels, height, width, classes; /* where there is no --data; 0: taken from the data */

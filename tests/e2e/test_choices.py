@@ -24,7 +24,7 @@ OTHERS = [
     (["store", "presign", "s3://b/k"], "method", "get, put", "got", "get"),
     (["export"], "to", "safetensors, onnx", "onxx", "onnx"),
     (["report"], "over", "default, steps, epochs, time", "tiem", "time"),
-    (["rehearse"], "cloud", "aws, gcp, azure, signal, file, mixed", "asure", "azure"),
+    (["rehearse"], "cloud", "signal, file, aws, gcp, azure, mixed", "asure", "azure"),
     (["keys"], "role", "read, train, admin", "tarin", "train"),
     (["bench"], "optimizer", *TRAIN["optimizer"]),
     (["bench"], "precision", *TRAIN["precision"]),

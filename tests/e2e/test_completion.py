@@ -135,6 +135,19 @@ def test_choices_come_from_the_tables(offered):
     assert offered("farthing train --optimizer ") == {"sgd", "adamw"}
 
 
+def test_words_and_folders_together(offered):
+    words = offered("farthing train --data ")
+    assert {"digits", "shapes", "photos"} <= words and "job.yaml" not in words
+
+
+def test_models(offered):
+    assert offered("farthing predict --model resnet18") == {"resnet18", "resnet18-small"}
+
+
+def test_standby_takes_what_train_takes(offered):
+    assert "--optimizer" in offered("farthing standby --opt")
+
+
 def test_strategies(offered):
     assert offered("farthing train --strategy ") == {"single", "hogwild", "parameter-server"}
 
