@@ -8,7 +8,7 @@ export DESTDIR
 JOBS          ?= $(shell nproc)
 SOURCES        = $(shell git ls-files '*.c' '*.h' 2>/dev/null || find src tests -name '*.[ch]')
 
-.PHONY: all build demo test asan format fuzz bench docs install uninstall clean dependencies help
+.PHONY: all build demo test asan tsan format fuzz bench docs install uninstall clean dependencies help
 
 all: build
 
@@ -17,6 +17,7 @@ help:
 	@echo 'make demo     install what is missing, build, train for about a minute, show the report'
 	@echo 'make test     install what is missing, build, run all tests'
 	@echo 'make asan     all tests under the address and undefined-behaviour sanitizers'
+	@echo 'make tsan     unit tests, trainings and a parameter server under ThreadSanitizer'
 	@echo 'make fuzz     each fuzz target, from its seeds, for FUZZ_SECONDS=$(FUZZ_SECONDS) seconds (needs clang)'
 	@echo 'make bench    measure the engine against PyTorch (BENCH_FLAGS="--python PYTHON_WITH_TORCH")'
 	@echo 'make format   format the sources with clang-format'
@@ -45,6 +46,10 @@ asan: dependencies
 	@scripts/build $(BUILD)-asan -j $(JOBS) -- -DFARTHING_SANITIZE=ON -DCMAKE_BUILD_TYPE=RelWithDebInfo $(CMAKE_FLAGS)
 	@scripts/run-tests $(BUILD)-asan
 
+tsan: dependencies
+	@scripts/build $(BUILD)-tsan -j $(JOBS) -- -DFARTHING_SANITIZE=thread -DCMAKE_BUILD_TYPE=RelWithDebInfo $(CMAKE_FLAGS)
+	@scripts/run-tsan $(BUILD)-tsan
+
 fuzz:
 	@scripts/install-dependencies clang libclang-rt-dev
 	@CC=clang TARGET=fuzz scripts/build $(BUILD)-fuzz -j $(JOBS) -- -DFARTHING_FUZZ=ON -DCMAKE_BUILD_TYPE=RelWithDebInfo $(CMAKE_FLAGS)
@@ -69,4 +74,4 @@ format:
 	clang-format -i $(SOURCES)
 
 clean:
-	rm -rf $(BUILD) $(BUILD)-asan $(BUILD)-fuzz
+	rm -rf $(BUILD) $(BUILD)-asan $(BUILD)-tsan $(BUILD)-fuzz
