@@ -66,6 +66,9 @@ static char secret_letter(size_t i)
 
 char *test_make_secret(void)
 {
+#ifdef __SANITIZE_THREAD__
+    skip(); /* its allocator keeps what was freed, and reading that is what it reports */
+#endif
     char *secret = malloc(TEST_SECRET_LENGTH + 1);
     assert_non_null(secret);
     for (size_t i = 0; i < TEST_SECRET_LENGTH; i++)
