@@ -40,7 +40,7 @@ out:
     return status;
 }
 
-/* ---- limits: how long a run goes on ---- */
+/* ---- limits: how long to train ---- */
 
 static bool limit_was_given(const fth_train_options *asked)
 {

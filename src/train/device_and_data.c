@@ -48,14 +48,14 @@ static void *open_data(void *context)
 static void wait_for_data(data_opening *opening, double began_s)
 {
     const double quiet_s = 1, look_every_s = 0.1;
-    bool told = false;
+    bool said = false;
     pthread_mutex_lock(&opening->mutex);
     while (!opening->done) {
         struct timespec until = fth_deadline_timespec(fth_deadline_in(look_every_s));
         pthread_cond_clockwait(&opening->changed, &opening->mutex, CLOCK_MONOTONIC, &until);
-        if (!opening->done && !told && fth_clock_seconds() - began_s > quiet_s) {
+        if (!opening->done && !said && fth_clock_seconds() - began_s > quiet_s) {
             fth_log_info("reading %s ...", opening->options->data);
-            told = true;
+            said = true;
         }
     }
     pthread_mutex_unlock(&opening->mutex);

@@ -82,6 +82,7 @@ static fth_status open_record(fth_trainer *trainer)
     const char *folder = fth_record_folder(record);
     trainer->last_path = fth_path_join(folder, "last.safetensors");
     trainer->best_path = fth_path_join(folder, "best.safetensors");
+    FTH_REQUIRE(trainer->last_path && trainer->best_path, FTH_NO_MEMORY, "no memory for a path");
     FTH_TRY(fth_saver_create(&(fth_saver_options){.train = setup->options,
                                                   .engine = setup->engine,
                                                   .position = &trainer->position,
