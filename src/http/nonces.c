@@ -200,3 +200,10 @@ fth_nonce_result fth_nonces_add(fth_nonces *nonces, const char *key, const char 
     pthread_mutex_unlock(&nonces->mutex);
     return result;
 }
+
+void fth_nonces_advance(fth_nonces *nonces, double seconds)
+{
+    pthread_mutex_lock(&nonces->mutex);
+    nonces->turned_at_s -= seconds;
+    pthread_mutex_unlock(&nonces->mutex);
+}

@@ -15,6 +15,8 @@ void fth_nonces_free(fth_nonces *nonces);
 fth_status fth_nonces_keep(fth_nonces *nonces, const char *path);
 /* Safe from any thread. */
 fth_nonce_result fth_nonces_add(fth_nonces *nonces, const char *key, const char *nonce);
+/* For tests: as if `seconds` had passed. */
+void fth_nonces_advance(fth_nonces *nonces, double seconds);
 void fth_nonces_set_limits(fth_nonces *nonces, double seconds, uint64_t most); /* `most` 0: as it was */
 
 #endif

@@ -42,23 +42,28 @@ static void test_good_and_replayed(void **state)
     fth_keys_free(keys);
 }
 
-/* The text that is signed, from the description in the header, with OpenSSL alone. */
+/* A request of alice without a body, from the description in the header, with OpenSSL alone. */
+static void sign_by_description(const char *method, const char *target, long time, char *header)
+{
+    static const char empty[] = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855";
+    static const char nonce[] = "0123456789abcdefXYZ";
+    char text[512], hex[65];
+    unsigned char mac[32];
+    unsigned size = 0;
+    snprintf(text, sizeof text, "FTH1\n%s\n%s\n%s\n%ld\n%s", method, target, empty, time, nonce);
+    HMAC(EVP_sha256(), alice.secret, (int)strlen(alice.secret), (unsigned char *)text, strlen(text), mac, &size);
+    fth_hex_encode(mac, size, hex);
+    snprintf(header, FTH_MAX_AUTHORIZATION, "FTH1 key=alice, time=%ld, nonce=%s, body=%s, signature=%s", time, nonce,
+             empty, hex);
+}
+
 static void test_against_the_description(void **state)
 {
     (void)state;
     fth_keys *keys = open_keys();
     fth_signed who;
-    char header[FTH_MAX_AUTHORIZATION], text[512], hex[65];
-    unsigned char mac[32];
-    unsigned size = 0;
-    long now = (long)fth_clock_wall_seconds();
-    const char *empty = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855";
-    snprintf(text, sizeof text, "FTH1\nGET\n/getVersion\n%s\n%ld\n0123456789abcdefXYZ", empty, now);
-    HMAC(EVP_sha256(), alice.secret, (int)strlen(alice.secret), (unsigned char *)text, strlen(text), mac, &size);
-    for (int i = 0; i < 32; i++)
-        snprintf(hex + 2 * i, 3, "%02x", mac[i]);
-    snprintf(header, sizeof header, "FTH1 key=alice, time=%ld, nonce=0123456789abcdefXYZ, body=%s, signature=%s", now,
-             empty, hex);
+    char header[FTH_MAX_AUTHORIZATION];
+    sign_by_description("GET", "/getVersion", (long)fth_clock_wall_seconds(), header);
     assert_int_equal(fth_keys_check(keys, header, "GET", "/getVersion", true, &who), FTH_SIGNATURE_GOOD);
     fth_keys_free(keys);
 }
@@ -100,8 +105,9 @@ static void test_time_and_memory(void **state)
     char header[FTH_MAX_AUTHORIZATION];
     fth_keys_set_limits(keys, 0.001, 1500);
     fth_signer_sign(&alice, "POST", "/x", NULL, 0, header);
-    sleep(3);
+    fth_keys_advance(keys, 3);
     assert_int_equal(fth_keys_check(keys, header, "POST", "/x", true, &who), FTH_SIGNATURE_OLD);
+    fth_keys_advance(keys, -3);
     char other[FTH_MAX_AUTHORIZATION]; /* remembered for as long as its time is good, rounding included */
     fth_signer_sign(&alice, "POST", "/x", NULL, 0, header);
     for (int i = 0; i < 4; i++) {
@@ -152,8 +158,8 @@ static void test_kept_nonces(void **state)
     char gone[300];
     snprintf(gone, sizeof gone, "%s.gone", test_folder);
     assert_int_equal(rename(test_folder, gone), 0);
-    sleep(3); /* a new file is due */
-    fth_signer_sign(&alice, "POST", "/x", NULL, 0, headers[0]);
+    fth_keys_advance(keys, 3); /* a new file is due */
+    sign_by_description("POST", "/x", (long)fth_clock_wall_seconds() + 3, headers[0]);
     assert_int_equal(fth_keys_check(keys, headers[0], "POST", "/x", true, &who), FTH_SIGNATURE_FULL);
     assert_int_equal(rename(gone, test_folder), 0);
     assert_int_equal(fth_keys_check(keys, headers[0], "POST", "/x", true, &who), FTH_SIGNATURE_GOOD);
