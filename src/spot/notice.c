@@ -19,6 +19,7 @@ enum { MAX_LISTENERS = 16, MAX_NEWS = 8, FAILURES_BEFORE_NEWS = 3 };
 
 struct fth_watch {
     fth_stop *stop;
+    double pace; /* of pauses between looks; 1 but in tests */
     pthread_mutex_t mutex;
     pthread_cond_t changed;
     atomic_bool closing;
@@ -55,6 +56,11 @@ static bool pause_watch(fth_watch *watch, double seconds)
 bool fth_listener_pause(fth_listener *listener, double seconds)
 {
     return pause_watch(listener->watch, seconds);
+}
+
+bool fth_listener_pause_to_look(fth_listener *listener, double seconds)
+{
+    return pause_watch(listener->watch, seconds * listener->watch->pace);
 }
 
 void fth_listener_notice(fth_listener *listener, double deadline_s, const char *format, ...)
@@ -247,6 +253,11 @@ static void *find_out(void *context)
 
 fth_status fth_watch_open(const char *text, fth_stop *stop, fth_watch **watch)
 {
+    return fth_watch_open_paced(text, 1, stop, watch);
+}
+
+fth_status fth_watch_open_paced(const char *text, double pace, fth_stop *stop, fth_watch **watch)
+{
     fth_status status = FTH_OK;
     fth_watch *opened = NULL;
     *watch = NULL;
@@ -255,6 +266,7 @@ fth_status fth_watch_open(const char *text, fth_stop *stop, fth_watch **watch)
     pthread_mutex_init(&opened->mutex, NULL);
     pthread_cond_init(&opened->changed, NULL);
     opened->stop = stop;
+    opened->pace = pace;
     if (strcmp(text, "auto") == 0) {
         opened->finding_out = fth_thread_start(&opened->finder, "identify", find_out, opened) == 0;
         FTH_REQUIRE(opened->finding_out, FTH_NO_MEMORY, "no thread to find out where this runs");

@@ -67,7 +67,7 @@ static void listen_aws(fth_listener *listener)
             json_decref(answer);
         }
         fth_http_response_release(&response);
-    } while (fth_listener_pause(listener, LOOK_EVERY_S));
+    } while (fth_listener_pause_to_look(listener, LOOK_EVERY_S));
 }
 
 const fth_notice_source fth_notice_aws = {.name = "aws", .cloud = FTH_CLOUD_AWS, .listen = listen_aws};

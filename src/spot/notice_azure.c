@@ -125,7 +125,7 @@ static void listen_azure(fth_listener *listener)
             return;
         answered_once = answered_once || answered;
         fth_listener_answered(listener, answered);
-    } while (fth_listener_pause(listener, LOOK_EVERY_S));
+    } while (fth_listener_pause_to_look(listener, LOOK_EVERY_S));
 }
 
 static void acknowledge(fth_listener *listener)

@@ -78,7 +78,7 @@ static void listen_file(fth_listener *listener)
             return;
         }
         listener->seen = now; /* deleted: the next one counts */
-    } while (fth_listener_pause(listener, LOOK_EVERY_S));
+    } while (fth_listener_pause_to_look(listener, LOOK_EVERY_S));
 }
 
 const fth_notice_source fth_notice_file = {

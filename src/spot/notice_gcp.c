@@ -14,7 +14,7 @@ static void listen_to(fth_listener *listener, const char *key, bool (*take)(fth_
 {
     char etag[128] = "", path[512];
     double pause_s = 0;
-    while (fth_listener_pause(listener, pause_s)) {
+    while (fth_listener_pause_to_look(listener, pause_s)) {
         fth_http_response response = {0};
         /* The first answer comes at once and says which version of the value to wait from: no change is missed. */
         char *escaped = fth_http_escape(etag, false);

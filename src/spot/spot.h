@@ -36,6 +36,8 @@ typedef struct fth_watch fth_watch;
  * always on. A notice asks `stop` with its deadline (AWS: its time; Azure: NotBefore; GCP: 30 s; file: 30 s, or the
  * seconds that the file holds). A rebalance recommendation is only told (fth_watch_take_news). */
 fth_status fth_watch_open(const char *sources, fth_stop *stop, fth_watch **watch);
+/* For tests: the pauses between two looks at a source last `pace` times as long as they should. */
+fth_status fth_watch_open_paced(const char *sources, double pace, fth_stop *stop, fth_watch **watch);
 fth_status fth_watch_check(const char *sources); /* is the text valid? for the options table */
 /* After the state is safely stored: tells whoever wants to know (Azure: StartRequests). Bounded by a second or two. */
 void fth_watch_acknowledge(fth_watch *watch);

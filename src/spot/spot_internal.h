@@ -88,6 +88,8 @@ struct fth_listener {
 bool fth_listener_closing(const fth_listener *listener);
 /* Waits; false when the watch closes. */
 bool fth_listener_pause(fth_listener *listener, double seconds);
+/* The same between two looks at the source, at the watch's pace. */
+bool fth_listener_pause_to_look(fth_listener *listener, double seconds);
 void fth_listener_notice(fth_listener *listener, double deadline_s, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 void fth_listener_news(fth_listener *listener, const char *format, ...) __attribute__((format(printf, 2, 3)));

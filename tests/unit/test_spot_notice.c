@@ -212,7 +212,7 @@ static void be(const char *variable)
 static fth_watch *watch(const char *sources, fth_stop *stop)
 {
     fth_watch *opened = NULL;
-    assert_int_equal(fth_watch_open(sources, stop, &opened), FTH_OK);
+    assert_int_equal(fth_watch_open_paced(sources, 0.05, stop, &opened), FTH_OK);
     return opened;
 }
 
@@ -530,7 +530,7 @@ static void test_file(void **state)
     for (size_t i = 0; i < FTH_COUNT_OF(cases); i++) {
         fth_stop stop = FTH_STOP_INITIALIZER;
         fth_watch *watched = watch(sources, &stop);
-        nap(0.6);
+        nap(0.1); /* several looks */
         assert_false(stop.asked);
         test_write_text("preempt.txt", cases[i].text);
         fth_stop_reason reason = wait_for_notice(&stop);
