@@ -2,7 +2,7 @@
  * and hue, each by a factor drawn for the image, in an order drawn for it. */
 #include <math.h>
 
-#include "data/image_internal.h"
+#include "data/resample.h"
 
 enum { BRIGHTNESS, CONTRAST, SATURATION, HUE, ADJUSTMENTS };
 

@@ -9,7 +9,7 @@
 #include <string.h>
 
 #include "base/options.h"
-#include "data/image_internal.h"
+#include "data/image_set.h"
 
 static const fth_file_format *const formats[] = {&fth_format_idx, &fth_format_cifar, &fth_format_images};
 

@@ -1,7 +1,7 @@
 /* Decoders: which one an image needs is told by its first bytes, not by its name. */
 #include <stdlib.h>
 
-#include "data/image_internal.h"
+#include "data/decode.h"
 
 static const fth_image_format *const formats[] = {&fth_image_jpeg, &fth_image_png};
 

@@ -14,7 +14,7 @@
 
 #include <jerror.h>
 
-#include "data/image_internal.h"
+#include "data/decode.h"
 
 enum { MAX_SCANS = 100 }; /* a progressive file can ask for work without end; ordinary ones have about ten */
 

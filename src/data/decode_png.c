@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "data/image_internal.h"
+#include "data/decode.h"
 
 typedef struct fth_png {
     spng_ctx *library; /* of the image at hand */

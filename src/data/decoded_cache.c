@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "data/image_internal.h"
+#include "data/decoded_cache.h"
 
 typedef struct fth_cached_image {
     int width, height;

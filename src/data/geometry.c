@@ -2,7 +2,7 @@
  * window of the source, resampled once. Formulas and rounding are torchvision's. */
 #include <math.h>
 
-#include "data/image_internal.h"
+#include "data/resample.h"
 
 enum { DRAWS_A_STEP = 64, CROP_TRIES = 10 };
 

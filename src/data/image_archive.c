@@ -11,7 +11,9 @@
 #include <string.h>
 #include <sys/stat.h>
 
-#include "data/image_internal.h"
+#include "data/decode.h"
+#include "data/image_index.h"
+#include "data/image_tar.h"
 #include "http/http.h"
 
 enum { MAX_EXPANSION = 64 }; /* encoded images hardly shrink; what grows more than this is no set of images */

@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "data/image_internal.h"
+#include "data/image_set.h"
 
 /* ---- transforms as text ---- */
 

@@ -8,7 +8,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "data/image_internal.h"
+#include "data/decode.h"
+#include "data/image_index.h"
 
 enum { MAX_DEPTH = 12 };
 

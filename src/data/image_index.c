@@ -16,7 +16,8 @@
 #include <string.h>
 #include <strings.h>
 
-#include "data/image_internal.h"
+#include "data/decode.h"
+#include "data/image_index.h"
 
 void fth_image_index_free(fth_image_index *index)
 {

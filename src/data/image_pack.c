@@ -4,7 +4,8 @@
 #include <string.h>
 #include <sys/stat.h>
 
-#include "data/image_internal.h"
+#include "data/image_set.h"
+#include "data/image_tar.h"
 
 enum { MAX_SHARDS = 10000 };
 

@@ -11,7 +11,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "data/image_internal.h"
+#include "data/image_set.h"
 
 /* ---- workers ---- */
 

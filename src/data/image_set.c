@@ -6,7 +6,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "data/image_internal.h"
+#include "data/image_set.h"
 
 enum { SIZE_SAMPLES = 32, SMALL_SIDE = 96 };
 #define USUAL_BAD_SHARE 0.001

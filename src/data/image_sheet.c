@@ -7,7 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "data/image_internal.h"
+#include "data/image_set.h"
+#include "data/lettering.h"
 
 enum {
     CELL = 96,

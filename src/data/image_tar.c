@@ -4,7 +4,8 @@
 #include <archive_entry.h>
 #include <stdlib.h>
 
-#include "data/image_internal.h"
+#include "data/decode.h"
+#include "data/image_tar.h"
 
 struct fth_tar_writer {
     fth_file *file;

@@ -4,7 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "data/image_internal.h"
+#include "data/decode.h"
+#include "data/lettering.h"
 
 enum { GLYPH_WIDTH = 5, GLYPH_HEIGHT = 8, FIRST = ' ', LAST = '~', BOX = LAST + 1, DOTS = LAST + 2 };
 

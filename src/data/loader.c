@@ -15,7 +15,7 @@
 #include <stdlib.h>
 
 #include "base/process.h"
-#include "data/image_internal.h"
+#include "data/image_set.h"
 
 enum { MAX_THREADS = 256, MAX_PIECE = 16 };
 enum { SHALLOW_RING_SLOTS = 8, DEEP_RING_SLOTS = 64, DEEP_RING_BYTES = 1 << 20 };

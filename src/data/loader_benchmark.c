@@ -3,7 +3,7 @@
 #include <stdlib.h>
 
 #include "base/process.h"
-#include "data/image_internal.h"
+#include "data/image_set.h"
 
 /* ---- the decoders alone ---- */
 

@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "data/image_internal.h"
+#include "data/resample.h"
 
 enum { LANES = 16 }; /* bytes in a vector */
 

@@ -1,5 +1,5 @@
 /* Feeds bytes to the PNG decoder, and what comes out to a random crop. */
-#include "data/image_internal.h"
+#include "data/resample.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size_bytes);
 

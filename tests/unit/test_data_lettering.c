@@ -1,7 +1,8 @@
 /* Text in pictures: any name becomes letters that can be drawn and told apart. */
 #include "support.h"
 
-#include "data/image_internal.h"
+#include "data/decode.h"
+#include "data/lettering.h"
 
 static void assert_wrapped(const char *name, const char *expected)
 {

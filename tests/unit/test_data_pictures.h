@@ -8,7 +8,7 @@
 #include <spng.h>
 #include <sys/stat.h>
 
-#include "data/image_internal.h"
+#include "data/decode.h"
 
 typedef struct encoded {
     uint8_t *bytes;

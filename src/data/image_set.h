@@ -1,0 +1,66 @@
+/* Sets of image files (image_set.c), and the way of one sample from encoded bytes to a normalized tensor
+ * (image_sample.c). */
+#ifndef FTH_DATA_IMAGE_SET_H
+#define FTH_DATA_IMAGE_SET_H
+
+#include <pthread.h>
+
+#include "data/decode.h"
+#include "data/decoded_cache.h"
+#include "data/image_index.h"
+#include "data/resample.h"
+
+struct fth_image_set {
+    fth_image_index index;
+    char *source;     /* for messages */
+    int root;         /* descriptor of the folder; -1 for a tar */
+    fth_blob archive; /* the mapped tar */
+    double max_bad_share;
+
+    fth_decoded_cache *cache; /* NULL: none */
+
+    pthread_mutex_t mutex; /* guards what follows */
+    uint8_t *is_bad;       /* a bit for each entry; atomically read without the mutex */
+    fth_bad_image **bad;
+    size_t bad_count, bad_capacity;
+};
+
+void fth_image_set_free(fth_image_set *set);
+/* The number of an entry for a sample of a split. */
+size_t fth_image_set_find(const fth_dataset *dataset, fth_split split, int64_t sample);
+
+/* What one thread needs to turn entries into tensors. */
+typedef struct fth_image_worker {
+    fth_decoder *decoder;
+    fth_resampler resampler;
+    fth_pixel_buffer file; /* the encoded bytes, where they are not mapped; or an image being drawn */
+} fth_image_worker;
+fth_status fth_image_worker_create(fth_image_worker **worker);
+void fth_image_worker_free(fth_image_worker *worker);
+
+/* The encoded bytes of an entry: in the tar, or read into the worker's buffer. */
+fth_status fth_image_set_read(const fth_image_set *set, size_t entry, fth_image_worker *worker, const uint8_t **bytes,
+                              size_t *size_bytes);
+/* One entry through a transform. */
+fth_status fth_image_set_transform(const fth_image_set *set, size_t entry, fth_image_worker *worker,
+                                   const fth_transform *transform, const fth_normalization *normalization,
+                                   fth_random_key key, float *planes);
+/* An image in memory, (channels, height, width), through a transform. */
+typedef struct fth_pixels {
+    const uint8_t *bytes;
+    int channels, height, width;
+} fth_pixels;
+fth_status fth_pixels_transform(const fth_pixels *pixels, fth_resampler *resampler, const fth_transform *transform,
+                                const fth_normalization *normalization, fth_random_key key, float *planes);
+
+/* A sample of any set through a transform. An unreadable image file is replaced by the next sample of the set that can
+ * be read; too many of them are an error. */
+fth_status fth_sample_transform(const fth_dataset *dataset, fth_split split, int64_t sample,
+                                const fth_transform *transform, fth_random_key key, fth_image_worker *worker,
+                                float *planes, int32_t *label);
+
+/* A sample as bytes, through the validation transform; makes a worker of its own. */
+fth_status fth_sample_read(const fth_dataset *dataset, fth_split split, int64_t sample, uint8_t *pixels,
+                           int32_t *label);
+
+#endif

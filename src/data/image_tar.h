@@ -1,0 +1,15 @@
+/* Writing tar files, as training sets are packed and converted into. */
+#ifndef FTH_DATA_IMAGE_TAR_H
+#define FTH_DATA_IMAGE_TAR_H
+
+#include "data/data_internal.h"
+
+typedef struct fth_tar_writer fth_tar_writer;
+
+/* `file` outlives the writer and is published by its owner. */
+fth_status fth_tar_writer_create(fth_file *file, fth_tar_writer **writer);
+fth_status fth_tar_writer_add(fth_tar_writer *writer, const char *path, const void *bytes, size_t size_bytes);
+fth_status fth_tar_writer_finish(fth_tar_writer *writer);
+void fth_tar_writer_free(fth_tar_writer *writer);
+
+#endif
