@@ -114,7 +114,7 @@ void fth_guardian_acknowledge(fth_guardian *guardian)
         fth_watch_acknowledge(watch);
 }
 
-void fth_guardian_report_news(fth_guardian *guardian)
+void fth_guardian_report_messages(fth_guardian *guardian)
 {
     char text[FTH_NEWS_BYTES];
     int64_t step;

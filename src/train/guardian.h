@@ -26,8 +26,8 @@ void fth_guardian_free(fth_guardian *guardian);
 fth_status fth_guardian_listen(fth_guardian *guardian, const char *sources);
 /* After the state is stored: lets the cloud know that this machine may go. */
 void fth_guardian_acknowledge(fth_guardian *guardian);
-/* What notice sources have to say besides notices, into the record. */
-void fth_guardian_report_news(fth_guardian *guardian);
+/* Records what notice sources report besides notices (events named "news"). */
+void fth_guardian_report_messages(fth_guardian *guardian);
 
 /* What is brought to safety before the process is ended; NULL while there is none. Not owned. Setting does not return
  * if the process is being ended meanwhile. */

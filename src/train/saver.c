@@ -107,6 +107,7 @@ fth_status fth_saver_create(const fth_saver_options *options, fth_saver **result
     pthread_mutex_init(&saver->mutex, NULL);
     FTH_TRY(begin_interval(saver));
     FTH_TRY(fth_publisher_open(options->train, options->folder, options->run_store, &saver->publisher));
+    saver->options.folder = NULL; /* the caller's; it may go with the record */
     *result = saver;
     saver = NULL;
 

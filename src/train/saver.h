@@ -20,7 +20,7 @@
 
 typedef struct fth_saver fth_saver;
 
-/* What it points to outlives the saver. */
+/* What it points to outlives the saver, except for `folder`. */
 typedef struct fth_saver_options {
     const fth_train_options *train;
     fth_engine *engine;

@@ -240,7 +240,7 @@ static fth_status loop(fth_trainer *trainer, const char **reason)
     for (bool first = true;; first = false) {
         FTH_TRY(fth_validator_follow(trainer->validator, false));
         FTH_TRY(fth_saver_collect(trainer->saver, fth_guardian_get_step_s(trainer->guardian)));
-        fth_guardian_report_news(trainer->guardian);
+        fth_guardian_report_messages(trainer->guardian);
         if (fth_stepper_is_at_epoch_end(trainer->stepper)) {
             FTH_TRY(fth_stepper_settle(trainer->stepper));
             FTH_TRY(fth_validator_finish_epoch(trainer->validator, may_validate_alongside(trainer)));
@@ -305,7 +305,7 @@ static fth_status end(fth_trainer *trainer, const char *reason, json_t **event)
     if (trainer->position.state.validation_step != trainer->position.step)
         FTH_TRY(validate_at_end(trainer));
     FTH_TRY(fth_saver_finish(trainer->saver));
-    fth_guardian_report_news(trainer->guardian);
+    fth_guardian_report_messages(trainer->guardian);
     FTH_REQUIRE(fth_stop_get(trainer->stop).kind < FTH_STOP_PREEMPTION, FTH_INTERRUPTED,
                 "stopped at the end"); /* all is saved: another machine ends it */
     FTH_TRY(save_last_model(trainer));
@@ -340,7 +340,7 @@ static fth_status interrupt(fth_trainer *trainer)
     fth_guardian_enter(trainer->guardian, FTH_PHASE_ENDING);
     fth_reporter_write_step(trainer->reporter);
     FTH_TRY(fth_saver_save_at_stop(trainer->saver, &reason));
-    fth_guardian_report_news(trainer->guardian);
+    fth_guardian_report_messages(trainer->guardian);
     const bool copied = fth_saver_look(trainer->saver).copy_step > 0;
     if (trainer->run_store && !copied) /* after what matters more */
         fth_run_store_put_best_in_time(trainer->run_store, trainer->best_path, reason.deadline);
