@@ -553,6 +553,7 @@ def test_a_store_that_fails_when_the_run_has_reached_its_end(s3_server, machines
         copies = lambda: machine.runs() and list(machine.only_run().glob("checkpoints/*.json"))  # noqa: E731
         wait_for(copies, "a copy on this machine", PATIENCE_S)
         if trouble == "hangs":
+            wait_for(lambda: "is saved in" in (machine.only_run() / "events.jsonl").read_text(), "word of the copy", PATIENCE_S)
             machine.process.kill()
         result = machine.end()
         assert result.code == (1 if trouble == "refuses" else -signal.SIGKILL), result.err
