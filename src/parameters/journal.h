@@ -13,7 +13,7 @@
 typedef struct fth_journal fth_journal;
 
 typedef struct fth_journal_options {
-    const char *folder; /* of state; outlives the journal, as the rest does */
+    const char *folder; /* of state; outlives the journal, as what follows does */
     fth_durability durability;
     uint64_t max_log_bytes, max_body_bytes;
     double clip; /* what gradients are clipped to as they come; 0: nothing */

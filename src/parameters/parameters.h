@@ -64,6 +64,7 @@ typedef enum fth_durability {
 fth_status fth_durability_find(const char *name, fth_durability *durability);
 fth_choice fth_durability_choice(size_t index);
 
+/* A plain value: one member for each thing that can be chosen. */
 typedef struct fth_parameters_options {
     const fth_train_options *train;       /* model, optimizer, schedule, weights, seed, data; outlives the server */
     int channels, height, width, classes; /* where there is no --data; 0: taken from the data */

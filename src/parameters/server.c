@@ -6,8 +6,8 @@
  *                               |
  *                           validator
  *
- * A part owns its state, and its lock where several threads use it. Locks nest in one order only: that of copies before
- * those of intake and workers; no other lock is held while another is taken. */
+ * A part owns its state, and its lock where several threads use it. The lock of copies may be held while those of intake
+ * and workers are taken, and either of the first two while the HTTP server's are; no others nest. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
