@@ -417,13 +417,13 @@ fth_status fth_server_start(const fth_server_options *options, fth_server **resu
         {MHD_OPTION_END, 0, NULL},
     };
     unsigned flags = MHD_USE_EPOLL_INTERNAL_THREAD | MHD_ALLOW_SUSPEND_RESUME | MHD_USE_ERROR_LOG | MHD_USE_TURBO;
+    server->wake_at_s = INFINITY; /* before there are threads that hold exchanges */
     server->daemon = MHD_start_daemon(
         flags | (tls ? MHD_USE_TLS : 0), 0, NULL, NULL, on_request, server, MHD_OPTION_EXTERNAL_LOGGER, on_log, NULL,
         MHD_OPTION_ARRAY, items, MHD_OPTION_ARRAY, tls ? tls_items : &items[FTH_COUNT_OF(items) - 1], MHD_OPTION_END);
     FTH_REQUIRE(server->daemon, FTH_IO, "the server could not be started%s",
                 tls ? ": its certificate and key do not fit, or are not PEM" : "");
     fd = -1; /* the daemon's */
-    server->wake_at_s = INFINITY;
     FTH_REQUIRE(fth_thread_start(&server->timer, "http-timer", run_timer, server) == 0, FTH_NO_MEMORY,
                 "no thread for the server's timer");
     server->timer_running = true;
