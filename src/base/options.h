@@ -37,7 +37,7 @@ typedef struct fth_option {
     fth_option_type type;
     size_t offset;
     const char *fallback; /* the default, as text; NULL: "", 0 or no */
-    const char *argument; /* "N", "FOLDER": for help */
+    const char *argument; /* "N", "NAME|FOLDER": for help; completion offers files for FILE, folders for FOLDER, ... */
     const char *help;
     double minimum, maximum; /* numbers; both 0: any */
     /* CHOICE: the values there are. TEXT: words that completion offers, among others that `check` allows. */
