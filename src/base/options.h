@@ -88,7 +88,8 @@ const fth_option *fth_options_find(const fth_option_table *table, const char *na
 
 /* The index-th value that the option can have; its name is NULL past the last. */
 fth_choice fth_options_choice(const fth_option *option, size_t index);
-/* Fails with all names of `list` and the one nearest to `text`; `subject` ("--optimizer", "strategy") begins the message. */
+/* Fails with all names of `list` and the one nearest to `text`; `subject` ("--optimizer", "strategy") begins the
+ * message. */
 fth_status fth_fail_choice(const char *subject, const char *text, fth_choices list);
 
 /* Sets every value to its default. `values` is zeroed first; release it with fth_options_release(). */

@@ -1,4 +1,4 @@
-/* The program `farthing`: one file per command, cmd_<name>.c, each a row of the table in main.c. */
+/* The program `farthing`: one file per command, cmd_<name>.c, each a row of the table in commands.c. */
 #ifndef FTH_CLI_CLI_H
 #define FTH_CLI_CLI_H
 
@@ -68,8 +68,9 @@ typedef struct fth_arguments {
 } fth_arguments;
 void fth_arguments_release(fth_arguments *arguments);
 
-/* Sets `values`, of the command's table, to defaults and reads the flags over them. True to go on; otherwise --help was printed or an error
- * reported, and *code is what to exit with. `values` and `arguments` are to be released in either case. */
+/* Sets `values`, of the command's table, to defaults and reads the flags over them. True to go on; otherwise --help was
+ * printed or an error reported, and *code is what to exit with. `values` and `arguments` are to be released in either
+ * case. */
 bool fth_cli_read_flags(const fth_command *command, const fth_invocation *invocation, void *values,
                         fth_arguments *arguments, fth_exit_code *code);
 

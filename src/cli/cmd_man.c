@@ -98,8 +98,8 @@ static fth_exit_code run(const fth_command *command, const fth_invocation *invoc
     const fth_command *about = arguments.count > 0 ? find_command(&arguments) : NULL;
     if (arguments.count > 2 || (arguments.count > 0 && *options.folder))
         code = fth_cli_usage(command,
-                             *options.folder ? "--folder writes all pages; leave \"%s\" out"
-                                             : "one command at a time; what is \"%s\" to the others?",
+                             *options.folder ? "--folder writes all pages; leave out \"%s\""
+                                             : "unknown command \"%s ...\"; name one command",
                              arguments.positional[0]);
     else if (arguments.count > 0 && !about)
         code = fth_cli_usage_choice(command, "the command", arguments.positional[arguments.count - 1], choose_command);

@@ -1,5 +1,5 @@
-/* The commands there are, and what help, completion and manual pages ask of them. A new one is its file, cmd_<name>.c, and
- * a row here. */
+/* The commands there are, and what help, completion and manual pages ask of them. A new one is its file, cmd_<name>.c,
+ * and a row here. */
 #include <string.h>
 
 #include "cli/cli.h"
