@@ -8,7 +8,7 @@ export DESTDIR
 JOBS          ?= $(shell nproc)
 SOURCES        = $(shell git ls-files '*.c' '*.h' 2>/dev/null || find src tests -name '*.[ch]')
 
-.PHONY: all build demo test asan tsan format fuzz bench docs install uninstall clean dependencies help
+.PHONY: all build demo test asan tsan format fuzz bench docs install uninstall deb clean dependencies help
 
 all: build
 
@@ -24,6 +24,7 @@ help:
 	@echo 'make docs     write docs/OPTIONS.md anew from the option table'
 	@echo 'make install  install the program, the library, its headers and docs into prefix=$(prefix), below DESTDIR'
 	@echo 'make uninstall   remove them again'
+	@echo 'make deb      Debian packages of the program, the library and its headers, in $(BUILD)-deb/packages'
 	@echo 'make clean    remove the build folders'
 
 dependencies:
@@ -70,8 +71,11 @@ uninstall:
 	@scripts/uninstall $(BUILD) '$(prefix)'
 	@[ -n '$(DESTDIR)' ] || [ "$$(id -u)" -ne 0 ] || ldconfig
 
+deb: dependencies
+	@scripts/make-deb $(BUILD)-deb -j $(JOBS) -- $(CMAKE_FLAGS)
+
 format:
 	clang-format -i $(SOURCES)
 
 clean:
-	rm -rf $(BUILD) $(BUILD)-asan $(BUILD)-tsan $(BUILD)-fuzz
+	rm -rf $(BUILD) $(BUILD)-asan $(BUILD)-tsan $(BUILD)-fuzz $(BUILD)-deb
