@@ -19,7 +19,7 @@ target_link_libraries(farthing_shared PRIVATE farthing_flags PkgConfig::JANSSON 
   PkgConfig::CURL PkgConfig::MICROHTTPD PkgConfig::ARCHIVE PkgConfig::DEFLATE PkgConfig::JPEG PkgConfig::SPNG
   ${DNNL_LIBRARY} ${OPENMP} Threads::Threads ${CMAKE_DL_LIBS} m)
 target_link_options(farthing_shared PRIVATE -Wl,--version-script=${farthing_version_script})
-if(NOT FARTHING_SANITIZE AND NOT FARTHING_THREAD_SANITIZE)
+if(NOT FARTHING_SANITIZE) # whose symbols come with the program
   target_link_options(farthing_shared PRIVATE -Wl,--no-undefined)
 endif()
 
