@@ -46,8 +46,8 @@ const char *fth_exchange_header(const fth_exchange *exchange, const char *name)
 
 const void *fth_exchange_body(const fth_exchange *exchange, size_t *size_bytes)
 {
-    *size_bytes = (size_t)exchange->body_size;
-    return exchange->body;
+    *size_bytes = (size_t)exchange->body.size_bytes;
+    return exchange->body.bytes;
 }
 
 void fth_exchange_set_data(fth_exchange *exchange, void *data, void (*release)(void *data))
@@ -67,11 +67,11 @@ void *fth_exchange_get_data(const fth_exchange *exchange)
 void fth_exchange_release_body(fth_exchange *exchange)
 {
     fth_server *server = exchange->server;
-    uint64_t capacity = exchange->body_capacity;
-    char *bytes = exchange->body;
+    uint64_t capacity = exchange->body.capacity;
+    char *bytes = exchange->body.bytes;
     atomic_fetch_sub(&server->body_bytes, capacity);
-    exchange->body = NULL;
-    exchange->body_size = exchange->body_capacity = 0;
+    exchange->body.bytes = NULL;
+    exchange->body.size_bytes = exchange->body.capacity = 0;
     if (capacity >= FTH_LARGE_BODY) {
         pthread_mutex_lock(&server->mutex);
         for (int i = 0; i < FTH_SPARE_BODIES && bytes; i++) {
@@ -93,12 +93,12 @@ void fth_exchange_unref(fth_exchange *exchange)
     fth_server *server = exchange->server;
     fth_exchange_release_body(exchange);
     fth_exchange_set_data(exchange, NULL, NULL);
-    for (int i = 0; i < exchange->header_count; i++) {
-        free(exchange->headers[i].name);
-        free(exchange->headers[i].value);
+    for (int i = 0; i < exchange->answer.header_count; i++) {
+        free(exchange->answer.headers[i].name);
+        free(exchange->answer.headers[i].value);
     }
-    if (exchange->response)
-        MHD_destroy_response(exchange->response);
+    if (exchange->answer.response)
+        MHD_destroy_response(exchange->answer.response);
     free(exchange->target);
     free(exchange->path);
     free(exchange->method);
@@ -109,18 +109,18 @@ void fth_exchange_unref(fth_exchange *exchange)
 void fth_exchange_set_header(fth_exchange *exchange, const char *name, const char *value)
 {
     int i = 0;
-    while (i < exchange->header_count && strcasecmp(exchange->headers[i].name, name) != 0)
+    while (i < exchange->answer.header_count && strcasecmp(exchange->answer.headers[i].name, name) != 0)
         i++;
     if (i == FTH_MAX_ANSWER_HEADERS) {
         fth_log_warning("an answer to %s has too many headers: %s is left out", exchange->target, name);
         return;
     }
-    if (i == exchange->header_count) {
-        exchange->headers[i].name = fth_format("%s", name);
-        exchange->headers[exchange->header_count++].value = NULL;
+    if (i == exchange->answer.header_count) {
+        exchange->answer.headers[i].name = fth_format("%s", name);
+        exchange->answer.headers[exchange->answer.header_count++].value = NULL;
     }
-    free(exchange->headers[i].value);
-    exchange->headers[i].value = fth_format("%s", value);
+    free(exchange->answer.headers[i].value);
+    exchange->answer.headers[i].value = fth_format("%s", value);
 }
 
 /* ---- answering ---- */
@@ -152,11 +152,11 @@ void fth_exchange_list(fth_exchange *exchange, fth_exchange **list)
 void fth_exchange_settle(fth_exchange *exchange, int code, struct MHD_Response *response)
 {
     exchange->answered = true;
-    exchange->code = code;
-    exchange->response = response;
+    exchange->answer.code = code;
+    exchange->answer.response = response;
     fth_exchange_unlist(exchange);
-    if (exchange->suspended) {
-        exchange->suspended = false;
+    if (exchange->hold.suspended) {
+        exchange->hold.suspended = false;
         MHD_resume_connection(exchange->connection);
     }
 }
@@ -176,12 +176,12 @@ static void give(fth_exchange *exchange, int code, const char *content_type, str
     if (!late) {
         if (response && content_type)
             MHD_add_response_header(response, "Content-Type", content_type);
-        for (int i = 0; response && i < exchange->header_count; i++)
-            MHD_add_response_header(response, exchange->headers[i].name, exchange->headers[i].value);
+        for (int i = 0; response && i < exchange->answer.header_count; i++)
+            MHD_add_response_header(response, exchange->answer.headers[i].name, exchange->answer.headers[i].value);
         fth_exchange_settle(exchange, code, response);
     }
-    release = exchange->held; /* the holder's share ends with its answer */
-    exchange->held = false;
+    release = exchange->hold.held; /* the holder's share ends with its answer */
+    exchange->hold.held = false;
     pthread_mutex_unlock(&server->mutex);
     if (late && response)
         MHD_destroy_response(response);
@@ -236,7 +236,7 @@ void fth_exchange_answer_file(fth_exchange *exchange, int code, const char *cont
     struct MHD_Response *response = own >= 0 ? MHD_create_response_from_fd_at_offset64(size_bytes, own, offset) : NULL;
     if (!response && own >= 0)
         close(own);
-    exchange->sends_file = response != NULL;
+    exchange->reading.file = response != NULL;
     give(exchange, code, content_type, response);
 }
 
@@ -244,15 +244,15 @@ void fth_exchange_hold(fth_exchange *exchange, double seconds, int code)
 {
     fth_server *server = exchange->server;
     pthread_mutex_lock(&server->mutex);
-    if (!exchange->held) {
-        exchange->held = true;
+    if (!exchange->hold.held) {
+        exchange->hold.held = true;
         atomic_fetch_add(&exchange->references, 1);
     }
     if (!exchange->answered) {
-        exchange->held_until_s = fth_clock_seconds() + seconds;
-        exchange->held_code = code;
+        exchange->hold.until_s = fth_clock_seconds() + seconds;
+        exchange->hold.code = code;
         fth_exchange_list(exchange, &server->held);
-        if (exchange->held_until_s < server->wake_at_s)
+        if (exchange->hold.until_s < server->wake_at_s)
             pthread_cond_signal(&server->changed);
     }
     pthread_mutex_unlock(&server->mutex);

@@ -127,7 +127,7 @@ fth_status fth_routes_begin_counting(fth_server *server)
 
 void fth_routes_count(fth_exchange *exchange)
 {
-    int code = exchange->answered ? exchange->code : 0, column = FTH_COUNTED_CODES - 1;
+    int code = exchange->answered ? exchange->answer.code : 0, column = FTH_COUNTED_CODES - 1;
     while (column > 0 && counted_codes[column] != code)
         column--;
     atomic_fetch_add(&exchange->server->counts[row_of(exchange->server, exchange->counted_route)][column], 1);

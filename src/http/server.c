@@ -74,7 +74,7 @@ static void on_completed(void *context, struct MHD_Connection *connection, void 
         fth_routes_count(exchange);
     pthread_mutex_lock(&server->mutex);
     exchange->answered = true; /* whatever the holder says now, there is nobody left to tell */
-    exchange->suspended = false;
+    exchange->hold.suspended = false;
     fth_exchange_unlist(exchange);
     pthread_mutex_unlock(&server->mutex);
     atomic_fetch_sub(&server->active, 1);
@@ -117,20 +117,20 @@ static char *take_spare(fth_server *server, uint64_t capacity)
 
 static void grow_body(fth_exchange *exchange, uint64_t capacity)
 {
-    if (!reserve(exchange->server, capacity - exchange->body_capacity)) {
+    if (!reserve(exchange->server, capacity - exchange->body.capacity)) {
         refuse_full(exchange);
         return;
     }
-    char *body = exchange->body ? NULL : take_spare(exchange->server, capacity);
+    char *body = exchange->body.bytes ? NULL : take_spare(exchange->server, capacity);
     if (!body)
-        body = realloc(exchange->body, (size_t)capacity);
+        body = realloc(exchange->body.bytes, (size_t)capacity);
     if (!body) {
-        atomic_fetch_sub(&exchange->server->body_bytes, capacity - exchange->body_capacity);
+        atomic_fetch_sub(&exchange->server->body_bytes, capacity - exchange->body.capacity);
         refuse_full(exchange);
         return;
     }
-    exchange->body = body;
-    exchange->body_capacity = capacity;
+    exchange->body.bytes = body;
+    exchange->body.capacity = capacity;
 }
 
 /* What the headers say of the body's size: 0 for none, UINT64_MAX for one that comes in chunks. */
@@ -145,28 +145,28 @@ static uint64_t announced_body(const fth_exchange *exchange)
 /* Makes room for the body, or refuses it. */
 static void accept_body(fth_exchange *exchange, uint64_t announced)
 {
-    exchange->body_limit = fth_routes_body_limit(exchange);
+    exchange->body.limit = fth_routes_body_limit(exchange);
     if (announced == 0)
         return;
-    if (exchange->body_limit == 0)
+    if (exchange->body.limit == 0)
         fth_exchange_refuse(exchange, 413, "%s takes no body", exchange->path);
-    else if (announced != UINT64_MAX && announced > exchange->body_limit)
+    else if (announced != UINT64_MAX && announced > exchange->body.limit)
         fth_exchange_refuse(exchange, 413, "the body has %" PRIu64 " bytes; %s takes at most %" PRIu64, announced,
-                            exchange->path, exchange->body_limit);
+                            exchange->path, exchange->body.limit);
     else if (announced != UINT64_MAX)
         grow_body(exchange, announced);
 }
 
 static enum MHD_Result send_answer(fth_exchange *exchange)
 {
-    if (!exchange->response)
+    if (!exchange->answer.response)
         return MHD_NO; /* no memory at all: the connection ends */
-    if (exchange->sends_file) {
+    if (exchange->reading.file) {
         pthread_mutex_lock(&exchange->server->mutex);
         fth_readers_add(exchange);
         pthread_mutex_unlock(&exchange->server->mutex);
     }
-    return MHD_queue_response(exchange->connection, (unsigned)exchange->code, exchange->response);
+    return MHD_queue_response(exchange->connection, (unsigned)exchange->answer.code, exchange->answer.response);
 }
 
 static enum MHD_Result begin(fth_exchange *exchange, const char *path, const char *method)
@@ -181,8 +181,8 @@ static enum MHD_Result begin(fth_exchange *exchange, const char *path, const cha
     uint64_t announced = announced_body(exchange);
     if (fth_routes_admit(exchange))
         accept_body(exchange, announced);
-    uint64_t expected = announced == UINT64_MAX ? exchange->body_limit : announced;
-    exchange->body_deadline_s =
+    uint64_t expected = announced == UINT64_MAX ? exchange->body.limit : announced;
+    exchange->body.deadline_s =
         fth_clock_seconds() + server->options.idle_s + (double)expected / LEAST_BODY_BYTES_PER_S;
     if (!exchange->answered)
         return MHD_YES;
@@ -197,18 +197,18 @@ static enum MHD_Result begin(fth_exchange *exchange, const char *path, const cha
 
 static enum MHD_Result receive(fth_exchange *exchange, const char *bytes, size_t size_bytes)
 {
-    if (fth_clock_seconds() > exchange->body_deadline_s)
+    if (fth_clock_seconds() > exchange->body.deadline_s)
         return MHD_NO;
     if (exchange->state == EXCHANGE_REFUSED) {
-        exchange->drained += size_bytes;
-        return exchange->drained <= 2 * DRAINED_BODY ? MHD_YES : MHD_NO;
+        exchange->body.drained += size_bytes;
+        return exchange->body.drained <= 2 * DRAINED_BODY ? MHD_YES : MHD_NO;
     }
-    uint64_t needed = exchange->body_size + size_bytes;
-    if (needed > exchange->body_limit) {
+    uint64_t needed = exchange->body.size_bytes + size_bytes;
+    if (needed > exchange->body.limit) {
         fth_exchange_refuse(exchange, 413, "the body is too large; %s takes at most %" PRIu64 " bytes", exchange->path,
-                            exchange->body_limit);
-    } else if (needed > exchange->body_capacity) {
-        uint64_t capacity = exchange->body_capacity ? exchange->body_capacity * 2 : FIRST_CAPACITY;
+                            exchange->body.limit);
+    } else if (needed > exchange->body.capacity) {
+        uint64_t capacity = exchange->body.capacity ? exchange->body.capacity * 2 : FIRST_CAPACITY;
         if (capacity < needed)
             capacity = needed;
         grow_body(exchange, capacity);
@@ -218,8 +218,8 @@ static enum MHD_Result receive(fth_exchange *exchange, const char *bytes, size_t
         fth_exchange_release_body(exchange);
         return MHD_YES;
     }
-    memcpy(exchange->body + exchange->body_size, bytes, size_bytes);
-    exchange->body_size = needed;
+    memcpy(exchange->body.bytes + exchange->body.size_bytes, bytes, size_bytes);
+    exchange->body.size_bytes = needed;
     return MHD_YES;
 }
 
@@ -232,12 +232,12 @@ static enum MHD_Result finish(fth_exchange *exchange)
         exchange->route->handle(server->options.context, exchange);
     }
     pthread_mutex_lock(&server->mutex);
-    bool wait = !exchange->answered && exchange->held && !server->stopping;
+    bool wait = !exchange->answered && exchange->hold.held && !server->stopping;
     if (wait) {
-        exchange->suspended = true;
+        exchange->hold.suspended = true;
         MHD_suspend_connection(exchange->connection);
     }
-    bool answered = exchange->answered, stopping = server->stopping, held = exchange->held;
+    bool answered = exchange->answered, stopping = server->stopping, held = exchange->hold.held;
     if (!wait && !answered && held) { /* nobody will answer any more; the holder's own answer is dropped */
         static const char message[] = "{\"code\":503,\"error\":\"the server is stopping\",\"reason\":\"busy\"}";
         fth_exchange_settle(
@@ -293,21 +293,21 @@ static void *run_timer(void *context)
         double now = fth_clock_seconds(), next = now + (fth_readers_look(server) ? LOOK_AT_READERS_S : 3600);
         for (fth_exchange *exchange = server->held, *following; exchange; exchange = following) {
             following = exchange->next;
-            if (exchange->held_until_s > now) {
-                next = fmin(next, exchange->held_until_s);
+            if (exchange->hold.until_s > now) {
+                next = fmin(next, exchange->hold.until_s);
                 continue;
             }
             static const char busy[] = "{\"code\":503,\"error\":\"no answer in time; try again\",\"reason\":\"busy\"}";
-            bool refused = exchange->held_code == 503;
+            bool refused = exchange->hold.code == 503;
             struct MHD_Response *response = MHD_create_response_from_buffer(
                 refused ? sizeof busy - 1 : 0, (void *)(uintptr_t)(refused ? busy : ""), MHD_RESPMEM_PERSISTENT);
-            for (int i = 0; response && i < exchange->header_count; i++)
-                MHD_add_response_header(response, exchange->headers[i].name, exchange->headers[i].value);
+            for (int i = 0; response && i < exchange->answer.header_count; i++)
+                MHD_add_response_header(response, exchange->answer.headers[i].name, exchange->answer.headers[i].value);
             if (response && refused) {
                 MHD_add_response_header(response, "Retry-After", "1");
                 MHD_add_response_header(response, "Content-Type", "application/json");
             }
-            fth_exchange_settle(exchange, exchange->held_code, response);
+            fth_exchange_settle(exchange, exchange->hold.code, response);
         }
         server->wake_at_s = next;
         struct timespec until = fth_deadline_timespec((fth_deadline){next});

@@ -20,7 +20,7 @@ struct fth_server {
     atomic_int active;                                 /* exchanges that MHD knows */
     atomic_uint_fast64_t (*counts)[FTH_COUNTED_CODES]; /* a row for each route, and one for all others */
 
-    pthread_mutex_t mutex;  /* of everything below, and of `answered` and `suspended` in exchanges */
+    pthread_mutex_t mutex;  /* of everything below, and of `answered` and `hold` in exchanges */
     pthread_cond_t changed; /* an earlier deadline of a held exchange, or the end */
     fth_exchange *held;     /* a list of those that wait for an answer */
     fth_exchange *readers;  /* and of those that are sent a file */
@@ -51,28 +51,36 @@ struct fth_exchange {
     char *target, *path, *method;
     char client[64];
 
-    char *body;
-    uint64_t body_size, body_capacity; /* the capacity counts in the server's body_bytes */
-    uint64_t body_limit, drained;
-    double body_deadline_s;
-
     struct {
-        char *name, *value;
-    } headers[FTH_MAX_ANSWER_HEADERS];
-    int header_count;
+        char *bytes;
+        uint64_t size_bytes, capacity; /* the capacity counts in the server's body_bytes */
+        uint64_t limit;                /* the route's */
+        uint64_t drained;              /* of a refused body */
+        double deadline_s;
+    } body;
 
     void *data;
     void (*release_data)(void *data);
 
-    struct MHD_Response *response;
-    int code;
     bool answered; /* by the handler or in its stead; further answers are dropped */
-    bool suspended, held;
-    double held_until_s;
-    int held_code;
-    bool sends_file;
-    double reads_since_s;
-    uint64_t received_before; /* by the client, of what was sent on its connection before this answer */
+    struct {
+        struct MHD_Response *response;
+        int code;
+        struct {
+            char *name, *value;
+        } headers[FTH_MAX_ANSWER_HEADERS];
+        int header_count;
+    } answer;
+    struct {
+        bool held, suspended;
+        double until_s;
+        int code; /* what the timer answers with */
+    } hold;
+    struct {
+        bool file; /* the answer is one */
+        double since_s;
+        uint64_t received_before; /* by the client, of what was sent on its connection before this answer */
+    } reading;
 
     fth_exchange **list;           /* the server's that it is in; NULL: none */
     fth_exchange *previous, *next; /* in it */
