@@ -161,6 +161,7 @@ typedef struct fth_record_best {
     double loss, accuracy;
 } fth_record_best;
 
+/* A value that is read at once and then only looked at: wide, since each field is a fact of the run. */
 typedef struct fth_record_summary {
     char *folder, *id;
     json_t *run;                  /* run.json */

@@ -11,7 +11,8 @@ typedef struct fth_step_moment {
     int64_t step;
 } fth_step_moment;
 
-/* Times are of fth_clock_seconds(); NAN: has not happened. */
+/* What is known of one process; one thread has it, and its fields are filled as the process goes along, which is why they
+ * are not several objects. Times are of fth_clock_seconds(); NAN: has not happened. */
 typedef struct fth_trial {
     pid_t pid;
     int output; /* the child's events, read without blocking; -1: closed */

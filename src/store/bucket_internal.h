@@ -20,6 +20,8 @@
 
 enum { FTH_BUCKET_MAX_PAIRS = 12 };
 
+/* One request, as its caller fills it in with designated initializers, and what sending leaves in it. Wide for that
+ * reason: it lives in one function, and no other thread sees it. */
 typedef struct fth_bucket_request {
     fth_store *store;
     const char *what; /* "put": for messages */
@@ -62,6 +64,7 @@ typedef struct fth_cloud_error {
     const char *advice;
 } fth_cloud_error;
 
+/* A const table; wide, as each field is one difference between clouds. */
 typedef struct fth_bucket_kind {
     /* Headers, in small letters. */
     const char *range, *version, *match; /* "range", "etag", "if-match" */
