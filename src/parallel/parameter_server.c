@@ -100,13 +100,14 @@ static void warn_about_server_options(const fth_train_options *options)
             fth_log_warning("--%s is up to the server; it has no effect on a worker", table->options[i].name);
 }
 
-static fth_status connect_worker(fth_engine *engine, const fth_train_options *options, const fth_stop *stop,
-                                 void **state)
+static fth_status connect_worker(fth_engine *engine, const fth_train_options *options, fth_stop *stop, void **state,
+                                 fth_peer_place *place)
 {
     fth_status status = FTH_OK;
     worker *w = NULL;
     fth_engine_sizes sizes = fth_engine_get_sizes(engine);
 
+    (void)place; /* --share says it: each worker has batches of its own */
     *state = NULL;
     FTH_REQUIRE(*options->server, FTH_INVALID,
                 "this run has a parameter server: give --server URL, or --strategy parameter-server to start a server "

@@ -134,7 +134,12 @@ static fth_status start_writer(fth_saver *saver, bool prepare)
 
 fth_status fth_saver_start(fth_saver *saver)
 {
-    return start_writer(saver, true);
+    return saver->follows ? FTH_OK : start_writer(saver, true);
+}
+
+void fth_saver_set_follows(fth_saver *saver, bool follows)
+{
+    saver->follows = follows;
 }
 
 /* ---- beginning ---- */
@@ -187,6 +192,8 @@ void fth_saver_check_best(fth_saver *saver)
     fth_train_state *state = &saver->options.position->state;
     const char *path = saver->options.best_path;
 
+    if (saver->follows)
+        return;
     if (!fth_file_exists(path)) {
         if (state->best_step < 0 || fth_publisher_has_best(saver->publisher, state->best_step))
             return; /* another machine's, fetched at the end */
@@ -446,7 +453,7 @@ out:
 
 bool fth_saver_is_unsaved(const fth_saver *saver)
 {
-    return saver->options.position->changes != saver->saved_changes;
+    return !saver->follows && saver->options.position->changes != saver->saved_changes;
 }
 
 bool fth_saver_is_due(const fth_saver *saver)
@@ -459,7 +466,7 @@ bool fth_saver_is_due(const fth_saver *saver)
 fth_status fth_saver_save(fth_saver *saver)
 {
     fth_status status = collect(saver);
-    if (status != FTH_OK)
+    if (status != FTH_OK || saver->follows)
         return status;
     status = fth_saver_begin_save(saver, false);
     if (status == FTH_OK || status == FTH_DIVERGED)
@@ -484,6 +491,8 @@ fth_status fth_saver_save_model(fth_saver *saver, fth_engine *engine, int64_t of
     char step[24];
     bool tried_again = false;
 
+    if (saver->follows)
+        return FTH_OK;
     FTH_TRY(fth_model_facts_of_data(saver->options.dataset, &facts));
     facts.model = fth_format("%s", saver->options.train->model);
     FTH_TRY(fth_model_facts_to_metadata(&facts, &metadata));

@@ -38,6 +38,9 @@ fth_status fth_saver_create(const fth_saver_options *options, fth_saver **saver)
 /* Cancels what is being written. */
 void fth_saver_free(fth_saver *saver);
 
+/* While a peer saves the run, this process writes neither checkpoints nor models (fth_peer_place.follows). */
+void fth_saver_set_follows(fth_saver *saver, bool follows);
+
 /* ---- beginning ---- */
 
 /* Loads the newest good checkpoint, if there is one, into the engine and the position. A copy that an earlier process

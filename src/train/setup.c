@@ -148,6 +148,11 @@ out:
     return status;
 }
 
+void fth_setup_set_part(fth_setup *setup, fth_share part)
+{
+    setup->part = part;
+}
+
 fth_status fth_setup_keep_data(fth_setup *setup)
 {
     if (!setup->strategy->keeps_data_on_device)
@@ -181,18 +186,25 @@ fth_status fth_setup_open_loader(const fth_setup *setup, fth_split split, int64_
             return status;
         loader_options.first_batch = first_batch;
         loader_options.share = setup->share;
+        loader_options.part = setup->part;
     } else {
         loader_options.batch_limit = fth_batches_per_epoch(count, loader_options.batch);
     }
     return fth_loader_open(setup->dataset, &loader_options, loader);
 }
 
-/* A whole batch and, if there is one, the short last batch. */
-static fth_status prepare_batches(const fth_setup *setup, int64_t samples, int64_t batch, fth_plan_mode mode)
+/* The part of a whole batch and, if there is one, of the short last batch. */
+static fth_status prepare_batches(const fth_setup *setup, fth_share part, int64_t samples, int64_t batch,
+                                  fth_plan_mode mode)
 {
-    fth_status status = fth_engine_prepare(setup->engine, batch, mode);
-    if (status == FTH_OK && samples % batch != 0)
-        status = fth_engine_prepare(setup->engine, samples % batch, mode);
+    fth_status status = FTH_OK;
+    const int64_t sizes[] = {fth_part_samples(part, batch), fth_part_samples(part, samples % batch)};
+
+    for (size_t i = 0; i < FTH_COUNT_OF(sizes); i++)
+        if (sizes[i] > 0)
+            FTH_TRY(fth_engine_prepare(setup->engine, sizes[i], mode));
+
+out:
     return status;
 }
 
@@ -203,9 +215,9 @@ fth_status fth_setup_prepare(const fth_setup *setup)
     int64_t evaluated = fth_engine_evaluation_batch(setup->engine, count[FTH_VALIDATION]);
 
     if (!setup->strategy->has_workers)
-        FTH_TRY(prepare_batches(setup, fth_share_samples(setup->share, count[FTH_TRAIN]), setup->options->batch,
-                                FTH_PLAN_TRAIN));
-    FTH_TRY(prepare_batches(setup, count[FTH_VALIDATION], evaluated, FTH_PLAN_EVALUATE));
+        FTH_TRY(prepare_batches(setup, setup->part, fth_share_samples(setup->share, count[FTH_TRAIN]),
+                                setup->options->batch, FTH_PLAN_TRAIN));
+    FTH_TRY(prepare_batches(setup, (fth_share){0}, count[FTH_VALIDATION], evaluated, FTH_PLAN_EVALUATE));
 
 out:
     return status;

@@ -15,6 +15,7 @@ typedef struct fth_setup {
     json_t *configuration;            /* as asked, for the record */
     fth_goal goal;
     fth_share share; /* of the training samples */
+    fth_share part;  /* of every training batch */
     const fth_schedule *schedule;
     const fth_strategy *strategy;
 
@@ -32,6 +33,8 @@ fth_status fth_setup_open(fth_beginning *beginning, const fth_strategy *strategy
                           fth_spending *spending, fth_setup *setup, fth_position *position);
 void fth_setup_release(fth_setup *setup);
 
+/* Which part of every training batch this process has, from the next loader on: fth_peer_place.part. */
+void fth_setup_set_part(fth_setup *setup, fth_share part);
 /* Reads --weights, if it was given. */
 fth_status fth_setup_load_weights(fth_setup *setup, fth_position *position);
 /* Keeps the data on the device, where that can make batches of it, before the loaders are opened. */

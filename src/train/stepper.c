@@ -5,17 +5,20 @@
 #include <stdlib.h>
 
 struct fth_stepper {
-    const fth_setup *setup;
+    fth_setup *setup;
     fth_position *position;
     fth_reporter *reporter;
     void *state; /* of the strategy; NULL before it is connected or open */
+    fth_peer_place place;
     fth_loader *loader;
-    bool unsettled; /* the strategy has batches that it returned no result of */
-    bool finished;  /* the strategy says that training is over */
+    bool updating;          /* an update is being made, or failed */
+    fth_train_state before; /* that update */
+    bool unsettled;         /* the strategy has batches that it returned no result of */
+    bool finished;          /* the strategy says that training is over */
 };
 
-fth_status fth_stepper_create(const fth_setup *setup, fth_position *position, fth_reporter *reporter,
-                              const fth_stop *stop, fth_stepper **stepper)
+fth_status fth_stepper_create(fth_setup *setup, fth_position *position, fth_reporter *reporter, fth_stop *stop,
+                              fth_stepper **stepper)
 {
     fth_status status = FTH_OK;
     const fth_strategy *strategy = setup->strategy;
@@ -23,7 +26,7 @@ fth_status fth_stepper_create(const fth_setup *setup, fth_position *position, ft
     FTH_TRY(fth_allocate(1, sizeof **stepper, stepper));
     **stepper = (fth_stepper){.setup = setup, .position = position, .reporter = reporter};
     if (strategy->connect)
-        FTH_TRY(strategy->connect(setup->engine, setup->options, stop, &(*stepper)->state));
+        FTH_TRY(strategy->connect(setup->engine, setup->options, stop, &(*stepper)->state, &(*stepper)->place));
 
 out:
     return status;
@@ -39,15 +42,44 @@ void fth_stepper_free(fth_stepper *stepper)
     free(stepper);
 }
 
+static fth_status synchronize(fth_stepper *stepper)
+{
+    fth_status status = FTH_OK;
+    const fth_setup *setup = stepper->setup;
+    json_t *position = NULL;
+
+    if (!setup->strategy->synchronize)
+        return FTH_OK;
+    FTH_TRY(fth_position_save(stepper->position, setup->engine, &position));
+    FTH_TRY(setup->strategy->synchronize(stepper->state, &position));
+    FTH_TRY(fth_position_restore(stepper->position, setup->engine, position));
+    fth_position_start_clock(stepper->position);
+
+out:
+    json_decref(position);
+    return status;
+}
+
+/* At the position, for this process's part of every batch. */
+static fth_status open_loader(fth_stepper *stepper)
+{
+    fth_loader_free(stepper->loader);
+    stepper->loader = NULL;
+    fth_setup_set_part(stepper->setup, stepper->place.part);
+    return fth_setup_open_loader(stepper->setup, FTH_TRAIN, stepper->position->state.batches, &stepper->loader);
+}
+
 fth_status fth_stepper_open(fth_stepper *stepper)
 {
     fth_status status = FTH_OK;
     const fth_setup *setup = stepper->setup;
 
-    /* First, as its threads work while the plan is made. */
-    FTH_TRY(fth_setup_open_loader(setup, FTH_TRAIN, stepper->position->state.batches, &stepper->loader));
-    if (!setup->strategy->has_workers)
-        FTH_TRY(fth_engine_prepare(setup->engine, setup->options->batch, FTH_PLAN_TRAIN));
+    fth_position_start_clock(stepper->position); /* which a peer may ask for */
+    FTH_TRY(synchronize(stepper));
+    FTH_TRY(open_loader(stepper)); /* its threads work while the plan is made */
+    int64_t samples = fth_part_samples(setup->part, setup->options->batch);
+    if (!setup->strategy->has_workers && samples > 0)
+        FTH_TRY(fth_engine_prepare(setup->engine, samples, FTH_PLAN_TRAIN));
     FTH_TRY(setup->strategy->open(setup->engine, setup->options, &stepper->state));
 
 out:
@@ -57,6 +89,47 @@ out:
 const void *fth_stepper_get_state(const fth_stepper *stepper)
 {
     return stepper->state;
+}
+
+bool fth_stepper_follows(const fth_stepper *stepper)
+{
+    return stepper->place.follows;
+}
+
+/* ---- peers ---- */
+
+fth_status fth_stepper_agree(fth_stepper *stepper, fth_intent *intent)
+{
+    const fth_strategy *strategy = stepper->setup->strategy;
+    return strategy->agree ? strategy->agree(stepper->state, intent) : FTH_OK;
+}
+
+static fth_status rejoin(fth_stepper *stepper)
+{
+    fth_status status = FTH_OK;
+    fth_position *position = stepper->position;
+    const fth_meters meters = position->state.meters;
+
+    fth_reporter_warn(stepper->reporter, "%s; continuing with the peers that are left", fth_error_message());
+    if (stepper->updating) {
+        position->state = stepper->before;
+        position->state.meters = meters; /* the time was spent */
+        stepper->updating = false;
+    }
+    FTH_TRY(stepper->setup->strategy->rejoin(stepper->state, &stepper->place));
+    FTH_TRY(synchronize(stepper));
+    FTH_TRY(open_loader(stepper));
+
+out:
+    return status;
+}
+
+bool fth_stepper_recover(fth_stepper *stepper, fth_status *status)
+{
+    if (*status != FTH_PEER_LOST || !stepper->setup->strategy->rejoin)
+        return false;
+    *status = rejoin(stepper);
+    return *status == FTH_OK;
 }
 
 /* ---- updates ---- */
@@ -102,6 +175,8 @@ fth_status fth_stepper_update(fth_stepper *stepper)
 
     position->learning_rate = find_learning_rate(stepper);
     position->changes++;
+    stepper->before = position->state;
+    stepper->updating = true;
     do {
         fth_step_result result = {0};
         double began = now;
@@ -121,6 +196,7 @@ fth_status fth_stepper_update(fth_stepper *stepper)
         add_result(stepper, &result, now - began);
     } while (fth_engine_updates(setup->engine, position->state.batches) == position->step);
 
+    stepper->updating = false;
     position->step++;
     position->state.elapsed_s = now - position->clock_origin_s;
     fth_reporter_show_step(stepper->reporter);

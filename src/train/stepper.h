@@ -1,7 +1,9 @@
 /* Updates: takes batches from the loader, hands them to the strategy, and adds what comes back to the position and the
  * reporter.
  *
- *     create (the strategy connects) -> open (weights are there) -> update ... settle ... -> free
+ *     create (the strategy connects) -> open (weights are there) -> agree, update ... settle ... -> free
+ *                                                                           | ^
+ *                                                            a peer is lost '-' recover
  *
  * A strategy with workers may have batches that are not part of the weights yet; settle() waits for them. Belongs to the
  * training thread. */
@@ -14,20 +16,29 @@
 typedef struct fth_stepper fth_stepper;
 
 /* Reaches whoever the strategy needs. What is passed outlives the stepper; `stop` may be NULL. */
-fth_status fth_stepper_create(const fth_setup *setup, fth_position *position, fth_reporter *reporter,
-                              const fth_stop *stop, fth_stepper **stepper);
+fth_status fth_stepper_create(fth_setup *setup, fth_position *position, fth_reporter *reporter, fth_stop *stop,
+                              fth_stepper **stepper);
 void fth_stepper_free(fth_stepper *stepper);
 
-/* Opens the loader at the position, and the strategy with the engine's weights. */
+/* Takes over the weights and the position of the peer that is furthest, where there are peers; opens the loader at the
+ * position, and the strategy with the engine's weights. */
 fth_status fth_stepper_open(fth_stepper *stepper);
 /* The strategy's state, lent, for what it says about itself. */
 const void *fth_stepper_get_state(const fth_stepper *stepper);
+/* Whether a peer saves the run, and this process does not. */
+bool fth_stepper_follows(const fth_stepper *stepper);
 
+/* Before an update: makes `intent` what all peers do. */
+fth_status fth_stepper_agree(fth_stepper *stepper, fth_intent *intent);
 /* Runs the batches of one update. */
 fth_status fth_stepper_update(fth_stepper *stepper);
 /* Waits until every batch that was handed out is part of the weights and of the sums. Call it before anything looks at
  * the weights as a whole. */
 fth_status fth_stepper_settle(fth_stepper *stepper);
+/* After any of these three failed with *status: if it was for a lost peer, and the strategy can do without it, forms a
+ * group of those that are left, sets *status to what came of that, and returns true if it is FTH_OK. The update that
+ * failed then counts as not made, and the position may have moved to that of a peer. */
+bool fth_stepper_recover(fth_stepper *stepper, fth_status *status);
 /* True after the last batch of an epoch, until the position begins the next one. */
 bool fth_stepper_is_at_epoch_end(const fth_stepper *stepper);
 /* Who ended the training, where the strategy says that it is over (strategy.h, ended_by); else NULL. */

@@ -4,12 +4,18 @@
  *
  * The trainer calls, in this order:
  *
- *     connect   reaches peers and may refuse to begin; nothing of the run has been written yet
- *     open      the engine has its first weights, or a checkpoint's
- *     describe  adds to the "start" event
- *     step ...  one call per batch; take_event after each update
- *     drain     before anything looks at the weights as a whole: a checkpoint, validation, the end
- *     close     always, once connect or open has set the state
+ *     connect      reaches peers and may refuse to begin; nothing of the run has been written yet
+ *     synchronize  the engine has its first weights, or a checkpoint's; peers may have others
+ *     open         workers start from these weights
+ *     describe     adds to the "start" event
+ *     agree        between updates: peers end, stop and save together
+ *     step ...     one call per batch; take_event after each update
+ *     drain        before anything looks at the weights as a whole: a checkpoint, validation, the end
+ *     close        always, once connect or open has set the state
+ *
+ * Where a peer is lost in agree(), step() or drain(), they return FTH_PEER_LOST; with rejoin() the others form a group
+ * again, synchronize, and continue after the last update that one of them has finished. The trainer then has its part of
+ * the next batch anew, so no sample is repeated or left out.
  *
  * All of them are called from the training thread. */
 #ifndef FTH_TRAIN_STRATEGY_H
@@ -23,6 +29,19 @@ typedef enum fth_optimizer_owner {
     FTH_OPTIMIZER_OF_WORKERS, /* workers update vectors that the trainer's engine sees */
     FTH_OPTIMIZER_OF_SERVER   /* another process: this one gets weights from it, and saves only its own position */
 } fth_optimizer_owner;
+
+/* A process's place among peers that train one model together. Zeroed: it is alone. */
+typedef struct fth_peer_place {
+    fth_share part; /* of every training batch: `batch` samples are those of all parts together */
+    bool follows;   /* a peer saves the run: this process writes no checkpoints and models */
+} fth_peer_place;
+
+/* What a process would do before the next update. */
+typedef struct fth_intent {
+    const char *end; /* end, as the "end" event gives the reason; NULL: continue */
+    bool stop;       /* save and end, since a stop was asked for */
+    bool checkpoint;
+} fth_intent;
 
 struct fth_strategy {
     const char *name, *summary;
@@ -55,15 +74,26 @@ struct fth_strategy {
     bool (*makes_images)(const fth_train_options *options);
     /* Optional: reaches whoever is needed, and fails where they refuse, before a record of the run is made. open() then
      * gets its state. From here on, whatever waits for others watches `stop`, which outlives the strategy, and stops
-     * waiting when it is asked: step() succeeds if the batch counts already, else returns FTH_INTERRUPTED. */
-    fth_status (*connect)(fth_engine *engine, const fth_train_options *options, const fth_stop *stop, void **state);
+     * waiting when it is asked: step() succeeds if the batch counts already, else returns FTH_INTERRUPTED. `place`
+     * comes zeroed. */
+    fth_status (*connect)(fth_engine *engine, const fth_train_options *options, fth_stop *stop, void **state,
+                          fth_peer_place *place);
+    /* Optional, after connect() and rejoin(), in every process: gives all of them the weights, optimizer state and
+     * position of the one that is furthest. *position is this process's own and is replaced by that one's; the caller
+     * frees it. */
+    fth_status (*synchronize)(void *state, json_t **position);
     fth_status (*open)(fth_engine *engine, const fth_train_options *options, void **state);
     /* Optional, after open(): adds to the "start" event who works: "workers" and "worker_kind", or "worker", "server"
      * and "version". */
     void (*describe)(const void *state, json_t *event);
+    /* Optional, before each update: makes `intent` the same in every process. Before it returns with a stop that only a
+     * peer was asked for, it asks for that, with the peer's reason and deadline, on connect()'s `stop`. */
+    fth_status (*agree)(void *state, fth_intent *intent);
+    /* Optional: after FTH_PEER_LOST forms a group of those that are left, and perhaps of new ones. */
+    fth_status (*rejoin)(void *state, fth_peer_place *place);
     /* Computes gradients of `batch` and updates at the end of each group of `accumulate` batches. A strategy with
      * several workers may only take the batch (a copy of it) and return the sum of what was finished meanwhile: `result`
-     * is then of earlier batches, with 0 samples if none is done. */
+     * is then of earlier batches, with 0 samples if none is done. A part of a batch (fth_peer_place) may be empty. */
     fth_status (*step)(void *state, const fth_batch *batch, double learning_rate, fth_step_result *result);
     /* Optional: waits until every batch taken is part of the weights, and returns the results not returned yet. */
     fth_status (*drain)(void *state, fth_step_result *result);

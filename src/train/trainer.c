@@ -2,7 +2,7 @@
  *
  *     begin    find the run; open device, data, engine and record; restore the newest checkpoint
  *     loop     at the end of an epoch: validate, keep the best model
- *              stop if a limit is reached or a stop was asked for
+ *              stop if a limit is reached or a stop was asked for, here or of a peer
  *              checkpoint if one is due
  *              one update
  *     end      validate, checkpoint, model file, "end" (or "interrupted", or "error")
@@ -171,6 +171,7 @@ static fth_status begin(fth_trainer *trainer, const fth_strategy *strategy)
     if (resumed)
         FTH_TRY(restore(trainer));
     FTH_TRY(begin_store(trainer, resumed));
+    fth_saver_set_follows(trainer->saver, fth_stepper_follows(trainer->stepper));
     FTH_TRY(fth_setup_keep_data(&trainer->setup));
     FTH_TRY(fth_stepper_open(trainer->stepper));
 
@@ -233,6 +234,51 @@ static bool may_validate_alongside(const fth_trainer *trainer)
            !reached_limit(trainer) && !fth_saver_is_due(trainer->saver);
 }
 
+/* The end of an epoch, and what comes next: the same in all processes that train together. */
+static fth_status prepare_update(fth_trainer *trainer, fth_intent *intent)
+{
+    fth_status status = FTH_OK;
+
+    if (fth_stepper_is_at_epoch_end(trainer->stepper)) {
+        FTH_TRY(fth_stepper_settle(trainer->stepper));
+        FTH_TRY(fth_validator_finish_epoch(trainer->validator, may_validate_alongside(trainer)));
+    }
+    *intent = (fth_intent){.end = reason_to_end(trainer),
+                           .stop = trainer->stop && trainer->stop->asked,
+                           .checkpoint = checkpoint_is_due(trainer)};
+    FTH_TRY(fth_stepper_agree(trainer->stepper, intent));
+    if (intent->checkpoint && !intent->end && !intent->stop)
+        FTH_TRY(fth_stepper_settle(trainer->stepper));
+
+out:
+    return status;
+}
+
+static fth_status make_update(fth_trainer *trainer, bool first)
+{
+    fth_status status = FTH_OK;
+
+    fth_guardian_enter(trainer->guardian, FTH_PHASE_STEP);
+    FTH_TRY(fth_stepper_update(trainer->stepper));
+    fth_guardian_end_step(trainer->guardian, trainer->position.step);
+    if (first) { /* not before: the first update should not wait for it; after it nothing large is allocated */
+        FTH_TRY(fth_setup_prepare(&trainer->setup));
+        FTH_TRY(fth_saver_start(trainer->saver));
+    }
+
+out:
+    return status;
+}
+
+/* Without a peer that was lost, if that is what *status says and the strategy can do so. */
+static void recover(fth_trainer *trainer, fth_status *status)
+{
+    if (!fth_stepper_recover(trainer->stepper, status))
+        return;
+    fth_guardian_enter(trainer->guardian, FTH_PHASE_BETWEEN);
+    fth_saver_set_follows(trainer->saver, fth_stepper_follows(trainer->stepper));
+}
+
 /* Trains until a limit is reached (*reason names it) or a stop is asked for (FTH_INTERRUPTED). */
 static fth_status loop(fth_trainer *trainer, const char **reason)
 {
@@ -241,26 +287,18 @@ static fth_status loop(fth_trainer *trainer, const char **reason)
         FTH_TRY(fth_validator_follow(trainer->validator, false));
         FTH_TRY(fth_saver_collect(trainer->saver, fth_guardian_get_step_s(trainer->guardian)));
         fth_guardian_report_messages(trainer->guardian);
-        if (fth_stepper_is_at_epoch_end(trainer->stepper)) {
-            FTH_TRY(fth_stepper_settle(trainer->stepper));
-            FTH_TRY(fth_validator_finish_epoch(trainer->validator, may_validate_alongside(trainer)));
+        fth_intent intent = {0};
+        status = prepare_update(trainer, &intent);
+        if (status == FTH_OK && (intent.end || intent.stop)) {
+            *reason = intent.end;
+            return intent.end ? FTH_OK : FTH_INTERRUPTED;
         }
-        *reason = reason_to_end(trainer);
-        if (*reason)
-            break;
-        if (trainer->stop && trainer->stop->asked)
-            return FTH_INTERRUPTED;
-        if (checkpoint_is_due(trainer)) {
-            FTH_TRY(fth_stepper_settle(trainer->stepper));
+        if (status == FTH_OK && intent.checkpoint)
             FTH_TRY(fth_saver_save(trainer->saver));
-        }
-        fth_guardian_enter(trainer->guardian, FTH_PHASE_STEP);
-        FTH_TRY(fth_stepper_update(trainer->stepper));
-        fth_guardian_end_step(trainer->guardian, trainer->position.step);
-        if (first) { /* not before: the first update should not wait for it; after it nothing large is allocated */
-            FTH_TRY(fth_setup_prepare(&trainer->setup));
-            FTH_TRY(fth_saver_start(trainer->saver));
-        }
+        if (status == FTH_OK)
+            status = make_update(trainer, first);
+        recover(trainer, &status);
+        FTH_TRY(status);
     }
 
 out:

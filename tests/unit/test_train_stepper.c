@@ -18,12 +18,13 @@ static struct {
     const char *event; /* given once */
 } workers;
 
-static fth_status connect_workers(fth_engine *engine, const fth_train_options *options, const fth_stop *stop,
-                                  void **state)
+static fth_status connect_workers(fth_engine *engine, const fth_train_options *options, fth_stop *stop, void **state,
+                                  fth_peer_place *place)
 {
     (void)engine;
     (void)options;
     (void)stop;
+    (void)place;
     if (workers.connects != FTH_OK)
         return fth_fail(workers.connects, "nobody answers");
     workers.connected = true;
