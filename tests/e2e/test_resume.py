@@ -48,7 +48,7 @@ def test_no_thread_runs_a_signal_handler(farthing, repeated):
         fields = dict(line.split(":", 1) for line in status.read_text().splitlines())
         waits = int(fields["SigBlk"], 16) & stops == 0  # sigwait() unblocks what it waits for
         assert int(fields["SigCgt"], 16) & stops == 0
-        assert not waits or fields["Name"].strip() == "farthing"
+        assert not waits or fields["Name"].strip() == "signals"
         seen += waits
     assert seen <= 1
     assert stop(process).code == 75
