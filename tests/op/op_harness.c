@@ -16,6 +16,7 @@ static struct {
     bool required;
     bool tried;
     fth_device *device;
+    char why[512]; /* it cannot be opened */
 } devices[] = {{.name = "cpu", .required = true}, {.name = "reference", .required = true}, {.name = "cuda"}};
 
 fth_device *op_device(const char *name)
@@ -26,11 +27,13 @@ fth_device *op_device(const char *name)
         if (!devices[i].tried) {
             devices[i].tried = true;
             fth_status status = fth_device_open(name, &(fth_device_options){.threads = 2}, &devices[i].device);
-            if (status != FTH_OK && !devices[i].required)
-                print_message("SKIP %s: %s\n", name, fth_error_message());
+            if (status != FTH_OK)
+                snprintf(devices[i].why, sizeof devices[i].why, "%s", fth_error_message());
         }
         if (devices[i].device == NULL && devices[i].required)
-            fail_msg("cannot open %s: %s", name, fth_error_message());
+            fail_msg("cannot open %s: %s", name, devices[i].why);
+        if (devices[i].device == NULL)
+            print_message("SKIP %s: %s\n", name, devices[i].why);
         return devices[i].device;
     }
     fail_msg("the tests know no device '%s'", name);

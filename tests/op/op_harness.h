@@ -21,7 +21,8 @@
 #define op_check(call) op_check_status((call), #call, __FILE__, __LINE__)
 void op_check_status(fth_status status, const char *call, const char *file, int line);
 
-/* The device, opened once for the process; NULL, after one line "SKIP name: why", if it cannot be. The test ends
+/* The device, opened once for the process; NULL, after a line "SKIP name: why", if it cannot be. scripts/run-tests
+ * counts the case as skipped on that device, also where it goes on with others. The test ends
  * where "cpu" or "reference" cannot be opened. */
 fth_device *op_device(const char *name);
 /* The device's kernel for the rule that an optimizer takes with these arguments; the test ends where there is none. */
