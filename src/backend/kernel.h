@@ -15,7 +15,22 @@ struct fth_kernel {
     fth_status (*prepare)(fth_plan *plan, const fth_node *node);
 };
 
-typedef int fth_plan_value;
+/* A struct, so that the compiler tells it from a graph value; fth_plan_value_of() leads from one to the other. */
+typedef struct fth_plan_value {
+    int32_t index; /* -1: none */
+} fth_plan_value;
+
+#define FTH_NO_PLAN_VALUE ((fth_plan_value){-1})
+
+static inline bool fth_plan_value_exists(fth_plan_value value)
+{
+    return value.index >= 0;
+}
+
+static inline bool fth_plan_value_equal(fth_plan_value a, fth_plan_value b)
+{
+    return a.index == b.index;
+}
 
 typedef enum fth_storage { FTH_IN_ARENA, FTH_IN_PARAMETERS, FTH_IN_GRADIENTS, FTH_IN_BUFFERS } fth_storage;
 
@@ -53,7 +68,8 @@ fth_status fth_plan_set_layout(fth_plan *plan, fth_plan_value value, const void 
                                size_t size_bytes);
 
 /* Copies: a kernel notes that `copy` holds the same numbers as `of` in another layout, so that later nodes can find it.
- * Gives the copies of `of` one after the other, starting after `previous` (-1: the first); -1 after the last. */
+ * Gives the copies of `of` one after the other, starting after `previous` (FTH_NO_PLAN_VALUE: the first); the same
+ * after the last. */
 void fth_plan_note_copy(fth_plan *plan, fth_plan_value copy, fth_plan_value of);
 fth_plan_value fth_plan_next_copy(const fth_plan *plan, fth_plan_value of, fth_plan_value previous);
 

@@ -14,8 +14,8 @@
 
 fth_plan_value fth_plan_root(const fth_plan *plan, fth_plan_value value)
 {
-    while (plan->values[value].alias_of >= 0)
-        value = plan->values[value].alias_of;
+    while (fth_plan_value_exists(plan->values[value.index].alias_of))
+        value = plan->values[value.index].alias_of;
     return value;
 }
 
@@ -32,8 +32,8 @@ static fth_status add_main_values(fth_plan *plan)
         const fth_value_info *info = fth_graph_value(plan->graph, v);
         fth_plan_value added;
         FTH_TRY(fth_plan_add_value(plan, &added));
-        assert(added == v);
-        plan_value *value = &plan->values[added];
+        assert(added.index == v);
+        plan_value *value = &plan->values[added.index];
         if (info->kind == FTH_VALUE_PARAMETER) {
             value->storage = FTH_IN_PARAMETERS;
             value->vector_offset = info->offset;
@@ -216,7 +216,7 @@ void *fth_plan_notes(const fth_plan *plan)
 fth_plan_value fth_plan_value_of(const fth_plan *plan, fth_value value)
 {
     (void)plan; /* numbers are the same */
-    return value;
+    return (fth_plan_value){value};
 }
 
 fth_status fth_plan_add_value(fth_plan *plan, fth_plan_value *value)
@@ -224,8 +224,9 @@ fth_status fth_plan_add_value(fth_plan *plan, fth_plan_value *value)
     fth_status status = fth_grow(&plan->values, plan->value_count, &plan->value_capacity, sizeof *plan->values);
     if (status != FTH_OK)
         return status;
-    plan->values[plan->value_count] = (plan_value){.alias_of = -1, .copy_of = -1, .last_reader = -1};
-    *value = (fth_plan_value)plan->value_count++;
+    plan->values[plan->value_count] =
+        (plan_value){.alias_of = FTH_NO_PLAN_VALUE, .copy_of = FTH_NO_PLAN_VALUE, .last_reader = -1};
+    *value = (fth_plan_value){(int32_t)plan->value_count++};
     return FTH_OK;
 }
 
@@ -238,7 +239,7 @@ fth_type fth_plan_type(const fth_plan *plan, fth_value value)
 
 const void *fth_plan_layout(const fth_plan *plan, fth_plan_value value)
 {
-    return plan->values[value].layout;
+    return plan->values[value.index].layout;
 }
 
 fth_status fth_plan_set_layout(fth_plan *plan, fth_plan_value value, const void *layout, size_t layout_size,
@@ -248,45 +249,47 @@ fth_status fth_plan_set_layout(fth_plan *plan, fth_plan_value value, const void 
     if (!copy)
         return fth_fail(FTH_NO_MEMORY, "no memory for a layout");
     memcpy(copy, layout, layout_size);
-    free(plan->values[value].layout);
-    plan->values[value].layout = copy;
-    plan->values[value].size_bytes = size_bytes;
+    free(plan->values[value.index].layout);
+    plan->values[value.index].layout = copy;
+    plan->values[value.index].size_bytes = size_bytes;
     return FTH_OK;
 }
 
 void fth_plan_note_copy(fth_plan *plan, fth_plan_value copy, fth_plan_value of)
 {
-    plan->values[copy].copy_of = of;
+    plan->values[copy.index].copy_of = of;
 }
 
 fth_plan_value fth_plan_next_copy(const fth_plan *plan, fth_plan_value of, fth_plan_value previous)
 {
-    for (size_t v = (size_t)(previous + 1); v < plan->value_count; v++) {
-        if (plan->values[v].copy_of == of)
-            return (fth_plan_value)v;
+    for (size_t v = (size_t)(previous.index + 1); v < plan->value_count; v++) {
+        if (fth_plan_value_equal(plan->values[v].copy_of, of))
+            return (fth_plan_value){(int32_t)v};
     }
-    return -1;
+    return FTH_NO_PLAN_VALUE;
 }
 
 bool fth_plan_dies_here(const fth_plan *plan, fth_value value)
 {
     if (fth_graph_value(plan->graph, value)->kind != FTH_VALUE_RESULT)
         return false;
-    fth_plan_value root = fth_plan_root(plan, value);
-    if (plan->values[root].storage != FTH_IN_ARENA)
+    fth_plan_value root = fth_plan_root(plan, fth_plan_value_of(plan, value));
+    if (plan->values[root.index].storage != FTH_IN_ARENA)
         return false;
     /* Everything that shares the memory must be done with it too. */
     for (int v = 0; v < fth_graph_value_count(plan->graph); v++) {
-        if (fth_plan_root(plan, v) == root && plan->values[v].last_reader > plan->current_node)
+        if (fth_plan_value_equal(fth_plan_root(plan, fth_plan_value_of(plan, v)), root) &&
+            plan->values[v].last_reader > plan->current_node)
             return false;
     }
-    return root < fth_graph_value_count(plan->graph); /* a copy may have readers of its own */
+    return root.index < fth_graph_value_count(plan->graph); /* a copy may have readers of its own */
 }
 
 void fth_plan_alias(fth_plan *plan, fth_plan_value value, fth_plan_value of)
 {
-    assert(plan->values[value].alias_of < 0 && fth_plan_root(plan, of) != value);
-    plan->values[value].alias_of = of;
+    assert(!fth_plan_value_exists(plan->values[value.index].alias_of) &&
+           !fth_plan_value_equal(fth_plan_root(plan, of), value));
+    plan->values[value.index].alias_of = of;
 }
 
 bool fth_plan_is_used(const fth_plan *plan, fth_value value)
@@ -296,10 +299,10 @@ bool fth_plan_is_used(const fth_plan *plan, fth_value value)
 
 fth_storage fth_plan_storage(const fth_plan *plan, fth_plan_value value)
 {
-    return plan->values[fth_plan_root(plan, value)].storage;
+    return plan->values[fth_plan_root(plan, value).index].storage;
 }
 
 void *fth_plan_data(const fth_plan *plan, fth_plan_value value)
 {
-    return plan->values[value].data;
+    return plan->values[value.index].data;
 }

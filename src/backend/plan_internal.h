@@ -12,8 +12,8 @@ typedef struct plan_value {
     size_t vector_offset; /* floats, for values in flat vectors */
     void *layout;
     size_t size_bytes;
-    fth_plan_value alias_of; /* towards the family's root; -1 for a root */
-    fth_plan_value copy_of;  /* -1: not a copy */
+    fth_plan_value alias_of; /* towards the family's root; none for a root */
+    fth_plan_value copy_of;  /* none: not a copy */
     int last_reader;         /* main values: last node that reads it; INT_MAX: kept to the end; -1: none */
     void *data;
 } plan_value;

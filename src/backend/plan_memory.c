@@ -7,7 +7,7 @@
 
 static void extend_lifetime(fth_plan *plan, fth_area *areas, fth_plan_value value, int step)
 {
-    fth_area *area = &areas[fth_plan_root(plan, value)];
+    fth_area *area = &areas[fth_plan_root(plan, value).index];
     if (step < area->first_step)
         area->first_step = step;
     if (step > area->last_step)
@@ -31,12 +31,12 @@ fth_status fth_plan_place_values(fth_plan *plan)
     }
     for (int v = 0; v < fth_graph_value_count(plan->graph); v++) {
         if (fth_graph_value(plan->graph, v)->kind == FTH_VALUE_INPUT)
-            extend_lifetime(plan, areas, v, 0); /* filled before the first step */
+            extend_lifetime(plan, areas, fth_plan_value_of(plan, v), 0); /* filled before the first step */
         if (plan->values[v].last_reader == INT_MAX)
-            extend_lifetime(plan, areas, v, (int)plan->step_count); /* read after the last */
+            extend_lifetime(plan, areas, fth_plan_value_of(plan, v), (int)plan->step_count); /* read after the last */
     }
     for (size_t v = 0; v < plan->value_count; v++) {
-        fth_plan_value root = fth_plan_root(plan, (fth_plan_value)v);
+        const int32_t root = fth_plan_root(plan, (fth_plan_value){(int32_t)v}).index;
         if (plan->values[root].storage != FTH_IN_ARENA)
             continue;
         if (plan->values[v].size_bytes > areas[root].size_bytes)
@@ -62,7 +62,7 @@ fth_status fth_plan_find_ready_ranges(fth_plan *plan)
     for (size_t s = 0; s < plan->step_count; s++) {
         const fth_step *step = &plan->steps[s].step;
         for (int i = 0; i < step->write_count; i++) {
-            fth_plan_value root = fth_plan_root(plan, step->writes[i]);
+            const int32_t root = fth_plan_root(plan, step->writes[i]).index; /* of a gradient: a main value */
             if (plan->values[root].storage == FTH_IN_GRADIENTS)
                 finished_by[fth_graph_value(plan->graph, root)->gradient_of] = (int)s;
         }

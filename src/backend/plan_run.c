@@ -32,7 +32,7 @@ fth_status fth_plan_bind(fth_plan *plan, void *arena, fth_vectors vectors)
     fth_plan_enter(plan);
     fth_plan_drop_recordings(plan); /* they hold the old addresses */
     for (size_t v = 0; v < plan->value_count; v++) {
-        fth_plan_value root = fth_plan_root(plan, (fth_plan_value)v);
+        const int32_t root = fth_plan_root(plan, (fth_plan_value){(int32_t)v}).index;
         const plan_value *home = &plan->values[root];
         if (home->storage == FTH_IN_ARENA)
             plan->values[v].data = (char *)arena + plan->area_of[root];

@@ -29,7 +29,8 @@ static fth_status add_running_statistics(fth_plan *plan, const fth_node *node)
     int64_t per_channel = fth_shape_count(&shape) / shape.dims[1];
     const cpu_call call = {
         .run = move_running_statistics,
-        .values = {node->outputs[1], node->outputs[2], node->inputs[3], node->inputs[4]},
+        .values = {fth_plan_value_of(plan, node->outputs[1]), fth_plan_value_of(plan, node->outputs[2]),
+                   fth_plan_value_of(plan, node->inputs[3]), fth_plan_value_of(plan, node->inputs[4])},
         .value_count = 4,
         .write_count = 2,
         .sizes = {shape.dims[1]},
@@ -104,7 +105,9 @@ static fth_status restore_nan_gradient(const cpu_call *call, const fth_run *run)
 static fth_status add_restore_nan_gradient(fth_plan *plan, const fth_node *node)
 {
     const cpu_call call = {.run = restore_nan_gradient,
-                           .values = {node->inputs[4], node->inputs[5], node->outputs[2]},
+                           .values = {fth_plan_value_of(plan, node->inputs[4]),
+                                      fth_plan_value_of(plan, node->inputs[5]),
+                                      fth_plan_value_of(plan, node->outputs[2])},
                            .value_count = 3,
                            .write_count = 1,
                            .sizes = {fth_plan_type(plan, node->inputs[0]).shape.dims[1]}};
@@ -115,7 +118,8 @@ static fth_status add_restore_nan(fth_plan *plan, const fth_node *node, fth_plan
 {
     const image_layout layout = layout_of(cpu_layout(plan, y));
     cpu_call call = {.run = restore_nan,
-                     .values = {node->outputs[1], node->outputs[2], node->inputs[1], node->inputs[2], y},
+                     .values = {fth_plan_value_of(plan, node->outputs[1]), fth_plan_value_of(plan, node->outputs[2]),
+                                fth_plan_value_of(plan, node->inputs[1]), fth_plan_value_of(plan, node->inputs[2]), y},
                      .value_count = 5,
                      .write_count = 1,
                      .sizes = {cpu_layout(plan, y)->data_type == dnnl_bf16}};
@@ -148,36 +152,38 @@ static fth_status prepare_forward(fth_plan *plan, const fth_node *node)
     bool training = fth_plan_get_options(plan).mode == FTH_PLAN_TRAIN && !a->fixed;
     dnnl_primitive_desc_t descriptor = NULL;
     dnnl_primitive_attr_t attributes = NULL;
-    const dnnl_memory_desc_t layout = *cpu_layout(plan, node->inputs[0]);
+    const dnnl_memory_desc_t layout = *cpu_layout(plan, fth_plan_value_of(plan, node->inputs[0]));
     fth_plan_value y;
     FTH_TRY(cpu_make_attributes(&attributes));
     FTH_TRY(describe_forward(plan, a, &layout, training, attributes, &descriptor));
     cpu_write_in_place(plan, node->inputs[0], node->outputs[0]);
-    FTH_TRY(cpu_begin_write(plan, node->outputs[0], &layout, &y));
-    cpu_argument arguments[8] = {{DNNL_ARG_SRC, node->inputs[0], false, NULL},
-                                 {DNNL_ARG_SCALE, node->inputs[1], false, NULL},
-                                 {DNNL_ARG_SHIFT, node->inputs[2], false, NULL},
+    FTH_TRY(cpu_begin_write(plan, fth_plan_value_of(plan, node->outputs[0]), &layout, &y));
+    cpu_argument arguments[8] = {{DNNL_ARG_SRC, fth_plan_value_of(plan, node->inputs[0]), false, NULL},
+                                 {DNNL_ARG_SCALE, fth_plan_value_of(plan, node->inputs[1]), false, NULL},
+                                 {DNNL_ARG_SHIFT, fth_plan_value_of(plan, node->inputs[2]), false, NULL},
                                  {DNNL_ARG_DST, y, true, NULL}};
     int count = 4;
     if (training) {
         FTH_TRY(cpu_fix_plain(plan, node->outputs[1]));
         FTH_TRY(cpu_fix_plain(plan, node->outputs[2]));
-        arguments[count++] = (cpu_argument){DNNL_ARG_MEAN, node->outputs[1], true, NULL};
-        arguments[count++] = (cpu_argument){DNNL_ARG_VARIANCE, node->outputs[2], true, NULL};
+        arguments[count++] = (cpu_argument){DNNL_ARG_MEAN, fth_plan_value_of(plan, node->outputs[1]), true, NULL};
+        arguments[count++] = (cpu_argument){DNNL_ARG_VARIANCE, fth_plan_value_of(plan, node->outputs[2]), true, NULL};
         if (fuses_relu(a, training)) {
-            FTH_TRY(cpu_set_layout(plan, node->outputs[3], cpu_query(descriptor, dnnl_query_workspace_md)));
-            arguments[count++] = (cpu_argument){DNNL_ARG_WORKSPACE, node->outputs[3], true, NULL};
+            FTH_TRY(cpu_set_layout(plan, fth_plan_value_of(plan, node->outputs[3]),
+                                   cpu_query(descriptor, dnnl_query_workspace_md)));
+            arguments[count++] =
+                (cpu_argument){DNNL_ARG_WORKSPACE, fth_plan_value_of(plan, node->outputs[3]), true, NULL};
         }
     } else {
-        arguments[count++] = (cpu_argument){DNNL_ARG_MEAN, node->inputs[3], false, NULL};
-        arguments[count++] = (cpu_argument){DNNL_ARG_VARIANCE, node->inputs[4], false, NULL};
+        arguments[count++] = (cpu_argument){DNNL_ARG_MEAN, fth_plan_value_of(plan, node->inputs[3]), false, NULL};
+        arguments[count++] = (cpu_argument){DNNL_ARG_VARIANCE, fth_plan_value_of(plan, node->inputs[4]), false, NULL};
     }
     FTH_TRY(cpu_add_primitive(plan, "batch_norm", &descriptor, arguments, count));
     if (fuses_relu(a, training))
         FTH_TRY(add_restore_nan(plan, node, y));
     else if (a->relu && !a->residual)
         FTH_TRY(cpu_add_relu(plan, y));
-    FTH_TRY(cpu_end_write(plan, node->outputs[0], y));
+    FTH_TRY(cpu_end_write(plan, fth_plan_value_of(plan, node->outputs[0]), y));
     if (a->residual)
         FTH_TRY(cpu_add_sum(plan, node->outputs[0], node->inputs[5], a->relu, node->outputs[0]));
     if (training)
@@ -195,16 +201,17 @@ static fth_status add_residual_gradient(fth_plan *plan, const fth_node *node, co
     const fth_batch_norm_attributes *a = node->attributes;
     fth_value dresidual = node->outputs[3];
     fth_plan_value dy;
-    FTH_TRY(cpu_read_as(plan, node->inputs[2], layout, &dy));
+    FTH_TRY(cpu_read_as(plan, fth_plan_value_of(plan, node->inputs[2]), layout, &dy));
     if (!a->relu) {
-        fth_plan_alias(plan, dresidual, dy);
-        FTH_TRY(cpu_set_layout(plan, dresidual, layout));
+        fth_plan_alias(plan, fth_plan_value_of(plan, dresidual), dy);
+        FTH_TRY(cpu_set_layout(plan, fth_plan_value_of(plan, dresidual), layout));
         goto out;
     }
-    if (dy == node->inputs[2])
+    if (fth_plan_value_equal(dy, fth_plan_value_of(plan, node->inputs[2])))
         cpu_write_in_place(plan, node->inputs[2], dresidual);
-    FTH_TRY(cpu_set_layout(plan, dresidual, layout));
-    FTH_TRY(cpu_add_relu_gradient(plan, node->inputs[1], dy, dresidual));
+    FTH_TRY(cpu_set_layout(plan, fth_plan_value_of(plan, dresidual), layout));
+    FTH_TRY(
+        cpu_add_relu_gradient(plan, fth_plan_value_of(plan, node->inputs[1]), dy, fth_plan_value_of(plan, dresidual)));
 out:
     return status;
 }
@@ -216,13 +223,13 @@ static fth_status prepare_grad(fth_plan *plan, const fth_node *node)
     dnnl_primitive_desc_t descriptor = NULL, forward = NULL;
     dnnl_primitive_attr_t attributes = NULL;
     dnnl_batch_normalization_desc_t description;
-    const dnnl_memory_desc_t layout = *cpu_layout(plan, node->inputs[0]);
+    const dnnl_memory_desc_t layout = *cpu_layout(plan, fth_plan_value_of(plan, node->inputs[0]));
     fth_plan_value dy, dx;
     if (a->residual) {
         FTH_TRY(add_residual_gradient(plan, node, &layout));
-        dy = node->outputs[3];
+        dy = fth_plan_value_of(plan, node->outputs[3]);
     } else {
-        FTH_TRY(cpu_read_as(plan, node->inputs[2], &layout, &dy));
+        FTH_TRY(cpu_read_as(plan, fth_plan_value_of(plan, node->inputs[2]), &layout, &dy));
     }
     FTH_TRY(cpu_make_attributes(&attributes));
     FTH_TRY(describe_forward(plan, a, &layout, true, attributes, &forward));
@@ -232,26 +239,26 @@ static fth_status prepare_grad(fth_plan *plan, const fth_node *node)
     CPU_TRY(
         dnnl_batch_normalization_backward_desc_init(&description, dnnl_backward, &layout, &layout, a->epsilon, flags));
     CPU_TRY(dnnl_primitive_desc_create(&descriptor, &description, attributes, cpu_device_of(plan)->engine, forward));
-    FTH_TRY(cpu_begin_write(plan, node->outputs[0], &layout, &dx));
+    FTH_TRY(cpu_begin_write(plan, fth_plan_value_of(plan, node->outputs[0]), &layout, &dx));
     FTH_TRY(cpu_fix_plain(plan, node->outputs[1]));
     FTH_TRY(cpu_fix_plain(plan, node->outputs[2]));
-    cpu_argument arguments[10] = {
-        {DNNL_ARG_SRC, node->inputs[0], false, NULL},
-        {DNNL_ARG_DIFF_DST, dy, false, NULL},
-        {DNNL_ARG_SCALE, node->inputs[3], false, NULL},
-        {DNNL_ARG_SHIFT, node->inputs[3], false, NULL}, /* asked for, never read: any (C) will do */
-        {DNNL_ARG_MEAN, node->inputs[4], false, NULL},
-        {DNNL_ARG_VARIANCE, node->inputs[5], false, NULL},
-        {DNNL_ARG_DIFF_SRC, dx, true, NULL},
-        {DNNL_ARG_DIFF_SCALE, node->outputs[1], true, NULL},
-        {DNNL_ARG_DIFF_SHIFT, node->outputs[2], true, NULL}};
+    cpu_argument arguments[10] = {{DNNL_ARG_SRC, fth_plan_value_of(plan, node->inputs[0]), false, NULL},
+                                  {DNNL_ARG_DIFF_DST, dy, false, NULL},
+                                  {DNNL_ARG_SCALE, fth_plan_value_of(plan, node->inputs[3]), false, NULL},
+                                  {DNNL_ARG_SHIFT, fth_plan_value_of(plan, node->inputs[3]), false,
+                                   NULL}, /* asked for, never read: any (C) will do */
+                                  {DNNL_ARG_MEAN, fth_plan_value_of(plan, node->inputs[4]), false, NULL},
+                                  {DNNL_ARG_VARIANCE, fth_plan_value_of(plan, node->inputs[5]), false, NULL},
+                                  {DNNL_ARG_DIFF_SRC, dx, true, NULL},
+                                  {DNNL_ARG_DIFF_SCALE, fth_plan_value_of(plan, node->outputs[1]), true, NULL},
+                                  {DNNL_ARG_DIFF_SHIFT, fth_plan_value_of(plan, node->outputs[2]), true, NULL}};
     int count = 9;
     if (fuses_relu(a, true))
-        arguments[count++] = (cpu_argument){DNNL_ARG_WORKSPACE, node->inputs[6], false, NULL};
+        arguments[count++] = (cpu_argument){DNNL_ARG_WORKSPACE, fth_plan_value_of(plan, node->inputs[6]), false, NULL};
     FTH_TRY(cpu_add_primitive(plan, "batch_norm_grad", &descriptor, arguments, count));
     if (fuses_relu(a, true))
         FTH_TRY(add_restore_nan_gradient(plan, node));
-    FTH_TRY(cpu_end_write(plan, node->outputs[0], dx));
+    FTH_TRY(cpu_end_write(plan, fth_plan_value_of(plan, node->outputs[0]), dx));
 out:
     cpu_free_descriptor(forward);
     cpu_free_descriptor(descriptor);

@@ -14,12 +14,12 @@ static fth_status prepare_concat(fth_plan *plan, const fth_node *node)
     const int count = node->input_count;
     FTH_REQUIRE(count + 2 <= CPU_MAX_ARGUMENTS, FTH_UNSUPPORTED, "concat of %d inputs; at most %d on the CPU", count,
                 CPU_MAX_ARGUMENTS - 2);
-    const dnnl_memory_desc_t first = *cpu_layout(plan, node->inputs[0]);
+    const dnnl_memory_desc_t first = *cpu_layout(plan, fth_plan_value_of(plan, node->inputs[0]));
     for (int i = 0; i < count; i++) {
         fth_shape shape = fth_plan_type(plan, node->inputs[i]).shape;
         parts[i] = cpu_like(&first, &shape, first.data_type);
         fth_plan_value part;
-        FTH_TRY(cpu_read_as(plan, node->inputs[i], &parts[i], &part));
+        FTH_TRY(cpu_read_as(plan, fth_plan_value_of(plan, node->inputs[i]), &parts[i], &part));
         arguments[i] = (cpu_argument){DNNL_ARG_MULTIPLE_SRC + i, part, false, NULL};
     }
     fth_shape shape = fth_plan_type(plan, node->outputs[0]).shape;
@@ -27,10 +27,10 @@ static fth_status prepare_concat(fth_plan *plan, const fth_node *node)
     fth_plan_value y;
     FTH_TRY(cpu_make_attributes(&attributes));
     CPU_TRY(dnnl_concat_primitive_desc_create(&descriptor, &whole, count, 1, parts, attributes, engine));
-    FTH_TRY(cpu_begin_write(plan, node->outputs[0], &whole, &y));
+    FTH_TRY(cpu_begin_write(plan, fth_plan_value_of(plan, node->outputs[0]), &whole, &y));
     arguments[count] = (cpu_argument){DNNL_ARG_DST, y, true, NULL};
     FTH_TRY(cpu_add_primitive(plan, "concat", &descriptor, arguments, count + 1));
-    FTH_TRY(cpu_end_write(plan, node->outputs[0], y));
+    FTH_TRY(cpu_end_write(plan, fth_plan_value_of(plan, node->outputs[0]), y));
 out:
     cpu_free_descriptor(descriptor);
     cpu_free_attributes(attributes);
@@ -46,11 +46,11 @@ static fth_status prepare_slice(fth_plan *plan, const fth_node *node)
     dnnl_primitive_desc_t descriptor = NULL;
     dnnl_primitive_attr_t attributes = NULL;
     fth_shape shape = fth_plan_type(plan, node->outputs[0]).shape;
-    dnnl_memory_desc_t whole = *cpu_layout(plan, node->inputs[0]), window;
+    dnnl_memory_desc_t whole = *cpu_layout(plan, fth_plan_value_of(plan, node->inputs[0])), window;
     dnnl_dims_t offsets = {0, a->begin}, dims = {0};
     for (int i = 0; i < shape.rank; i++)
         dims[i] = shape.dims[i];
-    fth_plan_value source = node->inputs[0], y;
+    fth_plan_value source = fth_plan_value_of(plan, node->inputs[0]), y;
     if (dnnl_memory_desc_init_submemory(&window, &whole, dims, offsets) != dnnl_success) {
         FTH_TRY(cpu_read_plain(plan, node->inputs[0], whole.data_type, &source));
         whole = *cpu_layout(plan, source);
@@ -59,10 +59,10 @@ static fth_status prepare_slice(fth_plan *plan, const fth_node *node)
     dnnl_memory_desc_t layout = cpu_like(&whole, &shape, whole.data_type);
     FTH_TRY(cpu_make_attributes(&attributes));
     CPU_TRY(dnnl_reorder_primitive_desc_create(&descriptor, &window, engine, &layout, engine, attributes));
-    FTH_TRY(cpu_begin_write(plan, node->outputs[0], &layout, &y));
+    FTH_TRY(cpu_begin_write(plan, fth_plan_value_of(plan, node->outputs[0]), &layout, &y));
     const cpu_argument arguments[] = {{DNNL_ARG_FROM, source, false, &window}, {DNNL_ARG_TO, y, true, NULL}};
     FTH_TRY(cpu_add_primitive(plan, "slice", &descriptor, arguments, 2));
-    FTH_TRY(cpu_end_write(plan, node->outputs[0], y));
+    FTH_TRY(cpu_end_write(plan, fth_plan_value_of(plan, node->outputs[0]), y));
 out:
     cpu_free_descriptor(descriptor);
     cpu_free_attributes(attributes);
@@ -96,14 +96,14 @@ static fth_status prepare_pad(fth_plan *plan, const fth_node *node)
     const int64_t plane = fth_shape_count(&from) / (from.dims[0] * from.dims[1]);
     fth_plan_value x, y;
     FTH_TRY(cpu_read_plain(plan, node->inputs[0], dnnl_f32, &x));
-    FTH_TRY(cpu_begin_write(plan, node->outputs[0], &plain, &y));
+    FTH_TRY(cpu_begin_write(plan, fth_plan_value_of(plan, node->outputs[0]), &plain, &y));
     const cpu_call call = {.run = run_pad,
                            .values = {x, y},
                            .value_count = 2,
                            .write_count = 1,
                            .sizes = {from.dims[0], a->before * plane, from.dims[1] * plane, a->after * plane}};
     FTH_TRY(cpu_add_call(plan, "pad", &call));
-    FTH_TRY(cpu_end_write(plan, node->outputs[0], y));
+    FTH_TRY(cpu_end_write(plan, fth_plan_value_of(plan, node->outputs[0]), y));
 out:
     return status;
 }

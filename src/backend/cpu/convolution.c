@@ -127,9 +127,10 @@ static fth_status prepare_forward(fth_plan *plan, const fth_node *node)
     fth_plan_value weight_view, x, w, y;
     FTH_TRY(choose(plan, a, &shapes, FORWARD, &descriptor));
     FTH_TRY(view_with_groups(plan, a, node->inputs[1], &weight_view));
-    FTH_TRY(cpu_read_as(plan, node->inputs[0], cpu_query(descriptor, dnnl_query_src_md), &x));
+    FTH_TRY(cpu_read_as(plan, fth_plan_value_of(plan, node->inputs[0]), cpu_query(descriptor, dnnl_query_src_md), &x));
     FTH_TRY(cpu_read_as(plan, weight_view, cpu_query(descriptor, dnnl_query_weights_md), &w));
-    FTH_TRY(cpu_begin_write(plan, node->outputs[0], cpu_query(descriptor, dnnl_query_dst_md), &y));
+    FTH_TRY(
+        cpu_begin_write(plan, fth_plan_value_of(plan, node->outputs[0]), cpu_query(descriptor, dnnl_query_dst_md), &y));
     cpu_argument arguments[4] = {
         {DNNL_ARG_SRC, x, false, NULL}, {DNNL_ARG_WEIGHTS, w, false, NULL}, {DNNL_ARG_DST, y, true, NULL}};
     int count = 3;
@@ -138,7 +139,7 @@ static fth_status prepare_forward(fth_plan *plan, const fth_node *node)
     FTH_TRY(cpu_add_primitive(plan, "convolution", &descriptor, arguments, count));
     if (a->relu)
         FTH_TRY(cpu_add_relu(plan, y));
-    FTH_TRY(cpu_end_write(plan, node->outputs[0], y));
+    FTH_TRY(cpu_end_write(plan, fth_plan_value_of(plan, node->outputs[0]), y));
 out:
     cpu_free_descriptor(descriptor);
     return status;
@@ -159,13 +160,15 @@ static fth_status prepare_grad_input(fth_plan *plan, const fth_node *node)
     fth_plan_value weight_view, dy, w, dx;
     FTH_TRY(choose(plan, a, &shapes, GRAD_INPUT, &descriptor));
     FTH_TRY(view_with_groups(plan, a, node->inputs[1], &weight_view));
-    FTH_TRY(cpu_read_as(plan, node->inputs[0], cpu_query(descriptor, dnnl_query_diff_dst_md), &dy));
+    FTH_TRY(cpu_read_as(plan, fth_plan_value_of(plan, node->inputs[0]), cpu_query(descriptor, dnnl_query_diff_dst_md),
+                        &dy));
     FTH_TRY(cpu_read_as(plan, weight_view, cpu_query(descriptor, dnnl_query_weights_md), &w));
-    FTH_TRY(cpu_begin_write(plan, node->outputs[0], cpu_query(descriptor, dnnl_query_diff_src_md), &dx));
+    FTH_TRY(cpu_begin_write(plan, fth_plan_value_of(plan, node->outputs[0]),
+                            cpu_query(descriptor, dnnl_query_diff_src_md), &dx));
     const cpu_argument arguments[] = {
         {DNNL_ARG_DIFF_DST, dy, false, NULL}, {DNNL_ARG_WEIGHTS, w, false, NULL}, {DNNL_ARG_DIFF_SRC, dx, true, NULL}};
     FTH_TRY(cpu_add_primitive(plan, "convolution_grad_input", &descriptor, arguments, 3));
-    FTH_TRY(cpu_end_write(plan, node->outputs[0], dx));
+    FTH_TRY(cpu_end_write(plan, fth_plan_value_of(plan, node->outputs[0]), dx));
 out:
     cpu_free_descriptor(descriptor);
     return status;
@@ -186,8 +189,9 @@ static fth_status prepare_grad_weights(fth_plan *plan, const fth_node *node)
     dnnl_primitive_desc_t descriptor = NULL;
     fth_plan_value x, dy, dw, target;
     FTH_TRY(choose(plan, a, &shapes, GRAD_WEIGHTS, &descriptor));
-    FTH_TRY(cpu_read_as(plan, node->inputs[0], cpu_query(descriptor, dnnl_query_src_md), &x));
-    FTH_TRY(cpu_read_as(plan, node->inputs[1], cpu_query(descriptor, dnnl_query_diff_dst_md), &dy));
+    FTH_TRY(cpu_read_as(plan, fth_plan_value_of(plan, node->inputs[0]), cpu_query(descriptor, dnnl_query_src_md), &x));
+    FTH_TRY(cpu_read_as(plan, fth_plan_value_of(plan, node->inputs[1]), cpu_query(descriptor, dnnl_query_diff_dst_md),
+                        &dy));
     FTH_TRY(cpu_fix_plain(plan, node->outputs[0]));
     FTH_TRY(view_with_groups(plan, a, node->outputs[0], &target));
     FTH_TRY(cpu_begin_write(plan, target, cpu_query(descriptor, dnnl_query_diff_weights_md), &dw));
@@ -196,7 +200,7 @@ static fth_status prepare_grad_weights(fth_plan *plan, const fth_node *node)
     int count = 3;
     if (shapes.bias) {
         FTH_TRY(cpu_fix_plain(plan, node->outputs[1]));
-        arguments[count++] = (cpu_argument){DNNL_ARG_DIFF_BIAS, node->outputs[1], true, NULL};
+        arguments[count++] = (cpu_argument){DNNL_ARG_DIFF_BIAS, fth_plan_value_of(plan, node->outputs[1]), true, NULL};
     }
     FTH_TRY(cpu_add_primitive(plan, "convolution_grad_weights", &descriptor, arguments, count));
     FTH_TRY(cpu_end_write(plan, target, dw));

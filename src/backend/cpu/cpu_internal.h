@@ -88,7 +88,7 @@ void cpu_free_attributes(dnnl_primitive_attr_t attributes); /* NULL is fine */
 typedef struct cpu_call {
     fth_status (*run)(const struct cpu_call *call, const fth_run *run);
     void *data[8];
-    fth_plan_value values[8];     /* -1: none */
+    fth_plan_value values[8];     /* or none */
     int value_count, write_count; /* the last `write_count` values are written, the others read */
     int64_t sizes[8];
     float numbers[4];

@@ -40,20 +40,21 @@ static fth_status prepare_dropout(fth_plan *plan, const fth_node *node)
     fth_shape shape = fth_plan_type(plan, node->outputs[0]).shape;
     fth_plan_value x, y;
     if (fth_plan_get_options(plan).mode == FTH_PLAN_EVALUATE || a->probability == 0) {
-        const dnnl_memory_desc_t layout = *cpu_layout(plan, node->inputs[0]);
-        if (!cpu_layout(plan, node->outputs[0])) {
-            FTH_TRY(cpu_set_layout(plan, node->outputs[0], &layout));
-            fth_plan_alias(plan, node->outputs[0], node->inputs[0]);
+        const dnnl_memory_desc_t layout = *cpu_layout(plan, fth_plan_value_of(plan, node->inputs[0]));
+        if (!cpu_layout(plan, fth_plan_value_of(plan, node->outputs[0]))) {
+            FTH_TRY(cpu_set_layout(plan, fth_plan_value_of(plan, node->outputs[0]), &layout));
+            fth_plan_alias(plan, fth_plan_value_of(plan, node->outputs[0]), fth_plan_value_of(plan, node->inputs[0]));
         } else {
-            FTH_TRY(cpu_end_write(plan, node->outputs[0], node->inputs[0]));
+            FTH_TRY(cpu_end_write(plan, fth_plan_value_of(plan, node->outputs[0]),
+                                  fth_plan_value_of(plan, node->inputs[0])));
         }
         goto out;
     }
     const dnnl_memory_desc_t plain = cpu_plain(&shape, dnnl_f32);
     FTH_TRY(cpu_read_plain(plan, node->inputs[0], dnnl_f32, &x));
-    if (x == node->inputs[0])
+    if (fth_plan_value_equal(x, fth_plan_value_of(plan, node->inputs[0])))
         cpu_write_in_place(plan, node->inputs[0], node->outputs[0]);
-    FTH_TRY(cpu_begin_write(plan, node->outputs[0], &plain, &y));
+    FTH_TRY(cpu_begin_write(plan, fth_plan_value_of(plan, node->outputs[0]), &plain, &y));
     const cpu_call call = {.run = run_dropout,
                            .values = {x, y},
                            .value_count = 2,
@@ -62,7 +63,7 @@ static fth_status prepare_dropout(fth_plan *plan, const fth_node *node)
                            .numbers = {a->probability},
                            .id = a->id};
     FTH_TRY(cpu_add_call(plan, "dropout", &call));
-    FTH_TRY(cpu_end_write(plan, node->outputs[0], y));
+    FTH_TRY(cpu_end_write(plan, fth_plan_value_of(plan, node->outputs[0]), y));
 out:
     return status;
 }

@@ -13,16 +13,17 @@ static fth_status prepare_activation(fth_plan *plan, const fth_node *node, dnnl_
     dnnl_primitive_desc_t descriptor = NULL;
     dnnl_primitive_attr_t attributes = NULL;
     dnnl_eltwise_desc_t description;
-    const dnnl_memory_desc_t layout = *cpu_layout(plan, node->inputs[0]);
+    const dnnl_memory_desc_t layout = *cpu_layout(plan, fth_plan_value_of(plan, node->inputs[0]));
     fth_plan_value y;
     FTH_TRY(cpu_make_attributes(&attributes));
     CPU_TRY(dnnl_eltwise_forward_desc_init(&description, dnnl_forward_training, algorithm, &layout, 0, 0));
     CPU_TRY(dnnl_primitive_desc_create(&descriptor, &description, attributes, cpu_device_of(plan)->engine, NULL));
     cpu_write_in_place(plan, node->inputs[0], node->outputs[0]);
-    FTH_TRY(cpu_begin_write(plan, node->outputs[0], &layout, &y));
-    const cpu_argument arguments[] = {{DNNL_ARG_SRC, node->inputs[0], false, NULL}, {DNNL_ARG_DST, y, true, NULL}};
+    FTH_TRY(cpu_begin_write(plan, fth_plan_value_of(plan, node->outputs[0]), &layout, &y));
+    const cpu_argument arguments[] = {{DNNL_ARG_SRC, fth_plan_value_of(plan, node->inputs[0]), false, NULL},
+                                      {DNNL_ARG_DST, y, true, NULL}};
     FTH_TRY(cpu_add_primitive(plan, name, &descriptor, arguments, 2));
-    FTH_TRY(cpu_end_write(plan, node->outputs[0], y));
+    FTH_TRY(cpu_end_write(plan, fth_plan_value_of(plan, node->outputs[0]), y));
 out:
     cpu_free_descriptor(descriptor);
     cpu_free_attributes(attributes);
@@ -63,11 +64,11 @@ static fth_status prepare_gelu(fth_plan *plan, const fth_node *node)
 static fth_status begin_gradient(fth_plan *plan, const fth_node *node, fth_plan_value *dy, fth_plan_value *dx)
 {
     fth_status status = FTH_OK;
-    const dnnl_memory_desc_t layout = *cpu_layout(plan, node->inputs[0]);
-    FTH_TRY(cpu_read_as(plan, node->inputs[1], &layout, dy));
-    if (*dy == node->inputs[1])
+    const dnnl_memory_desc_t layout = *cpu_layout(plan, fth_plan_value_of(plan, node->inputs[0]));
+    FTH_TRY(cpu_read_as(plan, fth_plan_value_of(plan, node->inputs[1]), &layout, dy));
+    if (fth_plan_value_equal(*dy, fth_plan_value_of(plan, node->inputs[1])))
         cpu_write_in_place(plan, node->inputs[1], node->outputs[0]);
-    FTH_TRY(cpu_begin_write(plan, node->outputs[0], &layout, dx));
+    FTH_TRY(cpu_begin_write(plan, fth_plan_value_of(plan, node->outputs[0]), &layout, dx));
 out:
     return status;
 }
@@ -77,8 +78,9 @@ static fth_status prepare_gelu_grad(fth_plan *plan, const fth_node *node)
     fth_status status = FTH_OK;
     fth_plan_value dy, dx;
     FTH_TRY(begin_gradient(plan, node, &dy, &dx));
-    FTH_TRY(add_activation_gradient(plan, dnnl_eltwise_gelu_erf, node->inputs[0], dy, dx, "gelu_grad"));
-    FTH_TRY(cpu_end_write(plan, node->outputs[0], dx));
+    FTH_TRY(add_activation_gradient(plan, dnnl_eltwise_gelu_erf, fth_plan_value_of(plan, node->inputs[0]), dy, dx,
+                                    "gelu_grad"));
+    FTH_TRY(cpu_end_write(plan, fth_plan_value_of(plan, node->outputs[0]), dx));
 out:
     return status;
 }
@@ -243,12 +245,13 @@ fth_status cpu_add_relu_gradient(fth_plan *plan, fth_plan_value y, fth_plan_valu
 static fth_status prepare_relu(fth_plan *plan, const fth_node *node)
 {
     fth_status status = FTH_OK;
-    const dnnl_memory_desc_t layout = *cpu_layout(plan, node->inputs[0]);
+    const dnnl_memory_desc_t layout = *cpu_layout(plan, fth_plan_value_of(plan, node->inputs[0]));
     fth_plan_value y;
     cpu_write_in_place(plan, node->inputs[0], node->outputs[0]);
-    FTH_TRY(cpu_begin_write(plan, node->outputs[0], &layout, &y));
-    FTH_TRY(add_loop(plan, "relu", RELU, node->inputs[0], node->inputs[0], y));
-    FTH_TRY(cpu_end_write(plan, node->outputs[0], y));
+    FTH_TRY(cpu_begin_write(plan, fth_plan_value_of(plan, node->outputs[0]), &layout, &y));
+    FTH_TRY(add_loop(plan, "relu", RELU, fth_plan_value_of(plan, node->inputs[0]),
+                     fth_plan_value_of(plan, node->inputs[0]), y));
+    FTH_TRY(cpu_end_write(plan, fth_plan_value_of(plan, node->outputs[0]), y));
 out:
     return status;
 }
@@ -260,8 +263,8 @@ static fth_status prepare_relu_grad(fth_plan *plan, const fth_node *node)
     if (cpu_winograd_makes_relu_gradient(plan, node))
         return FTH_OK; /* the convolution before it writes its output */
     FTH_TRY(begin_gradient(plan, node, &dy, &dx));
-    FTH_TRY(cpu_add_relu_gradient(plan, node->inputs[0], dy, dx));
-    FTH_TRY(cpu_end_write(plan, node->outputs[0], dx));
+    FTH_TRY(cpu_add_relu_gradient(plan, fth_plan_value_of(plan, node->inputs[0]), dy, dx));
+    FTH_TRY(cpu_end_write(plan, fth_plan_value_of(plan, node->outputs[0]), dx));
 out:
     return status;
 }
@@ -269,14 +272,14 @@ out:
 fth_status cpu_add_sum(fth_plan *plan, fth_value a, fth_value b, bool relu, fth_value sum)
 {
     fth_status status = FTH_OK;
-    const dnnl_memory_desc_t layout = *cpu_layout(plan, a);
+    const dnnl_memory_desc_t layout = *cpu_layout(plan, fth_plan_value_of(plan, a));
     fth_plan_value second, y;
-    FTH_TRY(cpu_read_as(plan, b, &layout, &second));
+    FTH_TRY(cpu_read_as(plan, fth_plan_value_of(plan, b), &layout, &second));
     if (a != sum)
         cpu_write_in_place(plan, a, sum);
-    FTH_TRY(cpu_begin_write(plan, sum, &layout, &y));
-    FTH_TRY(add_loop(plan, relu ? "add, relu" : "add", relu ? SUM_RELU : SUM, a, second, y));
-    FTH_TRY(cpu_end_write(plan, sum, y));
+    FTH_TRY(cpu_begin_write(plan, fth_plan_value_of(plan, sum), &layout, &y));
+    FTH_TRY(add_loop(plan, relu ? "add, relu" : "add", relu ? SUM_RELU : SUM, fth_plan_value_of(plan, a), second, y));
+    FTH_TRY(cpu_end_write(plan, fth_plan_value_of(plan, sum), y));
 out:
     return status;
 }

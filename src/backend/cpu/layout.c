@@ -111,7 +111,7 @@ fth_status cpu_read_as(fth_plan *plan, fth_plan_value value, const dnnl_memory_d
         *as = value;
         return FTH_OK;
     }
-    for (fth_plan_value copy = fth_plan_next_copy(plan, value, -1); copy >= 0;
+    for (fth_plan_value copy = fth_plan_next_copy(plan, value, FTH_NO_PLAN_VALUE); fth_plan_value_exists(copy);
          copy = fth_plan_next_copy(plan, value, copy)) {
         if (dnnl_memory_desc_equal(cpu_layout(plan, copy), wanted)) {
             *as = copy;
@@ -152,16 +152,16 @@ out:
 
 fth_status cpu_end_write(fth_plan *plan, fth_plan_value value, fth_plan_value as)
 {
-    return as == value ? FTH_OK : add_reorder(plan, as, value);
+    return fth_plan_value_equal(as, value) ? FTH_OK : add_reorder(plan, as, value);
 }
 
 fth_status cpu_fix_plain(fth_plan *plan, fth_value value)
 {
-    if (cpu_layout(plan, value))
+    if (cpu_layout(plan, fth_plan_value_of(plan, value)))
         return FTH_OK;
     fth_type type = fth_plan_type(plan, value);
     dnnl_memory_desc_t plain = cpu_plain(&type.shape, dnnl_f32);
-    return cpu_set_layout(plan, value, &plain);
+    return cpu_set_layout(plan, fth_plan_value_of(plan, value), &plain);
 }
 
 bool cpu_write_in_place(fth_plan *plan, fth_value from, fth_value to)

@@ -172,14 +172,14 @@ fth_status cpu_long_linear(fth_plan *plan, const fth_node *node)
     _Static_assert(sizeof l <= sizeof call.block, "the call must hold the sizes");
     memcpy(call.block, &l, sizeof l);
     FTH_TRY(cpu_read_plain(plan, node->inputs[0], dnnl_f32, &call.values[0]));
-    call.values[1] = node->inputs[1];
-    call.values[2] = node->input_count > 2 ? node->inputs[2] : -1;
+    call.values[1] = fth_plan_value_of(plan, node->inputs[1]);
+    call.values[2] = node->input_count > 2 ? fth_plan_value_of(plan, node->inputs[2]) : FTH_NO_PLAN_VALUE;
     FTH_TRY(cpu_add_scratch(plan, (size_t)(thread_floats(&l) * fth_plan_device(plan)->threads) * sizeof(float),
                             &call.values[3]));
-    FTH_TRY(cpu_begin_write(plan, node->outputs[0], &layout, &target));
+    FTH_TRY(cpu_begin_write(plan, fth_plan_value_of(plan, node->outputs[0]), &layout, &target));
     call.values[4] = target;
     FTH_TRY(cpu_add_call(plan, "linear long:avx512", &call));
-    FTH_TRY(cpu_end_write(plan, node->outputs[0], target));
+    FTH_TRY(cpu_end_write(plan, fth_plan_value_of(plan, node->outputs[0]), target));
 out:
     return status;
 }

@@ -91,14 +91,14 @@ fth_status cpu_narrow_forward(fth_plan *plan, const fth_node *node)
     cpu_call call = {.run = run_forward, .value_count = 5, .write_count = 2};
     fth_plan_value target;
     FTH_TRY(cpu_read_plain(plan, node->inputs[0], dnnl_f32, &call.values[0]));
-    call.values[1] = node->inputs[1];
-    call.values[2] = node->input_count > 2 ? node->inputs[2] : -1;
+    call.values[1] = fth_plan_value_of(plan, node->inputs[1]);
+    call.values[2] = node->input_count > 2 ? fth_plan_value_of(plan, node->inputs[2]) : FTH_NO_PLAN_VALUE;
     FTH_TRY(add_scratch(plan, narrow_forward_floats(&n, fth_plan_device(plan)->threads), &call.values[3]));
-    FTH_TRY(cpu_begin_write(plan, node->outputs[0], &layout, &target));
+    FTH_TRY(cpu_begin_write(plan, fth_plan_value_of(plan, node->outputs[0]), &layout, &target));
     call.values[4] = target;
     pack(&n, &call);
     FTH_TRY(cpu_add_call(plan, "convolution narrow:avx512", &call));
-    FTH_TRY(cpu_end_write(plan, node->outputs[0], target));
+    FTH_TRY(cpu_end_write(plan, fth_plan_value_of(plan, node->outputs[0]), target));
 out:
     return status;
 }
@@ -113,13 +113,13 @@ fth_status cpu_narrow_grad_input(fth_plan *plan, const fth_node *node)
     cpu_call call = {.run = run_grad_input, .value_count = 4, .write_count = 2};
     fth_plan_value target;
     FTH_TRY(cpu_read_plain(plan, node->inputs[0], dnnl_f32, &call.values[0]));
-    call.values[1] = node->inputs[1];
+    call.values[1] = fth_plan_value_of(plan, node->inputs[1]);
     FTH_TRY(add_scratch(plan, narrow_grad_input_floats(&n, fth_plan_device(plan)->threads), &call.values[2]));
-    FTH_TRY(cpu_begin_write(plan, node->outputs[0], &layout, &target));
+    FTH_TRY(cpu_begin_write(plan, fth_plan_value_of(plan, node->outputs[0]), &layout, &target));
     call.values[3] = target;
     pack(&n, &call);
     FTH_TRY(cpu_add_call(plan, "convolution_grad_input narrow:avx512", &call));
-    FTH_TRY(cpu_end_write(plan, node->outputs[0], target));
+    FTH_TRY(cpu_end_write(plan, fth_plan_value_of(plan, node->outputs[0]), target));
 out:
     return status;
 }
@@ -135,11 +135,11 @@ fth_status cpu_narrow_grad_weights(fth_plan *plan, const fth_node *node)
     FTH_TRY(cpu_read_plain(plan, node->inputs[1], dnnl_f32, &call.values[1]));
     FTH_TRY(add_scratch(plan, narrow_grad_weights_floats(&n, fth_plan_device(plan)->threads), &call.values[2]));
     FTH_TRY(cpu_fix_plain(plan, node->outputs[0]));
-    call.values[3] = node->outputs[0];
-    call.values[4] = -1;
+    call.values[3] = fth_plan_value_of(plan, node->outputs[0]);
+    call.values[4] = FTH_NO_PLAN_VALUE;
     if (fth_plan_is_used(plan, node->outputs[1])) {
         FTH_TRY(cpu_fix_plain(plan, node->outputs[1]));
-        call.values[4] = node->outputs[1];
+        call.values[4] = fth_plan_value_of(plan, node->outputs[1]);
     }
     pack(&n, &call);
     FTH_TRY(cpu_add_call(plan, "convolution_grad_weights narrow:avx512", &call));

@@ -277,19 +277,20 @@ fth_status cpu_own_max_pool(fth_plan *plan, const fth_node *node, const dnnl_mem
                             const dnnl_memory_desc_t *where)
 {
     fth_status status = FTH_OK;
-    const dnnl_memory_desc_t x = *cpu_layout(plan, node->inputs[0]);
+    const dnnl_memory_desc_t x = *cpu_layout(plan, fth_plan_value_of(plan, node->inputs[0]));
     fth_plan_value target;
     if (where)
-        FTH_TRY(cpu_set_layout(plan, node->outputs[1], where));
-    FTH_TRY(cpu_begin_write(plan, node->outputs[0], y, &target));
+        FTH_TRY(cpu_set_layout(plan, fth_plan_value_of(plan, node->outputs[1]), where));
+    FTH_TRY(cpu_begin_write(plan, fth_plan_value_of(plan, node->outputs[0]), y, &target));
     cpu_call call = {.run = run_pool,
-                     .values = {node->inputs[0], where ? node->outputs[1] : -1, target},
+                     .values = {fth_plan_value_of(plan, node->inputs[0]),
+                                where ? fth_plan_value_of(plan, node->outputs[1]) : FTH_NO_PLAN_VALUE, target},
                      .value_count = 3,
                      .write_count = 2};
     const pooling p = describe(node->attributes, &x, y, where && where->data_type != dnnl_u8);
     memcpy(call.block, &p, sizeof p);
     FTH_TRY(cpu_add_call(plan, "max_pool", &call));
-    FTH_TRY(cpu_end_write(plan, node->outputs[0], target));
+    FTH_TRY(cpu_end_write(plan, fth_plan_value_of(plan, node->outputs[0]), target));
 out:
     return status;
 }

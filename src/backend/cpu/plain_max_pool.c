@@ -145,15 +145,16 @@ fth_status cpu_plain_max_pool(fth_plan *plan, const fth_node *node)
     fth_shape bytes = FTH_SHAPE(fth_shape_count(&y));
     const dnnl_memory_desc_t where = cpu_plain(&bytes, dnnl_u8);
     fth_plan_value target;
-    FTH_TRY(cpu_set_layout(plan, node->outputs[1], &where));
-    FTH_TRY(cpu_begin_write(plan, node->outputs[0], &layout, &target));
-    const cpu_call call = {.run = run_pool,
-                           .values = {node->inputs[0], node->outputs[1], target},
-                           .value_count = 3,
-                           .write_count = 2,
-                           .sizes = {x.dims[0] * x.dims[1], x.dims[2], x.dims[3], y.dims[2], y.dims[3]}};
+    FTH_TRY(cpu_set_layout(plan, fth_plan_value_of(plan, node->outputs[1]), &where));
+    FTH_TRY(cpu_begin_write(plan, fth_plan_value_of(plan, node->outputs[0]), &layout, &target));
+    const cpu_call call = {
+        .run = run_pool,
+        .values = {fth_plan_value_of(plan, node->inputs[0]), fth_plan_value_of(plan, node->outputs[1]), target},
+        .value_count = 3,
+        .write_count = 2,
+        .sizes = {x.dims[0] * x.dims[1], x.dims[2], x.dims[3], y.dims[2], y.dims[3]}};
     FTH_TRY(cpu_add_call(plan, "max_pool plain", &call));
-    FTH_TRY(cpu_end_write(plan, node->outputs[0], target));
+    FTH_TRY(cpu_end_write(plan, fth_plan_value_of(plan, node->outputs[0]), target));
 out:
     return status;
 }
@@ -165,14 +166,14 @@ fth_status cpu_plain_max_pool_grad(fth_plan *plan, const fth_node *node)
     const dnnl_memory_desc_t layout = cpu_plain(&x, dnnl_f32);
     fth_plan_value dy, target;
     FTH_TRY(cpu_read_plain(plan, node->inputs[0], dnnl_f32, &dy));
-    FTH_TRY(cpu_begin_write(plan, node->outputs[0], &layout, &target));
+    FTH_TRY(cpu_begin_write(plan, fth_plan_value_of(plan, node->outputs[0]), &layout, &target));
     const cpu_call call = {.run = run_unpool,
-                           .values = {dy, node->inputs[1], target},
+                           .values = {dy, fth_plan_value_of(plan, node->inputs[1]), target},
                            .value_count = 3,
                            .write_count = 1,
                            .sizes = {x.dims[0] * x.dims[1], x.dims[2], x.dims[3], y.dims[2], y.dims[3]}};
     FTH_TRY(cpu_add_call(plan, "max_pool_grad plain", &call));
-    FTH_TRY(cpu_end_write(plan, node->outputs[0], target));
+    FTH_TRY(cpu_end_write(plan, fth_plan_value_of(plan, node->outputs[0]), target));
 out:
     return status;
 }

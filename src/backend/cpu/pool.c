@@ -55,15 +55,16 @@ static fth_status prepare_forward(fth_plan *plan, const fth_node *node, const po
 {
     fth_status status = FTH_OK;
     dnnl_primitive_desc_t descriptor = NULL;
-    const dnnl_memory_desc_t x = *cpu_layout(plan, node->inputs[0]);
+    const dnnl_memory_desc_t x = *cpu_layout(plan, fth_plan_value_of(plan, node->inputs[0]));
     fth_shape shape = fth_plan_type(plan, node->outputs[0]).shape;
     const dnnl_memory_desc_t chosen = cpu_like(&x, &shape, x.data_type);
     fth_plan_value y;
     FTH_TRY(describe(plan, window, &x, &chosen, false, &descriptor));
-    FTH_TRY(cpu_begin_write(plan, node->outputs[0], &chosen, &y));
-    const cpu_argument arguments[] = {{DNNL_ARG_SRC, node->inputs[0], false, NULL}, {DNNL_ARG_DST, y, true, NULL}};
+    FTH_TRY(cpu_begin_write(plan, fth_plan_value_of(plan, node->outputs[0]), &chosen, &y));
+    const cpu_argument arguments[] = {{DNNL_ARG_SRC, fth_plan_value_of(plan, node->inputs[0]), false, NULL},
+                                      {DNNL_ARG_DST, y, true, NULL}};
     FTH_TRY(cpu_add_primitive(plan, name, &descriptor, arguments, 2));
-    FTH_TRY(cpu_end_write(plan, node->outputs[0], y));
+    FTH_TRY(cpu_end_write(plan, fth_plan_value_of(plan, node->outputs[0]), y));
 out:
     cpu_free_descriptor(descriptor);
     return status;
@@ -76,22 +77,22 @@ static fth_status prepare_backward(fth_plan *plan, const fth_node *node, const p
     bool max = window->algorithm == dnnl_pooling_max;
     fth_shape x_shape = fth_plan_type(plan, node->outputs[0]).shape;
     fth_shape y_shape = fth_plan_type(plan, node->inputs[0]).shape;
-    dnnl_data_type_t dtype = cpu_layout(plan, node->inputs[0])->data_type;
+    dnnl_data_type_t dtype = cpu_layout(plan, fth_plan_value_of(plan, node->inputs[0]))->data_type;
     /* The order in which the forward pass left its workspace is the one to go back in. Averages may choose: the
      * convolutions they feed want blocks, and dy, the small side, is the cheaper one to reorder. */
     const dnnl_memory_desc_t blocked = cpu_blocked(&y_shape, dtype);
-    const dnnl_memory_desc_t *like = max ? cpu_layout(plan, node->inputs[1]) : &blocked;
+    const dnnl_memory_desc_t *like = max ? cpu_layout(plan, fth_plan_value_of(plan, node->inputs[1])) : &blocked;
     const dnnl_memory_desc_t y_layout = cpu_like(like, &y_shape, dtype), x_layout = cpu_like(like, &x_shape, dtype);
     fth_plan_value dy, dx;
     FTH_TRY(describe(plan, window, &x_layout, &y_layout, true, &descriptor));
-    FTH_TRY(cpu_read_as(plan, node->inputs[0], &y_layout, &dy));
-    FTH_TRY(cpu_begin_write(plan, node->outputs[0], &x_layout, &dx));
+    FTH_TRY(cpu_read_as(plan, fth_plan_value_of(plan, node->inputs[0]), &y_layout, &dy));
+    FTH_TRY(cpu_begin_write(plan, fth_plan_value_of(plan, node->outputs[0]), &x_layout, &dx));
     cpu_argument arguments[3] = {{DNNL_ARG_DIFF_DST, dy, false, NULL}, {DNNL_ARG_DIFF_SRC, dx, true, NULL}};
     int count = 2;
     if (max)
-        arguments[count++] = (cpu_argument){DNNL_ARG_WORKSPACE, node->inputs[1], false, NULL};
+        arguments[count++] = (cpu_argument){DNNL_ARG_WORKSPACE, fth_plan_value_of(plan, node->inputs[1]), false, NULL};
     FTH_TRY(cpu_add_primitive(plan, name, &descriptor, arguments, count));
-    FTH_TRY(cpu_end_write(plan, node->outputs[0], dx));
+    FTH_TRY(cpu_end_write(plan, fth_plan_value_of(plan, node->outputs[0]), dx));
 out:
     cpu_free_descriptor(descriptor);
     return status;
@@ -114,7 +115,7 @@ static fth_status prepare_own_max(fth_plan *plan, const fth_node *node)
 {
     fth_status status = FTH_OK;
     dnnl_primitive_desc_t descriptor = NULL;
-    const dnnl_memory_desc_t x = *cpu_layout(plan, node->inputs[0]);
+    const dnnl_memory_desc_t x = *cpu_layout(plan, fth_plan_value_of(plan, node->inputs[0]));
     const fth_shape shape = fth_plan_type(plan, node->outputs[0]).shape;
     const dnnl_memory_desc_t y = cpu_like(&x, &shape, x.data_type), *where = NULL;
     const pool_window window = node_window(plan, node, false, dnnl_pooling_max);
@@ -133,7 +134,7 @@ static fth_status prepare_max(fth_plan *plan, const fth_node *node)
     const fth_node *convolution = cpu_winograd_of_pool(plan, node);
     if (convolution)
         return cpu_winograd_forward(plan, convolution, node);
-    if (cpu_plain_max_pool_fits(node->attributes, cpu_layout(plan, node->inputs[0])))
+    if (cpu_plain_max_pool_fits(node->attributes, cpu_layout(plan, fth_plan_value_of(plan, node->inputs[0]))))
         return cpu_plain_max_pool(plan, node);
     return prepare_own_max(plan, node);
 }
@@ -142,7 +143,7 @@ static fth_status prepare_max_grad(fth_plan *plan, const fth_node *node)
 {
     if (cpu_winograd_of_pool(plan, node))
         return FTH_OK; /* the convolution's gradients read what this one would */
-    if (cpu_plain_max_pool_made(cpu_layout(plan, node->inputs[1])))
+    if (cpu_plain_max_pool_made(cpu_layout(plan, fth_plan_value_of(plan, node->inputs[1]))))
         return cpu_plain_max_pool_grad(plan, node);
     pool_window window = node_window(plan, node, true, dnnl_pooling_max);
     return prepare_backward(plan, node, &window, "max_pool_grad");
@@ -245,14 +246,14 @@ static fth_status add_adaptive_call(fth_plan *plan, fth_value from, fth_value to
     dnnl_memory_desc_t layout = cpu_plain(&shape, dnnl_f32);
     fth_plan_value source, target;
     FTH_TRY(cpu_read_plain(plan, from, dnnl_f32, &source));
-    FTH_TRY(cpu_begin_write(plan, to, &layout, &target));
+    FTH_TRY(cpu_begin_write(plan, fth_plan_value_of(plan, to), &layout, &target));
     const cpu_call call = {.run = run,
                            .values = {source, target},
                            .value_count = 2,
                            .write_count = 1,
                            .sizes = {x->dims[0] * x->dims[1], x->dims[2], x->dims[3], y->dims[2], y->dims[3]}};
     FTH_TRY(cpu_add_call(plan, name, &call));
-    FTH_TRY(cpu_end_write(plan, to, target));
+    FTH_TRY(cpu_end_write(plan, fth_plan_value_of(plan, to), target));
 out:
     return status;
 }

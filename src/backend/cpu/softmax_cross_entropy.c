@@ -71,7 +71,9 @@ static fth_status prepare_loss(fth_plan *plan, const fth_node *node)
     FTH_TRY(cpu_fix_plain(plan, node->outputs[0]));
     FTH_TRY(cpu_fix_plain(plan, node->outputs[1]));
     const cpu_call call = {.run = run_loss,
-                           .values = {logits, node->inputs[1], node->outputs[0], node->outputs[1]},
+                           .values = {logits, fth_plan_value_of(plan, node->inputs[1]),
+                                      fth_plan_value_of(plan, node->outputs[0]),
+                                      fth_plan_value_of(plan, node->outputs[1])},
                            .value_count = 4,
                            .write_count = 2,
                            .sizes = {shape.dims[0], shape.dims[1]},
@@ -88,7 +90,9 @@ static fth_status prepare_gradient(fth_plan *plan, const fth_node *node)
     fth_shape shape = fth_plan_type(plan, node->outputs[0]).shape;
     FTH_TRY(cpu_fix_plain(plan, node->outputs[0]));
     const cpu_call call = {.run = run_gradient,
-                           .values = {node->inputs[0], node->inputs[1], node->outputs[0]},
+                           .values = {fth_plan_value_of(plan, node->inputs[0]),
+                                      fth_plan_value_of(plan, node->inputs[1]),
+                                      fth_plan_value_of(plan, node->outputs[0])},
                            .value_count = 3,
                            .write_count = 1,
                            .sizes = {shape.dims[0], shape.dims[1]},

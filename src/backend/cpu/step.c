@@ -130,7 +130,7 @@ static fth_status bind_call(void *state, const fth_plan *plan)
 {
     cpu_call *call = state;
     for (int i = 0; i < call->value_count; i++)
-        call->data[i] = call->values[i] >= 0 ? fth_plan_data(plan, call->values[i]) : NULL;
+        call->data[i] = fth_plan_value_exists(call->values[i]) ? fth_plan_data(plan, call->values[i]) : NULL;
     return FTH_OK;
 }
 
@@ -148,7 +148,7 @@ fth_status cpu_add_call(fth_plan *plan, const char *name, const cpu_call *call)
     FTH_TRY(fth_allocate(1, sizeof *state, &state));
     *state = *call;
     for (int i = 0; i < call->value_count; i++) {
-        if (call->values[i] < 0)
+        if (!fth_plan_value_exists(call->values[i]))
             continue;
         if (i < call->value_count - call->write_count)
             step.reads[step.read_count++] = call->values[i];

@@ -54,7 +54,7 @@ static fth_status read_blocked(fth_plan *plan, fth_value value, fth_plan_value *
 static fth_status read_gradient(fth_plan *plan, fth_value dy, fth_plan_value *values, fth_plan_value *where)
 {
     const fth_node *pool_gradient = cpu_winograd_pool_gradient(plan, dy);
-    *where = pool_gradient ? fth_plan_value_of(plan, pool_gradient->inputs[1]) : -1;
+    *where = pool_gradient ? fth_plan_value_of(plan, pool_gradient->inputs[1]) : FTH_NO_PLAN_VALUE;
     return read_blocked(plan, pool_gradient ? pool_gradient->inputs[0] : dy, values);
 }
 
@@ -90,18 +90,18 @@ fth_status cpu_winograd_forward(fth_plan *plan, const fth_node *convolution, con
     fth_plan_value target;
     pack(&c, &call);
     FTH_TRY(read_blocked(plan, convolution->inputs[0], &call.values[0]));
-    call.values[1] = convolution->inputs[1];
-    call.values[2] = convolution->input_count > 2 ? convolution->inputs[2] : -1;
+    call.values[1] = fth_plan_value_of(plan, convolution->inputs[1]);
+    call.values[2] = convolution->input_count > 2 ? fth_plan_value_of(plan, convolution->inputs[2]) : FTH_NO_PLAN_VALUE;
     FTH_TRY(add_scratch(plan, winograd_correlate_floats(&c, fth_plan_device(plan)->threads), &call.values[3]));
-    FTH_TRY(cpu_begin_write(plan, y, &layout, &target));
+    FTH_TRY(cpu_begin_write(plan, fth_plan_value_of(plan, y), &layout, &target));
     call.values[4] = target;
-    call.values[5] = -1;
+    call.values[5] = FTH_NO_PLAN_VALUE;
     if (pool && fth_plan_is_used(plan, pool->outputs[1])) {
-        FTH_TRY(cpu_set_layout(plan, pool->outputs[1], &where));
-        call.values[5] = pool->outputs[1];
+        FTH_TRY(cpu_set_layout(plan, fth_plan_value_of(plan, pool->outputs[1]), &where));
+        call.values[5] = fth_plan_value_of(plan, pool->outputs[1]);
     }
     FTH_TRY(cpu_add_call(plan, pool ? "convolution, max_pool winograd:avx512" : "convolution winograd:avx512", &call));
-    FTH_TRY(cpu_end_write(plan, y, target));
+    FTH_TRY(cpu_end_write(plan, fth_plan_value_of(plan, y), target));
 out:
     return status;
 }
@@ -137,17 +137,17 @@ fth_status cpu_winograd_grad_input(fth_plan *plan, const fth_node *node)
     fth_plan_value target;
     pack(&c, &call);
     FTH_TRY(read_gradient(plan, node->inputs[0], &call.values[0], &call.values[1]));
-    call.values[2] = node->inputs[1];
-    call.values[3] = -1;
+    call.values[2] = fth_plan_value_of(plan, node->inputs[1]);
+    call.values[3] = FTH_NO_PLAN_VALUE;
     if (relu)
         FTH_TRY(read_blocked(plan, relu->inputs[0], &call.values[3]));
     FTH_TRY(add_scratch(plan, winograd_correlate_floats(&c, fth_plan_device(plan)->threads), &call.values[4]));
-    FTH_TRY(cpu_begin_write(plan, dx, &layout, &target));
+    FTH_TRY(cpu_begin_write(plan, fth_plan_value_of(plan, dx), &layout, &target));
     call.values[5] = target;
     FTH_TRY(cpu_add_call(
         plan, relu ? "convolution_grad_input, relu_grad winograd:avx512" : "convolution_grad_input winograd:avx512",
         &call));
-    FTH_TRY(cpu_end_write(plan, dx, target));
+    FTH_TRY(cpu_end_write(plan, fth_plan_value_of(plan, dx), target));
 out:
     return status;
 }
@@ -175,11 +175,11 @@ fth_status cpu_winograd_grad_weights(fth_plan *plan, const fth_node *node)
     FTH_TRY(read_gradient(plan, node->inputs[1], &call.values[1], &call.values[2]));
     FTH_TRY(add_scratch(plan, winograd_grad_weights_floats(&c, fth_plan_device(plan)->threads), &call.values[3]));
     FTH_TRY(cpu_fix_plain(plan, node->outputs[0]));
-    call.values[4] = node->outputs[0];
-    call.values[5] = -1;
+    call.values[4] = fth_plan_value_of(plan, node->outputs[0]);
+    call.values[5] = FTH_NO_PLAN_VALUE;
     if (fth_plan_is_used(plan, node->outputs[1])) {
         FTH_TRY(cpu_fix_plain(plan, node->outputs[1]));
-        call.values[5] = node->outputs[1];
+        call.values[5] = fth_plan_value_of(plan, node->outputs[1]);
     }
     FTH_TRY(cpu_add_call(plan, "convolution_grad_weights winograd:avx512", &call));
 out:

@@ -46,8 +46,10 @@ static fth_status add_statistics(fth_plan *plan, const fth_node *node, const cud
     FTH_TRY(cuda_fix_plain(plan, node->outputs[2]));
     FTH_TRY(cuda_add_scratch(plan, floats * sizeof(float), &scratch));
     cuda_call call = {.run = run_statistics,
-                      .values = {x, node->outputs[1], node->outputs[2], node->inputs[RUNNING_MEAN],
-                                 node->inputs[RUNNING_VARIANCE], scratch},
+                      .values = {x, fth_plan_value_of(plan, node->outputs[1]),
+                                 fth_plan_value_of(plan, node->outputs[2]),
+                                 fth_plan_value_of(plan, node->inputs[RUNNING_MEAN]),
+                                 fth_plan_value_of(plan, node->inputs[RUNNING_VARIANCE]), scratch},
                       .value_count = 6,
                       .write_count = 5};
     call.norm = *norm;
@@ -63,7 +65,7 @@ static fth_status prepare_forward(fth_plan *plan, const fth_node *node)
     const bool training = fth_plan_get_options(plan).mode == FTH_PLAN_TRAIN && !a->fixed;
     const cuda_layout layout = cuda_standard(plan, node->inputs[X]);
     const cuda_norm norm = describe(a, &layout);
-    fth_plan_value x, y, residual = -1, mask = -1;
+    fth_plan_value x, y, residual = FTH_NO_PLAN_VALUE, mask = FTH_NO_PLAN_VALUE;
     FTH_TRY(cuda_read(plan, node->inputs[X], &x));
     if (a->residual)
         FTH_TRY(cuda_read(plan, node->inputs[RESIDUAL], &residual));
@@ -71,21 +73,25 @@ static fth_status prepare_forward(fth_plan *plan, const fth_node *node)
         FTH_TRY(add_statistics(plan, node, &norm, x));
     if (training && a->residual && a->relu) {
         const cuda_layout bits = {.type = CUDA_TYPE_U8, .n = 1, .c = 1, .h = 1, .w = 1, .batch = 1, .channels = 1};
-        mask = node->outputs[3];
+        mask = fth_plan_value_of(plan, node->outputs[3]);
         FTH_TRY(fth_plan_set_layout(plan, mask, &bits, sizeof bits,
                                     cuda_norm_mask_bytes(norm.type, norm.rows, norm.channels)));
     }
     cuda_write_in_place(plan, node->inputs[X], x, node->outputs[0]);
-    FTH_TRY(cuda_begin_write(plan, node->outputs[0], &layout, &y));
+    FTH_TRY(cuda_begin_write(plan, fth_plan_value_of(plan, node->outputs[0]), &layout, &y));
     cuda_call call = {.run = run_apply,
-                      .values = {x, node->inputs[SCALE], node->inputs[SHIFT],
-                                 training ? node->outputs[1] : node->inputs[RUNNING_MEAN],
-                                 training ? node->outputs[2] : node->inputs[RUNNING_VARIANCE], residual, y, mask},
+                      .values = {x, fth_plan_value_of(plan, node->inputs[SCALE]),
+                                 fth_plan_value_of(plan, node->inputs[SHIFT]),
+                                 training ? fth_plan_value_of(plan, node->outputs[1])
+                                          : fth_plan_value_of(plan, node->inputs[RUNNING_MEAN]),
+                                 training ? fth_plan_value_of(plan, node->outputs[2])
+                                          : fth_plan_value_of(plan, node->inputs[RUNNING_VARIANCE]),
+                                 residual, y, mask},
                       .value_count = 8,
                       .write_count = 2};
     call.norm = norm;
     FTH_TRY(cuda_add_call(plan, a->residual ? "batch_norm + residual" : "batch_norm", &call));
-    FTH_TRY(cuda_end_write(plan, node->outputs[0], y));
+    FTH_TRY(cuda_end_write(plan, fth_plan_value_of(plan, node->outputs[0]), y));
 out:
     return status;
 }
@@ -133,7 +139,7 @@ static fth_status prepare_grad(fth_plan *plan, const fth_node *node)
     const bool bits = a->relu && a->residual;
     cuda_norm norm = describe(a, &layout);
     fth_value shift = FTH_NO_VALUE, terms[2];
-    fth_plan_value x, dy, dy2 = -1, dx, scratch, g = -1;
+    fth_plan_value x, dy, dy2 = FTH_NO_PLAN_VALUE, dx, scratch, g = FTH_NO_PLAN_VALUE;
     FTH_TRY(find_shift(plan, node, &shift));
     FTH_TRY(cuda_read(plan, node->inputs[0], &x));
     if (cuda_is_deferred_sum(plan, node->inputs[2], terms)) {
@@ -144,8 +150,8 @@ static fth_status prepare_grad(fth_plan *plan, const fth_node *node)
         FTH_TRY(cuda_read(plan, node->inputs[2], &dy));
     }
     if (bits) { /* the gradient before the ReLU: the residual's too */
-        g = node->outputs[3];
-        cuda_write_in_place(plan, terms[0], dy, g);
+        g = fth_plan_value_of(plan, node->outputs[3]);
+        cuda_write_in_place(plan, terms[0], dy, node->outputs[3]);
         FTH_TRY(cuda_set_layout(plan, g, &layout));
     }
     FTH_TRY(cuda_fix_plain(plan, node->outputs[1]));
@@ -153,22 +159,28 @@ static fth_status prepare_grad(fth_plan *plan, const fth_node *node)
     size_t floats = cuda_reduction_floats(&cuda_device_of(plan)->launch, norm.rows, norm.channels, norm.type);
     FTH_TRY(cuda_add_scratch(plan, floats * sizeof(float), &scratch));
     cuda_call reduce = {.run = run_reduce,
-                        .values = {x, dy, dy2, node->inputs[3], shift, node->inputs[4], node->inputs[5],
-                                   bits ? node->inputs[6] : -1, g, node->outputs[1], node->outputs[2], scratch},
+                        .values = {x, dy, dy2, fth_plan_value_of(plan, node->inputs[3]), fth_plan_value_of(plan, shift),
+                                   fth_plan_value_of(plan, node->inputs[4]), fth_plan_value_of(plan, node->inputs[5]),
+                                   bits ? fth_plan_value_of(plan, node->inputs[6]) : FTH_NO_PLAN_VALUE, g,
+                                   fth_plan_value_of(plan, node->outputs[1]), fth_plan_value_of(plan, node->outputs[2]),
+                                   scratch},
                         .value_count = 12,
                         .write_count = 4};
     reduce.norm = norm;
-    FTH_TRY(cuda_add_call(plan, dy2 >= 0 ? "batch_norm_grad sums + add" : "batch_norm_grad sums", &reduce));
+    FTH_TRY(cuda_add_call(plan, fth_plan_value_exists(dy2) ? "batch_norm_grad sums + add" : "batch_norm_grad sums",
+                          &reduce));
     norm.relu = a->relu && !bits; /* g is masked already */
-    FTH_TRY(cuda_begin_write(plan, node->outputs[0], &layout, &dx));
-    cuda_call gradient = {.run = run_gradient,
-                          .values = {x, bits ? g : dy, node->inputs[3], shift, node->inputs[4], node->inputs[5],
-                                     node->outputs[1], node->outputs[2], dx},
-                          .value_count = 9,
-                          .write_count = 1};
+    FTH_TRY(cuda_begin_write(plan, fth_plan_value_of(plan, node->outputs[0]), &layout, &dx));
+    cuda_call gradient = {
+        .run = run_gradient,
+        .values = {x, bits ? g : dy, fth_plan_value_of(plan, node->inputs[3]), fth_plan_value_of(plan, shift),
+                   fth_plan_value_of(plan, node->inputs[4]), fth_plan_value_of(plan, node->inputs[5]),
+                   fth_plan_value_of(plan, node->outputs[1]), fth_plan_value_of(plan, node->outputs[2]), dx},
+        .value_count = 9,
+        .write_count = 1};
     gradient.norm = norm;
     FTH_TRY(cuda_add_call(plan, "batch_norm_grad", &gradient));
-    FTH_TRY(cuda_end_write(plan, node->outputs[0], dx));
+    FTH_TRY(cuda_end_write(plan, fth_plan_value_of(plan, node->outputs[0]), dx));
 out:
     return status;
 }

@@ -8,7 +8,7 @@
 typedef struct conv_step {
     cuda_device *device;
     cuda_conv_plan *plan;
-    fth_plan_value x, w, y, bias, workspace; /* -1: none */
+    fth_plan_value x, w, y, bias, workspace; /* or none */
 } conv_step;
 
 static fth_status bind_conv(void *state, const fth_plan *plan)
@@ -17,8 +17,9 @@ static fth_status bind_conv(void *state, const fth_plan *plan)
     cuda_tuning_save(step->device->tuning);
     cuda_tuning_release(step->device);
     return cuda_conv_bind(step->plan, fth_plan_data(plan, step->x), fth_plan_data(plan, step->w),
-                          fth_plan_data(plan, step->y), step->bias >= 0 ? fth_plan_data(plan, step->bias) : NULL,
-                          step->workspace >= 0 ? fth_plan_data(plan, step->workspace) : NULL);
+                          fth_plan_data(plan, step->y),
+                          fth_plan_value_exists(step->bias) ? fth_plan_data(plan, step->bias) : NULL,
+                          fth_plan_value_exists(step->workspace) ? fth_plan_data(plan, step->workspace) : NULL);
 }
 
 static fth_status run_conv(void *state, const fth_run *run)
@@ -139,17 +140,17 @@ static fth_status add_step(fth_plan *plan, const geometry *g, cuda_conv_kind kin
         return cuda_add_call(plan, name, &call);
     }
     FTH_TRY(fth_allocate(1, sizeof *state, &state));
-    *state = (conv_step){cuda_device_of(plan), *taken, x, w, y, bias, -1};
+    *state = (conv_step){cuda_device_of(plan), *taken, x, w, y, bias, FTH_NO_PLAN_VALUE};
     snprintf(step.name, sizeof step.name, "%s %d>%d %dx%d s%d @%d %s", names[kind], g->x.c, g->w.n, g->w.h, g->w.w,
              g->attributes->stride[0], g->x.h, cuda_conv_name(*taken));
     if (cuda_conv_workspace_bytes(*taken) > 0)
         FTH_TRY(cuda_add_scratch(plan, cuda_conv_workspace_bytes(*taken), &state->workspace));
     const fth_plan_value values[] = {x, w, y, bias};
     for (int i = 0; i < 4; i++)
-        if (values[i] >= 0 && values[i] != written)
+        if (fth_plan_value_exists(values[i]) && !fth_plan_value_equal(values[i], written))
             step.reads[step.read_count++] = values[i];
     step.writes[step.write_count++] = written;
-    if (state->workspace >= 0)
+    if (fth_plan_value_exists(state->workspace))
         step.writes[step.write_count++] = state->workspace;
     step.state = state;
     *taken = NULL;
@@ -199,10 +200,10 @@ static fth_status prepare_forward(fth_plan *plan, const fth_node *node)
                         cuda_weight_layout(plan, a, &weight, node->inputs[0]),
                         cuda_convolution_output(plan, a, node->outputs[0]), a};
     cuda_conv_plan *engine = NULL;
-    fth_plan_value x, w, y, b = -1, standard;
+    fth_plan_value x, w, y, b = FTH_NO_PLAN_VALUE, standard;
     bool fused = false;
     FTH_TRY(cuda_read_weight(plan, node->inputs[1], &g.w, &w));
-    FTH_TRY(cuda_read_as(plan, node->inputs[0], &g.x, &x));
+    FTH_TRY(cuda_read_as(plan, fth_plan_value_of(plan, node->inputs[0]), &g.x, &x));
     FTH_TRY(choose(plan, &g, bias, a->relu, &engine, &fused));
     if (bias && fused) {
         cuda_layout layout = cuda_bias_layout(plan, g.y.channels, node->inputs[2]);
@@ -210,13 +211,14 @@ static fth_status prepare_forward(fth_plan *plan, const fth_node *node)
     }
     /* The output in its standard layout; grouped convolutions write without padding first. */
     cuda_layout wanted = cuda_standard(plan, node->outputs[0]);
-    FTH_TRY(cuda_begin_write(plan, node->outputs[0], &wanted, &standard));
+    FTH_TRY(cuda_begin_write(plan, fth_plan_value_of(plan, node->outputs[0]), &wanted, &standard));
     FTH_TRY(cuda_begin_write(plan, standard, &g.y, &y));
     FTH_TRY(add_step(plan, &g, CUDA_CONV_FORWARD, &engine, x, w, y, b));
     if ((bias || a->relu) && !fused)
-        FTH_TRY(cuda_add_bias(plan, &g.y, y, bias ? node->inputs[2] : -1, a->relu));
+        FTH_TRY(
+            cuda_add_bias(plan, &g.y, y, bias ? fth_plan_value_of(plan, node->inputs[2]) : FTH_NO_PLAN_VALUE, a->relu));
     FTH_TRY(cuda_end_write(plan, standard, y));
-    FTH_TRY(cuda_end_write(plan, node->outputs[0], standard));
+    FTH_TRY(cuda_end_write(plan, fth_plan_value_of(plan, node->outputs[0]), standard));
 out:
     cuda_conv_free(engine);
     return status;
@@ -250,15 +252,15 @@ static fth_status prepare_grad_input(fth_plan *plan, const fth_node *node)
     const geometry g = {cuda_convolution_input(plan, a, as), cuda_weight_layout(plan, a, &weight, as),
                         cuda_convolution_output(plan, a, node->inputs[0]), a};
     const cuda_conv conv = describe(plan, &g, CUDA_CONV_DATA);
-    FTH_TRY(cuda_read_as(plan, node->inputs[0], &g.y, &dy));
+    FTH_TRY(cuda_read_as(plan, fth_plan_value_of(plan, node->inputs[0]), &g.y, &dy));
     FTH_TRY(cuda_read_weight(plan, node->inputs[1], &g.w, &w));
     FTH_TRY(cuda_conv_create(cuda_device_of(plan), &conv, &engine));
     cuda_layout wanted = cuda_standard(plan, node->outputs[0]);
-    FTH_TRY(cuda_begin_write(plan, node->outputs[0], &wanted, &standard));
+    FTH_TRY(cuda_begin_write(plan, fth_plan_value_of(plan, node->outputs[0]), &wanted, &standard));
     FTH_TRY(cuda_begin_write(plan, standard, &g.x, &dx));
-    FTH_TRY(add_step(plan, &g, CUDA_CONV_DATA, &engine, dx, w, dy, -1));
+    FTH_TRY(add_step(plan, &g, CUDA_CONV_DATA, &engine, dx, w, dy, FTH_NO_PLAN_VALUE));
     FTH_TRY(cuda_end_write(plan, standard, dx));
-    FTH_TRY(cuda_end_write(plan, node->outputs[0], standard));
+    FTH_TRY(cuda_end_write(plan, fth_plan_value_of(plan, node->outputs[0]), standard));
 out:
     cuda_conv_free(engine);
     return status;
@@ -275,15 +277,15 @@ static fth_status prepare_grad_weights(fth_plan *plan, const fth_node *node)
     const cuda_conv conv = describe(plan, &g, CUDA_CONV_FILTER);
     cuda_conv_plan *engine = NULL;
     fth_plan_value x, dy, dw, standard_dy;
-    FTH_TRY(cuda_read_as(plan, node->inputs[0], &g.x, &x));
-    FTH_TRY(cuda_read_as(plan, node->inputs[1], &g.y, &dy));
+    FTH_TRY(cuda_read_as(plan, fth_plan_value_of(plan, node->inputs[0]), &g.x, &x));
+    FTH_TRY(cuda_read_as(plan, fth_plan_value_of(plan, node->inputs[1]), &g.y, &dy));
     if (fth_plan_is_used(plan, node->outputs[1]) && !cuda_relu_grad_makes_bias_gradient(plan, node->inputs[1], node)) {
         FTH_TRY(cuda_read(plan, node->inputs[1], &standard_dy));
         FTH_TRY(cuda_add_bias_gradient(plan, standard_dy, node->outputs[1]));
     }
     FTH_TRY(cuda_conv_create(cuda_device_of(plan), &conv, &engine));
     FTH_TRY(cuda_begin_gradient(plan, node->outputs[0], &g.w, &dw));
-    FTH_TRY(add_step(plan, &g, CUDA_CONV_FILTER, &engine, x, dw, dy, -1));
+    FTH_TRY(add_step(plan, &g, CUDA_CONV_FILTER, &engine, x, dw, dy, FTH_NO_PLAN_VALUE));
     FTH_TRY(cuda_end_gradient(plan, node->outputs[0], dw));
 out:
     cuda_conv_free(engine);

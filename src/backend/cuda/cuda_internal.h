@@ -179,7 +179,7 @@ typedef struct cuda_call {
     cudaError_t (*run)(const struct cuda_call *call);
     cuda_device *device;
     void *data[CUDA_MAX_CALL_VALUES];
-    fth_plan_value values[CUDA_MAX_CALL_VALUES]; /* -1: none */
+    fth_plan_value values[CUDA_MAX_CALL_VALUES]; /* or none */
     int value_count, write_count;                /* the last `write_count` values are written, the others read */
     union {
         cuda_norm norm;
@@ -278,7 +278,7 @@ extern const fth_kernel cuda_adaptive_average_pool, cuda_adaptive_average_pool_g
 extern const fth_kernel cuda_concat, cuda_slice, cuda_pad, cuda_reshape, cuda_dropout;
 extern const fth_kernel cuda_softmax_cross_entropy, cuda_softmax_cross_entropy_grad;
 
-/* y = [relu](y + bias), in place; bias -1: none. NaN stays NaN. */
+/* y = [relu](y + bias), in place; bias: may be none. NaN stays NaN. */
 fth_status cuda_add_bias(fth_plan *plan, const cuda_layout *layout, fth_plan_value y, fth_plan_value bias, bool relu);
 
 /* Sums of the columns of dy, the gradient of a bias; nothing if nobody wants it or relu_grad made it already. */

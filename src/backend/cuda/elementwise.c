@@ -14,20 +14,20 @@ static fth_status add_elementwise(fth_plan *plan, const char *name, cuda_element
 {
     fth_status status = FTH_OK;
     const cuda_layout layout = cuda_standard(plan, y);
-    fth_plan_value left, right = -1, result;
+    fth_plan_value left, right = FTH_NO_PLAN_VALUE, result;
     FTH_TRY(cuda_read(plan, a, &left));
     if (b != FTH_NO_VALUE)
         FTH_TRY(cuda_read(plan, b, &right));
     /* a + a shares both inputs: writing over one is writing over the other, element by element, which is fine */
     if (!cuda_write_in_place(plan, a, left, y) && b != FTH_NO_VALUE)
         cuda_write_in_place(plan, b, right, y);
-    FTH_TRY(cuda_begin_write(plan, y, &layout, &result));
+    FTH_TRY(cuda_begin_write(plan, fth_plan_value_of(plan, y), &layout, &result));
     cuda_call call = {.run = run_elementwise, .values = {left, right, result}, .value_count = 3, .write_count = 1};
     call.sizes[0] = cuda_layout_elements(&layout);
     call.type = layout.type;
     call.what = (int)what;
     FTH_TRY(cuda_add_call(plan, name, &call));
-    FTH_TRY(cuda_end_write(plan, y, result));
+    FTH_TRY(cuda_end_write(plan, fth_plan_value_of(plan, y), result));
 out:
     return status;
 }
@@ -76,7 +76,7 @@ bool cuda_is_deferred_sum(const fth_plan *plan, fth_value value, fth_value terms
         return false;
     const fth_node *sum = fth_graph_node(graph, producer);
     if (sum->op != &fth_op_add || ((const fth_add_attributes *)sum->attributes)->relu ||
-        fth_plan_storage(plan, value) != FTH_IN_ARENA)
+        fth_plan_storage(plan, fth_plan_value_of(plan, value)) != FTH_IN_ARENA)
         return false;
     const fth_node *reader = cuda_only_reader(plan, value);
     if (!reader || reader->op != &fth_op_batch_norm_grad || reader->inputs[2] != value)
@@ -118,7 +118,10 @@ static fth_status add_column_sums(fth_plan *plan, const char *name, const cuda_l
         cuda_reduction_floats(&cuda_device_of(plan)->launch, cuda_rows(layout), layout->channels, layout->type);
     FTH_TRY(cuda_fix_plain(plan, sums));
     FTH_TRY(cuda_add_scratch(plan, floats * sizeof(float), &scratch));
-    cuda_call call = {.run = run_column_sums, .values = {x, y, dx, sums, scratch}, .value_count = 5, .write_count = 3};
+    cuda_call call = {.run = run_column_sums,
+                      .values = {x, y, dx, fth_plan_value_of(plan, sums), scratch},
+                      .value_count = 5,
+                      .write_count = 3};
     call.sizes[0] = cuda_rows(layout);
     call.sizes[1] = layout->channels;
     call.sizes[2] = layout->c;
@@ -131,7 +134,7 @@ out:
 fth_status cuda_add_bias_gradient(fth_plan *plan, fth_plan_value dy, fth_value dbias)
 {
     const cuda_layout layout = *cuda_layout_of(plan, dy);
-    return add_column_sums(plan, "bias_grad", &layout, dy, -1, -1, dbias);
+    return add_column_sums(plan, "bias_grad", &layout, dy, FTH_NO_PLAN_VALUE, FTH_NO_PLAN_VALUE, dbias);
 }
 
 /* The first node that takes `dy` as the gradient of a weighted sum with a bias to train, or NULL. */
@@ -145,7 +148,7 @@ static const fth_node *bias_taker(const fth_plan *plan, fth_value dy)
         const fth_node *node = fth_graph_node(graph, n);
         if ((node->op == &fth_op_convolution_grad_weights || node->op == &fth_op_linear_grad_weights) &&
             node->inputs[1] == dy)
-            return fth_plan_storage(plan, node->outputs[1]) == FTH_IN_GRADIENTS ? node : NULL;
+            return fth_plan_storage(plan, fth_plan_value_of(plan, node->outputs[1])) == FTH_IN_GRADIENTS ? node : NULL;
     }
     return NULL;
 }
@@ -191,9 +194,9 @@ static fth_status prepare_relu_grad(fth_plan *plan, const fth_node *node)
     FTH_TRY(cuda_read(plan, node->inputs[0], &y));
     FTH_TRY(cuda_read(plan, node->inputs[1], &dy));
     cuda_write_in_place(plan, node->inputs[1], dy, node->outputs[0]);
-    FTH_TRY(cuda_begin_write(plan, node->outputs[0], &layout, &dx));
+    FTH_TRY(cuda_begin_write(plan, fth_plan_value_of(plan, node->outputs[0]), &layout, &dx));
     FTH_TRY(add_relu_grad(plan, taker, &layout, y, dy, dx));
-    FTH_TRY(cuda_end_write(plan, node->outputs[0], dx));
+    FTH_TRY(cuda_end_write(plan, fth_plan_value_of(plan, node->outputs[0]), dx));
 out:
     return status;
 }

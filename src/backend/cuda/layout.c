@@ -118,7 +118,8 @@ fth_status cuda_read_as(fth_plan *plan, fth_plan_value value, const cuda_layout 
     *as = value;
     if (cuda_layout_equal(cuda_layout_of(plan, value), wanted))
         return FTH_OK;
-    for (copy = fth_plan_next_copy(plan, value, -1); copy >= 0; copy = fth_plan_next_copy(plan, value, copy)) {
+    for (copy = fth_plan_next_copy(plan, value, FTH_NO_PLAN_VALUE); fth_plan_value_exists(copy);
+         copy = fth_plan_next_copy(plan, value, copy)) {
         if (cuda_layout_equal(cuda_layout_of(plan, copy), wanted)) {
             *as = copy;
             return FTH_OK;
@@ -156,13 +157,13 @@ out:
 
 fth_status cuda_end_write(fth_plan *plan, fth_plan_value value, fth_plan_value as)
 {
-    return as == value ? FTH_OK : add_conversion(plan, as, value);
+    return fth_plan_value_equal(as, value) ? FTH_OK : add_conversion(plan, as, value);
 }
 
 bool cuda_write_in_place(fth_plan *plan, fth_value from, fth_plan_value as, fth_value to)
 {
     fth_plan_value target = fth_plan_value_of(plan, to);
-    if (as != fth_plan_value_of(plan, from) || cuda_layout_of(plan, target) ||
+    if (!fth_plan_value_equal(as, fth_plan_value_of(plan, from)) || cuda_layout_of(plan, target) ||
         fth_plan_storage(plan, target) != FTH_IN_ARENA || !fth_plan_dies_here(plan, from))
         return false;
     fth_plan_alias(plan, target, as);
@@ -181,11 +182,11 @@ out:
 
 fth_status cuda_fix_plain(fth_plan *plan, fth_value value)
 {
-    if (cuda_layout_of(plan, value))
+    if (cuda_layout_of(plan, fth_plan_value_of(plan, value)))
         return FTH_OK;
     fth_type type = fth_plan_type(plan, value);
     cuda_layout plain = cuda_plain(&type.shape, CUDA_TYPE_F32);
-    return cuda_set_layout(plan, value, &plain);
+    return cuda_set_layout(plan, fth_plan_value_of(plan, value), &plain);
 }
 
 static int node_count(const fth_plan *plan)

@@ -17,7 +17,7 @@ typedef struct product_step {
     cublasLtMatmulDesc_t operation;
     cublasLtMatrixLayout_t a_layout, b_layout, d_layout;
     cublasLtMatmulAlgo_t algorithm;
-    fth_plan_value a, b, d, bias, workspace; /* -1: none */
+    fth_plan_value a, b, d, bias, workspace; /* or none */
     void *a_data, *b_data, *d_data, *workspace_data;
 } product_step;
 
@@ -53,7 +53,7 @@ static fth_status bind_product(void *state, const fth_plan *plan)
     step->b_data = fth_plan_data(plan, step->b);
     step->d_data = fth_plan_data(plan, step->d);
     step->workspace_data = fth_plan_data(plan, step->workspace);
-    if (step->bias >= 0) {
+    if (fth_plan_value_exists(step->bias)) {
         const void *bias = fth_plan_data(plan, step->bias);
         CUDA_BLAS_TRY(
             cublasLtMatmulDescSetAttribute(step->operation, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &bias, sizeof bias));
@@ -85,14 +85,14 @@ static fth_status describe_operation(const fth_plan *plan, const product *p, pro
     bool tf32 = fth_plan_get_options(plan).precision == FTH_PRECISION_TF32;
     cublasComputeType_t compute = tf32 ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F;
     const int32_t a_op = p->transpose_a ? CUBLAS_OP_T : CUBLAS_OP_N, b_op = p->transpose_b ? CUBLAS_OP_T : CUBLAS_OP_N;
-    const int32_t epilogue = p->bias >= 0 ? CUBLASLT_EPILOGUE_BIAS : CUBLASLT_EPILOGUE_DEFAULT;
+    const int32_t epilogue = fth_plan_value_exists(p->bias) ? CUBLASLT_EPILOGUE_BIAS : CUBLASLT_EPILOGUE_DEFAULT;
     const int32_t bias_type = (int32_t)blas_type(p->d_type);
     CUDA_BLAS_TRY(cublasLtMatmulDescCreate(&step->operation, compute, CUDA_R_32F));
     CUDA_BLAS_TRY(cublasLtMatmulDescSetAttribute(step->operation, CUBLASLT_MATMUL_DESC_TRANSA, &a_op, sizeof a_op));
     CUDA_BLAS_TRY(cublasLtMatmulDescSetAttribute(step->operation, CUBLASLT_MATMUL_DESC_TRANSB, &b_op, sizeof b_op));
     CUDA_BLAS_TRY(
         cublasLtMatmulDescSetAttribute(step->operation, CUBLASLT_MATMUL_DESC_EPILOGUE, &epilogue, sizeof epilogue));
-    if (p->bias >= 0)
+    if (fth_plan_value_exists(p->bias))
         CUDA_BLAS_TRY(cublasLtMatmulDescSetAttribute(step->operation, CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, &bias_type,
                                                      sizeof bias_type));
     const int64_t a_rows = p->transpose_a ? p->k : p->m, a_columns = p->transpose_a ? p->m : p->k;
@@ -163,7 +163,7 @@ out:
 /* Gradients that are not a flat vector's, and outputs that are fixed, are f32; the rest is the compute type. */
 static cuda_layout output_layout(const fth_plan *plan, fth_value value)
 {
-    const cuda_layout *fixed = cuda_layout_of(plan, value);
+    const cuda_layout *fixed = cuda_layout_of(plan, fth_plan_value_of(plan, value));
     return fixed ? *fixed : cuda_standard(plan, value);
 }
 
@@ -174,7 +174,7 @@ static fth_status prepare_forward(fth_plan *plan, const fth_node *node)
     fth_shape weight = fth_plan_type(plan, node->inputs[1]).shape;
     const cuda_type type = cuda_compute_type(plan);
     const cuda_layout w_layout = cuda_plain(&weight, type), y_layout = output_layout(plan, node->outputs[0]);
-    fth_plan_value x, w, bias = -1;
+    fth_plan_value x, w, bias = FTH_NO_PLAN_VALUE;
     FTH_TRY(cuda_read_weight(plan, node->inputs[1], &w_layout, &w));
     FTH_TRY(cuda_read(plan, node->inputs[0], &x));
     if (node->input_count > 2) {
@@ -182,7 +182,7 @@ static fth_status prepare_forward(fth_plan *plan, const fth_node *node)
         const cuda_layout bias_layout = cuda_plain(&shape, y_layout.type);
         FTH_TRY(cuda_read_weight(plan, node->inputs[2], &bias_layout, &bias));
     }
-    FTH_TRY(cuda_set_layout(plan, node->outputs[0], &y_layout));
+    FTH_TRY(cuda_set_layout(plan, fth_plan_value_of(plan, node->outputs[0]), &y_layout));
     FTH_TRY(add_product(plan, &(product){.name = "linear",
                                          .m = weight.dims[0],
                                          .n = y_layout.n,
@@ -190,12 +190,12 @@ static fth_status prepare_forward(fth_plan *plan, const fth_node *node)
                                          .transpose_a = true,
                                          .a = w,
                                          .b = x,
-                                         .d = node->outputs[0],
+                                         .d = fth_plan_value_of(plan, node->outputs[0]),
                                          .bias = bias,
                                          .ab_type = type,
                                          .d_type = y_layout.type}));
     if (a->relu) /* cuBLASLt's own ReLU turns NaN into 0 */
-        FTH_TRY(cuda_add_bias(plan, &y_layout, node->outputs[0], -1, true));
+        FTH_TRY(cuda_add_bias(plan, &y_layout, fth_plan_value_of(plan, node->outputs[0]), FTH_NO_PLAN_VALUE, true));
 out:
     return status;
 }
@@ -209,15 +209,15 @@ static fth_status prepare_grad_input(fth_plan *plan, const fth_node *node)
     fth_plan_value dy, w;
     FTH_TRY(cuda_read_weight(plan, node->inputs[1], &w_layout, &w));
     FTH_TRY(cuda_read(plan, node->inputs[0], &dy));
-    FTH_TRY(cuda_set_layout(plan, node->outputs[0], &dx_layout));
+    FTH_TRY(cuda_set_layout(plan, fth_plan_value_of(plan, node->outputs[0]), &dx_layout));
     FTH_TRY(add_product(plan, &(product){.name = "linear_grad_input",
                                          .m = weight.dims[1],
                                          .n = dx_layout.n,
                                          .k = weight.dims[0],
                                          .a = w,
                                          .b = dy,
-                                         .d = node->outputs[0],
-                                         .bias = -1,
+                                         .d = fth_plan_value_of(plan, node->outputs[0]),
+                                         .bias = FTH_NO_PLAN_VALUE,
                                          .ab_type = type,
                                          .d_type = dx_layout.type}));
 out:
@@ -242,8 +242,8 @@ static fth_status prepare_grad_weights(fth_plan *plan, const fth_node *node)
                                          .transpose_b = true,
                                          .a = x,
                                          .b = dy,
-                                         .d = node->outputs[0],
-                                         .bias = -1,
+                                         .d = fth_plan_value_of(plan, node->outputs[0]),
+                                         .bias = FTH_NO_PLAN_VALUE,
                                          .ab_type = type,
                                          .d_type = CUDA_TYPE_F32}));
 out:

@@ -44,21 +44,21 @@ static fth_status prepare_max_pool(fth_plan *plan, const fth_node *node)
     const fth_pool_attributes *a = node->attributes;
     const bool training = fth_plan_get_options(plan).mode == FTH_PLAN_TRAIN;
     cuda_layout out = cuda_standard(plan, node->outputs[0]), in = with_channels(plan, node->inputs[0], &out);
-    fth_plan_value x, y, where = -1;
+    fth_plan_value x, y, where = FTH_NO_PLAN_VALUE;
     FTH_REQUIRE((int64_t)a->kernel[0] * a->kernel[1] <= 256, FTH_UNSUPPORTED,
                 "max_pool over %dx%d; at most 256 elements on CUDA", a->kernel[0], a->kernel[1]);
-    FTH_TRY(cuda_read_as(plan, node->inputs[0], &in, &x));
-    FTH_TRY(cuda_begin_write(plan, node->outputs[0], &out, &y));
+    FTH_TRY(cuda_read_as(plan, fth_plan_value_of(plan, node->inputs[0]), &in, &x));
+    FTH_TRY(cuda_begin_write(plan, fth_plan_value_of(plan, node->outputs[0]), &out, &y));
     if (training) {
         cuda_layout bytes = out;
         bytes.type = CUDA_TYPE_U8;
-        where = node->outputs[1];
+        where = fth_plan_value_of(plan, node->outputs[1]);
         FTH_TRY(cuda_set_layout(plan, where, &bytes));
     }
     cuda_call call = {.run = run_max_pool, .values = {x, y, where}, .value_count = 3, .write_count = 2};
     call.pool = describe(a, &in, &out);
     FTH_TRY(cuda_add_call(plan, "max_pool", &call));
-    FTH_TRY(cuda_end_write(plan, node->outputs[0], y));
+    FTH_TRY(cuda_end_write(plan, fth_plan_value_of(plan, node->outputs[0]), y));
 out:
     return status;
 }
@@ -104,7 +104,7 @@ const fth_node *cuda_deferred_pool(const fth_plan *plan, fth_value dx, fth_value
     const fth_node *node = fth_graph_node(graph, producer), *reader = cuda_only_reader(plan, dx);
     int forward = fth_graph_value(graph, node->inputs[1])->producer;
     if (!reader || reader->op != &fth_op_relu_grad || reader->inputs[1] != dx || forward < 0 ||
-        fth_plan_storage(plan, dx) != FTH_IN_ARENA)
+        fth_plan_storage(plan, fth_plan_value_of(plan, dx)) != FTH_IN_ARENA)
         return NULL;
     const fth_node *pool = fth_graph_node(graph, forward);
     if (pool->op != &fth_op_max_pool || pool->inputs[0] != reader->inputs[0])
@@ -119,14 +119,16 @@ fth_status cuda_add_max_pool_grad(fth_plan *plan, const fth_node *node, fth_plan
     const cuda_layout out = cuda_standard(plan, node->inputs[0]), in = with_channels(plan, result, &out);
     const cuda_layout wanted = cuda_standard(plan, result);
     fth_plan_value dx, standard;
-    FTH_TRY(cuda_begin_write(plan, result, &wanted, &standard));
+    FTH_TRY(cuda_begin_write(plan, fth_plan_value_of(plan, result), &wanted, &standard));
     FTH_TRY(cuda_begin_write(plan, standard, &in, &dx));
-    cuda_call call = {
-        .run = run_max_pool_grad, .values = {dy, node->inputs[1], dx}, .value_count = 3, .write_count = 1};
+    cuda_call call = {.run = run_max_pool_grad,
+                      .values = {dy, fth_plan_value_of(plan, node->inputs[1]), dx},
+                      .value_count = 3,
+                      .write_count = 1};
     call.pool = describe(node->attributes, &in, &out);
     FTH_TRY(cuda_add_call(plan, "max_pool_grad", &call));
     FTH_TRY(cuda_end_write(plan, standard, dx));
-    FTH_TRY(cuda_end_write(plan, result, standard));
+    FTH_TRY(cuda_end_write(plan, fth_plan_value_of(plan, result), standard));
 out:
     return status;
 }
@@ -170,12 +172,12 @@ static fth_status prepare_average(fth_plan *plan, const fth_node *node)
     fth_status status = FTH_OK;
     const cuda_layout out = cuda_standard(plan, node->outputs[0]), in = with_channels(plan, node->inputs[0], &out);
     fth_plan_value x, y;
-    FTH_TRY(cuda_read_as(plan, node->inputs[0], &in, &x));
-    FTH_TRY(cuda_begin_write(plan, node->outputs[0], &out, &y));
+    FTH_TRY(cuda_read_as(plan, fth_plan_value_of(plan, node->inputs[0]), &in, &x));
+    FTH_TRY(cuda_begin_write(plan, fth_plan_value_of(plan, node->outputs[0]), &out, &y));
     cuda_call call = {.run = run_average, .values = {x, y}, .value_count = 2, .write_count = 1};
     call.pool = describe_average(node, &in, &out);
     FTH_TRY(cuda_add_call(plan, node->op->name, &call));
-    FTH_TRY(cuda_end_write(plan, node->outputs[0], y));
+    FTH_TRY(cuda_end_write(plan, fth_plan_value_of(plan, node->outputs[0]), y));
 out:
     return status;
 }
@@ -187,13 +189,13 @@ static fth_status prepare_average_grad(fth_plan *plan, const fth_node *node)
     const cuda_layout wanted = cuda_standard(plan, node->outputs[0]);
     fth_plan_value dy, dx, standard;
     FTH_TRY(cuda_read(plan, node->inputs[0], &dy));
-    FTH_TRY(cuda_begin_write(plan, node->outputs[0], &wanted, &standard));
+    FTH_TRY(cuda_begin_write(plan, fth_plan_value_of(plan, node->outputs[0]), &wanted, &standard));
     FTH_TRY(cuda_begin_write(plan, standard, &in, &dx));
     cuda_call call = {.run = run_average_grad, .values = {dy, dx}, .value_count = 2, .write_count = 1};
     call.pool = describe_average(node, &in, &out);
     FTH_TRY(cuda_add_call(plan, node->op->name, &call));
     FTH_TRY(cuda_end_write(plan, standard, dx));
-    FTH_TRY(cuda_end_write(plan, node->outputs[0], standard));
+    FTH_TRY(cuda_end_write(plan, fth_plan_value_of(plan, node->outputs[0]), standard));
 out:
     return status;
 }

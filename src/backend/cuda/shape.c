@@ -30,14 +30,14 @@ static fth_status prepare_concat(fth_plan *plan, const fth_node *node)
     const cuda_layout layout = cuda_standard(plan, node->outputs[0]);
     fth_plan_value y, part;
     int64_t begin = 0;
-    FTH_TRY(cuda_begin_write(plan, node->outputs[0], &layout, &y));
+    FTH_TRY(cuda_begin_write(plan, fth_plan_value_of(plan, node->outputs[0]), &layout, &y));
     for (int i = 0; i < node->input_count; i++) {
         int64_t channels = fth_plan_type(plan, node->inputs[i]).shape.dims[1];
         FTH_TRY(cuda_read(plan, node->inputs[i], &part));
         FTH_TRY(add_copy(plan, "concat", part, 0, y, begin, channels, i == node->input_count - 1));
         begin += channels;
     }
-    FTH_TRY(cuda_end_write(plan, node->outputs[0], y));
+    FTH_TRY(cuda_end_write(plan, fth_plan_value_of(plan, node->outputs[0]), y));
 out:
     return status;
 }
@@ -49,9 +49,9 @@ static fth_status prepare_slice(fth_plan *plan, const fth_node *node)
     const cuda_layout layout = cuda_standard(plan, node->outputs[0]);
     fth_plan_value x, y;
     FTH_TRY(cuda_read(plan, node->inputs[0], &x));
-    FTH_TRY(cuda_begin_write(plan, node->outputs[0], &layout, &y));
+    FTH_TRY(cuda_begin_write(plan, fth_plan_value_of(plan, node->outputs[0]), &layout, &y));
     FTH_TRY(add_copy(plan, "slice", x, a->begin, y, 0, a->end - a->begin, true));
-    FTH_TRY(cuda_end_write(plan, node->outputs[0], y));
+    FTH_TRY(cuda_end_write(plan, fth_plan_value_of(plan, node->outputs[0]), y));
 out:
     return status;
 }
@@ -65,10 +65,10 @@ static fth_status prepare_pad(fth_plan *plan, const fth_node *node)
     const int64_t channels = fth_plan_type(plan, node->inputs[0]).shape.dims[1];
     fth_plan_value x, y;
     FTH_TRY(cuda_read(plan, node->inputs[0], &x));
-    FTH_TRY(cuda_begin_write(plan, node->outputs[0], &layout, &y));
+    FTH_TRY(cuda_begin_write(plan, fth_plan_value_of(plan, node->outputs[0]), &layout, &y));
     FTH_TRY(add_copy(plan, "pad", x, 0, y, 0, 0, true));
     FTH_TRY(add_copy(plan, "pad", x, 0, y, a->before, channels, false));
-    FTH_TRY(cuda_end_write(plan, node->outputs[0], y));
+    FTH_TRY(cuda_end_write(plan, fth_plan_value_of(plan, node->outputs[0]), y));
 out:
     return status;
 }
@@ -80,8 +80,8 @@ static fth_status prepare_reshape(fth_plan *plan, const fth_node *node)
     fth_shape from = fth_plan_type(plan, node->inputs[0]).shape, to = fth_plan_type(plan, node->outputs[0]).shape;
     const cuda_type type = cuda_compute_type(plan);
     const cuda_layout plain = cuda_plain(&from, type), layout = cuda_plain(&to, type);
-    fth_plan_value source, target = node->outputs[0], view;
-    FTH_TRY(cuda_read_as(plan, node->inputs[0], &plain, &source));
+    fth_plan_value source, target = fth_plan_value_of(plan, node->outputs[0]), view;
+    FTH_TRY(cuda_read_as(plan, fth_plan_value_of(plan, node->inputs[0]), &plain, &source));
     if (!cuda_layout_of(plan, target)) {
         FTH_TRY(cuda_set_layout(plan, target, &layout));
         fth_plan_alias(plan, target, source);
@@ -116,16 +116,16 @@ static fth_status prepare_dropout(fth_plan *plan, const fth_node *node)
     fth_plan_value x, y;
     FTH_TRY(cuda_read(plan, node->inputs[0], &x));
     if (fth_plan_get_options(plan).mode == FTH_PLAN_EVALUATE || a->probability == 0) {
-        if (!cuda_layout_of(plan, node->outputs[0])) {
-            FTH_TRY(cuda_set_layout(plan, node->outputs[0], &layout));
-            fth_plan_alias(plan, node->outputs[0], x);
+        if (!cuda_layout_of(plan, fth_plan_value_of(plan, node->outputs[0]))) {
+            FTH_TRY(cuda_set_layout(plan, fth_plan_value_of(plan, node->outputs[0]), &layout));
+            fth_plan_alias(plan, fth_plan_value_of(plan, node->outputs[0]), x);
         } else {
-            FTH_TRY(cuda_end_write(plan, node->outputs[0], x));
+            FTH_TRY(cuda_end_write(plan, fth_plan_value_of(plan, node->outputs[0]), x));
         }
         goto out;
     }
     cuda_write_in_place(plan, node->inputs[0], x, node->outputs[0]);
-    FTH_TRY(cuda_begin_write(plan, node->outputs[0], &layout, &y));
+    FTH_TRY(cuda_begin_write(plan, fth_plan_value_of(plan, node->outputs[0]), &layout, &y));
     cuda_call call = {.run = run_dropout, .values = {x, y}, .value_count = 2, .write_count = 1};
     call.sizes[0] = layout.n;
     call.sizes[1] = layout.c;
@@ -136,7 +136,7 @@ static fth_status prepare_dropout(fth_plan *plan, const fth_node *node)
     call.type = layout.type;
     call.what = layout.nhwc;
     FTH_TRY(cuda_add_call(plan, "dropout", &call));
-    FTH_TRY(cuda_end_write(plan, node->outputs[0], y));
+    FTH_TRY(cuda_end_write(plan, fth_plan_value_of(plan, node->outputs[0]), y));
 out:
     return status;
 }

@@ -16,12 +16,14 @@ static fth_status prepare_loss(fth_plan *plan, const fth_node *node)
     fth_shape shape = fth_plan_type(plan, node->inputs[0]).shape;
     const cuda_layout plain = cuda_plain(&shape, CUDA_TYPE_F32);
     fth_plan_value logits, scratch;
-    FTH_TRY(cuda_read_as(plan, node->inputs[0], &plain, &logits));
+    FTH_TRY(cuda_read_as(plan, fth_plan_value_of(plan, node->inputs[0]), &plain, &logits));
     FTH_TRY(cuda_fix_plain(plan, node->outputs[0]));
     FTH_TRY(cuda_fix_plain(plan, node->outputs[1]));
     FTH_TRY(cuda_add_scratch(plan, 2 * (size_t)shape.dims[0] * sizeof(float), &scratch));
     cuda_call call = {.run = run_loss,
-                      .values = {logits, node->inputs[1], node->outputs[0], node->outputs[1], scratch},
+                      .values = {logits, fth_plan_value_of(plan, node->inputs[1]),
+                                 fth_plan_value_of(plan, node->outputs[0]), fth_plan_value_of(plan, node->outputs[1]),
+                                 scratch},
                       .value_count = 5,
                       .write_count = 3};
     call.sizes[0] = shape.dims[0];
@@ -45,17 +47,18 @@ static fth_status prepare_gradient(fth_plan *plan, const fth_node *node)
     const fth_cross_entropy_attributes *a = node->attributes;
     const cuda_layout layout = cuda_standard(plan, node->outputs[0]);
     fth_plan_value gradient;
-    FTH_TRY(cuda_begin_write(plan, node->outputs[0], &layout, &gradient));
-    cuda_call call = {.run = run_gradient,
-                      .values = {node->inputs[0], node->inputs[1], gradient},
-                      .value_count = 3,
-                      .write_count = 1};
+    FTH_TRY(cuda_begin_write(plan, fth_plan_value_of(plan, node->outputs[0]), &layout, &gradient));
+    cuda_call call = {
+        .run = run_gradient,
+        .values = {fth_plan_value_of(plan, node->inputs[0]), fth_plan_value_of(plan, node->inputs[1]), gradient},
+        .value_count = 3,
+        .write_count = 1};
     call.sizes[0] = layout.n;
     call.sizes[1] = layout.c;
     call.numbers[0] = a->label_smoothing;
     call.type = layout.type;
     FTH_TRY(cuda_add_call(plan, "softmax_cross_entropy_grad", &call));
-    FTH_TRY(cuda_end_write(plan, node->outputs[0], gradient));
+    FTH_TRY(cuda_end_write(plan, fth_plan_value_of(plan, node->outputs[0]), gradient));
 out:
     return status;
 }

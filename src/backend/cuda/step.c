@@ -31,7 +31,7 @@ static fth_status bind_call(void *state, const fth_plan *plan)
 {
     cuda_call *call = state;
     for (int i = 0; i < call->value_count; i++)
-        call->data[i] = call->values[i] >= 0 ? fth_plan_data(plan, call->values[i]) : NULL;
+        call->data[i] = fth_plan_value_exists(call->values[i]) ? fth_plan_data(plan, call->values[i]) : NULL;
     return FTH_OK;
 }
 
@@ -45,7 +45,7 @@ static fth_status run_call(void *state, const fth_run *run)
 void cuda_list_values(fth_step *step, const fth_plan_value *values, int value_count, int write_count)
 {
     for (int i = 0; i < value_count; i++) {
-        if (values[i] < 0)
+        if (!fth_plan_value_exists(values[i]))
             continue;
         if (i < value_count - write_count)
             step->reads[step->read_count++] = values[i];

@@ -197,16 +197,17 @@ static fth_status collect(fth_plan *plan, fth_value parameter, const cuda_layout
 {
     fth_status status = FTH_OK;
     fth_plan_value copy;
-    if (fth_plan_storage(plan, parameter) != FTH_IN_PARAMETERS ||
-        cuda_layout_equal(cuda_layout_of(plan, parameter), wanted))
+    if (fth_plan_storage(plan, fth_plan_value_of(plan, parameter)) != FTH_IN_PARAMETERS ||
+        cuda_layout_equal(cuda_layout_of(plan, fth_plan_value_of(plan, parameter)), wanted))
         return FTH_OK;
-    for (copy = fth_plan_next_copy(plan, parameter, -1); copy >= 0; copy = fth_plan_next_copy(plan, parameter, copy))
+    for (copy = fth_plan_next_copy(plan, fth_plan_value_of(plan, parameter), FTH_NO_PLAN_VALUE);
+         fth_plan_value_exists(copy); copy = fth_plan_next_copy(plan, fth_plan_value_of(plan, parameter), copy))
         if (cuda_layout_equal(cuda_layout_of(plan, copy), wanted))
             return FTH_OK;
     FTH_TRY(fth_plan_add_value(plan, &copy));
     FTH_TRY(cuda_set_layout(plan, copy, wanted));
-    fth_plan_note_copy(plan, copy, parameter);
-    casts[*count] = (pending_cast){.from = parameter, .to = copy, .cast = describe(wanted)};
+    fth_plan_note_copy(plan, copy, fth_plan_value_of(plan, parameter));
+    casts[*count] = (pending_cast){.from = fth_plan_value_of(plan, parameter), .to = copy, .cast = describe(wanted)};
     if (++*count == CASTS_PER_STEP) {
         FTH_TRY(add_casts(plan, false, casts, *count));
         *count = 0;
@@ -252,12 +253,12 @@ fth_status cuda_read_weight(fth_plan *plan, fth_value parameter, const cuda_layo
         notes->weights_cast = true;
         FTH_TRY(cast_all(plan));
     }
-    if (fth_plan_storage(plan, parameter) == FTH_IN_PARAMETERS) {
+    if (fth_plan_storage(plan, fth_plan_value_of(plan, parameter)) == FTH_IN_PARAMETERS) {
         FTH_TRY(collect(plan, parameter, wanted, &one, &count)); /* nothing, unless it is of another kind */
         if (count > 0)
             FTH_TRY(add_casts(plan, false, &one, 1));
     }
-    FTH_TRY(cuda_read_as(plan, parameter, wanted, as));
+    FTH_TRY(cuda_read_as(plan, fth_plan_value_of(plan, parameter), wanted, as));
 out:
     return status;
 }
@@ -268,7 +269,7 @@ fth_status cuda_begin_gradient(fth_plan *plan, fth_value gradient, const cuda_la
 {
     fth_status status = FTH_OK;
     FTH_TRY(cuda_fix_plain(plan, gradient));
-    FTH_TRY(cuda_begin_write(plan, gradient, layout, as));
+    FTH_TRY(cuda_begin_write(plan, fth_plan_value_of(plan, gradient), layout, as));
 out:
     return status;
 }
@@ -289,9 +290,10 @@ fth_status cuda_end_gradient(fth_plan *plan, fth_value gradient, fth_plan_value 
 {
     fth_status status = FTH_OK;
     plan_notes *notes = fth_plan_notes(plan);
-    if (as != gradient) {
-        pending_cast one = {.from = as, .to = gradient, .cast = describe(cuda_layout_of(plan, as))};
-        if (fth_plan_storage(plan, gradient) != FTH_IN_GRADIENTS)
+    if (!fth_plan_value_equal(as, fth_plan_value_of(plan, gradient))) {
+        pending_cast one = {
+            .from = as, .to = fth_plan_value_of(plan, gradient), .cast = describe(cuda_layout_of(plan, as))};
+        if (fth_plan_storage(plan, fth_plan_value_of(plan, gradient)) != FTH_IN_GRADIENTS)
             return add_casts(plan, true, &one, 1); /* somebody computes with it: now */
         notes->gradients[notes->gradient_count++] = one;
         notes->gradient_elements += cuda_layout_elements(cuda_layout_of(plan, as));
