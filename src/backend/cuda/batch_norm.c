@@ -3,7 +3,8 @@
  * With a residual the sign of y is kept as one bit per element in the op's mask; without one it is computed again from
  * x. Where the gradient that comes in is a sum of two (a residual network's branches), the sum is made on the way in.
  */
-#include "backend/cuda/cuda_internal.h"
+#include "backend/cuda/kernel_list.h"
+#include "backend/cuda/step.h"
 
 enum { X, SCALE, SHIFT, RUNNING_MEAN, RUNNING_VARIANCE, RESIDUAL };
 

@@ -8,7 +8,7 @@
  * while the device is still busy with this one. */
 #include <stdlib.h>
 
-#include "backend/cuda/cuda_internal.h"
+#include "backend/cuda/recording.h"
 
 typedef struct recording {
     cudaGraph_t graph;
@@ -69,15 +69,15 @@ static fth_status count_busy(cuda_device *cuda)
 {
     fth_status status = FTH_OK;
     float milliseconds = 0;
-    if (!cuda->runs_pending)
+    if (!cuda->busy.pending)
         return FTH_OK;
-    cudaError_t state = cudaEventQuery(cuda->runs_end);
+    cudaError_t state = cudaEventQuery(cuda->busy.end);
     if (state == cudaErrorNotReady)
         return FTH_OK;
     CUDA_TRY(state);
-    CUDA_TRY(cudaEventElapsedTime(&milliseconds, cuda->runs_begin, cuda->runs_end));
-    cuda->busy_s += milliseconds / 1e3;
-    cuda->runs_pending = false;
+    CUDA_TRY(cudaEventElapsedTime(&milliseconds, cuda->busy.begin, cuda->busy.end));
+    cuda->busy.seconds += milliseconds / 1e3;
+    cuda->busy.pending = false;
 out:
     return status;
 }
@@ -94,11 +94,11 @@ static fth_status replay_capture(fth_device *device, void *captured, const fth_r
                                           cuda_run_values_of(run, cuda->sequence)));
     FTH_TRY(count_busy(cuda));
     FTH_TRY(cuda_make_fault(cuda));
-    if (!cuda->runs_pending)
-        CUDA_TRY(cudaEventRecord(cuda->runs_begin, cuda->launch.stream));
+    if (!cuda->busy.pending)
+        CUDA_TRY(cudaEventRecord(cuda->busy.begin, cuda->launch.stream));
     CUDA_TRY(cudaGraphLaunch(made->executable, cuda->launch.stream));
-    CUDA_TRY(cudaEventRecord(cuda->runs_end, cuda->launch.stream));
-    cuda->runs_pending = true;
+    CUDA_TRY(cudaEventRecord(cuda->busy.end, cuda->launch.stream));
+    cuda->busy.pending = true;
     cuda->replayed = true;
 out:
     return status;
@@ -133,17 +133,14 @@ fth_status cuda_sample(fth_device *device, fth_device_sample *result)
     cuda_device *cuda = (cuda_device *)device;
     size_t free_bytes = 0, total_bytes = 0;
     cudaSetDevice(cuda->index);
-    if (!cuda->nvml_asked) /* not at the start, which it would delay */
-        cuda_nvml_open(cuda);
-    cuda->nvml_asked = true;
-    if (cuda->runs_pending) /* one step at most: otherwise a device that is never idle would never be counted */
-        FTH_TRY(cuda_wait(cuda, cuda->runs_end, cuda_deadline(cuda)));
+    if (cuda->busy.pending) /* one step at most: otherwise a device that is never idle would never be counted */
+        FTH_TRY(cuda_wait(cuda, cuda->busy.end, cuda_deadline(cuda)));
     FTH_TRY(count_busy(cuda));
     CUDA_TRY(cudaMemGetInfo(&free_bytes, &total_bytes));
     *result = (fth_device_sample){.used_bytes = (int64_t)(total_bytes - free_bytes),
                                   .total_bytes = (int64_t)total_bytes,
                                   .utilization = cuda_nvml_utilization(cuda),
-                                  .busy_s = cuda->busy_s};
+                                  .busy_s = cuda->busy.seconds};
 out:
     return status;
 }

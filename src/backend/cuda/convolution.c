@@ -3,7 +3,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "backend/cuda/cuda_internal.h"
+#include "backend/cuda/convolution.h"
+#include "backend/cuda/kernel_list.h"
+#include "backend/cuda/step.h"
+#include "backend/cuda/weights.h"
 
 typedef struct conv_step {
     cuda_device *device;

@@ -7,7 +7,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "backend/cuda/cuda_internal.h"
+#include "backend/cuda/convolution.h"
+#include "backend/cuda/kernel_list.h"
+#include "backend/cuda/memory.h"
+#include "backend/cuda/recording.h"
 
 /* ---- statuses ---- */
 
@@ -90,7 +93,7 @@ static void close_device(fth_device *device)
     if (cuda->cudnn)
         cudnnDestroy(cuda->cudnn);
     cuda_close_copies(cuda);
-    cudaEvent_t events[] = {cuda->done, cuda->runs_begin, cuda->runs_end};
+    cudaEvent_t events[] = {cuda->done, cuda->busy.begin, cuda->busy.end};
     for (size_t i = 0; i < FTH_COUNT_OF(events); i++)
         if (events[i])
             cudaEventDestroy(events[i]);
@@ -126,8 +129,8 @@ static fth_status open_memory(cuda_device *cuda)
     CUDA_TRY(cudaHostAlloc((void **)&cuda->announcement, sizeof *cuda->announcement, cudaHostAllocDefault));
     *cuda->announcement = (cuda_announcement){0};
     CUDA_TRY(cudaEventCreateWithFlags(&cuda->done, cudaEventDisableTiming));
-    CUDA_TRY(cudaEventCreate(&cuda->runs_begin));
-    CUDA_TRY(cudaEventCreate(&cuda->runs_end));
+    CUDA_TRY(cudaEventCreate(&cuda->busy.begin));
+    CUDA_TRY(cudaEventCreate(&cuda->busy.end));
 out:
     return status;
 }

@@ -10,7 +10,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "backend/cuda/cuda_internal.h"
+#include "backend/cuda/convolution.h"
+#include "backend/cuda/layout.h"
 
 enum { MAX_PROPOSALS = 48, MAX_MEASURED = 10, MAX_KNOBS = 32, CHOICE_SIZE = 1024 };
 static const size_t max_workspace_bytes = (size_t)1 << 30;

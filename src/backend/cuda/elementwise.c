@@ -1,7 +1,8 @@
 /* Activations and sums. Two things are left to a neighbour where that saves passes over memory: a sum that only a batch
  * norm's gradient reads is made by that (batch_norm.c), and the gradient of a bias is made by the ReLU's gradient
  * before it. Both follow from the graph alone, so each side knows what the other does. */
-#include "backend/cuda/cuda_internal.h"
+#include "backend/cuda/kernel_list.h"
+#include "backend/cuda/step.h"
 
 static cudaError_t run_elementwise(const cuda_call *call)
 {

@@ -1,5 +1,6 @@
 /* Batches from a data set on the device: the recipes go there in one small copy, one launch makes the images. */
-#include "backend/cuda/cuda_internal.h"
+#include "backend/cuda/memory.h"
+#include "backend/cuda/recording.h"
 
 static fth_status grow_recipes(cuda_device *cuda, size_t size_bytes)
 {

@@ -1,7 +1,7 @@
-/* Layouts of values, and the conversions between them. See cuda_internal.h. */
+/* Layouts of values, and the conversions between them. */
 #include <string.h>
 
-#include "backend/cuda/cuda_internal.h"
+#include "backend/cuda/step.h"
 
 cuda_type cuda_compute_type(const fth_plan *plan)
 {

@@ -8,7 +8,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "backend/cuda/cuda_internal.h"
+#include "backend/cuda/kernel_list.h"
+#include "backend/cuda/step.h"
+#include "backend/cuda/weights.h"
 
 enum { WORKSPACE_BYTES = 32 << 20 };
 

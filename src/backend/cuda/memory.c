@@ -4,11 +4,32 @@
  * large ones through two pieces in turn. Batches take a stream of their own into one of two buffers on the device, from
  * where the main stream takes them: the bus works while the device computes what was queued before. Copies out are
  * queued behind the work and waited for with it. */
+#include <stdlib.h>
 #include <string.h>
 
-#include "backend/cuda/cuda_internal.h"
+#include "backend/cuda/memory.h"
 
 enum { STAGING_BYTES = 32 << 20, SMALL_COPY_BYTES = 64 << 10, OUT_BYTES = 4 << 20, SMALL_SLOTS = 32 };
+
+/* A buffer on the device between the bus and the batch's place. */
+typedef struct batch_buffer {
+    void *memory;
+    size_t size_bytes;
+    cudaEvent_t arrived, taken;
+} batch_buffer;
+
+struct cuda_copies {
+    cudaStream_t copy_stream;
+    void *staging[2]; /* pinned: large copies in go through these in turn */
+    cudaEvent_t staging_free[2];
+    int staging_next;
+    batch_buffer ahead[2]; /* batches that arrived before they are needed */
+    int ahead_next;
+    void *small; /* pinned: a ring for small copies in */
+    cudaEvent_t small_done[2];
+    uint64_t small_next;
+    void *out; /* pinned: copies out land here */
+};
 
 fth_status cuda_allocate(fth_device *device, size_t size_bytes, void **memory)
 {
@@ -55,37 +76,42 @@ fth_status cuda_free_memory(fth_device *device, size_t *free_bytes, size_t *tota
 fth_status cuda_open_copies(cuda_device *cuda)
 {
     fth_status status = FTH_OK;
-    CUDA_TRY(cudaStreamCreateWithFlags(&cuda->copy_stream, cudaStreamNonBlocking));
+    FTH_TRY(fth_allocate(1, sizeof *cuda->copies, &cuda->copies));
+    CUDA_TRY(cudaStreamCreateWithFlags(&cuda->copies->copy_stream, cudaStreamNonBlocking));
     for (int i = 0; i < 2; i++) {
-        CUDA_TRY(cudaEventCreateWithFlags(&cuda->staging_free[i], cudaEventDisableTiming));
-        CUDA_TRY(cudaEventCreateWithFlags(&cuda->small_done[i], cudaEventDisableTiming));
-        CUDA_TRY(cudaEventCreateWithFlags(&cuda->ahead[i].arrived, cudaEventDisableTiming));
-        CUDA_TRY(cudaEventCreateWithFlags(&cuda->ahead[i].taken, cudaEventDisableTiming));
+        CUDA_TRY(cudaEventCreateWithFlags(&cuda->copies->staging_free[i], cudaEventDisableTiming));
+        CUDA_TRY(cudaEventCreateWithFlags(&cuda->copies->small_done[i], cudaEventDisableTiming));
+        CUDA_TRY(cudaEventCreateWithFlags(&cuda->copies->ahead[i].arrived, cudaEventDisableTiming));
+        CUDA_TRY(cudaEventCreateWithFlags(&cuda->copies->ahead[i].taken, cudaEventDisableTiming));
     }
-    CUDA_TRY(cudaHostAlloc(&cuda->out, OUT_BYTES, cudaHostAllocDefault));
-    CUDA_TRY(cudaHostAlloc(&cuda->small, SMALL_SLOTS * SMALL_COPY_BYTES, cudaHostAllocDefault));
+    CUDA_TRY(cudaHostAlloc(&cuda->copies->out, OUT_BYTES, cudaHostAllocDefault));
+    CUDA_TRY(cudaHostAlloc(&cuda->copies->small, SMALL_SLOTS * SMALL_COPY_BYTES, cudaHostAllocDefault));
 out:
     return status;
 }
 
 void cuda_close_copies(cuda_device *cuda)
 {
+    if (!cuda->copies)
+        return;
     for (int i = 0; i < 2; i++) {
-        cudaEvent_t events[] = {cuda->staging_free[i], cuda->small_done[i], cuda->ahead[i].arrived,
-                                cuda->ahead[i].taken};
+        cudaEvent_t events[] = {cuda->copies->staging_free[i], cuda->copies->small_done[i],
+                                cuda->copies->ahead[i].arrived, cuda->copies->ahead[i].taken};
         for (size_t e = 0; e < FTH_COUNT_OF(events); e++)
             if (events[e])
                 cudaEventDestroy(events[e]);
-        if (cuda->staging[i])
-            cudaFreeHost(cuda->staging[i]);
-        cudaFree(cuda->ahead[i].memory);
+        if (cuda->copies->staging[i])
+            cudaFreeHost(cuda->copies->staging[i]);
+        cudaFree(cuda->copies->ahead[i].memory);
     }
-    if (cuda->out)
-        cudaFreeHost(cuda->out);
-    if (cuda->small)
-        cudaFreeHost(cuda->small);
-    if (cuda->copy_stream)
-        cudaStreamDestroy(cuda->copy_stream);
+    if (cuda->copies->out)
+        cudaFreeHost(cuda->copies->out);
+    if (cuda->copies->small)
+        cudaFreeHost(cuda->copies->small);
+    if (cuda->copies->copy_stream)
+        cudaStreamDestroy(cuda->copies->copy_stream);
+    free(cuda->copies);
+    cuda->copies = NULL;
 }
 
 /* memcpy by several threads: one does not keep up with the bus. */
@@ -104,16 +130,16 @@ static fth_status copy_staged(cuda_device *cuda, char *to, const char *from, siz
 {
     fth_status status = FTH_OK;
     while (size_bytes > 0) {
-        int slot = cuda->staging_next;
+        int slot = cuda->copies->staging_next;
         size_t part = size_bytes < STAGING_BYTES ? size_bytes : STAGING_BYTES;
-        if (!cuda->staging[slot])
-            CUDA_TRY(cudaHostAlloc(&cuda->staging[slot], STAGING_BYTES, cudaHostAllocDefault));
+        if (!cuda->copies->staging[slot])
+            CUDA_TRY(cudaHostAlloc(&cuda->copies->staging[slot], STAGING_BYTES, cudaHostAllocDefault));
         else
-            FTH_TRY(cuda_wait(cuda, cuda->staging_free[slot], cuda_deadline(cuda)));
-        copy_bytes(cuda->staging[slot], from, part);
-        CUDA_TRY(cudaMemcpyAsync(to, cuda->staging[slot], part, cudaMemcpyHostToDevice, stream));
-        CUDA_TRY(cudaEventRecord(cuda->staging_free[slot], stream));
-        cuda->staging_next = 1 - slot;
+            FTH_TRY(cuda_wait(cuda, cuda->copies->staging_free[slot], cuda_deadline(cuda)));
+        copy_bytes(cuda->copies->staging[slot], from, part);
+        CUDA_TRY(cudaMemcpyAsync(to, cuda->copies->staging[slot], part, cudaMemcpyHostToDevice, stream));
+        CUDA_TRY(cudaEventRecord(cuda->copies->staging_free[slot], stream));
+        cuda->copies->staging_next = 1 - slot;
         to += part;
         from += part;
         size_bytes -= part;
@@ -126,15 +152,15 @@ out:
 static fth_status copy_small(cuda_device *cuda, void *to, const void *from, size_t size_bytes)
 {
     fth_status status = FTH_OK;
-    const uint64_t slot = cuda->small_next % SMALL_SLOTS, half = slot / (SMALL_SLOTS / 2);
-    char *pinned = (char *)cuda->small + slot * SMALL_COPY_BYTES;
-    if (slot % (SMALL_SLOTS / 2) == 0 && cuda->small_next >= SMALL_SLOTS)
-        FTH_TRY(cuda_wait(cuda, cuda->small_done[half], cuda_deadline(cuda)));
+    const uint64_t slot = cuda->copies->small_next % SMALL_SLOTS, half = slot / (SMALL_SLOTS / 2);
+    char *pinned = (char *)cuda->copies->small + slot * SMALL_COPY_BYTES;
+    if (slot % (SMALL_SLOTS / 2) == 0 && cuda->copies->small_next >= SMALL_SLOTS)
+        FTH_TRY(cuda_wait(cuda, cuda->copies->small_done[half], cuda_deadline(cuda)));
     memcpy(pinned, from, size_bytes);
     CUDA_TRY(cudaMemcpyAsync(to, pinned, size_bytes, cudaMemcpyHostToDevice, cuda->launch.stream));
     if (slot % (SMALL_SLOTS / 2) == SMALL_SLOTS / 2 - 1)
-        CUDA_TRY(cudaEventRecord(cuda->small_done[half], cuda->launch.stream));
-    cuda->small_next++;
+        CUDA_TRY(cudaEventRecord(cuda->copies->small_done[half], cuda->launch.stream));
+    cuda->copies->small_next++;
 out:
     return status;
 }
@@ -143,7 +169,7 @@ out:
 static fth_status copy_ahead(cuda_device *cuda, void *to, const void *from, size_t size_bytes)
 {
     fth_status status = FTH_OK;
-    cuda_ahead *ahead = &cuda->ahead[cuda->ahead_next];
+    batch_buffer *ahead = &cuda->copies->ahead[cuda->copies->ahead_next];
     if (ahead->size_bytes < size_bytes) {
         void *larger = NULL;
         if (cudaMalloc(&larger, size_bytes) != cudaSuccess) { /* no room: copied behind the work instead */
@@ -154,13 +180,13 @@ static fth_status copy_ahead(cuda_device *cuda, void *to, const void *from, size
         ahead->memory = larger;
         ahead->size_bytes = size_bytes;
     }
-    CUDA_TRY(cudaStreamWaitEvent(cuda->copy_stream, ahead->taken, 0));
-    FTH_TRY(copy_staged(cuda, ahead->memory, from, size_bytes, cuda->copy_stream));
-    CUDA_TRY(cudaEventRecord(ahead->arrived, cuda->copy_stream));
+    CUDA_TRY(cudaStreamWaitEvent(cuda->copies->copy_stream, ahead->taken, 0));
+    FTH_TRY(copy_staged(cuda, ahead->memory, from, size_bytes, cuda->copies->copy_stream));
+    CUDA_TRY(cudaEventRecord(ahead->arrived, cuda->copies->copy_stream));
     CUDA_TRY(cudaStreamWaitEvent(cuda->launch.stream, ahead->arrived, 0));
     CUDA_TRY(cudaMemcpyAsync(to, ahead->memory, size_bytes, cudaMemcpyDeviceToDevice, cuda->launch.stream));
     CUDA_TRY(cudaEventRecord(ahead->taken, cuda->launch.stream));
-    cuda->ahead_next = 1 - cuda->ahead_next;
+    cuda->copies->ahead_next = 1 - cuda->copies->ahead_next;
 out:
     return status;
 }
@@ -208,9 +234,9 @@ fth_status cuda_copy_out(fth_device *device, void *to, const void *from, size_t 
     /* Through pinned memory: the copy is queued behind the work, and waited for with it, under a deadline. */
     while (size_bytes > 0) {
         size_t part = size_bytes < OUT_BYTES ? size_bytes : OUT_BYTES;
-        CUDA_TRY(cudaMemcpyAsync(cuda->out, from, part, cudaMemcpyDeviceToHost, cuda->launch.stream));
+        CUDA_TRY(cudaMemcpyAsync(cuda->copies->out, from, part, cudaMemcpyDeviceToHost, cuda->launch.stream));
         FTH_TRY(cuda_synchronize(device, cuda_deadline(cuda)));
-        memcpy(to, cuda->out, part);
+        memcpy(to, cuda->copies->out, part);
         to = (char *)to + part;
         from = (const char *)from + part;
         size_bytes -= part;

@@ -6,7 +6,8 @@
  * FARTHING_CUDA_PART_ELEMENTS sets how many elements a part may have, for tests. */
 #include <stdlib.h>
 
-#include "backend/cuda/cuda_internal.h"
+#include "backend/cuda/convolution.h"
+#include "backend/cuda/layout.h"
 
 struct cuda_conv_plan {
     cuda_engine *first, *others; /* of the parts; others: NULL where they are computed as the first */

@@ -1,5 +1,6 @@
 /* Pooling: see pool.cu. */
-#include "backend/cuda/cuda_internal.h"
+#include "backend/cuda/kernel_list.h"
+#include "backend/cuda/step.h"
 
 static void set_images(cuda_pool *pool, const cuda_layout *x, const cuda_layout *y)
 {

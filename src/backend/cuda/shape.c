@@ -1,5 +1,6 @@
 /* Ops that move elements: concat, slice, pad, reshape; and dropout, which depends on where an element is. */
-#include "backend/cuda/cuda_internal.h"
+#include "backend/cuda/kernel_list.h"
+#include "backend/cuda/step.h"
 
 static cudaError_t run_copy_channels(const cuda_call *call)
 {

@@ -9,7 +9,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "backend/cuda/cuda_internal.h"
+#include "backend/cuda/memory.h"
+#include "backend/cuda/recording.h"
 
 enum { PIECE_BYTES = 4 << 20 };
 

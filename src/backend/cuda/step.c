@@ -1,7 +1,8 @@
-/* Steps made of one launch, and the numbers that change from run to run. See cuda_internal.h. */
+/* Steps made of one launch, and the numbers that change from run to run. */
 #include <stdio.h>
 
-#include "backend/cuda/cuda_internal.h"
+#include "backend/cuda/recording.h"
+#include "backend/cuda/step.h"
 
 cuda_run_values cuda_run_values_of(const fth_run *run, uint64_t sequence)
 {

@@ -9,7 +9,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "backend/cuda/cuda_internal.h"
+#include "backend/cuda/convolution.h"
+#include "backend/cuda/memory.h"
 
 enum { MAX_FILE_BYTES = 16 << 20 };
 

@@ -7,7 +7,8 @@
 #include <math.h>
 #include <stdlib.h>
 
-#include "backend/cuda/cuda_internal.h"
+#include "backend/cuda/memory.h"
+#include "backend/cuda/recording.h"
 
 static cuda_update describe(float *parameters, const float *gradients, float *const *state, int vectors, size_t count)
 {

@@ -13,7 +13,7 @@
 #include <string.h>
 #include <time.h>
 
-#include "backend/cuda/cuda_internal.h"
+#include "backend/cuda/cuda_device.h"
 
 enum { DEFAULT_TIMEOUT_S = 300 };
 
@@ -26,18 +26,18 @@ void cuda_read_environment(cuda_device *cuda)
     double seconds = timeout ? strtod(timeout, NULL) : 0;
     cuda->timeout_s = seconds > 0 ? seconds : DEFAULT_TIMEOUT_S;
     unsigned long long run = 0;
-    if (fault && sscanf(fault, "hang:%llu:%lf", &run, &cuda->fault_s) == 2)
-        cuda->fault_run = run;
+    if (fault && sscanf(fault, "hang:%llu:%lf", &run, &cuda->fault.seconds) == 2)
+        cuda->fault.run = run;
     else if (fault && sscanf(fault, "trap:%llu", &run) == 1)
-        cuda->fault_run = run;
+        cuda->fault.run = run;
 }
 
 fth_status cuda_make_fault(cuda_device *cuda)
 {
-    if (cuda->fault_run == 0 || cuda->sequence != cuda->fault_run)
+    if (cuda->fault.run == 0 || cuda->sequence != cuda->fault.run)
         return FTH_OK;
-    return cuda_status(cuda->fault_s > 0 ? cuda_launch_spin(cuda->launch.stream, cuda->fault_s)
-                                         : cuda_launch_trap(cuda->launch.stream),
+    return cuda_status(cuda->fault.seconds > 0 ? cuda_launch_spin(cuda->launch.stream, cuda->fault.seconds)
+                                               : cuda_launch_trap(cuda->launch.stream),
                        "making a fault");
 }
 

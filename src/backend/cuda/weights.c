@@ -6,7 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "backend/cuda/cuda_internal.h"
+#include "backend/cuda/recording.h"
+#include "backend/cuda/weights.h"
 
 enum { CASTS_PER_STEP = 30, WAITING_ELEMENTS = 8 << 20 };
 

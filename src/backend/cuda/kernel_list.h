@@ -1,0 +1,30 @@
+/* The kernels of the CUDA back end, one file each, and what they leave to each other. */
+#ifndef FTH_BACKEND_CUDA_KERNEL_LIST_H
+#define FTH_BACKEND_CUDA_KERNEL_LIST_H
+
+#include "backend/cuda/layout.h"
+
+extern const fth_kernel cuda_convolution, cuda_convolution_grad_input, cuda_convolution_grad_weights;
+extern const fth_kernel cuda_linear, cuda_linear_grad_input, cuda_linear_grad_weights;
+extern const fth_kernel cuda_batch_norm, cuda_batch_norm_grad;
+extern const fth_kernel cuda_relu, cuda_relu_grad, cuda_gelu, cuda_gelu_grad, cuda_add;
+extern const fth_kernel cuda_max_pool, cuda_max_pool_grad, cuda_average_pool, cuda_average_pool_grad;
+extern const fth_kernel cuda_adaptive_average_pool, cuda_adaptive_average_pool_grad;
+extern const fth_kernel cuda_concat, cuda_slice, cuda_pad, cuda_reshape, cuda_dropout;
+extern const fth_kernel cuda_softmax_cross_entropy, cuda_softmax_cross_entropy_grad;
+
+/* y = [relu](y + bias), in place; bias: may be none. NaN stays NaN. */
+fth_status cuda_add_bias(fth_plan *plan, const cuda_layout *layout, fth_plan_value y, fth_plan_value bias, bool relu);
+
+/* Sums of the columns of dy, the gradient of a bias; nothing if nobody wants it or relu_grad made it already. */
+fth_status cuda_add_bias_gradient(fth_plan *plan, fth_plan_value dy, fth_value dbias);
+/* The two terms of a sum that was left to its reader; false if `value` was computed. */
+bool cuda_is_deferred_sum(const fth_plan *plan, fth_value value, fth_value terms[2]);
+/* The max_pool_grad that was left to the relu_grad which reads `dx`, or NULL; *pooled is the pool's output. */
+const fth_node *cuda_deferred_pool(const fth_plan *plan, fth_value dx, fth_value *pooled);
+/* The step of a max_pool_grad from `dy` to `result`. */
+fth_status cuda_add_max_pool_grad(fth_plan *plan, const fth_node *node, fth_plan_value dy, fth_value result);
+/* True if the bias gradient of `node` (a grad_weights) is made by the relu_grad before it. */
+bool cuda_relu_grad_makes_bias_gradient(const fth_plan *plan, fth_value dy, const fth_node *node);
+
+#endif
