@@ -87,6 +87,17 @@ def test_plugins_find_all_that_they_need():
         assert "libfarthing" not in run("readelf", "-d", plugin)  # or a program would have two copies
 
 
+def test_the_cuda_plugin_will_find_all_that_it_needs():
+    """Also where it is not built: by the names in its sources."""
+    text = "".join(path.read_text() for path in (ROOT / "src/backend/cuda").glob("*.c*"))
+    used = set(re.findall(r"\bfth_\w+", re.sub(r"/\*.*?\*/", "", text, flags=re.S)))
+    ours = {line.split()[-1] for library in BUILD.glob("libfth_*.a")
+            for line in run("nm", "-g", "--defined-only", library).splitlines() if line}
+    given = {name for name, _ in symbols(BUILD / "libfarthing.so", "--defined-only")}
+    assert len(used & ours) > 20
+    assert (used & ours) - given == set()
+
+
 @pytest.mark.parametrize("compiler", [["cc", "-std=c99", "-x", "c"], ["c++", "-std=c++11", "-x", "c++"]],
                          ids=["c99", "c++11"])
 def test_each_header_stands_alone(installed, compiler, tmp_path):
