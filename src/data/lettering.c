@@ -1,4 +1,4 @@
-/* See image_internal.h: text in pictures, in letters of 5 by 8 pixels.
+/* See lettering.h: text in pictures, in letters of 5 by 8 pixels.
  *
  * There are letters for ASCII. Accents are dropped ("é" is drawn as "e"), and what is no Latin letter is a box. */
 #include <stdlib.h>
