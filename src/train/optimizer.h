@@ -23,7 +23,8 @@ typedef struct fth_optimizer {
     double (*bound)(const fth_update_arguments *arguments, double largest, fth_update_bounds *bounds);
 } fth_optimizer;
 
-/* Every optimizer; a new one is its file, optimizers/NAME.c, and its row here. */
+/* Every optimizer; a new one is its file, optimizers/NAME.c, and its row here. Its arithmetic, where no rule of
+ * backend/update_rules.h does it already, is a header and a row there, and no back end is edited. */
 #define FTH_OPTIMIZERS(ROW)                                                                                            \
     ROW(sgd)                                                                                                           \
     ROW(adamw)

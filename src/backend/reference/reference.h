@@ -2,7 +2,7 @@
  *
  * The reference is there to be read and believed. Every value is plain row-major, every op is one function
  * whose loops mirror its formula, floats are stored as f32 and summed in double, and there is one thread. The other
- * back ends are tested against it.
+ * back ends are tested against it. Updates are the rules all back ends share, tested against formulas in double.
  *
  * A kernel is a row { op, run }. reference_prepare() serves all of them: it describes the node's outputs as plain
  * tensors and adds one step, which calls `run` with the addresses and types of the node's inputs and outputs. */
