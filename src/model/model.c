@@ -1,4 +1,4 @@
-/* The list of models, and whole training graphs made from them. */
+/* Models by name, and whole training graphs made from them. */
 #include "model/model.h"
 
 #include <stdlib.h>
@@ -8,31 +8,10 @@
 #include "model/model_internal.h"
 
 const fth_model *const fth_model_list[] = {
-    &fth_model_linear,
-    &fth_model_mnist_cnn,
-    &fth_model_cifar_cnn,
-    &fth_model_resnet20,
-    &fth_model_resnet32,
-    &fth_model_resnet44,
-    &fth_model_resnet56,
-    &fth_model_resnet110,
-    &fth_model_resnet18,
-    &fth_model_resnet34,
-    &fth_model_resnet50,
-    &fth_model_resnet101,
-    &fth_model_resnet18_small,
-    &fth_model_resnet34_small,
-    &fth_model_resnet50_small,
-    &fth_model_resnet101_small,
-    &fth_model_vgg11,
-    &fth_model_vgg13,
-    &fth_model_vgg16,
-    &fth_model_vgg19,
-    &fth_model_vgg11_bn,
-    &fth_model_vgg13_bn,
-    &fth_model_vgg16_bn,
-    &fth_model_vgg19_bn,
-    NULL,
+#define ROW(name) &fth_model_##name,
+    FTH_MODELS(ROW)
+#undef ROW
+        NULL,
 };
 
 fth_status fth_model_find(const char *name, const fth_model **model)

@@ -1,4 +1,4 @@
-/* What the files of models share: the list's rows, freezing, checks. */
+/* What the files of models share: the list of models, freezing, checks. */
 #ifndef FTH_MODEL_MODEL_INTERNAL_H
 #define FTH_MODEL_MODEL_INTERNAL_H
 
@@ -11,14 +11,36 @@ fth_status fth_model_freeze(const fth_model *model, fth_graph *graph, const char
 /* Fails if the images are smaller than a network can take: "cifar-cnn needs images of at least 16×16, not 8×8". */
 fth_status fth_model_check_size(const fth_model *model, const fth_model_options *options, int smallest);
 
-/* The rows of fth_model_list, each in its family's file. */
-extern const fth_model fth_model_linear, fth_model_mnist_cnn, fth_model_cifar_cnn;
-extern const fth_model fth_model_resnet18, fth_model_resnet34, fth_model_resnet50, fth_model_resnet101;
-extern const fth_model fth_model_resnet18_small, fth_model_resnet34_small, fth_model_resnet50_small,
-    fth_model_resnet101_small;
-extern const fth_model fth_model_resnet20, fth_model_resnet32, fth_model_resnet44, fth_model_resnet56,
-    fth_model_resnet110;
-extern const fth_model fth_model_vgg11, fth_model_vgg13, fth_model_vgg16, fth_model_vgg19;
-extern const fth_model fth_model_vgg11_bn, fth_model_vgg13_bn, fth_model_vgg16_bn, fth_model_vgg19_bn;
+/* Every model, in the order in which `farthing models` lists them; a new one is a file of this folder that defines
+ * fth_model_NAME, and its row here. */
+#define FTH_MODELS(ROW)                                                                                                \
+    ROW(linear)                                                                                                        \
+    ROW(mnist_cnn)                                                                                                     \
+    ROW(cifar_cnn)                                                                                                     \
+    ROW(resnet20)                                                                                                      \
+    ROW(resnet32)                                                                                                      \
+    ROW(resnet44)                                                                                                      \
+    ROW(resnet56)                                                                                                      \
+    ROW(resnet110)                                                                                                     \
+    ROW(resnet18)                                                                                                      \
+    ROW(resnet34)                                                                                                      \
+    ROW(resnet50)                                                                                                      \
+    ROW(resnet101)                                                                                                     \
+    ROW(resnet18_small)                                                                                                \
+    ROW(resnet34_small)                                                                                                \
+    ROW(resnet50_small)                                                                                                \
+    ROW(resnet101_small)                                                                                               \
+    ROW(vgg11)                                                                                                         \
+    ROW(vgg13)                                                                                                         \
+    ROW(vgg16)                                                                                                         \
+    ROW(vgg19)                                                                                                         \
+    ROW(vgg11_bn)                                                                                                      \
+    ROW(vgg13_bn)                                                                                                      \
+    ROW(vgg16_bn)                                                                                                      \
+    ROW(vgg19_bn)
+
+#define FTH_DECLARE(name) extern const fth_model fth_model_##name;
+FTH_MODELS(FTH_DECLARE)
+#undef FTH_DECLARE
 
 #endif
