@@ -174,7 +174,7 @@ out:
 static const char *const schemes[] = {"az", NULL};
 
 /* Conditions need no probe: the service has always kept to them. */
-const fth_store_kind fth_store_azure = {
+const fth_store_kind fth_store_kind_azure = {
     .name = "az",
     .schemes = schemes,
     .open = azure_open,

@@ -504,7 +504,7 @@ out:
 
 static const char *const schemes[] = {"file", "", NULL};
 
-const fth_store_kind fth_store_folder_kind = {
+const fth_store_kind fth_store_kind_folder = {
     .name = "folder",
     .schemes = schemes,
     .keys_are_paths = true,

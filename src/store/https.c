@@ -329,7 +329,7 @@ out:
 
 static const char *const schemes[] = {"https", "http", NULL};
 
-const fth_store_kind fth_store_web = {
+const fth_store_kind fth_store_kind_https = {
     .name = "https",
     .schemes = schemes,
     .open = web_open,

@@ -211,5 +211,5 @@ out:
 
 static const char *const s3_schemes[] = {"s3", NULL}, *const gs_schemes[] = {"gs", NULL};
 
-const fth_store_kind fth_store_s3 = {.name = "s3", .schemes = s3_schemes, BUCKET_FUNCTIONS};
-const fth_store_kind fth_store_gs = {.name = "gs", .schemes = gs_schemes, BUCKET_FUNCTIONS};
+const fth_store_kind fth_store_kind_s3 = {.name = "s3", .schemes = s3_schemes, BUCKET_FUNCTIONS};
+const fth_store_kind fth_store_kind_gs = {.name = "gs", .schemes = gs_schemes, BUCKET_FUNCTIONS};

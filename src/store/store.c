@@ -1,14 +1,16 @@
-/* See store.h. The list of kinds, the checks that are the same for all, and the way to each kind's functions. */
+/* See store.h. The kind of a URL, the checks that are the same for all kinds, and the calls of each kind's functions. */
 #include <inttypes.h>
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "store/store_internal.h"
 
-/* A URL is given to the first kind with its scheme; what has no scheme is a path. */
 static const fth_store_kind *const kinds[] = {
-    &fth_store_folder_kind, &fth_store_web, &fth_store_s3, &fth_store_gs, &fth_store_azure, NULL,
+#define ROW(name) &fth_store_kind_##name,
+    FTH_STORE_KINDS(ROW)
+#undef ROW
 };
 
 enum { DEFAULT_DEADLINE_S = 60, MAX_KEY_BYTES = 1024, CORRUPT_TRIES = 3, SLOWEST_BYTES_PER_S = 100000 };
@@ -30,15 +32,28 @@ bool fth_store_is_url(const char *text)
 static const fth_store_kind *find_kind(const char *url, const char **scheme)
 {
     size_t length = scheme_length(url);
-    for (const fth_store_kind *const *kind = kinds; *kind; kind++) {
-        for (const char *const *name = (*kind)->schemes; *name; name++) {
+    for (size_t i = 0; i < FTH_COUNT_OF(kinds); i++) {
+        for (const char *const *name = kinds[i]->schemes; *name; name++) {
             if (strlen(*name) == length && strncmp(*name, url, length) == 0) {
                 *scheme = *name;
-                return *kind;
+                return kinds[i];
             }
         }
     }
     return NULL;
+}
+
+/* Fails with the schemes of all kinds. */
+static fth_status fail_scheme(const char *url)
+{
+    char known[256] = "";
+    size_t length = 0;
+    for (size_t i = 0; i < FTH_COUNT_OF(kinds); i++)
+        for (const char *const *name = kinds[i]->schemes; *name && length < sizeof known; name++)
+            if (**name)
+                length += (size_t)snprintf(known + length, sizeof known - length, "%s://, ", *name);
+    return fth_fail(FTH_INVALID, "unknown kind of store \"%.*s://\"; known are %sand plain paths",
+                    (int)scheme_length(url), url, known);
 }
 
 fth_status fth_store_open(const char *address, const fth_store_options *options, fth_store **result)
@@ -53,10 +68,8 @@ fth_status fth_store_open(const char *address, const fth_store_options *options,
     FTH_REQUIRE(url, FTH_NO_MEMORY, "no memory for an address");
     FTH_REQUIRE(*url, FTH_INVALID, "an empty address is no store");
     const fth_store_kind *kind = find_kind(url, &scheme);
-    FTH_REQUIRE(kind, FTH_INVALID,
-                "'%.*s': no store is known by that scheme; there are plain paths, file://, s3://, gs://, az:// and "
-                "https://",
-                (int)scheme_length(url), url);
+    if (!kind)
+        FTH_TRY(fail_scheme(url));
     FTH_TRY(fth_allocate(1, sizeof *store, &store));
     pthread_mutex_init(&store->mutex, NULL);
     store->kind = kind;

@@ -1,6 +1,6 @@
 /* What the kinds of stores are made of, and what they share.
  *
- * store.c       the list of kinds; checks keys and options, and hands over to the kind
+ * store.c       finds the kind of a URL; checks keys and options, and hands over to the kind
  * request.c     one HTTP request with its retries inside a deadline, over kept connections
  * transfer.c    large objects: threads, the meter, parallel ranges into a file
  * bucket_*.c    what the buckets of all clouds share (bucket_internal.h); a cloud is a table there
@@ -8,7 +8,7 @@
  * azure*.c      Azure's (azure_internal.h)
  * folder*.c, https.c   the others
  *
- * A new kind is a file with a table and a row in store.c. */
+ * A new kind is a file with a table, and a row of FTH_STORE_KINDS. */
 #ifndef FTH_STORE_STORE_INTERNAL_H
 #define FTH_STORE_STORE_INTERNAL_H
 
@@ -77,8 +77,18 @@ struct fth_store {
     char *conditions_missing; /* why conditional writes are not to be had; NULL: they are */
 };
 
-extern const fth_store_kind fth_store_folder_kind, fth_store_web, fth_store_azure;
-extern const fth_store_kind fth_store_s3, fth_store_gs;
+/* Every kind; a new one is a file that defines fth_store_kind_NAME, and its row here. A URL is opened by the first kind
+ * that has its scheme. */
+#define FTH_STORE_KINDS(ROW)                                                                                           \
+    ROW(folder)                                                                                                        \
+    ROW(https)                                                                                                         \
+    ROW(s3)                                                                                                            \
+    ROW(gs)                                                                                                            \
+    ROW(azure)
+
+#define FTH_DECLARE(name) extern const fth_store_kind fth_store_kind_##name;
+FTH_STORE_KINDS(FTH_DECLARE)
+#undef FTH_DECLARE
 
 /* Deadline of a small request that begins now. */
 fth_deadline fth_store_deadline(const fth_store *store);

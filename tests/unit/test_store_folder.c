@@ -365,6 +365,8 @@ static void what_cannot_be_is_refused(void **state)
     assert_null(url);
     assert_int_equal(fth_store_open("file://elsewhere/a", NULL, &other), FTH_INVALID);
     assert_int_equal(fth_store_open(inside("a"), NULL, &other), FTH_INVALID);
+    assert_int_equal(fth_store_open("ftp://host/a", NULL, &other), FTH_INVALID);
+    assert_message_has("\"ftp://\"; known are file://, https://, http://, s3://, gs://, az://");
     assert_null(other);
 }
 

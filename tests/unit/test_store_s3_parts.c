@@ -262,7 +262,7 @@ static void keys_are_checked(void **state)
     static const char *const fine[] = {"a", "a/b", ".a", "a..b/...", "\xc3\xa9 x", "a/.b"};
     static const char *const only_in_buckets[] = {"/a", "a/", "a//b", "/", "//"};
     static const char *const wrong[] = {"", ".", "..", "a/./b", "a/..", "a//../b", "a\nb", "a\x7f"};
-    fth_store bucket = {.kind = &fth_store_s3}, folder = {.kind = &fth_store_folder_kind};
+    fth_store bucket = {.kind = &fth_store_kind_s3}, folder = {.kind = &fth_store_kind_folder};
     for (size_t i = 0; i < FTH_COUNT_OF(fine); i++) {
         assert_int_equal(fth_store_check_key(&bucket, fine[i]), FTH_OK);
         assert_int_equal(fth_store_check_key(&folder, fine[i]), FTH_OK);
