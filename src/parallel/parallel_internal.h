@@ -1,10 +1,18 @@
-/* The strategies, each in its own file; listed in strategies.c. */
+/* The list of strategies, each in its own file. */
 #ifndef FTH_PARALLEL_PARALLEL_INTERNAL_H
 #define FTH_PARALLEL_PARALLEL_INTERNAL_H
 
 #include "parallel/parallel.h"
 
-extern const fth_strategy fth_strategy_parameter_server, fth_strategy_single, fth_strategy_hogwild;
+/* Every strategy, in the order of --help; a new one is a file that defines fth_strategy_NAME, and its row here. */
+#define FTH_STRATEGIES(ROW)                                                                                            \
+    ROW(single)                                                                                                        \
+    ROW(hogwild)                                                                                                       \
+    ROW(parameter_server)
+
+#define FTH_DECLARE(name) extern const fth_strategy fth_strategy_##name;
+FTH_STRATEGIES(FTH_DECLARE)
+#undef FTH_DECLARE
 
 /* A server and its workers on this machine (local_server.c): fth_strategy.supervise of parameter-server. Sets
  * options->name to that of the run that is resumed. */

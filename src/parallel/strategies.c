@@ -1,9 +1,13 @@
-/* The strategies there are. A new one is a file beside this one and a row here. */
+/* The strategies by name, and training with one of them. */
 #include "parallel/parallel_internal.h"
 #include "parallel/supervisor.h"
 
-const fth_strategy *const fth_strategies[] = {&fth_strategy_single, &fth_strategy_hogwild,
-                                              &fth_strategy_parameter_server, NULL};
+const fth_strategy *const fth_strategies[] = {
+#define ROW(name) &fth_strategy_##name,
+    FTH_STRATEGIES(ROW)
+#undef ROW
+        NULL,
+};
 
 fth_status fth_parallel_train(fth_train_options *options, const char *program, const fth_train_observer *observer,
                               fth_stop *stop, fth_train_outcome *outcome)
