@@ -149,7 +149,7 @@ def test_standby_takes_what_train_takes(offered):
 
 
 def test_strategies(offered):
-    assert offered("farthing train --strategy ") == {"single", "hogwild", "parameter-server"}
+    assert offered("farthing train --strategy ") >= {"single", "hogwild", "parameter-server"}
 
 
 def test_a_folder_where_one_is_taken(offered):
