@@ -1,32 +1,11 @@
-/* Every op there is; a new one adds its row here. */
+/* Every op, as op_list.h lists them. */
 #include "graph/ops.h"
 
 const fth_op *const fth_op_list[] = {
-    &fth_op_convolution,
-    &fth_op_convolution_grad_input,
-    &fth_op_convolution_grad_weights,
-    &fth_op_linear,
-    &fth_op_linear_grad_input,
-    &fth_op_linear_grad_weights,
-    &fth_op_batch_norm,
-    &fth_op_batch_norm_grad,
-    &fth_op_relu,
-    &fth_op_relu_grad,
-    &fth_op_gelu,
-    &fth_op_gelu_grad,
-    &fth_op_max_pool,
-    &fth_op_max_pool_grad,
-    &fth_op_average_pool,
-    &fth_op_average_pool_grad,
-    &fth_op_adaptive_average_pool,
-    &fth_op_adaptive_average_pool_grad,
-    &fth_op_add,
-    &fth_op_concat,
-    &fth_op_slice,
-    &fth_op_pad,
-    &fth_op_reshape,
-    &fth_op_dropout,
-    &fth_op_softmax_cross_entropy,
-    &fth_op_softmax_cross_entropy_grad,
-    NULL,
+#define ROW(name)  &fth_op_##name,
+#define PAIR(name) &fth_op_##name, &fth_op_##name##_grad,
+    FTH_OPS(ROW) FTH_ACTIVATIONS(PAIR)
+#undef ROW
+#undef PAIR
+        NULL,
 };

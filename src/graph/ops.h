@@ -1,14 +1,24 @@
-/* The ops: attributes, and for each a function that adds it to a graph.
+/* The ops (op_list.h): attributes, and for each a function that adds it to a graph.
  *
- * Images are (N, C, H, W), features (N, F). Gradient ops at the end of each section are added by
- * fth_graph_differentiate() through the op's rule and are listed here for back ends. */
+ * Images are (N, C, H, W), features (N, F). */
 #ifndef FTH_GRAPH_OPS_H
 #define FTH_GRAPH_OPS_H
 
 #include "graph/graph.h"
+#include "graph/op_list.h"
 
-/* Every op there is, in op_list.c; NULL-terminated. */
+/* Every op there is; NULL-terminated. */
 extern const fth_op *const fth_op_list[];
+
+#define FTH_DECLARE(name) extern const fth_op fth_op_##name;
+FTH_OPS(FTH_DECLARE)
+#undef FTH_DECLARE
+
+#define FTH_DECLARE(name)                                                                                              \
+    extern const fth_op fth_op_##name, fth_op_##name##_grad;                                                           \
+    fth_status fth_op_add_##name(fth_graph *graph, fth_value x, fth_value *y);
+FTH_ACTIVATIONS(FTH_DECLARE)
+#undef FTH_DECLARE
 
 /* ---- convolution: x (N,C,H,W), weight (O, C/groups, KH, KW), [bias (O)] -> y ---- */
 typedef struct fth_convolution_attributes {
@@ -18,9 +28,6 @@ typedef struct fth_convolution_attributes {
     fth_shape input_shape; /* filled in by the rule; the gradient ops need it */
     int kernel[2];         /* filled in by the rule: the weight's height and width */
 } fth_convolution_attributes;
-extern const fth_op fth_op_convolution;
-extern const fth_op fth_op_convolution_grad_input;   /* dy, weight -> dx */
-extern const fth_op fth_op_convolution_grad_weights; /* x, dy -> dweight, dbias (dbias always; unused if no bias) */
 fth_status fth_op_add_convolution(fth_graph *graph, fth_convolution_attributes attributes, fth_value x,
                                   fth_value weight, fth_value bias_or_none, fth_value *y);
 
@@ -29,9 +36,6 @@ typedef struct fth_linear_attributes {
     bool relu;
     fth_shape input_shape; /* filled in by the rule */
 } fth_linear_attributes;
-extern const fth_op fth_op_linear;
-extern const fth_op fth_op_linear_grad_input;   /* dy, weight -> dx */
-extern const fth_op fth_op_linear_grad_weights; /* x, dy -> dweight, dbias */
 fth_status fth_op_add_linear(fth_graph *graph, bool relu, fth_value x, fth_value weight, fth_value bias_or_none,
                              fth_value *y);
 
@@ -39,26 +43,15 @@ fth_status fth_op_add_linear(fth_graph *graph, bool relu, fth_value x, fth_value
  * y = [relu](normalized x * scale + shift [+ residual]). Training normalizes by the batch's statistics (biased
  * variance) and moves the running ones in place (unbiased variance, running += momentum * (new - running));
  * evaluation uses the running ones. mean and variance (C) are the batch's, kept for the gradient. mask (U8, shape of
- * x) is for the back end's own use and may be empty. */
+ * x) is for the back end's own use and may be empty. The gradient's dresidual is unused without residual. */
 typedef struct fth_batch_norm_attributes {
     float epsilon, momentum;
     bool relu, residual;
     bool fixed; /* training, too, uses the running statistics and leaves them alone; such a node has no gradient */
 } fth_batch_norm_attributes;
-extern const fth_op fth_op_batch_norm;
-/* x, y, dy, scale, mean, variance, mask -> dx, dscale, dshift, dresidual (shape of x; unused without residual) */
-extern const fth_op fth_op_batch_norm_grad;
 fth_status fth_op_add_batch_norm(fth_graph *graph, fth_batch_norm_attributes attributes, fth_value x, fth_value scale,
                                  fth_value shift, fth_value running_mean, fth_value running_var,
                                  fth_value residual_or_none, fth_value *y);
-
-/* ---- activations: elementwise ---- */
-extern const fth_op fth_op_relu;      /* x -> y */
-extern const fth_op fth_op_relu_grad; /* y, dy -> dx: dy where y > 0 */
-extern const fth_op fth_op_gelu;      /* x -> y, exact (erf) */
-extern const fth_op fth_op_gelu_grad; /* x, dy -> dx */
-fth_status fth_op_add_relu(fth_graph *graph, fth_value x, fth_value *y);
-fth_status fth_op_add_gelu(fth_graph *graph, fth_value x, fth_value *y);
 
 /* ---- pooling over H and W ---- */
 typedef struct fth_pool_attributes {
@@ -66,10 +59,6 @@ typedef struct fth_pool_attributes {
     bool count_padding;    /* average only: padding counts in the divisor (PyTorch's default) */
     fth_shape input_shape; /* filled in by the rule */
 } fth_pool_attributes;
-extern const fth_op fth_op_max_pool;          /* x -> y, where (I32, shape of y: for the back end's own use) */
-extern const fth_op fth_op_max_pool_grad;     /* dy, where -> dx */
-extern const fth_op fth_op_average_pool;      /* x -> y */
-extern const fth_op fth_op_average_pool_grad; /* dy -> dx */
 fth_status fth_op_add_max_pool(fth_graph *graph, fth_pool_attributes attributes, fth_value x, fth_value *y);
 fth_status fth_op_add_average_pool(fth_graph *graph, fth_pool_attributes attributes, fth_value x, fth_value *y);
 
@@ -78,8 +67,6 @@ typedef struct fth_adaptive_pool_attributes {
     int output[2];
     fth_shape input_shape; /* filled in by the rule */
 } fth_adaptive_pool_attributes;
-extern const fth_op fth_op_adaptive_average_pool;      /* x -> y */
-extern const fth_op fth_op_adaptive_average_pool_grad; /* dy -> dx */
 fth_status fth_op_add_adaptive_average_pool(fth_graph *graph, int height, int width, fth_value x, fth_value *y);
 fth_status fth_op_add_global_average_pool(fth_graph *graph, fth_value x, fth_value *y); /* -> (N, C, 1, 1) */
 
@@ -87,29 +74,24 @@ fth_status fth_op_add_global_average_pool(fth_graph *graph, fth_value x, fth_val
 typedef struct fth_add_attributes {
     bool relu;
 } fth_add_attributes;
-extern const fth_op fth_op_add; /* its gradient is dy itself (through relu_grad) for both */
 fth_status fth_op_add_add(fth_graph *graph, bool relu, fth_value a, fth_value b, fth_value *y);
 
 /* ---- concat along channels (axis 1) and its inverse ---- */
 typedef struct fth_slice_attributes {
     int64_t begin, end; /* on axis 1 */
 } fth_slice_attributes;
-extern const fth_op fth_op_concat; /* x... -> y */
-extern const fth_op fth_op_slice;  /* y -> y[:, begin:end] */
 fth_status fth_op_add_concat(fth_graph *graph, const fth_value *inputs, int input_count, fth_value *y);
 
 /* ---- pad: channels of zeros before and after those of x; its gradient is a slice ---- */
 typedef struct fth_pad_attributes {
     int64_t before, after; /* on axis 1 */
 } fth_pad_attributes;
-extern const fth_op fth_op_pad; /* x -> y */
 fth_status fth_op_add_pad(fth_graph *graph, fth_pad_attributes attributes, fth_value x, fth_value *y);
 
 /* ---- flatten: (N, ...) -> (N, F); reshape undoes it ---- */
 typedef struct fth_reshape_attributes {
     fth_shape shape;
 } fth_reshape_attributes;
-extern const fth_op fth_op_reshape; /* row-major order of the logical elements is kept */
 fth_status fth_op_add_flatten(fth_graph *graph, fth_value x, fth_value *y);
 
 /* ---- dropout: keeps each element with probability 1-p and scales it by 1/(1-p); identity in evaluation ----
@@ -118,7 +100,6 @@ typedef struct fth_dropout_attributes {
     float probability;
     uint32_t id; /* tells the graph's dropouts apart; set by the add function */
 } fth_dropout_attributes;
-extern const fth_op fth_op_dropout;
 fth_status fth_op_add_dropout(fth_graph *graph, float probability, fth_value x, fth_value *y);
 
 /* The key of one dropout in one run; see fth_run in backend.h. */
@@ -139,13 +120,11 @@ static inline bool fth_dropout_keeps(fth_random_key key, uint32_t threshold, uin
 }
 
 /* ---- softmax_cross_entropy: logits (N,C), labels (N) I32 -> loss (2): mean loss, correct count; probabilities (N,C)
- * ---- With smoothing s the target is (1-s) * one_hot + s/C, as in PyTorch. */
+ * ---- With smoothing s the target is (1-s) * one_hot + s/C, as in PyTorch. The
+ * gradient is (probabilities - target) * run's gradient_scale / N. */
 typedef struct fth_cross_entropy_attributes {
     float label_smoothing;
 } fth_cross_entropy_attributes;
-extern const fth_op fth_op_softmax_cross_entropy;
-/* probabilities, labels -> dlogits = (probabilities - target) * run's gradient_scale / N */
-extern const fth_op fth_op_softmax_cross_entropy_grad;
 fth_status fth_op_add_softmax_cross_entropy(fth_graph *graph, float label_smoothing, fth_value logits, fth_value labels,
                                             fth_value *loss);
 

@@ -1,5 +1,6 @@
 /* Every op on every back end: the reference against central differences, the others against the reference, in
- * training and in evaluation, on odd sizes. A new op gets a build function and rows here. */
+ * training and in evaluation, on odd sizes. A new op gets rows here, and a build
+ * function unless it is an activation. */
 #include "backend/kernel.h"
 #include "op_harness.h"
 
@@ -17,6 +18,7 @@ typedef struct op_case {
     fth_convolution_attributes convolution;
     fth_pool_attributes pool;
     int output[2]; /* adaptive pooling */
+    fth_status (*activation)(fth_graph *graph, fth_value x, fth_value *y);
     float probability, label_smoothing;
 } op_case;
 
@@ -196,23 +198,16 @@ out:
     return status;
 }
 
-static fth_status build_relu(fth_graph *graph, const op_case *with, fth_value x, fth_value *y)
+static fth_status build_activation(fth_graph *graph, const op_case *with, fth_value x, fth_value *y)
 {
-    (void)with;
-    return fth_op_add_relu(graph, x, y);
+    return with->activation(graph, x, y);
 }
 
-static fth_status build_gelu(fth_graph *graph, const op_case *with, fth_value x, fth_value *y)
-{
-    (void)with;
-    return fth_op_add_gelu(graph, x, y);
-}
-
-static fth_status build_flat_gelu(fth_graph *graph, const op_case *with, fth_value x, fth_value *y)
+static fth_status build_flat_activation(fth_graph *graph, const op_case *with, fth_value x, fth_value *y)
 {
     fth_status status = FTH_OK;
     FTH_TRY(add_linear(graph, "op", with->outputs, true, false, x, &x));
-    FTH_TRY(fth_op_add_gelu(graph, x, y));
+    FTH_TRY(with->activation(graph, x, y));
 out:
     return status;
 }
@@ -339,7 +334,9 @@ out:
 #define POOLED(n, c, h, w, o)                                                                                          \
     .build = build_pooled_convolution, INPUT(n, c, h, w), .outputs = (o), .kernel = {3, 3}, .kinks = true,             \
     .pool = {.kernel = {2, 2}, .stride = {2, 2}}
-#define POOL(k, s, p) .pool = {.kernel = {(k), (k)}, .stride = {(s), (s)}, .padding = {(p), (p)}}
+#define ACTIVATION(name)      .build = build_activation, .activation = fth_op_add_##name
+#define FLAT_ACTIVATION(name) .build = build_flat_activation, .activation = fth_op_add_##name
+#define POOL(k, s, p)         .pool = {.kernel = {(k), (k)}, .stride = {(s), (s)}, .padding = {(p), (p)}}
 
 static const op_case cases[] = {
     {"convolution 3x3", CONVOLUTION(3, 3, 7, 9, 7, 3, 3)},
@@ -431,11 +428,11 @@ static const op_case cases[] = {
     {"smooth block 17, residual", .build = build_smooth_block, INPUT(3, 17, 7, 9), .residual = true, POOL(3, 2, 1)},
     {"smooth block 32", .build = build_smooth_block, INPUT(8, 32, 6, 6), POOL(2, 2, 0)},
 
-    {"relu", .build = build_relu, INPUT(3, 7, 5, 5), .kinks = true},
-    {"relu 16", .build = build_relu, INPUT(8, 16, 3, 7), .kinks = true},
-    {"gelu", .build = build_gelu, INPUT(3, 7, 5, 5)},
-    {"gelu 32", .build = build_gelu, INPUT(8, 32, 3, 4)},
-    {"gelu of features", .build = build_flat_gelu, INPUT(3, 3, 4, 4), .outputs = 33},
+    {"relu", ACTIVATION(relu), INPUT(3, 7, 5, 5), .kinks = true},
+    {"relu 16", ACTIVATION(relu), INPUT(8, 16, 3, 7), .kinks = true},
+    {"gelu", ACTIVATION(gelu), INPUT(3, 7, 5, 5)},
+    {"gelu 32", ACTIVATION(gelu), INPUT(8, 32, 3, 4)},
+    {"gelu of features", FLAT_ACTIVATION(gelu), INPUT(3, 3, 4, 4), .outputs = 33},
 
     {"max pool 2", .build = build_max_pool, INPUT(3, 16, 8, 8), .kinks = true, POOL(2, 2, 0)},
     {"max pool 2 that leaves a rest", .build = build_max_pool, INPUT(3, 7, 7, 9), .kinks = true, POOL(2, 2, 0)},

@@ -189,33 +189,10 @@ static fth_status describe_plain(fth_plan *plan, fth_value value)
 }
 
 static const fth_kernel *const kernels[] = {
-    &cpu_convolution,
-    &cpu_convolution_grad_input,
-    &cpu_convolution_grad_weights,
-    &cpu_linear,
-    &cpu_linear_grad_input,
-    &cpu_linear_grad_weights,
-    &cpu_batch_norm,
-    &cpu_batch_norm_grad,
-    &cpu_relu,
-    &cpu_relu_grad,
-    &cpu_gelu,
-    &cpu_gelu_grad,
-    &cpu_add,
-    &cpu_max_pool,
-    &cpu_max_pool_grad,
-    &cpu_average_pool,
-    &cpu_average_pool_grad,
-    &cpu_adaptive_average_pool,
-    &cpu_adaptive_average_pool_grad,
-    &cpu_concat,
-    &cpu_slice,
-    &cpu_pad,
-    &cpu_reshape,
-    &cpu_dropout,
-    &cpu_softmax_cross_entropy,
-    &cpu_softmax_cross_entropy_grad,
-    NULL,
+#define ROW(name) &cpu_##name,
+    CPU_KERNELS(ROW)
+#undef ROW
+        NULL,
 };
 
 const fth_backend fth_backend_cpu = {

@@ -101,6 +101,11 @@ fth_status cpu_add_call(fth_plan *plan, const char *name, const cpu_call *call);
 /* A query that must succeed. */
 const dnnl_memory_desc_t *cpu_query(const_dnnl_primitive_desc_t descriptor, dnnl_query_t what);
 
+/* An activation that oneDNN has, y = f(x), and its gradient, (x, dy) -> dx; results take the layout of x
+ * (elementwise.c). */
+fth_status cpu_prepare_activation(fth_plan *plan, const fth_node *node, dnnl_alg_kind_t algorithm);
+fth_status cpu_prepare_activation_grad(fth_plan *plan, const fth_node *node, dnnl_alg_kind_t algorithm);
+
 /* sum = a + b, through ReLU if asked; `sum` may be `a` (elementwise.c). */
 fth_status cpu_add_sum(fth_plan *plan, fth_value a, fth_value b, bool relu, fth_value sum);
 
@@ -111,16 +116,40 @@ fth_status cpu_add_relu(fth_plan *plan, fth_plan_value x);
 /* dx = dy, but 0 where y <= 0; `dx` has its layout already, which is y's and dy's. */
 fth_status cpu_add_relu_gradient(fth_plan *plan, fth_plan_value y, fth_plan_value dy, fth_plan_value dx);
 
-/* ---- kernels, one file each ---- */
+/* ---- kernels ---- */
 
-extern const fth_kernel cpu_convolution, cpu_convolution_grad_input, cpu_convolution_grad_weights;
-extern const fth_kernel cpu_linear, cpu_linear_grad_input, cpu_linear_grad_weights;
-extern const fth_kernel cpu_batch_norm, cpu_batch_norm_grad;
-extern const fth_kernel cpu_relu, cpu_relu_grad, cpu_gelu, cpu_gelu_grad, cpu_add;
-extern const fth_kernel cpu_max_pool, cpu_max_pool_grad, cpu_average_pool, cpu_average_pool_grad;
-extern const fth_kernel cpu_adaptive_average_pool, cpu_adaptive_average_pool_grad;
-extern const fth_kernel cpu_concat, cpu_slice, cpu_pad, cpu_reshape, cpu_dropout;
-extern const fth_kernel cpu_softmax_cross_entropy, cpu_softmax_cross_entropy_grad;
+/* Every kernel; a new one is a file that defines cpu_NAME for fth_op_NAME, and its row here. */
+#define CPU_KERNELS(ROW)                                                                                               \
+    ROW(convolution)                                                                                                   \
+    ROW(convolution_grad_input)                                                                                        \
+    ROW(convolution_grad_weights)                                                                                      \
+    ROW(linear)                                                                                                        \
+    ROW(linear_grad_input)                                                                                             \
+    ROW(linear_grad_weights)                                                                                           \
+    ROW(batch_norm)                                                                                                    \
+    ROW(batch_norm_grad)                                                                                               \
+    ROW(relu)                                                                                                          \
+    ROW(relu_grad)                                                                                                     \
+    ROW(gelu)                                                                                                          \
+    ROW(gelu_grad)                                                                                                     \
+    ROW(add)                                                                                                           \
+    ROW(max_pool)                                                                                                      \
+    ROW(max_pool_grad)                                                                                                 \
+    ROW(average_pool)                                                                                                  \
+    ROW(average_pool_grad)                                                                                             \
+    ROW(adaptive_average_pool)                                                                                         \
+    ROW(adaptive_average_pool_grad)                                                                                    \
+    ROW(concat)                                                                                                        \
+    ROW(slice)                                                                                                         \
+    ROW(pad)                                                                                                           \
+    ROW(reshape)                                                                                                       \
+    ROW(dropout)                                                                                                       \
+    ROW(softmax_cross_entropy)                                                                                         \
+    ROW(softmax_cross_entropy_grad)
+
+#define CPU_DECLARE(name) extern const fth_kernel cpu_##name;
+CPU_KERNELS(CPU_DECLARE)
+#undef CPU_DECLARE
 
 /* Flat vectors (vector.c). */
 extern const fth_update_kernel cpu_updates[];

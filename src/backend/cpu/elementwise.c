@@ -6,8 +6,7 @@
 #include "backend/cpu/cpu_internal.h"
 #include "backend/cpu/winograd_convolution.h"
 
-/* Adds y = f(x). `x` is read in its own layout, which y takes over. */
-static fth_status prepare_activation(fth_plan *plan, const fth_node *node, dnnl_alg_kind_t algorithm, const char *name)
+fth_status cpu_prepare_activation(fth_plan *plan, const fth_node *node, dnnl_alg_kind_t algorithm)
 {
     fth_status status = FTH_OK;
     dnnl_primitive_desc_t descriptor = NULL;
@@ -22,7 +21,7 @@ static fth_status prepare_activation(fth_plan *plan, const fth_node *node, dnnl_
     FTH_TRY(cpu_begin_write(plan, fth_plan_value_of(plan, node->outputs[0]), &layout, &y));
     const cpu_argument arguments[] = {{DNNL_ARG_SRC, fth_plan_value_of(plan, node->inputs[0]), false, NULL},
                                       {DNNL_ARG_DST, y, true, NULL}};
-    FTH_TRY(cpu_add_primitive(plan, name, &descriptor, arguments, 2));
+    FTH_TRY(cpu_add_primitive(plan, node->op->name, &descriptor, arguments, 2));
     FTH_TRY(cpu_end_write(plan, fth_plan_value_of(plan, node->outputs[0]), y));
 out:
     cpu_free_descriptor(descriptor);
@@ -57,7 +56,7 @@ out:
 
 static fth_status prepare_gelu(fth_plan *plan, const fth_node *node)
 {
-    return prepare_activation(plan, node, dnnl_eltwise_gelu_erf, "gelu");
+    return cpu_prepare_activation(plan, node, dnnl_eltwise_gelu_erf);
 }
 
 /* A gradient's dy in the layout of the node's first input, and the place for dx, which is dy's where it can be. */
@@ -73,16 +72,20 @@ out:
     return status;
 }
 
-static fth_status prepare_gelu_grad(fth_plan *plan, const fth_node *node)
+fth_status cpu_prepare_activation_grad(fth_plan *plan, const fth_node *node, dnnl_alg_kind_t algorithm)
 {
     fth_status status = FTH_OK;
     fth_plan_value dy, dx;
     FTH_TRY(begin_gradient(plan, node, &dy, &dx));
-    FTH_TRY(add_activation_gradient(plan, dnnl_eltwise_gelu_erf, fth_plan_value_of(plan, node->inputs[0]), dy, dx,
-                                    "gelu_grad"));
+    FTH_TRY(add_activation_gradient(plan, algorithm, fth_plan_value_of(plan, node->inputs[0]), dy, dx, node->op->name));
     FTH_TRY(cpu_end_write(plan, fth_plan_value_of(plan, node->outputs[0]), dx));
 out:
     return status;
+}
+
+static fth_status prepare_gelu_grad(fth_plan *plan, const fth_node *node)
+{
+    return cpu_prepare_activation_grad(plan, node, dnnl_eltwise_gelu_erf);
 }
 
 /* ---- own loops ---- */

@@ -208,33 +208,10 @@ static fth_status describe_plain(fth_plan *plan, fth_value value)
 /* ---- the table ---- */
 
 static const fth_kernel *const kernels[] = {
-    &cuda_convolution,
-    &cuda_convolution_grad_input,
-    &cuda_convolution_grad_weights,
-    &cuda_linear,
-    &cuda_linear_grad_input,
-    &cuda_linear_grad_weights,
-    &cuda_batch_norm,
-    &cuda_batch_norm_grad,
-    &cuda_relu,
-    &cuda_relu_grad,
-    &cuda_gelu,
-    &cuda_gelu_grad,
-    &cuda_add,
-    &cuda_max_pool,
-    &cuda_max_pool_grad,
-    &cuda_average_pool,
-    &cuda_average_pool_grad,
-    &cuda_adaptive_average_pool,
-    &cuda_adaptive_average_pool_grad,
-    &cuda_concat,
-    &cuda_slice,
-    &cuda_pad,
-    &cuda_reshape,
-    &cuda_dropout,
-    &cuda_softmax_cross_entropy,
-    &cuda_softmax_cross_entropy_grad,
-    NULL,
+#define ROW(name) &cuda_##name,
+    CUDA_KERNELS(ROW)
+#undef ROW
+        NULL,
 };
 
 static const fth_backend_batches batches = {.copy = cuda_copy_batch, .gather = cuda_gather};

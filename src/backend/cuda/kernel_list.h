@@ -4,14 +4,38 @@
 
 #include "backend/cuda/layout.h"
 
-extern const fth_kernel cuda_convolution, cuda_convolution_grad_input, cuda_convolution_grad_weights;
-extern const fth_kernel cuda_linear, cuda_linear_grad_input, cuda_linear_grad_weights;
-extern const fth_kernel cuda_batch_norm, cuda_batch_norm_grad;
-extern const fth_kernel cuda_relu, cuda_relu_grad, cuda_gelu, cuda_gelu_grad, cuda_add;
-extern const fth_kernel cuda_max_pool, cuda_max_pool_grad, cuda_average_pool, cuda_average_pool_grad;
-extern const fth_kernel cuda_adaptive_average_pool, cuda_adaptive_average_pool_grad;
-extern const fth_kernel cuda_concat, cuda_slice, cuda_pad, cuda_reshape, cuda_dropout;
-extern const fth_kernel cuda_softmax_cross_entropy, cuda_softmax_cross_entropy_grad;
+/* Every kernel; a new one is a file that defines cuda_NAME for fth_op_NAME, and its row here. */
+#define CUDA_KERNELS(ROW)                                                                                              \
+    ROW(convolution)                                                                                                   \
+    ROW(convolution_grad_input)                                                                                        \
+    ROW(convolution_grad_weights)                                                                                      \
+    ROW(linear)                                                                                                        \
+    ROW(linear_grad_input)                                                                                             \
+    ROW(linear_grad_weights)                                                                                           \
+    ROW(batch_norm)                                                                                                    \
+    ROW(batch_norm_grad)                                                                                               \
+    ROW(relu)                                                                                                          \
+    ROW(relu_grad)                                                                                                     \
+    ROW(gelu)                                                                                                          \
+    ROW(gelu_grad)                                                                                                     \
+    ROW(add)                                                                                                           \
+    ROW(max_pool)                                                                                                      \
+    ROW(max_pool_grad)                                                                                                 \
+    ROW(average_pool)                                                                                                  \
+    ROW(average_pool_grad)                                                                                             \
+    ROW(adaptive_average_pool)                                                                                         \
+    ROW(adaptive_average_pool_grad)                                                                                    \
+    ROW(concat)                                                                                                        \
+    ROW(slice)                                                                                                         \
+    ROW(pad)                                                                                                           \
+    ROW(reshape)                                                                                                       \
+    ROW(dropout)                                                                                                       \
+    ROW(softmax_cross_entropy)                                                                                         \
+    ROW(softmax_cross_entropy_grad)
+
+#define CUDA_DECLARE(name) extern const fth_kernel cuda_##name;
+CUDA_KERNELS(CUDA_DECLARE)
+#undef CUDA_DECLARE
 
 /* y = [relu](y + bias), in place; bias: may be none. NaN stays NaN. */
 fth_status cuda_add_bias(fth_plan *plan, const cuda_layout *layout, fth_plan_value y, fth_plan_value bias, bool relu);

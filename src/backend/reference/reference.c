@@ -210,33 +210,10 @@ out:
 /* ---- the table ---- */
 
 static const fth_kernel *const kernels[] = {
-    &reference_convolution.kernel,
-    &reference_convolution_grad_input.kernel,
-    &reference_convolution_grad_weights.kernel,
-    &reference_linear.kernel,
-    &reference_linear_grad_input.kernel,
-    &reference_linear_grad_weights.kernel,
-    &reference_batch_norm.kernel,
-    &reference_batch_norm_grad.kernel,
-    &reference_relu.kernel,
-    &reference_relu_grad.kernel,
-    &reference_gelu.kernel,
-    &reference_gelu_grad.kernel,
-    &reference_max_pool.kernel,
-    &reference_max_pool_grad.kernel,
-    &reference_average_pool.kernel,
-    &reference_average_pool_grad.kernel,
-    &reference_adaptive_average_pool.kernel,
-    &reference_adaptive_average_pool_grad.kernel,
-    &reference_add.kernel,
-    &reference_concat.kernel,
-    &reference_slice.kernel,
-    &reference_pad.kernel,
-    &reference_reshape.kernel,
-    &reference_dropout.kernel,
-    &reference_softmax_cross_entropy.kernel,
-    &reference_softmax_cross_entropy_grad.kernel,
-    NULL,
+#define ROW(name) &reference_##name.kernel,
+    REFERENCE_KERNELS(ROW)
+#undef ROW
+        NULL,
 };
 
 const fth_backend fth_backend_plugin = {

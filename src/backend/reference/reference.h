@@ -60,17 +60,38 @@ static inline int64_t reference_plane(const fth_shape *shape)
     return plane;
 }
 
-extern const reference_kernel reference_convolution, reference_convolution_grad_input,
-    reference_convolution_grad_weights;
-extern const reference_kernel reference_linear, reference_linear_grad_input, reference_linear_grad_weights;
-extern const reference_kernel reference_batch_norm, reference_batch_norm_grad;
-extern const reference_kernel reference_relu, reference_relu_grad, reference_gelu, reference_gelu_grad, reference_add;
-extern const reference_kernel reference_max_pool, reference_max_pool_grad;
-extern const reference_kernel reference_average_pool, reference_average_pool_grad;
-extern const reference_kernel reference_adaptive_average_pool, reference_adaptive_average_pool_grad;
-extern const reference_kernel reference_concat, reference_slice, reference_pad, reference_reshape;
-extern const reference_kernel reference_dropout;
-extern const reference_kernel reference_softmax_cross_entropy, reference_softmax_cross_entropy_grad;
+/* Every kernel; a new one is a file that defines reference_NAME for fth_op_NAME, and its row here. */
+#define REFERENCE_KERNELS(ROW)                                                                                         \
+    ROW(convolution)                                                                                                   \
+    ROW(convolution_grad_input)                                                                                        \
+    ROW(convolution_grad_weights)                                                                                      \
+    ROW(linear)                                                                                                        \
+    ROW(linear_grad_input)                                                                                             \
+    ROW(linear_grad_weights)                                                                                           \
+    ROW(batch_norm)                                                                                                    \
+    ROW(batch_norm_grad)                                                                                               \
+    ROW(relu)                                                                                                          \
+    ROW(relu_grad)                                                                                                     \
+    ROW(gelu)                                                                                                          \
+    ROW(gelu_grad)                                                                                                     \
+    ROW(add)                                                                                                           \
+    ROW(max_pool)                                                                                                      \
+    ROW(max_pool_grad)                                                                                                 \
+    ROW(average_pool)                                                                                                  \
+    ROW(average_pool_grad)                                                                                             \
+    ROW(adaptive_average_pool)                                                                                         \
+    ROW(adaptive_average_pool_grad)                                                                                    \
+    ROW(concat)                                                                                                        \
+    ROW(slice)                                                                                                         \
+    ROW(pad)                                                                                                           \
+    ROW(reshape)                                                                                                       \
+    ROW(dropout)                                                                                                       \
+    ROW(softmax_cross_entropy)                                                                                         \
+    ROW(softmax_cross_entropy_grad)
+
+#define REFERENCE_DECLARE(name) extern const reference_kernel reference_##name;
+REFERENCE_KERNELS(REFERENCE_DECLARE)
+#undef REFERENCE_DECLARE
 
 /* updates.c */
 extern const fth_update_kernel reference_updates[];
