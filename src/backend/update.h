@@ -1,7 +1,7 @@
-/* Updates of the flat vectors: what an optimizer is given, and the macros with which its rule is written.
+/* Updates of the flat vectors: what an optimizer is, what it is given, and the macros with which one is written.
  *
  * A rule says how one parameter changes. It is written once, in a file of optimizers/, in plain arithmetic that C and
- * CUDA both compile; every back end makes its own fused loop of it (update_rules.h). */
+ * CUDA both compile; every back end makes its own fused loop of it (optimizers.h). */
 #ifndef FTH_BACKEND_UPDATE_H
 #define FTH_BACKEND_UPDATE_H
 
@@ -17,6 +17,34 @@ typedef struct fth_update_arguments {
 } fth_update_arguments;
 
 enum { FTH_MAX_OPTIMIZER_VECTORS = 2 };
+
+/* No number of a vector is larger in magnitude than its bound. */
+typedef struct fth_update_bounds {
+    double parameter, state[FTH_MAX_OPTIMIZER_VECTORS];
+} fth_update_bounds;
+
+/* What the trainer knows of an optimizer. */
+typedef struct fth_optimizer {
+    const char *name, *summary;
+    double default_lr;
+    bool takes_nesterov; /* --nesterov */
+    /* Vectors beside the parameters, by PyTorch's names; NULL-terminated. A rule has all of them or none. */
+    const char *vectors[FTH_MAX_OPTIMIZER_VECTORS + 1];
+    /* Optional: the rule for these arguments, which do not change during a run (learning_rate, gradient_scale and step
+     * are not set). Without it, the rule of the optimizer's name. */
+    const char *(*choose_rule)(const fth_update_arguments *arguments);
+    /* Optional: moves the bounds to what holds after an update by gradients of at most `largest`, and gives the largest
+     * magnitude that its arithmetic can meet on the way. Without it, a parameter server makes each update on trial. */
+    double (*bound)(const fth_update_arguments *arguments, double largest, fth_update_bounds *bounds);
+} fth_optimizer;
+
+/* FTH_OPTIMIZER(NAME, .summary = "...", ...) defines fth_optimizer_NAME; device code has no use for it. */
+#ifdef __CUDACC__
+#define FTH_OPTIMIZER(...) struct fth_optimizer /* only declared */
+#else
+#define FTH_OPTIMIZER(optimizer, ...)                                                                                  \
+    static const fth_optimizer fth_optimizer_##optimizer = {.name = #optimizer, __VA_ARGS__}
+#endif
 
 /* Inlined into the loops, so that each of them is vectorized, and fused, for its own instruction set. */
 #ifdef __CUDACC__

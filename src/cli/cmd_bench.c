@@ -3,6 +3,7 @@
 #include <stdlib.h>
 
 #include "cli/cli.h"
+#include "train/engine.h"
 #include "train/optimizer.h"
 
 typedef struct bench_options {

@@ -80,7 +80,13 @@ static fth_status set_up_optimizer(fth_engine *engine)
 
     FTH_TRY(fth_optimizer_find(train->optimizer, &engine->optimizer));
     const fth_optimizer *optimizer = engine->optimizer;
-    const char *rule = optimizer->choose_rule ? optimizer->choose_rule(train) : optimizer->name;
+    engine->arguments = (fth_update_arguments){.momentum = (float)train->momentum,
+                                               .weight_decay = (float)train->weight_decay,
+                                               .beta1 = (float)train->beta1,
+                                               .beta2 = (float)train->beta2,
+                                               .epsilon = (float)train->epsilon,
+                                               .nesterov = train->nesterov};
+    const char *rule = optimizer->choose_rule ? optimizer->choose_rule(&engine->arguments) : optimizer->name;
     for (engine->update = engine->backend->updates; engine->update->rule; engine->update++)
         if (strcmp(engine->update->rule, rule) == 0)
             break;
@@ -94,13 +100,6 @@ static fth_status set_up_optimizer(fth_engine *engine)
         else
             FTH_TRY(allocate_vector(engine, engine->trained_floats, &engine->state[i]));
     }
-
-    engine->arguments = (fth_update_arguments){.momentum = (float)train->momentum,
-                                               .weight_decay = (float)train->weight_decay,
-                                               .beta1 = (float)train->beta1,
-                                               .beta2 = (float)train->beta2,
-                                               .epsilon = (float)train->epsilon,
-                                               .nesterov = train->nesterov};
 
 out:
     return status;

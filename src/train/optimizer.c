@@ -1,11 +1,14 @@
-/* The optimizers by name; each is a file of src/train/optimizers. */
+/* See optimizer.h. */
 #include "train/optimizer.h"
 
 #include <string.h>
 
+#include "backend/optimizers.h"
+#include "base/base.h"
+
 static const fth_optimizer *const optimizers[] = {
-#define ROW(name) &fth_optimizer_##name,
-    FTH_OPTIMIZERS(ROW)
+#define ROW(name, none) &fth_optimizer_##name,
+    FTH_OPTIMIZERS(ROW, )
 #undef ROW
 };
 

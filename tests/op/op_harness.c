@@ -3,6 +3,8 @@
 
 #include <math.h>
 
+#include "backend/optimizers.h"
+
 void op_check_status(fth_status status, const char *call, const char *file, int line)
 {
     if (status != FTH_OK)
@@ -43,9 +45,15 @@ fth_device *op_device(const char *name)
 const fth_update_kernel *op_find_update(const fth_device *device, const char *optimizer,
                                         const fth_update_arguments *arguments)
 {
+    static const fth_optimizer *const optimizers[] = {
+#define ROW(name, none) &fth_optimizer_##name,
+        FTH_OPTIMIZERS(ROW, )
+#undef ROW
+    };
     const char *rule = optimizer;
-    if (strcmp(optimizer, "sgd") == 0 && arguments->momentum != 0)
-        rule = arguments->nesterov ? "sgd_nesterov" : "sgd_momentum";
+    for (size_t i = 0; i < FTH_COUNT_OF(optimizers); i++)
+        if (strcmp(optimizers[i]->name, optimizer) == 0 && optimizers[i]->choose_rule)
+            rule = optimizers[i]->choose_rule(arguments);
     for (const fth_update_kernel *kernel = device->backend->updates; kernel->rule != NULL; kernel++)
         if (strcmp(kernel->rule, rule) == 0)
             return kernel;

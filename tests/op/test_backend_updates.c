@@ -213,24 +213,60 @@ static void test_cpu_norm_is_the_same_for_any_threads(void **state)
 
 /* ---- optimizers ---- */
 
+typedef struct scalar_state {
+    double p, first, second;
+} scalar_state;
+
+typedef void formula(const fth_update_arguments *a, int64_t step, double gradient, scalar_state *s);
+
 typedef struct update_case {
     const char *name, *optimizer;
+    formula *update;                /* of one number, in double */
     fth_update_arguments arguments; /* step is counted by the test */
 } update_case;
 
+/* torch.optim.SGD */
+static void sgd(const fth_update_arguments *a, int64_t step, double gradient, scalar_state *s)
+{
+    double g = gradient * a->gradient_scale + a->weight_decay * s->p;
+    if (a->momentum != 0) {
+        s->first = step == 1 ? g : a->momentum * s->first + g;
+        g = a->nesterov ? g + a->momentum * s->first : s->first;
+    }
+    s->p -= a->learning_rate * g;
+}
+
+/* torch.optim.AdamW */
+static void adamw(const fth_update_arguments *a, int64_t step, double gradient, scalar_state *s)
+{
+    double g = gradient * a->gradient_scale;
+    s->p *= 1 - (double)a->learning_rate * a->weight_decay;
+    s->first += (1 - (double)a->beta1) * (g - s->first);
+    s->second = a->beta2 * s->second + (1 - (double)a->beta2) * g * g;
+    double corrected = s->first / (1 - pow(a->beta1, (double)step));
+    s->p -= a->learning_rate * corrected / (sqrt(s->second / (1 - pow(a->beta2, (double)step))) + a->epsilon);
+}
+
+/* A new optimizer gets its formula above, and rows. */
 static const update_case updates[] = {
-    {"plain", "sgd", {.learning_rate = 0.1f, .gradient_scale = 1}},
-    {"decay", "sgd", {.learning_rate = 0.1f, .weight_decay = 0.01f, .gradient_scale = 1}},
-    {"momentum", "sgd", {.learning_rate = 0.05f, .momentum = 0.9f, .gradient_scale = 1}},
+    {"plain", "sgd", sgd, {.learning_rate = 0.1f, .gradient_scale = 1}},
+    {"decay", "sgd", sgd, {.learning_rate = 0.1f, .weight_decay = 0.01f, .gradient_scale = 1}},
+    {"momentum", "sgd", sgd, {.learning_rate = 0.05f, .momentum = 0.9f, .gradient_scale = 1}},
     {"momentum, decay, clipped",
      "sgd",
+     sgd,
      {.learning_rate = 0.05f, .momentum = 0.9f, .weight_decay = 5e-4f, .gradient_scale = 0.3f}},
     {"nesterov",
      "sgd",
+     sgd,
      {.learning_rate = 0.05f, .momentum = 0.9f, .weight_decay = 5e-4f, .nesterov = true, .gradient_scale = 1}},
-    {"usual", "adamw", {.learning_rate = 1e-3f, .beta1 = 0.9f, .beta2 = 0.999f, .epsilon = 1e-8f, .gradient_scale = 1}},
+    {"usual",
+     "adamw",
+     adamw,
+     {.learning_rate = 1e-3f, .beta1 = 0.9f, .beta2 = 0.999f, .epsilon = 1e-8f, .gradient_scale = 1}},
     {"decay, clipped",
      "adamw",
+     adamw,
      {.learning_rate = 1e-2f,
       .beta1 = 0.8f,
       .beta2 = 0.95f,
@@ -238,31 +274,6 @@ static const update_case updates[] = {
       .weight_decay = 0.1f,
       .gradient_scale = 0.5f}},
 };
-
-/* torch.optim.SGD and torch.optim.AdamW for one number, in double. */
-typedef struct scalar_state {
-    double p, first, second;
-} scalar_state;
-
-static void update_scalar(const update_case *with, int64_t step, double gradient, scalar_state *s)
-{
-    const fth_update_arguments *a = &with->arguments;
-    double g = gradient * a->gradient_scale;
-    if (strcmp(with->optimizer, "sgd") == 0) {
-        g += a->weight_decay * s->p;
-        if (a->momentum != 0) {
-            s->first = step == 1 ? g : a->momentum * s->first + g;
-            g = a->nesterov ? g + a->momentum * s->first : s->first;
-        }
-        s->p -= a->learning_rate * g;
-        return;
-    }
-    s->p *= 1 - (double)a->learning_rate * a->weight_decay;
-    s->first += (1 - (double)a->beta1) * (g - s->first);
-    s->second = a->beta2 * s->second + (1 - (double)a->beta2) * g * g;
-    double corrected = s->first / (1 - pow(a->beta1, (double)step));
-    s->p -= a->learning_rate * corrected / (sqrt(s->second / (1 - pow(a->beta2, (double)step))) + a->epsilon);
-}
 
 static void check_update(fth_device *device, const update_case *with, size_t count)
 {
@@ -281,7 +292,7 @@ static void check_update(fth_device *device, const update_case *with, size_t cou
         float *host = random_floats(count, 10 + (uint64_t)step);
         float *gradients = to_device(device, host, count);
         for (size_t i = 0; i < count; i++)
-            update_scalar(with, step, host[i], &wanted[i]);
+            with->update(&with->arguments, step, host[i], &wanted[i]);
         arguments.step = step;
         op_check(kernel->run(device, &arguments, parameters, gradients, state, count));
         op_check(device->backend->synchronize(device, fth_deadline_in(10)));

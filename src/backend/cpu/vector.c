@@ -7,7 +7,7 @@
 #include <math.h>
 
 #include "backend/cpu/cpu_internal.h"
-#include "backend/update_rules.h"
+#include "backend/optimizers.h"
 
 enum { BLOCK = 16384 };
 

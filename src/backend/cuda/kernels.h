@@ -12,7 +12,7 @@
 #include <stdint.h>
 
 #include "backend/loss_scale.h"
-#include "backend/update_rules.h"
+#include "backend/optimizers.h"
 
 #ifdef __cplusplus
 extern "C" {

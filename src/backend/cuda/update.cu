@@ -34,7 +34,7 @@ __device__ __forceinline__ bool not_finite(float4 p)
     return !(isfinite(p.x) && isfinite(p.y) && isfinite(p.z) && isfinite(p.w));
 }
 
-/* The rules of update_rules.h as types, of which the kernel below is made. */
+/* The rules of optimizers.h as types, of which the kernel below is made. */
 #define TYPE_OF(rule, vectors_)                                                                                        \
     struct rule##_rule {                                                                                               \
         typedef fth_##rule##_numbers numbers;                                                                          \

@@ -3,9 +3,9 @@
 
 #include <math.h>
 
-#include "backend/update_rules.h"
+#include "backend/optimizers.h"
 
-/* Each rule of update_rules.h as a loop. */
+/* Each rule of optimizers.h as a loop. */
 #define KERNEL_OF(rule, vectors)                                                                                       \
     static fth_status run_##rule(fth_device *device, const fth_update_arguments *arguments, float *parameters,         \
                                  const float *gradients, float *const *state, size_t count)                            \

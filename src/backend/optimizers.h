@@ -1,23 +1,31 @@
-/* Every rule by which parameters are updated. A new one is its functions in optimizers/NAME.h and its row here:
+/* The list of optimizers: from it every back end makes the loops of its updates, and the trainer its choices. A new one
+ * is its file, optimizers/NAME.h, and its row here; no back end is edited. The file has
+ *
+ *     FTH_RULES_OF_NAME(RULE)           RULE(name, vectors) for each rule: most optimizers have one, of their own name.
+ *                                       Several spare the loops a question whose answer is the same for all parameters
+ *
+ * and for each rule
  *
  *     fth_NAME_numbers                  what is the same for all parameters of an update
  *     fth_NAME_prepare(arguments, n)    computes that, on the host
  *     fth_NAME(n, g, p, first, second)  updates the parameter *p by the gradient g, which is scaled already, and its
  *                                       numbers in the optimizer's vectors, of which a rule has up to two
  *
- * An optimizer may have several rules, so that none asks in its loop what holds for all parameters. */
-#ifndef FTH_BACKEND_UPDATE_RULES_H
-#define FTH_BACKEND_UPDATE_RULES_H
+ * and what the trainer must know, FTH_OPTIMIZER(NAME, ...), see fth_optimizer in update.h. */
+#ifndef FTH_BACKEND_OPTIMIZERS_H
+#define FTH_BACKEND_OPTIMIZERS_H
 
 #include "backend/optimizers/adamw.h"
 #include "backend/optimizers/sgd.h"
 
-/* Name and number of vectors. */
-#define FTH_UPDATE_RULES(RULE)                                                                                         \
-    RULE(sgd, 0)                                                                                                       \
-    RULE(sgd_momentum, 1)                                                                                              \
-    RULE(sgd_nesterov, 1)                                                                                              \
-    RULE(adamw, 2)
+/* In the order of --help. */
+#define FTH_OPTIMIZERS(ROW, argument)                                                                                  \
+    ROW(sgd, argument)                                                                                                 \
+    ROW(adamw, argument)
+
+/* All rules: RULE(name, vectors). */
+#define FTH_RULES_OF(optimizer, RULE) FTH_RULES_OF_##optimizer(RULE)
+#define FTH_UPDATE_RULES(RULE)        FTH_OPTIMIZERS(FTH_RULES_OF, RULE)
 
 typedef enum fth_update_rule {
 #define FTH_ROW(name, vectors) FTH_UPDATE_RULE_##name,
