@@ -15,7 +15,7 @@
  * Credentials come as each ecosystem expects them: environment, profile files, the instance's role through the metadata
  * service (renewed before they expire). They are never logged, recorded or part of a message.
  *
- * Each kind of store is a table (store_internal.h), listed in store.c. */
+ * Each kind of store is a table, listed in store_internal.h. */
 #ifndef FTH_STORE_STORE_H
 #define FTH_STORE_STORE_H
 
