@@ -245,19 +245,25 @@ static void end_process(fth_guardian *guardian, const char *why)
     free(copy);
 }
 
-/* Once: where the observer returns after all, there is nothing left to do. */
-static void abandon(fth_guardian *guardian, const char *why)
+/* With the mutex held. Whether the training thread is still where it was `seen`, and nothing has been done about it:
+ * where it went on, what was decided no longer holds, and where the observer returned, there is nothing left to do. */
+static bool may_abandon(const fth_guardian *guardian, const fth_stop_situation *seen)
+{
+    return !guardian->abandoning && guardian->phase == seen->phase && guardian->phase_since_s == seen->since_s;
+}
+
+static void abandon(fth_guardian *guardian, const fth_stop_situation *seen, const char *why)
 {
     fth_stop_reason reason = fth_stop_get(guardian->stop);
     if (!can_end_process(guardian))
         return;
     pthread_mutex_lock(&guardian->mutex);
-    bool hard = guardian->phase == FTH_PHASE_ENDING; /* it saves by itself, and time is up */
-    bool done = guardian->abandoning;
-    guardian->abandoning = true;
+    const bool mine = may_abandon(guardian, seen);
+    guardian->abandoning = guardian->abandoning || mine;
     pthread_mutex_unlock(&guardian->mutex);
-    if (done)
+    if (!mine)
         return;
+    const bool hard = seen->phase == FTH_PHASE_ENDING; /* it saves by itself, and time is up */
     guardian->closing = !hard && fth_thread_start(&guardian->closer, "close-run", close_run, guardian) == 0;
     pthread_mutex_lock(&guardian->mutex);
     while (guardian->closing && !guardian->closed && !fth_deadline_passed(reason.deadline)) {
@@ -290,7 +296,7 @@ static void look(fth_guardian *guardian, const fth_guarded_run *run, fth_stop_si
         situation.saving = fth_saver_look(run->saver).estimate;
     const char *why = fth_stop_reason_to_abandon(&reason, &situation);
     if (why)
-        abandon(guardian, why);
+        abandon(guardian, &situation, why);
 }
 
 static void *guard(void *context)
