@@ -17,7 +17,7 @@ static const fth_backend *const builtin[] = {&fth_backend_cpu};
 /* Of the process, as the driver's clean-up is. */
 static atomic_bool one_was_lost;
 
-enum { FOLDER_SIZE = 3072, MOST_FOLDERS = 4 };
+enum { FOLDER_SIZE = 3072, MOST_FOLDERS = 3 };
 
 /* The file that holds this code: the program, or libfarthing.so. `link` is the latter's; NULL for a program. */
 static bool find_own_file(char path[FOLDER_SIZE], const char **link)
@@ -38,7 +38,7 @@ static bool find_own_file(char path[FOLDER_SIZE], const char **link)
 }
 
 /* Folders searched for plugins: $FARTHING_PLUGINS; the folder of the program or library, which is where they are in a
- * build tree; and lib/farthing, as seen from an installed library and from an installed program. */
+ * build tree; and lib/farthing, as seen from the installed program or library. */
 static int list_plugin_folders(char folders[MOST_FOLDERS][FOLDER_SIZE])
 {
     int count = 0;
@@ -50,8 +50,7 @@ static int list_plugin_folders(char folders[MOST_FOLDERS][FOLDER_SIZE])
     if (slash) {
         *slash = '\0';
         snprintf(folders[count++], FOLDER_SIZE, "%s", own);
-        snprintf(folders[count++], FOLDER_SIZE, "%.3000s/farthing", own);
-        snprintf(folders[count++], FOLDER_SIZE, "%.3000s/" FTH_PLUGINS_FROM_PROGRAM, own);
+        snprintf(folders[count++], FOLDER_SIZE, "%.3000s/%s", own, link ? "farthing" : FTH_PLUGINS_FROM_PROGRAM);
     }
     return count;
 }
