@@ -1,4 +1,4 @@
-/* The program `farthing`: one file per command, cmd_<name>.c, each a row of the table in commands.c. */
+/* The program `farthing`: one file per command, cmd_<name>.c, each a row of FTH_COMMANDS. */
 #ifndef FTH_CLI_CLI_H
 #define FTH_CLI_CLI_H
 
@@ -54,11 +54,34 @@ typedef struct fth_no_options {
 } fth_no_options;
 extern const fth_option_table fth_no_option_table;
 
-extern const fth_command fth_command_train, fth_command_standby, fth_command_rehearse, fth_command_evaluate,
-    fth_command_predict, fth_command_export, fth_command_report, fth_command_compare, fth_command_models,
-    fth_command_data, fth_command_doctor, fth_command_bench, fth_command_options, fth_command_prices,
-    fth_command_hogwild_worker, fth_command_store, fth_command_serve, fth_command_keys, fth_command_weights,
-    fth_command_runs, fth_command_completion, fth_command_man;
+/* Every command, in the order of --help; a new one is its file, cmd_NAME.c, and its row here. */
+#define FTH_COMMANDS(ROW)                                                                                              \
+    ROW(train)                                                                                                         \
+    ROW(standby)                                                                                                       \
+    ROW(rehearse)                                                                                                      \
+    ROW(evaluate)                                                                                                      \
+    ROW(predict)                                                                                                       \
+    ROW(export)                                                                                                        \
+    ROW(report)                                                                                                        \
+    ROW(compare)                                                                                                       \
+    ROW(runs)                                                                                                          \
+    ROW(models)                                                                                                        \
+    ROW(weights)                                                                                                       \
+    ROW(data)                                                                                                          \
+    ROW(prices)                                                                                                        \
+    ROW(doctor)                                                                                                        \
+    ROW(store)                                                                                                         \
+    ROW(serve)                                                                                                         \
+    ROW(keys)                                                                                                          \
+    ROW(completion)                                                                                                    \
+    ROW(bench)                                                                                                         \
+    ROW(options)                                                                                                       \
+    ROW(man)                                                                                                           \
+    ROW(hogwild_worker)
+
+#define FTH_DECLARE(name) extern const fth_command fth_command_##name;
+FTH_COMMANDS(FTH_DECLARE)
+#undef FTH_DECLARE
 
 /* ---- arguments ---- */
 

@@ -1,33 +1,13 @@
-/* The commands there are, and what help, completion and manual pages ask of them. A new one is its file, cmd_<name>.c,
- * and a row here. */
+/* The commands by name, and what help, completion and manual pages ask of them. */
 #include <string.h>
 
 #include "cli/cli.h"
 
 const fth_command *const fth_commands[] = {
-    &fth_command_train,
-    &fth_command_standby,
-    &fth_command_rehearse,
-    &fth_command_evaluate,
-    &fth_command_predict,
-    &fth_command_export,
-    &fth_command_report,
-    &fth_command_compare,
-    &fth_command_runs,
-    &fth_command_models,
-    &fth_command_weights,
-    &fth_command_data,
-    &fth_command_prices,
-    &fth_command_doctor,
-    &fth_command_store,
-    &fth_command_serve,
-    &fth_command_keys,
-    &fth_command_completion,
-    &fth_command_bench,
-    &fth_command_options,
-    &fth_command_man,
-    &fth_command_hogwild_worker,
-    NULL,
+#define ROW(name) &fth_command_##name,
+    FTH_COMMANDS(ROW)
+#undef ROW
+        NULL,
 };
 
 const fth_option_table fth_no_option_table = {.struct_size = sizeof(fth_no_options)};

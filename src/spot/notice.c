@@ -7,7 +7,9 @@
 #include "spot/spot_internal.h"
 
 static const fth_notice_source *const sources[] = {
-    &fth_notice_aws, &fth_notice_gcp, &fth_notice_gcp_maintenance, &fth_notice_azure, &fth_notice_file,
+#define ROW(name) &fth_notice_##name,
+    FTH_NOTICE_SOURCES(ROW)
+#undef ROW
 };
 
 /* "auto" finds out within the first; a machine that is just starting, or very busy, gets further chances. */

@@ -62,8 +62,17 @@ typedef struct fth_notice_source {
     void (*acknowledge)(fth_listener *listener);   /* optional; after a notice and once the state is safe */
 } fth_notice_source;
 
-extern const fth_notice_source fth_notice_aws, fth_notice_gcp, fth_notice_gcp_maintenance, fth_notice_azure,
-    fth_notice_file;
+/* Every source; a new one is its file, notice_NAME.c, and its row here. */
+#define FTH_NOTICE_SOURCES(ROW)                                                                                        \
+    ROW(aws)                                                                                                           \
+    ROW(gcp)                                                                                                           \
+    ROW(gcp_maintenance)                                                                                               \
+    ROW(azure)                                                                                                         \
+    ROW(file)
+
+#define FTH_DECLARE(name) extern const fth_notice_source fth_notice_##name;
+FTH_NOTICE_SOURCES(FTH_DECLARE)
+#undef FTH_DECLARE
 
 /* Any change of these is a notice. */
 typedef struct fth_file_facts {
