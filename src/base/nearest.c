@@ -42,7 +42,7 @@ static size_t edit_distance(const char *a, size_t a_length, const char *b, size_
 const char *fth_nearest_name(const char *name, const char *const *candidates)
 {
     size_t length = strlen(name), best_distance = SIZE_MAX;
-    const char *best = NULL, *completion = NULL;
+    const char *best = NULL, *completion = NULL, *first_word = NULL;
     if (length == 0 || length > MAX_LENGTH)
         return NULL;
     for (; *candidates; candidates++) {
@@ -58,6 +58,11 @@ const char *fth_nearest_name(const char *name, const char *const *candidates)
         }
         if (!completion && length >= 3 && strncasecmp(name, *candidates, length) == 0)
             completion = *candidates;
+        if (candidate_length >= 3 && candidate_length < length && strchr("-_", name[candidate_length]) &&
+            strncasecmp(name, *candidates, candidate_length) == 0)
+            first_word = *candidates;
     }
-    return best ? best : completion;
+    if (!best)
+        best = completion ? completion : first_word;
+    return best;
 }

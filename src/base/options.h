@@ -130,7 +130,8 @@ void fth_options_identity(const fth_option_table *table, const void *values, cha
 void fth_options_print_help(const fth_option_table *table);
 void fth_options_print_markdown(const fth_option_table *table);
 
-/* The candidate nearest to `name` by edit distance, or NULL if none is near. `candidates` ends with NULL. */
+/* The candidate nearest to `name` by edit distance, or else one that `name` begins ("optim": "optimizer") or that
+ * begins it ("batch-size": "batch"); NULL if there is none. `candidates` ends with NULL. */
 const char *fth_nearest_name(const char *name, const char *const *candidates);
 
 #endif

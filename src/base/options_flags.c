@@ -15,7 +15,7 @@ static fth_status fail_unknown(const fth_option_table *table, const char *flag, 
     const char *nearest = fth_options_nearest(table, name);
     if (nearest)
         return fth_fail(FTH_INVALID, "unknown flag '%.80s'; did you mean '--%s'?", flag, nearest);
-    return fth_fail(FTH_INVALID, "unknown flag '%.80s'; --help lists those there are", flag);
+    return fth_fail(FTH_INVALID, "unknown flag '%.80s'; --help lists them all", flag);
 }
 
 /* "train, standby and evaluate" */

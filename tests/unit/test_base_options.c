@@ -506,6 +506,9 @@ static void nearest_names_are_near(void **state)
     assert_string_equal(fth_nearest_name("weight_deacy", names), "weight-decay");
     assert_string_equal(fth_nearest_name("checkpoint", names), "checkpoint-every");
     assert_string_equal(fth_nearest_name("rl", names), "lr");
+    assert_string_equal(fth_nearest_name("model-name", names), "model");
+    assert_string_equal(fth_nearest_name("epochs_in_all", names), "epochs");
+    assert_null(fth_nearest_name("modelling-of-something", names));
     assert_null(fth_nearest_name("banana", names));
     assert_null(fth_nearest_name("x", names));
     assert_null(fth_nearest_name("", names));
