@@ -28,14 +28,14 @@ typedef struct fth_images {
 } fth_images;
 
 typedef struct fth_images_form {
-    const char *name; /* how records call the data: letters, digits, '.', '_' and '-' */
+    const char *name; /* its name in records: letters, digits, '.', '_' and '-' */
     int channels, height, width;
     int classes;
-    const char *const *class_names; /* (classes); NULL: numbers */
+    const char *const *class_names; /* (classes); NULL: "0", "1", ... */
 } fth_images_form;
 
-/* Data from arrays. `pixels` are used where they are and must not change or go until *data is freed; everything else is
- * copied. Without `validation` (NULL) a share of `training` is held out ("validation-fraction"). */
+/* Data from arrays. `pixels` are not copied: they must stay as they are until *data is freed. Everything else is
+ * copied. If `validation` is NULL, a share of `training` is held out (the option "validation-fraction"). */
 FTH_API fth_status fth_data_from_images(const fth_images_form *form, const fth_images *training,
                                         const fth_images *validation, fth_data **data);
 

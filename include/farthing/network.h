@@ -10,10 +10,10 @@
  *     if (fth_network_finish(network, x) != FTH_OK)
  *         puts(fth_error_message());
  *
- * A function that adds a layer takes the layers it reads and returns the one it adds. One that fails returns
- * FTH_NO_LAYER; so does every call after it, and fth_network_finish() then returns the first failure. So a network is
- * written without checking each line. Shapes are checked as layers are added: images are (batch, channels, height,
- * width), flattened features (batch, features).
+ * A function that adds a layer takes the layers it reads and returns the one it adds. If it fails it returns
+ * FTH_NO_LAYER; so does every later call, and fth_network_finish() then returns the first failure. Only that call needs
+ * to be checked. Shapes are checked as layers are added: images are (batch, channels, height, width), flattened features
+ * (batch, features).
  *
  * Layers with parameters have a name, and their parameters PyTorch's names and initial values: "conv1.weight",
  * "conv1.bias". They are the names of tensors in model files.
@@ -31,17 +31,18 @@ extern "C" {
 
 typedef struct fth_network fth_network;
 
-/* A layer's number in its network. */
+/* A layer's number in its network: 0 for the input, then 1, 2, ... It means nothing in another network, and using it
+ * there is noticed only if that network has no layer of that number, or one of the wrong shape. */
 typedef int fth_layer;
 #define FTH_NO_LAYER (-1)
 
-/* Begins a network for images of this size. `name` is how records and model files call it: letters, digits, '.', '_'
+/* Begins a network for images of this size. `name` is its name in records and model files: letters, digits, '.', '_'
  * and '-', and not the name of a built-in model. The caller owns *network and frees it with fth_network_free(). */
 FTH_API fth_status fth_network_create(const char *name, int channels, int height, int width, fth_network **network);
 /* NULL is fine. */
 FTH_API void fth_network_free(fth_network *network);
 
-/* The images. */
+/* The layer that the images come from. */
 FTH_API fth_layer fth_network_input(fth_network *network);
 
 /* Square kernels; parameters "<name>.weight" (filters, channels, kernel, kernel) and "<name>.bias" (filters). */

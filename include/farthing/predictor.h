@@ -1,4 +1,4 @@
-/* Trained models: predictions, their accuracy, and other files of them. */
+/* Trained models: predictions, accuracy, and saving them in other formats. */
 #ifndef FARTHING_PREDICTOR_H
 #define FARTHING_PREDICTOR_H
 
@@ -14,10 +14,10 @@ extern "C" {
 /* A model with its weights. Used by one thread at a time; several predictors may be used at once. */
 typedef struct fth_predictor fth_predictor;
 
-/* Opens a model file: safetensors, or a PyTorch checkpoint (.pth), of which nothing is executed. `network` is what it
- * was trained as, NULL for a built-in model, which the file names or whose tensors it has. `options` is NULL, or names
- * and values in turn, ended by NULL: "model", "device", "threads", "normalize", "image-size", as `farthing predict` has
- * them. The caller owns *predictor and frees it with fth_predictor_free(). */
+/* Opens a model file: safetensors, or a PyTorch checkpoint (.pth), of which nothing is executed. `network` is the one it
+ * was trained as, or NULL for a built-in model, which is recognized by the name or the tensors in the file.
+ * `options` is NULL, or names and values in turn, ended by NULL: "model", "device", "threads", "normalize",
+ * "image-size", as for `farthing predict`. The caller owns *predictor and frees it with fth_predictor_free(). */
 FTH_API fth_status fth_predictor_open(const char *path, const fth_network *network, const char *const *options,
                                       fth_predictor **predictor);
 /* NULL is fine. */

@@ -1,7 +1,8 @@
 /* Status codes, and the message that a failure leaves.
  *
  * Every function that can fail returns an fth_status. A failure leaves one line of English for the calling thread: what
- * failed, on what, and why. */
+ * failed, on what, and why. A NULL where an object or a place for a result belongs is FTH_INVALID; functions that only
+ * look something up return NULL for it, and those that return nothing do nothing. */
 #ifndef FARTHING_STATUS_H
 #define FARTHING_STATUS_H
 

@@ -9,7 +9,8 @@
  *
  * A training is a run as the program's are: it has a folder in "runs" (by default ./runs) with its record, its
  * checkpoints and its models, `farthing report` shows it, and with "resume" it carries on where it was stopped or
- * killed. Nothing is printed, no signal handler is installed, and the process is never ended.
+ * killed. Apart from warnings and errors (log.h) nothing is printed; no signal handler is installed, and the process is
+ * never ended.
  *
  * An fth_training is used by one thread at a time, but for fth_training_stop(). Several may run at once, each in a
  * thread of its own: give each its share of the processors with "threads". */
@@ -50,9 +51,9 @@ FTH_API fth_status fth_training_use_data(fth_training *training, const fth_data 
 
 /* ---- while it runs ---- */
 
-/* How far it is, after a step. */
+/* How far the training has come, after a step. */
 typedef struct fth_training_progress {
-    int64_t epoch, epochs;    /* the current one, from 1; epochs in all, 0: no such limit */
+    int64_t epoch, epochs;    /* the current one, from 1; the last one, 0: no such limit */
     int64_t step, steps;      /* updates done; in all, 0: not known ahead */
     double loss, accuracy;    /* of training, over the latest steps; NAN before the first result */
     double samples_per_s;     /* likewise */
@@ -98,23 +99,26 @@ FTH_API void fth_training_on_progress(fth_training *training, fth_progress_funct
 FTH_API void fth_training_on_event(fth_training *training, fth_event_function function, void *context);
 
 /* Trains until a limit is reached ("epochs", "steps", "for", "until"; 3 epochs if there is none). FTH_INTERRUPTED if it
- * was stopped: everything is saved, and running it again with "resume" set to "auto" carries on. On another failure
- * what was saved stays. May be called again: for another run, or to resume. */
+ * was stopped: everything is saved, and running it again with "resume" set to "auto" carries on (a run stopped before
+ * its first step leaves no folder, and starts over). On another failure the checkpoints saved so far stay. May be called
+ * again: for another run, or to resume. FTH_UNSUPPORTED in a process forked after this thread had trained. */
 FTH_API fth_status fth_training_run(fth_training *training);
 
 /* Asks a training that runs to finish its step, save and return. Any thread may call it at any time, but not a signal
- * handler. Without effect if none runs. */
+ * handler. Has no effect before fth_training_run() has begun: a thread that starts another to run the training and may
+ * stop it at once should set a flag that a callback returns. */
 FTH_API void fth_training_stop(fth_training *training);
 
 /* ---- what came of it ---- */
 
 typedef struct fth_training_result {
     bool already_finished; /* there was nothing left to resume */
-    double loss, accuracy; /* of validation, with the final weights; NAN if it did not come to its end */
+    double loss, accuracy; /* of validation, with the final weights; NAN if the run was stopped or failed */
     double best_loss, best_accuracy;
-    double epochs, seconds, samples_per_s; /* likewise */
-    int64_t steps;
-    const char *run_id, *run_folder;     /* NULL: no run came of it */
+    double epochs, seconds;              /* of the run so far, including the parts before a resume */
+    double samples_per_s;                /* NAN if the run was stopped or failed */
+    int64_t steps;                       /* updates done so far */
+    const char *run_id, *run_folder;     /* NULL: there is no run folder */
     const char *last_model, *best_model; /* safetensors files; NULL: none */
 } fth_training_result;
 

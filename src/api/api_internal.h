@@ -13,6 +13,13 @@
  */
 fth_status fth_api_check_name(const char *what, const char *name);
 
+/* FTH_INVALID if `pointer` is NULL; `what` names the argument: "training". */
+fth_status fth_api_check_given(const void *pointer, const char *what);
+
+/* FTH_UNSUPPORTED in a child process whose parent computed in the calling thread before the fork: OpenMP would wait
+ * there for threads that the child does not have. */
+fth_status fth_api_check_process(void);
+
 /* The model that a network is; FTH_INVALID if it is not finished. Lives as long as the network. */
 fth_status fth_api_network_model(const fth_network *network, const fth_model **model);
 

@@ -33,6 +33,7 @@ fth_status fth_data_open(const char *address, fth_data **result)
     fth_data *data = NULL;
     const fth_dataset_options options = {.seed = 1, .validation_fraction = usual_validation_fraction, .threads = 2};
 
+    FTH_TRY(fth_api_check_given(result, "the place for the data"));
     *result = NULL;
     FTH_REQUIRE(address && *address, FTH_INVALID, "data without a name or address");
     FTH_TRY(fth_allocate(1, sizeof *data, &data));
@@ -70,7 +71,10 @@ fth_status fth_data_from_images(const fth_images_form *form, const fth_images *t
     fth_data *data = NULL;
     const fth_dataset_options options = {.seed = 1, .validation_fraction = usual_validation_fraction};
 
+    FTH_TRY(fth_api_check_given(result, "the place for the data"));
     *result = NULL;
+    FTH_TRY(fth_api_check_given(form, "the images' form"));
+    FTH_TRY(fth_api_check_given(training, "the array of training images"));
     FTH_TRY(fth_api_check_name("the data's name", form->name));
     FTH_TRY(fth_allocate(1, sizeof *data, &data));
     data->name = fth_format("%s", form->name);
@@ -110,15 +114,22 @@ void fth_data_free(fth_data *data)
 
 const fth_data_info *fth_data_get_info(const fth_data *data)
 {
-    return &data->info;
+    return data ? &data->info : NULL;
 }
 
 fth_status fth_data_read(const fth_data *data, fth_split split, int64_t index, uint8_t *pixels, int32_t *label)
 {
+    fth_status status = FTH_OK;
     int32_t unused;
-    if (split != FTH_TRAIN && split != FTH_VALIDATION)
-        return fth_fail(FTH_INVALID, "%d is neither training nor validation", (int)split);
-    return fth_dataset_read(data->dataset, split, index, pixels, label ? label : &unused);
+
+    FTH_TRY(fth_api_check_given(data, "data"));
+    FTH_TRY(fth_api_check_given(pixels, "the place for pixels"));
+    FTH_REQUIRE(split == FTH_TRAIN || split == FTH_VALIDATION, FTH_INVALID, "%d is neither training nor validation",
+                (int)split);
+    FTH_TRY(fth_dataset_read(data->dataset, split, index, pixels, label ? label : &unused));
+
+out:
+    return status;
 }
 
 fth_status fth_api_apply_data(const fth_data *data, fth_train_options *options)

@@ -98,8 +98,8 @@ static fth_status check_fit(const fth_model *model, const fth_model_options *opt
         options->classes == model->classes)
         return FTH_OK;
     return fth_fail(FTH_INVALID,
-                    "the network %s is for images of %d×%d×%d (channels × height × width) and %d classes; these are "
-                    "%d×%d×%d and %d",
+                    "the network %s is for images of %d×%d×%d (channels × height × width) and %d classes, and the "
+                    "data has %d×%d×%d and %d",
                     model->name, model->channels, model->height, model->width, model->classes, options->channels,
                     options->height, options->width, options->classes);
 }
@@ -242,14 +242,23 @@ out:
     return status;
 }
 
+static fth_status check_layer_name(const fth_network *network, const char *name)
+{
+    fth_status status = fth_api_check_name("a layer's name", name);
+    for (size_t i = 0; status == FTH_OK && i < network->count; i++)
+        if (strcmp(network->layers[i].name, name) == 0)
+            status = fth_fail(FTH_INVALID, "the network %s already has a layer named %s", network->name, name);
+    return status;
+}
+
 static fth_layer add_layer(fth_network *network, network_layer layer, const char *name)
 {
     fth_status status = FTH_OK;
 
-    if (network->failure != FTH_OK)
+    if (!network || network->failure != FTH_OK)
         return FTH_NO_LAYER;
     if (name) {
-        FTH_TRY(fth_api_check_name("a layer's name", name));
+        FTH_TRY(check_layer_name(network, name));
         snprintf(layer.name, sizeof layer.name, "%s", name);
     }
     FTH_TRY(check_inputs(network, &layer));
@@ -275,6 +284,7 @@ fth_status fth_network_create(const char *name, int channels, int height, int wi
     network_layer input = {.kind = LAYER_INPUT};
     fth_value labels;
 
+    FTH_TRY(fth_api_check_given(result, "the place for the network"));
     *result = NULL;
     FTH_TRY(fth_api_check_name("the network's name", name));
     FTH_REQUIRE(fth_model_find(name, &built_in) != FTH_OK, FTH_INVALID,
@@ -320,8 +330,7 @@ void fth_network_free(fth_network *network)
 
 fth_layer fth_network_input(fth_network *network)
 {
-    (void)network;
-    return 0;
+    return network ? 0 : FTH_NO_LAYER;
 }
 
 /* A layer that reads x, of a kind with nothing else to say. */
@@ -405,7 +414,7 @@ fth_layer fth_network_dropout(fth_network *network, fth_layer x, double probabil
 {
     network_layer layer = reading(LAYER_DROPOUT, x);
     layer.probability = probability;
-    if (network->failure == FTH_OK && !(probability >= 0 && probability < 1))
+    if (network && network->failure == FTH_OK && !(probability >= 0 && probability < 1))
         return fail(network,
                     fth_fail(FTH_INVALID, "dropout: a probability of %g; it must be in 0 to below 1", probability));
     return add_layer(network, layer, NULL);
@@ -426,6 +435,7 @@ fth_status fth_network_finish(fth_network *network, fth_layer logits)
     fth_status status = FTH_OK;
     const network_layer reader = {.inputs = {logits}, .input_count = 1};
 
+    FTH_TRY(fth_api_check_given(network, "network"));
     if (network->failure != FTH_OK)
         return fth_fail(network->failure, "%s", network->message);
     FTH_TRY(check_inputs(network, &reader));
@@ -445,6 +455,9 @@ out:
 
 fth_status fth_api_network_model(const fth_network *network, const fth_model **model)
 {
+    fth_status status = fth_api_check_given(network, "network");
+    if (status != FTH_OK)
+        return status;
     *model = &network->model;
     if (network->output != FTH_NO_LAYER)
         return FTH_OK;

@@ -51,8 +51,10 @@ fth_status fth_predictor_open(const char *path, const fth_network *network, cons
     fth_predictor *predictor = NULL;
     fth_model_facts given = {0};
 
+    FTH_TRY(fth_api_check_given(result, "the place for the predictor"));
     *result = NULL;
     FTH_REQUIRE(path && *path, FTH_INVALID, "a model file without a name");
+    FTH_TRY(fth_api_check_process());
     FTH_TRY(fth_allocate(1, sizeof *predictor, &predictor));
     FTH_TRY(fth_options_set_defaults(&fth_train_option_table, &predictor->options));
     FTH_TRY(read_options(options, &predictor->options));
@@ -94,7 +96,7 @@ void fth_predictor_free(fth_predictor *predictor)
 
 const fth_predictor_info *fth_predictor_get_info(const fth_predictor *predictor)
 {
-    return &predictor->info;
+    return predictor ? &predictor->info : NULL;
 }
 
 /* ---- predictions ---- */
@@ -113,7 +115,9 @@ static void apply_softmax(float *row, int classes)
 
 static fth_status predict(fth_predictor *predictor, const float *images, int64_t count, float *probabilities)
 {
-    fth_status status = fth_engine_predict(fth_classifier_engine(predictor->classifier), images, count, probabilities);
+    fth_status status = fth_api_check_process();
+    if (status == FTH_OK)
+        status = fth_engine_predict(fth_classifier_engine(predictor->classifier), images, count, probabilities);
     for (int64_t i = 0; status == FTH_OK && i < count; i++)
         apply_softmax(probabilities + i * predictor->info.classes, predictor->info.classes);
     return status;
@@ -136,11 +140,16 @@ fth_status fth_predictor_run(fth_predictor *predictor, const uint8_t *pixels, in
 {
     enum { AT_A_TIME = 256 };
     fth_status status = FTH_OK;
-    const fth_predictor_info *info = &predictor->info;
-    const size_t size = (size_t)info->channels * (size_t)info->height * (size_t)info->width;
     float *images = NULL;
 
-    FTH_REQUIRE(count >= 0 && (count == 0 || (pixels && probabilities)), FTH_INVALID, "images or room are missing");
+    FTH_TRY(fth_api_check_given(predictor, "predictor"));
+    FTH_REQUIRE(count >= 0, FTH_INVALID, "the number of images cannot be %lld", (long long)count);
+    if (count == 0)
+        goto out;
+    FTH_TRY(fth_api_check_given(pixels, "the array of pixels"));
+    FTH_TRY(fth_api_check_given(probabilities, "the place for probabilities"));
+    const fth_predictor_info *info = &predictor->info;
+    const size_t size = (size_t)info->channels * (size_t)info->height * (size_t)info->width;
     FTH_TRY(fth_allocate((size_t)(count < AT_A_TIME ? count : AT_A_TIME), size * sizeof(float), &images));
     for (int64_t first = 0; first < count; first += AT_A_TIME) {
         const int64_t some = count - first < AT_A_TIME ? count - first : AT_A_TIME;
@@ -156,14 +165,17 @@ out:
 fth_status fth_predictor_run_file(fth_predictor *predictor, const char *path, float *probabilities)
 {
     fth_status status = FTH_OK;
+    float *planes = NULL;
+
+    FTH_TRY(fth_api_check_given(predictor, "predictor"));
+    FTH_REQUIRE(path && *path, FTH_INVALID, "an image file without a name");
+    FTH_TRY(fth_api_check_given(probabilities, "the place for probabilities"));
     const fth_model_facts *facts = fth_classifier_facts(predictor->classifier);
     const fth_image_target target = {.channels = facts->channels,
                                      .height = facts->height,
                                      .width = facts->width,
                                      .normalization = facts->normalization,
                                      .transform = facts->transform};
-    float *planes = NULL;
-
     FTH_TRY(
         fth_allocate((size_t)facts->channels * (size_t)facts->height, (size_t)facts->width * sizeof(float), &planes));
     FTH_TRY(fth_image_load(path, &target, planes));
@@ -179,10 +191,14 @@ out:
 fth_status fth_predictor_evaluate(fth_predictor *predictor, const fth_data *data, fth_score *score)
 {
     fth_status status = FTH_OK;
-    fth_train_options *options = &predictor->options;
     const fth_option_table *table = &fth_train_option_table;
     fth_evaluation evaluation;
 
+    FTH_TRY(fth_api_check_given(predictor, "predictor"));
+    FTH_TRY(fth_api_check_given(data, "data"));
+    FTH_TRY(fth_api_check_given(score, "the place for the score"));
+    FTH_TRY(fth_api_check_process());
+    fth_train_options *options = &predictor->options;
     FTH_TRY(fth_options_set(table, options, "weights", predictor->path, "the model file"));
     FTH_TRY(fth_options_set(table, options, "model", predictor->info.model, "the model"));
     FTH_TRY(fth_api_apply_data(data, options));
@@ -198,6 +214,9 @@ out:
 
 fth_status fth_predictor_save(fth_predictor *predictor, const char *path)
 {
+    fth_status status = fth_api_check_given(predictor, "predictor");
+    if (status != FTH_OK)
+        return status;
     const char *ending = path ? strrchr(path, '.') : NULL;
     for (size_t i = 0; ending && fth_save_formats[i]; i++)
         if (strcasecmp(ending + 1, fth_save_formats[i]) == 0)

@@ -14,6 +14,7 @@ struct fth_training {
     fth_event_function on_event;
     void *progress_context, *event_context;
     fth_train_outcome outcome;
+    fth_training_result stopped; /* how far a run came that was stopped or failed: epochs, seconds, steps */
     char *last_model, *best_model;
     fth_training_result result;
 
@@ -35,10 +36,11 @@ fth_status fth_training_create(fth_training **result)
     fth_status status = FTH_OK;
     fth_training *training = NULL;
 
+    FTH_TRY(fth_api_check_given(result, "the place for the training"));
     *result = NULL;
     FTH_TRY(fth_allocate(1, sizeof *training, &training));
     pthread_mutex_init(&training->mutex, NULL);
-    training->result = no_result;
+    training->result = training->stopped = no_result;
     FTH_TRY(fth_options_set_defaults(&fth_train_option_table, &training->options));
     *result = training;
     training = NULL;
@@ -51,7 +53,7 @@ out:
 /* What the run before left. */
 static void forget_result(fth_training *training)
 {
-    training->result = no_result;
+    training->result = training->stopped = no_result;
     fth_train_outcome_release(&training->outcome);
     training->outcome = (fth_train_outcome){0};
     free(training->last_model);
@@ -99,6 +101,7 @@ fth_status fth_training_set(fth_training *training, const char *name, const char
     fth_status status = FTH_OK;
     const fth_option_table *table = &fth_train_option_table;
 
+    FTH_TRY(fth_api_check_given(training, "training"));
     FTH_REQUIRE(name && value, FTH_INVALID, "an option without a name or value");
     FTH_TRY(check_is_for_training(table, name));
     FTH_TRY(fth_options_set(table, &training->options, name, value, "option"));
@@ -110,8 +113,14 @@ out:
 
 fth_status fth_training_read_file(fth_training *training, const char *path)
 {
-    fth_status status = fth_options_read_yaml(&fth_train_option_table, &training->options, path);
+    fth_status status = FTH_OK;
+
+    FTH_TRY(fth_api_check_given(training, "training"));
+    FTH_REQUIRE(path && *path, FTH_INVALID, "a run file without a name");
+    status = fth_options_read_yaml(&fth_train_option_table, &training->options, path);
     drop_renamed(&training->options);
+
+out:
     return status;
 }
 
@@ -120,7 +129,7 @@ fth_status fth_training_use_network(fth_training *training, const fth_network *n
     fth_status status = FTH_OK;
     const fth_model *model = NULL;
 
-    FTH_REQUIRE(network, FTH_INVALID, "no network");
+    FTH_TRY(fth_api_check_given(training, "training"));
     FTH_TRY(fth_api_network_model(network, &model));
     FTH_TRY(fth_options_set(&fth_train_option_table, &training->options, "model", model->name, "network"));
     training->options.own.network = model;
@@ -131,19 +140,30 @@ out:
 
 fth_status fth_training_use_data(fth_training *training, const fth_data *data)
 {
-    return data ? fth_api_apply_data(data, &training->options) : fth_fail(FTH_INVALID, "no data");
+    fth_status status = FTH_OK;
+
+    FTH_TRY(fth_api_check_given(training, "training"));
+    FTH_TRY(fth_api_check_given(data, "data"));
+    FTH_TRY(fth_api_apply_data(data, &training->options));
+
+out:
+    return status;
 }
 
 /* ---- what happens ---- */
 
 void fth_training_on_progress(fth_training *training, fth_progress_function function, void *context)
 {
+    if (!training)
+        return;
     training->on_progress = function;
     training->progress_context = context;
 }
 
 void fth_training_on_event(fth_training *training, fth_event_function function, void *context)
 {
+    if (!training)
+        return;
     training->on_event = function;
     training->event_context = context;
 }
@@ -227,10 +247,13 @@ static void take_event(void *context, const json_t *json)
 {
     fth_training *training = context;
     char *line = training->on_event ? json_dumps(json, JSON_COMPACT | JSON_REAL_PRECISION(17)) : NULL;
-    if (!training->on_event)
-        return;
     const fth_training_event event = describe_event(json, line);
-    if (training->on_event(training->event_context, &event) != 0)
+    if (event.kind == FTH_EVENT_INTERRUPTED || event.kind == FTH_EVENT_ERROR) {
+        training->stopped.epochs = event.epoch;
+        training->stopped.seconds = event.elapsed_s;
+        training->stopped.steps = event.step > 0 ? event.step : 0;
+    }
+    if (training->on_event && training->on_event(training->event_context, &event) != 0)
         ask_to_stop(training);
     free(line);
 }
@@ -276,10 +299,10 @@ static void take_outcome(fth_training *training)
         .accuracy = number_of(end, "accuracy"),
         .best_loss = number_of(end, "best_loss"),
         .best_accuracy = number_of(end, "best_accuracy"),
-        .epochs = number_of(end, "epochs"),
-        .seconds = number_of(end, "seconds"),
+        .epochs = end ? number_of(end, "epochs") : training->stopped.epochs,
+        .seconds = end ? number_of(end, "seconds") : training->stopped.seconds,
         .samples_per_s = number_of(end, "samples_per_s"),
-        .steps = json_is_integer(steps) ? json_integer_value(steps) : 0,
+        .steps = json_is_integer(steps) ? json_integer_value(steps) : training->stopped.steps,
         .run_id = outcome->id,
         .run_folder = outcome->run_folder,
         .last_model = training->last_model,
@@ -311,9 +334,12 @@ fth_status fth_training_run(fth_training *training)
     fth_status status = FTH_OK;
     const fth_train_observer observer = {.context = training, .progress = take_progress, .event = take_event};
 
+    if (!training)
+        return fth_api_check_given(training, "training");
     if (!begin_running(training))
         return fth_fail(FTH_INVALID, "this training is running already");
     forget_result(training);
+    FTH_TRY(fth_api_check_process());
     FTH_TRY(fth_train_options_resolve(&training->options));
     FTH_TRY(fth_train_options_check(&training->options));
     FTH_TRY(check_processes(&training->options));
@@ -329,6 +355,8 @@ out:
 
 void fth_training_stop(fth_training *training)
 {
+    if (!training)
+        return;
     pthread_mutex_lock(&training->mutex);
     if (training->running)
         ask_to_stop(training);
@@ -337,5 +365,5 @@ void fth_training_stop(fth_training *training)
 
 const fth_training_result *fth_training_get_result(const fth_training *training)
 {
-    return &training->result;
+    return training ? &training->result : NULL;
 }

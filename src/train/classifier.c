@@ -87,8 +87,13 @@ static fth_status complete(const fth_weights *weights, const fth_classifier_opti
     const fth_model *model = options->network;
 
     FTH_TRY(fth_model_facts_recognize(weights, options->weights, facts));
-    if (!model)
-        FTH_TRY(fth_model_find(facts->model, &model));
+    if (!model && fth_model_find(facts->model, &model) != FTH_OK) {
+        FTH_REQUIRE(options->given && options->given->model, FTH_INVALID,
+                    "%s is of the network %s, which is not built in; only a program that builds it can use it "
+                    "(fth_predictor_open() with that network)",
+                    options->weights, facts->model);
+        FTH_TRY(fth_model_find(facts->model, &model)); /* the name was typed: suggests another */
+    }
     if (facts->channels == 0)
         facts->channels = model->channels;
     if (facts->height == 0) {
@@ -125,7 +130,9 @@ fth_status fth_classifier_open(const fth_classifier_options *options, fth_classi
     fth_model_facts *facts = &classifier->facts;
     FTH_TRY(fth_model_facts_of_file(weights, options->weights, facts));
     if (options->network) {
-        FTH_TRY(fth_model_facts_agree(options->weights, facts->model, options->network->name));
+        FTH_REQUIRE(!facts->model || strcmp(facts->model, options->network->name) == 0, FTH_INVALID,
+                    "%s is of the model %s, not of the network %s", options->weights, facts->model,
+                    options->network->name);
         if (!facts->model)
             facts->model = fth_format("%s", options->network->name);
         classifier->options.own.network = options->network;

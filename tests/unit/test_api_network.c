@@ -100,7 +100,7 @@ static void what_does_not_fit_is_named(void **state)
     assert_unfit(n, fth_network_batch_norm(n, fth_network_input(n), "two words"), "a layer's name \"two words\"");
     n = begin();
     fth_layer twice = fth_network_batch_norm(n, fth_network_input(n), "bn");
-    assert_unfit(n, fth_network_batch_norm(n, twice, "bn"), "bn.weight");
+    assert_unfit(n, fth_network_batch_norm(n, twice, "bn"), "already has a layer named bn");
 }
 
 static void the_first_failure_is_the_one_that_is_told(void **state)
@@ -142,7 +142,20 @@ static void bad_names_and_sizes_are_refused(void **state)
     assert_int_equal(fth_network_create(NULL, 1, 8, 8, &n), FTH_INVALID);
     assert_int_equal(fth_network_create("mine", 0, 8, 8, &n), FTH_INVALID);
     assert_null(n);
+    assert_int_equal(fth_network_create("mine", 1, 8, 8, NULL), FTH_INVALID);
     fth_network_free(NULL);
+}
+
+/* A program that does not check fth_network_create() hears of it from fth_network_finish(). */
+static void a_network_that_was_not_made_has_no_layers(void **state)
+{
+    (void)state;
+    assert_int_equal(fth_network_input(NULL), FTH_NO_LAYER);
+    assert_int_equal(fth_network_relu(NULL, FTH_NO_LAYER), FTH_NO_LAYER);
+    assert_int_equal(fth_network_dropout(NULL, FTH_NO_LAYER, 2), FTH_NO_LAYER);
+    assert_int_equal(fth_network_linear(NULL, FTH_NO_LAYER, "fc", 10), FTH_NO_LAYER);
+    assert_int_equal(fth_network_finish(NULL, FTH_NO_LAYER), FTH_INVALID);
+    assert_message_has("network is NULL");
 }
 
 static void data_of_another_form_is_refused(void **state)
@@ -154,6 +167,7 @@ static void data_of_another_form_is_refused(void **state)
     fth_training *training = api_training(n, data);
     assert_int_equal(fth_training_run(training), FTH_INVALID);
     assert_message_has("the network small is for images of 1×8×8");
+    assert_message_has("the data has 1×28×28 and 10");
     assert_null(fth_training_get_result(training)->run_folder);
     fth_training_free(training);
     fth_network_free(n);
@@ -170,6 +184,7 @@ int main(void)
         cmocka_unit_test(the_first_failure_is_the_one_that_is_told),
         cmocka_unit_test(a_finished_network_stays_as_it_is),
         cmocka_unit_test(bad_names_and_sizes_are_refused),
+        cmocka_unit_test(a_network_that_was_not_made_has_no_layers),
         cmocka_unit_test_setup_teardown(data_of_another_form_is_refused, test_make_folder, test_remove_folder),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -109,8 +109,8 @@ static void what_cannot_be_opened_says_why(void **state)
     assert_ok(fth_network_create("other", 1, API_SIDE, API_SIDE, &other));
     fth_layer x = fth_network_flatten(other, fth_network_input(other));
     assert_ok(fth_network_finish(other, fth_network_linear(other, x, "fc", API_CLASSES)));
-    assert_not_opened(model, other, NULL, "is of the model small, not of other");
-    assert_not_opened(model, NULL, NULL, "there is no model \"small\"");
+    assert_not_opened(model, other, NULL, "is of the model small, not of the network other");
+    assert_not_opened(model, NULL, NULL, "is of the network small, which is not built in");
     assert_not_opened(test_path(path, "nothing.safetensors"), network, NULL, "nothing.safetensors");
     assert_not_opened(model, network, (const char *const[]){"thread", "1", NULL}, "did you mean \"threads\"");
     assert_not_opened(model, network, (const char *const[]){"threads", NULL}, "threads has no value");
@@ -120,6 +120,44 @@ static void what_cannot_be_opened_says_why(void **state)
     assert_message_has("nothing.png");
     fth_predictor_free(predictor);
     fth_network_free(other);
+}
+
+static void missing_arguments_are_errors(void **state)
+{
+    (void)state;
+    uint8_t pixels[API_IMAGE] = {0};
+    float probabilities[API_CLASSES];
+    fth_score score;
+    fth_data *none = NULL;
+    const char *model = fth_training_get_result(training)->last_model;
+    fth_predictor *predictor = open_model(model);
+    assert_int_equal(fth_predictor_open(model, network, NULL, NULL), FTH_INVALID);
+    assert_int_equal(fth_predictor_run(NULL, pixels, 1, probabilities), FTH_INVALID);
+    assert_message_has("predictor is NULL");
+    assert_int_equal(fth_predictor_run(predictor, NULL, 1, probabilities), FTH_INVALID);
+    assert_int_equal(fth_predictor_run(predictor, pixels, 1, NULL), FTH_INVALID);
+    assert_int_equal(fth_predictor_run(predictor, pixels, -1, probabilities), FTH_INVALID);
+    assert_message_has("-1");
+    assert_ok(fth_predictor_run(predictor, NULL, 0, NULL));
+    assert_int_equal(fth_predictor_run_file(NULL, "x.png", probabilities), FTH_INVALID);
+    assert_int_equal(fth_predictor_run_file(predictor, NULL, probabilities), FTH_INVALID);
+    assert_message_has("without a name");
+    assert_int_equal(fth_predictor_run_file(predictor, "x.png", NULL), FTH_INVALID);
+    assert_int_equal(fth_predictor_evaluate(NULL, data, &score), FTH_INVALID);
+    assert_int_equal(fth_predictor_evaluate(predictor, NULL, &score), FTH_INVALID);
+    assert_message_has("data is NULL");
+    assert_int_equal(fth_predictor_evaluate(predictor, data, NULL), FTH_INVALID);
+    assert_int_equal(fth_predictor_save(NULL, "x.onnx"), FTH_INVALID);
+    assert_int_equal(fth_predictor_save(predictor, NULL), FTH_INVALID);
+    assert_null(fth_predictor_get_info(NULL));
+    fth_predictor_free(predictor);
+
+    assert_int_equal(fth_data_open("digits", NULL), FTH_INVALID);
+    assert_int_equal(fth_data_from_images(NULL, NULL, NULL, &none), FTH_INVALID);
+    assert_message_has("form is NULL");
+    assert_int_equal(fth_data_read(NULL, FTH_TRAIN, 0, pixels, NULL), FTH_INVALID);
+    assert_int_equal(fth_data_read(data, FTH_TRAIN, 0, NULL, NULL), FTH_INVALID);
+    assert_null(fth_data_get_info(NULL));
 }
 
 static void data_by_name_is_described(void **state)
@@ -182,7 +220,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(predictions_agree_with_the_evaluation), cmocka_unit_test(a_saved_model_predicts_the_same),
         cmocka_unit_test(what_cannot_be_opened_says_why),        cmocka_unit_test(data_by_name_is_described),
-        cmocka_unit_test(a_program_takes_messages_itself),
+        cmocka_unit_test(missing_arguments_are_errors),          cmocka_unit_test(a_program_takes_messages_itself),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }

@@ -1,6 +1,8 @@
 /* Trainings through the public interface: options, callbacks, stopping, resuming, several at once. */
 #include <math.h>
 #include <pthread.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include "api_support.h"
 
@@ -39,6 +41,7 @@ static void options_are_checked_as_the_program_checks_them(void **state)
     assert_refused(training, "json", "yes", "json is an option of the program");
     assert_refused(training, "confusion", "auto", "confusion is an option of the program");
     assert_refused(training, "lr", NULL, "without a name or value");
+    assert_refused(training, "batch-size", "8", "did you mean 'batch'?");
     assert_ok(fth_training_set(training, "nesterov", "yes"));
     assert_ok(fth_training_set(training, "momentum", "0"));
     assert_int_equal(fth_training_run(training), FTH_INVALID); /* a rule between options */
@@ -86,6 +89,69 @@ static void worker_threads_train_a_network_of_ones_own(void **state)
     assert_ok(fth_training_set(training, "workers", "2"));
     assert_ok(fth_training_run(training));
     assert_true(fth_training_get_result(training)->accuracy > 0.8);
+    fth_training_free(training);
+}
+
+static void a_missing_training_is_an_error(void **state)
+{
+    (void)state;
+    fth_training *training = api_training(network, data);
+    assert_int_equal(fth_training_create(NULL), FTH_INVALID);
+    assert_int_equal(fth_training_set(NULL, "lr", "1"), FTH_INVALID);
+    assert_message_has("training is NULL");
+    assert_int_equal(fth_training_read_file(NULL, "run.yaml"), FTH_INVALID);
+    assert_int_equal(fth_training_read_file(training, NULL), FTH_INVALID);
+    assert_message_has("without a name");
+    assert_int_equal(fth_training_use_network(NULL, network), FTH_INVALID);
+    assert_int_equal(fth_training_use_network(training, NULL), FTH_INVALID);
+    assert_message_has("network is NULL");
+    assert_int_equal(fth_training_use_data(NULL, data), FTH_INVALID);
+    assert_int_equal(fth_training_use_data(training, NULL), FTH_INVALID);
+    assert_message_has("data is NULL");
+    fth_training_on_progress(NULL, NULL, NULL);
+    fth_training_on_event(NULL, NULL, NULL);
+    fth_training_stop(NULL);
+    assert_int_equal(fth_training_run(NULL), FTH_INVALID);
+    assert_null(fth_training_get_result(NULL));
+    fth_training_free(training);
+}
+
+/* OpenMP would hang there. */
+static void a_forked_child_is_refused(void **state)
+{
+    (void)state;
+    fth_training *training = api_training(network, data);
+    assert_ok(fth_training_set(training, "steps", "1"));
+    assert_ok(fth_training_run(training));
+    pid_t child = fork();
+    assert_true(child >= 0);
+    if (child == 0)
+        _exit(fth_training_run(training) == FTH_UNSUPPORTED && strstr(fth_error_message(), "forked") ? 0 : 1);
+    int ended = -1;
+    assert_int_equal(waitpid(child, &ended, 0), child);
+    assert_int_equal(ended, 0);
+    assert_ok(fth_training_run(training)); /* the parent goes on */
+    fth_training_free(training);
+}
+
+static int stop_at_start(void *context, const fth_training_event *event)
+{
+    (void)context;
+    return event->kind == FTH_EVENT_START;
+}
+
+static void a_run_stopped_before_its_first_step_leaves_nothing(void **state)
+{
+    (void)state;
+    fth_training *training = api_training(network, data);
+    assert_ok(fth_training_set(training, "resume", "auto"));
+    fth_training_on_event(training, stop_at_start, NULL);
+    assert_int_equal(fth_training_run(training), FTH_INTERRUPTED);
+    assert_null(fth_training_get_result(training)->run_folder);
+    assert_int_equal(fth_training_get_result(training)->steps, 0);
+    fth_training_on_event(training, NULL, NULL);
+    assert_ok(fth_training_run(training));
+    assert_int_equal(fth_training_get_result(training)->steps, 18);
     fth_training_free(training);
 }
 
@@ -176,6 +242,9 @@ static void a_run_that_a_callback_stops_resumes_exactly(void **state)
     assert_int_equal(fth_training_run(parts), FTH_INTERRUPTED);
     assert_message_has("asked to stop");
     assert_non_null(fth_training_get_result(parts)->run_folder);
+    assert_int_equal(fth_training_get_result(parts)->steps, 7);
+    assert_float_equal(fth_training_get_result(parts)->epochs, 7. / 6, 1e-9);
+    assert_true(fth_training_get_result(parts)->seconds > 0);
     assert_true(isnan(fth_training_get_result(parts)->loss));
     fth_training_on_progress(parts, NULL, NULL);
     assert_ok(fth_training_run(parts));
@@ -319,6 +388,9 @@ int main(void)
         cmocka_unit_test_setup_teardown(options_are_checked_as_the_program_checks_them, setup, teardown),
         cmocka_unit_test_setup_teardown(a_run_file_sets_options, setup, teardown),
         cmocka_unit_test_setup_teardown(what_needs_processes_is_refused, setup, teardown),
+        cmocka_unit_test_setup_teardown(a_missing_training_is_an_error, setup, teardown),
+        cmocka_unit_test_setup_teardown(a_forked_child_is_refused, setup, teardown),
+        cmocka_unit_test_setup_teardown(a_run_stopped_before_its_first_step_leaves_nothing, setup, teardown),
         cmocka_unit_test_setup_teardown(worker_threads_train_a_network_of_ones_own, setup, teardown),
         cmocka_unit_test_setup_teardown(callbacks_say_what_happens, setup, teardown),
         cmocka_unit_test_setup_teardown(a_run_that_a_callback_stops_resumes_exactly, setup, teardown),
