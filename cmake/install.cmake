@@ -29,7 +29,7 @@ install(FILES ${CMAKE_BINARY_DIR}/generated/farthing.pc DESTINATION ${library_fo
 include(CMakePackageConfigHelpers)
 configure_file(cmake/farthing-config.cmake.in generated/farthing-config.cmake @ONLY)
 write_basic_package_version_file(${CMAKE_BINARY_DIR}/generated/farthing-config-version.cmake
-  COMPATIBILITY SameMinorVersion)
+  COMPATIBILITY SameMajorVersion)
 install(FILES ${CMAKE_BINARY_DIR}/generated/farthing-config.cmake
         ${CMAKE_BINARY_DIR}/generated/farthing-config-version.cmake
         DESTINATION ${library_folder}/cmake/farthing COMPONENT development)
