@@ -115,7 +115,7 @@ typedef struct fth_training_result {
     bool already_finished; /* there was nothing left to resume */
     double loss, accuracy; /* of validation, with the final weights; NAN if the run was stopped or failed */
     double best_loss, best_accuracy;
-    double epochs, seconds;              /* of the run so far, including the parts before a resume */
+    double epochs, seconds;              /* of the run so far, including the parts before a resume; NAN: unknown */
     double samples_per_s;                /* NAN if the run was stopped or failed */
     int64_t steps;                       /* updates done so far */
     const char *run_id, *run_folder;     /* NULL: there is no run folder */

@@ -50,6 +50,7 @@ fth_status fth_predictor_open(const char *path, const fth_network *network, cons
     fth_status status = FTH_OK;
     fth_predictor *predictor = NULL;
     fth_model_facts given = {0};
+    const fth_model *built_in = NULL;
 
     FTH_TRY(fth_api_check_given(result, "the place for the predictor"));
     *result = NULL;
@@ -61,6 +62,8 @@ fth_status fth_predictor_open(const char *path, const fth_network *network, cons
     FTH_TRY(describe_given(&predictor->options, &given));
     if (network)
         FTH_TRY(fth_api_network_model(network, &predictor->options.own.network));
+    else if (given.model)
+        FTH_TRY(fth_model_find(given.model, &built_in));
     predictor->path = fth_format("%s", path);
     FTH_REQUIRE(predictor->path, FTH_NO_MEMORY, "no memory for a path");
     FTH_TRY(fth_classifier_open(&(fth_classifier_options){.weights = path,

@@ -275,9 +275,9 @@ static fth_status print_times(FILE *output, const fth_record_summary *run)
     FTH_TRY(add_share(table, "checkpoints", run->checkpoint_s, run->elapsed_s));
     FTH_TRY(add_share(table, "evaluation", run->evaluate_s, run->elapsed_s));
     FTH_TRY(add_share(table, "other", unaccounted(run), run->elapsed_s));
-    FTH_TRY(add_share(table, "decoding (beside)", run->decode_s, run->elapsed_s));
+    FTH_TRY(add_share(table, "decoding (parallel)", run->decode_s, run->elapsed_s));
     if (run->accelerator_memory_bytes > 0)
-        FTH_TRY(add_share(table, "accelerator (beside)", run->accelerator_s, run->elapsed_s));
+        FTH_TRY(add_share(table, "accelerator (parallel)", run->accelerator_s, run->elapsed_s));
     fth_table_print(output, table);
 out:
     fth_table_free(table);

@@ -87,13 +87,8 @@ static fth_status complete(const fth_weights *weights, const fth_classifier_opti
     const fth_model *model = options->network;
 
     FTH_TRY(fth_model_facts_recognize(weights, options->weights, facts));
-    if (!model && fth_model_find(facts->model, &model) != FTH_OK) {
-        FTH_REQUIRE(options->given && options->given->model, FTH_INVALID,
-                    "%s is of the network %s, which is not built in; only a program that builds it can use it "
-                    "(fth_predictor_open() with that network)",
-                    options->weights, facts->model);
-        FTH_TRY(fth_model_find(facts->model, &model)); /* the name was typed: suggests another */
-    }
+    if (!model)
+        FTH_TRY(fth_model_facts_find_model(facts, options->weights, &model));
     if (facts->channels == 0)
         facts->channels = model->channels;
     if (facts->height == 0) {

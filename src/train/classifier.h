@@ -51,6 +51,8 @@ fth_status fth_model_facts_recognize(const fth_weights *weights, const char *ori
 
 /* FTH_INVALID if the file is of another model than the one asked for. Either may be NULL. */
 fth_status fth_model_facts_agree(const char *origin, const char *in_file, const char *asked_for);
+/* The built-in model that a file is of; FTH_INVALID if it is of a network that some program built. */
+fth_status fth_model_facts_find_model(const fth_model_facts *facts, const char *origin, const fth_model **model);
 
 typedef struct fth_classifier_options {
     const char *weights;

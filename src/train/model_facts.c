@@ -230,6 +230,16 @@ fth_status fth_model_facts_agree(const char *origin, const char *in_file, const 
     return fth_fail(FTH_INVALID, "%s is of the model %s, not of %s: leave out --model", origin, in_file, asked_for);
 }
 
+fth_status fth_model_facts_find_model(const fth_model_facts *facts, const char *origin, const fth_model **model)
+{
+    if (fth_model_find(facts->model, model) == FTH_OK)
+        return FTH_OK;
+    return fth_fail(FTH_INVALID,
+                    "%s is of the network %s, which is not built in; only a program that builds it can use it "
+                    "(fth_predictor_open() with that network)",
+                    origin, facts->model);
+}
+
 fth_status fth_train_options_find_model(const fth_train_options *options, const fth_model **model)
 {
     *model = options->own.network;
@@ -253,7 +263,7 @@ fth_status fth_train_options_adopt_model(fth_train_options *options, bool config
     if (given || (configured && !facts.model))
         goto out;
     FTH_TRY(fth_model_facts_recognize(weights, options->weights, &facts));
-    FTH_TRY(fth_model_find(facts.model, &model));
+    FTH_TRY(fth_model_facts_find_model(&facts, options->weights, &model));
     free(options->model);
     options->model = facts.model;
     facts.model = NULL;

@@ -127,6 +127,10 @@ def test_the_example_is_built_with_pkg_config_alone(installed, environment, tmp_
     farthing = installed / "bin/farthing"
     assert "conv1.weight" in run(farthing, "weights", "embed.safetensors", cwd=folder, env=environment)
     assert "embed" in run(farthing, "report", match[3], cwd=folder, env=environment)
+    for command in (["evaluate", "--data", "digits"], ["predict", "x.png"]):
+        refused = subprocess.run([farthing, *command, "--weights", "embed.safetensors"], cwd=folder, env=environment,
+                                 capture_output=True, text=True, timeout=PATIENCE_S)
+        assert refused.returncode == 1 and "network embed, which is not built in" in refused.stderr
     assert (folder / "embed.onnx").stat().st_size > 100000
 
     run(farthing, "train", "--model", "linear", "--steps", "2", "--name", "first", cwd=folder, env=environment)

@@ -114,6 +114,7 @@ static void what_cannot_be_opened_says_why(void **state)
     assert_not_opened(test_path(path, "nothing.safetensors"), network, NULL, "nothing.safetensors");
     assert_not_opened(model, network, (const char *const[]){"thread", "1", NULL}, "did you mean \"threads\"");
     assert_not_opened(model, network, (const char *const[]){"threads", NULL}, "threads has no value");
+    assert_not_opened(model, NULL, (const char *const[]){"model", "resnet81", NULL}, "there is no model \"resnet81\"");
     fth_predictor *predictor = open_model(model);
     float probabilities[API_CLASSES];
     assert_int_not_equal(fth_predictor_run_file(predictor, test_path(path, "nothing.png"), probabilities), FTH_OK);
