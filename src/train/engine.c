@@ -1,14 +1,10 @@
-/* See engine.h. There is a plan for each batch size (a whole batch, the short last one of an epoch, and the same for
- * evaluation), made ahead or when it is first met; they never run at the same time and share one arena of the largest
- * one's size. */
+/* See engine.h. */
 #include "train/engine.h"
 
 #include <math.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "graph/ops.h"
 #include "train/engine_internal.h"
 
 /* ---- making one ---- */
@@ -181,6 +177,8 @@ fth_status fth_engine_create(const fth_engine_options *options, fth_device *devi
             FTH_TRY(allocate_vector(engine, engine->trained_floats, &engine->accumulated));
         FTH_TRY(set_up_optimizer(engine));
     }
+    FTH_TRY(fth_plan_cache_create(engine->graph, device, engine->precision, options->train->model, &engine->plans));
+    FTH_TRY(fth_plan_cache_bind(engine->plans, engine->vectors));
     *result = engine;
     engine = NULL;
 
@@ -193,12 +191,10 @@ void fth_engine_free(fth_engine *engine)
 {
     if (!engine)
         return;
-    for (size_t i = 0; i < engine->plan_count; i++)
-        fth_plan_free(engine->plans[i].plan);
-    free(engine->plans);
+    fth_plan_cache_free(engine->plans);
     if (engine->updater)
         engine->backend->capture->updater->close(engine->updater);
-    void *memory[] = {engine->data[0], engine->data[1], engine->arena, engine->vectors.gradients, engine->accumulated};
+    void *memory[] = {engine->data[0], engine->data[1], engine->vectors.gradients, engine->accumulated};
     for (size_t i = 0; i < FTH_COUNT_OF(memory); i++)
         if (memory[i])
             engine->backend->release(engine->device, memory[i]);
@@ -230,124 +226,15 @@ double fth_engine_learning_rate(const fth_engine *engine)
 
 /* ---- plans ---- */
 
-static fth_plan *find_plan(const fth_engine *engine, int64_t batch, fth_plan_mode mode)
-{
-    for (size_t i = 0; i < engine->plan_count; i++)
-        if (engine->plans[i].batch == batch && engine->plans[i].mode == mode)
-            return engine->plans[i].plan;
-    return NULL;
-}
-
 const fth_plan *fth_engine_get_plan(const fth_engine *engine, int64_t batch, fth_plan_mode mode)
 {
-    return find_plan(engine, batch, mode);
-}
-
-/* Makes the arena at least as large as `size_bytes`; whoever was bound to the old one is bound to the new. */
-static fth_status grow_arena(fth_engine *engine, size_t size_bytes)
-{
-    fth_status status = FTH_OK;
-    if (size_bytes <= engine->arena_bytes && engine->arena)
-        return FTH_OK;
-    void *larger = NULL; /* first, so that the plans there are stay good if there is no memory */
-    FTH_TRY(engine->backend->synchronize(engine->device, fth_deadline_in(60)));
-    FTH_TRY(engine->backend->allocate(engine->device, size_bytes ? size_bytes : 1, &larger));
-    if (engine->arena)
-        engine->backend->release(engine->device, engine->arena);
-    engine->arena = larger;
-    engine->arena_bytes = size_bytes;
-    for (size_t i = 0; i < engine->plan_count; i++)
-        FTH_TRY(fth_plan_bind(engine->plans[i].plan, engine->arena, engine->vectors));
-
-out:
-    return status;
-}
-
-/* What a plan may take: what is free, and the arena that is there. False where the device is the machine itself. */
-static bool find_room(fth_engine *engine, double *room_bytes, double *total_bytes)
-{
-    size_t free_now, total;
-    const fth_backend_accelerator *accelerator = engine->backend->accelerator;
-    if (!accelerator || accelerator->free_memory(engine->device, &free_now, &total) != FTH_OK)
-        return false;
-    *room_bytes = (double)free_now + (double)engine->arena_bytes;
-    *total_bytes = (double)total;
-    return true;
-}
-
-/* Says which batch would fit. What a plan needs grows with the batch; a tenth is left for what does not, such as the
- * workspaces of convolutions. */
-static fth_status fail_too_large(fth_engine *engine, int64_t batch, size_t needed_bytes)
-{
-    double room, total, needed = (double)needed_bytes;
-    if (!find_room(engine, &room, &total))
-        return FTH_NO_MEMORY; /* with the message there is */
-    int64_t fits = (int64_t)(0.9 * room / needed * (double)batch);
-    char advice[64] = "";
-    fits = fits > 64 ? fits / 16 * 16 : fits > 8 ? fits / 4 * 4 : fits;
-    if (fits >= 1 && fits < batch)
-        snprintf(advice, sizeof advice, "; --batch %lld would fit", (long long)fits);
-    return fth_fail(FTH_NO_MEMORY, "%s with a batch of %lld needs %.2f GB, and %s has %.2f of %.2f GB free%s",
-                    engine->options.train->model, (long long)batch, needed / 1e9, engine->device->description,
-                    room / 1e9, total / 1e9, advice);
-}
-
-/* What backward will need is kept: at least half of the convolutions' outputs (others are not, before a max pool), in
- * two bytes. */
-static double count_kept_bytes(const fth_graph *graph, int64_t batch)
-{
-    double total = 0;
-    for (int n = 0; n < fth_graph_forward_node_count(graph); n++) {
-        const fth_node *node = fth_graph_node(graph, n);
-        if (node->op != &fth_op_convolution)
-            continue;
-        fth_shape shape = fth_shape_with_batch(&fth_graph_value(graph, node->outputs[0])->type.shape, batch);
-        total += (double)fth_shape_count(&shape);
-    }
-    return total;
-}
-
-/* Choosing primitives by measuring takes minutes with a batch that is far too large: that is found out first. */
-static fth_status check_room(fth_engine *engine, int64_t batch, fth_plan_mode mode)
-{
-    fth_status status = FTH_OK;
-    fth_plan *plan = NULL;
-    double room, total;
-
-    if (mode != FTH_PLAN_TRAIN || !find_room(engine, &room, &total) || count_kept_bytes(engine->graph, batch) <= room)
-        return FTH_OK;
-    FTH_TRY(fth_plan_create(
-        engine->graph, engine->device,
-        (fth_plan_options){.batch = batch, .mode = mode, .precision = engine->precision, .unmeasured = true}, &plan));
-    status = fail_too_large(engine, batch, fth_plan_arena_bytes(plan));
-
-out:
-    fth_plan_free(plan);
-    return status;
+    return fth_plan_cache_find(engine->plans, batch, mode);
 }
 
 fth_status fth_engine_prepare(fth_engine *engine, int64_t batch, fth_plan_mode mode)
 {
-    fth_status status = FTH_OK;
-    fth_plan *plan = NULL;
-
-    if (find_plan(engine, batch, mode))
-        return FTH_OK;
-    FTH_TRY(check_room(engine, batch, mode));
-    FTH_TRY(fth_grow(&engine->plans, engine->plan_count, &engine->plan_capacity, sizeof *engine->plans));
-    FTH_TRY(fth_plan_create(engine->graph, engine->device,
-                            (fth_plan_options){.batch = batch, .mode = mode, .precision = engine->precision}, &plan));
-    status = grow_arena(engine, fth_plan_arena_bytes(plan));
-    if (status == FTH_NO_MEMORY)
-        status = fail_too_large(engine, batch, fth_plan_arena_bytes(plan));
-    FTH_TRY(status);
-    FTH_TRY(fth_plan_bind(plan, engine->arena, engine->vectors));
-    engine->plans[engine->plan_count++] = (engine_plan){batch, mode, plan};
-    plan = NULL;
-
-out:
-    fth_plan_free(plan);
-    return status;
+    fth_plan *plan;
+    return fth_plan_cache_get(engine->plans, batch, mode, &plan);
 }
 
 void fth_engine_set_profile(fth_engine *engine, double *step_seconds)
@@ -360,12 +247,9 @@ fth_status fth_engine_run_batch(fth_engine *engine, const fth_batch *batch, fth_
 {
     fth_status status = FTH_OK;
     float loss[2];
-    fth_plan *plan = find_plan(engine, batch->count, mode);
+    fth_plan *plan = NULL;
 
-    if (!plan) {
-        FTH_TRY(fth_engine_prepare(engine, batch->count, mode));
-        plan = find_plan(engine, batch->count, mode);
-    }
+    FTH_TRY(fth_plan_cache_get(engine->plans, batch->count, mode, &plan));
     if (batch->images)
         FTH_TRY(fth_plan_set_input(plan, engine->images, batch->images));
     else
@@ -390,7 +274,8 @@ fth_status fth_engine_predict(fth_engine *engine, const float *images, int64_t c
     FTH_TRY(fth_allocate((size_t)count, sizeof *labels, &labels));
     fth_batch batch = {.images = images, .labels = labels, .count = count};
     FTH_TRY(fth_engine_run_batch(engine, &batch, FTH_PLAN_EVALUATE, (fth_run){.gradient_scale = 1}, &result));
-    FTH_TRY(fth_plan_get_output(find_plan(engine, count, FTH_PLAN_EVALUATE), fth_graph_logits(engine->graph), logits));
+    FTH_TRY(fth_plan_get_output(fth_plan_cache_find(engine->plans, count, FTH_PLAN_EVALUATE),
+                                fth_graph_logits(engine->graph), logits));
 
 out:
     free(labels);
@@ -452,7 +337,7 @@ int64_t fth_engine_evaluation_batch(const fth_engine *engine, int64_t samples)
 /* Of the batch that was run last. */
 static fth_status add_to_confusion(fth_engine *engine, const fth_batch *batch, float *logits, fth_confusion *confusion)
 {
-    fth_plan *plan = find_plan(engine, batch->count, FTH_PLAN_EVALUATE);
+    fth_plan *plan = fth_plan_cache_find(engine->plans, batch->count, FTH_PLAN_EVALUATE);
     fth_status status = fth_plan_get_output(plan, fth_graph_logits(engine->graph), logits);
     return status == FTH_OK ? fth_confusion_add(confusion, batch->labels, logits, batch->count) : status;
 }

@@ -3,13 +3,8 @@
 #define FTH_TRAIN_ENGINE_INTERNAL_H
 
 #include "train/engine.h"
+#include "train/plan_cache.h"
 #include "train/train_internal.h"
-
-typedef struct engine_plan {
-    int64_t batch;
-    fth_plan_mode mode;
-    fth_plan *plan;
-} engine_plan;
 
 struct fth_engine {
     fth_engine_options options;
@@ -39,10 +34,7 @@ struct fth_engine {
     uint8_t *data[2]; /* the data set on the device, by fth_split; NULL: it is not there */
     fth_gather gather;
 
-    engine_plan *plans;
-    size_t plan_count, plan_capacity;
-    void *arena;
-    size_t arena_bytes;
+    fth_plan_cache *plans;
     double *profile;
 };
 

@@ -77,8 +77,7 @@ fth_status fth_engine_move_vectors(fth_engine *engine, const fth_engine_vectors 
     engine->vectors.buffers = to->buffers;
     for (int i = 0; i < engine->state_count; i++)
         engine->state[i] = to->state[i];
-    for (size_t i = 0; i < engine->plan_count; i++)
-        FTH_TRY(fth_plan_bind(engine->plans[i].plan, engine->arena, engine->vectors));
+    FTH_TRY(fth_plan_cache_bind(engine->plans, engine->vectors));
 
 out:
     return status;

@@ -1,0 +1,177 @@
+/* See plan_cache.h. */
+#include "train/plan_cache.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "graph/ops.h"
+
+typedef struct cached_plan {
+    int64_t batch;
+    fth_plan_mode mode;
+    fth_plan *plan;
+} cached_plan;
+
+struct fth_plan_cache {
+    const fth_graph *graph;
+    fth_device *device;
+    fth_precision precision;
+    const char *model;
+    fth_vectors vectors;
+    cached_plan *plans;
+    size_t count, capacity;
+    void *arena;
+    size_t arena_bytes;
+};
+
+fth_status fth_plan_cache_create(const fth_graph *graph, fth_device *device, fth_precision precision, const char *model,
+                                 fth_plan_cache **cache)
+{
+    fth_status status = fth_allocate(1, sizeof **cache, cache);
+    if (status == FTH_OK)
+        **cache = (fth_plan_cache){.graph = graph, .device = device, .precision = precision, .model = model};
+    return status;
+}
+
+void fth_plan_cache_free(fth_plan_cache *cache)
+{
+    if (!cache)
+        return;
+    for (size_t i = 0; i < cache->count; i++)
+        fth_plan_free(cache->plans[i].plan);
+    if (cache->arena)
+        cache->device->backend->release(cache->device, cache->arena);
+    free(cache->plans);
+    free(cache);
+}
+
+fth_status fth_plan_cache_bind(fth_plan_cache *cache, fth_vectors vectors)
+{
+    fth_status status = FTH_OK;
+
+    cache->vectors = vectors;
+    for (size_t i = 0; i < cache->count; i++)
+        FTH_TRY(fth_plan_bind(cache->plans[i].plan, cache->arena, vectors));
+
+out:
+    return status;
+}
+
+fth_plan *fth_plan_cache_find(const fth_plan_cache *cache, int64_t batch, fth_plan_mode mode)
+{
+    for (size_t i = 0; i < cache->count; i++)
+        if (cache->plans[i].batch == batch && cache->plans[i].mode == mode)
+            return cache->plans[i].plan;
+    return NULL;
+}
+
+/* Makes the arena at least `size_bytes` large and binds the plans to it again if it moved. */
+static fth_status grow_arena(fth_plan_cache *cache, size_t size_bytes)
+{
+    fth_status status = FTH_OK;
+    if (size_bytes <= cache->arena_bytes && cache->arena)
+        return FTH_OK;
+    void *larger = NULL; /* first, so that the plans stay usable if there is no memory */
+    FTH_TRY(cache->device->backend->synchronize(cache->device, fth_deadline_in(60)));
+    FTH_TRY(cache->device->backend->allocate(cache->device, size_bytes ? size_bytes : 1, &larger));
+    if (cache->arena)
+        cache->device->backend->release(cache->device, cache->arena);
+    cache->arena = larger;
+    cache->arena_bytes = size_bytes;
+    FTH_TRY(fth_plan_cache_bind(cache, cache->vectors));
+
+out:
+    return status;
+}
+
+/* What a plan may take: what is free, and the arena that is there. False where the device is the machine itself. */
+static bool find_room(fth_plan_cache *cache, double *room_bytes, double *total_bytes)
+{
+    size_t free_now, total;
+    const fth_backend_accelerator *accelerator = cache->device->backend->accelerator;
+    if (!accelerator || accelerator->free_memory(cache->device, &free_now, &total) != FTH_OK)
+        return false;
+    *room_bytes = (double)free_now + (double)cache->arena_bytes;
+    *total_bytes = (double)total;
+    return true;
+}
+
+/* Says which batch would fit. What a plan needs grows with the batch; a tenth is left for what does not, such as the
+ * workspaces of convolutions. */
+static fth_status fail_too_large(fth_plan_cache *cache, int64_t batch, size_t needed_bytes)
+{
+    double room, total, needed = (double)needed_bytes;
+    if (!find_room(cache, &room, &total))
+        return FTH_NO_MEMORY; /* with the message of the allocation */
+    int64_t fits = (int64_t)(0.9 * room / needed * (double)batch);
+    char advice[64] = "";
+    fits = fits > 64 ? fits / 16 * 16 : fits > 8 ? fits / 4 * 4 : fits;
+    if (fits >= 1 && fits < batch)
+        snprintf(advice, sizeof advice, "; --batch %lld would fit", (long long)fits);
+    return fth_fail(FTH_NO_MEMORY, "%s with a batch of %lld needs %.2f GB, and %s has %.2f of %.2f GB free%s",
+                    cache->model, (long long)batch, needed / 1e9, cache->device->description, room / 1e9, total / 1e9,
+                    advice);
+}
+
+/* What backward will need is kept: at least half of the convolutions' outputs (others are not, before a max pool), in
+ * two bytes. */
+static double count_kept_bytes(const fth_graph *graph, int64_t batch)
+{
+    double total = 0;
+    for (int n = 0; n < fth_graph_forward_node_count(graph); n++) {
+        const fth_node *node = fth_graph_node(graph, n);
+        if (node->op != &fth_op_convolution)
+            continue;
+        fth_shape shape = fth_shape_with_batch(&fth_graph_value(graph, node->outputs[0])->type.shape, batch);
+        total += (double)fth_shape_count(&shape);
+    }
+    return total;
+}
+
+/* Choosing primitives by measuring takes minutes with a batch that is far too large: that is found out first. */
+static fth_status check_room(fth_plan_cache *cache, int64_t batch, fth_plan_mode mode)
+{
+    fth_status status = FTH_OK;
+    fth_plan *plan = NULL;
+    double room, total;
+
+    if (mode != FTH_PLAN_TRAIN || !find_room(cache, &room, &total) || count_kept_bytes(cache->graph, batch) <= room)
+        return FTH_OK;
+    FTH_TRY(fth_plan_create(
+        cache->graph, cache->device,
+        (fth_plan_options){.batch = batch, .mode = mode, .precision = cache->precision, .unmeasured = true}, &plan));
+    status = fail_too_large(cache, batch, fth_plan_arena_bytes(plan));
+
+out:
+    fth_plan_free(plan);
+    return status;
+}
+
+static fth_status make_plan(fth_plan_cache *cache, int64_t batch, fth_plan_mode mode, fth_plan **result)
+{
+    fth_status status = FTH_OK;
+    fth_plan *plan = NULL;
+
+    FTH_TRY(check_room(cache, batch, mode));
+    FTH_TRY(fth_grow(&cache->plans, cache->count, &cache->capacity, sizeof *cache->plans));
+    FTH_TRY(fth_plan_create(cache->graph, cache->device,
+                            (fth_plan_options){.batch = batch, .mode = mode, .precision = cache->precision}, &plan));
+    status = grow_arena(cache, fth_plan_arena_bytes(plan));
+    if (status == FTH_NO_MEMORY)
+        status = fail_too_large(cache, batch, fth_plan_arena_bytes(plan));
+    FTH_TRY(status);
+    FTH_TRY(fth_plan_bind(plan, cache->arena, cache->vectors));
+    cache->plans[cache->count++] = (cached_plan){batch, mode, plan};
+    *result = plan;
+    plan = NULL;
+
+out:
+    fth_plan_free(plan);
+    return status;
+}
+
+fth_status fth_plan_cache_get(fth_plan_cache *cache, int64_t batch, fth_plan_mode mode, fth_plan **plan)
+{
+    *plan = fth_plan_cache_find(cache, batch, mode);
+    return *plan ? FTH_OK : make_plan(cache, batch, mode, plan);
+}

@@ -1,0 +1,23 @@
+/* The plans of one engine: one for each batch size and mode, made ahead or when first needed. They never run at the
+ * same time and share one arena, as large as the largest of them needs. */
+#ifndef FTH_TRAIN_PLAN_CACHE_H
+#define FTH_TRAIN_PLAN_CACHE_H
+
+#include "backend/plan.h"
+
+typedef struct fth_plan_cache fth_plan_cache;
+
+/* The graph, the device and `model`, a name for messages, must outlive the cache. */
+fth_status fth_plan_cache_create(const fth_graph *graph, fth_device *device, fth_precision precision, const char *model,
+                                 fth_plan_cache **cache);
+void fth_plan_cache_free(fth_plan_cache *cache);
+
+/* Binds all plans, those yet to be made too, to these vectors. Once before the first plan is made. */
+fth_status fth_plan_cache_bind(fth_plan_cache *cache, fth_vectors vectors);
+
+/* The plan for this batch size and mode, made if there is none yet. FTH_NO_MEMORY names a batch size that would fit. */
+fth_status fth_plan_cache_get(fth_plan_cache *cache, int64_t batch, fth_plan_mode mode, fth_plan **plan);
+/* The same; NULL if there is none yet. */
+fth_plan *fth_plan_cache_find(const fth_plan_cache *cache, int64_t batch, fth_plan_mode mode);
+
+#endif
