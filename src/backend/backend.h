@@ -212,6 +212,9 @@ extern const fth_backend fth_backend_cpu;
 /* Opens a back end by name, loading its plugin if it is not built in; "auto" takes the fastest that opens. */
 fth_status fth_device_open(const char *name, const fth_device_options *options, fth_device **device);
 void fth_device_close(fth_device *device); /* NULL is fine */
+/* True if something that training can do without fits into a quarter of the device's free memory: no plan is then too
+ * large because of it. Always true where the device is the machine itself. */
+bool fth_device_has_room(fth_device *device, size_t size_bytes);
 /* True if a device of this process was lost before it was closed. The driver's own clean-up at the end of the process
  * may then wait for the device, for as long as that hangs: a program that is done leaves with _exit(). */
 bool fth_device_was_lost(void);

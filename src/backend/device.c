@@ -143,3 +143,12 @@ bool fth_device_was_lost(void)
 {
     return atomic_load(&one_was_lost);
 }
+
+bool fth_device_has_room(fth_device *device, size_t size_bytes)
+{
+    size_t free_bytes, total_bytes;
+    const fth_backend_accelerator *accelerator = device->backend->accelerator;
+    if (!accelerator)
+        return true;
+    return accelerator->free_memory(device, &free_bytes, &total_bytes) == FTH_OK && size_bytes <= free_bytes / 4;
+}

@@ -192,9 +192,10 @@ void fth_engine_free(fth_engine *engine)
     if (!engine)
         return;
     fth_plan_cache_free(engine->plans);
+    fth_device_data_free(engine->data);
     if (engine->updater)
         engine->backend->capture->updater->close(engine->updater);
-    void *memory[] = {engine->data[0], engine->data[1], engine->vectors.gradients, engine->accumulated};
+    void *memory[] = {engine->vectors.gradients, engine->accumulated};
     for (size_t i = 0; i < FTH_COUNT_OF(memory); i++)
         if (memory[i])
             engine->backend->release(engine->device, memory[i]);
@@ -242,6 +243,28 @@ void fth_engine_set_profile(fth_engine *engine, double *step_seconds)
     engine->profile = step_seconds;
 }
 
+fth_status fth_engine_keep_data(fth_engine *engine, const fth_dataset *dataset, bool *kept)
+{
+    fth_status status = fth_device_data_create(engine->device, dataset, &engine->data);
+    *kept = engine->data != NULL;
+    return status;
+}
+
+/* Sets the images of `batch`: as they are, or made from its recipes. */
+static fth_status set_images(fth_engine *engine, const fth_batch *batch, fth_plan_mode mode, fth_plan *plan)
+{
+    fth_split split = mode == FTH_PLAN_TRAIN ? FTH_TRAIN : FTH_VALIDATION;
+    if (batch->images)
+        return fth_plan_set_input(plan, engine->images, batch->images);
+    if (batch->recipes && engine->options.dataset && engine->backend->host_memory)
+        return fth_dataset_make_images(engine->options.dataset, split, batch->recipes, batch->count,
+                                       fth_plan_input(plan, engine->images));
+    if (batch->recipes && engine->data)
+        return fth_device_data_gather(engine->data, split, batch, plan, engine->images);
+    return fth_fail(FTH_INVALID, "batch %lld has neither images nor data on the device to make them from",
+                    (long long)batch->number);
+}
+
 fth_status fth_engine_run_batch(fth_engine *engine, const fth_batch *batch, fth_plan_mode mode, fth_run run,
                                 fth_step_result *result)
 {
@@ -250,10 +273,7 @@ fth_status fth_engine_run_batch(fth_engine *engine, const fth_batch *batch, fth_
     fth_plan *plan = NULL;
 
     FTH_TRY(fth_plan_cache_get(engine->plans, batch->count, mode, &plan));
-    if (batch->images)
-        FTH_TRY(fth_plan_set_input(plan, engine->images, batch->images));
-    else
-        FTH_TRY(fth_engine_gather(engine, batch, mode, plan));
+    FTH_TRY(set_images(engine, batch, mode, plan));
     FTH_TRY(fth_plan_set_input(plan, engine->labels, batch->labels));
     run.seed = (uint64_t)engine->options.train->seed;
     run.step = (uint64_t)batch->number;

@@ -2,6 +2,7 @@
 #ifndef FTH_TRAIN_ENGINE_INTERNAL_H
 #define FTH_TRAIN_ENGINE_INTERNAL_H
 
+#include "train/device_data.h"
 #include "train/engine.h"
 #include "train/plan_cache.h"
 #include "train/train_internal.h"
@@ -31,9 +32,7 @@ struct fth_engine {
     int64_t left_out;          /* updates, as the updater last reported */
     bool spoiled;              /* an update left a parameter that is not finite */
 
-    uint8_t *data[2]; /* the data set on the device, by fth_split; NULL: it is not there */
-    fth_gather gather;
-
+    fth_device_data *data; /* the data set on the device; NULL: it is not there */
     fth_plan_cache *plans;
     double *profile;
 };
@@ -46,10 +45,6 @@ void fth_engine_release_vectors(fth_engine *engine);
  * set here. */
 fth_status fth_engine_run_batch(fth_engine *engine, const fth_batch *batch, fth_plan_mode mode, fth_run run,
                                 fth_step_result *result);
-/* Makes the images of `batch` from the data on the device. */
-fth_status fth_engine_gather(fth_engine *engine, const fth_batch *batch, fth_plan_mode mode, fth_plan *plan);
-/* Has the device room for something that training can do without? */
-bool fth_engine_has_room(fth_engine *engine, size_t size_bytes);
 /* FTH_DIVERGED if an update found the gradients so. What is queued may not be known yet. */
 fth_status fth_engine_look_at_updates(fth_engine *engine);
 

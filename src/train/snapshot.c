@@ -181,7 +181,7 @@ static void open_on_device(fth_snapshot *snapshot)
     if (snapshot->device_asked || !engine->backend->snapshots || size_bytes == 0)
         return;
     snapshot->device_asked = true;
-    if (!fth_engine_has_room(engine, size_bytes) ||
+    if (!fth_device_has_room(engine->device, size_bytes) ||
         engine->backend->snapshots->open(engine->device, size_bytes, &snapshot->on_device) != FTH_OK)
         fth_log_info("the device has no room for a copy of its %.0f MB of state: training waits while a checkpoint is "
                      "copied from it",
