@@ -13,7 +13,7 @@ typedef struct fth_update_arguments {
     bool nesterov;
     float gradient_scale; /* clipping: the gradient is multiplied by this first */
     int64_t step;         /* 1 for the first update */
-    bool *spoiled;        /* set if a parameter is no longer finite, by back ends in host memory; may be NULL */
+    bool *diverged;       /* set if a parameter is no longer finite, by back ends in host memory; may be NULL */
 } fth_update_arguments;
 
 enum { FTH_MAX_OPTIMIZER_VECTORS = 2 };

@@ -5,6 +5,7 @@
 #include "cli/cli.h"
 #include "train/engine.h"
 #include "train/optimizer.h"
+#include "train/precision.h"
 
 typedef struct bench_options {
     fth_given given;

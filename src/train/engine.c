@@ -3,9 +3,9 @@
 
 #include <math.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "train/engine_internal.h"
+#include "train/precision.h"
 
 /* ---- making one ---- */
 
@@ -27,124 +27,36 @@ static fth_status build_graph(fth_engine *engine)
     FTH_TRY(fth_model_create_graph(model, &model_options, &engine->graph));
     engine->images = fth_graph_find(engine->graph, "images");
     engine->labels = fth_graph_find(engine->graph, "labels");
-    engine->loss = fth_graph_loss(engine->graph);
-    engine->parameter_floats = fth_graph_parameter_floats(engine->graph);
-    engine->trained_floats = fth_graph_trained_floats(engine->graph);
-    engine->buffer_floats = fth_graph_buffer_floats(engine->graph);
 
 out:
     return status;
 }
 
-static fth_status allocate_vector(fth_engine *engine, size_t floats, float **vector)
-{
-    void *memory = NULL;
-    fth_status status = engine->backend->allocate(engine->device, (floats ? floats : 1) * sizeof(float), &memory);
-    *vector = memory;
-    return status;
-}
-
-static fth_status initialize_weights(fth_engine *engine)
+/* The optimizer and the vectors. */
+static fth_status make_vectors(fth_engine *engine)
 {
     fth_status status = FTH_OK;
-    float *parameters = NULL, *buffers = NULL;
-    size_t parameter_bytes = engine->parameter_floats * sizeof(float);
-    size_t buffer_bytes = engine->buffer_floats * sizeof(float);
+    const fth_engine_options *options = &engine->options;
+    const fth_train_options *train = options->train;
+    const bool trains = !options->evaluate_only;
 
-    if (engine->backend->host_memory) { /* no need of a copy, which would be half of the time */
-        fth_graph_initialize(engine->graph, (uint64_t)engine->options.train->seed, engine->vectors.parameters,
-                             engine->vectors.buffers);
-        return FTH_OK;
-    }
-    FTH_TRY(fth_allocate_aligned(parameter_bytes + 1, &parameters));
-    FTH_TRY(fth_allocate_aligned(buffer_bytes + 1, &buffers));
-    fth_graph_initialize(engine->graph, (uint64_t)engine->options.train->seed, parameters, buffers);
-    FTH_TRY(engine->backend->copy_in(engine->device, engine->vectors.parameters, parameters, parameter_bytes));
-    if (buffer_bytes > 0)
-        FTH_TRY(engine->backend->copy_in(engine->device, engine->vectors.buffers, buffers, buffer_bytes));
-
-out:
-    free(parameters);
-    free(buffers);
-    return status;
-}
-
-static fth_status set_up_optimizer(fth_engine *engine)
-{
-    fth_status status = FTH_OK;
-    const fth_train_options *train = engine->options.train;
-
-    FTH_TRY(fth_optimizer_find(train->optimizer, &engine->optimizer));
-    const fth_optimizer *optimizer = engine->optimizer;
-    engine->arguments = (fth_update_arguments){.momentum = (float)train->momentum,
-                                               .weight_decay = (float)train->weight_decay,
-                                               .beta1 = (float)train->beta1,
-                                               .beta2 = (float)train->beta2,
-                                               .epsilon = (float)train->epsilon,
-                                               .nesterov = train->nesterov};
-    const char *rule = optimizer->choose_rule ? optimizer->choose_rule(&engine->arguments) : optimizer->name;
-    for (engine->update = engine->backend->updates; engine->update->rule; engine->update++)
-        if (strcmp(engine->update->rule, rule) == 0)
-            break;
-    FTH_REQUIRE(engine->update->rule, FTH_UNSUPPORTED,
-                "--optimizer %s is not supported by --device %s: no kernel for %s", train->optimizer,
-                engine->backend->name, rule);
-    engine->state_count = engine->update->vectors;
-    for (int i = 0; i < engine->state_count; i++) {
-        if (engine->shares)
-            engine->state[i] = engine->options.shared->state[i];
-        else
-            FTH_TRY(allocate_vector(engine, engine->trained_floats, &engine->state[i]));
-    }
+    if (trains)
+        FTH_TRY(
+            fth_weight_update_create(train, engine->device, engine->precision == FTH_PRECISION_F16, &engine->update));
+    fth_model_vectors_options made = {
+        .sizes = {.parameters = fth_graph_parameter_floats(engine->graph),
+                  .buffers = fth_graph_buffer_floats(engine->graph),
+                  .trained = fth_graph_trained_floats(engine->graph),
+                  .state_count = trains ? fth_weight_update_state_count(engine->update) : 0},
+        .trains = trains,
+        .accumulates = trains && train->accumulate > 1,
+        .shared = options->shared};
+    FTH_TRY(fth_model_vectors_allocate(&engine->vectors, engine->device, &made));
+    if (!options->shared)
+        FTH_TRY(fth_model_vectors_initialize(&engine->vectors, engine->graph, (uint64_t)train->seed));
 
 out:
     return status;
-}
-
-static const struct {
-    const char *name;
-    fth_precision precision;
-} precisions[] = {
-    {"f32", FTH_PRECISION_F32}, {"bf16", FTH_PRECISION_BF16}, {"f16", FTH_PRECISION_F16}, {"tf32", FTH_PRECISION_TF32}};
-
-fth_choice fth_precision_choice(size_t index)
-{
-    if (index < FTH_COUNT_OF(precisions))
-        return (fth_choice){.name = precisions[index].name};
-    return (fth_choice){.name = index == FTH_COUNT_OF(precisions) ? "auto" : NULL};
-}
-
-/* By name; for "auto", what the device is fastest in with this network. */
-static fth_precision find_precision(const fth_engine *engine, const char *name)
-{
-    for (size_t i = 0; i < FTH_COUNT_OF(precisions); i++)
-        if (strcmp(name, precisions[i].name) == 0)
-            return precisions[i].precision;
-    const fth_backend_accelerator *accelerator = engine->backend->accelerator;
-    return accelerator ? accelerator->choose_precision(engine->device, engine->graph) : FTH_PRECISION_F32;
-}
-
-const char *fth_engine_precision(const fth_engine *engine)
-{
-    for (size_t i = 0; i < FTH_COUNT_OF(precisions); i++)
-        if (precisions[i].precision == engine->precision)
-            return precisions[i].name;
-    return "";
-}
-
-/* The one asked for; where that was left open, the one it was before, as long as this device has it. */
-static fth_status choose_precision(fth_engine *engine)
-{
-    const char *asked = engine->options.train->precision, *before = engine->options.precision_before;
-    if (strcmp(asked, "auto") == 0 && before && *before) {
-        engine->precision = find_precision(engine, before);
-        if (engine->backend->check_precision(engine->device, engine->precision) == FTH_OK)
-            return FTH_OK;
-        fth_log_warning("--precision auto was %s until now, not supported by %s; choosing again", before,
-                        engine->device->description);
-    }
-    engine->precision = find_precision(engine, asked);
-    return engine->backend->check_precision(engine->device, engine->precision);
 }
 
 fth_status fth_engine_create(const fth_engine_options *options, fth_device *device, fth_engine **result)
@@ -158,27 +70,11 @@ fth_status fth_engine_create(const fth_engine_options *options, fth_device *devi
     engine->device = device;
     engine->backend = device->backend;
     FTH_TRY(build_graph(engine));
-    FTH_TRY(choose_precision(engine));
-    if (engine->precision == FTH_PRECISION_F16)
-        engine->loss_scale.scale = FTH_FIRST_LOSS_SCALE;
-    if (options->shared) {
-        FTH_TRY(fth_engine_require_host_memory(engine));
-        engine->shares = true;
-        engine->vectors.parameters = options->shared->parameters;
-        engine->vectors.buffers = options->shared->buffers;
-    } else {
-        FTH_TRY(allocate_vector(engine, engine->parameter_floats, &engine->vectors.parameters));
-        FTH_TRY(allocate_vector(engine, engine->buffer_floats, &engine->vectors.buffers));
-        FTH_TRY(initialize_weights(engine));
-    }
-    if (!options->evaluate_only) {
-        FTH_TRY(allocate_vector(engine, engine->trained_floats, &engine->vectors.gradients));
-        if (options->train->accumulate > 1)
-            FTH_TRY(allocate_vector(engine, engine->trained_floats, &engine->accumulated));
-        FTH_TRY(set_up_optimizer(engine));
-    }
+    FTH_TRY(fth_precision_choose(options->train->precision, options->precision_before, device, engine->graph,
+                                 &engine->precision));
+    FTH_TRY(make_vectors(engine));
     FTH_TRY(fth_plan_cache_create(engine->graph, device, engine->precision, options->train->model, &engine->plans));
-    FTH_TRY(fth_plan_cache_bind(engine->plans, engine->vectors));
+    FTH_TRY(fth_plan_cache_bind(engine->plans, fth_model_vectors_for_plans(&engine->vectors)));
     *result = engine;
     engine = NULL;
 
@@ -193,13 +89,8 @@ void fth_engine_free(fth_engine *engine)
         return;
     fth_plan_cache_free(engine->plans);
     fth_device_data_free(engine->data);
-    if (engine->updater)
-        engine->backend->capture->updater->close(engine->updater);
-    void *memory[] = {engine->vectors.gradients, engine->accumulated};
-    for (size_t i = 0; i < FTH_COUNT_OF(memory); i++)
-        if (memory[i])
-            engine->backend->release(engine->device, memory[i]);
-    fth_engine_release_vectors(engine);
+    fth_weight_update_free(engine->update);
+    fth_model_vectors_release(&engine->vectors);
     fth_graph_free(engine->graph);
     free(engine);
 }
@@ -222,7 +113,31 @@ fth_device *fth_engine_device(const fth_engine *engine)
 double fth_engine_learning_rate(const fth_engine *engine)
 {
     double asked = engine->options.train->lr;
-    return asked > 0 || !engine->optimizer ? asked : engine->optimizer->default_lr;
+    return asked > 0 || !engine->update ? asked : fth_weight_update_get_optimizer(engine->update)->default_lr;
+}
+
+const char *fth_engine_precision(const fth_engine *engine)
+{
+    return fth_precision_name(engine->precision);
+}
+
+/* ---- vectors ---- */
+
+fth_engine_sizes fth_engine_get_sizes(const fth_engine *engine)
+{
+    return engine->vectors.sizes;
+}
+
+fth_status fth_engine_copy_weights(fth_engine *from, fth_engine *to)
+{
+    return fth_model_vectors_copy_weights(&from->vectors, &to->vectors);
+}
+
+fth_status fth_engine_move_vectors(fth_engine *engine, const fth_engine_vectors *to)
+{
+    fth_status status = fth_model_vectors_move(&engine->vectors, to);
+    return status == FTH_OK ? fth_plan_cache_bind(engine->plans, fth_model_vectors_for_plans(&engine->vectors))
+                            : status;
 }
 
 /* ---- plans ---- */

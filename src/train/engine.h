@@ -55,7 +55,6 @@ fth_engine_sizes fth_engine_get_sizes(const fth_engine *engine);
 double fth_engine_learning_rate(const fth_engine *engine); /* as asked for, or the optimizer's default */
 
 const char *fth_engine_precision(const fth_engine *engine); /* "bf16": what it computes in, whatever was asked for */
-fth_choice fth_precision_choice(size_t index);              /* the choices of --precision */
 
 /* Puts the bytes of a data set that is in memory on the device, if that can make batches of them and they fit; true
  * if so: then loaders may be asked for recipes. FARTHING_DATA_ON_DEVICE=0 leaves it on the host. */

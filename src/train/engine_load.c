@@ -114,8 +114,8 @@ static bool is_counter(const fth_graph *graph, const char *name)
 
 static bool is_state_of(const fth_engine *engine, const char *name)
 {
-    for (int i = 0; i < engine->state_count; i++) {
-        const char *vector = engine->optimizer->vectors[i];
+    for (int i = 0; i < engine->vectors.sizes.state_count; i++) {
+        const char *vector = fth_weight_update_get_optimizer(engine->update)->vectors[i];
         size_t length = strlen(vector);
         if (strncmp(name, "optimizer.", 10) == 0 && strncmp(name + 10, vector, length) == 0 &&
             name[10 + length] == '.') {
@@ -191,9 +191,9 @@ static fth_status visit_tensors(loading *load, visit what)
         const fth_shape *shape = &info->type.shape;
         float *vector = parameter ? engine->vectors.parameters : engine->vectors.buffers;
         FTH_TRY(visit_tensor(load, what, info->name, shape, vector + info->offset));
-        for (int i = 0; load->whole && info->gradient != FTH_NO_VALUE && i < engine->state_count; i++) {
-            name = fth_engine_state_name(engine->optimizer->vectors[i], info->name);
-            FTH_TRY(visit_tensor(load, what, name, shape, engine->state[i] + info->offset));
+        for (int i = 0; load->whole && info->gradient != FTH_NO_VALUE && i < engine->vectors.sizes.state_count; i++) {
+            name = fth_engine_state_name(fth_weight_update_get_optimizer(engine->update)->vectors[i], info->name);
+            FTH_TRY(visit_tensor(load, what, name, shape, engine->vectors.state[i] + info->offset));
             free(name);
             name = NULL;
         }

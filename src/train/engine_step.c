@@ -45,8 +45,9 @@ static fth_status check_loss(fth_engine *engine, const fth_step_result *result)
 /* The update noted what became of the parameters; buffers, which the forward pass moves, are few. */
 fth_status fth_engine_check_update(fth_engine *engine)
 {
-    if (!engine->spoiled && (!engine->backend->host_memory ||
-                             fth_numbers_are_finite(engine->vectors.buffers, FTH_F32, engine->buffer_floats)))
+    if (fth_weight_update_left_finite(engine->update) &&
+        (!engine->backend->host_memory ||
+         fth_numbers_are_finite(engine->vectors.buffers, FTH_F32, engine->vectors.sizes.buffers)))
         return FTH_OK;
     return fth_engine_fail_diverged(engine, "a weight is no longer finite");
 }
@@ -62,13 +63,7 @@ fth_status fth_engine_compute(fth_engine *engine, const fth_batch *batch, const 
         engine, batch, FTH_PLAN_TRAIN,
         (fth_run){.gradient_scale = (float)(group->share * scale), .step_seconds = engine->profile}, result));
     FTH_TRY(check_loss(engine, result));
-    if (engine->accumulated) {
-        size_t bytes = engine->trained_floats * sizeof(float);
-        if (group->first)
-            FTH_TRY(engine->backend->fill_zero(engine->device, engine->accumulated, bytes));
-        FTH_TRY(engine->backend->add(engine->device, engine->accumulated, engine->vectors.gradients,
-                                     engine->trained_floats));
-    }
+    FTH_TRY(fth_model_vectors_accumulate(&engine->vectors, group->first));
 
 out:
     return status;
@@ -78,124 +73,54 @@ out:
 
 fth_loss_scale fth_engine_get_loss_scale(fth_engine *engine)
 {
-    if (engine->updater && engine->loss_scale.scale > 0)
-        engine->backend->capture->updater->get_scale(engine->updater,
-                                                     &engine->loss_scale); /* a lost device shows elsewhere */
-    return engine->loss_scale;
+    return engine->update ? fth_weight_update_get_loss_scale(engine->update) : (fth_loss_scale){0};
 }
 
 void fth_engine_set_loss_scale(fth_engine *engine, fth_loss_scale scale)
 {
-    if (engine->loss_scale.scale <= 0 || scale.scale <= 0)
-        return;
-    engine->loss_scale = scale;
-    if (engine->updater)
-        engine->backend->capture->updater->set_scale(engine->updater, scale);
+    if (engine->update)
+        fth_weight_update_set_loss_scale(engine->update, scale);
 }
 
-static void warn_left_out(double scale)
+/* Adds to the message of an update that diverged which weight is no longer finite. */
+static fth_status explain(fth_engine *engine, fth_status status)
 {
-    fth_log_debug("gradients overflowed in f16: an update is left out, and the loss is scaled by %g from now on",
-                  scale);
-}
-
-static const char *const diverged = "gradients or weights are no longer finite";
-
-/* What the gradients are to be multiplied by; 0: the update is left out. */
-static fth_status judge(fth_engine *engine, const float *gradients, float *factor)
-{
-    fth_status status = FTH_OK;
-    fth_loss_scale scale = fth_engine_get_loss_scale(engine);
-    double norm = 0;
-
-    *factor = 1;
-    if (engine->options.train->clip <= 0 && scale.scale <= 0)
-        return FTH_OK;
-    FTH_TRY(engine->backend->norm(engine->device, gradients, engine->trained_floats, &norm));
-    fth_update_verdict verdict = fth_judge_gradients(norm, engine->options.train->clip, &scale, factor);
-    if (verdict == FTH_UPDATE_DIVERGED)
-        FTH_TRY(fth_engine_fail_diverged(engine, diverged));
-    if (verdict == FTH_UPDATE_LEAVE_OUT)
-        warn_left_out(scale.scale);
-    fth_engine_set_loss_scale(engine, scale);
-
-out:
+    if (status != FTH_DIVERGED)
+        return status;
+    char *what = fth_format("%s", fth_error_message());
+    status = fth_engine_fail_diverged(engine, what);
+    free(what);
     return status;
 }
 
 fth_status fth_engine_update(fth_engine *engine, double learning_rate, int64_t update)
 {
-    fth_status status = FTH_OK;
-    const float *gradients = engine->accumulated ? engine->accumulated : engine->vectors.gradients;
-
-    engine->arguments.learning_rate = (float)learning_rate;
-    engine->arguments.step = update;
-    engine->arguments.spoiled = &engine->spoiled;
-    FTH_TRY(judge(engine, gradients, &engine->arguments.gradient_scale));
-    if (engine->arguments.gradient_scale != 0)
-        FTH_TRY(engine->update->run(engine->device, &engine->arguments, engine->vectors.parameters, gradients,
-                                    engine->state, engine->trained_floats));
-
-out:
-    return status;
+    return explain(engine, fth_weight_update_apply(engine->update, &engine->vectors, learning_rate, update));
 }
 
 /* ---- both in one ---- */
-
-static bool has_updaters(const fth_backend *backend)
-{
-    return backend->capture && backend->capture->updater;
-}
-
-static fth_status open_updater(fth_engine *engine)
-{
-    fth_updater_options options = {.kernel = engine->update,
-                                   .arguments = engine->arguments,
-                                   .clip = engine->options.train->clip,
-                                   .loss_scale = engine->loss_scale,
-                                   .parameters = engine->vectors.parameters,
-                                   .gradients = engine->vectors.gradients,
-                                   .count = engine->trained_floats};
-    for (int i = 0; i < engine->state_count; i++)
-        options.state[i] = engine->state[i];
-    return engine->backend->capture->updater->open(engine->device, &options, &engine->updater);
-}
-
-fth_status fth_engine_look_at_updates(fth_engine *engine)
-{
-    if (!engine->updater)
-        return FTH_OK;
-    fth_updater_outcome outcome = engine->backend->capture->updater->get_outcome(engine->updater);
-    if (outcome.diverged)
-        return fth_engine_fail_diverged(engine, diverged);
-    if (outcome.left_out > engine->left_out)
-        warn_left_out(fth_engine_get_loss_scale(engine).scale);
-    engine->left_out = outcome.left_out;
-    return FTH_OK;
-}
 
 fth_status fth_engine_step(fth_engine *engine, const fth_batch *batch, double learning_rate, fth_step_result *result)
 {
     fth_status status = FTH_OK;
     const fth_group group = fth_engine_group(engine, batch);
+    fth_updater *updater = NULL;
 
-    if (!has_updaters(engine->backend) || engine->accumulated || engine->profile) {
+    if (!fth_weight_update_has_updater(engine->update) || engine->vectors.accumulated || engine->profile) {
         FTH_TRY(fth_engine_compute(engine, batch, &group, result));
         if (group.last)
             FTH_TRY(fth_engine_update(engine, learning_rate, group.update));
         status = fth_engine_check_update(engine);
         goto out;
     }
-    if (!engine->updater)
-        FTH_TRY(open_updater(engine));
-    FTH_TRY(fth_engine_run_batch(engine, batch, FTH_PLAN_TRAIN,
-                                 (fth_run){.gradient_scale = group.share,
-                                           .updater = engine->updater,
-                                           .learning_rate = learning_rate,
-                                           .update = group.update},
-                                 result));
+    FTH_TRY(fth_weight_update_get_updater(engine->update, &engine->vectors, &updater));
+    FTH_TRY(fth_engine_run_batch(
+        engine, batch, FTH_PLAN_TRAIN,
+        (fth_run){
+            .gradient_scale = group.share, .updater = updater, .learning_rate = learning_rate, .update = group.update},
+        result));
     FTH_TRY(check_loss(engine, result));
-    FTH_TRY(fth_engine_look_at_updates(engine));
+    FTH_TRY(explain(engine, fth_weight_update_check(engine->update)));
 
 out:
     return status;

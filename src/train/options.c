@@ -10,6 +10,7 @@
  * `commands` says which commands take an option, and `side` where it counts when a parameter server has the model (see
  * train_options.h). Flags, help, completion, manual pages and docs/OPTIONS.md follow from the table; nothing else lists
  * options by name. */
+#include "train/precision.h"
 #include "train/train_internal.h"
 
 static const char *const best_measures[] = {"loss", "accuracy", NULL};

@@ -61,13 +61,13 @@ fth_status fth_service_read(fth_engine *engine, float *gradients, float *buffers
 {
     fth_status status = FTH_OK;
     const fth_backend *backend = engine->backend;
-    const float *from = engine->accumulated ? engine->accumulated : engine->vectors.gradients;
+    const float *from = fth_model_vectors_get_gradients(&engine->vectors);
 
     if (gradients)
-        FTH_TRY(backend->copy_out(engine->device, gradients, from, engine->trained_floats * sizeof(float)));
-    if (buffers && engine->buffer_floats > 0)
-        FTH_TRY(
-            backend->copy_out(engine->device, buffers, engine->vectors.buffers, engine->buffer_floats * sizeof(float)));
+        FTH_TRY(backend->copy_out(engine->device, gradients, from, engine->vectors.sizes.trained * sizeof(float)));
+    if (buffers && engine->vectors.sizes.buffers > 0)
+        FTH_TRY(backend->copy_out(engine->device, buffers, engine->vectors.buffers,
+                                  engine->vectors.sizes.buffers * sizeof(float)));
 
 out:
     return status;
@@ -80,10 +80,10 @@ fth_status fth_service_write(fth_engine *engine, const float *parameters, const 
 
     if (parameters)
         FTH_TRY(backend->copy_in(engine->device, engine->vectors.parameters, parameters,
-                                 engine->parameter_floats * sizeof(float)));
-    if (buffers && engine->buffer_floats > 0)
-        FTH_TRY(
-            backend->copy_in(engine->device, engine->vectors.buffers, buffers, engine->buffer_floats * sizeof(float)));
+                                 engine->vectors.sizes.parameters * sizeof(float)));
+    if (buffers && engine->vectors.sizes.buffers > 0)
+        FTH_TRY(backend->copy_in(engine->device, engine->vectors.buffers, buffers,
+                                 engine->vectors.sizes.buffers * sizeof(float)));
 
 out:
     return status;
@@ -92,25 +92,12 @@ out:
 fth_status fth_service_update(fth_engine *engine, double learning_rate, int64_t update, float scale,
                               const fth_gradient_piece *pieces, size_t count)
 {
-    fth_status status = FTH_OK;
-    float *state[FTH_MAX_OPTIMIZER_VECTORS] = {0};
-
-    FTH_REQUIRE(engine->options.train->clip <= 0, FTH_UNSUPPORTED, "gradients that are clipped must be in one vector");
-    engine->arguments.learning_rate = (float)learning_rate;
-    engine->arguments.step = update;
-    engine->arguments.gradient_scale = scale;
-    for (size_t i = 0; i < count; i++) {
-        for (int j = 0; j < engine->state_count; j++)
-            state[j] = engine->state[j] + pieces[i].offset;
-        FTH_TRY(engine->update->run(engine->device, &engine->arguments, engine->vectors.parameters + pieces[i].offset,
-                                    pieces[i].values, state, pieces[i].count));
-    }
-
-out:
-    return status;
+    const fth_update_arguments arguments =
+        fth_weight_update_get_arguments(engine->update, learning_rate, update, scale);
+    return fth_weight_update_apply_pieces(engine->update, &engine->vectors, &arguments, pieces, count);
 }
 
 fth_vectors fth_service_get_vectors(const fth_engine *engine)
 {
-    return engine->vectors;
+    return fth_model_vectors_for_plans(&engine->vectors);
 }

@@ -89,7 +89,7 @@ static fth_status lay_out(fth_snapshot *snapshot, fth_engine *engine, bool whole
     fth_status status = FTH_OK;
     const fth_value_info **stored = NULL;
     size_t stored_count = 0;
-    int state_count = whole ? engine->state_count : 0;
+    int state_count = whole ? engine->vectors.sizes.state_count : 0;
 
     FTH_TRY(list_stored(engine, &stored, &stored_count));
     snapshot->engine = engine;
@@ -113,9 +113,9 @@ static fth_status lay_out(fth_snapshot *snapshot, fth_engine *engine, bool whole
             const fth_value_info *info = stored[i];
             if (info->kind != FTH_VALUE_PARAMETER || info->gradient == FTH_NO_VALUE)
                 continue;
-            char *name = fth_engine_state_name(engine->optimizer->vectors[k], info->name);
+            char *name = fth_engine_state_name(fth_weight_update_get_optimizer(engine->update)->vectors[k], info->name);
             snapshot->names[snapshot->name_count++] = name;
-            add_value(snapshot, name, info, engine->state[k]);
+            add_value(snapshot, name, info, engine->vectors.state[k]);
         }
     }
 

@@ -14,7 +14,7 @@ struct fth_update_guard {
 
 static float *vector_of(const fth_update_guard *guard, int index)
 {
-    return index == 0 ? guard->engine->vectors.parameters : guard->engine->state[index - 1];
+    return index == 0 ? guard->engine->vectors.parameters : guard->engine->vectors.state[index - 1];
 }
 
 /* A norm is at least as large as any of its numbers, and finite, being summed in double, only if all of them are. */
@@ -24,9 +24,9 @@ static fth_status measure(const fth_update_guard *guard, fth_update_bounds *boun
     const fth_engine *engine = guard->engine;
 
     *finite = true;
-    for (int i = 0; i <= engine->state_count; i++) {
+    for (int i = 0; i <= engine->vectors.sizes.state_count; i++) {
         double norm = 0;
-        FTH_TRY(engine->backend->norm(engine->device, vector_of(guard, i), engine->trained_floats, &norm));
+        FTH_TRY(engine->backend->norm(engine->device, vector_of(guard, i), engine->vectors.sizes.trained, &norm));
         *(i == 0 ? &bounds->parameter : &bounds->state[i - 1]) = norm;
         *finite = *finite && isfinite(norm);
     }
@@ -69,14 +69,13 @@ void fth_update_guard_free(fth_update_guard *guard)
 static bool move_bounds(const fth_update_guard *guard, const fth_guarded_update *update, fth_update_bounds *bounds)
 {
     const fth_engine *engine = guard->engine;
-    fth_update_arguments arguments = engine->arguments;
+    const fth_optimizer *optimizer = fth_weight_update_get_optimizer(engine->update);
     double largest = update->pieces ? update->largest * fabs((double)update->scale) : update->largest;
-    if (!engine->optimizer->bound || !isfinite(largest))
+    if (!optimizer->bound || !isfinite(largest))
         return false;
-    arguments.learning_rate = (float)update->learning_rate;
-    arguments.step = update->update;
-    arguments.gradient_scale = 1; /* --clip only makes gradients smaller */
-    return engine->optimizer->bound(&arguments, largest, bounds) < FTH_UPDATE_LIMIT;
+    const fth_update_arguments arguments = fth_weight_update_get_arguments(
+        engine->update, update->learning_rate, update->update, 1); /* --clip only makes gradients smaller */
+    return optimizer->bound(&arguments, largest, bounds) < FTH_UPDATE_LIMIT;
 }
 
 bool fth_update_guard_allows(const fth_update_guard *guard, const fth_guarded_update *update)
@@ -117,10 +116,10 @@ static fth_status copy_vectors(fth_update_guard *guard, bool back)
 {
     fth_status status = FTH_OK;
     const fth_engine *engine = guard->engine;
-    size_t bytes = engine->trained_floats * sizeof(float);
-    for (int i = 0; i <= engine->state_count; i++) {
+    size_t bytes = engine->vectors.sizes.trained * sizeof(float);
+    for (int i = 0; i <= engine->vectors.sizes.state_count; i++) {
         if (!guard->saved[i])
-            FTH_TRY(fth_allocate(engine->trained_floats + 1, sizeof(float), &guard->saved[i]));
+            FTH_TRY(fth_allocate(engine->vectors.sizes.trained + 1, sizeof(float), &guard->saved[i]));
         FTH_TRY(back ? engine->backend->copy_in(engine->device, vector_of(guard, i), guard->saved[i], bytes)
                      : engine->backend->copy_out(engine->device, guard->saved[i], vector_of(guard, i), bytes));
     }
@@ -143,7 +142,7 @@ static fth_status run_on_trial(fth_update_guard *guard, const fth_guarded_update
         guard->bounds = after;
     } else {
         FTH_TRY(copy_vectors(guard, true));
-        guard->engine->spoiled = false; /* what noted it is taken back */
+        fth_weight_update_take_back(guard->engine->update);
     }
 
 out:

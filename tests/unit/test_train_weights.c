@@ -131,7 +131,7 @@ static void check_freezing(const char *model, const char *patterns, const char *
     const fth_graph *graph = fth_engine_graph(part.engine);
     assert_true(fth_graph_trained_floats(graph) < fth_graph_parameter_floats(graph));
 
-    size_t floats = part.engine->parameter_floats;
+    size_t floats = part.engine->vectors.sizes.parameters;
     float *before = NULL;
     assert_int_equal(fth_allocate(floats, sizeof *before, &before), FTH_OK);
     memcpy(before, part.engine->vectors.parameters, floats * sizeof *before);
@@ -309,7 +309,7 @@ static void check_same(const subject *a, const subject *b, const char *except)
 
 static void disturb(subject *made)
 {
-    for (size_t i = 0; i < made->engine->parameter_floats; i++)
+    for (size_t i = 0; i < made->engine->vectors.sizes.parameters; i++)
         made->engine->vectors.parameters[i] += 1;
 }
 
@@ -473,7 +473,7 @@ static void weights_that_are_not_finite_are_not_written(void **state)
     size_t count = 0;
     assert_int_equal(make("linear", "", CLASSES, &made), FTH_OK);
     save(&made, NULL, NULL);
-    made.engine->state[0][5] = INFINITY; /* the optimizer's: a checkpoint is as bad with it */
+    made.engine->vectors.state[0][5] = INFINITY; /* the optimizer's: a checkpoint is as bad with it */
     assert_int_equal(fth_engine_take_snapshot(made.engine, true, 1, &whole), FTH_OK);
     assert_int_equal(fth_snapshot_check_finite(whole), FTH_DIVERGED);
     assert_message_has("optimizer.momentum_buffer.");

@@ -31,14 +31,14 @@ typedef int update_block(const fth_update_numbers *numbers, float scale, float *
                                            size_t count)                                                               \
     {                                                                                                                  \
         const fth_##rule##_numbers n = numbers->rule;                                                                  \
-        int spoiled = 0;                                                                                               \
+        int diverged = 0;                                                                                              \
         for (size_t i = 0; i < count; i++) {                                                                           \
             float none = 0;                                                                                            \
             fth_##rule(&n, g[i] * scale, &p[i], (vectors) > 0 ? &first[i] : &none,                                     \
                        (vectors) > 1 ? &second[i] : &none);                                                            \
-            spoiled |= not_finite(p[i]);                                                                               \
+            diverged |= not_finite(p[i]);                                                                              \
         }                                                                                                              \
-        return spoiled;                                                                                                \
+        return diverged;                                                                                               \
     }
 FTH_UPDATE_RULES(BLOCK_OF)
 
@@ -47,15 +47,16 @@ static fth_status run_update(fth_device *device, fth_update_rule rule, update_bl
                              float *const *state, size_t count)
 {
     fth_update_numbers numbers;
-    int spoiled = 0;
+    int diverged = 0;
     fth_update_prepare(rule, a, &numbers);
     fth_backend_cpu.enter(device, device->threads);
-#pragma omp parallel for schedule(static) reduction(| : spoiled) if (count > 4 * BLOCK)
+#pragma omp parallel for schedule(static) reduction(| : diverged) if (count > 4 * BLOCK)
     for (size_t at = 0; at < count; at += BLOCK)
-        spoiled |= run(&numbers, a->gradient_scale, parameters + at, gradients + at, vectors > 0 ? state[0] + at : NULL,
-                       vectors > 1 ? state[1] + at : NULL, block_length(at, count));
-    if (spoiled && a->spoiled)
-        *a->spoiled = true;
+        diverged |=
+            run(&numbers, a->gradient_scale, parameters + at, gradients + at, vectors > 0 ? state[0] + at : NULL,
+                vectors > 1 ? state[1] + at : NULL, block_length(at, count));
+    if (diverged && a->diverged)
+        *a->diverged = true;
     return FTH_OK;
 }
 

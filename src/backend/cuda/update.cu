@@ -23,9 +23,9 @@ __device__ __forceinline__ bool find_factor(const cuda_update &u, float &factor)
 }
 
 /* Rare, so the bus is not waited for; all threads that write write the same. */
-__device__ __forceinline__ void report_not_finite(const cuda_update &u, bool spoiled)
+__device__ __forceinline__ void report_not_finite(const cuda_update &u, bool diverged)
 {
-    if (spoiled && u.outcome)
+    if (diverged && u.outcome)
         u.outcome->diverged = 1;
 }
 
@@ -61,7 +61,7 @@ template <typename Rule> __global__ void __launch_bounds__(THREADS) update_kerne
     const float4 *gradients = (const float4 *)u.gradients, zero = make_float4(0, 0, 0, 0);
     const size_t vectors = u.count / 4, step = (size_t)gridDim.x * THREADS;
     const size_t begin = (size_t)blockIdx.x * THREADS + threadIdx.x;
-    bool spoiled = false;
+    bool diverged = false;
     for (size_t i = begin; i < vectors; i += step) {
         float4 p = parameters[i], g = gradients[i];
         float4 a = Rule::vectors > 0 ? first[i] : zero, b = Rule::vectors > 1 ? second[i] : zero;
@@ -74,15 +74,15 @@ template <typename Rule> __global__ void __launch_bounds__(THREADS) update_kerne
             first[i] = a;
         if (Rule::vectors > 1)
             second[i] = b;
-        spoiled |= not_finite(p);
+        diverged |= not_finite(p);
     }
     for (size_t i = vectors * 4 + begin; i < u.count; i += step) {
         float none_first = 0, none_second = 0;
         Rule::apply(n, u.gradients[i] * factor, u.parameters[i], Rule::vectors > 0 ? u.state[0][i] : none_first,
                     Rule::vectors > 1 ? u.state[1][i] : none_second);
-        spoiled |= !isfinite(u.parameters[i]);
+        diverged |= !isfinite(u.parameters[i]);
     }
-    report_not_finite(u, spoiled);
+    report_not_finite(u, diverged);
 }
 
 __global__ void __launch_bounds__(THREADS) add_kernel(float *to, const float *from, size_t count)

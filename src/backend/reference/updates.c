@@ -18,8 +18,8 @@
             float none = 0;                                                                                            \
             fth_##rule(&numbers, gradients[i] * arguments->gradient_scale, &parameters[i],                             \
                        (vectors) > 0 ? &state[0][i] : &none, (vectors) > 1 ? &state[1][i] : &none);                    \
-            if (arguments->spoiled && !isfinite(parameters[i]))                                                        \
-                *arguments->spoiled = true;                                                                            \
+            if (arguments->diverged && !isfinite(parameters[i]))                                                       \
+                *arguments->diverged = true;                                                                           \
         }                                                                                                              \
         return FTH_OK;                                                                                                 \
     }
