@@ -211,6 +211,8 @@ extern const fth_backend fth_backend_cpu;
 
 /* Opens a back end by name, loading its plugin if it is not built in; "auto" takes the fastest that opens. */
 fth_status fth_device_open(const char *name, const fth_device_options *options, fth_device **device);
+/* Whether fth_device_open() would find a back end of that name; loads and opens nothing. */
+fth_status fth_device_check_name(const char *name);
 void fth_device_close(fth_device *device); /* NULL is fine */
 /* True if something that training can do without fits into a quarter of the device's free memory: no plan is then too
  * large because of it. Always true where the device is the machine itself. */

@@ -17,7 +17,7 @@ static const fth_backend *const builtin[] = {&fth_backend_cpu};
 /* Of the process, as the driver's clean-up is. */
 static atomic_bool one_was_lost;
 
-enum { FOLDER_SIZE = 3072, MOST_FOLDERS = 3 };
+enum { FOLDER_SIZE = 3072, MOST_FOLDERS = 3, PLUGIN_PATH_SIZE = FOLDER_SIZE + 512 };
 
 /* The file that holds this code: the program, or libfarthing.so. `link` is the latter's; NULL for a program. */
 static bool find_own_file(char path[FOLDER_SIZE], const char **link)
@@ -82,27 +82,54 @@ static fth_status load_plugin(const char *path, const char *name, const fth_back
     return FTH_OK;
 }
 
-static fth_status find_backend(const char *name, const fth_backend **backend)
+static const fth_backend *find_builtin(const char *name)
 {
-    for (size_t i = 0; i < FTH_COUNT_OF(builtin); i++) {
-        if (strcmp(builtin[i]->name, name) == 0) {
-            *backend = builtin[i];
-            return FTH_OK;
-        }
-    }
+    for (size_t i = 0; i < FTH_COUNT_OF(builtin); i++)
+        if (strcmp(builtin[i]->name, name) == 0)
+            return builtin[i];
+    return NULL;
+}
+
+static fth_status find_plugin(const char *name, char path[PLUGIN_PATH_SIZE])
+{
+    char folders[MOST_FOLDERS][FOLDER_SIZE], *searched = NULL;
+
     if (*name == '\0' || name[strspn(name, "abcdefghijklmnopqrstuvwxyz0123456789_")] != '\0')
         return fth_fail(FTH_INVALID, "'%s' is not a device; use auto, cpu or the name of a back-end plugin", name);
-    char folders[MOST_FOLDERS][FOLDER_SIZE];
     int folder_count = list_plugin_folders(folders);
     for (int i = 0; i < folder_count; i++) {
-        char path[FOLDER_SIZE + 512];
-        snprintf(path, sizeof path, "%.3071s/farthing_%.256s.so", folders[i], name);
-        if (fth_file_exists(path))
-            return load_plugin(path, name, backend);
+        snprintf(path, PLUGIN_PATH_SIZE, "%.3071s/farthing_%.256s.so", folders[i], name);
+        if (fth_file_exists(path)) {
+            free(searched);
+            return FTH_OK;
+        }
+        char *longer = fth_format("%s%s%s", searched ? searched : "", searched ? ", " : "", folders[i]);
+        free(searched);
+        searched = longer;
     }
-    return fth_fail(FTH_INVALID, "there is no device '%s': built in is cpu, and farthing_%s.so is not in %s%s%s", name,
-                    name, folder_count > 0 ? folders[0] : "$FARTHING_PLUGINS", folder_count > 1 ? " or " : "",
-                    folder_count > 1 ? folders[1] : "");
+    fth_status status =
+        fth_fail(FTH_INVALID, "there is no device '%s': built in is cpu, and farthing_%s.so is not in %s", name, name,
+                 searched ? searched : "$FARTHING_PLUGINS");
+    free(searched);
+    return status;
+}
+
+static fth_status find_backend(const char *name, const fth_backend **backend)
+{
+    char path[PLUGIN_PATH_SIZE];
+    *backend = find_builtin(name);
+    if (*backend)
+        return FTH_OK;
+    fth_status status = find_plugin(name, path);
+    return status == FTH_OK ? load_plugin(path, name, backend) : status;
+}
+
+fth_status fth_device_check_name(const char *name)
+{
+    char path[PLUGIN_PATH_SIZE];
+    if (strcmp(name, "auto") == 0 || find_builtin(name))
+        return FTH_OK;
+    return find_plugin(name, path);
 }
 
 /* Loading the CUDA plugin brings in 150 MB of libraries: "auto" does so only where a driver has made its device files
