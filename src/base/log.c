@@ -31,8 +31,8 @@ void fth_log_set_function(fth_log_function function, void *context)
 
 void fth_log(fth_log_level level, const char *format, ...)
 {
-    static const char *const prefixes[] = {
-        "farthing: error: ", "farthing: warning: ", "farthing: ", "farthing: debug: "};
+    static const char *const prefixes[] = {FTH_LOG_ERROR_PREFIX,
+                                           "farthing: warning: ", "farthing: ", "farthing: debug: "};
     if ((int)level > visible_level)
         return;
     char line[4096];

@@ -10,6 +10,7 @@ void fth_log_set_interrupter(void (*before_line)(void));
 
 void fth_log(fth_log_level level, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
+#define FTH_LOG_ERROR_PREFIX "farthing: error: " /* that each line of an error begins with on standard error */
 #define fth_log_error(...)   fth_log(FTH_LOG_ERROR, __VA_ARGS__)
 #define fth_log_warning(...) fth_log(FTH_LOG_WARNING, __VA_ARGS__)
 #define fth_log_info(...)    fth_log(FTH_LOG_INFO, __VA_ARGS__)

@@ -206,29 +206,46 @@ out:
     return status;
 }
 
-/* What can hold for one worker alone is refused; what would hold for a run of its own is said to have no effect. */
-static fth_status check_options(const local *all, const fth_parameters_options *server)
+static fth_status refuse_option(const char *name)
+{
+    return fth_fail(FTH_INVALID,
+                    "--%s is not for a server and workers that are started together; start `farthing serve parameters` "
+                    "and workers with --server URL, or leave it out",
+                    name);
+}
+
+/* What can hold for one worker alone; and what workers may have, but not the server, which has the same options here. */
+fth_status fth_local_server_check(const fth_train_options *options)
 {
     fth_status status = FTH_OK;
     const fth_option_table *table = &fth_train_option_table;
+    fth_consistency consistency;
+    int count = choose_count(options);
 
     for (size_t i = 0; i < table->count; i++) {
         const fth_option *option = &table->options[i];
-        if (!fth_options_was_given(table, all->options, option->name))
-            continue;
-        FTH_REQUIRE(option->side != FTH_SIDE_ONE_WORKER, FTH_INVALID,
-                    "--%s is not for a server and workers that are started together; start `farthing serve parameters` "
-                    "and workers with --server URL, or leave it out",
-                    option->name);
-        if (option->side == FTH_SIDE_OWN_RUN)
-            fth_log_warning("--%s has no effect on a server and workers that are started together", option->name);
+        if (option->side == FTH_SIDE_ONE_WORKER && fth_options_was_given(table, options, option->name))
+            return refuse_option(option->name);
     }
-    FTH_REQUIRE(server->consistency.kind != FTH_CONSISTENCY_SYNC || server->consistency.count <= all->count,
-                FTH_INVALID, "--consistency %s waits for more workers than --workers %d", all->options->consistency,
-                all->count);
+    if (strcmp(options->precision, "f32") != 0)
+        return refuse_option("precision");
+    if (options->accumulate > 1)
+        return refuse_option("accumulate");
+    FTH_TRY(fth_consistency_parse(options->consistency, &consistency));
+    FTH_REQUIRE(consistency.kind != FTH_CONSISTENCY_SYNC || consistency.count <= count, FTH_INVALID,
+                "--consistency %s waits for more workers than --workers %d", options->consistency, count);
 
 out:
     return status;
+}
+
+static void warn_about_own_run_options(const fth_train_options *options)
+{
+    const fth_option_table *table = &fth_train_option_table;
+    for (size_t i = 0; i < table->count; i++)
+        if (table->options[i].side == FTH_SIDE_OWN_RUN && fth_options_was_given(table, options, table->options[i].name))
+            fth_log_warning("--%s has no effect on a server and workers that are started together",
+                            table->options[i].name);
 }
 
 /* The server ends, and saves, after its workers. Then there is a record to read, unless no gradient came: that leaves no
@@ -266,8 +283,10 @@ fth_status fth_local_server_run(fth_train_options *options, const char *program,
                                      .durability = FTH_DURABILITY_KILL};
 
     *outcome = (fth_train_outcome){0};
+    FTH_TRY(fth_local_server_check(options));
     FTH_TRY(fth_consistency_parse(options->consistency, &server.consistency));
-    FTH_TRY(check_options(&all, &server));
+    FTH_TRY(fth_device_check_name(options->device)); /* only the workers open it */
+    warn_about_own_run_options(options);
     FTH_TRY(fth_parameters_set_interval(options->checkpoint_every, &server));
     FTH_TRY(find_run(options));
     FTH_TRY(fth_parameters_start(&server, &all.server));

@@ -18,5 +18,7 @@ FTH_STRATEGIES(FTH_DECLARE)
  * options->name to that of the run that is resumed. */
 fth_status fth_local_server_run(fth_train_options *options, const char *program, const fth_train_observer *observer,
                                 fth_stop *stop, fth_train_outcome *outcome);
+/* Whether the options suit it, beyond what suits a worker. */
+fth_status fth_local_server_check(const fth_train_options *options);
 
 #endif

@@ -245,6 +245,12 @@ static bool is_fingerprint(const char *text)
     return strncmp(text, "sha256//", 8) == 0 && strspn(text + 8, base64) == 43 && strcmp(text + 51, "=") == 0;
 }
 
+/* Without a server to work for, one is started here, with workers of its own. */
+static bool starts_processes(const fth_train_options *options)
+{
+    return !*options->server;
+}
+
 static fth_status check(const fth_train_options *options)
 {
     if (*options->server && options->workers > 0)
@@ -260,13 +266,7 @@ static fth_status check(const fth_train_options *options)
                         "--server-pin \"%s\" is not a fingerprint: sha256// and 44 characters, as the server "
                         "printed it",
                         options->server_pin);
-    return FTH_OK;
-}
-
-/* Without a server to work for, one is started here, with workers of its own. */
-static bool starts_processes(const fth_train_options *options)
-{
-    return !*options->server;
+    return starts_processes(options) ? fth_local_server_check(options) : FTH_OK;
 }
 
 static const char *const server_options[] = {"workers",   "server",         "worker",      "compress", "server-pin",

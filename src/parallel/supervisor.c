@@ -35,7 +35,7 @@ static char *message_path(const fth_supervisor *supervisor, int number)
     return fth_format("%s/%d.txt", supervisor->folder, number);
 }
 
-/* The last line that a process left; free() it. */
+/* The last line that a process left, without what every error begins with; free() it. */
 static char *last_message(const fth_supervisor *supervisor, int number)
 {
     char *path = message_path(supervisor, number), *text = NULL, *line = NULL;
@@ -43,8 +43,9 @@ static char *last_message(const fth_supervisor *supervisor, int number)
     if (fth_file_read_all(path, 64 << 20, &text, &size) == FTH_OK) {
         while (size > 0 && text[size - 1] == '\n')
             text[--size] = '\0';
-        const char *newline = strrchr(text, '\n');
-        line = fth_format("%.600s", newline ? newline + 1 : text);
+        const char *newline = strrchr(text, '\n'), *last = newline ? newline + 1 : text;
+        size_t prefix = strlen(FTH_LOG_ERROR_PREFIX);
+        line = fth_format("%.600s", last + (strncmp(last, FTH_LOG_ERROR_PREFIX, prefix) == 0 ? prefix : 0));
     }
     free(path);
     free(text);

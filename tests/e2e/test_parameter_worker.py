@@ -305,6 +305,25 @@ def test_workers_end_with_the_process_that_started_them(farthing, tiny):
 
 def test_what_is_started_together_says_what_it_cannot(farthing, tiny):
     flags = ["train", "--strategy", "parameter-server", "--workers", "2", *MODEL, "--data", tiny, "--epochs", "1"]
-    assert "more workers than --workers 2" in farthing(*flags, "--consistency", "sync:3", code=1).err
-    assert "--until is not for" in farthing(*flags, "--until", "accuracy=0.9", code=1).err
+    for wrong, message in [(["--consistency", "sync:3"], "more workers than --workers 2"),
+                           (["--until", "accuracy=0.9"], "--until is not for"),
+                           (["--precision", "bf16"], "--precision is not for"),
+                           (["--accumulate", 2], "--accumulate is not for")]:
+        assert message in farthing(*flags, *wrong, code=2).err
+        assert message in farthing(*flags, *wrong, "--dry-run", code=2).err
     assert "--keep has no effect" in farthing(*flags, "--keep", "3").err
+
+
+def test_a_device_that_there_is_not_is_refused_before_workers_start(farthing, tiny):
+    flags = ["train", "--strategy", "parameter-server", "--workers", "2", *MODEL, "--data", tiny, "--epochs", "1"]
+    err = farthing(*flags, "--device", "abacus", code=1).err
+    assert "there is no device 'abacus'" in err and "worker" not in err
+    assert not farthing.runs()
+
+
+def test_what_a_worker_failed_of_is_said_once(farthing, tiny):
+    flags = ["train", "--strategy", "parameter-server", "--workers", "2", *MODEL, "--data", tiny, "--epochs", "1"]
+    plugin = farthing.folder / "farthing_abacus.so"
+    plugin.write_text("not a library")
+    err = farthing(*flags, "--device", "abacus", code=1, env={"FARTHING_PLUGINS": str(farthing.folder)}).err
+    assert "failed: back end 'abacus' cannot be loaded" in err
