@@ -16,12 +16,12 @@ void fth_arguments_release(fth_arguments *arguments)
 
 static void print_help(const fth_command *command, const fth_option_table *table)
 {
-    printf("farthing %s: %s\n\nusage: farthing %s %s\n", command->name, command->summary, command->name,
-           command->arguments);
+    printf("farthing %s: %s\n\nusage: farthing %s%s%s\n", command->name, command->summary, command->name,
+           *command->arguments ? " " : "", command->arguments);
     if (command->details)
         printf("\n%s", command->details);
     for (size_t i = 0; command->actions && command->actions(i).name; i++)
-        printf("%s  %-9s %s\n", i == 0 ? "\n" : "", command->actions(i).name, command->actions(i).summary);
+        printf("%s  %-10s %s\n", i == 0 ? "\n" : "", command->actions(i).name, command->actions(i).summary);
     for (const fth_command *const *part = command->parts; part && *part; part++)
         printf("%s  %-12s %s\n", part == command->parts ? "\n" : "", fth_command_last_word(*part), (*part)->summary);
     for (const fth_example *example = command->examples; example && example->line; example++)

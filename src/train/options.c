@@ -70,8 +70,8 @@ static const fth_option options[] = {
      .commands = FTH_FOR_TRAIN | FTH_FOR_EVALUATE | FTH_FOR_SERVE},
 
     {ROW("epochs", INTEGER, epochs), .fallback = "0", .argument = "N",
-     .help = "stop after N passes over the data, a server after as many samples from its workers; 3 if no limit at all "
-             "is given to train",
+     .help = "stop after N passes over the data, a server after as many samples from its workers; with no limit at all "
+             "train stops after 3, and a server serves on",
      .minimum = 0, .maximum = 1e9, .identity = true, .group = "How long", .limit = true,
      .commands = FTH_FOR_TRAIN | FTH_FOR_SERVE},
     {ROW("steps", INTEGER, steps), .fallback = "0", .argument = "N", .help = "stop after N updates of the weights",

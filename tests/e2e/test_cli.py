@@ -37,6 +37,7 @@ def test_help_lists_commands(farthing):
 def test_help_of_each(farthing, command):
     text = farthing(command, "--help").out
     assert f"usage: farthing {command}" in text
+    assert not [line for line in text.splitlines() if line.endswith(" ")]
     assert farthing("help", command).out == text
 
 
