@@ -252,6 +252,15 @@ static int write_piece(const fth_body *body, uint64_t at, const char *from, size
     return 0;
 }
 
+/* The file goes on to the end of the place. Otherwise a longer body that gets the place next would be written, as memory,
+ * past the end of the file, and what lies there is lost with the process. 0, or an errno. */
+static int write_padding(const fth_body *body)
+{
+    static const char zeros[ALIGNMENT];
+    return write_piece(body, body->size_bytes, zeros,
+                       fth_align_up((size_t)body->size_bytes, ALIGNMENT) - (size_t)body->size_bytes);
+}
+
 /* False if the file ends before. */
 static bool read_piece(int fd, uint64_t at, char *to, size_t size_bytes)
 {
@@ -308,6 +317,8 @@ fth_status fth_body_fill(fth_body *body, const void *bytes, int fd, float *resul
         failure = error > failure ? error : failure;
     }
     FTH_REQUIRE(!gone, FTH_INVALID, "the body was taken away while it was read");
+    if (!map && !failure)
+        failure = write_padding(body);
     FTH_REQUIRE(!failure, FTH_IO, "write %s: %s", body->file->path, strerror(failure));
     note_warm(body);
     body->hash = body->size_bytes;

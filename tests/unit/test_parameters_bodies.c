@@ -220,6 +220,34 @@ static void test_places(void **state)
     fth_bodies_unref(bodies);
 }
 
+/* The place of a body that was refused goes to a longer one: all of that is in the file, also of what is written there as
+ * memory. */
+static void test_a_longer_body_in_the_same_place(void **state)
+{
+    (void)state;
+    enum { SHORT = 1000, LONG = SHORT + 16 };
+    char path[400], bytes[LONG], read_back[LONG];
+    fth_bodies *bodies = NULL;
+    fth_body body;
+    float largest = 0;
+    snprintf(path, sizeof path, "%s/bodies", test_folder);
+    memset(bytes, 'x', sizeof bytes);
+    assert_int_equal(fth_bodies_open(path, 0, MAP, &bodies), FTH_OK);
+    fth_bodies_take(bodies, SHORT, &body);
+    assert_int_equal(fth_body_fill(&body, bytes, -1, &largest), FTH_OK);
+    fth_body_release(&body);
+    fth_bodies_take(bodies, LONG, &body);
+    assert_int_equal(body.offset, 0);
+    assert_int_equal(fth_body_fill(&body, bytes, -1, &largest), FTH_OK);
+    FILE *file = fopen(path, "r");
+    assert_non_null(file);
+    assert_int_equal(fread(read_back, 1, LONG, file), LONG);
+    fclose(file);
+    assert_memory_equal(read_back, bytes, LONG);
+    fth_body_release(&body);
+    fth_bodies_unref(bodies);
+}
+
 /* What another process may do to the memory that a body is read from. */
 static void test_memory_that_goes_away(void **state)
 {
@@ -259,6 +287,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_bodies_outlive_their_log, test_make_folder, test_remove_folder),
         cmocka_unit_test_setup_teardown(test_older_logs_are_refused, test_make_folder, test_remove_folder),
         cmocka_unit_test_setup_teardown(test_places, test_make_folder, test_remove_folder),
+        cmocka_unit_test_setup_teardown(test_a_longer_body_in_the_same_place, test_make_folder, test_remove_folder),
         cmocka_unit_test_setup_teardown(test_memory_that_goes_away, test_make_folder, test_remove_folder),
     };
     fth_log_set_level(FTH_LOG_ERROR);
