@@ -33,7 +33,7 @@ def test_help_lists_commands(farthing):
     assert farthing(code=2).out == text
 
 
-@pytest.mark.parametrize("command", COMMANDS)
+@pytest.mark.parametrize("command", [*COMMANDS, "options"])
 def test_help_of_each(farthing, command):
     text = farthing(command, "--help").out
     assert f"usage: farthing {command}" in text
