@@ -28,7 +28,7 @@ typedef struct fth_images {
 } fth_images;
 
 typedef struct fth_images_form {
-    const char *name; /* its name in records: letters, digits, '.', '_' and '-' */
+    const char *name; /* its name in records: letters, digits, '.', '_' and '-'; not that of a built-in set */
     int channels, height, width;
     int classes;
     const char *const *class_names; /* (classes); NULL: "0", "1", ... */

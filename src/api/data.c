@@ -1,6 +1,7 @@
 /* Data, by name or in memory: see farthing/data.h. The set that is opened here is for looking at; a training opens one
  * of its own, with its options. */
 #include <stdlib.h>
+#include <string.h>
 
 #include "api/api_internal.h"
 
@@ -76,6 +77,9 @@ fth_status fth_data_from_images(const fth_images_form *form, const fth_images *t
     FTH_TRY(fth_api_check_given(form, "the images' form"));
     FTH_TRY(fth_api_check_given(training, "the array of training images"));
     FTH_TRY(fth_api_check_name("the data's name", form->name));
+    for (const fth_dataset_builtin *each = fth_dataset_builtins; each->name; each++)
+        FTH_REQUIRE(strcmp(form->name, each->name) != 0, FTH_INVALID,
+                    "%s is the name of a built-in data set; give your data another", form->name);
     FTH_TRY(fth_allocate(1, sizeof *data, &data));
     data->name = fth_format("%s", form->name);
     FTH_REQUIRE(data->name, FTH_NO_MEMORY, "no memory for a name");

@@ -73,7 +73,7 @@ void fth_training_free(fth_training *training)
 
 /* ---- options ---- */
 
-/* What was said last counts: a network or arrays that options no longer name are left out. */
+/* What was set last counts: a network or arrays that options no longer name are left out. */
 static void drop_renamed(fth_train_options *options)
 {
     fth_train_own *own = &options->own;
@@ -105,7 +105,10 @@ fth_status fth_training_set(fth_training *training, const char *name, const char
     FTH_REQUIRE(name && value, FTH_INVALID, "an option without a name or value");
     FTH_TRY(check_is_for_training(table, name));
     FTH_TRY(fth_options_set(table, &training->options, name, value, "option"));
-    drop_renamed(&training->options);
+    if (strcmp(name, "model") == 0)
+        training->options.own.network = NULL;
+    if (strcmp(name, "data") == 0)
+        training->options.own.images = NULL;
 
 out:
     return status;

@@ -156,6 +156,11 @@ static void missing_arguments_are_errors(void **state)
     assert_int_equal(fth_data_open("digits", NULL), FTH_INVALID);
     assert_int_equal(fth_data_from_images(NULL, NULL, NULL, &none), FTH_INVALID);
     assert_message_has("form is NULL");
+    int32_t label = 0;
+    assert_int_equal(fth_data_from_images(&(fth_images_form){"digits", 1, API_SIDE, API_SIDE, API_CLASSES, NULL},
+                                          &(fth_images){pixels, &label, 1}, NULL, &none),
+                     FTH_INVALID);
+    assert_message_has("built-in data set");
     assert_int_equal(fth_data_read(NULL, FTH_TRAIN, 0, pixels, NULL), FTH_INVALID);
     assert_int_equal(fth_data_read(data, FTH_TRAIN, 0, NULL, NULL), FTH_INVALID);
     assert_null(fth_data_get_info(NULL));

@@ -363,6 +363,16 @@ static void what_is_said_last_counts(void **state)
     fth_training_free(training);
 }
 
+static void a_name_that_is_set_later_undoes_arrays_of_that_name(void **state)
+{
+    (void)state;
+    fth_training *training = api_training(network, data);
+    assert_ok(fth_training_set(training, "data", "bars")); /* a folder, which does not exist */
+    assert_int_equal(fth_training_run(training), FTH_INVALID);
+    assert_message_has("'bars' is neither a built-in data set nor a folder");
+    fth_training_free(training);
+}
+
 static void models_are_trained_by_name_too(void **state)
 {
     (void)state;
@@ -397,6 +407,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(another_thread_stops_it, setup, teardown),
         cmocka_unit_test_setup_teardown(two_trainings_run_at_once, setup, teardown),
         cmocka_unit_test_setup_teardown(what_is_said_last_counts, setup, teardown),
+        cmocka_unit_test_setup_teardown(a_name_that_is_set_later_undoes_arrays_of_that_name, setup, teardown),
         cmocka_unit_test_setup_teardown(models_are_trained_by_name_too, setup, teardown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
