@@ -132,7 +132,7 @@ def test_no_flags_of_other_commands(offered):
 
 
 def test_choices_come_from_the_tables(offered):
-    assert offered("farthing train --optimizer ") == {"sgd", "adamw"}
+    assert offered("farthing train --optimizer ") >= {"sgd", "adamw"}
 
 
 def test_words_and_folders_together(offered):
