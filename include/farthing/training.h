@@ -39,7 +39,8 @@ FTH_API void fth_training_free(fth_training *training);
  * too, and for options of other commands and of its output ("confusion", "json", "dry-run"). */
 FTH_API fth_status fth_training_set(fth_training *training, const char *name, const char *value);
 
-/* Sets the options that a run file (YAML) has, as fth_training_set() would: what is set later wins. */
+/* Sets the options in a run file (YAML) of the program; what is set later wins. Options that fth_training_set() refuses
+ * because they are of other commands or of the program's output have no effect here. */
 FTH_API fth_status fth_training_read_file(fth_training *training, const char *path);
 
 /* Trains `network`, which must be finished, instead of the option "model"; setting that later undoes it. Its images'
