@@ -27,21 +27,21 @@ static fth_status read_registration(fth_worker_client *client, const fth_http_re
 
     FTH_REQUIRE(name && fth_worker_name_valid(name) && model && input && consistency &&
                     json_is_integer(json_object_get(json, "sequence")),
-                FTH_CORRUPT, "%s does not answer as a parameter server does", client->url);
+                FTH_CORRUPT, "%s does not answer as a parameter server does", client->connection.url);
     snprintf(client->name, sizeof client->name, "%s", name);
-    free(client->model);
-    free(client->input);
-    client->model = fth_format("%s", model);
-    client->input = fth_format("%s", input);
-    client->classes = (int)json_integer_value(json_object_get(json, "classes"));
-    client->normalization = (fth_normalization){0};
+    free(client->registration.model);
+    free(client->registration.input);
+    client->registration.model = fth_format("%s", model);
+    client->registration.input = fth_format("%s", input);
+    client->registration.classes = (int)json_integer_value(json_object_get(json, "classes"));
+    client->registration.normalization = (fth_normalization){0};
     const json_t *normalization = json_object_get(json, "normalization");
     int channels = (int)json_array_size(json_object_get(normalization, "mean"));
     FTH_REQUIRE(!json_is_object(normalization) ||
-                    fth_normalization_from_json(normalization, channels, &client->normalization),
-                FTH_CORRUPT, "%s answers with a normalization that cannot be used", client->url);
-    client->waits = strncmp(consistency, "sync", 4) == 0;
-    client->lease_s = json_number_value(json_object_get(json, "lease_s"));
+                    fth_normalization_from_json(normalization, channels, &client->registration.normalization),
+                FTH_CORRUPT, "%s answers with a normalization that cannot be used", client->connection.url);
+    client->registration.waits = strncmp(consistency, "sync", 4) == 0;
+    client->registration.lease_s = json_number_value(json_object_get(json, "lease_s"));
     client->sequence = json_integer_value(json_object_get(json, "sequence"));
 
 out:
@@ -88,22 +88,22 @@ static void *keep_lease(void *context)
 {
     fth_worker_client *client = context;
     fth_http_client *http = NULL;
-    double pause_s = fmax(client->lease_s / 3, 0.1);
-    if (fth_http_client_open(&client->http_options, &http) != FTH_OK)
+    double pause_s = fmax(client->registration.lease_s / 3, 0.1);
+    if (fth_http_client_open(&client->connection.options, &http) != FTH_OK)
         return NULL;
-    pthread_mutex_lock(&client->mutex);
-    while (!client->closing) {
+    pthread_mutex_lock(&client->keeper.mutex);
+    while (!client->keeper.closing) {
         struct timespec until = fth_deadline_timespec(fth_deadline_in(pause_s));
-        if (pthread_cond_clockwait(&client->changed, &client->mutex, CLOCK_MONOTONIC, &until) == 0)
+        if (pthread_cond_clockwait(&client->keeper.changed, &client->keeper.mutex, CLOCK_MONOTONIC, &until) == 0)
             continue;
-        pthread_mutex_unlock(&client->mutex);
+        pthread_mutex_unlock(&client->keeper.mutex);
         fth_http_response response = {0};
         if (fth_client_ask_once(client, http, &(fth_question){.method = "GET", .target = "/getVersion"}, pause_s,
                                 &response) == FTH_OK)
             fth_http_response_release(&response);
-        pthread_mutex_lock(&client->mutex);
+        pthread_mutex_lock(&client->keeper.mutex);
     }
-    pthread_mutex_unlock(&client->mutex);
+    pthread_mutex_unlock(&client->keeper.mutex);
     fth_http_client_free(http);
     return NULL;
 }
@@ -146,30 +146,31 @@ fth_status fth_worker_open(const fth_worker_options *options, fth_worker_client 
 
     *result = NULL;
     FTH_TRY(fth_allocate(1, sizeof *client, &client));
-    pthread_mutex_init(&client->mutex, NULL);
-    pthread_cond_init(&client->changed, NULL);
+    pthread_mutex_init(&client->keeper.mutex, NULL);
+    pthread_cond_init(&client->keeper.changed, NULL);
     FTH_REQUIRE(strncmp(options->url, "http://", 7) == 0 || strncmp(options->url, "https://", 8) == 0, FTH_INVALID,
                 "--server %s is not a URL: http://HOST:PORT or https://HOST:PORT", options->url);
     size_t length = strlen(options->url);
     while (length > 0 && options->url[length - 1] == '/')
         length--;
-    client->url = fth_format("%.*s", (int)length, options->url);
-    client->whole_url = fth_address_whole(client->url);
-    FTH_REQUIRE(client->url && client->whole_url, FTH_NO_MEMORY, "no memory for an address");
-    client->pinned_key = copy_unless_empty(options->pinned_key);
-    client->ca_file = copy_unless_empty(options->ca_file);
+    client->connection.url = fth_format("%.*s", (int)length, options->url);
+    client->connection.whole_url = fth_address_whole(client->connection.url);
+    FTH_REQUIRE(client->connection.url && client->connection.whole_url, FTH_NO_MEMORY, "no memory for an address");
+    client->connection.pinned_key = copy_unless_empty(options->pinned_key);
+    client->connection.ca_file = copy_unless_empty(options->ca_file);
     client->patience_s = options->patience_s;
     client->stop = options->stop;
-    const char *host = strstr(client->url, "://") + 3;
+    const char *host = strstr(client->connection.url, "://") + 3;
     client->is_local =
         strncmp(host, "127.", 4) == 0 || strncmp(host, "localhost", 9) == 0 || strncmp(host, "[::1]", 5) == 0;
-    client->http_options = (fth_http_client_options){.ca_file = client->ca_file, .pinned_key = client->pinned_key};
+    client->connection.options =
+        (fth_http_client_options){.ca_file = client->connection.ca_file, .pinned_key = client->connection.pinned_key};
     FTH_TRY(draw_names(client, options->worker));
-    FTH_TRY(fth_signer_from_environment(&client->signer, &client->has_key));
-    FTH_TRY(fth_http_client_open(&client->http_options, &client->http));
+    FTH_TRY(fth_signer_from_environment(&client->connection.signer, &client->connection.has_key));
+    FTH_TRY(fth_http_client_open(&client->connection.options, &client->connection.http));
     FTH_TRY(fth_client_register(client));
-    client->keeping = fth_thread_start(&client->keeper, "keep-lease", keep_lease, client) == 0;
-    FTH_REQUIRE(client->keeping, FTH_NO_MEMORY, "no thread to keep a worker's lease");
+    client->keeper.running = fth_thread_start(&client->keeper.thread, "keep-lease", keep_lease, client) == 0;
+    FTH_REQUIRE(client->keeper.running, FTH_NO_MEMORY, "no thread to keep a worker's lease");
     *result = client;
     client = NULL;
 
@@ -183,7 +184,7 @@ static void unregister(fth_worker_client *client)
     char body[FTH_MAX_WORKER_NAME + 32];
     fth_http_response response = {0};
     snprintf(body, sizeof body, "{\"worker\":\"%s\"}", client->name);
-    if (fth_client_ask_once(client, client->http,
+    if (fth_client_ask_once(client, client->connection.http,
                             &(fth_question){"POST", "/unregisterWorker", body, strlen(body), NULL, 0, 0, 0, 0},
                             GOODBYE_S, &response) == FTH_OK)
         fth_http_response_release(&response);
@@ -193,25 +194,25 @@ void fth_worker_close(fth_worker_client *client)
 {
     if (!client)
         return;
-    if (client->keeping) {
-        pthread_mutex_lock(&client->mutex);
-        client->closing = true;
-        pthread_cond_broadcast(&client->changed);
-        pthread_mutex_unlock(&client->mutex);
-        pthread_join(client->keeper, NULL);
+    if (client->keeper.running) {
+        pthread_mutex_lock(&client->keeper.mutex);
+        client->keeper.closing = true;
+        pthread_cond_broadcast(&client->keeper.changed);
+        pthread_mutex_unlock(&client->keeper.mutex);
+        pthread_join(client->keeper.thread, NULL);
         unregister(client);
     }
     fth_local_view_release(&client->view);
-    fth_http_client_free(client->http);
-    pthread_cond_destroy(&client->changed);
-    pthread_mutex_destroy(&client->mutex);
-    fth_wipe(&client->signer, sizeof client->signer);
-    free(client->url);
-    fth_wipe_text(client->whole_url);
-    free(client->pinned_key);
-    free(client->ca_file);
-    free(client->model);
-    free(client->input);
+    fth_http_client_free(client->connection.http);
+    pthread_cond_destroy(&client->keeper.changed);
+    pthread_mutex_destroy(&client->keeper.mutex);
+    fth_wipe(&client->connection.signer, sizeof client->connection.signer);
+    free(client->connection.url);
+    fth_wipe_text(client->connection.whole_url);
+    free(client->connection.pinned_key);
+    free(client->connection.ca_file);
+    free(client->registration.model);
+    free(client->registration.input);
     free(client);
 }
 
@@ -227,25 +228,25 @@ const char *fth_worker_instance(const fth_worker_client *client)
 
 const char *fth_worker_model(const fth_worker_client *client)
 {
-    return client->model;
+    return client->registration.model;
 }
 
 const char *fth_worker_input(const fth_worker_client *client)
 {
-    return client->input;
+    return client->registration.input;
 }
 
 int fth_worker_classes(const fth_worker_client *client)
 {
-    return client->classes;
+    return client->registration.classes;
 }
 
 const fth_normalization *fth_worker_normalization(const fth_worker_client *client)
 {
-    return &client->normalization;
+    return &client->registration.normalization;
 }
 
 bool fth_worker_waits(const fth_worker_client *client)
 {
-    return client->waits;
+    return client->registration.waits;
 }

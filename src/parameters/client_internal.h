@@ -13,30 +13,44 @@
 #include "parameters/client.h"
 #include "parameters/local.h"
 
-struct fth_worker_client {
+/* Where the server is and how requests reach it. Set once. */
+typedef struct fth_client_connection {
     fth_http_client *http;
-    fth_http_client_options http_options;
+    fth_http_client_options options;
     fth_signer signer;
     bool has_key;
     char *url, *pinned_key, *ca_file;
     char *whole_url; /* with user and password, for requests alone */
-    char name[FTH_MAX_WORKER_NAME + 1], instance[33];
-    double patience_s;
-    const fth_stop *stop; /* or NULL */
+} fth_client_connection;
 
+/* What the server said when the worker registered. */
+typedef struct fth_client_registration {
     char *model, *input;
     int classes;
     fth_normalization normalization; /* 0 channels: the server does not say */
     bool waits;
     double lease_s;
+} fth_client_registration;
+
+/* The thread that keeps the lease. */
+typedef struct fth_client_keeper {
+    pthread_t thread;
+    bool running;
+    pthread_mutex_t mutex;
+    pthread_cond_t changed;
+    bool closing; /* guarded by mutex */
+} fth_client_keeper;
+
+struct fth_worker_client {
+    fth_client_connection connection;
+    char name[FTH_MAX_WORKER_NAME + 1], instance[33];
+    double patience_s;
+    const fth_stop *stop; /* or NULL */
+    fth_client_registration registration;
     int64_t sequence; /* of the last push */
     bool is_local;    /* the server may be on this machine: parameters come by memory (local.h) */
     fth_local_view view;
-
-    pthread_t keeper; /* keeps the lease */
-    bool keeping, closing;
-    pthread_mutex_t mutex;
-    pthread_cond_t changed;
+    fth_client_keeper keeper;
 };
 
 /* ---- client_requests.c ---- */

@@ -23,11 +23,11 @@ fth_status fth_client_ask_once(fth_worker_client *client, fth_http_client *http,
     char memory[96];
     const char *headers[5] = {worker, "Content-Type: application/octet-stream"};
     int header_count = 2;
-    char *url = fth_format("%s%s", client->whole_url, q->target);
+    char *url = fth_format("%s%s", client->connection.whole_url, q->target);
 
     snprintf(worker, sizeof worker, "X-Farthing-Worker: %s", client->name);
-    if (client->has_key) { /* for each try: a signature is good once */
-        FTH_TRY(fth_signer_sign(&client->signer, q->method, q->target, q->body, q->body_bytes,
+    if (client->connection.has_key) { /* for each try: a signature is good once */
+        FTH_TRY(fth_signer_sign(&client->connection.signer, q->method, q->target, q->body, q->body_bytes,
                                 authorization + strlen(authorization)));
         headers[header_count++] = authorization;
     }
@@ -71,7 +71,7 @@ static fth_status add_advice(fth_status status, const char *advice)
 fth_status fth_client_fail_if_stopped(const fth_worker_client *client)
 {
     return client->stop && client->stop->asked
-               ? fth_fail(FTH_INTERRUPTED, "stopped while waiting for the parameter server %s", client->url)
+               ? fth_fail(FTH_INTERRUPTED, "stopped while waiting for the parameter server %s", client->connection.url)
                : FTH_OK;
 }
 
@@ -92,9 +92,10 @@ fth_status fth_client_ask(fth_worker_client *client, const fth_question *q, fth_
     bool told = false;
     for (;;) {
         *response = (fth_http_response){0};
-        fth_status status = fth_client_ask_once(client, client->http, q, REQUEST_S, response);
+        fth_status status = fth_client_ask_once(client, client->connection.http, q, REQUEST_S, response);
         bool busy = status == FTH_OK && (response->code == 503 || response->code == 429 || response->code == 500);
-        if (status == FTH_IO && !client->pinned_key && !client->ca_file && strncmp(client->url, "https://", 8) == 0)
+        if (status == FTH_IO && !client->connection.pinned_key && !client->connection.ca_file &&
+            strncmp(client->connection.url, "https://", 8) == 0)
             return add_advice(status, "the fingerprint that the server printed goes into --server-pin");
         if (status != FTH_OK && status != FTH_PEER_LOST && status != FTH_TIMEOUT)
             return status;
@@ -109,7 +110,7 @@ fth_status fth_client_ask(fth_worker_client *client, const fth_question *q, fth_
         fth_http_response_release(response);
         if (!told && backoff.tries >= 3)
             fth_log_warning("the parameter server %s does not take requests now; trying again for %.0f s: %s",
-                            client->url, client->patience_s, why);
+                            client->connection.url, client->patience_s, why);
         told = told || backoff.tries >= 3;
         fth_client_wait(client, fth_backoff_next_s(&backoff, pause_s), deadline);
         status = fth_client_fail_if_stopped(client);
@@ -118,7 +119,7 @@ fth_status fth_client_ask(fth_worker_client *client, const fth_question *q, fth_
         if (fth_deadline_passed(deadline))
             return fth_fail(FTH_PEER_LOST,
                             "the parameter server %s did not take a request for %.0f s (--server-timeout): %s",
-                            client->url, client->patience_s, why);
+                            client->connection.url, client->patience_s, why);
     }
 }
 
@@ -129,7 +130,7 @@ fth_status fth_client_fail_refused(const fth_worker_client *client, fth_status s
     const char *error = json_string_value(json_object_get(json, "error"));
     bool signature = (response->code == 401 || response->code == 403) && !fth_client_has_reason(response, "clock") &&
                      !fth_client_has_reason(response, "host");
-    fth_fail(status, "the parameter server %s refuses %s (%d): %.300s%s", client->url, what, response->code,
+    fth_fail(status, "the parameter server %s refuses %s (%d): %.300s%s", client->connection.url, what, response->code,
              error ? error : "no reason given",
              signature ? "; a worker's key goes into FARTHING_ACCESS_KEY and FARTHING_SECRET_KEY" : "");
     json_decref(json);

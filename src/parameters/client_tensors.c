@@ -27,22 +27,22 @@ fth_status fth_worker_check_layout(fth_worker_client *client, const fth_layout *
         status = fth_client_fail_refused(client, FTH_INVALID, "its parameters", &response);
         goto out;
     }
-    FTH_TRY(fth_safetensors_parse(bytes, response.body_bytes, client->url, &tensors));
+    FTH_TRY(fth_safetensors_parse(bytes, response.body_bytes, client->connection.url, &tensors));
     for (int i = 0; i < layout->count; i++) {
         const fth_layout_tensor *mine = &layout->tensors[i];
         const fth_tensor_view *theirs = fth_safetensors_find(tensors, mine->name);
-        FTH_REQUIRE(theirs, FTH_INVALID, "%s has no %s: it serves another model, or freezes other layers", client->url,
-                    mine->name);
+        FTH_REQUIRE(theirs, FTH_INVALID, "%s has no %s: it serves another model, or freezes other layers",
+                    client->connection.url, mine->name);
         FTH_REQUIRE(theirs->dtype == FTH_F32 && fth_shape_equal(&theirs->shape, &mine->shape), FTH_INVALID,
-                    "%s has %s in another shape: it serves another model, image size or number of classes", client->url,
-                    mine->name);
+                    "%s has %s in another shape: it serves another model, image size or number of classes",
+                    client->connection.url, mine->name);
         const fth_tensor_view *first = fth_safetensors_find(tensors, layout->tensors[0].name);
         FTH_REQUIRE((const float *)theirs->data - (const float *)first->data == (int64_t)mine->packed_offset,
                     FTH_INVALID, "%s has its tensors in another order: it freezes other layers than this worker",
-                    client->url);
+                    client->connection.url);
     }
     FTH_REQUIRE((int)fth_safetensors_count(tensors) == layout->count, FTH_INVALID,
-                "%s has tensors that this worker's model has not: it serves another model", client->url);
+                "%s has tensors that this worker's model has not: it serves another model", client->connection.url);
 
 out:
     fth_safetensors_free(tensors);
@@ -134,7 +134,8 @@ fth_status fth_worker_pull(fth_worker_client *client, const fth_layout *layout, 
     }
     text = fth_http_header(&response, "X-Farthing-Version");
     FTH_REQUIRE(text && response.body_bytes == bytes, FTH_CORRUPT,
-                "%s gave %" PRIu64 " bytes of parameters, not %" PRIu64, client->url, response.body_bytes, bytes);
+                "%s gave %" PRIu64 " bytes of parameters, not %" PRIu64, client->connection.url, response.body_bytes,
+                bytes);
     *version = strtoll(text, NULL, 10);
 
 out:
