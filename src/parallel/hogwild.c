@@ -140,8 +140,8 @@ static void share_state(hogwild *all)
     fth_engine_vectors common = hogwild_get_vectors(head, -1);
     for (int w = 0; head->worker_state && w < head->worker_count; w++) {
         fth_engine_vectors own = hogwild_get_vectors(head, w);
-        for (int i = 0; i < head->sizes.state_count; i++)
-            memcpy(own.state[i], common.state[i], head->sizes.trained * sizeof(float));
+        for (int i = 0; i < head->model.sizes.state_count; i++)
+            memcpy(own.state[i], common.state[i], head->model.sizes.trained * sizeof(float));
     }
 }
 
@@ -353,7 +353,8 @@ static void fill(hogwild *all, const fth_batch *batch, double learning_rate)
     while (atomic_load_explicit(&hogwild_get_slot(head, number)->state, memory_order_relaxed) != SLOT_FREE)
         number++;
     hogwild_slot *slot = hogwild_get_slot(head, number);
-    size_t image = (size_t)head->channels * (size_t)head->height * (size_t)head->width * sizeof(float);
+    size_t image =
+        (size_t)head->model.channels * (size_t)head->model.height * (size_t)head->model.width * sizeof(float);
     slot->recipes = batch->recipes != NULL;
     if (slot->recipes)
         memcpy(hogwild_get_recipes(head, number), batch->recipes, (size_t)batch->count * sizeof *batch->recipes);
@@ -405,16 +406,16 @@ out:
 static void average_state(hogwild_head *head)
 {
     fth_engine_vectors common = hogwild_get_vectors(head, -1);
-    for (int i = 0; head->worker_state && i < head->sizes.state_count; i++) {
+    for (int i = 0; head->worker_state && i < head->model.sizes.state_count; i++) {
         float *sum = common.state[i];
-        memcpy(sum, hogwild_get_vectors(head, 0).state[i], head->sizes.trained * sizeof(float));
+        memcpy(sum, hogwild_get_vectors(head, 0).state[i], head->model.sizes.trained * sizeof(float));
         for (int w = 1; w < head->worker_count; w++) {
             const float *own = hogwild_get_vectors(head, w).state[i];
-            for (size_t f = 0; f < head->sizes.trained; f++)
+            for (size_t f = 0; f < head->model.sizes.trained; f++)
                 sum[f] += own[f];
         }
         float share = 1.0f / (float)head->worker_count;
-        for (size_t f = 0; head->worker_count > 1 && f < head->sizes.trained; f++)
+        for (size_t f = 0; head->worker_count > 1 && f < head->model.sizes.trained; f++)
             sum[f] *= share;
     }
 }

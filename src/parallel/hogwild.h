@@ -54,22 +54,31 @@ typedef struct hogwild_worker {
     char message[1024]; /* also of a slot's status */
 } hogwild_worker;
 
-/* The head of the region; the rest lies at offsets from it, as each process maps it somewhere else. */
-typedef struct hogwild_head {
-    uint64_t magic;
-    size_t size_bytes;
-    pid_t parent;
-    int worker_count, slot_count;
-    bool worker_state; /* each worker has the optimizer's vectors of its own */
-
-    int channels, height, width, classes;
-    int64_t training_samples, batch;
-    fth_engine_sizes sizes;
+/* Where the rest of the region lies: offsets from its head, as each process maps it somewhere else. */
+typedef struct hogwild_layout {
+    size_t size_bytes; /* of the whole region */
     size_t workers_at, slots_at, images_at, recipes_at, labels_at, parameters_at, buffers_at, state_at, options_at;
     size_t image_bytes, recipe_bytes, label_bytes; /* of a slot */
     size_t state_bytes;                            /* of one vector of the optimizer */
     size_t options_bytes;                          /* JSON, for processes */
+} hogwild_layout;
+
+/* What a worker's engine is made for. */
+typedef struct hogwild_model {
+    int channels, height, width, classes;
+    int64_t training_samples, batch;
+    fth_engine_sizes sizes;
     char backend[64], precision[16];
+} hogwild_model;
+
+/* The head of the region. All but the atomics is set before the first worker starts. */
+typedef struct hogwild_head {
+    uint64_t magic;
+    pid_t parent;
+    int worker_count, slot_count;
+    bool worker_state; /* each worker has the optimizer's vectors of its own */
+    hogwild_model model;
+    hogwild_layout layout;
 
     _Alignas(HOGWILD_LINE) _Atomic uint32_t work; /* futex: changes when there is something to do, or to stop */
     _Atomic uint32_t idle;                        /* workers that wait for it */

@@ -11,7 +11,7 @@
 
 #include "parallel/hogwild.h"
 
-#define MAGIC UINT64_C(0x31646c6977676f68) /* "hogwild1" */
+#define MAGIC UINT64_C(0x32646c6977676f68) /* "hogwild2" */
 
 enum { QUEUE_BYTES = 2 << 20, MAX_QUEUE = 64, PAGE = 4096, HUGE_PAGE = 2 << 20 };
 
@@ -40,35 +40,35 @@ static hogwild_head lay_out(const hogwild_plan *plan)
                          .parent = getpid(),
                          .worker_count = plan->workers,
                          .worker_state = plan->worker_state,
-                         .channels = facts->channels,
-                         .height = facts->height,
-                         .width = facts->width,
-                         .classes = facts->classes,
-                         .training_samples = facts->training_samples,
-                         .batch = batch,
-                         .sizes = sizes};
+                         .model = {.channels = facts->channels,
+                                   .height = facts->height,
+                                   .width = facts->width,
+                                   .classes = facts->classes,
+                                   .training_samples = facts->training_samples,
+                                   .batch = batch,
+                                   .sizes = sizes}};
     size_t size = sizeof head, sets = 1 + (plan->worker_state ? (size_t)plan->workers : 0);
     size_t image = (size_t)facts->channels * (size_t)facts->height * (size_t)facts->width * sizeof(float);
 
-    snprintf(head.backend, sizeof head.backend, "%s", fth_engine_device(plan->engine)->backend->name);
-    snprintf(head.precision, sizeof head.precision, "%s", fth_engine_precision(plan->engine));
-    head.image_bytes = fth_align_up((size_t)batch * image, HOGWILD_LINE);
-    head.recipe_bytes = fth_align_up((size_t)batch * sizeof(fth_recipe), HOGWILD_LINE);
-    head.label_bytes = fth_align_up((size_t)batch * sizeof(int32_t), HOGWILD_LINE);
-    head.state_bytes = fth_align_up(sizes.trained * sizeof(float), PAGE);
-    head.slot_count = choose_slots(plan->workers, head.image_bytes);
-    head.options_bytes = strlen(plan->options) + 1;
+    snprintf(head.model.backend, sizeof head.model.backend, "%s", fth_engine_device(plan->engine)->backend->name);
+    snprintf(head.model.precision, sizeof head.model.precision, "%s", fth_engine_precision(plan->engine));
+    head.layout.image_bytes = fth_align_up((size_t)batch * image, HOGWILD_LINE);
+    head.layout.recipe_bytes = fth_align_up((size_t)batch * sizeof(fth_recipe), HOGWILD_LINE);
+    head.layout.label_bytes = fth_align_up((size_t)batch * sizeof(int32_t), HOGWILD_LINE);
+    head.layout.state_bytes = fth_align_up(sizes.trained * sizeof(float), PAGE);
+    head.slot_count = choose_slots(plan->workers, head.layout.image_bytes);
+    head.layout.options_bytes = strlen(plan->options) + 1;
     size_t slots = (size_t)head.slot_count;
-    head.workers_at = place(&size, (size_t)plan->workers * sizeof(hogwild_worker), HOGWILD_LINE);
-    head.slots_at = place(&size, slots * sizeof(hogwild_slot), HOGWILD_LINE);
-    head.options_at = place(&size, head.options_bytes, HOGWILD_LINE);
-    head.labels_at = place(&size, slots * head.label_bytes, PAGE);
-    head.recipes_at = place(&size, slots * head.recipe_bytes, PAGE);
-    head.images_at = place(&size, slots * head.image_bytes, PAGE);
-    head.buffers_at = place(&size, sizes.buffers * sizeof(float), PAGE);
-    head.parameters_at = place(&size, sizes.parameters * sizeof(float), PAGE);
-    head.state_at = place(&size, sets * (size_t)sizes.state_count * head.state_bytes, PAGE);
-    head.size_bytes = fth_align_up(size, PAGE);
+    head.layout.workers_at = place(&size, (size_t)plan->workers * sizeof(hogwild_worker), HOGWILD_LINE);
+    head.layout.slots_at = place(&size, slots * sizeof(hogwild_slot), HOGWILD_LINE);
+    head.layout.options_at = place(&size, head.layout.options_bytes, HOGWILD_LINE);
+    head.layout.labels_at = place(&size, slots * head.layout.label_bytes, PAGE);
+    head.layout.recipes_at = place(&size, slots * head.layout.recipe_bytes, PAGE);
+    head.layout.images_at = place(&size, slots * head.layout.image_bytes, PAGE);
+    head.layout.buffers_at = place(&size, sizes.buffers * sizeof(float), PAGE);
+    head.layout.parameters_at = place(&size, sizes.parameters * sizeof(float), PAGE);
+    head.layout.state_at = place(&size, sets * (size_t)sizes.state_count * head.layout.state_bytes, PAGE);
+    head.layout.size_bytes = fth_align_up(size, PAGE);
     return head;
 }
 
@@ -96,13 +96,13 @@ fth_status hogwild_region_create(const hogwild_plan *plan, hogwild_head **head, 
         *descriptor = memfd_create("farthing hogwild", MFD_CLOEXEC);
         FTH_REQUIRE(*descriptor >= 0, FTH_NO_MEMORY, "memory for worker processes: %s", strerror(errno));
         /* Allocated now: a page that cannot be had later is a SIGBUS. */
-        int failure = posix_fallocate(*descriptor, 0, (off_t)laid_out.size_bytes);
+        int failure = posix_fallocate(*descriptor, 0, (off_t)laid_out.layout.size_bytes);
         FTH_REQUIRE(failure == 0, FTH_NO_MEMORY, "no memory for the %.1f MB that worker processes share: %s",
-                    (double)laid_out.size_bytes / 1e6, strerror(failure));
+                    (double)laid_out.layout.size_bytes / 1e6, strerror(failure));
     }
-    FTH_TRY(map(laid_out.size_bytes, *descriptor, head));
+    FTH_TRY(map(laid_out.layout.size_bytes, *descriptor, head));
     memcpy(*head, &laid_out, sizeof laid_out);
-    memcpy((char *)*head + laid_out.options_at, plan->options, laid_out.options_bytes);
+    memcpy((char *)*head + laid_out.layout.options_at, plan->options, laid_out.layout.options_bytes);
 
 out:
     if (status != FTH_OK && *descriptor >= 0) {
@@ -122,7 +122,7 @@ fth_status hogwild_region_open(int descriptor, hogwild_head **head)
     FTH_REQUIRE(facts.st_size >= (off_t)sizeof(hogwild_head), FTH_INVALID,
                 "descriptor %d is not what workers share; this command is for farthing itself", descriptor);
     FTH_TRY(map((size_t)facts.st_size, descriptor, head));
-    FTH_REQUIRE((*head)->magic == MAGIC && (*head)->size_bytes == (size_t)facts.st_size, FTH_CORRUPT,
+    FTH_REQUIRE((*head)->magic == MAGIC && (*head)->layout.size_bytes == (size_t)facts.st_size, FTH_CORRUPT,
                 "descriptor %d is not what workers of this version share", descriptor);
 
 out:
@@ -136,43 +136,44 @@ out:
 void hogwild_region_free(hogwild_head *head)
 {
     if (head)
-        munmap(head, head->size_bytes);
+        munmap(head, head->layout.size_bytes);
 }
 
 hogwild_worker *hogwild_get_worker(hogwild_head *head, int worker)
 {
-    return (hogwild_worker *)((char *)head + head->workers_at) + worker;
+    return (hogwild_worker *)((char *)head + head->layout.workers_at) + worker;
 }
 
 hogwild_slot *hogwild_get_slot(hogwild_head *head, int slot)
 {
-    return (hogwild_slot *)((char *)head + head->slots_at) + slot;
+    return (hogwild_slot *)((char *)head + head->layout.slots_at) + slot;
 }
 
 float *hogwild_get_images(hogwild_head *head, int slot)
 {
-    return (float *)((char *)head + head->images_at + (size_t)slot * head->image_bytes);
+    return (float *)((char *)head + head->layout.images_at + (size_t)slot * head->layout.image_bytes);
 }
 
 fth_recipe *hogwild_get_recipes(hogwild_head *head, int slot)
 {
-    return (fth_recipe *)((char *)head + head->recipes_at + (size_t)slot * head->recipe_bytes);
+    return (fth_recipe *)((char *)head + head->layout.recipes_at + (size_t)slot * head->layout.recipe_bytes);
 }
 
 int32_t *hogwild_get_labels(hogwild_head *head, int slot)
 {
-    return (int32_t *)((char *)head + head->labels_at + (size_t)slot * head->label_bytes);
+    return (int32_t *)((char *)head + head->layout.labels_at + (size_t)slot * head->layout.label_bytes);
 }
 
 fth_engine_vectors hogwild_get_vectors(hogwild_head *head, int worker)
 {
     char *base = (char *)head;
-    fth_engine_vectors vectors = {.parameters = (float *)(base + head->parameters_at),
-                                  .buffers = (float *)(base + head->buffers_at)};
+    fth_engine_vectors vectors = {.parameters = (float *)(base + head->layout.parameters_at),
+                                  .buffers = (float *)(base + head->layout.buffers_at)};
     size_t set = head->worker_state ? (size_t)(worker + 1) : 0;
-    for (int i = 0; i < head->sizes.state_count; i++)
+    for (int i = 0; i < head->model.sizes.state_count; i++)
         vectors.state[i] =
-            (float *)(base + head->state_at + (set * (size_t)head->sizes.state_count + (size_t)i) * head->state_bytes);
+            (float *)(base + head->layout.state_at +
+                      (set * (size_t)head->model.sizes.state_count + (size_t)i) * head->layout.state_bytes);
     return vectors;
 }
 

@@ -131,19 +131,19 @@ void hogwild_work(hogwild_head *head, int worker, const fth_train_options *optio
     fth_engine *engine = NULL;
     fth_engine_vectors vectors = hogwild_get_vectors(head, worker);
     fth_engine_options engine_options = {.train = options,
-                                         .channels = head->channels,
-                                         .height = head->height,
-                                         .width = head->width,
-                                         .classes = head->classes,
-                                         .training_samples = head->training_samples,
-                                         .precision_before = head->precision,
+                                         .channels = head->model.channels,
+                                         .height = head->model.height,
+                                         .width = head->model.width,
+                                         .classes = head->model.classes,
+                                         .training_samples = head->model.training_samples,
+                                         .precision_before = head->model.precision,
                                          .dataset = dataset,
                                          .shared = &vectors};
 
     give_way();
-    FTH_TRY(fth_device_open(head->backend, &(fth_device_options){.threads = 1}, &device));
+    FTH_TRY(fth_device_open(head->model.backend, &(fth_device_options){.threads = 1}, &device));
     FTH_TRY(fth_engine_create(&engine_options, device, &engine));
-    FTH_TRY(fth_engine_prepare(engine, head->batch, FTH_PLAN_TRAIN));
+    FTH_TRY(fth_engine_prepare(engine, head->model.batch, FTH_PLAN_TRAIN));
     loop(head, worker, engine, parent);
 
 out:
@@ -159,7 +159,7 @@ static fth_status read_options(const hogwild_head *head, fth_train_options *opti
 {
     fth_status status = FTH_OK;
     json_error_t error;
-    json_t *json = json_loads((const char *)head + head->options_at, 0, &error);
+    json_t *json = json_loads((const char *)head + head->layout.options_at, 0, &error);
 
     FTH_REQUIRE(json, FTH_CORRUPT, "the options that workers share: %s", error.text);
     FTH_TRY(fth_options_set_defaults(&fth_train_option_table, options));

@@ -88,7 +88,7 @@ static void *keep_lease(void *context)
 {
     fth_worker_client *client = context;
     fth_http_client *http = NULL;
-    double pause_s = fmax(client->registration.lease_s / 3, 0.1);
+    const double pause_s = client->keeper.pause_s;
     if (fth_http_client_open(&client->connection.options, &http) != FTH_OK)
         return NULL;
     pthread_mutex_lock(&client->keeper.mutex);
@@ -169,6 +169,7 @@ fth_status fth_worker_open(const fth_worker_options *options, fth_worker_client 
     FTH_TRY(fth_signer_from_environment(&client->connection.signer, &client->connection.has_key));
     FTH_TRY(fth_http_client_open(&client->connection.options, &client->connection.http));
     FTH_TRY(fth_client_register(client));
+    client->keeper.pause_s = fmax(client->registration.lease_s / 3, 0.1);
     client->keeper.running = fth_thread_start(&client->keeper.thread, "keep-lease", keep_lease, client) == 0;
     FTH_REQUIRE(client->keeper.running, FTH_NO_MEMORY, "no thread to keep a worker's lease");
     *result = client;

@@ -36,6 +36,7 @@ typedef struct fth_client_registration {
 typedef struct fth_client_keeper {
     pthread_t thread;
     bool running;
+    double pause_s; /* between its requests; set before it starts */
     pthread_mutex_t mutex;
     pthread_cond_t changed;
     bool closing; /* guarded by mutex */
