@@ -6,6 +6,7 @@
 #include "base/json.h"
 #include "cli/cli.h"
 #include "data/data.h"
+#include "data/image_inspect.h"
 #include "report/report.h"
 
 typedef struct data_options {

@@ -7,6 +7,7 @@
 
 #include "base/json.h"
 #include "cli/weights.h"
+#include "report/classes.h"
 #include "report/report.h"
 
 /* The configuration of the run that the weights are of. */

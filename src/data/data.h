@@ -220,30 +220,4 @@ fth_status fth_loader_benchmark(const fth_dataset *dataset, const fth_loader_opt
 
 int64_t fth_batches_per_epoch(int64_t sample_count, int64_t batch);
 
-/* ---- looking into sets of image files, and packing them ---- */
-
-typedef struct fth_inspection {
-    int64_t count, readable, grey, jpeg, png;
-    int width[3], height[3];      /* smallest, median, largest */
-    double mean[3], deviation[3]; /* of pixels in 0..1; the deviation is over all pixels */
-    int64_t *class_counts[2];     /* by split: (classes) */
-    int64_t *size_counts;         /* (size_buckets): by the longer side, below 64, 128, 256 ... */
-    int size_buckets;
-    char **grey_names;  /* the first of them, ended by NULL */
-    fth_bad_image *bad; /* all of them */
-    int64_t bad_count;
-} fth_inspection;
-
-/* Decodes every image of a set on `threads` threads. Release *inspection either way. */
-fth_status fth_dataset_inspect(const fth_dataset *dataset, int threads, fth_inspection *inspection);
-void fth_inspection_release(fth_inspection *inspection);
-
-/* A PNG with the name and some images of every class, a row of `columns` each, for as many classes as `rows`. */
-fth_status fth_dataset_draw_sheet(const fth_dataset *dataset, const char *path, int columns, int rows);
-
-/* Writes the encoded images, untouched, into one tar, or into `shards` tars in `folder` (made if need be), each with
- * its share of every class, classes alternating. Outputs appear whole; *bytes is their size. */
-fth_status fth_dataset_pack(const fth_dataset *dataset, const char *path, int64_t *bytes);
-fth_status fth_dataset_shard(const fth_dataset *dataset, int shards, const char *folder, int64_t *bytes);
-
 #endif

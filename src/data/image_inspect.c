@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/process.h"
+#include "data/image_inspect.h"
 #include "data/image_set.h"
 
 enum { GREY_NAMES = 20, FIRST_BUCKET = 64, BUCKETS = 11 }; /* below 64, 128, ... 65536 */

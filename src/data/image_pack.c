@@ -4,6 +4,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#include "data/image_inspect.h"
 #include "data/image_set.h"
 #include "data/image_tar.h"
 

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "data/image_inspect.h"
 #include "data/image_set.h"
 #include "data/lettering.h"
 

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/json.h"
+#include "report/classes.h"
 #include "report/report.h"
 
 enum { SMALL = 64, SHORT_NAME = 5, MOST_MISTAKES = 20 };

@@ -23,21 +23,6 @@ fth_status fth_report_compare(FILE *output, const fth_record_summary *runs, size
 /* Why a run ended, from its run.json and "end" event: "--epochs 3 reached". NULL if that is not known. free() it. */
 char *fth_report_ending(const json_t *run, const json_t *end);
 
-/* ---- an evaluation, class by class ---- */
-
-/* A table of each class's images, accuracy (recall), precision and F1. */
-fth_status fth_report_classes(FILE *output, const fth_confusion *confusion);
-/* The confusion matrix; or the most frequent mistakes, where there are more than FTH_MATRIX_CLASSES classes or it would
- * be wider than `columns`. */
-enum { FTH_MATRIX_CLASSES = 20 };
-fth_status fth_report_confusion(FILE *output, fth_confusion *confusion, int columns);
-fth_status fth_report_mistakes(FILE *output, fth_confusion *confusion);
-/* The whole matrix, a row for each class, for other programs. */
-void fth_report_confusion_csv(FILE *output, fth_confusion *confusion);
-json_t *fth_report_confusion_json(fth_confusion *confusion);
-json_t *fth_report_classes_json(const fth_confusion *confusion);
-json_t *fth_report_mistakes_json(fth_confusion *confusion); /* the most frequent ones, as in the terminal */
-
 /* ---- costs, and files ---- */
 
 /* What several runs cost: a row for each machine of each, and totals. */

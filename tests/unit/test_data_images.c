@@ -1,5 +1,6 @@
 /* Sets of image files: every layout, archives equal to folders, defaults, unreadable images, the loader over them, the
  * memory of the index, packing and splitting. */
+#include "data/image_inspect.h"
 #include "data/image_set.h"
 #include "data/lettering.h"
 #include "test_data_pictures.h"
