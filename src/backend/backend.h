@@ -160,7 +160,7 @@ typedef struct fth_backend_accelerator {
     bool (*is_lost)(const fth_device *device);
 } fth_backend_accelerator;
 
-/* ---- the table ---- */
+/* ---- the table: functions without state; what is optional is in the tables above ---- */
 
 enum { FTH_BACKEND_ABI = 4 };
 

@@ -9,6 +9,7 @@
 #include "http/tls.h"
 #include "parameters/parameters.h"
 
+/* One member for each flag, as wide as the command's list of options is long. */
 typedef struct serve_options {
     fth_train_options train; /* first: its rows' offsets are in it. Only some of its options are read here. */
     char *data_shape, *consistency, *durability, *checkpoints, *address, *certificate, *key, *keys, *host_names;

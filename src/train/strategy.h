@@ -43,6 +43,7 @@ typedef struct fth_intent {
     bool checkpoint;
 } fth_intent;
 
+/* Wide because it is a table: functions and the capabilities they need, no state. */
 struct fth_strategy {
     const char *name, *summary;
 

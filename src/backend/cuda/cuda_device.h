@@ -14,6 +14,7 @@ typedef struct cuda_copies cuda_copies; /* memory.c */
 typedef struct cuda_nvml cuda_nvml;     /* nvml.c */
 typedef struct cuda_tuning cuda_tuning; /* tuning.c */
 
+/* The stream and what is bound to it. Larger parts (copies, NVML, tuning) are objects of their own. */
 typedef struct cuda_device {
     fth_device base; /* first: backend.h hands out pointers to it */
     int index;

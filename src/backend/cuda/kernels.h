@@ -2,7 +2,9 @@
  *
  * Tensors are rows of channels: an image (N, C, H, W) lies as N*H*W rows of `channels` numbers (NHWC), channels past
  * the logical ones are padding and hold zero; features (N, F) are N rows. All return the launch's error. Sums are
- * made in a fixed order, without atomics on floats: the same inputs give the same bits. */
+ * made in a fixed order, without atomics on floats: the same inputs give the same bits.
+ *
+ * One header for all of them, one launcher for each kernel: they are alike, and none has state. */
 #ifndef FTH_BACKEND_CUDA_KERNELS_H
 #define FTH_BACKEND_CUDA_KERNELS_H
 
