@@ -17,7 +17,7 @@ typedef enum fth_status {
     FTH_INVALID, /* the caller's or user's mistake: bad shape, bad option, missing file */
     FTH_NO_MEMORY,
     FTH_IO,          /* disk, socket or object store */
-    FTH_NO_SPACE,    /* the disk or the quota is full */
+    FTH_NO_SPACE,    /* the disk or the quota is full; but a training that cannot save its end returns FTH_IO */
     FTH_TIMEOUT,     /* deadline passed; the outcome may be unknown */
     FTH_PEER_LOST,   /* a worker or server went away */
     FTH_CORRUPT,     /* checksum or format mismatch */

@@ -225,5 +225,5 @@ fth_status fth_predictor_save(fth_predictor *predictor, const char *path)
         if (strcasecmp(ending + 1, fth_save_formats[i]) == 0)
             return fth_save_model(predictor->classifier, fth_save_formats[i], path);
     return fth_fail(FTH_INVALID, "%s: the ending says how to write it, and must be .safetensors or .onnx",
-                    path ? path : "a file without a name");
+                    path && *path ? path : "a file without a name");
 }
