@@ -178,10 +178,10 @@ static char *judge_best(const char *path, int64_t best_step)
     if (fth_safetensors_open(path, &tensors) == FTH_OK) {
         const char *step = fth_safetensors_metadata(tensors, "step");
         if (step && strtoll(step, NULL, 10) != best_step)
-            message = fth_format("removed %s: it is of step %.24s, which is undone; the next validation writes it anew",
-                                 path, step);
+            message = fth_format(
+                "removed %s: it is of step %.24s, which was undone; the next validation writes a new one", path, step);
     } else {
-        message = fth_format("removed %s, the next validation writes it anew: %s", path, fth_error_message());
+        message = fth_format("removed %s, the next validation writes a new one: %s", path, fth_error_message());
     }
     fth_safetensors_free(tensors);
     return message;

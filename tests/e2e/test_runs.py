@@ -417,7 +417,8 @@ def test_a_dry_run_says_what_it_would_do(farthing, tiny):
 @pytest.mark.parametrize("flags, message", [
     (["--weights", "missing.pth"], "missing.pth"), (["--data", "nowhere"], "nowhere"),
     (["--model", "resnet18", "--data", "digits", "--weights", "x.safetensors"], "x.safetensors"),
-    (["--device", "abacus"], "abacus.so"), (["--device", "abacus"], "/../lib"), (["--checkpoints", "/proc/store", "--watch", "none"], "/proc/store"),
+    (["--device", "abacus"], "abacus.so"), (["--device", "abacus"], "/../lib"),
+    (["--checkpoints", "/proc/store", "--watch", "none"], "/proc/store"),
     (["--runs", "file/runs"], "file"), (["--schedule", "cosine", "--for", "1m"], "cosine")])
 def test_a_dry_run_finds_mistakes(farthing, flags, message):
     (farthing.folder / "file").write_text("")
