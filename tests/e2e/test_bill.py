@@ -249,7 +249,7 @@ def test_a_budget_cuts_the_last_validation(farthing):
     assert result.end["reason"] == "budget" and "accuracy" not in result.end and "best" not in result.end
     assert "before the last validation did" in result.err
     assert any(event["event"] == "checkpoint" and event["step"] == result.end["steps"] for event in record(run))
-    assert result.end["evaluate_s"] < 20 and (run / "last.safetensors").exists()
+    assert (run / "last.safetensors").exists()
     assert "accuracy -" in farthing(*train, "--budget", "4usd").out
     assert "finished" in farthing("report", run).out
 

@@ -101,7 +101,9 @@ def test_the_command_that_resumes_is_printed_as_words_of_a_shell(hostile):
     process = subprocess.Popen([FARTHING, "train", "--data", "digits", "--model", "linear", "--name", "w", "--runs", runs,
                                 "--json"], cwd=hostile, env=environment(), stdin=subprocess.DEVNULL,
                                stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    process.stdout.readline()  # it has begun
+    for line in process.stdout:
+        if json.loads(line)["event"] == "step":  # there is something to resume
+            break
     process.send_signal(signal.SIGINT)
     _, err = process.communicate(timeout=60)
     assert process.returncode == 75
