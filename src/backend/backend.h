@@ -8,7 +8,7 @@
 #ifndef FTH_BACKEND_BACKEND_H
 #define FTH_BACKEND_BACKEND_H
 
-#include "backend/loss_scale.h"
+#include "backend/clip_and_scale.h"
 #include "backend/update.h"
 #include "graph/graph.h"
 #include "tensor/recipe.h"

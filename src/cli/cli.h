@@ -124,7 +124,7 @@ json_t *fth_cli_json_text(const char *text);
 
 /* ---- training ---- */
 
-/* The table of train, standby and evaluate (train_table.c): fth_train_option_table, row for row. */
+/* The table of train, standby and evaluate (train_choices.c): fth_train_option_table, row for row. */
 const fth_option_table *fth_cli_train_table(void);
 
 /* What train and standby have in common. */

@@ -1,5 +1,5 @@
 /* The inside of the HTTP server, shared by server.c (connections, bodies, stopping), exchange.c (one request and its
- * answer), routes.c (which route, who may, how often) and readers.c (who takes a file's bytes, and how fast). */
+ * answer), routes.c (which route, who may, how often) and slow_readers.c (who takes a file's bytes, and how fast). */
 #ifndef FTH_HTTP_SERVER_INTERNAL_H
 #define FTH_HTTP_SERVER_INTERNAL_H
 
@@ -109,7 +109,7 @@ void fth_routes_count(fth_exchange *exchange);
 /* server.c */
 void fth_server_unref(fth_server *server);
 
-/* readers.c: with the server's mutex held */
+/* slow_readers.c: with the server's mutex held */
 void fth_readers_add(fth_exchange *exchange);
 /* Ends those that are slower than anybody may be; true if some are left to look at again. */
 bool fth_readers_look(fth_server *server);

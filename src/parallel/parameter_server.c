@@ -9,7 +9,7 @@
 
 #include "parallel/parallel_internal.h"
 #include "parameters/client.h"
-#include "train/service.h"
+#include "train/server_support.h"
 
 enum { MAX_STALE_IN_A_ROW = 100 };
 

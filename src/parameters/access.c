@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "http/host.h"
-#include "parameters/rates.h"
+#include "parameters/request_limit.h"
 
 struct fth_access {
     fth_keys *keys; /* or NULL */

@@ -16,8 +16,8 @@
 
 #include "parameters/copies.h"
 #include "parameters/intake.h"
-#include "parameters/meters.h"
 #include "parameters/saver.h"
+#include "parameters/worker_totals.h"
 
 typedef struct fth_applier fth_applier;
 

@@ -1,14 +1,14 @@
-/* What the applying thread logs before it acknowledges it: the write-ahead log (log.h) as the server uses it.
+/* What the applying thread logs before it acknowledges it: the write-ahead log (wal.h) as the server uses it.
  *
  * With FTH_DURABILITY_CHECKPOINT there is no log, and logging is nothing to do. All but fth_journal_take_place() and
  * fth_journal_forget(), which any thread may call, is the applying thread's. */
 #ifndef FTH_PARAMETERS_JOURNAL_H
 #define FTH_PARAMETERS_JOURNAL_H
 
-#include "parameters/log.h"
 #include "parameters/metrics.h"
 #include "parameters/parameters.h"
 #include "parameters/replay.h"
+#include "parameters/wal.h"
 
 typedef struct fth_journal fth_journal;
 

@@ -7,7 +7,7 @@
 
 #include "parameters/gradient.h"
 #include "parameters/parameters.h"
-#include "train/service.h"
+#include "train/server_support.h"
 
 typedef struct fth_served_model {
     const fth_train_options *train;

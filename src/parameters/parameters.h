@@ -27,7 +27,7 @@
  * three needs one where the server has keys: role read for what is got, train for workers, admin for the rest.
  *
  * How it is built: server.c. One thread (applier.h) owns vectors, log and checkpoints and does everything that changes
- * them, in the order of arrival; HTTP threads (service.h) read atomics and immutable copies (copies.h); a few threads
+ * them, in the order of arrival; HTTP threads (routes.h) read atomics and immutable copies (copies.h); a few threads
  * (intake.h) check bodies before they are queued. */
 #ifndef FTH_PARAMETERS_PARAMETERS_H
 #define FTH_PARAMETERS_PARAMETERS_H

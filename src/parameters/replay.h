@@ -2,8 +2,8 @@
 #ifndef FTH_PARAMETERS_REPLAY_H
 #define FTH_PARAMETERS_REPLAY_H
 
-#include "parameters/log.h"
 #include "parameters/updates.h"
+#include "parameters/wal.h"
 #include "parameters/workers.h"
 
 typedef struct fth_replay {

@@ -14,7 +14,7 @@
 #include <string.h>
 
 #include "parameters/applier.h"
-#include "parameters/service.h"
+#include "parameters/routes.h"
 
 static const double STOP_S = 3, DEFAULT_GATHER_S = 600, AUTOMATIC_INTERVAL_S = 60;
 enum { DEFAULT_COPIES = 4 };

@@ -4,8 +4,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "train/run_takeover.h"
 #include "train/setup.h"
-#include "train/stored_run.h"
 
 /* The name of a new run is free, and its folder can be made. */
 static fth_status check_place(const fth_train_options *options)

@@ -93,7 +93,7 @@ fth_status fth_engine_check_update(fth_engine *engine);
  * batch in the middle of a group is only computed. */
 fth_status fth_engine_step(fth_engine *engine, const fth_batch *batch, double learning_rate, fth_step_result *result);
 
-/* The loss scale of f16 (loss_scale.h) is part of a run's state. */
+/* The loss scale of f16 (clip_and_scale.h) is part of a run's state. */
 fth_loss_scale fth_engine_get_loss_scale(fth_engine *engine);
 /* Nothing for a precision that needs none, or for a scale of 0. */
 void fth_engine_set_loss_scale(fth_engine *engine, fth_loss_scale scale);

@@ -34,7 +34,7 @@
 typedef struct fth_progress {
     int64_t epoch, epochs;    /* epochs 0: no limit */
     int64_t step, steps;      /* steps in all when known, else 0 */
-    double loss, accuracy;    /* of training, over the latest steps (window.h), as samples_per_s */
+    double loss, accuracy;    /* of training, over the latest steps (recent_average.h), as samples_per_s */
     double samples_per_s;     /* NAN, as the others, before the first result */
     double elapsed_s, left_s; /* left NAN when unknown */
     bool evaluating;

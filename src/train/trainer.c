@@ -18,8 +18,8 @@
 
 #include "train/guardian.h"
 #include "train/run_record.h"
+#include "train/run_takeover.h"
 #include "train/stepper.h"
-#include "train/stored_run.h"
 #include "train/validator.h"
 
 typedef struct fth_trainer {

@@ -7,7 +7,7 @@
 #ifndef FTH_TRAIN_UPDATE_GUARD_H
 #define FTH_TRAIN_UPDATE_GUARD_H
 
-#include "train/service.h"
+#include "train/server_support.h"
 
 /* What is below it does not overflow in f32, with room to spare for rounding. */
 #define FTH_UPDATE_LIMIT 1e37

@@ -5,7 +5,7 @@
 
 #include "train/model_vectors.h"
 #include "train/optimizer.h"
-#include "train/service.h"
+#include "train/server_support.h"
 
 typedef struct fth_weight_update fth_weight_update;
 

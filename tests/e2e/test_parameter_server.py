@@ -337,7 +337,7 @@ def test_openapi_describes_every_route(serve):
     assert answer.body == (ROOT / "docs" / "parameter-server.openapi.yaml").read_bytes()
     described = yaml.safe_load(answer.body)
     assert described["openapi"].startswith("3.")
-    source = (ROOT / "src" / "parameters" / "service.c").read_text()
+    source = (ROOT / "src" / "parameters" / "routes.c").read_text()
     table = source[source.index("static const fth_route routes[]"):]
     routes = [line.split('"')[1:4:2] for line in table[:table.index("};")].splitlines() if line.strip().startswith('{"')]
     assert len(routes) == 10

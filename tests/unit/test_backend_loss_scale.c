@@ -3,7 +3,7 @@
 
 #include <math.h>
 
-#include "backend/loss_scale.h"
+#include "backend/clip_and_scale.h"
 
 static void overflow_halves_the_scale_and_leaves_the_update_out(void **state)
 {

@@ -11,9 +11,9 @@
 #include "parameters/client.h"
 #include "parameters/gradient.h"
 #include "parameters/local.h"
-#include "parameters/log.h"
 #include "parameters/parameters.h"
-#include "parameters/rates.h"
+#include "parameters/request_limit.h"
+#include "parameters/wal.h"
 #include "parameters/workers.h"
 
 /* ---- gradients ---- */

@@ -15,7 +15,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "parameters/log.h"
+#include "parameters/wal.h"
 #include "support.h"
 
 enum { LARGE = 3000000, MAP = 16 << 20 };

@@ -3,7 +3,7 @@
 
 #include <math.h>
 
-#include "parameters/meters.h"
+#include "parameters/worker_totals.h"
 
 enum { SAMPLES = 16 };
 

@@ -4,8 +4,8 @@
 #include <math.h>
 #include <string.h>
 
-#include "parameters/log.h"
 #include "parameters/parameters.h"
+#include "parameters/wal.h"
 
 typedef struct state {
     fth_train_options train;

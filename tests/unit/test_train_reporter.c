@@ -3,8 +3,8 @@
 
 #include <pthread.h>
 
+#include "train/recent_average.h"
 #include "train/reporter.h"
-#include "train/window.h"
 
 static fth_train_options options;
 static fth_device *device;

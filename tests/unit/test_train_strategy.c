@@ -14,7 +14,7 @@
 
 #include "base/process.h"
 #include "tensor/tensor.h"
-#include "train/service.h"
+#include "train/server_support.h"
 #include "train/strategy.h"
 
 enum { MAX_RANKS = 4 };

@@ -151,7 +151,7 @@ fth_status cpu_add_relu_gradient(fth_plan *plan, fth_plan_value y, fth_plan_valu
 CPU_KERNELS(CPU_DECLARE)
 #undef CPU_DECLARE
 
-/* Flat vectors (vector.c). */
+/* Flat vectors (update.c). */
 extern const fth_update_kernel cpu_updates[];
 fth_status cpu_vector_add(fth_device *device, float *to, const float *from, size_t count);
 fth_status cpu_vector_norm(fth_device *device, const float *values, size_t count, double *norm);

@@ -1,7 +1,7 @@
-/* Pooling on oneDNN, but for the forward pass of max pooling (own_max_pool.c). Adaptive pooling is average pooling where
+/* Pooling on oneDNN, but for the forward pass of max pooling (nan_max_pool.c). Adaptive pooling is average pooling where
  * the sizes divide (global pooling among them), and plain loops of our own elsewhere. */
 #include "backend/cpu/cpu_internal.h"
-#include "backend/cpu/own_max_pool.h"
+#include "backend/cpu/nan_max_pool.h"
 #include "backend/cpu/plain_max_pool.h"
 #include "backend/cpu/winograd_convolution.h"
 

@@ -13,7 +13,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "backend/loss_scale.h"
+#include "backend/clip_and_scale.h"
 #include "backend/optimizers.h"
 
 #ifdef __cplusplus
@@ -236,7 +236,7 @@ typedef struct cuda_update_outcome {
     volatile int diverged;
 } cuda_update_outcome;
 
-/* Judges the gradients by their norm (loss_scale.h), if the loss is finite and none was found diverged before. */
+/* Judges the gradients by their norm (clip_and_scale.h), if the loss is finite and none was found diverged before. */
 cudaError_t cuda_launch_judge(const cuda_launch *launch, const float *gradients, size_t count, const float *loss,
                               double *scratch, cuda_judgement *judgement, cuda_update_outcome *outcome);
 

@@ -6,8 +6,8 @@
  *
  * A run with another configuration is refused, naming the first option that differs. One that never took a step counts
  * as none and is replaced. */
-#ifndef FTH_TRAIN_STORED_RUN_H
-#define FTH_TRAIN_STORED_RUN_H
+#ifndef FTH_TRAIN_RUN_TAKEOVER_H
+#define FTH_TRAIN_RUN_TAKEOVER_H
 
 #include "train/beginning.h"
 #include "train/run_store.h"

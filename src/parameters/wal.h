@@ -1,20 +1,20 @@
 /* The write-ahead log: what was accepted since a checkpoint, in the order in which it was applied.
  *
  *     log-000000001200.wal     begins at the state of version 1200
- *     log-000000001200.data    large bodies of its records (bodies.h)
+ *     log-000000001200.data    large bodies of its records (wal_bodies.h)
  *
- * A file is records, one after another: a header (log.c) with checksums of itself and of its body, which follows it or,
+ * A file is records, one after another: a header (wal.c) with checksums of itself and of its body, which follows it or,
  * where it is large, lies in the other file. A record is appended when its body is there, and before its effect is
  * acknowledged, so a process killed at any moment leaves at most a torn last record, which was not acknowledged and is
  * cut off when the log is read. New files begin with each checkpoint; the old ones go when that checkpoint is whole.
  * Replaying what follows a checkpoint gives exactly the state that was. */
-#ifndef FTH_PARAMETERS_LOG_H
-#define FTH_PARAMETERS_LOG_H
+#ifndef FTH_PARAMETERS_WAL_H
+#define FTH_PARAMETERS_WAL_H
 
 #include <sys/uio.h>
 
 #include "base/base.h"
-#include "parameters/bodies.h"
+#include "parameters/wal_bodies.h"
 
 typedef enum fth_log_kind {
     FTH_LOG_GRADIENT = 1, /* the body as received */

@@ -1,5 +1,5 @@
-/* See window.h. */
-#include "train/window.h"
+/* See recent_average.h. */
+#include "train/recent_average.h"
 
 #include <math.h>
 

@@ -1,12 +1,12 @@
-/* The rule by which the loss is scaled in f16, and what becomes of an update: plain arithmetic, so that the host and a
- * GPU decide by the same lines.
+/* How an update's gradients are clipped, how the loss is scaled in f16, and what becomes of the update: plain
+ * arithmetic, so that the host and a GPU decide by the same lines.
  *
  *     overflow            the update is left out, the scale halved; at a scale of 1 it has diverged
  *     2,000 good updates  the scale is doubled
  *
  * Scales are powers of two, which change no digit. */
-#ifndef FTH_BACKEND_LOSS_SCALE_H
-#define FTH_BACKEND_LOSS_SCALE_H
+#ifndef FTH_BACKEND_CLIP_AND_SCALE_H
+#define FTH_BACKEND_CLIP_AND_SCALE_H
 
 #include <math.h>
 #include <stdbool.h>

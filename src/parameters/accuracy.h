@@ -1,7 +1,7 @@
 /* Accuracy, measured in a thread of its own with an engine of its own: a copy of the parameters is evaluated on the
  * data's validation part while gradients are applied. */
-#ifndef FTH_PARAMETERS_VALIDATOR_H
-#define FTH_PARAMETERS_VALIDATOR_H
+#ifndef FTH_PARAMETERS_ACCURACY_H
+#define FTH_PARAMETERS_ACCURACY_H
 
 #include "parameters/copies.h"
 

@@ -1,5 +1,5 @@
-/* See stored_run.h. */
-#include "train/stored_run.h"
+/* See run_takeover.h. */
+#include "train/run_takeover.h"
 
 #include <stdlib.h>
 

@@ -1,5 +1,5 @@
-/* See log.h. */
-#include "parameters/log.h"
+/* See wal.h. */
+#include "parameters/wal.h"
 
 #include <dirent.h>
 #include <errno.h>

@@ -1,5 +1,5 @@
-/* See bodies.h. */
-#include "parameters/bodies.h"
+/* See wal_bodies.h. */
+#include "parameters/wal_bodies.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -1,5 +1,5 @@
-/* See service.h. */
-#include "parameters/service.h"
+/* See routes.h. */
+#include "parameters/routes.h"
 
 #include <inttypes.h>
 #include <math.h>

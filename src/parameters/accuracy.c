@@ -1,5 +1,5 @@
-/* See validator.h. */
-#include "parameters/validator.h"
+/* See accuracy.h. */
+#include "parameters/accuracy.h"
 
 #include <math.h>
 #include <pthread.h>

@@ -1,7 +1,7 @@
 /* What a service that owns a model, and has no trainer, needs of training: the rate of an update, the data to validate
  * with, the machine for its record, and the engine's vectors. */
-#ifndef FTH_TRAIN_SERVICE_H
-#define FTH_TRAIN_SERVICE_H
+#ifndef FTH_TRAIN_SERVER_SUPPORT_H
+#define FTH_TRAIN_SERVER_SUPPORT_H
 
 #include "train/engine.h"
 

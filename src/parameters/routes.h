@@ -2,13 +2,13 @@
  *
  * Handlers run in the HTTP server's threads and do nothing that takes long: they read what may be read from any thread,
  * or queue what they have and let another thread answer. */
-#ifndef FTH_PARAMETERS_SERVICE_H
-#define FTH_PARAMETERS_SERVICE_H
+#ifndef FTH_PARAMETERS_ROUTES_H
+#define FTH_PARAMETERS_ROUTES_H
 
 #include "parameters/access.h"
+#include "parameters/accuracy.h"
 #include "parameters/copies.h"
 #include "parameters/intake.h"
-#include "parameters/validator.h"
 
 typedef struct fth_parameter_service fth_parameter_service;
 

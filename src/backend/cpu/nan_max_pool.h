@@ -1,6 +1,6 @@
-/* Max pooling that keeps NaN, in any layout; see own_max_pool.c. pool.c hands the node over. */
-#ifndef FTH_BACKEND_CPU_OWN_MAX_POOL_H
-#define FTH_BACKEND_CPU_OWN_MAX_POOL_H
+/* Max pooling that keeps NaN, in any layout; see nan_max_pool.c. pool.c hands the node over. */
+#ifndef FTH_BACKEND_CPU_NAN_MAX_POOL_H
+#define FTH_BACKEND_CPU_NAN_MAX_POOL_H
 
 #include "backend/cpu/cpu_internal.h"
 

@@ -1,5 +1,5 @@
-/* See service.h. */
-#include "train/service.h"
+/* See server_support.h. */
+#include "train/server_support.h"
 
 #include "train/classifier.h"
 #include "train/engine_internal.h"

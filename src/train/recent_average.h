@@ -3,8 +3,8 @@
  * A tally is a sum over results, from which averages follow, each result with the weight of its samples. A step event of
  * the record is one tally; a window is a tally of the latest results, as far back as such an event would reach. So the
  * live line shows what the record will say. */
-#ifndef FTH_TRAIN_WINDOW_H
-#define FTH_TRAIN_WINDOW_H
+#ifndef FTH_TRAIN_RECENT_AVERAGE_H
+#define FTH_TRAIN_RECENT_AVERAGE_H
 
 #include <stdint.h>
 

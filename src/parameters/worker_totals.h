@@ -1,11 +1,11 @@
 /* What workers report of their gradients, summed up: for the record's step events and for the live line.
  *
  * Gradients are added by the applying thread. The live line, which is by steps, may be read from any thread. */
-#ifndef FTH_PARAMETERS_METERS_H
-#define FTH_PARAMETERS_METERS_H
+#ifndef FTH_PARAMETERS_WORKER_TOTALS_H
+#define FTH_PARAMETERS_WORKER_TOTALS_H
 
 #include "parameters/gradient.h"
-#include "train/window.h"
+#include "train/recent_average.h"
 
 typedef struct fth_served_meters fth_served_meters;
 

@@ -5,8 +5,8 @@
  * A place is taken by whoever receives a body, in any order; it counts when a record refers to it, and is free again
  * when none will. So a process killed at any moment leaves places that nothing refers to, and no more. The file is
  * mapped, and stays so when it is used again for the next log: then a body is written and read like memory. */
-#ifndef FTH_PARAMETERS_BODIES_H
-#define FTH_PARAMETERS_BODIES_H
+#ifndef FTH_PARAMETERS_WAL_BODIES_H
+#define FTH_PARAMETERS_WAL_BODIES_H
 
 #include "base/base.h"
 
