@@ -242,22 +242,30 @@ static bool has_room(const fth_copies *copies)
     return atomic_load(&copies->alive) - replaced < copies->options.max_copies;
 }
 
+/* True if `version`, the newest, is one that the reader waits for: a later one than it has, or the one it has if it
+ * must push for that again. */
+static bool is_waited_for(const fth_copies *copies, const fth_pull *pull, int64_t version)
+{
+    return version > pull->since || (version == pull->since && copies->options.all_contribute && *pull->worker &&
+                                     !fth_workers_has_contributed(copies->options.workers, pull->worker, version));
+}
+
 /* True if what there is serves the reader, and then *offered is it. */
 static bool can_serve(fth_copies *copies, const fth_pull *pull, offer *offered)
 {
     int64_t version = fth_served_position_version(copies->options.position);
     if (pull->local) {
-        if (copies->region.version != version || version <= pull->since)
+        if (copies->region.version != version || !is_waited_for(copies, pull, version))
             return false;
         *offered = (offer){.slot = copies->region.newest, .version = version};
         fth_workers_note_pull(copies->options.workers, pull->worker, version);
         return true;
     }
     fth_copy *copy = copies->newest;
-    if (!copy || copy->version <= pull->since)
+    if (!copy || !is_waited_for(copies, pull, version))
         return false;
     if (copy->version != version) {
-        if (has_room(copies) || !copies->options.older_serve)
+        if (copy->version <= pull->since || has_room(copies) || !copies->options.older_serve)
             return false;
         copies->wanted = true; /* so that room is made for the newest */
     }
@@ -276,7 +284,7 @@ static bool copy_is_wanted(const fth_copies *copies)
     if (copies->wanted)
         return true;
     for (const waiting_pull *w = copies->waiting; w; w = w->next)
-        if (!w->pull.local && w->pull.since < version)
+        if (!w->pull.local && is_waited_for(copies, &w->pull, version))
             return true;
     return false;
 }
@@ -285,7 +293,7 @@ static bool region_is_due(const fth_copies *copies)
 {
     int64_t version = fth_served_position_version(copies->options.position);
     for (const waiting_pull *w = copies->waiting; w; w = w->next)
-        if (w->pull.local && w->pull.since < version)
+        if (w->pull.local && is_waited_for(copies, &w->pull, version))
             return copies->region.version != version;
     return false;
 }
@@ -337,7 +345,7 @@ void fth_copies_request(fth_copies *copies, const fth_pull *pull)
 static void answer_late(fth_copies *copies, const fth_pull *pull, bool end)
 {
     int64_t version = fth_served_position_version(copies->options.position);
-    if (end || pull->since < version) {
+    if (end || is_waited_for(copies, pull, version)) {
         fth_refuse(copies->options.metrics, pull->exchange, FTH_REFUSAL_BUSY,
                    end ? "the server is stopping" : "too many slow readers hold older versions");
         return;

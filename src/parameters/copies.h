@@ -7,6 +7,10 @@
  * read slowly are cut off, the slowest at once and faster ones the longer it lasts; until there is room, readers of an
  * `async` server get the newest of those there are, and others, whom an old one would not help, wait.
  *
+ * A worker of a `sync` server waits for the version after the one it has pushed for. Where its gradient is not here,
+ * since the server was started again from a checkpoint without it, that worker gets the version it has once more: it
+ * then computes and pushes again, where otherwise both would wait for each other.
+ *
  * Workers on the same machine read a region of shared memory instead (local.h). */
 #ifndef FTH_PARAMETERS_COPIES_H
 #define FTH_PARAMETERS_COPIES_H
@@ -21,8 +25,9 @@ typedef struct fth_copies_options {
     const fth_served_position *position;
     fth_parameters_metrics *metrics;
     fth_workers *workers;
-    fth_intake *intake; /* woken when a copy is wanted */
-    bool older_serve;   /* an older version helps a reader more than waiting does (async) */
+    fth_intake *intake;  /* woken when a copy is wanted */
+    bool older_serve;    /* an older version helps a reader more than waiting does (async) */
+    bool all_contribute; /* a step waits for a gradient of every worker (sync) */
     int max_copies;
 } fth_copies_options;
 
@@ -33,7 +38,7 @@ void fth_copies_free(fth_copies *copies);
 /* What a reader asked for. */
 typedef struct fth_pull {
     fth_exchange *exchange;
-    char worker[FTH_MAX_WORKER_NAME + 1]; /* or "" */
+    char worker[FTH_MAX_WORKER_NAME + 1]; /* or ""; it need not be registered */
     int64_t since;                        /* -1: any version */
     double until_s;
     bool has_range, numbers;

@@ -32,8 +32,8 @@ static void forbid(void *context, fth_exchange *exchange, const fth_route *route
                fth_role_name(role), fth_role_name(route->role));
 }
 
-/* The worker that a request names, its lease renewed; "" if it names none. */
-static void note_worker(fth_parameter_service *service, fth_exchange *exchange, char name[FTH_MAX_WORKER_NAME + 1])
+/* The worker that a request names; "" if it names none, or another key's. True if it is known: its lease is renewed. */
+static bool note_worker(fth_parameter_service *service, fth_exchange *exchange, char name[FTH_MAX_WORKER_NAME + 1])
 {
     const char *text = fth_exchange_header(exchange, "X-Farthing-Worker");
     const fth_signed *who = fth_access_signer(exchange);
@@ -41,9 +41,11 @@ static void note_worker(fth_parameter_service *service, fth_exchange *exchange, 
         text = fth_exchange_query(exchange, "worker");
     *name = '\0';
     if (!text || !fth_worker_name_valid(text) || (fth_access_keyed(service->with.access) && !who))
-        return;
-    if (fth_workers_renew(service->with.workers, text, who ? who->access : ""))
+        return false;
+    bool renewed = fth_workers_renew(service->with.workers, text, who ? who->access : "");
+    if (renewed || !fth_workers_get(service->with.workers, text, NULL))
         snprintf(name, FTH_MAX_WORKER_NAME + 1, "%s", text);
+    return renewed;
 }
 
 /* ---- reads ---- */
@@ -109,9 +111,8 @@ static void get_parameter(void *context, fth_exchange *exchange)
                    "since, wait, offset and count are whole numbers, and offset comes with count");
         return;
     }
-    note_worker(service, exchange, pull.worker);
-    bool polls = pull.since >= 0;
-    if (*pull.worker) /* so that a worker that waits, and asks again, keeps its lease */
+    bool known = note_worker(service, exchange, pull.worker), polls = pull.since >= 0;
+    if (known) /* so that a worker that waits, and asks again, keeps its lease */
         wait_s = fmin(wait_s, service->with.options->lease_s / 2);
     pull.until_s = fth_clock_seconds() + (polls ? fmin(wait_s, MOST_WAIT_S) : DEFAULT_WAIT_S);
     int64_t version = fth_served_position_version(service->with.position);

@@ -204,6 +204,7 @@ static fth_status start_applying(fth_parameters *server)
                                                     .workers = server->workers,
                                                     .intake = server->intake,
                                                     .older_serve = options->consistency.kind == FTH_CONSISTENCY_ASYNC,
+                                                    .all_contribute = options->consistency.kind == FTH_CONSISTENCY_SYNC,
                                                     .max_copies = options->max_snapshots},
                               &server->copies));
     FTH_TRY(fth_applier_start(&(fth_applier_options){.model = server->model,

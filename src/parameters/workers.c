@@ -280,6 +280,15 @@ int64_t fth_workers_note_unfit(fth_workers *workers, const char *name, const cha
     return count;
 }
 
+bool fth_workers_has_contributed(fth_workers *workers, const char *name, int64_t version)
+{
+    pthread_mutex_lock(&workers->mutex);
+    const fth_worker *worker = find(workers, name);
+    bool contributed = worker && worker->contributed == version;
+    pthread_mutex_unlock(&workers->mutex);
+    return contributed;
+}
+
 bool fth_workers_all_contributed(fth_workers *workers, int64_t version, const char *except)
 {
     bool all = true;

@@ -80,6 +80,8 @@ void fth_workers_note_push(fth_workers *workers, const char *name, const fth_acc
 int64_t fth_workers_note_unfit(fth_workers *workers, const char *name, const char *access, int64_t version,
                                int64_t server_version);
 
+/* True if the step of `version` need not wait for a gradient of `name`, which may be unknown. */
+bool fth_workers_has_contributed(fth_workers *workers, const char *name, int64_t version);
 /* True if every live worker but `except` (or NULL) has contributed to the step of `version`. */
 bool fth_workers_all_contributed(fth_workers *workers, int64_t version, const char *except);
 /* True if a step from `version` on would make a gradient that a worker other than `except` has under way more than

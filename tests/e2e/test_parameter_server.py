@@ -766,6 +766,41 @@ def test_a_reader_learns_that_the_server_went_back(serve):
     assert answer.code == 304 and answer.headers["ETag"] == '"0"'
 
 
+@pytest.mark.parametrize("place", ["", "&local=1"])
+@pytest.mark.parametrize("saved", [True, False])
+def test_sync_asks_again_for_gradients_it_has_lost(serve, saved, place):
+    """Without a log a killed server has lost the first gradients of a step. A worker that waits for the step gets the
+    version it has, to push for it again; also one that the checkpoint knows nothing of."""
+    server = serve("--name", "run", "--consistency", "sync", "--durability", "checkpoint", "--checkpoint-every", "100000")
+    client = server.client()
+
+    def poll(worker, wait=0):
+        answer = client("GET", f"/getParameter?since={version}&wait={wait}{place}", headers={"X-Farthing-Worker": worker})
+        return answer.code
+    tensors, version = client.pull()
+    for name in ("a", "b"):
+        client.register(name)
+    if saved:
+        client.push("a", 1, 0, ones(tensors), code=201)
+        version = client.push("b", 1, 0, ones(tensors), code=200)["version"]
+        client("POST", "/saveCheckpoint")
+        wait_for(lambda: client.metrics()["farthing_checkpoint_version"] == version, "the checkpoint")
+    client.push("a", 2, version, ones(tensors), code=201)
+    assert poll("a") == 304
+    server.kill()
+    server.start()
+    assert client.version() == version
+    assert client("GET", f"/getParameter?since={version}&wait=0{place}").code == 304  # one that only reads waits
+    assert poll("a", wait=30) == 200
+    if not saved:
+        for name in ("a", "b"):
+            client.register(name)
+    client.push("a", 3, version, ones(tensors), code=201)
+    assert poll("a") == 304
+    assert client.push("b", 2, version, ones(tensors), code=200)["version"] == version + 1
+    assert poll("a") == 200
+
+
 def test_another_machine_goes_on_from_the_store(serve, tmp_path):
     place = f"file://{tmp_path}/copies"
     server = serve("--name", "first", "--checkpoints", place)

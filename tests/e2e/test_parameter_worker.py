@@ -125,6 +125,38 @@ def test_a_worker_outlives_what_its_server_forgot(farthing, serve, tiny, consist
     assert 0 < server.version() < 600
 
 
+@pytest.mark.parametrize("saved", [True, False])
+def test_a_worker_pushes_again_what_its_server_forgot(farthing, serve, tiny, saved):
+    """A server without a log is killed between the gradients of a step: the worker that has pushed its own, and waits
+    for the step, pushes again."""
+    server = serve("--durability", "checkpoint", "--checkpoint-every", "1" if saved else "100000", "--consistency",
+                   "sync", "--lease", "10m")
+    client = Client(server.port)
+
+    def wait_for_stored(count):  # gradients whose worker was answered that they wait for others
+        stored = 'farthing_requests_total{path="/putGradient",code="201"}'
+        wait_for(lambda: client.metrics().get(stored, 0) == count, f"gradient {count}", PATIENCE_S)
+    tensors, version = client.pull()
+    nothing = {name: 0 * tensor for name, tensor in tensors.items()}
+    client.register("other")
+    worker = farthing.start(*worker_flags(server, tiny, "--steps", "6", "--server-timeout", "60s", "--worker", "w"))
+    wait_for_stored(1)
+    if saved:
+        version = client.push("other", 1, version, nothing, code=200)["version"]
+        wait_for(lambda: client.metrics()["farthing_checkpoint_version"] == version, "the checkpoint", PATIENCE_S)
+        wait_for_stored(2)
+    server.kill()
+    server.start()
+    assert server.version() == version
+    if saved:
+        wait_for_stored(1)
+        client.unregister("other")
+    out, err = worker.communicate(timeout=PATIENCE_S)
+    assert worker.returncode == 0, err
+    assert json.loads(out.splitlines()[-1])["steps"] == 6
+    assert server.version() == 5  # one of the worker's gradients was lost
+
+
 def test_sync_waits_for_both_workers(farthing, serve, tiny):
     server = serve("--consistency", "sync:2", "--lease", "20s")
     workers = [farthing.start(*worker_flags(server, tiny, "--epochs", "2", "--share", f"{i}/2", "--worker", f"w{i}"))
