@@ -188,8 +188,8 @@ typedef struct group {
     int size;               /* that are there, or expected */
     int arrived, rejoining;
     int64_t meetings, generation;
-    bool broken; /* one is lost: whoever waits for it fails until the rest has rejoined */
-    int64_t exchanges;
+    bool broken;       /* one is lost: whoever waits for it fails until the rest has rejoined */
+    int64_t exchanges; /* counted by the first rank alone */
 } group;
 
 struct rank {
@@ -388,7 +388,8 @@ static fth_status exchange(rank *self, double learning_rate, int64_t update)
     for (int i = 0; i < MAX_RANKS; i++)
         for (size_t f = 0; self->all->ranks[i] && f < self->sizes.trained; f++)
             self->sum[f] += self->all->ranks[i]->gradients[f];
-    self->all->exchanges += place_of(self).part.index == 0;
+    if (place_of(self).part.index == 0)
+        self->all->exchanges++;
     FTH_TRY(meet(self));
     FTH_TRY(fth_service_update(self->engine, learning_rate, update, 1, &whole, 1));
     FTH_TRY(fth_engine_check_update(self->engine));
