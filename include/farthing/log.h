@@ -1,6 +1,6 @@
-/* Messages for people, beside the statuses that functions return: a file that is skipped, an assumption that is made,
- * how long a download takes. Unless told otherwise the library writes warnings and errors to standard error, one line
- * each, and nothing else. */
+/* Messages for people, in addition to the statuses that functions return: a file that is skipped, an assumption that is
+ * made, how long a download takes. By default the library writes warnings and errors to standard error, one line each,
+ * and nothing else. */
 #ifndef FARTHING_LOG_H
 #define FARTHING_LOG_H
 

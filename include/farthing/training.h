@@ -110,7 +110,7 @@ FTH_API fth_status fth_training_run(fth_training *training);
  * stop it at once should set a flag that a callback returns. */
 FTH_API void fth_training_stop(fth_training *training);
 
-/* ---- what came of it ---- */
+/* ---- the result ---- */
 
 typedef struct fth_training_result {
     bool already_finished; /* there was nothing left to resume */

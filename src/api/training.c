@@ -263,7 +263,7 @@ static void take_event(void *context, const json_t *json)
 
 /* ---- running ---- */
 
-/* Processes of a training are the program again, which here is somebody else's. */
+/* Worker processes run this program again; in a library the program is not ours. */
 static fth_status check_processes(const fth_train_options *options)
 {
     fth_status status = FTH_OK;

@@ -42,7 +42,7 @@ typedef struct fth_device {
 /* One fused loop over flat vectors for each rule of optimizers.h. */
 typedef struct fth_update_kernel {
     const char *rule;
-    int vectors; /* the optimizer's own beside the parameters: at most FTH_MAX_OPTIMIZER_VECTORS */
+    int vectors; /* the optimizer's own, besides the parameters: at most FTH_MAX_OPTIMIZER_VECTORS */
     fth_status (*run)(fth_device *device, const fth_update_arguments *arguments, float *parameters,
                       const float *gradients, float *const *state, size_t count);
 } fth_update_kernel;
@@ -133,7 +133,7 @@ typedef struct fth_extent {
 /* Device memory as it is at one moment, brought to the host while the device computes. NULL: copy_out is as good.
  * Opening may be done by any thread and costs device memory. Taking is queued in order with plans and updates, and
  * returns at once; fetching, by any thread, waits for all that was taken. A snapshot is taken again, or closed, only
- * while nobody fetches it. */
+ * until it is fetched. */
 typedef struct fth_backend_snapshots {
     fth_status (*open)(fth_device *device, size_t size_bytes, fth_device_snapshot **snapshot);
     fth_status (*take)(fth_device_snapshot *snapshot, const fth_extent *extents, size_t count);

@@ -15,7 +15,7 @@ struct fth_kernel {
     fth_status (*prepare)(fth_plan *plan, const fth_node *node);
 };
 
-/* A struct, so that the compiler tells it from a graph value; fth_plan_value_of() leads from one to the other. */
+/* A struct, so that the compiler does not take it for a graph value; fth_plan_value_of() leads from one to the other. */
 typedef struct fth_plan_value {
     int32_t index; /* -1: none */
 } fth_plan_value;

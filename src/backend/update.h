@@ -28,7 +28,7 @@ typedef struct fth_optimizer {
     const char *name, *summary;
     double default_lr;
     bool takes_nesterov; /* --nesterov */
-    /* Vectors beside the parameters, by PyTorch's names; NULL-terminated. A rule has all of them or none. */
+    /* Vectors besides the parameters, by PyTorch's names; NULL-terminated. A rule has all of them or none. */
     const char *vectors[FTH_MAX_OPTIMIZER_VECTORS + 1];
     /* Optional: the rule for these arguments, which do not change during a run (learning_rate, gradient_scale and step
      * are not set). Without it, the rule of the optimizer's name. */

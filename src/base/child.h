@@ -33,8 +33,8 @@ typedef struct fth_child_options {
     int output;                   /* descriptor for standard output; 0: /dev/null */
     const char *messages;         /* file that standard error is appended to; NULL: ours */
     int descriptor;               /* passed as FTH_CHILD_DESCRIPTOR; 0: none */
-    bool blocks_stops;            /* SIGINT, SIGTERM, SIGHUP and SIGUSR1 stay blocked: it ends when it is told to */
-    bool own_group;               /* a Ctrl-C at the terminal does not reach it */
+    bool blocks_stops; /* SIGINT, SIGTERM, SIGHUP and SIGUSR1 stay blocked: it ends only when its parent ends it */
+    bool own_group;    /* a Ctrl-C at the terminal does not reach it */
 } fth_child_options;
 
 fth_status fth_child_start(const fth_child_options *options, pid_t *child);

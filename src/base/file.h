@@ -7,7 +7,7 @@
  *     create -> write ... -> free                   temporary deleted, target untouched
  *
  * Publishing syncs whatever was written; where the last step must be short (under a lock), fth_file_sync() goes before
- * it. After a crash a temporary may stay behind: names that begin with FTH_FILE_TEMPORARY are nobody's data. A NULL path
+ * it. After a crash a temporary may stay behind: names that begin with FTH_FILE_TEMPORARY are not data. A NULL path
  * is FTH_NO_MEMORY (path.h). */
 #ifndef FTH_BASE_FILE_H
 #define FTH_BASE_FILE_H

@@ -12,7 +12,7 @@ fth_status fth_folder_create(const char *path); /* with its parents; fine if it 
 /* Makes the entries of a folder durable, as far as its file system can. */
 fth_status fth_folder_sync(const char *path);
 
-/* Makes a folder under $TMPDIR, or /tmp, that nobody else uses; the caller removes it. free() its path. */
+/* Makes a folder under $TMPDIR, or /tmp, of its own; the caller removes it. free() its path. */
 fth_status fth_folder_create_temporary(char **folder);
 
 /* Where downloads are kept: $FARTHING_CACHE, $XDG_CACHE_HOME/farthing or ~/.cache/farthing, made if need be. free() it.

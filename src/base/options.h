@@ -49,7 +49,7 @@ typedef struct fth_option {
     bool optional_identity;                /* added later (a text or choice): at its default it is left out of the
                                               identity, so that runs recorded before keep theirs */
     bool fixed;                            /* cannot change in the middle of a run */
-    bool limit;                            /* says how long a run goes on: one given later replaces all of them */
+    bool limit;                            /* limits how long a run takes: one given later replaces all of them */
     const char *group;                     /* heading in --help; NULL: as the row before */
     unsigned commands; /* which of the commands that share the table take it, as bits; 0: the first alone */
     int side;          /* for commands that are made of several processes: an enum of the table's owner */

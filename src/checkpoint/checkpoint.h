@@ -15,7 +15,7 @@
  * publish.c    puts a checkpoint into a store (listing.c: names and retention; manifest.c; space.c: full disks)
  * load.c       finds the newest good one
  * move.c       brings one from a folder to a store
- * writer.h     the thread that does this while training goes on */
+ * writer.h     the thread that does this during training */
 #ifndef FTH_CHECKPOINT_CHECKPOINT_H
 #define FTH_CHECKPOINT_CHECKPOINT_H
 

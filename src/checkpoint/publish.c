@@ -90,7 +90,7 @@ static fth_status put_manifest(const fth_checkpoint_place *place, const fth_mani
     options.condition = found ? FTH_STORE_IF_MATCH : FTH_STORE_IF_ABSENT;
     options.match = object.version;
     FTH_TRY(fth_store_put(place->store, key, text, strlen(text), &options, &lost, NULL));
-    FTH_REQUIRE(!lost, FTH_PEER_LOST, "%s: somebody else writes checkpoints of this run", key);
+    FTH_REQUIRE(!lost, FTH_PEER_LOST, "%s: another process is writing checkpoints of this run", key);
 
 out:
     fth_store_object_release(&object);

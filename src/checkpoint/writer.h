@@ -1,14 +1,14 @@
-/* The writer: a background thread that writes snapshots while training goes on.
+/* The writer: a background thread that writes snapshots during training.
  *
  * A thread of low priority and two slots, each of which stands for a snapshot's memory that the owner keeps. At most
- * one job is being written and one waits; so memory is bounded and nobody ever waits for a disk or a network.
+ * one job is being written and one waits; so memory is bounded and training never waits for a disk or a network.
  *
  *     free --claim--> claimed --submit--> waiting --> writing --> free, and a result to take
  *                                            |
  *                                            +--claim with `replace`--> claimed   (a newer snapshot takes its place)
  *
  * A job's `details` are the owner's. They come back exactly once: with the job that a claim replaced, with the result,
- * or through `drop` when nobody takes the result. Every call but fth_writer_free() is safe from any thread. */
+ * or through `drop` if the result is never taken. Every call but fth_writer_free() is safe from any thread. */
 #ifndef FTH_CHECKPOINT_WRITER_H
 #define FTH_CHECKPOINT_WRITER_H
 

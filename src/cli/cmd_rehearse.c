@@ -24,7 +24,7 @@ static fth_choice choose_cloud(size_t index)
 {
     size_t kind = index + FTH_INTERRUPTION_KILL9 + 1;
     if (kind == FTH_INTERRUPTION_KINDS)
-        return (fth_choice){"mixed", "any of them, or nobody (kill -9)"};
+        return (fth_choice){"mixed", "a mix of these, and kills without notice (kill -9)"};
     return (fth_choice){.name = kind < FTH_INTERRUPTION_KINDS ? fth_interruption_names[kind] : NULL};
 }
 

@@ -31,7 +31,7 @@ typedef struct fth_loader_slot {
     char message[512];
 } fth_loader_slot;
 
-/* Three parts, told apart by their locks: what is set once, the ring with its threads, and the queue that `mutex`
+/* Three parts, separated by their locks: what is set once, the ring with its threads, and the queue that `mutex`
  * guards. Only this file sees them. */
 struct fth_loader {
     const fth_dataset *dataset;

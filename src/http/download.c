@@ -264,7 +264,7 @@ static fth_status attempt(transfer_state *transfer, bool *again)
         FTH_TRY(begin_body(transfer)); /* an empty body */
     if (code == CURLE_OK)
         goto out;
-    if (reply == 416 && transfer->size_bytes > 0) { /* the file is shorter than what is there: begin anew */
+    if (reply == 416 && transfer->size_bytes > 0) { /* the file is shorter than what is there: start over */
         FTH_TRY(drop_part(transfer));
         *again = true;
     } else {

@@ -1,4 +1,4 @@
-/* `farthing train --strategy parameter-server` without --server: a server in this process and workers beside it.
+/* `farthing train --strategy parameter-server` without --server: a server in this process, and worker processes.
  *
  * The run is the server's; the workers' own are in its folder (workers/1, workers/2, ...). Each worker is this program
  * again, with the options given here, a share of every epoch, one thread, and the server's address. A worker that is

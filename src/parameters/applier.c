@@ -137,7 +137,7 @@ static fth_refusal judge_sender(const fth_applier *applier, const fth_item *item
     return FTH_REFUSAL_NONE;
 }
 
-/* Whether there is a step that it can be a part of: training goes on, and it is not too old. */
+/* Whether it can be part of a step: training has not ended, and it is not too old. */
 static fth_refusal judge_age(const fth_applier *applier, const fth_gradient *gradient, char message[FTH_MAX_REFUSAL])
 {
     const fth_train_options *train = applier->with.model->train;
@@ -403,7 +403,7 @@ static void refuse_item(fth_applier *applier, fth_item *item, const char *why)
     fth_intake_free_item(applier->with.intake, item);
 }
 
-/* Whatever is due that nobody asked for. Gives when to look again. */
+/* Work that is due without a request. Gives when to look again. */
 static double look_around(fth_applier *applier)
 {
     double next_s = fth_clock_seconds() + LOOK_EVERY_S;

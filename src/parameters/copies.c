@@ -35,7 +35,7 @@ struct fth_copies {
     pthread_cond_t changed; /* for fth_copies_get() */
     fth_server *server;     /* or NULL */
     waiting_pull *waiting;
-    bool wanted;          /* a copy of the newest version, by somebody who does not wait in the list */
+    bool wanted;          /* a copy of the newest version, by a reader inside the server, which is not in the list */
     double short_since_s; /* since when a copy is wanted and there is no room for it; 0: there is room */
     fth_copy *newest;
     fth_region region; /* for workers of this machine, made when one asks. The applying thread fills it unlocked. */
@@ -235,7 +235,7 @@ static void fill_region(fth_copies *copies)
 
 /* ---- who gets what; with the mutex held ---- */
 
-/* True if one more version can be held for readers: the newest one goes first, where nobody reads it. */
+/* True if one more version can be held for readers: the newest one goes first, if it has no reader. */
 static bool has_room(const fth_copies *copies)
 {
     int replaced = copies->newest && atomic_load(&copies->newest->references) == 1;
@@ -275,7 +275,7 @@ static bool can_serve(fth_copies *copies, const fth_pull *pull, offer *offered)
     return true;
 }
 
-/* True if somebody asks for a version that there is, and no copy of it. */
+/* True if a reader waits for a version that exists but has no copy yet. */
 static bool copy_is_wanted(const fth_copies *copies)
 {
     int64_t version = fth_served_position_version(copies->options.position);
@@ -398,7 +398,7 @@ void fth_copies_serve(fth_copies *copies)
     if (wanted && room) {
         fth_copy *copy = NULL;
         copies->wanted = false;
-        /* The old one goes first, unless somebody reads it: so there is room for the new one. */
+        /* The old one goes first, unless it is being read, so that there is room for the new one. */
         fth_copy_release(copies->newest);
         copies->newest = NULL;
         pthread_mutex_unlock(&copies->mutex);

@@ -56,7 +56,7 @@ void fth_copies_set_server(fth_copies *copies, fth_server *server);
 /* How many copies there are, and how large they are together. From any thread. */
 int fth_copies_count(fth_copies *copies, uint64_t *size_bytes);
 
-/* A copy that somebody inside the server reads: a safetensors file. */
+/* A copy for a reader inside the server: a safetensors file. */
 typedef struct fth_copy fth_copy;
 /* The newest one, of version `least` or later, made if need be; NULL: none within `seconds`, or the server stops. The
  * caller releases it. From any thread but the applying one. */
@@ -69,9 +69,9 @@ void fth_copies_stop(fth_copies *copies);
 
 /* ---- for the applying thread, between updates ---- */
 
-/* Makes what is asked for, and answers whom it can. */
+/* Makes the copies that are wanted and answers the pulls they satisfy. */
 void fth_copies_serve(fth_copies *copies);
-/* The last call: whoever waits, or asks later, is refused. */
+/* The last call: waiting and later pulls are refused. */
 void fth_copies_end(fth_copies *copies);
 
 #endif

@@ -24,7 +24,7 @@ struct fth_served_saver {
     bool asked;
 };
 
-/* ---- the state beside tensors ---- */
+/* ---- state other than tensors ---- */
 
 static json_t *describe_state(const fth_served_saver *saver)
 {

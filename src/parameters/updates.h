@@ -1,6 +1,6 @@
 /* Updates of the parameters: the step being made, which gradients are fit to be a part of it, and the update itself.
  *
- * The applying thread's own, and before it that of whoever replays the log. */
+ * The applying thread's own, and before that the thread's that replays the log. */
 #ifndef FTH_PARAMETERS_UPDATES_H
 #define FTH_PARAMETERS_UPDATES_H
 
@@ -16,7 +16,7 @@ fth_status fth_updates_create(const fth_served_model *model, fth_served_position
                               fth_parameters_metrics *metrics, fth_served_record *record, bool averaged,
                               fth_updates **updates);
 void fth_updates_free(fth_updates *updates);
-/* When the weights are those to go on from. FTH_DIVERGED if they are not finite. */
+/* Once the weights to continue from are in place. FTH_DIVERGED if they are not finite. */
 fth_status fth_updates_begin(fth_updates *updates);
 
 /* How many gradients the step being made has. */

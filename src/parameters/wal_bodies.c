@@ -252,7 +252,7 @@ static int write_piece(const fth_body *body, uint64_t at, const char *from, size
     return 0;
 }
 
-/* The file goes on to the end of the place. Otherwise a longer body that gets the place next would be written, as memory,
+/* Extends the file to the end of the place. Otherwise a longer body that gets the place next would be written, as memory,
  * past the end of the file, and what lies there is lost with the process. 0, or an errno. */
 static int write_padding(const fth_body *body)
 {

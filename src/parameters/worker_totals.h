@@ -25,7 +25,7 @@ typedef struct fth_served_line {
 /* A line of what came since the last one, if that is something, and long enough ago unless `now`. */
 bool fth_served_meters_take_line(fth_served_meters *meters, double now_s, bool now, fth_served_line *line);
 
-/* The latest steps; and samples a second, steady enough to tell how long the rest takes. */
+/* The latest steps; and samples a second, steady enough to estimate the time left. */
 void fth_served_meters_get_recent(fth_served_meters *meters, fth_tally *recent, double *pace);
 
 #endif

@@ -38,7 +38,7 @@ typedef struct lease_text {
     double process_s; /* how long its owner's process had run when it was renewed; 0: unknown */
 } lease_text;
 
-/* One object for its three parts, told apart by their locks: what never changes, the renewal under way, and what others
+/* One object for its three parts, separated by their locks: what never changes, the renewal under way, and what others
  * ask about. */
 struct fth_lease {
     fth_store *store;

@@ -136,7 +136,7 @@ void fth_credentials_free(fth_credentials *credentials)
     free(credentials);
 }
 
-/* Fetches keys anew from where they came; under the lock, so that several threads ask once. */
+/* Fetches keys again from their source; under the lock, so that several threads ask once. */
 static fth_status renew(fth_credentials *credentials)
 {
     fth_status status = FTH_OK;

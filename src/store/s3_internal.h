@@ -98,7 +98,7 @@ typedef struct fth_s3_sum {
 fth_status fth_s3_hash_parts(const fth_store_source *source, uint64_t part_bytes, fth_store_meter *meter,
                              unsigned char (*digests)[FTH_MD5_BYTES], char tree[96]);
 void fth_s3_sum_chunk(const void *bytes, size_t size_bytes, fth_s3_sum *sum);
-/* The same piece by piece: `first` begins anew; _end gives the sum (NULL: not wanted) and frees. */
+/* The same piece by piece: `first` starts over; _end gives the sum (NULL: not wanted) and frees. */
 typedef struct fth_s3_sum_state fth_s3_sum_state;
 fth_status fth_s3_sum_add(fth_s3_sum_state **state, bool first, const void *bytes, size_t size_bytes);
 void fth_s3_sum_end(fth_s3_sum_state **state, fth_s3_sum *sum);

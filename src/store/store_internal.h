@@ -161,7 +161,7 @@ int fth_store_threads(void);
 fth_status fth_store_in_parallel(int threads, uint64_t count, fth_status (*piece)(void *context, uint64_t i),
                                  void *context, _Atomic bool *cancelled);
 
-/* Takes an answer's bytes as they come; `offset` 0 begins anew. */
+/* Takes an answer's bytes as they come; `offset` 0 starts over. */
 typedef struct fth_store_sink {
     fth_status (*take)(void *context, uint64_t offset, const void *bytes, size_t size_bytes);
     void *context;
@@ -179,7 +179,7 @@ typedef struct fth_store_fetch {
     /* Optional: a range that is handed on as it comes, which saves a copy; else the kind's get_range. */
     fth_status (*range_to)(fth_store *store, const char *key, uint64_t offset, size_t size_bytes,
                            const fth_store_version *version, fth_deadline deadline, const fth_store_sink *sink);
-    /* Or of its pieces, seen as they arrive (from several threads, each piece in order from offset 0, anew after a
+    /* Or of its pieces, seen as they arrive (from several threads, each piece in order from offset 0, again after a
      * failure), and told before the file gets its name. */
     uint64_t piece_bytes; /* 0: as it suits */
     fth_status (*piece)(void *context, uint64_t i, uint64_t offset, const void *bytes, size_t size_bytes);

@@ -258,7 +258,7 @@ static fth_status stage_bytes(void *context, uint64_t at, const void *bytes, siz
 {
     fth_status status = FTH_OK;
     fth_piece *piece = context;
-    if (at == 0) /* the first, or anew after a failure */
+    if (at == 0) /* the first, or again after a failure */
         piece->staged_bytes = 0;
     if (piece->staged_bytes + size_bytes > piece->landing->buffer_bytes)
         FTH_TRY(land_staged(piece));

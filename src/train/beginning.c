@@ -111,7 +111,7 @@ fth_status fth_beginning_check_longer(const fth_beginning *beginning, const json
             continue;
         before = json_dumps(json_object_get(stored, name), JSON_ENCODE_ANY | JSON_REAL_PRECISION(6));
         status = fth_fail(FTH_INVALID,
-                          "the run in %s is to go on until --%s %s, and this command would shorten it; give as much or "
+                          "the run in %s was started with --%s %s, and this command would shorten it; give as much or "
                           "more, or leave the limit out",
                           beginning->options.checkpoints, name, before ? before : "?");
         goto out;

@@ -16,7 +16,7 @@ typedef struct fth_step_result {
     double loss; /* mean over the batch */
     int64_t correct;
     int64_t samples;
-    bool finished; /* whoever owns the model says that training is over: fth_strategy.ended_by */
+    bool finished; /* the model's owner says that training is over: fth_strategy.ended_by */
 } fth_step_result;
 
 /* The vectors that several engines can have in common. On the device, which must be host memory. */

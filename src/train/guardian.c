@@ -15,7 +15,7 @@
 #define LOOK_EVERY_S 0.02
 
 struct fth_guardian {
-    fth_stop *stop;                     /* NULL: nobody asks */
+    fth_stop *stop;                     /* NULL: no stop can be asked for */
     const fth_train_observer *observer; /* or NULL */
     fth_reporter *reporter;
     pthread_t thread, closer; /* watches the clock; saves what can be saved when the process is to end */
@@ -35,7 +35,7 @@ struct fth_guardian {
 
 /* ---- how a notice was used ---- */
 
-/* The event, which is logged too; NULL where nobody gave notice. */
+/* The event, which is logged too; NULL if there was no notice. */
 static json_t *describe_notice(const fth_stop_reason *reason, int64_t step, fth_saver *saver)
 {
     fth_saver_state saved = saver ? fth_saver_look(saver) : (fth_saver_state){0};

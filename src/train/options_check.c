@@ -59,7 +59,8 @@ fth_status fth_train_options_check(const fth_train_options *options)
     if (options->nesterov && options->momentum <= 0)
         return fth_fail(FTH_INVALID, "--nesterov needs a --momentum above 0");
     if (options->freeze_statistics && !*options->freeze)
-        return fth_fail(FTH_INVALID, "--freeze-statistics is about the layers that --freeze names");
+        return fth_fail(FTH_INVALID,
+                        "--freeze-statistics applies to the layers that --freeze names; give --freeze too");
     if (strncmp(options->checkpoints, "http://", 7) == 0 || strncmp(options->checkpoints, "https://", 8) == 0)
         return fth_fail(
             FTH_INVALID,

@@ -32,7 +32,7 @@ const char *fth_run_store_url(const fth_run_store *run);
 int64_t fth_run_store_owner(const fth_run_store *run);      /* this owner's number; 0 before the record was read */
 int64_t fth_run_store_last_owner(const fth_run_store *run); /* of the last events that were there then; 0: none */
 
-/* Takes the lease, however long somebody else holds it, and logs who does. `for_a_run`: waits until there is a run to
+/* Takes the lease, however long another machine holds it, and logs which one. `for_a_run`: waits until there is a run to
  * take (a standby). FTH_INTERRUPTED if `stop` is asked. */
 fth_status fth_run_store_take(fth_run_store *run, fth_stop *stop, bool for_a_run);
 /* How the last take went. */

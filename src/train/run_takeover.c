@@ -24,7 +24,7 @@ out:
     return status;
 }
 
-/* Names the first option that differs, with both values; how long to go on is not such an option. */
+/* Names the first option that differs, with both values; limits are not such options. */
 static fth_status compare_options(const fth_beginning *beginning, const json_t *stored, const char *id, const char *url)
 {
     fth_status status = FTH_OK;
@@ -55,7 +55,7 @@ out:
     return status;
 }
 
-/* The run in the store is the one that is asked for; how long it goes on is as stored, or as given now. */
+/* The run in the store is the one that is asked for; its limits are the stored ones, or those given now. */
 static fth_status check_same(fth_beginning *beginning, const fth_stored_record *record, const char *url, bool standby)
 {
     fth_status status = FTH_OK;
@@ -103,7 +103,7 @@ out:
     return status;
 }
 
-/* The record of the store becomes a local run folder, from which everything goes on as for any run. */
+/* The record of the store becomes a local run folder, which is then continued like any run. */
 static fth_status take_record(fth_beginning *beginning, fth_stored_record *record, const char *url)
 {
     fth_status status = FTH_OK;
@@ -161,7 +161,7 @@ static void forget_record(fth_beginning *beginning)
     beginning->run = NULL;
 }
 
-/* A run that ended is over, without a lease, unless more is asked for than it was given then. */
+/* A run that ended is over, without a lease, unless this command asks for more than it was given then. */
 static fth_status check_over(fth_beginning *beginning, fth_stored_record *record, const char *url, bool *over)
 {
     fth_status status = FTH_OK;
@@ -193,7 +193,7 @@ fth_status fth_stored_run_find(fth_run_store *run, fth_stop *stop, bool standby,
         if (record.begun)
             FTH_TRY(take_record(beginning, &record, url));
         if (record.finished && !beginning->finished)
-            fth_log_info("run %s had ended; more is asked of it now, and it goes on",
+            fth_log_info("run %s had ended; this command asks for more, so it continues",
                          json_string_value(json_object_get(record.json, "id")));
     }
     free(beginning->options.checkpoints);

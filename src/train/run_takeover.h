@@ -1,4 +1,4 @@
-/* Finding the run that is asked for in a store, and taking it over.
+/* Finding a run in a store, and taking it over.
  *
  *     the record is read -> the run ended, and no more is asked of it: nothing to do, no lease
  *                        -> the lease is taken, the record read as its last owner left it, and it becomes a local run
@@ -13,7 +13,7 @@
 #include "train/run_store.h"
 
 /* Where to begin; waits for the lease. `beginning` has its options (fth_beginning_prepare). `standby`: waits for a run,
- * and takes over how long it is to go on. FTH_INTERRUPTED if `stop` is asked. */
+ * and takes over its limits. FTH_INTERRUPTED if `stop` is asked. */
 fth_status fth_stored_run_find(fth_run_store *run, fth_stop *stop, bool standby, fth_beginning *beginning);
 /* The same to look at only: without a lease, and the local record is a copy in `folder`, made if there is a run. */
 fth_status fth_stored_run_look(fth_run_store *run, bool standby, const char *folder, fth_beginning *beginning);

@@ -1,4 +1,4 @@
-/* The saver: keeps a run's state safe while training goes on.
+/* The saver: keeps a run's state safe during training.
  *
  *     a checkpoint is due -> the flat vectors are copied into one of two snapshots (training waits for that alone; on a
  *                            GPU not even for that: the copy is made there, between two updates)

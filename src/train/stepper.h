@@ -15,7 +15,7 @@
 
 typedef struct fth_stepper fth_stepper;
 
-/* Reaches whoever the strategy needs. What is passed outlives the stepper; `stop` may be NULL. */
+/* Connects to the processes that the strategy needs. What is passed outlives the stepper; `stop` may be NULL. */
 fth_status fth_stepper_create(fth_setup *setup, fth_position *position, fth_reporter *reporter, fth_stop *stop,
                               fth_stepper **stepper);
 void fth_stepper_free(fth_stepper *stepper);
@@ -36,7 +36,7 @@ fth_status fth_stepper_update(fth_stepper *stepper);
  * the weights as a whole. */
 fth_status fth_stepper_settle(fth_stepper *stepper);
 /* After any of these three failed with *status: if it was for a lost peer, and the strategy can do without it, forms a
- * group of those that are left, sets *status to what came of that, and returns true if it is FTH_OK. The update that
+ * group of those that are left, sets *status to the outcome, and returns true if it is FTH_OK. The update that
  * failed then counts as not made, and the position may have moved to that of a peer. */
 bool fth_stepper_recover(fth_stepper *stepper, fth_status *status);
 /* True after the last batch of an epoch, until the position begins the next one. */

@@ -15,7 +15,7 @@
  *
  * Where a peer is lost in agree(), step() or drain(), they return FTH_PEER_LOST; with rejoin() the others form a group
  * again, synchronize, and continue after the last update that one of them has finished. The trainer then has its part of
- * the next batch anew, so no sample is repeated or left out.
+ * the next batch again, so no sample is repeated or left out.
  *
  * All of them are called from the training thread. */
 #ifndef FTH_TRAIN_STRATEGY_H
@@ -73,7 +73,7 @@ struct fth_strategy {
                             fth_stop *stop, fth_train_outcome *outcome);
     /* Optional: true if workers make images from recipes where they compute with them, given a data set in memory. */
     bool (*makes_images)(const fth_train_options *options);
-    /* Optional: reaches whoever is needed, and fails where they refuse, before a record of the run is made. open() then
+    /* Optional: connects to the processes it needs, and fails if they refuse, before the run has a record. open() then
      * gets its state. From here on, whatever waits for others watches `stop`, which outlives the strategy, and stops
      * waiting when it is asked: step() succeeds if the batch counts already, else returns FTH_INTERRUPTED. `place`
      * comes zeroed. */

@@ -2,7 +2,7 @@
  *
  * The struct is wide and flat on purpose: each member but `standby` (a command) and `own` is one row of the table, so
  * that a flag, a YAML key, a key of run.json and a member are one word. It holds what the user said, and nothing that
- * changes while a run goes on; an object that needs some of it takes those values. */
+ * changes during a run; an object that needs some of it takes those values. */
 #ifndef FTH_TRAIN_TRAIN_OPTIONS_H
 #define FTH_TRAIN_TRAIN_OPTIONS_H
 

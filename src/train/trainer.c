@@ -26,7 +26,7 @@ typedef struct fth_trainer {
     fth_beginning beginning;
     fth_setup setup;
     fth_position position;
-    fth_stop *stop; /* NULL: nobody asks for one */
+    fth_stop *stop; /* NULL: no stop can be asked for */
     fth_reporter *reporter;
     fth_spending *spending;
     fth_guardian *guardian;

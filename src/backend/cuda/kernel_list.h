@@ -40,7 +40,7 @@ CUDA_KERNELS(CUDA_DECLARE)
 /* y = [relu](y + bias), in place; bias: may be none. NaN stays NaN. */
 fth_status cuda_add_bias(fth_plan *plan, const cuda_layout *layout, fth_plan_value y, fth_plan_value bias, bool relu);
 
-/* Sums of the columns of dy, the gradient of a bias; nothing if nobody wants it or relu_grad made it already. */
+/* Sums of the columns of dy, the gradient of a bias; nothing if it is not wanted or relu_grad has made it already. */
 fth_status cuda_add_bias_gradient(fth_plan *plan, fth_plan_value dy, fth_value dbias);
 /* The two terms of a sum that was left to its reader; false if `value` was computed. */
 bool cuda_is_deferred_sum(const fth_plan *plan, fth_value value, fth_value terms[2]);
