@@ -152,7 +152,7 @@ def stored(farthing, tiny):
                                              (["--steps", 30, "--until", "loss=1e-9"], 30)])
 def test_a_stored_run_is_extended(stored, limit, expected):
     result = stored(*limit)
-    assert "goes on" in result.err
+    assert "it continues" in result.err
     assert stored.steps() == expected
     run = json.loads((stored.store / "run.json").read_text())
     assert run["id"] == "x" and run["configuration"]["steps"] == (expected if expected == 30 else 0)
