@@ -4,7 +4,9 @@
  *
  * The trainer calls, in this order:
  *
- *     connect      reaches peers and may refuse to begin; nothing of the run has been written yet
+ *     meet         before the run is looked for: one of several peers finds it, the others get what it found
+ *     share_run    in the one that found it
+ *     connect      joins peers and may refuse to begin; nothing of the run has been written yet
  *     synchronize  the engine has its first weights, or a checkpoint's; peers may have others
  *     open         workers start from these weights
  *     describe     adds to the "start" event
@@ -40,6 +42,7 @@ typedef struct fth_peer_place {
 typedef struct fth_intent {
     const char *end; /* end, as the "end" event gives the reason; NULL: continue */
     bool stop;       /* save and end, since a stop was asked for */
+    bool leave;      /* with `stop`: for this machine alone, which is about to vanish; peers continue without it */
     bool checkpoint;
 } fth_intent;
 
@@ -73,6 +76,11 @@ struct fth_strategy {
                             fth_stop *stop, fth_train_outcome *outcome);
     /* Optional: true if workers make images from recipes where they compute with them, given a data set in memory. */
     bool (*makes_images)(const fth_train_options *options);
+    /* Optional, before the run is looked for: reaches peers, and sets *run to what one of them found (the caller's); or
+     * to NULL: then this process finds it and passes it to share_run(). Waits as connect() does. The state is given to
+     * connect(). */
+    fth_status (*meet)(const fth_train_options *options, fth_stop *stop, void **state, json_t **run);
+    fth_status (*share_run)(void *state, const json_t *run);
     /* Optional: connects to the processes it needs, and fails if they refuse, before the run has a record. open() then
      * gets its state. From here on, whatever waits for others watches `stop`, which outlives the strategy, and stops
      * waiting when it is asked: step() succeeds if the batch counts already, else returns FTH_INTERRUPTED. `place`
@@ -88,7 +96,8 @@ struct fth_strategy {
      * and "version". */
     void (*describe)(const void *state, json_t *event);
     /* Optional, before each update: makes `intent` the same in every process. Before it returns with a stop that only a
-     * peer was asked for, it asks for that, with the peer's reason and deadline, on connect()'s `stop`. */
+     * peer was asked for, it asks for that, with the peer's reason and deadline, on connect()'s `stop`. Where some
+     * leave and others do not, it returns with their stop in those that leave, and FTH_PEER_LOST in the others. */
     fth_status (*agree)(void *state, fth_intent *intent);
     /* Optional: after FTH_PEER_LOST forms a group of those that are left, and perhaps of new ones. */
     fth_status (*rejoin)(void *state, fth_peer_place *place);
@@ -98,6 +107,8 @@ struct fth_strategy {
     fth_status (*step)(void *state, const fth_batch *batch, double learning_rate, fth_step_result *result);
     /* Optional: waits until every batch taken is part of the weights, and returns the results not returned yet. */
     fth_status (*drain)(void *state, fth_step_result *result);
+    /* Optional: sums a few numbers over all peers, for what each of them does a part of (validation). */
+    fth_status (*sum)(void *state, double *values, size_t count);
     /* Optional: the next event for the record (with its name, without a time), or NULL. The caller owns it. */
     json_t *(*take_event)(void *state);
     void (*close)(void *state);

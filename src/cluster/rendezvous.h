@@ -1,0 +1,32 @@
+/* The rendezvous: where the members of a run meet. An HTTP service that an agent of `farthing launch`, or the process of rank
+ * 0, has in a thread.
+ *
+ * It forms a group as soon as there are `most` nodes, or `least` and nobody new has come for join_wait_s; after the first
+ * group, as soon as every member that is alive has come back. A member that has not been heard of for lost_after_s is lost; so is
+ * one whose connection its agent reports as ended. One that is alive but has not moved for stuck_after_s, while the others
+ * wait for it, is stuck: it is named and left out. */
+#ifndef FTH_CLUSTER_RENDEZVOUS_H
+#define FTH_CLUSTER_RENDEZVOUS_H
+
+#include "base/base.h"
+
+typedef struct fth_rendezvous fth_rendezvous;
+
+typedef struct fth_rendezvous_options {
+    const char *address; /* NULL: every one of this machine */
+    int port;            /* 0: any free one */
+    const char *token;   /* "": none is asked for */
+    const char *run;
+    int least, most;      /* nodes */
+    int workers_per_node; /* a node counts as there when all of its workers have come, at the beginning; 0: 1 */
+    double join_wait_s;   /* 0: 3 */
+    double lost_after_s;  /* 0: 4 */
+    double stuck_after_s; /* 0: 60 */
+} fth_rendezvous_options;
+
+/* FTH_IO, with who holds the port where that can be known, if it is taken. */
+fth_status fth_rendezvous_start(const fth_rendezvous_options *options, fth_rendezvous **rendezvous);
+int fth_rendezvous_port(const fth_rendezvous *rendezvous);
+void fth_rendezvous_stop(fth_rendezvous *rendezvous);
+
+#endif

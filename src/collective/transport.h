@@ -1,0 +1,22 @@
+/* Transports: how the members of a collective reach each other. A row is a file, and a line below. */
+#ifndef FTH_COLLECTIVE_TRANSPORT_H
+#define FTH_COLLECTIVE_TRANSPORT_H
+
+#include "collective/collective.h"
+
+/* The functions are those of collective.h, for a group of at least two. */
+typedef struct fth_transport {
+    const char *name, *summary;
+    fth_status (*open)(const fth_collective_options *options, void **state);
+    void (*close)(void *state);
+    void (*abort)(void *state, const char *reason); /* from any thread */
+    fth_status (*all_reduce)(void *state, float *values, size_t count, fth_wire wire);
+    fth_status (*sum)(void *state, double *values, size_t count);
+    fth_status (*reduce_scatter)(void *state, float *values, const size_t *begins, fth_wire wire);
+    fth_status (*all_gather)(void *state, float *values, const size_t *begins);
+    fth_status (*broadcast)(void *state, void *bytes, size_t size, int root);
+} fth_transport;
+
+extern const fth_transport fth_transport_shm, fth_transport_gloo;
+
+#endif
