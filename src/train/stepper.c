@@ -104,18 +104,10 @@ fth_status fth_stepper_agree(fth_stepper *stepper, fth_intent *intent)
     return strategy->agree ? strategy->agree(stepper->state, intent) : FTH_OK;
 }
 
-static fth_status rejoin(fth_stepper *stepper)
+fth_status fth_stepper_rejoin(fth_stepper *stepper)
 {
     fth_status status = FTH_OK;
-    fth_position *position = stepper->position;
-    const fth_meters meters = position->state.meters;
 
-    fth_reporter_warn(stepper->reporter, "%s; continuing with the peers that are left", fth_error_message());
-    if (stepper->updating) {
-        position->state = stepper->before;
-        position->state.meters = meters; /* the time was spent */
-        stepper->updating = false;
-    }
     FTH_TRY(stepper->setup->strategy->rejoin(stepper->state, &stepper->place));
     FTH_TRY(synchronize(stepper));
     FTH_TRY(open_loader(stepper));
@@ -124,11 +116,25 @@ out:
     return status;
 }
 
+/* The update that failed, if there is one, counts as not made; the time was spent. */
+static void take_back_update(fth_stepper *stepper)
+{
+    fth_position *position = stepper->position;
+    const fth_meters meters = position->state.meters;
+    if (!stepper->updating)
+        return;
+    position->state = stepper->before;
+    position->state.meters = meters;
+    stepper->updating = false;
+}
+
 bool fth_stepper_recover(fth_stepper *stepper, fth_status *status)
 {
     if (*status != FTH_PEER_LOST || !stepper->setup->strategy->rejoin)
         return false;
-    *status = rejoin(stepper);
+    fth_reporter_warn(stepper->reporter, "%s; continuing with the peers that are left", fth_error_message());
+    take_back_update(stepper);
+    *status = fth_stepper_rejoin(stepper);
     return *status == FTH_OK;
 }
 

@@ -39,6 +39,8 @@ fth_status fth_stepper_settle(fth_stepper *stepper);
  * group of those that are left, sets *status to the outcome, and returns true if it is FTH_OK. The update that
  * failed then counts as not made, and the position may have moved to that of a peer. */
 bool fth_stepper_recover(fth_stepper *stepper, fth_status *status);
+/* Forms a group with those that wait to join, where fth_intent.rejoin asks for it. */
+fth_status fth_stepper_rejoin(fth_stepper *stepper);
 /* True after the last batch of an epoch, until the position begins the next one. */
 bool fth_stepper_is_at_epoch_end(const fth_stepper *stepper);
 /* Who ended the training, where the strategy says that it is over (strategy.h, ended_by); else NULL. */

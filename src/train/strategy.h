@@ -44,6 +44,7 @@ typedef struct fth_intent {
     bool stop;       /* save and end, since a stop was asked for */
     bool leave;      /* with `stop`: for this machine alone, which is about to vanish; peers continue without it */
     bool checkpoint;
+    bool rejoin; /* set by agree() alone: somebody waits to join, so a new group is formed before the next update */
 } fth_intent;
 
 /* Wide because it is a table: functions and the capabilities they need, no state. */
@@ -99,7 +100,8 @@ struct fth_strategy {
      * peer was asked for, it asks for that, with the peer's reason and deadline, on connect()'s `stop`. Where some
      * leave and others do not, it returns with their stop in those that leave, and FTH_PEER_LOST in the others. */
     fth_status (*agree)(void *state, fth_intent *intent);
-    /* Optional: after FTH_PEER_LOST forms a group of those that are left, and perhaps of new ones. */
+    /* Optional: after FTH_PEER_LOST, or where agree() asks for it, forms a group of those that are left, and perhaps of new
+     * ones. FTH_TIMEOUT, every few seconds, while there are too few: the caller saves if it has led, and calls again. */
     fth_status (*rejoin)(void *state, fth_peer_place *place);
     /* Computes gradients of `batch` and updates at the end of each group of `accumulate` batches. A strategy with
      * several workers may only take the batch (a copy of it) and return the sum of what was finished meanwhile: `result`

@@ -279,6 +279,15 @@ static void recover(fth_trainer *trainer, fth_status *status)
     fth_saver_set_follows(trainer->saver, fth_stepper_follows(trainer->stepper));
 }
 
+/* With peers that wait to join. */
+static fth_status rejoin(fth_trainer *trainer)
+{
+    fth_status status = fth_stepper_rejoin(trainer->stepper);
+    if (status == FTH_OK)
+        fth_saver_set_follows(trainer->saver, fth_stepper_follows(trainer->stepper));
+    return status;
+}
+
 /* Trains until a limit is reached (*reason names it) or a stop is asked for (FTH_INTERRUPTED). */
 static fth_status loop(fth_trainer *trainer, const char **reason)
 {
@@ -296,7 +305,7 @@ static fth_status loop(fth_trainer *trainer, const char **reason)
         if (status == FTH_OK && intent.checkpoint)
             FTH_TRY(fth_saver_save(trainer->saver));
         if (status == FTH_OK)
-            status = make_update(trainer, first);
+            status = intent.rejoin ? rejoin(trainer) : make_update(trainer, first);
         recover(trainer, &status);
         FTH_TRY(status);
     }
