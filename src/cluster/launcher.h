@@ -11,7 +11,7 @@ typedef struct fth_launched {
     int rank, size; /* -1 and 0: the rendezvous decides */
     int local_rank, local_size; /* on this machine */
     int least, most;            /* nodes; of launchers that fix the number of processes: least is 1, most is `size` */
-    char *rendezvous;           /* "host:port" */
+    char *rendezvous;           /* "host:port"; "127.0.0.1:0" of a process started by hand: any free port */
     bool hosts_rendezvous;      /* this process has it in a thread: rank 0, where no agent does */
     char *token;                /* that members show; "": none */
     char *node;                 /* which machine this is */
@@ -21,6 +21,13 @@ typedef struct fth_launched {
 /* FTH_INVALID, naming the variables, if they are incomplete or contradict each other. */
 fth_status fth_launcher_find(fth_launched *launched);
 void fth_launched_release(fth_launched *launched);
+
+/* The first name in a list of hosts as Slurm writes it: "node2" of "node[2-4,7],login"; free() it. NULL: it is none. */
+char *fth_launcher_first_host(const char *list);
+/* "N" or "MIN:MAX" */
+fth_status fth_launcher_parse_nodes(const char *text, int *least, int *most);
+/* FTH_INVALID unless `text` is HOST:PORT, or [ADDRESS]:PORT. */
+fth_status fth_launcher_check_address(const char *text);
 
 /* What `farthing launch` sets for its workers; the token comes in a file that only they can read. */
 #define FTH_LAUNCH_RENDEZVOUS "FARTHING_RENDEZVOUS" /* host:port */
