@@ -32,7 +32,9 @@ typedef struct fth_member {
     const char *name; /* "rank 2 on b.example (process 4711)", for messages */
 } fth_member;
 
-/* How f32 sums travel between members. With f16 and bf16 each contribution, and the sum, is rounded to it. */
+/* How f32 sums travel between members. With f16 and bf16 each contribution, and the sum, is rounded to it. Shared memory
+ * saves nothing by that and rounds all the same, so that the numbers do not depend on where members are. Where members of several
+ * machines share some of them, the contributions are sums of machines: on each of them members are added in f32. */
 typedef enum fth_wire { FTH_WIRE_F32, FTH_WIRE_F16, FTH_WIRE_BF16 } fth_wire;
 
 typedef struct fth_collective_options {
@@ -41,14 +43,14 @@ typedef struct fth_collective_options {
     fth_key_store keys;
     const char *address;   /* of this machine, at which members on others reach it; NULL: the loopback's */
     const char *transport; /* "auto", or the name of a row */
-    double timeout_s;      /* a call in which nothing moves for this long fails; 0: 30 */
+    double timeout_s;      /* a call in which nothing moves for this long fails, as if a member were lost; 0: 30 */
     /* Memory of this process, made with fth_shared_memory_create(), in which sums are made without a copy where members
      * share a machine. NULL: none. */
     const struct fth_shared_memory *memory;
 } fth_collective_options;
 
-/* Connects to all members; returns when all have done so. What is passed must stay only during the call, but `keys` until
- * close. */
+/* Connects to all members; returns when all have done so. What is passed must stay only during the call, but `keys` and
+ * `memory` until close. A failed call leaves values undefined, and names the member that was lost. */
 fth_status fth_collective_open(const fth_collective_options *options, fth_collective **collective);
 void fth_collective_close(fth_collective *collective); /* NULL is fine */
 /* From any thread: a call under way fails soon with FTH_PEER_LOST and this reason, and so do all that follow. */

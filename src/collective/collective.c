@@ -1,0 +1,198 @@
+/* See collective.h. What all transports have in common: which one is used, checks of what is asked, and that a group in
+ * which a call has failed stays failed, in every member. */
+#include "collective/collective.h"
+
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "collective/transport.h"
+
+static const fth_transport *const transports[] = {&fth_transport_shm};
+
+struct fth_collective {
+    const fth_transport *transport; /* NULL: one member */
+    void *state;                    /* the transport's */
+    int size;
+    pthread_mutex_t mutex;
+    char failure[500]; /* guarded by mutex: why no call can succeed any more; "": none has failed */
+};
+
+/* ---- opening ---- */
+
+static const fth_transport *find_transport(const char *name)
+{
+    for (size_t i = 0; i < FTH_COUNT_OF(transports); i++)
+        if (strcmp(transports[i]->name, name) == 0)
+            return transports[i];
+    return NULL;
+}
+
+/* True if some, or all, members are on the machine of another. */
+static bool share_machines(const fth_collective_options *options, bool *all)
+{
+    bool some = false;
+    *all = true;
+    for (int r = 0; r < options->size; r++) {
+        *all = *all && options->members[r].node == options->members[0].node;
+        for (int q = 0; q < r; q++)
+            some = some || options->members[q].node == options->members[r].node;
+    }
+    return some;
+}
+
+static const char *choose_transport(const fth_collective_options *options)
+{
+    bool all, some = share_machines(options, &all);
+    if (options->transport && strcmp(options->transport, "auto") != 0)
+        return options->transport;
+    return all ? "shm" : some ? "shm+gloo" : "gloo";
+}
+
+static fth_status check_options(const fth_collective_options *options)
+{
+    bool all;
+    share_machines(options, &all);
+    if (options->size < 1 || options->rank < 0 || options->rank >= options->size)
+        return fth_fail(FTH_INVALID, "no rank %d in a group of %d", options->rank, options->size);
+    if (strcmp(choose_transport(options), "shm") == 0 && !all)
+        return fth_fail(FTH_INVALID, "shm cannot connect %d members on several machines; choose auto or gloo",
+                        options->size);
+    return FTH_OK;
+}
+
+fth_status fth_collective_open(const fth_collective_options *options, fth_collective **collective)
+{
+    fth_status status = FTH_OK;
+    fth_collective *made = NULL;
+
+    FTH_TRY(check_options(options));
+    FTH_TRY(fth_allocate(1, sizeof *made, &made));
+    pthread_mutex_init(&made->mutex, NULL);
+    made->size = options->size;
+    if (options->size > 1) {
+        const char *name = choose_transport(options);
+        const fth_transport *transport = find_transport(name);
+        FTH_REQUIRE(transport, FTH_UNSUPPORTED, "this farthing has no transport '%s'", name);
+        FTH_TRY(transport->open(options, &made->state));
+        made->transport = transport;
+    }
+    *collective = made;
+    made = NULL;
+
+out:
+    fth_collective_close(made);
+    return status;
+}
+
+void fth_collective_close(fth_collective *collective)
+{
+    if (!collective)
+        return;
+    if (collective->transport)
+        collective->transport->close(collective->state);
+    pthread_mutex_destroy(&collective->mutex);
+    free(collective);
+}
+
+const char *fth_collective_transport(const fth_collective *collective)
+{
+    return collective->transport ? collective->transport->name : "none";
+}
+
+/* ---- failures ---- */
+
+/* The first reason stays. */
+static void set_failure(fth_collective *collective, const char *reason)
+{
+    pthread_mutex_lock(&collective->mutex);
+    if (!collective->failure[0])
+        snprintf(collective->failure, sizeof collective->failure, "%s", *reason ? reason : "the group has ended");
+    pthread_mutex_unlock(&collective->mutex);
+}
+
+static fth_status check_alive(fth_collective *collective)
+{
+    fth_status status = FTH_OK;
+    pthread_mutex_lock(&collective->mutex);
+    if (collective->failure[0])
+        status = fth_fail(FTH_PEER_LOST, "%s", collective->failure);
+    pthread_mutex_unlock(&collective->mutex);
+    return status;
+}
+
+void fth_collective_abort(fth_collective *collective, const char *reason)
+{
+    set_failure(collective, reason);
+    if (collective->transport)
+        collective->transport->abort(collective->state, reason);
+}
+
+/* Takes the status of a call: others must not wait for a member that has given up. */
+static fth_status finish(fth_collective *collective, fth_status status)
+{
+    char reason[sizeof collective->failure];
+    if (status == FTH_OK)
+        return status;
+    snprintf(reason, sizeof reason, "%s", fth_error_message());
+    fth_collective_abort(collective, reason);
+    return fth_fail(status, "%s", reason);
+}
+
+/* ---- calls ---- */
+
+static fth_status check_ranges(const fth_collective *collective, const size_t *begins)
+{
+    for (int r = 0; r < collective->size; r++)
+        if (begins[r] > begins[r + 1])
+            return fth_fail(FTH_INVALID, "range %d ends at %zu, before its beginning at %zu", r, begins[r + 1],
+                            begins[r]);
+    return FTH_OK;
+}
+
+/* Leaves the calling function, which has `collective`, unless there is something to exchange. */
+#define RETURN_UNLESS_NEEDED(size)                                                                                     \
+    do {                                                                                                               \
+        fth_status alive = check_alive(collective);                                                                    \
+        if (alive != FTH_OK || !collective->transport || (size) == 0)                                                  \
+            return alive;                                                                                              \
+    } while (0)
+
+fth_status fth_collective_all_reduce(fth_collective *collective, float *values, size_t count, fth_wire wire)
+{
+    RETURN_UNLESS_NEEDED(count);
+    return finish(collective, collective->transport->all_reduce(collective->state, values, count, wire));
+}
+
+fth_status fth_collective_sum(fth_collective *collective, double *values, size_t count)
+{
+    RETURN_UNLESS_NEEDED(count);
+    return finish(collective, collective->transport->sum(collective->state, values, count));
+}
+
+fth_status fth_collective_reduce_scatter(fth_collective *collective, float *values, const size_t *begins, fth_wire wire)
+{
+    fth_status status = check_ranges(collective, begins);
+    if (status != FTH_OK)
+        return status;
+    RETURN_UNLESS_NEEDED(begins[collective->size] - begins[0]);
+    return finish(collective, collective->transport->reduce_scatter(collective->state, values, begins, wire));
+}
+
+fth_status fth_collective_all_gather(fth_collective *collective, float *values, const size_t *begins)
+{
+    fth_status status = check_ranges(collective, begins);
+    if (status != FTH_OK)
+        return status;
+    RETURN_UNLESS_NEEDED(begins[collective->size] - begins[0]);
+    return finish(collective, collective->transport->all_gather(collective->state, values, begins));
+}
+
+fth_status fth_collective_broadcast(fth_collective *collective, void *bytes, size_t size, int root)
+{
+    if (root < 0 || root >= collective->size)
+        return fth_fail(FTH_INVALID, "no rank %d in a group of %d", root, collective->size);
+    RETURN_UNLESS_NEEDED(size);
+    return finish(collective, collective->transport->broadcast(collective->state, bytes, size, root));
+}

@@ -1,0 +1,185 @@
+/* See wire.h. Loops without branches, which the compiler turns into vector instructions: through them numbers go at the
+ * speed of memory. */
+#include "collective/wire.h"
+
+#include <stdint.h>
+#include <string.h>
+
+#include "base/vectorized.h"
+
+static inline uint32_t bits_of(float value)
+{
+    uint32_t bits;
+    memcpy(&bits, &value, sizeof bits);
+    return bits;
+}
+
+static inline float float_of(uint32_t bits)
+{
+    float value;
+    memcpy(&value, &bits, sizeof value);
+    return value;
+}
+
+/* A NaN stays one: its highest bit of the mantissa is set, as the lower ones go. */
+static inline uint16_t to_bf16(float value)
+{
+    uint32_t bits = bits_of(value), rounded = (bits + 0x7fff + (bits >> 16 & 1)) >> 16;
+    return (uint16_t)((bits & 0x7fffffff) > 0x7f800000 ? bits >> 16 | 0x40 : rounded);
+}
+
+static inline float from_bf16(uint16_t bits)
+{
+    return float_of((uint32_t)bits << 16);
+}
+
+/* Numbers below the least normal one are rounded by the addition of one whose last bit is theirs; the others as integers, where a
+ * carry into the exponent is right, up to infinity. */
+static inline uint16_t to_f16(float value)
+{
+    const uint32_t infinity = 0x7f800000, too_large = 143u << 23, normal = 113u << 23, aligner = 126u << 23;
+    uint32_t bits = bits_of(value), sign = bits & 0x80000000, size = bits ^ sign;
+    uint32_t small = bits_of(float_of(size < normal ? size : 0) + float_of(aligner)) - aligner;
+    uint32_t middle = (size - (112u << 23) + 0xfff + (size >> 13 & 1)) >> 13;
+    uint32_t large = size > infinity ? 0x7e00 : 0x7c00;
+    uint32_t half = size >= too_large ? large : size < normal ? small : middle;
+    return (uint16_t)(half | sign >> 16);
+}
+
+static inline float from_f16(uint16_t half)
+{
+    const uint32_t exponent_mask = 0x7c00u << 13, normal = 113u << 23;
+    uint32_t shifted = (half & 0x7fffu) << 13, exponent = shifted & exponent_mask, sign = (half & 0x8000u) << 16;
+    uint32_t middle = shifted + (112u << 23), large = shifted + (224u << 23);
+    uint32_t small = bits_of(float_of(shifted + normal) - float_of(normal));
+    uint32_t bits = exponent == exponent_mask ? large : exponent == 0 ? small : middle;
+    return float_of(bits | sign);
+}
+
+size_t fth_wire_size(fth_wire wire)
+{
+    return wire == FTH_WIRE_F32 ? sizeof(float) : sizeof(uint16_t);
+}
+
+/* ---- one loop for each format ---- */
+
+FTH_VECTORIZED static void pack_f16(const float *restrict from, size_t count, uint16_t *restrict to)
+{
+    for (size_t i = 0; i < count; i++)
+        to[i] = to_f16(from[i]);
+}
+
+FTH_VECTORIZED static void pack_bf16(const float *restrict from, size_t count, uint16_t *restrict to)
+{
+    for (size_t i = 0; i < count; i++)
+        to[i] = to_bf16(from[i]);
+}
+
+FTH_VECTORIZED static void unpack_f16(const uint16_t *restrict from, size_t count, float *restrict to)
+{
+    for (size_t i = 0; i < count; i++)
+        to[i] = from_f16(from[i]);
+}
+
+FTH_VECTORIZED static void unpack_bf16(const uint16_t *restrict from, size_t count, float *restrict to)
+{
+    for (size_t i = 0; i < count; i++)
+        to[i] = from_bf16(from[i]);
+}
+
+FTH_VECTORIZED static void add_f32(const float *restrict from, size_t count, float *restrict sums)
+{
+    for (size_t i = 0; i < count; i++)
+        sums[i] += from[i];
+}
+
+FTH_VECTORIZED static void add_f16(const uint16_t *restrict from, size_t count, float *restrict sums)
+{
+    for (size_t i = 0; i < count; i++)
+        sums[i] += from_f16(from[i]);
+}
+
+FTH_VECTORIZED static void add_bf16(const uint16_t *restrict from, size_t count, float *restrict sums)
+{
+    for (size_t i = 0; i < count; i++)
+        sums[i] += from_bf16(from[i]);
+}
+
+/* `to` may be `a` or `b`, number for number, which is no dependence between iterations. */
+FTH_VECTORIZED static void add_pair(const float *a, const float *b, size_t count, float *to)
+{
+#pragma GCC ivdep
+    for (size_t i = 0; i < count; i++)
+        to[i] = a[i] + b[i];
+}
+
+void fth_wire_pack(fth_wire wire, const float *from, size_t count, void *to)
+{
+    switch (wire) {
+    case FTH_WIRE_F32: memcpy(to, from, count * sizeof *from); break;
+    case FTH_WIRE_F16: pack_f16(from, count, to); break;
+    case FTH_WIRE_BF16: pack_bf16(from, count, to); break;
+    }
+}
+
+void fth_wire_unpack(fth_wire wire, const void *from, size_t count, float *to)
+{
+    switch (wire) {
+    case FTH_WIRE_F32: memcpy(to, from, count * sizeof *to); break;
+    case FTH_WIRE_F16: unpack_f16(from, count, to); break;
+    case FTH_WIRE_BF16: unpack_bf16(from, count, to); break;
+    }
+}
+
+void fth_wire_add(fth_wire wire, const void *from, size_t count, float *sums)
+{
+    switch (wire) {
+    case FTH_WIRE_F32: add_f32(from, count, sums); break;
+    case FTH_WIRE_F16: add_f16(from, count, sums); break;
+    case FTH_WIRE_BF16: add_bf16(from, count, sums); break;
+    }
+}
+
+/* ---- sums of several sources ---- */
+
+enum { BLOCK = 2048 }; /* numbers that are summed at a time: they stay in the first-level cache */
+
+static void sum_rounded(fth_wire wire, const float *const *sources, int source_count, size_t at, size_t count,
+                        float *to)
+{
+    uint16_t packed[BLOCK];
+    float sums[BLOCK];
+    for (int s = 0; s < source_count; s++) {
+        fth_wire_pack(wire, sources[s] + at, count, packed);
+        if (s == 0)
+            fth_wire_unpack(wire, packed, count, sums);
+        else
+            fth_wire_add(wire, packed, count, sums);
+    }
+    fth_wire_pack(wire, sums, count, packed);
+    fth_wire_unpack(wire, packed, count, to + at);
+}
+
+static void sum_plainly(const float *const *sources, int source_count, size_t at, size_t count, float *to)
+{
+    float sums[BLOCK];
+    memcpy(sums, sources[0] + at, count * sizeof *sums);
+    for (int s = 1; s < source_count - 1; s++)
+        add_f32(sources[s] + at, count, sums);
+    add_pair(sums, sources[source_count - 1] + at, count, to + at);
+}
+
+void fth_wire_sum(fth_wire wire, const float *const *sources, int source_count, size_t count, float *to)
+{
+    if (wire == FTH_WIRE_F32 && source_count == 2) {
+        add_pair(sources[0], sources[1], count, to);
+        return;
+    }
+    for (size_t at = 0; at < count; at += BLOCK) {
+        size_t block = count - at < BLOCK ? count - at : BLOCK;
+        if (wire == FTH_WIRE_F32)
+            sum_plainly(sources, source_count, at, block, to);
+        else
+            sum_rounded(wire, sources, source_count, at, block, to);
+    }
+}
