@@ -16,7 +16,17 @@ typedef struct fth_plan_options {
     fth_plan_mode mode;
     fth_precision precision;
     bool unmeasured; /* it is made to know its size: nothing is measured to choose primitives */
+    /* Training: peers have other parts of the batch, and batch norm normalizes by the statistics of the whole
+     * (batch_norm_sums.h). */
+    bool synchronized;
 } fth_plan_options;
+
+/* The processes that have the other parts of a batch. */
+typedef struct fth_peers {
+    /* Sums `values` over all of them, in place. All make the same calls in the same order. */
+    fth_status (*sum)(void *context, double *values, size_t count);
+    void *context;
+} fth_peers;
 
 /* The flat vectors, on the device. `gradients` may be NULL for evaluation. */
 typedef struct fth_vectors {
@@ -32,6 +42,8 @@ struct fth_run {
     /* Called whenever more gradients are final: floats [0, ready_floats) of the gradient vector. May be NULL. */
     void (*gradients_ready)(void *context, size_t ready_floats);
     void *gradients_context;
+
+    const fth_peers *peers; /* for plans that are `synchronized`; NULL: this process has the whole batch */
 
     double *step_seconds; /* NULL, or fth_plan_step_count() sums to which each step's time is added */
 
@@ -59,6 +71,9 @@ fth_status fth_plan_gather_input(fth_plan *plan, fth_value input, const fth_gath
 fth_status fth_plan_get_output(fth_plan *plan, fth_value output, float *host);
 
 fth_status fth_plan_run(fth_plan *plan, const fth_run *run);
+/* The run of a synchronized training plan for a part with no samples: takes part in the sums that the others make, moves
+ * the running statistics as they do, and sets all gradients to zero. */
+fth_status fth_plan_run_empty(const fth_graph *graph, fth_device *device, fth_vectors vectors, const fth_run *run);
 /* The loss of the run before, as get_output would give it, without waiting for the rest of the run where that is
  * possible.
  */

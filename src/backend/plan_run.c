@@ -145,7 +145,8 @@ fth_status fth_plan_run(fth_plan *plan, const fth_run *run)
     fth_plan_enter(plan);
     if (run->step_seconds)
         return run_timed(plan, run);
-    if (!capture || run->gradients_ready)
+    /* The host takes part in a run with peers: it cannot be recorded. */
+    if (!capture || run->gradients_ready || (plan->options.synchronized && run->peers))
         return run_steps(plan, run);
     int which = run->updater != NULL;
     if (run->updater && plan->updater != run->updater) {

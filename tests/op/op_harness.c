@@ -138,8 +138,7 @@ void op_network_free(op_network *network)
 
 /* ---- sessions ---- */
 
-void op_session_open(op_session *session, const op_network *network, fth_device *device, fth_plan_mode mode,
-                     fth_precision precision)
+void op_session_open_plan(op_session *session, const op_network *network, fth_device *device, fth_plan_options options)
 {
     const fth_backend *backend = device->backend;
     const fth_graph *graph = network->graph;
@@ -148,19 +147,24 @@ void op_session_open(op_session *session, const op_network *network, fth_device 
     void *parameters = NULL, *gradients = NULL, *buffers = NULL;
 
     *session = (op_session){.network = network, .device = device};
-    op_check(fth_plan_create(graph, device,
-                             (fth_plan_options){.batch = network->batch, .mode = mode, .precision = precision},
-                             &session->plan));
+    options.batch = network->batch;
+    op_check(fth_plan_create(graph, device, options, &session->plan));
     op_check(backend->allocate(device, fth_plan_arena_bytes(session->plan), &session->arena));
     op_check(backend->allocate(device, parameter_bytes, &parameters));
     op_check(backend->allocate(device, buffer_bytes, &buffers));
-    if (mode == FTH_PLAN_TRAIN)
+    if (options.mode == FTH_PLAN_TRAIN)
         op_check(backend->allocate(device, parameter_bytes, &gradients));
     session->vectors = (fth_vectors){parameters, gradients, buffers};
     op_check(fth_plan_bind(session->plan, session->arena, session->vectors));
 }
 
-void op_session_run(op_session *session, const fth_run *run)
+void op_session_open(op_session *session, const op_network *network, fth_device *device, fth_plan_mode mode,
+                     fth_precision precision)
+{
+    op_session_open_plan(session, network, device, (fth_plan_options){.mode = mode, .precision = precision});
+}
+
+void op_session_set(op_session *session)
 {
     const op_network *network = session->network;
     const fth_graph *graph = network->graph;
@@ -172,8 +176,13 @@ void op_session_run(op_session *session, const fth_run *run)
                                       fth_graph_buffer_floats(graph) * sizeof(float)));
     op_check(fth_plan_set_input(session->plan, fth_graph_find(graph, "images"), network->images));
     op_check(fth_plan_set_input(session->plan, fth_graph_find(graph, "labels"), network->labels));
+}
+
+void op_session_run(op_session *session, const fth_run *run)
+{
+    op_session_set(session);
     op_check(fth_plan_run(session->plan, run));
-    op_check(device->backend->synchronize(device, fth_deadline_in(60)));
+    op_check(session->device->backend->synchronize(session->device, fth_deadline_in(60)));
 }
 
 void op_session_read(op_session *session, op_result *result)

@@ -61,7 +61,11 @@ typedef struct op_session {
 
 void op_session_open(op_session *session, const op_network *network, fth_device *device, fth_plan_mode mode,
                      fth_precision precision);
-/* Sets the network's parameters, buffers and inputs, and runs once. */
+/* The same with a plan of the caller's choice; `options.batch` is the network's. */
+void op_session_open_plan(op_session *session, const op_network *network, fth_device *device, fth_plan_options options);
+/* Sets the network's parameters, buffers and inputs. */
+void op_session_set(op_session *session);
+/* The same, and runs once. */
 void op_session_run(op_session *session, const fth_run *run);
 void op_session_close(op_session *session);
 

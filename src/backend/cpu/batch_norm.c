@@ -7,7 +7,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "backend/cpu/cpu_internal.h"
+#include "backend/cpu/batch_norm.h"
 
 static fth_status move_running_statistics(const cpu_call *call, const fth_run *run)
 {
@@ -43,28 +43,24 @@ static bool fuses_relu(const fth_batch_norm_attributes *a, bool training)
     return a->relu && !a->residual && training;
 }
 
-/* How an image lies: element (n, c, h, w) is at n * image + c / block * group + c % block + h * row + w * column. */
-typedef struct image_layout {
-    int64_t batch, channels, height, width, block, image, group, row, column;
-} image_layout;
-_Static_assert(sizeof(image_layout) <= sizeof((cpu_call){0}.block), "it travels in its call");
+_Static_assert(sizeof(cpu_image_layout) <= sizeof((cpu_call){0}.block), "it travels in its call");
 
-static image_layout layout_of(const dnnl_memory_desc_t *layout)
+cpu_image_layout cpu_image_layout_of(const dnnl_memory_desc_t *layout)
 {
     const dnnl_blocking_desc_t *b = &layout->format_desc.blocking;
     const bool image = layout->ndims == 4, blocked = b->inner_nblks > 0;
-    return (image_layout){.batch = layout->dims[0],
-                          .channels = layout->dims[1],
-                          .height = image ? layout->dims[2] : 1,
-                          .width = image ? layout->dims[3] : 1,
-                          .block = blocked ? b->inner_blks[0] : 1,
-                          .image = b->strides[0],
-                          .group = b->strides[1],
-                          .row = image ? b->strides[2] : 0,
-                          .column = image ? b->strides[3] : 0};
+    return (cpu_image_layout){.batch = layout->dims[0],
+                              .channels = layout->dims[1],
+                              .height = image ? layout->dims[2] : 1,
+                              .width = image ? layout->dims[3] : 1,
+                              .block = blocked ? b->inner_blks[0] : 1,
+                              .image = b->strides[0],
+                              .group = b->strides[1],
+                              .row = image ? b->strides[2] : 0,
+                              .column = image ? b->strides[3] : 0};
 }
 
-static void fill_channel(const image_layout *l, int64_t c, bool bf16, void *y)
+static void fill_channel(const cpu_image_layout *l, int64_t c, bool bf16, void *y)
 {
     const float number = NAN;
     const uint16_t half = 0x7fc0;
@@ -83,7 +79,7 @@ static fth_status restore_nan(const cpu_call *call, const fth_run *run)
 {
     (void)run;
     const float *mean = call->data[0], *variance = call->data[1], *scale = call->data[2], *shift = call->data[3];
-    image_layout layout;
+    cpu_image_layout layout;
     memcpy(&layout, call->block, sizeof layout);
     for (int64_t c = 0; c < layout.channels; c++)
         if (isnan(mean[c]) || isnan(variance[c]) || isnan(scale[c]) || isnan(shift[c]))
@@ -116,7 +112,7 @@ static fth_status add_restore_nan_gradient(fth_plan *plan, const fth_node *node)
 
 static fth_status add_restore_nan(fth_plan *plan, const fth_node *node, fth_plan_value y)
 {
-    const image_layout layout = layout_of(cpu_layout(plan, y));
+    const cpu_image_layout layout = cpu_image_layout_of(cpu_layout(plan, y));
     cpu_call call = {.run = restore_nan,
                      .values = {fth_plan_value_of(plan, node->outputs[1]), fth_plan_value_of(plan, node->outputs[2]),
                                 fth_plan_value_of(plan, node->inputs[1]), fth_plan_value_of(plan, node->inputs[2]), y},
@@ -150,6 +146,8 @@ static fth_status prepare_forward(fth_plan *plan, const fth_node *node)
     fth_status status = FTH_OK;
     const fth_batch_norm_attributes *a = node->attributes;
     bool training = fth_plan_get_options(plan).mode == FTH_PLAN_TRAIN && !a->fixed;
+    if (training && fth_plan_get_options(plan).synchronized)
+        return cpu_prepare_synchronized_norm(plan, node);
     dnnl_primitive_desc_t descriptor = NULL;
     dnnl_primitive_attr_t attributes = NULL;
     const dnnl_memory_desc_t layout = *cpu_layout(plan, fth_plan_value_of(plan, node->inputs[0]));
@@ -194,8 +192,7 @@ out:
     return status;
 }
 
-/* dresidual = dy, but 0 where y <= 0: the gradient before the sum, which the residual and the normalization share. */
-static fth_status add_residual_gradient(fth_plan *plan, const fth_node *node, const dnnl_memory_desc_t *layout)
+fth_status cpu_add_residual_gradient(fth_plan *plan, const fth_node *node, const dnnl_memory_desc_t *layout)
 {
     fth_status status = FTH_OK;
     const fth_batch_norm_attributes *a = node->attributes;
@@ -220,13 +217,15 @@ static fth_status prepare_grad(fth_plan *plan, const fth_node *node)
 {
     fth_status status = FTH_OK;
     const fth_batch_norm_attributes *a = node->attributes;
+    if (fth_plan_get_options(plan).synchronized)
+        return cpu_prepare_synchronized_norm_grad(plan, node);
     dnnl_primitive_desc_t descriptor = NULL, forward = NULL;
     dnnl_primitive_attr_t attributes = NULL;
     dnnl_batch_normalization_desc_t description;
     const dnnl_memory_desc_t layout = *cpu_layout(plan, fth_plan_value_of(plan, node->inputs[0]));
     fth_plan_value dy, dx;
     if (a->residual) {
-        FTH_TRY(add_residual_gradient(plan, node, &layout));
+        FTH_TRY(cpu_add_residual_gradient(plan, node, &layout));
         dy = fth_plan_value_of(plan, node->outputs[3]);
     } else {
         FTH_TRY(cpu_read_as(plan, fth_plan_value_of(plan, node->inputs[2]), &layout, &dy));

@@ -184,6 +184,7 @@ fth_status reference_prepare(fth_plan *plan, const fth_node *node)
     call->run = kernel->run;
     call->attributes = node->attributes;
     call->training = fth_plan_get_options(plan).mode == FTH_PLAN_TRAIN;
+    call->synchronized = fth_plan_get_options(plan).synchronized;
     call->input_count = node->input_count;
     call->output_count = node->output_count;
     for (int i = 0; i < node->input_count; i++) {

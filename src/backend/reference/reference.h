@@ -31,8 +31,8 @@ typedef fth_status (*reference_run)(const reference_call *call, const fth_run *r
 /* One node of one plan: a step's state. */
 struct reference_call {
     reference_run run;
-    const void *attributes; /* the op's own struct (ops.h) */
-    bool training;
+    const void *attributes;      /* the op's own struct (ops.h) */
+    bool training, synchronized; /* as fth_plan_options says */
     int input_count, output_count;
     reference_tensor inputs[FTH_MAX_STEP_VALUES], outputs[FTH_MAX_STEP_VALUES];
 };

@@ -1,0 +1,77 @@
+/* A run without samples, for a peer whose part of a batch is empty. There is no plan for it, and no back end has to
+ * compute with empty tensors: what such a run does follows from the graph alone. */
+#include <stdlib.h>
+
+#include "backend/batch_norm_sums.h"
+#include "graph/ops.h"
+
+enum { RUNNING_MEAN = 3, RUNNING_VARIANCE = 4 };
+
+/* Moves a running mean or variance, `found` by channel. */
+static fth_status move_running(const fth_graph *graph, fth_device *device, float *buffers, fth_value running,
+                               const double *found, int64_t channels, float momentum, float *scratch)
+{
+    fth_status status = FTH_OK;
+    float *at = buffers + fth_graph_value(graph, running)->offset;
+    const size_t size_bytes = (size_t)channels * sizeof *at;
+
+    FTH_TRY(device->backend->copy_out(device, scratch, at, size_bytes));
+    for (int64_t c = 0; c < channels; c++)
+        fth_batch_norm_move(&scratch[c], found[c], momentum);
+    FTH_TRY(device->backend->copy_in(device, at, scratch, size_bytes));
+
+out:
+    return status;
+}
+
+static fth_status run_batch_norm(const fth_graph *graph, fth_device *device, const fth_node *node, float *buffers,
+                                 const fth_run *run)
+{
+    fth_status status = FTH_OK;
+    const fth_batch_norm_attributes *attributes = node->attributes;
+    const int64_t channels = fth_graph_value(graph, node->inputs[0])->type.shape.dims[1];
+    double *sums = NULL, *found = NULL;
+    float *scratch = NULL;
+
+    FTH_TRY(fth_allocate(fth_batch_norm_sum_count(channels), sizeof *sums, &sums));
+    FTH_TRY(fth_batch_norm_sum(run, sums, channels));
+    if (node->op != &fth_op_batch_norm || sums[0] == 0) /* nobody has a sample */
+        goto out;
+    FTH_TRY(fth_allocate((size_t)channels, sizeof *found, &found));
+    FTH_TRY(fth_allocate((size_t)channels, sizeof *scratch, &scratch));
+    for (int64_t c = 0; c < channels; c++)
+        found[c] = fth_batch_norm_statistics(sums, c, channels).mean;
+    FTH_TRY(move_running(graph, device, buffers, node->inputs[RUNNING_MEAN], found, channels, attributes->momentum,
+                         scratch));
+    for (int64_t c = 0; c < channels; c++)
+        found[c] = fth_batch_norm_statistics(sums, c, channels).unbiased;
+    FTH_TRY(move_running(graph, device, buffers, node->inputs[RUNNING_VARIANCE], found, channels, attributes->momentum,
+                         scratch));
+
+out:
+    free(sums);
+    free(found);
+    free(scratch);
+    return status;
+}
+
+fth_status fth_plan_run_empty(const fth_graph *graph, fth_device *device, fth_vectors vectors, const fth_run *run)
+{
+    fth_status status = FTH_OK;
+    const size_t trained = fth_graph_trained_floats(graph);
+
+    device->backend->enter(device, device->threads);
+    for (int n = 0; n < fth_graph_node_count(graph); n++) {
+        const fth_node *node = fth_graph_node(graph, n);
+        const bool forward = node->op == &fth_op_batch_norm;
+        if ((forward || node->op == &fth_op_batch_norm_grad) &&
+            !((const fth_batch_norm_attributes *)node->attributes)->fixed)
+            FTH_TRY(run_batch_norm(graph, device, node, vectors.buffers, run));
+    }
+    FTH_TRY(device->backend->fill_zero(device, vectors.gradients, trained * sizeof(float)));
+    if (run->gradients_ready)
+        run->gradients_ready(run->gradients_context, trained);
+
+out:
+    return status;
+}
