@@ -124,6 +124,8 @@ static void print_end(const fth_train_outcome *outcome)
 static fth_exit_code conclude(const fth_invocation *invocation, const fth_train_options *options,
                               const fth_train_outcome *outcome, bool told)
 {
+    if (outcome->follows) /* the peer that has the record says how it went */
+        return outcome->interrupted ? FTH_EXIT_INTERRUPTED : FTH_EXIT_OK;
     if (outcome->interrupted) {
         FILE *output = options->json || ferror(stdout) ? stderr : stdout;
         bool stored = *options->checkpoints, anywhere = stored && !outcome->fenced && !outcome->local_copy;

@@ -61,7 +61,7 @@ fth_status fth_record_check_runs_folder(const char *folder)
 }
 
 /* "mnist-cnn-digits-20261115-110311-3f2a" */
-static char *make_id(const char *hint)
+char *fth_record_make_id(const char *hint)
 {
     char name[64];
     size_t length = 0;
@@ -245,7 +245,7 @@ fth_status fth_record_create(const char *runs_folder, const char *id, const char
     FTH_TRY(fth_record_check_id(id ? id : ""));
     FTH_TRY(fth_allocate(1, sizeof *record, &record));
     record->lock = record->events = -1;
-    record->id = id && *id ? fth_format("%s", id) : make_id(hint);
+    record->id = id && *id ? fth_format("%s", id) : fth_record_make_id(hint);
     record->folder = fth_path_join(runs_folder, record->id);
     run_path = fth_path_join(record->folder, "run.json");
     FTH_REQUIRE(run_path, FTH_NO_MEMORY, "no memory for a path");

@@ -68,6 +68,8 @@ typedef struct fth_record fth_record;
  * machine added. */
 fth_status fth_record_create(const char *runs_folder, const char *id, const char *hint, const json_t *configuration,
                              const json_t *machine, fth_record **record);
+/* The id that would be made up, for those who must know it before there is a folder: NULL without memory. free() it. */
+char *fth_record_make_id(const char *hint);
 /* True if the run took a step: its events have one, or there is a checkpoint. So did one that ended, even if its budget
  * was spent before. */
 bool fth_record_has_begun(const char *run_folder);

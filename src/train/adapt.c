@@ -47,8 +47,8 @@ fth_status fth_adapt_normalization(fth_beginning *beginning, const fth_strategy 
         return FTH_OK;
     if (before) {
         snprintf(text, sizeof text, "%s", before);
-        FTH_REQUIRE(fth_normalization_check(text) == FTH_OK, FTH_CORRUPT, "%s/run.json: %s", beginning->folder,
-                    fth_error_message());
+        FTH_REQUIRE(fth_normalization_check(text) == FTH_OK, FTH_CORRUPT, "%s/run.json: %s",
+                    beginning->folder ? beginning->folder : beginning->id, fth_error_message());
     } else if (!beginning->run && strategy->optimizer != FTH_OPTIMIZER_OF_SERVER) {
         FTH_TRY(fth_options_find_normalization(options, text)); /* a worker's weights are the server's */
         if (*text)

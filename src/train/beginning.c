@@ -8,8 +8,7 @@
 #include "cost/cost.h"
 enum { DEFAULT_EPOCHS = 3 };
 
-/* Fills in what depends on other options, so that equal runs have equal configurations. */
-static fth_status complete(fth_train_options *options)
+fth_status fth_beginning_complete(fth_train_options *options)
 {
     const fth_optimizer *optimizer;
     fth_status status = fth_train_options_check(options);
@@ -290,7 +289,7 @@ static fth_status use_named(const fth_train_options *asked, const char *folder, 
     FTH_TRY(fth_options_set_defaults(&fth_train_option_table, options));
     FTH_TRY(fth_options_from_json(&fth_train_option_table, options, stored, folder));
     FTH_TRY(override(asked, options, folder));
-    FTH_TRY(complete(options));
+    FTH_TRY(fth_beginning_complete(options));
     beginning->folder = fth_format("%s", folder);
     fth_options_identity(&fth_train_option_table, options, beginning->identity);
     FTH_TRY(fth_beginning_check_finished(beginning));
@@ -305,7 +304,7 @@ fth_status fth_beginning_prepare(const fth_train_options *asked, fth_beginning *
 
     *beginning = (fth_beginning){0};
     FTH_TRY(copy_options(asked, &beginning->options));
-    FTH_TRY(complete(&beginning->options));
+    FTH_TRY(fth_beginning_complete(&beginning->options));
     fth_options_identity(&fth_train_option_table, &beginning->options, beginning->identity);
 
 out:
@@ -342,5 +341,6 @@ void fth_beginning_release(fth_beginning *beginning)
     fth_options_release(&fth_train_option_table, &beginning->options);
     json_decref(beginning->run);
     free(beginning->folder);
+    free(beginning->id);
     *beginning = (fth_beginning){0};
 }

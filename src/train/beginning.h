@@ -18,8 +18,9 @@
 typedef struct fth_beginning {
     fth_train_options options; /* all of them: defaults, stored configuration, flags; limits and learning rate set */
     char identity[17];
-    char *folder;        /* of the run to continue; NULL: a new one */
-    json_t *run;         /* its run.json */
+    char *id;            /* of the run, where peers have to know it before it has a record; NULL: the record says it */
+    char *folder;        /* of the run to continue; NULL: a new one, or a peer has it */
+    json_t *run;         /* run.json of the run to continue; NULL: a new one */
     bool finished;       /* there is nothing left to do */
     size_t stored_bytes; /* of its events that the store has (--checkpoints) */
 } fth_beginning;
@@ -27,6 +28,8 @@ typedef struct fth_beginning {
 /* Where to begin on this machine, without a store. */
 fth_status fth_beginning_find(const fth_train_options *asked, fth_beginning *beginning);
 void fth_beginning_release(fth_beginning *beginning);
+/* Fills in what depends on other options, so that equal runs have equal configurations. */
+fth_status fth_beginning_complete(fth_train_options *options);
 
 /* ---- for a run in a store ---- */
 

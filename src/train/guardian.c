@@ -20,6 +20,7 @@ struct fth_guardian {
     fth_reporter *reporter;
     pthread_t thread, closer; /* watches the clock; saves what can be saved when the process is to end */
     bool running, closing;    /* they are to be joined */
+    pthread_mutex_t looking;  /* held by the guardian's thread while it uses the run; taken before `mutex` */
 
     pthread_mutex_t mutex; /* guards what follows */
     pthread_cond_t changed;
@@ -141,10 +142,12 @@ static void hold_if_abandoned(fth_guardian *guardian)
 
 void fth_guardian_set_run(fth_guardian *guardian, const fth_guarded_run *run)
 {
+    pthread_mutex_lock(&guardian->looking);
     pthread_mutex_lock(&guardian->mutex);
     hold_if_abandoned(guardian);
     guardian->run = *run;
     pthread_mutex_unlock(&guardian->mutex);
+    pthread_mutex_unlock(&guardian->looking);
 }
 
 /* With the mutex held. */
@@ -285,18 +288,25 @@ void fth_guardian_end_process(fth_guardian *guardian)
 
 /* ---- the thread ---- */
 
-/* Looks once; `run` and `situation` are as they were under the mutex. */
-static void look(fth_guardian *guardian, const fth_guarded_run *run, fth_stop_situation situation)
+/* Looks once. */
+static void look(fth_guardian *guardian)
 {
     fth_stop_reason reason = fth_stop_get(guardian->stop);
-    situation.in_store = run->run_store != NULL;
-    if (run->saver && reason.kind == FTH_STOP_FENCED)
-        fth_saver_cancel(run->saver);
-    if (run->saver)
-        situation.saving = fth_saver_look(run->saver).estimate;
+    pthread_mutex_lock(&guardian->looking);
+    pthread_mutex_lock(&guardian->mutex);
+    fth_guarded_run run = guardian->run;
+    fth_stop_situation situation = {
+        .phase = guardian->phase, .since_s = guardian->phase_since_s, .step_s = guardian->step_s};
+    pthread_mutex_unlock(&guardian->mutex);
+    situation.in_store = run.run_store != NULL;
+    if (run.saver && reason.kind == FTH_STOP_FENCED)
+        fth_saver_cancel(run.saver);
+    if (run.saver)
+        situation.saving = fth_saver_look(run.saver).estimate;
     const char *why = fth_stop_reason_to_abandon(&reason, &situation);
     if (why)
         abandon(guardian, &situation, why);
+    pthread_mutex_unlock(&guardian->looking);
 }
 
 static void *guard(void *context)
@@ -308,11 +318,8 @@ static void *guard(void *context)
         pthread_cond_clockwait(&guardian->changed, &guardian->mutex, CLOCK_MONOTONIC, &until);
         if (guardian->ending || !guardian->stop->asked)
             continue;
-        fth_guarded_run run = guardian->run;
-        fth_stop_situation situation = {
-            .phase = guardian->phase, .since_s = guardian->phase_since_s, .step_s = guardian->step_s};
         pthread_mutex_unlock(&guardian->mutex);
-        look(guardian, &run, situation);
+        look(guardian);
         pthread_mutex_lock(&guardian->mutex);
     }
     pthread_mutex_unlock(&guardian->mutex);
@@ -331,6 +338,7 @@ fth_status fth_guardian_create(fth_stop *stop, const fth_train_observer *observe
     guardian->observer = observer;
     guardian->reporter = reporter;
     pthread_mutex_init(&guardian->mutex, NULL);
+    pthread_mutex_init(&guardian->looking, NULL);
     pthread_cond_init(&guardian->changed, NULL);
     if (stop) {
         guardian->running = fth_thread_start(&guardian->thread, "guardian", guard, guardian) == 0;
@@ -358,6 +366,7 @@ void fth_guardian_free(fth_guardian *guardian)
         pthread_join(guardian->closer, NULL);
     fth_watch_free(guardian->watch);
     pthread_mutex_destroy(&guardian->mutex);
+    pthread_mutex_destroy(&guardian->looking);
     pthread_cond_destroy(&guardian->changed);
     free(guardian);
 }

@@ -29,8 +29,8 @@ void fth_guardian_acknowledge(fth_guardian *guardian);
 /* Records what notice sources report besides notices (events named "news"). */
 void fth_guardian_report_messages(fth_guardian *guardian);
 
-/* What is brought to safety before the process is ended; NULL while there is none. Not owned. Setting does not return
- * if the process is being ended meanwhile. */
+/* What is brought to safety before the process is ended; NULL while there is none. Not owned: when setting returns, the
+ * guardian no longer uses what was set before. It does not return if the process is being ended meanwhile. */
 typedef struct fth_guarded_run {
     fth_run_store *run_store;
     fth_saver *saver;

@@ -32,6 +32,7 @@ typedef struct accelerator_facts {
 struct fth_reporter {
     const fth_train_observer *observer;
     fth_report_sources from; /* but for the record */
+    bool silent;             /* a peer has the record, and shows what happens */
 
     since_event since_event;
     bool first_step_written;
@@ -78,7 +79,14 @@ void fth_reporter_open(fth_reporter *reporter, const fth_report_sources *sources
 {
     reporter->from = *sources;
     reporter->from.record = NULL;
-    set_record(reporter, sources->record);
+    fth_reporter_set_record(reporter, sources->record, sources->run_store);
+}
+
+void fth_reporter_set_record(fth_reporter *reporter, fth_record *record, fth_run_store *run_store)
+{
+    reporter->from.run_store = record ? run_store : NULL;
+    reporter->silent = !record;
+    set_record(reporter, record);
 }
 
 fth_record *fth_reporter_get_record(const fth_reporter *reporter)
@@ -131,7 +139,7 @@ void fth_reporter_write(fth_reporter *reporter, const char *name, json_t *event)
     fth_reporter_record(reporter, name, event);
     if (reporter->from.run_store && strcmp(name, "step") != 0)
         fth_run_store_poke(reporter->from.run_store);
-    if (event && observer && observer->event)
+    if (event && !reporter->silent && observer && observer->event)
         observer->event(observer->context, event);
     json_decref(event);
 }
@@ -461,7 +469,7 @@ static double seconds_left(const fth_reporter *reporter)
 static void show(const fth_reporter *reporter)
 {
     const fth_train_observer *observer = reporter->observer;
-    if (observer && observer->progress)
+    if (!reporter->silent && observer && observer->progress)
         observer->progress(observer->context, &reporter->progress);
 }
 

@@ -3,7 +3,8 @@
  *
  *     create -> open (there is a record) -> begin (where training begins is known) -> events and progress -> free
  *
- * An event that cannot be recorded never stops training: the first in a row is a warning.
+ * An event that cannot be recorded never stops training: the first in a row is a warning. Of peers that train one run
+ * together, one has the record; the reporters of the others record nothing and show nothing, but for warnings in the log.
  *
  * fth_reporter_record() and fth_reporter_sync() are for any thread, as the guardian writes the last events of a training
  * thread that hangs. Everything else belongs to the training thread, and so does the observer. */
@@ -22,7 +23,7 @@ void fth_reporter_free(fth_reporter *reporter);
 
 /* What events say comes from here. All but the record outlive the reporter. */
 typedef struct fth_report_sources {
-    fth_record *record;       /* taken over */
+    fth_record *record;       /* taken over; NULL: a peer has it */
     fth_run_store *run_store; /* has a copy of the record, brought up to date after events; or NULL */
     fth_position *position;   /* the reporter adds the accelerator's time to its meters */
     fth_spending *spending;   /* and here what earlier machines cost, when a run is resumed */
@@ -31,6 +32,8 @@ typedef struct fth_report_sources {
     const fth_dataset *dataset;
 } fth_report_sources;
 void fth_reporter_open(fth_reporter *reporter, const fth_report_sources *sources);
+/* Another record, which is taken over, with its copy in a store; NULL: a peer has it from now on. */
+void fth_reporter_set_record(fth_reporter *reporter, fth_record *record, fth_run_store *run_store);
 /* The record, lent; NULL before open() and after a discard. */
 fth_record *fth_reporter_get_record(const fth_reporter *reporter);
 /* Removes the record of a run that never took a step; false, and nothing is touched, if it did. */

@@ -44,6 +44,26 @@ out:
     return status;
 }
 
+/* "mnist-cnn-digits": the model, and the last part of the data's name. free() it. */
+static char *make_hint(const fth_train_options *options)
+{
+    size_t length = strlen(options->data);
+    while (length > 1 && options->data[length - 1] == '/')
+        length--;
+    size_t begin = length;
+    while (begin > 0 && options->data[begin - 1] != '/')
+        begin--;
+    return fth_format("%s-%.*s", options->model, (int)(length - begin), options->data + begin);
+}
+
+char *fth_run_record_make_id(const fth_train_options *options)
+{
+    char *hint = make_hint(options);
+    char *id = *options->name ? fth_format("%s", options->name) : fth_record_make_id(hint);
+    free(hint);
+    return id;
+}
+
 static fth_status create_record(const fth_beginning *beginning, const fth_setup *setup, const fth_spending *spending,
                                 fth_record **record)
 {
@@ -53,15 +73,10 @@ static fth_status create_record(const fth_beginning *beginning, const fth_setup 
     char *hint = NULL;
 
     FTH_REQUIRE(description, FTH_NO_MEMORY, "no memory for the run's description");
-    size_t length = strlen(options->data);
-    while (length > 1 && options->data[length - 1] == '/')
-        length--;
-    size_t begin = length;
-    while (begin > 0 && options->data[begin - 1] != '/')
-        begin--;
-    hint = fth_format("%s-%.*s", options->model, (int)(length - begin), options->data + begin);
+    hint = make_hint(options);
     fth_record_sweep(options->runs, beginning->identity);
-    FTH_TRY(fth_record_create(options->runs, options->name, hint, description, machine, record));
+    FTH_TRY(fth_record_create(options->runs, beginning->id ? beginning->id : options->name, hint, description, machine,
+                              record));
     if (*options->resume && *options->name)
         fth_log_info("there is no run %s to resume in %s; starting it", options->name, options->runs);
     else if (*options->resume)

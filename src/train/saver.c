@@ -134,12 +134,7 @@ static fth_status start_writer(fth_saver *saver, bool prepare)
 
 fth_status fth_saver_start(fth_saver *saver)
 {
-    return saver->follows ? FTH_OK : start_writer(saver, true);
-}
-
-void fth_saver_set_follows(fth_saver *saver, bool follows)
-{
-    saver->follows = follows;
+    return saver ? start_writer(saver, true) : FTH_OK;
 }
 
 /* ---- beginning ---- */
@@ -192,8 +187,6 @@ void fth_saver_check_best(fth_saver *saver)
     fth_train_state *state = &saver->options.position->state;
     const char *path = saver->options.best_path;
 
-    if (saver->follows)
-        return;
     if (!fth_file_exists(path)) {
         if (state->best_step < 0 || fth_publisher_has_best(saver->publisher, state->best_step))
             return; /* another machine's, fetched at the end */
@@ -317,6 +310,8 @@ static fth_status collect(fth_saver *saver)
 
 fth_status fth_saver_collect(fth_saver *saver, double step_s)
 {
+    if (!saver)
+        return FTH_OK;
     saver->step_s = step_s;
     return collect(saver);
 }
@@ -453,20 +448,24 @@ out:
 
 bool fth_saver_is_unsaved(const fth_saver *saver)
 {
-    return !saver->follows && saver->options.position->changes != saver->saved_changes;
+    return saver && saver->options.position->changes != saver->saved_changes;
 }
 
 bool fth_saver_is_due(const fth_saver *saver)
 {
+    if (!fth_saver_is_unsaved(saver))
+        return false;
     const fth_position *position = saver->options.position;
-    return fth_saver_is_unsaved(saver) && fth_interval_is_over(&saver->interval, position->step - saver->saved_step,
-                                                               position->state.elapsed_s - saver->saved_at_s);
+    return fth_interval_is_over(&saver->interval, position->step - saver->saved_step,
+                                position->state.elapsed_s - saver->saved_at_s);
 }
 
 fth_status fth_saver_save(fth_saver *saver)
 {
+    if (!saver)
+        return FTH_OK;
     fth_status status = collect(saver);
-    if (status != FTH_OK || saver->follows)
+    if (status != FTH_OK)
         return status;
     status = fth_saver_begin_save(saver, false);
     if (status == FTH_OK || status == FTH_DIVERGED)
@@ -477,7 +476,7 @@ fth_status fth_saver_save(fth_saver *saver)
 
 double fth_saver_get_save_s(const fth_saver *saver)
 {
-    return saver->facts.save_s;
+    return saver ? saver->facts.save_s : 0;
 }
 
 fth_status fth_saver_save_model(fth_saver *saver, fth_engine *engine, int64_t of_step, int64_t counter,
@@ -491,7 +490,7 @@ fth_status fth_saver_save_model(fth_saver *saver, fth_engine *engine, int64_t of
     char step[24];
     bool tried_again = false;
 
-    if (saver->follows)
+    if (!saver)
         return FTH_OK;
     FTH_TRY(fth_model_facts_of_data(saver->options.dataset, &facts));
     facts.model = fth_format("%s", saver->options.train->model);
@@ -538,6 +537,8 @@ static fth_writer *get_writer(fth_saver *saver)
 
 fth_saver_state fth_saver_look(fth_saver *saver)
 {
+    if (!saver)
+        return (fth_saver_state){0};
     fth_writer *writer = get_writer(saver);
     fth_writer_state writing = writer ? fth_writer_look(writer) : (fth_writer_state){0};
 

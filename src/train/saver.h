@@ -9,6 +9,9 @@
  * warning and is tried again at the next interval; only the last save of a process is waited for, and where a store does
  * not take it, a copy stays on this machine (publisher.h).
  *
+ * A process whose peer saves the run (fth_peer_place.follows) has no saver: functions take NULL for one that never has
+ * anything to save, and does nothing.
+ *
  * Functions are the training thread's unless they say "any thread". Those that save or collect add the time that
  * training waited to the position's meters. */
 #ifndef FTH_TRAIN_SAVER_H
@@ -37,9 +40,6 @@ typedef struct fth_saver_options {
 fth_status fth_saver_create(const fth_saver_options *options, fth_saver **saver);
 /* Cancels what is being written. */
 void fth_saver_free(fth_saver *saver);
-
-/* While a peer saves the run, this process writes neither checkpoints nor models (fth_peer_place.follows). */
-void fth_saver_set_follows(fth_saver *saver, bool follows);
 
 /* ---- beginning ---- */
 

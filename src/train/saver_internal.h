@@ -14,7 +14,6 @@ struct fth_saver {
     fth_saver_options options;
     fth_publisher *publisher; /* is also the writer's */
     size_t state_bytes;       /* of a checkpoint, about; constant */
-    bool follows;             /* a peer saves the run */
 
     fth_interval interval;
     fth_interval_facts facts; /* what it depends on; stall_s and save_s are filled in when they are needed */

@@ -31,12 +31,12 @@ out:
 
 char *fth_saver_describe_copy(const fth_saver *saver)
 {
-    return fth_publisher_describe_copy(saver->publisher);
+    return saver ? fth_publisher_describe_copy(saver->publisher) : NULL;
 }
 
 bool fth_saver_is_closing(const fth_saver *saver)
 {
-    return saver->closing;
+    return saver && saver->closing;
 }
 
 /* Bytes of the copy that would stay here; 0 where the run's folder is the store. */
@@ -112,6 +112,8 @@ static fth_status wait_for_last(fth_saver *saver)
 fth_status fth_saver_finish(fth_saver *saver)
 {
     fth_status status = FTH_OK;
+    if (!saver)
+        return FTH_OK;
     FTH_TRY(fth_saver_collect(saver, saver->step_s));
     if (fth_saver_is_unsaved(saver))
         FTH_TRY(fth_saver_begin_save(saver, false));
@@ -165,6 +167,8 @@ fth_status fth_saver_save_at_stop(fth_saver *saver, const fth_stop_reason *reaso
     fth_status status = FTH_OK;
     fth_save_choice choice;
 
+    if (!saver)
+        return FTH_OK;
     FTH_TRY(fth_saver_collect(saver, saver->step_s));
     fth_publisher_set_hurry(saver->publisher, isfinite(reason->deadline.at_seconds));
     FTH_TRY(begin_in_time(saver, reason, &choice));

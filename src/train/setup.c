@@ -22,7 +22,7 @@ static fth_status check_names(const fth_beginning *beginning)
     FTH_REQUIRE(!fth_store_is_url(path), FTH_INVALID,
                 "training starts from files, and %s is in a store; copy it first: farthing store cp '%s' .", path,
                 path);
-    if (*path && !beginning->folder)
+    if (*path && !beginning->run)
         FTH_TRY(fth_weights_open(path, &weights));
 
 out:
@@ -47,7 +47,8 @@ static fth_status check_data(const fth_setup *setup, const fth_beginning *beginn
         FTH_REQUIRE(before == count, FTH_INVALID,
                     "%s has %s, but had %" PRId64
                     " when %s was started: a run continues only with the data it began with",
-                    setup->options->data, FTH_COUNTED(count, "training image"), before, beginning->folder);
+                    setup->options->data, FTH_COUNTED(count, "training image"), before,
+                    beginning->folder ? beginning->folder : beginning->id);
     }
 
 out:

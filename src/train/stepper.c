@@ -5,10 +5,12 @@
 #include <stdlib.h>
 
 struct fth_stepper {
+    const fth_strategy *strategy; /* NULL, as the setup, before they are known */
     fth_setup *setup;
     fth_position *position;
     fth_reporter *reporter;
-    void *state; /* of the strategy; NULL before it is connected or open */
+    fth_stop *stop;
+    void *state; /* of the strategy; NULL before peers meet, it is connected or open */
     fth_peer_place place;
     fth_loader *loader;
     bool updating;          /* an update is being made, or failed */
@@ -17,19 +19,40 @@ struct fth_stepper {
     bool finished;          /* the strategy says that training is over */
 };
 
-fth_status fth_stepper_create(fth_setup *setup, fth_position *position, fth_reporter *reporter, fth_stop *stop,
-                              fth_stepper **stepper)
+fth_status fth_stepper_create(fth_position *position, fth_reporter *reporter, fth_stop *stop, fth_stepper **stepper)
 {
-    fth_status status = FTH_OK;
-    const fth_strategy *strategy = setup->strategy;
-
-    FTH_TRY(fth_allocate(1, sizeof **stepper, stepper));
-    **stepper = (fth_stepper){.setup = setup, .position = position, .reporter = reporter};
-    if (strategy->connect)
-        FTH_TRY(strategy->connect(setup->engine, setup->options, stop, &(*stepper)->state, &(*stepper)->place));
-
-out:
+    fth_status status = fth_allocate(1, sizeof **stepper, stepper);
+    if (status == FTH_OK)
+        **stepper = (fth_stepper){.position = position, .reporter = reporter, .stop = stop};
     return status;
+}
+
+fth_status fth_stepper_meet(fth_stepper *stepper, const fth_strategy *strategy, const fth_train_options *options,
+                            json_t **run)
+{
+    *run = NULL;
+    stepper->strategy = strategy;
+    return strategy->meet ? strategy->meet(options, stepper->stop, &stepper->state, run) : FTH_OK;
+}
+
+bool fth_stepper_has_met(const fth_stepper *stepper)
+{
+    return stepper->strategy && stepper->strategy->meet;
+}
+
+fth_status fth_stepper_share_run(fth_stepper *stepper, const json_t *run)
+{
+    return stepper->strategy->share_run(stepper->state, run);
+}
+
+fth_status fth_stepper_connect(fth_stepper *stepper, fth_setup *setup)
+{
+    const fth_strategy *strategy = setup->strategy;
+    stepper->strategy = strategy;
+    stepper->setup = setup;
+    return strategy->connect
+               ? strategy->connect(setup->engine, setup->options, stepper->stop, &stepper->state, &stepper->place)
+               : FTH_OK;
 }
 
 void fth_stepper_free(fth_stepper *stepper)
@@ -37,7 +60,7 @@ void fth_stepper_free(fth_stepper *stepper)
     if (!stepper)
         return;
     if (stepper->state)
-        stepper->setup->strategy->close(stepper->state);
+        stepper->strategy->close(stepper->state);
     fth_loader_free(stepper->loader);
     free(stepper);
 }
@@ -48,10 +71,10 @@ static fth_status synchronize(fth_stepper *stepper)
     const fth_setup *setup = stepper->setup;
     json_t *position = NULL;
 
-    if (!setup->strategy->synchronize)
+    if (!stepper->strategy->synchronize)
         return FTH_OK;
     FTH_TRY(fth_position_save(stepper->position, setup->engine, &position));
-    FTH_TRY(setup->strategy->synchronize(stepper->state, &position));
+    FTH_TRY(stepper->strategy->synchronize(stepper->state, &position));
     FTH_TRY(fth_position_restore(stepper->position, setup->engine, position));
     fth_position_start_clock(stepper->position);
 
@@ -78,9 +101,9 @@ fth_status fth_stepper_open(fth_stepper *stepper)
     FTH_TRY(synchronize(stepper));
     FTH_TRY(open_loader(stepper)); /* its threads work while the plan is made */
     int64_t samples = fth_part_samples(setup->part, setup->options->batch);
-    if (!setup->strategy->has_workers && samples > 0)
+    if (!stepper->strategy->has_workers && samples > 0)
         FTH_TRY(fth_engine_prepare(setup->engine, samples, FTH_PLAN_TRAIN));
-    FTH_TRY(setup->strategy->open(setup->engine, setup->options, &stepper->state));
+    FTH_TRY(stepper->strategy->open(setup->engine, setup->options, &stepper->state));
 
 out:
     return status;
@@ -100,7 +123,7 @@ bool fth_stepper_follows(const fth_stepper *stepper)
 
 fth_status fth_stepper_agree(fth_stepper *stepper, fth_intent *intent)
 {
-    const fth_strategy *strategy = stepper->setup->strategy;
+    const fth_strategy *strategy = stepper->strategy;
     return strategy->agree ? strategy->agree(stepper->state, intent) : FTH_OK;
 }
 
@@ -108,7 +131,7 @@ fth_status fth_stepper_rejoin(fth_stepper *stepper)
 {
     fth_status status = FTH_OK;
 
-    FTH_TRY(stepper->setup->strategy->rejoin(stepper->state, &stepper->place));
+    FTH_TRY(stepper->strategy->rejoin(stepper->state, &stepper->place));
     FTH_TRY(synchronize(stepper));
     FTH_TRY(open_loader(stepper));
 
@@ -130,7 +153,7 @@ static void take_back_update(fth_stepper *stepper)
 
 bool fth_stepper_recover(fth_stepper *stepper, fth_status *status)
 {
-    if (*status != FTH_PEER_LOST || !stepper->setup->strategy->rejoin)
+    if (*status != FTH_PEER_LOST || !stepper->strategy->rejoin)
         return false;
     fth_reporter_warn(stepper->reporter, "%s; continuing with the peers that are left", fth_error_message());
     take_back_update(stepper);
@@ -161,7 +184,7 @@ static void add_result(fth_stepper *stepper, const fth_step_result *result, doub
 
 static void write_strategy_events(fth_stepper *stepper)
 {
-    const fth_strategy *strategy = stepper->setup->strategy;
+    const fth_strategy *strategy = stepper->strategy;
     json_t *event = NULL;
     while (strategy->take_event && (event = strategy->take_event(stepper->state))) {
         const char *name = json_string_value(json_object_get(event, "event"));
@@ -190,7 +213,7 @@ fth_status fth_stepper_update(fth_stepper *stepper)
         FTH_REQUIRE(batch && batch->number == position->state.batches, FTH_CORRUPT,
                     "the loader gave the wrong batch at position %" PRId64, position->state.batches);
         double ready = fth_clock_seconds();
-        FTH_TRY(setup->strategy->step(stepper->state, batch, position->learning_rate, &result));
+        FTH_TRY(stepper->strategy->step(stepper->state, batch, position->learning_rate, &result));
         stepper->finished = result.finished;
         now = fth_clock_seconds();
 
@@ -198,7 +221,7 @@ fth_status fth_stepper_update(fth_stepper *stepper)
         meters->compute_s += now - ready;
         meters->decode_s += batch->decode_seconds;
         position->state.batches++;
-        stepper->unsettled = setup->strategy->drain != NULL;
+        stepper->unsettled = stepper->strategy->drain != NULL;
         add_result(stepper, &result, now - began);
     } while (fth_engine_updates(setup->engine, position->state.batches) == position->step);
 
@@ -215,7 +238,7 @@ out:
 
 fth_status fth_stepper_settle(fth_stepper *stepper)
 {
-    const fth_strategy *strategy = stepper->setup->strategy;
+    const fth_strategy *strategy = stepper->strategy;
     fth_step_result result = {0};
     if (!strategy->drain)
         return FTH_OK;
@@ -240,5 +263,5 @@ bool fth_stepper_is_at_epoch_end(const fth_stepper *stepper)
 
 const char *fth_stepper_ended_by(const fth_stepper *stepper)
 {
-    return stepper->finished ? stepper->setup->strategy->ended_by : NULL;
+    return stepper->finished ? stepper->strategy->ended_by : NULL;
 }

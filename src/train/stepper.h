@@ -1,9 +1,9 @@
 /* Updates: takes batches from the loader, hands them to the strategy, and adds what comes back to the position and the
  * reporter.
  *
- *     create (the strategy connects) -> open (weights are there) -> agree, update ... settle ... -> free
- *                                                                           | ^
- *                                                            a peer is lost '-' recover
+ *     create -> meet (peers share a run) -> connect -> open (weights are there) -> agree, update ... settle ... -> free
+ *                                                                                        | ^
+ *                                                                         a peer is lost '-' recover
  *
  * A strategy with workers may have batches that are not part of the weights yet; settle() waits for them. Belongs to the
  * training thread. */
@@ -15,10 +15,18 @@
 
 typedef struct fth_stepper fth_stepper;
 
-/* Connects to the processes that the strategy needs. What is passed outlives the stepper; `stop` may be NULL. */
-fth_status fth_stepper_create(fth_setup *setup, fth_position *position, fth_reporter *reporter, fth_stop *stop,
-                              fth_stepper **stepper);
+/* What is passed outlives the stepper, as all below; `stop` may be NULL. */
+fth_status fth_stepper_create(fth_position *position, fth_reporter *reporter, fth_stop *stop, fth_stepper **stepper);
 void fth_stepper_free(fth_stepper *stepper);
+
+/* Reaches peers, where the strategy has them meet before the run is looked for. *run is what one of them found, or NULL:
+ * then this process looks for it, and shares what it found, or why it found none. */
+fth_status fth_stepper_meet(fth_stepper *stepper, const fth_strategy *strategy, const fth_train_options *options,
+                            json_t **run);
+bool fth_stepper_has_met(const fth_stepper *stepper);
+fth_status fth_stepper_share_run(fth_stepper *stepper, const json_t *run);
+/* Connects to the processes that the strategy needs, which is the setup's. */
+fth_status fth_stepper_connect(fth_stepper *stepper, fth_setup *setup);
 
 /* Takes over the weights and the position of the peer that is furthest, where there are peers; opens the loader at the
  * position, and the strategy with the engine's weights. */

@@ -13,7 +13,7 @@
  *     agree        between updates: peers end, stop and save together
  *     step ...     one call per batch; take_event after each update
  *     drain        before anything looks at the weights as a whole: a checkpoint, validation, the end
- *     close        always, once connect or open has set the state
+ *     close        always, once meet, connect or open has set the state
  *
  * Where a peer is lost in agree(), step() or drain(), they return FTH_PEER_LOST; with rejoin() the others form a group
  * again, synchronize, and continue after the last update that one of them has finished. The trainer then has its part of
@@ -35,7 +35,7 @@ typedef enum fth_optimizer_owner {
 /* A process's place among peers that train one model together. Zeroed: it is alone. */
 typedef struct fth_peer_place {
     fth_share part; /* of every training batch: `batch` samples are those of all parts together */
-    bool follows;   /* a peer saves the run: this process writes no checkpoints and models */
+    bool follows;   /* a peer leads: it has the record, checkpoints and models, and this process writes nothing */
 } fth_peer_place;
 
 /* What a process would do before the next update. */

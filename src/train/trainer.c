@@ -19,6 +19,7 @@
 #include "train/guardian.h"
 #include "train/run_record.h"
 #include "train/run_takeover.h"
+#include "train/shared_run.h"
 #include "train/stepper.h"
 #include "train/validator.h"
 
@@ -32,10 +33,11 @@ typedef struct fth_trainer {
     fth_guardian *guardian;
     fth_run_store *run_store; /* what --checkpoints names, or NULL */
     fth_stepper *stepper;
-    fth_saver *saver; /* NULL, as what follows, before there is a record */
     fth_validator *validator;
+    fth_saver *saver;            /* NULL, as the paths, before there is a record, and where a peer has it */
     char *last_path, *best_path; /* model files in the run's folder */
     bool begun;                  /* the start was written: from here on there is something to save */
+    bool save_now;               /* a record that was taken over has no checkpoint yet */
 } fth_trainer;
 
 /* ---- the beginning ---- */
@@ -47,7 +49,7 @@ static const char *choose_sources(const fth_train_options *options)
 }
 
 /* In a store, waiting for its lease, or as beginning.h says. */
-static fth_status find_run(fth_trainer *trainer, const fth_train_options *asked)
+static fth_status look_for_run(fth_trainer *trainer, const fth_train_options *asked)
 {
     fth_status status = FTH_OK;
     if (!*asked->checkpoints)
@@ -64,7 +66,124 @@ out:
     return status;
 }
 
-/* The record, and what keeps the run safe and finds its best model. */
+/* Tells peers what was found, or why nothing was. */
+static fth_status share_run(fth_trainer *trainer, fth_status found, json_t *end)
+{
+    fth_status status = FTH_OK;
+    json_t *run = NULL;
+    char *message = NULL;
+
+    if (found != FTH_OK) {
+        message = fth_format("%s", fth_error_message());
+        run = fth_shared_run_describe_failure(found);
+        if (!run || fth_stepper_share_run(trainer->stepper, run) != FTH_OK)
+            fth_log_warning("the other processes do not know why this one ends: %s", fth_error_message());
+        status = fth_fail(found, "%s", message ? message : "the run was not found");
+        goto out;
+    }
+    FTH_TRY(fth_shared_run_describe(&trainer->beginning, end, &run));
+    FTH_TRY(fth_stepper_share_run(trainer->stepper, run));
+
+out:
+    json_decref(run);
+    free(message);
+    return status;
+}
+
+/* Sets what a finished run has as its outcome. */
+static fth_status report_finished(const fth_beginning *beginning, fth_train_outcome *outcome)
+{
+    fth_record_summary summary = {0};
+    fth_status status = fth_record_read(beginning->folder, &summary);
+    if (status != FTH_OK)
+        return status;
+    outcome->already_finished = true;
+    outcome->run_folder = fth_format("%s", beginning->folder);
+    outcome->id = fth_format("%s", summary.id);
+    outcome->end = json_incref(summary.end);
+    fth_record_release(&summary);
+    return FTH_OK;
+}
+
+static fth_status follow_run(fth_trainer *trainer, const fth_train_options *asked, const json_t *run,
+                             fth_train_outcome *outcome)
+{
+    fth_status status = fth_shared_run_follow(asked, run, &trainer->beginning);
+    outcome->follows = true;
+    if (status == FTH_OK && trainer->beginning.finished) {
+        outcome->already_finished = true;
+        outcome->end = json_incref(json_object_get(run, "end"));
+    }
+    return status;
+}
+
+/* One of several peers looks for it, and the others follow what that one found. A run that is finished sets the
+ * outcome. */
+static fth_status find_run(fth_trainer *trainer, const fth_train_options *asked, const fth_strategy *const *strategies,
+                           fth_train_outcome *outcome)
+{
+    fth_status status = FTH_OK;
+    const fth_strategy *strategy = NULL;
+    json_t *run = NULL;
+
+    if (fth_strategy_find(strategies, asked->strategy, &strategy) == FTH_OK && strategy->meet) {
+        FTH_TRY(fth_strategy_choose(strategies, asked, &strategy)); /* said now, and not after waiting for peers */
+        FTH_TRY(fth_stepper_meet(trainer->stepper, strategy, asked, &run));
+    }
+    if (run) {
+        FTH_TRY(follow_run(trainer, asked, run, outcome));
+        goto out;
+    }
+    status = look_for_run(trainer, asked);
+    if (status == FTH_OK && trainer->beginning.finished) {
+        if (trainer->run_store)
+            fth_run_store_fetch_models(trainer->run_store, trainer->beginning.folder);
+        status = report_finished(&trainer->beginning, outcome);
+    }
+    if (fth_stepper_has_met(trainer->stepper))
+        status = share_run(trainer, status, outcome->end);
+
+out:
+    json_decref(run);
+    return status;
+}
+
+/* Where the run that was found says that it has peers, and the options did not: each has found it by itself. */
+static fth_status meet_late(fth_trainer *trainer, const fth_train_options *asked, const fth_strategy *strategy,
+                            fth_train_outcome *outcome)
+{
+    fth_status status = FTH_OK;
+    json_t *run = NULL;
+
+    FTH_TRY(fth_stepper_meet(trainer->stepper, strategy, &trainer->beginning.options, &run));
+    if (run) {
+        fth_beginning_release(&trainer->beginning);
+        FTH_TRY(follow_run(trainer, asked, run, outcome));
+    } else {
+        FTH_TRY(share_run(trainer, FTH_OK, NULL));
+    }
+
+out:
+    json_decref(run);
+    return status;
+}
+
+/* What every process has, whether it has the record or a peer. */
+static fth_status open_objects(fth_trainer *trainer)
+{
+    const fth_setup *setup = &trainer->setup;
+    fth_reporter_open(trainer->reporter, &(fth_report_sources){.position = &trainer->position,
+                                                               .spending = trainer->spending,
+                                                               .options = setup->options,
+                                                               .device = setup->device,
+                                                               .dataset = setup->dataset});
+    return fth_validator_create(
+        &(fth_validator_options){
+            .setup = setup, .position = &trainer->position, .reporter = trainer->reporter, .stop = trainer->stop},
+        &trainer->validator);
+}
+
+/* The record, and what keeps the run safe and its best model. */
 static fth_status open_record(fth_trainer *trainer)
 {
     fth_status status = FTH_OK;
@@ -72,13 +191,7 @@ static fth_status open_record(fth_trainer *trainer)
     fth_record *record = NULL;
 
     FTH_TRY(fth_run_record_open(&trainer->beginning, setup, trainer->spending, &record));
-    fth_reporter_open(trainer->reporter, &(fth_report_sources){.record = record,
-                                                               .run_store = trainer->run_store,
-                                                               .position = &trainer->position,
-                                                               .spending = trainer->spending,
-                                                               .options = setup->options,
-                                                               .device = setup->device,
-                                                               .dataset = setup->dataset});
+    fth_reporter_set_record(trainer->reporter, record, trainer->run_store);
     const char *folder = fth_record_folder(record);
     trainer->last_path = fth_path_join(folder, "last.safetensors");
     trainer->best_path = fth_path_join(folder, "best.safetensors");
@@ -94,13 +207,7 @@ static fth_status open_record(fth_trainer *trainer)
                                                   .best_path = trainer->best_path,
                                                   .resumed = trainer->beginning.folder != NULL},
                              &trainer->saver));
-    FTH_TRY(fth_validator_create(&(fth_validator_options){.setup = setup,
-                                                          .position = &trainer->position,
-                                                          .reporter = trainer->reporter,
-                                                          .saver = trainer->saver,
-                                                          .stop = trainer->stop,
-                                                          .best_path = trainer->best_path},
-                                 &trainer->validator));
+    fth_validator_set_saver(trainer->validator, trainer->saver, trainer->best_path);
     fth_guardian_set_run(
         trainer->guardian,
         &(fth_guarded_run){.run_store = trainer->run_store, .saver = trainer->saver, .best_path = trainer->best_path});
@@ -159,27 +266,31 @@ static void write_start(fth_trainer *trainer, bool resumed)
 static fth_status begin(fth_trainer *trainer, const fth_strategy *strategy)
 {
     fth_status status = FTH_OK;
-    const bool resumed = trainer->beginning.folder != NULL;
+    const bool resumed = trainer->beginning.run != NULL;
 
     FTH_TRY(fth_setup_open(&trainer->beginning, strategy, trainer->stop, trainer->spending, &trainer->setup,
                            &trainer->position));
-    FTH_TRY(
-        fth_stepper_create(&trainer->setup, &trainer->position, trainer->reporter, trainer->stop, &trainer->stepper));
+    FTH_TRY(fth_stepper_connect(trainer->stepper, &trainer->setup));
+    const bool leads = !fth_stepper_follows(trainer->stepper);
     if (!resumed)
         FTH_TRY(fth_setup_load_weights(&trainer->setup, &trainer->position));
-    FTH_TRY(open_record(trainer));
-    if (resumed)
+    FTH_TRY(open_objects(trainer));
+    if (leads)
+        FTH_TRY(open_record(trainer));
+    if (leads && resumed)
         FTH_TRY(restore(trainer));
-    FTH_TRY(begin_store(trainer, resumed));
-    fth_saver_set_follows(trainer->saver, fth_stepper_follows(trainer->stepper));
+    if (leads)
+        FTH_TRY(begin_store(trainer, resumed));
     FTH_TRY(fth_setup_keep_data(&trainer->setup));
     FTH_TRY(fth_stepper_open(trainer->stepper));
 
     fth_position_start_clock(&trainer->position);
-    fth_saver_begin(trainer->saver);
+    if (leads)
+        fth_saver_begin(trainer->saver);
     fth_reporter_begin(trainer->reporter);
     trainer->begun = true;
-    write_start(trainer, resumed);
+    if (leads)
+        write_start(trainer, resumed);
     fth_guardian_begin_training(trainer->guardian, trainer->position.step);
 
 out:
@@ -224,7 +335,7 @@ static const char *reason_to_end(fth_trainer *trainer)
  * after a kill. An epoch that ends with a checkpoint wanted is validated while training waits. */
 static bool checkpoint_is_due(const fth_trainer *trainer)
 {
-    return trainer->position.state.pending.epoch == 0 && fth_saver_is_due(trainer->saver);
+    return trainer->position.state.pending.epoch == 0 && (trainer->save_now || fth_saver_is_due(trainer->saver));
 }
 
 /* The last validation has the machine to itself; and where its result decides about the end, it is waited for. */
@@ -270,22 +381,70 @@ out:
     return status;
 }
 
+/* ---- who leads ---- */
+
+/* The run continues with the record of this process: that of the run's folder, if it is on this machine, or a new one. */
+static fth_status lead(fth_trainer *trainer)
+{
+    fth_status status = FTH_OK;
+    fth_beginning *beginning = &trainer->beginning;
+    char *folder = fth_path_join(beginning->options.runs, beginning->id);
+
+    FTH_REQUIRE(folder, FTH_NO_MEMORY, "no memory for a path");
+    if (fth_record_exists(folder)) {
+        free(beginning->folder);
+        beginning->folder = folder;
+        folder = NULL;
+    }
+    FTH_TRY(open_record(trainer));
+    fth_saver_begin(trainer->saver);
+    write_start(trainer, true);
+    FTH_TRY(fth_saver_start(trainer->saver));
+    trainer->save_now = true;
+
+out:
+    free(folder);
+    return status;
+}
+
+/* A peer has the record from now on. */
+static void follow(fth_trainer *trainer)
+{
+    fth_guardian_set_run(trainer->guardian, &(fth_guarded_run){0});
+    fth_validator_set_saver(trainer->validator, NULL, NULL);
+    fth_saver_free(trainer->saver);
+    trainer->saver = NULL;
+    fth_reporter_set_record(trainer->reporter, NULL, NULL);
+    free(trainer->last_path);
+    free(trainer->best_path);
+    trainer->last_path = trainer->best_path = NULL;
+}
+
+/* After the group has changed. */
+static fth_status take_place(fth_trainer *trainer)
+{
+    const bool leads = !fth_stepper_follows(trainer->stepper);
+    if (leads && !trainer->saver)
+        return lead(trainer);
+    if (!leads && trainer->saver)
+        follow(trainer);
+    return FTH_OK;
+}
+
 /* Without a peer that was lost, if that is what *status says and the strategy can do so. */
 static void recover(fth_trainer *trainer, fth_status *status)
 {
     if (!fth_stepper_recover(trainer->stepper, status))
         return;
     fth_guardian_enter(trainer->guardian, FTH_PHASE_BETWEEN);
-    fth_saver_set_follows(trainer->saver, fth_stepper_follows(trainer->stepper));
+    *status = take_place(trainer);
 }
 
 /* With peers that wait to join. */
 static fth_status rejoin(fth_trainer *trainer)
 {
     fth_status status = fth_stepper_rejoin(trainer->stepper);
-    if (status == FTH_OK)
-        fth_saver_set_follows(trainer->saver, fth_stepper_follows(trainer->stepper));
-    return status;
+    return status == FTH_OK ? take_place(trainer) : status;
 }
 
 /* Trains until a limit is reached (*reason names it) or a stop is asked for (FTH_INTERRUPTED). */
@@ -302,8 +461,10 @@ static fth_status loop(fth_trainer *trainer, const char **reason)
             *reason = intent.end;
             return intent.end ? FTH_OK : FTH_INTERRUPTED;
         }
-        if (status == FTH_OK && intent.checkpoint)
+        if (status == FTH_OK && intent.checkpoint) {
             FTH_TRY(fth_saver_save(trainer->saver));
+            trainer->save_now = false;
+        }
         if (status == FTH_OK)
             status = intent.rejoin ? rejoin(trainer) : make_update(trainer, first);
         recover(trainer, &status);
@@ -394,7 +555,8 @@ static fth_status interrupt(fth_trainer *trainer)
     if (stays && trainer->position.step > 0)
         FTH_TRY(save_last_model(trainer));
     fth_reporter_write_bad_images(trainer->reporter);
-    fth_guardian_report_notice(trainer->guardian, &reason);
+    if (trainer->saver)
+        fth_guardian_report_notice(trainer->guardian, &reason);
     fth_reporter_write_interrupted(trainer->reporter, &reason);
     FTH_TRY(fth_reporter_sync(trainer->reporter));
     if (copied && fth_saver_is_closing(trainer->saver))
@@ -488,20 +650,6 @@ out:
     return status;
 }
 
-static fth_status report_finished(const fth_beginning *beginning, fth_train_outcome *outcome)
-{
-    fth_record_summary summary = {0};
-    fth_status status = fth_record_read(beginning->folder, &summary);
-    if (status != FTH_OK)
-        return status;
-    outcome->already_finished = true;
-    outcome->run_folder = fth_format("%s", beginning->folder);
-    outcome->id = fth_format("%s", summary.id);
-    outcome->end = json_incref(summary.end);
-    fth_record_release(&summary);
-    return FTH_OK;
-}
-
 /* ---- all of it ---- */
 
 /* What is there from the start to the very end, whatever happens. */
@@ -512,6 +660,7 @@ static fth_status create(fth_trainer *trainer, const fth_train_observer *observe
     FTH_TRY(fth_spending_create(&trainer->spending));
     FTH_TRY(fth_reporter_create(observer, &trainer->reporter));
     FTH_TRY(fth_guardian_create(trainer->stop, observer, trainer->reporter, &trainer->guardian));
+    FTH_TRY(fth_stepper_create(&trainer->position, trainer->reporter, trainer->stop, &trainer->stepper));
 
 out:
     return status;
@@ -540,13 +689,12 @@ static fth_status train(fth_trainer *trainer, const fth_train_options *options, 
     const char *reason = NULL;
 
     FTH_TRY(fth_guardian_listen(trainer->guardian, choose_sources(options))); /* first: finding the run may wait */
-    FTH_TRY(find_run(trainer, options));
+    FTH_TRY(find_run(trainer, options, strategies, outcome));
     FTH_TRY(fth_strategy_choose(strategies, &trainer->beginning.options, &strategy));
-    if (trainer->beginning.finished) {
-        if (trainer->run_store)
-            fth_run_store_fetch_models(trainer->run_store, trainer->beginning.folder);
-        return report_finished(&trainer->beginning, outcome);
-    }
+    if (trainer->beginning.finished)
+        goto out;
+    if (strategy->meet && !fth_stepper_has_met(trainer->stepper))
+        FTH_TRY(meet_late(trainer, options, strategy, outcome));
     FTH_TRY(begin(trainer, strategy));
     FTH_TRY(loop(trainer, &reason));
     FTH_TRY(end(trainer, reason, &outcome->end));
@@ -567,6 +715,7 @@ fth_status fth_train(const fth_train_options *options, const fth_strategy *const
         if (status != FTH_OK)
             status = conclude(&trainer, status, outcome);
         const fth_record *record = fth_reporter_get_record(trainer.reporter);
+        outcome->follows = !record && (outcome->follows || fth_stepper_follows(trainer.stepper));
         if (record && (!outcome->interrupted || fth_record_has_begun(fth_record_folder(record)))) {
             outcome->run_folder = fth_format("%s", fth_record_folder(record));
             outcome->id = fth_format("%s", fth_record_id(record));

@@ -30,6 +30,8 @@ typedef struct background {
 
 struct fth_validator {
     fth_validator_options with;
+    fth_saver *saver; /* NULL, as the path: a peer keeps the best model */
+    const char *best_path;
     background background;
 };
 
@@ -60,8 +62,8 @@ static fth_status keep_if_best(const fth_validator *validator, const candidate *
     if (!is_best(state, best_by))
         return FTH_OK;
     double began = fth_clock_seconds();
-    fth_status status = fth_saver_save_model(with->saver, weights->engine, weights->step,
-                                             state->counter_start + weights->batches, with->best_path);
+    fth_status status = fth_saver_save_model(validator->saver, weights->engine, weights->step,
+                                             state->counter_start + weights->batches, validator->best_path);
     state->meters.checkpoint_s += fth_clock_seconds() - began;
     if (status == FTH_DIVERGED)
         return status;
@@ -72,12 +74,14 @@ static fth_status keep_if_best(const fth_validator *validator, const candidate *
     state->best_loss = state->validation_loss;
     state->best_accuracy = state->validation_accuracy;
     state->best_step = state->validation_step;
+    if (!validator->saver)
+        return FTH_OK;
     fth_reporter_write(with->reporter, "best",
                        json_pack("{s:s, s:f, s:I, s:f, s:f, s:f, s:s, s:s}", "event", "best", "time", 0.0, "step",
                                  (json_int_t)weights->step, "epoch",
                                  (double)weights->batches / (double)with->position->batches_per_epoch,
                                  "validation_loss", state->best_loss, "validation_accuracy", state->best_accuracy, "by",
-                                 best_by, "file", with->best_path));
+                                 best_by, "file", validator->best_path));
     return FTH_OK;
 }
 
@@ -314,6 +318,12 @@ fth_status fth_validator_create(const fth_validator_options *options, fth_valida
     pthread_mutex_init(&task->cancel.mutex, NULL);
     pthread_cond_init(&task->changed, NULL);
     return FTH_OK;
+}
+
+void fth_validator_set_saver(fth_validator *validator, fth_saver *saver, const char *best_path)
+{
+    validator->saver = saver;
+    validator->best_path = best_path;
 }
 
 void fth_validator_free(fth_validator *validator)

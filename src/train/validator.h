@@ -25,13 +25,13 @@ typedef struct fth_validator_options {
     const fth_setup *setup;
     fth_position *position;
     fth_reporter *reporter;
-    fth_saver *saver;
-    const fth_stop *stop;  /* may be NULL */
-    const char *best_path; /* where the best model goes */
+    const fth_stop *stop; /* may be NULL */
 } fth_validator_options;
 
 fth_status fth_validator_create(const fth_validator_options *options, fth_validator **validator);
 void fth_validator_free(fth_validator *validator); /* cancels */
+/* Who keeps the best model, in which file; NULL: a peer does. Both outlive the validator, or are set back. */
+void fth_validator_set_saver(fth_validator *validator, fth_saver *saver, const char *best_path);
 
 /* Validates the weights as they are, waiting for it, and keeps them if they are the best. FTH_INTERRUPTED if a stop is
  * asked for meanwhile, FTH_TIMEOUT when the deadline passes. */

@@ -112,7 +112,8 @@ static int tear_down(void **state)
 
 static void open_stepper(void)
 {
-    assert_int_equal(fth_stepper_create(&run.setup, &run.position, run.reporter, NULL, &stepper), FTH_OK);
+    assert_int_equal(fth_stepper_create(&run.position, run.reporter, NULL, &stepper), FTH_OK);
+    assert_int_equal(fth_stepper_connect(stepper, &run.setup), FTH_OK);
     workers.batches = run.position.state.batches;
     assert_int_equal(fth_stepper_open(stepper), FTH_OK);
 }
@@ -199,7 +200,8 @@ static void a_strategy_that_cannot_connect_is_not_closed(void **state)
 {
     (void)state;
     workers.connects = FTH_PEER_LOST;
-    assert_int_equal(fth_stepper_create(&run.setup, &run.position, run.reporter, NULL, &stepper), FTH_PEER_LOST);
+    assert_int_equal(fth_stepper_create(&run.position, run.reporter, NULL, &stepper), FTH_OK);
+    assert_int_equal(fth_stepper_connect(stepper, &run.setup), FTH_PEER_LOST);
     assert_message_has("nobody answers");
 }
 

@@ -3,9 +3,10 @@
  * "relay" has what a server's worker has: somebody else owns the optimizer and decides the end, and results come late, so
  * that the trainer has to drain.
  *
- * "group" is what data-parallel training needs: ranks, each a thread with a trainer of its own, that train one model
- * with a part of every batch each, sum their gradients once per update, end, stop and save together, of which one saves,
- * and which continue without a rank that is lost. */
+ * "group" is what data-parallel training needs: ranks, each a thread with a trainer and a runs folder of its own, as if
+ * on machines of their own. They train one run: one finds it and leads, the others write nothing. Each has a part of every
+ * batch; they sum their gradients once per update, end, stop and save together, and continue without a rank that is
+ * lost. */
 #include "support.h"
 
 #include <math.h>
@@ -15,6 +16,7 @@
 #include "base/process.h"
 #include "tensor/tensor.h"
 #include "train/server_support.h"
+#include "train/shared_run.h"
 #include "train/strategy.h"
 
 enum { MAX_RANKS = 4 };
@@ -50,7 +52,7 @@ static int remove_runs(void **state)
 {
     (void)state;
     char command[400];
-    snprintf(command, sizeof command, "rm -rf '%s/runs'", test_folder);
+    snprintf(command, sizeof command, "rm -rf '%s'/runs*", test_folder);
     return system(command);
 }
 
@@ -190,6 +192,8 @@ typedef struct group {
     int64_t meetings, generation;
     bool broken;       /* one is lost: whoever waits for it fails until the rest has rejoined */
     int64_t exchanges; /* counted by the first rank alone */
+    bool met;          /* one looks for the run, */
+    json_t *run;       /* and found this */
 } group;
 
 struct rank {
@@ -256,20 +260,55 @@ static fth_peer_place place_of(const rank *self)
 /* ---- group: the strategy ---- */
 
 static group the_group;
-static int64_t lost_at_batch[MAX_RANKS];
-static rank *made[MAX_RANKS]; /* to be freed after their engines */
+static int64_t lost_at_batch[MAX_RANKS], stop_at_batch[MAX_RANKS];
+static rank *made[MAX_RANKS];        /* to be freed after their engines */
+static _Thread_local int this_rank;  /* the training thread's */
+static _Thread_local bool found_run; /* this one did, and not a peer */
+
+/* The first rank to come looks for the run. */
+static fth_status group_meet(const fth_train_options *options, fth_stop *stop, void **state, json_t **run)
+{
+    fth_status status = FTH_OK;
+    group *all = &the_group;
+    rank *self = NULL;
+
+    (void)options;
+    FTH_TRY(fth_allocate(1, sizeof *self, &self));
+    *self = (rank){.all = all, .number = this_rank, .stop = stop};
+    *state = made[self->number] = self;
+    pthread_mutex_lock(&all->mutex);
+    found_run = self->number == 0; /* so that it is always the same */
+    while (!found_run && !all->run)
+        wait_for_change(all);
+    *run = found_run ? NULL : json_deep_copy(all->run);
+    pthread_mutex_unlock(&all->mutex);
+
+out:
+    return status;
+}
+
+static fth_status group_share_run(void *state, const json_t *run)
+{
+    rank *self = state;
+    group *all = self->all;
+    pthread_mutex_lock(&all->mutex);
+    all->run = json_deep_copy(run);
+    pthread_cond_broadcast(&all->changed);
+    pthread_mutex_unlock(&all->mutex);
+    return FTH_OK;
+}
 
 static fth_status group_connect(fth_engine *engine, const fth_train_options *options, fth_stop *stop, void **state,
                                 fth_peer_place *place)
 {
     fth_status status = FTH_OK;
-    rank *self = NULL;
+    rank *self = *state;
 
-    FTH_TRY(fth_allocate(1, sizeof *self, &self));
-    *self = (rank){.all = &the_group, .number = atoi(options->worker), .engine = engine, .stop = stop};
+    (void)options;
+    (void)stop;
+    self->engine = engine;
     self->lost_at_batch = lost_at_batch[self->number];
     self->sizes = fth_engine_get_sizes(engine);
-    *state = made[self->number] = self;
     FTH_TRY(fth_allocate_aligned(self->sizes.parameters * sizeof(float), &self->vectors.parameters));
     FTH_TRY(fth_allocate_aligned(self->sizes.buffers * sizeof(float) + 1, &self->vectors.buffers));
     for (int i = 0; i < self->sizes.state_count; i++)
@@ -404,6 +443,8 @@ static fth_status group_step(void *state, const fth_batch *batch, double learnin
     rank *self = state;
     fth_group place = fth_engine_group(self->engine, batch);
 
+    if (stop_at_batch[self->number] > 0 && batch->number >= stop_at_batch[self->number])
+        fth_stop_ask(self->stop, FTH_STOP_REQUEST, INFINITY, "test", "batch %lld", (long long)batch->number);
     if (self->lost_at_batch > 0 && batch->number == self->lost_at_batch) {
         leave(self);
         return fth_fail(FTH_IO, "killed for the test");
@@ -416,12 +457,12 @@ out:
     return status;
 }
 
-static const char *const group_options[] = {"worker", NULL};
 static const fth_strategy group_strategy = {.name = "group",
                                             .summary = "ranks that train one model together",
-                                            .options = group_options,
                                             .optimizer = FTH_OPTIMIZER_OF_ENGINE,
                                             .takes_checkpoints = true,
+                                            .meet = group_meet,
+                                            .share_run = group_share_run,
                                             .connect = group_connect,
                                             .synchronize = group_synchronize,
                                             .open = group_open,
@@ -437,7 +478,7 @@ typedef struct trainee {
     int number;
     char flags[300];
     fth_stop stop;
-    int64_t stop_at_step; /* 0: never */
+    int shown; /* events and steps that the observer saw */
     pthread_t thread;
     fth_status status;
     fth_train_outcome outcome;
@@ -446,17 +487,23 @@ typedef struct trainee {
 
 static void on_progress(void *context, const fth_progress *progress)
 {
-    trainee *self = context;
-    if (self->stop_at_step > 0 && progress->step >= self->stop_at_step)
-        fth_stop_ask(&self->stop, FTH_STOP_REQUEST, INFINITY, "test", "step %lld", (long long)progress->step);
+    (void)progress;
+    ((trainee *)context)->shown++;
+}
+
+static void on_event(void *context, const json_t *event)
+{
+    (void)event;
+    ((trainee *)context)->shown++;
 }
 
 static void *train_rank(void *context)
 {
     trainee *self = context;
-    fth_train_observer observer = {.context = self, .progress = on_progress};
+    fth_train_observer observer = {.context = self, .progress = on_progress, .event = on_event};
     fth_train_options options =
-        options_of("--strategy group --worker %d --name rank%d %s", self->number, self->number, self->flags);
+        options_of("--strategy group --runs %s/runs%d --name run %s", test_folder, self->number, self->flags);
+    this_rank = self->number;
     self->status = fth_train(&options, with_group, &observer, &self->stop, &self->outcome);
     if (self->status != FTH_OK)
         snprintf(self->message, sizeof self->message, "%s", fth_error_message());
@@ -480,6 +527,7 @@ static void train_group(trainee *ranks, int count, const char *flags)
 
 static void release(trainee *ranks, int count)
 {
+    json_decref(the_group.run);
     for (int i = 0; i < count; i++) {
         fth_train_outcome_release(&ranks[i].outcome);
         free(made[i]->vectors.parameters);
@@ -491,6 +539,7 @@ static void release(trainee *ranks, int count)
         free(made[i]);
     }
     memset(lost_at_batch, 0, sizeof lost_at_batch);
+    memset(stop_at_batch, 0, sizeof stop_at_batch);
 }
 
 static void assert_all_ended_well(const trainee *ranks, int count)
@@ -520,7 +569,7 @@ static double compare_models(const char *left, const char *right)
     double largest = 0;
     for (int i = 0; i < 2; i++) {
         char path[TEST_MAX_PATH], name[100];
-        snprintf(name, sizeof name, "runs/%s/last.safetensors", names[i]);
+        snprintf(name, sizeof name, "%s/last.safetensors", names[i]);
         if (fth_safetensors_open(test_path(path, name), &files[i]) != FTH_OK)
             fail_msg("%s", fth_error_message());
     }
@@ -552,14 +601,16 @@ static void ranks_train_what_one_does(void **state)
     train_alone(flags);
     train_group(ranks, 3, flags);
     assert_all_ended_well(ranks, 3);
-    assert_true(compare_models("alone", "rank0") < rounding);
+    assert_true(compare_models("runs/alone", "runs0/run") < rounding);
     assert_int_equal(the_group.exchanges, 27);
     int64_t samples = 0;
     for (int i = 0; i < 3; i++)
         samples += json_integer_value(json_object_get(ranks[i].outcome.end, "samples"));
     assert_int_equal(samples, 3 * 400);
-    assert_true(test_exists("runs/rank0/checkpoints") && test_exists("runs/rank0/last.safetensors"));
-    assert_false(test_exists("runs/rank1/last.safetensors") || test_exists("runs/rank1/best.safetensors"));
+    assert_true(test_exists("runs0/run/checkpoints") && ranks[0].shown > 0 && !ranks[0].outcome.follows);
+    for (int i = 1; i < 3; i++)
+        assert_true(ranks[i].outcome.follows && ranks[i].shown == 0);
+    assert_false(test_exists("runs1") || test_exists("runs2"));
     release(ranks, 3);
 }
 
@@ -572,7 +623,7 @@ static void accumulated_batches_are_exchanged_once(void **state)
     train_group(ranks, 2, flags);
     assert_all_ended_well(ranks, 2);
     assert_int_equal(the_group.exchanges, 6);
-    assert_true(compare_models("alone", "rank0") < rounding);
+    assert_true(compare_models("runs/alone", "runs0/run") < rounding);
     release(ranks, 2);
 }
 
@@ -580,7 +631,8 @@ static void accumulated_batches_are_exchanged_once(void **state)
 static void a_stop_of_one_stops_all(void **state)
 {
     (void)state;
-    trainee ranks[3] = {[1] = {.stop_at_step = 5}};
+    trainee ranks[3] = {0};
+    stop_at_batch[1] = 5;
     const char *flags = "--batch 47 --epochs 2 --lr 0.1 --resume";
     train_alone("--batch 47 --epochs 2 --lr 0.1");
     train_group(ranks, 3, flags);
@@ -593,7 +645,7 @@ static void a_stop_of_one_stops_all(void **state)
     assert_all_ended_well(again, 2);
     for (int i = 0; i < 2; i++)
         assert_int_equal(json_integer_value(json_object_get(again[i].outcome.end, "steps")), 18);
-    assert_true(compare_models("alone", "rank0") < rounding);
+    assert_true(compare_models("runs/alone", "runs0/run") < rounding);
     release(again, 2);
 }
 
@@ -612,9 +664,64 @@ static void the_others_continue_without_a_lost_rank(void **state)
         for (int i = 0; i < 3; i++)
             if (i != lost && ranks[i].status != FTH_OK)
                 fail_msg("rank %d after the loss of %d: %s", i, lost, ranks[i].message);
-        assert_true(compare_models("alone", lost == 0 ? "rank1" : "rank0") < rounding);
+        assert_true(compare_models("runs/alone", lost == 0 ? "runs1/run" : "runs0/run") < rounding);
         release(ranks, 3);
     }
+}
+
+/* All end as the one that looks for the run does: it finds that there is nothing left to do, or none at all. */
+static void what_one_finds_holds_for_all(void **state)
+{
+    (void)state;
+    trainee ranks[2] = {0}, again[2] = {0}, missing[2] = {0};
+    const char *flags = "--batch 50 --epochs 1 --resume";
+    train_group(ranks, 2, flags);
+    assert_all_ended_well(ranks, 2);
+    assert_null(json_object_get(the_group.run, "run"));
+    release(ranks, 2);
+    train_group(again, 2, flags);
+    assert_all_ended_well(again, 2);
+    for (int i = 0; i < 2; i++) {
+        assert_true(again[i].outcome.already_finished && again[i].outcome.follows == (i == 1));
+        assert_int_equal(json_integer_value(json_object_get(again[i].outcome.end, "steps")), 8);
+    }
+    release(again, 2);
+    train_group(missing, 2, "--resume nowhere");
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(missing[i].status, FTH_INVALID);
+        assert_non_null(strstr(missing[i].message, "nowhere"));
+    }
+    assert_false(test_exists("runs1"));
+    release(missing, 2);
+}
+
+/* Followers take what makes the run, and keep how they run: what they are told has no secrets. */
+static void followers_take_the_options_of_the_run(void **state)
+{
+    (void)state;
+    fth_train_options asked = options_of("--threads 3 --lr 0.5 --strategy plain");
+    fth_beginning found = {0}, followed = {0};
+    json_t *run = NULL;
+    fth_train_options whole = options_of("--data https://me:secret@host.example/x.tar --threads 2 --lr 0.25 --seed 7");
+    assert_int_equal(fth_beginning_prepare(&whole, &found), FTH_OK);
+    assert_int_equal(fth_shared_run_describe(&found, NULL, &run), FTH_OK);
+    char *text = json_dumps(run, 0);
+    assert_null(strstr(text, "secret"));
+    free(text);
+    assert_int_equal(fth_shared_run_follow(&asked, run, &followed), FTH_OK);
+    assert_string_equal(followed.options.data, "https://host.example/x.tar");
+    assert_true(followed.options.lr == 0.25 && followed.options.seed == 7 && followed.options.threads == 3);
+    assert_string_equal(followed.id, found.id);
+    assert_string_equal(followed.identity, found.identity);
+    fth_beginning_release(&followed);
+
+    json_object_set_new(run, "id", json_string("../elsewhere")); /* from a peer that has gone mad */
+    assert_int_equal(fth_shared_run_follow(&asked, run, &followed), FTH_CORRUPT);
+    fth_beginning_release(&followed);
+    fth_beginning_release(&found);
+    json_decref(run);
+    fth_options_release(&fth_train_option_table, &asked);
+    fth_options_release(&fth_train_option_table, &whole);
 }
 
 #define TEST(function) cmocka_unit_test_teardown(function, remove_runs)
@@ -629,6 +736,8 @@ int main(void)
         TEST(accumulated_batches_are_exchanged_once),
         TEST(a_stop_of_one_stops_all),
         TEST(the_others_continue_without_a_lost_rank),
+        TEST(what_one_finds_holds_for_all),
+        TEST(followers_take_the_options_of_the_run),
     };
     return cmocka_run_group_tests(tests, test_make_folder, test_remove_folder);
 }

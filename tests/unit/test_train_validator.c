@@ -27,13 +27,10 @@ static int set_up(void **state)
                                 .folder = folder,
                                 .best_path = best_path};
     assert_int_equal(fth_saver_create(&saving, &saver), FTH_OK);
-    fth_validator_options with = {.setup = &run.setup,
-                                  .position = &run.position,
-                                  .reporter = run.reporter,
-                                  .saver = saver,
-                                  .stop = &stop,
-                                  .best_path = best_path};
+    fth_validator_options with = {
+        .setup = &run.setup, .position = &run.position, .reporter = run.reporter, .stop = &stop};
     assert_int_equal(fth_validator_create(&with, &validator), FTH_OK);
+    fth_validator_set_saver(validator, saver, best_path);
     return 0;
 }
 
