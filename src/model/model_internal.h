@@ -37,7 +37,8 @@ fth_status fth_model_check_size(const fth_model *model, const fth_model_options 
     ROW(vgg11_bn)                                                                                                      \
     ROW(vgg13_bn)                                                                                                      \
     ROW(vgg16_bn)                                                                                                      \
-    ROW(vgg19_bn)
+    ROW(vgg19_bn)                                                                                                      \
+    ROW(vgg19_narrow)
 
 #define FTH_DECLARE(name) extern const fth_model fth_model_##name;
 FTH_MODELS(FTH_DECLARE)

@@ -7,6 +7,7 @@
 typedef struct vgg {
     int convolutions[5]; /* in each stage; a pooling ends it */
     bool batch_norm;
+    int narrowing; /* layers have this part of the published width */
 } vgg;
 
 enum { STAGES = 5, SMALLEST = 32, POOLED = 7, HIDDEN = 4096 };
@@ -21,7 +22,7 @@ static fth_status add_features(fth_graph *graph, const vgg *net, fth_value x, ft
     for (int stage = 0; stage < STAGES; stage++) {
         for (int i = 0; i < net->convolutions[stage]; i++) {
             fth_layer_convolution_options convolution = {
-                .filters = filters[stage],
+                .filters = filters[stage] / net->narrowing,
                 .kernel = 3,
                 .stride = 1,
                 .padding = 1,
@@ -51,16 +52,18 @@ static fth_status build(const fth_model *model, fth_graph *graph, const fth_mode
 {
     fth_status status = FTH_OK;
     fth_value x = images;
+    const vgg *net = model->details;
+    const int hidden = HIDDEN / net->narrowing;
 
     FTH_TRY(fth_model_check_size(model, options, SMALLEST));
-    FTH_TRY(add_features(graph, model->details, x, &x));
+    FTH_TRY(add_features(graph, net, x, &x));
     const fth_shape *features = &fth_graph_value(graph, x)->type.shape;
     if (features->dims[2] != POOLED || features->dims[3] != POOLED)
         FTH_TRY(fth_op_add_adaptive_average_pool(graph, POOLED, POOLED, x, &x));
     FTH_TRY(fth_op_add_flatten(graph, x, &x));
-    FTH_TRY(fth_layer_linear(graph, "classifier.0", HIDDEN, true, FTH_LAYER_SMALL_NORMAL, x, &x));
+    FTH_TRY(fth_layer_linear(graph, "classifier.0", hidden, true, FTH_LAYER_SMALL_NORMAL, x, &x));
     FTH_TRY(fth_layer_dropout(graph, options, 0.5F, x, &x));
-    FTH_TRY(fth_layer_linear(graph, "classifier.3", HIDDEN, true, FTH_LAYER_SMALL_NORMAL, x, &x));
+    FTH_TRY(fth_layer_linear(graph, "classifier.3", hidden, true, FTH_LAYER_SMALL_NORMAL, x, &x));
     FTH_TRY(fth_layer_dropout(graph, options, 0.5F, x, &x));
     FTH_TRY(fth_layer_linear(graph, "classifier.6", options->classes, false, FTH_LAYER_SMALL_NORMAL, x, logits));
 
@@ -68,7 +71,7 @@ out:
     return status;
 }
 
-#define VGG_ROW(identifier, title, text, with_batch_norm, ...)                                                         \
+#define VGG_ROW(identifier, title, text, with_batch_norm, part, ...)                                                   \
     const fth_model identifier = {                                                                                     \
         .name = title,                                                                                                 \
         .summary = text,                                                                                               \
@@ -77,14 +80,16 @@ out:
         .width = 224,                                                                                                  \
         .classes = 1000,                                                                                               \
         .build = build,                                                                                                \
-        .details = &(const vgg){.convolutions = {__VA_ARGS__}, .batch_norm = with_batch_norm},                         \
+        .details = &(const vgg){.convolutions = {__VA_ARGS__}, .batch_norm = with_batch_norm, .narrowing = part},      \
     }
 #define VGG(depth, ...)                                                                                                \
-    VGG_ROW(fth_model_vgg##depth, "vgg" #depth, "VGG of " #depth " layers, as in torchvision", false, __VA_ARGS__);    \
-    VGG_ROW(fth_model_vgg##depth##_bn, "vgg" #depth "-bn", "VGG of " #depth " layers with batch norm", true,           \
+    VGG_ROW(fth_model_vgg##depth, "vgg" #depth, "VGG of " #depth " layers, as in torchvision", false, 1, __VA_ARGS__); \
+    VGG_ROW(fth_model_vgg##depth##_bn, "vgg" #depth "-bn", "VGG of " #depth " layers with batch norm", true, 1,        \
             __VA_ARGS__)
 
 VGG(11, 1, 1, 2, 2, 2);
 VGG(13, 2, 2, 2, 2, 2);
 VGG(16, 2, 2, 3, 3, 3);
 VGG(19, 2, 2, 4, 4, 4);
+VGG_ROW(fth_model_vgg19_narrow, "vgg19-narrow", "VGG of 19 layers, an eighth as wide: 1/64 of the parameters", false, 8,
+        2, 2, 4, 4, 4);

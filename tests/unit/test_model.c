@@ -69,6 +69,7 @@ static void test_parameter_counts(void **state)
         {"vgg13-bn", 133053736, 76},
         {"vgg16-bn", 138365992, 97},
         {"vgg19-bn", 143678248, 118},
+        {"vgg19-narrow", 2695472, 38},
         /* akamaster's README rounds these to 0.27, 0.46, 0.66, 0.85 and 1.7 million */
         {"resnet20", 269722, 116},
         {"resnet32", 464154, 188},
