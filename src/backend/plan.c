@@ -189,7 +189,7 @@ fth_status fth_plan_add_step(fth_plan *plan, const fth_step *step)
         release_step(step);
         return status;
     }
-    plan->steps[plan->step_count++] = (plan_step){.step = *step};
+    plan->steps[plan->step_count++] = (plan_step){.step = *step, .node = plan->current_node};
     return FTH_OK;
 }
 

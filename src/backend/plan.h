@@ -81,5 +81,7 @@ fth_status fth_plan_read_loss(fth_plan *plan, float loss[2]);
 
 int fth_plan_step_count(const fth_plan *plan);
 const char *fth_plan_step_name(const fth_plan *plan, int step);
+/* The node of the graph to which a step belongs; of a step that does the work of several, one of them. */
+int fth_plan_step_node(const fth_plan *plan, int step);
 
 #endif

@@ -20,6 +20,7 @@ typedef struct plan_value {
 
 typedef struct plan_step {
     fth_step step;
+    int node;            /* of the graph: being prepared when the step was added */
     size_t ready_floats; /* gradients final once this step is done; 0: no more than before */
 } plan_step;
 

@@ -169,3 +169,8 @@ const char *fth_plan_step_name(const fth_plan *plan, int step)
 {
     return plan->steps[step].step.name;
 }
+
+int fth_plan_step_node(const fth_plan *plan, int step)
+{
+    return plan->steps[step].node;
+}

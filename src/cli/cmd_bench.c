@@ -9,7 +9,7 @@
 
 typedef struct bench_options {
     fth_given given;
-    char *model, *precision, *device, *optimizer;
+    char *model, *precision, *device, *optimizer, *times;
     int64_t batch, channels, height, width, classes, threads;
     double seconds;
 } bench_options;
@@ -55,6 +55,12 @@ static const fth_option bench_rows[] = {
      .fallback = "8",
      .argument = "TIME",
      .help = "how long to measure"},
+    {.name = "times",
+     .type = FTH_OPTION_TEXT,
+     .offset = AT(times),
+     .fallback = "",
+     .argument = "FILE",
+     .help = "write the times of layers to FILE, for --device emulated; a step is then slower"},
 };
 static const fth_option_table bench_table = {
     .options = bench_rows, .count = FTH_COUNT_OF(bench_rows), .struct_size = sizeof(bench_options)};
@@ -89,7 +95,8 @@ static fth_status measure(const bench_options *asked)
     FTH_TRY(set_number(&options, "threads", asked->threads));
     int channels = size_or(asked->channels, model->channels), height = size_or(asked->height, model->height);
     int width = size_or(asked->width, model->width), classes = size_or(asked->classes, model->classes);
-    FTH_TRY(fth_benchmark(&options, channels, height, width, classes, asked->seconds, &step_s));
+    FTH_TRY(fth_benchmark(&options, channels, height, width, classes, asked->seconds,
+                          *asked->times ? asked->times : NULL, &step_s));
 
     json_t *json = json_pack("{s:s, s:I, s:[iii], s:i, s:s, s:I, s:f, s:f}", "model", asked->model, "batch",
                              (json_int_t)asked->batch, "input", channels, height, width, "classes", classes,

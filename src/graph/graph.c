@@ -2,6 +2,7 @@
 #include "graph/graph.h"
 
 #include <assert.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -310,6 +311,27 @@ fth_value fth_graph_logits(const fth_graph *graph)
 fth_value fth_graph_loss(const fth_graph *graph)
 {
     return graph->loss;
+}
+
+/* "" for a value that is neither a parameter nor a parameter's gradient. */
+static const char *parameter_name(const fth_graph *graph, fth_value value)
+{
+    const fth_value_info *info = fth_graph_value(graph, value);
+    if (info->kind == FTH_VALUE_RESULT && info->gradient_of != FTH_NO_VALUE)
+        info = fth_graph_value(graph, info->gradient_of);
+    return info->kind == FTH_VALUE_PARAMETER ? info->name : "";
+}
+
+void fth_graph_node_layer(const fth_graph *graph, int index, char *layer, size_t size)
+{
+    const fth_node *node = fth_graph_node(graph, index);
+    const char *name = "";
+    for (int i = 0; i < node->input_count && !*name; i++)
+        name = parameter_name(graph, node->inputs[i]);
+    for (int i = 0; i < node->output_count && !*name; i++)
+        name = parameter_name(graph, node->outputs[i]);
+    const char *dot = strrchr(name, '.');
+    snprintf(layer, size, "%.*s", dot ? (int)(dot - name) : (int)strlen(name), name);
 }
 
 fth_value fth_graph_find(const fth_graph *graph, const char *name)

@@ -110,6 +110,9 @@ const fth_value_info *fth_graph_value(const fth_graph *graph, fth_value value);
 int fth_graph_node_count(const fth_graph *graph);
 int fth_graph_forward_node_count(const fth_graph *graph); /* nodes before the backward part */
 const fth_node *fth_graph_node(const fth_graph *graph, int index);
+/* The layer whose parameters a node reads or computes gradients of, as in their names: "layer1.0.conv1"; "" for a node
+ * without parameters. */
+void fth_graph_node_layer(const fth_graph *graph, int index, char *layer, size_t size);
 fth_value fth_graph_logits(const fth_graph *graph);
 fth_value fth_graph_loss(const fth_graph *graph);
 fth_value fth_graph_find(const fth_graph *graph, const char *name); /* an input, parameter or buffer; or FTH_NO_VALUE */

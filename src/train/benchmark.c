@@ -50,6 +50,66 @@ out:
     return status;
 }
 
+typedef struct layer_times {
+    char name[128];
+    double seconds[2]; /* forward, backward */
+} layer_times;
+
+/* Adds a step's time to its layer's; steps without parameters count with the layer before them. */
+static fth_status add_up_layers(const fth_plan *plan, const fth_graph *graph, const double *seconds,
+                                layer_times **layers, size_t *count)
+{
+    fth_status status = FTH_OK;
+    size_t capacity = 0, at = 0;
+    for (int i = 0; i < fth_plan_step_count(plan); i++) {
+        char name[sizeof(*layers)->name];
+        int node = fth_plan_step_node(plan, i);
+        fth_graph_node_layer(graph, node, name, sizeof name);
+        if (*name || *count == 0) {
+            for (at = 0; at < *count && strcmp((*layers)[at].name, name) != 0; at++)
+                continue;
+            if (at == *count) {
+                FTH_TRY(fth_grow(layers, *count, &capacity, sizeof **layers));
+                (*layers)[(*count)++] = (layer_times){0};
+                snprintf((*layers)[at].name, sizeof(*layers)[at].name, "%s", name);
+            }
+        }
+        (*layers)[at].seconds[node >= fth_graph_forward_node_count(graph)] += seconds[i];
+    }
+out:
+    return status;
+}
+
+/* The file that the emulated back end waits by (docs/emulated.md). */
+static fth_status write_times(const char *path, const fth_plan *plan, const fth_engine *engine, const double *seconds,
+                              size_t runs)
+{
+    fth_status status = FTH_OK;
+    layer_times *layers = NULL;
+    size_t count = 0;
+    char line[256];
+    fth_file *file = NULL;
+    const fth_train_options *options = fth_engine_get_options(engine)->train;
+
+    FTH_TRY(add_up_layers(plan, fth_engine_graph(engine), seconds, &layers, &count));
+    FTH_TRY(fth_file_create_output(path, &file));
+    snprintf(line, sizeof line, "# %s, batch %lld, %s: seconds forward and backward of each layer\n", options->model,
+             (long long)options->batch, fth_engine_device(engine)->description);
+    FTH_TRY(fth_file_write(file, line, strlen(line)));
+    for (size_t i = 0; i < count; i++) {
+        if (!*layers[i].name)
+            continue; /* before the first layer */
+        snprintf(line, sizeof line, "%-24s %.6f %.6f\n", layers[i].name, layers[i].seconds[0] / (double)runs,
+                 layers[i].seconds[1] / (double)runs);
+        FTH_TRY(fth_file_write(file, line, strlen(line)));
+    }
+    FTH_TRY(fth_file_publish(file));
+out:
+    fth_file_free(file);
+    free(layers);
+    return status;
+}
+
 static fth_status make_random_batch(const fth_engine_options *options, float **images, int32_t **labels)
 {
     fth_status status = FTH_OK;
@@ -112,7 +172,7 @@ out:
 }
 
 fth_status fth_benchmark(const fth_train_options *options, int channels, int height, int width, int classes,
-                         double seconds, double *median_step_s)
+                         double seconds, const char *times_file, double *median_step_s)
 {
     fth_status status = FTH_OK;
     fth_device *device = NULL;
@@ -140,15 +200,18 @@ fth_status fth_benchmark(const fth_train_options *options, int channels, int hei
                           &device_images));
     FTH_TRY(put_on_device(device, labels, (size_t)options->batch, &device_labels));
     const fth_plan *plan = fth_engine_get_plan(engine, options->batch, FTH_PLAN_TRAIN);
-    if (profiling && strcmp(profiling, "0") != 0)
+    bool shown = profiling && strcmp(profiling, "0") != 0;
+    if (shown || times_file)
         FTH_TRY(fth_allocate((size_t)fth_plan_step_count(plan) + 1, sizeof *profile, &profile));
 
     fth_batch batch = {.images = device_images, .labels = device_labels, .count = options->batch};
     FTH_TRY(measure_steps(engine, &batch, seconds, profile, &times, &count));
     FTH_TRY(device->backend->synchronize(device, fth_deadline_in(FTH_LOADER_TIMEOUT_S)));
     *median_step_s = times[count / 2];
-    if (profile)
+    if (shown)
         FTH_TRY(print_profile(plan, profile, count));
+    if (times_file)
+        FTH_TRY(write_times(times_file, plan, engine, profile, count));
 
 out:
     free(times);

@@ -99,8 +99,9 @@ typedef struct fth_evaluation {
 /* *confusion, unless NULL, is what was taken for what; free it. */
 fth_status fth_evaluate(const fth_train_options *options, fth_confusion **confusion, fth_evaluation *evaluation);
 
-/* Measures training steps on random data in memory, for bench/: gives seconds per step. */
+/* Measures training steps on random data in memory, for bench/: gives seconds per step. With `times_file`, which may be NULL,
+ * writes the times of layers to that file. */
 fth_status fth_benchmark(const fth_train_options *options, int channels, int height, int width, int classes,
-                         double seconds, double *median_step_s);
+                         double seconds, const char *times_file, double *median_step_s);
 
 #endif
