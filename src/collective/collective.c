@@ -53,9 +53,9 @@ static const char *choose_transport(const fth_collective_options *options)
 static fth_status check_options(const fth_collective_options *options)
 {
     bool all;
-    share_machines(options, &all);
     if (options->size < 1 || options->rank < 0 || options->rank >= options->size)
         return fth_fail(FTH_INVALID, "no rank %d in a group of %d", options->rank, options->size);
+    share_machines(options, &all);
     if (strcmp(choose_transport(options), "shm") == 0 && !all)
         return fth_fail(FTH_INVALID, "shm cannot connect %d members on several machines; choose auto or gloo",
                         options->size);

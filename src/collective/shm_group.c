@@ -147,8 +147,9 @@ static fth_status attach_all(fth_shm_group *group, const fth_key_store *keys, ft
     for (int r = 0; r < group->size; r++) {
         if (r == group->rank)
             continue;
-        FTH_TRY(get_text(keys, r, "place", deadline, &description));
-        status = attach(group, r, description);
+        status = get_text(keys, r, "place", deadline, &description);
+        if (status == FTH_OK)
+            status = attach(group, r, description);
         if (status != FTH_OK) {
             fth_fail_within(status, "cannot share memory with %s", group->members[r].name);
             goto out;
@@ -177,7 +178,10 @@ static fth_status confirm(fth_shm_group *group, const fth_key_store *keys, fth_d
     for (int r = 0; r < group->size; r++) {
         if (r == group->rank)
             continue;
-        FTH_TRY(get_text(keys, r, "answer", deadline, &answer));
+        if ((status = get_text(keys, r, "answer", deadline, &answer)) != FTH_OK) {
+            fth_fail_within(status, "%s does not answer", group->members[r].name);
+            goto out;
+        }
         char *message = NULL;
         long theirs = strtol(answer, &message, 10);
         FTH_REQUIRE(theirs == FTH_OK, (fth_status)theirs, "%s:%s", group->members[r].name, message);

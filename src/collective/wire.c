@@ -166,7 +166,10 @@ static void sum_plainly(const float *const *sources, int source_count, size_t at
     memcpy(sums, sources[0] + at, count * sizeof *sums);
     for (int s = 1; s < source_count - 1; s++)
         add_f32(sources[s] + at, count, sums);
-    add_pair(sums, sources[source_count - 1] + at, count, to + at);
+    if (source_count > 1)
+        add_pair(sums, sources[source_count - 1] + at, count, to + at);
+    else
+        memcpy(to + at, sums, count * sizeof *sums);
 }
 
 void fth_wire_sum(fth_wire wire, const float *const *sources, int source_count, size_t count, float *to)
