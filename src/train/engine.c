@@ -3,6 +3,7 @@
 
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "train/engine_internal.h"
 #include "train/precision.h"
@@ -73,7 +74,10 @@ fth_status fth_engine_create(const fth_engine_options *options, fth_device *devi
     FTH_TRY(fth_precision_choose(options->train->precision, options->precision_before, device, engine->graph,
                                  &engine->precision));
     FTH_TRY(make_vectors(engine));
-    FTH_TRY(fth_plan_cache_create(engine->graph, device, engine->precision, options->train->model, &engine->plans));
+    engine->synchronized = strcmp(options->train->batch_norm, "synchronized") == 0;
+    FTH_TRY(fth_plan_cache_create(
+        engine->graph, device, (fth_plan_options){.precision = engine->precision, .synchronized = engine->synchronized},
+        options->train->model, &engine->plans));
     FTH_TRY(fth_plan_cache_bind(engine->plans, fth_model_vectors_for_plans(&engine->vectors)));
     *result = engine;
     engine = NULL;
@@ -153,6 +157,16 @@ fth_status fth_engine_prepare(fth_engine *engine, int64_t batch, fth_plan_mode m
     return fth_plan_cache_get(engine->plans, batch, mode, &plan);
 }
 
+bool fth_engine_is_synchronized(const fth_engine *engine)
+{
+    return engine->synchronized;
+}
+
+void fth_engine_set_peers(fth_engine *engine, fth_peers peers)
+{
+    engine->peers = peers;
+}
+
 void fth_engine_set_profile(fth_engine *engine, double *step_seconds)
 {
     engine->profile = step_seconds;
@@ -187,6 +201,10 @@ fth_status fth_engine_run_batch(fth_engine *engine, const fth_batch *batch, fth_
     float loss[2];
     fth_plan *plan = NULL;
 
+    run.peers = mode == FTH_PLAN_TRAIN && engine->peers.sum ? &engine->peers : NULL;
+    *result = (fth_step_result){0};
+    if (batch->count == 0)
+        return fth_plan_run_empty(engine->graph, engine->device, fth_model_vectors_for_plans(&engine->vectors), &run);
     FTH_TRY(fth_plan_cache_get(engine->plans, batch->count, mode, &plan));
     FTH_TRY(set_images(engine, batch, mode, plan));
     FTH_TRY(fth_plan_set_input(plan, engine->labels, batch->labels));

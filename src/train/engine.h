@@ -77,8 +77,15 @@ fth_group fth_engine_group(const fth_engine *engine, const fth_batch *batch);
 int64_t fth_engine_updates(const fth_engine *engine, int64_t batches);
 int64_t fth_engine_updates_per_epoch(const fth_engine *engine);
 
+/* True with --batch-norm synchronized: then peers that have parts of each batch sum its statistics in every compute() and
+ * step(). They must be set before the first of these, and again whenever the group changes. Without, a batch is taken to
+ * be whole. */
+bool fth_engine_is_synchronized(const fth_engine *engine);
+void fth_engine_set_peers(fth_engine *engine, fth_peers peers);
+
 /* Forward and backward: gradients, weighted by `share`, replace what the gradient vector held (with --accumulate
- * they are added up from the group's first batch on). FTH_DIVERGED if the loss is not a finite number. */
+ * they are added up from the group's first batch on). An empty part has gradients of zero, and takes part in what peers
+ * sum. FTH_DIVERGED if the loss is not a finite number. */
 fth_status fth_engine_compute(fth_engine *engine, const fth_batch *batch, const fth_group *group,
                               fth_step_result *result);
 

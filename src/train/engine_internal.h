@@ -21,6 +21,8 @@ struct fth_engine {
     fth_weight_update *update; /* NULL: it only evaluates */
     fth_device_data *data;     /* the data set on the device; NULL: it is not there */
     fth_plan_cache *plans;
+    bool synchronized; /* batch norm, with `peers` */
+    fth_peers peers;   /* that have the other parts of training batches; without `sum`: none */
     double *profile;
 };
 

@@ -14,6 +14,7 @@
 #include "train/train_internal.h"
 
 static const char *const best_measures[] = {"loss", "accuracy", NULL};
+static const char *const batch_norms[] = {"worker", "synchronized", NULL};
 static const char *const momentums[] = {"shared", "worker", NULL};
 
 #define ROW(flag, kind, member) .name = flag, .type = FTH_OPTION_##kind, .offset = offsetof(fth_train_options, member)
@@ -141,6 +142,11 @@ static const fth_option options[] = {
      .list = fth_precision_choice, .identity = true, .commands = FTH_FOR_TRAIN | FTH_FOR_EVALUATE},
     {ROW("strategy", TEXT, strategy), .fallback = "single", .argument = "NAME", .help = "how steps are carried out",
      .identity = true, .commands = FTH_FOR_TRAIN},
+    {ROW("batch-norm", CHOICE, batch_norm), .fallback = "worker", .argument = "WHOSE",
+     .help = "data-parallel: normalize by the statistics of each worker's part of a batch, or of the whole batch "
+             "(PyTorch's SyncBatchNorm)",
+     .choices = batch_norms, .identity = true, .optional_identity = true, .commands = FTH_FOR_TRAIN,
+     .side = FTH_SIDE_NONE},
     {ROW("hogwild-momentum", CHOICE, hogwild_momentum), .fallback = "shared", .argument = "WHOSE",
      .help = "the optimizer's vectors: shared by all workers as the weights are, or each worker its own",
      .choices = momentums, .identity = true, .commands = FTH_FOR_TRAIN, .side = FTH_SIDE_NONE},

@@ -15,7 +15,7 @@ typedef struct cached_plan {
 struct fth_plan_cache {
     const fth_graph *graph;
     fth_device *device;
-    fth_precision precision;
+    fth_plan_options like;
     const char *model;
     fth_vectors vectors;
     cached_plan *plans;
@@ -24,12 +24,12 @@ struct fth_plan_cache {
     size_t arena_bytes;
 };
 
-fth_status fth_plan_cache_create(const fth_graph *graph, fth_device *device, fth_precision precision, const char *model,
+fth_status fth_plan_cache_create(const fth_graph *graph, fth_device *device, fth_plan_options like, const char *model,
                                  fth_plan_cache **cache)
 {
     fth_status status = fth_allocate(1, sizeof **cache, cache);
     if (status == FTH_OK)
-        **cache = (fth_plan_cache){.graph = graph, .device = device, .precision = precision, .model = model};
+        **cache = (fth_plan_cache){.graph = graph, .device = device, .like = like, .model = model};
     return status;
 }
 
@@ -63,6 +63,14 @@ fth_plan *fth_plan_cache_find(const fth_plan_cache *cache, int64_t batch, fth_pl
         if (cache->plans[i].batch == batch && cache->plans[i].mode == mode)
             return cache->plans[i].plan;
     return NULL;
+}
+
+static fth_plan_options options_of(const fth_plan_cache *cache, int64_t batch, fth_plan_mode mode)
+{
+    fth_plan_options options = cache->like;
+    options.batch = batch;
+    options.mode = mode;
+    return options;
 }
 
 /* Makes the arena at least `size_bytes` large and binds the plans to it again if it moved. */
@@ -137,9 +145,9 @@ static fth_status check_room(fth_plan_cache *cache, int64_t batch, fth_plan_mode
 
     if (mode != FTH_PLAN_TRAIN || !find_room(cache, &room, &total) || count_kept_bytes(cache->graph, batch) <= room)
         return FTH_OK;
-    FTH_TRY(fth_plan_create(
-        cache->graph, cache->device,
-        (fth_plan_options){.batch = batch, .mode = mode, .precision = cache->precision, .unmeasured = true}, &plan));
+    fth_plan_options options = options_of(cache, batch, mode);
+    options.unmeasured = true;
+    FTH_TRY(fth_plan_create(cache->graph, cache->device, options, &plan));
     status = fail_too_large(cache, batch, fth_plan_arena_bytes(plan));
 
 out:
@@ -154,8 +162,7 @@ static fth_status make_plan(fth_plan_cache *cache, int64_t batch, fth_plan_mode 
 
     FTH_TRY(check_room(cache, batch, mode));
     FTH_TRY(fth_grow(&cache->plans, cache->count, &cache->capacity, sizeof *cache->plans));
-    FTH_TRY(fth_plan_create(cache->graph, cache->device,
-                            (fth_plan_options){.batch = batch, .mode = mode, .precision = cache->precision}, &plan));
+    FTH_TRY(fth_plan_create(cache->graph, cache->device, options_of(cache, batch, mode), &plan));
     status = grow_arena(cache, fth_plan_arena_bytes(plan));
     if (status == FTH_NO_MEMORY)
         status = fail_too_large(cache, batch, fth_plan_arena_bytes(plan));

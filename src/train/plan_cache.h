@@ -7,8 +7,9 @@
 
 typedef struct fth_plan_cache fth_plan_cache;
 
-/* The graph, the device and `model`, a name for messages, must outlive the cache. */
-fth_status fth_plan_cache_create(const fth_graph *graph, fth_device *device, fth_precision precision, const char *model,
+/* The graph, the device and `model`, a name for messages, must outlive the cache. `like` is what all plans have in common;
+ * its batch and mode are not read. */
+fth_status fth_plan_cache_create(const fth_graph *graph, fth_device *device, fth_plan_options like, const char *model,
                                  fth_plan_cache **cache);
 void fth_plan_cache_free(fth_plan_cache *cache);
 

@@ -52,6 +52,7 @@ typedef struct fth_train_options {
     int64_t threads, loader_threads;
     char *precision, *device, *strategy;
     int64_t workers, processes; /* of hogwild; 0: not given */
+    char *batch_norm;           /* whose statistics: worker, synchronized */
     char *hogwild_momentum;     /* shared, worker */
     double worker_timeout_s;
     char *server;     /* URL of a parameter server; "": one of this machine's own, with `workers` */

@@ -10,6 +10,7 @@ TRAIN = {
     "precision": ("f32, bf16, f16, tf32, auto", "fb16", "bf16"),
     "strategy": ("single, hogwild, parameter-server", "hogwidl", "hogwild"),
     "hogwild-momentum": ("shared, worker", "share", "shared"),
+    "batch-norm": ("worker, synchronized", "synchronised", "synchronized"),
     "augment": ("none, flip, crop, flip-crop", "filp", "flip"),
     "stem": ("standard, small", "smal", "small"),
     "best-by": ("loss, accuracy", "acuracy", "accuracy"),
