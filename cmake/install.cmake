@@ -9,7 +9,7 @@ install(TARGETS farthing RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR} COMPONENT p
 
 install(TARGETS farthing_shared LIBRARY DESTINATION ${library_folder} COMPONENT library
         NAMELINK_COMPONENT development)
-foreach(plugin farthing_reference farthing_cuda)
+foreach(plugin farthing_reference farthing_cuda farthing_gloo)
   if(TARGET ${plugin})
     install(TARGETS ${plugin} LIBRARY DESTINATION ${plugin_folder} COMPONENT library)
   endif()

@@ -17,6 +17,14 @@ typedef struct fth_transport {
     fth_status (*broadcast)(void *state, void *bytes, size_t size, int root);
 } fth_transport;
 
+/* What a transport that is a plugin exports as fth_transport_plugin. */
+enum { FTH_TRANSPORT_ABI = 1 };
+
+typedef struct fth_transport_export {
+    int abi; /* FTH_TRANSPORT_ABI */
+    const fth_transport *transport;
+} fth_transport_export;
+
 extern const fth_transport fth_transport_shm, fth_transport_gloo;
 
 #endif

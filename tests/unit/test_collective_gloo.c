@@ -1,0 +1,479 @@
+/* The gloo transport among processes of this machine, each of which is one member: sums to the bit, members that are lost,
+ * stopped or aborted, and addresses that are wrong. */
+#include <math.h>
+#include <pthread.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/plugin.h"
+#include "collective/transport.h"
+#include "collective/wire.h"
+#include "support.h"
+
+/* In a member, which cannot use cmocka's assertions. */
+#define CHECK(condition)                                                                                               \
+    do {                                                                                                               \
+        if (!(condition)) {                                                                                            \
+            fprintf(stderr, "%s:%d: rank %d: not so: %s (%s)\n", __FILE__, __LINE__, rank_here, #condition,            \
+                    fth_error_message());                                                                              \
+            _exit(1);                                                                                                  \
+        }                                                                                                              \
+    } while (0)
+
+static const fth_transport *const gloo = &fth_transport_gloo;
+static int rank_here, size_here;
+
+/* ---- keys: files of the test's folder ---- */
+
+static fth_status put_key(void *context, const char *key, const void *bytes, size_t size)
+{
+    char name[64], path[TEST_MAX_PATH], whole[TEST_MAX_PATH];
+    (void)context;
+    snprintf(name, sizeof name, "%s", key);
+    for (char *c = name; *c; c++)
+        if (*c == '/')
+            *c = '-';
+    snprintf(path, sizeof path, "%s/%s.%d", test_folder, name, (int)getpid());
+    FILE *file = fopen(path, "w");
+    CHECK(file && fwrite(bytes, 1, size, file) == size && fclose(file) == 0);
+    CHECK(rename(path, test_path(whole, name)) == 0);
+    return FTH_OK;
+}
+
+static fth_status get_key(void *context, const char *key, fth_deadline deadline, void **bytes, size_t *size)
+{
+    char name[64], path[TEST_MAX_PATH];
+    (void)context;
+    snprintf(name, sizeof name, "%s", key);
+    for (char *c = name; *c; c++)
+        if (*c == '/')
+            *c = '-';
+    FILE *file;
+    while (!(file = fopen(test_path(path, name), "r"))) {
+        if (fth_deadline_passed(deadline))
+            return fth_fail(FTH_TIMEOUT, "nobody put %s", key);
+        usleep(1000);
+    }
+    *bytes = malloc(1 << 20);
+    *size = fread(*bytes, 1, 1 << 20, file);
+    fclose(file);
+    return FTH_OK;
+}
+
+/* ---- groups of processes ---- */
+
+static fth_status open_member(double timeout_s, const char *address, void **state)
+{
+    fth_member members[16];
+    char names[16][32];
+    for (int i = 0; i < size_here; i++) {
+        snprintf(names[i], sizeof names[i], "rank %d on host%d", i, i);
+        members[i] = (fth_member){.node = i, .name = names[i]};
+    }
+    const fth_collective_options options = {
+        .rank = rank_here,
+        .size = size_here,
+        .members = members,
+        .keys = {.put = put_key, .get = get_key},
+        .address = address,
+        .timeout_s = timeout_s,
+    };
+    return gloo->open(&options, state);
+}
+
+/* Runs `member` in `size` processes. Each must end with exit status 0, but those in `killed` (bits) by a signal. */
+static void run_group(int size, void (*member)(void), unsigned killed)
+{
+    pid_t children[16];
+    test_remove_folder(NULL);
+    test_make_folder(NULL);
+    fflush(stdout);
+    fflush(stderr);
+    for (int i = 0; i < size; i++) {
+        children[i] = fork();
+        assert_int_not_equal(children[i], -1);
+        if (children[i] == 0) {
+            rank_here = i;
+            size_here = size;
+            alarm(60); /* its default ends a member that hangs */
+            member();
+            _exit(0);
+        }
+    }
+    bool good = true;
+    for (int i = 0; i < size; i++) {
+        int how = 0;
+        if (killed >> i & 1)
+            continue;
+        assert_int_equal(waitpid(children[i], &how, 0), children[i]);
+        if (!WIFEXITED(how) || WEXITSTATUS(how) != 0) {
+            fprintf(stderr, "rank %d: wait status 0x%x\n", i, how);
+            good = false;
+        }
+    }
+    for (int i = 0; i < size; i++)
+        if (killed >> i & 1) {
+            kill(children[i], SIGKILL);
+            waitpid(children[i], NULL, 0);
+        }
+    assert_true(good);
+}
+
+static void *open_or_fail(double timeout_s)
+{
+    void *state = NULL;
+    CHECK(open_member(timeout_s, NULL, &state) == FTH_OK);
+    return state;
+}
+
+/* ---- sums ---- */
+
+static float value_of(int rank, size_t i)
+{
+    return (float)sin(1.0 + 17.0 * rank + 0.37 * (double)(i % 10007)) * (i % 3 == 0 ? 1e-3f : 1.f);
+}
+
+static float rounded(fth_wire wire, float value)
+{
+    char packed[sizeof(float)];
+    fth_wire_pack(wire, &value, 1, packed);
+    fth_wire_unpack(wire, packed, 1, &value);
+    return value;
+}
+
+static float expected_sum(fth_wire wire, size_t i)
+{
+    float sum = rounded(wire, value_of(0, i));
+    for (int rank = 1; rank < size_here; rank++)
+        sum += rounded(wire, value_of(rank, i));
+    return rounded(wire, sum);
+}
+
+static void check_sums(const float *values, size_t begin, size_t end, fth_wire wire)
+{
+    for (size_t i = begin; i < end; i++) {
+        float expected = expected_sum(wire, i);
+        if (memcmp(&expected, &values[i], sizeof expected) != 0)
+            fprintf(stderr, "number %zu is %.9g, expected %.9g\n", i, (double)values[i], (double)expected);
+        CHECK(memcmp(&expected, &values[i], sizeof expected) == 0);
+    }
+}
+
+enum { LARGE = 700003 };
+
+static void fill(float *values, size_t count)
+{
+    for (size_t i = 0; i < count; i++)
+        values[i] = value_of(rank_here, i);
+}
+
+static void member_that_reduces(void)
+{
+    static const size_t counts[] = {0, 1, 5, 1000, 33000, 70001, LARGE};
+    float *values = malloc(LARGE * sizeof *values);
+    void *state = open_or_fail(30);
+    for (size_t c = 0; c < FTH_COUNT_OF(counts); c++)
+        for (int wire = FTH_WIRE_F32; wire <= FTH_WIRE_BF16; wire++) {
+            fill(values, counts[c]);
+            CHECK(gloo->all_reduce(state, values, counts[c], wire) == FTH_OK);
+            check_sums(values, 0, counts[c], wire);
+        }
+    gloo->close(state);
+}
+
+static void sums_are_those_of_the_ranks_in_order(void **state)
+{
+    (void)state;
+    run_group(2, member_that_reduces, 0);
+    run_group(3, member_that_reduces, 0);
+    run_group(6, member_that_reduces, 0);
+}
+
+static void member_that_sums(void)
+{
+    enum { COUNT = 50001 };
+    double *values = malloc(COUNT * sizeof *values);
+    void *state = open_or_fail(30);
+    for (size_t count = 1; count <= COUNT; count += 10000) {
+        for (size_t i = 0; i < count; i++)
+            values[i] = 1.0 / (1 + rank_here) + (double)i;
+        CHECK(gloo->sum(state, values, count) == FTH_OK);
+        for (size_t i = 0; i < count; i++) {
+            double expected = 1.0 + (double)i;
+            for (int rank = 1; rank < size_here; rank++)
+                expected += 1.0 / (1 + rank) + (double)i;
+            CHECK(values[i] == expected);
+        }
+    }
+    gloo->close(state);
+}
+
+static void small_sums_keep_their_digits(void **state)
+{
+    (void)state;
+    run_group(2, member_that_sums, 0);
+    run_group(5, member_that_sums, 0);
+    run_group(8, member_that_sums, 0);
+}
+
+static void member_with_ranges(void)
+{
+    size_t begins[17] = {0};
+    float *values = malloc(LARGE * sizeof *values);
+    void *state = open_or_fail(30);
+    /* The second range is empty, and the last takes what is left. */
+    for (int i = 1; i < size_here; i++)
+        begins[i] = i == 1 ? 1001 : begins[i - 1] + (i == 2 ? 0 : 100000);
+    begins[size_here] = LARGE;
+    size_t begin = begins[rank_here], end = begins[rank_here + 1];
+    for (int wire = FTH_WIRE_F32; wire <= FTH_WIRE_BF16; wire++) {
+        fill(values, LARGE);
+        CHECK(gloo->reduce_scatter(state, values, begins, wire) == FTH_OK);
+        check_sums(values, begin, end, wire);
+        for (size_t i = 0; i < LARGE; i++)
+            if (i < begin || i >= end)
+                values[i] = NAN;
+        CHECK(gloo->all_gather(state, values, begins) == FTH_OK);
+        check_sums(values, 0, LARGE, wire);
+    }
+    gloo->close(state);
+}
+
+static void ranges_are_summed_and_gathered(void **state)
+{
+    (void)state;
+    run_group(2, member_with_ranges, 0);
+    run_group(4, member_with_ranges, 0);
+}
+
+static void member_that_broadcasts(void)
+{
+    static const size_t sizes[] = {1, 1000, 65537, 3000001};
+    unsigned char *bytes = malloc(3000001);
+    void *state = open_or_fail(30);
+    for (size_t s = 0; s < FTH_COUNT_OF(sizes); s++)
+        for (int root = 0; root < size_here; root++) {
+            for (size_t i = 0; i < sizes[s]; i++)
+                bytes[i] = rank_here == root ? (unsigned char)(i * 31 + root) : 0xee;
+            CHECK(gloo->broadcast(state, bytes, sizes[s], root) == FTH_OK);
+            for (size_t i = 0; i < sizes[s]; i++)
+                CHECK(bytes[i] == (unsigned char)(i * 31 + root));
+        }
+    gloo->close(state);
+}
+
+static void what_the_root_has_is_for_all(void **state)
+{
+    (void)state;
+    run_group(2, member_that_broadcasts, 0);
+    run_group(5, member_that_broadcasts, 0);
+}
+
+/* ---- ends ---- */
+
+static fth_status reduce_until_it_fails(void *state)
+{
+    float *values = calloc(LARGE, sizeof *values);
+    fth_status status;
+    do
+        status = gloo->all_reduce(state, values, LARGE, FTH_WIRE_F32);
+    while (status == FTH_OK);
+    free(values);
+    return status;
+}
+
+static bool message_names(const char *part)
+{
+    return strstr(fth_error_message(), part) != NULL;
+}
+
+static void *kill_this_process(void *unused)
+{
+    usleep(20000);
+    kill(getpid(), SIGKILL);
+    return unused;
+}
+
+static void member_of_a_group_that_loses_one(void)
+{
+    pthread_t thread;
+    void *state = open_or_fail(1000); /* it is not a deadline that ends the calls */
+    if (rank_here == 1)
+        pthread_create(&thread, NULL, kill_this_process, NULL);
+    CHECK(reduce_until_it_fails(state) == FTH_PEER_LOST);
+    CHECK(message_names("lost rank 1 on host1"));
+    double one = 1;
+    CHECK(gloo->sum(state, &one, 1) == FTH_PEER_LOST && message_names("rank 1 on host1"));
+    gloo->close(state);
+}
+
+static void a_killed_member_is_noticed_and_named(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 5; i++)
+        run_group(4, member_of_a_group_that_loses_one, 1 << 1);
+}
+
+static void *stop_this_process(void *unused)
+{
+    usleep(20000);
+    kill(getpid(), SIGSTOP);
+    return unused;
+}
+
+static void member_of_a_group_with_a_stopped_one(void)
+{
+    pthread_t thread;
+    void *state = open_or_fail(0.5);
+    if (rank_here == 0)
+        pthread_create(&thread, NULL, stop_this_process, NULL);
+    CHECK(reduce_until_it_fails(state) == FTH_PEER_LOST);
+    CHECK(message_names("lost rank 0 on host0: nothing came from it for 0.5 s"));
+    gloo->close(state);
+}
+
+static void a_stopped_member_is_found_by_its_deadline(void **state)
+{
+    (void)state;
+    run_group(2, member_of_a_group_with_a_stopped_one, 1);
+}
+
+static void *abort_soon(void *state)
+{
+    usleep(20000);
+    gloo->abort(state, "the group has ended: rank 9 is preempted");
+    return NULL;
+}
+
+static void member_that_is_aborted(void)
+{
+    pthread_t thread;
+    void *state = open_or_fail(1000);
+    if (rank_here == 1) { /* makes no call: only an abort ends that of the other */
+        char done;
+        CHECK(read(STDIN_FILENO, &done, 0) == 0);
+        kill(getpid(), SIGSTOP);
+    }
+    CHECK(pthread_create(&thread, NULL, abort_soon, state) == 0);
+    CHECK(reduce_until_it_fails(state) == FTH_PEER_LOST);
+    CHECK(message_names("rank 9 is preempted"));
+    pthread_join(thread, NULL);
+    gloo->abort(state, "again");
+    CHECK(gloo->broadcast(state, &thread, 1, 0) == FTH_PEER_LOST && message_names("rank 9 is preempted"));
+    gloo->close(state);
+}
+
+static void an_abort_ends_a_call_that_waits(void **state)
+{
+    (void)state;
+    run_group(2, member_that_is_aborted, 1 << 1);
+}
+
+/* Others hear the reason of the one that was told. */
+static void member_that_hears_of_an_abort(void)
+{
+    void *state = open_or_fail(1000);
+    if (rank_here == 2) {
+        gloo->abort(state, "rank 9 is preempted");
+        double one = 1;
+        CHECK(gloo->sum(state, &one, 1) == FTH_PEER_LOST);
+    } else {
+        CHECK(reduce_until_it_fails(state) == FTH_PEER_LOST);
+    }
+    CHECK(message_names("rank 9 is preempted"));
+    gloo->close(state);
+}
+
+static void an_abort_reaches_all_members(void **state)
+{
+    (void)state;
+    run_group(3, member_that_hears_of_an_abort, 0);
+}
+
+/* Who is done first may leave while others still finish the last call. */
+static void member_that_leaves_at_once(void)
+{
+    float *values = malloc(LARGE * sizeof *values);
+    void *state = open_or_fail(30);
+    for (int i = 0; i < 3; i++) {
+        fill(values, LARGE);
+        CHECK(gloo->all_reduce(state, values, LARGE, FTH_WIRE_F32) == FTH_OK);
+    }
+    double one = 1;
+    CHECK(gloo->sum(state, &one, 1) == FTH_OK && one == size_here);
+    gloo->close(state);
+}
+
+static void leaving_disturbs_nobody(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 5; i++)
+        run_group(4, member_that_leaves_at_once, 0);
+}
+
+static void member_with_another_count(void)
+{
+    float *values = calloc(LARGE, sizeof *values);
+    void *state = open_or_fail(0.3);
+    CHECK(gloo->all_reduce(state, values, LARGE - 1000 * rank_here, FTH_WIRE_F32) == FTH_PEER_LOST);
+    CHECK(message_names("lost rank"));
+    gloo->close(state);
+}
+
+static void different_calls_fail_at_the_deadline(void **state)
+{
+    (void)state;
+    run_group(2, member_with_another_count, 0);
+}
+
+static void member_with_a_wrong_address(void)
+{
+    void *state;
+    CHECK(open_member(1, "no-such-host.invalid", &state) == FTH_INVALID && message_names("no-such-host.invalid"));
+    CHECK(open_member(1, "192.0.2.1", &state) == FTH_IO && message_names("cannot listen on 192.0.2.1"));
+}
+
+static void a_wrong_address_is_named(void **state)
+{
+    (void)state;
+    run_group(2, member_with_a_wrong_address, 0);
+}
+
+static void member_that_waits_in_vain(void)
+{
+    void *state;
+    if (rank_here == 1)
+        return;
+    CHECK(open_member(0.3, NULL, &state) == FTH_TIMEOUT && message_names("waiting for rank 1 on host1"));
+}
+
+static void a_member_that_does_not_come_is_named(void **state)
+{
+    (void)state;
+    run_group(2, member_that_waits_in_vain, 0);
+}
+
+int main(void)
+{
+    char path[FTH_PLUGIN_PATH_SIZE];
+    if (fth_plugin_find("gloo", path) != FTH_OK) {
+        print_message("SKIP gloo: %s\n", fth_error_message());
+        return 0;
+    }
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(sums_are_those_of_the_ranks_in_order),
+        cmocka_unit_test(small_sums_keep_their_digits),
+        cmocka_unit_test(ranges_are_summed_and_gathered),
+        cmocka_unit_test(what_the_root_has_is_for_all),
+        cmocka_unit_test(a_killed_member_is_noticed_and_named),
+        cmocka_unit_test(a_stopped_member_is_found_by_its_deadline),
+        cmocka_unit_test(an_abort_ends_a_call_that_waits),
+        cmocka_unit_test(an_abort_reaches_all_members),
+        cmocka_unit_test(leaving_disturbs_nobody),
+        cmocka_unit_test(different_calls_fail_at_the_deadline),
+        cmocka_unit_test(a_wrong_address_is_named),
+        cmocka_unit_test(a_member_that_does_not_come_is_named),
+    };
+    return cmocka_run_group_tests(tests, test_make_folder, test_remove_folder);
+}
