@@ -10,7 +10,7 @@
 #include <unistd.h>
 
 #include "base/file.h"
-#include "base/memory.h"
+#include "base/path.h"
 
 enum { FOLDER_SIZE = 3072, MOST_FOLDERS = 3 };
 

@@ -9,7 +9,7 @@
 
 #include "collective/transport.h"
 
-static const fth_transport *const transports[] = {&fth_transport_shm};
+static const fth_transport *const transports[] = {&fth_transport_shm, &fth_transport_gloo};
 
 struct fth_collective {
     const fth_transport *transport; /* NULL: one member */
