@@ -293,6 +293,19 @@ static fth_status explain(const request_state *state, CURLcode code, const char 
     return status;
 }
 
+static fth_http_failure classify(CURL *curl, CURLcode code)
+{
+    double connected_s = 0;
+    curl_easy_getinfo(curl, CURLINFO_PRETRANSFER_TIME, &connected_s);
+    switch (code) {
+    case CURLE_COULDNT_RESOLVE_HOST: return FTH_HTTP_UNRESOLVED;
+    case CURLE_COULDNT_CONNECT: return FTH_HTTP_UNREACHED;
+    case CURLE_UNSUPPORTED_PROTOCOL: /* what is no HTTP at all would be HTTP/0.9 */
+    case CURLE_WEIRD_SERVER_REPLY: return FTH_HTTP_NOT_HTTP;
+    default: return connected_s > 0 ? FTH_HTTP_NO_ANSWER : FTH_HTTP_UNREACHED;
+    }
+}
+
 /* curl_easy_perform() lets a second pass between calls of `progress` while nothing moves. */
 static CURLcode perform_attentively(fth_http_client *client)
 {
@@ -315,6 +328,7 @@ fth_status fth_http_perform(fth_http_client *client, const fth_http_request *req
     fth_status status = FTH_OK;
     struct curl_slist *headers = NULL;
     char detail[CURL_ERROR_SIZE] = "";
+    fth_http_failure failure = 0;
     request_state state = {.request = request, .response = response, .curl = client->curl};
     fth_deadline deadline = request->deadline.at_seconds > 0 ? request->deadline : fth_deadline_in(DEFAULT_DEADLINE_S);
 
@@ -346,6 +360,7 @@ fth_status fth_http_perform(fth_http_client *client, const fth_http_request *req
         free(url);
     } else if (code != CURLE_OK && !(code == CURLE_SEND_ERROR && reply >= 400)) {
         /* A server that refuses a large body answers and hangs up before it has read it all. */
+        failure = classify(client->curl, code);
         status = explain(&state, code, detail, deadline);
     } else if (!response->body && !state.into_callers) {
         response->body = strdup("");
@@ -355,6 +370,7 @@ out:
     curl_slist_free_all(headers);
     if (status != FTH_OK)
         fth_http_response_release(response);
+    response->failure = failure;
     return status;
 }
 

@@ -6,10 +6,12 @@
  *
  * A held exchange has two owners, the connection and the holder, and lives until both are done: an answer that comes
  * after the timer's, or after the server has stopped, is dropped and touches nothing that is gone. */
+#include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include "http/server_internal.h"
@@ -256,4 +258,21 @@ void fth_exchange_hold(fth_exchange *exchange, double seconds, int code)
             pthread_cond_signal(&server->changed);
     }
     pthread_mutex_unlock(&server->mutex);
+}
+
+bool fth_exchange_is_abandoned(const fth_exchange *exchange)
+{
+    fth_server *server = exchange->server;
+    bool abandoned = false;
+    char byte;
+
+    pthread_mutex_lock(&server->mutex);
+    if (exchange->hold.suspended) { /* else the connection may be gone already, or about to be read from */
+        const union MHD_ConnectionInfo *info =
+            MHD_get_connection_info(exchange->connection, MHD_CONNECTION_INFO_CONNECTION_FD);
+        ssize_t got = info ? recv(info->connect_fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT) : 1;
+        abandoned = got == 0 || (got < 0 && errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR);
+    }
+    pthread_mutex_unlock(&server->mutex);
+    return abandoned;
 }

@@ -76,9 +76,18 @@ typedef struct fth_http_request {
     void *progress_context;
 } fth_http_request;
 
+/* How far a request came that got no answer. */
+typedef enum fth_http_failure {
+    FTH_HTTP_UNRESOLVED = 1, /* the server's name is not known */
+    FTH_HTTP_UNREACHED,      /* no connection */
+    FTH_HTTP_NO_ANSWER,      /* a connection, and no whole answer in time */
+    FTH_HTTP_NOT_HTTP        /* an answer, but not of an HTTP server */
+} fth_http_failure;
+
 typedef struct fth_http_response {
-    int code;   /* 200, 404, ... */
-    char *body; /* a NUL follows; or NULL when it went to `into` */
+    fth_http_failure failure; /* where fth_http_perform() fails for such a reason; else 0 */
+    int code;                 /* 200, 404, ... */
+    char *body;               /* a NUL follows; or NULL when it went to `into` */
     uint64_t body_bytes;
     char *headers; /* as received, for fth_http_header() */
 } fth_http_response;

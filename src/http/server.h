@@ -91,5 +91,7 @@ void fth_exchange_answer_file(fth_exchange *exchange, int code, const char *cont
  * `seconds`, or when the server stops, the server does, with `code`: 503 as a refusal in JSON, others with no body. The
  * holder answers even then: its answer is dropped and the exchange freed. Read query and headers before holding. */
 void fth_exchange_hold(fth_exchange *exchange, double seconds, int code);
+/* Whether the client of a held exchange has closed its connection. For its holder, before it answers. */
+bool fth_exchange_is_abandoned(const fth_exchange *exchange);
 
 #endif
