@@ -29,4 +29,9 @@ fth_status fth_rendezvous_start(const fth_rendezvous_options *options, fth_rende
 int fth_rendezvous_port(const fth_rendezvous *rendezvous);
 void fth_rendezvous_stop(fth_rendezvous *rendezvous);
 
+/* For agents: a worker of this node, or every one (process 0), has ended, for this reason: "signal 9". The others know at once
+ * instead of after lost_after_s. Takes 3 s at most. */
+fth_status fth_rendezvous_report_lost(const char *rendezvous, const char *token, const char *node, int64_t process,
+                                      const char *reason);
+
 #endif

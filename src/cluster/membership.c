@@ -1,0 +1,661 @@
+/* See membership.h: the client of rendezvous.c.
+ *
+ * Two HTTP clients: that of the calls below, which the training thread makes, and that of the thread that beats. A
+ * call that finds the rendezvous unreachable tries again; the beating thread alone decides that it has been so for too long.
+ *
+ * `mutex` guards what both threads know. `delivery` is held while on_end() is called and while a new group is taken over, so
+ * that the end of one group is never reported to somebody who has the next one already; on_end() must not call the
+ * membership. */
+#include "cluster/membership.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <openssl/rand.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/process.h"
+#include "cluster/protocol.h"
+#include "cluster/rendezvous_client.h"
+
+enum { MAX_ACTIVITY = 63, MAX_REASON = 512 };
+static const double CLOCKS_APART_S = 30, PAUSE_S = 0.2, SHORT_S = 5, GIVE_UP_S = 60, LEAVE_S = 2;
+static const double HELD_S = 10; /* what the rendezvous holds a request at most */
+
+struct fth_membership {
+    fth_membership_options options; /* texts are copies */
+    char instance[33];              /* of this membership alone */
+    char *who;                      /* "rank 2 on b (process 4711)", for messages */
+    fth_rendezvous_client *caller, *beater;
+    pthread_t thread;
+    bool beating;
+
+    pthread_mutex_t delivery;
+    pthread_mutex_t mutex; /* of everything below */
+    pthread_cond_t changed;
+    bool closing;
+    int64_t member;          /* the incarnation; 0: not a member */
+    int64_t generation;      /* of the present group; 0: none yet */
+    int64_t beat_generation; /* that the beat under way has told */
+    int rank;
+    bool live;    /* the group has not ended, as far as is known here */
+    bool ending;  /* somebody waits to join */
+    char *reason; /* why it ended */
+    int64_t step;
+    char activity[MAX_ACTIVITY + 1];
+    double lost_after_s; /* as the rendezvous has it */
+    double heard_s;      /* when the rendezvous answered last */
+};
+
+/* ---- small things ---- */
+
+static bool is_asked(const fth_stop *stop)
+{
+    return stop && atomic_load(&stop->asked);
+}
+
+static bool is_over(void *context)
+{
+    fth_membership *membership = context;
+    pthread_mutex_lock(&membership->mutex);
+    bool over = membership->closing;
+    pthread_mutex_unlock(&membership->mutex);
+    return over;
+}
+
+/* A beat is given up when there is a new group, of which the rendezvous shall know that this member knows. */
+static bool is_outdated(void *context)
+{
+    fth_membership *membership = context;
+    pthread_mutex_lock(&membership->mutex);
+    bool outdated = membership->closing || (membership->live && membership->generation != membership->beat_generation);
+    pthread_mutex_unlock(&membership->mutex);
+    return outdated;
+}
+
+static bool stop_is_asked(void *context)
+{
+    return is_asked(context);
+}
+
+static int64_t get_member(fth_membership *membership)
+{
+    pthread_mutex_lock(&membership->mutex);
+    int64_t member = membership->member;
+    pthread_mutex_unlock(&membership->mutex);
+    return member;
+}
+
+static void note_heard(fth_membership *membership)
+{
+    pthread_mutex_lock(&membership->mutex);
+    membership->heard_s = fth_clock_seconds();
+    pthread_mutex_unlock(&membership->mutex);
+}
+
+/* True if the rendezvous has not been heard of for so long that it counts as lost. */
+static bool is_unreachable(fth_membership *membership, double *silent_s)
+{
+    pthread_mutex_lock(&membership->mutex);
+    *silent_s = fth_clock_seconds() - membership->heard_s;
+    bool unreachable = *silent_s >= membership->lost_after_s;
+    pthread_mutex_unlock(&membership->mutex);
+    return unreachable;
+}
+
+/* This incarnation is over: the next join opens another. */
+static void forget_member(fth_membership *membership, int64_t member)
+{
+    pthread_mutex_lock(&membership->mutex);
+    if (membership->member == member)
+        membership->member = 0;
+    pthread_mutex_unlock(&membership->mutex);
+}
+
+/* ---- becoming a member ---- */
+
+static json_t *describe_self(fth_membership *membership)
+{
+    const fth_membership_options *options = &membership->options;
+    return json_pack("{s:s, s:s, s:s, s:s, s:s, s:s, s:s, s:I, s:i, s:i, s:O, s:I, s:i}", "version", FTH_VERSION, "run",
+                     options->run, "configuration", options->configuration, "instance", membership->instance, "node",
+                     options->node, "host", options->host, "address", options->address, "process", (json_int_t)getpid(),
+                     "local_rank", options->local_rank, "rank", options->rank, "facts", options->facts, "generation",
+                     (json_int_t)membership->generation, "former_rank", membership->rank);
+}
+
+static void compare_clocks(const fth_membership *membership, double wall_s)
+{
+    double apart_s = fth_clock_wall_seconds() - wall_s;
+    if (fabs(apart_s) > CLOCKS_APART_S)
+        fth_log_warning("the clock of %s is %.0f s %s that of the rendezvous; training does not mind, but certificates "
+                        "and leases do: set the clocks",
+                        membership->options.host, fabs(apart_s), apart_s > 0 ? "ahead of" : "behind");
+}
+
+/* Reaches the rendezvous and becomes a member. */
+static fth_status enter(fth_membership *membership, fth_stop *stop, fth_deadline deadline)
+{
+    fth_status status = FTH_OK;
+    json_t *request = NULL, *answer = NULL;
+    json_int_t member = 0;
+    double lost_after_s = 0, wall_s = 0;
+    int code = 0;
+
+    FTH_TRY(fth_rendezvous_client_reach(membership->caller, deadline, stop_is_asked, stop));
+    request = describe_self(membership);
+    FTH_REQUIRE(request, FTH_INVALID, "the names of %s are not valid UTF-8", membership->who);
+    FTH_TRY(fth_rendezvous_client_post(membership->caller, "/open", request, deadline, stop_is_asked, stop, &code,
+                                       &answer));
+    FTH_REQUIRE(json_unpack(answer, "{s:I, s:F, s:F}", "member", &member, "lost_after_s", &lost_after_s, "wall_s",
+                            &wall_s) == 0,
+                FTH_CORRUPT, "the answer of the rendezvous to %s lacks a member", membership->who);
+    compare_clocks(membership, wall_s);
+    pthread_mutex_lock(&membership->mutex);
+    membership->lost_after_s = lost_after_s;
+    membership->member = member;
+    membership->heard_s = fth_clock_seconds();
+    pthread_cond_signal(&membership->changed);
+    pthread_mutex_unlock(&membership->mutex);
+
+out:
+    json_decref(request);
+    json_decref(answer);
+    return status;
+}
+
+/* ---- beating ---- */
+
+/* The present group, if it is still `generation`, has ended. */
+static void end_group(fth_membership *membership, int64_t generation, const char *reason)
+{
+    char *copy = strdup(reason);
+    pthread_mutex_lock(&membership->delivery);
+    pthread_mutex_lock(&membership->mutex);
+    bool ended = membership->live && membership->generation == generation;
+    if (ended) {
+        membership->live = false;
+        free(membership->reason);
+        membership->reason = copy;
+        copy = NULL;
+    }
+    pthread_mutex_unlock(&membership->mutex);
+    if (ended && membership->options.on_end)
+        membership->options.on_end(membership->options.context, reason);
+    pthread_mutex_unlock(&membership->delivery);
+    free(copy);
+}
+
+/* One request; the answer comes after a second, or when something has happened. */
+static fth_status beat(fth_membership *membership, int64_t *generation, json_t **answer, int *code)
+{
+    pthread_mutex_lock(&membership->mutex);
+    int64_t member = membership->member;
+    *generation = membership->beat_generation = membership->live ? membership->generation : 0;
+    json_t *request =
+        json_pack("{s:I, s:I, s:b, s:I, s:s}", "member", (json_int_t)member, "generation", (json_int_t)*generation,
+                  "ending", membership->ending, "step", (json_int_t)membership->step, "activity", membership->activity);
+    /* What is left until the rendezvous counts as lost, but enough for a slow answer. */
+    double left_s = membership->heard_s + membership->lost_after_s - fth_clock_seconds();
+    pthread_mutex_unlock(&membership->mutex);
+    fth_status status =
+        fth_rendezvous_client_post(membership->beater, "/beat", request, fth_deadline_in(fmax(left_s, 1.5)),
+                                   is_outdated, membership, code, answer);
+    json_decref(request);
+    if (*code == FTH_RENDEZVOUS_GONE) { /* whatever group this incarnation has come into meanwhile */
+        pthread_mutex_lock(&membership->mutex);
+        *generation = membership->member == member ? membership->generation : 0;
+        pthread_mutex_unlock(&membership->mutex);
+        forget_member(membership, member);
+    }
+    return status;
+}
+
+static void take_beat(fth_membership *membership, int64_t generation, const json_t *answer)
+{
+    int live = 0, ending = 0;
+    const char *reason = "";
+    note_heard(membership);
+    if (json_unpack((json_t *)answer, "{s:b, s:b, s:s}", "live", &live, "ending", &ending, "reason", &reason) != 0 ||
+        generation == 0)
+        return;
+    if (!live) {
+        end_group(membership, generation, reason);
+        return;
+    }
+    pthread_mutex_lock(&membership->mutex);
+    if (membership->generation == generation)
+        membership->ending = ending;
+    pthread_mutex_unlock(&membership->mutex);
+}
+
+/* Waits for a moment, or for a membership where there is none. */
+static void pause_beating(fth_membership *membership)
+{
+    struct timespec until = fth_deadline_timespec(fth_deadline_in(PAUSE_S));
+    pthread_mutex_lock(&membership->mutex);
+    if (!membership->closing)
+        pthread_cond_clockwait(&membership->changed, &membership->mutex, CLOCK_MONOTONIC, &until);
+    pthread_mutex_unlock(&membership->mutex);
+}
+
+static void *run(void *context)
+{
+    fth_membership *membership = context;
+    while (!is_over(membership)) {
+        json_t *answer = NULL;
+        int64_t generation = 0;
+        int code = 0;
+        if (get_member(membership) == 0) {
+            pause_beating(membership);
+            continue;
+        }
+        fth_status status = beat(membership, &generation, &answer, &code);
+        if (status == FTH_OK) {
+            take_beat(membership, generation, answer);
+        } else if (code == FTH_RENDEZVOUS_GONE) {
+            note_heard(membership);
+            end_group(membership, generation, fth_error_message());
+        } else if (status != FTH_INTERRUPTED) {
+            double silent_s;
+            if (is_unreachable(membership, &silent_s)) {
+                char *reason = fth_format("the rendezvous at %s has not answered %s for %.1f s",
+                                          membership->options.rendezvous, membership->who, silent_s);
+                end_group(membership, generation, reason ? reason : "the rendezvous does not answer");
+                free(reason);
+            }
+            pause_beating(membership);
+        }
+        json_decref(answer);
+    }
+    return NULL;
+}
+
+/* ---- open and close ---- */
+
+static fth_status copy_options(fth_membership *membership, const fth_membership_options *options)
+{
+    unsigned char random[16];
+    if (RAND_bytes(random, sizeof random) != 1)
+        return fth_fail(FTH_IO, "no random numbers for a membership");
+    fth_hex_encode(random, sizeof random, membership->instance);
+    fth_membership_options *copy = &membership->options;
+    *copy = *options;
+    copy->rendezvous = strdup(options->rendezvous);
+    copy->token = strdup(options->token ? options->token : "");
+    copy->run = strdup(options->run);
+    copy->node = strdup(options->node);
+    copy->host = strdup(options->host);
+    copy->address = strdup(options->address ? options->address : "");
+    copy->configuration = strdup(options->configuration ? options->configuration : "");
+    copy->facts = options->facts ? json_incref(options->facts) : json_object();
+    membership->who = options->rank >= 0
+                          ? fth_format("rank %d on %s (process %d)", options->rank, options->host, (int)getpid())
+                          : fth_format("%s (process %d)", options->host, (int)getpid());
+    if (!copy->rendezvous || !copy->token || !copy->run || !copy->node || !copy->host || !copy->address ||
+        !copy->configuration || !copy->facts || !membership->who)
+        return fth_fail(FTH_NO_MEMORY, "no memory for a membership");
+    return FTH_OK;
+}
+
+fth_status fth_membership_open(const fth_membership_options *options, fth_deadline deadline, fth_membership **result)
+{
+    fth_status status = FTH_OK;
+    fth_membership *membership = NULL;
+
+    *result = NULL;
+    FTH_TRY(fth_allocate(1, sizeof *membership, &membership));
+    pthread_mutex_init(&membership->delivery, NULL);
+    pthread_mutex_init(&membership->mutex, NULL);
+    pthread_cond_init(&membership->changed, NULL);
+    FTH_TRY(copy_options(membership, options));
+    const char *token = membership->options.token;
+    FTH_TRY(fth_rendezvous_client_open(options->rendezvous, token, membership->who, &membership->caller));
+    FTH_TRY(fth_rendezvous_client_open(options->rendezvous, token, membership->who, &membership->beater));
+    FTH_TRY(enter(membership, NULL, deadline));
+    FTH_REQUIRE(fth_thread_start(&membership->thread, "membership", run, membership) == 0, FTH_NO_MEMORY,
+                "no thread for a membership");
+    membership->beating = true;
+    *result = membership;
+    membership = NULL;
+
+out:
+    fth_membership_close(membership);
+    return status;
+}
+
+void fth_membership_close(fth_membership *membership)
+{
+    if (!membership)
+        return;
+    if (membership->beating) {
+        pthread_mutex_lock(&membership->mutex);
+        membership->closing = true;
+        pthread_cond_signal(&membership->changed);
+        pthread_mutex_unlock(&membership->mutex);
+        pthread_join(membership->thread, NULL);
+    }
+    if (membership->member)
+        fth_membership_leave(membership, "the process ended");
+    fth_rendezvous_client_free(membership->caller);
+    fth_rendezvous_client_free(membership->beater);
+    const fth_membership_options *options = &membership->options;
+    free((char *)options->rendezvous);
+    fth_wipe_text((char *)options->token);
+    free((char *)options->run);
+    free((char *)options->node);
+    free((char *)options->host);
+    free((char *)options->address);
+    free((char *)options->configuration);
+    json_decref(options->facts);
+    free(membership->who);
+    free(membership->reason);
+    pthread_mutex_destroy(&membership->delivery);
+    pthread_mutex_destroy(&membership->mutex);
+    pthread_cond_destroy(&membership->changed);
+    free(membership);
+}
+
+/* ---- calls ---- */
+
+/* A call that the rendezvous may hold, as this member, whom it makes one first where needed. Tries again while the
+ * rendezvous cannot be reached, for GIVE_UP_S at most. `request` gets the member's number. */
+static fth_status ask(fth_membership *membership, const char *path, json_t *request, fth_stop *stop, int *code,
+                      json_t **answer)
+{
+    fth_deadline give_up = fth_deadline_in(GIVE_UP_S);
+    for (;;) {
+        fth_status status = FTH_OK;
+        int64_t member = get_member(membership);
+        *code = 0;
+        if (is_asked(stop))
+            return fth_fail(FTH_INTERRUPTED, "a stop was asked for while %s waited for others", membership->who);
+        if (member == 0) {
+            status = enter(membership, stop, fth_deadline_in(GIVE_UP_S));
+            if (status != FTH_OK)
+                return status;
+            member = get_member(membership);
+        }
+        json_object_set_new(request, "member", json_integer(member));
+        status = fth_rendezvous_client_post(membership->caller, path, request, fth_deadline_in(HELD_S + 5),
+                                            stop_is_asked, stop, code, answer);
+        if (status == FTH_OK)
+            return status;
+        if (*code == FTH_RENDEZVOUS_GONE) {
+            fth_log_warning("%s was left out and joins again: %s", membership->who, fth_error_message());
+            forget_member(membership, member);
+            continue;
+        }
+        if ((status != FTH_PEER_LOST && status != FTH_TIMEOUT) || fth_deadline_passed(give_up))
+            return status;
+        nanosleep(&(struct timespec){.tv_nsec = (long)(PAUSE_S * 1e9)}, NULL);
+    }
+}
+
+fth_status fth_membership_find_run(fth_membership *membership, fth_stop *stop, json_t **run_found)
+{
+    fth_status status = FTH_OK;
+    json_t *request = json_object(), *answer = NULL;
+    int code = 0;
+
+    *run_found = NULL;
+    do {
+        json_decref(answer);
+        answer = NULL;
+        FTH_TRY(ask(membership, "/find", request, stop, &code, &answer));
+    } while (code == 202);
+    if (!json_is_true(json_object_get(answer, "find"))) {
+        *run_found = json_incref(json_object_get(answer, "run"));
+        FTH_REQUIRE(*run_found, FTH_CORRUPT, "the answer of the rendezvous to %s lacks the run", membership->who);
+    }
+
+out:
+    json_decref(request);
+    json_decref(answer);
+    return status;
+}
+
+fth_status fth_membership_share_run(fth_membership *membership, const json_t *run_found)
+{
+    json_t *request = json_pack("{s:O}", "run", (json_t *)run_found), *answer = NULL;
+    int code = 0;
+    fth_status status = request ? ask(membership, "/share", request, NULL, &code, &answer)
+                                : fth_fail(FTH_INVALID, "the run cannot be shared: it is not valid JSON");
+    json_decref(request);
+    json_decref(answer);
+    return status;
+}
+
+void fth_group_view_release(fth_group_view *view)
+{
+    for (int i = 0; view->members && i < view->size; i++) {
+        free(view->members[i].node);
+        free(view->members[i].host);
+        free(view->members[i].address);
+        json_decref(view->members[i].facts);
+    }
+    free(view->members);
+    *view = (fth_group_view){0};
+}
+
+static fth_status read_view(const json_t *answer, fth_group_view *view)
+{
+    fth_status status = FTH_OK;
+    json_int_t generation = 0;
+    json_t *list = NULL;
+
+    FTH_REQUIRE(json_unpack((json_t *)answer, "{s:I, s:i, s:i, s:o}", "generation", &generation, "rank", &view->rank,
+                            "nodes", &view->nodes, "members", &list) == 0 &&
+                    json_is_array(list),
+                FTH_CORRUPT, "the answer of the rendezvous lacks a group");
+    view->generation = generation;
+    FTH_TRY(fth_allocate(json_array_size(list), sizeof *view->members, &view->members));
+    view->size = (int)json_array_size(list);
+    for (int i = 0; i < view->size; i++) {
+        fth_group_member *member = &view->members[i];
+        const char *node, *host, *address;
+        json_int_t process;
+        json_t *facts;
+        FTH_REQUIRE(json_unpack(json_array_get(list, (size_t)i), "{s:s, s:s, s:s, s:i, s:i, s:I, s:o}", "node", &node,
+                                "host", &host, "address", &address, "node_number", &member->node_number, "local_rank",
+                                &member->local_rank, "process", &process, "facts", &facts) == 0,
+                    FTH_CORRUPT, "member %d in the answer of the rendezvous is incomplete", i);
+        member->process = process;
+        member->facts = json_incref(facts);
+        member->node = strdup(node);
+        member->host = strdup(host);
+        member->address = strdup(address);
+        FTH_REQUIRE(member->node && member->host && member->address, FTH_NO_MEMORY, "no memory for a group");
+    }
+    FTH_REQUIRE(view->rank >= 0 && view->rank < view->size, FTH_CORRUPT, "rank %d in a group of %d", view->rank,
+                view->size);
+
+out:
+    if (status != FTH_OK)
+        fth_group_view_release(view);
+    return status;
+}
+
+/* From here on the membership is in this group. */
+static void take_group(fth_membership *membership, const fth_group_view *view)
+{
+    pthread_mutex_lock(&membership->delivery);
+    pthread_mutex_lock(&membership->mutex);
+    membership->generation = view->generation;
+    membership->rank = view->rank;
+    membership->live = true;
+    membership->ending = false;
+    membership->step = 0;
+    membership->activity[0] = '\0';
+    pthread_mutex_unlock(&membership->mutex);
+    pthread_mutex_unlock(&membership->delivery);
+}
+
+fth_status fth_membership_join(fth_membership *membership, fth_stop *stop, fth_group_view *view)
+{
+    fth_status status = FTH_OK;
+    json_t *request = NULL, *answer = NULL;
+    fth_deadline patience = fth_deadline_in(SHORT_S);
+    int code = 0, few = 0;
+    const char *waiting = "";
+
+    fth_group_view_release(view);
+    pthread_mutex_lock(&membership->mutex);
+    membership->live = false; /* whoever joins is done with the group before: its end is no news */
+    int64_t after = membership->generation;
+    pthread_mutex_unlock(&membership->mutex);
+    request = json_pack("{s:I}", "after", (json_int_t)after);
+    for (;;) {
+        FTH_TRY(ask(membership, "/join", request, stop, &code, &answer));
+        if (code != 202)
+            break;
+        FTH_REQUIRE(json_unpack(answer, "{s:s, s:b}", "waiting", &waiting, "few", &few) == 0, FTH_CORRUPT,
+                    "the answer of the rendezvous to %s says nothing", membership->who);
+        FTH_REQUIRE(!few || !fth_deadline_passed(patience), FTH_TIMEOUT, "there are too few nodes: %s", waiting);
+        json_decref(answer);
+        answer = NULL;
+    }
+    FTH_TRY(read_view(answer, view));
+    take_group(membership, view);
+
+out:
+    json_decref(request);
+    json_decref(answer);
+    return status;
+}
+
+void fth_membership_report(fth_membership *membership, int64_t step, const char *activity)
+{
+    pthread_mutex_lock(&membership->mutex);
+    membership->step = step;
+    snprintf(membership->activity, sizeof membership->activity, "%s", activity);
+    pthread_mutex_unlock(&membership->mutex);
+}
+
+bool fth_membership_is_ending(const fth_membership *membership)
+{
+    pthread_mutex_t *mutex = (pthread_mutex_t *)&membership->mutex;
+    pthread_mutex_lock(mutex);
+    bool ending = membership->ending;
+    pthread_mutex_unlock(mutex);
+    return ending;
+}
+
+fth_status fth_membership_leave(fth_membership *membership, const char *reason)
+{
+    int64_t member = get_member(membership);
+    int code = 0;
+    json_t *answer = NULL;
+    pthread_mutex_lock(&membership->mutex);
+    membership->member = 0; /* nothing is said for it any more */
+    membership->live = false;
+    pthread_mutex_unlock(&membership->mutex);
+    if (member == 0)
+        return FTH_OK;
+    json_t *request = json_pack("{s:I, s:s}", "member", (json_int_t)member, "reason", reason);
+    fth_status status = fth_rendezvous_client_post(membership->caller, "/leave", request, fth_deadline_in(LEAVE_S),
+                                                   NULL, NULL, &code, &answer);
+    json_decref(request);
+    json_decref(answer);
+    return code == FTH_RENDEZVOUS_GONE ? FTH_OK : status;
+}
+
+/* ---- keys ---- */
+
+/* The member and the group whose keys are meant; FTH_PEER_LOST if that has ended. */
+static fth_status get_present(fth_membership *membership, int64_t *member, int64_t *generation)
+{
+    fth_status status = FTH_OK;
+    pthread_mutex_lock(&membership->mutex);
+    *member = membership->member;
+    *generation = membership->generation;
+    if (!membership->live || membership->member == 0)
+        status = fth_fail(FTH_PEER_LOST, "the group has ended: %s",
+                          membership->reason ? membership->reason : "this process has left it");
+    pthread_mutex_unlock(&membership->mutex);
+    return status;
+}
+
+static bool has_ended(void *context)
+{
+    fth_membership *membership = context;
+    pthread_mutex_lock(&membership->mutex);
+    bool ended = !membership->live;
+    pthread_mutex_unlock(&membership->mutex);
+    return ended;
+}
+
+static char *make_target(const char *key, int64_t member, int64_t generation)
+{
+    char *escaped = fth_http_escape(key, false);
+    char *target =
+        escaped ? fth_format("/key?member=%" PRId64 "&generation=%" PRId64 "&key=%s", member, generation, escaped)
+                : NULL;
+    free(escaped);
+    return target;
+}
+
+/* One request for a key, again and again while the rendezvous cannot be reached and the group has not ended. */
+static fth_status exchange_key(fth_membership *membership, const fth_rendezvous_bytes *request, const char *key,
+                               fth_deadline deadline, fth_rendezvous_bytes *answer, int *code)
+{
+    for (;;) {
+        int64_t member, generation;
+        fth_status status = get_present(membership, &member, &generation);
+        if (status != FTH_OK)
+            return status;
+        char *target = make_target(key, member, generation);
+        if (!target)
+            return fth_fail(FTH_NO_MEMORY, "no memory for a key");
+        double left_s = fmin(fth_deadline_left_seconds(deadline), HELD_S + 5);
+        status = fth_rendezvous_client_bytes(membership->caller, target, request, fth_deadline_in(left_s), has_ended,
+                                             membership, code, answer);
+        free(target);
+        if (*code == FTH_RENDEZVOUS_GONE || *code == FTH_RENDEZVOUS_ENDED)
+            return fth_fail_within(FTH_PEER_LOST, "key %s", key);
+        if (status == FTH_INTERRUPTED) {
+            status = get_present(membership, &member, &generation);
+            return status != FTH_OK ? status : fth_fail(FTH_PEER_LOST, "the group has ended");
+        }
+        if (status != FTH_PEER_LOST && status != FTH_TIMEOUT)
+            return status;
+        if (fth_deadline_left_seconds(deadline) <= PAUSE_S)
+            return status;
+        nanosleep(&(struct timespec){.tv_nsec = (long)(PAUSE_S * 1e9)}, NULL);
+    }
+}
+
+fth_status fth_membership_put(void *context, const char *key, const void *bytes, size_t size)
+{
+    int code = 0;
+    fth_rendezvous_bytes request = {.bytes = (void *)bytes, .size = size}, answer = {0};
+    fth_status status = exchange_key(context, &request, key, fth_deadline_in(GIVE_UP_S), &answer, &code);
+    free(answer.bytes);
+    return status;
+}
+
+fth_status fth_membership_get(void *context, const char *key, fth_deadline deadline, void **bytes, size_t *size)
+{
+    fth_membership *membership = context;
+    fth_rendezvous_bytes answer = {0};
+    int code = 202;
+
+    *bytes = NULL;
+    *size = 0;
+    while (code == 202) {
+        free(answer.bytes);
+        answer = (fth_rendezvous_bytes){0};
+        if (fth_deadline_passed(deadline))
+            return fth_fail(FTH_TIMEOUT, "nobody has told %s the key %s in time", membership->who, key);
+        fth_status status = exchange_key(membership, NULL, key, deadline, &answer, &code);
+        if (status != FTH_OK) {
+            free(answer.bytes);
+            return status;
+        }
+    }
+    *bytes = answer.bytes;
+    *size = answer.size;
+    return FTH_OK;
+}

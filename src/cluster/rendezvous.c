@@ -1,0 +1,708 @@
+/* See rendezvous.h. HTTP over the roster (roster.h), which decides everything; here are bodies, tokens and waiting.
+ *
+ * Requests are POST with a JSON object, which names the member by its incarnation, and the answer is one:
+ *
+ *     GET  /rendezvous  who answers here; needs no token
+ *     POST /open        a process becomes a member
+ *     POST /beat        a sign of life; answered after BEAT_S, or at once when the member's group has ended, somebody waits to
+ *                       join, or the member is not one any more (410)
+ *     POST /join        answered with a group, or 202 and what is waited for
+ *     POST /find        answered with the run, with "find" in the one that is to find it, or 202
+ *     POST /share       the run that was found
+ *     POST /leave
+ *     POST /lost        from an agent: a process, or all of a node, has ended
+ *     PUT  /key, GET /key   ?member=&generation=&key=, bytes; a GET waits for the key, and gets 202 if it does not come
+ *     GET  /members     all of the roster, for people and agents
+ *
+ * Whoever has to wait is held: an item in a list, with the exchange. After every change, and every TICK_S, settle() goes
+ * through the list and answers those that can be answered. Everything is under one mutex; that of the HTTP server is
+ * taken inside it, never the other way. */
+#include "cluster/rendezvous.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <jansson.h>
+#include <openssl/crypto.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/process.h"
+#include "cluster/configuration.h"
+#include "cluster/group_keys.h"
+#include "cluster/protocol.h"
+#include "cluster/roster.h"
+#include "http/host.h"
+#include "http/server.h"
+
+enum { MAX_BODY = 64 << 10, MAX_OPEN_BODY = 1 << 20, MAX_RUN_BODY = 16 << 20, MAX_NAME = 256, MAX_CONNECTIONS = 4096 };
+static const double TICK_S = 0.1, BEAT_S = 1, JOIN_S = 2, FIND_S = 5, KEY_S = 10;
+
+typedef enum held_kind { HELD_BEAT, HELD_JOIN, HELD_FIND, HELD_KEY } held_kind;
+
+/* A request that waits for its answer. */
+typedef struct held {
+    struct held *next;
+    fth_exchange *exchange;
+    held_kind kind;
+    int64_t member;
+    int64_t generation; /* that the member believes to be in; for a join: that it wants a newer one than */
+    bool ending;        /* what the member knows of that */
+    char *key;
+    double until_s;
+} held;
+
+struct fth_rendezvous {
+    fth_server *server;
+    char *run;
+    unsigned char token_hash[65];
+    bool needs_token;
+    fth_roster_options limits;
+    pthread_t ticker;
+    bool ticking;
+
+    pthread_mutex_t mutex; /* of everything below */
+    pthread_cond_t changed;
+    bool stopping;
+    fth_roster *roster;
+    fth_group_keys *keys;
+    int64_t keys_generation; /* whose keys those are */
+    held *held;
+    char *configuration, *configured_by; /* that of the first member, and its host; NULL: there is none */
+};
+
+/* ---- answers ---- */
+
+static void refuse(fth_exchange *exchange, int code, const char *format, ...) __attribute__((format(printf, 3, 4)));
+static void refuse(fth_exchange *exchange, int code, const char *format, ...)
+{
+    char message[1024];
+    va_list arguments;
+    va_start(arguments, format);
+    fth_printable_format(message, sizeof message, format, arguments);
+    va_end(arguments);
+    fth_exchange_answer_json(exchange, code, json_pack("{s:s, s:s}", "service", FTH_RENDEZVOUS_NAME, "error", message));
+}
+
+static void answer(fth_exchange *exchange, int code, json_t *json)
+{
+    if (json)
+        json_object_set_new(json, "service", json_string(FTH_RENDEZVOUS_NAME));
+    fth_exchange_answer_json(exchange, code, json);
+}
+
+static void refuse_stranger(fth_rendezvous *rendezvous, fth_exchange *exchange, int64_t member)
+{
+    const char *why = fth_roster_why_gone(rendezvous->roster, member);
+    refuse(exchange, FTH_RENDEZVOUS_GONE, "%s", why ? why : "the rendezvous does not know this member");
+}
+
+/* ---- those who wait ---- */
+
+static bool answer_beat(fth_rendezvous *rendezvous, const held *item, bool last)
+{
+    fth_roster_group group = fth_roster_get_group(rendezvous->roster);
+    bool live = group.live && group.generation == item->generation;
+    bool ending = live && fth_roster_is_ending(rendezvous->roster);
+    if (!last && (item->generation == 0 || (live && ending == item->ending)))
+        return false;
+    answer(item->exchange, 200,
+           json_pack("{s:b, s:b, s:s}", "live", live, "ending", ending, "reason",
+                     group.generation == item->generation ? group.reason : "there is a newer group already"));
+    return true;
+}
+
+static bool answer_join(fth_rendezvous *rendezvous, const held *item, bool last)
+{
+    fth_roster_group group = fth_roster_get_group(rendezvous->roster);
+    int rank = fth_roster_rank(rendezvous->roster, item->member);
+    if (group.live && rank >= 0 && group.generation > item->generation) {
+        answer(item->exchange, 200,
+               json_pack("{s:I, s:i, s:i, s:O}", "generation", (json_int_t)group.generation, "rank", rank, "nodes",
+                         group.nodes, "members", group.list));
+        return true;
+    }
+    if (!last)
+        return false;
+    bool few = false;
+    char *missing = fth_roster_missing(rendezvous->roster, item->member, &few);
+    answer(item->exchange, 202, json_pack("{s:s, s:b}", "waiting", missing ? missing : "", "few", few));
+    free(missing);
+    return true;
+}
+
+static bool answer_find(fth_rendezvous *rendezvous, const held *item, bool last, double now_s)
+{
+    fth_run_part part = fth_roster_ask_run(rendezvous->roster, now_s, item->member);
+    if (part == FTH_RUN_WAIT && !last)
+        return false;
+    if (part == FTH_RUN_WAIT)
+        answer(item->exchange, 202, json_object());
+    else if (part == FTH_RUN_FIND)
+        answer(item->exchange, 200, json_pack("{s:b}", "find", true));
+    else
+        answer(item->exchange, 200,
+               json_pack("{s:b, s:O}", "find", false, "run", fth_roster_get_run(rendezvous->roster)));
+    return true;
+}
+
+/* Whether the member's group is the live one, whose keys are there. */
+static bool has_keys(fth_rendezvous *rendezvous, int64_t member, int64_t generation)
+{
+    fth_roster_group group = fth_roster_get_group(rendezvous->roster);
+    if (group.generation != rendezvous->keys_generation) {
+        fth_group_keys_clear(rendezvous->keys);
+        rendezvous->keys_generation = group.generation;
+    }
+    return group.live && group.generation == generation && fth_roster_rank(rendezvous->roster, member) >= 0;
+}
+
+static bool answer_key(fth_rendezvous *rendezvous, const held *item, bool last)
+{
+    size_t size = 0;
+    if (!has_keys(rendezvous, item->member, item->generation)) {
+        refuse(item->exchange, FTH_RENDEZVOUS_ENDED, "the group has ended: %s",
+               fth_roster_get_group(rendezvous->roster).reason);
+        return true;
+    }
+    const void *bytes = fth_group_keys_get(rendezvous->keys, item->key, &size);
+    if (!bytes && !last)
+        return false;
+    fth_exchange_answer(item->exchange, bytes ? 200 : 202, "application/octet-stream", bytes, size);
+    return true;
+}
+
+/* True if the item's exchange has been answered. */
+static bool answer_item(fth_rendezvous *rendezvous, const held *item, double now_s)
+{
+    bool last = now_s >= item->until_s;
+    if (!fth_roster_has(rendezvous->roster, item->member)) {
+        refuse_stranger(rendezvous, item->exchange, item->member);
+        return true;
+    }
+    switch (item->kind) {
+    case HELD_BEAT: return answer_beat(rendezvous, item, last);
+    case HELD_JOIN: return answer_join(rendezvous, item, last);
+    case HELD_FIND: return answer_find(rendezvous, item, last, now_s);
+    case HELD_KEY: return answer_key(rendezvous, item, last);
+    }
+    return false;
+}
+
+static void free_held(held *item)
+{
+    free(item->key);
+    free(item);
+}
+
+/* Answers whoever can be answered now. */
+static void settle(fth_rendezvous *rendezvous, double now_s)
+{
+    for (held **place = &rendezvous->held; *place;) {
+        held *item = *place;
+        if (answer_item(rendezvous, item, now_s)) {
+            *place = item->next;
+            free_held(item);
+        } else {
+            place = &item->next;
+        }
+    }
+}
+
+static void hold(fth_rendezvous *rendezvous, fth_exchange *exchange, const held *wanted, double seconds)
+{
+    held *item = malloc(sizeof *item);
+    double now_s = fth_clock_seconds();
+    if (!item) {
+        free(wanted->key);
+        refuse(exchange, 503, "no memory");
+        return;
+    }
+    *item = *wanted;
+    item->exchange = exchange;
+    item->until_s = now_s + seconds;
+    item->next = rendezvous->held;
+    fth_exchange_hold(exchange, seconds + 60, 503); /* the ticker answers before that */
+    rendezvous->held = item;
+    settle(rendezvous, now_s);
+}
+
+/* Members always have a beat here: one whose connection has closed may be dead. */
+static void notice_closed(fth_rendezvous *rendezvous, double now_s)
+{
+    for (held **place = &rendezvous->held; *place;) {
+        held *item = *place;
+        if (!fth_exchange_is_abandoned(item->exchange)) {
+            place = &item->next;
+            continue;
+        }
+        if (item->kind == HELD_BEAT)
+            fth_roster_hang_up(rendezvous->roster, now_s, item->member);
+        *place = item->next;
+        fth_exchange_answer(item->exchange, 503, NULL, NULL, 0); /* to nobody; frees it */
+        free_held(item);
+    }
+}
+
+static void *tick(void *context)
+{
+    fth_rendezvous *rendezvous = context;
+    pthread_mutex_lock(&rendezvous->mutex);
+    while (!rendezvous->stopping) {
+        double now_s = fth_clock_seconds();
+        notice_closed(rendezvous, now_s);
+        fth_roster_advance(rendezvous->roster, now_s);
+        settle(rendezvous, now_s);
+        struct timespec until = fth_deadline_timespec(fth_deadline_in(TICK_S));
+        pthread_cond_clockwait(&rendezvous->changed, &rendezvous->mutex, CLOCK_MONOTONIC, &until);
+    }
+    pthread_mutex_unlock(&rendezvous->mutex);
+    return NULL;
+}
+
+/* ---- requests ---- */
+
+/* Refuses pages in a browser and whoever does not show the token. */
+static bool admit(void *context, fth_exchange *exchange, const fth_route *route, fth_role *role)
+{
+    const fth_rendezvous *rendezvous = context;
+    const char *header = fth_exchange_header(exchange, "Authorization");
+    char hash[65];
+
+    *role = FTH_ROLE_NONE;
+    if (fth_origin_is_foreign(fth_exchange_header(exchange, "Origin"), fth_exchange_header(exchange, "Sec-Fetch-Site"),
+                              fth_exchange_header(exchange, "Host"))) {
+        refuse(exchange, 403, "a page in a browser asks; a rendezvous is for programs");
+        return false;
+    }
+    if (route->role == FTH_ROLE_NONE)
+        return true;
+    const char *token = header && strncmp(header, "Bearer ", 7) == 0 ? header + 7 : "";
+    fth_hex_sha256(token, strlen(token), hash);
+    if (rendezvous->needs_token && CRYPTO_memcmp(hash, rendezvous->token_hash, 64) != 0) {
+        refuse(exchange, 401, "%s", *token ? "the token is not the one of this rendezvous" : "the token is missing");
+        return false;
+    }
+    *role = FTH_ROLE_TRAIN;
+    return true;
+}
+
+/* The body as an object; NULL: it was none, and the exchange has been refused. */
+static json_t *read_object(fth_exchange *exchange)
+{
+    size_t size = 0;
+    const char *body = fth_exchange_body(exchange, &size);
+    json_t *json = size > 0 ? json_loadb(body, size, JSON_REJECT_DUPLICATES, NULL) : NULL;
+    if (json_is_object(json))
+        return json;
+    json_decref(json);
+    refuse(exchange, 400, "%s expects a JSON object", fth_exchange_path(exchange));
+    return NULL;
+}
+
+static void refuse_form(fth_exchange *exchange, json_t *json, const json_error_t *error)
+{
+    refuse(exchange, 400, "%s: %s", fth_exchange_path(exchange), error->text);
+    json_decref(json);
+}
+
+static void get_rendezvous(void *context, fth_exchange *exchange)
+{
+    const fth_rendezvous *rendezvous = context;
+    answer(exchange, 200, json_pack("{s:s, s:b}", "version", FTH_VERSION, "token", rendezvous->needs_token));
+}
+
+static void get_members(void *context, fth_exchange *exchange)
+{
+    fth_rendezvous *rendezvous = context;
+    pthread_mutex_lock(&rendezvous->mutex);
+    json_t *json = fth_roster_describe(rendezvous->roster, fth_clock_seconds());
+    pthread_mutex_unlock(&rendezvous->mutex);
+    if (json)
+        json_object_set_new(json, "run", json_string(rendezvous->run));
+    answer(exchange, 200, json);
+}
+
+/* What a process says of itself in /open. */
+typedef struct introduction {
+    fth_newcomer who;
+    const char *version, *run, *configuration;
+} introduction;
+
+static bool is_name(const char *text)
+{
+    return *text && strlen(text) <= MAX_NAME && fth_is_printable(text);
+}
+
+/* True if this process may be a member; else refuses it. */
+static bool may_join(fth_rendezvous *rendezvous, fth_exchange *exchange, const introduction *opening, const char *name)
+{
+    if (strcmp(opening->version, FTH_VERSION) != 0) {
+        refuse(exchange, 409, "%s runs farthing %s and the rendezvous %s; install one version on all nodes", name,
+               opening->version, FTH_VERSION);
+        return false;
+    }
+    if (strcmp(opening->run, rendezvous->run) != 0) {
+        refuse(exchange, 409, "%s is of run %s and this rendezvous of run %s; give each run a rendezvous of its own",
+               name, opening->run, rendezvous->run);
+        return false;
+    }
+    if (fth_roster_count(rendezvous->roster) == 0 || !rendezvous->configuration) {
+        free(rendezvous->configuration);
+        free(rendezvous->configured_by);
+        rendezvous->configuration = strdup(opening->configuration);
+        rendezvous->configured_by = strdup(opening->who.host);
+    }
+    if (!rendezvous->configuration || !rendezvous->configured_by) {
+        refuse(exchange, 503, "no memory");
+        return false;
+    }
+    char *difference = fth_configuration_difference(rendezvous->configuration, rendezvous->configured_by,
+                                                    opening->configuration, opening->who.host);
+    if (difference)
+        refuse(exchange, 409, "%s was asked for something else than the others: %s", name, difference);
+    free(difference);
+    return !difference;
+}
+
+static char *name_newcomer(const fth_newcomer *who)
+{
+    return who->rank >= 0 ? fth_format("rank %d on %s (process %" PRId64 ")", who->rank, who->host, who->process)
+                          : fth_format("%s (process %" PRId64 ")", who->host, who->process);
+}
+
+static void add_member(fth_rendezvous *rendezvous, fth_exchange *exchange, introduction *opening)
+{
+    int64_t member = 0;
+    char *name = name_newcomer(&opening->who);
+    if (!*opening->who.address)
+        opening->who.address = fth_exchange_client(exchange);
+    pthread_mutex_lock(&rendezvous->mutex);
+    double now_s = fth_clock_seconds();
+    if (name && may_join(rendezvous, exchange, opening, name)) {
+        if (fth_roster_add(rendezvous->roster, now_s, &opening->who, &member) == FTH_OK)
+            answer(exchange, 200,
+                   json_pack("{s:I, s:f, s:f}", "member", (json_int_t)member, "lost_after_s",
+                             rendezvous->limits.lost_after_s, "wall_s", fth_clock_wall_seconds()));
+        else
+            refuse(exchange, 503, "%s", fth_error_message());
+        settle(rendezvous, now_s);
+    }
+    pthread_mutex_unlock(&rendezvous->mutex);
+    free(name);
+}
+
+static void post_open(void *context, fth_exchange *exchange)
+{
+    json_t *json = read_object(exchange), *facts = NULL;
+    json_error_t error;
+    introduction opening = {0};
+    json_int_t process = 0, generation = 0;
+    if (!json)
+        return;
+    if (json_unpack_ex(json, &error, 0, "{s:s, s:s, s:s, s:s, s:s, s:s, s:s, s:I, s:i, s:i, s:o, s?I, s?i}", "version",
+                       &opening.version, "run", &opening.run, "configuration", &opening.configuration, "instance",
+                       &opening.who.instance, "node", &opening.who.node, "host", &opening.who.host, "address",
+                       &opening.who.address, "process", &process, "local_rank", &opening.who.local_rank, "rank",
+                       &opening.who.rank, "facts", &facts, "generation", &generation, "former_rank",
+                       &opening.who.former_rank) != 0) {
+        refuse_form(exchange, json, &error);
+        return;
+    }
+    opening.who.facts = facts;
+    opening.who.process = process;
+    opening.who.generation = generation;
+    if (is_name(opening.who.node) && is_name(opening.who.host) && is_name(opening.who.instance) &&
+        strlen(opening.who.address) <= MAX_NAME && strlen(opening.version) <= MAX_NAME &&
+        strlen(opening.run) <= MAX_NAME && process > 0 && generation >= 0)
+        add_member(context, exchange, &opening);
+    else
+        refuse(exchange, 400, "/open: a name is empty, longer than %d characters or not printable", MAX_NAME);
+    json_decref(json);
+}
+
+/* Locks the rendezvous and hears the member; false: it is unlocked, and the exchange has been refused. */
+static bool enter(fth_rendezvous *rendezvous, fth_exchange *exchange, int64_t member)
+{
+    pthread_mutex_lock(&rendezvous->mutex);
+    if (fth_roster_hear(rendezvous->roster, fth_clock_seconds(), member, 0, NULL))
+        return true;
+    refuse_stranger(rendezvous, exchange, member);
+    pthread_mutex_unlock(&rendezvous->mutex);
+    return false;
+}
+
+static void leave(fth_rendezvous *rendezvous)
+{
+    settle(rendezvous, fth_clock_seconds());
+    pthread_mutex_unlock(&rendezvous->mutex);
+}
+
+static void post_beat(void *context, fth_exchange *exchange)
+{
+    fth_rendezvous *rendezvous = context;
+    json_t *json = read_object(exchange);
+    json_error_t error;
+    json_int_t member, generation, step;
+    const char *activity;
+    int ending;
+    if (!json)
+        return;
+    if (json_unpack_ex(json, &error, 0, "{s:I, s:I, s:b, s:I, s:s}", "member", &member, "generation", &generation,
+                       "ending", &ending, "step", &step, "activity", &activity) != 0) {
+        refuse_form(exchange, json, &error);
+        return;
+    }
+    if (enter(rendezvous, exchange, member)) {
+        fth_roster_hear(rendezvous->roster, fth_clock_seconds(), member, step, activity);
+        hold(rendezvous, exchange,
+             &(held){.kind = HELD_BEAT, .member = member, .generation = generation, .ending = ending}, BEAT_S);
+        leave(rendezvous);
+    }
+    json_decref(json);
+}
+
+static void post_join(void *context, fth_exchange *exchange)
+{
+    fth_rendezvous *rendezvous = context;
+    json_t *json = read_object(exchange);
+    json_error_t error;
+    json_int_t member, after;
+    if (!json)
+        return;
+    if (json_unpack_ex(json, &error, 0, "{s:I, s:I}", "member", &member, "after", &after) != 0) {
+        refuse_form(exchange, json, &error);
+        return;
+    }
+    if (enter(rendezvous, exchange, member)) {
+        fth_roster_join(rendezvous->roster, fth_clock_seconds(), member, after);
+        hold(rendezvous, exchange, &(held){.kind = HELD_JOIN, .member = member, .generation = after}, JOIN_S);
+        leave(rendezvous);
+    }
+    json_decref(json);
+}
+
+static void post_find(void *context, fth_exchange *exchange)
+{
+    fth_rendezvous *rendezvous = context;
+    json_t *json = read_object(exchange);
+    json_error_t error;
+    json_int_t member;
+    if (!json)
+        return;
+    if (json_unpack_ex(json, &error, 0, "{s:I}", "member", &member) != 0) {
+        refuse_form(exchange, json, &error);
+        return;
+    }
+    if (enter(rendezvous, exchange, member)) {
+        hold(rendezvous, exchange, &(held){.kind = HELD_FIND, .member = member}, FIND_S);
+        leave(rendezvous);
+    }
+    json_decref(json);
+}
+
+static void post_share(void *context, fth_exchange *exchange)
+{
+    fth_rendezvous *rendezvous = context;
+    json_t *json = read_object(exchange), *run;
+    json_error_t error;
+    json_int_t member;
+    if (!json)
+        return;
+    if (json_unpack_ex(json, &error, 0, "{s:I, s:o}", "member", &member, "run", &run) != 0) {
+        refuse_form(exchange, json, &error);
+        return;
+    }
+    if (enter(rendezvous, exchange, member)) {
+        if (fth_roster_set_run(rendezvous->roster, member, run))
+            answer(exchange, 200, json_object());
+        else
+            refuse(exchange, 409, "another member finds the run");
+        leave(rendezvous);
+    }
+    json_decref(json);
+}
+
+static void post_leave(void *context, fth_exchange *exchange)
+{
+    fth_rendezvous *rendezvous = context;
+    json_t *json = read_object(exchange);
+    json_error_t error;
+    json_int_t member;
+    const char *reason;
+    if (!json)
+        return;
+    if (json_unpack_ex(json, &error, 0, "{s:I, s:s}", "member", &member, "reason", &reason) != 0) {
+        refuse_form(exchange, json, &error);
+        return;
+    }
+    if (enter(rendezvous, exchange, member)) {
+        fth_roster_leave(rendezvous->roster, fth_clock_seconds(), member, reason);
+        answer(exchange, 200, json_object());
+        leave(rendezvous);
+    }
+    json_decref(json);
+}
+
+static void post_lost(void *context, fth_exchange *exchange)
+{
+    fth_rendezvous *rendezvous = context;
+    json_t *json = read_object(exchange);
+    json_error_t error;
+    json_int_t process;
+    const char *node, *reason;
+    if (!json)
+        return;
+    if (json_unpack_ex(json, &error, 0, "{s:s, s:I, s:s}", "node", &node, "process", &process, "reason", &reason) !=
+        0) {
+        refuse_form(exchange, json, &error);
+        return;
+    }
+    pthread_mutex_lock(&rendezvous->mutex);
+    int lost = fth_roster_lose(rendezvous->roster, fth_clock_seconds(), node, process, reason);
+    answer(exchange, 200, json_pack("{s:i}", "lost", lost));
+    leave(rendezvous);
+    json_decref(json);
+}
+
+/* The key that a request is about, in fresh memory; NULL: the exchange has been refused. */
+static char *read_key(fth_exchange *exchange, int64_t *member, int64_t *generation)
+{
+    const char *who = fth_exchange_query(exchange, "member"), *group = fth_exchange_query(exchange, "generation"),
+               *key = fth_exchange_query(exchange, "key");
+    char *end_of_who = NULL, *end_of_group = NULL;
+    *member = who ? strtoll(who, &end_of_who, 10) : 0;
+    *generation = group ? strtoll(group, &end_of_group, 10) : 0;
+    if (who && group && key && end_of_who > who && end_of_group > group && !*end_of_who && !*end_of_group && *key &&
+        strlen(key) <= FTH_MAX_KEY)
+        return strdup(key);
+    refuse(exchange, 400, "/key expects member, generation, and a key of at most %d characters", FTH_MAX_KEY);
+    return NULL;
+}
+
+static void get_key(void *context, fth_exchange *exchange)
+{
+    fth_rendezvous *rendezvous = context;
+    int64_t member, generation;
+    char *key = read_key(exchange, &member, &generation);
+    if (!key)
+        return;
+    if (!enter(rendezvous, exchange, member)) {
+        free(key);
+        return;
+    }
+    hold(rendezvous, exchange, &(held){.kind = HELD_KEY, .member = member, .generation = generation, .key = key},
+         KEY_S);
+    leave(rendezvous);
+}
+
+static void put_key(void *context, fth_exchange *exchange)
+{
+    fth_rendezvous *rendezvous = context;
+    int64_t member, generation;
+    size_t size = 0;
+    const void *bytes = fth_exchange_body(exchange, &size);
+    char *key = read_key(exchange, &member, &generation);
+    if (key && enter(rendezvous, exchange, member)) {
+        if (!has_keys(rendezvous, member, generation))
+            refuse(exchange, FTH_RENDEZVOUS_ENDED, "the group has ended: %s",
+                   fth_roster_get_group(rendezvous->roster).reason);
+        else if (fth_group_keys_put(rendezvous->keys, key, bytes, size) == FTH_OK)
+            answer(exchange, 200, json_object());
+        else
+            refuse(exchange, 413, "%s", fth_error_message());
+        leave(rendezvous);
+    }
+    free(key);
+}
+
+static const fth_route routes[] = {
+    {"GET", "/rendezvous", get_rendezvous, FTH_ROLE_NONE, 0, NULL},
+    {"GET", "/members", get_members, FTH_ROLE_TRAIN, 0, NULL},
+    {"POST", "/open", post_open, FTH_ROLE_TRAIN, MAX_OPEN_BODY, NULL},
+    {"POST", "/beat", post_beat, FTH_ROLE_TRAIN, MAX_BODY, NULL},
+    {"POST", "/join", post_join, FTH_ROLE_TRAIN, MAX_BODY, NULL},
+    {"POST", "/find", post_find, FTH_ROLE_TRAIN, MAX_BODY, NULL},
+    {"POST", "/share", post_share, FTH_ROLE_TRAIN, MAX_RUN_BODY, NULL},
+    {"POST", "/leave", post_leave, FTH_ROLE_TRAIN, MAX_BODY, NULL},
+    {"POST", "/lost", post_lost, FTH_ROLE_TRAIN, MAX_BODY, NULL},
+    {"GET", "/key", get_key, FTH_ROLE_TRAIN, 0, NULL},
+    {"PUT", "/key", put_key, FTH_ROLE_TRAIN, FTH_MAX_KEY_BYTES, NULL},
+    {0},
+};
+
+/* ---- beginning and end ---- */
+
+fth_status fth_rendezvous_start(const fth_rendezvous_options *options, fth_rendezvous **result)
+{
+    fth_status status = FTH_OK;
+    fth_rendezvous *rendezvous = NULL;
+
+    *result = NULL;
+    FTH_TRY(fth_allocate(1, sizeof *rendezvous, &rendezvous));
+    pthread_mutex_init(&rendezvous->mutex, NULL);
+    pthread_cond_init(&rendezvous->changed, NULL);
+    rendezvous->limits = (fth_roster_options){
+        .least = options->least,
+        .most = options->most,
+        .workers_per_node = options->workers_per_node > 0 ? options->workers_per_node : 1,
+        .join_wait_s = options->join_wait_s > 0 ? options->join_wait_s : 3,
+        .lost_after_s = options->lost_after_s > 0 ? options->lost_after_s : 4,
+        .stuck_after_s = options->stuck_after_s > 0 ? options->stuck_after_s : 60,
+    };
+    rendezvous->needs_token = *options->token;
+    fth_hex_sha256(options->token, strlen(options->token), (char *)rendezvous->token_hash);
+    rendezvous->run = strdup(options->run);
+    FTH_REQUIRE(rendezvous->run, FTH_NO_MEMORY, "no memory for a rendezvous");
+    FTH_TRY(fth_roster_create(&rendezvous->limits, fth_clock_seconds(), &rendezvous->roster));
+    FTH_TRY(fth_group_keys_create(&rendezvous->keys));
+    FTH_TRY(fth_server_start(&(fth_server_options){.address = options->address ? options->address : "0.0.0.0",
+                                                   .port = options->port,
+                                                   .routes = routes,
+                                                   .context = rendezvous,
+                                                   .admit = admit,
+                                                   .threads = 2,
+                                                   .max_connections = MAX_CONNECTIONS,
+                                                   .idle_s = 20},
+                             &rendezvous->server));
+    FTH_REQUIRE(fth_thread_start(&rendezvous->ticker, "rendezvous", tick, rendezvous) == 0, FTH_NO_MEMORY,
+                "no thread for the rendezvous");
+    rendezvous->ticking = true;
+    *result = rendezvous;
+    rendezvous = NULL;
+
+out:
+    fth_rendezvous_stop(rendezvous);
+    return status;
+}
+
+int fth_rendezvous_port(const fth_rendezvous *rendezvous)
+{
+    return fth_server_port(rendezvous->server);
+}
+
+void fth_rendezvous_stop(fth_rendezvous *rendezvous)
+{
+    if (!rendezvous)
+        return;
+    pthread_mutex_lock(&rendezvous->mutex);
+    rendezvous->stopping = true;
+    pthread_cond_signal(&rendezvous->changed);
+    pthread_mutex_unlock(&rendezvous->mutex);
+    if (rendezvous->ticking)
+        pthread_join(rendezvous->ticker, NULL);
+    fth_server_stop(rendezvous->server, 1); /* answers what is held; those answers below only free it */
+    for (held *item = rendezvous->held, *next; item; item = next) {
+        next = item->next;
+        fth_exchange_answer(item->exchange, 503, NULL, NULL, 0);
+        free_held(item);
+    }
+    fth_roster_free(rendezvous->roster);
+    fth_group_keys_free(rendezvous->keys);
+    free(rendezvous->configuration);
+    free(rendezvous->configured_by);
+    free(rendezvous->run);
+    pthread_mutex_destroy(&rendezvous->mutex);
+    pthread_cond_destroy(&rendezvous->changed);
+    free(rendezvous);
+}

@@ -1,0 +1,105 @@
+/* The rendezvous's roster: who is a member of the run, and the groups that members form. A state machine without clock,
+ * thread or socket: whoever calls says what time it is, so that every course of events can be tested.
+ *
+ *                    add                  join                 a group is formed
+ *     (a process) ---------> preparing ---------> waiting ---------------------------> in the group
+ *                                                    ^                                       |
+ *                                                    +---------------------------------------+
+ *                                                       join, after the group ended or to end it
+ *
+ * From each state a member can leave or be lost; it is gone then, and its number, the incarnation, is never used again: a
+ * process that turns out to be alive after all is added as a new member.
+ *
+ * There is at most one live group. It ends when one of its members is lost, leaves or asks for the next one; its list never
+ * changes. The next group is formed once every member of the ended one has come back or is gone. Times are seconds of
+ * one monotonic clock, that of the rendezvous. */
+#ifndef FTH_CLUSTER_ROSTER_H
+#define FTH_CLUSTER_ROSTER_H
+
+#include <jansson.h>
+
+#include "base/base.h"
+
+typedef struct fth_roster fth_roster;
+
+typedef struct fth_roster_options {
+    int least, most;      /* nodes */
+    int workers_per_node; /* see rendezvous.h, as for all of these; no defaults here */
+    double join_wait_s, lost_after_s, stuck_after_s;
+} fth_roster_options;
+
+fth_status fth_roster_create(const fth_roster_options *options, double now_s, fth_roster **roster);
+void fth_roster_free(fth_roster *roster);
+
+/* ---- what happens ---- */
+
+/* Who a process says it is. */
+typedef struct fth_newcomer {
+    const char *instance; /* one for each membership, whatever its incarnations */
+    const char *node, *host, *address;
+    int64_t process;
+    int local_rank, rank; /* rank: set by a launcher, or -1 */
+    json_t *facts;        /* borrowed */
+    /* Of a rendezvous before this one: the newest group it was in there, and its rank; 0: none. */
+    int64_t generation;
+    int former_rank;
+} fth_newcomer;
+
+/* *member is its incarnation, from 1 on. A former incarnation of the same instance is lost with this. */
+fth_status fth_roster_add(fth_roster *roster, double now_s, const fth_newcomer *newcomer, int64_t *member);
+/* A sign of life; with its step and what it does unless `activity` is NULL. False, here and below: not a member. */
+bool fth_roster_hear(fth_roster *roster, double now_s, int64_t member, int64_t step, const char *activity);
+/* Its connection closed: it is lost unless it is heard of again soon. */
+void fth_roster_hang_up(fth_roster *roster, double now_s, int64_t member);
+/* It wants a group newer than `after`. */
+bool fth_roster_join(fth_roster *roster, double now_s, int64_t member, int64_t after);
+bool fth_roster_leave(fth_roster *roster, double now_s, int64_t member, const char *reason);
+/* Somebody knows that this process, or every process of the node (0), ended. Gives how many members that were. */
+int fth_roster_lose(fth_roster *roster, double now_s, const char *node, int64_t process, const char *reason);
+/* Time passes: finds lost and stuck members and forms groups. At least every half second, or the roster takes it that it
+ * was itself stopped, and gives everybody that time. */
+void fth_roster_advance(fth_roster *roster, double now_s);
+
+/* ---- the run ---- */
+
+typedef enum fth_run_part {
+    FTH_RUN_FIND, /* this member finds the run */
+    FTH_RUN_WAIT, /* another one does */
+    FTH_RUN_KNOWN /* it is found */
+} fth_run_part;
+
+/* What a member that wants the run is to do. What was found counts as long as somebody who has it is there. */
+fth_run_part fth_roster_ask_run(fth_roster *roster, double now_s, int64_t member);
+/* False if it is not the one that finds the run. */
+bool fth_roster_set_run(fth_roster *roster, int64_t member, json_t *run);
+json_t *fth_roster_get_run(const fth_roster *roster); /* borrowed, or NULL */
+
+/* ---- what is so ---- */
+
+typedef struct fth_roster_group {
+    int64_t generation; /* 0: there was none yet */
+    bool live;
+    int size, nodes;
+    const int64_t *members; /* by rank */
+    json_t *list;           /* what members get: an object for each, by rank; borrowed */
+    const char *reason;     /* why it ended */
+} fth_roster_group;
+
+/* The newest group. Valid until the next call that changes something. */
+fth_roster_group fth_roster_get_group(const fth_roster *roster);
+/* The member's rank in the newest group; -1 if it is in none. */
+int fth_roster_rank(const fth_roster *roster, int64_t member);
+/* True if somebody waits whom the live group would take in. */
+bool fth_roster_is_ending(const fth_roster *roster);
+int fth_roster_count(const fth_roster *roster);
+bool fth_roster_has(const fth_roster *roster, int64_t member);
+/* Why this one is not a member any more, or NULL if that is not known. */
+const char *fth_roster_why_gone(const fth_roster *roster, int64_t member);
+/* What a member that waits is waiting for: "2 nodes of at least 3: a, b". `few`: for nodes that are missing. free() it. */
+char *fth_roster_missing(const fth_roster *roster, int64_t member, bool *few);
+/* How a member is named to people: "rank 2 on b (process 4711)". free() it. */
+char *fth_roster_name(const fth_roster *roster, int64_t member);
+/* All of it for people and programs that watch. The caller's. */
+json_t *fth_roster_describe(const fth_roster *roster, double now_s);
+
+#endif
