@@ -13,18 +13,14 @@
 #ifndef FTH_BACKEND_BATCH_NORM_SUMS_H
 #define FTH_BACKEND_BATCH_NORM_SUMS_H
 
+#include <stddef.h>
+#include <stdint.h>
+
 #include "backend/clip_and_scale.h"
-#include "backend/plan.h"
 
 static inline size_t fth_batch_norm_sum_count(int64_t channels)
 {
     return (size_t)(1 + 2 * channels);
-}
-
-/* Sums over all peers, in place; nothing where there are none. */
-static inline fth_status fth_batch_norm_sum(const fth_run *run, double *sums, int64_t channels)
-{
-    return run->peers ? run->peers->sum(run->peers->context, sums, fth_batch_norm_sum_count(channels)) : FTH_OK;
 }
 
 typedef struct fth_channel_statistics {

@@ -81,6 +81,9 @@ void fth_plan_alias(fth_plan *plan, fth_plan_value value, fth_plan_value of);
 bool fth_plan_is_used(const fth_plan *plan, fth_value value);
 fth_storage fth_plan_storage(const fth_plan *plan, fth_plan_value value);
 
+/* Sums over the peers of a run, in place, for kernels of synchronized plans; nothing where there are none. */
+fth_status fth_plan_sum_over_peers(const fth_run *run, double *values, size_t count);
+
 /* The address; valid from bind on. */
 void *fth_plan_data(const fth_plan *plan, fth_plan_value value);
 

@@ -86,6 +86,11 @@ fth_status fth_plan_get_output(fth_plan *plan, fth_value output, float *host)
                                            plan->values[output].size_bytes);
 }
 
+fth_status fth_plan_sum_over_peers(const fth_run *run, double *values, size_t count)
+{
+    return run->peers ? run->peers->sum(run->peers->context, values, count) : FTH_OK;
+}
+
 static fth_status run_steps(fth_plan *plan, const fth_run *run)
 {
     fth_status status = FTH_OK;

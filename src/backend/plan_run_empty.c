@@ -3,7 +3,7 @@
 #include <stdlib.h>
 
 #include "backend/batch_norm_sums.h"
-#include "graph/ops.h"
+#include "backend/kernel.h"
 
 enum { RUNNING_MEAN = 3, RUNNING_VARIANCE = 4 };
 
@@ -34,7 +34,7 @@ static fth_status run_batch_norm(const fth_graph *graph, fth_device *device, con
     float *scratch = NULL;
 
     FTH_TRY(fth_allocate(fth_batch_norm_sum_count(channels), sizeof *sums, &sums));
-    FTH_TRY(fth_batch_norm_sum(run, sums, channels));
+    FTH_TRY(fth_plan_sum_over_peers(run, sums, fth_batch_norm_sum_count(channels)));
     if (node->op != &fth_op_batch_norm || sums[0] == 0) /* nobody has a sample */
         goto out;
     FTH_TRY(fth_allocate((size_t)channels, sizeof *found, &found));

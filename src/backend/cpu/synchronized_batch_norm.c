@@ -312,7 +312,7 @@ static fth_status run_statistics(const cpu_call *call, const fth_run *run)
         *second += around * (2 * *first + (double)elements * around);
         *first += (double)elements * around;
     }
-    FTH_TRY(fth_batch_norm_sum(run, sums, channels));
+    FTH_TRY(fth_plan_sum_over_peers(run, sums, fth_batch_norm_sum_count(channels)));
     for (int64_t c = 0; c < channels; c++) {
         const fth_channel_statistics found = fth_batch_norm_statistics(sums, c, channels);
         mean[c] = (float)found.mean;
@@ -404,7 +404,7 @@ static fth_status run_gradient_sums(const cpu_call *call, const fth_run *run)
         dshift[c] = (float)sums[1 + c];
         dscale[c] = (float)*product;
     }
-    FTH_TRY(fth_batch_norm_sum(run, sums, w.channels));
+    FTH_TRY(fth_plan_sum_over_peers(run, sums, fth_batch_norm_sum_count(w.channels)));
 out:
     return status;
 }

@@ -1,9 +1,17 @@
 /* Batch norm with its residual and ReLU on our own kernels (batch_norm.cu): three passes forward, five backward.
  *
+ * In a synchronized plan the statistics of this part of the batch become those of the whole between two passes
+ * (batch_norm_sums.cu): through the host, which sums over peers.
+ *
  * With a residual the sign of y is kept as one bit per element in the op's mask; without one it is computed again from
  * x. Where the gradient that comes in is a sum of two (a residual network's branches), the sum is made on the way in.
  */
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "backend/batch_norm_sums.h"
 #include "backend/cuda/kernel_list.h"
+#include "backend/cuda/memory.h"
 #include "backend/cuda/step.h"
 
 enum { X, SCALE, SHIFT, RUNNING_MEAN, RUNNING_VARIANCE, RESIDUAL };
@@ -17,6 +25,139 @@ static cudaError_t run_statistics(const cuda_call *call)
     norm.running_variance = call->data[4];
     return cuda_launch_norm_statistics(&call->device->launch, &norm, call->data[0], call->data[5]);
 }
+
+/* ---- the whole batch ---- */
+
+static cudaError_t run_pack(const cuda_call *call)
+{
+    cuda_norm norm = call->norm;
+    norm.mean = call->data[0];
+    norm.variance = call->data[1];
+    return cuda_launch_norm_pack(&call->device->launch, &norm, call->data[2]);
+}
+
+static cudaError_t run_unpack(const cuda_call *call)
+{
+    cuda_norm norm = call->norm;
+    norm.mean = call->data[1];
+    norm.variance = call->data[2];
+    norm.running_mean = call->data[3];
+    norm.running_variance = call->data[4];
+    return cuda_launch_norm_unpack(&call->device->launch, &norm, call->data[0]);
+}
+
+static cudaError_t run_gradient_pack(const cuda_call *call)
+{
+    return cuda_launch_norm_gradient_pack(&call->device->launch, &call->norm, call->data[0], call->data[1],
+                                          call->data[2]);
+}
+
+static cudaError_t run_gradient_unpack(const cuda_call *call)
+{
+    return cuda_launch_norm_gradient_unpack(&call->device->launch, &call->norm, call->data[0], call->data[1],
+                                            call->data[2]);
+}
+
+/* The step that sums over peers. */
+typedef struct exchange {
+    cuda_device *device;
+    fth_plan_value value;
+    double *sums; /* device memory */
+    size_t count;
+    double host[];
+} exchange;
+
+static fth_status bind_exchange(void *state, const fth_plan *plan)
+{
+    exchange *e = state;
+    e->sums = fth_plan_data(plan, e->value);
+    return FTH_OK;
+}
+
+static fth_status run_exchange(void *state, const fth_run *run)
+{
+    fth_status status = FTH_OK;
+    exchange *e = state;
+    const size_t size_bytes = e->count * sizeof *e->sums;
+    if (!run->peers)
+        return FTH_OK;
+    FTH_TRY(cuda_copy_out(&e->device->base, e->host, e->sums, size_bytes));
+    FTH_TRY(fth_plan_sum_over_peers(run, e->host, e->count));
+    FTH_TRY(cuda_copy_in(&e->device->base, e->sums, e->host, size_bytes));
+out:
+    return status;
+}
+
+static fth_status add_exchange(fth_plan *plan, fth_plan_value sums, int64_t channels)
+{
+    fth_status status = FTH_OK;
+    exchange *state = NULL;
+    fth_step step = {.bind = bind_exchange, .run = run_exchange};
+    const size_t count = fth_batch_norm_sum_count(channels);
+    FTH_TRY(fth_allocate(1, sizeof *state + count * sizeof(double), &state));
+    *state = (exchange){.device = cuda_device_of(plan), .value = sums, .count = count};
+    cuda_list_values(&step, (fth_plan_value[]){sums, sums}, 2, 1);
+    snprintf(step.name, sizeof step.name, "batch_norm sums over peers");
+    step.state = state;
+    FTH_TRY(fth_plan_add_step(plan, &step));
+out:
+    return status;
+}
+
+static fth_status add_sums(fth_plan *plan, const cuda_norm *norm, fth_plan_value *sums)
+{
+    return cuda_add_scratch(plan, fth_batch_norm_sum_count(norm->logical) * sizeof(double), sums);
+}
+
+/* Mean and variance of this part become those of the whole batch, and move the running ones. */
+static fth_status add_whole_statistics(fth_plan *plan, const fth_node *node, const cuda_norm *norm)
+{
+    fth_status status = FTH_OK;
+    const fth_plan_value mean = fth_plan_value_of(plan, node->outputs[1]);
+    const fth_plan_value variance = fth_plan_value_of(plan, node->outputs[2]);
+    fth_plan_value sums;
+    FTH_TRY(add_sums(plan, norm, &sums));
+    cuda_call pack = {.run = run_pack, .values = {mean, variance, sums}, .value_count = 3, .write_count = 1};
+    pack.norm = *norm;
+    FTH_TRY(cuda_add_call(plan, "batch_norm sums", &pack));
+    FTH_TRY(add_exchange(plan, sums, norm->logical));
+    cuda_call unpack = {.run = run_unpack,
+                        .values = {sums, mean, variance, fth_plan_value_of(plan, node->inputs[RUNNING_MEAN]),
+                                   fth_plan_value_of(plan, node->inputs[RUNNING_VARIANCE])},
+                        .value_count = 5,
+                        .write_count = 4};
+    unpack.norm = *norm;
+    FTH_TRY(cuda_add_call(plan, "batch_norm statistics of the whole batch", &unpack));
+out:
+    return status;
+}
+
+/* What stands for dscale and dshift in the gradient of x: those of the whole batch. */
+static fth_status add_whole_gradient_sums(fth_plan *plan, const fth_node *node, const cuda_norm *norm,
+                                          fth_plan_value *dscale, fth_plan_value *dshift)
+{
+    fth_status status = FTH_OK;
+    fth_plan_value sums;
+    FTH_TRY(add_sums(plan, norm, &sums));
+    FTH_TRY(cuda_add_scratch(plan, (size_t)norm->logical * sizeof(float), dscale));
+    FTH_TRY(cuda_add_scratch(plan, (size_t)norm->logical * sizeof(float), dshift));
+    cuda_call pack = {
+        .run = run_gradient_pack,
+        .values = {fth_plan_value_of(plan, node->outputs[1]), fth_plan_value_of(plan, node->outputs[2]), sums},
+        .value_count = 3,
+        .write_count = 1};
+    pack.norm = *norm;
+    FTH_TRY(cuda_add_call(plan, "batch_norm_grad sums for peers", &pack));
+    FTH_TRY(add_exchange(plan, sums, norm->logical));
+    cuda_call unpack = {
+        .run = run_gradient_unpack, .values = {sums, *dscale, *dshift}, .value_count = 3, .write_count = 2};
+    unpack.norm = *norm;
+    FTH_TRY(cuda_add_call(plan, "batch_norm_grad sums of the whole batch", &unpack));
+out:
+    return status;
+}
+
+/* ---- forward ---- */
 
 static cudaError_t run_apply(const cuda_call *call)
 {
@@ -41,20 +182,23 @@ static cuda_norm describe(const fth_batch_norm_attributes *a, const cuda_layout 
 static fth_status add_statistics(fth_plan *plan, const fth_node *node, const cuda_norm *norm, fth_plan_value x)
 {
     fth_status status = FTH_OK;
+    const bool whole = fth_plan_get_options(plan).synchronized;
     fth_plan_value scratch;
     size_t floats = cuda_reduction_floats(&cuda_device_of(plan)->launch, norm->rows, norm->channels, norm->type);
     FTH_TRY(cuda_fix_plain(plan, node->outputs[1]));
     FTH_TRY(cuda_fix_plain(plan, node->outputs[2]));
     FTH_TRY(cuda_add_scratch(plan, floats * sizeof(float), &scratch));
-    cuda_call call = {.run = run_statistics,
-                      .values = {x, fth_plan_value_of(plan, node->outputs[1]),
-                                 fth_plan_value_of(plan, node->outputs[2]),
-                                 fth_plan_value_of(plan, node->inputs[RUNNING_MEAN]),
-                                 fth_plan_value_of(plan, node->inputs[RUNNING_VARIANCE]), scratch},
-                      .value_count = 6,
-                      .write_count = 5};
+    cuda_call call = {
+        .run = run_statistics,
+        .values = {x, fth_plan_value_of(plan, node->outputs[1]), fth_plan_value_of(plan, node->outputs[2]),
+                   whole ? FTH_NO_PLAN_VALUE : fth_plan_value_of(plan, node->inputs[RUNNING_MEAN]),
+                   whole ? FTH_NO_PLAN_VALUE : fth_plan_value_of(plan, node->inputs[RUNNING_VARIANCE]), scratch},
+        .value_count = 6,
+        .write_count = 5};
     call.norm = *norm;
     FTH_TRY(cuda_add_call(plan, "batch_norm statistics", &call));
+    if (whole)
+        FTH_TRY(add_whole_statistics(plan, node, norm));
 out:
     return status;
 }
@@ -170,15 +314,18 @@ static fth_status prepare_grad(fth_plan *plan, const fth_node *node)
     reduce.norm = norm;
     FTH_TRY(cuda_add_call(plan, fth_plan_value_exists(dy2) ? "batch_norm_grad sums + add" : "batch_norm_grad sums",
                           &reduce));
+    fth_plan_value dscale = fth_plan_value_of(plan, node->outputs[1]);
+    fth_plan_value dshift = fth_plan_value_of(plan, node->outputs[2]);
+    if (fth_plan_get_options(plan).synchronized)
+        FTH_TRY(add_whole_gradient_sums(plan, node, &norm, &dscale, &dshift));
     norm.relu = a->relu && !bits; /* g is masked already */
     FTH_TRY(cuda_begin_write(plan, fth_plan_value_of(plan, node->outputs[0]), &layout, &dx));
-    cuda_call gradient = {
-        .run = run_gradient,
-        .values = {x, bits ? g : dy, fth_plan_value_of(plan, node->inputs[3]), fth_plan_value_of(plan, shift),
-                   fth_plan_value_of(plan, node->inputs[4]), fth_plan_value_of(plan, node->inputs[5]),
-                   fth_plan_value_of(plan, node->outputs[1]), fth_plan_value_of(plan, node->outputs[2]), dx},
-        .value_count = 9,
-        .write_count = 1};
+    cuda_call gradient = {.run = run_gradient,
+                          .values = {x, bits ? g : dy, fth_plan_value_of(plan, node->inputs[3]),
+                                     fth_plan_value_of(plan, shift), fth_plan_value_of(plan, node->inputs[4]),
+                                     fth_plan_value_of(plan, node->inputs[5]), dscale, dshift, dx},
+                          .value_count = 9,
+                          .write_count = 1};
     gradient.norm = norm;
     FTH_TRY(cuda_add_call(plan, "batch_norm_grad", &gradient));
     FTH_TRY(cuda_end_write(plan, fth_plan_value_of(plan, node->outputs[0]), dx));

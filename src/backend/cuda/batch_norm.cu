@@ -227,6 +227,8 @@ __global__ void __launch_bounds__(REDUCE_THREADS, 2)
         double m = around + (double)to_float(x[c]);
         mean[c] = (float)m;
         variance[c] = (float)var;
+        if (!running_mean)
+            continue;
         double unbiased = count > 1 ? var * count / (count - 1) : var;
         running_mean[c] = (float)(running_mean[c] + momentum * (m - running_mean[c]));
         running_variance[c] = (float)(running_variance[c] + momentum * (unbiased - running_variance[c]));

@@ -110,7 +110,7 @@ typedef struct cuda_norm {
     float *running_mean, *running_variance;
 } cuda_norm;
 
-/* mean, variance and the running statistics. */
+/* mean, variance and, unless NULL, the running statistics. */
 cudaError_t cuda_launch_norm_statistics(const cuda_launch *launch, const cuda_norm *norm, const void *x,
                                         float *scratch);
 /* y = [relu](x * a + b [+ residual]); mask: a byte with a bit for each element of 16 bytes, or NULL. */
@@ -124,6 +124,15 @@ cudaError_t cuda_launch_norm_reduce(const cuda_launch *launch, const cuda_norm *
 /* dx from g (if `masked`, from dy by the sign of y computed again). */
 cudaError_t cuda_launch_norm_gradient(const cuda_launch *launch, const cuda_norm *norm, const void *x, const void *g,
                                       bool masked, const float *dscale, const float *dshift, void *dx);
+/* Between these and the sum over peers (batch_norm_sums.h): `sums` from a part's mean and variance; mean, variance and
+ * the running statistics from `sums` of the whole batch. For the gradient: `sums` from a part's dscale and dshift; and
+ * from `sums` of the whole, what stands for dscale and dshift in cuda_launch_norm_gradient. */
+cudaError_t cuda_launch_norm_pack(const cuda_launch *launch, const cuda_norm *norm, double *sums);
+cudaError_t cuda_launch_norm_unpack(const cuda_launch *launch, const cuda_norm *norm, const double *sums);
+cudaError_t cuda_launch_norm_gradient_pack(const cuda_launch *launch, const cuda_norm *norm, const float *dscale,
+                                           const float *dshift, double *sums);
+cudaError_t cuda_launch_norm_gradient_unpack(const cuda_launch *launch, const cuda_norm *norm, const double *sums,
+                                             float *dscale, float *dshift);
 size_t cuda_norm_mask_bytes(cuda_type type, int64_t rows, int64_t channels);
 
 /* sums[c] = sum over rows of x, or with y: dx = x where y > 0 written, and its sums. `sums` may be NULL with y. */

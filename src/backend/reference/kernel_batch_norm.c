@@ -44,7 +44,7 @@ static fth_status sum_with_peers(const float *x, const fth_shape *shape, const f
                 sums[1 + c] += value;
                 sums[1 + channels + c] += value * value;
             }
-    FTH_TRY(fth_batch_norm_sum(run, sums, channels));
+    FTH_TRY(fth_plan_sum_over_peers(run, sums, fth_batch_norm_sum_count(channels)));
     *result = sums;
     sums = NULL;
 out:
@@ -133,7 +133,7 @@ static fth_status run_batch_norm_grad(const reference_call *call, const fth_run 
         call->outputs[GRAD_DSHIFT].floats[c] = (float)dshift[c];
     }
     if (call->synchronized)
-        FTH_TRY(fth_batch_norm_sum(run, sums, channels));
+        FTH_TRY(fth_plan_sum_over_peers(run, sums, fth_batch_norm_sum_count(channels)));
     for (int64_t c = 0; c < channels; c++) {
         const double inverse_sd = 1 / sqrt((double)variances[c] + attributes->epsilon);
         for (int64_t n = 0; n < batch; n++)
