@@ -144,6 +144,26 @@ fth_status fth_engine_move_vectors(fth_engine *engine, const fth_engine_vectors 
                             : status;
 }
 
+fth_status fth_engine_move_gradients(fth_engine *engine, float *to)
+{
+    fth_status status = fth_model_vectors_move_gradients(&engine->vectors, to);
+    return status == FTH_OK ? fth_plan_cache_bind(engine->plans, fth_model_vectors_for_plans(&engine->vectors))
+                            : status;
+}
+
+fth_engine_vectors fth_engine_get_vectors(const fth_engine *engine)
+{
+    fth_engine_vectors vectors = {.parameters = engine->vectors.parameters, .buffers = engine->vectors.buffers};
+    for (int i = 0; i < engine->vectors.sizes.state_count; i++)
+        vectors.state[i] = engine->vectors.state[i];
+    return vectors;
+}
+
+float *fth_engine_get_gradients(const fth_engine *engine)
+{
+    return fth_model_vectors_get_gradients(&engine->vectors);
+}
+
 /* ---- plans ---- */
 
 const fth_plan *fth_engine_get_plan(const fth_engine *engine, int64_t batch, fth_plan_mode mode)

@@ -24,6 +24,13 @@ typedef struct fth_engine_vectors {
     float *parameters, *buffers, *state[FTH_MAX_OPTIMIZER_VECTORS];
 } fth_engine_vectors;
 
+/* Called while gradients are computed, whenever more of them are final: floats [0, floats) of the vector that the update
+ * uses. */
+typedef struct fth_gradients_watch {
+    void *context;
+    void (*ready)(void *context, size_t floats);
+} fth_gradients_watch;
+
 /* How many floats each of them has. */
 typedef struct fth_engine_sizes {
     size_t parameters, buffers;
@@ -88,6 +95,10 @@ void fth_engine_set_peers(fth_engine *engine, fth_peers peers);
  * sum. FTH_DIVERGED if the loss is not a finite number. */
 fth_status fth_engine_compute(fth_engine *engine, const fth_batch *batch, const fth_group *group,
                               fth_step_result *result);
+/* The same for the last batch of a group, whose gradients are passed on as they become final; all of them have been when
+ * it returns FTH_OK or FTH_DIVERGED. */
+fth_status fth_engine_compute_watched(fth_engine *engine, const fth_batch *batch, const fth_group *group,
+                                      const fth_gradients_watch *watch, fth_step_result *result);
 
 /* Clips and applies the gradients of the group. `update` is 1 for the first. In f16 an update whose gradients
  * overflowed is left out. */
@@ -148,6 +159,14 @@ fth_status fth_engine_copy_weights(fth_engine *from, fth_engine *to);
 /* Moves the vectors, with what they hold, into other memory, which the engine then uses and does not free: it must stay
  * until the engine is freed. For devices whose memory is the host's; FTH_UNSUPPORTED elsewhere. */
 fth_status fth_engine_move_vectors(fth_engine *engine, const fth_engine_vectors *to);
+
+/* Has the gradients that an update uses at `to` from now on, which must stay as long as the engine trains. For devices
+ * whose memory is the host's; FTH_UNSUPPORTED elsewhere. */
+fth_status fth_engine_move_gradients(fth_engine *engine, float *to);
+/* Where the vectors are, on the device; lent. */
+fth_engine_vectors fth_engine_get_vectors(const fth_engine *engine);
+/* The gradients that an update uses, on the device; lent, and for others to sum before the update. */
+float *fth_engine_get_gradients(const fth_engine *engine);
 
 /* FTH_DIVERGED, naming the first tensor and place, if a parameter or buffer is not finite. */
 fth_status fth_engine_check_finite(fth_engine *engine);

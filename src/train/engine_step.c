@@ -52,18 +52,62 @@ fth_status fth_engine_check_update(fth_engine *engine)
     return fth_engine_fail_diverged(engine, "a weight is no longer finite");
 }
 
+/* Forward and backward, with the settings of `run`. */
+static fth_status run_training(fth_engine *engine, const fth_batch *batch, const fth_group *group, fth_run run,
+                               fth_step_result *result)
+{
+    const fth_loss_scale loss_scale = fth_engine_get_loss_scale(engine);
+    const double scale = loss_scale.scale > 0 ? loss_scale.scale : 1;
+
+    run.gradient_scale = (float)(group->share * scale);
+    run.step_seconds = engine->profile;
+    return fth_engine_run_batch(engine, batch, FTH_PLAN_TRAIN, run, result);
+}
+
 fth_status fth_engine_compute(fth_engine *engine, const fth_batch *batch, const fth_group *group,
                               fth_step_result *result)
 {
     fth_status status = FTH_OK;
-    const fth_loss_scale loss_scale = fth_engine_get_loss_scale(engine);
-    const double scale = loss_scale.scale > 0 ? loss_scale.scale : 1;
 
-    FTH_TRY(fth_engine_run_batch(
-        engine, batch, FTH_PLAN_TRAIN,
-        (fth_run){.gradient_scale = (float)(group->share * scale), .step_seconds = engine->profile}, result));
+    FTH_TRY(run_training(engine, batch, group, (fth_run){0}, result));
     FTH_TRY(check_loss(engine, result));
     FTH_TRY(fth_model_vectors_accumulate(&engine->vectors, group->first));
+
+out:
+    return status;
+}
+
+/* Gradients on their way from the backward pass to whoever watches them. */
+typedef struct gradients_flow {
+    fth_engine *engine;
+    const fth_gradients_watch *watch;
+    bool first;       /* the group's only batch, or its first */
+    size_t passed_on; /* floats */
+    fth_status status;
+} gradients_flow;
+
+static void pass_on(void *context, size_t floats)
+{
+    gradients_flow *flow = context;
+    if (flow->status == FTH_OK && floats > flow->passed_on)
+        flow->status = fth_model_vectors_accumulate_range(&flow->engine->vectors, flow->first, flow->passed_on, floats);
+    if (flow->status != FTH_OK || floats <= flow->passed_on)
+        return;
+    flow->passed_on = floats;
+    flow->watch->ready(flow->watch->context, floats);
+}
+
+fth_status fth_engine_compute_watched(fth_engine *engine, const fth_batch *batch, const fth_group *group,
+                                      const fth_gradients_watch *watch, fth_step_result *result)
+{
+    fth_status status = FTH_OK;
+    gradients_flow flow = {.engine = engine, .watch = watch, .first = group->first};
+
+    FTH_TRY(
+        run_training(engine, batch, group, (fth_run){.gradients_ready = pass_on, .gradients_context = &flow}, result));
+    pass_on(&flow, engine->vectors.sizes.trained); /* what no step announces: padding, and all of an empty batch */
+    FTH_TRY(flow.status);
+    FTH_TRY(check_loss(engine, result));
 
 out:
     return status;

@@ -72,9 +72,17 @@ static void release_model(fth_model_vectors *vectors)
     release_all(vectors->device, vectors->state, FTH_COUNT_OF(vectors->state));
 }
 
+/* The vector that an update uses. */
+static float **used_gradients(fth_model_vectors *vectors)
+{
+    return vectors->accumulated ? &vectors->accumulated : &vectors->gradients;
+}
+
 void fth_model_vectors_release(fth_model_vectors *vectors)
 {
     release_model(vectors);
+    if (vectors->lent_gradients)
+        *used_gradients(vectors) = NULL;
     release_all(vectors->device, (float *[]){vectors->gradients, vectors->accumulated}, 2);
 }
 
@@ -109,22 +117,27 @@ fth_vectors fth_model_vectors_for_plans(const fth_model_vectors *vectors)
         .parameters = vectors->parameters, .gradients = vectors->gradients, .buffers = vectors->buffers};
 }
 
-const float *fth_model_vectors_get_gradients(const fth_model_vectors *vectors)
+float *fth_model_vectors_get_gradients(const fth_model_vectors *vectors)
 {
     return vectors->accumulated ? vectors->accumulated : vectors->gradients;
 }
 
 fth_status fth_model_vectors_accumulate(fth_model_vectors *vectors, bool first)
 {
+    return fth_model_vectors_accumulate_range(vectors, first, 0, vectors->sizes.trained);
+}
+
+fth_status fth_model_vectors_accumulate_range(fth_model_vectors *vectors, bool first, size_t begin, size_t end)
+{
     fth_status status = FTH_OK;
     const fth_backend *backend = vectors->device->backend;
-    size_t count = vectors->sizes.trained;
+    float *sums = vectors->accumulated;
 
-    if (!vectors->accumulated)
+    if (!sums)
         return FTH_OK;
     if (first)
-        FTH_TRY(backend->fill_zero(vectors->device, vectors->accumulated, count * sizeof(float)));
-    FTH_TRY(backend->add(vectors->device, vectors->accumulated, vectors->gradients, count));
+        FTH_TRY(backend->fill_zero(vectors->device, sums + begin, (end - begin) * sizeof(float)));
+    FTH_TRY(backend->add(vectors->device, sums + begin, vectors->gradients + begin, end - begin));
 
 out:
     return status;
@@ -178,4 +191,17 @@ fth_status fth_model_vectors_move(fth_model_vectors *vectors, const fth_engine_v
 
 out:
     return status;
+}
+
+fth_status fth_model_vectors_move_gradients(fth_model_vectors *vectors, float *to)
+{
+    float **used = used_gradients(vectors);
+    fth_status status = require_host_memory(vectors->device);
+    if (status != FTH_OK)
+        return status;
+    if (!vectors->lent_gradients)
+        vectors->device->backend->release(vectors->device, *used);
+    *used = to;
+    vectors->lent_gradients = true;
+    return FTH_OK;
 }

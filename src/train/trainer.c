@@ -451,7 +451,7 @@ static fth_status rejoin(fth_trainer *trainer)
 static fth_status loop(fth_trainer *trainer, const char **reason)
 {
     fth_status status = FTH_OK;
-    for (bool first = true;; first = false) {
+    for (bool first = true;;) {
         FTH_TRY(fth_validator_follow(trainer->validator, false));
         FTH_TRY(fth_saver_collect(trainer->saver, fth_guardian_get_step_s(trainer->guardian)));
         fth_guardian_report_messages(trainer->guardian);
@@ -467,6 +467,7 @@ static fth_status loop(fth_trainer *trainer, const char **reason)
         }
         if (status == FTH_OK)
             status = intent.rejoin ? rejoin(trainer) : make_update(trainer, first);
+        first = first && (status != FTH_OK || intent.rejoin);
         recover(trainer, &status);
         FTH_TRY(status);
     }
