@@ -4,7 +4,7 @@
 include(cmake/exports.cmake)
 
 set(library_modules base http store spot record cost tensor graph backend model export data checkpoint train parameters
-    collective parallel api)
+    collective cluster parallel api)
 set(library_objects "")
 foreach(module ${library_modules})
   list(APPEND library_objects $<TARGET_OBJECTS:fth_${module}>)

@@ -394,10 +394,17 @@ static json_t *value_to_json(const fth_option *option, const void *values)
     return NULL;
 }
 
-static bool is_in_identity(const fth_option *option, const void *values)
+static bool is_default(const fth_option *option, const void *values)
 {
     const char *fallback = option->fallback ? option->fallback : "";
-    return option->identity && !(option->optional_identity && strcmp(text_of(option, values), fallback) == 0);
+    if (option->type == FTH_OPTION_INTEGER)
+        return *(const int64_t *)read_place_of(option, values) == strtoll(fallback, NULL, 10);
+    return strcmp(text_of(option, values), fallback) == 0;
+}
+
+static bool is_in_identity(const fth_option *option, const void *values)
+{
+    return option->identity && !(option->optional_identity && is_default(option, values));
 }
 
 json_t *fth_options_to_json(const fth_option_table *table, const void *values, bool identity_only)

@@ -46,8 +46,8 @@ typedef struct fth_option {
     fth_status (*check)(const char *text); /* optional further check; leaves a message saying what is valid */
     bool address;                          /* TEXT: holds the public form of what was given (base/address.h) */
     bool identity;                         /* two runs whose values differ here are different runs */
-    bool optional_identity;                /* added later (a text or choice): at its default it is left out of the
-                                              identity, so that runs recorded before keep theirs */
+    bool optional_identity;                /* added later (a text, choice or integer): at its default it is left out
+                                              of the identity, so that runs recorded before keep theirs */
     bool fixed;                            /* cannot change in the middle of a run */
     bool limit;                            /* limits how long a run takes: one given later replaces all of them */
     const char *group;                     /* heading in --help; NULL: as the row before */

@@ -8,7 +8,8 @@
 #define FTH_STRATEGIES(ROW)                                                                                            \
     ROW(single)                                                                                                        \
     ROW(hogwild)                                                                                                       \
-    ROW(parameter_server)
+    ROW(parameter_server)                                                                                              \
+    ROW(data_parallel)
 
 #define FTH_DECLARE(name) extern const fth_strategy fth_strategy_##name;
 FTH_STRATEGIES(FTH_DECLARE)

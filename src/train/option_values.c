@@ -1,4 +1,5 @@
 /* Options whose texts are more than a number: goals, intervals, shares; and what the table checks of single values. */
+#include <ctype.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -74,7 +75,34 @@ fth_status fth_data_share_parse(const char *text, fth_share *share)
     return FTH_OK;
 }
 
+fth_status fth_bucket_parse(const char *text, size_t *bytes)
+{
+    static const char units[] = "KMG";
+    const double smallest = 1 << 10, largest = 1LL << 40;
+    char *end = NULL;
+
+    *bytes = 0;
+    if (strcmp(text, "auto") == 0)
+        return FTH_OK;
+    double value = strtod(text, &end);
+    const char *unit = end != text && *end ? strchr(units, toupper((unsigned char)*end)) : NULL;
+    for (ptrdiff_t i = 0; unit && i <= unit - units; i++)
+        value *= 1024;
+    end += unit ? 1 + (end[1] == 'B' || end[1] == 'b') : 0;
+    if (end == text || *end || !(value >= smallest && value <= largest))
+        return fth_fail(FTH_INVALID, "\"%s\" is not the size of a bucket: write 512K or 4M (at least 1K), or auto",
+                        text);
+    *bytes = (size_t)value;
+    return FTH_OK;
+}
+
 /* ---- checks for the table ---- */
+
+fth_status fth_option_check_bucket(const char *text)
+{
+    size_t bytes;
+    return fth_bucket_parse(text, &bytes);
+}
 
 fth_status fth_option_check_until(const char *text)
 {

@@ -15,6 +15,8 @@
 
 static const char *const best_measures[] = {"loss", "accuracy", NULL};
 static const char *const batch_norms[] = {"worker", "synchronized", NULL};
+static const char *const rate_scalings[] = {"none", "sqrt", "linear", NULL};
+static const char *const wires[] = {"f32", "f16", "bf16", NULL};
 static const char *const momentums[] = {"shared", "worker", NULL};
 
 #define ROW(flag, kind, member) .name = flag, .type = FTH_OPTION_##kind, .offset = offsetof(fth_train_options, member)
@@ -94,12 +96,23 @@ static const fth_option options[] = {
     {ROW("batch", INTEGER, batch), .fallback = "64", .argument = "N",
      .help = "images per batch; all of them where there are fewer", .minimum = 1, .maximum = 1e6, .identity = true,
      .group = "Method", .fixed = true, .commands = FTH_FOR_TRAIN | FTH_FOR_EVALUATE | FTH_FOR_SERVE},
+    {ROW("batch-per-worker", INTEGER, batch_per_worker), .fallback = "0", .argument = "N",
+     .help =
+         "data-parallel: instead of --batch, N times the number of workers that the run begins with; it stays so when "
+         "workers come and go",
+     .minimum = 0, .maximum = 1e6, .identity = true, .optional_identity = true, .fixed = true,
+     .commands = FTH_FOR_TRAIN, .side = FTH_SIDE_NONE},
     {ROW("optimizer", CHOICE, optimizer), .fallback = "sgd", .argument = "NAME", .help = "rule of the update",
      .list = fth_optimizer_choice, .identity = true, .fixed = true, .commands = FTH_FOR_TRAIN | FTH_FOR_SERVE,
      .side = FTH_SIDE_SERVER},
     {ROW("lr", NUMBER, lr), .fallback = "0", .argument = "X", .help = "learning rate; 0: the optimizer's own default",
      .minimum = 0, .maximum = 1e38, .identity = true, .commands = FTH_FOR_TRAIN | FTH_FOR_SERVE,
      .side = FTH_SIDE_SERVER},
+    {ROW("scale-lr", CHOICE, scale_lr), .fallback = "none", .argument = "HOW",
+     .help = "data-parallel: multiply the learning rate by the number of workers that the run begins with, or by its "
+             "square root",
+     .choices = rate_scalings, .identity = true, .optional_identity = true, .fixed = true, .commands = FTH_FOR_TRAIN,
+     .side = FTH_SIDE_NONE},
     {ROW("momentum", NUMBER, momentum), .fallback = "0.9", .argument = "X", .help = "momentum of sgd", .minimum = 0,
      .maximum = 0.999999, .identity = true, .commands = FTH_FOR_TRAIN | FTH_FOR_SERVE, .side = FTH_SIDE_SERVER},
     {ROW("nesterov", SWITCH, nesterov), .help = "Nesterov's momentum in sgd", .identity = true,
@@ -151,6 +164,10 @@ static const fth_option options[] = {
      .help = "the optimizer's vectors: shared by all workers as the weights are, or each worker its own",
      .choices = momentums, .identity = true, .commands = FTH_FOR_TRAIN, .side = FTH_SIDE_NONE},
 
+    {ROW("wire", CHOICE, wire), .fallback = "f32", .argument = "TYPE",
+     .help = "data-parallel: type in which gradients travel between workers; they are summed in f32", .choices = wires,
+     .identity = true, .optional_identity = true, .commands = FTH_FOR_TRAIN, .side = FTH_SIDE_NONE},
+
     {ROW("device", TEXT, device), .fallback = "auto", .argument = "NAME",
      .help = "back end that computes: auto takes the fastest, cpu is always there", .group = "Where it runs",
      .commands = FTH_FOR_TRAIN | FTH_FOR_STANDBY | FTH_FOR_EVALUATE},
@@ -165,6 +182,18 @@ static const fth_option options[] = {
      .maximum = 256, .commands = FTH_FOR_TRAIN | FTH_FOR_STANDBY, .side = FTH_SIDE_NONE},
     {ROW("worker-timeout", DURATION, worker_timeout_s), .fallback = "10m", .argument = "TIME",
      .help = "hogwild: a worker that takes longer for a batch hangs: the run ends, or its process is replaced",
+     .commands = FTH_FOR_TRAIN | FTH_FOR_STANDBY, .side = FTH_SIDE_NONE},
+    {ROW("transport", TEXT, transport), .fallback = "auto", .argument = "NAME",
+     .help =
+         "data-parallel: how workers exchange gradients; auto: through memory on one machine, gloo between machines",
+     .commands = FTH_FOR_TRAIN | FTH_FOR_STANDBY, .side = FTH_SIDE_NONE},
+    {ROW("bucket", TEXT, bucket), .fallback = "auto", .argument = "SIZE",
+     .help =
+         "data-parallel: gradients that travel together while others are computed (512K, 4M); auto: by the measured "
+         "speed of the exchange",
+     .check = fth_option_check_bucket, .commands = FTH_FOR_TRAIN | FTH_FOR_STANDBY, .side = FTH_SIDE_NONE},
+    {ROW("shard-update", SWITCH, shard_update),
+     .help = "data-parallel: each worker keeps the optimizer's state of a part of the weights and updates that part",
      .commands = FTH_FOR_TRAIN | FTH_FOR_STANDBY, .side = FTH_SIDE_NONE},
     {ROW("server", TEXT, server), .address = true, .argument = "URL",
      .help = "parameter-server: whose worker this is (`farthing serve parameters`); without it a server and --workers "

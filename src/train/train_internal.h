@@ -37,6 +37,7 @@ fth_status fth_option_check_usd(const char *text);
 fth_status fth_option_check_share(const char *text);
 fth_status fth_option_check_data_share(const char *text);
 fth_status fth_option_check_lease(const char *text);
+fth_status fth_option_check_bucket(const char *text);
 fth_status fth_option_check_watch(const char *text);
 
 /* Data on a local disk never takes this long; a loader that does is stuck. */

@@ -23,12 +23,14 @@ typedef struct fth_train_options {
     char *freeze; /* patterns of parameters that are not trained */
     bool freeze_statistics;
     int64_t batch;
-    int64_t epochs, steps; /* 0: not a limit */
-    double for_s;          /* --for; 0: not a limit */
-    char *until;           /* "accuracy=0.99", "loss=0.05" */
+    int64_t batch_per_worker; /* of data-parallel training, instead of `batch`; 0: not given */
+    int64_t epochs, steps;    /* 0: not a limit */
+    double for_s;             /* --for; 0: not a limit */
+    char *until;              /* "accuracy=0.99", "loss=0.05" */
 
     char *optimizer;
-    double lr; /* 0: the optimizer's own default */
+    double lr;      /* 0: the optimizer's own default */
+    char *scale_lr; /* by the number of workers: none, sqrt, linear */
     double momentum, weight_decay, beta1, beta2, epsilon;
     bool nesterov;
     char *schedule;
@@ -63,6 +65,11 @@ typedef struct fth_train_options {
     char *server_ca;  /* file of certificates */
     double server_timeout_s;
     char *consistency; /* of a server of this machine's own */
+
+    char *wire;      /* how gradients travel between workers: f32, f16, bf16 */
+    char *bucket;    /* of gradients that travel together: "auto", "4M" */
+    char *transport; /* between workers: "auto", or one of collective/transport.h */
+    bool shard_update;
 
     char *runs, *name;
     char *checkpoint_every;    /* "200" steps, "30s" or "auto" */
@@ -99,6 +106,9 @@ typedef enum fth_option_side {
 
 /* Brings what was given to its recorded form: --model resnet18 --stem small becomes the model resnet18-small. */
 fth_status fth_train_options_resolve(fth_train_options *options);
+
+/* --bucket: bytes, with K, M or G behind them; 0 for "auto". */
+fth_status fth_bucket_parse(const char *text, size_t *bytes);
 
 /* Checks what no single option can: combinations, and values that only make sense when given. */
 fth_status fth_train_options_check(const fth_train_options *options);

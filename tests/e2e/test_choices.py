@@ -10,6 +10,8 @@ TRAIN = {
     "precision": ("f32, bf16, f16, tf32, auto", "fb16", "bf16"),
     "strategy": ("single, hogwild, parameter-server", "hogwidl", "hogwild"),
     "hogwild-momentum": ("shared, worker", "share", "shared"),
+    "wire": ("f32, f16, bf16", "fp16", "f16"),
+    "scale-lr": ("none, sqrt, linear", "linaer", "linear"),
     "batch-norm": ("worker, synchronized", "synchronised", "synchronized"),
     "augment": ("none, flip, crop, flip-crop", "filp", "flip"),
     "stem": ("standard, small", "smal", "small"),

@@ -1,0 +1,39 @@
+/* The parts of --strategy data-parallel, for the files data_parallel*.c alone. */
+#ifndef FTH_PARALLEL_DATA_PARALLEL_H
+#define FTH_PARALLEL_DATA_PARALLEL_H
+
+#include "parallel/data_parallel_exchange.h"
+#include "parallel/data_parallel_group.h"
+#include "parallel/data_parallel_times.h"
+#include "train/strategy.h"
+
+/* What this worker's batches of one update add up to. */
+typedef struct fth_update_tally {
+    double loss; /* sum over the samples */
+    int64_t correct, samples;
+    bool diverged; /* a batch's loss is not finite: all workers are told with the next exchange, and stop together */
+} fth_update_tally;
+
+typedef struct fth_data_parallel {
+    fth_engine *engine; /* NULL before connect() */
+    fth_stop *stop;     /* NULL: nobody can ask */
+    fth_worker_group *group;
+    fth_gradient_exchange *exchange;
+    fth_worker_times *times;
+    fth_update_tally tally;
+    int64_t next_batch; /* after the last one that is part of an update, or of one being made */
+    bool in_step;       /* it has the state that a group had in common, and updates made since */
+    bool apart;         /* it has left, and exchanges nothing any more */
+    char ended[64];     /* why all of them end */
+    json_t *events;     /* for the record */
+} fth_data_parallel;
+
+/* data_parallel_agree.c: see fth_strategy.agree. */
+fth_status fth_data_parallel_agree(fth_data_parallel *self, fth_intent *intent);
+
+/* data_parallel_state.c: see fth_strategy.synchronize. */
+fth_status fth_data_parallel_synchronize(fth_data_parallel *self, json_t **position);
+/* Gives all workers the buffers (running statistics of batch norms) of rank 0. */
+fth_status fth_data_parallel_share_buffers(fth_data_parallel *self);
+
+#endif

@@ -1,0 +1,334 @@
+/* See data_parallel_group.h. */
+#include "parallel/data_parallel_group.h"
+
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "cluster/rendezvous.h"
+
+enum { MAX_ATTEMPTS = 5 }; /* to connect to a group's members, before giving up */
+
+struct fth_worker_group {
+    const fth_train_options *options;
+    fth_stop *stop;
+    fth_launched launched;
+    fth_rendezvous *rendezvous; /* that this process has; or NULL */
+    fth_membership *membership; /* NULL: alone */
+    fth_group_view view;
+    char **names; /* of the view's members */
+    bool left;
+
+    pthread_mutex_t mutex; /* guards what follows, which the membership's thread changes too */
+    fth_collective *collective;
+    bool finishing;
+    bool ended; /* the present group has */
+    char reason[256];
+};
+
+/* ---- opening ---- */
+
+/* From the membership's thread: nobody may go on waiting for a member. */
+static void on_end(void *context, const char *reason)
+{
+    fth_worker_group *group = context;
+    pthread_mutex_lock(&group->mutex);
+    group->ended = true;
+    snprintf(group->reason, sizeof group->reason, "%s", reason);
+    if (group->collective && !group->finishing) /* then the last calls may be half done here, and over elsewhere */
+        fth_collective_abort(group->collective, reason);
+    pthread_mutex_unlock(&group->mutex);
+}
+
+/* Where this process has the rendezvous: of a launcher that fixes the number of processes. */
+static fth_status start_rendezvous(fth_worker_group *group)
+{
+    fth_status status = FTH_OK;
+    const fth_launched *launched = &group->launched;
+    const char *colon = strrchr(launched->rendezvous, ':');
+    const int workers = launched->local_size > 0 ? launched->local_size : 1;
+
+    FTH_REQUIRE(colon, FTH_INVALID, "the rendezvous %s has no port", launched->rendezvous);
+    FTH_TRY(fth_rendezvous_start(&(fth_rendezvous_options){.port = atoi(colon + 1),
+                                                           .token = launched->token,
+                                                           .run = launched->run,
+                                                           .least = launched->least,
+                                                           .most = launched->size > 0
+                                                                       ? (launched->size + workers - 1) / workers
+                                                                       : launched->most,
+                                                           .workers_per_node = workers},
+                                 &group->rendezvous));
+
+out:
+    return status;
+}
+
+/* What the others, and the record, know of this process. */
+static json_t *describe_self(const fth_worker_group *group)
+{
+    json_t *facts =
+        json_pack("{s:s, s:i}", "launcher", group->launched.launcher, "processors", fth_processors_usable());
+    if (facts && *group->options->price)
+        json_object_set_new(facts, "price", json_string(group->options->price));
+    return facts;
+}
+
+static fth_status open_membership(fth_worker_group *group)
+{
+    fth_status status = FTH_OK;
+    const fth_launched *launched = &group->launched;
+    const double patience_s = 60; /* of launchers that start processes one after the other */
+    json_t *asked = fth_options_to_json(&fth_train_option_table, group->options, true), *facts = describe_self(group);
+    char *configuration = asked ? json_dumps(asked, JSON_COMPACT | JSON_SORT_KEYS) : NULL;
+    char host[256] = "unknown";
+
+    FTH_REQUIRE(configuration && facts, FTH_NO_MEMORY, "no memory for a run's configuration");
+    gethostname(host, sizeof host - 1);
+    FTH_TRY(fth_membership_open(&(fth_membership_options){.rendezvous = launched->rendezvous,
+                                                          .token = launched->token,
+                                                          .run = launched->run,
+                                                          .node = launched->node,
+                                                          .host = host,
+                                                          .address = "",
+                                                          .local_rank = launched->local_rank,
+                                                          .rank = launched->rank,
+                                                          .configuration = configuration,
+                                                          .facts = facts,
+                                                          .context = group,
+                                                          .on_end = on_end},
+                                fth_deadline_in(patience_s), &group->membership));
+
+out:
+    json_decref(asked);
+    json_decref(facts);
+    free(configuration);
+    return status;
+}
+
+fth_status fth_worker_group_open(fth_launched *launched, const fth_train_options *options, fth_stop *stop,
+                                 fth_worker_group **result)
+{
+    fth_status status = FTH_OK;
+    fth_worker_group *group = NULL;
+
+    *result = NULL;
+    FTH_TRY(fth_allocate(1, sizeof *group, &group));
+    *group =
+        (fth_worker_group){.options = options, .stop = stop, .launched = *launched, .mutex = PTHREAD_MUTEX_INITIALIZER};
+    *launched = (fth_launched){0};
+    if (strcmp(group->launched.launcher, "none") != 0) {
+        if (group->launched.hosts_rendezvous)
+            FTH_TRY(start_rendezvous(group));
+        FTH_TRY(open_membership(group));
+    }
+    *result = group;
+    group = NULL;
+
+out:
+    fth_worker_group_close(group);
+    return status;
+}
+
+fth_status fth_worker_group_find_run(fth_worker_group *group, json_t **run)
+{
+    *run = NULL;
+    return group->membership ? fth_membership_find_run(group->membership, group->stop, run) : FTH_OK;
+}
+
+fth_status fth_worker_group_share_run(fth_worker_group *group, const json_t *run)
+{
+    return group->membership ? fth_membership_share_run(group->membership, run) : FTH_OK;
+}
+
+/* ---- groups ---- */
+
+static void release_names(fth_worker_group *group)
+{
+    for (int r = 0; group->names && r < group->view.size; r++)
+        free(group->names[r]);
+    free(group->names);
+    group->names = NULL;
+}
+
+static void close_collective(fth_worker_group *group)
+{
+    pthread_mutex_lock(&group->mutex);
+    fth_collective *collective = group->collective;
+    group->collective = NULL;
+    group->ended = false;
+    pthread_mutex_unlock(&group->mutex);
+    fth_collective_close(collective);
+}
+
+/* The group of a process that was started by hand. */
+static fth_status form_alone(fth_group_view *view)
+{
+    fth_status status = FTH_OK;
+
+    if (view->size == 1)
+        return FTH_OK;
+    FTH_TRY(fth_allocate(1, sizeof *view->members, &view->members));
+    *view = (fth_group_view){.generation = 1, .rank = 0, .size = 1, .nodes = 1, .members = view->members};
+    char host[256] = "unknown";
+    gethostname(host, sizeof host - 1);
+    view->members[0] = (fth_group_member){.node = fth_format("%s", host),
+                                          .host = fth_format("%s", host),
+                                          .address = fth_format("%s", ""),
+                                          .process = getpid()};
+    FTH_REQUIRE(view->members[0].node && view->members[0].host && view->members[0].address, FTH_NO_MEMORY,
+                "no memory for a group of one");
+
+out:
+    return status;
+}
+
+static fth_status name_members(fth_worker_group *group)
+{
+    fth_status status = FTH_OK;
+    const fth_group_view *view = &group->view;
+
+    FTH_TRY(fth_allocate((size_t)view->size, sizeof *group->names, &group->names));
+    for (int r = 0; r < view->size; r++) {
+        group->names[r] =
+            fth_format("rank %d on %s (process %lld)", r, view->members[r].host, (long long)view->members[r].process);
+        FTH_REQUIRE(group->names[r], FTH_NO_MEMORY, "no memory for a member's name");
+    }
+
+out:
+    return status;
+}
+
+/* Connects to the members of the view. */
+static fth_status open_collective(fth_worker_group *group, const fth_shared_memory *memory)
+{
+    fth_status status = FTH_OK;
+    const fth_group_view *view = &group->view;
+    fth_member *members = NULL;
+    fth_collective *collective = NULL;
+
+    FTH_TRY(name_members(group));
+    FTH_TRY(fth_allocate((size_t)view->size, sizeof *members, &members));
+    for (int r = 0; r < view->size; r++)
+        members[r] = (fth_member){.node = view->members[r].node_number, .name = group->names[r]};
+    const char *address = view->members[view->rank].address;
+    FTH_TRY(fth_collective_open(
+        &(fth_collective_options){.rank = view->rank,
+                                  .size = view->size,
+                                  .members = members,
+                                  .keys = {group->membership, fth_membership_put, fth_membership_get},
+                                  .address = address && *address ? address : NULL,
+                                  .transport = group->options->transport,
+                                  .memory = memory},
+        &collective));
+    pthread_mutex_lock(&group->mutex);
+    group->collective = collective;
+    if (group->ended)
+        status = fth_fail(FTH_PEER_LOST, "%s", group->reason);
+    pthread_mutex_unlock(&group->mutex);
+
+out:
+    free(members);
+    return status;
+}
+
+static bool is_loss(fth_status status)
+{
+    return status == FTH_PEER_LOST || status == FTH_TIMEOUT || status == FTH_IO;
+}
+
+fth_status fth_worker_group_form(fth_worker_group *group, const fth_shared_memory *memory)
+{
+    fth_status status = FTH_OK;
+
+    for (int attempt = 1;; attempt++) {
+        close_collective(group);
+        release_names(group);
+        FTH_TRY(group->membership ? fth_membership_join(group->membership, group->stop, &group->view)
+                                  : form_alone(&group->view));
+        status = open_collective(group, memory);
+        if (!is_loss(status) || attempt == MAX_ATTEMPTS)
+            goto out;
+        fth_log_warning("%s; forming the group again", fth_error_message());
+    }
+
+out:
+    return status;
+}
+
+void fth_worker_group_set_finishing(fth_worker_group *group)
+{
+    pthread_mutex_lock(&group->mutex);
+    group->finishing = true;
+    pthread_mutex_unlock(&group->mutex);
+}
+
+void fth_worker_group_abort(fth_worker_group *group, const char *reason)
+{
+    if (group && group->collective)
+        fth_collective_abort(group->collective, reason);
+}
+
+const fth_group_view *fth_worker_group_view(const fth_worker_group *group)
+{
+    return &group->view;
+}
+
+fth_collective *fth_worker_group_collective(const fth_worker_group *group)
+{
+    return group->collective; /* only the training thread changes it */
+}
+
+const char *fth_worker_group_name(const fth_worker_group *group, int rank)
+{
+    return group->names[rank];
+}
+
+fth_status fth_worker_group_judge(fth_worker_group *group, fth_status status)
+{
+    if (!is_loss(status))
+        return status;
+    pthread_mutex_lock(&group->mutex);
+    if (group->ended)
+        fth_fail(FTH_PEER_LOST, "%s", group->reason);
+    pthread_mutex_unlock(&group->mutex);
+    return FTH_PEER_LOST;
+}
+
+/* ---- what others hear of this process ---- */
+
+void fth_worker_group_report(fth_worker_group *group, int64_t step, const char *activity)
+{
+    if (group->membership && !group->left)
+        fth_membership_report(group->membership, step, activity);
+}
+
+bool fth_worker_group_is_ending(const fth_worker_group *group)
+{
+    return group->membership && fth_membership_is_ending(group->membership);
+}
+
+fth_status fth_worker_group_leave(fth_worker_group *group, const char *reason)
+{
+    if (!group->membership || group->left)
+        return FTH_OK;
+    group->left = true;
+    return fth_membership_leave(group->membership, reason);
+}
+
+void fth_worker_group_close(fth_worker_group *group)
+{
+    if (!group)
+        return;
+    if (group->view.size > 0)
+        fth_worker_group_leave(group, "it has ended"); /* those that end at the same time do not mind */
+    close_collective(group);
+    release_names(group);
+    fth_membership_close(group->membership);
+    fth_rendezvous_stop(group->rendezvous);
+    fth_group_view_release(&group->view);
+    fth_launched_release(&group->launched);
+    pthread_mutex_destroy(&group->mutex);
+    free(group);
+}
