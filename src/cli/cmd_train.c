@@ -124,7 +124,7 @@ static void print_end(const fth_train_outcome *outcome)
 static fth_exit_code conclude(const fth_invocation *invocation, const fth_train_options *options,
                               const fth_train_outcome *outcome, bool told)
 {
-    if (outcome->follows) /* the peer that has the record says how it went */
+    if (outcome->follows || outcome->left) /* the peer that has the record says how it goes */
         return outcome->interrupted ? FTH_EXIT_INTERRUPTED : FTH_EXIT_OK;
     if (outcome->interrupted) {
         FILE *output = options->json || ferror(stdout) ? stderr : stdout;

@@ -32,7 +32,8 @@
  *                  market, price_usd_per_hour, price_source (where they are known), waited_s (for another machine to
  *                  give up the run), previous_seen_s (when one that was killed last gave a sign of life, wall clock),
  *                  previous_process_s (how long its process had run by then)
- *     resume       the same and step, epoch, elapsed_s: where it goes on
+ *     resume       the same and step, epoch, elapsed_s: where it goes on; reason: why this process has the record, where
+ *                  one that trains the run together with it had it before, perhaps on another machine
  *     weights      file, format, message (where the head was replaced): what the first weights were read from
  *     step         step, epoch, loss, accuracy (of training, since the step event before), learning_rate,
  *                  samples_per_s (since then), elapsed_s, samples, METERS; the first one of a process: first_step_s

@@ -6,6 +6,8 @@
  *   first count always ends before the second, however long requests take and whatever the wall clocks say.
  * - Every text differs from every other (a count of renewals, the owner's random name), so "unchanged" means "not
  *   renewed", also where versions are checksums of the content.
+ * - An owner's random name begins with that of its group. Whoever leads a group by now writes over the text of the one
+ *   that led before, on the same condition: it has no more right to the run than its group had.
  * - A renewal whose answer is lost may have happened: the text is read again, and if it is ours it is renewed again. */
 #include <jansson.h>
 #include <math.h>
@@ -42,7 +44,7 @@ typedef struct lease_text {
  * ask about. */
 struct fth_lease {
     fth_store *store;
-    fth_stop *stop;
+    fth_stop *stop, *lost_stop; /* ends waiting; asked when it is lost */
     char owner[40], host[128], instance[64];
     double period_s, previous_seen_s, previous_process_s;
     int64_t fence;
@@ -169,8 +171,8 @@ static fth_status set_lost(fth_lease *lease, const lease_text *text)
     lease->lost = true;
     lease->held_until_s = -INFINITY;
     pthread_mutex_unlock(&lease->mutex);
-    if (lease->stop)
-        fth_stop_ask(lease->stop, FTH_STOP_FENCED, 0, "lease", "%s", lease->lost_to);
+    if (lease->lost_stop)
+        fth_stop_ask(lease->lost_stop, FTH_STOP_FENCED, 0, "lease", "%s", lease->lost_to);
     return fail_lost(lease);
 }
 
@@ -318,11 +320,14 @@ static fth_status create(fth_store *store, const fth_lease_options *options, fth
         return status;
     lease->store = store;
     lease->stop = options->stop;
+    lease->lost_stop = options->lost ? options->lost : options->stop;
     lease->period_s = fmax(options->period_s > 0 ? options->period_s : USUAL_PERIOD_S, SHORTEST_PERIOD_S);
     pthread_mutex_init(&lease->renewing, NULL);
     pthread_mutex_init(&lease->mutex, NULL);
     pthread_cond_init(&lease->changed, NULL);
     draw_owner(lease->owner);
+    if (options->group && strlen(options->group) == FTH_LEASE_GROUP_BYTES - 1)
+        memcpy(lease->owner, options->group, FTH_LEASE_GROUP_BYTES - 1);
     gethostname(lease->host, sizeof lease->host - 1);
     snprintf(lease->instance, sizeof lease->instance, "%s", options->instance ? options->instance : "");
     *created = lease;
@@ -342,6 +347,13 @@ static fth_status sleep_unless_stopped(const fth_lease *lease, double seconds)
             return FTH_OK;
         nanosleep(&(struct timespec){.tv_nsec = (long)(left_s * 1e9)}, NULL);
     }
+}
+
+/* Whether a process of our group, which no longer leads it, is the owner. */
+static bool is_of_our_group(const lease_text *text, const fth_lease_options *options)
+{
+    return options->group && *options->group && text->present && *text->owner &&
+           strncmp(text->owner, options->group, strlen(options->group)) == 0;
 }
 
 static bool same_text(const lease_text *a, const lease_text *b)
@@ -468,7 +480,7 @@ static fth_status wait_and_take(fth_lease *lease, const fth_lease_options *optio
         /* The owner's own period counts, should it be longer than ours; a wild one does not hold us for ever. */
         double patience_s = fmax(lease->period_s, fmin(w.seen.period_s, 3600));
         bool lapsed = w.seen.present && *w.seen.owner && now_s - w.seen_at_s >= patience_s;
-        if (!w.seen.present || !*w.seen.owner || lapsed) {
+        if (!w.seen.present || !*w.seen.owner || lapsed || is_of_our_group(&w.seen, options)) {
             FTH_TRY(try_to_take(lease, &w, deadline, &ours));
             if (ours && lapsed) {
                 name_owner(&w.seen, owner, sizeof owner);
@@ -516,6 +528,11 @@ out:
 int64_t fth_lease_fence(const fth_lease *lease)
 {
     return lease->fence;
+}
+
+void fth_lease_get_group(const fth_lease *lease, char group[FTH_LEASE_GROUP_BYTES])
+{
+    snprintf(group, FTH_LEASE_GROUP_BYTES, "%.*s", FTH_LEASE_GROUP_BYTES - 1, lease->owner);
 }
 
 double fth_lease_previous_seen_s(const fth_lease *lease)

@@ -56,7 +56,11 @@ void fth_watch_free(fth_watch *watch);
  *     free             -> held, by who acquires it
  *     held             -> held, renewed every third of a period
  *                      -> free at once, when its owner releases it
- *     held by another  -> held by us, once its text has not changed for a whole period of OUR clock
+ *     held by another  -> held by us, once its text has not changed for a whole period of OUR clock; or at once, if it is
+ *                         held by our group
+ *
+ * A group is of processes that train one run together and know among themselves which of them leads: it takes the lease
+ * from the one that led before, which finds out at its next renewal if it is only cut off.
  *
  * Skewed clocks do not matter. A lease that was not renewed for a period of its owner's own clock (CLOCK_BOOTTIME:
  * sleep counts) is not to be relied on; the next renewal finds out whether it is still held, or lost: then the stop is
@@ -67,6 +71,9 @@ typedef struct fth_lease_options {
     double period_s;      /* 0: 10 */
     const char *instance; /* told to who waits; may be NULL */
     fth_stop *stop;       /* asked when the lease is lost; also ends waiting. May be NULL */
+    fth_stop *lost;       /* asked instead of `stop` when the lease is lost; NULL: `stop` is */
+    const char
+        *group; /* of which this process is one, as fth_lease_get_group() gave it; NULL, "": none, or the first */
     /* Called about once a second while waiting, with who holds it; may be NULL. */
     void (*waiting)(void *context, const char *owner, double since_s);
     void *waiting_context;
@@ -77,6 +84,8 @@ typedef struct fth_lease_options {
 fth_status fth_lease_acquire(fth_store *store, const fth_lease_options *options, fth_deadline deadline,
                              fth_lease **lease);
 int64_t fth_lease_fence(const fth_lease *lease);
+enum { FTH_LEASE_GROUP_BYTES = 17 };
+void fth_lease_get_group(const fth_lease *lease, char group[FTH_LEASE_GROUP_BYTES]);
 /* The state of the one before: when it was last seen alive (wall seconds, 0: there was none or it left in order). */
 double fth_lease_previous_seen_s(const fth_lease *lease);
 /* How long its process had run by then, on its own steady clock; 0: not known. */

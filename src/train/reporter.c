@@ -273,6 +273,8 @@ void fth_reporter_write_start(fth_reporter *reporter, const fth_start_facts *fac
     set_integer(event, "batches_per_epoch", from->position->batches_per_epoch);
     fth_spending_describe_machine(from->spending, event);
     fth_spending_describe_takeover(from->spending, event);
+    if (facts->reason)
+        set_text(event, "reason", facts->reason);
     fth_json_set_number(event, "time", fth_clock_wall_seconds());
     if (facts->resumed) {
         /* Where the machine before it stopped: what passes until the first step is this one's time. */

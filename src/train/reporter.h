@@ -54,6 +54,7 @@ bool fth_reporter_is_failing(fth_reporter *reporter);
 /* What a start's event says besides the sources. */
 typedef struct fth_start_facts {
     bool resumed;
+    const char *reason; /* why this process has the record, where a peer had it before; else NULL */
     const fth_strategy *strategy;
     const void *strategy_state;
     int64_t parameters;

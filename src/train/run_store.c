@@ -142,8 +142,12 @@ fth_status fth_run_store_take(fth_run_store *run, fth_stop *stop, bool for_a_run
     waiting context = {.url = fth_run_store_url(run)};
     double began_s = fth_clock_seconds();
     fth_lease *lease = NULL;
-    fth_lease_options options = {
-        .period_s = run->period_s, .stop = stop, .waiting = say_waiting, .waiting_context = &context};
+    fth_lease_options options = {.period_s = run->period_s,
+                                 .stop = stop,
+                                 .lost = run->lost_stop,
+                                 .group = run->group,
+                                 .waiting = say_waiting,
+                                 .waiting_context = &context};
 
     fth_lease_free(take_lease(run)); /* of a run that was not there after all */
     if (for_a_run)
@@ -164,6 +168,19 @@ fth_status fth_run_store_take(fth_run_store *run, fth_stop *stop, bool for_a_run
 out:
     run->waited_s = fth_clock_seconds() - began_s;
     return status;
+}
+
+void fth_run_store_set_group(fth_run_store *run, const char *group, fth_stop *lost)
+{
+    snprintf(run->group, sizeof run->group, "%s", group);
+    run->lost_stop = lost;
+}
+
+void fth_run_store_get_group(const fth_run_store *run, char group[FTH_LEASE_GROUP_BYTES])
+{
+    *group = '\0';
+    if (run->lease)
+        fth_lease_get_group(run->lease, group);
 }
 
 fth_takeover fth_run_store_get_takeover(const fth_run_store *run)

@@ -1,6 +1,7 @@
 /* See shared_run.h. */
 #include "train/shared_run.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -20,9 +21,9 @@ fth_status fth_shared_run_describe(fth_beginning *beginning, json_t *end, json_t
     else if (!beginning->id)
         beginning->id = fth_run_record_make_id(&beginning->options);
     FTH_REQUIRE(beginning->id && configuration, FTH_NO_MEMORY, "no memory for what peers are told about the run");
-    *run =
-        json_pack("{s:s, s:s, s:O, s:b, s:O*, s:O*}", "id", beginning->id, "identity", beginning->identity,
-                  "configuration", configuration, "finished", beginning->finished, "run", beginning->run, "end", end);
+    *run = json_pack("{s:s, s:s, s:s, s:O, s:b, s:O*, s:O*}", "id", beginning->id, "identity", beginning->identity,
+                     "lease_group", beginning->lease_group, "configuration", configuration, "finished",
+                     beginning->finished, "run", beginning->run, "end", end);
     FTH_REQUIRE(*run, FTH_NO_MEMORY, "no memory for what peers are told about the run");
 
 out:
@@ -73,6 +74,7 @@ fth_status fth_shared_run_follow(const fth_train_options *asked, const json_t *r
     const json_t *failed = json_object_get(run, "failed"), *configuration = json_object_get(run, "configuration");
     const char *id = json_string_value(json_object_get(run, "id"));
     const char *identity = json_string_value(json_object_get(run, "identity"));
+    const char *group = json_string_value(json_object_get(run, "lease_group"));
     json_t *past = json_object_get(run, "run");
 
     FTH_TRY(fth_beginning_prepare(asked, beginning));
@@ -83,6 +85,7 @@ fth_status fth_shared_run_follow(const fth_train_options *asked, const json_t *r
                 FTH_CORRUPT, "what a peer says about the run it found is not valid");
     FTH_TRY(take_options(configuration, beginning));
     memcpy(beginning->identity, identity, strlen(identity) + 1);
+    snprintf(beginning->lease_group, sizeof beginning->lease_group, "%s", group ? group : "");
     beginning->finished = json_is_true(json_object_get(run, "finished"));
     beginning->run = json_is_object(past) ? json_incref(past) : NULL;
     beginning->id = fth_format("%s", id);

@@ -133,6 +133,7 @@ fth_status fth_stepper_rejoin(fth_stepper *stepper)
 
     FTH_TRY(stepper->strategy->rejoin(stepper->state, &stepper->place));
     FTH_TRY(synchronize(stepper));
+    stepper->unsettled = false;
     FTH_TRY(open_loader(stepper));
 
 out:
@@ -151,14 +152,17 @@ static void take_back_update(fth_stepper *stepper)
     stepper->updating = false;
 }
 
-bool fth_stepper_recover(fth_stepper *stepper, fth_status *status)
+bool fth_stepper_take_back(fth_stepper *stepper, fth_status status)
 {
-    if (*status != FTH_PEER_LOST || !stepper->strategy->rejoin)
+    if (status != FTH_PEER_LOST || !stepper->strategy->rejoin)
         return false;
-    fth_reporter_warn(stepper->reporter, "%s; continuing with the peers that are left", fth_error_message());
     take_back_update(stepper);
-    *status = fth_stepper_rejoin(stepper);
-    return *status == FTH_OK;
+    return true;
+}
+
+bool fth_stepper_has_peers(const fth_stepper *stepper)
+{
+    return stepper->strategy && stepper->strategy->rejoin && stepper->place.part.of > 1;
 }
 
 /* ---- updates ---- */
@@ -240,7 +244,7 @@ fth_status fth_stepper_settle(fth_stepper *stepper)
 {
     const fth_strategy *strategy = stepper->strategy;
     fth_step_result result = {0};
-    if (!strategy->drain)
+    if (!strategy->drain || (strategy->agree && !stepper->unsettled)) /* peers drain together, and only once */
         return FTH_OK;
     double began = fth_clock_seconds();
     fth_status status = strategy->drain(stepper->state, &result);

@@ -3,7 +3,7 @@
  *
  *     create -> meet (peers share a run) -> connect -> open (weights are there) -> agree, update ... settle ... -> free
  *                                                                                        | ^
- *                                                                         a peer is lost '-' recover
+ *                                                                         a peer is lost '-' take_back, rejoin
  *
  * A strategy with workers may have batches that are not part of the weights yet; settle() waits for them. Belongs to the
  * training thread. */
@@ -43,12 +43,14 @@ fth_status fth_stepper_update(fth_stepper *stepper);
 /* Waits until every batch that was handed out is part of the weights and of the sums. Call it before anything looks at
  * the weights as a whole. */
 fth_status fth_stepper_settle(fth_stepper *stepper);
-/* After any of these three failed with *status: if it was for a lost peer, and the strategy can do without it, forms a
- * group of those that are left, sets *status to the outcome, and returns true if it is FTH_OK. The update that
- * failed then counts as not made, and the position may have moved to that of a peer. */
-bool fth_stepper_recover(fth_stepper *stepper, fth_status *status);
-/* Forms a group with those that wait to join, where fth_intent.rejoin asks for it. */
+/* After any of these three failed with `status`: true if it was for a lost peer, and the strategy can do without it: the
+ * update that failed counts as not made, and rejoin comes next. */
+bool fth_stepper_take_back(fth_stepper *stepper, fth_status status);
+/* Forms a group of those that are left and of those that wait to join. The position may have moved to that of a peer.
+ * FTH_TIMEOUT while there are too few, FTH_PEER_LOST if another is lost meanwhile: call it again. */
 fth_status fth_stepper_rejoin(fth_stepper *stepper);
+/* Whether there are others in the group. */
+bool fth_stepper_has_peers(const fth_stepper *stepper);
 /* True after the last batch of an epoch, until the position begins the next one. */
 bool fth_stepper_is_at_epoch_end(const fth_stepper *stepper);
 /* Who ended the training, where the strategy says that it is over (strategy.h, ended_by); else NULL. */

@@ -54,6 +54,7 @@ typedef struct fth_train_outcome {
     bool already_finished; /* --resume found nothing left to do */
     bool interrupted;      /* stopped by request; the run can be resumed */
     bool fenced;           /* another machine has taken the run over */
+    bool left;             /* this machine was being preempted, and its peers continue the run without it */
     bool follows;          /* a peer has the run's record and models, and says how it went */
     char *local_copy;      /* where the last checkpoint is, and why, if its store has not taken it; else NULL */
     char *run_folder, *id; /* NULL: no run came of it */

@@ -15,13 +15,14 @@
 #include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>
+#include <unistd.h>
 
-#include "train/guardian.h"
-#include "train/run_record.h"
-#include "train/run_takeover.h"
+#include "train/keeper.h"
 #include "train/shared_run.h"
 #include "train/stepper.h"
 #include "train/validator.h"
+
+enum { LOOK_EVERY_US = 20000 }; /* while there is nothing to do but to wait */
 
 typedef struct fth_trainer {
     fth_beginning beginning;
@@ -31,14 +32,21 @@ typedef struct fth_trainer {
     fth_reporter *reporter;
     fth_spending *spending;
     fth_guardian *guardian;
-    fth_run_store *run_store; /* what --checkpoints names, or NULL */
     fth_stepper *stepper;
     fth_validator *validator;
-    fth_saver *saver;            /* NULL, as the paths, before there is a record, and where a peer has it */
-    char *last_path, *best_path; /* model files in the run's folder */
-    bool begun;                  /* the start was written: from here on there is something to save */
-    bool save_now;               /* a record that was taken over has no checkpoint yet */
+    fth_keeper *keeper;
+    bool found;     /* by this process, and not by a peer */
+    bool begun;     /* the start was written: from here on there is something to save */
+    bool save_now;  /* a record that was taken over has no checkpoint yet */
+    bool undecided; /* a stop broke off what peers did together: they agree on it before anything else */
+    bool ended;     /* what comes with the end is saved and recorded */
+    bool left;      /* this machine is being preempted, and peers continue without it */
 } fth_trainer;
+
+static fth_saver *get_saver(const fth_trainer *trainer)
+{
+    return fth_keeper_get_saver(trainer->keeper);
+}
 
 /* ---- the beginning ---- */
 
@@ -46,24 +54,6 @@ typedef struct fth_trainer {
 static const char *choose_sources(const fth_train_options *options)
 {
     return *options->watch ? options->watch : (*options->checkpoints ? "auto" : "none");
-}
-
-/* In a store, waiting for its lease, or as beginning.h says. */
-static fth_status look_for_run(fth_trainer *trainer, const fth_train_options *asked)
-{
-    fth_status status = FTH_OK;
-    if (!*asked->checkpoints)
-        return fth_beginning_find(asked, &trainer->beginning);
-    FTH_TRY(fth_beginning_prepare(asked, &trainer->beginning));
-    FTH_TRY(fth_run_store_open(asked, &trainer->run_store));
-    fth_guardian_set_run(trainer->guardian, &(fth_guarded_run){.run_store = trainer->run_store});
-    FTH_TRY(fth_stored_run_find(trainer->run_store, trainer->stop, asked->standby, &trainer->beginning));
-    fth_takeover takeover = fth_run_store_get_takeover(trainer->run_store);
-    fth_spending_set_takeover(trainer->spending, takeover.waited_s, takeover.previous_seen_s,
-                              takeover.previous_process_s);
-
-out:
-    return status;
 }
 
 /* Tells peers what was found, or why nothing was. */
@@ -134,10 +124,11 @@ static fth_status find_run(fth_trainer *trainer, const fth_train_options *asked,
         FTH_TRY(follow_run(trainer, asked, run, outcome));
         goto out;
     }
-    status = look_for_run(trainer, asked);
+    trainer->found = true;
+    status = fth_keeper_find_run(trainer->keeper, asked, fth_stepper_has_met(trainer->stepper));
     if (status == FTH_OK && trainer->beginning.finished) {
-        if (trainer->run_store)
-            fth_run_store_fetch_models(trainer->run_store, trainer->beginning.folder);
+        if (fth_keeper_get_store(trainer->keeper))
+            fth_run_store_fetch_models(fth_keeper_get_store(trainer->keeper), trainer->beginning.folder);
         status = report_finished(&trainer->beginning, outcome);
     }
     if (fth_stepper_has_met(trainer->stepper))
@@ -157,6 +148,7 @@ static fth_status meet_late(fth_trainer *trainer, const fth_train_options *asked
 
     FTH_TRY(fth_stepper_meet(trainer->stepper, strategy, &trainer->beginning.options, &run));
     if (run) {
+        trainer->found = false;
         fth_beginning_release(&trainer->beginning);
         FTH_TRY(follow_run(trainer, asked, run, outcome));
     } else {
@@ -183,83 +175,62 @@ static fth_status open_objects(fth_trainer *trainer)
         &trainer->validator);
 }
 
-/* The record, and what keeps the run safe and its best model. */
-static fth_status open_record(fth_trainer *trainer)
-{
-    fth_status status = FTH_OK;
-    const fth_setup *setup = &trainer->setup;
-    fth_record *record = NULL;
-
-    FTH_TRY(fth_run_record_open(&trainer->beginning, setup, trainer->spending, &record));
-    fth_reporter_set_record(trainer->reporter, record, trainer->run_store);
-    const char *folder = fth_record_folder(record);
-    trainer->last_path = fth_path_join(folder, "last.safetensors");
-    trainer->best_path = fth_path_join(folder, "best.safetensors");
-    FTH_REQUIRE(trainer->last_path && trainer->best_path, FTH_NO_MEMORY, "no memory for a path");
-    FTH_TRY(fth_saver_create(&(fth_saver_options){.train = setup->options,
-                                                  .engine = setup->engine,
-                                                  .position = &trainer->position,
-                                                  .dataset = setup->dataset,
-                                                  .reporter = trainer->reporter,
-                                                  .stop = trainer->stop,
-                                                  .run_store = trainer->run_store,
-                                                  .folder = folder,
-                                                  .best_path = trainer->best_path,
-                                                  .resumed = trainer->beginning.folder != NULL},
-                             &trainer->saver));
-    fth_validator_set_saver(trainer->validator, trainer->saver, trainer->best_path);
-    fth_guardian_set_run(
-        trainer->guardian,
-        &(fth_guarded_run){.run_store = trainer->run_store, .saver = trainer->saver, .best_path = trainer->best_path});
-
-out:
-    return status;
-}
-
-/* Brings a run that is continued to where it stopped. */
-static fth_status restore(fth_trainer *trainer)
-{
-    fth_status status = FTH_OK;
-    bool restored = false;
-
-    FTH_TRY(fth_saver_restore(trainer->saver, &restored));
-    if (!restored) /* killed before its first checkpoint */
-        FTH_TRY(fth_setup_load_weights(&trainer->setup, &trainer->position));
-    /* Only now: a run that cannot be continued stays as it was. */
-    FTH_TRY(fth_run_record_configure(fth_reporter_get_record(trainer->reporter), &trainer->beginning, &trainer->setup,
-                                     trainer->spending));
-
-out:
-    return status;
-}
-
-/* The record is in the store from now on, where there is one. */
-static fth_status begin_store(fth_trainer *trainer, bool resumed)
-{
-    fth_status status = FTH_OK;
-    if (!trainer->run_store)
-        return FTH_OK;
-    FTH_TRY(fth_run_store_begin(trainer->run_store, fth_record_folder(fth_reporter_get_record(trainer->reporter)),
-                                trainer->beginning.stored_bytes));
-    FTH_TRY(fth_run_store_put_run(trainer->run_store, !resumed));
-
-out:
-    return status;
-}
-
-static void write_start(fth_trainer *trainer, bool resumed)
+static fth_start_facts describe_start(const fth_trainer *trainer, bool resumed)
 {
     const fth_setup *setup = &trainer->setup;
-    fth_reporter_write_start(
-        trainer->reporter,
-        &(fth_start_facts){.resumed = resumed,
-                           .strategy = setup->strategy,
-                           .strategy_state = fth_stepper_get_state(trainer->stepper),
-                           .parameters = fth_graph_trainable_count(fth_engine_graph(setup->engine))});
+    return (fth_start_facts){.resumed = resumed,
+                             .strategy = setup->strategy,
+                             .strategy_state = fth_stepper_get_state(trainer->stepper),
+                             .parameters = fth_graph_trainable_count(fth_engine_graph(setup->engine))};
+}
+
+/* The run is kept here from now on, or a peer keeps it. */
+static void set_saver(fth_trainer *trainer)
+{
+    fth_validator_set_saver(trainer->validator, get_saver(trainer), fth_keeper_best_path(trainer->keeper));
+}
+
+/* The record, at the run's first weights or the newest checkpoint. */
+static fth_status open_run(fth_trainer *trainer, bool resumed)
+{
+    fth_status status = FTH_OK;
+    fth_keeper *keeper = trainer->keeper;
+
+    FTH_TRY(fth_keeper_open(keeper));
+    set_saver(trainer);
     if (resumed)
-        fth_saver_check_best(trainer->saver);
-    if (*setup->weights_format)
-        fth_reporter_write_weights(trainer->reporter, setup->weights_format, setup->weights.head_note);
+        FTH_TRY(fth_keeper_restore(keeper));
+    FTH_TRY(fth_keeper_begin_store(keeper));
+
+out:
+    return status;
+}
+
+/* The peer that found the run was lost before training began, and this process leads instead: it finds the run where
+ * that one did, if it can. */
+static fth_status open_run_of_peer(fth_trainer *trainer, bool resumed)
+{
+    fth_status status = FTH_OK;
+    fth_keeper *keeper = trainer->keeper;
+    const fth_start_facts facts = describe_start(trainer, true);
+
+    fth_keeper_take_over(keeper, "the process that found the run was lost before training began");
+    while (!fth_keeper_look(keeper, &facts, (fth_deadline){0})) {
+        FTH_REQUIRE(!trainer->stop || !trainer->stop->asked, FTH_INTERRUPTED, "asked to stop");
+        FTH_REQUIRE(fth_keeper_is_taking_over(keeper), FTH_PEER_LOST, "run %s has ended meanwhile",
+                    trainer->beginning.id);
+        usleep(LOOK_EVERY_US);
+    }
+    set_saver(trainer);
+    FTH_REQUIRE(!resumed || trainer->beginning.folder, FTH_PEER_LOST,
+                "the process that found run %s was lost before training began, and the run is not on this machine; "
+                "start it again where it is, or keep runs in a store (--checkpoints)",
+                trainer->beginning.id);
+    if (resumed)
+        FTH_TRY(fth_keeper_restore(keeper));
+
+out:
+    return status;
 }
 
 /* Nothing is written before everything that can be wrong with the options or the data has been checked. */
@@ -271,26 +242,28 @@ static fth_status begin(fth_trainer *trainer, const fth_strategy *strategy)
     FTH_TRY(fth_setup_open(&trainer->beginning, strategy, trainer->stop, trainer->spending, &trainer->setup,
                            &trainer->position));
     FTH_TRY(fth_stepper_connect(trainer->stepper, &trainer->setup));
-    const bool leads = !fth_stepper_follows(trainer->stepper);
+    const bool leads = !fth_stepper_follows(trainer->stepper), starts = leads && trainer->found;
     if (!resumed)
         FTH_TRY(fth_setup_load_weights(&trainer->setup, &trainer->position));
     FTH_TRY(open_objects(trainer));
-    if (leads)
-        FTH_TRY(open_record(trainer));
-    if (leads && resumed)
-        FTH_TRY(restore(trainer));
-    if (leads)
-        FTH_TRY(begin_store(trainer, resumed));
+    if (starts)
+        FTH_TRY(open_run(trainer, resumed));
+    else if (leads)
+        FTH_TRY(open_run_of_peer(trainer, resumed));
+    else
+        fth_keeper_give_up(trainer->keeper); /* a lease, if it was this process that found the run */
     FTH_TRY(fth_setup_keep_data(&trainer->setup));
     FTH_TRY(fth_stepper_open(trainer->stepper));
 
     fth_position_start_clock(&trainer->position);
-    if (leads)
-        fth_saver_begin(trainer->saver);
+    if (starts)
+        fth_saver_begin(get_saver(trainer));
     fth_reporter_begin(trainer->reporter);
     trainer->begun = true;
-    if (leads)
-        write_start(trainer, resumed);
+    if (starts) {
+        const fth_start_facts facts = describe_start(trainer, resumed);
+        fth_keeper_write_start(trainer->keeper, &facts);
+    }
     fth_guardian_begin_training(trainer->guardian, trainer->position.step);
 
 out:
@@ -315,7 +288,8 @@ static const char *reached_limit(const fth_trainer *trainer)
         return "epochs";
     if (options->steps > 0 && trainer->position.step >= options->steps)
         return "steps";
-    if (options->for_s > 0 && state->elapsed_s >= options->for_s)
+    /* By the clock of the process that leads: the others end with it. */
+    if (options->for_s > 0 && state->elapsed_s >= options->for_s && !fth_stepper_follows(trainer->stepper))
         return "for";
     return fth_stepper_ended_by(trainer->stepper);
 }
@@ -324,10 +298,10 @@ static const char *reached_limit(const fth_trainer *trainer)
 static const char *reason_to_end(fth_trainer *trainer)
 {
     const char *limit = reached_limit(trainer);
-    if (limit)
+    if (limit || fth_stepper_follows(trainer->stepper))
         return limit;
     bool spent = fth_spending_budget_is_spent(trainer->spending, &trainer->position.state.meters,
-                                              fth_saver_get_save_s(trainer->saver));
+                                              fth_saver_get_save_s(get_saver(trainer)));
     return spent ? "budget" : NULL;
 }
 
@@ -335,14 +309,40 @@ static const char *reason_to_end(fth_trainer *trainer)
  * after a kill. An epoch that ends with a checkpoint wanted is validated while training waits. */
 static bool checkpoint_is_due(const fth_trainer *trainer)
 {
-    return trainer->position.state.pending.epoch == 0 && (trainer->save_now || fth_saver_is_due(trainer->saver));
+    return trainer->position.state.pending.epoch == 0 && (trainer->save_now || fth_saver_is_due(get_saver(trainer)));
 }
 
 /* The last validation has the machine to itself; and where its result decides about the end, it is waited for. */
 static bool may_validate_alongside(const fth_trainer *trainer)
 {
     return trainer->setup.strategy->validates_alongside && trainer->setup.goal.kind == FTH_GOAL_NONE &&
-           !reached_limit(trainer) && !fth_saver_is_due(trainer->saver);
+           !reached_limit(trainer) && !fth_saver_is_due(get_saver(trainer));
+}
+
+/* Whether another has the lease of a run that peers train, who do not stop for that before they have agreed on it. */
+static bool is_fenced(const fth_trainer *trainer)
+{
+    return fth_stepper_has_met(trainer->stepper) && fth_keeper_is_lost(trainer->keeper);
+}
+
+/* What this process would do next. */
+static fth_intent find_intent(fth_trainer *trainer)
+{
+    const fth_stop_reason reason = fth_stop_get(trainer->stop);
+    const bool asked = reason.kind != FTH_STOP_NONE;
+    return (fth_intent){.end = trainer->undecided ? NULL : reason_to_end(trainer),
+                        .stop = asked || is_fenced(trainer),
+                        .leave = reason.kind == FTH_STOP_PREEMPTION && fth_stepper_has_peers(trainer->stepper),
+                        .checkpoint = checkpoint_is_due(trainer)};
+}
+
+/* What peers do together, a stop of one breaks off in all of them, and then they agree on it. */
+static void hold_stop(fth_trainer *trainer, fth_status *status)
+{
+    if (*status != FTH_INTERRUPTED || !fth_stepper_has_peers(trainer->stepper))
+        return;
+    trainer->undecided = true;
+    *status = FTH_OK;
 }
 
 /* The end of an epoch, and what comes next: the same in all processes that train together. */
@@ -352,12 +352,13 @@ static fth_status prepare_update(fth_trainer *trainer, fth_intent *intent)
 
     if (fth_stepper_is_at_epoch_end(trainer->stepper)) {
         FTH_TRY(fth_stepper_settle(trainer->stepper));
-        FTH_TRY(fth_validator_finish_epoch(trainer->validator, may_validate_alongside(trainer)));
+        status = fth_validator_finish_epoch(trainer->validator, may_validate_alongside(trainer));
+        hold_stop(trainer, &status);
+        FTH_TRY(status);
     }
-    *intent = (fth_intent){.end = reason_to_end(trainer),
-                           .stop = trainer->stop && trainer->stop->asked,
-                           .checkpoint = checkpoint_is_due(trainer)};
+    *intent = find_intent(trainer);
     FTH_TRY(fth_stepper_agree(trainer->stepper, intent));
+    trainer->undecided = false;
     if (intent->checkpoint && !intent->end && !intent->stop)
         FTH_TRY(fth_stepper_settle(trainer->stepper));
 
@@ -365,109 +366,141 @@ out:
     return status;
 }
 
-static fth_status make_update(fth_trainer *trainer, bool first)
+static fth_status make_update(fth_trainer *trainer, bool *first)
 {
     fth_status status = FTH_OK;
 
     fth_guardian_enter(trainer->guardian, FTH_PHASE_STEP);
     FTH_TRY(fth_stepper_update(trainer->stepper));
     fth_guardian_end_step(trainer->guardian, trainer->position.step);
-    if (first) { /* not before: the first update should not wait for it; after it nothing large is allocated */
+    if (*first) { /* not before: the first update should not wait for it; after it nothing large is allocated */
         FTH_TRY(fth_setup_prepare(&trainer->setup));
-        FTH_TRY(fth_saver_start(trainer->saver));
+        FTH_TRY(fth_saver_start(get_saver(trainer)));
     }
+    *first = false;
 
 out:
     return status;
 }
 
-/* ---- who leads ---- */
+/* ---- peers ---- */
 
-/* The run continues with the record of this process: that of the run's folder, if it is on this machine, or a new one. */
-static fth_status lead(fth_trainer *trainer)
+/* Keeps the run, or leaves that to a peer, as the new group has it. */
+static void take_place(fth_trainer *trainer, const char *reason)
+{
+    if (!fth_stepper_follows(trainer->stepper)) {
+        fth_keeper_take_over(trainer->keeper, reason);
+        return;
+    }
+    fth_validator_set_saver(trainer->validator, NULL, NULL);
+    fth_keeper_give_up(trainer->keeper);
+}
+
+/* Goes on with taking the run over, until the deadline at most. */
+static void follow_takeover(fth_trainer *trainer, fth_deadline deadline)
+{
+    if (!fth_keeper_is_taking_over(trainer->keeper))
+        return;
+    const fth_start_facts facts = describe_start(trainer, true);
+    if (!fth_keeper_look(trainer->keeper, &facts, deadline))
+        return;
+    set_saver(trainer);
+    trainer->save_now = true;
+}
+
+/* There are too few peers to go on; *waiting: that was said before. */
+static fth_status wait_for_peers(fth_trainer *trainer, bool *waiting)
 {
     fth_status status = FTH_OK;
-    fth_beginning *beginning = &trainer->beginning;
-    char *folder = fth_path_join(beginning->options.runs, beginning->id);
-
-    FTH_REQUIRE(folder, FTH_NO_MEMORY, "no memory for a path");
-    if (fth_record_exists(folder)) {
-        free(beginning->folder);
-        beginning->folder = folder;
-        folder = NULL;
+    if (!*waiting) {
+        fth_log_info("waiting after step %" PRId64 ": %s", trainer->position.step, fth_error_message());
+        fth_reporter_write(trainer->reporter, "waiting",
+                           json_pack("{s:s, s:f, s:I, s:s}", "event", "waiting", "time", 0.0, "step",
+                                     (json_int_t)trainer->position.step, "message", fth_error_message()));
+        if (fth_saver_is_unsaved(get_saver(trainer)))
+            FTH_TRY(fth_saver_save(get_saver(trainer)));
     }
-    FTH_TRY(open_record(trainer));
-    fth_saver_begin(trainer->saver);
-    write_start(trainer, true);
-    FTH_TRY(fth_saver_start(trainer->saver));
-    trainer->save_now = true;
+    *waiting = true;
+    FTH_TRY(fth_saver_collect(get_saver(trainer), fth_guardian_get_step_s(trainer->guardian)));
+    FTH_REQUIRE(!trainer->stop || !trainer->stop->asked, FTH_INTERRUPTED, "asked to stop");
 
 out:
-    free(folder);
     return status;
 }
 
-/* A peer has the record from now on. */
-static void follow(fth_trainer *trainer)
+/* Forms a new group, however long that takes; a run that has ended waits for nobody. */
+static fth_status rejoin(fth_trainer *trainer, const char *reason)
 {
-    fth_guardian_set_run(trainer->guardian, &(fth_guarded_run){0});
-    fth_validator_set_saver(trainer->validator, NULL, NULL);
-    fth_saver_free(trainer->saver);
-    trainer->saver = NULL;
-    fth_reporter_set_record(trainer->reporter, NULL, NULL);
-    free(trainer->last_path);
-    free(trainer->best_path);
-    trainer->last_path = trainer->best_path = NULL;
+    enum { MOST_LOSSES = 100 };
+    fth_status status = FTH_PEER_LOST;
+    bool waiting = false;
+    for (int losses = 0; status == FTH_PEER_LOST && losses < MOST_LOSSES; losses++) {
+        fth_guardian_enter(trainer->guardian, FTH_PHASE_BETWEEN);
+        while ((status = fth_stepper_rejoin(trainer->stepper)) == FTH_TIMEOUT && !trainer->ended)
+            FTH_TRY(wait_for_peers(trainer, &waiting));
+    }
+    if (status == FTH_OK)
+        take_place(trainer, reason);
+
+out:
+    return status;
 }
 
-/* After the group has changed. */
-static fth_status take_place(fth_trainer *trainer)
-{
-    const bool leads = !fth_stepper_follows(trainer->stepper);
-    if (leads && !trainer->saver)
-        return lead(trainer);
-    if (!leads && trainer->saver)
-        follow(trainer);
-    return FTH_OK;
-}
-
-/* Without a peer that was lost, if that is what *status says and the strategy can do so. */
+/* Continues without a peer that was lost, if that is what *status says and the strategy can do so. */
 static void recover(fth_trainer *trainer, fth_status *status)
 {
-    if (!fth_stepper_recover(trainer->stepper, status))
+    if (!fth_stepper_take_back(trainer->stepper, *status))
         return;
-    fth_guardian_enter(trainer->guardian, FTH_PHASE_BETWEEN);
-    *status = take_place(trainer);
+    char *reason = fth_format("%s", fth_error_message());
+    fth_reporter_warn(trainer->reporter, "%s; continuing with the peers that are left", fth_error_message());
+    *status = rejoin(trainer, reason ? reason : "a peer was lost");
+    free(reason);
 }
 
-/* With peers that wait to join. */
-static fth_status rejoin(fth_trainer *trainer)
+/* Records saves that ended. Where another has the run by now, peers find out together why. */
+static fth_status collect_saves(fth_trainer *trainer)
 {
-    fth_status status = fth_stepper_rejoin(trainer->stepper);
-    return status == FTH_OK ? take_place(trainer) : status;
+    fth_status status = fth_saver_collect(get_saver(trainer), fth_guardian_get_step_s(trainer->guardian));
+    return status == FTH_PEER_LOST && is_fenced(trainer) ? FTH_OK : status;
+}
+
+/* A stop that all have agreed on, or that is this process's alone. */
+static fth_status stop_training(fth_trainer *trainer, const fth_intent *intent)
+{
+    trainer->left = intent->leave;
+    if (trainer->stop && is_fenced(trainer) && !trainer->left) {
+        const fth_stop_reason reason = fth_keeper_why_lost(trainer->keeper);
+        fth_stop_ask(trainer->stop, FTH_STOP_FENCED, 0, reason.source, "%s", reason.message);
+    }
+    return FTH_INTERRUPTED;
 }
 
 /* Trains until a limit is reached (*reason names it) or a stop is asked for (FTH_INTERRUPTED). */
 static fth_status loop(fth_trainer *trainer, const char **reason)
 {
     fth_status status = FTH_OK;
-    for (bool first = true;;) {
+    bool first = true;
+    for (;;) {
         FTH_TRY(fth_validator_follow(trainer->validator, false));
-        FTH_TRY(fth_saver_collect(trainer->saver, fth_guardian_get_step_s(trainer->guardian)));
+        FTH_TRY(collect_saves(trainer));
         fth_guardian_report_messages(trainer->guardian);
+        follow_takeover(trainer, (fth_deadline){0});
         fth_intent intent = {0};
         status = prepare_update(trainer, &intent);
-        if (status == FTH_OK && (intent.end || intent.stop)) {
+        if (status == FTH_OK && intent.end) {
             *reason = intent.end;
-            return intent.end ? FTH_OK : FTH_INTERRUPTED;
+            return FTH_OK;
         }
+        if (status == FTH_OK && intent.stop)
+            return stop_training(trainer, &intent);
         if (status == FTH_OK && intent.checkpoint) {
-            FTH_TRY(fth_saver_save(trainer->saver));
-            trainer->save_now = false;
+            FTH_TRY(fth_saver_save(get_saver(trainer)));
+            trainer->save_now = trainer->save_now && !get_saver(trainer);
         }
-        if (status == FTH_OK)
-            status = intent.rejoin ? rejoin(trainer) : make_update(trainer, first);
-        first = first && (status != FTH_OK || intent.rejoin);
+        if (status == FTH_OK && intent.rejoin)
+            status = rejoin(trainer, "a new group was formed");
+        else if (status == FTH_OK)
+            status = make_update(trainer, &first);
         recover(trainer, &status);
         FTH_TRY(status);
     }
@@ -481,20 +514,15 @@ out:
 static fth_status save_last_model(fth_trainer *trainer)
 {
     const fth_train_state *state = &trainer->position.state;
-    return fth_saver_save_model(trainer->saver, trainer->setup.engine, trainer->position.step,
-                                state->counter_start + state->batches, trainer->last_path);
-}
-
-/* The last events, and then the run is free for the next owner. */
-static fth_status leave_store(fth_trainer *trainer)
-{
-    return trainer->run_store ? fth_run_store_leave(trainer->run_store) : FTH_OK;
+    return fth_saver_save_model(get_saver(trainer), trainer->setup.engine, trainer->position.step,
+                                state->counter_start + state->batches, fth_keeper_last_path(trainer->keeper));
 }
 
 /* The last validation, as far as the budget goes: it was expected to fit, but saving comes first. */
 static fth_status validate_at_end(fth_trainer *trainer)
 {
-    const fth_deadline deadline = fth_spending_budget_deadline(trainer->spending, fth_saver_get_save_s(trainer->saver));
+    const fth_deadline deadline =
+        fth_spending_budget_deadline(trainer->spending, fth_saver_get_save_s(get_saver(trainer)));
     fth_status status = fth_validator_validate(trainer->validator, deadline);
     if (status != FTH_TIMEOUT || !fth_deadline_passed(deadline))
         return status;
@@ -504,7 +532,8 @@ static fth_status validate_at_end(fth_trainer *trainer)
     return FTH_OK;
 }
 
-static fth_status end(fth_trainer *trainer, const char *reason, json_t **event)
+/* What all peers do: every batch is part of the weights, and these are validated. */
+static fth_status finish_training(fth_trainer *trainer)
 {
     fth_status status = FTH_OK;
 
@@ -513,21 +542,91 @@ static fth_status end(fth_trainer *trainer, const char *reason, json_t **event)
     FTH_TRY(fth_validator_follow(trainer->validator, true));
     if (trainer->position.state.validation_step != trainer->position.step)
         FTH_TRY(validate_at_end(trainer));
-    FTH_TRY(fth_saver_finish(trainer->saver));
+
+out:
+    return status;
+}
+
+/* The run may have lost the peer that kept it a moment ago. */
+static fth_status finish_takeover(fth_trainer *trainer)
+{
+    while (fth_keeper_is_taking_over(trainer->keeper)) {
+        follow_takeover(trainer, (fth_deadline){0});
+        if (trainer->stop && trainer->stop->asked && fth_keeper_is_taking_over(trainer->keeper))
+            return fth_fail(FTH_INTERRUPTED, "asked to stop before the run could be taken over");
+        if (fth_keeper_is_taking_over(trainer->keeper))
+            usleep(LOOK_EVERY_US);
+    }
+    return FTH_OK;
+}
+
+/* The last checkpoint, the models and the last event, by the process that keeps the run. */
+static fth_status finish_run(fth_trainer *trainer, const char *reason, json_t **event)
+{
+    fth_status status = FTH_OK;
+    fth_keeper *keeper = trainer->keeper;
+    fth_run_store *store = NULL;
+
+    FTH_TRY(finish_takeover(trainer));
+    FTH_TRY(fth_saver_finish(get_saver(trainer)));
     fth_guardian_report_messages(trainer->guardian);
-    FTH_REQUIRE(fth_stop_get(trainer->stop).kind < FTH_STOP_PREEMPTION, FTH_INTERRUPTED,
-                "stopped at the end"); /* all is saved: another machine ends it */
+    const bool goes = get_saver(trainer) && fth_stop_get(trainer->stop).kind >= FTH_STOP_PREEMPTION;
+    trainer->left = goes && fth_stepper_has_peers(trainer->stepper);
+    FTH_REQUIRE(!goes, FTH_INTERRUPTED, "stopped at the end"); /* all is saved: another machine ends it */
     FTH_TRY(save_last_model(trainer));
-    if (trainer->run_store)
-        FTH_TRY(fth_run_store_put_models(trainer->run_store, trainer->position.state.best_step, trainer->best_path,
-                                         trainer->last_path));
+    store = fth_keeper_get_store(keeper);
+    if (store)
+        FTH_TRY(fth_run_store_put_models(store, trainer->position.state.best_step, fth_keeper_best_path(keeper),
+                                         fth_keeper_last_path(keeper)));
     fth_reporter_write_bad_images(trainer->reporter);
-    *event = fth_reporter_write_end(trainer->reporter, reason, trainer->last_path, trainer->best_path);
+    json_decref(*event);
+    *event =
+        fth_reporter_write_end(trainer->reporter, reason, fth_keeper_last_path(keeper), fth_keeper_best_path(keeper));
     FTH_REQUIRE(!fth_reporter_is_failing(trainer->reporter), FTH_IO,
                 "the end of run %s could not be recorded; see above",
                 fth_record_id(fth_reporter_get_record(trainer->reporter)));
     FTH_TRY(fth_reporter_sync(trainer->reporter));
-    FTH_TRY(leave_store(trainer));
+    FTH_TRY(fth_keeper_leave(keeper));
+    trainer->ended = get_saver(trainer) != NULL;
+
+out:
+    return status;
+}
+
+/* Nobody leaves before the run is saved: if the one that keeps it is lost while it saves, another does it. */
+static fth_status end(fth_trainer *trainer, const char *reason, json_t **event)
+{
+    fth_status status = FTH_OK;
+    fth_intent intent = {.end = reason};
+
+    status = finish_training(trainer);
+    hold_stop(trainer, &status);
+    if (status != FTH_OK || trainer->undecided)
+        return status;
+    if (!trainer->ended)
+        FTH_TRY(finish_run(trainer, reason, event));
+    if (fth_stepper_has_peers(trainer->stepper))
+        FTH_TRY(fth_stepper_agree(trainer->stepper, &intent));
+
+out:
+    return status;
+}
+
+/* The loop, and what comes after it: again, where a peer is lost at the end or asked to stop. */
+static fth_status train_to_the_end(fth_trainer *trainer, json_t **event)
+{
+    fth_status status = FTH_OK;
+    const char *reason = NULL;
+    do {
+        FTH_TRY(loop(trainer, &reason));
+        status = end(trainer, reason, event);
+        if (status == FTH_OK && !trainer->undecided)
+            return FTH_OK;
+        if (!fth_keeper_is_lost(trainer->keeper))
+            recover(trainer, &status);
+    } while (status == FTH_OK);
+    if (trainer->ended && (status == FTH_PEER_LOST || status == FTH_TIMEOUT || status == FTH_INTERRUPTED))
+        return FTH_OK; /* the others find that the run has ended */
 
 out:
     return status;
@@ -535,34 +634,70 @@ out:
 
 /* ---- other endings ---- */
 
+/* A peer that is lost now changes nothing: this process has the weights of the last update. */
+static fth_status settle_at_stop(fth_trainer *trainer)
+{
+    fth_status status = fth_stepper_settle(trainer->stepper);
+    if (!fth_stepper_take_back(trainer->stepper, status))
+        return status;
+    fth_log_warning("%s; stopping without it", fth_error_message());
+    return FTH_OK;
+}
+
+/* This machine is being preempted, and its peers have the weights of the last update: they continue, and save. */
+static fth_status leave_group(fth_trainer *trainer)
+{
+    fth_status status = FTH_OK;
+    const fth_stop_reason reason = fth_stop_get(trainer->stop);
+
+    fth_validator_cancel(trainer->validator);
+    fth_guardian_enter(trainer->guardian, FTH_PHASE_ENDING);
+    fth_reporter_write_step(trainer->reporter);
+    fth_reporter_write_bad_images(trainer->reporter);
+    fth_reporter_write(trainer->reporter, "left",
+                       json_pack("{s:s, s:f, s:I, s:s}", "event", "left", "time", 0.0, "step",
+                                 (json_int_t)trainer->position.step, "reason", reason.message));
+    FTH_TRY(fth_reporter_sync(trainer->reporter));
+    fth_validator_set_saver(trainer->validator, NULL, NULL);
+    fth_keeper_give_up(trainer->keeper); /* its successor need not wait for it */
+    fth_log_info("%s: left the group after step %" PRId64 "; the others continue", reason.message,
+                 trainer->position.step);
+    fth_guardian_acknowledge(trainer->guardian);
+
+out:
+    return status;
+}
+
 /* Saves what fits before the deadline, and says how it went. */
 static fth_status interrupt(fth_trainer *trainer)
 {
     fth_status status = FTH_OK;
     fth_stop_reason reason = fth_stop_get(trainer->stop);
-    const bool stays = reason.kind == FTH_STOP_REQUEST && !trainer->run_store; /* the machine, as far as we know */
+    fth_keeper *keeper = trainer->keeper;
+    fth_run_store *store = fth_keeper_get_store(keeper);
+    const bool stays = reason.kind == FTH_STOP_REQUEST && !store; /* the machine, as far as we know */
 
     if (stays)
         reason.deadline.at_seconds = INFINITY; /* a disk gets the time it needs */
-    FTH_TRY(fth_stepper_settle(trainer->stepper));
+    FTH_TRY(settle_at_stop(trainer));
     fth_validator_cancel(trainer->validator);
     fth_guardian_enter(trainer->guardian, FTH_PHASE_ENDING);
     fth_reporter_write_step(trainer->reporter);
-    FTH_TRY(fth_saver_save_at_stop(trainer->saver, &reason));
+    FTH_TRY(fth_saver_save_at_stop(get_saver(trainer), &reason));
     fth_guardian_report_messages(trainer->guardian);
-    const bool copied = fth_saver_look(trainer->saver).copy_step > 0;
-    if (trainer->run_store && !copied) /* after what matters more */
-        fth_run_store_put_best_in_time(trainer->run_store, trainer->best_path, reason.deadline);
+    const bool copied = fth_saver_look(get_saver(trainer)).copy_step > 0;
+    if (store && !copied) /* after what matters more */
+        fth_run_store_put_best_in_time(store, fth_keeper_best_path(keeper), reason.deadline);
     if (stays && trainer->position.step > 0)
         FTH_TRY(save_last_model(trainer));
     fth_reporter_write_bad_images(trainer->reporter);
-    if (trainer->saver)
+    if (get_saver(trainer))
         fth_guardian_report_notice(trainer->guardian, &reason);
     fth_reporter_write_interrupted(trainer->reporter, &reason);
     FTH_TRY(fth_reporter_sync(trainer->reporter));
-    if (copied && fth_saver_is_closing(trainer->saver))
+    if (copied && fth_saver_is_closing(get_saver(trainer)))
         fth_guardian_end_process(trainer->guardian);
-    status = leave_store(trainer);
+    status = fth_keeper_leave(keeper);
     if (status != FTH_OK && status != FTH_PEER_LOST) { /* the checkpoint is safe, and that is what counts */
         fth_log_warning("%s", fth_error_message());
         status = FTH_OK;
@@ -571,18 +706,6 @@ static fth_status interrupt(fth_trainer *trainer)
 
 out:
     return status;
-}
-
-/* A run that never took a step leaves nothing behind, here or in a store; of any other run nothing is touched. */
-static void discard_unbegun(fth_trainer *trainer)
-{
-    fth_run_store *store = trainer->run_store;
-    bool was_stored = store && fth_run_store_is_mirrored(store);
-    if (!fth_reporter_discard_unbegun(trainer->reporter))
-        return;
-    if (was_stored && !fth_run_store_is_lost(store) && fth_run_store_discard(store) != FTH_OK)
-        fth_log_warning("%s keeps the record of a run that never took a step, which the next one replaces: %s",
-                        fth_run_store_url(store), fth_error_message());
 }
 
 /* Another machine has the run: nothing more may be written to the store, and this one says why it ends. */
@@ -613,8 +736,8 @@ static fth_status conclude_failed(fth_trainer *trainer, fth_status status)
         fth_reporter_write_bad_images(trainer->reporter);
         fth_reporter_write_error(trainer->reporter, status, message);
     }
-    discard_unbegun(trainer);
-    leave_store(trainer);
+    fth_keeper_discard_unbegun(trainer->keeper);
+    fth_keeper_leave(trainer->keeper);
     fth_fail(status, "%s", message);
     free(message);
     return status;
@@ -624,23 +747,27 @@ static fth_status conclude_failed(fth_trainer *trainer, fth_status status)
 static fth_status conclude(fth_trainer *trainer, fth_status status, fth_train_outcome *outcome)
 {
     fth_stop_reason reason = fth_stop_get(trainer->stop);
-    if (status == FTH_INTERRUPTED && reason.kind != FTH_STOP_FENCED && trainer->begun) {
+    if (status == FTH_INTERRUPTED && trainer->left) {
+        status = leave_group(trainer);
+        outcome->left = status == FTH_OK;
+    } else if (status == FTH_INTERRUPTED && reason.kind != FTH_STOP_FENCED && trainer->begun) {
         status = interrupt(trainer);
-        if (!trainer->run_store) /* a store's is left to its next owner: there may be no time to tidy it */
-            discard_unbegun(trainer);
+        if (!fth_keeper_get_store(trainer->keeper)) /* a store's is left to its next owner: there may be no time to
+                                                       tidy it */
+            fth_keeper_discard_unbegun(trainer->keeper);
     } else if (status == FTH_INTERRUPTED && reason.kind != FTH_STOP_FENCED) {
         fth_guardian_enter(trainer->guardian, FTH_PHASE_ENDING); /* nothing was begun, nothing is to be saved */
-        status = leave_store(trainer);
+        status = fth_keeper_leave(trainer->keeper);
     }
     char *message = fth_format("%s", fth_error_message());
     reason = fth_stop_get(trainer->stop);
-    bool lost = status == FTH_PEER_LOST && trainer->run_store && fth_run_store_is_lost(trainer->run_store);
+    bool lost = status == FTH_PEER_LOST && fth_keeper_is_lost(trainer->keeper);
     if (lost || reason.kind == FTH_STOP_FENCED) {
         status = conclude_fenced(trainer, reason.kind == FTH_STOP_FENCED ? reason.message : message, outcome);
         goto out;
     }
     outcome->interrupted = status == FTH_OK;
-    outcome->local_copy = trainer->saver ? fth_saver_describe_copy(trainer->saver) : NULL;
+    outcome->local_copy = fth_saver_describe_copy(get_saver(trainer));
     if (status == FTH_DIVERGED)
         fail_diverged(trainer, message);
     if (status != FTH_OK)
@@ -662,6 +789,14 @@ static fth_status create(fth_trainer *trainer, const fth_train_observer *observe
     FTH_TRY(fth_reporter_create(observer, &trainer->reporter));
     FTH_TRY(fth_guardian_create(trainer->stop, observer, trainer->reporter, &trainer->guardian));
     FTH_TRY(fth_stepper_create(&trainer->position, trainer->reporter, trainer->stop, &trainer->stepper));
+    FTH_TRY(fth_keeper_create(&(fth_keeper_parts){.beginning = &trainer->beginning,
+                                                  .setup = &trainer->setup,
+                                                  .position = &trainer->position,
+                                                  .spending = trainer->spending,
+                                                  .reporter = trainer->reporter,
+                                                  .guardian = trainer->guardian,
+                                                  .stop = trainer->stop},
+                              &trainer->keeper));
 
 out:
     return status;
@@ -672,13 +807,10 @@ static void release(fth_trainer *trainer)
     fth_stepper_free(trainer->stepper);
     fth_validator_free(trainer->validator);
     fth_guardian_free(trainer->guardian); /* before what it guards */
-    fth_saver_free(trainer->saver);
-    fth_run_store_free(trainer->run_store);
+    fth_keeper_free(trainer->keeper);
     fth_reporter_free(trainer->reporter);
     fth_spending_free(trainer->spending);
     fth_setup_release(&trainer->setup);
-    free(trainer->last_path);
-    free(trainer->best_path);
     fth_beginning_release(&trainer->beginning);
 }
 
@@ -687,7 +819,6 @@ static fth_status train(fth_trainer *trainer, const fth_train_options *options, 
 {
     fth_status status = FTH_OK;
     const fth_strategy *strategy = NULL;
-    const char *reason = NULL;
 
     FTH_TRY(fth_guardian_listen(trainer->guardian, choose_sources(options))); /* first: finding the run may wait */
     FTH_TRY(find_run(trainer, options, strategies, outcome));
@@ -697,8 +828,7 @@ static fth_status train(fth_trainer *trainer, const fth_train_options *options, 
     if (strategy->meet && !fth_stepper_has_met(trainer->stepper))
         FTH_TRY(meet_late(trainer, options, strategy, outcome));
     FTH_TRY(begin(trainer, strategy));
-    FTH_TRY(loop(trainer, &reason));
-    FTH_TRY(end(trainer, reason, &outcome->end));
+    FTH_TRY(train_to_the_end(trainer, &outcome->end));
 
 out:
     return status;
