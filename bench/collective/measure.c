@@ -125,12 +125,12 @@ typedef enum side_kind { SHM_IN_MEMORY, SHM_INBOX, GLOO, SOCKETS, SIDES } side_k
 static const char *const side_names[] = {"shm, values in shared memory", "shm, values elsewhere", "gloo on loopback",
                                          "plain sockets, same bytes"};
 
-typedef struct bench {
+typedef struct bench_rank {
     int rank, socket;
     size_t count;
     fth_collective *shm, *gloo;
     float *shared, *values, *received;
-} bench;
+} bench_rank;
 
 static fth_collective *open_transport(int rank, const char *transport, entry *entries, const fth_shared_memory *memory)
 {
@@ -151,7 +151,7 @@ static fth_collective *open_transport(int rank, const char *transport, entry *en
     return collective;
 }
 
-static bool run_side(bench *bench, side_kind side)
+static bool run_side(bench_rank *bench, side_kind side)
 {
     size_t size = bench->count * sizeof(float), half = size / 2;
     char *bytes = (char *)bench->values, *received = (char *)bench->received;
@@ -201,7 +201,7 @@ static void run_rank(int rank, entry *entries, size_t count, int rounds, int lis
                      const struct sockaddr_in *address)
 {
     static double times[SIDES][MAX_ROUNDS];
-    bench bench = {.rank = rank, .count = count, .socket = connect_ranks(rank, listener, address)};
+    bench_rank bench = {.rank = rank, .count = count, .socket = connect_ranks(rank, listener, address)};
     fth_shared_memory *memory = NULL;
     must(fth_shared_memory_create(count * sizeof(float), &memory) == FTH_OK, "no memory");
     bench.shared = fth_shared_memory_get(memory);

@@ -9,7 +9,7 @@
 
 #include "collective/transport.h"
 
-static const fth_transport *const transports[] = {&fth_transport_shm, &fth_transport_gloo};
+static const fth_transport *const transports[] = {&fth_transport_shm, &fth_transport_gloo, &fth_transport_hierarchy};
 
 struct fth_collective {
     const fth_transport *transport; /* NULL: one member */

@@ -25,6 +25,6 @@ typedef struct fth_transport_export {
     const fth_transport *transport;
 } fth_transport_export;
 
-extern const fth_transport fth_transport_shm, fth_transport_gloo;
+extern const fth_transport fth_transport_shm, fth_transport_gloo, fth_transport_hierarchy;
 
 #endif

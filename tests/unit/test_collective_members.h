@@ -69,8 +69,9 @@ static inline fth_status get_key(void *prefix, const char *key, fth_deadline dea
             return fth_fail(FTH_TIMEOUT, "no key %s", key);
         usleep(500);
     }
-    *bytes = malloc(4096);
-    *size = fread(*bytes, 1, 4096, file);
+    enum { MAX_VALUE = 1 << 16 };
+    *bytes = malloc(MAX_VALUE);
+    *size = fread(*bytes, 1, MAX_VALUE, file);
     fclose(file);
     return FTH_OK;
 }
