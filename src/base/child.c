@@ -76,12 +76,17 @@ static fth_status join_environment(const char *const *set, char ***joined)
 
 static void set_files(const fth_child_options *options, posix_spawn_file_actions_t *actions)
 {
-    posix_spawn_file_actions_addopen(actions, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
+    if (options->input > 0)
+        posix_spawn_file_actions_adddup2(actions, options->input, STDIN_FILENO);
+    else
+        posix_spawn_file_actions_addopen(actions, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
     if (options->output > 0)
         posix_spawn_file_actions_adddup2(actions, options->output, STDOUT_FILENO);
     else
         posix_spawn_file_actions_addopen(actions, STDOUT_FILENO, "/dev/null", O_WRONLY, 0);
-    if (options->messages)
+    if (options->message_output > 0)
+        posix_spawn_file_actions_adddup2(actions, options->message_output, STDERR_FILENO);
+    else if (options->messages)
         posix_spawn_file_actions_addopen(actions, STDERR_FILENO, options->messages, O_WRONLY | O_CREAT | O_APPEND,
                                          0644);
     if (options->descriptor > 0)

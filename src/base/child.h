@@ -1,6 +1,6 @@
 /* Child processes: started with nothing of ours but what is named, looked at without waiting, ended for certain.
  *
- * A child's standard input is /dev/null, its signals have their default actions and none is blocked, and descriptors
+ * A child's standard input is /dev/null unless a descriptor is given, its signals have their default actions and none is blocked, and descriptors
  * other than the three standard ones and the one that is passed are closed. */
 #ifndef FTH_BASE_CHILD_H
 #define FTH_BASE_CHILD_H
@@ -30,8 +30,10 @@ typedef struct fth_child_options {
     const char *program;          /* a file */
     const char *const *arguments; /* NULL-terminated, the program's name first */
     const char *const *variables; /* "NAME=value", NULL-terminated: set over this process's environment; NULL: none */
+    int input;                    /* descriptor for standard input; 0: /dev/null */
     int output;                   /* descriptor for standard output; 0: /dev/null */
-    const char *messages;         /* file that standard error is appended to; NULL: ours */
+    int message_output;           /* descriptor for standard error; or */
+    const char *messages;         /* file that standard error is appended to; 0 and NULL: ours */
     int descriptor;               /* passed as FTH_CHILD_DESCRIPTOR; 0: none */
     bool blocks_stops; /* SIGINT, SIGTERM, SIGHUP and SIGUSR1 stay blocked: it ends only when its parent ends it */
     bool own_group;    /* a Ctrl-C at the terminal does not reach it */

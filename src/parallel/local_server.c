@@ -106,12 +106,18 @@ out:
 }
 
 /* Its process has ended, here or with a server before this one: the next of its name need not wait for a lease. */
-static void free_name(void *context, int number)
+static void free_name(const local *all, int number)
 {
-    const local *all = context;
     char name[16];
     snprintf(name, sizeof name, "%d", number);
     fth_parameters_let_go(all->server, name);
+}
+
+static void handle_end(void *context, int number, pid_t process, const fth_child_end *end)
+{
+    (void)process;
+    (void)end;
+    free_name(context, number);
 }
 
 /* ---- the whole ---- */
@@ -157,7 +163,7 @@ static fth_status run_workers(local *all, const fth_stop *stop)
                                       .first_pause_s = FIRST_PAUSE_S,
                                       .context = all,
                                       .add_arguments = add_arguments,
-                                      .on_end = free_name};
+                                      .on_end = handle_end};
 
     for (int number = 1; number <= all->count; number++)
         free_name(all, number);

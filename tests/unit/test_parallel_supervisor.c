@@ -30,8 +30,9 @@ out:
     return status;
 }
 
-static void count_end(void *context, int number)
+static void count_end(void *context, int number, pid_t process, const fth_child_end *end)
 {
+    assert_true(process > 0 && (end->code >= 0 || end->signal > 0));
     ((scripted *)context)->ends[number]++;
 }
 
@@ -179,6 +180,61 @@ static void a_stop_reaches_all_and_has_a_deadline(void **state)
     fth_supervisor_free(supervisor);
 }
 
+/* Where processes are asked to stop one by one, one that has is done. */
+static void a_stop_may_be_an_end(void **state)
+{
+    (void)state;
+    scripted all = {.script = "exit 75"};
+    fth_supervisor *supervisor = NULL;
+    fth_supervisor_options options = {.program = "/bin/sh",
+                                      .count = 2,
+                                      .may_stop = true,
+                                      .context = &all,
+                                      .add_arguments = add_script,
+                                      .on_end = count_end};
+    assert_int_equal(fth_supervisor_start(&options, &supervisor), FTH_OK);
+    assert_int_equal(look_to_the_end(supervisor), FTH_OK);
+    assert_true(all.starts[1] == 1 && all.ends[1] == 1 && all.starts[2] == 1 && all.ends[2] == 1);
+    fth_supervisor_free(supervisor);
+}
+
+static fth_status give_variable(void *context, int number, fth_words *variables, fth_child_options *child)
+{
+    (void)context;
+    (void)child;
+    return fth_words_add(variables, "OF_ITS_OWN=%d", 10 * number);
+}
+
+static void name_node(void *context, int number, char *name, size_t size)
+{
+    (void)context;
+    snprintf(name, size, "worker %d on b", number);
+}
+
+static char *quote(void *context, int number)
+{
+    (void)context;
+    return fth_format("farthing: error: line %d", number);
+}
+
+static void each_has_variables_and_a_name_of_its_own(void **state)
+{
+    (void)state;
+    scripted all = {.script = "test $OF_ITS_OWN = 20 && exit 1; exit 0"};
+    fth_supervisor *supervisor = NULL;
+    fth_supervisor_options options = {.program = "/bin/sh",
+                                      .count = 2,
+                                      .context = &all,
+                                      .add_arguments = add_script,
+                                      .prepare = give_variable,
+                                      .write_name = name_node,
+                                      .last_message = quote};
+    assert_int_equal(fth_supervisor_start(&options, &supervisor), FTH_OK);
+    assert_int_equal(look_to_the_end(supervisor), FTH_PEER_LOST);
+    assert_message_has("worker 2 on b failed: line 2");
+    fth_supervisor_free(supervisor);
+}
+
 static void a_program_that_is_missing_is_named(void **state)
 {
     (void)state;
@@ -216,6 +272,8 @@ int main(void)
         TEST(a_failure_carries_its_last_line),
         TEST(restarts_pause_and_a_stop_calls_them_off),
         TEST(a_stop_reaches_all_and_has_a_deadline),
+        TEST(a_stop_may_be_an_end),
+        TEST(each_has_variables_and_a_name_of_its_own),
         TEST(a_program_that_is_missing_is_named),
         TEST(a_supervised_process_follows_its_parent),
     };
