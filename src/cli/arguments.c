@@ -81,6 +81,23 @@ out:
     return status == FTH_OK;
 }
 
+bool fth_cli_read_job(const fth_invocation *job, fth_train_options *options, fth_exit_code *code)
+{
+    fth_arguments arguments = {0};
+    const fth_command *command = &fth_command_train;
+    bool valid = fth_cli_read_flags(command, job, options, &arguments, code);
+    if (valid && arguments.count == 1)
+        valid = fth_cli_layer_options(job, NULL, arguments.positional[0], options, code);
+    if (valid && (arguments.count > 1 || fth_train_options_resolve(options) != FTH_OK ||
+                  fth_train_options_check(options) != FTH_OK)) {
+        *code =
+            fth_cli_usage(command, "the job: %s", arguments.count > 1 ? "one FILE.yaml at most" : fth_error_message());
+        valid = false;
+    }
+    fth_arguments_release(&arguments);
+    return valid;
+}
+
 bool fth_cli_is_yaml(const char *name)
 {
     const char *ending = strrchr(name, '.');

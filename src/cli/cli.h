@@ -57,6 +57,7 @@ extern const fth_option_table fth_no_option_table;
 /* Every command, in the order of --help; a new one is its file, cmd_NAME.c, and its row here. */
 #define FTH_COMMANDS(ROW)                                                                                              \
     ROW(train)                                                                                                         \
+    ROW(launch)                                                                                                        \
     ROW(standby)                                                                                                       \
     ROW(rehearse)                                                                                                      \
     ROW(evaluate)                                                                                                      \
@@ -102,6 +103,10 @@ bool fth_cli_read_flags(const fth_command *command, const fth_invocation *invoca
 bool fth_cli_layer_options(const fth_invocation *invocation, const json_t *base, const char *path,
                            fth_train_options *options, fth_exit_code *code);
 
+/* The options of a training that another command starts: `job` is what comes after `train`. False: they are wrong, and
+ * *code is what to exit with. `options` are to be released in either case. */
+bool fth_cli_read_job(const fth_invocation *job, fth_train_options *options, fth_exit_code *code);
+
 /* True for names that end in .yaml or .yml. */
 bool fth_cli_is_yaml(const char *name);
 
@@ -129,6 +134,12 @@ const fth_option_table *fth_cli_train_table(void);
 
 /* What train and standby have in common. */
 fth_exit_code fth_cli_train(const fth_command *command, const fth_invocation *invocation, bool standby);
+
+/* In a process that trains with peers (peer_share.c): gives it its share of this machine's processors, unless --threads
+ * was given, and one of the GPUs. */
+fth_status fth_cli_take_share(fth_train_options *options);
+/* GPUs that this process may use; asks no driver. */
+int fth_cli_count_gpus(void);
 
 /* --dry-run (dry_run.c): checks everything and prints the configuration. `by_flag`: what flags, and not a file, gave. */
 fth_exit_code fth_cli_dry_run(const fth_train_options *options, const fth_given *by_flag);

@@ -213,22 +213,10 @@ static void print_conclusion(const fth_rehearsal *rehearsal)
 static json_t *read_job(const fth_invocation *job, fth_exit_code *code)
 {
     fth_train_options options = {0};
-    fth_arguments arguments = {0};
     json_t *all = NULL;
-    const fth_command *command = &fth_command_train;
-    bool valid = fth_cli_read_flags(command, job, &options, &arguments, code);
-    if (valid && arguments.count == 1)
-        valid = fth_cli_layer_options(job, NULL, arguments.positional[0], &options, code);
-    if (valid && (arguments.count > 1 || fth_train_options_resolve(&options) != FTH_OK ||
-                  fth_train_options_check(&options) != FTH_OK)) {
-        *code =
-            fth_cli_usage(command, "the job: %s", arguments.count > 1 ? "one FILE.yaml at most" : fth_error_message());
-        valid = false;
-    }
-    if (valid)
+    if (fth_cli_read_job(job, &options, code))
         all = fth_options_to_json(&fth_train_option_table, &options, false);
     fth_options_release(&fth_train_option_table, &options);
-    fth_arguments_release(&arguments);
     return all;
 }
 

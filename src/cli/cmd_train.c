@@ -182,6 +182,12 @@ static void abandon(void *context, const char *message)
     _exit(FTH_EXIT_INTERRUPTED);
 }
 
+static bool has_peers(const fth_train_options *options)
+{
+    const fth_strategy *strategy = NULL;
+    return fth_strategy_find(fth_strategies, options->strategy, &strategy) == FTH_OK && strategy->meet;
+}
+
 static fth_exit_code train(const fth_invocation *invocation, fth_train_options *options)
 {
     fth_status status = FTH_OK;
@@ -190,6 +196,8 @@ static fth_exit_code train(const fth_invocation *invocation, fth_train_options *
     fth_train_outcome outcome = {0};
     bool told = false;
     FTH_TRY(fth_parallel_follow_parent());
+    if (has_peers(options))
+        FTH_TRY(fth_cli_take_share(options));
     fth_signals_watch(&stop_requested);
     fth_display_start(options->json, &observer);
     observer.abandon = abandon;

@@ -14,6 +14,7 @@
 #include <ctype.h>
 #include <errno.h>
 #include <limits.h>
+#include <openssl/rand.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -96,10 +97,10 @@ static fth_status replace(char **text, char *made)
 
 /* ---- addresses ---- */
 
-static int derive_port(const char *run)
+int fth_launcher_derive_port(const char *text)
 {
     char digits[65];
-    fth_hex_sha256(run, strlen(run), digits);
+    fth_hex_sha256(text, strlen(text), digits);
     digits[8] = '\0';
     return FIRST_DERIVED_PORT + (int)(strtoul(digits, NULL, 16) % DERIVED_PORTS);
 }
@@ -146,12 +147,23 @@ static fth_status place_rendezvous(fth_launched *launched, const char *host, int
 
 /* ---- tokens ---- */
 
+fth_status fth_launcher_make_token(char **token)
+{
+    unsigned char random[32];
+    char digits[2 * sizeof random + 1];
+    *token = NULL;
+    if (RAND_bytes(random, sizeof random) != 1)
+        return fth_fail(FTH_IO, "no random numbers for a token");
+    fth_hex_encode(random, sizeof random, digits);
+    return replace(token, fth_format("%s", digits));
+}
+
 static fth_status read_token_file(const char *path, char **token)
 {
     size_t size = 0;
     fth_status status = fth_file_read_all(path, MAX_TOKEN_BYTES, token, &size);
     if (status != FTH_OK)
-        return fth_fail_within(status, "environment variable " FTH_LAUNCH_TOKEN_FILE);
+        return fth_fail_within(status, "token file");
     while (size > 0 && isspace((unsigned char)(*token)[size - 1]))
         (*token)[--size] = '\0';
     if (size == 0 || strlen(*token) != size || !fth_is_printable(*token))
@@ -159,14 +171,21 @@ static fth_status read_token_file(const char *path, char **token)
     return FTH_OK;
 }
 
+fth_status fth_launcher_read_token(const char *path, char **token)
+{
+    const char *text = variable(TOKEN_VARIABLE);
+    *token = NULL;
+    if (!path)
+        path = variable(FTH_LAUNCH_TOKEN_FILE);
+    return path ? read_token_file(path, token) : replace(token, fth_format("%s", text ? text : ""));
+}
+
 /* `secret`: that the launcher has given to its processes alone; NULL: it has none. */
 static fth_status read_token(fth_launched *launched, const char *secret)
 {
-    const char *path = variable(FTH_LAUNCH_TOKEN_FILE), *text = variable(TOKEN_VARIABLE);
-    if (path)
-        return read_token_file(path, &launched->token);
-    if (text || !secret)
-        return replace(&launched->token, fth_format("%s", text ? text : ""));
+    fth_status status = fth_launcher_read_token(NULL, &launched->token);
+    if (status != FTH_OK || *launched->token || !secret)
+        return status;
     char digits[65];
     fth_hex_sha256(secret, strlen(secret), digits);
     return replace(&launched->token, fth_format("%s", digits));
@@ -273,7 +292,8 @@ static fth_status read_mpi(fth_launched *launched, const char *local_rank, const
     FTH_TRY(read_optional(local_rank, 0, MAX_PROCESSES, &launched->local_rank));
     FTH_TRY(check_local(launched, local_rank));
     FTH_TRY(replace(&launched->run, fth_format("%s-%s", launched->launcher, job ? job : "job")));
-    FTH_TRY(place_rendezvous(launched, variable("MASTER_ADDR"), job ? derive_port(launched->run) : USUAL_PORT));
+    FTH_TRY(place_rendezvous(launched, variable("MASTER_ADDR"),
+                             job ? fth_launcher_derive_port(launched->run) : USUAL_PORT));
     FTH_TRY(read_token(launched, secret));
 
 out:
@@ -390,7 +410,7 @@ static fth_status read_slurm(fth_launched *launched)
     FTH_TRY(check_local(launched, "SLURM_LOCALID"));
     FTH_TRY(
         replace(&launched->run, fth_format("slurm-%s.%s-%s", job, variable("SLURM_STEP_ID"), restart ? restart : "0")));
-    FTH_TRY(place_rendezvous(launched, host, derive_port(launched->run)));
+    FTH_TRY(place_rendezvous(launched, host, fth_launcher_derive_port(launched->run)));
     FTH_TRY(read_token(launched, NULL));
 
 out:
@@ -467,16 +487,25 @@ out:
 
 /* ---- all of them ---- */
 
-static const struct {
+static const struct launcher {
     const char *name;
     bool (*is_there)(void);
     fth_status (*read)(fth_launched *launched);
+    bool binds; /* processes to processors, as a rule */
 } launchers[] = {
-    {"launch", is_launch, read_launch},       {"torchrun", is_torchrun, read_torchrun},
-    {"open-mpi", is_open_mpi, read_open_mpi}, {"mpich", is_mpich, read_mpich},
-    {"slurm", is_slurm, read_slurm},          {"kubernetes", is_kubernetes, read_kubernetes},
-    {"none", is_by_hand, read_by_hand},
+    {"launch", is_launch, read_launch, false},      {"torchrun", is_torchrun, read_torchrun, false},
+    {"open-mpi", is_open_mpi, read_open_mpi, true}, {"mpich", is_mpich, read_mpich, true},
+    {"slurm", is_slurm, read_slurm, true},          {"kubernetes", is_kubernetes, read_kubernetes, false},
+    {"none", is_by_hand, read_by_hand, false},
 };
+
+static const struct launcher *find_launcher(void)
+{
+    const struct launcher *launcher = launchers;
+    while (!launcher->is_there())
+        launcher++;
+    return launcher;
+}
 
 static fth_status name_node(char **node)
 {
@@ -490,14 +519,11 @@ static fth_status name_node(char **node)
 fth_status fth_launcher_find(fth_launched *launched)
 {
     fth_status status = FTH_OK;
-    size_t row = 0;
+    const struct launcher *launcher = find_launcher();
 
-    *launched = (fth_launched){0};
-    while (!launchers[row].is_there())
-        row++;
-    launched->launcher = launchers[row].name;
+    *launched = (fth_launched){.launcher = launcher->name};
     FTH_TRY(name_node(&launched->node));
-    FTH_TRY(launchers[row].read(launched));
+    FTH_TRY(launcher->read(launched));
     if (launched->most == 0) {
         launched->least = 1;
         launched->most = launched->size;
@@ -507,6 +533,14 @@ out:
     if (status != FTH_OK)
         fth_launched_release(launched);
     return status;
+}
+
+int fth_launched_processors(const fth_launched *launched)
+{
+    int usable = fth_processors_usable();
+    bool bound = find_launcher()->binds && usable < fth_processors_online();
+    int share = bound ? usable : usable / launched->local_size;
+    return share > 0 ? share : 1;
 }
 
 void fth_launched_release(fth_launched *launched)

@@ -22,6 +22,16 @@ typedef struct fth_launched {
 fth_status fth_launcher_find(fth_launched *launched);
 void fth_launched_release(fth_launched *launched);
 
+/* How many processors are this process's: a share of the machine's, or those that the launcher has bound it to. */
+int fth_launched_processors(const fth_launched *launched);
+
+/* A port, the same for the same text and probably another one for another. */
+int fth_launcher_derive_port(const char *text);
+/* A token that nobody can guess; wipe and free it. */
+fth_status fth_launcher_make_token(char **token);
+/* The token in file `path`; NULL: in the file that FARTHING_TOKEN_FILE names, or in FARTHING_TOKEN; "" where there is none.
+ * Wipe and free it. */
+fth_status fth_launcher_read_token(const char *path, char **token);
 /* The first name in a list of hosts as Slurm writes it: "node2" of "node[2-4,7],login"; free() it. NULL: it is none. */
 char *fth_launcher_first_host(const char *list);
 /* "N" or "MIN:MAX" */

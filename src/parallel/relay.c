@@ -16,13 +16,19 @@ typedef struct source {
     size_t length;
 } source;
 
+/* An error says more than what follows it. */
+typedef struct last_message {
+    char line[MAX_LAST];
+    bool is_error;
+} last_message;
+
 struct fth_relay {
     int count;
     fth_relay_show show;
     void *context;
     source *sources; /* count * FTH_RELAY_STREAMS */
     struct pollfd *polled;
-    char (*last)[MAX_LAST];
+    last_message *last; /* count */
 };
 
 static int index_of(int number, fth_relay_stream stream)
@@ -93,8 +99,12 @@ static void show_line(fth_relay *relay, int index, const char *line)
 {
     int number = index / FTH_RELAY_STREAMS + 1;
     fth_relay_stream stream = (fth_relay_stream)(index % FTH_RELAY_STREAMS);
-    if (stream == FTH_RELAY_MESSAGES && *line)
-        snprintf(relay->last[number - 1], MAX_LAST, "%s", line);
+    last_message *last = &relay->last[number - 1];
+    bool is_error = strstr(line, FTH_LOG_ERROR_PREFIX) != NULL;
+    if (stream == FTH_RELAY_MESSAGES && *line && (is_error || !last->is_error)) {
+        snprintf(last->line, MAX_LAST, "%s", line);
+        last->is_error = is_error;
+    }
     relay->show(relay->context, number, stream, line);
 }
 
@@ -153,9 +163,10 @@ void fth_relay_finish(fth_relay *relay, int number)
         read_source(relay, index);
         show_rest(relay, index);
     }
+    relay->last[number - 1].is_error = false; /* its successor's lines replace it */
 }
 
 const char *fth_relay_last_message(const fth_relay *relay, int number)
 {
-    return relay->last[number - 1];
+    return relay->last[number - 1].line;
 }

@@ -25,7 +25,7 @@ int fth_relay_descriptor(const fth_relay *relay, int number, fth_relay_stream st
 void fth_relay_wait(fth_relay *relay, double seconds);
 /* Child `number` has ended: passes on what is left of it, also where the end of a line is missing. */
 void fth_relay_finish(fth_relay *relay, int number);
-/* The last line it wrote to standard error; "": none. */
+/* The last error it wrote to standard error, or else its last line there; "": none. */
 const char *fth_relay_last_message(const fth_relay *relay, int number);
 
 #endif

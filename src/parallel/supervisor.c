@@ -138,7 +138,13 @@ static fth_status handle_loss(fth_supervisor *supervisor, int number, const fth_
     fth_child_describe_end(end, how, sizeof how);
     if (steady_after_s > 0 && fth_clock_seconds() - process->started_s > steady_after_s)
         process->losses = 0;
-    if (++process->losses > supervisor->options.max_restarts)
+    process->losses++;
+    if (process->losses > supervisor->options.max_restarts && supervisor->options.may_lose &&
+        fth_supervisor_left(supervisor) > 0) {
+        fth_log_warning("%s was lost (%s) %s and is given up", name.text, how, FTH_COUNTED(process->losses, "time"));
+        return FTH_OK;
+    }
+    if (process->losses > supervisor->options.max_restarts)
         return fth_fail(FTH_PEER_LOST, "%s was lost %s; the last time by %s", name.text,
                         FTH_COUNTED(process->losses, "time"), how);
     double pause_s = 0;

@@ -25,6 +25,7 @@ typedef struct fth_supervisor_options {
     double first_pause_s;  /* before a process that was lost a second time starts again; the first time there is none */
     double steady_after_s; /* losses before a process that has run for this long do not count; 0: they do */
     bool may_stop;         /* exit status 75 is no loss */
+    bool may_lose;         /* one that is lost too often is given up, as long as there are others */
     void *context;
     /* Adds the arguments of process `number` (1 for the first), the program's name first. Called at each start. */
     fth_status (*add_arguments)(void *context, int number, fth_words *words);

@@ -72,6 +72,19 @@ static void the_end_of_one_shows_its_rest(void **state)
     fth_relay_free(relay);
 }
 
+static void an_error_is_remembered(void **state)
+{
+    (void)state;
+    fth_relay *relay = create(1);
+    say(relay, 1, FTH_RELAY_MESSAGES, "first\n[b 0] farthing: error: bad data\nhelp is there\n");
+    fth_relay_finish(relay, 1);
+    assert_string_equal(fth_relay_last_message(relay, 1), "[b 0] farthing: error: bad data");
+    say(relay, 1, FTH_RELAY_MESSAGES, "a new life\n");
+    fth_relay_finish(relay, 1);
+    assert_string_equal(fth_relay_last_message(relay, 1), "a new life");
+    fth_relay_free(relay);
+}
+
 static void a_wait_without_lines_ends(void **state)
 {
     (void)state;
@@ -100,6 +113,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(lines_come_whole_and_in_order),
         cmocka_unit_test(the_end_of_one_shows_its_rest),
+        cmocka_unit_test(an_error_is_remembered),
         cmocka_unit_test(a_wait_without_lines_ends),
         cmocka_unit_test(a_long_line_is_cut),
     };

@@ -1,0 +1,454 @@
+/* farthing launch: several processes that train one model together, on this machine or on many. */
+#include <errno.h>
+#include <limits.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/child.h"
+#include "base/process.h"
+#include "cli/cli.h"
+#include "cluster/launcher.h"
+#include "parallel/agent.h"
+#include "parallel/remote_hosts.h"
+
+#define STRATEGY "data-parallel"
+
+enum { MAX_HOSTS = 256 };
+
+typedef struct launch_options {
+    fth_given given;
+    char *nodes, *rendezvous, *hosting, *hosts, *token_file, *name, *node, *program, *ssh;
+    int64_t workers, restarts;
+    double wait_s;
+} launch_options;
+
+static const char *const hostings[] = {
+    [FTH_HOSTING_AUTO] = "auto", [FTH_HOSTING_YES] = "yes", [FTH_HOSTING_NO] = "no", NULL};
+
+static fth_status check_nodes(const char *text)
+{
+    int least, most;
+    return fth_launcher_parse_nodes(text, &least, &most);
+}
+
+#define AT(member) offsetof(launch_options, member)
+static const fth_option rows[] = {
+    {.name = "workers",
+     .type = FTH_OPTION_INTEGER,
+     .offset = AT(workers),
+     .fallback = "0",
+     .argument = "N",
+     .help = "processes on each node; 0: one per GPU, or 1",
+     .maximum = 256,
+     .group = "Who trains"},
+    {.name = "nodes",
+     .type = FTH_OPTION_TEXT,
+     .offset = AT(nodes),
+     .argument = "MIN:MAX",
+     .help =
+         "how many nodes train together: it begins, and continues, with MIN at least, and takes in others up to MAX",
+     .check = check_nodes},
+    {.name = "rendezvous",
+     .type = FTH_OPTION_TEXT,
+     .offset = AT(rendezvous),
+     .argument = "HOST:PORT",
+     .help = "where the nodes meet; the one whose address HOST is has the rendezvous",
+     .check = fth_launcher_check_address},
+    {.name = "hosts",
+     .type = FTH_OPTION_TEXT,
+     .offset = AT(hosts),
+     .argument = "A,B,...",
+     .help = "start the same on each of these over ssh, in the same folder; the first has the rendezvous"},
+    {.name = "token-file",
+     .type = FTH_OPTION_TEXT,
+     .offset = AT(token_file),
+     .argument = "FILE",
+     .help =
+         "a secret that all nodes have in common; else $FARTHING_TOKEN or $FARTHING_TOKEN_FILE. One is made up where "
+         "this command starts all of them"},
+    {.name = "name",
+     .type = FTH_OPTION_TEXT,
+     .offset = AT(name),
+     .fallback = "run",
+     .argument = "NAME",
+     .help = "of this launch, the same on every node: nodes of another one are refused",
+     .check = fth_record_check_id},
+    {.name = "node",
+     .type = FTH_OPTION_TEXT,
+     .offset = AT(node),
+     .argument = "NAME",
+     .help = "of this node; else its host name"},
+    {.name = "host-rendezvous",
+     .type = FTH_OPTION_CHOICE,
+     .offset = AT(hosting),
+     .fallback = "auto",
+     .argument = "WHETHER",
+     .help = "whether this node has the rendezvous; auto: if HOST is one of its addresses",
+     .choices = hostings},
+    {.name = "wait",
+     .type = FTH_OPTION_DURATION,
+     .offset = AT(wait_s),
+     .fallback = "5m",
+     .argument = "TIME",
+     .help = "for the rendezvous to be there",
+     .group = "What may happen"},
+    {.name = "restarts",
+     .type = FTH_OPTION_INTEGER,
+     .offset = AT(restarts),
+     .fallback = "5",
+     .argument = "N",
+     .help = "how often a worker that was killed or crashed is started again, unless it ran for ten minutes",
+     .maximum = 1e6},
+    {.name = "program",
+     .type = FTH_OPTION_TEXT,
+     .offset = AT(program),
+     .argument = "FILE",
+     .help = "farthing on the hosts, if it is not where it is here",
+     .group = "With --hosts"},
+    {.name = "ssh",
+     .type = FTH_OPTION_TEXT,
+     .offset = AT(ssh),
+     .fallback = "ssh",
+     .argument = "FILE",
+     .help = "the program that reaches them"},
+};
+static const fth_option_table table = {
+    .options = rows, .count = FTH_COUNT_OF(rows), .struct_size = sizeof(launch_options)};
+
+/* ---- output ---- */
+
+static void show(void *context, fth_relay_stream stream, const char *line)
+{
+    (void)context;
+    if (stream == FTH_RELAY_OUTPUT) {
+        puts(line);
+        fth_cli_flush();
+    } else
+        fth_print_line(stderr, "%s", line);
+}
+
+/* ---- started from another machine ---- */
+
+static bool is_controlled(void)
+{
+    return getenv(FTH_REMOTE_VARIABLE) != NULL;
+}
+
+/* The first line of standard input, byte by byte: what follows is for the agent. */
+static fth_status read_token_line(char **token)
+{
+    const int patience_ms = 30000;
+    char line[512];
+    size_t length = 0;
+    for (char byte; length + 1 < sizeof line; line[length++] = byte) {
+        struct pollfd input = {.fd = STDIN_FILENO, .events = POLLIN};
+        if (poll(&input, 1, patience_ms) != 1 || read(STDIN_FILENO, &byte, 1) != 1)
+            return fth_fail(
+                FTH_IO, "no token on standard input; this is for `farthing launch --hosts`, unset " FTH_REMOTE_VARIABLE
+                        " otherwise");
+        if (byte == '\n')
+            break;
+    }
+    line[length] = '\0';
+    *token = fth_format("%s", line);
+    fth_wipe(line, sizeof line);
+    return *token ? FTH_OK : fth_fail(FTH_NO_MEMORY, "no memory for a token");
+}
+
+/* ---- this node ---- */
+
+static fth_status choose_node(const launch_options *options, char **node)
+{
+    char name[HOST_NAME_MAX + 1] = "";
+    gethostname(name, sizeof name - 1);
+    *node = fth_format("%s", *options->node ? options->node : *name ? name : "localhost");
+    return *node ? FTH_OK : fth_fail(FTH_NO_MEMORY, "no memory for a name");
+}
+
+static int choose_workers(const launch_options *options)
+{
+    int gpus = fth_cli_count_gpus();
+    return options->workers > 0 ? (int)options->workers : gpus > 0 ? gpus : 1;
+}
+
+static fth_hosting choose_hosting(const launch_options *options)
+{
+    fth_hosting hosting = FTH_HOSTING_AUTO;
+    while (strcmp(hostings[hosting], options->hosting) != 0)
+        hosting++;
+    return hosting;
+}
+
+static fth_status run_agent(const launch_options *options, const char *const *arguments, fth_stop *stop,
+                            fth_exit_code *code)
+{
+    fth_status status = FTH_OK;
+    char program[4096], *node = NULL, *token = NULL;
+    int least = 1, most = 1;
+
+    FTH_TRY(choose_node(options, &node));
+    FTH_TRY(is_controlled() ? read_token_line(&token)
+                            : fth_launcher_read_token(*options->token_file ? options->token_file : NULL, &token));
+    if (is_controlled())
+        fprintf(stderr, FTH_REMOTE_GREETING "\n");
+    if (*options->nodes)
+        FTH_TRY(fth_launcher_parse_nodes(options->nodes, &least, &most));
+    if (*options->rendezvous && !*token)
+        fth_log_warning("whoever reaches %s can join: give every node the same --token-file", options->rendezvous);
+    const fth_agent_options agent = {.program = fth_process_program(program, sizeof program),
+                                     .arguments = arguments,
+                                     .workers = choose_workers(options),
+                                     .least = least,
+                                     .most = most,
+                                     .rendezvous = *options->rendezvous ? options->rendezvous : NULL,
+                                     .hosting = choose_hosting(options),
+                                     .token = token,
+                                     .run = options->name,
+                                     .node = node,
+                                     .wait_s = options->wait_s,
+                                     .max_restarts = (int)options->restarts,
+                                     .stop = stop,
+                                     .control = is_controlled() ? STDIN_FILENO : -1,
+                                     .show = show};
+    status = fth_agent_run(&agent, code);
+
+out:
+    free(node);
+    fth_wipe_text(token);
+    return status;
+}
+
+/* ---- other hosts ---- */
+
+/* The hosts of "a,b,c", NULL-terminated, pointing into `copy`. */
+static fth_status split_hosts(char *copy, const char *hosts[MAX_HOSTS + 1], int *count)
+{
+    char *place = NULL;
+    *count = 0;
+    for (char *each = strtok_r(copy, ",", &place); each; each = strtok_r(NULL, ",", &place)) {
+        if (*count == MAX_HOSTS)
+            return fth_fail(FTH_INVALID, "--hosts has more than %d names", MAX_HOSTS);
+        if (*each == '-' || strpbrk(each, " \t"))
+            return fth_fail(FTH_INVALID, "\"%s\" in --hosts is not the name of a host", each);
+        for (int i = 0; i < *count; i++)
+            if (strcmp(hosts[i], each) == 0)
+                return fth_fail(FTH_INVALID, "--hosts names %s twice; more workers on it are --workers", each);
+        hosts[(*count)++] = each;
+    }
+    hosts[*count] = NULL;
+    return *count > 0 ? FTH_OK : fth_fail(FTH_INVALID, "--hosts names no host");
+}
+
+/* Where ssh is; free() it. */
+static fth_status find_in_path(const char *name, char **path)
+{
+    const char *folders = getenv("PATH");
+    *path = strchr(name, '/') ? fth_format("%s", name) : NULL;
+    for (const char *folder = folders ? folders : "/usr/bin:/bin"; !*path && *folder;) {
+        size_t length = strcspn(folder, ":");
+        char *file = fth_format("%.*s/%s", (int)length, folder, name);
+        if (file && access(file, X_OK) == 0)
+            *path = file;
+        else
+            free(file);
+        folder += length + (folder[length] == ':');
+    }
+    return *path ? FTH_OK : fth_fail(FTH_INVALID, "there is no program %s; --hosts needs it", name);
+}
+
+/* The program's name on the hosts: as typed where the shell finds it there too, else the whole path. */
+static char *name_program(const launch_options *options, const fth_invocation *invocation)
+{
+    char file[PATH_MAX];
+    const char *typed = *options->program ? options->program : invocation->program;
+    if (strchr(typed, '/') && !*options->program && realpath(typed, file))
+        typed = file;
+    return fth_format("%s", typed);
+}
+
+/* The first host, without a user's name, at a port that another launch will hardly have. */
+static char *choose_rendezvous(const char *first, const char *token)
+{
+    const char *at = strrchr(first, '@');
+    return fth_format("%s:%d", at ? at + 1 : first, fth_launcher_derive_port(token));
+}
+
+static fth_status add_launch_arguments(const launch_options *options, const char *first, int count, const char *token,
+                                       const char *const *arguments, fth_words *words)
+{
+    fth_status status = FTH_OK;
+    char *rendezvous = *options->rendezvous ? fth_format("%s", options->rendezvous) : choose_rendezvous(first, token);
+
+    FTH_REQUIRE(rendezvous, FTH_NO_MEMORY, "no memory for an address");
+    FTH_TRY(fth_words_add(words, "--rendezvous=%s", rendezvous));
+    FTH_TRY(*options->nodes ? fth_words_add(words, "--nodes=%s", options->nodes)
+                            : fth_words_add(words, "--nodes=1:%d", count));
+    if (options->workers > 0)
+        FTH_TRY(fth_words_add(words, "--workers=%d", (int)options->workers));
+    FTH_TRY(fth_words_add(words, "--name=%s", options->name));
+    FTH_TRY(fth_words_add(words, "--wait=%gs", options->wait_s));
+    FTH_TRY(fth_words_add(words, "--restarts=%d", (int)options->restarts));
+    FTH_TRY(fth_words_add(words, "--"));
+    FTH_TRY(fth_words_add(words, "train"));
+    for (; *arguments; arguments++)
+        FTH_TRY(fth_words_add(words, "%s", *arguments));
+
+out:
+    free(rendezvous);
+    return status;
+}
+
+static fth_status run_hosts(const launch_options *options, const fth_invocation *invocation,
+                            const char *const *arguments, fth_stop *stop, fth_exit_code *code)
+{
+    fth_status status = FTH_OK;
+    char *copy = fth_format("%s", options->hosts), *token = NULL, *ssh = NULL, *program = NULL, *folder = NULL;
+    const char *hosts[MAX_HOSTS + 1];
+    int count = 0;
+    fth_words words = {0};
+
+    FTH_REQUIRE(copy, FTH_NO_MEMORY, "no memory for the hosts");
+    FTH_TRY(split_hosts(copy, hosts, &count));
+    FTH_TRY(find_in_path(options->ssh, &ssh));
+    FTH_TRY(fth_launcher_read_token(*options->token_file ? options->token_file : NULL, &token));
+    if (!*token) {
+        free(token);
+        FTH_TRY(fth_launcher_make_token(&token));
+    }
+    program = name_program(options, invocation);
+    folder = getcwd(NULL, 0);
+    FTH_REQUIRE(program && folder, FTH_IO, "find the working folder: %s", strerror(errno));
+    FTH_TRY(add_launch_arguments(options, hosts[0], count, token, arguments, &words));
+    const fth_remote_options remote = {.ssh = ssh,
+                                       .hosts = hosts,
+                                       .program = program,
+                                       .folder = folder,
+                                       .arguments = (const char *const *)words.items,
+                                       .token = token,
+                                       .max_restarts = (int)options->restarts,
+                                       .stop = stop,
+                                       .show = show};
+    status = fth_remote_run(&remote, code);
+
+out:
+    fth_words_release(&words);
+    free(copy);
+    free(ssh);
+    free(program);
+    free(folder);
+    fth_wipe_text(token);
+    return status;
+}
+
+/* ---- the command ---- */
+
+/* What is wrong between the flags; NULL: nothing. */
+static const char *find_conflict(const launch_options *options)
+{
+    int least, most;
+    bool many = *options->nodes && fth_launcher_parse_nodes(options->nodes, &least, &most) == FTH_OK && most > 1;
+    if (*options->hosts && (*options->node || strcmp(options->hosting, "auto") != 0))
+        return "--node and --host-rendezvous are for one node, --hosts starts several";
+    if (!*options->hosts && *options->rendezvous && !*options->nodes)
+        return "say with --nodes MIN:MAX how many nodes meet at the rendezvous";
+    if (!*options->hosts && !*options->rendezvous && many)
+        return "several nodes need a place to meet: --rendezvous HOST:PORT on each of them, or --hosts A,B,...";
+    return NULL;
+}
+
+/* The arguments of the workers' `train`: those that were given, after the strategy. NULL: *code says how to exit. */
+static const char **read_arguments(const fth_command *command, const fth_invocation *job, bool *dry,
+                                   fth_exit_code *code)
+{
+    fth_train_options options = {0};
+    const char **arguments = NULL;
+    bool valid = fth_cli_read_job(job, &options, code);
+    bool given = valid && fth_options_was_given(&fth_train_option_table, &options, "strategy");
+    if (given && strcmp(options.strategy, STRATEGY) != 0) {
+        *code = fth_cli_usage(command, "launch is for --strategy " STRATEGY ", not %s", options.strategy);
+        valid = false;
+    }
+    if (valid && fth_allocate((size_t)job->argc + 2, sizeof *arguments, &arguments) == FTH_OK) {
+        arguments[0] = "--strategy=" STRATEGY;
+        memcpy(arguments + 1, job->argv, (size_t)job->argc * sizeof *arguments);
+    } else if (valid)
+        *code = fth_cli_fail();
+    *dry = options.dry_run;
+    fth_options_release(&fth_train_option_table, &options);
+    return arguments;
+}
+
+static fth_exit_code launch(const launch_options *options, const fth_invocation *invocation,
+                            const char *const *arguments)
+{
+    fth_exit_code code = FTH_EXIT_FAILURE;
+    fth_stop stop = FTH_STOP_INITIALIZER;
+    fth_signals_set_words("the workers finish their step and save; once more to stop at once");
+    fth_signals_watch(&stop);
+    fth_status status = *options->hosts ? run_hosts(options, invocation, arguments, &stop, &code)
+                                        : run_agent(options, arguments, &stop, &code);
+    if (status != FTH_OK)
+        fth_log_error("%s", fth_error_message());
+    fth_signals_unwatch();
+    return status == FTH_INVALID && code == FTH_EXIT_OK ? FTH_EXIT_FAILURE : code;
+}
+
+static fth_exit_code run(const fth_command *command, const fth_invocation *invocation)
+{
+    launch_options options = {0};
+    fth_arguments given = {0};
+    const char **arguments = NULL;
+    fth_exit_code code;
+    bool dry = false;
+
+    if (!fth_cli_read_flags(command, invocation, &options, &given, &code))
+        goto out;
+    if (given.count < 1 || strcmp(given.positional[0], "train") != 0) {
+        code =
+            fth_cli_usage(command, "what to run comes after --, as in: farthing launch --workers 4 -- train run.yaml");
+        goto out;
+    }
+    const char *conflict = find_conflict(&options);
+    if (conflict) {
+        code = fth_cli_usage(command, "%s", conflict);
+        goto out;
+    }
+    const fth_invocation job = {invocation->program, given.count - 1, (char *const *)(given.positional + 1)};
+    arguments = read_arguments(command, &job, &dry, &code);
+    if (!arguments)
+        goto out;
+    code = dry ? fth_cli_train(&fth_command_train,
+                               &(fth_invocation){invocation->program, job.argc + 1, (char *const *)arguments}, false)
+               : launch(&options, invocation, arguments);
+
+out:
+    free(arguments);
+    fth_options_release(&table, &options);
+    fth_arguments_release(&given);
+    return code;
+}
+
+const fth_command fth_command_launch = {
+    .name = "launch",
+    .arguments = "[--flag value ...] -- train [FILE.yaml] [--flag value ...]",
+    .summary = "train one model with several processes, on one machine or many",
+    .details =
+        "Starts workers with --strategy data-parallel and watches them: one that is killed or crashes is started\n"
+        "again and joins the others, which train on meanwhile. Processors are dealt out, and GPUs one each. On "
+        "several\n"
+        "machines, give the same command to each, with --nodes and --rendezvous; or to one of them, with --hosts.\n"
+        "Ctrl-C stops all workers together; they save, and the exit code is 75.\n",
+    .table = &table,
+    .wraps = &fth_command_train,
+    .examples =
+        (const fth_example[]){
+            {"farthing launch --workers 4 -- train run.yaml", "four processes on this machine"},
+            {"farthing launch --nodes 2:8 --rendezvous node1:29400 --token-file key -- train run.yaml",
+             "on each of up to 8 machines"},
+            {"farthing launch --hosts node1,node2 --workers 2 -- train run.yaml", "two machines, over ssh"},
+            {0}},
+    .run = run,
+};
