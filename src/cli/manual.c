@@ -33,6 +33,16 @@ static const fact environment[] = {
      "keys that a server takes, where --keys does not name a file: lines of access key, secret and role.",
      " serve-parameters keys "},
     {"FARTHING_GRACE_S", "seconds between SIGTERM and the end of the machine; else 30.", " train standby "},
+    {"FARTHING_RENDEZVOUS, FARTHING_PORT",
+     "where processes that another launcher started meet, HOST:PORT; or the port alone, with the host that the "
+     "launcher "
+     "names.",
+     " train "},
+    {"FARTHING_TOKEN, FARTHING_TOKEN_FILE",
+     "the secret that processes which train together have in common, or a file with it.", " train launch "},
+    {"FARTHING_NODE, FARTHING_NODES, FARTHING_SERVICE",
+     "name of this node; how many pods of an indexed job train together, N or MIN:MAX; the job's headless service.",
+     " train "},
     {"FARTHING_GS_ENDPOINT, FARTHING_AZURE_ENDPOINT",
      "servers for gs:// and az:// addresses other than the clouds' own.",
      TRAINING "store doctor report compare predict export weights "},

@@ -91,18 +91,103 @@ def test_kubernetes_job():
     assert container["args"][0] == "train" and "--checkpoints=s3://" in arguments
 
 
-def test_kubernetes_job_by_its_own_models():
+@pytest.mark.parametrize("name", ["kubernetes-job.yaml", "kubernetes-indexed-job.yaml"])
+def test_kubernetes_job_by_its_own_models(name):
     """Through the Kubernetes client's classes and back: a field that they do not know would be lost on the way."""
     python = python_with("kubernetes")
     program = ("import sys, yaml, kubernetes.client as k\n"
-               "job = yaml.safe_load(open(sys.argv[1]))\n"
                "api = k.ApiClient()\n"
-               "read = api._ApiClient__deserialize(job, 'V1Job')\n"  # its public form wants an HTTP answer
-               "again = api.sanitize_for_serialization(read)\n"
-               "assert again == job, again\n"
+               "for item in yaml.safe_load_all(open(sys.argv[1])):\n"
+               "    read = api._ApiClient__deserialize(item, 'V1' + item['kind'])\n"  # its public form wants an HTTP answer
+               "    again = api.sanitize_for_serialization(read)\n"
+               "    assert again == item, again\n"
                "print('same')\n")
-    done = subprocess.run([python, "-c", program, DEPLOY / "kubernetes-job.yaml"], capture_output=True, text=True)
+    done = subprocess.run([python, "-c", program, DEPLOY / name], capture_output=True, text=True)
     assert done.stdout.strip() == "same", done.stderr
+
+
+def variables_of(container):
+    environment = {entry["name"]: entry["value"] for entry in container["env"]}
+    assert all(isinstance(value, str) for value in environment.values())
+    assert not any("TOKEN" in name or "SECRET" in name for name in environment)  # secrets are in a secret
+    assert {"farthing-store", "farthing-group"} == {each["secretRef"]["name"] for each in container["envFrom"]}
+    return environment
+
+
+def test_kubernetes_indexed_job():
+    service, job = yaml.safe_load_all((DEPLOY / "kubernetes-indexed-job.yaml").read_text())
+    assert service["kind"] == "Service" and service["spec"]["clusterIP"] == "None"
+    assert service["spec"]["publishNotReadyAddresses"] is True
+    assert service["spec"]["selector"] == {"job-name": job["metadata"]["name"]}
+    spec, pod = job["spec"], job["spec"]["template"]["spec"]
+    assert spec["completionMode"] == "Indexed" and spec["completions"] == spec["parallelism"]
+    assert pod["subdomain"] == service["metadata"]["name"]
+    (container,) = pod["containers"]
+    variables = variables_of(container)
+    assert variables["FARTHING_NODES"] == f"1:{spec['completions']}"
+    assert variables["FARTHING_SERVICE"] == service["metadata"]["name"]
+    assert 0 < float(variables["FARTHING_GRACE_S"]) < pod["terminationGracePeriodSeconds"]
+    assert container["args"][:2] == ["train", "--strategy=data-parallel"]
+    by_code = {code: rule["action"] for rule in spec["podFailurePolicy"]["rules"]
+               for code in rule.get("onExitCodes", {}).get("values", [])}
+    assert by_code == {75: "Ignore", 2: "FailJob"}
+    assert container["ports"] == [{"name": "rendezvous", "containerPort": 29400}]  # what launcher.c expects
+
+
+def test_pytorchjob():
+    (job,) = yaml.safe_load_all((DEPLOY / "pytorchjob.yaml").read_text())
+    assert (job["apiVersion"], job["kind"]) == ("kubeflow.org/v1", "PyTorchJob")
+    replicas = job["spec"]["pytorchReplicaSpecs"]
+    assert set(replicas) == {"Master", "Worker"} and replicas["Master"]["replicas"] == 1
+    for each in replicas.values():
+        pod = each["template"]["spec"]
+        (container,) = pod["containers"]
+        assert container["name"] == "pytorch"  # the operator sets its variables in that one alone
+        variables = variables_of(container)
+        assert 0 < float(variables["FARTHING_GRACE_S"]) < pod["terminationGracePeriodSeconds"]
+        ports = {port["name"]: port["containerPort"] for port in container["ports"]}
+        assert ports["rendezvous"] == int(variables["FARTHING_PORT"]) != ports["pytorchjob-port"]
+        assert container["args"][:2] == ["train", "--strategy=data-parallel"]
+    assert replicas["Master"]["template"] == replicas["Worker"]["template"]
+
+
+# ---- torchrun, mpirun ----
+
+def called_with(tmp_path, script, program, *arguments, **variables):
+    """The arguments that a script gives to the launcher, which is a stand-in here."""
+    stand_in = tmp_path / program
+    stand_in.write_text('#!/bin/sh\nprintf "%s\\n" "$@"\n')
+    stand_in.chmod(0o755)
+    done = subprocess.run(["/bin/bash", DEPLOY / script, *arguments], capture_output=True, text=True,
+                          env={"PATH": f"{tmp_path}:/usr/bin:/bin", **variables})
+    return done.returncode, done.stdout.splitlines(), done.stderr
+
+
+@pytest.mark.parametrize("script", ["torchrun.sh", "mpirun.sh", "slurm-data-parallel.sbatch"])
+def test_scripts_by_shellcheck(script):
+    if not shutil.which("shellcheck"):
+        pytest.skip("there is no shellcheck here")
+    subprocess.run(["shellcheck", DEPLOY / script], check=True)
+
+
+def test_torchrun_script(tmp_path):
+    code, words, _ = called_with(tmp_path, "torchrun.sh", "torchrun", "run.yaml", "--lr", "0.1")
+    assert code == 0 and "--standalone" in words and "--no-python" in words
+    assert words[words.index("farthing"):] == ["farthing", "train", "--strategy", "data-parallel", "run.yaml", "--lr",
+                                               "0.1", "--resume"]
+    code, words, _ = called_with(tmp_path, "torchrun.sh", "torchrun", "run.yaml", NNODES="2", HOST="node1",
+                                 FARTHING_TOKEN_FILE="key")
+    assert code == 0 and "--nnodes=2" in words and "--rdzv-endpoint=node1:29500" in words
+    code, _, err = called_with(tmp_path, "torchrun.sh", "torchrun", "run.yaml", NNODES="2", HOST="node1")
+    assert code != 0 and "FARTHING_TOKEN_FILE" in err
+
+
+def test_mpirun_script(tmp_path):
+    code, words, _ = called_with(tmp_path, "mpirun.sh", "mpirun", "run.yaml", PROCESSES="4")
+    assert code == 0 and words[words.index("-n") + 1] == "4" and "-x" not in words
+    code, words, _ = called_with(tmp_path, "mpirun.sh", "mpirun", "run.yaml", HOSTS="node1:2,node2:2")
+    assert code == 0 and words[words.index("-x") + 1] == "FARTHING_RENDEZVOUS=node1:29400"
+    assert words[-5:] == ["farthing", "train", "--strategy", "data-parallel", "run.yaml"]
 
 
 # ---- SkyPilot ----
@@ -150,7 +235,7 @@ def slurm(tmp_path):
                 "trap 'got=yes; kill -USR1 $task' USR1\n"
                 "while [ $got = yes ]; do got=no; wait $task; code=$?; done\nexit $code\n",
         "scontrol": "#!/bin/bash\necho \"$@\" >> scontrol.log\n",
-        "farthing": "#!/bin/bash\necho \"$@\" > farthing.log\n"
+        "farthing": "#!/bin/bash\necho \"$@\" > farthing.log\necho \"${FARTHING_TOKEN-}\" >> token.log\n"
                     "if [ -n \"${CODE-}\" ]; then exit $CODE; fi\n"
                     "trap 'exit 75' USR1\nfor i in $(seq 300); do sleep 0.1; done\nexit 1\n",
     }
@@ -158,8 +243,8 @@ def slurm(tmp_path):
         (bin_folder / name).write_text(text)
         (bin_folder / name).chmod(0o755)
 
-    def start(**environment):
-        return subprocess.Popen(["/bin/bash", DEPLOY / "slurm.sbatch", "run.yaml", "--epochs", "3"], cwd=tmp_path,
+    def start(script="slurm.sbatch", **environment):
+        return subprocess.Popen(["/bin/bash", DEPLOY / script, "run.yaml", "--epochs", "3"], cwd=tmp_path,
                                 stdout=subprocess.PIPE, text=True,
                                 env={"PATH": f"{bin_folder}:/usr/bin:/bin", "SLURM_JOB_ID": "17",
                                      "SLURM_CPUS_PER_TASK": "2", **environment})
@@ -193,6 +278,22 @@ def test_slurm_script_passes_the_signal_on(slurm, tmp_path):
     out, _ = process.communicate(timeout=60)
     assert "ended with 75" in out
     assert (tmp_path / "scontrol.log").read_text() == "requeue 17\n"
+
+
+def test_slurm_script_for_several_nodes(slurm, tmp_path):
+    script = "slurm-data-parallel.sbatch"
+    text = (DEPLOY / script).read_text()
+    for line in ("--requeue", "--no-kill", "--signal=B:USR1@90", "--ntasks-per-node=1"):
+        assert f"#SBATCH {line}" in text
+    for code, requeued in ((0, False), (1, False), (75, True)):
+        process = slurm(script, CODE=str(code))
+        process.communicate(timeout=60)
+        assert (tmp_path / "scontrol.log").exists() == requeued
+        assert process.returncode == (0 if requeued else code)
+    arguments = (tmp_path / "farthing.log").read_text().split()
+    assert arguments[:6] == ["train", "--strategy", "data-parallel", "run.yaml", "--epochs", "3"]
+    tokens = (tmp_path / "token.log").read_text().split()
+    assert len(set(tokens)) == 3 and all(re.fullmatch("[0-9a-f]{64}", token) for token in tokens)
 
 
 # ---- systemd ----
