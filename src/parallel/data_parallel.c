@@ -314,6 +314,15 @@ static json_t *take_event(void *state)
     return event;
 }
 
+static fth_status check(const fth_train_options *options)
+{
+    if (options->batch_per_worker > 0 && fth_options_was_given(&fth_train_option_table, options, "batch"))
+        return fth_fail(FTH_INVALID,
+                        "--batch is what all workers have together, --batch-per-worker what each has: give "
+                        "one of them");
+    return FTH_OK;
+}
+
 static const char *const options_of_row[] = {"batch-per-worker", "scale-lr",     "wire",       "bucket",
                                              "transport",        "shard-update", "batch-norm", NULL};
 
@@ -324,6 +333,7 @@ const fth_strategy fth_strategy_data_parallel = {
     .optimizer = FTH_OPTIMIZER_OF_ENGINE,
     .takes_checkpoints = true,
     .keeps_data_on_device = true,
+    .check = check,
     .meet = meet,
     .share_run = share_run,
     .connect = connect_worker,

@@ -149,6 +149,7 @@ fth_status fth_keeper_restore(fth_keeper *keeper)
     bool restored = false;
 
     FTH_TRY(fth_saver_restore(keeper->saver, &restored));
+    FTH_TRY(fth_setup_adapt_to_workers(keeper->with.setup, keeper->with.position));
     if (!restored) /* killed before its first checkpoint */
         FTH_TRY(fth_setup_load_weights(keeper->with.setup, keeper->with.position));
     FTH_TRY(configure(keeper)); /* only now: a run that cannot be continued stays as it was */

@@ -7,13 +7,20 @@
 fth_status fth_position_begin(const fth_engine *engine, const fth_train_options *options, const fth_schedule *schedule,
                               int64_t samples, fth_position *position)
 {
+    *position = (fth_position){.state = {.best_step = -1, .validation_step = -1}};
+    return fth_position_set_batch(position, engine, options, schedule, samples);
+}
+
+fth_status fth_position_set_batch(fth_position *position, const fth_engine *engine, const fth_train_options *options,
+                                  const fth_schedule *schedule, int64_t samples)
+{
     fth_status status = FTH_OK;
     int64_t by_epochs = 0;
 
-    *position = (fth_position){.state = {.best_step = -1, .validation_step = -1},
-                               .batches_per_epoch = fth_batches_per_epoch(samples, options->batch),
-                               .steps_per_epoch = fth_engine_updates_per_epoch(engine),
-                               .total_steps = options->steps};
+    position->batches_per_epoch = fth_batches_per_epoch(samples, options->batch);
+    position->steps_per_epoch = fth_engine_updates_per_epoch(engine);
+    position->step = fth_engine_updates(engine, position->state.batches);
+    position->total_steps = options->steps;
     if (options->epochs > 0) {
         FTH_REQUIRE(options->epochs <= INT64_MAX / 4 / position->batches_per_epoch, FTH_INVALID,
                     "--epochs %" PRId64 " is more than can be counted", options->epochs);
@@ -141,6 +148,7 @@ static const state_field state_fields[] = {
     LATER_REAL(epoch_meters.accelerator_s),
     LATER_REAL(loss_scale),
     LATER_INTEGER(loss_scale_updates),
+    LATER_INTEGER(workers),
     LATER_INTEGER(pending.epoch),
     LATER_INTEGER(pending.samples_so_far),
     LATER_REAL(pending.loss),

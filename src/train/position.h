@@ -36,6 +36,7 @@ typedef struct fth_train_state {
     int64_t best_step;
     double validation_loss, validation_accuracy; /* the last; validation_step -1: none yet */
     int64_t validation_step;
+    int64_t workers;       /* that the run began with: what --batch-per-worker and --scale-lr count by; 0: not known */
     int64_t counter_start; /* what num_batches_tracked said in --weights */
     double loss_scale;     /* of f16; 0: none */
     int64_t loss_scale_updates;
@@ -56,6 +57,9 @@ typedef struct fth_position {
  * the schedule needs an end that no option gives. */
 fth_status fth_position_begin(const fth_engine *engine, const fth_train_options *options, const fth_schedule *schedule,
                               int64_t samples, fth_position *position);
+/* Counts in batches of options->batch from now on; what was consumed stays as it is. */
+fth_status fth_position_set_batch(fth_position *position, const fth_engine *engine, const fth_train_options *options,
+                                  const fth_schedule *schedule, int64_t samples);
 /* The clock runs from here; what was restored has passed already. */
 void fth_position_start_clock(fth_position *position);
 /* Updates state.elapsed_s and returns it. */

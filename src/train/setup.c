@@ -100,7 +100,7 @@ fth_status fth_setup_open(fth_beginning *beginning, const fth_strategy *strategy
     fth_status status = FTH_OK;
     const fth_train_options *options = &beginning->options;
 
-    *setup = (fth_setup){.options = options, .strategy = strategy};
+    *setup = (fth_setup){.options = options, .adapted = &beginning->options, .strategy = strategy};
     FTH_TRY(fth_goal_parse(options->until, &setup->goal));
     FTH_TRY(fth_data_share_parse(options->share, &setup->share));
     FTH_TRY(fth_schedule_find(options->schedule, &setup->schedule));
@@ -147,6 +147,19 @@ fth_status fth_setup_load_weights(fth_setup *setup, fth_position *position)
 out:
     fth_weights_free(weights);
     return status;
+}
+
+fth_status fth_setup_adapt_to_workers(fth_setup *setup, fth_position *position)
+{
+    fth_train_options *options = setup->adapted;
+    const int64_t samples = fth_engine_get_options(setup->engine)->training_samples;
+    int64_t batch = options->batch_per_worker * position->state.workers;
+
+    batch = batch < samples ? batch : samples;
+    if (batch == 0 || batch == options->batch)
+        return FTH_OK;
+    options->batch = batch;
+    return fth_position_set_batch(position, setup->engine, options, setup->schedule, samples);
 }
 
 void fth_setup_set_part(fth_setup *setup, fth_share part)

@@ -12,6 +12,7 @@
 /* Open, because its users need the parts; they are set by setup.c alone. */
 typedef struct fth_setup {
     const fth_train_options *options; /* the beginning's, adapted to weights and data (adapt.c) */
+    fth_train_options *adapted;       /* the same: what data and workers change of them is changed here alone */
     json_t *configuration;            /* as asked, for the record */
     fth_goal goal;
     fth_share share; /* of the training samples */
@@ -33,6 +34,9 @@ fth_status fth_setup_open(fth_beginning *beginning, const fth_strategy *strategy
                           fth_spending *spending, fth_setup *setup, fth_position *position);
 void fth_setup_release(fth_setup *setup);
 
+/* What follows from the number of workers that the run began with, if the position knows it: the batch, and the position's
+ * numbers that count by it. */
+fth_status fth_setup_adapt_to_workers(fth_setup *setup, fth_position *position);
 /* Which part of every training batch this process has, from the next loader on: fth_peer_place.part. */
 void fth_setup_set_part(fth_setup *setup, fth_share part);
 /* Reads --weights, if it was given. */

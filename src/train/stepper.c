@@ -2,7 +2,9 @@
 #include "train/stepper.h"
 
 #include <inttypes.h>
+#include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
 struct fth_stepper {
     const fth_strategy *strategy; /* NULL, as the setup, before they are known */
@@ -47,12 +49,18 @@ fth_status fth_stepper_share_run(fth_stepper *stepper, const json_t *run)
 
 fth_status fth_stepper_connect(fth_stepper *stepper, fth_setup *setup)
 {
+    fth_status status = FTH_OK;
     const fth_strategy *strategy = setup->strategy;
+
     stepper->strategy = strategy;
     stepper->setup = setup;
-    return strategy->connect
-               ? strategy->connect(setup->engine, setup->options, stepper->stop, &stepper->state, &stepper->place)
-               : FTH_OK;
+    if (strategy->connect)
+        FTH_TRY(strategy->connect(setup->engine, setup->options, stepper->stop, &stepper->state, &stepper->place));
+    stepper->position->state.workers = stepper->place.part.of > 0 ? stepper->place.part.of : 1;
+    FTH_TRY(fth_setup_adapt_to_workers(setup, stepper->position)); /* a run that is continued has its own number */
+
+out:
+    return status;
 }
 
 void fth_stepper_free(fth_stepper *stepper)
@@ -76,6 +84,7 @@ static fth_status synchronize(fth_stepper *stepper)
     FTH_TRY(fth_position_save(stepper->position, setup->engine, &position));
     FTH_TRY(stepper->strategy->synchronize(stepper->state, &position));
     FTH_TRY(fth_position_restore(stepper->position, setup->engine, position));
+    FTH_TRY(fth_setup_adapt_to_workers(stepper->setup, stepper->position));
     fth_position_start_clock(stepper->position);
 
 out:
@@ -167,6 +176,14 @@ bool fth_stepper_has_peers(const fth_stepper *stepper)
 
 /* ---- updates ---- */
 
+/* --scale-lr */
+static double scale_of_workers(const char *how, int64_t workers)
+{
+    if (workers <= 1 || strcmp(how, "none") == 0)
+        return 1;
+    return strcmp(how, "sqrt") == 0 ? sqrt((double)workers) : (double)workers;
+}
+
 /* Of the next update. */
 static double find_learning_rate(const fth_stepper *stepper)
 {
@@ -177,7 +194,8 @@ static double find_learning_rate(const fth_stepper *stepper)
                                       .warmup = setup->options->warmup,
                                       .decay_every = setup->options->decay_every,
                                       .decay_factor = setup->options->decay_factor};
-    return fth_engine_learning_rate(setup->engine) * fth_schedule_factor(setup->schedule, &position);
+    return fth_engine_learning_rate(setup->engine) * fth_schedule_factor(setup->schedule, &position) *
+           scale_of_workers(setup->options->scale_lr, stepper->position->state.workers);
 }
 
 static void add_result(fth_stepper *stepper, const fth_step_result *result, double seconds)

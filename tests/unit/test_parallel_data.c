@@ -542,6 +542,24 @@ static void workers_come_and_go(void **state)
     assert_true(compare_models("alone", "elastic") < rounding);
 }
 
+/* Batch and learning rate follow from the two workers that the run begins with, whoever comes later, and when it is resumed. */
+static void batch_and_rate_follow_from_the_first_workers(void **state)
+{
+    (void)state;
+    crew all;
+    train_alone("--model linear --batch 40 --lr 0.2 --steps 20", &expected);
+    open_crew(&all, 2, "--model linear --batch-per-worker 20 --lr 0.1 --scale-lr linear --steps 12 --name scaled");
+    for (int i = 0; i < 2; i++)
+        start_worker(&all, (script){.killed_at = -1, .leaves_at = -1, .gate = 6, .wanted = 3});
+    await_marker("gate-6");
+    start_worker(&all, plain);
+    close_crew(&all, 0);
+    read_history(&found);
+    assert_int_equal(found.count, 12 * 40);
+    train_with(1, "--model linear --batch-per-worker 20 --lr 0.1 --scale-lr linear --steps 20 --resume scaled");
+    assert_true(compare_models("alone", "scaled") < rounding);
+}
+
 #define TEST(function) cmocka_unit_test_teardown(function, remove_all)
 
 int main(int argc, char **argv)
@@ -557,6 +575,7 @@ int main(int argc, char **argv)
         TEST(workers_continue_without_a_lost_one),
         TEST(a_worker_leaves_between_updates),
         TEST(workers_come_and_go),
+        TEST(batch_and_rate_follow_from_the_first_workers),
     };
     return cmocka_run_group_tests(tests, test_make_folder, test_remove_folder);
 }
