@@ -38,6 +38,9 @@ fth_scaling_cost fth_scaling_cost_of(const fth_scaling_group *group)
 
 /* ---- a step ---- */
 
+/* Sums of a few bytes in each step: workers agree on going on, and add up their losses. */
+enum { SMALL_SUMS = 2 };
+
 /* When float `last` of the gradients, and all before it, are final. */
 static double ready_at(const fth_worker_profile *profile, size_t last)
 {
@@ -101,14 +104,13 @@ fth_step_prediction fth_scaling_predict(const fth_worker_profile *profile, const
             step.exchange_s += gather_s;
             step.exposed_s += gather_s;
         }
-        /* Before each step its workers agree on going on: a sum of a few bytes. */
-        step.exchange_s += fixed_s;
-        step.exposed_s += fixed_s;
+        step.exchange_s += SMALL_SUMS * fixed_s;
+        step.exposed_s += SMALL_SUMS * fixed_s;
         step.waiting_s = profile->jitter_s * slowest_of(exchange->workers);
     }
     double alone_s = profile->before_s + profile->compute_s + update_s;
     step.step_s = fmax(alone_s + step.exposed_s + step.waiting_s, profile->data_s);
-    step.limit = find_limit(&step, alone_s, bytes_s, fixed_s * (step.buckets + 1));
+    step.limit = find_limit(&step, alone_s, bytes_s, fixed_s * (step.buckets + SMALL_SUMS));
     return step;
 }
 

@@ -1,5 +1,5 @@
-/* The scaling model: how long a step of data-parallel training takes, from a profile of one worker and the cost of an
- * exchange; and the bucket size that makes it shortest. Arithmetic alone: no clock, no network.
+/* The scaling model: how long a step of data-parallel training takes, from a profile of one worker and the cost of a sum
+ * over all of them; and the bucket size that makes it shortest. Arithmetic alone: no clock, no network.
  *
  * A worker's backward pass finishes gradients from the front of the gradient vector to its end (the timeline). Buckets
  * are ranges of that vector, exchanged one after the other, each as soon as its last gradient is final and the exchange
@@ -13,24 +13,7 @@
 #ifndef FTH_PARALLEL_SCALING_MODEL_H
 #define FTH_PARALLEL_SCALING_MODEL_H
 
-#include "base/base.h"
-
-/* `seconds` after the step began, floats [0, ready_floats) of the gradient vector are final. */
-typedef struct fth_ready_point {
-    double seconds;
-    size_t ready_floats;
-} fth_ready_point;
-
-/* One worker by itself. */
-typedef struct fth_worker_profile {
-    double compute_s; /* forward and backward pass of its batch; of the last one where batches are accumulated */
-    double before_s;  /* batches accumulated before it, without an exchange */
-    double update_s;  /* of all parameters */
-    double data_s;    /* in which its loader makes the batches of a step; a step takes no less. 0: unknown */
-    double jitter_s;  /* standard deviation of its steps: a group waits for its slowest */
-    const fth_ready_point *timeline; /* ascending; the last has all floats */
-    size_t timeline_count;
-} fth_worker_profile;
+#include "train/worker_profile.h"
 
 /* A sum over all workers takes fixed_s + bytes * seconds_per_byte, where `bytes` is what each of them contributes. */
 typedef struct fth_scaling_cost {
