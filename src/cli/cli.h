@@ -59,6 +59,7 @@ extern const fth_option_table fth_no_option_table;
     ROW(train)                                                                                                         \
     ROW(launch)                                                                                                        \
     ROW(standby)                                                                                                       \
+    ROW(plan)                                                                                                          \
     ROW(rehearse)                                                                                                      \
     ROW(evaluate)                                                                                                      \
     ROW(predict)                                                                                                       \

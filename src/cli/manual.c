@@ -54,6 +54,8 @@ static const fact environment[] = {
     {"FARTHING_CUDA_TUNE", "0 takes cuDNN's first choice of algorithms instead of measuring them.",
      TRAINING "predict bench "},
     {"FARTHING_PROFILE", "if set, the time of each step of a plan is printed.", " bench "},
+    {"FARTHING_EMULATE", "how long steps take with the back end for studies, --device emulated: step=0.81.",
+     " train plan bench "},
     {"AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_SESSION_TOKEN, AWS_PROFILE, AWS_REGION, AWS_ENDPOINT_URL",
      "credentials and settings for s3:// addresses, as other tools read them.",
      TRAINING "store doctor report compare predict export weights "},
