@@ -56,7 +56,7 @@ using steady_clock = std::chrono::steady_clock;
 constexpr milliseconds FOREVER = std::chrono::hours(24 * 365);
 constexpr milliseconds GOODBYE_WAIT(1000), FAREWELL_WAIT(100), LONGEST_CONNECT(10000);
 constexpr double USUAL_TIMEOUT_S = 30;
-constexpr size_t LARGEST_SEGMENT = 256 << 10, SMALLEST_SEGMENT = 8 << 10, MOST_SCRATCH = 8 << 20; /* bytes */
+constexpr size_t LARGEST_SEGMENT = 512 << 10, SMALLEST_SEGMENT = 8 << 10, MOST_SCRATCH = 16 << 20; /* bytes */
 constexpr size_t SEGMENTS_AHEAD = 4;         /* receives that a member is ready for, from each other */
 constexpr size_t LARGEST_GATHER = 256 << 10; /* bytes of all contributions of a sum that is small */
 constexpr size_t LARGEST_TREE = 64 << 10;    /* bytes of a broadcast that is small */
@@ -188,7 +188,7 @@ class group
     void start_watching();
     void watch();
     void watch_deadlines();
-    bool hear_farewells();
+    std::string why_lost(int rank, const std::exception &error) const;
     std::string find_lost();
     void say_farewell(farewell::kind_of kind, const std::string &reason);
     void shut_down();
@@ -369,25 +369,24 @@ void group::end(const std::string &reason)
     changed_.notify_all();
 }
 
-/* False once there is nothing more to hear. */
-bool group::hear_farewells()
+std::string reason_in(const farewell &last)
 {
-    int done = 0;
-    for (int i = 0; i < size_; i++) {
-        if (farewells_[i].kind == farewell::LOST) {
-            farewells_[i].reason[sizeof farewells_[i].reason - 1] = '\0';
-            end(farewells_[i].reason);
-            return false;
-        }
-        done += farewells_[i].kind == farewell::DONE;
-    }
-    std::lock_guard<std::mutex> lock(mutex_);
-    goodbyes_ = done;
-    changed_.notify_all();
-    return done < size_ - 1;
+    return std::string(last.reason, strnlen(last.reason, sizeof last.reason));
 }
 
-/* Which connection has closed, by asking each for something. */
+/* What a member's last words, or the lack of them, mean. They are whole once their receive has completed or the connection
+ * has failed. */
+std::string group::why_lost(int rank, const std::exception &error) const
+{
+    const farewell &last = farewells_[rank];
+    if (last.kind == farewell::LOST)
+        return reason_in(last);
+    if (last.kind == farewell::DONE)
+        return members_[rank].name + " has left the group";
+    return "lost " + members_[rank].name + ": " + message_of(error);
+}
+
+/* Which connection has failed, by asking each for something. */
 std::string group::find_lost()
 {
     for (int i = 0; i < size_; i++) {
@@ -396,23 +395,33 @@ std::string group::find_lost()
         try {
             members_[i].lanes[RESULTS]->recv(i, PROBE_SLOT, 0, 0);
         } catch (const std::exception &error) {
-            return farewells_[i].kind == farewell::DONE ? members_[i].name + " has left the group"
-                                                        : "lost " + members_[i].name + ": " + message_of(error);
+            return why_lost(i, error);
         }
     }
     return "lost a member of the group";
 }
 
-/* The thread that waits for farewells. A connection that closes ends its wait with an exception. */
+/* The thread that waits for farewells, at most one from each member. A connection that fails ends its wait with an
+ * exception. Where two came at once gloo names the last of them alone: what the other said, if it was a reason, is found when
+ * its connection closes. */
 void group::watch()
 {
     sigpipe_blocked blocked;
+    int from = -1;
     try {
-        while (watcher_->waitRecv(nullptr, FOREVER) && hear_farewells())
-            ;
+        for (int heard = 1; watcher_->waitRecv(&from, FOREVER); heard++) {
+            if (farewells_[from].kind == farewell::LOST) {
+                end(reason_in(farewells_[from]));
+                return;
+            }
+            std::lock_guard<std::mutex> lock(mutex_);
+            goodbyes_ = heard;
+            changed_.notify_all();
+            if (heard == size_ - 1)
+                return;
+        }
     } catch (const std::exception &) {
-        if (hear_farewells())
-            end(find_lost());
+        end(find_lost());
     }
 }
 
@@ -446,7 +455,7 @@ void group::say_farewell(farewell::kind_of kind, const std::string &reason)
     int sent = 0;
     for (int i = 0; i < size_; i++) {
         try {
-            if (i != rank_ && farewells_[i].kind != farewell::LOST) {
+            if (i != rank_) {
                 buffer->send(i, FAREWELL_SLOT);
                 sent++;
             }
@@ -567,11 +576,7 @@ template <typename function> void group::wait_for(int whom, function wait)
         if (wait())
             return;
     } catch (const std::exception &error) {
-        if (farewells_[whom].kind == farewell::NONE)
-            end("lost " + members_[whom].name + ": " + message_of(error));
-        else
-            end(farewells_[whom].kind == farewell::LOST ? farewells_[whom].reason
-                                                        : members_[whom].name + " has left the group");
+        end(why_lost(whom, error));
     }
     throw group_ended();
 }
