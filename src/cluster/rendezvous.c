@@ -30,6 +30,7 @@
 #include "base/process.h"
 #include "cluster/configuration.h"
 #include "cluster/group_keys.h"
+#include "cluster/port_holder.h"
 #include "cluster/protocol.h"
 #include "cluster/roster.h"
 #include "http/host.h"
@@ -633,6 +634,26 @@ static const fth_route routes[] = {
 
 /* ---- beginning and end ---- */
 
+static fth_status listen_at(fth_rendezvous *rendezvous, const char *address, int port)
+{
+    fth_status status = fth_server_start(&(fth_server_options){.address = address,
+                                                               .port = port,
+                                                               .routes = routes,
+                                                               .context = rendezvous,
+                                                               .admit = admit,
+                                                               .threads = 2,
+                                                               .max_connections = MAX_CONNECTIONS,
+                                                               .idle_s = 20},
+                                         &rendezvous->server);
+    char *holder = status == FTH_IO && port > 0 ? fth_port_holder(port) : NULL;
+    if (holder)
+        status = fth_fail_within(status, "the rendezvous cannot have port %d, which %s holds", port, holder);
+    else if (status != FTH_OK)
+        status = fth_fail_within(status, "the rendezvous of run %s", rendezvous->run);
+    free(holder);
+    return status;
+}
+
 fth_status fth_rendezvous_start(const fth_rendezvous_options *options, fth_rendezvous **result)
 {
     fth_status status = FTH_OK;
@@ -656,15 +677,7 @@ fth_status fth_rendezvous_start(const fth_rendezvous_options *options, fth_rende
     FTH_REQUIRE(rendezvous->run, FTH_NO_MEMORY, "no memory for a rendezvous");
     FTH_TRY(fth_roster_create(&rendezvous->limits, fth_clock_seconds(), &rendezvous->roster));
     FTH_TRY(fth_group_keys_create(&rendezvous->keys));
-    FTH_TRY(fth_server_start(&(fth_server_options){.address = options->address ? options->address : "0.0.0.0",
-                                                   .port = options->port,
-                                                   .routes = routes,
-                                                   .context = rendezvous,
-                                                   .admit = admit,
-                                                   .threads = 2,
-                                                   .max_connections = MAX_CONNECTIONS,
-                                                   .idle_s = 20},
-                             &rendezvous->server));
+    FTH_TRY(listen_at(rendezvous, options->address ? options->address : "0.0.0.0", options->port));
     FTH_REQUIRE(fth_thread_start(&rendezvous->ticker, "rendezvous", tick, rendezvous) == 0, FTH_NO_MEMORY,
                 "no thread for the rendezvous");
     rendezvous->ticking = true;

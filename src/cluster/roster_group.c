@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+enum { MOST_NAMED = 8 };
 static const double PREPARING_S = 60; /* for members that have opened when enough others are ready */
 static const char EXCHANGING[] = "exchanging";
 
@@ -283,22 +284,35 @@ static char *append(char *text, const char *separator, const char *more)
     return longer;
 }
 
-/* The hosts of nodes whose members are in one of two states, each once. */
+static int count_on_node(const fth_roster *roster, const char *node, fth_roster_state state)
+{
+    int count = 0;
+    for (size_t i = 0; i < roster->count; i++)
+        count += roster->members[i]->state == state && strcmp(roster->members[i]->node, node) == 0;
+    return count;
+}
+
+/* The hosts of nodes that have members in this state, each once; with how many of them are there where some miss. */
 static char *list_hosts(const fth_roster *roster, fth_roster_state state, int *count)
 {
+    int expected = state == FTH_ROSTER_WAITING && begins(roster) ? roster->options.workers_per_node : 1;
     char *text = strdup("");
     *count = 0;
     for (size_t i = 0; i < roster->count; i++) {
-        bool first = roster->members[i]->state == state;
+        const fth_roster_member *member = roster->members[i];
+        bool first = member->state == state;
         for (size_t k = 0; first && k < i; k++)
-            first =
-                roster->members[k]->state != state || strcmp(roster->members[k]->node, roster->members[i]->node) != 0;
+            first = roster->members[k]->state != state || strcmp(roster->members[k]->node, member->node) != 0;
         if (!first)
             continue;
-        if (++*count <= 8)
-            text = append(text, ", ", roster->members[i]->host);
-        else if (*count == 9)
+        int there = count_on_node(roster, member->node, state);
+        char *host = there < expected ? fth_format("%s (%d of %d workers)", member->host, there, expected)
+                                      : fth_format("%s", member->host);
+        if (++*count <= MOST_NAMED)
+            text = append(text, ", ", host ? host : "?");
+        else if (*count == MOST_NAMED + 1)
             text = append(text, ", ", "...");
+        free(host);
     }
     return text;
 }
@@ -327,8 +341,6 @@ char *fth_roster_missing(const fth_roster *roster, int64_t id, bool *few)
         *few = !roster->enough;
         text = fth_format("%s of at least %d: %s%s%s%s", FTH_COUNTED(ready_count, "node"), roster->options.least, ready,
                           *preparing ? " (preparing: " : "", preparing, *preparing ? ")" : "");
-        if (roster->options.workers_per_node > 1 && begins(roster))
-            text = append(text, "; ", "each needs all of its workers");
     }
     free(ready);
     free(late);
