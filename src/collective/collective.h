@@ -45,7 +45,8 @@ typedef struct fth_collective_options {
     const char *transport; /* "auto", or the name of a row */
     double timeout_s;      /* a call in which nothing moves for this long fails, as if a member were lost; 0: 30 */
     /* Memory of this process, made with fth_shared_memory_create(), in which sums are made without a copy where members
-     * share a machine. NULL: none. */
+     * share a machine; of one collective at a time. When a call fails, its pages are replaced at the same address, and what other
+     * threads write there meanwhile may be lost. NULL: none. */
     const struct fth_shared_memory *memory;
 } fth_collective_options;
 

@@ -1,9 +1,9 @@
 /* Collectives between processes of one machine, through memory that they share (shm_group.h).
  *
- * Where every member's values lie in its shared memory nothing is copied to be sent: each member sums its range over the
- * memory of all, into its own, and then copies the other ranges from those who summed them. Other values go through inboxes, a
- * part at a time. An inbox has two areas: `terms`, which this member fills for others to read, and `sums`, in which it leaves
- * what it has summed.
+ * Where every member's values lie in its shared memory nothing is copied: each member sums its range over the memory of all and
+ * writes the sums there, so that each number is read once and written once, which takes half the time of copying ranges
+ * from those who have summed them. Other values go through inboxes, a part at a time. An inbox has two areas: `terms`, which
+ * this member fills for others to read, and `sums`, in which it leaves what it has summed.
  *
  * When an area may be written again:
  * - terms, and the description of a call: once all members have made the last step of the call before (begin_call waits for
@@ -26,8 +26,8 @@ typedef enum call_kind { REDUCE = 1, REDUCE_SCATTER, ALL_GATHER, BROADCAST, SUM 
 typedef struct shm_state {
     fth_shm_group *group;
     int rank, size;
-    const float **sources; /* `size` of them, for one sum */
-    size_t *begins;        /* size + 1 of them, for all_reduce */
+    float **vectors; /* `size` of them, for one sum */
+    size_t *begins;  /* size + 1 of them, for all_reduce */
 } shm_state;
 
 static char *terms_of(shm_state *shm, int member)
@@ -85,7 +85,7 @@ static fth_status compare_calls(shm_state *shm, int *direct)
 }
 
 /* The values of a member in its memory, from number `from` to `to`. */
-static fth_status find_values(shm_state *shm, int member, size_t from, size_t to, const float **values)
+static fth_status find_values(shm_state *shm, int member, size_t from, size_t to, float **values)
 {
     uint64_t offset = fth_shm_group_call(shm->group, member)->offset + from * sizeof(float);
     *values = fth_shm_group_memory(shm->group, member, offset, (to - from) * sizeof(float));
@@ -136,25 +136,19 @@ static void copy_floats(void *to, const void *from, size_t count)
 
 /* ---- sums ---- */
 
-/* Every member sums its range of all values in its own memory; with `gathers`, it then copies what the others have summed. */
-static fth_status reduce_in_memory(shm_state *shm, float *values, const size_t *begins, fth_wire wire, bool gathers)
+/* Every member sums its range in the memory of all; with `gathers`, all get the sums. */
+static fth_status reduce_in_memory(shm_state *shm, const size_t *begins, fth_wire wire, bool gathers)
 {
     fth_status status = FTH_OK;
     size_t from = begins[shm->rank], to = begins[shm->rank + 1];
 
     for (int r = 0; r < shm->size; r++)
-        FTH_TRY(find_values(shm, r, from, to, &shm->sources[r]));
-    fth_wire_sum(wire, shm->sources, shm->size, to - from, values + from);
-    FTH_TRY(meet(shm));
-    if (!gathers)
-        goto out;
-    for (int i = 1; i < shm->size; i++) { /* each begins with another, so that not all read the same */
-        int r = (shm->rank + i) % shm->size;
-        const float *sums;
-        FTH_TRY(find_values(shm, r, begins[r], begins[r + 1], &sums));
-        copy_floats(values + begins[r], sums, begins[r + 1] - begins[r]);
-    }
-    FTH_TRY(meet(shm)); /* until then others copy from here */
+        FTH_TRY(find_values(shm, r, from, to, &shm->vectors[r]));
+    if (gathers)
+        fth_wire_sum_to_all(wire, shm->vectors, shm->size, to - from);
+    else
+        fth_wire_sum(wire, (const float *const *)shm->vectors, shm->size, to - from, shm->vectors[shm->rank]);
+    FTH_TRY(meet(shm)); /* until then others read and write here */
 
 out:
     return status;
@@ -179,8 +173,8 @@ static fth_status reduce_part(shm_state *shm, float *values, const size_t *begin
     float *sums = gathers ? (float *)(void *)sums_of(shm, shm->rank) : values + from;
 
     for (int r = 0; r < shm->size; r++)
-        shm->sources[r] = (const float *)(void *)terms_of(shm, r) + (size_t)shm->rank * length;
-    fth_wire_sum(wire, shm->sources, shm->size, to - from, sums);
+        shm->vectors[r] = (float *)(void *)terms_of(shm, r) + (size_t)shm->rank * length;
+    fth_wire_sum(wire, (const float *const *)shm->vectors, shm->size, to - from, sums);
     FTH_TRY(meet(shm));
     for (int r = 0; gathers && r < shm->size; r++) {
         from = part_begin(begins, r, part, length);
@@ -191,23 +185,22 @@ out:
     return status;
 }
 
-static fth_status reduce(shm_state *shm, call_kind kind, float *values, const size_t *begins, fth_wire wire)
+/* `call` is this member's, which has begun. */
+static fth_status reduce_ranges(shm_state *shm, const fth_shm_call *call, float *values, const size_t *begins)
 {
     fth_status status = FTH_OK;
-    size_t count = begins[shm->size], length = part_length(shm);
-    fth_shm_call call = {.kind = kind, .detail = wire, .count = count, .layout = digest(begins, shm->size + 1)};
+    size_t length = part_length(shm);
+    bool gathers = call->kind == REDUCE, in_memory = call->offset != FTH_SHM_ELSEWHERE;
     int direct;
 
-    call.offset = fth_shm_group_find(shm->group, values, count * sizeof *values);
-    FTH_TRY(begin_call(shm, call));
-    if (call.offset == FTH_SHM_ELSEWHERE)
+    if (!in_memory)
         write_terms(shm, values, begins, 0, length);
     FTH_TRY(meet(shm));
     FTH_TRY(compare_calls(shm, &direct));
     if (direct == shm->size)
-        return reduce_in_memory(shm, values, begins, wire, kind == REDUCE);
+        return reduce_in_memory(shm, begins, call->detail, gathers);
     if (direct > 0) { /* some have values in their memory, others have not: all go through inboxes */
-        if (call.offset != FTH_SHM_ELSEWHERE)
+        if (in_memory)
             write_terms(shm, values, begins, 0, length);
         FTH_TRY(meet(shm));
     }
@@ -216,11 +209,28 @@ static fth_status reduce(shm_state *shm, call_kind kind, float *values, const si
             write_terms(shm, values, begins, part, length);
             FTH_TRY(meet(shm));
         }
-        FTH_TRY(reduce_part(shm, values, begins, part, length, wire, kind == REDUCE));
+        FTH_TRY(reduce_part(shm, values, begins, part, length, call->detail, gathers));
     }
 
 out:
     return status;
+}
+
+static fth_status reduce(shm_state *shm, call_kind kind, float *values, const size_t *begins, fth_wire wire)
+{
+    size_t count = begins[shm->size], size = count * sizeof *values;
+    fth_shm_call call = {.kind = kind, .detail = wire, .count = count, .layout = digest(begins, shm->size + 1)};
+    call.offset = fth_shm_group_find(shm->group, values, size);
+
+    fth_status status = begin_call(shm, call);
+    if (status != FTH_OK)
+        return status;
+    status = reduce_ranges(shm, &call, values, begins);
+    if (status == FTH_OK || kind != REDUCE || call.offset == FTH_SHM_ELSEWHERE)
+        return status;
+    /* Others may still write their sums. */
+    fth_status protected = fth_shm_group_protect(shm->group, call.offset, size);
+    return protected == FTH_OK ? status : protected;
 }
 
 /* Each member makes all sums. */
@@ -235,8 +245,8 @@ static fth_status reduce_few(shm_state *shm, float *values, size_t count, fth_wi
     FTH_TRY(meet(shm));
     FTH_TRY(compare_calls(shm, &direct));
     for (int r = 0; r < shm->size; r++)
-        shm->sources[r] = (const float *)(void *)terms_of(shm, r);
-    fth_wire_sum(wire, shm->sources, shm->size, count, values);
+        shm->vectors[r] = (float *)(void *)terms_of(shm, r);
+    fth_wire_sum(wire, (const float *const *)shm->vectors, shm->size, count, values);
     fth_shm_group_step(shm->group);
 
 out:
@@ -293,7 +303,7 @@ static fth_status gather_from_memory(shm_state *shm, float *values, const size_t
     fth_status status = FTH_OK;
     for (int i = 1; i < shm->size; i++) {
         int r = (shm->rank + i) % shm->size;
-        const float *theirs;
+        float *theirs;
         FTH_TRY(find_values(shm, r, begins[r], begins[r + 1], &theirs));
         copy_floats(values + begins[r], theirs, begins[r + 1] - begins[r]);
     }
@@ -388,7 +398,7 @@ static void shm_close(void *state)
     if (!shm)
         return;
     fth_shm_group_close(shm->group);
-    free(shm->sources);
+    free(shm->vectors);
     free(shm->begins);
     free(shm);
 }
@@ -401,7 +411,7 @@ static fth_status shm_open(const fth_collective_options *options, void **state)
     FTH_TRY(fth_allocate(1, sizeof *made, &made));
     made->rank = options->rank;
     made->size = options->size;
-    FTH_TRY(fth_allocate((size_t)made->size, sizeof *made->sources, &made->sources));
+    FTH_TRY(fth_allocate((size_t)made->size, sizeof *made->vectors, &made->vectors));
     FTH_TRY(fth_allocate((size_t)made->size + 1, sizeof *made->begins, &made->begins));
     FTH_TRY(fth_shm_group_open(options, 2 * AREA_BYTES, &made->group));
     *state = made;

@@ -115,7 +115,7 @@ static fth_status attach(fth_shm_group *group, int rank, char *description)
                 FTH_INVALID, "it has another version of farthing");
     peer->board = fth_shared_memory_get(peer->region);
     if (*memory) {
-        FTH_TRY(fth_shared_memory_attach(memory, false, &peer->attached));
+        FTH_TRY(fth_shared_memory_attach(memory, true, &peer->attached));
         peer->memory = peer->attached;
     }
 
@@ -375,10 +375,15 @@ uint64_t fth_shm_group_find(const fth_shm_group *group, const void *bytes, size_
     return inside ? at - begin : FTH_SHM_ELSEWHERE;
 }
 
-const void *fth_shm_group_memory(const fth_shm_group *group, int rank, uint64_t offset, size_t size)
+fth_status fth_shm_group_protect(fth_shm_group *group, uint64_t offset, size_t size)
+{
+    return fth_shared_memory_replace(group->members[group->rank].memory, offset, offset + size);
+}
+
+void *fth_shm_group_memory(const fth_shm_group *group, int rank, uint64_t offset, size_t size)
 {
     const fth_shared_memory *memory = group->members[rank].memory;
     if (!memory || offset > fth_shared_memory_size(memory) || size > fth_shared_memory_size(memory) - offset)
         return NULL;
-    return (const char *)fth_shared_memory_get(memory) + offset;
+    return (char *)fth_shared_memory_get(memory) + offset;
 }

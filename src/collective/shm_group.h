@@ -1,8 +1,9 @@
 /* The members of one machine: each one's memory mapped by all, and the steps in which they wait for each other.
  *
- * A member has a board, an inbox of its own that others read, and, where the options have one, the memory that its values lie
- * in. It writes its own memory only and maps that of others for reading, so one that was stopped, given up and goes on later
- * spoils nothing of the survivors. (The board counts who sleeps on it; it is the one thing that others write.)
+ * A member has a board, an inbox that others read, and, where the options have one, the memory that its values lie in, which
+ * others read and write while it waits for them in a call. If that call fails, some may still write when it has returned: one
+ * that was stopped, say, given up by the others, and goes on later. Therefore the memory is then replaced by other memory at
+ * the same address (fth_shm_group_protect), which they do not know.
  *
  * Time is counted in steps, a number that only grows, on each member's board. All members make the same calls, and each call
  * has the same steps in all of them: to wait for a member is to wait until its step has come to a number. Who waits spins
@@ -46,7 +47,9 @@ fth_shm_call *fth_shm_group_call(fth_shm_group *group, int member);
 void *fth_shm_group_inbox(fth_shm_group *group, int member);
 /* Where `bytes` of this process lie in its memory, or FTH_SHM_ELSEWHERE. */
 uint64_t fth_shm_group_find(const fth_shm_group *group, const void *bytes, size_t size);
+/* Puts other memory in the place of this process's; values of `size` bytes at `offset` are lost. */
+fth_status fth_shm_group_protect(fth_shm_group *group, uint64_t offset, size_t size);
 /* `size` bytes of a member's memory; NULL if it has no such place. */
-const void *fth_shm_group_memory(const fth_shm_group *group, int member, uint64_t offset, size_t size);
+void *fth_shm_group_memory(const fth_shm_group *group, int member, uint64_t offset, size_t size);
 
 #endif

@@ -113,6 +113,16 @@ FTH_VECTORIZED static void add_pair(const float *a, const float *b, size_t count
         to[i] = a[i] + b[i];
 }
 
+/* Both get their sum. */
+FTH_VECTORIZED static void add_to_both(float *restrict a, float *restrict b, size_t count)
+{
+    for (size_t i = 0; i < count; i++) {
+        float sum = a[i] + b[i];
+        a[i] = sum;
+        b[i] = sum;
+    }
+}
+
 void fth_wire_pack(fth_wire wire, const float *from, size_t count, void *to)
 {
     switch (wire) {
@@ -144,45 +154,58 @@ void fth_wire_add(fth_wire wire, const void *from, size_t count, float *sums)
 
 enum { BLOCK = 2048 }; /* numbers that are summed at a time: they stay in the first-level cache */
 
-static void sum_rounded(fth_wire wire, const float *const *sources, int source_count, size_t at, size_t count,
-                        float *to)
+static size_t block_length(size_t at, size_t count)
 {
-    uint16_t packed[BLOCK];
-    float sums[BLOCK];
-    for (int s = 0; s < source_count; s++) {
-        fth_wire_pack(wire, sources[s] + at, count, packed);
-        if (s == 0)
-            fth_wire_unpack(wire, packed, count, sums);
-        else
-            fth_wire_add(wire, packed, count, sums);
-    }
-    fth_wire_pack(wire, sums, count, packed);
-    fth_wire_unpack(wire, packed, count, to + at);
+    return count - at < BLOCK ? count - at : BLOCK;
 }
 
-static void sum_plainly(const float *const *sources, int source_count, size_t at, size_t count, float *to)
+/* Of `count` numbers, at most BLOCK, from `at` in each source. */
+static void sum_block(fth_wire wire, const float *const *sources, int source_count, size_t at, size_t count,
+                      float sums[BLOCK])
 {
-    float sums[BLOCK];
-    memcpy(sums, sources[0] + at, count * sizeof *sums);
-    for (int s = 1; s < source_count - 1; s++)
-        add_f32(sources[s] + at, count, sums);
-    if (source_count > 1)
-        add_pair(sums, sources[source_count - 1] + at, count, to + at);
-    else
-        memcpy(to + at, sums, count * sizeof *sums);
+    uint16_t packed[BLOCK];
+    for (int s = 0; s < source_count; s++) {
+        const void *terms = sources[s] + at;
+        if (wire != FTH_WIRE_F32) {
+            fth_wire_pack(wire, sources[s] + at, count, packed);
+            terms = packed;
+        }
+        if (s == 0)
+            fth_wire_unpack(wire, terms, count, sums);
+        else
+            fth_wire_add(wire, terms, count, sums);
+    }
+    if (wire != FTH_WIRE_F32) {
+        fth_wire_pack(wire, sums, count, packed);
+        fth_wire_unpack(wire, packed, count, sums);
+    }
 }
 
 void fth_wire_sum(fth_wire wire, const float *const *sources, int source_count, size_t count, float *to)
 {
+    float sums[BLOCK];
     if (wire == FTH_WIRE_F32 && source_count == 2) {
         add_pair(sources[0], sources[1], count, to);
         return;
     }
     for (size_t at = 0; at < count; at += BLOCK) {
-        size_t block = count - at < BLOCK ? count - at : BLOCK;
-        if (wire == FTH_WIRE_F32)
-            sum_plainly(sources, source_count, at, block, to);
-        else
-            sum_rounded(wire, sources, source_count, at, block, to);
+        size_t block = block_length(at, count);
+        sum_block(wire, sources, source_count, at, block, sums);
+        memcpy(to + at, sums, block * sizeof *sums);
+    }
+}
+
+void fth_wire_sum_to_all(fth_wire wire, float *const *vectors, int vector_count, size_t count)
+{
+    float sums[BLOCK];
+    if (wire == FTH_WIRE_F32 && vector_count == 2) {
+        add_to_both(vectors[0], vectors[1], count);
+        return;
+    }
+    for (size_t at = 0; at < count; at += BLOCK) {
+        size_t block = block_length(at, count);
+        sum_block(wire, (const float *const *)vectors, vector_count, at, block, sums);
+        for (int v = 0; v < vector_count; v++)
+            memcpy(vectors[v] + at, sums, block * sizeof *sums);
     }
 }

@@ -18,5 +18,7 @@ void fth_wire_add(fth_wire wire, const void *from, size_t count, float *sums);
 /* to[i] = sources[0][i] + sources[1][i] + ..., added in this order; with f16 and bf16 each term and the result is rounded. `to`
  * may be one of the sources. */
 void fth_wire_sum(fth_wire wire, const float *const *sources, int source_count, size_t count, float *to);
+/* The same, of `vectors` that all get the result. */
+void fth_wire_sum_to_all(fth_wire wire, float *const *vectors, int vector_count, size_t count);
 
 #endif
