@@ -118,6 +118,28 @@ static void sums_have_the_order_of_their_sources(void **state)
         }
 }
 
+/* All vectors get what fth_wire_sum() makes of them. */
+static void sums_reach_all_vectors(void **state)
+{
+    (void)state;
+    enum { COUNT = 5003, VECTORS = 5 };
+    static float terms[VECTORS][COUNT], expected[COUNT];
+    float *vectors[VECTORS];
+    static const fth_wire wires[] = {FTH_WIRE_F32, FTH_WIRE_F16, FTH_WIRE_BF16};
+    for (size_t w = 0; w < FTH_COUNT_OF(wires); w++)
+        for (int n = 1; n <= VECTORS; n++) {
+            for (int v = 0; v < n; v++) {
+                vectors[v] = terms[v];
+                for (size_t i = 0; i < COUNT; i++)
+                    terms[v][i] = (float)(i * 31 % 1009) * (v % 2 ? -17.3f : 1.1f) + (float)v;
+            }
+            fth_wire_sum(wires[w], (const float *const *)vectors, n, COUNT, expected);
+            fth_wire_sum_to_all(wires[w], vectors, n, COUNT);
+            for (int v = 0; v < n; v++)
+                assert_memory_equal(terms[v], expected, sizeof expected);
+        }
+}
+
 /* ---- memory ---- */
 
 static void memory_is_found_by_its_description(void **state)
@@ -135,6 +157,34 @@ static void memory_is_found_by_its_description(void **state)
     fth_shared_memory_free(view);
     fth_shared_memory_free(memory);
     assert_int_equal(fth_shared_memory_attach(place, false, &view), FTH_UNSUPPORTED);
+}
+
+/* At the same address, with what it held; who had the old memory has nothing of the new. */
+static void memory_can_be_replaced(void **state)
+{
+    (void)state;
+    enum { SIZE = 50000, FROM = 10001, TO = 30003 };
+    fth_shared_memory *memory = NULL, *old = NULL, *view = NULL;
+    char before[FTH_SHARED_PLACE], after[FTH_SHARED_PLACE];
+    assert_int_equal(fth_shared_memory_create(SIZE, &memory), FTH_OK);
+    fth_shared_memory_describe(memory, before);
+    assert_int_equal(fth_shared_memory_attach(before, true, &old), FTH_OK);
+    char *bytes = fth_shared_memory_get(memory), *stale = fth_shared_memory_get(old);
+    for (int i = 0; i < SIZE; i++)
+        bytes[i] = (char)(i % 101 + 1);
+
+    assert_int_equal(fth_shared_memory_replace(memory, FROM, TO), FTH_OK);
+    assert_ptr_equal(fth_shared_memory_get(memory), bytes);
+    memset(stale, -1, SIZE);
+    for (int i = 0; i < SIZE; i++)
+        assert_true(i >= FROM && i < TO ? bytes[i] != -1 : bytes[i] == (char)(i % 101 + 1));
+    assert_int_not_equal(fth_shared_memory_attach(before, true, &view), FTH_OK);
+    fth_shared_memory_describe(memory, after);
+    assert_int_equal(fth_shared_memory_attach(after, true, &view), FTH_OK);
+    assert_memory_equal(fth_shared_memory_get(view), bytes, SIZE);
+    fth_shared_memory_free(view);
+    fth_shared_memory_free(old);
+    fth_shared_memory_free(memory);
 }
 
 static void other_files_are_not_mapped(void **state)
@@ -173,12 +223,10 @@ static void other_files_are_not_mapped(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(sixteen_bits_survive),
-        cmocka_unit_test(f16_is_the_compilers),
-        cmocka_unit_test(bf16_rounds_to_nearest_even),
-        cmocka_unit_test(sums_have_the_order_of_their_sources),
-        cmocka_unit_test(memory_is_found_by_its_description),
-        cmocka_unit_test(other_files_are_not_mapped),
+        cmocka_unit_test(sixteen_bits_survive),        cmocka_unit_test(f16_is_the_compilers),
+        cmocka_unit_test(bf16_rounds_to_nearest_even), cmocka_unit_test(sums_have_the_order_of_their_sources),
+        cmocka_unit_test(sums_reach_all_vectors),      cmocka_unit_test(memory_is_found_by_its_description),
+        cmocka_unit_test(memory_can_be_replaced),      cmocka_unit_test(other_files_are_not_mapped),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
