@@ -67,6 +67,12 @@ static fth_status share_run(void *state, const json_t *run)
     return fth_worker_group_share_run(self->group, run);
 }
 
+static int count_processors(const void *state)
+{
+    const fth_data_parallel *self = state;
+    return fth_worker_group_processors(self->group);
+}
+
 /* ---- groups ---- */
 
 /* For validation, and for synchronized batch norms. */
@@ -336,6 +342,7 @@ const fth_strategy fth_strategy_data_parallel = {
     .check = check,
     .meet = meet,
     .share_run = share_run,
+    .count_processors = count_processors,
     .connect = connect_worker,
     .synchronize = synchronize,
     .open = open_worker,

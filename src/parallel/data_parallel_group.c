@@ -131,6 +131,24 @@ out:
     return status;
 }
 
+/* Slurm and MPI bind each process to processors of its own, unless told otherwise. */
+static bool has_own_processors(const fth_launched *launched)
+{
+    static const char *const binding[] = {"slurm", "open-mpi", "mpich"};
+    for (size_t i = 0; i < FTH_COUNT_OF(binding); i++)
+        if (strcmp(launched->launcher, binding[i]) == 0)
+            return fth_processors_usable() * launched->local_size <= fth_processors_online();
+    return false;
+}
+
+int fth_worker_group_processors(const fth_worker_group *group)
+{
+    const int usable = fth_processors_usable(), workers = group->launched.local_size;
+    if (workers <= 1 || has_own_processors(&group->launched))
+        return usable;
+    return usable > workers ? usable / workers : 1;
+}
+
 fth_status fth_worker_group_find_run(fth_worker_group *group, json_t **run)
 {
     *run = NULL;

@@ -28,6 +28,9 @@ fth_status fth_worker_group_open(fth_launched *launched, const fth_train_options
 /* Leaves first, if it has not: to the others this process has ended, and is not lost. */
 void fth_worker_group_close(fth_worker_group *group);
 
+/* How many processors each of the workers of this machine has to itself. */
+int fth_worker_group_processors(const fth_worker_group *group);
+
 /* See membership.h; alone: *run is NULL. */
 fth_status fth_worker_group_find_run(fth_worker_group *group, json_t **run);
 fth_status fth_worker_group_share_run(fth_worker_group *group, const json_t *run);

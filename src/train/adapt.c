@@ -64,6 +64,12 @@ out:
     return status;
 }
 
+void fth_adapt_threads(fth_train_options *options, int processors)
+{
+    if (options->threads == 0 && processors > 0)
+        options->threads = processors;
+}
+
 void fth_adapt_batch(fth_train_options *options, int64_t samples)
 {
     if (options->batch <= samples || samples == 0)

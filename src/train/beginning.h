@@ -24,6 +24,7 @@ typedef struct fth_beginning {
     bool finished;        /* there is nothing left to do */
     char lease_group[24]; /* of the processes that train it together; "": it has no lease, or this process alone */
     size_t stored_bytes;  /* of its events that the store has (--checkpoints) */
+    int processors;       /* of this machine that are for this process; 0: all */
 } fth_beginning;
 
 /* Where to begin on this machine, without a store. */

@@ -63,6 +63,7 @@ static fth_status open_engine(fth_setup *setup, fth_beginning *beginning, const 
     bool normalization_assumed = false;
 
     FTH_TRY(fth_adapt_normalization(beginning, setup->strategy, &normalization_assumed));
+    fth_adapt_threads(options, beginning->processors);
     FTH_TRY(fth_open_device_and_data(options, stop, &setup->device, &setup->dataset));
     FTH_TRY(check_data(setup, beginning));
     const fth_dataset_info *info = fth_dataset_get_info(setup->dataset);
@@ -100,7 +101,8 @@ fth_status fth_setup_open(fth_beginning *beginning, const fth_strategy *strategy
     fth_status status = FTH_OK;
     const fth_train_options *options = &beginning->options;
 
-    *setup = (fth_setup){.options = options, .adapted = &beginning->options, .strategy = strategy};
+    *setup = (fth_setup){
+        .options = options, .adapted = &beginning->options, .processors = beginning->processors, .strategy = strategy};
     FTH_TRY(fth_goal_parse(options->until, &setup->goal));
     FTH_TRY(fth_data_share_parse(options->share, &setup->share));
     FTH_TRY(fth_schedule_find(options->schedule, &setup->schedule));
@@ -194,6 +196,8 @@ fth_status fth_setup_open_loader(const fth_setup *setup, fth_split split, int64_
                                          .shuffle = training,
                                          .recipes = setup->data_on_device || (training && workers_make_images(setup)),
                                          .threads = (int)options->loader_threads};
+    if (loader_options.threads == 0 && fth_dataset_is_transformed(setup->dataset))
+        loader_options.threads = setup->processors;
     if (training) {
         fth_status status = fth_augmentation_find(options->augment, &loader_options.augmentation);
         if (status != FTH_OK)

@@ -17,6 +17,7 @@ typedef struct fth_setup {
     fth_goal goal;
     fth_share share; /* of the training samples */
     fth_share part;  /* of every training batch */
+    int processors;  /* that are for this process; 0: all */
     const fth_schedule *schedule;
     const fth_strategy *strategy;
 
@@ -53,6 +54,8 @@ fth_status fth_setup_prepare(const fth_setup *setup);
 /* Before the data is opened: sets the normalization that the run had so far, or that the weights were trained with.
  * *assumed: the weights do not say. */
 fth_status fth_adapt_normalization(fth_beginning *beginning, const fth_strategy *strategy, bool *assumed);
+/* Before the device is opened: computes on the processors that are for this process, unless options say how many. */
+void fth_adapt_threads(fth_train_options *options, int processors);
 /* With the data open: a batch has no more images than the `samples` there are. */
 void fth_adapt_batch(fth_train_options *options, int64_t samples);
 

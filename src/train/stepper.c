@@ -42,6 +42,12 @@ bool fth_stepper_has_met(const fth_stepper *stepper)
     return stepper->strategy && stepper->strategy->meet;
 }
 
+int fth_stepper_count_processors(const fth_stepper *stepper)
+{
+    const fth_strategy *strategy = stepper->strategy;
+    return strategy && strategy->count_processors && stepper->state ? strategy->count_processors(stepper->state) : 0;
+}
+
 fth_status fth_stepper_share_run(fth_stepper *stepper, const json_t *run)
 {
     return stepper->strategy->share_run(stepper->state, run);

@@ -24,6 +24,8 @@ void fth_stepper_free(fth_stepper *stepper);
 fth_status fth_stepper_meet(fth_stepper *stepper, const fth_strategy *strategy, const fth_train_options *options,
                             json_t **run);
 bool fth_stepper_has_met(const fth_stepper *stepper);
+/* How many processors are for this process; 0: all. */
+int fth_stepper_count_processors(const fth_stepper *stepper);
 fth_status fth_stepper_share_run(fth_stepper *stepper, const json_t *run);
 /* Connects to the processes that the strategy needs, which is the setup's. */
 fth_status fth_stepper_connect(fth_stepper *stepper, fth_setup *setup);

@@ -82,6 +82,8 @@ struct fth_strategy {
      * connect(). */
     fth_status (*meet)(const fth_train_options *options, fth_stop *stop, void **state, json_t **run);
     fth_status (*share_run)(void *state, const json_t *run);
+    /* Optional, after meet(): how many of this machine's processors are for this process, which has peers on it. */
+    int (*count_processors)(const void *state);
     /* Optional: connects to the processes it needs, and fails if they refuse, before the run has a record. open() then
      * gets its state. From here on, whatever waits for others watches `stop`, which outlives the strategy, and stops
      * waiting when it is asked: step() succeeds if the batch counts already, else returns FTH_INTERRUPTED. `place`

@@ -239,6 +239,7 @@ static fth_status begin(fth_trainer *trainer, const fth_strategy *strategy)
     fth_status status = FTH_OK;
     const bool resumed = trainer->beginning.run != NULL;
 
+    trainer->beginning.processors = fth_stepper_count_processors(trainer->stepper);
     FTH_TRY(fth_setup_open(&trainer->beginning, strategy, trainer->stop, trainer->spending, &trainer->setup,
                            &trainer->position));
     FTH_TRY(fth_stepper_connect(trainer->stepper, &trainer->setup));
