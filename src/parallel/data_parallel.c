@@ -289,9 +289,10 @@ static fth_status drain(void *state, fth_step_result *result)
     if (self->apart || !fth_worker_group_collective(self->group))
         return FTH_OK;
     FTH_TRY(fth_data_parallel_share_buffers(self));
-    if (is_at_epoch_end(self)) {
+    if (is_at_epoch_end(self) || self->finishing) {
         FTH_TRY(fth_worker_times_gather(self->times, self->group, &event));
-        json_array_append_new(self->events, event);
+        if (event)
+            json_array_append_new(self->events, event);
     }
 
 out:

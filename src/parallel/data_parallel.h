@@ -23,6 +23,7 @@ typedef struct fth_data_parallel {
     fth_update_tally tally;
     int64_t next_batch; /* after the last one that is part of an update, or of one being made */
     bool in_step;       /* it has the state that a group had in common, and updates made since */
+    bool finishing;     /* all of them end or stop */
     bool apart;         /* it has left, and exchanges nothing any more */
     char ended[64];     /* why all of them end */
     json_t *events;     /* for the record */

@@ -130,6 +130,7 @@ fth_status fth_data_parallel_agree(fth_data_parallel *self, fth_intent *intent)
         *intent = (fth_intent){.checkpoint = counts[CHECKPOINT] > 0, .rejoin = counts[JOIN] > 0};
         goto out;
     }
+    self->finishing = true;
     fth_worker_group_set_finishing(self->group);
 
 out:

@@ -62,7 +62,8 @@ fth_status fth_worker_times_gather(fth_worker_times *times, fth_worker_group *gr
         times->seconds[i] = 0;
     }
     FTH_TRY(fth_worker_group_judge(group, fth_collective_sum(fth_worker_group_collective(group), seconds, count)));
-    *event = describe(view, seconds);
+    if (seconds[FTH_WORKER_COMPUTES] > 0)
+        *event = describe(view, seconds);
     fth_worker_times_pause(times);
 
 out:
