@@ -19,6 +19,7 @@ typedef struct fth_kernel fth_kernel; /* kernel.h */
 typedef struct fth_backend fth_backend;
 typedef struct fth_updater fth_updater;
 typedef struct fth_device_snapshot fth_device_snapshot;
+typedef struct fth_device_group fth_device_group;
 
 /* TF32 stores f32 and multiplies with fewer bits on tensor cores. */
 typedef enum fth_precision {
@@ -141,6 +142,42 @@ typedef struct fth_backend_snapshots {
     void (*close)(fth_device_snapshot *snapshot);
 } fth_backend_snapshots;
 
+enum { FTH_DEVICE_GROUP_ID_BYTES = 128, FTH_DEVICE_IDENTITY_BYTES = 40 };
+
+/* Sums and copies among the devices of several processes, on their own memory (NCCL). A group is one process's end of it;
+ * its members do not change. NULL: numbers travel through the host (src/collective).
+ *
+ * Work is queued behind all that the device was given before, and goes on beside what it is given later, up to join(). It
+ * may be a part of a recording, which must be dropped before the group is closed. Every member queues the same in the same
+ * order. When a member is lost, or abort() was called, what is queued ends soon and leaves numbers that are not to be used;
+ * from then on every call fails with FTH_PEER_LOST. Except for abort(), one thread at a time. */
+typedef struct fth_backend_collectives {
+    const char *name; /* "nccl" */
+    /* Which device this is, unlike any other of any machine: members must have one each. FTH_UNSUPPORTED, and why, where
+     * there can be no groups. */
+    fth_status (*identify)(fth_device *device, char identity[FTH_DEVICE_IDENTITY_BYTES]);
+    /* Of a new group; one member makes it and gives it to the others. */
+    fth_status (*make_id)(fth_device *device, unsigned char id[FTH_DEVICE_GROUP_ID_BYTES]);
+    /* Returns when all members have called it. */
+    fth_status (*open)(fth_device *device, const unsigned char id[FTH_DEVICE_GROUP_ID_BYTES], int rank, int size,
+                       fth_deadline deadline, fth_device_group **group);
+    void (*close)(fth_device_group *group);                     /* NULL is fine */
+    void (*abort)(fth_device_group *group, const char *reason); /* from any thread */
+
+    /* As those of collective/collective.h. */
+    fth_status (*all_reduce)(fth_device_group *group, float *values, size_t count);
+    fth_status (*sum)(fth_device_group *group, double *values, size_t count); /* values[0] is 0 if it failed */
+    fth_status (*reduce_scatter)(fth_device_group *group, float *values, const size_t *begins);
+    fth_status (*all_gather)(fth_device_group *group, float *values, const size_t *begins);
+    fth_status (*broadcast)(fth_device_group *group, void *bytes, size_t size, int root);
+
+    /* What the device is given from now on comes after all that was queued here. `loss`, unless it is NULL, becomes NaN if
+     * that failed, so that the update of the same run is left out. */
+    fth_status (*join)(fth_device_group *group, float *loss);
+    /* Waits until all that the device was given is done. FTH_TIMEOUT if it takes longer: then the group is aborted. */
+    fth_status (*wait)(fth_device_group *group, fth_deadline deadline);
+} fth_backend_collectives;
+
 /* What an accelerator is doing. Numbers that are unknown are NAN, or 0 bytes. */
 typedef struct fth_device_sample {
     int64_t used_bytes, total_bytes; /* of its memory, by all processes */
@@ -162,7 +199,7 @@ typedef struct fth_backend_accelerator {
 
 /* ---- the table: functions without state; what is optional is in the tables above ---- */
 
-enum { FTH_BACKEND_ABI = 4 };
+enum { FTH_BACKEND_ABI = 5 };
 
 struct fth_backend {
     int abi; /* FTH_BACKEND_ABI */
@@ -205,6 +242,7 @@ struct fth_backend {
     const fth_backend_batches *batches;
     const fth_backend_snapshots *snapshots;
     const fth_backend_accelerator *accelerator;
+    const fth_backend_collectives *collectives;
 };
 
 extern const fth_backend fth_backend_cpu;

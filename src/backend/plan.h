@@ -26,6 +26,9 @@ typedef struct fth_peers {
     /* Sums `values` over all of them, in place. All make the same calls in the same order. */
     fth_status (*sum)(void *context, double *values, size_t count);
     void *context;
+    /* The same on the device, where it can (fth_backend.collectives); NULL: everything is summed by `sum`. */
+    fth_device_group *group;
+    size_t bucket_floats; /* gradients that are summed together on the device as soon as they are final; 0: all */
 } fth_peers;
 
 /* The flat vectors, on the device. `gradients` may be NULL for evaluation. */
@@ -43,7 +46,8 @@ struct fth_run {
     void (*gradients_ready)(void *context, size_t ready_floats);
     void *gradients_context;
 
-    const fth_peers *peers; /* for plans that are `synchronized`; NULL: this process has the whole batch */
+    const fth_peers *peers; /* NULL: this process has the whole batch */
+    bool sum_gradients;     /* with a device group: gradients are summed over its members as a part of the run */
 
     double *step_seconds; /* NULL, or fth_plan_step_count() sums to which each step's time is added */
 
@@ -71,9 +75,15 @@ fth_status fth_plan_gather_input(fth_plan *plan, fth_value input, const fth_gath
 fth_status fth_plan_get_output(fth_plan *plan, fth_value output, float *host);
 
 fth_status fth_plan_run(fth_plan *plan, const fth_run *run);
-/* The run of a synchronized training plan for a part with no samples: takes part in the sums that the others make, moves
- * the running statistics as they do, and sets all gradients to zero. */
-fth_status fth_plan_run_empty(const fth_graph *graph, fth_device *device, fth_vectors vectors, const fth_run *run);
+/* Sums, by run->peers' group, those of `count` gradients that are in whole buckets before `ready`; all that are left when
+ * `ready` is `count`. *summed is how many have been so far. Nothing of what the device is given later waits for it. */
+fth_status fth_plan_sum_gradients(fth_device *device, const fth_run *run, float *gradients, size_t ready, size_t count,
+                                  size_t *summed);
+/* The run of a training plan for a part with no samples: takes part in the sums of batch norm that
+ * the others of a synchronized plan make, moves the running statistics as they do, and sets all gradients to zero. Sums of
+ * gradients are left to the caller. */
+fth_status fth_plan_run_empty(const fth_graph *graph, fth_device *device, fth_vectors vectors, bool synchronized,
+                              const fth_run *run);
 /* The loss of the run before, as get_output would give it, without waiting for the rest of the run where that is
  * possible.
  */

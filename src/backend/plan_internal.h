@@ -41,6 +41,7 @@ struct fth_plan {
     size_t arena_bytes;
     size_t *area_of; /* root -> offset in the arena */
     bool bound;
+    float *gradients;  /* the bound vector */
     void *captured[2]; /* the back end's recordings of one run, where it makes any: alone, and with an update */
     const fth_updater *updater; /* of the second */
 };

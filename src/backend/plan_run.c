@@ -44,6 +44,7 @@ fth_status fth_plan_bind(fth_plan *plan, void *arena, fth_vectors vectors)
         if (step->bind)
             FTH_TRY(step->bind(step->state, plan));
     }
+    plan->gradients = vectors.gradients;
     plan->bound = true;
 out:
     return status;
@@ -91,17 +92,50 @@ fth_status fth_plan_sum_over_peers(const fth_run *run, double *values, size_t co
     return run->peers ? run->peers->sum(run->peers->context, values, count) : FTH_OK;
 }
 
+fth_status fth_plan_sum_gradients(fth_device *device, const fth_run *run, float *gradients, size_t ready, size_t count,
+                                  size_t *summed)
+{
+    fth_status status = FTH_OK;
+    const size_t bucket = run->peers->bucket_floats > 0 ? run->peers->bucket_floats : count;
+    while (*summed + bucket <= ready || (ready == count && *summed < count)) {
+        const size_t left = count - *summed, part = left < bucket ? left : bucket;
+        FTH_TRY(device->backend->collectives->all_reduce(run->peers->group, gradients + *summed, part));
+        *summed += part;
+    }
+out:
+    return status;
+}
+
+/* Gradients that are final once a step is done: for whoever watches them, or for the device to sum. */
+static fth_status pass_on(fth_plan *plan, const fth_run *run, size_t ready, size_t *summed)
+{
+    if (run->gradients_ready)
+        run->gradients_ready(run->gradients_context, ready);
+    if (!run->sum_gradients)
+        return FTH_OK;
+    return fth_plan_sum_gradients(plan->device, run, plan->gradients, ready, fth_graph_trained_floats(plan->graph),
+                                  summed);
+}
+
 static fth_status run_steps(fth_plan *plan, const fth_run *run)
 {
     fth_status status = FTH_OK;
+    size_t summed = 0;
     for (size_t s = 0; s < plan->step_count; s++) {
         const plan_step *at = &plan->steps[s];
         status = at->step.run(at->step.state, run);
         if (status != FTH_OK)
             return fth_fail_within(status, "running %s", at->step.name);
-        if (at->ready_floats && run->gradients_ready)
-            run->gradients_ready(run->gradients_context, at->ready_floats);
+        if (at->ready_floats)
+            FTH_TRY(pass_on(plan, run, at->ready_floats, &summed));
     }
+    if (run->sum_gradients) {
+        const size_t count = fth_graph_trained_floats(plan->graph);
+        FTH_TRY(fth_plan_sum_gradients(plan->device, run, plan->gradients, count, count, &summed));
+        FTH_TRY(plan->device->backend->collectives->join(run->peers->group,
+                                                         plan->values[fth_graph_loss(plan->graph)].data));
+    }
+out:
     return status;
 }
 
@@ -150,8 +184,8 @@ fth_status fth_plan_run(fth_plan *plan, const fth_run *run)
     fth_plan_enter(plan);
     if (run->step_seconds)
         return run_timed(plan, run);
-    /* The host takes part in a run with peers: it cannot be recorded. */
-    if (!capture || run->gradients_ready || (plan->options.synchronized && run->peers))
+    /* What the host takes part in cannot be recorded. */
+    if (!capture || run->gradients_ready || (plan->options.synchronized && run->peers && !run->peers->group))
         return run_steps(plan, run);
     int which = run->updater != NULL;
     if (run->updater && plan->updater != run->updater) {

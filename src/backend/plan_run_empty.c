@@ -5,7 +5,7 @@
 #include "backend/batch_norm_sums.h"
 #include "backend/kernel.h"
 
-enum { RUNNING_MEAN = 3, RUNNING_VARIANCE = 4 };
+enum { RUNNING_MEAN = 3, RUNNING_VARIANCE = 4, EXCHANGE_TIMEOUT_S = 300 };
 
 /* Moves a running mean or variance, `found` by channel. */
 static fth_status move_running(const fth_graph *graph, fth_device *device, float *buffers, fth_value running,
@@ -24,6 +24,28 @@ out:
     return status;
 }
 
+/* Sums over peers with zeros of this one's, on the device where they do. */
+static fth_status sum_nothing(fth_device *device, const fth_run *run, double *sums, size_t count)
+{
+    fth_status status = FTH_OK;
+    const fth_backend *backend = device->backend;
+    const size_t size_bytes = count * sizeof *sums;
+    void *memory = NULL;
+
+    if (!run->peers || !run->peers->group)
+        return fth_plan_sum_over_peers(run, sums, count);
+    FTH_TRY(backend->allocate(device, size_bytes, &memory));
+    FTH_TRY(backend->collectives->sum(run->peers->group, memory, count));
+    FTH_TRY(backend->collectives->join(run->peers->group, NULL));
+    FTH_TRY(backend->collectives->wait(run->peers->group, fth_deadline_in(EXCHANGE_TIMEOUT_S)));
+    FTH_TRY(backend->copy_out(device, sums, memory, size_bytes));
+
+out:
+    if (memory)
+        backend->release(device, memory);
+    return status;
+}
+
 static fth_status run_batch_norm(const fth_graph *graph, fth_device *device, const fth_node *node, float *buffers,
                                  const fth_run *run)
 {
@@ -34,7 +56,7 @@ static fth_status run_batch_norm(const fth_graph *graph, fth_device *device, con
     float *scratch = NULL;
 
     FTH_TRY(fth_allocate(fth_batch_norm_sum_count(channels), sizeof *sums, &sums));
-    FTH_TRY(fth_plan_sum_over_peers(run, sums, fth_batch_norm_sum_count(channels)));
+    FTH_TRY(sum_nothing(device, run, sums, fth_batch_norm_sum_count(channels)));
     if (node->op != &fth_op_batch_norm || sums[0] == 0) /* nobody has a sample */
         goto out;
     FTH_TRY(fth_allocate((size_t)channels, sizeof *found, &found));
@@ -55,13 +77,14 @@ out:
     return status;
 }
 
-fth_status fth_plan_run_empty(const fth_graph *graph, fth_device *device, fth_vectors vectors, const fth_run *run)
+fth_status fth_plan_run_empty(const fth_graph *graph, fth_device *device, fth_vectors vectors, bool synchronized,
+                              const fth_run *run)
 {
     fth_status status = FTH_OK;
     const size_t trained = fth_graph_trained_floats(graph);
 
     device->backend->enter(device, device->threads);
-    for (int n = 0; n < fth_graph_node_count(graph); n++) {
+    for (int n = 0; synchronized && n < fth_graph_node_count(graph); n++) {
         const fth_node *node = fth_graph_node(graph, n);
         const bool forward = node->op == &fth_op_batch_norm;
         if ((forward || node->op == &fth_op_batch_norm_grad) &&

@@ -115,7 +115,7 @@ static fth_status form_group(fth_data_parallel *self, fth_peer_place *place)
     FTH_TRY(fth_worker_group_judge(
         self->group, fth_gradient_exchange_begin_group(self->exchange, fth_worker_group_collective(self->group),
                                                        view->rank, view->size)));
-    fth_engine_set_peers(self->engine, view->size > 1 ? (fth_peers){sum, self} : (fth_peers){0});
+    fth_engine_set_peers(self->engine, view->size > 1 ? (fth_peers){.sum = sum, .context = self} : (fth_peers){0});
     *place = (fth_peer_place){.part = {view->rank, view->size}, .follows = view->rank > 0};
     self->tally = (fth_update_tally){0};
     note_group(self);

@@ -224,7 +224,8 @@ fth_status fth_engine_run_batch(fth_engine *engine, const fth_batch *batch, fth_
     run.peers = mode == FTH_PLAN_TRAIN && engine->peers.sum ? &engine->peers : NULL;
     *result = (fth_step_result){0};
     if (batch->count == 0)
-        return fth_plan_run_empty(engine->graph, engine->device, fth_model_vectors_for_plans(&engine->vectors), &run);
+        return fth_plan_run_empty(engine->graph, engine->device, fth_model_vectors_for_plans(&engine->vectors),
+                                  engine->synchronized, &run);
     FTH_TRY(fth_plan_cache_get(engine->plans, batch->count, mode, &plan));
     FTH_TRY(set_images(engine, batch, mode, plan));
     FTH_TRY(fth_plan_set_input(plan, engine->labels, batch->labels));

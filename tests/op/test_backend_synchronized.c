@@ -170,7 +170,7 @@ static void *run_worker(void *context)
 {
     worker *w = context;
     fth_device *device = w->session.device;
-    w->status = w->empty ? fth_plan_run_empty(w->network.graph, device, w->session.vectors, &w->run)
+    w->status = w->empty ? fth_plan_run_empty(w->network.graph, device, w->session.vectors, true, &w->run)
                          : fth_plan_run(w->session.plan, &w->run);
     if (w->status == FTH_OK)
         w->status = device->backend->synchronize(device, fth_deadline_in(60));
