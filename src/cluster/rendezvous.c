@@ -439,6 +439,20 @@ static void leave(fth_rendezvous *rendezvous)
     pthread_mutex_unlock(&rendezvous->mutex);
 }
 
+/* A member has one beat here: a new one takes the place of one that it has given up. */
+static void drop_former_beat(fth_rendezvous *rendezvous, int64_t member)
+{
+    for (held **place = &rendezvous->held; *place; place = &(*place)->next) {
+        held *item = *place;
+        if (item->kind != HELD_BEAT || item->member != member)
+            continue;
+        *place = item->next;
+        refuse(item->exchange, 503, "there is a newer beat");
+        free_held(item);
+        return;
+    }
+}
+
 static void post_beat(void *context, fth_exchange *exchange)
 {
     fth_rendezvous *rendezvous = context;
@@ -456,6 +470,7 @@ static void post_beat(void *context, fth_exchange *exchange)
     }
     if (enter(rendezvous, exchange, member)) {
         fth_roster_hear(rendezvous->roster, fth_clock_seconds(), member, step, activity);
+        drop_former_beat(rendezvous, member);
         hold(rendezvous, exchange,
              &(held){.kind = HELD_BEAT, .member = member, .generation = generation, .ending = ending}, BEAT_S);
         leave(rendezvous);
