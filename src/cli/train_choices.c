@@ -1,8 +1,9 @@
 /* The options of training as the program takes them: the table of src/train, with what folders below it in the house
- * know of a row. Those are the strategies, and what a parameter server and its workers agree on. */
+ * know of a row. Those are the strategies, how workers reach each other, and what a parameter server and its workers agree on. */
 #include <string.h>
 
 #include "cli/cli.h"
+#include "collective/transport.h"
 #include "parallel/parallel.h"
 #include "parameters/client.h"
 #include "parameters/parameters.h"
@@ -13,6 +14,14 @@ static fth_choice choose_strategy(size_t index)
     return strategy ? (fth_choice){strategy->name, strategy->summary} : (fth_choice){0};
 }
 
+static fth_choice choose_transport(size_t index)
+{
+    if (index == 0)
+        return (fth_choice){"auto", "by where the workers are"};
+    const fth_transport *transport = fth_transports[index - 1];
+    return transport ? (fth_choice){transport->name, transport->summary} : (fth_choice){0};
+}
+
 /* Rows that are plain text to src/train. */
 static const struct {
     const char *name;
@@ -20,6 +29,7 @@ static const struct {
     fth_status (*check)(const char *text);
 } known[] = {
     {"strategy", choose_strategy, NULL},
+    {"transport", choose_transport, NULL},
     {"consistency", fth_consistency_choice, fth_consistency_check},
     {"compress", fth_compression_choice, fth_compression_check},
 };

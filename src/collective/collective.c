@@ -9,7 +9,7 @@
 
 #include "collective/transport.h"
 
-static const fth_transport *const transports[] = {&fth_transport_shm, &fth_transport_gloo, &fth_transport_hierarchy};
+const fth_transport *const fth_transports[] = {&fth_transport_shm, &fth_transport_gloo, &fth_transport_hierarchy, NULL};
 
 struct fth_collective {
     const fth_transport *transport; /* NULL: one member */
@@ -23,10 +23,10 @@ struct fth_collective {
 
 static const fth_transport *find_transport(const char *name)
 {
-    for (size_t i = 0; i < FTH_COUNT_OF(transports); i++)
-        if (strcmp(transports[i]->name, name) == 0)
-            return transports[i];
-    return NULL;
+    const fth_transport *const *transport = fth_transports;
+    while (*transport && strcmp((*transport)->name, name) != 0)
+        transport++;
+    return *transport;
 }
 
 /* True if some, or all, members are on the machine of another. */
@@ -42,12 +42,15 @@ static bool share_machines(const fth_collective_options *options, bool *all)
     return some;
 }
 
+static bool is_auto(const fth_collective_options *options)
+{
+    return !options->transport || strcmp(options->transport, "auto") == 0;
+}
+
 static const char *choose_transport(const fth_collective_options *options)
 {
     bool all, some = share_machines(options, &all);
-    if (options->transport && strcmp(options->transport, "auto") != 0)
-        return options->transport;
-    return all ? "shm" : some ? "shm+gloo" : "gloo";
+    return !is_auto(options) ? options->transport : all ? "shm" : some ? "shm+gloo" : "gloo";
 }
 
 static fth_status check_options(const fth_collective_options *options)
@@ -62,6 +65,29 @@ static fth_status check_options(const fth_collective_options *options)
     return FTH_OK;
 }
 
+static fth_status open_transport(fth_collective *collective, const fth_collective_options *options, const char *name)
+{
+    const fth_transport *transport = find_transport(name);
+    if (!transport)
+        return fth_fail(FTH_UNSUPPORTED, "this farthing has no transport '%s'", name);
+    fth_status status = transport->open(options, &collective->state);
+    if (status == FTH_OK)
+        collective->transport = transport;
+    return status;
+}
+
+/* Members of one machine that cannot share memory, as they are in different containers, use gloo: shm fails in all of them
+ * or in none. */
+static fth_status open_any(fth_collective *collective, const fth_collective_options *options)
+{
+    const char *name = choose_transport(options);
+    fth_status status = open_transport(collective, options, name);
+    if (status != FTH_UNSUPPORTED || !is_auto(options) || strcmp(name, "shm") != 0)
+        return status;
+    fth_log_info("%s; using gloo instead of shared memory", fth_error_message());
+    return open_transport(collective, options, "gloo");
+}
+
 fth_status fth_collective_open(const fth_collective_options *options, fth_collective **collective)
 {
     fth_status status = FTH_OK;
@@ -71,13 +97,8 @@ fth_status fth_collective_open(const fth_collective_options *options, fth_collec
     FTH_TRY(fth_allocate(1, sizeof *made, &made));
     pthread_mutex_init(&made->mutex, NULL);
     made->size = options->size;
-    if (options->size > 1) {
-        const char *name = choose_transport(options);
-        const fth_transport *transport = find_transport(name);
-        FTH_REQUIRE(transport, FTH_UNSUPPORTED, "this farthing has no transport '%s'", name);
-        FTH_TRY(transport->open(options, &made->state));
-        made->transport = transport;
-    }
+    if (options->size > 1)
+        FTH_TRY(open_any(made, options));
     *collective = made;
     made = NULL;
 

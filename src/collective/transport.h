@@ -27,4 +27,6 @@ typedef struct fth_transport_export {
 
 extern const fth_transport fth_transport_shm, fth_transport_gloo, fth_transport_hierarchy;
 
+extern const fth_transport *const fth_transports[]; /* all of them, NULL-terminated */
+
 #endif
