@@ -163,31 +163,33 @@ out:
     return status;
 }
 
-/* Every member says whether it has mapped all others, so that either all have the group or none. An answer is a status
- * and a message. */
+/* Every member says whether it has mapped all others, and hears that from all, so that either all have the group or none, for
+ * the same reason. An answer is a status and a message. */
 static fth_status confirm(fth_shm_group *group, const fth_key_store *keys, fth_deadline deadline, fth_status attached)
 {
     fth_status status = FTH_OK;
     char key[KEY_BYTES], own[REASON_BYTES], *answer = NULL;
 
     snprintf(own, sizeof own, "%d %s", (int)attached, attached == FTH_OK ? "" : fth_error_message());
-    fth_status told = keys->put(keys->context, make_key(key, group->rank, "answer"), own, strlen(own));
-    if (attached != FTH_OK)
-        return fth_fail(attached, "%s", strchr(own, ' ') + 1);
-    FTH_TRY(told);
+    FTH_TRY(keys->put(keys->context, make_key(key, group->rank, "answer"), own, strlen(own)));
+    char reason[2 * REASON_BYTES] = "";
+    fth_status first = FTH_OK;
     for (int r = 0; r < group->size; r++) {
-        if (r == group->rank)
-            continue;
-        if ((status = get_text(keys, r, "answer", deadline, &answer)) != FTH_OK) {
+        status = get_text(keys, r, "answer", deadline, &answer);
+        if (status != FTH_OK) {
             fth_fail_within(status, "%s does not answer", group->members[r].name);
             goto out;
         }
         char *message = NULL;
         long theirs = strtol(answer, &message, 10);
-        FTH_REQUIRE(theirs == FTH_OK, (fth_status)theirs, "%s:%s", group->members[r].name, message);
+        if (first == FTH_OK && theirs != FTH_OK) {
+            first = (fth_status)theirs;
+            snprintf(reason, sizeof reason, "%s:%s", group->members[r].name, message);
+        }
         free(answer);
         answer = NULL;
     }
+    FTH_REQUIRE(first == FTH_OK, first, "%s", reason);
 
 out:
     free(answer);

@@ -45,6 +45,7 @@ static fth_status sum(fth_collective *collective, float *values)
 typedef struct endless {
     endless_call *call;
     bool in_memory;
+    const char *lost; /* what messages say of the victim */
 } endless;
 
 static void open_with_memory(const test_member *member, fth_shared_memory **memory, fth_collective **collective)
@@ -95,30 +96,32 @@ static void survive_a_kill(const test_member *member)
     CHECK(call_without_end(member, collective, what->in_memory ? fth_shared_memory_get(memory) : elsewhere) ==
           FTH_PEER_LOST);
     CHECK(fth_clock_seconds() - start < 50); /* long before the timeout */
-    CHECK_MESSAGE("rank 1 on test has ended");
+    CHECK_MESSAGE(what->lost);
     CHECK(what->call(collective, elsewhere) == FTH_PEER_LOST);
-    CHECK_MESSAGE("rank 1 on test has ended");
+    CHECK_MESSAGE(what->lost);
     fth_collective_close(collective);
     fth_shared_memory_free(memory);
     free(elsewhere);
 }
 
-static void kill_during(endless what, useconds_t after_us)
+static void kill_during(test_member member, int victim, endless what, useconds_t after_us)
 {
-    test_member member = {.size = 3, .context = &what};
-    pid_t processes[3];
+    pid_t processes[MAX_MEMBERS];
+    int ends[MAX_MEMBERS];
+    char lost[40];
+    snprintf(lost, sizeof lost, "rank %d on test", victim);
+    what.lost = lost;
+    member.context = &what;
     test_make_folder(NULL);
     for (int r = 0; r < member.size; r++)
         processes[r] = start_member(member, r, survive_a_kill);
     await_all("calling", member.size);
     usleep(after_us); /* another moment of a call each time */
-    kill(processes[VICTIM], SIGKILL);
-    int ends[3];
+    kill(processes[victim], SIGKILL);
     for (int r = 0; r < member.size; r++)
         ends[r] = end_member(processes[r]);
-    assert_true(WIFSIGNALED(ends[VICTIM]));
-    assert_int_equal(ends[0], 0);
-    assert_int_equal(ends[2], 0);
+    for (int r = 0; r < member.size; r++)
+        assert_true(r == victim ? WIFSIGNALED(ends[r]) : ends[r] == 0);
     test_remove_folder(NULL);
 }
 
@@ -128,7 +131,21 @@ static void a_killed_member_is_noticed(void **state)
     static endless_call *const calls[] = {all_reduce, reduce_scatter, all_gather, broadcast, sum};
     for (size_t c = 0; c < FTH_COUNT_OF(calls); c++)
         for (int in_memory = 0; in_memory < 2; in_memory++)
-            kill_during((endless){calls[c], in_memory}, (useconds_t)(c * 170 + (size_t)in_memory * 90));
+            kill_during((test_member){.size = 3}, VICTIM, (endless){.call = calls[c], .in_memory = in_memory},
+                        (useconds_t)(c * 170 + (size_t)in_memory * 90));
+}
+
+/* One that leads its machine, and ones that do not, in the first machine and another. */
+static void a_killed_member_is_noticed_on_other_machines(void **state)
+{
+    (void)state;
+    static const int nodes[] = {0, 0, 1, 1};
+    static endless_call *const calls[] = {all_reduce, broadcast, sum};
+    require_gloo();
+    for (size_t c = 0; c < FTH_COUNT_OF(calls); c++)
+        for (int victim = 1; victim < 4; victim++)
+            kill_during((test_member){.size = 4, .nodes = nodes}, victim,
+                        (endless){.call = calls[c], .in_memory = victim % 2}, (useconds_t)(c * 170));
 }
 
 /* ---- stopped ---- */
@@ -159,7 +176,7 @@ static void survive_a_stop(const test_member *member)
 static void a_stopped_member_is_given_up_and_spoils_nothing(void **state)
 {
     (void)state;
-    endless what = {all_reduce, true};
+    endless what = {.call = all_reduce, .in_memory = true};
     test_member member = {.size = 3, .timeout_s = 2, .context = &what};
     pid_t processes[3];
     for (int r = 0; r < member.size; r++)
@@ -311,6 +328,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_killed_member_is_noticed),
+        cmocka_unit_test(a_killed_member_is_noticed_on_other_machines),
         cmocka_unit_test_setup_teardown(a_stopped_member_is_given_up_and_spoils_nothing, test_make_folder,
                                         test_remove_folder),
         cmocka_unit_test_setup_teardown(an_abort_ends_a_call_and_reaches_the_others, test_make_folder,

@@ -12,6 +12,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "base/plugin.h"
 #include "collective/collective.h"
 
 enum { MAX_MEMBERS = 8 };
@@ -33,6 +34,7 @@ typedef struct test_member {
     const char *transport; /* NULL: auto */
     double timeout_s;      /* 0: 60, more than any test takes */
     const char *keys;      /* prefix of its keys, for several groups in one test */
+    fth_status (*put)(void *prefix, const char *key, const void *bytes, size_t size); /* NULL: put_key */
     const fth_shared_memory *memory;
     void *context;
 } test_member;
@@ -106,12 +108,22 @@ static inline fth_status open_member(const test_member *member, fth_collective *
         .rank = member->rank,
         .size = member->size,
         .members = members,
-        .keys = {(void *)(member->keys ? member->keys : "group"), put_key, get_key},
+        .keys = {(void *)(member->keys ? member->keys : "group"), member->put ? member->put : put_key, get_key},
         .transport = member->transport,
         .timeout_s = member->timeout_s > 0 ? member->timeout_s : 60,
         .memory = member->memory,
     };
     return fth_collective_open(&options, collective);
+}
+
+/* Skips a test that needs gloo where there is none. */
+static inline void require_gloo(void)
+{
+    char path[FTH_PLUGIN_PATH_SIZE];
+    if (fth_plugin_find("gloo", path) == FTH_OK)
+        return;
+    print_message("no gloo: %s\n", fth_error_message());
+    skip();
 }
 
 typedef void member_body(const test_member *member);
