@@ -719,7 +719,7 @@ struct range {
 size_t choose_segment(int size, size_t item_size)
 {
     size_t bytes = std::min(LARGEST_SEGMENT, MOST_SCRATCH / (SEGMENTS_AHEAD * size));
-    return std::max(SMALLEST_SEGMENT, bytes) / item_size;
+    return std::max(SMALLEST_SEGMENT, bytes) / item_size / 16 * 16;
 }
 
 /* Sums and gathers ranges, or one of both. With f32 on the wire numbers are sent from and received into `values`; else in
@@ -734,9 +734,10 @@ void group::exchange(float *values, const size_t *begins, fth_wire wire, bool re
         ranges.push_back({begins[i], begins[i + 1], segment});
     const range mine = ranges[rank_];
     const size_t window = reduces ? SEGMENTS_AHEAD * segment * item : 0;
-    char *memory = scratch(window * size_ + (packs ? count * item : 0) + segment * sizeof(float));
+    float *sums =
+        reinterpret_cast<float *>(scratch(segment * sizeof(float) + window * size_ + (packs ? count * item : 0)));
+    char *memory = reinterpret_cast<char *>(sums + segment);
     char *packed = packs ? memory + window * size_ : reinterpret_cast<char *>(values);
-    float *sums = reinterpret_cast<float *>(memory + window * size_ + (packs ? count * item : 0));
     auto slot_of = [&](int from, size_t i) { return memory + from * window + i % SEGMENTS_AHEAD * segment * item; };
     std::vector<const float *> sources(size_);
 

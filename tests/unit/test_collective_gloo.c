@@ -66,7 +66,7 @@ static fth_status get_key(void *context, const char *key, fth_deadline deadline,
 static fth_status open_member(double timeout_s, const char *address, void **state)
 {
     fth_member members[16];
-    char names[16][32];
+    char names[16][48];
     for (int i = 0; i < size_here; i++) {
         snprintf(names[i], sizeof names[i], "rank %d on host%d", i, i);
         members[i] = (fth_member){.node = i, .name = names[i]};
