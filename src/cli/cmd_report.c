@@ -37,7 +37,8 @@ static const fth_option report_rows[] = {
      .type = FTH_OPTION_TEXT,
      .offset = offsetof(report_options, chart),
      .argument = "FILE",
-     .help = "also draw loss and accuracy into FILE.png or FILE.svg; png:- and svg:- are standard output",
+     .help = "also draw loss and accuracy, or how runs scale, into FILE.png or FILE.svg; png:- and svg:- are "
+             "standard output",
      .check = fth_report_check_picture},
     {.name = "over",
      .type = FTH_OPTION_CHOICE,
@@ -93,10 +94,14 @@ static fth_chart_axis chosen_axis(const report_options *options)
 static fth_status print_runs(const report_options *options, const fth_record_summary *runs, size_t count, bool compare)
 {
     fth_status status = FTH_OK;
+    const bool scales = !compare && count > 1 && fth_report_scales(runs, count);
     if (*options->chart) { /* first: a picture that cannot be drawn should not need looking for below the tables */
         const char *output = fth_report_picture_output(options->chart);
         FTH_TRY(fth_output_prepare(output));
-        FTH_TRY(fth_report_picture(options->chart, runs, count, chosen_axis(options)));
+        if (scales)
+            FTH_TRY(fth_report_scaling_picture(options->chart, runs, count));
+        else
+            FTH_TRY(fth_report_picture(options->chart, runs, count, chosen_axis(options)));
         fth_log_info("chart written to %s", fth_output_label(output));
     }
     for (size_t i = 0; options->json && i < count; i++) {
@@ -106,9 +111,13 @@ static fth_status print_runs(const report_options *options, const fth_record_sum
     }
     if (!options->json && compare)
         FTH_TRY(fth_report_compare(stdout, runs, count, chosen_axis(options), chart_columns(options)));
-    else if (!options->json && count > 1)
+    if (!options->json && scales) {
+        FTH_TRY(fth_report_scaling(stdout, runs, count, chart_columns(options)));
+        fputc('\n', stdout);
+    }
+    if (!options->json && !compare && count > 1)
         FTH_TRY(fth_report_bills(stdout, runs, count));
-    else if (!options->json)
+    if (!options->json && !compare && count == 1)
         FTH_TRY(fth_report_run(stdout, &runs[0], chart_columns(options)));
 out:
     return status;
@@ -170,7 +179,8 @@ const fth_command fth_command_report = {
     .summary = "show what a run did and cost: tables and its curves",
     .details = "RUN is an id, a folder, or where --checkpoints put it (s3://bucket/run); left out, it is the newest.\n"
                "Works on runs that are still going.\n"
-               "Of several runs it shows what each of their machines cost; `compare` shows their results.\n",
+               "Of several runs it shows what each of their machines cost; `compare` shows their results.\n"
+               "Of several data-parallel runs it shows how training scales with the number of workers.\n",
     .table = &report_table,
     .examples = (const fth_example[]){{"farthing report", "the newest run"},
                                       {"farthing report RUN --chart curves.svg", "with a picture of its curves"},

@@ -36,6 +36,31 @@ void fth_worker_times_pause(fth_worker_times *times)
     times->since = fth_clock_seconds();
 }
 
+static int compare_seconds(const void *a, const void *b)
+{
+    double left = *(const double *)a, right = *(const double *)b;
+    return left < right ? -1 : left > right;
+}
+
+/* Ranks that computed much longer than most: the others waited for them. */
+static json_t *find_stragglers(const fth_group_view *view, const double *seconds)
+{
+    const double much = 1.2;
+    json_t *stragglers = json_array();
+    double *sorted = NULL;
+    if (fth_allocate((size_t)view->size, sizeof *sorted, &sorted) != FTH_OK)
+        return stragglers;
+    for (int r = 0; r < view->size; r++)
+        sorted[r] = seconds[r * FTH_WORKER_ACTIVITIES + FTH_WORKER_COMPUTES];
+    qsort(sorted, (size_t)view->size, sizeof *sorted, compare_seconds);
+    const double median = sorted[(view->size - 1) / 2];
+    for (int r = 0; r < view->size; r++)
+        if (seconds[r * FTH_WORKER_ACTIVITIES + FTH_WORKER_COMPUTES] > much * median)
+            json_array_append_new(stragglers, json_integer(r));
+    free(sorted);
+    return stragglers;
+}
+
 static json_t *describe(const fth_group_view *view, const double *seconds)
 {
     json_t *ranks = json_array();
@@ -45,7 +70,8 @@ static json_t *describe(const fth_group_view *view, const double *seconds)
             json_object_set_new(rank, names[i], json_real(seconds[r * FTH_WORKER_ACTIVITIES + i]));
         json_array_append_new(ranks, rank);
     }
-    return json_pack("{s:s, s:I, s:o}", "event", "ranks", "generation", (json_int_t)view->generation, "ranks", ranks);
+    return json_pack("{s:s, s:I, s:o, s:o}", "event", "ranks", "generation", (json_int_t)view->generation, "ranks",
+                     ranks, "stragglers", find_stragglers(view, seconds));
 }
 
 fth_status fth_worker_times_gather(fth_worker_times *times, fth_worker_group *group, json_t **event)

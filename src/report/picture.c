@@ -22,8 +22,8 @@ enum { DRAWING_SECONDS = 30 };
 
 extern char **environ;
 
-/* Single-quoted for gnuplot, where only the quote itself is special. */
-static void print_quoted(FILE *script, const char *text)
+/* Only the quote itself is special. */
+void fth_picture_quote(FILE *script, const char *text)
 {
     fputc('\'', script);
     for (; *text; text++) {
@@ -37,12 +37,8 @@ static void print_quoted(FILE *script, const char *text)
 /* Curves of 50,000 steps would make an SVG that no browser opens quickly: at most this many mean values. */
 enum { MOST_POINTS = 400 };
 
-/* What curves span: the smallest value above 0, the largest, and how far right. */
-typedef struct extent {
-    double low, high, right;
-} extent;
-
-static void print_series(FILE *script, const fth_chart_line *line, size_t number, const char *kind, extent *seen)
+void fth_picture_series(FILE *script, const fth_chart_line *line, size_t number, const char *kind,
+                        fth_picture_extent *seen)
 {
     fprintf(script, "$%s%zu << END_OF_DATA\n", kind, number);
     size_t group = line->count / MOST_POINTS + 1;
@@ -77,21 +73,25 @@ typedef struct drawing {
     fth_chart_axis axis;
 } drawing;
 
-static const char *const colours[] = {"#1f6feb", "#d9480f", "#2b8a3e", "#9c36b5", "#c92a2a", "#0b7285", "#5f3dc4"};
+const char *fth_picture_colour(size_t i)
+{
+    static const char *const colours[] = {"#1f6feb", "#d9480f", "#2b8a3e", "#9c36b5", "#c92a2a", "#0b7285", "#5f3dc4"};
+    return colours[i % FTH_COUNT_OF(colours)];
+}
 
 /* The data of a panel, as blocks $loss_training0, $loss_validation0, ...; and what they span. */
-static fth_status print_data(FILE *script, const drawing *all, fth_measure measure, extent *seen)
+static fth_status print_data(FILE *script, const drawing *all, fth_measure measure, fth_picture_extent *seen)
 {
     fth_status status = FTH_OK;
     fth_chart_line line = {0};
     bool loss = measure == FTH_LOSS;
-    *seen = (extent){INFINITY, 0, 0};
+    *seen = (fth_picture_extent){INFINITY, 0, 0};
     for (size_t i = 0; i < all->run_count; i++) {
         FTH_TRY(fth_report_curve(&all->runs[i].training, measure, all->axis, "", &line));
-        print_series(script, &line, i, loss ? "loss_training" : "accuracy_training", seen);
+        fth_picture_series(script, &line, i, loss ? "loss_training" : "accuracy_training", seen);
         fth_report_curve_release(&line);
         FTH_TRY(fth_report_curve(&all->runs[i].validation, measure, all->axis, "", &line));
-        print_series(script, &line, i, loss ? "loss_validation" : "accuracy_validation", seen);
+        fth_picture_series(script, &line, i, loss ? "loss_validation" : "accuracy_validation", seen);
         fth_report_curve_release(&line);
     }
 
@@ -100,7 +100,15 @@ out:
     return status;
 }
 
-static void print_axes(FILE *script, const drawing *all, fth_measure measure, const extent *seen)
+void fth_picture_loss_axis(FILE *script, const fth_picture_extent *seen)
+{
+    if (seen->high > 20 * seen->low) /* as in the terminal: decades do not fit a linear axis */
+        fprintf(script, "set logscale y\nset yrange [%.9g:%.9g]\n", 0.8 * seen->low, 1.25 * seen->high);
+    else
+        fputs("set yrange [0:*]\n", script);
+}
+
+static void print_axes(FILE *script, const drawing *all, fth_measure measure, const fth_picture_extent *seen)
 {
     fprintf(script, "set xlabel '%s'\nset ylabel '%s'\nset xrange [0:%.9g]\nset key %s right noenhanced\n",
             fth_report_axis_name(all->axis), measure == FTH_LOSS ? "loss" : "accuracy (%)", seen->right,
@@ -108,10 +116,8 @@ static void print_axes(FILE *script, const drawing *all, fth_measure measure, co
     if (measure == FTH_ACCURACY)
         fprintf(script, "unset logscale y\nset yrange [%.9g:100]\n",
                 seen->low < 100 ? fmax(0, 10 * floor(seen->low / 10)) : 0);
-    else if (seen->high > 20 * seen->low) /* as in the terminal: decades do not fit a linear axis */
-        fprintf(script, "set logscale y\nset yrange [%.9g:%.9g]\n", 0.8 * seen->low, 1.25 * seen->high);
     else
-        fputs("set yrange [0:*]\n", script);
+        fth_picture_loss_axis(script, seen);
 }
 
 /* One run: training and validation in two colours. Several: a colour each, validation dashed; their names stand in the
@@ -121,12 +127,12 @@ static void print_plot(FILE *script, const drawing *all, fth_measure measure)
     const char *name = measure == FTH_LOSS ? "loss" : "accuracy", *separator = "plot ";
     bool one = all->run_count == 1;
     for (size_t i = 0; i < all->run_count; i++) {
-        const char *colour = colours[i % FTH_COUNT_OF(colours)];
+        const char *colour = fth_picture_colour(i);
         if (fth_report_has(&all->runs[i].training, measure)) {
             fprintf(script, "%s$%s_training%zu using 1:2 with lines lw 1.6 lc rgb '%s' ", separator, name, i, colour);
             if (one || measure == FTH_LOSS) {
                 fputs("title ", script);
-                print_quoted(script, one ? "training" : all->runs[i].id);
+                fth_picture_quote(script, one ? "training" : all->runs[i].id);
             } else {
                 fputs("notitle", script);
             }
@@ -134,7 +140,7 @@ static void print_plot(FILE *script, const drawing *all, fth_measure measure)
         }
         if (fth_report_has(&all->runs[i].validation, measure)) {
             fprintf(script, "%s$%s_validation%zu using 1:2 with linespoints pt 7 ps 0.7 dt 2 lc rgb '%s' %s", separator,
-                    name, i, one ? colours[1] : colour, one ? "title 'validation'" : "notitle");
+                    name, i, one ? fth_picture_colour(1) : colour, one ? "title 'validation'" : "notitle");
             separator = ", ";
         }
     }
@@ -160,23 +166,34 @@ static char *make_title(const fth_record_summary *runs, size_t run_count)
     return fth_format("%s, %s and %zu more", runs[0].id, runs[1].id, run_count - 2);
 }
 
-static fth_status write_script(FILE *script, bool svg, const char *title, const drawing *all)
+void fth_picture_begin(FILE *script, bool svg, int panels)
 {
-    fth_status status = FTH_OK;
-    extent loss, accuracy;
-    bool two = has_accuracy(all);
-
     fprintf(script,
             svg ? "set terminal svg size %d,%d background '#ffffff' font 'sans-serif,14'\n"
                 : "set terminal pngcairo size %d,%d background '#ffffff' font 'sans,14' linewidth 1.5\n",
-            svg ? (two ? 1200 : 900) : (two ? 1800 : 1350), svg ? 540 : 810);
-    FTH_TRY(print_data(script, all, FTH_LOSS, &loss));
-    FTH_TRY(print_data(script, all, FTH_ACCURACY, &accuracy));
-    fprintf(script, "set multiplot layout 1,%d title ", two ? 2 : 1);
-    print_quoted(script, title);
+            svg ? (panels > 1 ? 1200 : 900) : (panels > 1 ? 1800 : 1350), svg ? 540 : 810);
+}
+
+void fth_picture_begin_panels(FILE *script, const char *title, int panels)
+{
+    fprintf(script, "set multiplot layout 1,%d title ", panels);
+    fth_picture_quote(script, title);
     fputs(" font ',18' noenhanced\nset border 3\nset tics nomirror out\nset grid ytics lc rgb '#d0d0d0'\n"
           "set format x '%g'\nset format y '%g'\n",
           script);
+}
+
+static fth_status write_script(FILE *script, bool svg, const char *title, const void *context)
+{
+    fth_status status = FTH_OK;
+    const drawing *all = context;
+    fth_picture_extent loss, accuracy;
+    bool two = has_accuracy(all);
+
+    fth_picture_begin(script, svg, two ? 2 : 1);
+    FTH_TRY(print_data(script, all, FTH_LOSS, &loss));
+    FTH_TRY(print_data(script, all, FTH_ACCURACY, &accuracy));
+    fth_picture_begin_panels(script, title, two ? 2 : 1);
     if (all->run_count > 1)
         fputs("set label 1 'dashes, dots: validation' at graph 0.02, graph 0.03 tc rgb '#606060'\n", script);
     print_axes(script, all, FTH_LOSS, &loss);
@@ -187,7 +204,7 @@ static fth_status write_script(FILE *script, bool svg, const char *title, const 
         print_plot(script, all, FTH_ACCURACY);
     }
     fputs("unset multiplot\nset output\n", script);
-    FTH_REQUIRE(fflush(script) == 0 && !ferror(script), FTH_IO, "write a gnuplot script: %s", strerror(errno));
+
 out:
     return status;
 }
@@ -342,35 +359,28 @@ const char *fth_report_picture_output(const char *path)
     return target.name;
 }
 
-fth_status fth_report_picture(const char *path, const fth_record_summary *runs, size_t run_count, fth_chart_axis axis)
+fth_status fth_picture_draw(const char *path, const char *title, fth_picture_writer write, const void *context)
 {
     fth_status status = FTH_OK;
     FILE *script = NULL;
     fth_file *file = NULL;
     picture_target target;
-    bool has_points = false;
-    char *title = NULL;
     int picture = memfd_create("gnuplot picture", MFD_CLOEXEC),
         descriptor = memfd_create("gnuplot script", MFD_CLOEXEC);
 
     FTH_TRY(fth_report_check_picture(path));
     read_target(path, &target);
-    for (size_t i = 0; i < run_count; i++)
-        has_points = has_points || runs[i].training.count > 0;
-    FTH_REQUIRE(has_points, FTH_INVALID, "no steps are recorded yet, so there is nothing to draw");
-
     script = descriptor >= 0 ? fdopen(descriptor, "w+") : NULL;
     FTH_REQUIRE(script && picture >= 0, FTH_IO, "prepare a gnuplot script: %s", strerror(errno));
     FTH_TRY(fth_file_create_output(target.name, &file));
-    title = make_title(runs, run_count);
     FTH_REQUIRE(title, FTH_NO_MEMORY, "no memory for a picture");
-    FTH_TRY(write_script(script, target.svg, title,
-                         &(drawing){runs, run_count, fth_report_choose_axis(runs, run_count, axis)}));
+    FTH_TRY(write(script, target.svg, title, context));
+    FTH_REQUIRE(fflush(script) == 0 && !ferror(script), FTH_IO, "write a gnuplot script: %s", strerror(errno));
     FTH_TRY(run_gnuplot(descriptor, picture));
     FTH_TRY(copy_picture(picture, target.svg ? title : NULL, file));
     FTH_TRY(fth_file_publish(file));
+
 out:
-    free(title);
     fth_file_free(file);
     if (script)
         fclose(script);
@@ -378,5 +388,19 @@ out:
         close(descriptor);
     if (picture >= 0)
         close(picture);
+    return status;
+}
+
+fth_status fth_report_picture(const char *path, const fth_record_summary *runs, size_t run_count, fth_chart_axis axis)
+{
+    bool has_points = false;
+    for (size_t i = 0; i < run_count; i++)
+        has_points = has_points || runs[i].training.count > 0;
+    if (!has_points)
+        return fth_fail(FTH_INVALID, "no steps are recorded yet, so there is nothing to draw");
+    char *title = make_title(runs, run_count);
+    const drawing all = {runs, run_count, fth_report_choose_axis(runs, run_count, axis)};
+    fth_status status = fth_picture_draw(path, title, write_script, &all);
+    free(title);
     return status;
 }

@@ -5,6 +5,7 @@
 
 #include "base/json.h"
 #include "report/report_internal.h"
+#include "report/scaling.h"
 
 enum { CHART_ROWS = 14, SMALL = 64 };
 
@@ -326,6 +327,11 @@ fth_status fth_report_run(FILE *output, const fth_record_summary *run, int colum
         FTH_TRY(print_times(output, run));
         fputc('\n', output);
     }
+    if (fth_report_scales(run, 1)) {
+        FTH_TRY(fth_scaling_print_ranks(output, run));
+        FTH_TRY(fth_report_scaling(output, run, 1, columns));
+        fputc('\n', output);
+    }
     FTH_TRY(fth_report_bill(output, run));
     FTH_TRY(print_chart(output, run, FTH_LOSS, columns));
     if (fth_report_has(&run->training, FTH_ACCURACY) || fth_report_has(&run->validation, FTH_ACCURACY)) {
@@ -378,6 +384,9 @@ json_t *fth_report_json(const fth_record_summary *run)
     json_t *bill = fth_report_bill_json(run);
     if (bill)
         json_object_set_new(object, "bill", bill);
+    json_t *scaling = fth_scaling_json(run);
+    if (scaling)
+        json_object_set_new(object, "scaling", scaling);
     json_object_set(object, "run", run->run);
     free(state);
     return object;

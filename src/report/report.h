@@ -20,6 +20,14 @@ typedef enum fth_chart_axis { FTH_OVER_DEFAULT, FTH_OVER_STEPS, FTH_OVER_EPOCHS,
 fth_status fth_report_compare(FILE *output, const fth_record_summary *runs, size_t run_count, fth_chart_axis axis,
                               int columns);
 
+/* True if `runs` show how training scales: at least one is data-parallel, and the others have one worker. */
+bool fth_report_scales(const fth_record_summary *runs, size_t run_count);
+/* Runs with different numbers of workers: a table with each one's efficiency against the smallest of the same experiment; of
+ * several also charts of efficiency and epoch time by workers, and of losses over time. */
+fth_status fth_report_scaling(FILE *output, const fth_record_summary *runs, size_t run_count, int columns);
+/* The charts of fth_report_scaling() as a picture, as fth_report_picture() draws it. */
+fth_status fth_report_scaling_picture(const char *path, const fth_record_summary *runs, size_t run_count);
+
 /* Why a run ended, from its run.json and "end" event: "--epochs 3 reached". NULL if that is not known. free() it. */
 char *fth_report_ending(const json_t *run, const json_t *end);
 

@@ -34,4 +34,28 @@ double fth_report_last_training_loss(const fth_record_summary *run);
 fth_status fth_report_bill(FILE *output, const fth_record_summary *run);
 json_t *fth_report_bill_json(const fth_record_summary *run); /* or NULL */
 
+/* ---- pictures (picture.c) ---- */
+
+/* What curves span: the smallest value above 0, the largest, and how far right. */
+typedef struct fth_picture_extent {
+    double low, high, right;
+} fth_picture_extent;
+
+/* Writes a script for gnuplot that begins with fth_picture_begin(). */
+typedef fth_status (*fth_picture_writer)(FILE *script, bool svg, const char *title, const void *context);
+
+fth_status fth_picture_draw(const char *path, const char *title, fth_picture_writer write, const void *context);
+/* The terminal and the look of all panels, side by side. */
+void fth_picture_begin(FILE *script, bool svg, int panels);
+void fth_picture_begin_panels(FILE *script, const char *title, int panels);
+/* Single-quoted for gnuplot. */
+void fth_picture_quote(FILE *script, const char *text);
+/* The data of a line, as a block $<kind><number>; widens `seen`. */
+void fth_picture_series(FILE *script, const fth_chart_line *line, size_t number, const char *kind,
+                        fth_picture_extent *seen);
+/* The range of the y axis for losses. */
+void fth_picture_loss_axis(FILE *script, const fth_picture_extent *seen);
+/* The colour of line i. */
+const char *fth_picture_colour(size_t i);
+
 #endif
