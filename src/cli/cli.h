@@ -136,9 +136,9 @@ const fth_option_table *fth_cli_train_table(void);
 /* What train and standby have in common. */
 fth_exit_code fth_cli_train(const fth_command *command, const fth_invocation *invocation, bool standby);
 
-/* In a process that trains with peers (peer_share.c): gives it its share of this machine's processors, unless --threads
- * was given, and one of the GPUs. */
-fth_status fth_cli_take_share(fth_train_options *options);
+/* In a process that trains with peers (own_gpu.c): one of the machine's GPUs is the only one it will see. Call before
+ * anything opens a device. */
+fth_status fth_cli_take_gpu(void);
 /* GPUs that this process may use; asks no driver. */
 int fth_cli_count_gpus(void);
 

@@ -12,6 +12,7 @@
 #include "cli/cli.h"
 #include "cluster/launcher.h"
 #include "parallel/agent.h"
+#include "parallel/remote_control.h"
 #include "parallel/remote_hosts.h"
 
 #define STRATEGY "data-parallel"
@@ -188,12 +189,15 @@ static fth_status run_agent(const launch_options *options, const char *const *ar
     fth_status status = FTH_OK;
     char program[4096], *node = NULL, *token = NULL;
     int least = 1, most = 1;
+    fth_remote_control *control = NULL;
 
     FTH_TRY(choose_node(options, &node));
     FTH_TRY(is_controlled() ? read_token_line(&token)
                             : fth_launcher_read_token(*options->token_file ? options->token_file : NULL, &token));
-    if (is_controlled())
+    if (is_controlled()) {
+        FTH_TRY(fth_remote_control_start(STDIN_FILENO, stop, &control));
         fprintf(stderr, FTH_REMOTE_GREETING "\n");
+    }
     if (*options->nodes)
         FTH_TRY(fth_launcher_parse_nodes(options->nodes, &least, &most));
     if (*options->rendezvous && !*token)
@@ -211,11 +215,11 @@ static fth_status run_agent(const launch_options *options, const char *const *ar
                                      .wait_s = options->wait_s,
                                      .max_restarts = (int)options->restarts,
                                      .stop = stop,
-                                     .control = is_controlled() ? STDIN_FILENO : -1,
                                      .show = show};
     status = fth_agent_run(&agent, code);
 
 out:
+    fth_remote_control_free(control);
     free(node);
     fth_wipe_text(token);
     return status;
@@ -390,10 +394,12 @@ static fth_exit_code launch(const launch_options *options, const fth_invocation 
     fth_signals_watch(&stop);
     fth_status status = *options->hosts ? run_hosts(options, invocation, arguments, &stop, &code)
                                         : run_agent(options, arguments, &stop, &code);
-    if (status != FTH_OK)
+    if (status == FTH_INTERRUPTED)
+        fth_log_info("stopped before anything was trained: %s", fth_error_message());
+    else if (status != FTH_OK)
         fth_log_error("%s", fth_error_message());
     fth_signals_unwatch();
-    return status == FTH_INVALID && code == FTH_EXIT_OK ? FTH_EXIT_FAILURE : code;
+    return code;
 }
 
 static fth_exit_code run(const fth_command *command, const fth_invocation *invocation)

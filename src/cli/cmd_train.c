@@ -197,7 +197,7 @@ static fth_exit_code train(const fth_invocation *invocation, fth_train_options *
     bool told = false;
     FTH_TRY(fth_parallel_follow_parent());
     if (has_peers(options))
-        FTH_TRY(fth_cli_take_share(options));
+        FTH_TRY(fth_cli_take_gpu());
     fth_signals_watch(&stop_requested);
     fth_display_start(options->json, &observer);
     observer.abandon = abandon;

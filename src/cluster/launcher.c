@@ -491,21 +491,12 @@ static const struct launcher {
     const char *name;
     bool (*is_there)(void);
     fth_status (*read)(fth_launched *launched);
-    bool binds; /* processes to processors, as a rule */
 } launchers[] = {
-    {"launch", is_launch, read_launch, false},      {"torchrun", is_torchrun, read_torchrun, false},
-    {"open-mpi", is_open_mpi, read_open_mpi, true}, {"mpich", is_mpich, read_mpich, true},
-    {"slurm", is_slurm, read_slurm, true},          {"kubernetes", is_kubernetes, read_kubernetes, false},
-    {"none", is_by_hand, read_by_hand, false},
+    {"launch", is_launch, read_launch},       {"torchrun", is_torchrun, read_torchrun},
+    {"open-mpi", is_open_mpi, read_open_mpi}, {"mpich", is_mpich, read_mpich},
+    {"slurm", is_slurm, read_slurm},          {"kubernetes", is_kubernetes, read_kubernetes},
+    {"none", is_by_hand, read_by_hand},
 };
-
-static const struct launcher *find_launcher(void)
-{
-    const struct launcher *launcher = launchers;
-    while (!launcher->is_there())
-        launcher++;
-    return launcher;
-}
 
 static fth_status name_node(char **node)
 {
@@ -519,8 +510,10 @@ static fth_status name_node(char **node)
 fth_status fth_launcher_find(fth_launched *launched)
 {
     fth_status status = FTH_OK;
-    const struct launcher *launcher = find_launcher();
+    const struct launcher *launcher = launchers;
 
+    while (!launcher->is_there())
+        launcher++;
     *launched = (fth_launched){.launcher = launcher->name};
     FTH_TRY(name_node(&launched->node));
     FTH_TRY(launcher->read(launched));
@@ -533,14 +526,6 @@ out:
     if (status != FTH_OK)
         fth_launched_release(launched);
     return status;
-}
-
-int fth_launched_processors(const fth_launched *launched)
-{
-    int usable = fth_processors_usable();
-    bool bound = find_launcher()->binds && usable < fth_processors_online();
-    int share = bound ? usable : usable / launched->local_size;
-    return share > 0 ? share : 1;
 }
 
 void fth_launched_release(fth_launched *launched)

@@ -22,9 +22,6 @@ typedef struct fth_launched {
 fth_status fth_launcher_find(fth_launched *launched);
 void fth_launched_release(fth_launched *launched);
 
-/* How many processors are this process's: a share of the machine's, or those that the launcher has bound it to. */
-int fth_launched_processors(const fth_launched *launched);
-
 /* A port, the same for the same text and probably another one for another. */
 int fth_launcher_derive_port(const char *text);
 /* A token that nobody can guess; wipe and free it. */

@@ -2,9 +2,7 @@
 #include "parallel/agent.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <math.h>
-#include <poll.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -42,8 +40,6 @@ typedef struct agent {
     endings endings;
     bool stopping;
     fth_deadline deadline;
-    char control[64]; /* a line that is not whole yet */
-    bool control_closed;
 } agent;
 
 /* ---- the rendezvous ---- */
@@ -268,40 +264,6 @@ out:
 
 /* ---- stops ---- */
 
-static void take_order(agent *own, const char *order)
-{
-    if (strcmp(order, FTH_AGENT_STOP) == 0)
-        fth_stop_ask(own->options->stop, FTH_STOP_REQUEST, 30, "launcher", "the launch was stopped");
-    else if (strcmp(order, FTH_AGENT_PREEMPT) == 0)
-        fth_stop_ask(own->options->stop, FTH_STOP_PREEMPTION, 30, "launcher", "the launch is being preempted");
-}
-
-/* Looks at what whoever started this agent has sent. */
-static void look_at_control(agent *own)
-{
-    struct pollfd polled = {.fd = own->options->control, .events = POLLIN};
-    if (own->options->control < 0 || own->control_closed || poll(&polled, 1, 0) <= 0)
-        return;
-    size_t length = strlen(own->control);
-    ssize_t got = read(polled.fd, own->control + length, sizeof own->control - 1 - length);
-    if (got < 0 && errno == EINTR)
-        return;
-    if (got <= 0) {
-        own->control_closed = true;
-        fth_stop_ask(own->options->stop, FTH_STOP_REQUEST, 30, "launcher", "the launch has ended");
-        return;
-    }
-    own->control[length + (size_t)got] = '\0';
-    char *newline;
-    while ((newline = strchr(own->control, '\n'))) {
-        *newline = '\0';
-        take_order(own, own->control);
-        memmove(own->control, newline + 1, strlen(newline + 1) + 1);
-    }
-    if (strlen(own->control) == sizeof own->control - 1) /* no order is that long */
-        own->control[0] = '\0';
-}
-
 /* Passes a stop on as the signal that means the same to the workers. */
 static void pass_on_stop(agent *own)
 {
@@ -321,7 +283,6 @@ static fth_status watch_workers(agent *own)
     while (fth_supervisor_left(own->supervisor) > 0) {
         fth_relay_wait(own->relay, LOOK_EVERY_S);
         FTH_TRY(fth_supervisor_look(own->supervisor));
-        look_at_control(own);
         if (own->options->stop->asked && !own->stopping)
             pass_on_stop(own);
         FTH_REQUIRE(!own->stopping || !fth_deadline_passed(own->deadline), FTH_TIMEOUT,

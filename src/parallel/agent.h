@@ -33,9 +33,6 @@ typedef struct fth_agent_options {
     double wait_s;    /* for a rendezvous elsewhere */
     int max_restarts; /* of each worker */
     fth_stop *stop;
-    /* Descriptor of who started this agent from another machine: lines that say "stop" or "preempt", and its end means that
-     * the other one is gone. -1: none. */
-    int control;
     void *context;
     /* Takes a line of a worker: of its output, or a message with the worker's name before it. */
     void (*show)(void *context, fth_relay_stream stream, const char *line);
@@ -43,8 +40,5 @@ typedef struct fth_agent_options {
 
 /* Runs this node's part of a training. *code is the exit code in any case, also with a failure, which has its message. */
 fth_status fth_agent_run(const fth_agent_options *options, fth_exit_code *code);
-
-#define FTH_AGENT_STOP    "stop"    /* lines of the control: a person asks, save and end */
-#define FTH_AGENT_PREEMPT "preempt" /* the machine will vanish */
 
 #endif

@@ -9,7 +9,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "parallel/agent.h"
+#include "parallel/remote_control.h"
 #include "parallel/supervisor.h"
 
 #define LOOK_EVERY_S  0.05
@@ -247,7 +247,7 @@ static fth_status look_until_all_ended(remote *all, fth_deadline deadline)
             all->stopping = true;
             deadline = fth_deadline_in(fth_deadline_left_seconds(reason.deadline) + PATIENCE_S);
             fth_supervisor_let_end(all->supervisor);
-            order_all(all, reason.kind == FTH_STOP_PREEMPTION ? FTH_AGENT_PREEMPT : FTH_AGENT_STOP);
+            order_all(all, reason.kind == FTH_STOP_PREEMPTION ? FTH_REMOTE_PREEMPT : FTH_REMOTE_STOP);
         }
         FTH_REQUIRE(!fth_deadline_passed(deadline), FTH_TIMEOUT, "%s did not stop in time",
                     FTH_COUNTED(fth_supervisor_left(all->supervisor), "host"));
@@ -263,7 +263,7 @@ static void stop_others(remote *all)
     char *message = fth_format("%s", fth_error_message());
     all->stopping = true;
     fth_supervisor_let_end(all->supervisor);
-    order_all(all, FTH_AGENT_STOP);
+    order_all(all, FTH_REMOTE_STOP);
     look_until_all_ended(all, fth_deadline_in(FAREWELL_S));
     fth_fail(FTH_PEER_LOST, "%s", message ? message : "");
     free(message);

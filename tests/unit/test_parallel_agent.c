@@ -7,6 +7,7 @@
 
 #include "cluster/rendezvous.h"
 #include "parallel/agent.h"
+#include "parallel/remote_control.h"
 
 enum { MAX_SHOWN = 1 << 16 };
 
@@ -51,7 +52,6 @@ static fth_agent_options describe(int workers)
                                .wait_s = 30,
                                .max_restarts = 3,
                                .stop = &stop,
-                               .control = -1,
                                .show = collect};
 }
 
@@ -187,39 +187,51 @@ static void a_stop_reaches_the_workers(void **state)
     assert_string_equal(shown.output, "preemption\npreemption\n");
 }
 
-/* The pipe's other end is the launcher on another machine: it asks, or is gone. */
-static void assert_control_stops(const char *order, const char *expected)
+static fth_stop_kind wait_for_stop(void)
 {
-    int ends[2];
-    fth_exit_code code = FTH_EXIT_OK;
-    fth_agent_options options = describe(1);
-    memset(&shown, 0, sizeof shown);
-    stop = (fth_stop)FTH_STOP_INITIALIZER;
-    assert_int_equal(pipe(ends), 0);
-    options.control = ends[0];
-    if (order)
-        assert_int_equal(write(ends[1], order, strlen(order)), (ssize_t)strlen(order));
-    else
-        close(ends[1]);
-    assert_int_equal(run(&options,
-                         "trap 'echo request; exit 75' INT; trap 'echo preemption; exit 75' USR1\n"
-                         "while true; do sleep 0.01; done\n",
-                         &code),
-                     FTH_OK);
-    assert_int_equal(code, FTH_EXIT_INTERRUPTED);
-    if (*shown.output) /* a script that has not set its traps yet is simply gone */
-        assert_string_equal(shown.output, expected);
-    close(ends[0]);
-    if (order)
-        close(ends[1]);
+    fth_deadline deadline = fth_deadline_in(60);
+    while (!stop.asked && !fth_deadline_passed(deadline))
+        usleep(1000);
+    return fth_stop_get(&stop).kind;
 }
 
-static void who_started_it_can_stop_it(void **state)
+/* The pipe's other end is the launcher on another machine: it asks, or is gone. */
+static void the_launcher_can_stop_an_agent(void **state)
 {
     (void)state;
-    assert_control_stops("stop\n", "request\n");
-    assert_control_stops("preempt\n", "preemption\n");
-    assert_control_stops(NULL, "request\n");
+    static const struct {
+        const char *orders;
+        fth_stop_kind kind;
+    } cases[] = {{"who?\nstop\n", FTH_STOP_REQUEST}, {"preempt\n", FTH_STOP_PREEMPTION}, {"sto", FTH_STOP_REQUEST}};
+    for (size_t i = 0; i < FTH_COUNT_OF(cases); i++) {
+        int ends[2];
+        fth_remote_control *control = NULL;
+        stop = (fth_stop)FTH_STOP_INITIALIZER;
+        assert_int_equal(pipe(ends), 0);
+        assert_int_equal(fth_remote_control_start(ends[0], &stop, &control), FTH_OK);
+        assert_int_equal(write(ends[1], cases[i].orders, strlen(cases[i].orders)), (ssize_t)strlen(cases[i].orders));
+        if (!strchr(cases[i].orders, '\n'))
+            close(ends[1]); /* in the middle of a line */
+        assert_int_equal(wait_for_stop(), cases[i].kind);
+        fth_remote_control_free(control);
+        close(ends[0]);
+        if (strchr(cases[i].orders, '\n'))
+            close(ends[1]);
+    }
+}
+
+static void waiting_for_a_rendezvous_can_be_stopped(void **state)
+{
+    (void)state;
+    fth_exit_code code = FTH_EXIT_OK;
+    fth_agent_options options = describe(1);
+    options.rendezvous = "127.0.0.1:1"; /* a port that nobody has */
+    options.hosting = FTH_HOSTING_NO;
+    options.wait_s = 1e6;
+    fth_stop_ask(&stop, FTH_STOP_REQUEST, 20, "test", "the test wants it");
+    assert_int_equal(run(&options, "echo it has started", &code), FTH_INTERRUPTED);
+    assert_int_equal(code, FTH_EXIT_INTERRUPTED);
+    assert_string_equal(shown.output, "");
 }
 
 static int start_rendezvous(const char *token, const char *name, fth_rendezvous **rendezvous)
@@ -297,7 +309,8 @@ int main(void)
         TEST(stopped_workers_are_not_started_again),
         TEST(one_that_is_done_counts),
         TEST(a_stop_reaches_the_workers),
-        TEST(who_started_it_can_stop_it),
+        TEST(the_launcher_can_stop_an_agent),
+        TEST(waiting_for_a_rendezvous_can_be_stopped),
         TEST(a_rendezvous_of_others_is_refused),
         TEST(a_name_that_does_not_resolve_is_named),
         TEST(a_second_node_here_joins_the_first),

@@ -1,4 +1,4 @@
-/* What a process that trains with peers takes of the machine it shares with some of them. */
+/* Which GPU a process takes that shares a machine with peers. */
 #include <dirent.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -54,12 +54,10 @@ static fth_status take_gpu(int local_rank)
     return status;
 }
 
-fth_status fth_cli_take_share(fth_train_options *options)
+fth_status fth_cli_take_gpu(void)
 {
     fth_launched launched = {0};
     fth_status status = fth_launcher_find(&launched);
-    if (status == FTH_OK && !fth_options_was_given(&fth_train_option_table, options, "threads"))
-        options->threads = fth_launched_processors(&launched);
     if (status == FTH_OK && launched.local_size > 1)
         status = take_gpu(launched.local_rank);
     fth_launched_release(&launched);
