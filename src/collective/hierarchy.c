@@ -127,6 +127,24 @@ static void hierarchy_close(void *state)
     free(all);
 }
 
+/* Connects leaders; the members of a machine wait for theirs, and learn why it failed. */
+static fth_status connect_machines(hierarchy *all, const fth_collective_options *options)
+{
+    fth_status status = FTH_OK;
+    double nothing = 0;
+    char reason[400];
+
+    if (leads(all, all->rank))
+        status = open_part(all, options, between, leads, all->machine[all->rank], &all->leader_keys, &all->leaders);
+    if (!all->local)
+        return status;
+    if (status == FTH_OK)
+        return inside->sum(all->local, &nothing, 1);
+    snprintf(reason, sizeof reason, "%s", fth_error_message());
+    inside->abort(all->local, reason);
+    return fth_fail(status, "%s", reason);
+}
+
 static fth_status hierarchy_open(const fth_collective_options *options, void **state)
 {
     fth_status status = FTH_OK;
@@ -142,8 +160,7 @@ static fth_status hierarchy_open(const fth_collective_options *options, void **s
     snprintf(all->local_keys.prefix, sizeof all->local_keys.prefix, "machine%d", all->machine[all->rank]);
     snprintf(all->leader_keys.prefix, sizeof all->leader_keys.prefix, "leaders");
     FTH_TRY(open_part(all, options, inside, is_local, all->local_rank[all->rank], &all->local_keys, &all->local));
-    if (leads(all, all->rank))
-        FTH_TRY(open_part(all, options, between, leads, all->machine[all->rank], &all->leader_keys, &all->leaders));
+    FTH_TRY(connect_machines(all, options));
     *state = all;
     all = NULL;
 
