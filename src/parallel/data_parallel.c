@@ -33,6 +33,8 @@ static void close_worker(void *state)
     fth_worker_group_close(self->group); /* before the memory that its collective uses */
     fth_gradient_exchange_free(self->exchange);
     fth_worker_times_free(self->times);
+    if (self->buffers_before)
+        fth_engine_device(self->engine)->backend->release(fth_engine_device(self->engine), self->buffers_before);
     json_decref(self->events);
     free(self);
 }
@@ -248,6 +250,24 @@ out:
     return status;
 }
 
+/* The gradients of a batch, and behind a group's last one their sum over all workers. */
+static fth_status compute_and_exchange(fth_data_parallel *self, const fth_batch *batch, const fth_group *place,
+                                       fth_step_result *result)
+{
+    fth_status status = FTH_OK;
+
+    fth_worker_group_report(self->group, place->update, "computing");
+    FTH_TRY(compute(self, batch, place));
+    fth_worker_times_add(self->times, FTH_WORKER_COMPUTES);
+    if (!place->last)
+        goto out;
+    fth_worker_group_report(self->group, place->update, "exchanging");
+    FTH_TRY(exchange(self, result));
+
+out:
+    return status;
+}
+
 static fth_status step(void *state, const fth_batch *batch, double learning_rate, fth_step_result *result)
 {
     fth_status status = FTH_OK;
@@ -257,13 +277,16 @@ static fth_status step(void *state, const fth_batch *batch, double learning_rate
     *result = (fth_step_result){0};
     self->next_batch = batch->number + 1;
     fth_worker_times_add(self->times, FTH_WORKER_LOADS);
-    fth_worker_group_report(self->group, place.update, "computing");
-    FTH_TRY(compute(self, batch, &place));
-    fth_worker_times_add(self->times, FTH_WORKER_COMPUTES);
+    if (place.first)
+        FTH_TRY(fth_data_parallel_keep_buffers(self));
+    status = compute_and_exchange(self, batch, &place, result);
+    if (status == FTH_PEER_LOST) { /* the message stays that of the loss */
+        fth_status back = fth_data_parallel_put_buffers_back(self);
+        FTH_TRY(back == FTH_OK ? status : back);
+    }
+    FTH_TRY(status);
     if (!place.last)
         goto out;
-    fth_worker_group_report(self->group, place.update, "exchanging");
-    FTH_TRY(exchange(self, result));
     FTH_TRY(fth_engine_update(self->engine, learning_rate, place.update));
     FTH_TRY(fth_engine_check_update(self->engine));
     fth_worker_times_add(self->times, FTH_WORKER_UPDATES);

@@ -21,12 +21,13 @@ typedef struct fth_data_parallel {
     fth_gradient_exchange *exchange;
     fth_worker_times *times;
     fth_update_tally tally;
-    int64_t next_batch; /* after the last one that is part of an update, or of one being made */
-    bool in_step;       /* it has the state that a group had in common, and updates made since */
-    bool finishing;     /* all of them end or stop */
-    bool apart;         /* it has left, and exchanges nothing any more */
-    char ended[64];     /* why all of them end */
-    json_t *events;     /* for the record */
+    int64_t next_batch;    /* after the last one that is part of an update, or of one being made */
+    float *buffers_before; /* the update that is being made; on the device, NULL where there are none */
+    bool in_step;          /* it has the state that a group had in common, and updates made since */
+    bool finishing;        /* all of them end or stop */
+    bool apart;            /* it has left, and exchanges nothing any more */
+    char ended[64];        /* why all of them end */
+    json_t *events;        /* for the record */
 } fth_data_parallel;
 
 /* data_parallel_agree.c: see fth_strategy.agree. */
@@ -34,6 +35,10 @@ fth_status fth_data_parallel_agree(fth_data_parallel *self, fth_intent *intent);
 
 /* data_parallel_state.c: see fth_strategy.synchronize. */
 fth_status fth_data_parallel_synchronize(fth_data_parallel *self, json_t **position);
+/* Buffers are moved by computing a batch, before its update is certain. Keeps them, before an update's first batch; and puts
+ * them back where the update was not made, so that its batches can be computed again. */
+fth_status fth_data_parallel_keep_buffers(fth_data_parallel *self);
+fth_status fth_data_parallel_put_buffers_back(fth_data_parallel *self);
 /* Gives all workers the buffers (running statistics of batch norms) of rank 0. */
 fth_status fth_data_parallel_share_buffers(fth_data_parallel *self);
 

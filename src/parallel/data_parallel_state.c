@@ -70,6 +70,40 @@ fth_status fth_data_parallel_share_buffers(fth_data_parallel *self)
                             fth_engine_get_sizes(self->engine).buffers, 0);
 }
 
+/* ---- buffers of an update that is not certain yet ---- */
+
+static fth_status copy_buffers(fth_data_parallel *self, float *to, const float *from)
+{
+    fth_device *device = fth_engine_device(self->engine);
+    return device->backend->copy_in(device, to, from, fth_engine_get_sizes(self->engine).buffers * sizeof *to);
+}
+
+fth_status fth_data_parallel_keep_buffers(fth_data_parallel *self)
+{
+    fth_status status = FTH_OK;
+    fth_device *device = fth_engine_device(self->engine);
+    const size_t count = fth_engine_get_sizes(self->engine).buffers;
+    void *memory = NULL;
+
+    if (count == 0)
+        return FTH_OK;
+    if (!self->buffers_before) {
+        FTH_TRY(device->backend->allocate(device, count * sizeof(float), &memory));
+        self->buffers_before = memory;
+    }
+    FTH_TRY(copy_buffers(self, self->buffers_before, fth_engine_get_vectors(self->engine).buffers));
+
+out:
+    return status;
+}
+
+fth_status fth_data_parallel_put_buffers_back(fth_data_parallel *self)
+{
+    if (!self->buffers_before)
+        return FTH_OK;
+    return copy_buffers(self, fth_engine_get_vectors(self->engine).buffers, self->buffers_before);
+}
+
 /* ---- positions ---- */
 
 static fth_status broadcast_position(fth_data_parallel *self, json_t **position, int root)

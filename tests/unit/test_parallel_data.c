@@ -560,6 +560,55 @@ static void batch_and_rate_follow_from_the_first_workers(void **state)
     assert_true(compare_models("alone", "scaled") < rounding);
 }
 
+static const char *const with_norms = "--model resnet20 --batch 199 --steps 3 --lr 0.001";
+
+/* Batch norms that are synchronized normalize by the whole batch: parts of it give the numbers of one worker, running
+ * statistics included, where parts are uneven or empty (the third batch has two samples) as well. Those of each worker's own
+ * do not. */
+static void synchronized_batch_norms_give_the_numbers_of_one_worker(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *name, *how;
+        int workers;
+    } cases[] = {{"synced2", "--batch-norm synchronized", 2},
+                 {"apart", "--batch-norm worker", 2},
+                 {"synced3", "--batch-norm synchronized", 3}};
+    train_alone(with_norms, &expected);
+    for (size_t i = 0; i < FTH_COUNT_OF(cases); i++) {
+        char text[300];
+        snprintf(text, sizeof text, "%s %s --name %s", with_norms, cases[i].how, cases[i].name);
+        train_with(cases[i].workers, text);
+        read_history(&found);
+        assert_same_samples(&expected, &found);
+        double difference = compare_models("alone", cases[i].name);
+        if (strstr(cases[i].how, "synchronized"))
+            assert_true(difference < rounding);
+        else
+            assert_true(difference > 10 * rounding);
+    }
+}
+
+/* The others are in the middle of a forward pass, with running statistics moved that the same batch will move again. */
+static void a_lost_worker_leaves_no_trace_in_running_statistics(void **state)
+{
+    (void)state;
+    char flags[300];
+    crew all;
+    train_alone(with_norms, &expected);
+    snprintf(flags, sizeof flags, "%s --batch-norm synchronized --name lost", with_norms);
+    open_crew(&all, 3, flags);
+    for (int i = 0; i < 3; i++) {
+        script plan = plain;
+        plan.killed_at = i == 1 ? 1 : -1;
+        start_worker(&all, plan);
+    }
+    close_crew(&all, 1u << 1);
+    read_history(&found);
+    assert_same_samples(&expected, &found);
+    assert_true(compare_models("alone", "lost") < rounding);
+}
+
 #define TEST(function) cmocka_unit_test_teardown(function, remove_all)
 
 int main(int argc, char **argv)
@@ -576,6 +625,8 @@ int main(int argc, char **argv)
         TEST(a_worker_leaves_between_updates),
         TEST(workers_come_and_go),
         TEST(batch_and_rate_follow_from_the_first_workers),
+        TEST(synchronized_batch_norms_give_the_numbers_of_one_worker),
+        TEST(a_lost_worker_leaves_no_trace_in_running_statistics),
     };
     return cmocka_run_group_tests(tests, test_make_folder, test_remove_folder);
 }
