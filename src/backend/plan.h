@@ -39,7 +39,9 @@ typedef struct fth_vectors {
 /* What changes from one run of a plan to the next. */
 struct fth_run {
     uint64_t seed;
-    uint64_t step;        /* number of this training batch: makes dropout a pure function of the position */
+    uint64_t step; /* number of this training batch: makes dropout a pure function of the position */
+    uint64_t
+        first_sample;     /* where a part of a batch begins in the whole: dropout is the same for all ways to part it */
     float gradient_scale; /* loss gradients are multiplied by this: 1, or a micro-batch's share */
 
     /* Called whenever more gradients are final: floats [0, ready_floats) of the gradient vector. May be NULL. */

@@ -198,6 +198,7 @@ typedef struct fth_batch {
     const int32_t *labels;     /* (count) */
     int64_t count;             /* the last batch of an epoch may be smaller; an empty part has 0 */
     int64_t whole;             /* samples in all parts of the batch together; 0: as many as `count` */
+    int64_t first;             /* of them: the number of this part's first sample */
     int64_t number;            /* from the start of epoch 0 */
     int64_t epoch;
     double decode_seconds; /* what loader threads spent on it, added up */

@@ -128,7 +128,8 @@ static fth_loader_piece take_piece(fth_loader *loader, fth_loader_slot **slot)
     int64_t epoch = number / loader->batches_per_epoch, first = number % loader->batches_per_epoch * batch;
     int64_t left = loader->samples - first, whole = left < batch ? left : batch;
     int64_t count = fth_part_samples(loader->options.part, whole);
-    first += fth_part_begin(loader->options.part, whole);
+    int64_t part_begin = fth_part_begin(loader->options.part, whole);
+    first += part_begin;
     fth_loader_piece piece = {.number = number, .epoch = epoch, .first = first, .begin = loader->position};
     piece.end = count - piece.begin < loader->piece ? count : piece.begin + loader->piece;
     *slot = &loader->slots[number % loader->slot_count];
@@ -139,6 +140,7 @@ static fth_loader_piece take_piece(fth_loader *loader, fth_loader_slot **slot)
                                      .labels = (*slot)->labels,
                                      .count = count,
                                      .whole = whole,
+                                     .first = part_begin,
                                      .number = number,
                                      .epoch = epoch};
     }

@@ -95,7 +95,8 @@ typedef struct fth_reshape_attributes {
 fth_status fth_op_add_flatten(fth_graph *graph, fth_value x, fth_value *y);
 
 /* ---- dropout: keeps each element with probability 1-p and scales it by 1/(1-p); identity in evaluation ----
- * Element i (logical row-major index) is kept iff fth_dropout_keeps(...). Its gradient is the same op on dy. */
+ * Element i (logical row-major index, counted from the first sample of the whole batch: fth_run.first_sample) is kept iff
+ * fth_dropout_keeps(...). Its gradient is the same op on dy. */
 typedef struct fth_dropout_attributes {
     float probability;
     uint32_t id; /* tells the graph's dropouts apart; set by the add function */

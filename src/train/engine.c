@@ -231,6 +231,7 @@ fth_status fth_engine_run_batch(fth_engine *engine, const fth_batch *batch, fth_
     FTH_TRY(fth_plan_set_input(plan, engine->labels, batch->labels));
     run.seed = (uint64_t)engine->options.train->seed;
     run.step = (uint64_t)batch->number;
+    run.first_sample = (uint64_t)batch->first;
     FTH_TRY(fth_plan_run(plan, &run));
     FTH_TRY(fth_plan_read_loss(plan, loss));
     *result = (fth_step_result){.loss = loss[0], .correct = (int64_t)lrintf(loss[1]), .samples = batch->count};

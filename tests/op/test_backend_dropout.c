@@ -80,6 +80,31 @@ static void test_mask_and_scale(void **state)
     }
 }
 
+/* A part of a batch has the masks that its samples have in the whole. */
+static void test_parts_have_the_mask_of_the_whole(void **state)
+{
+    (void)state;
+    const float probability = 0.5f;
+    for (uint64_t first = 1; first <= 4; first++) {
+        const fth_run run = {.seed = 3, .step = 9, .first_sample = first, .gradient_scale = 1};
+        op_network network;
+        make_network(&network, probability, 5);
+        const fth_random_key key = fth_dropout_key(run.seed, run.step, dropout_id(network.graph));
+        for (size_t d = 0; d < FTH_COUNT_OF(names); d++) {
+            fth_device *device = op_device(names[d]);
+            op_result result;
+            if (device == NULL)
+                continue;
+            op_run_once(&network, device, FTH_PLAN_TRAIN, FTH_PRECISION_F32, &run, &result);
+            for (size_t i = 0; i < result.logit_count; i++)
+                assert_int_equal(result.logits[i] != 0,
+                                 fth_dropout_keeps(key, fth_dropout_threshold(probability), first * FEATURES + i));
+            op_result_free(&result);
+        }
+        op_network_free(&network);
+    }
+}
+
 /* dweight[i] = sum over kept n of (softmax - one_hot)[n,i] / N / (1-p): zero exactly where nothing was kept. */
 static void test_gradient_uses_the_same_mask(void **state)
 {
@@ -168,6 +193,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_mask_and_scale),
+        cmocka_unit_test(test_parts_have_the_mask_of_the_whole),
         cmocka_unit_test(test_gradient_uses_the_same_mask),
         cmocka_unit_test(test_mask_depends_on_seed_and_step_alone),
         cmocka_unit_test(test_evaluation_keeps_everything),

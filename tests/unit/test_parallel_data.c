@@ -397,6 +397,39 @@ static int remove_all(void **state)
     return system(command);
 }
 
+static fth_status refuse_put(void *context, const char *key, const void *bytes, size_t size)
+{
+    (void)context;
+    (void)key;
+    (void)bytes;
+    (void)size;
+    return fth_fail(FTH_IO, "no keys here");
+}
+
+static fth_status refuse_get(void *context, const char *key, fth_deadline deadline, void **bytes, size_t *size)
+{
+    (void)context;
+    (void)key;
+    (void)deadline;
+    (void)bytes;
+    (void)size;
+    return fth_fail(FTH_IO, "no keys here");
+}
+
+/* Whether the plugin was built, and found. */
+static bool has_gloo(void)
+{
+    const fth_key_store no_keys = {NULL, refuse_put, refuse_get};
+    const fth_member members[2] = {{0, "first"}, {1, "second"}};
+    fth_collective *collective = NULL;
+    fth_status status = fth_collective_open(
+        &(fth_collective_options){
+            .size = 2, .members = members, .transport = "gloo", .timeout_s = 0.01, .keys = no_keys},
+        &collective);
+    fth_collective_close(collective);
+    return status != FTH_UNSUPPORTED;
+}
+
 /* ---- the tests ---- */
 
 static const char *const method = "--model linear --batch 47 --epochs 2 --lr 0.1 --seed 3";
@@ -542,6 +575,48 @@ static void workers_come_and_go(void **state)
     assert_true(compare_models("alone", "elastic") < rounding);
 }
 
+/* Buckets of 16 KB: some layers have several, and some buckets several layers. With "auto" they are measured, and cut again
+ * after the first updates. */
+static void gradients_travel_while_others_are_computed(void **state)
+{
+    (void)state;
+    const char *flags = "--model mnist-cnn --batch 30 --steps 8 --lr 0.05";
+    static const char *const sizes[] = {"16K", "auto"};
+    char text[300];
+    if (!has_gloo())
+        skip();
+    train_alone(flags, &expected);
+    for (size_t i = 0; i < FTH_COUNT_OF(sizes); i++) {
+        snprintf(text, sizeof text, "%s --transport gloo --bucket %s --name %s", flags, sizes[i], sizes[i]);
+        train_with(3, text);
+        read_history(&found);
+        assert_same_samples(&expected, &found);
+        assert_true(compare_models("alone", sizes[i]) < rounding);
+    }
+}
+
+/* In the middle of an exchange, too. */
+static void a_loss_ends_the_exchange(void **state)
+{
+    (void)state;
+    char flags[300];
+    crew all;
+    if (!has_gloo())
+        skip();
+    train_alone(method, &expected);
+    snprintf(flags, sizeof flags, "%s --accumulate 1 --transport gloo --bucket 4K --name lost", method);
+    open_crew(&all, 3, flags);
+    for (int i = 0; i < 3; i++) {
+        script plan = plain;
+        plan.killed_at = i == 1 ? 6 : -1;
+        start_worker(&all, plan);
+    }
+    close_crew(&all, 1u << 1);
+    read_history(&found);
+    assert_same_samples(&expected, &found);
+    assert_true(compare_models("alone", "lost") < rounding);
+}
+
 /* Batch and learning rate follow from the two workers that the run begins with, whoever comes later, and when it is resumed. */
 static void batch_and_rate_follow_from_the_first_workers(void **state)
 {
@@ -627,6 +702,8 @@ int main(int argc, char **argv)
         TEST(batch_and_rate_follow_from_the_first_workers),
         TEST(synchronized_batch_norms_give_the_numbers_of_one_worker),
         TEST(a_lost_worker_leaves_no_trace_in_running_statistics),
+        TEST(gradients_travel_while_others_are_computed),
+        TEST(a_loss_ends_the_exchange),
     };
     return cmocka_run_group_tests(tests, test_make_folder, test_remove_folder);
 }

@@ -3,19 +3,20 @@
 
 enum { CHUNK = 4096 };
 
-/* Elements [begin, end) with begin even; at most CHUNK of them. Two simple loops, which the compiler vectorizes. */
-CPU_VECTORIZED static void drop(const float *x, float *y, int64_t begin, int64_t end, fth_random_key key,
+/* `count` elements, CHUNK at most, of which the first has the number `number`. Two simple loops, which the compiler
+ * vectorizes. */
+CPU_VECTORIZED static void drop(const float *x, float *y, int64_t count, int64_t number, fth_random_key key,
                                 uint32_t threshold, float scale)
 {
     union {
-        uint64_t pairs[CHUNK / 2];
-        uint32_t elements[CHUNK]; /* little-endian: the low half is the even element */
+        uint64_t pairs[CHUNK / 2 + 1];
+        uint32_t elements[CHUNK + 2]; /* little-endian: the low half is the even element */
     } bits;
-    const int64_t count = end - begin;
-    for (int64_t i = 0; i < (count + 1) / 2; i++)
-        bits.pairs[i] = fth_random_bits(key, (uint64_t)(begin / 2 + i));
+    const uint32_t *elements = bits.elements + number % 2;
+    for (int64_t i = 0; i < count / 2 + 1; i++)
+        bits.pairs[i] = fth_random_bits(key, (uint64_t)(number / 2 + i));
     for (int64_t i = 0; i < count; i++)
-        y[begin + i] = x[begin + i] * (bits.elements[i] >= threshold ? scale : 0);
+        y[i] = x[i] * (elements[i] >= threshold ? scale : 0);
 }
 
 static fth_status run_dropout(const cpu_call *call, const fth_run *run)
@@ -23,13 +24,14 @@ static fth_status run_dropout(const cpu_call *call, const fth_run *run)
     const float *x = call->data[0];
     float *y = call->data[1];
     const int64_t count = call->sizes[0];
+    const int64_t first = (int64_t)run->first_sample * call->sizes[1]; /* element of the whole batch */
     const float probability = call->numbers[0];
     const fth_random_key key = fth_dropout_key(run->seed, run->step, (uint32_t)call->id);
     const uint32_t threshold = fth_dropout_threshold(probability);
     const float scale = 1 / (1 - probability);
 #pragma omp parallel for if (count > 4 * CHUNK)
     for (int64_t begin = 0; begin < count; begin += CHUNK)
-        drop(x, y, begin, begin + CHUNK < count ? begin + CHUNK : count, key, threshold, scale);
+        drop(x + begin, y + begin, begin + CHUNK < count ? CHUNK : count - begin, first + begin, key, threshold, scale);
     return FTH_OK;
 }
 
@@ -59,7 +61,7 @@ static fth_status prepare_dropout(fth_plan *plan, const fth_node *node)
                            .values = {x, y},
                            .value_count = 2,
                            .write_count = 1,
-                           .sizes = {fth_shape_count(&shape)},
+                           .sizes = {fth_shape_count(&shape), fth_shape_count(&shape) / shape.dims[0]},
                            .numbers = {a->probability},
                            .id = a->id};
     FTH_TRY(cpu_add_call(plan, "dropout", &call));

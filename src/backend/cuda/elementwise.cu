@@ -107,7 +107,8 @@ __global__ void __launch_bounds__(THREADS)
     uint64_t key = mix(run->seed + 0x9e3779b97f4a7c15u);
     key = fork_key(fork_key(fork_key(key, RANDOM_DROPOUT), run->step), id);
     const int64_t first = ((int64_t)blockIdx.x * THREADS + threadIdx.x) * DROPPED_AT_ONCE;
-    if (!nhwc && first + DROPPED_AT_ONCE <= count) { /* one draw serves two neighbours */
+    const uint64_t before = run->first_sample * (uint64_t)(c * plane);  /* elements of the whole batch */
+    if (!nhwc && before % 2 == 0 && first + DROPPED_AT_ONCE <= count) { /* one draw serves two neighbours */
         const Vec<T, 16 / sizeof(T)> *from = reinterpret_cast<const Vec<T, 16 / sizeof(T)> *>(x + first);
         Vec<T, 16 / sizeof(T)> *to = reinterpret_cast<Vec<T, 16 / sizeof(T)> *>(y + first);
         constexpr int V = 16 / sizeof(T);
@@ -116,7 +117,7 @@ __global__ void __launch_bounds__(THREADS)
             Vec<T, V> values = from[part];
 #pragma unroll
             for (int k = 0; k < V; k += 2) {
-                uint64_t bits = random_bits(key, (uint64_t)(first + part * V + k) >> 1);
+                uint64_t bits = random_bits(key, (before + (uint64_t)(first + part * V + k)) >> 1);
                 values.v[k] = from_float<T>(to_float(values.v[k]) * ((uint32_t)bits >= threshold ? scale : 0));
                 values.v[k + 1] =
                     from_float<T>(to_float(values.v[k + 1]) * ((uint32_t)(bits >> 32) >= threshold ? scale : 0));
@@ -131,6 +132,7 @@ __global__ void __launch_bounds__(THREADS)
             int64_t channel = i % channels, pixel = i / channels;
             element = channel < c ? (uint64_t)((pixel / plane * c + channel) * plane + pixel % plane) : 0;
         }
+        element += before;
         uint64_t bits = random_bits(key, element >> 1);
         bool keeps = (uint32_t)(bits >> (32 * (element & 1))) >= threshold;
         y[i] = from_float<T>(to_float(x[i]) * (keeps ? scale : 0)); /* NaN stays */

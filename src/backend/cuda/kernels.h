@@ -25,7 +25,8 @@ typedef enum cuda_type { CUDA_TYPE_F32, CUDA_TYPE_F16, CUDA_TYPE_BF16, CUDA_TYPE
 /* What changes from run to run, in device memory, so that a captured graph can be replayed with other numbers. */
 typedef struct cuda_run_values {
     uint64_t seed, step;
-    uint64_t sequence; /* number of the run: the host knows the loss by it */
+    uint64_t first_sample; /* of the batch, where this process has a part of it */
+    uint64_t sequence;     /* number of the run: the host knows the loss by it */
     float gradient_scale;
     fth_update_numbers update;        /* if there is one */
     const fth_loss_scale *loss_scale; /* device memory: gradient_scale is multiplied by it; NULL: not */

@@ -82,8 +82,9 @@ static fth_status run_dropout(const reference_call *call, const fth_run *run)
     const fth_random_key key = fth_dropout_key(run->seed, run->step, attributes->id);
     const uint32_t threshold = fth_dropout_threshold(attributes->probability);
     const float scale = 1 / (1 - attributes->probability);
+    const uint64_t first = run->first_sample * (uint64_t)(call->outputs[0].count / call->outputs[0].shape.dims[0]);
     for (int64_t i = 0; i < call->outputs[0].count; i++)
-        y[i] = !call->training ? x[i] : x[i] * (fth_dropout_keeps(key, threshold, (uint64_t)i) ? scale : 0);
+        y[i] = !call->training ? x[i] : x[i] * (fth_dropout_keeps(key, threshold, first + (uint64_t)i) ? scale : 0);
     return FTH_OK;
 }
 
