@@ -88,7 +88,7 @@ static fth_status agree_on_stop(fth_data_parallel *self, fth_intent *intent)
     if (!intent->stop && self->stop)
         fth_stop_ask(self->stop, (fth_stop_kind)reason.stop_kind, reason.deadline_s, reason.source, "%s (%s)",
                      reason.message, fth_worker_group_name(self->group, first));
-    *intent = (fth_intent){.stop = true, .leave = intent->leave};
+    *intent = (fth_intent){.stop = true};
     return FTH_OK;
 }
 

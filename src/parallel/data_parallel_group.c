@@ -11,6 +11,8 @@
 
 enum { MAX_ATTEMPTS = 5 }; /* to connect to a group's members, before giving up */
 
+static const char has_ended[] = "it has ended"; /* why members leave at the end */
+
 struct fth_worker_group {
     const fth_train_options *options;
     fth_stop *stop;
@@ -30,6 +32,14 @@ struct fth_worker_group {
 
 /* ---- opening ---- */
 
+/* A member that is done is not waited for by those that have agreed on the end: its last calls are over, and theirs may be
+ * half done. */
+static bool is_over(const char *reason)
+{
+    const size_t length = strlen(reason), end = strlen(has_ended);
+    return length >= end && strcmp(reason + length - end, has_ended) == 0;
+}
+
 /* From the membership's thread: nobody may go on waiting for a member. */
 static void on_end(void *context, const char *reason)
 {
@@ -37,7 +47,7 @@ static void on_end(void *context, const char *reason)
     pthread_mutex_lock(&group->mutex);
     group->ended = true;
     snprintf(group->reason, sizeof group->reason, "%s", reason);
-    if (group->collective && !group->finishing) /* then the last calls may be half done here, and over elsewhere */
+    if (group->collective && !(group->finishing && is_over(reason)))
         fth_collective_abort(group->collective, reason);
     pthread_mutex_unlock(&group->mutex);
 }
@@ -175,7 +185,7 @@ static void close_collective(fth_worker_group *group)
     pthread_mutex_lock(&group->mutex);
     fth_collective *collective = group->collective;
     group->collective = NULL;
-    group->ended = false;
+    group->ended = group->finishing = false;
     pthread_mutex_unlock(&group->mutex);
     fth_collective_close(collective);
 }
@@ -340,7 +350,7 @@ void fth_worker_group_close(fth_worker_group *group)
     if (!group)
         return;
     if (group->view.size > 0)
-        fth_worker_group_leave(group, "it has ended"); /* those that end at the same time do not mind */
+        fth_worker_group_leave(group, has_ended); /* those that end at the same time do not mind */
     close_collective(group);
     release_names(group);
     fth_membership_close(group->membership);

@@ -25,6 +25,7 @@
 #define USUAL_PERIOD_S    10.0
 #define SHORTEST_PERIOD_S 0.2
 #define SLICE_S           0.02 /* between looks at a request to stop */
+#define HANDOVER_S        0.5  /* that a former leader of a group has to give up the lease by itself */
 #define REFUSED_FOR_S     60.0 /* how long failing writes are retried by a machine that has waited for another */
 
 enum { MAX_LEASE_BYTES = 64 << 10, MOST_LOST_WRITES = 50 };
@@ -349,10 +350,10 @@ static fth_status sleep_unless_stopped(const fth_lease *lease, double seconds)
     }
 }
 
-/* Whether a process of our group, which no longer leads it, is the owner. */
-static bool is_of_our_group(const lease_text *text, const fth_lease_options *options)
+/* Whether a process of our group, which no longer leads it, is the owner, and was given a moment to leave in order. */
+static bool is_of_our_group(const lease_text *text, const fth_lease_options *options, double waited_s)
 {
-    return options->group && *options->group && text->present && *text->owner &&
+    return waited_s >= HANDOVER_S && options->group && *options->group && text->present && *text->owner &&
            strncmp(text->owner, options->group, strlen(options->group)) == 0;
 }
 
@@ -480,7 +481,7 @@ static fth_status wait_and_take(fth_lease *lease, const fth_lease_options *optio
         /* The owner's own period counts, should it be longer than ours; a wild one does not hold us for ever. */
         double patience_s = fmax(lease->period_s, fmin(w.seen.period_s, 3600));
         bool lapsed = w.seen.present && *w.seen.owner && now_s - w.seen_at_s >= patience_s;
-        if (!w.seen.present || !*w.seen.owner || lapsed || is_of_our_group(&w.seen, options)) {
+        if (!w.seen.present || !*w.seen.owner || lapsed || is_of_our_group(&w.seen, options, now_s - began_s)) {
             FTH_TRY(try_to_take(lease, &w, deadline, &ours));
             if (ours && lapsed) {
                 name_owner(&w.seen, owner, sizeof owner);

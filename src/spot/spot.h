@@ -56,8 +56,8 @@ void fth_watch_free(fth_watch *watch);
  *     free             -> held, by who acquires it
  *     held             -> held, renewed every third of a period
  *                      -> free at once, when its owner releases it
- *     held by another  -> held by us, once its text has not changed for a whole period of OUR clock; or at once, if it is
- *                         held by our group
+ *     held by another  -> held by us, once its text has not changed for a whole period of OUR clock; or after a moment, if
+ *                         it is held by our group
  *
  * A group is of processes that train one run together and know among themselves which of them leads: it takes the lease
  * from the one that led before, which finds out at its next renewal if it is only cut off.

@@ -317,39 +317,61 @@ static fth_status add_to_confusion(fth_engine *engine, const fth_batch *batch, f
     return status == FTH_OK ? fth_confusion_add(confusion, batch->labels, logits, batch->count) : status;
 }
 
-fth_status fth_engine_evaluate(fth_engine *engine, fth_loader *loader, const fth_stop *stop, fth_deadline deadline,
-                               fth_confusion *confusion, fth_evaluation *evaluation)
+fth_status fth_engine_count(fth_engine *engine, fth_loader *loader, const fth_counting *how, fth_counts *counts)
 {
     fth_status status = FTH_OK;
-    double started = fth_clock_seconds();
-    double loss = 0;
-    int64_t correct = 0, samples = 0;
+    const fth_stop *stop = how->stop;
+    fth_confusion *confusion = how->confusion;
     const fth_batch *batch = NULL;
     float *logits = NULL; /* of a batch; the first is the largest */
 
-    for (;;) {
+    for (int64_t batches = 0; how->batches == 0 || batches < how->batches; batches++) {
         fth_step_result result;
         FTH_REQUIRE(!stop || !stop->asked, FTH_INTERRUPTED, "evaluation was interrupted");
-        FTH_REQUIRE(!fth_deadline_passed(deadline), FTH_TIMEOUT, "evaluation did not end in time");
+        FTH_REQUIRE(!fth_deadline_passed(how->deadline), FTH_TIMEOUT, "evaluation did not end in time");
         FTH_TRY(fth_loader_next(loader, fth_deadline_in(FTH_LOADER_TIMEOUT_S), &batch));
+        counts->done = !batch;
         if (!batch)
             break;
+        if (batch->count == 0) /* of a part */
+            continue;
         FTH_TRY(fth_engine_run_batch(engine, batch, FTH_PLAN_EVALUATE, (fth_run){.gradient_scale = 1}, &result));
-        loss += result.loss * (double)result.samples;
-        correct += result.correct;
-        samples += result.samples;
+        counts->loss += result.loss * (double)result.samples;
+        counts->correct += result.correct;
+        counts->samples += result.samples;
         if (confusion && !logits)
             FTH_TRY(fth_allocate((size_t)(batch->count * engine->options.classes), sizeof *logits, &logits));
         if (confusion)
             FTH_TRY(add_to_confusion(engine, batch, logits, confusion));
     }
-    FTH_REQUIRE(samples > 0, FTH_INVALID, "there is no image to validate with");
-    *evaluation = (fth_evaluation){.loss = loss / (double)samples,
-                                   .accuracy = (double)correct / (double)samples,
-                                   .seconds = fth_clock_seconds() - started,
-                                   .samples = samples};
 
 out:
     free(logits);
+    return status;
+}
+
+fth_status fth_counts_average(const fth_counts *counts, double seconds, fth_evaluation *evaluation)
+{
+    if (counts->samples == 0)
+        return fth_fail(FTH_INVALID, "there is no image to validate with");
+    *evaluation = (fth_evaluation){.loss = counts->loss / (double)counts->samples,
+                                   .accuracy = (double)counts->correct / (double)counts->samples,
+                                   .seconds = seconds,
+                                   .samples = counts->samples};
+    return FTH_OK;
+}
+
+fth_status fth_engine_evaluate(fth_engine *engine, fth_loader *loader, const fth_stop *stop, fth_deadline deadline,
+                               fth_confusion *confusion, fth_evaluation *evaluation)
+{
+    fth_status status = FTH_OK;
+    double started = fth_clock_seconds();
+    fth_counts counts = {0};
+
+    FTH_TRY(fth_engine_count(engine, loader,
+                             &(fth_counting){.stop = stop, .deadline = deadline, .confusion = confusion}, &counts));
+    FTH_TRY(fth_counts_average(&counts, fth_clock_seconds() - started, evaluation));
+
+out:
     return status;
 }

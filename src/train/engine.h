@@ -125,6 +125,23 @@ const fth_plan *fth_engine_get_plan(const fth_engine *engine, int64_t batch, fth
 /* How many images are evaluated at a time: small training batches would waste time there. */
 int64_t fth_engine_evaluation_batch(const fth_engine *engine, int64_t samples);
 
+/* Sums over samples that were evaluated. */
+typedef struct fth_counts {
+    double loss;
+    int64_t correct, samples;
+    bool done; /* the loader has no more */
+} fth_counts;
+typedef struct fth_counting {
+    const fth_stop *stop; /* may be NULL */
+    fth_deadline deadline;
+    int64_t batches;          /* after which it returns; 0: at the end */
+    fth_confusion *confusion; /* or NULL */
+} fth_counting;
+/* Evaluates the next batches that `loader` gives, adds them to *counts, and each sample to the confusion matrix.
+ * FTH_INTERRUPTED when the stop is asked, FTH_TIMEOUT when the deadline passes before. */
+fth_status fth_engine_count(fth_engine *engine, fth_loader *loader, const fth_counting *how, fth_counts *counts);
+/* FTH_INVALID if nothing was counted. */
+fth_status fth_counts_average(const fth_counts *counts, double seconds, fth_evaluation *evaluation);
 /* Evaluates what `loader` gives to its end, and adds each sample to `confusion` unless that is NULL. FTH_INTERRUPTED when
  * `stop` is asked, FTH_TIMEOUT when `deadline` passes before. */
 fth_status fth_engine_evaluate(fth_engine *engine, fth_loader *loader, const fth_stop *stop, fth_deadline deadline,

@@ -418,8 +418,11 @@ void fth_keeper_give_up(fth_keeper *keeper)
     keeper->wanted = false;
     end_search(&keeper->search);
     close_record(keeper);
-    if (keeper->run_store && !fth_keeper_is_lost(keeper) && fth_keeper_leave(keeper) != FTH_OK)
-        fth_log_warning("%s", fth_error_message());
+    if (keeper->run_store && !fth_keeper_is_lost(keeper)) {
+        const fth_status status = fth_keeper_leave(keeper);
+        if (status != FTH_OK && status != FTH_PEER_LOST) /* the successor was faster */
+            fth_log_warning("%s", fth_error_message());
+    }
     fth_run_store_free(keeper->run_store);
     keeper->run_store = NULL;
 }

@@ -167,6 +167,15 @@ fth_status fth_setup_adapt_to_workers(fth_setup *setup, fth_position *position)
 void fth_setup_set_part(fth_setup *setup, fth_share part)
 {
     setup->part = part;
+    setup->validation_part = setup->strategy->sum ? part : (fth_share){0};
+}
+
+/* Of all parts together: each has as many as are evaluated at a time, or fewer where there are not enough. */
+static int64_t find_validation_batch(const fth_setup *setup)
+{
+    const int64_t count = fth_dataset_get_info(setup->dataset)->count[FTH_VALIDATION];
+    const int64_t parts = setup->validation_part.of > 1 ? setup->validation_part.of : 1;
+    return parts * fth_engine_evaluation_batch(setup->engine, (count + parts - 1) / parts);
 }
 
 fth_status fth_setup_keep_data(fth_setup *setup)
@@ -190,8 +199,7 @@ fth_status fth_setup_open_loader(const fth_setup *setup, fth_split split, int64_
     bool training = split == FTH_TRAIN;
     int64_t count = fth_dataset_get_info(setup->dataset)->count[split];
     fth_loader_options loader_options = {.split = split,
-                                         .batch = training ? options->batch
-                                                           : fth_engine_evaluation_batch(setup->engine, count),
+                                         .batch = training ? options->batch : find_validation_batch(setup),
                                          .seed = (uint64_t)options->seed,
                                          .shuffle = training,
                                          .recipes = setup->data_on_device || (training && workers_make_images(setup)),
@@ -206,6 +214,7 @@ fth_status fth_setup_open_loader(const fth_setup *setup, fth_split split, int64_
         loader_options.share = setup->share;
         loader_options.part = setup->part;
     } else {
+        loader_options.part = setup->validation_part;
         loader_options.batch_limit = fth_batches_per_epoch(count, loader_options.batch);
     }
     return fth_loader_open(setup->dataset, &loader_options, loader);
@@ -230,12 +239,12 @@ fth_status fth_setup_prepare(const fth_setup *setup)
 {
     fth_status status = FTH_OK;
     const int64_t *count = fth_dataset_get_info(setup->dataset)->count;
-    int64_t evaluated = fth_engine_evaluation_batch(setup->engine, count[FTH_VALIDATION]);
 
     if (!setup->strategy->has_workers)
         FTH_TRY(prepare_batches(setup, setup->part, fth_share_samples(setup->share, count[FTH_TRAIN]),
                                 setup->options->batch, FTH_PLAN_TRAIN));
-    FTH_TRY(prepare_batches(setup, (fth_share){0}, count[FTH_VALIDATION], evaluated, FTH_PLAN_EVALUATE));
+    FTH_TRY(prepare_batches(setup, setup->validation_part, count[FTH_VALIDATION], find_validation_batch(setup),
+                            FTH_PLAN_EVALUATE));
 
 out:
     return status;

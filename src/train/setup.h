@@ -15,9 +15,10 @@ typedef struct fth_setup {
     fth_train_options *adapted;       /* the same: what data and workers change of them is changed here alone */
     json_t *configuration;            /* as asked, for the record */
     fth_goal goal;
-    fth_share share; /* of the training samples */
-    fth_share part;  /* of every training batch */
-    int processors;  /* that are for this process; 0: all */
+    fth_share share;           /* of the training samples */
+    fth_share part;            /* of every training batch */
+    fth_share validation_part; /* of every batch of validation: peers whose strategy can sum share it out */
+    int processors;            /* that are for this process; 0: all */
     const fth_schedule *schedule;
     const fth_strategy *strategy;
 

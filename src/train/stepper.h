@@ -51,6 +51,8 @@ bool fth_stepper_take_back(fth_stepper *stepper, fth_status status);
 /* Forms a group of those that are left and of those that wait to join. The position may have moved to that of a peer.
  * FTH_TIMEOUT while there are too few, FTH_PEER_LOST if another is lost meanwhile: call it again. */
 fth_status fth_stepper_rejoin(fth_stepper *stepper);
+/* How the peers of the group sum what each has a part of; all zero where there are none, or their strategy cannot. */
+fth_peers fth_stepper_get_peers(const fth_stepper *stepper);
 /* Whether there are others in the group. */
 bool fth_stepper_has_peers(const fth_stepper *stepper);
 /* True after the last batch of an epoch, until the position begins the next one. */

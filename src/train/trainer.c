@@ -146,7 +146,7 @@ static fth_status meet_late(fth_trainer *trainer, const fth_train_options *asked
     fth_status status = FTH_OK;
     json_t *run = NULL;
 
-    FTH_TRY(fth_stepper_meet(trainer->stepper, strategy, &trainer->beginning.options, &run));
+    FTH_TRY(fth_stepper_meet(trainer->stepper, strategy, asked, &run));
     if (run) {
         trainer->found = false;
         fth_beginning_release(&trainer->beginning);
@@ -255,6 +255,7 @@ static fth_status begin(fth_trainer *trainer, const fth_strategy *strategy)
         fth_keeper_give_up(trainer->keeper); /* a lease, if it was this process that found the run */
     FTH_TRY(fth_setup_keep_data(&trainer->setup));
     FTH_TRY(fth_stepper_open(trainer->stepper));
+    fth_validator_set_peers(trainer->validator, fth_stepper_get_peers(trainer->stepper));
 
     fth_position_start_clock(&trainer->position);
     if (starts)
@@ -389,6 +390,7 @@ out:
 /* Keeps the run, or leaves that to a peer, as the new group has it. */
 static void take_place(fth_trainer *trainer, const char *reason)
 {
+    fth_validator_set_peers(trainer->validator, fth_stepper_get_peers(trainer->stepper));
     if (!fth_stepper_follows(trainer->stepper)) {
         fth_keeper_take_over(trainer->keeper, reason);
         return;
@@ -407,6 +409,8 @@ static void follow_takeover(fth_trainer *trainer, fth_deadline deadline)
         return;
     set_saver(trainer);
     trainer->save_now = true;
+    if (fth_validator_keep_best(trainer->validator) != FTH_OK)
+        fth_log_warning("%s", fth_error_message());
 }
 
 /* There are too few peers to go on; *waiting: that was said before. */
@@ -522,10 +526,12 @@ static fth_status save_last_model(fth_trainer *trainer)
 /* The last validation, as far as the budget goes: it was expected to fit, but saving comes first. */
 static fth_status validate_at_end(fth_trainer *trainer)
 {
-    const fth_deadline deadline =
-        fth_spending_budget_deadline(trainer->spending, fth_saver_get_save_s(get_saver(trainer)));
+    const fth_deadline deadline = /* by the clock of the process that leads */
+        fth_stepper_follows(trainer->stepper)
+            ? (fth_deadline){INFINITY}
+            : fth_spending_budget_deadline(trainer->spending, fth_saver_get_save_s(get_saver(trainer)));
     fth_status status = fth_validator_validate(trainer->validator, deadline);
-    if (status != FTH_TIMEOUT || !fth_deadline_passed(deadline))
+    if (status != FTH_TIMEOUT || !(fth_deadline_passed(deadline) || fth_stepper_has_peers(trainer->stepper)))
         return status;
     fth_reporter_warn(trainer->reporter,
                       "the budget ended before the last validation did: the weights are saved, how good they are is "

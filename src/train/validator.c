@@ -32,6 +32,7 @@ struct fth_validator {
     fth_validator_options with;
     fth_saver *saver; /* NULL, as the path: a peer keeps the best model */
     const char *best_path;
+    fth_peers peers; /* sum NULL: none */
     background background;
 };
 
@@ -89,6 +90,47 @@ static const char *const not_finite = "the validation loss is not finite";
 
 /* ---- while training waits ---- */
 
+enum { BATCHES_BETWEEN_LOOKS = 8 }; /* after which peers ask each other whether to go on */
+
+/* Evaluates this process's part, as long as all go on with theirs. */
+static fth_status count_with_peers(const fth_validator *validator, fth_loader *loader, fth_deadline deadline,
+                                   fth_counts *counts)
+{
+    fth_status status = FTH_OK;
+    const fth_validator_options *with = &validator->with;
+    const fth_counting how = {.stop = with->stop, .deadline = deadline, .batches = BATCHES_BETWEEN_LOOKS};
+
+    while (!counts->done) { /* as often in all: loaders of a batch's parts have the same number of batches */
+        status = fth_engine_count(with->setup->engine, loader, &how, counts);
+        double ends[] = {status == FTH_INTERRUPTED, status == FTH_TIMEOUT};
+        if (status != FTH_INTERRUPTED && status != FTH_TIMEOUT)
+            FTH_TRY(status);
+        FTH_TRY(validator->peers.sum(validator->peers.context, ends, FTH_COUNT_OF(ends)));
+        FTH_REQUIRE(ends[0] == 0, FTH_INTERRUPTED, "evaluation was interrupted");
+        FTH_REQUIRE(ends[1] == 0, FTH_TIMEOUT, "evaluation did not end in time");
+    }
+
+out:
+    return status;
+}
+
+static fth_status evaluate_with_peers(const fth_validator *validator, fth_loader *loader, fth_deadline deadline,
+                                      fth_evaluation *evaluation)
+{
+    fth_status status = FTH_OK;
+    const double began = fth_clock_seconds();
+    fth_counts counts = {0};
+
+    FTH_TRY(count_with_peers(validator, loader, deadline, &counts));
+    double sums[] = {counts.loss, (double)counts.correct, (double)counts.samples};
+    FTH_TRY(validator->peers.sum(validator->peers.context, sums, FTH_COUNT_OF(sums)));
+    counts = (fth_counts){.loss = sums[0], .correct = (int64_t)sums[1], .samples = (int64_t)sums[2]};
+    FTH_TRY(fth_counts_average(&counts, fth_clock_seconds() - began, evaluation));
+
+out:
+    return status;
+}
+
 static fth_status evaluate_now(const fth_validator *validator, fth_deadline deadline, fth_evaluation *evaluation)
 {
     fth_status status = FTH_OK;
@@ -99,7 +141,8 @@ static fth_status evaluate_now(const fth_validator *validator, fth_deadline dead
 
     fth_reporter_show_evaluating(with->reporter, true);
     FTH_TRY(fth_setup_open_loader(with->setup, FTH_VALIDATION, 0, &loader));
-    FTH_TRY(fth_engine_evaluate(engine, loader, with->stop, deadline, NULL, evaluation));
+    FTH_TRY(validator->peers.sum ? evaluate_with_peers(validator, loader, deadline, evaluation)
+                                 : fth_engine_evaluate(engine, loader, with->stop, deadline, NULL, evaluation));
     if (!isfinite(evaluation->loss))
         FTH_TRY(fth_engine_fail_diverged(engine, not_finite));
     fth_position_set_validation(with->position, evaluation, with->position->step);
@@ -124,6 +167,12 @@ fth_status fth_validator_validate(fth_validator *validator, fth_deadline deadlin
     fth_evaluation evaluation;
     fth_status status = evaluate_now(validator, deadline, &evaluation);
     return status == FTH_OK ? keep_current_if_best(validator) : status;
+}
+
+fth_status fth_validator_keep_best(fth_validator *validator)
+{
+    const fth_position *position = validator->with.position;
+    return position->state.validation_step == position->step ? keep_current_if_best(validator) : FTH_OK;
 }
 
 static fth_status finish_epoch_now(fth_validator *validator, bool validated)
@@ -324,6 +373,11 @@ void fth_validator_set_saver(fth_validator *validator, fth_saver *saver, const c
 {
     validator->saver = saver;
     validator->best_path = best_path;
+}
+
+void fth_validator_set_peers(fth_validator *validator, fth_peers peers)
+{
+    validator->peers = peers;
 }
 
 void fth_validator_free(fth_validator *validator)

@@ -11,10 +11,12 @@
 
 #include <math.h>
 #include <pthread.h>
+#include <stdatomic.h>
 #include <unistd.h>
 
 #include "base/process.h"
 #include "tensor/tensor.h"
+#include "train/run_store.h"
 #include "train/server_support.h"
 #include "train/shared_run.h"
 #include "train/strategy.h"
@@ -192,14 +194,15 @@ typedef struct group {
     int64_t meetings, generation;
     bool broken;       /* one is lost: whoever waits for it fails until the rest has rejoined */
     int64_t exchanges; /* counted by the first rank alone */
-    bool met;          /* one looks for the run, */
-    json_t *run;       /* and found this */
+    atomic_bool hangs; /* one does */
+    int least;         /* ranks, fewer than which do not train */
+    json_t *run;       /* that one of them found */
 } group;
 
 struct rank {
     group *all;
     int number;
-    int64_t lost_at_batch; /* 0: never */
+    int order; /* who has the lowest leads */
     fth_engine *engine;
     fth_stop *stop;
     fth_engine_sizes sizes;
@@ -207,6 +210,8 @@ struct rank {
     float *gradients, *sum;
     json_t *position; /* lent to peers during synchronize() */
     fth_intent intent;
+    double *values; /* lent to peers during sum() */
+    bool ended;     /* has agreed on the end */
 };
 
 static void wait_for_change(group *all)
@@ -236,6 +241,17 @@ static fth_status meet(rank *self)
     return status;
 }
 
+/* With the mutex held: the group is whole again when all that are left have asked for it. */
+static void rejoin_if_all_ask(group *all)
+{
+    if (all->rejoining == 0 || all->rejoining < all->size)
+        return;
+    all->rejoining = 0;
+    all->generation++;
+    all->broken = false;
+    pthread_cond_broadcast(&all->changed);
+}
+
 static void leave(rank *self)
 {
     group *all = self->all;
@@ -244,23 +260,31 @@ static void leave(rank *self)
     all->size--;
     all->arrived = 0;
     all->broken = true;
+    rejoin_if_all_ask(all);
     pthread_cond_broadcast(&all->changed);
     pthread_mutex_unlock(&all->mutex);
 }
 
-/* The parts go to those that are there, in order; the first of them saves. */
+/* The parts go to those that are there, in order; the first of them leads. */
 static fth_peer_place place_of(const rank *self)
 {
     int before = 0;
-    for (int i = 0; i < self->number; i++)
-        before += self->all->ranks[i] != NULL;
+    for (int i = 0; i < MAX_RANKS; i++)
+        before += self->all->ranks[i] && self->all->ranks[i]->order < self->order;
     return (fth_peer_place){.part = {before, self->all->size}, .follows = before > 0};
 }
 
 /* ---- group: the strategy ---- */
 
 static group the_group;
-static int64_t lost_at_batch[MAX_RANKS], stop_at_batch[MAX_RANKS];
+
+/* What happens to a rank, and when: batches and updates count from 1, 0 is never. */
+static struct {
+    int64_t lost_at_batch, stop_at_batch, notice_at_batch;
+    int64_t hangs_at_batch;               /* cut off: it comes back when another has a record of the run */
+    bool lost_in_last_drain, lost_at_end; /* the latter while peers wait for what it saves */
+    bool lost_in_validation, stop_in_validation;
+} plans[MAX_RANKS];
 static rank *made[MAX_RANKS];        /* to be freed after their engines */
 static _Thread_local int this_rank;  /* the training thread's */
 static _Thread_local bool found_run; /* this one did, and not a peer */
@@ -274,7 +298,7 @@ static fth_status group_meet(const fth_train_options *options, fth_stop *stop, v
 
     (void)options;
     FTH_TRY(fth_allocate(1, sizeof *self, &self));
-    *self = (rank){.all = all, .number = this_rank, .stop = stop};
+    *self = (rank){.all = all, .number = this_rank, .order = this_rank, .stop = stop};
     *state = made[self->number] = self;
     pthread_mutex_lock(&all->mutex);
     found_run = self->number == 0; /* so that it is always the same */
@@ -307,7 +331,6 @@ static fth_status group_connect(fth_engine *engine, const fth_train_options *opt
     (void)options;
     (void)stop;
     self->engine = engine;
-    self->lost_at_batch = lost_at_batch[self->number];
     self->sizes = fth_engine_get_sizes(engine);
     FTH_TRY(fth_allocate_aligned(self->sizes.parameters * sizeof(float), &self->vectors.parameters));
     FTH_TRY(fth_allocate_aligned(self->sizes.buffers * sizeof(float) + 1, &self->vectors.buffers));
@@ -376,7 +399,12 @@ static fth_status group_agree(void *state, fth_intent *intent)
     fth_status status = FTH_OK;
     rank *self = state;
     fth_intent agreed = {0};
+    int leaving = 0;
 
+    if (self->ended && plans[self->number].lost_at_end) {
+        leave(self);
+        return fth_fail(FTH_IO, "killed at the end for the test");
+    }
     self->intent = *intent;
     FTH_TRY(meet(self));
     for (int i = 0; i < MAX_RANKS; i++) {
@@ -384,10 +412,18 @@ static fth_status group_agree(void *state, fth_intent *intent)
         if (!peer)
             continue;
         agreed.end = agreed.end ? agreed.end : peer->intent.end;
-        agreed.stop = agreed.stop || peer->intent.stop;
+        agreed.stop = agreed.stop || (peer->intent.stop && !peer->intent.leave);
+        leaving += peer->intent.leave;
         agreed.checkpoint = agreed.checkpoint || peer->intent.checkpoint;
     }
+    agreed.stop = agreed.stop || leaving == self->all->size;
     FTH_TRY(meet(self));
+    self->ended = agreed.end != NULL;
+    if (!agreed.end && !agreed.stop && leaving > 0) {
+        FTH_REQUIRE(intent->leave, FTH_PEER_LOST, "a rank leaves");
+        leave(self);
+        return FTH_OK;
+    }
     if (agreed.stop && !intent->stop)
         fth_stop_ask(self->stop, FTH_STOP_REQUEST, INFINITY, "peer", "a peer was asked to stop");
     *intent = agreed;
@@ -402,12 +438,20 @@ static fth_status group_rejoin(void *state, fth_peer_place *place)
     group *all = self->all;
     pthread_mutex_lock(&all->mutex);
     int64_t generation = all->generation;
-    if (++all->rejoining == all->size) {
-        all->rejoining = 0;
-        all->generation++;
-        all->broken = false;
+    if (!all->ranks[self->number]) { /* back, after the others */
+        all->ranks[self->number] = self;
+        self->order += MAX_RANKS;
+        all->size++;
+        all->broken = true;
+        all->arrived = 0;
         pthread_cond_broadcast(&all->changed);
     }
+    if (all->size < all->least) {
+        pthread_mutex_unlock(&all->mutex);
+        return fth_fail(FTH_TIMEOUT, "%d of %d ranks are there", all->size, all->least);
+    }
+    all->rejoining++;
+    rejoin_if_all_ask(all);
     while (all->generation == generation)
         wait_for_change(all);
     *place = place_of(self);
@@ -437,18 +481,76 @@ out:
     return status;
 }
 
+/* Until rank 1 has a record of the run. */
+static fth_status hang(rank *self)
+{
+    self->all->hangs = true;
+    leave(self);
+    while (!test_exists("runs1/run/run.json"))
+        usleep(1000);
+    self->all->hangs = false;
+    return fth_fail(FTH_PEER_LOST, "cut off for a while");
+}
+
+static fth_status group_sum(void *state, double *values, size_t count)
+{
+    fth_status status = FTH_OK;
+    rank *self = state;
+    double sums[8] = {0};
+
+    assert_true(count <= FTH_COUNT_OF(sums));
+    if (plans[self->number].lost_in_validation) {
+        leave(self);
+        return fth_fail(FTH_IO, "killed in validation for the test");
+    }
+    if (plans[self->number].stop_in_validation) {
+        plans[self->number].stop_in_validation = false;
+        fth_stop_ask(self->stop, FTH_STOP_REQUEST, INFINITY, "test", "in validation");
+    }
+    self->values = values;
+    FTH_TRY(meet(self));
+    for (int i = 0; i < MAX_RANKS; i++)
+        for (size_t v = 0; self->all->ranks[i] && v < count; v++)
+            sums[v] += self->all->ranks[i]->values[v];
+    FTH_TRY(meet(self));
+    memcpy(values, sums, count * sizeof *values);
+
+out:
+    return status;
+}
+
+static fth_status group_drain(void *state, fth_step_result *result)
+{
+    rank *self = state;
+    *result = (fth_step_result){0};
+    if (self->ended && plans[self->number].lost_in_last_drain) {
+        leave(self);
+        return fth_fail(FTH_IO, "killed in the last drain for the test");
+    }
+    return meet(self);
+}
+
 static fth_status group_step(void *state, const fth_batch *batch, double learning_rate, fth_step_result *result)
 {
     fth_status status = FTH_OK;
     rank *self = state;
     fth_group place = fth_engine_group(self->engine, batch);
+    const int me = self->number;
 
-    if (stop_at_batch[self->number] > 0 && batch->number >= stop_at_batch[self->number])
+    if (plans[me].stop_at_batch > 0 && batch->number >= plans[me].stop_at_batch)
         fth_stop_ask(self->stop, FTH_STOP_REQUEST, INFINITY, "test", "batch %lld", (long long)batch->number);
-    if (self->lost_at_batch > 0 && batch->number == self->lost_at_batch) {
+    if (plans[me].notice_at_batch > 0 && batch->number >= plans[me].notice_at_batch)
+        fth_stop_ask(self->stop, FTH_STOP_PREEMPTION, 60, "test", "batch %lld", (long long)batch->number);
+    if (plans[me].lost_at_batch > 0 && batch->number == plans[me].lost_at_batch) {
         leave(self);
         return fth_fail(FTH_IO, "killed for the test");
     }
+    if (plans[me].hangs_at_batch > 0 && batch->number == plans[me].hangs_at_batch) {
+        plans[me].hangs_at_batch = 0;
+        return hang(self);
+    }
+    if (self->all->hangs)
+        usleep(5000); /* so that the run is not over before */
     FTH_TRY(fth_engine_compute(self->engine, batch, &place, result));
     if (place.last)
         FTH_TRY(exchange(self, learning_rate, place.update));
@@ -469,6 +571,8 @@ static const fth_strategy group_strategy = {.name = "group",
                                             .agree = group_agree,
                                             .rejoin = group_rejoin,
                                             .step = group_step,
+                                            .drain = group_drain,
+                                            .sum = group_sum,
                                             .close = plain_close};
 static const fth_strategy *const with_group[] = {&plain, &group_strategy, NULL};
 
@@ -493,8 +597,12 @@ static void on_progress(void *context, const fth_progress *progress)
 
 static void on_event(void *context, const json_t *event)
 {
-    (void)event;
     ((trainee *)context)->shown++;
+    if (strcmp(json_string_value(json_object_get(event, "event")), "waiting") == 0) {
+        pthread_mutex_lock(&the_group.mutex);
+        the_group.least = 1; /* from now on one is enough */
+        pthread_mutex_unlock(&the_group.mutex);
+    }
 }
 
 static void *train_rank(void *context)
@@ -511,10 +619,12 @@ static void *train_rank(void *context)
     return NULL;
 }
 
+static int waits_below; /* ranks */
+
 static void train_group(trainee *ranks, int count, const char *flags)
 {
-    the_group =
-        (group){.mutex = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER, .size = count, .exchanges = 0};
+    the_group = (group){
+        .mutex = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER, .size = count, .least = waits_below};
     for (int i = 0; i < count; i++) {
         ranks[i].number = i;
         snprintf(ranks[i].flags, sizeof ranks[i].flags, "%s", flags);
@@ -538,8 +648,7 @@ static void release(trainee *ranks, int count)
         free(made[i]->sum);
         free(made[i]);
     }
-    memset(lost_at_batch, 0, sizeof lost_at_batch);
-    memset(stop_at_batch, 0, sizeof stop_at_batch);
+    memset(plans, 0, sizeof plans);
 }
 
 static void assert_all_ended_well(const trainee *ranks, int count)
@@ -590,6 +699,38 @@ static double compare_models(const char *left, const char *right)
     return largest;
 }
 
+/* The results of two runs: as many right, and losses that differ as sums in another order do. */
+static void compare_validation(const char *left, const char *right)
+{
+    char paths[2][TEST_MAX_PATH];
+    fth_record_summary a = {0}, b = {0};
+    assert_int_equal(fth_record_read(test_path(paths[0], left), &a), FTH_OK);
+    assert_int_equal(fth_record_read(test_path(paths[1], right), &b), FTH_OK);
+    assert_true(a.validation.count > 0 && a.validation.count == b.validation.count);
+    for (size_t i = 0; i < a.validation.count; i++) {
+        assert_true(a.validation.points[i].accuracy == b.validation.points[i].accuracy);
+        assert_true(fabs(a.validation.points[i].loss - b.validation.points[i].loss) < 1e-4);
+    }
+    assert_true(a.finished && b.finished && a.steps == b.steps && a.kept.step == b.kept.step);
+    fth_record_release(&a);
+    fth_record_release(&b);
+}
+
+/* How many events of this name a record has. */
+static int count_events(const char *run, const char *name)
+{
+    char path[TEST_MAX_PATH];
+    int count = 0;
+    fth_record_summary summary = {0};
+    assert_int_equal(fth_record_read(test_path(path, run), &summary), FTH_OK);
+    for (size_t i = 0; i < json_array_size(summary.events); i++) {
+        const json_t *event = json_array_get(summary.events, i);
+        count += strcmp(json_string_value(json_object_get(event, "event")), name) == 0;
+    }
+    fth_record_release(&summary);
+    return count;
+}
+
 /* Sums in another order: 400 products of f32 near 1, over 27 updates. */
 static const double rounding = 1e-4;
 
@@ -611,6 +752,7 @@ static void ranks_train_what_one_does(void **state)
     for (int i = 1; i < 3; i++)
         assert_true(ranks[i].outcome.follows && ranks[i].shown == 0);
     assert_false(test_exists("runs1") || test_exists("runs2"));
+    compare_validation("runs/alone", "runs0/run");
     release(ranks, 3);
 }
 
@@ -632,7 +774,7 @@ static void a_stop_of_one_stops_all(void **state)
 {
     (void)state;
     trainee ranks[3] = {0};
-    stop_at_batch[1] = 5;
+    plans[1].stop_at_batch = 5;
     const char *flags = "--batch 47 --epochs 2 --lr 0.1 --resume";
     train_alone("--batch 47 --epochs 2 --lr 0.1");
     train_group(ranks, 3, flags);
@@ -658,7 +800,7 @@ static void the_others_continue_without_a_lost_rank(void **state)
         trainee ranks[3] = {0};
         remove_runs(NULL);
         train_alone(flags);
-        lost_at_batch[lost] = 4 + lost;
+        plans[lost].lost_at_batch = 4 + lost;
         train_group(ranks, 3, flags);
         assert_int_equal(ranks[lost].status, FTH_IO);
         for (int i = 0; i < 3; i++)
@@ -667,6 +809,160 @@ static void the_others_continue_without_a_lost_rank(void **state)
         assert_true(compare_models("runs/alone", lost == 0 ? "runs1/run" : "runs0/run") < rounding);
         release(ranks, 3);
     }
+}
+
+/* Wherever the one that leads is lost, its successor has a record of the same run, with the models, on its machine. */
+static void another_leads_when_the_first_is_lost(void **state)
+{
+    (void)state;
+    const char *flags = "--batch 47 --epochs 2 --lr 0.1 --checkpoint-every 1";
+    for (int64_t at = 1; at < 18; at += 1 + at / 2) {
+        trainee ranks[3] = {0};
+        remove_runs(NULL);
+        train_alone(flags);
+        plans[0].lost_at_batch = at;
+        train_group(ranks, 3, flags);
+        for (int i = 1; i < 3; i++)
+            if (ranks[i].status != FTH_OK)
+                fail_msg("rank %d, lost at %lld: %s", i, (long long)at, ranks[i].message);
+        assert_true(compare_models("runs/alone", "runs1/run") < rounding);
+        assert_true(!ranks[1].outcome.follows && ranks[2].outcome.follows && !test_exists("runs2"));
+        assert_string_equal(ranks[1].outcome.id, "run");
+        assert_int_equal(count_events("runs1/run", "resume"), 1);
+        assert_int_equal(count_events("runs1/run", "end"), 1);
+        assert_true(count_events("runs1/run", "checkpoint") > 0 && test_exists("runs1/run/best.safetensors"));
+        release(ranks, 3);
+    }
+}
+
+/* In the last drain, in a validation, and when all wait for what one of them saves. */
+static void a_rank_may_be_lost_at_the_very_end(void **state)
+{
+    (void)state;
+    const char *flags = "--batch 47 --steps 14 --lr 0.1";
+    for (int kind = 0; kind < 3; kind++) {
+        for (int lost = 0; lost < 3; lost++) {
+            trainee ranks[3] = {0};
+            remove_runs(NULL);
+            train_alone(flags);
+            plans[lost].lost_in_last_drain = kind == 0;
+            plans[lost].lost_at_end = kind == 1;
+            plans[lost].lost_in_validation = kind == 2;
+            train_group(ranks, 3, flags);
+            for (int i = 0; i < 3; i++)
+                if ((ranks[i].status == FTH_OK) == (i == lost))
+                    fail_msg("kind %d, rank %d after the loss of %d: %s", kind, i, lost, ranks[i].message);
+            const char *run = lost == 0 ? "runs1/run" : "runs0/run";
+            assert_true(compare_models("runs/alone", run) < rounding);
+            assert_int_equal(count_events(run, "end"), 1);
+            release(ranks, 3);
+        }
+    }
+}
+
+/* A rank whose machine is being preempted goes alone, and no step is lost; when all go, they save and stop. */
+static void a_preempted_rank_leaves_alone(void **state)
+{
+    (void)state;
+    const char *flags = "--batch 47 --epochs 2 --lr 0.1 --resume";
+    for (int leaves = 0; leaves < 2; leaves++) {
+        trainee ranks[3] = {0};
+        remove_runs(NULL);
+        train_alone("--batch 47 --epochs 2 --lr 0.1");
+        plans[leaves].notice_at_batch = 7;
+        train_group(ranks, 3, flags);
+        assert_all_ended_well(ranks, 3);
+        for (int i = 0; i < 3; i++)
+            assert_true(ranks[i].outcome.left == (i == leaves) && ranks[i].outcome.interrupted == (i == leaves));
+        const char *run = leaves == 0 ? "runs1/run" : "runs0/run";
+        assert_true(compare_models("runs/alone", run) < rounding);
+        assert_int_equal(the_group.exchanges, 18); /* none was made again */
+        assert_int_equal(test_exists("runs0/run/events.jsonl") ? count_events("runs0/run", "left") : 0, leaves == 0);
+        release(ranks, 3);
+    }
+    trainee all[2] = {0}, again[1] = {0};
+    remove_runs(NULL);
+    train_alone("--batch 47 --epochs 2 --lr 0.1");
+    plans[0].notice_at_batch = plans[1].notice_at_batch = 5;
+    train_group(all, 2, flags);
+    assert_all_ended_well(all, 2);
+    for (int i = 0; i < 2; i++)
+        assert_true(all[i].outcome.interrupted && !all[i].outcome.left);
+    release(all, 2);
+    train_group(again, 1, flags);
+    assert_all_ended_well(again, 1);
+    assert_int_equal(the_group.exchanges, 18 - 6); /* those after the checkpoint of the stop */
+    assert_true(compare_models("runs/alone", "runs0/run") < rounding);
+    release(again, 1);
+}
+
+/* Fewer than the least number save once and wait. */
+static void too_few_save_and_wait(void **state)
+{
+    (void)state;
+    trainee ranks[2] = {0};
+    const char *flags = "--batch 47 --epochs 2 --lr 0.1";
+    train_alone(flags);
+    plans[1].lost_at_batch = 6;
+    waits_below = 2;
+    train_group(ranks, 2, flags);
+    waits_below = 0;
+    assert_int_equal(ranks[0].status, FTH_OK);
+    assert_int_equal(count_events("runs0/run", "waiting"), 1);
+    assert_int_equal(count_events("runs0/run", "checkpoint"), 2); /* then, and at the end */
+    assert_true(compare_models("runs/alone", "runs0/run") < rounding);
+    release(ranks, 2);
+}
+
+/* A stop in a validation that is shared out ends it in all; the resumed run validates then. */
+static void a_stop_in_a_validation_stops_all(void **state)
+{
+    (void)state;
+    const char *flags = "--batch 47 --epochs 2 --lr 0.1 --resume";
+    trainee ranks[2] = {0}, again[2] = {0};
+    train_alone("--batch 47 --epochs 2 --lr 0.1");
+    plans[1].stop_in_validation = true;
+    train_group(ranks, 2, flags);
+    assert_all_ended_well(ranks, 2);
+    assert_true(ranks[0].outcome.interrupted && ranks[1].outcome.interrupted);
+    release(ranks, 2);
+    train_group(again, 2, flags);
+    assert_all_ended_well(again, 2);
+    compare_validation("runs/alone", "runs0/run");
+    release(again, 2);
+}
+
+/* The run lives in a store. The one that leads is cut off, and yet renews its lease: its successor takes that at once, and
+ * it comes back as one that follows. */
+static void a_former_leader_comes_back_and_follows(void **state)
+{
+    (void)state;
+    trainee ranks[2] = {0};
+    char flags[300], url[TEST_MAX_PATH], folder[TEST_MAX_PATH];
+    fth_run_store *store = NULL;
+    fth_stored_record record = {0};
+    const char *of_run = "--batch 47 --epochs 200 --lr 0.005 --checkpoint-every 100 --validate-every 10";
+    snprintf(flags, sizeof flags, "%s --checkpoints %s --lease 60s --watch none", of_run, test_path(url, "runs-store"));
+    train_alone(of_run);
+    plans[0].hangs_at_batch = 7;
+    train_group(ranks, 2, flags);
+    assert_all_ended_well(ranks, 2);
+    assert_true(ranks[0].outcome.follows && !ranks[1].outcome.follows && !ranks[0].outcome.fenced);
+    assert_true(compare_models("runs/alone", "runs1/run") < rounding);
+    assert_true(test_exists("runs1/run/best.safetensors"));
+
+    fth_train_options options = options_of("--checkpoints %s", url);
+    assert_int_equal(fth_run_store_open(&options, &store), FTH_OK);
+    assert_int_equal(fth_run_store_read(store, &record), FTH_OK);
+    assert_true(record.finished);
+    assert_int_equal(fth_run_store_last_owner(store), 2); /* two owners */
+    assert_int_equal(fth_record_restore(test_path(folder, "runs-copy"), record.run, record.events, record.events_bytes),
+                     FTH_OK);
+    assert_int_equal(count_events("runs-copy", "resume"), 1);
+    fth_stored_record_release(&record);
+    fth_run_store_free(store);
+    fth_options_release(&fth_train_option_table, &options);
+    release(ranks, 2);
 }
 
 /* All end as the one that looks for the run does: it finds that there is nothing left to do, or none at all. */
@@ -736,6 +1032,12 @@ int main(void)
         TEST(accumulated_batches_are_exchanged_once),
         TEST(a_stop_of_one_stops_all),
         TEST(the_others_continue_without_a_lost_rank),
+        TEST(another_leads_when_the_first_is_lost),
+        TEST(a_rank_may_be_lost_at_the_very_end),
+        TEST(a_preempted_rank_leaves_alone),
+        TEST(too_few_save_and_wait),
+        TEST(a_stop_in_a_validation_stops_all),
+        TEST(a_former_leader_comes_back_and_follows),
         TEST(what_one_finds_holds_for_all),
         TEST(followers_take_the_options_of_the_run),
     };
