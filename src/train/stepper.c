@@ -178,7 +178,7 @@ bool fth_stepper_take_back(fth_stepper *stepper, fth_status status)
 fth_peers fth_stepper_get_peers(const fth_stepper *stepper)
 {
     const bool sums = fth_stepper_has_peers(stepper) && stepper->strategy->sum;
-    return sums ? (fth_peers){stepper->strategy->sum, stepper->state} : (fth_peers){0};
+    return sums ? (fth_peers){.sum = stepper->strategy->sum, .context = stepper->state} : (fth_peers){0};
 }
 
 bool fth_stepper_has_peers(const fth_stepper *stepper)
