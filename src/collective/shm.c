@@ -66,6 +66,19 @@ static const char *describe_kind(uint32_t kind)
     return kind >= REDUCE && kind <= SUM ? names[kind] : "unknown call";
 }
 
+static fth_status refuse(shm_state *shm, int member)
+{
+    const fth_shm_call *own = fth_shm_group_call(shm->group, shm->rank),
+                       *other = fth_shm_group_call(shm->group, member);
+    const char *name = fth_shm_group_name(shm->group, shm->rank), *other_name = fth_shm_group_name(shm->group, member);
+    if (other->kind == own->kind && other->count == own->count)
+        return fth_fail(FTH_INVALID, "%s and %s differ in the ranges, the root or the wire format of %s", name,
+                        other_name, describe_kind(own->kind));
+    return fth_fail(FTH_INVALID, "members differ: %s of %llu in %s, %s of %llu in %s", describe_kind(own->kind),
+                    (unsigned long long)own->count, name, describe_kind(other->kind), (unsigned long long)other->count,
+                    other_name);
+}
+
 /* After the first step: fails if members differ in what they do; otherwise counts those whose values lie in their memory. */
 static fth_status compare_calls(shm_state *shm, int *direct)
 {
@@ -75,10 +88,7 @@ static fth_status compare_calls(shm_state *shm, int *direct)
         const fth_shm_call *other = fth_shm_group_call(shm->group, r);
         if (other->kind != own->kind || other->detail != own->detail || other->count != own->count ||
             other->layout != own->layout)
-            return fth_fail(FTH_INVALID, "members differ: %s of %llu in %s, %s of %llu in %s", describe_kind(own->kind),
-                            (unsigned long long)own->count, fth_shm_group_name(shm->group, shm->rank),
-                            describe_kind(other->kind), (unsigned long long)other->count,
-                            fth_shm_group_name(shm->group, r));
+            return refuse(shm, r);
         *direct += other->offset != FTH_SHM_ELSEWHERE;
     }
     return FTH_OK;
@@ -258,7 +268,7 @@ static fth_status shm_all_reduce(void *state, float *values, size_t count, fth_w
     shm_state *shm = state;
     if (count <= FEW)
         return reduce_few(shm, values, count, wire);
-    /* Ranges begin at a cache line's distance from each other, so that no line is written by two members. */
+    /* Whole cache lines, so that, of values that are aligned, no line is written by two members. */
     size_t share = fth_align_up((count + (size_t)shm->size - 1) / (size_t)shm->size, FTH_ALIGNMENT / sizeof(float));
     for (int r = 0; r <= shm->size; r++)
         shm->begins[r] = share * (size_t)r < count ? share * (size_t)r : count;

@@ -49,7 +49,7 @@ struct fth_shm_group {
     int rank, size;
     double timeout_s;
     int spins;
-    uint32_t step; /* of this shm_member */
+    uint32_t step; /* of this member */
     shm_member *members;
     struct pollfd *polls; /* of one check */
 };
@@ -340,16 +340,6 @@ out:
 }
 
 /* ---- what members have ---- */
-
-int fth_shm_group_rank(const fth_shm_group *group)
-{
-    return group->rank;
-}
-
-int fth_shm_group_size(const fth_shm_group *group)
-{
-    return group->size;
-}
 
 const char *fth_shm_group_name(const fth_shm_group *group, int rank)
 {

@@ -32,8 +32,6 @@ fth_status fth_shm_group_open(const fth_collective_options *options, size_t inbo
 void fth_shm_group_close(fth_shm_group *group);
 void fth_shm_group_abort(fth_shm_group *group, const char *reason); /* from any thread */
 
-int fth_shm_group_rank(const fth_shm_group *group);
-int fth_shm_group_size(const fth_shm_group *group);
 const char *fth_shm_group_name(const fth_shm_group *group, int member);
 
 /* This member's step goes up by one: what it wrote before, others see who wait for that. */

@@ -250,10 +250,21 @@ static void call_something_else(const test_member *member)
     fth_collective_close(collective);
 }
 
+static void call_from_another_root(const test_member *member)
+{
+    fth_collective *collective;
+    double value = 0;
+    CHECK(open_member(member, &collective) == FTH_OK);
+    CHECK(fth_collective_broadcast(collective, &value, sizeof value, member->rank) == FTH_INVALID);
+    CHECK_MESSAGE("the root");
+    fth_collective_close(collective);
+}
+
 static void members_that_call_different_things_hear_of_it(void **state)
 {
     (void)state;
-    run_members((test_member){.size = 2}, call_something_else);
+    run_members((test_member){.size = 2, .keys = "first"}, call_something_else);
+    run_members((test_member){.size = 2, .keys = "second"}, call_from_another_root);
 }
 
 static void groups_that_cannot_be_are_refused(void **state)
