@@ -79,15 +79,23 @@ typedef struct fth_ledger_row {
     double accuracy;                   /* of its last validation that counts; NAN: none */
 } fth_ledger_row;
 
+/* A node that trained with a machine. Its seconds are useful, lost and starting as the machine's are. */
+typedef struct fth_ledger_node {
+    const fth_record_node *node; /* in the summary */
+    double usd_per_hour, usd;    /* NAN: unknown */
+} fth_ledger_node;
+
 typedef struct fth_ledger {
     const fth_record_summary *run;
     fth_ledger_row *rows; /* in time's order */
     size_t count;
-    size_t priced; /* rows whose rate is known */
-    double seconds, useful_s, lost_s, starting_s;
-    bool lost_is_minimum; /* of some row */
-    double usd, lost_usd; /* of the rows whose rate is known; NAN if there is none */
-    double usd_per_epoch; /* NAN where unknown */
+    fth_ledger_node *nodes;
+    size_t node_count;
+    size_t priced;                                /* rows and nodes whose rate is known */
+    double seconds, useful_s, lost_s, starting_s; /* of all machines and nodes */
+    bool lost_is_minimum;                         /* of some row */
+    double usd, lost_usd;                         /* of those whose rate is known; NAN if there is none */
+    double usd_per_epoch;                         /* NAN where unknown */
     int64_t steps_lost;
     double epochs;
 } fth_ledger;

@@ -13,21 +13,22 @@
 
 #include "cost/cost.h"
 
-static double rate_of(const fth_record_machine *machine)
+/* `facts` is a machine's "start" event, or what a node told. */
+static double rate_of(const json_t *facts)
 {
-    const json_t *rate = json_object_get(machine->event, "price_usd_per_hour");
+    const json_t *rate = json_object_get(facts, "price_usd_per_hour");
     double value = json_is_number(rate) ? json_number_value(rate) : NAN;
     return isfinite(value) && value >= 0 ? value : NAN;
 }
 
 void fth_ledger_assume_price(fth_record_summary *run, double usd_per_hour, const char *source)
 {
-    for (size_t i = 0; i < run->machine_count; i++) {
-        json_t *event = run->machines[i].event;
-        if (isfinite(rate_of(&run->machines[i])))
+    for (size_t i = 0; i < run->machine_count + run->node_count; i++) {
+        json_t *facts = i < run->machine_count ? run->machines[i].event : run->nodes[i - run->machine_count].facts;
+        if (isfinite(rate_of(facts)))
             continue;
-        json_object_set_new(event, "price_usd_per_hour", json_real(usd_per_hour));
-        json_object_set_new(event, "price_source", json_string(source));
+        json_object_set_new(facts, "price_usd_per_hour", json_real(usd_per_hour));
+        json_object_set_new(facts, "price_source", json_string(source));
     }
 }
 
@@ -50,6 +51,13 @@ static void fill_row(const fth_record_machine *machine, double kept_s, int64_t k
     row->lost_usd = row->usd_per_hour * row->lost_s / 3600;
 }
 
+static void add_money(fth_ledger *ledger, double usd, double lost_usd)
+{
+    ledger->usd = (ledger->priced > 0 ? ledger->usd : 0) + usd;
+    ledger->lost_usd = (ledger->priced > 0 ? ledger->lost_usd : 0) + lost_usd;
+    ledger->priced++;
+}
+
 static void add_up(fth_ledger *ledger)
 {
     ledger->usd = ledger->lost_usd = ledger->usd_per_epoch = NAN;
@@ -62,20 +70,28 @@ static void add_up(fth_ledger *ledger)
         ledger->steps_lost += row->steps_lost;
         ledger->lost_is_minimum = ledger->lost_is_minimum || row->lost_is_minimum;
         ledger->epochs += row->epochs;
-        if (!isfinite(row->usd_per_hour))
-            continue;
-        ledger->usd = (ledger->priced > 0 ? ledger->usd : 0) + row->usd;
-        ledger->lost_usd = (ledger->priced > 0 ? ledger->lost_usd : 0) + row->lost_usd;
-        ledger->priced++;
+        if (isfinite(row->usd_per_hour))
+            add_money(ledger, row->usd, row->lost_usd);
     }
-    if (ledger->epochs > 0 && ledger->priced == ledger->count)
+    for (size_t i = 0; i < ledger->node_count; i++) {
+        const fth_ledger_node *node = &ledger->nodes[i];
+        const fth_ledger_row *row = &ledger->rows[node->node->machine];
+        const double share = row->seconds > 0 ? node->node->seconds / row->seconds : 0;
+        ledger->seconds += node->node->seconds;
+        ledger->useful_s += share * row->useful_s;
+        ledger->lost_s += share * row->lost_s;
+        ledger->starting_s += share * row->starting_s;
+        if (isfinite(node->usd))
+            add_money(ledger, node->usd, node->usd_per_hour * share * row->lost_s / 3600);
+    }
+    if (ledger->epochs > 0 && ledger->priced == ledger->count + ledger->node_count)
         ledger->usd_per_epoch = ledger->usd / ledger->epochs;
 }
 
 fth_status fth_ledger_make(const fth_record_summary *run, fth_ledger *ledger)
 {
     fth_status status = FTH_OK;
-    *ledger = (fth_ledger){.run = run, .count = run->machine_count};
+    *ledger = (fth_ledger){.run = run, .count = run->machine_count, .node_count = run->node_count};
     FTH_TRY(fth_allocate(run->machine_count + 1, sizeof *ledger->rows, &ledger->rows));
 
     /* From the last to the first: where the earliest of all later resumes went on is what was kept. */
@@ -83,7 +99,8 @@ fth_status fth_ledger_make(const fth_record_summary *run, fth_ledger *ledger)
     int64_t kept_step = INT64_MAX;
     for (size_t i = run->machine_count; i-- > 0;) {
         const fth_record_machine *machine = &run->machines[i];
-        ledger->rows[i] = (fth_ledger_row){.machine = machine, .usd_per_hour = rate_of(machine), .accuracy = NAN};
+        ledger->rows[i] =
+            (fth_ledger_row){.machine = machine, .usd_per_hour = rate_of(machine->event), .accuracy = NAN};
         fill_row(machine, kept_s, kept_step, kept_epoch, &ledger->rows[i]);
         bool followed = i + 1 < run->machine_count; /* the last one may still be at work */
         ledger->rows[i].lost_is_minimum = followed && machine->ending == FTH_ENDING_UNKNOWN && !machine->notice;
@@ -94,6 +111,11 @@ fth_status fth_ledger_make(const fth_record_summary *run, fth_ledger *ledger)
     for (size_t i = 0; i < run->validation.count; i++)
         if (run->validation.points[i].machine < ledger->count)
             ledger->rows[run->validation.points[i].machine].accuracy = run->validation.points[i].accuracy;
+    FTH_TRY(fth_allocate(run->node_count + 1, sizeof *ledger->nodes, &ledger->nodes));
+    for (size_t i = 0; i < run->node_count; i++) {
+        const double rate = rate_of(run->nodes[i].facts);
+        ledger->nodes[i] = (fth_ledger_node){&run->nodes[i], rate, rate * run->nodes[i].seconds / 3600};
+    }
     add_up(ledger);
 
 out:
@@ -103,6 +125,7 @@ out:
 void fth_ledger_release(fth_ledger *ledger)
 {
     free(ledger->rows);
+    free(ledger->nodes);
     *ledger = (fth_ledger){0};
 }
 
@@ -121,6 +144,10 @@ double fth_ledger_usd_at(const fth_ledger *ledger, const fth_record_point *point
     if (point->machine >= ledger->count)
         return NAN;
     const fth_ledger_row *row = &ledger->rows[point->machine];
+    const double share = row->seconds > 0 ? seconds_on(row, point) / row->seconds : 1;
+    for (size_t i = 0; i < ledger->node_count; i++)
+        if (ledger->nodes[i].node->machine <= point->machine)
+            usd += ledger->nodes[i].usd * (ledger->nodes[i].node->machine < point->machine ? 1 : share);
     return usd + row->usd_per_hour * seconds_on(row, point) / 3600;
 }
 
@@ -129,7 +156,14 @@ double fth_ledger_seconds_at(const fth_ledger *ledger, const fth_record_point *p
     double seconds = 0;
     for (size_t i = 0; i < point->machine && i < ledger->count; i++)
         seconds += ledger->rows[i].seconds;
-    return point->machine < ledger->count ? seconds + seconds_on(&ledger->rows[point->machine], point) : NAN;
+    if (point->machine >= ledger->count)
+        return NAN;
+    const fth_ledger_row *row = &ledger->rows[point->machine];
+    const double share = row->seconds > 0 ? seconds_on(row, point) / row->seconds : 1;
+    for (size_t i = 0; i < ledger->node_count; i++)
+        if (ledger->nodes[i].node->machine <= point->machine)
+            seconds += ledger->nodes[i].node->seconds * (ledger->nodes[i].node->machine < point->machine ? 1 : share);
+    return seconds + seconds_on(row, point);
 }
 
 const fth_record_point *fth_ledger_reached(const fth_ledger *ledger, double accuracy)

@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "cluster/rendezvous.h"
+#include "train/spending.h"
 
 enum { MAX_ATTEMPTS = 5 }; /* to connect to a group's members, before giving up */
 
@@ -75,14 +76,23 @@ out:
     return status;
 }
 
-/* What the others, and the record, know of this process. */
-static json_t *describe_self(const fth_worker_group *group)
+/* What the others, and the record, know of this process: its machine and what that costs, for the bill. */
+static fth_status describe_self(const fth_worker_group *group, json_t **facts)
 {
-    json_t *facts =
-        json_pack("{s:s, s:i}", "launcher", group->launched.launcher, "processors", fth_processors_usable());
-    if (facts && *group->options->price)
-        json_object_set_new(facts, "price", json_string(group->options->price));
-    return facts;
+    fth_status status = FTH_OK;
+    fth_train_options options = *group->options; /* whose texts stay as they are without a run */
+    fth_spending *spending = NULL;
+
+    *facts = json_pack("{s:s, s:i}", "launcher", group->launched.launcher, "processors", fth_processors_usable());
+    FTH_REQUIRE(*facts, FTH_NO_MEMORY, "no memory for what others know of this process");
+    FTH_TRY(fth_spending_create(&spending));
+    fth_spending_begin_identify(spending, options.watch);
+    FTH_TRY(fth_spending_find_price(spending, &options, NULL));
+    fth_spending_describe_machine(spending, *facts);
+
+out:
+    fth_spending_free(spending);
+    return status;
 }
 
 static fth_status open_membership(fth_worker_group *group)
@@ -90,11 +100,12 @@ static fth_status open_membership(fth_worker_group *group)
     fth_status status = FTH_OK;
     const fth_launched *launched = &group->launched;
     const double patience_s = 60; /* of launchers that start processes one after the other */
-    json_t *asked = fth_options_to_json(&fth_train_option_table, group->options, true), *facts = describe_self(group);
+    json_t *asked = fth_options_to_json(&fth_train_option_table, group->options, true), *facts = NULL;
     char *configuration = asked ? json_dumps(asked, JSON_COMPACT | JSON_SORT_KEYS) : NULL;
     char host[256] = "unknown";
 
-    FTH_REQUIRE(configuration && facts, FTH_NO_MEMORY, "no memory for a run's configuration");
+    FTH_TRY(describe_self(group, &facts));
+    FTH_REQUIRE(configuration, FTH_NO_MEMORY, "no memory for a run's configuration");
     gethostname(host, sizeof host - 1);
     FTH_TRY(fth_membership_open(&(fth_membership_options){.rendezvous = launched->rendezvous,
                                                           .token = launched->token,

@@ -157,6 +157,14 @@ typedef struct fth_record_machine {
     fth_record_ending ending;
 } fth_record_machine;
 
+/* A node that trained with a machine, as part of its group: not the one whose process writes the record. */
+typedef struct fth_record_node {
+    size_t machine; /* index of the machine */
+    char *name;     /* that of no other node */
+    json_t *facts;  /* host, instance, price and more, as in a "start" event */
+    double seconds; /* on the machine's clock */
+} fth_record_node;
+
 /* The model that is kept as the best, by one measure. */
 typedef struct fth_record_best {
     const char *by; /* "loss" or "accuracy"; lives with the summary's events. NULL: no model is kept */
@@ -186,6 +194,8 @@ typedef struct fth_record_summary {
     json_t *events;               /* array of all other events that count: checkpoints, errors, resumes */
     fth_record_machine *machines; /* in time's order */
     size_t machine_count;
+    fth_record_node *nodes; /* the other nodes of data-parallel training */
+    size_t node_count;
 } fth_record_summary;
 
 fth_status fth_record_read(const char *run_folder, fth_record_summary *summary);

@@ -12,6 +12,12 @@ fth_status fth_record_read_events(const char *text, size_t size, fth_record_summ
 fth_status fth_record_follow_machine(fth_record_summary *summary, size_t *capacity, const char *name, json_t *event,
                                      double *machine_s);
 void fth_record_release_machines(fth_record_summary *summary);
+/* How long the machine had worked on the run when it wrote `event`. */
+double fth_record_seconds_until(const fth_record_machine *machine, const json_t *event);
+
+/* Finds the nodes that trained with the machines, once all events are read: record_nodes.c. */
+fth_status fth_record_find_nodes(fth_record_summary *summary);
+void fth_record_release_nodes(fth_record_summary *summary);
 
 /* record_remove.c. Both hold for folders whose lock the caller has. */
 /* Removes run.json, after all else that belongs to a record that has not begun, but its lock. */

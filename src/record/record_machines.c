@@ -33,9 +33,8 @@ static fth_record_machine *last_machine(const fth_record_summary *summary)
     return summary->machine_count > 0 ? &summary->machines[summary->machine_count - 1] : NULL;
 }
 
-/* How long the machine had worked on the run when it wrote `event`. Waiting for another to lose its lease is the
- * process's time, but not this run's. */
-static double seconds_until(const fth_record_machine *machine, const json_t *event)
+/* Waiting for another to lose its lease is the process's time, but not this run's. */
+double fth_record_seconds_until(const fth_record_machine *machine, const json_t *event)
 {
     double process_s = number_of(event, "process_s", NAN);
     if (!isfinite(process_s))
@@ -117,7 +116,7 @@ fth_status fth_record_follow_machine(fth_record_summary *summary, size_t *capaci
         return status;
     }
     fth_record_machine *machine = last_machine(summary);
-    *machine_s = machine ? seconds_until(machine, event) : NAN;
+    *machine_s = machine ? fth_record_seconds_until(machine, event) : NAN;
     if (!machine)
         return FTH_OK;
     bool ended = strcmp(name, "end") == 0;

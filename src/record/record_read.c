@@ -259,7 +259,7 @@ fth_status fth_record_read_events(const char *text, size_t size, fth_record_summ
     }
     summarize(&r);
     summary->accelerator_utilization = r.utilization_s > 0 ? r.utilization_sum / r.utilization_s : NAN;
-    return FTH_OK;
+    return fth_record_find_nodes(summary);
 }
 
 fth_status fth_record_read(const char *run_folder, fth_record_summary *summary)
@@ -298,5 +298,6 @@ void fth_record_release(fth_record_summary *summary)
     json_decref(summary->end);
     json_decref(summary->events);
     fth_record_release_machines(summary);
+    fth_record_release_nodes(summary);
     *summary = (fth_record_summary){0};
 }

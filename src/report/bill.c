@@ -10,22 +10,31 @@ enum { SMALL = 96, MOST_ROWS = 16, MOST_INTERRUPTIONS = 12 };
 
 static const double milestones[] = {0.9, 0.95, 0.99};
 
-static const char *text_of(const fth_record_machine *machine, const char *key)
+static const char *text_of(const json_t *facts, const char *key)
 {
-    const char *text = json_string_value(json_object_get(machine->event, key));
+    const char *text = json_string_value(json_object_get(facts, key));
     return text ? text : "";
 }
 
-/* "g4dn.xlarge spot, us-east-1", or the host's name. */
-static void name_machine(const fth_record_summary *run, const fth_record_machine *machine, char *text, size_t size)
+/* "g4dn.xlarge spot, us-east-1", or the host's name. `facts` is a machine's "start" event, or what a node told. */
+static void name_machine(const fth_record_summary *run, const json_t *facts, char *text, size_t size)
 {
-    const char *instance = text_of(machine, "instance"), *market = text_of(machine, "market");
-    const char *region = text_of(machine, "region"), *host = text_of(machine, "host");
+    const char *instance = text_of(facts, "instance"), *market = text_of(facts, "market");
+    const char *region = text_of(facts, "region"), *host = text_of(facts, "host");
     const char *written = json_string_value(json_object_get(json_object_get(run->run, "machine"), "host"));
     if (*instance)
         snprintf(text, size, "%s%s%s%s%s", instance, *market ? " " : "", market, *region ? ", " : "", region);
     else /* before hosts were told with every start, there was the last one in run.json */
         snprintf(text, size, "%s", *host ? host : written ? written : "machine");
+}
+
+/* With its own name where that is not its host's. */
+static void name_node(const fth_record_summary *run, const fth_record_node *node, char *text, size_t size)
+{
+    char machine[SMALL / 2];
+    name_machine(run, node->facts, machine, sizeof machine);
+    bool named = *node->name && strcmp(node->name, text_of(node->facts, "host")) != 0;
+    snprintf(text, size, named ? "%s (%.40s)" : "%s", machine, node->name);
 }
 
 static void write_seconds(double seconds, char *text, size_t size)
@@ -73,7 +82,7 @@ static void add_to_line(line *sum, const fth_ledger_row *row)
     sum->lost_s += row->lost_s;
     sum->lost_is_minimum = sum->lost_is_minimum || row->lost_is_minimum;
     sum->usd += row->usd;
-    sum->epochs += row->epochs;
+    sum->epochs = row->epochs + (isfinite(sum->epochs) ? sum->epochs : 0);
     if (isfinite(row->machine->learning_rate))
         sum->learning_rate = row->machine->learning_rate;
     if (isfinite(row->accuracy))
@@ -85,23 +94,38 @@ static bool same_rate(double a, double b)
     return a == b || (isnan(a) && isnan(b));
 }
 
-/* `lines` has room for all rows; gives how many there are. */
+/* The line of this name and rate, or a new one. */
+static line *find_line(line *lines, size_t *count, bool grouped, const char *name, double usd_per_hour)
+{
+    for (size_t j = 0; grouped && j < *count; j++)
+        if (strcmp(lines[j].name, name) == 0 && same_rate(lines[j].usd_per_hour, usd_per_hour))
+            return &lines[j];
+    line *added = &lines[(*count)++];
+    *added = (line){.usd_per_hour = usd_per_hour, .epochs = NAN, .learning_rate = NAN, .accuracy = NAN};
+    snprintf(added->name, SMALL, "%s", name);
+    return added;
+}
+
+/* `lines` has room for all rows and nodes; gives how many there are. */
 static size_t make_lines(const fth_ledger *ledger, bool grouped, line *lines)
 {
     size_t count = 0;
     for (size_t i = 0; i < ledger->count; i++) {
         const fth_ledger_row *row = &ledger->rows[i];
         char name[SMALL];
-        name_machine(ledger->run, row->machine, name, sizeof name);
-        size_t at = count;
-        for (size_t j = 0; grouped && j < count && at == count; j++)
-            if (strcmp(lines[j].name, name) == 0 && same_rate(lines[j].usd_per_hour, row->usd_per_hour))
-                at = j;
-        if (at == count) {
-            lines[count] = (line){.usd_per_hour = row->usd_per_hour, .learning_rate = NAN, .accuracy = NAN};
-            snprintf(lines[count++].name, SMALL, "%s", name);
+        name_machine(ledger->run, row->machine->event, name, sizeof name);
+        add_to_line(find_line(lines, &count, grouped, name, row->usd_per_hour), row);
+        for (size_t k = 0; k < ledger->node_count; k++) {
+            const fth_ledger_node *node = &ledger->nodes[k];
+            if (node->node->machine != i)
+                continue;
+            name_node(ledger->run, node->node, name, sizeof name);
+            line *of = find_line(lines, &count, grouped, name, node->usd_per_hour);
+            of->machines++;
+            of->seconds += node->node->seconds;
+            of->lost_s += row->seconds > 0 ? row->lost_s * node->node->seconds / row->seconds : 0;
+            of->usd += node->usd;
         }
-        add_to_line(&lines[at], row);
     }
     return count;
 }
@@ -146,7 +170,7 @@ static fth_status add_cells(const bill *all, const line *of, const char *name, b
     write_seconds(of->lost_s, lost, sizeof lost);
     mark_minimum(of->lost_is_minimum, lost, sizeof lost);
     fth_usd_format(of->usd, cost, sizeof cost);
-    snprintf(epochs, sizeof epochs, "%.4g", of->epochs);
+    snprintf(epochs, sizeof epochs, isfinite(of->epochs) ? "%.4g" : "-", of->epochs);
     fth_text_percent(of->accuracy, accuracy, sizeof accuracy);
     if (!total) {
         write_rate(of->usd_per_hour, rate, sizeof rate);
@@ -181,8 +205,9 @@ static fth_status add_run(bill *all, const fth_ledger *ledger)
     fth_status status = FTH_OK;
     line *lines = NULL;
     all->momentum = momentum_of(ledger->run);
-    FTH_TRY(fth_allocate(ledger->count + 1, sizeof *lines, &lines));
-    size_t count = make_lines(ledger, ledger->count > MOST_ROWS, lines);
+    const size_t all_count = ledger->count + ledger->node_count;
+    FTH_TRY(fth_allocate(all_count + 1, sizeof *lines, &lines));
+    size_t count = make_lines(ledger, all_count > MOST_ROWS, lines);
     for (size_t i = 0; i < count; i++) {
         char *name = lines[i].machines > 1
                          ? fth_format("%zu %s %s", lines[i].machines, fth_terminal_is_utf8() ? "×" : "x", lines[i].name)
@@ -197,7 +222,7 @@ static fth_status add_run(bill *all, const fth_ledger *ledger)
                   .usd = ledger->usd,
                   .epochs = ledger->epochs,
                   .accuracy = ledger->run->last_accuracy};
-    if (ledger->count != 1)
+    if (all_count != 1)
         FTH_TRY(add_cells(all, &total, "total", true));
 out:
     free(all->momentum);
@@ -234,6 +259,14 @@ static fth_status print_parts(FILE *output, const fth_ledger *ledger)
         const fth_ledger_row *row = &ledger->rows[i];
         useful += isfinite(row->usd_per_hour) ? row->usd_per_hour * row->useful_s / 3600 : 0;
         starting += isfinite(row->usd_per_hour) ? row->usd_per_hour * row->starting_s / 3600 : 0;
+    }
+    for (size_t i = 0; i < ledger->node_count; i++) {
+        const fth_ledger_node *node = &ledger->nodes[i];
+        const fth_ledger_row *row = &ledger->rows[node->node->machine];
+        if (!isfinite(node->usd) || row->seconds <= 0)
+            continue;
+        useful += node->usd * row->useful_s / row->seconds;
+        starting += node->usd * row->starting_s / row->seconds;
     }
     if (ledger->steps_lost > 0)
         snprintf(lost, sizeof lost, "lost (%s undone)", FTH_COUNTED(ledger->steps_lost, "step"));
@@ -314,7 +347,7 @@ static fth_status add_interruption(fth_table *table, const fth_ledger *ledger, s
     mark_minimum(row->lost_is_minimum && isfinite(row->lost_usd), cost, sizeof cost);
     if (i + 1 < ledger->count) {
         char name[SMALL / 2], time[SMALL / 4];
-        name_machine(ledger->run, ledger->rows[i + 1].machine, name, sizeof name);
+        name_machine(ledger->run, ledger->rows[i + 1].machine->event, name, sizeof name);
         fth_duration_format(fmax(0, ledger->rows[i + 1].machine->began_s - row->machine->last_s), time, sizeof time);
         snprintf(next, sizeof next, "%s after %s", name, time);
     }
@@ -412,7 +445,7 @@ fth_status fth_report_bills(FILE *output, const fth_record_summary *runs, size_t
     for (size_t i = 0; i < run_count; i++) {
         FTH_TRY(fth_ledger_make(&runs[i], &ledgers[i]));
         priced += ledgers[i].priced;
-        machines += ledgers[i].count;
+        machines += ledgers[i].count + ledgers[i].node_count;
         if (run_count > 1)
             fth_print_line(output, "%c  %s", (char)('A' + i), runs[i].id);
     }
@@ -430,9 +463,10 @@ fth_status fth_report_bill(FILE *output, const fth_record_summary *run)
     fth_status status = FTH_OK;
     fth_ledger ledger = {0};
     FTH_TRY(fth_ledger_make(run, &ledger));
+    const size_t machines = ledger.count + ledger.node_count;
     if (ledger.count == 0)
         goto out;
-    if (ledger.count > 1 || ledger.priced > 0) {
+    if (machines > 1 || ledger.priced > 0) {
         FTH_TRY(print_table(output, &ledger, 1, ledger.priced > 0));
         if (ledger.priced > 0 || ledger.lost_s > 0) {
             fputc('\n', output);
@@ -443,10 +477,10 @@ fth_status fth_report_bill(FILE *output, const fth_record_summary *run)
         if (ledger.priced > 0)
             print_milestones(output, &ledger);
         FTH_TRY(print_interruptions(output, &ledger));
-        if (ledger.priced < ledger.count)
+        if (ledger.priced < machines)
             fputc('\n', output);
     }
-    print_hint(output, ledger.count - ledger.priced, ledger.count);
+    print_hint(output, machines - ledger.priced, machines);
     fputc('\n', output);
 out:
     fth_ledger_release(&ledger);

@@ -52,6 +52,16 @@ static json_t *machine_json(const fth_ledger_row *row)
     return object;
 }
 
+static json_t *node_json(const fth_ledger_node *of)
+{
+    json_t *object = json_copy(of->node->facts);
+    json_object_set_new(object, "node", json_string(of->node->name));
+    json_object_set_new(object, "machine", json_integer((json_int_t)of->node->machine));
+    fth_json_set_number(object, "seconds", of->node->seconds);
+    fth_json_set_number(object, "usd", of->usd);
+    return object;
+}
+
 static json_t *milestones_json(const fth_ledger *ledger)
 {
     static const double milestones[] = {0.5, 0.75, 0.9, 0.95, 0.98, 0.99, 0.995, 0.999};
@@ -80,6 +90,10 @@ json_t *fth_report_bill_json(const fth_record_summary *run)
     for (size_t i = 0; i < ledger.count; i++)
         json_array_append_new(machines, machine_json(&ledger.rows[i]));
     json_object_set_new(bill, "machines", machines);
+    json_t *nodes = json_array();
+    for (size_t i = 0; i < ledger.node_count; i++)
+        json_array_append_new(nodes, node_json(&ledger.nodes[i]));
+    json_object_set_new(bill, "nodes", nodes);
     json_object_set_new(bill, "machines_priced", json_integer((json_int_t)ledger.priced));
     set_money(bill, ledger.seconds, ledger.useful_s, ledger.lost_s, ledger.starting_s, ledger.usd, ledger.lost_usd);
     json_object_set_new(bill, "lost_is_minimum", json_boolean(ledger.lost_is_minimum));

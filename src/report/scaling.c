@@ -371,8 +371,8 @@ fth_status fth_scaling_print_ranks(FILE *output, const fth_record_summary *run)
             cells[2 + a] = texts[a];
         }
         if (all[i].slow_epochs > 0)
-            snprintf(note, sizeof note, "straggler in %d of %s", all[i].slow_epochs,
-                     FTH_COUNTED(all[i].epochs, "epoch"));
+            snprintf(note, sizeof note, "straggler in %d of %d epoch%s", all[i].slow_epochs, all[i].epochs,
+                     all[i].epochs == 1 ? "" : "s");
         cells[2 + ACTIVITIES] = note;
         FTH_TRY(fth_table_add_row(table, cells));
     }

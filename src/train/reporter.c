@@ -271,6 +271,8 @@ void fth_reporter_write_start(fth_reporter *reporter, const fth_start_facts *fac
         facts->strategy->describe(facts->strategy_state, event);
     set_integer(event, "parameters", facts->parameters);
     set_integer(event, "batches_per_epoch", from->position->batches_per_epoch);
+    if (facts->reason)
+        fth_spending_begin_to_lead(from->spending);
     fth_spending_describe_machine(from->spending, event);
     fth_spending_describe_takeover(from->spending, event);
     if (facts->reason)
@@ -286,6 +288,14 @@ void fth_reporter_write_start(fth_reporter *reporter, const fth_start_facts *fac
         set_totals_at(reporter, elapsed_s, event);
     }
     fth_reporter_write(reporter, name, event);
+}
+
+void fth_reporter_write_of_strategy(fth_reporter *reporter, json_t *event)
+{
+    const char *name = json_string_value(json_object_get(event, "event"));
+    if (name && strcmp(name, "group") == 0)
+        fth_spending_set_group(reporter->from.spending, event);
+    fth_reporter_write(reporter, name ? name : "warning", event);
 }
 
 void fth_reporter_write_weights(fth_reporter *reporter, const char *format, const char *head_note)

@@ -44,6 +44,8 @@ bool fth_reporter_discard_unbegun(fth_reporter *reporter);
 /* Records an event and shows it to the observer. `event` is stolen; NULL, where there was no memory for it, is a
  * failure to record. */
 void fth_reporter_write(fth_reporter *reporter, const char *name, json_t *event);
+/* The same with an event of the strategy's, which has its name in it. */
+void fth_reporter_write_of_strategy(fth_reporter *reporter, json_t *event);
 /* Records it alone. From any thread. */
 void fth_reporter_record(fth_reporter *reporter, const char *name, json_t *event);
 /* Makes what was recorded durable. From any thread. */

@@ -31,6 +31,12 @@ struct fth_spending {
     double waited_s, previous_seen_s, previous_process_s; /* see fth_spending_set_takeover() */
     double before_usd;                                    /* by earlier machines */
     double budget_usd;                                    /* 0: none */
+    struct {
+        double usd_per_hour; /* of all of them together, as far as their prices are known */
+        double since_s;      /* of the process */
+        double usd;          /* until then */
+        bool known;          /* there was a group */
+    } others;                /* machines of the same group */
     fth_workload workload;
     measured pace;
 
@@ -69,6 +75,13 @@ void fth_spending_set_takeover(fth_spending *spending, double waited_s, double p
     spending->waited_s = waited_s;
     spending->previous_seen_s = previous_seen_s;
     spending->previous_process_s = previous_process_s;
+}
+
+static double process_seconds(const fth_spending *spending);
+
+void fth_spending_begin_to_lead(fth_spending *spending)
+{
+    spending->waited_s = process_seconds(spending);
 }
 
 void fth_spending_set_workload(fth_spending *spending, fth_workload workload)
@@ -232,6 +245,9 @@ fth_status fth_spending_add_up_before(fth_spending *spending, const char *run_fo
             priced++;
         }
     }
+    for (size_t i = 0; i < ledger.node_count; i++)
+        if (isfinite(ledger.nodes[i].usd))
+            spending->before_usd += ledger.nodes[i].usd;
     if (priced + 1 < ledger.count && isfinite(spending->price.usd_per_hour))
         fth_log_info("%zu of the run's %s so far had no price; the total leaves that cost out",
                      ledger.count - 1 - priced, FTH_COUNTED(ledger.count - 1, "machine"));
@@ -251,7 +267,45 @@ static double process_seconds(const fth_spending *spending)
 /* By all machines, when this process has run for so long; NAN: no price is known. */
 static double spent_usd(const fth_spending *spending, double process_s)
 {
-    return spending->before_usd + spending->price.usd_per_hour * (process_s - spending->waited_s) / 3600;
+    const double others_usd =
+        spending->others.usd + spending->others.usd_per_hour * (process_s - spending->others.since_s) / 3600;
+    return spending->before_usd + spending->price.usd_per_hour * (process_s - spending->waited_s) / 3600 + others_usd;
+}
+
+/* What all machines of the group cost an hour. */
+static double usd_per_hour(const fth_spending *spending)
+{
+    return spending->price.usd_per_hour + spending->others.usd_per_hour;
+}
+
+/* As the record counts it (record_nodes.c): the nodes of the first group were there from the beginning. */
+void fth_spending_set_group(fth_spending *spending, const json_t *group)
+{
+    const json_t *members = json_object_get(group, "members");
+    const char *own = json_string_value(json_object_get(json_array_get(members, 0), "node"));
+    const double now_s = process_seconds(spending);
+    const bool first = !spending->others.known;
+    json_t *counted = json_object(), *member;
+    double rate = 0;
+    size_t i;
+    json_array_foreach(members, i, member)
+    {
+        const char *node = json_string_value(json_object_get(member, "node"));
+        const json_t *price = json_object_get(json_object_get(member, "facts"), "price_usd_per_hour");
+        if (!node || (own && strcmp(node, own) == 0) || json_object_get(counted, node))
+            continue;
+        json_object_set_new(counted, node, json_true());
+        rate += json_number_value(price); /* 0 if it is not known */
+    }
+    json_decref(counted);
+    if (!first) {
+        spending->others.usd += spending->others.usd_per_hour * (now_s - spending->others.since_s) / 3600;
+        spending->others.since_s = now_s;
+    } else {
+        spending->others.since_s = spending->waited_s;
+    }
+    spending->others.known = true;
+    spending->others.usd_per_hour = rate;
 }
 
 void fth_spending_describe_spent(const fth_spending *spending, json_t *event)
@@ -318,7 +372,7 @@ fth_deadline fth_spending_budget_deadline(const fth_spending *spending, double s
     if (spending->budget_usd <= 0)
         return (fth_deadline){INFINITY};
     double left_s =
-        3600 * (spending->budget_usd - spent_usd(spending, process_seconds(spending))) / spending->price.usd_per_hour;
+        3600 * (spending->budget_usd - spent_usd(spending, process_seconds(spending))) / usd_per_hour(spending);
     return fth_deadline_in(left_s - leaving_s - room * 2 * expect_save_s(spending, save_s));
 }
 
@@ -331,7 +385,7 @@ bool fth_spending_budget_is_spent(fth_spending *spending, const fth_meters *mete
     double ahead_s =
         leaving_s + room * (spending->pace.step_s + expect_validate_s(spending) + 2 * expect_save_s(spending, save_s));
     double usd = spent_usd(spending, process_seconds(spending));
-    if (usd + spending->price.usd_per_hour * ahead_s / 3600 <= spending->budget_usd)
+    if (usd + usd_per_hour(spending) * ahead_s / 3600 <= spending->budget_usd)
         return false;
     char spent[32], budget[32];
     fth_usd_format(usd, spent, sizeof spent);

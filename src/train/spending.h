@@ -25,6 +25,12 @@ void fth_spending_free(fth_spending *spending); /* waits for the metadata servic
 void fth_spending_set_takeover(fth_spending *spending, double waited_s, double previous_seen_s,
                                double previous_process_s);
 
+/* This process was one of several that train the run, and from now on writes its record: what its machine cost up to here
+ * is told by the record of those before it. */
+void fth_spending_begin_to_lead(fth_spending *spending);
+/* The other machines that train the run from now on, from a "group" event: what they cost is spent too. */
+void fth_spending_set_group(fth_spending *spending, const json_t *group);
+
 void fth_spending_begin_identify(fth_spending *spending, const char *watch);
 /* This machine's price, from --price or a catalogue, and the budget. Clears options->price if it was given for another
  * machine of the stored run (`run` is its run.json, or NULL). FTH_INVALID if --budget needs a price and there is none. */

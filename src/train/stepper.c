@@ -221,9 +221,8 @@ static void write_strategy_events(fth_stepper *stepper)
     const fth_strategy *strategy = stepper->strategy;
     json_t *event = NULL;
     while (strategy->take_event && (event = strategy->take_event(stepper->state))) {
-        const char *name = json_string_value(json_object_get(event, "event"));
         json_object_set_new(event, "step", json_integer(stepper->position->step));
-        fth_reporter_write(stepper->reporter, name ? name : "warning", event);
+        fth_reporter_write_of_strategy(stepper->reporter, event);
     }
 }
 

@@ -260,12 +260,180 @@ static void strange_records(void **state)
     fth_record_release(&run);
 }
 
+#define MEMBER(rank, node, price)                                                                                      \
+    "{\"rank\":" rank ",\"host\":\"" node ".example\",\"node\":\"" node "\",\"facts\":{" price "}}"
+
+/* Node b is there from the beginning, c joins after 10 of 20 seconds, and two workers of a node are one machine. Then b leads,
+ * and its time before that is not counted again. */
+static const char group[] =
+    "{\"event\":\"start\",\"time\":1002,\"process_s\":2,\"price_usd_per_hour\":3.6}\n"
+    "{\"event\":\"group\",\"time\":1003,\"process_s\":3,\"members\":[" MEMBER("0", "a", "") "," MEMBER("1", "a", "") "," MEMBER(
+        "2", "b",
+        "\"price_usd_per_hour\":7.2") "]}\n"
+                                      "{\"event\":\"step\",\"time\":1009,\"process_s\":9,\"step\":10,"
+                                      "\"epoch\":0.5,\"elapsed_s\":7,\"loss\":1}\n"
+                                      "{\"event\":\"group\",\"time\":1010,\"process_s\":10,\"members\":"
+                                      "[" MEMBER("0", "a", "") "," MEMBER(
+                                          "1", "b",
+                                          "\"price_usd_per_hour\":7.2") "," MEMBER("2", "c",
+                                                                                   "\"price_usd_per_hour\":3."
+                                                                                   "6") "]}\n"
+                                                                                        "{\"event\":"
+                                                                                        "\"epoch\",\"time\":"
+                                                                                        "1020,\"process_s\":"
+                                                                                        "20,\"step\":20,"
+                                                                                        "\"epoch\":1,"
+                                                                                        "\"elapsed_s\":18,"
+                                                                                        "\"validation_loss\":"
+                                                                                        "0.5,"
+                                                                                        "\"validation_"
+                                                                                        "accuracy\":0.9}\n"
+                                                                                        "{\"event\":"
+                                                                                        "\"resume\",\"time\":"
+                                                                                        "1021,\"process_s\":"
+                                                                                        "21,\"waited_s\":21,"
+                                                                                        "\"step\":20,"
+                                                                                        "\"epoch\":1,"
+                                                                                        "\"elapsed_s\":18,"
+                                                                                        "\"price_usd_per_"
+                                                                                        "hour\":7.2}\n"
+                                                                                        "{\"event\":"
+                                                                                        "\"group\",\"time\":"
+                                                                                        "1021,\"process_s\":"
+                                                                                        "21,\"members\":"
+                                                                                        "[" MEMBER("0", "b", "") "," MEMBER(
+                                                                                            "1", "c",
+                                                                                            "\"price_usd_per_"
+                                                                                            "hour\":3.6") "]}"
+                                                                                                          "\n"
+                                                                                                          "{"
+                                                                                                          "\""
+                                                                                                          "ev"
+                                                                                                          "en"
+                                                                                                          "t"
+                                                                                                          "\""
+                                                                                                          ":"
+                                                                                                          "\""
+                                                                                                          "en"
+                                                                                                          "d"
+                                                                                                          "\""
+                                                                                                          ","
+                                                                                                          "\""
+                                                                                                          "ti"
+                                                                                                          "me"
+                                                                                                          "\""
+                                                                                                          ":1"
+                                                                                                          "03"
+                                                                                                          "1,"
+                                                                                                          "\""
+                                                                                                          "pr"
+                                                                                                          "oc"
+                                                                                                          "es"
+                                                                                                          "s_"
+                                                                                                          "s"
+                                                                                                          "\""
+                                                                                                          ":3"
+                                                                                                          "1,"
+                                                                                                          "\""
+                                                                                                          "st"
+                                                                                                          "ep"
+                                                                                                          "s"
+                                                                                                          "\""
+                                                                                                          ":4"
+                                                                                                          "0,"
+                                                                                                          "\""
+                                                                                                          "ep"
+                                                                                                          "oc"
+                                                                                                          "hs"
+                                                                                                          "\""
+                                                                                                          ":2"
+                                                                                                          ","
+                                                                                                          "\""
+                                                                                                          "el"
+                                                                                                          "ap"
+                                                                                                          "se"
+                                                                                                          "d_"
+                                                                                                          "s"
+                                                                                                          "\""
+                                                                                                          ":2"
+                                                                                                          "8,"
+                                                                                                          "\""
+                                                                                                          "lo"
+                                                                                                          "ss"
+                                                                                                          "\""
+                                                                                                          ":0"
+                                                                                                          ".4"
+                                                                                                          ","
+                                                                                                          "\""
+                                                                                                          "ac"
+                                                                                                          "cu"
+                                                                                                          "ra"
+                                                                                                          "cy"
+                                                                                                          "\""
+                                                                                                          ":0"
+                                                                                                          ".9"
+                                                                                                          "6}"
+                                                                                                          "\n";
+
+static void all_nodes_of_a_group_are_paid_for(void **state)
+{
+    (void)state;
+    fth_record_summary run = read_events(group);
+    fth_ledger ledger;
+    assert_int_equal(fth_ledger_make(&run, &ledger), FTH_OK);
+    assert_int_equal(ledger.count, 2);
+    assert_int_equal(ledger.node_count, 3);
+    assert_string_equal(ledger.nodes[0].node->name, "b");
+    near(ledger.nodes[0].node->seconds, 20);
+    near(ledger.nodes[0].usd, 0.040);
+    assert_string_equal(ledger.nodes[1].node->name, "c");
+    near(ledger.nodes[1].node->seconds, 10);
+    near(ledger.nodes[1].usd, 0.010);
+    assert_int_equal(ledger.nodes[2].node->machine, 1);
+    near(ledger.nodes[2].usd, 0.010);
+    near(ledger.rows[1].seconds, 10);
+    near(ledger.seconds, 20 + 20 + 10 + 10 + 10);
+    near(ledger.usd, 0.020 + 0.040 + 0.010 + 0.020 + 0.010);
+    near(ledger.usd_per_epoch, 0.050);
+    near(fth_ledger_usd_at(&ledger, fth_ledger_reached(&ledger, 0.9)), 0.070);
+    near(fth_ledger_seconds_at(&ledger, fth_ledger_reached(&ledger, 0.9)), 50);
+    fth_ledger_release(&ledger);
+    fth_record_release(&run);
+}
+
+static void a_node_without_a_price_leaves_the_epoch_without_one(void **state)
+{
+    (void)state;
+    fth_record_summary run = read_events(
+        "{\"event\":\"start\",\"time\":1000,\"process_s\":0,\"price_usd_per_hour\":3.6}\n"
+        "{\"event\":\"group\",\"time\":1001,\"process_s\":1,\"members\":[" MEMBER("0", "a", "") "," MEMBER(
+            "1", "b",
+            "") ",7,{\"node\":3}]}\n"
+                "{\"event\":\"end\",\"time\":1010,\"process_s\":10,\"steps\":4,\"epochs\":1,\"elapsed_s\":10}\n");
+    fth_ledger ledger;
+    assert_int_equal(fth_ledger_make(&run, &ledger), FTH_OK);
+    near(ledger.usd, 0.010);
+    assert_true(isnan(ledger.usd_per_epoch));
+    fth_ledger_release(&ledger);
+    fth_ledger_assume_price(&run, 3.6, "test");
+    assert_int_equal(fth_ledger_make(&run, &ledger), FTH_OK);
+    assert_true(isfinite(ledger.usd_per_epoch));
+    fth_ledger_release(&ledger);
+    fth_record_release(&run);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(one_machine),           cmocka_unit_test(three_machines), cmocka_unit_test(undone_twice),
-        cmocka_unit_test(events_that_were_lost), cmocka_unit_test(unknown_prices), cmocka_unit_test(strange_records),
+        cmocka_unit_test(one_machine),
+        cmocka_unit_test(three_machines),
+        cmocka_unit_test(undone_twice),
+        cmocka_unit_test(events_that_were_lost),
+        cmocka_unit_test(unknown_prices),
+        cmocka_unit_test(strange_records),
         cmocka_unit_test(a_clock_that_jumps),
+        cmocka_unit_test(all_nodes_of_a_group_are_paid_for),
+        cmocka_unit_test(a_node_without_a_price_leaves_the_epoch_without_one),
     };
     return cmocka_run_group_tests(tests, test_make_folder, test_remove_folder);
 }

@@ -87,6 +87,47 @@ static void waiting_for_a_run_is_not_its_time(void **state)
     json_decref(event);
 }
 
+/* The first group was there from the beginning; two workers of one node are one machine. */
+static void other_machines_of_a_group_cost_too(void **state)
+{
+    (void)state;
+    set_text(&options.price, "3600");
+    assert_int_equal(fth_spending_find_price(spending, &options, NULL), FTH_OK);
+    json_t *group = json_pack("{s:[{s:s}, {s:s, s:{s:f}}, {s:s, s:{s:f}}]}", "members", "node", "a", "node", "b",
+                              "facts", "price_usd_per_hour", 7200., "node", "b", "facts", "price_usd_per_hour", 7200.);
+    assert_non_null(group);
+    fth_spending_set_group(spending, group);
+    json_t *event = describe(fth_spending_describe_spent);
+    double seconds = json_number_value(json_object_get(event, "process_s"));
+    assert_true(fabs(json_number_value(json_object_get(event, "spent_usd")) - 3 * seconds) < 1e-6);
+    json_decref(event);
+    /* The node leaves: what it cost stays, and nothing is added to it. */
+    json_t *alone = json_pack("{s:[{s:s}]}", "members", "node", "a");
+    fth_spending_set_group(spending, alone);
+    event = describe(fth_spending_describe_spent);
+    double later = json_number_value(json_object_get(event, "process_s"));
+    double usd = json_number_value(json_object_get(event, "spent_usd"));
+    assert_true(usd >= later + 2 * seconds - 1e-6 && usd <= 3 * later + 1e-6);
+    json_decref(event);
+    json_decref(alone);
+    json_decref(group);
+}
+
+/* Of a process that followed another one: that one's record has its machine's time. */
+static void the_time_before_leading_is_not_counted_again(void **state)
+{
+    (void)state;
+    set_text(&options.price, "3600");
+    assert_int_equal(fth_spending_find_price(spending, &options, NULL), FTH_OK);
+    fth_spending_begin_to_lead(spending);
+    json_t *takeover = describe(fth_spending_describe_takeover), *event = describe(fth_spending_describe_spent);
+    double waited = json_number_value(json_object_get(takeover, "waited_s"));
+    double seconds = json_number_value(json_object_get(event, "process_s"));
+    assert_true(fabs(json_number_value(json_object_get(event, "spent_usd")) - (seconds - waited)) < 1e-6);
+    json_decref(takeover);
+    json_decref(event);
+}
+
 static void a_price_given_on_another_machine_is_not_this_ones(void **state)
 {
     (void)state;
@@ -152,6 +193,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(without_a_price_nothing_is_spent, set_up, tear_down),
         cmocka_unit_test_setup_teardown(a_price_makes_time_money, set_up, tear_down),
         cmocka_unit_test_setup_teardown(waiting_for_a_run_is_not_its_time, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(other_machines_of_a_group_cost_too, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(the_time_before_leading_is_not_counted_again, set_up, tear_down),
         cmocka_unit_test_setup_teardown(a_price_given_on_another_machine_is_not_this_ones, set_up, tear_down),
         cmocka_unit_test_setup_teardown(a_budget_needs_a_price, set_up, tear_down),
         cmocka_unit_test_setup_teardown(a_budget_leaves_room_for_what_follows_a_step, set_up, tear_down),
