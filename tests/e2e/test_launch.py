@@ -211,6 +211,31 @@ def test_a_node_that_is_lost_and_one_that_comes(farthing, key, clean):
     assert finish(c).code == 75
 
 
+def test_a_lost_rendezvous_comes_back(farthing, key, tmp_path, clean):
+    """The node that has it is lost; the other one keeps its state until the same command runs there again."""
+    nodes = Nodes(farthing, key, ENDLESS, nodes="1:2")
+    a = nodes.start("a")
+    next_event(a, "group")
+    run = farthing.only_run()
+
+    def groups():
+        return [event for event in record(run) if event["event"] == "group"]
+    b = nodes.start("b")
+    wait_for(lambda: groups()[-1]["nodes"] == 2, "a group with both nodes", PATIENCE_S)
+    wait_for_steps(run)
+    a.kill()
+    a.communicate(timeout=PATIENCE_S)
+    before = max(event["step"] for event in record(run) if event["event"] == "step")
+    a = nodes.start("a")
+    wait_for(lambda: groups()[-1]["nodes"] == 2 and groups()[-1].get("step", 0) >= before, "a group again", PATIENCE_S)
+    wait_for_steps(run)
+    b.send_signal(signal.SIGINT)
+    assert finish(b).code == 75
+    assert finish(a).code == 75
+    steps = [event["step"] for event in record(run) if event["event"] == "step"]
+    assert steps == sorted(steps)  # nothing was done again
+
+
 def test_a_notice_takes_one_node_out(farthing, key, tmp_path, clean):
     notice = tmp_path / "notice"
     nodes = Nodes(farthing, key, ENDLESS, nodes="1:2")
