@@ -48,7 +48,7 @@ typedef struct shm_member {
 struct fth_shm_group {
     int rank, size;
     double timeout_s;
-    int spins;
+    int spins;     /* before a wait becomes a sleep */
     uint32_t step; /* of this member */
     shm_member *members;
     struct pollfd *polls; /* of one check */
@@ -205,7 +205,8 @@ fth_status fth_shm_group_open(const fth_collective_options *options, size_t inbo
 
     FTH_TRY(fth_allocate(1, sizeof *made, &made));
     *made = (fth_shm_group){.rank = options->rank, .size = options->size, .timeout_s = timeout_s};
-    made->spins = options->size <= fth_processors_usable() ? SPINS : 0;
+    /* Not by those that this process may use: launchers bind each member to a processor of its own. */
+    made->spins = options->size <= fth_processors_online() ? SPINS : 0;
     FTH_TRY(fth_allocate((size_t)made->size, sizeof *made->members, &made->members));
     FTH_TRY(fth_allocate((size_t)made->size, sizeof *made->polls, &made->polls));
     for (int r = 0; r < made->size; r++) {
@@ -328,8 +329,9 @@ out:
 fth_status fth_shm_group_wait(fth_shm_group *group)
 {
     fth_status status = FTH_OK;
+    int spins = group->spins;
     for (int r = 0; r < group->size; r++) {
-        for (int spin = 0; spin < group->spins && !has_come(group, r); spin++)
+        for (; spins > 0 && !has_come(group, r); spins--)
             relax();
         if (!has_come(group, r))
             FTH_TRY(sleep_until_come(group, r));
