@@ -19,9 +19,12 @@
 #include "base/process.h"
 #include "cluster/protocol.h"
 #include "cluster/rendezvous_client.h"
+#include "cluster/rendezvous_find.h"
+#include "cluster/succession.h"
 
 enum { MAX_ACTIVITY = 63, MAX_REASON = 512 };
 static const double CLOCKS_APART_S = 30, PAUSE_S = 0.2, SHORT_S = 5, GIVE_UP_S = 60, LEAVE_S = 2;
+static const double ENTER_S = 2; /* for one try to become a member */
 static const double HELD_S = 10; /* what the rendezvous holds a request at most */
 
 struct fth_membership {
@@ -29,6 +32,8 @@ struct fth_membership {
     char instance[33];              /* of this membership alone */
     char *who;                      /* "rank 2 on b (process 4711)", for messages */
     fth_rendezvous_client *caller, *beater;
+    fth_succession *succession; /* where the rendezvous is when it is lost */
+    json_t *run;                /* what was found, or NULL */
     pthread_t thread;
     bool beating;
 
@@ -36,6 +41,7 @@ struct fth_membership {
     pthread_mutex_t mutex; /* of everything below */
     pthread_cond_t changed;
     bool closing;
+    char *address;           /* of the rendezvous */
     int64_t member;          /* the incarnation; 0: not a member */
     int64_t generation;      /* of the present group; 0: none yet */
     int64_t beat_generation; /* that the beat under way has told */
@@ -119,11 +125,12 @@ static void forget_member(fth_membership *membership, int64_t member)
 static json_t *describe_self(fth_membership *membership)
 {
     const fth_membership_options *options = &membership->options;
-    return json_pack("{s:s, s:s, s:s, s:s, s:s, s:s, s:s, s:I, s:i, s:i, s:O, s:I, s:i}", "version", FTH_VERSION, "run",
-                     options->run, "configuration", options->configuration, "instance", membership->instance, "node",
-                     options->node, "host", options->host, "address", options->address, "process", (json_int_t)getpid(),
-                     "local_rank", options->local_rank, "rank", options->rank, "facts", options->facts, "generation",
-                     (json_int_t)membership->generation, "former_rank", membership->rank);
+    return json_pack("{s:s, s:s, s:s, s:s, s:s, s:s, s:s, s:I, s:i, s:i, s:O, s:I, s:i, s:O*, s:b}", "version",
+                     FTH_VERSION, "run", options->run, "configuration", options->configuration, "instance",
+                     membership->instance, "node", options->node, "host", options->host, "address", options->address,
+                     "process", (json_int_t)getpid(), "local_rank", options->local_rank, "rank", options->rank, "facts",
+                     options->facts, "generation", (json_int_t)membership->generation, "former_rank", membership->rank,
+                     "known_run", membership->run, "hosts", fth_rendezvous_is_here(membership->address));
 }
 
 static void compare_clocks(const fth_membership *membership, double wall_s)
@@ -139,19 +146,21 @@ static void compare_clocks(const fth_membership *membership, double wall_s)
 static fth_status enter(fth_membership *membership, fth_stop *stop, fth_deadline deadline)
 {
     fth_status status = FTH_OK;
-    json_t *request = NULL, *answer = NULL;
+    json_t *request = NULL, *answer = NULL, *limits = NULL;
     json_int_t member = 0;
     double lost_after_s = 0, wall_s = 0;
     int code = 0;
 
+    FTH_TRY(fth_rendezvous_client_point(membership->caller, membership->address));
     FTH_TRY(fth_rendezvous_client_reach(membership->caller, deadline, stop_is_asked, stop));
     request = describe_self(membership);
     FTH_REQUIRE(request, FTH_INVALID, "the names of %s are not valid UTF-8", membership->who);
     FTH_TRY(fth_rendezvous_client_post(membership->caller, "/open", request, deadline, stop_is_asked, stop, &code,
                                        &answer));
-    FTH_REQUIRE(json_unpack(answer, "{s:I, s:F, s:F}", "member", &member, "lost_after_s", &lost_after_s, "wall_s",
-                            &wall_s) == 0,
+    FTH_REQUIRE(json_unpack(answer, "{s:I, s:F, s:o}", "member", &member, "wall_s", &wall_s, "limits", &limits) == 0 &&
+                    json_unpack(limits, "{s:F}", "lost_after_s", &lost_after_s) == 0,
                 FTH_CORRUPT, "the answer of the rendezvous to %s lacks a member", membership->who);
+    fth_succession_set_limits(membership->succession, limits);
     compare_clocks(membership, wall_s);
     pthread_mutex_lock(&membership->mutex);
     membership->lost_after_s = lost_after_s;
@@ -197,12 +206,13 @@ static fth_status beat(fth_membership *membership, int64_t *generation, json_t *
     json_t *request =
         json_pack("{s:I, s:I, s:b, s:I, s:s}", "member", (json_int_t)member, "generation", (json_int_t)*generation,
                   "ending", membership->ending, "step", (json_int_t)membership->step, "activity", membership->activity);
+    fth_status status = fth_rendezvous_client_point(membership->beater, membership->address);
     /* What is left until the rendezvous counts as lost, but enough for a slow answer. */
     double left_s = membership->heard_s + membership->lost_after_s - fth_clock_seconds();
     pthread_mutex_unlock(&membership->mutex);
-    fth_status status =
-        fth_rendezvous_client_post(membership->beater, "/beat", request, fth_deadline_in(fmax(left_s, 1.5)),
-                                   is_outdated, membership, code, answer);
+    if (status == FTH_OK)
+        status = fth_rendezvous_client_post(membership->beater, "/beat", request, fth_deadline_in(fmax(left_s, 1.5)),
+                                            is_outdated, membership, code, answer);
     json_decref(request);
     if (*code == FTH_RENDEZVOUS_GONE) { /* whatever group this incarnation has come into meanwhile */
         pthread_mutex_lock(&membership->mutex);
@@ -283,6 +293,7 @@ static fth_status copy_options(fth_membership *membership, const fth_membership_
     fth_hex_encode(random, sizeof random, membership->instance);
     fth_membership_options *copy = &membership->options;
     *copy = *options;
+    membership->address = strdup(options->rendezvous);
     copy->rendezvous = strdup(options->rendezvous);
     copy->token = strdup(options->token ? options->token : "");
     copy->run = strdup(options->run);
@@ -294,8 +305,8 @@ static fth_status copy_options(fth_membership *membership, const fth_membership_
     membership->who = options->rank >= 0
                           ? fth_format("rank %d on %s (process %d)", options->rank, options->host, (int)getpid())
                           : fth_format("%s (process %d)", options->host, (int)getpid());
-    if (!copy->rendezvous || !copy->token || !copy->run || !copy->node || !copy->host || !copy->address ||
-        !copy->configuration || !copy->facts || !membership->who)
+    if (!membership->address || !copy->rendezvous || !copy->token || !copy->run || !copy->node || !copy->host ||
+        !copy->address || !copy->configuration || !copy->facts || !membership->who)
         return fth_fail(FTH_NO_MEMORY, "no memory for a membership");
     return FTH_OK;
 }
@@ -314,6 +325,8 @@ fth_status fth_membership_open(const fth_membership_options *options, fth_deadli
     const char *token = membership->options.token;
     FTH_TRY(fth_rendezvous_client_open(options->rendezvous, token, membership->who, &membership->caller));
     FTH_TRY(fth_rendezvous_client_open(options->rendezvous, token, membership->who, &membership->beater));
+    FTH_TRY(fth_succession_create(options->rendezvous, token, membership->options.run, membership->options.node,
+                                  membership->who, &membership->succession));
     FTH_TRY(enter(membership, NULL, deadline));
     FTH_REQUIRE(fth_thread_start(&membership->thread, "membership", run, membership) == 0, FTH_NO_MEMORY,
                 "no thread for a membership");
@@ -341,6 +354,9 @@ void fth_membership_close(fth_membership *membership)
         fth_membership_leave(membership, "the process ended");
     fth_rendezvous_client_free(membership->caller);
     fth_rendezvous_client_free(membership->beater);
+    fth_succession_free(membership->succession);
+    json_decref(membership->run);
+    free(membership->address);
     const fth_membership_options *options = &membership->options;
     free((char *)options->rendezvous);
     fth_wipe_text((char *)options->token);
@@ -360,38 +376,76 @@ void fth_membership_close(fth_membership *membership)
 
 /* ---- calls ---- */
 
-/* A call that the rendezvous may hold, as this member, whom it makes one first where needed. Tries again while the
- * rendezvous cannot be reached, for GIVE_UP_S at most. `request` gets the member's number. */
+/* From now on the rendezvous is there, where this process is to be a new member. Takes `address`. */
+static void move_to(fth_membership *membership, char *address)
+{
+    pthread_mutex_lock(&membership->mutex);
+    free(membership->address);
+    membership->address = address;
+    membership->member = 0;
+    pthread_mutex_unlock(&membership->mutex);
+}
+
+static bool is_at_home(const fth_membership *membership)
+{
+    return strcmp(membership->address, membership->options.rendezvous) == 0;
+}
+
+/* The call, as this member, whom it makes one first where needed. `request` gets the member's number. */
+static fth_status ask_once(fth_membership *membership, const char *path, json_t *request, fth_stop *stop, int *code,
+                           json_t **answer)
+{
+    fth_status status = FTH_OK;
+    *code = 0;
+    if (get_member(membership) == 0)
+        FTH_TRY(enter(membership, stop, fth_deadline_in(ENTER_S)));
+    int64_t member = get_member(membership);
+    json_object_set_new(request, "member", json_integer(member));
+    FTH_TRY(fth_rendezvous_client_point(membership->caller, membership->address));
+    status = fth_rendezvous_client_post(membership->caller, path, request, fth_deadline_in(HELD_S + 5), stop_is_asked,
+                                        stop, code, answer);
+    if (*code == FTH_RENDEZVOUS_GONE) {
+        fth_log_warning("%s was left out and joins again: %s", membership->who, fth_error_message());
+        forget_member(membership, member);
+    }
+
+out:
+    return status;
+}
+
+/* A call that the rendezvous may hold. Where it cannot be reached, tries again, at its successor after a while, for
+ * GIVE_UP_S at most. */
 static fth_status ask(fth_membership *membership, const char *path, json_t *request, fth_stop *stop, int *code,
                       json_t **answer)
 {
     fth_deadline give_up = fth_deadline_in(GIVE_UP_S);
     for (;;) {
-        fth_status status = FTH_OK;
-        int64_t member = get_member(membership);
-        *code = 0;
+        double silent_s = 0;
         if (is_asked(stop))
             return fth_fail(FTH_INTERRUPTED, "a stop was asked for while %s waited for others", membership->who);
-        if (member == 0) {
-            status = enter(membership, stop, fth_deadline_in(GIVE_UP_S));
-            if (status != FTH_OK)
-                return status;
-            member = get_member(membership);
-        }
-        json_object_set_new(request, "member", json_integer(member));
-        status = fth_rendezvous_client_post(membership->caller, path, request, fth_deadline_in(HELD_S + 5),
-                                            stop_is_asked, stop, code, answer);
+        fth_status status = ask_once(membership, path, request, stop, code, answer);
         if (status == FTH_OK)
             return status;
-        if (*code == FTH_RENDEZVOUS_GONE) {
-            fth_log_warning("%s was left out and joins again: %s", membership->who, fth_error_message());
-            forget_member(membership, member);
+        if (*code == FTH_RENDEZVOUS_GONE)
             continue;
-        }
-        if ((status != FTH_PEER_LOST && status != FTH_TIMEOUT) || fth_deadline_passed(give_up))
+        bool unreachable = status == FTH_PEER_LOST || status == FTH_TIMEOUT;
+        bool refused = status == FTH_INVALID && get_member(membership) == 0 && !is_at_home(membership);
+        if ((!unreachable && !refused) || fth_deadline_passed(give_up))
             return status;
+        is_unreachable(membership, &silent_s);
+        char *address = fth_succession_find(membership->succession, silent_s, stop_is_asked, stop);
+        if (address)
+            move_to(membership, address);
         nanosleep(&(struct timespec){.tv_nsec = (long)(PAUSE_S * 1e9)}, NULL);
     }
+}
+
+/* A successor of the rendezvous will need it. */
+static void keep_run(fth_membership *membership, json_t *run_found)
+{
+    json_incref(run_found);
+    json_decref(membership->run);
+    membership->run = run_found;
 }
 
 fth_status fth_membership_find_run(fth_membership *membership, fth_stop *stop, json_t **run_found)
@@ -409,6 +463,7 @@ fth_status fth_membership_find_run(fth_membership *membership, fth_stop *stop, j
     if (!json_is_true(json_object_get(answer, "find"))) {
         *run_found = json_incref(json_object_get(answer, "run"));
         FTH_REQUIRE(*run_found, FTH_CORRUPT, "the answer of the rendezvous to %s lacks the run", membership->who);
+        keep_run(membership, *run_found);
     }
 
 out:
@@ -423,6 +478,8 @@ fth_status fth_membership_share_run(fth_membership *membership, const json_t *ru
     int code = 0;
     fth_status status = request ? ask(membership, "/share", request, NULL, &code, &answer)
                                 : fth_fail(FTH_INVALID, "the run cannot be shared: it is not valid JSON");
+    if (status == FTH_OK)
+        keep_run(membership, (json_t *)run_found);
     json_decref(request);
     json_decref(answer);
     return status;
@@ -513,12 +570,19 @@ fth_status fth_membership_join(fth_membership *membership, fth_stop *stop, fth_g
             break;
         FTH_REQUIRE(json_unpack(answer, "{s:s, s:b}", "waiting", &waiting, "few", &few) == 0, FTH_CORRUPT,
                     "the answer of the rendezvous to %s says nothing", membership->who);
+        if (few && !is_at_home(membership) &&
+            fth_succession_home_is_back(membership->succession, stop_is_asked, stop)) {
+            char *home = strdup(membership->options.rendezvous);
+            FTH_REQUIRE(home, FTH_NO_MEMORY, "no memory for an address");
+            move_to(membership, home);
+        }
         FTH_REQUIRE(!few || !fth_deadline_passed(patience), FTH_TIMEOUT, "there are too few nodes: %s", waiting);
         json_decref(answer);
         answer = NULL;
     }
     FTH_TRY(read_view(answer, view));
     take_group(membership, view);
+    fth_succession_set_members(membership->succession, json_object_get(answer, "members"));
 
 out:
     json_decref(request);

@@ -23,6 +23,7 @@
 #include <inttypes.h>
 #include <jansson.h>
 #include <openssl/crypto.h>
+#include <openssl/rand.h>
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
@@ -36,7 +37,7 @@
 #include "http/host.h"
 #include "http/server.h"
 
-enum { MAX_BODY = 64 << 10, MAX_OPEN_BODY = 1 << 20, MAX_RUN_BODY = 16 << 20, MAX_NAME = 256, MAX_CONNECTIONS = 4096 };
+enum { MAX_BODY = 64 << 10, MAX_OPEN_BODY = 17 << 20, MAX_RUN_BODY = 16 << 20, MAX_NAME = 256, MAX_CONNECTIONS = 4096 };
 static const double TICK_S = 0.1, BEAT_S = 1, JOIN_S = 2, FIND_S = 5, KEY_S = 10;
 
 typedef enum held_kind { HELD_BEAT, HELD_JOIN, HELD_FIND, HELD_KEY } held_kind;
@@ -372,6 +373,13 @@ static char *name_newcomer(const fth_newcomer *who)
                           : fth_format("%s (process %" PRId64 ")", who->host, who->process);
 }
 
+/* What members need to know in case that one of them has to host a successor. */
+static json_t *describe_limits(const fth_roster_options *limits)
+{
+    return json_pack("{s:i, s:i, s:f, s:f, s:f}", "least", limits->least, "most", limits->most, "join_wait_s",
+                     limits->join_wait_s, "lost_after_s", limits->lost_after_s, "stuck_after_s", limits->stuck_after_s);
+}
+
 static void add_member(fth_rendezvous *rendezvous, fth_exchange *exchange, introduction *opening)
 {
     int64_t member = 0;
@@ -383,8 +391,8 @@ static void add_member(fth_rendezvous *rendezvous, fth_exchange *exchange, intro
     if (name && may_join(rendezvous, exchange, opening, name)) {
         if (fth_roster_add(rendezvous->roster, now_s, &opening->who, &member) == FTH_OK)
             answer(exchange, 200,
-                   json_pack("{s:I, s:f, s:f}", "member", (json_int_t)member, "lost_after_s",
-                             rendezvous->limits.lost_after_s, "wall_s", fth_clock_wall_seconds()));
+                   json_pack("{s:I, s:f, s:o}", "member", (json_int_t)member, "wall_s", fth_clock_wall_seconds(),
+                             "limits", describe_limits(&rendezvous->limits)));
         else
             refuse(exchange, 503, "%s", fth_error_message());
         settle(rendezvous, now_s);
@@ -399,20 +407,22 @@ static void post_open(void *context, fth_exchange *exchange)
     json_error_t error;
     introduction opening = {0};
     json_int_t process = 0, generation = 0;
+    int hosts = 0;
     if (!json)
         return;
-    if (json_unpack_ex(json, &error, 0, "{s:s, s:s, s:s, s:s, s:s, s:s, s:s, s:I, s:i, s:i, s:o, s?I, s?i}", "version",
-                       &opening.version, "run", &opening.run, "configuration", &opening.configuration, "instance",
-                       &opening.who.instance, "node", &opening.who.node, "host", &opening.who.host, "address",
-                       &opening.who.address, "process", &process, "local_rank", &opening.who.local_rank, "rank",
-                       &opening.who.rank, "facts", &facts, "generation", &generation, "former_rank",
-                       &opening.who.former_rank) != 0) {
+    if (json_unpack_ex(json, &error, 0, "{s:s, s:s, s:s, s:s, s:s, s:s, s:s, s:I, s:i, s:i, s:o, s?I, s?i, s?o, s?b}",
+                       "version", &opening.version, "run", &opening.run, "configuration", &opening.configuration,
+                       "instance", &opening.who.instance, "node", &opening.who.node, "host", &opening.who.host,
+                       "address", &opening.who.address, "process", &process, "local_rank", &opening.who.local_rank,
+                       "rank", &opening.who.rank, "facts", &facts, "generation", &generation, "former_rank",
+                       &opening.who.former_rank, "known_run", &opening.who.run, "hosts", &hosts) != 0) {
         refuse_form(exchange, json, &error);
         return;
     }
     opening.who.facts = facts;
     opening.who.process = process;
     opening.who.generation = generation;
+    opening.who.hosts = hosts;
     if (is_name(opening.who.node) && is_name(opening.who.host) && is_name(opening.who.instance) &&
         strlen(opening.who.address) <= MAX_NAME && strlen(opening.version) <= MAX_NAME &&
         strlen(opening.run) <= MAX_NAME && process > 0 && generation >= 0)
@@ -685,11 +695,16 @@ fth_status fth_rendezvous_start(const fth_rendezvous_options *options, fth_rende
         .join_wait_s = options->join_wait_s > 0 ? options->join_wait_s : 3,
         .lost_after_s = options->lost_after_s > 0 ? options->lost_after_s : 4,
         .stuck_after_s = options->stuck_after_s > 0 ? options->stuck_after_s : 60,
+        .first_least = options->first_least,
+        .expected = options->expected,
     };
     rendezvous->needs_token = *options->token;
     fth_hex_sha256(options->token, strlen(options->token), (char *)rendezvous->token_hash);
     rendezvous->run = strdup(options->run);
     FTH_REQUIRE(rendezvous->run, FTH_NO_MEMORY, "no memory for a rendezvous");
+    uint64_t random = 0;
+    FTH_REQUIRE(RAND_bytes((unsigned char *)&random, sizeof random) == 1, FTH_IO, "no random numbers for a rendezvous");
+    rendezvous->limits.first_member = (int64_t)(random >> 24) << 20; /* room for a million, below 2^60 */
     FTH_TRY(fth_roster_create(&rendezvous->limits, fth_clock_seconds(), &rendezvous->roster));
     FTH_TRY(fth_group_keys_create(&rendezvous->keys));
     FTH_TRY(listen_at(rendezvous, options->address ? options->address : "0.0.0.0", options->port));
@@ -707,6 +722,14 @@ out:
 int fth_rendezvous_port(const fth_rendezvous *rendezvous)
 {
     return fth_server_port(rendezvous->server);
+}
+
+int fth_rendezvous_count(fth_rendezvous *rendezvous)
+{
+    pthread_mutex_lock(&rendezvous->mutex);
+    int count = fth_roster_count(rendezvous->roster);
+    pthread_mutex_unlock(&rendezvous->mutex);
+    return count;
 }
 
 void fth_rendezvous_stop(fth_rendezvous *rendezvous)

@@ -22,11 +22,14 @@ typedef struct fth_rendezvous_options {
     double join_wait_s;   /* 0: 3 */
     double lost_after_s;  /* 0: 4 */
     double stuck_after_s; /* 0: 60 */
+    /* Of a successor (succession.h) alone: nodes that the first group needs, and members that are known to be coming. */
+    int first_least, expected;
 } fth_rendezvous_options;
 
 /* FTH_IO, with who holds the port where that can be known, if it is taken. */
 fth_status fth_rendezvous_start(const fth_rendezvous_options *options, fth_rendezvous **rendezvous);
 int fth_rendezvous_port(const fth_rendezvous *rendezvous);
+int fth_rendezvous_count(fth_rendezvous *rendezvous); /* its members now */
 void fth_rendezvous_stop(fth_rendezvous *rendezvous);
 
 /* For agents: a worker of this node, or every one (process 0), has ended, for this reason: "signal 9". The others know at once

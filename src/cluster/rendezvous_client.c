@@ -10,8 +10,8 @@
 
 enum { MAX_ANSWER = 64 << 20 };
 static const double CONNECT_S = 2, PROBE_S = 3, PAUSE_S = 0.2, REPORT_S = 3;
-static const double UNRESOLVED_S = 6; /* a name that is new may take a moment to be known */
-static const double FOREIGN_S = 6;    /* something that accepts connections and gives no answer of ours */
+static const double UNRESOLVED_S = 4; /* a name that is new may take a moment to be known */
+static const double FOREIGN_S = 5;    /* something that accepts connections and gives no answer of ours */
 
 struct fth_rendezvous_client {
     fth_http_client *http;
@@ -55,6 +55,18 @@ void fth_rendezvous_client_free(fth_rendezvous_client *client)
     free(client->who);
     fth_wipe_text(client->authorization);
     free(client);
+}
+
+fth_status fth_rendezvous_client_point(fth_rendezvous_client *client, const char *address)
+{
+    if (strcmp(client->address, address) == 0)
+        return FTH_OK;
+    char *copy = strdup(address);
+    if (!copy)
+        return fth_fail(FTH_NO_MEMORY, "no memory for an address");
+    free(client->address);
+    client->address = copy;
+    return FTH_OK;
 }
 
 /* ---- one request ---- */
@@ -183,7 +195,7 @@ static fth_status probe(fth_rendezvous_client *client, fth_deadline deadline, ft
     *unresolved = status != FTH_OK && response.failure == FTH_HTTP_UNRESOLVED;
     *foreign = status != FTH_OK && (response.failure == FTH_HTTP_NO_ANSWER || response.failure == FTH_HTTP_NOT_HTTP);
     if (status != FTH_OK)
-        return status;
+        return response.failure == FTH_HTTP_NOT_HTTP ? FTH_INVALID : status;
     json_t *json = json_loadb(response.body, response.body_bytes, JSON_REJECT_DUPLICATES, NULL);
     if (!is_ours(json)) { /* a gateway before a rendezvous that is not there yet says 5xx */
         *foreign = true;
@@ -192,6 +204,12 @@ static fth_status probe(fth_rendezvous_client *client, fth_deadline deadline, ft
     json_decref(json);
     fth_http_response_release(&response);
     return status;
+}
+
+bool fth_rendezvous_client_probe(fth_rendezvous_client *client, double seconds, fth_give_up give_up, void *context)
+{
+    bool foreign, unresolved;
+    return probe(client, fth_deadline_in(seconds), give_up, context, &foreign, &unresolved) == FTH_OK;
 }
 
 fth_status fth_rendezvous_client_reach(fth_rendezvous_client *client, fth_deadline deadline, fth_give_up give_up,
@@ -207,7 +225,7 @@ fth_status fth_rendezvous_client_reach(fth_rendezvous_client *client, fth_deadli
         double took_s = fth_clock_seconds() - began_s + PAUSE_S;
         foreign_s = foreign ? foreign_s + took_s : 0;
         unresolved_s = unresolved ? unresolved_s + took_s : 0;
-        if (foreign_s >= FOREIGN_S || (status == FTH_INVALID && foreign))
+        if (foreign_s >= FOREIGN_S || (foreign && status == FTH_INVALID))
             return fth_fail_within(FTH_INVALID, "what %s finds at %s is not a farthing rendezvous", client->who,
                                    client->address);
         if (unresolved_s >= UNRESOLVED_S)

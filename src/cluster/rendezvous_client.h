@@ -13,6 +13,8 @@ typedef struct fth_rendezvous_client fth_rendezvous_client;
 fth_status fth_rendezvous_client_open(const char *address, const char *token, const char *who,
                                       fth_rendezvous_client **client);
 void fth_rendezvous_client_free(fth_rendezvous_client *client);
+/* From now on requests go to another one. */
+fth_status fth_rendezvous_client_point(fth_rendezvous_client *client, const char *address);
 
 /* While a request waits, every 50 ms: whether to give up, with FTH_INTERRUPTED. */
 typedef bool (*fth_give_up)(void *context);
@@ -21,6 +23,9 @@ typedef bool (*fth_give_up)(void *context);
  * something else answers; FTH_TIMEOUT if nobody does until the deadline. */
 fth_status fth_rendezvous_client_reach(fth_rendezvous_client *client, fth_deadline deadline, fth_give_up give_up,
                                        void *context);
+
+/* One try: whether a rendezvous answers there within so many seconds. */
+bool fth_rendezvous_client_probe(fth_rendezvous_client *client, double seconds, fth_give_up give_up, void *context);
 
 /* *code is that of the answer, or 0. Answers that are refusals fail with the message of the rendezvous: FTH_INVALID;
  * FTH_PEER_LOST where it cannot be reached. json_decref() the answer, an object. */

@@ -22,6 +22,7 @@ fth_status fth_roster_create(const fth_roster_options *options, double now_s, ft
     FTH_TRY(fth_allocate(1, sizeof *roster, &roster));
     roster->options = *options;
     roster->advanced_s = now_s;
+    roster->newest_member = options->first_member;
     *result = roster;
 
 out:
@@ -168,6 +169,10 @@ fth_status fth_roster_add(fth_roster *roster, double now_s, const fth_newcomer *
     member->hung_up_s = -1;
     member->group.generation = newcomer->generation;
     member->group.rank = newcomer->former_rank;
+    member->hosts = newcomer->hosts;
+    member->has_run = newcomer->run != NULL;
+    if (newcomer->run && !roster->run)
+        roster->run = json_incref(newcomer->run);
     if (newcomer->generation > roster->newest_generation)
         roster->newest_generation = newcomer->generation;
     roster->members[roster->count++] = member;

@@ -26,6 +26,12 @@ typedef struct fth_roster_options {
     int least, most;      /* nodes */
     int workers_per_node; /* see rendezvous.h, as for all of these; no defaults here */
     double join_wait_s, lost_after_s, stuck_after_s;
+    /* Of a successor (succession.h), for the first group: how many nodes it needs, and how many members are known to be
+     * coming. 0: least, and that is not known. */
+    int first_least, expected;
+    /* Incarnations are numbered from here on. Another one for each rendezvous, so that a member of one is never taken for
+     * that of another. */
+    int64_t first_member;
 } fth_roster_options;
 
 fth_status fth_roster_create(const fth_roster_options *options, double now_s, fth_roster **roster);
@@ -43,9 +49,11 @@ typedef struct fth_newcomer {
     /* Of a rendezvous before this one: the newest group it was in there, and its rank; 0: none. */
     int64_t generation;
     int former_rank;
+    json_t *run; /* that it has from there, or NULL; borrowed */
+    bool hosts;  /* the rendezvous is on its machine */
 } fth_newcomer;
 
-/* *member is its incarnation, from 1 on. A former incarnation of the same instance is lost with this. */
+/* *member is its incarnation, above 0. A former incarnation of the same instance is lost with this. */
 fth_status fth_roster_add(fth_roster *roster, double now_s, const fth_newcomer *newcomer, int64_t *member);
 /* A sign of life; with its step and what it does unless `activity` is NULL. False, here and below: not a member. */
 bool fth_roster_hear(fth_roster *roster, double now_s, int64_t member, int64_t step, const char *activity);

@@ -150,19 +150,30 @@ static bool somebody_is(const fth_roster *roster, fth_roster_state state)
  * fewer nodes perhaps. */
 static bool is_complete(const fth_roster *roster, candidate_node *nodes, int count)
 {
-    int ranked = 0, preparing = 0;
+    int ranked = 0, preparing = 0, waiting = 0;
     for (size_t i = 0; i < roster->count; i++) {
         const fth_roster_member *member = roster->members[i];
+        waiting += member->state == FTH_ROSTER_WAITING;
         ranked += member->state == FTH_ROSTER_WAITING && member->launcher_rank >= 0;
         preparing += member->state == FTH_ROSTER_PREPARING && find_node(nodes, count, member->node);
     }
+    if (roster->options.expected > 0 && roster->group.generation == 0 && waiting >= roster->options.expected)
+        return true;
     return ranked >= roster->options.most || (count >= roster->options.most && preparing == 0);
+}
+
+/* How many nodes a group needs now. */
+static int least_now(const fth_roster *roster)
+{
+    const fth_roster_options *options = &roster->options;
+    return roster->group.generation == 0 && options->first_least > options->least ? options->first_least
+                                                                                  : options->least;
 }
 
 /* Whether a group of these nodes may be formed now. */
 static bool is_time(fth_roster *roster, double now_s, candidate_node *nodes, int count)
 {
-    bool enough = count >= roster->options.least;
+    bool enough = count >= least_now(roster);
     if (enough && !roster->enough)
         roster->enough_s = now_s;
     roster->enough = enough;
@@ -177,9 +188,9 @@ static bool is_time(fth_roster *roster, double now_s, candidate_node *nodes, int
 
 static json_t *describe_member(const fth_roster_member *member, int node_number, int local_rank)
 {
-    return json_pack("{s:s, s:s, s:s, s:i, s:i, s:I, s:O}", "node", member->node, "host", member->host, "address",
+    return json_pack("{s:s, s:s, s:s, s:i, s:i, s:I, s:b, s:O}", "node", member->node, "host", member->host, "address",
                      member->address, "node_number", node_number, "local_rank", local_rank, "process",
-                     (json_int_t)member->process, "facts", member->facts);
+                     (json_int_t)member->process, "hosts", member->hosts, "facts", member->facts);
 }
 
 /* Puts the node's members into the group, in order. */
@@ -339,7 +350,7 @@ char *fth_roster_missing(const fth_roster *roster, int64_t id, bool *few)
         text = fth_format("waiting for members of the last group to come back: %s", late);
     } else {
         *few = !roster->enough;
-        text = fth_format("%s of at least %d: %s%s%s%s", FTH_COUNTED(ready_count, "node"), roster->options.least, ready,
+        text = fth_format("%s of at least %d: %s%s%s%s", FTH_COUNTED(ready_count, "node"), least_now(roster), ready,
                           *preparing ? " (preparing: " : "", preparing, *preparing ? ")" : "");
     }
     free(ready);

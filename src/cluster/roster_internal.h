@@ -19,7 +19,7 @@ typedef struct fth_roster_member {
     double state_s;   /* since when */
     double heard_s;   /* the last sign of life */
     double hung_up_s; /* when its connection closed; below 0: it did not */
-    bool asks_run, has_run;
+    bool asks_run, has_run, hosts;
     struct {
         int64_t generation; /* of the newest group it was in, here or at a former rendezvous; 0: none */
         int rank;

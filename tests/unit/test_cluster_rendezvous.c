@@ -1,5 +1,5 @@
 /* The rendezvous and memberships together: real HTTP on the loopback, with threads as members. */
-#include "support.h"
+#include "test_cluster_members.h"
 
 #include <arpa/inet.h>
 #include <math.h>
@@ -7,123 +7,12 @@
 #include <signal.h>
 #include <stdatomic.h>
 #include <sys/mman.h>
-#include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "cluster/membership.h"
-#include "cluster/rendezvous.h"
 #include "cluster/rendezvous_client.h"
 #include "http/server.h"
-
-enum { MOST = 8 };
-static const double LOST_AFTER_S = 2; /* generous: the machine may be busy */
-
-/* A rendezvous and its members. */
-typedef struct meeting {
-    fth_rendezvous *rendezvous;
-    char address[64];
-    atomic_int port_known; /* in memory that processes share: the address is there */
-} meeting;
-
-typedef struct test_member {
-    meeting *fixture;
-    char node[16];
-    int rank; /* a launcher's, or -1 */
-    const char *configuration;
-    fth_membership *membership;
-    fth_group_view view;
-    fth_status status;
-    char message[512];
-    pthread_t thread;
-    atomic_int ended;
-    char reason[512];
-} test_member;
-
-static void start(meeting *fixture, int least, int most, const char *token)
-{
-    fth_rendezvous_options options = {.address = "127.0.0.1",
-                                      .token = token,
-                                      .run = "a run",
-                                      .least = least,
-                                      .most = most,
-                                      .join_wait_s = 0.3,
-                                      .lost_after_s = LOST_AFTER_S,
-                                      .stuck_after_s = 1};
-    assert_int_equal(fth_rendezvous_start(&options, &fixture->rendezvous), FTH_OK);
-    snprintf(fixture->address, sizeof fixture->address, "127.0.0.1:%d", fth_rendezvous_port(fixture->rendezvous));
-}
-
-static void on_end(void *context, const char *reason)
-{
-    test_member *member = context;
-    snprintf(member->reason, sizeof member->reason, "%s", reason);
-    member->ended++;
-}
-
-static fth_membership_options describe(test_member *member, const char *token)
-{
-    return (fth_membership_options){.rendezvous = member->fixture->address,
-                                    .token = token,
-                                    .run = "a run",
-                                    .node = member->node,
-                                    .host = member->node,
-                                    .address = "",
-                                    .rank = member->rank,
-                                    .configuration = member->configuration ? member->configuration : "{\"batch\": 64}",
-                                    .context = member,
-                                    .on_end = on_end};
-}
-
-static void open_member(meeting *fixture, test_member *member, const char *node)
-{
-    *member = (test_member){.fixture = fixture, .rank = -1};
-    snprintf(member->node, sizeof member->node, "%s", node);
-    fth_membership_options options = describe(member, "secret");
-    assert_int_equal(fth_membership_open(&options, fth_deadline_in(20), &member->membership), FTH_OK);
-}
-
-static void close_member(test_member *member)
-{
-    fth_membership_close(member->membership);
-    fth_group_view_release(&member->view);
-    member->membership = NULL;
-}
-
-static void *run_join(void *context)
-{
-    test_member *member = context;
-    member->status = fth_membership_join(member->membership, NULL, &member->view);
-    snprintf(member->message, sizeof member->message, "%s", fth_error_message());
-    return NULL;
-}
-
-static void begin_join(test_member *member)
-{
-    assert_int_equal(pthread_create(&member->thread, NULL, run_join, member), 0);
-}
-
-static void join_all(test_member *members, int count)
-{
-    for (int i = 0; i < count; i++)
-        begin_join(&members[i]);
-    for (int i = 0; i < count; i++) {
-        pthread_join(members[i].thread, NULL);
-        if (members[i].status != FTH_OK)
-            fail_msg("member %d: %s", i, members[i].message);
-    }
-}
-
-/* Waits for something that another thread brings about. */
-#define wait_until(condition)                                                                                          \
-    do {                                                                                                               \
-        fth_deadline limit = fth_deadline_in(60);                                                                      \
-        while (!(condition)) {                                                                                         \
-            assert_false(fth_deadline_passed(limit));                                                                  \
-            usleep(2000);                                                                                              \
-        }                                                                                                              \
-    } while (0)
 
 /* ---- groups ---- */
 
@@ -210,8 +99,11 @@ static void an_agent_reports_a_worker_that_ended(void **state)
     assert_non_null(strstr(members[0].reason, "rank 1 on b"));
     assert_non_null(strstr(members[0].reason, "signal 9"));
     /* It was not true: the process joins again as a new member, behind the others. */
-    join_all(members, 2);
-    assert_true(members[1].view.generation >= 2);
+    begin_join(&members[1]);
+    join_until(&members[0], 2);
+    pthread_join(members[1].thread, NULL);
+    assert_int_equal(members[1].status, FTH_OK);
+    assert_int_equal(members[1].view.rank, 1);
     for (int i = 0; i < 2; i++)
         close_member(&members[i]);
     fth_rendezvous_stop(fixture.rendezvous);
@@ -449,8 +341,8 @@ static void stub_rendezvous(void *context, fth_exchange *exchange)
 {
     (void)context;
     fth_exchange_answer_json(exchange, 200,
-                             json_pack("{s:s, s:i, s:f, s:f}", "service", "farthing rendezvous", "member", 1,
-                                       "lost_after_s", 4.0, "wall_s", fth_clock_wall_seconds() + 100));
+                             json_pack("{s:s, s:i, s:f, s:{s:f}}", "service", "farthing rendezvous", "member", 1,
+                                       "wall_s", fth_clock_wall_seconds() + 100, "limits", "lost_after_s", 4.0));
 }
 
 static char warnings[1024];
@@ -528,30 +420,6 @@ static void garbage_and_crowds_leave_the_service_up(void **state)
 
 /* ---- processes that die, and that stop ---- */
 
-/* A member in a process of its own, which joins again and again until it is killed. */
-static pid_t fork_member(meeting *fixture, const char *node)
-{
-    pid_t child = fork();
-    assert_true(child >= 0);
-    if (child > 0)
-        return child;
-    test_member member = {.fixture = fixture, .rank = -1};
-    snprintf(member.node, sizeof member.node, "%s", node);
-    prctl(PR_SET_PDEATHSIG, SIGKILL);
-    while (fixture->port_known == 0)
-        usleep(1000);
-    fth_membership_options options = describe(&member, "secret");
-    if (fth_membership_open(&options, fth_deadline_in(60), &member.membership) != FTH_OK)
-        _exit(1);
-    for (;;) {
-        int before = member.ended;
-        if (fth_membership_join(member.membership, NULL, &member.view) != FTH_OK)
-            _exit(2);
-        while (member.ended == before && !fth_membership_is_ending(member.membership))
-            usleep(2000);
-    }
-}
-
 static void members_that_die_or_stop_are_lost(void **state)
 {
     test_member member;
@@ -563,12 +431,7 @@ static void members_that_die_or_stop_are_lost(void **state)
     start(fixture, 1, 3, "secret");
     fixture->port_known = 1;
     open_member(fixture, &member, "a");
-    do { /* a first group may lack some */
-        int before = member.ended;
-        join_all(&member, 1);
-        if (member.view.size < 3)
-            wait_until(member.ended > before || fth_membership_is_ending(member.membership));
-    } while (member.view.size < 3);
+    join_until(&member, 3);
 
     int before = member.ended;
     kill(dying, SIGKILL);
