@@ -312,6 +312,68 @@ def ssh(tmp_path):
     return script
 
 
+@pytest.fixture
+def real_ssh(tmp_path):
+    """OpenSSH: a server on this machine that stands for hosts a and b, and a client that knows them."""
+    programs = {name: shutil.which(name, path=os.environ.get("PATH", "") + ":/usr/sbin:/sbin")
+                for name in ("ssh", "sshd", "ssh-keygen")}
+    missing = [name for name, path in programs.items() if not path]
+    if missing:
+        pytest.skip(f"no {missing[0]}: apt-get install openssh-client openssh-server")
+    folder, port = tmp_path / "openssh", free_port()
+    folder.mkdir(mode=0o700)
+    for name in ("host", "client"):
+        subprocess.run([programs["ssh-keygen"], "-q", "-t", "ed25519", "-N", "", "-f", folder / name], check=True)
+    (folder / "sshd_config").write_text(f"""Port {port}
+ListenAddress 127.0.0.1
+HostKey {folder}/host
+AuthorizedKeysFile {folder}/client.pub
+StrictModes no
+PermitRootLogin yes
+UsePAM no
+PidFile none
+""")
+    (folder / "config").write_text(f"""Host a b
+    HostName 127.0.0.1
+    Port {port}
+    IdentityFile {folder}/client
+    IdentitiesOnly yes
+    StrictHostKeyChecking no
+    UserKnownHostsFile {folder}/known
+    LogLevel ERROR
+""")
+    script = folder / "ssh"
+    script.write_text(f'#!/bin/sh\nexec {programs["ssh"]} -F {folder}/config "$@"\n')
+    script.chmod(0o755)
+    if os.geteuid() == 0:
+        Path("/run/sshd").mkdir(exist_ok=True)  # where sshd keeps what it allows no rights
+    server = subprocess.Popen([programs["sshd"], "-D", "-e", "-f", folder / "sshd_config"], stdin=subprocess.DEVNULL,
+                              stderr=open(folder / "sshd.txt", "w"))
+    try:
+        deadline = time.monotonic() + 20
+        while subprocess.run([script, "-o", "BatchMode=yes", "a", "true"], capture_output=True,
+                             stdin=subprocess.DEVNULL).returncode:
+            if server.poll() is not None or time.monotonic() > deadline:
+                pytest.skip(f"sshd does not let us in here: {(folder / 'sshd.txt').read_text()[-500:]}")
+            time.sleep(0.1)
+        yield script
+    finally:
+        server.terminate()
+        server.wait(20)
+
+
+@pytest.mark.parametrize("end", [signal.SIGINT, signal.SIGKILL])
+def test_hosts_over_openssh(farthing, real_ssh, end, clean):
+    """The agents behind a real ssh stop and save when the launcher is asked to, and when it is gone."""
+    process = farthing.start(*hosts(real_ssh, "a,b", free_port()), "--", *ENDLESS)
+    assert next_event(process, "group")["nodes"] in (1, 2)
+    next_event(process, "step")
+    result = stop(process, end)
+    assert result.code == (75 if end == signal.SIGINT else -signal.SIGKILL), result.err
+    run = farthing.only_run()
+    wait_for(lambda: record(run)[-1]["event"] == "interrupted", "a run that was stopped and saved", PATIENCE_S)
+
+
 def hosts(ssh, names, port):
     return ["launch", "--ssh", ssh, "--hosts", names, "--rendezvous", f"127.0.0.1:{port}"]
 
