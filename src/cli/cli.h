@@ -4,6 +4,7 @@
 
 #include <jansson.h>
 #include <stdbool.h>
+#include <stdio.h>
 
 #include "base/base.h"
 #include "base/exit_code.h"
@@ -135,6 +136,9 @@ const fth_option_table *fth_cli_train_table(void);
 
 /* What train and standby have in common. */
 fth_exit_code fth_cli_train(const fth_command *command, const fth_invocation *invocation, bool standby);
+
+/* A word of a command line as a shell takes it, in quotes where it needs them. */
+void fth_cli_print_word(FILE *output, const char *word);
 
 /* In a process that trains with peers (own_gpu.c): one of the machine's GPUs is the only one it will see. Call before
  * anything opens a device. */

@@ -183,8 +183,8 @@ static fth_hosting choose_hosting(const launch_options *options)
     return hosting;
 }
 
-static fth_status run_agent(const launch_options *options, const char *const *arguments, fth_stop *stop,
-                            fth_exit_code *code)
+static fth_status run_agent(const launch_options *options, const char *command, const char *const *arguments,
+                            fth_stop *stop, fth_exit_code *code)
 {
     fth_status status = FTH_OK;
     char program[4096], *node = NULL, *token = NULL;
@@ -204,6 +204,7 @@ static fth_status run_agent(const launch_options *options, const char *const *ar
         fth_log_warning("whoever reaches %s can join: give every node the same --token-file", options->rendezvous);
     const fth_agent_options agent = {.program = fth_process_program(program, sizeof program),
                                      .arguments = arguments,
+                                     .command = command,
                                      .workers = choose_workers(options),
                                      .least = least,
                                      .most = most,
@@ -305,7 +306,7 @@ out:
     return status;
 }
 
-static fth_status run_hosts(const launch_options *options, const fth_invocation *invocation,
+static fth_status run_hosts(const launch_options *options, const fth_invocation *invocation, const char *command,
                             const char *const *arguments, fth_stop *stop, fth_exit_code *code)
 {
     fth_status status = FTH_OK;
@@ -331,6 +332,7 @@ static fth_status run_hosts(const launch_options *options, const fth_invocation 
                                        .program = program,
                                        .folder = folder,
                                        .arguments = (const char *const *)words.items,
+                                       .command = command,
                                        .token = token,
                                        .max_restarts = (int)options->restarts,
                                        .stop = stop,
@@ -385,20 +387,47 @@ static const char **read_arguments(const fth_command *command, const fth_invocat
     return arguments;
 }
 
+/* This command as it was typed, up to `train`; free() it. */
+static char *write_command(const fth_invocation *invocation)
+{
+    char *text = NULL;
+    size_t size = 0;
+    const char *given = is_controlled() ? getenv(FTH_LAUNCH_COMMAND) : NULL;
+    FILE *output = open_memstream(&text, &size);
+    if (!output)
+        return NULL;
+    if (given) {
+        fputs(given, output);
+    } else {
+        fth_cli_print_word(output, invocation->program);
+        fputs(" launch", output);
+        for (int i = 0; i < invocation->argc && strcmp(invocation->argv[i], "train") != 0; i++) {
+            fputc(' ', output);
+            fth_cli_print_word(output, invocation->argv[i]);
+        }
+        fputs(" train", output);
+    }
+    fclose(output);
+    return text;
+}
+
 static fth_exit_code launch(const launch_options *options, const fth_invocation *invocation,
                             const char *const *arguments)
 {
     fth_exit_code code = FTH_EXIT_FAILURE;
+    char *command = write_command(invocation);
     fth_stop stop = FTH_STOP_INITIALIZER;
     fth_signals_set_words("the workers finish their step and save; once more to stop at once");
     fth_signals_watch(&stop);
-    fth_status status = *options->hosts ? run_hosts(options, invocation, arguments, &stop, &code)
-                                        : run_agent(options, arguments, &stop, &code);
+    fth_status status = *options->hosts
+                            ? run_hosts(options, invocation, command ? command : "", arguments, &stop, &code)
+                            : run_agent(options, command ? command : "", arguments, &stop, &code);
     if (status == FTH_INTERRUPTED)
         fth_log_info("stopped before anything was trained: %s", fth_error_message());
     else if (status != FTH_OK)
         fth_log_error("%s", fth_error_message());
     fth_signals_unwatch();
+    free(command);
     return code;
 }
 

@@ -7,6 +7,7 @@
 
 #include "base/process.h"
 #include "cli/cli.h"
+#include "cluster/launcher.h"
 #include "parallel/parallel.h"
 #include "report/report.h"
 
@@ -27,7 +28,7 @@ static void print_escaped_word(FILE *output, const char *word)
     free(doubled);
 }
 
-static void print_shell_word(FILE *output, const char *word)
+void fth_cli_print_word(FILE *output, const char *word)
 {
     static const char plain[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_@%+=:,./-";
     if (*word && word[strspn(word, plain)] == '\0') {
@@ -51,12 +52,17 @@ static void print_shell_word(FILE *output, const char *word)
 static void print_command(FILE *output, const fth_invocation *invocation, bool add_resume)
 {
     bool secret = false;
-    print_shell_word(output, invocation->program);
-    fputs(" train", output);
+    const char *launch = getenv(FTH_LAUNCH_COMMAND);
+    if (launch) {
+        fth_print(output, "%s", launch);
+    } else {
+        fth_cli_print_word(output, invocation->program);
+        fputs(" train", output);
+    }
     for (int i = 0; i < invocation->argc; i++) {
         char *word = fth_address_public(invocation->argv[i]);
         fputc(' ', output);
-        print_shell_word(output, word ? word : "?");
+        fth_cli_print_word(output, word ? word : "?");
         secret = secret || fth_address_has_secret(invocation->argv[i]);
         free(word);
     }

@@ -40,6 +40,7 @@ fth_status fth_launcher_check_address(const char *text);
 #define FTH_LAUNCH_RENDEZVOUS "FARTHING_RENDEZVOUS" /* host:port */
 #define FTH_LAUNCH_TOKEN_FILE "FARTHING_TOKEN_FILE"
 #define FTH_LAUNCH_RUN        "FARTHING_LAUNCH_RUN"
+#define FTH_LAUNCH_COMMAND    "FARTHING_LAUNCH_COMMAND" /* "farthing launch ... -- train", for people */
 #define FTH_LAUNCH_NODE       "FARTHING_NODE"
 #define FTH_LAUNCH_NODES      "FARTHING_NODES" /* MIN:MAX */
 #define FTH_LAUNCH_LOCAL_RANK "FARTHING_LOCAL_RANK"

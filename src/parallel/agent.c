@@ -187,6 +187,7 @@ static fth_status prepare(void *context, int number, fth_words *variables, fth_c
     const fth_agent_options *options = own->options;
 
     FTH_TRY(fth_words_add(variables, FTH_LAUNCH_RUN "=%s", options->run));
+    FTH_TRY(fth_words_add(variables, FTH_LAUNCH_COMMAND "=%s", options->command));
     FTH_TRY(fth_words_add(variables, FTH_LAUNCH_RENDEZVOUS "=%s", own->address));
     child->descriptor = own->token_file;
     if (own->token_file > 0)

@@ -24,6 +24,7 @@ typedef enum fth_hosting {
 typedef struct fth_agent_options {
     const char *program;          /* the file of this program */
     const char *const *arguments; /* of `train`; NULL-terminated */
+    const char *command;          /* how a person starts all of this: "farthing launch ... -- train" */
     int workers;
     int least, most;        /* nodes */
     const char *rendezvous; /* "host:port"; NULL: on this machine alone, at any free port */

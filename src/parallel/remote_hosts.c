@@ -9,6 +9,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "cluster/launcher.h"
 #include "parallel/remote_control.h"
 #include "parallel/supervisor.h"
 
@@ -62,17 +63,20 @@ static char *write_command(const remote *all, int number)
 {
     const fth_remote_options *options = all->options;
     char *node = fth_format("--node=%s", all->hosts[number - 1].name);
-    char *command = add_quoted(fth_format("cd"), options->folder);
-    char *program = add_quoted(fth_format("%s && " FTH_REMOTE_VARIABLE "=stdin exec", command ? command : "false"),
-                               options->program);
-    program = add_quoted(program, "launch");
-    program = add_quoted(program, number == 1 ? "--host-rendezvous=yes" : "--host-rendezvous=no");
-    program = node ? add_quoted(program, node) : program;
+    char *shown = fth_format(FTH_LAUNCH_COMMAND "=%s", options->command);
+    char *line = add_quoted(fth_format("cd"), options->folder);
+    char *command = line ? fth_format("%s && exec env " FTH_REMOTE_VARIABLE "=stdin", line) : NULL;
+    command = add_quoted(command, shown ? shown : "");
+    command = add_quoted(command, options->program);
+    command = add_quoted(command, "launch");
+    command = add_quoted(command, number == 1 ? "--host-rendezvous=yes" : "--host-rendezvous=no");
+    command = add_quoted(command, node ? node : "");
     for (const char *const *argument = options->arguments; *argument; argument++)
-        program = add_quoted(program, *argument);
-    free(command);
+        command = add_quoted(command, *argument);
+    free(line);
+    free(shown);
     free(node);
-    return program;
+    return command;
 }
 
 static fth_status add_arguments(void *context, int number, fth_words *words)

@@ -16,6 +16,7 @@ typedef struct fth_remote_options {
     const char *program;          /* of farthing, on each host */
     const char *folder;           /* that it works in, on each host */
     const char *const *arguments; /* of `launch`, without what is each host's own; NULL-terminated */
+    const char *command;          /* how a person starts all of this: "farthing launch --hosts ... -- train" */
     const char *token;
     int max_restarts; /* of an agent whose connection was lost */
     fth_stop *stop;

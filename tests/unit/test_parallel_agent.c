@@ -43,6 +43,7 @@ static fth_agent_options describe(int workers)
 {
     return (fth_agent_options){.program = "/bin/sh",
                                .arguments = no_arguments,
+                               .command = "farthing launch -- train",
                                .workers = workers,
                                .least = 1,
                                .most = 1,
@@ -84,8 +85,10 @@ static void workers_get_what_they_need(void **state)
                                  "$FARTHING_LOCAL_SIZE\n"
                                  "echo $FARTHING_RENDEZVOUS | grep -q '^127.0.0.1:[0-9]*$' && echo address\n"
                                  "grep -Eq '^[0-9a-f]{64}$' $FARTHING_TOKEN_FILE && echo token\n"
+                                 "echo $FARTHING_LAUNCH_COMMAND\n"
                                  "echo hello >&2\n"),
                      FTH_EXIT_OK);
+    assert_shown(shown.output, "farthing launch -- train\n");
     assert_shown(shown.output, "run b 1:1 0 of 2\n");
     assert_shown(shown.output, "run b 1:1 1 of 2\n");
     assert_shown(shown.output, "address\n");
