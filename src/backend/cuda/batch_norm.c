@@ -1,7 +1,7 @@
 /* Batch norm with its residual and ReLU on our own kernels (batch_norm.cu): three passes forward, five backward.
  *
  * In a synchronized plan the statistics of this part of the batch become those of the whole between two passes
- * (batch_norm_sums.cu): through the host, which sums over peers.
+ * (batch_norm_sums.cu): on the device where its group can sum, else through the host.
  *
  * With a residual the sign of y is kept as one bit per element in the op's mask; without one it is computed again from
  * x. Where the gradient that comes in is a sum of two (a residual network's branches), the sum is made on the way in.
@@ -81,6 +81,12 @@ static fth_status run_exchange(void *state, const fth_run *run)
     const size_t size_bytes = e->count * sizeof *e->sums;
     if (!run->peers)
         return FTH_OK;
+    if (run->peers->group) {
+        const fth_backend_collectives *collectives = e->device->base.backend->collectives;
+        FTH_TRY(collectives->sum(run->peers->group, e->sums, e->count));
+        status = collectives->join(run->peers->group, NULL);
+        goto out;
+    }
     FTH_TRY(cuda_copy_out(&e->device->base, e->host, e->sums, size_bytes));
     FTH_TRY(fth_plan_sum_over_peers(run, e->host, e->count));
     FTH_TRY(cuda_copy_in(&e->device->base, e->sums, e->host, size_bytes));

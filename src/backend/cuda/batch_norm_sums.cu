@@ -24,7 +24,7 @@ __global__ void unpack_kernel(int64_t channels, const double *sums, float moment
                               float *running_mean, float *running_variance)
 {
     const int64_t c = (int64_t)blockIdx.x * THREADS + threadIdx.x;
-    if (c >= channels)
+    if (c >= channels || !(sums[0] > 0))
         return;
     const fth_channel_statistics found = fth_batch_norm_statistics(sums, c, channels);
     mean[c] = (float)found.mean;
@@ -49,7 +49,7 @@ __global__ void gradient_pack_kernel(int64_t rows, int64_t channels, const float
 __global__ void gradient_unpack_kernel(int64_t rows, int64_t channels, const double *sums, float *dscale, float *dshift)
 {
     const int64_t c = (int64_t)blockIdx.x * THREADS + threadIdx.x;
-    if (c >= channels)
+    if (c >= channels || !(sums[0] > 0))
         return;
     const double share = (double)rows / sums[0];
     dshift[c] = (float)(sums[1 + c] * share);

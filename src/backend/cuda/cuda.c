@@ -246,4 +246,7 @@ __attribute__((visibility("default"))) const fth_backend fth_backend_plugin = {
     .batches = &batches,
     .snapshots = &cuda_snapshots,
     .accelerator = &accelerator,
+#ifdef FARTHING_NCCL
+    .collectives = &cuda_nccl,
+#endif
 };

@@ -71,6 +71,8 @@ fth_status cuda_blas_status(cublasStatus_t error, const char *what);
 void cuda_read_environment(cuda_device *cuda);
 /* What an error of the device means; FTH_PEER_LOST names it and marks it as lost. */
 fth_status cuda_lose(cuda_device *cuda, cudaError_t error);
+/* A pause between two looks: none at first. */
+void cuda_rest(double began_s);
 fth_deadline cuda_deadline(const cuda_device *cuda);
 fth_status cuda_wait(cuda_device *cuda, cudaEvent_t event, fth_deadline deadline);
 fth_status cuda_synchronize(fth_device *device, fth_deadline deadline);

@@ -127,13 +127,16 @@ cudaError_t cuda_launch_norm_gradient(const cuda_launch *launch, const cuda_norm
                                       bool masked, const float *dscale, const float *dshift, void *dx);
 /* Between these and the sum over peers (batch_norm_sums.h): `sums` from a part's mean and variance; mean, variance and
  * the running statistics from `sums` of the whole batch. For the gradient: `sums` from a part's dscale and dshift; and
- * from `sums` of the whole, what stands for dscale and dshift in cuda_launch_norm_gradient. */
+ * from `sums` of the whole, what stands for dscale and dshift in cuda_launch_norm_gradient. Sums of 0 elements change
+ * nothing. */
 cudaError_t cuda_launch_norm_pack(const cuda_launch *launch, const cuda_norm *norm, double *sums);
 cudaError_t cuda_launch_norm_unpack(const cuda_launch *launch, const cuda_norm *norm, const double *sums);
 cudaError_t cuda_launch_norm_gradient_pack(const cuda_launch *launch, const cuda_norm *norm, const float *dscale,
                                            const float *dshift, double *sums);
 cudaError_t cuda_launch_norm_gradient_unpack(const cuda_launch *launch, const cuda_norm *norm, const double *sums,
                                              float *dscale, float *dshift);
+/* Where *failed is not 0: *loss becomes NaN and sums[0] 0; each may be NULL. */
+cudaError_t cuda_launch_group_guard(cudaStream_t stream, const int *failed, float *loss, double *sums);
 size_t cuda_norm_mask_bytes(cuda_type type, int64_t rows, int64_t channels);
 
 /* sums[c] = sum over rows of x, or with y: dx = x where y > 0 written, and its sums. `sums` may be NULL with y. */

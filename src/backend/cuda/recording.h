@@ -9,6 +9,7 @@ extern const fth_backend_planning cuda_planning;   /* weights.c */
 extern const fth_backend_capture cuda_capture;     /* capture.c */
 extern const fth_backend_updater cuda_updater;     /* updater.c */
 extern const fth_backend_snapshots cuda_snapshots; /* snapshot.c */
+extern const fth_backend_collectives cuda_nccl;    /* nccl.c, where FARTHING_NCCL is defined */
 fth_status cuda_sample(fth_device *device, fth_device_sample *result);
 fth_status cuda_gather(fth_device *device, const fth_gather *gather, float *images);
 

@@ -62,8 +62,7 @@ static fth_status time_out(cuda_device *cuda, double seconds)
                     cuda->properties.name, seconds);
 }
 
-/* A pause between two looks: none at first. */
-static void rest(double began_s)
+void cuda_rest(double began_s)
 {
     if (fth_clock_seconds() - began_s < SPIN_S)
         return;
@@ -85,7 +84,7 @@ fth_status cuda_wait(cuda_device *cuda, cudaEvent_t event, fth_deadline deadline
             return state == cudaSuccess ? FTH_OK : cuda_lose(cuda, state);
         if (fth_deadline_passed(deadline))
             return time_out(cuda, fth_clock_seconds() - began_s);
-        rest(began_s);
+        cuda_rest(began_s);
     }
 }
 
@@ -120,6 +119,6 @@ fth_status cuda_wait_for_loss(cuda_device *cuda, uint64_t sequence)
             return fth_fail(FTH_CORRUPT, "%s ended a run without sending its loss", cuda->properties.name);
         if (fth_deadline_passed(deadline))
             return time_out(cuda, fth_clock_seconds() - began_s);
-        rest(began_s);
+        cuda_rest(began_s);
     }
 }
