@@ -5,7 +5,8 @@
  *     data_parallel_group.c      which processes there are: launcher, membership, collective
  *     data_parallel_state.c      how they come to the same state
  *     data_parallel_agree.c      what they agree on before each update
- *     data_parallel_exchange.c   the sum of gradients
+ *     data_parallel_exchange.c   the sum of gradients, through the host
+ *     data_parallel_devices.c    the same on GPUs
  *     data_parallel_times.c      where each one's time goes
  *
  * A part's gradients are weighted by its share of the batch's samples, so their sum is the mean over the whole batch, whatever the
@@ -30,6 +31,7 @@ static void close_worker(void *state)
             fth_worker_group_abort(self->group, "this worker ends");
         fth_gradient_exchange_end_group(self->exchange);
     }
+    fth_data_parallel_close_devices(self);
     fth_worker_group_close(self->group); /* before the memory that its collective uses */
     fth_gradient_exchange_free(self->exchange);
     fth_worker_times_free(self->times);
@@ -77,6 +79,8 @@ static int count_processors(const void *state)
 
 /* ---- groups ---- */
 
+enum { DEVICE_BUCKET_BYTES = 25 << 20 }; /* as PyTorch's; links of GPUs are too fast for it to matter much */
+
 /* For validation, and for synchronized batch norms. */
 static fth_status sum(void *state, double *values, size_t count)
 {
@@ -112,12 +116,18 @@ static fth_status form_group(fth_data_parallel *self, fth_peer_place *place)
     fth_status status = FTH_OK;
 
     fth_gradient_exchange_end_group(self->exchange);
+    fth_data_parallel_close_devices(self);
     FTH_TRY(fth_worker_group_form(self->group, fth_gradient_exchange_memory(self->exchange)));
     const fth_group_view *view = fth_worker_group_view(self->group);
     FTH_TRY(fth_worker_group_judge(
         self->group, fth_gradient_exchange_begin_group(self->exchange, fth_worker_group_collective(self->group),
                                                        view->rank, view->size)));
-    fth_engine_set_peers(self->engine, view->size > 1 ? (fth_peers){.sum = sum, .context = self} : (fth_peers){0});
+    FTH_TRY(fth_data_parallel_open_devices(self, fth_engine_get_options(self->engine)->train));
+    fth_peers peers = {.sum = sum, .context = self, .group = self->devices};
+    if (self->devices &&
+        !fth_engine_is_synchronized(self->engine)) /* else in one piece, behind all sums of batch norms */
+        peers.bucket_floats = DEVICE_BUCKET_BYTES / sizeof(float);
+    FTH_TRY(fth_engine_set_peers(self->engine, view->size > 1 ? peers : (fth_peers){0}));
     *place = (fth_peer_place){.part = {view->rank, view->size}, .follows = view->rank > 0};
     self->tally = (fth_update_tally){0};
     note_group(self);
@@ -197,7 +207,7 @@ static fth_status compute(fth_data_parallel *self, const fth_batch *batch, const
 
     if (place->first)
         *tally = (fth_update_tally){0};
-    if (place->last)
+    if (place->last && !self->devices)
         status = fth_worker_group_judge(self->group, fth_gradient_exchange_start(self->exchange, &watch));
     if (status == FTH_OK)
         status = watch ? fth_engine_compute_watched(self->engine, batch, place, watch, &own)
@@ -235,13 +245,14 @@ out:
 static fth_status exchange(fth_data_parallel *self, fth_step_result *result)
 {
     fth_status status = FTH_OK;
-    const bool overlaps = fth_gradient_exchange_bucket(self->exchange) > 0;
+    const bool overlaps = !self->devices && fth_gradient_exchange_bucket(self->exchange) > 0;
 
     if (!overlaps) {
         FTH_TRY(sum_tallies(self, result));
         fth_worker_times_add(self->times, FTH_WORKER_WAITS);
     }
-    FTH_TRY(fth_worker_group_judge(self->group, fth_gradient_exchange_finish(self->exchange)));
+    FTH_TRY(fth_worker_group_judge(self->group, self->devices ? fth_engine_wait_for_sums(self->engine)
+                                                              : fth_gradient_exchange_finish(self->exchange)));
     if (overlaps)
         FTH_TRY(sum_tallies(self, result));
     fth_worker_times_add(self->times, FTH_WORKER_EXCHANGES);

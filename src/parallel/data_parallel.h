@@ -21,17 +21,23 @@ typedef struct fth_data_parallel {
     fth_gradient_exchange *exchange;
     fth_worker_times *times;
     fth_update_tally tally;
-    int64_t next_batch;    /* after the last one that is part of an update, or of one being made */
-    float *buffers_before; /* the update that is being made; on the device, NULL where there are none */
-    bool in_step;          /* it has the state that a group had in common, and updates made since */
-    bool finishing;        /* all of them end or stop */
-    bool apart;            /* it has left, and exchanges nothing any more */
-    char ended[64];        /* why all of them end */
-    json_t *events;        /* for the record */
+    int64_t next_batch;        /* after the last one that is part of an update, or of one being made */
+    fth_device_group *devices; /* of the members, which sum gradients themselves; NULL: through the host */
+    float *buffers_before;     /* the update that is being made; on the device, NULL where there are none */
+    bool in_step;              /* it has the state that a group had in common, and updates made since */
+    bool finishing;            /* all of them end or stop */
+    bool apart;                /* it has left, and exchanges nothing any more */
+    char ended[64];            /* why all of them end */
+    json_t *events;            /* for the record */
 } fth_data_parallel;
 
 /* data_parallel_agree.c: see fth_strategy.agree. */
 fth_status fth_data_parallel_agree(fth_data_parallel *self, fth_intent *intent);
+
+/* data_parallel_devices.c: opens a group of the members' devices where each has one of its own and they can sum (NCCL), in all
+ * members or in none. */
+fth_status fth_data_parallel_open_devices(fth_data_parallel *self, const fth_train_options *options);
+void fth_data_parallel_close_devices(fth_data_parallel *self);
 
 /* data_parallel_state.c: see fth_strategy.synchronize. */
 fth_status fth_data_parallel_synchronize(fth_data_parallel *self, json_t **position);

@@ -26,6 +26,8 @@ struct fth_worker_group {
 
     pthread_mutex_t mutex; /* guards what follows, which the membership's thread changes too */
     fth_collective *collective;
+    const fth_backend_collectives *collectives; /* of `devices` */
+    fth_device_group *devices;                  /* or NULL */
     bool finishing;
     bool ended; /* the present group has */
     char reason[256];
@@ -50,6 +52,8 @@ static void on_end(void *context, const char *reason)
     snprintf(group->reason, sizeof group->reason, "%s", reason);
     if (group->collective && !(group->finishing && is_over(reason)))
         fth_collective_abort(group->collective, reason);
+    if (group->devices && !(group->finishing && is_over(reason)))
+        group->collectives->abort(group->devices, reason);
     pthread_mutex_unlock(&group->mutex);
 }
 
@@ -307,6 +311,19 @@ void fth_worker_group_abort(fth_worker_group *group, const char *reason)
 {
     if (group && group->collective)
         fth_collective_abort(group->collective, reason);
+    if (group && group->devices)
+        group->collectives->abort(group->devices, reason);
+}
+
+void fth_worker_group_set_devices(fth_worker_group *group, const fth_backend_collectives *collectives,
+                                  fth_device_group *devices)
+{
+    pthread_mutex_lock(&group->mutex);
+    group->collectives = collectives;
+    group->devices = devices;
+    if (devices && group->ended)
+        collectives->abort(devices, group->reason);
+    pthread_mutex_unlock(&group->mutex);
 }
 
 const fth_group_view *fth_worker_group_view(const fth_worker_group *group)

@@ -14,6 +14,7 @@
 
 #include <jansson.h>
 
+#include "backend/backend.h"
 #include "cluster/launcher.h"
 #include "cluster/membership.h"
 #include "collective/collective.h"
@@ -49,6 +50,11 @@ const fth_group_view *fth_worker_group_view(const fth_worker_group *group);
 fth_collective *fth_worker_group_collective(const fth_worker_group *group);
 /* "rank 2 on b.example (process 4711)" */
 const char *fth_worker_group_name(const fth_worker_group *group, int rank);
+
+/* The devices of the present group's members, which end with it: what they wait for is aborted as the collective's calls are.
+ * NULL before they are closed. */
+void fth_worker_group_set_devices(fth_worker_group *group, const fth_backend_collectives *collectives,
+                                  fth_device_group *devices);
 
 /* What became of a call of the collective: whatever keeps members from reaching each other is FTH_PEER_LOST, and has the
  * rendezvous' reason where that knows more. */

@@ -182,9 +182,11 @@ bool fth_engine_is_synchronized(const fth_engine *engine)
     return engine->synchronized;
 }
 
-void fth_engine_set_peers(fth_engine *engine, fth_peers peers)
+fth_status fth_engine_set_peers(fth_engine *engine, fth_peers peers)
 {
+    const bool recorded = engine->peers.group || peers.group; /* what was recorded has the group before in it */
     engine->peers = peers;
+    return recorded ? fth_plan_cache_bind(engine->plans, fth_model_vectors_for_plans(&engine->vectors)) : FTH_OK;
 }
 
 void fth_engine_set_profile(fth_engine *engine, double *step_seconds)

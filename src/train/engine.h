@@ -88,7 +88,10 @@ int64_t fth_engine_updates_per_epoch(const fth_engine *engine);
  * step(). They must be set before the first of these, and again whenever the group changes. Without, a batch is taken to
  * be whole. */
 bool fth_engine_is_synchronized(const fth_engine *engine);
-void fth_engine_set_peers(fth_engine *engine, fth_peers peers);
+fth_status fth_engine_set_peers(fth_engine *engine, fth_peers peers);
+/* With peers that have a device group, the last batch of a group of accumulated batches has its gradients summed over them,
+ * beside the backward pass. Waits for that; FTH_PEER_LOST and FTH_TIMEOUT as fth_backend_collectives says. */
+fth_status fth_engine_wait_for_sums(fth_engine *engine);
 
 /* Forward and backward: gradients, weighted by `share`, replace what the gradient vector held (with --accumulate
  * they are added up from the group's first batch on). An empty part has gradients of zero, and takes part in what peers

@@ -52,6 +52,32 @@ fth_status fth_engine_check_update(fth_engine *engine)
     return fth_engine_fail_diverged(engine, "a weight is no longer finite");
 }
 
+/* ---- sums on the devices of peers ---- */
+
+/* What is accumulated is summed when it is complete; an empty part has no run. */
+static bool sums_in_run(const fth_engine *engine, const fth_batch *batch)
+{
+    return engine->peers.group && !engine->vectors.accumulated && batch->count > 0;
+}
+
+/* Queues what the run did not do, for the last batch of a group. */
+static fth_status sum_on_devices(fth_engine *engine, const fth_batch *batch)
+{
+    const fth_run run = {.peers = &engine->peers};
+    const size_t count = engine->vectors.sizes.trained;
+    size_t summed = 0;
+    if (!engine->peers.group || sums_in_run(engine, batch))
+        return FTH_OK;
+    return fth_plan_sum_gradients(engine->device, &run, fth_model_vectors_get_gradients(&engine->vectors), count, count,
+                                  &summed);
+}
+
+fth_status fth_engine_wait_for_sums(fth_engine *engine)
+{
+    enum { TIMEOUT_S = 300 };
+    return engine->backend->collectives->wait(engine->peers.group, fth_deadline_in(TIMEOUT_S));
+}
+
 /* Forward and backward, with the settings of `run`. */
 static fth_status run_training(fth_engine *engine, const fth_batch *batch, const fth_group *group, fth_run run,
                                fth_step_result *result)
@@ -60,6 +86,7 @@ static fth_status run_training(fth_engine *engine, const fth_batch *batch, const
     const double scale = loss_scale.scale > 0 ? loss_scale.scale : 1;
 
     run.gradient_scale = (float)(group->share * scale);
+    run.sum_gradients = sums_in_run(engine, batch);
     run.step_seconds = engine->profile;
     return fth_engine_run_batch(engine, batch, FTH_PLAN_TRAIN, run, result);
 }
@@ -70,8 +97,10 @@ fth_status fth_engine_compute(fth_engine *engine, const fth_batch *batch, const 
     fth_status status = FTH_OK;
 
     FTH_TRY(run_training(engine, batch, group, (fth_run){0}, result));
-    FTH_TRY(check_loss(engine, result));
     FTH_TRY(fth_model_vectors_accumulate(&engine->vectors, group->first));
+    if (group->last)
+        FTH_TRY(sum_on_devices(engine, batch));
+    FTH_TRY(check_loss(engine, result));
 
 out:
     return status;
