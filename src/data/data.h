@@ -43,7 +43,7 @@ typedef struct fth_dataset_info {
 
 typedef struct fth_dataset fth_dataset;
 
-/* Opens a built-in set by name ("digits", "shapes"); a folder of MNIST idx or CIFAR-10 binary files, which are
+/* Opens a built-in set by name ("digits", "shapes", "shapes-20"); a folder of MNIST idx or CIFAR-10 binary files, which are
  * recognized by their contents; or image files (JPEG, PNG) in class folders, train/<class>/ and val/<class>/ or just
  * <class>/, as a folder, a .tar, .tar.gz, .tar.xz, .tar.zst or .zip, or an https:// URL of one, which is downloaded
  * once (URL#sha256=... is checked). */

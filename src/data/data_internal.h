@@ -77,7 +77,7 @@ typedef struct fth_generator {
     fth_dataset_info info;
     void (*draw)(fth_random_key key, int label, uint8_t *pixels);
 } fth_generator;
-extern const fth_generator fth_generator_digits, fth_generator_shapes;
+extern const fth_generator fth_generator_digits, fth_generator_shapes, fth_generator_shapes_20;
 
 typedef struct fth_gallery fth_gallery;
 typedef struct fth_image_set fth_image_set;

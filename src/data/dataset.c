@@ -13,11 +13,13 @@
 
 static const fth_file_format *const formats[] = {&fth_format_idx, &fth_format_cifar, &fth_format_images};
 
-static const fth_generator *const generators[] = {&fth_generator_digits, &fth_generator_shapes};
+static const fth_generator *const generators[] = {&fth_generator_digits, &fth_generator_shapes,
+                                                  &fth_generator_shapes_20};
 
 const fth_dataset_builtin fth_dataset_builtins[] = {
     {"digits", "handwriting-like digits, 28×28 grey, 10 classes, 20000 + 4000 images, drawn as needed"},
     {"shapes", "coloured shapes, 32×32 colour, 10 classes, 20000 + 4000 images, drawn as needed"},
+    {"shapes-20", "the same shapes, filled or drawn as a line, 20 classes, 20000 + 4000 images, drawn as needed"},
     {NULL, NULL},
 };
 

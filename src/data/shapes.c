@@ -1,4 +1,4 @@
-/* "shapes": coloured shapes that need no files. Each has a signed distance from its outline, so edges are smooth at
+/* "shapes" and "shapes-20": coloured shapes that need no files, filled, or in half of the 20 classes drawn as a line. Each has a signed distance from its outline, so edges are smooth at
  * any size and turn; colours, places and backgrounds are drawn apart from the class and tell nothing about it.
  *
  * Pictures must be the same on every machine: no fused multiply-add, no sin or cos (a turn is a random
@@ -13,7 +13,7 @@
 
 #include "data/data_internal.h"
 
-enum { SIDE = 32, AREA = SIDE * SIDE, CHANNELS = 3, CLASSES = 10 };
+enum { SIDE = 32, AREA = SIDE * SIDE, CHANNELS = 3, SHAPES = 10 };
 
 /* ---- signed distances, negative inside; every shape is about 1 in radius, y up ---- */
 
@@ -100,10 +100,13 @@ static float arrow(float x, float y)
     return fminf(head, shaft);
 }
 
-static float (*const outlines[CLASSES])(float x, float y) = {circle, square, triangle, diamond, star,
-                                                             cross,  ring,   crescent, heart,   arrow};
-static const char *const names[CLASSES] = {"circle", "square", "triangle", "diamond", "star",
-                                           "cross",  "ring",   "crescent", "heart",   "arrow"};
+static float (*const outlines[SHAPES])(float x, float y) = {circle, square, triangle, diamond, star,
+                                                            cross,  ring,   crescent, heart,   arrow};
+/* The filled ones come first. */
+static const char *const names[2 * SHAPES] = {
+    "circle",    "square",     "triangle",  "diamond",       "star",        "cross",         "ring",
+    "crescent",  "heart",      "arrow",     "circle-line",   "square-line", "triangle-line", "diamond-line",
+    "star-line", "cross-line", "ring-line", "crescent-line", "heart-line",  "arrow-line"};
 
 /* ---- pictures ---- */
 
@@ -181,6 +184,8 @@ static void draw_specks(fth_draws *draws, float *picture)
     }
 }
 
+static const float LINE = 0.75f; /* half of a line's width, in pixels */
+
 static void draw_shape(fth_draws *draws, int label, const paint *colour, float *picture)
 {
     float size = fth_draw_between(draws, 8.0f, 13.0f), room = 15.5f - 0.8f * size, cosine, sine;
@@ -192,7 +197,9 @@ static void draw_shape(fth_draws *draws, int label, const paint *colour, float *
     for (int y = y0; y <= y1; y++)
         for (int x = x0; x <= x1; x++) {
             float px = ((float)x - cx) * inverse, py = (cy - (float)y) * inverse;
-            float distance = outlines[label](px * cosine + py * sine, py * cosine - px * sine) * size;
+            float distance = outlines[label % SHAPES](px * cosine + py * sine, py * cosine - px * sine) * size;
+            if (label >= SHAPES)
+                distance = fabsf(distance) - LINE;
             if (distance < 0.5f)
                 blend(colour, clamp(0.5f - distance, 0, 1), y * SIDE + x, picture);
         }
@@ -224,7 +231,7 @@ static void draw(fth_random_key key, int label, uint8_t *pixels)
 
 const fth_generator fth_generator_shapes = {
     .info = {.name = "shapes",
-             .classes = CLASSES,
+             .classes = SHAPES,
              .class_names = names,
              .channels = CHANNELS,
              .height = SIDE,
@@ -233,5 +240,17 @@ const fth_generator fth_generator_shapes = {
              .normalization = {3,
                                {0.5014f, 0.4997f, 0.5028f},
                                {0.2481f, 0.2476f, 0.2479f}}}, /* measured over the training images */
+    .draw = draw,
+};
+
+const fth_generator fth_generator_shapes_20 = {
+    .info = {.name = "shapes-20",
+             .classes = 2 * SHAPES,
+             .class_names = names,
+             .channels = CHANNELS,
+             .height = SIDE,
+             .width = SIDE,
+             .count = {20000, 4000},
+             .normalization = {3, {0.5019f, 0.5006f, 0.5008f}, {0.2412f, 0.2409f, 0.2406f}}}, /* measured likewise */
     .draw = draw,
 };

@@ -31,7 +31,8 @@ static const fth_option options[] = {
      .choices = fth_model_stems, .commands = FTH_FOR_TRAIN | FTH_FOR_EVALUATE | FTH_FOR_SERVE},
     {ROW("data", TEXT, data), .address = true, .fallback = "digits", .argument = "NAME|FOLDER",
      .list = fth_dataset_choice,
-     .help = "digits or shapes (built in); a folder, archive or URL of JPEG and PNG files in class folders; or a "
+     .help = "digits, shapes or shapes-20 (built in); a folder, archive or URL of JPEG and PNG files in class folders; "
+             "or a "
              "folder of MNIST idx or CIFAR-10 binary files",
      .identity = true, .fixed = true, .commands = FTH_FOR_TRAIN | FTH_FOR_EVALUATE | FTH_FOR_SERVE},
     {ROW("weights", TEXT, weights), .address = true, .argument = "FILE[:KEY]",

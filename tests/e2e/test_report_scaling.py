@@ -1,8 +1,12 @@
 """What `farthing report` says of data-parallel runs, from records made by hand."""
 import json
 import shutil
+import subprocess
+from pathlib import Path
 
 import pytest
+
+from conftest import FARTHING, environment
 
 needs_gnuplot = pytest.mark.skipif(shutil.which("gnuplot") is None, reason="gnuplot is not installed")
 HOSTS = "abcdefgh"
@@ -107,3 +111,17 @@ def test_picture(farthing, tmp_path, kind):
     else:
         for expected in (b"vgg19 on shapes, data-parallel", b"scaling efficiency", b"seconds per epoch", b"4 nodes"):
             assert expected in data
+
+
+@needs_gnuplot
+def test_the_example_runs(tmp_path):
+    """The prototype's experiment, with a small model and few steps."""
+    script = Path(__file__).resolve().parents[2] / "examples/vgg19-scaling/run"
+    variables = environment(FARTHING=str(FARTHING), RUNS=str(tmp_path / "runs"), WORKERS="1 2")
+    done = subprocess.run([script, "--model", "linear", "--steps", "3"], cwd=tmp_path, env=variables, text=True,
+                          capture_output=True, timeout=100)
+    assert done.returncode == 0, done.stderr
+    rows = [line.split() for line in done.stdout.splitlines() if line.startswith("vgg19-")]
+    assert [row[2:5] for row in rows] == [["1", "0.0002", "32"], ["2", "0.0002828", "64"]]
+    assert "scaling efficiency" in done.stdout
+    assert (tmp_path / "vgg19-scaling.png").read_bytes().startswith(b"\x89PNG")
