@@ -76,13 +76,13 @@ static fth_status open_transport(fth_collective *collective, const fth_collectiv
     return status;
 }
 
-/* Members of one machine that cannot share memory, as they are in different containers, use gloo: shm fails in all of them
- * or in none. */
+/* Where members of one machine cannot share memory, as they are in different containers, all use gloo: shared memory fails in
+ * every member or in none. */
 static fth_status open_any(fth_collective *collective, const fth_collective_options *options)
 {
     const char *name = choose_transport(options);
     fth_status status = open_transport(collective, options, name);
-    if (status != FTH_UNSUPPORTED || !is_auto(options) || strcmp(name, "shm") != 0)
+    if (status != FTH_UNSUPPORTED || !is_auto(options) || strcmp(name, "gloo") == 0)
         return status;
     fth_log_info("%s; using gloo instead of shared memory", fth_error_message());
     return open_transport(collective, options, "gloo");

@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "collective/agree.h"
 #include "collective/transport.h"
 
 enum { PIECE_BYTES = 16 << 20 };
@@ -127,6 +128,25 @@ static void hierarchy_close(void *state)
     free(all);
 }
 
+/* Whether the members of each machine have connected: all return the same. */
+static fth_status agree_on_machines(hierarchy *all, const fth_collective_options *options, fth_status connected,
+                                    fth_deadline deadline)
+{
+    fth_status status = FTH_OK;
+    fth_member *leaders = NULL;
+    int number = leads(all, all->rank) ? all->machine[all->rank] : -1;
+
+    FTH_TRY(fth_allocate((size_t)all->machines, sizeof *leaders, &leaders));
+    for (int r = 0; r < all->size; r++)
+        if (leads(all, r))
+            leaders[all->machine[r]] = options->members[r];
+    FTH_TRY(fth_agree(&options->keys, "machines", leaders, all->machines, number, connected, deadline));
+
+out:
+    free(leaders);
+    return status;
+}
+
 /* Connects leaders; the members of a machine wait for theirs, and learn why it failed. */
 static fth_status connect_machines(hierarchy *all, const fth_collective_options *options)
 {
@@ -159,7 +179,9 @@ static fth_status hierarchy_open(const fth_collective_options *options, void **s
     FTH_TRY(fth_allocate((size_t)all->machines + 1, sizeof *all->begins, &all->begins));
     snprintf(all->local_keys.prefix, sizeof all->local_keys.prefix, "machine%d", all->machine[all->rank]);
     snprintf(all->leader_keys.prefix, sizeof all->leader_keys.prefix, "leaders");
-    FTH_TRY(open_part(all, options, inside, is_local, all->local_rank[all->rank], &all->local_keys, &all->local));
+    fth_deadline deadline = fth_deadline_in(fth_collective_timeout(options));
+    status = open_part(all, options, inside, is_local, all->local_rank[all->rank], &all->local_keys, &all->local);
+    FTH_TRY(agree_on_machines(all, options, status, deadline));
     FTH_TRY(connect_machines(all, options));
     *state = all;
     all = NULL;

@@ -12,6 +12,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "collective/agree.h"
 #include "collective/shared_memory.h"
 
 enum {
@@ -21,7 +22,6 @@ enum {
     FIRST_NAP_MS = 1,
     LONGEST_NAP_MS = 5
 };
-static const double default_timeout_s = 30;
 
 /* Whether a member is still in the group. */
 enum { PRESENT, LEAVING, GONE };
@@ -81,9 +81,9 @@ static inline void relax(void)
 
 enum { KEY_BYTES = 40 };
 
-static const char *make_key(char key[KEY_BYTES], int rank, const char *what)
+static const char *place_key(char key[KEY_BYTES], int rank)
 {
-    snprintf(key, KEY_BYTES, "shm/%d/%s", rank, what);
+    snprintf(key, KEY_BYTES, "shm/place/%d", rank);
     return key;
 }
 
@@ -95,7 +95,7 @@ static fth_status publish(const fth_shm_group *group, const fth_collective_optio
     if (options->memory)
         fth_shared_memory_describe(options->memory, memory);
     int length = snprintf(text, sizeof text, "%s\n%s", region, memory);
-    return options->keys.put(options->keys.context, make_key(key, group->rank, "place"), text, (size_t)length);
+    return options->keys.put(options->keys.context, place_key(key, group->rank), text, (size_t)length);
 }
 
 static fth_status attach(fth_shm_group *group, int rank, char *description)
@@ -123,31 +123,15 @@ out:
     return status;
 }
 
-static fth_status get_text(const fth_key_store *keys, int rank, const char *what, fth_deadline deadline, char **text)
-{
-    fth_status status = FTH_OK;
-    char key[KEY_BYTES];
-    void *bytes = NULL;
-    size_t size = 0;
-
-    FTH_TRY(keys->get(keys->context, make_key(key, rank, what), deadline, &bytes, &size));
-    FTH_TRY(fth_allocate(size + 1, 1, text));
-    memcpy(*text, bytes, size);
-
-out:
-    free(bytes);
-    return status;
-}
-
 static fth_status attach_all(fth_shm_group *group, const fth_key_store *keys, fth_deadline deadline)
 {
     fth_status status = FTH_OK;
-    char *description = NULL;
+    char key[KEY_BYTES], *description = NULL;
 
     for (int r = 0; r < group->size; r++) {
         if (r == group->rank)
             continue;
-        status = get_text(keys, r, "place", deadline, &description);
+        status = fth_get_text(keys, place_key(key, r), deadline, &description);
         if (status == FTH_OK)
             status = attach(group, r, description);
         if (status != FTH_OK) {
@@ -163,44 +147,11 @@ out:
     return status;
 }
 
-/* Every member says whether it has mapped all others, and hears that from all, so that either all have the group or none, for
- * the same reason. An answer is a status and a message. */
-static fth_status confirm(fth_shm_group *group, const fth_key_store *keys, fth_deadline deadline, fth_status attached)
-{
-    fth_status status = FTH_OK;
-    char key[KEY_BYTES], own[REASON_BYTES], *answer = NULL;
-
-    snprintf(own, sizeof own, "%d %s", (int)attached, attached == FTH_OK ? "" : fth_error_message());
-    FTH_TRY(keys->put(keys->context, make_key(key, group->rank, "answer"), own, strlen(own)));
-    char reason[2 * REASON_BYTES] = "";
-    fth_status first = FTH_OK;
-    for (int r = 0; r < group->size; r++) {
-        status = get_text(keys, r, "answer", deadline, &answer);
-        if (status != FTH_OK) {
-            fth_fail_within(status, "%s does not answer", group->members[r].name);
-            goto out;
-        }
-        char *message = NULL;
-        long theirs = strtol(answer, &message, 10);
-        if (first == FTH_OK && theirs != FTH_OK) {
-            first = (fth_status)theirs;
-            snprintf(reason, sizeof reason, "%s:%s", group->members[r].name, message);
-        }
-        free(answer);
-        answer = NULL;
-    }
-    FTH_REQUIRE(first == FTH_OK, first, "%s", reason);
-
-out:
-    free(answer);
-    return status;
-}
-
 fth_status fth_shm_group_open(const fth_collective_options *options, size_t inbox_bytes, fth_shm_group **group)
 {
     fth_status status = FTH_OK;
     fth_shm_group *made = NULL;
-    double timeout_s = options->timeout_s > 0 ? options->timeout_s : default_timeout_s;
+    double timeout_s = fth_collective_timeout(options);
     fth_deadline deadline = fth_deadline_in(timeout_s);
 
     FTH_TRY(fth_allocate(1, sizeof *made, &made));
@@ -219,7 +170,8 @@ fth_status fth_shm_group_open(const fth_collective_options *options, size_t inbo
     self->board = fth_shared_memory_get(self->region);
     self->memory = options->memory;
     FTH_TRY(publish(made, options));
-    FTH_TRY(confirm(made, &options->keys, deadline, attach_all(made, &options->keys, deadline)));
+    status = attach_all(made, &options->keys, deadline);
+    FTH_TRY(fth_agree(&options->keys, "shm/attached", options->members, made->size, made->rank, status, deadline));
     *group = made;
     made = NULL;
 

@@ -230,7 +230,7 @@ static void machines_whose_ranks_alternate(void **state)
 static fth_status put_elsewhere(void *prefix, const char *key, const void *bytes, size_t size)
 {
     const char *wrong = "1 999999 1 1\n";
-    bool place = strstr(key, "shm/1/place") != NULL;
+    bool place = strstr(key, "shm/place/1") != NULL;
     return put_key(prefix, key, place ? wrong : bytes, place ? strlen(wrong) : size);
 }
 
@@ -241,7 +241,6 @@ static void share_no_memory(const test_member *member)
     test_member next = *member;
     next.put = put_elsewhere;
     next.keys = "first";
-    next.transport = "shm";
     CHECK(open_member(&next, &collective) == FTH_UNSUPPORTED);
     CHECK_MESSAGE("cannot share memory with rank 1 on test");
     next.keys = "second";
@@ -256,7 +255,15 @@ static void members_that_cannot_share_memory_use_gloo(void **state)
 {
     (void)state;
     require_gloo();
-    run_members((test_member){.size = 3}, share_no_memory);
+    run_members((test_member){.size = 3, .transport = "shm"}, share_no_memory);
+}
+
+static void machines_whose_members_cannot_share_memory_use_gloo(void **state)
+{
+    (void)state;
+    static const int nodes[] = {0, 0, 1};
+    require_gloo();
+    run_members((test_member){.size = 3, .nodes = nodes, .transport = "shm+gloo"}, share_no_memory);
 }
 
 int main(void)
@@ -270,6 +277,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(machines_of_different_sizes, test_make_folder, test_remove_folder),
         cmocka_unit_test_setup_teardown(machines_whose_ranks_alternate, test_make_folder, test_remove_folder),
         cmocka_unit_test_setup_teardown(members_that_cannot_share_memory_use_gloo, test_make_folder,
+                                        test_remove_folder),
+        cmocka_unit_test_setup_teardown(machines_whose_members_cannot_share_memory_use_gloo, test_make_folder,
                                         test_remove_folder),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
