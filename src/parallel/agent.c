@@ -122,17 +122,18 @@ static void let_members_leave(agent *own, fth_exit_code code)
     if (!own->rendezvous)
         return;
     for (double since_s = fth_clock_seconds(); !fth_deadline_passed(deadline);) {
+        bool takes_long = fth_clock_seconds() - since_s > SECOND_S;
         int count = 0;
         if (fth_rendezvous_count_members(&own->place, &count) != FTH_OK || count == 0)
             return;
-        if (others_continue && !told && fth_clock_seconds() - since_s > SECOND_S) {
+        if (others_continue && !told && takes_long) {
             fth_log_info("this node has left; the rendezvous stays for %s of other nodes",
                          FTH_COUNTED(count, "process"));
             told = true;
         }
         if (!own->stopping && stop->asked)
             return;
-        fth_relay_wait(own->relay, LOOK_EVERY_S);
+        fth_relay_wait(own->relay, takes_long ? SECOND_S : LOOK_EVERY_S);
     }
 }
 
