@@ -166,7 +166,7 @@ fth_status fth_keeper_begin_store(fth_keeper *keeper)
         return FTH_OK;
     FTH_TRY(fth_run_store_begin(keeper->run_store, fth_record_folder(fth_reporter_get_record(keeper->with.reporter)),
                                 beginning->stored_bytes));
-    FTH_TRY(fth_run_store_put_run(keeper->run_store, !beginning->folder));
+    FTH_TRY(fth_run_store_put_run(keeper->run_store, beginning->stored_bytes == 0));
 
 out:
     return status;
@@ -353,7 +353,7 @@ static fth_status try_to_keep(fth_keeper *keeper, fth_deadline deadline, bool *k
     *kept = false;
     if (*beginning->options.checkpoints && !keeper->run_store)
         FTH_TRY(search_on(keeper, deadline, &found, &finished));
-    else if (!keeper->run_store)
+    if (found && !finished && beginning->stored_bytes == 0) /* it is in no store, or too short a time for an event */
         FTH_TRY(find_folder(keeper, &finished));
     if (finished) /* by the one that kept it, before it went: there is nothing left to keep */
         keeper->wanted = false;
@@ -425,6 +425,8 @@ void fth_keeper_give_up(fth_keeper *keeper)
     }
     fth_run_store_free(keeper->run_store);
     keeper->run_store = NULL;
+    pthread_mutex_destroy(&keeper->lost.mutex);
+    keeper->lost = (fth_stop)FTH_STOP_INITIALIZER; /* of a lease that is this process's no longer */
 }
 
 /* ---- the end ---- */

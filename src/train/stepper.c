@@ -3,8 +3,24 @@
 
 #include <inttypes.h>
 #include <math.h>
+#include <pthread.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+#include "base/process.h"
+
+/* Tells peers that wait for the end that this process still saves. */
+typedef struct ending {
+    pthread_t thread;
+    bool running; /* it is to be joined */
+
+    pthread_mutex_t mutex; /* guards what follows; the strategy's state is the thread's while it runs */
+    pthread_cond_t changed;
+    bool over;
+    fth_status status;
+    char message[512];
+} ending;
 
 struct fth_stepper {
     const fth_strategy *strategy; /* NULL, as the setup, before they are known */
@@ -19,13 +35,17 @@ struct fth_stepper {
     fth_train_state before; /* that update */
     bool unsettled;         /* the strategy has batches that it returned no result of */
     bool finished;          /* the strategy says that training is over */
+    ending ending;
 };
 
 fth_status fth_stepper_create(fth_position *position, fth_reporter *reporter, fth_stop *stop, fth_stepper **stepper)
 {
     fth_status status = fth_allocate(1, sizeof **stepper, stepper);
     if (status == FTH_OK)
-        **stepper = (fth_stepper){.position = position, .reporter = reporter, .stop = stop};
+        **stepper = (fth_stepper){.position = position,
+                                  .reporter = reporter,
+                                  .stop = stop,
+                                  .ending = {.mutex = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER}};
     return status;
 }
 
@@ -73,6 +93,9 @@ void fth_stepper_free(fth_stepper *stepper)
 {
     if (!stepper)
         return;
+    fth_stepper_break_ending(stepper);
+    pthread_mutex_destroy(&stepper->ending.mutex);
+    pthread_cond_destroy(&stepper->ending.changed);
     if (stepper->state)
         stepper->strategy->close(stepper->state);
     fth_loader_free(stepper->loader);
@@ -184,6 +207,76 @@ fth_peers fth_stepper_get_peers(const fth_stepper *stepper)
 bool fth_stepper_has_peers(const fth_stepper *stepper)
 {
     return stepper->strategy && stepper->strategy->rejoin && stepper->place.part.of > 1;
+}
+
+/* ---- the end ---- */
+
+/* In every agreement of the end, `checkpoint` means that somebody saves yet. */
+static void *say_saving(void *context)
+{
+    const double every_s = 0.5; /* much less than what a peer waits for another before it counts as lost */
+    fth_stepper *stepper = context;
+    ending *self = &stepper->ending;
+
+    pthread_mutex_lock(&self->mutex);
+    while (self->status == FTH_OK) {
+        struct timespec until = fth_deadline_timespec(fth_deadline_in(every_s));
+        while (!self->over && pthread_cond_clockwait(&self->changed, &self->mutex, CLOCK_MONOTONIC, &until) == 0)
+            ;
+        if (self->over)
+            break;
+        pthread_mutex_unlock(&self->mutex);
+        fth_intent intent = {.checkpoint = true};
+        const fth_status status = fth_stepper_agree(stepper, &intent);
+        pthread_mutex_lock(&self->mutex);
+        self->status = status;
+        if (status != FTH_OK)
+            snprintf(self->message, sizeof self->message, "%s", fth_error_message());
+    }
+    pthread_mutex_unlock(&self->mutex);
+    return NULL;
+}
+
+fth_status fth_stepper_begin_ending(fth_stepper *stepper)
+{
+    ending *self = &stepper->ending;
+    self->over = false;
+    self->status = FTH_OK;
+    if (!fth_stepper_has_peers(stepper))
+        return FTH_OK;
+    self->running = fth_thread_start(&self->thread, "ending", say_saving, stepper) == 0;
+    return self->running ? FTH_OK : fth_fail(FTH_NO_MEMORY, "no thread could be started for the end");
+}
+
+void fth_stepper_break_ending(fth_stepper *stepper)
+{
+    ending *self = &stepper->ending;
+    if (!self->running)
+        return;
+    pthread_mutex_lock(&self->mutex);
+    self->over = true;
+    pthread_cond_signal(&self->changed);
+    pthread_mutex_unlock(&self->mutex);
+    pthread_join(self->thread, NULL);
+    self->running = false;
+}
+
+fth_status fth_stepper_end_together(fth_stepper *stepper)
+{
+    fth_status status = FTH_OK;
+    ending *self = &stepper->ending;
+    fth_intent intent = {.checkpoint = true};
+
+    fth_stepper_break_ending(stepper);
+    FTH_REQUIRE(self->status == FTH_OK, self->status, "%s", self->message);
+    while (fth_stepper_has_peers(stepper) && intent.checkpoint) {
+        intent = (fth_intent){0};
+        FTH_TRY(fth_stepper_agree(stepper, &intent));
+    }
+
+out:
+    self->status = FTH_OK;
+    return status;
 }
 
 /* ---- updates ---- */

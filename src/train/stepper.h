@@ -51,6 +51,14 @@ bool fth_stepper_take_back(fth_stepper *stepper, fth_status status);
 /* Forms a group of those that are left and of those that wait to join. The position may have moved to that of a peer.
  * FTH_TIMEOUT while there are too few, FTH_PEER_LOST if another is lost meanwhile: call it again. */
 fth_status fth_stepper_rejoin(fth_stepper *stepper);
+/* At the end of the run, between all peers. The one that keeps the run says that it saves what comes with the end; meanwhile
+ * a thread tells the others, who wait for it, that it is there, so the stepper is used for nothing else. */
+fth_status fth_stepper_begin_ending(fth_stepper *stepper);
+/* Returns when nobody saves any more. FTH_PEER_LOST if one of them is lost before. */
+fth_status fth_stepper_end_together(fth_stepper *stepper);
+/* This process gives up saving. */
+void fth_stepper_break_ending(fth_stepper *stepper);
+
 /* How the peers of the group sum what each has a part of; all zero where there are none, or their strategy cannot. */
 fth_peers fth_stepper_get_peers(const fth_stepper *stepper);
 /* Whether there are others in the group. */

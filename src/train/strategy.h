@@ -101,8 +101,8 @@ struct fth_strategy {
     /* Optional, before each update: makes `intent` the same in every process. Before it returns with a stop that only a
      * peer was asked for, it asks for that, with the peer's reason and deadline, on connect()'s `stop`. Where some
      * leave and others do not, it returns with their stop and `leave` in those that leave, and FTH_PEER_LOST in the
-     * others; where all do, it is a stop without `leave`. It is called once more after the end is saved, so that nobody
-     * goes before that. */
+     * others; where all do, it is a stop without `leave`. At the end it is called until nobody asks for a `checkpoint`
+     * any more, which then means that the process saves yet; there, from a thread of its own. */
     fth_status (*agree)(void *state, fth_intent *intent);
     /* Optional: after FTH_PEER_LOST, or where agree() asks for it, forms a group of those that are left, and perhaps of new
      * ones. FTH_TIMEOUT, every few seconds, while there are too few: the caller saves if it has led, and calls again. */

@@ -557,10 +557,17 @@ out:
 /* The run may have lost the peer that kept it a moment ago. */
 static fth_status finish_takeover(fth_trainer *trainer)
 {
+    const double patience_s = 300;
+    const fth_deadline deadline = fth_deadline_in(patience_s);
     while (fth_keeper_is_taking_over(trainer->keeper)) {
         follow_takeover(trainer, (fth_deadline){0});
         if (trainer->stop && trainer->stop->asked && fth_keeper_is_taking_over(trainer->keeper))
             return fth_fail(FTH_INTERRUPTED, "asked to stop before the run could be taken over");
+        if (fth_keeper_is_taking_over(trainer->keeper) && fth_deadline_passed(deadline))
+            return fth_fail(FTH_TIMEOUT,
+                            "the run has ended, but could not be taken over from the process that kept it "
+                            "within %.0f s; see above",
+                            patience_s);
         if (fth_keeper_is_taking_over(trainer->keeper))
             usleep(LOOK_EVERY_US);
     }
@@ -603,19 +610,19 @@ out:
 /* Nobody leaves before the run is saved: if the one that keeps it is lost while it saves, another does it. */
 static fth_status end(fth_trainer *trainer, const char *reason, json_t **event)
 {
-    fth_status status = FTH_OK;
-    fth_intent intent = {.end = reason};
+    fth_status status = finish_training(trainer);
 
-    status = finish_training(trainer);
     hold_stop(trainer, &status);
     if (status != FTH_OK || trainer->undecided)
         return status;
+    if (!fth_stepper_follows(trainer->stepper))
+        FTH_TRY(fth_stepper_begin_ending(trainer->stepper));
     if (!trainer->ended)
         FTH_TRY(finish_run(trainer, reason, event));
-    if (fth_stepper_has_peers(trainer->stepper))
-        FTH_TRY(fth_stepper_agree(trainer->stepper, &intent));
+    FTH_TRY(fth_stepper_end_together(trainer->stepper));
 
 out:
+    fth_stepper_break_ending(trainer->stepper);
     return status;
 }
 

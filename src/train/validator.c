@@ -90,15 +90,13 @@ static const char *const not_finite = "the validation loss is not finite";
 
 /* ---- while training waits ---- */
 
-enum { BATCHES_BETWEEN_LOOKS = 8 }; /* after which peers ask each other whether to go on */
-
-/* Evaluates this process's part, as long as all go on with theirs. */
+/* Evaluates this process's part, as long as all go on with theirs: after each batch they ask each other. */
 static fth_status count_with_peers(const fth_validator *validator, fth_loader *loader, fth_deadline deadline,
                                    fth_counts *counts)
 {
     fth_status status = FTH_OK;
     const fth_validator_options *with = &validator->with;
-    const fth_counting how = {.stop = with->stop, .deadline = deadline, .batches = BATCHES_BETWEEN_LOOKS};
+    const fth_counting how = {.stop = with->stop, .deadline = deadline, .batches = 1};
 
     while (!counts->done) { /* as often in all: loaders of a batch's parts have the same number of batches */
         status = fth_engine_count(with->setup->engine, loader, &how, counts);

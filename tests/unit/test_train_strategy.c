@@ -418,7 +418,7 @@ static fth_status group_agree(void *state, fth_intent *intent)
     }
     agreed.stop = agreed.stop || leaving == self->all->size;
     FTH_TRY(meet(self));
-    self->ended = agreed.end != NULL;
+    self->ended = self->ended || agreed.end;
     if (!agreed.end && !agreed.stop && leaving > 0) {
         FTH_REQUIRE(intent->leave, FTH_PEER_LOST, "a rank leaves");
         leave(self);
@@ -942,7 +942,7 @@ static void a_former_leader_comes_back_and_follows(void **state)
     fth_run_store *store = NULL;
     fth_stored_record record = {0};
     const char *of_run = "--batch 47 --epochs 200 --lr 0.005 --checkpoint-every 100 --validate-every 10";
-    snprintf(flags, sizeof flags, "%s --checkpoints %s --lease 60s --watch none", of_run, test_path(url, "runs-store"));
+    snprintf(flags, sizeof flags, "%s --checkpoints %s --lease 1s --watch none", of_run, test_path(url, "runs-store"));
     train_alone(of_run);
     plans[0].hangs_at_batch = 7;
     train_group(ranks, 2, flags);
