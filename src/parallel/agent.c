@@ -300,6 +300,21 @@ out:
     return status;
 }
 
+/* After a failure. Where there are other nodes, this one leaves them, as at a notice: a stop would be theirs too. */
+static void stop_others(agent *own)
+{
+    fth_deadline deadline = fth_deadline_in(FAREWELL_S);
+    char *message = fth_format("%s", fth_error_message());
+    fth_supervisor_let_end(own->supervisor);
+    fth_supervisor_signal(own->supervisor, own->options->most > 1 ? SIGUSR1 : SIGTERM);
+    while (fth_supervisor_left(own->supervisor) > 0 && !fth_deadline_passed(deadline)) {
+        fth_relay_wait(own->relay, LOOK_EVERY_S);
+        fth_supervisor_look(own->supervisor); /* no end is a failure now */
+    }
+    fth_fail(FTH_PEER_LOST, "%s", message ? message : "");
+    free(message);
+}
+
 static fth_exit_code conclude(const endings *all, fth_status status)
 {
     if (status == FTH_INTERRUPTED)
@@ -322,13 +337,8 @@ out:
     *code = conclude(&own.endings, status);
     if (status == FTH_OK)
         let_members_leave(&own, *code);
-    else if (own.supervisor) {
-        char *message = fth_format("%s", fth_error_message());
-        if (!own.stopping)
-            fth_supervisor_stop(own.supervisor, fth_deadline_in(FAREWELL_S));
-        fth_fail(status, "%s", message ? message : "");
-        free(message);
-    }
+    else if (own.supervisor && !own.stopping)
+        stop_others(&own);
     fth_supervisor_free(own.supervisor);
     fth_relay_free(own.relay);
     fth_rendezvous_stop(own.rendezvous);

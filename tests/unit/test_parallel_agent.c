@@ -78,6 +78,13 @@ static void assert_shown(const char *all, const char *part)
         fail_msg("\"%s\" is not in:\n%s", part, all);
 }
 
+static int start_rendezvous(const char *token, const char *name, fth_rendezvous **rendezvous)
+{
+    const fth_rendezvous_options options = {.address = "127.0.0.1", .token = token, .run = name, .least = 1, .most = 2};
+    assert_int_equal(fth_rendezvous_start(&options, rendezvous), FTH_OK);
+    return fth_rendezvous_port(*rendezvous);
+}
+
 static void workers_get_what_they_need(void **state)
 {
     (void)state;
@@ -139,6 +146,29 @@ static void a_failure_ends_all(void **state)
     assert_int_equal(code, FTH_EXIT_USAGE);
     assert_message_has("worker 1 on b failed: no such data");
     assert_shown(shown.output, "stopped\n");
+}
+
+/* For other nodes the failure of this one is no stop: its workers leave. */
+static void a_failure_leaves_other_nodes_alone(void **state)
+{
+    (void)state;
+    char address[64];
+    fth_exit_code code = FTH_EXIT_OK;
+    fth_rendezvous *rendezvous = NULL;
+    fth_agent_options options = describe(2);
+    snprintf(address, sizeof address, "127.0.0.1:%d", start_rendezvous("", "run", &rendezvous));
+    options.rendezvous = address;
+    options.most = 2;
+    assert_int_equal(run(&options,
+                         "trap 'echo left; exit 75' USR1\n"
+                         "if [ $FARTHING_LOCAL_RANK = 0 ]; then touch up; while true; do sleep 0.01; done; fi\n"
+                         "while [ ! -e up ]; do sleep 0.01; done\n"
+                         "exit 1\n",
+                         &code),
+                     FTH_PEER_LOST);
+    assert_int_equal(code, FTH_EXIT_FAILURE);
+    assert_string_equal(shown.output, "left\n");
+    fth_rendezvous_stop(rendezvous);
 }
 
 static void stopped_workers_are_not_started_again(void **state)
@@ -237,13 +267,6 @@ static void waiting_for_a_rendezvous_can_be_stopped(void **state)
     assert_string_equal(shown.output, "");
 }
 
-static int start_rendezvous(const char *token, const char *name, fth_rendezvous **rendezvous)
-{
-    const fth_rendezvous_options options = {.address = "127.0.0.1", .token = token, .run = name, .least = 1, .most = 2};
-    assert_int_equal(fth_rendezvous_start(&options, rendezvous), FTH_OK);
-    return fth_rendezvous_port(*rendezvous);
-}
-
 static void assert_refused(const char *address, const char *token, fth_hosting hosting, const char *part)
 {
     fth_exit_code code = FTH_EXIT_OK;
@@ -309,6 +332,7 @@ int main(void)
         TEST(a_killed_worker_starts_again),
         TEST(one_that_is_always_lost_ends_it),
         TEST(a_failure_ends_all),
+        TEST(a_failure_leaves_other_nodes_alone),
         TEST(stopped_workers_are_not_started_again),
         TEST(one_that_is_done_counts),
         TEST(a_stop_reaches_the_workers),
