@@ -54,7 +54,7 @@ using std::chrono::milliseconds;
 using steady_clock = std::chrono::steady_clock;
 
 constexpr milliseconds FOREVER = std::chrono::hours(24 * 365);
-constexpr milliseconds GOODBYE_WAIT(1000), FAREWELL_WAIT(100), LONGEST_CONNECT(10000);
+constexpr milliseconds GOODBYE_WAIT(1000), FAREWELL_WAIT(100), LONGEST_CONNECT(5000);
 constexpr double USUAL_TIMEOUT_S = 30;
 constexpr size_t LARGEST_SEGMENT = 512 << 10, SMALLEST_SEGMENT = 8 << 10, MOST_SCRATCH = 16 << 20; /* bytes */
 constexpr size_t SEGMENTS_AHEAD = 4;         /* receives that a member is ready for, from each other */
@@ -171,6 +171,7 @@ class group
     void wait_received(int from, lane which);
     void wait_sent(int to, lane which, size_t times);
     template <typename function> void wait_for(int whom, function wait);
+    template <typename function> void wait_patiently(int whom, function wait);
     void gather_small(char *blocks, size_t block_size);
     void reduce_small(float *values, size_t count, fth_wire wire);
     void broadcast_small(char *bytes, size_t size, int root);
@@ -194,7 +195,7 @@ class group
     void shut_down();
 
     const int rank_, size_;
-    const milliseconds timeout_;
+    const milliseconds timeout_; /* of calls */
     std::vector<member> members_;
     std::shared_ptr<gloo::transport::Device> device_;
     std::shared_ptr<gloo::transport::Context> context_; /* null once shut down */
@@ -212,6 +213,7 @@ class group
     std::string reason_;                     /* why the group has ended; "": it has not. guarded by mutex_ */
     bool stopping_ = false;                  /* the thread of deadlines: guarded by mutex_ */
     int goodbyes_ = 0;                       /* members that are done; guarded by mutex_ */
+    milliseconds patience_;                  /* with a member that a call waits for: guarded by mutex_ */
     int waiting_for_ = -1;                   /* the member that a call waits for; guarded by mutex_ */
     steady_clock::time_point waiting_until_; /* guarded by mutex_ */
 };
@@ -221,7 +223,7 @@ constexpr uint64_t FAREWELL_SLOT = UINT64_MAX, PROBE_SLOT = UINT64_MAX - 1;
 group::group(const fth_collective_options &options)
     : rank_(options.rank), size_(options.size),
       timeout_(static_cast<long>(1e3 * (options.timeout_s > 0 ? options.timeout_s : USUAL_TIMEOUT_S))),
-      members_(options.size), farewells_(options.size)
+      members_(options.size), farewells_(options.size), patience_(std::min(timeout_, LONGEST_CONNECT))
 {
     for (int i = 0; i < size_; i++)
         members_[i].name =
@@ -309,7 +311,7 @@ fth_status group::connect(const fth_collective_options &options)
             device_ = gloo::transport::tcp::CreateDevice(number.c_str());
         }
         context_ = device_->createContext(rank_, size_);
-        context_->setTimeout(std::min(timeout_, LONGEST_CONNECT) / 5); /* gloo waits five times as long to connect */
+        context_->setTimeout(patience_ / 5); /* gloo waits five times as long to connect */
         std::vector<char> addresses;
         for (int i = 0; i < size_; i++) {
             if (i == rank_)
@@ -337,7 +339,10 @@ fth_status group::connect(const fth_collective_options &options)
                                    message_of(error).c_str());
     }
     double nothing = 0; /* returns once all have connected */
-    return call(0, 0, [&] { sum(&nothing, 1); });
+    status = call(0, 0, [&] { sum(&nothing, 1); });
+    std::lock_guard<std::mutex> lock(mutex_);
+    patience_ = timeout_;
+    return status;
 }
 
 /* ---- how a group ends ---- */
@@ -431,15 +436,15 @@ void group::watch_deadlines()
     while (!stopping_) {
         auto now = steady_clock::now();
         if (waiting_for_ < 0) {
-            changed_.wait_until(lock, now + timeout_);
+            changed_.wait_until(lock, now + patience_);
         } else if (now < waiting_until_) {
             changed_.wait_until(lock, waiting_until_);
         } else {
             std::string name = members_[waiting_for_].name;
+            char seconds[32];
+            snprintf(seconds, sizeof seconds, "%g", 1e-3 * patience_.count());
             waiting_for_ = -1;
             lock.unlock();
-            char seconds[32];
-            snprintf(seconds, sizeof seconds, "%g", 1e-3 * timeout_.count());
             end("lost " + name + ": nothing came from it for " + seconds + " s");
             lock.lock();
         }
@@ -597,30 +602,28 @@ void group::receive(int from, lane which, void *bytes, size_t size)
     });
 }
 
-void group::wait_received(int from, lane which)
+/* The same for operations that wait: they have a deadline. */
+template <typename function> void group::wait_patiently(int whom, function wait)
 {
     {
         std::lock_guard<std::mutex> lock(mutex_);
-        waiting_for_ = from;
-        waiting_until_ = steady_clock::now() + timeout_;
+        waiting_for_ = whom;
+        waiting_until_ = steady_clock::now() + patience_;
     }
-    wait_for(from, [&] { return members_[from].lanes[which]->waitRecv(nullptr, FOREVER); });
+    wait_for(whom, wait);
     std::lock_guard<std::mutex> lock(mutex_);
     waiting_for_ = -1;
 }
 
+void group::wait_received(int from, lane which)
+{
+    wait_patiently(from, [&] { return members_[from].lanes[which]->waitRecv(nullptr, FOREVER); });
+}
+
 void group::wait_sent(int to, lane which, size_t times)
 {
-    for (; times > 0; times--) {
-        {
-            std::lock_guard<std::mutex> lock(mutex_);
-            waiting_for_ = to;
-            waiting_until_ = steady_clock::now() + timeout_;
-        }
-        wait_for(to, [&] { return members_[to].lanes[which]->waitSend(nullptr, FOREVER); });
-        std::lock_guard<std::mutex> lock(mutex_);
-        waiting_for_ = -1;
-    }
+    for (; times > 0; times--)
+        wait_patiently(to, [&] { return members_[to].lanes[which]->waitSend(nullptr, FOREVER); });
 }
 
 /* ---- small: log2 N steps ---- */

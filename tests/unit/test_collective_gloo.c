@@ -1,129 +1,77 @@
 /* The gloo transport among processes of this machine, each of which is one member: sums to the bit, members that are lost,
  * stopped or aborted, and addresses that are wrong. */
+#include "test_collective_members.h"
+
 #include <math.h>
 #include <pthread.h>
-#include <signal.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
-#include "base/plugin.h"
 #include "collective/transport.h"
 #include "collective/wire.h"
-#include "support.h"
-
-/* In a member, which cannot use cmocka's assertions. */
-#define CHECK(condition)                                                                                               \
-    do {                                                                                                               \
-        if (!(condition)) {                                                                                            \
-            fprintf(stderr, "%s:%d: rank %d: not so: %s (%s)\n", __FILE__, __LINE__, rank_here, #condition,            \
-                    fth_error_message());                                                                              \
-            _exit(1);                                                                                                  \
-        }                                                                                                              \
-    } while (0)
 
 static const fth_transport *const gloo = &fth_transport_gloo;
-static int rank_here, size_here;
+static const test_member *member; /* that this process is */
+static bool stops_while_opening;
 
-/* ---- keys: files of the test's folder ---- */
-
-static fth_status put_key(void *context, const char *key, const void *bytes, size_t size)
+/* Stops this process where it would get the others' addresses: they have its own by then. */
+static fth_status get_key_or_stop(void *prefix, const char *key, fth_deadline deadline, void **bytes, size_t *size)
 {
-    char name[64], path[TEST_MAX_PATH], whole[TEST_MAX_PATH];
-    (void)context;
-    snprintf(name, sizeof name, "%s", key);
-    for (char *c = name; *c; c++)
-        if (*c == '/')
-            *c = '-';
-    snprintf(path, sizeof path, "%s/%s.%d", test_folder, name, (int)getpid());
-    FILE *file = fopen(path, "w");
-    CHECK(file && fwrite(bytes, 1, size, file) == size && fclose(file) == 0);
-    CHECK(rename(path, test_path(whole, name)) == 0);
-    return FTH_OK;
+    if (stops_while_opening)
+        kill(getpid(), SIGSTOP);
+    return get_key(prefix, key, deadline, bytes, size);
 }
 
-static fth_status get_key(void *context, const char *key, fth_deadline deadline, void **bytes, size_t *size)
+static fth_status open_gloo(double timeout_s, const char *address, void **state)
 {
-    char name[64], path[TEST_MAX_PATH];
-    (void)context;
-    snprintf(name, sizeof name, "%s", key);
-    for (char *c = name; *c; c++)
-        if (*c == '/')
-            *c = '-';
-    FILE *file;
-    while (!(file = fopen(test_path(path, name), "r"))) {
-        if (fth_deadline_passed(deadline))
-            return fth_fail(FTH_TIMEOUT, "nobody put %s", key);
-        usleep(1000);
-    }
-    *bytes = malloc(1 << 20);
-    *size = fread(*bytes, 1, 1 << 20, file);
-    fclose(file);
-    return FTH_OK;
-}
-
-/* ---- groups of processes ---- */
-
-static fth_status open_member(double timeout_s, const char *address, void **state)
-{
-    fth_member members[16];
-    char names[16][48];
-    for (int i = 0; i < size_here; i++) {
+    fth_member members[MAX_MEMBERS];
+    char names[MAX_MEMBERS][48];
+    for (int i = 0; i < member->size; i++) {
         snprintf(names[i], sizeof names[i], "rank %d on host%d", i, i);
         members[i] = (fth_member){.node = i, .name = names[i]};
     }
     const fth_collective_options options = {
-        .rank = rank_here,
-        .size = size_here,
+        .rank = member->rank,
+        .size = member->size,
         .members = members,
-        .keys = {.put = put_key, .get = get_key},
+        .keys = {"group", put_key, get_key_or_stop},
         .address = address,
         .timeout_s = timeout_s,
     };
     return gloo->open(&options, state);
 }
 
-/* Runs `member` in `size` processes. Each must end with exit status 0, but those in `killed` (bits) by a signal. */
-static void run_group(int size, void (*member)(void), unsigned killed)
+static void (*body_here)(void);
+
+static void run_body(const test_member *self)
 {
-    pid_t children[16];
-    test_remove_folder(NULL);
+    member = self;
+    alarm(60); /* its default ends a member that hangs */
+    body_here();
+}
+
+/* Runs `body` in `size` processes. Each must end with exit status 0, but those in `killed` (bits): they are killed. */
+static void run_group(int size, void (*body)(void), unsigned killed)
+{
+    pid_t processes[MAX_MEMBERS];
+    int failures = 0;
+    test_remove_folder(NULL); /* the keys of the group before */
     test_make_folder(NULL);
-    fflush(stdout);
-    fflush(stderr);
-    for (int i = 0; i < size; i++) {
-        children[i] = fork();
-        assert_int_not_equal(children[i], -1);
-        if (children[i] == 0) {
-            rank_here = i;
-            size_here = size;
-            alarm(60); /* its default ends a member that hangs */
-            member();
-            _exit(0);
+    body_here = body;
+    for (int r = 0; r < size; r++)
+        processes[r] = start_member((test_member){.size = size}, r, run_body);
+    for (int r = 0; r < size; r++)
+        failures += !(killed >> r & 1) && end_member(processes[r]) != 0;
+    for (int r = 0; r < size; r++)
+        if (killed >> r & 1) {
+            kill(processes[r], SIGKILL);
+            end_member(processes[r]);
         }
-    }
-    bool good = true;
-    for (int i = 0; i < size; i++) {
-        int how = 0;
-        if (killed >> i & 1)
-            continue;
-        assert_int_equal(waitpid(children[i], &how, 0), children[i]);
-        if (!WIFEXITED(how) || WEXITSTATUS(how) != 0) {
-            fprintf(stderr, "rank %d: wait status 0x%x\n", i, how);
-            good = false;
-        }
-    }
-    for (int i = 0; i < size; i++)
-        if (killed >> i & 1) {
-            kill(children[i], SIGKILL);
-            waitpid(children[i], NULL, 0);
-        }
-    assert_true(good);
+    assert_int_equal(failures, 0);
 }
 
 static void *open_or_fail(double timeout_s)
 {
     void *state = NULL;
-    CHECK(open_member(timeout_s, NULL, &state) == FTH_OK);
+    CHECK(open_gloo(timeout_s, NULL, &state) == FTH_OK);
     return state;
 }
 
@@ -145,7 +93,7 @@ static float rounded(fth_wire wire, float value)
 static float expected_sum(fth_wire wire, size_t i)
 {
     float sum = rounded(wire, value_of(0, i));
-    for (int rank = 1; rank < size_here; rank++)
+    for (int rank = 1; rank < member->size; rank++)
         sum += rounded(wire, value_of(rank, i));
     return rounded(wire, sum);
 }
@@ -165,7 +113,7 @@ enum { LARGE = 700003 };
 static void fill(float *values, size_t count)
 {
     for (size_t i = 0; i < count; i++)
-        values[i] = value_of(rank_here, i);
+        values[i] = value_of(member->rank, i);
 }
 
 static void member_that_reduces(void)
@@ -197,11 +145,11 @@ static void member_that_sums(void)
     void *state = open_or_fail(30);
     for (size_t count = 1; count <= COUNT; count += 10000) {
         for (size_t i = 0; i < count; i++)
-            values[i] = 1.0 / (1 + rank_here) + (double)i;
+            values[i] = 1.0 / (1 + member->rank) + (double)i;
         CHECK(gloo->sum(state, values, count) == FTH_OK);
         for (size_t i = 0; i < count; i++) {
             double expected = 1.0 + (double)i;
-            for (int rank = 1; rank < size_here; rank++)
+            for (int rank = 1; rank < member->size; rank++)
                 expected += 1.0 / (1 + rank) + (double)i;
             CHECK(values[i] == expected);
         }
@@ -223,10 +171,10 @@ static void member_with_ranges(void)
     float *values = malloc(LARGE * sizeof *values);
     void *state = open_or_fail(30);
     /* The second range is empty, and the last takes what is left. */
-    for (int i = 1; i < size_here; i++)
+    for (int i = 1; i < member->size; i++)
         begins[i] = i == 1 ? 1001 : begins[i - 1] + (i == 2 ? 0 : 100000);
-    begins[size_here] = LARGE;
-    size_t begin = begins[rank_here], end = begins[rank_here + 1];
+    begins[member->size] = LARGE;
+    size_t begin = begins[member->rank], end = begins[member->rank + 1];
     for (int wire = FTH_WIRE_F32; wire <= FTH_WIRE_BF16; wire++) {
         fill(values, LARGE);
         CHECK(gloo->reduce_scatter(state, values, begins, wire) == FTH_OK);
@@ -253,9 +201,9 @@ static void member_that_broadcasts(void)
     unsigned char *bytes = malloc(3000001);
     void *state = open_or_fail(30);
     for (size_t s = 0; s < FTH_COUNT_OF(sizes); s++)
-        for (int root = 0; root < size_here; root++) {
+        for (int root = 0; root < member->size; root++) {
             for (size_t i = 0; i < sizes[s]; i++)
-                bytes[i] = rank_here == root ? (unsigned char)(i * 31 + root) : 0xee;
+                bytes[i] = member->rank == root ? (unsigned char)(i * 31 + root) : 0xee;
             CHECK(gloo->broadcast(state, bytes, sizes[s], root) == FTH_OK);
             for (size_t i = 0; i < sizes[s]; i++)
                 CHECK(bytes[i] == (unsigned char)(i * 31 + root));
@@ -283,11 +231,6 @@ static fth_status reduce_until_it_fails(void *state)
     return status;
 }
 
-static bool message_names(const char *part)
-{
-    return strstr(fth_error_message(), part) != NULL;
-}
-
 static void *kill_this_process(void *unused)
 {
     usleep(20000);
@@ -299,12 +242,12 @@ static void member_of_a_group_that_loses_one(void)
 {
     pthread_t thread;
     void *state = open_or_fail(1000); /* it is not a deadline that ends the calls */
-    if (rank_here == 1)
+    if (member->rank == 1)
         pthread_create(&thread, NULL, kill_this_process, NULL);
     CHECK(reduce_until_it_fails(state) == FTH_PEER_LOST);
-    CHECK(message_names("lost rank 1 on host1"));
+    CHECK_MESSAGE("lost rank 1 on host1");
     double one = 1;
-    CHECK(gloo->sum(state, &one, 1) == FTH_PEER_LOST && message_names("rank 1 on host1"));
+    CHECK(gloo->sum(state, &one, 1) == FTH_PEER_LOST && strstr(fth_error_message(), "rank 1 on host1"));
     gloo->close(state);
 }
 
@@ -326,10 +269,10 @@ static void member_of_a_group_with_a_stopped_one(void)
 {
     pthread_t thread;
     void *state = open_or_fail(0.5);
-    if (rank_here == 0)
+    if (member->rank == 0)
         pthread_create(&thread, NULL, stop_this_process, NULL);
     CHECK(reduce_until_it_fails(state) == FTH_PEER_LOST);
-    CHECK(message_names("lost rank 0 on host0: nothing came from it for 0.5 s"));
+    CHECK_MESSAGE("lost rank 0 on host0: nothing came from it for 0.5 s");
     gloo->close(state);
 }
 
@@ -350,17 +293,17 @@ static void member_that_is_aborted(void)
 {
     pthread_t thread;
     void *state = open_or_fail(1000);
-    if (rank_here == 1) { /* makes no call: only an abort ends that of the other */
+    if (member->rank == 1) { /* makes no call: only an abort ends that of the other */
         char done;
         CHECK(read(STDIN_FILENO, &done, 0) == 0);
         kill(getpid(), SIGSTOP);
     }
     CHECK(pthread_create(&thread, NULL, abort_soon, state) == 0);
     CHECK(reduce_until_it_fails(state) == FTH_PEER_LOST);
-    CHECK(message_names("rank 9 is preempted"));
+    CHECK_MESSAGE("rank 9 is preempted");
     pthread_join(thread, NULL);
     gloo->abort(state, "again");
-    CHECK(gloo->broadcast(state, &thread, 1, 0) == FTH_PEER_LOST && message_names("rank 9 is preempted"));
+    CHECK(gloo->broadcast(state, &thread, 1, 0) == FTH_PEER_LOST && strstr(fth_error_message(), "rank 9 is preempted"));
     gloo->close(state);
 }
 
@@ -374,13 +317,13 @@ static void an_abort_ends_a_call_that_waits(void **state)
 static void member_that_hears_of_an_abort(void)
 {
     void *state = NULL;
-    fth_status status = open_member(1000, NULL, &state);
-    CHECK(status == FTH_OK || rank_here != 2);
-    if (rank_here == 2)
+    fth_status status = open_gloo(1000, NULL, &state);
+    CHECK(status == FTH_OK || member->rank != 2);
+    if (member->rank == 2)
         gloo->abort(state, "rank 9 is preempted");
     if (status == FTH_OK)
         status = reduce_until_it_fails(state);
-    CHECK(status == FTH_PEER_LOST && message_names("rank 9 is preempted"));
+    CHECK(status == FTH_PEER_LOST && strstr(fth_error_message(), "rank 9 is preempted"));
     if (state)
         gloo->close(state);
 }
@@ -401,7 +344,7 @@ static void member_that_leaves_at_once(void)
         CHECK(gloo->all_reduce(state, values, LARGE, FTH_WIRE_F32) == FTH_OK);
     }
     double one = 1;
-    CHECK(gloo->sum(state, &one, 1) == FTH_OK && one == size_here);
+    CHECK(gloo->sum(state, &one, 1) == FTH_OK && one == member->size);
     gloo->close(state);
 }
 
@@ -416,8 +359,8 @@ static void member_with_another_count(void)
 {
     float *values = calloc(LARGE, sizeof *values);
     void *state = open_or_fail(0.3);
-    CHECK(gloo->all_reduce(state, values, LARGE - 1000 * rank_here, FTH_WIRE_F32) == FTH_PEER_LOST);
-    CHECK(message_names("lost rank"));
+    CHECK(gloo->all_reduce(state, values, LARGE - 1000 * member->rank, FTH_WIRE_F32) == FTH_PEER_LOST);
+    CHECK_MESSAGE("lost rank");
     gloo->close(state);
 }
 
@@ -430,8 +373,9 @@ static void different_calls_fail_at_the_deadline(void **state)
 static void member_with_a_wrong_address(void)
 {
     void *state;
-    CHECK(open_member(1, "no-such-host.invalid", &state) == FTH_INVALID && message_names("no-such-host.invalid"));
-    CHECK(open_member(1, "192.0.2.1", &state) == FTH_IO && message_names("cannot listen on 192.0.2.1"));
+    CHECK(open_gloo(1, "no-such-host.invalid", &state) == FTH_INVALID &&
+          strstr(fth_error_message(), "no-such-host.invalid"));
+    CHECK(open_gloo(1, "192.0.2.1", &state) == FTH_IO && strstr(fth_error_message(), "cannot listen on 192.0.2.1"));
 }
 
 static void a_wrong_address_is_named(void **state)
@@ -443,9 +387,23 @@ static void a_wrong_address_is_named(void **state)
 static void member_that_waits_in_vain(void)
 {
     void *state;
-    if (rank_here == 1)
+    if (member->rank == 1)
         return;
-    CHECK(open_member(0.3, NULL, &state) == FTH_TIMEOUT && message_names("waiting for rank 1 on host1"));
+    CHECK(open_gloo(0.3, NULL, &state) == FTH_TIMEOUT && strstr(fth_error_message(), "waiting for rank 1 on host1"));
+}
+
+static void member_of_a_group_that_loses_one_while_opening(void)
+{
+    void *state;
+    stops_while_opening = member->rank == 2;
+    CHECK(open_gloo(0.5, NULL, &state) == FTH_PEER_LOST);
+}
+
+/* No abort can reach a group that is being opened. */
+static void a_member_that_stops_while_others_connect_holds_nobody_up(void **state)
+{
+    (void)state;
+    run_group(3, member_of_a_group_that_loses_one_while_opening, 1 << 2);
 }
 
 static void a_member_that_does_not_come_is_named(void **state)
@@ -474,6 +432,7 @@ int main(void)
         cmocka_unit_test(different_calls_fail_at_the_deadline),
         cmocka_unit_test(a_wrong_address_is_named),
         cmocka_unit_test(a_member_that_does_not_come_is_named),
+        cmocka_unit_test(a_member_that_stops_while_others_connect_holds_nobody_up),
     };
     return cmocka_run_group_tests(tests, test_make_folder, test_remove_folder);
 }
