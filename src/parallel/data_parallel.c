@@ -7,6 +7,7 @@
  *     data_parallel_agree.c      what they agree on before each update
  *     data_parallel_exchange.c   the sum of gradients, through the host
  *     data_parallel_devices.c    the same on GPUs
+ *     data_parallel_shard.c      an update of which each makes a part
  *     data_parallel_times.c      where each one's time goes
  *
  * A part's gradients are weighted by its share of the batch's samples, so their sum is the mean over the whole batch, whatever the
@@ -33,6 +34,7 @@ static void close_worker(void *state)
     }
     fth_data_parallel_close_devices(self);
     fth_worker_group_close(self->group); /* before the memory that its collective uses */
+    fth_update_shards_free(self->shards);
     fth_gradient_exchange_free(self->exchange);
     fth_worker_times_free(self->times);
     if (self->buffers_before)
@@ -156,6 +158,9 @@ static fth_status connect_worker(fth_engine *engine, const fth_train_options *op
                                               .after_backward = fth_engine_is_synchronized(engine)};
     FTH_TRY(fth_bucket_parse(options->bucket, &exchange.bucket_bytes));
     FTH_TRY(fth_gradient_exchange_create(engine, &exchange, &self->exchange));
+    if (options->shard_update)
+        FTH_TRY(fth_update_shards_create(engine, fth_shared_memory_get(fth_gradient_exchange_memory(self->exchange)),
+                                         &self->shards));
     FTH_TRY(form_group(self, place));
 
 out:
@@ -279,6 +284,19 @@ out:
     return status;
 }
 
+static fth_status update(fth_data_parallel *self, double learning_rate, int64_t number)
+{
+    fth_status status = FTH_OK;
+
+    if (self->shards)
+        return fth_update_shards_update(self->shards, self->group, learning_rate, number);
+    FTH_TRY(fth_engine_update(self->engine, learning_rate, number));
+    FTH_TRY(fth_engine_check_update(self->engine));
+
+out:
+    return status;
+}
+
 static fth_status step(void *state, const fth_batch *batch, double learning_rate, fth_step_result *result)
 {
     fth_status status = FTH_OK;
@@ -298,8 +316,7 @@ static fth_status step(void *state, const fth_batch *batch, double learning_rate
     FTH_TRY(status);
     if (!place.last)
         goto out;
-    FTH_TRY(fth_engine_update(self->engine, learning_rate, place.update));
-    FTH_TRY(fth_engine_check_update(self->engine));
+    FTH_TRY(update(self, learning_rate, place.update));
     fth_worker_times_add(self->times, FTH_WORKER_UPDATES);
 
 out:
@@ -323,6 +340,8 @@ static fth_status drain(void *state, fth_step_result *result)
     if (self->apart || !fth_worker_group_collective(self->group))
         return FTH_OK;
     FTH_TRY(fth_data_parallel_share_buffers(self));
+    if (self->shards)
+        FTH_TRY(fth_update_shards_gather(self->shards, self->group));
     if (is_at_epoch_end(self) || self->finishing) {
         FTH_TRY(fth_worker_times_gather(self->times, self->group, &event));
         if (event)

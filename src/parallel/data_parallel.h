@@ -4,6 +4,7 @@
 
 #include "parallel/data_parallel_exchange.h"
 #include "parallel/data_parallel_group.h"
+#include "parallel/data_parallel_shard.h"
 #include "parallel/data_parallel_times.h"
 #include "train/strategy.h"
 
@@ -19,6 +20,7 @@ typedef struct fth_data_parallel {
     fth_stop *stop;     /* NULL: nobody can ask */
     fth_worker_group *group;
     fth_gradient_exchange *exchange;
+    fth_update_shards *shards; /* NULL: each worker makes whole updates */
     fth_worker_times *times;
     fth_update_tally tally;
     int64_t next_batch;        /* after the last one that is part of an update, or of one being made */

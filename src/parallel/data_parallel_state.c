@@ -57,7 +57,7 @@ static fth_status broadcast_vectors(fth_data_parallel *self, int root)
 
     FTH_TRY(broadcast_vector(self, vectors.parameters, sizes.parameters, root));
     FTH_TRY(broadcast_vector(self, vectors.buffers, sizes.buffers, root));
-    for (int i = 0; i < sizes.state_count; i++)
+    for (int i = 0; !self->shards && i < sizes.state_count; i++)
         FTH_TRY(broadcast_vector(self, vectors.state[i], sizes.trained, root));
 
 out:
@@ -160,9 +160,15 @@ fth_status fth_data_parallel_synchronize(fth_data_parallel *self, json_t **posit
             furthest = r;
         alike = alike && progress[r].in_step > 0 && progress[r].batches == progress[0].batches;
     }
+    if (self->shards)
+        FTH_TRY(fth_update_shards_settle(self->shards, progress[view->rank].batches < progress[furthest].batches));
     FTH_TRY(broadcast_position(self, position, furthest));
     if (!alike)
         FTH_TRY(broadcast_vectors(self, furthest));
+    if (self->shards) {
+        FTH_TRY(fth_update_shards_spread(self->shards, self->group, furthest));
+        fth_update_shards_begin_group(self->shards, view);
+    }
     self->in_step = true;
 
 out:

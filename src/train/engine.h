@@ -106,6 +106,13 @@ fth_status fth_engine_compute_watched(fth_engine *engine, const fth_batch *batch
 /* Clips and applies the gradients of the group. `update` is 1 for the first. In f16 an update whose gradients
  * overflowed is left out. */
 fth_status fth_engine_update(fth_engine *engine, double learning_rate, int64_t update);
+/* The same for floats [begin, end) of the trained parameters alone, where other processes update the rest. Clipping and
+ * f16's scale are judged by all gradients. */
+typedef struct fth_float_range {
+    size_t begin, end;
+} fth_float_range;
+fth_status fth_engine_update_ranges(fth_engine *engine, double learning_rate, int64_t update,
+                                    const fth_float_range *ranges, int count);
 /* FTH_DIVERGED if the parameters are no longer finite after an update, or the buffers after a batch. Costs next to
  * nothing. A device with memory of its own finds out in the steps that follow. */
 fth_status fth_engine_check_update(fth_engine *engine);

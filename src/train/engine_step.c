@@ -171,6 +171,13 @@ fth_status fth_engine_update(fth_engine *engine, double learning_rate, int64_t u
     return explain(engine, fth_weight_update_apply(engine->update, &engine->vectors, learning_rate, update));
 }
 
+fth_status fth_engine_update_ranges(fth_engine *engine, double learning_rate, int64_t update,
+                                    const fth_float_range *ranges, int count)
+{
+    return explain(
+        engine, fth_weight_update_apply_ranges(engine->update, &engine->vectors, learning_rate, update, ranges, count));
+}
+
 /* ---- both in one ---- */
 
 fth_status fth_engine_step(fth_engine *engine, const fth_batch *batch, double learning_rate, fth_step_result *result)

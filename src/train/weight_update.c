@@ -143,15 +143,28 @@ out:
 fth_status fth_weight_update_apply(fth_weight_update *update, fth_model_vectors *vectors, double learning_rate,
                                    int64_t number)
 {
+    const fth_float_range all = {0, vectors->sizes.trained};
+    return fth_weight_update_apply_ranges(update, vectors, learning_rate, number, &all, 1);
+}
+
+fth_status fth_weight_update_apply_ranges(fth_weight_update *update, fth_model_vectors *vectors, double learning_rate,
+                                          int64_t number, const fth_float_range *ranges, int count)
+{
     fth_status status = FTH_OK;
     const float *gradients = fth_model_vectors_get_gradients(vectors);
     float factor = 0;
 
     FTH_TRY(judge(update, gradients, vectors->sizes.trained, &factor));
     fth_update_arguments arguments = fth_weight_update_get_arguments(update, learning_rate, number, factor);
-    if (factor != 0)
-        FTH_TRY(update->kernel->run(update->device, &arguments, vectors->parameters, gradients, vectors->state,
-                                    vectors->sizes.trained));
+    for (int i = 0; factor != 0 && i < count; i++) {
+        const size_t begin = ranges[i].begin;
+        float *state[FTH_MAX_OPTIMIZER_VECTORS] = {0};
+        for (int j = 0; j < vectors->sizes.state_count; j++)
+            state[j] = vectors->state[j] + begin;
+        if (ranges[i].end > begin)
+            FTH_TRY(update->kernel->run(update->device, &arguments, vectors->parameters + begin, gradients + begin,
+                                        state, ranges[i].end - begin));
+    }
 
 out:
     return status;

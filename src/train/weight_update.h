@@ -26,6 +26,9 @@ fth_update_arguments fth_weight_update_get_arguments(const fth_weight_update *up
  * except for an overflow in f16, which leaves the update out. */
 fth_status fth_weight_update_apply(fth_weight_update *update, fth_model_vectors *vectors, double learning_rate,
                                    int64_t number);
+/* See fth_engine_update_ranges(). */
+fth_status fth_weight_update_apply_ranges(fth_weight_update *update, fth_model_vectors *vectors, double learning_rate,
+                                          int64_t number, const fth_float_range *ranges, int count);
 /* See fth_service_update(). */
 fth_status fth_weight_update_apply_pieces(fth_weight_update *update, fth_model_vectors *vectors,
                                           const fth_update_arguments *arguments, const fth_gradient_piece *pieces,

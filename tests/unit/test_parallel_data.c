@@ -166,7 +166,8 @@ static int be_worker(char **argv)
 
 typedef struct crew {
     fth_rendezvous *rendezvous;
-    pid_t processes[MAX_WORKERS];
+    pid_t processes[MAX_WORKERS]; /* 0: ended, as `ends` says */
+    fth_child_end ends[MAX_WORKERS];
     int count;
     char flags[300];
 } crew;
@@ -209,13 +210,32 @@ static void start_worker(crew *all, script plan)
     all->count++;
 }
 
+/* As an agent does: tells the rendezvous of workers that have ended, so that nobody waits for their silence. Gives how many
+ * still run. */
+static int watch(crew *all)
+{
+    int running = 0;
+    char address[40];
+    snprintf(address, sizeof address, "127.0.0.1:%d", fth_rendezvous_port(all->rendezvous));
+    for (int i = 0; i < all->count; i++) {
+        const pid_t process = all->processes[i];
+        if (process && fth_child_has_ended(process, &all->ends[i])) {
+            all->processes[i] = 0;
+            fth_rendezvous_report_lost(address, "", "here", process, "it has ended");
+        }
+        running += all->processes[i] != 0;
+    }
+    return running;
+}
+
 /* Waits for a file that a worker makes. */
-static void await_marker(const char *name)
+static void await_marker(crew *all, const char *name)
 {
     fth_deadline deadline = fth_deadline_in(60);
     while (!test_exists(name)) {
         if (fth_deadline_passed(deadline))
             fail_msg("no %s within a minute", name);
+        watch(all);
         usleep(2000);
     }
 }
@@ -225,20 +245,18 @@ static void close_crew(crew *all, unsigned killed)
 {
     fth_deadline deadline = fth_deadline_in(90);
     int failures = 0;
+    while (watch(all) > 0 && !fth_deadline_passed(deadline))
+        usleep(2000);
     for (int i = 0; i < all->count; i++) {
-        fth_child_end end = {0};
-        while (!fth_child_has_ended(all->processes[i], &end)) {
-            if (fth_deadline_passed(deadline)) {
-                fth_process_kill(all->processes[i]);
-                end.code = -2;
-                break;
-            }
-            usleep(2000);
-        }
-        bool expected = killed >> i & 1 ? end.signal == SIGKILL : end.code == 0;
-        if (!expected)
-            fprintf(stderr, "worker %d ended with code %d, signal %d\n", i, end.code, end.signal);
-        failures += !expected;
+        const fth_child_end *end = &all->ends[i];
+        const bool hangs = all->processes[i] != 0;
+        bool as_meant = !hangs && (killed >> i & 1 ? end->signal == SIGKILL : end->code == 0);
+        if (hangs)
+            fth_process_kill(all->processes[i]);
+        if (!as_meant)
+            fprintf(stderr, "worker %d %s (code %d, signal %d)\n", i, hangs ? "hung" : "ended otherwise than meant",
+                    end->code, end->signal);
+        failures += !as_meant;
     }
     fth_rendezvous_stop(all->rendezvous);
     if (failures > 0)
@@ -563,10 +581,10 @@ static void workers_come_and_go(void **state)
     start_worker(&all, (script){.killed_at = 12, .leaves_at = -1, .gate = 6, .wanted = 4});
     start_worker(
         &all, (script){.killed_at = -1, .leaves_at = -1, .gate = 6, .wanted = 4, .later_gate = 18, .later_wanted = 3});
-    await_marker("gate-6");
+    await_marker(&all, "gate-6");
     for (int i = 0; i < 2; i++)
         start_worker(&all, (script){.killed_at = 12, .leaves_at = -1, .gate = 6, .wanted = 4});
-    await_marker("gate-18");
+    await_marker(&all, "gate-18");
     for (int i = 0; i < 2; i++)
         start_worker(&all, (script){.killed_at = -1, .leaves_at = -1, .gate = 18, .wanted = 3});
     close_crew(&all, 1u << 0 | 1u << 2 | 1u << 3);
@@ -617,6 +635,44 @@ static void a_loss_ends_the_exchange(void **state)
     assert_true(compare_models("alone", "lost") < rounding);
 }
 
+/* Each worker updates a range, to the same bits; ranges move when one is lost, and when others join. */
+static void a_sharded_update_gives_the_same_numbers(void **state)
+{
+    (void)state;
+    static const char *const methods[] = {"--optimizer sgd --momentum 0.9", "--optimizer adamw --lr 0.01 --clip 0.1"};
+    char flags[400];
+    for (size_t i = 0; i < FTH_COUNT_OF(methods); i++) {
+        snprintf(flags, sizeof flags, "%s %s --name whole%zu", method, methods[i], i);
+        train_with(3, flags);
+        snprintf(flags, sizeof flags, "%s %s --shard-update --checkpoint-every 4 --name sharded%zu", method, methods[i],
+                 i);
+        train_with(3, flags);
+        char names[2][20];
+        snprintf(names[0], sizeof names[0], "whole%zu", i);
+        snprintf(names[1], sizeof names[1], "sharded%zu", i);
+        assert_true(compare_models(names[0], names[1]) == 0);
+    }
+}
+
+static void a_sharded_update_survives_a_loss(void **state)
+{
+    (void)state;
+    const char *flags =
+        "--model linear --batch 47 --steps 20 --optimizer adamw --lr 0.01 --shard-update --name sharded";
+    crew all;
+    train_alone("--model linear --batch 47 --steps 20 --optimizer adamw --lr 0.01", &expected);
+    open_crew(&all, 3, flags);
+    for (int i = 0; i < 3; i++)
+        start_worker(&all, (script){.killed_at = i == 1 ? 5 : -1, .leaves_at = -1, .gate = 10, .wanted = 4});
+    await_marker(&all, "gate-10");
+    for (int i = 0; i < 2; i++)
+        start_worker(&all, (script){.killed_at = -1, .leaves_at = -1, .gate = 10, .wanted = 4});
+    close_crew(&all, 1u << 1);
+    read_history(&found);
+    assert_same_samples(&expected, &found);
+    assert_true(compare_models("alone", "sharded") < rounding);
+}
+
 /* Batch and learning rate follow from the two workers that the run begins with, whoever comes later, and when it is resumed. */
 static void batch_and_rate_follow_from_the_first_workers(void **state)
 {
@@ -626,7 +682,7 @@ static void batch_and_rate_follow_from_the_first_workers(void **state)
     open_crew(&all, 2, "--model linear --batch-per-worker 20 --lr 0.1 --scale-lr linear --steps 12 --name scaled");
     for (int i = 0; i < 2; i++)
         start_worker(&all, (script){.killed_at = -1, .leaves_at = -1, .gate = 6, .wanted = 3});
-    await_marker("gate-6");
+    await_marker(&all, "gate-6");
     start_worker(&all, plain);
     close_crew(&all, 0);
     read_history(&found);
@@ -702,6 +758,8 @@ int main(int argc, char **argv)
         TEST(batch_and_rate_follow_from_the_first_workers),
         TEST(synchronized_batch_norms_give_the_numbers_of_one_worker),
         TEST(a_lost_worker_leaves_no_trace_in_running_statistics),
+        TEST(a_sharded_update_gives_the_same_numbers),
+        TEST(a_sharded_update_survives_a_loss),
         TEST(gradients_travel_while_others_are_computed),
         TEST(a_loss_ends_the_exchange),
     };
