@@ -206,7 +206,6 @@ static fth_status compute(fth_data_parallel *self, const fth_batch *batch, const
 {
     fth_update_tally *tally = &self->tally;
     fth_step_result own = {0};
-
     const fth_gradients_watch *watch = NULL;
     fth_status status = FTH_OK;
 
@@ -309,15 +308,15 @@ static fth_status step(void *state, const fth_batch *batch, double learning_rate
     if (place.first)
         FTH_TRY(fth_data_parallel_keep_buffers(self));
     status = compute_and_exchange(self, batch, &place, result);
+    if (status == FTH_OK && place.last)
+        status = update(self, learning_rate, place.update);
     if (status == FTH_PEER_LOST) { /* the message stays that of the loss */
         fth_status back = fth_data_parallel_put_buffers_back(self);
         FTH_TRY(back == FTH_OK ? status : back);
     }
     FTH_TRY(status);
-    if (!place.last)
-        goto out;
-    FTH_TRY(update(self, learning_rate, place.update));
-    fth_worker_times_add(self->times, FTH_WORKER_UPDATES);
+    if (place.last)
+        fth_worker_times_add(self->times, FTH_WORKER_UPDATES);
 
 out:
     return status;
