@@ -19,6 +19,7 @@ static const double LOST_AFTER_S = 2; /* generous: the machine may be busy */
 typedef struct meeting {
     fth_rendezvous *rendezvous;
     char address[64];
+    double stuck_after_s;  /* 0: the usual minute */
     atomic_int port_known; /* in memory that processes share: the address is there */
 } meeting;
 
@@ -46,7 +47,7 @@ static inline void start_at(meeting *fixture, const char *address, int port, int
                                       .most = most,
                                       .join_wait_s = 0.3,
                                       .lost_after_s = LOST_AFTER_S,
-                                      .stuck_after_s = 1};
+                                      .stuck_after_s = fixture->stuck_after_s};
     assert_int_equal(fth_rendezvous_start(&options, &fixture->rendezvous), FTH_OK);
     snprintf(fixture->address, sizeof fixture->address, "%s:%d", address, fth_rendezvous_port(fixture->rendezvous));
 }
