@@ -22,7 +22,7 @@
 #include "cluster/rendezvous_find.h"
 #include "cluster/succession.h"
 
-enum { MAX_ACTIVITY = 63, MAX_REASON = 512 };
+enum { MAX_ACTIVITY = 63 };
 static const double CLOCKS_APART_S = 30, PAUSE_S = 0.2, SHORT_S = 5, GIVE_UP_S = 60, LEAVE_S = 2;
 static const double ENTER_S = 2; /* for one try to become a member */
 static const double HELD_S = 10; /* what the rendezvous holds a request at most */
@@ -41,16 +41,20 @@ struct fth_membership {
     pthread_mutex_t mutex; /* of everything below */
     pthread_cond_t changed;
     bool closing;
-    char *address;           /* of the rendezvous */
-    int64_t member;          /* the incarnation; 0: not a member */
-    int64_t generation;      /* of the present group; 0: none yet */
+    char *address;  /* of the rendezvous */
+    int64_t member; /* the incarnation; 0: not a member */
+    struct {
+        int64_t generation; /* 0: there was none yet */
+        int rank;
+        bool live;           /* it has not ended, as far as is known here */
+        bool ending;         /* somebody waits to join */
+        char *reason;        /* why it ended */
+    } group;                 /* the newest one */
     int64_t beat_generation; /* that the beat under way has told */
-    int rank;
-    bool live;    /* the group has not ended, as far as is known here */
-    bool ending;  /* somebody waits to join */
-    char *reason; /* why it ended */
-    int64_t step;
-    char activity[MAX_ACTIVITY + 1];
+    struct {
+        int64_t step;
+        char activity[MAX_ACTIVITY + 1];
+    } report;
     double lost_after_s; /* as the rendezvous has it */
     double heard_s;      /* when the rendezvous answered last */
 };
@@ -76,7 +80,8 @@ static bool is_outdated(void *context)
 {
     fth_membership *membership = context;
     pthread_mutex_lock(&membership->mutex);
-    bool outdated = membership->closing || (membership->live && membership->generation != membership->beat_generation);
+    bool outdated =
+        membership->closing || (membership->group.live && membership->group.generation != membership->beat_generation);
     pthread_mutex_unlock(&membership->mutex);
     return outdated;
 }
@@ -129,8 +134,9 @@ static json_t *describe_self(fth_membership *membership)
                      FTH_VERSION, "run", options->run, "configuration", options->configuration, "instance",
                      membership->instance, "node", options->node, "host", options->host, "address", options->address,
                      "process", (json_int_t)getpid(), "local_rank", options->local_rank, "rank", options->rank, "facts",
-                     options->facts, "generation", (json_int_t)membership->generation, "former_rank", membership->rank,
-                     "known_run", membership->run, "hosts", fth_rendezvous_is_here(membership->address));
+                     options->facts, "generation", (json_int_t)membership->group.generation, "former_rank",
+                     membership->group.rank, "known_run", membership->run, "hosts",
+                     fth_rendezvous_is_here(membership->address));
 }
 
 static void compare_clocks(const fth_membership *membership, double wall_s)
@@ -183,11 +189,11 @@ static void end_group(fth_membership *membership, int64_t generation, const char
     char *copy = strdup(reason);
     pthread_mutex_lock(&membership->delivery);
     pthread_mutex_lock(&membership->mutex);
-    bool ended = membership->live && membership->generation == generation;
+    bool ended = membership->group.live && membership->group.generation == generation;
     if (ended) {
-        membership->live = false;
-        free(membership->reason);
-        membership->reason = copy;
+        membership->group.live = false;
+        free(membership->group.reason);
+        membership->group.reason = copy;
         copy = NULL;
     }
     pthread_mutex_unlock(&membership->mutex);
@@ -202,10 +208,10 @@ static fth_status beat(fth_membership *membership, int64_t *generation, json_t *
 {
     pthread_mutex_lock(&membership->mutex);
     int64_t member = membership->member;
-    *generation = membership->beat_generation = membership->live ? membership->generation : 0;
-    json_t *request =
-        json_pack("{s:I, s:I, s:b, s:I, s:s}", "member", (json_int_t)member, "generation", (json_int_t)*generation,
-                  "ending", membership->ending, "step", (json_int_t)membership->step, "activity", membership->activity);
+    *generation = membership->beat_generation = membership->group.live ? membership->group.generation : 0;
+    json_t *request = json_pack("{s:I, s:I, s:b, s:I, s:s}", "member", (json_int_t)member, "generation",
+                                (json_int_t)*generation, "ending", membership->group.ending, "step",
+                                (json_int_t)membership->report.step, "activity", membership->report.activity);
     fth_status status = fth_rendezvous_client_point(membership->beater, membership->address);
     /* What is left until the rendezvous counts as lost, but enough for a slow answer. */
     double left_s = membership->heard_s + membership->lost_after_s - fth_clock_seconds();
@@ -216,7 +222,7 @@ static fth_status beat(fth_membership *membership, int64_t *generation, json_t *
     json_decref(request);
     if (*code == FTH_RENDEZVOUS_GONE) { /* whatever group this incarnation has come into meanwhile */
         pthread_mutex_lock(&membership->mutex);
-        *generation = membership->member == member ? membership->generation : 0;
+        *generation = membership->member == member ? membership->group.generation : 0;
         pthread_mutex_unlock(&membership->mutex);
         forget_member(membership, member);
     }
@@ -236,8 +242,8 @@ static void take_beat(fth_membership *membership, int64_t generation, const json
         return;
     }
     pthread_mutex_lock(&membership->mutex);
-    if (membership->generation == generation)
-        membership->ending = ending;
+    if (membership->group.generation == generation)
+        membership->group.ending = ending;
     pthread_mutex_unlock(&membership->mutex);
 }
 
@@ -367,7 +373,7 @@ void fth_membership_close(fth_membership *membership)
     free((char *)options->configuration);
     json_decref(options->facts);
     free(membership->who);
-    free(membership->reason);
+    free(membership->group.reason);
     pthread_mutex_destroy(&membership->delivery);
     pthread_mutex_destroy(&membership->mutex);
     pthread_cond_destroy(&membership->changed);
@@ -540,12 +546,12 @@ static void take_group(fth_membership *membership, const fth_group_view *view)
 {
     pthread_mutex_lock(&membership->delivery);
     pthread_mutex_lock(&membership->mutex);
-    membership->generation = view->generation;
-    membership->rank = view->rank;
-    membership->live = true;
-    membership->ending = false;
-    membership->step = 0;
-    membership->activity[0] = '\0';
+    membership->group.generation = view->generation;
+    membership->group.rank = view->rank;
+    membership->group.live = true;
+    membership->group.ending = false;
+    membership->report.step = 0;
+    membership->report.activity[0] = '\0';
     pthread_mutex_unlock(&membership->mutex);
     pthread_mutex_unlock(&membership->delivery);
 }
@@ -560,8 +566,8 @@ fth_status fth_membership_join(fth_membership *membership, fth_stop *stop, fth_g
 
     fth_group_view_release(view);
     pthread_mutex_lock(&membership->mutex);
-    membership->live = false; /* whoever joins is done with the group before: its end is no news */
-    int64_t after = membership->generation;
+    membership->group.live = false; /* whoever joins is done with the group before: its end is no news */
+    int64_t after = membership->group.generation;
     pthread_mutex_unlock(&membership->mutex);
     request = json_pack("{s:I}", "after", (json_int_t)after);
     for (;;) {
@@ -593,8 +599,8 @@ out:
 void fth_membership_report(fth_membership *membership, int64_t step, const char *activity)
 {
     pthread_mutex_lock(&membership->mutex);
-    membership->step = step;
-    snprintf(membership->activity, sizeof membership->activity, "%s", activity);
+    membership->report.step = step;
+    snprintf(membership->report.activity, sizeof membership->report.activity, "%s", activity);
     pthread_mutex_unlock(&membership->mutex);
 }
 
@@ -602,7 +608,7 @@ bool fth_membership_is_ending(const fth_membership *membership)
 {
     pthread_mutex_t *mutex = (pthread_mutex_t *)&membership->mutex;
     pthread_mutex_lock(mutex);
-    bool ending = membership->ending;
+    bool ending = membership->group.ending;
     pthread_mutex_unlock(mutex);
     return ending;
 }
@@ -614,7 +620,7 @@ fth_status fth_membership_leave(fth_membership *membership, const char *reason)
     json_t *answer = NULL;
     pthread_mutex_lock(&membership->mutex);
     membership->member = 0; /* nothing is said for it any more */
-    membership->live = false;
+    membership->group.live = false;
     pthread_mutex_unlock(&membership->mutex);
     if (member == 0)
         return FTH_OK;
@@ -634,10 +640,10 @@ static fth_status get_present(fth_membership *membership, int64_t *member, int64
     fth_status status = FTH_OK;
     pthread_mutex_lock(&membership->mutex);
     *member = membership->member;
-    *generation = membership->generation;
-    if (!membership->live || membership->member == 0)
+    *generation = membership->group.generation;
+    if (!membership->group.live || membership->member == 0)
         status = fth_fail(FTH_PEER_LOST, "the group has ended: %s",
-                          membership->reason ? membership->reason : "this process has left it");
+                          membership->group.reason ? membership->group.reason : "this process has left it");
     pthread_mutex_unlock(&membership->mutex);
     return status;
 }
@@ -646,7 +652,7 @@ static bool has_ended(void *context)
 {
     fth_membership *membership = context;
     pthread_mutex_lock(&membership->mutex);
-    bool ended = !membership->live;
+    bool ended = !membership->group.live;
     pthread_mutex_unlock(&membership->mutex);
     return ended;
 }

@@ -57,7 +57,7 @@ typedef struct held {
 struct fth_rendezvous {
     fth_server *server;
     char *run;
-    unsigned char token_hash[65];
+    char token_hash[65];
     bool needs_token;
     fth_roster_options limits;
     pthread_t ticker;
@@ -211,6 +211,7 @@ static void settle(fth_rendezvous *rendezvous, double now_s)
     }
 }
 
+/* Answers at once or later; takes the key. */
 static void hold(fth_rendezvous *rendezvous, fth_exchange *exchange, const held *wanted, double seconds)
 {
     held *item = malloc(sizeof *item);
@@ -223,10 +224,13 @@ static void hold(fth_rendezvous *rendezvous, fth_exchange *exchange, const held 
     *item = *wanted;
     item->exchange = exchange;
     item->until_s = now_s + seconds;
+    if (answer_item(rendezvous, item, now_s)) {
+        free_held(item);
+        return;
+    }
     item->next = rendezvous->held;
     fth_exchange_hold(exchange, seconds + 60, 503); /* the ticker answers before that */
     rendezvous->held = item;
-    settle(rendezvous, now_s);
 }
 
 /* Members always have a beat here: one whose connection has closed may be dead. */
@@ -443,7 +447,8 @@ static bool enter(fth_rendezvous *rendezvous, fth_exchange *exchange, int64_t me
     return false;
 }
 
-static void leave(fth_rendezvous *rendezvous)
+/* Unlocks it after a change, which others may have waited for. */
+static void leave_changed(fth_rendezvous *rendezvous)
 {
     settle(rendezvous, fth_clock_seconds());
     pthread_mutex_unlock(&rendezvous->mutex);
@@ -483,7 +488,7 @@ static void post_beat(void *context, fth_exchange *exchange)
         drop_former_beat(rendezvous, member);
         hold(rendezvous, exchange,
              &(held){.kind = HELD_BEAT, .member = member, .generation = generation, .ending = ending}, BEAT_S);
-        leave(rendezvous);
+        pthread_mutex_unlock(&rendezvous->mutex);
     }
     json_decref(json);
 }
@@ -503,7 +508,7 @@ static void post_join(void *context, fth_exchange *exchange)
     if (enter(rendezvous, exchange, member)) {
         fth_roster_join(rendezvous->roster, fth_clock_seconds(), member, after);
         hold(rendezvous, exchange, &(held){.kind = HELD_JOIN, .member = member, .generation = after}, JOIN_S);
-        leave(rendezvous);
+        leave_changed(rendezvous);
     }
     json_decref(json);
 }
@@ -522,7 +527,7 @@ static void post_find(void *context, fth_exchange *exchange)
     }
     if (enter(rendezvous, exchange, member)) {
         hold(rendezvous, exchange, &(held){.kind = HELD_FIND, .member = member}, FIND_S);
-        leave(rendezvous);
+        pthread_mutex_unlock(&rendezvous->mutex);
     }
     json_decref(json);
 }
@@ -544,7 +549,7 @@ static void post_share(void *context, fth_exchange *exchange)
             answer(exchange, 200, json_object());
         else
             refuse(exchange, 409, "another member finds the run");
-        leave(rendezvous);
+        leave_changed(rendezvous);
     }
     json_decref(json);
 }
@@ -565,7 +570,7 @@ static void post_leave(void *context, fth_exchange *exchange)
     if (enter(rendezvous, exchange, member)) {
         fth_roster_leave(rendezvous->roster, fth_clock_seconds(), member, reason);
         answer(exchange, 200, json_object());
-        leave(rendezvous);
+        leave_changed(rendezvous);
     }
     json_decref(json);
 }
@@ -587,7 +592,7 @@ static void post_lost(void *context, fth_exchange *exchange)
     pthread_mutex_lock(&rendezvous->mutex);
     int lost = fth_roster_lose(rendezvous->roster, fth_clock_seconds(), node, process, reason);
     answer(exchange, 200, json_pack("{s:i}", "lost", lost));
-    leave(rendezvous);
+    leave_changed(rendezvous);
     json_decref(json);
 }
 
@@ -619,7 +624,7 @@ static void get_key(void *context, fth_exchange *exchange)
     }
     hold(rendezvous, exchange, &(held){.kind = HELD_KEY, .member = member, .generation = generation, .key = key},
          KEY_S);
-    leave(rendezvous);
+    pthread_mutex_unlock(&rendezvous->mutex);
 }
 
 static void put_key(void *context, fth_exchange *exchange)
@@ -637,7 +642,7 @@ static void put_key(void *context, fth_exchange *exchange)
             answer(exchange, 200, json_object());
         else
             refuse(exchange, 413, "%s", fth_error_message());
-        leave(rendezvous);
+        leave_changed(rendezvous);
     }
     free(key);
 }
@@ -699,7 +704,7 @@ fth_status fth_rendezvous_start(const fth_rendezvous_options *options, fth_rende
         .expected = options->expected,
     };
     rendezvous->needs_token = *options->token;
-    fth_hex_sha256(options->token, strlen(options->token), (char *)rendezvous->token_hash);
+    fth_hex_sha256(options->token, strlen(options->token), rendezvous->token_hash);
     rendezvous->run = strdup(options->run);
     FTH_REQUIRE(rendezvous->run, FTH_NO_MEMORY, "no memory for a rendezvous");
     uint64_t random = 0;

@@ -80,12 +80,6 @@ static char *name_member(const fth_roster *roster, const fth_roster_member *memb
                      : fth_format("process %" PRId64 " on %s", member->process, member->host);
 }
 
-char *fth_roster_name(const fth_roster *roster, int64_t id)
-{
-    const fth_roster_member *member = fth_roster_find(roster, id);
-    return member ? name_member(roster, member) : NULL;
-}
-
 const char *fth_roster_why_gone(const fth_roster *roster, int64_t id)
 {
     for (size_t i = 0; i < FTH_ROSTER_REMEMBERED; i++)

@@ -170,12 +170,12 @@ bool fth_succession_home_is_back(fth_succession *succession, fth_give_up give_up
     return true;
 }
 
-/* Whether one of the nodes would have its rendezvous at this very address. */
-static bool is_node_address(const fth_succession *succession, const char *address)
+/* Whether a rendezvous that this process has is at the address of the first one. */
+static bool is_at_home(const fth_succession *succession)
 {
-    for (int i = 0; i < succession->count; i++)
-        if (strcmp(succession->nodes[i].address, address) == 0)
-            return true;
+    for (int i = 0; succession->rendezvous && i < succession->count; i++)
+        if (strcmp(succession->nodes[i].node, succession->node) == 0)
+            return strcmp(succession->nodes[i].address, succession->home) == 0;
     return false;
 }
 
@@ -184,7 +184,7 @@ char *fth_succession_find(fth_succession *succession, double silent_s, fth_give_
     double late_s = silent_s - succession->lost_after_s;
     if (succession->lost_after_s <= 0 || succession->port == 0 || late_s < 0)
         return NULL;
-    if (!is_node_address(succession, succession->home) && fth_succession_home_is_back(succession, give_up, context))
+    if (!is_at_home(succession) && fth_succession_home_is_back(succession, give_up, context))
         return strdup(succession->home);
     for (int i = 0; i < succession->count && i <= late_s / TURN_S; i++) {
         const host_node *node = &succession->nodes[i];
