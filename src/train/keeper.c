@@ -256,7 +256,6 @@ static void adopt(fth_keeper *keeper)
     beginning->stored_bytes = self->found.stored_bytes;
     self->found.folder = NULL;
     end_search(self);
-    set_takeover(keeper);
 }
 
 /* Goes on with the search until the deadline; *found when it has ended. */
@@ -389,6 +388,7 @@ bool fth_keeper_look(fth_keeper *keeper, const fth_start_facts *facts, fth_deadl
     if (!kept)
         return false;
     keeper->wanted = false;
+    fth_spending_take_over(keeper->with.spending);
     fth_start_facts start = *facts;
     start.resumed = true;
     start.reason = keeper->reason;

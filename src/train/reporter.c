@@ -33,6 +33,7 @@ struct fth_reporter {
     const fth_train_observer *observer;
     fth_report_sources from; /* but for the record */
     bool silent;             /* a peer has the record, and shows what happens */
+    json_t *group; /* the last "group" event meanwhile: what this record begins with if it gets to be the one */
 
     since_event since_event;
     bool first_step_written;
@@ -61,6 +62,7 @@ void fth_reporter_free(fth_reporter *reporter)
     if (!reporter)
         return;
     fth_record_free(reporter->record);
+    json_decref(reporter->group);
     pthread_mutex_destroy(&reporter->mutex);
     free(reporter);
 }
@@ -288,13 +290,24 @@ void fth_reporter_write_start(fth_reporter *reporter, const fth_start_facts *fac
         set_totals_at(reporter, elapsed_s, event);
     }
     fth_reporter_write(reporter, name, event);
+    if (reporter->group) {
+        event = reporter->group;
+        reporter->group = NULL;
+        set_integer(event, "step", from->position->step);
+        fth_reporter_write_of_strategy(reporter, event);
+    }
 }
 
 void fth_reporter_write_of_strategy(fth_reporter *reporter, json_t *event)
 {
     const char *name = json_string_value(json_object_get(event, "event"));
-    if (name && strcmp(name, "group") == 0)
+    const bool is_group = name && strcmp(name, "group") == 0;
+    if (is_group)
         fth_spending_set_group(reporter->from.spending, event);
+    if (is_group && reporter->silent) {
+        json_decref(reporter->group);
+        reporter->group = json_incref(event);
+    }
     fth_reporter_write(reporter, name ? name : "warning", event);
 }
 

@@ -278,6 +278,13 @@ static double usd_per_hour(const fth_spending *spending)
     return spending->price.usd_per_hour + spending->others.usd_per_hour;
 }
 
+void fth_spending_take_over(fth_spending *spending)
+{
+    memset(&spending->others, 0, sizeof spending->others);
+    spending->waited_s = process_seconds(spending);
+    spending->previous_seen_s = spending->previous_process_s = 0;
+}
+
 /* As the record counts it (record_nodes.c): the nodes of the first group were there from the beginning. */
 void fth_spending_set_group(fth_spending *spending, const json_t *group)
 {

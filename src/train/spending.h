@@ -31,6 +31,10 @@ void fth_spending_begin_to_lead(fth_spending *spending);
 /* The other machines that train the run from now on, from a "group" event: what they cost is spent too. */
 void fth_spending_set_group(fth_spending *spending, const json_t *group);
 
+/* From now on this process has the record, which a peer had before: what this machine and the others of the group cost until
+ * now is in that. */
+void fth_spending_take_over(fth_spending *spending);
+
 void fth_spending_begin_identify(fth_spending *spending, const char *watch);
 /* This machine's price, from --price or a catalogue, and the budget. Clears options->price if it was given for another
  * machine of the stored run (`run` is its run.json, or NULL). FTH_INVALID if --budget needs a price and there is none. */

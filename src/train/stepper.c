@@ -165,6 +165,16 @@ fth_status fth_stepper_agree(fth_stepper *stepper, fth_intent *intent)
     return strategy->agree ? strategy->agree(stepper->state, intent) : FTH_OK;
 }
 
+static void write_strategy_events(fth_stepper *stepper)
+{
+    const fth_strategy *strategy = stepper->strategy;
+    json_t *event = NULL;
+    while (strategy->take_event && (event = strategy->take_event(stepper->state))) {
+        json_object_set_new(event, "step", json_integer(stepper->position->step));
+        fth_reporter_write_of_strategy(stepper->reporter, event);
+    }
+}
+
 fth_status fth_stepper_rejoin(fth_stepper *stepper)
 {
     fth_status status = FTH_OK;
@@ -173,6 +183,7 @@ fth_status fth_stepper_rejoin(fth_stepper *stepper)
     FTH_TRY(synchronize(stepper));
     stepper->unsettled = false;
     FTH_TRY(open_loader(stepper));
+    write_strategy_events(stepper);
 
 out:
     return status;
@@ -307,16 +318,6 @@ static void add_result(fth_stepper *stepper, const fth_step_result *result, doub
 {
     fth_position_add_result(stepper->position, result);
     fth_reporter_add_result(stepper->reporter, result, seconds);
-}
-
-static void write_strategy_events(fth_stepper *stepper)
-{
-    const fth_strategy *strategy = stepper->strategy;
-    json_t *event = NULL;
-    while (strategy->take_event && (event = strategy->take_event(stepper->state))) {
-        json_object_set_new(event, "step", json_integer(stepper->position->step));
-        fth_reporter_write_of_strategy(stepper->reporter, event);
-    }
 }
 
 fth_status fth_stepper_update(fth_stepper *stepper)
