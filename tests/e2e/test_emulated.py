@@ -69,6 +69,17 @@ def test_a_step_shows_which_samples_it_had(farthing):
     assert abs(first_loss("two", 2) - first_loss("one-more", 1)) > 1e-4
 
 
+def test_a_trace_has_every_pass(farthing):
+    farthing("train", "--model", "linear", "--data", "digits", "--device", "emulated", "--batch", 64, "--steps", 5,
+             env={"FARTHING_EMULATE": "step=0.002,trace=passes"})
+    passes = [line.split() for line in (farthing.folder / "passes").read_text().splitlines()]
+    assert [(int(number), int(samples)) for _, _, number, samples, _, _ in passes] == [(i, 64) for i in range(5)]
+    moments = [float(moment) for moment, *_ in passes]
+    assert all(later - earlier >= 0.002 for earlier, later in zip(moments, moments[1:]))
+    first = next(event for event in record(farthing.only_run()) if event["event"] == "step")
+    assert first["loss"] == pytest.approx(float(passes[0][4]), rel=1e-6)
+
+
 @pytest.mark.parametrize("emulate, message", [
     ("", "FARTHING_EMULATE=step="),
     ("step", "not name=value"),

@@ -6,16 +6,19 @@
 #include "backend/emulated/emulated.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "backend/reference/reference.h"
 
 typedef struct emulated_device {
     fth_device device; /* first */
     emulated_settings settings;
+    int trace; /* file of passes; -1: none */
     /* Of the run under way. */
     int64_t began_ns; /* from which the schedule counts */
     int64_t left_ns;  /* when the last step ended */
@@ -46,7 +49,12 @@ static fth_status emulated_open(const fth_device_options *options, fth_device **
 
     (void)options; /* it computes nothing */
     FTH_TRY(fth_allocate(1, sizeof *opened, &opened));
+    opened->trace = -1;
     FTH_TRY(emulated_settings_read(&opened->settings));
+    if (*opened->settings.trace) {
+        opened->trace = open(opened->settings.trace, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
+        FTH_REQUIRE(opened->trace >= 0, FTH_IO, "open %s: %s", opened->settings.trace, strerror(errno));
+    }
     opened->device.backend = &fth_backend_plugin;
     opened->device.threads = 1;
     snprintf(opened->device.description, sizeof opened->device.description, "emulated: waits, %s",
@@ -60,7 +68,10 @@ out:
 
 static void emulated_close(fth_device *device)
 {
-    free(device);
+    emulated_device *closed = (emulated_device *)device;
+    if (closed->trace >= 0)
+        close(closed->trace);
+    free(closed);
 }
 
 static void emulated_enter(fth_device *device, int threads)
@@ -138,7 +149,7 @@ typedef struct filled {
 typedef struct emulated_step {
     emulated_device *device;
     double ends_s; /* after the beginning of the run */
-    bool first;
+    bool first, training;
     int filled_count;
     filled fills[4];
     /* Of the first step: the batch. */
@@ -184,6 +195,18 @@ static void look_at_batch(const emulated_step *step)
     device->mean = sum / (double)step->batch;
 }
 
+/* A line for each training pass: seconds on the monotonic clock, process, batch, its samples, their mean, and how many
+ * are of at least 0.5. One write, so that processes can share the file. */
+static void trace_pass(const emulated_device *device, int64_t batch, uint64_t number)
+{
+    char line[160];
+    int length =
+        snprintf(line, sizeof line, "%.6f %d %llu %lld %.17g %lld\n", 1e-9 * (double)device->began_ns, (int)getpid(),
+                 (unsigned long long)number, (long long)batch, device->mean, (long long)device->upper);
+    if (write(device->trace, line, (size_t)length) != length)
+        fth_log_warning("cannot write to %s: %s", device->settings.trace, strerror(errno));
+}
+
 /* Small gradients, not all the same, that add up over workers as a mean's parts do. */
 static void fill_gradient(float *gradient, size_t floats, float value)
 {
@@ -226,6 +249,8 @@ static fth_status run_step(void *state, const fth_run *run)
     if (step->first) {
         device->began_ns = now;
         look_at_batch(step);
+        if (step->training && device->trace >= 0)
+            trace_pass(device, step->batch, run->step);
     } else {
         device->began_ns += now - device->left_ns;
     }
@@ -305,6 +330,7 @@ static fth_status prepare(fth_plan *plan, const fth_node *node)
     FTH_TRY(fth_allocate(1, sizeof *made, &made));
     made->device = (emulated_device *)fth_plan_device(plan);
     made->first = notes->next_node == 0;
+    made->training = fth_plan_get_options(plan).mode == FTH_PLAN_TRAIN;
     notes->so_far_s += notes->node_seconds[notes->next_node++];
     made->ends_s = notes->so_far_s;
     for (int i = 0; i < node->input_count; i++)

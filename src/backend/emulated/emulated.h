@@ -14,12 +14,13 @@
 
 #include "backend/kernel.h"
 
-/* What $FARTHING_EMULATE says: "step=0.81,backward=0.667,batch=16,times=vgg19.times". */
+/* What $FARTHING_EMULATE says: "step=0.81,backward=0.667,batch=16,times=vgg19.times,trace=passes". */
 typedef struct emulated_settings {
     double step_s;    /* of a training step; 0: the sum of the file's times */
     double backward;  /* share of it; 0: the file's */
     int64_t batch;    /* samples for which the times hold: others take in proportion; 0: any number does */
     char times[4096]; /* file of layers and their seconds; "": shares by multiplications */
+    char trace[4096]; /* file to which each training pass adds a line; "": none */
     char text[128];   /* as given, for the device's description */
 } emulated_settings;
 

@@ -34,13 +34,14 @@ static fth_status read_setting(emulated_settings *settings, const char *name, co
         FTH_REQUIRE(read_number(value, 1, 1e9, &number), FTH_INVALID,
                     "FARTHING_EMULATE: batch=%s is not a number of samples", value);
         settings->batch = (int64_t)number;
-    } else if (strcmp(name, "times") == 0) {
-        FTH_REQUIRE(strlen(value) < sizeof settings->times, FTH_INVALID, "FARTHING_EMULATE: times=%s is too long",
+    } else if (strcmp(name, "times") == 0 || strcmp(name, "trace") == 0) {
+        char *path = name[1] == 'i' ? settings->times : settings->trace;
+        int length = snprintf(path, sizeof settings->times, "%s", value);
+        FTH_REQUIRE(length < (int)sizeof settings->times, FTH_INVALID, "FARTHING_EMULATE: %s=%s is too long", name,
                     value);
-        snprintf(settings->times, sizeof settings->times, "%s", value);
     } else {
-        status = fth_fail(FTH_INVALID, "FARTHING_EMULATE: unknown setting \"%s\"; known: step, backward, batch, times",
-                          name);
+        status = fth_fail(FTH_INVALID,
+                          "FARTHING_EMULATE: unknown setting \"%s\"; known: step, backward, batch, times, trace", name);
     }
 out:
     return status;
