@@ -138,6 +138,25 @@ out:
     return status;
 }
 
+/* The same until it succeeds: while this process prepared itself, or waits for others, members may be lost. */
+static fth_status form_first_group(fth_data_parallel *self, fth_peer_place *place)
+{
+    enum { MOST_LOSSES = 100 };
+    fth_status status = FTH_PEER_LOST;
+    bool told = false;
+    for (int losses = 0; losses < MOST_LOSSES; losses += status == FTH_PEER_LOST) {
+        status = form_group(self, place);
+        if (status == FTH_PEER_LOST)
+            fth_log_warning("%s; forming the group again", fth_error_message());
+        else if (status == FTH_TIMEOUT && !told)
+            fth_log_info("waiting: %s", fth_error_message());
+        else if (status != FTH_TIMEOUT)
+            break;
+        told = told || status == FTH_TIMEOUT;
+    }
+    return status;
+}
+
 static fth_wire find_wire(const char *name)
 {
     return strcmp(name, "f16") == 0 ? FTH_WIRE_F16 : strcmp(name, "bf16") == 0 ? FTH_WIRE_BF16 : FTH_WIRE_F32;
@@ -161,7 +180,7 @@ static fth_status connect_worker(fth_engine *engine, const fth_train_options *op
     if (options->shard_update)
         FTH_TRY(fth_update_shards_create(engine, fth_shared_memory_get(fth_gradient_exchange_memory(self->exchange)),
                                          &self->shards));
-    FTH_TRY(form_group(self, place));
+    FTH_TRY(form_first_group(self, place));
 
 out:
     json_decref(run);

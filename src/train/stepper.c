@@ -130,13 +130,27 @@ static fth_status open_loader(fth_stepper *stepper)
     return fth_setup_open_loader(stepper->setup, FTH_TRAIN, stepper->position->state.batches, &stepper->loader);
 }
 
+/* With a group that may end again, for whatever others do, before this process has come to their state. */
+static fth_status synchronize_first(fth_stepper *stepper)
+{
+    enum { MOST_LOSSES = 100 };
+    fth_status status = synchronize(stepper);
+    for (int losses = 0; status == FTH_PEER_LOST && stepper->strategy->rejoin && losses < MOST_LOSSES; losses++) {
+        fth_log_warning("%s; forming the group again", fth_error_message());
+        status = stepper->strategy->rejoin(stepper->state, &stepper->place);
+        if (status == FTH_OK)
+            status = synchronize(stepper);
+    }
+    return status;
+}
+
 fth_status fth_stepper_open(fth_stepper *stepper)
 {
     fth_status status = FTH_OK;
     const fth_setup *setup = stepper->setup;
 
     fth_position_start_clock(stepper->position); /* which a peer may ask for */
-    FTH_TRY(synchronize(stepper));
+    FTH_TRY(synchronize_first(stepper));
     FTH_TRY(open_loader(stepper)); /* its threads work while the plan is made */
     int64_t samples = fth_part_samples(setup->part, setup->options->batch);
     if (!stepper->strategy->has_workers && samples > 0)

@@ -233,6 +233,18 @@ out:
     return status;
 }
 
+/* Keeps the run, or leaves that to a peer, as the new group has it. */
+static void take_place(fth_trainer *trainer, const char *reason)
+{
+    fth_validator_set_peers(trainer->validator, fth_stepper_get_peers(trainer->stepper));
+    if (!fth_stepper_follows(trainer->stepper)) {
+        fth_keeper_take_over(trainer->keeper, reason);
+        return;
+    }
+    fth_validator_set_saver(trainer->validator, NULL, NULL);
+    fth_keeper_give_up(trainer->keeper);
+}
+
 /* Nothing is written before everything that can be wrong with the options or the data has been checked. */
 static fth_status begin(fth_trainer *trainer, const fth_strategy *strategy)
 {
@@ -243,7 +255,8 @@ static fth_status begin(fth_trainer *trainer, const fth_strategy *strategy)
     FTH_TRY(fth_setup_open(&trainer->beginning, strategy, trainer->stop, trainer->spending, &trainer->setup,
                            &trainer->position));
     FTH_TRY(fth_stepper_connect(trainer->stepper, &trainer->setup));
-    const bool leads = !fth_stepper_follows(trainer->stepper), starts = leads && trainer->found;
+    const bool leads = !fth_stepper_follows(trainer->stepper);
+    bool starts = leads && trainer->found;
     if (!resumed)
         FTH_TRY(fth_setup_load_weights(&trainer->setup, &trainer->position));
     FTH_TRY(open_objects(trainer));
@@ -256,6 +269,10 @@ static fth_status begin(fth_trainer *trainer, const fth_strategy *strategy)
     FTH_TRY(fth_setup_keep_data(&trainer->setup));
     FTH_TRY(fth_stepper_open(trainer->stepper));
     fth_validator_set_peers(trainer->validator, fth_stepper_get_peers(trainer->stepper));
+    if (leads == fth_stepper_follows(trainer->stepper)) { /* others came or went meanwhile */
+        take_place(trainer, "the process that led was lost before training began");
+        starts = false;
+    }
 
     fth_position_start_clock(&trainer->position);
     if (starts)
@@ -386,18 +403,6 @@ out:
 }
 
 /* ---- peers ---- */
-
-/* Keeps the run, or leaves that to a peer, as the new group has it. */
-static void take_place(fth_trainer *trainer, const char *reason)
-{
-    fth_validator_set_peers(trainer->validator, fth_stepper_get_peers(trainer->stepper));
-    if (!fth_stepper_follows(trainer->stepper)) {
-        fth_keeper_take_over(trainer->keeper, reason);
-        return;
-    }
-    fth_validator_set_saver(trainer->validator, NULL, NULL);
-    fth_keeper_give_up(trainer->keeper);
-}
 
 /* Goes on with taking the run over, until the deadline at most. */
 static void follow_takeover(fth_trainer *trainer, fth_deadline deadline)
