@@ -100,8 +100,13 @@ static fth_status let_leave(fth_data_parallel *self, fth_intent *intent)
     fth_status status = share_reason(self, intent, intent->leave, &reason, &first);
     if (status != FTH_OK)
         return status;
-    if (!intent->leave)
+    if (!intent->leave) {
+        /* A sum in which those that leave take no part: it ends when the rendezvous knows that they have left, and the next
+         * group is not formed with them. */
+        double nothing = 0;
+        sum(self, &nothing, 1);
         return fth_fail(FTH_PEER_LOST, "%s leaves: %s", fth_worker_group_name(self->group, first), reason.message);
+    }
     self->apart = true;
     if (fth_worker_group_leave(self->group, reason.message) != FTH_OK)
         fth_log_warning("%s", fth_error_message()); /* then the others miss it: this one goes all the same */
