@@ -1,11 +1,13 @@
 #!/bin/bash
 # Tests and measurements on a machine with a GPU, from a folder made by pack.sh or from a build folder.
 #
-#     bench/cuda/run.sh [-d folder] tests | sanitize tool | faults | runs | bench [case ...] | profile case
+#     bench/cuda/run.sh [-d folder] tests | sanitize tool | faults | runs | collectives | bench [case ...] |
+#                                       profile case
 #
 # tests: the op tests, and those of convolutions in small parts of the batch. sanitize: the same under compute-sanitizer (memcheck or racecheck). faults: a GPU that hangs, one that
 # is lost, a batch too large for it. runs: training through the program, stopped, killed, resumed and moved to the CPU,
-# final weights compared. bench/engine/run --device cuda compares with PyTorch.
+# final weights compared. collectives: sums among GPUs, as a group of one through NCCL, with what that costs a step; and two
+# workers on this GPU through shared memory and through gloo, with synchronized batch norms, against one. bench/engine/run --device cuda compares with PyTorch.
 #
 # Cases: mnist-cnn cifar-cnn resnet18-64 resnet50-224 vgg19-224. CUDA's libraries are taken from the system or from
 # Python's packages (nvidia/*/lib). PRECISION (default bf16), SECONDS_EACH (default 5).
@@ -51,7 +53,8 @@ bench_one() { # case precision
     with "$folder/farthing" bench --device cuda $(size_of "$1") --precision "$2" --seconds "${SECONDS_EACH:-5}"
 }
 
-op_tests="test_backend_ops test_backend_first_layer test_backend_dropout test_backend_updates test_backend_step"
+op_tests="test_backend_ops test_backend_first_layer test_backend_dropout test_backend_updates test_backend_step
+test_backend_synchronized test_backend_collectives"
 what=${1:-quick}
 [ $# -gt 0 ] && shift
 case $what in
@@ -163,6 +166,50 @@ runs)
 quick)
     bench_one mnist-cnn bf16
     bench_one resnet18-64 bf16
+    ;;
+collectives)
+    failed=0
+    for test in test_backend_synchronized test_backend_collectives; do
+        echo "== $test"
+        with "$folder/$test" 2>&1 | grep -v -E '^\[ (RUN|      OK) ' | tail -40
+        [ "${PIPESTATUS[0]}" = 0 ] || failed=1
+    done
+    echo "== what NCCL costs a step, one rank (at most 2 %)"
+    for case in "resnet50 256 224 20" "resnet18 256 64 50" "vgg19 128 224 20"; do
+        # shellcheck disable=SC2086
+        with "$folder/test_backend_collectives" cost $case 2>&1 | grep -E ' us a step|ERROR|SKIP' || failed=1
+    done
+    echo "== two workers on one GPU"
+    runs=$(mktemp -d)
+    method="--device ${on:-cuda} --model resnet20 --data digits --share 1/50 --batch 64 --steps 10 --lr 0.001 --seed 3"
+    method="$method --precision f32 --runs $runs"
+    loss() { sed -n 's/^trained .* loss \([0-9.]*\), .*/\1/p' "$runs/log-$1"; }
+    pair() { # name, transport
+        for rank in 0 1; do
+            # shellcheck disable=SC2086
+            RANK=$rank WORLD_SIZE=2 LOCAL_RANK=$rank LOCAL_WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 MASTER_PORT=$port \
+                with timeout 200 "$folder/farthing" train --strategy data-parallel --transport "$2" \
+                --batch-norm synchronized --name "$1" $method > "$runs/log-$1-$rank" 2>&1 &
+        done
+        wait
+        cat "$runs/log-$1-0" "$runs/log-$1-1" > "$runs/log-$1"
+        port=$((port + 1))
+    }
+    port=$((20000 + RANDOM % 10000))
+    # shellcheck disable=SC2086
+    with timeout 200 "$folder/farthing" train --name one $method > "$runs/log-one" 2>&1
+    pair shm shm
+    pair gloo gloo
+    pair auto auto
+    echo "validation loss after 10 steps: one worker $(loss one), two through shm $(loss shm), gloo $(loss gloo), auto $(loss auto)"
+    for name in shm gloo auto; do
+        awk -v a="$(loss one)" -v b="$(loss $name)" 'BEGIN { d = a - b; exit !(a > 0 && b > 0 && d * d < 1e-4 * a * a) }' || {
+            failed=1
+            tail -3 "$runs/log-$name"
+        }
+    done
+    rm -rf "$runs"
+    exit $failed
     ;;
 bench)
     for case in "${@:-mnist-cnn}"; do bench_one "$case" "${PRECISION:-bf16}"; done
