@@ -411,7 +411,7 @@ static fth_status ask_once(fth_membership *membership, const char *path, json_t 
     status = fth_rendezvous_client_post(membership->caller, path, request, fth_deadline_in(HELD_S + 5), stop_is_asked,
                                         stop, code, answer);
     if (*code == FTH_RENDEZVOUS_GONE) {
-        fth_log_warning("%s was left out and joins again: %s", membership->who, fth_error_message());
+        fth_log_warning("%s joins again as a new member: %s", membership->who, fth_error_message());
         forget_member(membership, member);
     }
 

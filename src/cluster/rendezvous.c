@@ -38,6 +38,7 @@
 #include "http/server.h"
 
 enum { MAX_BODY = 64 << 10, MAX_OPEN_BODY = 17 << 20, MAX_RUN_BODY = 16 << 20, MAX_NAME = 256, MAX_CONNECTIONS = 4096 };
+static const int64_t MAX_GENERATION = INT64_C(1) << 50;
 static const double TICK_S = 0.1, BEAT_S = 1, JOIN_S = 2, FIND_S = 5, KEY_S = 10;
 
 typedef enum held_kind { HELD_BEAT, HELD_JOIN, HELD_FIND, HELD_KEY } held_kind;
@@ -293,23 +294,22 @@ static bool admit(void *context, fth_exchange *exchange, const fth_route *route,
     return true;
 }
 
-/* The body as an object; NULL: it was none, and the exchange has been refused. */
-static json_t *read_object(fth_exchange *exchange)
+/* The body, an object whose parts are read as json_unpack() does; NULL: it was none, and the exchange has been refused. */
+static json_t *read_request(fth_exchange *exchange, const char *format, ...)
 {
     size_t size = 0;
     const char *body = fth_exchange_body(exchange, &size);
-    json_t *json = size > 0 ? json_loadb(body, size, JSON_REJECT_DUPLICATES, NULL) : NULL;
-    if (json_is_object(json))
+    json_error_t error = {.text = "expected a JSON object"};
+    json_t *json = size > 0 ? json_loadb(body, size, JSON_REJECT_DUPLICATES, &error) : NULL;
+    va_list arguments;
+    va_start(arguments, format);
+    bool good = json && json_vunpack_ex(json, &error, 0, format, arguments) == 0;
+    va_end(arguments);
+    if (good)
         return json;
+    refuse(exchange, 400, "%s: %s", fth_exchange_path(exchange), error.text);
     json_decref(json);
-    refuse(exchange, 400, "%s expects a JSON object", fth_exchange_path(exchange));
     return NULL;
-}
-
-static void refuse_form(fth_exchange *exchange, json_t *json, const json_error_t *error)
-{
-    refuse(exchange, 400, "%s: %s", fth_exchange_path(exchange), error->text);
-    json_decref(json);
 }
 
 static void get_rendezvous(void *context, fth_exchange *exchange)
@@ -407,32 +407,30 @@ static void add_member(fth_rendezvous *rendezvous, fth_exchange *exchange, intro
 
 static void post_open(void *context, fth_exchange *exchange)
 {
-    json_t *json = read_object(exchange), *facts = NULL;
-    json_error_t error;
+    json_t *facts = NULL;
     introduction opening = {0};
     json_int_t process = 0, generation = 0;
     int hosts = 0;
+    json_t *json =
+        read_request(exchange, "{s:s, s:s, s:s, s:s, s:s, s:s, s:s, s:I, s:i, s:i, s:o, s?I, s?i, s?o, s?b}", "version",
+                     &opening.version, "run", &opening.run, "configuration", &opening.configuration, "instance",
+                     &opening.who.instance, "node", &opening.who.node, "host", &opening.who.host, "address",
+                     &opening.who.address, "process", &process, "local_rank", &opening.who.local_rank, "rank",
+                     &opening.who.rank, "facts", &facts, "generation", &generation, "former_rank",
+                     &opening.who.former_rank, "known_run", &opening.who.run, "hosts", &hosts);
     if (!json)
         return;
-    if (json_unpack_ex(json, &error, 0, "{s:s, s:s, s:s, s:s, s:s, s:s, s:s, s:I, s:i, s:i, s:o, s?I, s?i, s?o, s?b}",
-                       "version", &opening.version, "run", &opening.run, "configuration", &opening.configuration,
-                       "instance", &opening.who.instance, "node", &opening.who.node, "host", &opening.who.host,
-                       "address", &opening.who.address, "process", &process, "local_rank", &opening.who.local_rank,
-                       "rank", &opening.who.rank, "facts", &facts, "generation", &generation, "former_rank",
-                       &opening.who.former_rank, "known_run", &opening.who.run, "hosts", &hosts) != 0) {
-        refuse_form(exchange, json, &error);
-        return;
-    }
     opening.who.facts = facts;
     opening.who.process = process;
     opening.who.generation = generation;
     opening.who.hosts = hosts;
     if (is_name(opening.who.node) && is_name(opening.who.host) && is_name(opening.who.instance) &&
         strlen(opening.who.address) <= MAX_NAME && strlen(opening.version) <= MAX_NAME &&
-        strlen(opening.run) <= MAX_NAME && process > 0 && generation >= 0)
+        strlen(opening.run) <= MAX_NAME && process > 0 && generation >= 0 && generation < MAX_GENERATION)
         add_member(context, exchange, &opening);
     else
-        refuse(exchange, 400, "/open: a name is empty, longer than %d characters or not printable", MAX_NAME);
+        refuse(exchange, 400, "/open: a name is empty, longer than %d characters or not printable, or a number wrong",
+               MAX_NAME);
     json_decref(json);
 }
 
@@ -471,18 +469,13 @@ static void drop_former_beat(fth_rendezvous *rendezvous, int64_t member)
 static void post_beat(void *context, fth_exchange *exchange)
 {
     fth_rendezvous *rendezvous = context;
-    json_t *json = read_object(exchange);
-    json_error_t error;
     json_int_t member, generation, step;
     const char *activity;
     int ending;
+    json_t *json = read_request(exchange, "{s:I, s:I, s:b, s:I, s:s}", "member", &member, "generation", &generation,
+                                "ending", &ending, "step", &step, "activity", &activity);
     if (!json)
         return;
-    if (json_unpack_ex(json, &error, 0, "{s:I, s:I, s:b, s:I, s:s}", "member", &member, "generation", &generation,
-                       "ending", &ending, "step", &step, "activity", &activity) != 0) {
-        refuse_form(exchange, json, &error);
-        return;
-    }
     if (enter(rendezvous, exchange, member)) {
         fth_roster_hear(rendezvous->roster, fth_clock_seconds(), member, step, activity);
         drop_former_beat(rendezvous, member);
@@ -496,15 +489,10 @@ static void post_beat(void *context, fth_exchange *exchange)
 static void post_join(void *context, fth_exchange *exchange)
 {
     fth_rendezvous *rendezvous = context;
-    json_t *json = read_object(exchange);
-    json_error_t error;
     json_int_t member, after;
+    json_t *json = read_request(exchange, "{s:I, s:I}", "member", &member, "after", &after);
     if (!json)
         return;
-    if (json_unpack_ex(json, &error, 0, "{s:I, s:I}", "member", &member, "after", &after) != 0) {
-        refuse_form(exchange, json, &error);
-        return;
-    }
     if (enter(rendezvous, exchange, member)) {
         fth_roster_join(rendezvous->roster, fth_clock_seconds(), member, after);
         hold(rendezvous, exchange, &(held){.kind = HELD_JOIN, .member = member, .generation = after}, JOIN_S);
@@ -516,15 +504,10 @@ static void post_join(void *context, fth_exchange *exchange)
 static void post_find(void *context, fth_exchange *exchange)
 {
     fth_rendezvous *rendezvous = context;
-    json_t *json = read_object(exchange);
-    json_error_t error;
     json_int_t member;
+    json_t *json = read_request(exchange, "{s:I}", "member", &member);
     if (!json)
         return;
-    if (json_unpack_ex(json, &error, 0, "{s:I}", "member", &member) != 0) {
-        refuse_form(exchange, json, &error);
-        return;
-    }
     if (enter(rendezvous, exchange, member)) {
         hold(rendezvous, exchange, &(held){.kind = HELD_FIND, .member = member}, FIND_S);
         pthread_mutex_unlock(&rendezvous->mutex);
@@ -535,15 +518,11 @@ static void post_find(void *context, fth_exchange *exchange)
 static void post_share(void *context, fth_exchange *exchange)
 {
     fth_rendezvous *rendezvous = context;
-    json_t *json = read_object(exchange), *run;
-    json_error_t error;
+    json_t *run;
     json_int_t member;
+    json_t *json = read_request(exchange, "{s:I, s:o}", "member", &member, "run", &run);
     if (!json)
         return;
-    if (json_unpack_ex(json, &error, 0, "{s:I, s:o}", "member", &member, "run", &run) != 0) {
-        refuse_form(exchange, json, &error);
-        return;
-    }
     if (enter(rendezvous, exchange, member)) {
         if (fth_roster_set_run(rendezvous->roster, member, run))
             answer(exchange, 200, json_object());
@@ -557,16 +536,11 @@ static void post_share(void *context, fth_exchange *exchange)
 static void post_leave(void *context, fth_exchange *exchange)
 {
     fth_rendezvous *rendezvous = context;
-    json_t *json = read_object(exchange);
-    json_error_t error;
     json_int_t member;
     const char *reason;
+    json_t *json = read_request(exchange, "{s:I, s:s}", "member", &member, "reason", &reason);
     if (!json)
         return;
-    if (json_unpack_ex(json, &error, 0, "{s:I, s:s}", "member", &member, "reason", &reason) != 0) {
-        refuse_form(exchange, json, &error);
-        return;
-    }
     if (enter(rendezvous, exchange, member)) {
         fth_roster_leave(rendezvous->roster, fth_clock_seconds(), member, reason);
         answer(exchange, 200, json_object());
@@ -578,17 +552,11 @@ static void post_leave(void *context, fth_exchange *exchange)
 static void post_lost(void *context, fth_exchange *exchange)
 {
     fth_rendezvous *rendezvous = context;
-    json_t *json = read_object(exchange);
-    json_error_t error;
     json_int_t process;
     const char *node, *reason;
+    json_t *json = read_request(exchange, "{s:s, s:I, s:s}", "node", &node, "process", &process, "reason", &reason);
     if (!json)
         return;
-    if (json_unpack_ex(json, &error, 0, "{s:s, s:I, s:s}", "node", &node, "process", &process, "reason", &reason) !=
-        0) {
-        refuse_form(exchange, json, &error);
-        return;
-    }
     pthread_mutex_lock(&rendezvous->mutex);
     int lost = fth_roster_lose(rendezvous->roster, fth_clock_seconds(), node, process, reason);
     answer(exchange, 200, json_pack("{s:i}", "lost", lost));
