@@ -406,7 +406,7 @@ static const char *const options_of_row[] = {"batch-per-worker", "scale-lr",    
 
 const fth_strategy fth_strategy_data_parallel = {
     .name = "data-parallel",
-    .summary = "workers on one machine or several, each with a part of every batch; `farthing launch` starts them",
+    .summary = "workers with a part of every batch each; `farthing launch` starts them",
     .options = options_of_row,
     .optimizer = FTH_OPTIMIZER_OF_ENGINE,
     .takes_checkpoints = true,
