@@ -71,6 +71,12 @@ static fth_status credit(fth_record_summary *summary, size_t *capacity, size_t m
     return FTH_OK;
 }
 
+/* As the ledger counts it: of a machine that was killed the last events may be missing, but what was trained was paid for. */
+static double end_of(const fth_record_machine *machine)
+{
+    return fmax(machine->seconds, machine->last_elapsed_s - machine->first_elapsed_s);
+}
+
 fth_status fth_record_find_nodes(fth_record_summary *summary)
 {
     fth_status status = FTH_OK;
@@ -83,8 +89,9 @@ fth_status fth_record_find_nodes(fth_record_summary *summary)
     {
         const char *name = json_string_value(json_object_get(event, "event"));
         bool begins = strcmp(name, "start") == 0 || strcmp(name, "resume") == 0;
-        if (begins && group) /* machines are counted as record_machines.c does */
-            FTH_TRY(credit(summary, &capacity, machines - 1, group, summary->machines[machines - 1].seconds - since_s));
+        if (begins && group)
+            FTH_TRY(
+                credit(summary, &capacity, machines - 1, group, end_of(&summary->machines[machines - 1]) - since_s));
         if (begins) {
             machines++;
             group = NULL;
@@ -99,7 +106,7 @@ fth_status fth_record_find_nodes(fth_record_summary *summary)
         }
     }
     if (group)
-        FTH_TRY(credit(summary, &capacity, machines - 1, group, summary->machines[machines - 1].seconds - since_s));
+        FTH_TRY(credit(summary, &capacity, machines - 1, group, end_of(&summary->machines[machines - 1]) - since_s));
 
 out:
     return status;
