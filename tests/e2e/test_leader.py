@@ -1,0 +1,53 @@
+"""Who keeps the run of a group of workers, when the one that did is lost: record, checkpoints and lease are handed over."""
+import json
+import os
+import signal
+
+import pytest
+from conftest import PATIENCE_S, wait_for
+
+ENDLESS = ["train", "--strategy", "data-parallel", "--model", "linear", "--data", "digits", "--seed", "5", "--steps",
+           "100000000", "--validate-every", "1000000", "--name", "run", "--watch", "none"]
+
+
+def events_of(path):
+    """The whole lines of a file of events; none if there is no such file."""
+    text = path.read_text() if path.exists() else ""
+    return [json.loads(line) for line in text[:text.rfind("\n") + 1].splitlines()]
+
+
+def leader_of(events):
+    """The process that leads the newest group."""
+    return [event for event in events if event["event"] == "group"][-1]["members"][0]["process"]
+
+
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGSTOP], ids=["killed", "stopped"])
+def test_another_worker_keeps_the_run(farthing, tmp_path, how):
+    """In a store with a lease that lapses after a minute: the other does not wait for that."""
+    store, local = tmp_path / "store", tmp_path / "runs/run/events.jsonl"
+    process = farthing.start("launch", "--workers", "2", "--", *ENDLESS, "--checkpoints", store,
+                             "--lease", "60s")
+    former = None
+    try:
+        wait_for(lambda: any(event["event"] == "group" for event in events_of(local)), "a group", PATIENCE_S)
+        former = leader_of(events_of(local))
+        os.kill(former, how)
+        if how == signal.SIGSTOP:
+            wait_for(lambda: json.loads((store / "lease.json").read_text())["fence"] > 1, "another owner", PATIENCE_S)
+            os.kill(former, signal.SIGCONT)
+        wait_for(lambda: any("-f000001" not in path.name for path in (store / "checkpoints").glob("*-f*.json")),
+                 "its checkpoint", PATIENCE_S)
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(timeout=PATIENCE_S) == 75, process.stderr.read()
+    finally:
+        if process.poll() is None:
+            process.kill()
+            process.wait()
+    events = events_of(local)
+    resumes = [event for event in events if event["event"] == "resume"]
+    assert len(resumes) >= 1 and f"process {former}" in resumes[0]["reason"]
+    assert events[-1]["event"] == "interrupted"
+    assert json.loads((store / "lease.json").read_text())["owner"] == ""  # given up in order
+    last = max(event["step"] for event in events if event["event"] == "checkpoint")
+    assert last == events[-1]["step"]
+    assert farthing("report", store).code == 0
