@@ -83,14 +83,27 @@ static int count_processors(const void *state)
 
 enum { DEVICE_BUCKET_BYTES = 25 << 20 }; /* as PyTorch's; links of GPUs are too fast for it to matter much */
 
+/* What this worker does, for the rendezvous, which finds one stuck that keeps others waiting in an exchange. */
+static void report(fth_data_parallel *self, const char *activity)
+{
+    self->activity = activity;
+    fth_worker_group_report(self->group, self->number, activity);
+}
+
+static const char *const exchanging = "exchanging", *const computing = "computing", *const between = "between updates";
+
 /* For validation, and for synchronized batch norms. */
 static fth_status sum(void *state, double *values, size_t count)
 {
     fth_data_parallel *self = state;
+    const char *activity = self->activity ? self->activity : between;
     if (self->apart)
         return FTH_OK;
-    return fth_worker_group_judge(self->group,
-                                  fth_collective_sum(fth_worker_group_collective(self->group), values, count));
+    report(self, exchanging);
+    fth_status status = fth_worker_group_judge(
+        self->group, fth_collective_sum(fth_worker_group_collective(self->group), values, count));
+    report(self, activity);
+    return status;
 }
 
 static void note_group(fth_data_parallel *self)
@@ -215,7 +228,9 @@ static fth_status agree(void *state, fth_intent *intent)
 {
     fth_data_parallel *self = state;
     fth_worker_times_pause(self->times);
+    report(self, exchanging);
     fth_status status = fth_data_parallel_agree(self, intent);
+    report(self, between);
     fth_worker_times_add(self->times, FTH_WORKER_WAITS);
     return status;
 }
@@ -290,12 +305,12 @@ static fth_status compute_and_exchange(fth_data_parallel *self, const fth_batch 
 {
     fth_status status = FTH_OK;
 
-    fth_worker_group_report(self->group, place->update, "computing");
+    report(self, computing);
     FTH_TRY(compute(self, batch, place));
     fth_worker_times_add(self->times, FTH_WORKER_COMPUTES);
     if (!place->last)
         goto out;
-    fth_worker_group_report(self->group, place->update, "exchanging");
+    report(self, exchanging);
     FTH_TRY(exchange(self, result));
 
 out:
@@ -322,6 +337,7 @@ static fth_status step(void *state, const fth_batch *batch, double learning_rate
     const fth_group place = fth_engine_group(self->engine, batch);
 
     *result = (fth_step_result){0};
+    self->number = place.update;
     self->next_batch = batch->number + 1;
     fth_worker_times_add(self->times, FTH_WORKER_LOADS);
     if (place.first)
@@ -334,6 +350,7 @@ static fth_status step(void *state, const fth_batch *batch, double learning_rate
         FTH_TRY(back == FTH_OK ? status : back);
     }
     FTH_TRY(status);
+    report(self, between);
     if (place.last)
         fth_worker_times_add(self->times, FTH_WORKER_UPDATES);
 
@@ -357,6 +374,7 @@ static fth_status drain(void *state, fth_step_result *result)
     *result = (fth_step_result){0};
     if (self->apart || !fth_worker_group_collective(self->group))
         return FTH_OK;
+    report(self, exchanging);
     FTH_TRY(fth_data_parallel_share_buffers(self));
     if (self->shards)
         FTH_TRY(fth_update_shards_gather(self->shards, self->group));
@@ -365,6 +383,7 @@ static fth_status drain(void *state, fth_step_result *result)
         if (event)
             json_array_append_new(self->events, event);
     }
+    report(self, between);
 
 out:
     return status;

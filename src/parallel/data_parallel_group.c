@@ -12,6 +12,10 @@
 
 enum { MAX_ATTEMPTS = 5 }; /* to connect to a group's members, before giving up */
 
+/* The rendezvous finds lost members in seconds, and stuck ones in a minute: this is for those that reach it, and not each
+ * other. */
+enum { COLLECTIVE_TIMEOUT_S = 120 };
+
 static const char has_ended[] = "it has ended"; /* why members leave at the end */
 
 struct fth_worker_group {
@@ -263,6 +267,7 @@ static fth_status open_collective(fth_worker_group *group, const fth_shared_memo
                                   .keys = {group->membership, fth_membership_put, fth_membership_get},
                                   .address = address && *address ? address : NULL,
                                   .transport = group->options->transport,
+                                  .timeout_s = COLLECTIVE_TIMEOUT_S,
                                   .memory = memory},
         &collective));
     pthread_mutex_lock(&group->mutex);

@@ -52,7 +52,7 @@ static fth_status evaluate(fth_served_validator *v, fth_engine *engine, const ft
     const fth_served_model *model = v->options.model;
     fth_loader *loader = NULL;
     int64_t count = fth_dataset_get_info(model->dataset)->count[FTH_VALIDATION];
-    int64_t batch = fth_engine_evaluation_batch(engine, count);
+    int64_t batch = fth_engine_evaluation_batch(engine, fth_engine_get_options(engine)->train->batch, count);
     fth_loader_options options = {.split = FTH_VALIDATION,
                                   .batch = batch,
                                   .seed = (uint64_t)model->train->seed,

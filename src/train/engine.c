@@ -299,15 +299,15 @@ fth_group fth_engine_group(const fth_engine *engine, const fth_batch *batch)
 
 /* ---- evaluation ---- */
 
-int64_t fth_engine_evaluation_batch(const fth_engine *engine, int64_t samples)
+int64_t fth_engine_evaluation_batch(const fth_engine *engine, int64_t trained, int64_t samples)
 {
     enum { GOOD_BATCH = 64, MAX_FLOATS = 1 << 20 };
     const fth_engine_options *options = &engine->options;
     int64_t floats = (int64_t)options->channels * options->height * options->width;
     int64_t fits = MAX_FLOATS / floats;
     int64_t wanted = fits < GOOD_BATCH ? fits : GOOD_BATCH;
-    if (wanted < options->train->batch)
-        wanted = options->train->batch;
+    if (wanted < trained)
+        wanted = trained;
     return wanted < samples ? wanted : samples;
 }
 

@@ -132,8 +132,8 @@ const fth_plan *fth_engine_get_plan(const fth_engine *engine, int64_t batch, fth
 
 /* ---- evaluation ---- */
 
-/* How many images are evaluated at a time: small training batches would waste time there. */
-int64_t fth_engine_evaluation_batch(const fth_engine *engine, int64_t samples);
+/* How many images are evaluated at a time, where this process trains on batches of `trained`: small ones would waste time. */
+int64_t fth_engine_evaluation_batch(const fth_engine *engine, int64_t trained, int64_t samples);
 
 /* Sums over samples that were evaluated. */
 typedef struct fth_counts {

@@ -108,7 +108,7 @@ fth_status fth_evaluate(const fth_train_options *options, fth_confusion **confus
     FTH_TRY(fth_engine_create(&engine_options, device, &engine));
     FTH_TRY(fth_engine_load_weights(engine, weights, false, options->weights, NULL));
 
-    int64_t batch = fth_engine_evaluation_batch(engine, info->count[FTH_VALIDATION]);
+    int64_t batch = fth_engine_evaluation_batch(engine, options->batch, info->count[FTH_VALIDATION]);
     fth_loader_options loader_options = {.split = FTH_VALIDATION,
                                          .batch = batch,
                                          .seed = (uint64_t)options->seed,

@@ -194,7 +194,9 @@ static const fth_option options[] = {
          "speed of the exchange",
      .check = fth_option_check_bucket, .commands = FTH_FOR_TRAIN | FTH_FOR_STANDBY, .side = FTH_SIDE_NONE},
     {ROW("shard-update", SWITCH, shard_update),
-     .help = "data-parallel: each worker keeps the optimizer's state of a part of the weights and updates that part",
+     .help =
+         "data-parallel: each worker updates a part of the weights and the next worker's, and keeps the optimizer's "
+         "state of these alone",
      .commands = FTH_FOR_TRAIN | FTH_FOR_STANDBY, .side = FTH_SIDE_NONE},
     {ROW("server", TEXT, server), .address = true, .argument = "URL",
      .help = "parameter-server: whose worker this is (`farthing serve parameters`); without it a server and --workers "
