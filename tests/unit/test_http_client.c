@@ -123,12 +123,14 @@ static void what_breaks_is_told_apart(void **state)
     fth_http_response response;
     assert_int_equal(ask(*state, (fth_http_request){0}, "/cut", &response), FTH_PEER_LOST);
     assert_int_equal(ask(*state, (fth_http_request){0}, "/silent", &response), FTH_PEER_LOST);
+    assert_int_equal(response.failure, FTH_HTTP_NO_ANSWER);
     fth_http_request request = {.deadline = fth_deadline_in(0.3)};
     assert_int_equal(ask(*state, request, "/hang", &response), FTH_TIMEOUT);
     request = (fth_http_request){.stall_s = 1, .deadline = fth_deadline_in(60)};
     assert_int_equal(ask(*state, request, "/hang", &response), FTH_PEER_LOST);
     request = (fth_http_request){.method = "GET", .url = "http://127.0.0.1:1/a?secret=1"};
     assert_int_equal(fth_http_perform(((fixture *)*state)->client, &request, &response), FTH_PEER_LOST);
+    assert_int_equal(response.failure, FTH_HTTP_UNREACHED);
     assert_null(strstr(fth_error_message(), "secret")); /* queries may hold signatures */
     request.url = "gopher://127.0.0.1/";
     assert_int_equal(fth_http_perform(((fixture *)*state)->client, &request, &response), FTH_INVALID);
