@@ -270,6 +270,15 @@ static void print_profile(const scaling_plan *plan)
     printf("one worker, batch %lld: %.4g ms forward and backward, %.3g ms update, over %s\n",
            (long long)plan->batches[0], 1e3 * one->compute_s, 1e3 * one->update_s,
            FTH_COUNTED(profile->steps[0], "step"));
+    for (size_t i = 0; i < profile->count; i++) {
+        const fth_worker_profile *each = &profile->profiles[i];
+        if (each->jitter_s > 0.1 * each->compute_s) {
+            printf("note: steps with a batch of %lld differ by %.0f %% in length; other work on this machine makes the "
+                   "prediction worse\n",
+                   (long long)plan->batches[i], 100 * each->jitter_s / each->compute_s);
+            break;
+        }
+    }
     printf("link: %s (%s)%s\n", link, plan->link_source,
            strcmp(plan->link_source, "assumed") == 0 ? "; say what yours is with --link" : "");
     if (isnan(plan->run.usd_per_hour))
