@@ -7,6 +7,7 @@
 
 #include "cli/cli.h"
 #include "cost/cost.h"
+#include "parallel/link_measurement.h"
 #include "parallel/parallel.h"
 #include "parallel/scaling_advice.h"
 #include "report/report.h"
@@ -76,8 +77,8 @@ static const fth_option rows[] = {
      .type = FTH_OPTION_TEXT,
      .offset = AT(link),
      .argument = "RATE,LATENCY",
-     .help = "network between nodes: bandwidth of each, and one way's latency (25Gbit,50us). Without it 10Gbit,50us is "
-             "assumed",
+     .help = "network between nodes: bandwidth of each, and one way's latency (25Gbit,50us). Without it, what is "
+             "measured between nodes on which a launcher has started this command, or 10Gbit,50us",
      .check = check_link},
     {.name = "workers",
      .type = FTH_OPTION_INTEGER,
@@ -107,7 +108,8 @@ static const fth_option_table table = {
 /* What is predicted, and from what. */
 typedef struct scaling_plan {
     const char *model;
-    const char *link_source; /* "told", "assumed" */
+    bool helps;              /* another process has the plan: this one only measured the link with it */
+    const char *link_source; /* "told", "measured", "assumed" */
     const char *price_source;
     fth_scaling_run run;
     fth_profile_result profile;
@@ -188,9 +190,20 @@ static fth_status make_plan(const plan_options *asked, fth_train_options *option
     FTH_TRY(fth_strategy_find(fth_strategies, "data-parallel", &strategy));
     FTH_TRY(read_nodes(asked->nodes, nodes, &plan->count));
     FTH_TRY(describe_run(asked, options, &plan->run));
+    plan->link_source = *asked->link ? "told" : "assumed";
+    if (!*asked->link) {
+        fth_link_measurement measurement;
+        FTH_TRY(fth_link_measure(options, stop, &measurement));
+        plan->helps = measurement.rank > 0;
+        if (plan->helps)
+            goto out;
+        if (measurement.nodes > 1) {
+            plan->run.link = measurement.link;
+            plan->link_source = "measured";
+        }
+    }
     divide_cores(asked, options);
     plan->model = options->model;
-    plan->link_source = *asked->link ? "told" : "assumed";
     add_batch(plan, 1);
     for (size_t i = 0; i < plan->count; i++)
         add_batch(plan, nodes[i]);
@@ -280,7 +293,9 @@ static void print_profile(const scaling_plan *plan)
         }
     }
     printf("link: %s (%s)%s\n", link, plan->link_source,
-           strcmp(plan->link_source, "assumed") == 0 ? "; say what yours is with --link" : "");
+           strcmp(plan->link_source, "assumed") == 0 ? "; say what yours is with --link, or start this on "
+                                                       "two nodes with a launcher"
+                                                     : "");
     if (isnan(plan->run.usd_per_hour))
         printf("price: unknown; say what a node costs an hour with --price\n");
     else
@@ -425,6 +440,8 @@ static fth_exit_code plan_run(const plan_options *asked, fth_train_options *opti
     fth_signals_watch(&stop);
     FTH_TRY(fth_allocate(1, sizeof *plan, &plan));
     FTH_TRY(make_plan(asked, options, &stop, plan));
+    if (plan->helps)
+        goto out;
     if (asked->json)
         print_json(plan);
     else

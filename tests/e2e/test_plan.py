@@ -1,8 +1,10 @@
 """farthing plan: what it predicts from a worker's profile and a link, and that it leaves nothing behind."""
 import json
+import subprocess
 
 import pytest
-from conftest import FARTHING
+from conftest import FARTHING, PATIENCE_S, environment
+from s3_server import free_port
 
 emulated = pytest.mark.skipif(not (FARTHING.parent / "farthing_emulated.so").exists(),
                               reason="farthing_emulated.so was not built")
@@ -71,6 +73,23 @@ def test_for_people_on_the_real_device(farthing):
     for part in ("linear on digits", "10Gbit,50us (assumed)", "per node and hour (--price)", "cheapest:", "fastest:",
                  "choose:", "efficiency"):
         assert part in text
+
+
+@pytest.mark.skipif(not (FARTHING.parent / "farthing_gloo.so").exists(), reason="farthing_gloo.so was not built")
+def test_a_launcher_has_the_link_measured(farthing):
+    """Two processes that take themselves for two machines: the first one plans, the other only helps to measure."""
+    port, processes = free_port(), []
+    for rank in range(2):
+        launched = environment(RANK=str(rank), WORLD_SIZE="2", LOCAL_RANK="0", LOCAL_WORLD_SIZE="1",
+                               MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port), FARTHING_NODE=f"machine{rank}")
+        processes.append(subprocess.Popen([FARTHING, "plan", "--nodes", "1,2", "--profile-for", "0.2s", "--json", "--",
+                                           "train", "--model", "linear", "--data", "digits"], cwd=farthing.folder,
+                                          env=launched, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True))
+    said = [process.communicate(timeout=PATIENCE_S) for process in processes]
+    assert [process.returncode for process in processes] == [0, 0], said
+    link = json.loads(said[0][0])["link"]
+    assert link["source"] == "measured" and link["bytes_per_s"] > 0 and link["latency_s"] > 0
+    assert said[1][0] == ""
 
 
 @pytest.mark.parametrize("arguments, message", [
