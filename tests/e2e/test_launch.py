@@ -465,6 +465,19 @@ def test_mpich(tmp_path, alone, clean):
     assert_same(result, alone, 2)
 
 
+def step_daemons(folder):
+    """Those of Slurm's processes for steps that have the cluster's folder open: this cluster's."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        try:
+            if entry.name.isdigit() and (entry / "comm").read_text().startswith("slurmstepd") and \
+               any(os.readlink(link).startswith(str(folder)) for link in (entry / "fd").iterdir()):
+                found.append(int(entry.name))
+        except OSError:
+            continue
+    return found
+
+
 @pytest.fixture
 def slurm(tmp_path):
     """A Slurm cluster of this machine alone: munged, slurmctld and slurmd, with everything under the test's folder."""
@@ -530,7 +543,10 @@ PartitionName=all Nodes={host} Default=YES MaxTime=INFINITE State=UP
             logs = "".join(path.read_text()[-800:] for path in sorted((folder / "log").iterdir()))
             pytest.skip(f"Slurm does not start here: {logs}")
         yield [programs["srun"]], variables["SLURM_CONF"]
+        wait_for(lambda: state() == "idle" and not step_daemons(folder), "the end of Slurm's step", 30)
     finally:
+        for process in step_daemons(folder):
+            os.kill(process, signal.SIGKILL)
         for each in reversed(started):
             each.terminate()
         for each in started:
