@@ -273,6 +273,10 @@ static fth_status begin(fth_trainer *trainer, const fth_strategy *strategy)
         take_place(trainer, "the process that led was lost before training began");
         starts = false;
     }
+    FTH_REQUIRE(leads || fth_stepper_follows(trainer->stepper) || !resumed || trainer->position.state.batches > 0,
+                FTH_PEER_LOST,
+                "the process that had the checkpoint of run %s was lost before training began; start the run again",
+                trainer->beginning.id);
 
     fth_position_start_clock(&trainer->position);
     if (starts)

@@ -281,7 +281,8 @@ static group the_group;
 /* What happens to a rank, and when: batches and updates count from 1, 0 is never. */
 static struct {
     int64_t lost_at_batch, stop_at_batch, notice_at_batch;
-    int64_t hangs_at_batch;               /* cut off: it comes back when another has a record of the run */
+    int64_t hangs_at_batch; /* cut off: it comes back when another has a record of the run */
+    bool lost_before_training;
     bool lost_in_last_drain, lost_at_end; /* the latter while peers wait for what it saves */
     bool lost_in_validation, stop_in_validation;
 } plans[MAX_RANKS];
@@ -360,6 +361,10 @@ static fth_status group_synchronize(void *state, json_t **position)
     rank *self = state, *furthest = NULL;
     json_t *theirs = NULL;
 
+    if (plans[self->number].lost_before_training) {
+        leave(self);
+        return fth_fail(FTH_IO, "killed at the beginning for the test");
+    }
     self->position = *position;
     FTH_TRY(meet(self));
     for (int i = 0; i < MAX_RANKS; i++) {
@@ -835,6 +840,24 @@ static void another_leads_when_the_first_is_lost(void **state)
     }
 }
 
+static void a_rank_may_be_lost_before_training(void **state)
+{
+    (void)state;
+    const char *flags = "--batch 47 --epochs 1 --lr 0.1";
+    for (int lost = 0; lost < 2; lost++) {
+        trainee ranks[3] = {0};
+        remove_runs(NULL);
+        train_alone(flags);
+        plans[lost].lost_before_training = true;
+        train_group(ranks, 3, flags);
+        for (int i = 0; i < 3; i++)
+            if ((ranks[i].status == FTH_OK) == (i == lost))
+                fail_msg("rank %d after the loss of %d: %s", i, lost, ranks[i].message);
+        assert_true(compare_models("runs/alone", lost == 0 ? "runs1/run" : "runs0/run") < rounding);
+        release(ranks, 3);
+    }
+}
+
 /* In the last drain, in a validation, and when all wait for what one of them saves. */
 static void a_rank_may_be_lost_at_the_very_end(void **state)
 {
@@ -1033,6 +1056,7 @@ int main(void)
         TEST(a_stop_of_one_stops_all),
         TEST(the_others_continue_without_a_lost_rank),
         TEST(another_leads_when_the_first_is_lost),
+        TEST(a_rank_may_be_lost_before_training),
         TEST(a_rank_may_be_lost_at_the_very_end),
         TEST(a_preempted_rank_leaves_alone),
         TEST(too_few_save_and_wait),
