@@ -94,10 +94,10 @@ class Host:
     @staticmethod
     def _shape(where, device, hosts):
         if hosts.rate_bit:
-            # A burst of a millisecond, and a buffer of 10 ms, as switches have them.
+            # A burst of a millisecond; a buffer of 10 ms, as switches have them, unless said otherwise.
             burst = max(int(hosts.rate_bit / 8 / 1000), 64 * 1024)
             run("tc", *where, "qdisc", "add", "dev", device, "root", "handle", "1:", "tbf", "rate", f"{int(hosts.rate_bit)}bit",
-                "burst", burst, "limit", max(int(hosts.rate_bit / 8 / 100), 256 * 1024))
+                "burst", burst, "limit", hosts.buffer_bytes or max(int(hosts.rate_bit / 8 / 100), 256 * 1024))
         if hosts.delay_s:
             parent = ["parent", "1:1", "handle", "10:"] if hosts.rate_bit else ["root"]
             run("tc", *where, "qdisc", "add", "dev", device, *parent, "netem", "delay", f"{hosts.delay_s / 2 * 1e6:.0f}us")
@@ -126,10 +126,10 @@ class Host:
 class Hosts:
     """A context: the hosts are there inside it, and nothing of them is left behind it."""
 
-    def __init__(self, count, rate_bit=None, delay_s=None):
+    def __init__(self, count, rate_bit=None, delay_s=None, buffer_bytes=None):
         if count > MOST_HOSTS:
             raise ValueError(f"at most {MOST_HOSTS} hosts")
-        self.count, self.rate_bit, self.delay_s = count, rate_bit, delay_s
+        self.count, self.rate_bit, self.delay_s, self.buffer_bytes = count, rate_bit, delay_s, buffer_bytes
         self.bridge = f"{PREFIX}{os.getpid()}b"
         self.hosts = []
 
