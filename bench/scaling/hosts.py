@@ -8,6 +8,7 @@ import os
 import re
 import signal
 import subprocess
+import sys
 import threading
 import time
 
@@ -74,6 +75,12 @@ def remove_leftovers():
             run("ip", "netns", "del", name, check=False)
 
 
+def end_once(number, _):
+    """A second signal does not disturb the cleaning up after the first."""
+    signal.signal(number, signal.SIG_IGN)
+    sys.exit(128 + number)
+
+
 class Host:
     """One namespace. Its processes end with it."""
 
@@ -134,6 +141,8 @@ class Hosts:
         self.hosts = []
 
     def __enter__(self):
+        for number in (signal.SIGTERM, signal.SIGHUP):  # as Ctrl-C, so that __exit__ is reached
+            signal.signal(number, end_once)
         remove_leftovers()
         try:
             run("ip", "link", "add", self.bridge, "type", "bridge")
