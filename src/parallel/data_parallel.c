@@ -389,6 +389,12 @@ out:
     return status;
 }
 
+static bool is_whole(const void *state)
+{
+    const fth_data_parallel *self = state;
+    return !self->shards || fth_update_shards_is_whole(self->shards);
+}
+
 /* ---- what it says about itself ---- */
 
 static void describe(const void *state, json_t *event)
@@ -442,6 +448,7 @@ const fth_strategy fth_strategy_data_parallel = {
     .rejoin = rejoin,
     .step = step,
     .drain = drain,
+    .is_whole = is_whole,
     .sum = sum,
     .take_event = take_event,
     .close = close_worker,

@@ -28,6 +28,7 @@ typedef struct fth_data_parallel {
     int64_t next_batch;        /* after the last one that is part of an update, or of one being made */
     fth_device_group *devices; /* of the members, which sum gradients themselves; NULL: through the host */
     float *buffers_before;     /* the update that is being made; on the device, NULL where there are none */
+    double awaited;            /* batches of the state that this worker got, or was getting when the group ended */
     bool in_step;              /* it has the state that a group had in common, and updates made since */
     bool finishing;            /* all of them end or stop */
     bool apart;                /* it has left, and exchanges nothing any more */

@@ -265,6 +265,12 @@ fth_status fth_update_shards_spread(fth_update_shards *shards, fth_worker_group 
     return collect(shards, group, &own);
 }
 
+bool fth_update_shards_is_whole(const fth_update_shards *shards)
+{
+    const bool has_all = !shards->begins || shards->whole || held_floats(shards) == shards->count;
+    return has_all && !shards->pending;
+}
+
 fth_status fth_update_shards_gather(fth_update_shards *shards, fth_worker_group *group)
 {
     const fth_held_ranges own = describe_held(shards);

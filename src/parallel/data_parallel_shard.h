@@ -34,6 +34,8 @@ void fth_update_shards_begin_group(fth_update_shards *shards, const fth_group_vi
 /* Instead of fth_engine_update() and fth_engine_check_update(). */
 fth_status fth_update_shards_update(fth_update_shards *shards, fth_worker_group *group, double learning_rate,
                                     int64_t update);
+/* True if this worker has all of the state by itself, and of the last update that was made. */
+bool fth_update_shards_is_whole(const fth_update_shards *shards);
 /* Before a checkpoint is taken, in every worker: all of them have all of the state, until the next update. */
 fth_status fth_update_shards_gather(fth_update_shards *shards, fth_worker_group *group);
 

@@ -162,6 +162,13 @@ fth_status fth_data_parallel_synchronize(fth_data_parallel *self, json_t **posit
     }
     if (self->shards)
         FTH_TRY(fth_update_shards_settle(self->shards, progress[view->rank].batches < progress[furthest].batches));
+    FTH_REQUIRE(
+        progress[furthest].batches >= self->awaited, FTH_IO,
+        "the workers that had the weights after batch %.0f were lost before all others had them; resume from the "
+        "newest checkpoint",
+        self->awaited);
+    if (!alike)
+        self->awaited = progress[furthest].batches;
     FTH_TRY(broadcast_position(self, position, furthest));
     if (!alike)
         FTH_TRY(broadcast_vectors(self, furthest));
@@ -170,6 +177,7 @@ fth_status fth_data_parallel_synchronize(fth_data_parallel *self, json_t **posit
         fth_update_shards_begin_group(self->shards, view);
     }
     self->in_step = true;
+    self->next_batch = (int64_t)progress[furthest].batches;
 
 out:
     free(progress);

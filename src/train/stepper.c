@@ -33,7 +33,7 @@ struct fth_stepper {
     fth_loader *loader;
     bool updating;          /* an update is being made, or failed */
     fth_train_state before; /* that update */
-    bool unsettled;         /* the strategy has batches that it returned no result of */
+    bool unsettled;         /* the strategy has batches that it returned no result of, or peers have yet to drain */
     bool finished;          /* the strategy says that training is over */
     ending ending;
 };
@@ -144,6 +144,12 @@ static fth_status synchronize_first(fth_stepper *stepper)
     return status;
 }
 
+/* Peers that have formed a group: what each has by itself need not be what all of them have. */
+static bool has_to_drain(const fth_stepper *stepper)
+{
+    return stepper->strategy->drain && stepper->strategy->agree;
+}
+
 fth_status fth_stepper_open(fth_stepper *stepper)
 {
     fth_status status = FTH_OK;
@@ -151,6 +157,7 @@ fth_status fth_stepper_open(fth_stepper *stepper)
 
     fth_position_start_clock(stepper->position); /* which a peer may ask for */
     FTH_TRY(synchronize_first(stepper));
+    stepper->unsettled = has_to_drain(stepper);
     FTH_TRY(open_loader(stepper)); /* its threads work while the plan is made */
     int64_t samples = fth_part_samples(setup->part, setup->options->batch);
     if (!stepper->strategy->has_workers && samples > 0)
@@ -195,7 +202,7 @@ fth_status fth_stepper_rejoin(fth_stepper *stepper)
 
     FTH_TRY(stepper->strategy->rejoin(stepper->state, &stepper->place));
     FTH_TRY(synchronize(stepper));
-    stepper->unsettled = false;
+    stepper->unsettled = has_to_drain(stepper);
     FTH_TRY(open_loader(stepper));
     write_strategy_events(stepper);
 
@@ -395,10 +402,17 @@ fth_status fth_stepper_settle(fth_stepper *stepper)
     return FTH_OK;
 }
 
+bool fth_stepper_can_save(const fth_stepper *stepper)
+{
+    const fth_strategy *strategy = stepper->strategy;
+    return !strategy->is_whole || strategy->is_whole(stepper->state);
+}
+
 bool fth_stepper_is_at_epoch_end(const fth_stepper *stepper)
 {
     const fth_position *position = stepper->position;
-    bool counted = position->state.epoch_samples > 0 || stepper->unsettled;
+    const bool late = stepper->unsettled && !stepper->strategy->agree; /* peers' results come with each update */
+    const bool counted = position->state.epoch_samples > 0 || late;
     return counted && position->state.batches % position->batches_per_epoch == 0;
 }
 

@@ -46,6 +46,8 @@ fth_status fth_stepper_update(fth_stepper *stepper);
 /* Waits until every batch that was handed out is part of the weights and of the sums. Call it before anything looks at
  * the weights as a whole. */
 fth_status fth_stepper_settle(fth_stepper *stepper);
+/* False where settle() failed, or peers are lost, and this process has not all that a checkpoint holds. */
+bool fth_stepper_can_save(const fth_stepper *stepper);
 /* After any of these three failed with `status`: true if it was for a lost peer, and the strategy can do without it: the
  * update that failed counts as not made, and rejoin comes next. */
 bool fth_stepper_take_back(fth_stepper *stepper, fth_status status);

@@ -113,6 +113,9 @@ struct fth_strategy {
     fth_status (*step)(void *state, const fth_batch *batch, double learning_rate, fth_step_result *result);
     /* Optional: waits until every batch taken is part of the weights, and returns the results not returned yet. */
     fth_status (*drain)(void *state, fth_step_result *result);
+    /* Optional: false while this process cannot save by itself, without drain(): peers have a part of what a checkpoint
+     * holds, or an update is half made. */
+    bool (*is_whole)(const void *state);
     /* Optional: sums a few numbers over all peers, for what each of them does a part of (validation). */
     fth_status (*sum)(void *state, double *values, size_t count);
     /* Optional: the next event for the record (with its name, without a time), or NULL. The caller owns it. */

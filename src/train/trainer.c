@@ -422,6 +422,18 @@ static void follow_takeover(fth_trainer *trainer, fth_deadline deadline)
         fth_log_warning("%s", fth_error_message());
 }
 
+/* Without the peers that are lost. */
+static bool can_save(const fth_trainer *trainer)
+{
+    if (!get_saver(trainer) || fth_stepper_can_save(trainer->stepper))
+        return true;
+    fth_reporter_warn(trainer->reporter,
+                      "step %" PRId64 " cannot be saved without the workers that are lost, which have parts of the "
+                      "optimizer's state; what was saved before is good",
+                      trainer->position.step);
+    return false;
+}
+
 /* There are too few peers to go on; *waiting: that was said before. */
 static fth_status wait_for_peers(fth_trainer *trainer, bool *waiting)
 {
@@ -431,7 +443,7 @@ static fth_status wait_for_peers(fth_trainer *trainer, bool *waiting)
         fth_reporter_write(trainer->reporter, "waiting",
                            json_pack("{s:s, s:f, s:I, s:s}", "event", "waiting", "time", 0.0, "step",
                                      (json_int_t)trainer->position.step, "message", fth_error_message()));
-        if (fth_saver_is_unsaved(get_saver(trainer)))
+        if (fth_saver_is_unsaved(get_saver(trainer)) && can_save(trainer))
             FTH_TRY(fth_saver_save(get_saver(trainer)));
     }
     *waiting = true;
@@ -706,12 +718,14 @@ static fth_status interrupt(fth_trainer *trainer)
     fth_validator_cancel(trainer->validator);
     fth_guardian_enter(trainer->guardian, FTH_PHASE_ENDING);
     fth_reporter_write_step(trainer->reporter);
-    FTH_TRY(fth_saver_save_at_stop(get_saver(trainer), &reason));
+    const bool saves = can_save(trainer);
+    if (saves)
+        FTH_TRY(fth_saver_save_at_stop(get_saver(trainer), &reason));
     fth_guardian_report_messages(trainer->guardian);
     const bool copied = fth_saver_look(get_saver(trainer)).copy_step > 0;
     if (store && !copied) /* after what matters more */
         fth_run_store_put_best_in_time(store, fth_keeper_best_path(keeper), reason.deadline);
-    if (stays && trainer->position.step > 0)
+    if (stays && saves && trainer->position.step > 0)
         FTH_TRY(save_last_model(trainer));
     fth_reporter_write_bad_images(trainer->reporter);
     if (get_saver(trainer))

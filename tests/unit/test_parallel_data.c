@@ -375,15 +375,15 @@ static int count_repeated_batches(void)
     return repeated;
 }
 
-/* The largest difference between the weights of two runs. */
-static double compare_models(const char *left, const char *right)
+/* The largest difference between the tensors in a file of two runs. */
+static double compare_files(const char *left, const char *right, const char *file)
 {
     fth_safetensors *files[2] = {NULL};
     const char *const names[] = {left, right};
     double largest = 0;
     for (int i = 0; i < 2; i++) {
         char path[TEST_MAX_PATH], name[100];
-        snprintf(name, sizeof name, "runs/%s/last.safetensors", names[i]);
+        snprintf(name, sizeof name, "runs/%s/%s", names[i], file);
         if (fth_safetensors_open(test_path(path, name), &files[i]) != FTH_OK)
             fail_msg("%s", fth_error_message());
     }
@@ -402,6 +402,11 @@ static double compare_models(const char *left, const char *right)
     for (int i = 0; i < 2; i++)
         fth_safetensors_free(files[i]);
     return largest;
+}
+
+static double compare_models(const char *left, const char *right)
+{
+    return compare_files(left, right, "last.safetensors");
 }
 
 /* Sums of f32 in another order, over some twenty updates. */
@@ -673,6 +678,27 @@ static void a_sharded_update_survives_a_loss(void **state)
     assert_true(compare_models("alone", "sharded") < rounding);
 }
 
+/* One leaves just when a checkpoint is due: it holds all of the optimizer's state all the same. */
+static void a_sharded_update_is_saved_whole_after_a_change(void **state)
+{
+    enum { WORKERS = 4 }; /* those of three have two thirds of the state each */
+    (void)state;
+    const char *flags = "--model linear --batch 47 --steps 6 --checkpoint-every 5 --shard-update --name";
+    char text[300];
+    crew all;
+    snprintf(text, sizeof text, "%s same", flags);
+    train_with(WORKERS, text);
+    snprintf(text, sizeof text, "%s changed", flags);
+    open_crew(&all, WORKERS, text);
+    for (int i = 0; i < WORKERS; i++) {
+        script plan = plain;
+        plan.leaves_at = i == WORKERS - 1 ? 5 : -1;
+        start_worker(&all, plan);
+    }
+    close_crew(&all, 0);
+    assert_true(compare_files("same", "changed", "checkpoints/step-000000000005.safetensors") == 0);
+}
+
 /* Batch and learning rate follow from the two workers that the run begins with, whoever comes later, and when it is resumed. */
 static void batch_and_rate_follow_from_the_first_workers(void **state)
 {
@@ -760,6 +786,7 @@ int main(int argc, char **argv)
         TEST(a_lost_worker_leaves_no_trace_in_running_statistics),
         TEST(a_sharded_update_gives_the_same_numbers),
         TEST(a_sharded_update_survives_a_loss),
+        TEST(a_sharded_update_is_saved_whole_after_a_change),
         TEST(gradients_travel_while_others_are_computed),
         TEST(a_loss_ends_the_exchange),
     };
