@@ -31,6 +31,7 @@ typedef struct fth_membership_options {
     const char *host;    /* the machine's name, for people */
     const char *address; /* at which other machines reach this one; "": that from which the rendezvous sees it come */
     int local_rank;      /* among the processes of this machine */
+    int local_size;      /* how many of them there are: the first group waits for all */
     int rank;            /* that a launcher has set; -1: the rendezvous decides */
     const char *configuration; /* of what was asked: members that differ are refused, with both hosts named */
     json_t *facts;             /* for the other members and the record: machine, price, ...; borrowed */

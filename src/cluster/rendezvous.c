@@ -412,12 +412,12 @@ static void post_open(void *context, fth_exchange *exchange)
     json_int_t process = 0, generation = 0;
     int hosts = 0;
     json_t *json =
-        read_request(exchange, "{s:s, s:s, s:s, s:s, s:s, s:s, s:s, s:I, s:i, s:i, s:o, s?I, s?i, s?o, s?b}", "version",
-                     &opening.version, "run", &opening.run, "configuration", &opening.configuration, "instance",
-                     &opening.who.instance, "node", &opening.who.node, "host", &opening.who.host, "address",
-                     &opening.who.address, "process", &process, "local_rank", &opening.who.local_rank, "rank",
-                     &opening.who.rank, "facts", &facts, "generation", &generation, "former_rank",
-                     &opening.who.former_rank, "known_run", &opening.who.run, "hosts", &hosts);
+        read_request(exchange, "{s:s, s:s, s:s, s:s, s:s, s:s, s:s, s:I, s:i, s?i, s:i, s:o, s?I, s?i, s?o, s?b}",
+                     "version", &opening.version, "run", &opening.run, "configuration", &opening.configuration,
+                     "instance", &opening.who.instance, "node", &opening.who.node, "host", &opening.who.host, "address",
+                     &opening.who.address, "process", &process, "local_rank", &opening.who.local_rank, "local_size",
+                     &opening.who.local_size, "rank", &opening.who.rank, "facts", &facts, "generation", &generation,
+                     "former_rank", &opening.who.former_rank, "known_run", &opening.who.run, "hosts", &hosts);
     if (!json)
         return;
     opening.who.facts = facts;
@@ -664,7 +664,6 @@ fth_status fth_rendezvous_start(const fth_rendezvous_options *options, fth_rende
     rendezvous->limits = (fth_roster_options){
         .least = options->least,
         .most = options->most,
-        .workers_per_node = options->workers_per_node > 0 ? options->workers_per_node : 1,
         .join_wait_s = options->join_wait_s > 0 ? options->join_wait_s : 3,
         .lost_after_s = options->lost_after_s > 0 ? options->lost_after_s : 4,
         .stuck_after_s = options->stuck_after_s > 0 ? options->stuck_after_s : 60,

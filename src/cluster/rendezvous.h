@@ -18,7 +18,6 @@ typedef struct fth_rendezvous_options {
     const char *token;   /* "": none is asked for */
     const char *run;
     int least, most;      /* nodes */
-    int workers_per_node; /* a node counts as there when all of its workers have come, at the beginning; 0: 1 */
     double join_wait_s;   /* 0: 3 */
     double lost_after_s;  /* 0: 4 */
     double stuck_after_s; /* 0: 60 */

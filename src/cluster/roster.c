@@ -158,6 +158,7 @@ fth_status fth_roster_add(fth_roster *roster, double now_s, const fth_newcomer *
     member->id = ++roster->newest_member;
     member->process = newcomer->process;
     member->local_rank = newcomer->local_rank;
+    member->local_size = newcomer->local_size;
     member->launcher_rank = newcomer->rank;
     member->heard_s = member->state_s = member->moved_s = roster->arrival_s = now_s;
     member->hung_up_s = -1;

@@ -23,8 +23,7 @@
 typedef struct fth_roster fth_roster;
 
 typedef struct fth_roster_options {
-    int least, most;      /* nodes */
-    int workers_per_node; /* see rendezvous.h, as for all of these; no defaults here */
+    int least, most; /* nodes; see rendezvous.h, as for all of these; no defaults here */
     double join_wait_s, lost_after_s, stuck_after_s;
     /* Of a successor (succession.h), for the first group: how many nodes it needs, and how many members are known to be
      * coming. 0: least, and that is not known. */
@@ -45,7 +44,8 @@ typedef struct fth_newcomer {
     const char *node, *host, *address;
     int64_t process;
     int local_rank, rank; /* rank: set by a launcher, or -1 */
-    json_t *facts;        /* borrowed */
+    int local_size; /* processes that were started on its node: at the beginning a node counts when all have come */
+    json_t *facts;  /* borrowed */
     /* Of a rendezvous before this one: the newest group it was in there, and its rank; 0: none. */
     int64_t generation;
     int former_rank;

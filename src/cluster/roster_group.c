@@ -105,10 +105,17 @@ static bool begins(const fth_roster *roster)
     return true;
 }
 
-/* Nodes with waiting members, in order. At the beginning those that miss workers do not count. */
+/* How many members its node needs to count: all that were started there, where they begin; later whoever is there. */
+static int needed_on_node(const fth_roster_member *member, bool beginning)
+{
+    return beginning && member->group.generation == 0 ? member->local_size : 1;
+}
+
+/* Nodes with waiting members, in order, without those that need more. */
 static int collect_nodes(const fth_roster *roster, candidate_node *nodes)
 {
     int count = 0, complete = 0;
+    bool beginning = begins(roster);
     for (size_t i = 0; i < roster->count; i++) {
         const fth_roster_member *member = roster->members[i];
         if (member->state != FTH_ROSTER_WAITING)
@@ -122,9 +129,8 @@ static int collect_nodes(const fth_roster *roster, candidate_node *nodes)
         if (compare(roster, member, node->first, false) < 0)
             node->first = member;
     }
-    int needed = begins(roster) ? roster->options.workers_per_node : 1;
     for (int i = 0; i < count; i++)
-        if (nodes[i].waiting >= needed)
+        if (nodes[i].waiting >= needed_on_node(nodes[i].first, beginning))
             nodes[complete++] = nodes[i];
     for (int i = 1; i < complete; i++) { /* insertion: they are few, and almost sorted */
         candidate_node node = nodes[i];
@@ -303,11 +309,13 @@ static int count_on_node(const fth_roster *roster, const char *node, fth_roster_
     return count;
 }
 
-/* The hosts of nodes that have members in this state, each once; with how many of them are there where some miss. */
+/* The hosts of nodes that have members in this state, each once; with how many of them are there where some miss: those
+ * are not in *count. */
 static char *list_hosts(const fth_roster *roster, fth_roster_state state, int *count)
 {
-    int expected = state == FTH_ROSTER_WAITING && begins(roster) ? roster->options.workers_per_node : 1;
+    bool beginning = state == FTH_ROSTER_WAITING && begins(roster);
     char *text = strdup("");
+    int named = 0;
     *count = 0;
     for (size_t i = 0; i < roster->count; i++) {
         const fth_roster_member *member = roster->members[i];
@@ -317,11 +325,13 @@ static char *list_hosts(const fth_roster *roster, fth_roster_state state, int *c
         if (!first)
             continue;
         int there = count_on_node(roster, member->node, state);
-        char *host = there < expected ? fth_format("%s (%d of %d workers)", member->host, there, expected)
-                                      : fth_format("%s", member->host);
-        if (++*count <= MOST_NAMED)
+        int needed = needed_on_node(member, beginning);
+        char *host = there < needed ? fth_format("%s (%d of %d workers)", member->host, there, needed)
+                                    : fth_format("%s", member->host);
+        *count += there >= needed;
+        if (++named <= MOST_NAMED)
             text = append(text, ", ", host ? host : "?");
-        else if (*count == MOST_NAMED + 1)
+        else if (named == MOST_NAMED + 1)
             text = append(text, ", ", "...");
         free(host);
     }

@@ -13,7 +13,7 @@ typedef struct fth_roster_member {
     char *instance;
     char *node, *host, *address;
     int64_t process;
-    int local_rank, launcher_rank;
+    int local_rank, local_size, launcher_rank;
     json_t *facts;
     fth_roster_state state;
     double state_s;   /* since when */

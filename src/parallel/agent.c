@@ -52,8 +52,7 @@ static fth_status start_rendezvous(agent *own, const char *address, int port)
                                            .token = own->place.token,
                                            .run = options->run,
                                            .least = options->least,
-                                           .most = options->most,
-                                           .workers_per_node = options->workers};
+                                           .most = options->most};
     return fth_rendezvous_start(&wanted, &own->rendezvous);
 }
 

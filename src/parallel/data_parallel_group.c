@@ -67,17 +67,13 @@ static fth_status start_rendezvous(fth_worker_group *group)
     fth_status status = FTH_OK;
     const fth_launched *launched = &group->launched;
     const char *colon = strrchr(launched->rendezvous, ':');
-    const int workers = launched->local_size > 0 ? launched->local_size : 1;
 
     FTH_REQUIRE(colon, FTH_INVALID, "the rendezvous %s has no port", launched->rendezvous);
     FTH_TRY(fth_rendezvous_start(&(fth_rendezvous_options){.port = atoi(colon + 1),
                                                            .token = launched->token,
                                                            .run = launched->run,
                                                            .least = launched->least,
-                                                           .most = launched->size > 0
-                                                                       ? (launched->size + workers - 1) / workers
-                                                                       : launched->most,
-                                                           .workers_per_node = workers},
+                                                           .most = launched->most},
                                  &group->rendezvous));
 
 out:
@@ -122,6 +118,7 @@ static fth_status open_membership(fth_worker_group *group)
                                                           .host = host,
                                                           .address = "",
                                                           .local_rank = launched->local_rank,
+                                                          .local_size = launched->local_size,
                                                           .rank = launched->rank,
                                                           .configuration = configuration,
                                                           .facts = facts,

@@ -6,7 +6,7 @@
 #include "cluster/roster.h"
 
 static const fth_roster_options usual = {
-    .least = 1, .most = 3, .workers_per_node = 1, .join_wait_s = 3, .lost_after_s = 4, .stuck_after_s = 60};
+    .least = 1, .most = 3, .join_wait_s = 3, .lost_after_s = 4, .stuck_after_s = 60};
 
 /* ---- single courses of events ---- */
 
@@ -24,7 +24,8 @@ static void begin(course *c, const fth_roster_options *options)
     assert_int_equal(fth_roster_create(options, c->now_s, &c->roster), FTH_OK);
 }
 
-static int64_t add_ranked(course *c, const char *node, int rank)
+/* A process of a node on which `local_size` were started; `rank` is the launcher's, or -1. */
+static int64_t add_of(course *c, const char *node, int local_size, int rank)
 {
     char instance[32];
     int64_t member = 0;
@@ -34,10 +35,16 @@ static int64_t add_ranked(course *c, const char *node, int rank)
                              .host = node,
                              .address = "10.0.0.1",
                              .process = 100 + c->heard_count,
+                             .local_size = local_size,
                              .rank = rank};
     assert_int_equal(fth_roster_add(c->roster, c->now_s, &newcomer, &member), FTH_OK);
     c->heard[c->heard_count++] = member;
     return member;
+}
+
+static int64_t add_ranked(course *c, const char *node, int rank)
+{
+    return add_of(c, node, 1, rank);
 }
 
 static int64_t add(course *c, const char *node)
@@ -132,10 +139,9 @@ static void a_node_counts_when_its_workers_are_there(void **state)
     fth_roster_options options = usual;
     bool few = false;
     (void)state;
-    options.workers_per_node = 2;
     options.least = options.most = 2;
     begin(&c, &options);
-    int64_t a0 = add(&c, "a"), b0 = add(&c, "b"), a1 = add(&c, "a");
+    int64_t a0 = add_of(&c, "a", 2, -1), b0 = add_of(&c, "b", 2, -1), a1 = add_of(&c, "a", 2, -1);
     join(&c, a0, 0);
     join(&c, b0, 0);
     join(&c, a1, 0);
@@ -143,10 +149,10 @@ static void a_node_counts_when_its_workers_are_there(void **state)
     assert_false(is_live(&c));
     char *missing = fth_roster_missing(c.roster, a0, &few);
     assert_true(few);
-    assert_non_null(strstr(missing, "of at least 2"));
+    assert_non_null(strstr(missing, "1 node of at least 2: "));
     assert_non_null(strstr(missing, "b (1 of 2 workers)"));
     free(missing);
-    int64_t b1 = add(&c, "b");
+    int64_t b1 = add_of(&c, "b", 2, -1);
     join(&c, b1, 0);
     expect_group(&c, 1, 4, (int64_t[]){a0, a1, b0, b1});
     /* Later on whoever is there counts. */
@@ -155,6 +161,37 @@ static void a_node_counts_when_its_workers_are_there(void **state)
     join(&c, a1, 1);
     join(&c, b1, 1);
     expect_group(&c, 2, 3, (int64_t[]){a0, a1, b1});
+    fth_roster_free(c.roster);
+}
+
+static void nodes_may_have_different_numbers_of_workers(void **state)
+{
+    course c;
+    fth_roster_options options = usual;
+    (void)state;
+    options.least = options.most = 2;
+    begin(&c, &options);
+    int64_t a0 = add_of(&c, "a", 2, -1), b0 = add_of(&c, "b", 1, -1);
+    join(&c, a0, 0);
+    join(&c, b0, 0);
+    pass(&c, 30);
+    assert_false(is_live(&c)); /* a has one more */
+    int64_t a1 = add_of(&c, "a", 2, -1);
+    join(&c, a1, 0);
+    expect_group(&c, 1, 3, (int64_t[]){a0, a1, b0});
+    fth_roster_free(c.roster);
+
+    options.least = 1; /* as a launcher starts four processes: three here, one there */
+    options.most = 4;
+    begin(&c, &options);
+    int64_t ranks[4];
+    for (int rank = 0; rank < 4; rank++)
+        ranks[rank] = add_of(&c, rank < 3 ? "a" : "b", rank < 3 ? 3 : 1, rank);
+    for (int rank = 0; rank < 3; rank++)
+        join(&c, ranks[rank], 0);
+    assert_false(is_live(&c));
+    join(&c, ranks[3], 0);
+    expect_group(&c, 1, 4, ranks);
     fth_roster_free(c.roster);
 }
 
@@ -774,6 +811,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_first_group_waits_for_nodes),
         cmocka_unit_test(a_node_counts_when_its_workers_are_there),
+        cmocka_unit_test(nodes_may_have_different_numbers_of_workers),
         cmocka_unit_test(ranks_keep_their_order_and_nodes_stay_together),
         cmocka_unit_test(who_is_not_heard_of_is_lost),
         cmocka_unit_test(who_does_not_come_back_is_left_out),

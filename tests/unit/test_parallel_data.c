@@ -168,29 +168,25 @@ typedef struct crew {
     fth_rendezvous *rendezvous;
     pid_t processes[MAX_WORKERS]; /* 0: ended, as `ends` says */
     fth_child_end ends[MAX_WORKERS];
-    int count;
+    int count, at_first;
     char flags[300];
 } crew;
 
 static void open_crew(crew *all, int at_first, const char *flags)
 {
-    *all = (crew){0};
+    *all = (crew){.at_first = at_first};
     snprintf(all->flags, sizeof all->flags, "%s", flags);
-    if (fth_rendezvous_start(&(fth_rendezvous_options){.address = "127.0.0.1",
-                                                       .token = "",
-                                                       .run = "test",
-                                                       .least = 1,
-                                                       .most = 1,
-                                                       .workers_per_node = at_first,
-                                                       .lost_after_s = 3},
-                             &all->rendezvous) != FTH_OK)
+    if (fth_rendezvous_start(
+            &(fth_rendezvous_options){
+                .address = "127.0.0.1", .token = "", .run = "test", .least = 1, .most = 1, .lost_after_s = 3},
+            &all->rendezvous) != FTH_OK)
         fail_msg("%s", fth_error_message());
 }
 
 static void start_worker(crew *all, script plan)
 {
     enum { NUMBERS = 7 };
-    char program[400], words[NUMBERS][24], port[64], rank[32];
+    char program[400], words[NUMBERS][24], port[64], rank[32], size[32];
     const int number = all->count;
     const long long numbers[NUMBERS] = {number,      plan.killed_at,  plan.leaves_at,   plan.gate,
                                         plan.wanted, plan.later_gate, plan.later_wanted};
@@ -198,12 +194,12 @@ static void start_worker(crew *all, script plan)
         snprintf(words[i], sizeof words[i], "%lld", numbers[i]);
     fth_process_program(program, sizeof program);
     snprintf(port, sizeof port, "FARTHING_RENDEZVOUS=127.0.0.1:%d", fth_rendezvous_port(all->rendezvous));
-    snprintf(rank, sizeof rank, "FARTHING_LOCAL_RANK=%d", number);
+    snprintf(rank, sizeof rank, "FARTHING_LOCAL_RANK=%d", number % all->at_first);
+    snprintf(size, sizeof size, "FARTHING_LOCAL_SIZE=%d", all->at_first);
     const char *arguments[] = {program,  "worker", test_folder, words[0], words[1],   words[2],
                                words[3], words[4], words[5],    words[6], all->flags, NULL};
-    const char *variables[] = {
-        port, rank, "FARTHING_NODE=here", "FARTHING_NODES=1:1", "FARTHING_LOCAL_SIZE=8", "FARTHING_LAUNCH_RUN=test",
-        NULL};
+    const char *variables[] = {port, rank, size, "FARTHING_NODE=here", "FARTHING_NODES=1:1", "FARTHING_LAUNCH_RUN=test",
+                               NULL};
     if (fth_child_start(&(fth_child_options){.program = program, .arguments = arguments, .variables = variables},
                         &all->processes[all->count]) != FTH_OK)
         fail_msg("%s", fth_error_message());
