@@ -56,13 +56,14 @@ static void add_view(fth_snapshot *snapshot, const char *name, fth_dtype dtype, 
     snapshot->data_bytes += (size_t)fth_shape_count(&view->shape) * fth_dtype_size_bytes(dtype);
 }
 
-/* Adds a tensor of a flat vector. One that follows the last on the device too makes that piece longer. */
+/* Adds a tensor of a flat vector. One that follows the last in that vector makes its piece longer; the first of a vector
+ * begins a new one, since a device refuses to copy across two allocations, even if they happen to be neighbours. */
 static void add_value(fth_snapshot *snapshot, const char *name, const fth_value_info *info, const float *vector)
 {
     size_t bytes = (size_t)fth_shape_count(&info->type.shape) * sizeof(float);
     const float *from = vector + info->offset;
     fth_extent *last = snapshot->piece_count > 0 ? &snapshot->pieces[snapshot->piece_count - 1] : NULL;
-    if (last && (const char *)last->from + last->size_bytes == (const char *)from)
+    if (last && from > vector && (const char *)last->from + last->size_bytes == (const char *)from)
         last->size_bytes += bytes;
     else
         snapshot->pieces[snapshot->piece_count++] =
