@@ -130,6 +130,17 @@ static fth_status open_loader(fth_stepper *stepper)
     return fth_setup_open_loader(stepper->setup, FTH_TRAIN, stepper->position->state.batches, &stepper->loader);
 }
 
+/* Until there are enough peers for a group. */
+static fth_status wait_for_group(fth_stepper *stepper)
+{
+    fth_status status = stepper->strategy->rejoin(stepper->state, &stepper->place);
+    if (status == FTH_TIMEOUT)
+        fth_log_info("waiting: %s", fth_error_message());
+    while (status == FTH_TIMEOUT) /* every few seconds; a stop ends it */
+        status = stepper->strategy->rejoin(stepper->state, &stepper->place);
+    return status;
+}
+
 /* With a group that may end again, for whatever others do, before this process has come to their state. */
 static fth_status synchronize_first(fth_stepper *stepper)
 {
@@ -137,7 +148,7 @@ static fth_status synchronize_first(fth_stepper *stepper)
     fth_status status = synchronize(stepper);
     for (int losses = 0; status == FTH_PEER_LOST && stepper->strategy->rejoin && losses < MOST_LOSSES; losses++) {
         fth_log_warning("%s; forming the group again", fth_error_message());
-        status = stepper->strategy->rejoin(stepper->state, &stepper->place);
+        status = wait_for_group(stepper);
         if (status == FTH_OK)
             status = synchronize(stepper);
     }

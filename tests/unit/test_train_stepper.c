@@ -15,7 +15,8 @@ static struct {
     bool late;      /* results come with drain() alone */
     bool connected; /* connect() was called, and close() not yet */
     fth_status connects;
-    const char *event; /* given once */
+    int losses, waits, rejoins; /* peers lost while they synchronize; calls for which there are too few; calls in all */
+    const char *event;          /* given once */
 } workers;
 
 static fth_status connect_workers(fth_engine *engine, const fth_train_options *options, fth_stop *stop, void **state,
@@ -70,6 +71,21 @@ static json_t *take_event(void *state)
     return event;
 }
 
+static fth_status synchronize(void *state, json_t **position)
+{
+    (void)state;
+    (void)position;
+    return workers.losses-- > 0 ? fth_fail(FTH_PEER_LOST, "a peer was lost") : FTH_OK;
+}
+
+static fth_status rejoin(void *state, fth_peer_place *place)
+{
+    (void)state;
+    (void)place;
+    workers.rejoins++;
+    return workers.waits-- > 0 ? fth_fail(FTH_TIMEOUT, "there are too few") : FTH_OK;
+}
+
 static void close_workers(void *state)
 {
     assert_ptr_equal(state, &workers);
@@ -81,6 +97,8 @@ static const fth_strategy strategy = {.name = "workers",
                                       .ended_by = "owner",
                                       .connect = connect_workers,
                                       .open = open_workers,
+                                      .synchronize = synchronize,
+                                      .rejoin = rejoin,
                                       .step = step,
                                       .drain = drain,
                                       .take_event = take_event,
@@ -205,6 +223,17 @@ static void a_strategy_that_cannot_connect_is_not_closed(void **state)
     assert_message_has("nobody answers");
 }
 
+static void a_peer_that_is_left_alone_waits_for_others(void **state)
+{
+    (void)state;
+    workers.losses = 2;
+    workers.waits = 3;
+    open_stepper();
+    assert_int_equal(workers.rejoins, 2 + 3);
+    update();
+    assert_int_equal(run.position.step, 1);
+}
+
 int main(void)
 {
     fth_log_set_level(FTH_LOG_ERROR);
@@ -215,6 +244,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(a_strategy_may_end_the_training, set_up, tear_down),
         cmocka_unit_test_setup_teardown(a_strategys_events_say_the_step, set_up, tear_down),
         cmocka_unit_test_setup_teardown(a_strategy_that_cannot_connect_is_not_closed, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(a_peer_that_is_left_alone_waits_for_others, set_up, tear_down),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
