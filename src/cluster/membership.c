@@ -198,7 +198,7 @@ static void end_group(fth_membership *membership, int64_t generation, const char
     }
     pthread_mutex_unlock(&membership->mutex);
     if (ended && membership->options.on_end)
-        membership->options.on_end(membership->options.context, reason);
+        membership->options.on_end(membership->options.context, generation, reason);
     pthread_mutex_unlock(&membership->delivery);
     free(copy);
 }

@@ -36,9 +36,9 @@ typedef struct fth_membership_options {
     const char *configuration; /* of what was asked: members that differ are refused, with both hosts named */
     json_t *facts;             /* for the other members and the record: machine, price, ...; borrowed */
     void *context;
-    /* From the membership's thread: the group has ended, for this reason ("rank 2 on b.example was lost: ..."). Whoever
-     * waits for a member must stop waiting. */
-    void (*on_end)(void *context, const char *reason);
+    /* From the membership's thread: the group of this generation has ended, for this reason ("rank 2 on b.example was lost:
+     * ..."). Whoever waits for a member must stop waiting. */
+    void (*on_end)(void *context, int64_t generation, const char *reason);
 } fth_membership_options;
 
 /* Who is in a group: the same list, in the same order, in every member. */

@@ -33,7 +33,7 @@ struct fth_worker_group {
     const fth_backend_collectives *collectives; /* of `devices` */
     fth_device_group *devices;                  /* or NULL */
     bool finishing;
-    bool ended; /* the present group has */
+    int64_t ended; /* generation of the last group that has; that of the one before may come while the next is joined */
     char reason[256];
 };
 
@@ -48,11 +48,11 @@ static bool is_over(const char *reason)
 }
 
 /* From the membership's thread: nobody may go on waiting for a member. */
-static void on_end(void *context, const char *reason)
+static void on_end(void *context, int64_t generation, const char *reason)
 {
     fth_worker_group *group = context;
     pthread_mutex_lock(&group->mutex);
-    group->ended = true;
+    group->ended = generation;
     snprintf(group->reason, sizeof group->reason, "%s", reason);
     if (group->collective && !(group->finishing && is_over(reason)))
         fth_collective_abort(group->collective, reason);
@@ -188,6 +188,12 @@ fth_status fth_worker_group_share_run(fth_worker_group *group, const json_t *run
 
 /* ---- groups ---- */
 
+/* Whether the present group has; with the mutex held. */
+static bool is_ended(const fth_worker_group *group)
+{
+    return group->view.generation > 0 && group->ended == group->view.generation;
+}
+
 static void release_names(fth_worker_group *group)
 {
     for (int r = 0; group->names && r < group->view.size; r++)
@@ -201,7 +207,7 @@ static void close_collective(fth_worker_group *group)
     pthread_mutex_lock(&group->mutex);
     fth_collective *collective = group->collective;
     group->collective = NULL;
-    group->ended = group->finishing = false;
+    group->finishing = false;
     pthread_mutex_unlock(&group->mutex);
     fth_collective_close(collective);
 }
@@ -269,7 +275,7 @@ static fth_status open_collective(fth_worker_group *group, const fth_shared_memo
         &collective));
     pthread_mutex_lock(&group->mutex);
     group->collective = collective;
-    if (group->ended)
+    if (is_ended(group))
         status = fth_fail(FTH_PEER_LOST, "%s", group->reason);
     pthread_mutex_unlock(&group->mutex);
 
@@ -323,7 +329,7 @@ void fth_worker_group_set_devices(fth_worker_group *group, const fth_backend_col
     pthread_mutex_lock(&group->mutex);
     group->collectives = collectives;
     group->devices = devices;
-    if (devices && group->ended)
+    if (devices && is_ended(group))
         collectives->abort(devices, group->reason);
     pthread_mutex_unlock(&group->mutex);
 }
@@ -348,7 +354,7 @@ fth_status fth_worker_group_judge(fth_worker_group *group, fth_status status)
     if (!is_loss(status))
         return status;
     pthread_mutex_lock(&group->mutex);
-    if (group->ended)
+    if (is_ended(group))
         fth_fail(FTH_PEER_LOST, "%s", group->reason);
     pthread_mutex_unlock(&group->mutex);
     return FTH_PEER_LOST;

@@ -34,7 +34,8 @@ typedef struct test_member {
     char message[512];
     pthread_t thread;
     atomic_int ended;
-    char reason[512];
+    char reason[512]; /* with the generation, written before `ended` */
+    int64_t ended_generation;
 } test_member;
 
 static inline void start_at(meeting *fixture, const char *address, int port, int least, int most, const char *token)
@@ -57,9 +58,10 @@ static inline void start(meeting *fixture, int least, int most, const char *toke
     start_at(fixture, "127.0.0.1", 0, least, most, token);
 }
 
-static inline void on_end(void *context, const char *reason)
+static inline void on_end(void *context, int64_t generation, const char *reason)
 {
     test_member *member = context;
+    member->ended_generation = generation;
     snprintf(member->reason, sizeof member->reason, "%s", reason);
     member->ended++;
 }

@@ -68,6 +68,7 @@ static void a_member_that_leaves_ends_the_group_for_all(void **state)
     join_all(members, 3);
     assert_int_equal(fth_membership_leave(members[0].membership, "preempted"), FTH_OK);
     wait_until(members[1].ended && members[2].ended);
+    assert_int_equal(members[1].ended_generation, members[1].view.generation);
     assert_non_null(strstr(members[1].reason, "rank 0 on a (process"));
     assert_non_null(strstr(members[1].reason, "left: preempted"));
     assert_int_equal(fth_membership_get(members[1].membership, "key", fth_deadline_in(20), &bytes, &size),
