@@ -46,6 +46,12 @@ bool fth_rendezvous_is_here(const char *address)
     return here;
 }
 
+const char *fth_rendezvous_listening_address(const char *address)
+{
+    bool local = strncmp(address, "127.0.0.1:", 10) == 0 || strncmp(address, "localhost:", 10) == 0;
+    return local ? "127.0.0.1" : NULL;
+}
+
 /* ---- whether it is there ---- */
 
 static bool is_asked(void *stop)

@@ -16,6 +16,10 @@ typedef struct fth_rendezvous_place {
 /* True if this machine has the address that the host of "host:port" stands for; false also where that is not known. */
 bool fth_rendezvous_is_here(const char *address);
 
+/* What a rendezvous at "host:port" listens on (fth_rendezvous_options.address): loopback where its members are to find it
+ * there, else NULL, every address of this machine. */
+const char *fth_rendezvous_listening_address(const char *address);
+
 /* Waits until there is a rendezvous. FTH_INVALID, at once, if what answers there is something else, wants another token or
  * is another run's; FTH_TIMEOUT at the deadline; FTH_INTERRUPTED when `stop` is asked. */
 fth_status fth_rendezvous_reach(const fth_rendezvous_place *place, fth_stop *stop, fth_deadline deadline);

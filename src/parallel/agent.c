@@ -73,7 +73,8 @@ out:
 /* On this machine, unless the agent of another node that is also on this machine has it already. */
 static fth_status start_here_or_reach(agent *own)
 {
-    fth_status status = start_rendezvous(own, NULL, atoi(strrchr(own->address, ':') + 1));
+    fth_status status =
+        start_rendezvous(own, fth_rendezvous_listening_address(own->address), atoi(strrchr(own->address, ':') + 1));
     if (status != FTH_IO)
         return status;
     char *taken = fth_format("%s", fth_error_message());

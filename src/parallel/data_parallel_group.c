@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "cluster/rendezvous.h"
+#include "cluster/rendezvous_find.h"
 #include "train/spending.h"
 
 enum { MAX_ATTEMPTS = 5 }; /* to connect to a group's members, before giving up */
@@ -69,12 +70,14 @@ static fth_status start_rendezvous(fth_worker_group *group)
     const char *colon = strrchr(launched->rendezvous, ':');
 
     FTH_REQUIRE(colon, FTH_INVALID, "the rendezvous %s has no port", launched->rendezvous);
-    FTH_TRY(fth_rendezvous_start(&(fth_rendezvous_options){.port = atoi(colon + 1),
-                                                           .token = launched->token,
-                                                           .run = launched->run,
-                                                           .least = launched->least,
-                                                           .most = launched->most},
-                                 &group->rendezvous));
+    FTH_TRY(fth_rendezvous_start(
+        &(fth_rendezvous_options){.address = fth_rendezvous_listening_address(launched->rendezvous),
+                                  .port = atoi(colon + 1),
+                                  .token = launched->token,
+                                  .run = launched->run,
+                                  .least = launched->least,
+                                  .most = launched->most},
+        &group->rendezvous));
 
 out:
     return status;

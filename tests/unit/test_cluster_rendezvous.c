@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "cluster/rendezvous_client.h"
+#include "cluster/rendezvous_find.h"
 #include "http/server.h"
 
 /* ---- groups ---- */
@@ -52,6 +53,15 @@ static void members_form_a_group_and_exchange_keys(void **state)
     for (int i = 0; i < 3; i++)
         close_member(&members[i]);
     fth_rendezvous_stop(fixture.rendezvous);
+}
+
+static void one_on_loopback_is_for_this_machine_alone(void **state)
+{
+    (void)state;
+    assert_string_equal(fth_rendezvous_listening_address("127.0.0.1:29400"), "127.0.0.1");
+    assert_string_equal(fth_rendezvous_listening_address("localhost:29400"), "127.0.0.1");
+    assert_null(fth_rendezvous_listening_address("node1:29400"));
+    assert_null(fth_rendezvous_listening_address("127.0.0.2:29400")); /* loopback, and another address */
 }
 
 static void a_member_that_leaves_ends_the_group_for_all(void **state)
@@ -506,6 +516,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(members_form_a_group_and_exchange_keys),
+        cmocka_unit_test(one_on_loopback_is_for_this_machine_alone),
         cmocka_unit_test(a_member_that_leaves_ends_the_group_for_all),
         cmocka_unit_test(an_agent_reports_a_worker_that_ended),
         cmocka_unit_test(a_joiner_is_taken_in_between_two_updates),
