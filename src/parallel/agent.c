@@ -19,7 +19,7 @@
 #define FIRST_PAUSE_S 0.5
 #define STEADY_S      600.0
 #define FAREWELL_S    10.0 /* for workers to stop after one of them failed */
-#define LEAVING_S     5.0  /* for members of other nodes to leave after the end */
+#define LEAVING_S     5.0 /* for the other workers to end after the first is done, and for those of other nodes to leave */
 #define PATIENCE_S    60.0 /* beyond a stop's deadline where nothing vanishes: a disk may be slow */
 #define SECOND_S      1.0
 
@@ -279,12 +279,30 @@ static void pass_on_stop(agent *own)
 
 /* ---- the whole ---- */
 
+/* Once a worker is done the run has ended, and is saved. One that was lost just before, and started again, finds nobody to
+ * train with. */
+static bool is_over(const agent *own, fth_deadline late)
+{
+    if (fth_supervisor_left(own->supervisor) == 0)
+        return true;
+    if (own->stopping || !fth_deadline_passed(late))
+        return false;
+    fth_log_info("the run has ended without %s on %s", FTH_COUNTED(fth_supervisor_left(own->supervisor), "worker"),
+                 own->options->node);
+    return true;
+}
+
 static fth_status watch_workers(agent *own)
 {
     fth_status status = FTH_OK;
-    while (fth_supervisor_left(own->supervisor) > 0) {
+    fth_deadline late = {INFINITY};
+    while (!is_over(own, late)) {
         fth_relay_wait(own->relay, LOOK_EVERY_S);
         FTH_TRY(fth_supervisor_look(own->supervisor));
+        if (own->endings.done > 0 && isinf(late.at_seconds)) {
+            late = fth_deadline_in(LEAVING_S);
+            fth_supervisor_let_end(own->supervisor);
+        }
         if (own->options->stop->asked && !own->stopping)
             pass_on_stop(own);
         FTH_REQUIRE(!own->stopping || !fth_deadline_passed(own->deadline), FTH_TIMEOUT,
@@ -335,9 +353,11 @@ fth_status fth_agent_run(const fth_agent_options *options, fth_exit_code *code)
 
 out:
     *code = conclude(&own.endings, status);
-    if (status == FTH_OK)
+    if (status == FTH_OK) {
+        fth_supervisor_free(own.supervisor); /* with the workers that are late */
+        own.supervisor = NULL;
         let_members_leave(&own, *code);
-    else if (own.supervisor && !own.stopping)
+    } else if (own.supervisor && !own.stopping)
         stop_others(&own);
     fth_supervisor_free(own.supervisor);
     fth_relay_free(own.relay);

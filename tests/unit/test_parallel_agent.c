@@ -114,8 +114,23 @@ static void one_worker_needs_no_name(void **state)
 static void a_killed_worker_starts_again(void **state)
 {
     (void)state;
-    assert_int_equal(run_well(2, "mkdir mark$FARTHING_LOCAL_RANK && kill -9 $$; echo again"), FTH_EXIT_OK);
+    assert_int_equal(run_well(2, "mkdir mark$FARTHING_LOCAL_RANK && kill -9 $$\n"
+                                 "echo again; touch again$FARTHING_LOCAL_RANK\n"
+                                 "while [ ! -e again0 ] || [ ! -e again1 ]; do sleep 0.01; done\n"),
+                     FTH_EXIT_OK);
     assert_string_equal(shown.output, "again\nagain\n");
+}
+
+/* It was lost just before the others were done, and waits for a group that never comes. */
+static void nobody_waits_for_one_that_is_late(void **state)
+{
+    (void)state;
+    assert_int_equal(run_well(2, "if [ $FARTHING_LOCAL_RANK = 0 ]; then\n"
+                                 "    while [ ! -e mark ]; do sleep 0.01; done; exit 0\n"
+                                 "fi\n"
+                                 "mkdir mark0 && kill -9 $$\n"
+                                 "touch mark; exec sleep 1000\n"),
+                     FTH_EXIT_OK);
 }
 
 static void one_that_is_always_lost_ends_it(void **state)
@@ -330,6 +345,7 @@ int main(void)
         TEST(workers_get_what_they_need),
         TEST(one_worker_needs_no_name),
         TEST(a_killed_worker_starts_again),
+        TEST(nobody_waits_for_one_that_is_late),
         TEST(one_that_is_always_lost_ends_it),
         TEST(a_failure_ends_all),
         TEST(a_failure_leaves_other_nodes_alone),
