@@ -332,7 +332,7 @@ bool fth_gradient_exchange_is_busy(fth_gradient_exchange *exchange)
 {
     fth_bucket_queue *queue = &exchange->queue;
     pthread_mutex_lock(&queue->mutex);
-    bool busy = queue->busy;
+    bool busy = queue->busy || has_bucket(exchange);
     pthread_mutex_unlock(&queue->mutex);
     return busy;
 }

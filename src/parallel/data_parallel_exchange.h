@@ -45,7 +45,7 @@ fth_status fth_gradient_exchange_begin_group(fth_gradient_exchange *exchange, ft
                                              int workers);
 /* Waits until the thread has let go of the collective. */
 void fth_gradient_exchange_end_group(fth_gradient_exchange *exchange);
-/* Whether it is in a call of the collective. */
+/* Whether the thread is in a call of the collective, or about to make one. */
 bool fth_gradient_exchange_is_busy(fth_gradient_exchange *exchange);
 
 /* Before the last backward pass of an update. *watch is what it reports to, lent; NULL: nothing is to be reported. */
