@@ -15,6 +15,8 @@ import s3_server as s3_module
 
 ROOT = Path(__file__).resolve().parents[2]
 FARTHING = Path(os.environ.get("FARTHING", ROOT / "build" / "farthing")).resolve()
+needs_gloo = pytest.mark.skipif(not (FARTHING.parent / "farthing_gloo.so").exists(),
+                                reason="farthing_gloo.so was not built")
 SANITIZED = FARTHING.exists() and any(name in FARTHING.read_bytes() for name in (b"__asan_init", b"__tsan_init"))
 SMALL = ["--model", "linear"]  # where the network does not matter
 PATIENCE_S = 120 * (4 if SANITIZED else 1)

@@ -10,7 +10,8 @@ import time
 from pathlib import Path
 
 import pytest
-from conftest import FARTHING, PATIENCE_S, Result, environment, record, stop, wait_for
+from conftest import FARTHING, PATIENCE_S, Result, environment, needs_gloo, record, stop, wait_for
+from s3_server import free_port
 
 JOB = ["train", "--model", "linear", "--data", "digits", "--batch", "64", "--seed", "5"]
 SHORT = [*JOB, "--steps", "30", "--json"]
@@ -32,12 +33,6 @@ def assert_same(result, alone, workers):
     assert end["loss"] == pytest.approx(alone["loss"], rel=1e-5)
     groups = [event for event in result.events if event["event"] == "group"]
     assert groups[-1]["workers"] == workers if workers > 1 or groups else True
-
-
-def free_port():
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return listener.getsockname()[1]
 
 
 def processes_of(folder):
@@ -190,6 +185,7 @@ def finish(process):
     return Result(process.returncode, out, err)
 
 
+@needs_gloo
 def test_two_nodes_come_to_the_same_loss(farthing, key, alone, clean):
     nodes = Nodes(farthing, key, SHORT)
     a = nodes.start("a")
@@ -201,6 +197,7 @@ def test_two_nodes_come_to_the_same_loss(farthing, key, alone, clean):
     assert_same(trained[0], alone, 2)
 
 
+@needs_gloo
 def test_a_node_that_is_lost_and_one_that_comes(farthing, key, clean):
     """Kill -9 of an agent takes its workers with it; the other node trains on, and takes in a new one."""
     nodes = Nodes(farthing, key, ENDLESS, nodes="1:2")
@@ -222,6 +219,7 @@ def test_a_node_that_is_lost_and_one_that_comes(farthing, key, clean):
     assert finish(c).code == 75
 
 
+@needs_gloo
 def test_a_lost_rendezvous_comes_back(farthing, key, tmp_path, clean):
     """The node that has it is lost; the other one keeps its state until the same command runs there again."""
     nodes = Nodes(farthing, key, ENDLESS, nodes="1:2")
@@ -247,6 +245,7 @@ def test_a_lost_rendezvous_comes_back(farthing, key, tmp_path, clean):
     assert steps == sorted(steps)  # nothing was done again
 
 
+@needs_gloo
 @pytest.mark.parametrize("leaver", ["a", "b"])
 def test_a_notice_takes_one_node_out(farthing, key, tmp_path, leaver, clean):
     """The other one trains on. The agent of a, which has the rendezvous, stays for it without workers."""
@@ -381,6 +380,7 @@ PidFile none
         server.wait(20)
 
 
+@needs_gloo
 def test_hosts_over_openssh(farthing, real_ssh, clean):
     """The agents behind a real ssh stop and save when the launcher is gone."""
     process = farthing.start(*hosts(real_ssh, "a,b", free_port()), "--", *ENDLESS)
@@ -394,6 +394,7 @@ def hosts(ssh, names, port):
     return ["launch", "--ssh", ssh, "--hosts", names, "--rendezvous", f"127.0.0.1:{port}"]
 
 
+@needs_gloo
 def test_hosts_come_to_the_same_loss(farthing, ssh, alone, tmp_path, clean):
     result = farthing(*hosts(ssh, "a,b", free_port()), "--workers", 1, "--", *SHORT)
     assert_same(result, alone, 2)
@@ -402,6 +403,7 @@ def test_hosts_come_to_the_same_loss(farthing, ssh, alone, tmp_path, clean):
     assert "token" not in log and not re.search("[0-9a-f]{64}", log)  # it goes through standard input
 
 
+@needs_gloo
 @pytest.mark.parametrize("end", [signal.SIGINT, signal.SIGKILL])
 def test_hosts_end_with_the_launcher(farthing, ssh, end, clean):
     process = farthing.start(*hosts(ssh, "a,b", free_port()), "--", *ENDLESS)

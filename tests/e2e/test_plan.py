@@ -3,7 +3,7 @@ import json
 import subprocess
 
 import pytest
-from conftest import FARTHING, PATIENCE_S, environment
+from conftest import FARTHING, PATIENCE_S, environment, needs_gloo
 from s3_server import free_port
 
 emulated = pytest.mark.skipif(not (FARTHING.parent / "farthing_emulated.so").exists(),
@@ -75,7 +75,7 @@ def test_for_people_on_the_real_device(farthing):
         assert part in text
 
 
-@pytest.mark.skipif(not (FARTHING.parent / "farthing_gloo.so").exists(), reason="farthing_gloo.so was not built")
+@needs_gloo
 def test_a_launcher_has_the_link_measured(farthing):
     """Two processes that take themselves for two machines: the first one plans, the other only helps to measure."""
     port, processes = free_port(), []
