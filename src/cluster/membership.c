@@ -29,6 +29,7 @@ static const double HELD_S = 10; /* what the rendezvous holds a request at most 
 
 struct fth_membership {
     fth_membership_options options; /* texts are copies */
+    char *found;                    /* what join() shows, or NULL */
     char instance[33];              /* of this membership alone */
     char *who;                      /* "rank 2 on b (process 4711)", for messages */
     fth_rendezvous_client *caller, *beater;
@@ -363,6 +364,7 @@ void fth_membership_close(fth_membership *membership)
     fth_succession_free(membership->succession);
     json_decref(membership->run);
     free(membership->address);
+    free(membership->found);
     const fth_membership_options *options = &membership->options;
     free((char *)options->rendezvous);
     fth_wipe_text((char *)options->token);
@@ -556,6 +558,13 @@ static void take_group(fth_membership *membership, const fth_group_view *view)
     pthread_mutex_unlock(&membership->delivery);
 }
 
+fth_status fth_membership_announce(fth_membership *membership, const json_t *found)
+{
+    free(membership->found);
+    membership->found = json_dumps(found, JSON_COMPACT | JSON_SORT_KEYS);
+    return membership->found ? FTH_OK : fth_fail(FTH_NO_MEMORY, "no memory for what a member found");
+}
+
 fth_status fth_membership_join(fth_membership *membership, fth_stop *stop, fth_group_view *view)
 {
     fth_status status = FTH_OK;
@@ -569,9 +578,13 @@ fth_status fth_membership_join(fth_membership *membership, fth_stop *stop, fth_g
     membership->group.live = false; /* whoever joins is done with the group before: its end is no news */
     int64_t after = membership->group.generation;
     pthread_mutex_unlock(&membership->mutex);
-    request = json_pack("{s:I}", "after", (json_int_t)after);
+    request = json_pack("{s:I, s:s, s:s*}", "after", (json_int_t)after, "host", membership->options.host, "found",
+                        membership->found);
     for (;;) {
-        FTH_TRY(ask(membership, "/join", request, stop, &code, &answer));
+        status = ask(membership, "/join", request, stop, &code, &answer);
+        if (code == 409)
+            status = fth_fail_within(status, "%s", membership->who);
+        FTH_TRY(status);
         if (code != 202)
             break;
         FTH_REQUIRE(json_unpack(answer, "{s:s, s:b}", "waiting", &waiting, "few", &few) == 0, FTH_CORRUPT,

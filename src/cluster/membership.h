@@ -68,6 +68,10 @@ void fth_membership_close(fth_membership *membership);
 fth_status fth_membership_find_run(fth_membership *membership, fth_stop *stop, json_t **run);
 fth_status fth_membership_share_run(fth_membership *membership, const json_t *run);
 
+/* Before join: what this process found where it is, such as how many images, as an object. FTH_INVALID from join, with hosts and
+ * values, if it is not what the first that joined had found. */
+fth_status fth_membership_announce(fth_membership *membership, const json_t *found);
+
 /* Waits until there is a group with this process, and frees what *view held. FTH_INTERRUPTED when `stop` is asked. While there are
  * fewer nodes than the least number, returns FTH_TIMEOUT every few seconds, with a message that says who is missing: the
  * caller saves, and calls again. */

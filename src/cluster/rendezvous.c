@@ -72,6 +72,8 @@ struct fth_rendezvous {
     int64_t keys_generation; /* whose keys those are */
     held *held;
     char *configuration, *configured_by; /* that of the first member, and its host; NULL: there is none */
+    char *found, *found_by;              /* what the first that joined had found, and its host; NULL: there is none */
+    int64_t finder;                      /* that one */
 };
 
 /* ---- answers ---- */
@@ -486,16 +488,46 @@ static void post_beat(void *context, fth_exchange *exchange)
     json_decref(json);
 }
 
+/* True if the member found what the others have found; else refuses it. What counts is what the first one found, until it
+ * is gone without having been in a group, or nobody else is left. */
+static bool has_found_the_same(fth_rendezvous *rendezvous, fth_exchange *exchange, int64_t member, const char *host,
+                               const char *found)
+{
+    const fth_roster *roster = rendezvous->roster;
+    bool obsolete = !fth_roster_has(roster, rendezvous->finder) &&
+                    (fth_roster_get_group(roster).generation == 0 || fth_roster_count(roster) == 1);
+    if (!rendezvous->found || obsolete) {
+        free(rendezvous->found);
+        free(rendezvous->found_by);
+        rendezvous->found = strdup(found);
+        rendezvous->found_by = strdup(host);
+        rendezvous->finder = member;
+    }
+    if (!rendezvous->found || !rendezvous->found_by) {
+        refuse(exchange, 503, "no memory");
+        return false;
+    }
+    char *difference = fth_configuration_difference(rendezvous->found, rendezvous->found_by, found, host);
+    if (difference)
+        refuse(exchange, 409, "nodes have different data: %s", difference);
+    free(difference);
+    return !difference;
+}
+
 static void post_join(void *context, fth_exchange *exchange)
 {
     fth_rendezvous *rendezvous = context;
     json_int_t member, after;
-    json_t *json = read_request(exchange, "{s:I, s:I}", "member", &member, "after", &after);
+    const char *host = "a node", *found = NULL;
+    json_t *json = read_request(exchange, "{s:I, s:I, s?s, s?s}", "member", &member, "after", &after, "host", &host,
+                                "found", &found);
     if (!json)
         return;
     if (enter(rendezvous, exchange, member)) {
-        fth_roster_join(rendezvous->roster, fth_clock_seconds(), member, after);
-        hold(rendezvous, exchange, &(held){.kind = HELD_JOIN, .member = member, .generation = after}, JOIN_S);
+        if (!found || has_found_the_same(rendezvous, exchange, member, host, found)) {
+            fth_roster_join(rendezvous->roster, fth_clock_seconds(), member, after);
+            hold(rendezvous, exchange, &(held){.kind = HELD_JOIN, .member = member, .generation = after}, JOIN_S);
+        }
         leave_changed(rendezvous);
     }
     json_decref(json);
@@ -724,6 +756,8 @@ void fth_rendezvous_stop(fth_rendezvous *rendezvous)
     fth_group_keys_free(rendezvous->keys);
     free(rendezvous->configuration);
     free(rendezvous->configured_by);
+    free(rendezvous->found);
+    free(rendezvous->found_by);
     free(rendezvous->run);
     pthread_mutex_destroy(&rendezvous->mutex);
     pthread_cond_destroy(&rendezvous->changed);

@@ -170,6 +170,12 @@ static fth_status form_first_group(fth_data_parallel *self, fth_peer_place *plac
     return status;
 }
 
+static fth_status announce(void *state, const json_t *found)
+{
+    const fth_data_parallel *self = state;
+    return fth_worker_group_announce(self->group, found);
+}
+
 static fth_wire find_wire(const char *name)
 {
     return strcmp(name, "f16") == 0 ? FTH_WIRE_F16 : strcmp(name, "bf16") == 0 ? FTH_WIRE_BF16 : FTH_WIRE_F32;
@@ -440,6 +446,7 @@ const fth_strategy fth_strategy_data_parallel = {
     .meet = meet,
     .share_run = share_run,
     .count_processors = count_processors,
+    .announce = announce,
     .connect = connect_worker,
     .synchronize = synchronize,
     .open = open_worker,

@@ -189,6 +189,11 @@ fth_status fth_worker_group_share_run(fth_worker_group *group, const json_t *run
     return group->membership ? fth_membership_share_run(group->membership, run) : FTH_OK;
 }
 
+fth_status fth_worker_group_announce(fth_worker_group *group, const json_t *found)
+{
+    return group->membership ? fth_membership_announce(group->membership, found) : FTH_OK;
+}
+
 /* ---- groups ---- */
 
 /* Whether the present group has; with the mutex held. */

@@ -35,6 +35,8 @@ int fth_worker_group_processors(const fth_worker_group *group);
 /* See membership.h; alone: *run is NULL. */
 fth_status fth_worker_group_find_run(fth_worker_group *group, json_t **run);
 fth_status fth_worker_group_share_run(fth_worker_group *group, const json_t *run);
+/* What it found its data and model to be: those that form a group must have found the same. */
+fth_status fth_worker_group_announce(fth_worker_group *group, const json_t *found);
 
 /* Waits for a group with this process and connects to its members. `memory` holds the gradients, or is NULL. FTH_TIMEOUT
  * while there are fewer nodes than the least number; FTH_INTERRUPTED when a stop is asked. */

@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/hex.h"
 #include "base/process.h"
 
 /* Tells peers that wait for the end that this process still saves. */
@@ -73,6 +74,33 @@ fth_status fth_stepper_share_run(fth_stepper *stepper, const json_t *run)
     return stepper->strategy->share_run(stepper->state, run);
 }
 
+/* What has to be the same in all peers, besides options, by the names that messages have for it. */
+static json_t *describe_setup(const fth_setup *setup)
+{
+    const fth_dataset_info *info = fth_dataset_get_info(setup->dataset);
+    char digest[65] = "";
+    for (int i = 0; i < info->classes; i++) {
+        char *both = fth_format("%s%s", digest, info->class_names[i]);
+        if (!both)
+            return NULL;
+        fth_hex_sha256(both, strlen(both), digest);
+        free(both);
+    }
+    return json_pack("{s:I, s:I, s:i, s:s, s:I}", "number of training images", (json_int_t)info->count[FTH_TRAIN],
+                     "number of validation images", (json_int_t)info->count[FTH_VALIDATION], "number of classes",
+                     info->classes, "digest of the class names", digest, "number of parameters",
+                     (json_int_t)fth_engine_get_sizes(setup->engine).parameters);
+}
+
+static fth_status announce(fth_stepper *stepper)
+{
+    json_t *found = describe_setup(stepper->setup);
+    fth_status status = found ? stepper->strategy->announce(stepper->state, found)
+                              : fth_fail(FTH_NO_MEMORY, "no memory for what peers are told about the data");
+    json_decref(found);
+    return status;
+}
+
 fth_status fth_stepper_connect(fth_stepper *stepper, fth_setup *setup)
 {
     fth_status status = FTH_OK;
@@ -80,6 +108,8 @@ fth_status fth_stepper_connect(fth_stepper *stepper, fth_setup *setup)
 
     stepper->strategy = strategy;
     stepper->setup = setup;
+    if (strategy->announce && stepper->state)
+        FTH_TRY(announce(stepper));
     if (strategy->connect)
         FTH_TRY(strategy->connect(setup->engine, setup->options, stepper->stop, &stepper->state, &stepper->place));
     stepper->position->state.workers = stepper->place.part.of > 0 ? stepper->place.part.of : 1;

@@ -6,6 +6,7 @@
  *
  *     meet         before the run is looked for: one of several peers finds it, the others get what it found
  *     share_run    in the one that found it
+ *     announce     the data are open and the model is built
  *     connect      joins peers and may refuse to begin; nothing of the run has been written yet
  *     synchronize  the engine has its first weights, or a checkpoint's; peers may have others
  *     open         workers start from these weights
@@ -84,6 +85,9 @@ struct fth_strategy {
     fth_status (*share_run)(void *state, const json_t *run);
     /* Optional, after meet(): how many of this machine's processors are for this process, which has peers on it. */
     int (*count_processors)(const void *state);
+    /* Optional, after meet(): what this process found its data and model to be, as names and values. connect() fails
+     * where a peer found something else: steps would not fit together. */
+    fth_status (*announce)(void *state, const json_t *found);
     /* Optional: connects to the processes it needs, and fails if they refuse, before the run has a record. open() then
      * gets its state. From here on, whatever waits for others watches `stop`, which outlives the strategy, and stops
      * waiting when it is asked: step() succeeds if the batch counts already, else returns FTH_INTERRUPTED. `place`

@@ -253,6 +253,34 @@ static void members_that_do_not_fit_are_refused(void **state)
     fth_rendezvous_stop(fixture.rendezvous);
 }
 
+static void members_that_found_other_data_are_refused(void **state)
+{
+    meeting fixture = {0};
+    test_member members[2];
+    json_t *more = json_pack("{s:i}", "number of images", 180), *fewer = json_pack("{s:i}", "number of images", 145);
+    (void)state;
+    start(&fixture, 2, 2, "secret");
+    open_member(&fixture, &members[0], "a");
+    open_member(&fixture, &members[1], "b");
+    assert_int_equal(fth_membership_announce(members[0].membership, more), FTH_OK);
+    assert_int_equal(fth_membership_announce(members[1].membership, fewer), FTH_OK);
+    assert_int_equal(fth_membership_join(members[0].membership, NULL, &members[0].view), FTH_TIMEOUT);
+    assert_int_equal(fth_membership_join(members[1].membership, NULL, &members[1].view), FTH_INVALID);
+    assert_message_has("b (process ");
+    assert_message_has("nodes have different data: number of images is 180 on a and 145 on b");
+
+    close_member(&members[0]); /* what it found counts no more */
+    assert_int_equal(fth_membership_join(members[1].membership, NULL, &members[1].view), FTH_TIMEOUT);
+    open_member(&fixture, &members[0], "a");
+    assert_int_equal(fth_membership_announce(members[0].membership, fewer), FTH_OK);
+    join_all(members, 2);
+    close_member(&members[0]);
+    close_member(&members[1]);
+    json_decref(more);
+    json_decref(fewer);
+    fth_rendezvous_stop(fixture.rendezvous);
+}
+
 static void names_and_ports_that_are_wrong_are_named(void **state)
 {
     meeting fixture = {0};
@@ -523,6 +551,7 @@ int main(void)
         cmocka_unit_test(too_few_nodes_are_named),
         cmocka_unit_test(one_member_finds_the_run_and_another_if_it_dies),
         cmocka_unit_test(members_that_do_not_fit_are_refused),
+        cmocka_unit_test(members_that_found_other_data_are_refused),
         cmocka_unit_test(names_and_ports_that_are_wrong_are_named),
         cmocka_unit_test(strangers_on_the_port_are_recognized),
         cmocka_unit_test(clocks_that_are_apart_are_a_warning),
