@@ -149,21 +149,43 @@ static void compare_clocks(const fth_membership *membership, double wall_s)
                         membership->options.host, fabs(apart_s), apart_s > 0 ? "ahead of" : "behind");
 }
 
+/* From now on the rendezvous is there, where this process is to be a new member. Takes `address`. */
+static void move_to(fth_membership *membership, char *address)
+{
+    pthread_mutex_lock(&membership->mutex);
+    free(membership->address);
+    membership->address = address;
+    membership->member = 0;
+    pthread_mutex_unlock(&membership->mutex);
+}
+
+/* Whether the rendezvous has answered that it is elsewhere: then this process goes there. */
+static bool follow(fth_membership *membership, int code)
+{
+    const char *moved = code == FTH_RENDEZVOUS_MOVED ? fth_rendezvous_client_moved(membership->caller) : NULL;
+    char *address = moved ? strdup(moved) : NULL;
+    if (!address)
+        return false;
+    fth_log_info("%s goes to the rendezvous at %s", membership->who, address);
+    move_to(membership, address);
+    return true;
+}
+
 /* Reaches the rendezvous and becomes a member. */
-static fth_status enter(fth_membership *membership, fth_stop *stop, fth_deadline deadline)
+static fth_status enter(fth_membership *membership, fth_stop *stop, fth_deadline deadline, int *code)
 {
     fth_status status = FTH_OK;
     json_t *request = NULL, *answer = NULL, *limits = NULL;
     json_int_t member = 0;
     double lost_after_s = 0, wall_s = 0;
-    int code = 0;
 
+    *code = 0;
     FTH_TRY(fth_rendezvous_client_point(membership->caller, membership->address));
     FTH_TRY(fth_rendezvous_client_reach(membership->caller, deadline, stop_is_asked, stop));
     request = describe_self(membership);
     FTH_REQUIRE(request, FTH_INVALID, "the names of %s are not valid UTF-8", membership->who);
-    FTH_TRY(fth_rendezvous_client_post(membership->caller, "/open", request, deadline, stop_is_asked, stop, &code,
-                                       &answer));
+    FTH_TRY(
+        fth_rendezvous_client_post(membership->caller, "/open", request, deadline, stop_is_asked, stop, code, &answer));
     FTH_REQUIRE(json_unpack(answer, "{s:I, s:F, s:o}", "member", &member, "wall_s", &wall_s, "limits", &limits) == 0 &&
                     json_unpack(limits, "{s:F}", "lost_after_s", &lost_after_s) == 0,
                 FTH_CORRUPT, "the answer of the rendezvous to %s lacks a member", membership->who);
@@ -204,6 +226,12 @@ static void end_group(fth_membership *membership, int64_t generation, const char
     free(copy);
 }
 
+/* Whether the answer means that the caller is not a member there any more. */
+static bool is_gone(int code)
+{
+    return code == FTH_RENDEZVOUS_GONE || code == FTH_RENDEZVOUS_MOVED;
+}
+
 /* One request; the answer comes after a second, or when something has happened. */
 static fth_status beat(fth_membership *membership, int64_t *generation, json_t **answer, int *code)
 {
@@ -221,7 +249,7 @@ static fth_status beat(fth_membership *membership, int64_t *generation, json_t *
         status = fth_rendezvous_client_post(membership->beater, "/beat", request, fth_deadline_in(fmax(left_s, 1.5)),
                                             is_outdated, membership, code, answer);
     json_decref(request);
-    if (*code == FTH_RENDEZVOUS_GONE) { /* whatever group this incarnation has come into meanwhile */
+    if (is_gone(*code)) { /* whatever group this incarnation has come into meanwhile */
         pthread_mutex_lock(&membership->mutex);
         *generation = membership->member == member ? membership->group.generation : 0;
         pthread_mutex_unlock(&membership->mutex);
@@ -272,7 +300,7 @@ static void *run(void *context)
         fth_status status = beat(membership, &generation, &answer, &code);
         if (status == FTH_OK) {
             take_beat(membership, generation, answer);
-        } else if (code == FTH_RENDEZVOUS_GONE) {
+        } else if (is_gone(code)) {
             note_heard(membership);
             end_group(membership, generation, fth_error_message());
         } else if (status != FTH_INTERRUPTED) {
@@ -322,6 +350,7 @@ fth_status fth_membership_open(const fth_membership_options *options, fth_deadli
 {
     fth_status status = FTH_OK;
     fth_membership *membership = NULL;
+    int code = 0;
 
     *result = NULL;
     FTH_TRY(fth_allocate(1, sizeof *membership, &membership));
@@ -334,7 +363,10 @@ fth_status fth_membership_open(const fth_membership_options *options, fth_deadli
     FTH_TRY(fth_rendezvous_client_open(options->rendezvous, token, membership->who, &membership->beater));
     FTH_TRY(fth_succession_create(options->rendezvous, token, membership->options.run, membership->options.node,
                                   membership->who, &membership->succession));
-    FTH_TRY(enter(membership, NULL, deadline));
+    do
+        status = enter(membership, NULL, deadline, &code);
+    while (follow(membership, code) && !fth_deadline_passed(deadline));
+    FTH_TRY(status);
     FTH_REQUIRE(fth_thread_start(&membership->thread, "membership", run, membership) == 0, FTH_NO_MEMORY,
                 "no thread for a membership");
     membership->beating = true;
@@ -384,16 +416,6 @@ void fth_membership_close(fth_membership *membership)
 
 /* ---- calls ---- */
 
-/* From now on the rendezvous is there, where this process is to be a new member. Takes `address`. */
-static void move_to(fth_membership *membership, char *address)
-{
-    pthread_mutex_lock(&membership->mutex);
-    free(membership->address);
-    membership->address = address;
-    membership->member = 0;
-    pthread_mutex_unlock(&membership->mutex);
-}
-
 static bool is_at_home(const fth_membership *membership)
 {
     return strcmp(membership->address, membership->options.rendezvous) == 0;
@@ -406,7 +428,7 @@ static fth_status ask_once(fth_membership *membership, const char *path, json_t 
     fth_status status = FTH_OK;
     *code = 0;
     if (get_member(membership) == 0)
-        FTH_TRY(enter(membership, stop, fth_deadline_in(ENTER_S)));
+        FTH_TRY(enter(membership, stop, fth_deadline_in(ENTER_S), code));
     int64_t member = get_member(membership);
     json_object_set_new(request, "member", json_integer(member));
     FTH_TRY(fth_rendezvous_client_point(membership->caller, membership->address));
@@ -434,7 +456,7 @@ static fth_status ask(fth_membership *membership, const char *path, json_t *requ
         fth_status status = ask_once(membership, path, request, stop, code, answer);
         if (status == FTH_OK)
             return status;
-        if (*code == FTH_RENDEZVOUS_GONE)
+        if (*code == FTH_RENDEZVOUS_GONE || follow(membership, *code))
             continue;
         bool unreachable = status == FTH_PEER_LOST || status == FTH_TIMEOUT;
         bool refused = status == FTH_INVALID && get_member(membership) == 0 && !is_at_home(membership);
@@ -642,7 +664,7 @@ fth_status fth_membership_leave(fth_membership *membership, const char *reason)
                                                    NULL, NULL, &code, &answer);
     json_decref(request);
     json_decref(answer);
-    return code == FTH_RENDEZVOUS_GONE ? FTH_OK : status;
+    return is_gone(code) ? FTH_OK : status;
 }
 
 /* ---- keys ---- */
@@ -696,7 +718,7 @@ static fth_status exchange_key(fth_membership *membership, const fth_rendezvous_
         status = fth_rendezvous_client_bytes(membership->caller, target, request, fth_deadline_in(left_s), has_ended,
                                              membership, code, answer);
         free(target);
-        if (*code == FTH_RENDEZVOUS_GONE || *code == FTH_RENDEZVOUS_ENDED)
+        if (is_gone(*code) || *code == FTH_RENDEZVOUS_ENDED)
             return fth_fail_within(FTH_PEER_LOST, "key %s", key);
         if (status == FTH_INTERRUPTED) {
             status = get_present(membership, &member, &generation);

@@ -7,8 +7,9 @@
 
 /* Codes of answers with a meaning of their own. */
 enum {
-    FTH_RENDEZVOUS_GONE = 410, /* the caller is not a member any more */
-    FTH_RENDEZVOUS_ENDED = 412 /* its group has ended */
+    FTH_RENDEZVOUS_GONE = 410,  /* the caller is not a member any more */
+    FTH_RENDEZVOUS_ENDED = 412, /* its group has ended */
+    FTH_RENDEZVOUS_MOVED = 421  /* the rendezvous is elsewhere: at "moved", "host:port" */
 };
 
 #endif

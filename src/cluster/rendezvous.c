@@ -12,6 +12,7 @@
  *     POST /leave
  *     POST /lost        from an agent: a process, or all of a node, has ended
  *     PUT  /key, GET /key   ?member=&generation=&key=, bytes; a GET waits for the key, and gets 202 if it does not come
+ *     POST /moved       from a successor (succession.h): for some seconds members are answered FTH_RENDEZVOUS_MOVED
  *     GET  /members     all of the roster, for people and agents
  *
  * Whoever has to wait is held: an item in a list, with the exchange. After every change, and every TICK_S, settle() goes
@@ -39,7 +40,7 @@
 
 enum { MAX_BODY = 64 << 10, MAX_OPEN_BODY = 17 << 20, MAX_RUN_BODY = 16 << 20, MAX_NAME = 256, MAX_CONNECTIONS = 4096 };
 static const int64_t MAX_GENERATION = INT64_C(1) << 50;
-static const double TICK_S = 0.1, BEAT_S = 1, JOIN_S = 2, FIND_S = 5, KEY_S = 10;
+static const double TICK_S = 0.1, BEAT_S = 1, JOIN_S = 2, FIND_S = 5, KEY_S = 10, MOVED_S = 3;
 
 typedef enum held_kind { HELD_BEAT, HELD_JOIN, HELD_FIND, HELD_KEY } held_kind;
 
@@ -74,6 +75,10 @@ struct fth_rendezvous {
     char *configuration, *configured_by; /* that of the first member, and its host; NULL: there is none */
     char *found, *found_by;              /* what the first that joined had found, and its host; NULL: there is none */
     int64_t finder;                      /* that one */
+    struct {
+        char *address; /* of a successor; NULL: there is none */
+        double until_s;
+    } moved;
 };
 
 /* ---- answers ---- */
@@ -100,6 +105,17 @@ static void refuse_stranger(fth_rendezvous *rendezvous, fth_exchange *exchange, 
 {
     const char *why = fth_roster_why_gone(rendezvous->roster, member);
     refuse(exchange, FTH_RENDEZVOUS_GONE, "%s", why ? why : "the rendezvous does not know this member");
+}
+
+/* Sends the caller to the successor; false: there is none, as far as is known here. */
+static bool send_away(const fth_rendezvous *rendezvous, fth_exchange *exchange, double now_s)
+{
+    if (!rendezvous->moved.address || now_s >= rendezvous->moved.until_s)
+        return false;
+    answer(exchange, FTH_RENDEZVOUS_MOVED,
+           json_pack("{s:s, s:s}", "moved", rendezvous->moved.address, "error",
+                     "the rendezvous is on another node now, with a newer group"));
+    return true;
 }
 
 /* ---- those who wait ---- */
@@ -181,6 +197,8 @@ static bool answer_key(fth_rendezvous *rendezvous, const held *item, bool last)
 static bool answer_item(fth_rendezvous *rendezvous, const held *item, double now_s)
 {
     bool last = now_s >= item->until_s;
+    if (send_away(rendezvous, item->exchange, now_s))
+        return true;
     if (!fth_roster_has(rendezvous->roster, item->member)) {
         refuse_stranger(rendezvous, item->exchange, item->member);
         return true;
@@ -271,10 +289,10 @@ static void *tick(void *context)
 
 /* ---- requests ---- */
 
-/* Refuses pages in a browser and whoever does not show the token. */
+/* Refuses pages in a browser and whoever does not show the token, and sends members to a successor. */
 static bool admit(void *context, fth_exchange *exchange, const fth_route *route, fth_role *role)
 {
-    const fth_rendezvous *rendezvous = context;
+    fth_rendezvous *rendezvous = context;
     const char *header = fth_exchange_header(exchange, "Authorization");
     char hash[65];
 
@@ -293,7 +311,12 @@ static bool admit(void *context, fth_exchange *exchange, const fth_route *route,
         return false;
     }
     *role = FTH_ROLE_TRAIN;
-    return true;
+    if (strcmp(route->path, "/moved") == 0 || strcmp(route->path, "/members") == 0)
+        return true;
+    pthread_mutex_lock(&rendezvous->mutex);
+    bool sent_away = send_away(rendezvous, exchange, fth_clock_seconds());
+    pthread_mutex_unlock(&rendezvous->mutex);
+    return !sent_away;
 }
 
 /* The body, an object whose parts are read as json_unpack() does; NULL: it was none, and the exchange has been refused. */
@@ -316,8 +339,12 @@ static json_t *read_request(fth_exchange *exchange, const char *format, ...)
 
 static void get_rendezvous(void *context, fth_exchange *exchange)
 {
-    const fth_rendezvous *rendezvous = context;
-    answer(exchange, 200, json_pack("{s:s, s:b}", "version", FTH_VERSION, "token", rendezvous->needs_token));
+    fth_rendezvous *rendezvous = context;
+    pthread_mutex_lock(&rendezvous->mutex);
+    bool moved = rendezvous->moved.address && fth_clock_seconds() < rendezvous->moved.until_s;
+    pthread_mutex_unlock(&rendezvous->mutex);
+    answer(exchange, 200,
+           json_pack("{s:s, s:b, s:b}", "version", FTH_VERSION, "token", rendezvous->needs_token, "moved", moved));
 }
 
 static void get_members(void *context, fth_exchange *exchange)
@@ -596,6 +623,33 @@ static void post_lost(void *context, fth_exchange *exchange)
     json_decref(json);
 }
 
+/* A successor, which came to be while this rendezvous was lost, has a group. Where there is none here that is newer, its
+ * word counts for as long as it is repeated: two groups of one run become one again. */
+static void post_moved(void *context, fth_exchange *exchange)
+{
+    fth_rendezvous *rendezvous = context;
+    const char *run, *address;
+    json_int_t generation;
+    json_t *json =
+        read_request(exchange, "{s:s, s:s, s:I}", "run", &run, "address", &address, "generation", &generation);
+    if (!json)
+        return;
+    pthread_mutex_lock(&rendezvous->mutex);
+    fth_roster_group group = fth_roster_get_group(rendezvous->roster);
+    char *copy = strlen(address) <= MAX_NAME && fth_is_printable(address) ? strdup(address) : NULL;
+    if (strcmp(run, rendezvous->run) != 0 || generation < group.generation || !copy) {
+        refuse(exchange, 409, "this rendezvous is of another run, or has a newer group");
+        free(copy);
+    } else {
+        free(rendezvous->moved.address);
+        rendezvous->moved.address = copy;
+        rendezvous->moved.until_s = fth_clock_seconds() + MOVED_S;
+        answer(exchange, 200, json_object());
+    }
+    leave_changed(rendezvous);
+    json_decref(json);
+}
+
 /* The key that a request is about, in fresh memory; NULL: the exchange has been refused. */
 static char *read_key(fth_exchange *exchange, int64_t *member, int64_t *generation)
 {
@@ -656,6 +710,7 @@ static const fth_route routes[] = {
     {"POST", "/find", post_find, FTH_ROLE_TRAIN, MAX_BODY, NULL},
     {"POST", "/share", post_share, FTH_ROLE_TRAIN, MAX_RUN_BODY, NULL},
     {"POST", "/leave", post_leave, FTH_ROLE_TRAIN, MAX_BODY, NULL},
+    {"POST", "/moved", post_moved, FTH_ROLE_TRAIN, MAX_BODY, NULL},
     {"POST", "/lost", post_lost, FTH_ROLE_TRAIN, MAX_BODY, NULL},
     {"GET", "/key", get_key, FTH_ROLE_TRAIN, 0, NULL},
     {"PUT", "/key", put_key, FTH_ROLE_TRAIN, FTH_MAX_KEY_BYTES, NULL},
@@ -701,6 +756,7 @@ fth_status fth_rendezvous_start(const fth_rendezvous_options *options, fth_rende
         .stuck_after_s = options->stuck_after_s > 0 ? options->stuck_after_s : 60,
         .first_least = options->first_least,
         .expected = options->expected,
+        .find_after_s = options->find_after_s,
     };
     rendezvous->needs_token = *options->token;
     fth_hex_sha256(options->token, strlen(options->token), rendezvous->token_hash);
@@ -726,6 +782,14 @@ out:
 int fth_rendezvous_port(const fth_rendezvous *rendezvous)
 {
     return fth_server_port(rendezvous->server);
+}
+
+int64_t fth_rendezvous_generation(fth_rendezvous *rendezvous)
+{
+    pthread_mutex_lock(&rendezvous->mutex);
+    fth_roster_group group = fth_roster_get_group(rendezvous->roster);
+    pthread_mutex_unlock(&rendezvous->mutex);
+    return group.live ? group.generation : 0;
 }
 
 int fth_rendezvous_count(fth_rendezvous *rendezvous)
@@ -758,6 +822,7 @@ void fth_rendezvous_stop(fth_rendezvous *rendezvous)
     free(rendezvous->configured_by);
     free(rendezvous->found);
     free(rendezvous->found_by);
+    free(rendezvous->moved.address);
     free(rendezvous->run);
     pthread_mutex_destroy(&rendezvous->mutex);
     pthread_cond_destroy(&rendezvous->changed);

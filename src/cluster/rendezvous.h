@@ -23,12 +23,16 @@ typedef struct fth_rendezvous_options {
     double stuck_after_s; /* 0: 60 */
     /* Of a successor (succession.h) alone: nodes that the first group needs, and members that are known to be coming. */
     int first_least, expected;
+    /* Where this may be the rendezvous of a lost machine that is back, and have a successor: so long nobody is told to find the
+     * run, since that one is heard of first. */
+    double find_after_s;
 } fth_rendezvous_options;
 
 /* FTH_IO, with who holds the port where that can be known, if it is taken. */
 fth_status fth_rendezvous_start(const fth_rendezvous_options *options, fth_rendezvous **rendezvous);
 int fth_rendezvous_port(const fth_rendezvous *rendezvous);
-int fth_rendezvous_count(fth_rendezvous *rendezvous); /* its members now */
+int fth_rendezvous_count(fth_rendezvous *rendezvous);          /* its members now */
+int64_t fth_rendezvous_generation(fth_rendezvous *rendezvous); /* of its live group; 0: there is none */
 void fth_rendezvous_stop(fth_rendezvous *rendezvous);
 
 /* For agents: a worker of this node, or every one (process 0), has ended, for this reason: "signal 9". The others know at once

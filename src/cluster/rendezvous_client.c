@@ -16,6 +16,7 @@ static const double FOREIGN_S = 5;    /* something that accepts connections and 
 struct fth_rendezvous_client {
     fth_http_client *http;
     char *address, *who, *authorization; /* the header; NULL: there is no token */
+    char *moved;                         /* where the last answer said that the rendezvous is; NULL: here */
 };
 
 typedef struct give_up_call {
@@ -54,6 +55,7 @@ void fth_rendezvous_client_free(fth_rendezvous_client *client)
     free(client->address);
     free(client->who);
     fth_wipe_text(client->authorization);
+    free(client->moved);
     free(client);
 }
 
@@ -84,6 +86,8 @@ static fth_status perform(fth_rendezvous_client *client, const char *method, con
                           void *context, fth_http_response *response)
 {
     give_up_call call = {give_up, context};
+    free(client->moved);
+    client->moved = NULL;
     const char *headers[] = {with_token ? client->authorization : NULL, NULL};
     char *url = fth_format("http://%s%s", client->address, target);
     if (!url) {
@@ -115,9 +119,12 @@ static bool is_ours(const json_t *answer)
 }
 
 /* The message of a refusal; FTH_INVALID, but a rendezvous that is stopping or full may be asked again. */
-static fth_status explain_refusal(const fth_rendezvous_client *client, int code, const json_t *answer)
+static fth_status explain_refusal(fth_rendezvous_client *client, int code, const json_t *answer)
 {
     const char *error = json_string_value(json_object_get(answer, "error"));
+    const char *moved = json_string_value(json_object_get(answer, "moved"));
+    if (code == FTH_RENDEZVOUS_MOVED && moved)
+        client->moved = strdup(moved);
     if (code == 503)
         return fth_fail(FTH_PEER_LOST, "the rendezvous at %s cannot serve %s now: %s", client->address, client->who,
                         error ? error : "it is stopping");
@@ -157,6 +164,11 @@ fth_status fth_rendezvous_client_post(fth_rendezvous_client *client, const char 
     return FTH_OK;
 }
 
+const char *fth_rendezvous_client_moved(const fth_rendezvous_client *client)
+{
+    return client->moved;
+}
+
 fth_status fth_rendezvous_client_bytes(fth_rendezvous_client *client, const char *target,
                                        const fth_rendezvous_bytes *request, fth_deadline deadline, fth_give_up give_up,
                                        void *context, int *code, fth_rendezvous_bytes *answer)
@@ -184,23 +196,31 @@ fth_status fth_rendezvous_client_bytes(fth_rendezvous_client *client, const char
 
 /* ---- the first contact ---- */
 
-/* Whether a rendezvous answers; else `foreign` or `unresolved` say what is wrong, or nobody is there yet. */
+/* What a probe has found, beside whether a rendezvous answers. */
+typedef struct finding {
+    bool moved;               /* it answers, and is elsewhere now */
+    bool foreign, unresolved; /* what is wrong; neither: nobody is there yet */
+} finding;
+
 static fth_status probe(fth_rendezvous_client *client, fth_deadline deadline, fth_give_up give_up, void *context,
-                        bool *foreign, bool *unresolved)
+                        finding *found)
 {
     fth_http_response response = {0};
     double left_s = fmin(PROBE_S, fth_deadline_left_seconds(deadline));
     fth_status status =
         perform(client, "GET", "/rendezvous", NULL, false, fth_deadline_in(left_s), give_up, context, &response);
-    *unresolved = status != FTH_OK && response.failure == FTH_HTTP_UNRESOLVED;
-    *foreign = status != FTH_OK && (response.failure == FTH_HTTP_NO_ANSWER || response.failure == FTH_HTTP_NOT_HTTP);
+    *found = (finding){0};
+    found->unresolved = status != FTH_OK && response.failure == FTH_HTTP_UNRESOLVED;
+    found->foreign =
+        status != FTH_OK && (response.failure == FTH_HTTP_NO_ANSWER || response.failure == FTH_HTTP_NOT_HTTP);
     if (status != FTH_OK)
         return response.failure == FTH_HTTP_NOT_HTTP ? FTH_INVALID : status;
     json_t *json = json_loadb(response.body, response.body_bytes, JSON_REJECT_DUPLICATES, NULL);
     if (!is_ours(json)) { /* a gateway before a rendezvous that is not there yet says 5xx */
-        *foreign = true;
+        found->foreign = true;
         status = fth_fail(response.code < 500 ? FTH_INVALID : FTH_PEER_LOST, "it answers HTTP %d", response.code);
     }
+    found->moved = json_is_true(json_object_get(json, "moved"));
     json_decref(json);
     fth_http_response_release(&response);
     return status;
@@ -208,8 +228,8 @@ static fth_status probe(fth_rendezvous_client *client, fth_deadline deadline, ft
 
 bool fth_rendezvous_client_probe(fth_rendezvous_client *client, double seconds, fth_give_up give_up, void *context)
 {
-    bool foreign, unresolved;
-    return probe(client, fth_deadline_in(seconds), give_up, context, &foreign, &unresolved) == FTH_OK;
+    finding found;
+    return probe(client, fth_deadline_in(seconds), give_up, context, &found) == FTH_OK && !found.moved;
 }
 
 fth_status fth_rendezvous_client_reach(fth_rendezvous_client *client, fth_deadline deadline, fth_give_up give_up,
@@ -217,15 +237,15 @@ fth_status fth_rendezvous_client_reach(fth_rendezvous_client *client, fth_deadli
 {
     double foreign_s = 0, unresolved_s = 0;
     for (;;) {
-        bool foreign = false, unresolved = false;
+        finding found;
         double began_s = fth_clock_seconds();
-        fth_status status = probe(client, deadline, give_up, context, &foreign, &unresolved);
+        fth_status status = probe(client, deadline, give_up, context, &found);
         if (status == FTH_OK || status == FTH_NO_MEMORY || status == FTH_INTERRUPTED)
             return status;
         double took_s = fth_clock_seconds() - began_s + PAUSE_S;
-        foreign_s = foreign ? foreign_s + took_s : 0;
-        unresolved_s = unresolved ? unresolved_s + took_s : 0;
-        if (foreign_s >= FOREIGN_S || (foreign && status == FTH_INVALID))
+        foreign_s = found.foreign ? foreign_s + took_s : 0;
+        unresolved_s = found.unresolved ? unresolved_s + took_s : 0;
+        if (foreign_s >= FOREIGN_S || (found.foreign && status == FTH_INVALID))
             return fth_fail_within(FTH_INVALID, "what %s finds at %s is not a farthing rendezvous", client->who,
                                    client->address);
         if (unresolved_s >= UNRESOLVED_S)
@@ -248,8 +268,13 @@ fth_status fth_rendezvous_report_lost(const char *address, const char *token, co
     FTH_REQUIRE(who, FTH_NO_MEMORY, "no memory for a report");
     FTH_TRY(fth_rendezvous_client_open(address, token, who, &client));
     request = json_pack("{s:s, s:I, s:s}", "node", node, "process", (json_int_t)process, "reason", reason);
-    FTH_TRY(
-        fth_rendezvous_client_post(client, "/lost", request, fth_deadline_in(REPORT_S), NULL, NULL, &code, &answer));
+    status =
+        fth_rendezvous_client_post(client, "/lost", request, fth_deadline_in(REPORT_S), NULL, NULL, &code, &answer);
+    if (code == FTH_RENDEZVOUS_MOVED && client->moved) {
+        FTH_TRY(fth_rendezvous_client_point(client, client->moved));
+        status =
+            fth_rendezvous_client_post(client, "/lost", request, fth_deadline_in(REPORT_S), NULL, NULL, &code, &answer);
+    }
 
 out:
     json_decref(request);

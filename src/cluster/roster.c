@@ -21,7 +21,7 @@ fth_status fth_roster_create(const fth_roster_options *options, double now_s, ft
                 options->least, options->most);
     FTH_TRY(fth_allocate(1, sizeof *roster, &roster));
     roster->options = *options;
-    roster->advanced_s = now_s;
+    roster->advanced_s = roster->created_s = now_s;
     roster->newest_member = options->first_member;
     *result = roster;
 
@@ -307,6 +307,8 @@ static void drop_forgotten_run(fth_roster *roster)
 /* With ranks of a launcher, the lowest that asks, and for a while none but rank 0. */
 static bool should_find(const fth_roster *roster, double now_s, const fth_roster_member *member)
 {
+    if (now_s - roster->created_s < roster->options.find_after_s)
+        return false;
     if (!is_known_by_launcher(roster) || member->launcher_rank == 0)
         return true;
     if (now_s - roster->began_s < RANK_ZERO_S)

@@ -45,9 +45,10 @@ struct fth_roster {
     size_t count, capacity;
     int64_t newest_member, newest_generation;
     fth_formed_group group; /* the newest */
-    double began_s;         /* when the first member came */
-    double arrival_s;       /* when somebody new came last */
-    double enough_s;        /* since when there are enough nodes for the first group */
+    double created_s;
+    double began_s;   /* when the first member came */
+    double arrival_s; /* when somebody new came last */
+    double enough_s;  /* since when there are enough nodes for the first group */
     bool enough;
     double advanced_s;
     int64_t finder; /* who finds the run, or found it */

@@ -1,14 +1,18 @@
-/* See succession.h. Of one thread, that of the calls of a membership. */
+/* See succession.h. Of one thread, that of the calls of a membership; while this process has a rendezvous, a second one tells
+ * the first rendezvous so. It uses what does not change meanwhile, and a client of its own. */
 #include "cluster/succession.h"
 
 #include <math.h>
+#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/process.h"
 #include "cluster/rendezvous.h"
 #include "cluster/rendezvous_find.h"
 
 static const double TURN_S = 2, PROBE_S = 0.7, DRAIN_S = 3;
+static const double ANNOUNCE_S = 0.2; /* with PROBE_S less than the second that the first rendezvous waits: agent.c */
 
 /* A node that may have the rendezvous. */
 typedef struct host_node {
@@ -26,6 +30,11 @@ struct fth_succession {
     int count;
     fth_rendezvous *rendezvous; /* that this process has, or NULL */
     bool cannot_host;           /* the port is somebody else's */
+    struct {
+        pthread_t thread;
+        atomic_bool running, stopping;
+        char *address; /* of `rendezvous` */
+    } announcer;
 };
 
 fth_status fth_succession_create(const char *home, const char *token, const char *run, const char *node,
@@ -54,6 +63,61 @@ out:
     return status;
 }
 
+/* ---- telling the first rendezvous ---- */
+
+static bool is_stopping(void *context)
+{
+    const fth_succession *succession = context;
+    return succession->announcer.stopping;
+}
+
+static void *announce(void *context)
+{
+    fth_succession *succession = context;
+    fth_rendezvous_client *client = NULL;
+    if (fth_rendezvous_client_open(succession->home, succession->token, succession->who, &client) != FTH_OK)
+        return NULL;
+    while (!succession->announcer.stopping) {
+        int64_t generation = fth_rendezvous_generation(succession->rendezvous);
+        json_t *answer = NULL,
+               *request = json_pack("{s:s, s:s, s:I}", "run", succession->run, "address", succession->announcer.address,
+                                    "generation", (json_int_t)generation);
+        int code = 0;
+        if (generation > 0) /* who does not answer is asked again */
+            fth_rendezvous_client_post(client, "/moved", request, fth_deadline_in(PROBE_S), is_stopping, succession,
+                                       &code, &answer);
+        json_decref(request);
+        json_decref(answer);
+        nanosleep(&(struct timespec){.tv_nsec = (long)(ANNOUNCE_S * 1e9)}, NULL);
+    }
+    fth_rendezvous_client_free(client);
+    return NULL;
+}
+
+/* Without it members are where they are; only those that come back or are new do not find them. */
+static void start_announcing(fth_succession *succession, const char *address)
+{
+    succession->announcer.stopping = false;
+    succession->announcer.address = strdup(address);
+    succession->announcer.running =
+        succession->announcer.address && strcmp(address, succession->home) != 0 &&
+        fth_thread_start(&succession->announcer.thread, "announcer", announce, succession) == 0;
+}
+
+static void stop_rendezvous(fth_succession *succession)
+{
+    succession->announcer.stopping = true;
+    if (succession->announcer.running)
+        pthread_join(succession->announcer.thread, NULL);
+    succession->announcer.running = false;
+    free(succession->announcer.address);
+    succession->announcer.address = NULL;
+    fth_rendezvous_stop(succession->rendezvous);
+    succession->rendezvous = NULL;
+}
+
+/* ---- who has its turn ---- */
+
 static void forget_nodes(fth_succession *succession)
 {
     for (int i = 0; i < succession->count; i++) {
@@ -72,7 +136,7 @@ void fth_succession_free(fth_succession *succession)
     fth_deadline deadline = fth_deadline_in(DRAIN_S);
     while (succession->rendezvous && fth_rendezvous_count(succession->rendezvous) > 0 && !fth_deadline_passed(deadline))
         nanosleep(&(struct timespec){.tv_nsec = 20000000}, NULL);
-    fth_rendezvous_stop(succession->rendezvous);
+    stop_rendezvous(succession);
     fth_rendezvous_client_free(succession->client);
     forget_nodes(succession);
     free(succession->home);
@@ -148,8 +212,10 @@ static bool host(fth_succession *succession, int place)
         succession->cannot_host = true;
         return false;
     }
-    fth_log_warning("%s has the rendezvous now, on port %d: processes that come later need its address",
-                    succession->who, succession->port);
+    fth_log_warning(
+        "%s has the rendezvous now, at %s: until the node that had it is back, new processes need this address",
+        succession->who, succession->nodes[place].address);
+    start_announcing(succession, succession->nodes[place].address);
     return true;
 }
 
@@ -165,8 +231,7 @@ bool fth_succession_home_is_back(fth_succession *succession, fth_give_up give_up
         return false;
     if (succession->rendezvous)
         fth_log_info("%s gives up the rendezvous that it has for the one at %s", succession->who, succession->home);
-    fth_rendezvous_stop(succession->rendezvous);
-    succession->rendezvous = NULL;
+    stop_rendezvous(succession);
     return true;
 }
 

@@ -11,8 +11,9 @@
  * that is more than half of the most excludes two groups for certain. Members that are too few keep asking at the address they
  * began with, and return to it when somebody answers.
  *
- * New processes know only that address. Until the run ends they reach a successor if they are given its address, which every
- * member logs. */
+ * New processes know only that address, and the machine that had it may come back. So the process that has a successor, as
+ * long as there is a group, tells whatever rendezvous answers there, again and again, that it has moved: that one then sends members, its
+ * own and new ones, to the successor. */
 #ifndef FTH_CLUSTER_SUCCESSION_H
 #define FTH_CLUSTER_SUCCESSION_H
 

@@ -52,7 +52,8 @@ static fth_status start_rendezvous(agent *own, const char *address, int port)
                                            .token = own->place.token,
                                            .run = options->run,
                                            .least = options->least,
-                                           .most = options->most};
+                                           .most = options->most,
+                                           .find_after_s = port > 0 ? SECOND_S : 0};
     return fth_rendezvous_start(&wanted, &own->rendezvous);
 }
 

@@ -425,6 +425,21 @@ static void a_rendezvous_that_was_stopped_blames_nobody(void **state)
     fth_roster_free(c.roster);
 }
 
+static void the_run_is_not_found_before_a_successor_is_heard_of(void **state)
+{
+    course c;
+    fth_roster_options options = usual;
+    (void)state;
+    options.find_after_s = 1;
+    begin(&c, &options);
+    int64_t a = add(&c, "a");
+    pass(&c, 0.8);
+    assert_int_equal(fth_roster_ask_run(c.roster, c.now_s, a), FTH_RUN_WAIT);
+    pass(&c, 0.4);
+    assert_int_equal(fth_roster_ask_run(c.roster, c.now_s, a), FTH_RUN_FIND);
+    fth_roster_free(c.roster);
+}
+
 static void the_run_is_found_by_one_at_a_time(void **state)
 {
     course c;
@@ -819,6 +834,7 @@ int main(void)
         cmocka_unit_test(too_few_nodes_wait),
         cmocka_unit_test(who_holds_up_the_others_is_stuck),
         cmocka_unit_test(a_rendezvous_that_was_stopped_blames_nobody),
+        cmocka_unit_test(the_run_is_not_found_before_a_successor_is_heard_of),
         cmocka_unit_test(the_run_is_found_by_one_at_a_time),
         cmocka_unit_test(members_of_a_former_rendezvous_keep_their_order),
         cmocka_unit_test(all_short_courses_keep_what_must_hold),

@@ -132,12 +132,45 @@ static void a_node_that_is_cut_off_waits_and_returns(void **state)
     fth_rendezvous_stop(fixture.rendezvous);
 }
 
+/* The rendezvous is back while its successor has a group: it sends whoever comes to it there. */
+static void a_rendezvous_that_is_back_sends_members_to_its_successor(void **state)
+{
+    meeting fixture = {0};
+    test_member members[2], late;
+    (void)state;
+    start_at(&fixture, "127.0.0.2", 0, 2, 4, "secret");
+    open_member(&fixture, &members[0], "a");
+    open_member(&fixture, &members[1], "b");
+    join_all(members, 2);
+    int port = fth_rendezvous_port(fixture.rendezvous);
+    fth_rendezvous_stop(fixture.rendezvous);
+    wait_until(members[0].ended && members[1].ended);
+    join_all(members, 2);
+    int64_t generation = members[0].view.generation;
+    assert_true(generation > 1);
+    start_at(&fixture, "127.0.0.2", port, 2, 4, "secret");
+    open_member(&fixture, &late, "c");
+    begin_join(&late);
+    wait_until(fth_membership_is_ending(members[0].membership));
+    join_all(members, 2);
+    pthread_join(late.thread, NULL);
+    assert_int_equal(late.status, FTH_OK);
+    assert_int_equal(late.view.size, 3);
+    assert_true(late.view.generation > generation);
+    wait_until(fth_rendezvous_count(fixture.rendezvous) == 0);
+    fth_rendezvous_stop(fixture.rendezvous);
+    close_member(&late);
+    close_member(&members[1]);
+    close_member(&members[0]);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(members_have_another_rendezvous),
         cmocka_unit_test(the_machine_with_the_rendezvous_is_lost),
         cmocka_unit_test(a_node_that_is_cut_off_waits_and_returns),
+        cmocka_unit_test(a_rendezvous_that_is_back_sends_members_to_its_successor),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
