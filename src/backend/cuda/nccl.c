@@ -71,7 +71,8 @@ static fth_status load(nccl_library *nccl)
     fth_status status = FTH_OK;
     int version = 0;
 
-    *nccl = (nccl_library){.handle = dlopen("libnccl.so.2", RTLD_NOW | RTLD_LOCAL)};
+    /* Its code stays when the handle is closed: GetUniqueId leaves a thread that serves the group's first contact. */
+    *nccl = (nccl_library){.handle = dlopen("libnccl.so.2", RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE)};
     FTH_REQUIRE(nccl->handle, FTH_UNSUPPORTED,
                 "NCCL cannot be used: %s; install it, or point LD_LIBRARY_PATH to libnccl.so.2", dlerror());
 #define FIND(name)                                                                                                     \
