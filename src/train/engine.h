@@ -1,7 +1,8 @@
 /* The engine: a model on a device. It owns the graph, the flat vectors and the plans, and knows how to
- * compute gradients, update, evaluate, and take tensors in; snapshot.h hands them out. Strategies (src/parallel) are
- * written in these terms; when to do what is theirs and the trainer's business. Not safe for several threads; but
- * engines that share vectors may each be used by one (Hogwild!). */
+ * compute gradients, update, evaluate, and take tensors in; snapshot.h hands them out, and engine_peers.h is about engines
+ * of several processes that train one model together. Strategies (src/parallel) are written in these terms; when to do
+ * what is theirs and the trainer's business. Not safe for several threads; but engines that share vectors may each be
+ * used by one (Hogwild!). */
 #ifndef FTH_TRAIN_ENGINE_H
 #define FTH_TRAIN_ENGINE_H
 
@@ -23,13 +24,6 @@ typedef struct fth_step_result {
 typedef struct fth_engine_vectors {
     float *parameters, *buffers, *state[FTH_MAX_OPTIMIZER_VECTORS];
 } fth_engine_vectors;
-
-/* Called while gradients are computed, whenever more of them are final: floats [0, floats) of the vector that the update
- * uses. */
-typedef struct fth_gradients_watch {
-    void *context;
-    void (*ready)(void *context, size_t floats);
-} fth_gradients_watch;
 
 /* How many floats each of them has. */
 typedef struct fth_engine_sizes {
@@ -84,35 +78,15 @@ fth_group fth_engine_group(const fth_engine *engine, const fth_batch *batch);
 int64_t fth_engine_updates(const fth_engine *engine, int64_t batches);
 int64_t fth_engine_updates_per_epoch(const fth_engine *engine);
 
-/* True with --batch-norm synchronized: then peers that have parts of each batch sum its statistics in every compute() and
- * step(). They must be set before the first of these, and again whenever the group changes. Without, a batch is taken to
- * be whole. */
-bool fth_engine_is_synchronized(const fth_engine *engine);
-fth_status fth_engine_set_peers(fth_engine *engine, fth_peers peers);
-/* With peers that have a device group, the last batch of a group of accumulated batches has its gradients summed over them,
- * beside the backward pass. Waits for that; FTH_PEER_LOST and FTH_TIMEOUT as fth_backend_collectives says. */
-fth_status fth_engine_wait_for_sums(fth_engine *engine);
-
 /* Forward and backward: gradients, weighted by `share`, replace what the gradient vector held (with --accumulate
  * they are added up from the group's first batch on). An empty part has gradients of zero, and takes part in what peers
  * sum. FTH_DIVERGED if the loss is not a finite number. */
 fth_status fth_engine_compute(fth_engine *engine, const fth_batch *batch, const fth_group *group,
                               fth_step_result *result);
-/* The same for the last batch of a group, whose gradients are passed on as they become final; all of them have been when
- * it returns FTH_OK or FTH_DIVERGED. */
-fth_status fth_engine_compute_watched(fth_engine *engine, const fth_batch *batch, const fth_group *group,
-                                      const fth_gradients_watch *watch, fth_step_result *result);
 
 /* Clips and applies the gradients of the group. `update` is 1 for the first. In f16 an update whose gradients
  * overflowed is left out. */
 fth_status fth_engine_update(fth_engine *engine, double learning_rate, int64_t update);
-/* The same for floats [begin, end) of the trained parameters alone, where other processes update the rest. Clipping and
- * f16's scale are judged by all gradients. */
-typedef struct fth_float_range {
-    size_t begin, end;
-} fth_float_range;
-fth_status fth_engine_update_ranges(fth_engine *engine, double learning_rate, int64_t update,
-                                    const fth_float_range *ranges, int count);
 /* FTH_DIVERGED if the parameters are no longer finite after an update, or the buffers after a batch. Costs next to
  * nothing. A device with memory of its own finds out in the steps that follow. */
 fth_status fth_engine_check_update(fth_engine *engine);
@@ -186,14 +160,6 @@ fth_status fth_engine_copy_weights(fth_engine *from, fth_engine *to);
 /* Moves the vectors, with what they hold, into other memory, which the engine then uses and does not free: it must stay
  * until the engine is freed. For devices whose memory is the host's; FTH_UNSUPPORTED elsewhere. */
 fth_status fth_engine_move_vectors(fth_engine *engine, const fth_engine_vectors *to);
-
-/* Has the gradients that an update uses at `to` from now on, which must stay as long as the engine trains. For devices
- * whose memory is the host's; FTH_UNSUPPORTED elsewhere. */
-fth_status fth_engine_move_gradients(fth_engine *engine, float *to);
-/* Where the vectors are, on the device; lent. */
-fth_engine_vectors fth_engine_get_vectors(const fth_engine *engine);
-/* The gradients that an update uses, on the device; lent, and for others to sum before the update. */
-float *fth_engine_get_gradients(const fth_engine *engine);
 
 /* FTH_DIVERGED, naming the first tensor and place, if a parameter or buffer is not finite. */
 fth_status fth_engine_check_finite(fth_engine *engine);

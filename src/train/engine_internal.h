@@ -3,7 +3,7 @@
 #define FTH_TRAIN_ENGINE_INTERNAL_H
 
 #include "train/device_data.h"
-#include "train/engine.h"
+#include "train/engine_peers.h"
 #include "train/model_vectors.h"
 #include "train/plan_cache.h"
 #include "train/train_internal.h"

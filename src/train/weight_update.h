@@ -3,6 +3,7 @@
 #ifndef FTH_TRAIN_WEIGHT_UPDATE_H
 #define FTH_TRAIN_WEIGHT_UPDATE_H
 
+#include "train/engine_peers.h"
 #include "train/model_vectors.h"
 #include "train/optimizer.h"
 #include "train/server_support.h"

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "train/engine_peers.h"
 #include "train/setup.h"
 
 enum {
