@@ -421,6 +421,19 @@ static bool is_at_home(const fth_membership *membership)
     return strcmp(membership->address, membership->options.rendezvous) == 0;
 }
 
+/* What a call gives up for: a stop, and a rendezvous that is stopped itself, which takes requests and answers none. */
+typedef struct waiter {
+    fth_membership *membership;
+    const fth_stop *stop;
+} waiter;
+
+static bool is_exhausted(void *context)
+{
+    const waiter *own = context;
+    double silent_s;
+    return is_asked(own->stop) || is_unreachable(own->membership, &silent_s);
+}
+
 /* The call, as this member, whom it makes one first where needed. `request` gets the member's number. */
 static fth_status ask_once(fth_membership *membership, const char *path, json_t *request, fth_stop *stop, int *code,
                            json_t **answer)
@@ -432,8 +445,11 @@ static fth_status ask_once(fth_membership *membership, const char *path, json_t 
     int64_t member = get_member(membership);
     json_object_set_new(request, "member", json_integer(member));
     FTH_TRY(fth_rendezvous_client_point(membership->caller, membership->address));
-    status = fth_rendezvous_client_post(membership->caller, path, request, fth_deadline_in(HELD_S + 5), stop_is_asked,
-                                        stop, code, answer);
+    status = fth_rendezvous_client_post(membership->caller, path, request, fth_deadline_in(HELD_S + 5), is_exhausted,
+                                        &(waiter){membership, stop}, code, answer);
+    if (status == FTH_INTERRUPTED && !is_asked(stop))
+        status =
+            fth_fail(FTH_PEER_LOST, "the rendezvous at %s does not answer %s", membership->address, membership->who);
     if (*code == FTH_RENDEZVOUS_GONE) {
         fth_log_warning("%s joins again as a new member: %s", membership->who, fth_error_message());
         forget_member(membership, member);
