@@ -1,7 +1,7 @@
 /* Child processes: started with nothing of ours but what is named, looked at without waiting, ended for certain.
  *
- * A child's standard input is /dev/null unless a descriptor is given, its signals have their default actions and none is blocked, and descriptors
- * other than the three standard ones and the one that is passed are closed. */
+ * A child's standard input is /dev/null unless a descriptor is given, its signals have their default actions and none
+ * is blocked, and descriptors other than the three standard ones and the one that is passed are closed. */
 #ifndef FTH_BASE_CHILD_H
 #define FTH_BASE_CHILD_H
 

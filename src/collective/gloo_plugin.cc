@@ -5,22 +5,23 @@
  * here, since gloo's have neither f16 on the wire nor a way to end a call that blocks.
  *
  * Large sums: every number belongs to one member, in ranges as equal as can be. Each member sends each other one that
- * one's range, in segments; the owner adds all contributions in the order of ranks and sends the sum to all. This moves as many bytes as
- * a ring, takes two steps instead of 2 (N - 1), and gives sums whose order, and rounding on the wire, does not depend on
- * how they travel. Segments are summed and sent on while the next ones come.
- * Small ones: all contributions go to all members in log2 N steps (Bruck's all-gather), and each sums them itself, in the
- * same order. A broadcast is a tree if small; else the root sends each member a range, and each passes its own on.
+ * one's range, in segments; the owner adds all contributions in the order of ranks and sends the sum to all. This moves
+ * as many bytes as a ring, takes two steps instead of 2 (N - 1), and gives sums whose order, and rounding on the wire,
+ * does not depend on how they travel. Segments are summed and sent on while the next ones come.
+ * Small ones: all contributions go to all members in log2 N steps (Bruck's all-gather), and each sums them itself, in
+ * the same order. A broadcast is a tree if small; else the root sends each member a range, and each passes its own on.
  *
- * How a group ends. Whoever finds a reason first (a connection that closes, a deadline, abort()) records it and wakes the
- * call that waits, if there is one. That call tells the others the reason, closes all connections and returns FTH_PEER_LOST; the
- * others notice by the message, or by the closed connection. So each loss reaches every member within milliseconds, with the name of
- * the member that was lost first, though only its neighbours may have waited for it.
+ * How a group ends. Whoever finds a reason first (a connection that closes, a deadline, abort()) records it and wakes
+ * the call that waits, if there is one. That call tells the others the reason, closes all connections and returns
+ * FTH_PEER_LOST; the others notice by the message, or by the closed connection. So each loss reaches every member
+ * within milliseconds, with the name of the member that was lost first, though only its neighbours may have waited for
+ * it.
  *
  *     open ──> calls ... ──> close: says goodbye, waits until all others have (at most GOODBYE_WAIT)
  *                └─ reason ──> farewell with the reason ──> closed; every further call fails with it
  *
- * Two threads watch: one waits for farewells and closed connections, one for deadlines (gloo's own deadlines close every connection
- * before a reason could be sent). */
+ * Two threads watch: one waits for farewells and closed connections, one for deadlines (gloo's own deadlines close
+ * every connection before a reason could be sent). */
 #include <netdb.h>
 #include <pthread.h>
 #include <signal.h>

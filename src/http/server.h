@@ -3,8 +3,9 @@
  * A route says who may call it, how large a body it takes and what its requests are counted as; the server enforces that
  * before any handler runs: a caller whose role is too low gets 403, a body over the limit 413 before it is read.
  *
- * A handler is called once the whole request, its body included, has arrived. The handler answers at once, or holds the exchange and lets another thread answer later
- * (long polls, work that takes a while): handlers themselves must not block. Slow clients cost memory, not threads. */
+ * A handler is called once the whole request, its body included, has arrived. The handler answers at once, or holds the
+ * exchange and lets another thread answer later (long polls, work that takes a while): handlers themselves must not
+ * block. Slow clients cost memory, not threads. */
 #ifndef FTH_HTTP_SERVER_H
 #define FTH_HTTP_SERVER_H
 

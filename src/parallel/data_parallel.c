@@ -10,9 +10,9 @@
  *     data_parallel_shard.c      an update of which each makes a part
  *     data_parallel_times.c      where each one's time goes
  *
- * A part's gradients are weighted by its share of the batch's samples, so their sum is the mean over the whole batch, whatever the
- * sizes of the parts. The sums are the same bits in every worker, and so is all that follows from them: clipping, f16's loss scale, the
- * update. */
+ * A part's gradients are weighted by its share of the batch's samples, so their sum is the mean over the whole batch,
+ * whatever the sizes of the parts. The sums are the same bits in every worker, and so is all that follows from them:
+ * clipping, f16's loss scale, the update. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>

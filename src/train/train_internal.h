@@ -49,8 +49,9 @@ bool fth_options_say_normalization(const fth_train_options *options);
  * what to use. */
 fth_status fth_options_find_normalization(const fth_train_options *options, char text[FTH_NORMALIZATION_TEXT]);
 
-/* Opens both at the same time, or the data alone where `device` is NULL. On failure either may be set and is the caller's to close. FTH_INTERRUPTED if `stop`,
- * which may be NULL, is asked while data is downloaded, unpacked or indexed. */
+/* Opens both at the same time, or the data alone where `device` is NULL. On failure either may be set and is the
+ * caller's to close. FTH_INTERRUPTED if `stop`, which may be NULL, is asked while data is downloaded, unpacked or
+ * indexed. */
 fth_status fth_open_device_and_data(const fth_train_options *options, const fth_stop *stop, fth_device **device,
                                     fth_dataset **dataset);
 
