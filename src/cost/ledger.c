@@ -136,34 +136,41 @@ static double seconds_on(const fth_ledger_row *row, const fth_record_point *poin
     return isfinite(point->machine_s) ? fmin(fmax(0, point->machine_s), row->seconds) : row->seconds;
 }
 
+/* How much of a node's time lies before the point: 1, a part, or 0. */
+static double share_before(const fth_ledger *ledger, const fth_record_point *point, const fth_record_node *node)
+{
+    const fth_ledger_row *row = &ledger->rows[point->machine];
+    if (node->machine != point->machine)
+        return node->machine < point->machine;
+    return row->seconds > 0 ? seconds_on(row, point) / row->seconds : 1;
+}
+
 double fth_ledger_usd_at(const fth_ledger *ledger, const fth_record_point *point)
 {
     double usd = 0;
-    for (size_t i = 0; i < point->machine && i < ledger->count; i++)
-        usd += ledger->rows[i].usd;
     if (point->machine >= ledger->count)
         return NAN;
+    for (size_t i = 0; i < point->machine; i++)
+        usd += ledger->rows[i].usd;
+    for (size_t i = 0; i < ledger->node_count; i++) {
+        const fth_ledger_node *node = &ledger->nodes[i];
+        const double share = share_before(ledger, point, node->node);
+        usd += share > 0 ? share * node->usd : 0; /* whatever the price of one that came later */
+    }
     const fth_ledger_row *row = &ledger->rows[point->machine];
-    const double share = row->seconds > 0 ? seconds_on(row, point) / row->seconds : 1;
-    for (size_t i = 0; i < ledger->node_count; i++)
-        if (ledger->nodes[i].node->machine <= point->machine)
-            usd += ledger->nodes[i].usd * (ledger->nodes[i].node->machine < point->machine ? 1 : share);
     return usd + row->usd_per_hour * seconds_on(row, point) / 3600;
 }
 
 double fth_ledger_seconds_at(const fth_ledger *ledger, const fth_record_point *point)
 {
     double seconds = 0;
-    for (size_t i = 0; i < point->machine && i < ledger->count; i++)
-        seconds += ledger->rows[i].seconds;
     if (point->machine >= ledger->count)
         return NAN;
-    const fth_ledger_row *row = &ledger->rows[point->machine];
-    const double share = row->seconds > 0 ? seconds_on(row, point) / row->seconds : 1;
+    for (size_t i = 0; i < point->machine; i++)
+        seconds += ledger->rows[i].seconds;
     for (size_t i = 0; i < ledger->node_count; i++)
-        if (ledger->nodes[i].node->machine <= point->machine)
-            seconds += ledger->nodes[i].node->seconds * (ledger->nodes[i].node->machine < point->machine ? 1 : share);
-    return seconds + seconds_on(row, point);
+        seconds += share_before(ledger, point, ledger->nodes[i].node) * ledger->nodes[i].node->seconds;
+    return seconds + seconds_on(&ledger->rows[point->machine], point);
 }
 
 const fth_record_point *fth_ledger_reached(const fth_ledger *ledger, double accuracy)
