@@ -24,8 +24,9 @@
 
 enum { MAX_ACTIVITY = 63 };
 static const double CLOCKS_APART_S = 30, PAUSE_S = 0.2, SHORT_S = 5, GIVE_UP_S = 60, LEAVE_S = 2;
-static const double ENTER_S = 2; /* for one try to become a member */
-static const double HELD_S = 10; /* what the rendezvous holds a request at most */
+static const double ENTER_S = 2;          /* for one try to become a member */
+static const double HELD_S = 10;          /* what the rendezvous holds a request at most */
+static const double STOP_TOGETHER_S = 12; /* longer than members of a group that ended may take to come back */
 
 struct fth_membership {
     fth_membership_options options; /* texts are copies */
@@ -62,9 +63,27 @@ struct fth_membership {
 
 /* ---- small things ---- */
 
-static bool is_asked(const fth_stop *stop)
+/* How long a call waits once a stop was asked for; NULL: it takes no notice of that. */
+typedef struct patience {
+    fth_stop *stop; /* NULL: nobody can ask */
+    bool
+        in_group; /* this process was in a group, whose members stop together: they are given the time to form the next one */
+} patience;
+
+/* Of the time that there is, at most half. */
+static double stop_patience_s(const fth_stop_reason *reason)
 {
-    return stop && atomic_load(&stop->asked);
+    const double notice_s = reason->deadline.at_seconds - reason->asked_at_s;
+    return notice_s < 2 * STOP_TOGETHER_S ? notice_s / 2 : STOP_TOGETHER_S;
+}
+
+static bool is_spent(const patience *patience)
+{
+    if (!patience || !patience->stop || !atomic_load(&patience->stop->asked))
+        return false;
+    const fth_stop_reason reason = fth_stop_get(patience->stop);
+    return !patience->in_group || reason.kind == FTH_STOP_FENCED ||
+           fth_clock_seconds() - reason.asked_at_s >= stop_patience_s(&reason);
 }
 
 static bool is_over(void *context)
@@ -87,9 +106,9 @@ static bool is_outdated(void *context)
     return outdated;
 }
 
-static bool stop_is_asked(void *context)
+static bool patience_is_spent(void *context)
 {
-    return is_asked(context);
+    return is_spent(context);
 }
 
 static int64_t get_member(fth_membership *membership)
@@ -172,7 +191,7 @@ static bool follow(fth_membership *membership, int code)
 }
 
 /* Reaches the rendezvous and becomes a member. */
-static fth_status enter(fth_membership *membership, fth_stop *stop, fth_deadline deadline, int *code)
+static fth_status enter(fth_membership *membership, patience *patience, fth_deadline deadline, int *code)
 {
     fth_status status = FTH_OK;
     json_t *request = NULL, *answer = NULL, *limits = NULL;
@@ -181,11 +200,11 @@ static fth_status enter(fth_membership *membership, fth_stop *stop, fth_deadline
 
     *code = 0;
     FTH_TRY(fth_rendezvous_client_point(membership->caller, membership->address));
-    FTH_TRY(fth_rendezvous_client_reach(membership->caller, deadline, stop_is_asked, stop));
+    FTH_TRY(fth_rendezvous_client_reach(membership->caller, deadline, patience_is_spent, patience));
     request = describe_self(membership);
     FTH_REQUIRE(request, FTH_INVALID, "the names of %s are not valid UTF-8", membership->who);
     FTH_TRY(
-        fth_rendezvous_client_post(membership->caller, "/open", request, deadline, stop_is_asked, stop, code, &answer));
+        fth_rendezvous_client_post(membership->caller, "/open", request, deadline, patience_is_spent, patience, code, &answer));
     FTH_REQUIRE(json_unpack(answer, "{s:I, s:F, s:o}", "member", &member, "wall_s", &wall_s, "limits", &limits) == 0 &&
                     json_unpack(limits, "{s:F}", "lost_after_s", &lost_after_s) == 0,
                 FTH_CORRUPT, "the answer of the rendezvous to %s lacks a member", membership->who);
@@ -424,30 +443,30 @@ static bool is_at_home(const fth_membership *membership)
 /* What a call gives up for: a stop, and a rendezvous that is stopped itself, which takes requests and answers none. */
 typedef struct waiter {
     fth_membership *membership;
-    const fth_stop *stop;
+    const patience *patience;
 } waiter;
 
 static bool is_exhausted(void *context)
 {
     const waiter *own = context;
     double silent_s;
-    return is_asked(own->stop) || is_unreachable(own->membership, &silent_s);
+    return is_spent(own->patience) || is_unreachable(own->membership, &silent_s);
 }
 
 /* The call, as this member, whom it makes one first where needed. `request` gets the member's number. */
-static fth_status ask_once(fth_membership *membership, const char *path, json_t *request, fth_stop *stop, int *code,
+static fth_status ask_once(fth_membership *membership, const char *path, json_t *request, patience *patience, int *code,
                            json_t **answer)
 {
     fth_status status = FTH_OK;
     *code = 0;
     if (get_member(membership) == 0)
-        FTH_TRY(enter(membership, stop, fth_deadline_in(ENTER_S), code));
+        FTH_TRY(enter(membership, patience, fth_deadline_in(ENTER_S), code));
     int64_t member = get_member(membership);
     json_object_set_new(request, "member", json_integer(member));
     FTH_TRY(fth_rendezvous_client_point(membership->caller, membership->address));
     status = fth_rendezvous_client_post(membership->caller, path, request, fth_deadline_in(HELD_S + 5), is_exhausted,
-                                        &(waiter){membership, stop}, code, answer);
-    if (status == FTH_INTERRUPTED && !is_asked(stop))
+                                        &(waiter){membership, patience}, code, answer);
+    if (status == FTH_INTERRUPTED && !is_spent(patience))
         status =
             fth_fail(FTH_PEER_LOST, "the rendezvous at %s does not answer %s", membership->address, membership->who);
     if (*code == FTH_RENDEZVOUS_GONE) {
@@ -461,15 +480,15 @@ out:
 
 /* A call that the rendezvous may hold. Where it cannot be reached, tries again, at its successor after a while, for
  * GIVE_UP_S at most. */
-static fth_status ask(fth_membership *membership, const char *path, json_t *request, fth_stop *stop, int *code,
+static fth_status ask(fth_membership *membership, const char *path, json_t *request, patience *patience, int *code,
                       json_t **answer)
 {
     fth_deadline give_up = fth_deadline_in(GIVE_UP_S);
     for (;;) {
         double silent_s = 0;
-        if (is_asked(stop))
+        if (is_spent(patience))
             return fth_fail(FTH_INTERRUPTED, "a stop was asked for while %s waited for others", membership->who);
-        fth_status status = ask_once(membership, path, request, stop, code, answer);
+        fth_status status = ask_once(membership, path, request, patience, code, answer);
         if (status == FTH_OK)
             return status;
         if (*code == FTH_RENDEZVOUS_GONE || follow(membership, *code))
@@ -479,7 +498,7 @@ static fth_status ask(fth_membership *membership, const char *path, json_t *requ
         if ((!unreachable && !refused) || fth_deadline_passed(give_up))
             return status;
         is_unreachable(membership, &silent_s);
-        char *address = fth_succession_find(membership->succession, silent_s, stop_is_asked, stop);
+        char *address = fth_succession_find(membership->succession, silent_s, patience_is_spent, patience);
         if (address)
             move_to(membership, address);
         nanosleep(&(struct timespec){.tv_nsec = (long)(PAUSE_S * 1e9)}, NULL);
@@ -498,13 +517,14 @@ fth_status fth_membership_find_run(fth_membership *membership, fth_stop *stop, j
 {
     fth_status status = FTH_OK;
     json_t *request = json_object(), *answer = NULL;
+    patience patience = {.stop = stop};
     int code = 0;
 
     *run_found = NULL;
     do {
         json_decref(answer);
         answer = NULL;
-        FTH_TRY(ask(membership, "/find", request, stop, &code, &answer));
+        FTH_TRY(ask(membership, "/find", request, &patience, &code, &answer));
     } while (code == 202);
     if (!json_is_true(json_object_get(answer, "find"))) {
         *run_found = json_incref(json_object_get(answer, "run"));
@@ -607,8 +627,9 @@ fth_status fth_membership_join(fth_membership *membership, fth_stop *stop, fth_g
 {
     fth_status status = FTH_OK;
     json_t *request = NULL, *answer = NULL;
-    fth_deadline patience = fth_deadline_in(SHORT_S);
-    int code = 0, few = 0;
+    const fth_deadline deadline = fth_deadline_in(SHORT_S);
+    patience patience = {.stop = stop};
+    int code = 0, few = 0, before = 0;
     const char *waiting = "";
 
     fth_group_view_release(view);
@@ -616,24 +637,26 @@ fth_status fth_membership_join(fth_membership *membership, fth_stop *stop, fth_g
     membership->group.live = false; /* whoever joins is done with the group before: its end is no news */
     int64_t after = membership->group.generation;
     pthread_mutex_unlock(&membership->mutex);
+    patience.in_group = after > 0;
     request = json_pack("{s:I, s:s, s:s*}", "after", (json_int_t)after, "host", membership->options.host, "found",
                         membership->found);
     for (;;) {
-        status = ask(membership, "/join", request, stop, &code, &answer);
+        status = ask(membership, "/join", request, &patience, &code, &answer);
         if (code == 409)
             status = fth_fail_within(status, "%s", membership->who);
         FTH_TRY(status);
         if (code != 202)
             break;
-        FTH_REQUIRE(json_unpack(answer, "{s:s, s:b}", "waiting", &waiting, "few", &few) == 0, FTH_CORRUPT,
-                    "the answer of the rendezvous to %s says nothing", membership->who);
+        FTH_REQUIRE(json_unpack(answer, "{s:s, s:b, s:i}", "waiting", &waiting, "few", &few, "before", &before) == 0,
+                    FTH_CORRUPT, "the answer of the rendezvous to %s says nothing", membership->who);
         if (few && !is_at_home(membership) &&
-            fth_succession_home_is_back(membership->succession, stop_is_asked, stop)) {
+            fth_succession_home_is_back(membership->succession, patience_is_spent, &patience)) {
             char *home = strdup(membership->options.rendezvous);
             FTH_REQUIRE(home, FTH_NO_MEMORY, "no memory for an address");
             move_to(membership, home);
         }
-        FTH_REQUIRE(!few || !fth_deadline_passed(patience), FTH_TIMEOUT, "there are too few nodes: %s", waiting);
+        view->rank = before;
+        FTH_REQUIRE(!few || !fth_deadline_passed(deadline), FTH_TIMEOUT, "there are too few nodes: %s", waiting);
         json_decref(answer);
         answer = NULL;
     }

@@ -72,9 +72,10 @@ fth_status fth_membership_share_run(fth_membership *membership, const json_t *ru
  * values, if it is not what the first that joined had found. */
 fth_status fth_membership_announce(fth_membership *membership, const json_t *found);
 
-/* Waits until there is a group with this process, and frees what *view held. FTH_INTERRUPTED when `stop` is asked. While there are
- * fewer nodes than the least number, returns FTH_TIMEOUT every few seconds, with a message that says who is missing: the
- * caller saves, and calls again. */
+/* Waits until there is a group with this process, and frees what *view held. FTH_INTERRUPTED when `stop` is asked; some seconds
+ * after that where this process was in a group before, whose members are to stop together. While there are fewer nodes than
+ * the least number, returns FTH_TIMEOUT every few seconds, with a message that says who is missing, and as view->rank how
+ * many of those that wait come before this process: the first of them saves, and all call again. */
 fth_status fth_membership_join(fth_membership *membership, fth_stop *stop, fth_group_view *view);
 
 /* What this process does now: its own words for messages ("computing", "exchanging"), and its step. A member that does the

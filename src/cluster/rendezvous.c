@@ -147,7 +147,9 @@ static bool answer_join(fth_rendezvous *rendezvous, const held *item, bool last)
         return false;
     bool few = false;
     char *missing = fth_roster_missing(rendezvous->roster, item->member, &few);
-    answer(item->exchange, 202, json_pack("{s:s, s:b}", "waiting", missing ? missing : "", "few", few));
+    answer(item->exchange, 202,
+           json_pack("{s:s, s:b, s:i}", "waiting", missing ? missing : "", "few", few, "before",
+                     fth_roster_count_before(rendezvous->roster, item->member)));
     free(missing);
     return true;
 }

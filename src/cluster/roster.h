@@ -106,6 +106,8 @@ bool fth_roster_has(const fth_roster *roster, int64_t member);
 const char *fth_roster_why_gone(const fth_roster *roster, int64_t member);
 /* What a member that waits is waiting for: "2 nodes of at least 3: a, b". `few`: for nodes that are missing. free() it. */
 char *fth_roster_missing(const fth_roster *roster, int64_t member, bool *few);
+/* How many of those that wait come before this member: its rank, if they were a group. */
+int fth_roster_count_before(const fth_roster *roster, int64_t member);
 /* All of it for people and programs that watch. The caller's. */
 json_t *fth_roster_describe(const fth_roster *roster, double now_s);
 

@@ -294,6 +294,17 @@ bool fth_roster_is_ending(const fth_roster *roster)
     return false;
 }
 
+int fth_roster_count_before(const fth_roster *roster, int64_t id)
+{
+    const fth_roster_member *member = fth_roster_find(roster, id);
+    int count = 0;
+    for (size_t i = 0; member && i < roster->count; i++) {
+        const fth_roster_member *other = roster->members[i];
+        count += other->state == FTH_ROSTER_WAITING && compare(roster, other, member, true) < 0;
+    }
+    return count;
+}
+
 static char *append(char *text, const char *separator, const char *more)
 {
     char *longer = text ? fth_format("%s%s%s", text, *text ? separator : "", more) : NULL;

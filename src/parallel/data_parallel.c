@@ -224,6 +224,8 @@ static fth_status rejoin(void *state, fth_peer_place *place)
 {
     fth_data_parallel *self = state;
     fth_status status = form_group(self, place);
+    if (status == FTH_TIMEOUT)
+        place->follows = fth_worker_group_view(self->group)->rank > 0;
     fth_worker_times_pause(self->times);
     return status;
 }
@@ -407,6 +409,8 @@ static void describe(const void *state, json_t *event)
 {
     const fth_data_parallel *self = state;
     const fth_group_view *view = fth_worker_group_view(self->group);
+    if (!fth_worker_group_collective(self->group)) /* it waits for others, as an event of its own says */
+        return;
     json_object_set_new(event, "workers", json_integer(view->size));
     json_object_set_new(event, "worker_kind", json_string("process"));
     json_object_set_new(event, "nodes", json_integer(view->nodes));

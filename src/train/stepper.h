@@ -52,7 +52,8 @@ bool fth_stepper_can_save(const fth_stepper *stepper);
  * update that failed counts as not made, and rejoin comes next. */
 bool fth_stepper_take_back(fth_stepper *stepper, fth_status status);
 /* Forms a group of those that are left and of those that wait to join. The position may have moved to that of a peer.
- * FTH_TIMEOUT while there are too few, FTH_PEER_LOST if another is lost meanwhile: call it again. */
+ * FTH_TIMEOUT while there are too few (whether this process follows is by then about those), FTH_PEER_LOST if another is lost
+ * meanwhile: call it again. */
 fth_status fth_stepper_rejoin(fth_stepper *stepper);
 /* At the end of the run, between all peers. The one that keeps the run says that it saves what comes with the end; meanwhile
  * a thread tells the others, who wait for it, that it is there, so the stepper is used for nothing else. */

@@ -109,7 +109,8 @@ struct fth_strategy {
      * any more, which then means that the process saves yet; there, from a thread of its own. */
     fth_status (*agree)(void *state, fth_intent *intent);
     /* Optional: after FTH_PEER_LOST, or where agree() asks for it, forms a group of those that are left, and perhaps of new
-     * ones. FTH_TIMEOUT, every few seconds, while there are too few: the caller saves if it has led, and calls again. */
+     * ones. FTH_TIMEOUT, every few seconds, while there are too few: place->follows says whether another of those that wait
+     * comes first; the one that does saves, and all call again. */
     fth_status (*rejoin)(void *state, fth_peer_place *place);
     /* Computes gradients of `batch` and updates at the end of each group of `accumulate` batches. A strategy with
      * several workers may only take the batch (a copy of it) and return the sum of what was finished meanwhile: `result`

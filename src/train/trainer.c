@@ -434,23 +434,45 @@ static bool can_save(const fth_trainer *trainer)
     return false;
 }
 
-/* There are too few peers to go on; *waiting: that was said before. */
-static fth_status wait_for_peers(fth_trainer *trainer, bool *waiting)
+/* The first of those that wait keeps the run, and saves once: *saved. */
+static fth_status save_while_waiting(fth_trainer *trainer, const char *reason, const char *message, bool *saved)
+{
+    const double patience_s = 2; /* with a store, before the others are looked for again */
+    fth_status status = FTH_OK;
+
+    if (!fth_stepper_follows(trainer->stepper))
+        fth_keeper_take_over(trainer->keeper, reason);
+    follow_takeover(trainer, fth_deadline_in(patience_s));
+    if (*saved || !get_saver(trainer))
+        goto out;
+    *saved = true;
+    fth_reporter_write(trainer->reporter, "waiting",
+                       json_pack("{s:s, s:f, s:I, s:s}", "event", "waiting", "time", 0.0, "step",
+                                 (json_int_t)trainer->position.step, "message", message));
+    if ((trainer->save_now || fth_saver_is_unsaved(get_saver(trainer))) && can_save(trainer)) {
+        FTH_TRY(fth_saver_save(get_saver(trainer)));
+        trainer->save_now = false;
+    }
+
+out:
+    return status;
+}
+
+/* There are too few peers to go on. */
+static fth_status wait_for_peers(fth_trainer *trainer, const char *reason, bool *waiting, bool *saved)
 {
     fth_status status = FTH_OK;
-    if (!*waiting) {
-        fth_log_info("waiting after step %" PRId64 ": %s", trainer->position.step, fth_error_message());
-        fth_reporter_write(trainer->reporter, "waiting",
-                           json_pack("{s:s, s:f, s:I, s:s}", "event", "waiting", "time", 0.0, "step",
-                                     (json_int_t)trainer->position.step, "message", fth_error_message()));
-        if (fth_saver_is_unsaved(get_saver(trainer)) && can_save(trainer))
-            FTH_TRY(fth_saver_save(get_saver(trainer)));
-    }
+    char *message = fth_format("%s", fth_error_message());
+
+    if (!*waiting)
+        fth_log_info("waiting after step %" PRId64 ": %s", trainer->position.step, message ? message : "");
     *waiting = true;
+    FTH_TRY(save_while_waiting(trainer, reason, message ? message : "", saved));
     FTH_TRY(fth_saver_collect(get_saver(trainer), fth_guardian_get_step_s(trainer->guardian)));
     FTH_REQUIRE(!trainer->stop || !trainer->stop->asked, FTH_INTERRUPTED, "asked to stop");
 
 out:
+    free(message);
     return status;
 }
 
@@ -459,11 +481,11 @@ static fth_status rejoin(fth_trainer *trainer, const char *reason)
 {
     enum { MOST_LOSSES = 100 };
     fth_status status = FTH_PEER_LOST;
-    bool waiting = false;
+    bool waiting = false, saved = false;
     for (int losses = 0; status == FTH_PEER_LOST && losses < MOST_LOSSES; losses++) {
         fth_guardian_enter(trainer->guardian, FTH_PHASE_BETWEEN);
         while ((status = fth_stepper_rejoin(trainer->stepper)) == FTH_TIMEOUT && !trainer->ended)
-            FTH_TRY(wait_for_peers(trainer, &waiting));
+            FTH_TRY(wait_for_peers(trainer, reason, &waiting, &saved));
     }
     if (status == FTH_OK)
         take_place(trainer, reason);
@@ -575,24 +597,40 @@ out:
     return status;
 }
 
-/* The run may have lost the peer that kept it a moment ago. */
-static fth_status finish_takeover(fth_trainer *trainer)
+/* The run may have lost the peer that kept it a moment ago. False if the deadline passes before this process keeps it. */
+static bool finish_takeover(fth_trainer *trainer, fth_deadline deadline, bool until_stop)
 {
-    const double patience_s = 300;
-    const fth_deadline deadline = fth_deadline_in(patience_s);
     while (fth_keeper_is_taking_over(trainer->keeper)) {
+        if (fth_deadline_passed(deadline) || (until_stop && trainer->stop && trainer->stop->asked))
+            return false;
         follow_takeover(trainer, (fth_deadline){0});
-        if (trainer->stop && trainer->stop->asked && fth_keeper_is_taking_over(trainer->keeper))
-            return fth_fail(FTH_INTERRUPTED, "asked to stop before the run could be taken over");
-        if (fth_keeper_is_taking_over(trainer->keeper) && fth_deadline_passed(deadline))
-            return fth_fail(FTH_TIMEOUT,
-                            "the run has ended, but could not be taken over from the process that kept it "
-                            "within %.0f s; see above",
-                            patience_s);
         if (fth_keeper_is_taking_over(trainer->keeper))
             usleep(LOOK_EVERY_US);
     }
-    return FTH_OK;
+    return true;
+}
+
+static fth_status take_over_at_end(fth_trainer *trainer)
+{
+    const double patience_s = 300;
+    if (finish_takeover(trainer, fth_deadline_in(patience_s), true))
+        return FTH_OK;
+    if (trainer->stop && trainer->stop->asked)
+        return fth_fail(FTH_INTERRUPTED, "asked to stop before the run could be taken over");
+    return fth_fail(FTH_TIMEOUT,
+                    "the run has ended, but could not be taken over from the process that kept it within %.0f s; see "
+                    "above",
+                    patience_s);
+}
+
+/* In half of the time there is: the other half is for saving. */
+static void take_over_at_stop(fth_trainer *trainer, const fth_stop_reason *reason)
+{
+    const double patience_s = 30, left_s = fth_deadline_left_seconds(reason->deadline);
+    if (!finish_takeover(trainer, fth_deadline_in(left_s < 2 * patience_s ? left_s / 2 : patience_s), false))
+        fth_log_warning("run %s was not taken over in time from the process that kept it; it continues from its newest "
+                        "checkpoint",
+                        trainer->beginning.id);
 }
 
 /* The last checkpoint, the models and the last event, by the process that keeps the run. */
@@ -602,7 +640,7 @@ static fth_status finish_run(fth_trainer *trainer, const char *reason, json_t **
     fth_keeper *keeper = trainer->keeper;
     fth_run_store *store = NULL;
 
-    FTH_TRY(finish_takeover(trainer));
+    FTH_TRY(take_over_at_end(trainer));
     FTH_TRY(fth_saver_finish(get_saver(trainer)));
     fth_guardian_report_messages(trainer->guardian);
     const bool goes = get_saver(trainer) && fth_stop_get(trainer->stop).kind >= FTH_STOP_PREEMPTION;
@@ -709,12 +747,13 @@ static fth_status interrupt(fth_trainer *trainer)
     fth_status status = FTH_OK;
     fth_stop_reason reason = fth_stop_get(trainer->stop);
     fth_keeper *keeper = trainer->keeper;
+
+    FTH_TRY(settle_at_stop(trainer));
+    take_over_at_stop(trainer, &reason);
     fth_run_store *store = fth_keeper_get_store(keeper);
     const bool stays = reason.kind == FTH_STOP_REQUEST && !store; /* the machine, as far as we know */
-
     if (stays)
         reason.deadline.at_seconds = INFINITY; /* a disk gets the time it needs */
-    FTH_TRY(settle_at_stop(trainer));
     fth_validator_cancel(trainer->validator);
     fth_guardian_enter(trainer->guardian, FTH_PHASE_ENDING);
     fth_reporter_write_step(trainer->reporter);

@@ -512,9 +512,61 @@ static void a_member_without_a_rendezvous_does_not_hang(void **state)
     fth_rendezvous_stop(fixture.rendezvous);
     wait_until(member.ended);
     assert_non_null(strstr(member.reason, "the rendezvous at 127.0.0.1:"));
-    fth_stop_ask(&stop, FTH_STOP_REQUEST, INFINITY, "test", "enough");
+    fth_stop_ask(&stop, FTH_STOP_REQUEST, 0, "test", "enough");
     assert_int_equal(fth_membership_join(member.membership, &stop, &member.view), FTH_INTERRUPTED);
     close_member(&member);
+}
+
+static void members_that_are_to_stop_form_a_group_first(void **state)
+{
+    meeting fixture = {0};
+    test_member member, newcomer;
+    fth_stop stop = FTH_STOP_INITIALIZER;
+    (void)state;
+    start(&fixture, 1, 1, "secret");
+    open_member(&fixture, &member, "a");
+    open_member(&fixture, &newcomer, "b");
+    join_all(&member, 1);
+    fth_stop_ask(&stop, FTH_STOP_REQUEST, INFINITY, "test", "enough");
+    assert_int_equal(fth_membership_join(newcomer.membership, &stop, &newcomer.view), FTH_INTERRUPTED);
+    assert_int_equal(fth_membership_join(member.membership, &stop, &member.view), FTH_OK);
+    close_member(&newcomer);
+    close_member(&member);
+    fth_rendezvous_stop(fixture.rendezvous);
+}
+
+static void too_few_know_who_is_first(void **state)
+{
+    meeting fixture = {0};
+    test_member members[3];
+    (void)state;
+    start(&fixture, 3, 3, "secret");
+    open_member(&fixture, &members[0], "a");
+    open_member(&fixture, &members[1], "b");
+    open_member(&fixture, &members[2], "c");
+    join_all(members, 3);
+    int lost = 0;
+    while (members[lost].view.rank != 0)
+        lost++;
+    test_member *first = &members[(lost + 1) % 3], *second = &members[(lost + 2) % 3];
+    if (first->view.rank > second->view.rank) {
+        test_member *other = first;
+        first = second;
+        second = other;
+    }
+    assert_int_equal(fth_membership_leave(members[lost].membership, "it goes"), FTH_OK);
+    wait_until(first->ended && second->ended);
+    begin_join(second);
+    begin_join(first);
+    pthread_join(first->thread, NULL);
+    pthread_join(second->thread, NULL);
+    assert_int_equal(first->status, FTH_TIMEOUT);
+    assert_int_equal(first->view.rank, 0);
+    assert_int_equal(second->status, FTH_TIMEOUT);
+    assert_int_equal(second->view.rank, 1);
+    for (int i = 0; i < 3; i++)
+        close_member(&members[i]);
+    fth_rendezvous_stop(fixture.rendezvous);
 }
 
 static void a_member_that_holds_up_the_others_is_stuck(void **state)
@@ -557,6 +609,8 @@ int main(void)
         cmocka_unit_test(clocks_that_are_apart_are_a_warning),
         cmocka_unit_test(garbage_and_crowds_leave_the_service_up),
         cmocka_unit_test(a_member_without_a_rendezvous_does_not_hang),
+        cmocka_unit_test(members_that_are_to_stop_form_a_group_first),
+        cmocka_unit_test(too_few_know_who_is_first),
         cmocka_unit_test(a_member_that_holds_up_the_others_is_stuck),
         cmocka_unit_test(members_that_die_or_stop_are_lost),
     };
