@@ -26,7 +26,7 @@ enum { MAX_ACTIVITY = 63 };
 static const double CLOCKS_APART_S = 30, PAUSE_S = 0.2, SHORT_S = 5, GIVE_UP_S = 60, LEAVE_S = 2;
 static const double ENTER_S = 2;          /* for one try to become a member */
 static const double HELD_S = 10;          /* what the rendezvous holds a request at most */
-static const double STOP_TOGETHER_S = 12; /* longer than members of a group that ended may take to come back */
+static const double STOP_TOGETHER_S = 12; /* for members of a group that ended to come back */
 
 struct fth_membership {
     fth_membership_options options; /* texts are copies */
@@ -64,26 +64,26 @@ struct fth_membership {
 /* ---- small things ---- */
 
 /* How long a call waits once a stop was asked for; NULL: it takes no notice of that. */
-typedef struct patience {
+typedef struct stop_patience {
     fth_stop *stop; /* NULL: nobody can ask */
     bool
         in_group; /* this process was in a group, whose members stop together: they are given the time to form the next one */
-} patience;
+} stop_patience;
 
 /* Of the time that there is, at most half. */
-static double stop_patience_s(const fth_stop_reason *reason)
+static double find_patience_s(const fth_stop_reason *reason)
 {
     const double notice_s = reason->deadline.at_seconds - reason->asked_at_s;
     return notice_s < 2 * STOP_TOGETHER_S ? notice_s / 2 : STOP_TOGETHER_S;
 }
 
-static bool is_spent(const patience *patience)
+static bool is_spent(const stop_patience *patience)
 {
     if (!patience || !patience->stop || !atomic_load(&patience->stop->asked))
         return false;
     const fth_stop_reason reason = fth_stop_get(patience->stop);
     return !patience->in_group || reason.kind == FTH_STOP_FENCED ||
-           fth_clock_seconds() - reason.asked_at_s >= stop_patience_s(&reason);
+           fth_clock_seconds() - reason.asked_at_s >= find_patience_s(&reason);
 }
 
 static bool is_over(void *context)
@@ -191,7 +191,7 @@ static bool follow(fth_membership *membership, int code)
 }
 
 /* Reaches the rendezvous and becomes a member. */
-static fth_status enter(fth_membership *membership, patience *patience, fth_deadline deadline, int *code)
+static fth_status enter(fth_membership *membership, stop_patience *patience, fth_deadline deadline, int *code)
 {
     fth_status status = FTH_OK;
     json_t *request = NULL, *answer = NULL, *limits = NULL;
@@ -203,8 +203,8 @@ static fth_status enter(fth_membership *membership, patience *patience, fth_dead
     FTH_TRY(fth_rendezvous_client_reach(membership->caller, deadline, patience_is_spent, patience));
     request = describe_self(membership);
     FTH_REQUIRE(request, FTH_INVALID, "the names of %s are not valid UTF-8", membership->who);
-    FTH_TRY(
-        fth_rendezvous_client_post(membership->caller, "/open", request, deadline, patience_is_spent, patience, code, &answer));
+    FTH_TRY(fth_rendezvous_client_post(membership->caller, "/open", request, deadline, patience_is_spent, patience,
+                                       code, &answer));
     FTH_REQUIRE(json_unpack(answer, "{s:I, s:F, s:o}", "member", &member, "wall_s", &wall_s, "limits", &limits) == 0 &&
                     json_unpack(limits, "{s:F}", "lost_after_s", &lost_after_s) == 0,
                 FTH_CORRUPT, "the answer of the rendezvous to %s lacks a member", membership->who);
@@ -443,7 +443,7 @@ static bool is_at_home(const fth_membership *membership)
 /* What a call gives up for: a stop, and a rendezvous that is stopped itself, which takes requests and answers none. */
 typedef struct waiter {
     fth_membership *membership;
-    const patience *patience;
+    const stop_patience *patience;
 } waiter;
 
 static bool is_exhausted(void *context)
@@ -454,8 +454,8 @@ static bool is_exhausted(void *context)
 }
 
 /* The call, as this member, whom it makes one first where needed. `request` gets the member's number. */
-static fth_status ask_once(fth_membership *membership, const char *path, json_t *request, patience *patience, int *code,
-                           json_t **answer)
+static fth_status ask_once(fth_membership *membership, const char *path, json_t *request, stop_patience *patience,
+                           int *code, json_t **answer)
 {
     fth_status status = FTH_OK;
     *code = 0;
@@ -480,7 +480,7 @@ out:
 
 /* A call that the rendezvous may hold. Where it cannot be reached, tries again, at its successor after a while, for
  * GIVE_UP_S at most. */
-static fth_status ask(fth_membership *membership, const char *path, json_t *request, patience *patience, int *code,
+static fth_status ask(fth_membership *membership, const char *path, json_t *request, stop_patience *patience, int *code,
                       json_t **answer)
 {
     fth_deadline give_up = fth_deadline_in(GIVE_UP_S);
@@ -517,7 +517,7 @@ fth_status fth_membership_find_run(fth_membership *membership, fth_stop *stop, j
 {
     fth_status status = FTH_OK;
     json_t *request = json_object(), *answer = NULL;
-    patience patience = {.stop = stop};
+    stop_patience patience = {.stop = stop};
     int code = 0;
 
     *run_found = NULL;
@@ -628,7 +628,7 @@ fth_status fth_membership_join(fth_membership *membership, fth_stop *stop, fth_g
     fth_status status = FTH_OK;
     json_t *request = NULL, *answer = NULL;
     const fth_deadline deadline = fth_deadline_in(SHORT_S);
-    patience patience = {.stop = stop};
+    stop_patience patience = {.stop = stop};
     int code = 0, few = 0, before = 0;
     const char *waiting = "";
 

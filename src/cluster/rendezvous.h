@@ -4,7 +4,7 @@
  * It forms a group as soon as there are `most` nodes, or `least` and nobody new has come for join_wait_s; after the first
  * group, as soon as every member that is alive has come back. A member that has not been heard of for lost_after_s is lost; so is
  * one whose connection its agent reports as ended. One that is alive but has not moved for stuck_after_s, while the others
- * wait for it, is stuck: it is named and left out. */
+ * wait for it, in an exchange or for the next group, is stuck: it is named and left out. */
 #ifndef FTH_CLUSTER_RENDEZVOUS_H
 #define FTH_CLUSTER_RENDEZVOUS_H
 

@@ -109,19 +109,35 @@ out:
     return status;
 }
 
-fth_status fth_rendezvous_count_members(const fth_rendezvous_place *place, int *count)
+/* What the rendezvous says of itself. The caller's. */
+static fth_status look(const fth_rendezvous_place *place, json_t **answer)
 {
     fth_status status = FTH_OK;
     fth_rendezvous_client *client = NULL;
-    json_t *answer = NULL;
 
-    *count = 0;
+    *answer = NULL;
     FTH_TRY(open_client(place, &client));
-    FTH_TRY(get_members(client, place, fth_deadline_in(REQUEST_S), NULL, &answer));
-    *count = (int)json_array_size(json_object_get(answer, "members"));
+    FTH_TRY(get_members(client, place, fth_deadline_in(REQUEST_S), NULL, answer));
 
 out:
-    json_decref(answer);
     fth_rendezvous_client_free(client);
+    return status;
+}
+
+fth_status fth_rendezvous_count_members(const fth_rendezvous_place *place, int *count)
+{
+    json_t *answer = NULL;
+    const fth_status status = look(place, &answer);
+    *count = (int)json_array_size(json_object_get(answer, "members"));
+    json_decref(answer);
+    return status;
+}
+
+fth_status fth_rendezvous_has_begun(const fth_rendezvous_place *place, bool *begun)
+{
+    json_t *answer = NULL;
+    const fth_status status = look(place, &answer);
+    *begun = json_integer_value(json_object_get(answer, "generation")) > 0;
+    json_decref(answer);
     return status;
 }

@@ -25,5 +25,7 @@ const char *fth_rendezvous_listening_address(const char *address);
 fth_status fth_rendezvous_reach(const fth_rendezvous_place *place, fth_stop *stop, fth_deadline deadline);
 /* How many processes are members now. */
 fth_status fth_rendezvous_count_members(const fth_rendezvous_place *place, int *count);
+/* Whether there has been a group. */
+fth_status fth_rendezvous_has_begun(const fth_rendezvous_place *place, bool *begun);
 
 #endif

@@ -277,7 +277,7 @@ static void remove_silent(fth_roster *roster, double now_s)
         else if (now_s - member->heard_s >= options->lost_after_s)
             fth_roster_remove(roster, now_s, member, "was lost: no sign of life for %.1f s", now_s - member->heard_s);
         else if (member->state == FTH_ROSTER_GROUPED && !roster->group.live &&
-                 now_s - roster->group.ended_s >= 2 * options->lost_after_s)
+                 now_s - roster->group.ended_s >= options->stuck_after_s) /* it is alive: in a long step, or saving */
             fth_roster_remove(
                 roster, now_s, member, "was left out: it did not come back within %.0f s (%s step %" PRId64 ")",
                 now_s - roster->group.ended_s, *member->activity ? member->activity : "preparing", member->step);

@@ -105,6 +105,12 @@ static bool begins(const fth_roster *roster)
     return true;
 }
 
+/* True where workers are waited for that have not come yet: before the first group. Later one may have been given up. */
+static bool awaits_all(const fth_roster *roster)
+{
+    return roster->group.generation == 0 && begins(roster);
+}
+
 /* How many members its node needs to count: all that were started there, where they begin; later whoever is there. */
 static int needed_on_node(const fth_roster_member *member, bool beginning)
 {
@@ -115,7 +121,7 @@ static int needed_on_node(const fth_roster_member *member, bool beginning)
 static int collect_nodes(const fth_roster *roster, candidate_node *nodes)
 {
     int count = 0, complete = 0;
-    bool beginning = begins(roster);
+    bool beginning = awaits_all(roster);
     for (size_t i = 0; i < roster->count; i++) {
         const fth_roster_member *member = roster->members[i];
         if (member->state != FTH_ROSTER_WAITING)
@@ -324,7 +330,7 @@ static int count_on_node(const fth_roster *roster, const char *node, fth_roster_
  * are not in *count. */
 static char *list_hosts(const fth_roster *roster, fth_roster_state state, int *count)
 {
-    bool beginning = state == FTH_ROSTER_WAITING && begins(roster);
+    bool beginning = state == FTH_ROSTER_WAITING && awaits_all(roster);
     char *text = strdup("");
     int named = 0;
     *count = 0;

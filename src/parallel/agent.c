@@ -229,6 +229,14 @@ static void handle_end(void *context, int number, pid_t process, const fth_child
         fth_log_warning("the end of worker %d was not reported: %s", number - 1, fth_error_message());
 }
 
+/* The others train without it; but none of them begins before all have come. */
+static bool may_lose(void *context)
+{
+    const agent *own = context;
+    bool begun = false;
+    return fth_rendezvous_has_begun(&own->place, &begun) == FTH_OK && begun;
+}
+
 static fth_status write_token_file(agent *own)
 {
     const char *token = own->place.token;
@@ -256,6 +264,7 @@ static fth_status start_workers(agent *own)
                                            .prepare = prepare,
                                            .write_name = write_name,
                                            .last_message = copy_last_message,
+                                           .may_lose = may_lose,
                                            .on_end = handle_end};
     FTH_TRY(write_token_file(own));
     FTH_TRY(fth_relay_create(options->workers, show_line, own, &own->relay));

@@ -200,6 +200,13 @@ static fth_status fail_unreachable(const remote *all)
                     *said ? said : "ssh ended", host->name);
 }
 
+/* Other hosts continue. */
+static bool may_lose(void *context)
+{
+    (void)context;
+    return true;
+}
+
 /* ---- the whole ---- */
 
 static fth_status start(remote *all)
@@ -210,7 +217,7 @@ static fth_status start(remote *all)
                                      .first_pause_s = FIRST_PAUSE_S,
                                      .steady_after_s = STEADY_S,
                                      .may_stop = true,
-                                     .may_lose = true,
+                                     .may_lose = may_lose,
                                      .context = all,
                                      .add_arguments = add_arguments,
                                      .prepare = prepare,

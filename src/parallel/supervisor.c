@@ -140,7 +140,7 @@ static fth_status handle_loss(fth_supervisor *supervisor, int number, const fth_
         process->losses = 0;
     process->losses++;
     if (process->losses > supervisor->options.max_restarts && supervisor->options.may_lose &&
-        fth_supervisor_left(supervisor) > 0) {
+        fth_supervisor_left(supervisor) > 0 && supervisor->options.may_lose(supervisor->options.context)) {
         fth_log_warning("%s was lost (%s) %s and is given up", name.text, how, FTH_COUNTED(process->losses, "time"));
         return FTH_OK;
     }

@@ -25,7 +25,6 @@ typedef struct fth_supervisor_options {
     double first_pause_s;  /* before a process that was lost a second time starts again; the first time there is none */
     double steady_after_s; /* losses before a process that has run for this long do not count; 0: they do */
     bool may_stop;         /* exit status 75 is no loss */
-    bool may_lose;         /* one that is lost too often is given up, as long as there are others */
     void *context;
     /* Adds the arguments of process `number` (1 for the first), the program's name first. Called at each start. */
     fth_status (*add_arguments)(void *context, int number, fth_words *words);
@@ -35,6 +34,8 @@ typedef struct fth_supervisor_options {
     void (*write_name)(void *context, int number, char *name, size_t size);
     /* Where there is no folder: the last line that it wrote; free() it. */
     char *(*last_message)(void *context, int number);
+    /* Optional: whether one that is lost too often may be given up, as long as there are others. */
+    bool (*may_lose)(void *context);
     /* Optional: process `number` has ended. */
     void (*on_end)(void *context, int number, pid_t process, const fth_child_end *end);
 } fth_supervisor_options;

@@ -125,6 +125,23 @@ def test_a_killed_worker_comes_back(farthing, clean):
     assert re.search(r"worker [01] on \S+ was lost \(signal 9.*started again", result.err)
 
 
+def test_a_worker_that_is_not_started_again(farthing, clean):
+    """The others continue, also without the one that kept the run."""
+    process = farthing.start("launch", "--workers", 3, "--restarts", 0, "--", *ENDLESS)
+    group = next_event(process, "group")
+    run = farthing.only_run()
+    wait_for_steps(run)
+    os.kill(group["members"][0]["process"], signal.SIGKILL)
+    wait_for(lambda: any(event["event"] == "resume" for event in record(run)), "another that keeps the run", PATIENCE_S)
+    wait_for_steps(run)
+    result = stop(process)
+    assert result.code == 75, result.err
+    assert "and is given up" in result.err
+    events = record(run)
+    assert [event for event in events if event["event"] == "group"][-1]["workers"] == 2
+    assert [event for event in events if event["event"] == "checkpoint"][-1]["step"] == events[-1]["step"]
+
+
 def test_workers_end_with_their_agent(farthing, tmp_path, clean):
     process = farthing.start("launch", "--workers", 2, "--", *ENDLESS)
     next_event(process, "step")

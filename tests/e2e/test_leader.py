@@ -51,3 +51,21 @@ def test_another_worker_keeps_the_run(farthing, tmp_path, how):
     last = max(event["step"] for event in events if event["event"] == "checkpoint")
     assert last == events[-1]["step"]
     assert farthing("report", store).code == 0
+
+
+def test_a_stop_while_nobody_keeps_the_run(farthing, tmp_path):
+    """A stop that finds the others without the one that kept the run: they save all the same."""
+    local = tmp_path / "runs/run/events.jsonl"
+    process = farthing.start("launch", "--workers", "3", "--", *ENDLESS)
+    try:
+        wait_for(lambda: any(event["event"] == "step" for event in events_of(local)), "steps", PATIENCE_S)
+        os.kill(leader_of(events_of(local)), signal.SIGKILL)
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(timeout=PATIENCE_S) == 75, process.stderr.read()
+    finally:
+        if process.poll() is None:
+            process.kill()
+            process.wait()
+    events = events_of(local)
+    assert events[-1]["event"] == "interrupted"
+    assert [event for event in events if event["event"] == "checkpoint"][-1]["step"] == events[-1]["step"] > 0

@@ -169,24 +169,43 @@ typedef struct crew {
     pid_t processes[MAX_WORKERS]; /* 0: ended, as `ends` says */
     fth_child_end ends[MAX_WORKERS];
     int count, at_first;
-    char flags[300];
+    bool apart; /* each on a node of its own */
+    char flags[400];
 } crew;
+
+static const char *node_of(const crew *all, int number)
+{
+    static const char *const nodes[MAX_WORKERS] = {"a", "b", "c", "d", "e", "f", "g", "h"};
+    return all->apart ? nodes[number] : "here";
+}
+
+static void open_rendezvous(crew *all, int nodes, const char *flags)
+{
+    snprintf(all->flags, sizeof all->flags, "%s", flags);
+    if (fth_rendezvous_start(
+            &(fth_rendezvous_options){
+                .address = "127.0.0.1", .token = "", .run = "test", .least = nodes, .most = nodes, .lost_after_s = 3},
+            &all->rendezvous) != FTH_OK)
+        fail_msg("%s", fth_error_message());
+}
+
+/* Nodes that have one worker each; a group needs so many. */
+static void open_crew_of_nodes(crew *all, int nodes, const char *flags)
+{
+    *all = (crew){.apart = true, .at_first = 1};
+    open_rendezvous(all, nodes, flags);
+}
 
 static void open_crew(crew *all, int at_first, const char *flags)
 {
     *all = (crew){.at_first = at_first};
-    snprintf(all->flags, sizeof all->flags, "%s", flags);
-    if (fth_rendezvous_start(
-            &(fth_rendezvous_options){
-                .address = "127.0.0.1", .token = "", .run = "test", .least = 1, .most = 1, .lost_after_s = 3},
-            &all->rendezvous) != FTH_OK)
-        fail_msg("%s", fth_error_message());
+    open_rendezvous(all, 1, flags);
 }
 
 static void start_worker(crew *all, script plan)
 {
     enum { NUMBERS = 7 };
-    char program[400], words[NUMBERS][24], port[64], rank[32], size[32];
+    char program[400], words[NUMBERS][24], port[64], rank[32], size[32], node[32];
     const int number = all->count;
     const long long numbers[NUMBERS] = {number,      plan.killed_at,  plan.leaves_at,   plan.gate,
                                         plan.wanted, plan.later_gate, plan.later_wanted};
@@ -196,10 +215,10 @@ static void start_worker(crew *all, script plan)
     snprintf(port, sizeof port, "FARTHING_RENDEZVOUS=127.0.0.1:%d", fth_rendezvous_port(all->rendezvous));
     snprintf(rank, sizeof rank, "FARTHING_LOCAL_RANK=%d", number % all->at_first);
     snprintf(size, sizeof size, "FARTHING_LOCAL_SIZE=%d", all->at_first);
+    snprintf(node, sizeof node, "FARTHING_NODE=%s", node_of(all, number));
     const char *arguments[] = {program,  "worker", test_folder, words[0], words[1],   words[2],
                                words[3], words[4], words[5],    words[6], all->flags, NULL};
-    const char *variables[] = {port, rank, size, "FARTHING_NODE=here", "FARTHING_NODES=1:1", "FARTHING_LAUNCH_RUN=test",
-                               NULL};
+    const char *variables[] = {port, rank, size, node, "FARTHING_NODES=1:1", "FARTHING_LAUNCH_RUN=test", NULL};
     if (fth_child_start(&(fth_child_options){.program = program, .arguments = arguments, .variables = variables},
                         &all->processes[all->count]) != FTH_OK)
         fail_msg("%s", fth_error_message());
@@ -217,7 +236,7 @@ static int watch(crew *all)
         const pid_t process = all->processes[i];
         if (process && fth_child_has_ended(process, &all->ends[i])) {
             all->processes[i] = 0;
-            fth_rendezvous_report_lost(address, "", "here", process, "it has ended");
+            fth_rendezvous_report_lost(address, "", node_of(all, i), process, "it has ended");
         }
         running += all->processes[i] != 0;
     }
@@ -695,6 +714,34 @@ static void a_sharded_update_is_saved_whole_after_a_change(void **state)
     assert_true(compare_files("same", "changed", "checkpoints/step-000000000005.safetensors") == 0);
 }
 
+/* Where a group of too few is left, and the one that kept the run is lost: the first of them keeps it, and saves. */
+static void those_that_wait_save_first(void **state)
+{
+    (void)state;
+    enum { LOST_AT = 5 };
+    char flags[300], checkpoint[100];
+    crew all;
+    if (!has_gloo())
+        skip();
+    train_alone(method, &expected);
+    snprintf(flags, sizeof flags, "%s --name waited", method);
+    open_crew_of_nodes(&all, 3, flags);
+    script plan = plain;
+    plan.killed_at = LOST_AT;
+    start_worker(&all, plan);
+    while (fth_rendezvous_count(all.rendezvous) == 0 && watch(&all) > 0) /* so that it is the one that finds the run */
+        usleep(2000);
+    start_worker(&all, plain);
+    start_worker(&all, plain);
+    snprintf(checkpoint, sizeof checkpoint, "runs/waited/checkpoints/step-%012d.json", LOST_AT);
+    await_marker(&all, checkpoint);
+    start_worker(&all, plain);
+    close_crew(&all, 1);
+    read_history(&found);
+    assert_same_samples(&expected, &found);
+    assert_true(compare_models("alone", "waited") < rounding);
+}
+
 /* Batch and learning rate follow from the two workers that the run begins with, whoever comes later, and when it is resumed. */
 static void batch_and_rate_follow_from_the_first_workers(void **state)
 {
@@ -783,6 +830,7 @@ int main(int argc, char **argv)
         TEST(a_sharded_update_gives_the_same_numbers),
         TEST(a_sharded_update_survives_a_loss),
         TEST(a_sharded_update_is_saved_whole_after_a_change),
+        TEST(those_that_wait_save_first),
         TEST(gradients_travel_while_others_are_computed),
         TEST(a_loss_ends_the_exchange),
     };
