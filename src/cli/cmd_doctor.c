@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "backend/backend.h"
+#include "base/plugin.h"
 #include "cli/cli.h"
 #include "cli/s3_flags.h"
 #include "cli/store_cli.h"
@@ -194,6 +195,23 @@ static void check_cuda(const doctor_options *options, check_result *result)
     check_plugin("cuda", result);
 }
 
+/* Not by opening a transport, which needs others to connect to. */
+static void check_gloo(const doctor_options *options, check_result *result)
+{
+    char path[FTH_PLUGIN_PATH_SIZE];
+    const void *symbol = NULL;
+    (void)options;
+    fth_status status = fth_plugin_find("gloo", path);
+    if (status == FTH_OK)
+        status = fth_plugin_load(path, "fth_transport_plugin", &symbol);
+    if (status == FTH_OK) {
+        SAY(result, CHECK_OK, "several machines can train one model together");
+    } else {
+        SAY(result, CHECK_NOTE, "%s", fth_error_message());
+        result->advice = "to train on several machines: install libgloo-dev, then run make again";
+    }
+}
+
 /* ---- files ---- */
 
 /* The folder itself, or the nearest one above it that exists. free() it. */
@@ -294,8 +312,9 @@ static void check_cloud(const doctor_options *options, check_result *result)
 static const check checks[] = {
     {"version", check_version},     {"processor", check_processor}, {"threads", check_threads},
     {"memory", check_memory},       {"cpu back end", check_cpu},    {"bf16", check_bf16},
-    {"reference", check_reference}, {"cuda", check_cuda},           {"runs folder", check_runs},
-    {"data", check_data},           {"gnuplot", check_gnuplot},     {"cloud", check_cloud},
+    {"reference", check_reference}, {"cuda", check_cuda},           {"gloo", check_gloo},
+    {"runs folder", check_runs},    {"data", check_data},           {"gnuplot", check_gnuplot},
+    {"cloud", check_cloud},
 };
 
 /* ---- the whole ---- */

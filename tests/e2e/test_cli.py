@@ -150,7 +150,7 @@ def test_doctor(farthing, tiny):
     assert "ready to train" in result.out
     checks = {c["check"]: c for c in map(json.loads, farthing("doctor", "--json").out.splitlines())}
     assert checks["cpu back end"]["state"] == "ok" and "oneDNN" in checks["cpu back end"]["found"]
-    assert checks["cuda"]["found"]
+    assert checks["cuda"]["found"] and checks["gloo"]["found"]
     assert not (farthing.folder / "runs").exists()  # looks, does not touch
 
 
