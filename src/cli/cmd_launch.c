@@ -365,7 +365,7 @@ static const char *find_conflict(const launch_options *options)
     return NULL;
 }
 
-/* The arguments of the workers' `train`: those that were given, after the strategy. NULL: *code says how to exit. */
+/* The arguments of the workers' `train`: those that were given, after the strategy where it is not among them. NULL: *code says how to exit. */
 static const char **read_arguments(const fth_command *command, const fth_invocation *job, bool *dry,
                                    fth_exit_code *code)
 {
@@ -379,7 +379,7 @@ static const char **read_arguments(const fth_command *command, const fth_invocat
     }
     if (valid && fth_allocate((size_t)job->argc + 2, sizeof *arguments, &arguments) == FTH_OK) {
         arguments[0] = "--strategy=" STRATEGY;
-        memcpy(arguments + 1, job->argv, (size_t)job->argc * sizeof *arguments);
+        memcpy(arguments + (given ? 0 : 1), job->argv, (size_t)job->argc * sizeof *arguments);
     } else if (valid)
         *code = fth_cli_fail();
     *dry = options.dry_run;

@@ -115,6 +115,8 @@ static void show_whole_lines(fth_relay *relay, int index)
     char *begin = from->line, *end = from->line + from->length, *newline;
     while ((newline = memchr(begin, '\n', (size_t)(end - begin)))) {
         *newline = '\0';
+        if (newline > begin && newline[-1] == '\r') /* as ssh ends its lines */
+            newline[-1] = '\0';
         show_line(relay, index, begin);
         begin = newline + 1;
     }

@@ -43,7 +43,7 @@ static void lines_come_whole_and_in_order(void **state)
 {
     (void)state;
     fth_relay *relay = create(2);
-    say(relay, 1, FTH_RELAY_OUTPUT, "one\ntw");
+    say(relay, 1, FTH_RELAY_OUTPUT, "one\r\ntw");
     say(relay, 2, FTH_RELAY_MESSAGES, "other\n");
     fth_relay_wait(relay, 10);
     say(relay, 1, FTH_RELAY_OUTPUT, "o\n");
