@@ -177,7 +177,8 @@ static int64_t find_validation_batch(const fth_setup *setup)
     const int64_t parts = setup->validation_part.of > 1 ? setup->validation_part.of : 1;
     const int64_t peers = setup->part.of > 1 ? setup->part.of : 1;
     const int64_t trained = (setup->options->batch + peers - 1) / peers; /* the same in all of them */
-    return parts * fth_engine_evaluation_batch(setup->engine, trained, (count + parts - 1) / parts);
+    const int64_t batch = parts * fth_engine_evaluation_batch(setup->engine, trained, (count + parts - 1) / parts);
+    return batch < count ? batch : count;
 }
 
 fth_status fth_setup_keep_data(fth_setup *setup)

@@ -80,6 +80,11 @@ def test_workers_come_to_the_same_loss(farthing, alone, workers, clean):
     assert len(farthing.runs()) == 1
 
 
+def test_fewer_validation_images_than_a_batch(farthing, clean):
+    """4,000 of them, which three workers cannot share out evenly."""
+    assert farthing("launch", "--workers", 3, "--", *SHORT, "--batch", 12000, "--steps", 1).end["steps"] == 1
+
+
 def test_progress_is_that_of_one_worker(farthing):
     out = farthing("launch", "--workers", 3, "--", *JOB, "--steps", "30").out
     assert out.count("training linear") == out.count("trained linear") == 1
