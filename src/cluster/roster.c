@@ -224,12 +224,24 @@ bool fth_roster_join(fth_roster *roster, double now_s, int64_t id, int64_t after
     return true;
 }
 
+/* When the last one that had the run has left, it is over, or is found again. When that one was lost, whoever comes next goes
+ * on with the same. */
+static void drop_forgotten_run(fth_roster *roster)
+{
+    for (size_t i = 0; i < roster->count; i++)
+        if (roster->members[i]->has_run)
+            return;
+    json_decref(roster->run);
+    roster->run = NULL;
+}
+
 bool fth_roster_leave(fth_roster *roster, double now_s, int64_t id, const char *reason)
 {
     fth_roster_member *member = fth_roster_find(roster, id);
     if (!member)
         return false;
     fth_roster_remove(roster, now_s, member, "left: %s", reason);
+    drop_forgotten_run(roster);
     fth_roster_form_group(roster, now_s);
     return true;
 }
@@ -294,16 +306,6 @@ void fth_roster_advance(fth_roster *roster, double now_s)
 
 /* ---- the run ---- */
 
-/* Whoever has the run can go on with it; when nobody has, it must be found again. */
-static void drop_forgotten_run(fth_roster *roster)
-{
-    for (size_t i = 0; i < roster->count; i++)
-        if (roster->members[i]->has_run)
-            return;
-    json_decref(roster->run);
-    roster->run = NULL;
-}
-
 /* With ranks of a launcher, the lowest that asks, and for a while none but rank 0. */
 static bool should_find(const fth_roster *roster, double now_s, const fth_roster_member *member)
 {
@@ -327,7 +329,6 @@ fth_run_part fth_roster_ask_run(fth_roster *roster, double now_s, int64_t id)
     fth_roster_member *member = fth_roster_find(roster, id);
     if (!member)
         return FTH_RUN_WAIT;
-    drop_forgotten_run(roster);
     if (roster->run) {
         member->has_run = true;
         return FTH_RUN_KNOWN;

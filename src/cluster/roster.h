@@ -77,7 +77,8 @@ typedef enum fth_run_part {
     FTH_RUN_KNOWN /* it is found */
 } fth_run_part;
 
-/* What a member that wants the run is to do. What was found counts as long as somebody who has it is there. */
+/* What a member that wants the run is to do. What was found counts until the last one that has it
+ * leaves; if that one was lost, others go on with it. */
 fth_run_part fth_roster_ask_run(fth_roster *roster, double now_s, int64_t member);
 /* False if it is not the one that finds the run. */
 bool fth_roster_set_run(fth_roster *roster, int64_t member, json_t *run);

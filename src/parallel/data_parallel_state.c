@@ -162,8 +162,10 @@ fth_status fth_data_parallel_synchronize(fth_data_parallel *self, json_t **posit
     }
     if (self->shards)
         FTH_TRY(fth_update_shards_settle(self->shards, progress[view->rank].batches < progress[furthest].batches));
+    const bool restored =
+        !self->in_step && progress[furthest].batches > 0; /* from a checkpoint, after they were lost */
     FTH_REQUIRE(
-        progress[furthest].batches >= self->awaited, FTH_IO,
+        progress[furthest].batches >= self->awaited || restored, FTH_IO,
         "the workers that had the weights after batch %.0f were lost before all others had them; resume from the "
         "newest checkpoint",
         self->awaited);

@@ -33,7 +33,8 @@ struct fth_keeper {
     fth_saver *saver;         /* NULL, as the paths: the run is not kept here */
     char *last_path, *best_path;
 
-    bool wanted; /* it is to be kept here, and is not yet */
+    bool wanted;   /* it is to be kept here, and is not yet */
+    bool restores; /* at its newest checkpoint */
     char reason[256];
     double next_try_s; /* fth_clock_seconds() */
     bool warned;       /* of what stands in the way */
@@ -288,13 +289,14 @@ out:
 
 /* ---- taking over ---- */
 
-void fth_keeper_take_over(fth_keeper *keeper, const char *reason)
+void fth_keeper_take_over(fth_keeper *keeper, const char *reason, bool restores)
 {
     if (keeper->wanted || keeper->saver)
         return;
     snprintf(keeper->reason, sizeof keeper->reason, "%s", reason);
     keeper->lost = (fth_stop)FTH_STOP_INITIALIZER;
     keeper->wanted = true;
+    keeper->restores = restores;
     keeper->warned = false;
     keeper->next_try_s = 0;
 }
@@ -360,7 +362,7 @@ static fth_status try_to_keep(fth_keeper *keeper, fth_deadline deadline, bool *k
         goto out;
     FTH_TRY(fth_keeper_open(keeper));
     if (beginning->folder)
-        FTH_TRY(configure(keeper));
+        FTH_TRY(keeper->restores ? fth_keeper_restore(keeper) : configure(keeper));
     FTH_TRY(fth_keeper_begin_store(keeper));
     fth_saver_begin(keeper->saver);
     FTH_TRY(fth_saver_start(keeper->saver));

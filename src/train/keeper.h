@@ -57,8 +57,9 @@ void fth_keeper_write_start(fth_keeper *keeper, const fth_start_facts *facts);
 
 /* ---- change of leader ---- */
 
-/* This process is to keep the run, which a peer kept before, since `reason`. */
-void fth_keeper_take_over(fth_keeper *keeper, const char *reason);
+/* This process is to keep the run, which a peer kept before, since `reason`. `restores`: nobody has its weights and position any
+ * more, and they become those of the newest checkpoint, if there is one. */
+void fth_keeper_take_over(fth_keeper *keeper, const char *reason, bool restores);
 bool fth_keeper_is_taking_over(const fth_keeper *keeper);
 /* Goes on with it until the deadline at most; what stands in the way is a warning, and tried again later. True if the
  * run has come to be kept here: then the start is written with `facts`, and a checkpoint is due. */

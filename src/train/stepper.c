@@ -172,16 +172,13 @@ static fth_status wait_for_group(fth_stepper *stepper)
     return status;
 }
 
-/* With a group that may end again, for whatever others do, before this process has come to their state. */
-static fth_status synchronize_first(fth_stepper *stepper)
+fth_status fth_stepper_form_again(fth_stepper *stepper)
 {
     enum { MOST_LOSSES = 100 };
-    fth_status status = synchronize(stepper);
+    fth_status status = FTH_PEER_LOST;
     for (int losses = 0; status == FTH_PEER_LOST && stepper->strategy->rejoin && losses < MOST_LOSSES; losses++) {
         fth_log_warning("%s; forming the group again", fth_error_message());
         status = wait_for_group(stepper);
-        if (status == FTH_OK)
-            status = synchronize(stepper);
     }
     return status;
 }
@@ -198,7 +195,7 @@ fth_status fth_stepper_open(fth_stepper *stepper)
     const fth_setup *setup = stepper->setup;
 
     fth_position_start_clock(stepper->position); /* which a peer may ask for */
-    FTH_TRY(synchronize_first(stepper));
+    FTH_TRY(synchronize(stepper));
     stepper->unsettled = has_to_drain(stepper);
     FTH_TRY(open_loader(stepper)); /* its threads work while the plan is made */
     int64_t samples = fth_part_samples(setup->part, setup->options->batch);

@@ -30,10 +30,11 @@ fth_status fth_stepper_share_run(fth_stepper *stepper, const json_t *run);
 /* Connects to the processes that the strategy needs, which is the setup's. */
 fth_status fth_stepper_connect(fth_stepper *stepper, fth_setup *setup);
 
-/* Takes over the weights and the position of the peer that is furthest, where there are peers, whose group, and this
- * process's place in it, may be another one by then; opens the loader at the position, and the strategy with the engine's
- * weights. */
+/* Takes over the weights and the position of the peer that is furthest, where there are peers; opens the loader at the
+ * position, and the strategy with the engine's weights. FTH_PEER_LOST where the group ended before: form_again(), which
+ * may change this process's place, and call it again. */
 fth_status fth_stepper_open(fth_stepper *stepper);
+fth_status fth_stepper_form_again(fth_stepper *stepper);
 /* The strategy's state, lent, for what it says about itself. */
 const void *fth_stepper_get_state(const fth_stepper *stepper);
 /* Whether a peer saves the run, and this process does not. */

@@ -206,19 +206,24 @@ out:
     return status;
 }
 
-/* The peer that found the run was lost before training began, and this process leads instead: it finds the run where
- * that one did, if it can. */
+/* The peers that had the run were lost, or have not begun, and this process leads instead: it finds the run where they
+ * did, if it can, at its newest checkpoint. */
 static fth_status open_run_of_peer(fth_trainer *trainer, bool resumed)
 {
+    const double patience_s = 300;
     fth_status status = FTH_OK;
     fth_keeper *keeper = trainer->keeper;
     const fth_start_facts facts = describe_start(trainer, true);
+    const fth_deadline deadline = fth_deadline_in(patience_s);
 
-    fth_keeper_take_over(keeper, "the process that found the run was lost before training began");
+    fth_keeper_take_over(keeper, "the process that had the run was lost", true);
     while (!fth_keeper_look(keeper, &facts, (fth_deadline){0})) {
         FTH_REQUIRE(!trainer->stop || !trainer->stop->asked, FTH_INTERRUPTED, "asked to stop");
         FTH_REQUIRE(fth_keeper_is_taking_over(keeper), FTH_PEER_LOST, "run %s has ended meanwhile",
                     trainer->beginning.id);
+        FTH_REQUIRE(!fth_deadline_passed(deadline), FTH_TIMEOUT,
+                    "run %s could not be taken over from the process that had it within %.0f s; see above",
+                    trainer->beginning.id, patience_s);
         usleep(LOOK_EVERY_US);
     }
     set_saver(trainer);
@@ -226,8 +231,46 @@ static fth_status open_run_of_peer(fth_trainer *trainer, bool resumed)
                 "the process that found run %s was lost before training began, and the run is not on this machine; "
                 "start it again where it is, or keep runs in a store (--checkpoints)",
                 trainer->beginning.id);
-    if (resumed)
-        FTH_TRY(fth_keeper_restore(keeper));
+
+out:
+    return status;
+}
+
+/* Keeps the run from its beginning, or leaves that to a peer, as the group has it. *starts: its start is yet to be
+ * written. */
+static fth_status take_first_place(fth_trainer *trainer, bool resumed, bool *starts)
+{
+    fth_status status = FTH_OK;
+
+    if (fth_stepper_follows(trainer->stepper)) {
+        fth_validator_set_saver(trainer->validator, NULL, NULL);
+        fth_keeper_give_up(trainer->keeper); /* a lease, if it was this process that found the run */
+        trainer->found = *starts = false;
+    } else if (trainer->found && !get_saver(trainer)) {
+        *starts = true;
+        FTH_TRY(open_run(trainer, resumed));
+    } else if (!get_saver(trainer)) {
+        FTH_TRY(open_run_of_peer(trainer, resumed));
+    }
+
+out:
+    return status;
+}
+
+/* With a group that may end again, for whatever others do, before this process has come to their state. */
+static fth_status open_stepper(fth_trainer *trainer, bool resumed, bool *starts)
+{
+    enum { MOST_LOSSES = 100 };
+    fth_status status = FTH_OK;
+
+    *starts = false;
+    for (int losses = 0; losses < MOST_LOSSES; losses++) {
+        FTH_TRY(take_first_place(trainer, resumed, starts));
+        status = fth_stepper_open(trainer->stepper);
+        if (status != FTH_PEER_LOST)
+            break;
+        FTH_TRY(fth_stepper_form_again(trainer->stepper));
+    }
 
 out:
     return status;
@@ -238,7 +281,7 @@ static void take_place(fth_trainer *trainer, const char *reason)
 {
     fth_validator_set_peers(trainer->validator, fth_stepper_get_peers(trainer->stepper));
     if (!fth_stepper_follows(trainer->stepper)) {
-        fth_keeper_take_over(trainer->keeper, reason);
+        fth_keeper_take_over(trainer->keeper, reason, false);
         return;
     }
     fth_validator_set_saver(trainer->validator, NULL, NULL);
@@ -250,33 +293,18 @@ static fth_status begin(fth_trainer *trainer, const fth_strategy *strategy)
 {
     fth_status status = FTH_OK;
     const bool resumed = trainer->beginning.run != NULL;
+    bool starts;
 
     trainer->beginning.processors = fth_stepper_count_processors(trainer->stepper);
     FTH_TRY(fth_setup_open(&trainer->beginning, strategy, trainer->stop, trainer->spending, &trainer->setup,
                            &trainer->position));
     FTH_TRY(fth_stepper_connect(trainer->stepper, &trainer->setup));
-    const bool leads = !fth_stepper_follows(trainer->stepper);
-    bool starts = leads && trainer->found;
     if (!resumed)
         FTH_TRY(fth_setup_load_weights(&trainer->setup, &trainer->position));
     FTH_TRY(open_objects(trainer));
-    if (starts)
-        FTH_TRY(open_run(trainer, resumed));
-    else if (leads)
-        FTH_TRY(open_run_of_peer(trainer, resumed));
-    else
-        fth_keeper_give_up(trainer->keeper); /* a lease, if it was this process that found the run */
     FTH_TRY(fth_setup_keep_data(&trainer->setup));
-    FTH_TRY(fth_stepper_open(trainer->stepper));
+    FTH_TRY(open_stepper(trainer, resumed, &starts));
     fth_validator_set_peers(trainer->validator, fth_stepper_get_peers(trainer->stepper));
-    if (leads == fth_stepper_follows(trainer->stepper)) { /* others came or went meanwhile */
-        take_place(trainer, "the process that led was lost before training began");
-        starts = false;
-    }
-    FTH_REQUIRE(leads || fth_stepper_follows(trainer->stepper) || !resumed || trainer->position.state.batches > 0,
-                FTH_PEER_LOST,
-                "the process that had the checkpoint of run %s was lost before training began; start the run again",
-                trainer->beginning.id);
 
     fth_position_start_clock(&trainer->position);
     if (starts)
@@ -441,7 +469,7 @@ static fth_status save_while_waiting(fth_trainer *trainer, const char *reason, c
     fth_status status = FTH_OK;
 
     if (!fth_stepper_follows(trainer->stepper))
-        fth_keeper_take_over(trainer->keeper, reason);
+        fth_keeper_take_over(trainer->keeper, reason, false);
     follow_takeover(trainer, fth_deadline_in(patience_s));
     if (*saved || !get_saver(trainer))
         goto out;

@@ -475,6 +475,10 @@ static void the_run_is_found_by_one_at_a_time(void **state)
     silence(&c, e);
     assert_int_equal(fth_roster_ask_run(c.roster, c.now_s, f), FTH_RUN_FIND);
     assert_true(fth_roster_set_run(c.roster, f, again));
+    /* If it was lost, the next one goes on with the same. */
+    assert_int_equal(fth_roster_lose(c.roster, c.now_s, "f", 0, "killed"), 1);
+    silence(&c, f);
+    assert_int_equal(fth_roster_ask_run(c.roster, c.now_s, add(&c, "g")), FTH_RUN_KNOWN);
     fth_roster_free(c.roster);
     json_decref(run);
     json_decref(again);

@@ -569,6 +569,36 @@ static void workers_continue_without_a_lost_one(void **state)
     }
 }
 
+/* All that have its state: those that come then find the run, and continue after its newest checkpoint. */
+static void a_run_whose_workers_are_all_lost_is_restored(void **state)
+{
+    (void)state;
+    char flags[300], path[TEST_MAX_PATH];
+    crew all;
+    train_alone(method, &expected);
+    snprintf(flags, sizeof flags, "%s --checkpoint-every 5 --name restored", method);
+    open_crew(&all, 2, flags);
+    for (int i = 0; i < 2; i++)
+        start_worker(&all, (script){.killed_at = -1, .leaves_at = -1, .gate = 8, .wanted = 3});
+    await_marker(&all, "runs/restored/checkpoints/step-000000000005.json");
+    await_marker(&all, "gate-8");
+    for (int i = 0; i < 2; i++)
+        kill(all.processes[i], SIGKILL);
+    while (watch(&all) > 0)
+        usleep(2000);
+    for (int i = 0; i < 2; i++)
+        start_worker(&all, plain);
+    close_crew(&all, 3);
+    FILE *taken = fopen(test_path(path, "samples-2"), "r");
+    long long generation, batch = -1;
+    assert_int_equal(fscanf(taken, "%lld %lld", &generation, &batch), 2);
+    fclose(taken);
+    assert_int_equal(batch, 5);
+    read_history(&found);
+    assert_same_samples(&expected, &found);
+    assert_true(compare_models("alone", "restored") < rounding);
+}
+
 /* One leaves before its machine vanishes; no batch is computed twice. */
 static void a_worker_leaves_between_updates(void **state)
 {
@@ -822,6 +852,7 @@ int main(int argc, char **argv)
         TEST(parts_may_be_empty),
         TEST(gradients_may_travel_in_fewer_bits),
         TEST(workers_continue_without_a_lost_one),
+        TEST(a_run_whose_workers_are_all_lost_is_restored),
         TEST(a_worker_leaves_between_updates),
         TEST(workers_come_and_go),
         TEST(batch_and_rate_follow_from_the_first_workers),

@@ -133,7 +133,8 @@ static void open_stepper(void)
     assert_int_equal(fth_stepper_create(&run.position, run.reporter, NULL, &stepper), FTH_OK);
     assert_int_equal(fth_stepper_connect(stepper, &run.setup), FTH_OK);
     workers.batches = run.position.state.batches;
-    assert_int_equal(fth_stepper_open(stepper), FTH_OK);
+    while (fth_stepper_open(stepper) == FTH_PEER_LOST)
+        assert_int_equal(fth_stepper_form_again(stepper), FTH_OK);
 }
 
 static void update(void)
