@@ -125,6 +125,10 @@ class Host:
     def set_link(self, up):
         run("ip", "link", "set", self.outside, "up" if up else "down")
 
+    def set_route(self, other, up):
+        """Whether what this host sends to the other one gets there."""
+        run("ip", "-n", self.name, "route", "del" if up else "add", "blackhole", f"{other.address}/32")
+
     def remove(self):
         end_all(self.name)
         run("ip", "netns", "del", self.name, check=False)  # and the veth pair with it

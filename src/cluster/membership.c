@@ -36,6 +36,7 @@ struct fth_membership {
     fth_rendezvous_client *caller, *beater;
     fth_succession *succession; /* where the rendezvous is when it is lost */
     json_t *run;                /* what was found, or NULL */
+    int blamed;                 /* a rank of the newest group, for the next join; -1: none */
     pthread_t thread;
     bool beating;
 
@@ -347,6 +348,7 @@ static fth_status copy_options(fth_membership *membership, const fth_membership_
     fth_hex_encode(random, sizeof random, membership->instance);
     fth_membership_options *copy = &membership->options;
     *copy = *options;
+    membership->blamed = -1;
     membership->address = strdup(options->rendezvous);
     copy->rendezvous = strdup(options->rendezvous);
     copy->token = strdup(options->token ? options->token : "");
@@ -498,7 +500,8 @@ static fth_status ask(fth_membership *membership, const char *path, json_t *requ
         if ((!unreachable && !refused) || fth_deadline_passed(give_up))
             return status;
         is_unreachable(membership, &silent_s);
-        char *address = fth_succession_find(membership->succession, silent_s, patience_is_spent, patience);
+        char *address =
+            fth_succession_find(membership->succession, membership->address, silent_s, patience_is_spent, patience);
         if (address)
             move_to(membership, address);
         nanosleep(&(struct timespec){.tv_nsec = (long)(PAUSE_S * 1e9)}, NULL);
@@ -638,8 +641,9 @@ fth_status fth_membership_join(fth_membership *membership, fth_stop *stop, fth_g
     int64_t after = membership->group.generation;
     pthread_mutex_unlock(&membership->mutex);
     patience.in_group = after > 0;
-    request = json_pack("{s:I, s:s, s:s*}", "after", (json_int_t)after, "host", membership->options.host, "found",
-                        membership->found);
+    request = json_pack("{s:I, s:i, s:s, s:s*}", "after", (json_int_t)after, "unreached", membership->blamed, "host",
+                        membership->options.host, "found", membership->found);
+    membership->blamed = -1;
     for (;;) {
         status = ask(membership, "/join", request, &patience, &code, &answer);
         if (code == 409)
@@ -650,7 +654,7 @@ fth_status fth_membership_join(fth_membership *membership, fth_stop *stop, fth_g
         FTH_REQUIRE(json_unpack(answer, "{s:s, s:b, s:i}", "waiting", &waiting, "few", &few, "before", &before) == 0,
                     FTH_CORRUPT, "the answer of the rendezvous to %s says nothing", membership->who);
         if (few && !is_at_home(membership) &&
-            fth_succession_home_is_back(membership->succession, patience_is_spent, &patience)) {
+            fth_succession_home_is_back(membership->succession, membership->address, patience_is_spent, &patience)) {
             char *home = strdup(membership->options.rendezvous);
             FTH_REQUIRE(home, FTH_NO_MEMORY, "no memory for an address");
             move_to(membership, home);
@@ -668,6 +672,11 @@ out:
     json_decref(request);
     json_decref(answer);
     return status;
+}
+
+void fth_membership_blame(fth_membership *membership, int rank)
+{
+    membership->blamed = rank;
 }
 
 void fth_membership_report(fth_membership *membership, int64_t step, const char *activity)

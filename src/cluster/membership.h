@@ -81,6 +81,9 @@ fth_status fth_membership_join(fth_membership *membership, fth_stop *stop, fth_g
 /* What this process does now: its own words for messages ("computing", "exchanging"), and its step. A member that does the
  * same for longer than the others would wait is found stuck. Cheap. */
 void fth_membership_report(fth_membership *membership, int64_t step, const char *activity);
+/* Before a join: that the member of this rank in the present group could not be connected to. If that one says the same of
+ * this process, they are not put into one group for a while. */
+void fth_membership_blame(fth_membership *membership, int rank);
 /* True if somebody waits to join: members end the group together, between two updates. */
 bool fth_membership_is_ending(const fth_membership *membership);
 

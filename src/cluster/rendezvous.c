@@ -344,9 +344,10 @@ static void get_rendezvous(void *context, fth_exchange *exchange)
     fth_rendezvous *rendezvous = context;
     pthread_mutex_lock(&rendezvous->mutex);
     bool moved = rendezvous->moved.address && fth_clock_seconds() < rendezvous->moved.until_s;
-    pthread_mutex_unlock(&rendezvous->mutex);
     answer(exchange, 200,
-           json_pack("{s:s, s:b, s:b}", "version", FTH_VERSION, "token", rendezvous->needs_token, "moved", moved));
+           json_pack("{s:s, s:b, s:s*}", "version", FTH_VERSION, "token", rendezvous->needs_token, "moved",
+                     moved ? rendezvous->moved.address : NULL));
+    pthread_mutex_unlock(&rendezvous->mutex);
 }
 
 static void get_members(void *context, fth_exchange *exchange)
@@ -548,12 +549,14 @@ static void post_join(void *context, fth_exchange *exchange)
     fth_rendezvous *rendezvous = context;
     json_int_t member, after;
     const char *host = "a node", *found = NULL;
-    json_t *json = read_request(exchange, "{s:I, s:I, s?s, s?s}", "member", &member, "after", &after, "host", &host,
-                                "found", &found);
+    int unreached = -1;
+    json_t *json = read_request(exchange, "{s:I, s:I, s?i, s?s, s?s}", "member", &member, "after", &after, "unreached",
+                                &unreached, "host", &host, "found", &found);
     if (!json)
         return;
     if (enter(rendezvous, exchange, member)) {
         if (!found || has_found_the_same(rendezvous, exchange, member, host, found)) {
+            fth_roster_blame(rendezvous->roster, member, after, unreached);
             fth_roster_join(rendezvous->roster, fth_clock_seconds(), member, after);
             hold(rendezvous, exchange, &(held){.kind = HELD_JOIN, .member = member, .generation = after}, JOIN_S);
         }

@@ -198,7 +198,6 @@ fth_status fth_rendezvous_client_bytes(fth_rendezvous_client *client, const char
 
 /* What a probe has found, beside whether a rendezvous answers. */
 typedef struct finding {
-    bool moved;               /* it answers, and is elsewhere now */
     bool foreign, unresolved; /* what is wrong; neither: nobody is there yet */
 } finding;
 
@@ -220,7 +219,8 @@ static fth_status probe(fth_rendezvous_client *client, fth_deadline deadline, ft
         found->foreign = true;
         status = fth_fail(response.code < 500 ? FTH_INVALID : FTH_PEER_LOST, "it answers HTTP %d", response.code);
     }
-    found->moved = json_is_true(json_object_get(json, "moved"));
+    const char *moved = json_string_value(json_object_get(json, "moved"));
+    client->moved = moved ? strdup(moved) : NULL;
     json_decref(json);
     fth_http_response_release(&response);
     return status;
@@ -229,7 +229,7 @@ static fth_status probe(fth_rendezvous_client *client, fth_deadline deadline, ft
 bool fth_rendezvous_client_probe(fth_rendezvous_client *client, double seconds, fth_give_up give_up, void *context)
 {
     finding found;
-    return probe(client, fth_deadline_in(seconds), give_up, context, &found) == FTH_OK && !found.moved;
+    return probe(client, fth_deadline_in(seconds), give_up, context, &found) == FTH_OK;
 }
 
 fth_status fth_rendezvous_client_reach(fth_rendezvous_client *client, fth_deadline deadline, fth_give_up give_up,

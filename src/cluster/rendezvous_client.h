@@ -24,7 +24,7 @@ typedef bool (*fth_give_up)(void *context);
 fth_status fth_rendezvous_client_reach(fth_rendezvous_client *client, fth_deadline deadline, fth_give_up give_up,
                                        void *context);
 
-/* One try: whether a rendezvous answers there, and serves, within so many seconds. */
+/* One try: whether a rendezvous answers there within so many seconds. */
 bool fth_rendezvous_client_probe(fth_rendezvous_client *client, double seconds, fth_give_up give_up, void *context);
 
 /* *code is that of the answer, or 0. Answers that are refusals fail with the message of the rendezvous: FTH_INVALID;
@@ -33,8 +33,8 @@ fth_status fth_rendezvous_client_post(fth_rendezvous_client *client, const char 
                                       fth_deadline deadline, fth_give_up give_up, void *context, int *code,
                                       json_t **answer);
 
-/* Where the rendezvous is instead, if the last request was refused with FTH_RENDEZVOUS_MOVED; else NULL. Valid until the
- * next request. */
+/* Where the rendezvous is instead, if the last request was refused with FTH_RENDEZVOUS_MOVED, or would have been; else NULL.
+ * Valid until the next request. */
 const char *fth_rendezvous_client_moved(const fth_rendezvous_client *client);
 
 typedef struct fth_rendezvous_bytes {

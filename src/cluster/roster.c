@@ -1,4 +1,4 @@
-/* See roster.h. Groups: roster_group.c. */
+/* See roster.h. Groups: roster_group.c; members that do not reach each other: roster_apart.c. */
 #include "cluster/roster_internal.h"
 
 #include <inttypes.h>
@@ -47,6 +47,8 @@ void fth_roster_free(fth_roster *roster)
         free_member(roster->members[i]);
     for (size_t i = 0; i < FTH_ROSTER_REMEMBERED; i++)
         free(roster->gone[i].reason);
+    for (size_t i = 0; i < FTH_ROSTER_KEPT_OUT; i++)
+        free(roster->apart.nodes[i].node);
     free(roster->members);
     fth_roster_release_group(&roster->group);
     json_decref(roster->run);
@@ -185,6 +187,7 @@ bool fth_roster_hear(fth_roster *roster, double now_s, int64_t id, int64_t step,
     member->heard_s = now_s;
     member->hung_up_s = -1;
     if (activity && (step != member->step || strcmp(activity, member->activity) != 0)) {
+        fth_roster_note_exchange(roster, now_s, member);
         member->step = step;
         snprintf(member->activity, sizeof member->activity, "%s", activity);
         member->moved_s = now_s;
@@ -301,6 +304,7 @@ void fth_roster_advance(fth_roster *roster, double now_s)
     excuse_pause(roster, now_s);
     remove_silent(roster, now_s);
     fth_roster_remove_stuck(roster, now_s);
+    fth_roster_end_stalled(roster, now_s);
     fth_roster_form_group(roster, now_s);
 }
 

@@ -60,6 +60,9 @@ fth_status fth_roster_add(fth_roster *roster, double now_s, const fth_newcomer *
 bool fth_roster_hear(fth_roster *roster, double now_s, int64_t member, int64_t step, const char *activity);
 /* Its connection closed: it is lost unless it is heard of again soon. */
 void fth_roster_hang_up(fth_roster *roster, double now_s, int64_t member);
+/* It could not connect to the member of this rank in the group of that generation. Two that say so of each other are
+ * apart: the later rank is left out, and its node kept out for a while, which is longer each time. */
+void fth_roster_blame(fth_roster *roster, int64_t member, int64_t generation, int rank);
 /* It wants a group newer than `after`. */
 bool fth_roster_join(fth_roster *roster, double now_s, int64_t member, int64_t after);
 bool fth_roster_leave(fth_roster *roster, double now_s, int64_t member, const char *reason);

@@ -12,7 +12,6 @@
 
 enum { MOST_NAMED = 8 };
 static const double PREPARING_S = 60; /* for members that have opened when enough others are ready */
-static const char EXCHANGING[] = "exchanging";
 
 void fth_roster_release_group(fth_formed_group *group)
 {
@@ -124,7 +123,7 @@ static int collect_nodes(const fth_roster *roster, candidate_node *nodes)
     bool beginning = awaits_all(roster);
     for (size_t i = 0; i < roster->count; i++) {
         const fth_roster_member *member = roster->members[i];
-        if (member->state != FTH_ROSTER_WAITING)
+        if (member->state != FTH_ROSTER_WAITING || fth_roster_is_kept_out(roster, member))
             continue;
         candidate_node *node = find_node(nodes, count, member->node);
         if (!node) {
@@ -255,7 +254,7 @@ static void begin_group(fth_roster *roster, double now_s, const candidate_node *
         member->state_s = member->moved_s = now_s;
         member->group.generation = group.generation;
         member->group.rank = rank;
-        member->step = 0;
+        member->step = member->unreached = 0;
         member->activity[0] = '\0';
     }
 }
@@ -264,6 +263,8 @@ void fth_roster_form_group(fth_roster *roster, double now_s)
 {
     if (roster->group.live || roster->count == 0)
         return;
+    if (!somebody_is(roster, FTH_ROSTER_GROUPED))
+        fth_roster_part(roster, now_s);
     candidate_node *nodes = calloc(roster->count, sizeof *nodes);
     int count = nodes ? collect_nodes(roster, nodes) : 0;
     if (is_time(roster, now_s, nodes, count))
@@ -293,6 +294,7 @@ bool fth_roster_is_ending(const fth_roster *roster)
     for (size_t i = 0; i < roster->count; i++) {
         const fth_roster_member *member = roster->members[i];
         if (member->state == FTH_ROSTER_WAITING && has_room_for(roster, member) &&
+            !fth_roster_is_kept_out(roster, member) &&
             (roster->advanced_s - member->state_s >= roster->options.join_wait_s ||
              !somebody_is(roster, FTH_ROSTER_PREPARING)))
             return true;
@@ -389,7 +391,7 @@ char *fth_roster_missing(const fth_roster *roster, int64_t id, bool *few)
 /* ---- who is stuck ---- */
 
 /* A live group in which nothing has moved for too long while some wait in the exchange of a step: whoever is not there
- * holds them up. Where everybody is in the same exchange, it is the exchange that must give up. */
+ * holds them up. Where everybody is in the same exchange: roster_apart.c. */
 void fth_roster_remove_stuck(fth_roster *roster, double now_s)
 {
     double limit_s = roster->options.stuck_after_s;
@@ -402,14 +404,14 @@ void fth_roster_remove_stuck(fth_roster *roster, double now_s)
             continue;
         if (now_s - member->moved_s < limit_s)
             return;
-        if (strcmp(member->activity, EXCHANGING) == 0 && member->step > newest)
+        if (fth_roster_exchanges(member) && member->step > newest)
             newest = member->step;
     }
     if (newest < 0)
         return;
     for (size_t i = roster->count; i-- > 0;) {
         fth_roster_member *member = roster->members[i];
-        if (member->state == FTH_ROSTER_GROUPED && (strcmp(member->activity, EXCHANGING) != 0 || member->step < newest))
+        if (member->state == FTH_ROSTER_GROUPED && (!fth_roster_exchanges(member) || member->step < newest))
             fth_roster_remove(roster, now_s, member, "has been %s step %" PRId64 " for %.0f s while others waited",
                               *member->activity ? member->activity : "preparing", member->step,
                               now_s - member->moved_s);

@@ -225,9 +225,12 @@ static bool answers(fth_succession *succession, const char *address, fth_give_up
            fth_rendezvous_client_probe(succession->client, PROBE_S, give_up, context);
 }
 
-bool fth_succession_home_is_back(fth_succession *succession, fth_give_up give_up, void *context)
+bool fth_succession_home_is_back(fth_succession *succession, const char *former, fth_give_up give_up, void *context)
 {
     if (!answers(succession, succession->home, give_up, context))
+        return false;
+    const char *moved = fth_rendezvous_client_moved(succession->client);
+    if (moved && strcmp(moved, former) == 0)
         return false;
     if (succession->rendezvous)
         fth_log_info("%s gives up the rendezvous that it has for the one at %s", succession->who, succession->home);
@@ -244,12 +247,13 @@ static bool is_at_home(const fth_succession *succession)
     return false;
 }
 
-char *fth_succession_find(fth_succession *succession, double silent_s, fth_give_up give_up, void *context)
+char *fth_succession_find(fth_succession *succession, const char *former, double silent_s, fth_give_up give_up,
+                          void *context)
 {
     double late_s = silent_s - succession->lost_after_s;
     if (succession->lost_after_s <= 0 || succession->port == 0 || late_s < 0)
         return NULL;
-    if (!is_at_home(succession) && fth_succession_home_is_back(succession, give_up, context))
+    if (!is_at_home(succession) && fth_succession_home_is_back(succession, former, give_up, context))
         return strdup(succession->home);
     for (int i = 0; i < succession->count && i <= late_s / TURN_S; i++) {
         const host_node *node = &succession->nodes[i];

@@ -34,10 +34,12 @@ void fth_succession_free(fth_succession *succession);
 void fth_succession_set_limits(fth_succession *succession, const json_t *limits);
 void fth_succession_set_members(fth_succession *succession, const json_t *members);
 
-/* Where there is a rendezvous now, after `silent_s` without an answer; this process may have started it. NULL: nowhere
- * yet. free() it. */
-char *fth_succession_find(fth_succession *succession, double silent_s, fth_give_up give_up, void *context);
-/* Whether the first rendezvous answers again. One that this process has is stopped then. */
-bool fth_succession_home_is_back(fth_succession *succession, fth_give_up give_up, void *context);
+/* Where there is a rendezvous now, after `silent_s` without an answer from the one at `former`; this process may have started
+ * it. NULL: nowhere yet. free() it. */
+char *fth_succession_find(fth_succession *succession, const char *former, double silent_s, fth_give_up give_up,
+                          void *context);
+/* Whether the first rendezvous answers again, and does not send members to `former`. One that this process has is
+ * stopped then. */
+bool fth_succession_home_is_back(fth_succession *succession, const char *former, fth_give_up give_up, void *context);
 
 #endif

@@ -48,6 +48,7 @@ typedef struct fth_collective_options {
      * share a machine; of one collective at a time. When a call fails, its pages are replaced at the same address, and what other
      * threads write there meanwhile may be lost. NULL: none. */
     const struct fth_shared_memory *memory;
+    int *unreached; /* where open fails because it cannot connect to a member: that one's rank. NULL: not asked for */
 } fth_collective_options;
 
 /* Connects to all members; returns when all have done so. What is passed must stay only during the call, but `keys` and

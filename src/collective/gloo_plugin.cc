@@ -335,6 +335,8 @@ fth_status group::connect(const fth_collective_options &options)
         }
         start_watching();
     } catch (const std::exception &error) {
+        if (whom >= 0 && options.unreached)
+            *options.unreached = whom;
         return whom < 0 ? fth_fail(FTH_IO, "cannot listen on %s: %s", number.c_str(), message_of(error).c_str())
                         : fth_fail(FTH_PEER_LOST, "cannot connect to %s: %s", members_[whom].name.c_str(),
                                    message_of(error).c_str());

@@ -85,6 +85,7 @@ static fth_status open_part(hierarchy *all, const fth_collective_options *option
     fth_status status = FTH_OK;
     fth_member *members = NULL;
     fth_collective_options part = *options;
+    int unreached = -1, number = 0;
 
     FTH_TRY(fth_allocate((size_t)all->size, sizeof *members, &members));
     part.size = 0;
@@ -95,10 +96,14 @@ static fth_status open_part(hierarchy *all, const fth_collective_options *option
     part.rank = rank;
     part.members = members;
     part.keys = (fth_key_store){keys, put_prefixed, get_prefixed};
+    part.unreached = &unreached;
     if (part.size > 1)
         FTH_TRY(transport->open(&part, state));
 
 out:
+    for (int r = 0; unreached >= 0 && options->unreached && r < all->size; r++)
+        if (takes_part(all, r) && number++ == unreached)
+            *options->unreached = r;
     free(members);
     return status;
 }

@@ -13,8 +13,8 @@
 
 enum { MAX_ATTEMPTS = 5 }; /* to connect to a group's members, before giving up */
 
-/* The rendezvous finds lost members in seconds, and stuck ones in a minute: this is for those that reach it, and not each
- * other. */
+/* The rendezvous finds lost members, and those that reach it and not each other, in seconds, and stuck ones in a minute: this is
+ * for what is left. */
 enum { COLLECTIVE_TIMEOUT_S = 120 };
 
 static const char has_ended[] = "it has ended"; /* why members leave at the end */
@@ -265,6 +265,7 @@ static fth_status open_collective(fth_worker_group *group, const fth_shared_memo
     const fth_group_view *view = &group->view;
     fth_member *members = NULL;
     fth_collective *collective = NULL;
+    int unreached = -1;
 
     FTH_TRY(name_members(group));
     FTH_TRY(fth_allocate((size_t)view->size, sizeof *members, &members));
@@ -279,7 +280,8 @@ static fth_status open_collective(fth_worker_group *group, const fth_shared_memo
                                   .address = address && *address ? address : NULL,
                                   .transport = group->options->transport,
                                   .timeout_s = COLLECTIVE_TIMEOUT_S,
-                                  .memory = memory},
+                                  .memory = memory,
+                                  .unreached = &unreached},
         &collective));
     pthread_mutex_lock(&group->mutex);
     group->collective = collective;
@@ -288,6 +290,8 @@ static fth_status open_collective(fth_worker_group *group, const fth_shared_memo
     pthread_mutex_unlock(&group->mutex);
 
 out:
+    if (unreached >= 0)
+        fth_membership_blame(group->membership, unreached);
     free(members);
     return status;
 }

@@ -393,11 +393,14 @@ static void who_holds_up_the_others_is_stuck(void **state)
     join(&c, a, 1);
     join(&c, d, 1);
     expect_group(&c, 2, 2, (int64_t[]){a, d});
-    /* Everybody in the same exchange: that is for the exchange to find out. */
+    /* Everybody in the same exchange: nobody is to blame, and they connect again. */
     report(&c, a, 42, "exchanging");
     report(&c, d, 42, "exchanging");
-    pass(&c, 500);
-    assert_true(is_live(&c));
+    pass(&c, 30.5);
+    assert_non_null(strstr(reason(&c), "the exchange of step 42 has stood still"));
+    join(&c, a, 2);
+    join(&c, d, 2);
+    expect_group(&c, 3, 2, (int64_t[]){a, d});
     /* Nobody waits: a long step is no fault. */
     report(&c, a, 43, "computing");
     report(&c, d, 43, "computing");
@@ -422,6 +425,93 @@ static void a_rendezvous_that_was_stopped_blames_nobody(void **state)
     assert_true(is_live(&c));
     pass(&c, 5);
     assert_true(is_live(&c));
+    fth_roster_free(c.roster);
+}
+
+/* Everybody hears, and says that it exchanges this step. */
+static void exchange_for(course *c, const int64_t *members, int count, int64_t step, double seconds)
+{
+    for (double passed_s = 0; passed_s < seconds - 1e-9; passed_s += 0.5) {
+        for (int i = 0; i < count; i++)
+            fth_roster_hear(c->roster, c->now_s, members[i], step, "exchanging");
+        pass(c, 0.5);
+    }
+}
+
+static void members_that_do_not_reach_each_other_are_parted(void **state)
+{
+    course c;
+    (void)state;
+    begin(&c, &usual);
+    int64_t members[] = {add(&c, "a"), add(&c, "b"), add(&c, "c")};
+    for (int i = 0; i < 3; i++)
+        join(&c, members[i], 0);
+    assert_int_equal(fth_roster_get_group(c.roster).size, 3);
+    for (int step = 1; step < 4; step++)
+        exchange_for(&c, members, 3, step, 1);
+    exchange_for(&c, members, 3, 4, 5.5);
+    assert_true(fth_roster_get_group(c.roster).live);
+    exchange_for(&c, members, 3, 4, 1);
+    assert_false(fth_roster_get_group(c.roster).live);
+    assert_non_null(strstr(fth_roster_get_group(c.roster).reason, "stood still"));
+    for (int i = 0; i < 3; i++)
+        join(&c, members[i], 1); /* to the second group, in which a and c fail to connect, and b waits for a in vain */
+    fth_roster_blame(c.roster, members[0], 2, 2);
+    join(&c, members[0], 2);
+    fth_roster_blame(c.roster, members[1], 2, 0);
+    join(&c, members[1], 2);
+    assert_false(fth_roster_get_group(c.roster).live);
+    fth_roster_blame(c.roster, members[2], 2, 0);
+    join(&c, members[2], 2);
+    assert_false(fth_roster_has(c.roster, members[2]));
+    assert_non_null(strstr(fth_roster_why_gone(c.roster, members[2]), "cannot connect"));
+    fth_roster_group group = fth_roster_get_group(c.roster);
+    assert_true(group.live && group.generation == 3 && group.size == 2 && group.members[1] == members[1]);
+    /* It is let in again after a while, and kept out for longer if that was in vain. */
+    int64_t back = add(&c, "c");
+    join(&c, back, 0);
+    pass(&c, 9);
+    assert_false(fth_roster_is_ending(c.roster));
+    pass(&c, 2);
+    assert_true(fth_roster_is_ending(c.roster));
+    join(&c, members[0], 3);
+    join(&c, members[1], 3);
+    assert_int_equal(fth_roster_get_group(c.roster).size, 3);
+    fth_roster_blame(c.roster, members[0], 4, 2);
+    fth_roster_blame(c.roster, back, 4, 0);
+    join(&c, members[0], 4);
+    join(&c, members[1], 4);
+    assert_true(fth_roster_join(c.roster, c.now_s, back, 4));
+    assert_int_equal(fth_roster_get_group(c.roster).size, 2);
+    back = add(&c, "c");
+    join(&c, back, 0);
+    pass(&c, 18);
+    assert_false(fth_roster_is_ending(c.roster));
+    pass(&c, 3);
+    assert_true(fth_roster_is_ending(c.roster));
+    fth_roster_free(c.roster);
+}
+
+/* Exchanges that are slow, and one that is ended without a reason to be found, make the roster more patient. */
+static void slow_exchanges_do_not_part_anybody(void **state)
+{
+    course c;
+    (void)state;
+    begin(&c, &usual);
+    int64_t members[] = {add(&c, "a"), add(&c, "b"), add(&c, "c")};
+    for (int i = 0; i < 3; i++)
+        join(&c, members[i], 0);
+    for (int step = 1; step < 4; step++)
+        exchange_for(&c, members, 3, step, 3);
+    exchange_for(&c, members, 3, 4, 14);
+    assert_true(fth_roster_get_group(c.roster).live);
+    exchange_for(&c, members, 3, 4, 2);
+    assert_false(fth_roster_get_group(c.roster).live);
+    for (int i = 0; i < 3; i++)
+        join(&c, members[i], 1);
+    exchange_for(&c, members, 3, 4, 60);
+    fth_roster_group group = fth_roster_get_group(c.roster);
+    assert_true(group.live && group.generation == 2 && group.size == 3);
     fth_roster_free(c.roster);
 }
 
@@ -838,6 +928,8 @@ int main(void)
         cmocka_unit_test(too_few_nodes_wait),
         cmocka_unit_test(who_holds_up_the_others_is_stuck),
         cmocka_unit_test(a_rendezvous_that_was_stopped_blames_nobody),
+        cmocka_unit_test(members_that_do_not_reach_each_other_are_parted),
+        cmocka_unit_test(slow_exchanges_do_not_part_anybody),
         cmocka_unit_test(the_run_is_not_found_before_a_successor_is_heard_of),
         cmocka_unit_test(the_run_is_found_by_one_at_a_time),
         cmocka_unit_test(members_of_a_former_rendezvous_keep_their_order),
