@@ -6,8 +6,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const double HANG_UP_S = 1;       /* a connection that closed may be made again */
-static const double RANK_ZERO_S = 10;    /* for the launcher's rank 0, which should find the run */
+static const double HANG_UP_S = 1;    /* a connection that closed may be made again */
+static const double RANK_ZERO_S = 10; /* for the launcher's rank 0, which should find the run */
+static const double HOST_S = 5;       /* for a member on the rendezvous's machine, likewise, where there are no ranks */
 static const double LONGEST_PAUSE_S = 1; /* between two calls of advance; longer: this process did not run */
 
 fth_status fth_roster_create(const fth_roster_options *options, double now_s, fth_roster **result)
@@ -310,13 +311,16 @@ void fth_roster_advance(fth_roster *roster, double now_s)
 
 /* ---- the run ---- */
 
-/* With ranks of a launcher, the lowest that asks, and for a while none but rank 0. */
+/* With ranks of a launcher, the lowest that asks, and for a while none but rank 0. Without, for a while only a member on
+ * the rendezvous's machine: the same command finds the run again in that machine's folder. */
 static bool should_find(const fth_roster *roster, double now_s, const fth_roster_member *member)
 {
     if (now_s - roster->created_s < roster->options.find_after_s)
         return false;
-    if (!is_known_by_launcher(roster) || member->launcher_rank == 0)
+    if (member->launcher_rank == 0)
         return true;
+    if (!is_known_by_launcher(roster))
+        return member->hosts || now_s - roster->began_s >= HOST_S;
     if (now_s - roster->began_s < RANK_ZERO_S)
         return false;
     for (size_t i = 0; i < roster->count; i++) {

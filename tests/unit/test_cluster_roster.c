@@ -24,7 +24,8 @@ static void begin(course *c, const fth_roster_options *options)
     assert_int_equal(fth_roster_create(options, c->now_s, &c->roster), FTH_OK);
 }
 
-/* A process of a node on which `local_size` were started; `rank` is the launcher's, or -1. */
+/* A process of a node on which `local_size` were started; `rank` is the launcher's, or -1. Nodes named "far" are others than
+ * the rendezvous's own. */
 static int64_t add_of(course *c, const char *node, int local_size, int rank)
 {
     char instance[32];
@@ -36,7 +37,8 @@ static int64_t add_of(course *c, const char *node, int local_size, int rank)
                              .address = "10.0.0.1",
                              .process = 100 + c->heard_count,
                              .local_size = local_size,
-                             .rank = rank};
+                             .rank = rank,
+                             .hosts = strncmp(node, "far", 3) != 0};
     assert_int_equal(fth_roster_add(c->roster, c->now_s, &newcomer, &member), FTH_OK);
     c->heard[c->heard_count++] = member;
     return member;
@@ -530,6 +532,28 @@ static void the_run_is_not_found_before_a_successor_is_heard_of(void **state)
     fth_roster_free(c.roster);
 }
 
+static void the_run_is_found_on_the_machine_of_the_rendezvous(void **state)
+{
+    course c;
+    (void)state;
+    begin(&c, &usual);
+    int64_t far = add(&c, "far");
+    assert_int_equal(fth_roster_ask_run(c.roster, c.now_s, far), FTH_RUN_WAIT);
+    pass(&c, 3);
+    int64_t near = add(&c, "near");
+    assert_int_equal(fth_roster_ask_run(c.roster, c.now_s, far), FTH_RUN_WAIT);
+    assert_int_equal(fth_roster_ask_run(c.roster, c.now_s, near), FTH_RUN_FIND);
+    fth_roster_free(c.roster);
+
+    begin(&c, &usual); /* where no worker is there, somebody else does it */
+    far = add(&c, "far");
+    pass(&c, 4);
+    assert_int_equal(fth_roster_ask_run(c.roster, c.now_s, far), FTH_RUN_WAIT);
+    pass(&c, 2);
+    assert_int_equal(fth_roster_ask_run(c.roster, c.now_s, far), FTH_RUN_FIND);
+    fth_roster_free(c.roster);
+}
+
 static void the_run_is_found_by_one_at_a_time(void **state)
 {
     course c;
@@ -931,6 +955,7 @@ int main(void)
         cmocka_unit_test(members_that_do_not_reach_each_other_are_parted),
         cmocka_unit_test(slow_exchanges_do_not_part_anybody),
         cmocka_unit_test(the_run_is_not_found_before_a_successor_is_heard_of),
+        cmocka_unit_test(the_run_is_found_on_the_machine_of_the_rendezvous),
         cmocka_unit_test(the_run_is_found_by_one_at_a_time),
         cmocka_unit_test(members_of_a_former_rendezvous_keep_their_order),
         cmocka_unit_test(all_short_courses_keep_what_must_hold),
