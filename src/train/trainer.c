@@ -379,11 +379,11 @@ static bool is_fenced(const fth_trainer *trainer)
 /* What this process would do next. */
 static fth_intent find_intent(fth_trainer *trainer)
 {
+    const bool asked = trainer->stop && trainer->stop->asked;
     const fth_stop_reason reason = fth_stop_get(trainer->stop);
-    const bool asked = reason.kind != FTH_STOP_NONE;
     return (fth_intent){.end = trainer->undecided ? NULL : reason_to_end(trainer),
                         .stop = asked || is_fenced(trainer),
-                        .leave = reason.kind == FTH_STOP_PREEMPTION && fth_stepper_has_peers(trainer->stepper),
+                        .leave = asked && reason.kind == FTH_STOP_PREEMPTION && fth_stepper_has_peers(trainer->stepper),
                         .checkpoint = checkpoint_is_due(trainer)};
 }
 
