@@ -5,18 +5,11 @@
  * here, since gloo's have neither f16 on the wire nor a way to end a call that blocks.
  *
  * Large sums: every number belongs to one member, in ranges as equal as can be. Each member sends each other one that
- * one's range, in segments; the owner holds the contributions to a segment until it has all, adds them in the order of
- * ranks, and sends the sum to all. This moves as many bytes as a ring, and gives sums whose order, and rounding on the
- * wire, does not depend on how they travel. Segments are summed and sent on while the next ones come.
- * They travel in turns: in turn k of N - 1 every member sends to the one k ranks further and receives from the one k
- * ranks before, and is at most a few turns ahead of what it has received. Without turns all send to one at once, and the
- * switch in front of it, or the sender's own queue, drops what it cannot hold: each packet that TCP misses at the end of
- * a burst costs 200 ms. 16 nodes with buffers of 256 kB had a scaling efficiency of 0.29 without and 0.95 with them,
- * with no timeout of TCP's (bench/scaling). A ring would need no turns, but adds in an order that differs from range to
- * range.
+ * one's range, in segments; the owner adds all contributions in the order of ranks and sends the sum to all. This moves
+ * as many bytes as a ring, takes two steps instead of 2 (N - 1), and gives sums whose order, and rounding on the wire,
+ * does not depend on how they travel. Segments are summed and sent on while the next ones come.
  * Small ones: all contributions go to all members in log2 N steps (Bruck's all-gather), and each sums them itself, in
- * the same order. A broadcast is a tree if small; else the root sends each member a range, and each passes its own on,
- * in turns too; the root's sends have none.
+ * the same order. A broadcast is a tree if small; else the root sends each member a range, and each passes its own on.
  *
  * How a group ends. Whoever finds a reason first (a connection that closes, a deadline, abort()) records it and wakes
  * the call that waits, if there is one. That call tells the others the reason, closes all connections and returns
@@ -64,10 +57,8 @@ using steady_clock = std::chrono::steady_clock;
 constexpr milliseconds FOREVER = std::chrono::hours(24 * 365);
 constexpr milliseconds GOODBYE_WAIT(1000), FAREWELL_WAIT(100), LONGEST_CONNECT(5000);
 constexpr double USUAL_TIMEOUT_S = 30;
-/* Bytes of a segment. Between two members they are on their way one after the other; among more, from several at once. */
-constexpr size_t SEGMENT_OF_TWO = 512 << 10, SEGMENT = 64 << 10, SMALLEST_SEGMENT = 8 << 10;
-constexpr size_t MOST_SCRATCH = 16 << 20; /* bytes for the contributions of all */
-constexpr size_t SEGMENTS_AHEAD = 4;      /* that a member is ready for, and that it sends before it has got as many */
+constexpr size_t LARGEST_SEGMENT = 512 << 10, SMALLEST_SEGMENT = 8 << 10, MOST_SCRATCH = 16 << 20; /* bytes */
+constexpr size_t SEGMENTS_AHEAD = 4;         /* receives that a member is ready for, from each other */
 constexpr size_t LARGEST_GATHER = 256 << 10; /* bytes of all contributions of a sum that is small */
 constexpr size_t LARGEST_TREE = 64 << 10;    /* bytes of a broadcast that is small */
 
@@ -130,16 +121,6 @@ struct farewell {
 /* What travels between two members in one call: contributions to a sum, or results. Their segments are counted apart. */
 enum lane { CONTRIBUTIONS, RESULTS, LANES };
 
-/* A segment to be sent or received. */
-struct transfer {
-    size_t turn;
-    int whom; /* to or from */
-    lane which;
-    size_t segment; /* its number in its range */
-    char *bytes;
-    size_t size;
-};
-
 struct member {
     std::string name;
     /* For data to and from this member, anywhere in memory: gloo adds an offset to the address it was made with, which is 0. */
@@ -192,10 +173,6 @@ class group
     void wait_sent(int to, lane which, size_t times);
     template <typename function> void wait_for(int whom, function wait);
     template <typename function> void wait_patiently(int whom, function wait);
-    size_t turn_of(lane which, size_t segment, int distance) const;
-    template <typename prepare_function, typename handle_function>
-    void transfer_in_turns(const std::vector<transfer> &sends, const std::vector<transfer> &receives,
-                           prepare_function prepare, handle_function handle);
     void gather_small(char *blocks, size_t block_size);
     void reduce_small(float *values, size_t count, fth_wire wire);
     void broadcast_small(char *bytes, size_t size, int root);
@@ -203,10 +180,6 @@ class group
     int next(int distance) const
     {
         return (rank_ + distance) % size_;
-    }
-    int previous(int distance) const
-    {
-        return next(size_ - distance);
     }
     int distance(int rank) const
     {
@@ -748,46 +721,11 @@ struct range {
     }
 };
 
-/* In numbers. The memory for those of all members is limited. */
+/* Segments are large, but the memory for those that come from all members at once is limited. */
 size_t choose_segment(int size, size_t item_size)
 {
-    size_t bytes = std::min(size == 2 ? SEGMENT_OF_TWO : SEGMENT, MOST_SCRATCH / (SEGMENTS_AHEAD * size));
+    size_t bytes = std::min(LARGEST_SEGMENT, MOST_SCRATCH / (SEGMENTS_AHEAD * size));
     return std::max(SMALLEST_SEGMENT, bytes) / item_size / 16 * 16;
-}
-
-/* The turn of a segment that goes from a member to the one `distance` ranks further. In each turn a member sends to one
- * other and receives from one. The results of a segment follow the contributions to the next one, so that sums need not
- * be waited for. */
-size_t group::turn_of(lane which, size_t segment, int distance) const
-{
-    const size_t round = which == CONTRIBUTIONS ? 2 * segment : 2 * segment + 3;
-    return round * (size_ - 1) + distance - 1;
-}
-
-/* Makes transfers in the order of their turns. prepare() says whether a segment is there to be sent; handle() gets each
- * that has come. Members stay a few turns apart: each sends and receives only a few segments at a time, and no
- * link or switch has to hold more than those. */
-template <typename prepare_function, typename handle_function>
-void group::transfer_in_turns(const std::vector<transfer> &sends, const std::vector<transfer> &receives,
-                              prepare_function prepare, handle_function handle)
-{
-    size_t begun = 0, sent = 0;
-    for (size_t i = 0; i <= receives.size(); i++) {
-        for (; begun < std::min(receives.size(), i + SEGMENTS_AHEAD); begun++) {
-            const transfer &each = receives[begun];
-            receive(each.whom, each.which, each.bytes, each.size);
-        }
-        for (; sent < sends.size(); sent++) {
-            const transfer &each = sends[sent];
-            if ((i < receives.size() && each.turn >= receives[i].turn + SEGMENTS_AHEAD) || !prepare(each))
-                break;
-            send(each.whom, each.which, each.bytes, each.size);
-        }
-        if (i < receives.size()) {
-            wait_received(receives[i].whom, receives[i].which);
-            handle(receives[i]);
-        }
-    }
 }
 
 /* Sums and gathers ranges, or one of both. With f32 on the wire numbers are sent from and received into `values`; else in
@@ -798,79 +736,77 @@ void group::exchange(float *values, const size_t *begins, fth_wire wire, bool re
     const size_t item = fth_wire_size(wire), segment = choose_segment(size_, item), count = begins[size_];
     const bool packs = wire != FTH_WIRE_F32;
     std::vector<range> ranges;
-    size_t longest = 0;
-    for (int i = 0; i < size_; i++) {
+    for (int i = 0; i < size_; i++)
         ranges.push_back({begins[i], begins[i + 1], segment});
-        longest = std::max(longest, ranges[i].count());
-    }
     const range mine = ranges[rank_];
     const size_t window = reduces ? SEGMENTS_AHEAD * segment * item : 0;
     float *sums =
         reinterpret_cast<float *>(scratch(segment * sizeof(float) + window * size_ + (packs ? count * item : 0)));
     char *memory = reinterpret_cast<char *>(sums + segment);
     char *packed = packs ? memory + window * size_ : reinterpret_cast<char *>(values);
-    auto contribution = [&](int from, size_t i) -> char * {
-        return from == rank_ ? packed + mine.at(i) * item
-                             : memory + from * window + i % SEGMENTS_AHEAD * segment * item;
-    };
-    auto sum_segment = [&](size_t i) {
+    auto slot_of = [&](int from, size_t i) { return memory + from * window + i % SEGMENTS_AHEAD * segment * item; };
+    std::vector<const float *> sources(size_);
+
+    for (size_t i = 0; reduces && i < std::min(SEGMENTS_AHEAD, mine.count()); i++)
+        for (int k = 1; k < size_; k++)
+            receive(next(k), CONTRIBUTIONS, slot_of(next(k), i), mine.length(i) * item);
+    size_t longest = 0;
+    for (const range &each : ranges)
+        longest = std::max(longest, each.count());
+    for (size_t i = 0; gathers && i < longest; i++)
+        for (int k = 1; k < size_; k++) {
+            const range &of = ranges[next(k)];
+            if (i < of.count())
+                receive(next(k), RESULTS, packed + of.at(i) * item, of.length(i) * item);
+        }
+    for (size_t i = 0; reduces && i < longest; i++)
+        for (int k = 0; k < size_; k++) {
+            const range &of = ranges[next(k)];
+            if (i >= of.count())
+                continue;
+            char *from = packed + of.at(i) * item;
+            if (packs)
+                fth_wire_pack(wire, values + of.at(i), of.length(i), from);
+            if (k > 0)
+                send(next(k), CONTRIBUTIONS, from, of.length(i) * item);
+        }
+
+    for (size_t i = 0; i < mine.count(); i++) {
         const size_t length = mine.length(i);
-        std::vector<const float *> sources(size_);
-        if (packs)
-            fth_wire_pack(wire, values + mine.at(i), length, contribution(rank_, i));
-        for (int from = 0; from < size_; from++) {
-            const char *source = contribution(from, i);
+        char *own = packed + mine.at(i) * item;
+        for (int from = 0; reduces && from < size_; from++) {
+            if (from != rank_)
+                wait_received(from, CONTRIBUTIONS);
+            const char *source = from == rank_ ? own : slot_of(from, i);
             sources[from] = reinterpret_cast<const float *>(source);
             if (packs && from == 0)
                 fth_wire_unpack(wire, source, length, sums);
             else if (packs)
                 fth_wire_add(wire, source, length, sums);
         }
-        if (packs) {
-            fth_wire_pack(wire, sums, length, contribution(rank_, i));
-            fth_wire_unpack(wire, contribution(rank_, i), length, values + mine.at(i));
-        } else {
+        if (reduces && packs) {
+            fth_wire_pack(wire, sums, length, own);
+            fth_wire_unpack(wire, own, length, values + mine.at(i));
+        } else if (reduces) {
             fth_wire_sum(wire, sources.data(), size_, length, values + mine.at(i));
         }
-    };
-
-    std::vector<transfer> sends, receives;
-    for (size_t i = 0; i <= longest; i++) {
-        for (int k = 1; reduces && k < size_; k++) {
-            const range &to = ranges[next(k)];
-            const size_t turn = turn_of(CONTRIBUTIONS, i, k);
-            if (i < to.count())
-                sends.push_back({turn, next(k), CONTRIBUTIONS, i, packed + to.at(i) * item, to.length(i) * item});
-            if (i < mine.count())
-                receives.push_back(
-                    {turn, previous(k), CONTRIBUTIONS, i, contribution(previous(k), i), mine.length(i) * item});
-        }
-        for (int k = 1; gathers && i > 0 && k < size_; k++) {
-            const range &from = ranges[previous(k)];
-            const size_t done = i - 1, turn = turn_of(RESULTS, done, k);
-            if (done < mine.count())
-                sends.push_back(
-                    {turn, next(k), RESULTS, done, packed + mine.at(done) * item, mine.length(done) * item});
-            if (done < from.count())
-                receives.push_back(
-                    {turn, previous(k), RESULTS, done, packed + from.at(done) * item, from.length(done) * item});
+        for (int k = 1; k < size_; k++) {
+            if (gathers)
+                send(next(k), RESULTS, own, length * item);
+            if (reduces && i + SEGMENTS_AHEAD < mine.count())
+                receive(next(k), CONTRIBUTIONS, slot_of(next(k), i), mine.length(i + SEGMENTS_AHEAD) * item);
         }
     }
-    size_t summed = reduces ? 0 : mine.count();
-    auto prepare = [&](const transfer &each) {
-        const range &to = ranges[each.whom];
-        if (each.which == CONTRIBUTIONS && packs)
-            fth_wire_pack(wire, values + to.at(each.segment), to.length(each.segment), each.bytes);
-        return each.which == CONTRIBUTIONS || each.segment < summed;
-    };
-    auto handle = [&](const transfer &each) {
-        const range &from = ranges[each.whom];
-        if (each.which == RESULTS && packs)
-            fth_wire_unpack(wire, each.bytes, from.length(each.segment), values + from.at(each.segment));
-        if (each.which == CONTRIBUTIONS && each.whom == next(1)) /* the last of a segment */
-            sum_segment(summed++);
-    };
-    transfer_in_turns(sends, receives, prepare, handle);
+
+    for (size_t i = 0; gathers && i < longest; i++)
+        for (int k = 1; k < size_; k++) {
+            const range &of = ranges[next(k)];
+            if (i >= of.count())
+                continue;
+            wait_received(next(k), RESULTS);
+            if (packs)
+                fth_wire_unpack(wire, packed + of.at(i) * item, of.length(i), values + of.at(i));
+        }
     for (int k = 1; k < size_; k++) {
         if (reduces)
             wait_sent(next(k), CONTRIBUTIONS, ranges[next(k)].count());
@@ -904,7 +840,7 @@ void group::broadcast(char *bytes, size_t size, int root)
     std::vector<range> ranges;
     size_t longest = 0;
     for (int i = 0; i < size_; i++) {
-        ranges.push_back({size / size_ * i, i + 1 < size_ ? size / size_ * (i + 1) : size, choose_segment(size_, 1)});
+        ranges.push_back({size / size_ * i, i + 1 < size_ ? size / size_ * (i + 1) : size, LARGEST_SEGMENT});
         longest = std::max(longest, ranges[i].count());
     }
     const range mine = ranges[rank_];
@@ -923,28 +859,25 @@ void group::broadcast(char *bytes, size_t size, int root)
         }
         return;
     }
-    std::vector<transfer> sends, receives;
-    const int distance_from_root = (rank_ - root + size_) % size_;
-    for (size_t i = 0; i <= longest; i++) {
+    for (size_t i = 0; i < longest; i++) {
         if (i < mine.count())
-            receives.push_back({turn_of(CONTRIBUTIONS, i, distance_from_root), root, CONTRIBUTIONS, i,
-                                bytes + mine.at(i), mine.length(i)});
-        for (int k = 1; i > 0 && k < size_; k++) {
-            const range &from = ranges[previous(k)];
-            const size_t done = i - 1, turn = turn_of(RESULTS, done, k);
-            if (done < mine.count() && next(k) != root)
-                sends.push_back({turn, next(k), RESULTS, done, bytes + mine.at(done), mine.length(done)});
-            if (done < from.count())
-                receives.push_back({turn, previous(k), RESULTS, done, bytes + from.at(done), from.length(done)});
-        }
+            receive(root, CONTRIBUTIONS, bytes + mine.at(i), mine.length(i));
+        for (int k = 1; k < size_; k++)
+            if (i < ranges[next(k)].count())
+                receive(next(k), RESULTS, bytes + ranges[next(k)].at(i), ranges[next(k)].length(i));
     }
-    size_t received = 0;
-    transfer_in_turns(
-        sends, receives, [&](const transfer &each) { return each.segment < received; },
-        [&](const transfer &each) { received += each.which == CONTRIBUTIONS; });
-    for (int k = 1; k < size_; k++)
+    for (size_t i = 0; i < mine.count(); i++) {
+        wait_received(root, CONTRIBUTIONS);
+        for (int k = 1; k < size_; k++)
+            if (next(k) != root)
+                send(next(k), RESULTS, bytes + mine.at(i), mine.length(i));
+    }
+    for (int k = 1; k < size_; k++) {
+        for (size_t i = 0; i < ranges[next(k)].count(); i++)
+            wait_received(next(k), RESULTS);
         if (next(k) != root)
             wait_sent(next(k), RESULTS, mine.count());
+    }
 }
 
 /* ---- the table ---- */
