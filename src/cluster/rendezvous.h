@@ -23,8 +23,8 @@ typedef struct fth_rendezvous_options {
     double stuck_after_s; /* 0: 60 */
     /* Of a successor (succession.h) alone: nodes that the first group needs, and members that are known to be coming. */
     int first_least, expected;
-    /* Where this may be the rendezvous of a lost machine that is back, and have a successor: so long nobody is told to find the
-     * run, since that one is heard of first. */
+    /* How long nobody is asked to find the run. A machine that was lost and is back may have a successor, which announces
+     * itself within this time. */
     double find_after_s;
 } fth_rendezvous_options;
 

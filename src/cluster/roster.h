@@ -28,7 +28,7 @@ typedef struct fth_roster_options {
     /* Of a successor (succession.h), for the first group: how many nodes it needs, and how many members are known to be
      * coming. 0: least, and that is not known. */
     int first_least, expected;
-    double find_after_s; /* from the beginning on: until then nobody is told to find the run */
+    double find_after_s; /* nobody is asked to find the run for this long */
     /* Incarnations are numbered from here on. Another one for each rendezvous, so that a member of one is never taken for
      * that of another. */
     int64_t first_member;

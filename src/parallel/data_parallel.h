@@ -12,7 +12,7 @@
 typedef struct fth_update_tally {
     double loss; /* sum over the samples */
     int64_t correct, samples;
-    bool diverged; /* a batch's loss is not finite: all workers are told with the next exchange, and stop together */
+    bool diverged; /* a batch's loss is not finite: the next exchange tells all workers, and they stop together */
 } fth_update_tally;
 
 typedef struct fth_data_parallel {

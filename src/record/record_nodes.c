@@ -1,7 +1,7 @@
 /* The nodes that trained with a machine of the record, from its "group" events (--strategy data-parallel).
  *
- * The process of rank 0 writes the record; its own node is one of the record's machines (record_machines.c). The others
- * of a group are told by its members. A node counts from the event of the first group that it is in, or from the
+ * The process of rank 0 writes the record; its own node is one of the record's machines (record_machines.c). The
+ * event's members name the group's other nodes. A node counts from the event of the first group that it is in, or from the
  * beginning of the process that leads that group where it is the first one, until the event of the next group without
  * it, or the end of that process. Times are on the steady clock of the process that leads. */
 #include <math.h>

@@ -20,11 +20,11 @@ fth_status fth_shared_run_describe(fth_beginning *beginning, json_t *end, json_t
         beginning->id = fth_format("%s", id);
     else if (!beginning->id)
         beginning->id = fth_run_record_make_id(&beginning->options);
-    FTH_REQUIRE(beginning->id && configuration, FTH_NO_MEMORY, "no memory for what peers are told about the run");
+    FTH_REQUIRE(beginning->id && configuration, FTH_NO_MEMORY, "no memory to describe the run to peers");
     *run = json_pack("{s:s, s:s, s:s, s:O, s:b, s:O*, s:O*}", "id", beginning->id, "identity", beginning->identity,
                      "lease_group", beginning->lease_group, "configuration", configuration, "finished",
                      beginning->finished, "run", beginning->run, "end", end);
-    FTH_REQUIRE(*run, FTH_NO_MEMORY, "no memory for what peers are told about the run");
+    FTH_REQUIRE(*run, FTH_NO_MEMORY, "no memory to describe the run to peers");
 
 out:
     json_decref(configuration);

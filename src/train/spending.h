@@ -26,7 +26,7 @@ void fth_spending_set_takeover(fth_spending *spending, double waited_s, double p
                                double previous_process_s);
 
 /* This process was one of several that train the run, and from now on writes its record: what its machine cost up to here
- * is told by the record of those before it. */
+ * is in the record of the processes that led before it. */
 void fth_spending_begin_to_lead(fth_spending *spending);
 /* The other machines that train the run from now on, from a "group" event: what they cost is spent too. */
 void fth_spending_set_group(fth_spending *spending, const json_t *group);

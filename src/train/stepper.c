@@ -97,7 +97,7 @@ static fth_status announce(fth_stepper *stepper)
 {
     json_t *found = describe_setup(stepper->setup);
     fth_status status = found ? stepper->strategy->announce(stepper->state, found)
-                              : fth_fail(FTH_NO_MEMORY, "no memory for what peers are told about the data");
+                              : fth_fail(FTH_NO_MEMORY, "no memory to describe the data to peers");
     json_decref(found);
     return status;
 }
