@@ -3,20 +3,20 @@
 # can be copied to a machine.
 include(cmake/exports.cmake)
 
-set(library_modules base http store spot record cost tensor graph backend model export data checkpoint train parameters
+set(library_modules base http store spot record cost tensor graph backend model export data batches checkpoint train parameters
     collective cluster parallel api)
 set(library_objects "")
 foreach(module ${library_modules})
   list(APPEND library_objects $<TARGET_OBJECTS:fth_${module}>)
 endforeach()
 # What the library itself needs, by the names that a linker takes; the static library's users need them too.
-set(library_needs dnnl gomp jansson yaml crypto archive deflate jpeg spng curl microhttpd pthread dl m)
+set(library_needs dnnl gomp jansson yaml crypto archive deflate jpeg spng curl microhttpd hiredis ssl pthread dl m)
 
 add_library(farthing_shared SHARED ${library_objects})
 set_target_properties(farthing_shared PROPERTIES OUTPUT_NAME farthing VERSION ${PROJECT_VERSION}
   SOVERSION ${PROJECT_VERSION_MAJOR} LINKER_LANGUAGE C LINK_DEPENDS ${farthing_version_script})
 target_link_libraries(farthing_shared PRIVATE farthing_flags PkgConfig::JANSSON PkgConfig::YAML PkgConfig::CRYPTO
-  PkgConfig::CURL PkgConfig::MICROHTTPD PkgConfig::ARCHIVE PkgConfig::DEFLATE PkgConfig::JPEG PkgConfig::SPNG
+  PkgConfig::CURL PkgConfig::MICROHTTPD PkgConfig::HIREDIS PkgConfig::SSL PkgConfig::ARCHIVE PkgConfig::DEFLATE PkgConfig::JPEG PkgConfig::SPNG
   ${DNNL_LIBRARY} ${OPENMP} Threads::Threads ${CMAKE_DL_LIBS} m)
 target_link_options(farthing_shared PRIVATE -Wl,--version-script=${farthing_version_script})
 if(NOT FARTHING_SANITIZE) # whose symbols come with the program

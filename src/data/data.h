@@ -30,6 +30,8 @@ typedef struct fth_dataset_options {
     /* For sets of image files; each may be left 0. */
     double max_bad_images;        /* share of unreadable images above which reading fails; 0: 0.001 */
     uint64_t decoded_cache_bytes; /* memory in which decoded images are kept; 0: none */
+
+    const struct fth_dataset_scheme *const *schemes; /* opened by others than this folder; ends with NULL; or NULL */
 } fth_dataset_options;
 
 typedef struct fth_dataset_info {
@@ -48,6 +50,16 @@ typedef struct fth_dataset fth_dataset;
  * <class>/, as a folder, a .tar, .tar.gz, .tar.xz, .tar.zst or .zip, or an https:// URL of one, which is downloaded
  * once (URL#sha256=... is checked). */
 fth_status fth_dataset_open(const char *name_or_folder, const fth_dataset_options *options, fth_dataset **dataset);
+
+/* Addresses that another folder opens: those that begin with `prefix`. */
+typedef struct fth_dataset_scheme {
+    const char *prefix; /* "batches://" */
+    fth_status (*open)(const char *address, const fth_dataset_options *options, fth_dataset **dataset);
+} fth_dataset_scheme;
+
+/* What the set consists of, as 64 hex digits: a hash of its index with the files' etags, or sizes and times. Another
+ * version may have other pixels. Two machines that see the same files get the same. */
+fth_status fth_dataset_version(const fth_dataset *dataset, char version[65]);
 
 /* Images that a program has in memory. Pixels must stay until the set is freed; the rest is copied. */
 typedef struct fth_image_array {
@@ -110,6 +122,7 @@ typedef struct fth_sampler {
     int64_t count; /* of the whole */
     bool shuffle;
     fth_share share;
+    int64_t rotation; /* epochs begin so many samples later in the order, and go round */
 } fth_sampler;
 
 /* The sample at `position` of `epoch`: within an epoch each of 0..count-1 exactly once, in constant memory; of a share,
@@ -161,6 +174,8 @@ fth_normalization fth_transform_get_normalization(const char *text);
 /* How images of a set are prepared, in that language, without their normalization; free() it. Images in memory that are
  * used as they are: "resize=28x28". */
 char *fth_dataset_describe_transform(const fth_dataset *dataset, fth_split split);
+/* The same with normalization and size: all that decides what comes out. free() it. */
+char *fth_dataset_describe_preparation(const fth_dataset *dataset, fth_split split);
 
 /* ---- single image files, for predictions ---- */
 
@@ -189,7 +204,10 @@ typedef struct fth_loader_options {
     fth_share share;     /* of every epoch; zeroed: all of it */
     fth_share part;      /* of every batch, whose `batch` samples several loaders have together; zeroed: all of it */
     int64_t batch_limit; /* stop before the batch of this number (evaluation: one epoch); 0: endless */
-    bool recipes;        /* batches say how their images are made instead of holding them; not of transformed images */
+    bool own_order;      /* samples come in the order of order_seed and rotation instead of the seed's */
+    uint64_t order_seed;
+    int64_t rotation;
+    bool recipes; /* batches say how their images are made instead of holding them; not of transformed images */
 } fth_loader_options;
 
 typedef struct fth_batch {

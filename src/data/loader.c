@@ -307,7 +307,11 @@ fth_status fth_loader_open(const fth_dataset *dataset, const fth_loader_options 
     pthread_cond_init(&opened->may_take, NULL);
     opened->dataset = dataset;
     opened->options = *options;
-    opened->sampler = (fth_sampler){options->seed, info->count[options->split], options->shuffle, options->share};
+    opened->sampler = (fth_sampler){.seed = options->own_order ? options->order_seed : options->seed,
+                                    .count = info->count[options->split],
+                                    .shuffle = options->shuffle,
+                                    .share = options->share,
+                                    .rotation = options->own_order ? options->rotation : 0};
     opened->samples = fth_share_samples(options->share, opened->sampler.count);
     opened->batches_per_epoch = fth_batches_per_epoch(opened->samples, options->batch);
     opened->transform = dataset->transforms[options->split];

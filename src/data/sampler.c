@@ -5,6 +5,8 @@ int64_t fth_sampler_index(const fth_sampler *sampler, int64_t epoch, int64_t pos
 {
     if (sampler->share.of > 1)
         position = sampler->share.index + position * sampler->share.of;
+    if (sampler->rotation > 0)
+        position = (position + sampler->rotation) % sampler->count;
     if (!sampler->shuffle)
         return position;
     fth_random_key key = fth_random_fork(fth_random_key_for(sampler->seed, FTH_RANDOM_SHUFFLE), (uint64_t)epoch);

@@ -1,0 +1,61 @@
+/* Jobs, as the batch cache knows them, and which items they need in which order. Pure: no clock, thread or socket.
+ *
+ * A job's spec is all that decides what is in its batches. Coordinator, prefetchers and the job itself each compute from
+ * it what batch n consists of, and the ids. Jobs that agree on everything have the same ids, and so the same entries. */
+#ifndef FTH_BATCHES_JOB_H
+#define FTH_BATCHES_JOB_H
+
+#include <jansson.h>
+
+#include "batches/item.h"
+#include "data/data.h"
+
+/* What jobs have in common: the seed policy. */
+typedef enum fth_sharing {
+    FTH_SHARE_NONE,  /* order and augmentation by the job's own seed: the numbers of a run without the cache */
+    FTH_SHARE_ORDER, /* the order of all jobs on the data set; augmentation by the job's own seed */
+    FTH_SHARE_ALL    /* order and augmentation of all jobs */
+} fth_sharing;
+const char *fth_sharing_name(fth_sharing sharing); /* "none", "order", "all" */
+bool fth_sharing_find(const char *name, fth_sharing *sharing);
+
+/* What is cached for a job. Decided once, when it registers, so that its numbers do not depend on who comes later. */
+typedef enum fth_form { FTH_FORM_AUTO = -1, FTH_FORM_ENCODED, FTH_FORM_DECODED, FTH_FORM_BATCHES } fth_form;
+const char *fth_form_name(fth_form form); /* "auto", "encoded", "decoded", "batches" */
+bool fth_form_find(const char *name, fth_form *form);
+
+enum { FTH_TRANSFORM_TEXT = 512, FTH_DATA_NAME = 128, FTH_VERSION_TEXT = 65 };
+
+typedef struct fth_job_spec {
+    char data[FTH_DATA_NAME];       /* the name under which the coordinator serves the data set */
+    char version[FTH_VERSION_TEXT]; /* of the data set; "" until registered */
+    fth_split split;
+    char transform
+        [FTH_TRANSFORM_TEXT];      /* complete, normalization and size included: fth_dataset_describe_preparation() */
+    fth_augmentation augmentation; /* of images in memory */
+    int64_t batch;
+    bool shuffle;
+    fth_sharing sharing;
+    uint64_t order_seed, augment_seed; /* the job's own, or those of the data set at the coordinator */
+    fth_share share, part;             /* as in fth_loader_options */
+    int64_t rotation;                  /* samples by which its epochs begin later in the order, where that is shared */
+    fth_form form;
+} fth_job_spec;
+
+json_t *fth_job_spec_save(const fth_job_spec *spec);
+/* FTH_INVALID, naming the member that is missing or wrong. */
+fth_status fth_job_spec_load(const json_t *json, fth_job_spec *spec);
+
+/* A batch of a job: a pure function of spec, samples of the set's split, and number (from the start of epoch 0). */
+typedef struct fth_batch_plan {
+    int64_t number, epoch, count, whole, first; /* as in fth_batch */
+    int64_t *samples;                           /* (count); the caller's, room for spec->batch */
+} fth_batch_plan;
+void fth_job_plan_batch(const fth_job_spec *spec, int64_t set_count, int64_t number, fth_batch_plan *plan);
+int64_t fth_job_batches_per_epoch(const fth_job_spec *spec, int64_t set_count);
+
+fth_item_id fth_job_batch_id(const fth_job_spec *spec, const fth_batch_plan *plan);
+/* Of an encoded or decoded sample; the same for all jobs on a version of a data set. */
+fth_item_id fth_job_sample_id(const fth_job_spec *spec, fth_item_kind kind, int64_t sample);
+
+#endif

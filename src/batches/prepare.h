@@ -1,0 +1,45 @@
+/* Preparing items: fetch, decode, transform, collate; the same in the coordinator's threads, in workers on other machines and in
+ * functions, bit for bit what the loader of a run without the cache makes. */
+#ifndef FTH_BATCHES_PREPARE_H
+#define FTH_BATCHES_PREPARE_H
+
+#include "batches/cache.h"
+#include "batches/job.h"
+
+/* What is to be made. */
+typedef struct fth_order {
+    fth_item_id id;
+    fth_item_kind kind;
+    fth_job_spec spec; /* of a job that needs it */
+    int64_t number;    /* the batch; or the sample */
+} fth_order;
+json_t *fth_order_save(const fth_order *order);
+fth_status fth_order_load(const json_t *json, fth_order *order); /* checks that the id is that of the rest */
+
+/* What it cost. */
+typedef struct fth_preparation {
+    fth_receipt receipt;
+    double fetch_s, decode_s, transform_s; /* of one thread */
+    uint64_t fetched_bytes;
+    int64_t samples, decoded;            /* samples in it; images that were decoded for it */
+    int64_t bad;                         /* samples that cannot be read */
+    char bad_name[160], bad_reason[160]; /* of the first */
+} fth_preparation;
+
+typedef struct fth_preparer fth_preparer;                 /* a data set; any thread */
+typedef struct fth_preparing_thread fth_preparing_thread; /* one thread's tools */
+
+/* `address` as --data has it. */
+fth_status fth_preparer_open(const char *address, const fth_dataset_options *options, fth_preparer **preparer);
+void fth_preparer_free(fth_preparer *preparer);
+const fth_dataset *fth_preparer_dataset(const fth_preparer *preparer);
+const char *fth_preparer_version(const fth_preparer *preparer);
+
+fth_status fth_preparing_thread_create(fth_preparer *preparer, fth_preparing_thread **thread);
+void fth_preparing_thread_free(fth_preparing_thread *thread);
+/* Makes the item, in room that the cache gives, and puts it there. Encoded samples that a batch needs come from `samples`
+ * (may be NULL) where it has them. FTH_IO, FTH_PEER_LOST, FTH_TIMEOUT: worth another try elsewhere. */
+fth_status fth_prepare(fth_preparing_thread *thread, const fth_order *order, fth_cache *cache, fth_deadline deadline,
+                       fth_preparation *preparation);
+
+#endif

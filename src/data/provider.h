@@ -1,0 +1,70 @@
+/* Data sets whose samples somebody else provides, one at a time or as finished batches: what lies behind addresses that
+ * this folder does not open itself (fth_dataset_scheme). Transforms, bad images and the loader are as for files. */
+#ifndef FTH_DATA_PROVIDER_H
+#define FTH_DATA_PROVIDER_H
+
+#include "data/data.h"
+
+/* A sample before its transform. */
+typedef struct fth_raw_sample {
+    const uint8_t *bytes; /* a file's; or pixels, if width > 0: RGB, row after row; or planes */
+    size_t size_bytes;
+    int width, height, channels;
+    bool planar;
+    int32_t label;
+    const char *name; /* for messages; may be NULL */
+    void *lease;      /* for give_back() */
+} fth_raw_sample;
+
+typedef struct fth_provider {
+    void *context; /* the data set's to free, with `free` */
+    void (*free)(void *context);
+    /* Lends a sample. FTH_CORRUPT: it cannot be read, which counts as a bad image; other failures end the loading. Any thread. */
+    fth_status (*take)(void *context, fth_split split, int64_t sample, fth_deadline deadline, fth_raw_sample *raw);
+    void (*give_back)(void *context, fth_raw_sample *raw);
+    /* Finished batches for a loader; or NULL. *feed NULL: this loader has to finish samples itself. */
+    fth_status (*open_feed)(void *context, const fth_loader_options *options, void **feed);
+    fth_status (*next)(void *feed, fth_deadline deadline, const fth_batch **batch); /* as fth_loader_next() */
+    void (*close_feed)(void *feed);
+    /* Where the loader is: batches taken so far; may be NULL. */
+    void (*moved)(void *context, fth_split split, int64_t next);
+} fth_provider;
+
+typedef struct fth_provided_set {
+    fth_dataset_info info;     /* copied */
+    bool files;                /* samples are image files: transformed always */
+    int raw_height, raw_width; /* of images that are not files */
+    const char *version;
+    const char *source; /* for messages */
+} fth_provided_set;
+
+/* Takes over the provider, also on failure. */
+fth_status fth_dataset_create_provided(const fth_provided_set *set, const fth_provider *provider,
+                                       const fth_dataset_options *options, fth_dataset **dataset);
+/* The provider's context; NULL if the set is not one of `free`'s kind. */
+void *fth_dataset_get_provider(const fth_dataset *dataset, void (*free)(void *context));
+
+/* ---- the other way: samples of a set as they are, for those who provide them to others ---- */
+
+/* One thread's tools for finishing samples. */
+typedef struct fth_sample_maker fth_sample_maker;
+fth_status fth_sample_maker_create(const fth_dataset *dataset, fth_sample_maker **maker);
+void fth_sample_maker_free(fth_sample_maker *maker);
+/* A sample as it is stored: an image file's bytes, or pixels. Lent until the maker is used again. FTH_CORRUPT or FTH_IO with
+ * the reason, if it cannot be read; nothing is counted. */
+fth_status fth_sample_maker_read(fth_sample_maker *maker, fth_split split, int64_t sample, fth_raw_sample *raw);
+/* Its pixels: a file's decoded whole, at full size. */
+fth_status fth_sample_maker_decode(fth_sample_maker *maker, const fth_raw_sample *raw, fth_raw_sample *pixels);
+/* A raw sample through a transform of fth_dataset_describe_preparation()'s language, which is parsed once, as a loader would
+ * for (seed, epoch, sample): the same bits. */
+typedef struct fth_finish {
+    const char *preparation;
+    fth_augmentation augmentation;
+    uint64_t seed;
+    int64_t epoch, sample;
+    fth_split split;
+} fth_finish;
+fth_status fth_sample_maker_finish(fth_sample_maker *maker, const fth_raw_sample *raw, const fth_finish *finish,
+                                   float *planes);
+
+#endif
