@@ -263,3 +263,20 @@ fth_status fth_dataset_read(const fth_dataset *dataset, fth_split split, int64_t
         memcpy(pixels, found, fth_image_bytes(&dataset->info));
     return status;
 }
+
+static fth_bad_images *find_bad_images(const fth_dataset *dataset)
+{
+    return dataset->images ? dataset->images->bad : NULL;
+}
+
+int64_t fth_dataset_bad_image_count(const fth_dataset *dataset)
+{
+    fth_bad_images *bad = find_bad_images(dataset);
+    return bad ? fth_bad_images_count(bad) : 0;
+}
+
+const fth_bad_image *fth_dataset_get_bad_image(const fth_dataset *dataset, int64_t number)
+{
+    fth_bad_images *bad = find_bad_images(dataset);
+    return bad ? fth_bad_images_get(bad, number) : NULL;
+}

@@ -249,79 +249,17 @@ out:
 
 /* ---- unreadable images ---- */
 
-static bool is_known_bad(const fth_image_set *set, size_t entry)
-{
-    return __atomic_load_n(&set->is_bad[entry / 8], __ATOMIC_RELAXED) >> (entry % 8) & 1;
-}
-
-static fth_status fail_too_many(const fth_image_set *set)
-{
-    char names[512] = "";
-    for (size_t i = 0; i < set->bad_count && i < 3; i++) {
-        size_t used = strlen(names);
-        snprintf(names + used, sizeof names - used, "%s%.100s (%.60s)", used ? ", " : "", set->bad[i]->name,
-                 set->bad[i]->reason);
-    }
-    return fth_fail(FTH_CORRUPT, "%s: %zu of %s cannot be read, more than the share of %g allowed: %s%s", set->source,
-                    set->bad_count, FTH_COUNTED(set->index.count, "image"),
-                    set->max_bad_share > 1e-9 ? set->max_bad_share : 0, names, set->bad_count > 3 ? " ..." : "");
-}
-
 /* Notes an image that the calling thread's error message is about. Fails when there are too many of them. */
 static fth_status note_bad(fth_image_set *set, size_t number)
 {
-    fth_status status = FTH_OK;
     const fth_image_entry *entry = &set->index.entries[number];
     char *path = fth_image_index_path(&set->index, entry), *reason = fth_format("%s", fth_error_message());
-    fth_bad_image *bad = NULL;
-
-    pthread_mutex_lock(&set->mutex);
-    FTH_REQUIRE(path && reason, FTH_NO_MEMORY, "no memory for a path");
-    if (is_known_bad(set, number))
-        goto out;
-    FTH_TRY(fth_grow(&set->bad, set->bad_count, &set->bad_capacity, sizeof *set->bad));
-    size_t path_bytes = strlen(path) + 1, reason_bytes = strlen(reason) + 1;
-    FTH_TRY(fth_allocate(sizeof *bad + path_bytes + reason_bytes, 1, &bad));
-    char *text = (char *)(bad + 1);
-    bad->name = memcpy(text, path, path_bytes);
-    bad->reason = memcpy(text + path_bytes, reason, reason_bytes);
-    bad->split = set->index.folders[entry->folder].split == FTH_VALIDATION ? FTH_VALIDATION : FTH_TRAIN;
-    set->bad[set->bad_count++] = bad;
-    __atomic_fetch_or(&set->is_bad[number / 8], (uint8_t)(1 << number % 8), __ATOMIC_RELAXED);
-    fth_log_warning("%s: %s cannot be read (%s); another image takes its place", set->source, path, reason);
-    double allowed = set->max_bad_share * (double)set->index.count;
-    if (allowed < 1) /* a share of a small set is one image; a share of next to nothing is none */
-        allowed = set->max_bad_share > 1e-9 ? 1 : 0;
-    if ((double)set->bad_count > allowed)
-        status = fail_too_many(set);
-
-out:
-    pthread_mutex_unlock(&set->mutex);
+    fth_split split = set->index.folders[entry->folder].split == FTH_VALIDATION ? FTH_VALIDATION : FTH_TRAIN;
+    fth_status status = path && reason ? fth_bad_images_note(set->bad, (int64_t)number, split, path, reason)
+                                       : fth_fail(FTH_NO_MEMORY, "no memory for a path");
     free(path);
     free(reason);
     return status;
-}
-
-int64_t fth_dataset_bad_image_count(const fth_dataset *dataset)
-{
-    if (!dataset->images)
-        return 0;
-    pthread_mutex_lock(&dataset->images->mutex);
-    int64_t count = (int64_t)dataset->images->bad_count;
-    pthread_mutex_unlock(&dataset->images->mutex);
-    return count;
-}
-
-const fth_bad_image *fth_dataset_get_bad_image(const fth_dataset *dataset, int64_t number)
-{
-    const fth_bad_image *bad = NULL;
-    if (!dataset->images)
-        return NULL;
-    pthread_mutex_lock(&dataset->images->mutex);
-    if (number >= 0 && number < (int64_t)dataset->images->bad_count)
-        bad = dataset->images->bad[number];
-    pthread_mutex_unlock(&dataset->images->mutex);
-    return bad;
 }
 
 /* ---- samples ---- */
@@ -334,7 +272,7 @@ static fth_status transform_file(const fth_dataset *dataset, fth_split split, in
     int64_t count = dataset->info.count[split];
     for (int64_t tries = 0; tries < count; tries++) {
         size_t number = fth_image_set_find(dataset, split, (sample + tries) % count);
-        if (is_known_bad(set, number))
+        if (fth_bad_images_has(set->bad, (int64_t)number))
             continue;
         fth_status status =
             fth_image_set_transform(set, number, worker, transform, &transform->normalization, key, planes);

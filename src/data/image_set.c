@@ -9,7 +9,6 @@
 #include "data/image_set.h"
 
 enum { SIZE_SAMPLES = 32, SMALL_SIDE = 96 };
-#define USUAL_BAD_SHARE 0.001
 
 void fth_image_set_free(fth_image_set *set)
 {
@@ -20,12 +19,8 @@ void fth_image_set_free(fth_image_set *set)
     if (set->root >= 0)
         close(set->root);
     fth_decoded_cache_free(set->cache);
-    for (size_t i = 0; i < set->bad_count; i++)
-        free(set->bad[i]);
-    free(set->bad);
-    free(set->is_bad);
+    fth_bad_images_free(set->bad);
     free(set->source);
-    pthread_mutex_destroy(&set->mutex);
     free(set);
 }
 
@@ -65,7 +60,6 @@ static fth_status open_source(const char *source, const fth_stop *stop, fth_imag
     }
     set->index.stop = NULL;
     FTH_TRY(fth_image_index_finish(&set->index, source));
-    FTH_TRY(fth_allocate(set->index.count / 8 + 1, 1, &set->is_bad));
 
 out:
     if (status != FTH_OK && status != FTH_INTERRUPTED && fetched && fth_file_exists(fetched))
@@ -148,12 +142,11 @@ static fth_status open_image_set(const char *source, const fth_dataset_options *
     FTH_TRY(fth_allocate(1, sizeof *set, &set));
     dataset->images = set; /* freed with it */
     set->root = -1;
-    pthread_mutex_init(&set->mutex, NULL);
-    set->max_bad_share = options->max_bad_images > 0 ? options->max_bad_images : USUAL_BAD_SHARE;
     set->source = fth_format("%s", source);
     for (size_t length = strlen(set->source); length > 1 && set->source[length - 1] == '/';)
         set->source[--length] = '\0';
     FTH_TRY(open_source(source, options->stop, set));
+    FTH_TRY(fth_bad_images_create(set->source, (int64_t)set->index.count, options->max_bad_images, &set->bad));
     FTH_TRY(resolve_transforms(options, set, dataset));
     if (options->decoded_cache_bytes > 0)
         FTH_TRY(fth_decoded_cache_create(set->index.count, options->decoded_cache_bytes, &set->cache));

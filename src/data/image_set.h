@@ -3,8 +3,7 @@
 #ifndef FTH_DATA_IMAGE_SET_H
 #define FTH_DATA_IMAGE_SET_H
 
-#include <pthread.h>
-
+#include "data/bad_images.h"
 #include "data/decode.h"
 #include "data/decoded_cache.h"
 #include "data/image_index.h"
@@ -15,14 +14,9 @@ struct fth_image_set {
     char *source;     /* for messages */
     int root;         /* descriptor of the folder; -1 for a tar */
     fth_blob archive; /* the mapped tar */
-    double max_bad_share;
+    fth_bad_images *bad;
 
     fth_decoded_cache *cache; /* NULL: none */
-
-    pthread_mutex_t mutex; /* guards what follows */
-    uint8_t *is_bad;       /* a bit for each entry; atomically read without the mutex */
-    fth_bad_image **bad;
-    size_t bad_count, bad_capacity;
 };
 
 void fth_image_set_free(fth_image_set *set);
