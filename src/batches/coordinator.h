@@ -8,13 +8,36 @@
  * HTTP, JSON unless said; roles as the parameter server's keys have them, and which data sets a key may read:
  *
  *     GET  /v1/data/NAME                 what the set is: classes, counts, sizes, version
- *     POST /v1/jobs {"job":{spec},"name"}  registers a job: {"job":ID, "spec", "set"}     read
+ *     POST /v1/jobs                      registers a job (below)                            read
  *     POST /v1/sync                      an agent's exchange: positions and counters of its jobs, what they wait for; held until
- *                                        something of that is ready: receipts, failures    read
+ *                                        something of that is ready (below)                read
  *     GET  /v1/items/ID                  an entry (where the cache is shared memory)        read
  *     POST /v1/orders/take, /v1/orders/done, PUT /v1/items/ID     workers and functions     train
  *     GET  /v1/status, /metrics, /healthz
- */
+ *
+ * Jobs have ids from 1 to 2^53 - 1, in JSON whole numbers; items have theirs as 32 hex digits (item.h). Failures are
+ * {"error":TEXT, "status":NAME}, as in host.h, also where the code is 4xx.
+ *
+ * An agent passes on what its clients say: {"op":"register"} of host.h is
+ *     POST /v1/jobs  {"job":{spec}, "name":TEXT, "resume":JOB?, "agent":TEXT}
+ *                 -> {"job":JOB, "spec":{complete}, "set":{as GET /v1/data/NAME}, "cache":"shm"|"redis://..."}
+ * With "resume" the job keeps that id if it is the same spec's, also where the coordinator has never heard of it: so an agent
+ * gets its jobs back from a coordinator that has lost its file. "cache" has no password: agents have theirs from FARTHING_REDIS_PASSWORD.
+ *
+ * Then it sends, over and over on its one connection,
+ *     POST /v1/sync  {"agent":TEXT, "wait_ms":25,
+ *                     "jobs":[{"job":JOB, "processes":[[SLOT, NEXT, STRIDE, END], ...], "counters":[8 numbers: fth_slot_counter]}, ...],
+ *                     "finished":[JOB, ...],     done, as {"op":"finish"}
+ *                     "left":[JOB, ...],         all processes of it are gone, without a word
+ *                     "wanted":[ID, ...],        not in its segment; soonest first, 512 at most
+ *                     "waiting":[[JOB, ID], ...] of those: a client waits for it
+ *                     "lost":[ID, ...]}          said to be ready, but the cache has not got it, or it is damaged
+ *                 -> {"ready":[[ID, SIZE, "CHECKSUM as 16 hex digits"], ...],   of "wanted"
+ *                     "failed":[{"id":ID, "status":NAME, "error":TEXT}, ...],   of "wanted"
+ *                     "unknown":[JOB, ...]}      register these again, with "resume"
+ * "jobs" is the whole list each time: what is not in it any more has no processes on this machine. "counters" are sums since the job's
+ * processes there began, those that have ended included. The answer is held until something in "wanted" is ready or has failed, at most
+ * "wait_ms"; at once if nothing is wanted. An agent that is silent for 10 s has lost its processes. */
 #ifndef FTH_BATCHES_COORDINATOR_H
 #define FTH_BATCHES_COORDINATOR_H
 
