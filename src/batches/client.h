@@ -19,6 +19,7 @@ typedef struct fth_batches_address {
     fth_sharing sharing;
     fth_form form;
     int64_t rotation; /* of a job that is resumed; -1: not yet chosen */
+    uint64_t job;     /* registered by another process of it, which this one joins; 0: a new one (&job=ID) */
 } fth_batches_address;
 fth_status fth_batches_address_parse(const char *text, fth_batches_address *address);
 void fth_batches_address_release(fth_batches_address *address);
@@ -34,6 +35,25 @@ typedef struct fth_batches_figures {
 } fth_batches_figures;
 /* False if the data set is no such one. */
 bool fth_batches_get_figures(const fth_dataset *dataset, fth_batches_figures *figures);
+
+/* ---- for programs that have a job of several processes, and several batches out at once (reader.c) ---- */
+
+/* How a job was registered, once a loader is open: given as job=, rotation= and form= of the address, other processes have the
+ * same job, or the next process of it goes on with the same numbers. False if the data set is no such one. */
+typedef struct fth_batches_registration {
+    uint64_t job; /* 0: no coordinator could be reached */
+    int64_t rotation;
+    fth_form form;
+    fth_sharing sharing;
+} fth_batches_registration;
+bool fth_batches_get_registration(const fth_dataset *dataset, fth_batches_registration *registration);
+/* Keeps a batch that a loader of the set has just given as it is, while others are taken. False: it does not lie in shared memory, or
+ * too many are kept; copy it. Let go by any thread, before the data set is freed. */
+bool fth_batches_keep(const fth_dataset *dataset, const fth_batch *batch, uint64_t *lease);
+void fth_batches_let_go(const fth_dataset *dataset, uint64_t lease);
+/* In a process that was forked: closes the descriptors that the data set has, without a word to anybody. Nothing else may be done
+ * with it there. */
+void fth_batches_abandon(const fth_dataset *dataset);
 
 /* Reaches coordinator, cache and data within `deadline`: FTH_OK, or the first thing that cannot be reached, and what to do. */
 fth_status fth_batches_check(const char *address, fth_deadline deadline);

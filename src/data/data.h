@@ -204,6 +204,7 @@ typedef struct fth_loader_options {
     fth_share share;     /* of every epoch; zeroed: all of it */
     fth_share part;      /* of every batch, whose `batch` samples several loaders have together; zeroed: all of it */
     int64_t batch_limit; /* stop before the batch of this number (evaluation: one epoch); 0: endless */
+    int64_t stride;      /* only every stride-th batch from first_batch on: of several loaders in turn; 0: every one */
     bool own_order;      /* samples come in the order of order_seed and rotation instead of the seed's */
     uint64_t order_seed;
     int64_t rotation;

@@ -8,7 +8,8 @@
  *     free -> being filled -> ready -> lent -> free
  *             (by threads)             (until the next call of fth_loader_next)
  *
- * With `released` counting the batches whose slots came back, batch n may be started when n < released + slots.
+ * With `released` counting the batches whose slots came back, batch n may be started when n < released + slots. Where a loader has only
+ * every stride-th batch, the ring counts those it has.
  * A failure stays in its slot, and later batches are not started: the caller meets it at the same batch every time. */
 #include <pthread.h>
 #include <stdio.h>
@@ -40,7 +41,7 @@ struct fth_loader {
     fth_transform transform; /* of images that are transformed */
     int64_t samples;         /* of an epoch, in this loader's share */
     int64_t batches_per_epoch;
-    int64_t end;   /* the number after the last batch */
+    int64_t end;   /* the count after the last batch */
     int64_t piece; /* samples that a thread takes at a time */
 
     fth_loader_slot *slots;
@@ -59,6 +60,7 @@ struct fth_loader {
 
 /* A run of samples of one batch: what a thread takes at a time. */
 typedef struct fth_loader_piece {
+    int64_t place;                /* of the batch, as the ring counts */
     int64_t number, epoch, first; /* the batch; its epoch; its first sample's place in that */
     int64_t begin, end;           /* in the batch */
 } fth_loader_piece;
@@ -121,18 +123,26 @@ static bool may_start(const fth_loader *loader)
     return loader->next_to_fill < loader->released + loader->slot_count;
 }
 
+/* The number of the batch that is the ring's `count`-th. */
+static int64_t batch_number(const fth_loader *loader, int64_t count)
+{
+    int64_t first = loader->options.first_batch;
+    return first + (count - first) * loader->options.stride;
+}
+
 /* Takes the next piece of the batch being filled; after its last one the next batch is begun. */
 static fth_loader_piece take_piece(fth_loader *loader, fth_loader_slot **slot)
 {
-    int64_t number = loader->next_to_fill, batch = loader->options.batch;
+    int64_t place = loader->next_to_fill, number = batch_number(loader, place), batch = loader->options.batch;
     int64_t epoch = number / loader->batches_per_epoch, first = number % loader->batches_per_epoch * batch;
     int64_t left = loader->samples - first, whole = left < batch ? left : batch;
     int64_t count = fth_part_samples(loader->options.part, whole);
     int64_t part_begin = fth_part_begin(loader->options.part, whole);
     first += part_begin;
-    fth_loader_piece piece = {.number = number, .epoch = epoch, .first = first, .begin = loader->position};
+    fth_loader_piece piece = {
+        .place = place, .number = number, .epoch = epoch, .first = first, .begin = loader->position};
     piece.end = count - piece.begin < loader->piece ? count : piece.begin + loader->piece;
-    *slot = &loader->slots[number % loader->slot_count];
+    *slot = &loader->slots[place % loader->slot_count];
     if (piece.begin == 0) {
         (*slot)->missing = count;
         (*slot)->batch = (fth_batch){.images = (*slot)->images,
@@ -165,7 +175,7 @@ static void give_piece(fth_loader *loader, const fth_loader_piece *piece, fth_lo
     }
     /* Pieces are taken in order, so earlier batches will be whole; one that failed is never handed out. */
     slot->ready = slot->missing == 0 || slot->status != FTH_OK;
-    if (slot->ready && piece->number == loader->next_to_take)
+    if (slot->ready && piece->place == loader->next_to_take)
         pthread_cond_signal(&loader->may_take);
 }
 
@@ -219,6 +229,8 @@ static fth_status check_options(const fth_dataset *dataset, const fth_loader_opt
     FTH_REQUIRE(options->first_batch >= 0 && options->batch_limit >= 0, FTH_INVALID,
                 "the first batch (%lld) and the limit of batches (%lld) cannot be negative",
                 (long long)options->first_batch, (long long)options->batch_limit);
+    FTH_REQUIRE(options->stride >= 0, FTH_INVALID, "every %lld-th batch: the stride cannot be negative",
+                (long long)options->stride);
     FTH_REQUIRE(padding >= 0 && padding <= info->height && padding <= info->width, FTH_INVALID,
                 "crop padding of %d pixels; images of %d × %d allow 0 to %d", padding, info->height, info->width,
                 info->height < info->width ? info->height : info->width);
@@ -294,6 +306,15 @@ static fth_status start_threads(fth_loader *loader)
     return loader->thread_count > 0 ? FTH_OK : fth_fail(FTH_NO_MEMORY, "cannot start a loader thread");
 }
 
+/* Where the ring's count of batches ends. */
+static int64_t count_end(const fth_loader_options *options)
+{
+    if (options->batch_limit == 0)
+        return INT64_MAX;
+    int64_t left = options->batch_limit > options->first_batch ? options->batch_limit - options->first_batch : 0;
+    return options->first_batch + (left + options->stride - 1) / options->stride;
+}
+
 fth_status fth_loader_open(const fth_dataset *dataset, const fth_loader_options *options, fth_loader **loader)
 {
     fth_status status = FTH_OK;
@@ -317,7 +338,9 @@ fth_status fth_loader_open(const fth_dataset *dataset, const fth_loader_options 
     opened->transform = dataset->transforms[options->split];
     if (dataset->transformed && !dataset->images)
         FTH_TRY(add_augmentation(&options->augmentation, dataset, &opened->transform));
-    opened->end = options->batch_limit > 0 ? options->batch_limit : INT64_MAX;
+    if (opened->options.stride == 0)
+        opened->options.stride = 1;
+    opened->end = count_end(&opened->options);
     opened->next_to_fill = opened->next_to_take = opened->released = options->first_batch;
 
     choose_sizes(opened);
@@ -384,15 +407,16 @@ fth_status fth_loader_next(fth_loader *loader, fth_deadline deadline, const fth_
         else if (ahead <= loader->slot_count / 2)
             pthread_cond_broadcast(&loader->may_fill);
     }
-    int64_t number = loader->next_to_take;
-    if (number >= loader->end)
+    int64_t place = loader->next_to_take;
+    if (place >= loader->end)
         goto out;
-    fth_loader_slot *slot = &loader->slots[number % loader->slot_count];
+    fth_loader_slot *slot = &loader->slots[place % loader->slot_count];
     /* A slot freed just now is not ready until filled again; a failure further on leaves earlier batches to come. */
     while (!slot->ready)
         if (pthread_cond_clockwait(&loader->may_take, &loader->mutex, CLOCK_MONOTONIC, &until) != 0 && !slot->ready) {
-            status = fth_fail(FTH_TIMEOUT, "timed out waiting for batch %lld from %s", (long long)number,
-                              FTH_COUNTED(loader->thread_count, "loader thread"));
+            status =
+                fth_fail(FTH_TIMEOUT, "timed out waiting for batch %lld from %s",
+                         (long long)batch_number(loader, place), FTH_COUNTED(loader->thread_count, "loader thread"));
             goto out;
         }
     if (slot->status != FTH_OK) {

@@ -443,14 +443,17 @@ static void recipes_say_how_the_images_are_made(void **state)
     fth_dataset_free(dataset);
 }
 
-static fth_loader *open_part(const fth_dataset *dataset, fth_share part)
+static fth_loader *open_part(const fth_dataset *dataset, fth_share part, int64_t first, int64_t stride)
 {
     fth_loader *loader = NULL;
     fth_loader_options options = {.split = FTH_VALIDATION, /* 4000 samples: 4 batches an epoch, the last of 1 */
                                   .batch = 1333,
                                   .seed = 5,
                                   .shuffle = true,
-                                  .part = part};
+                                  .part = part,
+                                  .first_batch = first,
+                                  .stride = stride,
+                                  .batch_limit = 8};
     assert_int_equal(fth_loader_open(dataset, &options, &loader), FTH_OK);
     return loader;
 }
@@ -463,9 +466,9 @@ static void parts_make_up_every_batch(void **state)
     fth_dataset *dataset = NULL;
     fth_loader *parts[PARTS];
     assert_int_equal(open_set("digits", &dataset), FTH_OK);
-    fth_loader *whole = open_part(dataset, (fth_share){0});
+    fth_loader *whole = open_part(dataset, (fth_share){0}, 0, 0);
     for (int p = 0; p < PARTS; p++)
-        parts[p] = open_part(dataset, (fth_share){p, PARTS});
+        parts[p] = open_part(dataset, (fth_share){p, PARTS}, 0, 0);
     for (int64_t b = 0; b < BATCHES; b++) {
         const fth_batch *all = NULL, *part = NULL;
         int64_t seen = 0;
@@ -487,6 +490,34 @@ static void parts_make_up_every_batch(void **state)
     fth_dataset_free(dataset);
 }
 
+/* Loaders that take turns have all batches of one loader, each once, and end where it does: here after 3, 3 and 2 of 8. */
+static void loaders_with_a_stride_take_turns(void **state)
+{
+    (void)state;
+    enum { LOADERS = 3, BATCHES = 8 };
+    fth_dataset *dataset = NULL;
+    fth_loader *turns[LOADERS];
+    const fth_batch *batch = NULL, *expected = NULL;
+    assert_int_equal(open_set("digits", &dataset), FTH_OK);
+    fth_loader *all = open_part(dataset, (fth_share){0}, 0, 0);
+    for (int l = 0; l < LOADERS; l++)
+        turns[l] = open_part(dataset, (fth_share){0}, l, LOADERS);
+    for (int64_t b = 0; b < BATCHES; b++) {
+        assert_int_equal(fth_loader_next(all, fth_deadline_in(wait_seconds), &expected), FTH_OK);
+        assert_int_equal(fth_loader_next(turns[b % LOADERS], fth_deadline_in(wait_seconds), &batch), FTH_OK);
+        assert_true(batch->number == b && batch->epoch == b / 4 && batch->count == expected->count);
+        assert_memory_equal(batch->labels, expected->labels, (size_t)batch->count * sizeof *batch->labels);
+        assert_memory_equal(batch->images, expected->images, (size_t)batch->count * 28 * 28 * sizeof *batch->images);
+    }
+    for (int l = 0; l < LOADERS; l++) {
+        assert_int_equal(fth_loader_next(turns[l], fth_deadline_in(wait_seconds), &batch), FTH_OK);
+        assert_null(batch);
+        fth_loader_free(turns[l]);
+    }
+    fth_loader_free(all);
+    fth_dataset_free(dataset);
+}
+
 int main(void)
 {
 #define IN_FOLDER(test) cmocka_unit_test_setup_teardown(test, test_make_folder, test_remove_folder)
@@ -500,6 +531,7 @@ int main(void)
         IN_FOLDER(evaluation_ends_after_one_epoch),
         cmocka_unit_test(batches_do_not_depend_on_threads_or_start),
         cmocka_unit_test(parts_make_up_every_batch),
+        cmocka_unit_test(loaders_with_a_stride_take_turns),
         cmocka_unit_test(transformed_batches_do_not_depend_on_threads_or_start),
         cmocka_unit_test(augmentation_comes_after_a_resize),
         cmocka_unit_test(recipes_say_how_the_images_are_made),
