@@ -179,6 +179,17 @@ def make_gradients():
     return files
 
 
+def make_payloads():
+    """Entries of the batch cache: a byte for the kind, as src/batches/item.h counts them, and the payload."""
+    facts = {"label": "3", "name": "a/b.jpg"}
+    return {"encoded": b"\0" + safetensors({"file": ("U8", [5], b"bytes")}, facts, padding=7),
+            "decoded": b"\1" + safetensors({"pixels": ("U8", [2, 2, 3], bytes(12))}, facts),
+            "planes": b"\1" + safetensors({"planes": ("U8", [1, 2, 2], bytes(4))}, facts),
+            "error": b"\1" + safetensors({}, {**facts, "error": "not a JPEG file"}),
+            "batch": b"\2" + safetensors({"labels": ("I64", [2], bytes(16)), "images": ("F32", [2, 1, 1, 2], floats(1, 2, 3, 4)),
+                                          "bad": ("U8", [18], b'[[4,"a.png","bad"]]'[:18])}, {"number": "12", "epoch": "1"}, padding=5)}
+
+
 def make_pth():
     files = {}
     for path in sorted((TESTS / "torch/pth").glob("*.pth")):
@@ -250,7 +261,7 @@ def make_prices():
 def main():
     folder = Path(sys.argv[1])
     seeds = {"archive": make_archives(), "cifar": make_cifar(), "gradient": make_gradients(), "idx": make_idx(), "jpeg": make_jpegs(),
-             "manifest": make_manifests(), "png": make_pngs(), "prices": make_prices(), "pth": make_pth(), "record": make_records(),
+             "manifest": make_manifests(), "payload": make_payloads(), "png": make_pngs(), "prices": make_prices(), "pth": make_pth(), "record": make_records(),
              "xml": make_xml(), "safetensors": make_safetensors(), "yaml": make_yaml()}
     missing = {path.stem.removeprefix("fuzz_") for path in (TESTS / "fuzz").glob("fuzz_*.c")} - set(seeds)
     if missing:
