@@ -1,7 +1,7 @@
 /* The coordinator of the batch cache: `farthing serve batches`.
  *
  * It serves data sets by name, knows each job's position and pace, and has prefetchers (prefetch.h) prepare what jobs need next into
- * a cache (cache.h), once for all of them, as its schedule (schedule.h) says. Jobs of its own machine come through a Unix
+ * a cache (cache.h), once for all of them, as its scheduler (scheduler.h) says. Jobs of its own machine come through a Unix
  * socket and shared memory (host.h), agents of other machines through HTTP. What it must know after a restart is in one small file in
  * its state folder.
  *

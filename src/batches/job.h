@@ -25,6 +25,7 @@ const char *fth_form_name(fth_form form); /* "auto", "encoded", "decoded", "batc
 bool fth_form_find(const char *name, fth_form *form);
 
 enum { FTH_TRANSFORM_TEXT = 512, FTH_DATA_NAME = 128, FTH_VERSION_TEXT = 65 };
+enum { FTH_MAX_JOB_BATCH = 1 << 20 }; /* samples of a batch, and shares and parts of one */
 
 typedef struct fth_job_spec {
     char data[FTH_DATA_NAME];       /* the name under which the coordinator serves the data set */
@@ -38,7 +39,8 @@ typedef struct fth_job_spec {
     fth_sharing sharing;
     uint64_t order_seed, augment_seed; /* the job's own, or those of the data set at the coordinator */
     fth_share share, part;             /* as in fth_loader_options */
-    int64_t rotation;                  /* samples by which its epochs begin later in the order, where that is shared */
+    int64_t rotation;                  /* samples by which its epochs begin later in the order, where that is shared;
+                                          -1: to be chosen when it registers */
     fth_form form;
 } fth_job_spec;
 
@@ -53,7 +55,11 @@ typedef struct fth_batch_plan {
 } fth_batch_plan;
 void fth_job_plan_batch(const fth_job_spec *spec, int64_t set_count, int64_t number, fth_batch_plan *plan);
 int64_t fth_job_batches_per_epoch(const fth_job_spec *spec, int64_t set_count);
+/* What a spec cannot know by itself: that the split has samples for its share and batch. FTH_INVALID. */
+fth_status fth_job_spec_check(const fth_job_spec *spec, int64_t set_count);
 
+/* Depends on the samples in their order, and on all that is done to them; on seed and epoch only where something random
+ * is. How many jobs, shares or parts there are, and the number of the batch, do not matter. */
 fth_item_id fth_job_batch_id(const fth_job_spec *spec, const fth_batch_plan *plan);
 /* Of an encoded or decoded sample; the same for all jobs on a version of a data set. */
 fth_item_id fth_job_sample_id(const fth_job_spec *spec, fth_item_kind kind, int64_t sample);

@@ -168,6 +168,8 @@ void fth_augment(const fth_dataset_info *info, const fth_augmentation *augmentat
 fth_status fth_transform_check(const char *text);
 /* True if its steps say the size of what comes out, as centre-crop=224 does and flip does not. */
 bool fth_transform_has_size(const char *text);
+/* True if one of its steps is random: then what comes out also depends on the seed and the epoch. Needs no valid text. */
+bool fth_transform_is_random(const char *text);
 /* What its normalize= says; unknown if it has none, or is not a transform. */
 fth_normalization fth_transform_get_normalization(const char *text);
 

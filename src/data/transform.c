@@ -186,6 +186,27 @@ fth_status fth_transform_check(const char *text)
     return fth_transform_parse(text, &transform);
 }
 
+static bool is_random(fth_transform_kind kind)
+{
+    return kind == FTH_TRANSFORM_RANDOM_RESIZED_CROP || kind == FTH_TRANSFORM_PAD_CROP || kind == FTH_TRANSFORM_FLIP ||
+           kind == FTH_TRANSFORM_COLOUR_JITTER;
+}
+
+bool fth_transform_is_random(const char *text)
+{
+    bool found = false;
+    char *copy = fth_format("%s", text), *rest = copy;
+    if (!copy)
+        return true;
+    for (char *word = next_word(&rest); word && !found; word = next_word(&rest)) {
+        word[strcspn(word, "=")] = '\0';
+        for (size_t i = 0; i < FTH_COUNT_OF(rules); i++)
+            found = found || (is_random(rules[i].kind) && strcmp(rules[i].name, word) == 0);
+    }
+    free(copy);
+    return found;
+}
+
 bool fth_transform_has_size(const char *text)
 {
     fth_transform transform;
