@@ -57,8 +57,9 @@ typedef struct fth_dataset_scheme {
     fth_status (*open)(const char *address, const fth_dataset_options *options, fth_dataset **dataset);
 } fth_dataset_scheme;
 
-/* What the set consists of, as 64 hex digits: a hash of its index with the files' etags, or sizes and times. Another
- * version may have other pixels. Two machines that see the same files get the same. */
+/* What the set consists of, as 64 hex digits: a hash of its index with the files' etags, sizes and times, or contents;
+ * version.c says what counts for which set. Sets of one version have the same samples in the same order, whoever opens
+ * them, wherever they lie; how they are prepared is no part of it. It looks at every file of a folder, so ask once. */
 fth_status fth_dataset_version(const fth_dataset *dataset, char version[65]);
 
 /* Images that a program has in memory. Pixels must stay until the set is freed; the rest is copied. */
@@ -163,6 +164,7 @@ void fth_augment(const fth_dataset_info *info, const fth_augmentation *augmentat
  *     pad-crop=P                       P black pixels around, then a crop of the size before
  *     flip                             left-right, half of the time
  *     colour-jitter=B:C:S:H            brightness, contrast, saturation, hue
+ *     size=HxW                         what comes out, where no step says it: the image is fitted to that
  *     normalize=HOW                    as normalization.h has it: imagenet, cifar, mnist, none or MEAN/STD
  */
 fth_status fth_transform_check(const char *text);
@@ -176,7 +178,8 @@ fth_normalization fth_transform_get_normalization(const char *text);
 /* How images of a set are prepared, in that language, without their normalization; free() it. Images in memory that are
  * used as they are: "resize=28x28". */
 char *fth_dataset_describe_transform(const fth_dataset *dataset, fth_split split);
-/* The same with normalization and size: all that decides what comes out. free() it. */
+/* The same with size and normalization: all that decides what comes out. fth_transform_parse() reads it back as the
+ * same transform, number for number. free() it. */
 char *fth_dataset_describe_preparation(const fth_dataset *dataset, fth_split split);
 
 /* ---- single image files, for predictions ---- */

@@ -7,6 +7,7 @@
 #include <stddef.h>
 
 #include "data/transform.h"
+#include "data/version.h"
 
 /* ---- stopping ---- */
 
@@ -75,6 +76,7 @@ typedef struct fth_part {
 /* A built-in set: every image is a pure function of (split, index). */
 typedef struct fth_generator {
     fth_dataset_info info;
+    int version; /* of its pictures: raised when any of them changes */
     void (*draw)(fth_random_key key, int label, uint8_t *pixels);
 } fth_generator;
 extern const fth_generator fth_generator_digits, fth_generator_shapes, fth_generator_shapes_20;
@@ -136,6 +138,7 @@ static inline size_t fth_raw_bytes(const fth_dataset *dataset)
 
 fth_status fth_gallery_create(const fth_generator *generator, fth_gallery **gallery);
 void fth_gallery_free(fth_gallery *gallery);
+void fth_gallery_add_version(const fth_gallery *gallery, fth_version_hash *hash);
 /* *pixels lives as long as the gallery, or is `scratch` where another thread is drawing the same image. */
 void fth_gallery_look(const fth_gallery *gallery, fth_split split, int64_t index, uint8_t *scratch,
                       const uint8_t **pixels, int32_t *label);

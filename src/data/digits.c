@@ -224,5 +224,6 @@ const fth_generator fth_generator_digits = {
              .width = SIDE,
              .count = {20000, 4000},
              .normalization = {1, {0.0992f}, {0.2176f}}}, /* measured over the training images */
+    .version = 1,
     .draw = draw,
 };

@@ -78,3 +78,9 @@ void fth_gallery_look(const fth_gallery *gallery, fth_split split, int64_t index
         *pixels = scratch;
     }
 }
+
+void fth_gallery_add_version(const fth_gallery *gallery, fth_version_hash *hash)
+{
+    fth_version_add_text(hash, gallery->generator->info.name);
+    fth_version_add_number(hash, (uint64_t)gallery->generator->version);
+}

@@ -1,48 +1,8 @@
 /* Single image files, prepared as a data set's are: for predictions. */
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "data/image_set.h"
-
-/* ---- transforms as text ---- */
-
-static void format_step(const fth_transform_step *step, char *text, size_t size)
-{
-    const double *v = step->values;
-    switch (step->kind) {
-    case FTH_TRANSFORM_RESIZE:
-        if (v[1] > 0)
-            snprintf(text, size, "resize=%gx%g", v[0], v[1]);
-        else
-            snprintf(text, size, "resize=%g", v[0]);
-        break;
-    case FTH_TRANSFORM_CENTRE_CROP: snprintf(text, size, "centre-crop=%g", v[0]); break;
-    case FTH_TRANSFORM_RANDOM_RESIZED_CROP: snprintf(text, size, "random-resized-crop=%g:%.17g", v[0], v[1]); break;
-    case FTH_TRANSFORM_PAD_CROP: snprintf(text, size, "pad-crop=%g", v[0]); break;
-    case FTH_TRANSFORM_FLIP: snprintf(text, size, "flip"); break;
-    case FTH_TRANSFORM_COLOUR_JITTER:
-        snprintf(text, size, "colour-jitter=%.17g:%.17g:%.17g:%.17g", v[0], v[1], v[2], v[3]);
-        break;
-    }
-}
-
-char *fth_dataset_describe_transform(const fth_dataset *dataset, fth_split split)
-{
-    char text[1024] = "";
-    const fth_transform *transform = &dataset->transforms[split];
-    if (!dataset->images && transform->step_count == 0)
-        return fth_format("resize=%dx%d", dataset->info.height, dataset->info.width);
-    for (int i = 0; i < transform->step_count; i++) {
-        size_t used = strlen(text);
-        if (i > 0)
-            text[used++] = ',';
-        format_step(&transform->steps[i], text + used, sizeof text - used);
-    }
-    return fth_format("%s", text);
-}
-
-/* ---- reading ---- */
 
 /* Brightness as ITU-R BT.601 has it, and as Pillow makes grey images. */
 static void make_grey(const float *planes, int64_t area, float mean, float deviation, float *grey)

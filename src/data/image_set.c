@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "data/image_set.h"
@@ -116,6 +117,44 @@ static fth_status resolve_transforms(const fth_dataset_options *options, const f
 
 out:
     return status;
+}
+
+/* ---- versions ---- */
+
+enum { TAIL_BYTES = 64 };
+
+static void add_file(const fth_image_set *set, const char *path, fth_version_hash *hash)
+{
+    struct stat facts = {0};
+    if (fstatat(set->root, path, &facts, 0) != 0)
+        facts = (struct stat){0}; /* unreadable: as good as empty */
+    fth_version_add_number(hash, (uint64_t)facts.st_size);
+    fth_version_add_number(hash, (uint64_t)facts.st_mtim.tv_sec);
+    fth_version_add_number(hash, (uint64_t)facts.st_mtim.tv_nsec);
+}
+
+static void add_member(const fth_image_set *set, const fth_image_entry *entry, fth_version_hash *hash)
+{
+    size_t size_bytes = entry->size_bytes <= FTH_MAX_IMAGE_FILE ? entry->size_bytes : 0;
+    size_t tail = size_bytes < TAIL_BYTES ? size_bytes : TAIL_BYTES;
+    fth_version_add_number(hash, entry->size_bytes);
+    fth_version_add_bytes(hash, set->archive.bytes + entry->offset + size_bytes - tail, tail);
+}
+
+fth_status fth_image_set_add_version(const fth_image_set *set, fth_version_hash *hash)
+{
+    for (size_t i = 0; i < set->index.count; i++) {
+        char *path = fth_image_index_path(&set->index, &set->index.entries[i]);
+        if (!path)
+            return fth_fail(FTH_NO_MEMORY, "no memory for a path");
+        fth_version_add_text(hash, path);
+        if (set->root >= 0)
+            add_file(set, path, hash);
+        else
+            add_member(set, &set->index.entries[i], hash);
+        free(path);
+    }
+    return FTH_OK;
 }
 
 /* ---- the whole ---- */

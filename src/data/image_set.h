@@ -35,6 +35,8 @@ void fth_image_worker_free(fth_image_worker *worker);
 /* The encoded bytes of an entry: in the tar, or read into the worker's buffer. */
 fth_status fth_image_set_read(const fth_image_set *set, size_t entry, fth_image_worker *worker, const uint8_t **bytes,
                               size_t *size_bytes);
+/* Adds what decides the images' pixels to a version. */
+fth_status fth_image_set_add_version(const fth_image_set *set, fth_version_hash *hash);
 /* One entry through a transform. */
 fth_status fth_image_set_transform(const fth_image_set *set, size_t entry, fth_image_worker *worker,
                                    const fth_transform *transform, const fth_normalization *normalization,

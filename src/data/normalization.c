@@ -117,17 +117,17 @@ bool fth_normalization_equal(const fth_normalization *a, const fth_normalization
     return equal;
 }
 
-/* The fewest digits that give the same float again. */
+/* The fewest digits that read_numbers() makes the same float of. */
 static void format_number(float value, char *text, size_t size)
 {
     for (int digits = 3; digits <= 9; digits++) {
         snprintf(text, size, "%.*g", digits, (double)value);
-        if (strtof(text, NULL) == value)
+        if ((float)strtod(text, NULL) == value)
             return;
     }
 }
 
-static void format_numbers(const fth_normalization *normalization, char text[FTH_NORMALIZATION_TEXT])
+void fth_normalization_format_numbers(const fth_normalization *normalization, char text[FTH_NORMALIZATION_TEXT])
 {
     const float *lists[] = {normalization->mean, normalization->deviation};
     size_t used = 0;
@@ -159,7 +159,7 @@ void fth_normalization_format(const fth_normalization *normalization, char text[
     if (name)
         snprintf(text, FTH_NORMALIZATION_TEXT, "%s", name);
     else
-        format_numbers(&shorter, text);
+        fth_normalization_format_numbers(&shorter, text);
 }
 
 void fth_normalization_describe(const fth_normalization *normalization, char text[2 * FTH_NORMALIZATION_TEXT])
@@ -167,7 +167,7 @@ void fth_normalization_describe(const fth_normalization *normalization, char tex
     const char *name = name_of(normalization);
     const fth_normalization shorter = shorten(normalization);
     char numbers[FTH_NORMALIZATION_TEXT];
-    format_numbers(&shorter, numbers);
+    fth_normalization_format_numbers(&shorter, numbers);
     if (name)
         snprintf(text, 2 * FTH_NORMALIZATION_TEXT, "%s (%s)", name, numbers);
     else

@@ -37,6 +37,8 @@ bool fth_normalization_equal(const fth_normalization *a, const fth_normalization
 
 /* The shortest text that is read back as the same numbers: a name where there is one. "" if it is unknown. */
 void fth_normalization_format(const fth_normalization *normalization, char text[FTH_NORMALIZATION_TEXT]);
+/* The same as numbers for every channel, which are read back with as many channels. */
+void fth_normalization_format_numbers(const fth_normalization *normalization, char text[FTH_NORMALIZATION_TEXT]);
 /* For messages: "cifar (0.4914,0.4822,0.4465/0.247,0.2435,0.2616)". */
 void fth_normalization_describe(const fth_normalization *normalization, char text[2 * FTH_NORMALIZATION_TEXT]);
 

@@ -1,7 +1,8 @@
 /* What the images of a data set go through: options, and what is usual for a set of its kind where they are silent. */
 #include <stdio.h>
+#include <string.h>
 
-#include "data/transform.h"
+#include "data/data_internal.h"
 
 enum { USUAL_SIDE = 224 };
 
@@ -165,4 +166,59 @@ fth_status fth_transforms_resolve(const fth_dataset_options *options, const fth_
 {
     fth_status status = resolve_steps(options, raw, transforms);
     return status == FTH_OK ? resolve_normalization(options, raw, transforms) : status;
+}
+
+/* ---- transforms as text ---- */
+
+static void format_step(const fth_transform_step *step, char *text, size_t size)
+{
+    const double *v = step->values;
+    switch (step->kind) {
+    case FTH_TRANSFORM_RESIZE:
+        if (v[1] > 0)
+            snprintf(text, size, "resize=%gx%g", v[0], v[1]);
+        else
+            snprintf(text, size, "resize=%g", v[0]);
+        break;
+    case FTH_TRANSFORM_CENTRE_CROP: snprintf(text, size, "centre-crop=%g", v[0]); break;
+    case FTH_TRANSFORM_RANDOM_RESIZED_CROP: snprintf(text, size, "random-resized-crop=%g:%.17g", v[0], v[1]); break;
+    case FTH_TRANSFORM_PAD_CROP: snprintf(text, size, "pad-crop=%g", v[0]); break;
+    case FTH_TRANSFORM_FLIP: snprintf(text, size, "flip"); break;
+    case FTH_TRANSFORM_COLOUR_JITTER:
+        snprintf(text, size, "colour-jitter=%.17g:%.17g:%.17g:%.17g", v[0], v[1], v[2], v[3]);
+        break;
+    }
+}
+
+enum { STEPS_TEXT = 1024 };
+
+static void format_steps(const fth_transform *transform, char text[STEPS_TEXT])
+{
+    text[0] = '\0';
+    for (int i = 0; i < transform->step_count; i++) {
+        size_t used = strlen(text);
+        if (i > 0)
+            text[used++] = ',';
+        format_step(&transform->steps[i], text + used, STEPS_TEXT - used);
+    }
+}
+
+char *fth_dataset_describe_transform(const fth_dataset *dataset, fth_split split)
+{
+    char text[STEPS_TEXT];
+    const fth_transform *transform = &dataset->transforms[split];
+    if (!dataset->images && transform->step_count == 0)
+        return fth_format("resize=%dx%d", dataset->info.height, dataset->info.width);
+    format_steps(transform, text);
+    return fth_format("%s", text);
+}
+
+char *fth_dataset_describe_preparation(const fth_dataset *dataset, fth_split split)
+{
+    char steps[STEPS_TEXT], numbers[FTH_NORMALIZATION_TEXT];
+    const fth_transform *transform = &dataset->transforms[split];
+    format_steps(transform, steps);
+    fth_normalization_format_numbers(&transform->normalization, numbers);
+    return fth_format("%s%ssize=%dx%d,normalize=%s", steps, *steps ? "," : "", transform->height, transform->width,
+                      numbers);
 }

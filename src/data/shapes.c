@@ -241,6 +241,7 @@ const fth_generator fth_generator_shapes = {
              .normalization = {3,
                                {0.5014f, 0.4997f, 0.5028f},
                                {0.2481f, 0.2476f, 0.2479f}}}, /* measured over the training images */
+    .version = 1,
     .draw = draw,
 };
 
@@ -253,5 +254,6 @@ const fth_generator fth_generator_shapes_20 = {
              .width = SIDE,
              .count = {20000, 4000},
              .normalization = {3, {0.5019f, 0.5006f, 0.5008f}, {0.2412f, 0.2409f, 0.2406f}}}, /* measured likewise */
+    .version = 1,
     .draw = draw,
 };

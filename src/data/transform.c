@@ -29,13 +29,13 @@ static const fth_step_rule rules[] = {
 
 static fth_status fail_unknown(const char *name)
 {
-    const char *names[FTH_COUNT_OF(rules) + 2] = {"normalize"};
+    const char *names[FTH_COUNT_OF(rules) + 3] = {"normalize", "size"};
     for (size_t i = 0; i < FTH_COUNT_OF(rules); i++)
-        names[i + 1] = rules[i].name;
+        names[i + 2] = rules[i].name;
     const char *nearest = fth_nearest_name(name, names);
     return fth_fail(FTH_INVALID,
                     "there is no transform '%s'%s%s%s: there are resize, centre-crop, random-resized-crop, pad-crop, "
-                    "flip, colour-jitter and normalize",
+                    "flip, colour-jitter, size and normalize",
                     name, nearest ? " (did you mean " : "", nearest ? nearest : "", nearest ? "?)" : "");
 }
 
@@ -87,6 +87,22 @@ static fth_status parse_normalization(const char *text, fth_transform *transform
     return fth_normalization_parse(text, &transform->normalization);
 }
 
+/* "224x224", or "224" for both sides. */
+static fth_status parse_size(const char *text, fth_transform *transform)
+{
+    int height = 0, width = 0, end = 0;
+    if (text && sscanf(text, "%4d%n", &height, &end) == 1 && text[end] == '\0')
+        width = height;
+    else if (!text || sscanf(text, "%4dx%4d%n", &height, &width, &end) != 2 || text[end])
+        height = width = 0;
+    if (height < 1 || width < 1 || height > FTH_MAX_OUTPUT_SIDE || width > FTH_MAX_OUTPUT_SIDE)
+        return fth_fail(FTH_INVALID, "the transform 'size=%s' is not right: write it as size=224 or size=192x256",
+                        text ? text : "");
+    transform->height = height;
+    transform->width = width;
+    return FTH_OK;
+}
+
 /* The next step of `*rest`, ended in place; NULL after the last. Steps have commas between them, and so have the
  * numbers of a normalization: there, a part that begins as a number belongs to the step before it. */
 static char *next_word(char **rest)
@@ -130,8 +146,10 @@ fth_status fth_transform_parse(const char *text, fth_transform *transform)
 {
     fth_status status = FTH_OK;
     char *copy = fth_format("%s", text), *rest = copy;
+    fth_transform size = {0}; /* asked for by size= */
 
     *transform = (fth_transform){0};
+    FTH_REQUIRE(copy, FTH_NO_MEMORY, "no memory for a transform");
     FTH_REQUIRE(strlen(text) < 1024, FTH_INVALID, "the text of a transform is too long");
     for (char *word = next_word(&rest); word; word = next_word(&rest)) {
         char *value = strchr(word, '=');
@@ -139,6 +157,10 @@ fth_status fth_transform_parse(const char *text, fth_transform *transform)
             *value++ = '\0';
         if (strcmp(word, "normalize") == 0) {
             FTH_TRY(parse_normalization(value, transform));
+            continue;
+        }
+        if (strcmp(word, "size") == 0) {
+            FTH_TRY(parse_size(value, &size));
             continue;
         }
         const fth_step_rule *rule = NULL;
@@ -161,6 +183,13 @@ fth_status fth_transform_parse(const char *text, fth_transform *transform)
         }
     }
     FTH_TRY(check_order(transform, text));
+    if (size.width == 0)
+        goto out;
+    FTH_REQUIRE(transform->width == 0 || (transform->width == size.width && transform->height == size.height),
+                FTH_INVALID, "the steps of '%s' give images of %d × %d pixels, but size=%dx%d is asked for", text,
+                transform->height, transform->width, size.height, size.width);
+    transform->height = size.height;
+    transform->width = size.width;
 
 out:
     free(copy);
