@@ -16,16 +16,16 @@
 #include "parameters/local.h"
 #include "parameters/metrics.h"
 
-typedef enum fth_item_kind {
+typedef enum fth_intake_kind {
     FTH_ITEM_GRADIENT,
     FTH_ITEM_REGISTER,
     FTH_ITEM_UNREGISTER,
     FTH_ITEM_CHECKPOINT
-} fth_item_kind;
+} fth_intake_kind;
 
 /* One request. It belongs to one thread at a time: the one that took it off a queue. */
 typedef struct fth_item {
-    fth_item_kind kind;
+    fth_intake_kind kind;
     fth_exchange *exchange;
     fth_gradient gradient;
     const void *body;

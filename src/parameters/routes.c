@@ -159,7 +159,7 @@ static void get_openapi(void *context, fth_exchange *exchange)
 
 /* ---- what changes something ---- */
 
-static fth_item *make_item(fth_parameter_service *service, fth_exchange *exchange, fth_item_kind kind)
+static fth_item *make_item(fth_parameter_service *service, fth_exchange *exchange, fth_intake_kind kind)
 {
     const fth_signed *who = fth_access_signer(exchange);
     fth_item *item = calloc(1, sizeof *item);
@@ -232,7 +232,7 @@ static bool read_worker(fth_parameter_service *service, fth_exchange *exchange, 
     return false;
 }
 
-static void change_worker(fth_parameter_service *service, fth_exchange *exchange, fth_item_kind kind)
+static void change_worker(fth_parameter_service *service, fth_exchange *exchange, fth_intake_kind kind)
 {
     if (!fth_access_check_body(service->with.access, service->with.metrics, exchange))
         return;
