@@ -7,7 +7,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
+
+#include "http/prometheus.h"
 
 static const int64_t staleness_bounds[FTH_STALENESS_BUCKETS] = {0, 1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024};
 
@@ -68,58 +69,19 @@ void fth_refuse(fth_parameters_metrics *metrics, fth_exchange *exchange, fth_ref
 
 /* ---- Prometheus' text ---- */
 
-static uint64_t resident_bytes(void)
-{
-    unsigned long long size = 0, resident = 0;
-    FILE *file = fopen("/proc/self/statm", "r");
-    if (!file)
-        return 0;
-    if (fscanf(file, "%llu %llu", &size, &resident) != 2)
-        resident = 0;
-    fclose(file);
-    return resident * (uint64_t)sysconf(_SC_PAGESIZE);
-}
-
-static void head(FILE *out, const char *name, const char *type, const char *help)
-{
-    fprintf(out, "# HELP farthing_%s %s\n# TYPE farthing_%s %s\n", name, help, name, type);
-}
-
-static void single(FILE *out, const char *name, const char *type, const char *help, double value)
-{
-    head(out, name, type, help);
-    fprintf(out, "farthing_%s %.17g\n", name, value);
-}
-
-static void print_count(void *out, const char *metric, int code, uint64_t count)
-{
-    fprintf(out, "farthing_requests_total{path=\"%s\",code=\"%d\"} %" PRIu64 "\n", metric, code, count);
-}
-
-static void print_requests(FILE *out, const fth_server *http)
-{
-    head(out, "requests_total", "counter",
-         "Requests by path and code of the answer; code 0: others, or the client left");
-    if (http)
-        fth_server_visit_counts(http, print_count, out);
-}
-
 static void print_refusals(FILE *out, const fth_parameters_metrics *metrics)
 {
-    head(out, "refused_total", "counter", "Requests refused, by reason");
+    fth_prometheus_head(out, "refused_total", "counter", "Requests refused, by reason");
     for (int i = FTH_REFUSAL_MALFORMED; i < FTH_REFUSALS; i++)
         fprintf(out, "farthing_refused_total{reason=\"%s\"} %" PRIu64 "\n", fth_refusal_name((fth_refusal)i),
                 (uint64_t)atomic_load(&metrics->refused[i]));
-    head(out, "signatures_total", "counter", "Signatures checked, by what they were");
-    for (int i = FTH_SIGNATURE_GOOD; i <= FTH_SIGNATURE_FULL; i++)
-        fprintf(out, "farthing_signatures_total{result=\"%s\"} %" PRIu64 "\n",
-                fth_signature_result_name((fth_signature_result)i), (uint64_t)atomic_load(&metrics->signatures[i]));
 }
 
 static void print_unfit(FILE *out, fth_workers *workers)
 {
     fth_worker worker;
-    head(out, "worker_unfit_total", "counter", "Gradients refused for their numbers (not_finite, diverges), by worker");
+    fth_prometheus_head(out, "worker_unfit_total", "counter",
+                        "Gradients refused for their numbers (not_finite, diverges), by worker");
     for (size_t i = 0; fth_workers_get_at(workers, i, &worker); i++)
         if (worker.unfit > 0)
             fprintf(out, "farthing_worker_unfit_total{worker=\"%s\"} %" PRId64 "\n", worker.name, worker.unfit);
@@ -129,8 +91,8 @@ static void print_unfit(FILE *out, fth_workers *workers)
 static uint64_t print_staleness(FILE *out, const fth_parameters_metrics *metrics)
 {
     uint64_t count = 0;
-    head(out, "staleness", "histogram",
-         "Versions between what a gradient was computed with and what it was applied to");
+    fth_prometheus_head(out, "staleness", "histogram",
+                        "Versions between what a gradient was computed with and what it was applied to");
     for (int i = 0; i < FTH_STALENESS_BUCKETS; i++) {
         count += atomic_load(&metrics->staleness[i]);
         fprintf(out, "farthing_staleness_bucket{le=\"%" PRId64 "\"} %" PRIu64 "\n", staleness_bounds[i], count);
@@ -150,41 +112,44 @@ char *fth_metrics_format(const fth_parameters_metrics *metrics, const fth_metric
     FILE *out = open_memstream(&text, &size);
     if (!out)
         return NULL;
-    single(out, "version", "gauge", "Updates of the parameters so far",
-           (double)fth_served_position_version(metrics->position));
-    single(out, "workers", "gauge", "Workers whose lease lasts", fth_workers_live(gauges->workers));
-    single(out, "samples_total", "counter", "Samples behind the gradients taken by this process",
-           (double)atomic_load(&metrics->samples));
-    print_requests(out, gauges->http);
+    fth_prometheus_value(out, "version", "gauge", "Updates of the parameters so far",
+                         (double)fth_served_position_version(metrics->position));
+    fth_prometheus_value(out, "workers", "gauge", "Workers whose lease lasts", fth_workers_live(gauges->workers));
+    fth_prometheus_value(out, "samples_total", "counter", "Samples behind the gradients taken by this process",
+                         (double)atomic_load(&metrics->samples));
+    fth_prometheus_requests(out, gauges->http);
     print_refusals(out, metrics);
+    fth_prometheus_signatures(out, gauges->access);
     print_unfit(out, gauges->workers);
-    single(out, "clipped_total", "counter", "Gradients scaled down to --clip-pushes",
-           (double)atomic_load(&metrics->clipped));
-    single(out, "void_steps_total", "counter", "Updates left out: a weight would not have stayed finite",
-           (double)atomic_load(&metrics->void_steps));
+    fth_prometheus_value(out, "clipped_total", "counter", "Gradients scaled down to --clip-pushes",
+                         (double)atomic_load(&metrics->clipped));
+    fth_prometheus_value(out, "void_steps_total", "counter", "Updates left out: a weight would not have stayed finite",
+                         (double)atomic_load(&metrics->void_steps));
     uint64_t gradients = print_staleness(out, metrics);
-    single(out, "duplicates_total", "counter", "Pushes that were repeated and not applied again",
-           (double)atomic_load(&metrics->duplicates));
-    single(out, "leases_expired_total", "counter", "Workers let go because their lease ran out",
-           (double)atomic_load(&metrics->expired));
-    single(out, "received_bytes_total", "counter", "Bytes of gradients received",
-           (double)atomic_load(&metrics->received_bytes));
-    single(out, "sent_bytes_total", "counter", "Bytes of parameters given out",
-           (double)atomic_load(&metrics->sent_bytes));
-    head(out, "apply_seconds", "summary", "Time to log and apply a gradient");
+    fth_prometheus_value(out, "duplicates_total", "counter", "Pushes that were repeated and not applied again",
+                         (double)atomic_load(&metrics->duplicates));
+    fth_prometheus_value(out, "leases_expired_total", "counter", "Workers let go because their lease ran out",
+                         (double)atomic_load(&metrics->expired));
+    fth_prometheus_value(out, "received_bytes_total", "counter", "Bytes of gradients received",
+                         (double)atomic_load(&metrics->received_bytes));
+    fth_prometheus_value(out, "sent_bytes_total", "counter", "Bytes of parameters given out",
+                         (double)atomic_load(&metrics->sent_bytes));
+    fth_prometheus_head(out, "apply_seconds", "summary", "Time to log and apply a gradient");
     fprintf(out, "farthing_apply_seconds_sum %.9g\nfarthing_apply_seconds_count %" PRIu64 "\n",
             fth_served_position_apply_s_here(metrics->position), gradients);
-    single(out, "snapshots", "gauge", "Versions held for readers", gauges->copies);
-    single(out, "log_bytes", "gauge", "Size of the newest log", (double)atomic_load(&metrics->log_bytes));
-    single(out, "checkpoint_version", "gauge", "Version of the newest whole checkpoint",
-           (double)atomic_load(&metrics->checkpoint_version));
-    head(out, "memory_bytes", "gauge", "Memory: of bodies received and waiting, of copies for readers, of the process");
+    fth_prometheus_value(out, "snapshots", "gauge", "Versions held for readers", gauges->copies);
+    fth_prometheus_value(out, "log_bytes", "gauge", "Size of the newest log", (double)atomic_load(&metrics->log_bytes));
+    fth_prometheus_value(out, "checkpoint_version", "gauge", "Version of the newest whole checkpoint",
+                         (double)atomic_load(&metrics->checkpoint_version));
+    fth_prometheus_head(out, "memory_bytes", "gauge",
+                        "Memory: of bodies received and waiting, of copies for readers, of the process");
     fprintf(out,
             "farthing_memory_bytes{of=\"bodies\"} %" PRIu64 "\nfarthing_memory_bytes{of=\"snapshots\"} %" PRIu64
             "\nfarthing_memory_bytes{of=\"process\"} %" PRIu64 "\n",
-            gauges->bodies_bytes, gauges->copies_bytes, resident_bytes());
+            gauges->bodies_bytes, gauges->copies_bytes, fth_prometheus_resident_bytes());
     if (isfinite(gauges->accuracy))
-        single(out, "accuracy", "gauge", "Share of right answers at the last validation", gauges->accuracy);
+        fth_prometheus_value(out, "accuracy", "gauge", "Share of right answers at the last validation",
+                             gauges->accuracy);
     fclose(out);
     return text;
 }

@@ -7,8 +7,7 @@
 #include <jansson.h>
 #include <stdatomic.h>
 
-#include "http/server.h"
-#include "http/signature.h"
+#include "http/access.h"
 #include "parameters/gradient.h"
 #include "parameters/position.h"
 #include "parameters/workers.h"
@@ -18,7 +17,6 @@ enum { FTH_STALENESS_BUCKETS = 12 };
 typedef struct fth_parameters_metrics {
     const fth_served_position *position; /* set once, before other threads see it */
     atomic_uint_fast64_t refused[FTH_REFUSALS];
-    atomic_uint_fast64_t signatures[FTH_SIGNATURE_RESULTS]; /* by fth_signature_result */
     atomic_uint_fast64_t staleness[FTH_STALENESS_BUCKETS + 1], staleness_sum, staleness_max;
     atomic_uint_fast64_t received_bytes, sent_bytes, samples, duplicates, expired, clipped, void_steps;
     atomic_int_fast64_t checkpoint_version;
@@ -41,6 +39,7 @@ void fth_refuse(fth_parameters_metrics *metrics, fth_exchange *exchange, fth_ref
 typedef struct fth_metrics_gauges {
     fth_workers *workers;
     const fth_server *http; /* for its counts of requests; or NULL */
+    const fth_access *access;
     int copies;
     uint64_t copies_bytes, bodies_bytes;
     double accuracy; /* NAN: not measured yet */

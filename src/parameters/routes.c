@@ -19,17 +19,26 @@ struct fth_parameter_service {
     fth_server *_Atomic http; /* NULL until it has started: handlers run earlier */
 };
 
+static void refuse(void *context, fth_exchange *exchange, fth_access_refusal why, const char *message)
+{
+    static const fth_refusal refusals[] = {
+        [FTH_ACCESS_FORBIDDEN] = FTH_REFUSAL_FORBIDDEN, [FTH_ACCESS_UNSIGNED] = FTH_REFUSAL_UNSIGNED,
+        [FTH_ACCESS_CLOCK] = FTH_REFUSAL_CLOCK,         [FTH_ACCESS_BODY] = FTH_REFUSAL_BODY,
+        [FTH_ACCESS_HOST] = FTH_REFUSAL_HOST,           [FTH_ACCESS_ORIGIN] = FTH_REFUSAL_ORIGIN,
+        [FTH_ACCESS_BUSY] = FTH_REFUSAL_BUSY,           [FTH_ACCESS_RATE] = FTH_REFUSAL_RATE};
+    fth_parameter_service *service = context;
+    fth_refuse(service->with.metrics, exchange, refusals[why], "%s", message);
+}
+
 static bool admit(void *context, fth_exchange *exchange, const fth_route *route, fth_role *role)
 {
     fth_parameter_service *service = context;
-    return fth_access_admit(service->with.access, service->with.metrics, exchange, route, role);
+    return fth_access_admit(service->with.access, &(fth_refuser){service, refuse}, exchange, route, role);
 }
 
 static void forbid(void *context, fth_exchange *exchange, const fth_route *route, fth_role role)
 {
-    fth_parameter_service *service = context;
-    fth_refuse(service->with.metrics, exchange, FTH_REFUSAL_FORBIDDEN, "this key's role is %s; %s is needed",
-               fth_role_name(role), fth_role_name(route->role));
+    fth_access_forbid(&(fth_refuser){context, refuse}, exchange, route, role);
 }
 
 /* The worker that a request names; "" if it names none, or another key's. True if it is known: its lease is renewed. */
@@ -142,6 +151,7 @@ static void get_metrics(void *context, fth_exchange *exchange)
     fth_served_validator_get(service->with.validator, &last);
     fth_metrics_gauges gauges = {.workers = service->with.workers,
                                  .http = http,
+                                 .access = service->with.access,
                                  .bodies_bytes = (http ? fth_server_body_bytes(http) : 0) +
                                                  fth_intake_local_bytes(service->with.intake),
                                  .accuracy = last.accuracy};
@@ -234,7 +244,7 @@ static bool read_worker(fth_parameter_service *service, fth_exchange *exchange, 
 
 static void change_worker(fth_parameter_service *service, fth_exchange *exchange, fth_intake_kind kind)
 {
-    if (!fth_access_check_body(service->with.access, service->with.metrics, exchange))
+    if (!fth_access_check_body(service->with.access, &(fth_refuser){service, refuse}, exchange))
         return;
     fth_item *item = make_item(service, exchange, kind);
     if (item && read_worker(service, exchange, item, kind == FTH_ITEM_UNREGISTER))
@@ -254,7 +264,7 @@ static void unregister_worker(void *context, fth_exchange *exchange)
 static void save_checkpoint(void *context, fth_exchange *exchange)
 {
     fth_parameter_service *service = context;
-    if (!fth_access_check_body(service->with.access, service->with.metrics, exchange))
+    if (!fth_access_check_body(service->with.access, &(fth_refuser){service, refuse}, exchange))
         return;
     fth_item *item = make_item(service, exchange, FTH_ITEM_CHECKPOINT);
     if (item)

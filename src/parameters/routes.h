@@ -5,7 +5,7 @@
 #ifndef FTH_PARAMETERS_ROUTES_H
 #define FTH_PARAMETERS_ROUTES_H
 
-#include "parameters/access.h"
+#include "http/access.h"
 #include "parameters/accuracy.h"
 #include "parameters/copies.h"
 #include "parameters/intake.h"

@@ -311,7 +311,13 @@ fth_status fth_parameters_start(const fth_parameters_options *options, fth_param
         FTH_TRY(fth_store_open(options->checkpoints, NULL, &server->store));
         server->options.checkpoints = NULL; /* here they are kept with the run */
     }
-    FTH_TRY(fth_access_create(options, &server->access));
+    FTH_TRY(fth_access_create(&(fth_access_options){.address = options->address,
+                                                    .keys = options->keys,
+                                                    .host_names = options->host_names,
+                                                    .certificate_pem = options->certificate_pem,
+                                                    .max_requests_per_s = options->max_requests_per_s,
+                                                    .open_reads = options->open_reads},
+                              &server->access));
     FTH_TRY(check_options(options));
     FTH_TRY(fth_served_model_open(options, &server->model));
     set_defaults(&server->options, server->model->layout);

@@ -12,7 +12,7 @@
 #include "parameters/gradient.h"
 #include "parameters/local.h"
 #include "parameters/parameters.h"
-#include "parameters/request_limit.h"
+#include "http/request_limit.h"
 #include "parameters/wal.h"
 #include "parameters/workers.h"
 

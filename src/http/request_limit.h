@@ -1,6 +1,6 @@
 /* How many requests a second a client may make: a bucket for each address, in bounded memory. */
-#ifndef FTH_PARAMETERS_REQUEST_LIMIT_H
-#define FTH_PARAMETERS_REQUEST_LIMIT_H
+#ifndef FTH_HTTP_REQUEST_LIMIT_H
+#define FTH_HTTP_REQUEST_LIMIT_H
 
 #include "base/base.h"
 

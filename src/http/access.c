@@ -1,12 +1,15 @@
 /* See access.h. */
-#include "parameters/access.h"
+#include "http/access.h"
 
 #include <inttypes.h>
+#include <stdarg.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/printable.h"
 #include "http/host.h"
-#include "parameters/request_limit.h"
+#include "http/request_limit.h"
 
 struct fth_access {
     fth_keys *keys; /* or NULL */
@@ -14,7 +17,21 @@ struct fth_access {
     fth_rates *rates; /* or NULL */
     double max_requests_per_s;
     bool open_reads;
+    atomic_uint_fast64_t signatures[FTH_SIGNATURE_RESULTS];
 };
+
+enum { MAX_MESSAGE = 512 };
+
+__attribute__((format(printf, 4, 5))) static void refuse(const fth_refuser *refuser, fth_exchange *exchange,
+                                                         fth_access_refusal why, const char *format, ...)
+{
+    char message[MAX_MESSAGE];
+    va_list arguments;
+    va_start(arguments, format);
+    fth_printable_format(message, sizeof message, format, arguments); /* it may quote what is not UTF-8 */
+    va_end(arguments);
+    refuser->refuse(refuser->context, exchange, why, message);
+}
 
 static bool is_loopback(const char *address)
 {
@@ -22,7 +39,7 @@ static bool is_loopback(const char *address)
            strcmp(address, "::1") == 0;
 }
 
-fth_status fth_access_create(const fth_parameters_options *options, fth_access **result)
+fth_status fth_access_create(const fth_access_options *options, fth_access **result)
 {
     fth_status status = FTH_OK;
     fth_access *access = NULL;
@@ -83,74 +100,80 @@ static fth_role unsigned_role(const fth_access *access)
 
 /* A request that nobody signed, by the name that it is for. What is open to everybody on a server with keys is asked
  * for under whatever name a monitor or a load balancer knows. */
-static bool check_host(const fth_access *access, fth_parameters_metrics *metrics, fth_exchange *exchange,
+static bool check_host(const fth_access *access, const fth_refuser *refuser, fth_exchange *exchange,
                        const fth_route *route)
 {
     const char *host = fth_exchange_header(exchange, "Host");
     if ((access->keys && route->role == FTH_ROLE_NONE) || fth_hosts_know(access->hosts, host))
         return true;
-    fth_refuse(metrics, exchange, FTH_REFUSAL_HOST,
-               "\"%.100s\" is not a name of this server; if it is meant to be, start it with --host-name", host);
+    refuse(refuser, exchange, FTH_ACCESS_HOST,
+           "\"%.100s\" is not a name of this server; if it is meant to be, start it with --host-name", host);
     return false;
 }
 
-static bool check_origin(fth_parameters_metrics *metrics, fth_exchange *exchange)
+static bool check_origin(const fth_refuser *refuser, fth_exchange *exchange)
 {
     const char *origin = fth_exchange_header(exchange, "Origin");
     if (!fth_origin_is_foreign(origin, fth_exchange_header(exchange, "Sec-Fetch-Site"),
                                fth_exchange_header(exchange, "Host")))
         return true;
-    fth_refuse(metrics, exchange, FTH_REFUSAL_ORIGIN,
-               "a page in a browser asks (Origin: %.100s); this server is for programs", origin ? origin : "not said");
+    refuse(refuser, exchange, FTH_ACCESS_ORIGIN,
+           "a page in a browser asks (Origin: %.100s); this server is for programs", origin ? origin : "not said");
     return false;
 }
 
-static void refuse_signature(fth_parameters_metrics *metrics, fth_exchange *exchange, fth_signature_result result,
+static void refuse_signature(const fth_refuser *refuser, fth_exchange *exchange, fth_signature_result result,
                              const fth_signed *who)
 {
     bool ahead = who->ahead_s > 0;
     if (result == FTH_SIGNATURE_FULL) {
-        fth_refuse(metrics, exchange, FTH_REFUSAL_BUSY, "too many signed requests; try again later");
+        refuse(refuser, exchange, FTH_ACCESS_BUSY, "too many signed requests; try again later");
     } else if (result == FTH_SIGNATURE_OLD || result == FTH_SIGNATURE_FUTURE) {
-        fth_refuse(metrics, exchange, FTH_REFUSAL_CLOCK,
-                   "the time of the request lies %" PRId64 " s in the %s of the server's clock; "
-                   "check the clocks of both machines",
-                   ahead ? who->ahead_s : -who->ahead_s, ahead ? "future" : "past");
+        refuse(refuser, exchange, FTH_ACCESS_CLOCK,
+               "the time of the request lies %" PRId64 " s in the %s of the server's clock; "
+               "check the clocks of both machines",
+               ahead ? who->ahead_s : -who->ahead_s, ahead ? "future" : "past");
     } else {
         fth_exchange_set_header(exchange, "WWW-Authenticate", "FTH1");
-        fth_refuse(metrics, exchange, FTH_REFUSAL_UNSIGNED, "the signature is %s", fth_signature_result_name(result));
+        refuse(refuser, exchange, FTH_ACCESS_UNSIGNED, "the signature is %s", fth_signature_result_name(result));
     }
 }
 
-bool fth_access_admit(fth_access *access, fth_parameters_metrics *metrics, fth_exchange *exchange,
-                      const fth_route *route, fth_role *role)
+bool fth_access_admit(fth_access *access, const fth_refuser *refuser, fth_exchange *exchange, const fth_route *route,
+                      fth_role *role)
 {
     const char *method = fth_exchange_method(exchange);
     const char *header = fth_exchange_header(exchange, "Authorization");
 
     if (access->rates && !fth_rates_allow(access->rates, fth_exchange_client(exchange))) {
-        fth_refuse(metrics, exchange, FTH_REFUSAL_RATE, "more than %g requests a second", access->max_requests_per_s);
+        refuse(refuser, exchange, FTH_ACCESS_RATE, "more than %g requests a second", access->max_requests_per_s);
         return false;
     }
-    if (!check_origin(metrics, exchange))
+    if (!check_origin(refuser, exchange))
         return false;
     *role = unsigned_role(access);
     if (!access->keys || (route->role <= *role && !header))
-        return check_host(access, metrics, exchange, route);
+        return check_host(access, refuser, exchange, route);
     fth_signed *who = calloc(1, sizeof *who);
     if (!who)
         return false;
     fth_signature_result result =
         fth_keys_check(access->keys, header, method, fth_exchange_target(exchange), strcmp(method, "POST") == 0, who);
-    atomic_fetch_add(&metrics->signatures[result], 1);
+    atomic_fetch_add(&access->signatures[result], 1);
     if (result == FTH_SIGNATURE_GOOD) {
         *role = who->role;
         fth_exchange_set_data(exchange, who, free);
         return true;
     }
-    refuse_signature(metrics, exchange, result, who);
+    refuse_signature(refuser, exchange, result, who);
     free(who);
     return false;
+}
+
+void fth_access_forbid(const fth_refuser *refuser, fth_exchange *exchange, const fth_route *route, fth_role role)
+{
+    refuse(refuser, exchange, FTH_ACCESS_FORBIDDEN, "this key's role is %s; %s is needed", fth_role_name(role),
+           fth_role_name(route->role));
 }
 
 const fth_signed *fth_access_signer(const fth_exchange *exchange)
@@ -158,13 +181,18 @@ const fth_signed *fth_access_signer(const fth_exchange *exchange)
     return fth_exchange_get_data(exchange);
 }
 
-bool fth_access_check_body(const fth_access *access, fth_parameters_metrics *metrics, fth_exchange *exchange)
+bool fth_access_check_body(const fth_access *access, const fth_refuser *refuser, fth_exchange *exchange)
 {
     const fth_signed *who = fth_access_signer(exchange);
     size_t size = 0;
     const void *body = fth_exchange_body(exchange, &size);
     if (!access->keys || (who && fth_signed_body_matches(who, body, size)))
         return true;
-    fth_refuse(metrics, exchange, FTH_REFUSAL_BODY, "the body is not the one that was signed");
+    refuse(refuser, exchange, FTH_ACCESS_BODY, "the body is not the one that was signed");
     return false;
+}
+
+uint64_t fth_access_count_signatures(const fth_access *access, fth_signature_result result)
+{
+    return atomic_load(&access->signatures[result]);
 }

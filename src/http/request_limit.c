@@ -1,5 +1,5 @@
 /* See request_limit.h. A table of fixed size: clients whose addresses meet in a place share it, which can only slow them. */
-#include "parameters/request_limit.h"
+#include "http/request_limit.h"
 
 #include <math.h>
 #include <pthread.h>
