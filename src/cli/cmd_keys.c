@@ -11,7 +11,7 @@
 
 typedef struct keys_options {
     fth_given given;
-    char *role;
+    char *role, *data;
 } keys_options;
 
 static const fth_option rows[] = {
@@ -22,6 +22,11 @@ static const fth_option rows[] = {
      .argument = "ROLE",
      .list = fth_role_choice,
      .help = "read: pull; train: push too; admin: everything"},
+    {.name = "data",
+     .type = FTH_OPTION_TEXT,
+     .offset = offsetof(keys_options, data),
+     .argument = "NAMES",
+     .help = "of the data sets that `farthing serve batches` has, only these, with commas between them"},
 };
 static const fth_option_table table = {
     .options = rows, .count = FTH_COUNT_OF(rows), .struct_size = sizeof(keys_options)};
@@ -57,7 +62,7 @@ static fth_exit_code run_keys(const fth_command *command, const fth_invocation *
         fth_role_find(options.role, &role);
         if (arguments.count > 1)
             code = fth_cli_usage(command, "one file is enough");
-        else if (fth_keys_generate(role, &line) != FTH_OK ||
+        else if (fth_keys_generate(role, options.data, &line) != FTH_OK ||
                  (arguments.count == 1 && append(arguments.positional[0], line) != FTH_OK))
             code = fth_cli_fail();
         else if (arguments.count == 1)
@@ -74,11 +79,11 @@ static fth_exit_code run_keys(const fth_command *command, const fth_invocation *
 
 const fth_command fth_command_keys = {
     .name = "keys",
-    .arguments = "[FILE] [--role ROLE]",
+    .arguments = "[FILE] [--role ROLE] [--data NAMES]",
     .summary = "make an access key and its secret, for services",
-    .details =
-        "A key is a line \"ACCESS SECRET ROLE\". With a file it is added there, else printed. The server reads the\n"
-        "file (--keys FILE); a worker has FARTHING_ACCESS_KEY and FARTHING_SECRET_KEY in its environment.\n",
+    .details = "A key is a line \"ACCESS SECRET ROLE [data=NAMES]\". With a file it is added there, else printed. The "
+               "server reads the\n"
+               "file (--keys FILE); a worker has FARTHING_ACCESS_KEY and FARTHING_SECRET_KEY in its environment.\n",
     .table = &table,
     .examples = (const fth_example[]){{"farthing keys keys.txt --role read", "add a key that may only read"}, {0}},
     .run = run_keys,

@@ -144,6 +144,7 @@ bool fth_access_admit(fth_access *access, const fth_refuser *refuser, fth_exchan
 {
     const char *method = fth_exchange_method(exchange);
     const char *header = fth_exchange_header(exchange, "Authorization");
+    bool changes = strcmp(method, "GET") != 0 && strcmp(method, "HEAD") != 0;
 
     if (access->rates && !fth_rates_allow(access->rates, fth_exchange_client(exchange))) {
         refuse(refuser, exchange, FTH_ACCESS_RATE, "more than %g requests a second", access->max_requests_per_s);
@@ -158,7 +159,7 @@ bool fth_access_admit(fth_access *access, const fth_refuser *refuser, fth_exchan
     if (!who)
         return false;
     fth_signature_result result =
-        fth_keys_check(access->keys, header, method, fth_exchange_target(exchange), strcmp(method, "POST") == 0, who);
+        fth_keys_check(access->keys, header, method, fth_exchange_target(exchange), changes, who);
     atomic_fetch_add(&access->signatures[result], 1);
     if (result == FTH_SIGNATURE_GOOD) {
         *role = who->role;

@@ -98,6 +98,7 @@ out:
 
 typedef struct key {
     char access[FTH_MAX_ACCESS_KEY + 1], secret[FTH_MAX_SECRET + 1];
+    char data[FTH_MAX_KEY_DATA + 1];
     fth_role role;
 } key;
 
@@ -115,19 +116,36 @@ static double valid_for(const fth_keys *keys)
     return 2 * (keys->window_s + ROUNDING_S);
 }
 
+/* Names that a service gives data sets: letters, digits and "-_." . */
+static bool is_data_list(const char *text)
+{
+    for (size_t length; *text; text += length + (text[length] == ',')) {
+        length = strcspn(text, ",");
+        if (length == 0 || (text[length] == ',' && !text[length + 1]))
+            return false;
+        for (size_t i = 0; i < length; i++)
+            if (!isalnum((unsigned char)text[i]) && !strchr("-_.", text[i]))
+                return false;
+    }
+    return true;
+}
+
 static fth_status parse_line(const char *line, const char *origin, int number, fth_keys *keys)
 {
     fth_status status = FTH_OK;
     key parsed = {0};
-    char role[8], rest[2];
+    char role[8] = "", data[5 + FTH_MAX_KEY_DATA + 1] = "", rest[2];
 
     while (isspace((unsigned char)*line))
         line++;
     if (!*line || *line == '#')
         return FTH_OK;
-    int words = sscanf(line, "%64s %128s %7s %1s", parsed.access, parsed.secret, role, rest);
-    FTH_REQUIRE(words == 3 && fth_role_find(role, &parsed.role), FTH_INVALID,
+    int words = sscanf(line, "%64s %128s %7s %517s %1s", parsed.access, parsed.secret, role, data, rest);
+    FTH_REQUIRE((words == 3 || words == 4) && fth_role_find(role, &parsed.role), FTH_INVALID,
                 "%s line %d: expected are an access key, a secret and a role (read, train or admin)", origin, number);
+    FTH_REQUIRE(words == 3 || (strncmp(data, "data=", 5) == 0 && data[5] && is_data_list(data + 5)), FTH_INVALID,
+                "%s line %d: expected data=NAME[,NAME...] after the role", origin, number);
+    memcpy(parsed.data, words == 4 ? data + 5 : "", words == 4 ? strlen(data + 5) + 1 : 1);
     FTH_REQUIRE(is_word(parsed.access, 1, FTH_MAX_ACCESS_KEY) && is_word(parsed.secret, MIN_SECRET, FTH_MAX_SECRET),
                 FTH_INVALID,
                 "%s line %d: keys are of letters, digits and -_.+/=, secrets of %d to %d of them; "
@@ -233,16 +251,20 @@ void fth_keys_advance(fth_keys *keys, double seconds)
     fth_nonces_advance(keys->nonces, seconds);
 }
 
-fth_status fth_keys_generate(fth_role role, char **line)
+fth_status fth_keys_generate(fth_role role, const char *data, char **line)
 {
     fth_status status = FTH_OK;
     unsigned char random[10 + 32];
     char access[21], secret[65];
 
+    bool limited = data && *data;
+    FTH_REQUIRE(!limited || (strlen(data) <= FTH_MAX_KEY_DATA && is_data_list(data)), FTH_INVALID,
+                "\"%s\" is not a list of data sets; expected NAME[,NAME...]", data);
     FTH_REQUIRE(RAND_bytes(random, sizeof random) == 1, FTH_IO, "no random numbers for a key");
     fth_hex_encode(random, 10, access);
     fth_hex_encode(random + 10, 32, secret);
-    *line = fth_format("%s %s %s\n", access, secret, fth_role_name(role));
+    *line =
+        fth_format("%s %s %s%s%s\n", access, secret, fth_role_name(role), limited ? " data=" : "", limited ? data : "");
     fth_wipe(secret, sizeof secret);
     fth_wipe(random, sizeof random);
 
@@ -325,6 +347,7 @@ fth_signature_result fth_keys_check(fth_keys *keys, const char *authorization, c
     }
     memcpy(who->access, found->access, sizeof who->access);
     memcpy(who->body_sha256, parsed.body, sizeof who->body_sha256);
+    memcpy(who->data, found->data, sizeof who->data);
     who->role = found->role;
     return FTH_SIGNATURE_GOOD;
 }
@@ -334,4 +357,16 @@ bool fth_signed_body_matches(const fth_signed *who, const void *body, uint64_t b
     char hex[65];
     fth_hex_sha256(body, body_bytes, hex);
     return CRYPTO_memcmp(hex, who->body_sha256, 64) == 0;
+}
+
+bool fth_signed_may_read(const fth_signed *who, const char *name)
+{
+    size_t wanted = strlen(name);
+    bool may = !*who->data;
+    for (const char *text = who->data; *text && !may;) {
+        size_t length = strcspn(text, ",");
+        may = length == wanted && memcmp(text, name, length) == 0;
+        text += length + (text[length] == ',');
+    }
+    return may;
 }

@@ -15,10 +15,11 @@
  * train (read and push) or admin (all). Keys are in a file that only its owner can read, a line each:
  *
  *     # comment
- *     ACCESS SECRET ROLE
+ *     ACCESS SECRET ROLE [data=NAME[,NAME...]]
  *
- * or in the environment: FARTHING_KEYS, the same text (';' may stand for the end of a line); or FARTHING_ACCESS_KEY and
- * FARTHING_SECRET_KEY, one key, which is how a worker gets its own. Secrets never are arguments, nor in any message. */
+ * where data= limits a key to the data sets of these names, on servers that have some; or in the environment:
+ * FARTHING_KEYS, the same text (';' may stand for the end of a line); or FARTHING_ACCESS_KEY and FARTHING_SECRET_KEY, one
+ * key, which is how a worker gets its own. Secrets never are arguments, nor in any message. */
 #ifndef FTH_HTTP_SIGNATURE_H
 #define FTH_HTTP_SIGNATURE_H
 
@@ -28,7 +29,7 @@
 #include "base/base.h"
 #include "http/role.h"
 
-enum { FTH_MAX_ACCESS_KEY = 64, FTH_MAX_SECRET = 128, FTH_MAX_AUTHORIZATION = 512 };
+enum { FTH_MAX_ACCESS_KEY = 64, FTH_MAX_SECRET = 128, FTH_MAX_AUTHORIZATION = 512, FTH_MAX_KEY_DATA = 512 };
 
 /* ---- who signs ---- */
 
@@ -73,8 +74,9 @@ const char *fth_signature_result_name(fth_signature_result result); /* "missing"
 typedef struct fth_signed {
     char access[FTH_MAX_ACCESS_KEY + 1];
     fth_role role;
-    char body_sha256[65]; /* what the body must have */
-    int64_t ahead_s;      /* of this clock, where the time is too far from it; below 0: behind */
+    char data[FTH_MAX_KEY_DATA + 1]; /* names of data sets, with commas between them; "": all */
+    char body_sha256[65];            /* what the body must have */
+    int64_t ahead_s;                 /* of this clock, where the time is too far from it; below 0: behind */
 } fth_signed;
 
 /* Checks a header (NULL: missing). With `once`, a signature is good one time only: for requests that change something.
@@ -84,8 +86,12 @@ fth_signature_result fth_keys_check(fth_keys *keys, const char *authorization, c
 /* True if the body has the hash. */
 bool fth_signed_body_matches(const fth_signed *who, const void *body, uint64_t body_bytes);
 
-/* A new key: "ACCESS SECRET ROLE\n" with 160 and 256 random bits. free() it. */
-fth_status fth_keys_generate(fth_role role, char **line);
+/* True if the key is not limited to other data sets than `name`. */
+bool fth_signed_may_read(const fth_signed *who, const char *name);
+
+/* A new key: "ACCESS SECRET ROLE\n" with 160 and 256 random bits; with `data` (or NULL, "") limited to those data sets.
+ * free() it. */
+fth_status fth_keys_generate(fth_role role, const char *data, char **line);
 
 /* For tests: seconds that a time may differ, and how many requests are remembered; 0 leaves them. */
 void fth_keys_set_limits(fth_keys *keys, double window_s, uint64_t remembered);

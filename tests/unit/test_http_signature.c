@@ -178,12 +178,17 @@ static void test_key_files(void **state)
                                       "alice 0123456789abcdef0123 king",
                                       "alice 0123456789abcdef0123",
                                       "alice 0123456789abcdef0123 train more",
+                                      "alice 0123456789abcdef0123 train data=",
+                                      "alice 0123456789abcdef0123 train data=a,,b",
+                                      "alice 0123456789abcdef0123 train data=a,",
+                                      "alice 0123456789abcdef0123 train data=a/b",
+                                      "alice 0123456789abcdef0123 train data=a more",
                                       "a 0123456789abcdef0123 read\na 0123456789abcdef0123 read"};
     for (size_t i = 0; i < FTH_COUNT_OF(bad); i++) {
         assert_int_equal(fth_keys_parse(bad[i], "test", &keys), FTH_INVALID);
         assert_null(strstr(fth_error_message(), "0123456789abcdef"));
     }
-    assert_int_equal(fth_keys_generate(FTH_ROLE_ADMIN, &line), FTH_OK);
+    assert_int_equal(fth_keys_generate(FTH_ROLE_ADMIN, NULL, &line), FTH_OK);
     assert_int_equal(fth_keys_parse(line, "test", &keys), FTH_OK);
     fth_keys_free(keys);
 
@@ -206,6 +211,27 @@ static void test_key_files(void **state)
     fth_keys_free(keys);
     free(text);
     unsetenv("FARTHING_KEYS");
+}
+
+static void test_data_of_keys(void **state)
+{
+    (void)state;
+    fth_keys *keys = NULL;
+    fth_signed who = {0};
+    fth_signer signer = {0};
+    char *line = NULL, header[FTH_MAX_AUTHORIZATION];
+    assert_int_equal(fth_keys_generate(FTH_ROLE_READ, "tiny,tiny-2", &line), FTH_OK);
+    assert_int_equal(sscanf(line, "%64s %128s", signer.access, signer.secret), 2);
+    assert_int_equal(fth_keys_parse(line, "test", &keys), FTH_OK);
+    assert_int_equal(fth_signer_sign(&signer, "GET", "/x", NULL, 0, header), FTH_OK);
+    assert_int_equal(fth_keys_check(keys, header, "GET", "/x", false, &who), FTH_SIGNATURE_GOOD);
+    assert_true(fth_signed_may_read(&who, "tiny") && fth_signed_may_read(&who, "tiny-2"));
+    assert_false(fth_signed_may_read(&who, "tin") || fth_signed_may_read(&who, "tiny-22") ||
+                 fth_signed_may_read(&who, "tiny,tiny-2") || fth_signed_may_read(&who, ""));
+    assert_true(fth_signed_may_read(&(fth_signed){0}, "anything"));
+    fth_keys_free(keys);
+    free(line);
+    assert_int_equal(fth_keys_generate(FTH_ROLE_READ, "a b", &line), FTH_INVALID);
 }
 
 /* The first of many, so that a list that grows and moves would leave it behind. */
@@ -294,6 +320,7 @@ int main(void)
         cmocka_unit_test(test_time_and_memory),
         cmocka_unit_test(test_keys_are_wiped),
         cmocka_unit_test_setup_teardown(test_kept_nonces, test_make_folder, test_remove_folder),
+        cmocka_unit_test(test_data_of_keys),
         cmocka_unit_test_setup_teardown(test_key_files, test_make_folder, test_remove_folder),
         cmocka_unit_test_setup_teardown(test_tls, test_make_folder, test_remove_folder),
     };
