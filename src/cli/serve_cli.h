@@ -1,9 +1,80 @@
-/* Services of `farthing serve`: a command each, in serve_<name>.c, and a row in cmd_serve.c. */
+/* Services of `farthing serve`: a command each, in serve_<name>.c, and a row in cmd_serve.c. What their flags have in common,
+ * where a service is reached and by whom, is here and in serve_flags.c. */
 #ifndef FTH_CLI_SERVE_CLI_H
 #define FTH_CLI_SERVE_CLI_H
 
 #include "cli/cli.h"
+#include "http/tls.h"
 
 extern const fth_command fth_serve_parameters;
+
+typedef struct fth_serving_flags {
+    char *address, *host_names, *keys, *certificate, *key;
+    int64_t port;
+    double max_rate;
+    bool tls;
+} fth_serving_flags;
+
+/* What the flags name: keys and certificate. All NULL where they name none. */
+typedef struct fth_serving_secrets {
+    char *keys, *certificate_pem, *key_pem;
+    char fingerprint[FTH_FINGERPRINT_SIZE]; /* of the certificate's key; "": there is none */
+} fth_serving_secrets;
+/* A certificate that is made here is kept in `tls_folder`. */
+fth_status fth_serving_read(const fth_serving_flags *flags, const char *tls_folder, fth_serving_secrets *secrets);
+void fth_serving_release(fth_serving_secrets *secrets);
+
+/* "https://[::1]:29500" */
+enum { FTH_SERVING_URL = 320 };
+void fth_serving_url(const fth_serving_flags *flags, bool tls, int port, char url[FTH_SERVING_URL]);
+
+/* Rows for an fth_serving_flags that lies at `at` in the command's options. */
+/* clang-format off: a macro of rows is read by rows */
+#define FTH_SERVING_ROWS(at, usual_port)                                                                               \
+    {.name = "port",                                                                                                   \
+     .type = FTH_OPTION_INTEGER,                                                                                       \
+     .offset = (at) + offsetof(fth_serving_flags, port),                                                               \
+     .fallback = usual_port,                                                                                           \
+     .argument = "N",                                                                                                  \
+     .maximum = 65535,                                                                                                 \
+     .help = "0: any free one"},                                                                                       \
+        {.name = "address",                                                                                            \
+         .type = FTH_OPTION_TEXT,                                                                                      \
+         .offset = (at) + offsetof(fth_serving_flags, address),                                                        \
+         .fallback = "127.0.0.1",                                                                                      \
+         .argument = "IP",                                                                                             \
+         .help = "0.0.0.0 serves other machines, which needs --keys"},                                                 \
+        {.name = "host-name",                                                                                          \
+         .type = FTH_OPTION_TEXT,                                                                                      \
+         .offset = (at) + offsetof(fth_serving_flags, host_names),                                                     \
+         .argument = "NAMES",                                                                                          \
+         .help =                                                                                                       \
+             "names, with commas between them, that the server is reached by; addresses, localhost, this machine's "   \
+             "name and those in its certificate are known. Requests for another name are refused unless they are "     \
+             "signed"},                                                                                                \
+        {.name = "keys",                                                                                               \
+         .type = FTH_OPTION_TEXT,                                                                                      \
+         .offset = (at) + offsetof(fth_serving_flags, keys),                                                           \
+         .argument = "FILE",                                                                                           \
+         .help = "who may ask: `farthing keys` makes a line of it; or the environment's FARTHING_KEYS"},               \
+        {.name = "tls",                                                                                                \
+         .type = FTH_OPTION_SWITCH,                                                                                    \
+         .offset = (at) + offsetof(fth_serving_flags, tls),                                                            \
+         .help = "serve https; with a certificate made here, to be pinned"},                                           \
+        {.name = "certificate",                                                                                        \
+         .type = FTH_OPTION_TEXT,                                                                                      \
+         .offset = (at) + offsetof(fth_serving_flags, certificate),                                                    \
+         .argument = "FILE",                                                                                           \
+         .help = "a real certificate (chain), PEM, for https"},                                                        \
+        {.name = "key",                                                                                                \
+         .type = FTH_OPTION_TEXT,                                                                                      \
+         .offset = (at) + offsetof(fth_serving_flags, key),                                                            \
+         .argument = "FILE",                                                                                           \
+         .help = "and its private key"},                                                                               \
+    {                                                                                                                  \
+        .name = "max-rate", .type = FTH_OPTION_NUMBER, .offset = (at) + offsetof(fth_serving_flags, max_rate),         \
+        .fallback = "0", .argument = "N", .maximum = 1e9, .help = "requests a second of one address; 0: any"           \
+    }
+/* clang-format on */
 
 #endif

@@ -5,17 +5,16 @@
 #include <string.h>
 
 #include "cli/serve_cli.h"
-#include "http/signature.h"
-#include "http/tls.h"
 #include "parameters/parameters.h"
 
 /* One member for each flag, as wide as the command's list of options is long. */
 typedef struct serve_options {
     fth_train_options train; /* first: its rows' offsets are in it. Only some of its options are read here. */
-    char *data_shape, *consistency, *durability, *checkpoints, *address, *certificate, *key, *keys, *host_names;
-    int64_t classes, port, validate_every, epoch_samples, max_log_mb, max_memory_mb, max_snapshots;
-    double lease_s, gather_s, max_rate, clip_pushes;
-    bool tls, open_reads, stay, json;
+    fth_serving_flags serving;
+    char *data_shape, *consistency, *durability, *checkpoints;
+    int64_t classes, validate_every, epoch_samples, max_log_mb, max_memory_mb, max_snapshots;
+    double lease_s, gather_s, clip_pushes;
+    bool open_reads, stay, json;
 } serve_options;
 
 static fth_status check_shape(const char *text)
@@ -43,26 +42,7 @@ static const fth_option own_rows[] = {
      .argument = "N",
      .maximum = 1e6,
      .help = "how many classes the workers' data has; 0: as the model was published"},
-    {.name = "port",
-     .type = FTH_OPTION_INTEGER,
-     AT(port),
-     .fallback = "29500",
-     .argument = "N",
-     .maximum = 65535,
-     .help = "0: any free one"},
-    {.name = "address",
-     .type = FTH_OPTION_TEXT,
-     AT(address),
-     .fallback = "127.0.0.1",
-     .argument = "IP",
-     .help = "0.0.0.0 serves other machines, which needs --keys"},
-    {.name = "host-name",
-     .type = FTH_OPTION_TEXT,
-     AT(host_names),
-     .argument = "NAMES",
-     .help = "names, with commas between them, that the server is reached by; addresses, localhost, this machine's "
-             "name and "
-             "those in its certificate are known. Requests for another name are refused unless they are signed"},
+    FTH_SERVING_ROWS(offsetof(serve_options, serving), "29500"),
     {.name = "consistency",
      .type = FTH_OPTION_CHOICE,
      AT(consistency),
@@ -97,25 +77,10 @@ static const fth_option own_rows[] = {
      .type = FTH_OPTION_SWITCH,
      AT(stay),
      .help = "serve on when --steps or --epochs are reached, for those who read"},
-    {.name = "keys",
-     .type = FTH_OPTION_TEXT,
-     AT(keys),
-     .argument = "FILE",
-     .help = "who may ask: `farthing keys` makes a line of it; or the environment's FARTHING_KEYS"},
     {.name = "open-reads",
      .type = FTH_OPTION_SWITCH,
      AT(open_reads),
      .help = "parameters, version and accuracy for everybody, without a signature"},
-    {.name = "tls",
-     .type = FTH_OPTION_SWITCH,
-     AT(tls),
-     .help = "serve https; with a certificate made here, to be pinned"},
-    {.name = "certificate",
-     .type = FTH_OPTION_TEXT,
-     AT(certificate),
-     .argument = "FILE",
-     .help = "a real certificate (chain), PEM, for https"},
-    {.name = "key", .type = FTH_OPTION_TEXT, AT(key), .argument = "FILE", .help = "and its private key"},
     {.name = "checkpoints",
      .type = FTH_OPTION_TEXT,
      AT(checkpoints),
@@ -153,13 +118,6 @@ static const fth_option own_rows[] = {
      .minimum = 2,
      .maximum = 1000,
      .help = "versions of the parameters held for slow readers"},
-    {.name = "max-rate",
-     .type = FTH_OPTION_NUMBER,
-     AT(max_rate),
-     .fallback = "0",
-     .argument = "N",
-     .maximum = 1e9,
-     .help = "requests a second of one address; 0: any"},
     {.name = "validate-every",
      .type = FTH_OPTION_INTEGER,
      AT(validate_every),
@@ -241,10 +199,8 @@ out:
 static void tell_where(const serve_options *asked, const fth_parameters *server, const fth_parameters_options *options,
                        const char *fingerprint)
 {
-    bool v6 = strchr(asked->address, ':') != NULL;
-    char url[320];
-    snprintf(url, sizeof url, "%s://%s%s%s:%d", options->certificate_pem ? "https" : "http", v6 ? "[" : "",
-             asked->address, v6 ? "]" : "", fth_parameters_port(server));
+    char url[FTH_SERVING_URL];
+    fth_serving_url(&asked->serving, options->certificate_pem != NULL, fth_parameters_port(server), url);
     if (asked->json) {
         json_t *json = json_pack("{s:s, s:s, s:i, s:s, s:s, s:I, s:s}", "event", "serving", "url", url, "port",
                                  fth_parameters_port(server), "run", fth_parameters_run_folder(server), "model",
@@ -308,16 +264,16 @@ static fth_status serve(const fth_option_table *table, const serve_options *aske
                                       .ends_by_epochs = fth_options_was_given(table, asked, "epochs"),
                                       .checkpoints = *asked->checkpoints ? asked->checkpoints : NULL,
                                       .max_log_bytes = (uint64_t)asked->max_log_mb << 20,
-                                      .address = asked->address,
-                                      .host_names = asked->host_names,
-                                      .port = (int)asked->port,
+                                      .address = asked->serving.address,
+                                      .host_names = asked->serving.host_names,
+                                      .port = (int)asked->serving.port,
                                       .open_reads = asked->open_reads,
                                       .max_memory_bytes = (uint64_t)asked->max_memory_mb << 20,
                                       .max_snapshots = (int)asked->max_snapshots,
-                                      .max_requests_per_s = asked->max_rate};
+                                      .max_requests_per_s = asked->serving.max_rate};
     fth_parameters *server = NULL;
-    char *keys = NULL, *certificate = NULL, *key = NULL, *folder = NULL, *going_on = NULL,
-         fingerprint[FTH_FINGERPRINT_SIZE] = "";
+    fth_serving_secrets secrets = {0};
+    char *tls = NULL, *going_on = NULL;
     fth_stop stop = FTH_STOP_INITIALIZER;
 
     fth_signals_watch(&stop);
@@ -326,21 +282,13 @@ static fth_status serve(const fth_option_table *table, const serve_options *aske
     FTH_TRY(set_model_facts(table, asked, &options));
     FTH_TRY(fth_parameters_set_interval(train.checkpoint_every, &options));
     FTH_TRY(fth_durability_find(asked->durability, &options.durability));
-    FTH_TRY(fth_keys_read(asked->keys, &keys));
-    options.keys = keys;
-    FTH_REQUIRE(!*asked->certificate == !*asked->key, FTH_INVALID, "--certificate and --key belong together");
-    if (*asked->certificate) {
-        FTH_TRY(fth_tls_load(asked->certificate, asked->key, &certificate, &key));
-    } else if (asked->tls) {
-        folder = fth_path_join(train.runs, "tls");
-        FTH_TRY(fth_tls_load_or_make(folder, asked->address, &certificate, &key));
-    }
-    options.certificate_pem = certificate;
-    options.key_pem = key;
-    if (certificate)
-        FTH_TRY(fth_tls_fingerprint(certificate, fingerprint));
+    tls = fth_path_join(train.runs, "tls");
+    FTH_TRY(fth_serving_read(&asked->serving, tls, &secrets));
+    options.keys = secrets.keys;
+    options.certificate_pem = secrets.certificate_pem;
+    options.key_pem = secrets.key_pem;
     FTH_TRY(fth_parameters_start(&options, &server));
-    tell_where(asked, server, &options, fingerprint);
+    tell_where(asked, server, &options, secrets.fingerprint);
     fth_status outcome = wait_for_end(server, asked, &train, &stop, finished);
     going_on = describe_going_on(asked, &train, server);
     fth_status stopped = fth_parameters_stop(server, *finished); /* frees it */
@@ -350,10 +298,8 @@ static fth_status serve(const fth_option_table *table, const serve_options *aske
 
 out:
     fth_signals_unwatch();
-    fth_wipe_text(keys);
-    free(certificate);
-    fth_wipe_text(key);
-    free(folder);
+    fth_serving_release(&secrets);
+    free(tls);
     free(going_on);
     fth_options_release(&fth_train_option_table, &train);
     return status;
