@@ -7,12 +7,12 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "http/request_limit.h"
 #include "model/model.h"
 #include "parameters/client.h"
 #include "parameters/gradient.h"
 #include "parameters/local.h"
 #include "parameters/parameters.h"
-#include "http/request_limit.h"
 #include "parameters/wal.h"
 #include "parameters/workers.h"
 
