@@ -7,20 +7,22 @@
  *
  * HTTP, JSON unless said; roles as the parameter server's keys have them, and which data sets a key may read:
  *
- *     GET  /v1/data/NAME                 what the set is: classes, counts, sizes, version
+ *     GET  /v1/data/NAME                 what the set is (described_set.h)                  read
  *     POST /v1/jobs                      registers a job (below)                            read
  *     POST /v1/sync                      an agent's exchange: positions and counters of its jobs, what they wait for; held until
  *                                        something of that is ready (below)                read
+ *     GET  /v1/jobs/JOB                  what it has had so far (below)                     read
  *     GET  /v1/items/ID                  an entry (where the cache is shared memory)        read
- *     POST /v1/orders/take, /v1/orders/done, PUT /v1/items/ID     workers and functions     train
- *     GET  /v1/status, /metrics, /healthz
+ *     POST /v1/orders/take, /v1/orders/done, PUT /v1/items/ID     workers and functions (below)     train
+ *     GET  /v1/status                    for people                                         read
+ *     GET  /metrics, /healthz, /openapi.yaml                                                everybody
  *
  * Jobs have ids from 1 to 2^53 - 1, in JSON whole numbers; items have theirs as 32 hex digits (item.h). Failures are
  * {"error":TEXT, "status":NAME}, as in host.h, also where the code is 4xx.
  *
  * An agent passes on what its clients say: {"op":"register"} of host.h is
  *     POST /v1/jobs  {"job":{spec}, "name":TEXT, "resume":JOB?, "agent":TEXT}
- *                 -> {"job":JOB, "spec":{complete}, "set":{as GET /v1/data/NAME}, "cache":"shm"|"redis://..."}
+ *                 -> {"job":JOB, "spec":{complete}, "why":TEXT (of its form), "set":{as GET /v1/data/NAME}, "cache":"shm"|"redis://..."}
  * With "resume" the job keeps that id if it is the same spec's, also where the coordinator has never heard of it: so an agent
  * gets its jobs back from a coordinator that has lost its file. "cache" has no password: agents have theirs from FARTHING_REDIS_PASSWORD.
  *
@@ -37,7 +39,22 @@
  *                     "unknown":[JOB, ...]}      register these again, with "resume"
  * "jobs" is the whole list each time: what is not in it any more has no processes on this machine. "counters" are sums since the job's
  * processes there began, those that have ended included. The answer is held until something in "wanted" is ready or has failed, at most
- * "wait_ms"; at once if nothing is wanted. An agent that is silent for 10 s has lost its processes. */
+ * "wait_ms"; at once if nothing is wanted. An agent that is silent for 10 s has lost its processes.
+ *
+ * {"op":"figures"} of host.h, and GET /v1/jobs/JOB, which an agent passes it on as:
+ *                 -> {"job":JOB, "form":NAME, "why":TEXT, "usd":DOLLARS, "decoded_for_it":IMAGES, "decoded_by_others":IMAGES, ...}
+ * {"op":"failed?"} is, for an agent, what "failed" of /v1/sync has said.
+ *
+ * A worker (farthing worker prefetch) asks for orders, and hands in what it has made:
+ *     POST /v1/orders/take  {"prefetcher":TEXT, "room":N, "wait_ms":MS}    held until there is an order, at most wait_ms, 10000 at most
+ *                 -> {"orders":[{fth_order_save()}, ...], "limit_s":SECONDS, "cache":"shm"|"redis://..."}
+ *     PUT  /v1/items/ID     the whole entry, of an item that is being made (where the cache is shared memory)
+ *                 -> {"receipt":[ID, SIZE, "CHECKSUM as 16 hex digits"]}
+ *     POST /v1/orders/done  {"prefetcher":TEXT, "results":[{"id":ID, "preparation":{fth_preparation_save()}}, or
+ *                                                          {"id":ID, "status":NAME, "error":TEXT}, ...]}  -> {}
+ * What is not done after "limit_s" is given to somebody else. A worker opens a data set at the "address" of GET /v1/data/NAME,
+ * which must have the same version there. A function is POSTed an order with "cache" and "address" (of this server) beside its members, and
+ * answers with a result as above. */
 #ifndef FTH_BATCHES_COORDINATOR_H
 #define FTH_BATCHES_COORDINATOR_H
 

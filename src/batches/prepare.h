@@ -25,6 +25,9 @@ typedef struct fth_preparation {
     int64_t bad;                         /* samples that cannot be read */
     char bad_name[160], bad_reason[160]; /* of the first */
 } fth_preparation;
+/* {"receipt":[ID, SIZE, "CHECKSUM as 16 hex digits"], and the other members by their names}. */
+json_t *fth_preparation_save(const fth_preparation *preparation);
+fth_status fth_preparation_load(const json_t *json, fth_preparation *preparation);
 
 typedef struct fth_preparer fth_preparer;                 /* a data set; any thread */
 typedef struct fth_preparing_thread fth_preparing_thread; /* one thread's tools */
