@@ -38,13 +38,12 @@ bool fth_batches_get_figures(const fth_dataset *dataset, fth_batches_figures *fi
 
 /* ---- for programs that have a job of several processes, and several batches out at once (reader.c) ---- */
 
-/* How a job was registered, once a loader is open: given as job=, rotation= and form= of the address, other processes have the
- * same job, or the next process of it goes on with the same numbers. False if the data set is no such one. */
+/* How a job was registered, once a loader is open: with its number (16 hex digits), rotation, sharing and form as job=, rotation=,
+ * share= and form= of the address, other processes have the same job, or the next process of it goes on with the same numbers.
+ * False if the data set is no such one. */
 typedef struct fth_batches_registration {
     uint64_t job; /* 0: no coordinator could be reached */
-    int64_t rotation;
-    fth_form form;
-    fth_sharing sharing;
+    fth_job_spec spec;
 } fth_batches_registration;
 bool fth_batches_get_registration(const fth_dataset *dataset, fth_batches_registration *registration);
 /* Keeps a batch that a loader of the set has just given as it is, while others are taken. False: it does not lie in shared memory, or

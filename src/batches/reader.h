@@ -1,7 +1,9 @@
-/* Batches of the shared cache (`farthing serve batches`) for other programs: the interface of libfarthing_batches.so, which the
- * Python package (python/) loads. It has what reading data needs and no compute library, so it can live in a PyTorch process.
+/* Batches for other programs, out of the shared cache (`farthing serve batches`) or of any data that farthing reads: the interface of
+ * libfarthing_batches.so, which the Python package (python/) loads. The library has what reading data needs and no compute
+ * library, so that it can live in a PyTorch process.
  *
- * A reader is one process's end of a job. It may be opened again in a process that was forked, but is not used across a fork. */
+ * A reader is one process's end of a job. It is used by one thread at a time, except for fth_reader_give_back(), and not across a
+ * fork: the child calls fth_reader_abandon() and opens its own. */
 #ifndef FTH_BATCHES_READER_H
 #define FTH_BATCHES_READER_H
 
@@ -15,20 +17,24 @@ extern "C" {
 
 typedef struct fth_reader fth_reader;
 
+/* Zeroed: the first batches of the training part, as they come. Python declares the same struct (python/farthing_batches/_library.py). */
 typedef struct fth_reader_options {
-    int64_t batch;
+    int64_t batch; /* samples, of all ranks together */
     uint64_t seed;
     int shuffle;
     fth_split split;
     const char *transform; /* NULL: the usual one */
+    const char *augment;   /* of images that are no files, as --augment has it; NULL: none */
+    int image_size;        /* 0: the set's own, or chosen */
     const char *share;     /* "none", "order", "all"; NULL: what the address says */
     const char *form;      /* "auto", "encoded", "decoded", "batches"; NULL: what the address says */
     int rank, ranks;       /* of a job of several processes that each have a part of every batch; 0, 0: alone */
     int worker, workers;   /* of data workers that each have every `workers`-th batch; 0, 0: alone */
-    int64_t first_batch;   /* from the start of epoch 0 */
-    int64_t batch_limit;   /* 0: endless */
-    const char *job;       /* of a job that another process has registered (fth_reader_job); NULL: a new one */
-    double max_bad_images; /* 0: 0.001 */
+    int threads;           /* that finish samples; 0: one a core */
+    int64_t first_batch;   /* from the start of epoch 0; worker w begins with the w-th after it */
+    int64_t batch_limit;   /* stop before the batch of this number; 0: endless */
+    const char *job;       /* what fth_reader_job() or fth_reader_order() said in another process; NULL: a new job */
+    double max_bad_images; /* share; 0: 0.001 */
     double timeout_s;      /* of a batch; 0: 60 */
 } fth_reader_options;
 
@@ -37,31 +43,51 @@ typedef struct fth_reader_info {
     int64_t batches_per_epoch;
     int classes, channels, height, width;
     const char *const *class_names; /* lent by the reader */
-    const char *form, *share;
 } fth_reader_info;
 
 typedef struct fth_reader_batch {
     const float *images;   /* (count, channels, height, width); read-only, in shared memory where it can be */
     const int64_t *labels; /* (count) */
-    int64_t count, number, epoch;
-    uint64_t lease; /* for fth_reader_give_back() */
+    int64_t count;         /* 0: this rank's part of a small batch is empty */
+    int64_t number, epoch; /* number -1: there are no more, and nothing to give back */
+    uint64_t lease;        /* for fth_reader_give_back() */
 } fth_reader_batch;
 
+/* Of the calling thread's last failure. */
+FTH_API const char *fth_reader_error(void);
+/* Whether `address` can be read: FTH_OK, or the first thing that cannot be reached, in at most `timeout_s`. */
+FTH_API fth_status fth_reader_check(const char *address, double timeout_s);
+
+/* `address` as --data has it: batches://host:port/NAME, or a folder, an archive, a bucket that is read directly. */
 FTH_API fth_status fth_reader_open(const char *address, const fth_reader_options *options, fth_reader **reader);
+/* All batches have been given back. */
 FTH_API void fth_reader_close(fth_reader *reader);
+/* In a process that was forked, of a reader of its parent: closes its descriptors, and no more; its memory stays as it is. */
+FTH_API void fth_reader_abandon(fth_reader *reader);
 FTH_API const fth_reader_info *fth_reader_get_info(const fth_reader *reader);
-/* By which other processes open the same job. */
+/* By which other processes of the same rank (data workers) have the same job; "" where nothing is shared. */
 FTH_API const char *fth_reader_job(const fth_reader *reader);
-/* The next batch; images is NULL after the last. It stays as it is until it is given back, also while others are taken; up to
- * 32 at a time are in shared memory, more are copied. */
+/* By which a job of its own, of another rank or resumed later, has the same order and numbers. */
+FTH_API const char *fth_reader_order(const fth_reader *reader);
+
+/* The next batch. It stays as it is until it is given back, also while others are taken; those that are out beyond some thirty are
+ * copied. */
 FTH_API fth_status fth_reader_next(fth_reader *reader, fth_reader_batch *batch);
+/* Any thread. */
 FTH_API void fth_reader_give_back(fth_reader *reader, uint64_t lease);
-/* A sample by its index, into (channels, height, width) floats: for map-style data sets. */
+
+/* ---- for data sets by index ---- */
+
+/* The samples of a batch in the job's order, at most `batch` of them, of all ranks together. */
+FTH_API int64_t fth_reader_plan(const fth_reader *reader, int64_t number, int64_t *samples);
+/* A sample by its index, as batches of `epoch` have it, into (channels, height, width) floats. */
 FTH_API fth_status fth_reader_get(fth_reader *reader, int64_t epoch, int64_t sample, float *image, int64_t *label);
-/* Figures as JSON; free() it. */
+
+/* Figures of the job as JSON; free() it with fth_reader_free_text(). */
 FTH_API char *fth_reader_figures(const fth_reader *reader);
-/* Runs this machine's agent in the calling process (agent.h), until it is idle. */
-FTH_API fth_status fth_reader_run_agent(const char *address);
+FTH_API void fth_reader_free_text(char *text);
+/* Runs this machine's agent for a coordinator (agent.h) in the calling process, until it is idle. `idle_s` 0: 30. */
+FTH_API fth_status fth_reader_run_agent(const char *address, double idle_s);
 
 #ifdef __cplusplus
 }
