@@ -113,6 +113,10 @@ static fth_status begin(void *state, const uint8_t *bytes, size_t size_bytes, ft
     if (setjmp(jpeg->failed))
         return fail_corrupt(jpeg);
     jpeg_abort_decompress(library); /* the image before, if it was left */
+    /* jpeg_skip_scanlines() writes to what these point to, also where this image, unlike the one before, has none: then that is
+     * memory that was freed, and perhaps is this image's by now. */
+    library->cconvert = NULL;
+    library->cquantize = NULL;
     jpeg->truncated = false;
     jpeg->has_end = has_end_marker(bytes, size_bytes);
     library->progress = NULL;
