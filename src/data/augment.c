@@ -66,8 +66,7 @@ fth_recipe fth_augment_choose(const fth_augmentation *augmentation, uint64_t see
     fth_recipe recipe = {.sample = (int32_t)sample};
     if (!augmentation->flip && padding == 0)
         return recipe;
-    fth_random_key key = fth_random_key_for(seed, FTH_RANDOM_AUGMENT);
-    key = fth_random_fork(fth_random_fork(key, (uint64_t)epoch), (uint64_t)sample);
+    fth_random_key key = fth_augment_key(seed, epoch, sample);
     recipe.flip = augmentation->flip && (fth_random_bits(key, 0) & 1);
     if (padding > 0) {
         recipe.down = (int16_t)((int)fth_random_below(key, 1, 2 * (uint64_t)padding + 1) - padding);

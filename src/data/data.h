@@ -178,8 +178,8 @@ fth_normalization fth_transform_get_normalization(const char *text);
 /* How images of a set are prepared, in that language, without their normalization; free() it. Images in memory that are
  * used as they are: "resize=28x28". */
 char *fth_dataset_describe_transform(const fth_dataset *dataset, fth_split split);
-/* The same with size and normalization: all that decides what comes out. fth_transform_parse() reads it back as the
- * same transform, number for number. free() it. */
+/* The same with size and normalization: all that decides what comes out, and read back as the same transform, number for
+ * number. Images in memory that are used as they are: "as-is,size=28x28,normalize=...". free() it. */
 char *fth_dataset_describe_preparation(const fth_dataset *dataset, fth_split split);
 
 /* ---- single image files, for predictions ---- */

@@ -39,12 +39,8 @@ fth_status fth_image_load(const char *path, const fth_image_target *target, floa
     if (grey)
         FTH_TRY(fth_allocate((size_t)area * FTH_IMAGE_CHANNELS, sizeof *colours, &colours));
 
-    /* A set of one: a tar would hold the same bytes. */
-    fth_image_entry entry = {.size_bytes = (uint32_t)size_bytes};
-    const fth_image_set set = {
-        .root = -1, .archive = {.bytes = bytes, .size_bytes = size_bytes}, .index = {.entries = &entry, .count = 1}};
-    status = fth_image_set_transform(&set, 0, worker, &transform, &normalization, (fth_random_key){0},
-                                     grey ? colours : planes);
+    status = fth_encoded_transform(bytes, size_bytes, worker, &transform, &normalization, (fth_random_key){0},
+                                   grey ? colours : planes);
     if (status != FTH_OK) {
         status = fth_fail_within(status, "%s", path);
         goto out;

@@ -1,5 +1,6 @@
 /* The way of one image: encoded bytes -> header -> the window that the transform wants -> as little decoding as gives
- * that window -> resampled, normalized planes. Images in memory begin at the window.
+ * that window -> resampled, normalized planes. Images in memory begin at the window. Files, samples that others provide and
+ * samples that are made for others (sample_maker.c) all go this way, so they come out alike.
  *
  * Where there is a decoded cache, every image is decoded whole and at full size, kept or not: what comes out must not
  * depend on which threads filled the cache first. */
@@ -109,48 +110,30 @@ static fth_status fill_taps(fth_resampler *resampler, const fth_geometry *geomet
     return status == FTH_OK ? fth_taps_fill(&resampler->y, &geometry->y, false) : status;
 }
 
-static fth_status decode_whole(const fth_image_set *set, size_t entry, fth_image_worker *worker, fth_picture *picture)
+fth_status fth_image_decode_whole(fth_image_worker *worker, const uint8_t *bytes, size_t size_bytes,
+                                  fth_picture *picture)
 {
     fth_status status = FTH_OK;
-    const uint8_t *bytes;
-    size_t size_bytes;
     fth_image_header header;
+    double begin = fth_clock_seconds();
 
-    FTH_TRY(fth_image_set_read(set, entry, worker, &bytes, &size_bytes));
     FTH_TRY(fth_decoder_begin(worker->decoder, bytes, size_bytes, &header));
     fth_decode_request request = {.eighths = 8, .width = header.width, .height = header.height, .smooth_chroma = true};
     FTH_TRY(fth_decoder_finish(worker->decoder, &request, picture));
 
 out:
+    worker->decode_seconds += fth_clock_seconds() - begin;
     return status;
 }
 
-static fth_status place_cached(const fth_image_set *set, size_t entry, fth_image_worker *worker,
-                               const fth_transform *transform, fth_random_key key, fth_picture *picture)
-{
-    fth_status status = FTH_OK;
-    fth_geometry geometry;
-    if (!fth_decoded_cache_find(set->cache, entry, picture)) {
-        FTH_TRY(decode_whole(set, entry, worker, picture));
-        fth_decoded_cache_keep(set->cache, entry, picture);
-    }
-    fth_geometry_plan(transform, picture->width, picture->height, key, &geometry);
-    FTH_TRY(fill_taps(&worker->resampler, &geometry));
-
-out:
-    return status;
-}
-
-static fth_status place_encoded(const fth_image_set *set, size_t entry, fth_image_worker *worker,
+static fth_status decode_window(fth_image_worker *worker, const uint8_t *bytes, size_t size_bytes,
                                 const fth_transform *transform, fth_random_key key, fth_picture *picture)
 {
     fth_status status = FTH_OK;
-    const uint8_t *bytes;
-    size_t size_bytes;
     fth_image_header header;
     fth_geometry geometry;
+    double begin = fth_clock_seconds();
 
-    FTH_TRY(fth_image_set_read(set, entry, worker, &bytes, &size_bytes));
     FTH_TRY(fth_decoder_begin(worker->decoder, bytes, size_bytes, &header));
     fth_geometry_plan(transform, header.width, header.height, key, &geometry);
     fth_decode_request request = {.eighths = 8};
@@ -170,6 +153,7 @@ static fth_status place_encoded(const fth_image_set *set, size_t entry, fth_imag
     FTH_TRY(fth_decoder_finish(worker->decoder, &request, picture));
 
 out:
+    worker->decode_seconds += fth_clock_seconds() - begin;
     return status;
 }
 
@@ -206,21 +190,56 @@ static void jitter_values(const value_plan *plan, const fth_transform *transform
     fth_colour_normalize(normalization, area, planes);
 }
 
+/* A picture, or a part of one for which the taps are filled, to planes. */
+static fth_status resample_values(const fth_picture *picture, fth_image_worker *worker, const fth_transform *transform,
+                                  const fth_normalization *normalization, fth_random_key key, float *planes)
+{
+    const value_plan plan = plan_values(transform, normalization);
+    fth_status status =
+        fth_resample(&worker->resampler, picture, transform->width, transform->height, plan.scale, plan.shift, planes);
+    if (status == FTH_OK)
+        jitter_values(&plan, transform, normalization, key, planes);
+    return status;
+}
+
+fth_status fth_picture_transform(const fth_picture *picture, fth_image_worker *worker, const fth_transform *transform,
+                                 const fth_normalization *normalization, fth_random_key key, float *planes)
+{
+    fth_geometry geometry;
+    fth_geometry_plan(transform, picture->width, picture->height, key, &geometry);
+    fth_status status = fill_taps(&worker->resampler, &geometry);
+    return status == FTH_OK ? resample_values(picture, worker, transform, normalization, key, planes) : status;
+}
+
+fth_status fth_encoded_transform(const uint8_t *bytes, size_t size_bytes, fth_image_worker *worker,
+                                 const fth_transform *transform, const fth_normalization *normalization,
+                                 fth_random_key key, float *planes)
+{
+    fth_picture picture = {0};
+    fth_status status = decode_window(worker, bytes, size_bytes, transform, key, &picture);
+    return status == FTH_OK ? resample_values(&picture, worker, transform, normalization, key, planes) : status;
+}
+
 fth_status fth_image_set_transform(const fth_image_set *set, size_t entry, fth_image_worker *worker,
                                    const fth_transform *transform, const fth_normalization *normalization,
                                    fth_random_key key, float *planes)
 {
     fth_status status = FTH_OK;
     fth_picture picture = {0};
-    const value_plan plan = plan_values(transform, normalization);
+    const uint8_t *bytes;
+    size_t size_bytes;
 
-    if (set->cache)
-        FTH_TRY(place_cached(set, entry, worker, transform, key, &picture));
-    else
-        FTH_TRY(place_encoded(set, entry, worker, transform, key, &picture));
-    FTH_TRY(fth_resample(&worker->resampler, &picture, transform->width, transform->height, plan.scale, plan.shift,
-                         planes));
-    jitter_values(&plan, transform, normalization, key, planes);
+    if (!set->cache) {
+        FTH_TRY(fth_image_set_read(set, entry, worker, &bytes, &size_bytes));
+        FTH_TRY(fth_encoded_transform(bytes, size_bytes, worker, transform, normalization, key, planes));
+        goto out;
+    }
+    if (!fth_decoded_cache_find(set->cache, entry, &picture)) {
+        FTH_TRY(fth_image_set_read(set, entry, worker, &bytes, &size_bytes));
+        FTH_TRY(fth_image_decode_whole(worker, bytes, size_bytes, &picture));
+        fth_decoded_cache_keep(set->cache, entry, &picture);
+    }
+    FTH_TRY(fth_picture_transform(&picture, worker, transform, normalization, key, planes));
 
 out:
     return status;
@@ -242,6 +261,59 @@ fth_status fth_pixels_transform(const fth_pixels *pixels, fth_resampler *resampl
                                    transform->width, transform->height, plan.scale[channel], plan.shift[channel],
                                    planes + channel * area));
     jitter_values(&plan, transform, normalization, key, planes);
+
+out:
+    return status;
+}
+
+/* RGB pixels without readable bytes behind them, copied to where there are some. */
+static fth_status pad_pixels(const fth_raw_sample *raw, fth_image_worker *worker, const uint8_t **pixels)
+{
+    fth_status status = fth_pixel_buffer_reserve(&worker->file, raw->size_bytes + FTH_PICTURE_SLACK);
+    if (status != FTH_OK)
+        return status;
+    memcpy(worker->file.bytes, raw->bytes, raw->size_bytes);
+    *pixels = worker->file.bytes;
+    return FTH_OK;
+}
+
+static fth_status check_pixels(const fth_raw_sample *raw)
+{
+    fth_status status = FTH_OK;
+    FTH_REQUIRE(raw->width >= 1 && raw->height >= 1 && raw->width <= FTH_MAX_IMAGE_SIDE &&
+                    raw->height <= FTH_MAX_IMAGE_SIDE && raw->channels >= 1 && raw->channels <= FTH_MAX_CHANNELS &&
+                    (raw->planar || raw->channels == FTH_IMAGE_CHANNELS) &&
+                    raw->size_bytes == (size_t)raw->width * (size_t)raw->height * (size_t)raw->channels,
+                FTH_CORRUPT, "%zu bytes are no image of %d × %d pixels with %s", raw->size_bytes, raw->height,
+                raw->width, FTH_COUNTED(raw->channels, "channel"));
+
+out:
+    return status;
+}
+
+fth_status fth_raw_sample_transform(const fth_raw_sample *raw, fth_image_worker *worker, const fth_transform *transform,
+                                    const fth_normalization *normalization, fth_random_key key, float *planes)
+{
+    fth_status status = FTH_OK;
+
+    if (raw->width == 0)
+        return fth_encoded_transform(raw->bytes, raw->size_bytes, worker, transform, normalization, key, planes);
+    FTH_TRY(check_pixels(raw));
+    FTH_REQUIRE(raw->channels == normalization->channels, FTH_CORRUPT, "%s instead of %d",
+                FTH_COUNTED(raw->channels, "channel"), normalization->channels);
+    if (raw->planar) {
+        const fth_pixels pixels = {
+            .bytes = raw->bytes, .channels = raw->channels, .height = raw->height, .width = raw->width};
+        FTH_TRY(fth_pixels_transform(&pixels, &worker->resampler, transform, normalization, key, planes));
+    } else {
+        fth_picture picture = {.pixels = raw->bytes,
+                               .stride = (size_t)raw->width * FTH_IMAGE_CHANNELS,
+                               .width = raw->width,
+                               .height = raw->height};
+        if (!raw->padded)
+            FTH_TRY(pad_pixels(raw, worker, &picture.pixels));
+        FTH_TRY(fth_picture_transform(&picture, worker, transform, normalization, key, planes));
+    }
 
 out:
     return status;

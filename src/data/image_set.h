@@ -7,6 +7,7 @@
 #include "data/decode.h"
 #include "data/decoded_cache.h"
 #include "data/image_index.h"
+#include "data/provider.h"
 #include "data/resample.h"
 
 struct fth_image_set {
@@ -28,6 +29,7 @@ typedef struct fth_image_worker {
     fth_decoder *decoder;
     fth_resampler resampler;
     fth_pixel_buffer file; /* the encoded bytes, where they are not mapped; or an image being drawn */
+    double decode_seconds; /* spent in decoders so far */
 } fth_image_worker;
 fth_status fth_image_worker_create(fth_image_worker **worker);
 void fth_image_worker_free(fth_image_worker *worker);
@@ -41,6 +43,19 @@ fth_status fth_image_set_add_version(const fth_image_set *set, fth_version_hash 
 fth_status fth_image_set_transform(const fth_image_set *set, size_t entry, fth_image_worker *worker,
                                    const fth_transform *transform, const fth_normalization *normalization,
                                    fth_random_key key, float *planes);
+/* The bytes of an image file, decoded whole and at full size. *picture lives until the worker decodes again. */
+fth_status fth_image_decode_whole(fth_image_worker *worker, const uint8_t *bytes, size_t size_bytes,
+                                  fth_picture *picture);
+/* The bytes of an image file, or a whole picture, through a transform. What is made from bytes has been decoded as far as
+ * the transform needs: the numbers differ a little from those of the whole picture. */
+fth_status fth_encoded_transform(const uint8_t *bytes, size_t size_bytes, fth_image_worker *worker,
+                                 const fth_transform *transform, const fth_normalization *normalization,
+                                 fth_random_key key, float *planes);
+fth_status fth_picture_transform(const fth_picture *picture, fth_image_worker *worker, const fth_transform *transform,
+                                 const fth_normalization *normalization, fth_random_key key, float *planes);
+/* A sample that somebody provides through a transform; FTH_CORRUPT if it is not what it says. */
+fth_status fth_raw_sample_transform(const fth_raw_sample *raw, fth_image_worker *worker, const fth_transform *transform,
+                                    const fth_normalization *normalization, fth_random_key key, float *planes);
 /* An image in memory, (channels, height, width), through a transform. */
 typedef struct fth_pixels {
     const uint8_t *bytes;

@@ -76,8 +76,7 @@ static fth_status load_sample(const fth_loader *loader, const fth_loader_tools *
 {
     const fth_loader_options *options = &loader->options;
     if (tools->worker) {
-        fth_random_key key = fth_random_key_for(options->seed, FTH_RANDOM_AUGMENT);
-        key = fth_random_fork(fth_random_fork(key, (uint64_t)epoch), (uint64_t)sample);
+        fth_random_key key = fth_augment_key(options->seed, epoch, sample);
         return fth_sample_transform(loader->dataset, options->split, sample, &loader->transform, key, tools->worker,
                                     image, label);
     }
@@ -277,25 +276,6 @@ static void choose_sizes(fth_loader *loader)
         loader->slot_count = remaining;
 }
 
-/* Of images in memory that are transformed: --augment comes after the steps. The padding grows with the images, so that
- * crops move by the same share of them as without the transform. */
-static fth_status add_augmentation(const fth_augmentation *augmentation, const fth_dataset *dataset,
-                                   fth_transform *transform)
-{
-    fth_status status = FTH_OK;
-    int padding = (augmentation->crop_padding * transform->height + dataset->raw_height / 2) / dataset->raw_height;
-    FTH_REQUIRE(transform->step_count + 2 <= FTH_MAX_TRANSFORMS, FTH_INVALID,
-                "the transform has too many steps to be augmented");
-    if (padding > 0)
-        transform->steps[transform->step_count++] =
-            (fth_transform_step){.kind = FTH_TRANSFORM_PAD_CROP, .values = {padding}};
-    if (augmentation->flip)
-        transform->steps[transform->step_count++] = (fth_transform_step){.kind = FTH_TRANSFORM_FLIP};
-
-out:
-    return status;
-}
-
 static fth_status start_threads(fth_loader *loader)
 {
     int failure = 0;
@@ -337,7 +317,7 @@ fth_status fth_loader_open(const fth_dataset *dataset, const fth_loader_options 
     opened->batches_per_epoch = fth_batches_per_epoch(opened->samples, options->batch);
     opened->transform = dataset->transforms[options->split];
     if (dataset->transformed && !dataset->images)
-        FTH_TRY(add_augmentation(&options->augmentation, dataset, &opened->transform));
+        FTH_TRY(fth_transform_augment(&options->augmentation, dataset->raw_height, &opened->transform));
     if (opened->options.stride == 0)
         opened->options.stride = 1;
     opened->end = count_end(&opened->options);

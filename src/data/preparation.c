@@ -213,12 +213,49 @@ char *fth_dataset_describe_transform(const fth_dataset *dataset, fth_split split
     return fth_format("%s", text);
 }
 
+static const char as_is_word[] = "as-is,";
+
 char *fth_dataset_describe_preparation(const fth_dataset *dataset, fth_split split)
 {
     char steps[STEPS_TEXT], numbers[FTH_NORMALIZATION_TEXT];
     const fth_transform *transform = &dataset->transforms[split];
     format_steps(transform, steps);
     fth_normalization_format_numbers(&transform->normalization, numbers);
+    if (!dataset->transformed)
+        return fth_format("%ssize=%dx%d,normalize=%s", as_is_word, transform->height, transform->width, numbers);
     return fth_format("%s%ssize=%dx%d,normalize=%s", steps, *steps ? "," : "", transform->height, transform->width,
                       numbers);
+}
+
+fth_status fth_preparation_parse(const char *text, int channels, fth_transform *transform, bool *as_is)
+{
+    fth_status status = FTH_OK;
+
+    *as_is = strncmp(text, as_is_word, strlen(as_is_word)) == 0;
+    FTH_TRY(fth_transform_parse(*as_is ? text + strlen(as_is_word) : text, transform));
+    FTH_REQUIRE(transform->normalization.channels > 0 && transform->width > 0, FTH_INVALID,
+                "the transform '%s' does not say size= and normalize=", text);
+    FTH_REQUIRE(!*as_is || transform->step_count == 0, FTH_INVALID,
+                "the transform '%s' uses images as they are, and changes them", text);
+    FTH_TRY(fth_normalization_spread(&transform->normalization, channels, &transform->normalization));
+
+out:
+    return status;
+}
+
+/* The padding grows with the images, so that crops move by the same share of them as without the transform. */
+fth_status fth_transform_augment(const fth_augmentation *augmentation, int raw_height, fth_transform *transform)
+{
+    fth_status status = FTH_OK;
+    int padding = (augmentation->crop_padding * transform->height + raw_height / 2) / raw_height;
+    FTH_REQUIRE(transform->step_count + 2 <= FTH_MAX_TRANSFORMS, FTH_INVALID,
+                "the transform has too many steps to be augmented");
+    if (padding > 0)
+        transform->steps[transform->step_count++] =
+            (fth_transform_step){.kind = FTH_TRANSFORM_PAD_CROP, .values = {padding}};
+    if (augmentation->flip)
+        transform->steps[transform->step_count++] = (fth_transform_step){.kind = FTH_TRANSFORM_FLIP};
+
+out:
+    return status;
 }

@@ -11,6 +11,7 @@ typedef struct fth_raw_sample {
     size_t size_bytes;
     int width, height, channels;
     bool planar;
+    bool padded; /* 16 readable bytes follow the pixels, which saves a copy of them */
     int32_t label;
     const char *name; /* for messages; may be NULL */
     void *lease;      /* for give_back() */
@@ -50,21 +51,24 @@ void *fth_dataset_get_provider(const fth_dataset *dataset, void (*free)(void *co
 typedef struct fth_sample_maker fth_sample_maker;
 fth_status fth_sample_maker_create(const fth_dataset *dataset, fth_sample_maker **maker);
 void fth_sample_maker_free(fth_sample_maker *maker);
-/* A sample as it is stored: an image file's bytes, or pixels. Lent until the maker is used again. FTH_CORRUPT or FTH_IO with
- * the reason, if it cannot be read; nothing is counted. */
+/* A sample as it is stored: an image file's bytes, or pixels. Lent until the maker reads again. FTH_CORRUPT with the reason,
+ * if it cannot be read, here or anywhere; other failures may pass. Nothing is counted as a bad image. */
 fth_status fth_sample_maker_read(fth_sample_maker *maker, fth_split split, int64_t sample, fth_raw_sample *raw);
-/* Its pixels: a file's decoded whole, at full size. */
+/* Its pixels: a file's decoded whole, at full size. Lent until the maker is used again. What comes of them is what a
+ * loader with a cache of decoded images makes, and a little different from what comes of the file. */
 fth_status fth_sample_maker_decode(fth_sample_maker *maker, const fth_raw_sample *raw, fth_raw_sample *pixels);
 /* A raw sample through a transform of fth_dataset_describe_preparation()'s language, which is parsed once, as a loader would
  * for (seed, epoch, sample): the same bits. */
 typedef struct fth_finish {
     const char *preparation;
-    fth_augmentation augmentation;
+    fth_augmentation augmentation; /* of images in memory */
     uint64_t seed;
     int64_t epoch, sample;
-    fth_split split;
 } fth_finish;
 fth_status fth_sample_maker_finish(fth_sample_maker *maker, const fth_raw_sample *raw, const fth_finish *finish,
                                    float *planes);
+/* (channels, height, width) of what finish() writes; FTH_INVALID if the preparation is none for images of the set. */
+fth_status fth_sample_maker_shape(fth_sample_maker *maker, const char *preparation, int shape[3]);
+double fth_sample_maker_decode_seconds(const fth_sample_maker *maker); /* spent in decoders so far */
 
 #endif

@@ -49,4 +49,18 @@ typedef struct fth_raw_images {
 fth_status fth_transforms_resolve(const fth_dataset_options *options, const fth_raw_images *raw,
                                   fth_transform transforms[2]);
 
+/* Reads what fth_dataset_describe_preparation() wrote, for images of `channels`. `as_is`: images in memory that are not
+ * resampled, but augmented as fth_augment() does. */
+fth_status fth_preparation_parse(const char *text, int channels, fth_transform *transform, bool *as_is);
+
+/* From which everything random about a sample is drawn. */
+static inline fth_random_key fth_augment_key(uint64_t seed, int64_t epoch, int64_t sample)
+{
+    fth_random_key key = fth_random_key_for(seed, FTH_RANDOM_AUGMENT);
+    return fth_random_fork(fth_random_fork(key, (uint64_t)epoch), (uint64_t)sample);
+}
+
+/* Adds --augment to the steps that images in memory go through; `raw_height` is theirs. */
+fth_status fth_transform_augment(const fth_augmentation *augmentation, int raw_height, fth_transform *transform);
+
 #endif

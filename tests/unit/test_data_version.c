@@ -156,9 +156,11 @@ static void assert_read_back(const fth_dataset *dataset)
 {
     for (int split = 0; split < 2; split++) {
         fth_transform read;
+        bool as_is;
         const fth_transform *wanted = &dataset->transforms[split];
         char *text = fth_dataset_describe_preparation(dataset, split);
-        assert_int_equal(fth_transform_parse(text, &read), FTH_OK);
+        assert_int_equal(fth_preparation_parse(text, dataset->info.channels, &read, &as_is), FTH_OK);
+        assert_int_equal(as_is, !fth_dataset_is_transformed(dataset));
         assert_int_equal(read.step_count, wanted->step_count);
         for (int i = 0; i < read.step_count; i++) {
             assert_int_equal(read.steps[i].kind, wanted->steps[i].kind);
@@ -201,7 +203,7 @@ static void preparations_are_read_back(void **state)
     fth_dataset *digits = NULL;
     assert_int_equal(fth_dataset_open("digits", &(fth_dataset_options){0}, &digits), FTH_OK);
     char *text = fth_dataset_describe_preparation(digits, FTH_TRAIN);
-    assert_string_equal(text, "size=28x28,normalize=0.0992/0.2176");
+    assert_string_equal(text, "as-is,size=28x28,normalize=0.0992/0.2176");
     free(text);
     fth_dataset_free(digits);
 }
