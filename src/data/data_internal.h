@@ -84,20 +84,24 @@ extern const fth_generator fth_generator_digits, fth_generator_shapes, fth_gener
 typedef struct fth_gallery fth_gallery;
 typedef struct fth_image_set fth_image_set;
 typedef struct fth_memory_set fth_memory_set;
+typedef struct fth_provided_samples fth_provided_samples;
 
 struct fth_dataset {
-    fth_dataset_info info;       /* its height and width are those of what a loader gives */
-    int raw_height, raw_width;   /* of images in memory */
+    fth_dataset_info info;               /* its height and width are those of what a loader gives */
+    int raw_height, raw_width;           /* of images as they are stored; 0: files that differ or are large */
+    fth_normalization raw_normalization; /* that is used unless somebody says otherwise */
+    bool files; /* images are files, here or elsewhere: always transformed, and not varied by --augment */
     fth_transform transforms[2]; /* by fth_split */
     bool transformed;            /* images go through them for every batch: files always, others where asked for */
     fth_blob blobs[FTH_MAX_BLOBS];
     int blob_count;
-    fth_part parts[2];        /* by fth_split */
-    bool held_out;            /* validation is a share of parts[FTH_TRAIN] ... */
-    fth_random_key split_key; /* ... chosen by this */
-    fth_gallery *gallery;     /* of a built-in set; then there are no parts */
-    fth_image_set *images;    /* of image files; then there are no parts */
-    fth_memory_set *memory;   /* of arrays in memory; then there are no parts */
+    fth_part parts[2];              /* by fth_split */
+    bool held_out;                  /* validation is a share of parts[FTH_TRAIN] ... */
+    fth_random_key split_key;       /* ... chosen by this */
+    fth_gallery *gallery;           /* of a built-in set; then there are no parts */
+    fth_image_set *images;          /* of image files; then there are no parts */
+    fth_memory_set *memory;         /* of arrays in memory; then there are no parts */
+    fth_provided_samples *provided; /* of samples that somebody else has; then there are no parts */
     char *class_name_text;
     const char *class_names[FTH_MAX_CLASSES + 1];
 };
@@ -119,6 +123,9 @@ const fth_blob *fth_dataset_keep(fth_dataset *dataset, fth_load *load);
  */
 fth_status fth_dataset_look(const fth_dataset *dataset, fth_split split, int64_t index, uint8_t *scratch,
                             const uint8_t **pixels, int32_t *label);
+
+/* Decides what images go through: transforms, whether there are any, and so the size and normalization in its info. */
+fth_status fth_dataset_prepare(const fth_dataset_options *options, const fth_raw_images *raw, fth_dataset *dataset);
 
 /* Where a sample of a split lies in a set whose validation part is held out of its training part. */
 int64_t fth_dataset_place(const fth_dataset *dataset, fth_split split, int64_t index);

@@ -10,6 +10,7 @@
 
 #include "base/options.h"
 #include "data/image_set.h"
+#include "data/provided_set.h"
 
 static const fth_file_format *const formats[] = {&fth_format_idx, &fth_format_cifar, &fth_format_images};
 
@@ -102,24 +103,44 @@ static fth_status fail_unknown(const char *name)
                     name, nearest ? " (did you mean '" : "", nearest ? nearest : "", nearest ? "'?)" : "", list);
 }
 
-/* What images in memory go through: nothing, unless a transform or another size is asked for. */
-static fth_status prepare_memory(const fth_dataset_options *options, fth_dataset *dataset)
+/* Images in memory go through nothing, unless a transform or another size is asked for. */
+fth_status fth_dataset_prepare(const fth_dataset_options *options, const fth_raw_images *raw, fth_dataset *dataset)
 {
     fth_dataset_info *info = &dataset->info;
     const fth_transform *transforms = dataset->transforms;
-    fth_raw_images raw = {
-        .channels = info->channels, .height = info->height, .width = info->width, .normalization = info->normalization};
-    fth_status status = fth_transforms_resolve(options, &raw, dataset->transforms);
+    fth_status status = fth_transforms_resolve(options, raw, dataset->transforms);
     if (status != FTH_OK)
         return status;
-    dataset->raw_height = raw.height;
-    dataset->raw_width = raw.width;
-    dataset->transformed = !fth_transform_is_identity(&transforms[FTH_TRAIN], raw.height, raw.width) ||
-                           !fth_transform_is_identity(&transforms[FTH_VALIDATION], raw.height, raw.width);
+    dataset->raw_height = raw->height;
+    dataset->raw_width = raw->width;
+    dataset->raw_normalization = raw->normalization;
+    dataset->files = raw->files;
+    dataset->transformed = raw->files || !fth_transform_is_identity(&transforms[FTH_TRAIN], raw->height, raw->width) ||
+                           !fth_transform_is_identity(&transforms[FTH_VALIDATION], raw->height, raw->width);
     info->height = transforms[FTH_TRAIN].height;
     info->width = transforms[FTH_TRAIN].width;
     info->normalization = transforms[FTH_TRAIN].normalization;
     return FTH_OK;
+}
+
+static fth_status prepare_memory(const fth_dataset_options *options, fth_dataset *dataset)
+{
+    const fth_dataset_info *info = &dataset->info;
+    return fth_dataset_prepare(options,
+                               &(fth_raw_images){.channels = info->channels,
+                                                 .height = info->height,
+                                                 .width = info->width,
+                                                 .normalization = info->normalization},
+                               dataset);
+}
+
+/* Who opens the address, if that is not this folder; NULL: nobody. */
+static const fth_dataset_scheme *find_scheme(const fth_dataset_options *options, const char *address)
+{
+    for (size_t i = 0; options->schemes && options->schemes[i]; i++)
+        if (strncmp(address, options->schemes[i]->prefix, strlen(options->schemes[i]->prefix)) == 0)
+            return options->schemes[i];
+    return NULL;
 }
 
 fth_status fth_dataset_open(const char *given, const fth_dataset_options *options, fth_dataset **dataset)
@@ -127,6 +148,9 @@ fth_status fth_dataset_open(const char *given, const fth_dataset_options *option
     fth_status status = FTH_OK;
     fth_dataset *opened = NULL;
     const fth_generator *generator = NULL;
+    const fth_dataset_scheme *scheme = find_scheme(options, given);
+    if (scheme)
+        return scheme->open(given, options, dataset);
     char *name = fth_address_public(given);
 
     FTH_REQUIRE(name, FTH_NO_MEMORY, "no memory for an address");
@@ -183,6 +207,7 @@ void fth_dataset_free(fth_dataset *dataset)
     fth_gallery_free(dataset->gallery);
     fth_image_set_free(dataset->images);
     fth_memory_set_free(dataset->memory);
+    fth_provided_samples_free(dataset->provided);
     free(dataset->class_name_text);
     free(dataset);
 }
@@ -198,7 +223,7 @@ const fth_blob *fth_dataset_keep(fth_dataset *dataset, fth_load *load)
 
 bool fth_dataset_is_transformed(const fth_dataset *dataset)
 {
-    return dataset->transformed;
+    return dataset->transformed || dataset->provided;
 }
 
 const fth_dataset_info *fth_dataset_get_info(const fth_dataset *dataset)
@@ -234,6 +259,10 @@ fth_status fth_dataset_look(const fth_dataset *dataset, fth_split split, int64_t
         fth_gallery_look(dataset->gallery, split, index, scratch, pixels, label);
         return FTH_OK;
     }
+    if (dataset->provided) {
+        *pixels = scratch;
+        return fth_provided_look(dataset, split, index, scratch, label);
+    }
     index = fth_dataset_place(dataset, split, index);
     if (dataset->held_out)
         split = FTH_TRAIN;
@@ -266,7 +295,9 @@ fth_status fth_dataset_read(const fth_dataset *dataset, fth_split split, int64_t
 
 static fth_bad_images *find_bad_images(const fth_dataset *dataset)
 {
-    return dataset->images ? dataset->images->bad : NULL;
+    return dataset->images     ? dataset->images->bad
+           : dataset->provided ? fth_provided_bad_images(dataset->provided)
+                               : NULL;
 }
 
 int64_t fth_dataset_bad_image_count(const fth_dataset *dataset)

@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "data/image_set.h"
+#include "data/provided_set.h"
 
 /* ---- workers ---- */
 
@@ -417,7 +418,11 @@ fth_status fth_sample_read(const fth_dataset *dataset, fth_split split, int64_t 
     FTH_TRY(fth_allocate(size, sizeof *planes, &planes));
     FTH_TRY(fth_normalization_spread(&(fth_normalization){1, {0}, {to_bytes}}, dataset->info.channels,
                                      &transform.normalization));
-    if (dataset->images)
+    if (dataset->provided)
+        FTH_TRY(fth_provided_load(
+            dataset, &(fth_provided_request){.split = split, .sample = sample, .transform = &transform, .exact = true},
+            worker, planes, label));
+    else if (dataset->images)
         FTH_TRY(read_file_sample(dataset, split, sample, &transform, worker, planes, label));
     else
         FTH_TRY(transform_memory(dataset, split, sample, &transform, (fth_random_key){0}, worker, planes, label));

@@ -112,8 +112,7 @@ static fth_status resolve_transforms(const fth_dataset_options *options, const f
 
     FTH_TRY(find_common_size(set, &raw.width, &raw.height));
     FTH_TRY(fth_normalization_parse("imagenet", &raw.normalization));
-    FTH_TRY(fth_transforms_resolve(options, &raw, dataset->transforms));
-    dataset->transformed = true;
+    FTH_TRY(fth_dataset_prepare(options, &raw, dataset));
 
 out:
     return status;

@@ -17,6 +17,7 @@
 
 #include "base/process.h"
 #include "data/image_set.h"
+#include "data/provided_set.h"
 
 enum { MAX_THREADS = 256, MAX_PIECE = 16 };
 enum { SHALLOW_RING_SLOTS = 8, DEEP_RING_SLOTS = 64, DEEP_RING_BYTES = 1 << 20 };
@@ -41,6 +42,8 @@ struct fth_loader {
     fth_transform transform; /* of images that are transformed */
     int64_t samples;         /* of an epoch, in this loader's share */
     int64_t batches_per_epoch;
+    void *session; /* of a provider that has loaders' sessions; else NULL */
+    bool finished; /* batches come from it as they are: there are no threads and no ring */
     int64_t end;   /* the count after the last batch */
     int64_t piece; /* samples that a thread takes at a time */
 
@@ -71,10 +74,28 @@ typedef struct fth_loader_tools {
     fth_image_worker *worker; /* for images that are transformed */
 } fth_loader_tools;
 
+static fth_status load_provided(const fth_loader *loader, const fth_loader_tools *tools, int64_t epoch, int64_t sample,
+                                float *image, int32_t *label)
+{
+    const fth_loader_options *options = &loader->options;
+    fth_provided_request request = {.session = loader->session,
+                                    .split = options->split,
+                                    .sample = sample,
+                                    .epoch = epoch,
+                                    .seed = options->seed,
+                                    .transform = &loader->transform,
+                                    .key = fth_augment_key(options->seed, epoch, sample),
+                                    .augmentation = options->augmentation,
+                                    .stop = &loader->stop};
+    return fth_provided_load(loader->dataset, &request, tools->worker, image, label);
+}
+
 static fth_status load_sample(const fth_loader *loader, const fth_loader_tools *tools, int64_t epoch, int64_t sample,
                               float *image, int32_t *label)
 {
     const fth_loader_options *options = &loader->options;
+    if (loader->dataset->provided)
+        return load_provided(loader, tools, epoch, sample, image, label);
     if (tools->worker) {
         fth_random_key key = fth_augment_key(options->seed, epoch, sample);
         return fth_sample_transform(loader->dataset, options->split, sample, &loader->transform, key, tools->worker,
@@ -182,7 +203,7 @@ static void *work(void *argument)
 {
     fth_loader *loader = argument;
     fth_loader_tools tools = {0};
-    fth_status ill_equipped = loader->dataset->transformed
+    fth_status ill_equipped = fth_dataset_is_transformed(loader->dataset)
                                   ? fth_image_worker_create(&tools.worker)
                                   : fth_allocate(fth_raw_bytes(loader->dataset), 1, &tools.scratch);
 
@@ -233,10 +254,10 @@ static fth_status check_options(const fth_dataset *dataset, const fth_loader_opt
     FTH_REQUIRE(padding >= 0 && padding <= info->height && padding <= info->width, FTH_INVALID,
                 "crop padding of %d pixels; images of %d × %d allow 0 to %d", padding, info->height, info->width,
                 info->height < info->width ? info->height : info->width);
-    FTH_REQUIRE(!dataset->images || (padding == 0 && !options->augmentation.flip), FTH_INVALID,
+    FTH_REQUIRE(!dataset->files || (padding == 0 && !options->augmentation.flip), FTH_INVALID,
                 "image files are varied by a transform (--transform pad-crop=%d,flip), not by --augment",
                 padding > 0 ? padding : 4);
-    FTH_REQUIRE(!dataset->transformed || !options->recipes, FTH_INVALID,
+    FTH_REQUIRE(!fth_dataset_is_transformed(dataset) || !options->recipes, FTH_INVALID,
                 "images that are transformed cannot be made by recipes");
 
 out:
@@ -253,7 +274,7 @@ static int count_cores(void)
 static void choose_sizes(fth_loader *loader)
 {
     fth_loader_options *options = &loader->options;
-    bool transformed = loader->dataset->transformed;
+    bool transformed = fth_dataset_is_transformed(loader->dataset);
     if (options->threads == 0)
         options->threads = transformed ? count_cores() : 1;
     loader->piece = options->batch;
@@ -295,11 +316,55 @@ static int64_t count_end(const fth_loader_options *options)
     return options->first_batch + (left + options->stride - 1) / options->stride;
 }
 
+/* What is in the batches: all of it follows from the options. */
+static fth_status plan_batches(fth_loader *loader)
+{
+    fth_loader_options *options = &loader->options;
+    const fth_dataset *dataset = loader->dataset;
+    loader->sampler = (fth_sampler){.seed = options->own_order ? options->order_seed : options->seed,
+                                    .count = dataset->info.count[options->split],
+                                    .shuffle = options->shuffle,
+                                    .share = options->share,
+                                    .rotation = options->own_order ? options->rotation : 0};
+    loader->samples = fth_share_samples(options->share, loader->sampler.count);
+    loader->batches_per_epoch = fth_batches_per_epoch(loader->samples, options->batch);
+    loader->transform = dataset->transforms[options->split];
+    if (options->stride == 0)
+        options->stride = 1;
+    loader->end = count_end(options);
+    loader->next_to_fill = loader->next_to_take = loader->released = options->first_batch;
+    return dataset->transformed && !dataset->files
+               ? fth_transform_augment(&options->augmentation, dataset->raw_height, &loader->transform)
+               : FTH_OK;
+}
+
+static fth_status start_ring(fth_loader *loader)
+{
+    fth_status status = FTH_OK;
+    const fth_loader_options *options = &loader->options;
+    const size_t images_bytes = (size_t)options->batch * fth_image_bytes(&loader->dataset->info) * sizeof(float);
+
+    choose_sizes(loader);
+    FTH_TRY(fth_allocate((size_t)loader->slot_count, sizeof *loader->slots, &loader->slots));
+    for (int64_t i = 0; i < loader->slot_count; i++) {
+        fth_loader_slot *slot = &loader->slots[i];
+        if (options->recipes)
+            FTH_TRY(fth_allocate((size_t)options->batch, sizeof *slot->recipes, &slot->recipes));
+        else
+            FTH_TRY(fth_allocate_aligned(images_bytes, &slot->images));
+        FTH_TRY(fth_allocate((size_t)options->batch, sizeof *slot->labels, &slot->labels));
+    }
+    FTH_TRY(fth_allocate((size_t)options->threads, sizeof *loader->threads, &loader->threads));
+    FTH_TRY(start_threads(loader));
+
+out:
+    return status;
+}
+
 fth_status fth_loader_open(const fth_dataset *dataset, const fth_loader_options *options, fth_loader **loader)
 {
     fth_status status = FTH_OK;
     fth_loader *opened = NULL;
-    const fth_dataset_info *info = fth_dataset_get_info(dataset);
 
     FTH_TRY(check_options(dataset, options));
     FTH_TRY(fth_allocate(1, sizeof *opened, &opened));
@@ -308,34 +373,11 @@ fth_status fth_loader_open(const fth_dataset *dataset, const fth_loader_options 
     pthread_cond_init(&opened->may_take, NULL);
     opened->dataset = dataset;
     opened->options = *options;
-    opened->sampler = (fth_sampler){.seed = options->own_order ? options->order_seed : options->seed,
-                                    .count = info->count[options->split],
-                                    .shuffle = options->shuffle,
-                                    .share = options->share,
-                                    .rotation = options->own_order ? options->rotation : 0};
-    opened->samples = fth_share_samples(options->share, opened->sampler.count);
-    opened->batches_per_epoch = fth_batches_per_epoch(opened->samples, options->batch);
-    opened->transform = dataset->transforms[options->split];
-    if (dataset->transformed && !dataset->images)
-        FTH_TRY(fth_transform_augment(&options->augmentation, dataset->raw_height, &opened->transform));
-    if (opened->options.stride == 0)
-        opened->options.stride = 1;
-    opened->end = count_end(&opened->options);
-    opened->next_to_fill = opened->next_to_take = opened->released = options->first_batch;
-
-    choose_sizes(opened);
-    FTH_TRY(fth_allocate((size_t)opened->slot_count, sizeof *opened->slots, &opened->slots));
-    for (int64_t i = 0; i < opened->slot_count; i++) {
-        fth_loader_slot *slot = &opened->slots[i];
-        if (options->recipes)
-            FTH_TRY(fth_allocate((size_t)options->batch, sizeof *slot->recipes, &slot->recipes));
-        else
-            FTH_TRY(
-                fth_allocate_aligned((size_t)options->batch * fth_image_bytes(info) * sizeof(float), &slot->images));
-        FTH_TRY(fth_allocate((size_t)options->batch, sizeof *slot->labels, &slot->labels));
-    }
-    FTH_TRY(fth_allocate((size_t)opened->options.threads, sizeof *opened->threads, &opened->threads));
-    FTH_TRY(start_threads(opened));
+    if (dataset->provided)
+        FTH_TRY(fth_provided_open_session(dataset, &opened->options, &opened->finished, &opened->session));
+    FTH_TRY(plan_batches(opened));
+    if (!opened->finished)
+        FTH_TRY(start_ring(opened));
     *loader = opened;
     opened = NULL;
 
@@ -354,6 +396,8 @@ void fth_loader_free(fth_loader *loader)
     pthread_mutex_unlock(&loader->mutex);
     for (int i = 0; i < loader->thread_count; i++)
         pthread_join(loader->threads[i], NULL); /* each leaves after at most one sample */
+    if (loader->dataset && loader->dataset->provided)
+        fth_provided_close_session(loader->dataset, loader->session);
     for (int64_t i = 0; loader->slots && i < loader->slot_count; i++) {
         free(loader->slots[i].images);
         free(loader->slots[i].recipes);
@@ -373,6 +417,8 @@ fth_status fth_loader_next(fth_loader *loader, fth_deadline deadline, const fth_
     struct timespec until = fth_deadline_timespec(deadline);
 
     *batch = NULL;
+    if (loader->finished)
+        return fth_provided_next(loader->dataset, loader->session, deadline, batch);
     pthread_mutex_lock(&loader->mutex);
     if (loader->lent) {
         loader->lent = false;
@@ -387,7 +433,7 @@ fth_status fth_loader_next(fth_loader *loader, fth_deadline deadline, const fth_
         else if (ahead <= loader->slot_count / 2)
             pthread_cond_broadcast(&loader->may_fill);
     }
-    int64_t place = loader->next_to_take;
+    const int64_t place = loader->next_to_take;
     if (place >= loader->end)
         goto out;
     fth_loader_slot *slot = &loader->slots[place % loader->slot_count];
@@ -410,5 +456,7 @@ fth_status fth_loader_next(fth_loader *loader, fth_deadline deadline, const fth_
 
 out:
     pthread_mutex_unlock(&loader->mutex);
+    if (*batch && loader->session)
+        fth_provided_moved(loader->dataset, loader->session, batch_number(loader, place + 1));
     return status;
 }

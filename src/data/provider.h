@@ -17,26 +17,31 @@ typedef struct fth_raw_sample {
     void *lease;      /* for give_back() */
 } fth_raw_sample;
 
+/* Who provides them. A session is one loader's; it decides, when it is opened, whether the loader gets finished batches or finishes
+ * samples itself. */
 typedef struct fth_provider {
     void *context; /* the data set's to free, with `free` */
     void (*free)(void *context);
-    /* Lends a sample. FTH_CORRUPT: it cannot be read, which counts as a bad image; other failures end the loading. Any thread. */
-    fth_status (*take)(void *context, fth_split split, int64_t sample, fth_deadline deadline, fth_raw_sample *raw);
+    /* NULL: loaders have no sessions. It may set what decides the order: own_order, order_seed, rotation and seed. *finished: batches come
+     * from next(). */
+    fth_status (*open_session)(void *context, const fth_dataset *dataset, fth_loader_options *options, bool *finished,
+                               void **session);
+    void (*close_session)(void *session);
+    fth_status (*next)(void *session, fth_deadline deadline, const fth_batch **batch); /* as fth_loader_next() */
+    void (*moved)(void *session, int64_t next); /* of a loader that finishes samples: the batch it gives out next */
+    /* Lends a sample, to a session's loader or (NULL) anybody else. FTH_CORRUPT: it cannot be read, which counts as a bad
+     * image; FTH_TIMEOUT: not yet, ask again; other failures end the loading. Any thread. */
+    fth_status (*take)(void *context, void *session, fth_split split, int64_t sample, fth_deadline deadline,
+                       fth_raw_sample *raw);
     void (*give_back)(void *context, fth_raw_sample *raw);
-    /* Finished batches for a loader; or NULL. *feed NULL: this loader has to finish samples itself. */
-    fth_status (*open_feed)(void *context, const fth_loader_options *options, void **feed);
-    fth_status (*next)(void *feed, fth_deadline deadline, const fth_batch **batch); /* as fth_loader_next() */
-    void (*close_feed)(void *feed);
-    /* Where the loader is: batches taken so far; may be NULL. */
-    void (*moved)(void *context, fth_split split, int64_t next);
 } fth_provider;
 
 typedef struct fth_provided_set {
-    fth_dataset_info info;     /* copied */
+    fth_dataset_info info;     /* copied; its normalization is the usual one, size and transform are for who opens it */
     bool files;                /* samples are image files: transformed always */
-    int raw_height, raw_width; /* of images that are not files */
-    const char *version;
-    const char *source; /* for messages */
+    int raw_height, raw_width; /* of images as they are stored; 0: files of different sizes, or large ones */
+    const char *version;       /* fth_dataset_version() of it */
+    const char *source;        /* for messages */
 } fth_provided_set;
 
 /* Takes over the provider, also on failure. */
@@ -44,6 +49,11 @@ fth_status fth_dataset_create_provided(const fth_provided_set *set, const fth_pr
                                        const fth_dataset_options *options, fth_dataset **dataset);
 /* The provider's context; NULL if the set is not one of `free`'s kind. */
 void *fth_dataset_get_provider(const fth_dataset *dataset, void (*free)(void *context));
+/* Counts a sample as a bad image, as the loader does with those that it cannot read: for who replaced it already. */
+fth_status fth_dataset_note_bad_sample(const fth_dataset *dataset, fth_split split, int64_t sample, const char *name,
+                                       const char *reason);
+/* What to say of a set so that somebody else can provide it; lent by the set, without its version. */
+void fth_dataset_describe_provided(const fth_dataset *dataset, fth_provided_set *set);
 
 /* ---- the other way: samples of a set as they are, for those who provide them to others ---- */
 

@@ -12,9 +12,10 @@
 #include "data/version.h"
 
 #include <openssl/evp.h>
+#include <stdio.h>
 #include <string.h>
 
-#include "data/image_set.h"
+#include "data/provided_set.h"
 
 enum { FORMAT = 1 };
 
@@ -119,6 +120,10 @@ fth_status fth_dataset_version(const fth_dataset *dataset, char version[65])
     fth_version_hash hash = {.digest = EVP_MD_CTX_new()};
 
     version[0] = '\0';
+    if (dataset->provided) {
+        snprintf(version, 65, "%s", fth_provided_version(dataset->provided));
+        return version[0] ? FTH_OK : fth_fail(FTH_UNSUPPORTED, "%s has no version", dataset->info.name);
+    }
     FTH_REQUIRE(hash.digest && EVP_DigestInit_ex(hash.digest, EVP_sha256(), NULL), FTH_NO_MEMORY,
                 "no memory for a checksum");
     fth_version_add_number(&hash, FORMAT);

@@ -1,0 +1,35 @@
+/* A data set as the coordinator describes it to jobs and agents: "set" of their registration, and GET /v1/data/NAME.
+ *
+ *     {"name", "version", "files", "channels", "raw_height", "raw_width", "training", "validation",
+ *      "mean":[...], "std":[...], "class_names":[...], "address", "seed", "validation_fraction"}
+ *
+ * The last three are for jobs that read the data themselves, with their own credentials: the address has no secrets. It is left
+ * out where nobody else can open it. */
+#ifndef FTH_BATCHES_DESCRIBED_SET_H
+#define FTH_BATCHES_DESCRIBED_SET_H
+
+#include <jansson.h>
+
+#include "data/provider.h"
+
+/* How the data itself is opened. */
+typedef struct fth_set_source {
+    const char *address; /* as --data has it, or NULL */
+    uint64_t seed;       /* of the validation split, where the set has none */
+    double validation_fraction;
+} fth_set_source;
+
+/* NULL: no memory, or the set has no version, which the error message says. */
+json_t *fth_described_set_save(const fth_dataset *dataset, const char *name, const fth_set_source *source);
+
+typedef struct fth_described_set {
+    fth_provided_set set; /* lent by `json`, as is what follows */
+    fth_set_source source;
+    json_t *json;
+    const char **class_names;
+} fth_described_set;
+/* FTH_INVALID, naming the member that is missing or wrong. `shown`: the address under which it is known, for messages. */
+fth_status fth_described_set_load(const json_t *json, const char *shown, fth_described_set *set);
+void fth_described_set_release(fth_described_set *set);
+
+#endif
