@@ -54,3 +54,11 @@ const char *fth_status_name(fth_status status)
     }
     return "unknown";
 }
+
+fth_status fth_status_find(const char *name)
+{
+    for (int status = FTH_OK; status <= FTH_INTERRUPTED; status++)
+        if (strcmp(name, fth_status_name((fth_status)status)) == 0)
+            return (fth_status)status;
+    return FTH_IO;
+}

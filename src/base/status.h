@@ -14,6 +14,9 @@ fth_status fth_fail(fth_status status, const char *format, ...) __attribute__((f
 /* Puts `format` before the current message, "while reading x: ...", and returns `status`. */
 fth_status fth_fail_within(fth_status status, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
+/* The status of a name that fth_status_name() gave, perhaps to another process; FTH_IO for one that is unknown. */
+fth_status fth_status_find(const char *name);
+
 /* Leaves the function on failure; needs a local `status` and a label `out`. */
 #define FTH_TRY(call)                                                                                                  \
     do {                                                                                                               \
