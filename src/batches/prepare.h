@@ -1,5 +1,10 @@
 /* Preparing items: fetch, decode, transform, collate; the same in the coordinator's threads, in workers on other machines and in
- * functions, bit for bit what the loader of a run without the cache makes. */
+ * functions, bit for bit what the loader of a run without the cache makes.
+ *
+ * A batch is made in place, in room that the cache gives, by one thread or by several that each take pieces of it. It is put only
+ * once all of it is right. A sample that cannot be read, whoever tries, is a bad image: in a batch the next readable sample takes
+ * its place, as in a loader, and the batch says so; as an item of its own it says why. Anything else that fails (a store that does not
+ * answer, no memory) fails the order, and leaves nothing in the cache. */
 #ifndef FTH_BATCHES_PREPARE_H
 #define FTH_BATCHES_PREPARE_H
 
@@ -14,12 +19,17 @@ typedef struct fth_order {
     int64_t number;    /* the batch; or the sample */
 } fth_order;
 json_t *fth_order_save(const fth_order *order);
-fth_status fth_order_load(const json_t *json, fth_order *order); /* checks that the id is that of the rest */
+/* Checks that a sample's id is that of the rest; a batch's is checked by who has the data set. */
+fth_status fth_order_load(const json_t *json, fth_order *order);
+
+/* [ID, SIZE, "CHECKSUM as 16 hex digits"] */
+json_t *fth_receipt_save(const fth_receipt *receipt);
+fth_status fth_receipt_load(const json_t *json, fth_receipt *receipt);
 
 /* What it cost. */
 typedef struct fth_preparation {
     fth_receipt receipt;
-    double fetch_s, decode_s, transform_s; /* of one thread */
+    double fetch_s, decode_s, transform_s; /* of all threads together */
     uint64_t fetched_bytes;
     int64_t samples, decoded;            /* samples in it; images that were decoded for it */
     int64_t bad;                         /* samples that cannot be read */
@@ -40,9 +50,23 @@ const char *fth_preparer_version(const fth_preparer *preparer);
 
 fth_status fth_preparing_thread_create(fth_preparer *preparer, fth_preparing_thread **thread);
 void fth_preparing_thread_free(fth_preparing_thread *thread);
-/* Makes the item, in room that the cache gives, and puts it there. Encoded samples that a batch needs come from `samples`
- * (may be NULL) where it has them. FTH_IO, FTH_PEER_LOST, FTH_TIMEOUT: worth another try elsewhere. */
+fth_preparer *fth_preparing_thread_preparer(const fth_preparing_thread *thread);
+
+/* Makes the item and puts it into the cache. Encoded samples that a batch needs come from there too, where it has them.
+ * FTH_INVALID: the order is none for this data set, or this version of it. FTH_NO_MEMORY: no room in the cache. FTH_IO,
+ * FTH_PEER_LOST, FTH_TIMEOUT: worth another try, here or elsewhere. */
 fth_status fth_prepare(fth_preparing_thread *thread, const fth_order *order, fth_cache *cache, fth_deadline deadline,
                        fth_preparation *preparation);
+
+/* ---- the same, by several threads ---- */
+
+typedef struct fth_making fth_making;
+fth_status fth_making_begin(fth_preparing_thread *thread, const fth_order *order, fth_cache *cache,
+                            fth_deadline deadline, fth_making **making);
+/* Takes a piece, and makes it; false: none was left. Any number of threads, each with tools for the same preparer. */
+bool fth_making_help(fth_making *making, fth_preparing_thread *thread);
+bool fth_making_has_pieces(const fth_making *making); /* that nobody has taken */
+/* When nobody helps any more: puts the item, or says why it could not be made. Frees it. */
+fth_status fth_making_end(fth_making *making, fth_preparation *preparation);
 
 #endif
