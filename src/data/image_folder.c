@@ -1,4 +1,4 @@
-/* Finds image files in a folder and the folders below it. Links are followed; a depth that no set
+/* Images in a folder and the folders below it. Links are followed; a depth that no set
  * has ends loops, and is reported. */
 #include <dirent.h>
 #include <errno.h>
@@ -8,8 +8,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "data/decode.h"
-#include "data/image_index.h"
+#include "data/image_source.h"
 
 enum { MAX_DEPTH = 12 };
 
@@ -100,3 +99,94 @@ bool fth_image_folder_probe(const char *folder)
 {
     return probe(AT_FDCWD, folder, 0);
 }
+
+/* ---- the source; its state is a descriptor of the folder ---- */
+
+static fth_status folder_open(const char *address, const fth_dataset_options *options, fth_image_index *index,
+                              void **state)
+{
+    fth_status status = FTH_OK;
+    int *root = NULL;
+    (void)options;
+
+    FTH_TRY(fth_allocate(1, sizeof *root, &root));
+    *state = root;
+    *root = open(address, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    FTH_REQUIRE(*root >= 0, FTH_IO, "open %s: %s", address, strerror(errno));
+    FTH_TRY(fth_image_folder_scan(address, index));
+    FTH_TRY(fth_image_index_finish(index, address));
+
+out:
+    return status;
+}
+
+static void folder_free(void *state)
+{
+    int *root = state;
+    if (root && *root >= 0)
+        close(*root);
+    free(root);
+}
+
+static fth_status read_file(int root, const char *path, fth_pixel_buffer *buffer, size_t *size_bytes)
+{
+    fth_status status = FTH_OK;
+    struct stat facts;
+    int descriptor = openat(root, path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* a pipe of that name must not hang */
+
+    FTH_REQUIRE(descriptor >= 0 && fstat(descriptor, &facts) == 0, FTH_CORRUPT, "cannot be opened: %s",
+                strerror(errno));
+    FTH_REQUIRE(S_ISREG(facts.st_mode), FTH_CORRUPT, "not a file");
+    FTH_REQUIRE(facts.st_size <= FTH_MAX_IMAGE_FILE, FTH_CORRUPT, "%lld bytes are more than an image may have",
+                (long long)facts.st_size);
+    FTH_TRY(fth_pixel_buffer_reserve(buffer, (size_t)facts.st_size + 1));
+    size_t done = 0;
+    while (done < (size_t)facts.st_size) {
+        ssize_t got = read(descriptor, buffer->bytes + done, (size_t)facts.st_size - done);
+        if (got < 0 && errno == EINTR)
+            continue;
+        FTH_REQUIRE(got >= 0, FTH_CORRUPT, "cannot be read: %s", strerror(errno));
+        if (got == 0)
+            break;
+        done += (size_t)got;
+    }
+    *size_bytes = done;
+
+out:
+    if (descriptor >= 0)
+        close(descriptor);
+    return status;
+}
+
+static fth_status folder_read(void *state, const fth_image_index *index, size_t number, fth_pixel_buffer *buffer,
+                              const uint8_t **bytes, size_t *size_bytes)
+{
+    char *path = fth_image_index_path(index, &index->entries[number]);
+    if (!path)
+        return fth_fail(FTH_NO_MEMORY, "no memory for a path");
+    fth_status status = read_file(*(const int *)state, path, buffer, size_bytes);
+    free(path);
+    *bytes = buffer->bytes;
+    return status;
+}
+
+static void folder_add_version(void *state, const fth_image_index *index, size_t number, fth_version_hash *hash)
+{
+    struct stat facts = {0};
+    char *path = fth_image_index_path(index, &index->entries[number]);
+    if (!path || fstatat(*(const int *)state, path, &facts, 0) != 0)
+        facts = (struct stat){0}; /* unreadable: as good as empty */
+    free(path);
+    fth_version_add_number(hash, (uint64_t)facts.st_size);
+    fth_version_add_number(hash, (uint64_t)facts.st_mtim.tv_sec);
+    fth_version_add_number(hash, (uint64_t)facts.st_mtim.tv_nsec);
+}
+
+const fth_image_source_kind fth_image_source_folder = {
+    .name = "folder",
+    .fits = fth_folder_exists,
+    .open = folder_open,
+    .free = folder_free,
+    .read = folder_read,
+    .add_version = folder_add_version,
+};

@@ -176,7 +176,7 @@ out:
     return status;
 }
 
-fth_status fth_image_index_add(fth_image_index *index, uint32_t folder, const char *name, uint64_t offset,
+fth_status fth_image_index_add(fth_image_index *index, uint32_t folder, const char *name, uint64_t place,
                                uint64_t size_bytes)
 {
     fth_status status = FTH_OK;
@@ -194,7 +194,7 @@ fth_status fth_image_index_add(fth_image_index *index, uint32_t folder, const ch
     /* A file too large to decode is kept, to be met as unreadable. */
     uint32_t size = size_bytes > FTH_MAX_IMAGE_FILE ? UINT32_MAX : (uint32_t)size_bytes;
     index->entries[index->count++] =
-        (fth_image_entry){.offset = offset, .size_bytes = size, .name = where, .folder = folder};
+        (fth_image_entry){.place = place, .size_bytes = size, .name = where, .folder = folder};
     index->folders[folder].count++;
 
 out:
@@ -383,7 +383,7 @@ static int compare_entries(const void *a, const void *b, void *names)
     if (x->folder != y->folder)
         return x->folder < y->folder ? -1 : 1;
     int order = strcmp((char *)names + x->name, (char *)names + y->name);
-    return order ? order : (x->offset > y->offset) - (x->offset < y->offset);
+    return order ? order : (x->place > y->place) - (x->place < y->place);
 }
 
 static int compare_folders(const void *a, const void *b, void *context)

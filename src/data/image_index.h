@@ -7,8 +7,8 @@
 
 /* All names are in one text, a file knows its folder, a folder its class: 24 bytes and a file name for each image. */
 typedef struct fth_image_entry {
-    uint64_t offset;     /* in the tar; 0 in a folder */
-    uint32_t size_bytes; /* in the tar */
+    uint64_t place;      /* the source's own: the offset in a tar; 0 in a folder */
+    uint32_t size_bytes; /* 0 in a folder */
     uint32_t name;       /* where its file name begins in `names` */
     uint32_t folder;
 } fth_image_entry;
@@ -53,7 +53,7 @@ void fth_image_index_free(fth_image_index *index);
  * may be absolute. Hidden ones (a part begins with '.', or is __MACOSX) give UINT32_MAX. */
 fth_status fth_image_index_add_folder(fth_image_index *index, const char *path, size_t length, uint32_t *folder);
 /* Adds a file; hidden ones and those with other endings are passed over. */
-fth_status fth_image_index_add(fth_image_index *index, uint32_t folder, const char *name, uint64_t offset,
+fth_status fth_image_index_add(fth_image_index *index, uint32_t folder, const char *name, uint64_t place,
                                uint64_t size_bytes);
 /* Tells splits and classes by the folders' names and sorts. `source` is for messages. */
 fth_status fth_image_index_finish(fth_image_index *index, const char *source);

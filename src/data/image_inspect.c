@@ -98,7 +98,7 @@ static void *inspect(void *context)
 
     for (size_t entry; status == FTH_OK && (entry = atomic_fetch_add(&crew->next, 1)) < crew->set->index.count;) {
         status = look_at(crew, entry, worker, &findings);
-        if (status == FTH_CORRUPT || status == FTH_IO) {
+        if (status == FTH_CORRUPT) {
             pthread_mutex_lock(&crew->mutex);
             status = note_bad(crew, entry);
             pthread_mutex_unlock(&crew->mutex);

@@ -4,13 +4,9 @@
  *
  * Where there is a decoded cache, every image is decoded whole and at full size, kept or not: what comes out must not
  * depend on which threads filled the cache first. */
-#include <errno.h>
-#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #include "data/image_set.h"
 #include "data/provided_set.h"
@@ -42,53 +38,10 @@ void fth_image_worker_free(fth_image_worker *worker)
 
 /* ---- reading ---- */
 
-static fth_status read_file(int root, const char *path, fth_pixel_buffer *buffer, size_t *size_bytes)
-{
-    fth_status status = FTH_OK;
-    struct stat facts;
-    int descriptor = openat(root, path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* a pipe of that name must not hang */
-
-    FTH_REQUIRE(descriptor >= 0 && fstat(descriptor, &facts) == 0, FTH_IO, "cannot be opened: %s", strerror(errno));
-    FTH_REQUIRE(S_ISREG(facts.st_mode), FTH_IO, "not a file");
-    FTH_REQUIRE(facts.st_size <= FTH_MAX_IMAGE_FILE, FTH_CORRUPT, "%lld bytes are more than an image may have",
-                (long long)facts.st_size);
-    FTH_TRY(fth_pixel_buffer_reserve(buffer, (size_t)facts.st_size + 1));
-    size_t done = 0;
-    while (done < (size_t)facts.st_size) {
-        ssize_t got = read(descriptor, buffer->bytes + done, (size_t)facts.st_size - done);
-        if (got < 0 && errno == EINTR)
-            continue;
-        FTH_REQUIRE(got >= 0, FTH_IO, "cannot be read: %s", strerror(errno));
-        if (got == 0)
-            break;
-        done += (size_t)got;
-    }
-    *size_bytes = done;
-
-out:
-    if (descriptor >= 0)
-        close(descriptor);
-    return status;
-}
-
 fth_status fth_image_set_read(const fth_image_set *set, size_t number, fth_image_worker *worker, const uint8_t **bytes,
                               size_t *size_bytes)
 {
-    const fth_image_entry *entry = &set->index.entries[number];
-    if (set->root < 0) {
-        if (entry->size_bytes > FTH_MAX_IMAGE_FILE)
-            return fth_fail(FTH_CORRUPT, "has more bytes than an image may have");
-        *bytes = set->archive.bytes + entry->offset;
-        *size_bytes = entry->size_bytes;
-        return FTH_OK;
-    }
-    char *path = fth_image_index_path(&set->index, entry);
-    if (!path)
-        return fth_fail(FTH_NO_MEMORY, "no memory for a path");
-    fth_status status = read_file(set->root, path, &worker->file, size_bytes);
-    free(path);
-    *bytes = worker->file.bytes;
-    return status;
+    return set->places.kind->read(set->places.state, &set->index, number, &worker->file, bytes, size_bytes);
 }
 
 /* ---- decoding what is needed ---- */
@@ -353,7 +306,7 @@ static fth_status transform_file(const fth_dataset *dataset, fth_split split, in
             *label = set->index.folders[set->index.entries[number].folder].class_index;
             return FTH_OK;
         }
-        if (status != FTH_CORRUPT && status != FTH_IO)
+        if (status != FTH_CORRUPT)
             return status;
         status = note_bad(set, number);
         if (status != FTH_OK)

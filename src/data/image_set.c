@@ -1,11 +1,7 @@
 /* Opens sets of image files, wherever they lie, and decides what the loader will give: the size and the transforms. */
-#include <errno.h>
-#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #include "data/image_set.h"
 
@@ -16,9 +12,7 @@ void fth_image_set_free(fth_image_set *set)
     if (!set)
         return;
     fth_image_index_free(&set->index);
-    fth_blob_free(&set->archive);
-    if (set->root >= 0)
-        close(set->root);
+    fth_image_source_free(&set->places);
     fth_decoded_cache_free(set->cache);
     fth_bad_images_free(set->bad);
     free(set->source);
@@ -30,44 +24,6 @@ size_t fth_image_set_find(const fth_dataset *dataset, fth_split split, int64_t s
     const fth_image_index *index = &dataset->images->index;
     int64_t first = dataset->held_out ? 0 : index->first[split];
     return (size_t)(first + fth_dataset_place(dataset, split, sample));
-}
-
-/* ---- where the images are ---- */
-
-static fth_status open_source(const char *source, const fth_stop *stop, fth_image_set *set)
-{
-    fth_status status = FTH_OK;
-    char *fetched = NULL, *plain = NULL;
-    const void *bytes = NULL;
-    const char *path = source;
-
-    set->index.stop = stop;
-    if (fth_folder_exists(source)) {
-        set->root = open(source, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-        FTH_REQUIRE(set->root >= 0, FTH_IO, "open %s: %s", source, strerror(errno));
-        FTH_TRY(fth_image_folder_scan(source, &set->index));
-    } else {
-        if (strstr(source, "://")) {
-            FTH_REQUIRE(strncmp(source, "https://", 8) == 0 || strncmp(source, "http://", 7) == 0, FTH_INVALID,
-                        "%s: data can be downloaded from https:// and http:// addresses", source);
-            FTH_TRY(fth_image_fetch(source, stop, &fetched));
-            path = fetched;
-        }
-        FTH_TRY(fth_image_archive_unpack(path, stop, &plain));
-        FTH_TRY(fth_file_map(plain, &bytes, &set->archive.size_bytes));
-        set->archive.bytes = bytes;
-        set->archive.mapped = true;
-        FTH_TRY(fth_image_archive_index(set->archive.bytes, set->archive.size_bytes, path, &set->index));
-    }
-    set->index.stop = NULL;
-    FTH_TRY(fth_image_index_finish(&set->index, source));
-
-out:
-    if (status != FTH_OK && status != FTH_INTERRUPTED && fetched && fth_file_exists(fetched))
-        status = fth_fail_within(status, "downloaded to %s (remove it to download it again)", fetched);
-    free(fetched);
-    free(plain);
-    return status;
 }
 
 /* ---- sizes and transforms ---- */
@@ -86,9 +42,14 @@ static fth_status find_common_size(const fth_image_set *set, int *width, int *he
         const uint8_t *bytes;
         size_t size_bytes;
         fth_image_header header;
-        size_t entry = (size_t)(i * count / looked);
-        if (fth_image_set_read(set, entry, worker, &bytes, &size_bytes) != FTH_OK ||
-            fth_decoder_begin(worker->decoder, bytes, size_bytes, &header) != FTH_OK)
+        status = fth_image_set_read(set, (size_t)(i * count / looked), worker, &bytes, &size_bytes);
+        if (status == FTH_OK)
+            status = fth_decoder_begin(worker->decoder, bytes, size_bytes, &header);
+        if (status != FTH_OK && status != FTH_CORRUPT)
+            goto out;
+        bool bad = status != FTH_OK;
+        status = FTH_OK;
+        if (bad)
             continue; /* the loader will count it */
         if (header.width > SMALL_SIDE || header.height > SMALL_SIDE ||
             (!first && (header.width != *width || header.height != *height))) {
@@ -120,26 +81,6 @@ out:
 
 /* ---- versions ---- */
 
-enum { TAIL_BYTES = 64 };
-
-static void add_file(const fth_image_set *set, const char *path, fth_version_hash *hash)
-{
-    struct stat facts = {0};
-    if (fstatat(set->root, path, &facts, 0) != 0)
-        facts = (struct stat){0}; /* unreadable: as good as empty */
-    fth_version_add_number(hash, (uint64_t)facts.st_size);
-    fth_version_add_number(hash, (uint64_t)facts.st_mtim.tv_sec);
-    fth_version_add_number(hash, (uint64_t)facts.st_mtim.tv_nsec);
-}
-
-static void add_member(const fth_image_set *set, const fth_image_entry *entry, fth_version_hash *hash)
-{
-    size_t size_bytes = entry->size_bytes <= FTH_MAX_IMAGE_FILE ? entry->size_bytes : 0;
-    size_t tail = size_bytes < TAIL_BYTES ? size_bytes : TAIL_BYTES;
-    fth_version_add_number(hash, entry->size_bytes);
-    fth_version_add_bytes(hash, set->archive.bytes + entry->offset + size_bytes - tail, tail);
-}
-
 fth_status fth_image_set_add_version(const fth_image_set *set, fth_version_hash *hash)
 {
     for (size_t i = 0; i < set->index.count; i++) {
@@ -147,10 +88,7 @@ fth_status fth_image_set_add_version(const fth_image_set *set, fth_version_hash 
         if (!path)
             return fth_fail(FTH_NO_MEMORY, "no memory for a path");
         fth_version_add_text(hash, path);
-        if (set->root >= 0)
-            add_file(set, path, hash);
-        else
-            add_member(set, &set->index.entries[i], hash);
+        set->places.kind->add_version(set->places.state, &set->index, i, hash);
         free(path);
     }
     return FTH_OK;
@@ -179,11 +117,10 @@ static fth_status open_image_set(const char *source, const fth_dataset_options *
 
     FTH_TRY(fth_allocate(1, sizeof *set, &set));
     dataset->images = set; /* freed with it */
-    set->root = -1;
     set->source = fth_format("%s", source);
     for (size_t length = strlen(set->source); length > 1 && set->source[length - 1] == '/';)
         set->source[--length] = '\0';
-    FTH_TRY(open_source(source, options->stop, set));
+    FTH_TRY(fth_image_source_open(source, options, &set->index, &set->places));
     FTH_TRY(fth_bad_images_create(set->source, (int64_t)set->index.count, options->max_bad_images, &set->bad));
     FTH_TRY(resolve_transforms(options, set, dataset));
     if (options->decoded_cache_bytes > 0)

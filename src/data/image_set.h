@@ -6,15 +6,14 @@
 #include "data/bad_images.h"
 #include "data/decode.h"
 #include "data/decoded_cache.h"
-#include "data/image_index.h"
+#include "data/image_source.h"
 #include "data/provider.h"
 #include "data/resample.h"
 
 struct fth_image_set {
     fth_image_index index;
-    char *source;     /* for messages */
-    int root;         /* descriptor of the folder; -1 for a tar */
-    fth_blob archive; /* the mapped tar */
+    fth_image_source places;
+    char *source; /* for messages */
     fth_bad_images *bad;
 
     fth_decoded_cache *cache; /* NULL: none */
@@ -34,7 +33,7 @@ typedef struct fth_image_worker {
 fth_status fth_image_worker_create(fth_image_worker **worker);
 void fth_image_worker_free(fth_image_worker *worker);
 
-/* The encoded bytes of an entry: in the tar, or read into the worker's buffer. */
+/* The encoded bytes of an entry: where they lie, or in the worker's buffer. */
 fth_status fth_image_set_read(const fth_image_set *set, size_t entry, fth_image_worker *worker, const uint8_t **bytes,
                               size_t *size_bytes);
 /* Adds what decides the images' pixels to a version. */

@@ -96,7 +96,7 @@ static fth_status fill_row(const fth_image_set *set, size_t begin, size_t count,
                                                     (fth_random_key){0}, planes);
         if (status == FTH_OK)
             paste(planes, sheet, sheet->label_width + GAP + (int)i * (CELL + GAP), GAP + row * (CELL + GAP));
-        else if (status != FTH_CORRUPT && status != FTH_IO)
+        else if (status != FTH_CORRUPT)
             return status;
     }
     return FTH_OK;

@@ -17,7 +17,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size_bytes)
             const fth_image_entry *entry = &index.entries[i];
             char *path = fth_image_index_path(&index, entry);
             if (entry->size_bytes > 0)
-                sink = (uint8_t)(bytes[entry->offset] ^ bytes[entry->offset + entry->size_bytes - 1]);
+                sink = (uint8_t)(bytes[entry->place] ^ bytes[entry->place + entry->size_bytes - 1]);
             free(path);
         }
     fth_image_index_free(&index);
