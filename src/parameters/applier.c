@@ -382,10 +382,10 @@ static void take(fth_applier *applier, fth_item *item)
 {
     bool done = true;
     switch (item->kind) {
-    case FTH_ITEM_GRADIENT: done = take_gradient(applier, item); break;
-    case FTH_ITEM_REGISTER: take_registration(applier, item); break;
-    case FTH_ITEM_UNREGISTER: take_unregistration(applier, item); break;
-    case FTH_ITEM_CHECKPOINT:
+    case FTH_INTAKE_GRADIENT: done = take_gradient(applier, item); break;
+    case FTH_INTAKE_REGISTER: take_registration(applier, item); break;
+    case FTH_INTAKE_UNREGISTER: take_unregistration(applier, item); break;
+    case FTH_INTAKE_CHECKPOINT:
         fth_served_saver_ask(applier->with.saver);
         fth_exchange_answer_json(item->exchange, 202,
                                  json_pack("{s:i, s:I}", "code", 202, "version", (json_int_t)version_of(applier)));

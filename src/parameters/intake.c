@@ -173,7 +173,7 @@ static void *run_checker(void *context)
 void fth_intake_submit(fth_intake *intake, fth_item *item)
 {
     fth_exchange *exchange = item->exchange;
-    bool gradient = item->kind == FTH_ITEM_GRADIENT;
+    bool gradient = item->kind == FTH_INTAKE_GRADIENT;
     pthread_mutex_lock(&intake->mutex);
     bool closing = intake->closing;
     if (!closing) {

@@ -17,10 +17,10 @@
 #include "parameters/metrics.h"
 
 typedef enum fth_intake_kind {
-    FTH_ITEM_GRADIENT,
-    FTH_ITEM_REGISTER,
-    FTH_ITEM_UNREGISTER,
-    FTH_ITEM_CHECKPOINT
+    FTH_INTAKE_GRADIENT,
+    FTH_INTAKE_REGISTER,
+    FTH_INTAKE_UNREGISTER,
+    FTH_INTAKE_CHECKPOINT
 } fth_intake_kind;
 
 /* One request. It belongs to one thread at a time: the one that took it off a queue. */

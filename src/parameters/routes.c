@@ -188,7 +188,7 @@ static fth_item *make_item(fth_parameter_service *service, fth_exchange *exchang
 static void put_gradient(void *context, fth_exchange *exchange)
 {
     fth_parameter_service *service = context;
-    fth_item *item = make_item(service, exchange, FTH_ITEM_GRADIENT);
+    fth_item *item = make_item(service, exchange, FTH_INTAKE_GRADIENT);
     if (!item)
         return;
     item->body = fth_exchange_body(exchange, &item->body_bytes);
@@ -247,18 +247,18 @@ static void change_worker(fth_parameter_service *service, fth_exchange *exchange
     if (!fth_access_check_body(service->with.access, &(fth_refuser){service, refuse}, exchange))
         return;
     fth_item *item = make_item(service, exchange, kind);
-    if (item && read_worker(service, exchange, item, kind == FTH_ITEM_UNREGISTER))
+    if (item && read_worker(service, exchange, item, kind == FTH_INTAKE_UNREGISTER))
         fth_intake_submit(service->with.intake, item);
 }
 
 static void register_worker(void *context, fth_exchange *exchange)
 {
-    change_worker(context, exchange, FTH_ITEM_REGISTER);
+    change_worker(context, exchange, FTH_INTAKE_REGISTER);
 }
 
 static void unregister_worker(void *context, fth_exchange *exchange)
 {
-    change_worker(context, exchange, FTH_ITEM_UNREGISTER);
+    change_worker(context, exchange, FTH_INTAKE_UNREGISTER);
 }
 
 static void save_checkpoint(void *context, fth_exchange *exchange)
@@ -266,7 +266,7 @@ static void save_checkpoint(void *context, fth_exchange *exchange)
     fth_parameter_service *service = context;
     if (!fth_access_check_body(service->with.access, &(fth_refuser){service, refuse}, exchange))
         return;
-    fth_item *item = make_item(service, exchange, FTH_ITEM_CHECKPOINT);
+    fth_item *item = make_item(service, exchange, FTH_INTAKE_CHECKPOINT);
     if (item)
         fth_intake_submit(service->with.intake, item);
 }
