@@ -204,9 +204,6 @@ fth_status fth_job_spec_check(const fth_job_spec *spec, int64_t set_count)
     FTH_REQUIRE(count > 0 && spec->batch <= count, FTH_INVALID,
                 "a batch of %" PRId64 " is larger than the %" PRId64 " %s images of %s", spec->batch,
                 count > 0 ? count : 0, split_names[spec->split], spec->data);
-    FTH_REQUIRE(spec->rotation < set_count, FTH_INVALID,
-                "job: \"rotation\" of %" PRId64 " samples, where %s has only %" PRId64, spec->rotation, spec->data,
-                set_count);
 
 out:
     return status;
@@ -221,21 +218,23 @@ int64_t fth_job_batches_per_epoch(const fth_job_spec *spec, int64_t set_count)
 
 void fth_job_plan_batch(const fth_job_spec *spec, int64_t set_count, int64_t number, fth_batch_plan *plan)
 {
+    int64_t rotation = spec->rotation > 0 ? spec->rotation : 0;
     const fth_sampler sampler = {.seed = spec->order_seed,
                                  .count = set_count,
                                  .shuffle = spec->shuffle,
                                  .share = spec->share,
-                                 .rotation = spec->rotation};
+                                 .rotation = rotation % set_count};
     int64_t samples = fth_share_samples(spec->share, set_count);
     int64_t per_epoch = fth_batches_per_epoch(samples, spec->batch);
     int64_t begin = number % per_epoch * spec->batch, left = samples - begin;
     plan->number = number;
     plan->epoch = number / per_epoch;
+    plan->order_epoch = plan->epoch + rotation / set_count;
     plan->whole = left < spec->batch ? left : spec->batch;
     plan->first = fth_part_begin(spec->part, plan->whole);
     plan->count = fth_part_samples(spec->part, plan->whole);
     for (int64_t i = 0; i < plan->count; i++)
-        plan->samples[i] = fth_sampler_index(&sampler, plan->epoch, begin + plan->first + i);
+        plan->samples[i] = fth_sampler_index(&sampler, plan->order_epoch, begin + plan->first + i);
 }
 
 /* ---- ids ---- */
@@ -287,7 +286,7 @@ fth_item_id fth_job_batch_id(const fth_job_spec *spec, const fth_batch_plan *pla
     add_number(&hash, random);
     if (random) {
         add_number(&hash, spec->augment_seed);
-        add_number(&hash, (uint64_t)plan->epoch);
+        add_number(&hash, (uint64_t)plan->order_epoch);
     }
     add_number(&hash, (uint64_t)plan->count);
     for (int64_t i = 0; i < plan->count; i++)

@@ -39,7 +39,8 @@ typedef struct fth_job_spec {
     fth_sharing sharing;
     uint64_t order_seed, augment_seed; /* the job's own, or those of the data set at the coordinator */
     fth_share share, part;             /* as in fth_loader_options */
-    int64_t rotation;                  /* samples by which its epochs begin later in the order, where that is shared;
+    int64_t
+        rotation; /* samples by which its epochs begin later in the order, where that is shared, whole epochs included;
                                           -1: to be chosen when it registers */
     fth_form form;
 } fth_job_spec;
@@ -51,6 +52,7 @@ fth_status fth_job_spec_load(const json_t *json, fth_job_spec *spec);
 /* A batch of a job: a pure function of spec, samples of the set's split, and number (from the start of epoch 0). */
 typedef struct fth_batch_plan {
     int64_t number, epoch, count, whole, first; /* as in fth_batch */
+    int64_t order_epoch;                        /* of its order and random choices: later where a job joined others */
     int64_t *samples;                           /* (count); the caller's, room for spec->batch */
 } fth_batch_plan;
 void fth_job_plan_batch(const fth_job_spec *spec, int64_t set_count, int64_t number, fth_batch_plan *plan);

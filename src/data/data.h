@@ -212,7 +212,9 @@ typedef struct fth_loader_options {
     int64_t stride;      /* only every stride-th batch from first_batch on: of several loaders in turn; 0: every one */
     bool own_order;      /* samples come in the order of order_seed and rotation instead of the seed's */
     uint64_t order_seed;
-    int64_t rotation;
+    int64_t
+        rotation; /* samples by which epochs begin later in that order, and go round; beyond the set's count: so many
+                         whole epochs later, in order and random choices */
     bool recipes; /* batches say how their images are made instead of holding them; not of transformed images */
 } fth_loader_options;
 

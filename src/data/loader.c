@@ -39,6 +39,7 @@ struct fth_loader {
     const fth_dataset *dataset;
     fth_loader_options options;
     fth_sampler sampler;
+    int64_t epochs_later;    /* than the batches say: in the order and in random choices */
     fth_transform transform; /* of images that are transformed */
     int64_t samples;         /* of an epoch, in this loader's share */
     int64_t batches_per_epoch;
@@ -64,7 +65,7 @@ struct fth_loader {
 /* A run of samples of one batch: what a thread takes at a time. */
 typedef struct fth_loader_piece {
     int64_t place;                /* of the batch, as the ring counts */
-    int64_t number, epoch, first; /* the batch; its epoch; its first sample's place in that */
+    int64_t number, epoch, first; /* the batch; the epoch of its order; its first sample's place in that */
     int64_t begin, end;           /* in the batch */
 } fth_loader_piece;
 
@@ -159,8 +160,11 @@ static fth_loader_piece take_piece(fth_loader *loader, fth_loader_slot **slot)
     int64_t count = fth_part_samples(loader->options.part, whole);
     int64_t part_begin = fth_part_begin(loader->options.part, whole);
     first += part_begin;
-    fth_loader_piece piece = {
-        .place = place, .number = number, .epoch = epoch, .first = first, .begin = loader->position};
+    fth_loader_piece piece = {.place = place,
+                              .number = number,
+                              .epoch = epoch + loader->epochs_later,
+                              .first = first,
+                              .begin = loader->position};
     piece.end = count - piece.begin < loader->piece ? count : piece.begin + loader->piece;
     *slot = &loader->slots[place % loader->slot_count];
     if (piece.begin == 0) {
@@ -324,8 +328,11 @@ static fth_status plan_batches(fth_loader *loader)
     loader->sampler = (fth_sampler){.seed = options->own_order ? options->order_seed : options->seed,
                                     .count = dataset->info.count[options->split],
                                     .shuffle = options->shuffle,
-                                    .share = options->share,
-                                    .rotation = options->own_order ? options->rotation : 0};
+                                    .share = options->share};
+    if (options->own_order && options->rotation > 0) {
+        loader->sampler.rotation = options->rotation % loader->sampler.count;
+        loader->epochs_later = options->rotation / loader->sampler.count;
+    }
     loader->samples = fth_share_samples(options->share, loader->sampler.count);
     loader->batches_per_epoch = fth_batches_per_epoch(loader->samples, options->batch);
     loader->transform = dataset->transforms[options->split];
