@@ -5,10 +5,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/hash.h"
 #include "base/hex.h"
-
-#define XXH_INLINE_ALL
-#include <xxhash.h>
 
 static const char *const kind_names[FTH_ITEM_KINDS] = {"encoded", "decoded", "batch"};
 
@@ -44,7 +42,7 @@ bool fth_item_id_parse(const char *text, fth_item_id *id)
 
 static uint64_t hash_payload(const void *entry, uint64_t payload_bytes, fth_item_id id)
 {
-    return XXH3_64bits_withSeed((const char *)entry + sizeof(fth_item_header), payload_bytes, id.words[0]);
+    return fth_hash((const char *)entry + sizeof(fth_item_header), payload_bytes, id.words[0]);
 }
 
 void fth_item_seal(void *entry, fth_item_id id, fth_item_kind kind, uint64_t payload_bytes, fth_receipt *receipt)

@@ -13,8 +13,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/hash.h"
 #include "parameters/gradient.h"
-#include "parameters/hash.h"
 
 /* Small enough that what was copied is in the cache when it is checked. */
 enum { PIECE = 256 << 10, MAX_THREADS = 4, MAX_FREE = 64, ALIGNMENT = 64 };
@@ -211,7 +211,7 @@ uint64_t fth_body_hash(const void *bytes, uint64_t size_bytes)
 {
     uint64_t hash = size_bytes;
     for (uint64_t i = 0; i < piece_count(size_bytes); i++)
-        hash = join_hashes(hash, fth_hash((const char *)bytes + i * PIECE, piece_length(i, size_bytes)));
+        hash = join_hashes(hash, fth_hash((const char *)bytes + i * PIECE, piece_length(i, size_bytes), 0));
     return hash;
 }
 
@@ -310,7 +310,7 @@ fth_status fth_body_fill(fth_body *body, const void *bytes, int fd, float *resul
         else if (map)
             memcpy(to, from, length);
         const char *here = to ? to : from;
-        hashes[i] = fth_hash(here, length);
+        hashes[i] = fth_hash(here, length, 0);
         size_t skipped = i == 0 ? header_length(here, length) : 0;
         largest = fmaxf(largest, fth_numbers_largest(here + skipped, FTH_F32, (length - skipped) / sizeof(float)));
         int error = map ? 0 : write_piece(body, at, here, length);

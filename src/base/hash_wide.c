@@ -4,12 +4,12 @@
 #pragma GCC target("avx2")
 #endif
 
-#include "parameters/hash.h"
+#include "base/hash.h"
 
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
-uint64_t fth_hash_wide(const void *bytes, size_t size_bytes)
+uint64_t fth_hash_wide(const void *bytes, size_t size_bytes, uint64_t seed)
 {
-    return XXH3_64bits(bytes, size_bytes);
+    return XXH3_64bits_withSeed(bytes, size_bytes, seed);
 }
