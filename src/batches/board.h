@@ -1,8 +1,9 @@
 /* The board of a host: memory that its clients write, and the owner of the segment reads. A slot for each client process says
  * which job it belongs to, where it is, what it is reading and what it waits for, so that positions and pins cost no
- * messages. Nothing in it is trusted: a client can spoil only its own slot, and numbers are checked when they are read.
+ * messages. Nothing in it is trusted: a client can spoil only what the owner knows of clients, and numbers are checked when
+ * they are read.
  *
- * When a client's connection closes, the owner clears its slot. */
+ * When a client's connection closes, the owner clears its slot; a client that gives up its connection must have no pins. */
 #ifndef FTH_BATCHES_BOARD_H
 #define FTH_BATCHES_BOARD_H
 
@@ -28,13 +29,18 @@ typedef enum fth_slot_counter {
 typedef struct fth_board fth_board;
 typedef struct fth_slot fth_slot; /* in shared memory */
 
-/* ---- the owner ---- */
+/* ---- the owner; any of its threads ---- */
 fth_status fth_board_create(fth_board **board);
+/* Takes over the board of an owner that has gone, whose clients may still read by their slots: these stay taken until
+ * their processes have ended. `fd` is duplicated. FTH_CORRUPT if it is none. */
+fth_status fth_board_adopt(int fd, fth_board **board);
 void fth_board_free(fth_board *board);
 int fth_board_fd(const fth_board *board);
-/* A free slot for a client of `job`; -1: none. */
+/* A free slot for a client of `job`; -1: none. `process` 0: not known. */
 int fth_board_take(fth_board *board, uint64_t job, int64_t process);
 void fth_board_clear(fth_board *board, int slot);
+/* Clears slots whose processes have ended and that no connection will clear. */
+void fth_board_clear_dead(fth_board *board);
 typedef struct fth_slot_state {
     uint64_t job;
     int64_t process;
@@ -44,20 +50,29 @@ typedef struct fth_slot_state {
     uint64_t counters[FTH_SLOT_COUNTERS];
 } fth_slot_state;
 /* False if the slot is free. */
-bool fth_board_read(const fth_board *board, int slot, fth_slot_state *state);
-/* Whether any client announces that it reads `entry` (its offset in the segment). */
-bool fth_board_is_pinned(const fth_board *board, uint64_t offset);
+bool fth_board_read(fth_board *board, int slot, fth_slot_state *state);
+/* What clients announce that they are reading: sorted, up to FTH_BOARD_SLOTS * FTH_SLOT_PINS; returns how many. */
+size_t fth_board_list_pins(const fth_board *board, uint64_t *offsets);
 /* Ends the waits for an item: it is there, or has failed, which `status` says. */
 void fth_board_wake(fth_board *board, fth_item_id id, fth_status status);
 
 /* ---- a client ---- */
-fth_status fth_board_map(int fd, fth_board **board);
-fth_slot *fth_board_slot(fth_board *board, int slot);
+fth_status fth_board_map(int fd, fth_board **board);  /* fth_board_free() it; `fd` is duplicated */
+fth_slot *fth_board_slot(fth_board *board, int slot); /* NULL: there is no such slot */
 void fth_slot_set_position(fth_slot *slot, int64_t next, int64_t stride, int64_t end);
 void fth_slot_count(fth_slot *slot, fth_slot_counter counter, uint64_t amount);
-/* Says what it waits for; then tell the host (host.h) and wait; FTH_TIMEOUT when the deadline passes, else what the owner
- * said. One thread of a slot at a time. */
+/* Waiting for an item that is not there, one thread of a slot at a time:
+ *
+ *     want -> look once more -> tell the host (host.h) -> wait
+ *                    found   -> stop wanting
+ *
+ * Whatever is published after want() ends the wait. FTH_TIMEOUT when the deadline passes, else what the owner said (it leaves no
+ * message: ask the host why). */
 void fth_slot_want(fth_slot *slot, fth_item_id id);
+void fth_slot_stop_wanting(fth_slot *slot);
 fth_status fth_slot_wait(fth_slot *slot, fth_deadline deadline);
+/* Announces that `offset` of the segment is being read (fth_segment_pin() does); -1: all FTH_SLOT_PINS are in use. */
+int fth_slot_pin(fth_slot *slot, uint64_t offset);
+void fth_slot_unpin(fth_slot *slot, int place);
 
 #endif

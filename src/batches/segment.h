@@ -20,12 +20,15 @@ typedef struct fth_segment_cache fth_segment_cache;
 /* ---- the owner; any of its threads ---- */
 
 fth_status fth_segment_create(uint64_t memory_bytes, fth_board *board, fth_segment_cache **segment);
-/* Takes over what another process created, with all whole entries in it. `fd` is duplicated. FTH_CORRUPT if it is none. */
+/* Takes over what another process created and has left, with all whole entries in it. `fd`, which may be the read-only one, is
+ * duplicated. `board` is the one that its clients have (fth_board_adopt), or else they must be gone. FTH_CORRUPT if it is none,
+ * FTH_INVALID if its owner is alive. */
 fth_status fth_segment_adopt(int fd, fth_board *board, fth_segment_cache **segment);
 void fth_segment_free(fth_segment_cache *segment);
 int fth_segment_read_only_fd(const fth_segment_cache *segment); /* lent */
 uint64_t fth_segment_capacity(const fth_segment_cache *segment);
-uint64_t fth_segment_used(const fth_segment_cache *segment);
+uint64_t
+fth_segment_used(fth_segment_cache *segment); /* entries, those that are being written and those that are still read */
 
 /* Room for an entry, at a 64-byte boundary; FTH_NO_MEMORY if there is none: evict, then try again. */
 fth_status fth_segment_begin(fth_segment_cache *segment, uint64_t size_bytes, void **entry);
@@ -46,8 +49,8 @@ void fth_segment_visit(fth_segment_cache *segment, void (*visit)(void *context, 
 typedef struct fth_segment_view fth_segment_view;
 fth_status fth_segment_map(int fd, fth_segment_view **view); /* `fd` is duplicated */
 void fth_segment_unmap(fth_segment_view *view);
-/* Finds, pins and checks an entry: *entry stays as it is until it is unpinned. False: not there. FTH_CORRUPT: there, and
- * damaged. Any thread, each with pins of its own. */
+/* Finds, pins and checks an entry: it stays as it is until it is unpinned. *found false: not there. FTH_CORRUPT: there, and
+ * damaged. FTH_NO_SPACE: FTH_SLOT_PINS are pinned already. Any thread, each with pins of its own; no locks and no system calls. */
 typedef struct fth_pin {
     const void *entry;
     uint64_t size_bytes;
