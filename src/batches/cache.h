@@ -1,7 +1,7 @@
 /* Caches: where entries are kept for all who need them. A row of fth_cache_kind each, listed in cache.c.
  *
  *     shm                            the coordinator's shared memory (segment.h); other machines get entries from it over HTTP
- *     redis://[user:password@]host:port[,host:port...][/prefix], rediss:// with TLS
+ *     redis://[[user]:password@]host[:port][,host[:port]...][/database][/prefix], rediss:// with TLS
  *                                    Redis or Valkey, one server, several, or a cluster; every machine reads from it directly
  *
  * Whoever puts an entry gets a receipt only once the cache has all of it. Servers that are down cost a failed call, never a wrong
@@ -32,11 +32,14 @@ fth_status fth_cache_begin(fth_cache *cache, uint64_t size_bytes, void **entry);
 fth_status fth_cache_put(fth_cache *cache, void *entry, const fth_receipt *receipt); /* gives up the room either way */
 void fth_cache_cancel(fth_cache *cache, void *entry);
 
-/* Entries by id, several in one round trip. `take` is called for each that is there, with the entry checked (lent until it
- * returns), in any order. Those that are not there, or damaged, are left out. */
+/* Takes an entry that was asked for as ids[which]; it is lent until this returns. */
+typedef void fth_cache_take(void *context, size_t which, const void *entry, uint64_t size_bytes);
+
+/* Entries by id, several in one round trip. `take` is called in this thread for each that is there, checked, in any order.
+ * Those that are not there, or damaged, are left out. Where a server fails, the entries of others are given all the same
+ * before the call fails. */
 fth_status fth_cache_get(fth_cache *cache, const fth_item_id *ids, size_t count, fth_deadline deadline,
-                         void (*take)(void *context, size_t which, const void *entry, uint64_t size_bytes),
-                         void *context);
+                         fth_cache_take *take, void *context);
 fth_status fth_cache_remove(fth_cache *cache, const fth_item_id *ids, size_t count);
 /* Lists what is there, for a coordinator that starts again. */
 fth_status fth_cache_visit(fth_cache *cache, void (*visit)(void *context, const fth_receipt *receipt), void *context);
@@ -45,14 +48,15 @@ fth_status fth_cache_visit(fth_cache *cache, void (*visit)(void *context, const 
 typedef struct fth_cache_kind {
     const char *name;    /* for messages and lists: "redis" */
     const char *schemes; /* addresses begin with one of these, separated by spaces: "redis:// rediss://" */
+    bool is_segment;     /* keeps entries in fth_cache_options.segment */
     fth_status (*check)(const char *address);
     fth_status (*open)(const char *address, const fth_cache_options *options, void **state);
     void (*free)(void *state);
     fth_status (*begin)(void *state, uint64_t size_bytes, void **entry);
     fth_status (*put)(void *state, void *entry, const fth_receipt *receipt);
     void (*cancel)(void *state, void *entry);
-    fth_status (*get)(void *state, const fth_item_id *ids, size_t count, fth_deadline deadline,
-                      void (*take)(void *context, size_t which, const void *entry, uint64_t size_bytes), void *context);
+    fth_status (*get)(void *state, const fth_item_id *ids, size_t count, fth_deadline deadline, fth_cache_take *take,
+                      void *context);
     fth_status (*remove)(void *state, const fth_item_id *ids, size_t count);
     fth_status (*visit)(void *state, void (*visit)(void *context, const fth_receipt *receipt), void *context);
 } fth_cache_kind;
