@@ -213,9 +213,10 @@ typedef struct fth_loader_options {
     bool own_order;      /* samples come in the order of order_seed and rotation instead of the seed's */
     uint64_t order_seed;
     int64_t
-        rotation; /* samples by which epochs begin later in that order, and go round; beyond the set's count: so many
+        rotation;  /* samples by which epochs begin later in that order, and go round; beyond the set's count: so many
                          whole epochs later, in order and random choices */
-    bool recipes; /* batches say how their images are made instead of holding them; not of transformed images */
+    bool by_index; /* no batches: samples are asked for, with fth_loader_get() */
+    bool recipes;  /* batches say how their images are made instead of holding them; not of transformed images */
 } fth_loader_options;
 
 typedef struct fth_batch {
@@ -239,6 +240,11 @@ void fth_loader_free(fth_loader *loader); /* stops and joins the threads */
 /* The next batch, lent until the next call. *batch is NULL after the last. A failure to read a sample is reported
  * here, with the sample named. */
 fth_status fth_loader_next(fth_loader *loader, fth_deadline deadline, const fth_batch **batch);
+
+/* A sample by its index, as a batch of number `number` has it: for loaders that were opened by_index. It need not be in that batch,
+ * which says in which epoch's way it is augmented and, where samples come from a cache, what is needed next. One thread at a
+ * time. */
+fth_status fth_loader_get(fth_loader *loader, int64_t number, int64_t sample, float *image, int32_t *label);
 
 /* Measures the loader for bench/: images a second over `seconds`; or what the decoders alone do with the same files,
  * whole and at full size. */

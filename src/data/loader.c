@@ -33,6 +33,12 @@ typedef struct fth_loader_slot {
     char message[512];
 } fth_loader_slot;
 
+/* What a thread keeps to itself. */
+typedef struct fth_loader_tools {
+    uint8_t *scratch;         /* for images as they are */
+    fth_image_worker *worker; /* for images that are transformed */
+} fth_loader_tools;
+
 /* Three parts, separated by their locks: what is set once, the ring with its threads, and the queue that `mutex`
  * guards. Only this file sees them. */
 struct fth_loader {
@@ -52,6 +58,7 @@ struct fth_loader {
     int64_t slot_count;
     pthread_t *threads;
     int thread_count;
+    fth_loader_tools tools; /* of who asks for samples by index */
 
     atomic_bool stop;
     pthread_mutex_t mutex; /* guards what follows, and the slots' states */
@@ -69,11 +76,18 @@ typedef struct fth_loader_piece {
     int64_t begin, end;           /* in the batch */
 } fth_loader_piece;
 
-/* What a thread keeps to itself. */
-typedef struct fth_loader_tools {
-    uint8_t *scratch;         /* for images as they are */
-    fth_image_worker *worker; /* for images that are transformed */
-} fth_loader_tools;
+static fth_status get_tools(const fth_loader *loader, fth_loader_tools *tools)
+{
+    return fth_dataset_is_transformed(loader->dataset)
+               ? fth_image_worker_create(&tools->worker)
+               : fth_allocate(fth_raw_bytes(loader->dataset), 1, &tools->scratch);
+}
+
+static void free_tools(fth_loader_tools *tools)
+{
+    free(tools->scratch);
+    fth_image_worker_free(tools->worker);
+}
 
 static fth_status load_provided(const fth_loader *loader, const fth_loader_tools *tools, int64_t epoch, int64_t sample,
                                 float *image, int32_t *label)
@@ -207,9 +221,7 @@ static void *work(void *argument)
 {
     fth_loader *loader = argument;
     fth_loader_tools tools = {0};
-    fth_status ill_equipped = fth_dataset_is_transformed(loader->dataset)
-                                  ? fth_image_worker_create(&tools.worker)
-                                  : fth_allocate(fth_raw_bytes(loader->dataset), 1, &tools.scratch);
+    fth_status ill_equipped = get_tools(loader, &tools);
 
     pthread_mutex_lock(&loader->mutex);
     for (;;) {
@@ -229,8 +241,7 @@ static void *work(void *argument)
         give_piece(loader, &piece, slot, status, seconds);
     }
     pthread_mutex_unlock(&loader->mutex);
-    free(tools.scratch);
-    fth_image_worker_free(tools.worker);
+    free_tools(&tools);
     return NULL;
 }
 
@@ -383,7 +394,12 @@ fth_status fth_loader_open(const fth_dataset *dataset, const fth_loader_options 
     if (dataset->provided)
         FTH_TRY(fth_provided_open_session(dataset, &opened->options, &opened->finished, &opened->session));
     FTH_TRY(plan_batches(opened));
-    if (!opened->finished)
+    FTH_REQUIRE(!options->by_index || !opened->finished, FTH_INVALID,
+                "the cache has finished batches of %s for this job; samples by index need form=decoded or form=encoded",
+                dataset->info.name);
+    if (options->by_index)
+        FTH_TRY(get_tools(opened, &opened->tools));
+    else if (!opened->finished)
         FTH_TRY(start_ring(opened));
     *loader = opened;
     opened = NULL;
@@ -405,6 +421,7 @@ void fth_loader_free(fth_loader *loader)
         pthread_join(loader->threads[i], NULL); /* each leaves after at most one sample */
     if (loader->dataset && loader->dataset->provided)
         fth_provided_close_session(loader->dataset, loader->session);
+    free_tools(&loader->tools);
     for (int64_t i = 0; loader->slots && i < loader->slot_count; i++) {
         free(loader->slots[i].images);
         free(loader->slots[i].recipes);
@@ -466,4 +483,21 @@ out:
     if (*batch && loader->session)
         fth_provided_moved(loader->dataset, loader->session, batch_number(loader, place + 1));
     return status;
+}
+
+fth_status fth_loader_get(fth_loader *loader, int64_t number, int64_t sample, float *image, int32_t *label)
+{
+    fth_status status = FTH_OK;
+    const fth_dataset_info *info = fth_dataset_get_info(loader->dataset);
+    const int64_t count = info->count[loader->options.split];
+
+    FTH_REQUIRE(loader->options.by_index && number >= 0 && sample >= 0 && sample < count, FTH_INVALID,
+                "sample %lld of batch %lld: %s has samples 0 to %lld", (long long)sample, (long long)number, info->name,
+                (long long)count - 1);
+    fth_provided_moved(loader->dataset, loader->session, number);
+    FTH_TRY(load_sample(loader, &loader->tools, number / loader->batches_per_epoch + loader->epochs_later, sample,
+                        image, label));
+
+out:
+    return status == FTH_OK ? status : fth_fail_within(status, "sample %lld of %s", (long long)sample, info->name);
 }

@@ -490,6 +490,43 @@ static void parts_make_up_every_batch(void **state)
     fth_dataset_free(dataset);
 }
 
+/* Samples that are asked for by index are those of the batches, bit for bit; also where they are transformed. */
+static void samples_by_index_are_those_of_batches(void **state)
+{
+    (void)state;
+    enum { BATCH = 700, PIXELS = 28 * 28 };
+    const char *const transforms[] = {NULL, "pad-crop=4,flip"};
+    for (size_t t = 0; t < FTH_COUNT_OF(transforms); t++) {
+        fth_dataset *dataset = NULL;
+        fth_loader *batches = NULL, *samples = NULL;
+        const fth_batch *batch = NULL;
+        float image[PIXELS];
+        int32_t label;
+        fth_dataset_options how = {
+            .seed = 1, .validation_fraction = 0.1, .threads = 1, .validation_transform = transforms[t]};
+        fth_loader_options options = {.split = FTH_VALIDATION, .batch = BATCH, .seed = 5, .shuffle = true};
+        fth_sampler sampler = {.seed = 5, .count = 4000, .shuffle = true};
+        assert_int_equal(fth_dataset_open("digits", &how, &dataset), FTH_OK);
+        assert_int_equal(fth_loader_open(dataset, &options, &batches), FTH_OK);
+        options.by_index = true;
+        assert_int_equal(fth_loader_open(dataset, &options, &samples), FTH_OK);
+        for (int64_t b = 0; b < 8; b++) { /* six are an epoch */
+            assert_int_equal(fth_loader_next(batches, fth_deadline_in(wait_seconds), &batch), FTH_OK);
+            for (int64_t i = 0; i < batch->count; i += 99) {
+                int64_t sample = fth_sampler_index(&sampler, b / 6, b % 6 * BATCH + i);
+                assert_int_equal(fth_loader_get(samples, b, sample, image, &label), FTH_OK);
+                assert_int_equal(label, batch->labels[i]);
+                assert_memory_equal(image, batch->images + i * PIXELS, sizeof image);
+            }
+        }
+        assert_int_equal(fth_loader_get(samples, 0, 4000, image, &label), FTH_INVALID);
+        assert_int_equal(fth_loader_get(samples, 0, -1, image, &label), FTH_INVALID);
+        fth_loader_free(batches);
+        fth_loader_free(samples);
+        fth_dataset_free(dataset);
+    }
+}
+
 /* Loaders that take turns have all batches of one loader, each once, and end where it does: here after 3, 3 and 2 of 8. */
 static void loaders_with_a_stride_take_turns(void **state)
 {
@@ -532,6 +569,7 @@ int main(void)
         cmocka_unit_test(batches_do_not_depend_on_threads_or_start),
         cmocka_unit_test(parts_make_up_every_batch),
         cmocka_unit_test(loaders_with_a_stride_take_turns),
+        cmocka_unit_test(samples_by_index_are_those_of_batches),
         cmocka_unit_test(transformed_batches_do_not_depend_on_threads_or_start),
         cmocka_unit_test(augmentation_comes_after_a_resize),
         cmocka_unit_test(recipes_say_how_the_images_are_made),
