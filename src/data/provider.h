@@ -64,6 +64,8 @@ void fth_sample_maker_free(fth_sample_maker *maker);
 /* A sample as it is stored: an image file's bytes, or pixels. Lent until the maker reads again. FTH_CORRUPT with the reason,
  * if it cannot be read, here or anywhere; other failures may pass. Nothing is counted as a bad image. */
 fth_status fth_sample_maker_read(fth_sample_maker *maker, fth_split split, int64_t sample, fth_raw_sample *raw);
+/* These will be read soon, in this order, by any maker of the set: whoever has to fetch them can begin. */
+void fth_sample_maker_expect(fth_sample_maker *maker, fth_split split, const int64_t *samples, int64_t count);
 /* Its pixels: a file's decoded whole, at full size. Lent until the maker is used again. What comes of them is what a
  * loader with a cache of decoded images makes, and a little different from what comes of the file. */
 fth_status fth_sample_maker_decode(fth_sample_maker *maker, const fth_raw_sample *raw, fth_raw_sample *pixels);

@@ -66,8 +66,7 @@ static fth_status read_file(fth_sample_maker *maker, fth_split split, int64_t sa
         return fth_fail(FTH_NO_MEMORY, "no memory for a path");
     raw->name = maker->name;
     raw->label = set->index.folders[entry->folder].class_index;
-    fth_status status = fth_image_set_read(set, number, maker->worker, &raw->bytes, &raw->size_bytes);
-    return status == FTH_IO ? fth_fail(FTH_CORRUPT, "%s", fth_error_message()) : status;
+    return fth_image_set_read(set, number, maker->worker, &raw->bytes, &raw->size_bytes);
 }
 
 static fth_status read_memory(fth_sample_maker *maker, fth_split split, int64_t sample, fth_raw_sample *raw)
@@ -92,6 +91,21 @@ fth_status fth_sample_maker_read(fth_sample_maker *maker, fth_split split, int64
         return fth_fail(FTH_INVALID, "%s: there is no sample %lld among %lld", info->name, (long long)sample,
                         (long long)info->count[split]);
     return (maker->dataset->images ? read_file : read_memory)(maker, split, sample, raw);
+}
+
+void fth_sample_maker_expect(fth_sample_maker *maker, fth_split split, const int64_t *samples, int64_t count)
+{
+    enum { AT_ONCE = 64 };
+    const fth_image_set *set = maker->dataset->images;
+    size_t numbers[AT_ONCE];
+    if (!set || !set->places.kind->expect)
+        return;
+    for (int64_t done = 0; done < count;) {
+        size_t some = 0;
+        for (; some < AT_ONCE && done < count; done++)
+            numbers[some++] = fth_image_set_find(maker->dataset, split, samples[done]);
+        set->places.kind->expect(set->places.state, &set->index, numbers, some);
+    }
 }
 
 fth_status fth_sample_maker_decode(fth_sample_maker *maker, const fth_raw_sample *raw, fth_raw_sample *pixels)
@@ -184,9 +198,14 @@ out:
 fth_status fth_sample_maker_shape(fth_sample_maker *maker, const char *preparation_text, int shape[3])
 {
     const preparation *kept = NULL;
+    const fth_dataset *dataset = maker->dataset;
     fth_status status = find_preparation(maker, preparation_text, &kept);
     if (status != FTH_OK)
         return status;
+    if (kept->as_is && (dataset->files || kept->transform.height != dataset->raw_height ||
+                        kept->transform.width != dataset->raw_width))
+        return fth_fail(FTH_INVALID, "images of %s cannot be used as they are as %d × %d", dataset->info.name,
+                        kept->transform.height, kept->transform.width);
     shape[0] = kept->transform.normalization.channels;
     shape[1] = kept->transform.height;
     shape[2] = kept->transform.width;
