@@ -15,10 +15,10 @@
 
 #include "batches/prepare.h"
 
-/* What prefetchers need of the coordinator. Any thread. */
+/* What prefetchers need of the coordinator, or of a worker that asks one. Any thread. */
 typedef struct fth_prefetch_desk {
     void *context;
-    /* The next order for this prefetcher, waiting until `deadline`; false: none. `avoid` orders that it failed before. */
+    /* The next order for this prefetcher, waiting until `deadline`; false: none. */
     bool (*take)(void *context, const char *prefetcher, fth_deadline deadline, fth_order *order);
     void (*done)(void *context, const char *prefetcher, const fth_order *order, fth_status status, const char *reason,
                  const fth_preparation *preparation, double cost_usd);
@@ -29,6 +29,8 @@ typedef struct fth_prefetch_desk {
 
 typedef struct fth_prefetch_options {
     const char *address;                  /* of the coordinator, for functions that hand in entries over HTTP */
+    const char *functions;                /* addresses of "functions", with commas between them */
+    int concurrency;                      /* orders that a function has at a time; 0: 8 */
     double cold_start_s;                  /* how long a function's first answer may take; 0: 60 */
     double answer_s;                      /* how long others may; 0: 20 */
     double usd_per_gb_s, usd_per_request; /* of functions */
@@ -36,7 +38,8 @@ typedef struct fth_prefetch_options {
 } fth_prefetch_options;
 
 typedef struct fth_prefetch_kind {
-    const char *name, *summary;                /* "threads", for help */
+    const char *name, *summary; /* "threads", for help */
+    const char *schemes;        /* of those that are named by an address: "http:// https://"; NULL: named by `name` */
     fth_status (*check)(const char *argument); /* "4" of "threads:4", a URL, or "" */
     fth_status (*start)(const char *argument, const fth_prefetch_desk *desk, const fth_prefetch_options *options,
                         void **state);
@@ -45,6 +48,7 @@ typedef struct fth_prefetch_kind {
 extern const fth_prefetch_kind fth_prefetch_threads, fth_prefetch_workers, fth_prefetch_functions, fth_prefetch_http;
 
 typedef struct fth_prefetchers fth_prefetchers;
+/* FTH_INVALID for what is no list of them, naming those there are. */
 fth_status fth_prefetch_check(const char *text);
 fth_status fth_prefetchers_start(const char *text, const fth_prefetch_desk *desk, const fth_prefetch_options *options,
                                  fth_prefetchers **prefetchers);

@@ -290,6 +290,8 @@ fth_status fth_making_begin(fth_preparing_thread *thread, const fth_order *order
     atomic_init(&begun->look_around, thread->preparer->files);
     if (order->kind == FTH_ITEM_BATCH)
         FTH_TRY(begin_batch(begun, thread->maker));
+    else
+        fth_sample_maker_expect(thread->maker, order->spec.split, &order->number, 1);
     *making = begun;
     begun = NULL;
 
@@ -550,6 +552,11 @@ bool fth_making_help(fth_making *making, fth_preparing_thread *thread)
     if (status != FTH_OK)
         fail_making(making, status);
     return true;
+}
+
+void fth_making_stop(fth_making *making)
+{
+    fail_making(making, fth_fail(FTH_INTERRUPTED, "stopped"));
 }
 
 static fth_status seal_batch(fth_making *making)

@@ -66,6 +66,8 @@ fth_status fth_making_begin(fth_preparing_thread *thread, const fth_order *order
 /* Takes a piece, and makes it; false: none was left. Any number of threads, each with tools for the same preparer. */
 bool fth_making_help(fth_making *making, fth_preparing_thread *thread);
 bool fth_making_has_pieces(const fth_making *making); /* that nobody has taken */
+/* Nobody takes pieces any more, and it ends as FTH_INTERRUPTED. */
+void fth_making_stop(fth_making *making);
 /* When nobody helps any more: puts the item, or says why it could not be made. Frees it. */
 fth_status fth_making_end(fth_making *making, fth_preparation *preparation);
 
