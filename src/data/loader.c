@@ -50,6 +50,7 @@ struct fth_loader {
     int64_t samples;         /* of an epoch, in this loader's share */
     int64_t batches_per_epoch;
     void *session; /* of a provider that has loaders' sessions; else NULL */
+    bool borrowed; /* the session is somebody else's */
     bool finished; /* batches come from it as they are: there are no threads and no ring */
     int64_t end;   /* the count after the last batch */
     int64_t piece; /* samples that a thread takes at a time */
@@ -379,7 +380,9 @@ out:
     return status;
 }
 
-fth_status fth_loader_open(const fth_dataset *dataset, const fth_loader_options *options, fth_loader **loader)
+/* `session`: of somebody else; NULL: one of its own, if there are any. */
+static fth_status open_loader(const fth_dataset *dataset, const fth_loader_options *options, void *session,
+                              fth_loader **loader)
 {
     fth_status status = FTH_OK;
     fth_loader *opened = NULL;
@@ -391,7 +394,9 @@ fth_status fth_loader_open(const fth_dataset *dataset, const fth_loader_options 
     pthread_cond_init(&opened->may_take, NULL);
     opened->dataset = dataset;
     opened->options = *options;
-    if (dataset->provided)
+    opened->session = session;
+    opened->borrowed = session != NULL;
+    if (dataset->provided && !session)
         FTH_TRY(fth_provided_open_session(dataset, &opened->options, &opened->finished, &opened->session));
     FTH_TRY(plan_batches(opened));
     FTH_REQUIRE(!options->by_index || !opened->finished, FTH_INVALID,
@@ -409,6 +414,17 @@ out:
     return status;
 }
 
+fth_status fth_loader_open(const fth_dataset *dataset, const fth_loader_options *options, fth_loader **loader)
+{
+    return open_loader(dataset, options, NULL, loader);
+}
+
+fth_status fth_loader_open_for_session(const fth_dataset *dataset, const fth_loader_options *options, void *session,
+                                       fth_loader **loader)
+{
+    return open_loader(dataset, options, session, loader);
+}
+
 void fth_loader_free(fth_loader *loader)
 {
     if (!loader)
@@ -419,7 +435,7 @@ void fth_loader_free(fth_loader *loader)
     pthread_mutex_unlock(&loader->mutex);
     for (int i = 0; i < loader->thread_count; i++)
         pthread_join(loader->threads[i], NULL); /* each leaves after at most one sample */
-    if (loader->dataset && loader->dataset->provided)
+    if (loader->dataset && loader->dataset->provided && !loader->borrowed)
         fth_provided_close_session(loader->dataset, loader->session);
     free_tools(&loader->tools);
     for (int64_t i = 0; loader->slots && i < loader->slot_count; i++) {
@@ -480,7 +496,7 @@ fth_status fth_loader_next(fth_loader *loader, fth_deadline deadline, const fth_
 
 out:
     pthread_mutex_unlock(&loader->mutex);
-    if (*batch && loader->session)
+    if (*batch && loader->session && !loader->borrowed)
         fth_provided_moved(loader->dataset, loader->session, batch_number(loader, place + 1));
     return status;
 }

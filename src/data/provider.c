@@ -241,7 +241,7 @@ fth_status fth_provided_load(const fth_dataset *dataset, const fth_provided_requ
             status = note_bad(dataset, request->split, sample, raw.name);
         else
             tries = count; /* it is this one, or an error */
-        if (taken)
+        if (taken || raw.lease)
             samples->provider.give_back(samples->provider.context, &raw);
         if (status != FTH_OK || tries == count)
             return status;
@@ -285,7 +285,7 @@ fth_status fth_provided_open_session(const fth_dataset *dataset, fth_loader_opti
 void fth_provided_close_session(const fth_dataset *dataset, void *session)
 {
     if (session)
-        dataset->provided->provider.close_session(session);
+        dataset->provided->provider.close_session(dataset->provided->provider.context, session);
 }
 
 fth_status fth_provided_next(const fth_dataset *dataset, void *session, fth_deadline deadline, const fth_batch **batch)

@@ -26,11 +26,12 @@ typedef struct fth_provider {
      * from next(). */
     fth_status (*open_session)(void *context, const fth_dataset *dataset, fth_loader_options *options, bool *finished,
                                void **session);
-    void (*close_session)(void *session);
+    void (*close_session)(void *context, void *session);
     fth_status (*next)(void *session, fth_deadline deadline, const fth_batch **batch); /* as fth_loader_next() */
     void (*moved)(void *session, int64_t next); /* of a loader that finishes samples: the batch it gives out next */
     /* Lends a sample, to a session's loader or (NULL) anybody else. FTH_CORRUPT: it cannot be read, which counts as a bad
-     * image; FTH_TIMEOUT: not yet, ask again; other failures end the loading. Any thread. */
+     * image; FTH_TIMEOUT: not yet, ask again; other failures end the loading. What has a lease is given back, also then. Any
+     * thread. */
     fth_status (*take)(void *context, void *session, fth_split split, int64_t sample, fth_deadline deadline,
                        fth_raw_sample *raw);
     void (*give_back)(void *context, fth_raw_sample *raw);
@@ -54,6 +55,11 @@ fth_status fth_dataset_note_bad_sample(const fth_dataset *dataset, fth_split spl
                                        const char *reason);
 /* What to say of a set so that somebody else can provide it; lent by the set, without its version. */
 void fth_dataset_describe_provided(const fth_dataset *dataset, fth_provided_set *set);
+
+/* A loader that finishes samples of a session that is open already, and stays the caller's: for a session that has no finished
+ * batches any more. */
+fth_status fth_loader_open_for_session(const fth_dataset *dataset, const fth_loader_options *options, void *session,
+                                       fth_loader **loader);
 
 /* ---- the other way: samples of a set as they are, for those who provide them to others ---- */
 

@@ -71,8 +71,9 @@ static fth_status open_session(void *context, const fth_dataset *dataset, fth_lo
     return FTH_OK;
 }
 
-static void close_session(void *session)
+static void close_session(void *context, void *session)
 {
+    assert_ptr_equal(context, session);
     ((lender *)session)->sessions--;
 }
 
