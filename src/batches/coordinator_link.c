@@ -11,7 +11,6 @@
 
 enum { MAX_ANSWER_BYTES = 64 << 20 };
 #define CONNECT_S 2.0
-#define ANSWER_S  5.0
 
 struct fth_coordinator_link {
     char *url;       /* for messages */
@@ -143,7 +142,7 @@ static fth_status fail_answer(const fth_coordinator_link *link, const fth_http_r
 }
 
 fth_status fth_coordinator_ask(fth_coordinator_link *link, const char *method, const char *target, const json_t *body,
-                               double wait_s, json_t **answer)
+                               fth_deadline deadline, json_t **answer)
 {
     fth_status status = FTH_OK;
     fth_http_response response = {0};
@@ -156,7 +155,7 @@ fth_status fth_coordinator_ask(fth_coordinator_link *link, const char *method, c
                                 .body = text,
                                 .body_bytes = text ? strlen(text) : 0,
                                 .max_body_bytes = MAX_ANSWER_BYTES,
-                                .deadline = fth_deadline_in(wait_s + ANSWER_S)};
+                                .deadline = deadline};
     FTH_TRY(perform(link, target, &request, &response));
     if (response.code != 200) {
         status = fail_answer(link, &response);

@@ -20,11 +20,10 @@ void fth_coordinator_link_free(fth_coordinator_link *link);
 const char *fth_coordinator_link_url(const fth_coordinator_link *link);        /* without secrets */
 const char *fth_coordinator_link_access_key(const fth_coordinator_link *link); /* NULL: requests are not signed */
 
-/* One request: `body` (may be NULL) and the answer in JSON; json_decref() it. `wait_s`: how long the coordinator may hold the answer.
- * An answer that is an error fails with its status and text. FTH_PEER_LOST and FTH_TIMEOUT: the coordinator is away. Tries
- * once. */
+/* One request: `body` (may be NULL) and the answer in JSON; json_decref() it. An answer that is an error fails with its status and
+ * text. FTH_PEER_LOST and FTH_TIMEOUT: the coordinator is away. Tries once. */
 fth_status fth_coordinator_ask(fth_coordinator_link *link, const char *method, const char *target, const json_t *body,
-                               double wait_s, json_t **answer);
+                               fth_deadline deadline, json_t **answer);
 /* Gets the entry that a receipt is for, to memory of its size, and checks it. *found false: it is not there any more. */
 fth_status fth_coordinator_get_item(fth_coordinator_link *link, const fth_receipt *receipt, fth_deadline deadline,
                                     void *entry, bool *found);
