@@ -16,7 +16,12 @@
  *     {"op":"figures"}              what the job has cost so far                        -> as GET /v1/jobs/JOB (coordinator.h)
  *     {"op":"finish"}               the job is done, not merely gone
  *
- * Every answer may be {"error":..., "status":...} instead. */
+ * Every answer may be {"error":..., "status":...} instead, the status as fth_status_name() has it. A request that is to be answered
+ * has a number, "n", which its answer has too; fth_host_ask() sees to that. An answer that is too large for a packet is in memory
+ * of its own, whose descriptor the packet {"large":BYTES} brings.
+ *
+ * The host takes requests of at most FTH_HOST_REQUEST_BYTES, one at a time of each client, from processes of its own user. A client
+ * that does not read its answers is dropped; no client can keep the host from the others. */
 #ifndef FTH_BATCHES_HOST_H
 #define FTH_BATCHES_HOST_H
 
@@ -24,31 +29,43 @@
 
 #include "batches/segment.h"
 
-/* Who stands behind a host: the coordinator itself, or an agent that asks it. Called from the host's thread. */
+enum { FTH_HOST_REQUEST_BYTES = 65536, FTH_HOST_CLIENTS = FTH_BOARD_SLOTS };
+
+/* Who stands behind a host: the coordinator itself, or an agent that asks it. */
 typedef struct fth_host_supplier {
     void *context;
-    /* Answers a request (not "wake"); *answer is the host's to free. `slot`: the client's, or -1 before it has one. */
+    /* Answers a request (not "wake" or "finish"); *answer is the host's to free. `slot`: the client's, or -1 before it has one. For
+     * "register" and "join", *job (not 0) is whom the client then gets a slot for; the host adds "slot" and the descriptors. May take
+     * its time, if it ends: it is called from a few threads, for several clients at once. */
     fth_status (*answer)(void *context, int slot, json_t *request, json_t **answer, uint64_t *job);
+    /* From the host's thread; must not wait. */
     void (*wake)(void *context, int slot); /* a client waits */
+    /* A client has gone; its slot can still be read, and is cleared afterwards. `slot` is -1 if there was none left for a job
+     * that `answer` gave. Not called for clients that are there when the host is closed. */
     void (*left)(void *context, int slot, uint64_t job, bool finished);
 } fth_host_supplier;
 
 typedef struct fth_host fth_host;
+/* FTH_INVALID if another process serves that path. What a killed one has left there is replaced. */
 fth_status fth_host_open(const char *socket_path, fth_segment_cache *segment, fth_board *board,
                          const fth_host_supplier *supplier, fth_host **host);
 void fth_host_close(fth_host *host);
-int fth_host_clients(const fth_host *host);
+int fth_host_clients(const fth_host *host); /* connections */
 
-/* Where the socket of a coordinator's address is, for this user and key; free() it. The folder is made, or refused if
- * somebody else's. */
+/* Where the socket of a coordinator's address is, for this user and key (may be NULL); free() it. It is in
+ * $XDG_RUNTIME_DIR/farthing or /tmp/farthing-UID, which is made, or refused if it is somebody else's or others can enter it. */
 fth_status fth_host_socket_path(const char *address, int port, const char *access_key, char **path);
 
-/* ---- a client's end ---- */
+/* ---- a client's end (host_link.c); any thread ---- */
 typedef struct fth_host_link fth_host_link;
+/* FTH_PEER_LOST if nobody is there. */
 fth_status fth_host_connect(const char *socket_path, fth_deadline deadline, fth_host_link **link);
+/* In a process that was forked, this leaves its parent's connection alone. */
 void fth_host_disconnect(fth_host_link *link);
-/* One request and its answer; `fds` (may be NULL) gets two descriptors, or -1. FTH_PEER_LOST if the host has gone. */
+/* One request and its answer, which may be an error; `fds` (may be NULL) gets the descriptors of segment and board, the caller's to
+ * close, or -1. FTH_PEER_LOST if the host has gone. */
 fth_status fth_host_ask(fth_host_link *link, json_t *request, fth_deadline deadline, json_t **answer, int fds[2]);
+/* A request without an answer; never waits. */
 fth_status fth_host_tell(fth_host_link *link, json_t *request);
 bool fth_host_is_gone(fth_host_link *link); /* without waiting */
 
