@@ -225,7 +225,7 @@ static fth_status check_order(const fth_preparer *preparer, const fth_order *ord
     const fth_dataset_info *info = fth_dataset_get_info(preparer->dataset);
     int64_t count = info->count[order->spec.split];
 
-    FTH_REQUIRE(strcmp(order->spec.version, preparer->version) == 0, FTH_INVALID,
+    FTH_REQUIRE(strcmp(order->spec.version, preparer->version) == 0, FTH_IO, /* here: others may have it */
                 "%s has version %.12s here, and %.12s is asked for: the data has changed, or is another", info->name,
                 preparer->version, order->spec.version);
     if (order->kind == FTH_ITEM_BATCH)

@@ -53,8 +53,8 @@ void fth_preparing_thread_free(fth_preparing_thread *thread);
 fth_preparer *fth_preparing_thread_preparer(const fth_preparing_thread *thread);
 
 /* Makes the item and puts it into the cache. Encoded samples that a batch needs come from there too, where it has them.
- * FTH_INVALID: the order is none for this data set, or this version of it. FTH_NO_MEMORY: no room in the cache. FTH_IO,
- * FTH_PEER_LOST, FTH_TIMEOUT: worth another try, here or elsewhere. */
+ * FTH_INVALID: the order is wrong, whoever has it. FTH_NO_MEMORY: no room in the cache. FTH_IO (the data has another version
+ * here), FTH_PEER_LOST, FTH_TIMEOUT: worth another try, here or elsewhere. */
 fth_status fth_prepare(fth_preparing_thread *thread, const fth_order *order, fth_cache *cache, fth_deadline deadline,
                        fth_preparation *preparation);
 

@@ -108,4 +108,10 @@ fth_status fth_cache_get(fth_cache *cache, const fth_item_id *ids, size_t count,
     return FTH_OK;
 }
 
+const char *fth_cache_name(const fth_cache *cache)
+{
+    (void)cache;
+    return "shm";
+}
+
 #endif

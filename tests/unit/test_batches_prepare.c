@@ -350,7 +350,7 @@ static void what_cannot_be_made_leaves_nothing(void **state)
     assert_int_equal(prepare(thread, &order, cache, &preparation), FTH_INVALID);
     order = good;
     order.spec.version[0] = order.spec.version[0] == '0' ? '1' : '0';
-    assert_int_equal(prepare(thread, &order, cache, &preparation), FTH_INVALID);
+    assert_int_equal(prepare(thread, &order, cache, &preparation), FTH_IO);
     assert_message_has("has changed");
     order = good;
     order.spec.batch = 1000;
