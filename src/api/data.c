@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "api/api_internal.h"
+#include "batches/client.h"
 
 static const double usual_validation_fraction = 0.1; /* of the option of that name */
 
@@ -32,7 +33,8 @@ fth_status fth_data_open(const char *address, fth_data **result)
 {
     fth_status status = FTH_OK;
     fth_data *data = NULL;
-    const fth_dataset_options options = {.seed = 1, .validation_fraction = usual_validation_fraction, .threads = 2};
+    const fth_dataset_options options = {
+        .seed = 1, .validation_fraction = usual_validation_fraction, .threads = 2, .schemes = fth_batches_schemes};
 
     FTH_TRY(fth_api_check_given(result, "the place for the data"));
     *result = NULL;

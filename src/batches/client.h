@@ -9,11 +9,15 @@
 
 #include "batches/job.h"
 
-/* For fth_dataset_options.schemes. */
-extern const fth_dataset_scheme fth_batches_scheme;
+/* True for what begins like one. */
+bool fth_batches_is_address(const char *text);
+
+/* For fth_dataset_options.schemes: batches:// and batches+tls://. */
+extern const fth_dataset_scheme *const fth_batches_schemes[];
 
 typedef struct fth_batches_address {
-    char *host, *name; /* free() them */
+    char *host, *name;          /* free() them, as what follows */
+    char *pinned_key, *ca_file; /* of batches+tls://: &pin=sha256//..., &ca=FILE; or NULL */
     int port;
     bool tls; /* batches+tls:// */
     fth_sharing sharing;
@@ -23,6 +27,8 @@ typedef struct fth_batches_address {
 } fth_batches_address;
 fth_status fth_batches_address_parse(const char *text, fth_batches_address *address);
 void fth_batches_address_release(fth_batches_address *address);
+/* The coordinator's URL, "http://host:port"; free() it. */
+char *fth_batches_address_url(const fth_batches_address *address);
 
 /* What a job has had from the cache so far, all its processes together. */
 typedef struct fth_batches_figures {
@@ -54,7 +60,10 @@ void fth_batches_let_go(const fth_dataset *dataset, uint64_t lease);
  * with it there. */
 void fth_batches_abandon(const fth_dataset *dataset);
 
-/* Reaches coordinator, cache and data within `deadline`: FTH_OK, or the first thing that cannot be reached, and what to do. */
+/* Before a run: reaches the coordinator, with this job's key, the data set and the cache within `deadline`: FTH_OK, or the first thing that
+ * cannot be reached, and what to do. */
 fth_status fth_batches_check(const char *address, fth_deadline deadline);
+/* The same for the data itself, which a job reads when the cache is away. */
+fth_status fth_batches_check_direct(const char *address, fth_deadline deadline);
 
 #endif

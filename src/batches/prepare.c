@@ -369,7 +369,7 @@ static fth_status finish_sample(batch_piece *piece, int64_t place, const fth_raw
     const fth_finish finish = {.preparation = spec->transform,
                                .augmentation = spec->augmentation,
                                .seed = spec->augment_seed,
-                               .epoch = making->plan.epoch,
+                               .epoch = making->plan.order_epoch,
                                .sample = making->plan.samples[place]};
     fth_sample_maker *maker = piece->thread->maker;
     double begin = fth_clock_seconds(), decoded = fth_sample_maker_decode_seconds(maker);

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/json.h"
+#include "batches/client.h"
 #include "cli/cli.h"
 #include "data/data.h"
 #include "data/image_inspect.h"
@@ -315,6 +316,7 @@ static fth_exit_code run(const fth_command *command, const fth_invocation *invoc
         goto out;
     }
     fth_dataset_options how = {.seed = 1,
+                               .schemes = fth_batches_schemes,
                                .validation_fraction = options.validation_fraction,
                                .threads = count_threads(&options),
                                .image_size = (int)options.image_size,

@@ -8,6 +8,7 @@
 
 #include "backend/backend.h"
 #include "base/plugin.h"
+#include "batches/client.h"
 #include "cli/cli.h"
 #include "cli/s3_flags.h"
 #include "cli/store_cli.h"
@@ -256,10 +257,26 @@ static void check_runs(const doctor_options *options, check_result *result)
     free(folder);
 }
 
+/* False if the rest need not be looked at. */
+static bool check_batch_cache(const char *address, check_result *result)
+{
+    const double within_s = 1;
+    bool reached = fth_batches_check(address, fth_deadline_in(within_s)) == FTH_OK;
+    if (reached && fth_batches_check_direct(address, fth_deadline_in(within_s)) == FTH_OK)
+        return true;
+    SAY(result, reached ? CHECK_WARN : CHECK_FAIL, "%s", fth_error_message());
+    result->advice = reached ? "give this machine access to the data, so that its jobs go on when the cache is away"
+                             : "start it with: farthing serve batches; its keys are FARTHING_ACCESS_KEY and "
+                               "FARTHING_SECRET_KEY here";
+    return false;
+}
+
 static void check_data(const doctor_options *options, check_result *result)
 {
     fth_dataset *dataset = NULL;
-    fth_dataset_options how = {.seed = 1, .validation_fraction = 0.1, .threads = 1};
+    fth_dataset_options how = {.seed = 1, .validation_fraction = 0.1, .threads = 1, .schemes = fth_batches_schemes};
+    if (fth_batches_is_address(options->data) && !check_batch_cache(options->data, result))
+        return;
     if (fth_dataset_open(options->data, &how, &dataset) == FTH_OK) {
         const fth_dataset_info *info = fth_dataset_get_info(dataset);
         SAY(result, CHECK_OK, "%s: %s + %s, %dx%dx%d, %s", info->name, FTH_COUNTED(info->count[FTH_TRAIN], NULL),

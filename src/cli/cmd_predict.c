@@ -7,6 +7,7 @@
 #include <string.h>
 #include <strings.h>
 
+#include "batches/client.h"
 #include "cli/model_flags.h"
 #include "cli/s3_flags.h"
 #include "cli/weights.h"
@@ -296,8 +297,10 @@ static fth_status read_given(const predict_options *options, const char *weights
     FTH_TRY(fth_weights_open(weights_path, &weights));
 
     if (*options->data) {
-        fth_dataset_options data_options = {
-            .seed = 1, .validation_fraction = 0.1, .image_size = (int)options->model.size};
+        fth_dataset_options data_options = {.seed = 1,
+                                            .validation_fraction = 0.1,
+                                            .schemes = fth_batches_schemes,
+                                            .image_size = (int)options->model.size};
         FTH_TRY(fth_dataset_open(options->data, &data_options, &dataset));
         FTH_TRY(fth_model_facts_of_data(dataset, given));
         given->normalization_assumed = true; /* what the file says is better known */

@@ -3,6 +3,7 @@
 #include <stdio.h>
 
 #include "base/process.h"
+#include "batches/client.h"
 #include "train/train_internal.h"
 
 typedef struct data_opening {
@@ -21,6 +22,7 @@ static void *open_data(void *context)
     data_opening *opening = context;
     const fth_train_options *options = opening->options;
     fth_dataset_options dataset_options = {.stop = opening->stop,
+                                           .schemes = fth_batches_schemes,
                                            .seed = (uint64_t)options->seed,
                                            .validation_fraction = options->validation_fraction,
                                            .threads = options->loader_threads > 0 ? (int)options->loader_threads : 2,

@@ -1,0 +1,384 @@
+/* See client_session.h.
+ *
+ * Finished batches: batch n is looked for by its id. While the cache cannot give it, a loader over the same data set finishes
+ * samples that are read directly; it is closed when the cache has the next batch again. */
+#include "batches/client_session.h"
+
+#include <math.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "batches/payload.h"
+
+#define REGISTER_S 10.0
+#define STEP_S     0.25
+
+struct fth_session {
+    fth_session_options how;
+    fth_loader_options options;
+    fth_job_spec spec;
+    fth_supply *supply;
+    int64_t set_count;
+    atomic_ullong images_read; /* directly */
+
+    /* Of finished batches; the loader's thread alone. */
+    fth_batch_plan plan; /* of the batch given last */
+    int64_t next, end;   /* numbers */
+    fth_batch batch;
+    int32_t *labels;
+    fth_item_lease lease;
+    char *text;          /* of what is leased */
+    fth_loader *loader;  /* that reads directly; or NULL */
+    int64_t loader_next; /* number of the batch that it gives next */
+};
+
+/* ---- opening ---- */
+
+static fth_status make_spec(const fth_session_options *how, const fth_loader_options *options, fth_job_spec *spec)
+{
+    fth_status status = FTH_OK;
+    const fth_batches_address *address = how->address;
+    char *preparation = fth_dataset_describe_preparation(how->dataset, options->split);
+
+    *spec = (fth_job_spec){.split = options->split,
+                           .augmentation = options->augmentation,
+                           .batch = options->batch,
+                           .shuffle = options->shuffle,
+                           .sharing = address->sharing,
+                           .order_seed = options->seed,
+                           .augment_seed = options->seed,
+                           .share = options->share,
+                           .part = options->part,
+                           .rotation = options->shuffle ? address->rotation : 0,
+                           .form = address->form};
+    FTH_REQUIRE(preparation, FTH_NO_MEMORY, "no memory for a transform");
+    FTH_REQUIRE(strlen(preparation) < sizeof spec->transform, FTH_INVALID,
+                "the transform is too long for the batch cache: %s", preparation);
+    snprintf(spec->transform, sizeof spec->transform, "%s", preparation);
+    snprintf(spec->data, sizeof spec->data, "%s", address->name);
+    snprintf(spec->version, sizeof spec->version, "%s", how->version);
+
+out:
+    free(preparation);
+    return status;
+}
+
+fth_status fth_session_open(const fth_session_options *how, fth_loader_options *options, fth_session **session)
+{
+    fth_status status = FTH_OK;
+    fth_session *opened = NULL;
+    const fth_dataset_info *info = fth_dataset_get_info(how->dataset);
+    /* Only the training part of a job is joined by its other processes. */
+    const uint64_t job = options->split == FTH_TRAIN ? how->address->job : 0;
+
+    FTH_TRY(fth_allocate(1, sizeof *opened, &opened));
+    opened->how = *how;
+    FTH_TRY(make_spec(how, options, &opened->spec));
+    FTH_TRY(fth_supply_open(how->address, &opened->spec, job, fth_deadline_in(REGISTER_S), &opened->supply));
+    options->own_order = true;
+    options->order_seed = opened->spec.order_seed;
+    options->seed = opened->spec.augment_seed;
+    options->rotation = opened->spec.rotation;
+    opened->options = *options;
+    if (opened->options.stride == 0)
+        opened->options.stride = 1;
+    opened->set_count = info->count[options->split];
+    opened->next = opened->loader_next = options->first_batch;
+    opened->end = options->batch_limit > 0 ? options->batch_limit : INT64_MAX;
+    FTH_TRY(fth_allocate((size_t)options->batch, sizeof *opened->plan.samples, &opened->plan.samples));
+    FTH_TRY(fth_allocate((size_t)options->batch, sizeof *opened->labels, &opened->labels));
+    fth_session_moved(opened, options->first_batch);
+    *session = opened;
+    opened = NULL;
+
+out:
+    if (status == FTH_PEER_LOST || status == FTH_TIMEOUT)
+        status = fth_fail_within(status, "cannot register with the batch cache at %s:%d", how->address->host,
+                                 how->address->port);
+    fth_session_close(opened);
+    return status;
+}
+
+void fth_session_close(fth_session *session)
+{
+    if (!session)
+        return;
+    fth_loader_free(session->loader);
+    fth_item_lease_release(&session->lease);
+    fth_supply_close(session->supply);
+    free(session->plan.samples);
+    free(session->labels);
+    free(session->text);
+    free(session);
+}
+
+const fth_job_spec *fth_session_spec(const fth_session *session)
+{
+    return &session->spec;
+}
+
+fth_supply *fth_session_supply(const fth_session *session)
+{
+    return session->supply;
+}
+
+uint64_t fth_session_images_read(const fth_session *session)
+{
+    return atomic_load(&session->images_read);
+}
+
+void fth_session_moved(fth_session *session, int64_t next)
+{
+    fth_supply_set_position(session->supply, next, session->options.stride, session->options.batch_limit);
+}
+
+/* ---- samples ---- */
+
+/* What a raw sample was lent from: the cache, or the data itself. */
+typedef struct sample_lease {
+    fth_item_lease lease;
+    char *text;
+    fth_direct *direct;
+    fth_sample_maker *maker;
+} sample_lease;
+
+void fth_sample_give_back(fth_raw_sample *raw)
+{
+    sample_lease *lent = raw->lease;
+    if (!lent)
+        return;
+    fth_item_lease_release(&lent->lease);
+    if (lent->maker)
+        fth_direct_give_back(lent->direct, lent->maker);
+    free(lent->text);
+    free(lent);
+    *raw = (fth_raw_sample){0};
+}
+
+fth_status fth_sample_lend_directly(fth_direct *direct, bool decoded, fth_split split, int64_t sample,
+                                    fth_deadline deadline, fth_raw_sample *raw)
+{
+    sample_lease *lent = NULL;
+    fth_status status = fth_allocate(1, sizeof *lent, &lent);
+    if (status != FTH_OK)
+        return status;
+    *lent = (sample_lease){.direct = direct};
+    status = fth_direct_take(direct, decoded, split, sample, deadline, raw, &lent->maker);
+    raw->lease = lent;
+    if (status == FTH_PEER_LOST || status == FTH_IO) /* the bucket may be there again in a moment */
+        status = fth_fail(FTH_TIMEOUT, "%s", fth_error_message());
+    if (status != FTH_OK && status != FTH_CORRUPT)
+        fth_sample_give_back(raw);
+    return status;
+}
+
+/* Reads a leased entry; FTH_CORRUPT with the sample's name if it says that the sample cannot be read. FTH_INVALID: it is no such entry. */
+static fth_status read_sample(const fth_item_lease *lease, bool decoded, fth_raw_sample *raw, char **text)
+{
+    fth_sample_payload payload;
+    if (fth_sample_entry_read(lease->pin.entry, lease->pin.size_bytes, &payload, text) != FTH_OK ||
+        (!payload.error && (payload.kind == FTH_ITEM_DECODED) != decoded && !(payload.width > 0)))
+        return FTH_INVALID;
+    *raw = (fth_raw_sample){.bytes = payload.bytes,
+                            .size_bytes = payload.size_bytes,
+                            .width = payload.width,
+                            .height = payload.height,
+                            .channels = payload.channels,
+                            .planar = payload.planar,
+                            .label = payload.label,
+                            .name = payload.name};
+    return payload.error ? fth_fail(FTH_CORRUPT, "%s", payload.error) : FTH_OK;
+}
+
+static fth_status take_directly(fth_session *session, int64_t sample, fth_deadline deadline, fth_raw_sample *raw)
+{
+    const double began_s = fth_clock_seconds();
+    fth_status status = fth_sample_lend_directly(session->how.direct, session->spec.form == FTH_FORM_DECODED,
+                                                 session->options.split, sample, deadline, raw);
+    if (status == FTH_OK || status == FTH_CORRUPT) {
+        atomic_fetch_add(&session->images_read, 1);
+        fth_supply_count(session->supply, FTH_SLOT_FETCH_NS, (uint64_t)((fth_clock_seconds() - began_s) * 1e9));
+    }
+    return status;
+}
+
+/* From the cache: FTH_OK or FTH_CORRUPT with a lease; or what the caller does instead, in *answer. */
+static fth_status take_cached(fth_session *session, int64_t sample, fth_deadline deadline, fth_raw_sample *raw,
+                              fth_supply_answer *answer)
+{
+    fth_status status = FTH_OK;
+    sample_lease *lent = NULL;
+    const bool decoded = session->spec.form == FTH_FORM_DECODED;
+    fth_item_id id = fth_job_sample_id(&session->spec, decoded ? FTH_ITEM_DECODED : FTH_ITEM_ENCODED, sample);
+
+    FTH_TRY(fth_allocate(1, sizeof *lent, &lent));
+    *answer = fth_supply_get(session->supply, id, deadline, &lent->lease);
+    if (*answer == FTH_SUPPLY_GIVEN) {
+        status = read_sample(&lent->lease, decoded, raw, &lent->text);
+        if (status == FTH_INVALID) {
+            fth_supply_report_lost(session->supply, id);
+            *answer = FTH_SUPPLY_DIRECTLY;
+            status = FTH_OK;
+        } else {
+            raw->lease = lent;
+            lent = NULL;
+        }
+    }
+    fth_raw_sample unused = {.lease = lent};
+    fth_sample_give_back(&unused);
+
+out:
+    return status;
+}
+
+fth_status fth_session_take(fth_session *session, int64_t sample, fth_deadline deadline, fth_raw_sample *raw)
+{
+    fth_supply_answer answer = FTH_SUPPLY_DIRECTLY;
+    if (session->spec.form != FTH_FORM_BATCHES) {
+        fth_status status = take_cached(session, sample, deadline, raw, &answer);
+        if (status != FTH_OK || answer == FTH_SUPPLY_GIVEN)
+            return status;
+        if (answer == FTH_SUPPLY_NOT_YET)
+            return fth_fail(FTH_TIMEOUT, "the batch cache at %s:%d has not made sample %lld yet",
+                            session->how.address->host, session->how.address->port, (long long)sample);
+        fth_supply_count(session->supply, FTH_SLOT_MISSES, 1);
+    }
+    return take_directly(session, sample, deadline, raw);
+}
+
+/* ---- finished batches ---- */
+
+/* Samples of the batch that were replaced because they cannot be read: [[sample, name, cause], ...]. */
+static fth_status note_bad_samples(const fth_session *session, const char *bad)
+{
+    fth_status status = FTH_OK;
+    json_t *list = bad ? json_loads(bad, 0, NULL) : NULL, *row;
+    size_t i;
+    json_array_foreach(list, i, row)
+    {
+        const char *name = json_string_value(json_array_get(row, 1)),
+                   *cause = json_string_value(json_array_get(row, 2));
+        const json_t *sample = json_array_get(row, 0);
+        if (status == FTH_OK && json_is_integer(sample))
+            status =
+                fth_dataset_note_bad_sample(session->how.dataset, session->options.split, json_integer_value(sample),
+                                            name ? name : "a sample", cause ? cause : "unreadable");
+    }
+    json_decref(list);
+    return status;
+}
+
+/* Makes the leased entry the session's batch. FTH_INVALID: it is not that batch. */
+static fth_status read_batch(fth_session *session)
+{
+    const fth_dataset_info *info = fth_dataset_get_info(session->how.dataset);
+    const fth_batch_plan *plan = &session->plan;
+    fth_batch_payload payload;
+    char *text = NULL;
+    if (fth_batch_entry_read(session->lease.pin.entry, session->lease.pin.size_bytes, &payload, &text) != FTH_OK)
+        return FTH_INVALID;
+    free(session->text);
+    session->text = text;
+    if (payload.count != plan->count || payload.channels != info->channels || payload.height != info->height ||
+        payload.width != info->width)
+        return FTH_INVALID;
+    for (int64_t i = 0; i < payload.count; i++) {
+        if (payload.labels[i] < 0 || payload.labels[i] >= info->classes)
+            return FTH_INVALID;
+        session->labels[i] = (int32_t)payload.labels[i];
+    }
+    session->batch = (fth_batch){.images = payload.images,
+                                 .labels = session->labels,
+                                 .count = plan->count,
+                                 .whole = plan->whole,
+                                 .first = plan->first,
+                                 .number = plan->number,
+                                 .epoch = plan->epoch};
+    return note_bad_samples(session, payload.bad);
+}
+
+/* Opens the loader that reads directly, at the batch that is needed now. */
+static fth_status open_loader(fth_session *session)
+{
+    if (session->loader && session->loader_next == session->next)
+        return FTH_OK;
+    fth_loader_free(session->loader);
+    session->loader = NULL;
+    fth_loader_options options = session->options;
+    options.first_batch = session->loader_next = session->next;
+    return fth_loader_open_for_session(session->how.dataset, &options, session, &session->loader);
+}
+
+static fth_status read_directly(fth_session *session, fth_deadline deadline, const fth_batch **batch)
+{
+    fth_status status = open_loader(session);
+    if (status == FTH_OK)
+        status = fth_loader_next(session->loader, deadline, batch);
+    if (status == FTH_OK && *batch) {
+        session->loader_next += session->options.stride;
+        fth_supply_count(session->supply, FTH_SLOT_MISSES, 1);
+        fth_supply_count(session->supply, FTH_SLOT_DECODE_NS, (uint64_t)((*batch)->decode_seconds * 1e9));
+    }
+    return status;
+}
+
+/* One look at the cache and, where that does not have it, a step of reading directly. FTH_TIMEOUT: neither has it yet. */
+static fth_status try_next(fth_session *session, fth_item_id id, fth_deadline deadline, const fth_batch **batch)
+{
+    fth_supply_answer answer = fth_supply_get(session->supply, id, deadline, &session->lease);
+    if (answer == FTH_SUPPLY_GIVEN) {
+        fth_status status = read_batch(session);
+        if (status != FTH_INVALID) {
+            fth_loader_free(session->loader);
+            session->loader = NULL;
+            *batch = &session->batch;
+            return status;
+        }
+        fth_item_lease_release(&session->lease);
+        fth_supply_report_lost(session->supply, id);
+        answer = FTH_SUPPLY_DIRECTLY;
+    }
+    if (answer == FTH_SUPPLY_NOT_YET)
+        return fth_fail(FTH_TIMEOUT, "the batch cache at %s:%d has not made batch %lld yet", session->how.address->host,
+                        session->how.address->port, (long long)session->next);
+    return read_directly(session, fth_deadline_in(fmin(fth_deadline_left_seconds(deadline), STEP_S)), batch);
+}
+
+fth_status fth_session_next(fth_session *session, fth_deadline deadline, const fth_batch **batch)
+{
+    fth_status status;
+    *batch = NULL;
+    fth_item_lease_release(&session->lease);
+    if (session->next >= session->end)
+        return FTH_OK;
+    fth_job_plan_batch(&session->spec, session->set_count, session->next, &session->plan);
+    fth_item_id id = fth_job_batch_id(&session->spec, &session->plan);
+    if (session->plan.count == 0) { /* a part that is empty */
+        session->batch = (fth_batch){.labels = session->labels,
+                                     .whole = session->plan.whole,
+                                     .first = session->plan.first,
+                                     .number = session->plan.number,
+                                     .epoch = session->plan.epoch};
+        *batch = &session->batch;
+        status = FTH_OK;
+    } else {
+        do
+            status = try_next(session, id, deadline, batch);
+        while (status == FTH_TIMEOUT && !fth_deadline_passed(deadline));
+    }
+    if (status == FTH_OK) {
+        session->next += session->options.stride;
+        fth_session_moved(session, session->next);
+    }
+    return status;
+}
+
+bool fth_session_take_lease(fth_session *session, const fth_batch *batch, fth_item_lease *lease)
+{
+    if (batch != &session->batch || !session->lease.connection)
+        return false;
+    *lease = session->lease;
+    session->lease = (fth_item_lease){0};
+    return true;
+}
