@@ -270,24 +270,30 @@ static fth_item_id end_id(const XXH3_state_t *hash)
     return (fth_item_id){{digest.high64, digest.low64}};
 }
 
-static bool is_random(const fth_job_spec *spec)
+bool fth_job_is_random(const fth_job_spec *spec)
 {
     return spec->augmentation.flip || spec->augmentation.crop_padding > 0 || fth_transform_is_random(spec->transform);
+}
+
+/* What is done to samples. */
+static void add_preparation(XXH3_state_t *hash, const fth_job_spec *spec, int64_t epoch)
+{
+    bool random = fth_job_is_random(spec);
+    add_text(hash, spec->transform);
+    add_number(hash, spec->augmentation.flip);
+    add_number(hash, (uint64_t)spec->augmentation.crop_padding);
+    add_number(hash, random);
+    if (random) {
+        add_number(hash, spec->augment_seed);
+        add_number(hash, (uint64_t)epoch);
+    }
 }
 
 fth_item_id fth_job_batch_id(const fth_job_spec *spec, const fth_batch_plan *plan)
 {
     XXH3_state_t hash;
     begin_id(&hash, spec, FTH_ITEM_BATCH);
-    add_text(&hash, spec->transform);
-    add_number(&hash, spec->augmentation.flip);
-    add_number(&hash, (uint64_t)spec->augmentation.crop_padding);
-    bool random = is_random(spec);
-    add_number(&hash, random);
-    if (random) {
-        add_number(&hash, spec->augment_seed);
-        add_number(&hash, (uint64_t)plan->order_epoch);
-    }
+    add_preparation(&hash, spec, plan->order_epoch);
     add_number(&hash, (uint64_t)plan->count);
     for (int64_t i = 0; i < plan->count; i++)
         add_number(&hash, (uint64_t)plan->samples[i]);
@@ -299,5 +305,21 @@ fth_item_id fth_job_sample_id(const fth_job_spec *spec, fth_item_kind kind, int6
     XXH3_state_t hash;
     begin_id(&hash, spec, kind);
     add_number(&hash, (uint64_t)sample);
+    return end_id(&hash);
+}
+
+fth_item_id fth_job_sequence_id(const fth_job_spec *spec)
+{
+    XXH3_state_t hash;
+    begin_id(&hash, spec, FTH_ITEM_KINDS); /* no item's id */
+    add_preparation(&hash, spec, 0);
+    add_number(&hash, (uint64_t)spec->batch);
+    add_number(&hash, spec->shuffle);
+    add_number(&hash, spec->shuffle ? spec->order_seed : 0);
+    const fth_share cuts[] = {spec->share, spec->part};
+    for (size_t i = 0; i < FTH_COUNT_OF(cuts); i++) {
+        add_number(&hash, cuts[i].of > 1 ? (uint64_t)cuts[i].index : 0);
+        add_number(&hash, cuts[i].of > 1 ? (uint64_t)cuts[i].of : 1);
+    }
     return end_id(&hash);
 }

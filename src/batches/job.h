@@ -63,6 +63,10 @@ fth_status fth_job_spec_check(const fth_job_spec *spec, int64_t set_count);
 /* Depends on the samples in their order, and on all that is done to them; on seed and epoch only where something random
  * is. How many jobs, shares or parts there are, and the number of the batch, do not matter. */
 fth_item_id fth_job_batch_id(const fth_job_spec *spec, const fth_batch_plan *plan);
+/* The same for jobs whose batches at the same place of the order have the same ids, rotation and form apart. */
+fth_item_id fth_job_sequence_id(const fth_job_spec *spec);
+/* Whether anything in its batches depends on augment_seed and epoch. */
+bool fth_job_is_random(const fth_job_spec *spec);
 /* Of an encoded or decoded sample; the same for all jobs on a version of a data set. */
 fth_item_id fth_job_sample_id(const fth_job_spec *spec, fth_item_kind kind, int64_t sample);
 

@@ -1,0 +1,92 @@
+/* Who prepares items, and what they failed at: an item is tried again by a maker that has not failed at it, or, where there is no
+ * such, by one that has, after a longer pause. See scheduler_internal.h. */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "batches/scheduler_internal.h"
+
+static const double maker_expires_s = 30; /* without asking for work */
+static const double own_pause_factor = 4; /* how much longer a maker waits before what it failed at itself */
+
+int fth_makers_find(fth_makers *makers, const char *name, double now_s)
+{
+    int found = 0;
+    while (found < makers->count && strncmp(makers->names[found], name, FTH_MAKER_NAME - 1) != 0)
+        found++;
+    if (found == makers->count) {
+        if (makers->count < FTH_MAX_MAKERS)
+            makers->count++;
+        else /* in place of the one that was seen last */
+            for (int i = found = 0; i < FTH_MAX_MAKERS; i++)
+                found = makers->seen_s[i] < makers->seen_s[found] ? i : found;
+        snprintf(makers->names[found], FTH_MAKER_NAME, "%s", name);
+    }
+    makers->seen_s[found] = now_s;
+    return found;
+}
+
+fth_trouble *fth_makers_trouble(fth_scheduler *scheduler, uint32_t item)
+{
+    fth_makers *makers = &scheduler->makers;
+    fth_known_item *known = &scheduler->items.items[item];
+    if (known->trouble)
+        return makers->troubles[known->trouble - 1];
+    size_t place = 0;
+    while (place < makers->trouble_count && makers->troubles[place])
+        place++;
+    fth_trouble *trouble = NULL;
+    if (fth_grow(&makers->troubles, place, &makers->trouble_capacity, sizeof *makers->troubles) != FTH_OK ||
+        fth_grow(&makers->again, makers->again_count, &makers->again_capacity, sizeof *makers->again) != FTH_OK ||
+        fth_allocate(1, sizeof *trouble, &trouble) != FTH_OK)
+        return NULL;
+    makers->troubles[place] = trouble;
+    if (place == makers->trouble_count)
+        makers->trouble_count++;
+    makers->again[makers->again_count++] = item;
+    known->trouble = (uint32_t)place + 1;
+    return trouble;
+}
+
+void fth_makers_forget(fth_scheduler *scheduler, uint32_t item)
+{
+    fth_makers *makers = &scheduler->makers;
+    fth_known_item *known = &scheduler->items.items[item];
+    if (!known->trouble)
+        return;
+    free(makers->troubles[known->trouble - 1]);
+    makers->troubles[known->trouble - 1] = NULL;
+    known->trouble = 0;
+    for (size_t i = 0; i < makers->again_count; i++)
+        if (makers->again[i] == item)
+            makers->again[i--] = makers->again[--makers->again_count];
+}
+
+bool fth_makers_may_try(const fth_scheduler *scheduler, uint32_t item, int maker, double now_s)
+{
+    const fth_makers *makers = &scheduler->makers;
+    uint32_t number = scheduler->items.items[item].trouble;
+    if (!number)
+        return true;
+    const fth_trouble *trouble = makers->troubles[number - 1];
+    if (now_s < trouble->retry_s)
+        return false;
+    if (!(trouble->makers >> maker & 1))
+        return true;
+    for (int i = 0; i < makers->count; i++)
+        if (!(trouble->makers >> i & 1) && makers->seen_s[i] > now_s - maker_expires_s)
+            return false; /* somebody else can */
+    return now_s >= trouble->retry_s + own_pause_factor * trouble->tries * 0.1;
+}
+
+double fth_makers_next_try(const fth_scheduler *scheduler)
+{
+    double next = INFINITY;
+    for (size_t i = 0; i < scheduler->makers.again_count; i++) {
+        const fth_known_item *known = &scheduler->items.items[scheduler->makers.again[i]];
+        if (known->state == FTH_ITEM_WAITING)
+            next = fmin(next, scheduler->makers.troubles[known->trouble - 1]->retry_s);
+    }
+    return next;
+}
