@@ -15,6 +15,7 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/futex.h"
 #include "batches/mapping.h"
@@ -30,7 +31,7 @@ struct fth_slot {
     _Atomic uint64_t wanted[2];
     _Alignas(64) _Atomic uint64_t version; /* of the position: odd while it changes */
     _Atomic int64_t next, stride, end;
-    _Atomic int64_t process; /* for an owner that takes over; otherwise not read */
+    _Atomic int64_t process; /* 0: it has left; read of slots that an owner has taken over */
     _Atomic uint64_t counters[FTH_SLOT_COUNTERS];
     _Alignas(64) _Atomic uint64_t pins[FTH_SLOT_PINS]; /* offset + 1; 0: none */
 };
@@ -55,6 +56,8 @@ struct fth_board {
     pthread_mutex_t mutex;
     board_client *clients; /* NULL in a client */
     _Atomic int used;      /* slots from here on were never taken */
+    fth_slot *own;         /* a client's, and its process */
+    pid_t process;
 };
 
 /* ---- making and mapping ---- */
@@ -168,6 +171,8 @@ void fth_board_free(fth_board *board)
 {
     if (!board)
         return;
+    if (board->own && board->process == getpid()) /* and not one that was forked */
+        atomic_store(&board->own->process, 0);
     fth_mapping_close(&board->mapping);
     pthread_mutex_destroy(&board->mutex);
     free(board->clients);
@@ -224,7 +229,8 @@ void fth_board_clear_dead(fth_board *board)
     pthread_mutex_lock(&board->mutex);
     for (int i = 0; i < used; i++) {
         const board_client *client = &board->clients[i];
-        if (atomic_load(&client->taken) && client->left_over && process_has_ended(client->process))
+        if (atomic_load(&client->taken) && client->left_over &&
+            (atomic_load(&board->memory->slots[i].process) == 0 || process_has_ended(client->process)))
             clear_locked(board, i);
     }
     pthread_mutex_unlock(&board->mutex);
@@ -321,7 +327,11 @@ void fth_board_wake(fth_board *board, fth_item_id id, fth_status status)
 
 fth_slot *fth_board_slot(fth_board *board, int slot)
 {
-    return slot >= 0 && slot < FTH_BOARD_SLOTS ? &board->memory->slots[slot] : NULL;
+    if (slot < 0 || slot >= FTH_BOARD_SLOTS)
+        return NULL;
+    board->own = &board->memory->slots[slot];
+    board->process = getpid();
+    return board->own;
 }
 
 void fth_slot_set_position(fth_slot *slot, int64_t next, int64_t stride, int64_t end)

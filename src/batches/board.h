@@ -32,14 +32,14 @@ typedef struct fth_slot fth_slot; /* in shared memory */
 /* ---- the owner; any of its threads ---- */
 fth_status fth_board_create(fth_board **board);
 /* Takes over the board of an owner that has gone, whose clients may still read by their slots: these stay taken until
- * their processes have ended. `fd` is duplicated. FTH_CORRUPT if it is none. */
+ * clients have freed their boards or ended. `fd` is duplicated. FTH_CORRUPT if it is none. */
 fth_status fth_board_adopt(int fd, fth_board **board);
 void fth_board_free(fth_board *board);
 int fth_board_fd(const fth_board *board);
 /* A free slot for a client of `job`; -1: none. `process` 0: not known. */
 int fth_board_take(fth_board *board, uint64_t job, int64_t process);
 void fth_board_clear(fth_board *board, int slot);
-/* Clears slots whose processes have ended and that no connection will clear. */
+/* Clears slots that were taken over, and whose clients have gone: no connection does. */
 void fth_board_clear_dead(fth_board *board);
 typedef struct fth_slot_state {
     uint64_t job;
@@ -58,7 +58,7 @@ void fth_board_wake(fth_board *board, fth_item_id id, fth_status status);
 
 /* ---- a client ---- */
 fth_status fth_board_map(int fd, fth_board **board);  /* fth_board_free() it; `fd` is duplicated */
-fth_slot *fth_board_slot(fth_board *board, int slot); /* NULL: there is no such slot */
+fth_slot *fth_board_slot(fth_board *board, int slot); /* its own; NULL: there is no such slot */
 void fth_slot_set_position(fth_slot *slot, int64_t next, int64_t stride, int64_t end);
 void fth_slot_count(fth_slot *slot, fth_slot_counter counter, uint64_t amount);
 /* Waiting for an item that is not there, one thread of a slot at a time:

@@ -77,6 +77,7 @@ struct fth_segment_cache {
 typedef struct row_facts {
     fth_receipt receipt;
     uint64_t offset;
+    bool evicted; /* it is in no row, but clients still read it */
 } row_facts;
 
 /* ---- rows ---- */
@@ -285,10 +286,13 @@ static fth_status check_header(const fth_mapping *mapping)
 
 /* ---- taking over ---- */
 
+/* By offset; a row comes before a pin of the same place. */
 static int compare_places(const void *a, const void *b)
 {
-    uint64_t left = ((const row_facts *)a)->offset, right = ((const row_facts *)b)->offset;
-    return (left > right) - (left < right);
+    const row_facts *left = a, *right = b;
+    if (left->offset != right->offset)
+        return left->offset < right->offset ? -1 : 1;
+    return (int)left->evicted - (int)right->evicted;
 }
 
 /* Whether a row of unknown origin can be an entry's: it lies inside, and what is there says the same of itself. Its
@@ -322,32 +326,63 @@ out:
     return status;
 }
 
-/* Keeps what the rows of the last owner say, as far as they make sense, in an index built anew. */
+/* Adds what clients read and no row has: entries that the last owner had evicted. What is there says how large it is. */
+static fth_status list_pinned(fth_segment_cache *segment, row_facts **rows, size_t *count)
+{
+    fth_status status = FTH_OK;
+    fth_item_header header;
+    size_t capacity = *count, pin_count = fth_board_list_pins(segment->board, segment->pins);
+    for (size_t i = 0; i < pin_count; i++) {
+        uint64_t offset = segment->pins[i];
+        if (offset % FTH_SPACE_UNIT != 0 || offset > segment->mapping.size_bytes - sizeof header)
+            continue;
+        memcpy(&header, (const char *)segment->mapping.bytes + offset, sizeof header);
+        FTH_TRY(fth_grow(rows, *count, &capacity, sizeof **rows));
+        (*rows)[(*count)++] = (row_facts){.receipt = {.id = header.id,
+                                                      .size_bytes = sizeof header + header.payload_bytes,
+                                                      .checksum = header.checksum},
+                                          .offset = offset,
+                                          .evicted = true};
+    }
+out:
+    return status;
+}
+
+/* Gives a row of the last owner its memory and a row of this one, if it makes sense and overlaps nothing before it. */
+static fth_status adopt_row(fth_segment_cache *segment, const row_facts *row)
+{
+    segment_header *memory = segment->memory;
+    int64_t vacant = -1;
+    if (!row_is_plausible(segment, row) ||
+        (!row->evicted && (find_row(memory, memory->row_count, row->receipt.id, &vacant) >= 0 || vacant < 0)))
+        return FTH_OK;
+    uint32_t block = fth_space_take_at(segment->space, row->offset - memory->entry_offset, row->receipt.size_bytes);
+    if (block == FTH_NO_BLOCK)
+        return FTH_OK;
+    if (row->evicted)
+        return add_to_list(&segment->retired, (segment_entry){.block = block, .offset = row->offset});
+    write_row(&memory->rows[vacant], row);
+    segment->blocks[vacant] = block;
+    segment->live++;
+    return FTH_OK;
+}
+
+/* Keeps what the rows of the last owner say in an index built anew, and the memory that clients read. Rows are gone before pins
+ * are looked for, so that a client that finds one of them meanwhile sees that it has. */
 static fth_status adopt_rows(fth_segment_cache *segment)
 {
     fth_status status = FTH_OK;
-    segment_header *memory = segment->memory;
     row_facts *rows = NULL;
     size_t count = 0;
-    int64_t vacant;
 
     FTH_TRY(list_rows(segment, &rows, &count));
-    for (uint64_t i = 0; i < memory->row_count; i++)
-        set_row_state(&memory->rows[i], ROW_EMPTY);
+    for (uint64_t i = 0; i < segment->memory->row_count; i++)
+        set_row_state(&segment->memory->rows[i], ROW_EMPTY);
+    FTH_TRY(list_pinned(segment, &rows, &count));
     if (count > 0)
         qsort(rows, count, sizeof *rows, compare_places);
-    for (size_t i = 0; i < count; i++) {
-        if (!row_is_plausible(segment, &rows[i]) ||
-            find_row(memory, memory->row_count, rows[i].receipt.id, &vacant) >= 0 || vacant < 0)
-            continue;
-        uint32_t block =
-            fth_space_take_at(segment->space, rows[i].offset - memory->entry_offset, rows[i].receipt.size_bytes);
-        if (block == FTH_NO_BLOCK)
-            continue;
-        write_row(&memory->rows[vacant], &rows[i]);
-        segment->blocks[vacant] = block;
-        segment->live++;
-    }
+    for (size_t i = 0; i < count; i++)
+        FTH_TRY(adopt_row(segment, &rows[i]));
 out:
     free(rows);
     return status;
