@@ -18,8 +18,10 @@ enum { NAME_BYTES = 8, LONGEST_POLL_MS = 1000, RETRY_MS = 20 };
 
 struct fth_host_link {
     int socket;
-    pthread_mutex_t asking; /* one question at a time */
-    json_int_t asked;       /* guarded by asking */
+    pthread_mutex_t mutex;
+    pthread_cond_t answered;
+    bool asking;      /* one question at a time; guarded by mutex */
+    json_int_t asked; /* likewise */
 };
 
 /* ---- where ---- */
@@ -104,7 +106,8 @@ fth_status fth_host_connect(const char *socket_path, fth_deadline deadline, fth_
     *link = NULL;
     FTH_TRY(fth_allocate(1, sizeof *made, &made));
     made->socket = -1;
-    pthread_mutex_init(&made->asking, NULL);
+    pthread_mutex_init(&made->mutex, NULL);
+    pthread_cond_init(&made->answered, NULL);
     while ((status = connect_once(made, socket_path, &busy)) != FTH_OK && busy && !fth_deadline_passed(deadline))
         poll(NULL, 0, RETRY_MS); /* its queue is full: nothing says when it no longer is */
     FTH_TRY(status);
@@ -121,7 +124,8 @@ void fth_host_disconnect(fth_host_link *link)
         return;
     if (link->socket >= 0)
         close(link->socket);
-    pthread_mutex_destroy(&link->asking);
+    pthread_cond_destroy(&link->answered);
+    pthread_mutex_destroy(&link->mutex);
     free(link);
 }
 
@@ -162,21 +166,42 @@ static fth_status receive_answer(fth_host_link *link, json_int_t number, fth_dea
     }
 }
 
+/* Waits for its turn to ask, and gives the question's number. */
+static fth_status begin_asking(fth_host_link *link, fth_deadline deadline, json_int_t *number)
+{
+    struct timespec end = fth_deadline_timespec(deadline);
+    int failed = 0;
+    pthread_mutex_lock(&link->mutex);
+    while (link->asking && !failed)
+        failed = pthread_cond_clockwait(&link->answered, &link->mutex, CLOCK_MONOTONIC, &end);
+    if (!failed)
+        link->asking = true;
+    *number = ++link->asked;
+    pthread_mutex_unlock(&link->mutex);
+    return failed ? fth_fail(FTH_TIMEOUT, "the batch cache on this machine did not answer in time") : FTH_OK;
+}
+
+static void end_asking(fth_host_link *link)
+{
+    pthread_mutex_lock(&link->mutex);
+    link->asking = false;
+    pthread_cond_signal(&link->answered);
+    pthread_mutex_unlock(&link->mutex);
+}
+
 fth_status fth_host_ask(fth_host_link *link, json_t *request, fth_deadline deadline, json_t **answer, int fds[2])
 {
     fth_status status = FTH_OK;
     int taken[FTH_PACKET_FDS] = {-1, -1};
-    json_t *numbered = json_copy(request);
-    struct timespec end = fth_deadline_timespec(deadline);
+    json_t *numbered = NULL;
+    json_int_t number = 0;
 
     *answer = NULL;
     if (fds)
         fds[0] = fds[1] = -1;
-    if (pthread_mutex_clocklock(&link->asking, CLOCK_MONOTONIC, &end) != 0) {
-        json_decref(numbered);
-        return fth_fail(FTH_TIMEOUT, "the batch cache on this machine did not answer in time");
-    }
-    json_int_t number = ++link->asked;
+    if ((status = begin_asking(link, deadline, &number)) != FTH_OK)
+        return status;
+    numbered = json_copy(request);
     FTH_REQUIRE(json_object_set_new(numbered, "n", json_integer(number)) == 0, FTH_NO_MEMORY,
                 "no memory for a request");
     while ((status = fth_packet_send(link->socket, numbered, NULL)) == FTH_TIMEOUT)
@@ -190,7 +215,7 @@ fth_status fth_host_ask(fth_host_link *link, json_t *request, fth_deadline deadl
             close(taken[i]);
     }
 out:
-    pthread_mutex_unlock(&link->asking);
+    end_asking(link);
     json_decref(numbered);
     return status;
 }
