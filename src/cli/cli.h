@@ -80,7 +80,8 @@ extern const fth_option_table fth_no_option_table;
     ROW(bench)                                                                                                         \
     ROW(options)                                                                                                       \
     ROW(man)                                                                                                           \
-    ROW(hogwild_worker)
+    ROW(hogwild_worker)                                                                                                \
+    ROW(batches_agent)
 
 #define FTH_DECLARE(name) extern const fth_command fth_command_##name;
 FTH_COMMANDS(FTH_DECLARE)

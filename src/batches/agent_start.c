@@ -1,0 +1,133 @@
+/* Finding a machine's agent, or starting it (agent.h). Several processes may start one at the same time: the first to take the
+ * host's lock stays, and the others end at once, so whoever asks connects to the same one. */
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/child.h"
+#include "base/process.h"
+#include "batches/agent_internal.h"
+
+#define LOOK_EVERY_S 0.02
+
+enum { MAX_LOG_BYTES = 1 << 20 };
+
+static bool is_there(const char *path)
+{
+    fth_host_link *link = NULL;
+    bool found = fth_host_connect(path, fth_deadline_in(0), &link) == FTH_OK;
+    fth_host_disconnect(link);
+    return found;
+}
+
+static fth_status add_option(fth_words *words, const char *name, const char *value)
+{
+    fth_status status = value ? fth_words_add(words, "%s", name) : FTH_OK;
+    return status == FTH_OK && value ? fth_words_add(words, "%s", value) : status;
+}
+
+static fth_status make_words(const fth_batches_agent_options *options, const char *const *command, fth_words *words)
+{
+    fth_status status = FTH_OK;
+    char program[4096];
+
+    if (command)
+        for (; *command; command++)
+            FTH_TRY(fth_words_add(words, "%s", *command));
+    else {
+        FTH_TRY(fth_words_add(words, "%s", fth_process_program(program, sizeof program)));
+        FTH_TRY(fth_words_add(words, FTH_BATCHES_AGENT_COMMAND));
+    }
+    FTH_TRY(add_option(words, "--url", options->url));
+    FTH_TRY(add_option(words, "--pinned-key", options->pinned_key));
+    FTH_TRY(add_option(words, "--ca-file", options->ca_file));
+    if (options->memory_bytes > 0) {
+        FTH_TRY(fth_words_add(words, "--memory"));
+        FTH_TRY(fth_words_add(words, "%llu", (unsigned long long)options->memory_bytes));
+    }
+    if (options->idle_s > 0) {
+        FTH_TRY(fth_words_add(words, "--idle"));
+        FTH_TRY(fth_words_add(words, "%g", options->idle_s));
+    }
+
+out:
+    return status;
+}
+
+/* Starts one; its messages go to a file beside the socket, which begins anew. */
+static fth_status start(const fth_batches_agent_options *options, const char *const *command, const char *log,
+                        pid_t *child)
+{
+    fth_status status = FTH_OK;
+    fth_words words = {0};
+
+    FTH_TRY(make_words(options, command, &words));
+    unlink(log);
+    FTH_TRY(fth_child_start(&(fth_child_options){.program = words.items[0],
+                                                 .arguments = (const char *const *)words.items,
+                                                 .messages = log,
+                                                 .own_group = true},
+                            child));
+
+out:
+    fth_words_release(&words);
+    return status;
+}
+
+/* The last line of its messages says why it ended. */
+static fth_status fail_ended(const fth_child_end *end, const char *log)
+{
+    char *text = NULL, how[64], *line, *newline;
+    size_t size = 0;
+    fth_child_describe_end(end, how, sizeof how);
+    if (fth_file_read_all(log, MAX_LOG_BYTES, &text, &size) != FTH_OK)
+        return fth_fail(FTH_PEER_LOST, "this machine's agent of the batch cache ended (%s)", how);
+    while (size > 0 && text[size - 1] == '\n')
+        text[--size] = '\0';
+    newline = strrchr(text, '\n');
+    line = newline ? newline + 1 : text;
+    if (strncmp(line, FTH_LOG_ERROR_PREFIX, strlen(FTH_LOG_ERROR_PREFIX)) == 0)
+        line += strlen(FTH_LOG_ERROR_PREFIX);
+    fth_status status = fth_fail(FTH_PEER_LOST, "this machine's agent of the batch cache ended (%s): %s", how, line);
+    free(text);
+    return status;
+}
+
+fth_status fth_batches_agent_ensure(const fth_batches_agent_options *options, const char *const *command,
+                                    fth_deadline deadline, char **socket_path)
+{
+    fth_status status = FTH_OK;
+    char *path = NULL, *log = NULL;
+    pid_t child = 0;
+    fth_child_end end = {0};
+
+    *socket_path = NULL;
+    FTH_TRY(fth_batches_agent_path(options, &path));
+    log = fth_format("%s.log", path);
+    FTH_REQUIRE(log, FTH_NO_MEMORY, "no memory for a path");
+    while (!is_there(path)) {
+        bool ended = child > 0 && fth_child_has_ended(child, &end);
+        if (ended) {
+            child = 0;
+            if (end.code != 0) {
+                status = fail_ended(&end, log);
+                goto out;
+            }
+        }
+        if (child == 0) /* or the one that was there, as it said, has ended meanwhile */
+            FTH_TRY(start(options, command, log, &child));
+        FTH_REQUIRE(!fth_deadline_passed(deadline), FTH_TIMEOUT,
+                    "this machine's agent of the batch cache did not start in time; see %s", log);
+        nanosleep(&(struct timespec){.tv_nsec = (long)(LOOK_EVERY_S * 1e9)}, NULL);
+    }
+    if (child > 0)
+        fth_child_has_ended(child, &end); /* one that was not needed is collected, if it has ended already */
+    *socket_path = path;
+    path = NULL;
+
+out:
+    free(path);
+    free(log);
+    return status;
+}

@@ -1,0 +1,80 @@
+/* farthing batches-agent: what clients of the batch cache start one of on each machine. Not for people. */
+#include <string.h>
+
+#include "batches/agent.h"
+#include "cli/cli.h"
+
+typedef struct agent_flags {
+    fth_given given;
+    char *url, *pinned_key, *ca_file;
+    int64_t memory_bytes;
+    double idle_s;
+} agent_flags;
+
+static const fth_option rows[] = {
+    {.name = "url",
+     .type = FTH_OPTION_TEXT,
+     .offset = offsetof(agent_flags, url),
+     .argument = "URL",
+     .address = true,
+     .help = "the coordinator: http://HOST:PORT"},
+    {.name = "pinned-key",
+     .type = FTH_OPTION_TEXT,
+     .offset = offsetof(agent_flags, pinned_key),
+     .argument = "FINGERPRINT",
+     .help = "of the coordinator's key"},
+    {.name = "ca-file",
+     .type = FTH_OPTION_TEXT,
+     .offset = offsetof(agent_flags, ca_file),
+     .argument = "FILE",
+     .help = "certificates that the coordinator's may be signed by"},
+    {.name = "memory",
+     .type = FTH_OPTION_INTEGER,
+     .offset = offsetof(agent_flags, memory_bytes),
+     .argument = "BYTES",
+     .maximum = 1e15,
+     .help = "for entries; 0: a quarter of what is free, 1 GiB at most"},
+    {.name = "idle",
+     .type = FTH_OPTION_DURATION,
+     .offset = offsetof(agent_flags, idle_s),
+     .fallback = "30s",
+     .argument = "TIME",
+     .help = "without clients, after which it ends"},
+};
+static const fth_option_table table = {
+    .options = rows, .count = FTH_COUNT_OF(rows), .struct_size = sizeof(agent_flags)};
+
+static fth_exit_code run(const fth_command *command, const fth_invocation *invocation)
+{
+    agent_flags flags;
+    fth_arguments arguments;
+    fth_exit_code code = FTH_EXIT_OK;
+    fth_stop stop = FTH_STOP_INITIALIZER;
+
+    if (fth_cli_read_flags(command, invocation, &flags, &arguments, &code)) {
+        fth_signals_watch(&stop);
+        if (arguments.count > 0 || !*flags.url)
+            code = fth_cli_usage(command, "this is for farthing itself: the first job of a machine starts it");
+        else if (fth_batches_agent_run(
+                     &(fth_batches_agent_options){.url = flags.url,
+                                                  .pinned_key = *flags.pinned_key ? flags.pinned_key : NULL,
+                                                  .ca_file = *flags.ca_file ? flags.ca_file : NULL,
+                                                  .memory_bytes = (uint64_t)flags.memory_bytes,
+                                                  .idle_s = flags.idle_s,
+                                                  .stop = &stop}) != FTH_OK)
+            code = fth_cli_fail();
+        fth_signals_unwatch();
+    }
+    fth_arguments_release(&arguments);
+    fth_options_release(&table, &flags);
+    return code;
+}
+
+const fth_command fth_command_batches_agent = {
+    .name = FTH_BATCHES_AGENT_COMMAND,
+    .arguments = "--url URL",
+    .summary = "a machine's connection to `farthing serve batches`",
+    .hidden = true,
+    .table = &table,
+    .run = run,
+};
