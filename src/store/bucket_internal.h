@@ -76,6 +76,7 @@ typedef struct fth_bucket_kind {
     /* A list: what is asked, and the elements of the answer, those of an object below `entry`. */
     fth_pair list[2];
     const char *list_token; /* the parameter that asks for the next page */
+    const char *list_after; /* the one that names a key to begin behind; NULL: there is none */
     struct {
         const char *entry, *key, *size, *modified, *version;
         const char *token, *more; /* of the next page; whether there is one ("true"), or NULL: there is if a token is */
@@ -154,8 +155,8 @@ fth_status fth_bucket_get_range_to(fth_store *store, const char *key, uint64_t o
                                    const fth_store_version *version, fth_deadline deadline, const fth_store_sink *sink);
 fth_status fth_bucket_stat(fth_store *store, const char *key, fth_deadline deadline, fth_store_object *object,
                            bool *found);
-fth_status fth_bucket_list(fth_store *store, const char *prefix, bool (*visit)(void *context, const fth_store_object *),
-                           void *context);
+fth_status fth_bucket_list(fth_store *store, const char *prefix, const char *after,
+                           bool (*visit)(void *context, const fth_store_object *), void *context);
 fth_status fth_bucket_remove(fth_store *store, const char *key, fth_deadline deadline);
 
 /* HEAD: FTH_OK and found false where there is no such object. The answer's headers are in `response`. */

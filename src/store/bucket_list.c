@@ -11,6 +11,7 @@ typedef struct page {
     const fth_bucket *bucket;
     bool (*visit)(void *context, const fth_store_object *object);
     void *context;
+    const char *after; /* the key, with the prefix, behind which it begins; NULL: from the first on */
     bool ended, more;
     char *token;             /* of the next page */
     fth_store_object object; /* as far as it has been read; its key with the prefix */
@@ -91,6 +92,8 @@ static fth_status read_page(fth_store *store, const char *prefix, page *list)
     fth_bucket_add_query(&request, "prefix", prefix);
     if (token)
         fth_bucket_add_query(&request, cloud->list_token, token);
+    else if (list->after && cloud->list_after)
+        fth_bucket_add_query(&request, cloud->list_after, list->after);
     FTH_TRY(fth_bucket_send(&request, &response));
     if (response.code != 200) {
         status = fth_bucket_explain(&request, &response);
@@ -114,18 +117,21 @@ out:
     return status;
 }
 
-fth_status fth_bucket_list(fth_store *store, const char *prefix, bool (*visit)(void *context, const fth_store_object *),
-                           void *context)
+fth_status fth_bucket_list(fth_store *store, const char *prefix, const char *after,
+                           bool (*visit)(void *context, const fth_store_object *), void *context)
 {
     fth_status status = FTH_OK;
     page list = {.bucket = fth_bucket_of(store), .visit = visit, .context = context, .more = true};
     char *whole = fth_format("%s%s", list.bucket->prefix, prefix);
-    FTH_REQUIRE(whole, FTH_NO_MEMORY, "no memory for a list");
+    char *whole_after = fth_format("%s%s", list.bucket->prefix, after);
+    FTH_REQUIRE(whole && whole_after, FTH_NO_MEMORY, "no memory for a list");
+    list.after = *after ? whole_after : NULL;
     while (list.more && !list.ended)
         FTH_TRY(read_page(store, whole, &list));
 
 out:
     free(whole);
+    free(whole_after);
     free(list.token);
     return status;
 }

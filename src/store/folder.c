@@ -12,7 +12,8 @@
  * processes of the file server itself. A file system without locks refuses writes that need one.
  *
  * A version is made of inode, size and modification time; small objects add a checksum of their content, so that two of
- * one size, written within a tick of the file system's clock into a reused inode, differ.
+ * one size, written within a tick of the file system's clock into a reused inode, differ. A list, which reads nothing,
+ * gives versions without that checksum; they match any version that goes on from them.
  *
  * Listing is in folder_list.c. */
 #include <errno.h>
@@ -129,6 +130,22 @@ static fth_status read_at(int descriptor, const char *path, uint64_t offset, voi
     return FTH_OK;
 }
 
+int fth_folder_begin_version(const struct stat *facts, fth_store_version *version)
+{
+    return snprintf(version->text, sizeof version->text, "%" PRIx64 "-%" PRIx64 "-%" PRIx64 ".%09ld",
+                    (uint64_t)facts->st_ino, (uint64_t)facts->st_size, (uint64_t)facts->st_mtim.tv_sec,
+                    facts->st_mtim.tv_nsec);
+}
+
+/* The point is in the time, the last part of what a list gives: whoever has it has all but the checksum. */
+static bool matches(const fth_store_version *wanted, const fth_store_version *found)
+{
+    size_t length = strlen(wanted->text);
+    bool listed = strchr(wanted->text, '.') && !strchr(strchr(wanted->text, '.'), '-');
+    return strcmp(wanted->text, found->text) == 0 ||
+           (listed && strncmp(wanted->text, found->text, length) == 0 && found->text[length] == '-');
+}
+
 static fth_status read_version(int descriptor, const char *path, const struct stat *facts, fth_store_version *version)
 {
     fth_status status = FTH_OK;
@@ -140,9 +157,7 @@ static fth_status read_version(int descriptor, const char *path, const struct st
         FTH_TRY(read_at(descriptor, path, 0, content, (size_t)facts->st_size));
         SHA256(content, (size_t)facts->st_size, digest);
     }
-    int length = snprintf(version->text, sizeof version->text, "%" PRIx64 "-%" PRIx64 "-%" PRIx64 ".%09ld",
-                          (uint64_t)facts->st_ino, (uint64_t)facts->st_size, (uint64_t)facts->st_mtim.tv_sec,
-                          facts->st_mtim.tv_nsec);
+    int length = fth_folder_begin_version(facts, version);
     if (hashed) {
         char hex[2 * VERSION_HASH_BYTES + 1];
         fth_hex_encode(digest, VERSION_HASH_BYTES, hex);
@@ -219,8 +234,7 @@ static fth_status folder_get_range(fth_store *store, const char *key, uint64_t o
     FTH_REQUIRE(descriptor >= 0, FTH_INVALID, "there is no %s", path);
     if (version) {
         FTH_TRY(read_version(descriptor, path, &facts, &found));
-        FTH_REQUIRE(strcmp(found.text, version->text) == 0, FTH_CORRUPT, "read %s: it has been replaced meanwhile",
-                    path);
+        FTH_REQUIRE(matches(version, &found), FTH_CORRUPT, "read %s: it has been replaced meanwhile", path);
     }
     FTH_TRY(read_at(descriptor, path, offset, into, size_bytes));
 
@@ -289,9 +303,10 @@ out:
     return status;
 }
 
-static fth_status folder_list(fth_store *store, const char *prefix,
+static fth_status folder_list(fth_store *store, const char *prefix, const char *after,
                               bool (*visit)(void *context, const fth_store_object *), void *context)
 {
+    (void)after;
     return fth_folder_list(root_of(store), prefix, visit, context);
 }
 
@@ -383,8 +398,7 @@ static fth_status place(fth_file *file, const char *path, const char *folder, co
     }
     if (options->condition != FTH_STORE_ALWAYS) {
         FTH_TRY(version_of_path(path, &now));
-        *lost =
-            options->condition == FTH_STORE_IF_MATCH ? strcmp(now.text, options->match.text) != 0 : now.text[0] != '\0';
+        *lost = options->condition == FTH_STORE_IF_MATCH ? !matches(&options->match, &now) : now.text[0] != '\0';
     }
     if (!*lost)
         FTH_TRY(fth_file_publish(file));

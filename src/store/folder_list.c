@@ -24,6 +24,7 @@ typedef struct entry {
     char *name; /* a folder's ends with '/', which also puts it where its keys stand in the order of keys */
     uint64_t size_bytes;
     double modified_s;
+    fth_store_version version;
 } entry;
 
 typedef struct listing {
@@ -67,6 +68,7 @@ static bool describe_entry(int folder, const char *name, entry *result)
     result->name = fth_format("%s%s", name, S_ISDIR(facts.st_mode) ? "/" : "");
     result->size_bytes = (uint64_t)facts.st_size;
     result->modified_s = (double)facts.st_mtim.tv_sec + 1e-9 * (double)facts.st_mtim.tv_nsec;
+    fth_folder_begin_version(&facts, &result->version);
     return result->name != NULL;
 }
 
@@ -118,8 +120,10 @@ static fth_status walk(listing *list, const char *within)
             FTH_TRY(walk(list, key));
         if (folder || !begins(key, list->prefix))
             continue;
-        fth_store_object object = {
-            .key = key, .size_bytes = entries[i].size_bytes, .modified_s = entries[i].modified_s};
+        fth_store_object object = {.key = key,
+                                   .size_bytes = entries[i].size_bytes,
+                                   .modified_s = entries[i].modified_s,
+                                   .version = entries[i].version};
         list->ended = !list->visit(list->context, &object);
     }
 

@@ -193,9 +193,10 @@ static const fth_cloud_error errors[] = {
 };
 
 #define COMMON                                                                                                         \
-    .range = "range", .list = {{"list-type", "2"}}, .list_token = "continuation-token", .no_bucket = "NoSuchBucket",   \
-    .no_object = "NoSuchKey", .mute_heads = true, .errors = errors, .error_code = error_code, .sign = sign,            \
-    .mend = mend, .verify = fth_s3_verify, .keys_from = keys_from, .origin = origin
+    .range = "range", .list = {{"list-type", "2"}}, .list_token = "continuation-token", .list_after = "start-after",   \
+    .no_bucket = "NoSuchBucket", .no_object = "NoSuchKey", .mute_heads = true, .errors = errors,                       \
+    .error_code = error_code, .sign = sign, .mend = mend, .verify = fth_s3_verify, .keys_from = keys_from,             \
+    .origin = origin
 
 #define ELEMENTS(version_name)                                                                                         \
     {                                                                                                                  \

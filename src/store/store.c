@@ -261,6 +261,7 @@ void fth_store_object_release(fth_store_object *object)
 /* A list on its way to the caller: what no other call would take as a key is left out, aloud. */
 typedef struct sieve {
     const fth_store *store;
+    const char *after;
     bool (*visit)(void *context, const fth_store_object *);
     void *context;
     uint64_t left_out;
@@ -269,6 +270,8 @@ typedef struct sieve {
 static bool sift(void *context, const fth_store_object *object)
 {
     sieve *all = context;
+    if (strcmp(object->key, all->after) <= 0)
+        return true;
     if (!fault_of(all->store, object->key, false))
         return all->visit(all->context, object);
     all->left_out++;
@@ -278,13 +281,24 @@ static bool sift(void *context, const fth_store_object *object)
 fth_status fth_store_list(fth_store *store, const char *prefix, bool (*visit)(void *context, const fth_store_object *),
                           void *context)
 {
+    return fth_store_list_after(store, prefix, "", visit, context);
+}
+
+bool fth_store_can_list(const fth_store *store)
+{
+    return store->kind->list != NULL;
+}
+
+fth_status fth_store_list_after(fth_store *store, const char *prefix, const char *after,
+                                bool (*visit)(void *context, const fth_store_object *), void *context)
+{
     const char *fault = fault_of(store, prefix, true);
     if (fault)
         return fth_fail(FTH_INVALID, "'%s' cannot begin a key of a store: %s", prefix, fault);
     if (!store->kind->list)
         return fth_fail(FTH_UNSUPPORTED, "%s: what is there cannot be listed; a web server has no lists", store->url);
-    sieve all = {.store = store, .visit = visit, .context = context};
-    fth_status status = store->kind->list(store, prefix, sift, &all);
+    sieve all = {.store = store, .after = after, .visit = visit, .context = context};
+    fth_status status = store->kind->list(store, prefix, after, sift, &all);
     if (all.left_out > 0)
         fth_log_warning("%s: %" PRIu64
                         " object%s left out, whose names have a part \".\" or \"..\", a control character "

@@ -85,6 +85,27 @@ void fth_store_object_release(fth_store_object *object);
 /* Every object whose key begins with `prefix`, in order of keys, page by page. `visit` returns false to end it. */
 fth_status fth_store_list(fth_store *store, const char *prefix, bool (*visit)(void *context, const fth_store_object *),
                           void *context);
+/* The same for keys greater than `after`, which need not exist. S3 and Google begin there; elsewhere what comes before
+ * is listed too, and passed over. */
+fth_status fth_store_list_after(fth_store *store, const char *prefix, const char *after,
+                                bool (*visit)(void *context, const fth_store_object *), void *context);
+bool fth_store_can_list(const fth_store *store);
+
+/* ---- many requests at once ---- */
+
+/* Calls piece(context, i) for every i < count from up to `threads` threads (the caller's is one of them). After the
+ * first failure no further piece is begun, *cancelled (may be NULL) is set, and that failure is returned, with its
+ * message, once all threads have ended. */
+fth_status fth_store_in_parallel(int threads, uint64_t count, fth_status (*piece)(void *context, uint64_t i),
+                                 void *context, _Atomic bool *cancelled);
+
+/* Ends the requests of other threads: those of a thread that uses a switch fail with FTH_INTERRUPTED soon after it is
+ * turned off, whatever their deadlines. */
+typedef struct fth_store_switch fth_store_switch;
+fth_status fth_store_switch_create(fth_store_switch **result);
+void fth_store_switch_free(fth_store_switch *used); /* when no thread uses it any more */
+void fth_store_switch_use(fth_store_switch *used);  /* by the calling thread, from now on; NULL: none */
+void fth_store_switch_off(fth_store_switch *used);  /* any thread */
 
 /* ---- writing ---- */
 

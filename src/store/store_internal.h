@@ -34,9 +34,9 @@ typedef struct fth_store_kind {
     fth_status (*get_range)(fth_store *store, const char *key, uint64_t offset, void *into, size_t size_bytes,
                             const fth_store_version *version, fth_deadline deadline);
     fth_status (*stat)(fth_store *store, const char *key, fth_deadline deadline, fth_store_object *object, bool *found);
-    /* Optional (FTH_UNSUPPORTED): plain web servers have no lists. */
-    fth_status (*list)(fth_store *store, const char *prefix, bool (*visit)(void *context, const fth_store_object *),
-                       void *context);
+    /* Optional (FTH_UNSUPPORTED): plain web servers have no lists. `after`: keys up to this one may be left out. */
+    fth_status (*list)(fth_store *store, const char *prefix, const char *after,
+                       bool (*visit)(void *context, const fth_store_object *), void *context);
     /* Optional: without it, stat and get_range from several threads (transfer.c). `progress` may be NULL. */
     fth_status (*get_file)(fth_store *store, const char *key, const char *path, const fth_store_progress *progress,
                            char sha256[65]);
@@ -61,7 +61,7 @@ typedef struct fth_store_kind {
     const char *(*folder)(const fth_store *store); /* optional */
 } fth_store_kind;
 
-enum { FTH_STORE_IDLE_CLIENTS = 16 };
+enum { FTH_STORE_IDLE_CLIENTS = 64 };
 
 struct fth_store {
     const fth_store_kind *kind;
@@ -155,12 +155,6 @@ void fth_store_meter_end(fth_store_meter *meter, fth_store *store);
 
 /* How many connections a large transfer uses. */
 int fth_store_threads(void);
-/* Calls piece(context, i) for every i < count from up to `threads` threads (the caller's is one of them). After the
- * first failure no further piece is begun, *cancelled (may be NULL) is set, and that failure is returned, with its
- * message, once all threads have ended. */
-fth_status fth_store_in_parallel(int threads, uint64_t count, fth_status (*piece)(void *context, uint64_t i),
-                                 void *context, _Atomic bool *cancelled);
-
 /* Takes an answer's bytes as they come; `offset` 0 starts over. */
 typedef struct fth_store_sink {
     fth_status (*take)(void *context, uint64_t offset, const void *bytes, size_t size_bytes);

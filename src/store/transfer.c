@@ -71,6 +71,35 @@ void fth_store_meter_end(fth_store_meter *meter, fth_store *store)
     pthread_mutex_unlock(&store->mutex);
 }
 
+/* ---- switches: a meter that only cancels ---- */
+
+struct fth_store_switch {
+    fth_store_meter meter;
+};
+
+fth_status fth_store_switch_create(fth_store_switch **result)
+{
+    fth_status status = fth_allocate(1, sizeof **result, result);
+    if (status == FTH_OK)
+        fth_store_meter_begin(&(*result)->meter, 0, NULL);
+    return status;
+}
+
+void fth_store_switch_free(fth_store_switch *used)
+{
+    free(used);
+}
+
+void fth_store_switch_use(fth_store_switch *used)
+{
+    fth_store_watched = used ? &used->meter : NULL;
+}
+
+void fth_store_switch_off(fth_store_switch *used)
+{
+    atomic_store(&used->meter.cancelled, true);
+}
+
 /* ---- threads ---- */
 
 typedef struct fth_team {

@@ -229,6 +229,45 @@ static void lists_are_in_order_of_keys(void **state)
     assert_list("", ".hidden a-b a.txt a/b/c a/z a0 ab stop ");
 }
 
+static void lists_begin_behind_a_key(void **state)
+{
+    (void)state;
+    static const char *const keys[] = {"a/1", "a/2", "b", "c"};
+    char text[100] = "";
+    for (size_t i = 0; i < FTH_COUNT_OF(keys); i++)
+        put(keys[i], "x");
+    assert_true(fth_store_can_list(store));
+    assert_int_equal(fth_store_list_after(store, "", "a/1", note_key, text), FTH_OK);
+    assert_string_equal(text, "a/2 b c ");
+    text[0] = '\0';
+    assert_int_equal(fth_store_list_after(store, "a/", "a/1zzz", note_key, text), FTH_OK);
+    assert_string_equal(text, "a/2 ");
+}
+
+static bool note_version(void *context, const fth_store_object *object)
+{
+    *(fth_store_version *)context = object->version;
+    return true;
+}
+
+/* What a list gives is good for reading that version, and no other. */
+static void listed_versions_are_read(void **state)
+{
+    (void)state;
+    fth_store_version listed = {{0}};
+    char bytes[3];
+    put("key", "one");
+    assert_int_equal(fth_store_list(store, "", note_version, &listed), FTH_OK);
+    assert_true(listed.text[0]);
+    assert_int_equal(fth_store_get_range(store, "key", 0, bytes, 3, &listed), FTH_OK);
+    fth_store_version cut = listed;
+    cut.text[strlen(cut.text) - 1] = '\0';
+    assert_int_equal(fth_store_get_range(store, "key", 0, bytes, 3, &cut), FTH_CORRUPT);
+    put("key", "two");
+    assert_int_equal(fth_store_get_range(store, "key", 0, bytes, 3, &listed), FTH_CORRUPT);
+    assert_message_has("replaced meanwhile");
+}
+
 static void leftovers_are_hidden_and_swept(void **state)
 {
     (void)state;
@@ -400,6 +439,8 @@ int main(void)
         TEST(no_update_is_lost),
         TEST(lost_conditions_change_nothing),
         TEST(lists_are_in_order_of_keys),
+        TEST(lists_begin_behind_a_key),
+        TEST(listed_versions_are_read),
         TEST(leftovers_are_hidden_and_swept),
         TEST(deleting_takes_empty_folders_along),
         TEST(folders_may_vanish_under_a_writer),
