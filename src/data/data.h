@@ -31,6 +31,11 @@ typedef struct fth_dataset_options {
     double max_bad_images;        /* share of unreadable images above which reading fails; 0: 0.001 */
     uint64_t decoded_cache_bytes; /* memory in which decoded images are kept; 0: none */
 
+    /* For sets in a store, which are read where they lie; each may be left 0 or NULL. */
+    const struct fth_store_options *store; /* how to get at it */
+    uint64_t disk_cache_bytes;             /* disk space in which encoded images are kept; 0: none */
+    const char *disk_cache_folder;         /* where; NULL or "": objects/ in the cache folder */
+
     const struct fth_dataset_scheme *const *schemes; /* opened by others than this folder; ends with NULL; or NULL */
 } fth_dataset_options;
 

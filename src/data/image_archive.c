@@ -12,6 +12,7 @@
 #include <sys/stat.h>
 
 #include "data/decode.h"
+#include "data/entry_path.h"
 #include "data/image_index.h"
 #include "data/image_tar.h"
 #include "http/http.h"
@@ -70,18 +71,6 @@ static struct archive *open_archive(const uint8_t *bytes, size_t size_bytes, fth
 
 /* ---- paths ---- */
 
-/* The path of an entry in plain form: "//a/./b//x.jpg" is "/a/b/x.jpg". The text is reused from entry to entry. */
-typedef struct entry_path {
-    char *text;
-    size_t capacity;
-    size_t folder_length; /* of the folder that holds it; "/" is one */
-    const char *name;
-} entry_path;
-
-typedef enum path_kind { PATH_USABLE, PATH_EMPTY, PATH_LEAVES, PATH_TOO_LONG } path_kind;
-
-enum { MAX_PATH_BYTES = 1 << 16 };
-
 /* Why entries were left out, beside those that are not images. */
 typedef struct left_out_entries {
     fth_left_out leaving, too_long;
@@ -94,58 +83,17 @@ static const char *raw_path(struct archive_entry *entry)
     return path ? path : "";
 }
 
-static fth_status read_path(const char *raw, entry_path *path, path_kind *kind)
-{
-    size_t wanted = strlen(raw) + 1, length = raw[0] == '/';
-    *kind = wanted > MAX_PATH_BYTES ? PATH_TOO_LONG : PATH_USABLE;
-    if (*kind != PATH_USABLE)
-        return FTH_OK;
-    if (path->capacity < wanted) {
-        free(path->text);
-        path->text = NULL;
-        path->capacity = 0;
-        fth_status status = fth_allocate(wanted, 1, &path->text);
-        if (status != FTH_OK)
-            return status;
-        path->capacity = wanted;
-    }
-    path->text[0] = '/';
-    path->folder_length = length;
-    size_t name = length;
-    for (size_t part; *raw; raw += part + (raw[part] == '/')) {
-        part = strcspn(raw, "/");
-        if (part == 0 || (part == 1 && raw[0] == '.'))
-            continue;
-        if (part == 2 && raw[0] == '.' && raw[1] == '.') {
-            *kind = PATH_LEAVES;
-            return FTH_OK;
-        }
-        if (length > name) { /* what was the name is a folder */
-            path->folder_length = length;
-            path->text[length++] = '/';
-        }
-        name = length;
-        memcpy(path->text + length, raw, part);
-        length += part;
-    }
-    path->text[length] = '\0';
-    path->name = path->text + name;
-    if (length == name)
-        *kind = PATH_EMPTY;
-    return FTH_OK;
-}
-
 /* The path of the next entry; *usable is false where there is nothing to do for it. */
-static fth_status take_path(struct archive_entry *entry, entry_path *path, left_out_entries *left_out, bool *usable)
+static fth_status take_path(struct archive_entry *entry, fth_entry_path *path, left_out_entries *left_out, bool *usable)
 {
     const char *raw = raw_path(entry), *slash = strrchr(raw, '/');
-    path_kind kind = PATH_EMPTY;
-    fth_status status = read_path(raw, path, &kind);
-    *usable = status == FTH_OK && kind == PATH_USABLE;
+    fth_path_kind kind = FTH_PATH_EMPTY;
+    fth_status status = fth_entry_path_read(raw, path, &kind);
+    *usable = status == FTH_OK && kind == FTH_PATH_USABLE;
     if (status == FTH_OK && fth_image_name_fits(slash ? slash + 1 : raw)) {
-        if (kind == PATH_LEAVES)
+        if (kind == FTH_PATH_LEAVES)
             fth_left_out_add(&left_out->leaving, raw, 1);
-        if (kind == PATH_TOO_LONG)
+        if (kind == FTH_PATH_TOO_LONG)
             fth_left_out_add(&left_out->too_long, raw, 1);
     }
     return status;
@@ -173,7 +121,7 @@ fth_status fth_image_archive_index(const uint8_t *bytes, size_t size_bytes, cons
     fth_status status = FTH_OK;
     struct archive *archive = open_archive(bytes, size_bytes, NULL);
     struct archive_entry *entry;
-    entry_path path = {0};
+    fth_entry_path path = {0};
     left_out_entries left_out = {0};
     int64_t links = 0;
     int result;
@@ -260,7 +208,7 @@ fth_status fth_image_archive_convert(const uint8_t *bytes, size_t size_bytes, co
     struct archive_entry *entry;
     fth_tar_writer *writer = NULL;
     fth_pixel_buffer buffer = {0};
-    entry_path path = {0};
+    fth_entry_path path = {0};
     left_out_entries left_out = {0};
     uint64_t total = 0, limit = (uint64_t)size_bytes * MAX_EXPANSION + (1 << 24);
     int result;

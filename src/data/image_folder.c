@@ -159,8 +159,9 @@ out:
 }
 
 static fth_status folder_read(void *state, const fth_image_index *index, size_t number, fth_pixel_buffer *buffer,
-                              const uint8_t **bytes, size_t *size_bytes)
+                              const uint8_t **bytes, size_t *size_bytes, double *fetch_seconds)
 {
+    (void)fetch_seconds;
     char *path = fth_image_index_path(index, &index->entries[number]);
     if (!path)
         return fth_fail(FTH_NO_MEMORY, "no memory for a path");

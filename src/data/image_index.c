@@ -21,7 +21,7 @@
 
 void fth_image_index_free(fth_image_index *index)
 {
-    free(index->names);
+    free(index->names.text);
     free(index->folders);
     free(index->entries);
     free(index->table);
@@ -94,25 +94,6 @@ static bool is_hidden(const char *path, size_t length)
     return false;
 }
 
-static fth_status keep_name(fth_image_index *index, const char *text, size_t length, uint32_t *where)
-{
-    if (index->names_size + length + 1 > UINT32_MAX)
-        return fth_fail(FTH_UNSUPPORTED, "the names of the images take more than 4 GiB");
-    if (index->names_size + length + 1 > index->names_capacity) {
-        size_t wanted = index->names_capacity + index->names_capacity / 2 + length + 4096;
-        char *grown = realloc(index->names, wanted);
-        if (!grown)
-            return fth_fail(FTH_NO_MEMORY, "no memory for %zu bytes of names", wanted);
-        index->names = grown;
-        index->names_capacity = wanted;
-    }
-    *where = (uint32_t)index->names_size;
-    memcpy(index->names + index->names_size, text, length);
-    index->names[index->names_size + length] = '\0';
-    index->names_size += length + 1;
-    return FTH_OK;
-}
-
 /* ---- adding ---- */
 
 static uint64_t hash_path(const char *path, size_t length)
@@ -128,7 +109,7 @@ static size_t find_place(const fth_image_index *index, const char *path, size_t 
 {
     size_t place = (size_t)hash_path(path, length) & (index->table_size - 1);
     for (; index->table[place]; place = (place + 1) & (index->table_size - 1)) {
-        const char *there = index->names + index->folders[index->table[place] - 1].path;
+        const char *there = index->names.text + index->folders[index->table[place] - 1].path;
         if (strncmp(there, path, length) == 0 && there[length] == '\0')
             break;
     }
@@ -147,7 +128,7 @@ static fth_status grow_table(fth_image_index *index)
         return status;
     index->table_size = size;
     for (size_t i = 0; i < index->folder_count; i++) {
-        const char *path = index->names + index->folders[i].path;
+        const char *path = index->names.text + index->folders[i].path;
         index->table[find_place(index, path, strlen(path))] = (uint32_t)i + 1;
     }
     return FTH_OK;
@@ -165,7 +146,7 @@ fth_status fth_image_index_add_folder(fth_image_index *index, const char *path, 
     size_t place = find_place(index, path, length);
     if (!index->table[place]) {
         FTH_REQUIRE(index->folder_count < UINT32_MAX - 1, FTH_UNSUPPORTED, "too many folders");
-        FTH_TRY(keep_name(index, path, length, &where));
+        FTH_TRY(fth_text_block_add(&index->names, path, length, &where));
         FTH_TRY(fth_grow(&index->folders, index->folder_count, &index->folder_capacity, sizeof *index->folders));
         index->folders[index->folder_count++] = (fth_image_folder){.path = where, .class_index = -1};
         index->table[place] = (uint32_t)index->folder_count;
@@ -189,7 +170,7 @@ fth_status fth_image_index_add(fth_image_index *index, uint32_t folder, const ch
         index->other_files += is_other_image(name);
         return FTH_OK;
     }
-    FTH_TRY(keep_name(index, name, strlen(name), &where));
+    FTH_TRY(fth_text_block_add(&index->names, name, strlen(name), &where));
     FTH_TRY(fth_grow(&index->entries, index->count, &index->capacity, sizeof *index->entries));
     /* A file too large to decode is kept, to be met as unreadable. */
     uint32_t size = size_bytes > FTH_MAX_IMAGE_FILE ? UINT32_MAX : (uint32_t)size_bytes;
@@ -205,7 +186,7 @@ out:
 
 static const char *folder_path(const fth_image_index *index, size_t folder)
 {
-    return index->names + index->folders[folder].path;
+    return index->names.text + index->folders[folder].path;
 }
 
 static size_t part_length(const char *path)
@@ -394,7 +375,7 @@ static int compare_folders(const void *a, const void *b, void *context)
         return x->split < y->split ? -1 : 1;
     if (x->class_index != y->class_index)
         return x->class_index < y->class_index ? -1 : 1;
-    return strcmp(index->names + x->path, index->names + y->path);
+    return strcmp(index->names.text + x->path, index->names.text + y->path);
 }
 
 /* Renumbers folders by split, class and path, drops entries without a class, and sorts the others. */
@@ -426,7 +407,7 @@ static fth_status sort_entries(fth_image_index *index)
             index->entries[kept++] = entry;
     }
     index->count = kept;
-    qsort_r(index->entries, kept, sizeof *index->entries, compare_entries, index->names);
+    qsort_r(index->entries, kept, sizeof *index->entries, compare_entries, index->names.text);
 
 out:
     free(order);
@@ -440,9 +421,9 @@ static void shrink(fth_image_index *index)
     void *smaller = realloc(index->entries, (index->count + 1) * sizeof *index->entries);
     if (smaller)
         index->entries = smaller;
-    smaller = realloc(index->names, index->names_size);
+    smaller = realloc(index->names.text, index->names.size);
     if (smaller)
-        index->names = smaller;
+        index->names.text = smaller;
     free(index->table);
     index->table = NULL;
     index->table_size = 0;
@@ -535,5 +516,5 @@ out:
 char *fth_image_index_path(const fth_image_index *index, const fth_image_entry *entry)
 {
     const char *folder = folder_path(index, entry->folder);
-    return fth_format("%s%s%s", folder, *folder ? "/" : "", index->names + entry->name);
+    return fth_format("%s%s%s", folder, *folder ? "/" : "", index->names.text + entry->name);
 }

@@ -4,6 +4,7 @@
 #define FTH_DATA_IMAGE_INDEX_H
 
 #include "data/data_internal.h"
+#include "data/text_block.h"
 
 /* All names are in one text, a file knows its folder, a folder its class: 24 bytes and a file name for each image. */
 typedef struct fth_image_entry {
@@ -30,8 +31,7 @@ void fth_left_out_add(fth_left_out *left_out, const char *path, int64_t count);
 void fth_left_out_report(const fth_left_out *left_out, const char *source, const char *noun, const char *why);
 
 typedef struct fth_image_index {
-    char *names;
-    size_t names_size, names_capacity;
+    fth_text_block names;
     fth_image_folder *folders;
     size_t folder_count, folder_capacity;
     fth_image_entry *entries; /* by split, class, folder and name */

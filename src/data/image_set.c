@@ -26,6 +26,23 @@ size_t fth_image_set_find(const fth_dataset *dataset, fth_split split, int64_t s
     return (size_t)(first + fth_dataset_place(dataset, split, sample));
 }
 
+size_t fth_image_set_expect(const fth_dataset *dataset, fth_split split, const int64_t *samples, size_t count)
+{
+    enum { PART = 64 };
+    const fth_image_set *set = dataset->images;
+    size_t done = 0;
+    while (set->places.kind->expect && done < count) {
+        size_t numbers[PART], part = count - done < PART ? count - done : PART;
+        for (size_t i = 0; i < part; i++)
+            numbers[i] = fth_image_set_find(dataset, split, samples[done + i]);
+        size_t noted = set->places.kind->expect(set->places.state, &set->index, numbers, part);
+        done += noted;
+        if (noted < part)
+            return done;
+    }
+    return count;
+}
+
 /* ---- sizes and transforms ---- */
 
 /* The size of all of some images spread over the set, if that is one and small; else 0. */
@@ -36,13 +53,19 @@ static fth_status find_common_size(const fth_image_set *set, int *width, int *he
     int64_t count = set->index.counts[FTH_TRAIN], looked = count < SIZE_SAMPLES ? count : SIZE_SAMPLES;
     bool first = true;
 
+    size_t numbers[SIZE_SAMPLES];
+
     *width = *height = 0;
     FTH_TRY(fth_image_worker_create(&worker));
+    for (int64_t i = 0; i < looked; i++)
+        numbers[i] = (size_t)(i * count / looked);
+    if (set->places.kind->expect)
+        set->places.kind->expect(set->places.state, &set->index, numbers, (size_t)looked);
     for (int64_t i = 0; i < looked; i++) {
         const uint8_t *bytes;
         size_t size_bytes;
         fth_image_header header;
-        status = fth_image_set_read(set, (size_t)(i * count / looked), worker, &bytes, &size_bytes);
+        status = fth_image_set_read(set, numbers[i], worker, &bytes, &size_bytes);
         if (status == FTH_OK)
             status = fth_decoder_begin(worker->decoder, bytes, size_bytes, &header);
         if (status != FTH_OK && status != FTH_CORRUPT)

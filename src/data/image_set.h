@@ -28,6 +28,8 @@ typedef struct fth_image_worker {
     fth_decoder *decoder;
     fth_resampler resampler;
     fth_pixel_buffer file; /* the encoded bytes, where they are not mapped; or an image being drawn */
+    double read_seconds;   /* spent on reading encoded bytes so far, waiting included */
+    double fetch_seconds;  /* what getting them took, also where other threads did it ahead of need */
     double decode_seconds; /* spent in decoders so far */
 } fth_image_worker;
 fth_status fth_image_worker_create(fth_image_worker **worker);
@@ -36,6 +38,8 @@ void fth_image_worker_free(fth_image_worker *worker);
 /* The encoded bytes of an entry: where they lie, or in the worker's buffer. */
 fth_status fth_image_set_read(const fth_image_set *set, size_t entry, fth_image_worker *worker, const uint8_t **bytes,
                               size_t *size_bytes);
+/* Says which samples of a split will be read soon, in order; gives how many are taken note of. */
+size_t fth_image_set_expect(const fth_dataset *dataset, fth_split split, const int64_t *samples, size_t count);
 /* Adds what decides the images' pixels to a version. */
 fth_status fth_image_set_add_version(const fth_image_set *set, fth_version_hash *hash);
 /* One entry through a transform. */

@@ -15,18 +15,21 @@ typedef struct fth_image_source_kind {
     fth_status (*open)(const char *address, const fth_dataset_options *options, fth_image_index *index, void **state);
     void (*free)(void *state); /* may get NULL */
     /* The encoded bytes of an entry: where they lie, or in `buffer`. FTH_CORRUPT: this image cannot be read, and counts
-     * as a bad one; any other failure ends the loading. */
+     * as a bad one; any other failure ends the loading. *fetch_seconds: what fetching took, where others did it before
+     * the call; else it is left alone. */
     fth_status (*read)(void *state, const fth_image_index *index, size_t number, fth_pixel_buffer *buffer,
-                       const uint8_t **bytes, size_t *size_bytes);
+                       const uint8_t **bytes, size_t *size_bytes, double *fetch_seconds);
     /* Adds what decides an entry's pixels to a version. */
     void (*add_version)(void *state, const fth_image_index *index, size_t number, fth_version_hash *hash);
-    /* Optional: these entries will be read soon, in this order; whoever has to fetch them can begin. */
-    void (*expect)(void *state, const fth_image_index *index, const size_t *numbers, size_t count);
+    /* Optional: these entries will be read soon, in this order; whoever has to fetch them can begin. Gives how many of
+     * them were taken note of, fewer than all where there is no room; the rest may be told again later. */
+    size_t (*expect)(void *state, const fth_image_index *index, const size_t *numbers, size_t count);
 } fth_image_source_kind;
 
 /* An address is opened by the first kind that it fits. */
 #define FTH_IMAGE_SOURCES(ROW)                                                                                         \
     ROW(folder)                                                                                                        \
+    ROW(objects)                                                                                                       \
     ROW(tar)
 
 #define FTH_DECLARE(name) extern const fth_image_source_kind fth_image_source_##name;

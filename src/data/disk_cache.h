@@ -1,0 +1,22 @@
+/* Encoded images kept on the local disk, up to a limit, by several processes at once.
+ *
+ * An entry is a file that appears whole and carries its length and a checksum: one that is torn, by kill -9 or a crash,
+ * is a miss. When there is no room, entries are deleted, oldest first; those that were written or used since this cache
+ * was opened stay, so that a set larger than the limit keeps a part of itself instead of turning all of it over. */
+#ifndef FTH_DATA_DISK_CACHE_H
+#define FTH_DATA_DISK_CACHE_H
+
+#include "data/decode.h"
+
+typedef struct fth_disk_cache fth_disk_cache;
+
+/* `folder` is made if need be; NULL or "": objects/ in the cache folder. */
+fth_status fth_disk_cache_open(const char *folder, uint64_t limit_bytes, fth_disk_cache **cache);
+void fth_disk_cache_free(fth_disk_cache *cache);
+
+/* `what` is everything that the bytes depend on. Any thread. */
+bool fth_disk_cache_find(fth_disk_cache *cache, const char *what, fth_pixel_buffer *buffer, size_t *size_bytes);
+/* Keeps a copy if there is room. A disk that fails is told once, and is no error. */
+void fth_disk_cache_keep(fth_disk_cache *cache, const char *what, const void *bytes, size_t size_bytes);
+
+#endif
