@@ -19,7 +19,7 @@
 #include "data/index_file.h"
 #include "data/shard.h"
 
-enum { SHARD_THREADS = 16, MAX_INDEX_BYTES = 1 << 30 };
+enum { SHARD_THREADS = 16, TOLD_FROM = 100, MAX_INDEX_BYTES = 1 << 30 };
 
 static fth_status add_entry(fth_image_index *index, uint32_t folder, const char *name, fth_object_place place,
                             uint64_t size_bytes)
@@ -220,7 +220,8 @@ static fth_status add_shards(fth_store *store, const fth_object_list *list, cons
         }
     }
     FTH_TRY(fth_allocate(set.count, sizeof *set.shards, &set.shards));
-    fth_log_info("%s: looking for images in %s", fth_store_url(store), FTH_COUNTED(set.count, "tar"));
+    if (set.count >= TOLD_FROM)
+        fth_log_info("%s: looking for images in %s", fth_store_url(store), FTH_COUNTED(set.count, "tar"));
     FTH_TRY(fth_store_in_parallel(SHARD_THREADS, set.count, read_shard, &set, NULL));
     FTH_TRY(merge_shards(&set, index));
     fth_left_out_report(&outside, fth_store_url(store), "image", "beside the tars");
