@@ -31,6 +31,7 @@ typedef struct fth_reader_options {
     int rank, ranks;       /* of a job of several processes that each have a part of every batch; 0, 0: alone */
     int worker, workers;   /* of data workers that each have every `workers`-th batch; 0, 0: alone */
     int threads;           /* that finish samples; 0: one a core */
+    int by_index;          /* fth_reader_get() instead of fth_reader_next() */
     int64_t first_batch;   /* from the start of epoch 0; worker w begins with the w-th after it */
     int64_t batch_limit;   /* stop before the batch of this number; 0: endless */
     const char *job;       /* what fth_reader_job() or fth_reader_order() said in another process; NULL: a new job */
@@ -38,11 +39,20 @@ typedef struct fth_reader_options {
     double timeout_s;      /* of a batch; 0: 60 */
 } fth_reader_options;
 
+/* The order of a job's samples. */
+typedef struct fth_reader_plan {
+    uint64_t seed;
+    int64_t samples, batch, rotation;
+    int shuffle;
+    int rank, ranks;
+} fth_reader_plan;
+
 typedef struct fth_reader_info {
     int64_t training, validation; /* samples */
     int64_t batches_per_epoch;
     int classes, channels, height, width;
     const char *const *class_names; /* lent by the reader */
+    fth_reader_plan plan;
 } fth_reader_info;
 
 typedef struct fth_reader_batch {
@@ -55,7 +65,8 @@ typedef struct fth_reader_batch {
 
 /* Of the calling thread's last failure. */
 FTH_API const char *fth_reader_error(void);
-/* Whether `address` can be read: FTH_OK, or the first thing that cannot be reached, in at most `timeout_s`. */
+/* Whether a coordinator, its cache and its data can be reached: FTH_OK, or the first thing that cannot, in at most `timeout_s`. For other
+ * addresses opening says it. */
 FTH_API fth_status fth_reader_check(const char *address, double timeout_s);
 
 /* `address` as --data has it: batches://host:port/NAME, or a folder, an archive, a bucket that is read directly. */
@@ -73,15 +84,17 @@ FTH_API const char *fth_reader_order(const fth_reader *reader);
 /* The next batch. It stays as it is until it is given back, also while others are taken; those that are out beyond some thirty are
  * copied. */
 FTH_API fth_status fth_reader_next(fth_reader *reader, fth_reader_batch *batch);
+/* Goes on at another batch, as if opened there; batches that are out stay so. */
+FTH_API fth_status fth_reader_seek(fth_reader *reader, int64_t first_batch);
 /* Any thread. */
 FTH_API void fth_reader_give_back(fth_reader *reader, uint64_t lease);
 
 /* ---- for data sets by index ---- */
 
-/* The samples of a batch in the job's order, at most `batch` of them, of all ranks together. */
-FTH_API int64_t fth_reader_plan(const fth_reader *reader, int64_t number, int64_t *samples);
-/* A sample by its index, as batches of `epoch` have it, into (channels, height, width) floats. */
-FTH_API fth_status fth_reader_get(fth_reader *reader, int64_t epoch, int64_t sample, float *image, int64_t *label);
+/* The samples of the rank's part of a batch, at most plan->batch: how many they are. */
+FTH_API int64_t fth_reader_plan_batch(const fth_reader_plan *plan, int64_t number, int64_t *samples);
+/* A sample by its index, as batch `number` has it, into (channels, height, width) floats; of readers that were opened by_index. */
+FTH_API fth_status fth_reader_get(fth_reader *reader, int64_t number, int64_t sample, float *image, int64_t *label);
 
 /* Figures of the job as JSON; free() it with fth_reader_free_text(). */
 FTH_API char *fth_reader_figures(const fth_reader *reader);
