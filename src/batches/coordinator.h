@@ -77,7 +77,7 @@ typedef struct fth_coordinator_options {
     double budget_usd_per_hour; /* for functions and the cache; 0: no limit */
     double cache_usd_per_hour;
     uint64_t seed;     /* of orders that jobs share */
-    const char *state; /* folder; NULL: one under the cache folder, by port */
+    const char *state; /* folder; NULL: one under the cache folder, by port; without one where the port is 0 */
 
     const char *address;
     int port;
@@ -87,10 +87,9 @@ typedef struct fth_coordinator_options {
 } fth_coordinator_options;
 
 typedef struct fth_coordinator fth_coordinator;
+/* Opens and checks everything before it serves: what cannot be reached is an error here. What the options point to outlives it. */
 fth_status fth_coordinator_start(const fth_coordinator_options *options, fth_coordinator **coordinator);
 int fth_coordinator_port(const fth_coordinator *coordinator);
-/* Waits at most `seconds` for it to fail by itself: its status. */
-fth_status fth_coordinator_wait(fth_coordinator *coordinator, double seconds);
-void fth_coordinator_stop(fth_coordinator *coordinator);
+void fth_coordinator_stop(fth_coordinator *coordinator); /* frees it; NULL is fine */
 
 #endif

@@ -4,7 +4,7 @@
 
 #include "cli/serve_cli.h"
 
-static const fth_command *const services[] = {&fth_serve_parameters, NULL};
+static const fth_command *const services[] = {&fth_serve_parameters, &fth_serve_batches, NULL};
 
 static fth_choice choose_service(size_t index)
 {
@@ -32,10 +32,11 @@ static fth_exit_code run(const fth_command *command, const fth_invocation *invoc
     return code;
 }
 
-const fth_command fth_command_serve = {.name = "serve",
-                                       .arguments = "WHAT [--flag value ...]",
-                                       .summary = "run a service: parameters (a parameter server)",
-                                       .details = "`farthing serve WHAT --help` says more of each.\n",
-                                       .parts = services,
-                                       .computes = true,
-                                       .run = run};
+const fth_command fth_command_serve = {
+    .name = "serve",
+    .arguments = "WHAT [--flag value ...]",
+    .summary = "run a service: parameters (a parameter server), batches (data for many jobs)",
+    .details = "`farthing serve WHAT --help` says more of each.\n",
+    .parts = services,
+    .computes = true,
+    .run = run};

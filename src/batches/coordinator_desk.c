@@ -1,0 +1,502 @@
+/* See coordinator_desk.h. */
+#include "batches/coordinator_desk.h"
+
+#include <inttypes.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "batches/coordinator_owners.h"
+
+enum { MAX_PREFETCHERS = 256, KEPT_FAILURES = 256, SHOWN_FAILURES = 20, EVICT_AT_ONCE = 256, LOGGED_A_MINUTE = 10 };
+
+typedef struct prefetcher {
+    char name[128];
+    uint64_t tries, done, failures;
+    double busy_s, usd;
+    char last_failure[256];
+} prefetcher;
+
+/* Lines that may be written, so that a log does not fill. */
+typedef struct log_limit {
+    double minute_s; /* when the minute began */
+    int written;
+    uint64_t left_out;
+} log_limit;
+
+struct fth_desk {
+    fth_desk_options with;
+    void (*account)(void *context, const fth_order *order, const fth_preparation *preparation, double usd);
+    void *accountant;
+    atomic_uint_fast64_t results;
+
+    pthread_mutex_t mutex;  /* of all below */
+    pthread_cond_t changed; /* there may be an order, or the end */
+    bool closed;
+    int waiting; /* for orders */
+    fth_scheduler *scheduler;
+    fth_item_owners *owners; /* of what is in the cache: the set's place in its list */
+    fth_spending spending;
+    bool said_exhausted; /* in this hour */
+    prefetcher prefetchers[MAX_PREFETCHERS];
+    size_t prefetcher_count;
+    fth_desk_failure failures[KEPT_FAILURES]; /* a ring */
+    uint64_t failure_count;                   /* in all */
+    log_limit log;
+};
+
+fth_status fth_desk_create(const fth_desk_options *options, fth_desk **result)
+{
+    fth_status status = FTH_OK;
+    fth_desk *desk = NULL;
+
+    *result = NULL;
+    FTH_TRY(fth_allocate(1, sizeof *desk, &desk));
+    desk->with = *options;
+    desk->spending = (fth_spending){.budget_usd_per_hour = options->budget_usd_per_hour,
+                                    .cache_usd_per_hour = options->cache_usd_per_hour};
+    pthread_mutex_init(&desk->mutex, NULL);
+    pthread_cond_init(&desk->changed, NULL);
+    FTH_TRY(fth_scheduler_create(&(fth_scheduler_options){.memory_bytes = options->memory_bytes}, &desk->scheduler));
+    FTH_TRY(fth_item_owners_create(&desk->owners));
+    *result = desk;
+    desk = NULL;
+
+out:
+    fth_desk_free(desk);
+    return status;
+}
+
+void fth_desk_free(fth_desk *desk)
+{
+    if (!desk)
+        return;
+    fth_scheduler_free(desk->scheduler);
+    fth_item_owners_free(desk->owners);
+    pthread_cond_destroy(&desk->changed);
+    pthread_mutex_destroy(&desk->mutex);
+    free(desk);
+}
+
+void fth_desk_set_accountant(fth_desk *desk,
+                             void (*account)(void *context, const fth_order *order, const fth_preparation *preparation,
+                                             double usd),
+                             void *context)
+{
+    desk->account = account;
+    desk->accountant = context;
+}
+
+void fth_desk_close(fth_desk *desk)
+{
+    pthread_mutex_lock(&desk->mutex);
+    desk->closed = true;
+    pthread_cond_broadcast(&desk->changed);
+    pthread_mutex_unlock(&desk->mutex);
+}
+
+/* With the lock held: wakes one who waits for an order if there may be one. */
+static void offer(fth_desk *desk, double now)
+{
+    if (desk->waiting > 0 && fth_scheduler_next_event(desk->scheduler, now) <= now)
+        pthread_cond_broadcast(&desk->changed);
+}
+
+/* ---- jobs ---- */
+
+fth_status fth_desk_add_job(fth_desk *desk, uint64_t job, const fth_job_spec *spec, int64_t set_count)
+{
+    double now = fth_clock_seconds();
+    pthread_mutex_lock(&desk->mutex);
+    fth_status status = fth_scheduler_add_job(desk->scheduler, job, spec, set_count, now);
+    offer(desk, now);
+    pthread_mutex_unlock(&desk->mutex);
+    return status;
+}
+
+void fth_desk_remove_job(fth_desk *desk, uint64_t job)
+{
+    pthread_mutex_lock(&desk->mutex);
+    fth_scheduler_remove_job(desk->scheduler, job);
+    pthread_mutex_unlock(&desk->mutex);
+}
+
+void fth_desk_move(fth_desk *desk, uint64_t job, int process, int64_t next, int64_t stride, int64_t end)
+{
+    double now = fth_clock_seconds();
+    pthread_mutex_lock(&desk->mutex);
+    fth_scheduler_set_position(desk->scheduler, job, process, next, stride, end, now);
+    offer(desk, now);
+    pthread_mutex_unlock(&desk->mutex);
+}
+
+void fth_desk_remove_process(fth_desk *desk, uint64_t job, int process)
+{
+    pthread_mutex_lock(&desk->mutex);
+    fth_scheduler_remove_process(desk->scheduler, job, process);
+    pthread_mutex_unlock(&desk->mutex);
+}
+
+static const fth_desk_failure *find_failure(const fth_desk *desk, fth_item_id id)
+{
+    uint64_t kept = desk->failure_count < KEPT_FAILURES ? desk->failure_count : KEPT_FAILURES;
+    for (uint64_t i = 1; i <= kept; i++) {
+        const fth_desk_failure *failure = &desk->failures[(desk->failure_count - i) % KEPT_FAILURES];
+        if (fth_item_id_equal(failure->id, id))
+            return failure;
+    }
+    return NULL;
+}
+
+static fth_item_state look(fth_desk *desk, fth_item_id id, fth_receipt *receipt, fth_desk_failure *failure)
+{
+    const char *reason = NULL;
+    fth_item_state state = fth_scheduler_state(desk->scheduler, id, receipt, &reason);
+    if (state == FTH_ITEM_FAILED && failure) {
+        const fth_desk_failure *kept = find_failure(desk, id);
+        *failure = (fth_desk_failure){.id = id, .status = kept ? kept->status : FTH_IO};
+        snprintf(failure->reason, sizeof failure->reason, "%s", reason ? reason : kept ? kept->reason : "");
+    }
+    return state;
+}
+
+fth_item_state fth_desk_look(fth_desk *desk, fth_item_id id, fth_receipt *receipt, fth_desk_failure *failure)
+{
+    pthread_mutex_lock(&desk->mutex);
+    fth_item_state state = look(desk, id, receipt, failure);
+    pthread_mutex_unlock(&desk->mutex);
+    return state;
+}
+
+void fth_desk_want(fth_desk *desk, uint64_t job, fth_item_id id)
+{
+    double now = fth_clock_seconds();
+    fth_desk_failure failure = {.status = FTH_OK};
+    fth_segment_cache *segment = fth_cache_segment(desk->with.cache);
+
+    pthread_mutex_lock(&desk->mutex);
+    fth_item_state state = look(desk, id, NULL, &failure);
+    if (state == FTH_ITEM_READY && segment && !fth_segment_has(segment, id, NULL)) {
+        fth_scheduler_lost(desk->scheduler, id);
+        state = FTH_ITEM_UNKNOWN;
+    }
+    if (state != FTH_ITEM_READY && state != FTH_ITEM_FAILED) {
+        fth_scheduler_want(desk->scheduler, job, id, now);
+        offer(desk, now);
+    }
+    pthread_mutex_unlock(&desk->mutex);
+    if (desk->with.board && (state == FTH_ITEM_READY || state == FTH_ITEM_FAILED))
+        fth_board_wake(desk->with.board, id, state == FTH_ITEM_READY ? FTH_OK : failure.status);
+}
+
+fth_form fth_desk_choose_form(fth_desk *desk, const fth_job_spec *spec, const fth_open_set *set, char why[256])
+{
+    pthread_mutex_lock(&desk->mutex);
+    fth_form form = fth_scheduler_choose_form(desk->scheduler, spec, set->count[spec->split], set->files, why);
+    pthread_mutex_unlock(&desk->mutex);
+    return form;
+}
+
+int64_t fth_desk_choose_rotation(fth_desk *desk, const fth_job_spec *spec, int64_t set_count)
+{
+    pthread_mutex_lock(&desk->mutex);
+    int64_t rotation = fth_scheduler_choose_rotation(desk->scheduler, spec, set_count);
+    pthread_mutex_unlock(&desk->mutex);
+    return rotation;
+}
+
+bool fth_desk_get_job(fth_desk *desk, uint64_t job, fth_scheduler_job_figures *figures)
+{
+    *figures = (fth_scheduler_job_figures){0};
+    pthread_mutex_lock(&desk->mutex);
+    bool found = fth_scheduler_get_job_figures(desk->scheduler, job, figures);
+    pthread_mutex_unlock(&desk->mutex);
+    return found;
+}
+
+/* ---- items ---- */
+
+void fth_desk_lost(fth_desk *desk, fth_item_id id)
+{
+    double now = fth_clock_seconds();
+    pthread_mutex_lock(&desk->mutex);
+    fth_scheduler_lost(desk->scheduler, id);
+    offer(desk, now);
+    pthread_mutex_unlock(&desk->mutex);
+}
+
+void fth_desk_found(fth_desk *desk, const fth_receipt *receipt)
+{
+    pthread_mutex_lock(&desk->mutex);
+    fth_scheduler_found(desk->scheduler, receipt);
+    pthread_mutex_unlock(&desk->mutex);
+}
+
+bool fth_desk_may_read(fth_desk *desk, fth_item_id id, const fth_signed *who)
+{
+    if (!who || !*who->data)
+        return true;
+    pthread_mutex_lock(&desk->mutex);
+    int owner = fth_item_owners_get(desk->owners, id);
+    pthread_mutex_unlock(&desk->mutex);
+    return owner >= 0 && fth_signed_may_read(who, fth_served_sets_get(desk->with.sets, (size_t)owner)->name);
+}
+
+uint64_t fth_desk_results(const fth_desk *desk)
+{
+    return atomic_load(&desk->results);
+}
+
+/* Drops from schedule and cache what is not needed, or needed last, until there is room. Without the lock. */
+static void make_room(fth_desk *desk, uint64_t needed_bytes)
+{
+    fth_item_id ids[EVICT_AT_ONCE];
+    size_t count;
+    do {
+        pthread_mutex_lock(&desk->mutex);
+        count = fth_scheduler_evict(desk->scheduler, needed_bytes, fth_clock_seconds(), ids, EVICT_AT_ONCE);
+        for (size_t i = 0; i < count; i++)
+            fth_item_owners_remove(desk->owners, ids[i]);
+        pthread_mutex_unlock(&desk->mutex);
+        if (count > 0)
+            fth_cache_remove(desk->with.cache, ids, count); /* one that is down has lost them anyway */
+        needed_bytes = 0;
+    } while (count == EVICT_AT_ONCE);
+}
+
+/* ---- prefetchers ---- */
+
+/* With the lock held. The last place stands for all that there is no room for. */
+static prefetcher *find_prefetcher(fth_desk *desk, const char *name)
+{
+    for (size_t i = 0; i < desk->prefetcher_count; i++)
+        if (strncmp(desk->prefetchers[i].name, name, sizeof desk->prefetchers[i].name - 1) == 0)
+            return &desk->prefetchers[i];
+    if (desk->prefetcher_count == MAX_PREFETCHERS)
+        return &desk->prefetchers[MAX_PREFETCHERS - 1];
+    prefetcher *added = &desk->prefetchers[desk->prefetcher_count++];
+    snprintf(added->name, sizeof added->name, "%s", desk->prefetcher_count == MAX_PREFETCHERS ? "others" : name);
+    return added;
+}
+
+/* With the lock held: whoever has cost something waits when the hour's budget is spent. */
+static bool may_work(fth_desk *desk, const prefetcher *maker)
+{
+    if (maker->usd <= 0 || !fth_spending_is_exhausted(&desk->spending))
+        return true;
+    if (!desk->said_exhausted)
+        fth_log_warning("the budget of $%g an hour is spent: functions get no orders until the hour turns",
+                        desk->spending.budget_usd_per_hour);
+    desk->said_exhausted = true;
+    return false;
+}
+
+bool fth_desk_take(fth_desk *desk, const char *name, fth_deadline deadline, fth_order *order)
+{
+    const double idle_s = 1; /* however late the next event is, a budget's hour may turn before */
+    bool taken = false;
+    pthread_mutex_lock(&desk->mutex);
+    prefetcher *maker = find_prefetcher(desk, name);
+    while (!taken && !desk->closed) {
+        double now = fth_clock_seconds();
+        bool may = may_work(desk, maker);
+        taken = may && fth_scheduler_take(desk->scheduler, name, now, order);
+        if (taken || fth_deadline_passed(deadline))
+            break;
+        double next = may ? fth_scheduler_next_event(desk->scheduler, now) : now + idle_s;
+        double until = next > now && next < now + idle_s ? next : now + idle_s;
+        if (until > deadline.at_seconds)
+            until = deadline.at_seconds;
+        struct timespec at = fth_deadline_timespec((fth_deadline){until});
+        desk->waiting++;
+        pthread_cond_clockwait(&desk->changed, &desk->mutex, CLOCK_MONOTONIC, &at);
+        desk->waiting--;
+    }
+    if (taken)
+        maker->tries++;
+    pthread_mutex_unlock(&desk->mutex);
+    if (taken)
+        make_room(desk, 0); /* which the scheduler counted on */
+    return taken;
+}
+
+/* With the lock held: true if a line may be written now. */
+static bool may_log(log_limit *limit, double now)
+{
+    if (now - limit->minute_s > 60) {
+        if (limit->left_out > 0)
+            fth_log_warning("%" PRIu64 " more items could not be prepared; /v1/status has the latest", limit->left_out);
+        *limit = (log_limit){.minute_s = now};
+    }
+    if (limit->written >= LOGGED_A_MINUTE) {
+        limit->left_out++;
+        return false;
+    }
+    limit->written++;
+    return true;
+}
+
+/* With the lock held. */
+static void note_failure(fth_desk *desk, const fth_order *order, fth_status status, const char *reason, double now)
+{
+    fth_desk_failure *failure = &desk->failures[desk->failure_count++ % KEPT_FAILURES];
+    *failure = (fth_desk_failure){.id = order->id, .status = status};
+    snprintf(failure->reason, sizeof failure->reason, "%s", reason);
+    if (may_log(&desk->log, now))
+        fth_log_warning("cannot prepare %s %" PRId64 " of %s: %s", fth_item_kind_name(order->kind), order->number,
+                        order->spec.data, reason);
+}
+
+/* With the lock held: of an item. */
+static uint64_t usual_bytes(const fth_desk *desk)
+{
+    fth_scheduler_figures figures;
+    fth_scheduler_get_figures(desk->scheduler, &figures);
+    return figures.ready_items > 0 ? figures.ready_bytes / figures.ready_items : 1;
+}
+
+void fth_desk_done(fth_desk *desk, const char *name, const fth_order *order, fth_status status, const char *reason,
+                   const fth_preparation *preparation, double usd)
+{
+    double now = fth_clock_seconds();
+    bool failed = false;
+    uint64_t short_of = 0;
+
+    pthread_mutex_lock(&desk->mutex);
+    prefetcher *maker = find_prefetcher(desk, name);
+    fth_spending_add_function(&desk->spending, usd);
+    maker->usd += usd;
+    if (status == FTH_OK) {
+        maker->done++;
+        maker->busy_s += preparation->fetch_s + preparation->decode_s + preparation->transform_s;
+        fth_scheduler_done(desk->scheduler, order, preparation, now);
+        fth_item_owners_set(desk->owners, order->id, fth_served_sets_index(desk->with.sets, order->spec.data));
+    } else {
+        maker->failures++;
+        snprintf(maker->last_failure, sizeof maker->last_failure, "%s", reason ? reason : fth_status_name(status));
+        failed =
+            fth_scheduler_failed(desk->scheduler, order, name, status, reason ? reason : fth_status_name(status), now);
+        if (status == FTH_NO_MEMORY)
+            short_of = usual_bytes(desk) * 2;
+        if (failed)
+            note_failure(desk, order, status, reason ? reason : fth_status_name(status), now);
+    }
+    offer(desk, now);
+    pthread_mutex_unlock(&desk->mutex);
+    if (short_of > 0) /* room there is, but not in one piece */
+        make_room(desk, short_of);
+    if (failed && desk->with.board)
+        fth_board_wake(desk->with.board, order->id, status);
+    if (status == FTH_OK || failed)
+        atomic_fetch_add(&desk->results, 1);
+    if (desk->account)
+        desk->account(desk->accountant, order, status == FTH_OK ? preparation : NULL, usd);
+}
+
+static bool take_order(void *context, const char *name, fth_deadline deadline, fth_order *order)
+{
+    return fth_desk_take(context, name, deadline, order);
+}
+
+static void finish_order(void *context, const char *name, const fth_order *order, fth_status status, const char *reason,
+                         const fth_preparation *preparation, double usd)
+{
+    fth_desk_done(context, name, order, status, reason, preparation, usd);
+}
+
+static fth_status lend_preparer(void *context, const char *data, fth_preparer **preparer)
+{
+    const fth_desk *desk = context;
+    const fth_open_set *set = NULL;
+    fth_status status = fth_served_sets_require(desk->with.sets, data, &set);
+    *preparer = set ? set->preparer : NULL;
+    return status;
+}
+
+fth_prefetch_desk fth_desk_for_prefetchers(fth_desk *desk)
+{
+    return (fth_prefetch_desk){.context = desk,
+                               .take = take_order,
+                               .done = finish_order,
+                               .preparer = lend_preparer,
+                               .cache = desk->with.cache};
+}
+
+/* ---- now and then ---- */
+
+double fth_desk_tidy(fth_desk *desk)
+{
+    pthread_mutex_lock(&desk->mutex);
+    int64_t hour = desk->spending.hour;
+    double cost = fth_spending_advance(&desk->spending, fth_clock_wall_seconds());
+    if (hour != desk->spending.hour)
+        desk->said_exhausted = false;
+    pthread_mutex_unlock(&desk->mutex);
+    make_room(desk, 0);
+    return cost;
+}
+
+/* ---- what it knows ---- */
+
+void fth_desk_get_figures(fth_desk *desk, fth_scheduler_figures *figures, fth_spending *spending)
+{
+    pthread_mutex_lock(&desk->mutex);
+    fth_scheduler_get_figures(desk->scheduler, figures);
+    *spending = desk->spending;
+    pthread_mutex_unlock(&desk->mutex);
+}
+
+json_t *fth_desk_describe_prefetchers(fth_desk *desk)
+{
+    json_t *list = json_array();
+    pthread_mutex_lock(&desk->mutex);
+    for (size_t i = 0; i < desk->prefetcher_count; i++) {
+        const prefetcher *maker = &desk->prefetchers[i];
+        json_array_append_new(list, json_pack("{s:s, s:I, s:I, s:I, s:f, s:f, s:s}", "name", maker->name, "tries",
+                                              (json_int_t)maker->tries, "done", (json_int_t)maker->done, "failures",
+                                              (json_int_t)maker->failures, "busy_s", maker->busy_s, "usd", maker->usd,
+                                              "last_failure", maker->last_failure));
+    }
+    pthread_mutex_unlock(&desk->mutex);
+    return list;
+}
+
+json_t *fth_desk_describe_failures(fth_desk *desk)
+{
+    json_t *list = json_array();
+    char id[FTH_ITEM_ID_TEXT];
+    pthread_mutex_lock(&desk->mutex);
+    for (uint64_t i = 1; i <= desk->failure_count && i <= SHOWN_FAILURES; i++) {
+        const fth_desk_failure *failure = &desk->failures[(desk->failure_count - i) % KEPT_FAILURES];
+        fth_item_id_format(failure->id, id);
+        json_array_append_new(list, json_pack("{s:s, s:s, s:s}", "id", id, "status", fth_status_name(failure->status),
+                                              "error", failure->reason));
+    }
+    pthread_mutex_unlock(&desk->mutex);
+    return list;
+}
+
+json_t *fth_desk_save(fth_desk *desk)
+{
+    json_t *paid = json_object();
+    pthread_mutex_lock(&desk->mutex);
+    for (size_t i = 0; i < desk->prefetcher_count; i++)
+        if (desk->prefetchers[i].usd > 0)
+            json_object_set_new(paid, desk->prefetchers[i].name, json_real(desk->prefetchers[i].usd));
+    json_t *json = json_pack("{s:o, s:o}", "spending", fth_spending_save(&desk->spending), "paid", paid);
+    pthread_mutex_unlock(&desk->mutex);
+    return json;
+}
+
+void fth_desk_load(fth_desk *desk, const json_t *json)
+{
+    const char *name;
+    json_t *usd;
+    pthread_mutex_lock(&desk->mutex);
+    fth_spending_load(&desk->spending, json_object_get(json, "spending"));
+    json_object_foreach(json_object_get(json, "paid"), name, usd) find_prefetcher(desk, name)->usd =
+        json_number_value(usd);
+    pthread_mutex_unlock(&desk->mutex);
+}
