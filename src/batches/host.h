@@ -52,7 +52,8 @@ fth_status fth_host_open(const char *socket_path, fth_segment_cache *segment, ft
 void fth_host_close(fth_host *host);
 int fth_host_clients(const fth_host *host); /* connections */
 
-/* Where the socket of a coordinator's address is, for this user and key (may be NULL); free() it. It is in
+/* Where the socket of a coordinator's address is, for this user and key (may be NULL); free() it. All names of this machine are one;
+ * a coordinator of this machine has its own without a key, since who can open it may use what its owner may. It is in
  * $XDG_RUNTIME_DIR/farthing or /tmp/farthing-UID, which is made, or refused if it is somebody else's or others can enter it. */
 fth_status fth_host_socket_path(const char *address, int port, const char *access_key, char **path);
 

@@ -1,11 +1,15 @@
 /* A client's end of a host (host.h), and where hosts are found. */
 #include <errno.h>
+#include <ifaddrs.h>
+#include <netdb.h>
+#include <netinet/in.h>
 #include <openssl/sha.h>
 #include <poll.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
@@ -41,6 +45,28 @@ out:
     return status;
 }
 
+/* Whether a host's name or address is this machine's own, by whatever name. */
+static bool is_this_machine(const char *host)
+{
+    char name[256] = "", text[NI_MAXHOST];
+    struct ifaddrs *interfaces = NULL;
+    bool own = !*host || strcmp(host, "localhost") == 0 || strncmp(host, "127.", 4) == 0 || strcmp(host, "::1") == 0 ||
+               strcmp(host, "0.0.0.0") == 0 || strcmp(host, "::") == 0 ||
+               (gethostname(name, sizeof name - 1) == 0 && strcasecmp(host, name) == 0);
+    if (own || getifaddrs(&interfaces) != 0)
+        return own;
+    for (const struct ifaddrs *at = interfaces; at && !own; at = at->ifa_next) {
+        int family = at->ifa_addr ? at->ifa_addr->sa_family : AF_UNSPEC;
+        socklen_t size = family == AF_INET    ? sizeof(struct sockaddr_in)
+                         : family == AF_INET6 ? sizeof(struct sockaddr_in6)
+                                              : 0;
+        own = size > 0 && getnameinfo(at->ifa_addr, size, text, sizeof text, NULL, 0, NI_NUMERICHOST) == 0 &&
+              strcmp(text, host) == 0;
+    }
+    freeifaddrs(interfaces);
+    return own;
+}
+
 fth_status fth_host_socket_path(const char *address, int port, const char *access_key, char **path)
 {
     fth_status status = FTH_OK;
@@ -53,7 +79,8 @@ fth_status fth_host_socket_path(const char *address, int port, const char *acces
                                               : asprintf(&folder, "/tmp/farthing-%lu", (unsigned long)geteuid());
     if (length < 0)
         folder = NULL;
-    FTH_REQUIRE(folder && asprintf(&text, "%s\n%d\n%s", address, port, access_key ? access_key : "") >= 0,
+    FTH_REQUIRE(folder && asprintf(&text, "%s\n%d\n%s", is_this_machine(address) ? "" : address, port,
+                                   access_key ? access_key : "") >= 0,
                 FTH_NO_MEMORY, "no memory for a path");
     FTH_TRY(check_folder(folder));
     SHA256((const unsigned char *)text, strlen(text), digest);
