@@ -31,6 +31,7 @@ enum {
 #define IDLE_S          0.5  /* where there are no jobs */
 #define AWAY_TELL_S     1.0  /* after this long without a coordinator, clients that wait are told */
 #define FAILURE_S       5.0  /* how long a failure is remembered, before the coordinator is asked again */
+#define OUTAGE_S        0.5  /* the same where somebody did not answer */
 #define LONGEST_PAUSE_S 0.5
 #define GET_BYTES       (UINT64_C(32) << 20)
 
@@ -84,7 +85,9 @@ static void note_failure(fth_agent_fill *fill, fth_item_id id, fth_status status
             failure = &fill->failures[i];
     if (!failure)
         failure = &fill->failures[fill->next_failure++ % MAX_FAILURES];
-    *failure = (item_failure){.id = id, .status = status, .until_s = fth_clock_seconds() + FAILURE_S};
+    bool is_outage = status == FTH_PEER_LOST || status == FTH_TIMEOUT;
+    *failure =
+        (item_failure){.id = id, .status = status, .until_s = fth_clock_seconds() + (is_outage ? OUTAGE_S : FAILURE_S)};
     snprintf(failure->text, sizeof failure->text, "%s", text);
     pthread_mutex_unlock(&fill->mutex);
 }
