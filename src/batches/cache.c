@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const fth_cache_kind *const kinds[] = {&fth_cache_shm, &fth_cache_redis};
+static const fth_cache_kind *const kinds[] = {&fth_cache_shm, &fth_cache_redis, &fth_cache_coordinator};
 
 struct fth_cache {
     const fth_cache_kind *kind;

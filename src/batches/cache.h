@@ -3,6 +3,7 @@
  *     shm                            the coordinator's shared memory (segment.h); other machines get entries from it over HTTP
  *     redis://[[user]:password@]host[:port][,host[:port]...][/database][/prefix], rediss:// with TLS
  *                                    Redis or Valkey, one server, several, or a cluster; every machine reads from it directly
+ *     items+http://host:port         a coordinator's shared memory, for a machine that makes items for it (cache_coordinator.c)
  *
  * Whoever puts an entry gets a receipt only once the cache has all of it. Servers that are down cost a failed call, never a wrong
  * answer: what cannot be got is made again. */
@@ -16,7 +17,8 @@ typedef struct fth_cache fth_cache;
 typedef struct fth_cache_options {
     uint64_t memory_bytes;      /* that may be used, all entries together */
     double deadline_s;          /* of a call; 0: 5 */
-    const char *ca_file;        /* for rediss://; NULL: the system's */
+    const char *ca_file;        /* for rediss:// and https://; NULL: the system's */
+    const char *pinned_key;     /* of a coordinator, as fth_http_client_options; NULL: none */
     fth_segment_cache *segment; /* of shm */
 } fth_cache_options;
 
@@ -60,6 +62,6 @@ typedef struct fth_cache_kind {
     fth_status (*remove)(void *state, const fth_item_id *ids, size_t count);
     fth_status (*visit)(void *state, void (*visit)(void *context, const fth_receipt *receipt), void *context);
 } fth_cache_kind;
-extern const fth_cache_kind fth_cache_shm, fth_cache_redis;
+extern const fth_cache_kind fth_cache_shm, fth_cache_redis, fth_cache_coordinator;
 
 #endif

@@ -75,6 +75,7 @@ extern const fth_option_table fth_no_option_table;
     ROW(doctor)                                                                                                        \
     ROW(store)                                                                                                         \
     ROW(serve)                                                                                                         \
+    ROW(worker)                                                                                                        \
     ROW(keys)                                                                                                          \
     ROW(completion)                                                                                                    \
     ROW(bench)                                                                                                         \
@@ -119,6 +120,9 @@ bool fth_cli_is_yaml(const char *name);
 fth_exit_code fth_cli_fail(void);
 /* Reports what is wrong with the arguments and where help is. */
 fth_exit_code fth_cli_usage(const fth_command *command, const char *format, ...) __attribute__((format(printf, 2, 3)));
+/* Runs the command below `command` that the first word names. `subject` is what they are ("the service"), `parts` lists them. */
+fth_exit_code fth_cli_run_part(const fth_command *command, const fth_invocation *invocation, const char *subject,
+                               fth_choices parts);
 /* The same for a word that is none of `list`: names them all, and the nearest. */
 fth_exit_code fth_cli_usage_choice(const fth_command *command, const char *subject, const char *text, fth_choices list);
 /* Standard output reaches its reader now; a run whose reader has gone away is asked to stop and save. */

@@ -1,0 +1,24 @@
+/* farthing worker: workers that other services use, by a second word. Each is a row of the table below. */
+#include <string.h>
+
+#include "cli/worker_cli.h"
+
+static const fth_command *const workers[] = {&fth_worker_prefetch, NULL};
+
+static fth_choice choose_worker(size_t index)
+{
+    const fth_command *worker = workers[index];
+    return worker ? (fth_choice){fth_command_last_word(worker), worker->summary} : (fth_choice){0};
+}
+
+static fth_exit_code run(const fth_command *command, const fth_invocation *invocation)
+{
+    return fth_cli_run_part(command, invocation, "the worker", choose_worker);
+}
+
+const fth_command fth_command_worker = {.name = "worker",
+                                        .arguments = "WHAT [--flag value ...]",
+                                        .summary = "work for a service on another machine: prefetch (batches)",
+                                        .details = "`farthing worker WHAT --help` says more of each.\n",
+                                        .parts = workers,
+                                        .run = run};
