@@ -34,6 +34,8 @@ typedef struct client {
     fth_batches_figures ended;             /* of sessions that were closed */
     fth_batches_registration registration; /* of training, the latest */
     bool registered;
+    fth_form form;    /* of the address, until it is chosen */
+    int64_t rotation; /* the same */
     fth_item_lease kept[MOST_KEPT];
 } client;
 
@@ -87,6 +89,8 @@ static fth_status open_client(const char *text, fth_deadline deadline, client **
     FTH_TRY(fth_allocate(1, sizeof *own, &own));
     pthread_mutex_init(&own->mutex, NULL);
     FTH_TRY(fth_batches_address_parse(text, &own->address));
+    own->form = own->address.form;
+    own->rotation = own->address.rotation;
     FTH_REQUIRE(own->shown = fth_format("batches://%s:%d/%s", own->address.host, own->address.port, own->address.name),
                 FTH_NO_MEMORY, "no memory for an address");
     status = describe(&own->address, deadline, &answer);
@@ -114,11 +118,19 @@ static fth_status open_session(void *context, const fth_dataset *dataset, fth_lo
     fth_status status = FTH_OK;
     client *own = context;
     fth_session *opened = NULL;
-    const fth_session_options how = {
+    fth_session_options how = {
         .address = &own->address, .direct = own->direct, .dataset = dataset, .version = own->set.set.version};
 
+    pthread_mutex_lock(&own->mutex);
+    how.form = own->form;
+    how.rotation = own->rotation;
+    pthread_mutex_unlock(&own->mutex);
     FTH_TRY(fth_session_open(&how, options, &opened));
     pthread_mutex_lock(&own->mutex);
+    if (options->split == FTH_TRAIN) { /* whatever is opened later, also by this process again, goes on like this */
+        own->form = fth_session_spec(opened)->form;
+        own->rotation = fth_session_spec(opened)->rotation;
+    }
     status = fth_grow(&own->sessions, own->session_count, &own->session_capacity, sizeof *own->sessions);
     if (status == FTH_OK) {
         own->sessions[own->session_count++] = opened;
@@ -211,6 +223,32 @@ const fth_dataset_scheme *const fth_batches_schemes[] = {&plain_scheme, &tls_sch
 static client *find_client(const fth_dataset *dataset)
 {
     return fth_dataset_get_provider(dataset, free_client);
+}
+
+bool fth_batches_get_choice(const fth_dataset *dataset, fth_batches_choice *choice)
+{
+    client *own = find_client(dataset);
+    if (!own)
+        return false;
+    pthread_mutex_lock(&own->mutex);
+    *choice = (fth_batches_choice){.form = own->form, .rotation = own->rotation, .sharing = own->address.sharing};
+    pthread_mutex_unlock(&own->mutex);
+    return choice->form != FTH_FORM_AUTO && choice->rotation >= 0;
+}
+
+fth_status fth_batches_settle(const fth_dataset *dataset, const fth_loader_options *options)
+{
+    client *own = find_client(dataset);
+    fth_batches_choice choice;
+    fth_loader_options training = *options;
+    void *session = NULL;
+    bool finished;
+    if (!own || fth_batches_get_choice(dataset, &choice))
+        return FTH_OK;
+    fth_status status = open_session(own, dataset, &training, &finished, &session);
+    if (status == FTH_OK)
+        close_session(own, session);
+    return status;
 }
 
 bool fth_batches_get_figures(const fth_dataset *dataset, fth_batches_figures *figures)

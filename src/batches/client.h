@@ -30,6 +30,21 @@ void fth_batches_address_release(fth_batches_address *address);
 /* The coordinator's URL, "http://host:port"; free() it. */
 char *fth_batches_address_url(const fth_batches_address *address);
 
+/* What is settled once for a job, so that a process that resumes it goes on with the same numbers: given as form= and rotation= of the
+ * address. */
+typedef struct fth_batches_choice {
+    fth_form form;
+    int64_t rotation;
+    fth_sharing sharing;
+} fth_batches_choice;
+/* Has the coordinator choose now for a job with such a loader of training samples, where the address leaves it open. FTH_OK at once if the data
+ * set is no such one. */
+fth_status fth_batches_settle(const fth_dataset *dataset, const fth_loader_options *options);
+/* False if the data set is no such one, or nothing is settled yet. */
+bool fth_batches_get_choice(const fth_dataset *dataset, fth_batches_choice *choice);
+/* The address with a choice; free() it. NULL: no memory. */
+char *fth_batches_address_with(const char *address, fth_form form, int64_t rotation);
+
 /* What a job has had from the cache so far, all its processes together. */
 typedef struct fth_batches_figures {
     uint64_t hits, waits, misses, bytes, corrupt, direct; /* direct: batches or samples that it read itself */

@@ -141,3 +141,9 @@ char *fth_batches_address_url(const fth_batches_address *address)
     return fth_format("%s://%s%s%s:%d", address->tls ? "https" : "http", bracketed ? "[" : "", address->host,
                       bracketed ? "]" : "", address->port);
 }
+
+char *fth_batches_address_with(const char *address, fth_form form, int64_t rotation)
+{
+    return fth_format("%s%cform=%s&rotation=%lld", address, strchr(address, '?') ? '&' : '?', fth_form_name(form),
+                      (long long)rotation);
+}

@@ -50,8 +50,12 @@ static fth_status make_spec(const fth_session_options *how, const fth_loader_opt
                            .augment_seed = options->seed,
                            .share = options->share,
                            .part = options->part,
-                           .rotation = options->shuffle ? address->rotation : 0,
-                           .form = address->form};
+                           .rotation = options->shuffle ? how->rotation : 0,
+                           .form = how->form};
+    if (options->share.of > 1 || options->part.of > 1) { /* processes that register one by one, and must agree */
+        spec->rotation = spec->rotation < 0 ? 0 : spec->rotation;
+        spec->form = spec->form == FTH_FORM_AUTO ? FTH_FORM_BATCHES : spec->form;
+    }
     FTH_REQUIRE(preparation, FTH_NO_MEMORY, "no memory for a transform");
     FTH_REQUIRE(strlen(preparation) < sizeof spec->transform, FTH_INVALID,
                 "the transform is too long for the batch cache: %s", preparation);

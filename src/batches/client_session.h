@@ -10,6 +10,8 @@ typedef struct fth_session fth_session;
 /* Registers. `options` become those of the job's order and seeds. `direct` and `dataset` outlive it. */
 typedef struct fth_session_options {
     const fth_batches_address *address;
+    fth_form form;    /* of this session's job; */
+    int64_t rotation; /* of the training part's; -1: to be chosen */
     fth_direct *direct;
     const fth_dataset *dataset;
     const char *version;

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "batches/client.h"
 #include "train/classifier.h"
 #include "train/setup.h"
 
@@ -62,6 +63,26 @@ fth_status fth_adapt_normalization(fth_beginning *beginning, const fth_strategy 
 
 out:
     return status;
+}
+
+fth_status fth_adapt_batch_cache(fth_beginning *beginning)
+{
+    fth_train_options *options = &beginning->options;
+    const json_t *chosen = json_object_get(json_object_get(beginning->run, "data"), "batch_cache");
+    const char *name = json_string_value(json_object_get(chosen, "form"));
+    fth_form form;
+    if (!chosen || !fth_batches_is_address(options->data))
+        return FTH_OK;
+    if (!name || !fth_form_find(name, &form) || !json_is_integer(json_object_get(chosen, "rotation")))
+        return fth_fail(FTH_CORRUPT, "%s/run.json: what was chosen for the batch cache cannot be read",
+                        beginning->folder ? beginning->folder : beginning->id);
+    char *address =
+        fth_batches_address_with(options->data, form, json_integer_value(json_object_get(chosen, "rotation")));
+    if (!address)
+        return fth_fail(FTH_NO_MEMORY, "no memory for an address");
+    free(options->data);
+    options->data = address;
+    return FTH_OK;
 }
 
 void fth_adapt_threads(fth_train_options *options, int processors)

@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "base/json.h"
+#include "batches/client.h"
 #include "train/recent_average.h"
 
 #define SECONDS_PER_SAMPLE 1.0
@@ -364,7 +365,7 @@ void fth_reporter_write_epoch(fth_reporter *reporter, const fth_epoch_facts *fac
     fth_reporter_write(reporter, "epoch", event);
 }
 
-void fth_reporter_write_bad_images(fth_reporter *reporter)
+static void write_bad_images(fth_reporter *reporter)
 {
     enum { NAMES_PER_EVENT = 100 }; /* the record names all of them in the end, in lines that stay readable */
     const fth_dataset *dataset = reporter->from.dataset;
@@ -381,6 +382,45 @@ void fth_reporter_write_bad_images(fth_reporter *reporter)
         json_object_set_new(event, "images", images);
         fth_reporter_write(reporter, "bad_images", event);
     }
+}
+
+static void write_batch_cache(fth_reporter *reporter)
+{
+    fth_batches_figures figures;
+    fth_batches_choice choice;
+    if (!fth_batches_get_figures(reporter->from.dataset, &figures) ||
+        !fth_batches_get_choice(reporter->from.dataset, &choice))
+        return;
+    json_t *event = new_event("batch_cache");
+    const struct {
+        const char *key;
+        uint64_t value;
+    } counts[] = {{"hits", figures.hits},
+                  {"waits", figures.waits},
+                  {"misses", figures.misses},
+                  {"corrupt", figures.corrupt},
+                  {"images_read_directly", figures.direct},
+                  {"bytes", figures.bytes},
+                  {"decoded_for_it", figures.decoded_for_it},
+                  {"decoded_by_others", figures.decoded_by_others}};
+    set_position(reporter, event);
+    set_text(event, "form", fth_form_name(choice.form));
+    set_text(event, "share", fth_sharing_name(choice.sharing));
+    set_text(event, "why", figures.why);
+    set_integer(event, "rotation", choice.rotation);
+    for (size_t i = 0; i < FTH_COUNT_OF(counts); i++)
+        set_integer(event, counts[i].key, (int64_t)counts[i].value);
+    fth_json_set_number(event, "wait_s", figures.wait_s);
+    fth_json_set_number(event, "fetch_s", figures.fetch_s);
+    fth_json_set_number(event, "decode_s", figures.decode_s);
+    fth_json_set_number(event, "usd", figures.usd);
+    fth_reporter_write(reporter, "batch_cache", event);
+}
+
+void fth_reporter_write_data(fth_reporter *reporter)
+{
+    write_bad_images(reporter);
+    write_batch_cache(reporter);
 }
 
 void fth_reporter_write_warning(fth_reporter *reporter, const char *message)

@@ -68,8 +68,9 @@ void fth_reporter_write_weights(fth_reporter *reporter, const char *format, cons
 void fth_reporter_write_step(fth_reporter *reporter);
 /* `evaluation` is NULL where the epoch was not validated. */
 void fth_reporter_write_epoch(fth_reporter *reporter, const fth_epoch_facts *facts, const fth_evaluation *evaluation);
-/* Image files that could not be read since the last such event; nothing if there are none. */
-void fth_reporter_write_bad_images(fth_reporter *reporter);
+/* What there is to say of the data: image files that could not be read since the last such event, and what the run has had of a
+ * batch cache so far. */
+void fth_reporter_write_data(fth_reporter *reporter);
 void fth_reporter_write_warning(fth_reporter *reporter, const char *message);
 /* The same, and logs it. */
 void fth_reporter_warn(fth_reporter *reporter, const char *format, ...) __attribute__((format(printf, 2, 3)));

@@ -4,20 +4,28 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "batches/client.h"
+
 /* run.json, but for the machine. */
 static json_t *describe_run(const fth_beginning *beginning, const fth_setup *setup)
 {
     const fth_dataset_info *data = fth_dataset_get_info(setup->dataset);
     char normalization[FTH_NORMALIZATION_TEXT];
     fth_normalization_format(&data->normalization, normalization);
-    return json_pack("{s:s, s:O, s:I, s:{s:s, s:i, s:i, s:i, s:i, s:s, s:I, s:I}, s:I, s:s}", "identity",
-                     beginning->identity, "configuration", setup->configuration, "batch",
-                     (json_int_t)setup->options->batch, "data", "name", data->name, "classes", data->classes,
-                     "channels", data->channels, "height", data->height, "width", data->width, "normalization",
-                     normalization, "training_samples", (json_int_t)data->count[FTH_TRAIN], "validation_samples",
-                     (json_int_t)data->count[FTH_VALIDATION], "parameters",
-                     (json_int_t)fth_graph_trainable_count(fth_engine_graph(setup->engine)), "precision",
-                     fth_engine_precision(setup->engine));
+    json_t *run = json_pack("{s:s, s:O, s:I, s:{s:s, s:i, s:i, s:i, s:i, s:s, s:I, s:I}, s:I, s:s}", "identity",
+                            beginning->identity, "configuration", setup->configuration, "batch",
+                            (json_int_t)setup->options->batch, "data", "name", data->name, "classes", data->classes,
+                            "channels", data->channels, "height", data->height, "width", data->width, "normalization",
+                            normalization, "training_samples", (json_int_t)data->count[FTH_TRAIN], "validation_samples",
+                            (json_int_t)data->count[FTH_VALIDATION], "parameters",
+                            (json_int_t)fth_graph_trainable_count(fth_engine_graph(setup->engine)), "precision",
+                            fth_engine_precision(setup->engine));
+    fth_batches_choice choice;
+    if (run && fth_batches_get_choice(setup->dataset, &choice))
+        json_object_set_new(json_object_get(run, "data"), "batch_cache",
+                            json_pack("{s:s, s:I, s:s}", "form", fth_form_name(choice.form), "rotation",
+                                      (json_int_t)choice.rotation, "share", fth_sharing_name(choice.sharing)));
+    return run;
 }
 
 /* run.json's "machine". */
@@ -47,7 +55,7 @@ out:
 /* "mnist-cnn-digits": the model, and the last part of the data's name. free() it. */
 static char *make_hint(const fth_train_options *options)
 {
-    size_t length = strlen(options->data);
+    size_t length = strcspn(options->data, fth_batches_is_address(options->data) ? "?" : "");
     while (length > 1 && options->data[length - 1] == '/')
         length--;
     size_t begin = length;

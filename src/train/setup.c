@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "batches/client.h"
 #include "train/classifier.h"
 
 /* ---- opening ---- */
@@ -63,6 +64,7 @@ static fth_status open_engine(fth_setup *setup, fth_beginning *beginning, const 
     bool normalization_assumed = false;
 
     FTH_TRY(fth_adapt_normalization(beginning, setup->strategy, &normalization_assumed));
+    FTH_TRY(fth_adapt_batch_cache(beginning));
     fth_adapt_threads(options, beginning->processors);
     FTH_TRY(fth_open_device_and_data(options, stop, &setup->device, &setup->dataset));
     FTH_TRY(check_data(setup, beginning));
@@ -196,31 +198,43 @@ static bool workers_make_images(const fth_setup *setup)
            setup->device->backend->host_memory && !fth_dataset_is_transformed(setup->dataset);
 }
 
-fth_status fth_setup_open_loader(const fth_setup *setup, fth_split split, int64_t first_batch, fth_loader **loader)
+static fth_status make_loader_options(const fth_setup *setup, fth_split split, int64_t first_batch,
+                                      fth_loader_options *result)
 {
     const fth_train_options *options = setup->options;
     bool training = split == FTH_TRAIN;
     int64_t count = fth_dataset_get_info(setup->dataset)->count[split];
-    fth_loader_options loader_options = {.split = split,
-                                         .batch = training ? options->batch : find_validation_batch(setup),
-                                         .seed = (uint64_t)options->seed,
-                                         .shuffle = training,
-                                         .recipes = setup->data_on_device || (training && workers_make_images(setup)),
-                                         .threads = (int)options->loader_threads};
-    if (loader_options.threads == 0 && fth_dataset_is_transformed(setup->dataset))
-        loader_options.threads = setup->processors;
-    if (training) {
-        fth_status status = fth_augmentation_find(options->augment, &loader_options.augmentation);
-        if (status != FTH_OK)
-            return status;
-        loader_options.first_batch = first_batch;
-        loader_options.share = setup->share;
-        loader_options.part = setup->part;
-    } else {
-        loader_options.part = setup->validation_part;
-        loader_options.batch_limit = fth_batches_per_epoch(count, loader_options.batch);
+    *result = (fth_loader_options){.split = split,
+                                   .batch = training ? options->batch : find_validation_batch(setup),
+                                   .seed = (uint64_t)options->seed,
+                                   .shuffle = training,
+                                   .recipes = setup->data_on_device || (training && workers_make_images(setup)),
+                                   .threads = (int)options->loader_threads};
+    if (result->threads == 0 && fth_dataset_is_transformed(setup->dataset))
+        result->threads = setup->processors;
+    if (!training) {
+        result->part = setup->validation_part;
+        result->batch_limit = fth_batches_per_epoch(count, result->batch);
+        return FTH_OK;
     }
-    return fth_loader_open(setup->dataset, &loader_options, loader);
+    result->first_batch = first_batch;
+    result->share = setup->share;
+    result->part = setup->part;
+    return fth_augmentation_find(options->augment, &result->augmentation);
+}
+
+fth_status fth_setup_open_loader(const fth_setup *setup, fth_split split, int64_t first_batch, fth_loader **loader)
+{
+    fth_loader_options options;
+    fth_status status = make_loader_options(setup, split, first_batch, &options);
+    return status == FTH_OK ? fth_loader_open(setup->dataset, &options, loader) : status;
+}
+
+fth_status fth_setup_settle_data(const fth_setup *setup)
+{
+    fth_loader_options options;
+    fth_status status = make_loader_options(setup, FTH_TRAIN, 0, &options);
+    return status == FTH_OK ? fth_batches_settle(setup->dataset, &options) : status;
 }
 
 /* The part of a whole batch and, if there is one, of the short last batch. */

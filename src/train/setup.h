@@ -45,6 +45,8 @@ void fth_setup_set_part(fth_setup *setup, fth_share part);
 fth_status fth_setup_load_weights(fth_setup *setup, fth_position *position);
 /* Keeps the data on the device, where that can make batches of it, before the loaders are opened. */
 fth_status fth_setup_keep_data(fth_setup *setup);
+/* Data of a batch cache: has chosen what is chosen once for a run, before its record is written. */
+fth_status fth_setup_settle_data(const fth_setup *setup);
 /* `first_batch` counts from the start of epoch 0; of validation it is 0. */
 fth_status fth_setup_open_loader(const fth_setup *setup, fth_split split, int64_t first_batch, fth_loader **loader);
 /* Makes every plan, also those that the first step does not need, so that a lack of memory shows early. */
@@ -55,6 +57,8 @@ fth_status fth_setup_prepare(const fth_setup *setup);
 /* Before the data is opened: sets the normalization that the run had so far, or that the weights were trained with.
  * *assumed: the weights do not say. */
 fth_status fth_adapt_normalization(fth_beginning *beginning, const fth_strategy *strategy, bool *assumed);
+/* Before the data is opened: a run that is continued has of the batch cache what was chosen for it at its beginning. */
+fth_status fth_adapt_batch_cache(fth_beginning *beginning);
 /* Before the device is opened: computes on the processors that are for this process, unless options say how many. */
 void fth_adapt_threads(fth_train_options *options, int processors);
 /* With the data open: a batch has no more images than the `samples` there are. */

@@ -303,6 +303,7 @@ static fth_status begin(fth_trainer *trainer, const fth_strategy *strategy)
         FTH_TRY(fth_setup_load_weights(&trainer->setup, &trainer->position));
     FTH_TRY(open_objects(trainer));
     FTH_TRY(fth_setup_keep_data(&trainer->setup));
+    FTH_TRY(fth_setup_settle_data(&trainer->setup));
     FTH_TRY(open_stepper(trainer, resumed, &starts));
     fth_validator_set_peers(trainer->validator, fth_stepper_get_peers(trainer->stepper));
 
@@ -679,7 +680,7 @@ static fth_status finish_run(fth_trainer *trainer, const char *reason, json_t **
     if (store)
         FTH_TRY(fth_run_store_put_models(store, trainer->position.state.best_step, fth_keeper_best_path(keeper),
                                          fth_keeper_last_path(keeper)));
-    fth_reporter_write_bad_images(trainer->reporter);
+    fth_reporter_write_data(trainer->reporter);
     json_decref(*event);
     *event =
         fth_reporter_write_end(trainer->reporter, reason, fth_keeper_last_path(keeper), fth_keeper_best_path(keeper));
@@ -754,7 +755,7 @@ static fth_status leave_group(fth_trainer *trainer)
     fth_validator_cancel(trainer->validator);
     fth_guardian_enter(trainer->guardian, FTH_PHASE_ENDING);
     fth_reporter_write_step(trainer->reporter);
-    fth_reporter_write_bad_images(trainer->reporter);
+    fth_reporter_write_data(trainer->reporter);
     fth_reporter_write(trainer->reporter, "left",
                        json_pack("{s:s, s:f, s:I, s:s}", "event", "left", "time", 0.0, "step",
                                  (json_int_t)trainer->position.step, "reason", reason.message));
@@ -794,7 +795,7 @@ static fth_status interrupt(fth_trainer *trainer)
         fth_run_store_put_best_in_time(store, fth_keeper_best_path(keeper), reason.deadline);
     if (stays && saves && trainer->position.step > 0)
         FTH_TRY(save_last_model(trainer));
-    fth_reporter_write_bad_images(trainer->reporter);
+    fth_reporter_write_data(trainer->reporter);
     if (get_saver(trainer))
         fth_guardian_report_notice(trainer->guardian, &reason);
     fth_reporter_write_interrupted(trainer->reporter, &reason);
@@ -837,7 +838,7 @@ static fth_status conclude_failed(fth_trainer *trainer, fth_status status)
 {
     char *message = fth_format("%s", fth_error_message());
     if (fth_reporter_get_record(trainer->reporter)) {
-        fth_reporter_write_bad_images(trainer->reporter);
+        fth_reporter_write_data(trainer->reporter);
         fth_reporter_write_error(trainer->reporter, status, message);
     }
     fth_keeper_discard_unbegun(trainer->keeper);

@@ -181,7 +181,7 @@ static fth_status finish_epoch_now(fth_validator *validator, bool validated)
 
     if (validated)
         FTH_TRY(evaluate_now(validator, (fth_deadline){INFINITY}, &evaluation));
-    fth_reporter_write_bad_images(reporter);
+    fth_reporter_write_data(reporter);
     fth_reporter_sample_accelerator(reporter);
     fth_epoch_facts facts = fth_position_describe_epoch(validator->with.position);
     fth_reporter_write_epoch(reporter, &facts, validated ? &evaluation : NULL);
@@ -290,7 +290,7 @@ static fth_status finish_alongside(fth_validator *validator)
     if (task->status != FTH_OK)
         return fth_fail(task->status, "%s", task->message);
     fth_position_set_validation(with->position, &task->evaluation, facts->step);
-    fth_reporter_write_bad_images(with->reporter);
+    fth_reporter_write_data(with->reporter);
     fth_reporter_write_epoch(with->reporter, facts, &task->evaluation);
     with->position->state.pending = (fth_epoch_facts){0};
     return keep_if_best(validator, &(candidate){task->engine, facts->step, facts->batches});
