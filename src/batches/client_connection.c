@@ -1,13 +1,16 @@
 /* See client_connection.h. */
 #include "batches/client_connection.h"
 
+#include <netdb.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
-#include "http/signature.h"
+#include "batches/agent.h"
+#include "http/http.h"
 
 struct fth_connection {
     atomic_int users;
@@ -22,17 +25,73 @@ struct fth_connection {
 
 /* ---- where the host is ---- */
 
+/* Only addresses of this machine can be bound to. */
+static bool is_this_machine(const char *host)
+{
+    struct addrinfo *found = NULL;
+    const struct addrinfo hints = {.ai_socktype = SOCK_STREAM};
+    bool own = false;
+    if (getaddrinfo(host, NULL, &hints, &found) != 0)
+        return false;
+    for (const struct addrinfo *place = found; place && !own; place = place->ai_next) {
+        int probe = socket(place->ai_family, place->ai_socktype | SOCK_CLOEXEC, 0);
+        own = probe >= 0 && bind(probe, place->ai_addr, place->ai_addrlen) == 0;
+        if (probe >= 0)
+            close(probe);
+    }
+    freeaddrinfo(found);
+    return own;
+}
+
+static bool is_served(const char *path, fth_deadline deadline)
+{
+    fth_host_link *link = NULL;
+    bool served = fth_host_connect(path, deadline, &link) == FTH_OK;
+    fth_host_disconnect(link);
+    return served;
+}
+
+/* Whether a coordinator answers at all, before an agent is started for it. */
+static fth_status check_coordinator(const fth_batches_address *address, const char *url, fth_deadline deadline)
+{
+    fth_status status = FTH_OK;
+    fth_http_client *client = NULL;
+    fth_http_response response = {0};
+    char *health = fth_format("%s/healthz", url);
+    const fth_http_client_options options = {.pinned_key = address->pinned_key, .ca_file = address->ca_file};
+
+    FTH_REQUIRE(health, FTH_NO_MEMORY, "no memory for an address");
+    FTH_TRY(fth_http_client_open(&options, &client));
+    FTH_TRY(
+        fth_http_perform(client, &(fth_http_request){.method = "GET", .url = health, .deadline = deadline}, &response));
+
+out:
+    fth_http_response_release(&response);
+    fth_http_client_free(client);
+    free(health);
+    return status;
+}
+
 fth_status fth_connection_find_host(const fth_batches_address *address, fth_deadline deadline, char **path)
 {
     fth_status status = FTH_OK;
-    fth_signer signer;
-    bool found;
+    char *url = NULL;
 
-    (void)deadline;
-    FTH_TRY(fth_signer_from_environment(&signer, &found));
-    FTH_TRY(fth_host_socket_path(address->host, address->port, found ? signer.access : NULL, path));
+    if (is_this_machine(address->host)) {
+        FTH_TRY(fth_host_own_socket_path(address->port, path));
+        if (is_served(*path, deadline))
+            goto out;
+        free(*path);
+        *path = NULL;
+    }
+    FTH_REQUIRE(url = fth_batches_address_url(address), FTH_NO_MEMORY, "no memory for an address");
+    const fth_batches_agent_options agent = {
+        .url = url, .pinned_key = address->pinned_key, .ca_file = address->ca_file};
+    FTH_TRY(check_coordinator(address, url, deadline));
+    FTH_TRY(fth_batches_agent_ensure(&agent, NULL, deadline, path));
 
 out:
+    free(url);
     return status;
 }
 

@@ -131,6 +131,18 @@ static fth_status wait_open(fth_direct *direct, fth_deadline deadline)
     return FTH_OK;
 }
 
+void fth_direct_explain(fth_direct *direct, char *text, size_t size)
+{
+    pthread_mutex_lock(&direct->mutex);
+    if (direct->dataset)
+        snprintf(text, size, "reading the data directly takes long");
+    else if (direct->status == FTH_OK)
+        snprintf(text, size, "opening the data directly takes long");
+    else
+        snprintf(text, size, "the data cannot be read directly: %s", direct->message);
+    pthread_mutex_unlock(&direct->mutex);
+}
+
 fth_status fth_direct_open(fth_direct *direct, fth_deadline deadline)
 {
     pthread_mutex_lock(&direct->mutex);

@@ -19,6 +19,8 @@ void fth_direct_free(fth_direct *direct);
 fth_status fth_direct_take(fth_direct *direct, bool decoded, fth_split split, int64_t sample, fth_deadline deadline,
                            fth_raw_sample *raw, fth_sample_maker **maker);
 void fth_direct_give_back(fth_direct *direct, fth_sample_maker *maker);
+/* Why the last try to open it failed, or what goes on; without waiting. */
+void fth_direct_explain(fth_direct *direct, char *text, size_t size);
 /* Opens it now, if it is not open: FTH_OK, or why that failed. */
 fth_status fth_direct_open(fth_direct *direct, fth_deadline deadline);
 

@@ -5,7 +5,9 @@
 #include "batches/client_session.h"
 
 #include <math.h>
+#include <pthread.h>
 #include <stdatomic.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -21,6 +23,9 @@ struct fth_session {
     fth_supply *supply;
     int64_t set_count;
     atomic_ullong images_read; /* directly */
+
+    pthread_mutex_t spare_mutex; /* guards the next */
+    fth_supply *spare;           /* for samples that are none of the job's next ones; NULL: not needed so far */
 
     /* Of finished batches; the loader's thread alone. */
     fth_batch_plan plan; /* of the batch given last */
@@ -77,6 +82,7 @@ fth_status fth_session_open(const fth_session_options *how, fth_loader_options *
     const uint64_t job = options->split == FTH_TRAIN ? how->address->job : 0;
 
     FTH_TRY(fth_allocate(1, sizeof *opened, &opened));
+    pthread_mutex_init(&opened->spare_mutex, NULL);
     opened->how = *how;
     FTH_TRY(make_spec(how, options, &opened->spec));
     FTH_TRY(fth_supply_open(how->address, &opened->spec, job, fth_deadline_in(REGISTER_S), &opened->supply));
@@ -111,6 +117,8 @@ void fth_session_close(fth_session *session)
     fth_loader_free(session->loader);
     fth_item_lease_release(&session->lease);
     fth_supply_close(session->supply);
+    fth_supply_close(session->spare);
+    pthread_mutex_destroy(&session->spare_mutex);
     free(session->plan.samples);
     free(session->labels);
     free(session->text);
@@ -208,8 +216,8 @@ static fth_status take_directly(fth_session *session, int64_t sample, fth_deadli
 }
 
 /* From the cache: FTH_OK or FTH_CORRUPT with a lease; or what the caller does instead, in *answer. */
-static fth_status take_cached(fth_session *session, int64_t sample, fth_deadline deadline, fth_raw_sample *raw,
-                              fth_supply_answer *answer)
+static fth_status take_cached(fth_session *session, fth_supply *supply, int64_t sample, fth_deadline deadline,
+                              fth_raw_sample *raw, fth_supply_answer *answer)
 {
     fth_status status = FTH_OK;
     sample_lease *lent = NULL;
@@ -217,11 +225,11 @@ static fth_status take_cached(fth_session *session, int64_t sample, fth_deadline
     fth_item_id id = fth_job_sample_id(&session->spec, decoded ? FTH_ITEM_DECODED : FTH_ITEM_ENCODED, sample);
 
     FTH_TRY(fth_allocate(1, sizeof *lent, &lent));
-    *answer = fth_supply_get(session->supply, id, deadline, &lent->lease);
+    *answer = fth_supply_get(supply, id, deadline, &lent->lease);
     if (*answer == FTH_SUPPLY_GIVEN) {
         status = read_sample(&lent->lease, decoded, raw, &lent->text);
         if (status == FTH_INVALID) {
-            fth_supply_report_lost(session->supply, id);
+            fth_supply_report_lost(supply, id);
             *answer = FTH_SUPPLY_DIRECTLY;
             status = FTH_OK;
         } else {
@@ -236,13 +244,51 @@ out:
     return status;
 }
 
+/* A sample that takes the place of a bad one is not among those that the job comes to soon, so nobody would make it. It is the
+ * next one of another job, which goes through the samples one by one. */
+static fth_status take_unplanned(fth_session *session, int64_t sample, fth_deadline deadline, fth_raw_sample *raw,
+                                 fth_supply_answer *answer)
+{
+    fth_status status = FTH_OK;
+    fth_job_spec spec = session->spec;
+    spec.batch = 1;
+    spec.shuffle = false;
+    spec.rotation = 0;
+    spec.share = spec.part = (fth_share){0};
+    pthread_mutex_lock(&session->spare_mutex);
+    if (!session->spare)
+        status = fth_supply_open(session->how.address, &spec, 0, deadline, &session->spare);
+    if (status == FTH_OK) {
+        fth_supply_set_position(session->spare, sample, 1, sample + 1);
+        status = take_cached(session, session->spare, sample, deadline, raw, answer);
+    } else {
+        *answer = FTH_SUPPLY_DIRECTLY;
+        status = FTH_OK;
+    }
+    pthread_mutex_unlock(&session->spare_mutex);
+    return status;
+}
+
+/* Nobody could make it, which the error message says: if the job cannot either, it is a bad image for that reason. */
+static fth_status take_failed(fth_session *session, int64_t sample, fth_deadline deadline, fth_raw_sample *raw)
+{
+    char reason[512];
+    snprintf(reason, sizeof reason, "%s", fth_error_message());
+    fth_supply_count(session->supply, FTH_SLOT_MISSES, 1);
+    fth_status status = take_directly(session, sample, deadline, raw);
+    return status == FTH_TIMEOUT ? fth_fail(FTH_CORRUPT, "%s", reason) : status;
+}
+
 fth_status fth_session_take(fth_session *session, int64_t sample, fth_deadline deadline, fth_raw_sample *raw)
 {
     fth_supply_answer answer = FTH_SUPPLY_DIRECTLY;
     if (session->spec.form != FTH_FORM_BATCHES) {
-        fth_status status = take_cached(session, sample, deadline, raw, &answer);
+        fth_status status = raw->unplanned ? take_unplanned(session, sample, deadline, raw, &answer)
+                                           : take_cached(session, session->supply, sample, deadline, raw, &answer);
         if (status != FTH_OK || answer == FTH_SUPPLY_GIVEN)
             return status;
+        if (answer == FTH_SUPPLY_FAILED)
+            return take_failed(session, sample, deadline, raw);
         if (answer == FTH_SUPPLY_NOT_YET)
             return fth_fail(FTH_TIMEOUT, "the batch cache at %s:%d has not made sample %lld yet",
                             session->how.address->host, session->how.address->port, (long long)sample);
@@ -343,10 +389,22 @@ static fth_status try_next(fth_session *session, fth_item_id id, fth_deadline de
         fth_supply_report_lost(session->supply, id);
         answer = FTH_SUPPLY_DIRECTLY;
     }
+    char reason[512] = "";
+    if (answer == FTH_SUPPLY_FAILED)
+        snprintf(reason, sizeof reason, "%s", fth_error_message());
     if (answer == FTH_SUPPLY_NOT_YET)
         return fth_fail(FTH_TIMEOUT, "the batch cache at %s:%d has not made batch %lld yet", session->how.address->host,
                         session->how.address->port, (long long)session->next);
-    return read_directly(session, fth_deadline_in(fmin(fth_deadline_left_seconds(deadline), STEP_S)), batch);
+    fth_status status =
+        read_directly(session, fth_deadline_in(fmin(fth_deadline_left_seconds(deadline), STEP_S)), batch);
+    if (status == FTH_TIMEOUT) {
+        char direct[512];
+        fth_direct_explain(session->how.direct, direct, sizeof direct);
+        fth_fail(FTH_TIMEOUT, "batch %lld: the batch cache at %s:%d %s%s, and %s", (long long)session->next,
+                 session->how.address->host, session->how.address->port,
+                 *reason ? "could not make it: " : "does not give it", reason, direct);
+    }
+    return status;
 }
 
 fth_status fth_session_next(fth_session *session, fth_deadline deadline, const fth_batch **batch)

@@ -56,6 +56,9 @@ int fth_host_clients(const fth_host *host); /* connections */
  * a coordinator of this machine has its own without a key, since who can open it may use what its owner may. It is in
  * $XDG_RUNTIME_DIR/farthing or /tmp/farthing-UID, which is made, or refused if it is somebody else's or others can enter it. */
 fth_status fth_host_socket_path(const char *address, int port, const char *access_key, char **path);
+/* The same of a coordinator that serves the clients of its own machine itself, whatever the addresses at which it listens: never an
+ * agent's. */
+fth_status fth_host_own_socket_path(int port, char **path);
 
 /* ---- a client's end (host_link.c); any thread ---- */
 typedef struct fth_host_link fth_host_link;

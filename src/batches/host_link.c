@@ -95,6 +95,11 @@ out:
     return status;
 }
 
+fth_status fth_host_own_socket_path(int port, char **path)
+{
+    return fth_host_socket_path("", port, NULL, path); /* no coordinator has that for a name */
+}
+
 /* ---- connecting ---- */
 
 static fth_status connect_once(fth_host_link *link, const char *path, bool *busy)

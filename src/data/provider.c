@@ -181,7 +181,7 @@ static fth_status take(const fth_dataset *dataset, const fth_provided_request *r
     const fth_provider *provider = &dataset->provided->provider;
     fth_deadline deadline = fth_deadline_in(TAKE_TIMEOUT_S);
     for (;;) {
-        *raw = (fth_raw_sample){0};
+        *raw = (fth_raw_sample){.unplanned = sample != request->sample};
         fth_status status = provider->take(provider->context, request->session, request->split, sample,
                                            fth_deadline_in(TAKE_STEP_S), raw);
         if (status != FTH_TIMEOUT || fth_deadline_passed(deadline))

@@ -15,6 +15,7 @@ typedef struct fth_raw_sample {
     int32_t label;
     const char *name; /* for messages; may be NULL */
     void *lease;      /* for give_back() */
+    bool unplanned;   /* set before it is taken: it takes the place of a bad image, so nobody expects it to be needed */
 } fth_raw_sample;
 
 /* Who provides them. A session is one loader's; it decides, when it is opened, whether the loader gets finished batches or finishes

@@ -144,7 +144,7 @@ static void open_host(kitchen *own)
 {
     char *path = NULL;
     const fth_host_supplier supplier = {.context = own, .answer = answer_request, .wake = wake, .left = left};
-    assert_int_equal(fth_host_socket_path("localhost", own->port, NULL, &path), FTH_OK);
+    assert_int_equal(fth_host_own_socket_path(own->port, &path), FTH_OK);
     if (fth_host_open(path, own->segment, own->board, &supplier, &own->host) != FTH_OK)
         fail_msg("%s", fth_error_message());
     free(path);
@@ -437,6 +437,7 @@ static void without_host_or_data_there_is_a_clear_error(void **state)
     while ((status = fth_loader_next(loader, fth_deadline_in(1), &batch)) == FTH_OK && batch)
         given++;
     assert_int_equal(status, FTH_TIMEOUT);
+    assert_non_null(strstr(fth_error_message(), "the data cannot be read directly"));
     assert_int_equal(rename(away, own.address), 0); /* ... and it goes on when there is one of them again */
     fth_dataset *plain = NULL;
     assert_int_equal(open_photos(own.address, 0, &plain), FTH_OK);
