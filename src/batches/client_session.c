@@ -78,14 +78,13 @@ fth_status fth_session_open(const fth_session_options *how, fth_loader_options *
     fth_status status = FTH_OK;
     fth_session *opened = NULL;
     const fth_dataset_info *info = fth_dataset_get_info(how->dataset);
-    /* Only the training part of a job is joined by its other processes. */
-    const uint64_t job = options->split == FTH_TRAIN ? how->address->job : 0;
 
     FTH_TRY(fth_allocate(1, sizeof *opened, &opened));
     pthread_mutex_init(&opened->spare_mutex, NULL);
     opened->how = *how;
     FTH_TRY(make_spec(how, options, &opened->spec));
-    FTH_TRY(fth_supply_open(how->address, &opened->spec, job, fth_deadline_in(REGISTER_S), &opened->supply));
+    FTH_TRY(
+        fth_supply_open(how->address, &opened->spec, how->address->job, fth_deadline_in(REGISTER_S), &opened->supply));
     options->own_order = true;
     options->order_seed = opened->spec.order_seed;
     options->seed = opened->spec.augment_seed;

@@ -42,11 +42,9 @@ struct fth_supply {
 
 /* ---- registering ---- */
 
-static json_t *make_request(const fth_job_spec *spec, uint64_t job, bool join)
+static json_t *make_request(const fth_job_spec *spec, uint64_t job)
 {
     char name[128] = "job", machine[64] = "";
-    if (join)
-        return json_pack("{s:s, s:I}", "op", "join", "job", (json_int_t)job);
     gethostname(machine, sizeof machine - 1);
     snprintf(name, sizeof name, "%s:%ld %s", machine, (long)getpid(),
              spec->split == FTH_TRAIN ? "training" : "validation");
@@ -66,8 +64,8 @@ static fth_status check_spec(const fth_job_spec *was, const fth_job_spec *is)
                           was->data);
 }
 
-static fth_status register_job(const fth_batches_address *address, fth_job_spec *spec, uint64_t *job, bool join,
-                               bool again, fth_deadline deadline, char why[256], fth_connection **connection)
+static fth_status register_job(const fth_batches_address *address, fth_job_spec *spec, uint64_t *job, bool again,
+                               fth_deadline deadline, char why[256], fth_connection **connection)
 {
     fth_status status = FTH_OK;
     char *path = NULL;
@@ -76,7 +74,7 @@ static fth_status register_job(const fth_batches_address *address, fth_job_spec 
     fth_job_spec complete = *spec;
 
     FTH_TRY(fth_connection_find_host(address, deadline, &path));
-    FTH_TRY(fth_connection_open(path, make_request(spec, *job, join), deadline, &answer, &opened));
+    FTH_TRY(fth_connection_open(path, make_request(spec, *job), deadline, &answer, &opened));
     if ((text = json_object_get(answer, "spec")))
         FTH_TRY(fth_job_spec_load(text, &complete));
     if (again)
@@ -84,8 +82,7 @@ static fth_status register_job(const fth_batches_address *address, fth_job_spec 
     FTH_REQUIRE(complete.form != FTH_FORM_AUTO && complete.rotation >= 0 && *complete.version, FTH_CORRUPT,
                 "the batch cache's answer lacks form, rotation or version");
     *spec = complete;
-    if (!join)
-        *job = (uint64_t)json_integer_value(json_object_get(answer, "job"));
+    *job = (uint64_t)json_integer_value(json_object_get(answer, "job"));
     if (json_is_string(json_object_get(answer, "why")))
         snprintf(why, 256, "%s", json_string_value(json_object_get(answer, "why")));
     *connection = opened;
@@ -110,7 +107,14 @@ fth_status fth_supply_open(const fth_batches_address *address, fth_job_spec *spe
     opened->address = address;
     opened->job = job;
     opened->stride = 1;
-    FTH_TRY(register_job(address, spec, &opened->job, job != 0, false, deadline, opened->why, &opened->connection));
+    /* A job that this process joins may have ended, or the coordinator may have forgotten it: it is registered again, under its number. If that
+     * is another job's by now, with a new one. */
+    status = register_job(address, spec, &opened->job, false, deadline, opened->why, &opened->connection);
+    if (status == FTH_INVALID && job != 0) {
+        opened->job = 0;
+        status = register_job(address, spec, &opened->job, false, deadline, opened->why, &opened->connection);
+    }
+    FTH_TRY(status);
     opened->spec = *spec;
     opened->connected = true;
     *supply = opened;
@@ -167,7 +171,7 @@ static void *mend(void *context)
         char why[256];
         pthread_mutex_unlock(&supply->mutex);
         fth_status status =
-            register_job(supply->address, &spec, &job, false, true, fth_deadline_in(REGISTER_S), why, &connection);
+            register_job(supply->address, &spec, &job, true, fth_deadline_in(REGISTER_S), why, &connection);
         if (status != FTH_OK && !told)
             fth_log_warning("the batch cache at %s:%d cannot be reached; reading the data directly until it can (%s)",
                             supply->address->host, supply->address->port, fth_error_message());
