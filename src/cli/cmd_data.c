@@ -6,6 +6,7 @@
 #include "base/json.h"
 #include "batches/client.h"
 #include "cli/cli.h"
+#include "cli/s3_flags.h"
 #include "data/data.h"
 #include "data/image_inspect.h"
 #include "report/report.h"
@@ -16,6 +17,7 @@ typedef struct data_options {
     int64_t shards, threads, image_size, batch;
     double validation_fraction, seconds;
     bool json, decode_only;
+    fth_s3_flags s3;
 } data_options;
 
 #define AT(member) offsetof(data_options, member)
@@ -89,6 +91,7 @@ static const fth_option data_rows[] = {
      .type = FTH_OPTION_SWITCH,
      .offset = AT(decode_only),
      .help = "measure the decoders alone (bench)"},
+    FTH_S3_FLAG_ROWS(AT(s3)),
 };
 static const fth_option_table data_table = {
     .options = data_rows, .count = FTH_COUNT_OF(data_rows), .struct_size = sizeof(data_options)};
@@ -315,7 +318,9 @@ static fth_exit_code run(const fth_command *command, const fth_invocation *invoc
         code = fth_cli_usage(command, "say what to do and with which set: farthing data inspect|pack|shard PATH");
         goto out;
     }
+    const fth_store_options store = fth_s3_store_options(&options.s3, 0);
     fth_dataset_options how = {.seed = 1,
+                               .store = &store,
                                .schemes = fth_batches_schemes,
                                .validation_fraction = options.validation_fraction,
                                .threads = count_threads(&options),
@@ -337,7 +342,8 @@ const fth_command fth_command_data = {
     .summary = "look into a set of image files, pack it into a tar, split it into shards",
     .details =
         "PATH is a folder with train/<class>/ and val/<class>/, or with <class>/ alone; a .tar, .tar.gz, .tar.xz,\n"
-        ".tar.zst or .zip of one; or an https:// address of such a file (URL#sha256=... is checked).\n",
+        ".tar.zst or .zip of one; an https:// address of such a file (URL#sha256=... is checked); or s3://, gs:// or\n"
+        "az:// with class folders, tars or an index file (docs/data.md).\n",
     .table = &data_table,
     .actions = choose_action,
     .examples =

@@ -274,7 +274,12 @@ static bool check_batch_cache(const char *address, check_result *result)
 static void check_data(const doctor_options *options, check_result *result)
 {
     fth_dataset *dataset = NULL;
-    fth_dataset_options how = {.seed = 1, .validation_fraction = 0.1, .threads = 1, .schemes = fth_batches_schemes};
+    const fth_store_options store = fth_s3_store_options(&options->s3, STORE_DEADLINE_S);
+    fth_dataset_options how = {.seed = 1,
+                               .validation_fraction = 0.1,
+                               .threads = 1,
+                               .schemes = fth_batches_schemes,
+                               .store = &store};
     if (fth_batches_is_address(options->data) && !check_batch_cache(options->data, result))
         return;
     if (fth_dataset_open(options->data, &how, &dataset) == FTH_OK) {
@@ -284,7 +289,9 @@ static void check_data(const doctor_options *options, check_result *result)
             FTH_COUNTED(info->classes, "class"));
     } else {
         SAY(result, CHECK_FAIL, "%s", fth_error_message());
-        result->advice = "built in are digits and shapes; a folder must hold MNIST or CIFAR-10 files";
+        result->advice = fth_store_is_url(options->data)
+                             ? "look into it with: farthing store ls; what --data can be: docs/data.md"
+                             : "built in are digits and shapes; a folder must hold MNIST or CIFAR-10 files, or images";
     }
     fth_dataset_free(dataset);
 }

@@ -89,6 +89,11 @@ const fth_dataset_info *fth_dataset_get_info(const fth_dataset *dataset);
 fth_status fth_dataset_read(const fth_dataset *dataset, fth_split split, int64_t index, uint8_t *pixels,
                             int32_t *label);
 
+/* Says which samples will be read soon, in that order, so that a set that lies far away can fetch them ahead; loaders do
+ * so themselves. Gives how many of them, from the first on, were taken note of: fewer than `count` where there is no
+ * room; the others may be told again later. Never waits. Any thread. */
+size_t fth_dataset_expect(const fth_dataset *dataset, fth_split split, const int64_t *samples, size_t count);
+
 /* Unreadable image files met so far, by any loader of the set, in the order in which they were met. What
  * fth_dataset_get_bad_image() gives lives as long as the set. */
 typedef struct fth_bad_image {
@@ -233,7 +238,8 @@ typedef struct fth_batch {
     int64_t first;             /* of them: the number of this part's first sample */
     int64_t number;            /* from the start of epoch 0 */
     int64_t epoch;
-    double decode_seconds; /* what loader threads spent on it, added up */
+    double decode_seconds; /* what loader threads spent on it, added up, less the reading of files */
+    double fetch_seconds;  /* what getting its files' bytes took, added up, by whichever threads */
 } fth_batch;
 
 typedef struct fth_loader fth_loader;

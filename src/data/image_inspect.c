@@ -97,6 +97,7 @@ static void *inspect(void *context)
     fth_status status = fth_image_worker_create(&worker);
 
     for (size_t entry; status == FTH_OK && (entry = atomic_fetch_add(&crew->next, 1)) < crew->set->index.count;) {
+        fth_image_set_expect_next(crew->set, entry);
         status = look_at(crew, entry, worker, &findings);
         if (status == FTH_CORRUPT) {
             pthread_mutex_lock(&crew->mutex);

@@ -95,8 +95,10 @@ static fth_status write_tar(const fth_image_set *set, fth_file *file, int shard,
         for (int split = 0; split < 2; split++)
             FTH_TRY(add_share(set, split, shard, shards, begins, worker, writer));
     } else {
-        for (size_t i = 0; i < set->index.count; i++)
+        for (size_t i = 0; i < set->index.count; i++) {
+            fth_image_set_expect_next(set, i);
             FTH_TRY(add_entry(set, i, worker, writer));
+        }
     }
     FTH_TRY(fth_tar_writer_finish(writer));
     FTH_TRY(fth_file_publish(file));

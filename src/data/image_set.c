@@ -26,21 +26,35 @@ size_t fth_image_set_find(const fth_dataset *dataset, fth_split split, int64_t s
     return (size_t)(first + fth_dataset_place(dataset, split, sample));
 }
 
-size_t fth_image_set_expect(const fth_dataset *dataset, fth_split split, const int64_t *samples, size_t count)
+size_t fth_dataset_expect(const fth_dataset *dataset, fth_split split, const int64_t *samples, size_t count)
 {
     enum { PART = 64 };
     const fth_image_set *set = dataset->images;
-    size_t done = 0;
-    while (set->places.kind->expect && done < count) {
-        size_t numbers[PART], part = count - done < PART ? count - done : PART;
-        for (size_t i = 0; i < part; i++)
-            numbers[i] = fth_image_set_find(dataset, split, samples[done + i]);
-        size_t noted = set->places.kind->expect(set->places.state, &set->index, numbers, part);
-        done += noted;
-        if (noted < part)
-            return done;
+    if (!set || !set->places.kind->expect)
+        return count;
+    for (size_t begin = 0; begin < count; begin += PART) {
+        size_t numbers[PART], positions[PART], good = 0;
+        for (size_t i = begin; i < count && i < begin + PART; i++) {
+            size_t number = fth_image_set_find(dataset, split, samples[i]);
+            if (fth_bad_images_has(set->bad, (int64_t)number))
+                continue; /* nobody will read it */
+            numbers[good] = number;
+            positions[good++] = i;
+        }
+        size_t noted = set->places.kind->expect(set->places.state, &set->index, numbers, good);
+        if (noted < good)
+            return positions[noted];
     }
     return count;
+}
+
+void fth_image_set_expect_next(const fth_image_set *set, size_t entry)
+{
+    enum { AHEAD = 512, PART = 64 };
+    if (!set->places.kind->expect || entry % PART != 0)
+        return;
+    for (size_t at = entry == 0 ? 0 : entry + AHEAD - PART; at < entry + AHEAD && at < set->index.count; at++)
+        set->places.kind->expect(set->places.state, &set->index, &at, 1); /* without room: read when it is needed */
 }
 
 /* ---- sizes and transforms ---- */

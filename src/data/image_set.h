@@ -38,8 +38,8 @@ void fth_image_worker_free(fth_image_worker *worker);
 /* The encoded bytes of an entry: where they lie, or in the worker's buffer. */
 fth_status fth_image_set_read(const fth_image_set *set, size_t entry, fth_image_worker *worker, const uint8_t **bytes,
                               size_t *size_bytes);
-/* Says which samples of a split will be read soon, in order; gives how many are taken note of. */
-size_t fth_image_set_expect(const fth_dataset *dataset, fth_split split, const int64_t *samples, size_t count);
+/* For those who read all entries in order: called with each, it has the next ones fetched. */
+void fth_image_set_expect_next(const fth_image_set *set, size_t entry);
 /* Adds what decides the images' pixels to a version. */
 fth_status fth_image_set_add_version(const fth_image_set *set, fth_version_hash *hash);
 /* One entry through a transform. */

@@ -39,6 +39,13 @@ typedef struct fth_loader_tools {
     fth_image_worker *worker; /* for images that are transformed */
 } fth_loader_tools;
 
+/* How far the data set knows what comes. */
+typedef struct fth_loader_ahead {
+    int64_t place, position; /* the first sample it has not been told of: the batch, as the ring counts, and its place
+                              * in that */
+    bool busy;               /* a thread is telling it */
+} fth_loader_ahead;
+
 /* Three parts, separated by their locks: what is set once, the ring with its threads, and the queue that `mutex`
  * guards. Only this file sees them. */
 struct fth_loader {
@@ -54,6 +61,7 @@ struct fth_loader {
     bool finished; /* batches come from it as they are: there are no threads and no ring */
     int64_t end;   /* the count after the last batch */
     int64_t piece; /* samples that a thread takes at a time */
+    bool fetched;  /* images come from far away, and the set wants to know which come next */
 
     fth_loader_slot *slots;
     int64_t slot_count;
@@ -68,6 +76,7 @@ struct fth_loader {
     int64_t position; /* samples of next_to_fill already taken */
     bool lent;        /* the slot of batch next_to_take - 1 is out */
     bool failed;      /* some slot holds a failure */
+    fth_loader_ahead ahead;
 };
 
 /* A run of samples of one batch: what a thread takes at a time. */
@@ -166,45 +175,106 @@ static int64_t batch_number(const fth_loader *loader, int64_t count)
     return first + (count - first) * loader->options.stride;
 }
 
+/* The samples of the batch that is the ring's `place`-th. */
+static fth_batch describe_batch(const fth_loader *loader, int64_t place)
+{
+    int64_t number = batch_number(loader, place), batch = loader->options.batch;
+    int64_t left = loader->samples - number % loader->batches_per_epoch * batch, whole = left < batch ? left : batch;
+    return (fth_batch){.count = fth_part_samples(loader->options.part, whole),
+                       .whole = whole,
+                       .first = fth_part_begin(loader->options.part, whole),
+                       .number = number,
+                       .epoch = number / loader->batches_per_epoch};
+}
+
+/* The samples [begin, end) of a batch. */
+static fth_loader_piece describe_piece(const fth_loader *loader, int64_t place, const fth_batch *batch, int64_t begin,
+                                       int64_t end)
+{
+    return (fth_loader_piece){.place = place,
+                              .number = batch->number,
+                              .epoch = batch->epoch + loader->epochs_later,
+                              .first = batch->number % loader->batches_per_epoch * loader->options.batch + batch->first,
+                              .begin = begin,
+                              .end = end};
+}
+
 /* Takes the next piece of the batch being filled; after its last one the next batch is begun. */
 static fth_loader_piece take_piece(fth_loader *loader, fth_loader_slot **slot)
 {
-    int64_t place = loader->next_to_fill, number = batch_number(loader, place), batch = loader->options.batch;
-    int64_t epoch = number / loader->batches_per_epoch, first = number % loader->batches_per_epoch * batch;
-    int64_t left = loader->samples - first, whole = left < batch ? left : batch;
-    int64_t count = fth_part_samples(loader->options.part, whole);
-    int64_t part_begin = fth_part_begin(loader->options.part, whole);
-    first += part_begin;
-    fth_loader_piece piece = {.place = place,
-                              .number = number,
-                              .epoch = epoch + loader->epochs_later,
-                              .first = first,
-                              .begin = loader->position};
-    piece.end = count - piece.begin < loader->piece ? count : piece.begin + loader->piece;
+    int64_t place = loader->next_to_fill, begin = loader->position;
+    fth_batch batch = describe_batch(loader, place);
+    int64_t end = batch.count - begin < loader->piece ? batch.count : begin + loader->piece;
     *slot = &loader->slots[place % loader->slot_count];
-    if (piece.begin == 0) {
-        (*slot)->missing = count;
-        (*slot)->batch = (fth_batch){.images = (*slot)->images,
-                                     .recipes = (*slot)->recipes,
-                                     .labels = (*slot)->labels,
-                                     .count = count,
-                                     .whole = whole,
-                                     .first = part_begin,
-                                     .number = number,
-                                     .epoch = epoch};
+    if (begin == 0) {
+        (*slot)->missing = batch.count;
+        (*slot)->batch = batch;
+        (*slot)->batch.images = (*slot)->images;
+        (*slot)->batch.recipes = (*slot)->recipes;
+        (*slot)->batch.labels = (*slot)->labels;
     }
-    loader->position = piece.end;
-    if (piece.end == count) {
+    loader->position = end;
+    if (end == batch.count) {
         loader->position = 0;
         loader->next_to_fill++;
     }
-    return piece;
+    return describe_piece(loader, place, &batch, begin, end);
 }
 
-static void give_piece(fth_loader *loader, const fth_loader_piece *piece, fth_loader_slot *slot, fth_status status,
-                       double seconds)
+/* ---- what will be needed soon ---- */
+
+/* How many samples beyond the next one to be taken the data set knows. */
+static int64_t count_ahead(fth_loader *loader)
 {
-    slot->batch.decode_seconds += seconds;
+    fth_loader_ahead *ahead = &loader->ahead;
+    if (ahead->place < loader->next_to_fill ||
+        (ahead->place == loader->next_to_fill && ahead->position < loader->position)) {
+        ahead->place = loader->next_to_fill; /* what has been taken is fetched by whoever took it */
+        ahead->position = loader->position;
+    }
+    return (ahead->place - loader->next_to_fill) * loader->options.batch + ahead->position - loader->position;
+}
+
+/* Tells a set whose images have to be fetched which come next. With the mutex held, which is let go meanwhile; one
+ * thread does it at a time. */
+static void tell_ahead(fth_loader *loader)
+{
+    enum { AHEAD = 512, PART = 64 };
+    fth_loader_ahead *ahead = &loader->ahead;
+    if (ahead->busy)
+        return;
+    ahead->busy = true;
+    for (bool room = true; room && !loader->stop && count_ahead(loader) < AHEAD && ahead->place < loader->end;) {
+        int64_t samples[PART];
+        fth_batch batch = describe_batch(loader, ahead->place);
+        int64_t end = batch.count - ahead->position < PART ? batch.count : ahead->position + PART;
+        fth_loader_piece piece = describe_piece(loader, ahead->place, &batch, ahead->position, end);
+        size_t count = (size_t)(piece.end - piece.begin);
+        pthread_mutex_unlock(&loader->mutex);
+        for (int64_t i = piece.begin; i < piece.end; i++)
+            samples[i - piece.begin] = fth_sampler_index(&loader->sampler, piece.epoch, piece.first + i);
+        size_t noted = fth_dataset_expect(loader->dataset, loader->options.split, samples, count);
+        pthread_mutex_lock(&loader->mutex);
+        room = noted == count;
+        ahead->position += (int64_t)noted;
+        if (ahead->position == batch.count) {
+            ahead->position = 0;
+            ahead->place++;
+        }
+    }
+    ahead->busy = false;
+}
+
+/* What a piece took. */
+typedef struct fth_loader_times {
+    double decode_seconds, fetch_seconds;
+} fth_loader_times;
+
+static void give_piece(fth_loader *loader, const fth_loader_piece *piece, fth_loader_slot *slot, fth_status status,
+                       fth_loader_times times)
+{
+    slot->batch.decode_seconds += times.decode_seconds;
+    slot->batch.fetch_seconds += times.fetch_seconds;
     slot->missing -= piece->end - piece->begin;
     if (status != FTH_OK && slot->status == FTH_OK) {
         slot->status = status;
@@ -218,6 +288,19 @@ static void give_piece(fth_loader *loader, const fth_loader_piece *piece, fth_lo
         pthread_cond_signal(&loader->may_take);
 }
 
+static fth_status fill_timed(const fth_loader *loader, const fth_loader_tools *tools, const fth_loader_piece *piece,
+                             fth_loader_slot *slot, fth_loader_times *times)
+{
+    fth_image_worker *worker = tools->worker;
+    if (worker)
+        worker->read_seconds = worker->fetch_seconds = 0;
+    double begin = fth_clock_seconds();
+    fth_status status = fill(loader, tools, piece, slot);
+    times->decode_seconds = fth_clock_seconds() - begin - (worker ? worker->read_seconds : 0);
+    times->fetch_seconds = worker ? worker->fetch_seconds : 0;
+    return status;
+}
+
 static void *work(void *argument)
 {
     fth_loader *loader = argument;
@@ -226,6 +309,8 @@ static void *work(void *argument)
 
     pthread_mutex_lock(&loader->mutex);
     for (;;) {
+        if (loader->fetched)
+            tell_ahead(loader);
         while (!loader->stop && !loader->failed && loader->next_to_fill < loader->end && !may_start(loader))
             pthread_cond_wait(&loader->may_fill, &loader->mutex); /* ended by next() or free() */
         if (loader->stop || loader->failed || loader->next_to_fill >= loader->end)
@@ -234,12 +319,13 @@ static void *work(void *argument)
         fth_loader_piece piece = take_piece(loader, &slot);
         pthread_mutex_unlock(&loader->mutex);
 
-        double begin = fth_clock_seconds();
-        fth_status status = ill_equipped != FTH_OK ? ill_equipped : fill(loader, &tools, &piece, slot);
-        double seconds = fth_clock_seconds() - begin;
+        fth_status status = ill_equipped;
+        fth_loader_times times = {0};
+        if (status == FTH_OK)
+            status = fill_timed(loader, &tools, &piece, slot, &times);
 
         pthread_mutex_lock(&loader->mutex);
-        give_piece(loader, &piece, slot, status, seconds);
+        give_piece(loader, &piece, slot, status, times);
     }
     pthread_mutex_unlock(&loader->mutex);
     free_tools(&tools);

@@ -21,7 +21,11 @@ static void *open_data(void *context)
 {
     data_opening *opening = context;
     const fth_train_options *options = opening->options;
+    const fth_store_options store = {
+        .s3_endpoint = options->s3_endpoint, .s3_region = options->s3_region, .s3_style = options->s3_style};
     fth_dataset_options dataset_options = {.stop = opening->stop,
+                                           .store = &store,
+                                           .disk_cache_folder = options->data_cache_folder,
                                            .schemes = fth_batches_schemes,
                                            .seed = (uint64_t)options->seed,
                                            .validation_fraction = options->validation_fraction,
@@ -33,6 +37,8 @@ static void *open_data(void *context)
                                                options->max_bad_images > 0 ? options->max_bad_images : 1e-12,
                                            .decoded_cache_bytes = (uint64_t)options->decoded_cache_mb << 20};
     opening->status = fth_normalization_parse(options->normalize, &dataset_options.normalization);
+    if (opening->status == FTH_OK && *options->data_cache)
+        opening->status = fth_size_parse(options->data_cache, &dataset_options.disk_cache_bytes);
     if (opening->status == FTH_OK)
         opening->status = options->own.images
                               ? fth_dataset_create(options->own.images, &dataset_options, &opening->dataset)

@@ -31,9 +31,8 @@ static const fth_option options[] = {
      .choices = fth_model_stems, .commands = FTH_FOR_TRAIN | FTH_FOR_EVALUATE | FTH_FOR_SERVE},
     {ROW("data", TEXT, data), .address = true, .fallback = "digits", .argument = "NAME|FOLDER",
      .list = fth_dataset_choice,
-     .help = "digits, shapes or shapes-20 (built in); a folder, archive or URL of JPEG and PNG files in class folders; "
-             "or a "
-             "folder of MNIST idx or CIFAR-10 binary files",
+     .help = "digits, shapes or shapes-20 (built in); a folder, archive, bucket (s3://, gs://, az://) or URL of JPEG and "
+             "PNG files in class folders; or a folder of MNIST idx or CIFAR-10 binary files",
      .identity = true, .fixed = true, .commands = FTH_FOR_TRAIN | FTH_FOR_EVALUATE | FTH_FOR_SERVE},
     {ROW("weights", TEXT, weights), .address = true, .argument = "FILE[:KEY]",
      .help = "weights to start from, or to measure: safetensors, or PyTorch's .pth (FILE:KEY for a dictionary inside)",
@@ -229,6 +228,13 @@ static const fth_option options[] = {
     {ROW("decoded-cache", INTEGER, decoded_cache_mb), .fallback = "0", .argument = "MB",
      .help = "image files: memory in which decoded images are kept; 0: each is decoded in every epoch", .minimum = 0,
      .maximum = 1e7, .identity = true, .commands = FTH_FOR_TRAIN},
+    {ROW("data-cache", TEXT, data_cache), .argument = "SIZE",
+     .help = "data in a bucket: disk space in which images are kept once they were fetched: 500m, 100g; else none",
+     .check = fth_size_check,
+     .commands = FTH_FOR_TRAIN | FTH_FOR_STANDBY | FTH_FOR_EVALUATE},
+    {ROW("data-cache-folder", TEXT, data_cache_folder), .argument = "FOLDER",
+     .help = "where; else objects/ in $FARTHING_CACHE or ~/.cache/farthing",
+     .commands = FTH_FOR_TRAIN | FTH_FOR_STANDBY | FTH_FOR_EVALUATE},
 
     {ROW("runs", TEXT, runs), .fallback = "runs", .argument = "FOLDER", .help = "folder in which each run gets its own",
      .check = fth_record_check_runs_folder, .group = "Runs and output",

@@ -46,6 +46,7 @@ typedef struct fth_train_options {
     int64_t image_size;                     /* 0: the data set's own, or chosen */
     double max_bad_images;                  /* share of unreadable image files that is passed over */
     int64_t decoded_cache_mb;
+    char *data_cache, *data_cache_folder; /* on the disk; "": none, the usual one */
     double validation_fraction;
     int64_t validate_every; /* epochs */
     char *best_by;          /* loss, accuracy */
