@@ -15,6 +15,8 @@
 #include "report/report.h"
 #include "spot/spot.h"
 
+enum { STORE_DEADLINE_S = 20 };
+
 typedef struct doctor_options {
     fth_given given;
     char *data, *runs;
@@ -275,11 +277,8 @@ static void check_data(const doctor_options *options, check_result *result)
 {
     fth_dataset *dataset = NULL;
     const fth_store_options store = fth_s3_store_options(&options->s3, STORE_DEADLINE_S);
-    fth_dataset_options how = {.seed = 1,
-                               .validation_fraction = 0.1,
-                               .threads = 1,
-                               .schemes = fth_batches_schemes,
-                               .store = &store};
+    fth_dataset_options how = {
+        .seed = 1, .validation_fraction = 0.1, .threads = 1, .schemes = fth_batches_schemes, .store = &store};
     if (fth_batches_is_address(options->data) && !check_batch_cache(options->data, result))
         return;
     if (fth_dataset_open(options->data, &how, &dataset) == FTH_OK) {
@@ -374,8 +373,6 @@ static const struct {
     {"store: conditions", fth_doctor_check_conditions,
      "runs there need --lease off, and care that no two machines train the same one"},
 };
-
-enum { STORE_DEADLINE_S = 20 };
 
 /* Each check uses the store; after one that fails the others are left out. */
 static fth_status check_store(fth_table *table, const doctor_options *options, const char *address, bool *healthy)

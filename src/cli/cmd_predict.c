@@ -297,7 +297,9 @@ static fth_status read_given(const predict_options *options, const char *weights
     FTH_TRY(fth_weights_open(weights_path, &weights));
 
     if (*options->data) {
+        const fth_store_options store = fth_s3_store_options(&options->s3, 0);
         fth_dataset_options data_options = {.seed = 1,
+                                            .store = &store,
                                             .validation_fraction = 0.1,
                                             .schemes = fth_batches_schemes,
                                             .image_size = (int)options->model.size};

@@ -3,6 +3,7 @@
 #include <stdio.h>
 
 #include "base/process.h"
+#include "base/size.h"
 #include "batches/client.h"
 #include "train/train_internal.h"
 

@@ -10,6 +10,7 @@
  * `commands` says which commands take an option, and `side` where it counts when a parameter server has the model (see
  * train_options.h). Flags, help, completion, manual pages and docs/OPTIONS.md follow from the table; nothing else lists
  * options by name. */
+#include "base/size.h"
 #include "train/precision.h"
 #include "train/train_internal.h"
 
@@ -31,8 +32,9 @@ static const fth_option options[] = {
      .choices = fth_model_stems, .commands = FTH_FOR_TRAIN | FTH_FOR_EVALUATE | FTH_FOR_SERVE},
     {ROW("data", TEXT, data), .address = true, .fallback = "digits", .argument = "NAME|FOLDER",
      .list = fth_dataset_choice,
-     .help = "digits, shapes or shapes-20 (built in); a folder, archive, bucket (s3://, gs://, az://) or URL of JPEG and "
-             "PNG files in class folders; or a folder of MNIST idx or CIFAR-10 binary files",
+     .help =
+         "digits, shapes or shapes-20 (built in); a folder, archive, bucket (s3://, gs://, az://) or URL of JPEG and "
+         "PNG files in class folders; or a folder of MNIST idx or CIFAR-10 binary files",
      .identity = true, .fixed = true, .commands = FTH_FOR_TRAIN | FTH_FOR_EVALUATE | FTH_FOR_SERVE},
     {ROW("weights", TEXT, weights), .address = true, .argument = "FILE[:KEY]",
      .help = "weights to start from, or to measure: safetensors, or PyTorch's .pth (FILE:KEY for a dictionary inside)",
@@ -230,8 +232,7 @@ static const fth_option options[] = {
      .maximum = 1e7, .identity = true, .commands = FTH_FOR_TRAIN},
     {ROW("data-cache", TEXT, data_cache), .argument = "SIZE",
      .help = "data in a bucket: disk space in which images are kept once they were fetched: 500m, 100g; else none",
-     .check = fth_size_check,
-     .commands = FTH_FOR_TRAIN | FTH_FOR_STANDBY | FTH_FOR_EVALUATE},
+     .check = fth_size_check, .commands = FTH_FOR_TRAIN | FTH_FOR_STANDBY | FTH_FOR_EVALUATE},
     {ROW("data-cache-folder", TEXT, data_cache_folder), .argument = "FOLDER",
      .help = "where; else objects/ in $FARTHING_CACHE or ~/.cache/farthing",
      .commands = FTH_FOR_TRAIN | FTH_FOR_STANDBY | FTH_FOR_EVALUATE},
