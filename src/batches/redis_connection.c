@@ -60,6 +60,8 @@ static const struct meaning {
      "stop-writes-on-bgsave-error no"},
     {"ERR max number of clients", FTH_PEER_LOST, "has too many clients; raise its maxclients"},
     {"ERR DB index is out of range", FTH_INVALID, "has no such database; choose another number in the address"},
+    {"ERR SELECT is not allowed in cluster mode", FTH_INVALID,
+     "is a cluster's, which has no databases; leave the number out of the address"},
     {"DENIED", FTH_INVALID, "is in protected mode: it has no password and answers its own machine alone"},
     {"-DENIED", FTH_INVALID, "is in protected mode: it has no password and answers its own machine alone"},
 };

@@ -183,8 +183,6 @@ fth_status fth_redis_map_create(const fth_redis_address *address, const fth_redi
     if (clusters == 0)
         FTH_TRY(first);
     else {
-        FTH_REQUIRE(login->database == 0, FTH_INVALID, "a Redis Cluster has no databases; leave /%d out",
-                    login->database);
         map->is_cluster = true;
         map->refreshed_at_s = -1;
         FTH_TRY(fth_allocate(SLOTS, sizeof *map->slots, &map->slots));
