@@ -501,7 +501,7 @@ static bool open_step(fth_scheduler *scheduler, fth_reader *reader)
     *step_at(reader, turn) = (fth_reader_step){0};
     reader->end_turn++;
     bool done = true;
-    if (job->kind == FTH_ITEM_BATCH) {
+    if (job->kind == FTH_ITEM_BATCH && plan.count > 0) { /* an empty part needs nothing */
         uint32_t item = find_batch(scheduler, job, &plan);
         done = item && add_need(scheduler, reader, turn, item);
     }
