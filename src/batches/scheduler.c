@@ -65,23 +65,30 @@ static void stop_wanting(fth_scheduler *scheduler, uint32_t item)
     scheduler->wanted_count = kept;
 }
 
-/* The first that somebody waits for and this maker may try; 0: none. */
-static uint32_t find_wanted(const fth_scheduler *scheduler, int maker)
+/* Of what somebody waits for and this maker may try, that of who has waited longest; 0: none. */
+static uint32_t find_wanted(const fth_scheduler *scheduler, int maker, double *needed_s)
 {
+    uint32_t found = 0;
+    *needed_s = INFINITY;
     for (size_t i = 0; i < scheduler->wanted_count; i++) {
         uint32_t item = scheduler->wanted[i];
-        if (scheduler->items.items[item].state == FTH_ITEM_WAITING &&
-            fth_makers_may_try(scheduler, item, maker, scheduler->now_s))
-            return item;
+        if (scheduler->items.items[item].state != FTH_ITEM_WAITING ||
+            !fth_makers_may_try(scheduler, item, maker, scheduler->now_s))
+            continue;
+        double time = fth_item_needed_s(scheduler, item, NULL);
+        if (time < *needed_s) {
+            *needed_s = time;
+            found = item;
+        }
     }
-    return 0;
+    return found;
 }
 
-/* The first of a sequence's batches is made alone: it says how large they are. */
+/* The first item of a group is made alone, unless somebody waits for more: it says how large they are. */
 static bool is_being_measured(const fth_scheduler *scheduler, const fth_scheduled_job *job)
 {
     const fth_item_group *group = &scheduler->groups[job->group - 1];
-    return group->kind == FTH_ITEM_BATCH && group->mean_bytes == 0 && group->making > 0;
+    return group->mean_bytes == 0 && group->making > 0;
 }
 
 /* Begun later, it might not be there in time. */
@@ -104,7 +111,8 @@ static uint32_t find_due(fth_scheduler *scheduler, int maker, double *needed_s, 
         double time = item ? fth_reader_time(scheduler, reader, reader->untried) : INFINITY;
         if (time < *needed_s) {
             *needed_s = time;
-            *urgency = is_soon(scheduler, reader, time) ? FTH_SOON : FTH_AHEAD;
+            bool waits = reader->asked_s > 0 && reader->untried == reader->first;
+            *urgency = waits ? FTH_NOW : is_soon(scheduler, reader, time) ? FTH_SOON : FTH_AHEAD;
             found = item;
         }
     }
@@ -145,8 +153,8 @@ bool fth_scheduler_take(fth_scheduler *scheduler, const char *maker_name, double
 {
     move_clock(scheduler, now_s);
     int maker = fth_makers_find(&scheduler->makers, maker_name, now_s);
-    double needed_s = scheduler->now_s;
-    uint32_t item = find_wanted(scheduler, maker);
+    double needed_s;
+    uint32_t item = find_wanted(scheduler, maker, &needed_s);
     fth_urgency urgency = FTH_NOW;
     if (!item)
         item = find_due(scheduler, maker, &needed_s, &urgency);

@@ -9,7 +9,7 @@
 /* Before anything is measured: a photograph of 500 × 375. */
 static const fth_costs usual_costs = {
     .fetch_s = 0.001, .decode_s = 0.003, .transform_s = 0.001, .bytes = 562500, .fetched_bytes = 60000};
-static const double usual_encoded_bytes = 60000, usual_batch_sample_bytes = 3 * 224 * 224 * 4;
+enum { UNKNOWN_SHARE = 8 }; /* of the cache, that an item is expected to take as long as none of its group is known */
 static const double memory_bytes_per_s = 4e9; /* of one thread that reads what others wrote */
 static const double memory_share = 0.8;       /* of the cache, that a whole set may have */
 
@@ -30,19 +30,10 @@ void fth_costs_add(fth_costs *costs, const fth_preparation *preparation)
 uint64_t fth_scheduler_expected_bytes(const fth_scheduler *scheduler, const fth_known_item *item)
 {
     const fth_item_group *group = fth_scheduler_group(scheduler, item);
-    double bytes = group ? group->mean_bytes : 0;
-    if (bytes <= 0 && item->kind != FTH_ITEM_BATCH) {
-        const fth_costs *costs = &scheduler->costs[item->kind];
-        double usual = item->kind == FTH_ITEM_DECODED ? usual_costs.bytes : usual_encoded_bytes;
-        bytes = costs->samples > 0 ? costs->bytes : usual;
-    }
     double most = (double)scheduler->options.memory_bytes;
-    if (bytes <= 0) {
-        uint32_t need = item->needs;
-        const fth_job_spec *spec = &scheduler->readers[scheduler->needs[need].reader]->job->spec;
-        bytes = fmin(usual_batch_sample_bytes * (double)fth_part_samples(spec->part, spec->batch), most / 8);
-    }
-    return (uint64_t)fmin(bytes, most);
+    if (group->mean_bytes > 0)
+        return (uint64_t)fmin(group->mean_bytes, most);
+    return group->making > 0 ? scheduler->options.memory_bytes / UNKNOWN_SHARE : 0; /* the first makes itself known */
 }
 
 /* ---- what is cached for a job ---- */

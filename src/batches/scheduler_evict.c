@@ -7,7 +7,7 @@
 #include "batches/scheduler_internal.h"
 
 /* How much later something must be needed to make room: what is thrown away has cost something. */
-static const double least_gain_s = 0.5, least_gain_if_wanted_s = 0.05;
+static const double least_gain_s = 0.5;
 static const double victims_age_s = 0.02; /* for each so many items: */
 enum { ITEMS_PER_LOOK = 5000 };
 
@@ -88,8 +88,7 @@ bool fth_scheduler_has_room(fth_scheduler *scheduler, uint64_t size_bytes, doubl
         return false; /* what others come to later is worth more than a longer lead */
     if (lacking <= unused + later || used == unused + later) /* alone, something may be tried that is too large */
         return true;
-    double gain = urgency == FTH_NOW ? least_gain_if_wanted_s : least_gain_s;
-    return victims_cover(scheduler, lacking - unused - later, needed_s + gain);
+    return victims_cover(scheduler, lacking - unused - later, needed_s + (urgency == FTH_NOW ? 0 : least_gain_s));
 }
 
 /* The next to go; 0: there is none. */

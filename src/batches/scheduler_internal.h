@@ -110,7 +110,10 @@ typedef struct fth_reader {
         untried;       /* the step of `next`; after the last; the first that may have something to prepare */
     double interval_s; /* between batches, waits left out; 0: not known */
     double moved_s;
-    double waiting_since_s, waited_s; /* since it moved; 0: it does not wait */
+    double asked_s;    /* when it began to wait for its next batch; 0: it has not */
+    double answered_s; /* and when that was ready */
+    double waiting_s,
+        waited_s; /* since when it waits for an item, 0: it does not; for how long it has waited since it moved */
 } fth_reader;
 
 /* A step's use of an item. */

@@ -12,6 +12,8 @@
 #include "batches/scheduler_internal.h"
 
 static const double unknown_interval_s = 0.1;
+static const double time_to_take_s = 2; /* what a reader waited for, before it counts as stuck */
+static const double rank_s = 1e-6;      /* between readers that begin to wait at the same time */
 static const double job_expires_s = 60; /* without readers */
 static const double pace_memory = 0.85; /* weight of what was known, for a batch */
 enum { FIRST_STEPS = 8, MIN_STEPS = 2, MAX_STEPS = 1024, MAX_NEEDS_OF_JOB = 1 << 15 };
@@ -261,15 +263,26 @@ int64_t fth_reader_number(const fth_reader *reader, uint32_t turn)
     return reader->next + (int64_t)(turn - reader->first) * reader->stride;
 }
 
+/* When it will ask for its next batch. Those that wait come in the order in which they began to, so that in little memory
+ * each gets its batch complete, and some time to take it. Who could have moved on is busy for who knows how long: as long again as it
+ * has been. */
+static double next_time(const fth_scheduler *scheduler, const fth_reader *reader, double interval_s)
+{
+    double due = reader->moved_s + interval_s, now = scheduler->now_s;
+    bool ready = reader->first != reader->end_turn && step_at(reader, reader->first)->missing == 0;
+    if (reader->asked_s > 0) {
+        if (!ready || now < reader->answered_s + time_to_take_s)
+            return reader->asked_s;
+        due = reader->answered_s;
+    }
+    return due >= now ? due : ready ? now + (now - due) : now;
+}
+
 double fth_reader_time(const fth_scheduler *scheduler, const fth_reader *reader, uint32_t turn)
 {
     double interval = reader->interval_s > 0 ? reader->interval_s : unknown_interval_s;
-    double due = reader->moved_s + interval, now = scheduler->now_s;
-    if (due < now) { /* it is late: it waits for us, or is busy for who knows how long */
-        bool could_move = reader->first != reader->end_turn && step_at(reader, reader->first)->missing == 0;
-        due = could_move ? now + (now - due) : now;
-    }
-    return due + (turn - reader->first) * interval;
+    double next = next_time(scheduler, reader, interval);
+    return turn == reader->first ? next : fmax(next, scheduler->now_s) + (turn - reader->first) * interval;
 }
 
 double fth_item_needed_s(const fth_scheduler *scheduler, uint32_t item, uint32_t *earliest)
@@ -349,11 +362,15 @@ void fth_needs_ready(fth_scheduler *scheduler, uint32_t item)
 {
     for (uint32_t need = scheduler->items.items[item].needs; need; need = scheduler->needs[need].next) {
         fth_reader *reader = scheduler->readers[scheduler->needs[need].reader];
-        step_at(reader, scheduler->needs[need].turn)->missing--;
-        if (reader->waiting_since_s > 0 && scheduler->needs[need].turn == reader->first) {
-            reader->waited_s += scheduler->now_s - reader->waiting_since_s;
-            reader->waiting_since_s = 0;
-        }
+        fth_reader_step *step = step_at(reader, scheduler->needs[need].turn);
+        step->missing--;
+        if (reader->asked_s == 0 || scheduler->needs[need].turn != reader->first)
+            continue;
+        if (step->missing == 0)
+            reader->answered_s = scheduler->now_s;
+        if (reader->waiting_s > 0)
+            reader->waited_s += scheduler->now_s - reader->waiting_s;
+        reader->waiting_s = 0;
     }
 }
 
@@ -635,19 +652,19 @@ static void jump(fth_scheduler *scheduler, fth_reader *reader, int64_t next, int
     reader->stride = stride;
     reader->end = end;
     reader->moved_s = now_s;
-    reader->waited_s = reader->waiting_since_s = 0;
+    reader->asked_s = reader->answered_s = reader->waited_s = reader->waiting_s = 0;
     reader->fresh = true;
 }
 
 static void learn_pace(fth_reader *reader, int64_t steps, double now_s)
 {
-    double waited = reader->waited_s + (reader->waiting_since_s > 0 ? now_s - reader->waiting_since_s : 0);
+    double waited = reader->waited_s + (reader->waiting_s > 0 ? now_s - reader->waiting_s : 0);
     double passed = now_s - reader->moved_s;
     double interval = fmax(passed - waited, passed / 16) / (double)steps;
     double weight = reader->interval_s > 0 ? pow(pace_memory, (double)steps) : 0;
     reader->interval_s = fmax(weight * reader->interval_s + (1 - weight) * interval, 1e-6);
     reader->moved_s = now_s;
-    reader->waited_s = reader->waiting_since_s = 0;
+    reader->asked_s = reader->answered_s = reader->waited_s = reader->waiting_s = 0;
 }
 
 void fth_scheduler_set_position(fth_scheduler *scheduler, uint64_t id, int process, int64_t next, int64_t stride,
@@ -705,8 +722,12 @@ bool fth_scheduler_want(fth_scheduler *scheduler, uint64_t id, fth_item_id item_
         if (reader->job->id != id)
             continue;
         known = true;
-        if (scheduler->needs[need].turn == reader->first && reader->waiting_since_s == 0)
-            reader->waiting_since_s = now_s;
+        if (scheduler->needs[need].turn != reader->first)
+            continue;
+        if (reader->asked_s == 0)
+            reader->asked_s = now_s + rank_s * reader->index;
+        if (reader->waiting_s == 0)
+            reader->waiting_s = now_s;
     }
     if (!known)
         return false;

@@ -301,8 +301,10 @@ static void disturb(test_course *course)
     int number = draw_below(course, course->job_count);
     course_job *job = &course->jobs[number];
     course_process *process = &job->processes[draw_below(course, job->process_count)];
-    if (draw(course) < course->pauses_per_s * tick_s)
+    if (draw(course) < course->pauses_per_s * tick_s) {
         process->ready_s = fmax(process->ready_s, course->now_s) + 20 * draw(course);
+        process->waiting_s = -1;
+    }
     if (job->added && draw(course) < course->kills_per_s * tick_s) {
         /* All of it, as a job dies; it comes back where it was saved. */
         for (int i = 0; i < job->process_count; i++) {
