@@ -344,7 +344,9 @@ static fth_status group_connect(fth_engine *engine, const fth_train_options *opt
     the_group.ranks[self->number] = self;
     pthread_mutex_unlock(&the_group.mutex);
     FTH_TRY(meet(self));
+    pthread_mutex_lock(&the_group.mutex); /* one may be lost meanwhile */
     *place = place_of(self);
+    pthread_mutex_unlock(&the_group.mutex);
 
 out:
     return status;
