@@ -327,6 +327,7 @@ fth_status fth_report_run(FILE *output, const fth_record_summary *run, int colum
         FTH_TRY(print_times(output, run));
         fputc('\n', output);
     }
+    FTH_TRY(fth_report_data(output, run));
     if (fth_report_scales(run, 1)) {
         FTH_TRY(fth_scaling_print_ranks(output, run));
         FTH_TRY(fth_report_scaling(output, run, 1, columns));
@@ -384,6 +385,9 @@ json_t *fth_report_json(const fth_record_summary *run)
     json_t *bill = fth_report_bill_json(run);
     if (bill)
         json_object_set_new(object, "bill", bill);
+    json_t *data = fth_report_data_json(run);
+    if (data)
+        json_object_set_new(object, "batch_cache", data);
     json_t *scaling = fth_scaling_json(run);
     if (scaling)
         json_object_set_new(object, "scaling", scaling);

@@ -34,6 +34,10 @@ double fth_report_last_training_loss(const fth_record_summary *run);
 fth_status fth_report_bill(FILE *output, const fth_record_summary *run);
 json_t *fth_report_bill_json(const fth_record_summary *run); /* or NULL */
 
+/* What the run had of a batch cache (data_section.c); nothing for one that had none. */
+fth_status fth_report_data(FILE *output, const fth_record_summary *run);
+json_t *fth_report_data_json(const fth_record_summary *run); /* or NULL */
+
 /* ---- pictures (picture.c) ---- */
 
 /* What curves span: the smallest value above 0, the largest, and how far right. */

@@ -1,0 +1,147 @@
+/* A run's data, where it came through a batch cache: what was there in time, what it cost, and who decoded it. Events count from the
+ * beginning of a process, so those of a run that was resumed are added up. */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/json.h"
+#include "report/report_internal.h"
+
+typedef struct cache_figures {
+    const char *form, *share, *why;
+    double hits, waits, misses, corrupt, images_read_directly, bytes, decoded_for_it, decoded_by_others;
+    double wait_s, fetch_s, decode_s, usd;
+} cache_figures;
+
+typedef struct figure_row {
+    const char *key;
+    size_t offset;
+} figure_row;
+#define ROW(member)                                                                                                    \
+    {                                                                                                                  \
+#member, offsetof(cache_figures, member)                                                                       \
+    }
+static const figure_row rows[] = {ROW(hits),           ROW(waits),
+                                  ROW(misses),         ROW(corrupt),
+                                  ROW(bytes),          ROW(images_read_directly),
+                                  ROW(decoded_for_it), ROW(decoded_by_others),
+                                  ROW(wait_s),         ROW(fetch_s),
+                                  ROW(decode_s),       ROW(usd)};
+
+static double *figure(cache_figures *figures, const figure_row *row)
+{
+    return (double *)((char *)figures + row->offset);
+}
+
+static void add_event(const json_t *event, cache_figures *figures)
+{
+    for (size_t i = 0; event && i < FTH_COUNT_OF(rows); i++)
+        *figure(figures, &rows[i]) += json_number_value(json_object_get(event, rows[i].key));
+    if (event) {
+        figures->form = json_string_value(json_object_get(event, "form"));
+        figures->share = json_string_value(json_object_get(event, "share"));
+        figures->why = json_string_value(json_object_get(event, "why"));
+    }
+}
+
+/* False if the run had no batch cache. */
+static bool add_up(const fth_record_summary *run, cache_figures *figures)
+{
+    size_t i;
+    const json_t *event, *latest = NULL;
+    bool found = false;
+    *figures = (cache_figures){0};
+    json_array_foreach(run->events, i, event)
+    {
+        const char *name = json_string_value(json_object_get(event, "event"));
+        if (!name)
+            continue;
+        if (strcmp(name, "resume") == 0) {
+            add_event(latest, figures);
+            latest = NULL;
+        } else if (strcmp(name, "batch_cache") == 0) {
+            latest = event;
+            found = true;
+        }
+    }
+    add_event(latest, figures);
+    return found;
+}
+
+static fth_status add_line(fth_table *table, const char *name, char *text)
+{
+    fth_status status = text ? fth_table_add_row(table, (const char *[]){name, text})
+                             : fth_fail(FTH_NO_MEMORY, "no memory for the report");
+    free(text);
+    return status;
+}
+
+static char *describe_time(double seconds)
+{
+    char text[64];
+    fth_duration_format(seconds, text, sizeof text);
+    return fth_format("%s", text);
+}
+
+static fth_status add_lines(fth_table *table, const cache_figures *figures)
+{
+    fth_status status = FTH_OK;
+    char bytes[64];
+    const double asked = figures->hits + figures->waits + figures->misses;
+
+    fth_text_bytes((int64_t)figures->bytes, bytes, sizeof bytes);
+    FTH_TRY(add_line(table, "cached",
+                     fth_format("%s, order shared: %s%s%s", figures->form ? figures->form : "-",
+                                figures->share ? figures->share : "-", figures->why && *figures->why ? "; " : "",
+                                figures->why ? figures->why : "")));
+    FTH_TRY(add_line(
+        table, "there when needed",
+        fth_format("%.0f of %.0f (%.1f %%)", figures->hits, asked, asked > 0 ? 100 * figures->hits / asked : 0)));
+    FTH_TRY(add_line(table, "waited for", fth_format("%.0f", figures->waits)));
+    FTH_TRY(add_line(table, "read directly",
+                     fth_format("%.0f, %.0f images%s", figures->misses, figures->images_read_directly,
+                                figures->corrupt > 0 ? "; some entries were damaged" : "")));
+    FTH_TRY(add_line(table, "from the cache", fth_format("%s", bytes)));
+    FTH_TRY(add_line(table, "waiting for the cache", describe_time(figures->wait_s)));
+    FTH_TRY(add_line(table, "fetching, itself", describe_time(figures->fetch_s)));
+    FTH_TRY(add_line(table, "decoding, itself", describe_time(figures->decode_s)));
+    FTH_TRY(add_line(table, "decoded for it",
+                     fth_format("%.0f images, %.0f more for others that it used too", figures->decoded_for_it,
+                                figures->decoded_by_others)));
+    FTH_TRY(add_line(table, "cache and functions", fth_format("$%.4f", figures->usd)));
+
+out:
+    return status;
+}
+
+fth_status fth_report_data(FILE *output, const fth_record_summary *run)
+{
+    static const char *const headings[] = {"data, through the batch cache", ""};
+    static const fth_alignment alignments[] = {FTH_LEFT, FTH_LEFT};
+    fth_status status = FTH_OK;
+    fth_table *table = NULL;
+    cache_figures figures;
+
+    if (!add_up(run, &figures))
+        return FTH_OK;
+    FTH_TRY(fth_table_create(headings, alignments, FTH_COUNT_OF(headings), &table));
+    FTH_TRY(add_lines(table, &figures));
+    fth_table_print(output, table);
+    fputc('\n', output);
+
+out:
+    fth_table_free(table);
+    return status;
+}
+
+json_t *fth_report_data_json(const fth_record_summary *run)
+{
+    cache_figures figures;
+    if (!add_up(run, &figures))
+        return NULL;
+    json_t *json = json_pack("{s:s?, s:s?, s:s?}", "form", figures.form, "share", figures.share, "why", figures.why);
+    for (size_t i = 0; json && i < FTH_COUNT_OF(rows); i++)
+        fth_json_set_number(json, rows[i].key, *figure(&figures, &rows[i]));
+    return json;
+}
