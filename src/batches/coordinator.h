@@ -52,7 +52,8 @@
  *                 -> {"receipt":[ID, SIZE, "CHECKSUM as 16 hex digits"]}
  *     POST /v1/orders/done  {"prefetcher":TEXT, "results":[{"id":ID, "preparation":{fth_preparation_save()}}, or
  *                                                          {"id":ID, "status":NAME, "error":TEXT}, ...]}  -> {}
- * What is not done after "limit_s" is given to somebody else. A worker opens a data set at the "address" of GET /v1/data/NAME,
+ * What is not done after "limit_s" is given to somebody else, and after 3 s what a worker
+ * has of which nothing is heard: one that is at work says so every second, with "results":[]. A worker opens a data set at the "address" of GET /v1/data/NAME,
  * which must have the same version there. A function is POSTed an order with "cache" and "address" (of this server) beside its members, and
  * answers with a result as above. */
 #ifndef FTH_BATCHES_COORDINATOR_H

@@ -7,12 +7,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MAX_ROOM = 64, MAX_NAME = 120, MOST_WAIT_MS = 10000, GRACE_S = 5 };
+enum { MAX_ROOM = 64, MAX_NAME = 120, MOST_WAIT_MS = 10000, GRACE_S = 5, SILENCE_S = 3 };
 
 typedef struct lent_order {
     fth_order order;
     char worker[MAX_NAME + 1];
-    double until_s;
+    double until_s, heard_s; /* when it must be done; when its worker last said something */
     struct lent_order *next;
 } lent_order;
 
@@ -72,6 +72,15 @@ static fth_status read_worker(const json_t *request, char name[MAX_NAME + 1])
 
 /* ---- taking; with the lock held ---- */
 
+/* A worker is alive: its orders stay its own. */
+static void note_heard(fth_order_lending *lending, const char *worker)
+{
+    double now = fth_clock_seconds();
+    for (lent_order *lent = lending->lent; lent; lent = lent->next)
+        if (strcmp(lent->worker, worker) == 0)
+            lent->heard_s = now;
+}
+
 /* Orders for a worker that are due now, which are lent from now on. */
 static json_t *lend(fth_order_lending *lending, const char *worker, int room)
 {
@@ -83,7 +92,8 @@ static json_t *lend(fth_order_lending *lending, const char *worker, int room)
             break;
         }
         memcpy(lent->worker, worker, strlen(worker) + 1);
-        lent->until_s = fth_clock_seconds() + lending->limit_s;
+        lent->heard_s = fth_clock_seconds();
+        lent->until_s = lent->heard_s + lending->limit_s;
         lent->next = lending->lent;
         lending->lent = lent;
         json_array_append_new(orders, fth_order_save(&lent->order));
@@ -111,6 +121,7 @@ fth_status fth_order_lending_take(fth_order_lending *lending, fth_exchange *exch
     FTH_REQUIRE(room >= 1 && room <= MAX_ROOM, FTH_INVALID, "\"room\" must be 1 to %d", (int)MAX_ROOM);
     wait_ms = wait_ms < 0 ? 0 : wait_ms > MOST_WAIT_MS ? MOST_WAIT_MS : wait_ms;
     held->room = (int)room;
+    note_heard(lending, held->worker);
     json_t *orders = lend(lending, held->worker, held->room);
     if (json_array_size(orders) > 0 || wait_ms == 0 || lending->closed) {
         answer_orders(lending, exchange, orders);
@@ -187,6 +198,9 @@ fth_status fth_order_lending_finish(fth_order_lending *lending, fth_exchange *ex
 
     FTH_TRY(read_worker(request, worker));
     FTH_REQUIRE(json_is_array(results), FTH_INVALID, "\"results\" must be a list");
+    pthread_mutex_lock(&lending->mutex);
+    note_heard(lending, worker);
+    pthread_mutex_unlock(&lending->mutex);
     json_array_foreach(results, index, result)
     {
         fth_item_id id;
@@ -240,7 +254,7 @@ static void take_back(fth_order_lending *lending)
     pthread_mutex_lock(&lending->mutex);
     for (lent_order **at = &lending->lent; *at;) {
         lent_order *lent = *at;
-        if (now < lent->until_s) {
+        if (now < lent->until_s && now - lent->heard_s < SILENCE_S) {
             at = &lent->next;
             continue;
         }
@@ -252,7 +266,12 @@ static void take_back(fth_order_lending *lending)
     while (overdue) {
         lent_order *lent = overdue;
         overdue = lent->next;
-        snprintf(reason, sizeof reason, "the worker %s did not hand it in within %g s", lent->worker, lending->limit_s);
+        if (now < lent->until_s)
+            snprintf(reason, sizeof reason, "the worker %s has gone: nothing was heard of it for %d s", lent->worker,
+                     SILENCE_S);
+        else
+            snprintf(reason, sizeof reason, "the worker %s did not hand it in within %g s", lent->worker,
+                     lending->limit_s);
         fth_desk_done(lending->desk, lent->worker, &lent->order, FTH_TIMEOUT, reason, NULL, 0);
         free(lent);
     }

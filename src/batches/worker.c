@@ -24,6 +24,7 @@ enum { HELD_MS = 1000, BATCHES_AT_ONCE = 1, SAMPLES_AT_ONCE = 32 };
 #define ASK_S            10.0
 #define USUAL_PATIENCE_S 120.0
 #define LONGEST_PAUSE_S  2.0
+#define SIGN_OF_LIFE_S   1.0 /* a worker that says nothing for three times this long loses its orders */
 
 typedef struct fth_prefetch_worker {
     fth_prefetch_worker_options with;
@@ -46,6 +47,7 @@ typedef struct fth_prefetch_worker {
     pthread_mutex_t mutex; /* guards what follows */
     pthread_cond_t changed;
     json_t *results; /* to be reported */
+    int orders_out;  /* taken by a thread, and not done */
     bool reporting;
 } fth_prefetch_worker;
 
@@ -132,6 +134,10 @@ static bool take_waiting(fth_prefetch_worker *worker, fth_workshop *workshop, ft
         }
         json_array_remove(worker->waiting, 0);
         if (status == FTH_OK) {
+            pthread_mutex_lock(&worker->mutex);
+            worker->orders_out++;
+            pthread_cond_signal(&worker->changed);
+            pthread_mutex_unlock(&worker->mutex);
             worker->samples = order->kind != FTH_ITEM_BATCH;
             return true;
         }
@@ -177,6 +183,7 @@ static void done(void *context, const fth_order *order, fth_status status, const
     json_t *result = fth_result_save(order, status, reason, preparation);
     pthread_mutex_lock(&worker->mutex);
     json_array_append_new(worker->results, result);
+    worker->orders_out--;
     pthread_cond_signal(&worker->changed);
     pthread_mutex_unlock(&worker->mutex);
 }
@@ -200,15 +207,25 @@ static void report_results(fth_prefetch_worker *worker, json_t *results)
     json_decref(request);
 }
 
+/* Waits for results, or for the time to give a sign of life; false: it is over. With the mutex held. */
+static bool wait_for_results(fth_prefetch_worker *worker)
+{
+    struct timespec until = fth_deadline_timespec(fth_deadline_in(SIGN_OF_LIFE_S));
+    int waited = 0;
+    while (worker->reporting && json_array_size(worker->results) == 0 && waited == 0) {
+        if (worker->orders_out > 0)
+            waited = pthread_cond_clockwait(&worker->changed, &worker->mutex, CLOCK_MONOTONIC, &until);
+        else
+            pthread_cond_wait(&worker->changed, &worker->mutex); /* ended by an order, or the end of the session */
+    }
+    return worker->reporting || json_array_size(worker->results) > 0;
+}
+
 static void *report(void *context)
 {
     fth_prefetch_worker *worker = context;
     pthread_mutex_lock(&worker->mutex);
-    for (;;) {
-        while (worker->reporting && json_array_size(worker->results) == 0)
-            pthread_cond_wait(&worker->changed, &worker->mutex); /* ended by done(), or the end of the session */
-        if (json_array_size(worker->results) == 0)
-            break;
+    while (wait_for_results(worker)) {
         json_t *results = worker->results;
         worker->results = json_array();
         pthread_mutex_unlock(&worker->mutex);
