@@ -34,9 +34,10 @@ static fth_status open_cache(const char *address, const fth_cache_options *optio
     FTH_TRY(check(address));
     FTH_TRY(fth_allocate(1, sizeof *cache, &cache));
     cache->deadline_s = options->deadline_s > 0 ? options->deadline_s : USUAL_DEADLINE_S;
-    FTH_TRY(fth_coordinator_link_open(
-        &(fth_coordinator_link_options){.url = address, .pinned_key = options->pinned_key, .ca_file = options->ca_file},
-        &cache->link));
+    FTH_TRY(fth_coordinator_link_open(&(fth_coordinator_link_options){.url = address + strlen("items+"),
+                                                                      .pinned_key = options->pinned_key,
+                                                                      .ca_file = options->ca_file},
+                                      &cache->link));
     *state = cache;
     cache = NULL;
 
