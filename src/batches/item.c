@@ -56,26 +56,34 @@ void fth_item_seal(void *entry, fth_item_id id, fth_item_kind kind, uint64_t pay
     *receipt = (fth_receipt){.id = id, .size_bytes = sizeof header + payload_bytes, .checksum = header.checksum};
 }
 
+/* What is wrong with an entry; NULL: nothing. */
+static const char *find_damage(const void *entry, uint64_t size_bytes, fth_item_id id, const fth_receipt *receipt)
+{
+    fth_item_header header;
+    if (size_bytes < sizeof header)
+        return "too short for an entry";
+    memcpy(&header, entry, sizeof header);
+    if (header.magic != FTH_ITEM_MAGIC)
+        return "not an entry of the batch cache";
+    if (!fth_item_id_equal(header.id, id))
+        return "the entry is another item's";
+    if (header.kind >= FTH_ITEM_KINDS)
+        return "unknown kind";
+    if (header.payload_bytes != size_bytes - sizeof header)
+        return "its length is not the one that it says";
+    if (receipt && (receipt->size_bytes != size_bytes || receipt->checksum != header.checksum))
+        return "not the entry that its receipt is for";
+    if (hash_payload(entry, header.payload_bytes, id) != header.checksum)
+        return "wrong checksum";
+    return NULL;
+}
+
 fth_status fth_item_check(const void *entry, uint64_t size_bytes, fth_item_id id, const fth_receipt *receipt)
 {
-    fth_status status = FTH_OK;
-    fth_item_header header;
     char text[FTH_ITEM_ID_TEXT];
-
+    const char *damage = find_damage(entry, size_bytes, id, receipt);
+    if (!damage)
+        return FTH_OK;
     fth_item_id_format(id, text);
-    FTH_REQUIRE(size_bytes >= sizeof header, FTH_CORRUPT, "cached item %s: only %" PRIu64 " bytes", text, size_bytes);
-    memcpy(&header, entry, sizeof header);
-    FTH_REQUIRE(header.magic == FTH_ITEM_MAGIC, FTH_CORRUPT, "cached item %s: not an entry of the batch cache", text);
-    FTH_REQUIRE(fth_item_id_equal(header.id, id), FTH_CORRUPT, "cached item %s: the entry is another item's", text);
-    FTH_REQUIRE(header.kind < FTH_ITEM_KINDS, FTH_CORRUPT, "cached item %s: unknown kind %u", text, header.kind);
-    FTH_REQUIRE(header.payload_bytes == size_bytes - sizeof header, FTH_CORRUPT,
-                "cached item %s: %" PRIu64 " bytes instead of %" PRIu64, text, size_bytes - sizeof header,
-                header.payload_bytes);
-    FTH_REQUIRE(!receipt || (receipt->size_bytes == size_bytes && receipt->checksum == header.checksum), FTH_CORRUPT,
-                "cached item %s: not the entry that its receipt is for", text);
-    FTH_REQUIRE(hash_payload(entry, header.payload_bytes, id) == header.checksum, FTH_CORRUPT,
-                "cached item %s: wrong checksum", text);
-
-out:
-    return status;
+    return fth_fail(FTH_CORRUPT, "cached item %s of %" PRIu64 " bytes: %s", text, size_bytes, damage);
 }
