@@ -2,12 +2,12 @@
  *
  * The index is a hash table with linear probing, of a fixed size. A row's state and a count of its changes are one word:
  *
- *     empty -> changing -> live -> dead -> changing -> live ...
- *                                  dead -> empty, at the end of a run of rows
+ *     empty -> changing -> live -> changing -> empty
  *
  * A reader stops at an empty row and passes over all others that are not its own. It believes a row if the word is the same before it
  * read it and after it has announced its pin; then the owner, who changes the word first and looks for pins second, sees the pin.
- * Every run of rows that are not empty ends with a live one, so dead rows do not accumulate. No row ever moves.
+ * When a row is taken out, rows behind it move up, so that none are left that only lead to others; `moves` is odd meanwhile, and a
+ * reader that found nothing looks again if it has changed.
  *
  * Memory is handed out by space.h, whose state is the owner's alone. Entries that are evicted wait in `retired` until no client
  * pins them and the owner does not hold them.
@@ -19,6 +19,7 @@
 #include <fcntl.h>
 #include <inttypes.h>
 #include <pthread.h>
+#include <sched.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
@@ -27,8 +28,9 @@
 #include "batches/mapping.h"
 #include "batches/space.h"
 
-enum { ROW_EMPTY, ROW_DEAD, ROW_LIVE, ROW_CHANGING, ROW_STATES = 3, ROW_COUNT_STEP = 4 };
-enum { MIN_ROWS = 1 << 10, MAX_ROWS = 1 << 22, BYTES_PER_ROW = 1024, MANY_RETIRED = 32 };
+enum { ROW_EMPTY, ROW_CHANGING, ROW_LIVE, ROW_STATES = 3 };
+enum { MIN_ROWS = 1 << 10, MAX_ROWS = 1 << 22, BYTES_PER_ROW = 1024, MANY_RETIRED = 32, QUICK_LOOKS = 32 };
+#define MOVES_S       0.1
 #define SEGMENT_MAGIC UINT64_C(0x31304d4745534646) /* "FFSEGM01" */
 
 typedef struct segment_row {
@@ -43,7 +45,8 @@ typedef struct segment_header {
     uint64_t row_count;    /* a power of two */
     uint64_t entry_offset; /* where entries begin */
     uint64_t entry_bytes;
-    uint64_t reserved[4];
+    _Atomic uint64_t moves; /* of rows, counted at beginning and end: odd while they move */
+    uint64_t reserved[3];
     segment_row rows[];
 } segment_header;
 
@@ -140,7 +143,7 @@ static void write_row(segment_row *row, const row_facts *facts)
     set_row_state(row, ROW_LIVE);
 }
 
-/* The row of an id; or -1, with the row that it would get, if there is one, in *vacant. */
+/* The row of an id; or -1, with the empty row that it would get, if there is one, in *vacant. */
 static int64_t find_row(segment_header *memory, uint64_t row_count, fth_item_id id, int64_t *vacant)
 {
     uint64_t at = home_of(row_count, id);
@@ -148,27 +151,24 @@ static int64_t find_row(segment_header *memory, uint64_t row_count, fth_item_id 
     for (uint64_t i = 0; i < row_count; i++, at = (at + 1) & (row_count - 1)) {
         segment_row *row = &memory->rows[at];
         int state = (int)(atomic_load_explicit(&row->state, memory_order_acquire) & ROW_STATES);
-        if (state != ROW_LIVE && *vacant < 0)
+        if (state == ROW_EMPTY) {
             *vacant = (int64_t)at;
-        if (state == ROW_EMPTY)
             return -1;
+        }
         if (state == ROW_LIVE && row_has_id(row, id))
             return (int64_t)at;
     }
     return -1;
 }
 
-/* Takes a live row out; the rows before it that only led to it become empty. */
-static void remove_row(segment_header *memory, uint64_t at)
+static void begin_moves(segment_header *memory)
 {
-    uint64_t mask = memory->row_count - 1;
-    set_row_state(&memory->rows[at], ROW_DEAD);
-    if ((atomic_load(&memory->rows[(at + 1) & mask].state) & ROW_STATES) != ROW_EMPTY)
-        return;
-    while ((atomic_load(&memory->rows[at].state) & ROW_STATES) == ROW_DEAD) {
-        set_row_state(&memory->rows[at], ROW_EMPTY);
-        at = (at - 1) & mask;
-    }
+    atomic_store(&memory->moves, atomic_load(&memory->moves) | 1);
+}
+
+static void end_moves(segment_header *memory)
+{
+    atomic_store(&memory->moves, (atomic_load(&memory->moves) | 1) + 1);
 }
 
 /* ---- lists ---- */
@@ -375,6 +375,7 @@ static fth_status adopt_rows(fth_segment_cache *segment)
     row_facts *rows = NULL;
     size_t count = 0;
 
+    begin_moves(segment->memory);
     FTH_TRY(list_rows(segment, &rows, &count));
     for (uint64_t i = 0; i < segment->memory->row_count; i++)
         set_row_state(&segment->memory->rows[i], ROW_EMPTY);
@@ -383,6 +384,7 @@ static fth_status adopt_rows(fth_segment_cache *segment)
         qsort(rows, count, sizeof *rows, compare_places);
     for (size_t i = 0; i < count; i++)
         FTH_TRY(adopt_row(segment, &rows[i]));
+    end_moves(segment->memory);
 out:
     free(rows);
     return status;
@@ -557,6 +559,28 @@ void fth_segment_cancel(fth_segment_cache *segment, void *entry)
     pthread_mutex_unlock(&segment->mutex);
 }
 
+/* Takes a live row out, and moves up those behind it that are found by way of it. */
+static void remove_row(fth_segment_cache *segment, uint64_t hole)
+{
+    segment_header *memory = segment->memory;
+    uint64_t mask = memory->row_count - 1;
+    begin_moves(memory);
+    set_row_state(&memory->rows[hole], ROW_CHANGING);
+    for (uint64_t at = (hole + 1) & mask; (atomic_load(&memory->rows[at].state) & ROW_STATES) != ROW_EMPTY;
+         at = (at + 1) & mask) {
+        row_facts facts = read_row(&memory->rows[at]);
+        uint64_t home = home_of(memory->row_count, facts.receipt.id);
+        if (((at - home) & mask) < ((at - hole) & mask))
+            continue; /* its probe begins behind the hole */
+        write_row(&memory->rows[hole], &facts);
+        segment->blocks[hole] = segment->blocks[at];
+        set_row_state(&memory->rows[at], ROW_CHANGING);
+        hole = at;
+    }
+    set_row_state(&memory->rows[hole], ROW_EMPTY);
+    end_moves(memory);
+}
+
 bool fth_segment_evict(fth_segment_cache *segment, fth_item_id id)
 {
     int64_t vacant;
@@ -566,7 +590,7 @@ bool fth_segment_evict(fth_segment_cache *segment, fth_item_id id)
         segment_entry entry = {.block = segment->blocks[row],
                                .offset =
                                    atomic_load_explicit(&segment->memory->rows[row].offset, memory_order_relaxed)};
-        remove_row(segment->memory, (uint64_t)row);
+        remove_row(segment, (uint64_t)row);
         segment->live--;
         /* Without memory to remember it by, the entry's own memory is lost until the owner ends. */
         if (add_to_list(&segment->retired, entry) == FTH_OK && segment->retired.count % MANY_RETIRED == 0)
@@ -664,17 +688,38 @@ void fth_segment_unmap(fth_segment_view *view)
     free(view);
 }
 
+/* As find_row(), while the owner works: what is there all the time is found. An owner that has no processor while it moves rows is
+ * waited for, one that was killed then only for a moment. */
+static int64_t look_for_row(fth_segment_view *view, fth_item_id id)
+{
+    fth_deadline give_up = {0};
+    for (int looks = 0;; looks++) {
+        int64_t vacant;
+        uint64_t moves = atomic_load(&view->memory->moves);
+        int64_t at = find_row(view->memory, view->row_count, id, &vacant);
+        if (at >= 0 || (moves % 2 == 0 && atomic_load(&view->memory->moves) == moves))
+            return at;
+        if (looks < QUICK_LOOKS)
+            continue;
+        if (looks == QUICK_LOOKS)
+            give_up = fth_deadline_in(MOVES_S);
+        else if (fth_deadline_passed(give_up))
+            return -1;
+        sched_yield();
+    }
+}
+
 /* Finds an entry and pins it; the row is then known to have been there after the pin was announced. */
 static fth_status find_and_pin(fth_segment_view *view, fth_slot *slot, fth_item_id id, row_facts *facts, int *place)
 {
-    int64_t vacant, at;
+    int64_t at;
     *place = -1;
-    while ((at = find_row(view->memory, view->row_count, id, &vacant)) >= 0) {
+    while ((at = look_for_row(view, id)) >= 0) {
         segment_row *row = &view->memory->rows[at];
         uint64_t state = atomic_load(&row->state);
         *facts = read_row(row);
         if ((state & ROW_STATES) != ROW_LIVE || !fth_item_id_equal(facts->receipt.id, id))
-            continue; /* it was removed just now; another row may have it */
+            continue; /* it was removed or moved just now */
         *place = fth_slot_pin(slot, facts->offset);
         if (*place < 0)
             return fth_fail(FTH_NO_SPACE, "%d cached items are in use at once; give some back", (int)FTH_SLOT_PINS);

@@ -63,7 +63,7 @@ typedef enum pass { PASS_HIT, PASS_READ, PASS_COPY, PASSES } pass;
 /* What processes share: a barrier, and what they measured. */
 typedef struct shared_results {
     _Atomic int arrived;
-    double seconds[PASSES][MAX_ROUNDS][MAX_READERS];
+    double begin_s[PASSES][MAX_ROUNDS][MAX_READERS], end_s[PASSES][MAX_ROUNDS][MAX_READERS];
     double hit_s[MAX_READERS][MAX_HITS / MAX_READERS];
     size_t hits[MAX_READERS];
 } shared_results;
@@ -148,12 +148,26 @@ static void be_reader(const bandwidth_run *run, int reader)
             double begin = fth_clock_seconds();
             sum += kind == PASS_HIT ? run_hits(view, slot, run->entries, run->results, reader)
                                     : run_plainly((pass)kind, bytes, run->entries, run->size, copy);
-            if (round >= 0)
-                run->results->seconds[kind][round][reader] = fth_clock_seconds() - begin;
-            else
+            if (round < 0) {
                 run->results->hits[reader] = 0;
+                continue;
+            }
+            run->results->begin_s[kind][round][reader] = begin;
+            run->results->end_s[kind][round][reader] = fth_clock_seconds();
         }
     _exit(0);
+}
+
+/* All processes together, from the first one's beginning to the last one's end. */
+static double speed_of(const bandwidth_run *run, int kind, int round)
+{
+    const double *begin = run->results->begin_s[kind][round], *end = run->results->end_s[kind][round];
+    double first = begin[0], last = end[0];
+    for (int i = 1; i < run->readers; i++) {
+        first = begin[i] < first ? begin[i] : first;
+        last = end[i] > last ? end[i] : last;
+    }
+    return (double)(run->entries * run->size) * run->readers / (last - first) / 1e9;
 }
 
 static void measure_bandwidth(uint64_t memory_bytes, uint64_t size, int readers, int rounds)
@@ -184,11 +198,8 @@ static void measure_bandwidth(uint64_t memory_bytes, uint64_t size, int readers,
     for (int i = 0, state; i < readers; i++)
         must(wait(&state) > 0 && state == 0, "a reader failed");
     for (int round = 0; round < rounds; round++) {
-        for (int kind = 0; kind < PASSES; kind++) {
-            speeds[kind][round] = 0;
-            for (int i = 0; i < readers; i++)
-                speeds[kind][round] += (double)(run.entries * size) / results->seconds[kind][round][i] / 1e9;
-        }
+        for (int kind = 0; kind < PASSES; kind++)
+            speeds[kind][round] = speed_of(&run, kind, round);
         ratios[round] = speeds[PASS_HIT][round] / speeds[PASS_READ][round];
     }
     size_t hits = 0;
