@@ -102,6 +102,18 @@ static fth_status answer_why(batches_agent *agent, const json_t *request, json_t
     return FTH_OK;
 }
 
+/* It was whole when it came here: it is fetched again. */
+static fth_status answer_lost(batches_agent *agent, const json_t *request, json_t **answer)
+{
+    const char *text = json_string_value(json_object_get(request, "id"));
+    fth_item_id id;
+    if (!text || !fth_item_id_parse(text, &id))
+        return fth_fail(FTH_INVALID, "\"lost\" needs an item's \"id\"");
+    fth_segment_evict(agent->segment, id);
+    *answer = json_object();
+    return FTH_OK;
+}
+
 static fth_status answer(void *context, int slot, json_t *request, json_t **result, uint64_t *job)
 {
     batches_agent *agent = context;
@@ -118,6 +130,8 @@ static fth_status answer(void *context, int slot, json_t *request, json_t **resu
         return answer_figures(agent, slot, result);
     if (strcmp(operation, "failed?") == 0)
         return answer_why(agent, request, result);
+    if (strcmp(operation, "lost") == 0)
+        return answer_lost(agent, request, result);
     return fth_fail(FTH_INVALID, "the batch cache does not know the request \"%s\"", operation);
 }
 

@@ -36,6 +36,7 @@ typedef struct client {
     bool registered;
     fth_form form;    /* of the address, until it is chosen */
     int64_t rotation; /* the same */
+    char why[256];    /* that form was chosen */
     fth_item_lease kept[MOST_KEPT];
 } client;
 
@@ -128,6 +129,8 @@ static fth_status open_session(void *context, const fth_dataset *dataset, fth_lo
     FTH_TRY(fth_session_open(&how, options, &opened));
     pthread_mutex_lock(&own->mutex);
     if (options->split == FTH_TRAIN) { /* whatever is opened later, also by this process again, goes on like this */
+        if (how.form == FTH_FORM_AUTO)
+            snprintf(own->why, sizeof own->why, "%s", fth_supply_why(fth_session_supply(opened)));
         own->form = fth_session_spec(opened)->form;
         own->rotation = fth_session_spec(opened)->rotation;
     }
@@ -261,6 +264,10 @@ bool fth_batches_get_figures(const fth_dataset *dataset, fth_batches_figures *fi
     for (size_t i = 0; i < own->session_count; i++)
         add_session_figures(own->sessions[i], figures);
     figures->form = own->registration.spec.form;
+    snprintf(figures->why, sizeof figures->why, "%s",
+             own->why[0]                          ? own->why
+             : own->address.form != FTH_FORM_AUTO ? "the address asks for it"
+                                                  : "");
     pthread_mutex_unlock(&own->mutex);
     return true;
 }

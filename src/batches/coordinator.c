@@ -170,7 +170,7 @@ static void keep_registration(void *parts)
     fth_state_keeper_nudge(((fth_coordinator_parts *)parts)->keeper);
 }
 
-static fth_status serve_this_machine(fth_coordinator *coordinator, const fth_coordinator_options *options)
+static fth_status serve_this_machine(fth_coordinator *coordinator)
 {
     fth_coordinator_parts *parts = &coordinator->parts;
     fth_local_clients *local = NULL;
@@ -179,7 +179,6 @@ static fth_status serve_this_machine(fth_coordinator *coordinator, const fth_coo
                                                                             .desk = parts->desk,
                                                                             .segment = coordinator->segment,
                                                                             .board = coordinator->board,
-                                                                            .address = options->address,
                                                                             .port = coordinator->port,
                                                                             .context = parts,
                                                                             .stir = stir,
@@ -223,7 +222,7 @@ fth_status fth_coordinator_start(const fth_coordinator_options *options, fth_coo
     FTH_TRY(open_state(coordinator, options));
     FTH_TRY(serve_http(coordinator, options));
     if (coordinator->segment)
-        FTH_TRY(serve_this_machine(coordinator, options));
+        FTH_TRY(serve_this_machine(coordinator));
     FTH_TRY(fth_watcher_start(parts->watcher, atomic_load(&parts->local)));
     FTH_TRY(start_prefetchers(coordinator, options));
     if (parts->keeper)

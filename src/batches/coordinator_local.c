@@ -168,6 +168,15 @@ static fth_status answer_request(void *context, int slot, json_t *request, json_
             return fth_fail(FTH_INVALID, "\"id\" is no item's");
         return explain(clients->with.desk, id, answer);
     }
+    if (strcmp(op, "lost") == 0) {
+        const char *text = json_string_value(json_object_get(request, "id"));
+        if (!text || !fth_item_id_parse(text, &id))
+            return fth_fail(FTH_INVALID, "\"id\" is no item's");
+        if (fth_segment_evict(clients->with.segment, id)) /* or somebody else has said so before */
+            fth_desk_lost(clients->with.desk, id);
+        *answer = json_object();
+        return FTH_OK;
+    }
     return fth_fail(FTH_INVALID, "unknown request \"%.40s\"", op);
 }
 
@@ -211,7 +220,7 @@ fth_status fth_local_clients_open(const fth_local_clients_options *options, fth_
     clients->with = *options;
     clients->highest = -1;
     pthread_mutex_init(&clients->mutex, NULL);
-    FTH_TRY(fth_host_socket_path(options->address, options->port, NULL, &path));
+    FTH_TRY(fth_host_own_socket_path(options->port, &path));
     FTH_TRY(
         fth_host_open(path, options->segment, options->board,
                       &(fth_host_supplier){.context = clients, .answer = answer_request, .wake = wake, .left = left},

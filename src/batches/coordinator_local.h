@@ -14,7 +14,6 @@ typedef struct fth_local_clients_options {
     fth_desk *desk;
     fth_segment_cache *segment;
     fth_board *board;
-    const char *address;
     int port;
     void *context;
     void (*stir)(void *context);       /* somebody waits, or comes: look soon. From any thread */

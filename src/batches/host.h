@@ -13,6 +13,7 @@
  *     {"op":"describe", "data":NAME}                                                     -> {"set":{...}}
  *     {"op":"wake"}                 this client waits for something: look at its slot   (no answer)
  *     {"op":"failed?", "id":ID}     why an item could not be made                       -> {"status":..., "error":...}
+ *     {"op":"lost", "id":ID}        the entry is damaged: it is made, or fetched, again  -> {}
  *     {"op":"figures"}              what the job has cost so far                        -> as GET /v1/jobs/JOB (coordinator.h)
  *     {"op":"finish"}               the job is done, not merely gone
  *
