@@ -463,7 +463,15 @@ static void samples_are_fetched_where_the_form_is_samples(void **state)
         WAIT_UNTIL(fth_segment_pin(fixture->view, fixture->slot, id, &pin, &found) == FTH_OK && found);
         check_and_unpin(fixture, id, &pin);
     }
-    assert_int_equal(READ_LOCKED(&fixture->coordinator, fetched), BATCH); /* it ends there */
+    /* It ends there. */
+    fth_job_plan_batch(&fixture->spec, SET_COUNT, 4, &plan);
+    for (int i = 0; i < BATCH; i++) {
+        fth_pin pin;
+        bool found = false;
+        fth_item_id id = fth_job_sample_id(&fixture->spec, FTH_ITEM_ENCODED, samples[i]);
+        assert_int_equal(fth_segment_pin(fixture->view, fixture->slot, id, &pin, &found), FTH_OK);
+        assert_false(found);
+    }
 }
 
 static void a_failure_reaches_the_client_that_waits(void **state)
