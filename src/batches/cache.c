@@ -113,6 +113,12 @@ fth_status fth_cache_get(fth_cache *cache, const fth_item_id *ids, size_t count,
     return count == 0 ? FTH_OK : cache->kind->get(cache->state, ids, count, deadline, take, context);
 }
 
+fth_status fth_cache_look(fth_cache *cache, fth_item_id id, fth_deadline deadline, fth_receipt *receipt, bool *found)
+{
+    *found = false;
+    return cache->kind->look(cache->state, id, deadline, receipt, found);
+}
+
 fth_status fth_cache_remove(fth_cache *cache, const fth_item_id *ids, size_t count)
 {
     return count == 0 ? FTH_OK : cache->kind->remove(cache->state, ids, count);

@@ -42,6 +42,8 @@ typedef void fth_cache_take(void *context, size_t which, const void *entry, uint
  * before the call fails. */
 fth_status fth_cache_get(fth_cache *cache, const fth_item_id *ids, size_t count, fth_deadline deadline,
                          fth_cache_take *take, void *context);
+/* What the cache says of an entry, by its header and length alone: it is not read. */
+fth_status fth_cache_look(fth_cache *cache, fth_item_id id, fth_deadline deadline, fth_receipt *receipt, bool *found);
 fth_status fth_cache_remove(fth_cache *cache, const fth_item_id *ids, size_t count);
 /* Lists what is there, for a coordinator that starts again. */
 fth_status fth_cache_visit(fth_cache *cache, void (*visit)(void *context, const fth_receipt *receipt), void *context);
@@ -59,6 +61,7 @@ typedef struct fth_cache_kind {
     void (*cancel)(void *state, void *entry);
     fth_status (*get)(void *state, const fth_item_id *ids, size_t count, fth_deadline deadline, fth_cache_take *take,
                       void *context);
+    fth_status (*look)(void *state, fth_item_id id, fth_deadline deadline, fth_receipt *receipt, bool *found);
     fth_status (*remove)(void *state, const fth_item_id *ids, size_t count);
     fth_status (*visit)(void *state, void (*visit)(void *context, const fth_receipt *receipt), void *context);
 } fth_cache_kind;

@@ -83,6 +83,16 @@ static fth_status fail_to_manage(void)
     return fth_fail(FTH_UNSUPPORTED, "a coordinator's memory is managed by the coordinator");
 }
 
+static fth_status look(void *state, fth_item_id id, fth_deadline deadline, fth_receipt *receipt, bool *found)
+{
+    (void)state;
+    (void)id;
+    (void)deadline;
+    (void)receipt;
+    (void)found;
+    return fail_to_manage();
+}
+
 static fth_status remove_items(void *state, const fth_item_id *ids, size_t count)
 {
     (void)state;
@@ -109,6 +119,7 @@ const fth_cache_kind fth_cache_coordinator = {
     .put = put,
     .cancel = cancel,
     .get = get,
+    .look = look,
     .remove = remove_items,
     .visit = visit_items,
 };

@@ -36,6 +36,13 @@ static void cancel(void *state, void *entry)
     fth_segment_cancel(state, entry);
 }
 
+static fth_status look(void *state, fth_item_id id, fth_deadline deadline, fth_receipt *receipt, bool *found)
+{
+    (void)deadline;
+    *found = fth_segment_has(state, id, receipt);
+    return FTH_OK;
+}
+
 static fth_status get(void *state, const fth_item_id *ids, size_t count, fth_deadline deadline, fth_cache_take *take,
                       void *context)
 {
@@ -81,6 +88,7 @@ const fth_cache_kind fth_cache_shm = {
     .put = put,
     .cancel = cancel,
     .get = get,
+    .look = look,
     .remove = remove_items,
     .visit = visit_items,
 };

@@ -235,6 +235,52 @@ static bool is_scan_answer(const redisReply *reply)
     return true;
 }
 
+/* An entry that is looked at: its header is the first thing that is asked for, its length the second. */
+typedef struct look_call {
+    redis_cache *cache;
+    fth_item_id id;
+    fth_item_header header;
+    uint64_t size_bytes;
+} look_call;
+
+static const char *look_key(void *context, size_t which, char *room)
+{
+    const look_call *call = context;
+    (void)which;
+    return write_key(call->cache, call->id, room);
+}
+
+static fth_status send_look(void *context, size_t which, const char *key, fth_redis_connection *connection,
+                            fth_deadline deadline)
+{
+    (void)context, (void)deadline;
+    if (which == 0)
+        return fth_redis_add(connection, (const char *[]){"GETRANGE", key, "0", "63", NULL});
+    return fth_redis_add(connection, (const char *[]){"STRLEN", key, NULL});
+}
+
+static void take_look(void *context, size_t which, const fth_redis_value *value)
+{
+    look_call *call = context;
+    if (which == 0 && value->kind == FTH_REDIS_BYTES && value->size_bytes == sizeof call->header)
+        memcpy(&call->header, value->bytes, sizeof call->header);
+    if (which == 1 && value->kind == FTH_REDIS_WORD)
+        call->size_bytes = strtoull(value->bytes, NULL, 10);
+}
+
+static fth_status look(void *state, fth_item_id id, fth_deadline deadline, fth_receipt *receipt, bool *found)
+{
+    look_call call = {.cache = state, .id = id};
+    char key[FTH_REDIS_MAX_KEY];
+    fth_status status = fth_redis_exchange(
+        call.cache->map,
+        &(fth_redis_work){
+            .count = 2, .window = 2, .context = &call, .key = look_key, .send = send_look, .take = take_look},
+        deadline);
+    *found = status == FTH_OK && make_receipt(write_key(call.cache, id, key), &call.header, call.size_bytes, receipt);
+    return status;
+}
+
 static fth_status visit_server(redis_cache *cache, fth_redis_server *server,
                                void (*visit)(void *context, const fth_receipt *receipt), void *context)
 {
@@ -388,6 +434,7 @@ const fth_cache_kind fth_cache_redis = {
     .put = put,
     .cancel = cancel,
     .get = get,
+    .look = look,
     .remove = remove_items,
     .visit = visit_items,
 };

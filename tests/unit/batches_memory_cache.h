@@ -108,6 +108,13 @@ fth_status fth_cache_get(fth_cache *cache, const fth_item_id *ids, size_t count,
     return FTH_OK;
 }
 
+fth_status fth_cache_look(fth_cache *cache, fth_item_id id, fth_deadline deadline, fth_receipt *receipt, bool *found)
+{
+    (void)deadline;
+    *found = memory_cache_find(cache, id, receipt) != NULL;
+    return FTH_OK;
+}
+
 const char *fth_cache_name(const fth_cache *cache)
 {
     (void)cache;

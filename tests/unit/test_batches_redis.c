@@ -188,6 +188,16 @@ static void large_entries_are_whole_and_larger_ones_refused(void **state)
     assert_int_equal(sizes[1], large);
     assert_int_equal(sizes[3], size_of(4));
 
+    /* Looked at, without being read. */
+    fth_receipt receipt = {0};
+    bool found = false;
+    assert_int_equal(fth_cache_look(fixture->cache, id_of(1), fth_deadline_in(SERVER_START_S), &receipt, &found),
+                     FTH_OK);
+    assert_true(found && fth_item_id_equal(receipt.id, id_of(1)) && receipt.size_bytes == large);
+    assert_int_equal(fth_cache_look(fixture->cache, id_of(9), fth_deadline_in(SERVER_START_S), &receipt, &found),
+                     FTH_OK);
+    assert_false(found);
+
     assert_int_equal(fth_cache_begin(fixture->cache, UINT64_C(600) << 20, &entry), FTH_UNSUPPORTED);
     assert_message_has("smaller batch");
 }
