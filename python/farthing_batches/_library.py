@@ -13,7 +13,7 @@ class Options(ctypes.Structure):
     _fields_ = [("batch", c_int64), ("seed", c_uint64), ("shuffle", c_int), ("split", c_int), ("transform", c_char_p),
                 ("augment", c_char_p), ("image_size", c_int), ("share", c_char_p), ("form", c_char_p), ("rank", c_int),
                 ("ranks", c_int), ("worker", c_int), ("workers", c_int), ("threads", c_int), ("by_index", c_int), ("first_batch", c_int64),
-                ("batch_limit", c_int64), ("job", c_char_p), ("max_bad_images", c_double), ("timeout_s", c_double)]
+                ("batch_limit", c_int64), ("job", c_char_p), ("order", c_char_p), ("max_bad_images", c_double), ("timeout_s", c_double)]
 
 
 class Plan(ctypes.Structure):

@@ -43,7 +43,7 @@ class Job:
     def _register(self, order: str) -> None:
         check(self.address)
         # A reader of no batches: it begins where it ends.
-        with Reader(self.address, **self._options, job=order, first_batch=1, batch_limit=1) as reader:
+        with Reader(self.address, **self._options, order=order, first_batch=1, batch_limit=1) as reader:
             self.info: Info = reader.info
             self._job, self.order, self.plan = reader.job, reader.order, reader._plan
 

@@ -139,7 +139,7 @@ class Reader:
                  transform: Optional[str] = None, augment: Optional[str] = None, image_size: Optional[int] = None,
                  share: Optional[str] = None, form: Optional[str] = None, rank: int = 0, world_size: int = 1, worker: int = 0,
                  workers: int = 1, threads: int = 0, by_index: bool = False, first_batch: int = 0, batch_limit: Optional[int] = None,
-                 job: str = "", max_bad_images: Optional[float] = None, timeout: float = 60.0):
+                 job: str = "", order: str = "", max_bad_images: Optional[float] = None, timeout: float = 60.0):
         """
         batch_size      samples of a batch, of all ranks together
         seed, shuffle   of the order and of everything random in the transform; shuffled by default where split is "train"
@@ -153,7 +153,8 @@ class Reader:
         threads         that decode here, where that has to be done; 0: one a core
         by_index        samples are asked for with get(), instead of batches with next()
         first_batch, batch_limit   numbers from the start of epoch 0; None: endless
-        job             what `job` or `order` of another reader says
+        job             what `job` says of a reader in another process of this job
+        order           what `order` says of a reader of another job, to have the same
         max_bad_images  share of images that may be unreadable before reading fails
         timeout         seconds that a batch may take"""
         if split not in _library.SPLITS:
@@ -163,7 +164,7 @@ class Reader:
         self._options: Dict[str, Any] = dict(
             batch=batch_size, seed=seed, shuffle=shuffle, split=split, transform=transform, augment=augment,
             image_size=image_size or 0, share=share, form=form, rank=rank, ranks=world_size if world_size > 1 else 0,
-            worker=worker, workers=workers, threads=threads, by_index=by_index, first_batch=first_batch, batch_limit=batch_limit or 0, job=job or None,
+            worker=worker, workers=workers, threads=threads, by_index=by_index, first_batch=first_batch, batch_limit=batch_limit or 0, job=job or None, order=order or None,
             max_bad_images=max_bad_images or 0.0, timeout_s=timeout)
         self._handle: Optional[_Handle] = None
         self._position = first_batch  # where the next process goes on, counted as first_batch is

@@ -81,10 +81,39 @@ static fth_status fail_unreachable(fth_status status, const fth_batches_address 
     return fth_fail_within(status, "the batch cache at %s:%d", address->host, address->port);
 }
 
-static fth_status open_client(const char *text, fth_deadline deadline, client **opened)
+/* What fth_batches_save_job() has made of a job. */
+static fth_status load_job(const char *saved, client *own)
 {
     fth_status status = FTH_OK;
+    json_error_t error;
+    json_t *json = json_loads(saved, 0, &error), *job = json_object_get(json, "job");
+
+    FTH_REQUIRE(json && json_is_integer(job), FTH_INVALID, "this is no job of the batch cache: %s",
+                json ? "it has no number" : error.text);
+    FTH_TRY(fth_job_spec_load(json_object_get(json, "spec"), &own->registration.spec));
+    FTH_TRY(fth_described_set_load(json_object_get(json, "set"), own->shown, &own->set));
+    own->registration.job = (uint64_t)json_integer_value(job);
+    own->registered = true;
+
+out:
+    json_decref(json);
+    return status;
+}
+
+static fth_status ask_for_set(fth_deadline deadline, client *own)
+{
     json_t *answer = NULL;
+    fth_status status = describe(&own->address, deadline, &answer);
+    status = status == FTH_OK ? fth_described_set_load(json_object_get(answer, "set"), own->shown, &own->set)
+                              : fail_unreachable(status, &own->address);
+    json_decref(answer);
+    return status;
+}
+
+/* `saved`: a job from another process; or NULL, and the coordinator is asked. */
+static fth_status open_client(const char *text, const char *saved, fth_deadline deadline, client **opened)
+{
+    fth_status status = FTH_OK;
     client *own = NULL;
 
     FTH_TRY(fth_allocate(1, sizeof *own, &own));
@@ -94,18 +123,12 @@ static fth_status open_client(const char *text, fth_deadline deadline, client **
     own->rotation = own->address.rotation;
     FTH_REQUIRE(own->shown = fth_format("batches://%s:%d/%s", own->address.host, own->address.port, own->address.name),
                 FTH_NO_MEMORY, "no memory for an address");
-    status = describe(&own->address, deadline, &answer);
-    if (status != FTH_OK) {
-        status = fail_unreachable(status, &own->address);
-        goto out;
-    }
-    FTH_TRY(fth_described_set_load(json_object_get(answer, "set"), own->shown, &own->set));
+    FTH_TRY(saved ? load_job(saved, own) : ask_for_set(deadline, own));
     FTH_TRY(fth_direct_create(&own->set, &own->direct));
     *opened = own;
     own = NULL;
 
 out:
-    json_decref(answer);
     if (own)
         free_client(own);
     return status;
@@ -122,9 +145,12 @@ static fth_status open_session(void *context, const fth_dataset *dataset, fth_lo
     fth_session_options how = {
         .address = &own->address, .direct = own->direct, .dataset = dataset, .version = own->set.set.version};
 
+    fth_batches_registration known;
     pthread_mutex_lock(&own->mutex);
     how.form = own->form;
     how.rotation = own->rotation;
+    known = own->registration;
+    how.known = own->registered ? &known : NULL;
     pthread_mutex_unlock(&own->mutex);
     FTH_TRY(fth_session_open(&how, options, &opened));
     pthread_mutex_lock(&own->mutex);
@@ -199,10 +225,11 @@ static void give_back(void *context, fth_raw_sample *raw)
     fth_sample_give_back(raw);
 }
 
-static fth_status open_dataset(const char *address, const fth_dataset_options *options, fth_dataset **dataset)
+fth_status fth_batches_open_job(const char *address, const char *saved, const fth_dataset_options *options,
+                                fth_dataset **dataset)
 {
     client *own = NULL;
-    fth_status status = open_client(address, fth_deadline_in(DESCRIBE_S), &own);
+    fth_status status = open_client(address, saved, fth_deadline_in(DESCRIBE_S), &own);
     if (status != FTH_OK)
         return status;
     return fth_dataset_create_provided(&own->set.set,
@@ -215,6 +242,11 @@ static fth_status open_dataset(const char *address, const fth_dataset_options *o
                                                        .take = take,
                                                        .give_back = give_back},
                                        options, dataset);
+}
+
+static fth_status open_dataset(const char *address, const fth_dataset_options *options, fth_dataset **dataset)
+{
+    return fth_batches_open_job(address, NULL, options, dataset);
 }
 
 static const fth_dataset_scheme plain_scheme = {"batches://", open_dataset};
@@ -284,6 +316,19 @@ bool fth_batches_get_registration(const fth_dataset *dataset, fth_batches_regist
     return registered;
 }
 
+char *fth_batches_save_job(const fth_dataset *dataset)
+{
+    client *own = find_client(dataset);
+    fth_batches_registration registration;
+    if (!own || !fth_batches_get_registration(dataset, &registration))
+        return NULL;
+    json_t *json = json_pack("{s:I, s:o, s:O}", "job", (json_int_t)registration.job, "spec",
+                             fth_job_spec_save(&registration.spec), "set", own->set.json);
+    char *text = json ? json_dumps(json, JSON_COMPACT) : NULL;
+    json_decref(json);
+    return text;
+}
+
 /* ---- several batches at once ---- */
 
 bool fth_batches_keep(const fth_dataset *dataset, const fth_batch *batch, uint64_t *lease)
@@ -327,7 +372,7 @@ void fth_batches_abandon(const fth_dataset *dataset)
 fth_status fth_batches_check(const char *address, fth_deadline deadline)
 {
     client *own = NULL;
-    fth_status status = open_client(address, deadline, &own);
+    fth_status status = open_client(address, NULL, deadline, &own);
     if (own)
         free_client(own);
     return status;
@@ -336,7 +381,7 @@ fth_status fth_batches_check(const char *address, fth_deadline deadline)
 fth_status fth_batches_check_direct(const char *address, fth_deadline deadline)
 {
     client *own = NULL;
-    fth_status status = open_client(address, deadline, &own);
+    fth_status status = open_client(address, NULL, deadline, &own);
     if (status != FTH_OK)
         return status;
     status = fth_direct_open(own->direct, deadline);

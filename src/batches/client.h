@@ -67,6 +67,12 @@ typedef struct fth_batches_registration {
     fth_job_spec spec;
 } fth_batches_registration;
 bool fth_batches_get_registration(const fth_dataset *dataset, fth_batches_registration *registration);
+/* The job as text, for other processes of it, which then need nobody to begin; free() it. NULL: nothing is registered. */
+char *fth_batches_save_job(const fth_dataset *dataset);
+/* Opens the data set of a job with what fth_batches_save_job() said (NULL: as fth_dataset_open() does). A loader with the same options has
+ * the same job and numbers, also while no coordinator answers. */
+fth_status fth_batches_open_job(const char *address, const char *saved, const fth_dataset_options *options,
+                                fth_dataset **dataset);
 /* Keeps a batch that a loader of the set has just given as it is, while others are taken. False: it does not lie in shared memory, or
  * too many are kept; copy it. Let go by any thread, before the data set is freed. */
 bool fth_batches_keep(const fth_dataset *dataset, const fth_batch *batch, uint64_t *lease);

@@ -73,6 +73,25 @@ out:
     return status;
 }
 
+/* Takes over how the job was registered before, by this process or another, if it is the same job. */
+static bool take_known(const fth_session_options *how, fth_job_spec *spec)
+{
+    if (!how->known)
+        return false;
+    const fth_job_spec *known = &how->known->spec;
+    fth_job_spec same = *spec;
+    if (spec->sharing != FTH_SHARE_NONE)
+        same.order_seed = known->order_seed;
+    if (spec->sharing == FTH_SHARE_ALL)
+        same.augment_seed = known->augment_seed;
+    if (known->sharing != spec->sharing || !fth_job_has_same_batches(&same, known) ||
+        (spec->form != FTH_FORM_AUTO && spec->form != known->form) ||
+        (spec->rotation >= 0 && spec->rotation != known->rotation))
+        return false;
+    *spec = *known;
+    return true;
+}
+
 fth_status fth_session_open(const fth_session_options *how, fth_loader_options *options, fth_session **session)
 {
     fth_status status = FTH_OK;
@@ -83,8 +102,9 @@ fth_status fth_session_open(const fth_session_options *how, fth_loader_options *
     pthread_mutex_init(&opened->spare_mutex, NULL);
     opened->how = *how;
     FTH_TRY(make_spec(how, options, &opened->spec));
-    FTH_TRY(
-        fth_supply_open(how->address, &opened->spec, how->address->job, fth_deadline_in(REGISTER_S), &opened->supply));
+    const bool known = take_known(how, &opened->spec);
+    FTH_TRY(fth_supply_open(how->address, &opened->spec, known ? how->known->job : how->address->job, known,
+                            fth_deadline_in(REGISTER_S), &opened->supply));
     options->own_order = true;
     options->order_seed = opened->spec.order_seed;
     options->seed = opened->spec.augment_seed;
@@ -256,7 +276,7 @@ static fth_status take_unplanned(fth_session *session, int64_t sample, fth_deadl
     spec.share = spec.part = (fth_share){0};
     pthread_mutex_lock(&session->spare_mutex);
     if (!session->spare)
-        status = fth_supply_open(session->how.address, &spec, 0, deadline, &session->spare);
+        status = fth_supply_open(session->how.address, &spec, 0, false, deadline, &session->spare);
     if (status == FTH_OK) {
         fth_supply_set_position(session->spare, sample, 1, sample + 1);
         status = take_cached(session, session->spare, sample, deadline, raw, answer);

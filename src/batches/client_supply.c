@@ -95,36 +95,6 @@ out:
     return status;
 }
 
-fth_status fth_supply_open(const fth_batches_address *address, fth_job_spec *spec, uint64_t job, fth_deadline deadline,
-                           fth_supply **supply)
-{
-    fth_status status = FTH_OK;
-    fth_supply *opened = NULL;
-
-    FTH_TRY(fth_allocate(1, sizeof *opened, &opened));
-    pthread_mutex_init(&opened->mutex, NULL);
-    pthread_cond_init(&opened->changed, NULL);
-    opened->address = address;
-    opened->job = job;
-    opened->stride = 1;
-    /* A job that this process joins may have ended, or the coordinator may have forgotten it: it is registered again, under its number. If that
-     * is another job's by now, with a new one. */
-    status = register_job(address, spec, &opened->job, false, deadline, opened->why, &opened->connection);
-    if (status == FTH_INVALID && job != 0) {
-        opened->job = 0;
-        status = register_job(address, spec, &opened->job, false, deadline, opened->why, &opened->connection);
-    }
-    FTH_TRY(status);
-    opened->spec = *spec;
-    opened->connected = true;
-    *supply = opened;
-    opened = NULL;
-
-out:
-    fth_supply_close(opened);
-    return status;
-}
-
 uint64_t fth_supply_job(const fth_supply *supply)
 {
     return supply->job;
@@ -198,6 +168,42 @@ static void note_trouble(fth_supply *supply)
     if (!supply->has_mender)
         supply->has_mender = fth_thread_start(&supply->mender, "batches-mend", mend, supply) == 0;
     pthread_cond_broadcast(&supply->changed);
+}
+
+/* ---- opening and closing ---- */
+
+fth_status fth_supply_open(const fth_batches_address *address, fth_job_spec *spec, uint64_t job, bool complete,
+                           fth_deadline deadline, fth_supply **supply)
+{
+    fth_status status = FTH_OK;
+    fth_supply *opened = NULL;
+
+    FTH_TRY(fth_allocate(1, sizeof *opened, &opened));
+    pthread_mutex_init(&opened->mutex, NULL);
+    pthread_cond_init(&opened->changed, NULL);
+    opened->address = address;
+    opened->job = job;
+    opened->stride = 1;
+    /* A job that this process joins may have ended, or the coordinator may have forgotten it: it is registered again, under its number. If that
+     * is another job's by now, with a new one. */
+    status = register_job(address, spec, &opened->job, false, deadline, opened->why, &opened->connection);
+    if (status == FTH_INVALID && job != 0) {
+        opened->job = 0;
+        status = register_job(address, spec, &opened->job, false, deadline, opened->why, &opened->connection);
+    }
+    if ((status == FTH_PEER_LOST || status == FTH_TIMEOUT) && complete)
+        status = FTH_OK; /* it is read directly until somebody answers */
+    FTH_TRY(status);
+    opened->spec = *spec;
+    opened->connected = opened->connection != NULL;
+    if (!opened->connected)
+        note_trouble(opened);
+    *supply = opened;
+    opened = NULL;
+
+out:
+    fth_supply_close(opened);
+    return status;
 }
 
 void fth_supply_close(fth_supply *supply)
@@ -298,7 +304,7 @@ static fth_supply_answer try_once(fth_supply *supply, fth_connection *connection
 {
     bool found = false, too_long = false;
     *go_on = false;
-    fth_status status = fth_connection_pin(connection, id, lease, &found);
+    fth_status status = connection ? fth_connection_pin(connection, id, lease, &found) : FTH_OK;
     if (status == FTH_CORRUPT) {
         fth_supply_count(supply, FTH_SLOT_CORRUPT, 1);
         fth_log_warning("the batch cache: %s; reading the data directly", fth_error_message());
@@ -359,7 +365,8 @@ void fth_supply_report_lost(fth_supply *supply, fth_item_id id)
     fth_connection *connection = fth_connection_hold(supply->connection);
     pthread_mutex_unlock(&supply->mutex);
     fth_supply_count(supply, FTH_SLOT_CORRUPT, 1);
-    report_lost(connection, id);
+    if (connection)
+        report_lost(connection, id);
     fth_connection_release(connection);
 }
 
@@ -371,7 +378,8 @@ void fth_supply_set_position(fth_supply *supply, int64_t next, int64_t stride, i
     supply->next = next;
     supply->stride = stride;
     supply->end = end;
-    fth_slot_set_position(fth_connection_slot(supply->connection), next, stride, end);
+    if (supply->connection)
+        fth_slot_set_position(fth_connection_slot(supply->connection), next, stride, end);
     pthread_mutex_unlock(&supply->mutex);
 }
 
@@ -379,7 +387,8 @@ void fth_supply_count(fth_supply *supply, fth_slot_counter counter, uint64_t amo
 {
     pthread_mutex_lock(&supply->mutex);
     atomic_fetch_add(&supply->counters[counter], amount);
-    fth_slot_count(fth_connection_slot(supply->connection), counter, amount);
+    if (supply->connection)
+        fth_slot_count(fth_connection_slot(supply->connection), counter, amount);
     pthread_mutex_unlock(&supply->mutex);
 }
 

@@ -11,10 +11,10 @@
 
 typedef struct fth_supply fth_supply;
 
-/* Registers a job with `spec`, which becomes complete; or joins `job`, whose spec it must be, if that is not 0. *set (or NULL) gets the
- * description of the data set. The address must outlive it. */
-fth_status fth_supply_open(const fth_batches_address *address, fth_job_spec *spec, uint64_t job, fth_deadline deadline,
-                           fth_supply **supply);
+/* Registers a job with `spec`, which becomes complete; or joins `job`, whose spec it must be, if that is not 0. `complete`: the spec is that
+ * of a job that was registered before; then it opens also where nobody answers, and goes on asking. The address must outlive it. */
+fth_status fth_supply_open(const fth_batches_address *address, fth_job_spec *spec, uint64_t job, bool complete,
+                           fth_deadline deadline, fth_supply **supply);
 /* `finished`: the job is done with it. */
 void fth_supply_close(fth_supply *supply);
 uint64_t fth_supply_job(const fth_supply *supply);

@@ -111,21 +111,6 @@ static uint64_t new_id(const fth_served_jobs *jobs)
     return id;
 }
 
-static bool same_share(fth_share a, fth_share b)
-{
-    return a.index == b.index && a.of == b.of;
-}
-
-/* Whether they have the same batches, if they begin at the same place. */
-static bool same_batches(const fth_job_spec *a, const fth_job_spec *b)
-{
-    return strcmp(a->data, b->data) == 0 && strcmp(a->version, b->version) == 0 && a->split == b->split &&
-           strcmp(a->transform, b->transform) == 0 && a->augmentation.flip == b->augmentation.flip &&
-           a->augmentation.crop_padding == b->augmentation.crop_padding && a->batch == b->batch &&
-           a->shuffle == b->shuffle && a->order_seed == b->order_seed && a->augment_seed == b->augment_seed &&
-           same_share(a->share, b->share) && same_share(a->part, b->part);
-}
-
 /* Fills in what the coordinator decides, as far as the job has not got it from before. */
 static void complete(const fth_served_jobs *jobs, const fth_open_set *set, fth_job_spec *spec, char why[256])
 {
@@ -176,7 +161,7 @@ static fth_status find_resumed(fth_served_jobs *jobs, uint64_t id, const fth_job
     *found = known;
     if (!known)
         return FTH_OK;
-    if (!same_batches(&known->job.spec, spec) || (who && strcmp(who->access, known->job.access) != 0))
+    if (!fth_job_has_same_batches(&known->job.spec, spec) || (who && strcmp(who->access, known->job.access) != 0))
         return fth_fail(FTH_INVALID, "job %" PRIu64 " is another one; register without \"resume\"", id);
     bool finished = known->job.finished;
     known->job.finished = known->job.done = false;
@@ -354,7 +339,7 @@ static bool uses(const fth_served_job *job, const fth_order *order)
     if (job->finished || job->spec.form != forms[order->kind])
         return false;
     if (order->kind == FTH_ITEM_BATCH)
-        return same_batches(&job->spec, &order->spec);
+        return fth_job_has_same_batches(&job->spec, &order->spec);
     return strcmp(job->spec.data, order->spec.data) == 0 && strcmp(job->spec.version, order->spec.version) == 0 &&
            job->spec.split == order->spec.split;
 }

@@ -237,6 +237,20 @@ void fth_job_plan_batch(const fth_job_spec *spec, int64_t set_count, int64_t num
         plan->samples[i] = fth_sampler_index(&sampler, plan->order_epoch, begin + plan->first + i);
 }
 
+static bool same_share(fth_share a, fth_share b)
+{
+    return a.index == b.index && a.of == b.of;
+}
+
+bool fth_job_has_same_batches(const fth_job_spec *a, const fth_job_spec *b)
+{
+    return strcmp(a->data, b->data) == 0 && strcmp(a->version, b->version) == 0 && a->split == b->split &&
+           strcmp(a->transform, b->transform) == 0 && a->augmentation.flip == b->augmentation.flip &&
+           a->augmentation.crop_padding == b->augmentation.crop_padding && a->batch == b->batch &&
+           a->shuffle == b->shuffle && a->order_seed == b->order_seed && a->augment_seed == b->augment_seed &&
+           same_share(a->share, b->share) && same_share(a->part, b->part);
+}
+
 /* ---- ids ---- */
 
 enum { ID_ENCODING = 1 }; /* goes up when the encoding, or what the same values make of the same files, changes */

@@ -56,6 +56,8 @@ typedef struct fth_batch_plan {
     int64_t *samples;                           /* (count); the caller's, room for spec->batch */
 } fth_batch_plan;
 void fth_job_plan_batch(const fth_job_spec *spec, int64_t set_count, int64_t number, fth_batch_plan *plan);
+/* Whether they have the same batches, if they begin at the same place. */
+bool fth_job_has_same_batches(const fth_job_spec *a, const fth_job_spec *b);
 int64_t fth_job_batches_per_epoch(const fth_job_spec *spec, int64_t set_count);
 /* What a spec cannot know by itself: that the split has samples for its share and batch. FTH_INVALID. */
 fth_status fth_job_spec_check(const fth_job_spec *spec, int64_t set_count);

@@ -14,7 +14,7 @@
 #include "base/json.h"
 #include "batches/client.h"
 
-enum { ORDER_TEXT = 80, JOB_TEXT = 112 };
+enum { ORDER_TEXT = 80 };
 static const double usual_timeout_s = 60, usual_validation_fraction = 0.1;
 
 /* A batch that is out, or memory of one that was. */
@@ -34,7 +34,8 @@ struct fth_reader {
     double timeout_s;
     fth_reader_info info;
     fth_job_spec spec;
-    char order[ORDER_TEXT], job[JOB_TEXT];
+    char order[ORDER_TEXT];
+    char *job; /* NULL: nothing is shared */
 
     pthread_mutex_t mutex; /* guards what follows */
     fth_reader_lease *out, *spare;
@@ -94,7 +95,7 @@ static fth_status complete_address(const char *address, const fth_reader_options
     FTH_TRY(set_parameters(address, parameter, &with_share));
     snprintf(parameter, sizeof parameter, "%s%s", options->form ? "form=" : "", options->form ? options->form : "");
     FTH_TRY(set_parameters(with_share, parameter, &with_form));
-    FTH_TRY(set_parameters(with_form, options->job ? options->job : "", result));
+    FTH_TRY(set_parameters(with_form, options->order ? options->order : "", result));
 
 out:
     free(with_share);
@@ -122,7 +123,8 @@ static fth_status open_dataset(const char *address, const fth_reader_options *op
                                .validation_transform = training ? NULL : options->transform,
                                .max_bad_images = options->max_bad_images,
                                .schemes = fth_batches_schemes};
-    return fth_dataset_open(address, &how, dataset);
+    return fth_batches_is_address(address) ? fth_batches_open_job(address, options->job, &how, dataset)
+                                           : fth_dataset_open(address, &how, dataset);
 }
 
 static fth_status choose_loading(const fth_reader_options *options, fth_loader_options *loading)
@@ -168,10 +170,7 @@ static void describe_job(fth_reader *reader)
     reader->spec = registration.spec;
     snprintf(reader->order, sizeof reader->order, "rotation=%" PRId64 "&share=%s&form=%s", reader->spec.rotation,
              fth_sharing_name(reader->spec.sharing), fth_form_name(reader->spec.form));
-    if (registration.job)
-        snprintf(reader->job, sizeof reader->job, "job=%016" PRIx64 "&%s", registration.job, reader->order);
-    else
-        snprintf(reader->job, sizeof reader->job, "%s", reader->order);
+    reader->job = fth_batches_save_job(reader->dataset);
 }
 
 static fth_status open_loader(fth_reader *reader)
@@ -246,6 +245,7 @@ void fth_reader_close(fth_reader *reader)
             fth_batches_let_go(reader->dataset, lease->shared);
     free_leases(reader->out);
     free_leases(reader->spare);
+    free(reader->job);
     fth_loader_free(reader->loader);
     fth_dataset_free(reader->dataset);
     pthread_mutex_destroy(&reader->mutex);
@@ -265,7 +265,7 @@ const fth_reader_info *fth_reader_get_info(const fth_reader *reader)
 
 const char *fth_reader_job(const fth_reader *reader)
 {
-    return reader->job;
+    return reader->job ? reader->job : "";
 }
 
 const char *fth_reader_order(const fth_reader *reader)

@@ -34,7 +34,8 @@ typedef struct fth_reader_options {
     int by_index;          /* fth_reader_get() instead of fth_reader_next() */
     int64_t first_batch;   /* from the start of epoch 0; worker w begins with the w-th after it */
     int64_t batch_limit;   /* stop before the batch of this number; 0: endless */
-    const char *job;       /* what fth_reader_job() or fth_reader_order() said in another process; NULL: a new job */
+    const char *job;       /* what fth_reader_job() said in another process of it; NULL: a new job */
+    const char *order;     /* what fth_reader_order() said of another job; NULL: where others are in the order */
     double max_bad_images; /* share; 0: 0.001 */
     double timeout_s;      /* of a batch; 0: 60 */
 } fth_reader_options;
@@ -76,7 +77,8 @@ FTH_API void fth_reader_close(fth_reader *reader);
 /* In a process that was forked, of a reader of its parent: closes its descriptors, and no more; its memory stays as it is. */
 FTH_API void fth_reader_abandon(fth_reader *reader);
 FTH_API const fth_reader_info *fth_reader_get_info(const fth_reader *reader);
-/* By which other processes of the same rank (data workers) have the same job; "" where nothing is shared. */
+/* By which other processes of the same rank (data workers) have the same job, also if no coordinator answers when they begin; "" where
+ * nothing is shared. */
 FTH_API const char *fth_reader_job(const fth_reader *reader);
 /* By which a job of its own, of another rank or resumed later, has the same order and numbers. */
 FTH_API const char *fth_reader_order(const fth_reader *reader);
