@@ -1,0 +1,194 @@
+"""The batch cache in PyTorch: DataLoaders with any number of workers and start method, DDP, resuming, restarts of the coordinator.
+
+Runs where a Python has torch ($FARTHING_TORCH_PYTHON names one for scripts/run-tests)."""
+import os
+import pickle
+import signal
+import socket
+import sys
+from pathlib import Path
+
+import pytest
+
+torch = pytest.importorskip("torch", reason="needs PyTorch: set FARTHING_TORCH_PYTHON to a Python that has it")
+numpy = pytest.importorskip("numpy", reason="needs NumPy")
+from torch.utils.data import DataLoader  # noqa: E402
+
+ROOT = Path(__file__).resolve().parents[2]
+FARTHING = Path(os.environ.get("FARTHING", ROOT / "build" / "farthing")).resolve()
+LIBRARY = FARTHING.parent / "libfarthing_batches.so"
+pytestmark = pytest.mark.skipif(not LIBRARY.exists(), reason="libfarthing_batches.so was not built")
+os.environ["FARTHING_BATCHES_LIBRARY"] = str(LIBRARY)
+os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(ROOT / "python"), os.environ.get("PYTHONPATH")]))  # for spawn
+sys.path[:0] = [str(ROOT / "python"), str(ROOT / "tests" / "e2e")]
+from batches_server import Coordinator  # noqa: E402
+from farthing_batches import BatchError, Batches, BatchOrder, Reader, SampleOrder, Samples  # noqa: E402
+
+OPTIONS = dict(batch_size=600, seed=3, split="validation", shuffle=True)  # of digits, 4000 samples: 7 batches, the last of 400
+PER_EPOCH = 7
+
+
+@pytest.fixture(scope="module")
+def direct():
+    """Two epochs as farthing's own loader makes them."""
+    with Reader("digits", **OPTIONS) as reader:
+        return [[(torch.from_numpy(b.images.copy()), torch.from_numpy(b.labels)) for b in (reader.next() for _ in range(PER_EPOCH))]
+                for _ in range(2)]
+
+
+@pytest.fixture(scope="module")
+def coordinator(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("coordinator")
+    os.environ["XDG_RUNTIME_DIR"] = str(folder)  # where clients look for its socket
+    with Coordinator(folder, "--data", "digits=digits", "--cache-memory", "64m", "--prefetch", "threads:1") as running:
+        yield running
+
+
+@pytest.fixture
+def address(coordinator):
+    return coordinator.address("digits")
+
+
+def assert_same(got, expected):
+    got = list(got)
+    assert len(got) == len(expected)
+    for (images, labels), (wanted, right) in zip(got, expected):
+        assert torch.equal(labels, right) and torch.equal(images, wanted)
+
+
+# Workers that are spawned import PyTorch, which takes seconds: those are kept.
+WAYS = [(0, None, False), (2, "fork", False), (2, "fork", True), (2, "spawn", True), (2, "forkserver", True)]
+
+
+@pytest.mark.parametrize("workers, method, kept", WAYS)
+def test_every_way_of_starting_workers_has_the_same_batches(address, direct, workers, method, kept):
+    batches = Batches(address, share="none", **OPTIONS)
+    loader = DataLoader(batches, batch_size=None, num_workers=workers, multiprocessing_context=method, persistent_workers=kept)
+    assert len(loader) == PER_EPOCH and batches.info.class_names == [str(i) for i in range(10)]
+    assert_same(loader, direct[0])
+    assert_same(loader, direct[1])
+    batches.set_epoch(0)
+    assert_same(loader, direct[0])
+
+
+def test_without_a_cache_data_is_read_directly(direct):
+    batches = Batches("digits", **OPTIONS)
+    for workers in (0, 2):
+        batches.set_epoch(0)
+        assert_same(DataLoader(batches, batch_size=None, num_workers=workers), direct[0])
+
+
+def test_resuming_in_mid_epoch(address, direct):
+    batches = Batches(address, share="none", **OPTIONS)
+    iterator = iter(DataLoader(batches, batch_size=None))
+    for _ in range(4):
+        next(iterator)
+    state = pickle.loads(pickle.dumps(batches.state_dict()))
+    for workers in (0, 2):
+        resumed = Batches(address, share="none", **OPTIONS)
+        resumed.load_state_dict(state)
+        loader = DataLoader(resumed, batch_size=None, num_workers=workers)
+        assert_same(loader, direct[0][4:])
+        if workers:
+            with pytest.raises(ValueError, match="ahead of the training"):
+                resumed.state_dict()
+            assert resumed.state_dict(batches=5)["batch"] == 5
+        assert_same(loader, direct[1])
+    other = Batches(address, share="none", **dict(OPTIONS, batch_size=500))
+    with pytest.raises(ValueError, match="600"):
+        other.load_state_dict(state)
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_samples_in_the_job_s_order_are_its_batches(address, direct, workers):
+    samples = Samples(address, share="none", **OPTIONS)
+    loader = DataLoader(samples, batch_sampler=BatchOrder(samples), num_workers=workers)
+    assert_same(loader, direct[0])
+    assert_same(loader, direct[1])
+    assert len(samples) == len(SampleOrder(samples)) == 4000 == len(set(SampleOrder(samples)))
+    order = BatchOrder(samples, drop_last=True)
+    order.load_state_dict(BatchOrder(samples).state_dict(epoch=1, batches=3))
+    assert_same(DataLoader(samples, batch_sampler=order, num_workers=workers), direct[1][3:-1])
+
+
+def test_pinned_memory_and_copies(address, direct):
+    loader = DataLoader(Batches(address, share="none", copy=True, **OPTIONS), batch_size=None,
+                        pin_memory=torch.cuda.is_available())
+    for (images, _), (expected, _) in zip(loader, direct[0]):
+        assert torch.equal(images.mul_(2), expected * 2)  # in place: the tensor is our own
+
+
+def test_dropping_the_last(address, direct):
+    batches = Batches(address, share="none", drop_last=True, **OPTIONS)
+    assert len(batches) == PER_EPOCH - 1
+    assert_same(DataLoader(batches, batch_size=None, num_workers=2), direct[0][:-1])
+    assert_same(DataLoader(batches, batch_size=None), direct[1][:-1])
+
+
+def run_rank(rank, port, address, out):
+    import torch.distributed
+    torch.distributed.init_process_group("gloo", init_method=f"tcp://127.0.0.1:{port}", rank=rank, world_size=2)
+    batches = Batches(address, **dict(OPTIONS, batch_size=300))
+    labels, images = [], []
+    for epoch in range(2):
+        for x, y in DataLoader(batches, batch_size=None, num_workers=1):
+            labels.append(y)
+            images.append(x.sum(dim=(1, 2, 3), dtype=torch.float64))
+    torch.save((labels, images), out)
+    torch.distributed.destroy_process_group()
+
+
+def test_ranks_have_each_sample_once(address, direct, tmp_path):
+    """Another job is on its way through the order, at whose place a job joins: all ranks at the same."""
+    other = iter(DataLoader(Batches(address, **dict(OPTIONS, seed=9)), batch_size=None))
+    next(other), next(other)
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    context = torch.multiprocessing.get_context("spawn")
+    ranks = [context.Process(target=run_rank, args=(r, port, address, tmp_path / str(r))) for r in range(2)]
+    [rank.start() for rank in ranks]
+    [rank.join(120) for rank in ranks]
+    assert [rank.exitcode for rank in ranks] == [0, 0]
+    (labels0, images0), (labels1, images1) = (torch.load(tmp_path / str(r)) for r in range(2))
+    assert [len(y) for y in labels0] == [len(y) for y in labels1] == ([300] * 6 + [200]) * 2
+    everything = torch.cat([x.sum(dim=(1, 2, 3), dtype=torch.float64) for x, _ in direct[0]]).sort().values
+    for epoch in range(2):
+        mine = slice(epoch * PER_EPOCH, (epoch + 1) * PER_EPOCH)
+        assert torch.equal(torch.cat(images0[mine] + images1[mine]).sort().values, everything)
+    del other
+
+
+def test_rank_and_world_size_as_arguments(address, direct):
+    parts = [Batches(address, share="none", rank=r, world_size=2, **dict(OPTIONS, batch_size=300)) for r in range(2)]
+    for (x0, y0), (x1, y1), (wanted, right) in zip(*parts, direct[0]):
+        assert torch.equal(torch.cat([x0, x1]), wanted) and torch.equal(torch.cat([y0, y1]), right)
+    with pytest.raises(ValueError, match="go together"):
+        Batches(address, rank=1, **OPTIONS)
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize("back", [True, False])
+def test_a_killed_coordinator_changes_nothing(tmp_path, direct, workers, back, monkeypatch):
+    """Jobs go on by themselves, with the same batches, until it is back; and without it to the end."""
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    with Coordinator(tmp_path, "--data", "digits=digits", "--cache-memory", "64m", "--prefetch", "threads:1") as running:
+        batches = Batches(running.address("digits"), share="none", **OPTIONS)
+        loader = DataLoader(batches, batch_size=None, num_workers=workers, persistent_workers=bool(workers) and back)
+        iterator = iter(loader)
+        got = [tuple(t.clone() for t in next(iterator)) for _ in range(2)]
+        running.kill(signal.SIGKILL)
+        got += [tuple(t.clone() for t in next(iterator)) for _ in range(2)]
+        if back:
+            running.start()
+        got += [tuple(t.clone() for t in batch) for batch in iterator]
+        assert_same(got, direct[0])
+        assert_same(loader, direct[1])
+
+
+def test_access_is_checked_by_the_constructor(coordinator):
+    with pytest.raises(BatchError, match="127.0.0.1:9"):
+        Batches("batches://127.0.0.1:9/digits", **OPTIONS)
+    with pytest.raises(BatchError, match="photos"):
+        Batches(coordinator.address("photos"), **OPTIONS)
+    assert "photos" in str(pickle.loads(pickle.dumps(BatchError("photos", "invalid"))))
