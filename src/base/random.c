@@ -20,24 +20,59 @@ double fth_random_normal(fth_random_key key, uint64_t counter)
     return sqrt(-2 * log(radius_draw)) * cos(6.283185307179586 * angle_draw);
 }
 
+/* Half of the bits of the smallest even number of bits that `count` positions need. */
+static int choose_half_bits(uint64_t count)
+{
+    int half_bits = 1;
+    while (half_bits < 31 && (count - 1) >> (2 * half_bits) != 0)
+        half_bits++;
+    return half_bits;
+}
+
+/* A permutation of all numbers of 2 * half_bits bits. */
+static inline uint64_t permute_bits(fth_random_key key, int half_bits, uint64_t at)
+{
+    uint64_t mask = (UINT64_C(1) << half_bits) - 1, left = at >> half_bits, right = at & mask;
+    for (uint64_t round = 0; round < 8; round++) {
+        uint64_t next = left ^ (fth_random_bits(key, (round << 32) | right) & mask);
+        left = right;
+        right = next;
+    }
+    return (left << half_bits) | right;
+}
+
 uint64_t fth_random_permute(fth_random_key key, uint64_t count, uint64_t position)
 {
     assert(position < count);
     if (count <= 1)
         return 0;
-    int half_bits = 1;
-    while (half_bits < 31 && (count - 1) >> (2 * half_bits) != 0)
-        half_bits++;
-    uint64_t mask = (UINT64_C(1) << half_bits) - 1;
-    uint64_t at = position;
+    int half_bits = choose_half_bits(count);
     do {
-        uint64_t left = at >> half_bits, right = at & mask;
-        for (uint64_t round = 0; round < 8; round++) {
-            uint64_t next = left ^ (fth_random_bits(key, (round << 32) | right) & mask);
-            left = right;
-            right = next;
+        position = permute_bits(key, half_bits, position);
+    } while (position >= count);
+    return position;
+}
+
+/* All take a step together, and then those that came out too large take another: without branches that nobody can predict, the
+ * processor works on several at a time. */
+void fth_random_permute_all(fth_random_key key, uint64_t count, int64_t *positions, size_t number)
+{
+    enum { BLOCK = 64 };
+    int half_bits = choose_half_bits(count);
+    for (size_t begin = 0; count > 1 && begin < number; begin += BLOCK) {
+        int64_t *block = positions + begin;
+        size_t left[BLOCK], left_count = number - begin < BLOCK ? number - begin : BLOCK;
+        for (size_t i = 0; i < left_count; i++)
+            left[i] = i;
+        while (left_count > 0) {
+            for (size_t i = 0; i < left_count; i++)
+                block[left[i]] = (int64_t)permute_bits(key, half_bits, (uint64_t)block[left[i]]);
+            size_t too_large = 0;
+            for (size_t i = 0; i < left_count; i++) {
+                left[too_large] = left[i];
+                too_large += (uint64_t)block[left[i]] >= count;
+            }
+            left_count = too_large;
         }
-        at = (left << half_bits) | right;
-    } while (at >= count);
-    return at;
+    }
 }

@@ -233,8 +233,7 @@ void fth_job_plan_batch(const fth_job_spec *spec, int64_t set_count, int64_t num
     plan->whole = left < spec->batch ? left : spec->batch;
     plan->first = fth_part_begin(spec->part, plan->whole);
     plan->count = fth_part_samples(spec->part, plan->whole);
-    for (int64_t i = 0; i < plan->count; i++)
-        plan->samples[i] = fth_sampler_index(&sampler, plan->order_epoch, begin + plan->first + i);
+    fth_sampler_indices(&sampler, plan->order_epoch, begin + plan->first, plan->count, plan->samples);
 }
 
 static bool same_share(fth_share a, fth_share b)
@@ -309,8 +308,14 @@ fth_item_id fth_job_batch_id(const fth_job_spec *spec, const fth_batch_plan *pla
     begin_id(&hash, spec, FTH_ITEM_BATCH);
     add_preparation(&hash, spec, plan->order_epoch);
     add_number(&hash, (uint64_t)plan->count);
-    for (int64_t i = 0; i < plan->count; i++)
-        add_number(&hash, (uint64_t)plan->samples[i]);
+    enum { BLOCK = 64 };
+    for (int64_t begin = 0; begin < plan->count; begin += BLOCK) {
+        uint64_t little[BLOCK];
+        int64_t count = plan->count - begin < BLOCK ? plan->count - begin : BLOCK;
+        for (int64_t i = 0; i < count; i++)
+            little[i] = htole64((uint64_t)plan->samples[begin + i]);
+        XXH3_128bits_update(&hash, little, (size_t)count * sizeof *little);
+    }
     return end_id(&hash);
 }
 

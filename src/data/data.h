@@ -139,6 +139,8 @@ typedef struct fth_sampler {
 /* The sample at `position` of `epoch`: within an epoch each of 0..count-1 exactly once, in constant memory; of a share,
  * each of the share's. */
 int64_t fth_sampler_index(const fth_sampler *sampler, int64_t epoch, int64_t position);
+/* The same for `count` positions in a row; several times as fast. */
+void fth_sampler_indices(const fth_sampler *sampler, int64_t epoch, int64_t position, int64_t count, int64_t *samples);
 
 /* ---- augmentation and normalization ---- */
 

@@ -301,7 +301,7 @@ static void disturb(test_course *course)
     int number = draw_below(course, course->job_count);
     course_job *job = &course->jobs[number];
     course_process *process = &job->processes[draw_below(course, job->process_count)];
-    if (draw(course) < course->pauses_per_s * tick_s) {
+    if (draw(course) < course->pauses_per_s * tick_s && process->ready_s < course->now_s + job->interval_s) {
         process->ready_s = fmax(process->ready_s, course->now_s) + 20 * draw(course);
         process->waiting_s = -1;
     }
@@ -522,6 +522,8 @@ static void random_courses_come_to_their_end(void **state)
             job->choose_rotation = true;
         }
         run(course);
+        for (int i = 0; i < course->job_count; i++)
+            assert_true(course->jobs[i].longest_wait_s < 5);
         end(course);
     }
 }

@@ -25,6 +25,23 @@ static void every_epoch_visits_every_sample_once(void **state)
         }
 }
 
+static void indices_in_a_row_are_those_one_by_one(void **state)
+{
+    (void)state;
+    static const int64_t counts[] = {1, 2, 65, 1000, 1281167};
+    int64_t samples[200];
+    for (size_t i = 0; i < FTH_COUNT_OF(counts); i++)
+        for (int kind = 0; kind < 8; kind++) {
+            fth_sampler sampler = {.seed = 3, .count = counts[i], .shuffle = kind & 1};
+            sampler.rotation = kind & 2 ? counts[i] / 2 : 0;
+            sampler.share = kind & 4 ? (fth_share){1, 3} : (fth_share){0};
+            int64_t all = fth_share_samples(sampler.share, counts[i]), count = all < 200 ? all : 200;
+            fth_sampler_indices(&sampler, 5, all - count, count, samples);
+            for (int64_t j = 0; j < count; j++)
+                assert_int_equal(samples[j], fth_sampler_index(&sampler, 5, all - count + j));
+        }
+}
+
 static int count_fixed(fth_sampler a, int64_t epoch_a, fth_sampler b, int64_t epoch_b)
 {
     int same = 0;
@@ -560,6 +577,7 @@ int main(void)
 #define IN_FOLDER(test) cmocka_unit_test_setup_teardown(test, test_make_folder, test_remove_folder)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_epoch_visits_every_sample_once),
+        cmocka_unit_test(indices_in_a_row_are_those_one_by_one),
         cmocka_unit_test(orders_differ_by_epoch_and_seed),
         cmocka_unit_test(augmentation_is_a_flip_and_a_shift),
         cmocka_unit_test(augmentation_depends_on_seed_epoch_and_sample),
