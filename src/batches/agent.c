@@ -197,6 +197,11 @@ out:
     return status;
 }
 
+char *fth_batches_agent_log(const char *path)
+{
+    return fth_format("%s.log", path);
+}
+
 static void close_agent(batches_agent *agent)
 {
     /* The host calls the others, and what clients asked ends with it; the filling thread has the rest. */
@@ -257,6 +262,15 @@ static bool is_served(const char *path)
     return is_there;
 }
 
+/* Whoever started this has its messages go to a file there: nobody reads them when it has ended well. */
+static void remove_log(const char *path)
+{
+    char *log = fth_batches_agent_log(path);
+    if (log)
+        unlink(log);
+    free(log);
+}
+
 fth_status fth_batches_agent_run(const fth_batches_agent_options *options)
 {
     fth_status status = FTH_OK;
@@ -265,10 +279,12 @@ fth_status fth_batches_agent_run(const fth_batches_agent_options *options)
 
     FTH_TRY(fth_batches_agent_path(options, &path));
     status = open_agent(options, path, &agent);
-    if (status == FTH_OK)
+    if (status == FTH_OK) {
         serve(&agent, options->idle_s > 0 ? options->idle_s : DEFAULT_IDLE_S, options->stop);
-    else if (status == FTH_INVALID && !agent.host && agent.fill && is_served(path))
-        status = FTH_OK; /* another agent, or the coordinator itself, was faster */
+        remove_log(path);
+    } else if (status == FTH_INVALID && !agent.host && agent.fill && is_served(path)) {
+        status = FTH_OK; /* another agent was faster */
+    }
 
 out:
     close_agent(&agent);

@@ -104,7 +104,7 @@ fth_status fth_batches_agent_ensure(const fth_batches_agent_options *options, co
 
     *socket_path = NULL;
     FTH_TRY(fth_batches_agent_path(options, &path));
-    log = fth_format("%s.log", path);
+    log = fth_batches_agent_log(path);
     FTH_REQUIRE(log, FTH_NO_MEMORY, "no memory for a path");
     while (!is_there(path)) {
         bool ended = child > 0 && fth_child_has_ended(child, &end);

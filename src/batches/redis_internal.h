@@ -21,6 +21,7 @@
 
 #define FTH_REDIS_USER_VARIABLE        "FARTHING_REDIS_USER"
 #define FTH_REDIS_PASSWORD_VARIABLE    "FARTHING_REDIS_PASSWORD"
+#define FTH_REDIS_CA_VARIABLE          "FARTHING_REDIS_CA"          /* a file; for rediss:// */
 #define FTH_REDIS_CERTIFICATE_VARIABLE "FARTHING_REDIS_CERTIFICATE" /* of this client, for servers that ask for one */
 #define FTH_REDIS_KEY_VARIABLE         "FARTHING_REDIS_KEY"
 

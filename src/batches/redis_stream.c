@@ -114,6 +114,8 @@ fth_status fth_redis_tls_create(const char *ca_file, fth_redis_tls **result)
     fth_redis_tls *tls = NULL;
 
     *result = NULL;
+    if (!ca_file)
+        ca_file = getenv(FTH_REDIS_CA_VARIABLE);
     FTH_TRY(fth_allocate(1, sizeof *tls, &tls));
     tls->context = SSL_CTX_new(TLS_client_method());
     tls->methods = make_socket_methods();
@@ -122,7 +124,7 @@ fth_status fth_redis_tls_create(const char *ca_file, fth_redis_tls **result)
     SSL_CTX_set_min_proto_version(tls->context, TLS1_2_VERSION);
     SSL_CTX_set_mode(tls->context,
                      SSL_MODE_ENABLE_PARTIAL_WRITE | SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER | SSL_MODE_AUTO_RETRY);
-    if (ca_file)
+    if (ca_file && *ca_file)
         FTH_REQUIRE(SSL_CTX_load_verify_locations(tls->context, ca_file, NULL) == 1, FTH_INVALID,
                     "cannot read certificates from %s: %s", ca_file, tls_reason());
     else
@@ -167,8 +169,10 @@ static fth_status continue_tls(fth_redis_stream *stream, int result, const char 
     }
     verified = SSL_get_verify_result(stream->ssl);
     if (verified != X509_V_OK)
-        return fth_fail(FTH_INVALID, "%s has a certificate that cannot be trusted (%s); name its CA with --cache-ca",
-                        stream->name, X509_verify_cert_error_string(verified));
+        return fth_fail(
+            FTH_INVALID,
+            "%s has a certificate that cannot be trusted (%s); name a file with its CA in " FTH_REDIS_CA_VARIABLE,
+            stream->name, X509_verify_cert_error_string(verified));
     const char *reason = tls_reason();
     if (strstr(reason, "certificate required") || strstr(reason, "handshake failure"))
         return fth_fail(FTH_INVALID,

@@ -646,6 +646,9 @@ static void many_that_start_an_agent_get_the_same(void **state)
     WAIT_UNTIL(access(fixture->path, F_OK) != 0);
     fth_child_wait((pid_t)first, fth_deadline_in(WAIT_S));
     fth_child_wait((pid_t)second, fth_deadline_in(WAIT_S));
+    char *folder = fth_path_folder(fixture->path);
+    assert_int_equal(rmdir(folder), 0); /* nothing is left in it */
+    free(folder);
 }
 
 static void an_agent_that_cannot_start_says_why(void **state)
