@@ -4,8 +4,8 @@
  * where headers are far apart, and grows while the next header lies close behind it, since then reading on costs less
  * than another request.
  *
- * WebDataset's samples are members in a row whose paths are the same up to the first dot of the name: 000123.jpg and
- * 000123.cls, which holds the number or the name of the class. Other members (.json, .txt) are passed over. */
+ * WebDataset's samples are members whose paths are the same up to the first dot of the name: 000123.jpg and 000123.cls,
+ * which holds the number or the name of the class. Other members (.json, .txt) are passed over. */
 #include "data/shard.h"
 
 #include <inttypes.h>
@@ -91,13 +91,18 @@ out:
 
 /* ---- members and their classes ---- */
 
+/* A class that a .cls file says: of the images whose path is the same up to the first dot of the name. */
+typedef struct shard_label {
+    char *base;
+    char label[MAX_LABEL + 1];
+} shard_label;
+
 typedef struct shard_scan {
     fth_shard *shard;
     shard_window *window;
     const fth_stop *stop;
-    char *base; /* of the sample whose members are being met; NULL: none */
-    char label[MAX_LABEL + 1];
-    size_t first; /* of its images, in the shard */
+    shard_label *labels;
+    size_t label_count, label_capacity;
 } shard_scan;
 
 static size_t base_length(const char *path)
@@ -106,35 +111,35 @@ static size_t base_length(const char *path)
     return (size_t)(name - path) + strcspn(name, ".");
 }
 
-/* The class of the sample goes to its images, also to those that came before it. */
+static int compare_bases(const void *a, const void *b)
+{
+    return strcmp(((const shard_label *)a)->base, ((const shard_label *)b)->base);
+}
+
+/* Gives the images their classes. They may come before their .cls file or after it, and need not lie beside it. */
 static fth_status label_images(shard_scan *scan)
 {
     fth_status status = FTH_OK;
-    uint32_t label = 0;
-    if (!scan->label[0] || scan->first == scan->shard->count)
+    fth_shard *shard = scan->shard;
+    shard_label wanted = {0};
+
+    if (scan->label_count == 0)
         return FTH_OK;
-    FTH_TRY(fth_text_block_add(&scan->shard->text, scan->label, strlen(scan->label), &label));
-    for (size_t i = scan->first; i < scan->shard->count; i++)
-        scan->shard->members[i].label = label;
-    scan->shard->labelled = true;
+    qsort(scan->labels, scan->label_count, sizeof *scan->labels, compare_bases);
+    shard->labelled = true;
+    for (size_t i = 0; i < shard->count; i++) {
+        const char *path = shard->text.text + shard->members[i].path;
+        wanted.base = strndup(path, base_length(path));
+        FTH_REQUIRE(wanted.base, FTH_NO_MEMORY, "no memory for a path");
+        const shard_label *found =
+            bsearch(&wanted, scan->labels, scan->label_count, sizeof *scan->labels, compare_bases);
+        free(wanted.base);
+        if (found)
+            FTH_TRY(fth_text_block_add(&shard->text, found->label, strlen(found->label), &shard->members[i].label));
+    }
 
 out:
     return status;
-}
-
-static fth_status begin_sample(shard_scan *scan, const char *path)
-{
-    size_t length = base_length(path);
-    if (scan->base && strncmp(scan->base, path, length) == 0 && scan->base[length] == '\0')
-        return FTH_OK;
-    fth_status status = label_images(scan);
-    if (status != FTH_OK)
-        return status;
-    free(scan->base);
-    scan->base = strndup(path, length);
-    scan->label[0] = '\0';
-    scan->first = scan->shard->count;
-    return scan->base ? FTH_OK : fth_fail(FTH_NO_MEMORY, "no memory for a path");
 }
 
 static fth_status read_label(shard_scan *scan, const fth_tar_member *member)
@@ -153,8 +158,13 @@ static fth_status read_label(shard_scan *scan, const fth_tar_member *member)
         FTH_REQUIRE(bytes[i] >= ' ' && bytes[i] != 0x7f && bytes[i] != '/', FTH_CORRUPT,
                     "%s holds no number or name of a class", member->path);
     FTH_REQUIRE(end > begin, FTH_CORRUPT, "%s holds no class", member->path);
-    memcpy(scan->label, bytes + begin, end - begin);
-    scan->label[end - begin] = '\0';
+    FTH_TRY(fth_grow(&scan->labels, scan->label_count, &scan->label_capacity, sizeof *scan->labels));
+    shard_label *label = &scan->labels[scan->label_count];
+    memcpy(label->label, bytes + begin, end - begin);
+    label->label[end - begin] = '\0';
+    label->base = strndup(member->path, base_length(member->path));
+    FTH_REQUIRE(label->base, FTH_NO_MEMORY, "no memory for a path");
+    scan->label_count++;
 
 out:
     return status;
@@ -178,7 +188,6 @@ static fth_status meet_member(void *context, const fth_tar_member *member)
     FTH_TRY(fth_check_stop(scan->stop, scan->window->key));
     if (member->kind != FTH_TAR_FILE || !is_plain_text(member->path) || (!label && !fth_image_name_fits(name)))
         return FTH_OK;
-    FTH_TRY(begin_sample(scan, member->path));
     if (label)
         FTH_TRY(read_label(scan, member));
     else
@@ -254,7 +263,9 @@ fth_status fth_shard_read(fth_store *store, const char *key, uint64_t size_bytes
         remember(shard, path);
 
 out:
-    free(scan.base);
+    for (size_t i = 0; i < scan.label_count; i++)
+        free(scan.labels[i].base);
+    free(scan.labels);
     free(window.bytes);
     free(name);
     free(what);
