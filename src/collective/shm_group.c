@@ -3,15 +3,14 @@
 
 #include <errno.h>
 #include <limits.h>
-#include <linux/futex.h>
 #include <poll.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
+#include "base/futex.h"
 #include "collective/agree.h"
 #include "collective/shared_memory.h"
 
@@ -54,18 +53,10 @@ struct fth_shm_group {
     struct pollfd *polls; /* of one check */
 };
 
-/* ---- futex ---- */
-
-static void sleep_on(_Atomic uint32_t *word, uint32_t value, int milliseconds)
-{
-    struct timespec timeout = {.tv_nsec = milliseconds * 1000000L};
-    syscall(SYS_futex, word, FUTEX_WAIT, value, &timeout, NULL, 0); /* whoever returns looks for itself */
-}
-
 static void wake_sleepers(shm_board *board)
 {
     if (atomic_load(&board->sleepers) > 0)
-        syscall(SYS_futex, &board->step, FUTEX_WAKE, INT_MAX, NULL, NULL, 0);
+        fth_futex_wake(&board->step, INT_MAX);
 }
 
 static inline void relax(void)
@@ -269,7 +260,7 @@ static fth_status sleep_until_come(fth_shm_group *group, int rank)
                     group->members[rank].name, group->timeout_s);
         uint32_t step = atomic_load(&other->step);
         if ((int32_t)(step - group->step) < 0)
-            sleep_on(&other->step, step, nap_ms);
+            fth_futex_sleep(&other->step, step, nap_ms / 1e3);
         nap_ms = nap_ms < LONGEST_NAP_MS ? nap_ms + 1 : LONGEST_NAP_MS;
     }
 

@@ -105,7 +105,7 @@ static bool end_workers(hogwild *all)
     fth_deadline deadline = fth_deadline_in(END_PATIENCE_S);
     atomic_store(&all->head->stop, true);
     atomic_fetch_add(&all->head->work, 1);
-    hogwild_wake(&all->head->work, FTH_MAX_WORKERS);
+    fth_futex_wake(&all->head->work, FTH_MAX_WORKERS);
     for (int i = 0; i < all->head->worker_count; i++) {
         member *worker = &all->members[i];
         if (!worker->started)
@@ -188,7 +188,7 @@ static void offer(hogwild *all)
 {
     atomic_fetch_add(&all->head->work, 1);
     if (atomic_load(&all->head->idle) > 0)
-        hogwild_wake(&all->head->work, 1);
+        fth_futex_wake(&all->head->work, 1);
 }
 
 /* A part of its update may have been made: the batch is computed again by another, as a sample that was drawn twice. */
@@ -338,7 +338,7 @@ static fth_status wait_for_free(hogwild *all, int wanted)
         FTH_TRY(look_after_workers(all));
         FTH_TRY(look_for_hangs(all, fth_clock_seconds()));
         atomic_store(&head->wake_at, seen + (uint32_t)missing);
-        hogwild_sleep(&head->finished, seen, slice_s);
+        fth_futex_sleep(&head->finished, seen, slice_s);
     }
 
 out:

@@ -25,6 +25,7 @@
 #include <sys/types.h>
 
 #include "base/child.h"
+#include "base/futex.h"
 #include "parallel/parallel_internal.h"
 #include "train/engine.h"
 
@@ -119,10 +120,6 @@ static inline int hogwild_worker_of(uint32_t word)
 {
     return (int)(word >> 8);
 }
-
-/* Sleeps while *word is `value`, for some seconds at most; wakes up to `count` sleepers. Across processes. */
-void hogwild_sleep(_Atomic uint32_t *word, uint32_t value, double seconds);
-void hogwild_wake(_Atomic uint32_t *word, int count);
 
 /* ---- workers ---- */
 

@@ -1,12 +1,9 @@
 /* The memory that workers share: a head, the workers' messages, slots for batches, and the vectors. */
 #include <errno.h>
 #include <fcntl.h>
-#include <linux/futex.h>
-#include <math.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "parallel/hogwild.h"
@@ -175,15 +172,4 @@ fth_engine_vectors hogwild_get_vectors(hogwild_head *head, int worker)
             (float *)(base + head->layout.state_at +
                       (set * (size_t)head->model.sizes.state_count + (size_t)i) * head->layout.state_bytes);
     return vectors;
-}
-
-void hogwild_sleep(_Atomic uint32_t *word, uint32_t value, double seconds)
-{
-    struct timespec timeout = {.tv_sec = (time_t)seconds, .tv_nsec = (long)((seconds - floor(seconds)) * 1e9)};
-    syscall(SYS_futex, word, FUTEX_WAIT, value, &timeout, NULL, 0); /* whoever returns looks for itself */
-}
-
-void hogwild_wake(_Atomic uint32_t *word, int count)
-{
-    syscall(SYS_futex, word, FUTEX_WAKE, count, NULL, NULL, 0);
 }

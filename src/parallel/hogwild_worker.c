@@ -29,7 +29,7 @@ static void fail_worker(hogwild_head *head, int worker, fth_status status)
     own->status = status;
     atomic_store(&own->failed, true);
     atomic_fetch_add(&head->finished, 1);
-    hogwild_wake(&head->finished, 1);
+    fth_futex_wake(&head->finished, 1);
 }
 
 /* In the order of their numbers: one worker does exactly what training without workers does. */
@@ -83,7 +83,7 @@ static void finish(hogwild_head *head, int worker, hogwild_slot *slot)
     atomic_store(&slot->state, SLOT_DONE | (uint32_t)worker << 8);
     uint32_t finished = atomic_fetch_add(&head->finished, 1) + 1;
     if ((int32_t)(finished - atomic_load(&head->wake_at)) >= 0 || failed)
-        hogwild_wake(&head->finished, 1);
+        fth_futex_wake(&head->finished, 1);
 }
 
 static void loop(hogwild_head *head, int worker, fth_engine *engine, pid_t parent)
@@ -94,7 +94,7 @@ static void loop(hogwild_head *head, int worker, fth_engine *engine, pid_t paren
         if (number < 0) {
             atomic_fetch_add(&head->idle, 1);
             if (!atomic_load(&head->stop))
-                hogwild_sleep(&head->work, seen, SLEEP_S);
+                fth_futex_sleep(&head->work, seen, SLEEP_S);
             atomic_fetch_sub(&head->idle, 1);
             continue;
         }
