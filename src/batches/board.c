@@ -22,7 +22,7 @@
 
 /* The futex word: what the wait is at, what it ended with, and a count, so that an end is not taken for the next one's. */
 enum { WAIT_NONE, WAIT_WAITING, WAIT_ENDED, WAIT_PHASES = 3, STATUS_SHIFT = 2, STATUS_MASK = 63, COUNT_STEP = 256 };
-enum { POSITION_TRIES = 8 };
+enum { POSITION_TRIES = 8, UNKNOWN_PROCESS = -1, HOLDER_SHIFT = 32 };
 #define BOARD_MAGIC  UINT64_C(0x3130445241424646) /* "FFBARD01" */
 #define POSITION_MAX (INT64_MAX / 4)
 
@@ -31,7 +31,7 @@ struct fth_slot {
     _Atomic uint64_t wanted[2];
     _Alignas(64) _Atomic uint64_t version; /* of the position: odd while it changes */
     _Atomic int64_t next, stride, end;
-    _Atomic int64_t process; /* 0: it has left; read of slots that an owner has taken over */
+    _Atomic uint64_t holder; /* who has it, for an owner that takes over; 0: it has left */
     _Atomic uint64_t counters[FTH_SLOT_COUNTERS];
     _Alignas(64) _Atomic uint64_t pins[FTH_SLOT_PINS]; /* offset + 1; 0: none */
 };
@@ -56,7 +56,9 @@ struct fth_board {
     pthread_mutex_t mutex;
     board_client *clients; /* NULL in a client */
     _Atomic int used;      /* slots from here on were never taken */
-    fth_slot *own;         /* a client's, and its process */
+    uint32_t taken;        /* a count that is different for each holder of a slot; guarded by mutex */
+    fth_slot *own;         /* a client's */
+    uint64_t own_holder;
     pid_t process;
 };
 
@@ -69,6 +71,7 @@ static fth_status make_board(bool owner, fth_board **board)
     FTH_TRY(fth_allocate(1, sizeof *made, &made));
     made->mapping.fd = -1;
     pthread_mutex_init(&made->mutex, NULL);
+    made->taken = (uint32_t)(uint64_t)(fth_clock_wall_seconds() * 1e3); /* not where an owner before began */
     if (owner)
         FTH_TRY(fth_allocate(FTH_BOARD_SLOTS, sizeof *made->clients, &made->clients));
     *board = made;
@@ -123,7 +126,7 @@ static void empty_slot(fth_slot *slot)
     atomic_store_explicit(&slot->next, 0, memory_order_relaxed);
     atomic_store_explicit(&slot->stride, 1, memory_order_relaxed);
     atomic_store_explicit(&slot->end, 0, memory_order_relaxed);
-    atomic_store_explicit(&slot->process, 0, memory_order_relaxed);
+    atomic_store_explicit(&slot->holder, 0, memory_order_relaxed);
     atomic_store(&slot->wait, WAIT_NONE);
 }
 
@@ -136,8 +139,9 @@ fth_status fth_board_adopt(int fd, fth_board **board)
     FTH_TRY(map_board(made, fd));
     for (int i = 0; i < FTH_BOARD_SLOTS; i++) {
         fth_slot *slot = &made->memory->slots[i];
-        int64_t process = atomic_load(&slot->process);
-        if (process <= 0 || process_has_ended(process)) {
+        uint64_t holder = atomic_load(&slot->holder);
+        int64_t process = (int32_t)(uint32_t)holder;
+        if (holder == 0 || process_has_ended(process)) {
             empty_slot(slot);
             continue;
         }
@@ -171,8 +175,9 @@ void fth_board_free(fth_board *board)
 {
     if (!board)
         return;
-    if (board->own && board->process == getpid()) /* and not one that was forked */
-        atomic_store(&board->own->process, 0);
+    uint64_t holder = board->own_holder;
+    if (board->own && board->process == getpid()) /* and not one that was forked; the slot may be another's by now */
+        atomic_compare_exchange_strong(&board->own->holder, &holder, 0);
     fth_mapping_close(&board->mapping);
     pthread_mutex_destroy(&board->mutex);
     free(board->clients);
@@ -196,7 +201,9 @@ int fth_board_take(fth_board *board, uint64_t job, int64_t process)
     if (found >= 0) {
         board_client *client = &board->clients[found];
         empty_slot(&board->memory->slots[found]);
-        atomic_store(&board->memory->slots[found].process, process);
+        atomic_store(&board->memory->slots[found].holder,
+                     (uint64_t)++board->taken << HOLDER_SHIFT |
+                         (uint32_t)(process > 0 && process <= INT_MAX ? process : UNKNOWN_PROCESS));
         client->job = job;
         client->process = process;
         client->left_over = false;
@@ -230,7 +237,7 @@ void fth_board_clear_dead(fth_board *board)
     for (int i = 0; i < used; i++) {
         const board_client *client = &board->clients[i];
         if (atomic_load(&client->taken) && client->left_over &&
-            (atomic_load(&board->memory->slots[i].process) == 0 || process_has_ended(client->process)))
+            (atomic_load(&board->memory->slots[i].holder) == 0 || process_has_ended(client->process)))
             clear_locked(board, i);
     }
     pthread_mutex_unlock(&board->mutex);
@@ -265,10 +272,10 @@ static fth_item_id read_wanted(fth_slot *slot)
 
 bool fth_board_read(fth_board *board, int slot, fth_slot_state *state)
 {
-    fth_slot *shared = &board->memory->slots[slot];
     *state = (fth_slot_state){.stride = 1};
-    if (slot >= atomic_load_explicit(&board->used, memory_order_relaxed))
+    if (slot < 0 || slot >= atomic_load_explicit(&board->used, memory_order_relaxed))
         return false;
+    fth_slot *shared = &board->memory->slots[slot];
     pthread_mutex_lock(&board->mutex);
     const board_client *client = &board->clients[slot];
     bool taken = atomic_load(&client->taken) && !client->left_over;
@@ -330,6 +337,7 @@ fth_slot *fth_board_slot(fth_board *board, int slot)
     if (slot < 0 || slot >= FTH_BOARD_SLOTS)
         return NULL;
     board->own = &board->memory->slots[slot];
+    board->own_holder = atomic_load(&board->own->holder);
     board->process = getpid();
     return board->own;
 }
@@ -375,7 +383,8 @@ fth_status fth_slot_wait(fth_slot *slot, fth_deadline deadline)
         return fth_fail(FTH_TIMEOUT, "a cached item did not come in time");
     if ((wait & WAIT_PHASES) != WAIT_ENDED)
         return fth_fail(FTH_PEER_LOST, "the batch cache gave up this client");
-    return (fth_status)(wait >> STATUS_SHIFT & STATUS_MASK);
+    uint32_t said = wait >> STATUS_SHIFT & STATUS_MASK;
+    return said <= FTH_INTERRUPTED ? (fth_status)said : FTH_IO;
 }
 
 int fth_slot_pin(fth_slot *slot, uint64_t offset)

@@ -55,7 +55,11 @@ fth_status fth_mapping_open(int fd, bool writable, uint64_t least_bytes, fth_map
     FTH_REQUIRE(seals >= 0 && (seals & SEALS) == SEALS && fstat(fd, &facts) == 0 && facts.st_size > 0 &&
                     (uint64_t)facts.st_size >= least_bytes,
                 FTH_CORRUPT, "not shared memory of the batch cache");
-    FTH_TRY(fth_mapping_reopen(fd, writable, &mapping->fd));
+    if (writable && (fcntl(fd, F_GETFL) & O_ACCMODE) != O_RDWR)
+        FTH_TRY(fth_mapping_reopen(fd, writable, &mapping->fd));
+    else
+        FTH_REQUIRE((mapping->fd = fcntl(fd, F_DUPFD_CLOEXEC, 0)) >= 0, FTH_IO, "cannot open shared memory again: %s",
+                    strerror(errno));
     mapping->size_bytes = (uint64_t)facts.st_size;
     FTH_TRY(map_file(writable, mapping));
 out:
