@@ -7,6 +7,7 @@
 
 #include "base/size.h"
 #include "batches/coordinator.h"
+#include "cli/s3_flags.h"
 #include "cli/serve_cli.h"
 
 enum { MAX_SETS = 64, LOOK_EVERY_MS = 50 };
@@ -14,7 +15,8 @@ enum { MAX_SETS = 64, LOOK_EVERY_MS = 50 };
 typedef struct serve_options {
     fth_given given;
     fth_serving_flags serving;
-    char *data, *cache, *prefetch, *functions, *cache_memory, *state;
+    fth_s3_flags s3;
+    char *data_cache, *data_cache_folder, *data, *cache, *prefetch, *functions, *cache_memory, *state;
     int64_t seed, function_memory_mb;
     double budget_per_hour, cache_price, function_price, request_price, validation_fraction, max_bad_images;
     bool json;
@@ -37,6 +39,17 @@ static const fth_option rows[] = {
      .minimum = 0.001,
      .maximum = 0.9,
      .help = "held out for validation where a data set has no validation part"},
+    {.name = "data-cache",
+     .type = FTH_OPTION_TEXT,
+     AT(data_cache),
+     .argument = "SIZE",
+     .check = fth_size_check,
+     .help = "data in a bucket: disk space in which files are kept once they were fetched: 500m, 100g; else none"},
+    {.name = "data-cache-folder",
+     .type = FTH_OPTION_TEXT,
+     AT(data_cache_folder),
+     .argument = "FOLDER",
+     .help = "where; else objects in the cache folder"},
     {.name = "seed",
      .type = FTH_OPTION_INTEGER,
      AT(seed),
@@ -125,6 +138,7 @@ static const fth_option rows[] = {
      .group = "Serving"},
     FTH_SERVING_ROWS(offsetof(serve_options, serving), "29600"),
     {.name = "json", .type = FTH_OPTION_SWITCH, AT(json), .help = "say where it serves as one JSON object"},
+    FTH_S3_FLAG_ROWS(offsetof(serve_options, s3)),
 };
 static const fth_option_table table = {
     .options = rows, .count = FTH_COUNT_OF(rows), .struct_size = sizeof(serve_options)};
@@ -243,10 +257,13 @@ static fth_status serve(const serve_options *asked)
     set_list *list = NULL;
     char *folder = NULL, *tls = NULL, *cache = NULL;
     fth_coordinator *coordinator = NULL;
-    const fth_dataset_options data = {.seed = (uint64_t)asked->seed,
-                                      .validation_fraction = asked->validation_fraction,
-                                      .max_bad_images = asked->max_bad_images,
-                                      .stop = &stop};
+    const fth_store_options store = fth_s3_store_options(&asked->s3, 0);
+    fth_dataset_options data = {.seed = (uint64_t)asked->seed,
+                                .validation_fraction = asked->validation_fraction,
+                                .max_bad_images = asked->max_bad_images,
+                                .store = &store,
+                                .disk_cache_folder = asked->data_cache_folder,
+                                .stop = &stop};
     fth_coordinator_options options = {.data = &data,
                                        .prefetch = asked->prefetch,
                                        .prefetching = {.functions = asked->functions,
@@ -272,6 +289,8 @@ static fth_status serve(const serve_options *asked)
     options.set_count = list->count;
     if (*asked->cache_memory)
         FTH_TRY(fth_size_parse(asked->cache_memory, &options.memory_bytes));
+    if (*asked->data_cache)
+        FTH_TRY(fth_size_parse(asked->data_cache, &data.disk_cache_bytes));
     cache = fth_address_whole(asked->cache);
     FTH_REQUIRE(cache, FTH_NO_MEMORY, "no memory for the flags");
     options.cache = cache;
