@@ -6,6 +6,8 @@
 #include <assert.h>
 #include <math.h>
 
+#include "base/vectorized.h"
+
 fth_random_key fth_random_key_for(uint64_t seed, fth_random_use use)
 {
     fth_random_key root = {fth_random_mix(seed + 0x9e3779b97f4a7c15u)};
@@ -53,26 +55,37 @@ uint64_t fth_random_permute(fth_random_key key, uint64_t count, uint64_t positio
     return position;
 }
 
+FTH_VECTORIZED static void permute_bits_of_all(fth_random_key key, int half_bits, uint64_t *values, size_t count)
+{
+    for (size_t i = 0; i < count; i++)
+        values[i] = permute_bits(key, half_bits, values[i]);
+}
+
 /* All take a step together, and then those that came out too large take another: without branches that nobody can predict, the
  * processor works on several at a time. */
 void fth_random_permute_all(fth_random_key key, uint64_t count, int64_t *positions, size_t number)
 {
-    enum { BLOCK = 64 };
+    enum { BLOCK = 256 };
     int half_bits = choose_half_bits(count);
     for (size_t begin = 0; count > 1 && begin < number; begin += BLOCK) {
-        int64_t *block = positions + begin;
-        size_t left[BLOCK], left_count = number - begin < BLOCK ? number - begin : BLOCK;
-        for (size_t i = 0; i < left_count; i++)
-            left[i] = i;
-        while (left_count > 0) {
-            for (size_t i = 0; i < left_count; i++)
-                block[left[i]] = (int64_t)permute_bits(key, half_bits, (uint64_t)block[left[i]]);
+        uint64_t values[BLOCK];
+        size_t places[BLOCK], left = number - begin < BLOCK ? number - begin : BLOCK;
+        for (size_t i = 0; i < left; i++) {
+            places[i] = begin + i;
+            values[i] = (uint64_t)positions[begin + i];
+        }
+        while (left > 0) {
             size_t too_large = 0;
-            for (size_t i = 0; i < left_count; i++) {
-                left[too_large] = left[i];
-                too_large += (uint64_t)block[left[i]] >= count;
+            permute_bits_of_all(key, half_bits, values, left);
+            for (size_t i = 0; i < left; i++) {
+                uint64_t value = values[i];
+                size_t place = places[i];
+                positions[place] = (int64_t)value; /* the last one stays */
+                values[too_large] = value;
+                places[too_large] = place;
+                too_large += value >= count;
             }
-            left_count = too_large;
+            left = too_large;
         }
     }
 }

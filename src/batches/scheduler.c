@@ -149,30 +149,42 @@ static void give(fth_scheduler *scheduler, uint32_t item, uint64_t size_bytes, f
                     .number = known->kind == FTH_ITEM_BATCH ? fth_reader_number(reader, need->turn) : known->place};
 }
 
-bool fth_scheduler_take(fth_scheduler *scheduler, const char *maker_name, double now_s, fth_order *order)
+/* What `maker` should prepare now; 0: nothing. *blocked: there is something, but no room. */
+static uint32_t choose(fth_scheduler *scheduler, int maker, uint64_t *size_bytes, bool *blocked)
 {
-    move_clock(scheduler, now_s);
-    int maker = fth_makers_find(&scheduler->makers, maker_name, now_s);
     double needed_s;
-    uint32_t item = find_wanted(scheduler, maker, &needed_s);
     fth_urgency urgency = FTH_NOW;
+    uint32_t item = find_wanted(scheduler, maker, &needed_s);
     if (!item)
         item = find_due(scheduler, maker, &needed_s, &urgency);
+    *blocked = false;
     if (!item)
-        return false;
-    uint64_t size_bytes = fth_scheduler_expected_bytes(scheduler, &scheduler->items.items[item]);
-    if (!fth_scheduler_has_room(scheduler, size_bytes, needed_s, urgency))
-        return false;
-    give(scheduler, item, size_bytes, order);
-    return true;
+        return 0;
+    *size_bytes = fth_scheduler_expected_bytes(scheduler, &scheduler->items.items[item]);
+    *blocked = !fth_scheduler_has_room(scheduler, *size_bytes, needed_s, urgency);
+    return *blocked ? 0 : item;
 }
 
-double fth_scheduler_next_event(const fth_scheduler *scheduler, double now_s)
+bool fth_scheduler_take(fth_scheduler *scheduler, const char *maker, double now_s, fth_order *order)
 {
-    double next = fmin(now_s + next_look_s, fth_makers_next_try(scheduler));
-    if (scheduler->items.counts[FTH_ITEM_WAITING] > 0)
-        next = fmin(next, now_s + next_look_for_room_s);
-    return fmax(next, now_s);
+    uint64_t size_bytes;
+    bool blocked;
+    move_clock(scheduler, now_s);
+    uint32_t item = choose(scheduler, fth_makers_find(&scheduler->makers, maker, now_s), &size_bytes, &blocked);
+    if (item)
+        give(scheduler, item, size_bytes, order);
+    return item != 0;
+}
+
+double fth_scheduler_next_event(fth_scheduler *scheduler, double now_s)
+{
+    uint64_t size_bytes;
+    bool blocked;
+    move_clock(scheduler, now_s);
+    if (choose(scheduler, FTH_ANY_MAKER, &size_bytes, &blocked))
+        return now_s;
+    double next = fmin(now_s + next_look_s, fth_makers_next_try(scheduler, now_s));
+    return blocked ? fmin(next, now_s + next_look_for_room_s) : next;
 }
 
 /* ---- what became of it ---- */

@@ -71,8 +71,8 @@ fth_item_state fth_scheduler_state(const fth_scheduler *scheduler, fth_item_id i
  * are forgotten. */
 size_t fth_scheduler_evict(fth_scheduler *scheduler, uint64_t needed_bytes, double now_s, fth_item_id *ids,
                            size_t room);
-/* When take() may have something, if nothing happens before: at most a second from now. For timers. */
-double fth_scheduler_next_event(const fth_scheduler *scheduler, double now_s);
+/* When take() has something for somebody: now, or, if nothing happens before, at most a second later. For timers. */
+double fth_scheduler_next_event(fth_scheduler *scheduler, double now_s);
 
 /* ---- what is cached for a job, and where one that joins begins ---- */
 

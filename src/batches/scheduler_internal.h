@@ -126,7 +126,7 @@ typedef struct fth_need {
 
 /* ---- makers ---- */
 
-enum { FTH_MAX_MAKERS = 64, FTH_MAKER_NAME = 64 };
+enum { FTH_MAX_MAKERS = 64, FTH_MAKER_NAME = 64, FTH_ANY_MAKER = -1 /* one that has failed at nothing */ };
 
 typedef struct fth_trouble {
     uint64_t makers; /* who failed at it, a bit each */
@@ -152,7 +152,8 @@ fth_trouble *fth_makers_trouble(fth_scheduler *scheduler, uint32_t item);
 void fth_makers_forget(fth_scheduler *scheduler, uint32_t item);
 /* Whether this maker may try it (again) now. */
 bool fth_makers_may_try(const fth_scheduler *scheduler, uint32_t item, int maker, double now_s);
-double fth_makers_next_try(const fth_scheduler *scheduler);
+/* When somebody may try something again, after now. */
+double fth_makers_next_try(const fth_scheduler *scheduler, double now_s);
 
 /* ---- victims, costs ---- */
 

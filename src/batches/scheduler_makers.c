@@ -8,7 +8,7 @@
 #include "batches/scheduler_internal.h"
 
 static const double maker_expires_s = 30; /* without asking for work */
-static const double own_pause_factor = 4; /* how much longer a maker waits before what it failed at itself */
+static const double own_pause_s = 0.4; /* how much longer a maker waits before what it failed at itself, for each try */
 
 int fth_makers_find(fth_makers *makers, const char *name, double now_s)
 {
@@ -63,6 +63,12 @@ void fth_makers_forget(fth_scheduler *scheduler, uint32_t item)
             makers->again[i--] = makers->again[--makers->again_count];
 }
 
+/* When a maker that has failed at it may try it again. */
+static double own_retry_s(const fth_trouble *trouble)
+{
+    return trouble->retry_s + own_pause_s * trouble->tries;
+}
+
 bool fth_makers_may_try(const fth_scheduler *scheduler, uint32_t item, int maker, double now_s)
 {
     const fth_makers *makers = &scheduler->makers;
@@ -72,21 +78,25 @@ bool fth_makers_may_try(const fth_scheduler *scheduler, uint32_t item, int maker
     const fth_trouble *trouble = makers->troubles[number - 1];
     if (now_s < trouble->retry_s)
         return false;
-    if (!(trouble->makers >> maker & 1))
-        return true;
+    bool others = false; /* that can */
     for (int i = 0; i < makers->count; i++)
-        if (!(trouble->makers >> i & 1) && makers->seen_s[i] > now_s - maker_expires_s)
-            return false; /* somebody else can */
-    return now_s >= trouble->retry_s + own_pause_factor * trouble->tries * 0.1;
+        others = others || (!(trouble->makers >> i & 1) && makers->seen_s[i] > now_s - maker_expires_s);
+    if (maker == FTH_ANY_MAKER ? others : !(trouble->makers >> maker & 1))
+        return true;
+    return !others && now_s >= own_retry_s(trouble);
 }
 
-double fth_makers_next_try(const fth_scheduler *scheduler)
+double fth_makers_next_try(const fth_scheduler *scheduler, double now_s)
 {
     double next = INFINITY;
     for (size_t i = 0; i < scheduler->makers.again_count; i++) {
         const fth_known_item *known = &scheduler->items.items[scheduler->makers.again[i]];
-        if (known->state == FTH_ITEM_WAITING)
-            next = fmin(next, scheduler->makers.troubles[known->trouble - 1]->retry_s);
+        const fth_trouble *trouble = scheduler->makers.troubles[known->trouble - 1];
+        if (known->state != FTH_ITEM_WAITING)
+            continue;
+        double time = trouble->retry_s > now_s ? trouble->retry_s : own_retry_s(trouble);
+        if (time > now_s)
+            next = fmin(next, time);
     }
     return next;
 }

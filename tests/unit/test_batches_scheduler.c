@@ -225,6 +225,33 @@ static void samples_are_shared_by_jobs_that_differ(void **state)
     fth_scheduler_free(scheduler);
 }
 
+static void the_next_event_is_now_when_there_is_something(void **state)
+{
+    (void)state;
+    fth_scheduler *scheduler = create(8 * ITEM_BYTES);
+    fth_job_spec spec = make_spec(FTH_FORM_BATCHES);
+    add_job(scheduler, 1, &spec, 1);
+    assert_true(fth_scheduler_next_event(scheduler, 1) > 1);
+    assert_true(fth_scheduler_next_event(scheduler, 1) <= 2);
+    fth_scheduler_set_position(scheduler, 1, 0, 0, 1, 9, 1);
+    fth_order order;
+    for (int i = 0; i < 8; i++) {
+        assert_true(fth_scheduler_next_event(scheduler, 1) == 1);
+        assert_true(fth_scheduler_take(scheduler, "maker", 1, &order));
+        if (i == 0) /* how large they are is not known yet */
+            assert_true(fth_scheduler_next_event(scheduler, 1) > 1);
+        finish(scheduler, &order, 1);
+    }
+    assert_true(fth_scheduler_next_event(scheduler, 1) > 1); /* memory is full */
+    fth_scheduler_set_position(scheduler, 1, 0, 1, 1, 9, 2);
+    assert_true(fth_scheduler_next_event(scheduler, 2) == 2);
+    assert_true(fth_scheduler_take(scheduler, "maker", 2, &order));
+    assert_false(fth_scheduler_failed(scheduler, &order, "maker", FTH_IO, "no", 2));
+    double next = fth_scheduler_next_event(scheduler, 2);
+    assert_true(next > 2 && next < 3);
+    fth_scheduler_free(scheduler);
+}
+
 /* ---- failures ---- */
 
 static void a_failure_is_tried_elsewhere_and_then_given_up(void **state)
@@ -691,6 +718,7 @@ int main(void)
         cmocka_unit_test(what_somebody_waits_for_comes_first_of_all),
         cmocka_unit_test(jobs_with_equal_specs_share),
         cmocka_unit_test(samples_are_shared_by_jobs_that_differ),
+        cmocka_unit_test(the_next_event_is_now_when_there_is_something),
         cmocka_unit_test(a_failure_is_tried_elsewhere_and_then_given_up),
         cmocka_unit_test(the_only_maker_tries_again_after_a_pause),
         cmocka_unit_test(what_cannot_work_is_not_tried_again),
