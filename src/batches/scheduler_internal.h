@@ -63,13 +63,20 @@ uint64_t fth_item_table_used(const fth_item_table *table);
 
 /* ---- groups, jobs, readers, needs ---- */
 
+/* Which item a batch of a sequence is, so that only the first of several equal jobs has to find its samples. */
+typedef struct fth_batch_memo {
+    int64_t place, whole;
+    uint32_t item; /* 0: none */
+} fth_batch_memo;
+
 /* Items of one kind that jobs may have in common: the samples of a split, or the batches of a sequence. */
 typedef struct fth_item_group {
     fth_item_id signature; /* zero: unused */
     fth_item_kind kind;
-    bool recurring;    /* they come again every epoch */
-    int64_t set_count; /* samples of the split */
-    uint32_t *samples; /* item of each sample; of batches NULL */
+    bool recurring;        /* they come again every epoch */
+    int64_t set_count;     /* samples of the split */
+    uint32_t *samples;     /* item of each sample; of batches NULL */
+    fth_batch_memo *memos; /* by place; of samples NULL */
     int jobs, making;
     double mean_bytes;  /* of an item; 0: not known */
     double preparing_s; /* from taking an order to its end */

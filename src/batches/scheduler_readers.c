@@ -17,6 +17,7 @@ static const double rank_s = 1e-6;      /* between readers that begin to wait at
 static const double job_expires_s = 60; /* without readers */
 static const double pace_memory = 0.85; /* weight of what was known, for a batch */
 enum { FIRST_STEPS = 8, MIN_STEPS = 2, MAX_STEPS = 1024, MAX_NEEDS_OF_JOB = 1 << 15 };
+enum { MEMO_BITS = 11, MEMOS = 1 << MEMO_BITS };
 
 /* ---- groups ---- */
 
@@ -28,6 +29,18 @@ static fth_item_group *group_at(const fth_scheduler *scheduler, uint32_t number)
 const fth_item_group *fth_scheduler_group(const fth_scheduler *scheduler, const fth_known_item *item)
 {
     return group_at(scheduler, item->group);
+}
+
+static fth_batch_memo *memo_at(const fth_item_group *group, int64_t place)
+{
+    return &group->memos[(uint64_t)place * UINT64_C(0x9e3779b97f4a7c15) >> (64 - MEMO_BITS)];
+}
+
+static void forget_memo(const fth_item_group *group, int64_t place, uint32_t item)
+{
+    fth_batch_memo *memo = memo_at(group, place);
+    if (memo->item == item)
+        memo->item = 0;
 }
 
 static bool is_in_use(const fth_item_group *group)
@@ -62,6 +75,7 @@ static fth_status join_group(fth_scheduler *scheduler, fth_scheduled_job *job)
     bool batches = job->kind == FTH_ITEM_BATCH;
     fth_item_id signature = batches ? fth_job_sequence_id(spec) : fth_job_sample_id(spec, job->kind, -1);
     uint32_t *samples = NULL;
+    fth_batch_memo *memos = NULL;
     size_t place = scheduler->group_count;
 
     for (size_t i = 0; i < scheduler->group_count; i++) {
@@ -73,7 +87,9 @@ static fth_status join_group(fth_scheduler *scheduler, fth_scheduled_job *job)
         if (!is_in_use(&scheduler->groups[i]))
             place = i;
     }
-    if (!batches)
+    if (batches)
+        FTH_TRY(fth_allocate(MEMOS, sizeof *memos, &memos));
+    else
         FTH_TRY(fth_allocate((size_t)job->set_count, sizeof *samples, &samples));
     FTH_TRY(fth_grow(&scheduler->groups, place, &scheduler->group_capacity, sizeof *scheduler->groups));
     scheduler->groups[place] = (fth_item_group){.signature = signature,
@@ -81,8 +97,10 @@ static fth_status join_group(fth_scheduler *scheduler, fth_scheduled_job *job)
                                                 .recurring = !batches || (!fth_job_is_random(spec) && !spec->shuffle),
                                                 .set_count = job->set_count,
                                                 .samples = samples,
+                                                .memos = memos,
                                                 .jobs = 1};
     samples = NULL;
+    memos = NULL;
     if (place == scheduler->group_count)
         scheduler->group_count++;
     job->group = (uint32_t)place + 1;
@@ -91,6 +109,7 @@ static fth_status join_group(fth_scheduler *scheduler, fth_scheduled_job *job)
 
 out:
     free(samples);
+    free(memos);
     return status;
 }
 
@@ -121,6 +140,7 @@ static void leave_group(fth_scheduler *scheduler, uint32_t number)
             fth_item_table_move(&scheduler->items, item, group->recurring ? FTH_LIST_FOUND : FTH_LIST_SPENT);
     }
     free(group->samples);
+    free(group->memos);
     *group = (fth_item_group){0};
 }
 
@@ -233,11 +253,12 @@ void fth_job_expire(fth_scheduler *scheduler)
 }
 
 /* Where in the order of its group a batch begins, over all epochs; and the batch that a job has there, or -1. */
-static int64_t place_of_batch(const fth_scheduled_job *job, const fth_batch_plan *plan)
+static int64_t place_of_batch(const fth_scheduled_job *job, int64_t number)
 {
-    int64_t of = job->spec.share.of > 1 ? job->spec.share.of : 1, rotation = job->spec.rotation;
-    int64_t begin = plan->number % job->per_epoch * job->spec.batch * of + (rotation > 0 ? rotation : 0);
-    return plan->order_epoch * job->set_count + begin % job->set_count;
+    int64_t of = job->spec.share.of > 1 ? job->spec.share.of : 1, count = job->set_count;
+    int64_t rotation = job->spec.rotation > 0 ? job->spec.rotation : 0;
+    int64_t begin = number % job->per_epoch * job->spec.batch * of + rotation % count;
+    return (number / job->per_epoch + rotation / count) * count + begin % count;
 }
 
 static int64_t batch_at_place(const fth_scheduled_job *job, int64_t place)
@@ -249,6 +270,13 @@ static int64_t batch_at_place(const fth_scheduled_job *job, int64_t place)
     if (epoch < 0 || begin % (of * job->spec.batch) != 0)
         return -1;
     return epoch * job->per_epoch + begin / of / job->spec.batch;
+}
+
+/* Samples of all parts of a batch. */
+static int64_t whole_of_batch(const fth_scheduled_job *job, int64_t number)
+{
+    int64_t left = fth_share_samples(job->spec.share, job->set_count) - number % job->per_epoch * job->spec.batch;
+    return left < job->spec.batch ? left : job->spec.batch;
 }
 
 /* ---- when ---- */
@@ -428,6 +456,8 @@ void fth_item_drop(fth_scheduler *scheduler, uint32_t item)
     fth_makers_forget(scheduler, item);
     if (group && group->samples)
         group->samples[known->place] = 0;
+    if (group && group->memos)
+        forget_memo(group, known->place, item);
     for (size_t i = 0; known->wanted && i < scheduler->wanted_count; i++)
         if (scheduler->wanted[i] == item) {
             scheduler->wanted_count--;
@@ -490,44 +520,62 @@ static uint32_t find_sample(fth_scheduler *scheduler, const fth_scheduled_job *j
     return item;
 }
 
-static uint32_t find_batch(fth_scheduler *scheduler, const fth_scheduled_job *job, const fth_batch_plan *plan)
+static uint32_t find_batch(fth_scheduler *scheduler, const fth_scheduled_job *job, int64_t number)
 {
-    uint32_t item = fth_item_table_add(&scheduler->items, fth_job_batch_id(&job->spec, plan));
-    if (item && !scheduler->items.items[item].group) { /* another sequence may have the same batch */
-        fth_known_item *known = &scheduler->items.items[item];
-        fth_item_group *group = group_at(scheduler, job->group);
-        if (group->mean_bytes == 0 && known->state == FTH_ITEM_READY)
-            group->mean_bytes = (double)known->size_bytes;
-        known->group = job->group;
-        known->kind = FTH_ITEM_BATCH;
-        known->place = place_of_batch(job, plan);
-    }
+    int64_t place = place_of_batch(job, number), whole = whole_of_batch(job, number);
+    fth_item_group *group = group_at(scheduler, job->group);
+    fth_batch_memo *memo = memo_at(group, place);
+    if (memo->item && memo->place == place && memo->whole == whole)
+        return memo->item;
+    fth_batch_plan plan = {.samples = job->plan};
+    fth_job_plan_batch(&job->spec, job->set_count, number, &plan);
+    uint32_t item = fth_item_table_add(&scheduler->items, fth_job_batch_id(&job->spec, &plan));
+    if (!item || (scheduler->items.items[item].group && scheduler->items.items[item].group != job->group))
+        return item; /* another sequence has the same batch */
+    fth_known_item *known = &scheduler->items.items[item];
+    if (group->mean_bytes == 0 && known->state == FTH_ITEM_READY)
+        group->mean_bytes = (double)known->size_bytes;
+    if (known->group) /* the same samples came up before, and nothing about them is random: the later place counts */
+        forget_memo(group, known->place, item);
+    known->group = job->group;
+    known->kind = FTH_ITEM_BATCH;
+    known->place = place;
+    *memo = (fth_batch_memo){.place = place, .whole = whole, .item = item};
     return item;
+}
+
+static bool open_batch(fth_scheduler *scheduler, fth_reader *reader, uint32_t turn, int64_t number)
+{
+    fth_scheduled_job *job = reader->job;
+    if (fth_part_samples(job->spec.part, whole_of_batch(job, number)) == 0)
+        return true; /* an empty part needs nothing */
+    uint32_t item = find_batch(scheduler, job, number);
+    return item && add_need(scheduler, reader, turn, item);
+}
+
+static bool open_samples(fth_scheduler *scheduler, fth_reader *reader, uint32_t turn, int64_t number)
+{
+    fth_scheduled_job *job = reader->job;
+    fth_batch_plan plan = {.samples = job->plan};
+    fth_job_plan_batch(&job->spec, job->set_count, number, &plan);
+    for (int64_t i = plan.count; i-- > 0;) { /* each need is put before the others of its step */
+        uint32_t item = find_sample(scheduler, job, plan.samples[i]);
+        if (!item || !add_need(scheduler, reader, turn, item))
+            return false;
+    }
+    return true;
 }
 
 /* Adds the batch after the last of the window. False: no memory, and it stays as it is; what the job then lacks, it
  * asks for when it is there. */
 static bool open_step(fth_scheduler *scheduler, fth_reader *reader)
 {
-    fth_scheduled_job *job = reader->job;
-    fth_batch_plan plan = {.samples = job->plan};
     if (!make_step_room(reader))
         return false;
-    uint32_t turn = reader->end_turn;
-    fth_job_plan_batch(&job->spec, job->set_count, fth_reader_number(reader, turn), &plan);
+    uint32_t turn = reader->end_turn++;
+    int64_t number = fth_reader_number(reader, turn);
     *step_at(reader, turn) = (fth_reader_step){0};
-    reader->end_turn++;
-    bool done = true;
-    if (job->kind == FTH_ITEM_BATCH && plan.count > 0) { /* an empty part needs nothing */
-        uint32_t item = find_batch(scheduler, job, &plan);
-        done = item && add_need(scheduler, reader, turn, item);
-    }
-    /* From the last on, as each need is put before the others of its step. */
-    for (int64_t i = plan.count; job->kind != FTH_ITEM_BATCH && i-- > 0 && done;) {
-        uint32_t item = find_sample(scheduler, job, plan.samples[i]);
-        done = item && add_need(scheduler, reader, turn, item);
-    }
-    return done;
+    return (reader->job->kind == FTH_ITEM_BATCH ? open_batch : open_samples)(scheduler, reader, turn, number);
 }
 
 static void count_use(fth_scheduled_job *job, const fth_known_item *known, int64_t samples)
@@ -546,9 +594,7 @@ static void close_step(fth_scheduler *scheduler, fth_reader *reader, bool used)
     uint32_t turn = reader->first;
     int64_t number = reader->next, samples = 1;
     if (job->kind == FTH_ITEM_BATCH) {
-        int64_t all = fth_share_samples(job->spec.share, job->set_count);
-        int64_t left = all - number % job->per_epoch * job->spec.batch;
-        samples = fth_part_samples(job->spec.part, left < job->spec.batch ? left : job->spec.batch);
+        samples = fth_part_samples(job->spec.part, whole_of_batch(job, number));
     }
     if (reader->untried == reader->first)
         reader->untried++;
@@ -771,8 +817,10 @@ void fth_readers_release(fth_scheduler *scheduler)
         }
     for (size_t i = 0; i < scheduler->job_count; i++)
         free_job(scheduler->jobs[i]);
-    for (size_t i = 0; i < scheduler->group_count; i++)
+    for (size_t i = 0; i < scheduler->group_count; i++) {
         free(scheduler->groups[i].samples);
+        free(scheduler->groups[i].memos);
+    }
     free(scheduler->readers);
     free(scheduler->jobs);
     free(scheduler->groups);
