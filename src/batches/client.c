@@ -151,6 +151,8 @@ static fth_status open_session(void *context, const fth_dataset *dataset, fth_lo
     how.rotation = own->rotation;
     known = own->registration;
     how.known = own->registered ? &known : NULL;
+    for (size_t i = 0; i < own->session_count; i++)
+        how.away |= !fth_supply_is_connected(fth_session_supply(own->sessions[i]));
     pthread_mutex_unlock(&own->mutex);
     FTH_TRY(fth_session_open(&how, options, &opened));
     pthread_mutex_lock(&own->mutex);

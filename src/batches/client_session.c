@@ -13,8 +13,9 @@
 
 #include "batches/payload.h"
 
-#define REGISTER_S 10.0
-#define STEP_S     0.25
+#define REGISTER_S       10.0
+#define REGISTER_AGAIN_S 1.0 /* where it can be done later */
+#define STEP_S           0.25
 
 struct fth_session {
     fth_session_options how;
@@ -92,6 +93,18 @@ static bool take_known(const fth_session_options *how, fth_job_spec *spec)
     return true;
 }
 
+/* True if nothing is left for the coordinator to choose: the session can begin without it. */
+static bool complete_spec(const fth_session_options *how, fth_job_spec *spec)
+{
+    const bool shares = spec->sharing != FTH_SHARE_NONE,
+               known = how->known && how->known->spec.sharing == spec->sharing;
+    if (shares && known)
+        spec->order_seed = how->known->spec.order_seed;
+    if (spec->sharing == FTH_SHARE_ALL && known)
+        spec->augment_seed = how->known->spec.augment_seed;
+    return spec->form != FTH_FORM_AUTO && spec->rotation >= 0 && (!shares || known);
+}
+
 fth_status fth_session_open(const fth_session_options *how, fth_loader_options *options, fth_session **session)
 {
     fth_status status = FTH_OK;
@@ -102,9 +115,12 @@ fth_status fth_session_open(const fth_session_options *how, fth_loader_options *
     pthread_mutex_init(&opened->spare_mutex, NULL);
     opened->how = *how;
     FTH_TRY(make_spec(how, options, &opened->spec));
-    const bool known = take_known(how, &opened->spec);
-    FTH_TRY(fth_supply_open(how->address, &opened->spec, known ? how->known->job : how->address->job, known,
-                            fth_deadline_in(REGISTER_S), &opened->supply));
+    const bool known = take_known(how, &opened->spec), complete = known || complete_spec(how, &opened->spec);
+    const fth_supply_beginning beginning = !complete   ? FTH_SUPPLY_NOW
+                                           : how->away ? FTH_SUPPLY_LATER
+                                                       : FTH_SUPPLY_NOW_OR_LATER;
+    FTH_TRY(fth_supply_open(how->address, &opened->spec, known ? how->known->job : how->address->job, beginning,
+                            fth_deadline_in(complete ? REGISTER_AGAIN_S : REGISTER_S), &opened->supply));
     options->own_order = true;
     options->order_seed = opened->spec.order_seed;
     options->seed = opened->spec.augment_seed;
@@ -161,7 +177,9 @@ uint64_t fth_session_images_read(const fth_session *session)
 
 void fth_session_moved(fth_session *session, int64_t next)
 {
-    fth_supply_set_position(session->supply, next, session->options.stride, session->options.batch_limit);
+    const fth_loader_options *options = &session->options;
+    int64_t end = options->batch_limit > 0 ? options->batch_limit : options->expected_end;
+    fth_supply_set_position(session->supply, next, options->stride, next < end ? end : options->batch_limit);
 }
 
 /* ---- samples ---- */
@@ -276,7 +294,7 @@ static fth_status take_unplanned(fth_session *session, int64_t sample, fth_deadl
     spec.share = spec.part = (fth_share){0};
     pthread_mutex_lock(&session->spare_mutex);
     if (!session->spare)
-        status = fth_supply_open(session->how.address, &spec, 0, false, deadline, &session->spare);
+        status = fth_supply_open(session->how.address, &spec, 0, FTH_SUPPLY_NOW, deadline, &session->spare);
     if (status == FTH_OK) {
         fth_supply_set_position(session->spare, sample, 1, sample + 1);
         status = take_cached(session, session->spare, sample, deadline, raw, answer);

@@ -15,6 +15,7 @@ typedef struct fth_session_options {
     fth_direct *direct;
     const fth_dataset *dataset;
     const char *version;
+    bool away;                             /* the host does not answer, as far as is known */
     const fth_batches_registration *known; /* of the job from before, if it is this one; or NULL */
 } fth_session_options;
 fth_status fth_session_open(const fth_session_options *how, fth_loader_options *options, fth_session **session);

@@ -20,6 +20,10 @@
 #define IMPATIENCE_S 0.05
 #define STEP_S       0.25
 #define REGISTER_S   3.0
+/* The first tries are shorter: who closes a supply waits for one that is under way. */
+#define LEAST_REGISTER_S 1.0
+/* A supply that is opened while the host is away, perhaps for an evaluation of a moment, does not try at once. */
+#define LATER_S 0.5
 
 struct fth_supply {
     const fth_batches_address *address;
@@ -37,6 +41,7 @@ struct fth_supply {
     bool impatient;       /* nothing came for a long time */
     int64_t next, stride, end;
     pthread_t mender;
+    double mend_at; /* not before this */
     bool has_mender, closing;
 };
 
@@ -135,13 +140,18 @@ static void *mend(void *context)
             told = false;
             continue;
         }
+        if (fth_clock_seconds() < supply->mend_at) {
+            struct timespec until = fth_deadline_timespec((fth_deadline){supply->mend_at});
+            pthread_cond_clockwait(&supply->changed, &supply->mutex, CLOCK_MONOTONIC, &until);
+            continue;
+        }
         fth_job_spec spec = supply->spec;
         uint64_t job = supply->job;
         fth_connection *connection = NULL;
         char why[256];
         pthread_mutex_unlock(&supply->mutex);
-        fth_status status =
-            register_job(supply->address, &spec, &job, true, fth_deadline_in(REGISTER_S), why, &connection);
+        fth_deadline deadline = fth_deadline_in(fmin(LEAST_REGISTER_S * (1 + backoff.tries), REGISTER_S));
+        fth_status status = register_job(supply->address, &spec, &job, true, deadline, why, &connection);
         if (status != FTH_OK && !told)
             fth_log_warning("the batch cache at %s:%d cannot be reached; reading the data directly until it can (%s)",
                             supply->address->host, supply->address->port, fth_error_message());
@@ -152,19 +162,19 @@ static void *mend(void *context)
         if (status == FTH_OK) {
             supply->job = job;
             replace(supply, connection);
-        } else if (!supply->closing) {
-            struct timespec until = fth_deadline_timespec(fth_deadline_in(fth_backoff_next_s(&backoff, 0)));
-            pthread_cond_clockwait(&supply->changed, &supply->mutex, CLOCK_MONOTONIC, &until);
+        } else {
+            supply->mend_at = fth_clock_seconds() + fth_backoff_next_s(&backoff, 0);
         }
     }
     pthread_mutex_unlock(&supply->mutex);
     return NULL;
 }
 
-/* With the mutex held. */
-static void note_trouble(fth_supply *supply)
+/* With the mutex held: registering again is tried from `mend_at` on. */
+static void note_trouble(fth_supply *supply, double mend_at)
 {
     supply->connected = false;
+    supply->mend_at = mend_at;
     if (!supply->has_mender)
         supply->has_mender = fth_thread_start(&supply->mender, "batches-mend", mend, supply) == 0;
     pthread_cond_broadcast(&supply->changed);
@@ -172,8 +182,21 @@ static void note_trouble(fth_supply *supply)
 
 /* ---- opening and closing ---- */
 
-fth_status fth_supply_open(const fth_batches_address *address, fth_job_spec *spec, uint64_t job, bool complete,
-                           fth_deadline deadline, fth_supply **supply)
+/* A job that this process joins may have ended, or the coordinator may have forgotten it: it is registered again, under its number. If that
+ * is another job's by now, with a new one. */
+static fth_status register_first(fth_supply *supply, fth_job_spec *spec, fth_deadline deadline)
+{
+    fth_status status =
+        register_job(supply->address, spec, &supply->job, false, deadline, supply->why, &supply->connection);
+    if (status == FTH_INVALID && supply->job != 0) {
+        supply->job = 0;
+        status = register_job(supply->address, spec, &supply->job, false, deadline, supply->why, &supply->connection);
+    }
+    return status;
+}
+
+fth_status fth_supply_open(const fth_batches_address *address, fth_job_spec *spec, uint64_t job,
+                           fth_supply_beginning beginning, fth_deadline deadline, fth_supply **supply)
 {
     fth_status status = FTH_OK;
     fth_supply *opened = NULL;
@@ -184,26 +207,29 @@ fth_status fth_supply_open(const fth_batches_address *address, fth_job_spec *spe
     opened->address = address;
     opened->job = job;
     opened->stride = 1;
-    /* A job that this process joins may have ended, or the coordinator may have forgotten it: it is registered again, under its number. If that
-     * is another job's by now, with a new one. */
-    status = register_job(address, spec, &opened->job, false, deadline, opened->why, &opened->connection);
-    if (status == FTH_INVALID && job != 0) {
-        opened->job = 0;
-        status = register_job(address, spec, &opened->job, false, deadline, opened->why, &opened->connection);
-    }
-    if ((status == FTH_PEER_LOST || status == FTH_TIMEOUT) && complete)
+    if (beginning != FTH_SUPPLY_LATER)
+        status = register_first(opened, spec, deadline);
+    if ((status == FTH_PEER_LOST || status == FTH_TIMEOUT) && beginning == FTH_SUPPLY_NOW_OR_LATER)
         status = FTH_OK; /* it is read directly until somebody answers */
     FTH_TRY(status);
     opened->spec = *spec;
     opened->connected = opened->connection != NULL;
     if (!opened->connected)
-        note_trouble(opened);
+        note_trouble(opened, fth_clock_seconds() + LATER_S);
     *supply = opened;
     opened = NULL;
 
 out:
     fth_supply_close(opened);
     return status;
+}
+
+bool fth_supply_is_connected(fth_supply *supply)
+{
+    pthread_mutex_lock(&supply->mutex);
+    bool connected = supply->connected;
+    pthread_mutex_unlock(&supply->mutex);
+    return connected;
 }
 
 void fth_supply_close(fth_supply *supply)
@@ -319,7 +345,7 @@ static fth_supply_answer try_once(fth_supply *supply, fth_connection *connection
     if (!is_alive(supply, connection, waiting_s)) {
         pthread_mutex_lock(&supply->mutex);
         if (supply->connection == connection)
-            note_trouble(supply);
+            note_trouble(supply, 0);
         pthread_mutex_unlock(&supply->mutex);
         return FTH_SUPPLY_DIRECTLY;
     }

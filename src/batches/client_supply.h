@@ -11,11 +11,16 @@
 
 typedef struct fth_supply fth_supply;
 
-/* Registers a job with `spec`, which becomes complete; or joins `job`, whose spec it must be, if that is not 0. `complete`: the spec is that
- * of a job that was registered before; then it opens also where nobody answers, and goes on asking. The address must outlive it. */
-fth_status fth_supply_open(const fth_batches_address *address, fth_job_spec *spec, uint64_t job, bool complete,
-                           fth_deadline deadline, fth_supply **supply);
-/* `finished`: the job is done with it. */
+/* When a supply must be registered: before it is opened; if that works, or else later; or later in any case, since the host is known to be
+ * away. The last two need a spec that leaves nothing to be chosen. */
+typedef enum fth_supply_beginning { FTH_SUPPLY_NOW, FTH_SUPPLY_NOW_OR_LATER, FTH_SUPPLY_LATER } fth_supply_beginning;
+
+/* Registers a job with `spec`, which becomes complete; under the number `job` again, if that is not 0 and still free. The address must
+ * outlive it. */
+fth_status fth_supply_open(const fth_batches_address *address, fth_job_spec *spec, uint64_t job,
+                           fth_supply_beginning beginning, fth_deadline deadline, fth_supply **supply);
+bool fth_supply_is_connected(fth_supply *supply);
+/* The job is done with it. */
 void fth_supply_close(fth_supply *supply);
 uint64_t fth_supply_job(const fth_supply *supply);
 const char *fth_supply_why(const fth_supply *supply); /* that form was chosen */

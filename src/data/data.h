@@ -221,8 +221,10 @@ typedef struct fth_loader_options {
     fth_share share;     /* of every epoch; zeroed: all of it */
     fth_share part;      /* of every batch, whose `batch` samples several loaders have together; zeroed: all of it */
     int64_t batch_limit; /* stop before the batch of this number (evaluation: one epoch); 0: endless */
-    int64_t stride;      /* only every stride-th batch from first_batch on: of several loaders in turn; 0: every one */
-    bool own_order;      /* samples come in the order of order_seed and rotation instead of the seed's */
+    int64_t
+        expected_end; /* a run is expected to end before the batch of this number; 0: not known. Nothing depends on it */
+    int64_t stride;   /* only every stride-th batch from first_batch on: of several loaders in turn; 0: every one */
+    bool own_order;   /* samples come in the order of order_seed and rotation instead of the seed's */
     uint64_t order_seed;
     int64_t
         rotation;  /* samples by which epochs begin later in that order, and go round; beyond the set's count: so many

@@ -198,6 +198,15 @@ static bool workers_make_images(const fth_setup *setup)
            setup->device->backend->host_memory && !fth_dataset_is_transformed(setup->dataset);
 }
 
+/* Where the limits of the run end it, if it has any that count batches. */
+static int64_t find_expected_end(const fth_setup *setup, int64_t samples)
+{
+    const fth_train_options *options = setup->options;
+    int64_t of_epochs = options->epochs * fth_batches_per_epoch(samples, options->batch);
+    int64_t of_steps = options->steps * (options->accumulate > 0 ? options->accumulate : 1);
+    return of_epochs > 0 && (of_steps == 0 || of_epochs < of_steps) ? of_epochs : of_steps;
+}
+
 static fth_status make_loader_options(const fth_setup *setup, fth_split split, int64_t first_batch,
                                       fth_loader_options *result)
 {
@@ -218,6 +227,7 @@ static fth_status make_loader_options(const fth_setup *setup, fth_split split, i
         return FTH_OK;
     }
     result->first_batch = first_batch;
+    result->expected_end = find_expected_end(setup, fth_share_samples(setup->share, count));
     result->share = setup->share;
     result->part = setup->part;
     return fth_augmentation_find(options->augment, &result->augmentation);
