@@ -2,9 +2,10 @@
  *
  * A file is FOLDER/ab/cdef...: the SHA-256 of what it is, in 256 folders; a header, and the bytes. It is written under a
  * temporary name and renamed, without a sync: the checksum finds out what a crash has torn. How much there is, is
- * counted once, by going over the folder, and then kept up for what this process writes; whoever finds no room goes over
- * it again under a lock that all processes share, for the others have written too. A file's time is that of its last
- * use, to within the life of a process: the first use of an older file sets it. */
+ * counted by going over the folder, under a lock that all processes share, and kept up for what this process writes; as
+ * others write too, it is counted again when there is no room, and after every sixteenth of the limit, by which each of
+ * them can overrun it. A file's time is that of its last use, to within the life of a process: the first use of an older
+ * file sets it. */
 #include "data/disk_cache.h"
 
 #include <dirent.h>
@@ -21,7 +22,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { BLOCK_BYTES = 4096, LEFTOVER_S = 3600, LOCK_S = 5 };
+enum { BLOCK_BYTES = 4096, LEFTOVER_S = 3600, LOCK_S = 5, RECOUNTS = 16 };
 static const char temporary[] = FTH_FILE_TEMPORARY;
 
 typedef struct entry_header {
@@ -42,6 +43,7 @@ struct fth_disk_cache {
     pthread_mutex_t mutex; /* guards what follows; held while the folder is gone over */
     bool counted;
     uint64_t used_bytes;
+    uint64_t written_bytes; /* by this process since it was counted */
 };
 
 /* What a file takes on the disk. */
@@ -252,6 +254,7 @@ static bool make_room(fth_disk_cache *cache, uint64_t wanted)
     flock(cache->lock, LOCK_UN);
     free(all.entries);
     cache->used_bytes = all.used_bytes;
+    cache->written_bytes = 0;
     cache->counted = true;
     return true;
 }
@@ -262,12 +265,13 @@ static bool reserve(fth_disk_cache *cache, uint64_t cost)
         return false;
     pthread_mutex_lock(&cache->mutex);
     bool looked = false;
-    if (!cache->counted || cache->used_bytes + cost > cache->limit_bytes)
+    if (!cache->counted || cache->used_bytes + cost > cache->limit_bytes ||
+        cache->written_bytes > cache->limit_bytes / RECOUNTS)
         looked = make_room(cache, cost);
     bool fits = cache->counted && cache->used_bytes + cost <= cache->limit_bytes;
-    if (fits)
-        cache->used_bytes += cost;
-    else if (looked)
+    cache->used_bytes += fits ? cost : 0;
+    cache->written_bytes += fits ? cost : 0;
+    if (!fits && looked)
         atomic_store(&cache->full, true); /* of what is in use: there is nothing to look for again */
     pthread_mutex_unlock(&cache->mutex);
     return fits;
