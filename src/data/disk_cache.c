@@ -303,7 +303,8 @@ static bool write_entry(fth_disk_cache *cache, const char *name, const entry_hea
 {
     char draft[96], parent[3];
     snprintf(parent, sizeof parent, "%.2s", name);
-    snprintf(draft, sizeof draft, "%s/%s%d-%u", parent, temporary, (int)getpid(), atomic_fetch_add(&cache->serial, 1));
+    snprintf(draft, sizeof draft, "%s/%s%d-%d-%lx-%u", parent, temporary, (int)getpid(), cache->lock,
+             (unsigned long)cache->opened_at.tv_nsec, atomic_fetch_add(&cache->serial, 1)); /* unique on shared disks */
     int descriptor = openat(cache->folder, draft, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
     if (descriptor < 0 && errno == ENOENT && (mkdirat(cache->folder, parent, 0777) == 0 || errno == EEXIST))
         descriptor = openat(cache->folder, draft, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
