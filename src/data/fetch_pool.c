@@ -16,6 +16,7 @@
 #include "base/process.h"
 
 enum { BUCKETS = 1024, MAX_RUN = 256 };
+static const double LOOK_S = 0.1; /* between looks whether to stop */
 
 typedef enum piece_state { WAITING, FETCHING, READY } piece_state;
 
@@ -127,8 +128,20 @@ size_t fth_fetch_pool_expect(fth_fetch_pool *pool, const fth_fetch *pieces, size
     return done;
 }
 
-bool fth_fetch_pool_take(fth_fetch_pool *pool, size_t entry, fth_pixel_buffer *buffer, size_t *size_bytes,
-                         double *seconds, fth_status *status)
+/* Waits until a piece is there; false if `stop` was set before. With the mutex held. */
+static bool wait_for(fth_fetch_pool *pool, const piece *wanted, const atomic_bool *stop)
+{
+    while (wanted->state != READY) { /* its request has a deadline */
+        struct timespec until = fth_deadline_timespec(fth_deadline_in(LOOK_S));
+        if (stop && atomic_load(stop))
+            return false;
+        pthread_cond_clockwait(&pool->may_take, &pool->mutex, CLOCK_MONOTONIC, &until);
+    }
+    return true;
+}
+
+bool fth_fetch_pool_take(fth_fetch_pool *pool, size_t entry, const atomic_bool *stop, fth_pixel_buffer *buffer,
+                         size_t *size_bytes, double *seconds, fth_status *status)
 {
     pthread_mutex_lock(&pool->mutex);
     piece *found = *find_link(pool, entry);
@@ -137,8 +150,12 @@ bool fth_fetch_pool_take(fth_fetch_pool *pool, size_t entry, fth_pixel_buffer *b
         return false;
     }
     found->wanted = true;
-    while (found->state != READY) /* its request has a deadline */
-        pthread_cond_wait(&pool->may_take, &pool->mutex);
+    if (!wait_for(pool, found, stop)) {
+        found->wanted = false; /* it comes, and is forgotten */
+        pthread_mutex_unlock(&pool->mutex);
+        *status = fth_fail(FTH_INTERRUPTED, "stopped while an image was fetched");
+        return true;
+    }
     take_out(pool, found);
     pthread_mutex_unlock(&pool->mutex);
 

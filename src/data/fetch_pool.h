@@ -5,6 +5,8 @@
 #ifndef FTH_DATA_FETCH_POOL_H
 #define FTH_DATA_FETCH_POOL_H
 
+#include <stdatomic.h>
+
 #include "data/decode.h"
 
 typedef struct fth_fetch_pool fth_fetch_pool;
@@ -46,8 +48,9 @@ void fth_fetch_pool_free(fth_fetch_pool *pool);
 /* How many of the pieces, from the first on, are taken note of: fewer than all where there is no room. Never waits. */
 size_t fth_fetch_pool_expect(fth_fetch_pool *pool, const fth_fetch *pieces, size_t count);
 /* Takes a piece that is expected, waiting for it if need be; *status is how it went, *buffer gets its bytes, *seconds
- * what fetching it took. False: it is not expected, or somebody else has taken it. */
-bool fth_fetch_pool_take(fth_fetch_pool *pool, size_t entry, fth_pixel_buffer *buffer, size_t *size_bytes,
-                         double *seconds, fth_status *status);
+ * what fetching it took. FTH_INTERRUPTED soon after *stop (may be NULL) is set. False: it is not expected, or somebody
+ * else has taken it. */
+bool fth_fetch_pool_take(fth_fetch_pool *pool, size_t entry, const atomic_bool *stop, fth_pixel_buffer *buffer,
+                         size_t *size_bytes, double *seconds, fth_status *status);
 
 #endif

@@ -158,9 +158,11 @@ out:
     return status;
 }
 
-static fth_status folder_read(void *state, const fth_image_index *index, size_t number, fth_pixel_buffer *buffer,
-                              const uint8_t **bytes, size_t *size_bytes, double *fetch_seconds)
+static fth_status folder_read(void *state, const fth_image_index *index, size_t number, const atomic_bool *stop,
+                              fth_pixel_buffer *buffer, const uint8_t **bytes, size_t *size_bytes,
+                              double *fetch_seconds)
 {
+    (void)stop;
     (void)fetch_seconds;
     char *path = fth_image_index_path(index, &index->entries[number]);
     if (!path)

@@ -155,14 +155,18 @@ static void begin_thread(void *context)
     fth_store_switch_use(((const object_set *)context)->running);
 }
 
-static fth_status objects_read(void *state, const fth_image_index *index, size_t number, fth_pixel_buffer *buffer,
-                               const uint8_t **bytes, size_t *size_bytes, double *fetch_seconds)
+static fth_status objects_read(void *state, const fth_image_index *index, size_t number, const atomic_bool *stop,
+                               fth_pixel_buffer *buffer, const uint8_t **bytes, size_t *size_bytes,
+                               double *fetch_seconds)
 {
     object_set *set = state;
     fth_status status = FTH_OK;
     fth_fetch fetch = fetch_of(set, index, number);
-    if (!fth_fetch_pool_take(set->pool, number, buffer, size_bytes, fetch_seconds, &status) &&
-        !find_kept(set, &fetch, buffer, size_bytes)) {
+    /* What nobody expected goes through the pool too, where waiting for it can be given up; unless that is full. */
+    bool taken = fth_fetch_pool_take(set->pool, number, stop, buffer, size_bytes, fetch_seconds, &status) ||
+                 (fth_fetch_pool_expect(set->pool, &fetch, 1) == 1 &&
+                  fth_fetch_pool_take(set->pool, number, stop, buffer, size_bytes, fetch_seconds, &status));
+    if (!taken && !find_kept(set, &fetch, buffer, size_bytes)) {
         status = get(set, &fetch, buffer, size_bytes);
         if (status == FTH_OK)
             keep(set, &fetch, buffer->bytes, *size_bytes);

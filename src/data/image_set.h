@@ -27,10 +27,11 @@ size_t fth_image_set_find(const fth_dataset *dataset, fth_split split, int64_t s
 typedef struct fth_image_worker {
     fth_decoder *decoder;
     fth_resampler resampler;
-    fth_pixel_buffer file; /* the encoded bytes, where they are not mapped; or an image being drawn */
-    double read_seconds;   /* spent on reading encoded bytes so far, waiting included */
-    double fetch_seconds;  /* what getting them took, also where other threads did it ahead of need */
-    double decode_seconds; /* spent in decoders so far */
+    fth_pixel_buffer file;   /* the encoded bytes, where they are not mapped; or an image being drawn */
+    const atomic_bool *stop; /* set: reading from far away ends; or NULL */
+    double read_seconds;     /* spent on reading encoded bytes so far, waiting included */
+    double fetch_seconds;    /* what getting them took, also where other threads did it ahead of need */
+    double decode_seconds;   /* spent in decoders so far */
 } fth_image_worker;
 fth_status fth_image_worker_create(fth_image_worker **worker);
 void fth_image_worker_free(fth_image_worker *worker);

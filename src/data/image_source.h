@@ -16,9 +16,9 @@ typedef struct fth_image_source_kind {
     void (*free)(void *state); /* may get NULL */
     /* The encoded bytes of an entry: where they lie, or in `buffer`. FTH_CORRUPT: this image cannot be read, and counts
      * as a bad one; any other failure ends the loading. *fetch_seconds: what fetching took, where others did it before
-     * the call; else it is left alone. */
-    fth_status (*read)(void *state, const fth_image_index *index, size_t number, fth_pixel_buffer *buffer,
-                       const uint8_t **bytes, size_t *size_bytes, double *fetch_seconds);
+     * the call; else it is left alone. Once *stop (may be NULL) is set, what takes long ends with FTH_INTERRUPTED. */
+    fth_status (*read)(void *state, const fth_image_index *index, size_t number, const atomic_bool *stop,
+                       fth_pixel_buffer *buffer, const uint8_t **bytes, size_t *size_bytes, double *fetch_seconds);
     /* Adds what decides an entry's pixels to a version. */
     void (*add_version)(void *state, const fth_image_index *index, size_t number, fth_version_hash *hash);
     /* Optional: these entries will be read soon, in this order; whoever has to fetch them can begin. Gives how many of

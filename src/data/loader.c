@@ -88,9 +88,12 @@ typedef struct fth_loader_piece {
 
 static fth_status get_tools(const fth_loader *loader, fth_loader_tools *tools)
 {
-    return fth_dataset_is_transformed(loader->dataset)
-               ? fth_image_worker_create(&tools->worker)
-               : fth_allocate(fth_raw_bytes(loader->dataset), 1, &tools->scratch);
+    fth_status status = fth_dataset_is_transformed(loader->dataset)
+                            ? fth_image_worker_create(&tools->worker)
+                            : fth_allocate(fth_raw_bytes(loader->dataset), 1, &tools->scratch);
+    if (tools->worker)
+        tools->worker->stop = &loader->stop;
+    return status;
 }
 
 static void free_tools(fth_loader_tools *tools)

@@ -143,6 +143,11 @@ def make_archives():
 
 # ---- tensors ----
 
+def make_index_files():
+    return {"csv": b"\1path,label,split\na/1.jpg,cat,train\n\"b, \"\"c\"\".png\",3,val\r\n# no row\n", "plain": b"\1a.jpg,0\nb.jpg,1\n",
+            "lines": b'\0{"path": "a/1.jpg", "label": "cat", "split": "train"}\n\n{"path": "b.png", "label": 3, "split": "val"}\n'}
+
+
 def safetensors(tensors, metadata=None, padding=0):
     """tensors: name -> (dtype, shape, bytes)."""
     header, data = ({"__metadata__": metadata} if metadata else {}), b""
@@ -260,7 +265,8 @@ def make_prices():
 
 def main():
     folder = Path(sys.argv[1])
-    seeds = {"archive": make_archives(), "cifar": make_cifar(), "gradient": make_gradients(), "idx": make_idx(), "jpeg": make_jpegs(),
+    seeds = {"archive": make_archives(), "cifar": make_cifar(), "gradient": make_gradients(), "idx": make_idx(), "index_file": make_index_files(),
+             "tar_scan": {name: data for name, data in make_archives().items() if data[257:262] == b"ustar"}, "jpeg": make_jpegs(),
              "manifest": make_manifests(), "payload": make_payloads(), "png": make_pngs(), "prices": make_prices(), "pth": make_pth(), "record": make_records(),
              "xml": make_xml(), "safetensors": make_safetensors(), "yaml": make_yaml()}
     missing = {path.stem.removeprefix("fuzz_") for path in (TESTS / "fuzz").glob("fuzz_*.c")} - set(seeds)

@@ -122,14 +122,14 @@ static void assert_piece(const fth_fetch *piece)
     size_t size_bytes = 0;
     double seconds = -1;
     fth_status status = FTH_IO;
-    assert_true(fth_fetch_pool_take(pool, piece->entry, &buffer, &size_bytes, &seconds, &status));
+    assert_true(fth_fetch_pool_take(pool, piece->entry, NULL, &buffer, &size_bytes, &seconds, &status));
     assert_int_equal(status, FTH_OK);
     assert_int_equal(size_bytes, piece->size_bytes);
     assert_true(seconds >= 0);
     for (size_t i = 0; i < size_bytes; i++)
         assert_int_equal(buffer.bytes[i], byte_of(piece->object, piece->offset + i));
     /* Whoever comes second has to read it. */
-    assert_false(fth_fetch_pool_take(pool, piece->entry, &buffer, &size_bytes, &seconds, &status));
+    assert_false(fth_fetch_pool_take(pool, piece->entry, NULL, &buffer, &size_bytes, &seconds, &status));
     free(buffer.bytes);
 }
 
@@ -212,7 +212,7 @@ static void forgotten_pieces_make_room(void **state)
         size_t size_bytes;
         double seconds;
         fth_status status;
-        fth_fetch_pool_take(pool, pieces[i].entry, &buffer, &size_bytes, &seconds, &status);
+        fth_fetch_pool_take(pool, pieces[i].entry, NULL, &buffer, &size_bytes, &seconds, &status);
         free(buffer.bytes);
     }
     fth_fetch_pool_free(pool);
@@ -232,15 +232,34 @@ static void failures_are_those_of_their_piece(void **state)
                                 {.entry = 2, .object = 2, .size_bytes = 10},
                                 {.entry = 3, .object = 3, .size_bytes = 10}};
     assert_int_equal(fth_fetch_pool_expect(pool, pieces, 3), 3);
-    assert_true(fth_fetch_pool_take(pool, 3, &buffer, &size_bytes, &seconds, &status));
+    assert_true(fth_fetch_pool_take(pool, 3, NULL, &buffer, &size_bytes, &seconds, &status));
     assert_int_equal(status, FTH_IO);
     assert_message_has("object 3 is out of reach");
-    assert_true(fth_fetch_pool_take(pool, 2, &buffer, &size_bytes, &seconds, &status));
+    assert_true(fth_fetch_pool_take(pool, 2, NULL, &buffer, &size_bytes, &seconds, &status));
     assert_int_equal(size_bytes, 5);
     assert_memory_equal(buffer.bytes, "known", 5);
     assert_piece(&pieces[0]);
     assert_int_equal(from.kept, 1);
     free(buffer.bytes);
+    fth_fetch_pool_free(pool);
+}
+
+static void waiting_can_be_given_up(void **state)
+{
+    (void)state;
+    const fth_fetch piece = {.entry = 1, .object = 1, .size_bytes = 10};
+    fth_pixel_buffer buffer = {0};
+    size_t size_bytes = 0;
+    double seconds = 0;
+    fth_status status = FTH_OK;
+    atomic_bool stop = true;
+    open_pool(1, 10, 1 << 20, 60);
+    hold(true);
+    assert_int_equal(fth_fetch_pool_expect(pool, &piece, 1), 1);
+    assert_true(fth_fetch_pool_take(pool, 1, &stop, &buffer, &size_bytes, &seconds, &status));
+    assert_int_equal(status, FTH_INTERRUPTED);
+    hold(false);
+    assert_piece(&piece); /* still to be had */
     fth_fetch_pool_free(pool);
 }
 
@@ -255,7 +274,7 @@ static void *take_some(void *argument)
         double seconds = 0;
         fth_status status = FTH_OK;
         fth_fetch_pool_expect(pool, &piece, 1);
-        if (fth_fetch_pool_take(pool, i, &buffer, &size_bytes, &seconds, &status) &&
+        if (fth_fetch_pool_take(pool, i, NULL, &buffer, &size_bytes, &seconds, &status) &&
             (status != FTH_OK || buffer.bytes[49] != byte_of(i % 5, i * 50 + 49)))
             return argument;
     }
@@ -288,6 +307,7 @@ int main(void)
         cmocka_unit_test(there_is_a_limit),
         cmocka_unit_test(forgotten_pieces_make_room),
         cmocka_unit_test(failures_are_those_of_their_piece),
+        cmocka_unit_test(waiting_can_be_given_up),
         cmocka_unit_test(threads_share_a_pool),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
