@@ -2,7 +2,7 @@
  *
  *     contact -> session -> (the cache or a data set has changed) -> contact ...
  *
- * A coordinator that is away is tried again; orders that it gave before it was killed end as failures to report, and are forgotten.
+ * A coordinator or a cache that is away is tried again; what cannot be reported is forgotten, and made again by somebody.
  * The threads of the workshop share one place in the line for orders (prefetch_threads.c), so a worker has one request for orders
  * open at a time, whatever its threads. */
 #include "batches/worker.h"
@@ -33,6 +33,7 @@ typedef struct fth_prefetch_worker {
     char refused[FTH_VERSION_TEXT]; /* of a data set that has another version here, and was opened again in vain */
     atomic_bool away;               /* the coordinator does not answer: since ... */
     double away_since_s;            /* ... then; of the thread that takes orders */
+    double cache_away_since_s;      /* 0: it can be reached */
 
     /* A session; of the thread that takes orders, but for `ended`. */
     char *cache;
@@ -167,8 +168,7 @@ static bool take(void *context, fth_workshop *workshop, fth_deadline deadline, f
     if (strcmp(json_string_value(json_object_get(answer, "cache")), worker->cache) != 0) {
         end_session(worker, FTH_OK); /* it was started again with another */
     } else {
-        json_decref(worker->waiting);
-        worker->waiting = json_incref(json_object_get(answer, "orders"));
+        json_array_extend(worker->waiting, json_object_get(answer, "orders"));
     }
     json_decref(answer);
     return take_waiting(worker, workshop, order);
@@ -261,14 +261,56 @@ static fth_status make_contact(fth_prefetch_worker *worker)
     if (!answer)
         return FTH_OK;
     free(worker->cache);
-    json_decref(worker->waiting);
     worker->cache = fth_format("%s", json_string_value(json_object_get(answer, "cache")));
     worker->limit_s = json_number_value(json_object_get(answer, "limit_s"));
-    worker->waiting = json_incref(json_object_get(answer, "orders"));
+    json_array_extend(worker->waiting,
+                      json_object_get(answer, "orders")); /* some may be left from the session before */
     if (!(worker->limit_s > 0 && worker->limit_s < 1e6))
         worker->limit_s = 20;
     json_decref(answer);
     return worker->cache ? FTH_OK : fth_fail(FTH_NO_MEMORY, "no memory for an address");
+}
+
+/* Gives back what no thread has taken, when the worker ends. */
+static void return_orders(fth_prefetch_worker *worker)
+{
+    size_t index;
+    json_t *saved;
+    json_array_foreach(worker->waiting, index, saved)
+    {
+        fth_order order;
+        if (fth_order_load(saved, &order) == FTH_OK)
+            done(worker, &order, FTH_INTERRUPTED, "the worker was stopped", NULL);
+    }
+    json_array_clear(worker->waiting);
+}
+
+static fth_status open_workshop(fth_prefetch_worker *worker, fth_workshop **workshop)
+{
+    fth_status status = fth_workshop_open(&(fth_workshop_options){.url = worker->with.url,
+                                                                  .pinned_key = worker->with.pinned_key,
+                                                                  .ca_file = worker->with.ca_file,
+                                                                  .cache = worker->cache,
+                                                                  .threads = worker->with.threads,
+                                                                  .limit_s = worker->limit_s,
+                                                                  .context = worker,
+                                                                  .take = take,
+                                                                  .done = done},
+                                          workshop);
+    if (status == FTH_OK) {
+        worker->cache_away_since_s = 0;
+        return FTH_OK;
+    }
+    if (status != FTH_PEER_LOST && status != FTH_TIMEOUT)
+        return status;
+    if (worker->cache_away_since_s == 0) {
+        worker->cache_away_since_s = fth_clock_seconds();
+        fth_log_warning("%s; trying again for %.0f s", fth_error_message(), worker->with.patience_s);
+    }
+    if (fth_clock_seconds() - worker->cache_away_since_s > worker->with.patience_s)
+        return status;
+    pause_for(worker, 1);
+    return FTH_OK;
 }
 
 static fth_status run_session(fth_prefetch_worker *worker)
@@ -286,16 +328,9 @@ static fth_status run_session(fth_prefetch_worker *worker)
     worker->reporting = true;
     FTH_REQUIRE(fth_thread_start(&reporter, "report", report, worker) == 0, FTH_NO_MEMORY, "cannot start a thread");
     has_reporter = true;
-    FTH_TRY(fth_workshop_open(&(fth_workshop_options){.url = worker->with.url,
-                                                      .pinned_key = worker->with.pinned_key,
-                                                      .ca_file = worker->with.ca_file,
-                                                      .cache = worker->cache,
-                                                      .threads = worker->with.threads,
-                                                      .limit_s = worker->limit_s,
-                                                      .context = worker,
-                                                      .take = take,
-                                                      .done = done},
-                              &workshop));
+    FTH_TRY(open_workshop(worker, &workshop));
+    if (!workshop)
+        goto out;
     fth_log_info("prefetching for %s as %s, into %s", fth_coordinator_link_url(worker->orders), worker->name,
                  worker->cache);
     while (!is_stopped(worker) && !atomic_load(&worker->ended))
@@ -304,6 +339,8 @@ static fth_status run_session(fth_prefetch_worker *worker)
 out:
     atomic_store(&worker->ended, true);
     fth_workshop_close(workshop);
+    if (is_stopped(worker) || status != FTH_OK)
+        return_orders(worker);
     if (has_reporter)
         stop_reporting(worker, reporter);
     if (status == FTH_OK && worker->status != FTH_OK)
@@ -325,7 +362,7 @@ static void make_name(const fth_prefetch_worker_options *options, char *name, si
 fth_status fth_prefetch_worker_run(const fth_prefetch_worker_options *options)
 {
     fth_status status = FTH_OK;
-    fth_prefetch_worker worker = {.with = *options, .results = json_array()};
+    fth_prefetch_worker worker = {.with = *options, .results = json_array(), .waiting = json_array()};
     const fth_coordinator_link_options link = {
         .url = options->url, .pinned_key = options->pinned_key, .ca_file = options->ca_file};
 

@@ -9,6 +9,7 @@
 #include "base/processors.h"
 #include "batches/coordinator_link.h"
 #include "batches/described_set.h"
+#include "http/http.h"
 
 enum { MOST_SETS = 64 };
 #define ASK_S       10.0
@@ -40,7 +41,7 @@ static fth_status open_preparer(fth_workshop *workshop, const char *name, fth_pr
     fth_status status = FTH_OK;
     fth_described_set described = {0};
     json_t *json = NULL;
-    char *target = fth_format("/v1/data/%s", name);
+    char *escaped = fth_http_escape(name, false), *target = escaped ? fth_format("/v1/data/%s", escaped) : NULL;
 
     FTH_REQUIRE(target, FTH_NO_MEMORY, "no memory for an address");
     FTH_TRY(fth_coordinator_ask(workshop->link, "GET", target, NULL, fth_deadline_in(ASK_S), &json));
@@ -54,6 +55,7 @@ static fth_status open_preparer(fth_workshop *workshop, const char *name, fth_pr
 out:
     fth_described_set_release(&described);
     json_decref(json);
+    free(escaped);
     free(target);
     return status;
 }

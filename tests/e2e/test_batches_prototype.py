@@ -10,7 +10,7 @@ from test_images import grey_png
 def test_retry_limit_is_kept(tmp_path, farthing):
     """The prototype's limit did nothing, and its log grew for ever. Here nobody can prepare anything: each item is tried three times,
     the log says so a bounded number of times, and the job reads the data itself."""
-    few = ["train", "--model", "linear", "--steps", 5, "--batch", 1000, "--json"]
+    few = ["train", "--model", "linear", "--steps", 2, "--batch", 4000, "--json"]
     direct = farthing(*few, "--data", "digits").end
     with Function(lambda order: (500, b"no")) as function:
         with Coordinator(tmp_path, "--data", "digits", "--prefetch", function.url) as coordinator:
