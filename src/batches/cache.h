@@ -29,7 +29,10 @@ fth_status fth_cache_check(const char *address);              /* FTH_INVALID for
 const char *fth_cache_name(const fth_cache *cache);           /* without passwords */
 fth_segment_cache *fth_cache_segment(const fth_cache *cache); /* NULL: not shared memory */
 
-/* Room for an entry in which it can be made; then put, or cancel. Any thread. */
+/* Who keeps a cache within its memory drops entries when one finds no room: `make_room` is called with how many bytes to drop,
+ * a few times, and more each time, since what becomes free need not lie in one piece. Before others use the cache. */
+void fth_cache_set_room_maker(fth_cache *cache, void (*make_room)(void *context, uint64_t size_bytes), void *context);
+/* Room for an entry in which it can be made; then put, or cancel. FTH_NO_MEMORY: there is none. Any thread. */
 fth_status fth_cache_begin(fth_cache *cache, uint64_t size_bytes, void **entry);
 fth_status fth_cache_put(fth_cache *cache, void *entry, const fth_receipt *receipt); /* gives up the room either way */
 void fth_cache_cancel(fth_cache *cache, void *entry);

@@ -47,6 +47,24 @@ struct fth_desk {
     log_limit log;
 };
 
+/* Drops from schedule and cache what is not needed, or needed last, until there is room. Without the lock. */
+static void make_room(void *context, uint64_t needed_bytes)
+{
+    fth_desk *desk = context;
+    fth_item_id ids[EVICT_AT_ONCE];
+    size_t count;
+    do {
+        pthread_mutex_lock(&desk->mutex);
+        count = fth_scheduler_evict(desk->scheduler, needed_bytes, fth_clock_seconds(), ids, EVICT_AT_ONCE);
+        for (size_t i = 0; i < count; i++)
+            fth_item_owners_remove(desk->owners, ids[i]);
+        pthread_mutex_unlock(&desk->mutex);
+        if (count > 0)
+            fth_cache_remove(desk->with.cache, ids, count); /* one that is down has lost them anyway */
+        needed_bytes = 0;
+    } while (count == EVICT_AT_ONCE);
+}
+
 fth_status fth_desk_create(const fth_desk_options *options, fth_desk **result)
 {
     fth_status status = FTH_OK;
@@ -61,6 +79,7 @@ fth_status fth_desk_create(const fth_desk_options *options, fth_desk **result)
     pthread_cond_init(&desk->changed, NULL);
     FTH_TRY(fth_scheduler_create(&(fth_scheduler_options){.memory_bytes = options->memory_bytes}, &desk->scheduler));
     FTH_TRY(fth_item_owners_create(&desk->owners));
+    fth_cache_set_room_maker(options->cache, make_room, desk);
     *result = desk;
     desk = NULL;
 
@@ -73,6 +92,7 @@ void fth_desk_free(fth_desk *desk)
 {
     if (!desk)
         return;
+    fth_cache_set_room_maker(desk->with.cache, NULL, NULL);
     fth_scheduler_free(desk->scheduler);
     fth_item_owners_free(desk->owners);
     pthread_cond_destroy(&desk->changed);
@@ -249,23 +269,6 @@ uint64_t fth_desk_results(const fth_desk *desk)
     return atomic_load(&desk->results);
 }
 
-/* Drops from schedule and cache what is not needed, or needed last, until there is room. Without the lock. */
-static void make_room(fth_desk *desk, uint64_t needed_bytes)
-{
-    fth_item_id ids[EVICT_AT_ONCE];
-    size_t count;
-    do {
-        pthread_mutex_lock(&desk->mutex);
-        count = fth_scheduler_evict(desk->scheduler, needed_bytes, fth_clock_seconds(), ids, EVICT_AT_ONCE);
-        for (size_t i = 0; i < count; i++)
-            fth_item_owners_remove(desk->owners, ids[i]);
-        pthread_mutex_unlock(&desk->mutex);
-        if (count > 0)
-            fth_cache_remove(desk->with.cache, ids, count); /* one that is down has lost them anyway */
-        needed_bytes = 0;
-    } while (count == EVICT_AT_ONCE);
-}
-
 /* ---- prefetchers ---- */
 
 /* With the lock held. The last place stands for all that there is no room for. */
@@ -349,20 +352,11 @@ static void note_failure(fth_desk *desk, const fth_order *order, fth_status stat
                         order->spec.data, reason);
 }
 
-/* With the lock held: of an item. */
-static uint64_t usual_bytes(const fth_desk *desk)
-{
-    fth_scheduler_figures figures;
-    fth_scheduler_get_figures(desk->scheduler, &figures);
-    return figures.ready_items > 0 ? figures.ready_bytes / figures.ready_items : 1;
-}
-
 void fth_desk_done(fth_desk *desk, const char *name, const fth_order *order, fth_status status, const char *reason,
                    const fth_preparation *preparation, double usd)
 {
     double now = fth_clock_seconds();
     bool failed = false;
-    uint64_t short_of = 0;
 
     pthread_mutex_lock(&desk->mutex);
     prefetcher *maker = find_prefetcher(desk, name);
@@ -378,15 +372,11 @@ void fth_desk_done(fth_desk *desk, const char *name, const fth_order *order, fth
         snprintf(maker->last_failure, sizeof maker->last_failure, "%s", reason ? reason : fth_status_name(status));
         failed =
             fth_scheduler_failed(desk->scheduler, order, name, status, reason ? reason : fth_status_name(status), now);
-        if (status == FTH_NO_MEMORY)
-            short_of = usual_bytes(desk) * 2;
         if (failed)
             note_failure(desk, order, status, reason ? reason : fth_status_name(status), now);
     }
     offer(desk, now);
     pthread_mutex_unlock(&desk->mutex);
-    if (short_of > 0) /* room there is, but not in one piece */
-        make_room(desk, short_of);
     if (failed && desk->with.board)
         fth_board_wake(desk->with.board, order->id, status);
     if (status == FTH_OK || failed)
