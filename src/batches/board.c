@@ -15,6 +15,7 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/random.h>
 #include <unistd.h>
 
 #include "base/futex.h"
@@ -38,6 +39,7 @@ struct fth_slot {
 
 typedef struct board_memory {
     uint64_t magic;
+    uint64_t number; /* random */
     uint64_t slot_bytes, slot_count;
     _Alignas(64) fth_slot slots[FTH_BOARD_SLOTS];
 } board_memory;
@@ -99,10 +101,12 @@ fth_status fth_board_create(fth_board **board)
     fth_board *made = NULL;
     *board = NULL;
     FTH_TRY(make_board(true, &made));
-    FTH_TRY(fth_mapping_create("farthing-board", sizeof *made->memory, &made->mapping));
+    FTH_TRY(fth_mapping_create(FTH_BOARD_FILE, sizeof *made->memory, &made->mapping));
     made->memory = made->mapping.bytes;
     made->memory->slot_bytes = sizeof(fth_slot);
     made->memory->slot_count = FTH_BOARD_SLOTS;
+    FTH_REQUIRE(getrandom(&made->memory->number, sizeof made->memory->number, 0) == sizeof made->memory->number, FTH_IO,
+                "no random numbers: %s", strerror(errno));
     made->memory->magic = BOARD_MAGIC;
     *board = made;
     made = NULL;
@@ -182,6 +186,19 @@ void fth_board_free(fth_board *board)
     pthread_mutex_destroy(&board->mutex);
     free(board->clients);
     free(board);
+}
+
+uint64_t fth_board_number(const fth_board *board)
+{
+    return board->memory->number;
+}
+
+uint64_t fth_board_number_of(int fd)
+{
+    board_memory head;
+    size_t size = offsetof(board_memory, slots);
+    bool is_board = pread(fd, &head, size, 0) == (ssize_t)size && head.magic == BOARD_MAGIC;
+    return is_board ? head.number : 0;
 }
 
 int fth_board_fd(const fth_board *board)

@@ -11,6 +11,7 @@
 
 #include "batches/item.h"
 
+#define FTH_BOARD_FILE "farthing-board" /* as /proc shows it */
 enum { FTH_BOARD_SLOTS = 1024, FTH_SLOT_PINS = 64 };
 
 /* What a client counts, since it registered. */
@@ -35,6 +36,9 @@ fth_status fth_board_create(fth_board **board);
  * clients have freed their boards or ended. `fd` is duplicated. FTH_CORRUPT if it is none. */
 fth_status fth_board_adopt(int fd, fth_board **board);
 void fth_board_free(fth_board *board);
+/* A random number, by which a segment is known to go with a board; of a descriptor, 0 if it is no board. */
+uint64_t fth_board_number(const fth_board *board);
+uint64_t fth_board_number_of(int fd);
 int fth_board_fd(const fth_board *board);
 /* A free slot for a client of `job`; -1: none. `process` 0: not known. */
 int fth_board_take(fth_board *board, uint64_t job, int64_t process);

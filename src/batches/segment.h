@@ -24,6 +24,10 @@ fth_status fth_segment_create(uint64_t memory_bytes, fth_board *board, fth_segme
  * duplicated. `board` is the one that its clients have (fth_board_adopt), or else they must be gone. FTH_CORRUPT if it is none,
  * FTH_INVALID if its owner is alive. */
 fth_status fth_segment_adopt(int fd, fth_board *board, fth_segment_cache **segment);
+/* What an owner has left in clients that are alive, if it was opened under the same name and with as much memory; else new ones.
+ * So an owner that was killed finds its entries again. *found: entries may be in it. */
+fth_status fth_segment_open(const char *name, uint64_t memory_bytes, fth_board **board, fth_segment_cache **segment,
+                            bool *found);
 void fth_segment_free(fth_segment_cache *segment);
 int fth_segment_read_only_fd(const fth_segment_cache *segment); /* lent */
 uint64_t fth_segment_capacity(const fth_segment_cache *segment);

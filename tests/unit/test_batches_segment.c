@@ -2,11 +2,15 @@
  * the memory. test_batches_storm.c has them in processes that are killed. */
 #include "support.h"
 
+#include <poll.h>
 #include <pthread.h>
+#include <signal.h>
 #include <sys/mman.h>
+#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "batches/host_packet.h"
 #include "batches/segment.h"
 
 enum { MEMORY = 1 << 20 };
@@ -375,6 +379,77 @@ static void damaged_memory_is_taken_over_in_part(void **state)
     }
 }
 
+/* An owner in a process of its own, which sends its descriptors and waits to be killed. */
+static pid_t start_owner(const char *name, int fds[2], int *socket)
+{
+    int ends[2];
+    assert_int_equal(socketpair(AF_UNIX, SOCK_SEQPACKET, 0, ends), 0);
+    pid_t child = fork();
+    if (child == 0) {
+        fth_board *board;
+        fth_segment_cache *segment;
+        bool found = true;
+        json_t *message = json_object();
+        if (fth_segment_open(name, MEMORY, &board, &segment, &found) != FTH_OK || found)
+            _exit(1);
+        for (uint64_t i = 0; i < 20; i++)
+            put(segment, i, 2000 + i);
+        fth_packet_send(ends[1], message, (int[]){fth_segment_read_only_fd(segment), fth_board_fd(board)});
+        _exit(pause());
+    }
+    close(ends[1]);
+    json_t *message = NULL;
+    struct pollfd readable = {.fd = ends[0], .events = POLLIN};
+    assert_int_equal(poll(&readable, 1, 60000), 1);
+    assert_int_equal(fth_packet_receive(ends[0], &message, fds), FTH_OK);
+    assert_non_null(message);
+    json_decref(message);
+    *socket = ends[0];
+    return child;
+}
+
+static bool open_again(const char *name, uint64_t size, fth_board **board, fth_segment_cache **segment)
+{
+    bool found = false;
+    assert_int_equal(fth_segment_open(name, size, board, segment, &found), FTH_OK);
+    return found;
+}
+
+/* A killed owner finds its entries again, as long as a client has them. */
+static void what_a_killed_owner_left_is_found(void **state)
+{
+    (void)state;
+    char name[64];
+    int fds[2], socket;
+    fth_board *board;
+    fth_segment_cache *segment;
+    snprintf(name, sizeof name, "test %d", (int)getpid());
+    pid_t owner = start_owner(name, fds, &socket);
+    assert_false(open_again(name, MEMORY, &board, &segment)); /* it is alive */
+    fth_segment_free(segment);
+    fth_board_free(board);
+    kill(owner, SIGKILL);
+    assert_true(waitpid(owner, NULL, 0) == owner);
+    assert_false(open_again("another", MEMORY, &board, &segment));
+    fth_segment_free(segment);
+    fth_board_free(board);
+    assert_false(open_again(name, MEMORY / 2, &board, &segment));
+    fth_segment_free(segment);
+    fth_board_free(board);
+
+    assert_true(open_again(name, MEMORY, &board, &segment));
+    for (uint64_t i = 0; i < 20; i++)
+        assert_true(fth_segment_has(segment, id_of(i), NULL));
+    fth_segment_free(segment);
+    fth_board_free(board);
+    close(fds[0]);
+    close(fds[1]);
+    close(socket);
+    assert_false(open_again(name, MEMORY, &board, &segment)); /* nobody has it any more */
+    fth_segment_free(segment);
+    fth_board_free(board);
+}
+
 /* ---- waiting ---- */
 
 static void *publish_soon(void *context)
@@ -604,6 +679,7 @@ int main(void)
         WORLD_TEST(other_descriptors_are_refused),
         WORLD_TEST(memory_is_taken_over),
         WORLD_TEST(damaged_memory_is_taken_over_in_part),
+        cmocka_unit_test(what_a_killed_owner_left_is_found),
         WORLD_TEST(a_wait_ends_with_the_item),
         WORLD_TEST(waits_end_in_time_and_with_failures),
         WORLD_TEST(the_owner_sees_positions_and_counters),
