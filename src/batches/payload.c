@@ -1,9 +1,9 @@
-/* See payload.h. The JSON at the beginning of a payload is padded with spaces, so that what follows it is aligned; a
- * batch's has room to spare, because how many bytes "bad" has is known only when the batch is finished. */
+/* See payload.h. The JSON at the beginning of a payload is padded with spaces, so that what follows it is aligned. */
 #include "batches/payload.h"
 
 #include <errno.h>
 #include <inttypes.h>
+#include <jansson.h>
 #include <limits.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,6 +11,8 @@
 #include "tensor/tensor.h"
 
 enum { BATCH_HEADER_BYTES = 512, NUMBER_TEXT = 24, MAX_METADATA = 3, BATCH_TENSORS = 3 };
+/* Room for bad samples: all of them without name and cause, or some with. */
+enum { BAD_BYTES = 1024, BAD_SAMPLE_BYTES = 32, BAD_TEXT = 256 };
 
 /* ---- writing ---- */
 
@@ -105,11 +107,9 @@ static uint64_t batch_header_bytes(int64_t count)
     return align(BATCH_HEADER_BYTES + labels) - labels;
 }
 
-static uint64_t batch_payload_bytes(const fth_batch_payload *batch)
+static uint64_t batch_bad_bytes(int64_t count)
 {
-    fth_shape images = FTH_SHAPE(batch->count, batch->channels, batch->height, batch->width);
-    return batch_header_bytes(batch->count) + (uint64_t)batch->count * sizeof(int64_t) +
-           (uint64_t)fth_shape_count(&images) * sizeof(float);
+    return BAD_BYTES + (uint64_t)count * BAD_SAMPLE_BYTES;
 }
 
 uint64_t fth_batch_entry_bytes(const fth_batch_payload *batch)
@@ -117,10 +117,11 @@ uint64_t fth_batch_entry_bytes(const fth_batch_payload *batch)
     fth_shape images = FTH_SHAPE(batch->count, batch->channels, batch->height, batch->width);
     if (batch->count < 0 || fth_shape_count(&images) > INT64_MAX / 1024)
         return 0;
-    return sizeof(fth_item_header) + batch_payload_bytes(batch) + (uint64_t)batch->count * FTH_BAD_SAMPLE_BYTES;
+    return sizeof(fth_item_header) + batch_header_bytes(batch->count) + (uint64_t)batch->count * sizeof(int64_t) +
+           (uint64_t)fth_shape_count(&images) * sizeof(float) + batch_bad_bytes(batch->count);
 }
 
-static fth_status write_batch_header(const fth_batch_payload *batch, size_t bad_bytes, void *entry)
+static fth_status write_batch_header(const fth_batch_payload *batch, void *entry)
 {
     fth_status status = FTH_OK;
     const fth_tensor_view views[BATCH_TENSORS] = {
@@ -128,7 +129,7 @@ static fth_status write_batch_header(const fth_batch_payload *batch, size_t bad_
         {.name = "images",
          .dtype = FTH_F32,
          .shape = FTH_SHAPE(batch->count, batch->channels, batch->height, batch->width)},
-        {.name = "bad", .dtype = FTH_U8, .shape = FTH_SHAPE((int64_t)bad_bytes)}};
+        {.name = "bad", .dtype = FTH_U8, .shape = FTH_SHAPE((int64_t)batch_bad_bytes(batch->count))}};
     char number[NUMBER_TEXT], epoch[NUMBER_TEXT], *header = NULL;
     const fth_metadata_entry metadata[] = {{"number", number}, {"epoch", epoch}};
     size_t header_bytes = 0;
@@ -153,14 +154,63 @@ fth_status fth_batch_entry_begin(const fth_batch_payload *batch, void *entry, ui
     FTH_REQUIRE(size_bytes == fth_batch_entry_bytes(batch), FTH_INVALID,
                 "batch %" PRId64 " takes %" PRIu64 " bytes, not %" PRIu64, batch->number, fth_batch_entry_bytes(batch),
                 size_bytes);
-    FTH_TRY(write_batch_header(batch, 0, entry));
-    /* Until the entry is sealed, this says where the images end. */
-    *(fth_item_header *)entry =
-        (fth_item_header){.payload_bytes = batch_payload_bytes(batch), .kind = (uint32_t)FTH_ITEM_BATCH};
+    FTH_TRY(write_batch_header(batch, entry));
     uint8_t *data = (uint8_t *)entry + sizeof(fth_item_header) + batch_header_bytes(batch->count);
     *labels = (int64_t *)data;
     *images = (float *)(data + (uint64_t)batch->count * sizeof **labels);
+    memset((uint8_t *)entry + size_bytes - batch_bad_bytes(batch->count), ' ', batch_bad_bytes(batch->count));
+    *(fth_item_header *)entry = (fth_item_header){.kind = (uint32_t)FTH_ITEM_BATCH}; /* until it is sealed */
 out:
+    return status;
+}
+
+/* The same list with names and causes of at most `longest` bytes, cut between characters. */
+static char *shorten_bad(const json_t *list, size_t longest)
+{
+    json_t *shorter = json_array();
+    size_t i;
+    json_t *bad;
+    json_array_foreach(list, i, bad)
+    {
+        char texts[2][BAD_TEXT + 1];
+        for (size_t j = 0; j < 2; j++) {
+            const char *text = json_string_value(json_array_get(bad, j + 1));
+            size_t length = text ? strlen(text) : 0;
+            if (length > longest)
+                for (length = longest; length > 0 && ((unsigned char)text[length] & 0xc0) == 0x80;)
+                    length--;
+            snprintf(texts[j], sizeof texts[j], "%.*s", (int)length, text ? text : "");
+        }
+        json_array_append_new(shorter,
+                              json_pack("[I, s, s]", json_integer_value(json_array_get(bad, 0)), texts[0], texts[1]));
+    }
+    char *text = json_dumps(shorter, JSON_COMPACT);
+    json_decref(shorter);
+    return text;
+}
+
+/* Writes the list into its room, which is filled with spaces. */
+static fth_status write_bad(const char *bad, int64_t count, uint8_t *room)
+{
+    fth_status status = FTH_OK;
+    size_t length = strlen(bad);
+    json_t *list = NULL;
+    char *text = NULL;
+
+    for (size_t longest = BAD_TEXT; length > batch_bad_bytes(count); longest = longest > 0 ? longest * 3 / 4 : 0) {
+        if (!list)
+            list = json_loads(bad, 0, NULL);
+        FTH_REQUIRE(json_is_array(list) && json_array_size(list) <= (size_t)count, FTH_INVALID,
+                    "no list of at most %" PRId64 " bad samples", count);
+        free(text);
+        FTH_REQUIRE((text = shorten_bad(list, longest)), FTH_NO_MEMORY, "no memory for a list of bad samples");
+        length = strlen(text);
+        FTH_REQUIRE(longest > 0 || length <= batch_bad_bytes(count), FTH_INVALID, "no list of bad samples");
+    }
+    memcpy(room, text ? text : bad, length);
+out:
+    free(text);
+    json_decref(list);
     return status;
 }
 
@@ -170,18 +220,11 @@ fth_status fth_batch_entry_finish(void *entry, uint64_t size_bytes, fth_item_id 
     fth_status status = FTH_OK;
     fth_batch_payload batch;
     char *text = NULL;
-    size_t bad_bytes = bad ? strlen(bad) : 0;
-    uint64_t payload_bytes = ((const fth_item_header *)entry)->payload_bytes;
 
-    FTH_REQUIRE(payload_bytes <= size_bytes - sizeof(fth_item_header), FTH_INVALID, "the batch was not begun");
-    FTH_TRY(fth_batch_entry_read(entry, sizeof(fth_item_header) + payload_bytes, &batch, &text));
-    FTH_REQUIRE(bad_bytes <= size_bytes - sizeof(fth_item_header) - payload_bytes, FTH_INVALID,
-                "batch %" PRId64 ": the list of bad samples takes %zu bytes; there is room for %" PRIu64, batch.number,
-                bad_bytes, size_bytes - sizeof(fth_item_header) - payload_bytes);
-    FTH_TRY(write_batch_header(&batch, bad_bytes, entry));
-    if (bad_bytes > 0)
-        memcpy((uint8_t *)entry + sizeof(fth_item_header) + payload_bytes, bad, bad_bytes);
-    fth_item_seal(entry, id, FTH_ITEM_BATCH, payload_bytes + bad_bytes, receipt);
+    FTH_TRY(fth_batch_entry_read(entry, size_bytes, &batch, &text));
+    if (bad)
+        FTH_TRY(write_bad(bad, batch.count, (uint8_t *)entry + size_bytes - batch_bad_bytes(batch.count)));
+    fth_item_seal(entry, id, FTH_ITEM_BATCH, size_bytes - sizeof(fth_item_header), receipt);
 out:
     free(text);
     return status;
@@ -326,9 +369,12 @@ fth_status fth_batch_entry_read(const void *entry, uint64_t size_bytes, fth_batc
                 FTH_CORRUPT, "cached item: images or labels are not aligned");
     FTH_TRY(read_number(tensors, "number", 0, INT64_MAX, &batch->number));
     FTH_TRY(read_number(tensors, "epoch", 0, INT64_MAX, &batch->epoch));
-    FTH_TRY(fth_allocate((size_t)bad->shape.dims[0] + 1, 1, text));
-    memcpy(*text, bad->data, (size_t)bad->shape.dims[0]);
-    batch->bad = bad->shape.dims[0] > 0 ? *text : NULL;
+    size_t length = (size_t)bad->shape.dims[0];
+    while (length > 0 && ((const char *)bad->data)[length - 1] == ' ')
+        length--;
+    FTH_TRY(fth_allocate(length + 1, 1, text));
+    memcpy(*text, bad->data, length);
+    batch->bad = length > 0 ? *text : NULL;
 out:
     fth_safetensors_free(tensors);
     return status;

@@ -8,8 +8,8 @@
  * Bytes, pixels and images begin at a 64-byte boundary of the entry.
  *
  * A sample that cannot be read is an item too, so that everybody gets the same answer: metadata "error" has the cause
- * and there is no tensor. A batch's "bad" lists, as JSON, samples in it that were replaced: [[sample, name, cause], ...];
- * it is empty if there are none. */
+ * and there is no tensor. A batch's "bad" lists, as JSON and padded with spaces, samples in it that were replaced: [[sample, name,
+ * cause], ...]. It is as long in every batch of a shape, so that these take each other's places in memory. */
 #ifndef FTH_BATCHES_PAYLOAD_H
 #define FTH_BATCHES_PAYLOAD_H
 
@@ -34,9 +34,7 @@ typedef struct fth_batch_payload {
     const char *bad; /* JSON, not checked; NULL: none */
 } fth_batch_payload;
 
-/* Bytes of a whole entry, header included; 0 if there is no memory to work it out, or if it is far too large. A batch's has room for bad samples, which
- * FTH_BAD_SAMPLE_BYTES of JSON each fill. */
-enum { FTH_BAD_SAMPLE_BYTES = 512 };
+/* Bytes of a whole entry, header included; 0 if there is no memory to work it out, or if it is far too large. */
 uint64_t fth_sample_entry_bytes(const fth_sample_payload *sample);
 uint64_t fth_batch_entry_bytes(const fth_batch_payload *batch);
 /* Writes an entry of that size, and seals it. */
@@ -45,8 +43,8 @@ fth_status fth_sample_entry_write(const fth_sample_payload *sample, fth_item_id 
  * looked at. */
 fth_status fth_batch_entry_begin(const fth_batch_payload *batch, void *entry, uint64_t size_bytes, float **images,
                                  int64_t **labels);
-/* Seals it; the receipt's size is that of the entry without room that no bad sample needed. FTH_INVALID if `bad` does
- * not fit: shorten it. */
+/* Seals it. Names and causes in `bad` are cut where there is no room for all of them; FTH_INVALID if it lists more samples than the
+ * batch has. */
 fth_status fth_batch_entry_finish(void *entry, uint64_t size_bytes, fth_item_id id, const char *bad,
                                   fth_receipt *receipt);
 

@@ -21,7 +21,7 @@
 
 enum {
     PIECE_SAMPLES = 8,
-    BAD_TEXT = 120 /* bytes of a name or a cause: two of them, escaped, fit FTH_BAD_SAMPLE_BYTES */
+    BAD_TEXT = 120 /* bytes of a name or a cause */
 };
 
 /* ---- data sets ---- */
