@@ -6,6 +6,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/hash.h"
 #include "batches/agent_fill.h"
 #include "batches/agent_internal.h"
 #include "http/http.h"
@@ -89,28 +90,33 @@ static fth_status answer_figures(batches_agent *agent, int slot, json_t **answer
     return fth_coordinator_ask(agent->link, "GET", target, NULL, fth_deadline_in(ANSWER_S), answer);
 }
 
-static fth_status answer_why(batches_agent *agent, const json_t *request, json_t **answer)
+static bool read_id(const json_t *request, fth_item_id *id)
 {
     const char *text = json_string_value(json_object_get(request, "id"));
+    return text && fth_item_id_parse(text, id);
+}
+
+/* What is damaged here is fetched again. If it came like that, the next fetch finds out. */
+static fth_status answer_lost(batches_agent *agent, const json_t *request, json_t **answer)
+{
     fth_item_id id;
-    if (!text || !fth_item_id_parse(text, &id))
+    if (!read_id(request, &id))
+        return fth_fail(FTH_INVALID, "\"lost\" needs an item's \"id\"");
+    fth_segment_evict(agent->segment, id);
+    fth_agent_fill_wake(agent->fill);
+    *answer = json_object();
+    return FTH_OK;
+}
+
+static fth_status answer_why(batches_agent *agent, const json_t *request, json_t **answer)
+{
+    fth_item_id id;
+    if (!read_id(request, &id))
         return fth_fail(FTH_INVALID, "\"failed?\" needs an item's \"id\"");
     fth_status status = fth_agent_fill_why(agent->fill, id);
     *answer = status == FTH_OK
                   ? json_pack("{s:s}", "status", fth_status_name(FTH_OK))
                   : json_pack("{s:s, s:s}", "status", fth_status_name(status), "error", fth_error_message());
-    return FTH_OK;
-}
-
-/* It was whole when it came here: it is fetched again. */
-static fth_status answer_lost(batches_agent *agent, const json_t *request, json_t **answer)
-{
-    const char *text = json_string_value(json_object_get(request, "id"));
-    fth_item_id id;
-    if (!text || !fth_item_id_parse(text, &id))
-        return fth_fail(FTH_INVALID, "\"lost\" needs an item's \"id\"");
-    fth_segment_evict(agent->segment, id);
-    *answer = json_object();
     return FTH_OK;
 }
 
@@ -213,13 +219,26 @@ static void close_agent(batches_agent *agent)
     fth_coordinator_link_free(agent->link);
 }
 
+/* The same for the next agent at this path of this machine, so that the coordinator knows at once who has gone with the last one.
+ * Machines, and containers of one, may have the same name: what the kernel calls them is part of it. */
+static void choose_name(const char *path, char *name, size_t size)
+{
+    char machine[64] = "", *boot = NULL, space[64] = "";
+    size_t boot_bytes = 0;
+    gethostname(machine, sizeof machine - 1);
+    if (fth_file_read_all("/proc/sys/kernel/random/boot_id", 4096, &boot, &boot_bytes) != FTH_OK)
+        boot_bytes = 0;
+    (void)!readlink("/proc/self/ns/mnt", space, sizeof space - 1);
+    uint64_t hash = fth_hash(path, strlen(path), fth_hash(space, strlen(space), fth_hash(boot, boot_bytes, 0)));
+    snprintf(name, size, "%s-%08x", machine, (unsigned)(hash & UINT32_MAX));
+    free(boot);
+}
+
 static fth_status open_agent(const fth_batches_agent_options *options, const char *path, batches_agent *agent)
 {
     fth_status status = FTH_OK;
-    char machine[64] = "";
 
-    gethostname(machine, sizeof machine - 1);
-    snprintf(agent->name, sizeof agent->name, "%s-%ld", machine, (long)getpid());
+    choose_name(path, agent->name, sizeof agent->name);
     FTH_TRY(fth_coordinator_link_open(&(fth_coordinator_link_options){.url = options->url,
                                                                       .pinned_key = options->pinned_key,
                                                                       .ca_file = options->ca_file},

@@ -191,7 +191,9 @@ static void note_lost(fth_agent_fill *fill, fth_item_id id)
 {
     char text[FTH_ITEM_ID_TEXT];
     fth_item_id_format(id, text);
-    if (fill->lost || (fill->lost = json_array()))
+    if (!fill->lost)
+        fill->lost = json_array();
+    if (json_array_size(fill->lost) < MAX_WANTED) /* more are found out again */
         json_array_append_new(fill->lost, json_string(text));
 }
 

@@ -9,9 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define XXH_INLINE_ALL
-#include <xxhash.h>
-
+#include "base/hash.h"
 #include "batches/redis_internal.h"
 
 enum { SLOTS = 16384, MAX_SERVERS = 1024, NO_SERVER = 0xffff };
@@ -224,8 +222,8 @@ fth_redis_server *fth_redis_map_find(fth_redis_map *map, const char *key)
     } else {
         for (size_t i = 0; i < map->count; i++) {
             const fth_redis_endpoint *endpoint = fth_redis_server_endpoint(map->servers[i]);
-            uint64_t seed = XXH3_64bits_withSeed(endpoint->host, strlen(endpoint->host), (uint64_t)endpoint->port);
-            uint64_t weight = XXH3_64bits_withSeed(key, strlen(key), seed);
+            uint64_t seed = fth_hash(endpoint->host, strlen(endpoint->host), (uint64_t)endpoint->port);
+            uint64_t weight = fth_hash(key, strlen(key), seed);
             if (!best || weight > highest) {
                 best = map->servers[i];
                 highest = weight;

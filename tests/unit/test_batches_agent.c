@@ -517,6 +517,12 @@ static void entries_that_are_missing_or_damaged_are_asked_for_again(void **state
     client_open(fixture);
     take_batches(fixture, 0, 10);
     WAIT_UNTIL(READ_LOCKED(&fixture->coordinator, lost) == 4);
+
+    /* What a client finds damaged here is fetched again. */
+    char text[FTH_ITEM_ID_TEXT];
+    fth_item_id_format(id_of(fixture, 9), text);
+    json_decref(ask(fixture, json_pack("{s:s, s:s}", "op", "lost", "id", text), NULL));
+    assert_int_equal(take_batch(fixture, 9), FTH_OK);
 }
 
 static void a_coordinator_that_is_restarted_gets_its_jobs_back(void **state)
