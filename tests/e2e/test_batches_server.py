@@ -1,9 +1,10 @@
 """farthing serve batches: registration, positions, orders, restarts, keys and limits, seen from outside."""
 import http.client
+import http.server
 import json
 import re
 import socket
-import struct
+import threading
 import time
 
 import pytest
@@ -433,3 +434,54 @@ def test_image_folders_are_named_after_themselves(serve, tmp_path):
     server = serve(data="photos")
     described = server.ask("GET", "/v1/data/photos")
     assert described["files"] and described["address"] == str(tmp_path / "photos")
+
+
+# ---- money ----
+
+class Function(http.server.BaseHTTPRequestHandler):
+    """A function that is called, and paid for, and fails."""
+
+    protocol_version = "HTTP/1.1"
+    calls = 0
+
+    def do_POST(self):
+        Function.calls += 1
+        order = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        body = json.dumps({"id": order["id"], "status": "io", "error": "cannot read cat.jpg"}).encode()
+        self.send_response(200)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_):
+        pass
+
+
+def test_functions_wait_when_the_budget_is_spent(serve):
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Function) as function:
+        thread = threading.Thread(target=function.serve_forever)
+        thread.start()
+        try:
+            Function.calls = 0
+            url = f"http://127.0.0.1:{function.server_port}/"
+            server = serve("--prefetch", url, "--function-request-price", "0.5", "--budget-per-hour", "1.2",
+                           "--cache-price", "0.1")
+            job = register(server, form="batches", batch=1)["job"]
+            sync(server, [at(job, 0)])
+            wait_for(lambda: server.status["spending"]["exhausted"], "the budget is spent")
+            assert server.status["spending"]["functions_usd"] >= 1.5 and server.job(job)["usd"] >= 1.5
+            wait_for(lambda: "budget" in server.log.read_text(), "it is said")
+            calls = Function.calls  # those that were under way may have come after the limit was reached
+            sync(server, [at(job, 100)])
+            spent = server.status["spending"]["functions_usd"]
+            wait_for(lambda: json.loads(saved(server))["desk"]["spending"]["functions_usd"] == spent, "it is saved")
+            assert Function.calls == calls
+            server.kill()
+            server = serve("--prefetch", url, "--function-request-price", "0.5", "--budget-per-hour", "1.2",
+                           "--cache-price", "0.1", port=server.port)
+            assert server.status["spending"]["functions_usd"] == spent and server.status["spending"]["exhausted"]
+            assert server.log.read_text().count("the budget of") <= 2  # once each
+        finally:
+            function.shutdown()
+            thread.join()
