@@ -1,6 +1,7 @@
 """libfarthing_batches.so by ctypes: the structs and functions of src/batches/reader.h."""
 import ctypes
 import os
+import sys
 from ctypes import POINTER, byref, c_char_p, c_double, c_int, c_int64, c_uint64, c_void_p
 from functools import lru_cache
 from pathlib import Path
@@ -48,7 +49,7 @@ FUNCTIONS = {  # name: result, arguments
     "get": (c_int, c_void_p, c_int64, c_int64, c_void_p, POINTER(c_int64)),
     "figures": (c_void_p, c_void_p),
     "free_text": (None, c_void_p),
-    "run_agent": (c_int, c_char_p, c_double),
+    "run_agent": (c_int, c_char_p, c_char_p, c_char_p, c_uint64, c_double),
 }
 
 
@@ -82,10 +83,10 @@ def _find():
 def functions():
     """The library's functions, loaded when they are first needed, by their names without "fth_reader_"."""
     library = ctypes.CDLL(str(_find()))
+    # The program by which a job starts this machine's agent, where there is none.
+    os.environ.setdefault("FARTHING_BATCHES_AGENT", f"{sys.executable}\n{Path(__file__).resolve().parent / 'agent.py'}")
     found = {}
     for name, (result, *arguments) in FUNCTIONS.items():
-        if not hasattr(library, "fth_reader_" + name):
-            continue
         function = getattr(library, "fth_reader_" + name)
         function.restype, function.argtypes = result, arguments
         found[name] = function

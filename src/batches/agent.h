@@ -26,7 +26,8 @@ fth_status fth_batches_agent_run(const fth_batches_agent_options *options);
 /* Finds the agent of this machine for a coordinator, or starts one as a process of its own: gives the path of the socket, where
  * fth_host_connect() finds it; free() it. `command` runs an agent when "--url URL" and, where options have them,
  * "--pinned-key KEY", "--ca-file FILE", "--memory BYTES" and "--idle SECONDS" are added to it: words, NULL-terminated, the program's path
- * first. NULL: this program, if it is farthing itself. FTH_TIMEOUT, or why the agent ended. */
+ * first. NULL: the words in the environment's FARTHING_BATCHES_AGENT, with newlines between
+ * them, or this program, if it is farthing itself. FTH_TIMEOUT, or why the agent ended. */
 fth_status fth_batches_agent_ensure(const fth_batches_agent_options *options, const char *const *command,
                                     fth_deadline deadline, char **socket_path);
 

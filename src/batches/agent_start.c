@@ -9,7 +9,8 @@
 #include "base/process.h"
 #include "batches/agent_internal.h"
 
-#define LOOK_EVERY_S 0.02
+#define LOOK_EVERY_S     0.02
+#define COMMAND_VARIABLE "FARTHING_BATCHES_AGENT"
 
 enum { MAX_LOG_BYTES = 1 << 20 };
 
@@ -32,9 +33,17 @@ static fth_status make_words(const fth_batches_agent_options *options, const cha
     fth_status status = FTH_OK;
     char program[4096];
 
+    const char *from_environment = getenv(COMMAND_VARIABLE);
+
     if (command)
         for (; *command; command++)
             FTH_TRY(fth_words_add(words, "%s", *command));
+    else if (from_environment)
+        for (const char *at = from_environment; *at; at += strspn(at, "\n")) {
+            size_t length = strcspn(at, "\n");
+            FTH_TRY(fth_words_add(words, "%.*s", (int)length, at));
+            at += length;
+        }
     else {
         FTH_TRY(fth_words_add(words, "%s", fth_process_program(program, sizeof program)));
         FTH_TRY(fth_words_add(words, FTH_BATCHES_AGENT_COMMAND));

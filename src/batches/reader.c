@@ -12,6 +12,7 @@
 
 #include "base/base.h"
 #include "base/json.h"
+#include "batches/agent.h"
 #include "batches/client.h"
 
 enum { ORDER_TEXT = 80 };
@@ -441,4 +442,11 @@ char *fth_reader_figures(const fth_reader *reader)
 void fth_reader_free_text(char *text)
 {
     free(text);
+}
+
+fth_status fth_reader_run_agent(const char *url, const char *pinned_key, const char *ca_file, uint64_t memory_bytes,
+                                double idle_s)
+{
+    return fth_batches_agent_run(&(fth_batches_agent_options){
+        .url = url, .pinned_key = pinned_key, .ca_file = ca_file, .memory_bytes = memory_bytes, .idle_s = idle_s});
 }

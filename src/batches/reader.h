@@ -101,8 +101,10 @@ FTH_API fth_status fth_reader_get(fth_reader *reader, int64_t number, int64_t sa
 /* Figures of the job as JSON; free() it with fth_reader_free_text(). */
 FTH_API char *fth_reader_figures(const fth_reader *reader);
 FTH_API void fth_reader_free_text(char *text);
-/* Runs this machine's agent for a coordinator (agent.h) in the calling process, until it is idle. `idle_s` 0: 30. */
-FTH_API fth_status fth_reader_run_agent(const char *address, double idle_s);
+/* Runs this machine's agent for a coordinator (agent.h, which says what the arguments are) in the calling process, until it is idle. Jobs
+ * start one by the words, separated by newlines, in the environment's FARTHING_BATCHES_AGENT. */
+FTH_API fth_status fth_reader_run_agent(const char *url, const char *pinned_key, const char *ca_file,
+                                        uint64_t memory_bytes, double idle_s);
 
 #ifdef __cplusplus
 }

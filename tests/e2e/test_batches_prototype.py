@@ -1,8 +1,15 @@
 """The prototype's failures, each by name: none of them may come back."""
 import json
+import multiprocessing
+import os
+import signal
+import tempfile
+from pathlib import Path
 
+import pytest
+import test_batches_python as package
 from batches_server import Coordinator
-from conftest import png
+from conftest import SANITIZED, png
 from test_batches_prefetch import JOB, Function, Worker, job, prefetchers, same  # noqa: F401
 from test_images import grey_png
 
@@ -48,3 +55,97 @@ def test_cached_means_cached(tmp_path, farthing, job):  # noqa: F811
             assert makers[liar.url]["done"] == 0 and makers[url]["done"] == work["prepared"] > 0
             assert makers[liar.url]["tries"] == 0 or "which it is not" in makers[liar.url]["last_failure"]
             assert makers[url]["failures"] == 0 and work["bad_samples"] == 0
+
+
+needs_package = pytest.mark.skipif(SANITIZED or not package.LIBRARY.exists(),
+                                   reason="libfarthing_batches.so was not built, or does not load into this Python")
+PROCESS_S = 60  # in which a process of a test has ended
+
+
+@needs_package
+def test_forked_data_workers_do_not_stall(tmp_path, monkeypatch):
+    """The prototype's training stalled when data workers forked: they had a copy of the parent's connection. Here the parent has read
+    already, with sockets, threads and a batch in its hands, when it forks; each worker has batches of the same job, and the parent goes on."""
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    context = multiprocessing.get_context("fork")
+    queue = context.SimpleQueue()
+    with package.Reader(package.DATA, **package.OPTIONS) as plain:
+        direct = [plain.next().labels.tolist() for _ in range(package.PER_EPOCH)]
+
+    def work(worker, job, address):
+        with package.Reader(address, worker=worker, workers=3, job=job, batch_limit=package.PER_EPOCH, **options) as reader:
+            for batch in reader:
+                queue.put((batch.number, batch.labels.tolist()))
+
+    for form in ("batches", "decoded"):
+        with Coordinator(tmp_path, "--data", "digits", "--cache-memory", "64m", "--prefetch", "threads:1") as coordinator:
+            options = dict(package.OPTIONS, share="none", form=form)
+            parent = package.Reader(coordinator.address("digits"), **options)
+            first = parent.next()
+            workers = [context.Process(target=work, args=(w, parent.job, coordinator.address("digits"))) for w in range(3)]
+            for worker in workers:
+                worker.start()
+            got = dict(queue.get() for _ in range(package.PER_EPOCH))
+            for worker in workers:
+                worker.join(PROCESS_S)
+            assert [worker.exitcode for worker in workers] == [0, 0, 0]
+            assert [got[n] for n in range(package.PER_EPOCH)] == direct, form
+            assert first.labels.tolist() == direct[0] and parent.next().labels.tolist() == direct[1]
+            parent.close()
+
+
+def tcp_connections(port):
+    """Established ones to a port of this machine."""
+    rows = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
+    return sum(row[3] == "01" and int(row[2].rsplit(":", 1)[1], 16) == port for row in rows)
+
+
+@needs_package
+def test_one_connection_for_all_workers(monkeypatch):
+    """The prototype had a connection for every data worker of every job. Here a machine has one, whatever it runs; on the
+    coordinator's own there is none."""
+    context = multiprocessing.get_context("fork")
+    jobs, workers = 3, 3
+
+    def work(address, job, worker, read, end):
+        with package.Reader(address, worker=worker, workers=workers, job=job, **options) as reader:
+            reader.next()
+            read.release()
+            end.wait(PROCESS_S)
+            reader.next()
+
+    with tempfile.TemporaryDirectory() as here, tempfile.TemporaryDirectory() as other, \
+            Coordinator(here, "--data", "digits", "--cache-memory", "64m", "--prefetch", "threads:1") as coordinator:
+        for folder, expected in ((here, 0), (other, 1)):  # short: a socket's path has 107 characters at most
+            monkeypatch.setenv("XDG_RUNTIME_DIR", str(folder))  # another one is as another machine: its socket is not there
+            options = dict(package.OPTIONS, share="order")
+            address, processes = coordinator.address("digits"), []
+            read, end = context.Semaphore(0), context.Event()
+            for seed in range(jobs):
+                options["seed"] = seed
+                with package.Reader(address, first_batch=1, batch_limit=1, **options) as first:
+                    job = first.job
+                processes += [context.Process(target=work, args=(address, job, w, read, end)) for w in range(workers)]
+                for process in processes[-workers:]:
+                    process.start()
+            assert all(read.acquire(timeout=PROCESS_S) for _ in processes)
+            most = max(tcp_connections(coordinator.port) for _ in range(20))
+            end.set()
+            for process in processes:
+                process.join(PROCESS_S)
+            assert [process.exitcode for process in processes] == [0] * len(processes)
+            assert most == expected, folder
+            assert len(coordinator.status()["agents"]) == expected
+        for pid in agents_of(other):  # it ends by itself after half a minute without clients
+            os.kill(pid, signal.SIGTERM)
+
+
+def agents_of(folder):
+    """Processes that were started as agents for clients whose sockets are in `folder`."""
+    for status in Path("/proc").glob("[0-9]*/environ"):
+        try:
+            words = (status.parent / "cmdline").read_bytes().split(b"\0")
+            if b"--url" in words and f"XDG_RUNTIME_DIR={folder}".encode() in status.read_bytes().split(b"\0"):
+                yield int(status.parent.name)
+        except OSError:
+            pass
