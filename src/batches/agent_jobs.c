@@ -255,8 +255,9 @@ static json_t *report_job(const fth_agent_jobs *jobs, const agent_job *job)
         const fth_slot_state *state = &jobs->slots[slot].state;
         if (!jobs->slots[slot].is_taken || state->job != job->id)
             continue;
-        json_array_append_new(processes, json_pack("[i, I, I, I]", slot, (json_int_t)state->next,
-                                                   (json_int_t)state->stride, (json_int_t)state->end));
+        if (state->next >= 0)
+            json_array_append_new(processes, json_pack("[i, I, I, I]", slot, (json_int_t)state->next,
+                                                       (json_int_t)state->stride, (json_int_t)state->end));
         for (int i = 0; i < FTH_SLOT_COUNTERS; i++)
             sums[i] += state->counters[i];
     }

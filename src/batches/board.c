@@ -273,7 +273,7 @@ static void read_position(fth_slot *slot, fth_slot_state *state)
         int64_t next = atomic_load_explicit(&slot->next, memory_order_acquire);
         int64_t stride = atomic_load_explicit(&slot->stride, memory_order_acquire);
         int64_t end = atomic_load_explicit(&slot->end, memory_order_acquire);
-        state->next = clamp(next, 0);
+        state->next = before == 0 ? -1 : clamp(next, 0);
         state->stride = clamp(stride, 1);
         state->end = clamp(end, 0);
         if (before % 2 == 0 && atomic_load_explicit(&slot->version, memory_order_relaxed) == before)

@@ -48,7 +48,8 @@ void fth_board_clear_dead(fth_board *board);
 typedef struct fth_slot_state {
     uint64_t job;
     int64_t process;
-    int64_t next, stride, end; /* it needs batches next, next + stride, ...; below end (0: no end) */
+    int64_t next, stride,
+        end; /* it needs batches next, next + stride, ...; below end (0: no end); next is -1 until it says */
     bool waiting;
     fth_item_id wanted; /* if it is waiting */
     uint64_t counters[FTH_SLOT_COUNTERS];

@@ -13,7 +13,7 @@
 #include "batches/scheduler_internal.h"
 
 enum { DEFAULT_TRIES = 3 };
-static const uint32_t steps_ahead = 2; /* of a reader, or: */
+static const uint32_t steps_ahead = 2; /* of a consumer, or: */
 static const double default_lookahead_s = 10;
 static const double first_pause_s = 0.2;                  /* after a failure; doubled with each */
 static const double least_ahead_s = 0.5, times_ahead = 4; /* of the time that preparing takes: what must be begun */
@@ -36,7 +36,8 @@ void fth_scheduler_free(fth_scheduler *scheduler)
 {
     if (!scheduler)
         return;
-    fth_readers_release(scheduler);
+    fth_consumers_release(scheduler);
+    fth_jobs_release(scheduler);
     for (size_t i = 0; i < scheduler->makers.trouble_count; i++)
         free(scheduler->makers.troubles[i]);
     free(scheduler->makers.troubles);
@@ -87,15 +88,15 @@ static uint32_t find_wanted(const fth_scheduler *scheduler, int maker, double *n
 /* The first item of a group is made alone, unless somebody waits for more: it says how large they are. */
 static bool is_being_measured(const fth_scheduler *scheduler, const fth_scheduled_job *job)
 {
-    const fth_item_group *group = &scheduler->groups[job->group - 1];
+    const fth_item_group *group = fth_scheduler_group(scheduler, job->group);
     return group->mean_bytes == 0 && group->making > 0;
 }
 
 /* Begun later, it might not be there in time. */
-static bool is_soon(const fth_scheduler *scheduler, const fth_reader *reader, double needed_s)
+static bool is_soon(const fth_scheduler *scheduler, const fth_consumer *consumer, double needed_s)
 {
-    const fth_item_group *group = &scheduler->groups[reader->job->group - 1];
-    return reader->untried - reader->first < steps_ahead ||
+    const fth_item_group *group = fth_scheduler_group(scheduler, consumer->job->group);
+    return consumer->untried - consumer->first < steps_ahead ||
            needed_s < scheduler->now_s + least_ahead_s + times_ahead * group->preparing_s;
 }
 
@@ -104,15 +105,15 @@ static uint32_t find_due(fth_scheduler *scheduler, int maker, double *needed_s, 
 {
     uint32_t found = 0;
     *needed_s = INFINITY;
-    for (size_t i = 0; i < scheduler->reader_count; i++) {
-        fth_reader *reader = scheduler->readers[i];
-        bool open = reader && !is_being_measured(scheduler, reader->job);
-        uint32_t item = open ? fth_reader_candidate(scheduler, reader) : 0;
-        double time = item ? fth_reader_time(scheduler, reader, reader->untried) : INFINITY;
+    for (size_t i = 0; i < scheduler->consumer_count; i++) {
+        fth_consumer *consumer = scheduler->consumers[i];
+        bool open = consumer && !is_being_measured(scheduler, consumer->job);
+        uint32_t item = open ? fth_consumer_candidate(scheduler, consumer) : 0;
+        double time = item ? fth_consumer_time(scheduler, consumer, consumer->untried) : INFINITY;
         if (time < *needed_s) {
             *needed_s = time;
-            bool waits = reader->asked_s > 0 && reader->untried == reader->first;
-            *urgency = waits ? FTH_NOW : is_soon(scheduler, reader, time) ? FTH_SOON : FTH_AHEAD;
+            bool waits = consumer->asked_s > 0 && consumer->untried == consumer->first;
+            *urgency = waits ? FTH_NOW : is_soon(scheduler, consumer, time) ? FTH_SOON : FTH_AHEAD;
             found = item;
         }
     }
@@ -136,17 +137,17 @@ static void give(fth_scheduler *scheduler, uint32_t item, uint64_t size_bytes, f
     uint32_t earliest = 0;
     fth_item_needed_s(scheduler, item, &earliest);
     const fth_need *need = &scheduler->needs[earliest];
-    const fth_reader *reader = scheduler->readers[need->reader];
+    const fth_consumer *consumer = scheduler->consumers[need->consumer];
     fth_known_item *known = &scheduler->items.items[item];
-    known->job = reader->job->serial;
+    known->job = consumer->job->serial;
     known->taken_s = scheduler->now_s;
-    scheduler->groups[known->group - 1].making++;
+    fth_scheduler_group(scheduler, known->group)->making++;
     fth_item_table_set_state(&scheduler->items, item, FTH_ITEM_BEING_MADE, size_bytes);
     *order =
         (fth_order){.id = known->id,
                     .kind = (fth_item_kind)known->kind,
-                    .spec = reader->job->spec,
-                    .number = known->kind == FTH_ITEM_BATCH ? fth_reader_number(reader, need->turn) : known->place};
+                    .spec = consumer->job->spec,
+                    .number = known->kind == FTH_ITEM_BATCH ? fth_consumer_number(consumer, need->turn) : known->place};
 }
 
 /* What `maker` should prepare now; 0: nothing. *blocked: there is something, but no room. */
@@ -192,7 +193,7 @@ double fth_scheduler_next_event(fth_scheduler *scheduler, double now_s)
 static void end_making(fth_scheduler *scheduler, uint32_t item)
 {
     const fth_known_item *known = &scheduler->items.items[item];
-    fth_item_group *group = known->group ? &scheduler->groups[known->group - 1] : NULL;
+    fth_item_group *group = fth_scheduler_group(scheduler, known->group);
     if (!group || known->state != FTH_ITEM_BEING_MADE)
         return;
     double passed = scheduler->now_s - known->taken_s;
@@ -241,7 +242,7 @@ void fth_scheduler_done(fth_scheduler *scheduler, const fth_order *order, const 
         if (scheduler->jobs[i]->serial == known->job)
             scheduler->jobs[i]->decoded_for_it += known->decoded;
     end_making(scheduler, item);
-    fth_item_group *group = known->group ? &scheduler->groups[known->group - 1] : NULL;
+    fth_item_group *group = fth_scheduler_group(scheduler, known->group);
     double size = (double)preparation->receipt.size_bytes;
     if (group)
         group->mean_bytes = group->mean_bytes > 0 ? 0.9 * group->mean_bytes + 0.1 * size : size;

@@ -29,7 +29,7 @@ void fth_costs_add(fth_costs *costs, const fth_preparation *preparation)
 
 uint64_t fth_scheduler_expected_bytes(const fth_scheduler *scheduler, const fth_known_item *item)
 {
-    const fth_item_group *group = fth_scheduler_group(scheduler, item);
+    const fth_item_group *group = fth_scheduler_group(scheduler, item->group);
     double most = (double)scheduler->options.memory_bytes;
     if (group->mean_bytes > 0)
         return (uint64_t)fmin(group->mean_bytes, most);
@@ -147,26 +147,19 @@ fth_form fth_scheduler_choose_form(const fth_scheduler *scheduler, const fth_job
 
 /* ---- where a job joins ---- */
 
-/* Where a job is in the order of the whole set, over all epochs, in samples. */
-static int64_t place_in_order(const fth_scheduled_job *job)
-{
-    int64_t of = job->spec.share.of > 1 ? job->spec.share.of : 1, position = fth_job_position(job);
-    int64_t rotation = job->spec.rotation > 0 ? job->spec.rotation : 0;
-    int64_t begin = position % job->per_epoch * job->spec.batch * of + rotation % job->set_count;
-    return (position / job->per_epoch + rotation / job->set_count) * job->set_count + begin % job->set_count;
-}
-
 /* Whether what a job would come to before `place`, from the beginning of that epoch, is there. */
 static bool has_beginning(const fth_scheduler *scheduler, const fth_job_spec *spec, int64_t set_count, int64_t place)
 {
     fth_job_spec joining = *spec;
-    joining.rotation = place - place % set_count;
-    int64_t *samples = NULL;
+    int64_t *samples = NULL, passed = place % set_count, of = spec->share.of > 1 ? spec->share.of : 1;
+    joining.rotation = place - passed;
+    uint64_t items = (uint64_t)(spec->form == FTH_FORM_BATCHES ? passed / spec->batch / of : passed / of);
+    if (items > scheduler->items.counts[FTH_ITEM_READY]) /* no need to look */
+        return false;
     if (fth_allocate((size_t)spec->batch, sizeof *samples, &samples) != FTH_OK)
         return false;
-    int64_t of = spec->share.of > 1 ? spec->share.of : 1;
     bool there = true;
-    for (int64_t number = 0; there && number * spec->batch * of < place % set_count; number++) {
+    for (int64_t number = 0; there && number * spec->batch * of < passed; number++) {
         fth_batch_plan plan = {.samples = samples};
         fth_job_plan_batch(&joining, set_count, number, &plan);
         if (spec->form == FTH_FORM_BATCHES) {
@@ -191,7 +184,7 @@ int64_t fth_scheduler_choose_rotation(const fth_scheduler *scheduler, const fth_
         const fth_scheduled_job *job = scheduler->jobs[i];
         if (!fth_job_is_active(job) || !same_order(&job->spec, spec) || job->set_count != set_count)
             continue;
-        int64_t place = place_in_order(job);
+        int64_t place = fth_job_place(job, fth_job_position(job));
         front = place > front ? place : front;
     }
     if (has_beginning(scheduler, spec, set_count, front))

@@ -126,7 +126,7 @@ size_t fth_scheduler_evict(fth_scheduler *scheduler, uint64_t needed_bytes, doub
     bool looked = false;
     goal = goal > needed_bytes ? goal : needed_bytes;
     if (goal > 0)
-        fth_job_expire(scheduler);
+        fth_jobs_expire(scheduler);
     while (freed < goal && count < room) {
         uint32_t item = choose_victim(scheduler, &looked);
         if (!item)

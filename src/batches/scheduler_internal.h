@@ -1,7 +1,8 @@
 /* What the scheduler's files share. Who owns what:
  *
  *     scheduler_items.c    the table of known items, by id; their states, sizes, and lists of those that nobody needs soon
- *     scheduler_readers.c  jobs, their processes (readers), and the needs that connect readers with items
+ *     scheduler_jobs.c     jobs, and groups of items that they have in common
+ *     scheduler_consumers.c  the processes of jobs (consumers), and the needs that connect them with items
  *     scheduler_makers.c   who prepares items, and what they failed at
  *     scheduler_evict.c    what is dropped
  *     scheduler_advice.c   measured costs, and what they advise
@@ -16,7 +17,7 @@
 
 /* ---- items ---- */
 
-/* Ready items that no reader comes to within its lookahead, in the order in which they were put there. */
+/* Ready items that no consumer comes to within its lookahead, in the order in which they were put there. */
 typedef enum fth_item_list {
     FTH_LIST_NONE,
     FTH_LIST_SPENT, /* no job will ask for it */
@@ -61,7 +62,7 @@ void fth_item_table_move(fth_item_table *table, uint32_t item, fth_item_list lis
 /* Bytes of entries that are there or being made. */
 uint64_t fth_item_table_used(const fth_item_table *table);
 
-/* ---- groups, jobs, readers, needs ---- */
+/* ---- groups, jobs, consumers, needs ---- */
 
 /* Which item a batch of a sequence is, so that only the first of several equal jobs has to find its samples. */
 typedef struct fth_batch_memo {
@@ -88,30 +89,30 @@ typedef struct fth_scheduled_job {
     fth_job_spec spec;
     int64_t set_count, per_epoch;
     fth_item_kind kind;
-    struct fth_reader **readers;
-    size_t reader_count, reader_capacity;
-    int64_t position; /* of a job without readers: where it was */
-    double left_s;    /* when the last reader left, or it was added */
-    bool expired;     /* it has had no readers for long */
+    struct fth_consumer **consumers;
+    size_t consumer_count, consumer_capacity;
+    int64_t position; /* of a job without consumers: where it was */
+    double left_s;    /* when the last consumer left, or it was added */
+    bool expired;     /* it has had no consumers for long */
     uint64_t samples, decoded_for_it, decoded_by_others;
     int64_t *plan; /* (batch): room for a plan's samples */
 } fth_scheduled_job;
 
-/* A batch that a reader comes to. */
-typedef struct fth_reader_step {
+/* A batch that a consumer comes to. */
+typedef struct fth_consumer_step {
     uint32_t needs;   /* the first */
     uint32_t untried; /* the first whose item may have to be prepared; 0: none */
     uint32_t missing; /* needs whose item is not ready */
-} fth_reader_step;
+} fth_consumer_step;
 
 /* A process of a job. Its steps are numbered in turn, modulo 2^32; those from `first` to before `end_turn` are known, in a ring. */
-typedef struct fth_reader {
+typedef struct fth_consumer {
     fth_scheduled_job *job;
-    uint32_t index; /* among the scheduler's readers */
+    uint32_t index; /* among the scheduler's consumers */
     int process;
     bool fresh; /* its window is opened for the first time, or after a jump */
     int64_t next, stride, end;
-    fth_reader_step *steps;
+    fth_consumer_step *steps;
     uint32_t step_capacity; /* a power of two */
     uint32_t first, end_turn,
         untried;       /* the step of `next`; after the last; the first that may have something to prepare */
@@ -121,14 +122,14 @@ typedef struct fth_reader {
     double answered_s; /* and when that was ready */
     double waiting_s,
         waited_s; /* since when it waits for an item, 0: it does not; for how long it has waited since it moved */
-} fth_reader;
+} fth_consumer;
 
 /* A step's use of an item. */
 typedef struct fth_need {
     uint32_t item;
     uint32_t previous, next; /* needs of the same item */
     uint32_t sibling;        /* the next need of the same step */
-    uint32_t reader, turn;
+    uint32_t consumer, turn;
 } fth_need;
 
 /* ---- makers ---- */
@@ -190,8 +191,8 @@ struct fth_scheduler {
     fth_victims victims;
     fth_scheduled_job **jobs; /* by id */
     size_t job_count, job_capacity;
-    fth_reader **readers; /* some NULL */
-    size_t reader_count, reader_capacity;
+    fth_consumer **consumers; /* some NULL */
+    size_t consumer_count, consumer_capacity;
     fth_item_group *groups; /* by index less 1 */
     size_t group_count, group_capacity;
     fth_need *needs;
@@ -203,29 +204,40 @@ struct fth_scheduler {
     uint32_t last_serial;
 };
 
-/* ---- scheduler_readers.c ---- */
+/* ---- scheduler_jobs.c ---- */
 fth_scheduled_job *fth_scheduler_find_job(const fth_scheduler *scheduler, uint64_t id);
-const fth_item_group *fth_scheduler_group(const fth_scheduler *scheduler, const fth_known_item *item);
+fth_item_group *fth_scheduler_group(const fth_scheduler *scheduler, uint32_t number); /* NULL for 0 */
+bool fth_job_is_active(const fth_scheduled_job *job);                                 /* it has consumers */
 /* The first batch that it still needs. */
 int64_t fth_job_position(const fth_scheduled_job *job);
-bool fth_job_is_active(const fth_scheduled_job *job); /* it has readers */
-/* When a reader is expected at a step. */
-double fth_reader_time(const fth_scheduler *scheduler, const fth_reader *reader, uint32_t turn);
+/* Where in the order of its group a batch begins, in samples, over all epochs. */
+int64_t fth_job_place(const fth_scheduled_job *job, int64_t number);
+/* Samples of all parts of a batch. */
+int64_t fth_job_whole(const fth_scheduled_job *job, int64_t number);
+/* The item, which may be new: of unknown state. 0: no memory. */
+uint32_t fth_job_find_sample(fth_scheduler *scheduler, const fth_scheduled_job *job, int64_t sample);
+uint32_t fth_job_find_batch(fth_scheduler *scheduler, const fth_scheduled_job *job, int64_t number);
+/* An item without needs: forgotten, or put in a list. */
+void fth_item_settle(fth_scheduler *scheduler, uint32_t item);
+void fth_item_drop(fth_scheduler *scheduler, uint32_t item); /* forgotten, with all that belongs to it */
+void fth_jobs_expire(fth_scheduler *scheduler);
+void fth_jobs_release(fth_scheduler *scheduler);
+
+/* ---- scheduler_consumers.c ---- */
+void fth_consumer_close(fth_scheduler *scheduler, fth_consumer *consumer);
+/* When a consumer is expected at a step. */
+double fth_consumer_time(const fth_scheduler *scheduler, const fth_consumer *consumer, uint32_t turn);
 /* When an item is needed next; it has needs. */
 double fth_item_needed_s(const fth_scheduler *scheduler, uint32_t item, uint32_t *need);
-int64_t fth_reader_number(const fth_reader *reader, uint32_t turn);
-/* The reader's next item to prepare, of those that nobody failed at; 0: none. */
-uint32_t fth_reader_candidate(fth_scheduler *scheduler, fth_reader *reader);
+int64_t fth_consumer_number(const fth_consumer *consumer, uint32_t turn);
+/* The consumer's next item to prepare, of those that nobody failed at; 0: none. */
+uint32_t fth_consumer_candidate(fth_scheduler *scheduler, fth_consumer *consumer);
 /* An item becomes ready, or is no longer: for those who need it. */
 void fth_needs_ready(fth_scheduler *scheduler, uint32_t item);
 void fth_needs_missing(fth_scheduler *scheduler, uint32_t item);
 /* An item is to be prepared again: who needs it looks at it again. */
 void fth_needs_rewind(fth_scheduler *scheduler, uint32_t item);
-/* An item without needs: forgotten, or put in a list. */
-void fth_item_settle(fth_scheduler *scheduler, uint32_t item);
-void fth_item_drop(fth_scheduler *scheduler, uint32_t item); /* forgotten, with all that belongs to it */
-void fth_job_expire(fth_scheduler *scheduler);
-void fth_readers_release(fth_scheduler *scheduler);
+void fth_consumers_release(fth_scheduler *scheduler);
 
 /* ---- scheduler_evict.c ---- */
 /* How urgent an item is that is to be prepared. */

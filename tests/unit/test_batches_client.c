@@ -124,7 +124,7 @@ static void *cook(void *context)
     while (!own->stop) {
         fth_slot_state state;
         for (int slot = 0; slot < MOST_JOBS && !own->stop && !own->idle; slot++) {
-            if (!fth_board_read(own->board, slot, &state))
+            if (!fth_board_read(own->board, slot, &state) || state.next < 0)
                 continue;
             pthread_mutex_lock(&own->mutex);
             fth_job_spec spec = own->jobs[state.job - 1];

@@ -505,6 +505,8 @@ static void the_owner_sees_positions_and_counters(void **state)
     segment_world *world = *state;
     fth_slot_state seen;
     assert_false(fth_board_read(world->board, world->slot_number + 1, &seen));
+    assert_true(fth_board_read(world->board, world->slot_number, &seen));
+    assert_int_equal(seen.next, -1); /* nothing is prepared for who has not said where it is */
     fth_slot_set_position(world->slot, 12, 4, 100);
     fth_slot_count(world->slot, FTH_SLOT_HITS, 3);
     fth_slot_count(world->slot, FTH_SLOT_HITS, 2);
