@@ -1,7 +1,8 @@
 /* Data sets in a store, read where they lie: class folders, tars, index files; what changes under way. A folder stands
  * for the bucket (file://), with the versions that it lists. */
 #include "data/image_set.h"
-#include "data/index_file.h"
+#include "store/store.h"
+#include "stub_server.h"
 #include "test_data_pictures.h"
 
 #include <sys/stat.h>
@@ -369,6 +370,65 @@ static void archives_are_downloaded_once(void **state)
     assert_fails(archive, FTH_INVALID, "there is no ");
 }
 
+typedef struct web {
+    encoded picture;
+    bool broken;
+} web;
+
+static char *answer(void *context, const stub_request *request, size_t *size_bytes, bool *close)
+{
+    static const char index[] = "0.png,a,train\n1.png,b,train\n2.png,a,train\n3.png,b,train\n0.png,a,val\n";
+    web *pages = context;
+    char head[100];
+    *close = false;
+    if (strcmp(request->target, "/set/index.csv") == 0)
+        return stub_answer(200, "", index, size_bytes);
+    if (pages->broken)
+        return stub_answer(503, "", "", size_bytes);
+    int length =
+        snprintf(head, sizeof head, "HTTP/1.1 200 X\r\nContent-Length: %zu\r\n\r\n", pages->picture.size_bytes);
+    char *bytes = malloc((size_t)length + pages->picture.size_bytes);
+    memcpy(bytes, head, (size_t)length);
+    memcpy(bytes + length, pages->picture.bytes, pages->picture.size_bytes);
+    *size_bytes = (size_t)length + pages->picture.size_bytes;
+    return bytes;
+}
+
+/* A server that is out of order is an error, after its tries, and none of its images a bad one. */
+static void a_server_in_trouble_is_no_bad_image(void **state)
+{
+    (void)state;
+    char url[100];
+    web pages = {.picture = encode_wild_png(100, 100)};
+    stub_server server = {0};
+    const fth_store_options hasty = {.deadline_s = 0.5};
+    fth_dataset_options options = usual;
+    fth_loader *loader = NULL;
+    const fth_batch *batch = NULL;
+    const fth_loader_options all = {.batch = 4, .threads = 2};
+    options.store = &hasty;
+    stub_start(&server, answer, &pages);
+    snprintf(url, sizeof url, "http://127.0.0.1:%d/set/index.csv", server.port);
+    fth_dataset *dataset = open_with(url, &options);
+    assert_int_equal(fth_loader_open(dataset, &all, &loader), FTH_OK);
+    assert_int_equal(fth_loader_next(loader, fth_deadline_in(60), &batch), FTH_OK);
+    assert_int_equal(batch->count, 4);
+    pthread_mutex_lock(&server.mutex);
+    pages.broken = true;
+    pthread_mutex_unlock(&server.mutex);
+    fth_status status = FTH_OK;
+    while (status == FTH_OK) /* what was fetched before still comes */
+        status = fth_loader_next(loader, fth_deadline_in(60), &batch);
+    assert_int_equal(status, FTH_IO);
+    assert_message_has(".png");
+    assert_message_has("the server answered 503");
+    assert_int_equal(fth_dataset_bad_image_count(dataset), 0);
+    fth_loader_free(loader);
+    fth_dataset_free(dataset);
+    stub_stop(&server);
+    free(pages.picture.bytes);
+}
+
 /* ---- what is kept ---- */
 
 static void the_disk_keeps_what_was_fetched(void **state)
@@ -435,6 +495,7 @@ int main(void)
         TEST(changed_objects_are_bad_images),
         TEST(objects_named_and_missing_are_bad_images),
         TEST(archives_are_downloaded_once),
+        TEST(a_server_in_trouble_is_no_bad_image),
         TEST(the_disk_keeps_what_was_fetched),
         TEST(long_lists_are_remembered),
     };
