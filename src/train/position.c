@@ -78,6 +78,7 @@ fth_epoch_facts fth_position_describe_epoch(fth_position *position)
     fth_meters meters = state->meters;
     meters.data_wait_s -= state->epoch_meters.data_wait_s;
     meters.decode_s -= state->epoch_meters.decode_s;
+    meters.fetch_s -= state->epoch_meters.fetch_s;
     meters.compute_s -= state->epoch_meters.compute_s;
     meters.checkpoint_s -= state->epoch_meters.checkpoint_s;
     meters.evaluate_s -= state->epoch_meters.evaluate_s;
@@ -146,6 +147,8 @@ static const state_field state_fields[] = {
     INTEGER(counter_start),
     LATER_REAL(meters.accelerator_s),
     LATER_REAL(epoch_meters.accelerator_s),
+    LATER_REAL(meters.fetch_s),
+    LATER_REAL(epoch_meters.fetch_s),
     LATER_REAL(loss_scale),
     LATER_INTEGER(loss_scale_updates),
     LATER_INTEGER(workers),
@@ -161,6 +164,7 @@ static const state_field state_fields[] = {
     LATER_REAL(pending.meters.checkpoint_s),
     LATER_REAL(pending.meters.evaluate_s),
     LATER_REAL(pending.meters.accelerator_s),
+    LATER_REAL(pending.meters.fetch_s),
 };
 
 static json_t *state_to_json(const fth_train_state *state)

@@ -177,6 +177,7 @@ static void set_meters(json_t *event, const fth_meters *meters)
 {
     fth_json_set_number(event, "data_wait_s", meters->data_wait_s);
     fth_json_set_number(event, "decode_s", meters->decode_s);
+    fth_json_set_number(event, "fetch_s", meters->fetch_s);
     fth_json_set_number(event, "compute_s", meters->compute_s);
     fth_json_set_number(event, "checkpoint_s", meters->checkpoint_s);
     fth_json_set_number(event, "evaluate_s", meters->evaluate_s);

@@ -407,6 +407,7 @@ fth_status fth_stepper_update(fth_stepper *stepper)
         meters->data_wait_s += ready - began;
         meters->compute_s += now - ready;
         meters->decode_s += batch->decode_seconds;
+        meters->fetch_s += batch->fetch_seconds;
         position->state.batches++;
         stepper->unsettled = stepper->strategy->drain != NULL;
         add_result(stepper, &result, now - began);
