@@ -15,7 +15,9 @@
 enum { DEFAULT_TRIES = 3 };
 static const uint32_t steps_ahead = 2; /* of a consumer, or: */
 static const double default_lookahead_s = 10;
-static const double first_pause_s = 0.2;                  /* after a failure; doubled with each */
+static const double first_pause_s = 0.2; /* after a failure; doubled with each */
+static const double longest_pause_s = 2;
+static const int memory_patience = 10; /* times as many tries where only room is missing: a reader may hold it */
 static const double least_ahead_s = 0.5, times_ahead = 4; /* of the time that preparing takes: what must be begun */
 static const double next_look_s = 1;                      /* where nothing is known to happen */
 static const double next_look_for_room_s = 0.02;
@@ -267,10 +269,11 @@ bool fth_scheduler_failed(fth_scheduler *scheduler, const fth_order *order, cons
         trouble->status = status;
         snprintf(trouble->reason, sizeof trouble->reason, "%s", reason);
         trouble->tries++;
-        trouble->retry_s = now_s + first_pause_s * pow(2, trouble->tries - 1);
+        trouble->retry_s = now_s + fmin(first_pause_s * pow(2, trouble->tries - 1), longest_pause_s);
         if (status != FTH_NO_MEMORY) /* which is the cache's, not the maker's */
             trouble->makers |= UINT64_C(1) << fth_makers_find(&scheduler->makers, maker, now_s);
-        hopeless = hopeless || trouble->tries >= scheduler->options.max_tries;
+        hopeless = hopeless ||
+                   trouble->tries >= scheduler->options.max_tries * (status == FTH_NO_MEMORY ? memory_patience : 1);
     }
     if (!hopeless) {
         scheduler->totals.tried_again++;
