@@ -20,6 +20,8 @@
 
 #define DESCRIBE_S 5.0
 #define FIGURES_S  1.0
+/* A host that did not answer is not waited for again for so long. */
+#define SILENT_S 5.0
 enum { MOST_KEPT = 32 };
 
 typedef struct client {
@@ -37,6 +39,7 @@ typedef struct client {
     fth_form form;    /* of the address, until it is chosen */
     int64_t rotation; /* the same */
     char why[256];    /* that form was chosen */
+    double silent_at; /* when the host did not answer who registered; -INFINITY: it did, the last time */
     fth_item_lease kept[MOST_KEPT];
 } client;
 
@@ -119,6 +122,7 @@ static fth_status open_client(const char *text, const char *saved, fth_deadline 
     FTH_TRY(fth_allocate(1, sizeof *own, &own));
     pthread_mutex_init(&own->mutex, NULL);
     FTH_TRY(fth_batches_address_parse(text, &own->address));
+    own->silent_at = -INFINITY;
     own->form = own->address.form;
     own->rotation = own->address.rotation;
     FTH_REQUIRE(own->shown = fth_format("batches://%s:%d/%s", own->address.host, own->address.port, own->address.name),
@@ -151,11 +155,14 @@ static fth_status open_session(void *context, const fth_dataset *dataset, fth_lo
     how.rotation = own->rotation;
     known = own->registration;
     how.known = own->registered ? &known : NULL;
+    how.away = fth_clock_seconds() - own->silent_at < SILENT_S;
     for (size_t i = 0; i < own->session_count; i++)
         how.away |= !fth_supply_is_connected(fth_session_supply(own->sessions[i]));
     pthread_mutex_unlock(&own->mutex);
     FTH_TRY(fth_session_open(&how, options, &opened));
     pthread_mutex_lock(&own->mutex);
+    if (!how.away)
+        own->silent_at = fth_supply_is_connected(fth_session_supply(opened)) ? -INFINITY : fth_clock_seconds();
     if (options->split == FTH_TRAIN) { /* whatever is opened later, also by this process again, goes on like this */
         if (how.form == FTH_FORM_AUTO)
             snprintf(own->why, sizeof own->why, "%s", fth_supply_why(fth_session_supply(opened)));

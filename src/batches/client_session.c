@@ -17,6 +17,9 @@
 #define REGISTER_AGAIN_S 1.0 /* where it can be done later */
 #define STEP_S           0.25
 
+/* Batches that a loader begins before they are asked for: a run that ends has begun some that it does not need. */
+enum { LOADED_AHEAD = 4 };
+
 struct fth_session {
     fth_session_options how;
     fth_loader_options options;
@@ -178,8 +181,10 @@ uint64_t fth_session_images_read(const fth_session *session)
 void fth_session_moved(fth_session *session, int64_t next)
 {
     const fth_loader_options *options = &session->options;
-    int64_t end = options->batch_limit > 0 ? options->batch_limit : options->expected_end;
-    fth_supply_set_position(session->supply, next, options->stride, next < end ? end : options->batch_limit);
+    int64_t end = options->batch_limit;
+    if (end == 0 && options->expected_end > 0 && next <= options->expected_end)
+        end = options->expected_end + (session->spec.form == FTH_FORM_BATCHES ? 0 : LOADED_AHEAD * options->stride);
+    fth_supply_set_position(session->supply, next, options->stride, end);
 }
 
 /* ---- samples ---- */
@@ -453,6 +458,8 @@ fth_status fth_session_next(fth_session *session, fth_deadline deadline, const f
         return FTH_OK;
     fth_job_plan_batch(&session->spec, session->set_count, session->next, &session->plan);
     fth_item_id id = fth_job_batch_id(&session->spec, &session->plan);
+    if (session->next == session->options.expected_end) /* it goes on all the same */
+        fth_supply_set_position(session->supply, session->next, session->options.stride, session->options.batch_limit);
     if (session->plan.count == 0) { /* a part that is empty */
         session->batch = (fth_batch){.labels = session->labels,
                                      .whole = session->plan.whole,

@@ -136,7 +136,7 @@ def test_jobs_share_what_is_decoded(farthing, coordinator, jobs):
 # ---- faults ----
 
 def long_run(photos_or_address, name):
-    return [*QUICK, "--epochs", 150, "--data", photos_or_address, "--name", name, "--checkpoint-every", "100"]
+    return [*QUICK, "--epochs", 80, "--data", photos_or_address, "--name", name, "--checkpoint-every", "100"]
 
 
 def has_steps(farthing, name):
