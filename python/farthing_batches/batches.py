@@ -134,7 +134,7 @@ class Batches(IterableDataset):
         self._given = start
         for number in range(first + index, end, count):
             reader = self._job.reader(index, count, number - index)
-            batch = reader.next()
+            batch = reader._next(read_only=False)
             if batch is None:
                 return
             images = torch.from_numpy(batch.images)

@@ -59,10 +59,9 @@ class _Lease:
 class _Memory:
     """Floats of a lease, for numpy.asarray(), whose arrays keep this alive."""
 
-    def __init__(self, lease: _Lease, address: int, shape: Tuple[int, ...]):
+    def __init__(self, lease: _Lease, address: int, shape: Tuple[int, ...], read_only: bool):
         self.lease = lease
-        # Said to be writable only since PyTorch warns of what is not; the memory is read-only.
-        self.__array_interface__ = {"version": 3, "typestr": "<f4", "shape": shape, "data": (address, False)}
+        self.__array_interface__ = {"version": 3, "typestr": "<f4", "shape": shape, "data": (address, read_only)}
 
 
 class _Handle:
@@ -192,6 +191,10 @@ class Reader:
 
     def next(self) -> Optional[Batch]:
         """The next batch; None after the last."""
+        return self._next(True)
+
+    def _next(self, read_only: bool) -> Optional[Batch]:
+        # PyTorch, which knows no read-only tensors, would warn of an array that says what it is.
         handle = self._open()
         batch = _library.Batch()
         handle.take(batch)
@@ -199,7 +202,7 @@ class Reader:
             return None
         lease = _Lease(handle, batch.lease)
         info, count = self.info, batch.count
-        images = np.asarray(_Memory(lease, batch.images, (count, info.channels, info.height, info.width)))
+        images = np.asarray(_Memory(lease, batch.images, (count, info.channels, info.height, info.width), read_only))
         labels = np.ctypeslib.as_array((ctypes.c_int64 * count).from_address(batch.labels)).copy() if count else np.empty(0, "i8")
         self._position = batch.number - self._options["worker"] + self._options["workers"]
         return Batch(images, labels, batch.number, batch.epoch)

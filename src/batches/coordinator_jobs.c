@@ -116,7 +116,10 @@ static void complete(const fth_served_jobs *jobs, const fth_open_set *set, fth_j
 {
     if (spec->form == FTH_FORM_AUTO)
         spec->form = fth_desk_choose_form(jobs->desk, spec, set, why);
-    else
+    else if (spec->form == FTH_FORM_ENCODED && !set->files) {
+        spec->form = FTH_FORM_DECODED;
+        snprintf(why, 256, "the images are no files: their pixels are all there is");
+    } else
         snprintf(why, 256, "the job asked for it");
     if (spec->sharing == FTH_SHARE_NONE)
         spec->rotation = 0;

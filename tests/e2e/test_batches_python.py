@@ -138,14 +138,33 @@ def test_pip_installs_it(tmp_path):
 
 def test_the_cache_has_the_same_numbers(coordinator, direct):
     """With share=none a job's batches are, bit for bit, those of a run without the cache, whatever is cached."""
-    for form in ("batches", "decoded"):
+    for form in ("batches", "decoded", "encoded"):
         with Reader(coordinator.address("digits"), share="none", form=form, batch_limit=2 * PER_EPOCH, **OPTIONS) as reader:
             got = [reader.next() for _ in range(2 * PER_EPOCH)]
             assert all(same(batch, expected) for batch, expected in zip(got, direct)), form
             assert reader.next() is None
             figures = reader.figures()
-            assert figures["form"] == form and figures["corrupt"] == 0
+            assert figures["form"] == ("decoded" if form == "encoded" else form)  # digits are no files
+            assert figures["corrupt"] == figures["direct"] == 0
             assert figures["hits"] + figures["waits"] >= 2 * PER_EPOCH
+
+
+def test_batches_lie_in_shared_memory(coordinator):
+    """Two readers of the same batches have them at the same place of the same memory, and cannot write there."""
+    def place(array):
+        address = array.__array_interface__["data"][0]
+        for line in Path("/proc/self/maps").read_text().splitlines():
+            begin, end = (int(x, 16) for x in line.split()[0].split("-"))
+            if begin <= address < end:
+                return line.split()[1], line.split()[4], int(line.split()[2], 16) + address - begin
+        raise AssertionError("nowhere")
+
+    readers = [Reader(coordinator.address("digits"), share="all", form="batches", **OPTIONS) for _ in range(2)]
+    first, second = (reader.next() for reader in readers)
+    assert place(first.images) == place(second.images) and place(first.images)[0] == "r--s"
+    assert not first.images.flags.writeable
+    with pytest.raises(ValueError, match="read-only"):
+        first.images[0] = 0
 
 
 def test_data_workers_share_a_job(coordinator):
