@@ -49,6 +49,7 @@ typedef struct fth_prefetch_worker {
     pthread_cond_t changed;
     json_t *results; /* to be reported */
     int orders_out;  /* taken by a thread, and not done */
+    int failures;    /* in a row */
     bool reporting;
 } fth_prefetch_worker;
 
@@ -147,6 +148,18 @@ static bool take_waiting(fth_prefetch_worker *worker, fth_workshop *workshop, ft
     return false;
 }
 
+/* A worker that fails at everything (it cannot open the data) would be quicker at that than others at their work, and use up the
+ * tries that items have: it waits, longer each time. */
+static void wait_after_failures(fth_prefetch_worker *worker)
+{
+    const double first_s = 0.2, longest_s = 10;
+    pthread_mutex_lock(&worker->mutex);
+    int failures = worker->failures;
+    pthread_mutex_unlock(&worker->mutex);
+    if (failures > 0)
+        pause_for(worker, fmin(longest_s, first_s * (1 << (failures < 8 ? failures : 8))));
+}
+
 /* Of one thread of the workshop at a time. */
 static bool take(void *context, fth_workshop *workshop, fth_deadline deadline, fth_order *order)
 {
@@ -158,6 +171,7 @@ static bool take(void *context, fth_workshop *workshop, fth_deadline deadline, f
         return true;
     if (fth_deadline_passed(deadline) || is_stopped(worker) || atomic_load(&worker->ended))
         return false;
+    wait_after_failures(worker);
     fth_status status = ask_for_orders(worker, worker->samples ? SAMPLES_AT_ONCE : BATCHES_AT_ONCE, HELD_MS, &answer);
     if (status != FTH_OK) {
         end_session(worker, status);
@@ -184,6 +198,10 @@ static void done(void *context, const fth_order *order, fth_status status, const
     pthread_mutex_lock(&worker->mutex);
     json_array_append_new(worker->results, result);
     worker->orders_out--;
+    if (status == FTH_OK)
+        worker->failures = 0;
+    else if (status != FTH_INTERRUPTED)
+        worker->failures++;
     pthread_cond_signal(&worker->changed);
     pthread_mutex_unlock(&worker->mutex);
 }

@@ -46,6 +46,17 @@ class Worker:
         self.process.stdout.close()
 
 
+PHOTOS = ["--batch", 8, "--image-size", 16]
+
+
+def write_photos(folder, count=60, grey=lambda i: i % 7 == 3):
+    """Colour images, with some grey ones among them."""
+    for i in range(count):
+        path = folder / ("val" if i % 5 == 0 else "train") / ("cat" if i % 2 else "dog") / f"{i}.png"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(grey_png(24, lambda x, y, i=i: (x * y + i) % 256) if grey(i) else png(20 + i % 5, 30, 4 * i))
+
+
 class Function(http.server.ThreadingHTTPServer):
     """A function that is not ours: `answer` has an order, and gives a code and a body, or None to say nothing at all."""
     daemon_threads = True
@@ -154,6 +165,20 @@ def test_a_worker_outlives_its_coordinator(tmp_path, job, expected):
         assert worker.process.poll() is None and prefetchers(coordinator)["beta"]["done"] > 0
 
 
+def test_a_worker_without_the_data_does_not_spoil_it_for_others(tmp_path, farthing, job):
+    """The coordinator has the folder open when its name changes; the worker, elsewhere, cannot open it."""
+    write_photos(tmp_path / "photos")
+    direct = farthing("train", *JOB, *PHOTOS, "--data", tmp_path / "photos").end
+    with Coordinator(tmp_path, "--data", f"photos={tmp_path / 'photos'}", "--prefetch", "threads:1,workers") as coordinator:
+        (tmp_path / "photos").rename(tmp_path / "elsewhere")
+        with Worker(tmp_path, "--server", f"http://127.0.0.1:{coordinator.port}", "--name", "blind") as worker:
+            worker.wait_until_it_works()
+            assert same(job(coordinator, "photos", *PHOTOS), direct)
+            blind = prefetchers(coordinator).get("blind", {"done": 0, "tries": 0})
+            assert blind["done"] == 0 and blind["tries"] < 10
+            assert coordinator.status()["work"]["failed_for_good"] == 0
+
+
 def test_a_worker_says_what_is_wrong(tmp_path, farthing):
     assert "--server URL" in farthing("worker", "prefetch", code=2).err
     assert "did you mean" in farthing("worker", "prefetsch", code=2).err
@@ -247,17 +272,13 @@ def test_functions_that_fail_leave_jobs_alone(tmp_path, job, expected, fault):
 
 def test_grey_images_among_colour_ones_come_through(tmp_path, farthing, job):
     """Through a worker and a function: the numbers of a run without the cache."""
-    for i in range(60):
-        path = tmp_path / "photos" / ("val" if i % 5 == 0 else "train") / ("cat" if i % 2 else "dog") / f"{i}.png"
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(grey_png(24, lambda x, y, i=i: (x * y + i) % 256) if i % 7 == 3 else png(20 + i % 5, 30, 4 * i))
-    more = ["--batch", 8, "--image-size", 16]
-    direct = farthing("train", *JOB, "--data", tmp_path / "photos", *more).end
+    write_photos(tmp_path / "photos")
+    direct = farthing("train", *JOB, "--data", tmp_path / "photos", *PHOTOS).end
     with Worker(tmp_path, "--port", 0) as function:
         with Coordinator(tmp_path, "--data", f"photos={tmp_path / 'photos'}", "--prefetch", f"{function.serving()},workers") \
                 as coordinator, Worker(tmp_path, "--server", f"http://127.0.0.1:{coordinator.port}") as worker:
             worker.wait_until_it_works()
             for form in ("batches", "encoded", "decoded"):  # PNG is decoded in one way, so all give the same
-                assert same(job(coordinator, "photos", *more, query=f"?form={form}"), direct), form
+                assert same(job(coordinator, "photos", *PHOTOS, query=f"?form={form}"), direct), form
             work = coordinator.status()["work"]
             assert work["failed_for_good"] == 0 and work["bad_samples"] == 0

@@ -9,9 +9,8 @@ from pathlib import Path
 import pytest
 import test_batches_python as package
 from batches_server import Coordinator
-from conftest import SANITIZED, png
-from test_batches_prefetch import JOB, Function, Worker, job, prefetchers, same  # noqa: F401
-from test_images import grey_png
+from conftest import SANITIZED
+from test_batches_prefetch import JOB, Function, Worker, job, prefetchers, same, write_photos  # noqa: F401
 
 
 def test_retry_limit_is_kept(tmp_path, farthing):
@@ -35,10 +34,7 @@ def test_cached_means_cached(tmp_path, farthing, job):  # noqa: F811
     """The prototype's functions said "cached" when they had failed at a grey image among colour ones. Here grey images are images, and
     what says that it has cached what it has not is not believed."""
     photos = tmp_path / "photos"
-    for i in range(40):
-        path = photos / ("val" if i % 5 == 0 else "train") / ("cat" if i % 2 else "dog") / f"{i}.png"
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(grey_png(24, lambda x, y, i=i: (x * y + i) % 256) if i == 13 else png(20 + i % 5, 30, 4 * i))
+    write_photos(photos, 40, grey=lambda i: i == 13)
     more = ["--batch", 4, "--image-size", 16]
     direct = farthing("train", *JOB, "--data", photos, *more).end
 
