@@ -19,7 +19,8 @@
 enum {
     MAX_NEEDS = 4096,
     MAX_WANTED = 512,
-    MAX_DEPTH = 64, /* batches of each client that are looked ahead */
+    MAX_DEPTH = 64,  /* batches of each client that are looked ahead */
+    FIRST_DEPTH = 4, /* the same before the size of entries is known */
     MAX_FAILURES = 256,
     HOLD_MS = 25, /* how long the coordinator may hold a sync */
     GET_COUNT = 64
@@ -64,7 +65,7 @@ struct fth_agent_fill {
     size_t next_failure;
 
     /* the thread's */
-    fth_need *needs;
+    fth_agent_need *needs;
     size_t need_count;
     held_entry *held; /* oldest first */
     size_t held_count, held_capacity;
@@ -117,14 +118,14 @@ fth_status fth_agent_fill_why(fth_agent_fill *fill, fth_item_id id)
 }
 
 /* Tells the clients that wait for `need`. */
-static void fail_need(fth_agent_fill *fill, const fth_need *need, fth_status status, const char *text)
+static void fail_need(fth_agent_fill *fill, const fth_agent_need *need, fth_status status, const char *text)
 {
     note_failure(fill, need->id, status, text);
     if (need->waiting)
         fth_board_wake(fill->options.board, need->id, status);
 }
 
-static const fth_need *find_need(const fth_agent_fill *fill, fth_item_id id)
+static const fth_agent_need *find_need(const fth_agent_fill *fill, fth_item_id id)
 {
     for (size_t i = 0; i < fill->need_count; i++)
         if (fth_item_id_equal(fill->needs[i].id, id))
@@ -235,7 +236,7 @@ static bool fetch_from_redis(fth_agent_fill *fill, fth_cache *cache, const fth_r
     if (status != FTH_OK)
         snprintf(text, sizeof text, "%s", fth_error_message());
     for (size_t i = 0; i < count; i++) {
-        const fth_need *need = found[i] ? NULL : find_need(fill, ids[i]);
+        const fth_agent_need *need = found[i] ? NULL : find_need(fill, ids[i]);
         if (found[i])
             continue;
         if (status == FTH_OK)
@@ -313,7 +314,7 @@ static fth_status add_wanted(fth_agent_fill *fill, json_t *request, bool *wants)
     bool some_failed = has_failures(fill);
 
     for (size_t i = 0; i < fill->need_count; i++) {
-        const fth_need *need = &fill->needs[i];
+        const fth_agent_need *need = &fill->needs[i];
         fth_receipt receipt = {.size_bytes = fill->typical_bytes};
         char text[FTH_ITEM_ID_TEXT], reason[256];
         bool is_here = fth_segment_has(fill->options.segment, need->id, &receipt);
@@ -374,7 +375,7 @@ static void take_failures(fth_agent_fill *fill, const json_t *failed)
         const char *name = json_string_value(json_object_get(row, "status"));
         const char *error = json_string_value(json_object_get(row, "error"));
         fth_item_id id;
-        const fth_need *need = text && fth_item_id_parse(text, &id) ? find_need(fill, id) : NULL;
+        const fth_agent_need *need = text && fth_item_id_parse(text, &id) ? find_need(fill, id) : NULL;
         fth_status status = name ? fth_status_find(name) : FTH_IO;
         if (need)
             fail_need(fill, need, status == FTH_OK ? FTH_IO : status, error ? error : "not said why");
@@ -409,10 +410,11 @@ static void note_back(fth_agent_fill *fill)
     pthread_mutex_unlock(&fill->mutex);
 }
 
-/* How many batches of each client to look ahead: what fits, as far as sizes are known. */
-static int choose_depth(const fth_agent_fill *fill)
+/* How far ahead to look: as many items as fit, as far as sizes are known, and some more, since sizes differ. */
+static size_t choose_room(const fth_agent_fill *fill)
 {
-    return fill->typical_bytes == 0 ? 4 : MAX_DEPTH;
+    uint64_t fit = fth_segment_capacity(fill->options.segment) / (fill->typical_bytes ? fill->typical_bytes : 1);
+    return fit + fit / 4 + 16 < MAX_NEEDS ? (size_t)(fit + fit / 4 + 16) : MAX_NEEDS;
 }
 
 /* One round; *pause_s: how long to rest before the next, unless woken. */
@@ -424,8 +426,8 @@ static void sync_once(fth_agent_fill *fill, double *pause_s)
 
     *pause_s = REST_S;
     FTH_REQUIRE(request, FTH_NO_MEMORY, "no memory for a request to the coordinator");
-    FTH_TRY(fth_agent_jobs_look(fill->options.jobs, request, choose_depth(fill), fill->needs, MAX_NEEDS,
-                                &fill->need_count));
+    FTH_TRY(fth_agent_jobs_look(fill->options.jobs, request, fill->typical_bytes ? MAX_DEPTH : FIRST_DEPTH, fill->needs,
+                                choose_room(fill), &fill->need_count));
     FTH_TRY(add_wanted(fill, request, &wants));
     if (!wants && json_array_size(json_object_get(request, "jobs")) == 0) { /* nothing to say */
         *pause_s = IDLE_S;

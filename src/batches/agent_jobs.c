@@ -37,13 +37,22 @@ typedef struct seen_slot {
     fth_slot_state state;
 } seen_slot;
 
+/* A slot of a job that is here. */
+typedef struct taken_slot {
+    int number;
+    const fth_slot_state *state;
+    agent_job *job;
+} taken_slot;
+
 struct fth_agent_jobs {
     fth_board *board;
     pthread_mutex_t mutex;
     /* guarded by mutex */
     agent_job **jobs;
     size_t count, capacity;
-    seen_slot *slots; /* (FTH_BOARD_SLOTS) */
+    seen_slot *slots;  /* (FTH_BOARD_SLOTS) */
+    taken_slot *taken; /* (FTH_BOARD_SLOTS), those that are taken, as of the last look */
+    size_t taken_count;
     int64_t *samples; /* for planning: of the largest batch so far */
     size_t sample_room;
 };
@@ -57,6 +66,7 @@ fth_status fth_agent_jobs_create(fth_board *board, fth_agent_jobs **result)
     pthread_mutex_init(&jobs->mutex, NULL);
     jobs->board = board;
     FTH_TRY(fth_allocate(FTH_BOARD_SLOTS, sizeof *jobs->slots, &jobs->slots));
+    FTH_TRY(fth_allocate(FTH_BOARD_SLOTS, sizeof *jobs->taken, &jobs->taken));
     *result = jobs;
     jobs = NULL;
 
@@ -86,6 +96,7 @@ void fth_agent_jobs_free(fth_agent_jobs *jobs)
     pthread_mutex_destroy(&jobs->mutex);
     free(jobs->jobs);
     free(jobs->slots);
+    free(jobs->taken);
     free(jobs->samples);
     free(jobs);
 }
@@ -226,6 +237,7 @@ void fth_agent_jobs_left(fth_agent_jobs *jobs, int slot, uint64_t id, bool finis
 static void look_at_board(fth_agent_jobs *jobs)
 {
     double now_s = fth_clock_seconds();
+    jobs->taken_count = 0;
     for (size_t i = 0; i < jobs->count; i++)
         jobs->jobs[i]->has_clients = false;
     for (int slot = 0; slot < FTH_BOARD_SLOTS; slot++) {
@@ -241,6 +253,7 @@ static void look_at_board(fth_agent_jobs *jobs)
         if (job) {
             job->has_clients = true;
             job->seen_s = now_s;
+            jobs->taken[jobs->taken_count++] = (taken_slot){.number = slot, .state = &seen->state, .job = job};
         }
     }
 }
@@ -251,13 +264,14 @@ static json_t *report_job(const fth_agent_jobs *jobs, const agent_job *job)
     json_t *processes = json_array(), *counters = json_array();
     uint64_t sums[FTH_SLOT_COUNTERS];
     memcpy(sums, job->ended, sizeof sums);
-    for (int slot = 0; slot < FTH_BOARD_SLOTS; slot++) {
-        const fth_slot_state *state = &jobs->slots[slot].state;
-        if (!jobs->slots[slot].is_taken || state->job != job->id)
+    for (size_t place = 0; place < jobs->taken_count; place++) {
+        const fth_slot_state *state = jobs->taken[place].state;
+        if (jobs->taken[place].job != job)
             continue;
         if (state->next >= 0)
-            json_array_append_new(processes, json_pack("[i, I, I, I]", slot, (json_int_t)state->next,
-                                                       (json_int_t)state->stride, (json_int_t)state->end));
+            json_array_append_new(processes,
+                                  json_pack("[i, I, I, I]", jobs->taken[place].number, (json_int_t)state->next,
+                                            (json_int_t)state->stride, (json_int_t)state->end));
         for (int i = 0; i < FTH_SLOT_COUNTERS; i++)
             sums[i] += state->counters[i];
     }
@@ -330,7 +344,7 @@ static const planned_batch *plan_batch(fth_agent_jobs *jobs, agent_job *job, int
 
 /* A list of needs with each id once: a table of places by id, open addressing. */
 typedef struct need_list {
-    fth_need *needs;
+    fth_agent_need *needs;
     size_t room, count;
     uint32_t *table; /* place + 1; 0: free */
     size_t mask;
@@ -340,7 +354,7 @@ static void add_need(need_list *list, fth_item_id id, uint64_t job, bool waiting
 {
     size_t place = id.words[0] & list->mask;
     while (list->table[place]) {
-        fth_need *need = &list->needs[list->table[place] - 1];
+        fth_agent_need *need = &list->needs[list->table[place] - 1];
         if (fth_item_id_equal(need->id, id)) {
             need->waiting |= waiting;
             return;
@@ -349,22 +363,21 @@ static void add_need(need_list *list, fth_item_id id, uint64_t job, bool waiting
     }
     if (list->count == list->room)
         return;
-    list->needs[list->count++] = (fth_need){.id = id, .job = job, .waiting = waiting};
+    list->needs[list->count++] = (fth_agent_need){.id = id, .job = job, .waiting = waiting};
     list->table[place] = (uint32_t)list->count;
 }
 
 /* With the mutex held. */
 static void list_needs(fth_agent_jobs *jobs, int depth, need_list *list)
 {
-    for (int slot = 0; slot < FTH_BOARD_SLOTS; slot++)
-        if (jobs->slots[slot].is_taken && jobs->slots[slot].state.waiting)
-            add_need(list, jobs->slots[slot].state.wanted, jobs->slots[slot].state.job, true);
+    for (size_t i = 0; i < jobs->taken_count; i++)
+        if (jobs->taken[i].state->waiting)
+            add_need(list, jobs->taken[i].state->wanted, jobs->taken[i].job->id, true);
     for (int ahead = 0; ahead < depth && list->count < list->room; ahead++)
-        for (int slot = 0; slot < FTH_BOARD_SLOTS; slot++) {
-            const fth_slot_state *state = &jobs->slots[slot].state;
-            agent_job *job = jobs->slots[slot].is_taken ? find_job(jobs, state->job) : NULL;
-            if (!job || state->next < 0 || state->stride < 1 || state->stride > INT32_MAX ||
-                state->next > INT64_MAX / 2)
+        for (size_t place = 0; place < jobs->taken_count; place++) {
+            const fth_slot_state *state = jobs->taken[place].state;
+            agent_job *job = jobs->taken[place].job;
+            if (state->next < 0 || state->stride < 1 || state->stride > INT32_MAX || state->next > INT64_MAX / 2)
                 continue;
             int64_t number = state->next + ahead * state->stride;
             if (state->end > 0 && number >= state->end)
@@ -375,7 +388,7 @@ static void list_needs(fth_agent_jobs *jobs, int depth, need_list *list)
         }
 }
 
-fth_status fth_agent_jobs_look(fth_agent_jobs *jobs, json_t *request, int depth, fth_need *needs, size_t room,
+fth_status fth_agent_jobs_look(fth_agent_jobs *jobs, json_t *request, int depth, fth_agent_need *needs, size_t room,
                                size_t *count)
 {
     fth_status status = FTH_OK;

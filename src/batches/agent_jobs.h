@@ -21,15 +21,15 @@ json_t *fth_agent_jobs_registration(fth_agent_jobs *jobs, uint64_t job);
 void fth_agent_jobs_left(fth_agent_jobs *jobs, int slot, uint64_t job, bool finished);
 
 /* An item that is needed. */
-typedef struct fth_need {
+typedef struct fth_agent_need {
     fth_item_id id;
     uint64_t job; /* of one that needs it */
     bool waiting; /* a client waits for it */
-} fth_need;
+} fth_agent_need;
 
 /* Looks at the board: adds "jobs", "finished" and "left" to a request of POST /v1/sync, and lists what is needed next, at most `room`
  * items, each once: first what clients wait for, then of each client's coming `depth` batches the nearest first. */
-fth_status fth_agent_jobs_look(fth_agent_jobs *jobs, json_t *request, int depth, fth_need *needs, size_t room,
+fth_status fth_agent_jobs_look(fth_agent_jobs *jobs, json_t *request, int depth, fth_agent_need *needs, size_t room,
                                size_t *count);
 /* The request did not arrive: what ended is said again in the next one. */
 void fth_agent_jobs_not_told(fth_agent_jobs *jobs);
