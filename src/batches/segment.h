@@ -28,6 +28,8 @@ fth_status fth_segment_adopt(int fd, fth_board *board, fth_segment_cache **segme
  * So an owner that was killed finds its entries again. *found: entries may be in it. */
 fth_status fth_segment_open(const char *name, uint64_t memory_bytes, fth_board **board, fth_segment_cache **segment,
                             bool *found);
+/* What it can be found under, not 0: a hash. */
+void fth_segment_set_name(fth_segment_cache *segment, uint64_t name);
 void fth_segment_free(fth_segment_cache *segment);
 int fth_segment_read_only_fd(const fth_segment_cache *segment); /* lent */
 uint64_t fth_segment_capacity(const fth_segment_cache *segment);
