@@ -18,7 +18,7 @@
 #include "data/provider.h"
 #include "http/http.h"
 
-#define DESCRIBE_S 5.0
+#define DESCRIBE_S 3.0
 #define FIGURES_S  1.0
 /* A host that did not answer is not waited for again for so long. */
 #define SILENT_S 5.0

@@ -34,7 +34,8 @@ static const fth_option options[] = {
      .list = fth_dataset_choice,
      .help =
          "digits, shapes or shapes-20 (built in); a folder, archive, bucket (s3://, gs://, az://) or URL of JPEG and "
-         "PNG files in class folders; or a folder of MNIST idx or CIFAR-10 binary files",
+         "PNG files in class folders; a folder of MNIST idx or CIFAR-10 binary files; or batches://HOST:PORT/NAME of "
+         "`farthing serve batches`",
      .identity = true, .fixed = true, .commands = FTH_FOR_TRAIN | FTH_FOR_EVALUATE | FTH_FOR_SERVE},
     {ROW("weights", TEXT, weights), .address = true, .argument = "FILE[:KEY]",
      .help = "weights to start from, or to measure: safetensors, or PyTorch's .pth (FILE:KEY for a dictionary inside)",

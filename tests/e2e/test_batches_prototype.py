@@ -1,5 +1,6 @@
 """The prototype's failures, each by name: none of them may come back."""
 import json
+import shutil
 import multiprocessing
 import os
 import signal
@@ -145,3 +146,62 @@ def agents_of(folder):
                 yield int(status.parent.name)
         except OSError:
             pass
+
+
+def write_photos(folder, count=24):
+    for i in range(count):
+        path = folder / ("val" if i % 4 == 0 else "train") / "abc"[i % 3] / f"{i}.png"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(png(20 + i % 5, 30, 10 * i))
+    return folder
+
+
+def test_ids_come_from_the_data_not_a_bucket_name(tmp_path, farthing):
+    """The prototype made ids of a hard-coded bucket's name, so nothing was ever hit. Here a copy of the data, somewhere else and under
+    another name, has the same ids; data that was changed has others, also where everything about it is called as before."""
+    photos, copy = write_photos(tmp_path / "photos"), tmp_path / "elsewhere" / "pictures"
+    shutil.copytree(photos, copy)  # with the times of its files
+    run = ["train", "--model", "linear", "--batch", 6, "--image-size", 16, "--epochs", 2, "--json"]
+    env = {"XDG_RUNTIME_DIR": str(tmp_path)}
+    with Coordinator(tmp_path, "--data", f"one={photos},two={copy}", "--cache-memory", "64m") as coordinator:
+        versions = {data["name"]: data["version"] for data in coordinator.status()["data"]}
+        assert versions["one"] == versions["two"]
+        first = farthing(*run, "--data", coordinator.address("one", "?form=batches"), env=env)
+        prepared = coordinator.status()["work"]["prepared"]
+        second = farthing(*run, "--data", coordinator.address("two", "?form=batches"), env=env)
+        assert same(first.end, second.end)
+        assert coordinator.status()["work"]["prepared"] == prepared  # all of it was there: nobody needed the room
+        figures = [event for event in second.events if event["event"] == "batch_cache"][-1]
+        assert figures["misses"] == 0 and figures["hits"] > 0 and figures["decoded_for_it"] == 0
+    (copy / "train/b/1.png").write_bytes(png(21, 30, 99))
+    with Coordinator(tmp_path, "--data", f"one={photos},two={copy}", "--cache-memory", "64m") as coordinator:
+        changed = {data["name"]: data["version"] for data in coordinator.status()["data"]}
+        assert changed["one"] == versions["one"] != changed["two"]
+
+
+def test_access_is_checked_before_a_run(tmp_path, farthing):
+    """In the prototype, access that was missing showed in mid-run. Here doctor, and training before it writes anything, say within
+    a moment what cannot be reached: the coordinator, the data set, with a key or without."""
+    photos, keys = write_photos(tmp_path / "photos"), tmp_path / "keys"
+    keys.write_text("AKREAD secretsecretsecretsecret01 read data=other\n")
+    keys.chmod(0o600)
+    run = ["train", "--model", "linear", "--batch", 6, "--image-size", 16, "--epochs", 1]
+    env = {"XDG_RUNTIME_DIR": str(tmp_path)}
+    with Coordinator(tmp_path, "--data", f"photos={photos}") as coordinator:
+        port = coordinator.port
+        wrong = farthing(*run, "--data", coordinator.address("fotos"), env=env, code=None)
+        assert wrong.code in (1, 2) and "fotos" in wrong.err and "photos" in wrong.err
+        assert farthing("doctor", "--data", coordinator.address("photos"), env=env).code == 0
+    gone = farthing(*run, "--data", f"batches://127.0.0.1:{port}/photos", env=env, code=1)
+    assert f"cannot reach the batch cache at 127.0.0.1:{port}" in gone.err and "farthing serve batches" in gone.err
+    assert "cannot reach the batch cache" in farthing("doctor", "--data", f"batches://127.0.0.1:{port}/photos", env=env,
+                                                      code=1).out
+    # From another machine, as an empty folder for sockets is: through an agent, whose key may not read the data set.
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir(mode=0o700)
+    with Coordinator(tmp_path, "--data", f"photos={photos}", "--keys", keys) as coordinator:
+        for access in ({}, {"FARTHING_ACCESS_KEY": "AKREAD", "FARTHING_SECRET_KEY": "secretsecretsecretsecret01"}):
+            refused = farthing(*run, "--data", coordinator.address("photos"), env={"XDG_RUNTIME_DIR": str(elsewhere), **access},
+                               code=1)
+            assert "photos" in refused.err or "key" in refused.err, refused.err
+    assert not list(tmp_path.glob("runs/*"))  # nothing was begun
