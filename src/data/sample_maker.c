@@ -95,17 +95,7 @@ fth_status fth_sample_maker_read(fth_sample_maker *maker, fth_split split, int64
 
 void fth_sample_maker_expect(fth_sample_maker *maker, fth_split split, const int64_t *samples, int64_t count)
 {
-    enum { AT_ONCE = 64 };
-    const fth_image_set *set = maker->dataset->images;
-    size_t numbers[AT_ONCE];
-    if (!set || !set->places.kind->expect)
-        return;
-    for (int64_t done = 0; done < count;) {
-        size_t some = 0;
-        for (; some < AT_ONCE && done < count; done++)
-            numbers[some++] = fth_image_set_find(maker->dataset, split, samples[done]);
-        set->places.kind->expect(set->places.state, &set->index, numbers, some);
-    }
+    fth_dataset_expect(maker->dataset, split, samples, (size_t)count); /* without room: read when it is needed */
 }
 
 fth_status fth_sample_maker_decode(fth_sample_maker *maker, const fth_raw_sample *raw, fth_raw_sample *pixels)
