@@ -138,7 +138,7 @@ static void give(fth_scheduler *scheduler, uint32_t item, uint64_t size_bytes, f
 {
     uint32_t earliest = 0;
     fth_item_needed_s(scheduler, item, &earliest);
-    const fth_need *need = &scheduler->needs[earliest];
+    const fth_item_need *need = &scheduler->needs[earliest];
     const fth_consumer *consumer = scheduler->consumers[need->consumer];
     fth_known_item *known = &scheduler->items.items[item];
     known->job = consumer->job->serial;

@@ -55,7 +55,7 @@ double fth_item_needed_s(const fth_scheduler *scheduler, uint32_t item, uint32_t
 {
     double needed = INFINITY;
     for (uint32_t need = scheduler->items.items[item].needs; need; need = scheduler->needs[need].next) {
-        const fth_need *each = &scheduler->needs[need];
+        const fth_item_need *each = &scheduler->needs[need];
         double time = fth_consumer_time(scheduler, scheduler->consumers[each->consumer], each->turn);
         if (time < needed) {
             needed = time;
@@ -91,7 +91,7 @@ static bool add_need(fth_scheduler *scheduler, fth_consumer *consumer, uint32_t 
         return false;
     fth_known_item *known = &scheduler->items.items[item];
     fth_consumer_step *step = step_at(consumer, turn);
-    scheduler->needs[need] = (fth_need){
+    scheduler->needs[need] = (fth_item_need){
         .item = item, .next = known->needs, .sibling = step->needs, .consumer = consumer->index, .turn = turn};
     if (known->needs)
         scheduler->needs[known->needs].previous = need;
@@ -113,12 +113,12 @@ static bool add_need(fth_scheduler *scheduler, fth_consumer *consumer, uint32_t 
 /* Takes a need out of its item's list, and frees it. */
 static void end_need(fth_scheduler *scheduler, uint32_t number)
 {
-    fth_need *need = &scheduler->needs[number];
+    fth_item_need *need = &scheduler->needs[number];
     uint32_t item = need->item;
     *(need->previous ? &scheduler->needs[need->previous].next : &scheduler->items.items[item].needs) = need->next;
     if (need->next)
         scheduler->needs[need->next].previous = need->previous;
-    *need = (fth_need){.next = scheduler->free_need};
+    *need = (fth_item_need){.next = scheduler->free_need};
     scheduler->free_need = number;
     if (!scheduler->items.items[item].needs)
         fth_item_settle(scheduler, item);

@@ -125,12 +125,12 @@ typedef struct fth_consumer {
 } fth_consumer;
 
 /* A step's use of an item. */
-typedef struct fth_need {
+typedef struct fth_item_need {
     uint32_t item;
     uint32_t previous, next; /* needs of the same item */
     uint32_t sibling;        /* the next need of the same step */
     uint32_t consumer, turn;
-} fth_need;
+} fth_item_need;
 
 /* ---- makers ---- */
 
@@ -195,7 +195,7 @@ struct fth_scheduler {
     size_t consumer_count, consumer_capacity;
     fth_item_group *groups; /* by index less 1 */
     size_t group_count, group_capacity;
-    fth_need *needs;
+    fth_item_need *needs;
     uint32_t need_count, need_capacity, free_need;
     uint32_t *wanted;
     size_t wanted_count, wanted_capacity;
