@@ -18,8 +18,7 @@ static const double default_lookahead_s = 10;
 static const double first_pause_s = 0.2; /* after a failure; doubled with each */
 static const double longest_pause_s = 2;
 static const int memory_patience = 10; /* times as many tries where only room is missing: a reader may hold it */
-static const double least_ahead_s = 0.5, times_ahead = 4; /* of the time that preparing takes: what must be begun */
-static const double next_look_s = 1;                      /* where nothing is known to happen */
+static const double next_look_s = 1;   /* where nothing is known to happen */
 static const double next_look_for_room_s = 0.02;
 
 fth_status fth_scheduler_create(const fth_scheduler_options *options, fth_scheduler **scheduler)
@@ -97,9 +96,8 @@ static bool is_being_measured(const fth_scheduler *scheduler, const fth_schedule
 /* Begun later, it might not be there in time. */
 static bool is_soon(const fth_scheduler *scheduler, const fth_consumer *consumer, double needed_s)
 {
-    const fth_item_group *group = fth_scheduler_group(scheduler, consumer->job->group);
     return consumer->untried - consumer->first < steps_ahead ||
-           needed_s < scheduler->now_s + least_ahead_s + times_ahead * group->preparing_s;
+           needed_s < scheduler->now_s + fth_consumer_lead_s(scheduler, consumer);
 }
 
 /* What is needed first of all that has to be prepared; 0: nothing. */

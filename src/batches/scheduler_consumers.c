@@ -15,7 +15,8 @@ static const double unknown_interval_s = 0.1;
 static const double time_to_take_s = 2; /* what a consumer waited for, before it counts as stuck */
 static const double rank_s = 1e-6;      /* between consumers that begin to wait at the same time */
 static const double pace_memory = 0.85; /* weight of what was known, for a batch */
-enum { FIRST_STEPS = 8, MIN_STEPS = 4, MAX_STEPS = 1024, MAX_NEEDS_OF_JOB = 1 << 15 };
+enum { FIRST_STEPS = 8, MIN_STEPS = 4, MAX_STEPS = 1024, MAX_NEEDS_OF_JOB = 1 << 15, NEXT_EPOCH_PART = 8 };
+static const double least_lead_s = 0.5, preparing_times = 4;
 
 /* ---- when ---- */
 
@@ -42,6 +43,11 @@ static double next_time(const fth_scheduler *scheduler, const fth_consumer *cons
         due = consumer->answered_s;
     }
     return due >= now ? due : ready ? now + (now - due) : now;
+}
+
+double fth_consumer_lead_s(const fth_scheduler *scheduler, const fth_consumer *consumer)
+{
+    return least_lead_s + preparing_times * fth_scheduler_group(scheduler, consumer->job->group)->preparing_s;
 }
 
 double fth_consumer_time(const fth_scheduler *scheduler, const fth_consumer *consumer, uint32_t turn)
@@ -268,11 +274,19 @@ static uint32_t window_steps(const fth_scheduler *scheduler, const fth_consumer 
     const fth_scheduled_job *job = consumer->job;
     const fth_item_group *group = fth_scheduler_group(scheduler, job->group);
     bool batches = job->kind == FTH_ITEM_BATCH;
-    double items = batches ? 1 : (double)fth_part_samples(job->spec.part, job->spec.batch);
-    double steps = consumer->interval_s > 0 ? ceil(scheduler->options.lookahead_s / consumer->interval_s) : FIRST_STEPS;
-    double most = batches ? MAX_STEPS : MAX_NEEDS_OF_JOB / (items > 1 ? items : 1) / (double)job->consumer_count;
+    double items = batches ? 1 : fmax(1, (double)fth_part_samples(job->spec.part, job->spec.batch));
+    double interval = consumer->interval_s, lookahead = scheduler->options.lookahead_s;
+    double steps = interval > 0 ? ceil(lookahead / interval) : FIRST_STEPS;
+    double most = batches ? MAX_STEPS : MAX_NEEDS_OF_JOB / items / (double)job->consumer_count;
     if (group->mean_bytes > 0)
-        most = fmin(most, (double)scheduler->options.memory_bytes / (group->mean_bytes * (items > 1 ? items : 1)) + 1);
+        most = fmin(most, (double)scheduler->options.memory_bytes / (group->mean_bytes * items) + 1);
+    if (consumer->end == 0) {
+        /* It may end with any epoch. Of the next one only what must be begun is prepared, and a part of it at most. */
+        double epoch = (double)job->per_epoch / (double)consumer->stride;
+        double left = (double)(job->per_epoch - consumer->next % job->per_epoch) / (double)consumer->stride;
+        double lead = interval > 0 ? ceil(fth_consumer_lead_s(scheduler, consumer) / interval) : MIN_STEPS;
+        most = fmin(most, left + fmin(lead, epoch / NEXT_EPOCH_PART));
+    }
     steps = fmin(steps, most);
     return steps > MIN_STEPS ? (uint32_t)steps : MIN_STEPS;
 }

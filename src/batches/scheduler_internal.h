@@ -225,6 +225,8 @@ void fth_jobs_release(fth_scheduler *scheduler);
 
 /* ---- scheduler_consumers.c ---- */
 void fth_consumer_close(fth_scheduler *scheduler, fth_consumer *consumer);
+/* How long before it is needed an item must be begun. */
+double fth_consumer_lead_s(const fth_scheduler *scheduler, const fth_consumer *consumer);
 /* When a consumer is expected at a step. */
 double fth_consumer_time(const fth_scheduler *scheduler, const fth_consumer *consumer, uint32_t turn);
 /* When an item is needed next; it has needs. */

@@ -116,6 +116,23 @@ static void an_end_is_kept(void **state)
     fth_scheduler_free(scheduler);
 }
 
+static void little_is_prepared_beyond_an_epoch_that_may_be_the_last(void **state)
+{
+    (void)state;
+    fth_scheduler *scheduler = create(1 << 30);
+    fth_job_spec spec = make_spec(FTH_FORM_BATCHES);
+    add_job(scheduler, 1, &spec, 0);
+    int made = 0;
+    for (int64_t next = 0; next <= 100; next++) { /* an epoch, a hundred batches a second */
+        fth_scheduler_set_position(scheduler, 1, 0, next, 1, 0, 0.01 * (double)next);
+        made += take_all(scheduler, 0.01 * (double)next);
+        if (next == 99)
+            assert_in_range(made, 102, 115);
+    }
+    assert_true(made > 190); /* it has gone on: the whole of the next is ahead */
+    fth_scheduler_free(scheduler);
+}
+
 static void processes_take_turns(void **state)
 {
     (void)state;
@@ -713,6 +730,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(batches_are_prepared_in_the_order_of_need),
         cmocka_unit_test(an_end_is_kept),
+        cmocka_unit_test(little_is_prepared_beyond_an_epoch_that_may_be_the_last),
         cmocka_unit_test(processes_take_turns),
         cmocka_unit_test(the_faster_job_comes_first),
         cmocka_unit_test(what_somebody_waits_for_comes_first_of_all),
