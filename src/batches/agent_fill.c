@@ -77,6 +77,11 @@ struct fth_agent_fill {
 
 /* ---- failures ---- */
 
+static bool is_outage(fth_status status)
+{
+    return status == FTH_PEER_LOST || status == FTH_TIMEOUT;
+}
+
 static void note_failure(fth_agent_fill *fill, fth_item_id id, fth_status status, const char *text)
 {
     pthread_mutex_lock(&fill->mutex);
@@ -86,9 +91,8 @@ static void note_failure(fth_agent_fill *fill, fth_item_id id, fth_status status
             failure = &fill->failures[i];
     if (!failure)
         failure = &fill->failures[fill->next_failure++ % MAX_FAILURES];
-    bool is_outage = status == FTH_PEER_LOST || status == FTH_TIMEOUT;
-    *failure =
-        (item_failure){.id = id, .status = status, .until_s = fth_clock_seconds() + (is_outage ? OUTAGE_S : FAILURE_S)};
+    *failure = (item_failure){
+        .id = id, .status = status, .until_s = fth_clock_seconds() + (is_outage(status) ? OUTAGE_S : FAILURE_S)};
     snprintf(failure->text, sizeof failure->text, "%s", text);
     pthread_mutex_unlock(&fill->mutex);
 }
@@ -115,6 +119,16 @@ fth_status fth_agent_fill_why(fth_agent_fill *fill, fth_item_id id)
     char text[sizeof fill->failures[0].text];
     fth_status status = find_failure(fill, id, text, sizeof text);
     return status == FTH_OK ? FTH_OK : fth_fail(status, "%s", text);
+}
+
+/* Somebody answers again: what failed because nobody did is asked for again. */
+static void forget_outages(fth_agent_fill *fill)
+{
+    pthread_mutex_lock(&fill->mutex);
+    for (size_t i = 0; i < MAX_FAILURES; i++)
+        if (is_outage(fill->failures[i].status))
+            fill->failures[i].status = FTH_OK;
+    pthread_mutex_unlock(&fill->mutex);
 }
 
 /* Tells the clients that wait for `need`. */
@@ -235,6 +249,8 @@ static bool fetch_from_redis(fth_agent_fill *fill, fth_cache *cache, const fth_r
     fth_status status = fth_cache_get(cache, ids, count, fth_deadline_in(FETCH_S), take_entry, &fetch);
     if (status != FTH_OK)
         snprintf(text, sizeof text, "%s", fth_error_message());
+    else
+        forget_outages(fill);
     for (size_t i = 0; i < count; i++) {
         const fth_agent_need *need = found[i] ? NULL : find_need(fill, ids[i]);
         if (found[i])
@@ -397,17 +413,12 @@ static void note_away(fth_agent_fill *fill, fth_status status)
                 fail_need(fill, &fill->needs[i], FTH_PEER_LOST, text);
 }
 
-/* What failed only because the coordinator was away is asked for again. */
 static void note_back(fth_agent_fill *fill)
 {
     fth_log_info("coordinator %s is back", fth_coordinator_link_url(fill->options.link));
     fill->away_since_s = 0;
     fill->away_tries = 0;
-    pthread_mutex_lock(&fill->mutex);
-    for (size_t i = 0; i < MAX_FAILURES; i++)
-        if (fill->failures[i].status == FTH_PEER_LOST)
-            fill->failures[i].status = FTH_OK;
-    pthread_mutex_unlock(&fill->mutex);
+    forget_outages(fill);
 }
 
 /* How far ahead to look: as many items as fit, as far as sizes are known, and some more, since sizes differ. */
