@@ -136,6 +136,19 @@ size_t fth_printable_format(char *text, size_t size, const char *format, va_list
     return escape_into(formatted, UNIT_CONTROL, text, size);
 }
 
+__attribute__((format(printf, 3, 4))) static void copy_format(char *copy, size_t size, const char *format, ...)
+{
+    va_list arguments;
+    va_start(arguments, format);
+    fth_printable_format(copy, size, format, arguments);
+    va_end(arguments);
+}
+
+void fth_printable_copy(char *copy, size_t size, const char *text)
+{
+    copy_format(copy, size, "%s", text);
+}
+
 static void print(FILE *output, const char *format, va_list arguments)
 {
     char *text = NULL;

@@ -27,6 +27,9 @@ char *fth_printable(const char *text);
 size_t fth_printable_format(char *text, size_t size, const char *format, va_list arguments)
     __attribute__((format(printf, 3, 0)));
 
+/* The same of a text as it is. */
+void fth_printable_copy(char *copy, size_t size, const char *text);
+
 /* Like fprintf(), with all of the result made printable: a newline comes from fth_print_line() alone. */
 void fth_print(FILE *output, const char *format, ...) __attribute__((format(printf, 2, 3)));
 void fth_print_line(FILE *output, const char *format, ...) __attribute__((format(printf, 2, 3)));

@@ -8,7 +8,7 @@
 
 typedef struct fth_agents fth_agents;
 
-/* `stir` (any thread): something is held, look soon. */
+/* What is given outlives the agents. */
 fth_status fth_agents_create(fth_served_jobs *jobs, fth_desk *desk, fth_cache *cache, fth_agents **agents);
 void fth_agents_free(fth_agents *agents);
 

@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/printable.h"
 #include "batches/coordinator_owners.h"
 
 enum { MAX_PREFETCHERS = 256, KEPT_FAILURES = 256, SHOWN_FAILURES = 20, EVICT_AT_ONCE = 256, LOGGED_A_MINUTE = 10 };
@@ -177,7 +178,7 @@ static fth_item_state look(fth_desk *desk, fth_item_id id, fth_receipt *receipt,
     if (state == FTH_ITEM_FAILED && failure) {
         const fth_desk_failure *kept = find_failure(desk, id);
         *failure = (fth_desk_failure){.id = id, .status = kept ? kept->status : FTH_IO};
-        snprintf(failure->reason, sizeof failure->reason, "%s", reason ? reason : kept ? kept->reason : "");
+        fth_printable_copy(failure->reason, sizeof failure->reason, reason ? reason : kept ? kept->reason : "");
     }
     return state;
 }
@@ -272,15 +273,19 @@ uint64_t fth_desk_results(const fth_desk *desk)
 /* ---- prefetchers ---- */
 
 /* With the lock held. The last place stands for all that there is no room for. */
-static prefetcher *find_prefetcher(fth_desk *desk, const char *name)
+static prefetcher *find_prefetcher(fth_desk *desk, const char *text)
 {
+    char name[sizeof desk->prefetchers[0].name];
+    fth_printable_copy(name, sizeof name, text);
     for (size_t i = 0; i < desk->prefetcher_count; i++)
-        if (strncmp(desk->prefetchers[i].name, name, sizeof desk->prefetchers[i].name - 1) == 0)
+        if (strcmp(desk->prefetchers[i].name, name) == 0)
             return &desk->prefetchers[i];
     if (desk->prefetcher_count == MAX_PREFETCHERS)
         return &desk->prefetchers[MAX_PREFETCHERS - 1];
     prefetcher *added = &desk->prefetchers[desk->prefetcher_count++];
-    snprintf(added->name, sizeof added->name, "%s", desk->prefetcher_count == MAX_PREFETCHERS ? "others" : name);
+    memcpy(added->name, name, sizeof name);
+    if (desk->prefetcher_count == MAX_PREFETCHERS)
+        snprintf(added->name, sizeof added->name, "others");
     return added;
 }
 
@@ -346,7 +351,7 @@ static void note_failure(fth_desk *desk, const fth_order *order, fth_status stat
 {
     fth_desk_failure *failure = &desk->failures[desk->failure_count++ % KEPT_FAILURES];
     *failure = (fth_desk_failure){.id = order->id, .status = status};
-    snprintf(failure->reason, sizeof failure->reason, "%s", reason);
+    fth_printable_copy(failure->reason, sizeof failure->reason, reason);
     if (may_log(&desk->log, now))
         fth_log_warning("cannot prepare %s %" PRId64 " of %s: %s", fth_item_kind_name(order->kind), order->number,
                         order->spec.data, reason);
@@ -357,6 +362,8 @@ void fth_desk_done(fth_desk *desk, const char *name, const fth_order *order, fth
 {
     double now = fth_clock_seconds();
     bool failed = false;
+    if (!reason)
+        reason = fth_status_name(status);
 
     pthread_mutex_lock(&desk->mutex);
     prefetcher *maker = find_prefetcher(desk, name);
@@ -369,11 +376,10 @@ void fth_desk_done(fth_desk *desk, const char *name, const fth_order *order, fth
         fth_item_owners_set(desk->owners, order->id, fth_served_sets_index(desk->with.sets, order->spec.data));
     } else {
         maker->failures++;
-        snprintf(maker->last_failure, sizeof maker->last_failure, "%s", reason ? reason : fth_status_name(status));
-        failed =
-            fth_scheduler_failed(desk->scheduler, order, name, status, reason ? reason : fth_status_name(status), now);
+        fth_printable_copy(maker->last_failure, sizeof maker->last_failure, reason);
+        failed = fth_scheduler_failed(desk->scheduler, order, name, status, reason, now);
         if (failed)
-            note_failure(desk, order, status, reason ? reason : fth_status_name(status), now);
+            note_failure(desk, order, status, reason, now);
     }
     offer(desk, now);
     pthread_mutex_unlock(&desk->mutex);

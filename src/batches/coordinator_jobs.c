@@ -9,6 +9,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/printable.h"
+
 static const double FORGET_AFTER_S = 3600;
 static const uint64_t MAX_JOB_ID = (UINT64_C(1) << 53) - 1; /* what JSON's numbers hold everywhere */
 
@@ -76,12 +78,36 @@ static entry *find(const fth_served_jobs *jobs, uint64_t id)
     return NULL;
 }
 
+/* Takes the entry out of the list, and out of the schedule. */
+static void forget(fth_served_jobs *jobs, size_t index)
+{
+    entry *job = jobs->entries[index];
+    if (!job->job.finished)
+        fth_desk_remove_job(jobs->desk, job->job.id);
+    free_entry(job);
+    memmove(&jobs->entries[index], &jobs->entries[index + 1], (--jobs->count - index) * sizeof(entry *));
+    jobs->changes++;
+}
+
+/* In a full list, who has been away longest gives way. */
+static void make_place(fth_served_jobs *jobs)
+{
+    size_t oldest = jobs->count;
+    for (size_t i = 0; i < jobs->count && jobs->count == FTH_MAX_SERVED_JOBS; i++)
+        if (jobs->entries[i]->job.processes == 0 &&
+            (oldest == jobs->count || jobs->entries[i]->job.seen_s < jobs->entries[oldest]->job.seen_s))
+            oldest = i;
+    if (oldest < jobs->count)
+        forget(jobs, oldest);
+}
+
 static fth_status add(fth_served_jobs *jobs, const fth_served_job *job, int64_t set_count)
 {
     fth_status status = FTH_OK;
     entry *added = NULL;
 
-    FTH_REQUIRE(jobs->count < FTH_MAX_SERVED_JOBS, FTH_INVALID, "%d jobs are known already; finish some",
+    make_place(jobs);
+    FTH_REQUIRE(jobs->count < FTH_MAX_SERVED_JOBS, FTH_INVALID, "%d jobs are running already",
                 (int)FTH_MAX_SERVED_JOBS);
     FTH_TRY(fth_grow(&jobs->entries, jobs->count, &jobs->capacity, sizeof(entry *)));
     FTH_TRY(fth_allocate(1, sizeof *added, &added));
@@ -191,13 +217,13 @@ fth_status fth_served_jobs_register(fth_served_jobs *jobs, const json_t *request
         FTH_TRY(find_resumed(jobs, (uint64_t)resume, &job.spec, who, &known));
     if (known) {
         known->job.seen_s = job.began_s;
-        snprintf(known->job.host, sizeof known->job.host, "%s", host);
+        fth_printable_copy(known->job.host, sizeof known->job.host, host);
         jobs->changes++;
     } else {
         job.id = resume > 0 ? (uint64_t)resume : new_id(jobs);
         job.seen_s = job.began_s;
-        snprintf(job.name, sizeof job.name, "%s", name ? name : "");
-        snprintf(job.host, sizeof job.host, "%s", host);
+        fth_printable_copy(job.name, sizeof job.name, name ? name : "");
+        fth_printable_copy(job.host, sizeof job.host, host);
         snprintf(job.access, sizeof job.access, "%s", who ? who->access : "");
         complete(jobs, set, &job.spec, job.why);
         FTH_TRY(add(jobs, &job, set->count[job.spec.split]));
@@ -372,24 +398,17 @@ void fth_served_jobs_account(void *context, const fth_order *order, const fth_pr
 void fth_served_jobs_tick(fth_served_jobs *jobs, double cache_usd)
 {
     double now = fth_clock_wall_seconds();
-    size_t live = 0, kept = 0;
+    size_t live = 0;
     pthread_mutex_lock(&jobs->mutex);
     for (size_t i = 0; i < jobs->count; i++)
         live += jobs->entries[i]->job.processes > 0;
-    for (size_t i = 0; i < jobs->count; i++) {
-        entry *job = jobs->entries[i];
-        if (job->job.processes > 0) {
-            job->job.usd += cache_usd / (double)live;
-        } else if (now - job->job.seen_s > FORGET_AFTER_S) {
-            if (!job->job.finished)
-                fth_desk_remove_job(jobs->desk, job->job.id);
-            free_entry(job);
-            jobs->changes++;
-            continue;
-        }
-        jobs->entries[kept++] = job;
+    for (size_t i = jobs->count; i-- > 0;) {
+        fth_served_job *job = &jobs->entries[i]->job;
+        if (job->processes > 0)
+            job->usd += cache_usd / (double)live;
+        else if (now - job->seen_s > FORGET_AFTER_S)
+            forget(jobs, i);
     }
-    jobs->count = kept;
     pthread_mutex_unlock(&jobs->mutex);
 }
 
@@ -477,7 +496,7 @@ json_t *fth_served_jobs_save(fth_served_jobs *jobs)
 static void load_text(const json_t *json, const char *key, char *text, size_t size)
 {
     const char *value = json_string_value(json_object_get(json, key));
-    snprintf(text, size, "%s", value ? value : "");
+    fth_printable_copy(text, size, value ? value : "");
 }
 
 static uint64_t load_count(const json_t *json, const char *key)

@@ -107,6 +107,15 @@ def test_a_job_of_several_processes_finishes_with_the_last(serve):
     wait_for(lambda: server.job(job)["finished"], "both have left")
 
 
+def test_long_and_odd_names(serve):
+    server = serve()
+    name = "\u00e9" * 200 + "\x1b[2J"
+    job = server.ask("POST", "/v1/jobs", {"job": spec("tiny"), "name": name, "agent": "x" + name})["job"]
+    assert server.job(job)["name"] == "\u00e9" * 63
+    assert [seen["job"] for seen in server.status["jobs"]] == [job]
+    assert f'job="{job}"' in "".join(server.metrics())
+
+
 # ---- agents ----
 
 def test_an_agent_and_its_jobs(serve):
