@@ -39,8 +39,8 @@ struct fth_slot {
 
 typedef struct board_memory {
     uint64_t magic;
-    uint64_t number; /* random */
     uint64_t slot_bytes, slot_count;
+    uint64_t number; /* random */
     _Alignas(64) fth_slot slots[FTH_BOARD_SLOTS];
 } board_memory;
 
