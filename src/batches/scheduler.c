@@ -264,14 +264,14 @@ bool fth_scheduler_failed(fth_scheduler *scheduler, const fth_order *order, cons
     fth_trouble *trouble = fth_makers_trouble(scheduler, item);
     bool hopeless = status == FTH_INVALID || status == FTH_UNSUPPORTED || !trouble;
     if (trouble) {
+        int tries = status == FTH_NO_MEMORY ? ++trouble->lacked_room : ++trouble->tries;
+        int most = scheduler->options.max_tries * (status == FTH_NO_MEMORY ? memory_patience : 1);
         trouble->status = status;
         snprintf(trouble->reason, sizeof trouble->reason, "%s", reason);
-        trouble->tries++;
-        trouble->retry_s = now_s + fmin(first_pause_s * pow(2, trouble->tries - 1), longest_pause_s);
+        trouble->retry_s = now_s + fmin(first_pause_s * pow(2, tries - 1), longest_pause_s);
         if (status != FTH_NO_MEMORY) /* which is the cache's, not the maker's */
             trouble->makers |= UINT64_C(1) << fth_makers_find(&scheduler->makers, maker, now_s);
-        hopeless = hopeless ||
-                   trouble->tries >= scheduler->options.max_tries * (status == FTH_NO_MEMORY ? memory_patience : 1);
+        hopeless = hopeless || tries >= most;
     }
     if (!hopeless) {
         scheduler->totals.tried_again++;

@@ -57,7 +57,7 @@ bool fth_scheduler_take(fth_scheduler *scheduler, const char *maker, double now_
 void fth_scheduler_done(fth_scheduler *scheduler, const fth_order *order, const fth_preparation *preparation,
                         double now_s);
 /* Tried again, by somebody else where possible, max_tries times in all; then failed, with the cause, until all jobs have passed
- * it or one begins again before it. FTH_INVALID and FTH_UNSUPPORTED are not tried again. True: failed for good. */
+ * it or one begins again before it. FTH_NO_MEMORY, which is the cache's, is tried ten times as often; FTH_INVALID and FTH_UNSUPPORTED not again. True: failed for good. */
 bool fth_scheduler_failed(fth_scheduler *scheduler, const fth_order *order, const char *maker, fth_status status,
                           const char *reason, double now_s);
 /* Of entries that a cache has from before. */

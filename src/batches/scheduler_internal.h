@@ -137,8 +137,8 @@ typedef struct fth_item_need {
 enum { FTH_MAX_MAKERS = 64, FTH_MAKER_NAME = 64, FTH_ANY_MAKER = -1 /* one that has failed at nothing */ };
 
 typedef struct fth_trouble {
-    uint64_t makers; /* who failed at it, a bit each */
-    int tries;
+    uint64_t makers;        /* who failed at it, a bit each */
+    int tries, lacked_room; /* the cache's failures are counted apart */
     double retry_s;
     fth_status status;
     char reason[240];

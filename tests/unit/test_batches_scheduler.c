@@ -343,6 +343,32 @@ static void what_cannot_work_is_not_tried_again(void **state)
     fth_scheduler_free(scheduler);
 }
 
+static void a_cache_without_room_is_no_failure_of_the_item(void **state)
+{
+    (void)state;
+    fth_scheduler *scheduler = create(1 << 30);
+    fth_job_spec spec = make_spec(FTH_FORM_BATCHES);
+    add_job(scheduler, 1, &spec, 0);
+    fth_scheduler_set_position(scheduler, 1, 0, 0, 1, 1, 0);
+    fth_order order;
+    double now = 0;
+    for (int i = 0; i < 5; i++, now += 5) {
+        assert_true(fth_scheduler_take(scheduler, "a", now, &order));
+        assert_false(fth_scheduler_failed(scheduler, &order, "a", FTH_NO_MEMORY, "full", now));
+    }
+    assert_true(fth_scheduler_take(scheduler, "a", now, &order));
+    assert_false(fth_scheduler_failed(scheduler, &order, "a", FTH_IO, "a first failure", now));
+    now += 5;
+    int tries = 0;
+    bool given_up = false;
+    for (; !given_up && tries < 1000; tries++, now += 5) { /* but not for ever */
+        assert_true(fth_scheduler_take(scheduler, "a", now, &order));
+        given_up = fth_scheduler_failed(scheduler, &order, "a", FTH_NO_MEMORY, "full", now);
+    }
+    assert_true(given_up && tries < 100);
+    fth_scheduler_free(scheduler);
+}
+
 static void a_job_that_begins_again_tries_again(void **state)
 {
     (void)state;
@@ -740,6 +766,7 @@ int main(void)
         cmocka_unit_test(a_failure_is_tried_elsewhere_and_then_given_up),
         cmocka_unit_test(the_only_maker_tries_again_after_a_pause),
         cmocka_unit_test(what_cannot_work_is_not_tried_again),
+        cmocka_unit_test(a_cache_without_room_is_no_failure_of_the_item),
         cmocka_unit_test(a_job_that_begins_again_tries_again),
         cmocka_unit_test(what_is_lost_is_prepared_again),
         cmocka_unit_test(nothing_later_displaces_something_earlier),
