@@ -122,7 +122,8 @@ fth_status fth_dataset_version(const fth_dataset *dataset, char version[65])
     version[0] = '\0';
     if (dataset->provided) {
         snprintf(version, 65, "%s", fth_provided_version(dataset->provided));
-        return version[0] ? FTH_OK : fth_fail(FTH_UNSUPPORTED, "%s has no version", dataset->info.name);
+        FTH_REQUIRE(version[0], FTH_UNSUPPORTED, "%s has no version", dataset->info.name);
+        goto out;
     }
     FTH_REQUIRE(hash.digest && EVP_DigestInit_ex(hash.digest, EVP_sha256(), NULL), FTH_NO_MEMORY,
                 "no memory for a checksum");
