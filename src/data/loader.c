@@ -437,6 +437,7 @@ static fth_status plan_batches(fth_loader *loader)
     loader->samples = fth_share_samples(options->share, loader->sampler.count);
     loader->batches_per_epoch = fth_batches_per_epoch(loader->samples, options->batch);
     loader->transform = dataset->transforms[options->split];
+    loader->fetched = dataset->images && dataset->images->places.kind->expect;
     if (options->stride == 0)
         options->stride = 1;
     loader->end = count_end(options);

@@ -6,6 +6,7 @@
 #include "test_data_pictures.h"
 
 #include <sys/stat.h>
+#include <time.h>
 
 static char address[TEST_MAX_PATH + 8];
 
@@ -375,6 +376,8 @@ typedef struct web {
     bool broken;
 } web;
 
+enum { FAR_IMAGES = 300 };
+
 static char *answer(void *context, const stub_request *request, size_t *size_bytes, bool *close)
 {
     static const char index[] = "0.png,a,train\n1.png,b,train\n2.png,a,train\n3.png,b,train\n0.png,a,val\n";
@@ -383,6 +386,12 @@ static char *answer(void *context, const stub_request *request, size_t *size_byt
     *close = false;
     if (strcmp(request->target, "/set/index.csv") == 0)
         return stub_answer(200, "", index, size_bytes);
+    if (strcmp(request->target, "/far/index.csv") == 0) {
+        char text[FAR_IMAGES * 20] = "";
+        for (int i = 0; i < FAR_IMAGES; i++)
+            snprintf(text + strlen(text), 20, "%d.png,%d,%s\n", i, i % 2, i < FAR_IMAGES - 2 ? "train" : "val");
+        return stub_answer(200, "", text, size_bytes);
+    }
     if (pages->broken)
         return stub_answer(503, "", "", size_bytes);
     int length =
@@ -423,6 +432,34 @@ static void a_server_in_trouble_is_no_bad_image(void **state)
     assert_message_has(".png");
     assert_message_has("the server answered 503");
     assert_int_equal(fth_dataset_bad_image_count(dataset), 0);
+    fth_loader_free(loader);
+    fth_dataset_free(dataset);
+    stub_stop(&server);
+    free(pages.picture.bytes);
+}
+
+/* A loader has many more images fetched than it has room for. */
+static void loaders_fetch_ahead(void **state)
+{
+    (void)state;
+    char url[100];
+    web pages = {.picture = encode_wild_png(100, 100)};
+    stub_server server = {0};
+    fth_loader *loader = NULL;
+    const fth_batch *batch = NULL;
+    const fth_loader_options few = {.batch = 2, .threads = 1, .shuffle = true, .seed = 1};
+    stub_start(&server, answer, &pages);
+    snprintf(url, sizeof url, "http://127.0.0.1:%d/far/index.csv", server.port);
+    fth_dataset *dataset = open_address(url);
+    assert_int_equal(fth_loader_open(dataset, &few, &loader), FTH_OK);
+    fth_deadline deadline = fth_deadline_in(60);
+    while (server.requests < 250 && !fth_deadline_passed(deadline)) {
+        struct timespec moment = {.tv_nsec = 1000000};
+        nanosleep(&moment, NULL);
+    }
+    assert_true(server.requests >= 250);
+    assert_int_equal(fth_loader_next(loader, deadline, &batch), FTH_OK);
+    assert_int_equal(batch->count, 2);
     fth_loader_free(loader);
     fth_dataset_free(dataset);
     stub_stop(&server);
@@ -496,6 +533,7 @@ int main(void)
         TEST(objects_named_and_missing_are_bad_images),
         TEST(archives_are_downloaded_once),
         TEST(a_server_in_trouble_is_no_bad_image),
+        TEST(loaders_fetch_ahead),
         TEST(the_disk_keeps_what_was_fetched),
         TEST(long_lists_are_remembered),
     };
