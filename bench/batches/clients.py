@@ -11,12 +11,14 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "python"))
 from farthing_batches import Reader  # noqa: E402
 
-OPTIONS = dict(batch_size=32, split="train", shuffle=True, share="all", form="batches")
+OPTIONS = dict(batch_size=8, split="validation", shuffle=True, share="all", form="batches")
+WARM_UP = 8  # batches
 
 
 def work(address, job, worker, workers, every_s, seconds, barrier, taken, longest):
     reader = Reader(address, worker=worker, workers=workers, job=job, **OPTIONS)
-    reader.next()
+    for _ in range(WARM_UP):
+        reader.next()
     barrier.wait()
     begun, count, worst = time.monotonic(), 0, 0.0
     while (now := time.monotonic()) < begun + seconds:
