@@ -143,7 +143,8 @@ static void mistakes_are_refused_with_a_message(void **state)
     assert_string_equal(figures, "{}");
     fth_reader_free_text(figures);
     fth_reader_close(reader);
-    assert_int_equal(fth_reader_check("batches://127.0.0.1:1/photos", 0.1), FTH_PEER_LOST);
+    fth_status status = fth_reader_check("batches://127.0.0.1:1/photos", 0.1);
+    assert_true(status == FTH_PEER_LOST || status == FTH_TIMEOUT); /* on a busy machine */
     assert_non_null(strstr(fth_reader_error(), "127.0.0.1:1"));
 }
 
