@@ -25,7 +25,7 @@ enum { USUAL_CONCURRENCY = 8, MOST_CONCURRENCY = 64, MOST_FUNCTIONS = 32, MOST_A
 #define USUAL_ANSWER_S  20.0
 #define STAYS_WARM_S    60.0 /* without a request */
 #define FIRST_PAUSE_S   0.2
-#define LONGEST_PAUSE_S 15.0
+#define LONGEST_PAUSE_S 5.0
 
 typedef struct fth_function {
     fth_prefetch_desk desk;

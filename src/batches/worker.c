@@ -152,7 +152,7 @@ static bool take_waiting(fth_prefetch_worker *worker, fth_workshop *workshop, ft
  * tries that items have: it waits, longer each time. */
 static void wait_after_failures(fth_prefetch_worker *worker)
 {
-    const double first_s = 0.2, longest_s = 10;
+    const double first_s = 0.2, longest_s = 5;
     pthread_mutex_lock(&worker->mutex);
     int failures = worker->failures;
     pthread_mutex_unlock(&worker->mutex);
