@@ -170,7 +170,8 @@ def test_files_after_an_action(offered):
 
 
 def test_services(offered):
-    assert offered("farthing serve ") == {"parameters"}
+    assert offered("farthing serve ") == {"parameters", "batches"}
+    assert offered("farthing worker ") == {"prefetch"}
 
 
 def test_flags_of_a_service(offered):

@@ -11,6 +11,9 @@ INTERNAL = {"FARTHING_PROGRESS_FILE", "FARTHING_PARENT_PROCESS", "FARTHING_CUDA_
             "FARTHING_LAUNCH_RUN", "FARTHING_LAUNCH_CONTROL", "FARTHING_LAUNCH_COMMAND", "FARTHING_LOCAL_RANK", "FARTHING_LOCAL_SIZE"}
 
 
+PARTS = ("serve parameters", "serve batches", "worker prefetch")  # commands below others
+
+
 @pytest.fixture(scope="module")
 def pages(tmp_path_factory):
     folder = tmp_path_factory.mktemp("manual") / "man"
@@ -29,12 +32,12 @@ def commands(farthing):
 
 
 def test_a_page_for_each_command(farthing, pages):
-    assert set(pages) == {"farthing", "farthing-serve-parameters"} | {f"farthing-{name}" for name in commands(farthing)}
+    assert set(pages) == {"farthing"} | {"farthing-" + name.replace(" ", "-") for name in [*commands(farthing), *PARTS]}
     assert ".TH FARTHING-TRAIN 1 1970-01-02" in pages["farthing-train"].read_text()
 
 
 def test_every_flag_is_described(farthing, pages):
-    for name in [*commands(farthing), "serve parameters"]:
+    for name in [*commands(farthing), *PARTS]:
         text = plain(pages["farthing-" + name.replace(" ", "-")])
         for flag in re.findall(r"^  (--(?:\[no-\])?[\w-]+)", farthing(*name.split(), "--help").out, re.M):
             assert f".TP\n{flag.replace('[no-]', '')}" in text, f"{name} {flag}"
