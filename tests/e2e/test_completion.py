@@ -171,6 +171,9 @@ def test_files_after_an_action(offered):
 
 def test_services(offered):
     assert offered("farthing serve ") == {"parameters", "batches"}
+
+
+def test_workers(offered):
     assert offered("farthing worker ") == {"prefetch"}
 
 
