@@ -5,7 +5,7 @@
 
 enum { SECONDS_PER_HOUR = 3600 };
 
-double fth_spending_advance(fth_spending *spending, double now_s)
+double fth_cache_spending_advance(fth_cache_spending *spending, double now_s)
 {
     int64_t hour = (int64_t)(now_s / SECONDS_PER_HOUR);
     double cost = 0;
@@ -20,7 +20,7 @@ double fth_spending_advance(fth_spending *spending, double now_s)
     return cost;
 }
 
-void fth_spending_add_function(fth_spending *spending, double usd)
+void fth_cache_spending_add_function(fth_cache_spending *spending, double usd)
 {
     if (!isfinite(usd) || usd <= 0)
         return;
@@ -28,17 +28,17 @@ void fth_spending_add_function(fth_spending *spending, double usd)
     spending->functions_usd += usd;
 }
 
-double fth_spending_this_hour(const fth_spending *spending)
+double fth_cache_spending_this_hour(const fth_cache_spending *spending)
 {
     return spending->functions_this_hour_usd + spending->cache_usd_per_hour;
 }
 
-bool fth_spending_is_exhausted(const fth_spending *spending)
+bool fth_cache_spending_is_exhausted(const fth_cache_spending *spending)
 {
-    return spending->budget_usd_per_hour > 0 && fth_spending_this_hour(spending) >= spending->budget_usd_per_hour;
+    return spending->budget_usd_per_hour > 0 && fth_cache_spending_this_hour(spending) >= spending->budget_usd_per_hour;
 }
 
-json_t *fth_spending_save(const fth_spending *spending)
+json_t *fth_cache_spending_save(const fth_cache_spending *spending)
 {
     return json_pack("{s:I, s:f, s:f, s:f, s:f}", "hour", (json_int_t)spending->hour, "functions_this_hour_usd",
                      spending->functions_this_hour_usd, "functions_usd", spending->functions_usd, "cache_usd",
@@ -51,7 +51,7 @@ static double read_amount(const json_t *json, const char *key)
     return isfinite(value) && value > 0 ? value : 0;
 }
 
-void fth_spending_load(fth_spending *spending, const json_t *json)
+void fth_cache_spending_load(fth_cache_spending *spending, const json_t *json)
 {
     spending->hour = json_integer_value(json_object_get(json, "hour"));
     spending->functions_this_hour_usd = read_amount(json, "functions_this_hour_usd");

@@ -39,7 +39,7 @@ struct fth_desk {
     int waiting; /* for orders */
     fth_scheduler *scheduler;
     fth_item_owners *owners; /* of what is in the cache: the set's place in its list */
-    fth_spending spending;
+    fth_cache_spending spending;
     bool said_exhausted; /* in this hour */
     prefetcher prefetchers[MAX_PREFETCHERS];
     size_t prefetcher_count;
@@ -74,8 +74,8 @@ fth_status fth_desk_create(const fth_desk_options *options, fth_desk **result)
     *result = NULL;
     FTH_TRY(fth_allocate(1, sizeof *desk, &desk));
     desk->with = *options;
-    desk->spending = (fth_spending){.budget_usd_per_hour = options->budget_usd_per_hour,
-                                    .cache_usd_per_hour = options->cache_usd_per_hour};
+    desk->spending = (fth_cache_spending){.budget_usd_per_hour = options->budget_usd_per_hour,
+                                          .cache_usd_per_hour = options->cache_usd_per_hour};
     pthread_mutex_init(&desk->mutex, NULL);
     pthread_cond_init(&desk->changed, NULL);
     FTH_TRY(fth_scheduler_create(&(fth_scheduler_options){.memory_bytes = options->memory_bytes}, &desk->scheduler));
@@ -292,7 +292,7 @@ static prefetcher *find_prefetcher(fth_desk *desk, const char *text)
 /* With the lock held: whoever has cost something waits when the hour's budget is spent. */
 static bool may_work(fth_desk *desk, const prefetcher *maker)
 {
-    if (maker->usd <= 0 || !fth_spending_is_exhausted(&desk->spending))
+    if (maker->usd <= 0 || !fth_cache_spending_is_exhausted(&desk->spending))
         return true;
     if (!desk->said_exhausted)
         fth_log_warning("the budget of $%g an hour is spent: functions get no orders until the hour turns",
@@ -367,7 +367,7 @@ void fth_desk_done(fth_desk *desk, const char *name, const fth_order *order, fth
 
     pthread_mutex_lock(&desk->mutex);
     prefetcher *maker = find_prefetcher(desk, name);
-    fth_spending_add_function(&desk->spending, usd);
+    fth_cache_spending_add_function(&desk->spending, usd);
     maker->usd += usd;
     if (status == FTH_OK) {
         maker->done++;
@@ -426,7 +426,7 @@ double fth_desk_tidy(fth_desk *desk)
 {
     pthread_mutex_lock(&desk->mutex);
     int64_t hour = desk->spending.hour;
-    double cost = fth_spending_advance(&desk->spending, fth_clock_wall_seconds());
+    double cost = fth_cache_spending_advance(&desk->spending, fth_clock_wall_seconds());
     if (hour != desk->spending.hour)
         desk->said_exhausted = false;
     pthread_mutex_unlock(&desk->mutex);
@@ -436,7 +436,7 @@ double fth_desk_tidy(fth_desk *desk)
 
 /* ---- what it knows ---- */
 
-void fth_desk_get_figures(fth_desk *desk, fth_scheduler_figures *figures, fth_spending *spending)
+void fth_desk_get_figures(fth_desk *desk, fth_scheduler_figures *figures, fth_cache_spending *spending)
 {
     pthread_mutex_lock(&desk->mutex);
     fth_scheduler_get_figures(desk->scheduler, figures);
@@ -481,7 +481,7 @@ json_t *fth_desk_save(fth_desk *desk)
     for (size_t i = 0; i < desk->prefetcher_count; i++)
         if (desk->prefetchers[i].usd > 0)
             json_object_set_new(paid, desk->prefetchers[i].name, json_real(desk->prefetchers[i].usd));
-    json_t *json = json_pack("{s:o, s:o}", "spending", fth_spending_save(&desk->spending), "paid", paid);
+    json_t *json = json_pack("{s:o, s:o}", "spending", fth_cache_spending_save(&desk->spending), "paid", paid);
     pthread_mutex_unlock(&desk->mutex);
     return json;
 }
@@ -491,7 +491,7 @@ void fth_desk_load(fth_desk *desk, const json_t *json)
     const char *name;
     json_t *usd;
     pthread_mutex_lock(&desk->mutex);
-    fth_spending_load(&desk->spending, json_object_get(json, "spending"));
+    fth_cache_spending_load(&desk->spending, json_object_get(json, "spending"));
     json_object_foreach(json_object_get(json, "paid"), name, usd) find_prefetcher(desk, name)->usd =
         json_number_value(usd);
     pthread_mutex_unlock(&desk->mutex);

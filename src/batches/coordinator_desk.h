@@ -76,7 +76,7 @@ void fth_desk_done(fth_desk *desk, const char *prefetcher, const fth_order *orde
 double fth_desk_tidy(fth_desk *desk);
 
 /* ---- what it knows ---- */
-void fth_desk_get_figures(fth_desk *desk, fth_scheduler_figures *figures, fth_spending *spending);
+void fth_desk_get_figures(fth_desk *desk, fth_scheduler_figures *figures, fth_cache_spending *spending);
 /* [{"name", "tries", "done", "failures", "busy_s", "usd", "last_failure"}, ...] */
 json_t *fth_desk_describe_prefetchers(fth_desk *desk);
 json_t *fth_desk_describe_failures(fth_desk *desk); /* the newest of them */

@@ -61,18 +61,18 @@ static json_t *describe_work(const fth_scheduler_figures *figures)
                      figures->fetch_s, "decode_s", figures->decode_s, "transform_s", figures->transform_s);
 }
 
-static json_t *describe_spending(const fth_spending *spending)
+static json_t *describe_spending(const fth_cache_spending *spending)
 {
     return json_pack("{s:f, s:f, s:f, s:f, s:f, s:b}", "budget_usd_per_hour", spending->budget_usd_per_hour,
                      "cache_usd_per_hour", spending->cache_usd_per_hour, "this_hour_usd",
-                     fth_spending_this_hour(spending), "functions_usd", spending->functions_usd, "cache_usd",
-                     spending->cache_usd, "exhausted", (int)fth_spending_is_exhausted(spending));
+                     fth_cache_spending_this_hour(spending), "functions_usd", spending->functions_usd, "cache_usd",
+                     spending->cache_usd, "exhausted", (int)fth_cache_spending_is_exhausted(spending));
 }
 
 json_t *fth_coordinator_describe(const fth_coordinator_parts *parts, const fth_signed *who)
 {
     fth_scheduler_figures figures;
-    fth_spending spending;
+    fth_cache_spending spending;
     fth_desk_get_figures(parts->desk, &figures, &spending);
     return json_pack("{s:f, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:s, s:I, s:o, s:i}", "up_s",
                      fth_clock_seconds() - parts->began_s, "data", describe_sets(parts, who), "jobs",
@@ -189,13 +189,13 @@ static void print_work(FILE *out, const fth_scheduler_figures *figures)
                          (double)figures->ready_bytes);
 }
 
-static void print_spending(FILE *out, const fth_spending *spending)
+static void print_spending(FILE *out, const fth_cache_spending *spending)
 {
     fth_prometheus_head(out, "batches_usd_total", "counter", "Dollars spent");
     fprintf(out, "farthing_batches_usd_total{on=\"functions\"} %.17g\nfarthing_batches_usd_total{on=\"cache\"} %.17g\n",
             spending->functions_usd, spending->cache_usd);
     fth_prometheus_value(out, "batches_budget_exhausted", "gauge", "1: functions wait for the next hour",
-                         fth_spending_is_exhausted(spending));
+                         fth_cache_spending_is_exhausted(spending));
 }
 
 char *fth_coordinator_format_metrics(const fth_coordinator_parts *parts)
@@ -204,7 +204,7 @@ char *fth_coordinator_format_metrics(const fth_coordinator_parts *parts)
     size_t size = 0, jobs = 0;
     int processes = 0;
     fth_scheduler_figures figures;
-    fth_spending spending;
+    fth_cache_spending spending;
     fth_served_job job;
     FILE *out = open_memstream(&text, &size);
     if (!out)

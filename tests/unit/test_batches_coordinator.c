@@ -38,31 +38,31 @@ static void test_sizes(void **state)
 static void test_spending_is_kept_inside_the_budget(void **state)
 {
     (void)state;
-    fth_spending spending = {.budget_usd_per_hour = 1, .cache_usd_per_hour = 0.25};
-    assert_true(fth_spending_advance(&spending, 3600 * 10.0) == 0);
-    fth_spending_add_function(&spending, 0.5);
-    fth_spending_add_function(&spending, -7);
-    fth_spending_add_function(&spending, NAN);
-    assert_false(fth_spending_is_exhausted(&spending));
-    fth_spending_add_function(&spending, 0.25);
-    assert_true(fth_spending_is_exhausted(&spending)); /* with the hour's cache */
-    assert_float_equal(fth_spending_advance(&spending, 3600 * 10.5), 0.125, 1e-9);
-    assert_true(fth_spending_is_exhausted(&spending));
+    fth_cache_spending spending = {.budget_usd_per_hour = 1, .cache_usd_per_hour = 0.25};
+    assert_true(fth_cache_spending_advance(&spending, 3600 * 10.0) == 0);
+    fth_cache_spending_add_function(&spending, 0.5);
+    fth_cache_spending_add_function(&spending, -7);
+    fth_cache_spending_add_function(&spending, NAN);
+    assert_false(fth_cache_spending_is_exhausted(&spending));
+    fth_cache_spending_add_function(&spending, 0.25);
+    assert_true(fth_cache_spending_is_exhausted(&spending)); /* with the hour's cache */
+    assert_float_equal(fth_cache_spending_advance(&spending, 3600 * 10.5), 0.125, 1e-9);
+    assert_true(fth_cache_spending_is_exhausted(&spending));
 
-    json_t *saved = fth_spending_save(&spending);
-    fth_spending next = {.budget_usd_per_hour = 1, .cache_usd_per_hour = 0.25};
-    fth_spending_load(&next, saved);
+    json_t *saved = fth_cache_spending_save(&spending);
+    fth_cache_spending next = {.budget_usd_per_hour = 1, .cache_usd_per_hour = 0.25};
+    fth_cache_spending_load(&next, saved);
     json_decref(saved);
-    assert_true(fth_spending_is_exhausted(&next)); /* a restart does not give money back */
-    assert_float_equal(fth_spending_advance(&next, 3600 * 11.0), 0.125, 1e-9);
-    assert_false(fth_spending_is_exhausted(&next));
+    assert_true(fth_cache_spending_is_exhausted(&next)); /* a restart does not give money back */
+    assert_float_equal(fth_cache_spending_advance(&next, 3600 * 11.0), 0.125, 1e-9);
+    assert_false(fth_cache_spending_is_exhausted(&next));
     assert_float_equal(next.functions_usd, 0.75, 1e-9);
     assert_float_equal(next.cache_usd, 0.25, 1e-9);
-    fth_spending_load(&next, NULL); /* of a file that had none */
+    fth_cache_spending_load(&next, NULL); /* of a file that had none */
     assert_true(next.functions_usd == 0 && next.cache_usd == 0);
     next.budget_usd_per_hour = 0;
-    fth_spending_add_function(&next, 1e9);
-    assert_false(fth_spending_is_exhausted(&next));
+    fth_cache_spending_add_function(&next, 1e9);
+    assert_false(fth_cache_spending_is_exhausted(&next));
 }
 
 /* ---- owners ---- */
