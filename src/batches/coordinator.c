@@ -2,7 +2,7 @@
  *
  *     coordinator_sets      the data sets, opened when it starts
  *     coordinator_jobs      who trains on them
- *     coordinator_desk      what is made next, and by whom: the scheduler under its lock
+ *     coordinator_dispatcher   what is prepared next, and by whom: the scheduler under its lock
  *     coordinator_local     clients of this machine: socket and board
  *     coordinator_agents    those of other machines
  *     coordinator_workers   prefetchers on other machines
@@ -100,9 +100,9 @@ out:
     return status;
 }
 
-static void note_found(void *desk, const fth_receipt *receipt)
+static void note_found(void *dispatcher, const fth_receipt *receipt)
 {
-    fth_desk_found(desk, receipt);
+    fth_dispatcher_found(dispatcher, receipt);
 }
 
 /* What holds state, and what is known from before. */
@@ -119,24 +119,25 @@ static fth_status open_state(fth_coordinator *coordinator, const fth_coordinator
     FTH_TRY(fth_served_sets_open(options->sets, options->set_count, options->data, &coordinator->sets));
     parts->sets = coordinator->sets;
     FTH_TRY(open_cache(coordinator, options));
-    FTH_TRY(fth_desk_create(&(fth_desk_options){.sets = parts->sets,
-                                                .cache = parts->cache,
-                                                .board = coordinator->board,
-                                                .memory_bytes = (uint64_t)(FILLED * (double)options->memory_bytes),
-                                                .budget_usd_per_hour = options->budget_usd_per_hour,
-                                                .cache_usd_per_hour = options->cache_usd_per_hour},
-                            &parts->desk));
-    FTH_TRY(
-        fth_served_jobs_create(parts->sets, parts->desk, options->seed, fth_cache_name(parts->cache), &parts->jobs));
-    fth_desk_set_accountant(parts->desk, fth_served_jobs_account, parts->jobs);
-    FTH_TRY(fth_agents_create(parts->jobs, parts->desk, parts->cache, &parts->agents));
-    FTH_TRY(fth_order_lending_create(parts->desk, parts->cache, LENT_FOR_S, &parts->lending));
+    FTH_TRY(fth_dispatcher_create(
+        &(fth_dispatcher_options){.sets = parts->sets,
+                                  .cache = parts->cache,
+                                  .board = coordinator->board,
+                                  .memory_bytes = (uint64_t)(FILLED * (double)options->memory_bytes),
+                                  .budget_usd_per_hour = options->budget_usd_per_hour,
+                                  .cache_usd_per_hour = options->cache_usd_per_hour},
+        &parts->dispatcher));
+    FTH_TRY(fth_served_jobs_create(parts->sets, parts->dispatcher, options->seed, fth_cache_name(parts->cache),
+                                   &parts->jobs));
+    fth_dispatcher_set_accountant(parts->dispatcher, fth_served_jobs_account, parts->jobs);
+    FTH_TRY(fth_agents_create(parts->jobs, parts->dispatcher, parts->cache, &parts->agents));
+    FTH_TRY(fth_order_lending_create(parts->dispatcher, parts->cache, LENT_FOR_S, &parts->lending));
     if (parts->keeper)
-        fth_state_keeper_load(parts->keeper, parts->jobs, parts->agents, parts->desk);
-    FTH_TRY(fth_cache_visit(parts->cache, note_found, parts->desk));
+        fth_state_keeper_load(parts->keeper, parts->jobs, parts->agents, parts->dispatcher);
+    FTH_TRY(fth_cache_visit(parts->cache, note_found, parts->dispatcher));
     FTH_TRY(fth_watcher_create(
         &(fth_watcher_options){
-            .desk = parts->desk, .jobs = parts->jobs, .agents = parts->agents, .lending = parts->lending},
+            .dispatcher = parts->dispatcher, .jobs = parts->jobs, .agents = parts->agents, .lending = parts->lending},
         &parts->watcher));
 
 out:
@@ -182,7 +183,7 @@ static fth_status serve_this_machine(fth_coordinator *coordinator)
     fth_local_clients *local = NULL;
     fth_status status = fth_local_clients_open(&(fth_local_clients_options){.sets = parts->sets,
                                                                             .jobs = parts->jobs,
-                                                                            .desk = parts->desk,
+                                                                            .dispatcher = parts->dispatcher,
                                                                             .segment = coordinator->segment,
                                                                             .board = coordinator->board,
                                                                             .port = coordinator->port,
@@ -197,13 +198,13 @@ static fth_status serve_this_machine(fth_coordinator *coordinator)
 static fth_status start_prefetchers(fth_coordinator *coordinator, const fth_coordinator_options *options)
 {
     fth_prefetch_options prefetching = options->prefetching;
-    const fth_prefetch_desk desk = fth_desk_for_prefetchers(coordinator->parts.desk);
+    const fth_order_source dispatcher = fth_dispatcher_order_source(coordinator->parts.dispatcher);
     bool v6 = strchr(options->address, ':') != NULL;
     coordinator->url = fth_format("%s://%s%s%s:%d", options->certificate_pem ? "https" : "http", v6 ? "[" : "",
                                   options->address, v6 ? "]" : "", coordinator->port);
     if (!prefetching.address)
         prefetching.address = coordinator->url;
-    return fth_prefetchers_start(options->prefetch, &desk, &prefetching, &coordinator->prefetchers);
+    return fth_prefetchers_start(options->prefetch, &dispatcher, &prefetching, &coordinator->prefetchers);
 }
 
 fth_status fth_coordinator_start(const fth_coordinator_options *options, fth_coordinator **result)
@@ -254,8 +255,8 @@ void fth_coordinator_stop(fth_coordinator *coordinator)
     if (!coordinator)
         return;
     fth_coordinator_parts *parts = &coordinator->parts;
-    if (parts->desk)
-        fth_desk_close(parts->desk);
+    if (parts->dispatcher)
+        fth_dispatcher_close(parts->dispatcher);
     fth_prefetchers_stop(coordinator->prefetchers);
     fth_agents_close(parts->agents);
     fth_order_lending_close(parts->lending);
@@ -268,7 +269,7 @@ void fth_coordinator_stop(fth_coordinator *coordinator)
     fth_agents_free(parts->agents);
     fth_order_lending_free(parts->lending);
     fth_served_jobs_free(parts->jobs);
-    fth_desk_free(parts->desk);
+    fth_dispatcher_free(parts->dispatcher);
     fth_cache_free(parts->cache);
     fth_segment_free(coordinator->segment);
     fth_board_free(coordinator->board);

@@ -39,26 +39,26 @@ typedef struct held_sync {
 
 struct fth_agents {
     fth_served_jobs *jobs;
-    fth_desk *desk;
+    fth_dispatcher *dispatcher;
     fth_cache *cache;
 
-    pthread_mutex_t mutex; /* of all below; the jobs' and the desk's come after it */
+    pthread_mutex_t mutex; /* of all below; the jobs' and the dispatcher's come after it */
     agent **agents;
     size_t count, capacity;
     int numbers; /* given so far */
     held_sync *held;
-    uint64_t results; /* of the desk, when what is held was last looked at */
+    uint64_t results; /* of the dispatcher, when what is held was last looked at */
     bool closed;
 };
 
-fth_status fth_agents_create(fth_served_jobs *jobs, fth_desk *desk, fth_cache *cache, fth_agents **result)
+fth_status fth_agents_create(fth_served_jobs *jobs, fth_dispatcher *dispatcher, fth_cache *cache, fth_agents **result)
 {
     fth_agents *agents = NULL;
     fth_status status = fth_allocate(1, sizeof *agents, &agents);
     *result = agents;
     if (status != FTH_OK)
         return status;
-    *agents = (fth_agents){.jobs = jobs, .desk = desk, .cache = cache};
+    *agents = (fth_agents){.jobs = jobs, .dispatcher = dispatcher, .cache = cache};
     pthread_mutex_init(&agents->mutex, NULL);
     return FTH_OK;
 }
@@ -251,7 +251,7 @@ static fth_status read_lost(fth_agents *agents, const json_t *list)
     if (status == FTH_OK && count > 0)
         fth_cache_remove(agents->cache, ids, count); /* a damaged entry would be found again */
     for (size_t i = 0; status == FTH_OK && i < count; i++)
-        fth_desk_lost(agents->desk, ids[i]);
+        fth_dispatcher_lost(agents->dispatcher, ids[i]);
     free(ids);
     return status;
 }
@@ -265,7 +265,7 @@ static void read_waiting(fth_agents *agents, const json_t *list)
     {
         const char *text = json_string_value(json_array_get(pair, 1));
         if (text && fth_item_id_parse(text, &id))
-            fth_desk_want(agents->desk, (uint64_t)json_integer_value(json_array_get(pair, 0)), id);
+            fth_dispatcher_want(agents->dispatcher, (uint64_t)json_integer_value(json_array_get(pair, 0)), id);
     }
 }
 
@@ -277,9 +277,9 @@ static json_t *make_answer(fth_agents *agents, const held_sync *held, bool even_
     json_t *ready = json_array(), *failed = json_array();
     char id[FTH_ITEM_ID_TEXT];
     fth_receipt receipt;
-    fth_desk_failure failure;
+    fth_dispatcher_failure failure;
     for (size_t i = 0; i < held->wanted_count; i++) {
-        fth_item_state state = fth_desk_look(agents->desk, held->wanted[i], &receipt, &failure);
+        fth_item_state state = fth_dispatcher_look(agents->dispatcher, held->wanted[i], &receipt, &failure);
         fth_item_id_format(held->wanted[i], id);
         if (state == FTH_ITEM_READY)
             json_array_append_new(ready, fth_receipt_save(&receipt));
@@ -356,7 +356,7 @@ out:
 static void answer_held(fth_agents *agents, bool all)
 {
     double now = fth_clock_seconds();
-    uint64_t results = fth_desk_results(agents->desk);
+    uint64_t results = fth_dispatcher_results(agents->dispatcher);
     bool news = results != agents->results;
     agents->results = results;
     for (held_sync **at = &agents->held; *at;) {

@@ -9,7 +9,7 @@
 typedef struct fth_agents fth_agents;
 
 /* What is given outlives the agents. */
-fth_status fth_agents_create(fth_served_jobs *jobs, fth_desk *desk, fth_cache *cache, fth_agents **agents);
+fth_status fth_agents_create(fth_served_jobs *jobs, fth_dispatcher *dispatcher, fth_cache *cache, fth_agents **agents);
 void fth_agents_free(fth_agents *agents);
 
 /* Takes over the exchange of a request, which it answers now or later. `who` signed it, or NULL. FTH_INVALID: not a valid request,

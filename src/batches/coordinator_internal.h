@@ -12,7 +12,7 @@
 typedef struct fth_coordinator_parts {
     const fth_served_sets *sets;
     fth_cache *cache;
-    fth_desk *desk;
+    fth_dispatcher *dispatcher;
     fth_served_jobs *jobs;
     fth_agents *agents;
     fth_order_lending *lending;

@@ -1,4 +1,4 @@
-/* See coordinator_jobs.h. One lock over a short list; the desk is called with it held, never the other way round. */
+/* See coordinator_jobs.h. One lock over a short list; the dispatcher is called with it held, never the other way round. */
 #include "batches/coordinator_jobs.h"
 
 #include <inttypes.h>
@@ -28,7 +28,7 @@ typedef struct entry {
 
 struct fth_served_jobs {
     const fth_served_sets *sets;
-    fth_desk *desk;
+    fth_dispatcher *dispatcher;
     uint64_t seed;
     const char *cache_name;
 
@@ -38,15 +38,15 @@ struct fth_served_jobs {
     uint64_t changes;
 };
 
-fth_status fth_served_jobs_create(const fth_served_sets *sets, fth_desk *desk, uint64_t seed, const char *cache_name,
-                                  fth_served_jobs **result)
+fth_status fth_served_jobs_create(const fth_served_sets *sets, fth_dispatcher *dispatcher, uint64_t seed,
+                                  const char *cache_name, fth_served_jobs **result)
 {
     fth_served_jobs *jobs = NULL;
     fth_status status = fth_allocate(1, sizeof *jobs, &jobs);
     *result = jobs;
     if (status != FTH_OK)
         return status;
-    *jobs = (fth_served_jobs){.sets = sets, .desk = desk, .seed = seed, .cache_name = cache_name};
+    *jobs = (fth_served_jobs){.sets = sets, .dispatcher = dispatcher, .seed = seed, .cache_name = cache_name};
     pthread_mutex_init(&jobs->mutex, NULL);
     return FTH_OK;
 }
@@ -83,7 +83,7 @@ static void forget(fth_served_jobs *jobs, size_t index)
 {
     entry *job = jobs->entries[index];
     if (!job->job.finished)
-        fth_desk_remove_job(jobs->desk, job->job.id);
+        fth_dispatcher_remove_job(jobs->dispatcher, job->job.id);
     free_entry(job);
     memmove(&jobs->entries[index], &jobs->entries[index + 1], (--jobs->count - index) * sizeof(entry *));
     jobs->changes++;
@@ -114,7 +114,7 @@ static fth_status add(fth_served_jobs *jobs, const fth_served_job *job, int64_t 
     added->job = *job;
     added->set_count = set_count;
     if (!job->finished)
-        FTH_TRY(fth_desk_add_job(jobs->desk, job->id, &job->spec, set_count));
+        FTH_TRY(fth_dispatcher_add_job(jobs->dispatcher, job->id, &job->spec, set_count));
     jobs->entries[jobs->count++] = added;
     jobs->changes++;
     added = NULL;
@@ -141,7 +141,7 @@ static uint64_t new_id(const fth_served_jobs *jobs)
 static void complete(const fth_served_jobs *jobs, const fth_open_set *set, fth_job_spec *spec, char why[256])
 {
     if (spec->form == FTH_FORM_AUTO)
-        spec->form = fth_desk_choose_form(jobs->desk, spec, set, why);
+        spec->form = fth_dispatcher_choose_form(jobs->dispatcher, spec, set, why);
     else if (spec->form == FTH_FORM_ENCODED && !set->files) {
         spec->form = FTH_FORM_DECODED;
         snprintf(why, 256, "the images are no files: their pixels are all there is");
@@ -150,7 +150,7 @@ static void complete(const fth_served_jobs *jobs, const fth_open_set *set, fth_j
     if (spec->sharing == FTH_SHARE_NONE)
         spec->rotation = 0;
     else if (spec->rotation < 0)
-        spec->rotation = fth_desk_choose_rotation(jobs->desk, spec, set->count[spec->split]);
+        spec->rotation = fth_dispatcher_choose_rotation(jobs->dispatcher, spec, set->count[spec->split]);
 }
 
 static fth_status read_request(const fth_served_jobs *jobs, const json_t *request, const fth_signed *who,
@@ -196,7 +196,7 @@ static fth_status find_resumed(fth_served_jobs *jobs, uint64_t id, const fth_job
     known->job.finished = known->job.done = false;
     if (!finished)
         return FTH_OK;
-    return fth_desk_add_job(jobs->desk, id, &known->job.spec, known->set_count);
+    return fth_dispatcher_add_job(jobs->dispatcher, id, &known->job.spec, known->set_count);
 }
 
 fth_status fth_served_jobs_register(fth_served_jobs *jobs, const json_t *request, const char *host,
@@ -255,7 +255,7 @@ static bool same_place(const place *a, const place *b)
 
 static void remove_place(fth_served_jobs *jobs, entry *job, int index)
 {
-    fth_desk_remove_process(jobs->desk, job->job.id, job->places[index].process);
+    fth_dispatcher_remove_process(jobs->dispatcher, job->job.id, job->places[index].process);
     job->places[index] = job->places[--job->job.processes];
     job->job.seen_s = fth_clock_wall_seconds();
     jobs->changes++;
@@ -276,7 +276,7 @@ bool fth_served_jobs_move(fth_served_jobs *jobs, uint64_t id, int process, int64
             job->places[job->job.processes++] = (place){.process = process, .next = -1};
         if (at < job->job.processes && !same_place(&job->places[at], &moved)) {
             job->places[at] = moved;
-            fth_desk_move(jobs->desk, id, process, next, stride, end);
+            fth_dispatcher_move(jobs->dispatcher, id, process, next, stride, end);
             int64_t least = next;
             for (int i = 0; i < job->job.processes; i++)
                 least = job->places[i].next < least ? job->places[i].next : least;
@@ -304,7 +304,7 @@ static void copy(const fth_served_jobs *jobs, const entry *job, fth_served_job *
 {
     fth_scheduler_job_figures now;
     *copied = job->job;
-    if (!fth_desk_get_job(jobs->desk, job->job.id, &now))
+    if (!fth_dispatcher_get_job(jobs->dispatcher, job->job.id, &now))
         return;
     now.samples += job->job.scheduled.samples;
     now.decoded_for_it += job->job.scheduled.decoded_for_it;
@@ -319,7 +319,7 @@ static void unschedule(fth_served_jobs *jobs, entry *job)
     copy(jobs, job, &last);
     job->job.scheduled = last.scheduled;
     job->job.scheduled.pace = 0;
-    fth_desk_remove_job(jobs->desk, job->job.id);
+    fth_dispatcher_remove_job(jobs->dispatcher, job->job.id);
 }
 
 /* Once a process has said that the job is done, and the last has left. */

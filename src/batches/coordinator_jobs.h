@@ -13,7 +13,7 @@
 #define FTH_BATCHES_COORDINATOR_JOBS_H
 
 #include "batches/board.h"
-#include "batches/coordinator_desk.h"
+#include "batches/coordinator_dispatcher.h"
 #include "batches/coordinator_sets.h"
 #include "http/signature.h"
 
@@ -22,8 +22,8 @@ typedef struct fth_served_jobs fth_served_jobs;
 enum { FTH_MAX_SERVED_JOBS = 4096, FTH_JOB_NAME = 128 };
 
 /* `seed` is that of orders that jobs share. What is given outlives the jobs. */
-fth_status fth_served_jobs_create(const fth_served_sets *sets, fth_desk *desk, uint64_t seed, const char *cache_name,
-                                  fth_served_jobs **jobs);
+fth_status fth_served_jobs_create(const fth_served_sets *sets, fth_dispatcher *dispatcher, uint64_t seed,
+                                  const char *cache_name, fth_served_jobs **jobs);
 void fth_served_jobs_free(fth_served_jobs *jobs);
 
 /* ---- any thread ---- */
@@ -44,7 +44,7 @@ void fth_served_jobs_leave(fth_served_jobs *jobs, uint64_t job, int process, boo
 /* The job is done, as somebody says who speaks for all its processes on a machine. */
 void fth_served_jobs_finish(fth_served_jobs *jobs, uint64_t job);
 
-/* An item was made: fth_desk_options.account. `context` are the jobs. */
+/* An item was made: for fth_dispatcher_set_accountant(). `context` are the jobs. */
 void fth_served_jobs_account(void *context, const fth_order *order, const fth_preparation *preparation, double usd);
 /* The cache has cost so much. Forgets jobs that have had no processes for long. */
 void fth_served_jobs_tick(fth_served_jobs *jobs, double cache_usd);

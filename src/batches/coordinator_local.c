@@ -25,7 +25,7 @@ struct fth_local_clients {
     fth_host *host;
     unsigned looks; /* of the looking thread */
 
-    pthread_mutex_t mutex; /* of all below; the jobs' and the desk's come after it */
+    pthread_mutex_t mutex; /* of all below; the jobs' and the dispatcher's come after it */
     int highest;           /* slot in use */
     seen_slot seen[FTH_BOARD_SLOTS];
 };
@@ -73,7 +73,7 @@ static void note_wait(fth_local_clients *clients, int slot, const fth_slot_state
         return;
     seen->wanted = state->wanted;
     seen->wanted_at_s = now;
-    fth_desk_want(clients->with.desk, state->job, state->wanted);
+    fth_dispatcher_want(clients->with.dispatcher, state->job, state->wanted);
 }
 
 bool fth_local_clients_look(fth_local_clients *clients)
@@ -98,11 +98,11 @@ bool fth_local_clients_look(fth_local_clients *clients)
 /* ---- requests ---- */
 
 /* Why an item could not be made; or, if it has not failed, how it stands. */
-static fth_status explain(fth_desk *desk, fth_item_id id, json_t **answer)
+static fth_status explain(fth_dispatcher *dispatcher, fth_item_id id, json_t **answer)
 {
     static const char *const states[] = {"unknown", "waiting", "being made", "ready", "failed"};
-    fth_desk_failure failure = {.status = FTH_OK};
-    fth_item_state state = fth_desk_look(desk, id, NULL, &failure);
+    fth_dispatcher_failure failure = {.status = FTH_OK};
+    fth_item_state state = fth_dispatcher_look(dispatcher, id, NULL, &failure);
     if (state == FTH_ITEM_FAILED)
         *answer = json_pack("{s:s, s:s}", "status", fth_status_name(failure.status), "error", failure.reason);
     else
@@ -166,14 +166,14 @@ static fth_status answer_request(void *context, int slot, json_t *request, json_
         const char *text = json_string_value(json_object_get(request, "id"));
         if (!text || !fth_item_id_parse(text, &id))
             return fth_fail(FTH_INVALID, "\"id\" is no item's");
-        return explain(clients->with.desk, id, answer);
+        return explain(clients->with.dispatcher, id, answer);
     }
     if (strcmp(op, "lost") == 0) {
         const char *text = json_string_value(json_object_get(request, "id"));
         if (!text || !fth_item_id_parse(text, &id))
             return fth_fail(FTH_INVALID, "\"id\" is no item's");
         if (fth_segment_evict(clients->with.segment, id)) /* or somebody else has said so before */
-            fth_desk_lost(clients->with.desk, id);
+            fth_dispatcher_lost(clients->with.dispatcher, id);
         *answer = json_object();
         return FTH_OK;
     }

@@ -11,7 +11,7 @@ typedef struct fth_local_clients fth_local_clients;
 typedef struct fth_local_clients_options {
     const fth_served_sets *sets;
     fth_served_jobs *jobs;
-    fth_desk *desk;
+    fth_dispatcher *dispatcher;
     fth_segment_cache *segment;
     fth_board *board;
     int port;

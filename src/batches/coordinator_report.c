@@ -73,14 +73,15 @@ json_t *fth_coordinator_describe(const fth_coordinator_parts *parts, const fth_s
 {
     fth_scheduler_figures figures;
     fth_cache_spending spending;
-    fth_desk_get_figures(parts->desk, &figures, &spending);
+    fth_dispatcher_get_figures(parts->dispatcher, &figures, &spending);
     return json_pack("{s:f, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:s, s:I, s:o, s:i}", "up_s",
                      fth_clock_seconds() - parts->began_s, "data", describe_sets(parts, who), "jobs",
                      describe_jobs(parts, who), "cache", describe_cache(parts, &figures), "work",
                      describe_work(&figures), "spending", describe_spending(&spending), "failures",
-                     fth_desk_describe_failures(parts->desk), "prefetchers", fth_desk_describe_prefetchers(parts->desk),
-                     "prefetch", parts->prefetch, "lent_orders", (json_int_t)fth_order_lending_count(parts->lending),
-                     "agents", fth_agents_describe(parts->agents), "clients", count_clients(parts));
+                     fth_dispatcher_describe_failures(parts->dispatcher), "prefetchers",
+                     fth_dispatcher_describe_prefetchers(parts->dispatcher), "prefetch", parts->prefetch, "lent_orders",
+                     (json_int_t)fth_order_lending_count(parts->lending), "agents", fth_agents_describe(parts->agents),
+                     "clients", count_clients(parts));
 }
 
 /* ---- /metrics ---- */
@@ -209,7 +210,7 @@ char *fth_coordinator_format_metrics(const fth_coordinator_parts *parts)
     FILE *out = open_memstream(&text, &size);
     if (!out)
         return NULL;
-    fth_desk_get_figures(parts->desk, &figures, &spending);
+    fth_dispatcher_get_figures(parts->dispatcher, &figures, &spending);
     for (size_t i = 0; fth_served_jobs_get(parts->jobs, i, &job); i++) {
         jobs += job.processes > 0;
         processes += job.processes;

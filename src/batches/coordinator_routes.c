@@ -146,7 +146,7 @@ static void get_item(void *context, fth_exchange *exchange)
     const void *entry = NULL;
     uint64_t size = 0;
     if (!segment || !fth_item_id_parse(rest_of_path(exchange, "/v1/items/"), &id) ||
-        !fth_desk_may_read(parts->desk, id, fth_access_signer(exchange)) ||
+        !fth_dispatcher_may_read(parts->dispatcher, id, fth_access_signer(exchange)) ||
         !fth_segment_hold(segment, id, &entry, &size)) {
         answer_error(exchange, 404, FTH_INVALID, "the cache has no such item");
         return;

@@ -20,7 +20,7 @@ struct fth_state_keeper {
     int lock;
     fth_served_jobs *jobs;
     fth_agents *agents;
-    fth_desk *desk;
+    fth_dispatcher *dispatcher;
     uint64_t saved_changes; /* of the thread */
     bool complained;        /* that it cannot be written */
     pthread_t thread;
@@ -59,7 +59,8 @@ out:
     return status;
 }
 
-void fth_state_keeper_load(fth_state_keeper *keeper, fth_served_jobs *jobs, fth_agents *agents, fth_desk *desk)
+void fth_state_keeper_load(fth_state_keeper *keeper, fth_served_jobs *jobs, fth_agents *agents,
+                           fth_dispatcher *dispatcher)
 {
     char *text = NULL, *aside = NULL;
     size_t size = 0;
@@ -67,14 +68,14 @@ void fth_state_keeper_load(fth_state_keeper *keeper, fth_served_jobs *jobs, fth_
 
     keeper->jobs = jobs;
     keeper->agents = agents;
-    keeper->desk = desk;
+    keeper->dispatcher = dispatcher;
     if (!fth_file_exists(keeper->path))
         return;
     json_t *json = fth_file_read_all(keeper->path, MAX_FILE, &text, &size) == FTH_OK
                        ? json_loadb(text, size, JSON_REJECT_DUPLICATES, &error)
                        : NULL;
     if (json_integer_value(json_object_get(json, "format")) == FORMAT) {
-        fth_desk_load(desk, json_object_get(json, "desk"));
+        fth_dispatcher_load(dispatcher, json_object_get(json, "dispatcher"));
         fth_served_jobs_load(jobs, json_object_get(json, "jobs"));
         fth_agents_load(agents, json_object_get(json, "agents"));
     } else {
@@ -93,8 +94,9 @@ static void save(fth_state_keeper *keeper)
     uint64_t changes = fth_served_jobs_changes(keeper->jobs);
     if (changes == keeper->saved_changes)
         return;
-    json_t *json = json_pack("{s:i, s:o, s:o, s:o}", "format", FORMAT, "desk", fth_desk_save(keeper->desk), "agents",
-                             fth_agents_save(keeper->agents), "jobs", fth_served_jobs_save(keeper->jobs));
+    json_t *json =
+        json_pack("{s:i, s:o, s:o, s:o}", "format", FORMAT, "dispatcher", fth_dispatcher_save(keeper->dispatcher),
+                  "agents", fth_agents_save(keeper->agents), "jobs", fth_served_jobs_save(keeper->jobs));
     char *text = json ? json_dumps(json, JSON_COMPACT) : NULL;
     fth_status status = text ? fth_file_write_all(keeper->path, text, strlen(text)) : FTH_NO_MEMORY;
     if (status == FTH_OK)

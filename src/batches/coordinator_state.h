@@ -13,7 +13,8 @@ typedef struct fth_state_keeper fth_state_keeper;
 fth_status fth_state_keeper_open(const char *folder, fth_state_keeper **keeper);
 /* Fills the parts from the file, if there is one; a file that cannot be read is put aside, with a warning. What is given outlives
  * the keeper. */
-void fth_state_keeper_load(fth_state_keeper *keeper, fth_served_jobs *jobs, fth_agents *agents, fth_desk *desk);
+void fth_state_keeper_load(fth_state_keeper *keeper, fth_served_jobs *jobs, fth_agents *agents,
+                           fth_dispatcher *dispatcher);
 fth_status fth_state_keeper_start(fth_state_keeper *keeper);
 void fth_state_keeper_nudge(fth_state_keeper *keeper); /* save soon; NULL is fine */
 /* Saves a last time. NULL is fine. */

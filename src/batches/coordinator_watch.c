@@ -68,7 +68,7 @@ static void *watch(void *context)
         held = fth_order_lending_tick(with->lending) || held;
         double now = fth_clock_seconds();
         if (now - tidied_s >= TIDY_EVERY_S) {
-            fth_served_jobs_tick(with->jobs, fth_desk_tidy(with->desk));
+            fth_served_jobs_tick(with->jobs, fth_dispatcher_tidy(with->dispatcher));
             tidied_s = now;
         }
         interval_s = moved || stirred ? SHORTEST_S : interval_s * 2;

@@ -10,7 +10,7 @@
 typedef struct fth_watcher fth_watcher;
 
 typedef struct fth_watcher_options {
-    fth_desk *desk;
+    fth_dispatcher *dispatcher;
     fth_served_jobs *jobs;
     fth_agents *agents;
     fth_order_lending *lending;

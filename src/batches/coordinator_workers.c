@@ -25,24 +25,25 @@ typedef struct held_take {
 } held_take;
 
 struct fth_order_lending {
-    fth_desk *desk;
+    fth_dispatcher *dispatcher;
     fth_cache *cache;
     double limit_s;
 
-    pthread_mutex_t mutex; /* of all below; the desk's comes after it */
+    pthread_mutex_t mutex; /* of all below; the dispatcher's comes after it */
     lent_order *lent;
     held_take *held; /* longest waiting first */
     bool closed;
 };
 
-fth_status fth_order_lending_create(fth_desk *desk, fth_cache *cache, double limit_s, fth_order_lending **result)
+fth_status fth_order_lending_create(fth_dispatcher *dispatcher, fth_cache *cache, double limit_s,
+                                    fth_order_lending **result)
 {
     fth_order_lending *lending = NULL;
     fth_status status = fth_allocate(1, sizeof *lending, &lending);
     *result = lending;
     if (status != FTH_OK)
         return status;
-    *lending = (fth_order_lending){.desk = desk, .cache = cache, .limit_s = limit_s};
+    *lending = (fth_order_lending){.dispatcher = dispatcher, .cache = cache, .limit_s = limit_s};
     pthread_mutex_init(&lending->mutex, NULL);
     return FTH_OK;
 }
@@ -87,7 +88,7 @@ static json_t *lend(fth_order_lending *lending, const char *worker, int room)
     json_t *orders = json_array();
     for (int i = 0; i < room; i++) {
         lent_order *lent = calloc(1, sizeof *lent);
-        if (!lent || !fth_desk_take(lending->desk, worker, (fth_deadline){0}, &lent->order)) {
+        if (!lent || !fth_dispatcher_take(lending->dispatcher, worker, (fth_deadline){0}, &lent->order)) {
             free(lent);
             break;
         }
@@ -178,14 +179,14 @@ static void finish_one(fth_order_lending *lending, const lent_order *lent, const
     if (error) {
         status = name ? fth_status_find(name) : FTH_IO;
         status = status == FTH_OK ? FTH_IO : status;
-        fth_desk_done(lending->desk, lent->worker, &lent->order, status, error, NULL, 0);
+        fth_dispatcher_done(lending->dispatcher, lent->worker, &lent->order, status, error, NULL, 0);
         return;
     }
     status = fth_preparation_load(json_object_get(result, "preparation"), &preparation);
     if (status == FTH_OK)
         status = check_receipt(lending, &lent->order, &preparation.receipt);
-    fth_desk_done(lending->desk, lent->worker, &lent->order, status, status == FTH_OK ? NULL : fth_error_message(),
-                  &preparation, 0);
+    fth_dispatcher_done(lending->dispatcher, lent->worker, &lent->order, status,
+                        status == FTH_OK ? NULL : fth_error_message(), &preparation, 0);
 }
 
 fth_status fth_order_lending_finish(fth_order_lending *lending, fth_exchange *exchange, const json_t *request)
@@ -230,7 +231,7 @@ fth_status fth_order_lending_put(fth_order_lending *lending, fth_exchange *excha
 
     FTH_REQUIRE(fth_cache_segment(lending->cache), FTH_INVALID, "entries go to %s, not to this server",
                 fth_cache_name(lending->cache));
-    FTH_REQUIRE(fth_desk_look(lending->desk, id, NULL, NULL) == FTH_ITEM_BEING_MADE, FTH_INVALID,
+    FTH_REQUIRE(fth_dispatcher_look(lending->dispatcher, id, NULL, NULL) == FTH_ITEM_BEING_MADE, FTH_INVALID,
                 "nobody asked for this item, or it is there already");
     FTH_TRY(fth_item_check(body, size, id, NULL));
     FTH_TRY(fth_cache_begin(lending->cache, size, &entry));
@@ -272,7 +273,7 @@ static void take_back(fth_order_lending *lending)
         else
             snprintf(reason, sizeof reason, "the worker %s did not hand it in within %g s", lent->worker,
                      lending->limit_s);
-        fth_desk_done(lending->desk, lent->worker, &lent->order, FTH_TIMEOUT, reason, NULL, 0);
+        fth_dispatcher_done(lending->dispatcher, lent->worker, &lent->order, FTH_TIMEOUT, reason, NULL, 0);
         free(lent);
     }
 }

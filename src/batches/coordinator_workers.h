@@ -3,13 +3,14 @@
 #ifndef FTH_BATCHES_COORDINATOR_WORKERS_H
 #define FTH_BATCHES_COORDINATOR_WORKERS_H
 
-#include "batches/coordinator_desk.h"
+#include "batches/coordinator_dispatcher.h"
 #include "http/server.h"
 
 typedef struct fth_order_lending fth_order_lending;
 
 /* `limit_s` is how long an order is lent. */
-fth_status fth_order_lending_create(fth_desk *desk, fth_cache *cache, double limit_s, fth_order_lending **lending);
+fth_status fth_order_lending_create(fth_dispatcher *dispatcher, fth_cache *cache, double limit_s,
+                                    fth_order_lending **lending);
 void fth_order_lending_free(fth_order_lending *lending);
 
 /* Each takes over the exchange of a request, which it answers now or later; FTH_INVALID, ...: not answered. */

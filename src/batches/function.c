@@ -4,10 +4,10 @@
  *     POST /init          OpenWhisk's first request: {"ok":true}
  *     GET  /healthz
  *
- * Answers are held, so requests cost no threads. A dispatcher hands each order to the workshop for its coordinator and cache, which it
+ * Answers are held, so requests cost no threads. One thread hands each order to the client of its coordinator and cache, which it
  * opens if need be: that may block, and handlers must not. A request:
  *
- *     incoming -> queue of a workshop -> being made -> answered
+ *     incoming -> queue of a client -> being made -> answered
  */
 #include <pthread.h>
 #include <stdatomic.h>
@@ -16,12 +16,12 @@
 #include <string.h>
 
 #include "base/process.h"
+#include "batches/remote_preparer.h"
 #include "batches/worker.h"
-#include "batches/workshop.h"
 #include "http/access.h"
 #include "http/server.h"
 
-enum { MOST_WORKSHOPS = 4, MOST_REQUESTS = 256, MOST_BODY_BYTES = 64 << 10, ADDRESS_TEXT = 1024 };
+enum { MOST_CLIENTS = 4, MOST_REQUESTS = 256, MOST_BODY_BYTES = 64 << 10, ADDRESS_TEXT = 1024 };
 #define ORDER_S 120.0 /* who asked gives up before that */
 
 typedef struct function_request {
@@ -36,24 +36,24 @@ typedef struct request_list {
     function_request *first;
 } request_list;
 
-typedef struct function_shop {
+typedef struct function_client {
     fth_prefetch_function *function;
     char url[ADDRESS_TEXT], cache[ADDRESS_TEXT];
-    fth_workshop *workshop;
+    fth_remote_preparer *remote;
     request_list queue, making; /* guarded by the function's mutex */
-} function_shop;
+} function_client;
 
 struct fth_prefetch_function {
     fth_prefetch_function_options with;
     char *url;
     fth_access *access; /* NULL: everybody may ask */
     fth_server *server;
-    pthread_t dispatcher;
-    bool has_dispatcher;
-    function_shop *shops[MOST_WORKSHOPS]; /* of the dispatcher */
-    int shop_count;
+    pthread_t router;
+    bool has_router;
+    function_client *clients[MOST_CLIENTS]; /* of the router thread */
+    int client_count;
 
-    pthread_mutex_t mutex; /* guards what follows, and the shops' lists */
+    pthread_mutex_t mutex; /* guards what follows, and the clients' lists */
     pthread_cond_t changed;
     request_list incoming;
     int request_count;
@@ -103,22 +103,22 @@ static void answer(fth_prefetch_function *function, function_request *request, f
     pthread_mutex_unlock(&function->mutex);
 }
 
-/* ---- the workshops' side ---- */
+/* ---- for the clients ---- */
 
-static bool take(void *context, fth_workshop *workshop, fth_deadline deadline, fth_order *order)
+static bool take(void *context, fth_remote_preparer *remote, fth_deadline deadline, fth_order *order)
 {
-    function_shop *shop = context;
-    fth_prefetch_function *function = shop->function;
+    function_client *client = context;
+    fth_prefetch_function *function = client->function;
     struct timespec until = fth_deadline_timespec(deadline);
     function_request *request = NULL;
     int waited = 0;
-    (void)workshop;
+    (void)remote;
 
     pthread_mutex_lock(&function->mutex);
     while (!request) {
-        while (!shop->queue.first && waited == 0 && !function->stopping)
+        while (!client->queue.first && waited == 0 && !function->stopping)
             waited = pthread_cond_clockwait(&function->changed, &function->mutex, CLOCK_MONOTONIC, &until);
-        request = pop(&shop->queue);
+        request = pop(&client->queue);
         if (!request)
             break;
         if (fth_exchange_is_abandoned(request->exchange)) { /* nobody waits for it */
@@ -129,7 +129,7 @@ static bool take(void *context, fth_workshop *workshop, fth_deadline deadline, f
             continue;
         }
         *order = request->order;
-        append(&shop->making, request);
+        append(&client->making, request);
     }
     pthread_mutex_unlock(&function->mutex);
     return request != NULL;
@@ -138,60 +138,62 @@ static bool take(void *context, fth_workshop *workshop, fth_deadline deadline, f
 static void done(void *context, const fth_order *order, fth_status status, const char *reason,
                  const fth_preparation *preparation)
 {
-    function_shop *shop = context;
-    pthread_mutex_lock(&shop->function->mutex);
-    function_request *request = pop_item(&shop->making, order->id);
-    pthread_mutex_unlock(&shop->function->mutex);
+    function_client *client = context;
+    pthread_mutex_lock(&client->function->mutex);
+    function_request *request = pop_item(&client->making, order->id);
+    pthread_mutex_unlock(&client->function->mutex);
     if (request)
-        answer(shop->function, request, status, reason, preparation);
+        answer(client->function, request, status, reason, preparation);
 }
 
-/* ---- the dispatcher ---- */
+/* ---- routing ---- */
 
-static fth_status open_shop(fth_prefetch_function *function, const function_request *request, function_shop **opened)
+static fth_status open_client(fth_prefetch_function *function, const function_request *request,
+                              function_client **opened)
 {
     fth_status status = FTH_OK;
-    function_shop *shop = NULL;
+    function_client *client = NULL;
 
-    FTH_REQUIRE(function->shop_count < MOST_WORKSHOPS, FTH_IO, "this function works for %d coordinators already",
-                MOST_WORKSHOPS);
-    FTH_TRY(fth_allocate(1, sizeof *shop, &shop));
-    shop->function = function;
-    memcpy(shop->url, request->url, sizeof shop->url);
-    memcpy(shop->cache, request->cache, sizeof shop->cache);
-    FTH_TRY(fth_workshop_open(&(fth_workshop_options){.url = shop->url,
-                                                      .pinned_key = function->with.pinned_key,
-                                                      .ca_file = function->with.ca_file,
-                                                      .cache = shop->cache,
-                                                      .threads = function->with.threads,
-                                                      .limit_s = ORDER_S,
-                                                      .context = shop,
-                                                      .take = take,
-                                                      .done = done},
-                              &shop->workshop));
-    function->shops[function->shop_count++] = *opened = shop;
-    shop = NULL;
+    FTH_REQUIRE(function->client_count < MOST_CLIENTS, FTH_IO, "this function works for %d coordinators already",
+                MOST_CLIENTS);
+    FTH_TRY(fth_allocate(1, sizeof *client, &client));
+    client->function = function;
+    memcpy(client->url, request->url, sizeof client->url);
+    memcpy(client->cache, request->cache, sizeof client->cache);
+    FTH_TRY(fth_remote_preparer_open(&(fth_remote_preparer_options){.url = client->url,
+                                                                    .pinned_key = function->with.pinned_key,
+                                                                    .ca_file = function->with.ca_file,
+                                                                    .cache = client->cache,
+                                                                    .threads = function->with.threads,
+                                                                    .limit_s = ORDER_S,
+                                                                    .context = client,
+                                                                    .take = take,
+                                                                    .done = done},
+                                     &client->remote));
+    function->clients[function->client_count++] = *opened = client;
+    client = NULL;
 
 out:
-    free(shop);
+    free(client);
     return status;
 }
 
-static fth_status find_shop(fth_prefetch_function *function, const function_request *request, function_shop **shop)
+static fth_status find_client(fth_prefetch_function *function, const function_request *request,
+                              function_client **client)
 {
-    for (int i = 0; i < function->shop_count; i++)
-        if (strcmp(function->shops[i]->url, request->url) == 0 &&
-            strcmp(function->shops[i]->cache, request->cache) == 0) {
-            *shop = function->shops[i];
+    for (int i = 0; i < function->client_count; i++)
+        if (strcmp(function->clients[i]->url, request->url) == 0 &&
+            strcmp(function->clients[i]->cache, request->cache) == 0) {
+            *client = function->clients[i];
             return FTH_OK;
         }
-    return open_shop(function, request, shop);
+    return open_client(function, request, client);
 }
 
-static void dispatch(fth_prefetch_function *function, function_request *request)
+static void route_request(fth_prefetch_function *function, function_request *request)
 {
-    function_shop *shop = NULL;
-    fth_status status = find_shop(function, request, &shop);
+    function_client *client = NULL;
+    fth_status status = find_client(function, request, &client);
     if (status != FTH_OK) {
         char reason[512];
         snprintf(reason, sizeof reason, "%s", fth_error_message());
@@ -199,12 +201,12 @@ static void dispatch(fth_prefetch_function *function, function_request *request)
         return;
     }
     pthread_mutex_lock(&function->mutex);
-    append(&shop->queue, request);
+    append(&client->queue, request);
     pthread_cond_broadcast(&function->changed);
     pthread_mutex_unlock(&function->mutex);
 }
 
-static void *run_dispatcher(void *context)
+static void *run_router(void *context)
 {
     fth_prefetch_function *function = context;
     pthread_mutex_lock(&function->mutex);
@@ -215,7 +217,7 @@ static void *run_dispatcher(void *context)
             continue;
         }
         pthread_mutex_unlock(&function->mutex);
-        dispatch(function, request);
+        route_request(function, request);
         pthread_mutex_lock(&function->mutex);
     }
     pthread_mutex_unlock(&function->mutex);
@@ -351,9 +353,9 @@ fth_status fth_prefetch_function_start(const fth_prefetch_function_options *opti
                                                         .certificate_pem = options->certificate_pem,
                                                         .max_requests_per_s = options->max_requests_per_s},
                                   &started->access));
-    FTH_REQUIRE(fth_thread_start(&started->dispatcher, "dispatch", run_dispatcher, started) == 0, FTH_NO_MEMORY,
+    FTH_REQUIRE(fth_thread_start(&started->router, "route orders", run_router, started) == 0, FTH_NO_MEMORY,
                 "cannot start a thread");
-    started->has_dispatcher = true;
+    started->has_router = true;
     FTH_TRY(fth_server_start(&(fth_server_options){.address = options->address,
                                                    .port = options->port,
                                                    .routes = routes,
@@ -386,14 +388,14 @@ void fth_prefetch_function_stop(fth_prefetch_function *function)
     function->stopping = true;
     pthread_cond_broadcast(&function->changed);
     pthread_mutex_unlock(&function->mutex);
-    if (function->has_dispatcher)
-        pthread_join(function->dispatcher, NULL); /* a connection it opens has a deadline */
-    for (int i = 0; i < function->shop_count; i++) {
-        function_shop *shop = function->shops[i];
-        fth_workshop_close(shop->workshop); /* what is being made ends, and is answered */
-        while ((request = pop(&shop->queue)))
+    if (function->has_router)
+        pthread_join(function->router, NULL); /* a connection it opens has a deadline */
+    for (int i = 0; i < function->client_count; i++) {
+        function_client *client = function->clients[i];
+        fth_remote_preparer_close(client->remote); /* what is being made ends, and is answered */
+        while ((request = pop(&client->queue)))
             answer(function, request, FTH_INTERRUPTED, "stopped", NULL);
-        free(shop);
+        free(client);
     }
     while ((request = pop(&function->incoming)))
         answer(function, request, FTH_INTERRUPTED, "stopped", NULL);

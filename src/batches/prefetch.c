@@ -79,7 +79,7 @@ fth_status fth_prefetch_check(const char *text)
 
 typedef struct start_context {
     fth_prefetchers *prefetchers;
-    const fth_prefetch_desk *desk;
+    const fth_order_source *source;
     const fth_prefetch_options *options;
 } start_context;
 
@@ -88,7 +88,7 @@ static fth_status start_one(void *context, const fth_prefetch_kind *kind, const 
     start_context *start = context;
     fth_prefetchers *prefetchers = start->prefetchers;
     void *state = NULL;
-    fth_status status = kind->start(argument, start->desk, start->options, &state);
+    fth_status status = kind->start(argument, start->source, start->options, &state);
     if (status == FTH_OK) {
         prefetchers->running[prefetchers->count].kind = kind;
         prefetchers->running[prefetchers->count++].state = state;
@@ -96,7 +96,7 @@ static fth_status start_one(void *context, const fth_prefetch_kind *kind, const 
     return status;
 }
 
-fth_status fth_prefetchers_start(const char *text, const fth_prefetch_desk *desk, const fth_prefetch_options *options,
+fth_status fth_prefetchers_start(const char *text, const fth_order_source *source, const fth_prefetch_options *options,
                                  fth_prefetchers **prefetchers)
 {
     fth_status status = FTH_OK;
@@ -104,7 +104,7 @@ fth_status fth_prefetchers_start(const char *text, const fth_prefetch_desk *desk
 
     FTH_TRY(fth_prefetch_check(text));
     FTH_TRY(fth_allocate(1, sizeof *started, &started));
-    FTH_TRY(for_each_word(text, start_one, &(start_context){started, desk, options}));
+    FTH_TRY(for_each_word(text, start_one, &(start_context){started, source, options}));
     *prefetchers = started;
     started = NULL;
 

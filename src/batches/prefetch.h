@@ -16,7 +16,7 @@
 #include "batches/prepare.h"
 
 /* What prefetchers need of the coordinator, or of a worker that asks one. Any thread. */
-typedef struct fth_prefetch_desk {
+typedef struct fth_order_source {
     void *context;
     /* The next order for this prefetcher, waiting until `deadline`; false: none. */
     bool (*take)(void *context, const char *prefetcher, fth_deadline deadline, fth_order *order);
@@ -25,7 +25,7 @@ typedef struct fth_prefetch_desk {
     /* Lends a data set's preparer, by name. */
     fth_status (*preparer)(void *context, const char *data, fth_preparer **preparer);
     fth_cache *cache;
-} fth_prefetch_desk;
+} fth_order_source;
 
 typedef struct fth_prefetch_options {
     const char *address;                  /* of the coordinator, for functions that hand in entries over HTTP */
@@ -41,7 +41,7 @@ typedef struct fth_prefetch_kind {
     const char *name, *summary; /* "threads", for help */
     const char *schemes;        /* of those that are named by an address: "http:// https://"; NULL: named by `name` */
     fth_status (*check)(const char *argument); /* "4" of "threads:4", a URL, or "" */
-    fth_status (*start)(const char *argument, const fth_prefetch_desk *desk, const fth_prefetch_options *options,
+    fth_status (*start)(const char *argument, const fth_order_source *source, const fth_prefetch_options *options,
                         void **state);
     void (*stop)(void *state); /* within seconds */
 } fth_prefetch_kind;
@@ -50,7 +50,7 @@ extern const fth_prefetch_kind fth_prefetch_threads, fth_prefetch_workers, fth_p
 typedef struct fth_prefetchers fth_prefetchers;
 /* FTH_INVALID for what is no list of them, naming those there are. */
 fth_status fth_prefetch_check(const char *text);
-fth_status fth_prefetchers_start(const char *text, const fth_prefetch_desk *desk, const fth_prefetch_options *options,
+fth_status fth_prefetchers_start(const char *text, const fth_order_source *source, const fth_prefetch_options *options,
                                  fth_prefetchers **prefetchers);
 void fth_prefetchers_stop(fth_prefetchers *prefetchers);
 

@@ -28,7 +28,7 @@ enum { USUAL_CONCURRENCY = 8, MOST_CONCURRENCY = 64, MOST_FUNCTIONS = 32, MOST_A
 #define LONGEST_PAUSE_S 5.0
 
 typedef struct fth_function {
-    fth_prefetch_desk desk;
+    fth_order_source source;
     fth_prefetch_options options;
     char *address; /* of the coordinator */
     char *url;     /* with secrets */
@@ -62,7 +62,7 @@ static fth_status make_body(const fth_function *function, const fth_order *order
 {
     json_t *json = fth_order_save(order);
     if (json) {
-        json_object_set_new(json, "cache", json_string(fth_cache_name(function->desk.cache)));
+        json_object_set_new(json, "cache", json_string(fth_cache_name(function->source.cache)));
         json_object_set_new(json, "address", json_string(function->address));
     }
     *body = json ? json_dumps(json, JSON_COMPACT) : NULL;
@@ -149,7 +149,8 @@ static fth_status check_cached(const fth_function *function, const fth_receipt *
     const double deadline_s = 5;
     fth_receipt there = {0};
     bool found = false;
-    fth_status status = fth_cache_look(function->desk.cache, receipt->id, fth_deadline_in(deadline_s), &there, &found);
+    fth_status status =
+        fth_cache_look(function->source.cache, receipt->id, fth_deadline_in(deadline_s), &there, &found);
     if (status != FTH_OK)
         return fth_fail_within(status, "checking what it cached");
     return found && there.size_bytes == receipt->size_bytes && there.checksum == receipt->checksum
@@ -235,8 +236,8 @@ static void work_on(fth_function *function, fth_http_client *http, const fth_ord
     end_turn(function, cold, proper ? ANSWERED : BROKEN);
     if (status != FTH_OK && atomic_load(&function->stop))
         status = FTH_INTERRUPTED;
-    function->desk.done(function->desk.context, function->name, order, status, reason, &preparation,
-                        price(options, seconds));
+    function->source.done(function->source.context, function->name, order, status, reason, &preparation,
+                          price(options, seconds));
 }
 
 static void *run(void *context)
@@ -251,7 +252,7 @@ static void *run(void *context)
         return NULL;
     }
     while (wait_for_turn(function, &cold)) {
-        if (function->desk.take(function->desk.context, function->name, fth_deadline_in(TAKE_S), &order))
+        if (function->source.take(function->source.context, function->name, fth_deadline_in(TAKE_S), &order))
             work_on(function, http, &order, cold);
         else
             end_turn(function, cold, NO_ORDER);
@@ -303,7 +304,7 @@ static void set_options(fth_function *function, const fth_prefetch_options *opti
         function->options.concurrency = MOST_CONCURRENCY;
 }
 
-static fth_status start_function(const char *url, const fth_prefetch_desk *desk, const fth_prefetch_options *options,
+static fth_status start_function(const char *url, const fth_order_source *source, const fth_prefetch_options *options,
                                  void **state)
 {
     fth_status status = FTH_OK;
@@ -313,7 +314,7 @@ static fth_status start_function(const char *url, const fth_prefetch_desk *desk,
     FTH_TRY(fth_allocate(1, sizeof *function, &function));
     pthread_mutex_init(&function->mutex, NULL);
     pthread_cond_init(&function->changed, NULL);
-    function->desk = *desk;
+    function->source = *source;
     set_options(function, options);
     function->url = fth_address_whole(url);
     function->name = fth_http_harmless_url(url);
@@ -355,7 +356,7 @@ static void stop_functions(void *state)
     free(list);
 }
 
-static fth_status start_functions(const char *argument, const fth_prefetch_desk *desk,
+static fth_status start_functions(const char *argument, const fth_order_source *source,
                                   const fth_prefetch_options *options, void **state)
 {
     fth_status status = FTH_OK;
@@ -368,7 +369,7 @@ static fth_status start_functions(const char *argument, const fth_prefetch_desk 
     FTH_TRY(fth_allocate(1, sizeof *list, &list));
     while ((url = strsep(&rest, ","))) {
         FTH_REQUIRE(list->count < MOST_FUNCTIONS, FTH_INVALID, "more than %d functions", MOST_FUNCTIONS);
-        FTH_TRY(start_function(url, desk, options, &list->functions[list->count]));
+        FTH_TRY(start_function(url, source, options, &list->functions[list->count]));
         list->count++;
     }
     *state = list;

@@ -24,13 +24,13 @@ enum { USUAL_THREADS = 4, MOST_THREADS = 256, SAMPLES_AT_ONCE = 16 };
 /* An order being worked on. */
 typedef struct fth_work {
     fth_order order;
-    fth_making *making;
+    fth_item_task *task;
     int helpers; /* threads that have a piece of it */
     struct fth_work *next;
 } fth_work;
 
 typedef struct fth_thread_pool {
-    fth_prefetch_desk desk;
+    fth_order_source source;
     double answer_s;
     pthread_t threads[MOST_THREADS];
     int thread_count;
@@ -79,7 +79,7 @@ static void report_failure(fth_thread_pool *pool, const fth_order *order, fth_st
 {
     char reason[512];
     snprintf(reason, sizeof reason, "%s", fth_error_message());
-    pool->desk.done(pool->desk.context, prefetcher_name, order, status, reason, &(fth_preparation){0}, 0);
+    pool->source.done(pool->source.context, prefetcher_name, order, status, reason, &(fth_preparation){0}, 0);
 }
 
 /* Begins an order, and adds it to the works; or reports why not. */
@@ -90,11 +90,11 @@ static void begin_order(fth_thread_pool *pool, fth_toolbox *box, const fth_order
     fth_preparing_thread *tools = NULL;
     fth_work *work = NULL;
 
-    FTH_TRY(pool->desk.preparer(pool->desk.context, order->spec.data, &preparer));
+    FTH_TRY(pool->source.preparer(pool->source.context, order->spec.data, &preparer));
     FTH_TRY(find_tools(box, preparer, &tools));
     FTH_TRY(fth_allocate(1, sizeof *work, &work));
     work->order = *order;
-    FTH_TRY(fth_making_begin(tools, order, pool->desk.cache, fth_deadline_in(pool->answer_s), &work->making));
+    FTH_TRY(fth_item_task_begin(tools, order, pool->source.cache, fth_deadline_in(pool->answer_s), &work->task));
     pthread_mutex_lock(&pool->mutex);
     fth_work **last = &pool->works;
     while (*last)
@@ -113,11 +113,11 @@ out:
 static void take_orders(fth_thread_pool *pool, fth_toolbox *box)
 {
     fth_order order;
-    bool taken = pool->desk.take(pool->desk.context, prefetcher_name, fth_deadline_in(TAKE_S), &order);
+    bool taken = pool->source.take(pool->source.context, prefetcher_name, fth_deadline_in(TAKE_S), &order);
     for (int i = 1; taken; i++) {
         begin_order(pool, box, &order);
         taken = order.kind != FTH_ITEM_BATCH && i < SAMPLES_AT_ONCE && !atomic_load(&pool->stop) &&
-                pool->desk.take(pool->desk.context, prefetcher_name, fth_deadline_in(0), &order);
+                pool->source.take(pool->source.context, prefetcher_name, fth_deadline_in(0), &order);
     }
 }
 
@@ -125,9 +125,9 @@ static void take_orders(fth_thread_pool *pool, fth_toolbox *box)
 static void end_work(fth_thread_pool *pool, fth_work *work)
 {
     fth_preparation preparation = {0};
-    fth_status status = fth_making_end(work->making, &preparation);
+    fth_status status = fth_item_task_end(work->task, &preparation);
     if (status == FTH_OK)
-        pool->desk.done(pool->desk.context, prefetcher_name, &work->order, FTH_OK, "", &preparation, 0);
+        pool->source.done(pool->source.context, prefetcher_name, &work->order, FTH_OK, "", &preparation, 0);
     else
         report_failure(pool, &work->order, status);
     free(work);
@@ -139,7 +139,7 @@ static void end_work(fth_thread_pool *pool, fth_work *work)
 static fth_work *find_work(const fth_thread_pool *pool)
 {
     for (fth_work *work = pool->works; work; work = work->next)
-        if (fth_making_has_pieces(work->making))
+        if (fth_item_task_has_pieces(work->task))
             return work;
     return NULL;
 }
@@ -160,14 +160,14 @@ static void help(fth_thread_pool *pool, fth_toolbox *box, fth_work *work)
     fth_preparing_thread *tools = NULL;
     work->helpers++;
     pthread_mutex_unlock(&pool->mutex);
-    if (pool->desk.preparer(pool->desk.context, work->order.spec.data, &preparer) == FTH_OK &&
+    if (pool->source.preparer(pool->source.context, work->order.spec.data, &preparer) == FTH_OK &&
         find_tools(box, preparer, &tools) == FTH_OK)
-        fth_making_help(work->making, tools);
+        fth_item_task_help(work->task, tools);
     else
-        fth_making_stop(work->making);
+        fth_item_task_stop(work->task);
     pthread_mutex_lock(&pool->mutex);
     work->helpers--;
-    if (work->helpers > 0 || fth_making_has_pieces(work->making))
+    if (work->helpers > 0 || fth_item_task_has_pieces(work->task))
         return;
     remove_work(pool, work);
     pthread_mutex_unlock(&pool->mutex);
@@ -226,7 +226,7 @@ static void stop(void *state)
     atomic_store(&pool->stop, true);
     pthread_mutex_lock(&pool->mutex);
     for (fth_work *work = pool->works; work; work = work->next)
-        fth_making_stop(work->making);
+        fth_item_task_stop(work->task);
     pthread_cond_broadcast(&pool->changed);
     pthread_mutex_unlock(&pool->mutex);
     for (int i = 0; i < pool->thread_count; i++)
@@ -241,7 +241,7 @@ static void stop(void *state)
     free(pool);
 }
 
-static fth_status start(const char *argument, const fth_prefetch_desk *desk, const fth_prefetch_options *options,
+static fth_status start(const char *argument, const fth_order_source *source, const fth_prefetch_options *options,
                         void **state)
 {
     fth_status status = FTH_OK;
@@ -250,7 +250,7 @@ static fth_status start(const char *argument, const fth_prefetch_desk *desk, con
 
     FTH_TRY(read_count(argument, &count));
     FTH_TRY(fth_allocate(1, sizeof *pool, &pool));
-    pool->desk = *desk;
+    pool->source = *source;
     pool->answer_s = options->answer_s > 0 ? options->answer_s : USUAL_ANSWER_S;
     pthread_mutex_init(&pool->mutex, NULL);
     pthread_cond_init(&pool->changed, NULL);

@@ -9,10 +9,10 @@ static fth_status check(const char *argument)
                      : FTH_OK;
 }
 
-static fth_status start(const char *argument, const fth_prefetch_desk *desk, const fth_prefetch_options *options,
+static fth_status start(const char *argument, const fth_order_source *source, const fth_prefetch_options *options,
                         void **state)
 {
-    (void)desk;
+    (void)source;
     (void)options;
     *state = NULL;
     return check(argument);

@@ -2,10 +2,10 @@
  *
  *     fth_preparer           a data set, its version, and which samples are known to be bad
  *     fth_preparing_thread   a thread's decoder and buffers (fth_sample_maker)
- *     fth_making             one item being made: begin -> pieces, by whoever helps -> end
+ *     fth_item_task             one item being made: begin -> pieces, by several threads -> end
  *
  * The entry's memory is the cache's from begin on. A piece writes only its own images and labels; what pieces add up to is
- * guarded by the making's mutex. */
+ * guarded by the task's mutex. */
 #include "batches/prepare.h"
 
 #include <inttypes.h>
@@ -184,7 +184,7 @@ fth_preparer *fth_preparing_thread_preparer(const fth_preparing_thread *thread)
 
 /* ---- an item being made ---- */
 
-struct fth_making {
+struct fth_item_task {
     fth_preparer *preparer;
     fth_order order;
     fth_cache *cache;
@@ -207,16 +207,16 @@ struct fth_making {
     char message[512];
 };
 
-static void free_making(fth_making *making)
+static void free_task(fth_item_task *task)
 {
-    if (!making)
+    if (!task)
         return;
-    if (making->entry)
-        fth_cache_cancel(making->cache, making->entry);
-    free(making->plan.samples);
-    json_decref(making->bad);
-    pthread_mutex_destroy(&making->mutex);
-    free(making);
+    if (task->entry)
+        fth_cache_cancel(task->cache, task->entry);
+    free(task->plan.samples);
+    json_decref(task->bad);
+    pthread_mutex_destroy(&task->mutex);
+    free(task);
 }
 
 static fth_status check_order(const fth_preparer *preparer, const fth_order *order)
@@ -240,44 +240,44 @@ out:
 }
 
 /* Room for the batch, and where its images go. */
-static fth_status begin_batch(fth_making *making, fth_sample_maker *maker)
+static fth_status begin_batch(fth_item_task *task, fth_sample_maker *maker)
 {
     fth_status status = FTH_OK;
-    const fth_job_spec *spec = &making->order.spec;
-    const fth_dataset_info *info = fth_dataset_get_info(making->preparer->dataset);
+    const fth_job_spec *spec = &task->order.spec;
+    const fth_dataset_info *info = fth_dataset_get_info(task->preparer->dataset);
     int shape[3];
     char id[FTH_ITEM_ID_TEXT];
 
     FTH_TRY(fth_sample_maker_shape(maker, spec->transform, shape));
-    FTH_TRY(fth_allocate((size_t)spec->batch, sizeof *making->plan.samples, &making->plan.samples));
-    fth_job_plan_batch(spec, info->count[spec->split], making->order.number, &making->plan);
-    fth_item_id_format(making->order.id, id);
-    FTH_REQUIRE(fth_item_id_equal(making->order.id, fth_job_batch_id(spec, &making->plan)), FTH_INVALID,
-                "order: item %s is not batch %" PRId64, id, making->order.number);
-    const fth_batch_payload payload = {.count = making->plan.count,
-                                       .number = making->plan.number,
-                                       .epoch = making->plan.epoch,
+    FTH_TRY(fth_allocate((size_t)spec->batch, sizeof *task->plan.samples, &task->plan.samples));
+    fth_job_plan_batch(spec, info->count[spec->split], task->order.number, &task->plan);
+    fth_item_id_format(task->order.id, id);
+    FTH_REQUIRE(fth_item_id_equal(task->order.id, fth_job_batch_id(spec, &task->plan)), FTH_INVALID,
+                "order: item %s is not batch %" PRId64, id, task->order.number);
+    const fth_batch_payload payload = {.count = task->plan.count,
+                                       .number = task->plan.number,
+                                       .epoch = task->plan.epoch,
                                        .channels = shape[0],
                                        .height = shape[1],
                                        .width = shape[2]};
-    making->image_size = (int64_t)shape[0] * shape[1] * shape[2];
-    making->entry_bytes = fth_batch_entry_bytes(&payload);
-    FTH_REQUIRE(making->entry_bytes > 0 && payload.count > 0, FTH_INVALID,
-                "batch %" PRId64 " of %" PRId64 " images of %d × %d × %d is empty, or far too large",
-                making->plan.number, making->plan.count, shape[0], shape[1], shape[2]);
-    FTH_TRY(fth_cache_begin(making->cache, making->entry_bytes, &making->entry));
-    FTH_TRY(fth_batch_entry_begin(&payload, making->entry, making->entry_bytes, &making->images, &making->labels));
-    fth_sample_maker_expect(maker, spec->split, making->plan.samples, making->plan.count);
+    task->image_size = (int64_t)shape[0] * shape[1] * shape[2];
+    task->entry_bytes = fth_batch_entry_bytes(&payload);
+    FTH_REQUIRE(task->entry_bytes > 0 && payload.count > 0, FTH_INVALID,
+                "batch %" PRId64 " of %" PRId64 " images of %d × %d × %d is empty, or far too large", task->plan.number,
+                task->plan.count, shape[0], shape[1], shape[2]);
+    FTH_TRY(fth_cache_begin(task->cache, task->entry_bytes, &task->entry));
+    FTH_TRY(fth_batch_entry_begin(&payload, task->entry, task->entry_bytes, &task->images, &task->labels));
+    fth_sample_maker_expect(maker, spec->split, task->plan.samples, task->plan.count);
 
 out:
     return status;
 }
 
-fth_status fth_making_begin(fth_preparing_thread *thread, const fth_order *order, fth_cache *cache,
-                            fth_deadline deadline, fth_making **making)
+fth_status fth_item_task_begin(fth_preparing_thread *thread, const fth_order *order, fth_cache *cache,
+                               fth_deadline deadline, fth_item_task **task)
 {
     fth_status status = FTH_OK;
-    fth_making *begun = NULL;
+    fth_item_task *begun = NULL;
 
     FTH_TRY(check_order(thread->preparer, order));
     FTH_TRY(fth_allocate(1, sizeof *begun, &begun));
@@ -292,11 +292,11 @@ fth_status fth_making_begin(fth_preparing_thread *thread, const fth_order *order
         FTH_TRY(begin_batch(begun, thread->maker));
     else
         fth_sample_maker_expect(thread->maker, order->spec.split, &order->number, 1);
-    *making = begun;
+    *task = begun;
     begun = NULL;
 
 out:
-    free_making(begun);
+    free_task(begun);
     return status;
 }
 
@@ -304,81 +304,81 @@ out:
 
 /* A run of samples of a batch, in the hands of one thread, and what it costs. */
 typedef struct batch_piece {
-    fth_making *making;
+    fth_item_task *task;
     fth_preparing_thread *thread;
     int64_t begin, end;
     bool done[PIECE_SAMPLES]; /* made from what the cache had */
     fth_preparation cost;
 } batch_piece;
 
-static void add_cost(fth_making *making, const fth_preparation *cost)
+static void add_cost(fth_item_task *task, const fth_preparation *cost)
 {
-    pthread_mutex_lock(&making->mutex);
-    making->sum.fetch_s += cost->fetch_s;
-    making->sum.decode_s += cost->decode_s;
-    making->sum.transform_s += cost->transform_s;
-    making->sum.fetched_bytes += cost->fetched_bytes;
-    making->sum.samples += cost->samples;
-    making->sum.decoded += cost->decoded;
-    pthread_mutex_unlock(&making->mutex);
+    pthread_mutex_lock(&task->mutex);
+    task->sum.fetch_s += cost->fetch_s;
+    task->sum.decode_s += cost->decode_s;
+    task->sum.transform_s += cost->transform_s;
+    task->sum.fetched_bytes += cost->fetched_bytes;
+    task->sum.samples += cost->samples;
+    task->sum.decoded += cost->decoded;
+    pthread_mutex_unlock(&task->mutex);
 }
 
 /* With the mutex held. */
-static bool is_listed(const fth_making *making, int64_t sample)
+static bool is_listed(const fth_item_task *task, int64_t sample)
 {
-    for (size_t i = 0; i < json_array_size(making->bad); i++)
-        if (json_integer_value(json_array_get(json_array_get(making->bad, i), 0)) == sample)
+    for (size_t i = 0; i < json_array_size(task->bad); i++)
+        if (json_integer_value(json_array_get(json_array_get(task->bad, i), 0)) == sample)
             return true;
     return false;
 }
 
 /* A sample that could not be used. A batch lists each once, while there is room for that. */
-static void add_bad(fth_making *making, const bad_sample *bad)
+static void add_bad(fth_item_task *task, const bad_sample *bad)
 {
-    pthread_mutex_lock(&making->mutex);
-    if (is_listed(making, bad->sample))
+    pthread_mutex_lock(&task->mutex);
+    if (is_listed(task, bad->sample))
         goto out;
-    if (making->sum.bad++ == 0) {
-        snprintf(making->sum.bad_name, sizeof making->sum.bad_name, "%s", bad->name);
-        snprintf(making->sum.bad_reason, sizeof making->sum.bad_reason, "%s", bad->reason);
+    if (task->sum.bad++ == 0) {
+        snprintf(task->sum.bad_name, sizeof task->sum.bad_name, "%s", bad->name);
+        snprintf(task->sum.bad_reason, sizeof task->sum.bad_reason, "%s", bad->reason);
     }
-    if (!making->bad)
-        making->bad = json_array();
-    if (json_array_size(making->bad) < (size_t)making->plan.count)
-        json_array_append_new(making->bad, json_pack("[I, s, s]", (json_int_t)bad->sample, bad->name, bad->reason));
+    if (!task->bad)
+        task->bad = json_array();
+    if (json_array_size(task->bad) < (size_t)task->plan.count)
+        json_array_append_new(task->bad, json_pack("[I, s, s]", (json_int_t)bad->sample, bad->name, bad->reason));
 
 out:
-    pthread_mutex_unlock(&making->mutex);
+    pthread_mutex_unlock(&task->mutex);
 }
 
-static void fail_making(fth_making *making, fth_status status)
+static void fail_task(fth_item_task *task, fth_status status)
 {
-    pthread_mutex_lock(&making->mutex);
-    if (making->status == FTH_OK) {
-        making->status = status;
-        snprintf(making->message, sizeof making->message, "%s", fth_error_message());
+    pthread_mutex_lock(&task->mutex);
+    if (task->status == FTH_OK) {
+        task->status = status;
+        snprintf(task->message, sizeof task->message, "%s", fth_error_message());
     }
-    pthread_mutex_unlock(&making->mutex);
-    atomic_store(&making->next, making->plan.count); /* the other pieces are of no use */
+    pthread_mutex_unlock(&task->mutex);
+    atomic_store(&task->next, task->plan.count); /* the other pieces are of no use */
 }
 
 static fth_status finish_sample(batch_piece *piece, int64_t place, const fth_raw_sample *raw)
 {
-    const fth_making *making = piece->making;
-    const fth_job_spec *spec = &making->order.spec;
+    const fth_item_task *task = piece->task;
+    const fth_job_spec *spec = &task->order.spec;
     const fth_finish finish = {.preparation = spec->transform,
                                .augmentation = spec->augmentation,
                                .seed = spec->augment_seed,
-                               .epoch = making->plan.order_epoch,
-                               .sample = making->plan.samples[place]};
+                               .epoch = task->plan.order_epoch,
+                               .sample = task->plan.samples[place]};
     fth_sample_maker *maker = piece->thread->maker;
     double begin = fth_clock_seconds(), decoded = fth_sample_maker_decode_seconds(maker);
-    fth_status status = fth_sample_maker_finish(maker, raw, &finish, making->images + place * making->image_size);
+    fth_status status = fth_sample_maker_finish(maker, raw, &finish, task->images + place * task->image_size);
     decoded = fth_sample_maker_decode_seconds(maker) - decoded;
     piece->cost.decode_s += decoded;
     piece->cost.transform_s += fth_clock_seconds() - begin - decoded;
     if (status == FTH_OK) {
-        making->labels[place] = raw->label;
+        task->labels[place] = raw->label;
         piece->cost.samples++;
         piece->cost.decoded += raw->width == 0;
     }
@@ -388,7 +388,7 @@ static fth_status finish_sample(batch_piece *piece, int64_t place, const fth_raw
 static fth_status read_sample(batch_piece *piece, int64_t sample, fth_raw_sample *raw)
 {
     double begin = fth_clock_seconds();
-    fth_status status = fth_sample_maker_read(piece->thread->maker, piece->making->order.spec.split, sample, raw);
+    fth_status status = fth_sample_maker_read(piece->thread->maker, piece->task->order.spec.split, sample, raw);
     piece->cost.fetch_s += fth_clock_seconds() - begin;
     if (status == FTH_OK && raw->width == 0)
         piece->cost.fetched_bytes += raw->size_bytes;
@@ -398,11 +398,11 @@ static fth_status read_sample(batch_piece *piece, int64_t sample, fth_raw_sample
 /* A sample of the batch, or the next one that can be read: the loader's rule. */
 static fth_status make_sample(batch_piece *piece, int64_t place)
 {
-    fth_making *making = piece->making;
-    fth_preparer *preparer = making->preparer;
+    fth_item_task *task = piece->task;
+    fth_preparer *preparer = task->preparer;
     const fth_dataset_info *info = fth_dataset_get_info(preparer->dataset);
-    fth_split split = making->order.spec.split;
-    int64_t count = info->count[split], first = making->plan.samples[place];
+    fth_split split = task->order.spec.split;
+    int64_t count = info->count[split], first = task->plan.samples[place];
 
     for (int64_t tries = 0; tries < count; tries++) {
         int64_t sample = (first + tries) % count;
@@ -415,15 +415,15 @@ static fth_status make_sample(batch_piece *piece, int64_t place)
             if (status == FTH_OK)
                 return FTH_OK;
             if (status != FTH_CORRUPT || !preparer->files)
-                return fth_fail_within(status, "batch %" PRId64 ", sample %" PRId64 " (%s) of %s", making->plan.number,
+                return fth_fail_within(status, "batch %" PRId64 ", sample %" PRId64 " (%s) of %s", task->plan.number,
                                        sample, raw.name ? raw.name : "", info->name);
             status = note_bad(preparer, split, sample, raw.name, &bad);
             if (status != FTH_OK)
                 return status;
         }
-        add_bad(making, bad);
-        if (fth_deadline_passed(making->deadline))
-            return fth_fail(FTH_TIMEOUT, "batch %" PRId64 " of %s was not finished in time", making->plan.number,
+        add_bad(task, bad);
+        if (fth_deadline_passed(task->deadline))
+            return fth_fail(FTH_TIMEOUT, "batch %" PRId64 " of %s was not finished in time", task->plan.number,
                             info->name);
     }
     return fth_fail(FTH_CORRUPT, "%s: none of %s can be read", info->name, FTH_COUNTED(count, "image"));
@@ -449,24 +449,23 @@ static void take_cached(void *context, size_t which, const void *entry, uint64_t
 static void use_cached(batch_piece *piece)
 {
     fth_item_id ids[PIECE_SAMPLES] = {0};
-    const fth_making *making = piece->making;
+    const fth_item_task *task = piece->task;
     size_t count = (size_t)(piece->end - piece->begin);
     bool found = false;
     for (size_t i = 0; i < count; i++)
-        ids[i] =
-            fth_job_sample_id(&making->order.spec, FTH_ITEM_ENCODED, making->plan.samples[piece->begin + (int64_t)i]);
-    if (fth_cache_get(making->cache, ids, count, making->deadline, take_cached, piece) != FTH_OK)
+        ids[i] = fth_job_sample_id(&task->order.spec, FTH_ITEM_ENCODED, task->plan.samples[piece->begin + (int64_t)i]);
+    if (fth_cache_get(task->cache, ids, count, task->deadline, take_cached, piece) != FTH_OK)
         memset(piece->done, 0, sizeof piece->done); /* made as if there were none */
     for (size_t i = 0; i < count; i++)
         found = found || piece->done[i];
     if (!found)
-        atomic_store_explicit(&piece->making->look_around, false, memory_order_relaxed);
+        atomic_store_explicit(&piece->task->look_around, false, memory_order_relaxed);
 }
 
 static fth_status make_piece(batch_piece *piece)
 {
     fth_status status = FTH_OK;
-    if (atomic_load_explicit(&piece->making->look_around, memory_order_relaxed))
+    if (atomic_load_explicit(&piece->task->look_around, memory_order_relaxed))
         use_cached(piece);
     for (int64_t i = piece->begin; i < piece->end && status == FTH_OK; i++)
         if (!piece->done[i - piece->begin])
@@ -477,13 +476,13 @@ static fth_status make_piece(batch_piece *piece)
 /* ---- samples as items ---- */
 
 /* Puts a sample as an entry, and takes the receipt. */
-static fth_status put_sample(fth_making *making, const fth_sample_payload *sample)
+static fth_status put_sample(fth_item_task *task, const fth_sample_payload *sample)
 {
     fth_status status = FTH_OK;
-    making->entry_bytes = fth_sample_entry_bytes(sample);
-    FTH_REQUIRE(making->entry_bytes > 0, FTH_NO_MEMORY, "no memory for sample %" PRId64, making->order.number);
-    FTH_TRY(fth_cache_begin(making->cache, making->entry_bytes, &making->entry));
-    FTH_TRY(fth_sample_entry_write(sample, making->order.id, making->entry, &making->sum.receipt));
+    task->entry_bytes = fth_sample_entry_bytes(sample);
+    FTH_REQUIRE(task->entry_bytes > 0, FTH_NO_MEMORY, "no memory for sample %" PRId64, task->order.number);
+    FTH_TRY(fth_cache_begin(task->cache, task->entry_bytes, &task->entry));
+    FTH_TRY(fth_sample_entry_write(sample, task->order.id, task->entry, &task->sum.receipt));
 
 out:
     return status;
@@ -492,8 +491,8 @@ out:
 static fth_status make_item(batch_piece *piece)
 {
     fth_status status = FTH_OK;
-    fth_making *making = piece->making;
-    const fth_order *order = &making->order;
+    fth_item_task *task = piece->task;
+    const fth_order *order = &task->order;
     fth_sample_maker *maker = piece->thread->maker;
     fth_raw_sample raw;
     const bad_sample *bad = NULL;
@@ -515,15 +514,15 @@ static fth_status make_item(batch_piece *piece)
                                   .label = raw.label,
                                   .name = raw.name};
     if (status == FTH_CORRUPT) { /* for good: everybody is to know */
-        FTH_TRY(note_bad(making->preparer, order->spec.split, order->number, raw.name, &bad));
-        add_bad(making, bad);
+        FTH_TRY(note_bad(task->preparer, order->spec.split, order->number, raw.name, &bad));
+        add_bad(task, bad);
         payload.error = bad->reason;
     } else if (status != FTH_OK) {
         status = fth_fail_within(status, "sample %" PRId64 " (%s)", order->number, raw.name ? raw.name : "");
         goto out;
     }
     piece->cost.samples = 1;
-    FTH_TRY(put_sample(making, &payload));
+    FTH_TRY(put_sample(task, &payload));
 
 out:
     return status;
@@ -531,71 +530,70 @@ out:
 
 /* ---- the whole ---- */
 
-bool fth_making_has_pieces(const fth_making *making)
+bool fth_item_task_has_pieces(const fth_item_task *task)
 {
-    return atomic_load_explicit(&making->next, memory_order_relaxed) < making->plan.count;
+    return atomic_load_explicit(&task->next, memory_order_relaxed) < task->plan.count;
 }
 
-bool fth_making_help(fth_making *making, fth_preparing_thread *thread)
+bool fth_item_task_help(fth_item_task *task, fth_preparing_thread *thread)
 {
-    int64_t begin = atomic_fetch_add(&making->next, PIECE_SAMPLES), count = making->plan.count;
+    int64_t begin = atomic_fetch_add(&task->next, PIECE_SAMPLES), count = task->plan.count;
     if (begin >= count)
         return false;
-    batch_piece piece = {.making = making, .thread = thread, .begin = begin};
+    batch_piece piece = {.task = task, .thread = thread, .begin = begin};
     piece.end = begin + PIECE_SAMPLES < count ? begin + PIECE_SAMPLES : count;
     fth_status status = FTH_OK;
-    if (fth_deadline_passed(making->deadline))
+    if (fth_deadline_passed(task->deadline))
         status = fth_fail(FTH_TIMEOUT, "item was not finished in time");
     else
-        status = (making->order.kind == FTH_ITEM_BATCH ? make_piece : make_item)(&piece);
-    add_cost(making, &piece.cost);
+        status = (task->order.kind == FTH_ITEM_BATCH ? make_piece : make_item)(&piece);
+    add_cost(task, &piece.cost);
     if (status != FTH_OK)
-        fail_making(making, status);
+        fail_task(task, status);
     return true;
 }
 
-void fth_making_stop(fth_making *making)
+void fth_item_task_stop(fth_item_task *task)
 {
-    fail_making(making, fth_fail(FTH_INTERRUPTED, "stopped"));
+    fail_task(task, fth_fail(FTH_INTERRUPTED, "stopped"));
 }
 
-static fth_status seal_batch(fth_making *making)
+static fth_status seal_batch(fth_item_task *task)
 {
-    char *bad = making->bad ? json_dumps(making->bad, JSON_COMPACT) : NULL;
-    fth_status status =
-        fth_batch_entry_finish(making->entry, making->entry_bytes, making->order.id, bad, &making->sum.receipt);
+    char *bad = task->bad ? json_dumps(task->bad, JSON_COMPACT) : NULL;
+    fth_status status = fth_batch_entry_finish(task->entry, task->entry_bytes, task->order.id, bad, &task->sum.receipt);
     free(bad);
     return status;
 }
 
-fth_status fth_making_end(fth_making *making, fth_preparation *preparation)
+fth_status fth_item_task_end(fth_item_task *task, fth_preparation *preparation)
 {
     fth_status status = FTH_OK;
 
-    if (making->status != FTH_OK) {
-        status = fth_fail(making->status, "%s", making->message);
+    if (task->status != FTH_OK) {
+        status = fth_fail(task->status, "%s", task->message);
         goto out;
     }
-    if (making->order.kind == FTH_ITEM_BATCH)
-        FTH_TRY(seal_batch(making));
-    void *entry = making->entry;
-    making->entry = NULL; /* given up by put */
-    FTH_TRY(fth_cache_put(making->cache, entry, &making->sum.receipt));
-    *preparation = making->sum;
+    if (task->order.kind == FTH_ITEM_BATCH)
+        FTH_TRY(seal_batch(task));
+    void *entry = task->entry;
+    task->entry = NULL; /* given up by put */
+    FTH_TRY(fth_cache_put(task->cache, entry, &task->sum.receipt));
+    *preparation = task->sum;
 
 out:
-    free_making(making);
+    free_task(task);
     return status;
 }
 
 fth_status fth_prepare(fth_preparing_thread *thread, const fth_order *order, fth_cache *cache, fth_deadline deadline,
                        fth_preparation *preparation)
 {
-    fth_making *making = NULL;
-    fth_status status = fth_making_begin(thread, order, cache, deadline, &making);
+    fth_item_task *task = NULL;
+    fth_status status = fth_item_task_begin(thread, order, cache, deadline, &task);
     if (status != FTH_OK)
         return status;
-    while (fth_making_help(making, thread))
+    while (fth_item_task_help(task, thread))
         ;
-    return fth_making_end(making, preparation);
+    return fth_item_task_end(task, preparation);
 }

@@ -60,15 +60,15 @@ fth_status fth_prepare(fth_preparing_thread *thread, const fth_order *order, fth
 
 /* ---- the same, by several threads ---- */
 
-typedef struct fth_making fth_making;
-fth_status fth_making_begin(fth_preparing_thread *thread, const fth_order *order, fth_cache *cache,
-                            fth_deadline deadline, fth_making **making);
+typedef struct fth_item_task fth_item_task;
+fth_status fth_item_task_begin(fth_preparing_thread *thread, const fth_order *order, fth_cache *cache,
+                               fth_deadline deadline, fth_item_task **task);
 /* Takes a piece, and makes it; false: none was left. Any number of threads, each with tools for the same preparer. */
-bool fth_making_help(fth_making *making, fth_preparing_thread *thread);
-bool fth_making_has_pieces(const fth_making *making); /* that nobody has taken */
+bool fth_item_task_help(fth_item_task *task, fth_preparing_thread *thread);
+bool fth_item_task_has_pieces(const fth_item_task *task); /* that nobody has taken */
 /* Nobody takes pieces any more, and it ends as FTH_INTERRUPTED. */
-void fth_making_stop(fth_making *making);
+void fth_item_task_stop(fth_item_task *task);
 /* When nobody helps any more: puts the item, or says why it could not be made. Frees it. */
-fth_status fth_making_end(fth_making *making, fth_preparation *preparation);
+fth_status fth_item_task_end(fth_item_task *task, fth_preparation *preparation);
 
 #endif

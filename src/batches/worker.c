@@ -1,9 +1,9 @@
-/* A worker: asks its coordinator for orders, has its workshop make them, and reports results in a thread of its own.
+/* A worker: asks its coordinator for orders, prepares them (remote_preparer.h), and reports results in a thread of its own.
  *
  *     contact -> session -> (the cache or a data set has changed) -> contact ...
  *
  * A coordinator or a cache that is away is tried again; what cannot be reported is forgotten, and made again by somebody.
- * The threads of the workshop share one place in the line for orders (prefetch_threads.c), so a worker has one request for orders
+ * The preparing threads share one place in the line for orders (prefetch_threads.c), so a worker has one request for orders
  * open at a time, whatever its threads. */
 #include "batches/worker.h"
 
@@ -17,7 +17,7 @@
 
 #include "base/process.h"
 #include "batches/coordinator_link.h"
-#include "batches/workshop.h"
+#include "batches/remote_preparer.h"
 #include "http/http.h"
 
 enum { HELD_MS = 1000, BATCHES_AT_ONCE = 1, SAMPLES_AT_ONCE = 32 };
@@ -116,9 +116,9 @@ static fth_status ask_for_orders(fth_prefetch_worker *worker, int room, int wait
 
 /* True if the order is for this worker as it is. One for another version of a data set may mean that the data has changed: it is opened
  * again, once for each version. */
-static bool fits(fth_prefetch_worker *worker, fth_workshop *workshop, const fth_order *order)
+static bool fits(fth_prefetch_worker *worker, fth_remote_preparer *remote, const fth_order *order)
 {
-    const char *here = fth_workshop_version(workshop, order->spec.data);
+    const char *here = fth_remote_preparer_version(remote, order->spec.data);
     if (!here || strcmp(here, order->spec.version) == 0 || strcmp(worker->refused, order->spec.version) == 0)
         return true;
     memcpy(worker->refused, order->spec.version, sizeof worker->refused);
@@ -126,11 +126,11 @@ static bool fits(fth_prefetch_worker *worker, fth_workshop *workshop, const fth_
     return false;
 }
 
-static bool take_waiting(fth_prefetch_worker *worker, fth_workshop *workshop, fth_order *order)
+static bool take_waiting(fth_prefetch_worker *worker, fth_remote_preparer *remote, fth_order *order)
 {
     while (json_array_size(worker->waiting) > 0) {
         fth_status status = fth_order_load(json_array_get(worker->waiting, 0), order);
-        if (status == FTH_OK && !fits(worker, workshop, order)) {
+        if (status == FTH_OK && !fits(worker, remote, order)) {
             end_session(worker, FTH_OK);
             return false; /* and goes with what is waiting to somebody else, at its deadline */
         }
@@ -160,14 +160,14 @@ static void wait_after_failures(fth_prefetch_worker *worker)
         pause_for(worker, fmin(longest_s, first_s * (1 << (failures < 8 ? failures : 8))));
 }
 
-/* Of one thread of the workshop at a time. */
-static bool take(void *context, fth_workshop *workshop, fth_deadline deadline, fth_order *order)
+/* Of one preparing thread at a time. */
+static bool take(void *context, fth_remote_preparer *remote, fth_deadline deadline, fth_order *order)
 {
     fth_prefetch_worker *worker = context;
     json_t *answer = NULL;
     if (atomic_load(&worker->ended))
         return pause_for(worker, fth_deadline_left_seconds(deadline)), false;
-    if (take_waiting(worker, workshop, order))
+    if (take_waiting(worker, remote, order))
         return true;
     if (fth_deadline_passed(deadline) || is_stopped(worker) || atomic_load(&worker->ended))
         return false;
@@ -185,7 +185,7 @@ static bool take(void *context, fth_workshop *workshop, fth_deadline deadline, f
         json_array_extend(worker->waiting, json_object_get(answer, "orders"));
     }
     json_decref(answer);
-    return take_waiting(worker, workshop, order);
+    return take_waiting(worker, remote, order);
 }
 
 /* ---- results ---- */
@@ -303,18 +303,18 @@ static void return_orders(fth_prefetch_worker *worker)
     json_array_clear(worker->waiting);
 }
 
-static fth_status open_workshop(fth_prefetch_worker *worker, fth_workshop **workshop)
+static fth_status open_remote_preparer(fth_prefetch_worker *worker, fth_remote_preparer **remote)
 {
-    fth_status status = fth_workshop_open(&(fth_workshop_options){.url = worker->with.url,
-                                                                  .pinned_key = worker->with.pinned_key,
-                                                                  .ca_file = worker->with.ca_file,
-                                                                  .cache = worker->cache,
-                                                                  .threads = worker->with.threads,
-                                                                  .limit_s = worker->limit_s,
-                                                                  .context = worker,
-                                                                  .take = take,
-                                                                  .done = done},
-                                          workshop);
+    fth_status status = fth_remote_preparer_open(&(fth_remote_preparer_options){.url = worker->with.url,
+                                                                                .pinned_key = worker->with.pinned_key,
+                                                                                .ca_file = worker->with.ca_file,
+                                                                                .cache = worker->cache,
+                                                                                .threads = worker->with.threads,
+                                                                                .limit_s = worker->limit_s,
+                                                                                .context = worker,
+                                                                                .take = take,
+                                                                                .done = done},
+                                                 remote);
     if (status == FTH_OK) {
         worker->cache_away_since_s = 0;
         return FTH_OK;
@@ -336,7 +336,7 @@ static fth_status run_session(fth_prefetch_worker *worker)
     fth_status status = FTH_OK;
     pthread_t reporter;
     bool has_reporter = false;
-    fth_workshop *workshop = NULL;
+    fth_remote_preparer *remote = NULL;
     const double look_every_s = 0.1;
 
     FTH_TRY(make_contact(worker));
@@ -346,8 +346,8 @@ static fth_status run_session(fth_prefetch_worker *worker)
     worker->reporting = true;
     FTH_REQUIRE(fth_thread_start(&reporter, "report", report, worker) == 0, FTH_NO_MEMORY, "cannot start a thread");
     has_reporter = true;
-    FTH_TRY(open_workshop(worker, &workshop));
-    if (!workshop)
+    FTH_TRY(open_remote_preparer(worker, &remote));
+    if (!remote)
         goto out;
     fth_log_info("prefetching for %s as %s, into %s", fth_coordinator_link_url(worker->orders), worker->name,
                  worker->cache);
@@ -356,7 +356,7 @@ static fth_status run_session(fth_prefetch_worker *worker)
 
 out:
     atomic_store(&worker->ended, true);
-    fth_workshop_close(workshop);
+    fth_remote_preparer_close(remote);
     if (is_stopped(worker) || status != FTH_OK)
         return_orders(worker);
     if (has_reporter)

@@ -8,11 +8,11 @@
 #include "batches/prefetch.h"
 #include "http/server.h"
 
-/* ---- a desk with a list of orders ---- */
+/* ---- a source with a list of orders ---- */
 
 enum { MOST_ORDERS = 512 };
 
-typedef struct order_desk {
+typedef struct test_source {
     fth_preparer *preparer;
     fth_cache *cache;
     pthread_mutex_t mutex; /* guards what follows */
@@ -25,137 +25,137 @@ typedef struct order_desk {
     char prefetcher[128]; /* of the last */
     double usd;
     fth_preparation sum;
-} order_desk;
+} test_source;
 
 static bool take(void *context, const char *prefetcher, fth_deadline deadline, fth_order *order)
 {
-    order_desk *desk = context;
+    test_source *source = context;
     (void)prefetcher;
     struct timespec until = fth_deadline_timespec(deadline);
-    pthread_mutex_lock(&desk->mutex);
+    pthread_mutex_lock(&source->mutex);
     int waited = 0;
-    while (desk->taken == desk->count && waited == 0)
-        waited = pthread_cond_clockwait(&desk->changed, &desk->mutex, CLOCK_MONOTONIC, &until);
-    bool found = desk->taken < desk->count;
+    while (source->taken == source->count && waited == 0)
+        waited = pthread_cond_clockwait(&source->changed, &source->mutex, CLOCK_MONOTONIC, &until);
+    bool found = source->taken < source->count;
     if (found)
-        *order = desk->orders[desk->taken++];
-    pthread_mutex_unlock(&desk->mutex);
+        *order = source->orders[source->taken++];
+    pthread_mutex_unlock(&source->mutex);
     return found;
 }
 
 static void done(void *context, const char *prefetcher, const fth_order *order, fth_status status, const char *reason,
                  const fth_preparation *preparation, double cost_usd)
 {
-    order_desk *desk = context;
-    pthread_mutex_lock(&desk->mutex);
-    for (int i = 0; i < desk->count; i++)
-        if (fth_item_id_equal(desk->orders[i].id, order->id)) {
-            desk->times[i]++;
-            desk->statuses[i] = status;
-            snprintf(desk->reasons[i], sizeof desk->reasons[i], "%s", reason);
+    test_source *source = context;
+    pthread_mutex_lock(&source->mutex);
+    for (int i = 0; i < source->count; i++)
+        if (fth_item_id_equal(source->orders[i].id, order->id)) {
+            source->times[i]++;
+            source->statuses[i] = status;
+            snprintf(source->reasons[i], sizeof source->reasons[i], "%s", reason);
         }
-    snprintf(desk->prefetcher, sizeof desk->prefetcher, "%s", prefetcher);
-    desk->usd += cost_usd;
-    desk->sum.samples += preparation->samples;
-    desk->done++;
-    pthread_cond_broadcast(&desk->changed);
-    pthread_mutex_unlock(&desk->mutex);
+    snprintf(source->prefetcher, sizeof source->prefetcher, "%s", prefetcher);
+    source->usd += cost_usd;
+    source->sum.samples += preparation->samples;
+    source->done++;
+    pthread_cond_broadcast(&source->changed);
+    pthread_mutex_unlock(&source->mutex);
 }
 
 static fth_status lend_preparer(void *context, const char *data, fth_preparer **preparer)
 {
-    order_desk *desk = context;
+    test_source *source = context;
     if (strcmp(data, "digits") != 0)
         return fth_fail(FTH_INVALID, "there is no data set %s", data);
-    *preparer = desk->preparer;
+    *preparer = source->preparer;
     return FTH_OK;
 }
 
-static order_desk *create_desk(void)
+static test_source *create_source(void)
 {
-    order_desk *desk = calloc(1, sizeof *desk);
-    pthread_mutex_init(&desk->mutex, NULL);
-    pthread_cond_init(&desk->changed, NULL);
-    desk->cache = memory_cache_create();
-    assert_int_equal(fth_preparer_open("digits", &(fth_dataset_options){.validation_fraction = 0.1}, &desk->preparer),
+    test_source *source = calloc(1, sizeof *source);
+    pthread_mutex_init(&source->mutex, NULL);
+    pthread_cond_init(&source->changed, NULL);
+    source->cache = memory_cache_create();
+    assert_int_equal(fth_preparer_open("digits", &(fth_dataset_options){.validation_fraction = 0.1}, &source->preparer),
                      FTH_OK);
-    return desk;
+    return source;
 }
 
-static void free_desk(order_desk *desk)
+static void free_source(test_source *source)
 {
-    memory_cache_free(desk->cache);
-    fth_preparer_free(desk->preparer);
-    pthread_cond_destroy(&desk->changed);
-    pthread_mutex_destroy(&desk->mutex);
-    free(desk);
+    memory_cache_free(source->cache);
+    fth_preparer_free(source->preparer);
+    pthread_cond_destroy(&source->changed);
+    pthread_mutex_destroy(&source->mutex);
+    free(source);
 }
 
-static fth_prefetch_desk desk_of(order_desk *desk)
+static fth_order_source source_of(test_source *source)
 {
-    return (fth_prefetch_desk){
-        .context = desk, .take = take, .done = done, .preparer = lend_preparer, .cache = desk->cache};
+    return (fth_order_source){
+        .context = source, .take = take, .done = done, .preparer = lend_preparer, .cache = source->cache};
 }
 
-static fth_job_spec make_spec(const order_desk *desk, int64_t batch)
+static fth_job_spec make_spec(const test_source *source, int64_t batch)
 {
     fth_job_spec spec = {.data = "digits", .batch = batch, .shuffle = true, .order_seed = 1, .augment_seed = 2};
-    char *transform = fth_dataset_describe_preparation(fth_preparer_dataset(desk->preparer), FTH_TRAIN);
-    snprintf(spec.version, sizeof spec.version, "%s", fth_preparer_version(desk->preparer));
+    char *transform = fth_dataset_describe_preparation(fth_preparer_dataset(source->preparer), FTH_TRAIN);
+    snprintf(spec.version, sizeof spec.version, "%s", fth_preparer_version(source->preparer));
     snprintf(spec.transform, sizeof spec.transform, "%s", transform);
     spec.form = FTH_FORM_BATCHES;
     free(transform);
     return spec;
 }
 
-static int64_t count_samples(const order_desk *desk)
+static int64_t count_samples(const test_source *source)
 {
-    return fth_dataset_get_info(fth_preparer_dataset(desk->preparer))->count[FTH_TRAIN];
+    return fth_dataset_get_info(fth_preparer_dataset(source->preparer))->count[FTH_TRAIN];
 }
 
-static void order_batches(order_desk *desk, const fth_job_spec *spec, int64_t count)
+static void order_batches(test_source *source, const fth_job_spec *spec, int64_t count)
 {
     fth_batch_plan plan = {.samples = calloc((size_t)spec->batch, sizeof *plan.samples)};
-    pthread_mutex_lock(&desk->mutex);
+    pthread_mutex_lock(&source->mutex);
     for (int64_t i = 0; i < count; i++) {
-        fth_order order = {.kind = FTH_ITEM_BATCH, .spec = *spec, .number = desk->count};
-        fth_job_plan_batch(spec, count_samples(desk), order.number, &plan);
+        fth_order order = {.kind = FTH_ITEM_BATCH, .spec = *spec, .number = source->count};
+        fth_job_plan_batch(spec, count_samples(source), order.number, &plan);
         order.id = fth_job_batch_id(spec, &plan);
-        desk->orders[desk->count++] = order;
+        source->orders[source->count++] = order;
     }
-    pthread_cond_broadcast(&desk->changed);
-    pthread_mutex_unlock(&desk->mutex);
+    pthread_cond_broadcast(&source->changed);
+    pthread_mutex_unlock(&source->mutex);
     free(plan.samples);
 }
 
-static void order_samples(order_desk *desk, const fth_job_spec *spec, int64_t count)
+static void order_samples(test_source *source, const fth_job_spec *spec, int64_t count)
 {
-    pthread_mutex_lock(&desk->mutex);
+    pthread_mutex_lock(&source->mutex);
     for (int64_t i = 0; i < count; i++)
-        desk->orders[desk->count++] = (fth_order){
+        source->orders[source->count++] = (fth_order){
             .kind = FTH_ITEM_DECODED, .spec = *spec, .number = i, .id = fth_job_sample_id(spec, FTH_ITEM_DECODED, i)};
-    pthread_cond_broadcast(&desk->changed);
-    pthread_mutex_unlock(&desk->mutex);
+    pthread_cond_broadcast(&source->changed);
+    pthread_mutex_unlock(&source->mutex);
 }
 
 /* Until all that was ordered has ended. */
-static void wait_for_all(order_desk *desk)
+static void wait_for_all(test_source *source)
 {
     struct timespec until = fth_deadline_timespec(fth_deadline_in(60));
-    pthread_mutex_lock(&desk->mutex);
-    while (desk->done < desk->count)
-        assert_int_equal(pthread_cond_clockwait(&desk->changed, &desk->mutex, CLOCK_MONOTONIC, &until), 0);
-    pthread_mutex_unlock(&desk->mutex);
+    pthread_mutex_lock(&source->mutex);
+    while (source->done < source->count)
+        assert_int_equal(pthread_cond_clockwait(&source->changed, &source->mutex, CLOCK_MONOTONIC, &until), 0);
+    pthread_mutex_unlock(&source->mutex);
 }
 
-static void check_all_cached(order_desk *desk)
+static void check_all_cached(test_source *source)
 {
-    for (int i = 0; i < desk->count; i++) {
+    for (int i = 0; i < source->count; i++) {
         fth_receipt receipt;
-        if (desk->statuses[i] != FTH_OK)
-            fail_msg("%s", desk->reasons[i]);
-        assert_int_equal(desk->times[i], 1);
-        assert_non_null(memory_cache_find(desk->cache, desk->orders[i].id, &receipt));
+        if (source->statuses[i] != FTH_OK)
+            fail_msg("%s", source->reasons[i]);
+        assert_int_equal(source->times[i], 1);
+        assert_non_null(memory_cache_find(source->cache, source->orders[i].id, &receipt));
     }
 }
 
@@ -177,13 +177,13 @@ static void lists_are_checked(void **state)
         assert_int_equal(fth_prefetch_check(right[i]), FTH_OK);
     for (size_t i = 0; i < FTH_COUNT_OF(wrong); i++)
         assert_int_equal(fth_prefetch_check(wrong[i]), FTH_INVALID);
-    order_desk *desk = create_desk();
-    fth_prefetch_desk own = desk_of(desk);
+    test_source *source = create_source();
+    fth_order_source own = source_of(source);
     fth_prefetchers *prefetchers = NULL;
     assert_int_equal(fth_prefetchers_start("threads:1,functions", &own, &(fth_prefetch_options){0}, &prefetchers),
                      FTH_INVALID);
     assert_message_has("--functions");
-    free_desk(desk);
+    free_source(source);
 }
 
 /* ---- threads ---- */
@@ -191,64 +191,65 @@ static void lists_are_checked(void **state)
 static void threads_make_each_order_once(void **state)
 {
     (void)state;
-    order_desk *desk = create_desk();
-    fth_prefetch_desk own = desk_of(desk);
+    test_source *source = create_source();
+    fth_order_source own = source_of(source);
     fth_prefetchers *prefetchers = NULL;
-    fth_job_spec spec = make_spec(desk, 100);
-    order_batches(desk, &spec, 40);
+    fth_job_spec spec = make_spec(source, 100);
+    order_batches(source, &spec, 40);
     assert_int_equal(fth_prefetchers_start("threads:5,workers", &own, &(fth_prefetch_options){0}, &prefetchers),
                      FTH_OK);
-    wait_for_all(desk);
-    order_samples(desk, &spec, 200);
-    wait_for_all(desk);
-    order_batches(desk, &spec, 0);
+    wait_for_all(source);
+    order_samples(source, &spec, 200);
+    wait_for_all(source);
+    order_batches(source, &spec, 0);
     fth_prefetchers_stop(prefetchers);
-    check_all_cached(desk);
-    assert_int_equal(desk->done, 240);
-    assert_int_equal(desk->sum.samples, 40 * 100 + 200);
-    assert_string_equal(desk->prefetcher, "threads");
-    free_desk(desk);
+    check_all_cached(source);
+    assert_int_equal(source->done, 240);
+    assert_int_equal(source->sum.samples, 40 * 100 + 200);
+    assert_string_equal(source->prefetcher, "threads");
+    free_source(source);
 }
 
 static void threads_say_what_cannot_be_made(void **state)
 {
     (void)state;
-    order_desk *desk = create_desk();
-    fth_prefetch_desk own = desk_of(desk);
+    test_source *source = create_source();
+    fth_order_source own = source_of(source);
     fth_prefetchers *prefetchers = NULL;
-    fth_job_spec spec = make_spec(desk, 10);
-    order_batches(desk, &spec, 3);
-    snprintf(desk->orders[0].spec.data, sizeof desk->orders[0].spec.data, "photos");
-    snprintf(desk->orders[1].spec.transform, sizeof desk->orders[1].spec.transform, "flip");
+    fth_job_spec spec = make_spec(source, 10);
+    order_batches(source, &spec, 3);
+    snprintf(source->orders[0].spec.data, sizeof source->orders[0].spec.data, "photos");
+    snprintf(source->orders[1].spec.transform, sizeof source->orders[1].spec.transform, "flip");
     assert_int_equal(fth_prefetchers_start("threads:2", &own, &(fth_prefetch_options){0}, &prefetchers), FTH_OK);
-    wait_for_all(desk);
+    wait_for_all(source);
     fth_prefetchers_stop(prefetchers);
-    assert_int_equal(desk->statuses[0], FTH_INVALID);
-    assert_non_null(strstr(desk->reasons[0], "no data set photos"));
-    assert_int_equal(desk->statuses[1], FTH_INVALID);
-    assert_int_equal(desk->statuses[2], FTH_OK);
-    free_desk(desk);
+    assert_int_equal(source->statuses[0], FTH_INVALID);
+    assert_non_null(strstr(source->reasons[0], "no data set photos"));
+    assert_int_equal(source->statuses[1], FTH_INVALID);
+    assert_int_equal(source->statuses[2], FTH_OK);
+    free_source(source);
 }
 
 static void threads_stop_in_mid_work(void **state)
 {
     (void)state;
     for (int i = 0; i < 10; i++) {
-        order_desk *desk = create_desk();
-        fth_prefetch_desk own = desk_of(desk);
+        test_source *source = create_source();
+        fth_order_source own = source_of(source);
         fth_prefetchers *prefetchers = NULL;
-        fth_job_spec spec = make_spec(desk, 500);
-        order_batches(desk, &spec, 60);
+        fth_job_spec spec = make_spec(source, 500);
+        order_batches(source, &spec, 60);
         assert_int_equal(fth_prefetchers_start("threads:3", &own, &(fth_prefetch_options){0}, &prefetchers), FTH_OK);
         fth_prefetchers_stop(prefetchers);
-        assert_int_equal(desk->done, desk->taken); /* whatever was taken ended once, with all or nothing in the cache */
-        for (int k = 0; k < desk->taken; k++) {
+        assert_int_equal(source->done,
+                         source->taken); /* whatever was taken ended once, with all or nothing in the cache */
+        for (int k = 0; k < source->taken; k++) {
             fth_receipt receipt;
-            bool cached = memory_cache_find(desk->cache, desk->orders[k].id, &receipt) != NULL;
-            assert_int_equal(cached, desk->statuses[k] == FTH_OK);
-            assert_true(cached || desk->statuses[k] == FTH_INTERRUPTED);
+            bool cached = memory_cache_find(source->cache, source->orders[k].id, &receipt) != NULL;
+            assert_int_equal(cached, source->statuses[k] == FTH_OK);
+            assert_true(cached || source->statuses[k] == FTH_INTERRUPTED);
         }
-        free_desk(desk);
+        free_source(source);
     }
 }
 
@@ -268,7 +269,7 @@ typedef enum function_behaviour {
 } function_behaviour;
 
 typedef struct fake_function {
-    order_desk *desk;
+    test_source *source;
     _Atomic function_behaviour behaviour;
     double first_s; /* how long the first answer takes */
     atomic_int requests, together, most_together;
@@ -316,8 +317,8 @@ static void *answer(void *context)
         wait_until(function, function->first_s);
     if (behaviour == NEVER)
         wait_until(function, 100);
-    if (fth_preparing_thread_create(function->desk->preparer, &tools) != FTH_OK ||
-        fth_prepare(tools, &call->order, function->desk->cache, fth_deadline_in(30), &preparation) != FTH_OK)
+    if (fth_preparing_thread_create(function->source->preparer, &tools) != FTH_OK ||
+        fth_prepare(tools, &call->order, function->source->cache, fth_deadline_in(30), &preparation) != FTH_OK)
         abort();
     fth_preparing_thread_free(tools);
     json_t *json = result_of(call, &preparation);
@@ -373,10 +374,10 @@ static const fth_route routes[] = {
     {0},
 };
 
-static fake_function *start_function(order_desk *desk, function_behaviour behaviour)
+static fake_function *start_function(test_source *source, function_behaviour behaviour)
 {
     fake_function *function = calloc(1, sizeof *function);
-    function->desk = desk;
+    function->source = source;
     function->behaviour = behaviour;
     assert_int_equal(fth_server_start(&(fth_server_options){.routes = routes, .context = function}, &function->server),
                      FTH_OK);
@@ -398,28 +399,28 @@ static void functions_make_orders(void **state)
     (void)state;
     static const function_behaviour behaviours[] = {GOOD, ENVELOPED};
     for (size_t i = 0; i < FTH_COUNT_OF(behaviours); i++) {
-        order_desk *desk = create_desk();
-        fth_prefetch_desk own = desk_of(desk);
-        fake_function *function = start_function(desk, behaviours[i]);
+        test_source *source = create_source();
+        fth_order_source own = source_of(source);
+        fake_function *function = start_function(source, behaviours[i]);
         fth_prefetchers *prefetchers = NULL;
-        fth_job_spec spec = make_spec(desk, 20);
+        fth_job_spec spec = make_spec(source, 20);
         const fth_prefetch_options options = {.functions = function->url,
                                               .address = "http://here",
                                               .concurrency = 4,
                                               .usd_per_request = 1,
                                               .usd_per_gb_s = 1000,
                                               .function_memory_gb = 2};
-        order_batches(desk, &spec, 30);
+        order_batches(source, &spec, 30);
         assert_int_equal(fth_prefetchers_start("functions", &own, &options, &prefetchers), FTH_OK);
-        wait_for_all(desk);
+        wait_for_all(source);
         fth_prefetchers_stop(prefetchers);
-        check_all_cached(desk);
+        check_all_cached(source);
         assert_int_equal(function->requests, 30);
         assert_true(function->most_together <= 4);
-        assert_string_equal(desk->prefetcher, function->url);
-        assert_true(desk->usd > 30);
+        assert_string_equal(source->prefetcher, function->url);
+        assert_true(source->usd > 30);
         stop_function(function);
-        free_desk(desk);
+        free_source(source);
     }
 }
 
@@ -427,27 +428,27 @@ static void functions_make_orders(void **state)
 static void cold_starts_are_waited_for_not_repeated(void **state)
 {
     (void)state;
-    order_desk *desk = create_desk();
-    fth_prefetch_desk own = desk_of(desk);
-    fake_function *function = start_function(desk, GOOD);
+    test_source *source = create_source();
+    fth_order_source own = source_of(source);
+    fake_function *function = start_function(source, GOOD);
     fth_prefetchers *prefetchers = NULL;
-    fth_job_spec spec = make_spec(desk, 20);
+    fth_job_spec spec = make_spec(source, 20);
     function->first_s = 1.2;
-    order_batches(desk, &spec, 8);
+    order_batches(source, &spec, 8);
     assert_int_equal(fth_prefetchers_start(function->url, &own,
                                            &(fth_prefetch_options){.cold_start_s = 60, .answer_s = 1}, &prefetchers),
                      FTH_OK);
-    pthread_mutex_lock(&desk->mutex);
-    while (desk->done == 0)
-        pthread_cond_wait(&desk->changed, &desk->mutex);
-    assert_int_equal(desk->statuses[0], FTH_OK);
-    pthread_mutex_unlock(&desk->mutex);
-    wait_for_all(desk);
+    pthread_mutex_lock(&source->mutex);
+    while (source->done == 0)
+        pthread_cond_wait(&source->changed, &source->mutex);
+    assert_int_equal(source->statuses[0], FTH_OK);
+    pthread_mutex_unlock(&source->mutex);
+    wait_for_all(source);
     fth_prefetchers_stop(prefetchers);
-    assert_int_equal(desk->times[0], 1);
+    assert_int_equal(source->times[0], 1);
     assert_int_equal(function->requests, 8);
     stop_function(function);
-    free_desk(desk);
+    free_source(source);
 }
 
 /* Every failure ends as one that is tried again elsewhere, with its cause, and is not said to be cached. */
@@ -466,73 +467,73 @@ static void functions_fail_in_every_way(void **state)
                  {NEVER, "", FTH_TIMEOUT},
                  {SAYS_WHY, "the bucket is closed", FTH_IO}};
     for (size_t i = 0; i < FTH_COUNT_OF(cases); i++) {
-        order_desk *desk = create_desk();
-        fth_prefetch_desk own = desk_of(desk);
-        fake_function *function = start_function(desk, cases[i].behaviour);
+        test_source *source = create_source();
+        fth_order_source own = source_of(source);
+        fake_function *function = start_function(source, cases[i].behaviour);
         fth_prefetchers *prefetchers = NULL;
-        fth_job_spec spec = make_spec(desk, 20);
-        order_batches(desk, &spec, 1);
+        fth_job_spec spec = make_spec(source, 20);
+        order_batches(source, &spec, 1);
         assert_int_equal(
             fth_prefetchers_start(function->url, &own,
                                   &(fth_prefetch_options){.cold_start_s = cases[i].behaviour == NEVER ? 2 : 30},
                                   &prefetchers),
             FTH_OK);
-        wait_for_all(desk);
+        wait_for_all(source);
         /* Nothing is wrong with it any more: what comes next is made. */
         atomic_store(&function->stop, true);
         function->behaviour = GOOD;
-        order_batches(desk, &spec, 1);
-        wait_for_all(desk);
+        order_batches(source, &spec, 1);
+        wait_for_all(source);
         fth_prefetchers_stop(prefetchers);
-        assert_int_equal(desk->statuses[0], cases[i].status);
-        if (!strstr(desk->reasons[0], cases[i].reason))
-            fail_msg("%s", desk->reasons[0]);
-        assert_non_null(strstr(desk->reasons[0], "http://127.0.0.1"));
-        assert_int_equal(desk->statuses[1], FTH_OK);
+        assert_int_equal(source->statuses[0], cases[i].status);
+        if (!strstr(source->reasons[0], cases[i].reason))
+            fail_msg("%s", source->reasons[0]);
+        assert_non_null(strstr(source->reasons[0], "http://127.0.0.1"));
+        assert_int_equal(source->statuses[1], FTH_OK);
         stop_function(function);
-        free_desk(desk);
+        free_source(source);
     }
 }
 
 static void functions_that_are_nowhere_fail(void **state)
 {
     (void)state;
-    order_desk *desk = create_desk();
-    fth_prefetch_desk own = desk_of(desk);
-    fake_function *function = start_function(desk, GOOD);
+    test_source *source = create_source();
+    fth_order_source own = source_of(source);
+    fake_function *function = start_function(source, GOOD);
     fth_prefetchers *prefetchers = NULL;
-    fth_job_spec spec = make_spec(desk, 20);
+    fth_job_spec spec = make_spec(source, 20);
     char url[128];
     snprintf(url, sizeof url, "%s", function->url);
     stop_function(function);
-    order_batches(desk, &spec, 2);
+    order_batches(source, &spec, 2);
     assert_int_equal(fth_prefetchers_start(url, &own, &(fth_prefetch_options){0}, &prefetchers), FTH_OK);
-    wait_for_all(desk);
+    wait_for_all(source);
     fth_prefetchers_stop(prefetchers);
-    assert_int_equal(desk->statuses[0], FTH_PEER_LOST);
-    assert_int_equal(desk->cache->puts, 0);
-    free_desk(desk);
+    assert_int_equal(source->statuses[0], FTH_PEER_LOST);
+    assert_int_equal(source->cache->puts, 0);
+    free_source(source);
 }
 
 /* While an answer is waited for. */
 static void functions_stop_at_once(void **state)
 {
     (void)state;
-    order_desk *desk = create_desk();
-    fth_prefetch_desk own = desk_of(desk);
-    fake_function *function = start_function(desk, NEVER);
+    test_source *source = create_source();
+    fth_order_source own = source_of(source);
+    fake_function *function = start_function(source, NEVER);
     fth_prefetchers *prefetchers = NULL;
-    fth_job_spec spec = make_spec(desk, 20);
-    order_batches(desk, &spec, 1);
+    fth_job_spec spec = make_spec(source, 20);
+    order_batches(source, &spec, 1);
     assert_int_equal(fth_prefetchers_start(function->url, &own, &(fth_prefetch_options){0}, &prefetchers), FTH_OK);
     while (atomic_load(&function->requests) == 0)
         nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
     double begin = fth_clock_seconds();
     fth_prefetchers_stop(prefetchers);
     assert_true(fth_clock_seconds() - begin < 10); /* of the 60 s that it would wait */
-    assert_int_equal(desk->statuses[0], FTH_INTERRUPTED);
+    assert_int_equal(source->statuses[0], FTH_INTERRUPTED);
     stop_function(function);
-    free_desk(desk);
+    free_source(source);
 }
 
 int main(void)

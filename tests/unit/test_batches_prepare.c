@@ -123,17 +123,17 @@ static void compare_with_loader(fth_preparer *preparer, const fth_job_spec *spec
     assert_int_equal(fth_loader_open(dataset, &options, &loader), FTH_OK);
     for (int64_t number = 0; number < options.batch_limit; number++) {
         fth_order order = order_batch(preparer, spec, number);
-        fth_making *making = NULL;
+        fth_item_task *task = NULL;
         fth_preparation preparation;
         fth_batch_payload made;
         fth_receipt receipt = {0};
         char *text = NULL;
-        if (fth_making_begin(threads[0], &order, cache, fth_deadline_in(60), &making) != FTH_OK)
+        if (fth_item_task_begin(threads[0], &order, cache, fth_deadline_in(60), &task) != FTH_OK)
             fail_msg("%s", fth_error_message());
-        for (int i = 0; fth_making_help(making, threads[i]);)
+        for (int i = 0; fth_item_task_help(task, threads[i]);)
             i = (i + 1) % helpers;
-        assert_false(fth_making_has_pieces(making));
-        if (fth_making_end(making, &preparation) != FTH_OK)
+        assert_false(fth_item_task_has_pieces(task));
+        if (fth_item_task_end(task, &preparation) != FTH_OK)
             fail_msg("%s", fth_error_message());
         assert_int_equal(fth_loader_next(loader, fth_deadline_in(60), &expected), FTH_OK);
         const void *entry = memory_cache_find(cache, order.id, &receipt);

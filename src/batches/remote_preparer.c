@@ -1,5 +1,5 @@
-/* See workshop.h. A data set that cannot be opened is not tried again for a while: orders for it fail with the reason. */
-#include "batches/workshop.h"
+/* See remote_preparer.h. A data set that cannot be opened is not tried again for a while: orders for it fail with the reason. */
+#include "batches/remote_preparer.h"
 
 #include <pthread.h>
 #include <stdio.h>
@@ -23,8 +23,8 @@ typedef struct open_set {
     char reason[512];
 } open_set;
 
-struct fth_workshop {
-    fth_workshop_options with; /* texts in it are only used to open */
+struct fth_remote_preparer {
+    fth_remote_preparer_options with; /* texts in it are only used to open */
     fth_coordinator_link *link;
     fth_cache *cache;
     fth_prefetchers *threads;
@@ -36,7 +36,7 @@ struct fth_workshop {
 
 /* ---- data sets ---- */
 
-static fth_status open_preparer(fth_workshop *workshop, const char *name, fth_preparer **preparer)
+static fth_status open_preparer(fth_remote_preparer *remote, const char *name, fth_preparer **preparer)
 {
     fth_status status = FTH_OK;
     fth_described_set described = {0};
@@ -44,7 +44,7 @@ static fth_status open_preparer(fth_workshop *workshop, const char *name, fth_pr
     char *escaped = fth_http_escape(name, false), *target = escaped ? fth_format("/v1/data/%s", escaped) : NULL;
 
     FTH_REQUIRE(target, FTH_NO_MEMORY, "no memory for an address");
-    FTH_TRY(fth_coordinator_ask(workshop->link, "GET", target, NULL, fth_deadline_in(ASK_S), &json));
+    FTH_TRY(fth_coordinator_ask(remote->link, "GET", target, NULL, fth_deadline_in(ASK_S), &json));
     FTH_TRY(fth_described_set_load(json, name, &described));
     FTH_REQUIRE(described.source.address, FTH_IO, "the coordinator does not say where %s is: only it can open that",
                 name);
@@ -61,29 +61,29 @@ out:
 }
 
 /* With the mutex held. */
-static open_set *find_set(fth_workshop *workshop, const char *name)
+static open_set *find_set(fth_remote_preparer *remote, const char *name)
 {
-    for (int i = 0; i < workshop->set_count; i++)
-        if (strcmp(workshop->sets[i]->name, name) == 0)
-            return workshop->sets[i];
+    for (int i = 0; i < remote->set_count; i++)
+        if (strcmp(remote->sets[i]->name, name) == 0)
+            return remote->sets[i];
     return NULL;
 }
 
 static fth_status lend_preparer(void *context, const char *data, fth_preparer **preparer)
 {
     fth_status status = FTH_OK;
-    fth_workshop *workshop = context;
+    fth_remote_preparer *remote = context;
 
-    pthread_mutex_lock(&workshop->mutex);
-    open_set *set = find_set(workshop, data);
+    pthread_mutex_lock(&remote->mutex);
+    open_set *set = find_set(remote, data);
     if (!set) {
-        FTH_REQUIRE(workshop->set_count < MOST_SETS, FTH_IO, "more than %d data sets", MOST_SETS);
+        FTH_REQUIRE(remote->set_count < MOST_SETS, FTH_IO, "more than %d data sets", MOST_SETS);
         FTH_TRY(fth_allocate(1, sizeof *set, &set));
         snprintf(set->name, sizeof set->name, "%s", data);
-        workshop->sets[workshop->set_count++] = set;
+        remote->sets[remote->set_count++] = set;
     }
     if (!set->preparer && (set->failed_s == 0 || fth_clock_seconds() - set->failed_s > TRY_AGAIN_S)) {
-        set->status = open_preparer(workshop, data, &set->preparer);
+        set->status = open_preparer(remote, data, &set->preparer);
         if (set->status != FTH_OK) {
             set->failed_s = fth_clock_seconds();
             snprintf(set->reason, sizeof set->reason, "%s", fth_error_message());
@@ -98,35 +98,35 @@ static fth_status lend_preparer(void *context, const char *data, fth_preparer **
     *preparer = set->preparer;
 
 out:
-    pthread_mutex_unlock(&workshop->mutex);
+    pthread_mutex_unlock(&remote->mutex);
     return status;
 }
 
-const char *fth_workshop_version(fth_workshop *workshop, const char *data)
+const char *fth_remote_preparer_version(fth_remote_preparer *remote, const char *data)
 {
-    pthread_mutex_lock(&workshop->mutex);
-    const open_set *set = find_set(workshop, data);
+    pthread_mutex_lock(&remote->mutex);
+    const open_set *set = find_set(remote, data);
     const char *version = set && set->preparer ? fth_preparer_version(set->preparer) : NULL;
-    pthread_mutex_unlock(&workshop->mutex);
+    pthread_mutex_unlock(&remote->mutex);
     return version;
 }
 
-/* ---- the desk of its threads ---- */
+/* ---- the source of its threads ---- */
 
 static bool take(void *context, const char *prefetcher, fth_deadline deadline, fth_order *order)
 {
-    fth_workshop *workshop = context;
+    fth_remote_preparer *remote = context;
     (void)prefetcher;
-    return workshop->with.take(workshop->with.context, workshop, deadline, order);
+    return remote->with.take(remote->with.context, remote, deadline, order);
 }
 
 static void done(void *context, const char *prefetcher, const fth_order *order, fth_status status, const char *reason,
                  const fth_preparation *preparation, double cost_usd)
 {
-    fth_workshop *workshop = context;
+    fth_remote_preparer *remote = context;
     (void)prefetcher;
     (void)cost_usd;
-    workshop->with.done(workshop->with.context, order, status, reason, preparation);
+    remote->with.done(remote->with.context, order, status, reason, preparation);
 }
 
 json_t *fth_result_save(const fth_order *order, fth_status status, const char *reason,
@@ -144,10 +144,10 @@ json_t *fth_result_save(const fth_order *order, fth_status status, const char *r
 
 /* ---- opening and closing ---- */
 
-fth_status fth_workshop_open(const fth_workshop_options *options, fth_workshop **workshop)
+fth_status fth_remote_preparer_open(const fth_remote_preparer_options *options, fth_remote_preparer **remote)
 {
     fth_status status = FTH_OK;
-    fth_workshop *opened = NULL;
+    fth_remote_preparer *opened = NULL;
     char threads[32];
     char *cache = NULL;
 
@@ -169,29 +169,29 @@ fth_status fth_workshop_open(const fth_workshop_options *options, fth_workshop *
     snprintf(threads, sizeof threads, "threads:%d", options->threads > 0 ? options->threads : fth_processors_usable());
     FTH_TRY(fth_prefetchers_start(
         threads,
-        &(fth_prefetch_desk){
+        &(fth_order_source){
             .context = opened, .take = take, .done = done, .preparer = lend_preparer, .cache = opened->cache},
         &(fth_prefetch_options){.answer_s = options->limit_s}, &opened->threads));
-    *workshop = opened;
+    *remote = opened;
     opened = NULL;
 
 out:
     fth_wipe_text(cache);
-    fth_workshop_close(opened);
+    fth_remote_preparer_close(opened);
     return status;
 }
 
-void fth_workshop_close(fth_workshop *workshop)
+void fth_remote_preparer_close(fth_remote_preparer *remote)
 {
-    if (!workshop)
+    if (!remote)
         return;
-    fth_prefetchers_stop(workshop->threads);
-    fth_cache_free(workshop->cache);
-    fth_coordinator_link_free(workshop->link);
-    for (int i = 0; i < workshop->set_count; i++) {
-        fth_preparer_free(workshop->sets[i]->preparer);
-        free(workshop->sets[i]);
+    fth_prefetchers_stop(remote->threads);
+    fth_cache_free(remote->cache);
+    fth_coordinator_link_free(remote->link);
+    for (int i = 0; i < remote->set_count; i++) {
+        fth_preparer_free(remote->sets[i]->preparer);
+        free(remote->sets[i]);
     }
-    pthread_mutex_destroy(&workshop->mutex);
-    free(workshop);
+    pthread_mutex_destroy(&remote->mutex);
+    free(remote);
 }
