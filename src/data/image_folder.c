@@ -3,6 +3,7 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -100,21 +101,34 @@ bool fth_image_folder_probe(const char *folder)
     return probe(AT_FDCWD, folder, 0);
 }
 
-/* ---- the source; its state is a descriptor of the folder ---- */
+/* ---- the source ---- */
+
+/* What the set's version says of a file. One that differs when it is read is another file's pixels under that version. */
+typedef struct file_version {
+    atomic_bool stated; /* set after the others, which then stay; false: nobody has asked for the version */
+    int64_t size_bytes;
+    struct timespec changed;
+} file_version;
+
+typedef struct image_folder {
+    int root;
+    file_version *versions; /* of each entry */
+} image_folder;
 
 static fth_status folder_open(const char *address, const fth_dataset_options *options, fth_image_index *index,
                               void **state)
 {
     fth_status status = FTH_OK;
-    int *root = NULL;
+    image_folder *folder = NULL;
     (void)options;
 
-    FTH_TRY(fth_allocate(1, sizeof *root, &root));
-    *state = root;
-    *root = open(address, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    FTH_REQUIRE(*root >= 0, FTH_IO, "open %s: %s", address, strerror(errno));
+    FTH_TRY(fth_allocate(1, sizeof *folder, &folder));
+    *state = folder;
+    folder->root = open(address, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    FTH_REQUIRE(folder->root >= 0, FTH_IO, "open %s: %s", address, strerror(errno));
     FTH_TRY(fth_image_folder_scan(address, index));
     FTH_TRY(fth_image_index_finish(index, address));
+    FTH_TRY(fth_allocate(index->count, sizeof *folder->versions, &folder->versions));
 
 out:
     return status;
@@ -122,13 +136,22 @@ out:
 
 static void folder_free(void *state)
 {
-    int *root = state;
-    if (root && *root >= 0)
-        close(*root);
-    free(root);
+    image_folder *folder = state;
+    if (folder && folder->root >= 0)
+        close(folder->root);
+    if (folder)
+        free(folder->versions);
+    free(folder);
 }
 
-static fth_status read_file(int root, const char *path, fth_pixel_buffer *buffer, size_t *size_bytes)
+static bool has_version(const struct stat *facts, const file_version *version)
+{
+    return facts->st_size == version->size_bytes && facts->st_mtim.tv_sec == version->changed.tv_sec &&
+           facts->st_mtim.tv_nsec == version->changed.tv_nsec;
+}
+
+static fth_status read_file(int root, const char *path, const file_version *version, fth_pixel_buffer *buffer,
+                            size_t *size_bytes)
 {
     fth_status status = FTH_OK;
     struct stat facts;
@@ -150,6 +173,10 @@ static fth_status read_file(int root, const char *path, fth_pixel_buffer *buffer
             break;
         done += (size_t)got;
     }
+    if (atomic_load_explicit(&version->stated,
+                             memory_order_acquire)) /* now, so that a change while it was read shows */
+        FTH_REQUIRE(fstat(descriptor, &facts) == 0 && has_version(&facts, version), FTH_CORRUPT,
+                    "it was changed after the data set was opened");
     *size_bytes = done;
 
 out:
@@ -162,27 +189,41 @@ static fth_status folder_read(void *state, const fth_image_index *index, size_t 
                               fth_pixel_buffer *buffer, const uint8_t **bytes, size_t *size_bytes,
                               double *fetch_seconds)
 {
+    const image_folder *folder = state;
     (void)stop;
     (void)fetch_seconds;
     char *path = fth_image_index_path(index, &index->entries[number]);
     if (!path)
         return fth_fail(FTH_NO_MEMORY, "no memory for a path");
-    fth_status status = read_file(*(const int *)state, path, buffer, size_bytes);
+    fth_status status = read_file(folder->root, path, &folder->versions[number], buffer, size_bytes);
     free(path);
     *bytes = buffer->bytes;
     return status;
 }
 
-static void folder_add_version(void *state, const fth_image_index *index, size_t number, fth_version_hash *hash)
+static void state_version(const image_folder *folder, const fth_image_index *index, size_t number)
 {
     struct stat facts = {0};
+    file_version *version = &folder->versions[number];
     char *path = fth_image_index_path(index, &index->entries[number]);
-    if (!path || fstatat(*(const int *)state, path, &facts, 0) != 0)
+    if (!path || fstatat(folder->root, path, &facts, 0) != 0)
         facts = (struct stat){0}; /* unreadable: as good as empty */
     free(path);
-    fth_version_add_number(hash, (uint64_t)facts.st_size);
-    fth_version_add_number(hash, (uint64_t)facts.st_mtim.tv_sec);
-    fth_version_add_number(hash, (uint64_t)facts.st_mtim.tv_nsec);
+    version->size_bytes = facts.st_size;
+    version->changed = facts.st_mtim;
+    atomic_store_explicit(&version->stated, true, memory_order_release);
+}
+
+/* Who asks again gets the same. */
+static void folder_add_version(void *state, const fth_image_index *index, size_t number, fth_version_hash *hash)
+{
+    const image_folder *folder = state;
+    const file_version *version = &folder->versions[number];
+    if (!atomic_load_explicit(&version->stated, memory_order_acquire))
+        state_version(folder, index, number);
+    fth_version_add_number(hash, (uint64_t)version->size_bytes);
+    fth_version_add_number(hash, (uint64_t)version->changed.tv_sec);
+    fth_version_add_number(hash, (uint64_t)version->changed.tv_nsec);
 }
 
 const fth_image_source_kind fth_image_source_folder = {

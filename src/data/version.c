@@ -4,7 +4,8 @@
  *     built in              its name, and the version of the code that draws it
  *     files in memory       their contents (MNIST, CIFAR-10), decompressed; arrays likewise
  *     a folder of images    paths, sizes and modification times in nanoseconds: copies that keep the times (cp -a,
- *                           rsync -a) and network file systems give the same
+ *                           rsync -a) and network file systems give the same. A file that differs when it is read, after
+ *                           the version was stated, is a bad image, as is an object of another etag
  *     a tar                 paths, sizes and the last bytes of every image, where a compressed image differs when
  *                           anything in it does; so too of archives that were unpacked into one
  *

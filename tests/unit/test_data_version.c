@@ -1,5 +1,6 @@
 /* Versions of data sets, and preparations that are read back. */
 #include "data/image_set.h"
+#include "data/provider.h"
 #include "test_data_pictures.h"
 
 #include <sys/stat.h>
@@ -129,6 +130,48 @@ static void folders_go_by_names_sizes_and_times(void **state)
     assert_other(first, version_of(test_path(copy, "class")));
 }
 
+/* How many samples of a set can be read; of those that cannot, the last one's reason is the error message. */
+static int count_readable(const fth_dataset *dataset, fth_sample_maker *maker)
+{
+    int readable = 0;
+    for (int split = 0; split < 2; split++)
+        for (int64_t i = 0; i < fth_dataset_get_info(dataset)->count[split]; i++) {
+            fth_raw_sample raw;
+            fth_status status = fth_sample_maker_read(maker, split, i, &raw);
+            assert_true(status == FTH_OK || status == FTH_CORRUPT);
+            readable += status == FTH_OK;
+        }
+    return readable;
+}
+
+/* Pixels of a file that took the place of another are none of the version that was stated, and never get its ids. */
+static void a_changed_file_is_not_read_under_the_version_before(void **state)
+{
+    (void)state;
+    char path[TEST_MAX_PATH];
+    version_text version, again;
+    fth_dataset *dataset = NULL;
+    fth_sample_maker *maker = NULL;
+    const fth_dataset_options options = {.seed = 5, .validation_fraction = 0.2, .threads = 1};
+    write_set();
+    assert_int_equal(fth_dataset_open(test_path(path, "set"), &options, &dataset), FTH_OK);
+    assert_int_equal(fth_sample_maker_create(dataset, &maker), FTH_OK);
+    run("touch -d '2001-02-03 04:05:06' set/cat/1.png"); /* nobody has asked for a version yet */
+    assert_int_equal(count_readable(dataset, maker), 6);
+    assert_int_equal(fth_dataset_version(dataset, version.text), FTH_OK);
+    assert_int_equal(count_readable(dataset, maker), 6);
+    run("cp set/dog/0.png set/cat/1.png");
+    assert_int_equal(count_readable(dataset, maker), 5);
+    assert_non_null(strstr(fth_error_message(), "changed"));
+    run("rm set/cat/3.png && cp set/dog/0.png set/new.png && mv set/new.png set/cat/5.png");
+    assert_int_equal(count_readable(dataset, maker), 3);
+    assert_int_equal(fth_dataset_version(dataset, again.text), FTH_OK);
+    assert_same(version, again); /* of this opening; the next has another */
+    assert_other(version, version_with(path, &options));
+    fth_sample_maker_free(maker);
+    fth_dataset_free(dataset);
+}
+
 static void tars_go_by_their_images(void **state)
 {
     (void)state;
@@ -234,6 +277,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(a_held_out_share_counts, test_make_folder, test_remove_folder),
         cmocka_unit_test(arrays_go_by_their_contents),
         cmocka_unit_test_setup_teardown(folders_go_by_names_sizes_and_times, test_make_folder, test_remove_folder),
+        cmocka_unit_test_setup_teardown(a_changed_file_is_not_read_under_the_version_before, test_make_folder,
+                                        test_remove_folder),
         cmocka_unit_test_setup_teardown(tars_go_by_their_images, test_make_folder, test_remove_folder),
         cmocka_unit_test_setup_teardown(preparations_are_read_back, test_make_folder, test_remove_folder),
         cmocka_unit_test(sizes_are_checked),
