@@ -27,6 +27,18 @@ static void forget_memo(const fth_item_group *group, int64_t place, uint32_t ite
         memo->item = 0;
 }
 
+/* Makes an item part of a group. */
+static void put_in_group(fth_scheduler *scheduler, uint32_t item, uint32_t number, int64_t place)
+{
+    fth_known_item *known = &scheduler->items.items[item];
+    fth_item_group *group = fth_scheduler_group(scheduler, number);
+    if (known->group != number)
+        group->making += known->state == FTH_ITEM_BEING_MADE;
+    known->group = number;
+    known->kind = (uint8_t)group->kind;
+    known->place = place;
+}
+
 static bool is_in_use(const fth_item_group *group)
 {
     return group->jobs > 0;
@@ -42,12 +54,9 @@ static void claim_found_samples(fth_scheduler *scheduler, const fth_job_spec *sp
         uint32_t item = fth_item_table_find(&scheduler->items, fth_job_sample_id(spec, group->kind, sample));
         if (!item)
             continue;
-        fth_known_item *known = &scheduler->items.items[item];
         group->samples[sample] = item;
-        known->group = number;
-        known->kind = (uint8_t)group->kind;
-        known->place = sample;
-        if (known->list == FTH_LIST_FOUND)
+        put_in_group(scheduler, item, number, sample);
+        if (scheduler->items.items[item].list == FTH_LIST_FOUND)
             fth_item_table_move(&scheduler->items, item, FTH_LIST_LATER);
     }
 }
@@ -109,6 +118,15 @@ static void settle_group(fth_scheduler *scheduler, uint32_t number)
     }
 }
 
+/* An item that is needed has a group: that of a job that needs it. */
+static void move_to_group_of_need(fth_scheduler *scheduler, uint32_t item)
+{
+    const fth_item_need *need = &scheduler->needs[scheduler->items.items[item].needs];
+    const fth_consumer *consumer = scheduler->consumers[need->consumer];
+    const fth_scheduled_job *job = consumer->job;
+    put_in_group(scheduler, item, job->group, fth_job_place(job, fth_consumer_number(consumer, need->turn)));
+}
+
 static void leave_group(fth_scheduler *scheduler, uint32_t number)
 {
     fth_item_group *group = fth_scheduler_group(scheduler, number);
@@ -122,6 +140,8 @@ static void leave_group(fth_scheduler *scheduler, uint32_t number)
         if (known->group != number)
             continue;
         known->group = 0;
+        if (known->needs) /* of a job of another sequence, which has this batch too */
+            move_to_group_of_need(scheduler, item);
         if (known->list == FTH_LIST_LATER)
             fth_item_table_move(&scheduler->items, item, group->recurring ? FTH_LIST_FOUND : FTH_LIST_SPENT);
     }
@@ -272,12 +292,8 @@ uint32_t fth_job_find_sample(fth_scheduler *scheduler, const fth_scheduled_job *
         return *place;
     uint32_t item = fth_item_table_add(&scheduler->items, fth_job_sample_id(&job->spec, job->kind, sample));
     *place = item;
-    if (item) {
-        fth_known_item *known = &scheduler->items.items[item];
-        known->group = job->group;
-        known->kind = (uint8_t)job->kind;
-        known->place = sample;
-    }
+    if (item)
+        put_in_group(scheduler, item, job->group, sample);
     return item;
 }
 
@@ -298,9 +314,7 @@ uint32_t fth_job_find_batch(fth_scheduler *scheduler, const fth_scheduled_job *j
         group->mean_bytes = (double)known->size_bytes;
     if (known->group) /* the same samples came up before, and nothing about them is random: the later place counts */
         forget_memo(group, known->place, item);
-    known->group = job->group;
-    known->kind = FTH_ITEM_BATCH;
-    known->place = place;
+    put_in_group(scheduler, item, job->group, place);
     *memo = (fth_batch_memo){.place = place, .whole = whole, .item = item};
     return item;
 }
