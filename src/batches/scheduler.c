@@ -1,5 +1,6 @@
 /* The events of items: wanted or due -> being made -> ready, or failed. See scheduler.h and scheduler_internal.h.
  *
+ *                   overdue: by a second maker, too
  *     waiting -> being made -> ready -> (dropped, lost) -> waiting, or forgotten where nobody needs it
  *        ^            |
  *        +-- failed, and tries are left; then failed for good
@@ -18,7 +19,9 @@ static const double default_lookahead_s = 10;
 static const double first_pause_s = 0.2; /* after a failure; doubled with each */
 static const double longest_pause_s = 2;
 static const int memory_patience = 10; /* times as many tries where only room is missing: a reader may hold it */
-static const double next_look_s = 1;   /* where nothing is known to happen */
+/* What somebody waits for is given to a second maker when it takes this long, and this many times as long as usual. */
+static const double overdue_s = 1.5, overdue_times = 4;
+static const double next_look_s = 1; /* where nothing is known to happen */
 static const double next_look_for_room_s = 0.02;
 
 fth_status fth_scheduler_create(const fth_scheduler_options *options, fth_scheduler **scheduler)
@@ -67,6 +70,18 @@ static void stop_wanting(fth_scheduler *scheduler, uint32_t item)
     scheduler->wanted_count = kept;
 }
 
+/* Whether it takes another maker so long that this one should make it, too. */
+static bool is_overdue(const fth_scheduler *scheduler, uint32_t item, int maker)
+{
+    const fth_known_item *known = &scheduler->items.items[item];
+    double usual_s = fth_scheduler_group(scheduler, known->group)->preparing_s;
+    if (known->state != FTH_ITEM_BEING_MADE ||
+        scheduler->now_s < known->taken_s + fmax(overdue_s, overdue_times * usual_s))
+        return false;
+    return maker == FTH_ANY_MAKER ? fth_makers_has_other(&scheduler->makers, known->maker, scheduler->now_s)
+                                  : maker != known->maker;
+}
+
 /* Of what somebody waits for and this maker may try, that of who has waited longest; 0: none. */
 static uint32_t find_wanted(const fth_scheduler *scheduler, int maker, double *needed_s)
 {
@@ -74,7 +89,7 @@ static uint32_t find_wanted(const fth_scheduler *scheduler, int maker, double *n
     *needed_s = INFINITY;
     for (size_t i = 0; i < scheduler->wanted_count; i++) {
         uint32_t item = scheduler->wanted[i];
-        if (scheduler->items.items[item].state != FTH_ITEM_WAITING ||
+        if ((scheduler->items.items[item].state != FTH_ITEM_WAITING && !is_overdue(scheduler, item, maker)) ||
             !fth_makers_may_try(scheduler, item, maker, scheduler->now_s))
             continue;
         double time = fth_item_needed_s(scheduler, item, NULL);
@@ -132,7 +147,7 @@ static uint32_t find_due(fth_scheduler *scheduler, int maker, double *needed_s, 
     return found;
 }
 
-static void give(fth_scheduler *scheduler, uint32_t item, uint64_t size_bytes, fth_order *order)
+static void give(fth_scheduler *scheduler, uint32_t item, uint64_t size_bytes, int maker, fth_order *order)
 {
     uint32_t earliest = 0;
     fth_item_needed_s(scheduler, item, &earliest);
@@ -141,7 +156,9 @@ static void give(fth_scheduler *scheduler, uint32_t item, uint64_t size_bytes, f
     fth_known_item *known = &scheduler->items.items[item];
     known->job = consumer->job->serial;
     known->taken_s = scheduler->now_s;
-    fth_scheduler_group(scheduler, known->group)->making++;
+    known->maker = (uint8_t)maker;
+    if (known->state != FTH_ITEM_BEING_MADE) /* it may be overdue */
+        fth_scheduler_group(scheduler, known->group)->making++;
     fth_item_table_set_state(&scheduler->items, item, FTH_ITEM_BEING_MADE, size_bytes);
     *order =
         (fth_order){.id = known->id,
@@ -162,7 +179,10 @@ static uint32_t choose(fth_scheduler *scheduler, int maker, uint64_t *size_bytes
     if (!item)
         return 0;
     *size_bytes = fth_scheduler_expected_bytes(scheduler, &scheduler->items.items[item]);
-    *blocked = !fth_scheduler_has_room(scheduler, *size_bytes, needed_s, urgency);
+    if (scheduler->items.items[item].state == FTH_ITEM_BEING_MADE)
+        *size_bytes = scheduler->items.items[item].size_bytes; /* for which there is room already */
+    else
+        *blocked = !fth_scheduler_has_room(scheduler, *size_bytes, needed_s, urgency);
     return *blocked ? 0 : item;
 }
 
@@ -171,9 +191,10 @@ bool fth_scheduler_take(fth_scheduler *scheduler, const char *maker, double now_
     uint64_t size_bytes;
     bool blocked;
     move_clock(scheduler, now_s);
-    uint32_t item = choose(scheduler, fth_makers_find(&scheduler->makers, maker, now_s), &size_bytes, &blocked);
+    int number = fth_makers_find(&scheduler->makers, maker, now_s);
+    uint32_t item = choose(scheduler, number, &size_bytes, &blocked);
     if (item)
-        give(scheduler, item, size_bytes, order);
+        give(scheduler, item, size_bytes, number, order);
     return item != 0;
 }
 
@@ -254,8 +275,10 @@ bool fth_scheduler_failed(fth_scheduler *scheduler, const fth_order *order, cons
 {
     move_clock(scheduler, now_s);
     uint32_t item = fth_item_table_find(&scheduler->items, order->id);
-    if (!item || scheduler->items.items[item].state != FTH_ITEM_BEING_MADE)
-        return false;
+    int number = fth_makers_find(&scheduler->makers, maker, now_s);
+    if (!item || scheduler->items.items[item].state != FTH_ITEM_BEING_MADE ||
+        scheduler->items.items[item].maker != number)
+        return false; /* it is done, or was overdue and a second maker is at it */
     end_making(scheduler, item);
     if (!scheduler->items.items[item].needs) {
         fth_item_drop(scheduler, item);
@@ -270,7 +293,7 @@ bool fth_scheduler_failed(fth_scheduler *scheduler, const fth_order *order, cons
         snprintf(trouble->reason, sizeof trouble->reason, "%s", reason);
         trouble->retry_s = now_s + fmin(first_pause_s * pow(2, tries - 1), longest_pause_s);
         if (status != FTH_NO_MEMORY) /* which is the cache's, not the maker's */
-            trouble->makers |= UINT64_C(1) << fth_makers_find(&scheduler->makers, maker, now_s);
+            trouble->makers |= UINT64_C(1) << number;
         hopeless = hopeless || tries >= most;
     }
     if (!hopeless) {

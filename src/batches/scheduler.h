@@ -52,12 +52,14 @@ typedef enum fth_item_state {
     FTH_ITEM_FAILED
 } fth_item_state;
 /* The next item to prepare, for `maker`; false: none is due. It is then being made, until done or failed. A maker gets what it has
- * failed at again only when all others have, after a pause. Then call fth_scheduler_evict(), which makes the room that was counted on. */
+ * failed at again only when all others have, after a pause. What a process waits for is given to a second maker as well when the first
+ * takes much longer than usual: who is done first counts, and the first one's failure does not. Then call fth_scheduler_evict(), which makes the room that was counted on. */
 bool fth_scheduler_take(fth_scheduler *scheduler, const char *maker, double now_s, fth_order *order);
 void fth_scheduler_done(fth_scheduler *scheduler, const fth_order *order, const fth_preparation *preparation,
                         double now_s);
 /* Tried again, by somebody else where possible, max_tries times in all; then failed, with the cause, until all jobs have passed
- * it or one begins again before it. FTH_NO_MEMORY, which is the cache's, is tried ten times as often; FTH_INVALID and FTH_UNSUPPORTED not again. True: failed for good. */
+ * it or one begins again before it. FTH_NO_MEMORY, which is the cache's, is tried ten times as often; FTH_INVALID and
+ * FTH_UNSUPPORTED not again. True: failed for good. */
 bool fth_scheduler_failed(fth_scheduler *scheduler, const fth_order *order, const char *maker, fth_status status,
                           const char *reason, double now_s);
 /* Of entries that a cache has from before. */

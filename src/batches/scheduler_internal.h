@@ -35,11 +35,12 @@ typedef struct fth_known_item {
     uint32_t next;         /* in its bucket, or in the list of free records */
     uint32_t needs;        /* the first */
     uint32_t newer, older; /* in its list */
-    uint32_t group;        /* 0: not known */
+    uint32_t group;        /* 0: not known, and then it has no needs */
     uint32_t job;          /* for which it was made: its serial number */
     uint32_t decoded;      /* images that were decoded for it */
     uint32_t trouble;
     uint8_t state, kind, list;
+    uint8_t maker; /* who was given it last */
     bool wanted;
 } fth_known_item;
 
@@ -134,7 +135,7 @@ typedef struct fth_item_need {
 
 /* ---- makers ---- */
 
-enum { FTH_MAX_MAKERS = 64, FTH_MAKER_NAME = 64, FTH_ANY_MAKER = -1 /* one that has failed at nothing */ };
+enum { FTH_MAX_MAKERS = 64, FTH_MAKER_NAME = 128, FTH_ANY_MAKER = -1 /* one that has failed at nothing */ };
 
 typedef struct fth_trouble {
     uint64_t makers;        /* who failed at it, a bit each */
@@ -158,6 +159,8 @@ int fth_makers_find(fth_makers *makers, const char *name, double now_s);
 /* The item's trouble, made if it has none; NULL: no memory. */
 fth_trouble *fth_makers_trouble(fth_scheduler *scheduler, uint32_t item);
 void fth_makers_forget(fth_scheduler *scheduler, uint32_t item);
+/* Whether there is a maker at work other than this one. */
+bool fth_makers_has_other(const fth_makers *makers, int maker, double now_s);
 /* Whether this maker may try it (again) now. */
 bool fth_makers_may_try(const fth_scheduler *scheduler, uint32_t item, int maker, double now_s);
 /* When somebody may try something again, after now. */

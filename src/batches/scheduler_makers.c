@@ -18,7 +18,7 @@ int fth_makers_find(fth_makers *makers, const char *name, double now_s)
     if (found == makers->count) {
         if (makers->count < FTH_MAX_MAKERS)
             makers->count++;
-        else /* in place of the one that was seen last */
+        else /* in place of the one that has not been seen for longest */
             for (int i = found = 0; i < FTH_MAX_MAKERS; i++)
                 found = makers->seen_s[i] < makers->seen_s[found] ? i : found;
         snprintf(makers->names[found], FTH_MAKER_NAME, "%s", name);
@@ -61,6 +61,14 @@ void fth_makers_forget(fth_scheduler *scheduler, uint32_t item)
     for (size_t i = 0; i < makers->again_count; i++)
         if (makers->again[i] == item)
             makers->again[i--] = makers->again[--makers->again_count];
+}
+
+bool fth_makers_has_other(const fth_makers *makers, int maker, double now_s)
+{
+    for (int i = 0; i < makers->count; i++)
+        if (i != maker && makers->seen_s[i] > now_s - maker_expires_s)
+            return true;
+    return false;
 }
 
 /* When a maker that has failed at it may try it again. */

@@ -308,6 +308,54 @@ static void a_failure_is_tried_elsewhere_and_then_given_up(void **state)
     fth_scheduler_free(scheduler);
 }
 
+static void what_somebody_waits_for_is_given_to_a_second_maker(void **state)
+{
+    (void)state;
+    fth_scheduler *scheduler = create(1 << 30);
+    fth_job_spec spec = make_spec(FTH_FORM_BATCHES);
+    fth_order stuck, second;
+    fth_scheduler_figures figures;
+    add_job(scheduler, 1, &spec, 0);
+    fth_scheduler_set_position(scheduler, 1, 0, 0, 1, 1, 0);
+    assert_true(fth_scheduler_take(scheduler, "slow", 0, &stuck));
+    assert_false(fth_scheduler_take(scheduler, "other", 9, &second)); /* nobody waits for it */
+    assert_true(fth_scheduler_want(scheduler, 1, stuck.id, 9));
+    assert_false(fth_scheduler_take(scheduler, "slow", 9, &second)); /* which has it */
+    assert_true(fth_scheduler_next_event(scheduler, 9) <= 9);
+    assert_true(fth_scheduler_take(scheduler, "other", 9, &second));
+    assert_true(fth_item_id_equal(second.id, stuck.id));
+    assert_false(fth_scheduler_take(scheduler, "third", 9.5, &second)); /* not at once again */
+    assert_false(fth_scheduler_failed(scheduler, &stuck, "slow", FTH_TIMEOUT, "too late", 10));
+    expect_state(scheduler, stuck.id, FTH_ITEM_BEING_MADE);
+    finish(scheduler, &second, 10);
+    expect_state(scheduler, stuck.id, FTH_ITEM_READY);
+    finish(scheduler, &stuck, 11); /* it comes after all: nothing changes */
+    fth_scheduler_get_figures(scheduler, &figures);
+    assert_int_equal(figures.ready_items, 1);
+    assert_int_equal(figures.ready_bytes, ITEM_BYTES);
+    assert_int_equal(figures.making, 0);
+    fth_scheduler_free(scheduler);
+}
+
+static void a_batch_of_two_sequences_outlives_one_of_them(void **state)
+{
+    (void)state;
+    fth_scheduler *scheduler = create(1 << 30);
+    fth_job_spec whole = make_spec(FTH_FORM_BATCHES), half = whole;
+    half.batch = 2 * whole.batch;
+    half.part = (fth_share){.index = 0, .of = 2};
+    add_job(scheduler, 1, &whole, 0);
+    add_job(scheduler, 2, &half, 0);
+    fth_scheduler_set_position(scheduler, 1, 0, 0, 1, 0, 0);
+    fth_scheduler_set_position(scheduler, 2, 0, 0, 1, 0, 0);
+    assert_true(fth_item_id_equal(batch_id(&whole, 0), batch_id(&half, 0)));
+    fth_scheduler_remove_job(scheduler, 1);
+    expect_batch(scheduler, 0, 0);
+    expect_state(scheduler, batch_id(&half, 0), FTH_ITEM_READY);
+    assert_true(take_all(scheduler, 0) > 0);
+    fth_scheduler_free(scheduler);
+}
+
 static void the_only_maker_tries_again_after_a_pause(void **state)
 {
     (void)state;
@@ -764,6 +812,8 @@ int main(void)
         cmocka_unit_test(samples_are_shared_by_jobs_that_differ),
         cmocka_unit_test(the_next_event_is_now_when_there_is_something),
         cmocka_unit_test(a_failure_is_tried_elsewhere_and_then_given_up),
+        cmocka_unit_test(what_somebody_waits_for_is_given_to_a_second_maker),
+        cmocka_unit_test(a_batch_of_two_sequences_outlives_one_of_them),
         cmocka_unit_test(the_only_maker_tries_again_after_a_pause),
         cmocka_unit_test(what_cannot_work_is_not_tried_again),
         cmocka_unit_test(a_cache_without_room_is_no_failure_of_the_item),
