@@ -286,6 +286,15 @@ static void note_progress(fth_supply *supply)
     pthread_mutex_unlock(&supply->mutex);
 }
 
+/* The host says that it cannot get anything, since Redis or the coordinator is away: it is only waited for briefly until it can. */
+static void note_outage(fth_supply *supply)
+{
+    pthread_mutex_lock(&supply->mutex);
+    supply->waiting_since = 0;
+    supply->impatient = true;
+    pthread_mutex_unlock(&supply->mutex);
+}
+
 /* How long nothing has come that is waited for; and whether that is too long. */
 static double note_waiting(fth_supply *supply, bool *too_long)
 {
@@ -355,7 +364,11 @@ static fth_supply_answer try_once(fth_supply *supply, fth_connection *connection
     if (left_s <= 0)
         return FTH_SUPPLY_NOT_YET;
     status = fth_connection_wait(connection, id, fth_deadline_in(fmin(left_s, STEP_S)));
-    if (status != FTH_OK && status != FTH_TIMEOUT && status != FTH_PEER_LOST && status != FTH_NO_SPACE)
+    if (status == FTH_PEER_LOST) {
+        note_outage(supply);
+        return FTH_SUPPLY_DIRECTLY;
+    }
+    if (status != FTH_OK && status != FTH_TIMEOUT && status != FTH_NO_SPACE)
         return explain_failure(connection, id);
     *go_on = true;
     return FTH_SUPPLY_NOT_YET;
