@@ -46,14 +46,15 @@
  * {"op":"failed?"} is, for an agent, what "failed" of /v1/sync has said.
  *
  * A worker (farthing worker prefetch) asks for orders, and hands in what it has made:
- *     POST /v1/orders/take  {"prefetcher":TEXT, "room":N, "wait_ms":MS}    held until there is an order, at most wait_ms, 10000 at most
+ *     POST /v1/orders/take  {"prefetcher":TEXT, "room":N, "wait_ms":MS, "begins":BOOL?}    held until there is an order, at most wait_ms, 10000 at most
  *                 -> {"orders":[{fth_order_save()}, ...], "limit_s":SECONDS, "cache":"shm"|"redis://..."}
  *     PUT  /v1/items/ID     the whole entry, of an item that is being made (where the cache is shared memory)
  *                 -> {"receipt":[ID, SIZE, "CHECKSUM as 16 hex digits"]}
  *     POST /v1/orders/done  {"prefetcher":TEXT, "results":[{"id":ID, "preparation":{fth_preparation_save()}}, or
  *                                                          {"id":ID, "status":NAME, "error":TEXT}, ...]}  -> {}
  * What is not done after "limit_s" is given to somebody else, and after 3 s what a worker
- * has of which nothing is heard: one that is at work says so every second, with "results":[]. A worker opens a data set at the "address" of GET /v1/data/NAME,
+ * has of which nothing is heard: one that is at work says so every second, with "results":[]. One that "begins" has nothing of what was lent to its
+ * name before. A worker opens a data set at the "address" of GET /v1/data/NAME,
  * which must have the same version there. A function is POSTed an order with "cache" and "address" (of this server) beside its members, and
  * answers with a result as above. */
 #ifndef FTH_BATCHES_COORDINATOR_H

@@ -102,6 +102,41 @@ static json_t *lend(fth_order_lending *lending, const char *worker, int room)
     return orders;
 }
 
+/* Takes back orders that are overdue, of workers of which nothing is heard, or, of the one that has `begun` anew, all. Without the lock. */
+static void take_back(fth_order_lending *lending, const char *begun)
+{
+    double now = fth_clock_seconds();
+    char reason[MAX_NAME + 80];
+    lent_order *returned = NULL;
+    pthread_mutex_lock(&lending->mutex);
+    for (lent_order **at = &lending->lent; *at;) {
+        lent_order *lent = *at;
+        bool stays = begun ? strcmp(lent->worker, begun) != 0 : now < lent->until_s && now - lent->heard_s < SILENCE_S;
+        if (stays) {
+            at = &lent->next;
+            continue;
+        }
+        *at = lent->next;
+        lent->next = returned;
+        returned = lent;
+    }
+    pthread_mutex_unlock(&lending->mutex);
+    while (returned) {
+        lent_order *lent = returned;
+        returned = lent->next;
+        if (begun)
+            snprintf(reason, sizeof reason, "the worker %s was started again", lent->worker);
+        else if (now < lent->until_s)
+            snprintf(reason, sizeof reason, "the worker %s has gone: nothing was heard of it for %d s", lent->worker,
+                     SILENCE_S);
+        else
+            snprintf(reason, sizeof reason, "the worker %s did not hand it in within %g s", lent->worker,
+                     lending->limit_s);
+        fth_dispatcher_done(lending->dispatcher, lent->worker, &lent->order, FTH_TIMEOUT, reason, NULL, 0);
+        free(lent);
+    }
+}
+
 static void answer_orders(fth_order_lending *lending, fth_exchange *exchange, json_t *orders)
 {
     fth_exchange_answer_json(exchange, 200,
@@ -115,13 +150,17 @@ fth_status fth_order_lending_take(fth_order_lending *lending, fth_exchange *exch
     json_int_t room = json_integer_value(json_object_get(request, "room"));
     json_int_t wait_ms = json_integer_value(json_object_get(request, "wait_ms"));
     held_take *held = NULL, **last = NULL;
+    bool locked = false;
 
-    pthread_mutex_lock(&lending->mutex);
     FTH_TRY(fth_allocate(1, sizeof *held, &held));
     FTH_TRY(read_worker(request, held->worker));
     FTH_REQUIRE(room >= 1 && room <= MAX_ROOM, FTH_INVALID, "\"room\" must be 1 to %d", (int)MAX_ROOM);
     wait_ms = wait_ms < 0 ? 0 : wait_ms > MOST_WAIT_MS ? MOST_WAIT_MS : wait_ms;
     held->room = (int)room;
+    if (json_is_true(json_object_get(request, "begins")))
+        take_back(lending, held->worker);
+    pthread_mutex_lock(&lending->mutex);
+    locked = true;
     note_heard(lending, held->worker);
     json_t *orders = lend(lending, held->worker, held->room);
     if (json_array_size(orders) > 0 || wait_ms == 0 || lending->closed) {
@@ -138,7 +177,8 @@ fth_status fth_order_lending_take(fth_order_lending *lending, fth_exchange *exch
     held = NULL;
 
 out:
-    pthread_mutex_unlock(&lending->mutex);
+    if (locked)
+        pthread_mutex_unlock(&lending->mutex);
     free(held);
     return status;
 }
@@ -247,37 +287,6 @@ out:
 
 /* ---- now and then ---- */
 
-static void take_back(fth_order_lending *lending)
-{
-    double now = fth_clock_seconds();
-    char reason[MAX_NAME + 80];
-    lent_order *overdue = NULL;
-    pthread_mutex_lock(&lending->mutex);
-    for (lent_order **at = &lending->lent; *at;) {
-        lent_order *lent = *at;
-        if (now < lent->until_s && now - lent->heard_s < SILENCE_S) {
-            at = &lent->next;
-            continue;
-        }
-        *at = lent->next;
-        lent->next = overdue;
-        overdue = lent;
-    }
-    pthread_mutex_unlock(&lending->mutex);
-    while (overdue) {
-        lent_order *lent = overdue;
-        overdue = lent->next;
-        if (now < lent->until_s)
-            snprintf(reason, sizeof reason, "the worker %s has gone: nothing was heard of it for %d s", lent->worker,
-                     SILENCE_S);
-        else
-            snprintf(reason, sizeof reason, "the worker %s did not hand it in within %g s", lent->worker,
-                     lending->limit_s);
-        fth_dispatcher_done(lending->dispatcher, lent->worker, &lent->order, FTH_TIMEOUT, reason, NULL, 0);
-        free(lent);
-    }
-}
-
 static void answer_held(fth_order_lending *lending, bool all)
 {
     double now = fth_clock_seconds();
@@ -299,7 +308,7 @@ static void answer_held(fth_order_lending *lending, bool all)
 
 bool fth_order_lending_tick(fth_order_lending *lending)
 {
-    take_back(lending);
+    take_back(lending, NULL);
     pthread_mutex_lock(&lending->mutex);
     answer_held(lending, false);
     bool some = lending->held != NULL;

@@ -34,6 +34,7 @@ typedef struct fth_prefetch_worker {
     atomic_bool away;               /* the coordinator does not answer: since ... */
     double away_since_s;            /* ... then; of the thread that takes orders */
     double cache_away_since_s;      /* 0: it can be reached */
+    bool has_begun;                 /* the coordinator knows that what it lent to this name before is lost */
 
     /* A session; of the thread that takes orders, but for `ended`. */
     char *cache;
@@ -96,7 +97,8 @@ static bool bear_with(fth_prefetch_worker *worker, fth_status status)
 /* One request for orders; *answer is NULL if the coordinator is away, and is to be tried again. */
 static fth_status ask_for_orders(fth_prefetch_worker *worker, int room, int wait_ms, json_t **answer)
 {
-    json_t *request = json_pack("{s:s, s:i, s:i}", "prefetcher", worker->name, "room", room, "wait_ms", wait_ms);
+    json_t *request = json_pack("{s:s, s:i, s:i, s:b}", "prefetcher", worker->name, "room", room, "wait_ms", wait_ms,
+                                "begins", !worker->has_begun);
     fth_status status = fth_coordinator_ask(worker->orders, "POST", "/v1/orders/take", request,
                                             fth_deadline_in(ASK_S + wait_ms / 1e3), answer);
     json_decref(request);
@@ -105,6 +107,7 @@ static fth_status ask_for_orders(fth_prefetch_worker *worker, int room, int wait
     if (atomic_exchange(&worker->away, false))
         fth_log_info("the coordinator %s answers again", fth_coordinator_link_url(worker->orders));
     worker->backoff.tries = 0;
+    worker->has_begun = true;
     if (!json_is_array(json_object_get(*answer, "orders")) || !json_is_string(json_object_get(*answer, "cache"))) {
         json_decref(*answer);
         *answer = NULL;

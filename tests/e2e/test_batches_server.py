@@ -190,6 +190,18 @@ def test_a_failure_is_tried_again_a_few_times_and_told_once(serve):
     client.close()
 
 
+def test_orders_of_a_worker_that_was_started_again_are_given_to_others(serve):
+    server = serve("--prefetch", "workers")
+    job = register(server, form="batches")["job"]
+    sync(server, [at(job, 0, end=1)])
+    (order,) = take(server, "w")
+    begun = server.ask("POST", "/v1/orders/take", {"prefetcher": "w", "room": 1, "begins": True})
+    assert begun["orders"] == []  # what it had goes to somebody else first
+    (again,) = take(server, "another")
+    assert again["id"] == order["id"]
+    assert server.status["prefetchers"][0]["last_failure"] == "the worker w was started again"
+
+
 def test_the_log_does_not_fill(serve):
     server = serve("--prefetch", "workers")
     job = register(server, form="batches", batch=1)["job"]
