@@ -1,5 +1,6 @@
 /* Finding a machine's agent, or starting it (agent.h). Several processes may start one at the same time: the first to take the
  * host's lock stays, and the others end at once, so whoever asks connects to the same one. */
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -12,7 +13,30 @@
 #define LOOK_EVERY_S     0.02
 #define COMMAND_VARIABLE "FARTHING_BATCHES_AGENT"
 
-enum { MAX_LOG_BYTES = 1 << 20 };
+enum { MAX_LOG_BYTES = 1 << 20, MAX_STARTED = 8 };
+
+/* Agents that this process has started and not yet collected; 0: none. Without a lock, of which a fork could copy a locked one. */
+static _Atomic pid_t started[MAX_STARTED];
+
+static void remember(pid_t child)
+{
+    for (int i = 0; i < MAX_STARTED; i++) {
+        pid_t none = 0;
+        if (atomic_compare_exchange_strong(&started[i], &none, child))
+            return;
+    }
+}
+
+/* So that those which have ended are no zombies any more. */
+static void collect_ended(void)
+{
+    for (int i = 0; i < MAX_STARTED; i++) {
+        fth_child_end end;
+        pid_t child = atomic_exchange(&started[i], 0);
+        if (child > 0 && !fth_child_has_ended(child, &end))
+            remember(child);
+    }
+}
 
 static bool is_there(const char *path)
 {
@@ -112,6 +136,7 @@ fth_status fth_batches_agent_ensure(const fth_batches_agent_options *options, co
     fth_child_end end = {0};
 
     *socket_path = NULL;
+    collect_ended();
     FTH_TRY(fth_batches_agent_path(options, &path));
     log = fth_batches_agent_log(path);
     FTH_REQUIRE(log, FTH_NO_MEMORY, "no memory for a path");
@@ -130,12 +155,12 @@ fth_status fth_batches_agent_ensure(const fth_batches_agent_options *options, co
                     "this machine's agent of the batch cache did not start in time; see %s", log);
         nanosleep(&(struct timespec){.tv_nsec = (long)(LOOK_EVERY_S * 1e9)}, NULL);
     }
-    if (child > 0)
-        fth_child_has_ended(child, &end); /* one that was not needed is collected, if it has ended already */
     *socket_path = path;
     path = NULL;
 
 out:
+    if (child > 0)
+        remember(child);
     free(path);
     free(log);
     return status;

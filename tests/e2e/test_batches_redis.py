@@ -63,6 +63,19 @@ def agents(port):
     return found
 
 
+def zombies(parent):
+    """Children that have ended and were not collected."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            state, its_parent = path.read_text().rpartition(")")[2].split()[:2]
+        except OSError:
+            continue
+        if state == "Z" and int(its_parent) == parent:
+            found.append(path.parent.name)
+    return found
+
+
 def connections(port):
     """Connections that a port of this machine has accepted."""
     rows = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
@@ -125,6 +138,7 @@ def test_a_run_survives_the_loss_of_redis_and_of_its_agent(farthing, tiny, coord
     os.kill(agent, signal.SIGKILL)
     wait_for(lambda: process.poll() is not None or agents(coordinator.port) not in ([], [agent]), "another agent is started")
     wait_for(reached(180), "training goes on with another agent")
+    assert zombies(process.pid) == []  # the agent that was killed is collected by who started it
     redis.process.send_signal(signal.SIGSTOP)
     wait_for(reached(220), "training goes on while Redis is paused")
     redis.process.send_signal(signal.SIGCONT)
