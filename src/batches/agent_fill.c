@@ -258,7 +258,7 @@ static bool fetch_from_redis(fth_agent_fill *fill, fth_cache *cache, const fth_r
         if (status == FTH_OK)
             note_lost(fill, ids[i]); /* it has gone, or is damaged */
         else if (need)
-            fail_need(fill, need, status, text);
+            fail_need(fill, need, is_outage(status) ? FTH_PEER_LOST : status, text);
     }
     return !fetch.is_full;
 }

@@ -415,10 +415,21 @@ static fth_status read_directly(fth_session *session, fth_deadline deadline, con
     return status;
 }
 
+/* A batch that is being read directly: the cache, which may come and go meanwhile, is not waited for again. */
+typedef struct direct_reading {
+    bool begun;
+    char reason[512]; /* why the cache could not make it; "": not said */
+} direct_reading;
+
 /* One look at the cache and, where that does not have it, a step of reading directly. FTH_TIMEOUT: neither has it yet. */
-static fth_status try_next(fth_session *session, fth_item_id id, fth_deadline deadline, const fth_batch **batch)
+static fth_status try_next(fth_session *session, fth_item_id id, fth_deadline deadline, direct_reading *reading,
+                           const fth_batch **batch)
 {
-    fth_supply_answer answer = fth_supply_get(session->supply, id, deadline, &session->lease);
+    fth_supply_answer answer = FTH_SUPPLY_DIRECTLY;
+    if (!reading->begun)
+        answer = fth_supply_get(session->supply, id, deadline, &session->lease);
+    else if (fth_supply_look(session->supply, id, &session->lease))
+        answer = FTH_SUPPLY_GIVEN;
     if (answer == FTH_SUPPLY_GIVEN) {
         fth_status status = read_batch(session);
         if (status != FTH_INVALID) {
@@ -431,12 +442,12 @@ static fth_status try_next(fth_session *session, fth_item_id id, fth_deadline de
         fth_supply_report_lost(session->supply, id);
         answer = FTH_SUPPLY_DIRECTLY;
     }
-    char reason[512] = "";
     if (answer == FTH_SUPPLY_FAILED)
-        snprintf(reason, sizeof reason, "%s", fth_error_message());
+        snprintf(reading->reason, sizeof reading->reason, "%s", fth_error_message());
     if (answer == FTH_SUPPLY_NOT_YET)
         return fth_fail(FTH_TIMEOUT, "the batch cache at %s:%d has not made batch %lld yet", session->how.address->host,
                         session->how.address->port, (long long)session->next);
+    reading->begun = true;
     fth_status status =
         read_directly(session, fth_deadline_in(fmin(fth_deadline_left_seconds(deadline), STEP_S)), batch);
     if (status == FTH_TIMEOUT) {
@@ -444,7 +455,7 @@ static fth_status try_next(fth_session *session, fth_item_id id, fth_deadline de
         fth_direct_explain(session->how.direct, direct, sizeof direct);
         fth_fail(FTH_TIMEOUT, "batch %lld: the batch cache at %s:%d %s%s, and %s", (long long)session->next,
                  session->how.address->host, session->how.address->port,
-                 *reason ? "could not make it: " : "does not give it", reason, direct);
+                 *reading->reason ? "could not make it: " : "does not give it", reading->reason, direct);
     }
     return status;
 }
@@ -469,8 +480,9 @@ fth_status fth_session_next(fth_session *session, fth_deadline deadline, const f
         *batch = &session->batch;
         status = FTH_OK;
     } else {
+        direct_reading reading = {.begun = false};
         do
-            status = try_next(session, id, deadline, batch);
+            status = try_next(session, id, deadline, &reading, batch);
         while (status == FTH_TIMEOUT && !fth_deadline_passed(deadline));
     }
     if (status == FTH_OK) {

@@ -13,13 +13,15 @@
 #include "http/http.h"
 
 /* A host that has not given what is waited for after SILENCE_S is asked whether it is alive, and has ANSWER_S for that. One that is alive and
- * slow is waited for PATIENCE_S; then, until something comes from it, only briefly. */
-#define SILENCE_S    2.0
-#define ANSWER_S     1.0
-#define PATIENCE_S   4.0
-#define IMPATIENCE_S 0.05
-#define STEP_S       0.25
-#define REGISTER_S   3.0
+ * slow is waited for PATIENCE_S; then only briefly, until something comes that was waited for, or IMPATIENT_FOR_S after the last time. What was
+ * there before does not count: samples of an earlier epoch come while nothing new does. */
+#define SILENCE_S       2.0
+#define ANSWER_S        1.0
+#define PATIENCE_S      4.0
+#define IMPATIENCE_S    0.05
+#define STEP_S          0.25
+#define REGISTER_S      3.0
+#define IMPATIENT_FOR_S 10.0
 /* The first tries are shorter: who closes a supply waits for one that is under way. */
 #define LEAST_REGISTER_S 1.0
 /* A supply that is opened while the host is away, perhaps for an evaluation of a moment, does not try at once. */
@@ -38,7 +40,7 @@ struct fth_supply {
     bool connected;
     double waiting_since; /* for something that has not come, with nothing in between; 0: nobody waits */
     double asked_at;      /* when the host last answered that it is alive */
-    bool impatient;       /* nothing came for a long time */
+    double impatient_until;
     int64_t next, stride, end;
     pthread_t mender;
     double mend_at; /* not before this */
@@ -278,11 +280,12 @@ static bool is_alive(fth_supply *supply, fth_connection *connection, double wait
 }
 
 /* Something came from the cache. */
-static void note_progress(fth_supply *supply)
+static void note_progress(fth_supply *supply, bool waited)
 {
     pthread_mutex_lock(&supply->mutex);
     supply->waiting_since = 0;
-    supply->impatient = false;
+    if (waited)
+        supply->impatient_until = 0;
     pthread_mutex_unlock(&supply->mutex);
 }
 
@@ -291,21 +294,21 @@ static void note_outage(fth_supply *supply)
 {
     pthread_mutex_lock(&supply->mutex);
     supply->waiting_since = 0;
-    supply->impatient = true;
+    supply->impatient_until = fth_clock_seconds() + IMPATIENT_FOR_S;
     pthread_mutex_unlock(&supply->mutex);
 }
 
-/* How long nothing has come that is waited for; and whether that is too long. */
-static double note_waiting(fth_supply *supply, bool *too_long)
+/* How long nothing has come that is waited for; and how much longer it is waited for. */
+static double note_waiting(fth_supply *supply, double *left_s)
 {
     pthread_mutex_lock(&supply->mutex);
     double now = fth_clock_seconds();
     if (supply->waiting_since == 0)
         supply->waiting_since = now;
     double waiting_s = now - supply->waiting_since;
-    *too_long = waiting_s > (supply->impatient ? IMPATIENCE_S : PATIENCE_S);
-    if (*too_long) {
-        supply->impatient = true;
+    *left_s = (now < supply->impatient_until ? IMPATIENCE_S : PATIENCE_S) - waiting_s;
+    if (*left_s <= 0) {
+        supply->impatient_until = now + IMPATIENT_FOR_S;
         supply->waiting_since = 0;
     }
     pthread_mutex_unlock(&supply->mutex);
@@ -337,7 +340,8 @@ static fth_supply_answer explain_failure(fth_connection *connection, fth_item_id
 static fth_supply_answer try_once(fth_supply *supply, fth_connection *connection, bool connected, fth_item_id id,
                                   fth_deadline deadline, fth_item_lease *lease, bool *go_on)
 {
-    bool found = false, too_long = false;
+    bool found = false;
+    double patience_s = 0;
     *go_on = false;
     fth_status status = connection ? fth_connection_pin(connection, id, lease, &found) : FTH_OK;
     if (status == FTH_CORRUPT) {
@@ -350,7 +354,7 @@ static fth_supply_answer try_once(fth_supply *supply, fth_connection *connection
         return FTH_SUPPLY_GIVEN;
     if (!connected)
         return FTH_SUPPLY_DIRECTLY;
-    double waiting_s = note_waiting(supply, &too_long);
+    double waiting_s = note_waiting(supply, &patience_s);
     if (!is_alive(supply, connection, waiting_s)) {
         pthread_mutex_lock(&supply->mutex);
         if (supply->connection == connection)
@@ -358,12 +362,12 @@ static fth_supply_answer try_once(fth_supply *supply, fth_connection *connection
         pthread_mutex_unlock(&supply->mutex);
         return FTH_SUPPLY_DIRECTLY;
     }
-    if (too_long)
+    if (patience_s <= 0)
         return FTH_SUPPLY_DIRECTLY;
     double left_s = fth_deadline_left_seconds(deadline);
     if (left_s <= 0)
         return FTH_SUPPLY_NOT_YET;
-    status = fth_connection_wait(connection, id, fth_deadline_in(fmin(left_s, STEP_S)));
+    status = fth_connection_wait(connection, id, fth_deadline_in(fmin(fmin(left_s, patience_s), STEP_S)));
     if (status == FTH_PEER_LOST) {
         note_outage(supply);
         return FTH_SUPPLY_DIRECTLY;
@@ -391,11 +395,27 @@ fth_supply_answer fth_supply_get(fth_supply *supply, fth_item_id id, fth_deadlin
     if (waited)
         fth_supply_count(supply, FTH_SLOT_WAIT_NS, (uint64_t)((fth_clock_seconds() - began_s) * 1e9));
     if (answer == FTH_SUPPLY_GIVEN) {
-        note_progress(supply);
+        note_progress(supply, waited);
         fth_supply_count(supply, waited ? FTH_SLOT_WAITS : FTH_SLOT_HITS, 1);
         fth_supply_count(supply, FTH_SLOT_BYTES, lease->pin.size_bytes);
     }
     return answer;
+}
+
+bool fth_supply_look(fth_supply *supply, fth_item_id id, fth_item_lease *lease)
+{
+    bool found = false;
+    pthread_mutex_lock(&supply->mutex);
+    fth_connection *connection = fth_connection_hold(supply->connection);
+    pthread_mutex_unlock(&supply->mutex);
+    if (connection)
+        found = fth_connection_pin(connection, id, lease, &found) == FTH_OK && found;
+    fth_connection_release(connection);
+    if (found) {
+        fth_supply_count(supply, FTH_SLOT_WAITS, 1);
+        fth_supply_count(supply, FTH_SLOT_BYTES, lease->pin.size_bytes);
+    }
+    return found;
 }
 
 void fth_supply_report_lost(fth_supply *supply, fth_item_id id)
