@@ -47,6 +47,8 @@ fth_status fth_cache_get(fth_cache *cache, const fth_item_id *ids, size_t count,
                          fth_cache_take *take, void *context);
 /* What the cache says of an entry, by its header and length alone: it is not read. */
 fth_status fth_cache_look(fth_cache *cache, fth_item_id id, fth_deadline deadline, fth_receipt *receipt, bool *found);
+/* FTH_IO unless the cache has an entry with that id, length and checksum. Who reads it checks the rest. */
+fth_status fth_cache_confirm(fth_cache *cache, const fth_receipt *receipt, fth_deadline deadline);
 fth_status fth_cache_remove(fth_cache *cache, const fth_item_id *ids, size_t count);
 /* Lists what is there, for a coordinator that starts again. */
 fth_status fth_cache_visit(fth_cache *cache, void (*visit)(void *context, const fth_receipt *receipt), void *context);

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MAX_ROOM = 64, MAX_NAME = 120, MOST_WAIT_MS = 10000, GRACE_S = 5, SILENCE_S = 3 };
+enum { MAX_ROOM = 64, MAX_NAME = 120, MOST_WAIT_MS = 10000, GRACE_S = 5, SILENCE_S = 3, CONFIRM_S = 2 };
 
 typedef struct lent_order {
     fth_order order;
@@ -197,20 +197,16 @@ static lent_order *claim(fth_order_lending *lending, const char *worker, fth_ite
     return NULL;
 }
 
-/* "Cached" is believed only with a receipt that agrees with what the shared memory has. */
-static fth_status check_receipt(const fth_order_lending *lending, const fth_order *order, const fth_receipt *receipt)
+/* What a worker says of an item is believed only if the cache has it. */
+static fth_status check_receipt(const fth_order_lending *lending, const fth_order *order, const fth_receipt *receipt,
+                                fth_deadline deadline)
 {
-    fth_segment_cache *segment = fth_cache_segment(lending->cache);
-    fth_receipt there = {0};
     if (!fth_item_id_equal(order->id, receipt->id))
         return fth_fail(FTH_CORRUPT, "the receipt is for another item");
-    if (segment && (!fth_segment_has(segment, order->id, &there) || there.size_bytes != receipt->size_bytes ||
-                    there.checksum != receipt->checksum))
-        return fth_fail(FTH_CORRUPT, "the entry was not handed in, or is not the one that its receipt is for");
-    return FTH_OK;
+    return fth_cache_confirm(lending->cache, receipt, deadline);
 }
 
-static void finish_one(fth_order_lending *lending, const lent_order *lent, const json_t *result)
+static void finish_one(fth_order_lending *lending, const lent_order *lent, const json_t *result, fth_deadline deadline)
 {
     fth_preparation preparation = {0};
     const char *error = json_string_value(json_object_get(result, "error"));
@@ -218,13 +214,15 @@ static void finish_one(fth_order_lending *lending, const lent_order *lent, const
     fth_status status = FTH_OK;
     if (error) {
         status = name ? fth_status_find(name) : FTH_IO;
-        status = status == FTH_OK ? FTH_IO : status;
+        /* Wrong only there: another prefetcher may have the right data, or a newer version of this program. */
+        if (status == FTH_OK || status == FTH_INVALID || status == FTH_UNSUPPORTED)
+            status = FTH_IO;
         fth_dispatcher_done(lending->dispatcher, lent->worker, &lent->order, status, error, NULL, 0);
         return;
     }
     status = fth_preparation_load(json_object_get(result, "preparation"), &preparation);
     if (status == FTH_OK)
-        status = check_receipt(lending, &lent->order, &preparation.receipt);
+        status = check_receipt(lending, &lent->order, &preparation.receipt, deadline);
     fth_dispatcher_done(lending->dispatcher, lent->worker, &lent->order, status,
                         status == FTH_OK ? NULL : fth_error_message(), &preparation, 0);
 }
@@ -237,6 +235,7 @@ fth_status fth_order_lending_finish(fth_order_lending *lending, fth_exchange *ex
     size_t index;
     int late = 0;
 
+    const fth_deadline deadline = fth_deadline_in(CONFIRM_S); /* of all together: an HTTP thread waits */
     FTH_TRY(read_worker(request, worker));
     FTH_REQUIRE(json_is_array(results), FTH_INVALID, "\"results\" must be a list");
     pthread_mutex_lock(&lending->mutex);
@@ -251,7 +250,7 @@ fth_status fth_order_lending_finish(fth_order_lending *lending, fth_exchange *ex
         lent_order *lent = claim(lending, worker, id);
         pthread_mutex_unlock(&lending->mutex);
         if (lent)
-            finish_one(lending, lent, result);
+            finish_one(lending, lent, result, deadline);
         late += lent == NULL;
         free(lent);
     }

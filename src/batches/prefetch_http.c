@@ -23,6 +23,7 @@ enum { USUAL_CONCURRENCY = 8, MOST_CONCURRENCY = 64, MOST_FUNCTIONS = 32, MOST_A
 #define TAKE_S          0.25
 #define USUAL_COLD_S    60.0
 #define USUAL_ANSWER_S  20.0
+#define CONFIRM_S       5.0
 #define STAYS_WARM_S    60.0 /* without a request */
 #define FIRST_PAUSE_S   0.2
 #define LONGEST_PAUSE_S 5.0
@@ -143,21 +144,6 @@ out:
     return status;
 }
 
-/* "Cached" is true if the cache has an entry of that length and checksum. Who reads it checks the rest. */
-static fth_status check_cached(const fth_function *function, const fth_receipt *receipt)
-{
-    const double deadline_s = 5;
-    fth_receipt there = {0};
-    bool found = false;
-    fth_status status =
-        fth_cache_look(function->source.cache, receipt->id, fth_deadline_in(deadline_s), &there, &found);
-    if (status != FTH_OK)
-        return fth_fail_within(status, "checking what it cached");
-    return found && there.size_bytes == receipt->size_bytes && there.checksum == receipt->checksum
-               ? FTH_OK
-               : fth_fail(FTH_IO, "it says that the item is cached, which it is not");
-}
-
 static double price(const fth_prefetch_options *options, double seconds)
 {
     return options->usd_per_request + seconds * options->function_memory_gb * options->usd_per_gb_s;
@@ -227,7 +213,7 @@ static void work_on(fth_function *function, fth_http_client *http, const fth_ord
     if (status == FTH_OK)
         status = read_answer(&response, order, &preparation, &proper);
     if (status == FTH_OK) {
-        status = check_cached(function, &preparation.receipt);
+        status = fth_cache_confirm(function->source.cache, &preparation.receipt, fth_deadline_in(CONFIRM_S));
         proper = status == FTH_OK;
     }
     if (status != FTH_OK)
