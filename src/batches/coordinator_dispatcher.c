@@ -48,6 +48,16 @@ struct fth_dispatcher {
     log_limit log;
 };
 
+/* What was dropped from the schedule may have been prepared again before it was removed from the cache; whether the removal took the new
+ * entry is not known, so it counts as lost. */
+static void note_removed(fth_dispatcher *dispatcher, const fth_item_id *ids, size_t count)
+{
+    pthread_mutex_lock(&dispatcher->mutex);
+    for (size_t i = 0; i < count; i++)
+        fth_scheduler_lost(dispatcher->scheduler, ids[i]);
+    pthread_mutex_unlock(&dispatcher->mutex);
+}
+
 /* Drops from schedule and cache what is not needed, or needed last, until there is room. Without the lock. */
 static void make_room(void *context, uint64_t needed_bytes)
 {
@@ -60,8 +70,10 @@ static void make_room(void *context, uint64_t needed_bytes)
         for (size_t i = 0; i < count; i++)
             fth_item_owners_remove(dispatcher->owners, ids[i]);
         pthread_mutex_unlock(&dispatcher->mutex);
-        if (count > 0)
+        if (count > 0) {
             fth_cache_remove(dispatcher->with.cache, ids, count); /* one that is down has lost them anyway */
+            note_removed(dispatcher, ids, count);
+        }
         needed_bytes = 0;
     } while (count == EVICT_AT_ONCE);
 }
@@ -119,7 +131,7 @@ void fth_dispatcher_close(fth_dispatcher *dispatcher)
     pthread_mutex_unlock(&dispatcher->mutex);
 }
 
-/* With the lock held: wakes one who waits for an order if there may be one. */
+/* With the lock held: wakes those who wait for an order if there may be one, which not every one of them may have. */
 static void offer(fth_dispatcher *dispatcher, double now)
 {
     if (dispatcher->waiting > 0 && fth_scheduler_next_event(dispatcher->scheduler, now) <= now)
@@ -294,13 +306,13 @@ static prefetcher *find_prefetcher(fth_dispatcher *dispatcher, const char *text)
     return added;
 }
 
-/* With the lock held: whoever has cost something waits when the hour's budget is spent. */
+/* With the lock held: a prefetcher that has cost something waits when the hour's budget is spent. */
 static bool may_work(fth_dispatcher *dispatcher, const prefetcher *maker)
 {
     if (maker->usd <= 0 || !fth_cache_spending_is_exhausted(&dispatcher->spending))
         return true;
     if (!dispatcher->said_exhausted)
-        fth_log_warning("the budget of $%g an hour is spent: functions get no orders until the hour turns",
+        fth_log_warning("the budget of $%g an hour is spent: functions get no orders until the next hour",
                         dispatcher->spending.budget_usd_per_hour);
     dispatcher->said_exhausted = true;
     return false;
