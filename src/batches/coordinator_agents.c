@@ -107,7 +107,21 @@ out:
     return status;
 }
 
-static fth_status find_job(agent *one, uint64_t id, agent_job **found)
+/* Forgets what was counted for jobs that are no longer known. */
+static void forget_old_jobs(fth_agents *agents, agent *one)
+{
+    size_t kept = 0;
+    for (size_t i = 0; i < one->job_count; i++) {
+        agent_job *job = &one->jobs[i];
+        if (job->listed || job->slot_count > 0 || fth_served_jobs_may_join(agents->jobs, job->job, NULL))
+            one->jobs[kept++] = *job;
+        else
+            free(job->slots);
+    }
+    one->job_count = kept;
+}
+
+static fth_status find_job(fth_agents *agents, agent *one, uint64_t id, agent_job **found)
 {
     fth_status status = FTH_OK;
     for (size_t i = 0; i < one->job_count; i++)
@@ -115,6 +129,8 @@ static fth_status find_job(agent *one, uint64_t id, agent_job **found)
             *found = &one->jobs[i];
             return FTH_OK;
         }
+    if (one->job_count == MAX_AGENT_JOBS)
+        forget_old_jobs(agents, one);
     FTH_REQUIRE(one->job_count < MAX_AGENT_JOBS, FTH_INVALID, "more than %d jobs", (int)MAX_AGENT_JOBS);
     FTH_TRY(fth_grow(&one->jobs, one->job_count, &one->job_capacity, sizeof(agent_job)));
     *found = &one->jobs[one->job_count++];
@@ -212,7 +228,7 @@ static fth_status read_jobs(fth_agents *agents, agent *one, const json_t *list, 
             json_array_append_new(unknown, json_integer(id));
             continue;
         }
-        FTH_TRY(find_job(one, (uint64_t)id, &job));
+        FTH_TRY(find_job(agents, one, (uint64_t)id, &job));
         job->listed = true;
         FTH_TRY(read_processes(agents, one, job, json_object_get(said, "processes")));
         read_counters(agents, job, json_object_get(said, "counters"));
@@ -243,6 +259,7 @@ out:
     return status;
 }
 
+/* Without the lock: a cache that is down keeps the caller waiting. */
 static fth_status read_lost(fth_agents *agents, const json_t *list)
 {
     fth_item_id *ids = NULL;
@@ -269,7 +286,7 @@ static void read_waiting(fth_agents *agents, const json_t *list)
     }
 }
 
-/* ---- what it is told ---- */
+/* ---- answers ---- */
 
 /* What is ready or has failed of what is wanted; NULL if nothing is. */
 static json_t *make_answer(fth_agents *agents, const held_sync *held, bool even_if_empty)
@@ -314,8 +331,12 @@ fth_status fth_agents_sync(fth_agents *agents, fth_exchange *exchange, const jso
     agent *one = NULL;
     held_sync *held = NULL;
 
+    if (!name || !*name || strlen(name) >= FTH_JOB_NAME)
+        return fth_fail(FTH_INVALID, "\"agent\" is no name");
+    status = read_lost(agents, json_object_get(request, "lost"));
+    if (status != FTH_OK)
+        return status;
     pthread_mutex_lock(&agents->mutex);
-    FTH_REQUIRE(name && *name && strlen(name) < FTH_JOB_NAME, FTH_INVALID, "\"agent\" is no name");
     FTH_TRY(fth_allocate(1, sizeof *held, &held));
     held->exchange = exchange;
     held->unknown = json_array();
@@ -329,7 +350,6 @@ fth_status fth_agents_sync(fth_agents *agents, fth_exchange *exchange, const jso
         json_object_get(request, "finished"), index,
         finished) if (fth_served_jobs_may_join(agents->jobs, (uint64_t)json_integer_value(finished), who))
         fth_served_jobs_finish(agents->jobs, (uint64_t)json_integer_value(finished));
-    FTH_TRY(read_lost(agents, json_object_get(request, "lost")));
     read_waiting(agents, json_object_get(request, "waiting"));
 
     wait_ms = wait_ms < 0 ? 0 : wait_ms > MOST_WAIT_MS ? MOST_WAIT_MS : wait_ms;
@@ -472,7 +492,7 @@ void fth_agents_load(fth_agents *agents, const json_t *json)
             continue;
         snprintf(who.access, sizeof who.access, "%s", access);
         if (find_agent(agents, name, &who, &one) != FTH_OK ||
-            find_job(one, (uint64_t)json_integer_value(json_object_get(saved, "job")), &job) != FTH_OK)
+            find_job(agents, one, (uint64_t)json_integer_value(json_object_get(saved, "job")), &job) != FTH_OK)
             continue;
         one->seen_s = fth_clock_seconds();
         for (size_t i = 0; i < FTH_SLOT_COUNTERS; i++)

@@ -14,6 +14,8 @@
 static const double FORGET_AFTER_S = 3600;
 static const uint64_t MAX_JOB_ID = (UINT64_C(1) << 53) - 1; /* what JSON's numbers hold everywhere */
 
+static const int64_t MAX_POSITION = INT64_C(1) << 40; /* so that positions in samples stay far from overflow */
+
 typedef struct place {
     int process;
     int64_t next, stride, end;
@@ -263,7 +265,7 @@ static void remove_place(fth_served_jobs *jobs, entry *job, int index)
 
 bool fth_served_jobs_move(fth_served_jobs *jobs, uint64_t id, int process, int64_t next, int64_t stride, int64_t end)
 {
-    bool good = next >= 0 && stride >= 1 && stride <= FTH_MAX_JOB_BATCH && end >= 0 && next <= INT64_MAX / 2;
+    bool good = next >= 0 && stride >= 1 && stride <= FTH_MAX_JOB_BATCH && end >= 0 && next <= MAX_POSITION;
     pthread_mutex_lock(&jobs->mutex);
     entry *job = find(jobs, id);
     if (job && good) {
