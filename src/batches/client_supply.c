@@ -30,14 +30,15 @@
 struct fth_supply {
     const fth_batches_address *address;
     fth_job_spec spec;
-    uint64_t job;
     char why[256];
-    atomic_ullong counters[FTH_SLOT_COUNTERS];
+    atomic_ullong counters[FTH_SLOT_COUNTERS]; /* in all */
 
     pthread_mutex_t mutex; /* guards what follows */
     pthread_cond_t changed;
+    uint64_t job;
     fth_connection *connection;
     bool connected;
+    uint64_t unreported[FTH_SLOT_COUNTERS]; /* counted while not connected: the next slot begins with it */
     double waiting_since; /* for something that has not come, with nothing in between; 0: nobody waits */
     double asked_at;      /* when the host last answered that it is alive */
     double impatient_until;
@@ -102,9 +103,12 @@ out:
     return status;
 }
 
-uint64_t fth_supply_job(const fth_supply *supply)
+uint64_t fth_supply_job(fth_supply *supply)
 {
-    return supply->job;
+    pthread_mutex_lock(&supply->mutex);
+    uint64_t job = supply->job;
+    pthread_mutex_unlock(&supply->mutex);
+    return job;
 }
 
 const char *fth_supply_why(const fth_supply *supply)
@@ -123,7 +127,8 @@ static void replace(fth_supply *supply, fth_connection *connection)
     supply->waiting_since = 0;
     fth_slot *slot = fth_connection_slot(connection);
     for (int i = 0; i < FTH_SLOT_COUNTERS; i++)
-        fth_slot_count(slot, i, atomic_load(&supply->counters[i]));
+        fth_slot_count(slot, i, supply->unreported[i]);
+    memset(supply->unreported, 0, sizeof supply->unreported);
     fth_slot_set_position(slot, supply->next, supply->stride, supply->end);
     fth_connection_release(before);
 }
@@ -446,8 +451,10 @@ void fth_supply_count(fth_supply *supply, fth_slot_counter counter, uint64_t amo
 {
     pthread_mutex_lock(&supply->mutex);
     atomic_fetch_add(&supply->counters[counter], amount);
-    if (supply->connection)
+    if (supply->connected)
         fth_slot_count(fth_connection_slot(supply->connection), counter, amount);
+    else
+        supply->unreported[counter] += amount;
     pthread_mutex_unlock(&supply->mutex);
 }
 

@@ -22,7 +22,7 @@ fth_status fth_supply_open(const fth_batches_address *address, fth_job_spec *spe
 bool fth_supply_is_connected(fth_supply *supply);
 /* The job is done with it. */
 void fth_supply_close(fth_supply *supply);
-uint64_t fth_supply_job(const fth_supply *supply);
+uint64_t fth_supply_job(fth_supply *supply);
 const char *fth_supply_why(const fth_supply *supply); /* that form was chosen */
 
 typedef enum fth_supply_answer {
