@@ -70,6 +70,7 @@ struct fth_agent_fill {
     held_entry *held; /* oldest first */
     size_t held_count, held_capacity;
     uint64_t typical_bytes; /* of an entry */
+    uint64_t published;     /* entries, so far */
     json_t *lost;           /* ids, for the next sync */
     double away_since_s;    /* 0: the coordinator is there */
     int away_tries;
@@ -199,6 +200,7 @@ static void publish_entry(fth_agent_fill *fill, void *entry, const fth_receipt *
     fill->typical_bytes = fill->typical_bytes == 0
                               ? receipt->size_bytes
                               : fill->typical_bytes - fill->typical_bytes / 8 + receipt->size_bytes / 8;
+    fill->published++;
     fth_segment_publish(fill->options.segment, entry, receipt);
 }
 
@@ -363,7 +365,7 @@ static fth_status add_wanted(fth_agent_fill *fill, json_t *request, bool *wants)
     return FTH_OK;
 }
 
-/* Registers again jobs that the coordinator does not know: it was started anew. */
+/* Registers again jobs that the coordinator does not know: it was started again. */
 static void register_again(fth_agent_fill *fill, const json_t *unknown)
 {
     for (size_t i = 0; i < json_array_size(unknown); i++) {
@@ -394,7 +396,8 @@ static void take_failures(fth_agent_fill *fill, const json_t *failed)
         const fth_agent_need *need = text && fth_item_id_parse(text, &id) ? find_need(fill, id) : NULL;
         fth_status status = name ? fth_status_find(name) : FTH_IO;
         if (need)
-            fail_need(fill, need, status == FTH_OK ? FTH_IO : status, error ? error : "not said why");
+            fail_need(fill, need, status == FTH_OK ? FTH_IO : status,
+                      error ? error : "the coordinator gives no reason");
     }
 }
 
@@ -433,6 +436,7 @@ static void sync_once(fth_agent_fill *fill, double *pause_s)
 {
     fth_status status = FTH_OK;
     json_t *request = json_pack("{s:s, s:i}", "agent", fill->name, "wait_ms", HOLD_MS), *answer = NULL;
+    const uint64_t published = fill->published;
     bool wants = false;
 
     *pause_s = REST_S;
@@ -462,7 +466,7 @@ static void sync_once(fth_agent_fill *fill, double *pause_s)
     take_failures(fill, json_object_get(answer, "failed"));
     fetch_ready(fill, json_object_get(answer, "ready"));
     if (wants)
-        *pause_s = json_array_size(json_object_get(answer, "ready")) > 0 ? 0 : REST_S / 4;
+        *pause_s = fill->published > published ? 0 : REST_S / 4;
 
 out:
     json_decref(request);
