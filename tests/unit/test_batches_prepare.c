@@ -234,14 +234,14 @@ static void bad_images_are_replaced_as_in_a_loader(void **state)
     (void)state;
     fth_dataset_options options = plain;
     options.transform = "resize=24x24";
+    spoil_photo(5);
+    spoil_photo(6);
+    spoil_photo(13);
     fth_preparer *preparer = open_preparer("photos", &options);
     fth_job_spec spec = make_spec(preparer, 8);
     fth_cache *cache = memory_cache_create();
     int64_t listed = 0;
 
-    spoil_photo(5);
-    spoil_photo(6);
-    spoil_photo(13);
     compare_with_loader(preparer, &spec, cache, 1);
     for (int64_t number = 0; number < fth_job_batches_per_epoch(&spec, count_of(preparer, &spec)); number++) {
         fth_order order = order_batch(preparer, &spec, number);
@@ -270,6 +270,7 @@ static void bad_images_are_replaced_as_in_a_loader(void **state)
 static void unreadable_samples_are_items_with_an_error(void **state)
 {
     (void)state;
+    spoil_photo(7);
     fth_preparer *preparer = open_preparer("photos", &plain);
     fth_job_spec spec = make_spec(preparer, 8);
     fth_preparing_thread *thread = NULL;
@@ -277,7 +278,6 @@ static void unreadable_samples_are_items_with_an_error(void **state)
     int errors = 0, three = 0;
     char name[64], path[1024];
 
-    spoil_photo(7);
     photo_name(8, name);
     snprintf(path, sizeof path, "%s/%s", test_folder, name);
     assert_int_equal(unlink(path), 0);
