@@ -7,7 +7,6 @@ train nothing: what is measured is the data.
     job.py streaming-write FOLDER REMOTE                        makes the latter's data
 
 When it is ready to begin it prints "ready" and waits for a line on its input, so that all jobs of a measurement begin together."""
-import io
 import json
 import os
 import sys
@@ -21,9 +20,13 @@ OURS = f"random-resized-crop={SIZE},flip,normalize=imagenet"
 
 
 def torchvision_transform():
-    from torchvision import transforms
-    return transforms.Compose([transforms.RandomResizedCrop(SIZE), transforms.RandomHorizontalFlip(), transforms.ToTensor(),
-                               transforms.Normalize((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))])
+    """From the bytes of a file, as a tensor. torchvision's own decoder and its newer transforms take three quarters of the time that Pillow takes."""
+    import torch
+    from torchvision.io import ImageReadMode, decode_jpeg
+    from torchvision.transforms import v2
+    finish = v2.Compose([v2.RandomResizedCrop(SIZE), v2.RandomHorizontalFlip(), v2.ToDtype(torch.float32, scale=True),
+                         v2.Normalize((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))])
+    return lambda data: finish(decode_jpeg(data, mode=ImageReadMode.RGB))
 
 
 def open_farthing(address, batch, epochs, workers, seed, share):
@@ -35,26 +38,26 @@ def open_farthing(address, batch, epochs, workers, seed, share):
 
 def open_torch(folder, batch, epochs, workers, seed):
     import torch
-    from torchvision import datasets
-    data = datasets.ImageFolder(os.path.join(folder, "train"), torchvision_transform())
+    from torchvision import datasets, io
+    data = datasets.ImageFolder(os.path.join(folder, "train"), torchvision_transform(), loader=io.read_file)
     generator = torch.Generator().manual_seed(seed)
     return torch.utils.data.DataLoader(data, batch, shuffle=True, num_workers=workers, persistent_workers=workers > 0,
                                        generator=generator), data
 
 
 def open_streaming(remote, batch, epochs, workers, seed, local):
-    from PIL import Image
+    import numpy
+    import torch
     from streaming import StreamingDataset
-    from torch.utils.data import DataLoader
     transform = torchvision_transform()
 
     class Images(StreamingDataset):
         def __getitem__(self, index):
             sample = super().__getitem__(index)
-            return transform(Image.open(io.BytesIO(sample["image"])).convert("RGB")), sample["label"]
+            return transform(torch.from_numpy(numpy.frombuffer(bytearray(sample["image"]), numpy.uint8))), sample["label"]
 
     data = Images(remote=remote, local=local, shuffle=True, batch_size=batch, shuffle_seed=seed)
-    return DataLoader(data, batch, num_workers=workers, persistent_workers=workers > 0), data
+    return torch.utils.data.DataLoader(data, batch, num_workers=workers, persistent_workers=workers > 0), data
 
 
 def write_streaming(folder, remote):
