@@ -102,7 +102,8 @@ static fth_status check_answer(const json_t *answer)
 {
     const char *error = json_string_value(json_object_get(answer, "error"));
     const char *name = json_string_value(json_object_get(answer, "status"));
-    return error ? fth_fail(name ? fth_status_find(name) : FTH_IO, "%s", error) : FTH_OK;
+    fth_status status = name ? fth_status_find(name) : FTH_IO;
+    return error ? fth_fail(status == FTH_OK ? FTH_IO : status, "%s", error) : FTH_OK;
 }
 
 /* With the descriptors of an answer in `fds`; may be NULL. */

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* Lists of a request that are longer are refused: they are worked through under locks. */
 enum { MAX_AGENTS = 1024, MAX_WANTED = 512, MAX_AGENT_JOBS = 1024, MOST_WAIT_MS = 10000, GRACE_S = 5 };
 static const double SILENT_AFTER_S = 10, FORGET_AFTER_S = 3600;
 
@@ -20,7 +21,7 @@ typedef struct agent_job {
 
 typedef struct agent {
     char name[FTH_JOB_NAME], access[FTH_MAX_ACCESS_KEY + 1];
-    int number; /* its processes are those from number * FTH_BOARD_SLOTS on */
+    int number; /* 1 to MAX_AGENTS; its processes are those from number * FTH_BOARD_SLOTS on */
     double seen_s;
     bool silent;
     uint64_t syncs;
@@ -45,7 +46,6 @@ struct fth_agents {
     pthread_mutex_t mutex; /* of all below; the jobs' and the dispatcher's come after it */
     agent **agents;
     size_t count, capacity;
-    int numbers; /* given so far */
     held_sync *held;
     uint64_t results; /* of the dispatcher, when what is held was last looked at */
     bool closed;
@@ -85,6 +85,32 @@ void fth_agents_free(fth_agents *agents)
 
 /* ---- what an agent says; with the lock held ---- */
 
+/* In a full list, the one that has been silent longest gives way. */
+static void make_place(fth_agents *agents)
+{
+    size_t oldest = agents->count;
+    for (size_t i = 0; i < agents->count && agents->count == MAX_AGENTS; i++)
+        if (agents->agents[i]->silent &&
+            (oldest == agents->count || agents->agents[i]->seen_s < agents->agents[oldest]->seen_s))
+            oldest = i;
+    if (oldest < agents->count) {
+        free_agent(agents->agents[oldest]);
+        agents->agents[oldest] = agents->agents[--agents->count];
+    }
+}
+
+/* The lowest number that no agent has. */
+static int free_number(const fth_agents *agents)
+{
+    bool used[MAX_AGENTS + 1] = {false};
+    int number = 1;
+    for (size_t i = 0; i < agents->count; i++)
+        used[agents->agents[i]->number] = true;
+    while (number < MAX_AGENTS && used[number])
+        number++;
+    return number;
+}
+
 static fth_status find_agent(fth_agents *agents, const char *name, const fth_signed *who, agent **found)
 {
     fth_status status = FTH_OK;
@@ -95,11 +121,12 @@ static fth_status find_agent(fth_agents *agents, const char *name, const fth_sig
             *found = agents->agents[i];
     if (*found)
         return FTH_OK;
+    make_place(agents);
     FTH_REQUIRE(agents->count < MAX_AGENTS, FTH_INVALID, "%d agents are known already", (int)MAX_AGENTS);
     FTH_TRY(fth_grow(&agents->agents, agents->count, &agents->capacity, sizeof(agent *)));
     FTH_TRY(fth_allocate(1, sizeof(agent), found));
+    (*found)->number = free_number(agents);
     agents->agents[agents->count++] = *found;
-    (*found)->number = ++agents->numbers;
     snprintf((*found)->name, sizeof(*found)->name, "%s", name);
     snprintf((*found)->access, sizeof(*found)->access, "%s", access);
 
@@ -170,7 +197,6 @@ static fth_status read_processes(fth_agents *agents, agent *one, agent_job *job,
     const json_t *process;
     int *slots = NULL, used = 0;
 
-    FTH_REQUIRE(count <= FTH_BOARD_SLOTS, FTH_INVALID, "more than %d processes", (int)FTH_BOARD_SLOTS);
     FTH_TRY(fth_allocate(count + 1, sizeof *slots, &slots));
     json_array_foreach(processes, index, process)
     {
@@ -260,11 +286,14 @@ out:
 }
 
 /* Without the lock: a cache that is down keeps the caller waiting. */
-static fth_status read_lost(fth_agents *agents, const json_t *list)
+static fth_status read_lost(fth_agents *agents, const json_t *list, const fth_signed *who)
 {
     fth_item_id *ids = NULL;
-    size_t count = 0;
-    fth_status status = read_ids(list, &ids, &count);
+    size_t said = 0, count = 0;
+    fth_status status = read_ids(list, &ids, &said);
+    for (size_t i = 0; status == FTH_OK && i < said; i++)
+        if (fth_dispatcher_may_drop(agents->dispatcher, ids[i], who))
+            ids[count++] = ids[i];
     if (status == FTH_OK && count > 0)
         fth_cache_remove(agents->cache, ids, count); /* a damaged entry would be found again */
     for (size_t i = 0; status == FTH_OK && i < count; i++)
@@ -273,7 +302,7 @@ static fth_status read_lost(fth_agents *agents, const json_t *list)
     return status;
 }
 
-static void read_waiting(fth_agents *agents, const json_t *list)
+static void read_waiting(fth_agents *agents, const json_t *list, const fth_signed *who)
 {
     size_t index;
     const json_t *pair;
@@ -281,8 +310,9 @@ static void read_waiting(fth_agents *agents, const json_t *list)
     json_array_foreach(list, index, pair)
     {
         const char *text = json_string_value(json_array_get(pair, 1));
-        if (text && fth_item_id_parse(text, &id))
-            fth_dispatcher_want(agents->dispatcher, (uint64_t)json_integer_value(json_array_get(pair, 0)), id);
+        uint64_t job = (uint64_t)json_integer_value(json_array_get(pair, 0));
+        if (text && fth_item_id_parse(text, &id) && fth_served_jobs_may_join(agents->jobs, job, who))
+            fth_dispatcher_want(agents->dispatcher, job, id);
     }
 }
 
@@ -321,6 +351,24 @@ static void free_held(held_sync *held)
     free(held);
 }
 
+static fth_status check_lists(const json_t *request)
+{
+    static const struct {
+        const char *name;
+        size_t most;
+    } lists[] = {{"jobs", MAX_AGENT_JOBS}, {"finished", MAX_AGENT_JOBS}, {"waiting", FTH_BOARD_SLOTS}};
+    for (size_t i = 0; i < FTH_COUNT_OF(lists); i++)
+        if (json_array_size(json_object_get(request, lists[i].name)) > lists[i].most)
+            return fth_fail(FTH_INVALID, "\"%s\" has more than %zu entries", lists[i].name, lists[i].most);
+    size_t index, processes = 0;
+    const json_t *job;
+    json_array_foreach(json_object_get(request, "jobs"), index, job) processes +=
+        json_array_size(json_object_get(job, "processes"));
+    if (processes > FTH_BOARD_SLOTS)
+        return fth_fail(FTH_INVALID, "more than %d processes", (int)FTH_BOARD_SLOTS);
+    return FTH_OK;
+}
+
 fth_status fth_agents_sync(fth_agents *agents, fth_exchange *exchange, const json_t *request, const fth_signed *who)
 {
     fth_status status = FTH_OK;
@@ -333,7 +381,9 @@ fth_status fth_agents_sync(fth_agents *agents, fth_exchange *exchange, const jso
 
     if (!name || !*name || strlen(name) >= FTH_JOB_NAME)
         return fth_fail(FTH_INVALID, "\"agent\" is no name");
-    status = read_lost(agents, json_object_get(request, "lost"));
+    status = check_lists(request);
+    if (status == FTH_OK)
+        status = read_lost(agents, json_object_get(request, "lost"), who);
     if (status != FTH_OK)
         return status;
     pthread_mutex_lock(&agents->mutex);
@@ -350,7 +400,7 @@ fth_status fth_agents_sync(fth_agents *agents, fth_exchange *exchange, const jso
         json_object_get(request, "finished"), index,
         finished) if (fth_served_jobs_may_join(agents->jobs, (uint64_t)json_integer_value(finished), who))
         fth_served_jobs_finish(agents->jobs, (uint64_t)json_integer_value(finished));
-    read_waiting(agents, json_object_get(request, "waiting"));
+    read_waiting(agents, json_object_get(request, "waiting"), who);
 
     wait_ms = wait_ms < 0 ? 0 : wait_ms > MOST_WAIT_MS ? MOST_WAIT_MS : wait_ms;
     bool at_once = agents->closed || wait_ms == 0 || held->wanted_count == 0 || json_array_size(held->unknown) > 0;
@@ -439,13 +489,15 @@ size_t fth_agents_count(fth_agents *agents)
     return live;
 }
 
-json_t *fth_agents_describe(fth_agents *agents)
+json_t *fth_agents_describe(fth_agents *agents, const fth_signed *who)
 {
     json_t *list = json_array();
     pthread_mutex_lock(&agents->mutex);
     for (size_t i = 0; i < agents->count; i++) {
         const agent *one = agents->agents[i];
         int processes = 0, jobs = 0;
+        if (who && *who->data && strcmp(who->access, one->access) != 0)
+            continue;
         for (size_t j = 0; j < one->job_count; j++) {
             processes += one->jobs[j].slot_count;
             jobs += one->jobs[j].slot_count > 0;

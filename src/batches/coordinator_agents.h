@@ -21,7 +21,8 @@ bool fth_agents_tick(fth_agents *agents);
 void fth_agents_close(fth_agents *agents);
 
 size_t fth_agents_count(fth_agents *agents);
-json_t *fth_agents_describe(fth_agents *agents); /* [{"agent", "jobs", "processes", "syncs"}, ...] */
+/* [{"agent", "jobs", "processes", "syncs"}, ...]; to a key that is limited to data sets (`who`, or NULL), its own agents alone. */
+json_t *fth_agents_describe(fth_agents *agents, const fth_signed *who);
 /* What was counted for each of their jobs, so that nothing is counted twice. */
 json_t *fth_agents_save(fth_agents *agents);
 void fth_agents_load(fth_agents *agents, const json_t *json);

@@ -192,7 +192,8 @@ static fth_item_state look(fth_dispatcher *dispatcher, fth_item_id id, fth_recei
     fth_item_state state = fth_scheduler_state(dispatcher->scheduler, id, receipt, &reason);
     if (state == FTH_ITEM_FAILED && failure) {
         const fth_dispatcher_failure *kept = find_failure(dispatcher, id);
-        *failure = (fth_dispatcher_failure){.id = id, .status = kept ? kept->status : FTH_IO};
+        *failure =
+            (fth_dispatcher_failure){.id = id, .status = kept ? kept->status : FTH_IO, .set = kept ? kept->set : -1};
         fth_printable_copy(failure->reason, sizeof failure->reason, reason ? reason : kept ? kept->reason : "");
     }
     return state;
@@ -272,14 +273,35 @@ void fth_dispatcher_found(fth_dispatcher *dispatcher, const fth_receipt *receipt
     pthread_mutex_unlock(&dispatcher->mutex);
 }
 
-bool fth_dispatcher_may_read(fth_dispatcher *dispatcher, fth_item_id id, const fth_signed *who)
+static bool is_limited(const fth_signed *who)
 {
-    if (!who || !*who->data)
-        return true;
+    return who && *who->data;
+}
+
+/* `set`: a place in the list of sets; -1: it is not known. */
+static bool may_read_set(const fth_dispatcher *dispatcher, int set, const fth_signed *who)
+{
+    return !is_limited(who) ||
+           (set >= 0 && fth_signed_may_read(who, fth_served_sets_get(dispatcher->with.sets, (size_t)set)->name));
+}
+
+static int owner_of(fth_dispatcher *dispatcher, fth_item_id id)
+{
     pthread_mutex_lock(&dispatcher->mutex);
     int owner = fth_item_owners_get(dispatcher->owners, id);
     pthread_mutex_unlock(&dispatcher->mutex);
-    return owner >= 0 && fth_signed_may_read(who, fth_served_sets_get(dispatcher->with.sets, (size_t)owner)->name);
+    return owner;
+}
+
+bool fth_dispatcher_may_read(fth_dispatcher *dispatcher, fth_item_id id, const fth_signed *who)
+{
+    return may_read_set(dispatcher, owner_of(dispatcher, id), who);
+}
+
+bool fth_dispatcher_may_drop(fth_dispatcher *dispatcher, fth_item_id id, const fth_signed *who)
+{
+    int owner = owner_of(dispatcher, id);
+    return owner < 0 || may_read_set(dispatcher, owner, who);
 }
 
 uint64_t fth_dispatcher_results(const fth_dispatcher *dispatcher)
@@ -363,12 +385,17 @@ static bool may_log(log_limit *limit, double now)
     return true;
 }
 
+static int set_of(const fth_dispatcher *dispatcher, const fth_order *order)
+{
+    return fth_served_sets_index(dispatcher->with.sets, order->spec.data);
+}
+
 /* With the lock held. */
 static void note_failure(fth_dispatcher *dispatcher, const fth_order *order, fth_status status, const char *reason,
                          double now)
 {
     fth_dispatcher_failure *failure = &dispatcher->failures[dispatcher->failure_count++ % KEPT_FAILURES];
-    *failure = (fth_dispatcher_failure){.id = order->id, .status = status};
+    *failure = (fth_dispatcher_failure){.id = order->id, .status = status, .set = set_of(dispatcher, order)};
     fth_printable_copy(failure->reason, sizeof failure->reason, reason);
     if (may_log(&dispatcher->log, now))
         fth_log_warning("cannot prepare %s %" PRId64 " of %s: %s", fth_item_kind_name(order->kind), order->number,
@@ -391,8 +418,7 @@ void fth_dispatcher_done(fth_dispatcher *dispatcher, const char *name, const fth
         maker->done++;
         maker->busy_s += preparation->fetch_s + preparation->decode_s + preparation->transform_s;
         fth_scheduler_done(dispatcher->scheduler, order, preparation, now);
-        fth_item_owners_set(dispatcher->owners, order->id,
-                            fth_served_sets_index(dispatcher->with.sets, order->spec.data));
+        fth_item_owners_set(dispatcher->owners, order->id, set_of(dispatcher, order));
     } else {
         maker->failures++;
         fth_printable_copy(maker->last_failure, sizeof maker->last_failure, reason);
@@ -464,7 +490,7 @@ void fth_dispatcher_get_figures(fth_dispatcher *dispatcher, fth_scheduler_figure
     pthread_mutex_unlock(&dispatcher->mutex);
 }
 
-json_t *fth_dispatcher_describe_prefetchers(fth_dispatcher *dispatcher)
+json_t *fth_dispatcher_describe_prefetchers(fth_dispatcher *dispatcher, const fth_signed *who)
 {
     json_t *list = json_array();
     pthread_mutex_lock(&dispatcher->mutex);
@@ -473,19 +499,23 @@ json_t *fth_dispatcher_describe_prefetchers(fth_dispatcher *dispatcher)
         json_array_append_new(list, json_pack("{s:s, s:I, s:I, s:I, s:f, s:f, s:s}", "name", maker->name, "tries",
                                               (json_int_t)maker->tries, "done", (json_int_t)maker->done, "failures",
                                               (json_int_t)maker->failures, "busy_s", maker->busy_s, "usd", maker->usd,
-                                              "last_failure", maker->last_failure));
+                                              "last_failure", is_limited(who) ? "" : maker->last_failure));
     }
     pthread_mutex_unlock(&dispatcher->mutex);
     return list;
 }
 
-json_t *fth_dispatcher_describe_failures(fth_dispatcher *dispatcher)
+json_t *fth_dispatcher_describe_failures(fth_dispatcher *dispatcher, const fth_signed *who)
 {
     json_t *list = json_array();
     char id[FTH_ITEM_ID_TEXT];
     pthread_mutex_lock(&dispatcher->mutex);
-    for (uint64_t i = 1; i <= dispatcher->failure_count && i <= SHOWN_FAILURES; i++) {
+    for (uint64_t i = 1; i <= dispatcher->failure_count && i <= KEPT_FAILURES; i++) {
         const fth_dispatcher_failure *failure = &dispatcher->failures[(dispatcher->failure_count - i) % KEPT_FAILURES];
+        if (!may_read_set(dispatcher, failure->set, who))
+            continue;
+        if (json_array_size(list) == SHOWN_FAILURES)
+            break;
         fth_item_id_format(failure->id, id);
         json_array_append_new(list, json_pack("{s:s, s:s, s:s}", "id", id, "status", fth_status_name(failure->status),
                                               "error", failure->reason));

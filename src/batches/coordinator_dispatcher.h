@@ -56,12 +56,15 @@ bool fth_dispatcher_get_job(fth_dispatcher *dispatcher, uint64_t job,
 typedef struct fth_dispatcher_failure {
     fth_item_id id;
     fth_status status;
+    int set; /* its place in the list of sets; -1: not known */
     char reason[480];
 } fth_dispatcher_failure;
 fth_item_state fth_dispatcher_look(fth_dispatcher *dispatcher, fth_item_id id, fth_receipt *receipt,
                                    fth_dispatcher_failure *failure);
 /* Whether `who` (NULL: anybody) may read the data set that it is of. */
 bool fth_dispatcher_may_read(fth_dispatcher *dispatcher, fth_item_id id, const fth_signed *who);
+/* Whether `who` is believed that it is lost: it is not known to be of a data set that they may not read. */
+bool fth_dispatcher_may_drop(fth_dispatcher *dispatcher, fth_item_id id, const fth_signed *who);
 /* The cache has lost it, or has it from before. */
 void fth_dispatcher_lost(fth_dispatcher *dispatcher, fth_item_id id);
 void fth_dispatcher_found(fth_dispatcher *dispatcher, const fth_receipt *receipt);
@@ -83,9 +86,10 @@ double fth_dispatcher_tidy(fth_dispatcher *dispatcher);
 /* ---- what it knows ---- */
 void fth_dispatcher_get_figures(fth_dispatcher *dispatcher, fth_scheduler_figures *figures,
                                 fth_cache_spending *spending);
+/* For `who` (NULL: anybody). Failures have names of samples: they are told only of data sets that `who` may read. */
 /* [{"name", "tries", "done", "failures", "busy_s", "usd", "last_failure"}, ...] */
-json_t *fth_dispatcher_describe_prefetchers(fth_dispatcher *dispatcher);
-json_t *fth_dispatcher_describe_failures(fth_dispatcher *dispatcher); /* the newest of them */
+json_t *fth_dispatcher_describe_prefetchers(fth_dispatcher *dispatcher, const fth_signed *who);
+json_t *fth_dispatcher_describe_failures(fth_dispatcher *dispatcher, const fth_signed *who); /* the newest of them */
 json_t *fth_dispatcher_save(fth_dispatcher *dispatcher);
 void fth_dispatcher_load(fth_dispatcher *dispatcher, const json_t *json);
 

@@ -133,6 +133,8 @@ static fth_status fail_answer(const fth_coordinator_link *link, const fth_http_r
     const char *error = json_string_value(json_object_get(answer, "error"));
     const char *name = json_string_value(json_object_get(answer, "status"));
     fth_status status = name ? fth_status_find(name) : response->code >= 500 ? FTH_PEER_LOST : FTH_INVALID;
+    if (status == FTH_OK) /* an answer that is refused is no success, whatever it is called */
+        status = FTH_IO;
     if (error)
         status = fth_fail(status, "coordinator %s: %s", link->url, error);
     else

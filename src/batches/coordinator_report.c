@@ -78,10 +78,10 @@ json_t *fth_coordinator_describe(const fth_coordinator_parts *parts, const fth_s
                      fth_clock_seconds() - parts->began_s, "data", describe_sets(parts, who), "jobs",
                      describe_jobs(parts, who), "cache", describe_cache(parts, &figures), "work",
                      describe_work(&figures), "spending", describe_spending(&spending), "failures",
-                     fth_dispatcher_describe_failures(parts->dispatcher), "prefetchers",
-                     fth_dispatcher_describe_prefetchers(parts->dispatcher), "prefetch", parts->prefetch, "lent_orders",
-                     (json_int_t)fth_order_lending_count(parts->lending), "agents", fth_agents_describe(parts->agents),
-                     "clients", count_clients(parts));
+                     fth_dispatcher_describe_failures(parts->dispatcher, who), "prefetchers",
+                     fth_dispatcher_describe_prefetchers(parts->dispatcher, who), "prefetch", parts->prefetch,
+                     "lent_orders", (json_int_t)fth_order_lending_count(parts->lending), "agents",
+                     fth_agents_describe(parts->agents, who), "clients", count_clients(parts));
 }
 
 /* ---- /metrics ---- */

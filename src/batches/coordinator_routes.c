@@ -157,11 +157,25 @@ static void get_item(void *context, fth_exchange *exchange)
 
 /* ---- workers and functions ---- */
 
+/* Orders are for any data set, so a worker's key must be good for all that are served. */
+static bool refuse_limited(const fth_coordinator_parts *parts, fth_exchange *exchange)
+{
+    const fth_open_set *set;
+    for (size_t i = 0; (set = fth_served_sets_get(parts->sets, i)); i++) {
+        if (may_read(exchange, set->name))
+            continue;
+        answer_error(exchange, 403, FTH_INVALID,
+                     "this key may not read every data set, and a worker gets orders for all; use a key without data=");
+        return true;
+    }
+    return false;
+}
+
 static void hand_to_lending(fth_coordinator_parts *parts, fth_exchange *exchange,
                             fth_status (*act)(fth_order_lending *lending, fth_exchange *exchange,
                                               const json_t *request))
 {
-    json_t *request = read_body(parts, exchange);
+    json_t *request = refuse_limited(parts, exchange) ? NULL : read_body(parts, exchange);
     if (!request)
         return;
     fth_status status = FTH_OK;
@@ -190,7 +204,8 @@ static void put_item(void *context, fth_exchange *exchange)
 {
     fth_coordinator_parts *parts = context;
     fth_item_id id;
-    if (!fth_access_check_body(parts->access, &(fth_refuser){NULL, refuse}, exchange))
+    if (refuse_limited(parts, exchange) ||
+        !fth_access_check_body(parts->access, &(fth_refuser){NULL, refuse}, exchange))
         return;
     if (!fth_item_id_parse(rest_of_path(exchange, "/v1/items/"), &id)) {
         answer_error(exchange, 404, FTH_INVALID, "that is no item's id");

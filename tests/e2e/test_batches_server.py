@@ -150,11 +150,30 @@ def test_syncs_that_make_no_sense_are_refused(serve):
     server = serve()
     for body in ({}, {"agent": ""}, {"agent": "x", "wanted": [1]}, {"agent": "x", "wanted": ["0" * 32] * 513}):
         assert server.ask("POST", "/v1/sync", body, 400)["status"] == "invalid"
+    for longer in ({"jobs": [{"job": 1}] * 1025}, {"finished": [1] * 1025}, {"waiting": [[1, "0" * 32]] * 1025},
+                   {"jobs": [{"job": 1, "processes": [[0, 0, 1, 0]] * 600}] * 2}):
+        assert "more than" in sync(server, **{"code": 400, **longer})["error"]
     job = register(server)["job"]
     for processes in ([[0, 0]], [[-1, 0, 1, 0]], [[5000, 0, 1, 0]], [["a", "b", "c", "d", "e"]]):
         sync(server, [{"job": job, "processes": processes, "counters": []}], 400)
     sync(server, [{"job": job, "processes": [[0, -5, 0, -1]], "counters": ["x"]}])  # ignored, not believed
     assert server.job(job)["next"] == 0
+
+
+def test_agents_that_are_gone_give_way(serve):
+    server = serve()
+    client = server.http()
+
+    def come(name):
+        return client("POST", "/v1/sync", json.dumps({"agent": name}).encode()).code
+
+    assert {come(f"agent {i}") for i in range(1024)} == {200}
+    assert come("one too many") == 400
+    # after 10 s of silence; agent 0 goes on, and stays
+    wait_for(lambda: come("agent 0") == 200 and come("one too many") == 200, "a place for another agent")
+    names = [agent["agent"] for agent in server.status["agents"]]
+    assert len(names) == 1024 and "agent 0" in names and "one too many" in names
+    client.close()
 
 
 # ---- workers ----
@@ -387,6 +406,52 @@ def test_keys_and_the_data_they_may_read(keyed):
     # nobody speaks for another key's job
     assert sync(server, [at(job, 5)], key=OTHER)["unknown"] == [job]
     assert "another" in server.ask("POST", "/v1/jobs", {"job": spec("tiny"), "resume": job}, 400, TRAINER)["error"]
+
+
+def fail_for_good(server, key, data):
+    """Has a batch of a set fail at all its tries; returns its id."""
+    job = server.ask("POST", "/v1/jobs", {"job": spec(data, form="batches")}, key=key)["job"]
+    sync(server, [at(job, 0, end=1)], key=key)
+    for attempt in range(3):
+        (order,) = take(server, f"worker {attempt}")
+        fail(server, f"worker {attempt}", order, f"cannot read {data}/secret-name.jpg")
+    return order["id"]
+
+
+def test_a_limited_key_hears_nothing_of_other_sets(keyed):
+    server = keyed
+    fail_for_good(server, OTHER, "second")
+    assert "secret-name" in json.dumps(server.status)
+    assert "secret-name" in json.dumps(server.ask("GET", "/v1/status", key=OTHER)["failures"])
+    limited = server.ask("GET", "/v1/status", key=READER)
+    assert "secret-name" not in json.dumps(limited) and limited["failures"] == [] and limited["agents"] == []
+
+
+def test_a_limited_key_prepares_nothing(keyed):
+    for target in ("take", "done"):
+        body = {"prefetcher": "w", "room": 1, "wait_ms": 0, "results": []}
+        assert "data=" in keyed.ask("POST", f"/v1/orders/{target}", body, 403, OTHER)["error"]
+    client = keyed.http(OTHER)
+    assert client("PUT", "/v1/items/" + "0" * 32, b"x" * 100).code == 403
+    client.close()
+
+
+def test_a_limited_key_drops_nothing_of_other_sets(keyed, serve, tmp_path, tiny):
+    def go_to_the_first_batch(server):
+        job = server.ask("POST", "/v1/jobs", {"job": spec("second", form="batches")}, key=OTHER)["job"]
+        sync(server, [at(job, 0, end=1)], key=OTHER)
+        return job
+
+    go_to_the_first_batch(keyed)
+    (order,) = take(keyed, "who wants to know its id")
+    keyed.kill()
+    server = serve("--keys", tmp_path / "keys.txt", data=f"tiny={tiny},second={tiny}", key=TRAINER)
+    job = go_to_the_first_batch(server)
+    wait_for(lambda: server.status["cache"]["items"] == 1, "the batch is made")
+    sync(server, lost=[order["id"]], waiting=[[job, order["id"]]], key=READER)
+    assert server.status["cache"]["lost"] == 0
+    sync(server, [at(job, 0, end=1)], lost=[order["id"]], key=OTHER)
+    assert server.status["cache"]["lost"] == 1
 
 
 def test_too_many_requests(serve):
