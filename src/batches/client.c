@@ -224,8 +224,9 @@ static fth_status take(void *context, void *session, fth_split split, int64_t sa
                        fth_raw_sample *raw)
 {
     client *own = context;
+    double decode_s = 0;
     return session ? fth_session_take(session, sample, deadline, raw)
-                   : fth_sample_lend_directly(own->direct, false, split, sample, deadline, raw);
+                   : fth_sample_lend_directly(own->direct, false, split, sample, deadline, raw, &decode_s);
 }
 
 static void give_back(void *context, fth_raw_sample *raw)

@@ -184,16 +184,18 @@ void fth_direct_give_back(fth_direct *direct, fth_sample_maker *maker)
 }
 
 fth_status fth_direct_take(fth_direct *direct, bool decoded, fth_split split, int64_t sample, fth_deadline deadline,
-                           fth_raw_sample *raw, fth_sample_maker **maker)
+                           fth_raw_sample *raw, fth_sample_maker **maker, double *decode_s)
 {
     fth_status status = take_maker(direct, deadline, maker);
     if (status != FTH_OK)
         return status;
     fth_raw_sample stored;
+    const double before_s = fth_sample_maker_decode_seconds(*maker);
     status = fth_sample_maker_read(*maker, split, sample, &stored);
     if (status == FTH_OK && decoded)
         status = fth_sample_maker_decode(*maker, &stored, raw);
     else
         *raw = stored;
+    *decode_s = fth_sample_maker_decode_seconds(*maker) - before_s;
     return status; /* the name of one that cannot be read is lent, too: the caller gives the maker back either way */
 }

@@ -211,14 +211,14 @@ void fth_sample_give_back(fth_raw_sample *raw)
 }
 
 fth_status fth_sample_lend_directly(fth_direct *direct, bool decoded, fth_split split, int64_t sample,
-                                    fth_deadline deadline, fth_raw_sample *raw)
+                                    fth_deadline deadline, fth_raw_sample *raw, double *decode_s)
 {
     sample_lease *lent = NULL;
     fth_status status = fth_allocate(1, sizeof *lent, &lent);
     if (status != FTH_OK)
         return status;
     *lent = (sample_lease){.direct = direct};
-    status = fth_direct_take(direct, decoded, split, sample, deadline, raw, &lent->maker);
+    status = fth_direct_take(direct, decoded, split, sample, deadline, raw, &lent->maker, decode_s);
     raw->lease = lent;
     if (status == FTH_PEER_LOST || status == FTH_IO) /* the bucket may be there again in a moment */
         status = fth_fail(FTH_TIMEOUT, "%s", fth_error_message());
@@ -248,11 +248,14 @@ static fth_status read_sample(const fth_item_lease *lease, bool decoded, fth_raw
 static fth_status take_directly(fth_session *session, int64_t sample, fth_deadline deadline, fth_raw_sample *raw)
 {
     const double began_s = fth_clock_seconds();
+    double decode_s = 0;
     fth_status status = fth_sample_lend_directly(session->how.direct, session->spec.form == FTH_FORM_DECODED,
-                                                 session->options.split, sample, deadline, raw);
+                                                 session->options.split, sample, deadline, raw, &decode_s);
     if (status == FTH_OK || status == FTH_CORRUPT) {
         atomic_fetch_add(&session->images_read, 1);
-        fth_supply_count(session->supply, FTH_SLOT_FETCH_NS, (uint64_t)((fth_clock_seconds() - began_s) * 1e9));
+        fth_supply_count(session->supply, FTH_SLOT_FETCH_NS,
+                         (uint64_t)((fth_clock_seconds() - began_s - decode_s) * 1e9));
+        fth_supply_count(session->supply, FTH_SLOT_DECODE_NS, (uint64_t)(decode_s * 1e9));
     }
     return status;
 }

@@ -32,9 +32,10 @@ fth_status fth_session_take(fth_session *session, int64_t sample, fth_deadline d
 /* Hands over the lease of the batch that was given last, if it is `batch` and lies in shared memory. */
 bool fth_session_take_lease(fth_session *session, const fth_batch *batch, fth_item_lease *lease);
 
-/* Gives a sample back, whoever gave it: a session, or (NULL) fth_direct_take() through fth_sample_lend(). */
+/* fth_direct_take(), with a lease that fth_sample_give_back() knows. */
 fth_status fth_sample_lend_directly(fth_direct *direct, bool decoded, fth_split split, int64_t sample,
-                                    fth_deadline deadline, fth_raw_sample *raw);
+                                    fth_deadline deadline, fth_raw_sample *raw, double *decode_s);
+/* Gives a sample back, whoever gave it: a session, or fth_sample_lend_directly(). */
 void fth_sample_give_back(fth_raw_sample *raw);
 
 #endif

@@ -46,6 +46,10 @@ struct fth_supply {
     pthread_t mender;
     double mend_at; /* not before this */
     bool has_mender, closing;
+    struct { /* what the coordinator last said of the job */
+        double usd;
+        uint64_t decoded_for_it, decoded_by_others;
+    } said;
 };
 
 /* ---- registering ---- */
@@ -458,6 +462,7 @@ void fth_supply_count(fth_supply *supply, fth_slot_counter counter, uint64_t amo
     pthread_mutex_unlock(&supply->mutex);
 }
 
+/* A coordinator that is away has said before what is known. */
 static void ask_for_figures(fth_supply *supply, fth_deadline deadline, fth_batches_figures *figures)
 {
     json_t *answer = NULL;
@@ -466,10 +471,17 @@ static void ask_for_figures(fth_supply *supply, fth_deadline deadline, fth_batch
     pthread_mutex_unlock(&supply->mutex);
     if (connection &&
         fth_connection_ask(connection, json_pack("{s:s}", "op", "figures"), deadline, &answer) == FTH_OK) {
-        figures->usd += json_number_value(json_object_get(answer, "usd"));
-        figures->decoded_for_it += (uint64_t)json_integer_value(json_object_get(answer, "decoded_for_it"));
-        figures->decoded_by_others += (uint64_t)json_integer_value(json_object_get(answer, "decoded_by_others"));
+        pthread_mutex_lock(&supply->mutex);
+        supply->said.usd = json_number_value(json_object_get(answer, "usd"));
+        supply->said.decoded_for_it = (uint64_t)json_integer_value(json_object_get(answer, "decoded_for_it"));
+        supply->said.decoded_by_others = (uint64_t)json_integer_value(json_object_get(answer, "decoded_by_others"));
+        pthread_mutex_unlock(&supply->mutex);
     }
+    pthread_mutex_lock(&supply->mutex);
+    figures->usd += supply->said.usd;
+    figures->decoded_for_it += supply->said.decoded_for_it;
+    figures->decoded_by_others += supply->said.decoded_by_others;
+    pthread_mutex_unlock(&supply->mutex);
     json_decref(answer);
     fth_connection_release(connection);
 }

@@ -49,7 +49,7 @@ fth_status fth_state_keeper_open(const char *folder, fth_state_keeper **result)
     FTH_REQUIRE(keeper->lock >= 0, FTH_IO, "cannot open %s: %s; choose another folder with --state", lock,
                 strerror(errno));
     FTH_REQUIRE(flock(keeper->lock, LOCK_EX | LOCK_NB) == 0, FTH_INVALID,
-                "another coordinator keeps its state in %s; stop it, or choose another folder with --state", folder);
+                "another coordinator keeps its state in %s; stop it, or choose another --port or --state", folder);
     *result = keeper;
     keeper = NULL;
 

@@ -268,8 +268,7 @@ static bool check_batch_cache(const char *address, check_result *result)
         return true;
     SAY(result, reached ? CHECK_WARN : CHECK_FAIL, "%s", fth_error_message());
     result->advice = reached ? "give this machine access to the data, so that its jobs go on when the cache is away"
-                             : "start it with: farthing serve batches; its keys are FARTHING_ACCESS_KEY and "
-                               "FARTHING_SECRET_KEY here";
+                             : "how a batch cache is started, named and reached: docs/batches.md";
     return false;
 }
 

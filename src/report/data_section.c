@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/count.h"
 #include "base/json.h"
 #include "report/report_internal.h"
 
@@ -84,6 +85,15 @@ static char *describe_time(double seconds)
     return fth_format("%s", text);
 }
 
+/* The reason begins with the form that it is for. */
+static const char *without_form(const cache_figures *figures)
+{
+    size_t length = figures->form ? strlen(figures->form) : 0;
+    bool named =
+        length > 0 && strncmp(figures->why, figures->form, length) == 0 && strncmp(figures->why + length, ": ", 2) == 0;
+    return named ? figures->why + length + 2 : figures->why;
+}
+
 static fth_status add_lines(fth_table *table, const cache_figures *figures)
 {
     fth_status status = FTH_OK;
@@ -91,24 +101,27 @@ static fth_status add_lines(fth_table *table, const cache_figures *figures)
     const double asked = figures->hits + figures->waits + figures->misses;
 
     fth_text_bytes((int64_t)figures->bytes, bytes, sizeof bytes);
-    FTH_TRY(add_line(table, "cached",
-                     fth_format("%s, order shared: %s%s%s", figures->form ? figures->form : "-",
-                                figures->share ? figures->share : "-", figures->why && *figures->why ? "; " : "",
-                                figures->why ? figures->why : "")));
     FTH_TRY(add_line(
-        table, "there when needed",
-        fth_format("%.0f of %.0f (%.1f %%)", figures->hits, asked, asked > 0 ? 100 * figures->hits / asked : 0)));
-    FTH_TRY(add_line(table, "waited for", fth_format("%.0f", figures->waits)));
+        table, "cached",
+        fth_format("%s (share=%s)", figures->form ? figures->form : "-", figures->share ? figures->share : "-")));
+    if (figures->why && *figures->why)
+        FTH_TRY(add_line(table, "because", fth_format("%s", without_form(figures))));
+    FTH_TRY(add_line(table, "there when needed",
+                     fth_format("%s of %s (%.1f %%)", FTH_COUNTED(figures->hits, NULL), FTH_COUNTED(asked, NULL),
+                                asked > 0 ? 100 * figures->hits / asked : 0)));
+    FTH_TRY(add_line(table, "waited for", fth_format("%s", FTH_COUNTED(figures->waits, NULL))));
     FTH_TRY(add_line(table, "read directly",
-                     fth_format("%.0f, %.0f images%s", figures->misses, figures->images_read_directly,
+                     fth_format("%s, %s%s", FTH_COUNTED(figures->misses, NULL),
+                                FTH_COUNTED(figures->images_read_directly, "image"),
                                 figures->corrupt > 0 ? "; some entries were damaged" : "")));
     FTH_TRY(add_line(table, "from the cache", fth_format("%s", bytes)));
     FTH_TRY(add_line(table, "waiting for the cache", describe_time(figures->wait_s)));
-    FTH_TRY(add_line(table, "fetching, itself", describe_time(figures->fetch_s)));
-    FTH_TRY(add_line(table, "decoding, itself", describe_time(figures->decode_s)));
+    FTH_TRY(add_line(table, "fetched by itself", describe_time(figures->fetch_s)));
+    FTH_TRY(add_line(table, "decoded by itself", describe_time(figures->decode_s)));
     FTH_TRY(add_line(table, "decoded for it",
-                     fth_format("%.0f images, %.0f more for others that it used too", figures->decoded_for_it,
-                                figures->decoded_by_others)));
+                     fth_format("%s; it also used %s that were decoded for other jobs",
+                                FTH_COUNTED(figures->decoded_for_it, "image"),
+                                FTH_COUNTED(figures->decoded_by_others, NULL))));
     FTH_TRY(add_line(table, "cache and functions", fth_format("$%.4f", figures->usd)));
 
 out:

@@ -78,7 +78,7 @@ def test_weights_are_those_of_a_run_without_the_cache(farthing, coordinator, pho
     report = json.loads(farthing("report", "cached", "--json").out)
     assert report["batch_cache"]["hits"] == figures["hits"]
     text = farthing("report", "cached").out
-    for line in ("there when needed", "waiting for the cache", "fetching, itself", "decoding, itself", "decoded for it",
+    for line in ("there when needed", "waiting for the cache", "fetched by itself", "decoded by itself", "decoded for it",
                  "cache and functions", "waiting for data", "samples/s", "validation"):
         assert line in text, line
 
