@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/log.h"
 #include "batches/described_set.h"
 #include "store/store.h"
 
@@ -36,6 +37,7 @@ static fth_status open_set(const fth_served_set *asked, const fth_dataset_option
     char *address = complete_address(asked->address);
 
     FTH_REQUIRE(address && (set->name = strdup(asked->name)), FTH_NO_MEMORY, "no memory for data set %s", asked->name);
+    fth_log_info("reading %s ...", asked->name);
     FTH_TRY(fth_preparer_open(address, options, &set->preparer));
     const fth_dataset *dataset = fth_preparer_dataset(set->preparer);
     const fth_dataset_info *info = fth_dataset_get_info(dataset);

@@ -36,7 +36,8 @@ uint64_t fth_segment_capacity(const fth_segment_cache *segment);
 uint64_t
 fth_segment_used(fth_segment_cache *segment); /* entries, those that are being written and those that are still read */
 
-/* Room for an entry, at a 64-byte boundary; FTH_NO_MEMORY if there is none: evict, then try again. */
+/* Room for an entry, at a 64-byte boundary; FTH_NO_MEMORY if there is none: evict, then try again; FTH_INVALID if there never
+ * will be. */
 fth_status fth_segment_begin(fth_segment_cache *segment, uint64_t size_bytes, void **entry);
 /* Makes the entry visible, and wakes clients that wait for it. If the id is already there, the room is freed again. */
 void fth_segment_publish(fth_segment_cache *segment, void *entry, const fth_receipt *receipt);

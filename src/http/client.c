@@ -270,7 +270,7 @@ static fth_status explain(const request_state *state, CURLcode code, const char 
     const fth_http_request *request = state->request;
     fth_status status;
     char *url = fth_http_harmless_url(request->url);
-    const char *why = *detail ? detail : curl_easy_strerror(code);
+    const char *hint = "", *why = *detail ? detail : curl_easy_strerror(code);
     switch (code) {
     case CURLE_OPERATION_TIMEDOUT: /* curl counts whole milliseconds and may be a little early */
         status = fth_deadline_left_seconds(deadline) < 0.02 ? FTH_TIMEOUT : FTH_PEER_LOST;
@@ -288,7 +288,9 @@ static fth_status explain(const request_state *state, CURLcode code, const char 
         why = "the server closed the connection before it answered";
     if (code == CURLE_SSL_PINNEDPUBKEYNOTMATCH)
         why = "the server's key is not the one that was pinned";
-    status = fth_fail(status, "%s %s: %s", request->method, url, why);
+    if (code == CURLE_PEER_FAILED_VERIFICATION)
+        hint = "; a server that made its own certificate prints a sha256// to pin";
+    status = fth_fail(status, "%s %s: %s%s", request->method, url, why, hint);
     free(url);
     return status;
 }

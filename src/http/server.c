@@ -335,7 +335,8 @@ static fth_status open_socket(const char *address, int port, int *result, int *b
     FTH_REQUIRE(fd >= 0, FTH_IO, "socket: %s", strerror(errno));
     setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof one);
     FTH_REQUIRE(bind(fd, found->ai_addr, found->ai_addrlen) == 0 && listen(fd, BACKLOG) == 0, FTH_IO,
-                "cannot serve on %s port %d: %s", address, port, strerror(errno));
+                "cannot serve on %s port %d: %s%s", address, port, strerror(errno),
+                errno == EADDRINUSE ? "; stop what serves there, or choose another --port" : "");
     getsockname(fd, (struct sockaddr *)&name, &length);
     *bound_port = ntohs(name.ss_family == AF_INET6 ? ((struct sockaddr_in6 *)&name)->sin6_port
                                                    : ((struct sockaddr_in *)&name)->sin_port);

@@ -133,6 +133,15 @@ static void what_is_published_is_found(void **state)
     assert_int_equal(fth_segment_used(world->segment), 0);
 }
 
+static void an_entry_larger_than_the_cache_is_never_tried_again(void **state)
+{
+    segment_world *world = *state;
+    void *entry;
+    assert_int_equal(fth_segment_begin(world->segment, MEMORY + 1, &entry), FTH_INVALID);
+    assert_null(entry);
+    assert_non_null(strstr(fth_error_message(), "--cache-memory"));
+}
+
 static void an_entry_can_be_smaller_than_its_room(void **state)
 {
     segment_world *world = *state;
@@ -670,6 +679,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         WORLD_TEST(what_is_published_is_found),
+        WORLD_TEST(an_entry_larger_than_the_cache_is_never_tried_again),
         WORLD_TEST(an_entry_can_be_smaller_than_its_room),
         WORLD_TEST(pinned_memory_is_not_used_again),
         WORLD_TEST(what_the_owner_holds_is_not_used_again),
