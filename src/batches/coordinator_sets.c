@@ -37,7 +37,8 @@ static fth_status open_set(const fth_served_set *asked, const fth_dataset_option
     char *address = complete_address(asked->address);
 
     FTH_REQUIRE(address && (set->name = strdup(asked->name)), FTH_NO_MEMORY, "no memory for data set %s", asked->name);
-    fth_log_info("reading %s ...", asked->name);
+    if (fth_store_is_url(address)) /* a large bucket takes a while to list */
+        fth_log_info("reading %s ...", asked->name);
     FTH_TRY(fth_preparer_open(address, options, &set->preparer));
     const fth_dataset *dataset = fth_preparer_dataset(set->preparer);
     const fth_dataset_info *info = fth_dataset_get_info(dataset);
