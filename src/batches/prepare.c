@@ -21,7 +21,7 @@
 
 enum {
     PIECE_SAMPLES = 8,
-    BAD_TEXT = 120 /* bytes of a name or a cause */
+    BAD_TEXT = 257 /* bytes of a name or a cause: as much as a batch has room for */
 };
 
 /* ---- data sets ---- */
@@ -339,8 +339,8 @@ static void add_bad(fth_item_task *task, const bad_sample *bad)
     if (is_listed(task, bad->sample))
         goto out;
     if (task->sum.bad++ == 0) {
-        snprintf(task->sum.bad_name, sizeof task->sum.bad_name, "%s", bad->name);
-        snprintf(task->sum.bad_reason, sizeof task->sum.bad_reason, "%s", bad->reason);
+        copy_text(bad->name, task->sum.bad_name, sizeof task->sum.bad_name);
+        copy_text(bad->reason, task->sum.bad_reason, sizeof task->sum.bad_reason);
     }
     if (!task->bad)
         task->bad = json_array();

@@ -267,6 +267,48 @@ static void bad_images_are_replaced_as_in_a_loader(void **state)
     fth_preparer_free(preparer);
 }
 
+/* A job reports the whole name, as it does without the cache. */
+static void long_names_of_bad_images_are_whole(void **state)
+{
+    (void)state;
+    char name[256], rest[200];
+    fth_dataset_options options = plain;
+    options.transform = "resize=24x24";
+    memset(rest, 'x', sizeof rest - 1);
+    rest[sizeof rest - 1] = '\0';
+    for (int i = 0; i < 8; i++) { /* some are not held out */
+        snprintf(name, sizeof name, "photos/cat/%d%s-end.jpg", i, rest);
+        test_write(name, "no picture", 10);
+    }
+    fth_preparer *preparer = open_preparer("photos", &options);
+    fth_job_spec spec = make_spec(preparer, 8);
+    fth_preparing_thread *thread = NULL;
+    fth_cache *cache = memory_cache_create();
+    int listed = 0;
+    assert_int_equal(fth_preparing_thread_create(preparer, &thread), FTH_OK);
+    for (int64_t number = 0; number < fth_job_batches_per_epoch(&spec, count_of(preparer, &spec)); number++) {
+        fth_order order = order_batch(preparer, &spec, number);
+        fth_preparation preparation;
+        fth_receipt receipt = {0};
+        fth_batch_payload batch;
+        char *text = NULL;
+        assert_int_equal(prepare(thread, &order, cache, &preparation), FTH_OK);
+        const void *entry = memory_cache_find(cache, order.id, &receipt);
+        assert_int_equal(fth_batch_entry_read(entry, receipt.size_bytes, &batch, &text), FTH_OK);
+        json_t *bad = batch.bad ? json_loads(batch.bad, 0, NULL) : NULL;
+        if (json_array_size(bad) == 1) { /* where there is room */
+            assert_non_null(strstr(json_string_value(json_array_get(json_array_get(bad, 0), 1)), "-end.jpg"));
+            listed++;
+        }
+        json_decref(bad);
+        free(text);
+    }
+    assert_true(listed > 0);
+    fth_preparing_thread_free(thread);
+    memory_cache_free(cache);
+    fth_preparer_free(preparer);
+}
+
 static void unreadable_samples_are_items_with_an_error(void **state)
 {
     (void)state;
@@ -453,6 +495,7 @@ int main(void)
         cmocka_unit_test(images_in_memory_are_as_from_a_loader),
         cmocka_unit_test_setup_teardown(encoded_samples_are_taken_from_the_cache, write_photos, test_remove_folder),
         cmocka_unit_test_setup_teardown(bad_images_are_replaced_as_in_a_loader, write_photos, test_remove_folder),
+        cmocka_unit_test_setup_teardown(long_names_of_bad_images_are_whole, write_photos, test_remove_folder),
         cmocka_unit_test_setup_teardown(unreadable_samples_are_items_with_an_error, write_photos, test_remove_folder),
         cmocka_unit_test_setup_teardown(a_set_of_bad_images_fails, write_photos, test_remove_folder),
         cmocka_unit_test_setup_teardown(what_cannot_be_made_leaves_nothing, write_photos, test_remove_folder),
