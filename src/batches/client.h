@@ -23,7 +23,6 @@ typedef struct fth_batches_address {
     fth_sharing sharing;
     fth_form form;
     int64_t rotation; /* of a job that is resumed; -1: not yet chosen */
-    uint64_t job;     /* registered by another process of it, which this one joins; 0: a new one (&job=ID) */
 } fth_batches_address;
 fth_status fth_batches_address_parse(const char *text, fth_batches_address *address);
 void fth_batches_address_release(fth_batches_address *address);
@@ -59,9 +58,7 @@ bool fth_batches_get_figures(const fth_dataset *dataset, fth_batches_figures *fi
 
 /* ---- for programs that have a job of several processes, and several batches out at once (reader.c) ---- */
 
-/* How a job was registered, once a loader is open: with its number (16 hex digits), rotation, sharing and form as job=, rotation=,
- * share= and form= of the address, other processes have the same job, or the next process of it goes on with the same numbers.
- * False if the data set is no such one. */
+/* How a job was registered, once a loader is open. False if the data set is not of a batch cache, or nothing is registered. */
 typedef struct fth_batches_registration {
     uint64_t job; /* 0: no coordinator could be reached */
     fth_job_spec spec;

@@ -22,11 +22,11 @@ static fth_status fail(const char *text, const char *what)
                     text, what);
 }
 
-static bool parse_number(const char *text, int base, uint64_t most, uint64_t *number)
+static bool parse_number(const char *text, uint64_t most, uint64_t *number)
 {
     char *end;
     errno = 0;
-    *number = strtoull(text, &end, base);
+    *number = strtoull(text, &end, 10);
     return *text && *text != '-' && *text != '+' && *text != ' ' && !*end && errno == 0 && *number <= most;
 }
 
@@ -38,13 +38,11 @@ static fth_status parse_setting(const char *text, const char *name, char *value,
     if (strcmp(name, "form") == 0)
         return fth_form_find(value, &address->form) ? FTH_OK : fail(text, "form= is auto, encoded, decoded or batches");
     if (strcmp(name, "rotation") == 0) {
-        if (!parse_number(value, 10, INT64_MAX, &number))
+        if (!parse_number(value, INT64_MAX, &number))
             return fail(text, "rotation= is a number of samples");
         address->rotation = (int64_t)number;
         return FTH_OK;
     }
-    if (strcmp(name, "job") == 0)
-        return parse_number(value, 16, UINT64_MAX, &address->job) ? FTH_OK : fail(text, "job= is 16 hex digits");
     char **texts[] = {&address->pinned_key, &address->ca_file};
     static const char *const names[] = {"pin", "ca"};
     for (size_t i = 0; i < FTH_COUNT_OF(names); i++)
@@ -53,8 +51,7 @@ static fth_status parse_setting(const char *text, const char *name, char *value,
             *texts[i] = fth_http_unescape(value);
             return *texts[i] ? FTH_OK : fth_fail(FTH_NO_MEMORY, "no memory for an address");
         }
-    return fth_fail(FTH_INVALID, "%s: unknown setting '%s'; there are share, form, rotation, job, pin and ca", text,
-                    name);
+    return fth_fail(FTH_INVALID, "%s: unknown setting '%s'; there are share, form, rotation, pin and ca", text, name);
 }
 
 /* "a=b&c=d", which is taken apart. */
@@ -78,7 +75,7 @@ static fth_status parse_host(const char *text, char *place, fth_batches_address 
 {
     uint64_t port;
     char *colon = strrchr(place, ':'), *host = place;
-    if (!colon || !parse_number(colon + 1, 10, 65535, &port) || port == 0)
+    if (!colon || !parse_number(colon + 1, 65535, &port) || port == 0)
         return fail(text, "it has no port");
     *colon = '\0';
     size_t length = strlen(host);

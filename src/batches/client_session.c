@@ -122,7 +122,7 @@ fth_status fth_session_open(const fth_session_options *how, fth_loader_options *
     const fth_supply_beginning beginning = !complete   ? FTH_SUPPLY_NOW
                                            : how->away ? FTH_SUPPLY_LATER
                                                        : FTH_SUPPLY_NOW_OR_LATER;
-    FTH_TRY(fth_supply_open(how->address, &opened->spec, known ? how->known->job : how->address->job, beginning,
+    FTH_TRY(fth_supply_open(how->address, &opened->spec, known ? how->known->job : 0, beginning,
                             fth_deadline_in(complete ? REGISTER_AGAIN_S : REGISTER_S), &opened->supply));
     options->own_order = true;
     options->order_seed = opened->spec.order_seed;

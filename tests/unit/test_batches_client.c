@@ -524,14 +524,13 @@ static void addresses_are_read(void **state)
     fth_batches_address_release(&address);
     assert_int_equal(
         fth_batches_address_parse(
-            "batches+tls://[::1]:8000/a?share=all&form=decoded&rotation=12&job=1f&pin=sha256//ab%3D&ca=/c", &address),
+            "batches+tls://[::1]:8000/a?share=all&form=decoded&rotation=12&pin=sha256//ab%3D&ca=/c", &address),
         FTH_OK);
     assert_string_equal(address.host, "::1");
     assert_true(address.tls);
     assert_int_equal(address.sharing, FTH_SHARE_ALL);
     assert_int_equal(address.form, FTH_FORM_DECODED);
     assert_int_equal(address.rotation, 12);
-    assert_int_equal(address.job, 0x1f);
     assert_string_equal(address.pinned_key, "sha256//ab=");
     assert_string_equal(address.ca_file, "/c");
     char *url = fth_batches_address_url(&address);
@@ -549,7 +548,7 @@ static void addresses_are_read(void **state)
                                         "batches://host:80/a?form=x",
                                         "batches://host:80/a?share=",
                                         "batches://host:80/a?x=y",
-                                        "batches://host:80/a?job=z",
+                                        "batches://host:80/a?job=1",
                                         "batches://host:80/a?rotation=-1",
                                         "https://host:80/a"};
     for (size_t i = 0; i < FTH_COUNT_OF(wrong); i++)
