@@ -13,7 +13,7 @@ from .reader import Info
 class Epochs:
     """Which epoch comes next: the same answer in every data worker, whichever way these were started.
 
-    PyTorch starts data workers anew for every epoch, or keeps them (persistent_workers), and does not tell them which epoch it is. But all
+    PyTorch starts new data workers for every epoch, or keeps them (persistent_workers), and does not tell them which epoch it is. But all
     workers of a series have the same base seed. In memory that they share, the first to begin the n-th round of a series notes
     which epoch that is, and the others find it there. Those that begin at once note the same: `next` is read first and written
     last, so who has not seen the round's mark has seen the old `next`."""

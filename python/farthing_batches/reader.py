@@ -112,7 +112,7 @@ _handles: "weakref.WeakSet[_Handle]" = weakref.WeakSet()
 
 
 def _after_fork() -> None:
-    # What the parent has open is closed here, without a word to the coordinator; who goes on reading here opens his own.
+    # What the parent has open is closed here, without a message to the coordinator; a reader used here opens its own.
     for handle in list(_handles):
         handle.lock = threading.RLock()
         if handle.pointer and handle.process != os.getpid():
@@ -166,7 +166,7 @@ class Reader:
             worker=worker, workers=workers, threads=threads, by_index=by_index, first_batch=first_batch, batch_limit=batch_limit or 0, job=job or None, order=order or None,
             max_bad_images=max_bad_images or 0.0, timeout_s=timeout)
         self._handle: Optional[_Handle] = None
-        self._position = first_batch  # where the next process goes on, counted as first_batch is
+        self._position = first_batch  # where the next process continues, counted as first_batch is
         self._open()
 
     def _open(self) -> _Handle:
@@ -214,7 +214,7 @@ class Reader:
 
     @property
     def position(self) -> int:
-        """The number by which another reader, as its `first_batch`, goes on after what this one has given."""
+        """The number by which another reader, as its `first_batch`, continues after what this one has given."""
         return self._position
 
     def plan(self, number: int) -> List[int]:

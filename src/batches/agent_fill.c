@@ -1,7 +1,7 @@
 /* See agent_fill.h.
  *
  *     look at the board ─> sync with the coordinator ─> fetch what is ready, for a while ─> look again ...
- *                               └─ away: try again after a pause; clients that wait are told after a second
+ *                               └─ away: try again after a pause; clients that wait get an error after a second
  *
  * The memory is for what is needed next; what is not needed is kept while there is room, oldest out first, since a later epoch, or a
  * job that is behind, may need it again. */
@@ -30,7 +30,7 @@ enum {
 #define FETCH_FOR_S     0.05 /* fetches after one sync, before the next */
 #define REST_S          0.02 /* between syncs where nothing is wanted */
 #define IDLE_S          0.5  /* where there are no jobs */
-#define AWAY_TELL_S     1.0  /* after this long without a coordinator, clients that wait are told */
+#define AWAY_TELL_S     1.0  /* after this long without a coordinator, clients that wait get an error */
 #define FAILURE_S       5.0  /* how long a failure is remembered, before the coordinator is asked again */
 #define OUTAGE_S        0.5  /* the same where somebody did not answer */
 #define LONGEST_PAUSE_S 0.5

@@ -1,4 +1,4 @@
-/* The thread of an agent that keeps its segment filled: it tells the coordinator where the jobs are, hears what is ready, and brings it
+/* The thread of an agent that keeps its segment filled: it reports to the coordinator where the jobs are, learns what is ready, and brings it
  * here, from the coordinator or from Redis, nearest first. */
 #ifndef FTH_BATCHES_AGENT_FILL_H
 #define FTH_BATCHES_AGENT_FILL_H

@@ -295,7 +295,7 @@ static fth_status report_all(fth_agent_jobs *jobs, json_t *request)
         }
         jobs->jobs[kept++] = job;
         job->told = is_over;
-        /* The last counters of one that is over are told with it. */
+        /* The last counters of one that is over are sent with it. */
         json_array_append_new(list, report_job(jobs, job));
         if (is_over)
             json_array_append_new(job->finished ? finished : left, json_integer((json_int_t)job->id));

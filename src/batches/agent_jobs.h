@@ -13,7 +13,7 @@ void fth_agent_jobs_free(fth_agent_jobs *jobs);
 
 /* Adds what the coordinator has answered to POST /v1/jobs for `name` (may be NULL); a job that is there is replaced. */
 fth_status fth_agent_jobs_add(fth_agent_jobs *jobs, const char *name, const json_t *answer, uint64_t *job);
-/* What a process that joins is told: {"job", "spec", "set"}. FTH_INVALID if there is no such job. */
+/* The answer to a process that joins: {"job", "spec", "set"}. FTH_INVALID if there is no such job. */
 fth_status fth_agent_jobs_describe(fth_agent_jobs *jobs, uint64_t job, json_t **answer);
 /* The body of POST /v1/jobs for registering it again; NULL if it has gone. */
 json_t *fth_agent_jobs_registration(fth_agent_jobs *jobs, uint64_t job);

@@ -88,7 +88,7 @@ out:
     return status;
 }
 
-/* Starts one; its messages go to a file beside the socket, which begins anew. */
+/* Starts one; its messages go to a file beside the socket, which is emptied first. */
 static fth_status start(const fth_batches_agent_options *options, const char *const *command, const char *log,
                         pid_t *child)
 {

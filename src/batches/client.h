@@ -74,7 +74,7 @@ fth_status fth_batches_open_job(const char *address, const char *saved, const ft
  * too many are kept; copy it. Let go by any thread, before the data set is freed. */
 bool fth_batches_keep(const fth_dataset *dataset, const fth_batch *batch, uint64_t *lease);
 void fth_batches_let_go(const fth_dataset *dataset, uint64_t lease);
-/* In a process that was forked: closes the descriptors that the data set has, without a word to anybody. Nothing else may be done
+/* In a process that was forked: closes the descriptors that the data set has, without a message to the coordinator. Nothing else may be done
  * with it there. */
 void fth_batches_abandon(const fth_dataset *dataset);
 

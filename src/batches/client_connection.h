@@ -42,7 +42,7 @@ void fth_item_lease_release(fth_item_lease *lease);
 fth_status fth_connection_wait(fth_connection *connection, fth_item_id id, fth_deadline deadline);
 
 fth_slot *fth_connection_slot(fth_connection *connection);
-/* In a process that was forked: closes the socket, without a word. */
+/* In a process that was forked: closes the socket, without a message. */
 void fth_connection_abandon(fth_connection *connection);
 
 #endif

@@ -427,12 +427,12 @@ static void answer_held(fth_agents *agents, bool all)
 {
     double now = fth_clock_seconds();
     uint64_t results = fth_dispatcher_results(agents->dispatcher);
-    bool news = results != agents->results;
+    bool changed = results != agents->results;
     agents->results = results;
     for (held_sync **at = &agents->held; *at;) {
         held_sync *held = *at;
         bool due = all || now >= held->until_s;
-        json_t *answer = due || news ? make_answer(agents, held, due) : NULL;
+        json_t *answer = due || changed ? make_answer(agents, held, due) : NULL;
         if (!answer) {
             at = &held->next;
             continue;

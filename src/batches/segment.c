@@ -232,7 +232,7 @@ static fth_status adopt_row(fth_segment_cache *segment, const fth_row_facts *row
     return FTH_OK;
 }
 
-/* Keeps what the rows of the last owner say in an index built anew, and the memory that clients read. Rows are gone before pins
+/* Keeps what the rows of the last owner say in a new index, and the memory that clients read. Rows are gone before pins
  * are looked for, so that a client that finds one of them meanwhile sees that it has. */
 static fth_status adopt_rows(fth_segment_cache *segment)
 {

@@ -343,7 +343,7 @@ const fth_command fth_serve_batches = {
     .summary = "fetch and decode data once for all training jobs on it",
     .details =
         "Jobs: `farthing train --data batches://HOST:PORT/NAME`, or Python (python/README.md); see docs/batches.md.\n"
-        "The same command goes on where it stopped or was killed; jobs come back by themselves.\n",
+        "The same command continues where it stopped or was killed; jobs reconnect by themselves.\n",
     .examples =
         (const fth_example[]){
             {"farthing serve batches --data photos=./photos --prefetch threads:4", "for jobs on this machine"},
