@@ -27,6 +27,8 @@ typedef struct kitchen {
     fth_host *host;
     pthread_t cook;
     atomic_bool stop, idle;
+    atomic_bool cut_off, told; /* it gets nothing any more; and who waited then for `lacking` is told so */
+    fth_item_id lacking;       /* of the cook */
     atomic_int made, lost, finished;
     pthread_mutex_t mutex; /* of the jobs */
     fth_job_spec jobs[MOST_JOBS];
@@ -123,6 +125,13 @@ static void *cook(void *context)
     kitchen *own = context;
     while (!own->stop) {
         fth_slot_state state;
+        for (int slot = 0; slot < MOST_JOBS && own->cut_off && !own->told; slot++)
+            if (fth_board_read(own->board, slot, &state) && state.waiting) {
+                own->lacking = state.wanted;
+                own->told = true;
+            }
+        if (own->told) /* again and again: a client's waits are short */
+            fth_board_wake(own->board, own->lacking, FTH_PEER_LOST);
         for (int slot = 0; slot < MOST_JOBS && !own->stop && !own->idle; slot++) {
             if (!fth_board_read(own->board, slot, &state) || state.next < 0)
                 continue;
@@ -356,6 +365,49 @@ static void close_and_open_host(void *context, int64_t batch)
     }
 }
 
+/* The first half of the samples is not there any more, and does not come again. */
+static void cut_off(void *context, int64_t batch)
+{
+    kitchen *own = context;
+    if (batch != 6)
+        return;
+    own->idle = own->cut_off = true;
+    const fth_job_spec *spec = &own->jobs[own->job_count - 1];
+    for (int64_t i = 0; i < 64; i++) {
+        int64_t samples[64];
+        fth_batch_plan plan = {.samples = samples};
+        fth_job_plan_batch(spec, 16, i, &plan);
+        fth_segment_evict(own->segment, fth_job_batch_id(spec, &plan));
+        for (int kind = 0; kind < 2 && i < 8; kind++)
+            fth_segment_evict(own->segment, fth_job_sample_id(spec, kind, i));
+    }
+}
+
+static void a_host_that_gets_nothing_any_more_is_not_waited_for(void **state)
+{
+    static const char *const settings[] = {"?form=batches", "?form=encoded"};
+    (void)state;
+    const char *photos = write_photos();
+    for (size_t i = 0; i < FTH_COUNT_OF(settings); i++) {
+        kitchen own;
+        fth_dataset *plain = NULL, *job;
+        fth_batches_figures figures;
+        open_kitchen(&own, photos);
+        assert_int_equal(open_photos(photos, 0, &plain), FTH_OK);
+        job = open_job(settings[i]);
+        const fth_loader_options options = {
+            .split = FTH_TRAIN, .batch = 4, .shuffle = true, .seed = 3, .threads = 1, .batch_limit = 12};
+        compare(job, plain, &options, cut_off, &own);
+        assert_true(fth_batches_get_figures(job, &figures));
+        assert_true(own.told);
+        assert_true(figures.misses > 0);
+        assert_true(figures.wait_s < 4); /* which is for one that says nothing */
+        fth_dataset_free(job);
+        fth_dataset_free(plain);
+        close_kitchen(&own);
+    }
+}
+
 static void a_host_that_goes_and_comes_back_changes_nothing(void **state)
 {
     static const char *const settings[] = {"?form=batches", "?form=encoded", "?form=decoded"};
@@ -581,6 +633,7 @@ int main(void)
         WITH_FOLDER(every_form_gives_the_batches_of_a_run_without_the_cache),
         WITH_FOLDER(jobs_that_share_an_order_have_the_coordinators),
         WITH_FOLDER(a_host_that_goes_and_comes_back_changes_nothing),
+        WITH_FOLDER(a_host_that_gets_nothing_any_more_is_not_waited_for),
         WITH_FOLDER(a_damaged_entry_is_read_directly_and_reported),
         WITH_FOLDER(without_host_or_data_there_is_a_clear_error),
         WITH_FOLDER(bad_images_count_in_every_form),
