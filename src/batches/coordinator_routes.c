@@ -151,7 +151,7 @@ static void get_item(void *context, fth_exchange *exchange)
         answer_error(exchange, 404, FTH_INVALID, "the cache has no such item");
         return;
     }
-    fth_exchange_answer(exchange, 200, "application/octet-stream", entry, size);
+    fth_exchange_answer_large(exchange, 200, "application/octet-stream", entry, size);
     fth_segment_release(segment, entry);
 }
 

@@ -94,6 +94,7 @@ void fth_exchange_unref(fth_exchange *exchange)
         return;
     fth_server *server = exchange->server;
     fth_exchange_release_body(exchange);
+    atomic_fetch_sub(&server->body_bytes, exchange->answer.reserved);
     fth_exchange_set_data(exchange, NULL, NULL);
     for (int i = 0; i < exchange->answer.header_count; i++) {
         free(exchange->answer.headers[i].name);
@@ -197,6 +198,18 @@ void fth_exchange_answer(fth_exchange *exchange, int code, const char *content_t
     give(exchange, code, content_type,
          MHD_create_response_from_buffer(size_bytes, size_bytes ? (void *)(uintptr_t)bytes : "",
                                          size_bytes ? MHD_RESPMEM_MUST_COPY : MHD_RESPMEM_PERSISTENT));
+}
+
+void fth_exchange_answer_large(fth_exchange *exchange, int code, const char *content_type, const void *bytes,
+                               size_t size_bytes)
+{
+    if (!fth_server_reserve(exchange->server, size_bytes)) {
+        fth_exchange_refuse_full(exchange);
+        return;
+    }
+    exchange->answer.reserved = size_bytes;
+    exchange->reading.file = true;
+    fth_exchange_answer(exchange, code, content_type, bytes, size_bytes);
 }
 
 void fth_exchange_answer_json(fth_exchange *exchange, int code, json_t *json)

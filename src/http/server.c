@@ -81,8 +81,7 @@ static void on_completed(void *context, struct MHD_Connection *connection, void 
     fth_exchange_unref(exchange);
 }
 
-/* Reserves room in the server's share; false if there is none. */
-static bool reserve(fth_server *server, uint64_t bytes)
+bool fth_server_reserve(fth_server *server, uint64_t bytes)
 {
     uint64_t before = atomic_fetch_add(&server->body_bytes, bytes);
     if (before + bytes <= server->options.max_memory_bytes)
@@ -91,7 +90,7 @@ static bool reserve(fth_server *server, uint64_t bytes)
     return false;
 }
 
-static void refuse_full(fth_exchange *exchange)
+void fth_exchange_refuse_full(fth_exchange *exchange)
 {
     fth_exchange_set_header(exchange, "Retry-After", "1");
     fth_exchange_refuse(exchange, 503, "the server holds as many requests as it has memory for; try again");
@@ -117,8 +116,8 @@ static char *take_spare(fth_server *server, uint64_t capacity)
 
 static void grow_body(fth_exchange *exchange, uint64_t capacity)
 {
-    if (!reserve(exchange->server, capacity - exchange->body.capacity)) {
-        refuse_full(exchange);
+    if (!fth_server_reserve(exchange->server, capacity - exchange->body.capacity)) {
+        fth_exchange_refuse_full(exchange);
         return;
     }
     char *body = exchange->body.bytes ? NULL : take_spare(exchange->server, capacity);
@@ -126,7 +125,7 @@ static void grow_body(fth_exchange *exchange, uint64_t capacity)
         body = realloc(exchange->body.bytes, (size_t)capacity);
     if (!body) {
         atomic_fetch_sub(&exchange->server->body_bytes, capacity - exchange->body.capacity);
-        refuse_full(exchange);
+        fth_exchange_refuse_full(exchange);
         return;
     }
     exchange->body.bytes = body;

@@ -45,15 +45,17 @@ typedef struct fth_server_options {
     const char *certificate_pem, *key_pem; /* TLS; NULL: plain */
     int threads;                           /* 0: 4 */
     int max_connections;                   /* 0: 1024 */
-    uint64_t max_memory_bytes; /* of bodies being received, all together; beyond it: 503 with Retry-After. 0: 1 GiB */
-    double idle_s;             /* connections that say nothing for this long are closed; 0: 60 */
+    uint64_t
+        max_memory_bytes; /* of bodies being received and large answers being sent, all together; beyond it: 503 with
+                                  Retry-After. 0: 1 GiB */
+    double idle_s;        /* connections that say nothing for this long are closed; 0: 60 */
 } fth_server_options;
 
 fth_status fth_server_start(const fth_server_options *options, fth_server **server);
 int fth_server_port(const fth_server *server);
 /* Answers what is held with 503, closes connections, joins the threads; bounded by `deadline_s`. */
 void fth_server_stop(fth_server *server, double deadline_s);
-/* Bytes reserved for bodies now: received, being received, or with a handler. */
+/* Bytes reserved now: for bodies that are received, being received, or with a handler, and for large answers. */
 uint64_t fth_server_body_bytes(const fth_server *server);
 /* Calls `visit` for every pair of a route's metric and an answer's code that has been counted; routes in the order of the
  * table, then "other" for what has no route. Code 0: any code not counted by itself, and clients that left early. */
@@ -83,6 +85,10 @@ void fth_exchange_set_header(fth_exchange *exchange, const char *name, const cha
 void fth_exchange_answer(fth_exchange *exchange, int code, const char *content_type, const void *bytes,
                          size_t size_bytes);
 void fth_exchange_answer_json(fth_exchange *exchange, int code, json_t *json);
+/* For large answers that anybody may ask for, and not read: the copy counts in max_memory_bytes, and a slow reader is cut off as
+ * one of a file is. */
+void fth_exchange_answer_large(fth_exchange *exchange, int code, const char *content_type, const void *bytes,
+                               size_t size_bytes);
 /* For large answers: part of an open file, by sendfile where the kernel can; `fd` is duplicated. Who reads it slower
  * than 64 KB/s is cut off after a minute (idle_s); see fth_server_end_slow_readers(). */
 void fth_exchange_answer_file(fth_exchange *exchange, int code, const char *content_type, int fd, uint64_t offset,

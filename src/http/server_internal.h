@@ -70,6 +70,7 @@ struct fth_exchange {
             char *name, *value;
         } headers[FTH_MAX_ANSWER_HEADERS];
         int header_count;
+        uint64_t reserved; /* counts in the server's body_bytes */
     } answer;
     struct {
         bool held, suspended;
@@ -77,7 +78,7 @@ struct fth_exchange {
         int code; /* what the timer answers with */
     } hold;
     struct {
-        bool file; /* the answer is one */
+        bool file; /* the answer is one, or as large as one */
         double since_s;
         uint64_t received_before; /* by the client, of what was sent on its connection before this answer */
     } reading;
@@ -108,6 +109,9 @@ void fth_routes_count(fth_exchange *exchange);
 
 /* server.c */
 void fth_server_unref(fth_server *server);
+/* Reserves room in the server's share of memory; false if there is none. */
+bool fth_server_reserve(fth_server *server, uint64_t bytes);
+void fth_exchange_refuse_full(fth_exchange *exchange);
 
 /* slow_readers.c: with the server's mutex held */
 void fth_readers_add(fth_exchange *exchange);

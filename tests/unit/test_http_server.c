@@ -74,6 +74,17 @@ static void file(void *context, fth_exchange *exchange)
     fth_exchange_answer_file(exchange, 206, "application/octet-stream", ((service *)context)->file, 100, BIG - 100);
 }
 
+/* More than what the sockets of a connection take by themselves. */
+enum { HUGE_BYTES = 64 << 20 };
+
+static void huge(void *context, fth_exchange *exchange)
+{
+    char *bytes = calloc(1, HUGE_BYTES);
+    (void)context;
+    fth_exchange_answer_large(exchange, 200, NULL, bytes, HUGE_BYTES);
+    free(bytes);
+}
+
 static void forget(void *context, fth_exchange *exchange)
 {
     (void)context;
@@ -102,6 +113,7 @@ static const fth_route routes[] = {
     {"GET", "/brief", hold_briefly, FTH_ROLE_NONE, 0, NULL},
     {"GET", "/both", hold_and_answer, FTH_ROLE_NONE, 0, NULL},
     {"GET", "/file", file, FTH_ROLE_NONE, 0, NULL},
+    {"GET", "/huge", huge, FTH_ROLE_NONE, 0, NULL},
     {"GET", "/forget", forget, FTH_ROLE_NONE, 0, NULL},
     {"POST", "/train", echo, FTH_ROLE_TRAIN, FTH_SERVER_BODY, NULL},
     {"GET", "/read", query, FTH_ROLE_READ, 0, "reading"},
@@ -462,6 +474,42 @@ static void test_large_answers(void **state)
     assert_int_equal(s->released, 2);
 }
 
+/* Answers that nobody reads take no more memory than there is for them. */
+static void test_large_answers_have_a_limit(void **state)
+{
+    (void)state;
+    static const char request[] = "GET /huge HTTP/1.1\r\nHost: x\r\n\r\n";
+    service s = {0};
+    fth_server_options options = {.routes = routes,
+                                  .context = &s,
+                                  .admit = admit,
+                                  .max_body_bytes = 8,
+                                  .max_memory_bytes = 2 * HUGE_BYTES + 1000};
+    assert_int_equal(fth_server_start(&options, &s.server), FTH_OK);
+    int readers[2];
+    for (int i = 0; i < 2; i++) {
+        readers[i] = dial(&s);
+        say(readers[i], request, strlen(request));
+        answer a = hear(readers[i], true);
+        assert_int_equal(a.code, 200);
+        free(a.body);
+    }
+    assert_int_equal(fth_server_body_bytes(s.server), 2 * HUGE_BYTES);
+    answer a = ask(&s, request, false);
+    assert_int_equal(a.code, 503);
+    assert_non_null(strcasestr(a.head, "Retry-After"));
+    free(a.body);
+    for (int i = 0; i < 2; i++)
+        close(readers[i]);
+    for (int i = 0; i < 500 && fth_server_body_bytes(s.server) > 0; i++)
+        usleep(10000);
+    assert_int_equal(fth_server_body_bytes(s.server), 0);
+    a = ask(&s, request, true);
+    assert_int_equal(a.code, 200);
+    free(a.body);
+    fth_server_stop(s.server, 2);
+}
+
 /* A stop answers what is held, and an answer after it is harmless. */
 static void test_stop(void **state)
 {
@@ -524,6 +572,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_holding_many, start, stop),
         cmocka_unit_test_setup_teardown(test_large_answers, start, stop),
         cmocka_unit_test_setup_teardown(test_bad_options, start, stop),
+        cmocka_unit_test(test_large_answers_have_a_limit),
         cmocka_unit_test(test_stop),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
