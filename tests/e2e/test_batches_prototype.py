@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import test_batches_python as package
 from batches_server import Coordinator
-from conftest import SANITIZED
+from conftest import SANITIZED, png
 from test_batches_prefetch import JOB, Function, Worker, job, prefetchers, same, write_photos  # noqa: F401
 
 
@@ -148,7 +148,7 @@ def agents_of(folder):
             pass
 
 
-def write_photos(folder, count=24):
+def write_pictures(folder, count=24):
     for i in range(count):
         path = folder / ("val" if i % 4 == 0 else "train") / "abc"[i % 3] / f"{i}.png"
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -159,7 +159,7 @@ def write_photos(folder, count=24):
 def test_ids_come_from_the_data_not_a_bucket_name(tmp_path, farthing):
     """The prototype made ids of a hard-coded bucket's name, so nothing was ever hit. Here a copy of the data, somewhere else and under
     another name, has the same ids; data that was changed has others, also where everything about it is called as before."""
-    photos, copy = write_photos(tmp_path / "photos"), tmp_path / "elsewhere" / "pictures"
+    photos, copy = write_pictures(tmp_path / "photos"), tmp_path / "elsewhere" / "pictures"
     shutil.copytree(photos, copy)  # with the times of its files
     run = ["train", "--model", "linear", "--batch", 6, "--image-size", 16, "--epochs", 2, "--json"]
     env = {"XDG_RUNTIME_DIR": str(tmp_path)}
@@ -182,7 +182,7 @@ def test_ids_come_from_the_data_not_a_bucket_name(tmp_path, farthing):
 def test_access_is_checked_before_a_run(tmp_path, farthing):
     """In the prototype, access that was missing showed in mid-run. Here doctor, and training before it writes anything, say within
     a moment what cannot be reached: the coordinator, the data set, with a key or without."""
-    photos, keys = write_photos(tmp_path / "photos"), tmp_path / "keys"
+    photos, keys = write_pictures(tmp_path / "photos"), tmp_path / "keys"
     keys.write_text("AKREAD secretsecretsecretsecret01 read data=other\n")
     keys.chmod(0o600)
     run = ["train", "--model", "linear", "--batch", 6, "--image-size", 16, "--epochs", 1]
