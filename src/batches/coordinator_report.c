@@ -69,17 +69,28 @@ static json_t *describe_spending(const fth_cache_spending *spending)
                      spending->cache_usd, "exhausted", (int)fth_cache_spending_is_exhausted(spending));
 }
 
+/* --prefetch, without the passwords and tokens that functions' addresses may have. */
+static json_t *describe_prefetch(const fth_coordinator_parts *parts)
+{
+    char *text = strdup(parts->prefetch);
+    if (text)
+        fth_address_hide_secrets(text);
+    json_t *json = json_string(text ? text : "");
+    free(text);
+    return json;
+}
+
 json_t *fth_coordinator_describe(const fth_coordinator_parts *parts, const fth_signed *who)
 {
     fth_scheduler_figures figures;
     fth_cache_spending spending;
     fth_dispatcher_get_figures(parts->dispatcher, &figures, &spending);
-    return json_pack("{s:f, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:s, s:I, s:o, s:i}", "up_s",
+    return json_pack("{s:f, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:I, s:o, s:i}", "up_s",
                      fth_clock_seconds() - parts->began_s, "data", describe_sets(parts, who), "jobs",
                      describe_jobs(parts, who), "cache", describe_cache(parts, &figures), "work",
                      describe_work(&figures), "spending", describe_spending(&spending), "failures",
                      fth_dispatcher_describe_failures(parts->dispatcher, who), "prefetchers",
-                     fth_dispatcher_describe_prefetchers(parts->dispatcher, who), "prefetch", parts->prefetch,
+                     fth_dispatcher_describe_prefetchers(parts->dispatcher, who), "prefetch", describe_prefetch(parts),
                      "lent_orders", (json_int_t)fth_order_lending_count(parts->lending), "agents",
                      fth_agents_describe(parts->agents, who), "clients", count_clients(parts));
 }

@@ -544,6 +544,12 @@ class Function(http.server.BaseHTTPRequestHandler):
         pass
 
 
+def test_a_functions_password_is_not_told(serve):
+    server = serve("--prefetch", "threads:1,http://user:hunter2@127.0.0.1:9/f?token=hunter2")
+    status = server.status
+    assert "hunter2" not in json.dumps(status) and "http://127.0.0.1:9/f" in status["prefetch"]
+
+
 def test_functions_wait_when_the_budget_is_spent(serve):
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Function) as function:
         thread = threading.Thread(target=function.serve_forever)
