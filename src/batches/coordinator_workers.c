@@ -214,9 +214,7 @@ static void finish_one(fth_order_lending *lending, const lent_order *lent, const
     fth_status status = FTH_OK;
     if (error) {
         status = name ? fth_status_find(name) : FTH_IO;
-        /* Wrong only there: another prefetcher may have the right data, or a newer version of this program. */
-        if (status == FTH_OK || status == FTH_INVALID || status == FTH_UNSUPPORTED)
-            status = FTH_IO;
+        status = status == FTH_OK ? FTH_IO : status;
         fth_dispatcher_done(lending->dispatcher, lent->worker, &lent->order, status, error, NULL, 0);
         return;
     }

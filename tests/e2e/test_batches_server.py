@@ -252,7 +252,7 @@ def test_cached_is_not_believed_without_the_entry(serve):
         {"id": order["id"], "preparation": preparation}]})
     status = server.status
     assert status["cache"]["items"] == 0 and status["prefetchers"][0]["failures"] == 1
-    assert "not handed in" in status["prefetchers"][0]["last_failure"]
+    assert "which it is not" in status["prefetchers"][0]["last_failure"]
     (again,) = take(server, "honest")
     assert again["id"] == order["id"]
 
