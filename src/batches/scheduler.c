@@ -74,10 +74,9 @@ static void stop_wanting(fth_scheduler *scheduler, uint32_t item)
 static bool is_overdue(const fth_scheduler *scheduler, uint32_t item, int maker)
 {
     const fth_known_item *known = &scheduler->items.items[item];
-    const fth_item_group *group = fth_scheduler_group(scheduler, known->group); /* NULL: its jobs have gone meanwhile */
-    double usual_s = group ? group->preparing_s : 0;
-    if (known->state != FTH_ITEM_BEING_MADE ||
-        scheduler->now_s < known->taken_s + fmax(overdue_s, overdue_times * usual_s))
+    const fth_item_group *group = fth_scheduler_group(scheduler, known->group);
+    if (!group || known->state != FTH_ITEM_BEING_MADE || /* without a group: its jobs have gone meanwhile */
+        scheduler->now_s < known->taken_s + fmax(overdue_s, overdue_times * group->preparing_s))
         return false;
     return maker == FTH_ANY_MAKER ? fth_makers_has_other(&scheduler->makers, known->maker, scheduler->now_s)
                                   : maker != known->maker;
