@@ -1,4 +1,4 @@
-# libfarthing_batches.so: batches for other programs (src/batches/reader.h), which the Python package loads. It is made of the folders that
+# libfarthing_batches.so: batches for other programs (src/batches/client/reader.h), which the Python package loads. It is made of the folders that
 # reading data needs: no oneDNN and no OpenMP, whose threads do not survive the forks of PyTorch's data workers.
 set(batches_objects "")
 foreach(module ${batches_modules})

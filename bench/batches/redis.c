@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "batches/cache.h"
+#include "batches/cache/cache.h"
 
 enum { ENTRIES = 16, MAX_THREADS = 16, MAX_TIMES = 1 << 20 };
 

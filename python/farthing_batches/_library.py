@@ -1,4 +1,4 @@
-"""libfarthing_batches.so by ctypes: the structs and functions of src/batches/reader.h."""
+"""libfarthing_batches.so by ctypes: the structs and functions of src/batches/client/reader.h."""
 import ctypes
 import os
 import sys

@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "api/api_internal.h"
-#include "batches/client.h"
+#include "batches/client/client.h"
 
 static const double usual_validation_fraction = 0.1; /* of the option of that name */
 

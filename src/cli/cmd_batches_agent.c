@@ -1,7 +1,7 @@
 /* farthing batches-agent: what clients of the batch cache start one of on each machine. Not for people. */
 #include <string.h>
 
-#include "batches/agent.h"
+#include "batches/agent/agent.h"
 #include "cli/cli.h"
 
 typedef struct agent_flags {

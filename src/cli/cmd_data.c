@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "base/json.h"
-#include "batches/client.h"
+#include "batches/client/client.h"
 #include "cli/cli.h"
 #include "cli/s3_flags.h"
 #include "data/data.h"

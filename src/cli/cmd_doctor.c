@@ -8,7 +8,7 @@
 
 #include "backend/backend.h"
 #include "base/plugin.h"
-#include "batches/client.h"
+#include "batches/client/client.h"
 #include "cli/cli.h"
 #include "cli/s3_flags.h"
 #include "cli/store_cli.h"

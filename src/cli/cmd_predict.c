@@ -7,7 +7,7 @@
 #include <string.h>
 #include <strings.h>
 
-#include "batches/client.h"
+#include "batches/client/client.h"
 #include "cli/model_flags.h"
 #include "cli/s3_flags.h"
 #include "cli/weights.h"

@@ -6,7 +6,7 @@
 #include <time.h>
 
 #include "base/size.h"
-#include "batches/coordinator.h"
+#include "batches/coordinator/coordinator.h"
 #include "cli/s3_flags.h"
 #include "cli/serve_cli.h"
 

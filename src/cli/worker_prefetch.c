@@ -1,10 +1,10 @@
-/* farthing worker prefetch: prepares batches for a coordinator on another machine (src/batches/worker.h). */
+/* farthing worker prefetch: prepares batches for a coordinator on another machine (src/batches/prefetch/worker.h). */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
-#include "batches/worker.h"
+#include "batches/prefetch/worker.h"
 #include "cli/serve_cli.h"
 #include "cli/worker_cli.h"
 

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "batches/client.h"
+#include "batches/client/client.h"
 #include "train/classifier.h"
 #include "train/setup.h"
 

@@ -4,7 +4,7 @@
 
 #include "base/process.h"
 #include "base/size.h"
-#include "batches/client.h"
+#include "batches/client/client.h"
 #include "train/train_internal.h"
 
 typedef struct data_opening {

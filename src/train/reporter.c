@@ -9,7 +9,7 @@
 #include <string.h>
 
 #include "base/json.h"
-#include "batches/client.h"
+#include "batches/client/client.h"
 #include "train/recent_average.h"
 
 #define SECONDS_PER_SAMPLE 1.0

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "batches/client.h"
+#include "batches/client/client.h"
 
 /* run.json, but for the machine. */
 static json_t *describe_run(const fth_beginning *beginning, const fth_setup *setup)

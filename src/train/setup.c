@@ -5,7 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "batches/client.h"
+#include "batches/client/client.h"
 #include "train/classifier.h"
 
 /* ---- opening ---- */

@@ -96,7 +96,7 @@ def spec(data, **changes):
 
 
 class HostClient:
-    """A process's end of the socket, and its slot of the board (src/batches/board.c), in which it says where it is."""
+    """A process's end of the socket, and its slot of the board (src/batches/memory/board.c), in which it says where it is."""
 
     COUNTERS = ("hits", "waits", "misses", "wait_ns", "bytes", "fetch_ns", "decode_ns", "corrupt")
 

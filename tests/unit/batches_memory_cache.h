@@ -1,4 +1,4 @@
-/* A cache (batches/cache.h) in memory for tests of those who use one: in place of cache.c, with failures on demand. */
+/* A cache (batches/cache/cache.h) in memory for tests of those who use one: in place of cache.c, with failures on demand. */
 #ifndef BATCHES_MEMORY_CACHE_H
 #define BATCHES_MEMORY_CACHE_H
 
@@ -6,7 +6,7 @@
 
 #include <pthread.h>
 
-#include "batches/cache.h"
+#include "batches/cache/cache.h"
 
 enum { MEMORY_CACHE_ENTRIES = 4096 };
 

@@ -10,10 +10,10 @@
 
 #include "base/child.h"
 #include "base/process.h"
-#include "batches/agent.h"
-#include "batches/cache.h"
+#include "batches/agent/agent.h"
+#include "batches/cache/cache.h"
 #include "batches/job.h"
-#include "batches/prepare.h"
+#include "batches/prefetch/prepare.h"
 #include "http/server.h"
 #include "test_batches_redis_server.h"
 

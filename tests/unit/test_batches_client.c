@@ -2,11 +2,11 @@
  * while the host goes and comes back, and where entries are damaged; bad images; positions, figures and leases. */
 #include <stdatomic.h>
 
-#include "batches/client.h"
+#include "batches/client/client.h"
 #include "batches/described_set.h"
-#include "batches/host.h"
+#include "batches/memory/host.h"
 #include "batches/payload.h"
-#include "batches/prepare.h"
+#include "batches/prefetch/prepare.h"
 #include "test_data_pictures.h"
 
 /* ---- a small coordinator ---- */

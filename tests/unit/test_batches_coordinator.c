@@ -5,10 +5,10 @@
 #include <unistd.h>
 
 #include "base/size.h"
-#include "batches/coordinator.h"
-#include "batches/coordinator_budget.h"
-#include "batches/coordinator_owners.h"
-#include "batches/host.h"
+#include "batches/coordinator/coordinator.h"
+#include "batches/coordinator/coordinator_budget.h"
+#include "batches/coordinator/coordinator_owners.h"
+#include "batches/memory/host.h"
 #include "batches/payload.h"
 #include "support.h"
 

@@ -4,7 +4,7 @@
 
 #include "support.h"
 
-#include "batches/cache.h"
+#include "batches/cache/cache.h"
 
 static const double ENTRIES_WAIT_S = 60; /* generous: the machine may be busy */
 

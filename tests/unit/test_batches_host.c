@@ -10,8 +10,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "batches/host.h"
-#include "batches/host_packet.h"
+#include "batches/memory/host.h"
+#include "batches/memory/host_packet.h"
 
 enum { MEMORY = 1 << 20, JOB = 77 };
 

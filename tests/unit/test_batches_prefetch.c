@@ -5,7 +5,7 @@
 #include <stdatomic.h>
 
 #include "base/process.h"
-#include "batches/prefetch.h"
+#include "batches/prefetch/prefetch.h"
 #include "http/server.h"
 
 /* ---- a source with a list of orders ---- */

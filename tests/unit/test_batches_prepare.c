@@ -6,7 +6,7 @@
 #include <unistd.h>
 
 #include "batches/payload.h"
-#include "batches/prepare.h"
+#include "batches/prefetch/prepare.h"
 #include "data/provider.h"
 
 static const fth_dataset_options plain = {.seed = 5, .validation_fraction = 0.2, .threads = 2, .max_bad_images = 0.5};

@@ -2,7 +2,7 @@
 #include <pthread.h>
 #include <string.h>
 
-#include "batches/reader.h"
+#include "batches/client/reader.h"
 #include "support.h"
 
 enum { BATCH = 700, SAMPLES = 4000, PER_EPOCH = 6, PIXELS = 28 * 28 };

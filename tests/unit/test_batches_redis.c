@@ -5,7 +5,7 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
-#include "batches/cache.h"
+#include "batches/cache/cache.h"
 #include "http/tls.h"
 #include "test_batches_entries.h"
 #include "test_batches_redis_server.h"

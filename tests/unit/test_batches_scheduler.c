@@ -3,7 +3,7 @@
 
 #include <math.h>
 
-#include "batches/scheduler.h"
+#include "batches/scheduler/scheduler.h"
 
 enum { SET_COUNT = 1000, ITEM_BYTES = 100 };
 

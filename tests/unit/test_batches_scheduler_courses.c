@@ -6,7 +6,7 @@
 
 #include <math.h>
 
-#include "batches/scheduler.h"
+#include "batches/scheduler/scheduler.h"
 
 enum { MAX_JOBS = 8, MAX_PROCESSES = 4, MAX_MAKERS = 4, MAX_ENTRIES = 1 << 15 };
 static const double tick_s = 0.005;

@@ -2,7 +2,7 @@
  * between blocks. */
 #include "support.h"
 
-#include "batches/space.h"
+#include "batches/memory/space.h"
 
 enum { MEGABYTE = 1 << 20 };
 

@@ -9,7 +9,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "batches/host.h"
+#include "batches/memory/host.h"
 
 enum { MEMORY = 400000, NUMBERS = 64, READERS = 4, ROUNDS = 60, HELD = 3, PAUSE_US = 20000 };
 

@@ -1,4 +1,4 @@
-/* The hit path of the shared batch cache (src/batches/segment.h): find, pin, check and unpin, against plainly reading and
+/* The hit path of the shared batch cache (src/batches/memory/segment.h): find, pin, check and unpin, against plainly reading and
  * copying the same memory; in one process and in four. Then 32 jobs of 4 workers each, as processes that wait for 1,000 entries a
  * second, and the processor time of the owner.
  *
@@ -17,7 +17,7 @@
 #include <unistd.h>
 
 #include "base/vectorized.h"
-#include "batches/segment.h"
+#include "batches/memory/segment.h"
 
 enum { MAX_READERS = 4, MAX_ROUNDS = 101, MAX_HITS = 1 << 20, JOBS = 32, WORKERS = 4, PER_SECOND = 1000, SECONDS = 8 };
 

@@ -10,7 +10,7 @@
 #include <sys/resource.h>
 #include <time.h>
 
-#include "batches/scheduler.h"
+#include "batches/scheduler/scheduler.h"
 
 enum { JOBS = 32, PROCESSES = 4, BATCH = 256, SAMPLES = 1281167, BATCHES_PER_S = 1000 };
 static const double tick_s = 0.005, seconds = 20;

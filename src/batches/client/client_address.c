@@ -1,0 +1,146 @@
+/* Addresses of the batch cache: batches://host:port/NAME?share=order&form=decoded. */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "batches/client/client.h"
+#include "http/http.h"
+
+#define PLAIN_PREFIX "batches://"
+#define TLS_PREFIX   "batches+tls://"
+
+bool fth_batches_is_address(const char *text)
+{
+    return strncmp(text, PLAIN_PREFIX, strlen(PLAIN_PREFIX)) == 0 || strncmp(text, TLS_PREFIX, strlen(TLS_PREFIX)) == 0;
+}
+
+static fth_status fail(const char *text, const char *what)
+{
+    return fth_fail(FTH_INVALID,
+                    "%s: %s; expected batches://host:port/NAME, perhaps with ?share=none, order or all and "
+                    "&form=auto, encoded, decoded or batches",
+                    text, what);
+}
+
+static bool parse_number(const char *text, uint64_t most, uint64_t *number)
+{
+    char *end;
+    errno = 0;
+    *number = strtoull(text, &end, 10);
+    return *text && *text != '-' && *text != '+' && *text != ' ' && !*end && errno == 0 && *number <= most;
+}
+
+static fth_status parse_setting(const char *text, const char *name, char *value, fth_batches_address *address)
+{
+    uint64_t number;
+    if (strcmp(name, "share") == 0)
+        return fth_sharing_find(value, &address->sharing) ? FTH_OK : fail(text, "share= is none, order or all");
+    if (strcmp(name, "form") == 0)
+        return fth_form_find(value, &address->form) ? FTH_OK : fail(text, "form= is auto, encoded, decoded or batches");
+    if (strcmp(name, "rotation") == 0) {
+        if (!parse_number(value, INT64_MAX, &number))
+            return fail(text, "rotation= is a number of samples");
+        address->rotation = (int64_t)number;
+        return FTH_OK;
+    }
+    char **texts[] = {&address->pinned_key, &address->ca_file};
+    static const char *const names[] = {"pin", "ca"};
+    for (size_t i = 0; i < FTH_COUNT_OF(names); i++)
+        if (strcmp(name, names[i]) == 0) {
+            free(*texts[i]);
+            *texts[i] = fth_http_unescape(value);
+            return *texts[i] ? FTH_OK : fth_fail(FTH_NO_MEMORY, "no memory for an address");
+        }
+    return fth_fail(FTH_INVALID, "%s: unknown setting '%s'; there are share, form, rotation, pin and ca", text, name);
+}
+
+/* "a=b&c=d", which is taken apart. */
+static fth_status parse_settings(const char *text, char *settings, fth_batches_address *address)
+{
+    fth_status status = FTH_OK;
+    char *rest = NULL;
+    for (char *setting = strtok_r(settings, "&", &rest); setting && status == FTH_OK;
+         setting = strtok_r(NULL, "&", &rest)) {
+        char *equals = strchr(setting, '=');
+        if (!equals)
+            return fail(text, "a setting is NAME=VALUE");
+        *equals = '\0';
+        status = parse_setting(text, setting, equals + 1, address);
+    }
+    return status;
+}
+
+/* "host:port", "[::1]:port". */
+static fth_status parse_host(const char *text, char *place, fth_batches_address *address)
+{
+    uint64_t port;
+    char *colon = strrchr(place, ':'), *host = place;
+    if (!colon || !parse_number(colon + 1, 65535, &port) || port == 0)
+        return fail(text, "it has no port");
+    *colon = '\0';
+    size_t length = strlen(host);
+    if (host[0] == '[' && host[length - 1] == ']') {
+        host[length - 1] = '\0';
+        host++;
+    }
+    if (!*host)
+        return fail(text, "it has no host");
+    address->port = (int)port;
+    address->host = fth_format("%s", host);
+    return address->host ? FTH_OK : fth_fail(FTH_NO_MEMORY, "no memory for an address");
+}
+
+fth_status fth_batches_address_parse(const char *text, fth_batches_address *address)
+{
+    fth_status status = FTH_OK;
+    char *copy = NULL, *settings, *slash;
+
+    *address = (fth_batches_address){.form = FTH_FORM_AUTO, .rotation = -1};
+    address->tls = strncmp(text, TLS_PREFIX, strlen(TLS_PREFIX)) == 0;
+    FTH_REQUIRE(fth_batches_is_address(text), FTH_INVALID, "%s is no address of a batch cache", text);
+    copy = fth_format("%s", text + strlen(address->tls ? TLS_PREFIX : PLAIN_PREFIX));
+    FTH_REQUIRE(copy, FTH_NO_MEMORY, "no memory for an address");
+    if ((settings = strchr(copy, '?'))) {
+        *settings++ = '\0';
+        FTH_TRY(parse_settings(text, settings, address));
+    }
+    slash = strchr(copy, '/');
+    if (!slash || !slash[1] || strchr(slash + 1, '/')) {
+        status = fail(text, "it has no name of a data set");
+        goto out;
+    }
+    *slash = '\0';
+    FTH_TRY(parse_host(text, copy, address));
+    address->name = fth_http_unescape(slash + 1);
+    FTH_REQUIRE(address->name, FTH_NO_MEMORY, "no memory for an address");
+    if (strlen(address->name) >= FTH_DATA_NAME)
+        status = fail(text, "the name is too long");
+
+out:
+    free(copy);
+    if (status != FTH_OK)
+        fth_batches_address_release(address);
+    return status;
+}
+
+void fth_batches_address_release(fth_batches_address *address)
+{
+    free(address->host);
+    free(address->name);
+    free(address->pinned_key);
+    free(address->ca_file);
+    *address = (fth_batches_address){0};
+}
+
+char *fth_batches_address_url(const fth_batches_address *address)
+{
+    const bool bracketed = strchr(address->host, ':') != NULL;
+    return fth_format("%s://%s%s%s:%d", address->tls ? "https" : "http", bracketed ? "[" : "", address->host,
+                      bracketed ? "]" : "", address->port);
+}
+
+char *fth_batches_address_with(const char *address, fth_form form, int64_t rotation)
+{
+    return fth_format("%s%cform=%s&rotation=%lld", address, strchr(address, '?') ? '&' : '?', fth_form_name(form),
+                      (long long)rotation);
+}

@@ -1,0 +1,41 @@
+/* A loader's session with the batch cache: finished batches, or samples that the loader finishes, in the order of the job's spec. */
+#ifndef FTH_BATCHES_CLIENT_SESSION_H
+#define FTH_BATCHES_CLIENT_SESSION_H
+
+#include "batches/client/client_direct.h"
+#include "batches/client/client_supply.h"
+
+typedef struct fth_session fth_session;
+
+/* Registers. `options` become those of the job's order and seeds. `direct` and `dataset` outlive it. */
+typedef struct fth_session_options {
+    const fth_batches_address *address;
+    fth_form form;    /* of this session's job; */
+    int64_t rotation; /* of the training part's; -1: to be chosen */
+    fth_direct *direct;
+    const fth_dataset *dataset;
+    const char *version;
+    bool away;                             /* the host does not answer, as far as is known */
+    const fth_batches_registration *known; /* of the job from before, if it is this one; or NULL */
+} fth_session_options;
+fth_status fth_session_open(const fth_session_options *how, fth_loader_options *options, fth_session **session);
+void fth_session_close(fth_session *session);
+const fth_job_spec *fth_session_spec(const fth_session *session);
+fth_supply *fth_session_supply(const fth_session *session);
+uint64_t fth_session_images_read(const fth_session *session); /* directly */
+
+/* As fth_provider has them. */
+fth_status fth_session_next(fth_session *session, fth_deadline deadline, const fth_batch **batch);
+void fth_session_moved(fth_session *session, int64_t next);
+fth_status fth_session_take(fth_session *session, int64_t sample, fth_deadline deadline, fth_raw_sample *raw);
+
+/* Hands over the lease of the batch that was given last, if it is `batch` and lies in shared memory. */
+bool fth_session_take_lease(fth_session *session, const fth_batch *batch, fth_item_lease *lease);
+
+/* fth_direct_take(), with a lease that fth_sample_give_back() knows. */
+fth_status fth_sample_lend_directly(fth_direct *direct, bool decoded, fth_split split, int64_t sample,
+                                    fth_deadline deadline, fth_raw_sample *raw, double *decode_s);
+/* Gives a sample back, whoever gave it: a session, or fth_sample_lend_directly(). */
+void fth_sample_give_back(fth_raw_sample *raw);
+
+#endif

@@ -1,0 +1,281 @@
+/* See coordinator.h. This file joins the parts and takes them apart again; each has a file of its own:
+ *
+ *     coordinator_sets      the data sets, opened when it starts
+ *     coordinator_jobs      who trains on them
+ *     coordinator_dispatcher   what is prepared next, and by whom: the scheduler under its lock
+ *     coordinator_local     clients of this machine: socket and board
+ *     coordinator_agents    those of other machines
+ *     coordinator_workers   prefetchers on other machines
+ *     coordinator_watch     the thread that looks after all of these
+ *     coordinator_state     what survives a restart
+ *     coordinator_routes, coordinator_report   HTTP, and what it says of itself */
+#include "batches/coordinator/coordinator.h"
+
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "batches/coordinator/coordinator_internal.h"
+
+enum { MAX_ENTRY_BYTES = 1 << 30, LENT_FOR_S = 60 };
+/* Of the memory, what the scheduler may fill: entries are of different sizes, and leave gaps. */
+static const double FILLED = 0.92;
+
+struct fth_coordinator {
+    fth_coordinator_parts parts;
+    fth_served_sets *sets;
+    fth_board *board;           /* shm */
+    fth_segment_cache *segment; /* shm */
+    fth_prefetchers *prefetchers;
+    char *state, *url;
+    int port;
+};
+
+/* ---- starting ---- */
+
+/* True if one of the words of a list with commas between them, up to a colon, is `word`. */
+static bool lists(const char *list, const char *word)
+{
+    size_t length = strlen(word);
+    for (const char *at = list; at; at = strchr(at, ',') ? strchr(at, ',') + 1 : NULL)
+        if (strncmp(at, word, length) == 0 && (!at[length] || at[length] == ',' || at[length] == ':'))
+            return true;
+    return false;
+}
+
+static fth_status check_options(const fth_coordinator_options *options)
+{
+    fth_status status = FTH_OK;
+    FTH_TRY(fth_cache_check(options->cache));
+    FTH_TRY(fth_prefetch_check(options->prefetch));
+    FTH_REQUIRE(options->memory_bytes >= 1 << 20, FTH_INVALID, "--cache-memory must be at least 1 MiB");
+    FTH_REQUIRE(options->budget_usd_per_hour == 0 || options->budget_usd_per_hour > options->cache_usd_per_hour,
+                FTH_INVALID, "the cache alone costs $%g an hour, which leaves nothing of --budget-per-hour %g",
+                options->cache_usd_per_hour, options->budget_usd_per_hour);
+
+out:
+    return status;
+}
+
+/* Where the state is kept; NULL: nowhere. free() it. */
+static fth_status choose_state_folder(const fth_coordinator_options *options, char **folder)
+{
+    fth_status status = FTH_OK;
+    char *cache = NULL, name[32];
+
+    *folder = NULL;
+    if (options->state) {
+        *folder = strdup(options->state);
+        FTH_REQUIRE(*folder, FTH_NO_MEMORY, "no memory for a path");
+    } else if (options->port > 0) {
+        FTH_TRY(fth_cache_folder(&cache));
+        snprintf(name, sizeof name, "batches-%d", options->port);
+        *folder = fth_path_join(cache, name);
+    }
+
+out:
+    free(cache);
+    return status;
+}
+
+static fth_status open_cache(fth_coordinator *coordinator, const fth_coordinator_options *options)
+{
+    fth_status status = FTH_OK;
+    bool found = false;
+    if (strcmp(options->cache, "shm") == 0 && coordinator->state) {
+        FTH_TRY(fth_segment_open(coordinator->state, options->memory_bytes, &coordinator->board, &coordinator->segment,
+                                 &found));
+        if (found)
+            fth_log(FTH_LOG_INFO, "batches: found the memory of the coordinator before this one");
+    } else if (strcmp(options->cache, "shm") == 0) {
+        FTH_TRY(fth_board_create(&coordinator->board));
+        FTH_TRY(fth_segment_create(options->memory_bytes, coordinator->board, &coordinator->segment));
+    }
+    FTH_TRY(fth_cache_open(options->cache,
+                           &(fth_cache_options){.memory_bytes = options->memory_bytes, .segment = coordinator->segment},
+                           &coordinator->parts.cache));
+
+out:
+    return status;
+}
+
+static void note_found(void *dispatcher, const fth_receipt *receipt)
+{
+    fth_dispatcher_found(dispatcher, receipt);
+}
+
+/* What holds state, and what is known from before. */
+static fth_status open_state(fth_coordinator *coordinator, const fth_coordinator_options *options)
+{
+    fth_status status = FTH_OK;
+    fth_coordinator_parts *parts = &coordinator->parts;
+
+    FTH_TRY(choose_state_folder(options, &coordinator->state));
+    if (coordinator->state) {
+        FTH_TRY(fth_state_keeper_open(coordinator->state, &parts->keeper));
+        FTH_TRY(fth_access_remember(parts->access, coordinator->state));
+    }
+    FTH_TRY(fth_served_sets_open(options->sets, options->set_count, options->data, &coordinator->sets));
+    parts->sets = coordinator->sets;
+    FTH_TRY(open_cache(coordinator, options));
+    FTH_TRY(fth_dispatcher_create(
+        &(fth_dispatcher_options){.sets = parts->sets,
+                                  .cache = parts->cache,
+                                  .board = coordinator->board,
+                                  .memory_bytes = (uint64_t)(FILLED * (double)options->memory_bytes),
+                                  .budget_usd_per_hour = options->budget_usd_per_hour,
+                                  .cache_usd_per_hour = options->cache_usd_per_hour},
+        &parts->dispatcher));
+    FTH_TRY(fth_served_jobs_create(parts->sets, parts->dispatcher, options->seed, fth_cache_name(parts->cache),
+                                   &parts->jobs));
+    fth_dispatcher_set_accountant(parts->dispatcher, fth_served_jobs_account, parts->jobs);
+    FTH_TRY(fth_agents_create(parts->jobs, parts->dispatcher, parts->cache, &parts->agents));
+    FTH_TRY(fth_order_lending_create(parts->dispatcher, parts->cache, LENT_FOR_S, &parts->lending));
+    if (parts->keeper)
+        fth_state_keeper_load(parts->keeper, parts->jobs, parts->agents, parts->dispatcher);
+    FTH_TRY(fth_cache_visit(parts->cache, note_found, parts->dispatcher));
+    FTH_TRY(fth_watcher_create(
+        &(fth_watcher_options){
+            .dispatcher = parts->dispatcher, .jobs = parts->jobs, .agents = parts->agents, .lending = parts->lending},
+        &parts->watcher));
+
+out:
+    return status;
+}
+
+static fth_status serve_http(fth_coordinator *coordinator, const fth_coordinator_options *options)
+{
+    fth_coordinator_parts *parts = &coordinator->parts;
+    fth_server *http = NULL;
+    uint64_t largest = options->memory_bytes < MAX_ENTRY_BYTES ? options->memory_bytes : MAX_ENTRY_BYTES;
+    fth_status status = fth_server_start(&(fth_server_options){.address = options->address,
+                                                               .port = options->port,
+                                                               .routes = fth_coordinator_routes,
+                                                               .context = parts,
+                                                               .admit = fth_coordinator_admit,
+                                                               .forbid = fth_coordinator_forbid,
+                                                               .max_body_bytes = largest,
+                                                               .certificate_pem = options->certificate_pem,
+                                                               .key_pem = options->key_pem,
+                                                               .threads = 2,
+                                                               .max_connections = 4096},
+                                         &http);
+    atomic_store(&parts->http, http);
+    if (status == FTH_OK)
+        coordinator->port = fth_server_port(http);
+    return status;
+}
+
+static void stir(void *parts)
+{
+    fth_watcher_stir(((fth_coordinator_parts *)parts)->watcher);
+}
+
+static void keep_registration(void *parts)
+{
+    fth_state_keeper_nudge(((fth_coordinator_parts *)parts)->keeper);
+}
+
+static fth_status serve_this_machine(fth_coordinator *coordinator)
+{
+    fth_coordinator_parts *parts = &coordinator->parts;
+    fth_local_clients *local = NULL;
+    fth_status status = fth_local_clients_open(&(fth_local_clients_options){.sets = parts->sets,
+                                                                            .jobs = parts->jobs,
+                                                                            .dispatcher = parts->dispatcher,
+                                                                            .segment = coordinator->segment,
+                                                                            .board = coordinator->board,
+                                                                            .port = coordinator->port,
+                                                                            .context = parts,
+                                                                            .stir = stir,
+                                                                            .registered = keep_registration},
+                                               &local);
+    atomic_store(&parts->local, local);
+    return status;
+}
+
+static fth_status start_prefetchers(fth_coordinator *coordinator, const fth_coordinator_options *options)
+{
+    fth_prefetch_options prefetching = options->prefetching;
+    const fth_order_source dispatcher = fth_dispatcher_order_source(coordinator->parts.dispatcher);
+    bool v6 = strchr(options->address, ':') != NULL;
+    coordinator->url = fth_format("%s://%s%s%s:%d", options->certificate_pem ? "https" : "http", v6 ? "[" : "",
+                                  options->address, v6 ? "]" : "", coordinator->port);
+    if (!prefetching.address)
+        prefetching.address = coordinator->url;
+    return fth_prefetchers_start(options->prefetch, &dispatcher, &prefetching, &coordinator->prefetchers);
+}
+
+fth_status fth_coordinator_start(const fth_coordinator_options *options, fth_coordinator **result)
+{
+    fth_status status = FTH_OK;
+    fth_coordinator *coordinator = NULL;
+
+    *result = NULL;
+    FTH_TRY(check_options(options));
+    FTH_TRY(fth_allocate(1, sizeof *coordinator, &coordinator));
+    fth_coordinator_parts *parts = &coordinator->parts;
+    parts->prefetch = options->prefetch;
+    parts->has_workers = lists(options->prefetch, "workers");
+    parts->memory_bytes = options->memory_bytes;
+    parts->began_s = fth_clock_seconds();
+    FTH_TRY(fth_access_create(&(fth_access_options){.address = options->address,
+                                                    .keys = options->keys,
+                                                    .host_names = options->host_names,
+                                                    .certificate_pem = options->certificate_pem,
+                                                    .max_requests_per_s = options->max_requests_per_s},
+                              &parts->access));
+    FTH_TRY(open_state(coordinator, options));
+    FTH_TRY(serve_http(coordinator, options));
+    if (coordinator->segment)
+        FTH_TRY(serve_this_machine(coordinator));
+    FTH_TRY(fth_watcher_start(parts->watcher, atomic_load(&parts->local)));
+    FTH_TRY(start_prefetchers(coordinator, options));
+    if (parts->keeper)
+        FTH_TRY(fth_state_keeper_start(parts->keeper));
+    *result = coordinator;
+    coordinator = NULL;
+
+out:
+    fth_coordinator_stop(coordinator);
+    return status;
+}
+
+int fth_coordinator_port(const fth_coordinator *coordinator)
+{
+    return coordinator->port;
+}
+
+/* ---- stopping ---- */
+
+void fth_coordinator_stop(fth_coordinator *coordinator)
+{
+    const double goodbye_s = 3;
+    if (!coordinator)
+        return;
+    fth_coordinator_parts *parts = &coordinator->parts;
+    if (parts->dispatcher)
+        fth_dispatcher_close(parts->dispatcher);
+    fth_prefetchers_stop(coordinator->prefetchers);
+    fth_agents_close(parts->agents);
+    fth_order_lending_close(parts->lending);
+    if (atomic_load(&parts->http))
+        fth_server_stop(atomic_load(&parts->http), goodbye_s);
+    fth_watcher_stop(parts->watcher);
+    fth_state_keeper_close(parts->keeper); /* before clients are seen to leave */
+    fth_local_clients_close(atomic_load(&parts->local));
+    fth_watcher_free(parts->watcher);
+    fth_agents_free(parts->agents);
+    fth_order_lending_free(parts->lending);
+    fth_served_jobs_free(parts->jobs);
+    fth_dispatcher_free(parts->dispatcher);
+    fth_cache_free(parts->cache);
+    fth_segment_free(coordinator->segment);
+    fth_board_free(coordinator->board);
+    fth_served_sets_free(coordinator->sets);
+    fth_access_free(parts->access);
+    free(coordinator->state);
+    free(coordinator->url);
+    free(coordinator);
+}

@@ -1,0 +1,41 @@
+/* The parts of a coordinator, as its routes and reports see them. */
+#ifndef FTH_BATCHES_COORDINATOR_INTERNAL_H
+#define FTH_BATCHES_COORDINATOR_INTERNAL_H
+
+#include <stdatomic.h>
+
+#include "batches/coordinator/coordinator_state.h"
+#include "batches/coordinator/coordinator_watch.h"
+#include "http/access.h"
+
+/* Everything is made before the first request comes, but for `http` and `local`. */
+typedef struct fth_coordinator_parts {
+    const fth_served_sets *sets;
+    fth_cache *cache;
+    fth_dispatcher *dispatcher;
+    fth_served_jobs *jobs;
+    fth_agents *agents;
+    fth_order_lending *lending;
+    fth_state_keeper *keeper; /* or NULL */
+    fth_watcher *watcher;
+    fth_access *access;
+    const char *prefetch; /* --prefetch */
+    bool has_workers;     /* in it */
+    uint64_t memory_bytes;
+    double began_s;
+    fth_server *_Atomic http;
+    fth_local_clients *_Atomic local; /* or NULL */
+} fth_coordinator_parts;
+
+/* coordinator_routes.c */
+extern const fth_route fth_coordinator_routes[]; /* their context is an fth_coordinator_parts */
+bool fth_coordinator_admit(void *parts, fth_exchange *exchange, const fth_route *route, fth_role *role);
+void fth_coordinator_forbid(void *parts, fth_exchange *exchange, const fth_route *route, fth_role role);
+
+/* coordinator_report.c */
+/* What `who` (NULL: anybody) may see. */
+json_t *fth_coordinator_describe(const fth_coordinator_parts *parts, const fth_signed *who);
+/* Everything in Prometheus' text format; free() it. NULL without memory. */
+char *fth_coordinator_format_metrics(const fth_coordinator_parts *parts);
+
+#endif

@@ -1,0 +1,249 @@
+/* See coordinator_local.h. */
+#include "batches/coordinator/coordinator_local.h"
+
+#include <inttypes.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum {
+    WHOLE_LOOK_EVERY = 16
+}; /* others are up to the highest slot in use: a new client is seen within so many looks */
+static const double ASK_AGAIN_S = 1;
+
+/* What was seen of a slot. */
+typedef struct seen_slot {
+    uint64_t job; /* 0: free */
+    int64_t next, stride, end;
+    uint64_t counters[FTH_SLOT_COUNTERS];
+    fth_item_id wanted;
+    double wanted_at_s; /* 0: it does not wait */
+} seen_slot;
+
+struct fth_local_clients {
+    fth_local_clients_options with;
+    fth_host *host;
+    unsigned looks; /* of the looking thread */
+
+    pthread_mutex_t mutex; /* of all below; the jobs' and the dispatcher's come after it */
+    int highest;           /* slot in use */
+    seen_slot seen[FTH_BOARD_SLOTS];
+};
+
+/* ---- looking ---- */
+
+/* With the lock held. Gives whether anything is new. */
+static bool note(fth_local_clients *clients, int slot, const fth_slot_state *state)
+{
+    seen_slot *seen = &clients->seen[slot];
+    uint64_t more[FTH_SLOT_COUNTERS];
+    bool moved = false, counted = false;
+    if (seen->job != state->job)
+        *seen = (seen_slot){.job = state->job, .next = -1};
+    if (slot > clients->highest)
+        clients->highest = slot;
+    for (int i = 0; i < FTH_SLOT_COUNTERS; i++) {
+        more[i] = state->counters[i] > seen->counters[i] ? state->counters[i] - seen->counters[i] : 0;
+        seen->counters[i] = state->counters[i];
+        counted = counted || more[i] > 0;
+    }
+    if (counted)
+        fth_served_jobs_count(clients->with.jobs, state->job, more);
+    if (state->next != seen->next || state->stride != seen->stride || state->end != seen->end) {
+        seen->next = state->next;
+        seen->stride = state->stride;
+        seen->end = state->end;
+        fth_served_jobs_move(clients->with.jobs, state->job, slot, state->next, state->stride, state->end);
+        moved = true;
+    }
+    return moved || counted;
+}
+
+/* With the lock held: what a slot waits for comes first, and is asked for again now and then. */
+static void note_wait(fth_local_clients *clients, int slot, const fth_slot_state *state, bool again)
+{
+    seen_slot *seen = &clients->seen[slot];
+    double now = fth_clock_seconds();
+    if (!state->waiting) {
+        seen->wanted_at_s = 0;
+        return;
+    }
+    if (!again && seen->wanted_at_s > 0 && fth_item_id_equal(seen->wanted, state->wanted) &&
+        now - seen->wanted_at_s < ASK_AGAIN_S)
+        return;
+    seen->wanted = state->wanted;
+    seen->wanted_at_s = now;
+    fth_dispatcher_want(clients->with.dispatcher, state->job, state->wanted);
+}
+
+bool fth_local_clients_look(fth_local_clients *clients)
+{
+    bool moved = false;
+    fth_slot_state state;
+    pthread_mutex_lock(&clients->mutex);
+    int last = clients->looks++ % WHOLE_LOOK_EVERY == 0 ? FTH_BOARD_SLOTS - 1 : clients->highest;
+    int highest = -1;
+    for (int slot = 0; slot <= last; slot++) {
+        if (!fth_board_read(clients->with.board, slot, &state))
+            continue;
+        highest = slot;
+        moved = note(clients, slot, &state) || moved;
+        note_wait(clients, slot, &state, false);
+    }
+    clients->highest = highest;
+    pthread_mutex_unlock(&clients->mutex);
+    return moved;
+}
+
+/* ---- requests ---- */
+
+/* Why an item could not be made; or, if it has not failed, how it stands. */
+static fth_status explain(fth_dispatcher *dispatcher, fth_item_id id, json_t **answer)
+{
+    static const char *const states[] = {"unknown", "waiting", "being made", "ready", "failed"};
+    fth_dispatcher_failure failure = {.status = FTH_OK};
+    fth_item_state state = fth_dispatcher_look(dispatcher, id, NULL, &failure);
+    if (state == FTH_ITEM_FAILED)
+        *answer = json_pack("{s:s, s:s}", "status", fth_status_name(failure.status), "error", failure.reason);
+    else
+        *answer = json_pack("{s:s, s:s}", "status", fth_status_name(FTH_OK), "state", states[state]);
+    return *answer ? FTH_OK : fth_fail(FTH_NO_MEMORY, "no memory for the answer");
+}
+
+static fth_status describe_set(const fth_local_clients *clients, const json_t *request, json_t **answer)
+{
+    const char *name = json_string_value(json_object_get(request, "data"));
+    const fth_open_set *set = NULL;
+    fth_status status = fth_served_sets_require(clients->with.sets, name ? name : "", &set);
+    if (status == FTH_OK)
+        *answer = json_pack("{s:o}", "set", json_deep_copy(set->description));
+    return status;
+}
+
+static fth_status describe_job(const fth_local_clients *clients, uint64_t id, json_t **answer)
+{
+    fth_served_job job;
+    if (!fth_served_jobs_find(clients->with.jobs, id, &job))
+        return fth_fail(FTH_INVALID, "there is no job %" PRIu64, id);
+    *answer = fth_served_job_describe(&job);
+    return FTH_OK;
+}
+
+static uint64_t job_of_slot(fth_local_clients *clients, int slot)
+{
+    fth_slot_state state;
+    return slot >= 0 && fth_board_read(clients->with.board, slot, &state) ? state.job : 0;
+}
+
+static fth_status answer_request(void *context, int slot, json_t *request, json_t **answer, uint64_t *job)
+{
+    fth_local_clients *clients = context;
+    const char *op = json_string_value(json_object_get(request, "op"));
+    fth_item_id id;
+
+    *answer = NULL;
+    if (!op)
+        return fth_fail(FTH_INVALID, "the request has no \"op\"");
+    if (strcmp(op, "register") == 0) {
+        fth_status status = fth_served_jobs_register(clients->with.jobs, request, "", NULL, job, answer);
+        clients->with.registered(clients->with.context);
+        clients->with.stir(clients->with.context);
+        return status;
+    }
+    if (strcmp(op, "join") == 0) {
+        *job = (uint64_t)json_integer_value(json_object_get(request, "job"));
+        if (!fth_served_jobs_may_join(clients->with.jobs, *job, NULL))
+            return fth_fail(FTH_INVALID, "there is no job %" PRIu64 "; register first", *job);
+        clients->with.stir(clients->with.context);
+        *answer = json_object();
+        return FTH_OK;
+    }
+    if (strcmp(op, "describe") == 0)
+        return describe_set(clients, request, answer);
+    if (strcmp(op, "figures") == 0)
+        return describe_job(clients, job_of_slot(clients, slot), answer);
+    if (strcmp(op, "failed?") == 0) {
+        const char *text = json_string_value(json_object_get(request, "id"));
+        if (!text || !fth_item_id_parse(text, &id))
+            return fth_fail(FTH_INVALID, "\"id\" is no item's");
+        return explain(clients->with.dispatcher, id, answer);
+    }
+    if (strcmp(op, "lost") == 0) {
+        const char *text = json_string_value(json_object_get(request, "id"));
+        if (!text || !fth_item_id_parse(text, &id))
+            return fth_fail(FTH_INVALID, "\"id\" is no item's");
+        if (fth_segment_evict(clients->with.segment, id)) /* or somebody else has said so before */
+            fth_dispatcher_lost(clients->with.dispatcher, id);
+        *answer = json_object();
+        return FTH_OK;
+    }
+    return fth_fail(FTH_INVALID, "unknown request \"%.40s\"", op);
+}
+
+static void wake(void *context, int slot)
+{
+    fth_local_clients *clients = context;
+    fth_slot_state state;
+    pthread_mutex_lock(&clients->mutex);
+    if (slot >= 0 && slot < FTH_BOARD_SLOTS && fth_board_read(clients->with.board, slot, &state)) {
+        note(clients, slot, &state);
+        note_wait(clients, slot, &state, true);
+    }
+    pthread_mutex_unlock(&clients->mutex);
+    clients->with.stir(clients->with.context);
+}
+
+static void left(void *context, int slot, uint64_t job, bool finished)
+{
+    fth_local_clients *clients = context;
+    fth_slot_state state;
+    pthread_mutex_lock(&clients->mutex);
+    if (slot >= 0 && slot < FTH_BOARD_SLOTS) {
+        if (fth_board_read(clients->with.board, slot, &state) && state.job == job)
+            note(clients, slot, &state); /* its last counts */
+        clients->seen[slot] = (seen_slot){0};
+    }
+    fth_served_jobs_leave(clients->with.jobs, job, slot, finished);
+    pthread_mutex_unlock(&clients->mutex);
+}
+
+/* ---- beginning and end ---- */
+
+fth_status fth_local_clients_open(const fth_local_clients_options *options, fth_local_clients **result)
+{
+    fth_status status = FTH_OK;
+    fth_local_clients *clients = NULL;
+    char *path = NULL;
+
+    *result = NULL;
+    FTH_TRY(fth_allocate(1, sizeof *clients, &clients));
+    clients->with = *options;
+    clients->highest = -1;
+    pthread_mutex_init(&clients->mutex, NULL);
+    FTH_TRY(fth_host_own_socket_path(options->port, &path));
+    FTH_TRY(
+        fth_host_open(path, options->segment, options->board,
+                      &(fth_host_supplier){.context = clients, .answer = answer_request, .wake = wake, .left = left},
+                      &clients->host));
+    *result = clients;
+    clients = NULL;
+
+out:
+    free(path);
+    fth_local_clients_close(clients);
+    return status;
+}
+
+void fth_local_clients_close(fth_local_clients *clients)
+{
+    if (!clients)
+        return;
+    fth_host_close(clients->host);
+    pthread_mutex_destroy(&clients->mutex);
+    free(clients);
+}
+
+int fth_local_clients_count(const fth_local_clients *clients)
+{
+    return fth_host_clients(clients->host);
+}

@@ -1,0 +1,259 @@
+/* The coordinator's HTTP: each handler reads a request and gives it to the part that it is for. What is held there is answered
+ * by the watching thread. */
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "batches/coordinator/coordinator_internal.h"
+
+enum { MAX_REGISTRATION = 64 << 10, MAX_MESSAGE = 8 << 20 };
+
+/* docs/batches.openapi.yaml, made into a source by the build */
+extern const char fth_batches_openapi[];
+extern const size_t fth_batches_openapi_size;
+
+/* ---- refusing ---- */
+
+static void answer_error(fth_exchange *exchange, int code, fth_status status, const char *message)
+{
+    if (code == 429 || code == 503)
+        fth_exchange_set_header(exchange, "Retry-After", "1");
+    fth_exchange_answer_json(
+        exchange, code,
+        json_pack("{s:i, s:s, s:s}", "code", code, "error", message, "status", fth_status_name(status)));
+}
+
+/* The calling thread's failure. */
+static void answer_failure(fth_exchange *exchange, fth_status status)
+{
+    int code = status == FTH_INVALID || status == FTH_CORRUPT ? 400 : status == FTH_NO_MEMORY ? 503 : 500;
+    answer_error(exchange, code, status, fth_error_message());
+}
+
+static void refuse(void *context, fth_exchange *exchange, fth_access_refusal why, const char *message)
+{
+    static const int codes[] = {
+        [FTH_ACCESS_FORBIDDEN] = 403, [FTH_ACCESS_UNSIGNED] = 401, [FTH_ACCESS_CLOCK] = 401, [FTH_ACCESS_BODY] = 401,
+        [FTH_ACCESS_HOST] = 403,      [FTH_ACCESS_ORIGIN] = 403,   [FTH_ACCESS_BUSY] = 503,  [FTH_ACCESS_RATE] = 429};
+    (void)context;
+    answer_error(exchange, codes[why], why == FTH_ACCESS_BUSY || why == FTH_ACCESS_RATE ? FTH_IO : FTH_INVALID,
+                 message);
+}
+
+bool fth_coordinator_admit(void *context, fth_exchange *exchange, const fth_route *route, fth_role *role)
+{
+    const fth_coordinator_parts *parts = context;
+    return fth_access_admit(parts->access, &(fth_refuser){NULL, refuse}, exchange, route, role);
+}
+
+void fth_coordinator_forbid(void *context, fth_exchange *exchange, const fth_route *route, fth_role role)
+{
+    (void)context;
+    fth_access_forbid(&(fth_refuser){NULL, refuse}, exchange, route, role);
+}
+
+/* The body as JSON, which is what was signed; NULL: refused. json_decref() it. */
+static json_t *read_body(const fth_coordinator_parts *parts, fth_exchange *exchange)
+{
+    size_t size = 0;
+    json_error_t error;
+    if (!fth_access_check_body(parts->access, &(fth_refuser){NULL, refuse}, exchange))
+        return NULL;
+    const char *body = fth_exchange_body(exchange, &size);
+    json_t *json = size > 0 ? json_loadb(body, size, JSON_REJECT_DUPLICATES, &error) : NULL;
+    if (json_is_object(json))
+        return json;
+    json_decref(json);
+    answer_error(exchange, 400, FTH_INVALID, "the body must be a JSON object");
+    return NULL;
+}
+
+/* What comes after a route's fixed part. */
+static const char *rest_of_path(const fth_exchange *exchange, const char *prefix)
+{
+    return fth_exchange_path(exchange) + strlen(prefix);
+}
+
+static bool may_read(const fth_exchange *exchange, const char *data)
+{
+    const fth_signed *who = fth_access_signer(exchange);
+    return !who || fth_signed_may_read(who, data);
+}
+
+/* ---- jobs and agents ---- */
+
+static void get_data(void *context, fth_exchange *exchange)
+{
+    const fth_coordinator_parts *parts = context;
+    const fth_open_set *set = NULL;
+    const char *name = rest_of_path(exchange, "/v1/data/");
+    if (!may_read(exchange, name))
+        answer_error(exchange, 403, FTH_INVALID, "this key may not read that data set");
+    else if (fth_served_sets_require(parts->sets, name, &set) != FTH_OK)
+        answer_error(exchange, 404, FTH_INVALID, fth_error_message());
+    else
+        fth_exchange_answer_json(exchange, 200, json_deep_copy(set->description));
+}
+
+static void register_job(void *context, fth_exchange *exchange)
+{
+    fth_coordinator_parts *parts = context;
+    uint64_t job = 0;
+    json_t *answer = NULL, *request = read_body(parts, exchange);
+    if (!request)
+        return;
+    const char *agent = json_string_value(json_object_get(request, "agent"));
+    fth_status status = fth_served_jobs_register(parts->jobs, request, agent ? agent : fth_exchange_client(exchange),
+                                                 fth_access_signer(exchange), &job, &answer);
+    if (status == FTH_OK)
+        fth_exchange_answer_json(exchange, 200, answer);
+    else
+        answer_failure(exchange, status);
+    fth_state_keeper_nudge(parts->keeper);
+    json_decref(request);
+}
+
+static void get_job(void *context, fth_exchange *exchange)
+{
+    fth_coordinator_parts *parts = context;
+    fth_served_job job;
+    uint64_t id = strtoull(rest_of_path(exchange, "/v1/jobs/"), NULL, 10);
+    if (!fth_served_jobs_find(parts->jobs, id, &job) || !may_read(exchange, job.spec.data))
+        answer_error(exchange, 404, FTH_INVALID, "there is no such job");
+    else
+        fth_exchange_answer_json(exchange, 200, fth_served_job_describe(&job));
+}
+
+static void sync_agent(void *context, fth_exchange *exchange)
+{
+    fth_coordinator_parts *parts = context;
+    json_t *request = read_body(parts, exchange);
+    if (!request)
+        return;
+    fth_status status = fth_agents_sync(parts->agents, exchange, request, fth_access_signer(exchange));
+    if (status != FTH_OK)
+        answer_failure(exchange, status);
+    else
+        fth_watcher_stir(parts->watcher);
+    json_decref(request);
+}
+
+static void get_item(void *context, fth_exchange *exchange)
+{
+    fth_coordinator_parts *parts = context;
+    fth_segment_cache *segment = fth_cache_segment(parts->cache);
+    fth_item_id id;
+    const void *entry = NULL;
+    uint64_t size = 0;
+    if (!segment || !fth_item_id_parse(rest_of_path(exchange, "/v1/items/"), &id) ||
+        !fth_dispatcher_may_read(parts->dispatcher, id, fth_access_signer(exchange)) ||
+        !fth_segment_hold(segment, id, &entry, &size)) {
+        answer_error(exchange, 404, FTH_INVALID, "the cache has no such item");
+        return;
+    }
+    fth_exchange_answer_large(exchange, 200, "application/octet-stream", entry, size);
+    fth_segment_release(segment, entry);
+}
+
+/* ---- workers and functions ---- */
+
+/* Orders are for any data set, so a worker's key must be good for all that are served. */
+static bool refuse_limited(const fth_coordinator_parts *parts, fth_exchange *exchange)
+{
+    const fth_open_set *set;
+    for (size_t i = 0; (set = fth_served_sets_get(parts->sets, i)); i++) {
+        if (may_read(exchange, set->name))
+            continue;
+        answer_error(exchange, 403, FTH_INVALID,
+                     "this key may not read every data set, and a worker gets orders for all; use a key without data=");
+        return true;
+    }
+    return false;
+}
+
+static void hand_to_lending(fth_coordinator_parts *parts, fth_exchange *exchange,
+                            fth_status (*act)(fth_order_lending *lending, fth_exchange *exchange,
+                                              const json_t *request))
+{
+    json_t *request = refuse_limited(parts, exchange) ? NULL : read_body(parts, exchange);
+    if (!request)
+        return;
+    fth_status status = FTH_OK;
+    if (!parts->has_workers)
+        status = fth_fail(FTH_INVALID, "this coordinator has no orders for workers; start it with --prefetch workers");
+    else
+        status = act(parts->lending, exchange, request);
+    if (status != FTH_OK)
+        answer_failure(exchange, status);
+    else
+        fth_watcher_stir(parts->watcher);
+    json_decref(request);
+}
+
+static void take_orders(void *context, fth_exchange *exchange)
+{
+    hand_to_lending(context, exchange, fth_order_lending_take);
+}
+
+static void finish_orders(void *context, fth_exchange *exchange)
+{
+    hand_to_lending(context, exchange, fth_order_lending_finish);
+}
+
+static void put_item(void *context, fth_exchange *exchange)
+{
+    fth_coordinator_parts *parts = context;
+    fth_item_id id;
+    if (refuse_limited(parts, exchange) ||
+        !fth_access_check_body(parts->access, &(fth_refuser){NULL, refuse}, exchange))
+        return;
+    if (!fth_item_id_parse(rest_of_path(exchange, "/v1/items/"), &id)) {
+        answer_error(exchange, 404, FTH_INVALID, "that is no item's id");
+        return;
+    }
+    fth_status status = fth_order_lending_put(parts->lending, exchange, id);
+    if (status != FTH_OK)
+        answer_failure(exchange, status);
+}
+
+/* ---- for people ---- */
+
+static void get_status(void *context, fth_exchange *exchange)
+{
+    fth_exchange_answer_json(exchange, 200, fth_coordinator_describe(context, fth_access_signer(exchange)));
+}
+
+static void get_metrics(void *context, fth_exchange *exchange)
+{
+    char *text = fth_coordinator_format_metrics(context);
+    fth_exchange_answer(exchange, text ? 200 : 500, "text/plain; version=0.0.4", text, text ? strlen(text) : 0);
+    free(text);
+}
+
+static void get_health(void *context, fth_exchange *exchange)
+{
+    (void)context;
+    fth_exchange_answer_json(exchange, 200, json_pack("{s:i, s:s}", "code", 200, "status", "ok"));
+}
+
+static void get_openapi(void *context, fth_exchange *exchange)
+{
+    (void)context;
+    fth_exchange_answer(exchange, 200, "application/yaml", fth_batches_openapi, fth_batches_openapi_size);
+}
+
+const fth_route fth_coordinator_routes[] = {
+    {"GET", "/v1/data/*", get_data, FTH_ROLE_READ, 0, "/v1/data"},
+    {"POST", "/v1/jobs", register_job, FTH_ROLE_READ, MAX_REGISTRATION, NULL},
+    {"GET", "/v1/jobs/*", get_job, FTH_ROLE_READ, 0, "/v1/jobs/JOB"},
+    {"POST", "/v1/sync", sync_agent, FTH_ROLE_READ, MAX_MESSAGE, NULL},
+    {"GET", "/v1/items/*", get_item, FTH_ROLE_READ, 0, "/v1/items"},
+    {"PUT", "/v1/items/*", put_item, FTH_ROLE_TRAIN, FTH_SERVER_BODY, "/v1/items"},
+    {"POST", "/v1/orders/take", take_orders, FTH_ROLE_TRAIN, MAX_REGISTRATION, NULL},
+    {"POST", "/v1/orders/done", finish_orders, FTH_ROLE_TRAIN, MAX_MESSAGE, NULL},
+    {"GET", "/v1/status", get_status, FTH_ROLE_READ, 0, NULL},
+    {"GET", "/metrics", get_metrics, FTH_ROLE_NONE, 0, NULL},
+    {"GET", "/healthz", get_health, FTH_ROLE_NONE, 0, NULL},
+    {"GET", "/openapi.yaml", get_openapi, FTH_ROLE_NONE, 0, NULL},
+    {0},
+};

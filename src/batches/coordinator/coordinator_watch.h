@@ -1,0 +1,26 @@
+/* The thread that looks after things: it reads the board every few milliseconds while something moves there, seldom when nothing
+ * does, answers what is held for agents and workers, drops what nobody needs and counts what the cache costs. */
+#ifndef FTH_BATCHES_COORDINATOR_WATCH_H
+#define FTH_BATCHES_COORDINATOR_WATCH_H
+
+#include "batches/coordinator/coordinator_agents.h"
+#include "batches/coordinator/coordinator_local.h"
+#include "batches/coordinator/coordinator_workers.h"
+
+typedef struct fth_watcher fth_watcher;
+
+typedef struct fth_watcher_options {
+    fth_dispatcher *dispatcher;
+    fth_served_jobs *jobs;
+    fth_agents *agents;
+    fth_order_lending *lending;
+} fth_watcher_options;
+
+fth_status fth_watcher_create(const fth_watcher_options *options, fth_watcher **watcher);
+/* `local` (or NULL) outlives the thread. */
+fth_status fth_watcher_start(fth_watcher *watcher, fth_local_clients *local);
+void fth_watcher_stir(fth_watcher *watcher); /* somebody waits: look now. Any thread */
+void fth_watcher_stop(fth_watcher *watcher); /* joins the thread, if it was started */
+void fth_watcher_free(fth_watcher *watcher);
+
+#endif

@@ -1,0 +1,27 @@
+/* Workers on other machines (--prefetch workers), which ask for orders over HTTP and hand in what they made. An order is lent for a
+ * time: when it is over, it has failed, and somebody else gets it. */
+#ifndef FTH_BATCHES_COORDINATOR_WORKERS_H
+#define FTH_BATCHES_COORDINATOR_WORKERS_H
+
+#include "batches/coordinator/coordinator_dispatcher.h"
+#include "http/server.h"
+
+typedef struct fth_order_lending fth_order_lending;
+
+/* `limit_s` is how long an order is lent. */
+fth_status fth_order_lending_create(fth_dispatcher *dispatcher, fth_cache *cache, double limit_s,
+                                    fth_order_lending **lending);
+void fth_order_lending_free(fth_order_lending *lending);
+
+/* Each takes over the exchange of a request, which it answers now or later; FTH_INVALID, ...: not answered. */
+fth_status fth_order_lending_take(fth_order_lending *lending, fth_exchange *exchange, const json_t *request);
+fth_status fth_order_lending_finish(fth_order_lending *lending, fth_exchange *exchange, const json_t *request);
+/* An entry that somebody made: checked, and put into the shared memory. */
+fth_status fth_order_lending_put(fth_order_lending *lending, fth_exchange *exchange, fth_item_id id);
+
+/* Gives orders to those who wait, and takes back what is overdue. Gives whether somebody waits. */
+bool fth_order_lending_tick(fth_order_lending *lending);
+void fth_order_lending_close(fth_order_lending *lending);   /* answers everything that is held */
+size_t fth_order_lending_count(fth_order_lending *lending); /* orders that are lent */
+
+#endif

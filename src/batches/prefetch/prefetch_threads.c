@@ -1,0 +1,277 @@
+/* Prefetching by threads of this process: of the coordinator, or of a worker (worker.c).
+ *
+ * All threads share what is being made: one takes an order, and whoever is free helps with its pieces, so that a job that
+ * waits for one batch waits for all threads' work on it. One thread at a time waits for the next order; the others wait for pieces,
+ * or for their turn to take one. An order:
+ *
+ *     taken -> begun -> pieces taken, by several threads -> the last helper ends it, and reports
+ *
+ * Orders for samples are short, so a few are taken at once: a store can fetch them side by side. */
+#include <limits.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/process.h"
+#include "batches/prefetch/prefetch.h"
+
+enum { USUAL_THREADS = 4, MOST_THREADS = 256, SAMPLES_AT_ONCE = 16 };
+#define TAKE_S         0.25 /* a wait for an order; a stop takes no longer */
+#define USUAL_ANSWER_S 20.0
+
+/* An order being worked on. */
+typedef struct fth_work {
+    fth_order order;
+    fth_item_task *task;
+    int helpers; /* threads that have a piece of it */
+    struct fth_work *next;
+} fth_work;
+
+typedef struct fth_thread_pool {
+    fth_order_source source;
+    double answer_s;
+    pthread_t threads[MOST_THREADS];
+    int thread_count;
+    atomic_bool stop;
+
+    pthread_mutex_t mutex; /* guards what follows, and the works */
+    pthread_cond_t changed;
+    fth_work *works; /* the oldest first */
+    bool taking;     /* a thread waits for an order */
+} fth_thread_pool;
+
+/* One thread's tools, for every data set that it has met. */
+typedef struct fth_toolbox {
+    fth_preparing_thread **threads;
+    size_t count, capacity;
+} fth_toolbox;
+
+static const char *const prefetcher_name = "threads";
+
+static fth_status find_tools(fth_toolbox *box, fth_preparer *preparer, fth_preparing_thread **tools)
+{
+    fth_status status = FTH_OK;
+    for (size_t i = 0; i < box->count; i++)
+        if (fth_preparing_thread_preparer(box->threads[i]) == preparer) {
+            *tools = box->threads[i];
+            return FTH_OK;
+        }
+    FTH_TRY(fth_grow(&box->threads, box->count, &box->capacity, sizeof *box->threads));
+    FTH_TRY(fth_preparing_thread_create(preparer, tools));
+    box->threads[box->count++] = *tools;
+
+out:
+    return status;
+}
+
+static void release_tools(fth_toolbox *box)
+{
+    for (size_t i = 0; i < box->count; i++)
+        fth_preparing_thread_free(box->threads[i]);
+    free(box->threads);
+}
+
+/* ---- orders ---- */
+
+static void report_failure(fth_thread_pool *pool, const fth_order *order, fth_status status)
+{
+    char reason[512];
+    snprintf(reason, sizeof reason, "%s", fth_error_message());
+    pool->source.done(pool->source.context, prefetcher_name, order, status, reason, &(fth_preparation){0}, 0);
+}
+
+/* Begins an order, and adds it to the works; or reports why not. */
+static void begin_order(fth_thread_pool *pool, fth_toolbox *box, const fth_order *order)
+{
+    fth_status status = FTH_OK;
+    fth_preparer *preparer = NULL;
+    fth_preparing_thread *tools = NULL;
+    fth_work *work = NULL;
+
+    FTH_TRY(pool->source.preparer(pool->source.context, order->spec.data, &preparer));
+    FTH_TRY(find_tools(box, preparer, &tools));
+    FTH_TRY(fth_allocate(1, sizeof *work, &work));
+    work->order = *order;
+    FTH_TRY(fth_item_task_begin(tools, order, pool->source.cache, fth_deadline_in(pool->answer_s), &work->task));
+    pthread_mutex_lock(&pool->mutex);
+    fth_work **last = &pool->works;
+    while (*last)
+        last = &(*last)->next;
+    *last = work;
+    pthread_cond_broadcast(&pool->changed);
+    pthread_mutex_unlock(&pool->mutex);
+    work = NULL;
+
+out:
+    free(work);
+    if (status != FTH_OK)
+        report_failure(pool, order, status);
+}
+
+static void take_orders(fth_thread_pool *pool, fth_toolbox *box)
+{
+    fth_order order;
+    bool taken = pool->source.take(pool->source.context, prefetcher_name, fth_deadline_in(TAKE_S), &order);
+    for (int i = 1; taken; i++) {
+        begin_order(pool, box, &order);
+        taken = order.kind != FTH_ITEM_BATCH && i < SAMPLES_AT_ONCE && !atomic_load(&pool->stop) &&
+                pool->source.take(pool->source.context, prefetcher_name, fth_deadline_in(0), &order);
+    }
+}
+
+/* Ends a work that nobody helps with, which is off the list. */
+static void end_work(fth_thread_pool *pool, fth_work *work)
+{
+    fth_preparation preparation = {0};
+    fth_status status = fth_item_task_end(work->task, &preparation);
+    if (status == FTH_OK)
+        pool->source.done(pool->source.context, prefetcher_name, &work->order, FTH_OK, "", &preparation, 0);
+    else
+        report_failure(pool, &work->order, status);
+    free(work);
+}
+
+/* ---- threads ---- */
+
+/* With the mutex held. */
+static fth_work *find_work(const fth_thread_pool *pool)
+{
+    for (fth_work *work = pool->works; work; work = work->next)
+        if (fth_item_task_has_pieces(work->task))
+            return work;
+    return NULL;
+}
+
+/* With the mutex held. */
+static void remove_work(fth_thread_pool *pool, const fth_work *work)
+{
+    fth_work **place = &pool->works;
+    while (*place != work)
+        place = &(*place)->next;
+    *place = work->next;
+}
+
+/* Makes a piece of a work; who makes the last ends it. With the mutex held, which is left meanwhile. */
+static void help(fth_thread_pool *pool, fth_toolbox *box, fth_work *work)
+{
+    fth_preparer *preparer = NULL;
+    fth_preparing_thread *tools = NULL;
+    work->helpers++;
+    pthread_mutex_unlock(&pool->mutex);
+    if (pool->source.preparer(pool->source.context, work->order.spec.data, &preparer) == FTH_OK &&
+        find_tools(box, preparer, &tools) == FTH_OK)
+        fth_item_task_help(work->task, tools);
+    else
+        fth_item_task_stop(work->task);
+    pthread_mutex_lock(&pool->mutex);
+    work->helpers--;
+    if (work->helpers > 0 || fth_item_task_has_pieces(work->task))
+        return;
+    remove_work(pool, work);
+    pthread_mutex_unlock(&pool->mutex);
+    end_work(pool, work);
+    pthread_mutex_lock(&pool->mutex);
+}
+
+static void *run(void *context)
+{
+    fth_thread_pool *pool = context;
+    fth_toolbox box = {0};
+    fth_work *work;
+
+    pthread_mutex_lock(&pool->mutex);
+    while (!atomic_load(&pool->stop)) {
+        if ((work = find_work(pool))) {
+            help(pool, &box, work);
+        } else if (!pool->taking) {
+            pool->taking = true;
+            pthread_mutex_unlock(&pool->mutex);
+            take_orders(pool, &box);
+            pthread_mutex_lock(&pool->mutex);
+            pool->taking = false;
+            pthread_cond_signal(&pool->changed);
+        } else {
+            pthread_cond_wait(&pool->changed, &pool->mutex); /* ended by who takes, at the latest after TAKE_S */
+        }
+    }
+    pthread_cond_broadcast(&pool->changed);
+    pthread_mutex_unlock(&pool->mutex);
+    release_tools(&box);
+    return NULL;
+}
+
+/* ---- the kind ---- */
+
+static fth_status read_count(const char *argument, int *count)
+{
+    char *end = NULL;
+    long value = *argument ? strtol(argument, &end, 10) : USUAL_THREADS;
+    if (value < 1 || value > MOST_THREADS || (end && *end))
+        return fth_fail(FTH_INVALID, "threads:%s: expected threads:N with N from 1 to %d", argument, MOST_THREADS);
+    *count = (int)value;
+    return FTH_OK;
+}
+
+static fth_status check(const char *argument)
+{
+    int count;
+    return read_count(argument, &count);
+}
+
+static void stop(void *state)
+{
+    fth_thread_pool *pool = state;
+    atomic_store(&pool->stop, true);
+    pthread_mutex_lock(&pool->mutex);
+    for (fth_work *work = pool->works; work; work = work->next)
+        fth_item_task_stop(work->task);
+    pthread_cond_broadcast(&pool->changed);
+    pthread_mutex_unlock(&pool->mutex);
+    for (int i = 0; i < pool->thread_count; i++)
+        pthread_join(pool->threads[i], NULL); /* each leaves after a piece, or a wait for an order */
+    while (pool->works) {
+        fth_work *work = pool->works;
+        pool->works = work->next;
+        end_work(pool, work);
+    }
+    pthread_cond_destroy(&pool->changed);
+    pthread_mutex_destroy(&pool->mutex);
+    free(pool);
+}
+
+static fth_status start(const char *argument, const fth_order_source *source, const fth_prefetch_options *options,
+                        void **state)
+{
+    fth_status status = FTH_OK;
+    fth_thread_pool *pool = NULL;
+    int count = 0, failure = 0;
+
+    FTH_TRY(read_count(argument, &count));
+    FTH_TRY(fth_allocate(1, sizeof *pool, &pool));
+    pool->source = *source;
+    pool->answer_s = options->answer_s > 0 ? options->answer_s : USUAL_ANSWER_S;
+    pthread_mutex_init(&pool->mutex, NULL);
+    pthread_cond_init(&pool->changed, NULL);
+    while (failure == 0 && pool->thread_count < count) {
+        failure = fth_thread_start(&pool->threads[pool->thread_count], "prefetch", run, pool);
+        pool->thread_count += failure == 0;
+    }
+    if (pool->thread_count == 0) {
+        stop(pool);
+        return fth_fail(FTH_NO_MEMORY, "cannot start a prefetching thread");
+    }
+    *state = pool;
+
+out:
+    return status;
+}
+
+const fth_prefetch_kind fth_prefetch_threads = {
+    .name = "threads",
+    .summary = "threads of the coordinator: threads:4",
+    .check = check,
+    .start = start,
+    .stop = stop,
+};

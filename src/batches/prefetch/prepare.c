@@ -1,0 +1,599 @@
+/* See prepare.h. Three objects:
+ *
+ *     fth_preparer           a data set, its version, and which samples are known to be bad
+ *     fth_preparing_thread   a thread's decoder and buffers (fth_sample_maker)
+ *     fth_item_task             one item being made: begin -> pieces, by several threads -> end
+ *
+ * The entry's memory is the cache's from begin on. A piece writes only its own images and labels; what pieces add up to is
+ * guarded by the task's mutex. */
+#include "batches/prefetch/prepare.h"
+
+#include <inttypes.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/printable.h"
+#include "batches/payload.h"
+#include "data/provider.h"
+
+enum {
+    PIECE_SAMPLES = 8,
+    BAD_TEXT = 257 /* bytes of a name or a cause: as much as a batch has room for */
+};
+
+/* ---- data sets ---- */
+
+typedef struct bad_sample {
+    fth_split split;
+    int64_t sample;
+    char name[BAD_TEXT], reason[BAD_TEXT];
+} bad_sample;
+
+struct fth_preparer {
+    fth_dataset *dataset;
+    bool files; /* samples are image files, of which some may be bad */
+    char version[FTH_VERSION_TEXT];
+
+    pthread_mutex_t mutex; /* guards what follows */
+    bad_sample **bad;      /* each lives as long as the preparer */
+    size_t bad_count, bad_capacity;
+    atomic_size_t known; /* bad_count, to be read without the mutex */
+};
+
+fth_status fth_preparer_open(const char *address, const fth_dataset_options *options, fth_preparer **preparer)
+{
+    fth_status status = FTH_OK;
+    fth_preparer *opened = NULL;
+    fth_dataset_options own = *options;
+    fth_provided_set facts;
+
+    own.decoded_cache_bytes = 0; /* with one, images would be decoded in another way than jobs without it do */
+    FTH_TRY(fth_allocate(1, sizeof *opened, &opened));
+    pthread_mutex_init(&opened->mutex, NULL);
+    FTH_TRY(fth_dataset_open(address, &own, &opened->dataset));
+    FTH_TRY(fth_dataset_version(opened->dataset, opened->version));
+    fth_dataset_describe_provided(opened->dataset, &facts);
+    opened->files = facts.files;
+    *preparer = opened;
+    opened = NULL;
+
+out:
+    fth_preparer_free(opened);
+    return status;
+}
+
+void fth_preparer_free(fth_preparer *preparer)
+{
+    if (!preparer)
+        return;
+    for (size_t i = 0; i < preparer->bad_count; i++)
+        free(preparer->bad[i]);
+    free(preparer->bad);
+    fth_dataset_free(preparer->dataset);
+    pthread_mutex_destroy(&preparer->mutex);
+    free(preparer);
+}
+
+const fth_dataset *fth_preparer_dataset(const fth_preparer *preparer)
+{
+    return preparer->dataset;
+}
+
+const char *fth_preparer_version(const fth_preparer *preparer)
+{
+    return preparer->version;
+}
+
+/* With the mutex held. */
+static const bad_sample *find_bad(const fth_preparer *preparer, fth_split split, int64_t sample)
+{
+    for (size_t i = 0; i < preparer->bad_count; i++)
+        if (preparer->bad[i]->sample == sample && preparer->bad[i]->split == split)
+            return preparer->bad[i];
+    return NULL;
+}
+
+/* NULL: it is not known to be bad. */
+static const bad_sample *look_for_bad(fth_preparer *preparer, fth_split split, int64_t sample)
+{
+    if (atomic_load_explicit(&preparer->known, memory_order_relaxed) == 0)
+        return NULL;
+    pthread_mutex_lock(&preparer->mutex);
+    const bad_sample *found = find_bad(preparer, split, sample);
+    pthread_mutex_unlock(&preparer->mutex);
+    return found;
+}
+
+/* As much of a text as fits, in JSON's characters and without half of one at the end. */
+static void copy_text(const char *text, char *copy, size_t size)
+{
+    char *clean = fth_printable(text ? text : "");
+    size_t length = clean ? strlen(clean) : 0;
+    if (length >= size)
+        for (length = size - 1; length > 0 && ((unsigned char)clean[length] & 0xC0) == 0x80;)
+            length--;
+    memcpy(copy, clean ? clean : "", length);
+    copy[length] = '\0';
+    free(clean);
+}
+
+/* Notes a sample that the calling thread's error message is about. */
+static fth_status note_bad(fth_preparer *preparer, fth_split split, int64_t sample, const char *name,
+                           const bad_sample **noted)
+{
+    fth_status status = FTH_OK;
+    bad_sample *bad = NULL;
+
+    pthread_mutex_lock(&preparer->mutex);
+    *noted = find_bad(preparer, split, sample);
+    if (*noted)
+        goto out;
+    FTH_TRY(fth_grow(&preparer->bad, preparer->bad_count, &preparer->bad_capacity, sizeof *preparer->bad));
+    FTH_TRY(fth_allocate(1, sizeof *bad, &bad));
+    bad->split = split;
+    bad->sample = sample;
+    copy_text(name, bad->name, sizeof bad->name);
+    copy_text(fth_error_message(), bad->reason, sizeof bad->reason);
+    preparer->bad[preparer->bad_count++] = bad;
+    atomic_store_explicit(&preparer->known, preparer->bad_count, memory_order_relaxed);
+    *noted = bad;
+    fth_log_warning("%s: %s cannot be read (%s)", fth_dataset_get_info(preparer->dataset)->name, bad->name,
+                    bad->reason);
+
+out:
+    pthread_mutex_unlock(&preparer->mutex);
+    return status;
+}
+
+/* ---- threads ---- */
+
+struct fth_preparing_thread {
+    fth_preparer *preparer;
+    fth_sample_maker *maker;
+};
+
+fth_status fth_preparing_thread_create(fth_preparer *preparer, fth_preparing_thread **thread)
+{
+    fth_status status = fth_allocate(1, sizeof **thread, thread);
+    if (status != FTH_OK)
+        return status;
+    (*thread)->preparer = preparer;
+    status = fth_sample_maker_create(preparer->dataset, &(*thread)->maker);
+    if (status != FTH_OK) {
+        fth_preparing_thread_free(*thread);
+        *thread = NULL;
+    }
+    return status;
+}
+
+void fth_preparing_thread_free(fth_preparing_thread *thread)
+{
+    if (!thread)
+        return;
+    fth_sample_maker_free(thread->maker);
+    free(thread);
+}
+
+fth_preparer *fth_preparing_thread_preparer(const fth_preparing_thread *thread)
+{
+    return thread->preparer;
+}
+
+/* ---- an item being made ---- */
+
+struct fth_item_task {
+    fth_preparer *preparer;
+    fth_order order;
+    fth_cache *cache;
+    fth_deadline deadline;
+
+    void *entry; /* the cache's room; NULL: none yet */
+    uint64_t entry_bytes;
+    float *images;
+    int64_t *labels;
+    int64_t image_size;  /* floats */
+    fth_batch_plan plan; /* of a sample: count 1, and no more */
+
+    atomic_llong next;       /* sample of the batch that nobody has taken */
+    atomic_bool look_around; /* the cache may have encoded samples of it */
+
+    pthread_mutex_t mutex; /* guards what follows */
+    fth_preparation sum;
+    json_t *bad; /* [[sample, name, cause], ...] */
+    fth_status status;
+    char message[512];
+};
+
+static void free_task(fth_item_task *task)
+{
+    if (!task)
+        return;
+    if (task->entry)
+        fth_cache_cancel(task->cache, task->entry);
+    free(task->plan.samples);
+    json_decref(task->bad);
+    pthread_mutex_destroy(&task->mutex);
+    free(task);
+}
+
+static fth_status check_order(const fth_preparer *preparer, const fth_order *order)
+{
+    fth_status status = FTH_OK;
+    const fth_dataset_info *info = fth_dataset_get_info(preparer->dataset);
+    int64_t count = info->count[order->spec.split];
+
+    FTH_REQUIRE(strcmp(order->spec.version, preparer->version) == 0, FTH_IO, /* here: others may have it */
+                "%s has version %.12s here, and %.12s is asked for: the data has changed, or is another", info->name,
+                preparer->version, order->spec.version);
+    if (order->kind == FTH_ITEM_BATCH)
+        FTH_TRY(fth_job_spec_check(&order->spec, count));
+    else
+        FTH_REQUIRE(order->number < count, FTH_INVALID, "%s: there is no sample %" PRId64 " among %" PRId64, info->name,
+                    order->number, count);
+    FTH_REQUIRE(order->number >= 0 && order->spec.rotation >= 0, FTH_INVALID, "order: it is not complete");
+
+out:
+    return status;
+}
+
+/* Room for the batch, and where its images go. */
+static fth_status begin_batch(fth_item_task *task, fth_sample_maker *maker)
+{
+    fth_status status = FTH_OK;
+    const fth_job_spec *spec = &task->order.spec;
+    const fth_dataset_info *info = fth_dataset_get_info(task->preparer->dataset);
+    int shape[3];
+    char id[FTH_ITEM_ID_TEXT];
+
+    FTH_TRY(fth_sample_maker_shape(maker, spec->transform, shape));
+    FTH_TRY(fth_allocate((size_t)spec->batch, sizeof *task->plan.samples, &task->plan.samples));
+    fth_job_plan_batch(spec, info->count[spec->split], task->order.number, &task->plan);
+    fth_item_id_format(task->order.id, id);
+    FTH_REQUIRE(fth_item_id_equal(task->order.id, fth_job_batch_id(spec, &task->plan)), FTH_INVALID,
+                "order: item %s is not batch %" PRId64, id, task->order.number);
+    const fth_batch_payload payload = {.count = task->plan.count,
+                                       .number = task->plan.number,
+                                       .epoch = task->plan.epoch,
+                                       .channels = shape[0],
+                                       .height = shape[1],
+                                       .width = shape[2]};
+    task->image_size = (int64_t)shape[0] * shape[1] * shape[2];
+    task->entry_bytes = fth_batch_entry_bytes(&payload);
+    FTH_REQUIRE(task->entry_bytes > 0 && payload.count > 0, FTH_INVALID,
+                "batch %" PRId64 " of %" PRId64 " images of %d × %d × %d is empty, or far too large", task->plan.number,
+                task->plan.count, shape[0], shape[1], shape[2]);
+    FTH_TRY(fth_cache_begin(task->cache, task->entry_bytes, &task->entry));
+    FTH_TRY(fth_batch_entry_begin(&payload, task->entry, task->entry_bytes, &task->images, &task->labels));
+    fth_sample_maker_expect(maker, spec->split, task->plan.samples, task->plan.count);
+
+out:
+    return status;
+}
+
+fth_status fth_item_task_begin(fth_preparing_thread *thread, const fth_order *order, fth_cache *cache,
+                               fth_deadline deadline, fth_item_task **task)
+{
+    fth_status status = FTH_OK;
+    fth_item_task *begun = NULL;
+
+    FTH_TRY(check_order(thread->preparer, order));
+    FTH_TRY(fth_allocate(1, sizeof *begun, &begun));
+    pthread_mutex_init(&begun->mutex, NULL);
+    begun->preparer = thread->preparer;
+    begun->order = *order;
+    begun->cache = cache;
+    begun->deadline = deadline;
+    begun->plan.count = 1;
+    atomic_init(&begun->look_around, thread->preparer->files);
+    if (order->kind == FTH_ITEM_BATCH)
+        FTH_TRY(begin_batch(begun, thread->maker));
+    else
+        fth_sample_maker_expect(thread->maker, order->spec.split, &order->number, 1);
+    *task = begun;
+    begun = NULL;
+
+out:
+    free_task(begun);
+    return status;
+}
+
+/* ---- pieces ---- */
+
+/* A run of samples of a batch, in the hands of one thread, and what it costs. */
+typedef struct batch_piece {
+    fth_item_task *task;
+    fth_preparing_thread *thread;
+    int64_t begin, end;
+    bool done[PIECE_SAMPLES]; /* made from what the cache had */
+    fth_preparation cost;
+} batch_piece;
+
+static void add_cost(fth_item_task *task, const fth_preparation *cost)
+{
+    pthread_mutex_lock(&task->mutex);
+    task->sum.fetch_s += cost->fetch_s;
+    task->sum.decode_s += cost->decode_s;
+    task->sum.transform_s += cost->transform_s;
+    task->sum.fetched_bytes += cost->fetched_bytes;
+    task->sum.samples += cost->samples;
+    task->sum.decoded += cost->decoded;
+    pthread_mutex_unlock(&task->mutex);
+}
+
+/* With the mutex held. */
+static bool is_listed(const fth_item_task *task, int64_t sample)
+{
+    for (size_t i = 0; i < json_array_size(task->bad); i++)
+        if (json_integer_value(json_array_get(json_array_get(task->bad, i), 0)) == sample)
+            return true;
+    return false;
+}
+
+/* A sample that could not be used. A batch lists each once, while there is room for that. */
+static void add_bad(fth_item_task *task, const bad_sample *bad)
+{
+    pthread_mutex_lock(&task->mutex);
+    if (is_listed(task, bad->sample))
+        goto out;
+    if (task->sum.bad++ == 0) {
+        copy_text(bad->name, task->sum.bad_name, sizeof task->sum.bad_name);
+        copy_text(bad->reason, task->sum.bad_reason, sizeof task->sum.bad_reason);
+    }
+    if (!task->bad)
+        task->bad = json_array();
+    if (json_array_size(task->bad) < (size_t)task->plan.count)
+        json_array_append_new(task->bad, json_pack("[I, s, s]", (json_int_t)bad->sample, bad->name, bad->reason));
+
+out:
+    pthread_mutex_unlock(&task->mutex);
+}
+
+static void fail_task(fth_item_task *task, fth_status status)
+{
+    pthread_mutex_lock(&task->mutex);
+    if (task->status == FTH_OK) {
+        task->status = status;
+        snprintf(task->message, sizeof task->message, "%s", fth_error_message());
+    }
+    pthread_mutex_unlock(&task->mutex);
+    atomic_store(&task->next, task->plan.count); /* the other pieces are of no use */
+}
+
+static fth_status finish_sample(batch_piece *piece, int64_t place, const fth_raw_sample *raw)
+{
+    const fth_item_task *task = piece->task;
+    const fth_job_spec *spec = &task->order.spec;
+    const fth_finish finish = {.preparation = spec->transform,
+                               .augmentation = spec->augmentation,
+                               .seed = spec->augment_seed,
+                               .epoch = task->plan.order_epoch,
+                               .sample = task->plan.samples[place]};
+    fth_sample_maker *maker = piece->thread->maker;
+    double begin = fth_clock_seconds(), decoded = fth_sample_maker_decode_seconds(maker);
+    fth_status status = fth_sample_maker_finish(maker, raw, &finish, task->images + place * task->image_size);
+    decoded = fth_sample_maker_decode_seconds(maker) - decoded;
+    piece->cost.decode_s += decoded;
+    piece->cost.transform_s += fth_clock_seconds() - begin - decoded;
+    if (status == FTH_OK) {
+        task->labels[place] = raw->label;
+        piece->cost.samples++;
+        piece->cost.decoded += raw->width == 0;
+    }
+    return status;
+}
+
+static fth_status read_sample(batch_piece *piece, int64_t sample, fth_raw_sample *raw)
+{
+    double begin = fth_clock_seconds();
+    fth_status status = fth_sample_maker_read(piece->thread->maker, piece->task->order.spec.split, sample, raw);
+    piece->cost.fetch_s += fth_clock_seconds() - begin;
+    if (status == FTH_OK && raw->width == 0)
+        piece->cost.fetched_bytes += raw->size_bytes;
+    return status;
+}
+
+/* A sample of the batch, or the next one that can be read: the loader's rule. */
+static fth_status make_sample(batch_piece *piece, int64_t place)
+{
+    fth_item_task *task = piece->task;
+    fth_preparer *preparer = task->preparer;
+    const fth_dataset_info *info = fth_dataset_get_info(preparer->dataset);
+    fth_split split = task->order.spec.split;
+    int64_t count = info->count[split], first = task->plan.samples[place];
+
+    for (int64_t tries = 0; tries < count; tries++) {
+        int64_t sample = (first + tries) % count;
+        const bad_sample *bad = look_for_bad(preparer, split, sample);
+        if (!bad) {
+            fth_raw_sample raw;
+            fth_status status = read_sample(piece, sample, &raw);
+            if (status == FTH_OK)
+                status = finish_sample(piece, place, &raw);
+            if (status == FTH_OK)
+                return FTH_OK;
+            if (status != FTH_CORRUPT || !preparer->files)
+                return fth_fail_within(status, "batch %" PRId64 ", sample %" PRId64 " (%s) of %s", task->plan.number,
+                                       sample, raw.name ? raw.name : "", info->name);
+            status = note_bad(preparer, split, sample, raw.name, &bad);
+            if (status != FTH_OK)
+                return status;
+        }
+        add_bad(task, bad);
+        if (fth_deadline_passed(task->deadline))
+            return fth_fail(FTH_TIMEOUT, "batch %" PRId64 " of %s was not finished in time", task->plan.number,
+                            info->name);
+    }
+    return fth_fail(FTH_CORRUPT, "%s: none of %s can be read", info->name, FTH_COUNTED(count, "image"));
+}
+
+/* ---- samples that the cache has ---- */
+
+static void take_cached(void *context, size_t which, const void *entry, uint64_t size_bytes)
+{
+    batch_piece *piece = context;
+    fth_sample_payload sample;
+    char *text = NULL;
+    if (fth_sample_entry_read(entry, size_bytes, &sample, &text) == FTH_OK && !sample.error) {
+        const fth_raw_sample raw = {
+            .bytes = sample.bytes, .size_bytes = sample.size_bytes, .label = sample.label, .name = sample.name};
+        /* One that cannot be decoded is read again, which says so with the right name. */
+        piece->done[which] = finish_sample(piece, piece->begin + (int64_t)which, &raw) == FTH_OK;
+    }
+    free(text);
+}
+
+/* Encoded samples that other jobs needed already. If the first piece finds none, the others do not ask. */
+static void use_cached(batch_piece *piece)
+{
+    fth_item_id ids[PIECE_SAMPLES] = {0};
+    const fth_item_task *task = piece->task;
+    size_t count = (size_t)(piece->end - piece->begin);
+    bool found = false;
+    for (size_t i = 0; i < count; i++)
+        ids[i] = fth_job_sample_id(&task->order.spec, FTH_ITEM_ENCODED, task->plan.samples[piece->begin + (int64_t)i]);
+    if (fth_cache_get(task->cache, ids, count, task->deadline, take_cached, piece) != FTH_OK)
+        memset(piece->done, 0, sizeof piece->done); /* made as if there were none */
+    for (size_t i = 0; i < count; i++)
+        found = found || piece->done[i];
+    if (!found)
+        atomic_store_explicit(&piece->task->look_around, false, memory_order_relaxed);
+}
+
+static fth_status make_piece(batch_piece *piece)
+{
+    fth_status status = FTH_OK;
+    if (atomic_load_explicit(&piece->task->look_around, memory_order_relaxed))
+        use_cached(piece);
+    for (int64_t i = piece->begin; i < piece->end && status == FTH_OK; i++)
+        if (!piece->done[i - piece->begin])
+            status = make_sample(piece, i);
+    return status;
+}
+
+/* ---- samples as items ---- */
+
+/* Puts a sample as an entry, and takes the receipt. */
+static fth_status put_sample(fth_item_task *task, const fth_sample_payload *sample)
+{
+    fth_status status = FTH_OK;
+    task->entry_bytes = fth_sample_entry_bytes(sample);
+    FTH_REQUIRE(task->entry_bytes > 0, FTH_NO_MEMORY, "no memory for sample %" PRId64, task->order.number);
+    FTH_TRY(fth_cache_begin(task->cache, task->entry_bytes, &task->entry));
+    FTH_TRY(fth_sample_entry_write(sample, task->order.id, task->entry, &task->sum.receipt));
+
+out:
+    return status;
+}
+
+static fth_status make_item(batch_piece *piece)
+{
+    fth_status status = FTH_OK;
+    fth_item_task *task = piece->task;
+    const fth_order *order = &task->order;
+    fth_sample_maker *maker = piece->thread->maker;
+    fth_raw_sample raw;
+    const bad_sample *bad = NULL;
+
+    status = read_sample(piece, order->number, &raw);
+    if (status == FTH_OK && order->kind == FTH_ITEM_DECODED) {
+        double decoded = fth_sample_maker_decode_seconds(maker);
+        piece->cost.decoded = raw.width == 0;
+        status = fth_sample_maker_decode(maker, &raw, &raw);
+        piece->cost.decode_s += fth_sample_maker_decode_seconds(maker) - decoded;
+    }
+    fth_sample_payload payload = {.kind = order->kind,
+                                  .bytes = raw.bytes,
+                                  .size_bytes = raw.size_bytes,
+                                  .width = raw.width,
+                                  .height = raw.height,
+                                  .channels = raw.channels,
+                                  .planar = raw.planar,
+                                  .label = raw.label,
+                                  .name = raw.name};
+    if (status == FTH_CORRUPT) { /* for good: everybody is to know */
+        FTH_TRY(note_bad(task->preparer, order->spec.split, order->number, raw.name, &bad));
+        add_bad(task, bad);
+        payload.error = bad->reason;
+    } else if (status != FTH_OK) {
+        status = fth_fail_within(status, "sample %" PRId64 " (%s)", order->number, raw.name ? raw.name : "");
+        goto out;
+    }
+    piece->cost.samples = 1;
+    FTH_TRY(put_sample(task, &payload));
+
+out:
+    return status;
+}
+
+/* ---- the whole ---- */
+
+bool fth_item_task_has_pieces(const fth_item_task *task)
+{
+    return atomic_load_explicit(&task->next, memory_order_relaxed) < task->plan.count;
+}
+
+bool fth_item_task_help(fth_item_task *task, fth_preparing_thread *thread)
+{
+    int64_t begin = atomic_fetch_add(&task->next, PIECE_SAMPLES), count = task->plan.count;
+    if (begin >= count)
+        return false;
+    batch_piece piece = {.task = task, .thread = thread, .begin = begin};
+    piece.end = begin + PIECE_SAMPLES < count ? begin + PIECE_SAMPLES : count;
+    fth_status status = FTH_OK;
+    if (fth_deadline_passed(task->deadline))
+        status = fth_fail(FTH_TIMEOUT, "item was not finished in time");
+    else
+        status = (task->order.kind == FTH_ITEM_BATCH ? make_piece : make_item)(&piece);
+    add_cost(task, &piece.cost);
+    if (status != FTH_OK)
+        fail_task(task, status);
+    return true;
+}
+
+void fth_item_task_stop(fth_item_task *task)
+{
+    fail_task(task, fth_fail(FTH_INTERRUPTED, "stopped"));
+}
+
+static fth_status seal_batch(fth_item_task *task)
+{
+    char *bad = task->bad ? json_dumps(task->bad, JSON_COMPACT) : NULL;
+    fth_status status = fth_batch_entry_finish(task->entry, task->entry_bytes, task->order.id, bad, &task->sum.receipt);
+    free(bad);
+    return status;
+}
+
+fth_status fth_item_task_end(fth_item_task *task, fth_preparation *preparation)
+{
+    fth_status status = FTH_OK;
+
+    if (task->status != FTH_OK) {
+        status = fth_fail(task->status, "%s", task->message);
+        goto out;
+    }
+    if (task->order.kind == FTH_ITEM_BATCH)
+        FTH_TRY(seal_batch(task));
+    void *entry = task->entry;
+    task->entry = NULL; /* given up by put */
+    FTH_TRY(fth_cache_put(task->cache, entry, &task->sum.receipt));
+    *preparation = task->sum;
+
+out:
+    free_task(task);
+    return status;
+}
+
+fth_status fth_prepare(fth_preparing_thread *thread, const fth_order *order, fth_cache *cache, fth_deadline deadline,
+                       fth_preparation *preparation)
+{
+    fth_item_task *task = NULL;
+    fth_status status = fth_item_task_begin(thread, order, cache, deadline, &task);
+    if (status != FTH_OK)
+        return status;
+    while (fth_item_task_help(task, thread))
+        ;
+    return fth_item_task_end(task, preparation);
+}

@@ -1,0 +1,74 @@
+/* Preparing items: fetch, decode, transform, collate; the same in the coordinator's threads, in workers on other machines and in
+ * functions, bit for bit what the loader of a run without the cache makes.
+ *
+ * A batch is made in place, in room that the cache gives, by one thread or by several that each take pieces of it. It is put only
+ * once all of it is right. A sample that cannot be read, whoever tries, is a bad image: in a batch the next readable sample takes
+ * its place, as in a loader, and the batch says so; as an item of its own it says why. Anything else that fails (a store that does not
+ * answer, no memory) fails the order, and leaves nothing in the cache. */
+#ifndef FTH_BATCHES_PREPARE_H
+#define FTH_BATCHES_PREPARE_H
+
+#include "batches/cache/cache.h"
+#include "batches/job.h"
+
+/* What is to be made. */
+typedef struct fth_order {
+    fth_item_id id;
+    fth_item_kind kind;
+    fth_job_spec spec; /* of a job that needs it */
+    int64_t number;    /* the batch; or the sample */
+} fth_order;
+json_t *fth_order_save(const fth_order *order);
+/* Checks that a sample's id is that of the rest; a batch's is checked by who has the data set. */
+fth_status fth_order_load(const json_t *json, fth_order *order);
+
+/* [ID, SIZE, "CHECKSUM as 16 hex digits"] */
+json_t *fth_receipt_save(const fth_receipt *receipt);
+fth_status fth_receipt_load(const json_t *json, fth_receipt *receipt);
+
+/* What it cost. */
+typedef struct fth_preparation {
+    fth_receipt receipt;
+    double fetch_s, decode_s, transform_s; /* of all threads together */
+    uint64_t fetched_bytes;
+    int64_t samples, decoded;            /* samples in it; images that were decoded for it */
+    int64_t bad;                         /* samples that cannot be read */
+    char bad_name[160], bad_reason[160]; /* of the first */
+} fth_preparation;
+/* {"receipt":[ID, SIZE, "CHECKSUM as 16 hex digits"], and the other members by their names}. */
+json_t *fth_preparation_save(const fth_preparation *preparation);
+fth_status fth_preparation_load(const json_t *json, fth_preparation *preparation);
+
+typedef struct fth_preparer fth_preparer;                 /* a data set; any thread */
+typedef struct fth_preparing_thread fth_preparing_thread; /* one thread's tools */
+
+/* `address` as --data has it. */
+fth_status fth_preparer_open(const char *address, const fth_dataset_options *options, fth_preparer **preparer);
+void fth_preparer_free(fth_preparer *preparer);
+const fth_dataset *fth_preparer_dataset(const fth_preparer *preparer);
+const char *fth_preparer_version(const fth_preparer *preparer);
+
+fth_status fth_preparing_thread_create(fth_preparer *preparer, fth_preparing_thread **thread);
+void fth_preparing_thread_free(fth_preparing_thread *thread);
+fth_preparer *fth_preparing_thread_preparer(const fth_preparing_thread *thread);
+
+/* Makes the item and puts it into the cache. Encoded samples that a batch needs come from there too, where it has them.
+ * FTH_INVALID: the order is wrong, whoever has it. FTH_NO_MEMORY: no room in the cache. FTH_IO (the data has another version
+ * here), FTH_PEER_LOST, FTH_TIMEOUT: worth another try, here or elsewhere. */
+fth_status fth_prepare(fth_preparing_thread *thread, const fth_order *order, fth_cache *cache, fth_deadline deadline,
+                       fth_preparation *preparation);
+
+/* ---- the same, by several threads ---- */
+
+typedef struct fth_item_task fth_item_task;
+fth_status fth_item_task_begin(fth_preparing_thread *thread, const fth_order *order, fth_cache *cache,
+                               fth_deadline deadline, fth_item_task **task);
+/* Takes a piece, and makes it; false: none was left. Any number of threads, each with tools for the same preparer. */
+bool fth_item_task_help(fth_item_task *task, fth_preparing_thread *thread);
+bool fth_item_task_has_pieces(const fth_item_task *task); /* that nobody has taken */
+/* Nobody takes pieces any more, and it ends as FTH_INTERRUPTED. */
+void fth_item_task_stop(fth_item_task *task);
+/* When nobody helps any more: puts the item, or says why it could not be made. Frees it. */
+fth_status fth_item_task_end(fth_item_task *task, fth_preparation *preparation);
+
+#endif

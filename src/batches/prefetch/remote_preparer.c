@@ -1,0 +1,197 @@
+/* See remote_preparer.h. A data set that cannot be opened is not tried again for a while: orders for it fail with the reason. */
+#include "batches/prefetch/remote_preparer.h"
+
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/processors.h"
+#include "batches/coordinator_link.h"
+#include "batches/described_set.h"
+#include "http/http.h"
+
+enum { MOST_SETS = 64 };
+#define ASK_S       10.0
+#define TRY_AGAIN_S 5.0
+
+typedef struct open_set {
+    char name[FTH_DATA_NAME];
+    fth_preparer *preparer; /* NULL: it could not be opened ... */
+    double failed_s;        /* ... then, */
+    fth_status status;      /* for this reason */
+    char reason[512];
+} open_set;
+
+struct fth_remote_preparer {
+    fth_remote_preparer_options with; /* texts in it are only used to open */
+    fth_coordinator_link *link;
+    fth_cache *cache;
+    fth_prefetchers *threads;
+
+    pthread_mutex_t mutex; /* guards what follows; held while a data set is opened */
+    open_set *sets[MOST_SETS];
+    int set_count;
+};
+
+/* ---- data sets ---- */
+
+static fth_status open_preparer(fth_remote_preparer *remote, const char *name, fth_preparer **preparer)
+{
+    fth_status status = FTH_OK;
+    fth_described_set described = {0};
+    json_t *json = NULL;
+    char *escaped = fth_http_escape(name, false), *target = escaped ? fth_format("/v1/data/%s", escaped) : NULL;
+
+    FTH_REQUIRE(target, FTH_NO_MEMORY, "no memory for an address");
+    FTH_TRY(fth_coordinator_ask(remote->link, "GET", target, NULL, fth_deadline_in(ASK_S), &json));
+    FTH_TRY(fth_described_set_load(json, name, &described));
+    FTH_REQUIRE(described.source.address, FTH_IO, "the coordinator does not say where %s is: only it can open that",
+                name);
+    const fth_dataset_options options = {
+        .seed = described.source.seed, .validation_fraction = described.source.validation_fraction, .threads = 1};
+    FTH_TRY(fth_preparer_open(described.source.address, &options, preparer));
+
+out:
+    fth_described_set_release(&described);
+    json_decref(json);
+    free(escaped);
+    free(target);
+    return status;
+}
+
+/* With the mutex held. */
+static open_set *find_set(fth_remote_preparer *remote, const char *name)
+{
+    for (int i = 0; i < remote->set_count; i++)
+        if (strcmp(remote->sets[i]->name, name) == 0)
+            return remote->sets[i];
+    return NULL;
+}
+
+static fth_status lend_preparer(void *context, const char *data, fth_preparer **preparer)
+{
+    fth_status status = FTH_OK;
+    fth_remote_preparer *remote = context;
+
+    pthread_mutex_lock(&remote->mutex);
+    open_set *set = find_set(remote, data);
+    if (!set) {
+        FTH_REQUIRE(remote->set_count < MOST_SETS, FTH_IO, "more than %d data sets", MOST_SETS);
+        FTH_TRY(fth_allocate(1, sizeof *set, &set));
+        snprintf(set->name, sizeof set->name, "%s", data);
+        remote->sets[remote->set_count++] = set;
+    }
+    if (!set->preparer && (set->failed_s == 0 || fth_clock_seconds() - set->failed_s > TRY_AGAIN_S)) {
+        set->status = open_preparer(remote, data, &set->preparer);
+        if (set->status != FTH_OK) {
+            set->failed_s = fth_clock_seconds();
+            snprintf(set->reason, sizeof set->reason, "%s", fth_error_message());
+            fth_log_warning("cannot open %s here: %s", data, set->reason);
+        }
+    }
+    if (!set->preparer) {
+        /* Another machine may well be able to. */
+        status = set->status == FTH_INVALID || set->status == FTH_UNSUPPORTED ? FTH_IO : set->status;
+        status = fth_fail(status, "%s", set->reason);
+    }
+    *preparer = set->preparer;
+
+out:
+    pthread_mutex_unlock(&remote->mutex);
+    return status;
+}
+
+const char *fth_remote_preparer_version(fth_remote_preparer *remote, const char *data)
+{
+    pthread_mutex_lock(&remote->mutex);
+    const open_set *set = find_set(remote, data);
+    const char *version = set && set->preparer ? fth_preparer_version(set->preparer) : NULL;
+    pthread_mutex_unlock(&remote->mutex);
+    return version;
+}
+
+/* ---- the source of its threads ---- */
+
+static bool take(void *context, const char *prefetcher, fth_deadline deadline, fth_order *order)
+{
+    fth_remote_preparer *remote = context;
+    (void)prefetcher;
+    return remote->with.take(remote->with.context, remote, deadline, order);
+}
+
+static void done(void *context, const char *prefetcher, const fth_order *order, fth_status status, const char *reason,
+                 const fth_preparation *preparation, double cost_usd)
+{
+    fth_remote_preparer *remote = context;
+    (void)prefetcher;
+    (void)cost_usd;
+    remote->with.done(remote->with.context, order, status, reason, preparation);
+}
+
+json_t *fth_result_save(const fth_order *order, fth_status status, const char *reason,
+                        const fth_preparation *preparation)
+{
+    char id[FTH_ITEM_ID_TEXT];
+    fth_item_id_format(order->id, id);
+    if (status == FTH_OK)
+        return json_pack("{s:s, s:o}", "id", id, "preparation", fth_preparation_save(preparation));
+    char *text = fth_text_to_utf8(reason);
+    json_t *json = json_pack("{s:s, s:s, s:s}", "id", id, "status", fth_status_name(status), "error", text ? text : "");
+    free(text);
+    return json;
+}
+
+/* ---- opening and closing ---- */
+
+fth_status fth_remote_preparer_open(const fth_remote_preparer_options *options, fth_remote_preparer **remote)
+{
+    fth_status status = FTH_OK;
+    fth_remote_preparer *opened = NULL;
+    char threads[32];
+    char *cache = NULL;
+
+    FTH_TRY(fth_allocate(1, sizeof *opened, &opened));
+    pthread_mutex_init(&opened->mutex, NULL);
+    opened->with = *options;
+    FTH_TRY(fth_coordinator_link_open(&(fth_coordinator_link_options){.url = options->url,
+                                                                      .pinned_key = options->pinned_key,
+                                                                      .ca_file = options->ca_file},
+                                      &opened->link));
+    cache =
+        strcmp(options->cache, "shm") == 0 ? fth_format("items+%s", options->url) : fth_format("%s", options->cache);
+    FTH_REQUIRE(cache, FTH_NO_MEMORY, "no memory for an address");
+    FTH_TRY(fth_cache_open(cache,
+                           &(fth_cache_options){.memory_bytes = UINT64_MAX,
+                                                .ca_file = options->ca_file,
+                                                .pinned_key = options->pinned_key},
+                           &opened->cache));
+    snprintf(threads, sizeof threads, "threads:%d", options->threads > 0 ? options->threads : fth_processors_usable());
+    FTH_TRY(fth_prefetchers_start(
+        threads,
+        &(fth_order_source){
+            .context = opened, .take = take, .done = done, .preparer = lend_preparer, .cache = opened->cache},
+        &(fth_prefetch_options){.answer_s = options->limit_s}, &opened->threads));
+    *remote = opened;
+    opened = NULL;
+
+out:
+    fth_wipe_text(cache);
+    fth_remote_preparer_close(opened);
+    return status;
+}
+
+void fth_remote_preparer_close(fth_remote_preparer *remote)
+{
+    if (!remote)
+        return;
+    fth_prefetchers_stop(remote->threads);
+    fth_cache_free(remote->cache);
+    fth_coordinator_link_free(remote->link);
+    for (int i = 0; i < remote->set_count; i++) {
+        fth_preparer_free(remote->sets[i]->preparer);
+        free(remote->sets[i]);
+    }
+    pthread_mutex_destroy(&remote->mutex);
+    free(remote);
+}

@@ -1,0 +1,146 @@
+/* What is dropped when memory is short: first what no job asks for or comes to soon, then what is needed last. The latter is
+ * Belady's rule with expected times; finding them takes a look at every item, so a few hundred are found at a time, and not more
+ * often than pays. See scheduler.h. */
+#include <math.h>
+#include <stdlib.h>
+
+#include "batches/scheduler/scheduler_internal.h"
+
+/* How much later something must be needed to make room: what is thrown away has cost something. */
+static const double least_gain_s = 0.5;
+static const double victims_age_s = 0.02; /* for each so many items: */
+enum { ITEMS_PER_LOOK = 5000 };
+
+static int compare_victims(const void *first, const void *second)
+{
+    const double *a = first, *b = second; /* needed_s comes first */
+    return (*a < *b) - (*a > *b);
+}
+
+static bool is_victim(const fth_known_item *known)
+{
+    return known->state == FTH_ITEM_READY && known->needs;
+}
+
+/* Puts an item on a heap whose root is needed first of all in it, in place of that if it is full. */
+static void offer_victim(fth_victims *victims, uint32_t item, double needed_s)
+{
+    size_t at = 0;
+    if (victims->count == FTH_MAX_VICTIMS) {
+        if (needed_s <= victims->list[0].needed_s)
+            return;
+        for (;;) {
+            size_t child = 2 * at + 1;
+            if (child + 1 < victims->count && victims->list[child + 1].needed_s < victims->list[child].needed_s)
+                child++;
+            if (child >= victims->count || victims->list[child].needed_s >= needed_s)
+                break;
+            victims->list[at] = victims->list[child];
+            at = child;
+        }
+    } else {
+        at = victims->count++;
+        for (; at > 0 && victims->list[(at - 1) / 2].needed_s > needed_s; at = (at - 1) / 2)
+            victims->list[at] = victims->list[(at - 1) / 2];
+    }
+    victims->list[at].needed_s = needed_s;
+    victims->list[at].item = item;
+}
+
+static void find_victims(fth_scheduler *scheduler)
+{
+    fth_victims *victims = &scheduler->victims;
+    victims->count = victims->at = 0;
+    victims->made_s = scheduler->now_s;
+    for (uint32_t item = 1; item < scheduler->items.count; item++)
+        if (is_victim(&scheduler->items.items[item]))
+            offer_victim(victims, item, fth_item_needed_s(scheduler, item, NULL));
+    qsort(victims->list, victims->count, sizeof *victims->list, compare_victims);
+}
+
+/* Whether items that are needed after `limit_s` have that many bytes. */
+static bool victims_cover(fth_scheduler *scheduler, uint64_t bytes, double limit_s)
+{
+    fth_victims *victims = &scheduler->victims;
+    double age = victims_age_s * (1 + (double)scheduler->items.count / ITEMS_PER_LOOK);
+    if (scheduler->now_s >= victims->made_s + age || victims->made_s == 0)
+        find_victims(scheduler);
+    uint64_t covered = 0;
+    for (size_t i = victims->at; i < victims->count && victims->list[i].needed_s > limit_s && covered < bytes; i++) {
+        const fth_known_item *known = &scheduler->items.items[victims->list[i].item];
+        covered += is_victim(known) ? known->size_bytes : 0;
+    }
+    return covered >= bytes;
+}
+
+bool fth_scheduler_has_room(fth_scheduler *scheduler, uint64_t size_bytes, double needed_s, fth_urgency urgency)
+{
+    const fth_item_table *items = &scheduler->items;
+    uint64_t used = fth_item_table_used(items), memory = scheduler->options.memory_bytes;
+    if (used + size_bytes <= memory)
+        return true;
+    uint64_t lacking = used + size_bytes - memory;
+    uint64_t unused = items->list_bytes[FTH_LIST_SPENT] + items->list_bytes[FTH_LIST_FOUND];
+    uint64_t later = items->list_bytes[FTH_LIST_LATER];
+    if (lacking <= unused)
+        return true;
+    if (urgency == FTH_AHEAD)
+        return false; /* what others come to later is worth more than a longer lead */
+    if (lacking <= unused + later || used == unused + later) /* alone, something may be tried that is too large */
+        return true;
+    return victims_cover(scheduler, lacking - unused - later, needed_s + (urgency == FTH_NOW ? 0 : least_gain_s));
+}
+
+/* The next to go; 0: there is none. */
+static uint32_t choose_victim(fth_scheduler *scheduler, bool *looked)
+{
+    const fth_item_table *items = &scheduler->items;
+    fth_victims *victims = &scheduler->victims;
+    if (items->oldest[FTH_LIST_SPENT])
+        return items->oldest[FTH_LIST_SPENT];
+    if (items->oldest[FTH_LIST_FOUND])
+        return items->oldest[FTH_LIST_FOUND];
+    if (items->newest[FTH_LIST_LATER])
+        return items->newest[FTH_LIST_LATER];
+    for (;;) {
+        while (victims->at < victims->count) {
+            uint32_t item = victims->list[victims->at].item;
+            double needed_s = victims->list[victims->at].needed_s;
+            victims->at++;
+            if (is_victim(&items->items[item]) && fth_item_needed_s(scheduler, item, NULL) >= needed_s - least_gain_s)
+                return item;
+        }
+        if (*looked)
+            return 0;
+        find_victims(scheduler);
+        *looked = true;
+    }
+}
+
+size_t fth_scheduler_evict(fth_scheduler *scheduler, uint64_t needed_bytes, double now_s, fth_item_id *ids, size_t room)
+{
+    scheduler->now_s = fmax(scheduler->now_s, now_s);
+    uint64_t used = fth_item_table_used(&scheduler->items), memory = scheduler->options.memory_bytes;
+    uint64_t goal = used > memory ? used - memory : 0, freed = 0;
+    size_t count = 0;
+    bool looked = false;
+    goal = goal > needed_bytes ? goal : needed_bytes;
+    if (goal > 0)
+        fth_jobs_expire(scheduler);
+    while (freed < goal && count < room) {
+        uint32_t item = choose_victim(scheduler, &looked);
+        if (!item)
+            break;
+        ids[count++] = scheduler->items.items[item].id;
+        freed += scheduler->items.items[item].size_bytes;
+        scheduler->totals.evicted++;
+        if (!scheduler->items.items[item].needs) {
+            fth_item_drop(scheduler, item);
+            continue;
+        }
+        fth_item_table_set_state(&scheduler->items, item, FTH_ITEM_WAITING, 0);
+        fth_needs_missing(scheduler, item);
+        fth_needs_rewind(scheduler, item);
+    }
+    return count;
+}
