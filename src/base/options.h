@@ -44,6 +44,7 @@ typedef struct fth_option {
     const char *const *choices;            /* NULL-terminated; or */
     fth_choices list;                      /* a function that gives them one by one */
     fth_status (*check)(const char *text); /* optional further check; leaves a message saying what is valid */
+    bool repeats;                          /* TEXT: a flag given again adds to the value, after a comma */
     bool address;                          /* TEXT: holds the public form of what was given (base/address.h) */
     bool identity;                         /* two runs whose values differ here are different runs */
     bool optional_identity;                /* added later (a text, choice or integer): at its default it is left out

@@ -1,8 +1,10 @@
 /* Reads options from a command line. */
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/options_internal.h"
+#include "base/path.h"
 
 static bool ends_with(const char *text, const char *ending)
 {
@@ -69,6 +71,17 @@ static const char *next_value(const fth_option *option, const char *next, bool *
     return next;
 }
 
+static fth_status add_value(const fth_option_table *table, void *values, const fth_option *option, const char *value,
+                            const char *where)
+{
+    char *const *before = (char *const *)((char *)values + option->offset);
+    char *both = fth_format("%s,%s", *before, value);
+    fth_status status = both ? fth_options_set(table, values, option->name, both, where)
+                             : fth_fail(FTH_NO_MEMORY, "no memory for %s", where);
+    free(both);
+    return status;
+}
+
 static fth_status read_flag(const fth_option_table *table, void *values, const char *flag, const char *next, bool *used)
 {
     char name[80], where[84];
@@ -99,7 +112,9 @@ static fth_status read_flag(const fth_option_table *table, void *values, const c
     if (!value)
         return fth_fail(FTH_INVALID, "%s needs a value%s%s", where, option->argument ? ": " : "",
                         option->argument ? option->argument : "");
-    return fth_options_set(table, values, option->name, value, where);
+    return option->repeats && fth_options_was_given(table, values, option->name)
+               ? add_value(table, values, option, value, where)
+               : fth_options_set(table, values, option->name, value, where);
 }
 
 fth_status fth_options_read_flags(const fth_option_table *table, void *values, int argc, char *const *argv,

@@ -28,7 +28,9 @@ static const fth_option rows[] = {
      .type = FTH_OPTION_TEXT,
      AT(data),
      .argument = "[NAME=]ADDRESS[,...]",
-     .help = "data sets to serve, as `farthing train --data` takes them, with commas between them; jobs use batches://"
+     .repeats = true,
+     .help = "data sets to serve, as `farthing train --data` takes them, with commas between them or a flag for each; "
+             "jobs use batches://"
              "HOST:PORT/NAME. Without a name, it is the last part of the address",
      .group = "Data"},
     {.name = "validation-fraction",

@@ -77,6 +77,7 @@ static const fth_option rows[] = {
      .offset = AT(until),
      .argument = "GOAL",
      .help = "goal",
+     .repeats = true,
      .check = check_until},
     {.name = "count", .type = FTH_OPTION_INTEGER, .offset = AT(count), .argument = "N", .help = "any number"},
 };
@@ -164,6 +165,14 @@ static void flags_set_every_type(void **state)
     assert_string_equal(positional[0], "a.yaml");
     assert_true(fth_options_was_given(&table, &values, "weight-decay"));
     assert_false(help);
+}
+
+static void flags_that_repeat_add_up(void **state)
+{
+    (void)state;
+    assert_int_equal(read_flags("--until loss=1 --model a --model b --until=accuracy=0.9"), FTH_OK);
+    assert_string_equal(values.until, "loss=1,accuracy=0.9");
+    assert_string_equal(values.model, "b");
 }
 
 static void flags_take_optional_arguments_with_care(void **state)
@@ -618,6 +627,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         TEST(defaults_are_set),
         TEST(flags_set_every_type),
+        TEST(flags_that_repeat_add_up),
         TEST(flags_take_optional_arguments_with_care),
         TEST(bad_flags_say_what_is_wrong),
         TEST(yaml_sets_every_type),
