@@ -28,7 +28,9 @@ for number in (signal.SIGINT, signal.SIGHUP):
 
 
 def environment(**extra):
-    clean = {k: v for k, v in os.environ.items() if k not in ("FARTHING_ASCII", "NO_COLOR", "COLUMNS")}
+    # The Python package, once loaded, names itself as what starts agents.
+    changed = ("FARTHING_ASCII", "NO_COLOR", "COLUMNS", "FARTHING_BATCHES_AGENT")
+    clean = {k: v for k, v in os.environ.items() if k not in changed}
     # Threads that spin while they wait are slow on a machine that has other work.
     return {**clean, "LC_ALL": "C.UTF-8", "TERM": "xterm", "OMP_WAIT_POLICY": "passive", **extra}
 

@@ -152,7 +152,8 @@ def test_orders_of_a_killed_worker_go_to_another(tmp_path, job, expected):
                 stuck.process.kill()
                 assert names["well"]["done"] > 0 and names.get("stuck", {}).get("done", 0) == 0
                 if names.get("stuck", {}).get("tries"):  # not if its request was cut off before
-                    assert "nothing was heard of it" in names["stuck"]["last_failure"]
+                    wait_for(lambda: "nothing was heard of it" in prefetchers(coordinator)["stuck"]["last_failure"],
+                             "the stuck worker's orders are taken back")
 
 
 def test_a_worker_outlives_its_coordinator(tmp_path, job, expected):

@@ -120,7 +120,7 @@ def test_jobs_through_redis_train_the_same_weights_over_one_connection(farthing,
 
 
 def test_a_run_survives_the_loss_of_redis_and_of_its_agent(farthing, tiny, coordinator, redis):
-    slow = ["--model", "mnist-cnn", "--epochs", "18"]
+    slow = ["--model", "mnist-cnn", "--epochs", "40"]
     process = job(farthing, coordinator, "job", *slow)
 
     def reached(step):
