@@ -567,7 +567,8 @@ def test_functions_wait_when_the_budget_is_spent(serve):
             calls = Function.calls  # those that were under way may have come after the limit was reached
             sync(server, [at(job, 100)])
             spent = server.status["spending"]["functions_usd"]
-            wait_for(lambda: json.loads(saved(server))["dispatcher"]["spending"]["functions_usd"] == spent, "it is saved")
+            wait_for(lambda: json.loads(saved(server) or "{}").get("dispatcher", {}).get("spending", {}).get("functions_usd") == spent,
+                     "it is saved")
             assert Function.calls == calls
             server.kill()
             server = serve("--prefetch", url, "--function-request-price", "0.5", "--budget-per-hour", "1.2",
