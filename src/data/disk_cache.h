@@ -16,7 +16,7 @@ void fth_disk_cache_free(fth_disk_cache *cache);
 
 /* `what` is everything that the bytes depend on. Any thread. */
 bool fth_disk_cache_find(fth_disk_cache *cache, const char *what, fth_pixel_buffer *buffer, size_t *size_bytes);
-/* Keeps a copy if there is room. A disk that fails is told once, and is no error. */
+/* Keeps a copy if there is room. A failing disk is logged once, and is not an error. */
 void fth_disk_cache_keep(fth_disk_cache *cache, const char *what, const void *bytes, size_t size_bytes);
 
 #endif

@@ -1,7 +1,7 @@
 /* See agent_jobs.h.
  *
- * A job is here from its registration until no client of it has been on the board for a while; then the coordinator is told
- * once, that it has finished or left. Which items a batch consists of is remembered for the batches around each job's
+ * A job is here from its registration until no client of it has been on the board for a while; then its end, finished or left, is
+ * reported to the coordinator once. Which items a batch consists of is remembered for the batches around each job's
  * position: the same ones are looked at many times a second. */
 #include "batches/agent/agent_jobs.h"
 

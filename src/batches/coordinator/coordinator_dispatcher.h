@@ -86,7 +86,7 @@ double fth_dispatcher_tidy(fth_dispatcher *dispatcher);
 /* ---- what it knows ---- */
 void fth_dispatcher_get_figures(fth_dispatcher *dispatcher, fth_scheduler_figures *figures,
                                 fth_cache_spending *spending);
-/* For `who` (NULL: anybody). Failures have names of samples: they are told only of data sets that `who` may read. */
+/* For `who` (NULL: anybody). Failures name samples, so only those of data sets that `who` may read are listed. */
 /* [{"name", "tries", "done", "failures", "busy_s", "usd", "last_failure"}, ...] */
 json_t *fth_dispatcher_describe_prefetchers(fth_dispatcher *dispatcher, const fth_signed *who);
 json_t *fth_dispatcher_describe_failures(fth_dispatcher *dispatcher, const fth_signed *who); /* the newest of them */
