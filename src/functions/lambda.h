@@ -1,0 +1,16 @@
+/* AWS Lambda's custom-runtime loop: next invocation, response or error, over again
+ * (https://docs.aws.amazon.com/lambda/latest/dg/runtimes-api.html). */
+#ifndef FTH_FUNCTIONS_LAMBDA_H
+#define FTH_FUNCTIONS_LAMBDA_H
+
+#include "functions/function.h"
+
+typedef struct fth_lambda_options {
+    const char *api; /* HOST:PORT; NULL: $AWS_LAMBDA_RUNTIME_API */
+    const fth_stop *stop;
+} fth_lambda_options;
+
+/* Until it is stopped: FTH_OK. FTH_PEER_LOST when the Runtime API is gone. */
+fth_status fth_lambda_run(const fth_lambda_options *options, fth_function *function);
+
+#endif

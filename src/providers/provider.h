@@ -1,0 +1,82 @@
+/* Platforms that run functions, as a table: OpenWhisk and AWS Lambda by their REST APIs (openwhisk_api.c, lambda_api.c), and
+ * this machine (platform/local_provider.c). What `farthing functions` does, and what a function needs to invoke itself. */
+#ifndef FTH_PROVIDERS_PROVIDER_H
+#define FTH_PROVIDERS_PROVIDER_H
+
+#include <jansson.h>
+
+#include "base/base.h"
+
+typedef struct fth_provider_kind fth_provider_kind;
+
+typedef struct fth_provider_options {
+    const char *host; /* OpenWhisk's API host or URL; Lambda's endpoint; local: folder of its state. NULL: from the
+                            * environment and the usual files (~/.wskprops; AWS's) */
+    const char *key;  /* OpenWhisk's UUID:KEY; NULL: from the environment or ~/.wskprops. Lambda uses AWS credentials */
+    const char *region;   /* Lambda; NULL: AWS's usual ways */
+    const char *ca_file;  /* NULL: the system's certificates */
+    bool insecure;        /* OpenWhisk: any certificate, as `wsk -i` */
+    const fth_stop *stop; /* ends whatever waits; may be NULL */
+} fth_provider_options;
+
+typedef struct fth_provider {
+    const fth_provider_kind *kind;
+} fth_provider;
+
+/* A function to be created, or replaced. */
+typedef struct fth_function_spec {
+    const char *name;
+    const char *image;          /* OpenWhisk: "user/image:tag"; local: NULL: the program's own small binary */
+    const char *zip;            /* Lambda, local: file; NULL: none */
+    const char *role;           /* Lambda: ARN */
+    const char *contract;       /* local: "openwhisk" or "lambda" */
+    const char *const *command; /* local: a program of others' instead, NULL-terminated; NULL: none */
+    int memory_mb;              /* 256 */
+    double timeout_s;           /* 300 */
+    const json_t *environment;  /* object of strings; may hold secrets. Or NULL */
+    const json_t *parameters;   /* OpenWhisk's default parameters; or NULL */
+} fth_function_spec;
+
+typedef enum fth_invocation_state {
+    FTH_INVOCATION_RUNNING,
+    FTH_INVOCATION_DONE,      /* `result` is its answer */
+    FTH_INVOCATION_FAILED,    /* the function said so, was killed, ran out of time or memory: `error` */
+    FTH_INVOCATION_THROTTLED, /* not accepted now: try again */
+    FTH_INVOCATION_UNKNOWN    /* no answer came; it may run */
+} fth_invocation_state;
+
+/* Zeroed, or filled by a provider; release it. */
+typedef struct fth_invocation_outcome {
+    fth_invocation_state state;
+    char id[80];
+    json_t *result;    /* object; or NULL */
+    char *error;       /* for people; or NULL */
+    char *logs;        /* as far as the platform gives them at once; or NULL */
+    double duration_s; /* as the platform measured or bills it; NAN: not said */
+    double start_s;    /* of a cold start (init), where said; NAN */
+    double peak_bytes; /* NAN: not said */
+} fth_invocation_outcome;
+void fth_invocation_outcome_release(fth_invocation_outcome *outcome);
+
+struct fth_provider_kind {
+    const char *name, *summary;
+    fth_status (*open)(const fth_provider_options *options, fth_provider **provider);
+    void (*close)(fth_provider *provider);
+    fth_status (*deploy)(fth_provider *provider, const fth_function_spec *spec);
+    /* Starts one and does not wait for its end, unless the platform has no other way; any thread. Throttling and failures
+     * of the function are outcomes, not errors. */
+    fth_status (*invoke)(fth_provider *provider, const char *name, const json_t *parameters, fth_deadline deadline,
+                         fth_invocation_outcome *outcome);
+    /* How one that was running is by now; waits until `deadline` at most. */
+    fth_status (*poll)(fth_provider *provider, const char *name, const char *id, fth_deadline deadline,
+                       fth_invocation_outcome *outcome);
+    /* Functions there are, or one: [{"name", "memory_mb", "timeout_s", "image" or "code_bytes", "updated"}], and their last
+     * invocations where the platform keeps them: "invocations": [{"id", "state", "duration_s", ...}]. */
+    fth_status (*status)(fth_provider *provider, const char *name, json_t **result);
+    fth_status (*logs)(fth_provider *provider, const char *name, const char *id, char **text); /* id NULL: the last */
+    fth_status (*remove)(fth_provider *provider, const char *name);
+};
+
+extern const fth_provider_kind fth_provider_openwhisk, fth_provider_lambda;
+
+#endif
