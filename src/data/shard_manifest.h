@@ -1,0 +1,56 @@
+/* The list of a data set's shards, `shards.json`, which lies beside them: what the set is, and the name, samples, size and
+ * checksum of each shard. `farthing data shard` writes it last, so where there is one the shards are whole.
+ *
+ *     {"format": 1, "dataset": "mnist", "classes": 10, "class_names": ["0", ...], "channels": 1, "height": 28, "width": 28,
+ *      "normalization": {"mean": [0.1307], "std": [0.3081]}, "samples": 60000, "seed": 0,
+ *      "shards": [{"name": "part-0001.tar.gz", "samples": 10000, "size_bytes": 1650000, "sha256": "..."}, ...]}
+ *
+ * Reading is strict: what does not agree with itself, has names that could lead elsewhere, or is beyond the limits below is
+ * FTH_CORRUPT. Members that are not known are passed over; another format is FTH_UNSUPPORTED. */
+#ifndef FTH_DATA_SHARD_MANIFEST_H
+#define FTH_DATA_SHARD_MANIFEST_H
+
+#include <stdint.h>
+
+#include "base/base.h"
+#include "data/normalization.h"
+
+#define FTH_SHARD_MANIFEST_NAME "shards.json"
+
+enum {
+    FTH_SHARD_MANIFEST_BYTES = 32 << 20, /* of the file */
+    FTH_SHARD_MANIFEST_SHARDS = 65536,
+    FTH_SHARD_MANIFEST_CLASSES = 65536,
+    FTH_SHARD_NAME_BYTES = 255 /* of a shard's or class's name, without the NUL */
+};
+
+typedef struct fth_listed_shard {
+    char *name; /* relative to the manifest; letters, digits, '.', '_', '-', '+' and '=', and no '.' at its beginning */
+    int64_t samples;
+    uint64_t size_bytes;
+    char sha256[65];
+} fth_listed_shard;
+
+/* Zeroed: empty. Owns all that it points to. */
+typedef struct fth_shard_manifest {
+    char *dataset; /* the set's name, for people */
+    int classes;
+    char **class_names;          /* (classes) */
+    int channels, height, width; /* of images as a network gets them */
+    fth_normalization normalization;
+    int64_t samples; /* of all shards together */
+    uint64_t seed;   /* by which samples were dealt out */
+    fth_listed_shard *shards;
+    size_t shard_count;
+} fth_shard_manifest;
+
+void fth_shard_manifest_release(fth_shard_manifest *manifest);
+
+/* `source` begins error messages. On failure the manifest is empty. */
+fth_status fth_shard_manifest_parse(const char *text, size_t size_bytes, const char *source,
+                                    fth_shard_manifest *manifest);
+/* As text that ends with a newline; the same manifest gives the same bytes. FTH_INVALID for one that could not be read back.
+ * free() it. */
+fth_status fth_shard_manifest_format(const fth_shard_manifest *manifest, char **text);
+
+#endif
