@@ -185,3 +185,9 @@ out:
     X509_free(certificate);
     return status;
 }
+
+bool fth_tls_is_fingerprint(const char *text)
+{
+    static const char base64[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    return strncmp(text, "sha256//", 8) == 0 && strspn(text + 8, base64) == 43 && strcmp(text + 51, "=") == 0;
+}

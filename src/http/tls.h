@@ -20,6 +20,9 @@ fth_status fth_tls_load(const char *certificate_path, const char *key_path, char
  */
 fth_status fth_tls_fingerprint(const char *certificate_pem, char fingerprint[FTH_FINGERPRINT_SIZE]);
 
+/* True if the text has that form. curl takes anything else for a file's name, and then says that no key fits. */
+bool fth_tls_is_fingerprint(const char *text);
+
 /* The first certificate of the text, or NULL; X509_free() it. */
 struct x509_st *fth_tls_read_certificate(const char *pem);
 

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "http/tls.h"
 #include "parallel/parallel_internal.h"
 #include "parameters/client.h"
 #include "train/server_support.h"
@@ -238,13 +239,6 @@ static json_t *take_event(void *state)
     return event;
 }
 
-/* curl takes anything else for a file's name, and then says that no key fits. */
-static bool is_fingerprint(const char *text)
-{
-    static const char base64[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-    return strncmp(text, "sha256//", 8) == 0 && strspn(text + 8, base64) == 43 && strcmp(text + 51, "=") == 0;
-}
-
 /* Without a server to work for, one is started here, with workers of its own. */
 static bool starts_processes(const fth_train_options *options)
 {
@@ -261,7 +255,7 @@ static fth_status check(const fth_train_options *options)
     if (*options->server && strncmp(options->server, "http://", 7) != 0 && strncmp(options->server, "https://", 8) != 0)
         return fth_fail(FTH_INVALID, "--server %s is not a URL: http://HOST:PORT or https://HOST:PORT",
                         options->server);
-    if (*options->server_pin && !is_fingerprint(options->server_pin))
+    if (*options->server_pin && !fth_tls_is_fingerprint(options->server_pin))
         return fth_fail(FTH_INVALID,
                         "--server-pin \"%s\" is not a fingerprint: sha256// and 44 characters, as the server "
                         "printed it",
