@@ -245,7 +245,16 @@ struct fth_backend {
     const fth_backend_collectives *collectives;
 };
 
-extern const fth_backend fth_backend_cpu;
+/* The back ends that a program has, and the names they are opened by; ends with NULL. Defined by the program's list
+ * (lists/), outside this library: what a list leaves out is not linked. */
+typedef struct fth_builtin_backend {
+    const char *name;
+    const fth_backend *backend;
+} fth_builtin_backend;
+
+extern const fth_builtin_backend fth_builtin_backends[];
+
+extern const fth_backend fth_backend_cpu; /* oneDNN */
 
 /* Opens a back end by name, loading its plugin if it is not built in; "auto" takes the fastest that opens. */
 fth_status fth_device_open(const char *name, const fth_device_options *options, fth_device **device);

@@ -5,8 +5,6 @@
 #include "backend/backend.h"
 #include "base/plugin.h"
 
-static const fth_backend *const builtin[] = {&fth_backend_cpu};
-
 /* Of the process, as the driver's clean-up is. */
 static atomic_bool one_was_lost;
 
@@ -27,9 +25,9 @@ static fth_status load_plugin(const char *path, const char *name, const fth_back
 
 static const fth_backend *find_builtin(const char *name)
 {
-    for (size_t i = 0; i < FTH_COUNT_OF(builtin); i++)
-        if (strcmp(builtin[i]->name, name) == 0)
-            return builtin[i];
+    for (const fth_builtin_backend *row = fth_builtin_backends; row->name; row++)
+        if (strcmp(row->name, name) == 0)
+            return row->backend;
     return NULL;
 }
 

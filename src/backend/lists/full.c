@@ -1,0 +1,7 @@
+/* The back ends of the program farthing and of libfarthing. */
+#include "backend/backend.h"
+
+const fth_builtin_backend fth_builtin_backends[] = {
+    {"cpu", &fth_backend_cpu},
+    {NULL, NULL},
+};

@@ -1,0 +1,6 @@
+/* The back ends of farthing-function: none that needs a large library. */
+#include "backend/backend.h"
+
+const fth_builtin_backend fth_builtin_backends[] = {
+    {NULL, NULL},
+};
