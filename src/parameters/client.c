@@ -54,6 +54,8 @@ fth_status fth_client_register(fth_worker_client *client)
     fth_status status = FTH_OK;
     fth_http_response response = {0};
     json_t *json = json_pack("{s:s, s:s}", "worker", client->name, "instance", client->instance);
+    if (client->function)
+        json_object_set(json, "function", client->function);
     char *body = json ? json_dumps(json, JSON_COMPACT) : NULL;
     fth_backoff backoff = {.first_s = 0.25, .most_s = 1};
     fth_deadline deadline = fth_deadline_in(client->patience_s);
@@ -160,6 +162,7 @@ fth_status fth_worker_open(const fth_worker_options *options, fth_worker_client 
     client->connection.ca_file = copy_unless_empty(options->ca_file);
     client->patience_s = options->patience_s;
     client->stop = options->stop;
+    client->function = options->function ? json_deep_copy(options->function) : NULL;
     const char *host = strstr(client->connection.url, "://") + 3;
     client->is_local =
         strncmp(host, "127.", 4) == 0 || strncmp(host, "localhost", 9) == 0 || strncmp(host, "[::1]", 5) == 0;
@@ -182,13 +185,15 @@ out:
 
 static void unregister(fth_worker_client *client)
 {
-    char body[FTH_MAX_WORKER_NAME + 32];
     fth_http_response response = {0};
-    snprintf(body, sizeof body, "{\"worker\":\"%s\"}", client->name);
-    if (fth_client_ask_once(client, client->connection.http,
-                            &(fth_question){"POST", "/unregisterWorker", body, strlen(body), NULL, 0, 0, 0, 0},
-                            GOODBYE_S, &response) == FTH_OK)
+    json_t *json = json_pack("{s:s, s:O*}", "worker", client->name, "usage", client->usage);
+    char *body = json ? json_dumps(json, JSON_COMPACT) : NULL;
+    if (body && fth_client_ask_once(client, client->connection.http,
+                                    &(fth_question){"POST", "/unregisterWorker", body, strlen(body), NULL, 0, 0, 0, 0},
+                                    GOODBYE_S, &response) == FTH_OK)
         fth_http_response_release(&response);
+    free(body);
+    json_decref(json);
 }
 
 void fth_worker_close(fth_worker_client *client)
@@ -214,7 +219,25 @@ void fth_worker_close(fth_worker_client *client)
     free(client->connection.ca_file);
     free(client->registration.model);
     free(client->registration.input);
+    json_decref(client->function);
+    json_decref(client->usage);
     free(client);
+}
+
+void fth_worker_set_usage(fth_worker_client *client, json_t *usage)
+{
+    json_decref(client->usage);
+    client->usage = usage;
+}
+
+uint64_t fth_worker_sent_bytes(const fth_worker_client *client)
+{
+    return atomic_load(&client->traffic.sent_bytes);
+}
+
+uint64_t fth_worker_received_bytes(const fth_worker_client *client)
+{
+    return atomic_load(&client->traffic.received_bytes);
 }
 
 const char *fth_worker_name(const fth_worker_client *client)

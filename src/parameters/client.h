@@ -9,6 +9,7 @@
 #include "base/options.h"
 #include "data/normalization.h"
 #include "parameters/gradient.h"
+#include "parameters/shards.h"
 
 typedef struct fth_worker_client fth_worker_client;
 
@@ -18,12 +19,20 @@ typedef struct fth_worker_options {
     const char *pinned_key, *ca_file; /* see fth_http_client_options; NULL or "": none */
     double patience_s;                /* how long a server that does not answer is tried again */
     const fth_stop *stop;             /* ends whatever waits, with FTH_INTERRUPTED; outlives the client. NULL: none */
+    const json_t *function; /* that the worker runs in, for the server's record: {"provider", "function", "id",
+                               "memory_mb"}; copied. NULL: in none */
 } fth_worker_options;
 
 /* Registers. Keys come from the environment (http/signature.h). */
 fth_status fth_worker_open(const fth_worker_options *options, fth_worker_client **client);
 /* Unregisters, if the server still answers, and frees. */
 void fth_worker_close(fth_worker_client *client);
+/* What the function used, which the server records when the worker unregisters (docs/parameter-server.md); takes
+ * `usage`. */
+void fth_worker_set_usage(fth_worker_client *client, json_t *usage);
+/* Bodies sent and received so far, those by memory too (local.h): what a server elsewhere would have moved. */
+uint64_t fth_worker_sent_bytes(const fth_worker_client *client);
+uint64_t fth_worker_received_bytes(const fth_worker_client *client);
 
 /* What the server said at registration. */
 const char *fth_worker_name(const fth_worker_client *client);
@@ -45,6 +54,8 @@ fth_status fth_worker_pull(fth_worker_client *client, const fth_layout *layout, 
 typedef enum fth_push_outcome {
     FTH_PUSH_APPLIED, /* or stored, to be applied with those of others */
     FTH_PUSH_STALE,   /* computed with weights that are too old by now, or that are lost: pull and compute again */
+    FTH_PUSH_LEASE,   /* its samples are not what comes next of their shard, or another worker has it: drop the gradient
+                         and take a shard again */
     FTH_PUSH_FINISHED /* the server has made all the steps it was asked for */
 } fth_push_outcome;
 
@@ -63,6 +74,35 @@ typedef struct fth_push {
 } fth_push;
 fth_status fth_worker_push(fth_worker_client *client, const fth_push *push, fth_push_outcome *outcome);
 
+/* ---- shards (shards.h) ---- */
+
+/* A shard that the worker has an address of. The server knows it as RUN/NAME, and where its samples stand, from the
+ * first time on that somebody brings it. */
+typedef struct fth_shard_offer {
+    const char *run, *name;
+    int64_t samples, epochs; /* epochs 0: until the training ends */
+} fth_shard_offer;
+
+/* Samples that are this worker's to compute: positions `from` to `to` of an epoch, in the order of
+ * fth_shard_sampler(seed, shard, samples). */
+typedef struct fth_shard_lease {
+    char shard[FTH_MAX_SHARD_NAME + 1];
+    int64_t epoch, from, to;
+    int64_t samples; /* of the shard */
+    int64_t first;   /* of the shard's samples in its file */
+    uint64_t seed;
+    char *url, *etag; /* where it is, and its version; "": as the worker knows (it brought it), or not known */
+} fth_shard_lease;
+void fth_shard_lease_release(fth_shard_lease *lease);
+
+/* Takes a shard: the one brought or, with NULL, the next that the server lists. FTH_SHARD_WAIT: all that are left were
+ * with others until the deadline; FTH_SHARD_DONE: none is left, or the training has ended. Only with FTH_SHARD_TAKEN is
+ * there something in *lease; it ends with its last sample, fth_worker_return_shard(), or the worker's registration. */
+fth_status fth_worker_take_shard(fth_worker_client *client, const fth_shard_offer *brought, fth_deadline deadline,
+                                 fth_shard_lease *lease, fth_shard_answer *answer);
+/* Gives back what is left of it, for others to take. */
+fth_status fth_worker_return_shard(fth_worker_client *client);
+
 /* ---- gradients as they travel ---- */
 
 typedef struct fth_encoder fth_encoder;
@@ -71,6 +111,7 @@ typedef struct fth_encoder_facts {
     const char *worker, *instance; /* the latter may be NULL */
     int64_t sequence, version, samples, correct;
     double loss;
+    const fth_shard_span *span; /* where the samples come from; NULL: from no shard */
 } fth_encoder_facts;
 
 /* How gradients travel, for the table of options: --compress is one of these forms, with a share that fits. */

@@ -2,11 +2,13 @@
  *
  *     client.c            being there: names, registration, the lease
  *     client_requests.c   a request, and again until there is an answer
- *     client_tensors.c    pulling parameters, pushing gradients */
+ *     client_tensors.c    pulling parameters, pushing gradients
+ *     client_shards.c     taking shards and giving them back */
 #ifndef FTH_PARAMETERS_CLIENT_INTERNAL_H
 #define FTH_PARAMETERS_CLIENT_INTERNAL_H
 
 #include <pthread.h>
+#include <stdatomic.h>
 
 #include "http/http.h"
 #include "http/signature.h"
@@ -42,6 +44,11 @@ typedef struct fth_client_keeper {
     bool closing; /* guarded by mutex */
 } fth_client_keeper;
 
+/* Bodies moved; the keeper's too. */
+typedef struct fth_client_traffic {
+    atomic_uint_fast64_t sent_bytes, received_bytes;
+} fth_client_traffic;
+
 struct fth_worker_client {
     fth_client_connection connection;
     char name[FTH_MAX_WORKER_NAME + 1], instance[33];
@@ -52,6 +59,8 @@ struct fth_worker_client {
     bool is_local;    /* the server may be on this machine: parameters come by memory (local.h) */
     fth_local_view view;
     fth_client_keeper keeper;
+    fth_client_traffic traffic;
+    json_t *function, *usage; /* or NULL */
 };
 
 /* ---- client_requests.c ---- */

@@ -47,6 +47,8 @@ fth_status fth_client_ask_once(fth_worker_client *client, fth_http_client *http,
                                 .stall_s = q->wait_s + 30,
                                 .deadline = fth_deadline_in(seconds + q->wait_s)};
     FTH_TRY(fth_http_perform(http, &request, response));
+    atomic_fetch_add(&client->traffic.sent_bytes, q->body_bytes);
+    atomic_fetch_add(&client->traffic.received_bytes, response->body_bytes);
 
 out:
     free(url);

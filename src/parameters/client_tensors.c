@@ -89,6 +89,8 @@ static fth_status pull_local(fth_worker_client *client, uint64_t bytes, int64_t 
             break;
         fth_local_result result = fth_local_copy(&client->view, response.body, bytes, packed, version);
         *done = result == FTH_LOCAL_COPIED;
+        if (*done)
+            atomic_fetch_add(&client->traffic.received_bytes, bytes);
         client->is_local = result != FTH_LOCAL_ELSEWHERE;
     }
     if (!*done) /* a server that was started again may be at the same path with other memory */
@@ -195,6 +197,8 @@ fth_status fth_worker_push(fth_worker_client *client, const fth_push *push, fth_
     if (response.code == 409 &&
         (fth_client_has_reason(&response, "stale") || fth_client_has_reason(&response, "version")))
         *outcome = FTH_PUSH_STALE;
+    else if (response.code == 409 && fth_client_has_reason(&response, "lease"))
+        *outcome = FTH_PUSH_LEASE;
     else if (response.code == 409 && fth_client_has_reason(&response, "finished"))
         *outcome = FTH_PUSH_FINISHED;
     else if (fth_client_has_reason(&response, "not_finite"))
@@ -203,7 +207,7 @@ fth_status fth_worker_push(fth_worker_client *client, const fth_push *push, fth_
         status = fth_client_fail_refused(client, FTH_DIVERGED, "a gradient", &response);
     else
         status = fth_client_fail_refused(client, FTH_INVALID, "a gradient", &response);
-    if (*outcome == FTH_PUSH_STALE)
+    if (*outcome == FTH_PUSH_STALE || *outcome == FTH_PUSH_LEASE)
         client->sequence = sequence - 1; /* it was not taken */
 
 out:

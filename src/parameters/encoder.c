@@ -146,17 +146,30 @@ static void describe(fth_encoder *encoder)
 static fth_status describe_push(const fth_encoder *encoder, const fth_encoder_facts *facts, char **header,
                                 size_t *bytes)
 {
-    char sequence[24], version[24], samples[24], loss[32], correct[24];
-    fth_metadata_entry metadata[] = {{"worker", facts->worker},    {"sequence", sequence}, {"version", version},
-                                     {"samples", samples},         {"loss", loss},         {"correct", correct},
-                                     {"instance", facts->instance}};
-    size_t metadata_count = FTH_COUNT_OF(metadata) - !facts->instance;
+    enum { MOST_ENTRIES = 11 };
+    const fth_shard_span *span = facts->span;
+    char sequence[24], version[24], samples[24], loss[32], correct[24], epoch[24], from[24], to[24];
+    fth_metadata_entry metadata[MOST_ENTRIES] = {
+        {"worker", facts->worker}, {"sequence", sequence}, {"version", version},
+        {"samples", samples},      {"loss", loss},         {"correct", correct}};
+    size_t metadata_count = 6;
 
     snprintf(sequence, sizeof sequence, "%" PRId64, facts->sequence);
     snprintf(version, sizeof version, "%" PRId64, facts->version);
     snprintf(samples, sizeof samples, "%" PRId64, facts->samples);
     snprintf(loss, sizeof loss, "%.9g", facts->loss);
     snprintf(correct, sizeof correct, "%" PRId64, facts->correct);
+    if (facts->instance)
+        metadata[metadata_count++] = (fth_metadata_entry){"instance", facts->instance};
+    if (span) {
+        snprintf(epoch, sizeof epoch, "%" PRId64, span->epoch);
+        snprintf(from, sizeof from, "%" PRId64, span->from);
+        snprintf(to, sizeof to, "%" PRId64, span->to);
+        metadata[metadata_count++] = (fth_metadata_entry){"shard", span->name};
+        metadata[metadata_count++] = (fth_metadata_entry){"epoch", epoch};
+        metadata[metadata_count++] = (fth_metadata_entry){"from", from};
+        metadata[metadata_count++] = (fth_metadata_entry){"to", to};
+    }
     return fth_safetensors_header(encoder->views, encoder->view_count, metadata, metadata_count, header, bytes);
 }
 
@@ -184,12 +197,21 @@ static fth_status map_body(fth_encoder *encoder)
 {
     fth_status status = FTH_OK;
     char name[FTH_MAX_WORKER_NAME + 1], *header = NULL;
+    fth_shard_span span = {.epoch = INT64_MAX, .from = INT64_MAX, .to = INT64_MAX};
 
     memset(name, 'w', FTH_MAX_WORKER_NAME);
     name[FTH_MAX_WORKER_NAME] = '\0';
-    FTH_TRY(describe_push(
-        encoder, &(fth_encoder_facts){name, name, INT64_MAX, INT64_MAX, INT64_MAX, INT64_MAX, -1.23456789e-300},
-        &header, &encoder->header_bytes));
+    memset(span.name, 's', FTH_MAX_SHARD_NAME);
+    FTH_TRY(describe_push(encoder,
+                          &(fth_encoder_facts){.worker = name,
+                                               .instance = name,
+                                               .sequence = INT64_MAX,
+                                               .version = INT64_MAX,
+                                               .samples = INT64_MAX,
+                                               .correct = INT64_MAX,
+                                               .loss = -1.23456789e-300,
+                                               .span = &span},
+                          &header, &encoder->header_bytes));
     size_t size = mapped_bytes(encoder);
     encoder->fd = memfd_create(FTH_LOCAL_NAME, MFD_CLOEXEC);
     void *body = MAP_FAILED;
