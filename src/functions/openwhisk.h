@@ -15,7 +15,8 @@ typedef struct fth_openwhisk fth_openwhisk;
 /* Starts to serve. Requests are answered in threads of its own; `function` outlives it. */
 fth_status fth_openwhisk_start(const fth_openwhisk_options *options, fth_function *function, fth_openwhisk **service);
 int fth_openwhisk_port(const fth_openwhisk *service);
-/* Waits for the run under way, at most `seconds`, then asks it to stop. */
-void fth_openwhisk_stop(fth_openwhisk *service, double seconds);
+/* Waits `seconds` at most for the run under way, then asks it to stop; its answer is sent, what waits is refused. False: the
+ * run has not ended within half a minute of that. It still uses the service and the function, which stay as they are. */
+bool fth_openwhisk_stop(fth_openwhisk *service, double seconds);
 
 #endif
