@@ -3,7 +3,7 @@
 
 #include "cli/worker_cli.h"
 
-static const fth_command *const workers[] = {&fth_worker_prefetch, NULL};
+static const fth_command *const workers[] = {&fth_worker_prefetch, &fth_worker_openwhisk, &fth_worker_lambda, NULL};
 
 static fth_choice choose_worker(size_t index)
 {
@@ -16,9 +16,10 @@ static fth_exit_code run(const fth_command *command, const fth_invocation *invoc
     return fth_cli_run_part(command, invocation, "the worker", choose_worker);
 }
 
-const fth_command fth_command_worker = {.name = "worker",
-                                        .arguments = "WHAT [--flag value ...]",
-                                        .summary = "work for a service on another machine: prefetch (batches)",
-                                        .details = "`farthing worker WHAT --help` says more of each.\n",
-                                        .parts = workers,
-                                        .run = run};
+const fth_command fth_command_worker = {
+    .name = "worker",
+    .arguments = "WHAT [--flag value ...]",
+    .summary = "work for a service on another machine: prefetch (batches); openwhisk, lambda (functions)",
+    .details = "`farthing worker WHAT --help` says more of each.\n",
+    .parts = workers,
+    .run = run};

@@ -1,9 +1,44 @@
-/* Workers of `farthing worker`: a command each, in worker_<name>.c, and a row in cmd_worker.c. */
+/* Workers of `farthing worker`: a command each, in worker_<name>.c, and a row in cmd_worker.c. What the flags of functions have
+ * in common, whatever platform invokes them, is here too. */
 #ifndef FTH_CLI_WORKER_CLI_H
 #define FTH_CLI_WORKER_CLI_H
 
 #include "cli/cli.h"
+#include "functions/function.h"
 
-extern const fth_command fth_worker_prefetch;
+extern const fth_command fth_worker_prefetch, fth_worker_openwhisk, fth_worker_lambda;
+
+typedef struct fth_function_flags {
+    char *cache;
+    int64_t threads, cache_mb;
+} fth_function_flags;
+
+static inline fth_function_options fth_function_flags_read(const fth_function_flags *flags)
+{
+    return (fth_function_options){.cache_folder = *flags->cache ? flags->cache : NULL,
+                                  .cache_bytes = (uint64_t)flags->cache_mb * 1000000,
+                                  .threads = (int)flags->threads};
+}
+
+/* Rows for an fth_function_flags that lies at `at` in the command's options. */
+/* clang-format off: a macro of rows is read by rows */
+#define FTH_FUNCTION_ROWS(at)                                                                                          \
+    {.name = "threads",                                                                                                \
+     .type = FTH_OPTION_INTEGER,                                                                                       \
+     .offset = (at) + offsetof(fth_function_flags, threads),                                                           \
+     .fallback = "0",                                                                                                  \
+     .argument = "N",                                                                                                  \
+     .maximum = 1024,                                                                                                  \
+     .help = "that compute; 0: as many as the platform gives"},                                                        \
+        {.name = "cache",                                                                                              \
+         .type = FTH_OPTION_TEXT,                                                                                      \
+         .offset = (at) + offsetof(fth_function_flags, cache),                                                         \
+         .argument = "FOLDER",                                                                                         \
+         .help = "for shards of data, kept between invocations; else farthing/ in TMPDIR or /tmp"},                    \
+    {                                                                                                                  \
+        .name = "cache-mb", .type = FTH_OPTION_INTEGER, .offset = (at) + offsetof(fth_function_flags, cache_mb),       \
+        .fallback = "400", .argument = "MB", .minimum = 1, .maximum = 1e7, .help = "that they may take"                \
+    }
+/* clang-format on */
 
 #endif
