@@ -70,3 +70,17 @@ const char *fth_process_program(char *path, size_t size)
     snprintf(path, size, "%s", self);
     return path;
 }
+
+/* Not getrusage's: that remembers what the process was before it became this program. */
+int64_t fth_process_peak_bytes(void)
+{
+    long long kilobytes = 0;
+    char line[256];
+    FILE *file = fopen("/proc/self/status", "re");
+    while (file && fgets(line, sizeof line, file))
+        if (sscanf(line, "VmHWM: %lld kB", &kilobytes) == 1)
+            break;
+    if (file)
+        fclose(file);
+    return kilobytes * 1024;
+}

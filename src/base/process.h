@@ -4,6 +4,7 @@
 
 #include <pthread.h>
 #include <stdbool.h>
+#include <stdint.h>
 #include <sys/types.h>
 
 #include "base/clock.h"
@@ -18,6 +19,9 @@ bool fth_thread_join_by(pthread_t thread, fth_deadline deadline);
 /* Kills a child and collects it. One that hangs in the kernel (a network file system that is gone) outlives the signal:
  * it is waited for with a timeout, and then left behind. */
 void fth_process_kill(pid_t process);
+
+/* The most memory that this process has had resident; 0: not known. */
+int64_t fth_process_peak_bytes(void);
 
 /* The file that this process runs, for starting it again under its own name. "/proc/self/exe" if the file was removed
  * or replaced since: that still is the running program. Returns `path`. */

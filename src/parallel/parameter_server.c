@@ -9,25 +9,16 @@
 
 #include "http/tls.h"
 #include "parallel/parallel_internal.h"
-#include "parameters/client.h"
-#include "train/server_support.h"
-
-enum { MAX_STALE_IN_A_ROW = 100 };
+#include "parameters/replica.h"
 
 typedef struct worker {
     fth_engine *engine;
     fth_worker_client *client;
-    const char *server; /* its address */
-    fth_layout *layout;
-    fth_encoder *encoder;
-    float *packed;               /* as pulled */
-    float *parameters, *buffers; /* as the engine has them */
-    float *gradients;
-    int64_t version; /* of the weights the engine has */
-    fth_encoder_facts facts;
-    int64_t correct, samples; /* of the group of batches being computed */
-    double loss;
-    int64_t stale, stale_in_a_row;
+    fth_replica *replica;
+    const char *server;      /* its address */
+    fth_replica_facts group; /* of the batches being computed; its loss is a sum */
+    int64_t stale;
+    bool last_was_stale;
     json_t *events;
 } worker;
 
@@ -36,33 +27,10 @@ static void close_worker(void *state)
     worker *w = state;
     if (!w)
         return;
+    fth_replica_free(w->replica);
     fth_worker_close(w->client);
-    fth_encoder_free(w->encoder);
-    fth_layout_free(w->layout);
-    free(w->packed);
-    free(w->parameters);
-    free(w->buffers);
-    free(w->gradients);
     json_decref(w->events);
     free(w);
-}
-
-/* Weights of a version above `since` become the engine's. */
-static fth_status pull(worker *w, int64_t since)
-{
-    fth_status status = FTH_OK;
-    const fth_layout *layout = w->layout;
-
-    FTH_TRY(fth_worker_pull(w->client, layout, since, w->packed, &w->version));
-    for (int i = 0; i < layout->count; i++) {
-        const fth_layout_tensor *tensor = &layout->tensors[i];
-        float *to = (i < layout->parameters ? w->parameters : w->buffers) + tensor->vector_offset;
-        memcpy(to, w->packed + tensor->packed_offset, (size_t)tensor->count * sizeof(float));
-    }
-    FTH_TRY(fth_service_write(w->engine, w->parameters, w->buffers));
-
-out:
-    return status;
 }
 
 static fth_status check_model(const worker *w, const fth_train_options *options)
@@ -106,7 +74,6 @@ static fth_status connect_worker(fth_engine *engine, const fth_train_options *op
 {
     fth_status status = FTH_OK;
     worker *w = NULL;
-    fth_engine_sizes sizes = fth_engine_get_sizes(engine);
 
     (void)place; /* --share says it: each worker has batches of its own */
     *state = NULL;
@@ -119,12 +86,7 @@ static fth_status connect_worker(fth_engine *engine, const fth_train_options *op
     FTH_TRY(fth_allocate(1, sizeof *w, &w));
     w->engine = engine;
     w->events = json_array();
-    FTH_TRY(fth_layout_create(fth_engine_graph(engine), &w->layout));
-    FTH_TRY(fth_encoder_create(w->layout, options->compress, &w->encoder));
-    FTH_TRY(fth_allocate_aligned((size_t)w->layout->packed_floats * sizeof(float) + 1, &w->packed));
-    FTH_TRY(fth_allocate_aligned(sizes.parameters * sizeof(float) + 1, &w->parameters));
-    FTH_TRY(fth_allocate_aligned(sizes.buffers * sizeof(float) + 1, &w->buffers));
-    FTH_TRY(fth_allocate_aligned(sizes.trained * sizeof(float) + 1, &w->gradients));
+    FTH_TRY(fth_replica_create(engine, options->compress, &w->replica));
     fth_worker_options client = {.url = options->server,
                                  .worker = options->worker,
                                  .pinned_key = options->server_pin,
@@ -133,7 +95,7 @@ static fth_status connect_worker(fth_engine *engine, const fth_train_options *op
                                  .stop = stop};
     FTH_TRY(fth_worker_open(&client, &w->client));
     FTH_TRY(check_model(w, options));
-    FTH_TRY(fth_worker_check_layout(w->client, w->layout));
+    FTH_TRY(fth_replica_connect(w->replica, w->client));
     w->server = options->server;
     *state = w;
     w = NULL;
@@ -148,7 +110,7 @@ static fth_status open_worker(fth_engine *engine, const fth_train_options *optio
     worker *w = *state;
     (void)engine;
     (void)options;
-    return pull(w, -1);
+    return fth_replica_pull(w->replica, -1);
 }
 
 static void describe(const void *state, json_t *event)
@@ -156,30 +118,16 @@ static void describe(const void *state, json_t *event)
     const worker *w = state;
     json_object_set_new(event, "worker", json_string(fth_worker_name(w->client)));
     json_object_set_new(event, "server", json_string(w->server));
-    json_object_set_new(event, "version", json_integer(w->version));
+    json_object_set_new(event, "version", json_integer(fth_replica_version(w->replica)));
 }
 
-static fth_status make_body(void *context, const char *name, int64_t sequence, fth_push_body *body)
-{
-    worker *w = context;
-    w->facts.worker = name;
-    w->facts.instance = fth_worker_instance(w->client);
-    w->facts.sequence = sequence;
-    return fth_encoder_make(w->encoder, &w->facts, body);
-}
-
-static fth_status note_stale(worker *w)
+static void note_stale(worker *w)
 {
     w->stale++;
-    if (++w->stale_in_a_row >= MAX_STALE_IN_A_ROW)
-        return fth_fail(FTH_PEER_LOST,
-                        "%d gradients in a row were too old when they came: this worker is too slow for "
-                        "the server's bound on staleness",
-                        MAX_STALE_IN_A_ROW);
-    if (w->stale_in_a_row == 1)
-        json_array_append_new(w->events, json_pack("{s:s, s:f, s:I, s:I}", "event", "stale", "time", 0.0, "version",
-                                                   (json_int_t)w->version, "count", (json_int_t)w->stale));
-    return FTH_OK;
+    if (!w->last_was_stale)
+        json_array_append_new(w->events,
+                              json_pack("{s:s, s:f, s:I, s:I}", "event", "stale", "time", 0.0, "version",
+                                        (json_int_t)fth_replica_version(w->replica), "count", (json_int_t)w->stale));
 }
 
 /* The group's gradients go to the server, and new weights come back. */
@@ -188,24 +136,17 @@ static fth_status exchange(worker *w, fth_step_result *result)
     fth_status status = FTH_OK;
     fth_push_outcome outcome = FTH_PUSH_APPLIED;
 
-    FTH_TRY(fth_service_read(w->engine, w->gradients, w->buffers));
-    FTH_TRY(fth_encoder_take(w->encoder, w->gradients, w->buffers));
-    w->facts = (fth_encoder_facts){
-        .version = w->version, .samples = w->samples, .correct = w->correct, .loss = w->loss / (double)w->samples};
-    w->loss = 0;
-    w->samples = w->correct = 0;
-    FTH_TRY(fth_worker_push(w->client, &(fth_push){w, make_body}, &outcome));
+    w->group.loss /= (double)w->group.samples;
+    FTH_TRY(fth_replica_push(w->replica, &w->group, &outcome));
+    w->group = (fth_replica_facts){0};
     if (outcome == FTH_PUSH_FINISHED) {
         result->finished = true;
         goto out;
     }
-    if (outcome == FTH_PUSH_STALE) {
-        fth_encoder_give_back(w->encoder, w->gradients);
-        FTH_TRY(note_stale(w));
-    } else {
-        w->stale_in_a_row = 0;
-    }
-    status = pull(w, fth_worker_waits(w->client) && outcome == FTH_PUSH_APPLIED ? w->version : -1);
+    if (outcome == FTH_PUSH_STALE)
+        note_stale(w);
+    w->last_was_stale = outcome == FTH_PUSH_STALE;
+    status = fth_replica_pull_next(w->replica, outcome);
     if (status == FTH_INTERRUPTED)
         status = FTH_OK; /* the gradient is with the server; whoever goes on pulls first */
 
@@ -221,9 +162,9 @@ static fth_status step(void *state, const fth_batch *batch, double learning_rate
 
     (void)learning_rate;
     FTH_TRY(fth_engine_compute(w->engine, batch, &group, result));
-    w->loss += result->loss * (double)result->samples;
-    w->correct += result->correct;
-    w->samples += result->samples;
+    w->group.loss += result->loss * (double)result->samples;
+    w->group.correct += result->correct;
+    w->group.samples += result->samples;
     if (group.last)
         FTH_TRY(exchange(w, result));
 

@@ -58,7 +58,7 @@ fth_status fth_client_register(fth_worker_client *client)
         json_object_set(json, "function", client->function);
     char *body = json ? json_dumps(json, JSON_COMPACT) : NULL;
     fth_backoff backoff = {.first_s = 0.25, .most_s = 1};
-    fth_deadline deadline = fth_deadline_in(client->patience_s);
+    fth_deadline deadline = fth_client_give_up(client);
 
     FTH_REQUIRE(body, FTH_NO_MEMORY, "no memory to register a worker");
     FTH_TRY(fth_client_ask(client, &(fth_question){"POST", "/registerWorker", body, strlen(body), NULL, 0, 0, 0, 0},
@@ -91,8 +91,6 @@ static void *keep_lease(void *context)
     fth_worker_client *client = context;
     fth_http_client *http = NULL;
     const double pause_s = client->keeper.pause_s;
-    if (fth_http_client_open(&client->connection.options, &http) != FTH_OK)
-        return NULL;
     pthread_mutex_lock(&client->keeper.mutex);
     while (!client->keeper.closing) {
         struct timespec until = fth_deadline_timespec(fth_deadline_in(pause_s));
@@ -100,8 +98,10 @@ static void *keep_lease(void *context)
             continue;
         pthread_mutex_unlock(&client->keeper.mutex);
         fth_http_response response = {0};
-        if (fth_client_ask_once(client, http, &(fth_question){.method = "GET", .target = "/getVersion"}, pause_s,
-                                &response) == FTH_OK)
+        if (!http && fth_http_client_open(&client->connection.options, &http) != FTH_OK)
+            http = NULL;
+        else if (fth_client_ask_once(client, http, &(fth_question){.method = "GET", .target = "/getVersion"}, pause_s,
+                                     &response) == FTH_OK)
             fth_http_response_release(&response);
         pthread_mutex_lock(&client->keeper.mutex);
     }
@@ -141,6 +141,15 @@ static char *copy_unless_empty(const char *text)
     return text && *text ? fth_format("%s", text) : NULL;
 }
 
+static fth_status find_signer(const fth_signer *given, fth_client_connection *connection)
+{
+    if (!given)
+        return fth_signer_from_environment(&connection->signer, &connection->has_key);
+    connection->signer = *given;
+    connection->has_key = *given->access != '\0';
+    return FTH_OK;
+}
+
 fth_status fth_worker_open(const fth_worker_options *options, fth_worker_client **result)
 {
     fth_status status = FTH_OK;
@@ -161,6 +170,7 @@ fth_status fth_worker_open(const fth_worker_options *options, fth_worker_client 
     client->connection.pinned_key = copy_unless_empty(options->pinned_key);
     client->connection.ca_file = copy_unless_empty(options->ca_file);
     client->patience_s = options->patience_s;
+    client->deadline = (fth_deadline){options->deadline.at_seconds > 0 ? options->deadline.at_seconds : INFINITY};
     client->stop = options->stop;
     client->function = options->function ? json_deep_copy(options->function) : NULL;
     const char *host = strstr(client->connection.url, "://") + 3;
@@ -169,7 +179,7 @@ fth_status fth_worker_open(const fth_worker_options *options, fth_worker_client 
     client->connection.options =
         (fth_http_client_options){.ca_file = client->connection.ca_file, .pinned_key = client->connection.pinned_key};
     FTH_TRY(draw_names(client, options->worker));
-    FTH_TRY(fth_signer_from_environment(&client->connection.signer, &client->connection.has_key));
+    FTH_TRY(find_signer(options->signer, &client->connection));
     FTH_TRY(fth_http_client_open(&client->connection.options, &client->connection.http));
     FTH_TRY(fth_client_register(client));
     client->keeper.pause_s = fmax(client->registration.lease_s / 3, 0.1);

@@ -18,12 +18,14 @@ typedef struct fth_worker_options {
     const char *worker;               /* NULL or "": made up from the host's name */
     const char *pinned_key, *ca_file; /* see fth_http_client_options; NULL or "": none */
     double patience_s;                /* how long a server that does not answer is tried again */
+    fth_deadline deadline;            /* nothing is waited for beyond it: FTH_TIMEOUT; at_seconds 0: none */
     const fth_stop *stop;             /* ends whatever waits, with FTH_INTERRUPTED; outlives the client. NULL: none */
+    const struct fth_signer *signer;  /* copied; NULL: from the environment (http/signature.h) */
     const json_t *function; /* that the worker runs in, for the server's record: {"provider", "function", "id",
                                "memory_mb"}; copied. NULL: in none */
 } fth_worker_options;
 
-/* Registers. Keys come from the environment (http/signature.h). */
+/* Registers. */
 fth_status fth_worker_open(const fth_worker_options *options, fth_worker_client **client);
 /* Unregisters, if the server still answers, and frees. */
 void fth_worker_close(fth_worker_client *client);

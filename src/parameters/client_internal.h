@@ -53,7 +53,8 @@ struct fth_worker_client {
     fth_client_connection connection;
     char name[FTH_MAX_WORKER_NAME + 1], instance[33];
     double patience_s;
-    const fth_stop *stop; /* or NULL */
+    fth_deadline deadline; /* INFINITY: none */
+    const fth_stop *stop;  /* or NULL */
     fth_client_registration registration;
     int64_t sequence; /* of the last push */
     bool is_local;    /* the server may be on this machine: parameters come by memory (local.h) */
@@ -83,6 +84,8 @@ fth_status fth_client_ask_once(fth_worker_client *client, fth_http_client *http,
 fth_status fth_client_ask(fth_worker_client *client, const fth_question *q, fth_http_response *response);
 /* Waits before the next try, to the deadline at most; a stop ends it. */
 void fth_client_wait(const fth_worker_client *client, double seconds, fth_deadline deadline);
+/* When a server that does not answer from now on has been tried for long enough. */
+fth_deadline fth_client_give_up(const fth_worker_client *client);
 fth_status fth_client_fail_if_stopped(const fth_worker_client *client);
 /* {"error", "reason"} of a refusal, into a failure. */
 fth_status fth_client_fail_refused(const fth_worker_client *client, fth_status status, const char *what,

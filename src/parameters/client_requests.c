@@ -36,16 +36,17 @@ fth_status fth_client_ask_once(fth_worker_client *client, fth_http_client *http,
                  q->body_bytes, q->stamp);
         headers[header_count++] = memory;
     }
-    fth_http_request request = {.method = q->method,
-                                .url = url,
-                                .headers = headers,
-                                .body = q->memory > 0 ? "" : q->body,
-                                .body_bytes = q->memory > 0 ? 0 : q->body_bytes,
-                                .into = q->into,
-                                .into_bytes = q->into_bytes,
-                                .max_body_bytes = MAX_HEADER_BYTES,
-                                .stall_s = q->wait_s + 30,
-                                .deadline = fth_deadline_in(seconds + q->wait_s)};
+    fth_http_request request = {
+        .method = q->method,
+        .url = url,
+        .headers = headers,
+        .body = q->memory > 0 ? "" : q->body,
+        .body_bytes = q->memory > 0 ? 0 : q->body_bytes,
+        .into = q->into,
+        .into_bytes = q->into_bytes,
+        .max_body_bytes = MAX_HEADER_BYTES,
+        .stall_s = q->wait_s + 30,
+        .deadline = {fmin(fth_deadline_in(seconds + q->wait_s).at_seconds, client->deadline.at_seconds)}};
     FTH_TRY(fth_http_perform(http, &request, response));
     atomic_fetch_add(&client->traffic.sent_bytes, q->body_bytes);
     atomic_fetch_add(&client->traffic.received_bytes, response->body_bytes);
@@ -87,10 +88,15 @@ void fth_client_wait(const fth_worker_client *client, double seconds, fth_deadli
     }
 }
 
+fth_deadline fth_client_give_up(const fth_worker_client *client)
+{
+    return (fth_deadline){fmin(fth_deadline_in(client->patience_s).at_seconds, client->deadline.at_seconds)};
+}
+
 fth_status fth_client_ask(fth_worker_client *client, const fth_question *q, fth_http_response *response)
 {
     fth_backoff backoff = {.most_s = RETRY_MOST_S};
-    fth_deadline deadline = fth_deadline_in(client->patience_s);
+    fth_deadline deadline = fth_client_give_up(client);
     bool told = false;
     for (;;) {
         *response = (fth_http_response){0};
@@ -98,7 +104,9 @@ fth_status fth_client_ask(fth_worker_client *client, const fth_question *q, fth_
         bool busy = status == FTH_OK && (response->code == 503 || response->code == 429 || response->code == 500);
         if (status == FTH_IO && !client->connection.pinned_key && !client->connection.ca_file &&
             strncmp(client->connection.url, "https://", 8) == 0)
-            return add_advice(status, "the fingerprint that the server printed goes into --server-pin");
+            return add_advice(
+                status,
+                "the fingerprint that the server printed goes into --server-pin (of a function: \"server_pin\")");
         if (status != FTH_OK && status != FTH_PEER_LOST && status != FTH_TIMEOUT)
             return status;
         if (status == FTH_OK && !busy)
@@ -118,6 +126,9 @@ fth_status fth_client_ask(fth_worker_client *client, const fth_question *q, fth_
         status = fth_client_fail_if_stopped(client);
         if (status != FTH_OK)
             return status;
+        if (fth_deadline_passed(client->deadline))
+            return fth_fail(FTH_TIMEOUT, "the parameter server %s did not take a request in time: %s",
+                            client->connection.url, why);
         if (fth_deadline_passed(deadline))
             return fth_fail(FTH_PEER_LOST,
                             "the parameter server %s did not take a request for %.0f s (--server-timeout): %s",

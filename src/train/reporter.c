@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "base/json.h"
+#include "base/process.h"
 #include "batches/client/client.h"
 #include "train/recent_average.h"
 
@@ -159,20 +160,6 @@ static void set_text(json_t *event, const char *key, const char *value)
     json_object_set_new(event, key, json_string(value));
 }
 
-/* Not getrusage's: that remembers what the process was before it became this program. */
-static int64_t peak_memory_bytes(void)
-{
-    long long kilobytes = 0;
-    char line[256];
-    FILE *file = fopen("/proc/self/status", "re");
-    while (file && fgets(line, sizeof line, file))
-        if (sscanf(line, "VmHWM: %lld kB", &kilobytes) == 1)
-            break;
-    if (file)
-        fclose(file);
-    return kilobytes * 1024;
-}
-
 static void set_meters(json_t *event, const fth_meters *meters)
 {
     fth_json_set_number(event, "data_wait_s", meters->data_wait_s);
@@ -181,7 +168,7 @@ static void set_meters(json_t *event, const fth_meters *meters)
     fth_json_set_number(event, "compute_s", meters->compute_s);
     fth_json_set_number(event, "checkpoint_s", meters->checkpoint_s);
     fth_json_set_number(event, "evaluate_s", meters->evaluate_s);
-    set_integer(event, "peak_memory_bytes", peak_memory_bytes());
+    set_integer(event, "peak_memory_bytes", fth_process_peak_bytes());
 }
 
 /* ---- the accelerator ---- */
