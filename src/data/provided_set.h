@@ -29,7 +29,7 @@ fth_status fth_provided_load(const fth_dataset *dataset, const fth_provided_requ
 fth_status fth_provided_look(const fth_dataset *dataset, fth_split split, int64_t sample, uint8_t *pixels,
                              int32_t *label);
 
-/* A loader's session, as fth_provider has it. */
+/* A loader's session, as fth_dataset_provider has it. */
 fth_status fth_provided_open_session(const fth_dataset *dataset, fth_loader_options *options, bool *finished,
                                      void **session);
 void fth_provided_close_session(const fth_dataset *dataset, void *session);

@@ -15,7 +15,7 @@
 #define TAKE_STEP_S    0.5
 
 struct fth_provided_samples {
-    fth_provider provider;
+    fth_dataset_provider provider;
     char *name, *source, *version;
     char **class_names;
     int classes;
@@ -86,7 +86,7 @@ out:
     return status;
 }
 
-fth_status fth_dataset_create_provided(const fth_provided_set *set, const fth_provider *provider,
+fth_status fth_dataset_create_provided(const fth_provided_set *set, const fth_dataset_provider *provider,
                                        const fth_dataset_options *options, fth_dataset **dataset)
 {
     fth_status status = FTH_OK;
@@ -178,7 +178,7 @@ static fth_status note_bad(const fth_dataset *dataset, fth_split split, int64_t 
 static fth_status take(const fth_dataset *dataset, const fth_provided_request *request, int64_t sample,
                        fth_raw_sample *raw)
 {
-    const fth_provider *provider = &dataset->provided->provider;
+    const fth_dataset_provider *provider = &dataset->provided->provider;
     fth_deadline deadline = fth_deadline_in(TAKE_TIMEOUT_S);
     for (;;) {
         *raw = (fth_raw_sample){.unplanned = sample != request->sample};
@@ -254,7 +254,7 @@ fth_status fth_provided_look(const fth_dataset *dataset, fth_split split, int64_
                              int32_t *label)
 {
     fth_status status = FTH_OK;
-    const fth_provider *provider = &dataset->provided->provider;
+    const fth_dataset_provider *provider = &dataset->provided->provider;
     const fth_provided_request request = {.split = split, .sample = sample};
     fth_raw_sample raw;
 
@@ -275,7 +275,7 @@ out:
 fth_status fth_provided_open_session(const fth_dataset *dataset, fth_loader_options *options, bool *finished,
                                      void **session)
 {
-    const fth_provider *provider = &dataset->provided->provider;
+    const fth_dataset_provider *provider = &dataset->provided->provider;
     *finished = false;
     *session = NULL;
     return provider->open_session ? provider->open_session(provider->context, dataset, options, finished, session)

@@ -20,7 +20,7 @@ typedef struct fth_raw_sample {
 
 /* Who provides them. A session is one loader's; it decides, when it is opened, whether the loader gets finished batches or finishes
  * samples itself. */
-typedef struct fth_provider {
+typedef struct fth_dataset_provider {
     void *context; /* the data set's to free, with `free` */
     void (*free)(void *context);
     /* NULL: loaders have no sessions. It may set what decides the order: own_order, order_seed, rotation and seed. *finished: batches come
@@ -36,7 +36,7 @@ typedef struct fth_provider {
     fth_status (*take)(void *context, void *session, fth_split split, int64_t sample, fth_deadline deadline,
                        fth_raw_sample *raw);
     void (*give_back)(void *context, fth_raw_sample *raw);
-} fth_provider;
+} fth_dataset_provider;
 
 typedef struct fth_provided_set {
     fth_dataset_info info;     /* copied; its normalization is the usual one, size and transform are for who opens it */
@@ -47,7 +47,7 @@ typedef struct fth_provided_set {
 } fth_provided_set;
 
 /* Takes over the provider, also on failure. */
-fth_status fth_dataset_create_provided(const fth_provided_set *set, const fth_provider *provider,
+fth_status fth_dataset_create_provided(const fth_provided_set *set, const fth_dataset_provider *provider,
                                        const fth_dataset_options *options, fth_dataset **dataset);
 /* The provider's context; NULL if the set is not one of `free`'s kind. */
 void *fth_dataset_get_provider(const fth_dataset *dataset, void (*free)(void *context));

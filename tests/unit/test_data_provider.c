@@ -91,17 +91,17 @@ static void moved(void *session, int64_t number)
     ((lender *)session)->moved_to = number;
 }
 
-static const fth_provider *make_provider(lender *own)
+static const fth_dataset_provider *make_provider(lender *own)
 {
-    static fth_provider provider;
-    provider = (fth_provider){.context = own,
-                              .free = free_lender,
-                              .open_session = open_session,
-                              .close_session = close_session,
-                              .next = next,
-                              .moved = moved,
-                              .take = take,
-                              .give_back = give_back};
+    static fth_dataset_provider provider;
+    provider = (fth_dataset_provider){.context = own,
+                                      .free = free_lender,
+                                      .open_session = open_session,
+                                      .close_session = close_session,
+                                      .next = next,
+                                      .moved = moved,
+                                      .take = take,
+                                      .give_back = give_back};
     return &provider;
 }
 

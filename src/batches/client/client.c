@@ -243,14 +243,14 @@ fth_status fth_batches_open_job(const char *address, const char *saved, const ft
     if (status != FTH_OK)
         return status;
     return fth_dataset_create_provided(&own->set.set,
-                                       &(fth_provider){.context = own,
-                                                       .free = free_client,
-                                                       .open_session = open_session,
-                                                       .close_session = close_session,
-                                                       .next = next,
-                                                       .moved = moved,
-                                                       .take = take,
-                                                       .give_back = give_back},
+                                       &(fth_dataset_provider){.context = own,
+                                                               .free = free_client,
+                                                               .open_session = open_session,
+                                                               .close_session = close_session,
+                                                               .next = next,
+                                                               .moved = moved,
+                                                               .take = take,
+                                                               .give_back = give_back},
                                        options, dataset);
 }
 

@@ -24,7 +24,7 @@ const fth_job_spec *fth_session_spec(const fth_session *session);
 fth_supply *fth_session_supply(const fth_session *session);
 uint64_t fth_session_images_read(const fth_session *session); /* directly */
 
-/* As fth_provider has them. */
+/* As fth_dataset_provider has them. */
 fth_status fth_session_next(fth_session *session, fth_deadline deadline, const fth_batch **batch);
 void fth_session_moved(fth_session *session, int64_t next);
 fth_status fth_session_take(fth_session *session, int64_t sample, fth_deadline deadline, fth_raw_sample *raw);

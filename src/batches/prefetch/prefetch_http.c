@@ -28,7 +28,7 @@ enum { USUAL_CONCURRENCY = 8, MOST_CONCURRENCY = 64, MOST_FUNCTIONS = 32, MOST_A
 #define FIRST_PAUSE_S   0.2
 #define LONGEST_PAUSE_S 5.0
 
-typedef struct fth_function {
+typedef struct remote_function {
     fth_order_source source;
     fth_prefetch_options options;
     char *address; /* of the coordinator */
@@ -47,19 +47,19 @@ typedef struct fth_function {
     bool starting;     /* the order of a cold start is on its way */
     int failures;      /* in a row */
     double pause_until_s;
-} fth_function;
+} remote_function;
 
 /* ---- one order ---- */
 
 static int is_stopping(void *context, uint64_t sent_bytes, uint64_t received_bytes)
 {
-    const fth_function *function = context;
+    const remote_function *function = context;
     (void)sent_bytes;
     (void)received_bytes;
     return atomic_load(&function->stop);
 }
 
-static fth_status make_body(const fth_function *function, const fth_order *order, char **body)
+static fth_status make_body(const remote_function *function, const fth_order *order, char **body)
 {
     json_t *json = fth_order_save(order);
     if (json) {
@@ -71,7 +71,7 @@ static fth_status make_body(const fth_function *function, const fth_order *order
     return *body ? FTH_OK : fth_fail(FTH_NO_MEMORY, "no memory for an order");
 }
 
-static fth_status send_order(const fth_function *function, fth_http_client *http, const fth_order *order,
+static fth_status send_order(const remote_function *function, fth_http_client *http, const fth_order *order,
                              double seconds, fth_http_response *response)
 {
     fth_status status = FTH_OK;
@@ -152,13 +152,13 @@ static double price(const fth_prefetch_options *options, double seconds)
 /* ---- cold and warm ---- */
 
 /* With the mutex held. */
-static bool is_warm(const fth_function *function, double now_s)
+static bool is_warm(const remote_function *function, double now_s)
 {
     return function->answered_s > 0 && now_s - function->answered_s < STAYS_WARM_S;
 }
 
 /* Waits until it may be sent an order; false: it is being stopped. *cold: this is the order of a cold start. */
-static bool wait_for_turn(fth_function *function, bool *cold)
+static bool wait_for_turn(remote_function *function, bool *cold)
 {
     pthread_mutex_lock(&function->mutex);
     for (;;) {
@@ -179,7 +179,7 @@ static bool wait_for_turn(fth_function *function, bool *cold)
 
 typedef enum turn_outcome { NO_ORDER, ANSWERED, BROKEN } turn_outcome;
 
-static void end_turn(fth_function *function, bool cold, turn_outcome outcome)
+static void end_turn(remote_function *function, bool cold, turn_outcome outcome)
 {
     pthread_mutex_lock(&function->mutex);
     double now_s = fth_clock_seconds();
@@ -200,7 +200,7 @@ static void end_turn(fth_function *function, bool cold, turn_outcome outcome)
     pthread_mutex_unlock(&function->mutex);
 }
 
-static void work_on(fth_function *function, fth_http_client *http, const fth_order *order, bool cold)
+static void work_on(remote_function *function, fth_http_client *http, const fth_order *order, bool cold)
 {
     const fth_prefetch_options *options = &function->options;
     fth_http_response response = {0};
@@ -228,7 +228,7 @@ static void work_on(fth_function *function, fth_http_client *http, const fth_ord
 
 static void *run(void *context)
 {
-    fth_function *function = context;
+    remote_function *function = context;
     fth_http_client *http = NULL;
     fth_order order;
     bool cold;
@@ -260,7 +260,7 @@ static fth_status check_url(const char *url)
 
 static void stop_function(void *state)
 {
-    fth_function *function = state;
+    remote_function *function = state;
     if (!function)
         return;
     atomic_store(&function->stop, true);
@@ -277,7 +277,7 @@ static void stop_function(void *state)
     free(function);
 }
 
-static void set_options(fth_function *function, const fth_prefetch_options *options)
+static void set_options(remote_function *function, const fth_prefetch_options *options)
 {
     function->options = *options;
     if (function->options.cold_start_s <= 0)
@@ -294,7 +294,7 @@ static fth_status start_function(const char *url, const fth_order_source *source
                                  void **state)
 {
     fth_status status = FTH_OK;
-    fth_function *function = NULL;
+    remote_function *function = NULL;
 
     FTH_TRY(check_url(url));
     FTH_TRY(fth_allocate(1, sizeof *function, &function));
