@@ -18,6 +18,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -141,6 +142,27 @@ static uint64_t announced_body(const fth_exchange *exchange)
     return text ? strtoull(text, NULL, 10) : 0; /* libmicrohttpd has checked the digits */
 }
 
+static enum MHD_Result count_lengths(void *context, enum MHD_ValueKind kind, const char *name, const char *value)
+{
+    int *count = context;
+    size_t length = strcspn(name, " \t");
+    bool blank = name[length] != '\0'; /* "Transfer-Encoding : chunked" */
+    (void)kind, (void)value;
+    if ((length == 14 && strncasecmp(name, "Content-Length", length) == 0) ||
+        (length == 17 && strncasecmp(name, "Transfer-Encoding", length) == 0))
+        *count += blank ? 2 : 1;
+    return MHD_YES;
+}
+
+/* Headers that two readers may take for two lengths. A proxy before this server may see the end of the request elsewhere, and
+ * so let through what it has not looked at. */
+static bool is_ambiguous(const fth_exchange *exchange)
+{
+    int lengths = 0;
+    MHD_get_connection_values(exchange->connection, MHD_HEADER_KIND, count_lengths, &lengths);
+    return lengths > 1;
+}
+
 /* Makes room for the body, or refuses it. */
 static void accept_body(fth_exchange *exchange, uint64_t announced)
 {
@@ -178,8 +200,13 @@ static enum MHD_Result begin(fth_exchange *exchange, const char *path, const cha
         return MHD_NO;
     exchange->state = EXCHANGE_BODY;
     uint64_t announced = announced_body(exchange);
-    if (fth_routes_admit(exchange))
+    bool ambiguous = is_ambiguous(exchange);
+    if (ambiguous) {
+        fth_exchange_set_header(exchange, "Connection", "close");
+        fth_exchange_refuse(exchange, 400, "a request has one Content-Length or one Transfer-Encoding");
+    } else if (fth_routes_admit(exchange)) {
         accept_body(exchange, announced);
+    }
     uint64_t expected = announced == UINT64_MAX ? exchange->body.limit : announced;
     exchange->body.deadline_s =
         fth_clock_seconds() + server->options.idle_s + (double)expected / LEAST_BODY_BYTES_PER_S;
@@ -189,9 +216,9 @@ static enum MHD_Result begin(fth_exchange *exchange, const char *path, const cha
     fth_exchange_release_body(exchange);
     /* A client that asks first gets its answer instead of a "continue". */
     bool asks = fth_exchange_header(exchange, "Expect") != NULL;
-    if (announced > 0 && announced <= DRAINED_BODY && !asks)
+    if (announced > 0 && announced <= DRAINED_BODY && !asks && !ambiguous)
         return MHD_YES;
-    return announced > 0 ? send_answer(exchange) : MHD_YES;
+    return announced > 0 || ambiguous ? send_answer(exchange) : MHD_YES;
 }
 
 static enum MHD_Result receive(fth_exchange *exchange, const char *bytes, size_t size_bytes)
