@@ -23,6 +23,7 @@
 
 #include "base/process.h"
 #include "functions/incoming.h"
+#include "functions/memory_limit.h"
 #include "http/server.h"
 
 #define END_MARKER "XXX_THE_END_OF_A_WHISK_ACTIVATION_XXX\n"
@@ -51,6 +52,7 @@ struct fth_openwhisk {
     fth_function *function;
     json_t *environment; /* of /init: object of strings */
     bool initialized, warm;
+    uint64_t memory_limit_bytes;
 
     pthread_mutex_t mutex; /* guards what follows */
     pthread_cond_t changed;
@@ -193,6 +195,7 @@ static fth_status run_job(fth_openwhisk *service, const char *id, const json_t *
                                   .function = name_in_space(action),
                                   .value = value,
                                   .environment = variables,
+                                  .memory_limit_bytes = service->memory_limit_bytes,
                                   .cold = !service->warm,
                                   .began_s = service->warm ? fth_clock_seconds() : fth_incoming_process_began(),
                                   .stop = &service->stop};
@@ -371,6 +374,7 @@ fth_status fth_openwhisk_start(const fth_openwhisk_options *options, fth_functio
     FTH_TRY(fth_allocate(1, sizeof *service, &service));
     service->function = function;
     service->last = &service->first;
+    service->memory_limit_bytes = fth_memory_limit_bytes();
     pthread_mutex_init(&service->stop.mutex, NULL);
     pthread_mutex_init(&service->mutex, NULL);
     pthread_cond_init(&service->changed, NULL);
