@@ -252,8 +252,10 @@ static void set_up(fth_http_client *client, request_state *state, struct curl_sl
         curl_easy_setopt(curl, CURLOPT_CUSTOMREQUEST, request->method);
     }
 
-    if (client->ca_file)
-        curl_easy_setopt(curl, CURLOPT_CAINFO, client->ca_file);
+    /* OpenSSL's variable, which libcurl leaves to its callers. */
+    const char *ca_file = client->ca_file ? client->ca_file : getenv("SSL_CERT_FILE");
+    if (ca_file && *ca_file)
+        curl_easy_setopt(curl, CURLOPT_CAINFO, ca_file);
     if (client->pinned_key) { /* the key itself is what is trusted, whatever name and signer the certificate has */
         curl_easy_setopt(curl, CURLOPT_PINNEDPUBLICKEY, client->pinned_key);
         curl_easy_setopt(curl, CURLOPT_SSL_VERIFYPEER, 0L);

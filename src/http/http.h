@@ -39,7 +39,7 @@ fth_status fth_http_download(const fth_download *download, char sha256[65]);
 typedef struct fth_http_client fth_http_client;
 
 typedef struct fth_http_client_options {
-    const char *ca_file;     /* NULL: the system's certificates */
+    const char *ca_file;     /* NULL: $SSL_CERT_FILE, or the system's certificates */
     const char *pinned_key;  /* "sha256//..." of the server's public key: trusts that key and no other; NULL: none */
     const char *unix_socket; /* NULL: TCP */
     bool no_proxy;           /* metadata services: never through a proxy */
