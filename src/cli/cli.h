@@ -76,6 +76,7 @@ extern const fth_option_table fth_no_option_table;
     ROW(store)                                                                                                         \
     ROW(serve)                                                                                                         \
     ROW(worker)                                                                                                        \
+    ROW(functions)                                                                                                     \
     ROW(keys)                                                                                                          \
     ROW(completion)                                                                                                    \
     ROW(bench)                                                                                                         \
