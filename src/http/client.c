@@ -29,7 +29,7 @@ struct fth_http_client {
     CURL *curl;
     CURLM *multi; /* of an attentive client: waits in short pieces */
     char *ca_file, *pinned_key, *unix_socket;
-    bool no_proxy;
+    bool no_proxy, insecure;
 };
 
 /* One request under way. */
@@ -70,6 +70,7 @@ fth_status fth_http_client_open(const fth_http_client_options *options, fth_http
         client->pinned_key = options->pinned_key ? strdup(options->pinned_key) : NULL;
         client->unix_socket = options->unix_socket ? strdup(options->unix_socket) : NULL;
         client->no_proxy = options->no_proxy;
+        client->insecure = options->insecure;
         client->multi = options->attentive ? curl_multi_init() : NULL;
         FTH_REQUIRE(client->multi || !options->attentive, FTH_NO_MEMORY, "no memory for an HTTP client");
     }
@@ -256,6 +257,10 @@ static void set_up(fth_http_client *client, request_state *state, struct curl_sl
     const char *ca_file = client->ca_file ? client->ca_file : getenv("SSL_CERT_FILE");
     if (ca_file && *ca_file)
         curl_easy_setopt(curl, CURLOPT_CAINFO, ca_file);
+    if (client->insecure) {
+        curl_easy_setopt(curl, CURLOPT_SSL_VERIFYPEER, 0L);
+        curl_easy_setopt(curl, CURLOPT_SSL_VERIFYHOST, 0L);
+    }
     if (client->pinned_key) { /* the key itself is what is trusted, whatever name and signer the certificate has */
         curl_easy_setopt(curl, CURLOPT_PINNEDPUBLICKEY, client->pinned_key);
         curl_easy_setopt(curl, CURLOPT_SSL_VERIFYPEER, 0L);

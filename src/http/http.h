@@ -43,6 +43,7 @@ typedef struct fth_http_client_options {
     const char *pinned_key;  /* "sha256//..." of the server's public key: trusts that key and no other; NULL: none */
     const char *unix_socket; /* NULL: TCP */
     bool no_proxy;           /* metadata services: never through a proxy */
+    bool insecure;           /* any certificate will do: whoever stands between can read and answer */
     bool attentive;          /* `progress` is called every 50 ms, also when nothing moves: long polls end quickly */
 } fth_http_client_options;
 
