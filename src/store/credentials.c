@@ -100,7 +100,7 @@ static fth_status find(fth_credentials *credentials, const char *name)
     credentials->told = "the instance's role (metadata service)";
     status = fth_credentials_from_instance(&credentials->keys);
     FTH_REQUIRE(status != FTH_UNSUPPORTED, FTH_INVALID,
-                "no keys for s3://: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or write them to "
+                "no AWS keys: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or write them to "
                 "~/.aws/credentials (aws configure), or give the instance a role");
 
 out:
