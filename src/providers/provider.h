@@ -16,6 +16,7 @@ typedef struct fth_provider_options {
     const char *region;   /* Lambda; NULL: AWS's usual ways */
     const char *ca_file;  /* NULL: the system's certificates */
     bool insecure;        /* OpenWhisk: any certificate, as `wsk -i` */
+    bool detached;        /* nobody waits for what is invoked (Lambda: invocation type Event); see invoke() below */
     const fth_stop *stop; /* ends whatever waits; may be NULL */
 } fth_provider_options;
 
@@ -27,7 +28,7 @@ typedef struct fth_provider {
 typedef struct fth_function_spec {
     const char *name;
     const char *image;          /* OpenWhisk: "user/image:tag"; local: NULL: the program's own small binary */
-    const char *zip;            /* Lambda, local: file; NULL: none */
+    const char *zip;            /* Lambda, local: file; Lambda: or s3://bucket/key, where it is already; NULL: none */
     const char *role;           /* Lambda: ARN */
     const char *contract;       /* local: "openwhisk" or "lambda" */
     const char *const *command; /* local: a program of others' instead, NULL-terminated; NULL: none */
@@ -35,6 +36,7 @@ typedef struct fth_function_spec {
     double timeout_s;           /* 300 */
     const json_t *environment;  /* object of strings; may hold secrets. Or NULL */
     const json_t *parameters;   /* OpenWhisk's default parameters; or NULL */
+    bool invokes_itself;        /* OpenWhisk: it is given the name space's key (annotation provide-api-key) */
 } fth_function_spec;
 
 typedef enum fth_invocation_state {
@@ -49,13 +51,16 @@ typedef enum fth_invocation_state {
 typedef struct fth_invocation_outcome {
     fth_invocation_state state;
     char id[80];
-    json_t *result;    /* object; or NULL */
-    char *error;       /* for people; or NULL */
-    char *logs;        /* as far as the platform gives them at once; or NULL */
-    double duration_s; /* as the platform measured or bills it; NAN: not said */
-    double start_s;    /* of a cold start (init), where said; NAN */
-    double peak_bytes; /* NAN: not said */
+    json_t *result;       /* object; or NULL */
+    char *error;          /* for people; or NULL */
+    char *logs;           /* as far as the platform gives them at once; or NULL */
+    double duration_s;    /* as the platform measured or bills it; NAN: not said */
+    double start_s;       /* of a cold start (init), where said; NAN */
+    double peak_bytes;    /* NAN: not said */
+    double retry_after_s; /* of one that was throttled: not before this; 0: not said */
 } fth_invocation_outcome;
+/* RUNNING, with all that is not known yet. */
+void fth_invocation_outcome_init(fth_invocation_outcome *outcome);
 void fth_invocation_outcome_release(fth_invocation_outcome *outcome);
 
 struct fth_provider_kind {
@@ -63,15 +68,20 @@ struct fth_provider_kind {
     fth_status (*open)(const fth_provider_options *options, fth_provider **provider);
     void (*close)(fth_provider *provider);
     fth_status (*deploy)(fth_provider *provider, const fth_function_spec *spec);
-    /* Starts one and does not wait for its end, unless the platform has no other way; any thread. Throttling and failures
-     * of the function are outcomes, not errors. */
+    /* Starts one; any thread. OpenWhisk answers at once, RUNNING with an id to poll(). Lambda has no id to ask for: its
+     * `invoke` waits for the end, until `deadline`, in the thread that calls, unless the provider is `detached`: then it
+     * is RUNNING for ever, as far as anybody can tell. Throttling and failures of the function are outcomes; UNKNOWN is
+     * one that may run and whose answer got lost. FTH_INVALID: refused for good (no such function, wrong key); other
+     * failures: it was not started. */
     fth_status (*invoke)(fth_provider *provider, const char *name, const json_t *parameters, fth_deadline deadline,
                          fth_invocation_outcome *outcome);
-    /* How one that was running is by now; waits until `deadline` at most. */
+    /* How one that was RUNNING is by now; waits for its end until `deadline` at most: then RUNNING, or UNKNOWN if the
+     * platform does not answer. Any thread. FTH_UNSUPPORTED: nobody can say (Lambda). */
     fth_status (*poll)(fth_provider *provider, const char *name, const char *id, fth_deadline deadline,
                        fth_invocation_outcome *outcome);
-    /* Functions there are, or one: [{"name", "memory_mb", "timeout_s", "image" or "code_bytes", "updated"}], and their last
-     * invocations where the platform keeps them: "invocations": [{"id", "state", "duration_s", ...}]. */
+    /* Functions there are (`name` NULL), or one: [{"name", "memory_mb", "timeout_s", "image" or "code_bytes", "updated",
+     * "state"}], what is known of these, never values of variables or parameters; of one its last invocations too, where
+     * the platform keeps them: "invocations": [{"id", "state", "started", "duration_s"}], the newest first. */
     fth_status (*status)(fth_provider *provider, const char *name, json_t **result);
     fth_status (*logs)(fth_provider *provider, const char *name, const char *id, char **text); /* id NULL: the last */
     fth_status (*remove)(fth_provider *provider, const char *name);

@@ -1,0 +1,50 @@
+/* AWS Lambda's REST API: what its files share.
+ *
+ * lambda_api.c      who asks and where; signatures; invoke
+ * lambda_manage.c   deploy, status, remove
+ * lambda_logs.c     logs, of CloudWatch */
+#ifndef FTH_PROVIDERS_LAMBDA_INTERNAL_H
+#define FTH_PROVIDERS_LAMBDA_INTERNAL_H
+
+#include "providers/provider.h"
+#include "providers/rest.h"
+#include "store/credentials.h"
+
+#define FTH_LAMBDA_KEYS_ADVICE "check the keys (`aws sts get-caller-identity`) and what their policy allows"
+
+/* A service of AWS: where it is and how its requests are signed. */
+typedef struct fth_aws_service {
+    fth_rest *rest;
+    fth_credentials *credentials; /* lent */
+    const char *name;             /* "lambda", "logs" */
+    char *region, *host, *prefix; /* of its address: "lambda.eu-west-1.amazonaws.com", and a path or "" */
+} fth_aws_service;
+
+/* `variable` is the name of the environment's variable with its address, AWS_ENDPOINT_URL_LAMBDA. */
+fth_status fth_aws_service_open(const char *name, const char *variable, const fth_provider_options *options,
+                                fth_credentials *credentials, fth_aws_service *service);
+void fth_aws_service_close(fth_aws_service *service);
+/* fth_rest_send(), once more with new keys if the old ones have expired. */
+fth_status fth_aws_send(fth_aws_service *service, fth_rest_call *call, fth_http_response *response);
+
+typedef struct fth_lambda_provider {
+    fth_provider base;
+    fth_credentials *credentials;
+    fth_aws_service lambda;
+    bool detached;
+    /* Of the options, for the logs' service. */
+    char *endpoint, *region, *ca_file;
+    const fth_stop *stop;
+} fth_lambda_provider;
+
+/* "/2015-03-31/functions/NAME" and `rest` ("/code", or ""); free() it. */
+fth_status fth_lambda_path(const char *name, const char *rest, char **path);
+/* What the line REPORT of an invocation's logs says: seconds billed and of a cold start, peak memory. */
+void fth_lambda_read_report(const char *logs, fth_invocation_outcome *outcome);
+
+fth_status fth_lambda_deploy(fth_provider *provider, const fth_function_spec *spec);
+fth_status fth_lambda_status(fth_provider *provider, const char *name, json_t **result);
+fth_status fth_lambda_logs(fth_provider *provider, const char *name, const char *id, char **text);
+fth_status fth_lambda_remove(fth_provider *provider, const char *name);
+
+#endif
