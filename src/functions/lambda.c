@@ -29,13 +29,13 @@ enum { MOST_ID = 128 };
 #define TOO_LARGE    "Function.ResponseTooLarge"
 #define CANNOT_START "Runtime.StartFailed"
 
-typedef struct runtime {
+typedef struct lambda_runtime {
     char *base; /* http://HOST:PORT/2018-06-01 */
     fth_http_client *client;
     const fth_stop *stop;
     uint64_t memory_limit_bytes;
     bool warm;
-} runtime;
+} lambda_runtime;
 
 /* One invocation as it came; released whole. */
 typedef struct lambda_event {
@@ -53,13 +53,13 @@ bool fth_lambda_is_bootstrap(const char *program)
 
 /* ---- the Runtime API ---- */
 
-static fth_status open_runtime(const fth_lambda_options *options, runtime *runtime)
+static fth_status open_runtime(const fth_lambda_options *options, lambda_runtime *runtime)
 {
     fth_status status = FTH_OK;
     const char *api = options->api ? options->api : getenv("AWS_LAMBDA_RUNTIME_API");
     const char *memory_mb = getenv("AWS_LAMBDA_FUNCTION_MEMORY_SIZE");
 
-    *runtime = (struct runtime){.stop = options->stop};
+    *runtime = (lambda_runtime){.stop = options->stop};
     FTH_REQUIRE(api && *api, FTH_INVALID,
                 "AWS_LAMBDA_RUNTIME_API is not set: Lambda, or `farthing functions --provider local`, sets it to the "
                 "HOST:PORT of its Runtime API");
@@ -76,7 +76,7 @@ out:
     return status;
 }
 
-static void close_runtime(runtime *runtime)
+static void close_runtime(lambda_runtime *runtime)
 {
     fth_http_client_free(runtime->client);
     free(runtime->base);
@@ -84,13 +84,13 @@ static void close_runtime(runtime *runtime)
 
 static int has_been_stopped(void *context, uint64_t sent_bytes, uint64_t received_bytes)
 {
-    const runtime *runtime = context;
+    const lambda_runtime *runtime = context;
     (void)sent_bytes, (void)received_bytes;
     return runtime->stop && runtime->stop->asked;
 }
 
 /* Posts JSON. `code` is what was answered. */
-static fth_status post(runtime *runtime, const char *path, const json_t *body, const char *error_type, int *code)
+static fth_status post(lambda_runtime *runtime, const char *path, const json_t *body, const char *error_type, int *code)
 {
     fth_status status = FTH_OK;
     fth_http_response response = {0};
@@ -119,7 +119,8 @@ out:
     return status;
 }
 
-static fth_status post_error(runtime *runtime, const char *path, const char *message, const char *error_type, int *code)
+static fth_status post_error(lambda_runtime *runtime, const char *path, const char *message, const char *error_type,
+                             int *code)
 {
     json_t *body = json_pack("{s:s, s:s}", "errorMessage", message, "errorType", error_type);
     fth_status status =
@@ -168,7 +169,7 @@ out:
 }
 
 /* Waits for an invocation. FTH_INTERRUPTED: stopped. */
-static fth_status get_next(runtime *runtime, lambda_event *event)
+static fth_status get_next(lambda_runtime *runtime, lambda_event *event)
 {
     fth_status status = FTH_OK;
     fth_backoff backoff = {.first_s = 0.05, .most_s = 1};
@@ -222,8 +223,8 @@ static void read_function_name(const char *arn, char *name, size_t size)
 }
 
 /* *error_type is set where it fails for other reasons than the function's. */
-static fth_status run_event(runtime *runtime, fth_function *function, const lambda_event *lambda, json_t **result,
-                            const char **error_type)
+static fth_status run_event(lambda_runtime *runtime, fth_function *function, const lambda_event *lambda,
+                            json_t **result, const char **error_type)
 {
     fth_status status = FTH_OK;
     json_t *value = NULL, *variables = json_object();
@@ -274,7 +275,7 @@ static void name_error_type(fth_status status, char *type, size_t size)
 
 /* Hands in a result or an error. An answer that the Runtime API does not take, because the invocation is over by its clock,
  * is lost and logged. */
-static fth_status answer(runtime *runtime, const lambda_event *event, fth_status ran, const json_t *result,
+static fth_status answer(lambda_runtime *runtime, const lambda_event *event, fth_status ran, const json_t *result,
                          const char *error_type)
 {
     fth_status status = FTH_OK;
@@ -308,7 +309,7 @@ out:
 fth_status fth_lambda_run(const fth_lambda_options *options, fth_function *function)
 {
     fth_status status = FTH_OK;
-    runtime runtime;
+    lambda_runtime runtime;
 
     FTH_TRY(open_runtime(options, &runtime));
     while (status == FTH_OK) {
@@ -333,7 +334,7 @@ out:
 
 fth_status fth_lambda_report_start_failure(const fth_lambda_options *options, fth_status failed)
 {
-    runtime runtime;
+    lambda_runtime runtime;
     int code = 0;
     char message[2048];
 
