@@ -13,7 +13,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "backend/reference/reference.h"
+#include "backend/plain/plain.h"
 
 typedef struct emulated_device {
     fth_device device; /* first */
@@ -385,9 +385,9 @@ const fth_backend fth_backend_plugin = {
     .copy_out = emulated_copy,
     .fill_zero = emulated_fill_zero,
     .synchronize = emulated_synchronize,
-    .add = reference_add_vectors,
-    .norm = reference_norm,
-    .updates = reference_updates,
+    .add = plain_add_vectors,
+    .norm = plain_norm,
+    .updates = plain_updates,
     .kernels = kernels,
     .check_precision = emulated_check_precision,
     .describe_plain = describe_plain,

@@ -1,7 +1,5 @@
-/* Ops on one element at a time: activations, addition, dropout. */
+/* ReLU and addition. */
 #include "backend/reference/reference.h"
-
-#include <math.h>
 
 /* NaN passes through, as in PyTorch. */
 static double relu(double x)
@@ -9,7 +7,7 @@ static double relu(double x)
     return x < 0 ? 0 : x;
 }
 
-static fth_status run_relu(const reference_call *call, const fth_run *run)
+static fth_status run_relu(const plain_call *call, const fth_run *run)
 {
     (void)run;
     const float *x = call->inputs[0].floats;
@@ -19,7 +17,7 @@ static fth_status run_relu(const reference_call *call, const fth_run *run)
     return FTH_OK;
 }
 
-static fth_status run_relu_grad(const reference_call *call, const fth_run *run)
+static fth_status run_relu_grad(const plain_call *call, const fth_run *run)
 {
     (void)run;
     const float *y = call->inputs[0].floats, *dy = call->inputs[1].floats;
@@ -29,37 +27,7 @@ static fth_status run_relu_grad(const reference_call *call, const fth_run *run)
     return FTH_OK;
 }
 
-/* The standard normal distribution function. */
-static double normal_cdf(double x)
-{
-    return 0.5 * (1 + erf(x / sqrt(2)));
-}
-
-/* y = x * cdf(x) */
-static fth_status run_gelu(const reference_call *call, const fth_run *run)
-{
-    (void)run;
-    const float *x = call->inputs[0].floats;
-    float *y = call->outputs[0].floats;
-    for (int64_t i = 0; i < call->outputs[0].count; i++)
-        y[i] = (float)(x[i] * normal_cdf(x[i]));
-    return FTH_OK;
-}
-
-/* dx = dy * (cdf(x) + x * density(x)) */
-static fth_status run_gelu_grad(const reference_call *call, const fth_run *run)
-{
-    (void)run;
-    const float *x = call->inputs[0].floats, *dy = call->inputs[1].floats;
-    float *dx = call->outputs[0].floats;
-    for (int64_t i = 0; i < call->outputs[0].count; i++) {
-        double density = exp(-0.5 * x[i] * x[i]) / sqrt(2 * 3.14159265358979323846);
-        dx[i] = (float)(dy[i] * (normal_cdf(x[i]) + x[i] * density));
-    }
-    return FTH_OK;
-}
-
-static fth_status run_add(const reference_call *call, const fth_run *run)
+static fth_status run_add(const plain_call *call, const fth_run *run)
 {
     (void)run;
     const fth_add_attributes *attributes = call->attributes;
@@ -72,25 +40,6 @@ static fth_status run_add(const reference_call *call, const fth_run *run)
     return FTH_OK;
 }
 
-/* y = x / (1-p) where kept, else x * 0, which keeps NaN as PyTorch does; the same function of dy is the gradient, as the
- * mask comes from the position. */
-static fth_status run_dropout(const reference_call *call, const fth_run *run)
-{
-    const fth_dropout_attributes *attributes = call->attributes;
-    const float *x = call->inputs[0].floats;
-    float *y = call->outputs[0].floats;
-    const fth_random_key key = fth_dropout_key(run->seed, run->step, attributes->id);
-    const uint32_t threshold = fth_dropout_threshold(attributes->probability);
-    const float scale = 1 / (1 - attributes->probability);
-    const uint64_t first = run->first_sample * (uint64_t)(call->outputs[0].count / call->outputs[0].shape.dims[0]);
-    for (int64_t i = 0; i < call->outputs[0].count; i++)
-        y[i] = !call->training ? x[i] : x[i] * (fth_dropout_keeps(key, threshold, first + (uint64_t)i) ? scale : 0);
-    return FTH_OK;
-}
-
-const reference_kernel reference_relu = {{&fth_op_relu, reference_prepare}, run_relu, 0};
-const reference_kernel reference_relu_grad = {{&fth_op_relu_grad, reference_prepare}, run_relu_grad, 0};
-const reference_kernel reference_gelu = {{&fth_op_gelu, reference_prepare}, run_gelu, 0};
-const reference_kernel reference_gelu_grad = {{&fth_op_gelu_grad, reference_prepare}, run_gelu_grad, 0};
-const reference_kernel reference_add = {{&fth_op_add, reference_prepare}, run_add, 0};
-const reference_kernel reference_dropout = {{&fth_op_dropout, reference_prepare}, run_dropout, 0};
+const plain_kernel reference_relu = {&fth_op_relu, run_relu, 0};
+const plain_kernel reference_relu_grad = {&fth_op_relu_grad, run_relu_grad, 0};
+const plain_kernel reference_add = {&fth_op_add, run_add, 0};

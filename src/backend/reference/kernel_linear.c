@@ -2,7 +2,7 @@
 #include "backend/reference/reference.h"
 
 /* y[n,o] = bias[o] + sum over f of x[n,f] * weight[o,f] */
-static fth_status run_linear(const reference_call *call, const fth_run *run)
+static fth_status run_linear(const plain_call *call, const fth_run *run)
 {
     (void)run;
     const fth_linear_attributes *attributes = call->attributes;
@@ -22,7 +22,7 @@ static fth_status run_linear(const reference_call *call, const fth_run *run)
 }
 
 /* dx[n,f] = sum over o of dy[n,o] * weight[o,f] */
-static fth_status run_grad_input(const reference_call *call, const fth_run *run)
+static fth_status run_grad_input(const plain_call *call, const fth_run *run)
 {
     (void)run;
     const float *dy = call->inputs[0].floats, *weight = call->inputs[1].floats; /* (N, O), (O, F) */
@@ -40,7 +40,7 @@ static fth_status run_grad_input(const reference_call *call, const fth_run *run)
 }
 
 /* dweight[o,f] = sum over n of dy[n,o] * x[n,f];  dbias[o] = sum over n of dy[n,o] */
-static fth_status run_grad_weights(const reference_call *call, const fth_run *run)
+static fth_status run_grad_weights(const plain_call *call, const fth_run *run)
 {
     (void)run;
     const float *x = call->inputs[0].floats, *dy = call->inputs[1].floats;      /* (N, F), (N, O) */
@@ -62,8 +62,6 @@ static fth_status run_grad_weights(const reference_call *call, const fth_run *ru
     return FTH_OK;
 }
 
-const reference_kernel reference_linear = {{&fth_op_linear, reference_prepare}, run_linear, 0};
-const reference_kernel reference_linear_grad_input = {
-    {&fth_op_linear_grad_input, reference_prepare}, run_grad_input, 0};
-const reference_kernel reference_linear_grad_weights = {
-    {&fth_op_linear_grad_weights, reference_prepare}, run_grad_weights, 0};
+const plain_kernel reference_linear = {&fth_op_linear, run_linear, 0};
+const plain_kernel reference_linear_grad_input = {&fth_op_linear_grad_input, run_grad_input, 0};
+const plain_kernel reference_linear_grad_weights = {&fth_op_linear_grad_weights, run_grad_weights, 0};

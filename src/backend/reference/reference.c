@@ -1,4 +1,4 @@
-/* The reference back end's table, its device (host memory, one thread) and the step that every kernel shares. */
+/* The reference back end's table and its device: host memory, one thread. */
 #include "backend/reference/reference.h"
 
 #include <stdio.h>
@@ -25,48 +25,6 @@ out:
 static void reference_close(fth_device *device)
 {
     free(device);
-}
-
-static void reference_enter(fth_device *device, int threads)
-{
-    (void)device;
-    (void)threads;
-}
-
-static fth_status reference_allocate(fth_device *device, size_t size_bytes, void **memory)
-{
-    (void)device;
-    return fth_allocate_aligned(size_bytes, memory);
-}
-
-static void reference_release(fth_device *device, void *memory)
-{
-    (void)device;
-    free(memory);
-}
-
-static fth_status copy(fth_device *device, void *to, const void *from, size_t size_bytes)
-{
-    (void)device;
-    if (size_bytes > 0)
-        memmove(to, from, size_bytes);
-    return FTH_OK;
-}
-
-static fth_status fill_zero(fth_device *device, void *memory, size_t size_bytes)
-{
-    (void)device;
-    if (size_bytes > 0)
-        memset(memory, 0, size_bytes);
-    return FTH_OK;
-}
-
-/* Everything is done by the time a call returns. */
-static fth_status synchronize(fth_device *device, fth_deadline deadline)
-{
-    (void)device;
-    (void)deadline;
-    return FTH_OK;
 }
 
 /* ---- snapshots: not needed where memory is the host's; here so that their use is tested on any machine ---- */
@@ -121,98 +79,64 @@ static fth_status check_precision(fth_device *device, fth_precision precision)
 /* ---- layouts ---- */
 
 /* Being plain, a layout is no more than the type. */
-typedef fth_type reference_layout;
-
-static fth_status describe(fth_plan *plan, fth_plan_value value, fth_type type)
-{
-    size_t size_bytes = (size_t)fth_shape_count(&type.shape) * fth_dtype_size_bytes(type.dtype);
-    return fth_plan_set_layout(plan, value, &(reference_layout){type.dtype, type.shape}, sizeof(reference_layout),
-                               size_bytes);
-}
-
 static fth_status describe_plain(fth_plan *plan, fth_value value)
 {
-    return describe(plan, fth_plan_value_of(plan, value), fth_plan_type(plan, value));
-}
-
-/* ---- the step ---- */
-
-static const reference_kernel *find_kernel(const fth_op *op)
-{
-    const fth_kernel *const *kernel = fth_backend_plugin.kernels;
-    while ((*kernel)->op != op) /* the plan came here through this very table */
-        kernel++;
-    return (const reference_kernel *)*kernel;
-}
-
-static reference_tensor tensor_of(const fth_plan *plan, fth_value value)
-{
-    fth_type type = fth_plan_type(plan, value);
-    return (reference_tensor){.value = fth_plan_value_of(plan, value),
-                              .dtype = type.dtype,
-                              .shape = type.shape,
-                              .count = fth_shape_count(&type.shape)};
-}
-
-static fth_status bind_step(void *state, const fth_plan *plan)
-{
-    reference_call *call = state;
-    for (int i = 0; i < call->input_count; i++)
-        call->inputs[i].data = fth_plan_data(plan, call->inputs[i].value);
-    for (int i = 0; i < call->output_count; i++)
-        call->outputs[i].data = fth_plan_data(plan, call->outputs[i].value);
-    return FTH_OK;
-}
-
-static fth_status run_step(void *state, const fth_run *run)
-{
-    const reference_call *call = state;
-    return call->run(call, run);
-}
-
-fth_status reference_prepare(fth_plan *plan, const fth_node *node)
-{
-    fth_status status = FTH_OK;
-    reference_call *call = NULL;
-    fth_step step = {.bind = bind_step, .run = run_step, .release = free};
-    const reference_kernel *kernel = find_kernel(node->op);
-
-    FTH_REQUIRE(node->input_count <= FTH_MAX_STEP_VALUES && node->output_count <= FTH_MAX_STEP_VALUES / 2,
-                FTH_UNSUPPORTED, "%s with %d inputs: the reference back end takes at most %d", node->op->name,
-                node->input_count, FTH_MAX_STEP_VALUES);
-    FTH_TRY(fth_allocate(1, sizeof *call, &call));
-    call->run = kernel->run;
-    call->attributes = node->attributes;
-    call->training = fth_plan_get_options(plan).mode == FTH_PLAN_TRAIN;
-    call->synchronized = fth_plan_get_options(plan).synchronized;
-    call->input_count = node->input_count;
-    call->output_count = node->output_count;
-    for (int i = 0; i < node->input_count; i++) {
-        call->inputs[i] = tensor_of(plan, node->inputs[i]);
-        step.reads[step.read_count++] = call->inputs[i].value;
-        if (call->training && (kernel->updated_inputs >> i & 1) != 0)
-            step.writes[step.write_count++] = call->inputs[i].value;
-    }
-    for (int i = 0; i < node->output_count; i++) {
-        call->outputs[i] = tensor_of(plan, node->outputs[i]);
-        if (fth_plan_layout(plan, call->outputs[i].value) == NULL)
-            FTH_TRY(describe(plan, call->outputs[i].value, fth_plan_type(plan, node->outputs[i])));
-        step.writes[step.write_count++] = call->outputs[i].value;
-    }
-    snprintf(step.name, sizeof step.name, "%s, reference", node->op->name);
-    step.state = call;
-    call = NULL; /* the plan's from here on */
-    FTH_TRY(fth_plan_add_step(plan, &step));
-out:
-    free(call);
-    return status;
+    const fth_type type = fth_plan_type(plan, value);
+    const size_t size_bytes = (size_t)fth_shape_count(&type.shape) * fth_dtype_size_bytes(type.dtype);
+    return fth_plan_set_layout(plan, fth_plan_value_of(plan, value), &type, sizeof type, size_bytes);
 }
 
 /* ---- the table ---- */
 
+/* Every kernel, by op: a new one is a file that defines it, and its row here. */
+#define KERNELS(ROW)                                                                                                   \
+    ROW(convolution, reference)                                                                                        \
+    ROW(convolution_grad_input, reference)                                                                             \
+    ROW(convolution_grad_weights, reference)                                                                           \
+    ROW(linear, reference)                                                                                             \
+    ROW(linear_grad_input, reference)                                                                                  \
+    ROW(linear_grad_weights, reference)                                                                                \
+    ROW(batch_norm, plain)                                                                                             \
+    ROW(batch_norm_grad, plain)                                                                                        \
+    ROW(relu, reference)                                                                                               \
+    ROW(relu_grad, reference)                                                                                          \
+    ROW(gelu, plain)                                                                                                   \
+    ROW(gelu_grad, plain)                                                                                              \
+    ROW(add, reference)                                                                                                \
+    ROW(max_pool, reference)                                                                                           \
+    ROW(max_pool_grad, reference)                                                                                      \
+    ROW(average_pool, plain)                                                                                           \
+    ROW(average_pool_grad, plain)                                                                                      \
+    ROW(adaptive_average_pool, plain)                                                                                  \
+    ROW(adaptive_average_pool_grad, plain)                                                                             \
+    ROW(concat, plain)                                                                                                 \
+    ROW(slice, plain)                                                                                                  \
+    ROW(pad, plain)                                                                                                    \
+    ROW(reshape, plain)                                                                                                \
+    ROW(dropout, plain)                                                                                                \
+    ROW(softmax_cross_entropy, plain)                                                                                  \
+    ROW(softmax_cross_entropy_grad, plain)
+
+#define PREPARE(name, folder)                                                                                          \
+    static fth_status prepare_##name(fth_plan *plan, const fth_node *node)                                             \
+    {                                                                                                                  \
+        return prepare(plan, node, &folder##_##name);                                                                  \
+    }                                                                                                                  \
+    static const fth_kernel kernel_##name = {&fth_op_##name, prepare_##name};
+
+static fth_status prepare(fth_plan *plan, const fth_node *node, const plain_kernel *kernel)
+{
+    fth_plan_value inputs[FTH_MAX_STEP_VALUES];
+    for (int i = 0; i < node->input_count && i < FTH_MAX_STEP_VALUES; i++)
+        inputs[i] = fth_plan_value_of(plan, node->inputs[i]);
+    return plain_add_step(plan, node, kernel, inputs);
+}
+
+KERNELS(PREPARE)
+
 static const fth_kernel *const kernels[] = {
-#define ROW(name) &reference_##name.kernel,
-    REFERENCE_KERNELS(ROW)
+#define ROW(name, folder) &kernel_##name,
+    KERNELS(ROW)
 #undef ROW
         NULL,
 };
@@ -223,16 +147,16 @@ const fth_backend fth_backend_plugin = {
     .host_memory = true,
     .open = reference_open,
     .close = reference_close,
-    .enter = reference_enter,
-    .allocate = reference_allocate,
-    .release = reference_release,
-    .copy_in = copy,
-    .copy_out = copy,
-    .fill_zero = fill_zero,
-    .synchronize = synchronize,
-    .add = reference_add_vectors,
-    .norm = reference_norm,
-    .updates = reference_updates,
+    .enter = plain_enter,
+    .allocate = plain_allocate,
+    .release = plain_release,
+    .copy_in = plain_copy,
+    .copy_out = plain_copy,
+    .fill_zero = plain_fill_zero,
+    .synchronize = plain_synchronize,
+    .add = plain_add_vectors,
+    .norm = plain_norm,
+    .updates = plain_updates,
     .kernels = kernels,
     .check_precision = check_precision,
     .describe_plain = describe_plain,

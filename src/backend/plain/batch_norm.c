@@ -1,5 +1,5 @@
 /* Batch normalization (Ioffe and Szegedy, 2015) with an optional residual and ReLU behind it. */
-#include "backend/reference/reference.h"
+#include "backend/plain/plain.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -12,7 +12,7 @@ enum { Y, MEAN, VARIANCE };
 /* Of this process's batch alone. */
 static fth_channel_statistics find_statistics(const float *x, const fth_shape *shape, int64_t c)
 {
-    const int64_t batch = shape->dims[0], channels = shape->dims[1], plane = reference_plane(shape);
+    const int64_t batch = shape->dims[0], channels = shape->dims[1], plane = plain_plane(shape);
     const double count = (double)(batch * plane);
     double mean = 0, variance = 0;
 
@@ -32,7 +32,7 @@ static fth_channel_statistics find_statistics(const float *x, const fth_shape *s
 static fth_status sum_with_peers(const float *x, const fth_shape *shape, const fth_run *run, double **result)
 {
     fth_status status = FTH_OK;
-    const int64_t batch = shape->dims[0], channels = shape->dims[1], plane = reference_plane(shape);
+    const int64_t batch = shape->dims[0], channels = shape->dims[1], plane = plain_plane(shape);
     double *sums = NULL;
 
     FTH_TRY(fth_allocate(fth_batch_norm_sum_count(channels), sizeof *sums, &sums));
@@ -53,7 +53,7 @@ out:
 }
 
 /* y = [relu]((x - mean) / sqrt(variance + epsilon) * scale + shift [+ residual]), per channel */
-static fth_status run_batch_norm(const reference_call *call, const fth_run *run)
+static fth_status run_batch_norm(const plain_call *call, const fth_run *run)
 {
     fth_status status = FTH_OK;
     const fth_batch_norm_attributes *attributes = call->attributes;
@@ -61,7 +61,7 @@ static fth_status run_batch_norm(const reference_call *call, const fth_run *run)
     const float *x = call->inputs[X].floats;
     const float *residual = attributes->residual ? call->inputs[RESIDUAL].floats : NULL;
     float *y = call->outputs[Y].floats;
-    const int64_t batch = shape->dims[0], channels = shape->dims[1], plane = reference_plane(shape);
+    const int64_t batch = shape->dims[0], channels = shape->dims[1], plane = plain_plane(shape);
     const bool by_batch = call->training && !attributes->fixed;
     double *sums = NULL;
 
@@ -104,7 +104,7 @@ enum { GRAD_DX, GRAD_DSCALE, GRAD_DSHIFT, GRAD_DRESIDUAL };
  *     dshift = sum g;  dscale = sum g * xhat;  dresidual = g
  *     dx = scale / sd * (g - dshift / M - xhat * dscale / M)
  * In dx the sums are those of the whole batch, its parts at peers included; dshift and dscale are of this one's. */
-static fth_status run_batch_norm_grad(const reference_call *call, const fth_run *run)
+static fth_status run_batch_norm_grad(const plain_call *call, const fth_run *run)
 {
     fth_status status = FTH_OK;
     const fth_batch_norm_attributes *attributes = call->attributes;
@@ -113,7 +113,7 @@ static fth_status run_batch_norm_grad(const reference_call *call, const fth_run 
     const float *dy = call->inputs[GRAD_DY].floats;
     const float *means = call->inputs[GRAD_MEAN].floats, *variances = call->inputs[GRAD_VARIANCE].floats;
     float *dx = call->outputs[GRAD_DX].floats, *dresidual = call->outputs[GRAD_DRESIDUAL].floats;
-    const int64_t batch = shape->dims[0], channels = shape->dims[1], plane = reference_plane(shape);
+    const int64_t batch = shape->dims[0], channels = shape->dims[1], plane = plain_plane(shape);
     double *sums = NULL;
 
     FTH_TRY(fth_allocate(fth_batch_norm_sum_count(channels), sizeof *sums, &sums));
@@ -149,7 +149,5 @@ out:
     return status;
 }
 
-const reference_kernel reference_batch_norm = {
-    {&fth_op_batch_norm, reference_prepare}, run_batch_norm, 1u << RUNNING_MEAN | 1u << RUNNING_VARIANCE};
-const reference_kernel reference_batch_norm_grad = {
-    {&fth_op_batch_norm_grad, reference_prepare}, run_batch_norm_grad, 0};
+const plain_kernel plain_batch_norm = {&fth_op_batch_norm, run_batch_norm, 1u << RUNNING_MEAN | 1u << RUNNING_VARIANCE};
+const plain_kernel plain_batch_norm_grad = {&fth_op_batch_norm_grad, run_batch_norm_grad, 0};

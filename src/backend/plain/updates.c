@@ -1,5 +1,5 @@
 /* Flat vectors: updates, sum and norm. */
-#include "backend/reference/reference.h"
+#include "backend/plain/plain.h"
 
 #include <math.h>
 
@@ -26,9 +26,9 @@
 FTH_UPDATE_RULES(KERNEL_OF)
 
 #define ROW_OF(rule, vectors) {#rule, vectors, run_##rule},
-const fth_update_kernel reference_updates[] = {FTH_UPDATE_RULES(ROW_OF){NULL, 0, NULL}};
+const fth_update_kernel plain_updates[] = {FTH_UPDATE_RULES(ROW_OF){NULL, 0, NULL}};
 
-fth_status reference_add_vectors(fth_device *device, float *to, const float *from, size_t count)
+fth_status plain_add_vectors(fth_device *device, float *to, const float *from, size_t count)
 {
     (void)device;
     for (size_t i = 0; i < count; i++)
@@ -39,7 +39,7 @@ fth_status reference_add_vectors(fth_device *device, float *to, const float *fro
 /* Blocks of a fixed size, summed in order: the order of additions that every back end can keep to. */
 enum { NORM_BLOCK = 4096 };
 
-fth_status reference_norm(fth_device *device, const float *values, size_t count, double *norm)
+fth_status plain_norm(fth_device *device, const float *values, size_t count, double *norm)
 {
     (void)device;
     double total = 0;

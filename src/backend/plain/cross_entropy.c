@@ -1,5 +1,5 @@
 /* Softmax cross-entropy with label smoothing: target = (1-s) * one_hot + s/C. */
-#include "backend/reference/reference.h"
+#include "backend/plain/plain.h"
 
 #include <math.h>
 
@@ -11,7 +11,7 @@ static double target(const fth_cross_entropy_attributes *attributes, int64_t cla
 
 /* loss = mean over n of -sum over c of target[n,c] * log(probabilities[n,c]), with log p = z - max - log sum exp(z -
  * max). A prediction is the first largest logit. */
-static fth_status run_cross_entropy(const reference_call *call, const fth_run *run)
+static fth_status run_cross_entropy(const plain_call *call, const fth_run *run)
 {
     (void)run;
     const float *logits = call->inputs[0].floats; /* (N, C) */
@@ -45,7 +45,7 @@ static fth_status run_cross_entropy(const reference_call *call, const fth_run *r
 }
 
 /* dlogits = (probabilities - target) * gradient_scale / N */
-static fth_status run_cross_entropy_grad(const reference_call *call, const fth_run *run)
+static fth_status run_cross_entropy_grad(const plain_call *call, const fth_run *run)
 {
     const float *probabilities = call->inputs[0].floats; /* (N, C) */
     const int32_t *labels = call->inputs[1].ints;        /* (N) */
@@ -59,7 +59,5 @@ static fth_status run_cross_entropy_grad(const reference_call *call, const fth_r
     return FTH_OK;
 }
 
-const reference_kernel reference_softmax_cross_entropy = {
-    {&fth_op_softmax_cross_entropy, reference_prepare}, run_cross_entropy, 0};
-const reference_kernel reference_softmax_cross_entropy_grad = {
-    {&fth_op_softmax_cross_entropy_grad, reference_prepare}, run_cross_entropy_grad, 0};
+const plain_kernel plain_softmax_cross_entropy = {&fth_op_softmax_cross_entropy, run_cross_entropy, 0};
+const plain_kernel plain_softmax_cross_entropy_grad = {&fth_op_softmax_cross_entropy_grad, run_cross_entropy_grad, 0};
