@@ -254,7 +254,8 @@ typedef struct fth_builtin_backend {
 
 extern const fth_builtin_backend fth_builtin_backends[];
 
-extern const fth_backend fth_backend_cpu; /* oneDNN */
+extern const fth_backend fth_backend_cpu;      /* oneDNN */
+extern const fth_backend fth_backend_portable; /* own kernels, no library */
 
 /* Opens a back end by name, loading its plugin if it is not built in; "auto" takes the fastest that opens. */
 fth_status fth_device_open(const char *name, const fth_device_options *options, fth_device **device);

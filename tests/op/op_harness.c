@@ -15,11 +15,27 @@ void op_check_status(fth_status status, const char *call, const char *file, int 
 
 static struct {
     const char *name;
+    const char *backend, *level; /* NULL: the name, and the best there is (FARTHING_MAX_ISA) */
     bool required;
     bool tried;
     fth_device *device;
     char why[512]; /* it cannot be opened */
-} devices[] = {{.name = "cpu", .required = true}, {.name = "reference", .required = true}, {.name = "cuda"}};
+} devices[] = {{.name = "cpu", .required = true},
+               {.name = "reference", .required = true},
+               {.name = "portable", .required = true},
+               {.name = "portable avx2", .backend = "portable", .level = "avx2", .required = true},
+               {.name = "portable baseline", .backend = "portable", .level = "baseline", .required = true},
+               {.name = "cuda"}};
+
+static fth_status open_at_level(const char *backend, const char *level, fth_device **device)
+{
+    if (level)
+        setenv("FARTHING_MAX_ISA", level, 1);
+    fth_status status = fth_device_open(backend, &(fth_device_options){.threads = 2}, device);
+    if (level)
+        unsetenv("FARTHING_MAX_ISA");
+    return status;
+}
 
 fth_device *op_device(const char *name)
 {
@@ -28,7 +44,8 @@ fth_device *op_device(const char *name)
             continue;
         if (!devices[i].tried) {
             devices[i].tried = true;
-            fth_status status = fth_device_open(name, &(fth_device_options){.threads = 2}, &devices[i].device);
+            fth_status status =
+                open_at_level(devices[i].backend ? devices[i].backend : name, devices[i].level, &devices[i].device);
             if (status != FTH_OK)
                 snprintf(devices[i].why, sizeof devices[i].why, "%s", fth_error_message());
         }

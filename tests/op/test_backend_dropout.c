@@ -4,7 +4,7 @@
 
 #include "op_harness.h"
 
-static const char *const names[] = {"cpu", "reference", "cuda"};
+static const char *const names[] = {"reference", OP_DEVICES};
 
 enum { FEATURES = 1001 };
 

@@ -54,7 +54,7 @@ static void build(const first_layer *with, op_network *network)
 
 static void test_layer(void **state)
 {
-    static const char *const devices[] = {"cpu", "cuda"};
+    static const char *const devices[] = {OP_DEVICES};
     static const struct {
         const char *name;
         fth_precision precision, tolerance;

@@ -491,34 +491,37 @@ static void test_differences(void **state)
     assert_int_equal(differences, 0);
 }
 
-static int compare_with_reference(const op_network *network, const char *name, fth_precision precision,
-                                  const char *case_name)
+static int compare_with_reference(const op_network *network, fth_plan_mode mode, const op_result *wanted,
+                                  const char *name, fth_precision precision, const char *case_name)
 {
-    int differences = 0;
+    static const char *const precisions[] = {"f32", "bf16", "f16", "tf32"}; /* by fth_precision */
+    char who[160];
+    op_result found;
     fth_device *device = op_device(name);
     if (device == NULL || device->backend->check_precision(device, precision) != FTH_OK)
         return 0;
-    for (int mode = FTH_PLAN_TRAIN; mode <= FTH_PLAN_EVALUATE; mode++) {
-        char who[160];
-        op_result wanted, found;
-        static const char *const precisions[] = {"f32", "bf16", "f16", "tf32"}; /* by fth_precision */
-        snprintf(who, sizeof who, "%s on %s, %s, %s", case_name, name, precisions[precision],
-                 mode == FTH_PLAN_TRAIN ? "training" : "evaluation");
-        op_run_once(network, op_device("reference"), (fth_plan_mode)mode, FTH_PRECISION_F32, &plain_run, &wanted);
-        op_run_once(network, device, (fth_plan_mode)mode, precision, &plain_run, &found);
-        differences += op_compare(network, &found, &wanted, precision, who);
-        op_result_free(&wanted);
-        op_result_free(&found);
-    }
+    snprintf(who, sizeof who, "%s on %s, %s, %s", case_name, name, precisions[precision],
+             mode == FTH_PLAN_TRAIN ? "training" : "evaluation");
+    op_run_once(network, device, mode, precision, &plain_run, &found);
+    int differences = op_compare(network, &found, wanted, precision, who);
+    op_result_free(&found);
     return differences;
 }
 
 static void compare(const op_case *with, fth_precision precision)
 {
+    static const char *const names[] = {OP_DEVICES};
+    int differences = 0;
     op_network network;
     build_network(with, &network);
-    int differences = compare_with_reference(&network, "cpu", precision, with->name);
-    differences += compare_with_reference(&network, "cuda", precision, with->name);
+    for (int mode = FTH_PLAN_TRAIN; mode <= FTH_PLAN_EVALUATE; mode++) {
+        op_result wanted;
+        op_run_once(&network, op_device("reference"), (fth_plan_mode)mode, FTH_PRECISION_F32, &plain_run, &wanted);
+        for (size_t i = 0; i < FTH_COUNT_OF(names); i++)
+            differences +=
+                compare_with_reference(&network, (fth_plan_mode)mode, &wanted, names[i], precision, with->name);
+        op_result_free(&wanted);
+    }
     op_network_free(&network);
     assert_int_equal(differences, 0);
 }
@@ -624,7 +627,7 @@ static int compare_nans(const op_network *network, const op_result *found, const
 /* All back ends and precisions against the reference, in both modes. */
 static int compare_nans_everywhere(const op_network *network, bool gradients, const char *what)
 {
-    static const char *const names[] = {"cpu", "cuda"};
+    static const char *const names[] = {OP_DEVICES};
     static const char *const precisions[] = {"f32", "bf16", "f16", "tf32"}; /* by fth_precision */
     int differences = 0;
     for (int mode = FTH_PLAN_TRAIN; mode <= FTH_PLAN_EVALUATE; mode++) {
@@ -723,7 +726,7 @@ static void test_nan_in_the_reference(void **state)
 static void test_every_op_has_kernels(void **state)
 {
     (void)state;
-    static const char *const names[] = {"cpu", "reference", "cuda"};
+    static const char *const names[] = {"reference", OP_DEVICES};
     for (size_t i = 0; i < FTH_COUNT_OF(names); i++) {
         fth_device *device = op_device(names[i]);
         for (int o = 0; device != NULL && fth_op_list[o] != NULL; o++) {
@@ -740,7 +743,7 @@ static void test_every_op_has_kernels(void **state)
 static void test_runs_repeat(void **state)
 {
     const op_case *with = *state;
-    static const char *const names[] = {"cpu", "reference", "cuda"};
+    static const char *const names[] = {"reference", OP_DEVICES};
     op_network network;
     build_network(with, &network);
     for (size_t i = 0; i < FTH_COUNT_OF(names); i++) {
@@ -770,7 +773,7 @@ static void test_runs_repeat(void **state)
 /* gradient_scale multiplies every gradient and nothing else. */
 static void test_gradient_scale(void **state)
 {
-    static const char *const names[] = {"cpu", "reference", "cuda"};
+    static const char *const names[] = {"reference", OP_DEVICES};
     op_network network;
     build_network(*state, &network);
     for (size_t i = 0; i < FTH_COUNT_OF(names); i++) {
@@ -806,7 +809,7 @@ static void record_ready(void *context, size_t ready_floats)
 /* Gradients become ready as a growing prefix that ends at the whole vector. */
 static void test_gradients_become_ready(void **state)
 {
-    static const char *const names[] = {"cpu", "reference", "cuda"};
+    static const char *const names[] = {"reference", OP_DEVICES};
     op_network network;
     build_network(*state, &network);
     for (size_t i = 0; i < FTH_COUNT_OF(names); i++) {

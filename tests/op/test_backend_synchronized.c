@@ -327,6 +327,7 @@ static void test_lost_peer(void **state)
 
 #define CPU             .backends = {"cpu"}
 #define REFERENCE       .backends = {"reference"}
+#define PORTABLE        .backends = {"portable"}
 #define CUDA            .backends = {"cuda"}
 #define PARTS(...)      .parts = {__VA_ARGS__}, .workers = (int)(sizeof((const int[]){__VA_ARGS__}) / sizeof(int))
 #define IMAGES(c, h, w) .channels = (c), .height = (h), .width = (w)
@@ -348,6 +349,7 @@ static const sync_case cases[] = {
     {"cpu, bf16", CPU, PARTS(4, 3), IMAGES(32, 8, 8), .precision = FTH_PRECISION_BF16, .smooth = true},
     {"cpu, bf16, 20 channels, relu", CPU, PARTS(4, 4), IMAGES(20, 7, 7), .precision = FTH_PRECISION_BF16},
     {"cpu and reference", .backends = {"cpu", "reference", "cpu"}, PARTS(3, 2, 0), IMAGES(16, 6, 5)},
+    {"portable, 20 channels, uneven", PORTABLE, PARTS(5, 2), IMAGES(20, 7, 9)},
     {"cuda, 2 workers", CUDA, PARTS(4, 4), IMAGES(32, 9, 7)},
     {"cuda, 7 channels, uneven and empty parts", CUDA, PARTS(3, 0, 1), IMAGES(7, 5, 6)},
     {"cuda, a mean far from 0", CUDA, PARTS(3, 4), IMAGES(16, 6, 6), .smooth = true, .shift = 30},
@@ -359,6 +361,7 @@ static const sync_case cases[] = {
 static const sync_case alone_cases[] = {
     {"reference", REFERENCE, PARTS(5), IMAGES(7, 5, 4)},
     {"cpu", CPU, PARTS(5), IMAGES(17, 6, 7)},
+    {"portable", PORTABLE, PARTS(5), IMAGES(17, 6, 7)},
     {"cuda", CUDA, PARTS(5), IMAGES(17, 6, 7)},
 };
 

@@ -3,7 +3,7 @@
 
 #include "op_harness.h"
 
-static const char *const names[] = {"cpu", "reference", "cuda"};
+static const char *const names[] = {"reference", OP_DEVICES};
 static const size_t counts[] = {1, 15, 16, 17, 4096, 4097, 100003};
 
 /* Calls `test` with every device there is. */

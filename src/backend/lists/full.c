@@ -3,5 +3,6 @@
 
 const fth_builtin_backend fth_builtin_backends[] = {
     {"cpu", &fth_backend_cpu},
+    {"portable", &fth_backend_portable},
     {NULL, NULL},
 };

@@ -1,0 +1,112 @@
+/* The portable back end's table and its device: host memory, one thread. */
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "backend/portable/portable.h"
+
+static fth_status open_device(const fth_device_options *options, fth_device **device)
+{
+    fth_status status = FTH_OK;
+    fth_device *opened = NULL;
+
+    (void)options; /* one thread, whatever was asked */
+    FTH_TRY(fth_allocate(1, sizeof *opened, &opened));
+    opened->backend = &fth_backend_portable;
+    opened->threads = 1;
+    snprintf(opened->description, sizeof opened->description, "CPU, portable, 1 thread");
+    *device = opened;
+out:
+    return status;
+}
+
+static void close_device(fth_device *device)
+{
+    free(device);
+}
+
+static fth_status check_precision(fth_device *device, fth_precision precision)
+{
+    (void)device;
+    if (precision != FTH_PRECISION_F32)
+        return fth_fail(FTH_UNSUPPORTED, "the portable back end computes in f32 only; use --precision f32");
+    return FTH_OK;
+}
+
+/* ---- ops that need not be fast ---- */
+
+#define PLAIN_KERNELS(ROW)                                                                                             \
+    ROW(gelu)                                                                                                          \
+    ROW(gelu_grad)                                                                                                     \
+    ROW(average_pool)                                                                                                  \
+    ROW(average_pool_grad)                                                                                             \
+    ROW(adaptive_average_pool)                                                                                         \
+    ROW(adaptive_average_pool_grad)                                                                                    \
+    ROW(concat)                                                                                                        \
+    ROW(slice)                                                                                                         \
+    ROW(pad)                                                                                                           \
+    ROW(batch_norm)                                                                                                    \
+    ROW(batch_norm_grad)                                                                                               \
+    ROW(dropout)                                                                                                       \
+    ROW(softmax_cross_entropy)                                                                                         \
+    ROW(softmax_cross_entropy_grad)
+
+#define DEFINE(name)                                                                                                   \
+    static fth_status prepare_##name(fth_plan *plan, const fth_node *node)                                             \
+    {                                                                                                                  \
+        return portable_add_plain(plan, node, &plain_##name);                                                          \
+    }                                                                                                                  \
+    static const fth_kernel kernel_##name = {&fth_op_##name, prepare_##name};
+PLAIN_KERNELS(DEFINE)
+
+/* TEMPORARY */
+#include "backend/reference/reference.h"
+#define TEMP(ROW)                                                                                                      \
+    ROW(convolution)                                                                                                   \
+    ROW(convolution_grad_input)                                                                                        \
+    ROW(convolution_grad_weights)                                                                                      \
+    ROW(linear)                                                                                                        \
+    ROW(linear_grad_input)                                                                                             \
+    ROW(linear_grad_weights)                                                                                           \
+    ROW(max_pool)                                                                                                      \
+    ROW(max_pool_grad)                                                                                                 \
+    ROW(relu)                                                                                                          \
+    ROW(relu_grad)                                                                                                     \
+    ROW(add)
+#define DEFINE2(name)                                                                                                  \
+    static fth_status prepare_##name(fth_plan *plan, const fth_node *node)                                             \
+    {                                                                                                                  \
+        return portable_add_plain(plan, node, &reference_##name);                                                      \
+    }                                                                                                                  \
+    static const fth_kernel kernel_##name = {&fth_op_##name, prepare_##name};
+TEMP(DEFINE2)
+
+static const fth_kernel *const kernels[] = {
+#define ROW(name) &kernel_##name,
+    PLAIN_KERNELS(ROW) TEMP(ROW)
+#undef ROW
+#define ROW(name) &portable_##name,
+        PORTABLE_KERNELS(ROW)
+#undef ROW
+            NULL,
+};
+
+const fth_backend fth_backend_portable = {
+    .abi = FTH_BACKEND_ABI,
+    .name = "portable",
+    .host_memory = true,
+    .open = open_device,
+    .close = close_device,
+    .enter = plain_enter,
+    .allocate = plain_allocate,
+    .release = plain_release,
+    .copy_in = plain_copy,
+    .copy_out = plain_copy,
+    .fill_zero = plain_fill_zero,
+    .synchronize = plain_synchronize,
+    .add = plain_add_vectors,
+    .norm = plain_norm,
+    .updates = plain_updates,
+    .kernels = kernels,
+    .check_precision = check_precision,
+    .describe_plain = portable_describe_plain,
+};
