@@ -1,0 +1,351 @@
+/* See actions.h. */
+#include "platform/actions.h"
+
+#include <archive.h>
+#include <archive_entry.h>
+#include <ctype.h>
+#include <dirent.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/json.h"
+#include "platform/files.h"
+
+static const int64_t max_package_bytes = 250 << 20; /* as Lambda has it */
+static const int smallest_mb = 1, largest_mb = 1 << 20, usual_mb = 256;
+static const double usual_timeout_s = 300, longest_timeout_s = 86400;
+
+bool fth_action_name_is_valid(const char *name)
+{
+    size_t length = strlen(name);
+    if (length == 0 || length >= FTH_ACTION_NAME || !(isalnum((unsigned char)*name) || *name == '_'))
+        return false;
+    for (; *name; name++)
+        if (!isascii((unsigned char)*name) || !(isalnum((unsigned char)*name) || strchr("-_.@", *name)))
+            return false;
+    return true;
+}
+
+static fth_status check_name(const char *name)
+{
+    return fth_action_name_is_valid(name)
+               ? FTH_OK
+               : fth_fail(FTH_INVALID, "\"%s\" cannot be the name of a function; use letters, digits, - and _", name);
+}
+
+/* actions/NAME, or a file in it. */
+static char *path_of(const char *folder, const char *name, const char *file)
+{
+    return file ? fth_format("%s/actions/%s/%s", folder, name, file) : fth_format("%s/actions/%s", folder, name);
+}
+
+/* ---- packages ---- */
+
+static fth_status copy_entry(struct archive *from, struct archive *to, const char *zip, int64_t *left)
+{
+    const void *bytes;
+    size_t size;
+    la_int64_t offset;
+    int got;
+    while ((got = archive_read_data_block(from, &bytes, &size, &offset)) == ARCHIVE_OK) {
+        *left -= (int64_t)size;
+        if (*left < 0)
+            return fth_fail(FTH_INVALID, "unpack %s: more than %lld MB", zip, (long long)(max_package_bytes >> 20));
+        if (archive_write_data_block(to, bytes, size, offset) != ARCHIVE_OK)
+            return fth_fail(FTH_IO, "unpack %s: %s", zip, archive_error_string(to));
+    }
+    return got == ARCHIVE_EOF ? FTH_OK : fth_fail(FTH_CORRUPT, "unpack %s: %s", zip, archive_error_string(from));
+}
+
+/* Regular files and folders only; names that lead elsewhere are refused. */
+static fth_status unpack(const char *zip, const char *folder)
+{
+    fth_status status = FTH_OK;
+    int64_t left = max_package_bytes;
+    struct archive *from = archive_read_new(), *to = archive_write_disk_new();
+    struct archive_entry *entry;
+    int got;
+
+    FTH_REQUIRE(from && to, FTH_NO_MEMORY, "no memory to unpack %s", zip);
+    archive_read_support_format_zip(from);
+    archive_write_disk_set_options(to, ARCHIVE_EXTRACT_PERM | ARCHIVE_EXTRACT_SECURE_SYMLINKS);
+    FTH_REQUIRE(archive_read_open_filename(from, zip, 1 << 16) == ARCHIVE_OK, FTH_INVALID, "open %s: %s", zip,
+                archive_error_string(from));
+    while ((got = archive_read_next_header(from, &entry)) == ARCHIVE_OK) {
+        const char *name = archive_entry_pathname(entry);
+        const bool plain = archive_entry_filetype(entry) == AE_IFREG || archive_entry_filetype(entry) == AE_IFDIR;
+        FTH_REQUIRE(name && plain && name[0] != '/' && !strstr(name, ".."), FTH_INVALID,
+                    "unpack %s: entry \"%s\" is not a file of the package", zip, name ? name : "");
+        char *path = fth_path_join(folder, name);
+        FTH_REQUIRE(path, FTH_NO_MEMORY, "no memory to unpack %s", zip);
+        archive_entry_set_pathname(entry, path);
+        /* Zips made on other systems have no modes: then everything may be executed, as on Lambda's own unpacking. */
+        archive_entry_set_perm(entry, (archive_entry_perm(entry) & 0111 ? 0755 : 0644) & 0777);
+        free(path);
+        FTH_REQUIRE(archive_write_header(to, entry) == ARCHIVE_OK, FTH_IO, "unpack %s: %s", zip,
+                    archive_error_string(to));
+        FTH_TRY(copy_entry(from, to, zip, &left));
+        FTH_REQUIRE(archive_write_finish_entry(to) == ARCHIVE_OK, FTH_IO, "unpack %s: %s", zip,
+                    archive_error_string(to));
+    }
+    FTH_REQUIRE(got == ARCHIVE_EOF, FTH_INVALID, "unpack %s: %s", zip, archive_error_string(from));
+
+out:
+    archive_read_free(from);
+    archive_write_free(to);
+    return status;
+}
+
+/* ---- deploying ---- */
+
+static fth_status check_spec(const fth_function_spec *spec)
+{
+    const char *key;
+    json_t *value;
+    fth_status status = check_name(spec->name);
+    if (status != FTH_OK)
+        return status;
+    if (spec->memory_mb != 0 && (spec->memory_mb < smallest_mb || spec->memory_mb > largest_mb))
+        return fth_fail(FTH_INVALID, "function %s: %d MB of memory cannot be given", spec->name, spec->memory_mb);
+    if (spec->timeout_s != 0 && !(spec->timeout_s > 0 && spec->timeout_s <= longest_timeout_s))
+        return fth_fail(FTH_INVALID, "function %s: a time limit of %g s cannot be kept", spec->name, spec->timeout_s);
+    if (spec->contract && strcmp(spec->contract, "openwhisk") != 0 && strcmp(spec->contract, "lambda") != 0)
+        return fth_fail(FTH_INVALID, "function %s: unknown contract \"%s\"; known: openwhisk, lambda", spec->name,
+                        spec->contract);
+    if (spec->command && (!spec->command[0] || access(spec->command[0], X_OK) != 0))
+        return fth_fail(FTH_INVALID, "function %s: %s cannot be executed; give the path of a program", spec->name,
+                        spec->command[0] ? spec->command[0] : "no program");
+    json_object_foreach((json_t *)(uintptr_t)spec->environment, key,
+                        value) if (!json_is_string(value) || !*key ||
+                                   strchr(key, '=')) return fth_fail(FTH_INVALID,
+                                                                     "function %s: variable \"%s\" is not a text",
+                                                                     spec->name, key);
+    return FTH_OK;
+}
+
+/* The zip has a `bootstrap`, unless a command says what to run. */
+static fth_status add_package(const fth_function_spec *spec, const char *place, json_t *facts)
+{
+    fth_status status = FTH_OK;
+    char sha256[65], *bootstrap = fth_path_join(place, "bootstrap");
+    uint64_t size;
+
+    FTH_TRY(fth_folder_create(place));
+    FTH_TRY(unpack(spec->zip, place));
+    FTH_REQUIRE(spec->command || fth_file_exists(bootstrap), FTH_INVALID,
+                "function %s: %s has no file `bootstrap` at its top, which is what runs", spec->name, spec->zip);
+    if (!spec->command)
+        chmod(bootstrap, 0755);
+    FTH_TRY(fth_file_sha256_of(spec->zip, sha256, &size));
+    json_object_set_new(facts, "code_bytes", json_integer((json_int_t)size));
+    json_object_set_new(facts, "code_sha256", json_string(sha256));
+    json_object_set_new(facts, "package", json_true());
+
+out:
+    free(bootstrap);
+    return status;
+}
+
+static fth_status write_secrets(const fth_function_spec *spec, const char *path)
+{
+    json_t *secrets = json_object();
+    if (spec->environment)
+        json_object_set(secrets, "environment", (json_t *)(uintptr_t)spec->environment);
+    if (spec->parameters)
+        json_object_set(secrets, "parameters", (json_t *)(uintptr_t)spec->parameters);
+    char *text = json_dumps(secrets, 0);
+    fth_status status =
+        text ? fth_write_private(path, text, strlen(text)) : fth_fail(FTH_NO_MEMORY, "no memory for %s", path);
+    fth_wipe_text(text);
+    json_decref(secrets);
+    return status;
+}
+
+/* Removes what no longer, or never, belonged to the published revision. */
+static void remove_others(const char *place, const char *revision)
+{
+    DIR *folder = opendir(place);
+    for (struct dirent *entry; folder && (entry = readdir(folder));) {
+        const char *dash = strchr(entry->d_name, '-');
+        if (!dash || strncmp(dash + 1, revision, strlen(revision)) == 0)
+            continue;
+        char *path = fth_path_join(place, entry->d_name);
+        fth_remove_tree(path);
+        free(path);
+    }
+    if (folder)
+        closedir(folder);
+}
+
+fth_status fth_action_store(const char *folder, const fth_function_spec *spec, const json_t *more)
+{
+    fth_status status = FTH_OK;
+    char revision[FTH_ACTION_REVISION];
+    char *place = NULL, *file = NULL, *secrets = NULL, *package = NULL;
+    json_t *facts = more ? json_deep_copy(more) : json_object(), *command = NULL, *before = NULL;
+    int64_t version = 0;
+
+    FTH_TRY(check_spec(spec));
+    FTH_TRY(fth_make_id(8, revision));
+    place = path_of(folder, spec->name, NULL);
+    file = path_of(folder, spec->name, "action.json");
+    secrets = fth_format("%s/secrets-%s.json", place, revision);
+    package = fth_format("%s/package-%s", place, revision);
+    FTH_TRY(fth_folder_create(place));
+    if (fth_file_exists(file) && fth_json_read(file, &before) == FTH_OK)
+        version = json_integer_value(json_object_get(before, "version"));
+    json_object_set_new(facts, "name", json_string(spec->name));
+    json_object_set_new(facts, "revision", json_string(revision));
+    json_object_set_new(facts, "version", json_integer(version + 1));
+    json_object_set_new(facts, "contract", json_string(spec->contract ? spec->contract : "openwhisk"));
+    json_object_set_new(facts, "memory_mb", json_integer(spec->memory_mb ? spec->memory_mb : usual_mb));
+    json_object_set_new(facts, "timeout_s", json_real(spec->timeout_s > 0 ? spec->timeout_s : usual_timeout_s));
+    json_object_set_new(facts, "updated", json_real(fth_clock_wall_seconds()));
+    if (spec->image)
+        json_object_set_new(facts, "image", json_string(spec->image));
+    if (spec->role)
+        json_object_set_new(facts, "role", json_string(spec->role));
+    if (spec->command) {
+        command = json_array();
+        for (const char *const *word = spec->command; *word; word++)
+            json_array_append_new(command, json_string(*word));
+        json_object_set(facts, "command", command);
+    }
+    FTH_TRY(write_secrets(spec, secrets));
+    if (spec->zip)
+        FTH_TRY(add_package(spec, package, facts));
+    FTH_TRY(fth_json_write(file, facts));
+    remove_others(place, revision);
+
+out:
+    if (status != FTH_OK && secrets) { /* the message is kept: nothing below can fail loudly */
+        unlink(secrets);
+        fth_remove_tree(package);
+        if (!fth_file_exists(file))
+            rmdir(place);
+    }
+    json_decref(facts);
+    json_decref(command);
+    json_decref(before);
+    free(place);
+    free(file);
+    free(secrets);
+    free(package);
+    return status;
+}
+
+/* ---- reading ---- */
+
+bool fth_action_exists(const char *folder, const char *name)
+{
+    char *file = fth_action_name_is_valid(name) ? path_of(folder, name, "action.json") : NULL;
+    bool exists = fth_file_exists(file);
+    free(file);
+    return exists;
+}
+
+fth_status fth_action_load(const char *folder, const char *name, fth_action *action)
+{
+    fth_status status = FTH_OK;
+    char *file = NULL, *secrets_file = NULL;
+    json_t *secrets = NULL;
+
+    *action = (fth_action){0};
+    FTH_TRY(check_name(name));
+    file = path_of(folder, name, "action.json");
+    FTH_REQUIRE(fth_file_exists(file), FTH_INVALID, "no function %s; deploy it first", name);
+    FTH_TRY(fth_json_read(file, &action->facts));
+    snprintf(action->name, sizeof action->name, "%s", name);
+    snprintf(action->revision, sizeof action->revision, "%s", fth_json_text(action->facts, "revision", ""));
+    action->lambda = strcmp(fth_json_text(action->facts, "contract", ""), "lambda") == 0;
+    action->memory_mb = (int)json_integer_value(json_object_get(action->facts, "memory_mb"));
+    action->timeout_s = json_number_value(json_object_get(action->facts, "timeout_s"));
+    FTH_REQUIRE(action->memory_mb > 0 && action->timeout_s > 0 && *action->revision, FTH_CORRUPT,
+                "read %s: it lacks limits or revision; deploy the function again", file);
+    action->command = json_incref(json_object_get(action->facts, "command"));
+    if (json_is_true(json_object_get(action->facts, "package")))
+        action->package = fth_format("%s/actions/%s/package-%s", folder, name, action->revision);
+    secrets_file = fth_format("%s/actions/%s/secrets-%s.json", folder, name, action->revision);
+    FTH_TRY(fth_json_read(secrets_file, &secrets));
+    action->environment = json_incref(json_object_get(secrets, "environment"));
+    action->parameters = json_incref(json_object_get(secrets, "parameters"));
+
+out:
+    json_decref(secrets);
+    free(file);
+    free(secrets_file);
+    if (status != FTH_OK)
+        fth_action_release(action);
+    return status;
+}
+
+void fth_action_release(fth_action *action)
+{
+    json_decref(action->command);
+    json_decref(action->environment);
+    json_decref(action->parameters);
+    json_decref(action->facts);
+    free(action->package);
+    *action = (fth_action){0};
+}
+
+static int by_name(const void *a, const void *b)
+{
+    return strcmp(*(char *const *)a, *(char *const *)b);
+}
+
+fth_status fth_action_list(const char *folder, json_t **list)
+{
+    fth_status status = FTH_OK;
+    char *place = fth_path_join(folder, "actions"), **names = NULL;
+    size_t count = 0, capacity = 0;
+    DIR *directory = place ? opendir(place) : NULL;
+
+    *list = json_array();
+    for (struct dirent *entry; directory && (entry = readdir(directory));) {
+        if (!fth_action_exists(folder, entry->d_name))
+            continue;
+        FTH_TRY(fth_grow(&names, count, &capacity, sizeof *names));
+        FTH_REQUIRE(names[count] = strdup(entry->d_name), FTH_NO_MEMORY, "no memory for a list");
+        count++;
+    }
+    if (count > 0)
+        qsort(names, count, sizeof *names, by_name);
+    for (size_t i = 0; i < count; i++) {
+        json_t *facts = NULL;
+        char *file = path_of(folder, names[i], "action.json");
+        if (fth_json_read(file, &facts) == FTH_OK) /* it may have been removed by now */
+            json_array_append_new(*list, facts);
+        free(file);
+    }
+
+out:
+    for (size_t i = 0; i < count; i++)
+        free(names[i]);
+    free(names);
+    free(place);
+    if (directory)
+        closedir(directory);
+    return status;
+}
+
+fth_status fth_action_remove(const char *folder, const char *name)
+{
+    fth_status status = FTH_OK;
+    char *file = NULL, *place = NULL;
+
+    FTH_TRY(check_name(name));
+    file = path_of(folder, name, "action.json");
+    place = path_of(folder, name, NULL);
+    FTH_REQUIRE(fth_file_exists(file), FTH_INVALID, "no function %s", name);
+    unlink(file); /* first: then there is no such function */
+    fth_remove_tree(place);
+
+out:
+    free(file);
+    free(place);
+    return status;
+}

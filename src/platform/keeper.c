@@ -1,0 +1,265 @@
+/* See keeper.h. Everything below fth_keeper_fork() runs in a process of its own. */
+#include "platform/keeper.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <math.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/signalfd.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+/* Descriptors of the keeper, once it has closed all others; and what the function's process has of them until it runs. */
+enum { LIFELINE = 3, REPORT = 4, OUTPUT = 5, MESSAGES = 6, FIRST_OTHER = 7, STARTED = 3 };
+enum { LOOK_EVERY_MS = 20 };              /* at the memory of a process without a cgroup */
+static const double near_the_limit = 0.9; /* of its memory: then that is taken for the reason of a failure */
+static const double die_within_s = 5;
+
+static void write_whole(int file, const void *bytes, size_t size)
+{
+    while (write(file, bytes, size) < 0 && errno == EINTR)
+        ;
+}
+
+/* "VmHWM:     1234 kB" */
+static double find_kilobytes(const char *text, const char *name)
+{
+    const char *line = strstr(text, name);
+    return line ? strtod(line + strlen(name), NULL) * 1024 : NAN;
+}
+
+void fth_keeper_look(pid_t process, double *peak_bytes, double *data_bytes)
+{
+    char path[64], text[4096];
+    size_t used = 0;
+    ssize_t got;
+    snprintf(path, sizeof path, "/proc/%ld/status", (long)process);
+    int file = open(path, O_RDONLY | O_CLOEXEC);
+    while (file >= 0 && used < sizeof text - 1 && (got = read(file, text + used, sizeof text - 1 - used)) > 0)
+        used += (size_t)got;
+    if (file >= 0)
+        close(file);
+    text[used] = '\0';
+    *peak_bytes = find_kilobytes(text, "VmHWM:");
+    *data_bytes = find_kilobytes(text, "VmData:");
+}
+
+/* ---- the function's process, before it is one ---- */
+
+/* Closes all from `first` on: also the platform's end of the lifeline, so that there is only one. */
+static void close_from(int first)
+{
+    if (close_range((unsigned)first, ~0u, 0) != 0) /* an old kernel */
+        for (int file = first; file < (int)sysconf(_SC_OPEN_MAX); file++)
+            close(file);
+}
+
+/* Does not return. `started` takes an errno, or closes when the program runs. */
+static void become_function(const fth_keeper_orders *orders, pid_t keeper, int started)
+{
+    int failure = 0;
+    sigset_t none;
+
+    setpgid(0, 0);
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (getppid() != keeper)
+        _exit(1);
+    if (orders->group && !fth_cgroup_enter(orders->group))
+        failure = errno;
+    struct rlimit data = {.rlim_cur = orders->data_bytes, .rlim_max = orders->data_bytes};
+    if (!failure && orders->data_bytes > 0 && setrlimit(RLIMIT_DATA, &data) != 0)
+        failure = errno;
+    setrlimit(RLIMIT_CORE, &(struct rlimit){0}); /* a function that crashes leaves no file of its size behind */
+    if (!failure && chdir(orders->folder) != 0)
+        failure = errno;
+    int nothing = open("/dev/null", O_RDONLY | O_CLOEXEC);
+    if (nothing < 0 || dup2(nothing, STDIN_FILENO) < 0 || dup2(OUTPUT, STDOUT_FILENO) < 0 ||
+        dup2(MESSAGES, STDERR_FILENO) < 0)
+        failure = failure ? failure : errno;
+    if (dup2(started, STARTED) < 0)
+        _exit(127);
+    fcntl(STARTED, F_SETFD, FD_CLOEXEC);
+    close_from(STARTED + 1);
+    if (!failure) {
+        for (int number = 1; number < NSIG; number++)
+            sigaction(number, &(struct sigaction){.sa_handler = SIG_DFL}, NULL);
+        sigemptyset(&none);
+        sigprocmask(SIG_SETMASK, &none, NULL);
+        execve(orders->command[0], (char *const *)orders->command, (char *const *)orders->variables);
+        failure = errno;
+    }
+    write_whole(STARTED, &failure, sizeof failure);
+    _exit(127);
+}
+
+/* ---- the keeper ---- */
+
+/* Collects children that have ended; true, with how, once the function itself has. */
+static bool collect(pid_t function, fth_keeper_report *report)
+{
+    int how;
+    pid_t got;
+    bool ended = false;
+    while ((got = waitpid(-1, &how, WNOHANG)) > 0 || (got < 0 && errno == EINTR)) {
+        if (got != function)
+            continue;
+        ended = true;
+        report->code = WIFEXITED(how) ? WEXITSTATUS(how) : -1;
+        report->signal = WIFSIGNALED(how) ? WTERMSIG(how) : 0;
+    }
+    return ended;
+}
+
+static void collect_any(void)
+{
+    while (waitpid(-1, NULL, WNOHANG) > 0)
+        ;
+}
+
+/* Kills this process's children, whose children become ours and are killed next, until there are none. */
+static void kill_children(void)
+{
+    char path[64], text[4096];
+    fth_deadline deadline = fth_deadline_in(die_within_s);
+    snprintf(path, sizeof path, "/proc/self/task/%ld/children", (long)getpid());
+    for (;;) {
+        int file = open(path, O_RDONLY | O_CLOEXEC);
+        ssize_t got = file >= 0 ? read(file, text, sizeof text - 1) : 0;
+        if (file >= 0)
+            close(file);
+        text[got > 0 ? got : 0] = '\0';
+        for (char *at = text, *end; *at; at = end) {
+            long process = strtol(at, &end, 10);
+            if (end == at)
+                break;
+            if (process > 0 && *end == ' ')
+                kill((pid_t)process, SIGKILL);
+        }
+        collect_any();
+        if ((waitpid(-1, NULL, WNOHANG) < 0 && errno == ECHILD) || fth_deadline_passed(deadline))
+            return;
+        nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+    }
+}
+
+/* Waits for the end of the function, or of the platform. Looks at the memory meanwhile, where no cgroup does. */
+static void watch(const fth_keeper_orders *orders, pid_t function, int signals, fth_keeper_report *report)
+{
+    double most_data = 0;
+    for (;;) {
+        struct pollfd files[] = {{.fd = LIFELINE, .events = POLLIN}, {.fd = signals, .events = POLLIN}};
+        poll(files, 2, orders->group ? -1 : LOOK_EVERY_MS);
+        if (!orders->group) {
+            double peak, data;
+            fth_keeper_look(function, &peak, &data);
+            if (data > most_data)
+                most_data = data;
+            if (!isnan(peak))
+                report->peak_bytes = peak;
+        }
+        if (files[1].revents) {
+            struct signalfd_siginfo child;
+            while (read(signals, &child, sizeof child) > 0)
+                ;
+            if (collect(function, report))
+                break;
+        }
+        if (files[0].revents)
+            break;
+    }
+    if (orders->data_bytes > 0 && report->code != 0)
+        report->out_of_memory = most_data >= near_the_limit * (double)orders->data_bytes;
+}
+
+/* Starts it and waits until its program runs; 0 or an errno. */
+static int start_function(const fth_keeper_orders *orders, pid_t *function)
+{
+    int started[2], failure = 0;
+    pid_t self = getpid();
+    if (pipe2(started, O_CLOEXEC) != 0)
+        return errno;
+    if ((*function = fork()) == 0)
+        become_function(orders, self, started[1]);
+    if (*function < 0)
+        failure = errno;
+    close(started[1]);
+    if (failure == 0 && read(started[0], &failure, sizeof failure) > 0) {
+        waitpid(*function, NULL, 0);
+        *function = -1;
+    }
+    close(started[0]);
+    return failure;
+}
+
+static void keep(const fth_keeper_orders *orders)
+{
+    fth_keeper_report report = {.code = -1, .peak_bytes = NAN};
+    sigset_t children, all;
+
+    /* No signal but SIGKILL ends a keeper: a Ctrl-C is for the platform, which ends it by the lifeline. */
+    setsid();
+    sigfillset(&all);
+    sigprocmask(SIG_SETMASK, &all, NULL);
+    prctl(PR_SET_NAME, "fth-keeper");
+    prctl(PR_SET_CHILD_SUBREAPER, 1);
+    sigemptyset(&children);
+    sigaddset(&children, SIGCHLD);
+    int signals = signalfd(-1, &children, SFD_CLOEXEC | SFD_NONBLOCK);
+    pid_t function = -1;
+    fth_keeper_start start = {.failure = signals < 0 ? errno : start_function(orders, &function), .process = function};
+    if (start.failure != 0 && orders->group) {
+        collect_any();
+        fth_cgroup_remove(orders->group);
+    }
+    write_whole(REPORT, &start, sizeof start);
+    if (start.failure != 0)
+        return;
+    close(OUTPUT);
+    close(MESSAGES);
+    watch(orders, function, signals, &report);
+    if (orders->group)
+        fth_cgroup_kill(orders->group, die_within_s, collect_any);
+    kill(-function, SIGKILL); /* for kernels that do not list children */
+    kill_children();
+    if (orders->group) {
+        report.out_of_memory = fth_cgroup_ran_out(orders->group);
+        report.peak_bytes = fth_cgroup_peak_bytes(orders->group);
+        fth_cgroup_remove(orders->group);
+    }
+    write_whole(REPORT, &report, sizeof report);
+}
+
+int fth_keeper_fork(const fth_keeper_orders *orders, pid_t *keeper)
+{
+    /* Copies above the numbers that the keeper gives them, so that none of them is overwritten before it is moved. */
+    int given[] = {orders->lifeline, orders->report, orders->output, orders->messages};
+    int copies[4], failure = 0;
+    for (int i = 0; i < 4; i++)
+        if ((copies[i] = fcntl(given[i], F_DUPFD_CLOEXEC, FIRST_OTHER)) < 0)
+            failure = errno;
+    *keeper = failure ? -1 : fork();
+    if (*keeper == 0) {
+        for (int i = 0; i < 4; i++)
+            if (dup2(copies[i], LIFELINE + i) < 0)
+                _exit(1);
+        int nothing = open("/dev/null", O_RDWR);
+        for (int i = 0; i < 3; i++)
+            dup2(nothing, i);
+        close_from(FIRST_OTHER);
+        keep(orders);
+        _exit(0);
+    }
+    if (*keeper < 0 && !failure)
+        failure = errno;
+    for (int i = 0; i < 4; i++)
+        if (copies[i] >= 0)
+            close(copies[i]);
+    return failure;
+}

@@ -1,0 +1,291 @@
+/* Functions' processes under limits: what they see, what they may use, and that nothing of them is left. */
+#include "support.h"
+
+#include <errno.h>
+#include <math.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/process.h"
+#include "platform/sandbox.h"
+
+static const uint64_t limit_bytes = 48 << 20;
+
+/* This program again, as the function: see main(). */
+static fth_sandbox *start_as(const char *part, const fth_sandbox_options *more)
+{
+    char self[TEST_MAX_PATH];
+    const char *command[] = {fth_process_program(self, sizeof self), part, test_folder, NULL};
+    const char *variables[] = {"ONLY=this one", NULL};
+    fth_sandbox_options options = *more;
+    fth_sandbox *sandbox = NULL;
+    options.command = command;
+    options.variables = variables;
+    options.folder = test_folder;
+    if (fth_sandbox_start(&options, &sandbox) != FTH_OK)
+        fail_msg("%s", fth_error_message());
+    return sandbox;
+}
+
+static fth_child_end wait_for_end(fth_sandbox *sandbox, bool *out_of_memory)
+{
+    fth_child_end end;
+    fth_deadline deadline = fth_deadline_in(60);
+    while (!fth_sandbox_has_ended(sandbox, &end, out_of_memory)) {
+        assert_false(fth_deadline_passed(deadline));
+        usleep(1000);
+    }
+    return end;
+}
+
+static void assert_file(const char *name, const char *expected)
+{
+    char path[TEST_MAX_PATH], *text = NULL;
+    size_t size;
+    assert_int_equal(fth_file_read_all(test_path(path, name), 1 << 20, &text, &size), FTH_OK);
+    assert_string_equal(text, expected);
+    free(text);
+}
+
+static void wait_for_file(const char *name)
+{
+    fth_deadline deadline = fth_deadline_in(60);
+    while (!test_exists(name)) {
+        assert_false(fth_deadline_passed(deadline));
+        usleep(1000);
+    }
+}
+
+static long read_number(const char *name)
+{
+    char path[TEST_MAX_PATH], *text = NULL;
+    size_t size;
+    wait_for_file(name);
+    assert_int_equal(fth_file_read_all(test_path(path, name), 100, &text, &size), FTH_OK);
+    long number = atol(text);
+    free(text);
+    return number;
+}
+
+static void wait_until_gone(long process)
+{
+    fth_deadline deadline = fth_deadline_in(60);
+    assert_true(process > 1);
+    while (kill((pid_t)process, 0) == 0 || errno != ESRCH) {
+        assert_false(fth_deadline_passed(deadline));
+        usleep(1000);
+    }
+}
+
+static void it_sees_what_it_is_given(void **state)
+{
+    (void)state;
+    const char *command[] = {
+        "/bin/sh", "-c",
+        "env | grep -v -e ^PWD= -e ^_= -e ^SHLVL=; pwd; ls /proc/self/fd | wc -l; echo words >&2; exit 3", NULL};
+    const char *variables[] = {"PATH=/usr/bin:/bin", "EMPTY=", NULL};
+    char expected[TEST_MAX_PATH + 100];
+    bool out_of_memory = true;
+    fth_sandbox *sandbox = NULL;
+    fth_sandbox_options options = {.command = command, .variables = variables, .folder = test_folder};
+    assert_int_equal(fth_sandbox_start(&options, &sandbox), FTH_OK);
+    assert_string_equal(fth_sandbox_limited_by(sandbox), "nothing");
+    fth_child_end end = wait_for_end(sandbox, &out_of_memory);
+    assert_int_equal(end.code, 3);
+    assert_int_equal(end.signal, 0);
+    assert_false(out_of_memory);
+    fth_sandbox_free(sandbox);
+    /* Its three, and the one that ls reads. */
+    snprintf(expected, sizeof expected, "PATH=/usr/bin:/bin\nEMPTY=\n%s\n4\n", test_folder);
+    assert_file("stdout.log", expected);
+    assert_file("stderr.log", "words\n");
+}
+
+static void a_program_that_is_not_there_is_an_error(void **state)
+{
+    (void)state;
+    const char *command[] = {"/nowhere/at/all", NULL}, *variables[] = {NULL};
+    fth_sandbox *sandbox = NULL;
+    fth_sandbox_options options = {
+        .command = command, .variables = variables, .folder = test_folder, .memory_bytes = limit_bytes};
+    assert_int_equal(fth_sandbox_start(&options, &sandbox), FTH_INVALID);
+    assert_message_has("/nowhere/at/all: No such file or directory");
+    assert_null(sandbox);
+}
+
+static void too_much_memory_ends_it(void **state)
+{
+    (void)state;
+    bool out_of_memory = false;
+    fth_sandbox *sandbox = start_as("eat", &(fth_sandbox_options){.memory_bytes = limit_bytes});
+    const bool by_group = strcmp(fth_sandbox_limited_by(sandbox), "cgroup") == 0;
+    fth_child_end end = wait_for_end(sandbox, &out_of_memory);
+    double peak = fth_sandbox_peak_bytes(sandbox);
+    fth_sandbox_free(sandbox);
+    if (!by_group)
+        skip();
+    assert_int_equal(end.signal, SIGKILL);
+    assert_true(out_of_memory);
+    assert_true(peak > 0.9 * (double)limit_bytes && peak <= (double)limit_bytes);
+    assert_false(test_exists("survived"));
+}
+
+/* Without a cgroup allocations fail, and the program ends by itself. */
+static void an_rlimit_makes_allocations_fail(void **state)
+{
+    (void)state;
+    bool out_of_memory = false;
+    fth_sandbox *sandbox = start_as("eat", &(fth_sandbox_options){.memory_bytes = limit_bytes, .no_cgroup = true});
+    assert_string_equal(fth_sandbox_limited_by(sandbox), "rlimit");
+    fth_child_end end = wait_for_end(sandbox, &out_of_memory);
+    fth_sandbox_free(sandbox);
+    assert_int_equal(end.code, 12);
+    assert_false(test_exists("survived"));
+}
+
+static void memory_below_the_limit_is_measured(void **state)
+{
+    (void)state;
+    for (int no_cgroup = 0; no_cgroup < 2; no_cgroup++) {
+        fth_sandbox *sandbox =
+            start_as("hold", &(fth_sandbox_options){.memory_bytes = limit_bytes, .no_cgroup = no_cgroup});
+        wait_for_file("holding");
+        double peak = fth_sandbox_peak_bytes(sandbox);
+        assert_true(peak >= 8 << 20 && peak <= (double)limit_bytes);
+        fth_sandbox_free(sandbox);
+        char path[TEST_MAX_PATH];
+        remove(test_path(path, "holding"));
+    }
+}
+
+/* Its child has left its process group and session, ignores what can be ignored, and its parent is gone. */
+static void nothing_it_started_is_left(void **state)
+{
+    (void)state;
+    for (int no_cgroup = 0; no_cgroup < 2; no_cgroup++) {
+        char path[TEST_MAX_PATH];
+        fth_sandbox *sandbox =
+            start_as("parent", &(fth_sandbox_options){.memory_bytes = limit_bytes, .no_cgroup = no_cgroup});
+        long process = fth_sandbox_process(sandbox), child = read_number("child");
+        assert_int_equal(kill((pid_t)child, 0), 0);
+        fth_sandbox_free(sandbox);
+        wait_until_gone(process);
+        wait_until_gone(child);
+        remove(test_path(path, "child"));
+    }
+}
+
+static void nothing_is_left_when_it_ends_by_itself(void **state)
+{
+    (void)state;
+    bool out_of_memory;
+    fth_sandbox *sandbox = start_as("leave", &(fth_sandbox_options){.memory_bytes = limit_bytes});
+    fth_child_end end = wait_for_end(sandbox, &out_of_memory);
+    assert_int_equal(end.code, 0);
+    assert_int_equal(kill((pid_t)read_number("child"), 0), -1); /* already: has_ended() promises it */
+    fth_sandbox_free(sandbox);
+}
+
+/* The platform is a process of its own here, killed without a chance to clean up. */
+static void nothing_survives_its_platform(void **state)
+{
+    (void)state;
+    char self[TEST_MAX_PATH];
+    pid_t platform;
+    const char *arguments[] = {fth_process_program(self, sizeof self), "platform", test_folder, NULL};
+    assert_int_equal(fth_child_start(&(fth_child_options){.program = arguments[0], .arguments = arguments}, &platform),
+                     FTH_OK);
+    long function = read_number("function"), child = read_number("child");
+    fth_process_kill(platform);
+    wait_until_gone(function);
+    wait_until_gone(child);
+}
+
+/* ---- this program as the function ---- */
+
+static void write_mark(const char *folder, const char *name, long number)
+{
+    char path[TEST_MAX_PATH], text[32];
+    snprintf(path, sizeof path, "%s/%s", folder, name);
+    snprintf(text, sizeof text, "%ld", number);
+    if (fth_file_write_all(path, text, strlen(text)) != FTH_OK)
+        exit(1);
+}
+
+static int eat(const char *folder)
+{
+    for (int megabyte = 0; megabyte < 400; megabyte++) {
+        char *more = malloc(1 << 20);
+        if (!more)
+            return 12;
+        memset(more, 1, 1 << 20);
+    }
+    write_mark(folder, "survived", 1);
+    return 0;
+}
+
+static void ignore_signals(void)
+{
+    const int ignored[] = {SIGTERM, SIGINT, SIGHUP, SIGQUIT};
+    for (size_t i = 0; i < FTH_COUNT_OF(ignored); i++)
+        signal(ignored[i], SIG_IGN);
+}
+
+/* A grandchild whose parent ends at once. */
+static void start_stray(const char *folder)
+{
+    if (fork() == 0) {
+        setsid();
+        if (fork() == 0) {
+            ignore_signals();
+            write_mark(folder, "child", getpid());
+            for (;;)
+                pause();
+        }
+        _exit(0);
+    }
+    wait(NULL);
+}
+
+static int act(const char *part, const char *folder)
+{
+    static char held[8 << 20];
+    char path[TEST_MAX_PATH];
+    if (strcmp(part, "eat") == 0)
+        return eat(folder);
+    if (strcmp(part, "hold") == 0) {
+        memset(held, 1, sizeof held);
+        write_mark(folder, "holding", held[sizeof held / 2]);
+    } else if (strcmp(part, "platform") == 0) {
+        memcpy(test_folder, folder, strlen(folder) + 1);
+        fth_sandbox *sandbox = start_as("parent", &(fth_sandbox_options){.memory_bytes = limit_bytes});
+        write_mark(folder, "function", fth_sandbox_process(sandbox));
+    } else {
+        ignore_signals();
+        start_stray(folder);
+        snprintf(path, sizeof path, "%s/child", folder);
+        while (strcmp(part, "leave") == 0)
+            if (fth_file_exists(path))
+                return 0;
+    }
+    for (;;)
+        pause();
+}
+
+int main(int count, char **arguments)
+{
+    if (count == 3)
+        return act(arguments[1], arguments[2]);
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(it_sees_what_it_is_given, test_make_folder, test_remove_folder),
+        cmocka_unit_test_setup_teardown(a_program_that_is_not_there_is_an_error, test_make_folder, test_remove_folder),
+        cmocka_unit_test_setup_teardown(too_much_memory_ends_it, test_make_folder, test_remove_folder),
+        cmocka_unit_test_setup_teardown(an_rlimit_makes_allocations_fail, test_make_folder, test_remove_folder),
+        cmocka_unit_test_setup_teardown(memory_below_the_limit_is_measured, test_make_folder, test_remove_folder),
+        cmocka_unit_test_setup_teardown(nothing_it_started_is_left, test_make_folder, test_remove_folder),
+        cmocka_unit_test_setup_teardown(nothing_is_left_when_it_ends_by_itself, test_make_folder, test_remove_folder),
+        cmocka_unit_test_setup_teardown(nothing_survives_its_platform, test_make_folder, test_remove_folder),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
