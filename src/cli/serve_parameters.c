@@ -11,9 +11,9 @@
 typedef struct serve_options {
     fth_train_options train; /* first: its rows' offsets are in it. Only some of its options are read here. */
     fth_serving_flags serving;
-    char *data_shape, *consistency, *durability, *checkpoints;
+    char *data_shape, *consistency, *durability, *checkpoints, *shards;
     int64_t classes, validate_every, epoch_samples, max_log_mb, max_memory_mb, max_snapshots;
-    double lease_s, gather_s, clip_pushes;
+    double lease_s, gather_s, clip_pushes, shard_url_expiry_s;
     bool open_reads, stay, json;
 } serve_options;
 
@@ -42,6 +42,20 @@ static const fth_option own_rows[] = {
      .argument = "N",
      .maximum = 1e6,
      .help = "how many classes the workers' data has; 0: as the model was published"},
+    {.name = "shards",
+     .type = FTH_OPTION_TEXT,
+     AT(shards),
+     .address = true,
+     .argument = "PLACE",
+     .help =
+         "deal out these shards to workers, every sample once an epoch: a folder or bucket that `farthing data shard` "
+         "has written; they say what the images are like, so that --data is needed for validation only"},
+    {.name = "shard-url-expiry",
+     .type = FTH_OPTION_DURATION,
+     AT(shard_url_expiry_s),
+     .fallback = "1h",
+     .argument = "TIME",
+     .help = "how long the links to a bucket's shards that workers are given are good for"},
     FTH_SERVING_ROWS(offsetof(serve_options, serving), "29500"),
     {.name = "consistency",
      .type = FTH_OPTION_CHOICE,
@@ -182,6 +196,10 @@ static fth_status set_model_facts(const fth_option_table *table, const serve_opt
     fth_status status = FTH_OK;
     const fth_model *model = NULL;
     options->has_data = fth_options_was_given(table, asked, "data");
+    FTH_REQUIRE(!*asked->shards || (!*asked->data_shape && asked->classes == 0 && asked->epoch_samples == 0),
+                FTH_INVALID,
+                "--shards say what their images are like and how many there are; leave --data-shape, --classes and "
+                "--epoch-samples out");
     FTH_REQUIRE(!options->has_data || (!*asked->data_shape && asked->classes == 0), FTH_INVALID,
                 "--data says what its images are like; leave --data-shape and --classes out");
     FTH_TRY(fth_model_find(options->train->model, &model));
@@ -230,7 +248,8 @@ static char *describe_going_on(const serve_options *asked, const fth_train_optio
 }
 
 /* Until somebody asks for a stop, the training is done and the workers have gone, or the server fails. Of epochs a
- * little may be missing when all have gone: gradients that were refused for being late are not made up for. */
+ * little may be missing when all have gone: gradients that were refused for being late are not made up for. Of shards
+ * nothing is: whoever comes next goes on with the rest. */
 static fth_status wait_for_end(fth_parameters *server, const serve_options *asked, const fth_train_options *train,
                                const fth_stop *stop, bool *finished)
 {
@@ -241,7 +260,7 @@ static fth_status wait_for_end(fth_parameters *server, const serve_options *aske
         status = fth_parameters_wait(server, look_every_s);
         double progress = fth_parameters_progress(server), now = fth_clock_seconds();
         bool trained = progress >= 1, alone = fth_parameters_workers(server) == 0;
-        if (!trained && !(alone && train->steps == 0 && progress >= nearly))
+        if (!trained && !(alone && train->steps == 0 && !*asked->shards && progress >= nearly))
             reached_s = 0;
         else if (reached_s == 0)
             reached_s = now;
@@ -258,6 +277,8 @@ static fth_status serve(const fth_option_table *table, const serve_options *aske
     fth_parameters_options options = {.train = &train,
                                       .validate_every = asked->validate_every,
                                       .epoch_samples = asked->epoch_samples,
+                                      .shards = *asked->shards ? asked->shards : NULL,
+                                      .shard_url_expiry_s = asked->shard_url_expiry_s,
                                       .clip_pushes = asked->clip_pushes,
                                       .lease_s = asked->lease_s,
                                       .gather_s = asked->gather_s,
@@ -337,6 +358,8 @@ const fth_command fth_serve_parameters = {
         (const fth_example[]){
             {"farthing serve parameters --model mnist-cnn --data digits --epochs 5",
              "on this machine, with validation"},
+            {"farthing serve parameters --model mnist-cnn --shards s3://bucket/mnist --epochs 5",
+             "deals out shards to functions"},
             {"farthing serve parameters --address 0.0.0.0 --tls --keys keys.txt --name shared", "for other machines"},
             {0}},
     .make_table = make_table,

@@ -191,7 +191,9 @@ static void apply(fth_applier *applier, fth_item *item, const fth_update_how *ho
         fth_refuse(with->metrics, item->exchange, FTH_REFUSAL_BUSY, "the log cannot be written; try again later");
         return;
     }
-    fth_status status = fth_updates_add(with->updates, gradient, how);
+    fth_status status = fth_shard_dealer_move(with->dealer, gradient);
+    if (status == FTH_OK)
+        status = fth_updates_add(with->updates, gradient, how);
     fth_metrics_count_staleness(with->metrics, staleness);
     if (status != FTH_OK) {
         fth_health_fail(with->health, status);
@@ -231,6 +233,8 @@ static bool take_gradient(fth_applier *applier, fth_item *item)
     }
     if (refusal == FTH_REFUSAL_NONE)
         refusal = judge_age(applier, gradient, message);
+    if (refusal == FTH_REFUSAL_NONE)
+        refusal = fth_shard_dealer_judge(with->dealer, gradient, message);
     if (refusal == FTH_REFUSAL_NONE && must_wait(applier, gradient)) {
         fth_workers_note_arrival(with->workers, gradient->worker);
         return false;
@@ -293,48 +297,86 @@ static void take_registration(fth_applier *applier, fth_item *item)
                    (int)FTH_MAX_WORKERS);
         return;
     }
-    if (!same && fth_journal_append_worker(with->journal, FTH_LOG_REGISTER, name, item->instance, access) != FTH_OK) {
+    const json_t *function = json_object_get(item->request, "function");
+    double now_s = fth_clock_wall_seconds();
+    if (!same && fth_journal_append_json(with->journal, FTH_LOG_REGISTER,
+                                         json_pack("{s:s, s:s, s:s, s:o*, s:f}", "worker", name, "instance",
+                                                   item->instance, "access", access, "function",
+                                                   fth_usage_read_function(function), "since_s", now_s)) != FTH_OK) {
         fth_log_error("worker %s is not registered: %s", name, fth_error_message());
         fth_refuse(with->metrics, item->exchange, FTH_REFUSAL_BUSY, "the log cannot be written; try again later");
         return;
     }
-    if (same)
+    if (same) {
         fth_workers_renew(with->workers, name, access);
-    else
+    } else {
         fth_workers_join(with->workers, name, item->instance, access);
+        fth_served_usage_begin(with->usage, name, function, now_s);
+    }
     if (fth_workers_get(with->workers, name, &worker))
         answer_registration(applier, item, &worker);
     else
         fth_refuse(with->metrics, item->exchange, FTH_REFUSAL_BUSY, "there is no room for %s", name);
 }
 
-/* False if the log could not take it. */
-static bool let_go(fth_applier *applier, const char *name)
+/* `lost`: it went without a word. False if the log could not take it. */
+static bool let_go(fth_applier *applier, const char *name, bool lost)
 {
-    if (fth_journal_append_worker(applier->with.journal, FTH_LOG_UNREGISTER, name, "", "") != FTH_OK) {
+    json_t *record = json_pack("{s:s, s:s, s:s}", "worker", name, "instance", "", "access", "");
+    if (fth_journal_append_json(applier->with.journal, FTH_LOG_UNREGISTER, record) != FTH_OK) {
         fth_log_warning("%s stays registered: %s", name, fth_error_message());
         return false;
     }
     fth_workers_leave(applier->with.workers, name);
+    fth_shard_dealer_worker_left(applier->with.dealer, name, lost);
     applier->recheck = true;
     return true;
 }
 
-static void take_unregistration(fth_applier *applier, fth_item *item)
+/* True if the item's worker is registered, and the item's key is its own; refused otherwise. */
+static bool is_from_worker(fth_applier *applier, const fth_item *item)
 {
     fth_parameters_metrics *metrics = applier->with.metrics;
     const char *name = item->worker;
     fth_worker worker;
-    if (!fth_workers_get(applier->with.workers, name, &worker) || !worker.live)
-        fth_refuse(metrics, item->exchange, FTH_REFUSAL_STRANGER, "%s is not registered", name);
-    else if (belongs_to_another(applier, &worker, item))
+    bool live = fth_workers_get(applier->with.workers, name, &worker) && worker.live;
+    if (live && !belongs_to_another(applier, &worker, item))
+        return true;
+    if (live)
         fth_refuse(metrics, item->exchange, FTH_REFUSAL_FORBIDDEN, "%s belongs to another key", name);
-    else if (!let_go(applier, name))
-        fth_refuse(metrics, item->exchange, FTH_REFUSAL_BUSY, "the log cannot be written; try again later");
     else
-        fth_exchange_answer_json(
-            item->exchange, 200,
-            json_pack("{s:i, s:s, s:I}", "code", 200, "worker", name, "version", (json_int_t)version_of(applier)));
+        fth_refuse(metrics, item->exchange, FTH_REFUSAL_STRANGER, "%s is not registered", name);
+    return false;
+}
+
+static void take_unregistration(fth_applier *applier, fth_item *item)
+{
+    const char *name = item->worker;
+    if (!is_from_worker(applier, item))
+        return;
+    if (!let_go(applier, name, false)) {
+        fth_refuse(applier->with.metrics, item->exchange, FTH_REFUSAL_BUSY,
+                   "the log cannot be written; try again later");
+        return;
+    }
+    fth_served_usage_end(applier->with.usage, name, json_object_get(item->request, "usage"));
+    fth_exchange_answer_json(
+        item->exchange, 200,
+        json_pack("{s:i, s:s, s:I}", "code", 200, "worker", name, "version", (json_int_t)version_of(applier)));
+}
+
+/* A worker takes a shard, or gives one back. */
+static void take_shard_request(fth_applier *applier, fth_item *item)
+{
+    if (!is_from_worker(applier, item)) {
+        fth_intake_free_item(applier->with.intake, item);
+        return;
+    }
+    fth_workers_renew(applier->with.workers, item->worker, item->who.access);
+    if (item->kind == FTH_INTAKE_TAKE_SHARD)
+        fth_shard_dealer_take(applier->with.dealer, item);
+    else
+        fth_shard_dealer_return(applier->with.dealer, item);
 }
 
 /* Lets one go whose lease is over; false if there is none. *next_s is lowered to when the next one is. */
@@ -342,9 +384,13 @@ static bool expire_one(fth_applier *applier, double *next_s)
 {
     char name[FTH_MAX_WORKER_NAME + 1] = "";
     bool ended = false;
-    if (!fth_workers_find_expired(applier->with.workers, fth_clock_seconds(), name, &ended, next_s) ||
-        !let_go(applier, name))
+    fth_worker worker;
+    double now_s = fth_clock_seconds();
+    if (!fth_workers_find_expired(applier->with.workers, now_s, name, &ended, next_s) ||
+        !fth_workers_get(applier->with.workers, name, &worker) || !let_go(applier, name, true))
         return false;
+    double silent_s = ended ? 0 : now_s - (worker.lease_until_s - applier->with.lease_s);
+    fth_served_usage_lose(applier->with.usage, name, fth_clock_wall_seconds() - silent_s);
     if (ended) /* whoever noticed has reported it */
         return true;
     atomic_fetch_add(&applier->with.metrics->expired, 1);
@@ -373,6 +419,9 @@ static void report_step(fth_applier *applier, bool now)
     json_object_set_new(event, "pushes", json_integer(line.pushes));
     json_object_set_new(event, "staleness", fth_metrics_describe_staleness(with->metrics));
     json_object_set_new(event, "workers", json_integer(fth_workers_live(with->workers)));
+    json_t *shards = fth_shard_dealer_describe(with->dealer);
+    if (shards)
+        json_object_set_new(event, "shards", shards);
     fth_served_record_append(with->record, "step", event);
 }
 
@@ -382,6 +431,9 @@ static void take(fth_applier *applier, fth_item *item)
 {
     bool done = true;
     switch (item->kind) {
+    case FTH_INTAKE_TAKE_SHARD:
+    case FTH_INTAKE_RETURN_SHARD: take_shard_request(applier, item); return;
+    case FTH_INTAKE_LIST_SHARDS: fth_shard_dealer_list(applier->with.dealer, item); return;
     case FTH_INTAKE_GRADIENT: done = take_gradient(applier, item); break;
     case FTH_INTAKE_REGISTER: take_registration(applier, item); break;
     case FTH_INTAKE_UNREGISTER: take_unregistration(applier, item); break;
@@ -411,6 +463,7 @@ static double look_around(fth_applier *applier)
         ;
     look_for_workers(applier);
     step_if_complete(applier);
+    fth_shard_dealer_look(applier->with.dealer, &next_s);
     fth_copies_serve(applier->with.copies);
     fth_served_saver_look(applier->with.saver);
     report_step(applier, false);
@@ -444,6 +497,7 @@ static void *run_applier(void *context)
     }
     for (fth_item *item = fth_queue_take(&applier->deferred); item; item = fth_queue_take(&applier->deferred))
         refuse_item(applier, item, "the server is stopping");
+    fth_shard_dealer_end(applier->with.dealer);
     fth_copies_end(applier->with.copies);
     return NULL;
 }

@@ -2,8 +2,9 @@
  *
  * A gradient:
  *
- *     taken -> checked against its worker: registered? new sequence? how stale? and its numbers (fth_updates_judge)
- *              |-> logged -> added -> [step] -> answered
+ *     taken -> checked against its worker: registered? new sequence? how stale? of the samples that come next of their
+ *              shard (dealer.h)? and its numbers (fth_updates_judge)
+ *              |-> logged -> its shard's place moves, added -> [step] -> answered
  *              |-> refused: nothing has changed
  *              |-> deferred (bounded): others' gradients would become too old; looked at again when one of those has
  *                  come, or its lease is over
@@ -15,6 +16,7 @@
 #define FTH_PARAMETERS_APPLIER_H
 
 #include "parameters/copies.h"
+#include "parameters/dealer.h"
 #include "parameters/intake.h"
 #include "parameters/saver.h"
 #include "parameters/worker_totals.h"
@@ -29,6 +31,8 @@ typedef struct fth_applier_options {
     fth_workers *workers;
     fth_intake *intake;
     fth_copies *copies;
+    fth_shard_dealer *dealer;
+    fth_served_usage *usage;
     fth_served_saver *saver;
     fth_served_meters *meters;
     fth_served_record *record;
@@ -40,7 +44,7 @@ typedef struct fth_applier_options {
     double gather_s; /* that sync:N waits for its workers at the beginning */
 } fth_applier_options;
 
-/* Starts the thread. From then on it alone uses updates, journal, saver and meters. Everything outlives the applier. */
+/* Starts the thread. From then on it alone uses updates, journal, saver, meters, dealer and usage. Everything outlives the applier. */
 fth_status fth_applier_start(const fth_applier_options *options, fth_applier **applier);
 /* Returns when the thread has applied what the intake, which must be closed, still had. NULL is fine. */
 void fth_applier_join(fth_applier *applier);

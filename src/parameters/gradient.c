@@ -32,6 +32,7 @@ static const struct {
     [FTH_REFUSAL_VERSION] = {"version", 409},
     [FTH_REFUSAL_SEQUENCE] = {"sequence", 409},
     [FTH_REFUSAL_FINISHED] = {"finished", 409},
+    [FTH_REFUSAL_LEASE] = {"lease", 409},
     [FTH_REFUSAL_STRANGER] = {"stranger", 409},
     [FTH_REFUSAL_DUPLICATE] = {"duplicate", 409},
     [FTH_REFUSAL_FORBIDDEN] = {"forbidden", 403},
@@ -66,6 +67,15 @@ bool fth_worker_name_valid(const char *name)
     return true;
 }
 
+bool fth_shard_name_valid(const char *name)
+{
+    size_t length = name ? strlen(name) : 0;
+    for (size_t i = 0; i < length; i++)
+        if (name[i] <= ' ' || name[i] > '~' || name[i] == '"' || name[i] == '\\')
+            return false;
+    return length > 0 && length <= FTH_MAX_SHARD_NAME;
+}
+
 /* ---- metadata ---- */
 
 #define REFUSE(kind, ...)                                                                                              \
@@ -81,6 +91,31 @@ static bool read_whole(const char *text, int64_t least, int64_t most, int64_t *v
         return false;
     *value = strtoll(text, &end, 10);
     return !*end && *value >= least && *value <= most;
+}
+
+/* Which samples of which shard the gradient is of, if it is of one. */
+static fth_refusal read_span(fth_gradient *gradient, char message[FTH_MAX_REFUSAL])
+{
+    const char *shard = fth_safetensors_metadata(gradient->tensors, "shard");
+    fth_shard_span *span = &gradient->span;
+    const struct {
+        const char *name;
+        int64_t *value;
+    } numbers[] = {{"epoch", &span->epoch}, {"from", &span->from}, {"to", &span->to}};
+
+    if (!shard)
+        return FTH_REFUSAL_NONE;
+    if (!fth_shard_name_valid(shard))
+        REFUSE(MALFORMED, "\"shard\" in __metadata__ is not a shard's name");
+    snprintf(span->name, sizeof span->name, "%s", shard);
+    for (size_t i = 0; i < FTH_COUNT_OF(numbers); i++)
+        if (!read_whole(fth_safetensors_metadata(gradient->tensors, numbers[i].name), 0, INT64_MAX, numbers[i].value))
+            REFUSE(MALFORMED, "__metadata__ has \"shard\" but no valid \"%s\": a whole number from 0 on, as text",
+                   numbers[i].name);
+    if (span->to - span->from != gradient->samples)
+        REFUSE(MALFORMED, "\"from\" and \"to\" in __metadata__ are %lld samples apart, but \"samples\" is %lld",
+               (long long)(span->to - span->from), (long long)gradient->samples);
+    return FTH_REFUSAL_NONE;
 }
 
 static fth_refusal read_metadata(fth_gradient *gradient, char message[FTH_MAX_REFUSAL])
@@ -117,7 +152,7 @@ static fth_refusal read_metadata(fth_gradient *gradient, char message[FTH_MAX_RE
     }
     if (correct && !read_whole(correct, 0, gradient->samples, &gradient->correct))
         REFUSE(MALFORMED, "\"correct\" in __metadata__ is not a number from 0 to samples");
-    return FTH_REFUSAL_NONE;
+    return read_span(gradient, message);
 }
 
 /* ---- tensors ---- */

@@ -36,10 +36,18 @@ fth_status fth_layout_describe(const fth_layout *layout, const fth_metadata_entr
 
 /* ---- gradients ---- */
 
-enum { FTH_MAX_WORKER_NAME = 64, FTH_MAX_REFUSAL = 400 };
+enum { FTH_MAX_WORKER_NAME = 64, FTH_MAX_SHARD_NAME = 256, FTH_MAX_REFUSAL = 400 };
 
 /* Letters, digits, '.', '_' and '-', 1 to 64 of them. */
 bool fth_worker_name_valid(const char *name);
+/* 1 to 256 printable ASCII characters without space, quote and backslash. */
+bool fth_shard_name_valid(const char *name);
+
+/* Where the samples of a gradient come from (shards.h); name "": from no shard. */
+typedef struct fth_shard_span {
+    char name[FTH_MAX_SHARD_NAME + 1];
+    int64_t epoch, from, to;
+} fth_shard_span;
 
 typedef struct fth_gradient_part {
     const fth_tensor_view *values;  /* whole, or of the positions */
@@ -51,6 +59,7 @@ typedef struct fth_gradient {
     int64_t sequence, version, samples;
     int64_t correct; /* -1: not said */
     double loss;     /* NAN: not said */
+    fth_shard_span span;
     fth_safetensors *tensors;
     fth_gradient_part *parts; /* of each tensor of the layout; buffers that were not sent: NULL */
     bool has_buffers;
@@ -70,6 +79,7 @@ typedef enum fth_refusal {
     FTH_REFUSAL_VERSION,
     FTH_REFUSAL_SEQUENCE,
     FTH_REFUSAL_FINISHED,
+    FTH_REFUSAL_LEASE,
     FTH_REFUSAL_STRANGER,
     FTH_REFUSAL_DUPLICATE,
     FTH_REFUSAL_FORBIDDEN,

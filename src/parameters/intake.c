@@ -192,6 +192,7 @@ void fth_intake_free_item(fth_intake *intake, fth_item *item)
 {
     fth_gradient_release(&item->gradient);
     fth_body_release(&item->place_in_log);
+    json_decref(item->request);
     atomic_fetch_sub(&intake->local_bytes, item->local_bytes);
     if (item->own_body)
         return_memory(intake, item->own_body);

@@ -20,6 +20,9 @@ typedef enum fth_intake_kind {
     FTH_INTAKE_GRADIENT,
     FTH_INTAKE_REGISTER,
     FTH_INTAKE_UNREGISTER,
+    FTH_INTAKE_TAKE_SHARD,
+    FTH_INTAKE_RETURN_SHARD,
+    FTH_INTAKE_LIST_SHARDS,
     FTH_INTAKE_CHECKPOINT
 } fth_intake_kind;
 
@@ -36,7 +39,9 @@ typedef struct fth_item {
     char *own_body;        /* or its copy in memory; one of the intake's spare ones */
     float seen;            /* no number of it is larger; INFINITY: not known */
     char worker[FTH_MAX_WORKER_NAME + 1], instance[FTH_MAX_WORKER_NAME + 1];
-    fth_signed who; /* all zero where requests are not signed */
+    json_t *request; /* the body of one that is JSON; or NULL */
+    fth_signed who;  /* all zero where requests are not signed */
+    double until_s;  /* that it may be held, on the monotonic clock; see dealer.h */
     struct fth_item *next;
 } fth_item;
 

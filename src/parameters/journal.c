@@ -90,13 +90,11 @@ fth_status fth_journal_append(fth_journal *journal, fth_log_kind kind, uint32_t 
     return status;
 }
 
-fth_status fth_journal_append_worker(fth_journal *journal, fth_log_kind kind, const char *worker, const char *instance,
-                                     const char *access)
+fth_status fth_journal_append_json(fth_journal *journal, fth_log_kind kind, json_t *json)
 {
-    json_t *json = json_pack("{s:s, s:s, s:s}", "worker", worker, "instance", instance, "access", access);
-    char *text = json_dumps(json, JSON_COMPACT);
+    char *text = json ? json_dumps(json, JSON_COMPACT) : NULL;
     fth_status status = text ? fth_journal_append(journal, kind, 0, text, strlen(text), NULL)
-                             : fth_fail(FTH_NO_MEMORY, "no memory to log worker %s", worker);
+                             : fth_fail(FTH_NO_MEMORY, "no memory for a record of the log");
     free(text);
     json_decref(json);
     return status;

@@ -33,9 +33,8 @@ void fth_journal_close(fth_journal *journal);
 /* A record for the version there is. `place` is where fth_journal_take_place() put the body, or NULL. */
 fth_status fth_journal_append(fth_journal *journal, fth_log_kind kind, uint32_t flags, const void *body,
                               size_t size_bytes, fth_body *place);
-/* FTH_LOG_REGISTER or FTH_LOG_UNREGISTER. */
-fth_status fth_journal_append_worker(fth_journal *journal, fth_log_kind kind, const char *worker, const char *instance,
-                                     const char *access);
+/* The same, of a kind whose body is JSON; takes `json`, NULL: no memory. */
+fth_status fth_journal_append_json(fth_journal *journal, fth_log_kind kind, json_t *json);
 
 /* A place in the log's file for a body that arrives; false, and none, where it is small or there is no room. */
 bool fth_journal_take_place(fth_journal *journal, uint64_t size_bytes, fth_body *place);

@@ -77,6 +77,25 @@ static void print_refusals(FILE *out, const fth_parameters_metrics *metrics)
                 (uint64_t)atomic_load(&metrics->refused[i]));
 }
 
+static void print_shards(FILE *out, const fth_parameters_metrics *metrics)
+{
+    static const char *const events[FTH_LEASE_EVENTS] = {[FTH_LEASE_TAKEN] = "taken",
+                                                         [FTH_LEASE_COMPLETED] = "completed",
+                                                         [FTH_LEASE_RETURNED] = "returned",
+                                                         [FTH_LEASE_LOST] = "lost"};
+    fth_prometheus_head(out, "shard_leases_total", "counter",
+                        "Shards taken by workers, and how that ended; refused_total{reason=\"lease\"} has pushes");
+    for (int i = 0; i < FTH_LEASE_EVENTS; i++)
+        fprintf(out, "farthing_shard_leases_total{event=\"%s\"} %" PRIu64 "\n", events[i],
+                (uint64_t)atomic_load(&metrics->shard_leases[i]));
+    fth_prometheus_head(out, "shards", "gauge", "Shards: listed by the server, held by workers, done");
+    fprintf(out,
+            "farthing_shards{state=\"listed\"} %" PRId64 "\nfarthing_shards{state=\"held\"} %" PRId64
+            "\nfarthing_shards{state=\"done\"} %" PRId64 "\n",
+            (int64_t)atomic_load(&metrics->shards_listed), (int64_t)atomic_load(&metrics->shards_held),
+            (int64_t)atomic_load(&metrics->shards_done));
+}
+
 static void print_unfit(FILE *out, fth_workers *workers)
 {
     fth_worker worker;
@@ -125,6 +144,7 @@ char *fth_metrics_format(const fth_parameters_metrics *metrics, const fth_metric
                          (double)atomic_load(&metrics->clipped));
     fth_prometheus_value(out, "void_steps_total", "counter", "Updates left out: a weight would not have stayed finite",
                          (double)atomic_load(&metrics->void_steps));
+    print_shards(out, metrics);
     uint64_t gradients = print_staleness(out, metrics);
     fth_prometheus_value(out, "duplicates_total", "counter", "Pushes that were repeated and not applied again",
                          (double)atomic_load(&metrics->duplicates));

@@ -14,11 +14,22 @@
 
 enum { FTH_STALENESS_BUCKETS = 12 };
 
+/* What happens to shards that workers take (shards.h). */
+typedef enum fth_lease_event {
+    FTH_LEASE_TAKEN,
+    FTH_LEASE_COMPLETED, /* the worker came to the end of the epoch */
+    FTH_LEASE_RETURNED,  /* it gave the rest back, or unregistered */
+    FTH_LEASE_LOST,      /* its own lease ran out */
+    FTH_LEASE_EVENTS
+} fth_lease_event;
+
 typedef struct fth_parameters_metrics {
     const fth_served_position *position; /* set once, before other threads see it */
     atomic_uint_fast64_t refused[FTH_REFUSALS];
     atomic_uint_fast64_t staleness[FTH_STALENESS_BUCKETS + 1], staleness_sum, staleness_max;
     atomic_uint_fast64_t received_bytes, sent_bytes, samples, duplicates, expired, clipped, void_steps;
+    atomic_uint_fast64_t shard_leases[FTH_LEASE_EVENTS];
+    atomic_int_fast64_t shards_listed, shards_held, shards_done; /* at this moment */
     atomic_int_fast64_t checkpoint_version;
     atomic_uint_fast64_t log_bytes;
 } fth_parameters_metrics;

@@ -10,19 +10,36 @@
 
 /* ---- opening ---- */
 
+/* Data to validate with must be what the shards are of. */
+static fth_status check_against_shards(const fth_shard_manifest *shards, const fth_dataset_info *info, const char *data)
+{
+    fth_status status = FTH_OK;
+    FTH_REQUIRE(shards->channels == info->channels && shards->height == info->height && shards->width == info->width,
+                FTH_INVALID, "the images of --data %s are %dx%dx%d, but those of --shards are %dx%dx%d", data,
+                info->channels, info->height, info->width, shards->channels, shards->height, shards->width);
+    FTH_REQUIRE(shards->classes == info->classes, FTH_INVALID, "--data %s has %s, but --shards have %d", data,
+                FTH_COUNTED(info->classes, "class"), shards->classes);
+
+out:
+    return status;
+}
+
 static fth_status open_data(fth_served_model *model, const fth_parameters_options *options)
 {
     fth_status status = FTH_OK;
     const fth_train_options *train = options->train;
+    const fth_shard_manifest *shards = model->shards;
 
-    model->channels = options->channels;
-    model->height = options->height;
-    model->width = options->width;
-    model->classes = options->classes;
-    model->epoch_samples = options->epoch_samples;
+    model->channels = shards ? shards->channels : options->channels;
+    model->height = shards ? shards->height : options->height;
+    model->width = shards ? shards->width : options->width;
+    model->classes = shards ? shards->classes : options->classes;
+    model->epoch_samples = shards ? shards->samples : options->epoch_samples;
     if (options->has_data) {
         FTH_TRY(fth_service_open_data(train, &model->dataset));
         const fth_dataset_info *info = fth_dataset_get_info(model->dataset);
+        if (shards)
+            FTH_TRY(check_against_shards(shards, info, train->data));
         model->channels = info->channels;
         model->height = info->height;
         model->width = info->width;
@@ -31,6 +48,8 @@ static fth_status open_data(fth_served_model *model, const fth_parameters_option
             model->epoch_samples = info->count[FTH_TRAIN];
         FTH_REQUIRE(info->count[FTH_VALIDATION] > 0, FTH_INVALID, "%s has no images to validate with", train->data);
         model->normalization = info->normalization;
+    } else if (shards && !*train->normalize) {
+        model->normalization = shards->normalization;
     } else {
         FTH_TRY(fth_service_find_normalization(train, &model->normalization));
         if (model->normalization.channels > 0)
@@ -95,7 +114,8 @@ out:
     return status;
 }
 
-fth_status fth_served_model_open(const fth_parameters_options *options, fth_served_model **result)
+fth_status fth_served_model_open(const fth_parameters_options *options, const fth_shard_manifest *shards,
+                                 fth_served_model **result)
 {
     fth_status status = FTH_OK;
     fth_served_model *model = NULL;
@@ -103,6 +123,7 @@ fth_status fth_served_model_open(const fth_parameters_options *options, fth_serv
     *result = NULL;
     FTH_TRY(fth_allocate(1, sizeof *model, &model));
     model->train = options->train;
+    model->shards = shards;
     FTH_TRY(open_data(model, options));
     FTH_TRY(set_length(model, options));
     FTH_TRY(open_engine(model));
@@ -152,11 +173,12 @@ json_t *fth_served_model_describe(const fth_served_model *model, const fth_param
     json_object_set_new(configuration, "consistency", json_string(consistency));
     snprintf(lease, sizeof lease, "%gs", options->lease_s); /* text, as `train` reads it back */
     json_object_set_new(configuration, "lease", json_string(lease));
+    const char *name = info ? info->name : model->shards ? model->shards->dataset : "the workers'";
     if (!info)
-        json_object_set_new(configuration, "data", json_string("the workers'"));
+        json_object_set_new(configuration, "data", json_string(name));
     return json_pack("{s:s, s:o, s:{s:s, s:i, s:i, s:i, s:i, s:I, s:I}, s:I}", "identity", identity, "configuration",
-                     configuration, "data", "name", info ? info->name : "the workers'", "classes", model->classes,
-                     "channels", model->channels, "height", model->height, "width", model->width, "training_samples",
+                     configuration, "data", "name", name, "classes", model->classes, "channels", model->channels,
+                     "height", model->height, "width", model->width, "training_samples",
                      (json_int_t)model->epoch_samples, "validation_samples",
                      (json_int_t)(info ? info->count[FTH_VALIDATION] : 0), "parameters",
                      (json_int_t)fth_graph_trainable_count(fth_engine_graph(model->engine)));

@@ -5,6 +5,7 @@
 #ifndef FTH_PARAMETERS_MODEL_H
 #define FTH_PARAMETERS_MODEL_H
 
+#include "data/shard_manifest.h"
 #include "parameters/gradient.h"
 #include "parameters/parameters.h"
 #include "train/server_support.h"
@@ -12,9 +13,10 @@
 typedef struct fth_served_model {
     const fth_train_options *train;
     int channels, height, width, classes;
-    char input[48];                  /* "1x28x28" */
-    fth_normalization normalization; /* of the workers' images; 0 channels: unknown */
-    fth_dataset *dataset;            /* to validate with; or NULL */
+    char input[48];                   /* "1x28x28" */
+    fth_normalization normalization;  /* of the workers' images; 0 channels: unknown */
+    fth_dataset *dataset;             /* to validate with; or NULL */
+    const fth_shard_manifest *shards; /* that workers are given; or NULL */
     fth_device *device;
     fth_engine *engine;
     fth_layout *layout;
@@ -25,8 +27,10 @@ typedef struct fth_served_model {
     int64_t end_samples;       /* that end the training; 0: they do not */
 } fth_served_model;
 
-/* Opens data, device and network, and loads --weights. The options outlive the model. */
-fth_status fth_served_model_open(const fth_parameters_options *options, fth_served_model **model);
+/* Opens data, device and network, and loads --weights. `shards` (or NULL) say what the images are like. Both outlive the
+ * model. */
+fth_status fth_served_model_open(const fth_parameters_options *options, const fth_shard_manifest *shards,
+                                 fth_served_model **model);
 void fth_served_model_free(fth_served_model *model);
 
 /* The base of the schedule; and the learning rate of the update that follows `version`. */

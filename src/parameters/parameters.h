@@ -20,6 +20,9 @@
  * - POST /registerWorker, /unregisterWorker: {"worker", "instance"}; 409 duplicate, stranger. POST /saveCheckpoint
  * (admin).
  *
+ * - POST /takeShard: {"worker", "wait", "shard"}, /returnShard: {"worker"}; GET /shards: shards.h, dealer.h. A gradient
+ * of a shard's samples has "shard", "epoch", "from" and "to" in its __metadata__; 409 lease: they are not what comes next.
+ *
  * - GET /healthz, /metrics, /openapi.yaml: open to everybody.
  *
  * A worker's lease is renewed by its pushes and by every request with a header X-Farthing-Worker: id (or ?worker=id);
@@ -70,7 +73,9 @@ typedef struct fth_parameters_options {
     int channels, height, width, classes; /* where there is no --data; 0: taken from the data */
     int64_t epoch_samples;                /* samples in an epoch; 0: the data's, or unknown */
     bool has_data;                        /* train->data is to be opened, to validate with */
-    int64_t validate_every;               /* versions between validations */
+    const char *shards;        /* address of shards to deal out, which say what images are like; NULL: none */
+    double shard_url_expiry_s; /* of the addresses given out; 0: an hour */
+    int64_t validate_every;    /* versions between validations */
     fth_consistency consistency;
     double clip_pushes; /* gradients of a larger norm are scaled down to it as they come; 0: as they are */
     double lease_s;

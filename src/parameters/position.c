@@ -8,7 +8,7 @@ struct fth_served_position {
     fth_served_length length;
     double elapsed_before_s, apply_before_s; /* of processes before this one */
     double started_s;                        /* 0: the clock does not run yet */
-    atomic_int_fast64_t version, samples;
+    atomic_int_fast64_t version, samples, listed;
     atomic_uint_fast64_t apply_ns; /* of this process */
     _Atomic double progress;
 };
@@ -33,7 +33,8 @@ static void set_progress(fth_served_position *position)
     if (length->steps > 0)
         progress = (double)atomic_load(&position->version) / (double)length->steps;
     else if (length->samples > 0)
-        progress = (double)atomic_load(&position->samples) / (double)length->samples;
+        progress =
+            (double)atomic_load(length->listed ? &position->listed : &position->samples) / (double)length->samples;
     atomic_store(&position->progress, progress);
 }
 
@@ -45,6 +46,11 @@ void fth_served_position_restore(fth_served_position *position, int64_t version,
     position->elapsed_before_s = elapsed_s;
     position->apply_before_s = apply_s;
     set_progress(position);
+}
+
+void fth_served_position_add_listed(fth_served_position *position, int64_t samples)
+{
+    atomic_fetch_add(&position->listed, samples);
 }
 
 void fth_served_position_start_clock(fth_served_position *position)

@@ -14,6 +14,7 @@ typedef struct fth_served_position fth_served_position;
 typedef struct fth_served_length {
     int64_t steps, samples;
     int64_t epoch_samples;
+    bool listed; /* `samples` are of listed shards (shards.h): others do not bring the end nearer */
 } fth_served_length;
 
 fth_status fth_served_position_create(const fth_served_length *length, fth_served_position **position);
@@ -27,6 +28,8 @@ void fth_served_position_start_clock(fth_served_position *position);
 
 /* From the applying thread. */
 void fth_served_position_add_samples(fth_served_position *position, int64_t samples);
+/* The same of listed shards; before a checkpoint's position is restored, those of the checkpoint. */
+void fth_served_position_add_listed(fth_served_position *position, int64_t samples);
 void fth_served_position_advance(fth_served_position *position); /* to the next version */
 void fth_served_position_add_apply_s(fth_served_position *position, double seconds);
 

@@ -1,6 +1,7 @@
 /* See replay.h. */
 #include "parameters/replay.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 
 /* Older versions applied and acknowledged whatever was finite. Such a gradient is left out now; the version moves on
@@ -12,6 +13,19 @@ static fth_status skip_gradient(fth_replay *replay, const fth_gradient *gradient
                     gradient->worker, (long long)gradient->sequence,
                     (long long)fth_served_position_version(replay->position), why);
     return how->steps ? fth_updates_make_step(replay->updates, how->rate) : FTH_OK;
+}
+
+/* The place of the gradient's shard moves, as it did when the gradient was logged. */
+static fth_status move_place(fth_replay *replay, const fth_gradient *gradient)
+{
+    const fth_shard_span *span = &gradient->span;
+    fth_shard_state shard;
+    if (!*span->name)
+        return FTH_OK;
+    fth_status status = fth_shards_move(replay->shards, NULL, span);
+    if (status == FTH_OK && fth_shards_get(replay->shards, span->name, &shard) && shard.listed)
+        fth_served_position_add_listed(replay->position, span->to - span->from);
+    return status;
 }
 
 static fth_status replay_gradient(fth_replay *replay, const fth_log_record *record)
@@ -27,6 +41,7 @@ static fth_status replay_gradient(fth_replay *replay, const fth_log_record *reco
     FTH_REQUIRE(refusal == FTH_REFUSAL_NONE, FTH_CORRUPT, "a gradient in the log does not fit this model: %s", message);
     FTH_REQUIRE(fth_workers_get(replay->workers, gradient.worker, NULL), FTH_CORRUPT,
                 "the log has a gradient of worker %s, which never registered", gradient.worker);
+    FTH_TRY(move_place(replay, &gradient));
     fth_gradient_clip(replay->model, replay->metrics, &gradient, replay->clip);
     if (!(record->flags & FTH_LOG_JUDGED))
         refusal = fth_updates_judge(replay->updates, &gradient, &how, message);
@@ -47,6 +62,27 @@ out:
     return status;
 }
 
+static fth_status replay_shard(fth_replay *replay, const fth_log_record *record)
+{
+    fth_status status = FTH_OK;
+    fth_shard_state shard = {0};
+    json_t *json = json_loadb(record->body, (size_t)record->body_bytes, 0, NULL);
+    const char *name = NULL;
+    json_int_t samples = 0, epochs = 0;
+
+    FTH_REQUIRE(json_unpack(json, "{s:s, s:I, s:I}", "name", &name, "samples", &samples, "epochs", &epochs) == 0 &&
+                    fth_shard_name_valid(name),
+                FTH_CORRUPT, "a shard in the log is not valid");
+    snprintf(shard.name, sizeof shard.name, "%s", name);
+    shard.samples = samples;
+    shard.epochs = epochs;
+    FTH_TRY(fth_shards_add(replay->shards, &shard));
+
+out:
+    json_decref(json);
+    return status;
+}
+
 static fth_status replay_worker(fth_replay *replay, const fth_log_record *record)
 {
     fth_status status = FTH_OK;
@@ -58,8 +94,13 @@ static fth_status replay_worker(fth_replay *replay, const fth_log_record *record
     bool known = record->kind == FTH_LOG_REGISTER ? fth_workers_join(replay->workers, name, instance, access)
                                                   : fth_workers_get(replay->workers, name, NULL);
     FTH_REQUIRE(known, FTH_CORRUPT, "worker %s in the log is unknown", name);
-    if (record->kind == FTH_LOG_UNREGISTER)
+    if (record->kind == FTH_LOG_UNREGISTER) {
         fth_workers_leave(replay->workers, name);
+        fth_served_usage_forget(replay->usage, name);
+    } else {
+        fth_served_usage_begin(replay->usage, name, json_object_get(json, "function"),
+                               json_number_value(json_object_get(json, "since_s")));
+    }
 
 out:
     json_decref(json);
@@ -74,6 +115,7 @@ fth_status fth_replay_record(void *context, const fth_log_record *record)
     case FTH_LOG_STEP: return fth_updates_make_step(replay->updates, record->rate);
     case FTH_LOG_REGISTER:
     case FTH_LOG_UNREGISTER: return replay_worker(replay, record);
+    case FTH_LOG_SHARD: return replay_shard(replay, record);
     case FTH_LOG_CLIP: replay->clip = record->rate; return FTH_OK;
     }
     return fth_fail(FTH_CORRUPT, "a record of kind %d in the log: a newer version wrote it", (int)record->kind);

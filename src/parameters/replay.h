@@ -2,15 +2,19 @@
 #ifndef FTH_PARAMETERS_REPLAY_H
 #define FTH_PARAMETERS_REPLAY_H
 
+#include "parameters/shards.h"
 #include "parameters/updates.h"
+#include "parameters/usage.h"
 #include "parameters/wal.h"
 #include "parameters/workers.h"
 
 typedef struct fth_replay {
     const fth_served_model *model;
-    const fth_served_position *position;
+    fth_served_position *position;
     fth_updates *updates;
     fth_workers *workers;
+    fth_shards *shards;
+    fth_served_usage *usage;
     fth_parameters_metrics *metrics;
     double clip; /* what the log so far says that gradients are clipped to; below 0: it does not say yet */
 } fth_replay;

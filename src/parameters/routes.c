@@ -212,7 +212,7 @@ static void make_name(const char *prefix, char *name, size_t size)
     snprintf(name, size, "%s%016" PRIx64, prefix, random);
 }
 
-/* Reads {"worker", "instance"} of a body into the item; refuses and frees it otherwise. */
+/* Reads {"worker", "instance", ...} of a body into the item; refuses and frees it otherwise. */
 static bool read_worker(fth_parameter_service *service, fth_exchange *exchange, fth_item *item, bool needs_name)
 {
     size_t size = 0;
@@ -232,7 +232,7 @@ static bool read_worker(fth_parameter_service *service, fth_exchange *exchange, 
         snprintf(item->instance, sizeof item->instance, "%s", json_string_value(instance));
     else
         make_name("", item->instance, sizeof item->instance);
-    json_decref(json);
+    item->request = json;
     if (good)
         return true;
     fth_refuse(service->with.metrics, exchange, FTH_REFUSAL_MALFORMED,
@@ -242,23 +242,43 @@ static bool read_worker(fth_parameter_service *service, fth_exchange *exchange, 
     return false;
 }
 
-static void change_worker(fth_parameter_service *service, fth_exchange *exchange, fth_intake_kind kind)
+static void submit_for_worker(fth_parameter_service *service, fth_exchange *exchange, fth_intake_kind kind)
 {
     if (!fth_access_check_body(service->with.access, &(fth_refuser){service, refuse}, exchange))
         return;
     fth_item *item = make_item(service, exchange, kind);
-    if (item && read_worker(service, exchange, item, kind == FTH_INTAKE_UNREGISTER))
+    if (item && read_worker(service, exchange, item, kind != FTH_INTAKE_REGISTER))
         fth_intake_submit(service->with.intake, item);
 }
 
 static void register_worker(void *context, fth_exchange *exchange)
 {
-    change_worker(context, exchange, FTH_INTAKE_REGISTER);
+    submit_for_worker(context, exchange, FTH_INTAKE_REGISTER);
 }
 
 static void unregister_worker(void *context, fth_exchange *exchange)
 {
-    change_worker(context, exchange, FTH_INTAKE_UNREGISTER);
+    submit_for_worker(context, exchange, FTH_INTAKE_UNREGISTER);
+}
+
+static void take_shard(void *context, fth_exchange *exchange)
+{
+    submit_for_worker(context, exchange, FTH_INTAKE_TAKE_SHARD);
+}
+
+static void return_shard(void *context, fth_exchange *exchange)
+{
+    submit_for_worker(context, exchange, FTH_INTAKE_RETURN_SHARD);
+}
+
+static void list_shards(void *context, fth_exchange *exchange)
+{
+    fth_parameter_service *service = context;
+    char name[FTH_MAX_WORKER_NAME + 1];
+    note_worker(service, exchange, name);
+    fth_item *item = make_item(service, exchange, FTH_INTAKE_LIST_SHARDS);
+    if (item)
+        fth_intake_submit(service->with.intake, item);
 }
 
 static void save_checkpoint(void *context, fth_exchange *exchange)
@@ -280,6 +300,9 @@ static const fth_route routes[] = {
     {"POST", "/putGradient", put_gradient, FTH_ROLE_TRAIN, FTH_SERVER_BODY, NULL}, /* known with the model */
     {"POST", "/registerWorker", register_worker, FTH_ROLE_TRAIN, MAX_JSON_BODY, NULL},
     {"POST", "/unregisterWorker", unregister_worker, FTH_ROLE_TRAIN, MAX_JSON_BODY, NULL},
+    {"POST", "/takeShard", take_shard, FTH_ROLE_TRAIN, MAX_JSON_BODY, NULL},
+    {"POST", "/returnShard", return_shard, FTH_ROLE_TRAIN, MAX_JSON_BODY, NULL},
+    {"GET", "/shards", list_shards, FTH_ROLE_READ, 0, NULL},
     {"POST", "/saveCheckpoint", save_checkpoint, FTH_ROLE_ADMIN, MAX_JSON_BODY, NULL},
     {"GET", "/healthz", get_health, FTH_ROLE_NONE, 0, NULL},
     {"GET", "/metrics", get_metrics, FTH_ROLE_NONE, 0, NULL},

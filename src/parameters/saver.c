@@ -30,12 +30,13 @@ static json_t *describe_state(const fth_served_saver *saver)
 {
     const fth_served_position *position = saver->options.position;
     const fth_served_record *record = saver->options.record;
-    return json_pack("{s:s, s:I, s:I, s:f, s:f, s:s, s:s, s:o}", "kind", "parameter-server", "version",
+    return json_pack("{s:s, s:I, s:I, s:f, s:f, s:s, s:s, s:o, s:o, s:o}", "kind", "parameter-server", "version",
                      (json_int_t)fth_served_position_version(position), "samples",
                      (json_int_t)fth_served_position_samples(position), "elapsed_s",
                      fth_served_position_elapsed_s(position), "apply_s", fth_served_position_apply_s(position), "run",
                      fth_served_record_id(record), "run_folder", fth_served_record_folder(record), "workers",
-                     fth_workers_to_json(saver->options.workers));
+                     fth_workers_to_json(saver->options.workers), "shards", fth_shards_to_json(saver->options.shards),
+                     "functions", fth_served_usage_to_json(saver->options.usage));
 }
 
 static fth_status restore_state(fth_served_saver *saver, const json_t *state, int64_t step)
@@ -49,6 +50,10 @@ static fth_status restore_state(fth_served_saver *saver, const json_t *state, in
                             &samples, "elapsed_s", &elapsed_s) == 0 &&
                     strcmp(kind, "parameter-server") == 0 && version == step && samples >= 0,
                 FTH_INVALID, "%s holds checkpoints that are not a parameter server's", saver->folder_path);
+    if (json_object_get(state, "shards")) /* older versions had none */
+        FTH_TRY(fth_shards_from_json(saver->options.shards, json_object_get(state, "shards")));
+    fth_served_position_add_listed(saver->options.position, fth_shards_count(saver->options.shards).samples_done);
+    fth_served_usage_from_json(saver->options.usage, json_object_get(state, "functions"));
     fth_served_position_restore(saver->options.position, version, samples, elapsed_s,
                                 json_number_value(json_object_get(state, "apply_s")));
     FTH_TRY(fth_workers_from_json(saver->options.workers, json_object_get(state, "workers")));

@@ -10,6 +10,7 @@
 
 #include "parameters/health.h"
 #include "parameters/journal.h"
+#include "parameters/shards.h"
 #include "store/store.h"
 
 typedef struct fth_served_saver fth_served_saver;
@@ -20,6 +21,8 @@ typedef struct fth_served_saver_options {
     const fth_updates *updates;
     fth_journal *journal;
     fth_workers *workers;
+    fth_shards *shards;
+    fth_served_usage *usage;
     fth_served_record *record;
     fth_parameters_metrics *metrics;
     fth_health *health;

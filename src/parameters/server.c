@@ -1,6 +1,6 @@
 /* The parameter server as a whole: its parts, how they are put together, and in which order they stop.
  *
- *     HTTP threads (service) --> intake --> checking threads --> applier --> updates, journal, saver
+ *     HTTP threads (service) --> intake --> checking threads --> applier --> dealer, updates, journal, saver
  *            |                                                      |
  *            +--------------> copies <------------------------------+
  *                               |
@@ -16,8 +16,15 @@
 #include "parameters/applier.h"
 #include "parameters/routes.h"
 
-static const double STOP_S = 3, DEFAULT_GATHER_S = 600, AUTOMATIC_INTERVAL_S = 60;
+static const double STOP_S = 3, DEFAULT_GATHER_S = 600, AUTOMATIC_INTERVAL_S = 60, DEFAULT_URL_EXPIRY_S = 3600;
 enum { DEFAULT_COPIES = 4 };
+
+/* Shards of the data, dealt out to workers. */
+typedef struct served_shards {
+    fth_shard_listing *listing; /* or NULL */
+    fth_shards *table;
+    fth_shard_dealer *dealer;
+} served_shards;
 
 struct fth_parameters {
     fth_parameters_options options; /* with defaults filled in; nothing in it changes while threads run */
@@ -27,7 +34,9 @@ struct fth_parameters {
     fth_served_position *position;
     fth_parameters_metrics *metrics;
     fth_served_record *record;
+    fth_served_usage *usage;
     fth_workers *workers;
+    served_shards shards;
     fth_health *health;
     fth_updates *updates;
     fth_journal *journal;
@@ -83,6 +92,22 @@ static void set_defaults(fth_parameters_options *options, const fth_layout *layo
 
 /* ---- putting it together ---- */
 
+/* The listed shards; what workers bring is added when they do. */
+static fth_status open_shards(fth_parameters *server)
+{
+    fth_status status = FTH_OK;
+    const fth_parameters_options *options = &server->options;
+    const fth_train_options *train = options->train;
+    bool by_epochs = options->ends_by_epochs && train->steps == 0;
+
+    FTH_TRY(fth_shards_create((uint64_t)train->seed, &server->shards.table));
+    if (server->shards.listing)
+        FTH_TRY(fth_shard_listing_add(server->shards.listing, by_epochs ? train->epochs : 0, server->shards.table));
+
+out:
+    return status;
+}
+
 static fth_status open_record(fth_parameters *server)
 {
     const fth_parameters_options *options = &server->options;
@@ -104,10 +129,13 @@ static fth_status open_state(fth_parameters *server)
 
     FTH_TRY(fth_served_position_create(&(fth_served_length){.steps = options->train->steps,
                                                             .samples = model->end_samples,
-                                                            .epoch_samples = model->epoch_samples},
+                                                            .epoch_samples = model->epoch_samples,
+                                                            .listed = model->shards != NULL},
                                        &server->position));
+    FTH_TRY(open_shards(server));
     FTH_TRY(fth_metrics_create(server->position, &server->metrics));
     FTH_TRY(open_record(server));
+    FTH_TRY(fth_served_usage_create(server->record, &server->usage));
     FTH_TRY(fth_access_remember(server->access, fth_served_record_state_folder(server->record)));
     FTH_TRY(fth_workers_create(
         &(fth_workers_options){.lease_s = options->lease_s, .keyed = fth_access_keyed(server->access)},
@@ -129,6 +157,8 @@ static fth_status open_state(fth_parameters *server)
                                                                 .updates = server->updates,
                                                                 .journal = server->journal,
                                                                 .workers = server->workers,
+                                                                .shards = server->shards.table,
+                                                                .usage = server->usage,
                                                                 .record = server->record,
                                                                 .metrics = server->metrics,
                                                                 .health = server->health,
@@ -148,9 +178,12 @@ static fth_status restore_state(fth_parameters *server)
                          .position = server->position,
                          .updates = server->updates,
                          .workers = server->workers,
+                         .shards = server->shards.table,
+                         .usage = server->usage,
                          .metrics = server->metrics};
 
     FTH_TRY(fth_served_saver_restore(server->saver));
+    FTH_TRY(fth_shard_listing_check(server->shards.listing, server->shards.table));
     int64_t restored = fth_served_position_version(server->position);
     FTH_TRY(fth_updates_begin(server->updates));
     FTH_TRY(fth_journal_open(server->journal, &replay));
@@ -172,12 +205,14 @@ static void report_start(fth_parameters *server)
 {
     const fth_train_options *train = server->options.train;
     bool resumed = fth_served_record_resumed(server->record);
-    json_t *event =
-        json_pack("{s:s, s:s, s:s, s:s, s:s, s:I, s:f}", "id", fth_served_record_id(server->record), "folder",
-                  fth_served_record_folder(server->record), "model", train->model, "data",
-                  server->model->dataset ? train->data : "the workers'", "device", server->model->device->description,
-                  "parameters", (json_int_t)fth_graph_trainable_count(fth_engine_graph(server->model->engine)),
-                  "process_s", fth_clock_process_seconds());
+    json_t *event = json_pack("{s:s, s:s, s:s, s:s, s:s, s:I, s:f}", "id", fth_served_record_id(server->record),
+                              "folder", fth_served_record_folder(server->record), "model", train->model, "data",
+                              server->model->dataset   ? train->data
+                              : server->shards.listing ? fth_shard_listing_address(server->shards.listing)
+                                                       : "the workers'",
+                              "device", server->model->device->description, "parameters",
+                              (json_int_t)fth_graph_trainable_count(fth_engine_graph(server->model->engine)),
+                              "process_s", fth_clock_process_seconds());
     if (resumed)
         json_object_update_new(event, fth_served_position_describe(server->position));
     fth_served_record_append(server->record, resumed ? "resume" : "start", event);
@@ -207,6 +242,15 @@ static fth_status start_applying(fth_parameters *server)
                                                     .all_contribute = options->consistency.kind == FTH_CONSISTENCY_SYNC,
                                                     .max_copies = options->max_snapshots},
                               &server->copies));
+    FTH_TRY(fth_shard_dealer_create(&(fth_shard_dealer_options){.shards = server->shards.table,
+                                                                .listing = server->shards.listing,
+                                                                .position = server->position,
+                                                                .journal = server->journal,
+                                                                .workers = server->workers,
+                                                                .intake = server->intake,
+                                                                .metrics = server->metrics,
+                                                                .lease_s = options->lease_s},
+                                    &server->shards.dealer));
     FTH_TRY(fth_applier_start(&(fth_applier_options){.model = server->model,
                                                      .position = server->position,
                                                      .updates = server->updates,
@@ -214,6 +258,8 @@ static fth_status start_applying(fth_parameters *server)
                                                      .workers = server->workers,
                                                      .intake = server->intake,
                                                      .copies = server->copies,
+                                                     .dealer = server->shards.dealer,
+                                                     .usage = server->usage,
                                                      .saver = server->saver,
                                                      .meters = server->meters,
                                                      .record = server->record,
@@ -282,6 +328,7 @@ static void free_server(fth_parameters *server)
 {
     fth_served_validator_free(server->validator);
     fth_applier_free(server->applier);
+    fth_shard_dealer_free(server->shards.dealer);
     fth_copies_free(server->copies);
     fth_intake_free(server->intake);
     fth_served_meters_free(server->meters);
@@ -290,10 +337,13 @@ static void free_server(fth_parameters *server)
     fth_updates_free(server->updates);
     fth_health_free(server->health);
     fth_workers_free(server->workers);
+    fth_shards_free(server->shards.table);
+    fth_served_usage_free(server->usage);
     fth_served_record_free(server->record);
     fth_metrics_free(server->metrics);
     fth_served_position_free(server->position);
     fth_served_model_free(server->model);
+    fth_shard_listing_free(server->shards.listing);
     fth_access_free(server->access);
     fth_store_free(server->store);
     free(server);
@@ -319,7 +369,13 @@ fth_status fth_parameters_start(const fth_parameters_options *options, fth_param
                                                     .open_reads = options->open_reads},
                               &server->access));
     FTH_TRY(check_options(options));
-    FTH_TRY(fth_served_model_open(options, &server->model));
+    if (options->shards)
+        FTH_TRY(fth_shard_listing_open(
+            options->shards, options->shard_url_expiry_s > 0 ? options->shard_url_expiry_s : DEFAULT_URL_EXPIRY_S,
+            &server->shards.listing));
+    const fth_shard_manifest *shards =
+        server->shards.listing ? fth_shard_listing_manifest(server->shards.listing) : NULL;
+    FTH_TRY(fth_served_model_open(options, shards, &server->model));
     set_defaults(&server->options, server->model->layout);
     FTH_TRY(open_state(server));
     FTH_TRY(restore_state(server));

@@ -26,15 +26,6 @@ struct fth_shards {
     uint32_t *buckets; /* index + 1, the next free one after the hash; 0: empty */
 };
 
-bool fth_shard_name_valid(const char *name)
-{
-    size_t length = name ? strlen(name) : 0;
-    for (size_t i = 0; i < length; i++)
-        if (name[i] <= ' ' || name[i] > '~' || name[i] == '"' || name[i] == '\\')
-            return false;
-    return length > 0 && length <= FTH_MAX_SHARD_NAME;
-}
-
 fth_status fth_shards_create(uint64_t seed, fth_shards **result)
 {
     fth_status status = FTH_OK;

@@ -25,10 +25,7 @@
 #include "data/data.h"
 #include "parameters/gradient.h"
 
-enum { FTH_MAX_SHARDS = 65536, FTH_MAX_SHARD_NAME = 256 };
-
-/* 1 to 256 printable ASCII characters without space, quote and backslash. */
-bool fth_shard_name_valid(const char *name);
+enum { FTH_MAX_SHARDS = 65536 };
 
 /* A shard as it was at one moment. */
 typedef struct fth_shard_state {
@@ -39,12 +36,6 @@ typedef struct fth_shard_state {
     char holder[FTH_MAX_WORKER_NAME + 1]; /* "": free */
 } fth_shard_state;
 bool fth_shard_is_done(const fth_shard_state *state);
-
-/* Where the samples of a push come from; name "": it is not about a shard. */
-typedef struct fth_shard_span {
-    char name[FTH_MAX_SHARD_NAME + 1];
-    int64_t epoch, from, to;
-} fth_shard_span;
 
 typedef struct fth_shards fth_shards;
 

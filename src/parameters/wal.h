@@ -19,9 +19,10 @@
 typedef enum fth_log_kind {
     FTH_LOG_GRADIENT = 1, /* the body as received */
     FTH_LOG_STEP,         /* the gradients so far make a step; no body */
-    FTH_LOG_REGISTER,     /* JSON: worker, instance, access */
+    FTH_LOG_REGISTER,     /* JSON: worker, instance, access, and perhaps function (invocations.h) */
     FTH_LOG_UNREGISTER,   /* JSON: worker; also where its lease ran out */
     FTH_LOG_CLIP,         /* gradients from here on are clipped to a norm of `rate`; 0: they are not. No body */
+    FTH_LOG_SHARD,        /* JSON: name, samples, epochs of a shard that a worker brought */
 } fth_log_kind;
 
 /* Flags: a step follows at once; gradients of this step are averaged by their samples; its numbers were found fit to be

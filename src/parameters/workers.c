@@ -114,6 +114,7 @@ static fth_worker *join(fth_workers *workers, const char *name, const char *inst
     snprintf(worker->access, sizeof worker->access, "%s", access);
     worker->touched = ++workers->clock;
     worker->in_flight = -1;
+    worker->idle = false;
     worker->lease_until_s = fth_clock_seconds() + workers->options.lease_s;
     if (!worker->live) {
         worker->live = true;
@@ -258,8 +259,21 @@ void fth_workers_note_push(fth_workers *workers, const char *name, const fth_acc
         worker->last_staleness = push->staleness;
         worker->contributed = push->stepped ? push->version - 1 : push->version;
         worker->in_flight = -1;
+        worker->idle = false;
         if (copy)
             *copy = *worker;
+    }
+    pthread_mutex_unlock(&workers->mutex);
+}
+
+void fth_workers_set_idle(fth_workers *workers, const char *name, bool idle)
+{
+    pthread_mutex_lock(&workers->mutex);
+    fth_worker *worker = find(workers, name);
+    if (worker) {
+        worker->idle = idle;
+        if (idle)
+            worker->in_flight = -1;
     }
     pthread_mutex_unlock(&workers->mutex);
 }
@@ -295,7 +309,7 @@ bool fth_workers_all_contributed(fth_workers *workers, int64_t version, const ch
     pthread_mutex_lock(&workers->mutex);
     for (int i = 0; i < workers->count && all; i++) {
         const fth_worker *w = &workers->items[i];
-        all = !w->live || w->contributed == version || (except && strcmp(w->name, except) == 0);
+        all = !w->live || w->idle || w->contributed == version || (except && strcmp(w->name, except) == 0);
     }
     pthread_mutex_unlock(&workers->mutex);
     return all;

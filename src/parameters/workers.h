@@ -27,6 +27,7 @@ typedef struct fth_worker {
     int64_t in_flight;        /* the version it has pulled and not pushed for; -1: none */
     double in_flight_until_s; /* others wait for it no longer than this */
     int64_t contributed;      /* the version whose step need not wait for it any more; -1: none */
+    bool idle;                /* it has no shard to compute gradients of; nobody waits for any */
     int64_t unfit;            /* gradients of it that were refused for their numbers */
     int64_t touched;          /* the larger, the later; the one gone longest makes room */
 } fth_worker;
@@ -80,9 +81,12 @@ void fth_workers_note_push(fth_workers *workers, const char *name, const fth_acc
 int64_t fth_workers_note_unfit(fth_workers *workers, const char *name, const char *access, int64_t version,
                                int64_t server_version);
 
+/* Whether it waits for a shard; what it had under way is not waited for then. Its next push ends that too. */
+void fth_workers_set_idle(fth_workers *workers, const char *name, bool idle);
+
 /* True if the step of `version` need not wait for a gradient of `name`, which may be unknown. */
 bool fth_workers_has_contributed(fth_workers *workers, const char *name, int64_t version);
-/* True if every live worker but `except` (or NULL) has contributed to the step of `version`. */
+/* True if every live worker but `except` (or NULL) has contributed to the step of `version`, or is idle. */
 bool fth_workers_all_contributed(fth_workers *workers, int64_t version, const char *except);
 /* True if a step from `version` on would make a gradient that a worker other than `except` has under way more than
  * `bound` versions old. */

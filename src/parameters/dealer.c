@@ -1,0 +1,317 @@
+/* See dealer.h. */
+#include "parameters/dealer.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const double DEFAULT_WAIT_S = 30, MOST_WAIT_S = 60, LOOK_FOR_GONE_S = 0.5;
+
+struct fth_shard_dealer {
+    fth_shard_dealer_options with;
+    fth_queue waiting; /* requests for a shard, in the order in which they came */
+    bool changed;      /* a shard is free, or none is left, that those may wait for */
+    double look_at_s;  /* when the next one's time may be over */
+};
+
+static void count_states(fth_shard_dealer *dealer)
+{
+    fth_parameters_metrics *metrics = dealer->with.metrics;
+    fth_shards_totals totals = fth_shards_count(dealer->with.shards);
+    atomic_store(&metrics->shards_listed, totals.listed);
+    atomic_store(&metrics->shards_held, totals.held);
+    atomic_store(&metrics->shards_done, totals.done);
+}
+
+static void count_event(fth_shard_dealer *dealer, fth_lease_event event)
+{
+    atomic_fetch_add(&dealer->with.metrics->shard_leases[event], 1);
+    count_states(dealer);
+    if (event != FTH_LEASE_TAKEN)
+        dealer->changed = true;
+}
+
+fth_status fth_shard_dealer_create(const fth_shard_dealer_options *options, fth_shard_dealer **result)
+{
+    fth_status status = fth_allocate(1, sizeof **result, result);
+    if (status != FTH_OK)
+        return status;
+    fth_shard_dealer *dealer = *result;
+    dealer->with = *options;
+    dealer->look_at_s = INFINITY;
+    fth_queue_init(&dealer->waiting);
+    count_states(dealer);
+    return FTH_OK;
+}
+
+void fth_shard_dealer_free(fth_shard_dealer *dealer)
+{
+    free(dealer);
+}
+
+/* ---- what a request asks for ---- */
+
+typedef struct shard_request {
+    bool brings;
+    fth_shard_state shard; /* that it brings */
+    double wait_s;
+} shard_request;
+
+static bool read_whole(const json_t *json, const char *name, int64_t *value)
+{
+    const json_t *number = json_object_get(json, name);
+    if (json_is_integer(number))
+        *value = json_integer_value(number);
+    return json_is_integer(number);
+}
+
+/* {"wait"?, "shard"?: {"run", "name", "samples", "epochs"?}}; false: it is malformed. */
+static bool read_request(const fth_shard_dealer *dealer, const json_t *json, shard_request *request)
+{
+    const json_t *wait = json_object_get(json, "wait"), *shard = json_object_get(json, "shard");
+    const char *run = json_string_value(json_object_get(shard, "run"));
+    const char *name = json_string_value(json_object_get(shard, "name"));
+    fth_shard_state *brought = &request->shard;
+
+    *request = (shard_request){.wait_s = wait ? json_number_value(wait) : DEFAULT_WAIT_S};
+    if (wait && (!json_is_number(wait) || !(request->wait_s >= 0)))
+        return false;
+    request->wait_s = fmin(fmin(request->wait_s, MOST_WAIT_S), dealer->with.lease_s / 2);
+    if (!shard)
+        return true;
+    request->brings = true;
+    if (!run || !name || !*run || !*name || strlen(run) + strlen(name) + 1 > FTH_MAX_SHARD_NAME ||
+        !read_whole(shard, "samples", &brought->samples) ||
+        (json_object_get(shard, "epochs") && !read_whole(shard, "epochs", &brought->epochs)))
+        return false;
+    snprintf(brought->name, sizeof brought->name, "%s/%s", run, name);
+    return fth_shard_name_valid(brought->name);
+}
+
+/* Makes known what a worker brings, by a record of its own where it is new. False: refused. */
+static bool add_brought(fth_shard_dealer *dealer, const fth_item *item, const fth_shard_state *shard)
+{
+    bool known = false;
+    fth_status status = fth_shards_check(dealer->with.shards, shard, &known);
+    if (status != FTH_OK) {
+        fth_refuse(dealer->with.metrics, item->exchange, status == FTH_INVALID ? FTH_REFUSAL_LEASE : FTH_REFUSAL_BUSY,
+                   "%s", fth_error_message());
+        return false;
+    }
+    if (known)
+        return true;
+    status = fth_journal_append_json(dealer->with.journal, FTH_LOG_SHARD,
+                                     json_pack("{s:s, s:I, s:I}", "name", shard->name, "samples",
+                                               (json_int_t)shard->samples, "epochs", (json_int_t)shard->epochs));
+    if (status == FTH_OK)
+        status = fth_shards_add(dealer->with.shards, shard);
+    if (status != FTH_OK) {
+        fth_log_error("shard %s is not taken on: %s", shard->name, fth_error_message());
+        fth_refuse(dealer->with.metrics, item->exchange, FTH_REFUSAL_BUSY,
+                   "the log cannot be written; try again later");
+    }
+    return status == FTH_OK;
+}
+
+/* ---- answers ---- */
+
+static void answer_lease(fth_shard_dealer *dealer, const fth_item *item, const fth_shard_state *shard)
+{
+    char *url = NULL;
+    if (shard->listed && fth_shard_listing_make_url(dealer->with.listing, shard->name, &url) != FTH_OK) {
+        fth_log_error("shard %s is not given out: %s", shard->name, fth_error_message());
+        fth_shards_release(dealer->with.shards, item->worker);
+        fth_refuse(dealer->with.metrics, item->exchange, FTH_REFUSAL_BUSY,
+                   "no address for shard %s can be made now; try again later", shard->name);
+        return;
+    }
+    json_t *lease =
+        json_pack("{s:s, s:I, s:I, s:I, s:I, s:s, s:s, s:I, s:I}", "shard", shard->name, "epoch",
+                  (json_int_t)shard->epoch, "from", (json_int_t)shard->position, "to", (json_int_t)shard->samples,
+                  "samples", (json_int_t)shard->samples, "url", url ? url : "", "etag", "", "first", (json_int_t)0,
+                  "seed", (json_int_t)fth_shards_seed(dealer->with.shards));
+    fth_exchange_answer_json(item->exchange, 200, json_pack("{s:i, s:o}", "code", 200, "lease", lease));
+    fth_wipe_text(url);
+    fth_workers_set_idle(dealer->with.workers, item->worker, false);
+    count_event(dealer, FTH_LEASE_TAKEN);
+}
+
+/* Answers the request if that is possible; false: every shard that is left is with others. */
+static bool try_answer(fth_shard_dealer *dealer, const fth_item *item)
+{
+    const fth_shard_dealer_options *with = &dealer->with;
+    shard_request request;
+    fth_shard_state shard;
+
+    read_request(dealer, item->request, &request);
+    bool ended = fth_served_position_progress(with->position) >= 1;
+    fth_shard_answer answer =
+        ended ? FTH_SHARD_DONE
+              : fth_shards_take(with->shards, item->worker, request.brings ? request.shard.name : NULL, &shard);
+    switch (answer) {
+    case FTH_SHARD_TAKEN: answer_lease(dealer, item, &shard); return true;
+    case FTH_SHARD_WAIT: return false;
+    case FTH_SHARD_DONE:
+        fth_workers_set_idle(with->workers, item->worker, true);
+        fth_refuse(with->metrics, item->exchange, FTH_REFUSAL_FINISHED, "%s",
+                   ended            ? "training has ended"
+                   : request.brings ? "every epoch of this shard is done"
+                                    : "every epoch of every shard is done");
+    }
+    return true;
+}
+
+void fth_shard_dealer_take(fth_shard_dealer *dealer, fth_item *item)
+{
+    const fth_shard_dealer_options *with = &dealer->with;
+    shard_request request;
+
+    if (!read_request(dealer, item->request, &request)) {
+        fth_refuse(with->metrics, item->exchange, FTH_REFUSAL_MALFORMED,
+                   "expected {\"worker\": name, \"wait\": seconds, \"shard\": {\"run\": text, \"name\": text, "
+                   "\"samples\": number, \"epochs\": number}}, of which wait and shard may be missing");
+    } else if (!request.brings && !with->listing) {
+        fth_refuse(with->metrics, item->exchange, FTH_REFUSAL_LEASE,
+                   "this server lists no shards; start it with --shards, or bring one");
+    } else if ((!request.brings || add_brought(dealer, item, &request.shard)) && !try_answer(dealer, item)) {
+        item->until_s = fth_clock_seconds() + request.wait_s;
+        dealer->look_at_s = 0;
+        fth_workers_set_idle(with->workers, item->worker, true);
+        fth_queue_put(&dealer->waiting, item);
+        return;
+    }
+    fth_intake_free_item(with->intake, item);
+}
+
+void fth_shard_dealer_return(fth_shard_dealer *dealer, fth_item *item)
+{
+    bool held = fth_shards_release(dealer->with.shards, item->worker);
+    if (held)
+        count_event(dealer, FTH_LEASE_RETURNED);
+    fth_exchange_answer_json(item->exchange, 200, json_pack("{s:i, s:b}", "code", 200, "returned", held));
+    fth_intake_free_item(dealer->with.intake, item);
+}
+
+void fth_shard_dealer_list(fth_shard_dealer *dealer, fth_item *item)
+{
+    const fth_shards *shards = dealer->with.shards;
+    fth_shards_totals totals = fth_shards_count(shards);
+    fth_shard_state shard;
+    json_t *list = json_array();
+    for (size_t i = 0; fth_shards_get_at(shards, i, &shard); i++)
+        json_array_append_new(list, json_pack("{s:s, s:b, s:I, s:I, s:I, s:I, s:b, s:s?}", "name", shard.name, "listed",
+                                              shard.listed, "samples", (json_int_t)shard.samples, "epochs",
+                                              (json_int_t)shard.epochs, "epoch", (json_int_t)shard.epoch, "position",
+                                              (json_int_t)shard.position, "done", fth_shard_is_done(&shard), "worker",
+                                              *shard.holder ? shard.holder : NULL));
+    fth_exchange_answer_json(item->exchange, 200,
+                             json_pack("{s:i, s:I, s:I, s:I, s:I, s:I, s:I, s:o}", "code", 200, "version",
+                                       (json_int_t)fth_served_position_version(dealer->with.position), "samples",
+                                       (json_int_t)totals.samples, "samples_done", (json_int_t)totals.samples_done,
+                                       "epochs_done", (json_int_t)totals.epochs_done, "held", (json_int_t)totals.held,
+                                       "done", (json_int_t)totals.done, "shards", list));
+    fth_intake_free_item(dealer->with.intake, item);
+}
+
+json_t *fth_shard_dealer_describe(const fth_shard_dealer *dealer)
+{
+    fth_shards_totals totals = fth_shards_count(dealer->with.shards);
+    if (totals.listed + totals.brought == 0)
+        return NULL;
+    return json_pack("{s:I, s:I, s:I, s:I, s:I}", "listed", (json_int_t)totals.listed, "brought",
+                     (json_int_t)totals.brought, "held", (json_int_t)totals.held, "done", (json_int_t)totals.done,
+                     "epochs_done", (json_int_t)totals.epochs_done);
+}
+
+/* ---- gradients and workers ---- */
+
+fth_refusal fth_shard_dealer_judge(const fth_shard_dealer *dealer, const fth_gradient *gradient,
+                                   char message[FTH_MAX_REFUSAL])
+{
+    if (!*gradient->span.name || fth_shards_fit(dealer->with.shards, gradient->worker, &gradient->span) == FTH_OK)
+        return FTH_REFUSAL_NONE;
+    fth_workers_note_arrival(dealer->with.workers, gradient->worker); /* what it pulled for is not coming */
+    snprintf(message, FTH_MAX_REFUSAL, "%s", fth_error_message());
+    return FTH_REFUSAL_LEASE;
+}
+
+fth_status fth_shard_dealer_move(fth_shard_dealer *dealer, const fth_gradient *gradient)
+{
+    const fth_shard_span *span = &gradient->span;
+    fth_shard_state before;
+    if (!*span->name)
+        return FTH_OK;
+    bool known = fth_shards_get(dealer->with.shards, span->name, &before);
+    fth_status status = fth_shards_move(dealer->with.shards, gradient->worker, span);
+    if (status != FTH_OK || !known)
+        return status;
+    if (!*before.holder)
+        count_event(dealer, FTH_LEASE_TAKEN);
+    if (before.listed)
+        fth_served_position_add_listed(dealer->with.position, span->to - span->from);
+    if (span->to == before.samples)
+        count_event(dealer, FTH_LEASE_COMPLETED);
+    return FTH_OK;
+}
+
+void fth_shard_dealer_worker_left(fth_shard_dealer *dealer, const char *worker, bool lost)
+{
+    if (fth_shards_release(dealer->with.shards, worker))
+        count_event(dealer, lost ? FTH_LEASE_LOST : FTH_LEASE_RETURNED);
+}
+
+/* ---- those who wait ---- */
+
+/* True if the request need not wait any more: it is answered, or nobody waits for the answer. */
+static bool is_over(fth_shard_dealer *dealer, const fth_item *item, double now_s)
+{
+    fth_worker worker;
+    if (fth_exchange_is_abandoned(item->exchange)) {
+        fth_exchange_answer(item->exchange, 503, NULL, NULL, 0); /* which is dropped */
+        return true;
+    }
+    if (!fth_workers_get(dealer->with.workers, item->worker, &worker) || !worker.live) {
+        fth_refuse(dealer->with.metrics, item->exchange, FTH_REFUSAL_STRANGER, "%s is not registered any more",
+                   item->worker);
+        return true;
+    }
+    if (try_answer(dealer, item))
+        return true;
+    if (now_s < item->until_s)
+        return false;
+    fth_exchange_answer_json(item->exchange, 200, json_pack("{s:i, s:n}", "code", 200, "lease"));
+    return true;
+}
+
+void fth_shard_dealer_look(fth_shard_dealer *dealer, double *next_s)
+{
+    double now_s = fth_clock_seconds();
+    bool ended = fth_served_position_progress(dealer->with.position) >= 1;
+    if (dealer->waiting.first && (dealer->changed || ended || now_s >= dealer->look_at_s)) {
+        fth_queue waiting;
+        fth_queue_init(&waiting);
+        dealer->look_at_s = now_s + LOOK_FOR_GONE_S;
+        for (fth_item *item = fth_queue_take(&dealer->waiting); item; item = fth_queue_take(&dealer->waiting)) {
+            if (is_over(dealer, item, now_s)) {
+                fth_intake_free_item(dealer->with.intake, item);
+                continue;
+            }
+            dealer->look_at_s = fmin(dealer->look_at_s, item->until_s);
+            fth_queue_put(&waiting, item);
+        }
+        fth_queue_put_first(&dealer->waiting, &waiting);
+    }
+    dealer->changed = false;
+    if (dealer->waiting.first)
+        *next_s = fmin(*next_s, dealer->look_at_s);
+}
+
+void fth_shard_dealer_end(fth_shard_dealer *dealer)
+{
+    for (fth_item *item = fth_queue_take(&dealer->waiting); item; item = fth_queue_take(&dealer->waiting)) {
+        fth_refuse(dealer->with.metrics, item->exchange, FTH_REFUSAL_BUSY, "the server is stopping");
+        fth_intake_free_item(dealer->with.intake, item);
+    }
+}

@@ -1,0 +1,55 @@
+/* Dealing out shards (shards.h) over the wire: who asks for one and gets it, waits for it or hears that none is left; and
+ * the places, which move with the gradients.
+ *
+ *     /takeShard --> a shard is free: logged if a worker brought it, leased, answered with an address
+ *          |---> all are with others: held, and looked at again when one is free, until its time is over
+ *          |---> none is left, or the training has ended: 409 finished
+ *
+ * The applying thread's own: what it answers is true of the weights at that moment. */
+#ifndef FTH_PARAMETERS_DEALER_H
+#define FTH_PARAMETERS_DEALER_H
+
+#include "parameters/intake.h"
+#include "parameters/listing.h"
+
+typedef struct fth_shard_dealer fth_shard_dealer;
+
+typedef struct fth_shard_dealer_options {
+    fth_shards *shards;
+    const fth_shard_listing *listing; /* or NULL: only what workers bring */
+    fth_served_position *position;
+    fth_journal *journal;
+    fth_workers *workers;
+    fth_intake *intake; /* that items come from */
+    fth_parameters_metrics *metrics;
+    double lease_s; /* of workers: a request is held for half of it at most */
+} fth_shard_dealer_options;
+
+/* Everything in the options outlives the dealer. */
+fth_status fth_shard_dealer_create(const fth_shard_dealer_options *options, fth_shard_dealer **dealer);
+/* After fth_shard_dealer_end(). */
+void fth_shard_dealer_free(fth_shard_dealer *dealer);
+
+/* Answer, or hold, a request of a live worker; the item is the dealer's from then on. */
+void fth_shard_dealer_take(fth_shard_dealer *dealer, fth_item *item);
+void fth_shard_dealer_return(fth_shard_dealer *dealer, fth_item *item);
+/* The table, for whoever may read it. */
+void fth_shard_dealer_list(fth_shard_dealer *dealer, fth_item *item);
+
+/* Whether the samples of a gradient are what comes next of their shard; also where it is of none. */
+fth_refusal fth_shard_dealer_judge(const fth_shard_dealer *dealer, const fth_gradient *gradient,
+                                   char message[FTH_MAX_REFUSAL]);
+/* The gradient is in the log: its shard's place moves. Before the step that it is part of. */
+fth_status fth_shard_dealer_move(fth_shard_dealer *dealer, const fth_gradient *gradient);
+/* The worker has gone; `lost`: without a word. What it held is free. */
+void fth_shard_dealer_worker_left(fth_shard_dealer *dealer, const char *worker, bool lost);
+
+/* Answers those that can be answered by now. *next_s is lowered to when the next one's time is over. */
+void fth_shard_dealer_look(fth_shard_dealer *dealer, double *next_s);
+/* Refuses whoever still waits. */
+void fth_shard_dealer_end(fth_shard_dealer *dealer);
+
+/* As step events have it: how many shards are listed, held and done; NULL where there are none. */
+json_t *fth_shard_dealer_describe(const fth_shard_dealer *dealer);
+
+#endif
