@@ -46,7 +46,7 @@ static fth_exit_code report_unknown(const char *name)
 
 static fth_exit_code run(int argc, char *const *argv)
 {
-    if (fth_lambda_is_bootstrap(argv[0]) && getenv("AWS_LAMBDA_RUNTIME_API")) /* Lambda starts it without arguments */
+    if (argc == 1 && fth_lambda_is_bootstrap(argv[0]))
         return fth_command_worker.run(&fth_command_worker, &(fth_invocation){argv[0], 1, (char *[]){"lambda", NULL}});
     const char *name = argc > 1 ? argv[1] : "--help";
     if (strcmp(name, "--version") == 0 || strcmp(name, "version") == 0) {

@@ -18,7 +18,7 @@
 #include "http/http.h"
 
 enum { MOST_ID = 128 };
-#define PATIENCE_S   5.0   /* that a Runtime API which does not answer is tried again */
+#define PATIENCE_S   5.0   /* that a Runtime API which does not answer is tried again, unless told */
 #define ANSWER_S     30.0  /* for handing in a result */
 #define LONG_POLL_S  86400 /* nothing moves while there is no invocation */
 #define MEBIBYTE     (UINT64_C(1) << 20)
@@ -33,6 +33,7 @@ typedef struct lambda_runtime {
     char *base; /* http://HOST:PORT/2018-06-01 */
     fth_http_client *client;
     const fth_stop *stop;
+    double patience_s;
     uint64_t memory_limit_bytes;
     bool warm;
 } lambda_runtime;
@@ -59,7 +60,8 @@ static fth_status open_runtime(const fth_lambda_options *options, lambda_runtime
     const char *api = options->api ? options->api : getenv("AWS_LAMBDA_RUNTIME_API");
     const char *memory_mb = getenv("AWS_LAMBDA_FUNCTION_MEMORY_SIZE");
 
-    *runtime = (lambda_runtime){.stop = options->stop};
+    *runtime = (lambda_runtime){.stop = options->stop,
+                                .patience_s = options->patience_s > 0 ? options->patience_s : PATIENCE_S};
     FTH_REQUIRE(api && *api, FTH_INVALID,
                 "AWS_LAMBDA_RUNTIME_API is not set: Lambda, or `farthing functions --provider local`, sets it to the "
                 "HOST:PORT of its Runtime API");
@@ -175,7 +177,7 @@ static fth_status get_next(lambda_runtime *runtime, lambda_event *event)
     fth_backoff backoff = {.first_s = 0.05, .most_s = 1};
     fth_http_response response = {0};
     char *url = fth_format("%s%s", runtime->base, NEXT);
-    fth_deadline patience = fth_deadline_in(PATIENCE_S);
+    fth_deadline patience = fth_deadline_in(runtime->patience_s);
 
     FTH_REQUIRE(url, FTH_NO_MEMORY, "no memory for an address");
     for (;;) {
@@ -185,7 +187,7 @@ static fth_status get_next(lambda_runtime *runtime, lambda_event *event)
                                   &(fth_http_request){.method = "GET",
                                                       .url = url,
                                                       .max_body_bytes = FTH_INCOMING_MOST_BYTES,
-                                                      .connect_s = PATIENCE_S,
+                                                      .connect_s = runtime->patience_s,
                                                       .stall_s = LONG_POLL_S,
                                                       .deadline = {INFINITY},
                                                       .progress = has_been_stopped,
@@ -193,8 +195,9 @@ static fth_status get_next(lambda_runtime *runtime, lambda_event *event)
                                   &response);
         if (status != FTH_PEER_LOST)
             break;
-        if (fth_clock_seconds() - asked_s > PATIENCE_S) { /* it was there, and waiting was all there was to do */
-            patience = fth_deadline_in(PATIENCE_S);
+        bool waited = response.failure == FTH_HTTP_NO_ANSWER && fth_clock_seconds() - asked_s > runtime->patience_s;
+        if (waited) { /* it was there, and there was nothing to do */
+            patience = fth_deadline_in(runtime->patience_s);
             backoff.tries = 0;
         }
         if (!fth_backoff_wait(&backoff, 0, patience))

@@ -6,7 +6,8 @@
 #include "functions/function.h"
 
 typedef struct fth_lambda_options {
-    const char *api; /* HOST:PORT; NULL: $AWS_LAMBDA_RUNTIME_API */
+    const char *api;   /* HOST:PORT; NULL: $AWS_LAMBDA_RUNTIME_API */
+    double patience_s; /* that an API which does not answer is tried again; 0: 5 */
     const fth_stop *stop;
 } fth_lambda_options;
 

@@ -174,7 +174,7 @@ def test_services(offered):
 
 
 def test_workers(offered):
-    assert offered("farthing worker ") == {"prefetch"}
+    assert offered("farthing worker ") == {"prefetch", "openwhisk", "lambda"}
 
 
 def test_flags_of_a_service(offered):

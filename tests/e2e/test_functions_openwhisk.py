@@ -10,7 +10,7 @@ import threading
 import time
 
 import pytest
-from conftest import FARTHING, PATIENCE_S, environment, wait_for
+from conftest import FARTHING, PATIENCE_S, SANITIZED, environment, wait_for
 
 MARKER = "XXX_THE_END_OF_A_WHISK_ACTIVATION_XXX"
 NO_SECOND_INIT = "Cannot initialize the action more than once."
@@ -235,6 +235,7 @@ def test_deadline_that_is_no_time(action, deadline):
     assert action.markers() == 1
 
 
+@pytest.mark.skipif(SANITIZED, reason="a sanitizer's shadow memory needs more address space")
 def test_memory_limit(start):
     action = start("/bin/sh", "-c", f"ulimit -v {1 << 20} && exec {ECHO} openwhisk")
     assert 0 < action.run().json["memory"] <= 1 << 30

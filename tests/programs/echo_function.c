@@ -145,7 +145,7 @@ int main(int argc, char **argv)
     fth_log_set_level(FTH_LOG_INFO);
     FTH_TRY(fth_function_create(&(fth_function_options){.jobs = jobs}, &function));
     FTH_REQUIRE(fth_thread_start(&watcher, "input", watch_input, &stop) == 0, FTH_NO_MEMORY, "no thread");
-    const fth_lambda_options lambda = {.stop = &stop};
+    const fth_lambda_options lambda = {.stop = &stop, .patience_s = 1};
     if (strcmp(contract, "lambda") == 0) {
         FTH_TRY(fth_lambda_run(&lambda, function));
     } else if (strcmp(contract, "no-lambda") == 0) {
