@@ -1,5 +1,5 @@
-/* See data_internal.h: bytes in memory as libarchive reads them, piece by piece, so that a stop is heeded within the
- * time that a piece takes, also where an entry is skipped. */
+/* See data_internal.h: bytes in memory as libarchive reads them, piece by piece, so that a stop and a deadline are
+ * noticed within the time that a piece takes, also where an entry is skipped. */
 #include <archive.h>
 #include <errno.h>
 #include <stdio.h>
@@ -8,12 +8,21 @@
 
 enum { PIECE_BYTES = 1 << 16 };
 
+static bool is_late(const fth_archive_source *source)
+{
+    return source->deadline.at_seconds > 0 && fth_deadline_passed(source->deadline);
+}
+
 static la_ssize_t give(struct archive *archive, void *context, const void **piece)
 {
     fth_archive_source *source = context;
     size_t left = source->size_bytes - source->at, size = left < PIECE_BYTES ? left : PIECE_BYTES;
     if (source->stop && source->stop->asked) {
         archive_set_error(archive, EINTR, "stopped");
+        return ARCHIVE_FATAL;
+    }
+    if (is_late(source)) {
+        archive_set_error(archive, ETIMEDOUT, "out of time");
         return ARCHIVE_FATAL;
     }
     *piece = source->bytes + source->at;
@@ -57,4 +66,13 @@ bool fth_archive_source_open(fth_archive_source *source, struct archive *archive
 fth_status fth_check_stop(const fth_stop *stop, const char *name)
 {
     return stop && stop->asked ? fth_fail(FTH_INTERRUPTED, "stopped while reading %s", name) : FTH_OK;
+}
+
+fth_status fth_archive_source_explain(const fth_archive_source *source, const char *name, fth_status status)
+{
+    if (status == FTH_CORRUPT && fth_check_stop(source->stop, name) != FTH_OK)
+        return FTH_INTERRUPTED;
+    if (status == FTH_CORRUPT && is_late(source))
+        return fth_fail(FTH_TIMEOUT, "%s: could not be read before the deadline", name);
+    return status;
 }

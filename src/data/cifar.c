@@ -8,14 +8,22 @@
 enum {
     SIDE = 32,
     CHANNELS = 3,
-    PIXEL_BYTES = CHANNELS * SIDE * SIDE,
-    RECORD_BYTES = 1 + PIXEL_BYTES,
+    RECORD_BYTES = FTH_CIFAR_RECORD,
     CLASSES = 10,
     MAX_RECORDS = 100000, /* ten times what the real files have */
     TRAIN_FILES = 5,
     TEST_FILE = TRAIN_FILES,
     FILE_COUNT
 };
+
+fth_status fth_cifar_check_labels(const uint8_t *records, int64_t first, int64_t count, int classes, const char *name)
+{
+    for (int64_t i = 0; i < count; i++)
+        if (records[i * RECORD_BYTES] >= classes)
+            return fth_fail(FTH_CORRUPT, "%s: record %lld has the label %u, out of the range 0 to %d", name,
+                            (long long)(first + i), records[i * RECORD_BYTES], classes - 1);
+    return FTH_OK;
+}
 
 fth_status fth_cifar_parse(const uint8_t *bytes, size_t size_bytes, const char *name, fth_segment *segment)
 {
@@ -25,28 +33,43 @@ fth_status fth_cifar_parse(const uint8_t *bytes, size_t size_bytes, const char *
         return fth_fail(FTH_CORRUPT, "%s: truncated or no CIFAR-10 file: %s, not a whole number of %d-byte records",
                         name, FTH_COUNTED(size_bytes, "byte"), RECORD_BYTES);
     size_t count = size_bytes / RECORD_BYTES;
-    for (size_t i = 0; i < count; i++)
-        if (bytes[i * RECORD_BYTES] >= CLASSES)
-            return fth_fail(FTH_CORRUPT, "%s: record %zu has the label %u, out of the range 0 to %d", name, i,
-                            bytes[i * RECORD_BYTES], CLASSES - 1);
     *segment = (fth_segment){bytes + 1, bytes, RECORD_BYTES, RECORD_BYTES, (int64_t)count};
-    return FTH_OK;
+    return fth_cifar_check_labels(bytes, 0, (int64_t)count, CLASSES, name);
 }
 
-bool fth_cifar_parse_names(char *text, int count, const char **names)
+int fth_cifar_parse_names(char *text, int most, const char **names)
 {
     int found = 0;
     char *rest = NULL;
     for (char *line = strtok_r(text, "\r\n", &rest); line; line = strtok_r(NULL, "\r\n", &rest)) {
-        if (found == count)
-            return false;
+        if (found == most)
+            return 0;
         names[found++] = line;
     }
-    return found == count;
+    return found;
 }
 
 static const char *const batch_stems[FILE_COUNT][2] = {{"data_batch_1.bin"}, {"data_batch_2.bin"}, {"data_batch_3.bin"},
                                                        {"data_batch_4.bin"}, {"data_batch_5.bin"}, {"test_batch.bin"}};
+
+static const char *const usual_names[CLASSES] = {"airplane", "automobile", "bird",  "cat",  "deer",
+                                                 "dog",      "frog",       "horse", "ship", "truck"};
+const fth_dataset_info fth_cifar_info = {
+    .name = "cifar10",
+    .classes = CLASSES,
+    .class_names = usual_names,
+    .channels = CHANNELS,
+    .height = SIDE,
+    .width = SIDE,
+    .normalization = {3, {0.4914f, 0.4822f, 0.4465f}, {0.2470f, 0.2435f, 0.2616f}}};
+
+bool fth_cifar_is_training_batch(const char *name)
+{
+    for (int i = 0; i < TRAIN_FILES; i++)
+        if (fth_name_fits(name, batch_stems[i]))
+            return true;
+    return false;
+}
 
 static bool probe(const char *folder)
 {
@@ -62,14 +85,11 @@ static bool probe(const char *folder)
 /* Names are a nicety: a strange file of them is worth a warning, not a failure. */
 static void read_names(const char *folder, fth_dataset *dataset)
 {
-    static const char *const usual[CLASSES] = {"airplane", "automobile", "bird",  "cat",  "deer",
-                                               "dog",      "frog",       "horse", "ship", "truck"};
-    dataset->info.class_names = usual;
-    char *path = fth_path_join(folder, "batches.meta.txt");
+    char *path = fth_path_join(folder, FTH_CIFAR_NAMES);
     size_t size_bytes;
     if (fth_file_exists(path)) {
         if (fth_file_read_all(path, 4096, &dataset->class_name_text, &size_bytes) == FTH_OK &&
-            fth_cifar_parse_names(dataset->class_name_text, CLASSES, dataset->class_names))
+            fth_cifar_parse_names(dataset->class_name_text, CLASSES, dataset->class_names) == CLASSES)
             dataset->info.class_names = dataset->class_names;
         else
             fth_log_warning("%s does not name %d classes, one a line; using CIFAR-10's names", path, CLASSES);
@@ -99,12 +119,7 @@ static fth_status open_folder(const char *folder, const fth_dataset_options *opt
         fth_log_warning("%s: data_batch_%d.bin to data_batch_%d.bin are missing; only the files before them are used",
                         folder, train_files + 1, TRAIN_FILES);
 
-    dataset->info = (fth_dataset_info){.name = "cifar10",
-                                       .classes = CLASSES,
-                                       .channels = CHANNELS,
-                                       .height = SIDE,
-                                       .width = SIDE,
-                                       .normalization = {3, {0.4914f, 0.4822f, 0.4465f}, {0.2470f, 0.2435f, 0.2616f}}};
+    dataset->info = fth_cifar_info;
     read_names(folder, dataset);
     FTH_TRY(fth_loads_run(loads, FILE_COUNT, options));
     for (int i = 0; i < FILE_COUNT; i++) {

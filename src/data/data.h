@@ -19,6 +19,7 @@
 typedef struct fth_dataset_options {
     uint64_t seed;              /* of the validation split, where the set has none */
     double validation_fraction; /* share held out where the set has no validation part; in (0, 1) */
+    bool whole;                 /* hold nothing out: a set without a validation part has no validation images */
     int threads;                /* for decompression */
     const fth_stop *stop;       /* asked: opening ends with FTH_INTERRUPTED, and leaves nothing unfinished; or NULL */
 

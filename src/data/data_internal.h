@@ -19,11 +19,15 @@ typedef struct fth_archive_source {
     const uint8_t *bytes;
     size_t size_bytes, at;
     const fth_stop *stop;
+    fth_deadline deadline; /* passed: the same; at_seconds 0: none */
 } fth_archive_source;
 
 struct archive;
 /* `source` outlives `archive`, whose formats are chosen. */
 bool fth_archive_source_open(fth_archive_source *source, struct archive *archive);
+/* FTH_CORRUPT, as an archive's end before its time looks to libarchive, made into what it was: FTH_INTERRUPTED or
+ * FTH_TIMEOUT; any other status as it is. */
+fth_status fth_archive_source_explain(const fth_archive_source *source, const char *name, fth_status status);
 
 /* ---- the bytes of a file (decompress.c) ---- */
 
@@ -53,13 +57,15 @@ typedef struct fth_load {
 fth_status fth_loads_run(fth_load *loads, int count, const fth_dataset_options *options);
 void fth_loads_free(fth_load *loads, int count);
 
+/* True if a file's name is one of `stems` (ends with NULL), plain or with an ending that fth_decompress() reads. */
+bool fth_name_fits(const char *name, const char *const *stems);
 /* The path of the first of `stems` (ends with NULL) in `folder`, plain, .gz or .xz; NULL if there is none. free() it.
  */
 char *fth_find_file(const char *folder, const char *const *stems);
 
 /* ---- a set in memory (dataset.c) ---- */
 
-enum { FTH_MAX_SEGMENTS = 5, FTH_MAX_BLOBS = 6, FTH_MAX_CLASSES = 10 };
+enum { FTH_MAX_SEGMENTS = 5, FTH_MAX_BLOBS = 6, FTH_MAX_CLASSES = 256 }; /* labels are bytes */
 
 /* A run of samples in one file. */
 typedef struct fth_segment {
@@ -193,14 +199,33 @@ typedef struct fth_idx_labels {
     const uint8_t *labels;
 } fth_idx_labels;
 
+enum { FTH_IDX_IMAGES_HEADER = 16, FTH_IDX_LABELS_HEADER = 8 };
+
 /* What these give points into `bytes`. `name` begins error messages. */
 fth_status fth_idx_parse_images(const uint8_t *bytes, size_t size_bytes, const char *name, fth_idx_images *images);
 fth_status fth_idx_parse_labels(const uint8_t *bytes, size_t size_bytes, const char *name, fth_idx_labels *labels);
 
+/* The same for those who have the first bytes of a file alone: images without pixels, and the count of labels. */
+fth_status fth_idx_parse_images_header(const uint8_t *bytes, size_t size_bytes, const char *name,
+                                       fth_idx_images *images);
+fth_status fth_idx_parse_labels_header(const uint8_t *bytes, size_t size_bytes, const char *name, int64_t *count);
+/* `first`: the number of the first of them in its file, for the message. */
+fth_status fth_idx_check_labels(const uint8_t *labels, int64_t first, int64_t count, const char *name);
+/* What is the same for all sets in this format, and the names of their files (plain, .gz or .xz). */
+extern const fth_dataset_info fth_idx_info;
+bool fth_idx_is_training_images(const char *name);
+bool fth_idx_is_training_labels(const char *name);
+
+/* CIFAR-10: records of a label and 3 x 32 x 32 pixels. */
+enum { FTH_CIFAR_RECORD = 1 + 3 * 32 * 32 };
+#define FTH_CIFAR_NAMES "batches.meta.txt" /* lies beside them: the names of the classes */
+extern const fth_dataset_info fth_cifar_info;
+bool fth_cifar_is_training_batch(const char *name);
+fth_status fth_cifar_check_labels(const uint8_t *records, int64_t first, int64_t count, int classes, const char *name);
 /* Checks every record of a CIFAR-10 file. */
 fth_status fth_cifar_parse(const uint8_t *bytes, size_t size_bytes, const char *name, fth_segment *segment);
 
-/* One class name a line, made into strings in place; false unless there are exactly `count`. */
-bool fth_cifar_parse_names(char *text, int count, const char **names);
+/* One class name a line, made into strings in place; gives how many there are, 0 if more than `most`. */
+int fth_cifar_parse_names(char *text, int most, const char **names);
 
 #endif

@@ -63,7 +63,7 @@ static fth_status open_files(const fth_file_format *format, const char *folder, 
         for (int i = 0; i < dataset->parts[split].segment_count; i++)
             dataset->info.count[split] += dataset->parts[split].segments[i].count;
     }
-    return dataset->info.count[FTH_VALIDATION] > 0 ? FTH_OK : hold_out(options, folder, dataset);
+    return dataset->info.count[FTH_VALIDATION] > 0 || options->whole ? FTH_OK : hold_out(options, folder, dataset);
 }
 
 static fth_status open_folder(const char *folder, const fth_dataset_options *options, fth_dataset *dataset)
@@ -187,7 +187,7 @@ fth_status fth_dataset_create(const fth_image_arrays *arrays, const fth_dataset_
 
     FTH_TRY(fth_allocate(1, sizeof *created, &created));
     FTH_TRY(fth_memory_set_create(arrays, &created->info, &created->memory));
-    if (created->info.count[FTH_VALIDATION] == 0)
+    if (created->info.count[FTH_VALIDATION] == 0 && !options->whole)
         FTH_TRY(hold_out(options, arrays->name, created));
     FTH_TRY(prepare_memory(options, created));
     *dataset = created;

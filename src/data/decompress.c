@@ -143,9 +143,7 @@ fth_status fth_decompress(const uint8_t *bytes, size_t size_bytes, size_t max_by
 
 out:
     archive_read_free(archive);
-    if (status == FTH_CORRUPT && fth_check_stop(stop, name) != FTH_OK)
-        status = FTH_INTERRUPTED;
-    return status;
+    return fth_archive_source_explain(&source, name, status);
 }
 
 static fth_status load_file(fth_load *load, const fth_stop *stop)
@@ -230,9 +228,23 @@ void fth_loads_free(fth_load *loads, int count)
     }
 }
 
+static const char *const suffixes[] = {"", ".gz", ".xz"};
+
+bool fth_name_fits(const char *name, const char *const *stems)
+{
+    for (; *stems; stems++) {
+        size_t length = strlen(*stems);
+        if (strncmp(name, *stems, length) != 0)
+            continue;
+        for (size_t i = 0; i < FTH_COUNT_OF(suffixes); i++)
+            if (strcmp(name + length, suffixes[i]) == 0)
+                return true;
+    }
+    return false;
+}
+
 char *fth_find_file(const char *folder, const char *const *stems)
 {
-    static const char *const suffixes[] = {"", ".gz", ".xz"};
     for (; *stems; stems++)
         for (size_t i = 0; i < FTH_COUNT_OF(suffixes); i++) {
             char *path = fth_format("%s/%s%s", folder, *stems, suffixes[i]);

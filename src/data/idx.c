@@ -5,14 +5,7 @@
 
 #include "data/data_internal.h"
 
-enum {
-    IMAGES_MAGIC = 0x803,
-    LABELS_MAGIC = 0x801,
-    IMAGES_HEADER_BYTES = 16,
-    LABELS_HEADER_BYTES = 8,
-    MAX_SIDE = 1024,
-    CLASSES = 10
-};
+enum { IMAGES_MAGIC = 0x803, LABELS_MAGIC = 0x801, MAX_SIDE = 1024, CLASSES = 10 };
 static const size_t max_images_bytes = (size_t)2 << 30, max_labels_bytes = (size_t)64 << 20;
 
 static uint32_t read_big_endian(const uint8_t *bytes)
@@ -48,9 +41,10 @@ static fth_status check_size(size_t size_bytes, uint64_t needed, const char *nam
     return FTH_OK;
 }
 
-fth_status fth_idx_parse_images(const uint8_t *bytes, size_t size_bytes, const char *name, fth_idx_images *images)
+fth_status fth_idx_parse_images_header(const uint8_t *bytes, size_t size_bytes, const char *name,
+                                       fth_idx_images *images)
 {
-    fth_status status = check_magic(bytes, size_bytes, name, IMAGES_MAGIC, IMAGES_HEADER_BYTES, "images");
+    fth_status status = check_magic(bytes, size_bytes, name, IMAGES_MAGIC, FTH_IDX_IMAGES_HEADER, "images");
     if (status != FTH_OK)
         return status;
     uint32_t count = read_big_endian(bytes + 4), height = read_big_endian(bytes + 8),
@@ -60,28 +54,49 @@ fth_status fth_idx_parse_images(const uint8_t *bytes, size_t size_bytes, const c
     if (height == 0 || width == 0 || height > MAX_SIDE || width > MAX_SIDE)
         return fth_fail(FTH_CORRUPT, "%s: images of %u × %u pixels; a side may be 1 to %d", name, height, width,
                         MAX_SIDE);
-    uint64_t needed = IMAGES_HEADER_BYTES + (uint64_t)count * height * width;
-    status = check_size(size_bytes, needed, name, count, "images");
-    if (status == FTH_OK)
-        *images = (fth_idx_images){count, (int)height, (int)width, bytes + IMAGES_HEADER_BYTES};
+    *images = (fth_idx_images){count, (int)height, (int)width, NULL};
+    return FTH_OK;
+}
+
+fth_status fth_idx_parse_images(const uint8_t *bytes, size_t size_bytes, const char *name, fth_idx_images *images)
+{
+    fth_status status = fth_idx_parse_images_header(bytes, size_bytes, name, images);
+    if (status != FTH_OK)
+        return status;
+    uint64_t pixels = (uint64_t)images->count * (uint64_t)images->height * (uint64_t)images->width;
+    status = check_size(size_bytes, FTH_IDX_IMAGES_HEADER + pixels, name, (uint32_t)images->count, "images");
+    images->pixels = bytes + FTH_IDX_IMAGES_HEADER;
     return status;
+}
+
+fth_status fth_idx_parse_labels_header(const uint8_t *bytes, size_t size_bytes, const char *name, int64_t *count)
+{
+    fth_status status = check_magic(bytes, size_bytes, name, LABELS_MAGIC, FTH_IDX_LABELS_HEADER, "labels");
+    if (status == FTH_OK)
+        *count = read_big_endian(bytes + 4);
+    return status;
+}
+
+fth_status fth_idx_check_labels(const uint8_t *labels, int64_t first, int64_t count, const char *name)
+{
+    for (int64_t i = 0; i < count; i++)
+        if (labels[i] >= CLASSES)
+            return fth_fail(FTH_CORRUPT, "%s: record %lld has the label %u, out of the range 0 to %d", name,
+                            (long long)(first + i), labels[i], CLASSES - 1);
+    return FTH_OK;
 }
 
 fth_status fth_idx_parse_labels(const uint8_t *bytes, size_t size_bytes, const char *name, fth_idx_labels *labels)
 {
-    fth_status status = check_magic(bytes, size_bytes, name, LABELS_MAGIC, LABELS_HEADER_BYTES, "labels");
-    if (status != FTH_OK)
-        return status;
-    uint32_t count = read_big_endian(bytes + 4);
-    status = check_size(size_bytes, LABELS_HEADER_BYTES + (uint64_t)count, name, count, "labels");
-    if (status != FTH_OK)
-        return status;
-    for (uint32_t i = 0; i < count; i++)
-        if (bytes[LABELS_HEADER_BYTES + i] >= CLASSES)
-            return fth_fail(FTH_CORRUPT, "%s: record %u has the label %u, out of the range 0 to %d", name, i,
-                            bytes[LABELS_HEADER_BYTES + i], CLASSES - 1);
-    *labels = (fth_idx_labels){count, bytes + LABELS_HEADER_BYTES};
-    return FTH_OK;
+    fth_status status = FTH_OK;
+    int64_t count = 0;
+    FTH_TRY(fth_idx_parse_labels_header(bytes, size_bytes, name, &count));
+    FTH_TRY(check_size(size_bytes, FTH_IDX_LABELS_HEADER + (uint64_t)count, name, (uint32_t)count, "labels"));
+    FTH_TRY(fth_idx_check_labels(bytes + FTH_IDX_LABELS_HEADER, 0, count, name));
+    *labels = (fth_idx_labels){count, bytes + FTH_IDX_LABELS_HEADER};
+
+out:
+    return status;
 }
 
 /* Both spellings are in use: LeCun's page had '-', some mirrors unpack to '.'. */
@@ -92,6 +107,23 @@ static const char *const test_labels[] = {"t10k-labels-idx1-ubyte", "t10k-labels
 
 enum { TRAIN_IMAGES, TEST_IMAGES, TRAIN_LABELS, TEST_LABELS, FILE_COUNT }; /* the long ones start first */
 static const char *const *const stems[FILE_COUNT] = {train_images, test_images, train_labels, test_labels};
+
+static const char *const class_names[CLASSES] = {"0", "1", "2", "3", "4", "5", "6", "7", "8", "9"};
+const fth_dataset_info fth_idx_info = {.name = "mnist",
+                                       .classes = CLASSES,
+                                       .class_names = class_names,
+                                       .channels = 1,
+                                       .normalization = {1, {0.1307f}, {0.3081f}}};
+
+bool fth_idx_is_training_images(const char *name)
+{
+    return fth_name_fits(name, train_images);
+}
+
+bool fth_idx_is_training_labels(const char *name)
+{
+    return fth_name_fits(name, train_labels);
+}
 
 static bool probe(const char *folder)
 {
@@ -131,7 +163,6 @@ out:
 
 static fth_status open_folder(const char *folder, const fth_dataset_options *options, fth_dataset *dataset)
 {
-    static const char *const names[CLASSES] = {"0", "1", "2", "3", "4", "5", "6", "7", "8", "9"};
     fth_status status = FTH_OK;
     fth_load loads[FILE_COUNT] = {0};
 
@@ -146,11 +177,7 @@ static fth_status open_folder(const char *folder, const fth_dataset_options *opt
                     "%s: %s is missing (looked for %s and %s, plain, .gz or .xz)", folder, stems[i][0], stems[i][0],
                     stems[i][1]);
     }
-    dataset->info = (fth_dataset_info){.name = "mnist",
-                                       .classes = CLASSES,
-                                       .class_names = names,
-                                       .channels = 1,
-                                       .normalization = {1, {0.1307f}, {0.3081f}}};
+    dataset->info = fth_idx_info;
     FTH_TRY(fth_loads_run(loads, FILE_COUNT, options));
     FTH_TRY(join_part(dataset, FTH_TRAIN, &loads[TRAIN_IMAGES], &loads[TRAIN_LABELS]));
     if (loads[TEST_IMAGES].path)

@@ -199,18 +199,16 @@ out:
     return status;
 }
 
-fth_status fth_image_archive_convert(const uint8_t *bytes, size_t size_bytes, const char *source, const fth_stop *stop,
-                                     fth_file *file)
+fth_status fth_image_archive_convert(fth_archive_source *pieces, const char *source, uint64_t max_bytes, fth_file *file)
 {
     fth_status status = FTH_OK;
-    fth_archive_source pieces = {.bytes = bytes, .size_bytes = size_bytes, .stop = stop};
-    struct archive *archive = open_archive(bytes, size_bytes, &pieces);
+    struct archive *archive = open_archive(pieces->bytes, pieces->size_bytes, pieces);
     struct archive_entry *entry;
     fth_tar_writer *writer = NULL;
     fth_pixel_buffer buffer = {0};
     fth_entry_path path = {0};
     left_out_entries left_out = {0};
-    uint64_t total = 0, limit = (uint64_t)size_bytes * MAX_EXPANSION + (1 << 24);
+    uint64_t total = 0, limit = (uint64_t)pieces->size_bytes * MAX_EXPANSION + (1 << 24);
     int result;
 
     FTH_REQUIRE(archive, FTH_CORRUPT, "%s: not an archive that can be read", source);
@@ -225,6 +223,8 @@ fth_status fth_image_archive_convert(const uint8_t *bytes, size_t size_bytes, co
             continue;
         FTH_TRY(read_entry(archive, source, path.text, &buffer, &size));
         total += size + 1024;
+        FTH_REQUIRE(max_bytes == 0 || total <= max_bytes, FTH_INVALID, "%s: has more than %" PRIu64 " bytes of images",
+                    source, max_bytes);
         FTH_REQUIRE(total <= limit, FTH_CORRUPT, "%s: expands to more than %d times its size, as no images do", source,
                     MAX_EXPANSION);
         FTH_TRY(fth_tar_writer_add(writer, path.text, buffer.bytes, size));
@@ -233,7 +233,7 @@ fth_status fth_image_archive_convert(const uint8_t *bytes, size_t size_bytes, co
         status = fail_reading(archive, source);
         goto out;
     }
-    FTH_TRY(fth_check_stop(stop, source)); /* asked while the last piece was unpacked */
+    FTH_TRY(fth_check_stop(pieces->stop, source)); /* asked while the last piece was unpacked */
     FTH_TRY(fth_tar_writer_finish(writer));
     report_left_out(&left_out, source);
 
@@ -242,9 +242,7 @@ out:
     free(buffer.bytes);
     fth_tar_writer_free(writer);
     archive_read_free(archive);
-    if (status == FTH_CORRUPT && fth_check_stop(stop, source) != FTH_OK)
-        status = FTH_INTERRUPTED;
-    return status;
+    return fth_archive_source_explain(pieces, source, status);
 }
 
 /* A tar's first header has its magic at 257 (old ones have none, but the name). */
@@ -295,7 +293,8 @@ fth_status fth_image_archive_unpack(const char *path, const fth_stop *stop, char
     if (!fth_file_exists(target)) {
         fth_log_info("unpacking %s into %s, once", path, target);
         FTH_TRY(fth_file_create(target, &file));
-        FTH_TRY(fth_image_archive_convert(bytes, size_bytes, path, stop, file));
+        fth_archive_source pieces = {.bytes = bytes, .size_bytes = size_bytes, .stop = stop};
+        FTH_TRY(fth_image_archive_convert(&pieces, path, 0, file));
         FTH_TRY(fth_file_publish(file));
     }
     *plain = target;

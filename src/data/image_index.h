@@ -73,8 +73,9 @@ fth_status fth_image_archive_index(const uint8_t *bytes, size_t size_bytes, cons
 /* Compressed archives (.tar.gz, .tar.xz, .tar.zst, .zip) are turned once into a plain tar in the cache folder; a plain
  * one is itself. free() the path. */
 fth_status fth_image_archive_unpack(const char *path, const fth_stop *stop, char **plain);
-/* The bytes of the images of any archive, one tar entry each, into `file`; for unpacking, and for fuzzing. */
-fth_status fth_image_archive_convert(const uint8_t *bytes, size_t size_bytes, const char *source, const fth_stop *stop,
+/* The bytes of the images of any archive, one tar entry each, into `file`, which the caller publishes. `max_bytes`: of the
+ * result; 0: what images of such an archive can have. */
+fth_status fth_image_archive_convert(fth_archive_source *pieces, const char *source, uint64_t max_bytes,
                                      fth_file *file);
 
 /* Downloads `url` ("https://...#sha256=...", in its public form) once into the cache folder. free() the path. */

@@ -26,9 +26,9 @@ static void parse_names(const uint8_t *bytes, size_t size_bytes)
     if (!text)
         return;
     memcpy(text, bytes, size_bytes);
-    if (fth_cifar_parse_names(text, FTH_MAX_CLASSES, names))
-        for (int i = 0; i < FTH_MAX_CLASSES; i++)
-            sink = (uint8_t)strlen(names[i]);
+    int found = fth_cifar_parse_names(text, FTH_MAX_CLASSES, names);
+    for (int i = 0; i < found; i++)
+        sink = (uint8_t)strlen(names[i]);
     free(text);
 }
 
