@@ -56,7 +56,7 @@ fth_status fth_archive_output_open(fth_archive_format format, fth_archive_target
     FTH_REQUIRE(opened->archive && opened->entry, FTH_NO_MEMORY, "no memory to write an archive");
     if (format == FTH_ARCHIVE_ZIP) {
         archive_write_set_format_zip(opened->archive);
-        archive_write_set_format_option(opened->archive, "zip", "compression-level", "9");
+        archive_write_set_format_option(opened->archive, "zip", "compression-level", "6");
     } else {
         archive_write_set_format_ustar(opened->archive);
     }

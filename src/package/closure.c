@@ -79,7 +79,8 @@ static fth_status run_loader(const char *loader, const char *program, char **lis
     FTH_TRY(fth_child_start(&(fth_child_options){.program = loader,
                                                  .arguments = (const char *const[]){loader, "--list", program, NULL},
                                                  .variables = (const char *const[]){"LD_PRELOAD=", "LD_DEBUG=", NULL},
-                                                 .output = output},
+                                                 .output = output,
+                                                 .message_output = output},
                             &child));
     fth_child_wait(child, fth_deadline_in(LIST_TIMEOUT_S));
     FTH_TRY(fth_allocate(MOST_LIST_BYTES, 1, &bytes));
@@ -133,7 +134,7 @@ fth_status fth_closure_find(const char *program, fth_closure *closure)
     rest = list;
     while ((line = strsep(&rest, "\n")))
         FTH_TRY(take_line(closure, program, line));
-    FTH_REQUIRE(closure->count > 0, FTH_INVALID, "%s lists no libraries of %s", closure->loader, program);
+    FTH_REQUIRE(closure->count > 0, FTH_INVALID, "%s lists no libraries of %s: %s", closure->loader, program, list);
 
 out:
     free(list);

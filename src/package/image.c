@@ -17,7 +17,7 @@
 #define DEFAULT_NAME "farthing-function:" FTH_VERSION
 #define MEDIA_TYPE   "application/vnd.oci.image."
 
-enum { COMPRESSION_LEVEL = 9, DIGEST_SIZE = sizeof "sha256:" + 64 };
+enum { COMPRESSION_LEVEL = 6, DIGEST_SIZE = sizeof "sha256:" + 64 };
 
 /* A part of the image, which others name by its digest. */
 typedef struct blob {
