@@ -6,6 +6,8 @@ set(plugin_folder ${CMAKE_INSTALL_LIBDIR}/farthing)
 set(doc_folder ${CMAKE_INSTALL_DATAROOTDIR}/doc/farthing)
 
 install(TARGETS farthing RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR} COMPONENT program)
+# Not for people to run: `farthing functions package` takes them from here (src/package/contents.c).
+install(TARGETS farthing-function farthing-bootstrap RUNTIME DESTINATION ${CMAKE_INSTALL_LIBEXECDIR}/farthing COMPONENT program)
 
 install(TARGETS farthing_shared LIBRARY DESTINATION ${library_folder} COMPONENT library
         NAMELINK_COMPONENT development)

@@ -30,7 +30,8 @@ def test_dockerfile_is_multi_stage():
     last = lines[stages[1]:]
     assert last[0][1] == "debian:12-slim"
     copies = [rest for word, rest in last if word == "COPY"]
-    assert copies == ["--from=build /build/farthing /usr/local/bin/farthing"]
+    assert copies == ["--from=build /build/farthing /usr/local/bin/farthing",
+                      "--from=build /build/farthing-function /build/farthing-bootstrap /usr/local/libexec/farthing/"]
     assert any(word == "USER" and rest not in ("0", "root") for word, rest in last)
     known = {"FROM", "RUN", "COPY", "USER", "WORKDIR", "ENTRYPOINT", "CMD"}
     assert {word for word, _ in lines} <= known
