@@ -45,6 +45,8 @@ typedef struct fth_option {
     fth_choices list;                      /* a function that gives them one by one */
     fth_status (*check)(const char *text); /* optional further check; leaves a message saying what is valid */
     bool repeats;                          /* TEXT: a flag given again adds to the value, after a comma */
+    bool lines;                            /* and after a newline instead, where values may have commas in them */
+    char letter;                           /* 'n': -n N is the same; 0: none */
     bool address;                          /* TEXT: holds the public form of what was given (base/address.h) */
     bool identity;                         /* two runs whose values differ here are different runs */
     bool optional_identity;                /* added later (a text, choice or integer): at its default it is left out
@@ -107,7 +109,7 @@ fth_status fth_options_set(const fth_option_table *table, void *values, const ch
  * too: keys for others of the table's commands are valid. */
 fth_status fth_options_read_yaml(const fth_option_table *table, void *values, const char *path);
 
-/* Flags: --name value, --name=value, switches. Arguments that are not flags go to `positional` in order (room for
+/* Flags: --name value, --name=value, -n value, -nvalue, switches. Arguments that are not flags go to `positional` in order (room for
  * argc); a lone "--" ends flags. --help sets *help and stops. An OPTIONAL flag takes the next argument unless that
  * begins with '-' or ends in .yaml or .yml. */
 fth_status fth_options_read_flags(const fth_option_table *table, void *values, int argc, char *const *argv,

@@ -75,11 +75,38 @@ static fth_status add_value(const fth_option_table *table, void *values, const f
                             const char *where)
 {
     char *const *before = (char *const *)((char *)values + option->offset);
-    char *both = fth_format("%s,%s", *before, value);
+    char *both = fth_format("%s%s%s", *before, option->lines ? "\n" : ",", value);
     fth_status status = both ? fth_options_set(table, values, option->name, both, where)
                              : fth_fail(FTH_NO_MEMORY, "no memory for %s", where);
     free(both);
     return status;
+}
+
+static fth_status take_value(const fth_option_table *table, void *values, const fth_option *option, const char *value,
+                             const char *where)
+{
+    if (!value)
+        return fth_fail(FTH_INVALID, "%s needs a value%s%s", where, option->argument ? ": " : "",
+                        option->argument ? option->argument : "");
+    return option->repeats && fth_options_was_given(table, values, option->name)
+               ? add_value(table, values, option, value, where)
+               : fth_options_set(table, values, option->name, value, where);
+}
+
+/* "-n" with its value in the next argument, or right behind it. */
+static fth_status read_letter(const fth_option_table *table, void *values, const char *flag, const char *next,
+                              bool *used)
+{
+    const fth_option *option = NULL;
+    for (size_t i = 0; i < table->count && !option; i++)
+        if (table->options[i].letter && table->options[i].letter == flag[1])
+            option = &table->options[i];
+    if (!option || (option->type == FTH_OPTION_SWITCH && flag[2]))
+        return fail_unknown(table, flag, flag + 1);
+    if (!fth_options_is_taken(table, option))
+        return fail_not_taken(table, option);
+    const char *value = flag[2] ? flag + 2 + (flag[2] == '=') : next_value(option, next, used);
+    return take_value(table, values, option, value, (char[]){'-', flag[1], '\0'});
 }
 
 static fth_status read_flag(const fth_option_table *table, void *values, const char *flag, const char *next, bool *used)
@@ -88,7 +115,9 @@ static fth_status read_flag(const fth_option_table *table, void *values, const c
     const char *equals = strchr(flag, '=');
     size_t length = equals ? (size_t)(equals - flag) : strlen(flag);
     *used = false;
-    if (strncmp(flag, "--", 2) != 0 || length >= sizeof name)
+    if (strncmp(flag, "--", 2) != 0)
+        return read_letter(table, values, flag, next, used);
+    if (length >= sizeof name)
         return fail_unknown(table, flag, flag + strspn(flag, "-"));
     snprintf(name, sizeof name, "%.*s", (int)length - 2, flag + 2);
     snprintf(where, sizeof where, "--%s", name);
@@ -108,13 +137,7 @@ static fth_status read_flag(const fth_option_table *table, void *values, const c
         return fail_unknown(table, where, name);
     if (!fth_options_is_taken(table, option))
         return fail_not_taken(table, option);
-    const char *value = equals ? equals + 1 : next_value(option, next, used);
-    if (!value)
-        return fth_fail(FTH_INVALID, "%s needs a value%s%s", where, option->argument ? ": " : "",
-                        option->argument ? option->argument : "");
-    return option->repeats && fth_options_was_given(table, values, option->name)
-               ? add_value(table, values, option, value, where)
-               : fth_options_set(table, values, option->name, value, where);
+    return take_value(table, values, option, equals ? equals + 1 : next_value(option, next, used), where);
 }
 
 fth_status fth_options_read_flags(const fth_option_table *table, void *values, int argc, char *const *argv,

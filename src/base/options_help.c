@@ -15,10 +15,13 @@ static size_t columns(const char *text, size_t length)
     return count;
 }
 
-/* "--lr X", "--[no-]nesterov", "--resume [ID]" */
+/* "--lr X", "--[no-]nesterov", "--resume [ID]", "-n, --count N" */
 static void format_flag(const fth_option *option, char *text, size_t size)
 {
     const char *argument = option->argument ? option->argument : "VALUE";
+    int letter = option->letter ? snprintf(text, size, "-%c, ", option->letter) : 0;
+    text += letter;
+    size -= (size_t)letter;
     switch (option->type) {
     case FTH_OPTION_SWITCH: snprintf(text, size, "--[no-]%s", option->name); break;
     case FTH_OPTION_OPTIONAL: snprintf(text, size, "--%s [%s]", option->name, argument); break;

@@ -192,7 +192,10 @@ static void print_reference(FILE *out, const fth_command *command, const char *e
 static void print_flag(FILE *out, const fth_option *option)
 {
     const char *argument = option->argument ? option->argument : "VALUE";
-    fputs(".TP\n\\fB\\-\\-", out);
+    fputs(".TP\n\\fB", out);
+    if (option->letter)
+        fprintf(out, "\\-%c\\fR, \\fB", option->letter);
+    fputs("\\-\\-", out);
     fth_roff_literal(out, option->name);
     fputs("\\fR", out);
     if (option->type == FTH_OPTION_SWITCH) {

@@ -20,6 +20,7 @@ typedef struct settings {
     char *resume;
     char *until;
     int64_t count;
+    char *pairs;
 } settings;
 
 static fth_status check_until(const char *text)
@@ -79,7 +80,19 @@ static const fth_option rows[] = {
      .help = "goal",
      .repeats = true,
      .check = check_until},
-    {.name = "count", .type = FTH_OPTION_INTEGER, .offset = AT(count), .argument = "N", .help = "any number"},
+    {.name = "count",
+     .type = FTH_OPTION_INTEGER,
+     .offset = AT(count),
+     .argument = "N",
+     .letter = 'n',
+     .help = "any number"},
+    {.name = "pair",
+     .type = FTH_OPTION_TEXT,
+     .offset = AT(pairs),
+     .argument = "K=V",
+     .repeats = true,
+     .lines = true,
+     .help = "pairs"},
 };
 static const fth_option_table table = {.options = rows, .count = FTH_COUNT_OF(rows), .struct_size = sizeof(settings)};
 
@@ -173,6 +186,30 @@ static void flags_that_repeat_add_up(void **state)
     assert_int_equal(read_flags("--until loss=1 --model a --model b --until=accuracy=0.9"), FTH_OK);
     assert_string_equal(values.until, "loss=1,accuracy=0.9");
     assert_string_equal(values.model, "b");
+}
+
+static void values_with_commas_add_up_as_lines(void **state)
+{
+    (void)state;
+    assert_int_equal(read_flags("--pair a=1,2 --pair b=3"), FTH_OK);
+    assert_string_equal(values.pairs, "a=1,2\nb=3");
+}
+
+static void flags_have_letters(void **state)
+{
+    (void)state;
+    static const char *const same[] = {"-n 6", "-n6", "-n=6", "--count 6"};
+    for (size_t i = 0; i < FTH_COUNT_OF(same); i++) {
+        values.count = 0;
+        assert_int_equal(read_flags(same[i]), FTH_OK);
+        assert_int_equal(values.count, 6);
+    }
+    assert_int_equal(read_flags("-n"), FTH_INVALID);
+    assert_message_has("-n needs a value: N");
+    assert_int_equal(read_flags("-n x"), FTH_INVALID);
+    assert_message_has("-n");
+    assert_int_equal(read_flags("-m 6"), FTH_INVALID);
+    assert_message_has("unknown flag '-m'");
 }
 
 static void flags_take_optional_arguments_with_care(void **state)
@@ -628,6 +665,8 @@ int main(void)
         TEST(defaults_are_set),
         TEST(flags_set_every_type),
         TEST(flags_that_repeat_add_up),
+        TEST(values_with_commas_add_up_as_lines),
+        TEST(flags_have_letters),
         TEST(flags_take_optional_arguments_with_care),
         TEST(bad_flags_say_what_is_wrong),
         TEST(yaml_sets_every_type),
