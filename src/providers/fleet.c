@@ -152,7 +152,7 @@ static json_t *make_parameters(const member_course *course)
     json_t *made = json_copy((json_t *)course->parameters);
     const char *worker = json_string_value(json_object_get(course->parameters, "worker"));
     if (made && course->continuation)
-        json_object_update(made, course->continuation);
+        json_object_set(made, "continuation", course->continuation);
     if (made && worker && course->failed > 0)
         json_object_set_new(made, "worker", json_sprintf("%s.%d", worker, course->failed));
     return made;

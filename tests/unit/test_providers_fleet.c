@@ -64,7 +64,8 @@ static fth_status invoke(fth_provider *base, const char *name, const json_t *par
     int step = fake->invoked[member]++;
     if (step < MAX_STEPS) {
         snprintf(fake->workers[member][step], sizeof fake->workers[member][step], "%s", worker ? worker : "");
-        fake->from[member][step] = json_integer_value(json_object_get(parameters, "from"));
+        fake->from[member][step] =
+            json_integer_value(json_object_get(json_object_get(parameters, "continuation"), "from"));
         fake->began_s[member][step] = fth_clock_seconds();
     }
     fake->running++;
