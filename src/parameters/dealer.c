@@ -122,7 +122,7 @@ static void answer_lease(fth_shard_dealer *dealer, const fth_item *item, const f
     char *url = NULL;
     if (shard->listed && fth_shard_listing_make_url(dealer->with.listing, shard->name, &url) != FTH_OK) {
         fth_log_error("shard %s is not given out: %s", shard->name, fth_error_message());
-        fth_shards_release(dealer->with.shards, item->worker);
+        fth_shard_dealer_worker_left(dealer, item->worker, false);
         fth_refuse(dealer->with.metrics, item->exchange, FTH_REFUSAL_BUSY,
                    "no address for shard %s can be made now; try again later", shard->name);
         return;
@@ -135,7 +135,22 @@ static void answer_lease(fth_shard_dealer *dealer, const fth_item *item, const f
     fth_exchange_answer_json(item->exchange, 200, json_pack("{s:i, s:o}", "code", 200, "lease", lease));
     fth_wipe_text(url);
     fth_workers_set_idle(dealer->with.workers, item->worker, false);
-    count_event(dealer, FTH_LEASE_TAKEN);
+}
+
+/* Takes what the request asks for, from others' point of view: what the worker holds already is not taken again. */
+static fth_shard_answer take_and_count(fth_shard_dealer *dealer, const char *worker, const char *name,
+                                       fth_shard_state *shard)
+{
+    fth_shards *shards = dealer->with.shards;
+    fth_shard_state before;
+    bool held = fth_shards_get_held(shards, worker, &before);
+    fth_shard_answer answer = fth_shards_take(shards, worker, name, shard);
+    bool again = held && answer == FTH_SHARD_TAKEN && strcmp(before.name, shard->name) == 0;
+    if (held && !again)
+        count_event(dealer, FTH_LEASE_RETURNED);
+    if (answer == FTH_SHARD_TAKEN && !again)
+        count_event(dealer, FTH_LEASE_TAKEN);
+    return answer;
 }
 
 /* Answers the request if that is possible; false: every shard that is left is with others. */
@@ -149,7 +164,7 @@ static bool try_answer(fth_shard_dealer *dealer, const fth_item *item)
     bool ended = fth_served_position_progress(with->position) >= 1;
     fth_shard_answer answer =
         ended ? FTH_SHARD_DONE
-              : fth_shards_take(with->shards, item->worker, request.brings ? request.shard.name : NULL, &shard);
+              : take_and_count(dealer, item->worker, request.brings ? request.shard.name : NULL, &shard);
     switch (answer) {
     case FTH_SHARD_TAKEN: answer_lease(dealer, item, &shard); return true;
     case FTH_SHARD_WAIT: return false;

@@ -298,6 +298,14 @@ bool fth_shards_get(const fth_shards *shards, const char *name, fth_shard_state 
     return item != NULL;
 }
 
+bool fth_shards_get_held(const fth_shards *shards, const char *worker, fth_shard_state *state)
+{
+    const shard *item = find_held(shards, worker);
+    if (item)
+        describe(item, state);
+    return item != NULL;
+}
+
 bool fth_shards_get_at(const fth_shards *shards, size_t index, fth_shard_state *state)
 {
     if (index < shards->count)

@@ -73,6 +73,7 @@ typedef struct fth_shards_totals {
 } fth_shards_totals;
 fth_shards_totals fth_shards_count(const fth_shards *shards);
 bool fth_shards_get(const fth_shards *shards, const char *name, fth_shard_state *shard);
+bool fth_shards_get_held(const fth_shards *shards, const char *worker, fth_shard_state *shard); /* what it holds */
 bool fth_shards_get_at(const fth_shards *shards, size_t index, fth_shard_state *shard); /* false after the last */
 uint64_t fth_shards_seed(const fth_shards *shards);
 
