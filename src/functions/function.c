@@ -7,7 +7,7 @@
 
 enum { MOST_JOBS = 8 };
 
-static const fth_job_kind *const built_in[] = {&fth_job_train, NULL};
+static const fth_job_kind *const built_in[] = {&fth_job_train, &fth_job_prefetch, NULL};
 
 typedef struct opened_job {
     const fth_job_kind *kind;

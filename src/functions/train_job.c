@@ -1,37 +1,530 @@
-/* The training job: a worker of a parameter server that ends in time. */
+/* The training job: a worker of a parameter server that ends in time.
+ *
+ *     register --> model --> take a shard --> fetch it --> [pull, compute, push]... --> take the next ... --> unregister
+ *                                ^                               |
+ *                                +-------------- "lease" --------+   the shard is with others by now
+ *
+ * Where a shard's samples stand is the server's to know: each push says which samples it is of, and counts only if they are what
+ * comes next. So whatever ends a function, a deadline, a kill or a lost answer, the next one continues at the right sample,
+ * and at most what was not pushed is computed again.
+ *
+ * Kept between warm invocations: shards (shard_cache.h), and device, engine and plans (train_model.h). */
+#include <inttypes.h>
+#include <math.h>
+#include <openssl/sha.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/json.h"
+#include "base/process.h"
 #include "functions/function.h"
-#include "functions/train_parameters.h"
+#include "functions/self_invocation.h"
+#include "functions/shard_batches.h"
+#include "functions/shard_cache.h"
+#include "functions/train_model.h"
+#include "functions/train_time.h"
+#include "http/http.h"
+
+#define PATIENCE_S 30.0 /* that a server which does not answer is tried again */
+
+/* What is kept. */
+typedef struct train_job {
+    fth_shard_cache *shards;
+    fth_train_model *model;
+} train_job;
+
+/* What was done in an invocation. */
+typedef struct train_sums {
+    int64_t samples, correct, steps, pushes;
+    double loss; /* over samples, added up */
+    double fetch_s, compute_s, wait_s;
+    double first_push_s; /* since the process or the invocation began; NAN: there was none */
+    uint64_t shard_bytes;
+} train_sums;
+
+/* One invocation. */
+typedef struct train_run {
+    const fth_invocation_event *event;
+    train_job *job;
+    fth_train_parameters parameters;
+    fth_worker_client *client;
+    fth_engine *engine;   /* of the job's model, as is */
+    fth_replica *replica; /* this */
+    fth_shard_lease lease;
+    fth_train_time time;
+    train_sums sums;
+    int64_t version_at_start;
+    bool finished;       /* the server has nothing left to do */
+    const char *stopped; /* why it ended before: "deadline", "stop"; NULL: it did not */
+} train_run;
+
+/* ---- time ---- */
+
+/* Adds what has passed since `since_s` to *sum, and gives it. */
+static double count_time(double since_s, double *sum)
+{
+    double seconds = fth_clock_seconds() - since_s;
+    *sum += seconds;
+    return seconds;
+}
+
+static bool is_stopped(const train_run *run)
+{
+    return run->event->stop && run->event->stop->asked;
+}
+
+/* True, and the run ends, if there is no time for another batch. */
+static bool must_end(train_run *run)
+{
+    if (is_stopped(run))
+        run->stopped = "stop";
+    else if (!fth_train_time_fits_batch(&run->time, fth_clock_seconds()))
+        run->stopped = "deadline";
+    return run->stopped != NULL;
+}
+
+/* A request that was given up at the end of the time is no failure: the server knows whether it arrived. */
+static fth_status forgive_the_end(train_run *run, fth_status status)
+{
+    if (status == FTH_INTERRUPTED && is_stopped(run))
+        run->stopped = "stop";
+    else if ((status == FTH_TIMEOUT || status == FTH_PEER_LOST) &&
+             fth_clock_seconds() >= fth_train_time_end(&run->time))
+        run->stopped = "deadline";
+    else
+        return status;
+    return FTH_OK;
+}
+
+/* ---- the server ---- */
+
+static json_t *describe_function(const fth_invocation_event *event)
+{
+    json_t *json =
+        json_pack("{s:s, s:s, s:s}", "provider", event->platform, "function", event->function, "id", event->id);
+    if (event->memory_limit_bytes > 0)
+        json_object_set_new(json, "memory_mb", json_integer((json_int_t)(event->memory_limit_bytes >> 20)));
+    return json;
+}
+
+static fth_status register_worker(train_run *run)
+{
+    const fth_train_parameters *p = &run->parameters;
+    json_t *function = describe_function(run->event);
+    double since_s = fth_clock_seconds();
+    fth_status status = fth_worker_open(&(fth_worker_options){.url = p->server,
+                                                              .worker = p->worker,
+                                                              .pinned_key = p->server_pin,
+                                                              .patience_s = PATIENCE_S,
+                                                              .deadline = {fth_train_time_end(&run->time)},
+                                                              .stop = run->event->stop,
+                                                              .signer = &p->signer,
+                                                              .function = function},
+                                        &run->client);
+    count_time(since_s, &run->sums.wait_s);
+    json_decref(function);
+    return status;
+}
+
+static fth_status pull(train_run *run, fth_push_outcome outcome)
+{
+    double since_s = fth_clock_seconds();
+    fth_status status = fth_replica_pull_next(run->replica, outcome);
+    count_time(since_s, &run->sums.wait_s);
+    return forgive_the_end(run, status);
+}
+
+/* ---- shards ---- */
+
+/* What a shard that a function brings is known by: the file's name and, since many files are called alike, eight digits of a
+ * hash of where it is; and the range. */
+static char *name_brought_shard(const fth_train_parameters *p)
+{
+    unsigned char digest[SHA256_DIGEST_LENGTH];
+    char hex[9], file[97];
+    char *address = fth_http_harmless_url(p->dataset_url);
+    if (!address)
+        return NULL;
+    SHA256((const unsigned char *)address, strlen(address), digest);
+    fth_hex_encode(digest, 4, hex);
+    const char *slash = strrchr(address, '/');
+    snprintf(file, sizeof file, "%s", slash ? slash + 1 : address);
+    for (char *c = file; *c; c++)
+        if (!strchr("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-", *c))
+            *c = '_';
+    free(address);
+    return p->first > 0 || p->count > 0 ? fth_format("%s-%s-%" PRId64 "-%" PRId64, file, hex, p->first, p->count)
+                                        : fth_format("%s-%s", file, hex);
+}
+
+static fth_status fetch(train_run *run, const char *url, const char *etag, int64_t first, int64_t count,
+                        fth_dataset **dataset, fth_shard_facts *facts)
+{
+    const fth_normalization *normalization = fth_worker_normalization(run->client);
+    double since_s = fth_clock_seconds();
+    fth_status status =
+        fth_shard_cache_get(run->job->shards,
+                            &(fth_shard_request){.url = url,
+                                                 .etag = etag,
+                                                 .first = first,
+                                                 .count = count,
+                                                 .normalization = normalization->channels > 0 ? normalization : NULL,
+                                                 .deadline = {fth_train_time_end(&run->time)},
+                                                 .stop = run->event->stop},
+                            dataset, facts);
+    count_time(since_s, &run->sums.fetch_s);
+    run->sums.shard_bytes += status == FTH_OK ? facts->received_bytes : 0;
+    return status;
+}
+
+/* The samples of the lease that was taken. */
+static fth_status open_lease(train_run *run, fth_dataset *brought, const fth_shard_facts *brought_facts,
+                             fth_shard_batches **batches)
+{
+    fth_status status = FTH_OK;
+    fth_dataset *dataset = brought;
+    fth_shard_facts facts = {0};
+    const fth_shard_lease *lease = &run->lease;
+
+    if (brought) {
+        facts = *brought_facts;
+    } else {
+        FTH_REQUIRE(*lease->url, FTH_CORRUPT, "the parameter server does not say where shard %s is", lease->shard);
+        FTH_TRY(fetch(run, lease->url, lease->etag, lease->first, lease->samples, &dataset, &facts));
+    }
+    FTH_REQUIRE(facts.count >= lease->samples, FTH_CORRUPT, "shard %s has %s, and the parameter server says %" PRId64,
+                lease->shard, FTH_COUNTED(facts.count, "sample"), lease->samples);
+    FTH_TRY(fth_train_model_check_data(run->job->model, dataset, lease->shard));
+    FTH_TRY(fth_shard_batches_open(dataset, lease, run->parameters.batch, batches));
+
+out:
+    return status;
+}
+
+/* ---- gradients ---- */
+
+/* Gradients of samples [from, planned) of the lease's epoch, or as many of them as there is time for: up to *to. Each batch has
+ * the share of the gradient that its samples have. */
+static fth_status compute(train_run *run, fth_shard_batches *batches, int64_t from, int64_t planned, int64_t *to,
+                          fth_replica_facts *facts)
+{
+    fth_status status = FTH_OK;
+    double loss = 0;
+
+    *facts = (fth_replica_facts){0};
+    for (*to = from; *to < planned && !must_end(run);) {
+        double since_s = fth_clock_seconds();
+        fth_batch batch;
+        fth_step_result result;
+        int64_t left = planned - *to;
+        FTH_TRY(
+            fth_shard_batches_get(batches, *to, left < run->parameters.batch ? left : run->parameters.batch, &batch));
+        *to += batch.count;
+        FTH_TRY(fth_engine_compute(run->engine, &batch,
+                                   &(fth_group){.first = facts->samples == 0,
+                                                .last = *to == planned,
+                                                .share = (float)((double)batch.count / (double)(planned - from))},
+                                   &result));
+        facts->samples += result.samples;
+        facts->correct += result.correct;
+        loss += result.loss * (double)result.samples;
+        run->sums.steps++;
+        fth_train_time_note_batch(&run->time, count_time(since_s, &run->sums.compute_s));
+    }
+    if (facts->samples > 0)
+        facts->loss = loss / (double)facts->samples;
+    if (*to < planned && facts->samples > 0) /* fewer than their shares were made for */
+        facts->scale = (float)((double)(planned - from) / (double)(*to - from));
+
+out:
+    return status;
+}
+
+static void note_push(train_run *run, const fth_replica_facts *facts)
+{
+    train_sums *sums = &run->sums;
+    if (sums->pushes++ == 0)
+        sums->first_push_s = fth_clock_seconds() - run->event->began_s;
+    sums->samples += facts->samples;
+    sums->correct += facts->correct;
+    sums->loss += facts->loss * (double)facts->samples;
+}
+
+/* Pushes what was computed of the span and, if there is more to do, pulls. *position moves with what was taken; *lost: the shard is
+ * not this worker's any more. */
+static fth_status hand_in(train_run *run, const fth_replica_facts *facts, const fth_shard_span *span, int64_t *position,
+                          bool *lost)
+{
+    fth_status status = FTH_OK;
+    fth_push_outcome outcome = FTH_PUSH_APPLIED;
+    fth_replica_facts pushed = *facts;
+    double since_s = fth_clock_seconds();
+
+    pushed.span = span;
+    status = fth_replica_push(run->replica, &pushed, &outcome);
+    count_time(since_s, &run->sums.wait_s);
+    FTH_TRY(status);
+    if (outcome == FTH_PUSH_APPLIED) {
+        *position = span->to;
+        note_push(run, facts);
+    }
+    run->finished = outcome == FTH_PUSH_FINISHED;
+    *lost = outcome == FTH_PUSH_LEASE;
+    if (!run->finished && !run->stopped)
+        FTH_TRY(pull(run, outcome));
+    fth_train_time_note_push(&run->time, fth_clock_seconds() - since_s);
+
+out:
+    return forgive_the_end(run, status);
+}
+
+/* Goes through the lease, to its end or that of the time. */
+static fth_status train_lease(train_run *run, fth_shard_batches *batches)
+{
+    fth_status status = FTH_OK;
+    const fth_shard_lease *lease = &run->lease;
+    const int64_t group = run->parameters.batch * run->parameters.interval;
+    int64_t position = lease->from;
+    bool lost = false;
+
+    while (position < lease->to && !lost && !run->finished && !run->stopped) {
+        fth_shard_span span = {.epoch = lease->epoch, .from = position};
+        fth_replica_facts facts;
+        int64_t planned = lease->to - position < group ? lease->to : position + group;
+        snprintf(span.name, sizeof span.name, "%s", lease->shard);
+        FTH_TRY(compute(run, batches, position, planned, &span.to, &facts));
+        if (facts.samples > 0)
+            FTH_TRY(hand_in(run, &facts, &span, &position, &lost));
+    }
+
+out:
+    return status;
+}
+
+/* ---- the whole ---- */
+
+/* Takes one shard after the other. */
+static fth_status work(train_run *run, const fth_shard_offer *offer, fth_dataset *brought,
+                       const fth_shard_facts *brought_facts)
+{
+    fth_status status = FTH_OK;
+    fth_shard_batches *batches = NULL;
+    fth_shard_answer answer;
+
+    while (!run->finished && !run->stopped && !must_end(run)) {
+        double since_s = fth_clock_seconds();
+        fth_shard_lease_release(&run->lease);
+        status = fth_worker_take_shard(run->client, offer, (fth_deadline){fth_train_time_end(&run->time)}, &run->lease,
+                                       &answer);
+        count_time(since_s, &run->sums.wait_s);
+        FTH_TRY(forgive_the_end(run, status));
+        run->finished = !run->stopped && answer == FTH_SHARD_DONE;
+        if (run->stopped || answer != FTH_SHARD_TAKEN)
+            continue;
+        fth_shard_batches_free(batches);
+        batches = NULL;
+        FTH_TRY(open_lease(run, brought, brought_facts, &batches));
+        FTH_TRY(train_lease(run, batches));
+    }
+
+out:
+    fth_shard_batches_free(batches);
+    return forgive_the_end(run, status);
+}
+
+static fth_status train(train_run *run)
+{
+    fth_status status = FTH_OK;
+    fth_dataset *brought = NULL;
+    fth_shard_facts facts = {0};
+    char *name = NULL;
+    const fth_train_parameters *p = &run->parameters;
+
+    FTH_TRY(register_worker(run));
+    FTH_TRY(fth_train_model_get(run->job->model, p, run->client, &run->engine, &run->replica));
+    FTH_TRY(pull(run, FTH_PUSH_STALE));
+    run->version_at_start = fth_replica_version(run->replica);
+    if (!p->dataset_url) {
+        status = work(run, NULL, NULL, NULL);
+        goto out;
+    }
+    FTH_REQUIRE(name = name_brought_shard(p), FTH_NO_MEMORY, "no memory for a shard's name");
+    FTH_TRY(fetch(run, p->dataset_url, NULL, p->first, p->count, &brought, &facts));
+    FTH_TRY(work(
+        run, &(fth_shard_offer){.run = p->continuation.run, .name = name, .samples = facts.count, .epochs = p->epochs},
+        brought, &facts));
+
+out:
+    free(name);
+    return status;
+}
+
+/* Says what was used, and unregisters; the server then gives the shard to others. */
+static void say_goodbye(train_run *run, fth_status status, uint64_t *received_bytes, uint64_t *sent_bytes)
+{
+    if (!run->client)
+        return;
+    *received_bytes = fth_worker_received_bytes(run->client) + run->sums.shard_bytes;
+    *sent_bytes = fth_worker_sent_bytes(run->client);
+    json_t *usage = describe_function(run->event);
+    fth_json_set_number(usage, "seconds", fth_clock_seconds() - run->event->began_s);
+    json_object_set_new(usage, "cold", json_boolean(run->event->cold));
+    json_object_set_new(usage, "peak_bytes", json_integer(fth_process_peak_bytes()));
+    json_object_set_new(usage, "received_bytes", json_integer((json_int_t)*received_bytes));
+    json_object_set_new(usage, "sent_bytes", json_integer((json_int_t)*sent_bytes));
+    json_object_set_new(usage, "ended", json_string(status != FTH_OK ? "error" : run->finished ? "done" : "deadline"));
+    fth_worker_set_usage(run->client, usage);
+    fth_worker_set_deadline(run->client, (fth_deadline){run->time.deadline_s});
+}
+
+/* ---- the result ---- */
+
+static fth_status make_result(const train_run *run, uint64_t received_bytes, uint64_t sent_bytes, json_t **result)
+{
+    const train_sums *sums = &run->sums;
+    const double samples = (double)sums->samples;
+    json_t *json =
+        json_pack("{s:s, s:s, s:s, s:I, s:I, s:I, s:I}", "job", "train", "worker", fth_worker_name(run->client), "run",
+                  run->parameters.continuation.run, "version", (json_int_t)fth_replica_version(run->replica), "samples",
+                  (json_int_t)sums->samples, "steps", (json_int_t)sums->steps, "pushes", (json_int_t)sums->pushes);
+    if (!json)
+        return fth_fail(FTH_NO_MEMORY, "no memory for a result");
+    fth_json_set_number(json, "loss", sums->loss / samples);
+    fth_json_set_number(json, "accuracy", (double)sums->correct / samples);
+    fth_json_set_number(json, "seconds", fth_clock_seconds() - run->event->began_s);
+    fth_json_set_number(json, "first_push_s", sums->first_push_s);
+    fth_json_set_number(json, "fetch_s", sums->fetch_s);
+    fth_json_set_number(json, "compute_s", sums->compute_s);
+    fth_json_set_number(json, "wait_s", sums->wait_s);
+    json_object_set_new(json, "received_bytes", json_integer((json_int_t)received_bytes));
+    json_object_set_new(json, "sent_bytes", json_integer((json_int_t)sent_bytes));
+    json_object_set_new(json, "peak_memory_bytes", json_integer(fth_process_peak_bytes()));
+    json_object_set_new(json, "cold", json_boolean(run->event->cold));
+    json_object_set_new(json, "finished", json_boolean(run->finished));
+    *result = json;
+    return FTH_OK;
+}
+
+/* Whatever made the model move is progress; with none for too long the chain ends. */
+static fth_status count_idle(train_run *run, fth_train_continuation *next)
+{
+    fth_status status = FTH_OK;
+    const fth_train_continuation *before = &run->parameters.continuation;
+    bool moved = run->sums.pushes > 0 || run->version_at_start != before->version || before->invocations == 0;
+
+    *next = *before;
+    next->invocations++;
+    next->version = fth_replica_version(run->replica);
+    next->idle = moved ? 0 : before->idle + 1;
+    FTH_REQUIRE(next->idle < FTH_MAX_IDLE_INVOCATIONS, FTH_TIMEOUT,
+                "%d invocations in a row could not push a gradient before their time was over, and nobody else did: "
+                "raise the function's time limit or memory, or lower \"update_intv\" or \"batch_sz_train\"",
+                FTH_MAX_IDLE_INVOCATIONS);
+
+out:
+    return status;
+}
+
+/* Invokes the function again. A failure is no reason to lose what the caller needs to do it. */
+static void continue_itself(train_run *run, const json_t *continuation, json_t *result)
+{
+    char id[FTH_SELF_ID_SIZE] = "";
+    json_t *parameters = json_copy((json_t *)run->event->value);
+    json_object_set(parameters, "continuation", (json_t *)continuation);
+    if (fth_self_invocation_start(run->event, parameters, (fth_deadline){run->time.deadline_s}, id) == FTH_OK) {
+        json_object_set_new(result, "continued_by", json_string(id));
+    } else {
+        fth_log_warning("%s", fth_error_message());
+        json_object_set_new(result, "not_continued", json_string(fth_error_message()));
+        json_object_set(result, "continuation", (json_t *)continuation);
+    }
+    json_decref(parameters);
+}
+
+/* Says how to continue, or does so. */
+static fth_status add_continuation(train_run *run, json_t *result)
+{
+    fth_status status = FTH_OK;
+    fth_train_continuation next;
+    json_t *continuation = NULL;
+
+    FTH_TRY(count_idle(run, &next));
+    continuation = fth_train_continuation_save(&next);
+    FTH_REQUIRE(continuation, FTH_NO_MEMORY, "no memory for a continuation");
+    json_object_set_new(result, "stopped", json_string(run->stopped));
+    if (run->parameters.continues_itself && !is_stopped(run))
+        continue_itself(run, continuation, result);
+    else
+        json_object_set(result, "continuation", continuation);
+
+out:
+    json_decref(continuation);
+    return status;
+}
+
+/* ---- the job ---- */
 
 static bool fits(const json_t *value)
 {
     return json_object_get(value, "apihost") != NULL;
 }
 
+static void close_job(void *state)
+{
+    train_job *job = state;
+    if (!job)
+        return;
+    fth_train_model_free(job->model);
+    fth_shard_cache_free(job->shards);
+    free(job);
+}
+
 static fth_status open_job(const fth_function_options *options, void **state)
 {
-    (void)options;
-    *state = NULL;
-    return FTH_OK;
+    fth_status status = FTH_OK;
+    train_job *job = NULL;
+
+    FTH_TRY(fth_allocate(1, sizeof *job, &job));
+    FTH_TRY(fth_shard_cache_open(options->cache_folder, options->cache_bytes, &job->shards));
+    FTH_TRY(fth_train_model_create(options->threads, &job->model));
+    *state = job;
+    job = NULL;
+
+out:
+    close_job(job);
+    return status;
 }
 
 static fth_status run_job(void *state, const fth_invocation_event *event, json_t **result)
 {
     fth_status status = FTH_OK;
-    fth_train_parameters parameters = {0};
+    uint64_t received_bytes = 0, sent_bytes = 0;
+    json_t *made = NULL;
+    train_run run = {.event = event, .job = state, .sums = {.first_push_s = NAN}};
 
-    (void)state;
-    (void)result;
-    FTH_TRY(fth_train_parameters_load(event, &parameters));
-    status = fth_fail(FTH_UNSUPPORTED, "training is not there yet");
+    FTH_TRY(fth_train_parameters_load(event, &run.parameters));
+    if (run.parameters.continues_itself)
+        FTH_TRY(fth_self_invocation_check(event));
+    run.time = (fth_train_time){
+        .began_s = event->began_s, .deadline_s = event->deadline_s, .asked_margin_s = run.parameters.margin_s};
+    status = train(&run);
+    say_goodbye(&run, status, &received_bytes, &sent_bytes);
+    FTH_TRY(status);
+    FTH_TRY(make_result(&run, received_bytes, sent_bytes, &made));
+    fth_worker_close(run.client); /* before another invocation, which may be given what this one returns */
+    run.client = NULL;
+    if (!run.finished)
+        FTH_TRY(add_continuation(&run, made));
+    *result = made;
+    made = NULL;
 
 out:
-    fth_train_parameters_release(&parameters);
+    fth_worker_close(run.client);
+    fth_shard_lease_release(&run.lease);
+    fth_train_parameters_release(&run.parameters);
+    json_decref(made);
     return status;
-}
-
-static void close_job(void *state)
-{
-    (void)state;
 }
 
 const fth_job_kind fth_job_train = {

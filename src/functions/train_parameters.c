@@ -122,6 +122,8 @@ static fth_status read_continuation(const json_t *value, const char *id, fth_tra
         if (status == FTH_OK)
             status = read_count(json, "invocations", 0, MAX_COUNT, 0, &continuation->invocations);
         if (status == FTH_OK)
+            status = read_count(json, "version", 0, INT64_MAX, 0, &continuation->version);
+        if (status == FTH_OK)
             status = read_count(json, "idle", 0, MAX_COUNT, 0, &continuation->idle);
         if (status == FTH_OK && before && !run_fits(before))
             status = fth_fail(FTH_INVALID, "\"run\" must be letters, digits, '.', '_' and '-'");
@@ -238,6 +240,7 @@ void fth_train_parameters_release(fth_train_parameters *parameters)
 
 json_t *fth_train_continuation_save(const fth_train_continuation *continuation)
 {
-    return json_pack("{s:s, s:I, s:I}", "run", continuation->run, "invocations", (json_int_t)continuation->invocations,
-                     "idle", (json_int_t)continuation->idle);
+    return json_pack("{s:s, s:I, s:I, s:I}", "run", continuation->run, "invocations",
+                     (json_int_t)continuation->invocations, "version", (json_int_t)continuation->version, "idle",
+                     (json_int_t)continuation->idle);
 }

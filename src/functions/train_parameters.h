@@ -11,7 +11,8 @@ enum { FTH_MAX_TRAIN_RUN = 128, FTH_MAX_IDLE_INVOCATIONS = 5 };
 typedef struct fth_train_continuation {
     char run[FTH_MAX_TRAIN_RUN + 1]; /* names the shards that functions bring along */
     int64_t invocations;             /* before this one */
-    int64_t idle;                    /* of them, the last in a row that pushed nothing */
+    int64_t version;                 /* of the model when the last of them ended */
+    int64_t idle;                    /* how many of them, the last in a row, saw the model not move */
 } fth_train_continuation;
 
 /* NULL without memory. */

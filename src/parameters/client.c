@@ -170,7 +170,7 @@ fth_status fth_worker_open(const fth_worker_options *options, fth_worker_client 
     client->connection.pinned_key = copy_unless_empty(options->pinned_key);
     client->connection.ca_file = copy_unless_empty(options->ca_file);
     client->patience_s = options->patience_s;
-    client->deadline = (fth_deadline){options->deadline.at_seconds > 0 ? options->deadline.at_seconds : INFINITY};
+    fth_worker_set_deadline(client, options->deadline);
     client->stop = options->stop;
     client->function = options->function ? json_deep_copy(options->function) : NULL;
     const char *host = strstr(client->connection.url, "://") + 3;
@@ -232,6 +232,11 @@ void fth_worker_close(fth_worker_client *client)
     json_decref(client->function);
     json_decref(client->usage);
     free(client);
+}
+
+void fth_worker_set_deadline(fth_worker_client *client, fth_deadline deadline)
+{
+    atomic_store(&client->deadline_s, deadline.at_seconds > 0 ? deadline.at_seconds : INFINITY);
 }
 
 void fth_worker_set_usage(fth_worker_client *client, json_t *usage)

@@ -53,8 +53,8 @@ struct fth_worker_client {
     fth_client_connection connection;
     char name[FTH_MAX_WORKER_NAME + 1], instance[33];
     double patience_s;
-    fth_deadline deadline; /* INFINITY: none */
-    const fth_stop *stop;  /* or NULL */
+    _Atomic double deadline_s; /* of the monotonic clock, as the keeper's thread reads it too; INFINITY: none */
+    const fth_stop *stop;      /* or NULL */
     fth_client_registration registration;
     int64_t sequence; /* of the last push */
     bool is_local;    /* the server may be on this machine: parameters come by memory (local.h) */

@@ -46,7 +46,7 @@ fth_status fth_client_ask_once(fth_worker_client *client, fth_http_client *http,
         .into_bytes = q->into_bytes,
         .max_body_bytes = MAX_HEADER_BYTES,
         .stall_s = q->wait_s + 30,
-        .deadline = {fmin(fth_deadline_in(seconds + q->wait_s).at_seconds, client->deadline.at_seconds)}};
+        .deadline = {fmin(fth_deadline_in(seconds + q->wait_s).at_seconds, client->deadline_s)}};
     FTH_TRY(fth_http_perform(http, &request, response));
     atomic_fetch_add(&client->traffic.sent_bytes, q->body_bytes);
     atomic_fetch_add(&client->traffic.received_bytes, response->body_bytes);
@@ -90,7 +90,7 @@ void fth_client_wait(const fth_worker_client *client, double seconds, fth_deadli
 
 fth_deadline fth_client_give_up(const fth_worker_client *client)
 {
-    return (fth_deadline){fmin(fth_deadline_in(client->patience_s).at_seconds, client->deadline.at_seconds)};
+    return (fth_deadline){fmin(fth_deadline_in(client->patience_s).at_seconds, client->deadline_s)};
 }
 
 fth_status fth_client_ask(fth_worker_client *client, const fth_question *q, fth_http_response *response)
@@ -126,7 +126,7 @@ fth_status fth_client_ask(fth_worker_client *client, const fth_question *q, fth_
         status = fth_client_fail_if_stopped(client);
         if (status != FTH_OK)
             return status;
-        if (fth_deadline_passed(client->deadline))
+        if (fth_deadline_passed((fth_deadline){client->deadline_s}))
             return fth_fail(FTH_TIMEOUT, "the parameter server %s did not take a request in time: %s",
                             client->connection.url, why);
         if (fth_deadline_passed(deadline))

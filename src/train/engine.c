@@ -53,7 +53,7 @@ static fth_status make_vectors(fth_engine *engine)
         .accumulates = trains && train->accumulate > 1,
         .shared = options->shared};
     FTH_TRY(fth_model_vectors_allocate(&engine->vectors, engine->device, &made));
-    if (!options->shared)
+    if (!options->shared && !options->weights_follow)
         FTH_TRY(fth_model_vectors_initialize(&engine->vectors, engine->graph, (uint64_t)train->seed));
 
 out:

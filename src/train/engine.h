@@ -37,6 +37,7 @@ typedef struct fth_engine_options {
     int channels, height, width, classes;
     int64_t training_samples; /* in an epoch: says where groups of accumulated batches end */
     bool evaluate_only;       /* no gradients, no optimizer state */
+    bool weights_follow;      /* they are set before the first batch: none are made up */
     bool keep_layout;         /* with evaluate_only: parameters lie as in an engine that trains */
     /* Used instead of own vectors, as they are, and not freed; NULL: the engine has its own. */
     const fth_engine_vectors *shared;

@@ -1,0 +1,125 @@
+/* See train_model.h. */
+#include "functions/train_model.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { MAX_SIDE = 4096, MAX_CLASSES = 100000 };
+
+struct fth_train_model {
+    int threads;
+    fth_device *device;
+    fth_train_options options; /* the engine's */
+    bool has_options;
+    fth_engine *engine;
+    fth_replica *replica;
+    char *made_for; /* what decides what is made, as text */
+};
+
+fth_status fth_train_model_create(int threads, fth_train_model **model)
+{
+    fth_status status = fth_allocate(1, sizeof **model, model);
+    if (status == FTH_OK)
+        (*model)->threads = threads;
+    return status;
+}
+
+static void forget(fth_train_model *model)
+{
+    fth_replica_free(model->replica);
+    fth_engine_free(model->engine);
+    fth_device_close(model->device);
+    if (model->has_options)
+        fth_options_release(&fth_train_option_table, &model->options);
+    free(model->made_for);
+    *model = (fth_train_model){.threads = model->threads};
+}
+
+void fth_train_model_free(fth_train_model *model)
+{
+    if (!model)
+        return;
+    forget(model);
+    free(model);
+}
+
+static fth_status set_option(fth_train_options *options, const char *name, const char *text)
+{
+    return fth_options_set(&fth_train_option_table, options, name, text, "the parameter server");
+}
+
+/* "1x28x28", as the server says it. */
+static fth_status read_input(const char *text, fth_engine_options *options)
+{
+    char rest;
+    if (sscanf(text, "%dx%dx%d%c", &options->channels, &options->height, &options->width, &rest) != 3 ||
+        options->channels < 1 || options->channels > MAX_SIDE || options->height < 1 || options->height > MAX_SIDE ||
+        options->width < 1 || options->width > MAX_SIDE)
+        return fth_fail(FTH_CORRUPT, "the parameter server has a model for images of \"%.64s\"", text);
+    return FTH_OK;
+}
+
+static fth_status make(fth_train_model *model, const fth_train_parameters *parameters, const fth_worker_client *client)
+{
+    fth_status status = FTH_OK;
+    fth_engine_options engine = {.train = &model->options,
+                                 .classes = fth_worker_classes(client),
+                                 .training_samples = 1, /* groups are this job's own */
+                                 .weights_follow = true};
+
+    FTH_TRY(fth_options_set_defaults(&fth_train_option_table, &model->options));
+    model->has_options = true;
+    FTH_TRY(set_option(&model->options, "model", fth_worker_model(client)));
+    FTH_TRY(fth_train_options_resolve(&model->options));
+    model->options.batch = parameters->batch;
+    model->options.accumulate = parameters->interval > 1 ? 2 : 1; /* whether gradients are added up */
+    FTH_TRY(read_input(fth_worker_input(client), &engine));
+    FTH_REQUIRE(engine.classes >= 2 && engine.classes <= MAX_CLASSES, FTH_CORRUPT,
+                "the parameter server has a model of %d classes", engine.classes);
+    FTH_TRY(fth_device_open(parameters->device ? parameters->device : "cpu",
+                            &(fth_device_options){.threads = model->threads}, &model->device));
+    FTH_TRY(fth_engine_create(&engine, model->device, &model->engine));
+    FTH_TRY(fth_replica_create(model->engine, parameters->compress ? parameters->compress : "none", &model->replica));
+
+out:
+    return status;
+}
+
+fth_status fth_train_model_get(fth_train_model *model, const fth_train_parameters *parameters,
+                               fth_worker_client *client, fth_engine **engine, fth_replica **replica)
+{
+    fth_status status = FTH_OK;
+    char *wanted = fth_format("%s %s %d %s %s %d", fth_worker_model(client), fth_worker_input(client),
+                              fth_worker_classes(client), parameters->device ? parameters->device : "cpu",
+                              parameters->compress ? parameters->compress : "none", parameters->interval > 1);
+
+    FTH_REQUIRE(wanted, FTH_NO_MEMORY, "no memory for a model");
+    if (!model->made_for || strcmp(model->made_for, wanted) != 0) {
+        forget(model);
+        FTH_TRY(make(model, parameters, client));
+        model->made_for = wanted;
+        wanted = NULL;
+    }
+    FTH_TRY(fth_replica_connect(model->replica, client));
+    *engine = model->engine;
+    *replica = model->replica;
+
+out:
+    if (status != FTH_OK && !model->made_for)
+        forget(model);
+    free(wanted);
+    return status;
+}
+
+fth_status fth_train_model_check_data(const fth_train_model *model, const fth_dataset *dataset, const char *name)
+{
+    const fth_engine_options *ours = fth_engine_get_options(model->engine);
+    const fth_dataset_info *info = fth_dataset_get_info(dataset);
+    if (info->channels == ours->channels && info->height == ours->height && info->width == ours->width &&
+        info->classes == ours->classes)
+        return FTH_OK;
+    return fth_fail(FTH_INVALID, "the server's model is for images of %dx%dx%d in %s; shard %s has %dx%dx%d in %d",
+                    ours->channels, ours->height, ours->width, FTH_COUNTED(ours->classes, "class"), name,
+                    info->channels, info->height, info->width, info->classes);
+}

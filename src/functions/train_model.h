@@ -1,0 +1,22 @@
+/* What a function keeps of a model between invocations: the device, the engine with its plans, and the replica that takes
+ * weights and gives gradients. Made again where a server has another model, or parameters ask for something else. */
+#ifndef FTH_FUNCTIONS_TRAIN_MODEL_H
+#define FTH_FUNCTIONS_TRAIN_MODEL_H
+
+#include "functions/train_parameters.h"
+#include "parameters/replica.h"
+
+typedef struct fth_train_model fth_train_model;
+
+fth_status fth_train_model_create(int threads, fth_train_model **model);
+void fth_train_model_free(fth_train_model *model);
+
+/* The engine and replica for what the client's server said when the client registered; connected to it. Lent until the next
+ * call. */
+fth_status fth_train_model_get(fth_train_model *model, const fth_train_parameters *parameters,
+                               fth_worker_client *client, fth_engine **engine, fth_replica **replica);
+
+/* FTH_INVALID, saying what differs, if a data set has not the images that the server's model is for. */
+fth_status fth_train_model_check_data(const fth_train_model *model, const fth_dataset *dataset, const char *name);
+
+#endif
