@@ -34,7 +34,7 @@ static inline fth_function_options fth_function_flags_read(const fth_function_fl
          .type = FTH_OPTION_TEXT,                                                                                      \
          .offset = (at) + offsetof(fth_function_flags, cache),                                                         \
          .argument = "FOLDER",                                                                                         \
-         .help = "for shards of data, kept between invocations; else farthing/ in TMPDIR or /tmp"},                    \
+         .help = "for shards of data, kept between invocations; else farthing-UID in TMPDIR or /tmp"},                 \
     {                                                                                                                  \
         .name = "cache-mb", .type = FTH_OPTION_INTEGER, .offset = (at) + offsetof(fth_function_flags, cache_mb),       \
         .fallback = "400", .argument = "MB", .minimum = 1, .maximum = 1e7, .help = "that they may take"                \

@@ -16,7 +16,7 @@
 typedef struct fth_function fth_function;
 
 typedef struct fth_function_options {
-    const char *cache_folder; /* for shards; NULL: farthing/ in $TMPDIR or /tmp. Removed data is fetched again */
+    const char *cache_folder; /* for shards; NULL: farthing-UID in $TMPDIR or /tmp. Removed data is fetched again */
     uint64_t cache_bytes;     /* that shards may take; 0: 400 MB */
     int threads;              /* that compute; 0: as many as the platform gives */
     const struct fth_job_kind *const *jobs; /* that it can do, ends with NULL; NULL: those listed in function.c */

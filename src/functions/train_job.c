@@ -15,6 +15,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/json.h"
 #include "base/process.h"
@@ -32,6 +33,7 @@
 typedef struct train_job {
     fth_shard_cache *shards;
     fth_train_model *model;
+    int threads; /* 0: as many as the platform gives */
 } train_job;
 
 /* What was done in an invocation. */
@@ -333,6 +335,17 @@ out:
     return forgive_the_end(run, status);
 }
 
+/* Platforms give processor time in proportion to memory: a whole one for 1769 MB (Lambda). Threads that have to share one spend
+ * their time waiting for each other. */
+static int count_threads(const train_run *run)
+{
+    const uint64_t processor_mb = 1769;
+    uint64_t given = (run->event->memory_limit_bytes >> 20) / processor_mb, usable = (uint64_t)fth_processors_usable();
+    if (run->job->threads > 0)
+        return run->job->threads;
+    return (int)(given < 1 ? 1 : given < usable ? given : usable);
+}
+
 static fth_status train(train_run *run)
 {
     fth_status status = FTH_OK;
@@ -342,7 +355,7 @@ static fth_status train(train_run *run)
     const fth_train_parameters *p = &run->parameters;
 
     FTH_TRY(register_worker(run));
-    FTH_TRY(fth_train_model_get(run->job->model, p, run->client, &run->engine, &run->replica));
+    FTH_TRY(fth_train_model_get(run->job->model, p, count_threads(run), run->client, &run->engine, &run->replica));
     FTH_TRY(pull(run, FTH_PUSH_STALE));
     run->version_at_start = fth_replica_version(run->replica);
     if (!p->dataset_url) {
@@ -480,18 +493,29 @@ static void close_job(void *state)
     free(job);
 }
 
+/* Of this user alone: whoever else writes there would choose what is trained with. */
+static char *usual_folder(void)
+{
+    const char *temporary = getenv("TMPDIR");
+    return fth_format("%s/farthing-%ld", temporary && *temporary ? temporary : "/tmp", (long)geteuid());
+}
+
 static fth_status open_job(const fth_function_options *options, void **state)
 {
     fth_status status = FTH_OK;
     train_job *job = NULL;
+    char *folder = options->cache_folder ? fth_format("%s", options->cache_folder) : usual_folder();
 
+    FTH_REQUIRE(folder, FTH_NO_MEMORY, "no memory for a path");
     FTH_TRY(fth_allocate(1, sizeof *job, &job));
-    FTH_TRY(fth_shard_cache_open(options->cache_folder, options->cache_bytes, &job->shards));
-    FTH_TRY(fth_train_model_create(options->threads, &job->model));
+    FTH_TRY(fth_shard_cache_open(folder, options->cache_bytes, &job->shards));
+    FTH_TRY(fth_train_model_create(&job->model));
+    job->threads = options->threads;
     *state = job;
     job = NULL;
 
 out:
+    free(folder);
     close_job(job);
     return status;
 }

@@ -8,7 +8,6 @@
 enum { MAX_SIDE = 4096, MAX_CLASSES = 100000 };
 
 struct fth_train_model {
-    int threads;
     fth_device *device;
     fth_train_options options; /* the engine's */
     bool has_options;
@@ -17,12 +16,9 @@ struct fth_train_model {
     char *made_for; /* what decides what is made, as text */
 };
 
-fth_status fth_train_model_create(int threads, fth_train_model **model)
+fth_status fth_train_model_create(fth_train_model **model)
 {
-    fth_status status = fth_allocate(1, sizeof **model, model);
-    if (status == FTH_OK)
-        (*model)->threads = threads;
-    return status;
+    return fth_allocate(1, sizeof **model, model);
 }
 
 static void forget(fth_train_model *model)
@@ -33,7 +29,7 @@ static void forget(fth_train_model *model)
     if (model->has_options)
         fth_options_release(&fth_train_option_table, &model->options);
     free(model->made_for);
-    *model = (fth_train_model){.threads = model->threads};
+    *model = (fth_train_model){0};
 }
 
 void fth_train_model_free(fth_train_model *model)
@@ -60,7 +56,8 @@ static fth_status read_input(const char *text, fth_engine_options *options)
     return FTH_OK;
 }
 
-static fth_status make(fth_train_model *model, const fth_train_parameters *parameters, const fth_worker_client *client)
+static fth_status make(fth_train_model *model, const fth_train_parameters *parameters, int threads,
+                       const fth_worker_client *client)
 {
     fth_status status = FTH_OK;
     fth_engine_options engine = {.train = &model->options,
@@ -77,8 +74,8 @@ static fth_status make(fth_train_model *model, const fth_train_parameters *param
     FTH_TRY(read_input(fth_worker_input(client), &engine));
     FTH_REQUIRE(engine.classes >= 2 && engine.classes <= MAX_CLASSES, FTH_CORRUPT,
                 "the parameter server has a model of %d classes", engine.classes);
-    FTH_TRY(fth_device_open(parameters->device ? parameters->device : "cpu",
-                            &(fth_device_options){.threads = model->threads}, &model->device));
+    FTH_TRY(fth_device_open(parameters->device ? parameters->device : "cpu", &(fth_device_options){.threads = threads},
+                            &model->device));
     FTH_TRY(fth_engine_create(&engine, model->device, &model->engine));
     FTH_TRY(fth_replica_create(model->engine, parameters->compress ? parameters->compress : "none", &model->replica));
 
@@ -86,18 +83,18 @@ out:
     return status;
 }
 
-fth_status fth_train_model_get(fth_train_model *model, const fth_train_parameters *parameters,
+fth_status fth_train_model_get(fth_train_model *model, const fth_train_parameters *parameters, int threads,
                                fth_worker_client *client, fth_engine **engine, fth_replica **replica)
 {
     fth_status status = FTH_OK;
-    char *wanted = fth_format("%s %s %d %s %s %d", fth_worker_model(client), fth_worker_input(client),
+    char *wanted = fth_format("%s %s %d %s %s %d %d", fth_worker_model(client), fth_worker_input(client),
                               fth_worker_classes(client), parameters->device ? parameters->device : "cpu",
-                              parameters->compress ? parameters->compress : "none", parameters->interval > 1);
+                              parameters->compress ? parameters->compress : "none", parameters->interval > 1, threads);
 
     FTH_REQUIRE(wanted, FTH_NO_MEMORY, "no memory for a model");
     if (!model->made_for || strcmp(model->made_for, wanted) != 0) {
         forget(model);
-        FTH_TRY(make(model, parameters, client));
+        FTH_TRY(make(model, parameters, threads, client));
         model->made_for = wanted;
         wanted = NULL;
     }

@@ -8,12 +8,12 @@
 
 typedef struct fth_train_model fth_train_model;
 
-fth_status fth_train_model_create(int threads, fth_train_model **model);
+fth_status fth_train_model_create(fth_train_model **model);
 void fth_train_model_free(fth_train_model *model);
 
 /* The engine and replica for what the client's server said when the client registered; connected to it. Lent until the next
  * call. */
-fth_status fth_train_model_get(fth_train_model *model, const fth_train_parameters *parameters,
+fth_status fth_train_model_get(fth_train_model *model, const fth_train_parameters *parameters, int threads,
                                fth_worker_client *client, fth_engine **engine, fth_replica **replica);
 
 /* FTH_INVALID, saying what differs, if a data set has not the images that the server's model is for. */
