@@ -32,11 +32,10 @@ static const fth_option prices_rows[] = {
 static const fth_option_table prices_table = {
     .options = prices_rows, .count = FTH_COUNT_OF(prices_rows), .struct_size = sizeof(prices_options)};
 
-static bool is_wanted(const fth_price *price, const fth_arguments *arguments)
+static bool is_wanted(const char *cloud, const char *name, const fth_arguments *arguments)
 {
     for (int i = 0; i < arguments->count; i++)
-        if (strcasecmp(price->cloud, arguments->positional[i]) != 0 &&
-            !strcasestr(price->instance, arguments->positional[i]))
+        if (strcasecmp(cloud, arguments->positional[i]) != 0 && !strcasestr(name, arguments->positional[i]))
             return false;
     return true;
 }
@@ -46,8 +45,59 @@ static void print_json(const fth_price *price)
     json_t *json =
         json_pack("{s:s, s:s, s:s, s:s, s:f, s:s}", "cloud", price->cloud, "instance", price->instance, "region",
                   price->region, "market", price->market, "usd_per_hour", price->usd_per_hour, "date", price->date);
+    if (price->vcpus > 0)
+        json_object_set_new(json, "vcpus", json_real(price->vcpus));
     fth_cli_print_json(json);
     json_decref(json);
+}
+
+static void print_function_json(const fth_function_price *price)
+{
+    json_t *json = json_pack("{s:s, s:s, s:s, s:f, s:f, s:f, s:f, s:s}", "cloud", price->cloud, "function",
+                             price->provider, "region", price->region, "usd_per_gb_second", price->usd_per_gb_second,
+                             "usd_per_million_requests", price->usd_per_million_requests, "usd_per_gb_out",
+                             price->usd_per_gb_out, "mb_per_vcpu", price->mb_per_vcpu, "date", price->date);
+    fth_cli_print_json(json);
+    json_decref(json);
+}
+
+/* A table of functions' prices below the machines'. */
+static fth_status show_functions(const prices_options *options, const fth_arguments *arguments,
+                                 const fth_catalogue *catalogue, bool below, size_t *shown)
+{
+    static const char *const headings[] = {"cloud",  "functions", "region", "GB-second", "million requests",
+                                           "GB out", "as of"};
+    static const fth_alignment alignments[] = {FTH_LEFT, FTH_LEFT, FTH_LEFT, FTH_RIGHT, FTH_RIGHT, FTH_RIGHT, FTH_LEFT};
+    fth_status status = FTH_OK;
+    fth_table *table = NULL;
+    size_t before = *shown;
+
+    FTH_TRY(fth_table_create(headings, alignments, FTH_COUNT_OF(headings), &table));
+    for (size_t i = 0; i < catalogue->function_count; i++) {
+        const fth_function_price *price = &catalogue->functions[i];
+        char second[32], requests[32], out[32];
+        if (!is_wanted(price->cloud, price->provider, arguments))
+            continue;
+        ++*shown;
+        if (options->json)
+            print_function_json(price);
+        snprintf(second, sizeof second, "$%.10f", price->usd_per_gb_second);
+        fth_usd_format(price->usd_per_million_requests, requests, sizeof requests);
+        fth_usd_format(price->usd_per_gb_out, out, sizeof out);
+        FTH_TRY(fth_table_add_row(table, (const char *[]){price->cloud, price->provider,
+                                                          *price->region ? price->region : "any", second, requests, out,
+                                                          *price->date ? price->date : "-"}));
+    }
+    if (*shown > before && !options->json) {
+        if (!below)
+            fth_print_line(stdout, "%s", catalogue->name);
+        putchar('\n');
+        fth_table_print(stdout, table);
+    }
+
+out:
+    fth_table_free(table);
+    return status;
 }
 
 static fth_status show(const prices_options *options, const fth_arguments *arguments)
@@ -57,14 +107,14 @@ static fth_status show(const prices_options *options, const fth_arguments *argum
     fth_status status = FTH_OK;
     fth_catalogue catalogue = {0};
     fth_table *table = NULL;
-    size_t shown = 0;
+    size_t shown = 0, machines = 0;
 
     FTH_TRY(fth_catalogue_open(options->prices, &catalogue));
     FTH_TRY(fth_table_create(headings, alignments, FTH_COUNT_OF(headings), &table));
     for (size_t i = 0; i < catalogue.count; i++) {
         const fth_price *price = &catalogue.prices[i];
         char amount[32];
-        if (!is_wanted(price, arguments))
+        if (!is_wanted(price->cloud, price->instance, arguments))
             continue;
         shown++;
         if (options->json)
@@ -74,14 +124,16 @@ static fth_status show(const prices_options *options, const fth_arguments *argum
                                                           *price->region ? price->region : "any", price->market, amount,
                                                           *price->date ? price->date : "-"}));
     }
-    FTH_REQUIRE(shown > 0, FTH_INVALID,
-                "%s has no such price; `farthing prices` lists those it has, and --prices FILE takes another",
-                catalogue.name);
-    if (!options->json) {
+    machines = shown;
+    if (!options->json && machines > 0) {
         fth_print_line(stdout, "%s", catalogue.name);
         putchar('\n');
         fth_table_print(stdout, table);
     }
+    FTH_TRY(show_functions(options, arguments, &catalogue, machines > 0, &shown));
+    FTH_REQUIRE(shown > 0, FTH_INVALID,
+                "%s has no such price; `farthing prices` lists those it has, and --prices FILE takes another",
+                catalogue.name);
 
 out:
     fth_table_free(table);
@@ -115,6 +167,8 @@ const fth_command fth_command_prices = {
     .details = "The built-in ones are dated examples. To have your own, edit a copy; it is found there:\n"
                "  farthing prices --yaml > ~/.config/farthing/prices.yaml\n",
     .table = &prices_table,
-    .examples = (const fth_example[]){{"farthing prices aws g4dn", "what these machines cost"}, {0}},
+    .examples = (const fth_example[]){{"farthing prices aws g4dn", "what these machines cost"},
+                                      {"farthing prices lambda", "what its functions cost"},
+                                      {0}},
     .run = run,
 };

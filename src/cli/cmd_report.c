@@ -10,7 +10,7 @@
 typedef struct report_options {
     fth_given given;
     bool json;
-    char *chart, *runs, *price, *over;
+    char *chart, *runs, *price, *prices, *over;
     int64_t columns;
     fth_s3_flags s3;
 } report_options;
@@ -68,6 +68,12 @@ static const fth_option report_rows[] = {
      .argument = "USD",
      .help = "dollars an hour of the machines whose price the record does not know",
      .check = check_price},
+    {.name = "prices",
+     .type = FTH_OPTION_TEXT,
+     .offset = offsetof(report_options, prices),
+     .argument = "FILE",
+     .help = "catalogue of functions' prices; else FARTHING_PRICES, ~/.config/farthing/prices.yaml or the built-in "
+             "examples"},
     FTH_S3_FLAG_ROWS(offsetof(report_options, s3)),
 };
 static const fth_option_table report_table = {
@@ -91,7 +97,8 @@ static fth_chart_axis chosen_axis(const report_options *options)
     return (fth_chart_axis)axis;
 }
 
-static fth_status print_runs(const report_options *options, const fth_record_summary *runs, size_t count, bool compare)
+static fth_status print_runs(const report_options *options, const fth_record_summary *runs, size_t count,
+                             const fth_catalogue *catalogue, bool compare)
 {
     fth_status status = FTH_OK;
     const bool scales = !compare && count > 1 && fth_report_scales(runs, count);
@@ -105,7 +112,7 @@ static fth_status print_runs(const report_options *options, const fth_record_sum
         fth_log_info("chart written to %s", fth_output_label(output));
     }
     for (size_t i = 0; options->json && i < count; i++) {
-        json_t *json = fth_report_json(&runs[i]);
+        json_t *json = fth_report_json(&runs[i], catalogue);
         fth_cli_print_json(json);
         json_decref(json);
     }
@@ -118,8 +125,21 @@ static fth_status print_runs(const report_options *options, const fth_record_sum
     if (!options->json && !compare && count > 1)
         FTH_TRY(fth_report_bills(stdout, runs, count));
     if (!options->json && !compare && count == 1)
-        FTH_TRY(fth_report_run(stdout, &runs[0], chart_columns(options)));
+        FTH_TRY(fth_report_run(stdout, &runs[0], catalogue, chart_columns(options)));
 out:
+    return status;
+}
+
+/* Reads the catalogue only where it is needed: a mistake in it is in nobody's way otherwise. */
+static fth_status price_functions(const report_options *options, fth_record_summary *runs, size_t count,
+                                  fth_catalogue *catalogue)
+{
+    bool needed = *options->prices;
+    for (size_t i = 0; i < count; i++)
+        needed = needed || fth_ledger_has_functions(&runs[i]);
+    fth_status status = needed ? fth_catalogue_open(options->prices, catalogue) : FTH_OK;
+    for (size_t i = 0; i < count && needed && status == FTH_OK; i++)
+        fth_ledger_price_functions(&runs[i], catalogue);
     return status;
 }
 
@@ -129,6 +149,7 @@ static fth_exit_code show(const fth_command *command, const fth_invocation *invo
     report_options options = {0};
     fth_arguments arguments = {0};
     fth_record_summary *runs = NULL;
+    fth_catalogue catalogue = {0};
     fth_exit_code code;
     size_t count = 0;
 
@@ -151,13 +172,16 @@ static fth_exit_code show(const fth_command *command, const fth_invocation *invo
     for (size_t i = 0; i < count && *options.price; i++)
         fth_ledger_assume_price(&runs[i], usd_per_hour, "report --price");
     if (status == FTH_OK)
-        status = print_runs(&options, runs, count, compare);
+        status = price_functions(&options, runs, count, &catalogue);
+    if (status == FTH_OK)
+        status = print_runs(&options, runs, count, catalogue.name ? &catalogue : NULL, compare);
     if (status != FTH_OK)
         code = fth_cli_fail();
 out:
     for (size_t i = 0; i < count; i++)
         fth_record_release(&runs[i]);
     free(runs);
+    fth_catalogue_release(&catalogue);
     fth_options_release(&report_table, &options);
     fth_arguments_release(&arguments);
     return code;

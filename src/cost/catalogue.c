@@ -23,7 +23,17 @@ typedef struct reader {
     size_t capacity;
     size_t *lines; /* of each price, for the message about duplicates */
     size_t line_capacity;
+    size_t function_capacity;
+    size_t *function_lines;
+    size_t function_line_capacity;
 } reader;
+
+/* A row as it is read: a machine's price or a function's, which `instance` or `function` decides. Rates not given are NAN. */
+typedef struct price_row {
+    char cloud[16], instance[64], function[16], region[64], market[16], date[11];
+    double usd_per_hour, vcpus;
+    double usd_per_gb_second, usd_per_million_requests, usd_per_gb_out, mb_per_vcpu;
+} price_row;
 
 static size_t line_of(const reader *in)
 {
@@ -96,51 +106,164 @@ static fth_status set_rate(const reader *in, const char *value, double *usd_per_
     return FTH_OK;
 }
 
-static fth_status set_value(const reader *in, const char *key, fth_price *price)
+/* Functions of one's own may cost nothing: 0 is a rate. */
+static fth_status set_number(const reader *in, const char *key, const char *value, double *place)
+{
+    char *end = NULL;
+    *place = isdigit((unsigned char)*value) || *value == '.' ? strtod(value, &end) : NAN;
+    if (!end || *end || strpbrk(value, "xX") || !isfinite(*place) || *place >= 1e6)
+        return fth_fail(FTH_INVALID, "%s line %zu: %s \"%.40s\" is not a number from 0 on", in->name, line_of(in), key,
+                        value);
+    return FTH_OK;
+}
+
+static fth_status set_value(const reader *in, const char *key, price_row *row)
 {
     static const char *const clouds[] = {"aws", "gcp", "azure", "own", NULL};
     static const char *const markets[] = {"on-demand", "spot", NULL};
-    static const char *const keys[] = {"cloud", "instance", "region", "market", "usd_per_hour", "date", NULL};
+    const struct {
+        const char *key;
+        char *place;
+        size_t size;
+        const char *const *choices; /* NULL: any text */
+    } texts[] = {{"cloud", row->cloud, sizeof row->cloud, clouds},
+                 {"instance", row->instance, sizeof row->instance, NULL},
+                 {"function", row->function, sizeof row->function, NULL},
+                 {"region", row->region, sizeof row->region, NULL},
+                 {"market", row->market, sizeof row->market, markets}};
+    const struct {
+        const char *key;
+        double *place;
+    } numbers[] = {{"vcpus", &row->vcpus},
+                   {"usd_per_gb_second", &row->usd_per_gb_second},
+                   {"usd_per_million_requests", &row->usd_per_million_requests},
+                   {"usd_per_gb_out", &row->usd_per_gb_out},
+                   {"mb_per_vcpu", &row->mb_per_vcpu}};
+    const char *names[FTH_COUNT_OF(texts) + FTH_COUNT_OF(numbers) + 3] = {"usd_per_hour", "date"};
+    size_t count = 2;
     const char *value = (const char *)in->event.data.scalar.value;
-    if (strcmp(key, "cloud") == 0)
-        return set_choice(in, key, value, clouds, price->cloud, sizeof price->cloud);
-    if (strcmp(key, "instance") == 0)
-        return set_text(in, key, value, price->instance, sizeof price->instance);
-    if (strcmp(key, "region") == 0)
-        return set_text(in, key, value, price->region, sizeof price->region);
-    if (strcmp(key, "market") == 0)
-        return set_choice(in, key, value, markets, price->market, sizeof price->market);
+
     if (strcmp(key, "date") == 0)
-        return set_date(in, value, price->date);
+        return set_date(in, value, row->date);
     if (strcmp(key, "usd_per_hour") == 0)
-        return set_rate(in, value, &price->usd_per_hour);
-    const char *nearest = fth_nearest_name(key, keys);
+        return set_rate(in, value, &row->usd_per_hour);
+    for (size_t i = 0; i < FTH_COUNT_OF(texts); i++) {
+        names[count++] = texts[i].key;
+        if (strcmp(key, texts[i].key) == 0)
+            return texts[i].choices ? set_choice(in, key, value, texts[i].choices, texts[i].place, texts[i].size)
+                                    : set_text(in, key, value, texts[i].place, texts[i].size);
+    }
+    for (size_t i = 0; i < FTH_COUNT_OF(numbers); i++) {
+        names[count++] = numbers[i].key;
+        if (strcmp(key, numbers[i].key) == 0)
+            return set_number(in, key, value, numbers[i].place);
+    }
+    const char *nearest = fth_nearest_name(key, names);
     return fth_fail(FTH_INVALID, "%s line %zu: unknown key '%.40s'%s%s%s", in->name, line_of(in), key,
                     nearest ? "; did you mean '" : "", nearest ? nearest : "", nearest ? "'?" : "");
 }
 
-static fth_status check_row(reader *in, const fth_price *price, size_t line)
+static fth_status fail_twice(const reader *in, size_t line, size_t first)
 {
-    const char *missing = !*price->cloud ? "cloud" : !*price->instance ? "instance" : NULL;
-    if (!missing && price->usd_per_hour <= 0)
-        missing = "usd_per_hour";
+    return fth_fail(FTH_INVALID, "%s line %zu: this price was given on line %zu already", in->name, line, first);
+}
+
+/* FTH_INVALID where the row has no `missing`, or has `extra`, which belongs to the other kind of price. */
+static fth_status check_keys(const reader *in, size_t line, const char *missing, const char *extra, const char *kind)
+{
     if (missing)
         return fth_fail(FTH_INVALID, "%s line %zu: this price has no %s", in->name, line, missing);
-    for (size_t i = 0; i < in->catalogue->count; i++) {
-        const fth_price *other = &in->catalogue->prices[i];
-        if (strcmp(other->cloud, price->cloud) == 0 && strcmp(other->instance, price->instance) == 0 &&
-            strcmp(other->region, price->region) == 0 && strcmp(other->market, price->market) == 0)
-            return fth_fail(FTH_INVALID, "%s line %zu: this price was given on line %zu already", in->name, line,
-                            in->lines[i]);
-    }
+    if (extra)
+        return fth_fail(FTH_INVALID, "%s line %zu: the price of a %s has no %s", in->name, line, kind, extra);
     return FTH_OK;
+}
+
+static fth_status add_machine(reader *in, const price_row *row, size_t line)
+{
+    fth_status status = FTH_OK;
+    fth_catalogue *catalogue = in->catalogue;
+    fth_price price = {.usd_per_hour = row->usd_per_hour, .vcpus = isnan(row->vcpus) ? 0 : row->vcpus};
+    const char *missing = !*row->cloud               ? "cloud"
+                          : !*row->instance          ? "instance"
+                          : isnan(row->usd_per_hour) ? "usd_per_hour"
+                                                     : NULL;
+    const char *extra = !isnan(row->usd_per_gb_second)          ? "usd_per_gb_second"
+                        : !isnan(row->usd_per_million_requests) ? "usd_per_million_requests"
+                        : !isnan(row->usd_per_gb_out)           ? "usd_per_gb_out"
+                        : !isnan(row->mb_per_vcpu)              ? "mb_per_vcpu"
+                                                                : NULL;
+
+    FTH_TRY(check_keys(in, line, missing, extra, "machine"));
+    memcpy(price.cloud, row->cloud, sizeof price.cloud);
+    memcpy(price.instance, row->instance, sizeof price.instance);
+    memcpy(price.region, row->region, sizeof price.region);
+    memcpy(price.date, row->date, sizeof price.date);
+    snprintf(price.market, sizeof price.market, "%s", *row->market ? row->market : "on-demand");
+    for (size_t i = 0; i < catalogue->count; i++) {
+        const fth_price *other = &catalogue->prices[i];
+        if (strcmp(other->cloud, price.cloud) == 0 && strcmp(other->instance, price.instance) == 0 &&
+            strcmp(other->region, price.region) == 0 && strcmp(other->market, price.market) == 0)
+            return fail_twice(in, line, in->lines[i]);
+    }
+    FTH_TRY(fth_grow(&catalogue->prices, catalogue->count, &in->capacity, sizeof price));
+    FTH_TRY(fth_grow(&in->lines, catalogue->count, &in->line_capacity, sizeof *in->lines));
+    in->lines[catalogue->count] = line;
+    catalogue->prices[catalogue->count++] = price;
+
+out:
+    return status;
+}
+
+static double known(double rate)
+{
+    return isnan(rate) ? 0 : rate;
+}
+
+static fth_status add_function(reader *in, const price_row *row, size_t line)
+{
+    fth_status status = FTH_OK;
+    fth_catalogue *catalogue = in->catalogue;
+    fth_function_price price = {.usd_per_gb_second = row->usd_per_gb_second,
+                                .usd_per_million_requests = known(row->usd_per_million_requests),
+                                .usd_per_gb_out = known(row->usd_per_gb_out),
+                                .mb_per_vcpu = known(row->mb_per_vcpu)};
+    const char *missing = !*row->cloud ? "cloud" : isnan(row->usd_per_gb_second) ? "usd_per_gb_second" : NULL;
+    const char *extra = *row->instance              ? "instance"
+                        : *row->market              ? "market"
+                        : !isnan(row->usd_per_hour) ? "usd_per_hour"
+                        : !isnan(row->vcpus)        ? "vcpus"
+                                                    : NULL;
+
+    FTH_TRY(check_keys(in, line, missing, extra, "function"));
+    memcpy(price.cloud, row->cloud, sizeof price.cloud);
+    memcpy(price.provider, row->function, sizeof price.provider);
+    memcpy(price.region, row->region, sizeof price.region);
+    memcpy(price.date, row->date, sizeof price.date);
+    for (size_t i = 0; i < catalogue->function_count; i++) {
+        const fth_function_price *other = &catalogue->functions[i];
+        if (strcmp(other->provider, price.provider) == 0 && strcmp(other->region, price.region) == 0)
+            return fail_twice(in, line, in->function_lines[i]);
+    }
+    FTH_TRY(fth_grow(&catalogue->functions, catalogue->function_count, &in->function_capacity, sizeof price));
+    FTH_TRY(fth_grow(&in->function_lines, catalogue->function_count, &in->function_line_capacity,
+                     sizeof *in->function_lines));
+    in->function_lines[catalogue->function_count] = line;
+    catalogue->functions[catalogue->function_count++] = price;
+
+out:
+    return status;
 }
 
 /* The event is the mapping's start. */
 static fth_status read_row(reader *in)
 {
     fth_status status = FTH_OK;
-    fth_price price = {0};
+    price_row row = {.usd_per_hour = NAN,
+                     .vcpus = NAN,
+                     .usd_per_gb_second = NAN,
+                     .usd_per_million_requests = NAN,
+                     .usd_per_gb_out = NAN,
+                     .mb_per_vcpu = NAN};
     size_t line = line_of(in);
     char key[40], seen[400] = ",";
 
@@ -161,15 +284,9 @@ static fth_status read_row(reader *in)
             strcat(strcat(seen, key), ",");
         FTH_TRY(next_event(in));
         FTH_TRY(require_scalar(in, key));
-        FTH_TRY(set_value(in, key, &price));
+        FTH_TRY(set_value(in, key, &row));
     }
-    if (!*price.market)
-        snprintf(price.market, sizeof price.market, "on-demand");
-    FTH_TRY(check_row(in, &price, line));
-    FTH_TRY(fth_grow(&in->catalogue->prices, in->catalogue->count, &in->capacity, sizeof price));
-    FTH_TRY(fth_grow(&in->lines, in->catalogue->count, &in->line_capacity, sizeof *in->lines));
-    in->lines[in->catalogue->count] = line;
-    in->catalogue->prices[in->catalogue->count++] = price;
+    FTH_TRY(*row.function ? add_function(in, &row, line) : add_machine(in, &row, line));
 
 out:
     return status;
@@ -221,6 +338,7 @@ out:
     if (parser_made)
         yaml_parser_delete(&in.parser);
     free(in.lines);
+    free(in.function_lines);
     return status;
 }
 
@@ -251,6 +369,7 @@ void fth_catalogue_release(fth_catalogue *catalogue)
 {
     free(catalogue->name);
     free(catalogue->prices);
+    free(catalogue->functions);
     *catalogue = (fth_catalogue){0};
 }
 

@@ -1,8 +1,10 @@
 /* Money: what a machine costs an hour, and what a run has cost on all its machines.
  *
- * catalogue.c   prices from a YAML file; one with dated examples is built in (share/prices.yaml)
- * price.c       which price a machine has, and where the catalogue is looked for
- * ledger.c      the record's machines with their dollars: useful, lost, per epoch, to an accuracy */
+ * catalogue.c        prices from a YAML file; one with dated examples is built in (share/prices.yaml)
+ * price.c            which price a machine or a function has, and where the catalogue is looked for
+ * ledger.c           the record's machines with their dollars: useful, lost, per epoch, to an accuracy
+ * ledger_functions.c the same for the functions that worked for a parameter server
+ * function_model.h   what a job would take and cost in functions, and on a VM */
 #ifndef FTH_COST_COST_H
 #define FTH_COST_COST_H
 
@@ -17,12 +19,27 @@ typedef struct fth_price {
     char market[16];   /* "on-demand", "spot" */
     char date[11];     /* "2025-06-01"; "": not said */
     double usd_per_hour;
+    double vcpus; /* that it has all the time; 0: not said, or not all the time */
 } fth_price;
+
+/* What a platform takes for functions. */
+typedef struct fth_function_price {
+    char cloud[16];    /* "aws", "own", ... */
+    char provider[16]; /* "lambda", "openwhisk": as in the record's "invocation" events */
+    char region[64];   /* "": any */
+    char date[11];
+    double usd_per_gb_second; /* of configured memory; a GB is 1,024 MB */
+    double usd_per_million_requests;
+    double usd_per_gb_out; /* bytes that a function sends */
+    double mb_per_vcpu;    /* memory that brings one; 0: not said */
+} fth_function_price;
 
 typedef struct fth_catalogue {
     char *name; /* the file's, or "built-in catalogue" */
     fth_price *prices;
     size_t count;
+    fth_function_price *functions;
+    size_t function_count;
 } fth_catalogue;
 
 /* Reads a catalogue, strictly: whatever is wrong is an error with file and line. Release it in either case. */
@@ -57,6 +74,10 @@ typedef struct fth_price_answer {
  * What was assumed is said in `source`. False if the type is not in the catalogue at all. */
 bool fth_price_find(const fth_catalogue *catalogue, const fth_price_query *query, fth_price_answer *answer);
 
+/* The price of a provider's functions: of the region, else of any, else of another; NULL: the catalogue has none. */
+const fth_function_price *fth_function_price_find(const fth_catalogue *catalogue, const char *provider,
+                                                  const char *region);
+
 /* --price: "0.526", "0.526usd", "$0.526"; an amount above 0 and below a million. */
 fth_status fth_usd_parse(const char *text, double *usd);
 /* 0.0123 -> "$0.0123", 12.3 -> "$12.30", NAN -> "-". */
@@ -85,17 +106,34 @@ typedef struct fth_ledger_node {
     double usd_per_hour, usd;    /* NAN: unknown */
 } fth_ledger_node;
 
+/* The invocations of one function that worked for a parameter server, from the record's "invocation" events. */
+typedef struct fth_ledger_function {
+    char provider[32], function[96]; /* "": not said */
+    double memory_mb;                /* 0: not said */
+    int64_t invocations, cold, failed;
+    int64_t lost; /* no more was heard of them: `seconds` until then */
+    double seconds, lost_s;
+    double gb_s;                       /* each invocation rounded up to a millisecond */
+    double received_bytes, sent_bytes; /* NAN: not said */
+    double peak_bytes;                 /* NAN: not said */
+    double usd, lost_usd;              /* NAN where one has no price */
+} fth_ledger_function;
+
 typedef struct fth_ledger {
     const fth_record_summary *run;
     fth_ledger_row *rows; /* in time's order */
     size_t count;
     fth_ledger_node *nodes;
     size_t node_count;
+    fth_ledger_function *functions;
+    size_t function_count;
+    double functions_usd;                         /* of those with a price; NAN: there is none */
     size_t priced;                                /* rows and nodes whose rate is known */
     double seconds, useful_s, lost_s, starting_s; /* of all machines and nodes */
     bool lost_is_minimum;                         /* of some row */
-    double usd, lost_usd;                         /* of those whose rate is known; NAN if there is none */
-    double usd_per_epoch;                         /* NAN where unknown */
+    double usd;           /* of those whose rate is known, functions too; NAN if there is none */
+    double lost_usd;      /* the same, of machines and nodes alone */
+    double usd_per_epoch; /* NAN where unknown */
     int64_t steps_lost;
     double epochs;
 } fth_ledger;
@@ -108,7 +146,25 @@ void fth_ledger_release(fth_ledger *ledger);
  */
 void fth_ledger_assume_price(fth_record_summary *run, double usd_per_hour, const char *source);
 
-/* What had been paid by all machines at a moment of `point`; NAN where a rate before it is unknown. */
+bool fth_ledger_has_functions(const fth_record_summary *run);
+/* Gives a price to the functions of a run, in the summary alone. */
+void fth_ledger_price_functions(fth_record_summary *run, const fth_catalogue *catalogue);
+
+/* From the request for a VM to its first step, as a cloud usually takes: plans and comparisons count it. */
+#define FTH_VM_START_S 60.0
+
+/* A VM that would have done what a run's functions did. Its vCPUs are taken to be as fast as those of functions, which have
+ * one for each price's mb_per_vcpu. */
+typedef struct fth_ledger_vm {
+    const fth_price *on_demand, *spot; /* in the catalogue; spot: may be NULL */
+    double seconds;                    /* start_s and the work */
+    double on_demand_usd, spot_usd;    /* spot: NAN where there is no price */
+} fth_ledger_vm;
+/* The cheapest on-demand machine of the catalogue whose vCPUs are known, in the functions' cloud where it has one; false: there
+ * is none, or the functions' vCPUs are not known. */
+bool fth_ledger_compare_vm(const fth_ledger *ledger, const fth_catalogue *catalogue, double start_s, fth_ledger_vm *vm);
+
+/* What had been paid by all machines, and for functions, at a moment of `point`; NAN where a rate before it is unknown. */
 double fth_ledger_usd_at(const fth_ledger *ledger, const fth_record_point *point);
 double fth_ledger_seconds_at(const fth_ledger *ledger, const fth_record_point *point);
 

@@ -12,6 +12,7 @@
 #include <stdlib.h>
 
 #include "cost/cost.h"
+#include "cost/ledger_functions.h"
 
 /* `facts` is a machine's "start" event, or what a node told. */
 static double rate_of(const json_t *facts)
@@ -60,7 +61,8 @@ static void add_money(fth_ledger *ledger, double usd, double lost_usd)
 
 static void add_up(fth_ledger *ledger)
 {
-    ledger->usd = ledger->lost_usd = ledger->usd_per_epoch = NAN;
+    size_t unpriced = 0;
+    ledger->usd = ledger->lost_usd = ledger->usd_per_epoch = ledger->functions_usd = NAN;
     for (size_t i = 0; i < ledger->count; i++) {
         const fth_ledger_row *row = &ledger->rows[i];
         ledger->seconds += row->seconds;
@@ -84,7 +86,16 @@ static void add_up(fth_ledger *ledger)
         if (isfinite(node->usd))
             add_money(ledger, node->usd, node->usd_per_hour * share * row->lost_s / 3600);
     }
-    if (ledger->epochs > 0 && ledger->priced == ledger->count + ledger->node_count)
+    for (size_t i = 0; i < ledger->function_count; i++) {
+        const fth_ledger_function *function = &ledger->functions[i];
+        if (!isfinite(function->usd)) {
+            unpriced++;
+            continue;
+        }
+        ledger->functions_usd = function->usd + (isfinite(ledger->functions_usd) ? ledger->functions_usd : 0);
+        ledger->usd = function->usd + (isfinite(ledger->usd) ? ledger->usd : 0);
+    }
+    if (ledger->epochs > 0 && unpriced == 0 && ledger->priced == ledger->count + ledger->node_count)
         ledger->usd_per_epoch = ledger->usd / ledger->epochs;
 }
 
@@ -116,6 +127,7 @@ fth_status fth_ledger_make(const fth_record_summary *run, fth_ledger *ledger)
         const double rate = rate_of(run->nodes[i].facts);
         ledger->nodes[i] = (fth_ledger_node){&run->nodes[i], rate, rate * run->nodes[i].seconds / 3600};
     }
+    FTH_TRY(fth_ledger_find_functions(run, ledger));
     add_up(ledger);
 
 out:
@@ -126,6 +138,7 @@ void fth_ledger_release(fth_ledger *ledger)
 {
     free(ledger->rows);
     free(ledger->nodes);
+    free(ledger->functions);
     *ledger = (fth_ledger){0};
 }
 
@@ -145,11 +158,20 @@ static double share_before(const fth_ledger *ledger, const fth_record_point *poi
     return row->seconds > 0 ? seconds_on(row, point) / row->seconds : 1;
 }
 
+/* Invocations are told of when they end; before, they are taken to cost the same every second of training. */
+static double functions_usd_at(const fth_ledger *ledger, const fth_record_point *point)
+{
+    double usd = 0, share = ledger->run->elapsed_s > 0 ? point->elapsed_s / ledger->run->elapsed_s : 1;
+    for (size_t i = 0; i < ledger->function_count; i++)
+        usd += ledger->functions[i].usd;
+    return usd * (isfinite(share) ? fmin(fmax(0, share), 1) : 1);
+}
+
 double fth_ledger_usd_at(const fth_ledger *ledger, const fth_record_point *point)
 {
-    double usd = 0;
     if (point->machine >= ledger->count)
         return NAN;
+    double usd = functions_usd_at(ledger, point);
     for (size_t i = 0; i < point->machine; i++)
         usd += ledger->rows[i].usd;
     for (size_t i = 0; i < ledger->node_count; i++) {

@@ -1,4 +1,4 @@
-/* Which price a machine has: the nearest row of the catalogue, with what had to be assumed said. */
+/* Which price a machine, or a function, has: the nearest row of the catalogue, with what had to be assumed said. */
 #include <ctype.h>
 #include <math.h>
 #include <stdio.h>
@@ -93,4 +93,20 @@ bool fth_price_find(const fth_catalogue *catalogue, const fth_price_query *query
     snprintf(answer->source, sizeof answer->source, "%.60s%s%s: %s %s%s%s%s", catalogue->name, *best->date ? ", " : "",
              best->date, best->instance, best->market, *best->region ? " in " : "", best->region, note);
     return true;
+}
+
+const fth_function_price *fth_function_price_find(const fth_catalogue *catalogue, const char *provider,
+                                                  const char *region)
+{
+    const fth_function_price *best = NULL;
+    int best_misfit = DOES_NOT_FIT;
+    for (size_t i = 0; i < catalogue->function_count; i++) {
+        const fth_function_price *price = &catalogue->functions[i];
+        int its = !*price->region ? ANY_REGION : *region && region_holds(price->region, region) ? EXACT : OTHER_REGION;
+        if (strcmp(price->provider, provider) == 0 && its < best_misfit) {
+            best_misfit = its;
+            best = price;
+        }
+    }
+    return best;
 }

@@ -42,6 +42,8 @@
  *     checkpoint   step, seconds, bytes, file
  *     bad_images   step, epoch, count (in this process so far), images: [{name, reason, part}]: unreadable image files
  *     worker_lost  step, worker, process, reason, batch, replaced, lost: a worker process ended and was replaced
+ *     invocation   worker, provider, function, id, memory_mb, seconds, cold, peak_bytes, received_bytes, sent_bytes, ended ("done",
+ *                  "deadline", "error", "lost"): a function that worked for a parameter server has ended
  *     warning      step, message: a checkpoint or model could not be written and will be tried again
  *     error        step, epoch, status, message: the run failed
  *     interrupted  step, epoch, reason (for people), elapsed_s, samples, METERS: stopped on request; can be resumed

@@ -195,8 +195,11 @@ static fth_status read_event(reader *r, json_t *event)
         summary->accelerator_memory_bytes = memory;
     r->waits_are_known = r->waits_are_known || json_object_get(event, "data_wait_s");
     bool is_end = strcmp(name, "end") == 0;
-    json_decref(summary->end);
-    summary->end = is_end ? json_incref(event) : NULL; /* whatever follows an end reopens the run */
+    bool is_late = strcmp(name, "invocation") == 0; /* of a function that heard of the end, and ended then */
+    if (!is_late) {
+        json_decref(summary->end);
+        summary->end = is_end ? json_incref(event) : NULL; /* whatever else follows an end reopens the run */
+    }
 
     if (strcmp(name, "step") == 0)
         return read_step(r, event);

@@ -200,6 +200,42 @@ static char *momentum_of(const fth_record_summary *run)
     return momentum;
 }
 
+static double functions_seconds(const fth_ledger *ledger)
+{
+    double seconds = 0;
+    for (size_t i = 0; i < ledger->function_count; i++)
+        seconds += ledger->functions[i].seconds;
+    return seconds;
+}
+
+/* All functions in one line; they have a table of their own. */
+static fth_status add_functions(const bill *all, const fth_ledger *ledger)
+{
+    line sum = {.seconds = functions_seconds(ledger),
+                .usd_per_hour = NAN,
+                .usd = ledger->functions_usd,
+                .epochs = NAN,
+                .learning_rate = NAN,
+                .accuracy = NAN};
+    int64_t invocations = 0;
+    for (size_t i = 0; i < ledger->function_count; i++) {
+        invocations += ledger->functions[i].invocations;
+        sum.lost_s += ledger->functions[i].lost_s;
+    }
+    char *name = fth_format("functions, %s", FTH_COUNTED(invocations, "invocation"));
+    fth_status status = add_cells(all, &sum, name, false);
+    free(name);
+    return status;
+}
+
+static double functions_lost_seconds(const fth_ledger *ledger)
+{
+    double seconds = 0;
+    for (size_t i = 0; i < ledger->function_count; i++)
+        seconds += ledger->functions[i].lost_s;
+    return seconds;
+}
+
 static fth_status add_run(bill *all, const fth_ledger *ledger)
 {
     fth_status status = FTH_OK;
@@ -216,13 +252,15 @@ static fth_status add_run(bill *all, const fth_ledger *ledger)
         free(name);
         FTH_TRY(status);
     }
-    line total = {.seconds = ledger->seconds,
-                  .lost_s = ledger->lost_s,
+    if (ledger->function_count > 0)
+        FTH_TRY(add_functions(all, ledger));
+    line total = {.seconds = ledger->seconds + functions_seconds(ledger),
+                  .lost_s = ledger->lost_s + functions_lost_seconds(ledger),
                   .lost_is_minimum = ledger->lost_is_minimum,
                   .usd = ledger->usd,
                   .epochs = ledger->epochs,
                   .accuracy = ledger->run->last_accuracy};
-    if (all_count != 1)
+    if (all_count != 1 || ledger->function_count > 0)
         FTH_TRY(add_cells(all, &total, "total", true));
 out:
     free(all->momentum);
@@ -413,11 +451,11 @@ static fth_status print_table(FILE *output, const fth_ledger *ledgers, size_t co
         char letter[2] = {(char)('A' + i), '\0'};
         all.letter = letter;
         FTH_TRY(add_run(&all, &ledgers[i]));
-        sum.seconds += ledgers[i].seconds;
-        sum.lost_s += ledgers[i].lost_s;
+        sum.seconds += ledgers[i].seconds + functions_seconds(&ledgers[i]);
+        sum.lost_s += ledgers[i].lost_s + functions_lost_seconds(&ledgers[i]);
         sum.lost_is_minimum = sum.lost_is_minimum || ledgers[i].lost_is_minimum;
         sum.epochs += ledgers[i].epochs;
-        sum.usd += ledgers[i].priced > 0 ? ledgers[i].usd : 0;
+        sum.usd += isfinite(ledgers[i].usd) ? ledgers[i].usd : 0;
     }
     all.letter = "all";
     if (count > 1)
@@ -440,25 +478,27 @@ fth_status fth_report_bills(FILE *output, const fth_record_summary *runs, size_t
     fth_status status = FTH_OK;
     fth_ledger *ledgers = NULL;
     size_t priced = 0, machines = 0;
+    bool has_amounts = false;
     FTH_REQUIRE(run_count <= 26, FTH_INVALID, "a report takes at most 26 runs, not %zu", run_count);
     FTH_TRY(fth_allocate(run_count, sizeof *ledgers, &ledgers));
     for (size_t i = 0; i < run_count; i++) {
         FTH_TRY(fth_ledger_make(&runs[i], &ledgers[i]));
         priced += ledgers[i].priced;
+        has_amounts = has_amounts || isfinite(ledgers[i].usd);
         machines += ledgers[i].count + ledgers[i].node_count;
         if (run_count > 1)
             fth_print_line(output, "%c  %s", (char)('A' + i), runs[i].id);
     }
     if (run_count > 1)
         fputc('\n', output);
-    FTH_TRY(print_table(output, ledgers, run_count, priced > 0));
+    FTH_TRY(print_table(output, ledgers, run_count, has_amounts));
     print_hint(output, machines - priced, machines);
 out:
     release_ledgers(ledgers, run_count);
     return status;
 }
 
-fth_status fth_report_bill(FILE *output, const fth_record_summary *run)
+fth_status fth_report_bill(FILE *output, const fth_record_summary *run, const fth_catalogue *catalogue)
 {
     fth_status status = FTH_OK;
     fth_ledger ledger = {0};
@@ -466,8 +506,8 @@ fth_status fth_report_bill(FILE *output, const fth_record_summary *run)
     const size_t machines = ledger.count + ledger.node_count;
     if (ledger.count == 0)
         goto out;
-    if (machines > 1 || ledger.priced > 0) {
-        FTH_TRY(print_table(output, &ledger, 1, ledger.priced > 0));
+    if (machines > 1 || ledger.priced > 0 || ledger.function_count > 0) {
+        FTH_TRY(print_table(output, &ledger, 1, isfinite(ledger.usd)));
         if (ledger.priced > 0 || ledger.lost_s > 0) {
             fputc('\n', output);
             FTH_TRY(print_parts(output, &ledger));
@@ -482,6 +522,7 @@ fth_status fth_report_bill(FILE *output, const fth_record_summary *run)
     }
     print_hint(output, machines - ledger.priced, machines);
     fputc('\n', output);
+    FTH_TRY(fth_report_functions(output, &ledger, catalogue));
 out:
     fth_ledger_release(&ledger);
     return status;

@@ -79,7 +79,7 @@ static json_t *milestones_json(const fth_ledger *ledger)
     return array;
 }
 
-json_t *fth_report_bill_json(const fth_record_summary *run)
+json_t *fth_report_bill_json(const fth_record_summary *run, const fth_catalogue *catalogue)
 {
     fth_ledger ledger = {0};
     json_t *bill = NULL;
@@ -100,6 +100,7 @@ json_t *fth_report_bill_json(const fth_record_summary *run)
     json_object_set_new(bill, "steps_lost", json_integer(ledger.steps_lost));
     fth_json_set_number(bill, "epochs", ledger.epochs);
     fth_json_set_number(bill, "usd_per_epoch", ledger.usd_per_epoch);
+    fth_report_functions_json(&ledger, catalogue, bill);
     json_object_set_new(bill, "to_accuracy", milestones_json(&ledger));
 out:
     fth_ledger_release(&ledger);

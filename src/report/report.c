@@ -313,7 +313,7 @@ out:
 
 /* ---- the whole ---- */
 
-fth_status fth_report_run(FILE *output, const fth_record_summary *run, int columns)
+fth_status fth_report_run(FILE *output, const fth_record_summary *run, const fth_catalogue *catalogue, int columns)
 {
     static const fth_alignment alignments[] = {FTH_LEFT, FTH_LEFT};
     fth_status status = FTH_OK;
@@ -335,7 +335,7 @@ fth_status fth_report_run(FILE *output, const fth_record_summary *run, int colum
         FTH_TRY(fth_report_scaling(output, run, 1, columns));
         fputc('\n', output);
     }
-    FTH_TRY(fth_report_bill(output, run));
+    FTH_TRY(fth_report_bill(output, run, catalogue));
     FTH_TRY(print_chart(output, run, FTH_LOSS, columns));
     if (fth_report_has(&run->training, FTH_ACCURACY) || fth_report_has(&run->validation, FTH_ACCURACY)) {
         fputc('\n', output);
@@ -348,7 +348,7 @@ out:
 
 /* ---- as JSON ---- */
 
-json_t *fth_report_json(const fth_record_summary *run)
+json_t *fth_report_json(const fth_record_summary *run, const fth_catalogue *catalogue)
 {
     json_t *object = json_object();
     char *state = fth_report_state(run);
@@ -391,7 +391,7 @@ json_t *fth_report_json(const fth_record_summary *run)
                             json_pack("{s:I, s:o, s:o, s:s}", "step", (json_int_t)run->kept.step, "loss",
                                       fth_json_number(run->kept.loss), "accuracy", fth_json_number(run->kept.accuracy),
                                       "by", run->kept.by));
-    json_t *bill = fth_report_bill_json(run);
+    json_t *bill = fth_report_bill_json(run, catalogue);
     if (bill)
         json_object_set_new(object, "bill", bill);
     json_t *data = fth_report_data_json(run);

@@ -10,8 +10,9 @@
 #include "record/record.h"
 #include "train/confusion.h"
 
-/* One run: tables of what it did and what it took, and charts of loss and accuracy as wide as `columns`. */
-fth_status fth_report_run(FILE *output, const fth_record_summary *run, int columns);
+/* One run: tables of what it did and what it took, and charts of loss and accuracy as wide as `columns`. With a catalogue, what
+ * a VM would have cost stands beside its functions; NULL: none. */
+fth_status fth_report_run(FILE *output, const fth_record_summary *run, const fth_catalogue *catalogue, int columns);
 
 /* What curves are drawn over. By default steps, or epochs where steps do not mean the same in all runs. */
 typedef enum fth_chart_axis { FTH_OVER_DEFAULT, FTH_OVER_STEPS, FTH_OVER_EPOCHS, FTH_OVER_TIME } fth_chart_axis;
@@ -37,7 +38,7 @@ char *fth_report_ending(const json_t *run, const json_t *end);
 fth_status fth_report_bills(FILE *output, const fth_record_summary *runs, size_t run_count);
 
 /* What a report says, as JSON, one object per run. */
-json_t *fth_report_json(const fth_record_summary *run);
+json_t *fth_report_json(const fth_record_summary *run, const fth_catalogue *catalogue);
 
 /* Loss and accuracy side by side as a picture, titled with the run's name and drawn by gnuplot: PNG or SVG by the path's
  * ending, or by what stands before it where it has none ("svg:-", "png:/dev/fd/3"). PNG for "-" and for a device or pipe

@@ -31,8 +31,12 @@ const char *fth_report_axis_name(fth_chart_axis axis);
 double fth_report_last_training_loss(const fth_record_summary *run);
 
 /* A run's machines, what they cost, and what interrupted them (bill.c); nothing for a record that names no machine. */
-fth_status fth_report_bill(FILE *output, const fth_record_summary *run);
-json_t *fth_report_bill_json(const fth_record_summary *run); /* or NULL */
+fth_status fth_report_bill(FILE *output, const fth_record_summary *run, const fth_catalogue *catalogue);
+json_t *fth_report_bill_json(const fth_record_summary *run, const fth_catalogue *catalogue); /* or NULL */
+
+/* Its functions (bill_functions.c); nothing where there were none. The catalogue may be NULL. */
+fth_status fth_report_functions(FILE *output, const fth_ledger *ledger, const fth_catalogue *catalogue);
+void fth_report_functions_json(const fth_ledger *ledger, const fth_catalogue *catalogue, json_t *bill);
 
 /* What the run had of a batch cache (data_section.c); nothing for one that had none. */
 fth_status fth_report_data(FILE *output, const fth_record_summary *run);

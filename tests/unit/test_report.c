@@ -351,7 +351,7 @@ static void test_report_says_what_happened(void **state)
     use_ascii(false);
     json_array_append_new(run.events, json_pack("{s:s, s:s}", "event", "error", "message", "the loss is NaN"));
     capture_start(&output);
-    assert_int_equal(fth_report_run(output.file, &run, 80), FTH_OK);
+    assert_int_equal(fth_report_run(output.file, &run, NULL, 80), FTH_OK);
     char *text = capture_end(&output);
     assert_non_null(strstr(text, "failed: the loss is NaN"));
     assert_non_null(strstr(text, "mnist-cnn, 1,199,882 parameters"));
@@ -360,7 +360,7 @@ static void test_report_says_what_happened(void **state)
     assert_non_null(strstr(text, "100 MB"));
     free(text);
 
-    json_t *json = fth_report_json(&run);
+    json_t *json = fth_report_json(&run, NULL);
     assert_int_equal(json_integer_value(json_object_get(json, "steps")), 200);
     assert_null(json_object_get(json, "best_loss")); /* unknown is absent */
     json_decref(json);
@@ -374,7 +374,7 @@ static void test_report_names_the_accelerator(void **state)
     capture output;
     use_ascii(false);
     capture_start(&output);
-    assert_int_equal(fth_report_run(output.file, &run, 80), FTH_OK);
+    assert_int_equal(fth_report_run(output.file, &run, NULL, 80), FTH_OK);
     char *text = capture_end(&output);
     assert_null(strstr(text, "accelerator")); /* a CPU has none */
     free(text);
@@ -384,18 +384,18 @@ static void test_report_names_the_accelerator(void **state)
     run.accelerator_utilization = 0.934;
     run.accelerator_s = 7.5;
     capture_start(&output);
-    assert_int_equal(fth_report_run(output.file, &run, 80), FTH_OK);
+    assert_int_equal(fth_report_run(output.file, &run, NULL, 80), FTH_OK);
     text = capture_end(&output);
     assert_non_null(strstr(text, "NVIDIA H200, 93 % busy, 12"));
     assert_non_null(strstr(text, "75.0 %"));
     free(text);
-    json_t *json = fth_report_json(&run);
+    json_t *json = fth_report_json(&run, NULL);
     assert_true(json_real_value(json_object_get(json, "accelerator_s")) == 7.5);
     json_decref(json);
 
     run.accelerator_utilization = NAN; /* no NVML */
     capture_start(&output);
-    assert_int_equal(fth_report_run(output.file, &run, 80), FTH_OK);
+    assert_int_equal(fth_report_run(output.file, &run, NULL, 80), FTH_OK);
     text = capture_end(&output);
     assert_non_null(strstr(text, "NVIDIA H200, 12"));
     assert_null(strstr(text, "busy"));
@@ -414,7 +414,7 @@ static void test_report_of_an_empty_run(void **state)
     run.best_loss = run.best_accuracy = run.last_loss = run.last_accuracy = run.samples_per_s = NAN;
     capture output;
     capture_start(&output);
-    assert_int_equal(fth_report_run(output.file, &run, 80), FTH_OK);
+    assert_int_equal(fth_report_run(output.file, &run, NULL, 80), FTH_OK);
     char *text = capture_end(&output);
     assert_non_null(strstr(text, "nothing to draw yet"));
     assert_non_null(strstr(text, "unfinished, at step 1"));

@@ -44,7 +44,7 @@ static char *report(const fth_record_summary *run)
     char *text = NULL;
     size_t size;
     FILE *file = open_memstream(&text, &size);
-    assert_int_equal(fth_report_run(file, run, 60), FTH_OK);
+    assert_int_equal(fth_report_run(file, run, NULL, 60), FTH_OK);
     fclose(file);
     return text;
 }
@@ -133,7 +133,7 @@ static void a_hundred_machines(void **state)
     contains(text, "and 1 more interruption; --json has them all");
     free(text);
     fth_record_release(&shorter);
-    json_t *json = fth_report_json(&run);
+    json_t *json = fth_report_json(&run, NULL);
     json_t *bill = json_object_get(json, "bill");
     assert_int_equal(json_array_size(json_object_get(bill, "machines")), 100);
     assert_true(fabs(json_number_value(json_object_get(bill, "usd")) - 1) < 1e-9);
