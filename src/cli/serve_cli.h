@@ -6,7 +6,7 @@
 #include "cli/cli.h"
 #include "http/tls.h"
 
-extern const fth_command fth_serve_parameters, fth_serve_batches;
+extern const fth_command fth_serve_parameters, fth_serve_batches, fth_serve_functions;
 
 typedef struct fth_serving_flags {
     char *address, *host_names, *keys, *certificate, *key;

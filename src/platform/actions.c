@@ -142,7 +142,7 @@ static fth_status add_package(const fth_function_spec *spec, const char *place, 
     FTH_TRY(fth_file_sha256_of(spec->zip, sha256, &size));
     json_object_set_new(facts, "code_bytes", json_integer((json_int_t)size));
     json_object_set_new(facts, "code_sha256", json_string(sha256));
-    json_object_set_new(facts, "package", json_true());
+    json_object_set_new(facts, "package", json_string(strrchr(place, '/') + 1));
 
 out:
     free(bootstrap);
@@ -165,14 +165,18 @@ static fth_status write_secrets(const fth_function_spec *spec, const char *path)
 }
 
 /* Removes what no longer, or never, belonged to the published revision. */
-static void remove_others(const char *place, const char *revision)
+static void remove_others(const char *place, const json_t *facts)
 {
+    char secrets[64];
+    const char *package = fth_json_text(facts, "package", "");
+    snprintf(secrets, sizeof secrets, "secrets-%s.json", fth_json_text(facts, "revision", ""));
     DIR *folder = opendir(place);
     for (struct dirent *entry; folder && (entry = readdir(folder));) {
-        const char *dash = strchr(entry->d_name, '-');
-        if (!dash || strncmp(dash + 1, revision, strlen(revision)) == 0)
+        const char *name = entry->d_name;
+        const bool ours = strncmp(name, "secrets-", 8) == 0 || strncmp(name, "package-", 8) == 0;
+        if (!ours || strcmp(name, secrets) == 0 || strcmp(name, package) == 0)
             continue;
-        char *path = fth_path_join(place, entry->d_name);
+        char *path = fth_path_join(place, name);
         fth_remove_tree(path);
         free(path);
     }
@@ -180,26 +184,13 @@ static void remove_others(const char *place, const char *revision)
         closedir(folder);
 }
 
-fth_status fth_action_store(const char *folder, const fth_function_spec *spec, const json_t *more)
+/* What action.json says, apart from the code. */
+static json_t *make_facts(const fth_function_spec *spec, const json_t *more, const char *revision, const json_t *before)
 {
-    fth_status status = FTH_OK;
-    char revision[FTH_ACTION_REVISION];
-    char *place = NULL, *file = NULL, *secrets = NULL, *package = NULL;
-    json_t *facts = more ? json_deep_copy(more) : json_object(), *command = NULL, *before = NULL;
-    int64_t version = 0;
-
-    FTH_TRY(check_spec(spec));
-    FTH_TRY(fth_make_id(8, revision));
-    place = path_of(folder, spec->name, NULL);
-    file = path_of(folder, spec->name, "action.json");
-    secrets = fth_format("%s/secrets-%s.json", place, revision);
-    package = fth_format("%s/package-%s", place, revision);
-    FTH_TRY(fth_folder_create(place));
-    if (fth_file_exists(file) && fth_json_read(file, &before) == FTH_OK)
-        version = json_integer_value(json_object_get(before, "version"));
+    json_t *facts = more ? json_deep_copy(more) : json_object();
     json_object_set_new(facts, "name", json_string(spec->name));
     json_object_set_new(facts, "revision", json_string(revision));
-    json_object_set_new(facts, "version", json_integer(version + 1));
+    json_object_set_new(facts, "version", json_integer(json_integer_value(json_object_get(before, "version")) + 1));
     json_object_set_new(facts, "contract", json_string(spec->contract ? spec->contract : "openwhisk"));
     json_object_set_new(facts, "memory_mb", json_integer(spec->memory_mb ? spec->memory_mb : usual_mb));
     json_object_set_new(facts, "timeout_s", json_real(spec->timeout_s > 0 ? spec->timeout_s : usual_timeout_s));
@@ -209,31 +200,85 @@ fth_status fth_action_store(const char *folder, const fth_function_spec *spec, c
     if (spec->role)
         json_object_set_new(facts, "role", json_string(spec->role));
     if (spec->command) {
-        command = json_array();
+        json_t *command = json_array();
         for (const char *const *word = spec->command; *word; word++)
             json_array_append_new(command, json_string(*word));
-        json_object_set(facts, "command", command);
+        json_object_set_new(facts, "command", command);
     }
+    return facts;
+}
+
+/* Writes a new revision and publishes it. `keeps_code`: command, package or image are those of `before`. */
+static fth_status publish(const char *folder, const fth_function_spec *spec, const json_t *more, const json_t *before,
+                          bool keeps_code)
+{
+    static const char *const code[] = {"command", "image", "package", "code_bytes", "code_sha256"};
+    fth_status status = FTH_OK;
+    char revision[FTH_ACTION_REVISION];
+    char *place = path_of(folder, spec->name, NULL), *file = path_of(folder, spec->name, "action.json");
+    char *secrets = NULL, *package = NULL;
+    json_t *facts = NULL;
+
+    FTH_TRY(fth_make_id(8, revision));
+    secrets = fth_format("%s/secrets-%s.json", place, revision);
+    package = fth_format("%s/package-%s", place, revision);
+    FTH_TRY(fth_folder_create(place));
+    FTH_REQUIRE(facts = make_facts(spec, more, revision, before), FTH_NO_MEMORY, "no memory for %s", file);
+    for (size_t i = 0; keeps_code && i < FTH_COUNT_OF(code); i++)
+        if (json_object_get(before, code[i]))
+            json_object_set(facts, code[i], json_object_get(before, code[i]));
     FTH_TRY(write_secrets(spec, secrets));
-    if (spec->zip)
+    if (spec->zip && !keeps_code)
         FTH_TRY(add_package(spec, package, facts));
     FTH_TRY(fth_json_write(file, facts));
-    remove_others(place, revision);
+    remove_others(place, facts);
 
 out:
-    if (status != FTH_OK && secrets) { /* the message is kept: nothing below can fail loudly */
+    if (status != FTH_OK && secrets) {
         unlink(secrets);
         fth_remove_tree(package);
         if (!fth_file_exists(file))
             rmdir(place);
     }
     json_decref(facts);
-    json_decref(command);
-    json_decref(before);
     free(place);
     free(file);
     free(secrets);
     free(package);
+    return status;
+}
+
+/* action.json of what is deployed under that name; NULL: nothing is. */
+static json_t *read_before(const char *folder, const char *name)
+{
+    char *file = path_of(folder, name, "action.json");
+    json_t *before = NULL;
+    if (fth_file_exists(file) && fth_json_read(file, &before) != FTH_OK)
+        before = NULL; /* what is damaged is replaced */
+    free(file);
+    return before;
+}
+
+fth_status fth_action_store(const char *folder, const fth_function_spec *spec, const json_t *more)
+{
+    fth_status status = check_spec(spec);
+    if (status != FTH_OK)
+        return status;
+    json_t *before = read_before(folder, spec->name);
+    status = publish(folder, spec, more, before, false);
+    json_decref(before);
+    return status;
+}
+
+fth_status fth_action_change(const char *folder, const fth_function_spec *spec, const json_t *more)
+{
+    fth_status status = check_spec(spec);
+    if (status != FTH_OK)
+        return status;
+    json_t *before = read_before(folder, spec->name);
+    status = before ? publish(folder, spec, more, before, true)
+                    : fth_fail(FTH_INVALID, "no function %s; deploy it first", spec->name);
+    json_decref(before);
     return status;
 }
 
@@ -266,8 +311,9 @@ fth_status fth_action_load(const char *folder, const char *name, fth_action *act
     FTH_REQUIRE(action->memory_mb > 0 && action->timeout_s > 0 && *action->revision, FTH_CORRUPT,
                 "read %s: it lacks limits or revision; deploy the function again", file);
     action->command = json_incref(json_object_get(action->facts, "command"));
-    if (json_is_true(json_object_get(action->facts, "package")))
-        action->package = fth_format("%s/actions/%s/package-%s", folder, name, action->revision);
+    const char *package = fth_json_text(action->facts, "package", NULL);
+    if (package)
+        action->package = path_of(folder, name, package);
     secrets_file = fth_format("%s/actions/%s/secrets-%s.json", folder, name, action->revision);
     FTH_TRY(fth_json_read(secrets_file, &secrets));
     action->environment = json_incref(json_object_get(secrets, "environment"));

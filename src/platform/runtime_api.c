@@ -288,7 +288,8 @@ fth_status fth_runtime_api_invoke(fth_runtime_api *api, const fth_runtime_event 
     }
     while (!answer->answered) {
         const bool delivered = !isnan(answer->delivered_s);
-        fth_deadline until = delivered ? (fth_deadline){answer->delivered_s + event->timeout_s} : start,
+        fth_deadline until =
+                         delivered ? (fth_deadline){answer->delivered_s + event->timeout_s + event->grace_s} : start,
                      soon = fth_deadline_in(look_every_s);
         if (api->state == BROKEN) {
             settle_broken(api);

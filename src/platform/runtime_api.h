@@ -17,7 +17,8 @@ typedef struct fth_runtime_event {
     const void *body; /* as it was sent: any JSON */
     size_t body_bytes;
     double start_s;   /* that the process may take until it asks for an invocation */
-    double timeout_s; /* from then on */
+    double timeout_s; /* from then on, as the process is told */
+    double grace_s;   /* and this much longer */
 } fth_runtime_event;
 
 /* Zeroed, or filled by fth_runtime_api_invoke(); release it. */

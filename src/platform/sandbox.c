@@ -11,7 +11,7 @@
 #include <unistd.h>
 
 #include "base/process.h"
-#include "platform/keeper.h"
+#include "platform/sandbox_keeper.h"
 
 static const double die_within_s = 20; /* longer than a keeper takes for it */
 
@@ -21,7 +21,7 @@ struct fth_sandbox {
     bool in_group, limited;
     fth_cgroup group;
     bool ended;
-    fth_keeper_report end;
+    fth_sandbox_keeper_report end;
 };
 
 /* ---- starting ---- */
@@ -55,10 +55,10 @@ static bool read_message(int file, void *message, size_t size)
     return got == (ssize_t)size; /* pipes keep writes of this size whole */
 }
 
-static fth_status start_keeper(fth_sandbox *sandbox, const fth_keeper_orders *orders)
+static fth_status start_keeper(fth_sandbox *sandbox, const fth_sandbox_keeper_orders *orders)
 {
-    fth_keeper_start start;
-    int failure = fth_keeper_fork(orders, &sandbox->keeper);
+    fth_sandbox_keeper_start start;
+    int failure = fth_sandbox_keeper_fork(orders, &sandbox->keeper);
     if (failure != 0) {
         sandbox->keeper = 0;
         return fth_fail(FTH_IO, "start %s: %s", orders->command[0], strerror(failure));
@@ -92,15 +92,15 @@ fth_status fth_sandbox_start(const fth_sandbox_options *options, fth_sandbox **r
     sandbox->lifeline = lifeline[1];
     sandbox->report = report[0];
     lifeline[1] = report[0] = -1;
-    fth_keeper_orders orders = {.command = options->command,
-                                .variables = options->variables,
-                                .folder = options->folder,
-                                .output = output,
-                                .messages = messages,
-                                .group = sandbox->in_group ? &sandbox->group : NULL,
-                                .data_bytes = sandbox->in_group ? 0 : options->memory_bytes,
-                                .lifeline = lifeline[0],
-                                .report = report[1]};
+    fth_sandbox_keeper_orders orders = {.command = options->command,
+                                        .variables = options->variables,
+                                        .folder = options->folder,
+                                        .output = output,
+                                        .messages = messages,
+                                        .group = sandbox->in_group ? &sandbox->group : NULL,
+                                        .data_bytes = sandbox->in_group ? 0 : options->memory_bytes,
+                                        .lifeline = lifeline[0],
+                                        .report = report[1]};
     report[1] = -1; /* start_keeper() closes it */
     FTH_TRY(start_keeper(sandbox, &orders));
     *result = sandbox;
@@ -135,7 +135,7 @@ bool fth_sandbox_has_ended(fth_sandbox *sandbox, fth_child_end *end, bool *out_o
     if (!sandbox->ended && poll(&report, 1, 0) > 0) {
         sandbox->ended = true;
         if (!read_message(sandbox->report, &sandbox->end, sizeof sandbox->end)) /* the keeper was killed */
-            sandbox->end = (fth_keeper_report){.code = -1, .peak_bytes = NAN};
+            sandbox->end = (fth_sandbox_keeper_report){.code = -1, .peak_bytes = NAN};
     }
     if (!sandbox->ended)
         return false;
@@ -151,7 +151,7 @@ double fth_sandbox_peak_bytes(fth_sandbox *sandbox)
         return sandbox->end.peak_bytes;
     if (sandbox->in_group)
         return fth_cgroup_peak_bytes(&sandbox->group);
-    fth_keeper_look(sandbox->process, &peak, &data);
+    fth_sandbox_keeper_look(sandbox->process, &peak, &data);
     return peak;
 }
 

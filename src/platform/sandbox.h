@@ -1,7 +1,7 @@
 /* A function's process under limits: memory by a cgroup (v2 or v1) where there is one to write to, else by rlimit; time by
  * whoever watches it. It sees only the environment that it is given, and starts in one folder of its own.
  *
- * A keeper (keeper.h), a process between this one and the function, ends everything that the function has started: when the
+ * A keeper (sandbox_keeper.h), a process between this one and the function, ends everything that the function has started: when the
  * function ends, when the sandbox is freed, and when this process is gone, by whatever means. Only an administrator who
  * kills the keeper itself leaves grandchildren behind; a cgroup's are found by the next sandbox.
  *

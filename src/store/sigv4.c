@@ -159,6 +159,28 @@ void fth_sigv4_free_lines(char **lines)
     free(lines);
 }
 
+fth_status fth_sigv4_expect(const fth_sigv4 *request, const char *date, const fth_pair *headers, int count,
+                            char signature[65])
+{
+    fth_status status = FTH_OK;
+    char *block = NULL, *names = NULL;
+    char *scope = fth_format("%.8s/%s/%s/%s", date, request->region, request->service, amazon.ending);
+    char *query = fth_sigv4_query(request->query, request->query_count);
+    canonical_headers(headers, count, &block, &names);
+    char *canonical = fth_format("%s\n%s\n%s\n%s\n%s\n%s", request->method, request->path, query, block, names,
+                                 request->payload_hash);
+    FTH_REQUIRE(scope && query && block && names && canonical, FTH_NO_MEMORY, "no memory to check a signature");
+    signature_of(request, &amazon, date, scope, canonical, signature);
+
+out:
+    free(scope);
+    free(query);
+    free(block);
+    free(names);
+    free(canonical);
+    return status;
+}
+
 /* ---- links ---- */
 
 fth_status fth_sigv4_presign(const fth_sigv4 *request, double seconds, char **result)

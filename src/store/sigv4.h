@@ -39,6 +39,11 @@ char *fth_sigv4_query(const fth_pair *query, int count);
 fth_status fth_sigv4_sign(const fth_sigv4 *request, char ***lines);
 void fth_sigv4_free_lines(char **lines);
 
+/* For a server that checks a signature: what it has to be. `headers` are those that the client has signed, in its order;
+ * request's own headers, host, token, google and wall_s are not used. `date` is "20261116T120000Z". */
+fth_status fth_sigv4_expect(const fth_sigv4 *request, const char *date, const fth_pair *headers, int count,
+                            char signature[65]);
+
 /* The query string that makes a URL good for `seconds`; free() it. Only host is signed. */
 fth_status fth_sigv4_presign(const fth_sigv4 *request, double seconds, char **query);
 

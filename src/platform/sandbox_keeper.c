@@ -1,5 +1,5 @@
-/* See keeper.h. Everything below fth_keeper_fork() runs in a process of its own. */
-#include "platform/keeper.h"
+/* See sandbox_keeper.h. Everything below fth_sandbox_keeper_fork() runs in a process of its own. */
+#include "platform/sandbox_keeper.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -35,7 +35,7 @@ static double find_kilobytes(const char *text, const char *name)
     return line ? strtod(line + strlen(name), NULL) * 1024 : NAN;
 }
 
-void fth_keeper_look(pid_t process, double *peak_bytes, double *data_bytes)
+void fth_sandbox_keeper_look(pid_t process, double *peak_bytes, double *data_bytes)
 {
     char path[64], text[4096];
     size_t used = 0;
@@ -62,7 +62,7 @@ static void close_from(int first)
 }
 
 /* Does not return. `started` takes an errno, or closes when the program runs. */
-static void become_function(const fth_keeper_orders *orders, pid_t keeper, int started)
+static void become_function(const fth_sandbox_keeper_orders *orders, pid_t keeper, int started)
 {
     int failure = 0;
     sigset_t none;
@@ -102,7 +102,7 @@ static void become_function(const fth_keeper_orders *orders, pid_t keeper, int s
 /* ---- the keeper ---- */
 
 /* Collects children that have ended; true, with how, once the function itself has. */
-static bool collect(pid_t function, fth_keeper_report *report)
+static bool collect(pid_t function, fth_sandbox_keeper_report *report)
 {
     int how;
     pid_t got;
@@ -150,7 +150,8 @@ static void kill_children(void)
 }
 
 /* Waits for the end of the function, or of the platform. Looks at the memory meanwhile, where no cgroup does. */
-static void watch(const fth_keeper_orders *orders, pid_t function, int signals, fth_keeper_report *report)
+static void watch(const fth_sandbox_keeper_orders *orders, pid_t function, int signals,
+                  fth_sandbox_keeper_report *report)
 {
     double most_data = 0;
     for (;;) {
@@ -158,7 +159,7 @@ static void watch(const fth_keeper_orders *orders, pid_t function, int signals, 
         poll(files, 2, orders->group ? -1 : LOOK_EVERY_MS);
         if (!orders->group) {
             double peak, data;
-            fth_keeper_look(function, &peak, &data);
+            fth_sandbox_keeper_look(function, &peak, &data);
             if (data > most_data)
                 most_data = data;
             if (!isnan(peak))
@@ -179,7 +180,7 @@ static void watch(const fth_keeper_orders *orders, pid_t function, int signals, 
 }
 
 /* Starts it and waits until its program runs; 0 or an errno. */
-static int start_function(const fth_keeper_orders *orders, pid_t *function)
+static int start_function(const fth_sandbox_keeper_orders *orders, pid_t *function)
 {
     int started[2], failure = 0;
     pid_t self = getpid();
@@ -198,9 +199,9 @@ static int start_function(const fth_keeper_orders *orders, pid_t *function)
     return failure;
 }
 
-static void keep(const fth_keeper_orders *orders)
+static void keep(const fth_sandbox_keeper_orders *orders)
 {
-    fth_keeper_report report = {.code = -1, .peak_bytes = NAN};
+    fth_sandbox_keeper_report report = {.code = -1, .peak_bytes = NAN};
     sigset_t children, all;
 
     /* No signal but SIGKILL ends a keeper: a Ctrl-C is for the platform, which ends it by the lifeline. */
@@ -213,7 +214,8 @@ static void keep(const fth_keeper_orders *orders)
     sigaddset(&children, SIGCHLD);
     int signals = signalfd(-1, &children, SFD_CLOEXEC | SFD_NONBLOCK);
     pid_t function = -1;
-    fth_keeper_start start = {.failure = signals < 0 ? errno : start_function(orders, &function), .process = function};
+    fth_sandbox_keeper_start start = {.failure = signals < 0 ? errno : start_function(orders, &function),
+                                      .process = function};
     if (start.failure != 0 && orders->group) {
         collect_any();
         fth_cgroup_remove(orders->group);
@@ -236,7 +238,7 @@ static void keep(const fth_keeper_orders *orders)
     write_whole(REPORT, &report, sizeof report);
 }
 
-int fth_keeper_fork(const fth_keeper_orders *orders, pid_t *keeper)
+int fth_sandbox_keeper_fork(const fth_sandbox_keeper_orders *orders, pid_t *keeper)
 {
     /* Copies above the numbers that the keeper gives them, so that none of them is overwritten before it is moved. */
     int given[] = {orders->lifeline, orders->report, orders->output, orders->messages};

@@ -11,8 +11,8 @@
  *
  * It is forked, not executed: a function's start is not to wait for a program to be loaded. Between fork and its end it uses
  * only what is safe then: system calls, and memory that was filled before. */
-#ifndef FTH_PLATFORM_KEEPER_H
-#define FTH_PLATFORM_KEEPER_H
+#ifndef FTH_PLATFORM_SANDBOX_KEEPER_H
+#define FTH_PLATFORM_SANDBOX_KEEPER_H
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -21,7 +21,7 @@
 #include "platform/cgroup.h"
 
 /* All of it is filled in before the fork. */
-typedef struct fth_keeper_orders {
+typedef struct fth_sandbox_keeper_orders {
     const char *const *command;
     const char *const *variables;
     const char *folder;
@@ -29,23 +29,23 @@ typedef struct fth_keeper_orders {
     const fth_cgroup *group; /* NULL: none */
     uint64_t data_bytes;     /* limit of RLIMIT_DATA; 0: none */
     int lifeline, report;    /* the keeper's ends */
-} fth_keeper_orders;
+} fth_sandbox_keeper_orders;
 
 /* What comes through the report pipe: first that it runs, or why not, then how it ended. */
-typedef struct fth_keeper_start {
+typedef struct fth_sandbox_keeper_start {
     int failure; /* an errno; 0: it runs */
     pid_t process;
-} fth_keeper_start;
-typedef struct fth_keeper_report {
+} fth_sandbox_keeper_start;
+typedef struct fth_sandbox_keeper_report {
     int code, signal; /* as in fth_child_end */
     bool out_of_memory;
     double peak_bytes; /* NAN: not known */
-} fth_keeper_report;
+} fth_sandbox_keeper_report;
 
 /* Forks the keeper; 0 or an errno. The caller closes the keeper's ends of the pipes afterwards. */
-int fth_keeper_fork(const fth_keeper_orders *orders, pid_t *keeper);
+int fth_sandbox_keeper_fork(const fth_sandbox_keeper_orders *orders, pid_t *keeper);
 
 /* The most memory that a process has had in RAM (VmHWM), and private memory that it has now (VmData); NAN: it is gone. */
-void fth_keeper_look(pid_t process, double *peak_bytes, double *data_bytes);
+void fth_sandbox_keeper_look(pid_t process, double *peak_bytes, double *data_bytes);
 
 #endif

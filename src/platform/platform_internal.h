@@ -1,0 +1,23 @@
+/* What the REST APIs need of a platform beyond platform.h. */
+#ifndef FTH_PLATFORM_PLATFORM_INTERNAL_H
+#define FTH_PLATFORM_PLATFORM_INTERNAL_H
+
+#include "platform/actions.h"
+#include "platform/activations.h"
+#include "platform/platform.h"
+
+typedef struct fth_platform_call {
+    const char *name;
+    const json_t *value; /* any JSON; defaults of the function are added to an object of OpenWhisk's */
+    /* Called from a thread of the platform once the activation has ended and its record is written; may be NULL. It does
+     * not wait. */
+    void (*ended)(void *context, const char *id);
+    void *context;
+} fth_platform_call;
+
+fth_status fth_platform_begin(fth_platform *platform, const fth_platform_call *call, char id[FTH_ACTIVATION_ID],
+                              bool *throttled);
+/* Where functions find the REST APIs, and with which key. */
+fth_status fth_platform_set_api(fth_platform *platform, const char *url, const char *key);
+
+#endif
