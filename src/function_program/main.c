@@ -19,16 +19,17 @@ enum { DEFAULT_PORT = 8080, LOOK_EVERY_MS = 20 };
 
 static const char help[] =
     "farthing-function " FTH_VERSION ": trains in functions of OpenWhisk and AWS Lambda\n\n"
-    "usage: farthing-function [--port N]\n\n"
-    "  --port N   serve OpenWhisk's contract (POST /init, POST /run) on this port; 8080 if not given, 0: any free "
-    "one\n\n"
+    "usage: farthing-function [--port N] [--address IP]\n\n"
+    "  --port N      serve OpenWhisk's contract (POST /init, POST /run) on this port; 8080 if not given, 0: any free "
+    "one\n"
+    "  --address IP  and on this address; 0.0.0.0 if not given. 127.0.0.1 where it is no container\n\n"
     "Where AWS_LAMBDA_RUNTIME_API is set it takes invocations from there instead. docs/functions.md says what a\n"
     "function does.\n";
 
-static fth_status serve_openwhisk(int port, fth_function *function, const fth_stop *stop)
+static fth_status serve_openwhisk(const fth_openwhisk_options *options, fth_function *function, const fth_stop *stop)
 {
     fth_openwhisk *service = NULL;
-    fth_status status = fth_openwhisk_start(&(fth_openwhisk_options){.port = port}, function, &service);
+    fth_status status = fth_openwhisk_start(options, function, &service);
     if (status != FTH_OK)
         return status;
     if (isatty(STDERR_FILENO)) /* what a container writes becomes the first activation's log */
@@ -43,7 +44,7 @@ static fth_status serve_openwhisk(int port, fth_function *function, const fth_st
     return FTH_OK;
 }
 
-static fth_exit_code run(int port)
+static fth_exit_code run(const fth_openwhisk_options *options)
 {
     fth_stop stop = FTH_STOP_INITIALIZER;
     fth_function *function = NULL;
@@ -54,7 +55,7 @@ static fth_exit_code run(int port)
     fth_status status = fth_function_create(&(fth_function_options){0}, &function);
     if (status == FTH_OK)
         status = lambda && *lambda ? fth_lambda_run(&(fth_lambda_options){.api = lambda, .stop = &stop}, function)
-                                   : serve_openwhisk(port, function, &stop);
+                                   : serve_openwhisk(options, function, &stop);
     fth_function_free(function);
     fth_signals_unwatch();
     if (status != FTH_OK)
@@ -72,7 +73,7 @@ static bool read_port(const char *text, int *port)
 
 int main(int argc, char **argv)
 {
-    int port = DEFAULT_PORT;
+    fth_openwhisk_options options = {.port = DEFAULT_PORT};
     prctl(PR_SET_NAME, "farthing"); /* not "ld.so", by which a package starts it */
     signal(SIGXFSZ, SIG_IGN);       /* beyond `ulimit -f` a write fails, and says so, instead of ending the program */
     mallopt(M_ARENA_MAX, 2);        /* of its few threads one computes: more areas would only hold more memory */
@@ -86,10 +87,12 @@ int main(int argc, char **argv)
             puts("farthing-function " FTH_VERSION);
             return FTH_EXIT_OK;
         }
-        if (strcmp(argv[i], "--port") != 0 || i + 1 >= argc || !read_port(argv[++i], &port)) {
-            fth_log_error("cannot use \"%s\"; usage: farthing-function [--port N]", argv[i]);
+        if (strcmp(argv[i], "--address") == 0 && i + 1 < argc) {
+            options.address = argv[++i];
+        } else if (strcmp(argv[i], "--port") != 0 || i + 1 >= argc || !read_port(argv[++i], &options.port)) {
+            fth_log_error("cannot use \"%s\"; usage: farthing-function [--port N] [--address IP]", argv[i]);
             return FTH_EXIT_USAGE;
         }
     }
-    return run(port);
+    return run(&options);
 }

@@ -129,7 +129,8 @@ static void note_run(json_t *record, const fth_instance_run *run)
     json_object_set_new(record, "end", json_real(run->end_s));
     fth_json_set_number(record, "duration_s", run->duration_s);
     fth_json_set_number(record, "init_s", run->init_s);
-    fth_json_set_number(record, "peak_bytes", run->peak_bytes);
+    if (isfinite(run->peak_bytes))
+        json_object_set_new(record, "peak_bytes", json_integer((json_int_t)run->peak_bytes));
     json_object_set_new(record, "limited_by", json_string(run->limited_by));
 }
 

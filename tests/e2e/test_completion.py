@@ -170,7 +170,7 @@ def test_files_after_an_action(offered):
 
 
 def test_services(offered):
-    assert offered("farthing serve ") == {"parameters", "batches"}
+    assert offered("farthing serve ") == {"parameters", "batches", "functions"}
 
 
 def test_workers(offered):

@@ -11,7 +11,7 @@ INTERNAL = {"FARTHING_PROGRESS_FILE", "FARTHING_PARENT_PROCESS", "FARTHING_CUDA_
             "FARTHING_LAUNCH_RUN", "FARTHING_LAUNCH_CONTROL", "FARTHING_LAUNCH_COMMAND", "FARTHING_LOCAL_RANK", "FARTHING_LOCAL_SIZE"}
 
 
-PARTS = ("serve parameters", "serve batches", "worker prefetch", "worker openwhisk", "worker lambda")  # commands below others
+PARTS = ("serve parameters", "serve batches", "serve functions", "worker prefetch", "worker openwhisk", "worker lambda")  # commands below others
 
 
 @pytest.fixture(scope="module")
