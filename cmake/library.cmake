@@ -6,7 +6,7 @@ include(cmake/exports.cmake)
 set(library_modules base http store spot record cost tensor graph backend model export data batches checkpoint train parameters
     collective cluster parallel api)
 set(library_objects "")
-foreach(module ${library_modules} backend_cpu backend_portable backends_full)
+foreach(module ${library_modules} ${library_backends})
   list(APPEND library_objects $<TARGET_OBJECTS:fth_${module}>)
 endforeach()
 # What the library itself needs, by the names that a linker takes; the static library's users need them too.

@@ -7,16 +7,24 @@
 static fth_status open_device(const fth_device_options *options, fth_device **device)
 {
     fth_status status = FTH_OK;
-    fth_device *opened = NULL;
+    portable_device *opened = NULL;
+    const portable_level *level;
 
     (void)options; /* one thread, whatever was asked */
+    FTH_TRY(portable_choose_level(&level));
     FTH_TRY(fth_allocate(1, sizeof *opened, &opened));
-    opened->backend = &fth_backend_portable;
-    opened->threads = 1;
-    snprintf(opened->description, sizeof opened->description, "CPU, portable, 1 thread");
-    *device = opened;
+    opened->base.backend = &fth_backend_portable;
+    opened->base.threads = 1;
+    opened->level = level;
+    snprintf(opened->base.description, sizeof opened->base.description, "CPU, portable, %s, 1 thread", level->name);
+    *device = &opened->base;
 out:
     return status;
+}
+
+const portable_level *portable_get_level(const fth_plan *plan)
+{
+    return ((const portable_device *)fth_plan_device(plan))->level;
 }
 
 static void close_device(fth_device *device)
@@ -44,9 +52,6 @@ static fth_status check_precision(fth_device *device, fth_precision precision)
     ROW(concat)                                                                                                        \
     ROW(slice)                                                                                                         \
     ROW(pad)                                                                                                           \
-    ROW(batch_norm)                                                                                                    \
-    ROW(batch_norm_grad)                                                                                               \
-    ROW(dropout)                                                                                                       \
     ROW(softmax_cross_entropy)                                                                                         \
     ROW(softmax_cross_entropy_grad)
 
@@ -58,31 +63,9 @@ static fth_status check_precision(fth_device *device, fth_precision precision)
     static const fth_kernel kernel_##name = {&fth_op_##name, prepare_##name};
 PLAIN_KERNELS(DEFINE)
 
-/* TEMPORARY */
-#include "backend/reference/reference.h"
-#define TEMP(ROW)                                                                                                      \
-    ROW(convolution)                                                                                                   \
-    ROW(convolution_grad_input)                                                                                        \
-    ROW(convolution_grad_weights)                                                                                      \
-    ROW(linear)                                                                                                        \
-    ROW(linear_grad_input)                                                                                             \
-    ROW(linear_grad_weights)                                                                                           \
-    ROW(max_pool)                                                                                                      \
-    ROW(max_pool_grad)                                                                                                 \
-    ROW(relu)                                                                                                          \
-    ROW(relu_grad)                                                                                                     \
-    ROW(add)
-#define DEFINE2(name)                                                                                                  \
-    static fth_status prepare_##name(fth_plan *plan, const fth_node *node)                                             \
-    {                                                                                                                  \
-        return portable_add_plain(plan, node, &reference_##name);                                                      \
-    }                                                                                                                  \
-    static const fth_kernel kernel_##name = {&fth_op_##name, prepare_##name};
-TEMP(DEFINE2)
-
 static const fth_kernel *const kernels[] = {
 #define ROW(name) &kernel_##name,
-    PLAIN_KERNELS(ROW) TEMP(ROW)
+    PLAIN_KERNELS(ROW)
 #undef ROW
 #define ROW(name) &portable_##name,
         PORTABLE_KERNELS(ROW)

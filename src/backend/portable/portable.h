@@ -17,6 +17,16 @@
 #define FTH_BACKEND_PORTABLE_PORTABLE_H
 
 #include "backend/plain/plain.h"
+#include "backend/portable/level/level.h"
+
+typedef struct portable_device {
+    fth_device base; /* first: backend.h hands out pointers to it */
+    const portable_level *level;
+} portable_device;
+
+/* The best of the processor, or of what FARTHING_MAX_ISA allows. */
+fth_status portable_choose_level(const portable_level **level);
+const portable_level *portable_get_level(const fth_plan *plan);
 
 /* ---- layouts (layout.c) ---- */
 
@@ -36,34 +46,55 @@ fth_status portable_read(fth_plan *plan, fth_value value, bool channels_last, ft
 fth_status portable_begin_write(fth_plan *plan, fth_value value, bool channels_last, fth_plan_value *as);
 fth_status portable_end_write(fth_plan *plan, fth_value value, fth_plan_value as);
 /* Lets `to` take over the memory of `from` if nothing else needs it; before portable_begin_write(). */
-void portable_write_in_place(fth_plan *plan, fth_value from, fth_value to);
+bool portable_write_in_place(fth_plan *plan, fth_value from, fth_value to);
 fth_status portable_add_scratch(fth_plan *plan, size_t floats, fth_plan_value *scratch);
 
 /* ---- steps (step.c) ---- */
 
-enum { PORTABLE_MAX_VALUES = 10 };
+enum { PORTABLE_MAX_VALUES = 12 };
 
 typedef struct portable_call portable_call;
 
 /* What each step's state begins with; ops add what they need behind it. */
 struct portable_call {
     fth_status (*run)(const portable_call *call, const fth_run *run);
+    const portable_level *level;
     const void *attributes;                     /* the op's own struct (ops.h) */
     int value_count, write_count;               /* the last `write_count` values are written, the others read */
     fth_plan_value values[PORTABLE_MAX_VALUES]; /* or none */
     float *data[PORTABLE_MAX_VALUES];           /* their addresses while it runs; NULL for none */
 };
 
-/* Adds a step whose state is a copy of the `size_bytes` that begin with `call`. */
-fth_status portable_add_call(fth_plan *plan, const char *name, const portable_call *call, size_t size_bytes);
+/* Adds a step of `node`, whose state is a copy of the `size_bytes` that begin with `call`; level and attributes are filled in. */
+fth_status portable_add_call(fth_plan *plan, const fth_node *node, const portable_call *call, size_t size_bytes);
+/* The same for a step of no node, under a name. */
+fth_status portable_add_named_call(fth_plan *plan, const char *name, const portable_call *call, size_t size_bytes);
 
 /* Adds the step of a plain kernel, on plain inputs. */
 fth_status portable_add_plain(fth_plan *plan, const fth_node *node, const plain_kernel *kernel);
 
+/* sums[j] = sum over r of x[r][j] */
+void portable_sum_columns(const portable_level *level, const float *x, int64_t rows, int64_t columns, float *sums);
+
 /* ---- kernels ---- */
 
 /* Every kernel: a new one is a file that defines portable_NAME for fth_op_NAME, and its row here. */
-#define PORTABLE_KERNELS(ROW) ROW(reshape)
+#define PORTABLE_KERNELS(ROW)                                                                                          \
+    ROW(convolution)                                                                                                   \
+    ROW(convolution_grad_input)                                                                                        \
+    ROW(convolution_grad_weights)                                                                                      \
+    ROW(linear)                                                                                                        \
+    ROW(linear_grad_input)                                                                                             \
+    ROW(linear_grad_weights)                                                                                           \
+    ROW(batch_norm)                                                                                                    \
+    ROW(batch_norm_grad)                                                                                               \
+    ROW(relu)                                                                                                          \
+    ROW(relu_grad)                                                                                                     \
+    ROW(add)                                                                                                           \
+    ROW(dropout)                                                                                                       \
+    ROW(max_pool)                                                                                                      \
+    ROW(max_pool_grad)                                                                                                 \
+    ROW(reshape)
 
 #define PORTABLE_DECLARE(name) extern const fth_kernel portable_##name;
 PORTABLE_KERNELS(PORTABLE_DECLARE)

@@ -1,0 +1,34 @@
+/* The table of one level: compiled once for each, with its instructions. */
+#include "backend/portable/level/level.h"
+
+#include "backend/portable/level/multiply.h"
+
+#include "backend/portable/level/elementwise.h"
+
+#include "backend/portable/level/batch_norm.h"
+#include "backend/portable/level/pool.h"
+
+#define TEXT_OF(name)         #name
+#define NAME_OF(level)        TEXT_OF(level)
+#define TABLE_OF(level)       portable_level_##level
+#define TABLE_OF_LEVEL(level) TABLE_OF(level)
+
+const portable_level TABLE_OF_LEVEL(LEVEL) = {
+    .name = NAME_OF(LEVEL),
+    .lanes = LANES,
+    .panel_columns = PANEL_COLUMNS,
+    .multiply = multiply,
+    .multiply_transposed = multiply_transposed,
+    .pack = pack,
+    .sum_columns = sum_columns,
+    .relu = relu,
+    .relu_gradient = relu_gradient,
+    .add = add,
+    .drop = drop,
+    .max_pool = max_pool,
+    .max_pool_gradient = max_pool_gradient,
+    .sum_squares = sum_squares,
+    .normalize = normalize,
+    .sum_gradients = sum_gradients,
+    .normalize_gradient = normalize_gradient,
+};
