@@ -6,42 +6,78 @@
 #include "base/json.h"
 #include "batches/client/client.h"
 #include "cli/cli.h"
-#include "cli/s3_flags.h"
+#include "cli/data_cli.h"
 #include "data/data.h"
 #include "data/image_inspect.h"
 #include "report/report.h"
 
-typedef struct data_options {
-    fth_given given;
-    char *out, *sheet, *transform;
-    int64_t shards, threads, image_size, batch;
-    double validation_fraction, seconds;
-    bool json, decode_only;
-    fth_s3_flags s3;
-} data_options;
-
 #define AT(member) offsetof(data_options, member)
 
 static const fth_option data_rows[] = {
+    {.name = "data",
+     .type = FTH_OPTION_TEXT,
+     .offset = AT(data),
+     .argument = "PATH",
+     .help = "the set, instead of PATH",
+     .address = true,
+     .group = "Options"},
     {.name = "out",
      .type = FTH_OPTION_TEXT,
      .offset = AT(out),
      .argument = "PATH",
-     .help = "what to write: a .tar, or - for standard output (pack); or a folder (shard)",
-     .group = "Options"},
+     .help = "what to write: a .tar, or - for standard output (pack); or a folder for tars to train from (shard)"},
     {.name = "shards",
      .type = FTH_OPTION_INTEGER,
      .offset = AT(shards),
      .fallback = "4",
      .argument = "N",
-     .help = "tars to split into (shard)",
+     .help = "tars to split into (shard --out)",
      .minimum = 1,
      .maximum = 10000},
+    {.name = "to",
+     .type = FTH_OPTION_TEXT,
+     .offset = AT(shard.to),
+     .argument = "ADDRESS",
+     .help = "folder or bucket for the training samples in parts, as functions take them (shard)",
+     .address = true,
+     .group = "Shards for functions"},
+    {.name = "parts",
+     .type = FTH_OPTION_INTEGER,
+     .offset = AT(shard.parts),
+     .fallback = "6",
+     .argument = "N",
+     .help = "parts to split into",
+     .minimum = 1,
+     .maximum = FTH_MOST_PARTS},
+    {.name = "presign",
+     .type = FTH_OPTION_DURATION,
+     .offset = AT(shard.presign_s),
+     .argument = "TIME",
+     .help = "print an address of each part that works for this long without keys"},
+    {.name = "format",
+     .type = FTH_OPTION_CHOICE,
+     .offset = AT(shard.format),
+     .fallback = "auto",
+     .choices = fth_shard_formats,
+     .help = "what a part holds: MNIST's or CIFAR-10's files, or image files as they are"},
+    {.name = "seed",
+     .type = FTH_OPTION_INTEGER,
+     .offset = AT(shard.seed),
+     .fallback = "1",
+     .argument = "N",
+     .help = "which samples go into which part",
+     .minimum = 0,
+     .maximum = 9007199254740992},
+    {.name = "replace",
+     .type = FTH_OPTION_SWITCH,
+     .offset = AT(shard.replace),
+     .help = "remove other parts that are there"},
     {.name = "sheet",
      .type = FTH_OPTION_TEXT,
      .offset = AT(sheet),
      .argument = "FILE.png",
-     .help = "also draw some images of every class; -: to standard output (inspect)"},
+     .help = "also draw some images of every class; -: to standard output (inspect)",
+     .group = "Options"},
     {.name = "validation-fraction",
      .type = FTH_OPTION_NUMBER,
      .offset = AT(validation_fraction),
@@ -251,8 +287,11 @@ static fth_status pack(const fth_dataset *dataset, const data_options *options)
 static fth_status shard(const fth_dataset *dataset, const data_options *options)
 {
     int64_t bytes = 0;
+    if (*options->shard.to)
+        return fth_cli_write_shards(dataset, options);
     if (!*options->out)
-        return fth_fail(FTH_INVALID, "give --out FOLDER, where the archives go");
+        return fth_fail(FTH_INVALID, "give --out FOLDER for tars to train from, or --to ADDRESS for parts as functions "
+                                     "take them");
     fth_status status = fth_dataset_shard(dataset, (int)options->shards, options->out, &bytes);
     if (status == FTH_OK)
         print_written(options, options->shards, bytes);
@@ -286,7 +325,7 @@ typedef struct data_action {
 static const data_action actions[] = {
     {"inspect", "counts, classes, sizes, grey and unreadable images, mean and deviation", inspect},
     {"pack", "all of it into one tar, which training reads in place", pack},
-    {"shard", "split into tars, each with its share of every class", shard},
+    {"shard", "split into tars, or into parts in a bucket for functions, each with its share of every class", shard},
     {"bench", "images a second that the loader gives (for bench/loader)", bench},
 };
 
@@ -314,8 +353,10 @@ static fth_exit_code run(const fth_command *command, const fth_invocation *invoc
         code = fth_cli_usage_choice(command, "what to do", arguments.positional[0], choose_action);
         goto out;
     }
-    if (arguments.count != 2) {
-        code = fth_cli_usage(command, "say what to do and with which set: farthing data inspect|pack|shard PATH");
+    if (arguments.count != (*options.data ? 1 : 2)) {
+        code = fth_cli_usage(command, *options.data && action
+                                          ? "give the set as PATH or with --data, not both"
+                                          : "say what to do and with which set: farthing data inspect|pack|shard PATH");
         goto out;
     }
     const fth_store_options store = fth_s3_store_options(&options.s3, 0);
@@ -326,7 +367,8 @@ static fth_exit_code run(const fth_command *command, const fth_invocation *invoc
                                .threads = count_threads(&options),
                                .image_size = (int)options.image_size,
                                .transform = options.transform};
-    if (fth_dataset_open(arguments.positional[1], &how, &dataset) != FTH_OK || action->run(dataset, &options) != FTH_OK)
+    const char *address = *options.data ? options.data : arguments.positional[1];
+    if (fth_dataset_open(address, &how, &dataset) != FTH_OK || action->run(dataset, &options) != FTH_OK)
         code = fth_cli_fail();
 
 out:
@@ -349,6 +391,8 @@ const fth_command fth_command_data = {
     .examples =
         (const fth_example[]){{"farthing data inspect ./photos --sheet sheet.png", "with some images of every class"},
                               {"farthing data pack ./photos --out photos.tar", "one file to copy"},
+                              {"farthing data shard --data mnist/ --parts 6 --to s3://bucket/mnist --presign 1h",
+                               "for six functions, with addresses that need no keys"},
                               {0}},
     .run = run,
 };

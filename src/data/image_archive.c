@@ -212,7 +212,8 @@ fth_status fth_image_archive_convert(fth_archive_source *pieces, const char *sou
     int result;
 
     FTH_REQUIRE(archive, FTH_CORRUPT, "%s: not an archive that can be read", source);
-    FTH_TRY(fth_tar_writer_create(file, &writer));
+    const fth_tar_output output = fth_tar_output_file(file);
+    FTH_TRY(fth_tar_writer_create(&output, &writer));
     while ((result = archive_read_next_header(archive, &entry)) == ARCHIVE_OK || result == ARCHIVE_WARN) {
         size_t size;
         bool usable = false;

@@ -90,7 +90,8 @@ static fth_status write_tar(const fth_image_set *set, fth_file *file, int shard,
     fth_image_worker *worker = NULL;
 
     FTH_TRY(fth_image_worker_create(&worker));
-    FTH_TRY(fth_tar_writer_create(file, &writer));
+    const fth_tar_output output = fth_tar_output_file(file);
+    FTH_TRY(fth_tar_writer_create(&output, &writer));
     if (shards > 1) {
         for (int split = 0; split < 2; split++)
             FTH_TRY(add_share(set, split, shard, shards, begins, worker, writer));

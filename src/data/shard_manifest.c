@@ -1,11 +1,13 @@
 /* See shard_manifest.h. */
 #include "data/shard_manifest.h"
 
+#include <errno.h>
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "data/transform.h"
+#include "http/http.h"
 
 enum { FORMAT = 1 };
 
@@ -217,7 +219,7 @@ fth_status fth_shard_manifest_format(const fth_shard_manifest *manifest, char **
     *text = NULL;
     FTH_REQUIRE(json, FTH_INVALID, "the list of shards of %s cannot be written: a name in it is no UTF-8",
                 manifest->dataset);
-    line = json_dumps(json, JSON_INDENT(1));
+    line = json_dumps(json, JSON_INDENT(1) | JSON_REAL_PRECISION(9));
     FTH_REQUIRE(line, FTH_NO_MEMORY, "no memory for the list of shards");
     *text = fth_format("%s\n", line);
     FTH_REQUIRE(*text, FTH_NO_MEMORY, "no memory for the list of shards");
@@ -233,4 +235,47 @@ out:
     free(line);
     json_decref(json);
     return status;
+}
+
+/* ---- in a store ---- */
+
+fth_status fth_shard_manifest_read(fth_store *store, fth_shard_manifest *manifest, bool *found)
+{
+    fth_status status = FTH_OK;
+    char *text = NULL, *source = fth_format("%s/%s", fth_store_url(store), FTH_SHARD_MANIFEST_NAME);
+    size_t size_bytes = 0;
+
+    *manifest = (fth_shard_manifest){0};
+    FTH_REQUIRE(source, FTH_NO_MEMORY, "no memory for an address");
+    FTH_TRY(fth_store_get(store, FTH_SHARD_MANIFEST_NAME, FTH_SHARD_MANIFEST_BYTES, &text, &size_bytes, NULL));
+    *found = text != NULL;
+    if (*found)
+        FTH_TRY(fth_shard_manifest_parse(text, size_bytes, source, manifest));
+
+out:
+    free(text);
+    free(source);
+    return status;
+}
+
+fth_status fth_shard_make_url(fth_store *store, const char *name, double seconds, char **url)
+{
+    const char *address = fth_store_url(store), *folder = fth_store_folder(store);
+    char *full = NULL, *escaped = NULL;
+    bool public = strncmp(address, "http://", 7) == 0 || strncmp(address, "https://", 8) == 0;
+
+    *url = NULL;
+    if (!folder && !public)
+        return fth_store_presign(store, "GET", name, seconds, url);
+    if (folder) {
+        full = realpath(folder, NULL);
+        if (!full)
+            return fth_fail(FTH_IO, "find %s: %s", folder, strerror(errno));
+        escaped = fth_http_escape(full, true);
+    }
+    if (public || escaped)
+        *url = public ? fth_format("%s/%s", address, name) : fth_format("file://%s/%s", escaped, name);
+    free(full);
+    free(escaped);
+    return *url ? FTH_OK : fth_fail(FTH_NO_MEMORY, "no memory for a shard's address");
 }

@@ -14,6 +14,7 @@
 
 #include "base/base.h"
 #include "data/normalization.h"
+#include "store/store.h"
 
 #define FTH_SHARD_MANIFEST_NAME "shards.json"
 
@@ -52,5 +53,12 @@ fth_status fth_shard_manifest_parse(const char *text, size_t size_bytes, const c
 /* As text that ends with a newline; the same manifest gives the same bytes. FTH_INVALID for one that could not be read back.
  * free() it. */
 fth_status fth_shard_manifest_format(const fth_shard_manifest *manifest, char **text);
+
+/* Reads the manifest of a store. Absent: FTH_OK and *found false. */
+fth_status fth_shard_manifest_read(fth_store *store, fth_shard_manifest *manifest, bool *found);
+
+/* An address that anyone can GET the shard from: presigned for `seconds` where it lies in a bucket, of a folder file://, of a web
+ * server its own. free() it. */
+fth_status fth_shard_make_url(fth_store *store, const char *name, double seconds, char **url);
 
 #endif

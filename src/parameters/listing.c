@@ -1,7 +1,6 @@
 /* See listing.h. */
 #include "parameters/listing.h"
 
-#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -10,7 +9,6 @@
 
 struct fth_shard_listing {
     fth_store *store;
-    char *folder; /* absolute, where the store is one; else NULL */
     double expiry_s;
     fth_shard_manifest manifest;
 };
@@ -19,33 +17,23 @@ fth_status fth_shard_listing_open(const char *address, double expiry_s, fth_shar
 {
     fth_status status = FTH_OK;
     fth_shard_listing *listing = NULL;
-    char *text = NULL, *source = NULL, *probe = NULL;
-    size_t size = 0;
+    char *probe = NULL;
+    bool found = false;
 
     *result = NULL;
     FTH_TRY(fth_allocate(1, sizeof *listing, &listing));
     listing->expiry_s = expiry_s;
     FTH_TRY(fth_store_open(address, NULL, &listing->store));
     const char *place = fth_store_url(listing->store);
-    source = fth_format("%s/%s", place, FTH_SHARD_MANIFEST_NAME);
-    FTH_REQUIRE(source, FTH_NO_MEMORY, "no memory for the list of shards");
-    FTH_TRY(fth_store_get(listing->store, FTH_SHARD_MANIFEST_NAME, FTH_SHARD_MANIFEST_BYTES, &text, &size, NULL));
-    FTH_REQUIRE(text, FTH_INVALID,
+    FTH_TRY(fth_shard_manifest_read(listing->store, &listing->manifest, &found));
+    FTH_REQUIRE(found, FTH_INVALID,
                 "--shards %s has no %s; make it with `farthing data shard --data NAME --parts N --to %s`", place,
                 FTH_SHARD_MANIFEST_NAME, place);
-    FTH_TRY(fth_shard_manifest_parse(text, size, source, &listing->manifest));
-    FTH_REQUIRE(listing->manifest.shard_count > 0, FTH_INVALID, "%s lists no shards", source);
-    if (fth_store_folder(listing->store)) {
-        listing->folder = realpath(fth_store_folder(listing->store), NULL);
-        FTH_REQUIRE(listing->folder, FTH_IO, "%s: %s", place, strerror(errno));
-    }
     FTH_TRY(fth_shard_listing_make_url(listing, listing->manifest.shards[0].name, &probe)); /* now, not in an hour */
     *result = listing;
     listing = NULL;
 
 out:
-    free(text);
-    free(source);
     fth_wipe_text(probe);
     fth_shard_listing_free(listing);
     return status;
@@ -57,7 +45,6 @@ void fth_shard_listing_free(fth_shard_listing *listing)
         return;
     fth_shard_manifest_release(&listing->manifest);
     fth_store_free(listing->store);
-    free(listing->folder);
     free(listing);
 }
 
@@ -109,10 +96,5 @@ fth_status fth_shard_listing_check(const fth_shard_listing *listing, const fth_s
 
 fth_status fth_shard_listing_make_url(const fth_shard_listing *listing, const char *name, char **url)
 {
-    const char *address = fth_store_url(listing->store);
-    bool public = strncmp(address, "http://", 7) == 0 || strncmp(address, "https://", 8) == 0;
-    if (!listing->folder && !public)
-        return fth_store_presign(listing->store, "GET", name, listing->expiry_s, url);
-    *url = public ? fth_format("%s/%s", address, name) : fth_format("file://%s/%s", listing->folder, name);
-    return *url ? FTH_OK : fth_fail(FTH_NO_MEMORY, "no memory for a shard's address");
+    return fth_shard_make_url(listing->store, name, listing->expiry_s, url);
 }
