@@ -2,7 +2,13 @@
  * below. */
 #include "cli/functions_cli.h"
 
-static const fth_command *const verbs[] = {&fth_functions_package, NULL};
+static const fth_command *const verbs[] = {&fth_functions_deploy,
+                                           &fth_functions_invoke,
+                                           &fth_functions_status,
+                                           &fth_functions_logs,
+                                           &fth_functions_remove,
+                                           &fth_functions_package,
+                                           NULL};
 
 static fth_choice choose_verb(size_t index)
 {

@@ -1,9 +1,79 @@
-/* Verbs of `farthing functions`: a command each, in functions_<name>.c, and a row in cmd_functions.c. */
+/* Verbs of `farthing functions`: a command each, in functions_<name>.c, and a row in cmd_functions.c. What their flags have
+ * in common, which platform and how it is reached, is here and in functions_provider.c. */
 #ifndef FTH_CLI_FUNCTIONS_CLI_H
 #define FTH_CLI_FUNCTIONS_CLI_H
 
 #include "cli/cli.h"
+#include "providers/fleet.h"
 
-extern const fth_command fth_functions_package;
+extern const fth_command fth_functions_deploy, fth_functions_invoke, fth_functions_status, fth_functions_logs,
+    fth_functions_remove, fth_functions_package;
+
+#define FTH_USUAL_PROVIDER "openwhisk"
+
+typedef struct fth_provider_flags {
+    char *provider, *host, *region, *ca_file;
+    bool insecure;
+} fth_provider_flags;
+
+/* The platforms, for the table of options. */
+fth_choice fth_cli_provider_choice(size_t index);
+fth_status fth_cli_open_provider(const fth_provider_flags *flags, const fth_stop *stop, fth_provider **provider);
+void fth_cli_close_provider(fth_provider *provider); /* NULL is fine */
+
+/* Adds lines NAME=VALUE to an object. `flag` ("--env") begins messages, which have names and never values. */
+typedef enum fth_pair_values {
+    FTH_PAIR_TEXT, /* NAME alone: what this process's environment has */
+    FTH_PAIR_JSON  /* a value that is JSON is taken as that, all else as text */
+} fth_pair_values;
+fth_status fth_cli_read_pairs(const char *flag, const char *lines, fth_pair_values kind, json_t *object);
+
+/* ---- functions_display.c: how invocations come along ----
+ *
+ * On a terminal: a table on standard error, redrawn. Elsewhere: a line on standard output for each change. With --json: an
+ * event for each change and each invocation that has ended. One fleet at a time. */
+void fth_fleet_display_start(bool json);
+void fth_fleet_display_show(void *context, const fth_fleet_row *rows, int count);
+void fth_fleet_display_ended(void *context, int number, const fth_invocation_outcome *outcome);
+/* Takes the live table away and prints the last one, or the event "end" with `status` as its "state". */
+fth_status fth_fleet_display_stop(const char *function, const json_t *results, fth_status status);
+
+/* A value of a result: its text, "-" where there is none. */
+const char *fth_cli_text_member(const json_t *object, const char *key);
+
+/* Rows for an fth_provider_flags that lies at `at` in the command's options. */
+/* clang-format off: a macro of rows is read by rows */
+#define FTH_PROVIDER_ROWS(at)                                                                                          \
+    {.name = "provider",                                                                                               \
+     .type = FTH_OPTION_CHOICE,                                                                                        \
+     .offset = (at) + offsetof(fth_provider_flags, provider),                                                          \
+     .fallback = FTH_USUAL_PROVIDER,                                                                                   \
+     .argument = "NAME",                                                                                               \
+     .list = fth_cli_provider_choice,                                                                                  \
+     .help = "the platform",                                                                                           \
+     .group = "Platform"},                                                                                             \
+        {.name = "host",                                                                                               \
+         .type = FTH_OPTION_TEXT,                                                                                      \
+         .offset = (at) + offsetof(fth_provider_flags, host),                                                          \
+         .argument = "HOST|URL|FOLDER",                                                                                \
+         .check = fth_address_check_plain,                                                                             \
+         .help =                                                                                                       \
+             "OpenWhisk's API host, else WHISK_APIHOST or ~/.wskprops; Lambda's address, else AWS_ENDPOINT_URL or "    \
+             "AWS; local: the folder of its state"},                                                                   \
+        {.name = "region",                                                                                             \
+         .type = FTH_OPTION_TEXT,                                                                                      \
+         .offset = (at) + offsetof(fth_provider_flags, region),                                                        \
+         .argument = "REGION",                                                                                         \
+         .help = "of AWS; else AWS_REGION, the profile's"},                                                            \
+        {.name = "ca-file",                                                                                            \
+         .type = FTH_OPTION_TEXT,                                                                                      \
+         .offset = (at) + offsetof(fth_provider_flags, ca_file),                                                       \
+         .argument = "FILE",                                                                                           \
+         .help = "certificates to trust instead of the system's"},                                                     \
+    {                                                                                                                  \
+        .name = "insecure", .type = FTH_OPTION_SWITCH, .offset = (at) + offsetof(fth_provider_flags, insecure),        \
+        .help = "take any certificate of OpenWhisk's, as wsk -i: whoever stands between can read its key"              \
+    }
+/* clang-format on */
 
 #endif

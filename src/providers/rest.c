@@ -10,7 +10,7 @@
 enum { IDLE_CLIENTS = 16, MAX_ANSWER_BYTES = 32 << 20, REASON_CHARACTERS = 400 };
 
 static const double USUAL_DEADLINE_S = 60;
-static const double CONNECT_FOR_S = 60; /* a server that cannot be reached at all is given up after this */
+static const double CONNECT_FOR_S = 20; /* a server that cannot be reached at all is given up after this */
 static const double MAX_RETRY_AFTER_S = 300;
 
 struct fth_rest {
@@ -23,6 +23,15 @@ struct fth_rest {
     fth_http_client *idle[IDLE_CLIENTS];
     int idle_count;
 };
+
+/* "https://host" of "https://host/path". */
+static char *origin_of(const char *base)
+{
+    char *origin = fth_http_harmless_url(base), *host = origin ? strstr(origin, "://") : NULL;
+    if (host)
+        host[3 + strcspn(host + 3, "/")] = '\0';
+    return origin;
+}
 
 fth_status fth_rest_open(const fth_rest_options *options, fth_rest **result)
 {
@@ -38,7 +47,7 @@ fth_status fth_rest_open(const fth_rest_options *options, fth_rest **result)
     rest->platform = strdup(options->platform);
     rest->advice = strdup(options->advice);
     rest->base = strdup(options->base);
-    rest->server = fth_http_harmless_url(options->base);
+    rest->server = origin_of(options->base);
     rest->ca_file = options->ca_file ? strdup(options->ca_file) : NULL;
     FTH_REQUIRE(rest->platform && rest->advice && rest->base && rest->server && (rest->ca_file || !options->ca_file),
                 FTH_NO_MEMORY, "no memory for a client of %s", options->platform);
