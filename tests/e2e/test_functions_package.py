@@ -161,6 +161,23 @@ def test_same_bytes_again(tmp_path, zip_package, image_package, certificates):
         assert first.read_bytes() == second.read_bytes()
 
 
+def test_finds_the_installed_program(tmp_path, zip_package, certificates):
+    """In libexec/farthing, from bin: as `make install` and the Debian package put them."""
+    installed = tmp_path / "prefix/libexec/farthing"
+    installed.mkdir(parents=True)
+    (tmp_path / "prefix/bin").mkdir()
+    program = shutil.copy(FARTHING, tmp_path / "prefix/bin")
+    command = [program, "functions", "package", "--zip", tmp_path / "function.zip", "--certificates", certificates]
+
+    done = subprocess.run(command, capture_output=True, text=True, env=environment())
+    assert done.returncode == 1 and "cannot find farthing-function" in done.stderr and "--program" in done.stderr
+    for name in ("farthing-function", "farthing-bootstrap"):
+        shutil.copy(FARTHING.parent / name, installed)
+    done = subprocess.run(command, capture_output=True, text=True, env=environment())
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "function.zip").read_bytes() == zip_package[0].read_bytes()
+
+
 # ---- where nothing else is ----
 
 def bare_root(root):
