@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "cli/cli.h"
+#include "cli/plan_functions.h"
 #include "cost/cost.h"
 #include "parallel/link_measurement.h"
 #include "parallel/parallel.h"
@@ -16,8 +17,8 @@ enum { MOST_SIZES = 32, MOST_NODES = 4096 };
 
 typedef struct plan_options {
     fth_given given;
-    char *nodes, *link, *price;
-    int64_t workers;
+    char *nodes, *link, *price, *provider, *instance;
+    int64_t workers, functions, function_memory_mb, push_every;
     double profile_s;
     bool json;
 } plan_options;
@@ -101,6 +102,41 @@ static const fth_option rows[] = {
      .argument = "TIME",
      .help = "how long to train here to measure it"},
     {.name = "json", .type = FTH_OPTION_SWITCH, .offset = AT(json), .help = "print JSON"},
+    {.name = "functions",
+     .type = FTH_OPTION_INTEGER,
+     .offset = AT(functions),
+     .fallback = "0",
+     .argument = "N",
+     .maximum = 1e5,
+     .help = "instead of nodes: compare so many functions around a parameter server with a VM",
+     .group = "Functions or a VM"},
+    {.name = "function-memory",
+     .type = FTH_OPTION_INTEGER,
+     .offset = AT(function_memory_mb),
+     .fallback = "1769",
+     .argument = "MB",
+     .minimum = 1,
+     .maximum = 1e6,
+     .help = "of each function; it brings vCPUs as the catalogue says"},
+    {.name = "push-every",
+     .type = FTH_OPTION_INTEGER,
+     .offset = AT(push_every),
+     .fallback = "8",
+     .argument = "N",
+     .minimum = 1,
+     .maximum = 1e9,
+     .help = "batches whose gradients a function sends at once: a function's update_intv"},
+    {.name = "provider",
+     .type = FTH_OPTION_TEXT,
+     .offset = AT(provider),
+     .fallback = "lambda",
+     .argument = "NAME",
+     .help = "whose functions: a row of the catalogue of prices (train's --prices)"},
+    {.name = "instance",
+     .type = FTH_OPTION_TEXT,
+     .offset = AT(instance),
+     .argument = "TYPE",
+     .help = "the VM to compare with; else the one of the catalogue that does the job for the least"},
 };
 static const fth_option_table table = {
     .options = rows, .count = FTH_COUNT_OF(rows), .struct_size = sizeof(plan_options)};
@@ -438,6 +474,18 @@ static fth_exit_code plan_run(const plan_options *asked, fth_train_options *opti
 
     fth_signals_set_words("stopping");
     fth_signals_watch(&stop);
+    if (asked->functions > 0) {
+        status = fth_cli_plan_functions(&(fth_functions_question){.functions = (int)asked->functions,
+                                                                  .memory_mb = (double)asked->function_memory_mb,
+                                                                  .batches_per_push = asked->push_every,
+                                                                  .provider = asked->provider,
+                                                                  .instance = asked->instance,
+                                                                  .link = asked->link,
+                                                                  .profile_s = asked->profile_s,
+                                                                  .json = asked->json},
+                                        options, &stop);
+        goto out;
+    }
     FTH_TRY(fth_allocate(1, sizeof *plan, &plan));
     FTH_TRY(make_plan(asked, options, &stop, plan));
     if (plan->helps)
@@ -454,6 +502,16 @@ out:
     return status == FTH_OK ? FTH_EXIT_OK : fth_cli_fail();
 }
 
+/* A flag that was given and means nothing beside --functions; NULL: none. */
+static const char *find_flag_of_nodes(const plan_options *asked)
+{
+    static const char *const names[] = {"nodes", "workers", "price"};
+    for (size_t i = 0; i < FTH_COUNT_OF(names); i++)
+        if (fth_options_was_given(&table, asked, names[i]))
+            return names[i];
+    return NULL;
+}
+
 static fth_exit_code run(const fth_command *command, const fth_invocation *invocation)
 {
     plan_options asked = {0};
@@ -462,6 +520,14 @@ static fth_exit_code run(const fth_command *command, const fth_invocation *invoc
     fth_exit_code code;
     if (!fth_cli_read_flags(command, invocation, &asked, &arguments, &code))
         goto out;
+    const char *of_nodes = find_flag_of_nodes(&asked);
+    if (asked.functions > 0 && of_nodes) {
+        code = fth_cli_usage(command,
+                             "--%s is of nodes; --functions compares with a machine of the catalogue "
+                             "(--instance, and --prices of the run)",
+                             of_nodes);
+        goto out;
+    }
     /* FILE.yaml, or what comes after --: train and its flags. */
     int skipped = arguments.count > 0 && strcmp(arguments.positional[0], "train") == 0;
     if (!skipped && arguments.count > 1) {
@@ -482,12 +548,15 @@ out:
 
 const fth_command fth_command_plan = {
     .name = "plan",
-    .arguments = "[--nodes 1,2,4,8] [--link RATE,LATENCY] [--flag value ...] [FILE.yaml | -- train ...]",
-    .summary = "predict a run's speed and cost on several nodes",
+    .arguments =
+        "[--nodes 1,2,4,8 | --functions N] [--link RATE,LATENCY] [--flag value ...] [FILE.yaml | -- train ...]",
+    .summary = "predict a run's speed and cost on several nodes, or in functions",
     .details = "Trains on this machine for half a minute, without keeping anything, and predicts from that and the\n"
                "network between nodes what --strategy data-parallel would take on each number of nodes: step time,\n"
                "efficiency against one node, time and cost of an epoch; and says which number to choose. Nodes are\n"
-               "taken to be like this machine.\n",
+               "taken to be like this machine.\n"
+               "With --functions it says what the run would take and cost in functions around a parameter server,\n"
+               "and on a VM on demand or spot, from what one core here does and the catalogue of prices.\n",
     .computes = true,
     .table = &table,
     .wraps = &fth_command_train,
@@ -496,6 +565,8 @@ const fth_command fth_command_plan = {
             {"farthing plan --nodes 1,2,4,8 --link 25Gbit,50us run.yaml", "would eight nodes pay?"},
             {"farthing plan --nodes 1,4 --workers 8 --price 24.48 -- train --model resnet50 --data ./photos",
              "nodes of eight GPUs"},
+            {"farthing plan --functions 6 --push-every 8 -- train --model mnist-cnn --data mnist --epochs 1",
+             "six functions, or a VM?"},
             {0}},
     .run = run,
 };

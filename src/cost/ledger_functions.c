@@ -12,6 +12,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "cost/function_model.h"
+
 #define MB_PER_GB    1024.0
 #define BYTES_PER_GB 1e9
 
@@ -166,42 +168,21 @@ static bool find_work(const fth_record_summary *run, double *vcpu_s, const char 
     return isfinite(*vcpu_s) && *vcpu_s > 0;
 }
 
-static const fth_price *find_spot(const fth_catalogue *catalogue, const fth_price *on_demand)
-{
-    for (size_t i = 0; i < catalogue->count; i++) {
-        const fth_price *price = &catalogue->prices[i];
-        if (strcmp(price->market, "spot") == 0 && strcmp(price->cloud, on_demand->cloud) == 0 &&
-            strcmp(price->instance, on_demand->instance) == 0 && strcmp(price->region, on_demand->region) == 0)
-            return price;
-    }
-    return NULL;
-}
-
 bool fth_ledger_compare_vm(const fth_ledger *ledger, const fth_catalogue *catalogue, double start_s, fth_ledger_vm *vm)
 {
-    double vcpu_s;
+    fth_job_shape work = {.samples = 1, .batch = 1};
     const char *cloud;
-    bool same_cloud = false;
-    *vm = (fth_ledger_vm){.on_demand_usd = INFINITY, .spot_usd = NAN};
-    if (!find_work(ledger->run, &vcpu_s, &cloud))
+    *vm = (fth_ledger_vm){.spot_usd = NAN};
+    if (!find_work(ledger->run, &work.batch_s, &cloud))
         return false;
-    for (size_t i = 0; i < catalogue->count; i++) {
-        const fth_price *price = &catalogue->prices[i];
-        const bool is_same = strcmp(price->cloud, cloud) == 0;
-        if (!(price->vcpus > 0) || strcmp(price->market, "on-demand") != 0 || (same_cloud && !is_same))
-            continue;
-        const double seconds = start_s + vcpu_s / price->vcpus, usd = seconds / 3600 * price->usd_per_hour;
-        if ((is_same && !same_cloud) || usd < vm->on_demand_usd) {
-            vm->on_demand = price;
-            vm->seconds = seconds;
-            vm->on_demand_usd = usd;
-        }
-        same_cloud = same_cloud || is_same;
-    }
+    vm->on_demand = fth_estimate_choose_vm(catalogue, cloud, "", &work, start_s);
     if (!vm->on_demand)
         return false;
-    vm->spot = find_spot(catalogue, vm->on_demand);
+    const fth_job_estimate estimate = fth_estimate_vm(&work, vm->on_demand, start_s);
+    vm->seconds = estimate.seconds;
+    vm->on_demand_usd = estimate.usd;
+    vm->spot = fth_estimate_find_spot(catalogue, vm->on_demand);
     if (vm->spot)
-        vm->spot_usd = vm->seconds / 3600 * vm->spot->usd_per_hour;
+        vm->spot_usd = fth_estimate_vm(&work, vm->spot, start_s).usd;
     return true;
 }

@@ -2,6 +2,10 @@
 import json
 
 import pytest
+from conftest import FARTHING
+
+emulated = pytest.mark.skipif(not (FARTHING.parent / "farthing_emulated.so").exists(),
+                              reason="farthing_emulated.so was not built")
 
 
 @pytest.fixture
@@ -62,3 +66,42 @@ def test_prices(farthing):
     rows = [json.loads(line) for line in farthing("prices", "lambda", "--json").out.splitlines()]
     assert [row["function"] for row in rows] == ["lambda"]
     assert "no such price" in farthing("prices", "nothing", code=1).err
+
+
+def plan(farthing, *arguments, run=(), **options):
+    return farthing("plan", "--profile-for", "0.2s", *arguments, "--", "train", "--model", "mnist-cnn", "--data", "digits",
+                    "--device", "emulated", "--batch", 100, *run, env={"FARTHING_EMULATE": "step=0.02"}, **options)
+
+
+@emulated
+def test_plan_of_functions(farthing):
+    """A batch takes 20 ms, and 20,000 samples are an epoch."""
+    result = json.loads(plan(farthing, "--functions", 10, "--json", "--link", "800Mbit,1ms", run=["--epochs", 1]).out)
+    functions, vm, spot = result["rows"]
+    assert [row["kind"] for row in result["rows"]] == ["functions", "on-demand", "spot"]
+    assert result["samples"] == 20000 and result["batch_s"] >= 0.02
+    round_s = 8 * result["batch_s"] + 0.002 + 2 * result["push_bytes"] / 1e8
+    assert functions["seconds"] == pytest.approx(3 * round_s + 0.25, rel=0.01)  # 25 pushes of 10 functions
+    assert functions["invocations"] == 10
+    assert vm["seconds"] == pytest.approx(60 + 200 * result["batch_s"] / 4, rel=0.01)
+    assert vm["usd"] == pytest.approx(vm["seconds"] * 0.192 / 3600) and spot["usd"] < vm["usd"]
+    assert result["fastest"] == "functions" and result["cheapest"] == "spot"
+    text = plan(farthing, "--functions", 10).out
+    assert "10 x lambda, 1769 MB" in text and "m6i.xlarge on demand" in text and "assumed: " in text
+
+
+@emulated
+def test_plan_of_a_long_job(farthing):
+    jobs = [json.loads(plan(farthing, "--functions", 100, "--push-every", 100, "--json", "--instance", "c6i.4xlarge",
+                            run=["--epochs", epochs]).out) for epochs in (1, 10000)]
+    short, long = ({row["kind"]: row["usd"] for row in job["rows"]} for job in jobs)
+    assert short["functions"] < short["on-demand"] and long["functions"] > 2 * long["on-demand"]
+    assert 20000 < jobs[0]["break_even_samples"] < 20000 * 10000
+
+
+def test_plans_that_are_wrong(farthing, tmp_path):
+    assert "--nodes is of nodes" in plan(farthing, "--functions", 2, "--nodes", "1,2", code=2).err
+    assert "no price of azure functions" in plan(farthing, "--functions", 2, "--provider", "azure", code=1).err
+    prices = tmp_path / "prices.yaml"
+    prices.write_text("- {cloud: aws, function: lambda, usd_per_gb_second: 1}\n")
+    assert "mb_per_vcpu" in plan(farthing, "--functions", 2, run=["--prices", prices], code=1).err
