@@ -1,0 +1,486 @@
+"""Functions as processes of this machine: limits, warm processes, kills, OpenWhisk's and Lambda's REST APIs."""
+import base64
+import json
+import os
+import stat
+import subprocess
+import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+from functions_platform import BOOTSTRAP, OPENWHISK, Platform, is_alive, wait_until, zip_of
+
+
+@pytest.fixture
+def program(tmp_path):
+    path = tmp_path / "action"
+    path.write_text(OPENWHISK)
+    path.chmod(0o755)
+    return path
+
+
+@pytest.fixture
+def serve(tmp_path, program):
+    """Starts the service; at the end nothing of it is left."""
+    started = []
+
+    def start(*flags):
+        started.append(Platform(tmp_path / "platform", "--program", program, *flags))
+        return started[-1]
+
+    yield start
+    for platform in started:
+        platform.stop()
+
+
+# ---- OpenWhisk's API ----
+
+def test_actions_are_created_listed_and_deleted(serve):
+    platform = serve()
+    assert platform.ask("GET", "actions", key=None).code == 401
+    assert platform.ask("GET", "actions", key="somebody:else").code == 401
+    assert platform.ask("GET", "/api/v1/namespaces").json == ["guest"]
+    assert platform.ask("GET", "/api/v1/namespaces/other/actions").code == 403
+    made = platform.put("first", timeout=2000, memory=256)
+    assert made["limits"] == {"timeout": 2000, "memory": 256, "logs": 10, "concurrency": 1}
+    assert made["exec"] == {"kind": "blackbox", "image": "someone/something", "binary": False}
+    assert any(each["key"] == "farthing-runs" for each in made["annotations"])
+    again = platform.ask("PUT", "actions/first", {"exec": {"kind": "blackbox", "image": "x"}})
+    assert again.code == 409 and "error" in again.json and "code" in again.json
+    # What an update leaves out stays.
+    changed = platform.ask("PUT", "/api/v1/namespaces/guest/actions/first?overwrite=true", {
+        "parameters": [{"key": "a", "value": [1]}], "annotations": [{"key": "web-export", "value": True}]}).json
+    assert changed["limits"]["timeout"] == 2000 and changed["version"] == "0.0.2"
+    assert changed["parameters"] == [{"key": "a", "value": [1]}]
+    for name in ("second", "third"):
+        platform.put(name)
+    names = [each["name"] for each in platform.ask("GET", "actions").json]
+    assert names == ["first", "second", "third"]
+    assert [each["name"] for each in platform.ask("GET", "actions?limit=1&skip=1").json] == ["second"]
+    assert platform.ask("DELETE", "actions/second").code == 200
+    for method in ("GET", "DELETE", "POST"):
+        assert platform.ask(method, "actions/second", {} if method == "POST" else None).code == 404
+
+
+def test_an_action_is_invoked(serve):
+    platform = serve()
+    platform.ask("PUT", "actions/echo", {"exec": {"kind": "blackbox", "image": "x"},
+                                         "parameters": [{"key": "a", "value": 1}, {"key": "b", "value": 2}]})
+    activation = platform.run("echo", {"do": "log", "text": "❄ ☃", "b": 3})
+    assert activation["response"]["success"] and activation["response"]["status"] == "success"
+    result = activation["response"]["result"]
+    assert result["value"] == {"do": "log", "text": "❄ ☃", "a": 1, "b": 3}
+    assert result["run"]["activation_id"] == activation["activationId"]
+    assert result["run"]["action_name"] == "/guest/echo" and result["run"]["namespace"] == "guest"
+    assert result["run"]["api_host"] == platform.url and result["run"]["api_key"] == platform.key
+    assert int(result["run"]["deadline"]) > activation["start"]
+    assert [line.split(" ", 1)[1] for line in activation["logs"]] == ["stdout: ❄ ☃", "stderr: to stderr"]
+    name = activation["activationId"]
+    assert platform.ask("GET", f"activations/{name}").json == activation
+    assert platform.ask("GET", f"activations/{name}/logs").json == {"logs": activation["logs"]}
+    assert platform.ask("GET", f"activations/{name}/result").json["result"] == result
+    # Logs belong to one activation each.
+    assert platform.run("echo", {"do": "echo"})["logs"] == []
+    assert platform.ask("POST", "actions/echo?blocking=true&result=true", {"c": 4}).json["value"] == {"a": 1, "b": 2, "c": 4}
+    other = platform.start("echo", {"do": "echo"})
+    assert platform.wait(other)["response"]["success"]
+    listed = platform.ask("GET", "activations?limit=2").json
+    assert len(listed) == 2 and listed[0]["activationId"] == other
+    assert [each["name"] for each in platform.ask("GET", "activations?name=nothing").json] == []
+    assert platform.ask("GET", "activations/" + "0" * 32).code == 404
+
+
+def test_failures_of_an_action(serve):
+    platform = serve()
+    platform.put("echo")
+    failed = platform.run("echo", {"do": "fail"}, 502)
+    assert failed["response"]["status"] == "application error"
+    assert failed["response"]["result"] == {"error": "no such thing ❄"}
+    ended = platform.run("echo", {"do": "exit"}, 502)
+    assert ended["response"]["status"] == "action developer error"
+    assert "exit status 7" in ended["response"]["result"]["error"]
+    nonsense = platform.run("echo", {"do": "garbage"}, 502)
+    assert nonsense["response"]["status"] == "action developer error"
+    assert platform.run("echo", {})["response"]["success"]
+    for body in (b"nonsense", b'"text"', b"\xff\xfe"):
+        assert platform.ask("POST", "actions/echo?blocking=true", body).code == 400
+
+
+def test_a_large_argument_comes_back_whole(serve):
+    platform = serve()
+    platform.put("echo")
+    text = "☃" * 1048561
+    assert platform.run("echo", {"text": text})["response"]["result"]["value"]["text"] == text
+    assert platform.ask("POST", "actions/echo?blocking=true", {"text": "x" * (7 << 20)}).code == 413
+
+
+def test_web_actions_need_no_key_and_others_do(serve):
+    platform = serve()
+    exec_ = {"exec": {"kind": "blackbox", "image": "x"}}
+    platform.ask("PUT", "actions/open", {**exec_, "annotations": [{"key": "web-export", "value": True}]})
+    platform.ask("PUT", "actions/closed", exec_)
+    answer = platform.ask("POST", "/api/v1/web/guest/default/open.json", {"a": 1}, key=None)
+    assert answer.code == 200 and answer.json["value"] == {"a": 1}
+    assert platform.ask("POST", "/api/v1/web/guest/default/closed.json", {}, key=None).code == 404
+
+
+def test_what_is_hostile_is_refused(serve, tmp_path):
+    platform = serve()
+    exec_ = {"exec": {"kind": "blackbox", "image": "x"}}
+    for name in ("..%2f..%2fescape", "a%2fb", "-x", "x" * 65, "%00", "a%20b"):
+        assert platform.ask("PUT", f"actions/{name}", exec_).code in (400, 404, 405), name
+    assert not list((tmp_path / "platform").glob("actions/*")) and not (tmp_path / "escape").exists()
+    for body in (b"", b"[]", b"{", b'{"exec": {"kind": "python:3", "code": "x"}}', b'{"exec": 1, "parameters": [1]}'):
+        assert platform.ask("PUT", "actions/x", body).code == 400
+    for limits in ({"memory": -1}, {"timeout": -5}, {"memory": 1 << 40}):
+        assert platform.ask("PUT", "actions/x", {**exec_, "limits": limits}).code == 400
+    # A page in a browser cannot use it, not even under a name that points here.
+    assert platform.ask("GET", "actions", headers={"Origin": "https://evil.example"}).code == 403
+    assert platform.ask("GET", "actions", headers={"Host": "evil.example"}).code == 403
+    for name in ("../../key", "..", "%2e%2e"):
+        assert platform.ask("GET", f"activations/{name}").code == 404
+
+
+# ---- processes ----
+
+def test_a_process_is_used_again_and_ends_when_idle(serve):
+    platform = serve("--idle", "300ms")
+    platform.put("echo")
+    first = platform.run("echo", {})
+    second = platform.run("echo", {})
+    process = first["response"]["result"]["pid"]
+    assert second["response"]["result"]["pid"] == process
+    assert [any(each["key"] == "initTime" for each in run["annotations"]) for run in (first, second)] == [True, False]
+    assert platform.record(first["activationId"])["peak_bytes"] > 1 << 20
+    wait_until(lambda: not is_alive(process), "an idle process does not end")
+
+
+def test_a_new_version_runs_in_a_new_process(serve):
+    platform = serve()
+    platform.put("echo")
+    before = platform.run("echo", {})["response"]["result"]["pid"]
+    platform.put("echo", memory=200)
+    assert platform.run("echo", {})["response"]["result"]["pid"] != before
+    assert not is_alive(before)
+
+
+def test_activations_run_at_once_in_processes_of_their_own(serve, tmp_path):
+    platform = serve("--max-activations", 3)
+    platform.put("echo")
+    meeting = tmp_path / "meeting"
+    meeting.mkdir()
+    value = {"do": "meet", "folder": str(meeting), "count": 3}
+    with ThreadPoolExecutor(3) as threads:
+        runs = list(threads.map(lambda _: platform.run("echo", value), range(3)))
+    assert len({run["response"]["result"]["pid"] for run in runs}) == 3
+    # And no more than that.
+    waiting = [platform.start("echo", {"do": "meet", "folder": str(meeting), "count": 1000}) for _ in range(3)]
+    refused = platform.ask("POST", "actions/echo?blocking=true", {})
+    assert refused.code == 429 and "Too many" in refused.json["error"]
+    for number in range(1000):
+        (meeting / f"x{number}").touch()
+    for name in waiting:
+        assert platform.wait(name)["response"]["success"]
+
+
+def test_functions_share_the_processes_there_may_be(serve):
+    platform = serve("--max-processes", 1)
+    platform.put("one")
+    platform.put("other")
+    pids = [platform.run(name, {})["response"]["result"]["pid"] for name in ("one", "other", "one", "one")]
+    assert len(set(pids)) == 3 and pids[2] == pids[3]
+    assert not is_alive(pids[0]) and not is_alive(pids[1])
+
+
+# ---- limits ----
+
+def test_too_much_memory(serve):
+    platform = serve()
+    platform.put("echo", memory=64)
+    failed = platform.run("echo", {"do": "eat"}, 502)
+    record = platform.record(failed["activationId"])
+    if record["limited_by"] != "cgroup":  # then Python raises MemoryError, which this function does not catch
+        pytest.skip("no cgroup can be made here: an rlimit makes allocations fail instead")
+    assert failed["response"]["result"] == {"error": "The action exhausted its memory and was aborted."}
+    assert record["kind"] == "memory" and record["peak_bytes"] <= 64 << 20
+    assert platform.run("echo", {})["response"]["success"]
+
+
+def test_too_much_time(serve, tmp_path):
+    platform = serve()
+    platform.put("echo", timeout=300)
+    pid = platform.run("echo", {})["response"]["result"]["pid"]
+    failed = platform.run("echo", {"do": "spawn", "file": str(tmp_path / "child")}, 502)
+    assert failed["response"]["result"] == {"error": "The action exceeded its time limits of 300 milliseconds."}
+    assert {"key": "timeout", "value": True} in failed["annotations"]
+    assert platform.record(failed["activationId"])["kind"] == "timeout"
+    assert not is_alive(pid)
+    if (tmp_path / "child").exists():
+        assert not is_alive(int((tmp_path / "child").read_text()))
+    assert platform.run("echo", {})["response"]["result"]["pid"] != pid
+
+
+def test_logs_are_bounded(serve):
+    platform = serve()
+    platform.put("echo", memory=256)
+    logs = platform.run("echo", {"do": "log", "text": "x" * 1000000, "times": 12})["logs"]
+    kept = [line for line in logs if " stdout: x" in line]
+    assert 9 <= len(kept) <= 11 and any("Logs were truncated" in line for line in logs)
+    assert platform.run("echo", {"do": "log", "text": "next"})["logs"][0].endswith("stdout: next")
+
+
+# ---- kills and secrets ----
+
+def test_nothing_survives_a_kill_of_the_platform(serve, tmp_path):
+    platform = serve()
+    platform.put("echo")
+    idle = platform.run("echo", {})["response"]["result"]["pid"]
+    running = platform.start("echo", {"do": "spawn", "file": str(tmp_path / "child")})
+    wait_until((tmp_path / "child").exists, "the function does not start")
+    child = int((tmp_path / "child").read_text())
+    assert is_alive(idle) and is_alive(child)
+    platform.kill()
+    for process in (idle, child):
+        wait_until(lambda: not is_alive(process), "a process survives its platform")
+    again = serve()
+    assert os.listdir(tmp_path / "platform" / "instances") == []
+    lost = again.ask("GET", f"activations/{running}").json
+    assert lost["response"]["status"] == "whisk internal error" and "invoke it again" in lost["response"]["result"]["error"]
+    assert again.key == platform.key
+    assert again.run("echo", {})["response"]["success"]
+
+
+def test_kills_at_any_moment_leave_whole_files(serve, tmp_path):
+    for delay in (0.0, 0.002, 0.005, 0.01, 0.02):
+        platform = serve()
+        stop = threading.Event()
+
+        def deploy():
+            number = 0
+            while not stop.is_set():
+                try:
+                    platform.ask("PUT", "actions/echo?overwrite=true", {"exec": {"kind": "blackbox", "image": str(number)}})
+                    platform.ask("POST", "actions/echo", {})
+                except OSError:
+                    return
+                number += 1
+
+        thread = threading.Thread(target=deploy)
+        thread.start()
+        wait_until(lambda: (tmp_path / "platform/actions/echo/action.json").exists(), "nothing is deployed")
+        threading.Event().wait(delay)
+        platform.kill()
+        stop.set()
+        thread.join()
+    platform = serve()
+    assert platform.run("echo", {})["response"]["success"]
+    platform.put("echo")
+    left = sorted(path.name.split("-")[0] for path in (tmp_path / "platform/actions/echo").iterdir())
+    assert left == ["action.json", "secrets"]
+
+
+def test_secrets_are_in_files_of_their_own(serve, tmp_path):
+    secret = "correct-horse-battery-staple"
+    platform = serve()
+    platform.ask("PUT", "actions/echo", {"exec": {"kind": "blackbox", "image": "x"},
+                                         "parameters": [{"key": "key", "value": secret}]})
+    assert platform.run("echo", {"do": "exit"}, 502)
+    folder = tmp_path / "platform"
+    assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+    assert stat.S_IMODE((folder / "key").stat().st_mode) == 0o600
+    holding = [path for path in folder.rglob("*") if path.is_file() and secret in path.read_text()]
+    assert [path.name.split("-")[0] for path in holding] == ["secrets"]
+    assert stat.S_IMODE(holding[0].stat().st_mode) == 0o600
+    assert secret not in platform.ask("GET", "actions").body.decode()
+
+
+# ---- Lambda's API ----
+
+def payload(answer):
+    return json.loads(answer["Payload"].read())
+
+
+@pytest.fixture
+def functions(serve):
+    """AWS's own client of the service."""
+    pytest.importorskip("boto3")
+    platform = serve()
+    client = platform.lambda_client()
+    client.platform = platform
+    return client
+
+
+def create(client, name="echo", files=None, **more):
+    return client.create_function(FunctionName=name, Runtime="provided.al2023", Role="arn:aws:iam::0:role/x",
+                                  Handler="app.handler", Code={"ZipFile": zip_of(files or {"bootstrap": BOOTSTRAP})},
+                                  **{"Timeout": 60, "MemorySize": 128, **more})
+
+
+def test_boto3_creates_and_invokes_a_function(functions):
+    made = create(functions, Environment={"Variables": {"COLOUR": "red", "TZ": "Europe/Berlin"}}, Description="says it")
+    assert made["State"] == "Active" and made["CodeSize"] > 0 and made["Timeout"] == 60
+    answer = functions.invoke(FunctionName="echo", Payload=json.dumps({"do": "log", "text": "❄"}), LogType="Tail")
+    result = payload(answer)
+    assert answer["StatusCode"] == 200 and "FunctionError" not in answer and answer["ExecutedVersion"] == "$LATEST"
+    assert result["value"] == {"do": "log", "text": "❄"}
+    log = base64.b64decode(answer["LogResult"]).decode()
+    assert log.startswith("START RequestId: ") and "❄\n" in log and "Max Memory Used: " in log and "Init Duration" in log
+    assert answer["ResponseMetadata"]["RequestId"] == result["headers"]["Lambda-Runtime-Aws-Request-Id"]
+    assert result["headers"]["Lambda-Runtime-Invoked-Function-Arn"] == made["FunctionArn"]
+    environment = result["environment"]
+    expected = {"AWS_LAMBDA_FUNCTION_NAME": "echo", "AWS_LAMBDA_FUNCTION_MEMORY_SIZE": "128", "_HANDLER": "app.handler",
+                "AWS_LAMBDA_FUNCTION_VERSION": "$LATEST", "AWS_REGION": "us-east-1", "COLOUR": "red", "TZ": "Europe/Berlin",
+                "AWS_ENDPOINT_URL_LAMBDA": functions.platform.url}
+    assert {key: environment.get(key) for key in expected} == expected
+    assert "PYTEST_CURRENT_TEST" not in environment and Path(environment["LAMBDA_TASK_ROOT"]).name.startswith("package-")
+    # A function can invoke itself with what it was given.
+    own = functions.platform.lambda_client(environment["AWS_ACCESS_KEY_ID"] + ":" + environment["AWS_SECRET_ACCESS_KEY"])
+    assert own.invoke(FunctionName=made["FunctionArn"], InvocationType="Event", Payload=b"{}")["StatusCode"] == 202
+    assert functions.invoke(FunctionName="echo", InvocationType="DryRun")["StatusCode"] == 204
+
+
+def test_boto3_sees_failures(functions):
+    create(functions, Timeout=1)
+    failed = functions.invoke(FunctionName="echo", Payload=json.dumps({"do": "fail"}))
+    assert failed["StatusCode"] == 200 and failed["FunctionError"] == "Unhandled"
+    assert payload(failed) == {"errorMessage": "no such thing ❄", "errorType": "ValueError"}
+    ended = functions.invoke(FunctionName="echo", Payload=json.dumps({"do": "exit"}))
+    assert ended["FunctionError"] == "Unhandled" and payload(ended)["errorType"] == "Runtime.ExitError"
+    late = functions.invoke(FunctionName="echo", Payload=json.dumps({"do": "sleep"}))
+    assert payload(late)["errorType"] == "Sandbox.Timedout" and late["FunctionError"] == "Unhandled"
+    with pytest.raises(functions.exceptions.ResourceNotFoundException):
+        functions.invoke(FunctionName="nothing")
+    with pytest.raises(functions.exceptions.ResourceConflictException):
+        create(functions)
+    with pytest.raises(functions.exceptions.InvalidParameterValueException, match="bootstrap"):
+        create(functions, "empty", {"app.py": "pass"})
+    with pytest.raises(functions.exceptions.InvalidParameterValueException):
+        create(functions, "escape", {"../../bootstrap": "x"})
+    with pytest.raises(functions.exceptions.InvalidParameterValueException, match="[Uu]n(zip|pack)|open"):
+        functions.create_function(FunctionName="broken", Role="x", Code={"ZipFile": b"PK nonsense"})
+
+
+def test_boto3_changes_and_deletes(functions):
+    create(functions, Environment={"Variables": {"A": "1"}})
+    first = payload(functions.invoke(FunctionName="echo"))
+    functions.update_function_configuration(FunctionName="echo", MemorySize=192, Environment={"Variables": {"A": "2"}})
+    second = payload(functions.invoke(FunctionName="echo"))
+    assert (first["environment"]["A"], second["environment"]["A"]) == ("1", "2")
+    assert second["environment"]["AWS_LAMBDA_FUNCTION_MEMORY_SIZE"] == "192"
+    functions.update_function_code(FunctionName="echo", ZipFile=zip_of(
+        {"bootstrap": BOOTSTRAP.replace('{"pid"', '{"new": True, "pid"')}))
+    assert payload(functions.invoke(FunctionName="echo"))["new"]
+    functions.get_waiter("function_updated").wait(FunctionName="echo")
+    assert functions.get_function(FunctionName="echo")["Configuration"]["MemorySize"] == 192
+    assert [each["FunctionName"] for each in functions.list_functions()["Functions"]] == ["echo"]
+    functions.delete_function(FunctionName="echo")
+    with pytest.raises(functions.exceptions.ResourceNotFoundException):
+        functions.get_function(FunctionName="echo")
+
+
+def test_signatures_are_checked(functions):
+    from botocore.auth import SigV4Auth
+    from botocore.awsrequest import AWSRequest
+    from botocore.credentials import Credentials
+    from botocore.exceptions import ClientError
+    create(functions)
+    platform = functions.platform
+    first, second = platform.key.split(":")
+    for wrong in (first + ":" + "0" * 64, "nobody:" + second):
+        with pytest.raises(ClientError, match="InvalidSignature|UnrecognizedClient"):
+            platform.lambda_client(wrong).list_functions()
+    url = platform.url + "/2015-03-31/functions/echo/invocations"
+
+    def signed(body):
+        request = AWSRequest("POST", url, data=body)
+        SigV4Auth(Credentials(first, second), "lambda", "us-east-1").add_auth(request)
+        return dict(request.headers)
+
+    path = url[len(platform.url):]
+    assert platform.ask("POST", path, b"{}", key=None, headers=signed(b"{}")).code == 200
+    assert platform.ask("POST", path, b'{"a": 1}', key=None, headers=signed(b"{}")).code == 403
+    assert platform.ask("POST", path, b"{}", key=None).code == 403
+    assert platform.ask("POST", path + "?Qualifier=x", b"{}", key=None, headers=signed(b"{}")).code == 403
+    old = {**signed(b"{}"), "X-Amz-Date": "20200101T000000Z"}
+    assert platform.ask("POST", path, b"{}", key=None, headers=old).code == 403
+
+
+# ---- AWS's own runtime for Python ----
+
+@pytest.fixture(scope="module")
+def awslambdaric(tmp_path_factory):
+    """A virtual environment with AWS's runtime interface client, kept in the cache folder."""
+    cache = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "farthing-tests"
+    folder = cache / f"awslambdaric-{sys.version_info[0]}.{sys.version_info[1]}"
+    python = folder / "bin" / "python"
+    check = [python, "-c", "import awslambdaric.bootstrap"]
+    if python.exists() and subprocess.run(check, capture_output=True).returncode == 0:
+        return python
+    try:
+        subprocess.run([sys.executable, "-m", "venv", "--clear", folder], check=True, capture_output=True, timeout=120)
+        subprocess.run([python, "-m", "pip", "install", "--quiet", "--only-binary", ":all:", "awslambdaric"], check=True,
+                       capture_output=True, timeout=180)
+        subprocess.run(check, check=True, capture_output=True, timeout=60)
+    except (subprocess.SubprocessError, OSError) as error:
+        pytest.skip(f"awslambdaric cannot be installed from PyPI: {error}")
+    return python
+
+
+HANDLER = '''
+import os, time
+
+print("starting")
+
+def handler(event, context):
+    if event.get("do") == "fail":
+        raise KeyError("missing ❄")
+    if event.get("do") == "sleep":
+        time.sleep(1000)
+    if event.get("do") == "large":
+        return "x" * event["size"]
+    print("event", event.get("text"))
+    return {"text": event.get("text"), "pid": os.getpid(), "id": context.aws_request_id,
+            "left_ms": context.get_remaining_time_in_millis(), "memory": context.memory_limit_in_mb,
+            "name": context.function_name, "arn": context.invoked_function_arn}
+'''
+
+
+def test_a_function_on_awslambdaric(functions, awslambdaric):
+    start = f'#!/bin/sh\nexec {awslambdaric} -m awslambdaric "$_HANDLER"\n'
+    files = {"bootstrap": start, "app.py": HANDLER}
+    made = create(functions, "python", files, Timeout=20, MemorySize=256)
+
+    def invoke(value, **more):
+        return functions.invoke(FunctionName="python", Payload=json.dumps(value), **more)
+
+    answer = invoke({"text": "❄ ☃ \U0001f409"}, LogType="Tail")
+    log = base64.b64decode(answer["LogResult"]).decode()
+    assert "FunctionError" not in answer, log
+    result = payload(answer)
+    assert result["text"] == "❄ ☃ \U0001f409" and result["name"] == "python" and result["arn"] == made["FunctionArn"]
+    assert result["id"] == answer["ResponseMetadata"]["RequestId"] and int(result["memory"]) == 256
+    assert 0 < result["left_ms"] <= 20000
+    assert "starting" in log and "event ❄ ☃ \U0001f409" in log
+    failed = invoke({"do": "fail"})
+    assert failed["FunctionError"] == "Unhandled"
+    error = payload(failed)
+    assert error["errorType"] == "KeyError" and "missing ❄" in error["errorMessage"] and error["stackTrace"]
+    assert payload(invoke({}))["pid"] == result["pid"]  # an exception does not end the process
+    text = "☃" * 900000
+    assert payload(invoke({"text": text}))["text"] == text
+    too_large = invoke({"do": "large", "size": 7 << 20})
+    assert too_large["FunctionError"] == "Unhandled" and "ResponseSizeTooLarge" in payload(too_large)["errorType"]
+    functions.update_function_configuration(FunctionName="python", Timeout=2)
+    late = invoke({"do": "sleep"})
+    assert payload(late)["errorType"] == "Sandbox.Timedout"
+    assert payload(invoke({"text": "again"}))["text"] == "again"
+
+
+def test_a_start_that_fails_on_awslambdaric(functions, awslambdaric):
+    start = f'#!/bin/sh\nexec {awslambdaric} -m awslambdaric "$_HANDLER"\n'
+    create(functions, "broken", {"bootstrap": start, "app.py": "import nothing_at_all\n"}, MemorySize=256)
+    failed = functions.invoke(FunctionName="broken", Payload=b"{}")
+    assert failed["FunctionError"] == "Unhandled"
+    assert "nothing_at_all" in payload(failed)["errorMessage"]
