@@ -120,6 +120,7 @@ static bool add_brought(fth_shard_dealer *dealer, const fth_item *item, const ft
 static void answer_lease(fth_shard_dealer *dealer, const fth_item *item, const fth_shard_state *shard)
 {
     char *url = NULL;
+    const char *etag = shard->listed ? fth_shard_listing_etag(dealer->with.listing, shard->name) : "";
     if (shard->listed && fth_shard_listing_make_url(dealer->with.listing, shard->name, &url) != FTH_OK) {
         fth_log_error("shard %s is not given out: %s", shard->name, fth_error_message());
         fth_shard_dealer_worker_left(dealer, item->worker, false);
@@ -130,7 +131,7 @@ static void answer_lease(fth_shard_dealer *dealer, const fth_item *item, const f
     json_t *lease =
         json_pack("{s:s, s:I, s:I, s:I, s:I, s:s, s:s, s:I, s:I}", "shard", shard->name, "epoch",
                   (json_int_t)shard->epoch, "from", (json_int_t)shard->position, "to", (json_int_t)shard->samples,
-                  "samples", (json_int_t)shard->samples, "url", url ? url : "", "etag", "", "first", (json_int_t)0,
+                  "samples", (json_int_t)shard->samples, "url", url ? url : "", "etag", etag, "first", (json_int_t)0,
                   "seed", (json_int_t)fth_shards_seed(dealer->with.shards));
     fth_exchange_answer_json(item->exchange, 200, json_pack("{s:i, s:o}", "code", 200, "lease", lease));
     fth_wipe_text(url);

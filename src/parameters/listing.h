@@ -10,7 +10,8 @@
 
 typedef struct fth_shard_listing fth_shard_listing;
 
-/* Reads the manifest at `address` (store/store.h). Addresses given out are good for `expiry_s`. */
+/* Reads the manifest at `address` (store/store.h) and looks whether its shards are there. Addresses given out are good
+ * for `expiry_s`. */
 fth_status fth_shard_listing_open(const char *address, double expiry_s, fth_shard_listing **listing);
 void fth_shard_listing_free(fth_shard_listing *listing);
 
@@ -23,5 +24,7 @@ fth_status fth_shard_listing_check(const fth_shard_listing *listing, const fth_s
 
 /* An address of the shard that anyone can GET; free() it. */
 fth_status fth_shard_listing_make_url(const fth_shard_listing *listing, const char *name, char **url);
+/* The ETag it had when the listing was opened; "" where that is not known. */
+const char *fth_shard_listing_etag(const fth_shard_listing *listing, const char *name);
 
 #endif

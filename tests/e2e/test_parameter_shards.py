@@ -8,6 +8,7 @@ import json
 import random
 import threading
 import time
+import urllib.parse
 import urllib.request
 
 import numpy
@@ -34,8 +35,8 @@ def content(number, size):
 
 @pytest.fixture
 def shards(tmp_path):
-    """Makes the folder `data` of shards, and gives its path."""
-    def make(*sizes, folder="data", **changes):
+    """Makes a folder of shards, and gives its path."""
+    def make(*sizes, folder="my data", **changes):
         place = tmp_path / folder
         place.mkdir(exist_ok=True)
         for number, size in enumerate(sizes):
@@ -97,7 +98,7 @@ def test_a_worker_goes_through_a_shard(serve, shards):
     before, _ = client.pull()
     lease = take(client, "w")
     assert lease == {"shard": "part-0001.tar.gz", "epoch": 0, "from": 0, "to": 10, "samples": 10, "first": 0, "seed": 1,
-                     "etag": "", "url": f"file://{place}/part-0001.tar.gz"}
+                     "etag": "", "url": f"file://{urllib.parse.quote(str(place))}/part-0001.tar.gz"}
     assert urllib.request.urlopen(lease["url"]).read() == content(0, 10)
     assert take(client, "w") == lease  # its answer may have been lost
     push(client, "w", 1, 0, dot(0, before, 4), lease, 4, code=200)
@@ -142,7 +143,7 @@ def test_the_training_ends_when_all_is_done(serve, shards, tmp_path):
     assert server.process.wait(PATIENCE_S) == 0
     end = record(tmp_path / "runs" / "run")[-1]
     assert (end["event"], end["samples"], end["epochs"], end["reason"]) == ("end", 12, 2.0, "epochs")
-    server.arguments = [*PLAIN, "--shards", tmp_path / "data", "--epochs", 3, "--name", "run"]
+    server.arguments = [*PLAIN, "--shards", tmp_path / "my data", "--epochs", 3, "--name", "run"]
     client = server.start().client()  # one more
     client.register("w")
     assert take(client, "w")["epoch"] == 2
@@ -302,6 +303,11 @@ def test_where_shards_are(farthing, shards, serve, tmp_path):
     (tmp_path / "bad").mkdir()
     (tmp_path / "bad" / "shards.json").write_text("{}")
     assert "shards.json" in refused("--shards", tmp_path / "bad")
+    cut = shards(10, 6, folder="cut")
+    (cut / "part-0002.tar.gz").write_bytes(b"short")
+    assert "part-0002.tar.gz" in refused("--shards", cut) and "has 5 bytes" in refused("--shards", cut)
+    (cut / "part-0002.tar.gz").unlink()
+    assert "part-0002.tar.gz, which" in refused("--shards", cut) and "is not there" in refused("--shards", cut)
     server = serve("--shards", place, "--epochs", 1, "--name", "run")
     server.stop()
     again = [*PLAIN, "--name", "run"]
@@ -322,7 +328,9 @@ def test_links_into_a_bucket(serve, bucket):
                    env=bucket.environment)
     client = server.client()
     client.register("w")
-    url = take(client, "w")["url"]
+    lease = take(client, "w")
+    url = lease["url"]
+    assert lease["etag"].strip('"') == hashlib.md5(content(0, 10)).hexdigest()
     assert urllib.request.urlopen(url).read() == content(0, 10)
     assert "X-Amz-Expires=90" in url
     server.stop()
