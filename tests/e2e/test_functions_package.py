@@ -20,7 +20,8 @@ from pathlib import Path
 
 import pytest
 
-from conftest import FARTHING, PATIENCE_S, ROOT, SANITIZED, Program, environment, wait_for
+from conftest import FARTHING, PATIENCE_S, ROOT, SANITIZED, Program, environment, wait_for, write_mnist
+from test_parameter_server import Server
 
 MEGABYTE = 1000 * 1000
 ADDRESS = "127.0.0.1"
@@ -251,23 +252,56 @@ def runtime_api():
     server.server_close()
 
 
-def test_bootstrap_in_a_bare_root(tmp_path, zip_package, runtime_api):
-    """As in Lambda: the package is in /var/task, and of the rest only /tmp and the names of hosts are used."""
+@pytest.fixture
+def task(tmp_path, zip_package):
+    """A root in which there is nothing but the package, as in Lambda in /var/task, /tmp and names of hosts."""
     root = tmp_path / "root"
     unpack(zip_package[0], root / "var/task")
     (root / "tmp").mkdir()
     (root / "etc").mkdir()
     (root / "etc/hosts").write_text(f"{ADDRESS} runtime.api.example\n")
     (root / "etc/nsswitch.conf").write_text("hosts: files\n")
-    command = bare_root(root)
-    env = {"AWS_LAMBDA_RUNTIME_API": f"runtime.api.example:{runtime_api.server_port}",
-           "LD_LIBRARY_PATH": "/lib64:/usr/lib64:/var/runtime:/var/task", "LAMBDA_TASK_ROOT": "/var/task"}
-    with running([*command, "/var/task/bootstrap"], env) as process:
-        wait_for(lambda: runtime_api.state["answers"] or process.poll() is not None, "an answer", PATIENCE_S)
+    return root
+
+
+def invoke(root, api, event):
+    """One invocation of the package in that root; gives where the answer was sent, and the answer."""
+    api.state["event"] = event
+    env = {"AWS_LAMBDA_RUNTIME_API": f"runtime.api.example:{api.server_port}", "LAMBDA_TASK_ROOT": "/var/task",
+           "LD_LIBRARY_PATH": "/lib64:/usr/lib64:/var/runtime:/var/task"}
+    with running([*bare_root(root), "/var/task/bootstrap"], env) as process:
+        wait_for(lambda: api.state["answers"] or process.poll() is not None, "an answer", PATIENCE_S)
         assert process.poll() is None, process.communicate()
-    ((path, answer),) = runtime_api.state["answers"]
-    assert path == "/2018-06-01/runtime/invocation/id-1/error" and "no such job" in answer["errorMessage"]
     assert process.returncode == 0, process.err
+    ((path, answer),) = api.state["answers"]
+    assert path.startswith("/2018-06-01/runtime/invocation/id-1/")
+    return path.split("/")[-1], answer
+
+
+def test_bootstrap_in_a_bare_root(task, runtime_api):
+    kind, answer = invoke(task, runtime_api, {"job": "no such job"})
+    assert kind == "error" and "no such job" in answer["errorMessage"]
+
+
+@pytest.mark.parametrize("trusted", [True, False])
+def test_trains_in_a_bare_root(tmp_path, task, runtime_api, trusted):
+    """Over TLS: whom it trusts is what the package says."""
+    bare_root(task)
+    with tarfile.open(task / "tmp/shard.tar.gz", "w:gz") as shard:
+        for path in sorted(write_mnist(tmp_path / "raw", 96, 1).glob("train-*")):
+            shard.add(path, path.name)
+    server = Server(tmp_path, "--data-shape", "1x28x28", "--model", "mnist-cnn", "--tls", "--stay").start()
+    try:
+        if trusted:
+            shutil.copy(tmp_path / "runs/tls/certificate.pem", task / "var/task/ca-certificates.crt")
+        kind, answer = invoke(task, runtime_api, {"apihost": f"https://{ADDRESS}:{server.port}", "epoch_n": 1,
+                                                  "batch_sz_train": 32, "dataset_url": "file:///tmp/shard.tar.gz"})
+        if trusted:
+            assert kind == "response" and answer["samples"] == 96 and answer["pushes"] > 0, answer
+        else:
+            assert kind == "error" and "certificate" in answer["errorMessage"], answer
+    finally:
+        server.kill()
 
 
 def test_bootstrap_from_any_folder(tmp_path, zip_package):
