@@ -141,6 +141,41 @@ def make_archives():
             "tar.xz": tar(tarfile.USTAR_FORMAT, "xz"), "tar.bz2": tar(tarfile.USTAR_FORMAT, "bz2"), "zip": buffer.getvalue()}
 
 
+def pack(files, kind):
+    buffer = io.BytesIO()
+    if kind == "zip":
+        with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as archive:
+            for name, data in files.items():
+                archive.writestr(zipfile.ZipInfo(name), data, zipfile.ZIP_DEFLATED)
+    else:
+        with tarfile.open(fileobj=buffer, mode="w", format=tarfile.USTAR_FORMAT) as archive:
+            for name, data in files.items():
+                entry = tarfile.TarInfo(name)
+                entry.size = len(data)
+                archive.addfile(entry, io.BytesIO(data))
+    return gzip.compress(buffer.getvalue(), mtime=0) if kind == "tar.gz" else buffer.getvalue()
+
+
+def make_archive_sets():
+    idx = make_idx()
+    mnist = {"dataset_dl/__main__.py": b"exit()", "d/MNIST/raw/train-images-idx3-ubyte": idx["images"],
+             "d/MNIST/raw/train-labels-idx1-ubyte": idx["labels"]}
+    packed = {"train-labels-idx1-ubyte.gz": idx["labels.gz"], "train-images-idx3-ubyte.xz": idx["images.xz"]}
+    record = bytes([3]) + bytes(i % 251 for i in range(3072))
+    cifar = {"data_batch_1.bin": record * 2, "batches.meta.txt": b"a\nb\nc\nd\n", "data_batch_2.bin.gz": gzip.compress(record, mtime=0)}
+    sets = {"mnist": mnist, "packed": packed, "cifar": cifar}
+    archives = {f"{name}.{kind}": pack(files, kind) for name, files in sets.items() for kind in ("tar", "tar.gz", "zip")}
+    return {**archives, "single.bin": record, "images.tar": tar(tarfile.USTAR_FORMAT)}
+
+
+def make_shard_manifests():
+    shards = [{"name": f"part-000{i}.tar.gz", "samples": 4, "size_bytes": 100 + i, "sha256": f"{i}" * 64} for i in (1, 2)]
+    whole = {"format": 1, "dataset": "mnist", "classes": 2, "class_names": ["a", "\u00fc"], "channels": 3, "height": 28, "width": 20,
+             "normalization": {"mean": [0.1, 0.5, 1], "std": [0.3081, 1, 1e-3]}, "samples": 8, "seed": 7, "shards": shards}
+    grey = {**whole, "channels": 1, "normalization": {"mean": [0], "std": [1]}, "later": {"x": [None]}}
+    return {"colour": json.dumps(whole).encode(), "grey": json.dumps(grey, indent=1).encode(), "empty": b"{}"}
+
+
 # ---- tensors ----
 
 def make_index_files():
@@ -265,7 +300,7 @@ def make_prices():
 
 def main():
     folder = Path(sys.argv[1])
-    seeds = {"archive": make_archives(), "cifar": make_cifar(), "gradient": make_gradients(), "idx": make_idx(), "index_file": make_index_files(),
+    seeds = {"archive": make_archives(), "archive_set": make_archive_sets(), "shard_manifest": make_shard_manifests(), "cifar": make_cifar(), "gradient": make_gradients(), "idx": make_idx(), "index_file": make_index_files(),
              "tar_scan": {name: data for name, data in make_archives().items() if data[257:262] == b"ustar"}, "jpeg": make_jpegs(),
              "manifest": make_manifests(), "payload": make_payloads(), "png": make_pngs(), "prices": make_prices(), "pth": make_pth(), "record": make_records(),
              "xml": make_xml(), "safetensors": make_safetensors(), "yaml": make_yaml()}
