@@ -3,9 +3,10 @@
 #include <string.h>
 
 #include "cli/functions_cli.h"
+#include "platform/platform.h"
 
 /* Every platform: a new one is its fth_provider_kind and its row here. */
-static const fth_provider_kind *const kinds[] = {&fth_provider_openwhisk, &fth_provider_lambda};
+static const fth_provider_kind *const kinds[] = {&fth_provider_openwhisk, &fth_provider_lambda, &fth_provider_local};
 
 fth_choice fth_cli_provider_choice(size_t index)
 {
