@@ -31,19 +31,20 @@ fth_status fth_shard_batches_open(const fth_dataset *dataset, const fth_shard_le
     fth_shard_batches *batches = NULL;
     const fth_dataset_info *info = fth_dataset_get_info(dataset);
     const int64_t samples = info->count[FTH_TRAIN];
+    const int64_t loaded = batch < samples ? batch : samples; /* a loader has no batch larger than its set */
 
     *result = NULL;
     FTH_TRY(fth_allocate(1, sizeof *batches, &batches));
     batches->sampler = fth_shard_sampler(lease->seed, lease->shard, lease->samples);
     batches->epoch = lease->epoch;
-    batches->number = lease->epoch * fth_batches_per_epoch(samples, batch);
+    batches->number = lease->epoch * fth_batches_per_epoch(samples, loaded);
     batches->base = hash_name(lease->shard) << 38 | (lease->epoch * lease->samples & (((int64_t)1 << 37) - 1));
     batches->image_floats = (size_t)info->channels * (size_t)info->height * (size_t)info->width;
     FTH_TRY(fth_allocate((size_t)batch, sizeof *batches->samples, &batches->samples));
     FTH_TRY(fth_allocate((size_t)batch, sizeof *batches->labels, &batches->labels));
     FTH_TRY(fth_allocate_aligned((size_t)batch * batches->image_floats * sizeof(float), &batches->images));
     FTH_TRY(fth_loader_open(
-        dataset, &(fth_loader_options){.split = FTH_TRAIN, .batch = batch, .seed = lease->seed, .by_index = true},
+        dataset, &(fth_loader_options){.split = FTH_TRAIN, .batch = loaded, .seed = lease->seed, .by_index = true},
         &batches->loader));
     *result = batches;
     batches = NULL;

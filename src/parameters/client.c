@@ -68,6 +68,8 @@ fth_status fth_client_register(fth_worker_client *client)
             fth_log_info("worker %s is registered; waiting until its lease ends, should it be gone", client->name);
         fth_client_wait(client, fth_backoff_next_s(&backoff, 0), deadline);
         FTH_TRY(fth_client_fail_if_stopped(client));
+        if (fth_deadline_passed(deadline))
+            break;
         fth_http_response_release(&response);
         FTH_TRY(fth_client_ask(client, &(fth_question){"POST", "/registerWorker", body, strlen(body), NULL, 0, 0, 0, 0},
                                &response));
