@@ -45,19 +45,19 @@ static bool fuses_relu(const fth_batch_norm_attributes *a, bool training)
 
 _Static_assert(sizeof(cpu_image_layout) <= sizeof((cpu_call){0}.block), "it travels in its call");
 
-cpu_image_layout cpu_image_layout_of(const dnnl_memory_desc_t *layout)
+cpu_image_layout cpu_image_layout_of(const cpu_format *layout)
 {
-    const dnnl_blocking_desc_t *b = &layout->format_desc.blocking;
-    const bool image = layout->ndims == 4, blocked = b->inner_nblks > 0;
+    const dnnl_dim_t *strides = layout->strides;
+    const bool image = layout->ndims == 4;
     return (cpu_image_layout){.batch = layout->dims[0],
                               .channels = layout->dims[1],
                               .height = image ? layout->dims[2] : 1,
                               .width = image ? layout->dims[3] : 1,
-                              .block = blocked ? b->inner_blks[0] : 1,
-                              .image = b->strides[0],
-                              .group = b->strides[1],
-                              .row = image ? b->strides[2] : 0,
-                              .column = image ? b->strides[3] : 0};
+                              .block = layout->block,
+                              .image = strides[0],
+                              .group = strides[1],
+                              .row = image ? strides[2] : 0,
+                              .column = image ? strides[3] : 0};
 }
 
 static void fill_channel(const cpu_image_layout *l, int64_t c, bool bf16, void *y)
@@ -123,22 +123,16 @@ static fth_status add_restore_nan(fth_plan *plan, const fth_node *node, fth_plan
     return cpu_add_call(plan, "batch_norm restore NaN", &call);
 }
 
-static fth_status describe_forward(const fth_plan *plan, const fth_batch_norm_attributes *a,
-                                   const dnnl_memory_desc_t *layout, bool training, dnnl_primitive_attr_t attributes,
-                                   dnnl_primitive_desc_t *descriptor)
+static fth_status describe(const fth_plan *plan, const fth_batch_norm_attributes *a, const cpu_format *layout,
+                           bool training, cpu_pass pass, dnnl_primitive_desc_t *descriptor)
 {
-    fth_status status = FTH_OK;
-    unsigned flags = dnnl_use_scale | dnnl_use_shift;
-    if (fuses_relu(a, training))
-        flags |= dnnl_fuse_norm_relu;
-    if (!training)
-        flags |= dnnl_use_global_stats;
-    dnnl_batch_normalization_desc_t description;
-    CPU_TRY(dnnl_batch_normalization_forward_desc_init(
-        &description, training ? dnnl_forward_training : dnnl_forward_inference, layout, a->epsilon, flags));
-    CPU_TRY(dnnl_primitive_desc_create(descriptor, &description, attributes, cpu_device_of(plan)->engine, NULL));
-out:
-    return status;
+    return cpu_describe_norm(cpu_device_of(plan)->engine,
+                             &(cpu_norm_description){.training = training,
+                                                     .x = *layout,
+                                                     .epsilon = a->epsilon,
+                                                     .flags = (fuses_relu(a, training) ? dnnl_fuse_norm_relu : 0u) |
+                                                              (training ? 0u : dnnl_use_global_stats)},
+                             pass, descriptor);
 }
 
 static fth_status prepare_forward(fth_plan *plan, const fth_node *node)
@@ -149,11 +143,9 @@ static fth_status prepare_forward(fth_plan *plan, const fth_node *node)
     if (training && fth_plan_get_options(plan).synchronized)
         return cpu_prepare_synchronized_norm(plan, node);
     dnnl_primitive_desc_t descriptor = NULL;
-    dnnl_primitive_attr_t attributes = NULL;
-    const dnnl_memory_desc_t layout = *cpu_layout(plan, fth_plan_value_of(plan, node->inputs[0]));
+    const cpu_format layout = *cpu_layout(plan, fth_plan_value_of(plan, node->inputs[0]));
     fth_plan_value y;
-    FTH_TRY(cpu_make_attributes(&attributes));
-    FTH_TRY(describe_forward(plan, a, &layout, training, attributes, &descriptor));
+    FTH_TRY(describe(plan, a, &layout, training, CPU_FORWARD, &descriptor));
     cpu_write_in_place(plan, node->inputs[0], node->outputs[0]);
     FTH_TRY(cpu_begin_write(plan, fth_plan_value_of(plan, node->outputs[0]), &layout, &y));
     cpu_argument arguments[8] = {{DNNL_ARG_SRC, fth_plan_value_of(plan, node->inputs[0]), false, NULL},
@@ -167,8 +159,8 @@ static fth_status prepare_forward(fth_plan *plan, const fth_node *node)
         arguments[count++] = (cpu_argument){DNNL_ARG_MEAN, fth_plan_value_of(plan, node->outputs[1]), true, NULL};
         arguments[count++] = (cpu_argument){DNNL_ARG_VARIANCE, fth_plan_value_of(plan, node->outputs[2]), true, NULL};
         if (fuses_relu(a, training)) {
-            FTH_TRY(cpu_set_layout(plan, fth_plan_value_of(plan, node->outputs[3]),
-                                   cpu_query(descriptor, dnnl_query_workspace_md)));
+            const cpu_format workspace = cpu_query(descriptor, dnnl_query_workspace_md);
+            FTH_TRY(cpu_set_layout(plan, fth_plan_value_of(plan, node->outputs[3]), &workspace));
             arguments[count++] =
                 (cpu_argument){DNNL_ARG_WORKSPACE, fth_plan_value_of(plan, node->outputs[3]), true, NULL};
         }
@@ -188,11 +180,10 @@ static fth_status prepare_forward(fth_plan *plan, const fth_node *node)
         FTH_TRY(add_running_statistics(plan, node));
 out:
     cpu_free_descriptor(descriptor);
-    cpu_free_attributes(attributes);
     return status;
 }
 
-fth_status cpu_add_residual_gradient(fth_plan *plan, const fth_node *node, const dnnl_memory_desc_t *layout)
+fth_status cpu_add_residual_gradient(fth_plan *plan, const fth_node *node, const cpu_format *layout)
 {
     fth_status status = FTH_OK;
     const fth_batch_norm_attributes *a = node->attributes;
@@ -219,10 +210,8 @@ static fth_status prepare_grad(fth_plan *plan, const fth_node *node)
     const fth_batch_norm_attributes *a = node->attributes;
     if (fth_plan_get_options(plan).synchronized)
         return cpu_prepare_synchronized_norm_grad(plan, node);
-    dnnl_primitive_desc_t descriptor = NULL, forward = NULL;
-    dnnl_primitive_attr_t attributes = NULL;
-    dnnl_batch_normalization_desc_t description;
-    const dnnl_memory_desc_t layout = *cpu_layout(plan, fth_plan_value_of(plan, node->inputs[0]));
+    dnnl_primitive_desc_t descriptor = NULL;
+    const cpu_format layout = *cpu_layout(plan, fth_plan_value_of(plan, node->inputs[0]));
     fth_plan_value dy, dx;
     if (a->residual) {
         FTH_TRY(cpu_add_residual_gradient(plan, node, &layout));
@@ -230,28 +219,21 @@ static fth_status prepare_grad(fth_plan *plan, const fth_node *node)
     } else {
         FTH_TRY(cpu_read_as(plan, fth_plan_value_of(plan, node->inputs[2]), &layout, &dy));
     }
-    FTH_TRY(cpu_make_attributes(&attributes));
-    FTH_TRY(describe_forward(plan, a, &layout, true, attributes, &forward));
-    unsigned flags = dnnl_use_scale | dnnl_use_shift;
-    if (fuses_relu(a, true))
-        flags |= dnnl_fuse_norm_relu;
-    CPU_TRY(
-        dnnl_batch_normalization_backward_desc_init(&description, dnnl_backward, &layout, &layout, a->epsilon, flags));
-    CPU_TRY(dnnl_primitive_desc_create(&descriptor, &description, attributes, cpu_device_of(plan)->engine, forward));
+    FTH_TRY(describe(plan, a, &layout, true, CPU_GRAD_INPUT, &descriptor));
     FTH_TRY(cpu_begin_write(plan, fth_plan_value_of(plan, node->outputs[0]), &layout, &dx));
     FTH_TRY(cpu_fix_plain(plan, node->outputs[1]));
     FTH_TRY(cpu_fix_plain(plan, node->outputs[2]));
     cpu_argument arguments[10] = {{DNNL_ARG_SRC, fth_plan_value_of(plan, node->inputs[0]), false, NULL},
                                   {DNNL_ARG_DIFF_DST, dy, false, NULL},
                                   {DNNL_ARG_SCALE, fth_plan_value_of(plan, node->inputs[3]), false, NULL},
-                                  {DNNL_ARG_SHIFT, fth_plan_value_of(plan, node->inputs[3]), false,
-                                   NULL}, /* asked for, never read: any (C) will do */
                                   {DNNL_ARG_MEAN, fth_plan_value_of(plan, node->inputs[4]), false, NULL},
                                   {DNNL_ARG_VARIANCE, fth_plan_value_of(plan, node->inputs[5]), false, NULL},
                                   {DNNL_ARG_DIFF_SRC, dx, true, NULL},
                                   {DNNL_ARG_DIFF_SCALE, fth_plan_value_of(plan, node->outputs[1]), true, NULL},
                                   {DNNL_ARG_DIFF_SHIFT, fth_plan_value_of(plan, node->outputs[2]), true, NULL}};
-    int count = 9;
+    int count = 8;
+    if (CPU_NORM_GRADIENT_ASKS_SHIFT) /* and does not read it: any (C) will do */
+        arguments[count++] = (cpu_argument){DNNL_ARG_SHIFT, fth_plan_value_of(plan, node->inputs[3]), false, NULL};
     if (fuses_relu(a, true))
         arguments[count++] = (cpu_argument){DNNL_ARG_WORKSPACE, fth_plan_value_of(plan, node->inputs[6]), false, NULL};
     FTH_TRY(cpu_add_primitive(plan, "batch_norm_grad", &descriptor, arguments, count));
@@ -259,9 +241,7 @@ static fth_status prepare_grad(fth_plan *plan, const fth_node *node)
         FTH_TRY(add_restore_nan_gradient(plan, node));
     FTH_TRY(cpu_end_write(plan, fth_plan_value_of(plan, node->outputs[0]), dx));
 out:
-    cpu_free_descriptor(forward);
     cpu_free_descriptor(descriptor);
-    cpu_free_attributes(attributes);
     return status;
 }
 

@@ -9,10 +9,10 @@ typedef struct cpu_image_layout {
     int64_t batch, channels, height, width, block, image, group, row, column;
 } cpu_image_layout;
 
-cpu_image_layout cpu_image_layout_of(const dnnl_memory_desc_t *layout);
+cpu_image_layout cpu_image_layout_of(const cpu_format *layout);
 
 /* dresidual = dy, but 0 where y <= 0: the gradient before the sum, which the residual and the normalization share. */
-fth_status cpu_add_residual_gradient(fth_plan *plan, const fth_node *node, const dnnl_memory_desc_t *layout);
+fth_status cpu_add_residual_gradient(fth_plan *plan, const fth_node *node, const cpu_format *layout);
 
 /* batch_norm in training, and its gradient, by the statistics of a batch of which peers have parts
  * (synchronized_batch_norm.c). */

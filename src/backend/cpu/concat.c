@@ -8,13 +8,12 @@ static fth_status prepare_concat(fth_plan *plan, const fth_node *node)
     fth_status status = FTH_OK;
     dnnl_engine_t engine = cpu_device_of(plan)->engine;
     dnnl_primitive_desc_t descriptor = NULL;
-    dnnl_primitive_attr_t attributes = NULL;
-    dnnl_memory_desc_t parts[CPU_MAX_ARGUMENTS];
+    cpu_format parts[CPU_MAX_ARGUMENTS];
     cpu_argument arguments[CPU_MAX_ARGUMENTS];
     const int count = node->input_count;
     FTH_REQUIRE(count + 2 <= CPU_MAX_ARGUMENTS, FTH_UNSUPPORTED, "concat of %d inputs; at most %d on the CPU", count,
                 CPU_MAX_ARGUMENTS - 2);
-    const dnnl_memory_desc_t first = *cpu_layout(plan, fth_plan_value_of(plan, node->inputs[0]));
+    const cpu_format first = *cpu_layout(plan, fth_plan_value_of(plan, node->inputs[0]));
     for (int i = 0; i < count; i++) {
         fth_shape shape = fth_plan_type(plan, node->inputs[i]).shape;
         parts[i] = cpu_like(&first, &shape, first.data_type);
@@ -23,17 +22,15 @@ static fth_status prepare_concat(fth_plan *plan, const fth_node *node)
         arguments[i] = (cpu_argument){DNNL_ARG_MULTIPLE_SRC + i, part, false, NULL};
     }
     fth_shape shape = fth_plan_type(plan, node->outputs[0]).shape;
-    dnnl_memory_desc_t whole = cpu_like(&first, &shape, first.data_type);
+    cpu_format whole = cpu_like(&first, &shape, first.data_type);
     fth_plan_value y;
-    FTH_TRY(cpu_make_attributes(&attributes));
-    CPU_TRY(dnnl_concat_primitive_desc_create(&descriptor, &whole, count, 1, parts, attributes, engine));
+    FTH_TRY(cpu_describe_concat(engine, parts, count, 1, &whole, &descriptor));
     FTH_TRY(cpu_begin_write(plan, fth_plan_value_of(plan, node->outputs[0]), &whole, &y));
     arguments[count] = (cpu_argument){DNNL_ARG_DST, y, true, NULL};
     FTH_TRY(cpu_add_primitive(plan, "concat", &descriptor, arguments, count + 1));
     FTH_TRY(cpu_end_write(plan, fth_plan_value_of(plan, node->outputs[0]), y));
 out:
     cpu_free_descriptor(descriptor);
-    cpu_free_attributes(attributes);
     return status;
 }
 
@@ -44,28 +41,25 @@ static fth_status prepare_slice(fth_plan *plan, const fth_node *node)
     const fth_slice_attributes *a = node->attributes;
     dnnl_engine_t engine = cpu_device_of(plan)->engine;
     dnnl_primitive_desc_t descriptor = NULL;
-    dnnl_primitive_attr_t attributes = NULL;
     fth_shape shape = fth_plan_type(plan, node->outputs[0]).shape;
-    dnnl_memory_desc_t whole = *cpu_layout(plan, fth_plan_value_of(plan, node->inputs[0])), window;
+    cpu_format whole = *cpu_layout(plan, fth_plan_value_of(plan, node->inputs[0])), window;
     dnnl_dims_t offsets = {0, a->begin}, dims = {0};
     for (int i = 0; i < shape.rank; i++)
         dims[i] = shape.dims[i];
     fth_plan_value source = fth_plan_value_of(plan, node->inputs[0]), y;
-    if (dnnl_memory_desc_init_submemory(&window, &whole, dims, offsets) != dnnl_success) {
+    if (!cpu_format_window(&whole, dims, offsets, &window)) {
         FTH_TRY(cpu_read_plain(plan, node->inputs[0], whole.data_type, &source));
         whole = *cpu_layout(plan, source);
-        CPU_TRY(dnnl_memory_desc_init_submemory(&window, &whole, dims, offsets));
+        FTH_REQUIRE(cpu_format_window(&whole, dims, offsets, &window), FTH_INVALID, "oneDNN has no such slice");
     }
-    dnnl_memory_desc_t layout = cpu_like(&whole, &shape, whole.data_type);
-    FTH_TRY(cpu_make_attributes(&attributes));
-    CPU_TRY(dnnl_reorder_primitive_desc_create(&descriptor, &window, engine, &layout, engine, attributes));
+    cpu_format layout = cpu_like(&whole, &shape, whole.data_type);
+    FTH_TRY(cpu_describe_reorder(engine, &window, &layout, &descriptor));
     FTH_TRY(cpu_begin_write(plan, fth_plan_value_of(plan, node->outputs[0]), &layout, &y));
     const cpu_argument arguments[] = {{DNNL_ARG_FROM, source, false, &window}, {DNNL_ARG_TO, y, true, NULL}};
     FTH_TRY(cpu_add_primitive(plan, "slice", &descriptor, arguments, 2));
     FTH_TRY(cpu_end_write(plan, fth_plan_value_of(plan, node->outputs[0]), y));
 out:
     cpu_free_descriptor(descriptor);
-    cpu_free_attributes(attributes);
     return status;
 }
 
@@ -92,7 +86,7 @@ static fth_status prepare_pad(fth_plan *plan, const fth_node *node)
     fth_status status = FTH_OK;
     const fth_pad_attributes *a = node->attributes;
     fth_shape from = fth_plan_type(plan, node->inputs[0]).shape, to = fth_plan_type(plan, node->outputs[0]).shape;
-    const dnnl_memory_desc_t plain = cpu_plain(&to, dnnl_f32);
+    const cpu_format plain = cpu_plain(&to, dnnl_f32);
     const int64_t plane = fth_shape_count(&from) / (from.dims[0] * from.dims[1]);
     fth_plan_value x, y;
     FTH_TRY(cpu_read_plain(plan, node->inputs[0], dnnl_f32, &x));

@@ -18,8 +18,7 @@ static fth_shape weight_shape(const fth_convolution_attributes *a, const fth_sha
 /* Winograd works on tiles of 4×4 outputs and blocks of 16 input channels; where those are mostly padding it loses.
  * Measured on one Zen 4 core, direct over Winograd: 512 channels on a 2×2 map 0.5 forward, 0.5 grad_input, 1.2
  * grad_weights; 4×4 and larger 1.7 to 3 in all passes; a first layer with one channel 0.14. */
-bool cpu_winograd_pays(const fth_convolution_attributes *a, const cpu_convolution_shapes *shapes,
-                       cpu_convolution_pass pass)
+bool cpu_winograd_pays(const fth_convolution_attributes *a, const cpu_convolution_shapes *shapes, cpu_pass pass)
 {
     const int64_t *weight = shapes->weight.dims, *y = shapes->y.dims;
     if (a->groups != 1 || weight[2] != 3 || weight[3] != 3 || a->stride[0] != 1 || a->stride[1] != 1 ||
@@ -27,64 +26,37 @@ bool cpu_winograd_pays(const fth_convolution_attributes *a, const cpu_convolutio
         return false;
     int64_t computed = (y[2] + 3) / 4 * 4 * ((y[3] + 3) / 4 * 4);
     double used = (double)(y[2] * y[3]) / (double)computed;
-    return used >= (pass == GRAD_WEIGHTS ? 0.25 : 0.5);
+    return used >= (pass == CPU_GRAD_WEIGHTS ? 0.25 : 0.5);
 }
 
 static fth_status describe(const fth_plan *plan, const fth_convolution_attributes *a,
-                           const cpu_convolution_shapes *shapes, cpu_convolution_pass pass, dnnl_alg_kind_t algorithm,
+                           const cpu_convolution_shapes *shapes, cpu_pass pass, dnnl_alg_kind_t algorithm,
                            dnnl_primitive_desc_t *descriptor)
 {
-    fth_status status = FTH_OK;
-    dnnl_engine_t engine = cpu_device_of(plan)->engine;
     dnnl_data_type_t dtype = cpu_compute_dtype(plan);
-    dnnl_primitive_attr_t attributes = NULL;
-    dnnl_primitive_desc_t forward = NULL;
-    dnnl_convolution_desc_t description;
-    dnnl_dims_t strides, dilates, padding_begin, padding_end;
+    fth_shape weight = weight_shape(a, &shapes->weight);
+    fth_shape bias = FTH_SHAPE(shapes->y.dims[1]);
+    cpu_convolution_description d = {.training = fth_plan_get_options(plan).mode == FTH_PLAN_TRAIN,
+                                     .algorithm = algorithm,
+                                     .x = cpu_any(&shapes->x, dtype),
+                                     .weight = cpu_any(&weight, dtype),
+                                     .weight_gradient = cpu_any(&weight, dnnl_f32),
+                                     .bias = cpu_plain(&bias, dnnl_f32),
+                                     .y = cpu_any(&shapes->y, dtype),
+                                     .has_bias = shapes->bias};
     for (int i = 0; i < 2; i++) {
-        strides[i] = a->stride[i];
-        dilates[i] = a->dilation[i] - 1; /* oneDNN counts the gap */
-        padding_begin[i] = a->padding[i];
+        d.strides[i] = a->stride[i];
+        d.dilates[i] = a->dilation[i] - 1; /* oneDNN counts the gap */
+        d.padding_begin[i] = a->padding[i];
         /* Where the stride does not divide, the last rows are not read: padding at the end may even be negative. */
         int64_t extent = (shapes->weight.dims[2 + i] - 1) * a->dilation[i] + 1;
-        padding_end[i] = (shapes->y.dims[2 + i] - 1) * a->stride[i] + extent - shapes->x.dims[2 + i] - a->padding[i];
+        d.padding_end[i] = (shapes->y.dims[2 + i] - 1) * a->stride[i] + extent - shapes->x.dims[2 + i] - a->padding[i];
     }
-    fth_shape weight = weight_shape(a, &shapes->weight);
-    fth_shape bias_shape = FTH_SHAPE(shapes->y.dims[1]);
-    dnnl_memory_desc_t x = cpu_any(&shapes->x, dtype), y = cpu_any(&shapes->y, dtype);
-    dnnl_memory_desc_t w = cpu_any(&weight, dtype);
-    dnnl_memory_desc_t bias = cpu_plain(&bias_shape, dnnl_f32);
-
-    FTH_TRY(cpu_make_attributes(&attributes));
-    bool training = fth_plan_get_options(plan).mode == FTH_PLAN_TRAIN;
-    CPU_TRY(dnnl_dilated_convolution_forward_desc_init(
-        &description, training ? dnnl_forward_training : dnnl_forward_inference, algorithm, &x, &w,
-        shapes->bias ? &bias : NULL, &y, strides, dilates, padding_begin, padding_end));
-    CPU_TRY(dnnl_primitive_desc_create(&forward, &description, attributes, engine, NULL));
-    if (pass == FORWARD) {
-        *descriptor = forward;
-        forward = NULL;
-        goto out;
-    }
-    if (pass == GRAD_INPUT) {
-        CPU_TRY(dnnl_dilated_convolution_backward_data_desc_init(&description, algorithm, &x, &w, &y, strides, dilates,
-                                                                 padding_begin, padding_end));
-    } else {
-        dnnl_memory_desc_t weight_gradient = cpu_any(&weight, dnnl_f32);
-        CPU_TRY(dnnl_dilated_convolution_backward_weights_desc_init(&description, algorithm, &x, &weight_gradient,
-                                                                    shapes->bias ? &bias : NULL, &y, strides, dilates,
-                                                                    padding_begin, padding_end));
-    }
-    CPU_TRY(dnnl_primitive_desc_create(descriptor, &description, attributes, engine, forward));
-out:
-    cpu_free_descriptor(forward);
-    cpu_free_attributes(attributes);
-    return status;
+    return cpu_describe_convolution(cpu_device_of(plan)->engine, &d, pass, descriptor);
 }
 
 static fth_status choose(const fth_plan *plan, const fth_convolution_attributes *a,
-                         const cpu_convolution_shapes *shapes, cpu_convolution_pass pass,
-                         dnnl_primitive_desc_t *descriptor)
+                         const cpu_convolution_shapes *shapes, cpu_pass pass, dnnl_primitive_desc_t *descriptor)
 {
     if (cpu_compute_dtype(plan) == dnnl_f32 && cpu_winograd_pays(a, shapes, pass) &&
         describe(plan, a, shapes, pass, dnnl_convolution_winograd, descriptor) == FTH_OK)
@@ -102,7 +74,7 @@ static fth_status view_with_groups(fth_plan *plan, const fth_convolution_attribu
         return FTH_OK;
     fth_type type = fth_plan_type(plan, weight);
     fth_shape shape = weight_shape(a, &type.shape);
-    dnnl_memory_desc_t layout = cpu_plain(&shape, dnnl_f32);
+    cpu_format layout = cpu_plain(&shape, dnnl_f32);
     FTH_TRY(fth_plan_add_value(plan, view));
     FTH_TRY(cpu_set_layout(plan, *view, &layout));
     fth_plan_alias(plan, *view, fth_plan_value_of(plan, weight));
@@ -121,16 +93,15 @@ static fth_status prepare_forward(fth_plan *plan, const fth_node *node)
     /* 16 outputs fill oneDNN's lanes: its forward pass is then at the limit of the arithmetic. */
     if (shapes.y.dims[1] < 16 && cpu_narrow_fits(plan, a, &shapes.x, &shapes.weight))
         return cpu_narrow_forward(plan, node);
-    if (cpu_own_winograd_pays(plan, a, &shapes, FORWARD))
+    if (cpu_own_winograd_pays(plan, a, &shapes, CPU_FORWARD))
         return cpu_winograd_pool_of(plan, node) ? FTH_OK : cpu_winograd_forward(plan, node, NULL);
     dnnl_primitive_desc_t descriptor = NULL;
     fth_plan_value weight_view, x, w, y;
-    FTH_TRY(choose(plan, a, &shapes, FORWARD, &descriptor));
+    FTH_TRY(choose(plan, a, &shapes, CPU_FORWARD, &descriptor));
     FTH_TRY(view_with_groups(plan, a, node->inputs[1], &weight_view));
-    FTH_TRY(cpu_read_as(plan, fth_plan_value_of(plan, node->inputs[0]), cpu_query(descriptor, dnnl_query_src_md), &x));
-    FTH_TRY(cpu_read_as(plan, weight_view, cpu_query(descriptor, dnnl_query_weights_md), &w));
-    FTH_TRY(
-        cpu_begin_write(plan, fth_plan_value_of(plan, node->outputs[0]), cpu_query(descriptor, dnnl_query_dst_md), &y));
+    FTH_TRY(cpu_read_chosen(plan, fth_plan_value_of(plan, node->inputs[0]), descriptor, dnnl_query_src_md, &x));
+    FTH_TRY(cpu_read_chosen(plan, weight_view, descriptor, dnnl_query_weights_md, &w));
+    FTH_TRY(cpu_write_chosen(plan, fth_plan_value_of(plan, node->outputs[0]), descriptor, dnnl_query_dst_md, &y));
     cpu_argument arguments[4] = {
         {DNNL_ARG_SRC, x, false, NULL}, {DNNL_ARG_WEIGHTS, w, false, NULL}, {DNNL_ARG_DST, y, true, NULL}};
     int count = 3;
@@ -154,17 +125,15 @@ static fth_status prepare_grad_input(fth_plan *plan, const fth_node *node)
                                            .y = fth_plan_type(plan, node->inputs[0]).shape};
     if (cpu_narrow_fits(plan, a, &shapes.x, &shapes.weight))
         return cpu_narrow_grad_input(plan, node);
-    if (cpu_own_winograd_pays(plan, a, &shapes, GRAD_INPUT))
+    if (cpu_own_winograd_pays(plan, a, &shapes, CPU_GRAD_INPUT))
         return cpu_winograd_grad_input(plan, node);
     dnnl_primitive_desc_t descriptor = NULL;
     fth_plan_value weight_view, dy, w, dx;
-    FTH_TRY(choose(plan, a, &shapes, GRAD_INPUT, &descriptor));
+    FTH_TRY(choose(plan, a, &shapes, CPU_GRAD_INPUT, &descriptor));
     FTH_TRY(view_with_groups(plan, a, node->inputs[1], &weight_view));
-    FTH_TRY(cpu_read_as(plan, fth_plan_value_of(plan, node->inputs[0]), cpu_query(descriptor, dnnl_query_diff_dst_md),
-                        &dy));
-    FTH_TRY(cpu_read_as(plan, weight_view, cpu_query(descriptor, dnnl_query_weights_md), &w));
-    FTH_TRY(cpu_begin_write(plan, fth_plan_value_of(plan, node->outputs[0]),
-                            cpu_query(descriptor, dnnl_query_diff_src_md), &dx));
+    FTH_TRY(cpu_read_chosen(plan, fth_plan_value_of(plan, node->inputs[0]), descriptor, dnnl_query_diff_dst_md, &dy));
+    FTH_TRY(cpu_read_chosen(plan, weight_view, descriptor, dnnl_query_weights_md, &w));
+    FTH_TRY(cpu_write_chosen(plan, fth_plan_value_of(plan, node->outputs[0]), descriptor, dnnl_query_diff_src_md, &dx));
     const cpu_argument arguments[] = {
         {DNNL_ARG_DIFF_DST, dy, false, NULL}, {DNNL_ARG_WEIGHTS, w, false, NULL}, {DNNL_ARG_DIFF_SRC, dx, true, NULL}};
     FTH_TRY(cpu_add_primitive(plan, "convolution_grad_input", &descriptor, arguments, 3));
@@ -184,17 +153,16 @@ static fth_status prepare_grad_weights(fth_plan *plan, const fth_node *node)
                                            .bias = fth_plan_is_used(plan, node->outputs[1])};
     if (cpu_narrow_fits(plan, a, &shapes.x, &shapes.weight))
         return cpu_narrow_grad_weights(plan, node);
-    if (cpu_own_winograd_pays(plan, a, &shapes, GRAD_WEIGHTS))
+    if (cpu_own_winograd_pays(plan, a, &shapes, CPU_GRAD_WEIGHTS))
         return cpu_winograd_grad_weights(plan, node);
     dnnl_primitive_desc_t descriptor = NULL;
     fth_plan_value x, dy, dw, target;
-    FTH_TRY(choose(plan, a, &shapes, GRAD_WEIGHTS, &descriptor));
-    FTH_TRY(cpu_read_as(plan, fth_plan_value_of(plan, node->inputs[0]), cpu_query(descriptor, dnnl_query_src_md), &x));
-    FTH_TRY(cpu_read_as(plan, fth_plan_value_of(plan, node->inputs[1]), cpu_query(descriptor, dnnl_query_diff_dst_md),
-                        &dy));
+    FTH_TRY(choose(plan, a, &shapes, CPU_GRAD_WEIGHTS, &descriptor));
+    FTH_TRY(cpu_read_chosen(plan, fth_plan_value_of(plan, node->inputs[0]), descriptor, dnnl_query_src_md, &x));
+    FTH_TRY(cpu_read_chosen(plan, fth_plan_value_of(plan, node->inputs[1]), descriptor, dnnl_query_diff_dst_md, &dy));
     FTH_TRY(cpu_fix_plain(plan, node->outputs[0]));
     FTH_TRY(view_with_groups(plan, a, node->outputs[0], &target));
-    FTH_TRY(cpu_begin_write(plan, target, cpu_query(descriptor, dnnl_query_diff_weights_md), &dw));
+    FTH_TRY(cpu_write_chosen(plan, target, descriptor, dnnl_query_diff_weights_md, &dw));
     cpu_argument arguments[4] = {
         {DNNL_ARG_SRC, x, false, NULL}, {DNNL_ARG_DIFF_DST, dy, false, NULL}, {DNNL_ARG_DIFF_WEIGHTS, dw, true, NULL}};
     int count = 3;

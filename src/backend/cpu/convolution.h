@@ -9,10 +9,7 @@ typedef struct cpu_convolution_shapes {
     bool bias;
 } cpu_convolution_shapes;
 
-typedef enum cpu_convolution_pass { FORWARD, GRAD_INPUT, GRAD_WEIGHTS } cpu_convolution_pass;
-
 /* Whether any Winograd is worth its padding there. */
-bool cpu_winograd_pays(const fth_convolution_attributes *a, const cpu_convolution_shapes *shapes,
-                       cpu_convolution_pass pass);
+bool cpu_winograd_pays(const fth_convolution_attributes *a, const cpu_convolution_shapes *shapes, cpu_pass pass);
 
 #endif

@@ -11,16 +11,6 @@
 
 #include "backend/cpu/cpu_internal.h"
 
-fth_status cpu_status(dnnl_status_t status, const char *what)
-{
-    switch (status) {
-    case dnnl_success: return FTH_OK;
-    case dnnl_out_of_memory: return fth_fail(FTH_NO_MEMORY, "oneDNN ran out of memory in %.200s", what);
-    case dnnl_unimplemented: return fth_fail(FTH_UNSUPPORTED, "oneDNN does not support this on this CPU: %.200s", what);
-    default: return fth_fail(FTH_INVALID, "oneDNN status %d from %.200s", (int)status, what);
-    }
-}
-
 static const char *isa_name(dnnl_cpu_isa_t isa)
 {
     static const struct {
@@ -184,7 +174,7 @@ static dnnl_data_type_t dtype_of(fth_dtype dtype)
 static fth_status describe_plain(fth_plan *plan, fth_value value)
 {
     fth_type type = fth_plan_type(plan, value);
-    dnnl_memory_desc_t layout = cpu_plain(&type.shape, dtype_of(type.dtype));
+    cpu_format layout = cpu_plain(&type.shape, dtype_of(type.dtype));
     return cpu_set_layout(plan, fth_plan_value_of(plan, value), &layout);
 }
 

@@ -1,14 +1,13 @@
 /* What the CPU back end's files share: the device, layouts, and steps made of oneDNN primitives.
  *
- * A layout is a dnnl_memory_desc_t, so it says the dtype as well: in bf16 plans the same mechanism that changes
+ * A layout is a cpu_format (onednn.h), so it says the dtype as well: in bf16 plans the same mechanism that changes
  * layouts converts numbers. Kernels let primitives choose (`any`), read their inputs through cpu_read_as(), which
  * adds a reorder only where layouts differ, and write through cpu_begin_write() and cpu_end_write(), which
  * honour layouts fixed in advance (flat vectors, outputs). All oneDNN calls of farthing are in this folder. */
 #ifndef FTH_BACKEND_CPU_INTERNAL_H
 #define FTH_BACKEND_CPU_INTERNAL_H
 
-#include <dnnl.h>
-
+#include "backend/cpu/onednn.h"
 #include "backend/kernel.h"
 #include "base/vectorized.h"
 
@@ -24,38 +23,33 @@ static inline cpu_device *cpu_device_of(const fth_plan *plan)
     return (cpu_device *)fth_plan_device(plan);
 }
 
-/* Turns oneDNN's status into ours; `what` names the call. */
-fth_status cpu_status(dnnl_status_t status, const char *what);
-
-#define CPU_TRY(call) FTH_TRY(cpu_status((call), #call))
-
 /* ---- layouts (layout.c) ---- */
 
 /* The dtype in which the plan computes: f32 or bf16. */
 dnnl_data_type_t cpu_compute_dtype(const fth_plan *plan);
 
-const dnnl_memory_desc_t *cpu_layout(const fth_plan *plan, fth_plan_value value);
-fth_status cpu_set_layout(fth_plan *plan, fth_plan_value value, const dnnl_memory_desc_t *layout);
+const cpu_format *cpu_layout(const fth_plan *plan, fth_plan_value value);
+fth_status cpu_set_layout(fth_plan *plan, fth_plan_value value, const cpu_format *layout);
 
 /* Row-major, or whatever a primitive likes best. */
-dnnl_memory_desc_t cpu_plain(const fth_shape *shape, dnnl_data_type_t dtype);
-dnnl_memory_desc_t cpu_any(const fth_shape *shape, dnnl_data_type_t dtype);
+cpu_format cpu_plain(const fth_shape *shape, dnnl_data_type_t dtype);
+cpu_format cpu_any(const fth_shape *shape, dnnl_data_type_t dtype);
 /* What convolutions like for images with whole blocks of channels; else plain. */
-dnnl_memory_desc_t cpu_blocked(const fth_shape *image, dnnl_data_type_t dtype);
-bool cpu_is_plain(const dnnl_memory_desc_t *layout);
+cpu_format cpu_blocked(const fth_shape *image, dnnl_data_type_t dtype);
+bool cpu_is_plain(const cpu_format *layout);
 /* The layout of another image in the same order as `like`: blocked by 16 or 8 channels, channels last, or plain. */
-dnnl_memory_desc_t cpu_like(const dnnl_memory_desc_t *like, const fth_shape *shape, dnnl_data_type_t dtype);
+cpu_format cpu_like(const cpu_format *like, const fth_shape *shape, dnnl_data_type_t dtype);
 /* Elements of the buffer, channel padding included. */
-size_t cpu_physical_count(const dnnl_memory_desc_t *layout);
+size_t cpu_physical_count(const cpu_format *layout);
 
 /* `value` in the layout `wanted`: itself, a copy made earlier, or a new copy through a reorder step. */
-fth_status cpu_read_as(fth_plan *plan, fth_plan_value value, const dnnl_memory_desc_t *wanted, fth_plan_value *as);
+fth_status cpu_read_as(fth_plan *plan, fth_plan_value value, const cpu_format *wanted, fth_plan_value *as);
 /* `value` in row-major order, in the given dtype. */
 fth_status cpu_read_plain(fth_plan *plan, fth_value value, dnnl_data_type_t dtype, fth_plan_value *as);
 
 /* A place to write `value` in the layout a primitive chose: the value itself, which takes that layout, or a temporary
  * if its layout is fixed otherwise. cpu_end_write() then adds the reorder. */
-fth_status cpu_begin_write(fth_plan *plan, fth_plan_value value, const dnnl_memory_desc_t *layout, fth_plan_value *as);
+fth_status cpu_begin_write(fth_plan *plan, fth_plan_value value, const cpu_format *layout, fth_plan_value *as);
 fth_status cpu_end_write(fth_plan *plan, fth_plan_value value, fth_plan_value as);
 /* Gives an output whose layout is not fixed yet the plain one in f32. */
 fth_status cpu_fix_plain(fth_plan *plan, fth_value value);
@@ -73,16 +67,12 @@ typedef struct cpu_argument {
     int name; /* DNNL_ARG_SRC ... */
     fth_plan_value value;
     bool written;
-    const dnnl_memory_desc_t *layout; /* NULL: the value's own */
+    const cpu_format *layout; /* NULL: the value's own */
 } cpu_argument;
 
 /* Adds a step that runs one primitive; takes *descriptor and leaves NULL. Scratch memory comes from the arena. */
 fth_status cpu_add_primitive(fth_plan *plan, const char *name, dnnl_primitive_desc_t *descriptor,
                              const cpu_argument *arguments, int argument_count);
-void cpu_free_descriptor(dnnl_primitive_desc_t descriptor); /* NULL is fine */
-/* Attributes that every primitive here has: scratch memory is the user's. */
-fth_status cpu_make_attributes(dnnl_primitive_attr_t *attributes);
-void cpu_free_attributes(dnnl_primitive_attr_t attributes); /* NULL is fine */
 
 /* For own kernels: a step whose state is a copy of `call` with the addresses of `values` filled in. */
 typedef struct cpu_call {
@@ -98,8 +88,11 @@ typedef struct cpu_call {
 
 fth_status cpu_add_call(fth_plan *plan, const char *name, const cpu_call *call);
 
-/* A query that must succeed. */
-const dnnl_memory_desc_t *cpu_query(const_dnnl_primitive_desc_t descriptor, dnnl_query_t what);
+/* cpu_read_as() and cpu_begin_write() in the layout that a primitive chose. */
+fth_status cpu_read_chosen(fth_plan *plan, fth_plan_value value, const_dnnl_primitive_desc_t descriptor,
+                           dnnl_query_t what, fth_plan_value *as);
+fth_status cpu_write_chosen(fth_plan *plan, fth_plan_value value, const_dnnl_primitive_desc_t descriptor,
+                            dnnl_query_t what, fth_plan_value *as);
 
 /* An activation that oneDNN has, y = f(x), and its gradient, (x, dy) -> dx; results take the layout of x
  * (elementwise.c). */

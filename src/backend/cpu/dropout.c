@@ -42,7 +42,7 @@ static fth_status prepare_dropout(fth_plan *plan, const fth_node *node)
     fth_shape shape = fth_plan_type(plan, node->outputs[0]).shape;
     fth_plan_value x, y;
     if (fth_plan_get_options(plan).mode == FTH_PLAN_EVALUATE || a->probability == 0) {
-        const dnnl_memory_desc_t layout = *cpu_layout(plan, fth_plan_value_of(plan, node->inputs[0]));
+        const cpu_format layout = *cpu_layout(plan, fth_plan_value_of(plan, node->inputs[0]));
         if (!cpu_layout(plan, fth_plan_value_of(plan, node->outputs[0]))) {
             FTH_TRY(cpu_set_layout(plan, fth_plan_value_of(plan, node->outputs[0]), &layout));
             fth_plan_alias(plan, fth_plan_value_of(plan, node->outputs[0]), fth_plan_value_of(plan, node->inputs[0]));
@@ -52,7 +52,7 @@ static fth_status prepare_dropout(fth_plan *plan, const fth_node *node)
         }
         goto out;
     }
-    const dnnl_memory_desc_t plain = cpu_plain(&shape, dnnl_f32);
+    const cpu_format plain = cpu_plain(&shape, dnnl_f32);
     FTH_TRY(cpu_read_plain(plan, node->inputs[0], dnnl_f32, &x));
     if (fth_plan_value_equal(x, fth_plan_value_of(plan, node->inputs[0])))
         cpu_write_in_place(plan, node->inputs[0], node->outputs[0]);

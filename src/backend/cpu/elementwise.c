@@ -10,13 +10,9 @@ fth_status cpu_prepare_activation(fth_plan *plan, const fth_node *node, dnnl_alg
 {
     fth_status status = FTH_OK;
     dnnl_primitive_desc_t descriptor = NULL;
-    dnnl_primitive_attr_t attributes = NULL;
-    dnnl_eltwise_desc_t description;
-    const dnnl_memory_desc_t layout = *cpu_layout(plan, fth_plan_value_of(plan, node->inputs[0]));
+    const cpu_format layout = *cpu_layout(plan, fth_plan_value_of(plan, node->inputs[0]));
     fth_plan_value y;
-    FTH_TRY(cpu_make_attributes(&attributes));
-    CPU_TRY(dnnl_eltwise_forward_desc_init(&description, dnnl_forward_training, algorithm, &layout, 0, 0));
-    CPU_TRY(dnnl_primitive_desc_create(&descriptor, &description, attributes, cpu_device_of(plan)->engine, NULL));
+    FTH_TRY(cpu_describe_activation(cpu_device_of(plan)->engine, algorithm, &layout, CPU_FORWARD, &descriptor));
     cpu_write_in_place(plan, node->inputs[0], node->outputs[0]);
     FTH_TRY(cpu_begin_write(plan, fth_plan_value_of(plan, node->outputs[0]), &layout, &y));
     const cpu_argument arguments[] = {{DNNL_ARG_SRC, fth_plan_value_of(plan, node->inputs[0]), false, NULL},
@@ -25,7 +21,6 @@ fth_status cpu_prepare_activation(fth_plan *plan, const fth_node *node, dnnl_alg
     FTH_TRY(cpu_end_write(plan, fth_plan_value_of(plan, node->outputs[0]), y));
 out:
     cpu_free_descriptor(descriptor);
-    cpu_free_attributes(attributes);
     return status;
 }
 
@@ -34,23 +29,14 @@ static fth_status add_activation_gradient(fth_plan *plan, dnnl_alg_kind_t algori
                                           fth_plan_value dy, fth_plan_value dx, const char *name)
 {
     fth_status status = FTH_OK;
-    dnnl_engine_t engine = cpu_device_of(plan)->engine;
-    dnnl_primitive_desc_t descriptor = NULL, forward = NULL;
-    dnnl_primitive_attr_t attributes = NULL;
-    dnnl_eltwise_desc_t description;
-    const dnnl_memory_desc_t *layout = cpu_layout(plan, x);
-    FTH_TRY(cpu_make_attributes(&attributes));
-    CPU_TRY(dnnl_eltwise_forward_desc_init(&description, dnnl_forward_training, algorithm, layout, 0, 0));
-    CPU_TRY(dnnl_primitive_desc_create(&forward, &description, attributes, engine, NULL));
-    CPU_TRY(dnnl_eltwise_backward_desc_init(&description, algorithm, layout, layout, 0, 0));
-    CPU_TRY(dnnl_primitive_desc_create(&descriptor, &description, attributes, engine, forward));
+    dnnl_primitive_desc_t descriptor = NULL;
+    FTH_TRY(cpu_describe_activation(cpu_device_of(plan)->engine, algorithm, cpu_layout(plan, x), CPU_GRAD_INPUT,
+                                    &descriptor));
     const cpu_argument arguments[] = {
         {DNNL_ARG_SRC, x, false, NULL}, {DNNL_ARG_DIFF_DST, dy, false, NULL}, {DNNL_ARG_DIFF_SRC, dx, true, NULL}};
     FTH_TRY(cpu_add_primitive(plan, name, &descriptor, arguments, 3));
 out:
-    cpu_free_descriptor(forward);
     cpu_free_descriptor(descriptor);
-    cpu_free_attributes(attributes);
     return status;
 }
 
@@ -63,7 +49,7 @@ static fth_status prepare_gelu(fth_plan *plan, const fth_node *node)
 static fth_status begin_gradient(fth_plan *plan, const fth_node *node, fth_plan_value *dy, fth_plan_value *dx)
 {
     fth_status status = FTH_OK;
-    const dnnl_memory_desc_t layout = *cpu_layout(plan, fth_plan_value_of(plan, node->inputs[0]));
+    const cpu_format layout = *cpu_layout(plan, fth_plan_value_of(plan, node->inputs[0]));
     FTH_TRY(cpu_read_as(plan, fth_plan_value_of(plan, node->inputs[1]), &layout, dy));
     if (fth_plan_value_equal(*dy, fth_plan_value_of(plan, node->inputs[1])))
         cpu_write_in_place(plan, node->inputs[1], node->outputs[0]);
@@ -226,7 +212,7 @@ static fth_status run_loop(const cpu_call *call, const fth_run *run)
 static fth_status add_loop(fth_plan *plan, const char *name, loop what, fth_plan_value a, fth_plan_value b,
                            fth_plan_value result)
 {
-    const dnnl_memory_desc_t *layout = cpu_layout(plan, a);
+    const cpu_format *layout = cpu_layout(plan, a);
     const cpu_call call = {.run = run_loop,
                            .values = {a, b, result},
                            .value_count = 3,
@@ -248,7 +234,7 @@ fth_status cpu_add_relu_gradient(fth_plan *plan, fth_plan_value y, fth_plan_valu
 static fth_status prepare_relu(fth_plan *plan, const fth_node *node)
 {
     fth_status status = FTH_OK;
-    const dnnl_memory_desc_t layout = *cpu_layout(plan, fth_plan_value_of(plan, node->inputs[0]));
+    const cpu_format layout = *cpu_layout(plan, fth_plan_value_of(plan, node->inputs[0]));
     fth_plan_value y;
     cpu_write_in_place(plan, node->inputs[0], node->outputs[0]);
     FTH_TRY(cpu_begin_write(plan, fth_plan_value_of(plan, node->outputs[0]), &layout, &y));
@@ -275,7 +261,7 @@ out:
 fth_status cpu_add_sum(fth_plan *plan, fth_value a, fth_value b, bool relu, fth_value sum)
 {
     fth_status status = FTH_OK;
-    const dnnl_memory_desc_t layout = *cpu_layout(plan, fth_plan_value_of(plan, a));
+    const cpu_format layout = *cpu_layout(plan, fth_plan_value_of(plan, a));
     fth_plan_value second, y;
     FTH_TRY(cpu_read_as(plan, fth_plan_value_of(plan, b), &layout, &second));
     if (a != sum)

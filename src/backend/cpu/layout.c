@@ -9,14 +9,14 @@ dnnl_data_type_t cpu_compute_dtype(const fth_plan *plan)
     return fth_plan_get_options(plan).precision == FTH_PRECISION_BF16 ? dnnl_bf16 : dnnl_f32;
 }
 
-const dnnl_memory_desc_t *cpu_layout(const fth_plan *plan, fth_plan_value value)
+const cpu_format *cpu_layout(const fth_plan *plan, fth_plan_value value)
 {
     return fth_plan_layout(plan, value);
 }
 
-fth_status cpu_set_layout(fth_plan *plan, fth_plan_value value, const dnnl_memory_desc_t *layout)
+fth_status cpu_set_layout(fth_plan *plan, fth_plan_value value, const cpu_format *layout)
 {
-    return fth_plan_set_layout(plan, value, layout, sizeof *layout, dnnl_memory_desc_get_size(layout));
+    return fth_plan_set_layout(plan, value, layout, sizeof *layout, cpu_format_size(layout));
 }
 
 /* oneDNN's functions read dims as arrays of its own maximal rank. */
@@ -26,94 +26,91 @@ static void copy_dims(const fth_shape *shape, dnnl_dims_t dims)
     memcpy(dims, shape->dims, (size_t)shape->rank * sizeof dims[0]);
 }
 
-dnnl_memory_desc_t cpu_plain(const fth_shape *shape, dnnl_data_type_t dtype)
+/* A format that there is. */
+static cpu_format make(int rank, const dnnl_dims_t dims, dnnl_data_type_t dtype, dnnl_format_tag_t tag)
+{
+    cpu_format format = {0};
+    bool made = cpu_format_make(rank, dims, dtype, tag, &format);
+    assert(made);
+    (void)made;
+    return format;
+}
+
+cpu_format cpu_plain(const fth_shape *shape, dnnl_data_type_t dtype)
 {
     static const dnnl_format_tag_t tags[] = {0, dnnl_a, dnnl_ab, dnnl_abc, dnnl_abcd, dnnl_abcde, dnnl_abcdef};
-    dnnl_memory_desc_t layout;
     dnnl_dims_t dims;
     copy_dims(shape, dims);
     assert(shape->rank >= 1 && shape->rank <= 6);
-    dnnl_memory_desc_init_by_tag(&layout, shape->rank, dims, dtype, tags[shape->rank]);
-    return layout;
+    return make(shape->rank, dims, dtype, tags[shape->rank]);
 }
 
-dnnl_memory_desc_t cpu_any(const fth_shape *shape, dnnl_data_type_t dtype)
+cpu_format cpu_any(const fth_shape *shape, dnnl_data_type_t dtype)
 {
-    dnnl_memory_desc_t layout;
     dnnl_dims_t dims;
     copy_dims(shape, dims);
-    dnnl_memory_desc_init_by_tag(&layout, shape->rank, dims, dtype, dnnl_format_tag_any);
-    return layout;
+    return make(shape->rank, dims, dtype, dnnl_format_tag_any);
 }
 
-dnnl_memory_desc_t cpu_blocked(const fth_shape *image, dnnl_data_type_t dtype)
+cpu_format cpu_blocked(const fth_shape *image, dnnl_data_type_t dtype)
 {
-    dnnl_memory_desc_t layout;
+    cpu_format layout;
     dnnl_dims_t dims;
     copy_dims(image, dims);
-    if (image->dims[1] % 16 != 0 || dnnl_memory_desc_init_by_tag(&layout, 4, dims, dtype, dnnl_nChw16c) != dnnl_success)
+    if (image->dims[1] % 16 != 0 || !cpu_format_make(4, dims, dtype, dnnl_nChw16c, &layout))
         return cpu_plain(image, dtype);
     return layout;
 }
 
-bool cpu_is_plain(const dnnl_memory_desc_t *layout)
+bool cpu_is_plain(const cpu_format *layout)
 {
     fth_shape shape = {.rank = layout->ndims};
     memcpy(shape.dims, layout->dims, (size_t)layout->ndims * sizeof shape.dims[0]);
-    dnnl_memory_desc_t plain = cpu_plain(&shape, layout->data_type);
-    return dnnl_memory_desc_equal(&plain, layout);
+    cpu_format plain = cpu_plain(&shape, layout->data_type);
+    return cpu_format_equal(&plain, layout);
 }
 
-dnnl_memory_desc_t cpu_like(const dnnl_memory_desc_t *like, const fth_shape *shape, dnnl_data_type_t dtype)
+cpu_format cpu_like(const cpu_format *like, const fth_shape *shape, dnnl_data_type_t dtype)
 {
     dnnl_dims_t dims;
     copy_dims(shape, dims);
     static const dnnl_format_tag_t tags[] = {dnnl_nChw16c, dnnl_nChw8c, dnnl_nChw4c, dnnl_nhwc};
     for (size_t i = 0; like->ndims == 4 && shape->rank == 4 && i < FTH_COUNT_OF(tags); i++) {
-        dnnl_memory_desc_t probe;
-        if (dnnl_memory_desc_init_by_tag(&probe, 4, like->dims, like->data_type, tags[i]) == dnnl_success &&
-            dnnl_memory_desc_equal(&probe, like)) {
-            dnnl_memory_desc_init_by_tag(&probe, 4, dims, dtype, tags[i]);
-            return probe;
-        }
+        cpu_format probe;
+        if (cpu_format_make(4, like->dims, like->data_type, tags[i], &probe) && cpu_format_equal(&probe, like))
+            return make(4, dims, dtype, tags[i]);
     }
     return cpu_plain(shape, dtype);
 }
 
-size_t cpu_physical_count(const dnnl_memory_desc_t *layout)
+size_t cpu_physical_count(const cpu_format *layout)
 {
-    return dnnl_memory_desc_get_size(layout) / (layout->data_type == dnnl_bf16 ? 2
-                                                : layout->data_type == dnnl_u8 ? 1
-                                                                               : 4);
+    return cpu_format_size(layout) / (layout->data_type == dnnl_bf16 ? 2 : layout->data_type == dnnl_u8 ? 1 : 4);
 }
 
 static fth_status add_reorder(fth_plan *plan, fth_plan_value from, fth_plan_value to)
 {
     fth_status status = FTH_OK;
-    cpu_device *device = cpu_device_of(plan);
     dnnl_primitive_desc_t descriptor = NULL;
-    dnnl_primitive_attr_t attributes = NULL;
-    FTH_TRY(cpu_make_attributes(&attributes));
-    CPU_TRY(dnnl_reorder_primitive_desc_create(&descriptor, cpu_layout(plan, from), device->engine,
-                                               cpu_layout(plan, to), device->engine, attributes));
+    FTH_TRY(
+        cpu_describe_reorder(cpu_device_of(plan)->engine, cpu_layout(plan, from), cpu_layout(plan, to), &descriptor));
     const cpu_argument arguments[] = {{DNNL_ARG_FROM, from, false, NULL}, {DNNL_ARG_TO, to, true, NULL}};
     FTH_TRY(cpu_add_primitive(plan, "reorder", &descriptor, arguments, 2));
 out:
     cpu_free_descriptor(descriptor);
-    cpu_free_attributes(attributes);
     return status;
 }
 
-fth_status cpu_read_as(fth_plan *plan, fth_plan_value value, const dnnl_memory_desc_t *wanted, fth_plan_value *as)
+fth_status cpu_read_as(fth_plan *plan, fth_plan_value value, const cpu_format *wanted, fth_plan_value *as)
 {
     fth_status status = FTH_OK;
-    if (dnnl_memory_desc_equal(cpu_layout(plan, value), wanted)) {
+    if (cpu_format_equal(cpu_layout(plan, value), wanted)) {
         *as = value;
         return FTH_OK;
     }
     for (fth_plan_value copy = fth_plan_next_copy(plan, value, FTH_NO_PLAN_VALUE); fth_plan_value_exists(copy);
          copy = fth_plan_next_copy(plan, value, copy)) {
-        if (dnnl_memory_desc_equal(cpu_layout(plan, copy), wanted)) {
+        if (cpu_format_equal(cpu_layout(plan, copy), wanted)) {
             *as = copy;
             return FTH_OK;
         }
@@ -131,18 +128,18 @@ out:
 fth_status cpu_read_plain(fth_plan *plan, fth_value value, dnnl_data_type_t dtype, fth_plan_value *as)
 {
     fth_type type = fth_plan_type(plan, value);
-    dnnl_memory_desc_t plain = cpu_plain(&type.shape, dtype);
+    cpu_format plain = cpu_plain(&type.shape, dtype);
     return cpu_read_as(plan, fth_plan_value_of(plan, value), &plain, as);
 }
 
-fth_status cpu_begin_write(fth_plan *plan, fth_plan_value value, const dnnl_memory_desc_t *layout, fth_plan_value *as)
+fth_status cpu_begin_write(fth_plan *plan, fth_plan_value value, const cpu_format *layout, fth_plan_value *as)
 {
     fth_status status = FTH_OK;
-    const dnnl_memory_desc_t *fixed = cpu_layout(plan, value);
+    const cpu_format *fixed = cpu_layout(plan, value);
     *as = value;
     if (!fixed)
         return cpu_set_layout(plan, value, layout);
-    if (dnnl_memory_desc_equal(fixed, layout))
+    if (cpu_format_equal(fixed, layout))
         return FTH_OK;
     FTH_TRY(fth_plan_add_value(plan, as));
     FTH_TRY(cpu_set_layout(plan, *as, layout));
@@ -160,7 +157,7 @@ fth_status cpu_fix_plain(fth_plan *plan, fth_value value)
     if (cpu_layout(plan, fth_plan_value_of(plan, value)))
         return FTH_OK;
     fth_type type = fth_plan_type(plan, value);
-    dnnl_memory_desc_t plain = cpu_plain(&type.shape, dnnl_f32);
+    cpu_format plain = cpu_plain(&type.shape, dnnl_f32);
     return cpu_set_layout(plan, fth_plan_value_of(plan, value), &plain);
 }
 
@@ -176,9 +173,8 @@ bool cpu_write_in_place(fth_plan *plan, fth_value from, fth_value to)
 fth_status cpu_add_scratch(fth_plan *plan, size_t size_bytes, fth_plan_value *scratch)
 {
     fth_status status = FTH_OK;
-    dnnl_memory_desc_t layout;
     dnnl_dims_t dims = {(dnnl_dim_t)size_bytes};
-    dnnl_memory_desc_init_by_tag(&layout, 1, dims, dnnl_u8, dnnl_a);
+    cpu_format layout = make(1, dims, dnnl_u8, dnnl_a);
     FTH_TRY(fth_plan_add_value(plan, scratch));
     FTH_TRY(cpu_set_layout(plan, *scratch, &layout));
 out:

@@ -3,51 +3,27 @@
 #include "backend/cpu/cpu_internal.h"
 #include "backend/cpu/long_linear.h"
 
-typedef enum linear_pass { FORWARD, GRAD_INPUT, GRAD_WEIGHTS } linear_pass;
-
 typedef struct linear_shapes {
     fth_shape x, weight, y;
     bool bias;
 } linear_shapes;
 
-static fth_status describe(const fth_plan *plan, const linear_shapes *shapes, linear_pass pass,
+static fth_status describe(const fth_plan *plan, const linear_shapes *shapes, cpu_pass pass,
                            dnnl_primitive_desc_t *descriptor)
 {
-    fth_status status = FTH_OK;
-    dnnl_engine_t engine = cpu_device_of(plan)->engine;
     dnnl_data_type_t dtype = cpu_compute_dtype(plan);
-    dnnl_primitive_attr_t attributes = NULL;
-    dnnl_primitive_desc_t forward = NULL;
-    dnnl_inner_product_desc_t description;
-    fth_shape bias_shape = FTH_SHAPE(shapes->weight.dims[0]);
-    dnnl_memory_desc_t x = cpu_plain(&shapes->x, dtype), y = cpu_plain(&shapes->y, dtype);
-    dnnl_memory_desc_t weight = dtype == dnnl_f32 ? cpu_plain(&shapes->weight, dtype) : cpu_any(&shapes->weight, dtype);
-    dnnl_memory_desc_t bias = cpu_plain(&bias_shape, dnnl_f32);
-    bool training = fth_plan_get_options(plan).mode == FTH_PLAN_TRAIN;
-
-    FTH_TRY(cpu_make_attributes(&attributes));
-    CPU_TRY(dnnl_inner_product_forward_desc_init(&description,
-                                                 training ? dnnl_forward_training : dnnl_forward_inference, &x, &weight,
-                                                 shapes->bias ? &bias : NULL, &y));
-    CPU_TRY(dnnl_primitive_desc_create(&forward, &description, attributes, engine, NULL));
-    if (pass == FORWARD) {
-        *descriptor = forward;
-        forward = NULL;
-        goto out;
-    }
-    if (pass == GRAD_INPUT) {
-        CPU_TRY(dnnl_inner_product_backward_data_desc_init(&description, &x, &weight, &y));
-    } else {
-        dnnl_memory_desc_t weight_gradient =
-            dtype == dnnl_f32 ? cpu_plain(&shapes->weight, dnnl_f32) : cpu_any(&shapes->weight, dnnl_f32);
-        CPU_TRY(dnnl_inner_product_backward_weights_desc_init(&description, &x, &weight_gradient,
-                                                              shapes->bias ? &bias : NULL, &y));
-    }
-    CPU_TRY(dnnl_primitive_desc_create(descriptor, &description, attributes, engine, forward));
-out:
-    cpu_free_descriptor(forward);
-    cpu_free_attributes(attributes);
-    return status;
+    fth_shape bias = FTH_SHAPE(shapes->weight.dims[0]);
+    bool f32 = dtype == dnnl_f32;
+    return cpu_describe_linear(
+        cpu_device_of(plan)->engine,
+        &(cpu_linear_description){.training = fth_plan_get_options(plan).mode == FTH_PLAN_TRAIN,
+                                  .x = cpu_plain(&shapes->x, dtype),
+                                  .weight = (f32 ? cpu_plain : cpu_any)(&shapes->weight, dtype),
+                                  .weight_gradient = (f32 ? cpu_plain : cpu_any)(&shapes->weight, dnnl_f32),
+                                  .bias = cpu_plain(&bias, dnnl_f32),
+                                  .y = cpu_plain(&shapes->y, dtype),
+                                  .has_bias = shapes->bias},
+        pass, descriptor);
 }
 
 static fth_status prepare_forward(fth_plan *plan, const fth_node *node)
@@ -62,12 +38,11 @@ static fth_status prepare_forward(fth_plan *plan, const fth_node *node)
         return cpu_long_linear(plan, node);
     dnnl_primitive_desc_t descriptor = NULL;
     fth_plan_value x, weight, y;
-    FTH_TRY(describe(plan, &shapes, FORWARD, &descriptor));
-    FTH_TRY(cpu_read_as(plan, fth_plan_value_of(plan, node->inputs[0]), cpu_query(descriptor, dnnl_query_src_md), &x));
-    FTH_TRY(cpu_read_as(plan, fth_plan_value_of(plan, node->inputs[1]), cpu_query(descriptor, dnnl_query_weights_md),
-                        &weight));
+    FTH_TRY(describe(plan, &shapes, CPU_FORWARD, &descriptor));
+    FTH_TRY(cpu_read_chosen(plan, fth_plan_value_of(plan, node->inputs[0]), descriptor, dnnl_query_src_md, &x));
     FTH_TRY(
-        cpu_begin_write(plan, fth_plan_value_of(plan, node->outputs[0]), cpu_query(descriptor, dnnl_query_dst_md), &y));
+        cpu_read_chosen(plan, fth_plan_value_of(plan, node->inputs[1]), descriptor, dnnl_query_weights_md, &weight));
+    FTH_TRY(cpu_write_chosen(plan, fth_plan_value_of(plan, node->outputs[0]), descriptor, dnnl_query_dst_md, &y));
     cpu_argument arguments[4] = {
         {DNNL_ARG_SRC, x, false, NULL}, {DNNL_ARG_WEIGHTS, weight, false, NULL}, {DNNL_ARG_DST, y, true, NULL}};
     int count = 3;
@@ -90,13 +65,11 @@ static fth_status prepare_grad_input(fth_plan *plan, const fth_node *node)
                                   .y = fth_plan_type(plan, node->inputs[0]).shape};
     dnnl_primitive_desc_t descriptor = NULL;
     fth_plan_value dy, weight, dx;
-    FTH_TRY(describe(plan, &shapes, GRAD_INPUT, &descriptor));
-    FTH_TRY(cpu_read_as(plan, fth_plan_value_of(plan, node->inputs[0]), cpu_query(descriptor, dnnl_query_diff_dst_md),
-                        &dy));
-    FTH_TRY(cpu_read_as(plan, fth_plan_value_of(plan, node->inputs[1]), cpu_query(descriptor, dnnl_query_weights_md),
-                        &weight));
-    FTH_TRY(cpu_begin_write(plan, fth_plan_value_of(plan, node->outputs[0]),
-                            cpu_query(descriptor, dnnl_query_diff_src_md), &dx));
+    FTH_TRY(describe(plan, &shapes, CPU_GRAD_INPUT, &descriptor));
+    FTH_TRY(cpu_read_chosen(plan, fth_plan_value_of(plan, node->inputs[0]), descriptor, dnnl_query_diff_dst_md, &dy));
+    FTH_TRY(
+        cpu_read_chosen(plan, fth_plan_value_of(plan, node->inputs[1]), descriptor, dnnl_query_weights_md, &weight));
+    FTH_TRY(cpu_write_chosen(plan, fth_plan_value_of(plan, node->outputs[0]), descriptor, dnnl_query_diff_src_md, &dx));
     const cpu_argument arguments[] = {{DNNL_ARG_DIFF_DST, dy, false, NULL},
                                       {DNNL_ARG_WEIGHTS, weight, false, NULL},
                                       {DNNL_ARG_DIFF_SRC, dx, true, NULL}};
@@ -116,13 +89,12 @@ static fth_status prepare_grad_weights(fth_plan *plan, const fth_node *node)
                                   .bias = fth_plan_is_used(plan, node->outputs[1])};
     dnnl_primitive_desc_t descriptor = NULL;
     fth_plan_value x, dy, dw;
-    FTH_TRY(describe(plan, &shapes, GRAD_WEIGHTS, &descriptor));
-    FTH_TRY(cpu_read_as(plan, fth_plan_value_of(plan, node->inputs[0]), cpu_query(descriptor, dnnl_query_src_md), &x));
-    FTH_TRY(cpu_read_as(plan, fth_plan_value_of(plan, node->inputs[1]), cpu_query(descriptor, dnnl_query_diff_dst_md),
-                        &dy));
+    FTH_TRY(describe(plan, &shapes, CPU_GRAD_WEIGHTS, &descriptor));
+    FTH_TRY(cpu_read_chosen(plan, fth_plan_value_of(plan, node->inputs[0]), descriptor, dnnl_query_src_md, &x));
+    FTH_TRY(cpu_read_chosen(plan, fth_plan_value_of(plan, node->inputs[1]), descriptor, dnnl_query_diff_dst_md, &dy));
     FTH_TRY(cpu_fix_plain(plan, node->outputs[0]));
-    FTH_TRY(cpu_begin_write(plan, fth_plan_value_of(plan, node->outputs[0]),
-                            cpu_query(descriptor, dnnl_query_diff_weights_md), &dw));
+    FTH_TRY(
+        cpu_write_chosen(plan, fth_plan_value_of(plan, node->outputs[0]), descriptor, dnnl_query_diff_weights_md, &dw));
     cpu_argument arguments[4] = {
         {DNNL_ARG_SRC, x, false, NULL}, {DNNL_ARG_DIFF_DST, dy, false, NULL}, {DNNL_ARG_DIFF_WEIGHTS, dw, true, NULL}};
     int count = 3;

@@ -166,7 +166,7 @@ fth_status cpu_long_linear(fth_plan *plan, const fth_node *node)
     const fth_linear_attributes *a = node->attributes;
     fth_shape x = fth_plan_type(plan, node->inputs[0]).shape, y = fth_plan_type(plan, node->outputs[0]).shape;
     const long_linear l = {.batch = x.dims[0], .features = x.dims[1], .outputs = y.dims[1], .relu = a->relu};
-    const dnnl_memory_desc_t layout = cpu_plain(&y, dnnl_f32);
+    const cpu_format layout = cpu_plain(&y, dnnl_f32);
     cpu_call call = {.run = run_forward, .value_count = 5, .write_count = 2};
     fth_plan_value target;
     _Static_assert(sizeof l <= sizeof call.block, "the call must hold the sizes");

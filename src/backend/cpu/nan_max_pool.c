@@ -242,14 +242,11 @@ static fth_status run_pool(const cpu_call *call, const fth_run *run)
     return FTH_OK;
 }
 
-static pooling describe(const fth_pool_attributes *a, const dnnl_memory_desc_t *x, const dnnl_memory_desc_t *y,
-                        bool wide)
+static pooling describe(const fth_pool_attributes *a, const cpu_format *x, const cpu_format *y, bool wide)
 {
-    const int64_t *from = x->format_desc.blocking.strides, *to = y->format_desc.blocking.strides;
+    const int64_t *from = x->strides, *to = y->strides;
     /* Blocks of channels, padded up; or channels last, which are one group; or plain, where each is its own. */
-    const int64_t block = x->format_desc.blocking.inner_nblks > 0 ? x->format_desc.blocking.inner_blks[0]
-                          : from[1] == 1                          ? x->dims[1]
-                                                                  : 1;
+    const int64_t block = x->block > 1 ? x->block : from[1] == 1 ? x->dims[1] : 1;
     pooling p = {.groups = (int32_t)(x->padded_dims[1] / block),
                  .channels = (int32_t)block,
                  .batch = x->dims[0],
@@ -273,11 +270,10 @@ static pooling describe(const fth_pool_attributes *a, const dnnl_memory_desc_t *
     return p;
 }
 
-fth_status cpu_own_max_pool(fth_plan *plan, const fth_node *node, const dnnl_memory_desc_t *y,
-                            const dnnl_memory_desc_t *where)
+fth_status cpu_own_max_pool(fth_plan *plan, const fth_node *node, const cpu_format *y, const cpu_format *where)
 {
     fth_status status = FTH_OK;
-    const dnnl_memory_desc_t x = *cpu_layout(plan, fth_plan_value_of(plan, node->inputs[0]));
+    const cpu_format x = *cpu_layout(plan, fth_plan_value_of(plan, node->inputs[0]));
     fth_plan_value target;
     if (where)
         FTH_TRY(cpu_set_layout(plan, fth_plan_value_of(plan, node->outputs[1]), where));

@@ -6,7 +6,6 @@
 
 /* `y` is the layout of the output, in the input's order of dimensions. `where`: the layout of the places of the maxima, as oneDNN's
  * backward pass reads them; NULL: they are not wanted. */
-fth_status cpu_own_max_pool(fth_plan *plan, const fth_node *node, const dnnl_memory_desc_t *y,
-                            const dnnl_memory_desc_t *where);
+fth_status cpu_own_max_pool(fth_plan *plan, const fth_node *node, const cpu_format *y, const cpu_format *where);
 
 #endif

@@ -87,7 +87,7 @@ fth_status cpu_narrow_forward(fth_plan *plan, const fth_node *node)
     fth_shape x = fth_plan_type(plan, node->inputs[0]).shape, weight = fth_plan_type(plan, node->inputs[1]).shape;
     fth_shape y = fth_plan_type(plan, node->outputs[0]).shape;
     const narrow n = describe(node->attributes, &x, &weight, &y);
-    const dnnl_memory_desc_t layout = cpu_plain(&y, dnnl_f32);
+    const cpu_format layout = cpu_plain(&y, dnnl_f32);
     cpu_call call = {.run = run_forward, .value_count = 5, .write_count = 2};
     fth_plan_value target;
     FTH_TRY(cpu_read_plain(plan, node->inputs[0], dnnl_f32, &call.values[0]));
@@ -109,7 +109,7 @@ fth_status cpu_narrow_grad_input(fth_plan *plan, const fth_node *node)
     fth_shape x = fth_plan_type(plan, node->outputs[0]).shape, weight = fth_plan_type(plan, node->inputs[1]).shape;
     fth_shape y = fth_plan_type(plan, node->inputs[0]).shape;
     const narrow n = describe(node->attributes, &x, &weight, &y);
-    const dnnl_memory_desc_t layout = cpu_plain(&x, dnnl_f32);
+    const cpu_format layout = cpu_plain(&x, dnnl_f32);
     cpu_call call = {.run = run_grad_input, .value_count = 4, .write_count = 2};
     fth_plan_value target;
     FTH_TRY(cpu_read_plain(plan, node->inputs[0], dnnl_f32, &call.values[0]));

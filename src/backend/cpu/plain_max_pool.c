@@ -125,14 +125,14 @@ static fth_status run_unpool(const cpu_call *call, const fth_run *run)
 
 #pragma GCC pop_options
 
-bool cpu_plain_max_pool_fits(const fth_pool_attributes *a, const dnnl_memory_desc_t *x)
+bool cpu_plain_max_pool_fits(const fth_pool_attributes *a, const cpu_format *x)
 {
     return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
            __builtin_cpu_supports("avx512vl") && x->data_type == dnnl_f32 && a->kernel[0] == 2 && a->kernel[1] == 2 &&
            a->stride[0] == 2 && a->stride[1] == 2 && a->padding[0] == 0 && a->padding[1] == 0 && cpu_is_plain(x);
 }
 
-bool cpu_plain_max_pool_made(const dnnl_memory_desc_t *where)
+bool cpu_plain_max_pool_made(const cpu_format *where)
 {
     return where->ndims == 1;
 }
@@ -141,9 +141,9 @@ fth_status cpu_plain_max_pool(fth_plan *plan, const fth_node *node)
 {
     fth_status status = FTH_OK;
     fth_shape x = fth_plan_type(plan, node->inputs[0]).shape, y = fth_plan_type(plan, node->outputs[0]).shape;
-    const dnnl_memory_desc_t layout = cpu_plain(&y, dnnl_f32);
+    const cpu_format layout = cpu_plain(&y, dnnl_f32);
     fth_shape bytes = FTH_SHAPE(fth_shape_count(&y));
-    const dnnl_memory_desc_t where = cpu_plain(&bytes, dnnl_u8);
+    const cpu_format where = cpu_plain(&bytes, dnnl_u8);
     fth_plan_value target;
     FTH_TRY(cpu_set_layout(plan, fth_plan_value_of(plan, node->outputs[1]), &where));
     FTH_TRY(cpu_begin_write(plan, fth_plan_value_of(plan, node->outputs[0]), &layout, &target));
@@ -163,7 +163,7 @@ fth_status cpu_plain_max_pool_grad(fth_plan *plan, const fth_node *node)
 {
     fth_status status = FTH_OK;
     fth_shape x = fth_plan_type(plan, node->outputs[0]).shape, y = fth_plan_type(plan, node->inputs[0]).shape;
-    const dnnl_memory_desc_t layout = cpu_plain(&x, dnnl_f32);
+    const cpu_format layout = cpu_plain(&x, dnnl_f32);
     fth_plan_value dy, target;
     FTH_TRY(cpu_read_plain(plan, node->inputs[0], dnnl_f32, &dy));
     FTH_TRY(cpu_begin_write(plan, fth_plan_value_of(plan, node->outputs[0]), &layout, &target));
@@ -180,13 +180,13 @@ out:
 
 #else
 
-bool cpu_plain_max_pool_fits(const fth_pool_attributes *a, const dnnl_memory_desc_t *x)
+bool cpu_plain_max_pool_fits(const fth_pool_attributes *a, const cpu_format *x)
 {
     (void)a, (void)x;
     return false;
 }
 
-bool cpu_plain_max_pool_made(const dnnl_memory_desc_t *where)
+bool cpu_plain_max_pool_made(const cpu_format *where)
 {
     (void)where;
     return false;

@@ -4,9 +4,9 @@
 
 #include "backend/cpu/cpu_internal.h"
 
-bool cpu_plain_max_pool_fits(const fth_pool_attributes *attributes, const dnnl_memory_desc_t *x);
+bool cpu_plain_max_pool_fits(const fth_pool_attributes *attributes, const cpu_format *x);
 /* Whether the forward pass that left `where` was this one. */
-bool cpu_plain_max_pool_made(const dnnl_memory_desc_t *where);
+bool cpu_plain_max_pool_made(const cpu_format *where);
 fth_status cpu_plain_max_pool(fth_plan *plan, const fth_node *node);
 fth_status cpu_plain_max_pool_grad(fth_plan *plan, const fth_node *node);
 

@@ -5,15 +5,10 @@
 #include "backend/cpu/plain_max_pool.h"
 #include "backend/cpu/winograd_convolution.h"
 
-typedef struct pool_window {
-    dnnl_alg_kind_t algorithm;
-    dnnl_dims_t strides, kernel, padding_begin, padding_end;
-} pool_window;
-
-static pool_window window_of(const fth_pool_attributes *a, const fth_shape *x, const fth_shape *y,
-                             dnnl_alg_kind_t algorithm)
+static cpu_pool_description window_of(const fth_pool_attributes *a, const fth_shape *x, const fth_shape *y,
+                                      dnnl_alg_kind_t algorithm)
 {
-    pool_window window = {.algorithm = algorithm};
+    cpu_pool_description window = {.algorithm = algorithm};
     for (int i = 0; i < 2; i++) {
         window.strides[i] = a->stride[i];
         window.kernel[i] = a->kernel[i];
@@ -23,43 +18,26 @@ static pool_window window_of(const fth_pool_attributes *a, const fth_shape *x, c
     return window;
 }
 
-static fth_status describe(const fth_plan *plan, const pool_window *window, const dnnl_memory_desc_t *x,
-                           const dnnl_memory_desc_t *y, bool backward, dnnl_primitive_desc_t *descriptor)
+static fth_status describe(const fth_plan *plan, const cpu_pool_description *window, const cpu_format *x,
+                           const cpu_format *y, cpu_pass pass, dnnl_primitive_desc_t *descriptor)
 {
-    fth_status status = FTH_OK;
-    dnnl_engine_t engine = cpu_device_of(plan)->engine;
-    dnnl_primitive_attr_t attributes = NULL;
-    dnnl_primitive_desc_t forward = NULL;
-    dnnl_pooling_desc_t description;
-    bool training = fth_plan_get_options(plan).mode == FTH_PLAN_TRAIN;
-    FTH_TRY(cpu_make_attributes(&attributes));
-    CPU_TRY(dnnl_pooling_forward_desc_init(&description, training ? dnnl_forward_training : dnnl_forward_inference,
-                                           window->algorithm, x, y, window->strides, window->kernel,
-                                           window->padding_begin, window->padding_end));
-    CPU_TRY(dnnl_primitive_desc_create(&forward, &description, attributes, engine, NULL));
-    if (!backward) {
-        *descriptor = forward;
-        forward = NULL;
-        goto out;
-    }
-    CPU_TRY(dnnl_pooling_backward_desc_init(&description, window->algorithm, x, y, window->strides, window->kernel,
-                                            window->padding_begin, window->padding_end));
-    CPU_TRY(dnnl_primitive_desc_create(descriptor, &description, attributes, engine, forward));
-out:
-    cpu_free_descriptor(forward);
-    cpu_free_attributes(attributes);
-    return status;
+    cpu_pool_description description = *window;
+    description.training = fth_plan_get_options(plan).mode == FTH_PLAN_TRAIN;
+    description.x = *x;
+    description.y = *y;
+    return cpu_describe_pool(cpu_device_of(plan)->engine, &description, pass, descriptor);
 }
 
-static fth_status prepare_forward(fth_plan *plan, const fth_node *node, const pool_window *window, const char *name)
+static fth_status prepare_forward(fth_plan *plan, const fth_node *node, const cpu_pool_description *window,
+                                  const char *name)
 {
     fth_status status = FTH_OK;
     dnnl_primitive_desc_t descriptor = NULL;
-    const dnnl_memory_desc_t x = *cpu_layout(plan, fth_plan_value_of(plan, node->inputs[0]));
+    const cpu_format x = *cpu_layout(plan, fth_plan_value_of(plan, node->inputs[0]));
     fth_shape shape = fth_plan_type(plan, node->outputs[0]).shape;
-    const dnnl_memory_desc_t chosen = cpu_like(&x, &shape, x.data_type);
+    const cpu_format chosen = cpu_like(&x, &shape, x.data_type);
     fth_plan_value y;
-    FTH_TRY(describe(plan, window, &x, &chosen, false, &descriptor));
+    FTH_TRY(describe(plan, window, &x, &chosen, CPU_FORWARD, &descriptor));
     FTH_TRY(cpu_begin_write(plan, fth_plan_value_of(plan, node->outputs[0]), &chosen, &y));
     const cpu_argument arguments[] = {{DNNL_ARG_SRC, fth_plan_value_of(plan, node->inputs[0]), false, NULL},
                                       {DNNL_ARG_DST, y, true, NULL}};
@@ -70,7 +48,8 @@ out:
     return status;
 }
 
-static fth_status prepare_backward(fth_plan *plan, const fth_node *node, const pool_window *window, const char *name)
+static fth_status prepare_backward(fth_plan *plan, const fth_node *node, const cpu_pool_description *window,
+                                   const char *name)
 {
     fth_status status = FTH_OK;
     dnnl_primitive_desc_t descriptor = NULL;
@@ -80,11 +59,11 @@ static fth_status prepare_backward(fth_plan *plan, const fth_node *node, const p
     dnnl_data_type_t dtype = cpu_layout(plan, fth_plan_value_of(plan, node->inputs[0]))->data_type;
     /* The order in which the forward pass left its workspace is the one to go back in. Averages may choose: the
      * convolutions they feed want blocks, and dy, the small side, is the cheaper one to reorder. */
-    const dnnl_memory_desc_t blocked = cpu_blocked(&y_shape, dtype);
-    const dnnl_memory_desc_t *like = max ? cpu_layout(plan, fth_plan_value_of(plan, node->inputs[1])) : &blocked;
-    const dnnl_memory_desc_t y_layout = cpu_like(like, &y_shape, dtype), x_layout = cpu_like(like, &x_shape, dtype);
+    const cpu_format blocked = cpu_blocked(&y_shape, dtype);
+    const cpu_format *like = max ? cpu_layout(plan, fth_plan_value_of(plan, node->inputs[1])) : &blocked;
+    const cpu_format y_layout = cpu_like(like, &y_shape, dtype), x_layout = cpu_like(like, &x_shape, dtype);
     fth_plan_value dy, dx;
-    FTH_TRY(describe(plan, window, &x_layout, &y_layout, true, &descriptor));
+    FTH_TRY(describe(plan, window, &x_layout, &y_layout, CPU_GRAD_INPUT, &descriptor));
     FTH_TRY(cpu_read_as(plan, fth_plan_value_of(plan, node->inputs[0]), &y_layout, &dy));
     FTH_TRY(cpu_begin_write(plan, fth_plan_value_of(plan, node->outputs[0]), &x_layout, &dx));
     cpu_argument arguments[3] = {{DNNL_ARG_DIFF_DST, dy, false, NULL}, {DNNL_ARG_DIFF_SRC, dx, true, NULL}};
@@ -103,7 +82,8 @@ static dnnl_alg_kind_t average_algorithm(const fth_pool_attributes *a)
     return a->count_padding ? dnnl_pooling_avg_include_padding : dnnl_pooling_avg_exclude_padding;
 }
 
-static pool_window node_window(const fth_plan *plan, const fth_node *node, bool backward, dnnl_alg_kind_t algorithm)
+static cpu_pool_description node_window(const fth_plan *plan, const fth_node *node, bool backward,
+                                        dnnl_alg_kind_t algorithm)
 {
     fth_shape x = fth_plan_type(plan, backward ? node->outputs[0] : node->inputs[0]).shape;
     fth_shape y = fth_plan_type(plan, backward ? node->inputs[0] : node->outputs[0]).shape;
@@ -115,15 +95,17 @@ static fth_status prepare_own_max(fth_plan *plan, const fth_node *node)
 {
     fth_status status = FTH_OK;
     dnnl_primitive_desc_t descriptor = NULL;
-    const dnnl_memory_desc_t x = *cpu_layout(plan, fth_plan_value_of(plan, node->inputs[0]));
+    const cpu_format x = *cpu_layout(plan, fth_plan_value_of(plan, node->inputs[0]));
     const fth_shape shape = fth_plan_type(plan, node->outputs[0]).shape;
-    const dnnl_memory_desc_t y = cpu_like(&x, &shape, x.data_type), *where = NULL;
-    const pool_window window = node_window(plan, node, false, dnnl_pooling_max);
-    if (fth_plan_get_options(plan).mode == FTH_PLAN_TRAIN) {
-        FTH_TRY(describe(plan, &window, &x, &y, false, &descriptor));
+    const cpu_format y = cpu_like(&x, &shape, x.data_type);
+    cpu_format where;
+    const bool training = fth_plan_get_options(plan).mode == FTH_PLAN_TRAIN;
+    const cpu_pool_description window = node_window(plan, node, false, dnnl_pooling_max);
+    if (training) {
+        FTH_TRY(describe(plan, &window, &x, &y, CPU_FORWARD, &descriptor));
         where = cpu_query(descriptor, dnnl_query_workspace_md);
     }
-    FTH_TRY(cpu_own_max_pool(plan, node, &y, where));
+    FTH_TRY(cpu_own_max_pool(plan, node, &y, training ? &where : NULL));
 out:
     cpu_free_descriptor(descriptor);
     return status;
@@ -145,19 +127,19 @@ static fth_status prepare_max_grad(fth_plan *plan, const fth_node *node)
         return FTH_OK; /* the convolution's gradients read what this one would */
     if (cpu_plain_max_pool_made(cpu_layout(plan, fth_plan_value_of(plan, node->inputs[1]))))
         return cpu_plain_max_pool_grad(plan, node);
-    pool_window window = node_window(plan, node, true, dnnl_pooling_max);
+    cpu_pool_description window = node_window(plan, node, true, dnnl_pooling_max);
     return prepare_backward(plan, node, &window, "max_pool_grad");
 }
 
 static fth_status prepare_average(fth_plan *plan, const fth_node *node)
 {
-    pool_window window = node_window(plan, node, false, average_algorithm(node->attributes));
+    cpu_pool_description window = node_window(plan, node, false, average_algorithm(node->attributes));
     return prepare_forward(plan, node, &window, "average_pool");
 }
 
 static fth_status prepare_average_grad(fth_plan *plan, const fth_node *node)
 {
-    pool_window window = node_window(plan, node, true, average_algorithm(node->attributes));
+    cpu_pool_description window = node_window(plan, node, true, average_algorithm(node->attributes));
     return prepare_backward(plan, node, &window, "average_pool_grad");
 }
 
@@ -168,7 +150,7 @@ static bool divides(const fth_shape *x, const fth_shape *y)
     return x->dims[2] % y->dims[2] == 0 && x->dims[3] % y->dims[3] == 0;
 }
 
-static pool_window dividing_window(const fth_shape *x, const fth_shape *y)
+static cpu_pool_description dividing_window(const fth_shape *x, const fth_shape *y)
 {
     int kernel[2] = {(int)(x->dims[2] / y->dims[2]), (int)(x->dims[3] / y->dims[3])};
     const fth_pool_attributes attributes = {.kernel = {kernel[0], kernel[1]}, .stride = {kernel[0], kernel[1]}};
@@ -243,7 +225,7 @@ static fth_status add_adaptive_call(fth_plan *plan, fth_value from, fth_value to
 {
     fth_status status = FTH_OK;
     fth_shape shape = fth_plan_type(plan, to).shape;
-    dnnl_memory_desc_t layout = cpu_plain(&shape, dnnl_f32);
+    cpu_format layout = cpu_plain(&shape, dnnl_f32);
     fth_plan_value source, target;
     FTH_TRY(cpu_read_plain(plan, from, dnnl_f32, &source));
     FTH_TRY(cpu_begin_write(plan, fth_plan_value_of(plan, to), &layout, &target));
@@ -262,7 +244,7 @@ static fth_status prepare_adaptive(fth_plan *plan, const fth_node *node)
 {
     fth_shape x = fth_plan_type(plan, node->inputs[0]).shape, y = fth_plan_type(plan, node->outputs[0]).shape;
     if (divides(&x, &y)) {
-        pool_window window = dividing_window(&x, &y);
+        cpu_pool_description window = dividing_window(&x, &y);
         return prepare_forward(plan, node, &window, "adaptive_average_pool");
     }
     return add_adaptive_call(plan, node->inputs[0], node->outputs[0], &x, &y, run_adaptive, "adaptive_average_pool");
@@ -272,7 +254,7 @@ static fth_status prepare_adaptive_grad(fth_plan *plan, const fth_node *node)
 {
     fth_shape x = fth_plan_type(plan, node->outputs[0]).shape, y = fth_plan_type(plan, node->inputs[0]).shape;
     if (divides(&x, &y)) {
-        pool_window window = dividing_window(&x, &y);
+        cpu_pool_description window = dividing_window(&x, &y);
         return prepare_backward(plan, node, &window, "adaptive_average_pool_grad");
     }
     return add_adaptive_call(plan, node->inputs[0], node->outputs[0], &x, &y, run_adaptive_grad,

@@ -6,7 +6,7 @@ static fth_status prepare_reshape(fth_plan *plan, const fth_node *node)
     fth_status status = FTH_OK;
     dnnl_data_type_t dtype = cpu_layout(plan, fth_plan_value_of(plan, node->inputs[0]))->data_type;
     fth_shape shape = fth_plan_type(plan, node->outputs[0]).shape;
-    const dnnl_memory_desc_t layout = cpu_plain(&shape, dtype);
+    const cpu_format layout = cpu_plain(&shape, dtype);
     fth_plan_value source, target = fth_plan_value_of(plan, node->outputs[0]);
     FTH_TRY(cpu_read_plain(plan, node->inputs[0], dtype, &source));
     if (!cpu_layout(plan, target)) {

@@ -12,27 +12,28 @@ typedef struct primitive_step {
     int count;
     dnnl_exec_arg_t arguments[CPU_MAX_ARGUMENTS];
     fth_plan_value values[CPU_MAX_ARGUMENTS];
-    dnnl_memory_desc_t layouts[CPU_MAX_ARGUMENTS];
 } primitive_step;
 
-const dnnl_memory_desc_t *cpu_query(const_dnnl_primitive_desc_t descriptor, dnnl_query_t what)
+fth_status cpu_read_chosen(fth_plan *plan, fth_plan_value value, const_dnnl_primitive_desc_t descriptor,
+                           dnnl_query_t what, fth_plan_value *as)
 {
-    const dnnl_memory_desc_t *layout = dnnl_primitive_desc_query_md(descriptor, what, 0);
-    assert(layout);
-    return layout;
+    const cpu_format chosen = cpu_query(descriptor, what);
+    return cpu_read_as(plan, value, &chosen, as);
+}
+
+fth_status cpu_write_chosen(fth_plan *plan, fth_plan_value value, const_dnnl_primitive_desc_t descriptor,
+                            dnnl_query_t what, fth_plan_value *as)
+{
+    const cpu_format chosen = cpu_query(descriptor, what);
+    return cpu_begin_write(plan, value, &chosen, as);
 }
 
 static fth_status bind_primitive(void *state, const fth_plan *plan)
 {
     fth_status status = FTH_OK;
     primitive_step *step = state;
-    for (int i = 0; i < step->count; i++) {
-        void *data = fth_plan_data(plan, step->values[i]);
-        if (step->arguments[i].memory)
-            CPU_TRY(dnnl_memory_set_data_handle(step->arguments[i].memory, data));
-        else
-            CPU_TRY(dnnl_memory_create(&step->arguments[i].memory, &step->layouts[i], step->device->engine, data));
-    }
+    for (int i = 0; i < step->count; i++)
+        CPU_TRY(dnnl_memory_set_data_handle(step->arguments[i].memory, fth_plan_data(plan, step->values[i])));
 out:
     return status;
 }
@@ -59,38 +60,17 @@ static void release_primitive(void *state)
     free(step);
 }
 
-static void add_argument(primitive_step *state, fth_step *step, int name, fth_plan_value value, bool written,
-                         const dnnl_memory_desc_t *layout)
+static fth_status add_argument(primitive_step *state, fth_step *step, int name, fth_plan_value value, bool written,
+                               const cpu_format *layout)
 {
     assert(state->count < CPU_MAX_ARGUMENTS);
     state->arguments[state->count].arg = name;
     state->values[state->count] = value;
-    state->layouts[state->count++] = *layout;
     if (written)
         step->writes[step->write_count++] = value;
     else
         step->reads[step->read_count++] = value;
-}
-
-void cpu_free_descriptor(dnnl_primitive_desc_t descriptor)
-{
-    if (descriptor)
-        dnnl_primitive_desc_destroy(descriptor);
-}
-
-fth_status cpu_make_attributes(dnnl_primitive_attr_t *attributes)
-{
-    fth_status status = FTH_OK;
-    CPU_TRY(dnnl_primitive_attr_create(attributes));
-    CPU_TRY(dnnl_primitive_attr_set_scratchpad_mode(*attributes, dnnl_scratchpad_mode_user));
-out:
-    return status;
-}
-
-void cpu_free_attributes(dnnl_primitive_attr_t attributes)
-{
-    if (attributes)
-        dnnl_primitive_attr_destroy(attributes);
+    return cpu_make_memory(layout, state->device->engine, &state->arguments[state->count++].memory);
 }
 
 fth_status cpu_add_primitive(fth_plan *plan, const char *name, dnnl_primitive_desc_t *taken,
@@ -108,13 +88,15 @@ fth_status cpu_add_primitive(fth_plan *plan, const char *name, dnnl_primitive_de
     dnnl_primitive_desc_query(descriptor, dnnl_query_impl_info_str, 0, &implementation);
     for (int i = 0; i < argument_count; i++) {
         const cpu_argument *a = &arguments[i];
-        add_argument(state, &step, a->name, a->value, a->written, a->layout ? a->layout : cpu_layout(plan, a->value));
+        FTH_TRY(add_argument(state, &step, a->name, a->value, a->written,
+                             a->layout ? a->layout : cpu_layout(plan, a->value)));
     }
-    const dnnl_memory_desc_t *scratchpad = dnnl_primitive_desc_query_md(descriptor, dnnl_query_scratchpad_md, 0);
-    if (scratchpad && dnnl_memory_desc_get_size(scratchpad) > 0) {
+    cpu_format scratchpad;
+    size_t scratch_bytes = cpu_scratchpad_size(descriptor, &scratchpad);
+    if (scratch_bytes > 0) {
         fth_plan_value scratch;
-        FTH_TRY(cpu_add_scratch(plan, dnnl_memory_desc_get_size(scratchpad), &scratch));
-        add_argument(state, &step, DNNL_ARG_SCRATCHPAD, scratch, true, scratchpad);
+        FTH_TRY(cpu_add_scratch(plan, scratch_bytes, &scratch));
+        FTH_TRY(add_argument(state, &step, DNNL_ARG_SCRATCHPAD, scratch, true, &scratchpad));
     }
     snprintf(step.name, sizeof step.name, "%s %s", name, implementation);
     step.state = state;

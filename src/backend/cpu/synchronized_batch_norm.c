@@ -32,7 +32,7 @@ typedef struct walk {
 } walk;
 _Static_assert(sizeof(walk) <= sizeof((cpu_call){0}.block), "it travels in its call");
 
-static fth_status describe(const fth_batch_norm_attributes *attributes, const dnnl_memory_desc_t *layout, bool relu,
+static fth_status describe(const fth_batch_norm_attributes *attributes, const cpu_format *layout, bool relu,
                            walk *result)
 {
     fth_status status = FTH_OK;
@@ -353,7 +353,7 @@ fth_status cpu_prepare_synchronized_norm(fth_plan *plan, const fth_node *node)
     const fth_plan_value x = fth_plan_value_of(plan, node->inputs[X]);
     const fth_plan_value mean = fth_plan_value_of(plan, node->outputs[MEAN]);
     const fth_plan_value variance = fth_plan_value_of(plan, node->outputs[VARIANCE]);
-    const dnnl_memory_desc_t layout = *cpu_layout(plan, x);
+    const cpu_format layout = *cpu_layout(plan, x);
     fth_plan_value scratch, y;
     walk w;
 
@@ -442,7 +442,7 @@ fth_status cpu_prepare_synchronized_norm_grad(fth_plan *plan, const fth_node *no
     const fth_plan_value x = fth_plan_value_of(plan, node->inputs[GRAD_X]);
     const fth_plan_value mean = fth_plan_value_of(plan, node->inputs[GRAD_MEAN]);
     const fth_plan_value variance = fth_plan_value_of(plan, node->inputs[GRAD_VARIANCE]);
-    const dnnl_memory_desc_t layout = *cpu_layout(plan, x);
+    const cpu_format layout = *cpu_layout(plan, x);
     fth_plan_value dy, y = FTH_NO_PLAN_VALUE, scratch, dx;
     walk w;
 

@@ -10,13 +10,13 @@
  * 1.2 grad_input, 1.2 grad_weights; 64 to 128 channels 1.0 to 1.1, 1.0 to 1.2, 1.2 to 1.3; 128 on an 8×8 map 1.1, 1.1,
  * 0.85; 256 on 14×14 1.0, 1.0, 1.0; 512 0.7, 0.7, 0.4. */
 bool cpu_own_winograd_pays(const fth_plan *plan, const fth_convolution_attributes *a,
-                           const cpu_convolution_shapes *shapes, cpu_convolution_pass pass)
+                           const cpu_convolution_shapes *shapes, cpu_pass pass)
 {
     const int64_t channels = shapes->x.dims[1], outputs = shapes->y.dims[1], *y = shapes->y.dims;
     const int64_t pairs = channels * outputs, tiles = y[0] * ((y[2] + 3) / 4) * ((y[3] + 3) / 4);
     return winograd_is_supported() && cpu_compute_dtype(plan) == dnnl_f32 && cpu_winograd_pays(a, shapes, pass) &&
            !cpu_narrow_fits(plan, a, &shapes->x, &shapes->weight) && channels % WINOGRAD_LANES == 0 &&
-           outputs % WINOGRAD_LANES == 0 && pairs <= 128 * 256 && tiles >= (pass == GRAD_WEIGHTS ? pairs / 32 : 48);
+           outputs % WINOGRAD_LANES == 0 && pairs <= 128 * 256 && tiles >= (pass == CPU_GRAD_WEIGHTS ? pairs / 32 : 48);
 }
 
 static winograd_images images_of(const fth_shape *shape)
@@ -46,7 +46,7 @@ static winograd_correlation unpack(const cpu_call *call)
 static fth_status read_blocked(fth_plan *plan, fth_value value, fth_plan_value *as)
 {
     fth_shape shape = fth_plan_type(plan, value).shape;
-    const dnnl_memory_desc_t layout = cpu_blocked(&shape, dnnl_f32);
+    const cpu_format layout = cpu_blocked(&shape, dnnl_f32);
     return cpu_read_as(plan, fth_plan_value_of(plan, value), &layout, as);
 }
 
@@ -79,7 +79,7 @@ fth_status cpu_winograd_forward(fth_plan *plan, const fth_node *convolution, con
     const fth_value y = pool ? pool->outputs[0] : convolution->outputs[0];
     fth_shape in = fth_plan_type(plan, convolution->inputs[0]).shape;
     fth_shape out = fth_plan_type(plan, convolution->outputs[0]).shape, written = fth_plan_type(plan, y).shape;
-    const dnnl_memory_desc_t layout = cpu_blocked(&written, dnnl_f32), where = cpu_blocked(&written, dnnl_u8);
+    const cpu_format layout = cpu_blocked(&written, dnnl_f32), where = cpu_blocked(&written, dnnl_u8);
     const winograd_correlation c = {.in = images_of(&in),
                                     .out = images_of(&out),
                                     .begin_row = -a->padding[0],
@@ -128,7 +128,7 @@ fth_status cpu_winograd_grad_input(fth_plan *plan, const fth_node *node)
     fth_status status = FTH_OK;
     const fth_convolution_attributes *a = node->attributes;
     fth_shape x = fth_plan_type(plan, node->outputs[0]).shape, y = fth_plan_type(plan, node->inputs[0]).shape;
-    const dnnl_memory_desc_t layout = cpu_blocked(&x, dnnl_f32);
+    const cpu_format layout = cpu_blocked(&x, dnnl_f32);
     const winograd_correlation c = {
         .in = images_of(&y), .out = images_of(&x), .begin_row = a->padding[0] - 2, .begin_column = a->padding[1] - 2};
     const fth_node *relu = cpu_winograd_relu_gradient_of(plan, node);

@@ -6,7 +6,7 @@
 
 /* Whether the functions below can compute that pass, and faster than oneDNN's Winograd. */
 bool cpu_own_winograd_pays(const fth_plan *plan, const fth_convolution_attributes *a,
-                           const cpu_convolution_shapes *shapes, cpu_convolution_pass pass);
+                           const cpu_convolution_shapes *shapes, cpu_pass pass);
 
 /* `pool`: the max_pool that is computed with the convolution; NULL: none. */
 fth_status cpu_winograd_forward(fth_plan *plan, const fth_node *convolution, const fth_node *pool);

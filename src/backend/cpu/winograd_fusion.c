@@ -87,9 +87,9 @@ const fth_node *cpu_winograd_pool_of(const fth_plan *plan, const fth_node *convo
     const fth_node *pool = fth_graph_node(graph, next);
     bool fits = is_pool_2x2(pool) && pool->inputs[0] == y && is_read_only_behind(plan, y, 1) && !a->relu &&
                 a->padding[0] % 2 == a->padding[1] % 2 && gradient_fits(plan, pool) &&
-                cpu_own_winograd_pays(plan, a, &shapes, FORWARD) &&
-                cpu_own_winograd_pays(plan, a, &shapes, GRAD_INPUT) &&
-                cpu_own_winograd_pays(plan, a, &shapes, GRAD_WEIGHTS);
+                cpu_own_winograd_pays(plan, a, &shapes, CPU_FORWARD) &&
+                cpu_own_winograd_pays(plan, a, &shapes, CPU_GRAD_INPUT) &&
+                cpu_own_winograd_pays(plan, a, &shapes, CPU_GRAD_WEIGHTS);
     return fits ? pool : NULL;
 }
 
@@ -129,6 +129,6 @@ bool cpu_winograd_makes_relu_gradient(const fth_plan *plan, const fth_node *relu
     const cpu_convolution_shapes shapes = {.x = fth_plan_type(plan, node->outputs[0]).shape,
                                            .weight = fth_plan_type(plan, node->inputs[1]).shape,
                                            .y = fth_plan_type(plan, node->inputs[0]).shape};
-    return cpu_own_winograd_pays(plan, node->attributes, &shapes, GRAD_INPUT) &&
+    return cpu_own_winograd_pays(plan, node->attributes, &shapes, CPU_GRAD_INPUT) &&
            cpu_winograd_relu_gradient_of(plan, node) == relu_gradient;
 }
