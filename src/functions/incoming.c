@@ -92,8 +92,3 @@ void fth_incoming_copy_name(char *copy, size_t size, const char *text)
     if (text && strlen(text) < size && fth_is_printable(text))
         strcpy(copy, text);
 }
-
-double fth_incoming_process_began(void)
-{
-    return fth_clock_seconds() - fth_clock_process_seconds();
-}

@@ -26,7 +26,4 @@ fth_status fth_incoming_set_variable(json_t *variables, const char *name, const 
 /* A copy of an id or a name of outside; "" where it is missing, too long, or not printable. */
 void fth_incoming_copy_name(char *copy, size_t size, const char *text);
 
-/* When this process was started, on the monotonic clock. */
-double fth_incoming_process_began(void);
-
 #endif

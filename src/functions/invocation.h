@@ -17,8 +17,8 @@ typedef struct fth_invocation_event {
     double deadline_s;         /* on the monotonic clock (fth_clock_seconds()); INFINITY: none is known */
     uint64_t memory_limit_bytes; /* of the function; 0: not known */
     bool cold;                   /* the first of this process */
-    double began_s;              /* of the process if cold, else of the invocation; on the monotonic clock */
-    const fth_stop *stop;        /* the platform asks to end at once; may be NULL */
+    double began_s; /* of the invocation on the monotonic clock; if cold, earlier by what the process needed to start */
+    const fth_stop *stop; /* the platform asks to end at once; may be NULL */
 } fth_invocation_event;
 
 /* A variable of the invocation, or else of the process; NULL: neither has it. */

@@ -35,6 +35,7 @@ typedef struct lambda_runtime {
     const fth_stop *stop;
     double patience_s;
     uint64_t memory_limit_bytes;
+    double startup_s; /* from the process's beginning until it asked for an invocation; its wait does not count */
     bool warm;
 } lambda_runtime;
 
@@ -70,6 +71,7 @@ static fth_status open_runtime(const fth_lambda_options *options, lambda_runtime
     runtime->base = fth_format("http://%s/2018-06-01", api);
     FTH_REQUIRE(runtime->base, FTH_NO_MEMORY, "no memory for an address");
     FTH_TRY(fth_http_client_open(&(fth_http_client_options){.no_proxy = true, .attentive = true}, &runtime->client));
+    runtime->startup_s = fth_clock_process_seconds();
     double megabytes = memory_mb ? strtod(memory_mb, NULL) : 0;
     if (megabytes >= 1 && megabytes < 1e9)
         runtime->memory_limit_bytes = (uint64_t)megabytes * MEBIBYTE;
@@ -238,7 +240,7 @@ static fth_status run_event(lambda_runtime *runtime, fth_function *function, con
                                   .environment = variables,
                                   .memory_limit_bytes = runtime->memory_limit_bytes,
                                   .cold = !runtime->warm,
-                                  .began_s = runtime->warm ? fth_clock_seconds() : fth_incoming_process_began(),
+                                  .began_s = fth_clock_seconds() - (runtime->warm ? 0 : runtime->startup_s),
                                   .stop = runtime->stop};
 
     *error_type = BAD_EVENT;

@@ -53,6 +53,7 @@ struct fth_openwhisk {
     json_t *environment; /* of /init: object of strings */
     bool initialized, warm;
     uint64_t memory_limit_bytes;
+    double startup_s; /* from the process's beginning until it served; what it waited for a request does not count */
 
     pthread_mutex_t mutex; /* guards what follows */
     pthread_cond_t changed;
@@ -197,7 +198,7 @@ static fth_status run_job(fth_openwhisk *service, const char *id, const json_t *
                                   .environment = variables,
                                   .memory_limit_bytes = service->memory_limit_bytes,
                                   .cold = !service->warm,
-                                  .began_s = service->warm ? fth_clock_seconds() : fth_incoming_process_began(),
+                                  .began_s = fth_clock_seconds() - (service->warm ? 0 : service->startup_s),
                                   .stop = &service->stop};
 
     FTH_TRY(fth_incoming_deadline(json_string_value(json_object_get(variables, "__OW_DEADLINE")), &event.deadline_s));
@@ -381,6 +382,7 @@ fth_status fth_openwhisk_start(const fth_openwhisk_options *options, fth_functio
     FTH_REQUIRE(fth_thread_start(&service->runner, "action", run_requests, service) == 0, FTH_NO_MEMORY,
                 "no thread for the action");
     runs = true;
+    service->startup_s = fth_clock_process_seconds();
     FTH_TRY(fth_server_start(&(fth_server_options){.address = options->address ? options->address : "0.0.0.0",
                                                    .port = options->port,
                                                    .routes = routes,

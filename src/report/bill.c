@@ -223,7 +223,7 @@ static fth_status add_functions(const bill *all, const fth_ledger *ledger)
         sum.lost_s += ledger->functions[i].lost_s;
     }
     char *name = fth_format("functions, %s", FTH_COUNTED(invocations, "invocation"));
-    fth_status status = add_cells(all, &sum, name, false);
+    fth_status status = add_cells(all, &sum, name, true);
     free(name);
     return status;
 }

@@ -70,7 +70,8 @@ fth_status fth_report_functions(FILE *output, const fth_ledger *ledger, const ft
     if (isfinite(ledger->functions_usd) && catalogue)
         fth_print_line(output, "functions at the prices of: %s", catalogue->name);
     else
-        fprintf(output, "no price of these functions is known: `farthing prices` says how to add it\n");
+        fprintf(output, "no price of these functions is known, or not how much memory they had: `farthing prices` "
+                        "shows the catalogue\n");
     print_vm(output, ledger, catalogue);
     fputc('\n', output);
 out:

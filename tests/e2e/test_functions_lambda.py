@@ -376,7 +376,7 @@ def test_program(api, start, tmp_path, name):
     said = ""
     for value in ({"job": "none"}, {"apihost": "127.0.0.1:1", "secret_key": "s3cret-of-value", "access_key": "k"},
                   {"secret_key": "s3cret-of-value"}):
-        kind, answer, error_type = invoke(api, value, Deadline_Ms=str(int(time.time() * 1000) + 3000))
+        kind, answer, error_type = invoke(api, value, Deadline_Ms=str(int(time.time() * 1000) + 500))
         assert (kind, error_type.startswith("Function.")) == ("error", True)
         said += json.dumps(answer)
     function.process.send_signal(signal.SIGTERM)

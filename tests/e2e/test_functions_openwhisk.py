@@ -10,7 +10,7 @@ import threading
 import time
 
 import pytest
-from conftest import FARTHING, PATIENCE_S, SANITIZED, environment, wait_for
+from conftest import FARTHING, PATIENCE_S, SANITIZED, environment, record, wait_for, write_mnist
 
 MARKER = "XXX_THE_END_OF_A_WHISK_ACTIVATION_XXX"
 NO_SECOND_INIT = "Cannot initialize the action more than once."
@@ -114,6 +114,32 @@ def action(start):
 def worker(start):
     """The real program."""
     return start(FARTHING, "worker", "openwhisk", "--port", "0", "--address", "127.0.0.1", "--json")
+
+
+class ParameterServer:
+    """Deals out three shards of a small set for two epochs, and serves on."""
+
+    def __init__(self, farthing):
+        data = farthing.folder / "mnist"
+        data.mkdir()
+        write_mnist(data)
+        farthing("data", "shard", "--data", data, "--parts", 3, "--to", farthing.folder / "shards")
+        self.process = farthing.start("serve", "parameters", "--model", "linear", "--shards", farthing.folder / "shards",
+                                      "--epochs", 2, "--stay", "--name", "server", "--port", 0, "--json")
+        self.port = json.loads(self.process.stdout.readline())["port"]
+
+    def stop(self):
+        self.process.send_signal(signal.SIGTERM)
+        self.process.communicate(timeout=PATIENCE_S)
+        return 0 if self.process.returncode in (0, 75) else self.process.returncode
+
+
+@pytest.fixture
+def parameter_server(farthing):
+    server = ParameterServer(farthing)
+    yield server
+    server.process.kill()
+    server.process.wait()
 
 
 # ---- /init ----
@@ -243,6 +269,14 @@ def test_memory_limit(start):
 
 def test_only_the_first_run_is_cold(action):
     assert [action.run().json["cold"] for _ in range(3)] == [True, False, False]
+
+
+def test_waiting_for_an_invocation_is_no_part_of_it(start):
+    begun = time.monotonic()
+    action = start()
+    startup_s = time.monotonic() - begun
+    time.sleep(0.5)  # nothing to wait for: idle time is what is tested
+    assert action.run().json["age_s"] < startup_s + 0.4
 
 
 def test_each_run_ends_with_one_marker_after_its_output(action):
@@ -453,7 +487,7 @@ def test_no_secret_is_said(worker):
     for value in ({"apihost": "127.0.0.1:1", "secret_key": secrets[1], "access_key": "k"}, {"secret_key": secrets[1]},
                   {"job": "none", "secret_key": secrets[1]}, [secrets[1]],
                   {"apihost": "127.0.0.1:1", "dataset_url": f"https://u:{secrets[1]}@127.0.0.1:1/x?X-Amz-Signature={secrets[2]}"}):
-        said += worker.run(value, api_key=secrets[2], deadline=int(time.time() * 1000) + 3000).body
+        said += worker.run(value, api_key=secrets[2], deadline=int(time.time() * 1000) + 500).body
     said += worker.post("/run", b'{"value": {"secret_key": "' + secrets[1].encode() + b'", broken').body
     said += worker.init({"value": {"env": {"FARTHING_SECRET_KEY": secrets[0]}}}).body
     said = said.decode() + worker.output() + worker.errors()
@@ -461,6 +495,25 @@ def test_no_secret_is_said(worker):
 
 
 # ---- the program ----
+
+def test_training(worker, parameter_server, farthing):
+    """Trains all there is for a real server, with shards of a folder; the record knows of the invocation."""
+    worker.init({"value": {"env": {"FARTHING_SECRET_KEY": "s3cret-of-init"}}})
+    value = {"apihost": f"127.0.0.1:{parameter_server.port}", "batch_sz_train": 16, "update_intv": 2}
+    deadline = int(time.time() * 1000) + 100000
+    answer = worker.run(value, activation_id="first", action_name="/guest/train", deadline=deadline)
+    assert answer.code == 200, answer.body
+    result = answer.json
+    assert result["samples"] == 2 * 256 and result["pushes"] == 18 and result["finished"] and result["cold"]
+    assert worker.markers() == 1
+    assert worker.run(value, activation_id="late", deadline=deadline).json.get("samples", 0) == 0  # nothing is left
+    assert worker.markers() == 2
+    assert parameter_server.stop() == 0
+    invocations = [e for e in record(farthing.folder / "runs" / "server") if e["event"] == "invocation"]
+    assert [(e["provider"], e["function"], e["id"], e["ended"]) for e in invocations][:1] == [("openwhisk", "train", "first", "done")]
+    assert "openwhisk train" in farthing("report", "server").out
+    assert "s3cret" not in worker.errors() + worker.output()
+
 
 def test_signal_ends_the_worker(worker):
     assert worker.init().code == 200

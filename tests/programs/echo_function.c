@@ -56,9 +56,9 @@ static fth_status echo(void *state, const fth_invocation_event *event, json_t **
     if (*log)
         fth_log_info("%s", log);
     *result =
-        json_pack("{s:O, s:O, s:s, s:s, s:s, s:b, s:I, s:b}", "value", event->value, "environment", event->environment,
+        json_pack("{s:O, s:O, s:s, s:s, s:s, s:b, s:I, s:f}", "value", event->value, "environment", event->environment,
                   "id", event->id, "function", event->function, "platform", event->platform, "cold", event->cold,
-                  "memory", (json_int_t)event->memory_limit_bytes, "began", event->began_s <= fth_clock_seconds());
+                  "memory", (json_int_t)event->memory_limit_bytes, "age_s", fth_clock_seconds() - event->began_s);
     if (isfinite(event->deadline_s))
         json_object_set_new(*result, "left_s", json_real(event->deadline_s - fth_clock_seconds()));
     const char *variable = fth_invocation_variable(event, "__OW_API_HOST");
