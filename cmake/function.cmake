@@ -106,7 +106,8 @@ foreach(item ${function_others})
   endif()
 endforeach()
 
-add_executable(farthing-function src/function_program/main.c src/cli/signals.c $<TARGET_OBJECTS:fth_backends_function>)
+add_executable(farthing-function src/function_program/main.c src/function_program/startup_pages.c src/cli/signals.c
+   $<TARGET_OBJECTS:fth_backends_function>)
 add_dependencies(farthing-function ${function_modules})
 set_property(TARGET farthing-function PROPERTY LINK_DEPENDS ${function_archives})
 target_link_libraries(farthing-function PRIVATE farthing_flags -Wl,--as-needed -Wl,--start-group ${function_archives}

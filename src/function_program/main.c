@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "cli/cli.h"
+#include "function_program/startup_pages.h"
 #include "functions/lambda.h"
 #include "functions/openwhisk.h"
 
@@ -77,6 +78,7 @@ int main(int argc, char **argv)
     prctl(PR_SET_NAME, "farthing"); /* not "ld.so", by which a package starts it */
     signal(SIGXFSZ, SIG_IGN);       /* beyond `ulimit -f` a write fails, and says so, instead of ending the program */
     mallopt(M_ARENA_MAX, 2);        /* of its few threads one computes: more areas would only hold more memory */
+    fth_startup_pages_release();
     fth_log_set_level(FTH_LOG_INFO);
     for (int i = 1; i < argc; i++) {
         if (strcmp(argv[i], "--help") == 0) {
