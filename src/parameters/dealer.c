@@ -280,10 +280,12 @@ void fth_shard_dealer_worker_left(fth_shard_dealer *dealer, const char *worker, 
 
 /* ---- those who wait ---- */
 
-/* True if the request need not wait any more: it is answered, or nobody waits for the answer. */
-static bool is_over(fth_shard_dealer *dealer, const fth_item *item, double now_s)
+/* True if the request need not wait any more: it is answered, or nobody waits for the answer. *none_free: no listed shard
+ * is, as one before it found. */
+static bool is_over(fth_shard_dealer *dealer, const fth_item *item, double now_s, bool *none_free)
 {
     fth_worker worker;
+    bool listed = !json_object_get(item->request, "shard");
     if (fth_exchange_is_abandoned(item->exchange)) {
         fth_exchange_answer(item->exchange, 503, NULL, NULL, 0); /* which is dropped */
         return true;
@@ -293,8 +295,9 @@ static bool is_over(fth_shard_dealer *dealer, const fth_item *item, double now_s
                    item->worker);
         return true;
     }
-    if (try_answer(dealer, item))
+    if (!(listed && *none_free) && try_answer(dealer, item))
         return true;
+    *none_free = *none_free || listed;
     if (now_s < item->until_s)
         return false;
     fth_exchange_answer_json(item->exchange, 200, json_pack("{s:i, s:n}", "code", 200, "lease"));
@@ -307,10 +310,11 @@ void fth_shard_dealer_look(fth_shard_dealer *dealer, double *next_s)
     bool ended = fth_served_position_progress(dealer->with.position) >= 1;
     if (dealer->waiting.first && (dealer->changed || ended || now_s >= dealer->look_at_s)) {
         fth_queue waiting;
+        bool none_free = false;
         fth_queue_init(&waiting);
         dealer->look_at_s = now_s + LOOK_FOR_GONE_S;
         for (fth_item *item = fth_queue_take(&dealer->waiting); item; item = fth_queue_take(&dealer->waiting)) {
-            if (is_over(dealer, item, now_s)) {
+            if (is_over(dealer, item, now_s, &none_free)) {
                 fth_intake_free_item(dealer->with.intake, item);
                 continue;
             }
