@@ -538,6 +538,15 @@ static void test_waiting_for_workers(void **state)
     assert_false(fth_workers_would_be_late(workers, 8, 2, "a")); /* it is too old already */
     fth_workers_note_arrival(workers, "b");
     assert_false(fth_workers_would_be_late(workers, 7, 2, "a"));
+    fth_workers_note_pull(workers, "b", 5);
+    fth_workers_set_idle(workers, "b", true); /* it waits for a shard instead */
+    assert_false(fth_workers_would_be_late(workers, 7, 2, "a"));
+    assert_true(fth_workers_all_contributed(workers, 9, "a"));
+    fth_workers_set_idle(workers, "b", false);
+    assert_false(fth_workers_all_contributed(workers, 9, "a"));
+    fth_workers_set_idle(workers, "b", true);
+    fth_workers_note_push(workers, "b", &(fth_accepted_push){.sequence = 1, .version = 9}, NULL);
+    assert_false(fth_workers_all_contributed(workers, 10, "a")); /* it works again */
     fth_workers_free(workers);
 }
 

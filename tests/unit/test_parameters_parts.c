@@ -45,6 +45,24 @@ static void test_progress_by_samples(void **state)
     fth_served_position_free(position);
 }
 
+static void test_progress_by_listed_shards(void **state)
+{
+    (void)state;
+    fth_served_position *position = NULL;
+    assert_int_equal(fth_served_position_create(&(fth_served_length){.samples = 200, .listed = true}, &position),
+                     FTH_OK);
+    fth_served_position_add_listed(position, 50);
+    fth_served_position_restore(position, 3, 120, 0, 0);
+    assert_true(fth_served_position_progress(position) == 0.25);
+    fth_served_position_add_samples(position, 100); /* of others */
+    fth_served_position_advance(position);
+    assert_true(fth_served_position_progress(position) == 0.25);
+    fth_served_position_add_listed(position, 150);
+    fth_served_position_advance(position);
+    assert_true(fth_served_position_progress(position) == 1);
+    fth_served_position_free(position);
+}
+
 /* ---- health ---- */
 
 typedef struct fixture {
@@ -172,6 +190,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_position),
         cmocka_unit_test(test_progress_by_samples),
+        cmocka_unit_test(test_progress_by_listed_shards),
         cmocka_unit_test_setup_teardown(test_failure, test_make_folder, test_remove_folder),
         cmocka_unit_test_setup_teardown(test_unfit_gradients, test_make_folder, test_remove_folder),
         cmocka_unit_test(test_queue),
