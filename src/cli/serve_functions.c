@@ -30,7 +30,8 @@ static const fth_option rows[] = {
      .type = FTH_OPTION_TEXT,
      AT(program),
      .argument = "FILE",
-     .help = "the function that runs for images; else farthing-function beside this program, or this program"},
+     .help =
+         "the function that runs for images; else the farthing-function installed with this program, or this program"},
     {.name = "max-processes",
      .type = FTH_OPTION_INTEGER,
      AT(max_processes),

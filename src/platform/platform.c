@@ -17,6 +17,7 @@
 
 #include "base/json.h"
 #include "base/process.h"
+#include "package/package.h"
 #include "platform/files.h"
 #include "platform/instance.h"
 #include "platform/platform_internal.h"
@@ -566,19 +567,13 @@ static char *usual_folder(void)
 
 static fth_status find_program(fth_platform *platform, const char *given)
 {
-    char self[4096], *folder = NULL;
+    char self[4096];
     if (given) {
         platform->program = strdup(given);
-    } else {
-        folder = fth_path_folder(fth_process_program(self, sizeof self));
-        platform->program = fth_path_join(folder, "farthing-function");
-        if (!fth_file_exists(platform->program)) {
-            free(platform->program);
-            platform->program = strdup(self);
-            platform->needs_words = true;
-        }
+    } else if (fth_package_find_program(&platform->program) != FTH_OK) {
+        platform->program = strdup(fth_process_program(self, sizeof self));
+        platform->needs_words = true;
     }
-    free(folder);
     return platform->program ? FTH_OK : fth_fail(FTH_NO_MEMORY, "no memory for a path");
 }
 

@@ -23,7 +23,7 @@ typedef struct fth_platform_options {
     int max_processes;   /* 0: 64 */
     int max_activations; /* that are accepted and have not ended; 0: 100 */
     double idle_s;       /* that a process is kept warm; 0: 60 */
-    const char *program; /* the function's binary; NULL: farthing-function beside this program, else this program */
+    const char *program; /* the function's binary; NULL: fth_package_find_program(), else this program */
 } fth_platform_options;
 
 fth_status fth_platform_open(const fth_platform_options *options, fth_platform **platform);
