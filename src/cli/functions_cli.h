@@ -9,8 +9,6 @@
 extern const fth_command fth_functions_deploy, fth_functions_invoke, fth_functions_status, fth_functions_logs,
     fth_functions_remove, fth_functions_package;
 
-#define FTH_USUAL_PROVIDER "openwhisk"
-
 typedef struct fth_provider_flags {
     char *provider, *host, *region, *ca_file;
     bool insecure;
@@ -47,7 +45,7 @@ const char *fth_cli_text_member(const json_t *object, const char *key);
     {.name = "provider",                                                                                               \
      .type = FTH_OPTION_CHOICE,                                                                                        \
      .offset = (at) + offsetof(fth_provider_flags, provider),                                                          \
-     .fallback = FTH_USUAL_PROVIDER,                                                                                   \
+     .fallback = "local",                                                                                              \
      .argument = "NAME",                                                                                               \
      .list = fth_cli_provider_choice,                                                                                  \
      .help = "the platform",                                                                                           \

@@ -186,10 +186,12 @@ static void print_change(const fth_fleet_row *row)
     }
 }
 
-static bool has_changed(const fth_fleet_row *before, const fth_fleet_row *now)
+/* Events have every change. Lines are for people: not for an id that comes after its start. */
+static bool is_worth_telling(const fth_fleet_row *before, const fth_fleet_row *now)
 {
-    return strcmp(before->state, now->state) != 0 || strcmp(before->id, now->id) != 0 ||
-           before->invocations != now->invocations || retries_of(before) != retries_of(now);
+    bool another = strcmp(before->id, now->id) != 0;
+    return strcmp(before->state, now->state) != 0 || retries_of(before) != retries_of(now) ||
+           (another && (display.json || *before->id));
 }
 
 void fth_fleet_display_show(void *context, const fth_fleet_row *rows, int count)
@@ -200,7 +202,7 @@ void fth_fleet_display_show(void *context, const fth_fleet_row *rows, int count)
         return;
     display.count = count;
     for (int i = 0; i < count && (display.json || display.plain); i++)
-        if (first ? strcmp(rows[i].state, "waiting") != 0 : has_changed(&display.rows[i], &rows[i]))
+        if (first ? strcmp(rows[i].state, "waiting") != 0 : is_worth_telling(&display.rows[i], &rows[i]))
             print_change(&rows[i]);
     memcpy(display.rows, rows, (size_t)count * sizeof *rows);
     fth_cli_flush();
