@@ -25,7 +25,7 @@ def openwhisk():
 
 
 def use(farthing, server, verb, *arguments, **options):
-    result = farthing("functions", verb, *arguments, "--provider", "openwhisk", env={**server.environment, **options.pop("env", {})}, **options)
+    result = farthing("functions", verb, "--provider", "openwhisk", *arguments, env={**server.environment, **options.pop("env", {})}, **options)
     for text in (result.out, result.err):
         assert KEY.split(":")[1] not in text and SECRET not in text
     return result
@@ -285,8 +285,8 @@ class Moto:
             wait_for(lambda: "Running on http://127.0.0.1:" in self.text(), "moto's start")
             self.url = "http://127.0.0.1:" + self.text().split("Running on http://127.0.0.1:")[1].split()[0]
             self.post("/moto-api/config", {"lambda": {"use_docker": False}})
-            self.environment = {"AWS_ENDPOINT_URL": self.url, "AWS_ACCESS_KEY_ID": "AKIATEST", "AWS_REGION": "eu-west-1",
-                                "AWS_SECRET_ACCESS_KEY": SECRET, "AWS_DEFAULT_REGION": "eu-west-1"}
+            self.environment = {"AWS_ENDPOINT_URL": self.url, "AWS_ACCESS_KEY_ID": "AKIATEST", "AWS_REGION": "us-east-1",
+                                "AWS_SECRET_ACCESS_KEY": SECRET, "AWS_DEFAULT_REGION": "us-east-1"}
             done = subprocess.run([python, "-c", PREPARE], capture_output=True, text=True, timeout=PATIENCE_S,
                                   env={**os.environ, **self.environment})
             assert done.returncode == 0, done.stderr
@@ -305,7 +305,7 @@ class Moto:
 
     def set_results(self, *results):
         self.post("/moto-api/static/lambda-simple/response",
-                  {"results": [json.dumps(r) for r in results], "region": "eu-west-1"})
+                  {"results": [json.dumps(r) for r in results], "region": "us-east-1"})
 
     def stop(self):
         self.process.kill()
