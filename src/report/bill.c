@@ -429,11 +429,11 @@ out:
 
 /* ---- the whole ---- */
 
-static void print_hint(FILE *output, size_t unpriced, size_t machines)
+static void print_hint(FILE *output, size_t unpriced, size_t machines, bool has_amounts)
 {
     if (unpriced == 0)
         return;
-    if (unpriced == machines)
+    if (!has_amounts)
         fprintf(output, "no price is known, so no cost: ");
     else
         fprintf(output, "%zu of %zu machines %s no price and %s not in the cost: ", unpriced, machines,
@@ -492,7 +492,7 @@ fth_status fth_report_bills(FILE *output, const fth_record_summary *runs, size_t
     if (run_count > 1)
         fputc('\n', output);
     FTH_TRY(print_table(output, ledgers, run_count, has_amounts));
-    print_hint(output, machines - priced, machines);
+    print_hint(output, machines - priced, machines, has_amounts);
 out:
     release_ledgers(ledgers, run_count);
     return status;
@@ -520,7 +520,7 @@ fth_status fth_report_bill(FILE *output, const fth_record_summary *run, const ft
         if (ledger.priced < machines)
             fputc('\n', output);
     }
-    print_hint(output, machines - ledger.priced, machines);
+    print_hint(output, machines - ledger.priced, machines, isfinite(ledger.usd));
     fputc('\n', output);
     FTH_TRY(fth_report_functions(output, &ledger, catalogue));
 out:

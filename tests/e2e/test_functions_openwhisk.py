@@ -11,6 +11,7 @@ import time
 
 import pytest
 from conftest import FARTHING, PATIENCE_S, SANITIZED, environment, record, wait_for, write_mnist
+from parameter_client import Client
 
 MARKER = "XXX_THE_END_OF_A_WHISK_ACTIVATION_XXX"
 NO_SECOND_INIT = "Cannot initialize the action more than once."
@@ -117,16 +118,19 @@ def worker(start):
 
 
 class ParameterServer:
-    """Deals out three shards of a small set for two epochs, and serves on."""
+    """Deals out three shards of a small set, and serves on when that is done."""
 
-    def __init__(self, farthing):
+    def __init__(self, farthing, epochs):
         data = farthing.folder / "mnist"
         data.mkdir()
         write_mnist(data)
         farthing("data", "shard", "--data", data, "--parts", 3, "--to", farthing.folder / "shards")
         self.process = farthing.start("serve", "parameters", "--model", "linear", "--shards", farthing.folder / "shards",
-                                      "--epochs", 2, "--stay", "--name", "server", "--port", 0, "--json")
+                                      "--epochs", epochs, "--stay", "--name", "server", "--port", 0, "--json")
         self.port = json.loads(self.process.stdout.readline())["port"]
+
+    def version(self):
+        return Client(self.port)("GET", "/getVersion").json["version"]
 
     def stop(self):
         self.process.send_signal(signal.SIGTERM)
@@ -135,8 +139,8 @@ class ParameterServer:
 
 
 @pytest.fixture
-def parameter_server(farthing):
-    server = ParameterServer(farthing)
+def parameter_server(farthing, request):
+    server = ParameterServer(farthing, getattr(request, "param", 2))
     yield server
     server.process.kill()
     server.process.wait()
@@ -513,6 +517,21 @@ def test_training(worker, parameter_server, farthing):
     assert [(e["provider"], e["function"], e["id"], e["ended"]) for e in invocations][:1] == [("openwhisk", "train", "first", "done")]
     assert "openwhisk train" in farthing("report", "server").out
     assert "s3cret" not in worker.errors() + worker.output()
+
+
+@pytest.mark.parametrize("parameter_server", [100000], indirect=True)
+def test_a_signal_ends_training_and_what_there_is_is_handed_in(worker, parameter_server):
+    """The run is long: the server's epochs would take minutes."""
+    answers = []
+    value = {"apihost": f"127.0.0.1:{parameter_server.port}", "batch_sz_train": 1, "update_intv": 1}
+    run = threading.Thread(target=lambda: answers.append(worker.run(value)))
+    run.start()
+    wait_for(lambda: parameter_server.version() > 5, "training")
+    worker.process.send_signal(signal.SIGTERM)
+    run.join()
+    assert worker.process.wait(PATIENCE_S) == 0
+    assert answers[0].code == 200, answers[0].body
+    assert answers[0].json["samples"] > 5 and not answers[0].json["finished"] and answers[0].json["continuation"]
 
 
 def test_signal_ends_the_worker(worker):
