@@ -49,14 +49,17 @@ static fth_exit_code run(const fth_openwhisk_options *options)
 {
     fth_stop stop = FTH_STOP_INITIALIZER;
     fth_function *function = NULL;
-    const char *lambda = getenv("AWS_LAMBDA_RUNTIME_API");
+    const char *api = getenv("AWS_LAMBDA_RUNTIME_API");
+    const fth_lambda_options lambda = {.api = api, .stop = &stop};
+    const bool on_lambda = api && *api;
 
     fth_signals_set_words("stopping");
     fth_signals_watch(&stop);
     fth_status status = fth_function_create(&(fth_function_options){0}, &function);
     if (status == FTH_OK)
-        status = lambda && *lambda ? fth_lambda_run(&(fth_lambda_options){.api = lambda, .stop = &stop}, function)
-                                   : serve_openwhisk(options, function, &stop);
+        status = on_lambda ? fth_lambda_run(&lambda, function) : serve_openwhisk(options, function, &stop);
+    else if (on_lambda)
+        status = fth_lambda_report_start_failure(&lambda, status);
     fth_function_free(function);
     fth_signals_unwatch();
     if (status != FTH_OK)
