@@ -6,8 +6,10 @@
 #include <ctype.h>
 #include <dirent.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -164,6 +166,32 @@ static fth_status write_secrets(const fth_function_spec *spec, const char *path)
     return status;
 }
 
+/* One deployment or removal of a function at a time, in all processes; the kernel lets go of it with the process. */
+static fth_status lock_place(const char *place, int *lock)
+{
+    fth_status status = FTH_OK;
+    struct stat locked, named;
+    *lock = -1;
+    for (;;) {
+        FTH_TRY(fth_folder_create(place));
+        *lock = open(place, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+        if (*lock < 0 && errno == ENOENT)
+            continue;
+        FTH_REQUIRE(*lock >= 0 && flock(*lock, LOCK_EX) == 0, FTH_IO, "lock %s: %s", place, strerror(errno));
+        /* Another may have removed it while this one waited. */
+        if (stat(place, &named) == 0 && fstat(*lock, &locked) == 0 && named.st_ino == locked.st_ino)
+            return FTH_OK;
+        close(*lock);
+        *lock = -1;
+    }
+
+out:
+    if (*lock >= 0)
+        close(*lock);
+    *lock = -1;
+    return status;
+}
+
 /* Removes what no longer, or never, belonged to the published revision. */
 static void remove_others(const char *place, const json_t *facts)
 {
@@ -173,7 +201,8 @@ static void remove_others(const char *place, const json_t *facts)
     DIR *folder = opendir(place);
     for (struct dirent *entry; folder && (entry = readdir(folder));) {
         const char *name = entry->d_name;
-        const bool ours = strncmp(name, "secrets-", 8) == 0 || strncmp(name, "package-", 8) == 0;
+        const bool ours = strncmp(name, "secrets-", 8) == 0 || strncmp(name, "package-", 8) == 0 ||
+                          strncmp(name, FTH_FILE_TEMPORARY, strlen(FTH_FILE_TEMPORARY)) == 0;
         if (!ours || strcmp(name, secrets) == 0 || strcmp(name, package) == 0)
             continue;
         char *path = fth_path_join(place, name);
@@ -222,7 +251,6 @@ static fth_status publish(const char *folder, const fth_function_spec *spec, con
     FTH_TRY(fth_make_id(8, revision));
     secrets = fth_format("%s/secrets-%s.json", place, revision);
     package = fth_format("%s/package-%s", place, revision);
-    FTH_TRY(fth_folder_create(place));
     FTH_REQUIRE(facts = make_facts(spec, more, revision, before), FTH_NO_MEMORY, "no memory for %s", file);
     for (size_t i = 0; keeps_code && i < FTH_COUNT_OF(code); i++)
         if (json_object_get(before, code[i]))
@@ -237,8 +265,6 @@ out:
     if (status != FTH_OK && secrets) {
         unlink(secrets);
         fth_remove_tree(package);
-        if (!fth_file_exists(file))
-            rmdir(place);
     }
     json_decref(facts);
     free(place);
@@ -259,27 +285,38 @@ static json_t *read_before(const char *folder, const char *name)
     return before;
 }
 
+static fth_status deploy(const char *folder, const fth_function_spec *spec, const json_t *more, bool keeps_code)
+{
+    fth_status status = FTH_OK;
+    char *place = NULL;
+    json_t *before = NULL;
+    int lock = -1;
+
+    FTH_TRY(check_spec(spec));
+    place = path_of(folder, spec->name, NULL);
+    FTH_TRY(lock_place(place, &lock));
+    before = read_before(folder, spec->name);
+    FTH_REQUIRE(before || !keeps_code, FTH_INVALID, "no function %s; deploy it first", spec->name);
+    FTH_TRY(publish(folder, spec, more, before, keeps_code));
+
+out:
+    if (status != FTH_OK && lock >= 0 && !before)
+        rmdir(place); /* which succeeds only if it is empty */
+    if (lock >= 0)
+        close(lock);
+    json_decref(before);
+    free(place);
+    return status;
+}
+
 fth_status fth_action_store(const char *folder, const fth_function_spec *spec, const json_t *more)
 {
-    fth_status status = check_spec(spec);
-    if (status != FTH_OK)
-        return status;
-    json_t *before = read_before(folder, spec->name);
-    status = publish(folder, spec, more, before, false);
-    json_decref(before);
-    return status;
+    return deploy(folder, spec, more, false);
 }
 
 fth_status fth_action_change(const char *folder, const fth_function_spec *spec, const json_t *more)
 {
-    fth_status status = check_spec(spec);
-    if (status != FTH_OK)
-        return status;
-    json_t *before = read_before(folder, spec->name);
-    status = before ? publish(folder, spec, more, before, true)
-                    : fth_fail(FTH_INVALID, "no function %s; deploy it first", spec->name);
-    json_decref(before);
-    return status;
+    return deploy(folder, spec, more, true);
 }
 
 /* ---- reading ---- */
@@ -382,15 +419,19 @@ fth_status fth_action_remove(const char *folder, const char *name)
 {
     fth_status status = FTH_OK;
     char *file = NULL, *place = NULL;
+    int lock = -1;
 
     FTH_TRY(check_name(name));
     file = path_of(folder, name, "action.json");
     place = path_of(folder, name, NULL);
     FTH_REQUIRE(fth_file_exists(file), FTH_INVALID, "no function %s", name);
+    FTH_TRY(lock_place(place, &lock));
     unlink(file); /* first: then there is no such function */
     fth_remove_tree(place);
 
 out:
+    if (lock >= 0)
+        close(lock);
     free(file);
     free(place);
     return status;

@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <ftw.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -124,4 +125,10 @@ const char *fth_json_text(const json_t *object, const char *key, const char *oth
 {
     const char *text = json_string_value(json_object_get(object, key));
     return text ? text : otherwise;
+}
+
+int fth_json_int(const json_t *object, const char *key)
+{
+    json_int_t number = json_integer_value(json_object_get(object, key));
+    return number > INT_MAX ? INT_MAX : number < INT_MIN ? INT_MIN : (int)number;
 }

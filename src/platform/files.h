@@ -28,4 +28,7 @@ fth_status fth_json_read(const char *path, json_t **json);
 /* Text in JSON, or `otherwise`. */
 const char *fth_json_text(const json_t *object, const char *key, const char *otherwise);
 
+/* A number in JSON, or the nearest that an int holds; 0: none. */
+int fth_json_int(const json_t *object, const char *key);
+
 #endif

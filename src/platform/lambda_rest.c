@@ -187,7 +187,7 @@ static void take_configuration(const json_t *given, draft *all)
     if (json_is_string(json_object_get(given, "Role")))
         all->spec.role = fth_json_text(given, "Role", NULL);
     if (json_is_integer(json_object_get(given, "MemorySize")))
-        all->spec.memory_mb = (int)json_integer_value(json_object_get(given, "MemorySize"));
+        all->spec.memory_mb = fth_json_int(given, "MemorySize");
     if (json_is_integer(json_object_get(given, "Timeout")))
         all->spec.timeout_s = json_number_value(json_object_get(given, "Timeout"));
     if (environment)

@@ -199,7 +199,7 @@ static void put_action(const char *folder, const char *name, fth_exchange *excha
     fth_function_spec spec = {.name = name,
                               .contract = "openwhisk",
                               .image = fth_json_text(exec, "image", NULL),
-                              .memory_mb = (int)json_integer_value(json_object_get(limits, "memory")),
+                              .memory_mb = fth_json_int(limits, "memory"),
                               .timeout_s = json_number_value(json_object_get(limits, "timeout")) / 1000,
                               .parameters = parameters};
 

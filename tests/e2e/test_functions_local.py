@@ -134,7 +134,7 @@ def test_what_is_hostile_is_refused(serve, tmp_path):
     assert not list((tmp_path / "platform").glob("actions/*")) and not (tmp_path / "escape").exists()
     for body in (b"", b"[]", b"{", b'{"exec": {"kind": "python:3", "code": "x"}}', b'{"exec": 1, "parameters": [1]}'):
         assert platform.ask("PUT", "actions/x", body).code == 400
-    for limits in ({"memory": -1}, {"timeout": -5}, {"memory": 1 << 40}):
+    for limits in ({"memory": -1}, {"timeout": -5}, {"memory": 1 << 40}, {"timeout": 1e300}):
         assert platform.ask("PUT", "actions/x", {**exec_, "limits": limits}).code == 400
     # A page in a browser cannot use it, not even under a name that points here.
     assert platform.ask("GET", "actions", headers={"Origin": "https://evil.example"}).code == 403
