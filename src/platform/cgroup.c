@@ -183,11 +183,12 @@ fth_status fth_cgroup_create(uint64_t memory_bytes, fth_cgroup *group)
         return fth_fail(FTH_UNSUPPORTED, "no control group for memory can be made here");
     remove_orphans(parent, v2);
     fth_owner_self(owner);
-    for (unsigned number = 1; !made && (number == 1 || errno == EEXIST); number++) {
-        snprintf(group->folder, sizeof group->folder, "%.*s/" PREFIX "%s-%u", FTH_CGROUP_PATH - 80, parent, owner,
-                 number);
+    /* Named by the time, so that no name is used twice: who ends late must not find another's group under its own name. */
+    do {
+        snprintf(group->folder, sizeof group->folder, "%.*s/" PREFIX "%s-%.0f", FTH_CGROUP_PATH - 80, parent, owner,
+                 fth_clock_seconds() * 1e9);
         made = mkdir(group->folder, 0755) == 0;
-    }
+    } while (!made && errno == EEXIST);
     if (!made)
         return fth_fail(FTH_UNSUPPORTED, "make control group %s: %s", group->folder, strerror(errno));
     set_paths(group, v2);

@@ -1,7 +1,7 @@
 /* A control group that limits the memory of some processes: version 2's, or version 1's where the memory controller is
  * there. Groups are children of this process's own, so that limits of a container or a user hold for them too.
  *
- * Named farthing-PID-START-N after the process that made it: groups whose process is gone are removed by the next that
+ * Named farthing-PID-START-TIME after the process that made it: groups whose process is gone are removed by the next that
  * makes one. */
 #ifndef FTH_PLATFORM_CGROUP_H
 #define FTH_PLATFORM_CGROUP_H
