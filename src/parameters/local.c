@@ -143,8 +143,10 @@ void fth_region_finish(fth_region *region, int slot, int64_t version)
 
 void fth_local_view_release(fth_local_view *view)
 {
-    if (view->bytes)
-        munmap((void *)(uintptr_t)view->bytes, view->size_bytes);
+    if (view->stamps) {
+        munmap((void *)(uintptr_t)view->stamps, PAGE);
+        close(view->fd);
+    }
     *view = (fth_local_view){0};
 }
 
@@ -156,13 +158,29 @@ static bool open_view(fth_local_view *view, const char *path)
     if (fd < 0)
         return false;
     bool good = is_ours(fd) && fstat(fd, &facts) == 0 && S_ISREG(facts.st_mode) && facts.st_size >= PAGE;
-    void *bytes = good ? mmap(NULL, (size_t)facts.st_size, PROT_READ, MAP_SHARED, fd, 0) : MAP_FAILED;
-    close(fd);
-    if (bytes == MAP_FAILED)
+    void *stamps = good ? mmap(NULL, PAGE, PROT_READ, MAP_SHARED, fd, 0) : MAP_FAILED;
+    if (stamps == MAP_FAILED) {
+        close(fd);
         return false;
-    view->bytes = bytes;
-    view->size_bytes = (size_t)facts.st_size;
+    }
+    view->stamps = stamps;
+    view->fd = fd;
+    view->size_bytes = (uint64_t)facts.st_size;
     snprintf(view->path, sizeof view->path, "%s", path);
+    return true;
+}
+
+/* Reading instead of mapping keeps the server's memory out of this process's own. */
+static bool read_view(const fth_local_view *view, uint64_t offset, uint64_t size_bytes, char *to)
+{
+    while (size_bytes > 0) {
+        ssize_t got = pread(view->fd, to, (size_t)size_bytes, (off_t)offset);
+        if (got <= 0)
+            return false;
+        to += got;
+        offset += (uint64_t)got;
+        size_bytes -= (uint64_t)got;
+    }
     return true;
 }
 
@@ -181,15 +199,16 @@ fth_local_result fth_local_copy(fth_local_view *view, const char *answer, uint64
     if (strcmp(path, view->path) != 0 && !open_view(view, path))
         goto out;
     uint64_t end = view->size_bytes;
-    if (stamp < 0 || stamp % 8 != 0 || (uint64_t)stamp + 8 > end || offset < 0 || (uint64_t)offset > end ||
+    if (stamp < 0 || stamp % 8 != 0 || stamp + 8 > PAGE || offset < 0 || (uint64_t)offset > end ||
         size_bytes > end - (uint64_t)offset)
         goto out;
-    const _Atomic uint64_t *mark = (const _Atomic uint64_t *)(const void *)(view->bytes + stamp);
+    const _Atomic uint64_t *mark = (const _Atomic uint64_t *)(const void *)(view->stamps + stamp);
     uint64_t expected = (uint64_t)number + 1;
     result = FTH_LOCAL_AGAIN;
     if (atomic_load_explicit(mark, memory_order_acquire) != expected)
         goto out;
-    memcpy(to, view->bytes + offset, (size_t)size_bytes);
+    if (!read_view(view, (uint64_t)offset, size_bytes, to))
+        goto out;
     atomic_thread_fence(memory_order_acquire);
     if (atomic_load_explicit(mark, memory_order_relaxed) != expected)
         goto out;

@@ -70,8 +70,9 @@ uint64_t fth_region_stamp(int slot);
 
 typedef struct fth_local_view {
     char path[64];
-    const char *bytes;
-    size_t size_bytes;
+    const char *stamps; /* its first page, mapped; NULL: nothing is open */
+    int fd;
+    uint64_t size_bytes;
 } fth_local_view;
 
 typedef enum fth_local_result {
