@@ -138,7 +138,7 @@ static void answer_lease(fth_shard_dealer *dealer, const fth_item *item, const f
     fth_workers_set_idle(dealer->with.workers, item->worker, false);
 }
 
-/* Takes what the request asks for, from others' point of view: what the worker holds already is not taken again. */
+/* Takes a shard and counts what that changes: one that the worker holds already is given again, not taken. */
 static fth_shard_answer take_and_count(fth_shard_dealer *dealer, const char *worker, const char *name,
                                        fth_shard_state *shard)
 {
