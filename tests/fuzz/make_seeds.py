@@ -215,6 +215,8 @@ def make_gradients():
              "small": b"\0" + safetensors(small, facts), "few": b"\0" + safetensors(few, facts),
              "not-finite": b"\0" + safetensors({"fc.weight": weight, "fc.bias": ("F32", [4], floats(1, 2, float("inf"), 4))}, facts),
              "changed": b"\1\x40\0}\x80\0\"", "cut": b"\1\xff\xff\xc0", "local": b"\2" + b"123 5 4096"}
+    span = {"shard": "run/part-0001.tar.gz", "epoch": "2", "from": "16", "to": "24"}
+    files["of-a-shard"] = b"\0" + safetensors({"fc.weight": weight, "fc.bias": bias}, {**facts, **span})
     files["signed"] = b"\3FTH1 key=alice, time=1700000000, nonce=0123456789abcdef, body=" + b"0" * 64 + b", signature=" + b"1" * 64
     return files
 
