@@ -11,7 +11,9 @@ INTERNAL = {"FARTHING_PROGRESS_FILE", "FARTHING_PARENT_PROCESS", "FARTHING_CUDA_
             "FARTHING_LAUNCH_RUN", "FARTHING_LAUNCH_CONTROL", "FARTHING_LAUNCH_COMMAND", "FARTHING_LOCAL_RANK", "FARTHING_LOCAL_SIZE"}
 
 
-PARTS = ("serve parameters", "serve batches", "serve functions", "worker prefetch", "worker openwhisk", "worker lambda")  # commands below others
+PARTS = ("serve parameters", "serve batches", "serve functions", "worker prefetch", "worker openwhisk", "worker lambda",
+         "functions deploy", "functions invoke", "functions status", "functions logs", "functions remove",
+         "functions package")  # commands below others
 
 
 @pytest.fixture(scope="module")
