@@ -236,16 +236,20 @@ out:
 
 /* ---- the range ---- */
 
-/* The part of the samples `begin` to `begin + count` of the set that is asked for: *skipped of them come before it. */
-static int64_t clip(const fth_archive_set_options *options, int64_t begin, int64_t count, int64_t *skipped)
+int64_t fth_archive_range_clip(fth_archive_range range, int64_t begin, int64_t count, int64_t *skipped)
 {
-    int64_t end = begin + count, first = options->first > begin ? options->first : begin;
+    int64_t end = begin + count, first = range.first > begin ? range.first : begin;
     int64_t wanted_end =
-        options->count > 0 && options->count < INT64_MAX - options->first ? options->first + options->count : INT64_MAX;
+        range.count > 0 && range.count < INT64_MAX - range.first ? range.first + range.count : INT64_MAX;
     first = first > end ? end : first;
     wanted_end = wanted_end < end ? wanted_end : end;
     *skipped = first - begin;
     return wanted_end > first ? wanted_end - first : 0;
+}
+
+static int64_t clip(const fth_archive_set_options *options, int64_t begin, int64_t count, int64_t *skipped)
+{
+    return fth_archive_range_clip((fth_archive_range){options->first, options->count}, begin, count, skipped);
 }
 
 /* ---- idx ---- */
@@ -594,6 +598,36 @@ static fth_dataset_options prepare_options(const fth_archive_set_options *option
     return how;
 }
 
+static fth_status prepare_memory(const fth_dataset_options *how, fth_dataset *dataset)
+{
+    const fth_dataset_info *info = &dataset->info;
+    return fth_dataset_prepare(how,
+                               &(fth_raw_images){.channels = info->channels,
+                                                 .height = info->height,
+                                                 .width = info->width,
+                                                 .normalization = info->normalization},
+                               dataset);
+}
+
+/* The simple and frequent case, in one step; *dataset stays NULL where it is not that. */
+static fth_status open_quickly(const archive_scan *scan, const fth_dataset_options *how, fth_dataset **dataset)
+{
+    fth_status status = FTH_OK;
+    fth_dataset *opened = NULL;
+    const fth_archive_range range = {scan->options->first, scan->options->count};
+
+    FTH_TRY(fth_allocate(1, sizeof *opened, &opened));
+    if (!fth_idx_archive_open(scan->source.bytes, scan->source.size_bytes, scan->max_bytes, range, opened))
+        goto out;
+    FTH_TRY(prepare_memory(how, opened));
+    *dataset = opened;
+    opened = NULL;
+
+out:
+    fth_dataset_free(opened);
+    return status;
+}
+
 static fth_status finish_memory(archive_scan *scan, const fth_dataset_options *how, fth_dataset **dataset)
 {
     fth_status status = FTH_OK;
@@ -601,13 +635,7 @@ static fth_status finish_memory(archive_scan *scan, const fth_dataset_options *h
 
     FTH_TRY(fth_allocate(1, sizeof *opened, &opened));
     FTH_TRY(scan->idx.folder ? finish_idx(scan, opened) : finish_cifar(scan, opened));
-    const fth_dataset_info *info = &opened->info;
-    FTH_TRY(fth_dataset_prepare(how,
-                                &(fth_raw_images){.channels = info->channels,
-                                                  .height = info->height,
-                                                  .width = info->width,
-                                                  .normalization = info->normalization},
-                                opened));
+    FTH_TRY(prepare_memory(how, opened));
     *dataset = opened;
     opened = NULL;
 
@@ -688,6 +716,12 @@ fth_status fth_archive_set_open(const uint8_t *bytes, size_t size_bytes, const c
     FTH_REQUIRE(options->first >= 0 && options->count >= 0, FTH_INVALID,
                 "%s: the range of samples begins or ends before 0", name);
     FTH_REQUIRE(size_bytes > 0, FTH_CORRUPT, "%s: is empty", name);
+    FTH_TRY(fth_check_stop(options->stop, name));
+    FTH_REQUIRE(options->deadline.at_seconds <= 0 || !fth_deadline_passed(options->deadline), FTH_TIMEOUT,
+                "%s: could not be read before the deadline", name);
+    FTH_TRY(open_quickly(&scan, &how, dataset));
+    if (*dataset)
+        goto out;
     FTH_TRY(read_archive(&scan));
     if (scan.idx.folder || scan.cifar.found)
         FTH_TRY(finish_memory(&scan, &how, dataset));

@@ -216,6 +216,17 @@ extern const fth_dataset_info fth_idx_info;
 bool fth_idx_is_training_images(const char *name);
 bool fth_idx_is_training_labels(const char *name);
 
+/* Some of the samples of a file: count 0 is all from `first` on. */
+typedef struct fth_archive_range {
+    int64_t first, count;
+} fth_archive_range;
+/* How many of the samples `begin` to `begin + count` of a set are in the range; *skipped of them come before it. */
+int64_t fth_archive_range_clip(fth_archive_range range, int64_t begin, int64_t count, int64_t *skipped);
+/* A .tar.gz of training files (idx_archive.c): fills in the dataset, as far as its preparation, with the range. False where
+ * the archive is not of the simple kind that this is for. */
+bool fth_idx_archive_open(const uint8_t *bytes, size_t size_bytes, uint64_t max_bytes, fth_archive_range range,
+                          fth_dataset *dataset);
+
 /* CIFAR-10: records of a label and 3 x 32 x 32 pixels. */
 enum { FTH_CIFAR_RECORD = 1 + 3 * 32 * 32 };
 #define FTH_CIFAR_NAMES "batches.meta.txt" /* lies beside them: the names of the classes */
