@@ -11,7 +11,6 @@
  * Kept between warm invocations: shards (shard_cache.h), and device, engine and plans (train_model.h). */
 #include <inttypes.h>
 #include <math.h>
-#include <openssl/sha.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -143,21 +142,19 @@ static fth_status pull(train_run *run, fth_push_outcome outcome)
  * hash of where it is; and the range. */
 static char *name_brought_shard(const fth_train_parameters *p)
 {
-    unsigned char digest[SHA256_DIGEST_LENGTH];
-    char hex[9], file[97];
+    char hex[65], file[97];
     char *address = fth_http_harmless_url(p->dataset_url);
     if (!address)
         return NULL;
-    SHA256((const unsigned char *)address, strlen(address), digest);
-    fth_hex_encode(digest, 4, hex);
+    fth_hex_sha256(address, strlen(address), hex);
     const char *slash = strrchr(address, '/');
     snprintf(file, sizeof file, "%s", slash ? slash + 1 : address);
     for (char *c = file; *c; c++)
         if (!strchr("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-", *c))
             *c = '_';
     free(address);
-    return p->first > 0 || p->count > 0 ? fth_format("%s-%s-%" PRId64 "-%" PRId64, file, hex, p->first, p->count)
-                                        : fth_format("%s-%s", file, hex);
+    return p->first > 0 || p->count > 0 ? fth_format("%s-%.8s-%" PRId64 "-%" PRId64, file, hex, p->first, p->count)
+                                        : fth_format("%s-%.8s", file, hex);
 }
 
 static fth_status fetch(train_run *run, const char *url, const char *etag, int64_t first, int64_t count,

@@ -7,12 +7,14 @@ import os
 import signal
 import subprocess
 import threading
+import time
 import urllib.error
 import urllib.request
 
 import pytest
 from batches_server import Coordinator
 from conftest import FARTHING, PATIENCE_S, environment, png, wait_for
+from test_functions_openwhisk import Action, end
 from test_images import grey_png
 
 JOB = ["--model", "linear", "--epochs", 1, "--batch", 100, "--json"]
@@ -204,6 +206,26 @@ def test_functions_are_called_and_paid_for(tmp_path, job, expected):
             assert one["usd"] > one["done"] * 0.0000002
         function.process.send_signal(signal.SIGTERM)
         assert function.process.wait(PATIENCE_S) == 0
+
+
+def test_an_action_of_openwhisk_prepares(tmp_path, job, expected):
+    """Orders come as a platform passes them on: as the parameters of an activation."""
+    action = Action(tmp_path, [FARTHING, "worker", "openwhisk", "--port", "0", "--address", "127.0.0.1", "--json"])
+
+    def activate(order):
+        answer = action.run(order, deadline=str(int((time.time() + PATIENCE_S) * 1000)))
+        return answer.code, answer.body
+
+    try:
+        assert action.init().code == 200
+        with Function(activate) as platform, \
+                Coordinator(tmp_path, "--data", "digits", "--prefetch", platform.url) as coordinator:
+            assert same(job(coordinator), expected)
+            (_, one), = prefetchers(coordinator).items()
+            assert one["failures"] == 0 and one["done"] == coordinator.status()["work"]["prepared"] > 0
+        assert "order" in action.run({"kind": "batch", "spec": {}, "cache": "shm"}).error
+    finally:
+        end(action)
 
 
 def test_keys_are_asked_for_and_given(tmp_path, farthing, expected):
