@@ -4,8 +4,10 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/child.h"
 #include "cli/functions_cli.h"
 #include "package/package.h"
+#include "platform/platform.h"
 #include "store/store.h"
 
 enum { MAX_ENV_FILE_BYTES = 256 << 10 };
@@ -183,7 +185,8 @@ static void show(const deploy_options *asked, const char *code)
                    (long long)asked->memory_mb, limit);
 }
 
-static fth_status deploy(const deploy_options *asked, const fth_stop *stop)
+/* `program`: the words of a command that is the function, ended by NULL; NULL: none was given. */
+static fth_status deploy(const deploy_options *asked, const char *const *program, const fth_stop *stop)
 {
     fth_status status = FTH_OK;
     fth_provider *provider = NULL;
@@ -194,6 +197,9 @@ static fth_status deploy(const deploy_options *asked, const fth_stop *stop)
     FTH_TRY(read_environment(asked, environment));
     FTH_TRY(fth_cli_read_pairs("--param", asked->parameters, FTH_PAIR_JSON, parameters));
     FTH_TRY(fth_cli_open_provider(&asked->platform, stop, &provider));
+    FTH_REQUIRE(!program || provider->kind == &fth_provider_local, FTH_INVALID,
+                "a program of this machine can be a function of --provider local alone, not of %s",
+                provider->kind->name);
     if (!zip && !*asked->image && provider->kind == &fth_provider_lambda) {
         FTH_TRY(make_zip(&folder, &made));
         zip = made;
@@ -207,6 +213,7 @@ static fth_status deploy(const deploy_options *asked, const fth_stop *stop)
                                                                   .zip = zip,
                                                                   .role = given(asked->role),
                                                                   .contract = asked->contract,
+                                                                  .command = program,
                                                                   .memory_mb = (int)asked->memory_mb,
                                                                   .timeout_s = asked->timeout_s,
                                                                   .environment = environment,
@@ -236,18 +243,24 @@ static fth_exit_code run(const fth_command *command, const fth_invocation *invoc
     fth_stop stop = FTH_STOP_INITIALIZER;
 
     if (fth_cli_read_flags(command, invocation, &asked, &arguments, &code)) {
-        if (arguments.count > 1 || (arguments.count == 1 && *asked.name))
+        if (arguments.count > 0 && *asked.name)
             code = fth_cli_usage(command, "one function at a time: NAME or --name NAME");
         else if (arguments.count == 0 && !*asked.name)
             code = fth_cli_usage(command, "give the function a name: --name NAME");
         else {
-            if (arguments.count == 1) {
+            fth_words program = {0};
+            if (arguments.count > 0) {
                 free(asked.name);
                 asked.name = strdup(arguments.positional[0]);
             }
             fth_signals_set_words("stopping");
             fth_signals_watch(&stop);
-            fth_status status = asked.name ? deploy(&asked, &stop) : FTH_NO_MEMORY;
+            fth_status status = asked.name ? FTH_OK : fth_fail(FTH_NO_MEMORY, "no memory for a name");
+            for (int i = 1; i < (int)arguments.count && status == FTH_OK; i++)
+                status = fth_words_add(&program, "%s", arguments.positional[i]);
+            if (status == FTH_OK)
+                status = deploy(&asked, (const char *const *)program.items, &stop);
+            fth_words_release(&program);
             if (status != FTH_OK)
                 code = fth_cli_fail();
             if (status == FTH_INTERRUPTED)
@@ -262,19 +275,23 @@ static fth_exit_code run(const fth_command *command, const fth_invocation *invoc
 
 const fth_command fth_functions_deploy = {
     .name = "functions deploy",
-    .arguments = "[NAME] [--flag value ...]",
+    .arguments = "[NAME] [--flag value ...] [-- PROGRAM [ARGUMENT ...]]",
     .summary = "create or replace a function on a platform",
     .details =
         "Keys reach a function as variables of its environment: --keys-from-environment, --env NAME or --env-file.\n"
         "They are on no command line and in no message.\n",
     .examples =
-        (const fth_example[]){{"farthing functions deploy --provider openwhisk --name mnist --image me/farthing:1 "
-                               "--memory 256 --timeout 300s",
-                               NULL},
-                              {"farthing functions deploy --provider lambda --name mnist --role "
-                               "arn:aws:iam::123456789012:role/mnist",
-                               "packages this program's own function"},
-                              {0}},
+        (const fth_example[]){
+            {"farthing functions deploy --provider openwhisk --name mnist --image me/farthing:1 "
+             "--memory 256 --timeout 300s",
+             NULL},
+            {"farthing functions deploy --provider lambda --name mnist --role "
+             "arn:aws:iam::123456789012:role/mnist",
+             "packages this program's own function"},
+            {"farthing functions deploy hello --contract lambda -- /opt/venv/bin/python -m awslambdaric "
+             "app.handler",
+             "a program of this machine"},
+            {0}},
     .table = &table,
     .run = run,
 };

@@ -117,8 +117,8 @@ static fth_status check_spec(const fth_function_spec *spec)
     if (spec->contract && strcmp(spec->contract, "openwhisk") != 0 && strcmp(spec->contract, "lambda") != 0)
         return fth_fail(FTH_INVALID, "function %s: unknown contract \"%s\"; known: openwhisk, lambda", spec->name,
                         spec->contract);
-    if (spec->command && (!spec->command[0] || access(spec->command[0], X_OK) != 0))
-        return fth_fail(FTH_INVALID, "function %s: %s cannot be executed; give the path of a program", spec->name,
+    if (spec->command && (!spec->command[0] || spec->command[0][0] != '/' || access(spec->command[0], X_OK) != 0))
+        return fth_fail(FTH_INVALID, "function %s: %s cannot be executed; give the whole path of a program", spec->name,
                         spec->command[0] ? spec->command[0] : "no program");
     json_object_foreach((json_t *)(uintptr_t)spec->environment, key,
                         value) if (!json_is_string(value) || !*key ||

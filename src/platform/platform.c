@@ -503,7 +503,13 @@ fth_status fth_platform_status(fth_platform *platform, const char *name, json_t 
     } else {
         FTH_TRY(fth_action_list(platform->folder, result));
     }
-    json_array_foreach(*result, i, facts) add_invocations(platform, facts);
+    json_array_foreach(*result, i, facts)
+    {
+        char updated[40];
+        fth_clock_format_utc(json_number_value(json_object_get(facts, "updated")), updated, sizeof updated);
+        json_object_set_new(facts, "updated", json_string(updated));
+        add_invocations(platform, facts);
+    }
 
 out:
     fth_action_release(&action);

@@ -484,3 +484,20 @@ def test_a_start_that_fails_on_awslambdaric(functions, awslambdaric):
     failed = functions.invoke(FunctionName="broken", Payload=b"{}")
     assert failed["FunctionError"] == "Unhandled"
     assert "nothing_at_all" in payload(failed)["errorMessage"]
+
+
+# ---- the command line ----
+
+def test_a_program_of_this_machine_is_a_function(farthing, tmp_path):
+    program = tmp_path / "loop"
+    program.write_text(BOOTSTRAP)
+    program.chmod(0o755)
+    where = ("--provider", "local", "--host", tmp_path / "functions")
+    farthing("functions", "deploy", "loop", *where, "--contract", "lambda", "--env", "COLOUR=red", "--", program, "{package}")
+    (result,) = json.loads(farthing("functions", "invoke", "loop", *where, "--param", "a=1", "--json").out.splitlines()[-1])["results"]
+    assert result["value"] == {"a": 1} and result["environment"]["COLOUR"] == "red"
+    assert not is_alive(result["pid"])  # nothing is left when the command ends
+    shown = farthing("functions", "status", *where).out
+    assert "loop" in shown and "Z" in shown.splitlines()[-1]
+    refused = farthing("functions", "deploy", "loop", *where, "--", "python3", code=1)
+    assert "python3 cannot be executed; give the whole path of a program" in refused.err
