@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "backend/portable/portable.h"
+#include "backend/portable/winograd.h"
 
 /* x (N, C, H, W), weight (O, C/groups, KH, KW), y (N, O, OH, OW); sizes of height and width by axis. */
 typedef struct convolution_call {
@@ -19,10 +20,40 @@ typedef struct convolution_call {
     int64_t padded[2], before[2]; /* the padded copy of an image, x or dy, and how far the image is inside it */
     bool pads;                    /* else there is no such copy */
     bool relu;
+    bool winograd;
 } convolution_call;
 
+/* Both channels are whole vectors; with few of them the transforms cost more than they save. */
+static bool suits_winograd(const convolution_call *c, const portable_level *level)
+{
+    return c->kernel[0] == 3 && c->kernel[1] == 3 && c->stride[0] == 1 && c->stride[1] == 1 && c->dilation[0] == 1 &&
+           c->dilation[1] == 1 && c->groups == 1 && c->channels >= 16 && c->filters >= 16 &&
+           c->channels % level->lanes == 0 && c->filters % level->lanes == 0;
+}
+
+/* An even number of outputs is computed from an image that has two pixels more. */
+static void pad_for_winograd(convolution_call *c, const int64_t image[2], const int64_t result[2])
+{
+    for (int axis = 0; axis < 2; axis++) {
+        c->padded[axis] = (result[axis] + 1) / 2 * 2 + 2;
+        c->pads = c->pads || c->padded[axis] > image[axis];
+    }
+    for (int axis = 0; axis < 2 && !c->pads; axis++)
+        c->padded[axis] = image[axis];
+}
+
+static portable_winograd winograd_forward(const convolution_call *c, const portable_level *level)
+{
+    return (portable_winograd){level, c->out[0], c->out[1], c->channels, c->filters, 9, 9 * c->channels, false};
+}
+
+static portable_winograd winograd_backward(const convolution_call *c, const portable_level *level)
+{
+    return (portable_winograd){level, c->in[0], c->in[1], c->filters, c->channels, 9 * c->channels, 9, true};
+}
+
 /* Of all three steps: what is not used is none. */
-enum { IMAGE, OTHER, BIAS, SEGMENTS, PADDED, PANELS, SUMS, RESULT, BIAS_RESULT, VALUES };
+enum { IMAGE, OTHER, BIAS, SEGMENTS, PADDED, PANELS, SUMS, INPUT_TILES, OUTPUT_TILES, RESULT, BIAS_RESULT, VALUES };
 
 static int64_t taps(const convolution_call *c)
 {
@@ -84,6 +115,19 @@ static void pack_tap(const portable_level *level, const float *weight, int64_t d
         for (int64_t k = 0; k < depth; k++)
             for (int64_t j = 0; j < width; j++)
                 to[k * width + j] = column + j < columns ? weight[k * k_step + (column + j) * j_step] : 0;
+}
+
+static fth_status run_winograd_forward(const portable_call *call, const fth_run *run)
+{
+    const convolution_call *c = (const convolution_call *)call;
+    const portable_winograd w = winograd_forward(c, call->level);
+    (void)run;
+    portable_winograd_pack(&w, call->data[OTHER], call->data[PANELS]);
+    for (int64_t n = 0; n < c->batch; n++)
+        portable_winograd_run(&w, pad_image(c, call->data[IMAGE], c->in, c->channels, n), c->padded[1] * c->channels,
+                              call->data[PANELS], call->data[INPUT_TILES], call->data[OUTPUT_TILES], call->data[BIAS],
+                              c->relu, call->data[RESULT] + n * c->out[0] * c->out[1] * c->filters);
+    return FTH_OK;
 }
 
 static fth_status run_forward(const portable_call *call, const fth_run *run)
@@ -227,6 +271,19 @@ static int64_t pack_part(const convolution_call *c, const int64_t first[2], floa
     return group_floats;
 }
 
+static fth_status run_winograd_grad_input(const portable_call *call, const fth_run *run)
+{
+    const convolution_call *c = (const convolution_call *)call;
+    const portable_winograd w = winograd_backward(c, call->level);
+    (void)run;
+    portable_winograd_pack(&w, call->data[OTHER], call->data[PANELS]);
+    for (int64_t n = 0; n < c->batch; n++)
+        portable_winograd_run(&w, pad_image(c, call->data[IMAGE], c->out, c->filters, n), c->padded[1] * c->filters,
+                              call->data[PANELS], call->data[INPUT_TILES], call->data[OUTPUT_TILES], NULL, false,
+                              call->data[RESULT] + n * c->in[0] * c->in[1] * c->channels);
+    return FTH_OK;
+}
+
 static fth_status run_grad_input(const portable_call *call, const fth_run *run)
 {
     const convolution_call *c = (const convolution_call *)call;
@@ -280,6 +337,21 @@ static void unpack_weights(const convolution_call *c, const float *sums, float *
         for (int64_t k = 0; k < depth; k++)
             for (int64_t tap = 0; tap < taps(c); tap++)
                 weights[(o * depth + k) * taps(c) + tap] = sums[(tap * depth + k) * columns + o];
+}
+
+static fth_status run_winograd_grad_weights(const portable_call *call, const fth_run *run)
+{
+    const convolution_call *c = (const convolution_call *)call;
+    const portable_winograd w = winograd_forward(c, call->level);
+    const int64_t pixels = c->out[0] * c->out[1];
+    (void)run;
+    for (int64_t n = 0; n < c->batch; n++)
+        portable_winograd_add_gradient(&w, pad_image(c, call->data[IMAGE], c->in, c->channels, n),
+                                       c->padded[1] * c->channels, call->data[OTHER] + n * pixels * c->filters, n == 0,
+                                       call->data[INPUT_TILES], call->data[OUTPUT_TILES], call->data[SUMS]);
+    portable_winograd_unpack(&w, call->data[SUMS], call->data[RESULT]);
+    portable_sum_columns(call->level, call->data[OTHER], c->batch * pixels, c->filters, call->data[BIAS_RESULT]);
+    return FTH_OK;
 }
 
 static fth_status run_grad_weights(const portable_call *call, const fth_run *run)
@@ -352,6 +424,18 @@ static fth_status add_padded(fth_plan *plan, convolution_call *c, int64_t channe
     return portable_add_scratch(plan, (size_t)(c->padded[0] * c->padded[1] * channels), &c->call.values[PADDED]);
 }
 
+/* Weights, or sums of their gradients, and tiles; or the same for the direct way. */
+static fth_status add_winograd_scratch(fth_plan *plan, convolution_call *c, const portable_winograd *w, int packed,
+                                       int64_t packed_floats)
+{
+    fth_status status = FTH_OK;
+    FTH_TRY(portable_add_scratch(plan, (size_t)packed_floats, &c->call.values[packed]));
+    FTH_TRY(portable_add_scratch(plan, (size_t)portable_winograd_input_floats(w), &c->call.values[INPUT_TILES]));
+    FTH_TRY(portable_add_scratch(plan, (size_t)portable_winograd_output_floats(w), &c->call.values[OUTPUT_TILES]));
+out:
+    return status;
+}
+
 static fth_status prepare_forward(fth_plan *plan, const fth_node *node)
 {
     fth_status status = FTH_OK;
@@ -362,15 +446,24 @@ static fth_status prepare_forward(fth_plan *plan, const fth_node *node)
     c.call.run = run_forward;
     c.call.write_count = VALUES - SEGMENTS;
     pad_input(&c);
+    c.winograd = suits_winograd(&c, level);
+    if (c.winograd) {
+        c.call.run = run_winograd_forward;
+        pad_for_winograd(&c, c.in, c.out);
+    }
     FTH_TRY(portable_read(plan, node->inputs[0], true, &values[IMAGE]));
     FTH_TRY(portable_read(plan, node->inputs[1], false, &values[OTHER]));
     if (node->input_count > 2)
         FTH_TRY(portable_read(plan, node->inputs[2], false, &values[BIAS]));
     FTH_TRY(add_segments(plan, &c, taps(&c)));
     FTH_TRY(add_padded(plan, &c, c.channels));
-    FTH_TRY(portable_add_scratch(
-        plan, (size_t)(panels(level, c.filters / c.groups) * taps(&c) * c.channels * level->panel_columns),
-        &values[PANELS]));
+    const portable_winograd winograd = winograd_forward(&c, level);
+    if (c.winograd)
+        FTH_TRY(add_winograd_scratch(plan, &c, &winograd, PANELS, portable_winograd_weights_floats(&winograd)));
+    else
+        FTH_TRY(portable_add_scratch(
+            plan, (size_t)(panels(level, c.filters / c.groups) * taps(&c) * c.channels * level->panel_columns),
+            &values[PANELS]));
     FTH_TRY(portable_begin_write(plan, node->outputs[0], true, &values[RESULT]));
     FTH_TRY(portable_add_call(plan, node, &c.call, sizeof c));
     FTH_TRY(portable_end_write(plan, node->outputs[0], values[RESULT]));
@@ -388,13 +481,23 @@ static fth_status prepare_grad_input(fth_plan *plan, const fth_node *node)
     c.call.run = run_grad_input;
     c.call.write_count = VALUES - SEGMENTS;
     pad_output_gradient(&c);
+    /* With more padding than the kernel reaches, the gradient's edge would have to be cut off. */
+    c.winograd = suits_winograd(&c, level) && c.padding[0] <= 2 && c.padding[1] <= 2;
+    if (c.winograd) {
+        c.call.run = run_winograd_grad_input;
+        pad_for_winograd(&c, c.out, c.in);
+    }
     FTH_TRY(portable_read(plan, node->inputs[0], true, &values[IMAGE]));
     FTH_TRY(portable_read(plan, node->inputs[1], false, &values[OTHER]));
     FTH_TRY(add_segments(plan, &c, taps(&c)));
     FTH_TRY(add_padded(plan, &c, c.filters));
-    FTH_TRY(portable_add_scratch(
-        plan, (size_t)(panels(level, c.channels / c.groups) * taps(&c) * c.filters * level->panel_columns),
-        &values[PANELS]));
+    const portable_winograd winograd = winograd_backward(&c, level);
+    if (c.winograd)
+        FTH_TRY(add_winograd_scratch(plan, &c, &winograd, PANELS, portable_winograd_weights_floats(&winograd)));
+    else
+        FTH_TRY(portable_add_scratch(
+            plan, (size_t)(panels(level, c.channels / c.groups) * taps(&c) * c.filters * level->panel_columns),
+            &values[PANELS]));
     FTH_TRY(portable_begin_write(plan, node->outputs[0], true, &values[RESULT]));
     FTH_TRY(portable_add_call(plan, node, &c.call, sizeof c));
     FTH_TRY(portable_end_write(plan, node->outputs[0], values[RESULT]));
@@ -413,6 +516,11 @@ static fth_status prepare_grad_weights(fth_plan *plan, const fth_node *node)
     c.call.run = run_grad_weights;
     c.call.write_count = VALUES - SEGMENTS;
     pad_input(&c);
+    c.winograd = suits_winograd(&c, level);
+    if (c.winograd) {
+        c.call.run = run_winograd_grad_weights;
+        pad_for_winograd(&c, c.in, c.out);
+    }
     FTH_TRY(portable_read(plan, node->inputs[0], true, &values[IMAGE]));
     FTH_TRY(portable_read(plan, node->inputs[1], true, &values[OTHER]));
     FTH_TRY(add_segments(plan, &c, c.out[0]));
@@ -420,7 +528,11 @@ static fth_status prepare_grad_weights(fth_plan *plan, const fth_node *node)
     if (columns % level->lanes != 0)
         FTH_TRY(portable_add_scratch(
             plan, (size_t)(panels(level, columns) * c.out[0] * c.out[1] * level->panel_columns), &values[PANELS]));
-    FTH_TRY(portable_add_scratch(plan, (size_t)(taps(&c) * c.channels * columns), &values[SUMS]));
+    const portable_winograd winograd = winograd_forward(&c, level);
+    if (c.winograd)
+        FTH_TRY(add_winograd_scratch(plan, &c, &winograd, SUMS, 16 * c.channels * c.filters));
+    else
+        FTH_TRY(portable_add_scratch(plan, (size_t)(taps(&c) * c.channels * columns), &values[SUMS]));
     FTH_TRY(portable_begin_write(plan, node->outputs[0], false, &values[RESULT]));
     FTH_TRY(portable_begin_write(plan, node->outputs[1], false, &values[BIAS_RESULT]));
     FTH_TRY(portable_add_call(plan, node, &c.call, sizeof c));

@@ -7,6 +7,7 @@
 
 #include "backend/portable/level/batch_norm.h"
 #include "backend/portable/level/pool.h"
+#include "backend/portable/level/winograd.h"
 
 #define TEXT_OF(name)         #name
 #define NAME_OF(level)        TEXT_OF(level)
@@ -27,6 +28,9 @@ const portable_level TABLE_OF_LEVEL(LEVEL) = {
     .drop = drop,
     .max_pool = max_pool,
     .max_pool_gradient = max_pool_gradient,
+    .winograd_input = winograd_input,
+    .winograd_output = winograd_output,
+    .winograd_output_gradient = winograd_output_gradient,
     .sum_squares = sum_squares,
     .normalize = normalize,
     .sum_gradients = sum_gradients,
