@@ -3,9 +3,24 @@
 
 enum { ELEMENTS = 16 };
 
-static int64_t tiles(const portable_winograd *w)
+/* Tiles are transformed and multiplied some rows of them at a time, so that they stay in the caches: about so many. */
+enum { CHUNK_TILES = 48 };
+
+static int64_t tile_columns(const portable_winograd *w)
 {
-    return (w->height + 1) / 2 * ((w->width + 1) / 2);
+    return (w->width + 1) / 2;
+}
+
+/* Rows of tiles in a chunk. */
+static int64_t chunk_rows(const portable_winograd *w)
+{
+    const int64_t all = (w->height + 1) / 2, rows = (CHUNK_TILES + tile_columns(w) - 1) / tile_columns(w);
+    return rows < all ? rows : all;
+}
+
+static int64_t chunk_tiles(const portable_winograd *w)
+{
+    return chunk_rows(w) * tile_columns(w);
 }
 
 /* Of one element's matrix of weights, packed. */
@@ -22,12 +37,12 @@ int64_t portable_winograd_weights_floats(const portable_winograd *w)
 
 int64_t portable_winograd_input_floats(const portable_winograd *w)
 {
-    return ELEMENTS * tiles(w) * w->channels;
+    return ELEMENTS * chunk_tiles(w) * w->channels;
 }
 
 int64_t portable_winograd_output_floats(const portable_winograd *w)
 {
-    return ELEMENTS * tiles(w) * w->filters;
+    return ELEMENTS * chunk_tiles(w) * w->filters;
 }
 
 /* G g G^T of one filter and channel. */
@@ -65,12 +80,13 @@ void portable_winograd_pack(const portable_winograd *w, const float *weight, flo
         }
 }
 
-void portable_winograd_run(const portable_winograd *w, const float *x, int64_t line, const float *weights, float *input,
-                           float *output, const float *bias, bool relu, float *y)
+/* `height` rows of the image. */
+static void run_chunk(const portable_winograd *w, int64_t height, const float *x, int64_t line, const float *weights,
+                      float *input, float *output, const float *bias, bool relu, float *y)
 {
-    const int64_t count = tiles(w);
+    const int64_t rows = (height + 1) / 2, count = rows * tile_columns(w);
     const portable_segment all = {0, w->channels};
-    w->level->winograd_input(x, line, w->channels, (w->height + 1) / 2, (w->width + 1) / 2, input);
+    w->level->winograd_input(x, line, w->channels, rows, tile_columns(w), input);
     for (int e = 0; e < ELEMENTS; e++)
         w->level->multiply(&(portable_product){
             .rows = count,
@@ -86,16 +102,25 @@ void portable_winograd_run(const portable_winograd *w, const float *x, int64_t l
             .c = output + e * count * w->filters,
             .c_rows = {count, 0, w->filters},
         });
-    w->level->winograd_output(output, w->filters, w->height, w->width, bias, relu, y);
+    w->level->winograd_output(output, w->filters, height, w->width, bias, relu, y);
 }
 
-void portable_winograd_add_gradient(const portable_winograd *w, const float *x, int64_t line, const float *dy,
-                                    bool is_first, float *input, float *output, float *gradient)
+void portable_winograd_run(const portable_winograd *w, const float *x, int64_t line, const float *weights, float *input,
+                           float *output, const float *bias, bool relu, float *y)
 {
-    const int64_t count = tiles(w);
+    const int64_t step = 2 * chunk_rows(w);
+    for (int64_t h = 0; h < w->height; h += step)
+        run_chunk(w, w->height - h < step ? w->height - h : step, x + h * line, line, weights, input, output, bias,
+                  relu, y + h * w->width * w->filters);
+}
+
+static void add_chunk(const portable_winograd *w, int64_t height, const float *x, int64_t line, const float *dy,
+                      bool is_first, float *input, float *output, float *gradient)
+{
+    const int64_t rows = (height + 1) / 2, count = rows * tile_columns(w);
     const portable_segment all = {0, count};
-    w->level->winograd_input(x, line, w->channels, (w->height + 1) / 2, (w->width + 1) / 2, input);
-    w->level->winograd_output_gradient(dy, w->filters, w->height, w->width, output);
+    w->level->winograd_input(x, line, w->channels, rows, tile_columns(w), input);
+    w->level->winograd_output_gradient(dy, w->filters, height, w->width, output);
     for (int e = 0; e < ELEMENTS; e++)
         w->level->multiply(&(portable_product){
             .rows = w->channels,
@@ -112,6 +137,15 @@ void portable_winograd_add_gradient(const portable_winograd *w, const float *x, 
             .c_rows = {w->channels, 0, w->filters},
             .accumulate = !is_first,
         });
+}
+
+void portable_winograd_add_gradient(const portable_winograd *w, const float *x, int64_t line, const float *dy,
+                                    bool is_first, float *input, float *output, float *gradient)
+{
+    const int64_t step = 2 * chunk_rows(w);
+    for (int64_t h = 0; h < w->height; h += step)
+        add_chunk(w, w->height - h < step ? w->height - h : step, x + h * line, line, dy + h * w->width * w->filters,
+                  is_first && h == 0, input, output, gradient);
 }
 
 /* G^T u G of one filter and channel. */

@@ -30,17 +30,18 @@ enum { DROP_CHUNK = 1024 };
 static void drop(const float *x, float *y, int64_t count, uint64_t first, fth_random_key key, uint32_t threshold,
                  float scale)
 {
-    uint64_t pairs[DROP_CHUNK / 2 + 1];
+    union {
+        uint64_t pairs[DROP_CHUNK / 2 + 1];
+        uint32_t halves[DROP_CHUNK + 2]; /* little-endian: the low half is the even element */
+    } bits;
     for (int64_t begin = 0; begin < count; begin += DROP_CHUNK) {
         const uint64_t number = first + (uint64_t)begin;
         const int64_t chunk = count - begin < DROP_CHUNK ? count - begin : DROP_CHUNK;
         for (int64_t i = 0; i < chunk / 2 + 1; i++)
-            pairs[i] = fth_random_bits(key, number / 2 + (uint64_t)i);
-        for (int64_t i = 0; i < chunk; i++) {
-            const uint64_t place = number % 2 + (uint64_t)i;
-            const uint32_t bits = (uint32_t)(pairs[place / 2] >> (32 * (place % 2)));
-            y[begin + i] = x[begin + i] * (bits >= threshold ? scale : 0);
-        }
+            bits.pairs[i] = fth_random_bits(key, number / 2 + (uint64_t)i);
+        const uint32_t *halves = bits.halves + number % 2;
+        for (int64_t i = 0; i < chunk; i++)
+            y[begin + i] = x[begin + i] * (halves[i] >= threshold ? scale : 0);
     }
 }
 

@@ -13,12 +13,12 @@ enum { PANEL_VECTORS = 2, ROWS_OF_1 = 8, ROWS_OF_2 = 6, DOT_ROWS = 3, DOT_COLUMN
 
 enum { PANEL_COLUMNS = PANEL_VECTORS * LANES, MAX_ROWS = 12 };
 
-static __attribute__((noinline)) void store_block(const portable_product *p, const vector *results, float *const *c,
-                                                  int64_t column, int rows, int vectors)
+INLINE void store_rows(const portable_product *p, const vector *results, float *const *c, int64_t column, int rows,
+                       int vectors, const bool whole)
 {
     for (int r = 0; r < rows; r++)
         for (int v = 0; v < vectors; v++) {
-            const int64_t count = p->columns - column - v * LANES;
+            const int64_t count = whole ? LANES : p->columns - column - v * LANES;
             float *to = c[r] + column + v * LANES;
             vector result = results[r * vectors + v];
             if (p->accumulate)
@@ -29,6 +29,20 @@ static __attribute__((noinline)) void store_block(const portable_product *p, con
                 result = cut_negative(result);
             store_part(to, result, count);
         }
+}
+
+static __attribute__((noinline)) void store_block(const portable_product *p, const vector *results, float *const *c,
+                                                  int64_t column, int rows, int vectors)
+{
+    if (p->columns - column < vectors * LANES) {
+        store_rows(p, results, c, column, rows, vectors, false);
+    } else if (p->accumulate || p->bias || p->relu) {
+        store_rows(p, results, c, column, rows, vectors, true);
+    } else {
+        for (int r = 0; r < rows; r++)
+            for (int v = 0; v < vectors; v++)
+                store(c[r] + column + v * LANES, results[r * vectors + v]);
+    }
 }
 
 /* One block: `rows` of the `made_rows` that are computed exist. */

@@ -1,7 +1,7 @@
 /* The transforms of Winograd's F(2 x 2, 3 x 3) for one image, channels last (Lavin and Gray, 2016).
  *
  * Tile (i, j) makes rows 2i, 2i + 1 and columns 2j, 2j + 1 of the output from a patch of 4 x 4 of the input. A transformed image
- * is (16, tiles, channels): element e of all tiles is a matrix. */
+ * is (16, tiles, channels): element e of all tiles is a matrix. Channels are whole vectors. */
 #include "backend/portable/level/level.h"
 #include "backend/portable/level/vector.h"
 
@@ -14,14 +14,13 @@ static void winograd_input(const float *x, int64_t line, int64_t channels, int64
             for (int64_t c = 0; c < channels; c += LANES) {
                 const float *from = x + 2 * i * line + 2 * j * channels + c;
                 float *out = to + (i * columns + j) * channels + c;
-                const int64_t count = channels - c;
                 vector t[4][4];
 #pragma GCC unroll 4
                 for (int w = 0; w < 4; w++) {
-                    const vector d0 = load_part(from + w * channels, count);
-                    const vector d1 = load_part(from + line + w * channels, count);
-                    const vector d2 = load_part(from + 2 * line + w * channels, count);
-                    const vector d3 = load_part(from + 3 * line + w * channels, count);
+                    const vector d0 = load(from + w * channels);
+                    const vector d1 = load(from + line + w * channels);
+                    const vector d2 = load(from + 2 * line + w * channels);
+                    const vector d3 = load(from + 3 * line + w * channels);
                     t[0][w] = d0 - d2;
                     t[1][w] = d1 + d2;
                     t[2][w] = d2 - d1;
@@ -29,10 +28,10 @@ static void winograd_input(const float *x, int64_t line, int64_t channels, int64
                 }
 #pragma GCC unroll 4
                 for (int h = 0; h < 4; h++) {
-                    store_part(out + (4 * h + 0) * plane, t[h][0] - t[h][2], count);
-                    store_part(out + (4 * h + 1) * plane, t[h][1] + t[h][2], count);
-                    store_part(out + (4 * h + 2) * plane, t[h][2] - t[h][1], count);
-                    store_part(out + (4 * h + 3) * plane, t[h][1] - t[h][3], count);
+                    store(out + (4 * h + 0) * plane, t[h][0] - t[h][2]);
+                    store(out + (4 * h + 1) * plane, t[h][1] + t[h][2]);
+                    store(out + (4 * h + 2) * plane, t[h][2] - t[h][1]);
+                    store(out + (4 * h + 3) * plane, t[h][1] - t[h][3]);
                 }
             }
 }
@@ -46,15 +45,13 @@ static void winograd_output(const float *from, int64_t channels, int64_t height,
         for (int64_t j = 0; j < columns; j++)
             for (int64_t c = 0; c < channels; c += LANES) {
                 const float *in = from + (i * columns + j) * channels + c;
-                const int64_t count = channels - c;
-                const vector plus = bias ? load_part(bias + c, count) : (vector){0};
+                const vector plus = bias ? load(bias + c) : (vector){0};
                 vector t[2][4];
 #pragma GCC unroll 4
                 for (int w = 0; w < 4; w++) {
-                    const vector m1 = load_part(in + (4 + w) * plane, count),
-                                 m2 = load_part(in + (8 + w) * plane, count);
-                    t[0][w] = load_part(in + w * plane, count) + m1 + m2;
-                    t[1][w] = m1 - m2 - load_part(in + (12 + w) * plane, count);
+                    const vector m1 = load(in + (4 + w) * plane), m2 = load(in + (8 + w) * plane);
+                    t[0][w] = load(in + w * plane) + m1 + m2;
+                    t[1][w] = m1 - m2 - load(in + (12 + w) * plane);
                 }
 #pragma GCC unroll 2
                 for (int h = 0; h < 2; h++) {
@@ -62,8 +59,8 @@ static void winograd_output(const float *from, int64_t channels, int64_t height,
 #pragma GCC unroll 2
                     for (int w = 0; w < 2; w++)
                         if (2 * i + h < height && 2 * j + w < width)
-                            store_part(y + ((2 * i + h) * width + 2 * j + w) * channels + c,
-                                       with_relu ? cut_negative(result[w]) : result[w], count);
+                            store(y + ((2 * i + h) * width + 2 * j + w) * channels + c,
+                                  with_relu ? cut_negative(result[w]) : result[w]);
                 }
             }
 }
@@ -75,16 +72,14 @@ static void winograd_output_gradient(const float *dy, int64_t channels, int64_t 
     for (int64_t i = 0; i < rows; i++)
         for (int64_t j = 0; j < columns; j++)
             for (int64_t c = 0; c < channels; c += LANES) {
-                const int64_t count = channels - c;
                 float *out = to + (i * columns + j) * channels + c;
                 vector t[4][2];
 #pragma GCC unroll 2
                 for (int w = 0; w < 2; w++) {
                     const bool inside = 2 * j + w < width;
                     const float *at = dy + (2 * i * width + 2 * j + w) * channels + c;
-                    const vector d0 = inside ? load_part(at, count) : (vector){0};
-                    const vector d1 =
-                        inside && 2 * i + 1 < height ? load_part(at + width * channels, count) : (vector){0};
+                    const vector d0 = inside ? load(at) : (vector){0};
+                    const vector d1 = inside && 2 * i + 1 < height ? load(at + width * channels) : (vector){0};
                     t[0][w] = d0;
                     t[1][w] = d0 + d1;
                     t[2][w] = d0 - d1;
@@ -92,10 +87,10 @@ static void winograd_output_gradient(const float *dy, int64_t channels, int64_t 
                 }
 #pragma GCC unroll 4
                 for (int h = 0; h < 4; h++) {
-                    store_part(out + (4 * h + 0) * plane, t[h][0], count);
-                    store_part(out + (4 * h + 1) * plane, t[h][0] + t[h][1], count);
-                    store_part(out + (4 * h + 2) * plane, t[h][0] - t[h][1], count);
-                    store_part(out + (4 * h + 3) * plane, -t[h][1], count);
+                    store(out + (4 * h + 0) * plane, t[h][0]);
+                    store(out + (4 * h + 1) * plane, t[h][0] + t[h][1]);
+                    store(out + (4 * h + 2) * plane, t[h][0] - t[h][1]);
+                    store(out + (4 * h + 3) * plane, -t[h][1]);
                 }
             }
 }
