@@ -50,9 +50,10 @@ static int terminal_height(void)
 
 /* ---- tables ---- */
 
+/* A last failure was not tried again. */
 static int retries_of(const fth_fleet_row *row)
 {
-    return row->failures + row->throttled;
+    return row->failures + row->throttled - (strcmp(row->state, "failed") == 0);
 }
 
 static void write_rate(int64_t samples, double seconds, char text[CELL])
@@ -62,7 +63,7 @@ static void write_rate(int64_t samples, double seconds, char text[CELL])
         fth_text_count(llround((double)samples / seconds), text, CELL);
 }
 
-static fth_status add_row(fth_table *table, const fth_fleet_row *row, bool live)
+static fth_status add_row(fth_table *table, const fth_fleet_row *row)
 {
     char number[CELL], invocations[CELL], retries[CELL], samples[CELL], rate[CELL], seconds[CELL], peak[CELL],
         loss[CELL], accuracy[CELL], problem[sizeof row->problem];
@@ -78,8 +79,7 @@ static fth_status add_row(fth_table *table, const fth_fleet_row *row, bool live)
     fth_text_loss(row->loss, loss, sizeof loss);
     fth_text_percent(row->accuracy, accuracy, sizeof accuracy);
     snprintf(problem, sizeof problem, "%s", row->problem);
-    if (live)
-        problem[fth_text_fit(problem, PROBLEM_COLUMNS)] = '\0';
+    problem[fth_text_fit(problem, PROBLEM_COLUMNS)] = '\0';
     return fth_table_add_row(table, (const char *[]){number, row->state, invocations, retries, samples, rate, seconds,
                                                      peak, loss, accuracy, problem});
 }
@@ -106,7 +106,7 @@ static fth_status add_total(fth_table *table, const fth_fleet_row *rows, int cou
         table, (const char *[]){"all", "", invocations, retries, samples, rate, seconds, NULL, NULL, NULL, NULL});
 }
 
-static fth_status print_table(FILE *output, const fth_fleet_row *rows, int count, int shown, bool live)
+static fth_status print_table(FILE *output, const fth_fleet_row *rows, int count, int shown)
 {
     static const char *const headings[] = {"function", "state", "invocations", "retries",  "samples", "samples/s",
                                            "seconds",  "peak",  "loss",        "accuracy", ""};
@@ -116,7 +116,7 @@ static fth_status print_table(FILE *output, const fth_fleet_row *rows, int count
     fth_table *table = NULL;
     FTH_TRY(fth_table_create(headings, alignments, FTH_COUNT_OF(headings), &table));
     for (int i = 0; i < shown; i++)
-        FTH_TRY(add_row(table, &rows[i], live));
+        FTH_TRY(add_row(table, &rows[i]));
     if (count > 1)
         FTH_TRY(add_total(table, rows, count));
     fth_table_print(output, table);
@@ -135,7 +135,7 @@ static void draw(const fth_fleet_row *rows, int count)
     FILE *memory = open_memstream(&text, &size);
     if (!memory)
         return;
-    fth_status status = print_table(memory, rows, count, shown, true);
+    fth_status status = print_table(memory, rows, count, shown);
     if (status == FTH_OK && shown < count)
         fprintf(memory, "and %d more\n", count - shown);
     if (fclose(memory) != 0 || status != FTH_OK) {
@@ -190,8 +190,8 @@ static void print_change(const fth_fleet_row *row)
 static bool is_worth_telling(const fth_fleet_row *before, const fth_fleet_row *now)
 {
     bool another = strcmp(before->id, now->id) != 0;
-    return strcmp(before->state, now->state) != 0 || retries_of(before) != retries_of(now) ||
-           (another && (display.json || *before->id));
+    return strcmp(before->state, now->state) != 0 || before->failures != now->failures ||
+           before->throttled != now->throttled || (another && (display.json || *before->id));
 }
 
 void fth_fleet_display_show(void *context, const fth_fleet_row *rows, int count)
@@ -279,7 +279,7 @@ fth_status fth_fleet_display_stop(const char *function, const json_t *results, f
         fth_cli_print_json(json);
         json_decref(json);
     } else if (display.rows) {
-        status = print_table(stdout, display.rows, display.count, display.count, false);
+        status = print_table(stdout, display.rows, display.count, display.count);
         fth_cli_flush();
     }
     free(display.rows);

@@ -1,6 +1,7 @@
 /* Which platform the verbs of `farthing functions` use, and pairs of names and values on their command lines. */
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
 #include "cli/functions_cli.h"
 #include "platform/platform.h"
@@ -46,11 +47,10 @@ void fth_cli_close_provider(fth_provider *provider)
 /* What nobody should write where `ps` and a shell's history show it. */
 static bool is_secret(const char *name)
 {
-    static const char *const words[] = {"SECRET", "PASSWORD", "TOKEN"};
-    for (size_t i = 0; i < FTH_COUNT_OF(words); i++)
-        if (strcasestr(name, words[i]))
-            return true;
-    return false;
+    static const char token[] = "TOKEN";
+    size_t length = strlen(name);
+    return strcasestr(name, "SECRET") || strcasestr(name, "PASSWORD") ||
+           (length >= sizeof token - 1 && strcasecmp(name + length - (sizeof token - 1), token) == 0);
 }
 
 static json_t *read_value(const char *text, fth_pair_values kind)
