@@ -14,7 +14,8 @@ typedef struct fact {
     const char *name, *meaning, *commands;
 } fact;
 
-#define TRAINING " train standby evaluate serve-parameters "
+#define FUNCTIONS " functions-deploy functions-invoke functions-status functions-logs functions-remove "
+#define TRAINING  " train standby evaluate serve-parameters "
 
 static const fact environment[] = {
     {"FARTHING_CACHE",
@@ -29,7 +30,7 @@ static const fact environment[] = {
      "whole address of the parameter server, with its password, which --server leaves out of the record.", " train "},
     {"FARTHING_ACCESS_KEY, FARTHING_SECRET_KEY",
      "key of a worker of a parameter server, or of a job or worker of a batch cache; `farthing keys` makes one.",
-     " train keys evaluate doctor serve-batches worker-prefetch "},
+     " train keys evaluate doctor serve-batches worker-prefetch functions-deploy "},
     {"FARTHING_KEYS",
      "keys that a server takes, where --keys does not name a file: lines of access key, secret and role.",
      " serve-parameters serve-batches worker-prefetch keys "},
@@ -66,8 +67,11 @@ static const fact environment[] = {
     {"FARTHING_EMULATE", "how long steps take with the back end for studies, --device emulated: step=0.81.",
      " train plan bench "},
     {"AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_SESSION_TOKEN, AWS_PROFILE, AWS_REGION, AWS_ENDPOINT_URL",
-     "credentials and settings for s3:// addresses, as other tools read them.",
-     TRAINING "store doctor report compare predict export weights "},
+     "credentials and settings for s3:// addresses and Lambda, as other tools read them.",
+     TRAINING "store doctor report compare predict export weights " FUNCTIONS},
+    {"AWS_ENDPOINT_URL_LAMBDA", "address of Lambda's API, where it is not AWS's own.", FUNCTIONS},
+    {"WHISK_APIHOST, WHISK_AUTH, WSK_CONFIG_FILE",
+     "OpenWhisk's API host, its key, and the file that has them otherwise; else ~/.wskprops.", FUNCTIONS},
     {"AZURE_STORAGE_KEY, AZURE_STORAGE_SAS_TOKEN", "credentials for az:// addresses.",
      TRAINING "store doctor report compare predict export weights "},
     {"OMP_NUM_THREADS, OMP_WAIT_POLICY", "how many threads compute, and how they wait; --threads wins.",

@@ -11,7 +11,7 @@ import zipfile
 from pathlib import Path
 
 import pytest
-from conftest import FARTHING, PATIENCE_S, environment, wait_for
+from conftest import FARTHING, PATIENCE_S, Program, environment, wait_for
 from openwhisk_server import KEY, OpenWhisk
 from test_live_line import Terminal
 
@@ -232,6 +232,52 @@ def test_keys_are_refused_on_the_command_line(farthing, openwhisk, tmp_path):
 ])
 def test_wrong_usage_is_exit_2(farthing, openwhisk, arguments, words):
     assert words in use(farthing, openwhisk, *arguments, code=2).err
+
+
+# ---- both, by this machine's own platform ----
+
+@pytest.fixture
+def started(farthing):
+    """Starts services and gives what they say first; they end with the test."""
+    processes = []
+
+    def start(*arguments):
+        processes.append(farthing.start(*arguments, "--port", 0, "--json"))
+        return json.loads(processes[-1].stdout.readline())
+
+    yield start
+    for process in processes:
+        process.terminate()
+    for process in processes:
+        process.communicate(timeout=PATIENCE_S)
+
+
+@pytest.fixture(scope="session")
+def shards(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("shards")
+    Program(folder)("data", "shard", "--data", "digits", "--parts", 3, "--to", folder / "digits")
+    return folder / "digits"
+
+
+@pytest.mark.parametrize("provider", ["openwhisk", "lambda", "local"])
+def test_functions_train_every_sample_once_an_epoch(farthing, started, shards, tmp_path, provider):
+    server = started("serve", "parameters", "--model", "linear", "--shards", shards, "--epochs", 1, "--stay")
+    env, where = {}, ["--provider", provider]
+    if provider == "local":
+        where += ["--host", tmp_path / "platform"]
+    else:
+        platform = started("serve", "functions", "--folder", tmp_path / "platform")
+        key = Path(platform["key_file"]).read_text().strip()
+        env = {"WHISK_APIHOST": platform["url"], "WHISK_AUTH": key, "AWS_ENDPOINT_URL": platform["url"],
+               "AWS_ACCESS_KEY_ID": key.split(":")[0], "AWS_SECRET_ACCESS_KEY": key.split(":")[1], "AWS_REGION": "x-1"}
+    more = {"openwhisk": ["--image", "farthing-function"], "lambda": ["--role", "arn:aws:iam::1:role/x"], "local": []}
+    farthing("functions", "deploy", "m", "--memory", 128, "--timeout", "60s", *where, *more[provider], env=env)
+    end = farthing("functions", "invoke", "m", "-n", 3, "--server", server["url"], "--batch", 100, "--json", *where,
+                   env=env).end
+    assert end["state"] == "done" and end["samples"] == 20000
+    assert all(f["state"] == "done" and f["failures"] == 0 for f in end["functions"])
+    assert max(result["accuracy"] for result in end["results"]) > 0.3
+    farthing("functions", "remove", "m", *where, env=env)
 
 
 # ---- Lambda, by moto ----
