@@ -20,7 +20,7 @@ static const double SHOW_EVERY_S = 1;
 
 typedef struct fleet_member {
     fth_fleet_row row;
-    json_t *result; /* the last; or NULL */
+    json_t *result; /* the last; or NULL. Of the thread that runs it, until that has ended */
 } fleet_member;
 
 typedef struct fleet_event {
@@ -134,7 +134,8 @@ static void add_outcome(const member_course *course, fth_invocation_outcome *out
         row->loss = number_of(outcome->result, "loss");
         row->accuracy = number_of(outcome->result, "accuracy");
         json_decref(course->member->result);
-        course->member->result = json_incref(outcome->result);
+        /* A copy: the calling thread gets the outcome, and counts of references are one thread's. */
+        course->member->result = json_deep_copy(outcome->result);
     }
     if (fleet->options->ended &&
         fth_grow(&fleet->events, fleet->event_count, &fleet->event_room, sizeof *fleet->events) == FTH_OK) {
@@ -283,13 +284,10 @@ static bool judge(member_course *course, fth_status status, fth_invocation_outco
         pause_before_retry(course, outcome->retry_after_s);
         return true;
     }
-    json_t *result = status == FTH_OK && outcome->state == FTH_INVOCATION_DONE ? json_incref(outcome->result) : NULL;
-    bool done = status == FTH_OK && outcome->state == FTH_INVOCATION_DONE;
+    bool done = status == FTH_OK && outcome->state == FTH_INVOCATION_DONE, has_result = outcome->result != NULL;
     if (status == FTH_OK)
         add_outcome(course, outcome, seen_s);
-    bool again = done ? take_result(course, result) : count_failure(course, problem);
-    json_decref(result);
-    return again;
+    return done ? take_result(course, has_result ? course->member->result : NULL) : count_failure(course, problem);
 }
 
 static void run_member(fleet_state *fleet, int index)

@@ -91,8 +91,10 @@ static void open_provider(fixture *f, const fth_provider_kind *kind, bool detach
 
 static void set_answers(fixture *f, const canned_answer *answers, int count)
 {
+    pthread_mutex_lock(&f->server.mutex); /* under which it answers */
     memcpy(f->answers, answers, (size_t)count * sizeof *answers);
     f->count = count;
+    pthread_mutex_unlock(&f->server.mutex);
 }
 #define SET_ANSWERS(f, ...)                                                                                            \
     set_answers(f, (const canned_answer[]){__VA_ARGS__},                                                               \
