@@ -38,8 +38,7 @@ typedef struct runner {
     fth_platform *platform;
     pthread_t thread;
     char name[FTH_ACTION_NAME]; /* of the function */
-    unsigned number;
-    bool busy, leaves; /* guarded by the platform's mutex, as is `next` */
+    bool busy, leaves;          /* guarded by the platform's mutex, as is `next` */
     struct runner *next;
     /* of its own thread */
     fth_action action;
@@ -91,7 +90,7 @@ static fth_status renew(runner *self)
     self->action = action;
     action = (fth_action){0};
     pthread_mutex_lock(&platform->mutex);
-    url = platform->api_url ? platform->api_url : NULL; /* set once, and freed last */
+    url = platform->api_url; /* set once, and freed last */
     key = platform->api_key;
     unsigned number = ++platform->started;
     pthread_mutex_unlock(&platform->mutex);

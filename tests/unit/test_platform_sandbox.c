@@ -210,6 +210,30 @@ static void nothing_survives_its_platform(void **state)
     wait_until_gone(child);
 }
 
+/* Its keeper is killed, which nobody has reason to do: the function ends too, and its cgroup with it. */
+static void a_killed_keeper_takes_the_function_along(void **state)
+{
+    (void)state;
+    char path[64], *text = NULL;
+    size_t size;
+    bool out_of_memory;
+    fth_sandbox *sandbox = start_as("parent", &(fth_sandbox_options){.memory_bytes = limit_bytes});
+    const bool by_group = strcmp(fth_sandbox_limited_by(sandbox), "cgroup") == 0;
+    long process = fth_sandbox_process(sandbox), child = read_number("child"), keeper = 0;
+    snprintf(path, sizeof path, "/proc/%ld/status", process);
+    assert_int_equal(fth_file_read_all(path, 1 << 16, &text, &size), FTH_OK);
+    assert_int_equal(sscanf(strstr(text, "PPid:"), "PPid: %ld", &keeper), 1);
+    free(text);
+    kill((pid_t)keeper, SIGKILL);
+    wait_for_end(sandbox, &out_of_memory);
+    wait_until_gone(process);
+    fth_sandbox_free(sandbox);
+    if (by_group)
+        wait_until_gone(child);
+    else
+        kill((pid_t)child, SIGKILL);
+}
+
 /* ---- this program as the function ---- */
 
 static void write_mark(const char *folder, const char *name, long number)
@@ -294,6 +318,7 @@ int main(int count, char **arguments)
         cmocka_unit_test_setup_teardown(nothing_it_started_is_left, test_make_folder, test_remove_folder),
         cmocka_unit_test_setup_teardown(nothing_is_left_when_it_ends_by_itself, test_make_folder, test_remove_folder),
         cmocka_unit_test_setup_teardown(nothing_survives_its_platform, test_make_folder, test_remove_folder),
+        cmocka_unit_test_setup_teardown(a_killed_keeper_takes_the_function_along, test_make_folder, test_remove_folder),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
