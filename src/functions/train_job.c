@@ -353,7 +353,6 @@ static fth_status train(train_run *run)
 
     FTH_TRY(register_worker(run));
     FTH_TRY(fth_train_model_get(run->job->model, p, count_threads(run), run->client, &run->engine, &run->replica));
-    FTH_TRY(pull(run, FTH_PUSH_STALE));
     run->version_at_start = fth_replica_version(run->replica);
     if (!p->dataset_url) {
         status = work(run, NULL, NULL, NULL);

@@ -47,8 +47,10 @@ int fth_worker_classes(const fth_worker_client *client);
 const fth_normalization *fth_worker_normalization(const fth_worker_client *client); /* 0 channels: not said */
 bool fth_worker_waits(const fth_worker_client *client); /* sync: a step is the work of several */
 
-/* Checks that the server has exactly the layout's tensors; fails naming what differs. */
-fth_status fth_worker_check_layout(fth_worker_client *client, const fth_layout *layout);
+/* Checks that the server has exactly the layout's tensors; fails naming what differs. Gives its weights as
+ * fth_worker_pull() does. */
+fth_status fth_worker_check_layout(fth_worker_client *client, const fth_layout *layout, float *packed,
+                                   int64_t *version);
 
 /* Weights of a version above `since` (-1: any), waiting for one, or of any where the server has gone back; into
  * `packed` (layout->packed_floats). */

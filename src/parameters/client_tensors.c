@@ -11,12 +11,13 @@
 
 /* ---- pulling ---- */
 
-fth_status fth_worker_check_layout(fth_worker_client *client, const fth_layout *layout)
+fth_status fth_worker_check_layout(fth_worker_client *client, const fth_layout *layout, float *packed, int64_t *version)
 {
     fth_status status = FTH_OK;
     fth_http_response response = {0};
     fth_safetensors *tensors = NULL;
     void *bytes = NULL;
+    char *text = NULL;
     uint64_t room = layout->packed_floats * sizeof(float) + (uint64_t)layout->count * 1024 + (1 << 20);
 
     FTH_TRY(fth_allocate(room, 1, &bytes));
@@ -43,8 +44,15 @@ fth_status fth_worker_check_layout(fth_worker_client *client, const fth_layout *
     }
     FTH_REQUIRE((int)fth_safetensors_count(tensors) == layout->count, FTH_INVALID,
                 "%s has tensors that this worker's model has not: it serves another model", client->connection.url);
+    text = fth_http_header(&response, "X-Farthing-Version");
+    FTH_REQUIRE(text, FTH_CORRUPT, "%s does not say which version its parameters are", client->connection.url);
+    *version = strtoll(text, NULL, 10);
+    if (layout->count > 0) /* all follow the first, as was checked */
+        memcpy(packed, fth_safetensors_find(tensors, layout->tensors[0].name)->data,
+               layout->packed_floats * sizeof(float));
 
 out:
+    free(text);
     fth_safetensors_free(tensors);
     free(bytes);
     fth_http_response_release(&response);

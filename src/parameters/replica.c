@@ -79,33 +79,34 @@ void fth_replica_free(fth_replica *replica)
     free(replica);
 }
 
-fth_status fth_replica_connect(fth_replica *replica, fth_worker_client *client)
-{
-    replica->client = client;
-    return fth_worker_check_layout(client, replica->layout);
-}
-
 int64_t fth_replica_version(const fth_replica *replica)
 {
     return replica->version;
 }
 
-fth_status fth_replica_pull(fth_replica *replica, int64_t since)
+/* What was pulled becomes the engine's. */
+static fth_status take_weights(fth_replica *replica)
 {
-    fth_status status = FTH_OK;
     const fth_layout *layout = replica->layout;
-
-    FTH_TRY(fth_worker_pull(replica->client, layout, since, replica->packed, &replica->version));
     for (int i = 0; i < layout->count; i++) {
         const fth_layout_tensor *tensor = &layout->tensors[i];
         float *to = (i < layout->parameters ? replica->parameters : replica->buffers) + tensor->vector_offset;
         memcpy(to, replica->packed + tensor->packed_offset, (size_t)tensor->count * sizeof(float));
     }
-    if (replica->has_copies)
-        FTH_TRY(fth_service_write(replica->engine, replica->parameters, replica->buffers));
+    return replica->has_copies ? fth_service_write(replica->engine, replica->parameters, replica->buffers) : FTH_OK;
+}
 
-out:
-    return status;
+fth_status fth_replica_connect(fth_replica *replica, fth_worker_client *client)
+{
+    fth_status status = fth_worker_check_layout(client, replica->layout, replica->packed, &replica->version);
+    replica->client = client;
+    return status == FTH_OK ? take_weights(replica) : status;
+}
+
+fth_status fth_replica_pull(fth_replica *replica, int64_t since)
+{
+    fth_status status = fth_worker_pull(replica->client, replica->layout, since, replica->packed, &replica->version);
+    return status == FTH_OK ? take_weights(replica) : status;
 }
 
 static fth_status make_body(void *context, const char *name, int64_t sequence, fth_push_body *body)
