@@ -282,24 +282,25 @@ static fth_status read_idx(archive_scan *scan, entry_stream *stream, bool labels
     idx_files *idx = &scan->idx;
     uint8_t header[FTH_IDX_IMAGES_HEADER];
     size_t got = 0;
+    char *what = fth_format("%s: %s", scan->name, scan->path.text);
 
+    FTH_REQUIRE(what, FTH_NO_MEMORY, "no memory for a path");
     FTH_TRY(read_file(stream, header, labels ? FTH_IDX_LABELS_HEADER : FTH_IDX_IMAGES_HEADER, &got));
     if (labels) {
-        FTH_TRY(fth_idx_parse_labels_header(header, got, scan->path.text, &idx->label_count));
+        FTH_TRY(fth_idx_parse_labels_header(header, got, what, &idx->label_count));
         FTH_TRY(read_records(stream, idx->label_count, 1, &idx->labels));
         int64_t skipped = 0, wanted = clip(scan->options, 0, idx->label_count, &skipped);
-        FTH_TRY(fth_idx_check_labels(idx->labels.bytes, skipped, wanted, scan->path.text));
+        FTH_TRY(fth_idx_check_labels(idx->labels.bytes, skipped, wanted, what));
         idx->has_labels = true;
     } else {
-        FTH_TRY(fth_idx_parse_images_header(header, got, scan->path.text, &idx->images));
+        FTH_TRY(fth_idx_parse_images_header(header, got, what, &idx->images));
         FTH_TRY(read_records(stream, idx->images.count, (uint64_t)idx->images.height * (uint64_t)idx->images.width,
                              &idx->pixels));
         idx->has_images = true;
     }
 
 out:
-    if (status == FTH_CORRUPT || status == FTH_INVALID)
-        status = fth_fail_within(FTH_CORRUPT, "%s", scan->name);
+    free(what);
     return status;
 }
 
