@@ -291,15 +291,16 @@ def moto_python():
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "farthing-tests"
     folder = cache / MOTO.replace("[server]==", "-")
     python = folder / "bin" / "python"
-    if not (folder / "whole").exists():
-        made = subprocess.run([sys.executable, "-m", "venv", "--clear", folder], capture_output=True, text=True)
-        if made.returncode:
-            pytest.skip(f"no virtual environment can be made here: {made.stderr.strip()[-200:] or made.stdout.strip()[-200:]}")
-        done = subprocess.run([python, "-m", "pip", "install", "-q", "--retries", "1", "--timeout", "20", MOTO, "boto3"],
-                              capture_output=True, text=True)
-        if done.returncode:
-            pytest.skip(f"moto cannot be installed from PyPI: {done.stderr.strip()[-200:]}")
-        (folder / "whole").touch()
+    for command in ([sys.executable, "-m", "venv", "--clear", folder],
+                    [python, "-m", "pip", "install", "-q", "--retries", "1", "--timeout", "20", MOTO, "boto3"]):
+        if (folder / "whole").exists():
+            break
+        try:
+            subprocess.run(command, capture_output=True, text=True, check=True, timeout=300)
+        except (OSError, subprocess.SubprocessError) as error:
+            said = getattr(error, "stderr", None) or str(error)
+            pytest.skip(f"moto cannot be installed from PyPI: {str(said).strip()[-200:]}")
+    (folder / "whole").touch()
     return python
 
 
