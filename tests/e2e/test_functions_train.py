@@ -295,7 +295,7 @@ def test_a_function_continues_itself(serve, start, shards, listen):
     server, function = serve("--shards", shards, "--epochs", "1000"), start()
     value = {"apihost": f"127.0.0.1:{server.port}", "continue": "self", "batch_sz_train": 8, "margin_s": 0.3}
     assert "__OW_API_KEY" in fails(function, value, 5, api_host="http://127.0.0.1:1", action_name="/guest/train")
-    answer = function.run(value, deadline=str(int((time.time() + 1) * 1000)), activation_id="first",
+    answer = function.run(value, deadline=str(int((time.time() + 2.5) * 1000)), activation_id="first",
                           api_host=f"http://127.0.0.1:{platform.server_port}", api_key="user:APISECRET",
                           action_name="/guest/pack/train")
     assert answer.code == 200, answer.body
@@ -317,7 +317,7 @@ def test_a_chain_without_progress_ends(serve, start, shards):
     continuation, invocations = {"run": "r", "invocations": 9, "version": 0, "idle": 2}, 0
     while True:
         answer = function.run({"apihost": f"127.0.0.1:{server.port}", "continuation": continuation},
-                              deadline=str(int((time.time() + 0.7) * 1000)))
+                              deadline=str(int((time.time() + 1.5) * 1000)))
         if answer.code != 200:
             break
         assert answer.json["pushes"] == 0 and answer.json["stopped"] == "deadline"
