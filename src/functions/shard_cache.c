@@ -192,7 +192,8 @@ static void make_room(fth_shard_cache *cache, const char *kept)
         fth_log_warning("%s", fth_error_message());
     for (size_t i = 0; i < count; i++)
         total += files[i].size_bytes;
-    qsort(files, count, sizeof *files, compare_use);
+    if (count > 0)
+        qsort(files, count, sizeof *files, compare_use);
     for (size_t i = 0; i < count && total > cache->limit_bytes; i++) {
         if (strcmp(files[i].name, kept) == 0)
             continue;
