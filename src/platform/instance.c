@@ -110,14 +110,19 @@ static void keep_log(const char *from, bool marked, fth_deadline deadline, uint6
 
 /* ---- the process ---- */
 
+bool fth_instance_has_ended(fth_instance *instance)
+{
+    fth_child_end end;
+    bool out_of_memory;
+    return instance->sandbox && fth_sandbox_has_ended(instance->sandbox, &end, &out_of_memory);
+}
+
 bool fth_instance_is_alive(void *context)
 {
     fth_instance *instance = context;
-    fth_child_end end;
-    bool out_of_memory;
     bound_file(instance->output, instance->output_read);
     bound_file(instance->messages, instance->messages_read);
-    return !atomic_load(instance->options.stop) && !fth_sandbox_has_ended(instance->sandbox, &end, &out_of_memory);
+    return !atomic_load(instance->options.stop) && !fth_instance_has_ended(instance);
 }
 
 fth_status fth_variable_add(fth_words *variables, const char *name, const char *value)

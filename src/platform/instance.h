@@ -34,6 +34,8 @@ void fth_instance_run_release(fth_instance_run *run);
 /* Nothing is started yet: the first run does. */
 fth_status fth_instance_create(const fth_instance_options *options, fth_instance **instance);
 void fth_instance_free(fth_instance *instance);
+/* Its process was killed or ended while nothing ran: the instance can only be freed. */
+bool fth_instance_has_ended(fth_instance *instance);
 /* Runs one activation with `value`, any JSON, and puts its logs into `log_folder`. Whatever goes wrong is in `run`. False: the
  * process has ended, or had to be, and the instance can only be freed. */
 bool fth_instance_invoke(fth_instance *instance, const char *id, const json_t *value, const char *log_folder,

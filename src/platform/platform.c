@@ -73,7 +73,7 @@ static json_t *join_parameters(const fth_action *action, json_t *value)
     return joined;
 }
 
-/* Loads what is deployed now; a process of an older revision is ended. */
+/* Loads what is deployed now; a process of an older revision is ended, and one that has died meanwhile replaced. */
 static fth_status renew(runner *self)
 {
     fth_platform *platform = self->platform;
@@ -82,7 +82,8 @@ static fth_status renew(runner *self)
     char *folder = NULL, *url = NULL, *key = NULL;
 
     FTH_TRY(fth_action_load(platform->folder, self->name, &action));
-    if (self->instance && strcmp(action.revision, self->action.revision) == 0)
+    if (self->instance && strcmp(action.revision, self->action.revision) == 0 &&
+        !fth_instance_has_ended(self->instance))
         goto out;
     fth_instance_free(self->instance);
     self->instance = NULL;

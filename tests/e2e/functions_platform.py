@@ -117,6 +117,10 @@ def is_alive(process):
         return False
 
 
+def parent_of(process):
+    return int(Path(f"/proc/{process}/stat").read_text().rsplit(")", 1)[1].split()[1])
+
+
 def wait_until(what, why):
     until = time.monotonic() + PATIENCE_S
     while not what():

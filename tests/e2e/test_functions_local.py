@@ -2,6 +2,7 @@
 import base64
 import json
 import os
+import signal
 import stat
 import subprocess
 import sys
@@ -10,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from functions_platform import BOOTSTRAP, OPENWHISK, Platform, is_alive, wait_until, zip_of
+from functions_platform import BOOTSTRAP, OPENWHISK, Platform, is_alive, parent_of, wait_until, zip_of
 
 
 @pytest.fixture
@@ -155,6 +156,18 @@ def test_a_process_is_used_again_and_ends_when_idle(serve):
     assert [any(each["key"] == "initTime" for each in run["annotations"]) for run in (first, second)] == [True, False]
     assert platform.record(first["activationId"])["peak_bytes"] > 1 << 20
     wait_until(lambda: not is_alive(process), "an idle process does not end")
+
+
+def test_a_warm_process_that_dies_is_replaced(serve):
+    platform = serve()
+    platform.put("echo")
+    process = platform.run("echo", {})["response"]["result"]["pid"]
+    keeper = parent_of(process)
+    os.kill(process, signal.SIGKILL)
+    wait_until(lambda: not is_alive(keeper), "the end of a process is not noticed")
+    again = platform.run("echo", {})
+    assert again["response"]["success"] and again["response"]["result"]["pid"] != process
+    assert any(each["key"] == "initTime" for each in again["annotations"])
 
 
 def test_a_new_version_runs_in_a_new_process(serve):
