@@ -47,6 +47,7 @@ typedef struct member_course {
     fleet_member *member;
     const json_t *parameters;
     json_t *continuation; /* of the last result that had one; or NULL */
+    double version;       /* of the model, as the last result had it; NAN: none had */
     int failed_in_a_row, failed;
     fth_backoff backoff;
 } member_course;
@@ -239,18 +240,27 @@ static bool count_failure(member_course *course, const char *problem)
     return again;
 }
 
+/* It has trained, or others have, while all shards were with them. The first result without samples has nothing to be
+ * compared with, and counts. */
+static bool has_progress(const member_course *course, const json_t *result)
+{
+    double samples = number_of(result, "samples"), version = number_of(result, "version");
+    return !(samples <= 0) || (isfinite(version) && version != course->version);
+}
+
 /* True to invoke it again. */
 static bool take_result(member_course *course, const json_t *result)
 {
     const json_t *continuation = json_object_get(result, "continuation");
+    bool progress = has_progress(course, result);
+    course->version = number_of(result, "version");
     if (!json_is_object(continuation)) {
         set_state(course, "done", NULL);
         return false;
     }
     json_decref(course->continuation);
     course->continuation = json_deep_copy(continuation);
-    double samples = number_of(result, "samples");
-    if (samples <= 0) /* over and over, it would never end */
+    if (!progress) /* over and over, it would never end */
         return count_failure(course, "it stopped at its deadline before it had trained on anything: give it more time "
                                      "(--timeout of deploy) or smaller batches");
     course->failed_in_a_row = 0;
@@ -297,6 +307,7 @@ static void run_member(fleet_state *fleet, int index)
     member_course course = {.fleet = fleet,
                             .member = &fleet->members[index],
                             .parameters = options->parameters[index],
+                            .version = NAN,
                             .backoff = {.first_s = first_s, .most_s = fmax(first_s, LONGEST_RETRY_S)}};
     bool again = true;
     while (again && !is_over(fleet)) {

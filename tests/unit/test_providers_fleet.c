@@ -13,6 +13,7 @@ typedef enum script_step {
     STEP_DONE,
     STEP_CONTINUE,    /* done, 10 samples, with a continuation {"from": 10 * invocations} */
     STEP_IDLE,        /* done, with a continuation and no samples */
+    STEP_STARVED,     /* the same, while others move the model: to version 100 * invocations */
     STEP_FAIL,        /* the function failed */
     STEP_THROTTLE,    /* not accepted */
     STEP_LOSE,        /* no answer: invoke() says UNKNOWN */
@@ -44,9 +45,12 @@ static fth_status finish(fake_provider *fake, int member, int step, fth_invocati
         return FTH_OK;
     }
     outcome->duration_s = 2;
-    outcome->result = json_pack("{s:i, s:f, s:f, s:i}", "samples", kind == STEP_IDLE ? 0 : 10, "loss", 0.5, "accuracy",
-                                0.9, "peak_memory_bytes", 1000 * (step + 1));
-    if (kind == STEP_CONTINUE || kind == STEP_IDLE)
+    bool idle = kind == STEP_IDLE || kind == STEP_STARVED;
+    outcome->result = json_pack("{s:i, s:f, s:f, s:i}", "samples", idle ? 0 : 10, "loss", 0.5, "accuracy", 0.9,
+                                "peak_memory_bytes", 1000 * (step + 1));
+    if (kind == STEP_STARVED)
+        json_object_set_new(outcome->result, "version", json_integer(100 * (step + 1)));
+    if (kind == STEP_CONTINUE || idle)
         json_object_set_new(outcome->result, "continuation", json_pack("{s:i}", "from", 10 * (step + 1)));
     return FTH_OK;
 }
@@ -283,6 +287,17 @@ static void continuations_without_progress_end(void **state)
     assert_int_equal(f->fake.invoked[0], 3);
 }
 
+/* All shards are with others: that is no failure, however often. */
+static void who_gets_no_shard_goes_on(void **state)
+{
+    fixture *f = *state;
+    f->options.max_failures = 2;
+    SCRIPT(f, 0, STEP_STARVED, STEP_STARVED, STEP_STARVED, STEP_STARVED, STEP_DONE);
+    assert_int_equal(run(f), FTH_OK);
+    assert_int_equal(f->fake.invoked[0], 5);
+    assert_int_equal(f->rows[0].failures, 0);
+}
+
 /* One that may run is not doubled before its time limit has passed. */
 static void what_is_lost_is_waited_for(void **state)
 {
@@ -345,6 +360,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(failures_in_a_row_are_bounded, start, stop),
         cmocka_unit_test_setup_teardown(what_is_refused_is_not_tried_again, start, stop),
         cmocka_unit_test_setup_teardown(continuations_without_progress_end, start, stop),
+        cmocka_unit_test_setup_teardown(who_gets_no_shard_goes_on, start, stop),
         cmocka_unit_test_setup_teardown(what_is_lost_is_waited_for, start, stop),
         cmocka_unit_test_setup_teardown(what_runs_is_polled, start, stop),
         cmocka_unit_test_setup_teardown(a_stop_leaves_what_runs, start, stop),
