@@ -52,7 +52,9 @@ static fth_status read_lease(const fth_worker_client *client, const json_t *json
 
     FTH_REQUIRE(json_unpack((json_t *)json, "{s:s, s:I, s:I, s:I, s:I, s?I, s:I}", "shard", &shard, "epoch", &epoch,
                             "from", &from, "to", &to, "samples", &samples, "first", &first, "seed", &seed) == 0 &&
-                    fth_shard_name_valid(shard) && epoch >= 0 && from >= 0 && from < to && to <= samples && first >= 0,
+                    fth_shard_name_valid(shard) && epoch >= 0 && epoch <= FTH_MAX_SHARD_EPOCHS && from >= 0 &&
+                    from < to && to <= samples && samples <= FTH_MAX_SHARD_SAMPLES && first >= 0 &&
+                    first <= FTH_MAX_SHARD_SAMPLES,
                 FTH_CORRUPT, "%s gives out a shard whose description is not valid", client->connection.url);
     *lease = (fth_shard_lease){.epoch = epoch,
                                .from = from,

@@ -199,7 +199,7 @@ fth_local_result fth_local_copy(fth_local_view *view, const char *answer, uint64
     if (strcmp(path, view->path) != 0 && !open_view(view, path))
         goto out;
     uint64_t end = view->size_bytes;
-    if (stamp < 0 || stamp % 8 != 0 || stamp + 8 > PAGE || offset < 0 || (uint64_t)offset > end ||
+    if (stamp < 0 || stamp % 8 != 0 || stamp > PAGE - 8 || offset < 0 || (uint64_t)offset > end ||
         size_bytes > end - (uint64_t)offset)
         goto out;
     const _Atomic uint64_t *mark = (const _Atomic uint64_t *)(const void *)(view->stamps + stamp);

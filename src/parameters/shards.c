@@ -10,8 +10,6 @@
 
 enum { BUCKETS = 2 * FTH_MAX_SHARDS };
 
-static const int64_t MOST_SAMPLES = INT64_C(1) << 40, MOST_EPOCHS = 1000000000;
-
 typedef struct shard {
     char *name;
     int64_t samples, epochs, epoch, position;
@@ -107,9 +105,9 @@ fth_status fth_shards_check(const fth_shards *shards, const fth_shard_state *sta
     FTH_REQUIRE(fth_shard_name_valid(state->name), FTH_INVALID,
                 "a shard's name is 1 to %d printable characters without spaces, quotes and backslashes",
                 FTH_MAX_SHARD_NAME);
-    FTH_REQUIRE(state->samples > 0 && state->samples <= MOST_SAMPLES, FTH_INVALID,
+    FTH_REQUIRE(state->samples > 0 && state->samples <= FTH_MAX_SHARD_SAMPLES, FTH_INVALID,
                 "shard %s has %" PRId64 " samples; expected at least 1", state->name, state->samples);
-    FTH_REQUIRE(state->epochs >= 0 && state->epochs <= MOST_EPOCHS, FTH_INVALID,
+    FTH_REQUIRE(state->epochs >= 0 && state->epochs <= FTH_MAX_SHARD_EPOCHS, FTH_INVALID,
                 "shard %s is to be gone through %" PRId64 " times; expected from 0 on", state->name, state->epochs);
     const shard *item = find(shards, state->name);
     *known = item != NULL;
@@ -343,7 +341,8 @@ static fth_status read_shard(fth_shards *shards, const json_t *json)
 
     FTH_REQUIRE(json_unpack((json_t *)json, "{s:s, s:b, s:I, s:I, s:I, s:I}", "name", &name, "listed", &listed,
                             "samples", &samples, "epochs", &epochs, "epoch", &epoch, "position", &position) == 0 &&
-                    fth_shard_name_valid(name) && epoch >= 0 && position >= 0 && position < samples,
+                    fth_shard_name_valid(name) && epoch >= 0 && epoch <= FTH_MAX_SHARD_EPOCHS && position >= 0 &&
+                    position < samples,
                 FTH_CORRUPT, "the checkpoint's list of shards is not valid");
     snprintf(state.name, sizeof state.name, "%s", name);
     state.listed = listed;

@@ -25,7 +25,9 @@
 #include "data/data.h"
 #include "parameters/gradient.h"
 
-enum { FTH_MAX_SHARDS = 65536 };
+enum { FTH_MAX_SHARDS = 65536, FTH_MAX_SHARD_EPOCHS = 1000000000 };
+/* so that samples times epochs is a number */
+#define FTH_MAX_SHARD_SAMPLES (INT64_C(1) << 32)
 
 /* A shard as it was at one moment. */
 typedef struct fth_shard_state {

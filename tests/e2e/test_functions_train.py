@@ -404,6 +404,11 @@ LIES = {
     "a lease without end": ({"/getParameter": parameters(), "/takeShard": {"code": 200, "lease": {
         "shard": "s", "epoch": 0, "from": 5, "to": 1 << 62, "samples": 1 << 61, "url": "file:///x", "first": 0, "seed": 0}}},
         "not valid"),
+    "an epoch beyond all numbers": ({"/getParameter": parameters(), "/takeShard": {"code": 200, "lease": {
+        "shard": "s", "epoch": 1 << 62, "from": 0, "to": 10, "samples": 10, "url": "file:///x", "first": 0, "seed": 0}}},
+        "not valid"),
+    "a sequence that nothing follows": ({"/registerWorker": {**REGISTRATION, "sequence": (1 << 63) - 1}},
+                                        "does not answer as a parameter server"),
     "a shard that is not there": ({"/getParameter": parameters(), "/takeShard": {"code": 200, "lease": {
         "shard": "s", "epoch": 0, "from": 0, "to": 10, "samples": 10, "url": "file:///nowhere/s.tar.gz",
         "first": 0, "seed": 0}}}, "nowhere"),
