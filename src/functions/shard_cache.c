@@ -57,8 +57,8 @@ struct fth_shard_cache {
     char *path; /* NULL: shards are held in memory */
     int folder;
     uint64_t limit_bytes;
-    unsigned serial; /* of temporaries */
-    fth_http_client *client;
+    unsigned serial;             /* of temporaries */
+    fth_http_client *clients[2]; /* [1]: for URLs that are foreign; connections are not shared */
     fth_dataset *dataset;
     opened_from from;
 };
@@ -73,6 +73,23 @@ static void forget(fth_shard_cache *cache)
     cache->from = (opened_from){0};
 }
 
+/* The folder, made for this user alone where it was not there. Whoever else can write to it chooses what is trained with: such a
+ * one, as anybody can make it in /tmp, is not used. NULL: it can be used; else why not. */
+static const char *open_folder(const char *path, int *folder)
+{
+    struct stat facts;
+    if (mkdir(path, 0700) != 0 && errno == ENOENT && fth_folder_create(path) == FTH_OK)
+        chmod(path, 0700);
+    *folder = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (*folder < 0 || fstat(*folder, &facts) != 0)
+        return strerror(errno);
+    if (facts.st_uid != geteuid())
+        return "it belongs to another user";
+    if (facts.st_mode & (S_IWGRP | S_IWOTH))
+        return "other users may write to it";
+    return faccessat(*folder, ".", W_OK | X_OK, AT_EACCESS) == 0 ? NULL : strerror(errno);
+}
+
 fth_status fth_shard_cache_open(const char *folder, uint64_t limit_bytes, fth_shard_cache **result)
 {
     fth_status status = FTH_OK;
@@ -83,10 +100,9 @@ fth_status fth_shard_cache_open(const char *folder, uint64_t limit_bytes, fth_sh
     cache->limit_bytes = limit_bytes > 0 ? limit_bytes : usual_limit_bytes;
     cache->path = strdup(folder);
     FTH_REQUIRE(cache->path, FTH_NO_MEMORY, "no memory for a path");
-    if (fth_folder_create(folder) == FTH_OK)
-        cache->folder = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (cache->folder < 0 || faccessat(cache->folder, ".", W_OK | X_OK, AT_EACCESS) != 0) {
-        fth_log_warning("cannot keep shards in %s: %s; they are fetched for every invocation", folder, strerror(errno));
+    const char *unfit = open_folder(folder, &cache->folder);
+    if (unfit) {
+        fth_log_warning("cannot keep shards in %s: %s; they are fetched for every invocation", folder, unfit);
         free(cache->path);
         cache->path = NULL;
     }
@@ -103,7 +119,8 @@ void fth_shard_cache_free(fth_shard_cache *cache)
     if (!cache)
         return;
     forget(cache);
-    fth_http_client_free(cache->client);
+    fth_http_client_free(cache->clients[0]);
+    fth_http_client_free(cache->clients[1]);
     if (cache->folder >= 0)
         close(cache->folder);
     free(cache->path);
@@ -135,10 +152,11 @@ static int compare_use(const void *a, const void *b)
     return x.tv_nsec < y.tv_nsec ? -1 : x.tv_nsec > y.tv_nsec;
 }
 
-static bool ends_with(const char *text, const char *ending)
+/* As name_file() makes them: others' archives in the folder are not ours to remove. */
+static bool is_cached_name(const char *name)
 {
-    size_t length = strlen(text), wanted = strlen(ending);
-    return length >= wanted && strcmp(text + length - wanted, ending) == 0;
+    return strspn(name, "0123456789abcdef") == 32 &&
+           (strcmp(name + 32, ".shard") == 0 || strcmp(name + 32, ".tar") == 0);
 }
 
 /* The files there are; temporaries that somebody has left are removed. Others in the folder are not ours. */
@@ -155,7 +173,7 @@ static fth_status list_files(fth_shard_cache *cache, cached_file **files, size_t
     for (struct dirent *entry; (entry = readdir(folder));) {
         struct stat facts;
         bool temporary = strncmp(entry->d_name, FTH_FILE_TEMPORARY, strlen(FTH_FILE_TEMPORARY)) == 0;
-        if ((!temporary && !ends_with(entry->d_name, ".shard") && !ends_with(entry->d_name, ".tar")) ||
+        if ((!temporary && !is_cached_name(entry->d_name)) ||
             fstatat(cache->folder, entry->d_name, &facts, AT_SYMLINK_NOFOLLOW) != 0 || !S_ISREG(facts.st_mode))
             continue;
         if (temporary) {
@@ -333,7 +351,7 @@ static fth_status request_once(shard_download *download, const char *cached_etag
     *answered = false;
     if (ftruncate(download->descriptor, 0) != 0)
         return fth_fail(FTH_IO, "truncate a shard's file: %s", strerror(errno));
-    fth_status status = fth_http_perform(download->cache->client,
+    fth_status status = fth_http_perform(download->cache->clients[request->foreign],
                                          &(fth_http_request){.method = "GET",
                                                              .url = request->url,
                                                              .headers = *cached_etag ? headers : NULL,
@@ -439,8 +457,10 @@ static fth_status get_remote(fth_shard_cache *cache, const fth_shard_request *re
         return FTH_OK;
     download.told_url = fth_http_harmless_url(request->url);
     FTH_REQUIRE(download.told_url, FTH_NO_MEMORY, "no memory for an address");
-    if (!cache->client)
-        FTH_TRY(fth_http_client_open(&(fth_http_client_options){.attentive = true}, &cache->client));
+    fth_http_client **client = &cache->clients[request->foreign];
+    if (!*client)
+        FTH_TRY(
+            fth_http_client_open(&(fth_http_client_options){.attentive = true, .elsewhere = request->foreign}, client));
     FTH_TRY(open_spool(&download));
     FTH_TRY(fetch(&download, shard->etag, etag, &fresh));
     if (fresh) {
@@ -554,6 +574,10 @@ fth_status fth_shard_cache_get(fth_shard_cache *cache, const fth_shard_request *
     *facts = (fth_shard_facts){0};
     *dataset = NULL;
     FTH_REQUIRE(public_url, FTH_NO_MEMORY, "no memory for an address");
+    FTH_REQUIRE(!request->foreign || strncmp(public_url, "file:", 5) != 0, FTH_INVALID,
+                "%s: refused: the parameter server is on another machine and must not choose files of this one; keep "
+                "shards in a bucket or on a web server",
+                public_url);
     if (strncmp(public_url, "file://", 7) == 0)
         FTH_TRY(get_local(cache, public_url, &shard));
     else if (strncmp(public_url, "https://", 8) == 0 || strncmp(public_url, "http://", 7) == 0)

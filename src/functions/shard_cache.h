@@ -15,7 +15,9 @@
 typedef struct fth_shard_cache fth_shard_cache;
 
 typedef struct fth_shard_request {
-    const char *url;                        /* http(s)://, or file:// and a path where data is local */
+    const char *url; /* http(s)://, or file:// and a path where data is local */
+    bool
+        foreign; /* another machine chose the URL: it must lead to no file, service or link-local address of this one */
     const char *etag;                       /* that it must have; NULL or "": whatever it has */
     int64_t first, count;                   /* the range of samples that is meant; count 0: all from `first` on */
     const fth_normalization *normalization; /* NULL: the set's own */
@@ -32,7 +34,7 @@ typedef struct fth_shard_facts {
     int64_t first, count;    /* the range, as far as there are samples: the data set has these alone */
 } fth_shard_facts;
 
-/* `folder` is made if need be. `limit_bytes`: on the disk, also of any one shard; 0: 400 MB. */
+/* `folder` is made if need be; one that other users own or may write to is as good as none. `limit_bytes`: on the disk, also of any one shard; 0: 400 MB. */
 fth_status fth_shard_cache_open(const char *folder, uint64_t limit_bytes, fth_shard_cache **cache);
 void fth_shard_cache_free(fth_shard_cache *cache);
 /* Lends the data set until the next call, which gives the same one where it is asked for the same. All of its samples are in

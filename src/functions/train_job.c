@@ -157,21 +157,15 @@ static char *name_brought_shard(const fth_train_parameters *p)
                                         : fth_format("%s-%.8s", file, hex);
 }
 
-static fth_status fetch(train_run *run, const char *url, const char *etag, int64_t first, int64_t count,
-                        fth_dataset **dataset, fth_shard_facts *facts)
+static fth_status fetch(train_run *run, const fth_shard_request *asked, fth_dataset **dataset, fth_shard_facts *facts)
 {
     const fth_normalization *normalization = fth_worker_normalization(run->client);
     double since_s = fth_clock_seconds();
-    fth_status status =
-        fth_shard_cache_get(run->job->shards,
-                            &(fth_shard_request){.url = url,
-                                                 .etag = etag,
-                                                 .first = first,
-                                                 .count = count,
-                                                 .normalization = normalization->channels > 0 ? normalization : NULL,
-                                                 .deadline = {fth_train_time_end(&run->time)},
-                                                 .stop = run->event->stop},
-                            dataset, facts);
+    fth_shard_request request = *asked;
+    request.normalization = normalization->channels > 0 ? normalization : NULL;
+    request.deadline = (fth_deadline){fth_train_time_end(&run->time)};
+    request.stop = run->event->stop;
+    fth_status status = fth_shard_cache_get(run->job->shards, &request, dataset, facts);
     count_time(since_s, &run->sums.fetch_s);
     run->sums.shard_bytes += status == FTH_OK ? facts->received_bytes : 0;
     return status;
@@ -190,7 +184,13 @@ static fth_status open_lease(train_run *run, fth_dataset *brought, const fth_sha
         facts = *brought_facts;
     } else {
         FTH_REQUIRE(*lease->url, FTH_CORRUPT, "the parameter server does not say where shard %s is", lease->shard);
-        FTH_TRY(fetch(run, lease->url, lease->etag, lease->first, lease->samples, &dataset, &facts));
+        FTH_TRY(fetch(run,
+                      &(fth_shard_request){.url = lease->url,
+                                           .foreign = !fth_http_is_loopback(run->parameters.server),
+                                           .etag = lease->etag,
+                                           .first = lease->first,
+                                           .count = lease->samples},
+                      &dataset, &facts));
     }
     FTH_REQUIRE(facts.count >= lease->samples, FTH_CORRUPT, "shard %s has %s, and the parameter server says %" PRId64,
                 lease->shard, FTH_COUNTED(facts.count, "sample"), lease->samples);
@@ -359,7 +359,8 @@ static fth_status train(train_run *run)
         goto out;
     }
     FTH_REQUIRE(name = name_brought_shard(p), FTH_NO_MEMORY, "no memory for a shard's name");
-    FTH_TRY(fetch(run, p->dataset_url, NULL, p->first, p->count, &brought, &facts));
+    FTH_TRY(fetch(run, &(fth_shard_request){.url = p->dataset_url, .first = p->first, .count = p->count}, &brought,
+                  &facts));
     FTH_TRY(work(
         run, &(fth_shard_offer){.run = p->continuation.run, .name = name, .samples = facts.count, .epochs = p->epochs},
         brought, &facts));

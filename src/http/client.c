@@ -3,6 +3,7 @@
  * Bodies are not copied more often than libcurl does: what is sent is read from the caller's memory, and what comes
  * goes into the caller's memory where there is a place for it. libcurl's own buffers are large: at a gigabyte a second
  * the number of calls is what costs. */
+#include <arpa/inet.h>
 #include <curl/curl.h>
 #include <inttypes.h>
 #include <math.h>
@@ -10,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
+#include <sys/socket.h>
 
 #include "http/http.h"
 #include "http/http_internal.h"
@@ -29,7 +31,7 @@ struct fth_http_client {
     CURL *curl;
     CURLM *multi; /* of an attentive client: waits in short pieces */
     char *ca_file, *pinned_key, *unix_socket;
-    bool no_proxy, insecure;
+    bool no_proxy, insecure, elsewhere;
 };
 
 /* One request under way. */
@@ -41,6 +43,7 @@ typedef struct request_state {
     size_t body_room, header_bytes, header_room;
     bool into_callers; /* the body goes to request->into or ->sink; decided by the answer's code */
     bool decided;
+    bool refused;      /* its server is here, which the client must not use */
     fth_status status; /* of our own callbacks */
 } request_state;
 
@@ -71,6 +74,7 @@ fth_status fth_http_client_open(const fth_http_client_options *options, fth_http
         client->unix_socket = options->unix_socket ? strdup(options->unix_socket) : NULL;
         client->no_proxy = options->no_proxy;
         client->insecure = options->insecure;
+        client->elsewhere = options->elsewhere;
         client->multi = options->attentive ? curl_multi_init() : NULL;
         FTH_REQUIRE(client->multi || !options->attentive, FTH_NO_MEMORY, "no memory for an HTTP client");
     }
@@ -202,6 +206,55 @@ static int watch(void *context, curl_off_t to_come, curl_off_t received, curl_of
 
 /* ---- a request ---- */
 
+/* ---- addresses ---- */
+
+/* This machine and what only it reaches, metadata services above all: 0/8, 127/8, 169.254/16. */
+static bool is_near_v4(const unsigned char bytes[4])
+{
+    return bytes[0] == 0 || bytes[0] == 127 || (bytes[0] == 169 && bytes[1] == 254);
+}
+
+/* ::, ::1, fe80::/10, fd00:ec2::/32 (AWS's metadata), and IPv4 within IPv6. */
+static bool is_near_v6(const struct in6_addr *address)
+{
+    static const unsigned char metadata[4] = {0xfd, 0x00, 0x0e, 0xc2};
+    return IN6_IS_ADDR_UNSPECIFIED(address) || IN6_IS_ADDR_LOOPBACK(address) || IN6_IS_ADDR_LINKLOCAL(address) ||
+           memcmp(address->s6_addr, metadata, sizeof metadata) == 0 ||
+           (IN6_IS_ADDR_V4MAPPED(address) && is_near_v4(address->s6_addr + 12));
+}
+
+/* Names have been resolved here, so that no name leads around it. */
+static curl_socket_t open_elsewhere(void *context, curlsocktype purpose, struct curl_sockaddr *address)
+{
+    request_state *state = context;
+    (void)purpose;
+    const struct sockaddr *peer = &address->addr;
+    if (peer->sa_family == AF_INET)
+        state->refused = is_near_v4((const unsigned char *)&((const struct sockaddr_in *)(const void *)peer)->sin_addr);
+    else
+        state->refused =
+            peer->sa_family != AF_INET6 || is_near_v6(&((const struct sockaddr_in6 *)(const void *)peer)->sin6_addr);
+    return state->refused ? CURL_SOCKET_BAD
+                          : socket(address->family, address->socktype | SOCK_CLOEXEC, address->protocol);
+}
+
+bool fth_http_is_loopback(const char *url)
+{
+    CURLU *parts = curl_url();
+    char *host = NULL;
+    struct in_addr v4;
+    bool loopback = false;
+    if (parts && curl_url_set(parts, CURLUPART_URL, url, 0) == CURLUE_OK &&
+        curl_url_get(parts, CURLUPART_HOST, &host, 0) == CURLUE_OK)
+        loopback = strcasecmp(host, "localhost") == 0 || strcmp(host, "[::1]") == 0 ||
+                   (inet_pton(AF_INET, host, &v4) == 1 && *(const unsigned char *)&v4 == 127);
+    curl_free(host);
+    curl_url_cleanup(parts);
+    return loopback;
+}
+
+/* ---- a request ---- */
+
 static long milliseconds(double seconds)
 {
     return seconds > 86400.0 * 20 ? 86400L * 20 * 1000 : (long)(seconds * 1000) + 1;
@@ -270,6 +323,10 @@ static void set_up(fth_http_client *client, request_state *state, struct curl_sl
         curl_easy_setopt(curl, CURLOPT_UNIX_SOCKET_PATH, client->unix_socket);
     if (client->no_proxy)
         curl_easy_setopt(curl, CURLOPT_PROXY, "");
+    if (client->elsewhere) {
+        curl_easy_setopt(curl, CURLOPT_OPENSOCKETFUNCTION, open_elsewhere);
+        curl_easy_setopt(curl, CURLOPT_OPENSOCKETDATA, state);
+    }
 }
 
 static fth_status explain(const request_state *state, CURLcode code, const char *detail, fth_deadline deadline)
@@ -290,6 +347,10 @@ static fth_status explain(const request_state *state, CURLcode code, const char 
     case CURLE_OUT_OF_MEMORY: status = FTH_NO_MEMORY; break;
     case CURLE_ABORTED_BY_CALLBACK: status = FTH_INTERRUPTED; break;
     default: status = FTH_PEER_LOST; break;
+    }
+    if (state->refused && code == CURLE_COULDNT_CONNECT) {
+        status = FTH_INVALID;
+        why = "refused: it leads to this machine itself or to a service of its link";
     }
     if (code == CURLE_SEND_FAIL_REWIND)
         why = "the server closed the connection before it answered";

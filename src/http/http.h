@@ -45,6 +45,8 @@ typedef struct fth_http_client_options {
     bool no_proxy;           /* metadata services: never through a proxy */
     bool insecure;           /* any certificate will do: whoever stands between can read and answer */
     bool attentive;          /* `progress` is called every 50 ms, also when nothing moves: long polls end quickly */
+    bool elsewhere; /* never connects to this machine or its link (loopback, link-local addresses), whatever a name
+                                resolves to: for URLs that somebody else chose. Refused: FTH_INVALID */
 } fth_http_client_options;
 
 fth_status fth_http_client_open(const fth_http_client_options *options,
@@ -101,6 +103,8 @@ void fth_http_response_release(fth_http_response *response);
 /* The value of a header of the answer in fresh memory, or NULL; free() it. */
 char *fth_http_header(const fth_http_response *response, const char *name);
 
+/* True if the URL's host is localhost or an address of the loopback. */
+bool fth_http_is_loopback(const char *url);
 /* A URL for messages: its public form (base/address.h), and no query at all. free() it. */
 char *fth_http_harmless_url(const char *url);
 /* Percent-encodes for URLs; '/' stays where `keep_slashes`. free() it. */

@@ -24,9 +24,10 @@ static fth_status read_registration(fth_worker_client *client, const fth_http_re
     const char *model = json_string_value(json_object_get(json, "model"));
     const char *input = json_string_value(json_object_get(json, "input"));
     const char *consistency = json_string_value(json_object_get(json, "consistency"));
+    const json_t *sequence = json_object_get(json, "sequence");
 
-    FTH_REQUIRE(name && fth_worker_name_valid(name) && model && input && consistency &&
-                    json_is_integer(json_object_get(json, "sequence")),
+    FTH_REQUIRE(name && fth_worker_name_valid(name) && model && input && consistency && json_is_integer(sequence) &&
+                    json_integer_value(sequence) >= 0 && json_integer_value(sequence) < INT64_MAX / 2,
                 FTH_CORRUPT, "%s does not answer as a parameter server does", client->connection.url);
     snprintf(client->name, sizeof client->name, "%s", name);
     free(client->registration.model);
@@ -42,7 +43,7 @@ static fth_status read_registration(fth_worker_client *client, const fth_http_re
                 FTH_CORRUPT, "%s answers with a normalization that cannot be used", client->connection.url);
     client->registration.waits = strncmp(consistency, "sync", 4) == 0;
     client->registration.lease_s = json_number_value(json_object_get(json, "lease_s"));
-    client->sequence = json_integer_value(json_object_get(json, "sequence"));
+    client->sequence = json_integer_value(sequence);
 
 out:
     json_decref(json);
@@ -175,9 +176,7 @@ fth_status fth_worker_open(const fth_worker_options *options, fth_worker_client 
     fth_worker_set_deadline(client, options->deadline);
     client->stop = options->stop;
     client->function = options->function ? json_deep_copy(options->function) : NULL;
-    const char *host = strstr(client->connection.url, "://") + 3;
-    client->is_local =
-        strncmp(host, "127.", 4) == 0 || strncmp(host, "localhost", 9) == 0 || strncmp(host, "[::1]", 5) == 0;
+    client->is_local = fth_http_is_loopback(client->connection.url);
     client->connection.options =
         (fth_http_client_options){.ca_file = client->connection.ca_file, .pinned_key = client->connection.pinned_key};
     FTH_TRY(draw_names(client, options->worker));

@@ -249,6 +249,55 @@ static void refuses_addresses_and_sizes(void **state)
                      FTH_INTERRUPTED);
 }
 
+/* What another machine names is neither a file of this one nor one of its services, however it is written. */
+static void keeps_foreign_addresses_away(void **state)
+{
+    fixture *f = *state;
+    fth_shard_facts facts;
+    fth_dataset *dataset = NULL;
+    char path[TEST_MAX_PATH], file[TEST_MAX_PATH + 8];
+    static const char *const hosts[] = {"127.0.0.1",      "localhost", "127.1", "2130706433",      "0.0.0.0",
+                                        "[::1]",          "[fe80::1]", "[::]",  "[fd00:ec2::254]", "[::ffff:127.0.0.1]",
+                                        "169.254.169.254"};
+    must_get(f, NULL, 0, 1, &facts); /* and a connection that is open already is not used for it */
+    int requests = f->source.requests;
+    for (size_t i = 0; i < FTH_COUNT_OF(hosts); i++) {
+        snprintf(f->url, sizeof f->url, "http://%s:%d/x?sig=secret", hosts[i], f->server.port);
+        fth_status status = fth_shard_cache_get(
+            f->cache, &(fth_shard_request){.url = f->url, .foreign = true, .deadline = fth_deadline_in(60)}, &dataset,
+            &facts);
+        if (strcmp(hosts[i], "[fe80::1]") != 0) /* without a zone libcurl may not try at all */
+            assert_int_equal(status, FTH_INVALID);
+        assert_int_not_equal(status, FTH_OK);
+        assert_null(strstr(fth_error_message(), "secret"));
+    }
+    assert_int_equal(f->source.requests, requests);
+    test_write("here.tar.gz", f->source.archive.bytes, f->source.archive.size_bytes);
+    snprintf(file, sizeof file, "file://%s", test_path(path, "here.tar.gz"));
+    fth_shard_request local = {.url = file, .foreign = true, .deadline = fth_deadline_in(9)};
+    assert_int_equal(fth_shard_cache_get(f->cache, &local, &dataset, &facts), FTH_INVALID);
+    assert_message_has("must not choose files of this one");
+    local.foreign = false;
+    assert_int_equal(fth_shard_cache_get(f->cache, &local, &dataset, &facts), FTH_OK);
+}
+
+/* Anybody can make a folder in /tmp, and put shards there that somebody else trains with. */
+static void uses_no_folder_of_others(void **state)
+{
+    fixture *f = *state;
+    fth_shard_facts facts;
+    must_get(f, NULL, 0, 1, &facts);
+    assert_int_equal(count_files(f, ".shard"), 1);
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(chmod(f->folder, i == 0 ? 0722 : 0700), 0);
+        if (i == 1 && chown(f->folder, 12345, 12345) != 0)
+            break; /* only root can */
+        open_cache(f, 0);
+        must_get(f, NULL, 0, 1, &facts);
+        assert_int_equal(facts.received_bytes, f->source.archive.size_bytes); /* in spite of the one that lies there */
+    }
+}
+
 static void get_another(fixture *f, int number, fth_shard_facts *facts)
 {
     snprintf(strstr(f->url, "/mnist/"), 40, "/mnist/part-%d.tar.gz", number);
@@ -259,6 +308,8 @@ static void removes_what_was_used_longest_ago(void **state)
 {
     fixture *f = *state;
     fth_shard_facts facts;
+    char others[TEST_MAX_PATH];
+    test_write("cache/deep/backup.tar", f->source.archive.bytes, f->source.archive.size_bytes);
     open_cache(f, 3 * 4096);
     for (int i = 1; i <= 3; i++)
         get_another(f, i, &facts);
@@ -271,6 +322,7 @@ static void removes_what_was_used_longest_ago(void **state)
     assert_int_equal(facts.received_bytes, 0);
     get_another(f, 2, &facts);
     assert_true(facts.received_bytes > 0);
+    assert_true(fth_file_exists(test_path(others, "cache/deep/backup.tar"))); /* not the cache's to remove */
 }
 
 /* Damage of any byte of a file in the cache is a miss, and what is not ours in the folder stays. */
@@ -378,6 +430,8 @@ int main(void)
         TEST(keeps_nothing_without_an_etag),
         TEST(tries_again_and_gives_up),
         TEST(refuses_addresses_and_sizes),
+        TEST(keeps_foreign_addresses_away),
+        TEST(uses_no_folder_of_others),
         TEST(removes_what_was_used_longest_ago),
         TEST(takes_no_damaged_file),
         TEST(reads_local_files),

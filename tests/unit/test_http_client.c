@@ -187,6 +187,23 @@ static void escapes(void **state)
     free(text);
 }
 
+static void loopback_is_the_host_alone(void **state)
+{
+    (void)state;
+    static const char *const here[] = {"http://127.0.0.1:1", "https://localhost:2/x", "http://u:p@127.8.9.1",
+                                       "http://[::1]:29500", "http://LOCALHOST"};
+    static const char *const elsewhere[] = {"http://127.example.org",
+                                            "http://localhost.example.org:2",
+                                            "http://127.0.0.1@example.org",
+                                            "http://10.0.0.1/127.0.0.1",
+                                            "localhost",
+                                            ""};
+    for (size_t i = 0; i < FTH_COUNT_OF(here); i++)
+        assert_true(fth_http_is_loopback(here[i]));
+    for (size_t i = 0; i < FTH_COUNT_OF(elsewhere); i++)
+        assert_false(fth_http_is_loopback(elsewhere[i]));
+}
+
 static void backoff_doubles_and_ends(void **state)
 {
     (void)state;
@@ -214,6 +231,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(requests_can_be_ended, start, stop),
         cmocka_unit_test_setup_teardown(heads_have_no_body, start, stop),
         cmocka_unit_test(escapes),
+        cmocka_unit_test(loopback_is_the_host_alone),
         cmocka_unit_test(backoff_doubles_and_ends),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
