@@ -1,5 +1,6 @@
 /* Finding and opening back ends: the built-in ones by name, others as plugins loaded at run time. */
 #include <stdatomic.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "backend/backend.h"
@@ -36,7 +37,13 @@ static fth_status find_plugin(const char *name, char path[FTH_PLUGIN_PATH_SIZE])
     if (*name == '\0' || name[strspn(name, "abcdefghijklmnopqrstuvwxyz0123456789_")] != '\0')
         return fth_fail(FTH_INVALID, "'%s' is not a device; use auto, cpu or the name of a back-end plugin", name);
     fth_status status = fth_plugin_find(name, path);
-    return status == FTH_OK ? status : fth_fail_within(status, "there is no device '%s' (built in is cpu)", name);
+    if (status == FTH_OK)
+        return FTH_OK;
+    char names[128] = "";
+    size_t length = 0;
+    for (const fth_builtin_backend *row = fth_builtin_backends; row->name && length < sizeof names; row++)
+        length += (size_t)snprintf(names + length, sizeof names - length, "%s%s", length > 0 ? ", " : "", row->name);
+    return fth_fail_within(status, "there is no device '%s' (built in: %s)", name, names);
 }
 
 static fth_status find_backend(const char *name, const fth_backend **backend)
