@@ -5,7 +5,7 @@
  * archive, are in FOLDER/<hash of URL and ETag>.tar beside it. A file's time is that of its last use.
  *
  *     nothing -> .tmp-... (grows) -> header with ETag, size and checksum -> renamed
- *                broken off: removed, or by whoever finds it an hour later
+ *                broken off: removed at once, or when it is found an hour later
  *
  * Bytes come into a file and are mapped, so that an archive takes no memory of its own while it is read. */
 #include "functions/shard_cache.h"
@@ -290,7 +290,7 @@ static void plain_etag(const char *given, char etag[128])
 typedef struct shard_download {
     fth_shard_cache *cache;
     const fth_shard_request *request;
-    char *told_url;
+    char *shown_url;
     char temporary[64]; /* "": it has no name */
     int descriptor;
     uint64_t received_bytes; /* by all tries */
@@ -364,7 +364,7 @@ static fth_status request_once(shard_download *download, const char *cached_etag
                                                              .progress_context = download},
                                          response);
     if (request->stop && request->stop->asked)
-        return fth_fail(FTH_INTERRUPTED, "stopped while fetching %s", download->told_url);
+        return fth_fail(FTH_INTERRUPTED, "stopped while fetching %s", download->shown_url);
     if (status == FTH_OK)
         *answered = response->code < 500 && response->code != 429 && response->code != 408;
     return status;
@@ -377,7 +377,7 @@ static fth_status explain_code(const shard_download *download, int code)
                       : code >= 300 && code < 400  ? ": redirects are not followed; give the address itself"
                                                    : "";
     return fth_fail(code >= 500 || code == 429 ? FTH_IO : FTH_INVALID, "fetch %s: the server answered %d%s",
-                    download->told_url, code, why);
+                    download->shown_url, code, why);
 }
 
 /* Tries until there is an answer: *fresh is true where the body has come, and false where the cached one is right. */
@@ -395,8 +395,12 @@ static fth_status fetch(shard_download *download, const char *cached_etag, char 
         if (answered)
             break;
         bool hopeless = status != FTH_OK && status != FTH_PEER_LOST && status != FTH_TIMEOUT;
-        if (hopeless || tries >= MAX_TRIES || !fth_backoff_wait(&backoff, 0, download->request->deadline)) {
-            status = status != FTH_OK ? status : explain_code(download, response.code);
+        if (status == FTH_OK)
+            status = explain_code(download, response.code);
+        if (hopeless || tries >= MAX_TRIES)
+            goto out;
+        if (!fth_backoff_wait(&backoff, 0, download->request->deadline)) {
+            status = fth_fail_within(FTH_TIMEOUT, "there was no time to try again");
             goto out;
         }
     }
@@ -422,7 +426,7 @@ static fth_status publish(shard_download *download, const char *name, const char
     shard_header header = {0};
 
     FTH_REQUIRE(map_descriptor(download->descriptor, shard) && shard->mapped_bytes > sizeof header, FTH_CORRUPT,
-                "%s: is empty", download->told_url);
+                "%s: is empty", download->shown_url);
     shard->bytes = shard->mapping + sizeof header;
     shard->size_bytes = shard->mapped_bytes - sizeof header;
     snprintf(shard->etag, sizeof shard->etag, "%s", etag);
@@ -455,8 +459,8 @@ static fth_status get_remote(fth_shard_cache *cache, const fth_shard_request *re
     name_file(public_url, "", ".shard", name);
     if (find_cached(cache, name, shard) && *wanted && strcmp(wanted, shard->etag) == 0)
         return FTH_OK;
-    download.told_url = fth_http_harmless_url(request->url);
-    FTH_REQUIRE(download.told_url, FTH_NO_MEMORY, "no memory for an address");
+    download.shown_url = fth_http_harmless_url(request->url);
+    FTH_REQUIRE(download.shown_url, FTH_NO_MEMORY, "no memory for an address");
     fth_http_client **client = &cache->clients[request->foreign];
     if (!*client)
         FTH_TRY(
@@ -466,13 +470,13 @@ static fth_status get_remote(fth_shard_cache *cache, const fth_shard_request *re
     if (fresh) {
         release_bytes(shard);
         FTH_REQUIRE(!*wanted || strcmp(etag, wanted) == 0, FTH_CORRUPT,
-                    "%s: has the ETag %s, not %s: it has been replaced since it was listed", download.told_url, etag,
+                    "%s: has the ETag %s, not %s: it has been replaced since it was listed", download.shown_url, etag,
                     wanted);
         FTH_TRY(publish(&download, name, etag, shard));
     }
     FTH_REQUIRE(!*wanted || strcmp(shard->etag, wanted) == 0, FTH_CORRUPT,
-                "%s: has the ETag %s, not %s: it has been replaced since it was listed", download.told_url, shard->etag,
-                wanted);
+                "%s: has the ETag %s, not %s: it has been replaced since it was listed", download.shown_url,
+                shard->etag, wanted);
 
 out:
     *received_bytes = download.received_bytes;
@@ -480,7 +484,7 @@ out:
         close(download.descriptor);
     if (*download.temporary)
         unlinkat(cache->folder, download.temporary, 0);
-    free(download.told_url);
+    free(download.shown_url);
     return status;
 }
 
@@ -538,11 +542,11 @@ static bool is_same(const opened_from *a, const opened_from *b)
 static fth_status open_set(fth_shard_cache *cache, const fth_shard_request *request, const char *public_url,
                            const shard_bytes *shard, fth_dataset **dataset)
 {
-    char name[48], *unpacked = NULL, *told = fth_http_harmless_url(public_url);
+    char name[48], *unpacked = NULL, *shown = fth_http_harmless_url(public_url);
     name_file(public_url, shard->etag, ".tar", name);
     if (cache->path && *shard->etag)
         unpacked = fth_path_join(cache->path, name);
-    fth_status status = fth_archive_set_open(shard->bytes, shard->size_bytes, told ? told : "a shard",
+    fth_status status = fth_archive_set_open(shard->bytes, shard->size_bytes, shown ? shown : "a shard",
                                              &(fth_archive_set_options){.first = request->first,
                                                                         .count = request->count,
                                                                         .normalization = request->normalization,
@@ -558,7 +562,7 @@ static fth_status open_set(fth_shard_cache *cache, const fth_shard_request *requ
         make_room(cache, name);
     }
     free(unpacked);
-    free(told);
+    free(shown);
     return status;
 }
 

@@ -51,13 +51,13 @@ typedef struct train_run {
     fth_train_parameters parameters;
     fth_worker_client *client;
     fth_engine *engine;   /* of the job's model, as is */
-    fth_replica *replica; /* this */
+    fth_replica *replica; /* this; both NULL until there is a model */
     fth_shard_lease lease;
     fth_train_time time;
     train_sums sums;
-    int64_t version_at_start;
-    bool finished;       /* the server has nothing left to do */
-    const char *stopped; /* why it ended before: "deadline", "stop"; NULL: it did not */
+    int64_t version_at_start; /* of the model; as the invocation before left it, until there is one */
+    bool finished;            /* the server has nothing left to do */
+    const char *stopped;      /* why it ended before: "deadline", "stop"; NULL: it did not */
 } train_run;
 
 /* ---- time ---- */
@@ -85,13 +85,14 @@ static bool must_end(train_run *run)
     return run->stopped != NULL;
 }
 
-/* A request that was given up at the end of the time is no failure: the server knows whether it arrived. */
+/* A request that was given up at the end of the time is no failure: the server knows whether it arrived. FTH_TIMEOUT is always
+ * that: what waits has no other deadline. */
 static fth_status forgive_the_end(train_run *run, fth_status status)
 {
+    double end_s = fth_train_time_end(&run->time);
     if (status == FTH_INTERRUPTED && is_stopped(run))
         run->stopped = "stop";
-    else if ((status == FTH_TIMEOUT || status == FTH_PEER_LOST) &&
-             fth_clock_seconds() >= fth_train_time_end(&run->time))
+    else if ((status == FTH_TIMEOUT && isfinite(end_s)) || (status == FTH_PEER_LOST && fth_clock_seconds() >= end_s))
         run->stopped = "deadline";
     else
         return status;
@@ -343,6 +344,8 @@ static int count_threads(const train_run *run)
     return (int)(given < 1 ? 1 : given < usable ? given : usable);
 }
 
+/* Time that runs out is no failure, not even before there is a model: a chain of invocations outlives a server that is away for a
+ * while. But the first of a chain has nothing to continue, and its caller had better learn that the address is wrong. */
 static fth_status train(train_run *run)
 {
     fth_status status = FTH_OK;
@@ -355,7 +358,7 @@ static fth_status train(train_run *run)
     FTH_TRY(fth_train_model_get(run->job->model, p, count_threads(run), run->client, &run->engine, &run->replica));
     run->version_at_start = fth_replica_version(run->replica);
     if (!p->dataset_url) {
-        status = work(run, NULL, NULL, NULL);
+        FTH_TRY(work(run, NULL, NULL, NULL));
         goto out;
     }
     FTH_REQUIRE(name = name_brought_shard(p), FTH_NO_MEMORY, "no memory for a shard's name");
@@ -367,11 +370,11 @@ static fth_status train(train_run *run)
 
 out:
     free(name);
-    return status;
+    return !run->replica && p->continuation.invocations == 0 ? status : forgive_the_end(run, status);
 }
 
-/* Says what was used, and unregisters; the server then gives the shard to others. */
-static void say_goodbye(train_run *run, fth_status status, uint64_t *received_bytes, uint64_t *sent_bytes)
+/* What was used, for the server's record, which is sent when the worker unregisters. */
+static void report_usage(train_run *run, fth_status status, uint64_t *received_bytes, uint64_t *sent_bytes)
 {
     if (!run->client)
         return;
@@ -390,13 +393,20 @@ static void say_goodbye(train_run *run, fth_status status, uint64_t *received_by
 
 /* ---- the result ---- */
 
+/* Of the model, as far as it was seen. */
+static int64_t last_version(const train_run *run)
+{
+    return run->replica ? fth_replica_version(run->replica) : run->parameters.continuation.version;
+}
+
 static fth_status make_result(const train_run *run, uint64_t received_bytes, uint64_t sent_bytes, json_t **result)
 {
     const train_sums *sums = &run->sums;
     const double samples = (double)sums->samples;
+    const char *worker = run->client ? fth_worker_name(run->client) : run->parameters.worker;
     json_t *json =
-        json_pack("{s:s, s:s, s:s, s:I, s:I, s:I, s:I}", "job", "train", "worker", fth_worker_name(run->client), "run",
-                  run->parameters.continuation.run, "version", (json_int_t)fth_replica_version(run->replica), "samples",
+        json_pack("{s:s, s:s, s:s, s:I, s:I, s:I, s:I}", "job", "train", "worker", worker ? worker : "", "run",
+                  run->parameters.continuation.run, "version", (json_int_t)last_version(run), "samples",
                   (json_int_t)sums->samples, "steps", (json_int_t)sums->steps, "pushes", (json_int_t)sums->pushes);
     if (!json)
         return fth_fail(FTH_NO_MEMORY, "no memory for a result");
@@ -425,7 +435,7 @@ static fth_status count_idle(train_run *run, fth_train_continuation *next)
 
     *next = *before;
     next->invocations++;
-    next->version = fth_replica_version(run->replica);
+    next->version = last_version(run);
     next->idle = moved ? 0 : before->idle + 1;
     FTH_REQUIRE(next->idle < FTH_MAX_IDLE_INVOCATIONS, FTH_TIMEOUT,
                 "%d invocations in a row could not push a gradient before their time was over, and nobody else did: "
@@ -490,7 +500,7 @@ static void close_job(void *state)
     free(job);
 }
 
-/* Of this user alone: whoever else writes there would choose what is trained with. */
+/* Of this user alone: shard_cache.h uses no folder that others can write to. */
 static char *usual_folder(void)
 {
     const char *temporary = getenv("TMPDIR");
@@ -529,8 +539,9 @@ static fth_status run_job(void *state, const fth_invocation_event *event, json_t
         FTH_TRY(fth_self_invocation_check(event));
     run.time = (fth_train_time){
         .began_s = event->began_s, .deadline_s = event->deadline_s, .asked_margin_s = run.parameters.margin_s};
+    run.version_at_start = run.parameters.continuation.version;
     status = train(&run);
-    say_goodbye(&run, status, &received_bytes, &sent_bytes);
+    report_usage(&run, status, &received_bytes, &sent_bytes);
     FTH_TRY(status);
     FTH_TRY(make_result(&run, received_bytes, sent_bytes, &made));
     fth_worker_close(run.client); /* before another invocation, which may be given what this one returns */

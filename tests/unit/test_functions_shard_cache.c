@@ -220,7 +220,7 @@ static void tries_again_and_gives_up(void **state)
     assert_int_equal(fth_shard_cache_get(f->cache,
                                          &(fth_shard_request){.url = f->url, .deadline = fth_deadline_in(0.3)},
                                          &dataset, &facts),
-                     FTH_IO);
+                     FTH_TIMEOUT);
     assert_message_has("503");
     assert_int_equal(count_files(f, ""), 3);
 }
