@@ -12,7 +12,7 @@
 #include "base/process.h"
 #include "parameters/client_internal.h"
 
-#define GOODBYE_S 5.0
+#define UNREGISTER_S 5.0
 
 /* ---- registering ---- */
 
@@ -29,11 +29,16 @@ static fth_status read_registration(fth_worker_client *client, const fth_http_re
     FTH_REQUIRE(name && fth_worker_name_valid(name) && model && input && consistency && json_is_integer(sequence) &&
                     json_integer_value(sequence) >= 0 && json_integer_value(sequence) < INT64_MAX / 2,
                 FTH_CORRUPT, "%s does not answer as a parameter server does", client->connection.url);
-    snprintf(client->name, sizeof client->name, "%s", name);
+    if (!client->keeper.running)
+        snprintf(client->name, sizeof client->name, "%s", name);
+    FTH_REQUIRE(strcmp(client->name, name) == 0, FTH_CORRUPT, "%s registers %s again under another name",
+                client->connection.url, client->name);
     free(client->registration.model);
     free(client->registration.input);
     client->registration.model = fth_format("%s", model);
     client->registration.input = fth_format("%s", input);
+    FTH_REQUIRE(client->registration.model && client->registration.input, FTH_NO_MEMORY,
+                "no memory to register a worker");
     client->registration.classes = (int)json_integer_value(json_object_get(json, "classes"));
     client->registration.normalization = (fth_normalization){0};
     const json_t *normalization = json_object_get(json, "normalization");
@@ -201,7 +206,7 @@ static void unregister(fth_worker_client *client)
     char *body = json ? json_dumps(json, JSON_COMPACT) : NULL;
     if (body && fth_client_ask_once(client, client->connection.http,
                                     &(fth_question){"POST", "/unregisterWorker", body, strlen(body), NULL, 0, 0, 0, 0},
-                                    GOODBYE_S, &response) == FTH_OK)
+                                    UNREGISTER_S, &response) == FTH_OK)
         fth_http_response_release(&response);
     free(body);
     json_decref(json);

@@ -51,7 +51,7 @@ typedef struct fth_client_traffic {
 
 struct fth_worker_client {
     fth_client_connection connection;
-    char name[FTH_MAX_WORKER_NAME + 1], instance[33];
+    char name[FTH_MAX_WORKER_NAME + 1], instance[33]; /* set before the keeper's thread starts, which reads them too */
     double patience_s;
     _Atomic double deadline_s; /* of the monotonic clock, as the keeper's thread reads it too; INFINITY: none */
     const fth_stop *stop;      /* or NULL */
