@@ -142,7 +142,7 @@ static fth_status read_shards(const json_t *root, const char *source, fth_shard_
     manifest->shard_count = count;
     for (size_t i = 0; i < count; i++) {
         FTH_TRY(read_shard(json_array_get(shards, i), source, &manifest->shards[i]));
-        sum += manifest->shards[i].samples; /* at most 2^16 * 2^48: no overflow before the check below */
+        sum += manifest->shards[i].samples; /* each is 2^48 at most, and so is the sum before: no overflow */
         FTH_REQUIRE(sum <= manifest->samples, FTH_CORRUPT, "%s: its shards have more than its %s", source,
                     FTH_COUNTED(manifest->samples, "sample"));
     }

@@ -6,7 +6,7 @@
  *     POST /runtime/init/error                 there is no function to run
  *
  * Lambda freezes the process between invocations; nothing here runs meanwhile. An invocation that is wrong (its event is no
- * object, its deadline no time) is answered with an error, and the loop goes on. Where the Runtime API itself is wrong there is
+ * object, its deadline no time) is answered with an error, and the loop continues. Where the Runtime API itself is wrong there is
  * nobody to answer, and the loop ends. */
 #include "functions/lambda.h"
 
@@ -18,7 +18,7 @@
 #include "http/http.h"
 
 enum { MOST_ID = 128 };
-#define PATIENCE_S   5.0   /* that a Runtime API which does not answer is tried again, unless told */
+#define PATIENCE_S   5.0   /* that a Runtime API which does not answer is tried again, unless options say otherwise */
 #define ANSWER_S     30.0  /* for handing in a result */
 #define LONG_POLL_S  86400 /* nothing moves while there is no invocation */
 #define MEBIBYTE     (UINT64_C(1) << 20)

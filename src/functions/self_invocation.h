@@ -6,7 +6,7 @@
 
 enum { FTH_SELF_ID_SIZE = 80 };
 
-/* True if what it takes is there; else the message says what is missing. Asked before the work begins. */
+/* FTH_INVALID, saying what is missing, where it could not invoke itself. For before the work begins. */
 fth_status fth_self_invocation_check(const fth_invocation_event *event);
 
 /* Invokes the function of `event` again with `parameters`, and does not wait for its end. `id` is the new invocation's. */

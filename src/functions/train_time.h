@@ -1,4 +1,4 @@
-/* How much of an invocation's time is left, and what fits into it. Pure: whoever asks says what time it is. */
+/* How much of an invocation's time is left, and what fits into it. Pure: the caller says what time it is. */
 #ifndef FTH_FUNCTIONS_TRAIN_TIME_H
 #define FTH_FUNCTIONS_TRAIN_TIME_H
 
@@ -14,7 +14,7 @@ typedef struct fth_train_time {
 void fth_train_time_note_batch(fth_train_time *time, double seconds);
 void fth_train_time_note_push(fth_train_time *time, double seconds); /* with the pull that goes with it */
 
-/* What is kept for giving back the shard, the goodbye and the answer: twice a push, 0.2 s at least, and a tenth of the
+/* What is kept for unregistering, which gives back the shard, and for the answer: twice a push, 0.2 s at least, and a tenth of the
  * whole at most. */
 double fth_train_time_margin(const fth_train_time *time);
 /* When the work has to be over. */

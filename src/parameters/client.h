@@ -27,7 +27,7 @@ typedef struct fth_worker_options {
 
 /* Registers. */
 fth_status fth_worker_open(const fth_worker_options *options, fth_worker_client **client);
-/* Sets the options' deadline anew, for what is done from now on. */
+/* Replaces the options' deadline, for what is done from now on. */
 void fth_worker_set_deadline(fth_worker_client *client, fth_deadline deadline);
 /* Unregisters, if the server still answers, and frees. */
 void fth_worker_close(fth_worker_client *client);

@@ -97,7 +97,7 @@ fth_status fth_client_ask(fth_worker_client *client, const fth_question *q, fth_
 {
     fth_backoff backoff = {.most_s = RETRY_MOST_S};
     fth_deadline deadline = fth_client_give_up(client);
-    bool told = false;
+    bool warned = false;
     for (;;) {
         *response = (fth_http_response){0};
         fth_status status = fth_client_ask_once(client, client->connection.http, q, REQUEST_S, response);
@@ -118,10 +118,10 @@ fth_status fth_client_ask(fth_worker_client *client, const fth_question *q, fth_
         else
             snprintf(why, sizeof why, "%s", fth_error_message());
         fth_http_response_release(response);
-        if (!told && backoff.tries >= 3)
+        if (!warned && backoff.tries >= 3)
             fth_log_warning("the parameter server %s does not take requests now; trying again for %.0f s: %s",
                             client->connection.url, client->patience_s, why);
-        told = told || backoff.tries >= 3;
+        warned = warned || backoff.tries >= 3;
         fth_client_wait(client, fth_backoff_next_s(&backoff, pause_s), deadline);
         status = fth_client_fail_if_stopped(client);
         if (status != FTH_OK)

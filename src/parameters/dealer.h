@@ -33,7 +33,7 @@ void fth_shard_dealer_free(fth_shard_dealer *dealer);
 /* Answer, or hold, a request of a live worker; the item is the dealer's from then on. */
 void fth_shard_dealer_take(fth_shard_dealer *dealer, fth_item *item);
 void fth_shard_dealer_return(fth_shard_dealer *dealer, fth_item *item);
-/* The table, for whoever may read it. */
+/* Answers with the table. */
 void fth_shard_dealer_list(fth_shard_dealer *dealer, fth_item *item);
 
 /* Whether the samples of a gradient are what comes next of their shard; also where it is of none. */
@@ -46,7 +46,7 @@ void fth_shard_dealer_worker_left(fth_shard_dealer *dealer, const char *worker, 
 
 /* Answers those that can be answered by now. *next_s is lowered to when the next one's time is over. */
 void fth_shard_dealer_look(fth_shard_dealer *dealer, double *next_s);
-/* Refuses whoever still waits. */
+/* Refuses the requests that still wait. */
 void fth_shard_dealer_end(fth_shard_dealer *dealer);
 
 /* As step events have it: how many shards are listed, held and done; NULL where there are none. */
