@@ -5,6 +5,10 @@
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+
+/* Areas from this size on are of huge pages where the system gives them: the first touch of a page costs more than filling it. */
+static const size_t huge_page = (size_t)2 << 20;
 
 fth_status fth_allocate(size_t count, size_t size, void *pointer_to_pointer)
 {
@@ -19,9 +23,12 @@ fth_status fth_allocate(size_t count, size_t size, void *pointer_to_pointer)
 fth_status fth_allocate_aligned(size_t size_bytes, void *pointer_to_pointer)
 {
     size_t rounded = fth_align_up(size_bytes ? size_bytes : 1, FTH_ALIGNMENT);
-    void *memory = rounded >= size_bytes ? aligned_alloc(FTH_ALIGNMENT, rounded) : NULL;
+    const bool large = rounded >= 2 * huge_page;
+    void *memory = rounded >= size_bytes ? aligned_alloc(large ? huge_page : FTH_ALIGNMENT, rounded) : NULL;
     if (!memory)
         return fth_fail(FTH_NO_MEMORY, "no memory for %.1f MB", (double)size_bytes / 1e6);
+    if (large)
+        madvise(memory, rounded / huge_page * huge_page, MADV_HUGEPAGE);
     memset(memory, 0, rounded);
     memcpy(pointer_to_pointer, &memory, sizeof memory);
     return FTH_OK;
