@@ -17,6 +17,7 @@
 #include "platform/files.h"
 
 static const int64_t max_package_bytes = 250 << 20; /* as Lambda has it */
+enum { ENTRY_BYTES = 4096 };                        /* that an entry counts for, empty or not */
 static const int smallest_mb = 1, largest_mb = 1 << 20, usual_mb = 256;
 static const double usual_timeout_s = 300, longest_timeout_s = 86400;
 
@@ -55,10 +56,12 @@ static fth_status copy_entry(struct archive *from, struct archive *to, const cha
     while ((got = archive_read_data_block(from, &bytes, &size, &offset)) == ARCHIVE_OK) {
         *left -= (int64_t)size;
         if (*left < 0)
-            return fth_fail(FTH_INVALID, "unpack %s: more than %lld MB", zip, (long long)(max_package_bytes >> 20));
+            break;
         if (archive_write_data_block(to, bytes, size, offset) != ARCHIVE_OK)
             return fth_fail(FTH_IO, "unpack %s: %s", zip, archive_error_string(to));
     }
+    if (*left < 0)
+        return fth_fail(FTH_INVALID, "unpack %s: more than %lld MB", zip, (long long)(max_package_bytes >> 20));
     return got == ARCHIVE_EOF ? FTH_OK : fth_fail(FTH_CORRUPT, "unpack %s: %s", zip, archive_error_string(from));
 }
 
@@ -89,6 +92,7 @@ static fth_status unpack(const char *zip, const char *folder)
         free(path);
         FTH_REQUIRE(archive_write_header(to, entry) == ARCHIVE_OK, FTH_IO, "unpack %s: %s", zip,
                     archive_error_string(to));
+        left -= ENTRY_BYTES;
         FTH_TRY(copy_entry(from, to, zip, &left));
         FTH_REQUIRE(archive_write_finish_entry(to) == ARCHIVE_OK, FTH_IO, "unpack %s: %s", zip,
                     archive_error_string(to));

@@ -144,10 +144,8 @@ static fth_status keep_zip(const char *folder, const char *base64, char **path)
         length > 0 && length < INT32_MAX ? EVP_DecodeBlock(bytes, (const unsigned char *)base64, (int)length) : -1;
     FTH_REQUIRE(size > 0, FTH_INVALID,
                 "Could not unzip uploaded file. Please check your file, then try to upload again.");
-    while (length > 0 && base64[length - 1] == '=') { /* which count as bytes */
-        length--;
+    for (int i = 0; i < 2 && base64[length - 1 - (size_t)i] == '='; i++) /* which count as bytes */
         size--;
-    }
     FTH_TRY(fth_make_id(16, id));
     *path = fth_format("%s/" FTH_FILE_TEMPORARY "%s.zip", folder, id);
     FTH_TRY(fth_write_private(*path, bytes, (size_t)size));

@@ -487,20 +487,43 @@ void fth_openwhisk_handle(void *context, fth_exchange *exchange)
 
 /* ---- web actions ---- */
 
-static bool is_web_action(const char *folder, const char *name)
+/* The value of an annotation, the last one of that name; NULL: there is none. */
+static const json_t *find_annotation(const fth_action *action, const char *key)
 {
-    fth_action action;
-    bool web = false;
-    if (!fth_action_exists(folder, name) || fth_action_load(folder, name, &action) != FTH_OK)
-        return false;
-    const json_t *annotations = json_object_get(action.facts, "annotations");
+    const json_t *annotations = json_object_get(action->facts, "annotations"), *value = NULL;
     for (size_t i = 0; i < json_array_size(annotations); i++) {
         const json_t *each = json_array_get(annotations, i);
-        if (strcmp(fth_json_text(each, "key", ""), "web-export") == 0)
-            web = json_is_true(json_object_get(each, "value"));
+        if (strcmp(fth_json_text(each, "key", ""), key) == 0)
+            value = json_object_get(each, "value");
     }
-    fth_action_release(&action);
-    return web;
+    return value;
+}
+
+/* "require-whisk-auth" of a web action: true asks for the key, a text or number for that in a header. Refuses the others. */
+static bool admit_to_web(const fth_platform_service *service, const fth_action *action, fth_exchange *exchange)
+{
+    const json_t *required = find_annotation(action, "require-whisk-auth");
+    const char *given = fth_exchange_header(exchange, "X-Require-Whisk-Auth");
+    char number[32] = "";
+    if (!required || json_is_false(required))
+        return true;
+    if (json_is_true(required))
+        return fth_openwhisk_admit(service, exchange);
+    snprintf(number, sizeof number, "%lld", (long long)json_integer_value(required));
+    const char *secret = json_is_integer(required) ? number : json_string_value(required);
+    if (secret && given && strlen(secret) == strlen(given) && CRYPTO_memcmp(secret, given, strlen(given)) == 0)
+        return true;
+    refuse(exchange, 401, "Authentication is possible but has failed or not yet been provided.");
+    return false;
+}
+
+/* What the action was deployed with holds for callers from the web, whom nobody knows. */
+static bool overrides_parameters(const fth_action *action, const json_t *value)
+{
+    const char *key;
+    json_t *own;
+    json_object_foreach(action->parameters, key, own) if (json_object_get(value, key)) return true;
+    return false;
 }
 
 static void answer_web(const fth_platform_service *service, fth_exchange *exchange, const char *id,
@@ -530,15 +553,26 @@ void fth_openwhisk_web(void *context, fth_exchange *exchange)
     char *ending = strrchr(name, '.');
     if (ending && strcmp(ending, ".json") == 0)
         *ending = '\0';
-    json_t *value = size > 0 ? json_loadb(body, size, 0, NULL) : json_object();
-    if (!is_web_action(fth_service_folder(service), name))
+    const char *folder = fth_service_folder(service);
+    fth_action action = {0};
+    if (!fth_action_exists(folder, name) || fth_action_load(folder, name, &action) != FTH_OK ||
+        !json_is_true(find_annotation(&action, "web-export"))) {
         refuse_missing(exchange);
+        fth_action_release(&action);
+        return;
+    }
+    json_t *value = size > 0 ? json_loadb(body, size, 0, NULL) : json_object();
+    if (!admit_to_web(service, &action, exchange))
+        fth_log_debug("a request to the web action %s is refused", name);
     else if (!json_is_object(value))
         refuse(exchange, 400, "The request content was malformed: parameters are a JSON object.");
+    else if (overrides_parameters(&action, value))
+        refuse(exchange, 400, "The request defines parameters that are not allowed (e.g., reserved properties).");
     else if (fth_service_invoke(service, exchange, name, value, gateway_waits_s, answer_web, NULL, &throttled) !=
              FTH_OK)
         refuse_failure(exchange, FTH_IO);
     else if (throttled)
         refuse_throttled(exchange);
+    fth_action_release(&action);
     json_decref(value);
 }

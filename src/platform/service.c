@@ -195,7 +195,7 @@ static bool admit(void *context, fth_exchange *exchange, const fth_route *route,
         fth_exchange_answer_json(exchange, 403,
                                  json_pack("{s:s}", "error",
                                            "pages of other servers may not use this one; "
-                                           "a name of its own is given with --host-names"));
+                                           "a name of its own is given with --host-name"));
         return false;
     }
     if (is_lambda(route))

@@ -1,5 +1,6 @@
 """Functions as processes of this machine: limits, warm processes, kills, OpenWhisk's and Lambda's REST APIs."""
 import base64
+import io
 import json
 import os
 import signal
@@ -7,6 +8,7 @@ import stat
 import subprocess
 import sys
 import threading
+import zipfile
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -125,6 +127,19 @@ def test_web_actions_need_no_key_and_others_do(serve):
     answer = platform.ask("POST", "/api/v1/web/guest/default/open.json", {"a": 1}, key=None)
     assert answer.code == 200 and answer.json["value"] == {"a": 1}
     assert platform.ask("POST", "/api/v1/web/guest/default/closed.json", {}, key=None).code == 404
+    # Web actions may ask for a key or a secret, and what they were deployed with is not for the web to change.
+    platform.ask("PUT", "actions/sent", {**exec_, "parameters": [{"key": "apihost", "value": "ours"}], "annotations": [
+        {"key": "web-export", "value": True}, {"key": "require-whisk-auth", "value": "word"}]})
+    sent = "/api/v1/web/guest/default/sent"
+    assert platform.ask("POST", sent, {}, key=None).code == 401
+    assert platform.ask("POST", sent, {}, key=None, headers={"X-Require-Whisk-Auth": "worD"}).code == 401
+    assert platform.ask("POST", sent, {"apihost": "theirs"}, key=None, headers={"X-Require-Whisk-Auth": "word"}).code == 400
+    answer = platform.ask("POST", sent, {"a": 1}, key=None, headers={"X-Require-Whisk-Auth": "word"})
+    assert answer.code == 200 and answer.json["value"] == {"apihost": "ours", "a": 1}
+    platform.ask("PUT", "actions/sent?overwrite=true", {"annotations": [
+        {"key": "web-export", "value": True}, {"key": "require-whisk-auth", "value": True}]})
+    assert platform.ask("POST", sent, {}, key=None).code == 401
+    assert platform.ask("POST", sent, {}).code == 200
 
 
 def test_what_is_hostile_is_refused(serve, tmp_path):
@@ -406,7 +421,7 @@ def test_signatures_are_checked(functions):
             platform.lambda_client(wrong).list_functions()
     url = platform.url + "/2015-03-31/functions/echo/invocations"
 
-    def signed(body):
+    def signed(body, url=url):
         request = AWSRequest("POST", url, data=body)
         SigV4Auth(Credentials(first, second), "lambda", "us-east-1").add_auth(request)
         return dict(request.headers)
@@ -418,6 +433,28 @@ def test_signatures_are_checked(functions):
     assert platform.ask("POST", path + "?Qualifier=x", b"{}", key=None, headers=signed(b"{}")).code == 403
     old = {**signed(b"{}"), "X-Amz-Date": "20200101T000000Z"}
     assert platform.ask("POST", path, b"{}", key=None, headers=old).code == 403
+    # Base64 that is padding alone is no zip.
+    for zipped in ("====", "========", "A===", "AAAA===="):
+        body = json.dumps({"FunctionName": "padding", "Code": {"ZipFile": zipped}}).encode()
+        answer = platform.ask("POST", "/2015-03-31/functions", body, key=None,
+                              headers=signed(body, platform.url + "/2015-03-31/functions"))
+        assert answer.code == 400, (zipped, answer.body)
+
+
+def test_zips_that_lead_elsewhere_are_refused(functions):
+    from botocore.exceptions import ClientError
+    for name, why in (("../x", "not a file of the package"), ("/x", "not a file of the package"), ("a/../../x", "not a file")):
+        with pytest.raises(ClientError, match=why):
+            create(functions, files={name: "x", "bootstrap": BOOTSTRAP})
+    link = io.BytesIO()
+    with zipfile.ZipFile(link, "w") as archive:
+        entry = zipfile.ZipInfo("bootstrap")
+        entry.external_attr = 0o120777 << 16
+        archive.writestr(entry, "/bin/sh")
+    with pytest.raises(ClientError, match="not a file of the package"):
+        functions.create_function(FunctionName="f", Role="r", Runtime="provided.al2023", Handler="h",
+                                  Code={"ZipFile": link.getvalue()})
+    assert not list(functions.platform.folder.glob("actions/*"))
 
 
 # ---- AWS's own runtime for Python ----
