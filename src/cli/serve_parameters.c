@@ -26,6 +26,9 @@ static fth_status check_shape(const char *text)
     return fth_fail(FTH_INVALID, "expected channels x height x width: 1x28x28");
 }
 
+/* Functions are killed often, and renew their lease three times in this. */
+static const double FUNCTION_LEASE_S = 5;
+
 #define AT(member) .offset = offsetof(serve_options, member)
 static const fth_option own_rows[] = {
     {.name = "data-shape",
@@ -79,7 +82,8 @@ static const fth_option own_rows[] = {
      AT(lease_s),
      .fallback = "30s",
      .argument = "TIME",
-     .help = "a worker that is not heard of for this long is no longer waited for"},
+     .help = "a worker that is not heard of for this long is no longer waited for, and others get its shard; if this "
+             "is not given, 5s where it runs in a function"},
     {.name = "gather",
      .type = FTH_OPTION_DURATION,
      AT(gather_s),
@@ -281,6 +285,8 @@ static fth_status serve(const fth_option_table *table, const serve_options *aske
                                       .shard_url_expiry_s = asked->shard_url_expiry_s,
                                       .clip_pushes = asked->clip_pushes,
                                       .lease_s = asked->lease_s,
+                                      .function_lease_s =
+                                          fth_options_was_given(table, asked, "lease") ? 0 : FUNCTION_LEASE_S,
                                       .gather_s = asked->gather_s,
                                       .ends_by_epochs = fth_options_was_given(table, asked, "epochs"),
                                       .checkpoints = *asked->checkpoints ? asked->checkpoints : NULL,

@@ -269,7 +269,7 @@ static void answer_registration(const fth_applier *applier, const fth_item *item
                              json_pack("{s:i, s:s, s:s, s:I, s:I, s:f, s:s, s:s, s:s, s:i, s:o, s:I, s:I}", "code", 200,
                                        "worker", worker->name, "instance", worker->instance, "version",
                                        (json_int_t)version_of(applier), "sequence", (json_int_t)worker->sequence,
-                                       "lease_s", applier->with.lease_s, "consistency", consistency, "model",
+                                       "lease_s", worker->lease_s, "consistency", consistency, "model",
                                        model->train->model, "input", model->input, "classes", model->classes,
                                        "normalization", describe_normalization(&model->normalization), "max_body_bytes",
                                        (json_int_t)model->max_body_bytes, "unfit", (json_int_t)worker->unfit));
@@ -311,6 +311,8 @@ static void take_registration(fth_applier *applier, fth_item *item)
         fth_workers_renew(with->workers, name, access);
     } else {
         fth_workers_join(with->workers, name, item->instance, access);
+        if (function)
+            fth_workers_mark_function(with->workers, name);
         fth_served_usage_begin(with->usage, name, function, now_s);
     }
     if (fth_workers_get(with->workers, name, &worker))
@@ -389,12 +391,12 @@ static bool expire_one(fth_applier *applier, double *next_s)
     if (!fth_workers_find_expired(applier->with.workers, now_s, name, &ended, next_s) ||
         !fth_workers_get(applier->with.workers, name, &worker) || !let_go(applier, name, true))
         return false;
-    double silent_s = ended ? 0 : now_s - (worker.lease_until_s - applier->with.lease_s);
+    double silent_s = ended ? 0 : now_s - (worker.lease_until_s - worker.lease_s);
     fth_served_usage_lose(applier->with.usage, name, fth_clock_wall_seconds() - silent_s);
     if (ended) /* whoever noticed has reported it */
         return true;
     atomic_fetch_add(&applier->with.metrics->expired, 1);
-    fth_log_info("worker %s has not been heard of for %.3g s: it is no longer counted on", name, applier->with.lease_s);
+    fth_log_info("worker %s has not been heard of for %.3g s: it is no longer counted on", name, worker.lease_s);
     return true;
 }
 

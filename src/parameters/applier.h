@@ -39,8 +39,7 @@ typedef struct fth_applier_options {
     fth_parameters_metrics *metrics;
     fth_health *health;
     fth_consistency consistency;
-    bool keyed; /* requests are signed */
-    double lease_s;
+    bool keyed;      /* requests are signed */
     double gather_s; /* that sync:N waits for its workers at the beginning */
 } fth_applier_options;
 

@@ -68,7 +68,7 @@ static bool read_whole(const json_t *json, const char *name, int64_t *value)
 }
 
 /* {"wait"?, "shard"?: {"run", "name", "samples", "epochs"?}}; false: it is malformed. */
-static bool read_request(const fth_shard_dealer *dealer, const json_t *json, shard_request *request)
+static bool read_request(const json_t *json, shard_request *request)
 {
     const json_t *wait = json_object_get(json, "wait"), *shard = json_object_get(json, "shard");
     const char *run = json_string_value(json_object_get(shard, "run"));
@@ -78,7 +78,7 @@ static bool read_request(const fth_shard_dealer *dealer, const json_t *json, sha
     *request = (shard_request){.wait_s = wait ? json_number_value(wait) : DEFAULT_WAIT_S};
     if (wait && (!json_is_number(wait) || !(request->wait_s >= 0)))
         return false;
-    request->wait_s = fmin(fmin(request->wait_s, MOST_WAIT_S), dealer->with.lease_s / 2);
+    request->wait_s = fmin(request->wait_s, MOST_WAIT_S);
     if (!shard)
         return true;
     request->brings = true;
@@ -161,7 +161,7 @@ static bool try_answer(fth_shard_dealer *dealer, const fth_item *item)
     shard_request request;
     fth_shard_state shard;
 
-    read_request(dealer, item->request, &request);
+    read_request(item->request, &request);
     bool ended = fth_served_position_progress(with->position) >= 1;
     fth_shard_answer answer =
         ended ? FTH_SHARD_DONE
@@ -184,7 +184,7 @@ void fth_shard_dealer_take(fth_shard_dealer *dealer, fth_item *item)
     const fth_shard_dealer_options *with = &dealer->with;
     shard_request request;
 
-    if (!read_request(dealer, item->request, &request)) {
+    if (!read_request(item->request, &request)) {
         fth_refuse(with->metrics, item->exchange, FTH_REFUSAL_MALFORMED,
                    "expected {\"worker\": name, \"wait\": seconds, \"shard\": {\"run\": text, \"name\": text, "
                    "\"samples\": number, \"epochs\": number}}, of which wait and shard may be missing");
@@ -192,7 +192,8 @@ void fth_shard_dealer_take(fth_shard_dealer *dealer, fth_item *item)
         fth_refuse(with->metrics, item->exchange, FTH_REFUSAL_LEASE,
                    "this server lists no shards; start it with --shards, or bring one");
     } else if ((!request.brings || add_brought(dealer, item, &request.shard)) && !try_answer(dealer, item)) {
-        item->until_s = fth_clock_seconds() + request.wait_s;
+        item->until_s =
+            fth_clock_seconds() + fmin(request.wait_s, fth_workers_longest_wait_s(with->workers, item->worker));
         dealer->look_at_s = 0;
         fth_workers_set_idle(with->workers, item->worker, true);
         fth_queue_put(&dealer->waiting, item);

@@ -22,7 +22,6 @@ typedef struct fth_shard_dealer_options {
     fth_workers *workers;
     fth_intake *intake; /* that items come from */
     fth_parameters_metrics *metrics;
-    double lease_s; /* of workers: a request is held for half of it at most */
 } fth_shard_dealer_options;
 
 /* Everything in the options outlives the dealer. */

@@ -78,7 +78,7 @@ typedef struct fth_parameters_options {
     int64_t validate_every;    /* versions between validations */
     fth_consistency consistency;
     double clip_pushes; /* gradients of a larger norm are scaled down to it as they come; 0: as they are */
-    double lease_s;
+    double lease_s, function_lease_s; /* function_lease_s 0: as of other workers */
     double
         gather_s; /* sync:N begins with fewer workers when N have not come so long after the first gradient; 0: 600 */
     bool ends_by_epochs; /* train->epochs end the training, unless train->steps do */

@@ -98,6 +98,8 @@ static fth_status replay_worker(fth_replay *replay, const fth_log_record *record
         fth_workers_leave(replay->workers, name);
         fth_served_usage_forget(replay->usage, name);
     } else {
+        if (json_object_get(json, "function"))
+            fth_workers_mark_function(replay->workers, name);
         fth_served_usage_begin(replay->usage, name, json_object_get(json, "function"),
                                json_number_value(json_object_get(json, "since_s")));
     }

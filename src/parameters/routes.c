@@ -121,8 +121,8 @@ static void get_parameter(void *context, fth_exchange *exchange)
         return;
     }
     bool known = note_worker(service, exchange, pull.worker), polls = pull.since >= 0;
-    if (known) /* so that a worker that waits, and asks again, keeps its lease */
-        wait_s = fmin(wait_s, service->with.options->lease_s / 2);
+    if (known)
+        wait_s = fmin(wait_s, fth_workers_longest_wait_s(service->with.workers, pull.worker));
     pull.until_s = fth_clock_seconds() + (polls ? fmin(wait_s, MOST_WAIT_S) : DEFAULT_WAIT_S);
     int64_t version = fth_served_position_version(service->with.position);
     if (!polls && unless == version) {

@@ -137,9 +137,10 @@ static fth_status open_state(fth_parameters *server)
     FTH_TRY(open_record(server));
     FTH_TRY(fth_served_usage_create(server->record, &server->usage));
     FTH_TRY(fth_access_remember(server->access, fth_served_record_state_folder(server->record)));
-    FTH_TRY(fth_workers_create(
-        &(fth_workers_options){.lease_s = options->lease_s, .keyed = fth_access_keyed(server->access)},
-        &server->workers));
+    FTH_TRY(fth_workers_create(&(fth_workers_options){.lease_s = options->lease_s,
+                                                      .function_lease_s = options->function_lease_s,
+                                                      .keyed = fth_access_keyed(server->access)},
+                               &server->workers));
     FTH_TRY(fth_health_create(server->position, server->record, server->workers, &server->health));
     FTH_TRY(fth_updates_create(model, server->position, server->metrics, server->record,
                                options->consistency.kind == FTH_CONSISTENCY_SYNC, &server->updates));
@@ -248,8 +249,7 @@ static fth_status start_applying(fth_parameters *server)
                                                                 .journal = server->journal,
                                                                 .workers = server->workers,
                                                                 .intake = server->intake,
-                                                                .metrics = server->metrics,
-                                                                .lease_s = options->lease_s},
+                                                                .metrics = server->metrics},
                                     &server->shards.dealer));
     FTH_TRY(fth_applier_start(&(fth_applier_options){.model = server->model,
                                                      .position = server->position,
@@ -267,7 +267,6 @@ static fth_status start_applying(fth_parameters *server)
                                                      .health = server->health,
                                                      .consistency = options->consistency,
                                                      .keyed = keyed,
-                                                     .lease_s = options->lease_s,
                                                      .gather_s = options->gather_s},
                               &server->applier));
 

@@ -96,6 +96,15 @@ static int make_room(fth_workers *workers)
     return oldest;
 }
 
+/* A whole lease, from now on. */
+static void start_lease(const fth_workers *workers, fth_worker *worker, bool is_function)
+{
+    const fth_workers_options *options = &workers->options;
+    worker->is_function = is_function;
+    worker->lease_s = is_function && options->function_lease_s > 0 ? options->function_lease_s : options->lease_s;
+    worker->lease_until_s = fth_clock_seconds() + worker->lease_s;
+}
+
 static fth_worker *join(fth_workers *workers, const char *name, const char *instance, const char *access)
 {
     fth_worker *worker = find(workers, name);
@@ -115,7 +124,7 @@ static fth_worker *join(fth_workers *workers, const char *name, const char *inst
     worker->touched = ++workers->clock;
     worker->in_flight = -1;
     worker->idle = false;
-    worker->lease_until_s = fth_clock_seconds() + workers->options.lease_s;
+    start_lease(workers, worker, false);
     if (!worker->live) {
         worker->live = true;
         workers->live++;
@@ -172,6 +181,15 @@ bool fth_workers_join(fth_workers *workers, const char *name, const char *instan
     return joined;
 }
 
+void fth_workers_mark_function(fth_workers *workers, const char *name)
+{
+    pthread_mutex_lock(&workers->mutex);
+    fth_worker *worker = find(workers, name);
+    if (worker)
+        start_lease(workers, worker, true);
+    pthread_mutex_unlock(&workers->mutex);
+}
+
 void fth_workers_leave(fth_workers *workers, const char *name)
 {
     pthread_mutex_lock(&workers->mutex);
@@ -187,9 +205,18 @@ bool fth_workers_renew(fth_workers *workers, const char *name, const char *acces
     fth_worker *worker = find(workers, name);
     bool own = worker && answers_to(workers, worker, access);
     if (own && worker->live)
-        worker->lease_until_s = fth_clock_seconds() + workers->options.lease_s;
+        worker->lease_until_s = fth_clock_seconds() + worker->lease_s;
     pthread_mutex_unlock(&workers->mutex);
     return own;
+}
+
+double fth_workers_longest_wait_s(fth_workers *workers, const char *name)
+{
+    pthread_mutex_lock(&workers->mutex);
+    const fth_worker *worker = find(workers, name);
+    double lease_s = worker ? worker->lease_s : workers->options.lease_s;
+    pthread_mutex_unlock(&workers->mutex);
+    return lease_s / 2;
 }
 
 bool fth_workers_end_lease(fth_workers *workers, const char *name)
@@ -338,11 +365,12 @@ json_t *fth_workers_to_json(fth_workers *workers)
     pthread_mutex_lock(&workers->mutex);
     for (int i = 0; i < workers->count; i++) {
         const fth_worker *w = &workers->items[i];
-        json_array_append_new(list, json_pack("{s:s, s:s, s:s, s:b, s:I, s:i, s:I, s:I, s:I, s:I}", "name", w->name,
-                                              "instance", w->instance, "access", w->access, "live", w->live, "sequence",
-                                              (json_int_t)w->sequence, "code", w->last_code, "version",
-                                              (json_int_t)w->last_version, "staleness", (json_int_t)w->last_staleness,
-                                              "touched", (json_int_t)w->touched, "unfit", (json_int_t)w->unfit));
+        json_array_append_new(list, json_pack("{s:s, s:s, s:s, s:b, s:b, s:I, s:i, s:I, s:I, s:I, s:I}", "name",
+                                              w->name, "instance", w->instance, "access", w->access, "live", w->live,
+                                              "function", w->is_function, "sequence", (json_int_t)w->sequence, "code",
+                                              w->last_code, "version", (json_int_t)w->last_version, "staleness",
+                                              (json_int_t)w->last_staleness, "touched", (json_int_t)w->touched, "unfit",
+                                              (json_int_t)w->unfit));
     }
     int most_live = workers->most_live;
     pthread_mutex_unlock(&workers->mutex);
@@ -368,6 +396,7 @@ static fth_status read_worker(fth_workers *workers, const json_t *item)
     worker->last_version = version;
     worker->last_staleness = staleness;
     worker->unfit = json_integer_value(json_object_get(item, "unfit"));
+    start_lease(workers, worker, json_is_true(json_object_get(item, "function")));
     if (!live)
         leave(workers, worker);
     worker->touched = touched;

@@ -20,6 +20,8 @@ typedef struct fth_worker {
     char name[FTH_MAX_WORKER_NAME + 1], instance[FTH_MAX_WORKER_NAME + 1];
     char access[FTH_MAX_ACCESS_KEY + 1]; /* the key that registered it; "" where there are none */
     bool live;
+    bool is_function;     /* it runs in one, and is let go sooner */
+    double lease_s;       /* that it may be silent for */
     double lease_until_s; /* on the monotonic clock */
     int64_t sequence;     /* of its last push that was accepted; 0: none */
     int last_code;        /* and what was answered */
@@ -35,8 +37,8 @@ typedef struct fth_worker {
 typedef struct fth_workers fth_workers;
 
 typedef struct fth_workers_options {
-    double lease_s;
-    bool keyed; /* requests are signed: a worker answers to the key that registered it only */
+    double lease_s, function_lease_s; /* of workers that run in functions; 0: as of others */
+    bool keyed;                       /* requests are signed: a worker answers to the key that registered it only */
 } fth_workers_options;
 
 fth_status fth_workers_create(const fth_workers_options *options, fth_workers **workers);
@@ -53,9 +55,14 @@ bool fth_workers_get_at(fth_workers *workers, size_t index, fth_worker *worker);
 
 /* Makes it live, known before or not, with a whole lease; false if there is no room. */
 bool fth_workers_join(fth_workers *workers, const char *name, const char *instance, const char *access);
+/* One that has just joined runs in a function: platforms kill those often, and what it holds is free again after
+ * function_lease_s. */
+void fth_workers_mark_function(fth_workers *workers, const char *name);
 void fth_workers_leave(fth_workers *workers, const char *name);
 /* Renews the lease of a live worker. False if it is unknown, or another key's. */
 bool fth_workers_renew(fth_workers *workers, const char *name, const char *access);
+/* The longest that a request of it may wait for its answer, so that who waits and asks again keeps its lease. */
+double fth_workers_longest_wait_s(fth_workers *workers, const char *name);
 /* Its process is known to have ended: its lease is over. False if it is not live. */
 bool fth_workers_end_lease(fth_workers *workers, const char *name);
 /* A live worker whose lease is over at `now_s`; false if there is none. *ended: by fth_workers_end_lease(). *next_s is

@@ -368,6 +368,27 @@ def test_what_functions_used_is_recorded(serve, shards, tmp_path):
     assert (last["worker"], last["id"], last["ended"]) == ("silent", "three", "done") and last["seconds"] >= 0
 
 
+def test_functions_are_let_go_sooner(serve):
+    function = {"provider": "lambda", "function": "train", "id": "one"}
+    server = serve("--name", "run")
+
+    def leases():
+        client = server.client()
+        return [post(client, "/registerWorker", worker="plain", instance="1")["lease_s"],
+                post(client, "/registerWorker", worker="brief", instance="1", function=function)["lease_s"]]
+    assert leases() == [30, 5]
+    server.kill()
+    server.start()
+    assert leases() == [30, 5]
+    server.stop()  # a checkpoint
+    server.start()
+    assert leases() == [30, 5]
+    server.stop()
+    server.arguments += ["--lease", "7s"]
+    server.start()
+    assert leases() == [7, 7]
+
+
 # ---- whatever dies ----
 
 class Deaths:
