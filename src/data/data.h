@@ -40,6 +40,12 @@ typedef struct fth_dataset_options {
     const struct fth_dataset_scheme *const *schemes; /* opened by others than this folder; ends with NULL; or NULL */
 } fth_dataset_options;
 
+/* What of a set without a validation part is held out to be one. */
+typedef struct fth_held_out {
+    double fraction; /* 0: the set has a part of its own */
+    uint64_t seed;   /* that the samples are drawn by */
+} fth_held_out;
+
 typedef struct fth_dataset_info {
     const char *name;
     int classes;
@@ -47,6 +53,7 @@ typedef struct fth_dataset_info {
     int channels, height, width;
     int64_t count[2];                /* by fth_split */
     fth_normalization normalization; /* numbers for every channel */
+    fth_held_out held_out;
 } fth_dataset_info;
 
 typedef struct fth_dataset fth_dataset;

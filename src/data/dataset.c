@@ -47,6 +47,7 @@ static fth_status hold_out(const fth_dataset_options *options, const char *folde
     held = held < 1 ? 1 : held > total - 1 ? total - 1 : held;
     dataset->held_out = true;
     dataset->split_key = fth_random_key_for(options->seed, FTH_RANDOM_SPLIT);
+    dataset->info.held_out = (fth_held_out){fraction, options->seed};
     dataset->info.count[FTH_VALIDATION] = held;
     dataset->info.count[FTH_TRAIN] = total - held;
     return FTH_OK;

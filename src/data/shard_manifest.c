@@ -53,6 +53,24 @@ static fth_status read_integer(const json_t *object, const char *key, const char
     return FTH_OK;
 }
 
+static fth_status read_held_out(const json_t *root, const char *source, fth_held_out *held_out)
+{
+    fth_status status = FTH_OK;
+    const json_t *json = json_object_get(root, "held_out");
+    int64_t seed = 0;
+
+    if (!json)
+        goto out;
+    held_out->fraction = json_number_value(json_object_get(json, "fraction"));
+    FTH_REQUIRE(held_out->fraction > 0 && held_out->fraction < 1, FTH_CORRUPT,
+                "%s: \"held_out\" has no fraction between 0 and 1", source);
+    FTH_TRY(read_integer(json, "seed", source, 0, INT64_MAX, &seed));
+    held_out->seed = (uint64_t)seed;
+
+out:
+    return status;
+}
+
 static fth_status read_form(const json_t *root, const char *source, fth_shard_manifest *manifest)
 {
     fth_status status = FTH_OK;
@@ -66,6 +84,7 @@ static fth_status read_form(const json_t *root, const char *source, fth_shard_ma
     FTH_TRY(read_integer(root, "width", source, 1, FTH_MAX_OUTPUT_SIDE, &width));
     if (json_object_get(root, "seed"))
         FTH_TRY(read_integer(root, "seed", source, 0, INT64_MAX, &seed));
+    FTH_TRY(read_held_out(root, source, &manifest->held_out));
     manifest->channels = (int)channels;
     manifest->height = (int)height;
     manifest->width = (int)width;
@@ -202,11 +221,15 @@ static json_t *to_json(const fth_shard_manifest *manifest)
         json_decref(shards);
         return NULL;
     }
-    return json_pack("{s:i, s:s, s:i, s:o, s:i, s:i, s:i, s:o, s:I, s:I, s:o}", "format", FORMAT, "dataset",
+    json_t *held_out = NULL;
+    if (manifest->held_out.fraction > 0)
+        held_out = json_pack("{s:f, s:I}", "fraction", manifest->held_out.fraction, "seed",
+                             (json_int_t)manifest->held_out.seed);
+    return json_pack("{s:i, s:s, s:i, s:o, s:i, s:i, s:i, s:o, s:I, s:I, s:o*, s:o}", "format", FORMAT, "dataset",
                      manifest->dataset, "classes", manifest->classes, "class_names", names, "channels",
                      manifest->channels, "height", manifest->height, "width", manifest->width, "normalization",
                      fth_normalization_to_json(&manifest->normalization), "samples", (json_int_t)manifest->samples,
-                     "seed", (json_int_t)manifest->seed, "shards", shards);
+                     "seed", (json_int_t)manifest->seed, "held_out", held_out, "shards", shards);
 }
 
 fth_status fth_shard_manifest_format(const fth_shard_manifest *manifest, char **text)

@@ -3,7 +3,10 @@
  *
  *     {"format": 1, "dataset": "mnist", "classes": 10, "class_names": ["0", ...], "channels": 1, "height": 28, "width": 28,
  *      "normalization": {"mean": [0.1307], "std": [0.3081]}, "samples": 60000, "seed": 0,
+ *      "held_out": {"fraction": 0.1, "seed": 1},
  *      "shards": [{"name": "part-0001.tar.gz", "samples": 10000, "size_bytes": 1650000, "sha256": "..."}, ...]}
+ *
+ * "held_out" is there if the set had no validation part of its own: who validates has to hold out the same samples.
  *
  * Reading is strict: what does not agree with itself, has names that could lead elsewhere, or is beyond the limits below is
  * FTH_CORRUPT. Members that are not known are passed over; another format is FTH_UNSUPPORTED. */
@@ -13,7 +16,7 @@
 #include <stdint.h>
 
 #include "base/base.h"
-#include "data/normalization.h"
+#include "data/data.h"
 #include "store/store.h"
 
 #define FTH_SHARD_MANIFEST_NAME "shards.json"
@@ -39,8 +42,9 @@ typedef struct fth_shard_manifest {
     char **class_names;          /* (classes) */
     int channels, height, width; /* of images as a network gets them */
     fth_normalization normalization;
-    int64_t samples; /* of all shards together */
-    uint64_t seed;   /* by which samples were dealt out */
+    int64_t samples;       /* of all shards together */
+    uint64_t seed;         /* by which samples were dealt out */
+    fth_held_out held_out; /* what the shards leave out, for validation */
     fth_listed_shard *shards;
     size_t shard_count;
 } fth_shard_manifest;

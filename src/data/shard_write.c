@@ -379,6 +379,7 @@ static fth_status describe(const fth_dataset *dataset, const fth_shard_write_opt
     manifest->normalization = info->normalization;
     manifest->samples = info->count[FTH_TRAIN];
     manifest->seed = options->seed;
+    manifest->held_out = info->held_out;
     FTH_TRY(fth_allocate((size_t)options->parts, sizeof *manifest->shards, &manifest->shards));
     manifest->shard_count = (size_t)options->parts;
     for (int i = 0; i < options->parts; i++) {

@@ -1,6 +1,7 @@
 /* See model.h. */
 #include "parameters/model.h"
 
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -19,9 +20,26 @@ static fth_status check_against_shards(const fth_shard_manifest *shards, const f
                 info->channels, info->height, info->width, shards->channels, shards->height, shards->width);
     FTH_REQUIRE(shards->classes == info->classes, FTH_INVALID, "--data %s has %s, but --shards have %d", data,
                 FTH_COUNTED(info->classes, "class"), shards->classes);
+    FTH_REQUIRE(shards->held_out.fraction == 0 || info->held_out.fraction == 0 ||
+                    info->count[FTH_TRAIN] == shards->samples,
+                FTH_INVALID,
+                "--data %s would be validated with samples that are trained on: it leaves %" PRId64
+                " for training, and --shards have %" PRId64,
+                data, info->count[FTH_TRAIN], shards->samples);
 
 out:
     return status;
+}
+
+/* Where shards are of a set without a validation part, the samples to validate with are those that they leave out. */
+static fth_status open_validation(fth_served_model *model)
+{
+    fth_train_options used = *model->train; /* lends its texts */
+    if (model->shards && model->shards->held_out.fraction > 0) {
+        used.seed = (int64_t)model->shards->held_out.seed;
+        used.validation_fraction = model->shards->held_out.fraction;
+    }
+    return fth_service_open_data(&used, &model->dataset);
 }
 
 static fth_status open_data(fth_served_model *model, const fth_parameters_options *options)
@@ -36,7 +54,7 @@ static fth_status open_data(fth_served_model *model, const fth_parameters_option
     model->classes = shards ? shards->classes : options->classes;
     model->epoch_samples = shards ? shards->samples : options->epoch_samples;
     if (options->has_data) {
-        FTH_TRY(fth_service_open_data(train, &model->dataset));
+        FTH_TRY(open_validation(model));
         const fth_dataset_info *info = fth_dataset_get_info(model->dataset);
         if (shards)
             FTH_TRY(check_against_shards(shards, info, train->data));

@@ -13,7 +13,7 @@ import urllib.request
 
 import numpy
 import pytest
-from conftest import PATIENCE_S, record, wait_for
+from conftest import PATIENCE_S, png, record, wait_for
 from parameter_client import pack, unpack
 from test_parameter_server import KEYS, OTHER, READER, WORKER, Server, dot, weight_of
 
@@ -517,3 +517,32 @@ def test_every_sample_once_whatever_dies(serve, shards, consistency, tmp_path):
     server.stop(code=0)
     end = record(tmp_path / "runs" / "run")[-1]
     assert end["event"] == "end" and end["samples"] == epochs * sum(sizes)
+
+
+# ---- validation ----
+
+def test_validation_is_with_what_the_shards_leave_out(farthing, serve, tmp_path):
+    """Also where the set has no validation part, and the server's own seed and fraction would hold out others."""
+    photos, place = tmp_path / "photos", tmp_path / "shards"
+    for number, kind in enumerate(("cat", "dog")):
+        (photos / kind).mkdir(parents=True)
+        for i in range(20):
+            (photos / kind / f"{i}.png").write_bytes(png(8, 8, 100 * number + 3 * i))
+    farthing("data", "shard", "--data", photos, "--validation-fraction", 0.25, "--parts", 2, "--to", place)
+    manifest = json.loads((place / "shards.json").read_text())
+    assert manifest["samples"] == 30 and manifest["held_out"] == {"fraction": 0.25, "seed": 1}
+
+    def validate(*arguments):
+        server = serve("--data", photos, "--weights", tmp_path / "weights.safetensors", *arguments)
+        wait_for(lambda: server.client()("GET", "/getAccuracy").json["loss"] is not None, "a validation")
+        return server.client()("GET", "/getAccuracy").json["loss"]
+
+    weight = numpy.linspace(-1, 1, 2 * 3 * 8 * 8, dtype=numpy.float32).reshape(2, -1) ** 3
+    (tmp_path / "weights.safetensors").write_bytes(pack({"fc.weight": weight, "fc.bias": numpy.zeros(2, numpy.float32)}, {}))
+    wanted = validate("--validation-fraction", "0.25")
+    assert validate("--validation-fraction", "0.25", "--seed", "9") != pytest.approx(wanted, rel=1e-4)  # others
+    assert validate("--shards", place, "--seed", "9") == pytest.approx(wanted, rel=1e-6)
+
+    (photos / "dog" / "new.png").write_bytes(png(8, 8, 1))  # not the set that was split
+    answer = farthing("serve", "parameters", "--model", "linear", "--shards", place, "--data", photos, "--port", 0, code=1)
+    assert "validated with samples that are trained on" in answer.err

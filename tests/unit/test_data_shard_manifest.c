@@ -39,9 +39,11 @@ static void reads_what_the_issue_shows(void **state)
     char *written = NULL, *again = NULL;
     fth_shard_manifest back;
     manifest.seed = 12;
+    manifest.held_out = (fth_held_out){0.15, 3};
     assert_int_equal(fth_shard_manifest_format(&manifest, &written), FTH_OK);
     assert_int_equal(parse(written, &back), FTH_OK);
     assert_int_equal(back.seed, 12);
+    assert_true(back.held_out.fraction == 0.15 && back.held_out.seed == 3);
     assert_int_equal(fth_shard_manifest_format(&back, &again), FTH_OK);
     assert_string_equal(written, again);
     free(written);
@@ -66,6 +68,7 @@ static void refuses_what_is_wrong(void **state)
         {"{\"format\": 1}", FTH_CORRUPT, "\"dataset\""},
         {"{\"format\": 1, \"format\": 1}", FTH_CORRUPT, "duplicate"},
         {"{\"format\": 1, " FORM "\"samples\": 4}", FTH_CORRUPT, "\"shards\""},
+        {"{\"format\": 1, " FORM "\"held_out\": {\"fraction\": 1, \"seed\": 1}}", FTH_CORRUPT, "\"held_out\""},
         {"{\"format\": 1, " FORM "\"samples\": 4, \"shards\": []}", FTH_CORRUPT, "\"shards\""},
         {"{\"format\": 1, " FORM "\"samples\": 5, \"shards\": [" SHARD("a", "4") "]}", FTH_CORRUPT, "4 of its 5"},
         {"{\"format\": 1, " FORM "\"samples\": 3, \"shards\": [" SHARD("a", "4") "]}", FTH_CORRUPT, "more than its 3"},
