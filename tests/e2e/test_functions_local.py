@@ -162,7 +162,7 @@ def test_what_is_hostile_is_refused(serve, tmp_path):
 # ---- processes ----
 
 def test_a_process_is_used_again_and_ends_when_idle(serve):
-    platform = serve("--idle", "300ms")
+    platform = serve("--idle", "1s")
     platform.put("echo")
     first = platform.run("echo", {})
     second = platform.run("echo", {})
