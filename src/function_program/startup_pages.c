@@ -1,3 +1,4 @@
+/* See startup_pages.h. */
 #include "function_program/startup_pages.h"
 
 #include <link.h>
