@@ -6,6 +6,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <math.h>
+#include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -16,8 +17,10 @@
 
 #include "platform/files.h"
 
-#define PREFIX "farthing-"
+#define PREFIX    "farthing-"
+#define OWN_GROUP "-main" /* ends the name of a group that this process moved into */
 static const long pause_ns = 1000000;
+static pthread_mutex_t finding = PTHREAD_MUTEX_INITIALIZER; /* a move of this process is one thread's */
 
 /* ---- small files, without memory of their own ---- */
 
@@ -150,13 +153,22 @@ static bool enable_memory(const char *own)
         return false; /* others are here too, and not ours to move */
     char owner[FTH_OWNER_SIZE];
     fth_owner_self(owner);
-    snprintf(leaf, sizeof leaf, "%s/" PREFIX "%s-main", own, owner);
+    snprintf(leaf, sizeof leaf, "%s/" PREFIX "%s" OWN_GROUP, own, owner);
     return (mkdir(leaf, 0755) == 0 || errno == EEXIST) && put_in(leaf, "cgroup.procs", "0") &&
            put_in(own, "cgroup.subtree_control", "+memory");
 }
 
-/* The folder whose children groups become. One that this process was moved into by enable_memory() is a leaf: then it is
- * that one's parent. */
+/* Whether this process was moved into the group of that name by enable_memory(). Groups of other platforms, which may run
+ * this one as a function, are named alike. */
+static bool is_own_leaf(const char *name)
+{
+    char owner[FTH_OWNER_SIZE], own[FTH_OWNER_SIZE + 32];
+    fth_owner_self(owner);
+    snprintf(own, sizeof own, PREFIX "%s" OWN_GROUP, owner);
+    return strcmp(name, own) == 0;
+}
+
+/* The folder whose children groups become: this process's own group, or the parent of the leaf that it was moved into. */
 static bool find_parent(char parent[FTH_CGROUP_PATH], bool *v2)
 {
     char mount[FTH_CGROUP_PATH], path[FTH_CGROUP_PATH];
@@ -164,7 +176,7 @@ static bool find_parent(char parent[FTH_CGROUP_PATH], bool *v2)
     if ((*v2 && !find_mount(true, mount)) || !find_path(*v2, path))
         return false;
     char *leaf = strrchr(path, '/');
-    if (leaf && strncmp(leaf + 1, PREFIX, strlen(PREFIX)) == 0)
+    if (*v2 && leaf && is_own_leaf(leaf + 1))
         *leaf = '\0';
     const char *own = strcmp(path, "/") == 0 ? "" : path;
     if (snprintf(parent, FTH_CGROUP_PATH, "%s%s", mount, own) >= FTH_CGROUP_PATH - 80)
@@ -179,7 +191,10 @@ fth_status fth_cgroup_create(uint64_t memory_bytes, fth_cgroup *group)
     char parent[FTH_CGROUP_PATH], owner[FTH_OWNER_SIZE], limit[32];
     bool v2, made = false;
 
-    if (!find_parent(parent, &v2))
+    pthread_mutex_lock(&finding);
+    const bool found = find_parent(parent, &v2);
+    pthread_mutex_unlock(&finding);
+    if (!found)
         return fth_fail(FTH_UNSUPPORTED, "no control group for memory can be made here");
     remove_orphans(parent, v2);
     fth_owner_self(owner);

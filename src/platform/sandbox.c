@@ -5,6 +5,7 @@
 #include <fcntl.h>
 #include <math.h>
 #include <poll.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
@@ -55,25 +56,38 @@ static bool read_message(int file, void *message, size_t size)
     return got == (ssize_t)size; /* pipes keep writes of this size whole */
 }
 
+/* Said once: it is the same for all functions of this process. The failure at hand says why. */
+static void report_no_group(void)
+{
+    static atomic_bool said;
+    if (!atomic_exchange(&said, true))
+        fth_log_info("the memory of functions is limited by rlimits, since a control group cannot be used: %s",
+                     fth_error_message());
+}
+
+/* FTH_UNSUPPORTED: its cgroup cannot be entered. */
 static fth_status start_keeper(fth_sandbox *sandbox, const fth_sandbox_keeper_orders *orders)
 {
     fth_sandbox_keeper_start start;
     int failure = fth_sandbox_keeper_fork(orders, &sandbox->keeper);
+    /* So that the end of the keeper is the end of the pipe. */
+    close(orders->report);
     if (failure != 0) {
         sandbox->keeper = 0;
         return fth_fail(FTH_IO, "start %s: %s", orders->command[0], strerror(failure));
     }
-    /* So that the end of the keeper is the end of the pipe. */
-    close(orders->report);
     if (!read_message(sandbox->report, &start, sizeof start))
         return fth_fail(FTH_IO, "start %s: the process that watches it has ended", orders->command[0]);
+    if (start.no_group)
+        return fth_fail(FTH_UNSUPPORTED, "enter control group %s: %s", orders->group->folder, strerror(start.failure));
     if (start.failure != 0)
         return fth_fail(FTH_INVALID, "start %s: %s", orders->command[0], strerror(start.failure));
     sandbox->process = start.process;
     return FTH_OK;
 }
 
-fth_status fth_sandbox_start(const fth_sandbox_options *options, fth_sandbox **result)
+/* FTH_UNSUPPORTED: `by_group`, and there is no cgroup to use. */
+static fth_status start(const fth_sandbox_options *options, bool by_group, fth_sandbox **result)
 {
     fth_status status = FTH_OK;
     fth_sandbox *sandbox = NULL;
@@ -87,8 +101,9 @@ fth_status fth_sandbox_start(const fth_sandbox_options *options, fth_sandbox **r
     FTH_REQUIRE(pipe2(lifeline, O_CLOEXEC) == 0 && pipe2(report, O_CLOEXEC) == 0, FTH_IO, "start %s: %s",
                 options->command[0], strerror(errno));
     sandbox->limited = options->memory_bytes > 0;
-    sandbox->in_group =
-        sandbox->limited && !options->no_cgroup && fth_cgroup_create(options->memory_bytes, &sandbox->group) == FTH_OK;
+    if (by_group)
+        FTH_TRY(fth_cgroup_create(options->memory_bytes, &sandbox->group));
+    sandbox->in_group = by_group;
     sandbox->lifeline = lifeline[1];
     sandbox->report = report[0];
     lifeline[1] = report[0] = -1;
@@ -114,6 +129,17 @@ out:
     shut(&report[1]);
     shut(&output);
     shut(&messages);
+    return status;
+}
+
+fth_status fth_sandbox_start(const fth_sandbox_options *options, fth_sandbox **sandbox)
+{
+    const bool by_group = options->memory_bytes > 0 && !options->no_cgroup;
+    fth_status status = start(options, by_group, sandbox);
+    if (status == FTH_UNSUPPORTED) {
+        report_no_group();
+        status = start(options, false, sandbox);
+    }
     return status;
 }
 
@@ -149,9 +175,9 @@ double fth_sandbox_peak_bytes(fth_sandbox *sandbox)
     double peak, data;
     if (sandbox->ended)
         return sandbox->end.peak_bytes;
-    if (sandbox->in_group)
-        return fth_cgroup_peak_bytes(&sandbox->group);
-    fth_sandbox_keeper_look(sandbox->process, &peak, &data);
+    peak = sandbox->in_group ? fth_cgroup_peak_bytes(&sandbox->group) : NAN;
+    if (isnan(peak)) /* also of a cgroup of a kernel before 5.19 */
+        fth_sandbox_keeper_look(sandbox->process, &peak, &data);
     return peak;
 }
 

@@ -61,18 +61,21 @@ static void close_from(int first)
             close(file);
 }
 
-/* Does not return. `started` takes an errno, or closes when the program runs. */
+/* Does not return. `started` takes what failed, or closes when the program runs. */
 static void become_function(const fth_sandbox_keeper_orders *orders, pid_t keeper, int started)
 {
     int failure = 0;
+    bool no_group = false;
     sigset_t none;
 
     setpgid(0, 0);
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (getppid() != keeper)
         _exit(1);
-    if (orders->group && !fth_cgroup_enter(orders->group))
+    if (orders->group && !fth_cgroup_enter(orders->group)) {
         failure = errno;
+        no_group = true;
+    }
     struct rlimit data = {.rlim_cur = orders->data_bytes, .rlim_max = orders->data_bytes};
     if (!failure && orders->data_bytes > 0 && setrlimit(RLIMIT_DATA, &data) != 0)
         failure = errno;
@@ -95,7 +98,8 @@ static void become_function(const fth_sandbox_keeper_orders *orders, pid_t keepe
         execve(orders->command[0], (char *const *)orders->command, (char *const *)orders->variables);
         failure = errno;
     }
-    write_whole(STARTED, &failure, sizeof failure);
+    write_whole(STARTED, &(fth_sandbox_keeper_start){.failure = failure, .no_group = no_group, .process = -1},
+                sizeof(fth_sandbox_keeper_start));
     _exit(127);
 }
 
@@ -179,30 +183,28 @@ static void watch(const fth_sandbox_keeper_orders *orders, pid_t function, int s
         report->out_of_memory = most_data >= near_the_limit * (double)orders->data_bytes;
 }
 
-/* Starts it and waits until its program runs; 0 or an errno. */
-static int start_function(const fth_sandbox_keeper_orders *orders, pid_t *function)
+/* Starts it and waits until its program runs, or has failed to. */
+static fth_sandbox_keeper_start start_function(const fth_sandbox_keeper_orders *orders)
 {
-    int started[2], failure = 0;
-    pid_t self = getpid();
+    int started[2];
+    pid_t self = getpid(), function;
     if (pipe2(started, O_CLOEXEC) != 0)
-        return errno;
-    if ((*function = fork()) == 0)
+        return (fth_sandbox_keeper_start){.failure = errno, .process = -1};
+    if ((function = fork()) == 0)
         become_function(orders, self, started[1]);
-    if (*function < 0)
-        failure = errno;
+    fth_sandbox_keeper_start start = {.failure = function < 0 ? errno : 0, .process = function};
     close(started[1]);
-    if (failure == 0 && read(started[0], &failure, sizeof failure) > 0) {
-        waitpid(*function, NULL, 0);
-        *function = -1;
-    }
+    if (function > 0 && read(started[0], &start, sizeof start) > 0)
+        waitpid(function, NULL, 0);
     close(started[0]);
-    return failure;
+    return start;
 }
 
 static void keep(const fth_sandbox_keeper_orders *orders)
 {
     fth_sandbox_keeper_report report = {.code = -1, .peak_bytes = NAN};
     sigset_t children, all;
+    struct rusage used;
 
     /* No signal but SIGKILL ends a keeper: a Ctrl-C is for the platform, which ends it by the lifeline. */
     setsid();
@@ -213,9 +215,9 @@ static void keep(const fth_sandbox_keeper_orders *orders)
     sigemptyset(&children);
     sigaddset(&children, SIGCHLD);
     int signals = signalfd(-1, &children, SFD_CLOEXEC | SFD_NONBLOCK);
-    pid_t function = -1;
-    fth_sandbox_keeper_start start = {.failure = signals < 0 ? errno : start_function(orders, &function),
-                                      .process = function};
+    fth_sandbox_keeper_start start = {.failure = errno, .process = -1};
+    if (signals >= 0)
+        start = start_function(orders);
     if (start.failure != 0 && orders->group) {
         collect_any();
         fth_cgroup_remove(orders->group);
@@ -225,14 +227,16 @@ static void keep(const fth_sandbox_keeper_orders *orders)
         return;
     close(OUTPUT);
     close(MESSAGES);
-    watch(orders, function, signals, &report);
+    watch(orders, start.process, signals, &report);
     if (orders->group)
         fth_cgroup_kill(orders->group, die_within_s, collect_any);
-    kill(-function, SIGKILL); /* for kernels that do not list children */
+    kill(-start.process, SIGKILL); /* for kernels that do not list children */
     kill_children();
     if (orders->group) {
         report.out_of_memory = fth_cgroup_ran_out(orders->group);
         report.peak_bytes = fth_cgroup_peak_bytes(orders->group);
+        if (isnan(report.peak_bytes)) /* kernels before 5.19: of the largest process, of those that were collected */
+            report.peak_bytes = getrusage(RUSAGE_CHILDREN, &used) == 0 ? (double)used.ru_maxrss * 1024 : NAN;
         fth_cgroup_remove(orders->group);
     }
     write_whole(REPORT, &report, sizeof report);

@@ -33,7 +33,8 @@ typedef struct fth_sandbox_keeper_orders {
 
 /* What comes through the report pipe: first that it runs, or why not, then how it ended. */
 typedef struct fth_sandbox_keeper_start {
-    int failure; /* an errno; 0: it runs */
+    int failure;   /* an errno; 0: it runs */
+    bool no_group; /* that was the failure to enter its cgroup */
     pid_t process;
 } fth_sandbox_keeper_start;
 typedef struct fth_sandbox_keeper_report {
