@@ -160,7 +160,8 @@ static json_t *make_parameters(const member_course *course)
     return made;
 }
 
-/* Asks until it has ended or `until`: then what the outcome says is not known. */
+/* Asks until it has ended or `until`: then what the outcome says is not known. A platform that cannot be asked (Lambda) leaves
+ * it so at once. */
 static fth_status follow(const member_course *course, fth_deadline until, fth_invocation_outcome *outcome)
 {
     const fth_fleet_options *options = course->fleet->options;
@@ -178,9 +179,15 @@ static fth_status follow(const member_course *course, fth_deadline until, fth_in
             set_state(course, "lost", outcome->error);
             wait_until(course->fleet, earlier(until, fth_deadline_in(fth_backoff_next_s(&backoff, 0))));
         }
-        fth_invocation_outcome_release(outcome);
+        fth_invocation_outcome now;
         fth_status status = options->provider->kind->poll(options->provider, options->function, id,
-                                                          earlier(until, fth_deadline_in(POLL_FOR_S)), outcome);
+                                                          earlier(until, fth_deadline_in(POLL_FOR_S)), &now);
+        if (status == FTH_UNSUPPORTED && outcome->state == FTH_INVOCATION_UNKNOWN) {
+            fth_invocation_outcome_release(&now);
+            break;
+        }
+        fth_invocation_outcome_release(outcome);
+        *outcome = now;
         if (status != FTH_OK)
             return status;
         snprintf(outcome->id, sizeof outcome->id, "%s", id);

@@ -17,6 +17,7 @@ typedef enum script_step {
     STEP_FAIL,        /* the function failed */
     STEP_THROTTLE,    /* not accepted */
     STEP_LOSE,        /* no answer: invoke() says UNKNOWN */
+    STEP_LOSE_NAMED,  /* the same with an id, of which poll() knows nothing: Lambda's errors of its own */
     STEP_POLL,        /* RUNNING, and done at the second poll() */
     STEP_POLL_SILENT, /* RUNNING, and the first poll() does not know */
     STEP_REFUSE,      /* FTH_INVALID */
@@ -82,9 +83,11 @@ static fth_status invoke(fth_provider *base, const char *name, const json_t *par
         status = fth_fail(FTH_INVALID, "no such function");
     else if (kind == STEP_UNREACHED)
         status = fth_fail(FTH_IO, "cannot be reached");
-    else if (kind == STEP_THROTTLE || kind == STEP_LOSE) {
+    else if (kind == STEP_THROTTLE || kind == STEP_LOSE || kind == STEP_LOSE_NAMED) {
         outcome->state = kind == STEP_THROTTLE ? FTH_INVOCATION_THROTTLED : FTH_INVOCATION_UNKNOWN;
         outcome->error = strdup("too many");
+        if (kind == STEP_LOSE_NAMED)
+            snprintf(outcome->id, sizeof outcome->id, "%d/%d", member, step);
     } else if (kind == STEP_POLL || kind == STEP_POLL_SILENT || kind == STEP_FOREVER)
         snprintf(outcome->id, sizeof outcome->id, "%d/%d", member, step);
     else
@@ -111,6 +114,8 @@ static fth_status poll_fake(fth_provider *base, const char *name, const char *id
             return fth_fail(FTH_INTERRUPTED, "stopped");
         return FTH_OK;
     }
+    if (fake->script[member][step] == STEP_LOSE_NAMED)
+        return fth_fail(FTH_UNSUPPORTED, "nobody can say");
     if (polled == 0 && fake->script[member][step] == STEP_POLL_SILENT)
         outcome->state = FTH_INVOCATION_UNKNOWN;
     else if (polled > 0)
@@ -303,10 +308,13 @@ static void what_is_lost_is_waited_for(void **state)
 {
     fixture *f = *state;
     SCRIPT(f, 0, STEP_LOSE, STEP_DONE);
+    SCRIPT(f, 1, STEP_LOSE_NAMED, STEP_DONE);
     assert_int_equal(run(f), FTH_OK);
-    assert_int_equal(f->fake.invoked[0], 2);
-    assert_true(f->fake.began_s[0][1] - f->fake.began_s[0][0] >= f->options.limit_s);
-    assert_int_equal(f->rows[0].failures, 1);
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(f->fake.invoked[i], 2);
+        assert_true(f->fake.began_s[i][1] - f->fake.began_s[i][0] >= f->options.limit_s);
+        assert_int_equal(f->rows[i].failures, 1);
+    }
     assert_string_equal(f->fake.workers[0][1], "w0.1");
 }
 
