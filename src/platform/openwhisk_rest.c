@@ -220,7 +220,7 @@ static void put_action(const char *folder, const char *name, fth_exchange *excha
             keep_old(&old, &spec, more, exec != NULL);
         if (spec.timeout_s == 0)
             spec.timeout_s = 60; /* OpenWhisk's usual one */
-        fth_status status = fth_action_store(folder, &spec, more);
+        fth_status status = exec ? fth_action_store(folder, &spec, more) : fth_action_change(folder, &spec, more);
         if (status == FTH_OK)
             answer_action(folder, name, exchange);
         else
