@@ -87,8 +87,7 @@ static fth_status unpack(const char *zip, const char *folder)
         char *path = fth_path_join(folder, name);
         FTH_REQUIRE(path, FTH_NO_MEMORY, "no memory to unpack %s", zip);
         archive_entry_set_pathname(entry, path);
-        /* Zips made on other systems have no modes: then everything may be executed, as on Lambda's own unpacking. */
-        archive_entry_set_perm(entry, (archive_entry_perm(entry) & 0111 ? 0755 : 0644) & 0777);
+        archive_entry_set_perm(entry, archive_entry_perm(entry) & 0111 ? 0755 : 0644);
         free(path);
         FTH_REQUIRE(archive_write_header(to, entry) == ARCHIVE_OK, FTH_IO, "unpack %s: %s", zip,
                     archive_error_string(to));
@@ -144,7 +143,7 @@ static fth_status add_package(const fth_function_spec *spec, const char *place, 
     FTH_REQUIRE(spec->command || fth_file_exists(bootstrap), FTH_INVALID,
                 "function %s: %s has no file `bootstrap` at its top, which is what runs", spec->name, spec->zip);
     if (!spec->command)
-        chmod(bootstrap, 0755);
+        chmod(bootstrap, 0755); /* zips made on other systems have no modes */
     FTH_TRY(fth_file_sha256_of(spec->zip, sha256, &size));
     json_object_set_new(facts, "code_bytes", json_integer((json_int_t)size));
     json_object_set_new(facts, "code_sha256", json_string(sha256));
@@ -333,7 +332,8 @@ bool fth_action_exists(const char *folder, const char *name)
     return exists;
 }
 
-fth_status fth_action_load(const char *folder, const char *name, fth_action *action)
+/* What is deployed at this moment. *revision gets which that is, also where the rest of it is not there any more. */
+static fth_status load(const char *folder, const char *name, char revision[FTH_ACTION_REVISION], fth_action *action)
 {
     fth_status status = FTH_OK;
     char *file = NULL, *secrets_file = NULL;
@@ -346,6 +346,7 @@ fth_status fth_action_load(const char *folder, const char *name, fth_action *act
     FTH_TRY(fth_json_read(file, &action->facts));
     snprintf(action->name, sizeof action->name, "%s", name);
     snprintf(action->revision, sizeof action->revision, "%s", fth_json_text(action->facts, "revision", ""));
+    memcpy(revision, action->revision, sizeof action->revision);
     action->lambda = strcmp(fth_json_text(action->facts, "contract", ""), "lambda") == 0;
     action->memory_mb = (int)json_integer_value(json_object_get(action->facts, "memory_mb"));
     action->timeout_s = json_number_value(json_object_get(action->facts, "timeout_s"));
@@ -366,6 +367,18 @@ out:
     free(secrets_file);
     if (status != FTH_OK)
         fth_action_release(action);
+    return status;
+}
+
+/* A deployment meanwhile may remove what belongs to the revision that was found: then there is another. */
+fth_status fth_action_load(const char *folder, const char *name, fth_action *action)
+{
+    char before[FTH_ACTION_REVISION] = "", revision[FTH_ACTION_REVISION] = "";
+    fth_status status;
+    do {
+        memcpy(before, revision, sizeof before);
+        status = load(folder, name, revision, action);
+    } while (status != FTH_OK && strcmp(revision, before) != 0);
     return status;
 }
 

@@ -22,7 +22,8 @@
 #include "platform/instance.h"
 #include "platform/platform_internal.h"
 
-enum { USUAL_PROCESSES = 64, USUAL_ACTIVATIONS = 100, KEPT_ACTIVATIONS = 1000, SHOWN_ACTIVATIONS = 20 };
+enum { USUAL_PROCESSES = 64, USUAL_ACTIVATIONS = 100, SHOWN_ACTIVATIONS = 20 };
+enum { KEPT_ACTIVATIONS = 1000, PRUNE_EVERY = 100 }; /* activations that have ended */
 static const double usual_idle_s = 60, look_every_s = 0.02;
 
 typedef struct activation {
@@ -57,7 +58,8 @@ struct fth_platform {
     pthread_cond_t changed;
     activation *activations;    /* that have not ended, the oldest first */
     runner *runners, *finished; /* finished: to be joined */
-    unsigned started;           /* runners so far */
+    unsigned started;           /* instances so far */
+    unsigned ended;             /* activations so far */
     char *api_url, *api_key;
 };
 
@@ -146,8 +148,11 @@ static void finish(fth_platform *platform, activation *ended)
     while (*place != ended)
         place = &(*place)->next;
     *place = ended->next;
+    const bool prune = ++platform->ended % PRUNE_EVERY == 0;
     pthread_cond_broadcast(&platform->changed);
     pthread_mutex_unlock(&platform->mutex);
+    if (prune)
+        fth_activation_prune(platform->folder, KEPT_ACTIVATIONS);
     if (ended->ended)
         ended->ended(ended->context, ended->id);
     json_decref(ended->value);
@@ -199,16 +204,17 @@ static activation *take(runner *self)
     fth_platform *platform = self->platform;
     const struct timespec until = fth_deadline_timespec(fth_deadline_in(platform->idle_s));
     int late = 0;
-    for (;;) {
+    while (!atomic_load(&platform->stopping)) {
         for (activation *next = platform->activations; next; next = next->next)
             if (!next->taken && strcmp(next->name, self->name) == 0) {
                 next->taken = true;
                 return next;
             }
-        if (late || self->leaves || atomic_load(&platform->stopping))
+        if (late || self->leaves)
             return NULL;
         late = pthread_cond_clockwait(&platform->changed, &platform->mutex, CLOCK_MONOTONIC, &until);
     }
+    return NULL;
 }
 
 static void *run_all(void *context)
@@ -478,10 +484,14 @@ static void add_invocations(const fth_platform *platform, json_t *facts)
         {
             static const char *const keys[] = {"id",    "state",      "kind",   "error",      "created",
                                                "start", "duration_s", "init_s", "peak_bytes", "end"};
-            json_t *each = json_object();
+            json_t *each = json_object(), *start = json_object_get(record, "start");
+            char started[40];
             for (size_t k = 0; k < FTH_COUNT_OF(keys); k++)
                 if (json_object_get(record, keys[k]))
                     json_object_set(each, keys[k], json_object_get(record, keys[k]));
+            fth_clock_format_utc(json_number_value(start), started, sizeof started);
+            if (start) /* as other platforms say it */
+                json_object_set_new(each, "started", json_string(started));
             json_array_append_new(shown, each);
         }
     json_object_set_new(facts, "invocations", shown);

@@ -159,6 +159,13 @@ def test_what_is_hostile_is_refused(serve, tmp_path):
         assert platform.ask("GET", f"activations/{name}").code == 404
 
 
+def test_an_update_keeps_the_code(serve, farthing, program, tmp_path):
+    farthing("functions", "deploy", "own", "--provider", "local", "--host", tmp_path / "platform", "--", program, "--port", "{port}")
+    changed = serve().ask("PUT", "actions/own?overwrite=true", {"parameters": [{"key": "a", "value": 1}]}).json
+    assert {"key": "farthing-runs", "value": "a command of this machine"} in changed["annotations"]
+    assert changed["parameters"] == [{"key": "a", "value": 1}]
+
+
 # ---- processes ----
 
 def test_a_process_is_used_again_and_ends_when_idle(serve):

@@ -4,6 +4,7 @@
 #include <math.h>
 #include <pthread.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <unistd.h>
 
 #include "base/process.h"
@@ -134,6 +135,45 @@ static void many_at_once_are_all_answered(void **state)
     fth_platform_close(platform);
 }
 
+typedef struct redeployment {
+    fth_platform *platform;
+    atomic_bool done;
+} redeployment;
+
+static void *redeploy(void *context)
+{
+    redeployment *self = context;
+    const fth_function_spec spec = {.name = "one", .contract = "lambda", .memory_mb = 256};
+    char *wrong = NULL;
+    for (int i = 0; i < 50 && !wrong; i++)
+        if (fth_platform_deploy(self->platform, &spec) != FTH_OK)
+            wrong = strdup(fth_error_message());
+    atomic_store(&self->done, true);
+    return wrong;
+}
+
+/* Who looks while others deploy sees the old function or the new one, whole. */
+static void a_function_is_whole_while_it_is_replaced(void **state)
+{
+    (void)state;
+    redeployment again = {.platform = open_platform(&(fth_platform_options){0})};
+    pthread_t thread;
+    void *wrong = NULL;
+    deploy(again.platform, "one", 60);
+    assert_int_equal(pthread_create(&thread, NULL, redeploy, &again), 0);
+    while (!wrong && !atomic_load(&again.done)) {
+        json_t *functions = NULL;
+        if (fth_platform_status(again.platform, "one", &functions) != FTH_OK)
+            wrong = strdup(fth_error_message());
+        json_decref(functions);
+    }
+    void *deploying = NULL;
+    pthread_join(thread, &deploying);
+    if (wrong || deploying)
+        fail_msg("%s", wrong ? (char *)wrong : (char *)deploying);
+    fth_platform_close(again.platform);
+}
+
 static void too_many_are_not_accepted(void **state)
 {
     (void)state;
@@ -180,7 +220,9 @@ static void an_end_is_the_end_of_all(void **state)
     json_t *functions = NULL;
     assert_int_equal(fth_platform_status(platform, NULL, &functions), FTH_OK);
     assert_int_equal(json_array_size(functions), 1);
-    assert_int_equal(json_array_size(json_object_get(json_array_get(functions, 0), "invocations")), 2);
+    const json_t *invocations = json_object_get(json_array_get(functions, 0), "invocations");
+    assert_int_equal(json_array_size(invocations), 2);
+    assert_true(json_is_string(json_object_get(json_array_get(invocations, 0), "started")));
     json_decref(functions);
     assert_int_equal(fth_platform_remove(platform, "slow"), FTH_OK);
     assert_int_equal(fth_platform_remove(platform, "slow"), FTH_INVALID);
@@ -256,6 +298,7 @@ int main(int count, char **arguments)
         cmocka_unit_test_setup_teardown(outcomes_say_what_became_of_it, test_make_folder, test_remove_folder),
         cmocka_unit_test_setup_teardown(time_runs_out, test_make_folder, test_remove_folder),
         cmocka_unit_test_setup_teardown(many_at_once_are_all_answered, test_make_folder, test_remove_folder),
+        cmocka_unit_test_setup_teardown(a_function_is_whole_while_it_is_replaced, test_make_folder, test_remove_folder),
         cmocka_unit_test_setup_teardown(too_many_are_not_accepted, test_make_folder, test_remove_folder),
         cmocka_unit_test_setup_teardown(an_end_is_the_end_of_all, test_make_folder, test_remove_folder),
         cmocka_unit_test_setup_teardown(what_cannot_be_deployed_is_refused, test_make_folder, test_remove_folder),
