@@ -2,6 +2,7 @@
  * file's own state. Callbacks come from one thread; the hook may come from any. */
 #include <math.h>
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
@@ -16,7 +17,8 @@
 enum { CELL = 48, PROBLEM_COLUMNS = 40, USUAL_HEIGHT = 24 };
 
 static struct {
-    bool json, live, plain;
+    bool json, plain;
+    atomic_bool live; /* whoever finds the terminal gone ends it */
     double began_s, next_draw_s;
     fth_fleet_row *rows; /* as they were shown last */
     int count;

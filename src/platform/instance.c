@@ -221,14 +221,15 @@ static void explain(fth_instance *instance, fth_status status, fth_instance_run 
 {
     const fth_action *action = instance->options.action;
     fth_child_end end;
+    const bool stopped = atomic_load(instance->options.stop);
     bool out_of_memory = false;
     char how[80];
     /* One that is just being killed for memory has closed its connections, but is not collected yet. */
-    fth_deadline deadline = fth_deadline_in(status == FTH_PEER_LOST ? 1 : 0);
+    fth_deadline deadline = fth_deadline_in(status == FTH_PEER_LOST && !stopped ? 1 : 0);
     bool ended;
     while (!(ended = fth_sandbox_has_ended(instance->sandbox, &end, &out_of_memory)) && !fth_deadline_passed(deadline))
         nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
-    if (atomic_load(instance->options.stop)) {
+    if (stopped) {
         fth_instance_fail(run, "lost", "the platform was stopped while the function ran; invoke it again");
     } else if (ended && out_of_memory) {
         fth_instance_fail(run, "memory", "the function used more than its %d MB of memory and was killed",

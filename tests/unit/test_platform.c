@@ -145,7 +145,7 @@ static void *redeploy(void *context)
     redeployment *self = context;
     const fth_function_spec spec = {.name = "one", .contract = "lambda", .memory_mb = 256};
     char *wrong = NULL;
-    for (int i = 0; i < 50 && !wrong; i++)
+    for (int i = 0; i < 100 && !wrong; i++)
         if (fth_platform_deploy(self->platform, &spec) != FTH_OK)
             wrong = strdup(fth_error_message());
     atomic_store(&self->done, true);
