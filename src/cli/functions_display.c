@@ -14,7 +14,7 @@
 
 #define REDRAW_EVERY_S 0.1
 
-enum { CELL = 48, PROBLEM_COLUMNS = 40, USUAL_HEIGHT = 24 };
+enum { CELL = 48, SHOWN_PROBLEMS = 5, USUAL_HEIGHT = 24 };
 
 static struct {
     bool json, plain;
@@ -65,31 +65,35 @@ static void write_rate(int64_t samples, double seconds, char text[CELL])
         fth_text_count(llround((double)samples / seconds), text, CELL);
 }
 
+/* Of what has ended and of what is under way. */
+static double seconds_of(const fth_fleet_row *row)
+{
+    return row->seconds + (isnan(row->since_s) ? 0 : fth_clock_seconds() - row->since_s);
+}
+
 static fth_status add_row(fth_table *table, const fth_fleet_row *row)
 {
-    char number[CELL], invocations[CELL], retries[CELL], samples[CELL], rate[CELL], seconds[CELL], peak[CELL],
-        loss[CELL], accuracy[CELL], problem[sizeof row->problem];
+    char number[CELL], invocations[CELL], retries[CELL], samples[CELL], rate[CELL], time[CELL], peak[CELL], loss[CELL],
+        accuracy[CELL];
     snprintf(number, sizeof number, "%d", row->number);
     snprintf(invocations, sizeof invocations, "%d", row->invocations);
     snprintf(retries, sizeof retries, "%d", retries_of(row));
     fth_text_count(row->samples, samples, sizeof samples);
     write_rate(row->samples, row->seconds, rate);
-    snprintf(seconds, sizeof seconds, "%.1f", row->seconds);
+    fth_duration_format(seconds_of(row), time, sizeof time);
     snprintf(peak, sizeof peak, "-");
     if (isfinite(row->peak_bytes))
         fth_text_bytes((int64_t)row->peak_bytes, peak, sizeof peak);
     fth_text_loss(row->loss, loss, sizeof loss);
     fth_text_percent(row->accuracy, accuracy, sizeof accuracy);
-    snprintf(problem, sizeof problem, "%s", row->problem);
-    problem[fth_text_fit(problem, PROBLEM_COLUMNS)] = '\0';
-    return fth_table_add_row(table, (const char *[]){number, row->state, invocations, retries, samples, rate, seconds,
-                                                     peak, loss, accuracy, problem});
+    return fth_table_add_row(
+        table, (const char *[]){number, row->state, invocations, retries, samples, rate, time, peak, loss, accuracy});
 }
 
-/* All of them together: their samples in the time that passed here, and seconds as the platform counts them. */
+/* All of them together: their samples in the time that passed here, and the time of each as the platform counts it. */
 static fth_status add_total(fth_table *table, const fth_fleet_row *rows, int count)
 {
-    char invocations[CELL], retries[CELL], samples[CELL], rate[CELL], seconds[CELL];
+    char invocations[CELL], retries[CELL], samples[CELL], rate[CELL], time[CELL];
     int invoked = 0, retried = 0;
     int64_t all = 0;
     double used_s = 0;
@@ -97,23 +101,24 @@ static fth_status add_total(fth_table *table, const fth_fleet_row *rows, int cou
         invoked += rows[i].invocations;
         retried += retries_of(&rows[i]);
         all += rows[i].samples;
-        used_s += rows[i].seconds;
+        used_s += seconds_of(&rows[i]);
     }
     snprintf(invocations, sizeof invocations, "%d", invoked);
     snprintf(retries, sizeof retries, "%d", retried);
     fth_text_count(all, samples, sizeof samples);
     write_rate(all, fth_clock_seconds() - display.began_s, rate);
-    snprintf(seconds, sizeof seconds, "%.1f", used_s);
-    return fth_table_add_row(
-        table, (const char *[]){"all", "", invocations, retries, samples, rate, seconds, NULL, NULL, NULL, NULL});
+    fth_duration_format(used_s, time, sizeof time);
+    return fth_table_add_row(table,
+                             (const char *[]){"all", "", invocations, retries, samples, rate, time, NULL, NULL, NULL});
 }
 
+/* 80 columns wide at most, as long as no function has more than 99,999 samples. */
 static fth_status print_table(FILE *output, const fth_fleet_row *rows, int count, int shown)
 {
-    static const char *const headings[] = {"function", "state", "invocations", "retries",  "samples", "samples/s",
-                                           "seconds",  "peak",  "loss",        "accuracy", ""};
-    static const fth_alignment alignments[] = {FTH_RIGHT, FTH_LEFT,  FTH_RIGHT, FTH_RIGHT, FTH_RIGHT, FTH_RIGHT,
-                                               FTH_RIGHT, FTH_RIGHT, FTH_RIGHT, FTH_RIGHT, FTH_LEFT};
+    static const char *const headings[] = {"no.",   "state", "invoked", "retried", "samples",
+                                           "per s", "time",  "peak",    "loss",    "accuracy"};
+    static const fth_alignment alignments[] = {FTH_RIGHT, FTH_LEFT,  FTH_RIGHT, FTH_RIGHT, FTH_RIGHT,
+                                               FTH_RIGHT, FTH_RIGHT, FTH_RIGHT, FTH_RIGHT, FTH_RIGHT};
     fth_status status = FTH_OK;
     fth_table *table = NULL;
     FTH_TRY(fth_table_create(headings, alignments, FTH_COUNT_OF(headings), &table));
@@ -128,18 +133,29 @@ out:
     return status;
 }
 
+/* Below the table: why functions are tried again. */
+static void print_problems(FILE *output, const fth_fleet_row *rows, int count)
+{
+    for (int i = 0, shown = 0; i < count && shown < SHOWN_PROBLEMS; i++)
+        if (*rows[i].problem) {
+            fprintf(output, "function %d: %s\n", rows[i].number, rows[i].problem);
+            shown++;
+        }
+}
+
 /* The table again in place of the last, as much of it as the terminal has room for. */
 static void draw(const fth_fleet_row *rows, int count)
 {
     char *text = NULL, *rest, *line;
     size_t size = 0, columns = (size_t)fth_terminal_width(stderr) - 1;
-    int room = terminal_height() - 5, shown = count <= room ? count : room > 0 ? room : 1;
+    int room = terminal_height() - 5 - SHOWN_PROBLEMS, shown = count <= room ? count : room > 0 ? room : 1;
     FILE *memory = open_memstream(&text, &size);
     if (!memory)
         return;
     fth_status status = print_table(memory, rows, count, shown);
     if (status == FTH_OK && shown < count)
         fprintf(memory, "and %d more\n", count - shown);
+    print_problems(memory, rows, count);
     if (fclose(memory) != 0 || status != FTH_OK) {
         free(text);
         return;
@@ -178,22 +194,24 @@ static void print_change(const fth_fleet_row *row)
         json_object_set_new(json, "event", json_string("function"));
         fth_cli_print_json(json);
         json_decref(json);
-    } else if (strcmp(row->state, "running") == 0 && *row->id) {
-        fth_print_line(stdout, "function %d: running, %s", row->number, row->id);
     } else if (strcmp(row->state, "done") == 0) {
         fth_print_line(stdout, "function %d: done, %s in %s", row->number, FTH_COUNTED(row->samples, "sample"),
                        FTH_COUNTED(row->invocations, "invocation"));
+    } else if (*row->problem) {
+        fth_print_line(stdout, "function %d: %s: %s%s%s%s", row->number, row->state, row->problem,
+                       *row->id ? " (invocation " : "", row->id, *row->id ? ")" : "");
     } else {
-        fth_print_line(stdout, "function %d: %s%s%s", row->number, row->state, *row->problem ? ": " : "", row->problem);
+        fth_print_line(stdout, "function %d: %s%s", row->number, row->state, row->samples > 0 ? ", continued" : "");
     }
 }
 
-/* Events have every change. Lines are for people: not for an id that comes after its start. */
+/* Events have every change. Lines are for people: one when an invocation begins, one when it has ended. */
 static bool is_worth_telling(const fth_fleet_row *before, const fth_fleet_row *now)
 {
     bool another = strcmp(before->id, now->id) != 0;
+    bool begins = !isnan(now->since_s) && !(now->since_s <= before->since_s);
     return strcmp(before->state, now->state) != 0 || before->failures != now->failures ||
-           before->throttled != now->throttled || (another && (display.json || *before->id));
+           before->throttled != now->throttled || begins || (another && display.json);
 }
 
 void fth_fleet_display_show(void *context, const fth_fleet_row *rows, int count)
@@ -282,6 +300,8 @@ fth_status fth_fleet_display_stop(const char *function, const json_t *results, f
         json_decref(json);
     } else if (display.rows) {
         status = print_table(stdout, display.rows, display.count, display.count);
+        if (!display.plain) /* else there were lines of them */
+            print_problems(stdout, display.rows, display.count);
         fth_cli_flush();
     }
     free(display.rows);

@@ -319,7 +319,9 @@ const fth_command fth_functions_invoke = {
     .details =
         "A function that has stopped before its time limit is invoked again and continues where it stopped; one that\n"
         "failed or was throttled is tried again, and one whose answer was lost is waited for first. Ctrl-C leaves\n"
-        "what runs running (exit code 75): the same command goes on at the parameter server's positions.\n",
+        "what runs running (exit code 75), but ends functions of this machine: the same command goes on at the "
+        "parameter\n"
+        "server's positions.\n",
     .examples = (const fth_example[]){{"farthing functions invoke mnist --provider openwhisk -n 6 --server "
                                        "http://10.0.0.5:29500",
                                        "the server deals out its shards"},

@@ -7,8 +7,11 @@
 
 #include "platform/platform.h"
 
+static const double LOOK_EVERY_S = 0.2; /* whether to stop */
+
 typedef struct local_provider {
     fth_provider provider;
+    const fth_stop *stop; /* or NULL */
     fth_platform *platform;
     fth_platform_service *service;
 } local_provider;
@@ -36,6 +39,7 @@ static fth_status open_provider(const fth_provider_options *options, fth_provide
     *provider = NULL;
     FTH_TRY(fth_allocate(1, sizeof *local, &local));
     local->provider.kind = &fth_provider_local;
+    local->stop = options->stop;
     FTH_TRY(fth_platform_open(&(fth_platform_options){.folder = options->host}, &local->platform));
     FTH_TRY(fth_platform_serve(local->platform, &(fth_platform_service_options){.key = options->key}, &local->service));
     *provider = &local->provider;
@@ -66,8 +70,18 @@ static fth_status invoke(fth_provider *provider, const char *name, const json_t 
 static fth_status poll_one(fth_provider *provider, const char *name, const char *id, fth_deadline deadline,
                            fth_invocation_outcome *outcome)
 {
+    const fth_stop *stop = ((local_provider *)provider)->stop;
     (void)name;
-    return fth_platform_poll(platform_of(provider), id, deadline, outcome);
+    for (;;) {
+        fth_deadline look = fth_deadline_in(LOOK_EVERY_S);
+        if (deadline.at_seconds < look.at_seconds)
+            look = deadline;
+        fth_status status = fth_platform_poll(platform_of(provider), id, look, outcome);
+        if (status != FTH_OK || outcome->state != FTH_INVOCATION_RUNNING || fth_deadline_passed(deadline) ||
+            (stop && stop->asked))
+            return status;
+        fth_invocation_outcome_release(outcome);
+    }
 }
 
 static fth_status status_of(fth_provider *provider, const char *name, json_t **result)
@@ -87,6 +101,7 @@ static fth_status remove_one(fth_provider *provider, const char *name)
 
 const fth_provider_kind fth_provider_local = {.name = "local",
                                               .summary = "processes of this machine, under limits",
+                                              .ends_with_caller = true,
                                               .open = open_provider,
                                               .close = close_provider,
                                               .deploy = deploy,

@@ -482,15 +482,17 @@ static void add_invocations(const fth_platform *platform, json_t *facts)
         FTH_OK)
         json_array_foreach(records, i, record)
         {
-            static const char *const keys[] = {"id",    "state",      "kind",   "error",      "created",
-                                               "start", "duration_s", "init_s", "peak_bytes", "end"};
+            static const char *const keys[] = {"id",         "state",  "kind",       "error", "created",
+                                               "duration_s", "init_s", "peak_bytes", "end"};
             json_t *each = json_object(), *start = json_object_get(record, "start");
             char started[40];
+            if (!start) /* until it has ended, when it was invoked is what there is */
+                start = json_object_get(record, "created");
             for (size_t k = 0; k < FTH_COUNT_OF(keys); k++)
                 if (json_object_get(record, keys[k]))
                     json_object_set(each, keys[k], json_object_get(record, keys[k]));
             fth_clock_format_utc(json_number_value(start), started, sizeof started);
-            if (start) /* as other platforms say it */
+            if (json_is_number(start))
                 json_object_set_new(each, "started", json_string(started));
             json_array_append_new(shown, each);
         }
@@ -529,9 +531,11 @@ out:
 fth_status fth_platform_logs(fth_platform *platform, const char *name, const char *id, char **text)
 {
     fth_status status = FTH_OK;
+    fth_action action = {0};
     json_t *records = NULL;
 
     *text = NULL;
+    FTH_TRY(fth_action_load(platform->folder, name, &action));
     if (!id) {
         FTH_TRY(fth_activation_list(platform->folder, name, 0, 1, &records));
         id = fth_json_text(json_array_get(records, 0), "id", NULL);
@@ -540,6 +544,7 @@ fth_status fth_platform_logs(fth_platform *platform, const char *name, const cha
     FTH_TRY(fth_activation_log_text(platform->folder, id, text));
 
 out:
+    fth_action_release(&action);
     json_decref(records);
     return status;
 }

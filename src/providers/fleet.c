@@ -92,12 +92,32 @@ static void end_change(fleet_state *fleet)
     pthread_mutex_unlock(&fleet->mutex);
 }
 
-static void set_state(const member_course *course, const char *state, const char *problem)
+/* With `count`, one of the row's, raised by one: whoever is shown the state is shown both. */
+static void set_state_counted(const member_course *course, const char *state, const char *problem, int *count)
 {
     fth_fleet_row *row = &course->member->row;
     begin_change(course->fleet);
     row->state = state;
+    if (strcmp(state, "lost") != 0)
+        row->since_s = NAN;
+    if (count)
+        ++*count;
     fth_printable_copy(row->problem, sizeof row->problem, problem ? problem : "");
+    end_change(course->fleet);
+}
+
+static void set_state(const member_course *course, const char *state, const char *problem)
+{
+    set_state_counted(course, state, problem, NULL);
+}
+
+static void set_running(const member_course *course)
+{
+    fth_fleet_row *row = &course->member->row;
+    begin_change(course->fleet);
+    row->state = "running";
+    row->since_s = fth_clock_seconds();
+    *row->id = *row->problem = '\0';
     end_change(course->fleet);
 }
 
@@ -128,6 +148,7 @@ static void add_outcome(const member_course *course, fth_invocation_outcome *out
     double samples = number_of(outcome->result, "samples");
     begin_change(fleet);
     row->seconds += isfinite(outcome->duration_s) ? outcome->duration_s : seen_s;
+    row->since_s = NAN;
     row->peak_bytes =
         larger(larger(row->peak_bytes, outcome->peak_bytes), number_of(outcome->result, "peak_memory_bytes"));
     if (outcome->result) {
@@ -169,7 +190,7 @@ static fth_status follow(const member_course *course, fth_deadline until, fth_in
     while (outcome->state == FTH_INVOCATION_RUNNING || (outcome->state == FTH_INVOCATION_UNKNOWN && *outcome->id)) {
         char id[sizeof outcome->id];
         memcpy(id, outcome->id, sizeof id);
-        if (is_stopped(course->fleet))
+        if (is_over(course->fleet))
             return fth_fail(FTH_INTERRUPTED, "stopped while %s runs", id);
         if (fth_deadline_passed(until)) {
             outcome->state = FTH_INVOCATION_UNKNOWN;
@@ -207,7 +228,7 @@ static fth_status run_once(const member_course *course, fth_invocation_outcome *
 
     fth_invocation_outcome_init(outcome);
     FTH_REQUIRE(parameters, FTH_NO_MEMORY, "no memory for an invocation");
-    set_state(course, "running", NULL);
+    set_running(course);
     FTH_TRY(options->provider->kind->invoke(options->provider, options->function, parameters, until, outcome));
     if (outcome->state != FTH_INVOCATION_THROTTLED)
         set_id(course, outcome->id);
@@ -238,10 +259,7 @@ static bool count_failure(member_course *course, const char *problem)
     course->failed++;
     course->failed_in_a_row++;
     bool again = course->failed_in_a_row < fleet->max_failures;
-    begin_change(fleet);
-    course->member->row.failures++;
-    end_change(fleet);
-    set_state(course, again ? "retrying" : "failed", problem);
+    set_state_counted(course, again ? "retrying" : "failed", problem, &course->member->row.failures);
     if (again)
         pause_before_retry(course, 0);
     return again;
@@ -278,7 +296,6 @@ static bool take_result(member_course *course, const json_t *result)
 /* What came of one invocation; true to go on with another. */
 static bool judge(member_course *course, fth_status status, fth_invocation_outcome *outcome, double seen_s)
 {
-    fleet_state *fleet = course->fleet;
     char problem[sizeof course->member->row.problem];
     snprintf(problem, sizeof problem, "%s",
              status != FTH_OK ? fth_error_message()
@@ -287,17 +304,11 @@ static bool judge(member_course *course, fth_status status, fth_invocation_outco
     if (status == FTH_INTERRUPTED)
         return false;
     if (status == FTH_INVALID || status == FTH_UNSUPPORTED) { /* it would be refused again */
-        begin_change(fleet);
-        course->member->row.failures++;
-        end_change(fleet);
-        set_state(course, "failed", problem);
+        set_state_counted(course, "failed", problem, &course->member->row.failures);
         return false;
     }
     if (status == FTH_OK && outcome->state == FTH_INVOCATION_THROTTLED) {
-        begin_change(fleet);
-        course->member->row.throttled++;
-        end_change(fleet);
-        set_state(course, "retrying", problem);
+        set_state_counted(course, "retrying", problem, &course->member->row.throttled);
         pause_before_retry(course, outcome->retry_after_s);
         return true;
     }
@@ -383,6 +394,8 @@ static bool show(fleet_state *fleet, fth_fleet_row *rows)
 static fth_status conclude(const fleet_state *fleet)
 {
     int done = 0, failed = 0;
+    const char *running =
+        fleet->options->provider->kind->ends_with_caller ? "what ran has been ended" : "what runs is left running";
     const fth_fleet_row *first = NULL;
     for (int i = 0; i < fleet->options->count; i++) {
         const fth_fleet_row *row = &fleet->members[i].row;
@@ -394,13 +407,13 @@ static fth_status conclude(const fleet_state *fleet)
     if (done == fleet->options->count)
         return FTH_OK;
     if (is_stopped(fleet))
-        return fth_fail(FTH_INTERRUPTED, "stopped; %d of %s finished, and what runs is left running", done,
-                        FTH_COUNTED(fleet->options->count, "function"));
+        return fth_fail(FTH_INTERRUPTED, "stopped; %d of %s finished, and %s", done,
+                        FTH_COUNTED(fleet->options->count, "function"), running);
     if (first)
         return fth_fail(FTH_IO, "%d of %s failed; function %d: %s", failed,
                         FTH_COUNTED(fleet->options->count, "function"), first->number, first->problem);
-    return fth_fail(FTH_TIMEOUT, "%d of %s finished in time; what runs is left running", done,
-                    FTH_COUNTED(fleet->options->count, "function"));
+    return fth_fail(FTH_TIMEOUT, "%d of %s finished in time; %s", done, FTH_COUNTED(fleet->options->count, "function"),
+                    running);
 }
 
 /* Gives how many there are. */
@@ -434,8 +447,8 @@ fth_status fth_fleet_run(const fth_fleet_options *options, json_t **results)
     FTH_TRY(fth_allocate((size_t)options->count, sizeof *rows, &rows));
     FTH_TRY(fth_allocate((size_t)concurrency, sizeof *threads, &threads));
     for (int i = 0; i < options->count; i++)
-        fleet.members[i].row =
-            (fth_fleet_row){.number = i + 1, .state = "waiting", .loss = NAN, .accuracy = NAN, .peak_bytes = NAN};
+        fleet.members[i].row = (fth_fleet_row){
+            .number = i + 1, .state = "waiting", .since_s = NAN, .loss = NAN, .accuracy = NAN, .peak_bytes = NAN};
     int started = start_threads(&fleet, threads, concurrency);
     FTH_REQUIRE(started > 0, FTH_NO_MEMORY, "cannot start a thread");
     while (show(&fleet, rows))

@@ -14,11 +14,12 @@
 
 typedef struct fth_fleet_row {
     int number;        /* 1..count */
-    char id[80];       /* of the invocation under way or the last */
+    char id[80];       /* of the invocation under way, once it is known, or the last */
     const char *state; /* "waiting", "running", "retrying", "lost", "done", "failed" */
     int invocations;   /* that were accepted */
     int failures, throttled;
-    double seconds;        /* of all its invocations, as billed or as seen here */
+    double seconds;        /* of all its invocations that have ended, as billed or as seen here */
+    double since_s;        /* when the one under way began, by fth_clock_seconds(); NAN: none is */
     int64_t samples;       /* by their results */
     double loss, accuracy; /* of the last result; NAN: none yet */
     double peak_bytes;     /* the most; NAN */
@@ -43,8 +44,8 @@ typedef struct fth_fleet_options {
 } fth_fleet_options;
 
 /* Until all have finished. `results`, to be released in every case, gets an array of their last results, null where there
- * was none. FTH_INTERRUPTED if it was stopped: what runs is left running, and the same command continues at the parameter
- * server's positions. FTH_TIMEOUT: not before the deadline. FTH_IO: some have failed; the others were not stopped for that.
+ * was none. FTH_INTERRUPTED if it was stopped: what runs is left running (unless the provider ends_with_caller), and the same
+ * command continues at the parameter server's positions. FTH_TIMEOUT: not before the deadline. FTH_IO: some have failed; the others were not stopped for that.
  *
  * "worker" in the parameters is the name of a worker at a parameter server: an invocation after one that failed or was lost
  * has another (NAME.1, NAME.2), since the server may still take the first for alive. */

@@ -65,6 +65,7 @@ void fth_invocation_outcome_release(fth_invocation_outcome *outcome);
 
 struct fth_provider_kind {
     const char *name, *summary;
+    bool ends_with_caller; /* close() ends what runs */
     fth_status (*open)(const fth_provider_options *options, fth_provider **provider);
     void (*close)(fth_provider *provider);
     fth_status (*deploy)(fth_provider *provider, const fth_function_spec *spec);

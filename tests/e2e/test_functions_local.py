@@ -13,6 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+from conftest import FARTHING, environment
 from functions_platform import BOOTSTRAP, OPENWHISK, Platform, is_alive, parent_of, wait_until, zip_of
 
 
@@ -558,3 +559,27 @@ def test_a_program_of_this_machine_is_a_function(farthing, tmp_path):
     assert "loop" in shown and "Z" in shown.splitlines()[-1]
     refused = farthing("functions", "deploy", "loop", *where, "--", "python3", code=1)
     assert "python3 cannot be executed; give the whole path of a program" in refused.err
+
+
+def test_a_stop_ends_what_runs_here(farthing, tmp_path):
+    program, running = tmp_path / "loop", tmp_path / "running"
+    program.write_text(BOOTSTRAP)
+    program.chmod(0o755)
+    running.mkdir()
+    where = ("--provider", "local", "--host", tmp_path / "functions")
+    refused = farthing("functions", "logs", "loop", *where, code=1)
+    assert "no function loop" in refused.err
+    farthing("functions", "deploy", "loop", *where, "--contract", "lambda", "--", program)
+    process = subprocess.Popen([FARTHING, "functions", "invoke", "loop", *where, "--param", "do=meet", "--param",
+                                f"folder={running}", "--param", "count=2"], text=True, env=environment(),
+                               stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    try:
+        wait_until(lambda: os.listdir(running), "the function runs")
+        process.send_signal(signal.SIGINT)
+        _, err = process.communicate(timeout=25)  # less than it waits for an end at a time
+    finally:
+        process.kill()
+    assert process.returncode == 75 and "0 of 1 function finished, and what ran has been ended" in err
+    assert not is_alive(int(os.listdir(running)[0]))
+    (shown,) = json.loads(farthing("functions", "status", "loop", *where, "--json").out)
+    assert shown["invocations"][0]["started"].endswith("Z")
