@@ -127,6 +127,8 @@ fth_status fth_compression_check(const char *text);
 /* "none", "f16", "bf16", "topk:0.01". The layout outlives the encoder. */
 fth_status fth_encoder_create(const fth_layout *layout, const char *compression, fth_encoder **encoder);
 void fth_encoder_free(fth_encoder *encoder);
+/* Drops what was left out of earlier gradients: those that follow are of another model. */
+void fth_encoder_forget(fth_encoder *encoder);
 /* Takes gradients and buffers (the engine's vectors). What compression leaves out is kept and
  * added to the gradients taken next. */
 fth_status fth_encoder_take(fth_encoder *encoder, const float *gradients, const float *buffers);

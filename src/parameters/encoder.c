@@ -275,6 +275,12 @@ void fth_encoder_free(fth_encoder *encoder)
     free(encoder);
 }
 
+void fth_encoder_forget(fth_encoder *encoder)
+{
+    if (encoder->rest)
+        memset(encoder->rest, 0, encoder->layout->trained_floats * sizeof(float));
+}
+
 /* ---- taking gradients ---- */
 
 static char *put_halves(const fth_encoder *encoder, char *to, const float *gradient, float *rest, int64_t count)

@@ -101,6 +101,7 @@ fth_status fth_replica_connect(fth_replica *replica, fth_worker_client *client)
     fth_status status = fth_worker_check_layout(client, replica->layout, replica->packed, &replica->version);
     replica->client = client;
     replica->stale_in_a_row = 0;
+    fth_encoder_forget(replica->encoder);
     return status == FTH_OK ? take_weights(replica) : status;
 }
 

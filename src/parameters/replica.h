@@ -14,7 +14,8 @@ fth_status fth_replica_create(fth_engine *engine, const char *compression, fth_r
 void fth_replica_free(fth_replica *replica);
 
 /* The client, which is used from now on and outlives the replica or the next call, works for a server with exactly these
- * tensors, whose weights become the engine's; else FTH_INVALID says what differs. */
+ * tensors, whose weights become the engine's; else FTH_INVALID says what differs. What compression kept back for another
+ * client's server is forgotten. */
 fth_status fth_replica_connect(fth_replica *replica, fth_worker_client *client);
 
 /* Weights of a version above `since` (-1: any) become the engine's. */

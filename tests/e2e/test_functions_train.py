@@ -239,6 +239,18 @@ def test_deadlines_and_continuations(serve, start, shards):
     wait_for(lambda: (server.client()("GET", "/getAccuracy").json["accuracy"] or 0) > 0.95, "validation")
 
 
+def test_a_warm_function_begins_anew_with_another_server(serve, start, shards):
+    """What compression kept back of one model's gradients is not sent to another."""
+    weights, warm = [], start()
+    for function in (warm, warm, start()):
+        server = serve("--shards", shards, "--epochs", "2", "--seed", "5")
+        assert invoke(function, server, batch_sz_train=10, compress="topk:0.05")["finished"]
+        weights.append(server.client().pull()[0])
+        server.kill()
+    for other in weights[1:]:
+        assert all(numpy.array_equal(weights[0][name], other[name]) for name in other)
+
+
 def test_kills(serve, start, shards):
     """Three functions, killed at random: each sample is part of the model once an epoch."""
     server = serve("--shards", shards, "--epochs", "6", "--lease", "1s", "--consistency", "async")
