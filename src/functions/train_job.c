@@ -262,6 +262,8 @@ static fth_status hand_in(train_run *run, const fth_replica_facts *facts, const 
     double since_s = fth_clock_seconds();
 
     pushed.span = span;
+    if (run->stopped)
+        fth_worker_set_deadline(run->client, (fth_deadline){fth_train_time_push_end(&run->time)});
     status = fth_replica_push(run->replica, &pushed, &outcome);
     count_time(since_s, &run->sums.wait_s);
     FTH_TRY(status);
@@ -355,7 +357,10 @@ static fth_status train(train_run *run)
     const fth_train_parameters *p = &run->parameters;
 
     FTH_TRY(register_worker(run));
+    const double since_s = fth_clock_seconds();
     FTH_TRY(fth_train_model_get(run->job->model, p, count_threads(run), run->client, &run->engine, &run->replica));
+    /* The weights have come over the network, and gradients are as large: an estimate, until something has been pushed. */
+    fth_train_time_note_push(&run->time, fth_clock_seconds() - since_s);
     run->version_at_start = fth_replica_version(run->replica);
     if (!p->dataset_url) {
         FTH_TRY(work(run, NULL, NULL, NULL));

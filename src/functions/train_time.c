@@ -35,6 +35,11 @@ double fth_train_time_end(const fth_train_time *time)
     return isinf(time->deadline_s) ? time->deadline_s : time->deadline_s - fth_train_time_margin(time);
 }
 
+double fth_train_time_push_end(const fth_train_time *time)
+{
+    return isinf(time->deadline_s) ? time->deadline_s : time->deadline_s - fth_train_time_margin(time) / 2;
+}
+
 bool fth_train_time_fits_batch(const fth_train_time *time, double now_s)
 {
     return now_s + time->batch_s + time->push_s < fth_train_time_end(time);

@@ -15,6 +15,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import numpy
 import pytest
 from conftest import FARTHING, PATIENCE_S, wait_for, write_mnist
+from fault_proxy import FaultProxy, Rule
 from parameter_client import pack
 from test_functions_openwhisk import Action, end
 from test_parameter_server import Server
@@ -237,6 +238,24 @@ def test_deadlines_and_continuations(serve, start, shards):
     assert server.client().metrics()["farthing_samples_total"] == epochs * 522
     assert max(results, key=lambda r: r["samples"])["accuracy"] > 0.9
     wait_for(lambda: (server.client()("GET", "/getAccuracy").json["accuracy"] or 0) > 0.95, "validation")
+
+
+def test_a_group_that_the_deadline_cuts_short_is_pushed(serve, start, tmp_path):
+    """Also where nothing has been pushed before, and a push takes far longer than a batch."""
+    server, function = serve("--model", "resnet56", "--data-shape", "1x28x28", "--classes", "10"), start()
+    (tmp_path / "s.tar.gz").write_bytes(tar_of(write_mnist(tmp_path / "raw", 700, 1)))
+    with FaultProxy(server.port) as proxy:
+        proxy.rules = [Rule("delay", target="(get|put)(Parameter|Gradient)", seconds=0.3)]
+        for _ in range(3):  # a busy machine may be slower yet
+            answer = function.run({"apihost": f"127.0.0.1:{proxy.port}", "dataset_url": f"file://{tmp_path}/s.tar.gz",
+                                   "batch_sz_train": 1, "update_intv": 100000, "run": "r"},
+                                  deadline=str(int((time.time() + 3) * 1000)))
+            assert answer.code == 200, answer.body
+            if answer.json["pushes"]:
+                break
+    result = answer.json
+    assert result["pushes"] == 1 and result["stopped"] == "deadline" and 0 < result["samples"] == result["steps"] < 700
+    assert server.client().metrics()["farthing_samples_total"] >= result["samples"]
 
 
 def test_a_warm_function_begins_anew_with_another_server(serve, start, shards):

@@ -190,6 +190,7 @@ static void keeps_a_margin(void **state)
     assert_true(fth_train_time_margin(&time) == 0);
     time.asked_margin_s = 2;
     assert_true(fth_train_time_margin(&time) == 2);
+    assert_true(fth_train_time_push_end(&time) == time.deadline_s - 1);
     time.deadline_s = INFINITY;
     assert_true(isinf(fth_train_time_end(&time)));
     assert_true(fth_train_time_fits_batch(&time, 1e12));
