@@ -282,7 +282,7 @@ static fth_exit_code check_and_invoke(const fth_command *command, const invoke_o
         code = fth_cli_usage(command, "-n %lld and %zu --data-url: each function has one", (long long)asked->count,
                              shards);
     else {
-        fth_signals_set_words("stopping; what runs on the platform is left running");
+        fth_signals_set_words("stopping; once more to stop at once");
         fth_signals_watch(&stop);
         if (status == FTH_OK)
             status = invoke(asked, name, urls, &stop);

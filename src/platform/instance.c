@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <math.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -19,6 +20,7 @@
  * does not fill the disk. */
 static const uint64_t max_log_bytes = 10 << 20, max_file_bytes = 64 << 20;
 static const double wait_for_marker_s = 1;
+static const double stop_grace_s = 2; /* that a function has to hand in what it has, when the platform stops */
 
 void fth_instance_run_release(fth_instance_run *run)
 {
@@ -117,12 +119,24 @@ bool fth_instance_has_ended(fth_instance *instance)
     return instance->sandbox && fth_sandbox_has_ended(instance->sandbox, &end, &out_of_memory);
 }
 
+/* Asks the process to end, once; false when it has had its time for that. */
+static bool may_still_answer(fth_instance *instance)
+{
+    if (isinf(instance->answer_until_s)) {
+        instance->answer_until_s = fth_clock_seconds() + stop_grace_s;
+        kill(fth_sandbox_process(instance->sandbox), SIGTERM);
+    }
+    return fth_clock_seconds() < instance->answer_until_s;
+}
+
 bool fth_instance_is_alive(void *context)
 {
     fth_instance *instance = context;
     bound_file(instance->output, instance->output_read);
     bound_file(instance->messages, instance->messages_read);
-    return !atomic_load(instance->options.stop) && !fth_instance_has_ended(instance);
+    if (fth_instance_has_ended(instance))
+        return false;
+    return !atomic_load(instance->options.stop) || may_still_answer(instance);
 }
 
 fth_status fth_variable_add(fth_words *variables, const char *name, const char *value)
@@ -290,6 +304,7 @@ fth_status fth_instance_create(const fth_instance_options *options, fth_instance
     *result = NULL;
     FTH_TRY(fth_allocate(1, sizeof *instance, &instance));
     instance->options = *options;
+    instance->answer_until_s = INFINITY;
     instance->options.folder = strdup(options->folder);
     instance->contract = options->action->lambda ? &fth_contract_lambda : &fth_contract_openwhisk;
     instance->temporary = fth_path_join(options->folder, "tmp");

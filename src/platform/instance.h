@@ -15,7 +15,7 @@ typedef struct fth_instance_options {
     const char *program;           /* the function's binary, for actions without a command or package */
     bool needs_words;              /* `program` is farthing itself: "worker openwhisk" or "worker lambda" follows */
     const char *api_url, *api_key; /* of the platform's REST APIs, UUID:KEY; NULL: there are none */
-    const atomic_bool *stop;       /* set: whatever runs ends as "lost" */
+    const atomic_bool *stop;       /* set: whatever runs is asked to end, and is "lost" if it does not answer soon */
 } fth_instance_options;
 
 /* What one run gave; release it. */

@@ -17,6 +17,7 @@ struct fth_instance {
     uint64_t output_read, messages_read; /* how much of each has been given to an activation */
     fth_sandbox *sandbox;                /* NULL: not started */
     double began_s;                      /* of the process, monotonic */
+    double answer_until_s;               /* when the platform stops; INFINITY: the process has not been asked to end */
     bool initialized;
     fth_runtime_api *api;    /* Lambda: where the process asks */
     fth_http_client *client; /* OpenWhisk: by which the process is asked */
@@ -41,7 +42,7 @@ enum { FTH_INSTANCE_START_S = 60 }; /* that a process may take to be ready */
 #define FTH_INSTANCE_GRACE_S 0.25   /* after the time limit, until it is killed */
 #define FTH_END_OF_LOGS      "XXX_THE_END_OF_A_WHISK_ACTIVATION_XXX\n"
 
-bool fth_instance_is_alive(void *instance); /* and need not stop */
+bool fth_instance_is_alive(void *instance); /* and may go on; when the platform stops, it is asked to end */
 void fth_instance_fail(fth_instance_run *run, const char *kind, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 /* NAME=value, unless NAME is there already. */

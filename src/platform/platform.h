@@ -27,7 +27,7 @@ typedef struct fth_platform_options {
 } fth_platform_options;
 
 fth_status fth_platform_open(const fth_platform_options *options, fth_platform **platform);
-/* Ends the processes; activations that have not ended fail. */
+/* Asks what runs to end, and hands in what it answers; then ends the processes. What has not answered fails. */
 void fth_platform_close(fth_platform *platform);
 const char *fth_platform_folder(const fth_platform *platform);
 

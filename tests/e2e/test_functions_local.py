@@ -13,7 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from conftest import FARTHING, environment
+from conftest import FARTHING, PATIENCE_S, environment
 from functions_platform import BOOTSTRAP, OPENWHISK, Platform, is_alive, parent_of, wait_until, zip_of
 
 
@@ -583,3 +583,24 @@ def test_a_stop_ends_what_runs_here(farthing, tmp_path):
     assert not is_alive(int(os.listdir(running)[0]))
     (shown,) = json.loads(farthing("functions", "status", "loop", *where, "--json").out)
     assert shown["invocations"][0]["started"].endswith("Z")
+
+
+@pytest.mark.parametrize("contract, text", [("openwhisk", OPENWHISK), ("lambda", BOOTSTRAP)])
+def test_a_stop_lets_functions_hand_in_what_they_have(farthing, tmp_path, contract, text):
+    program = tmp_path / "action"
+    program.write_text(text)
+    program.chmod(0o755)
+    where = ("--provider", "local", "--host", str(tmp_path / "functions"))
+    farthing("functions", "deploy", "act", *where, "--contract", contract, "--", program, "--port", "{port}")
+    caller = subprocess.Popen([FARTHING, "functions", "invoke", "act", *where, "--param", "do=hand in",
+                               "--param", f"file={tmp_path / 'began'}"],
+                              env=environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    try:
+        wait_until((tmp_path / "began").exists, "the function does not start")
+        caller.send_signal(signal.SIGINT)
+        _, errors = caller.communicate(timeout=PATIENCE_S)
+    finally:
+        caller.kill()
+    assert caller.returncode == 75, errors
+    (record,) = [json.loads(path.read_text()) for path in (tmp_path / "functions" / "activations").glob("*/activation.json")]
+    assert record["state"] == "done" and not is_alive(record["result"]["pid"])
