@@ -158,12 +158,16 @@ static char *name_brought_shard(const fth_train_parameters *p)
                                         : fth_format("%s-%.8s", file, hex);
 }
 
+/* The size of its images is the model's: files of a shard may all have one size, and those of the whole set not. */
 static fth_status fetch(train_run *run, const fth_shard_request *asked, fth_dataset **dataset, fth_shard_facts *facts)
 {
     const fth_normalization *normalization = fth_worker_normalization(run->client);
+    const fth_engine_options *model = fth_engine_get_options(run->engine);
     double since_s = fth_clock_seconds();
     fth_shard_request request = *asked;
     request.normalization = normalization->channels > 0 ? normalization : NULL;
+    request.height = model->height;
+    request.width = model->width;
     request.deadline = (fth_deadline){fth_train_time_end(&run->time)};
     request.stop = run->event->stop;
     fth_status status = fth_shard_cache_get(run->job->shards, &request, dataset, facts);

@@ -14,7 +14,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import numpy
 import pytest
-from conftest import FARTHING, PATIENCE_S, wait_for, write_mnist
+from conftest import FARTHING, PATIENCE_S, png, wait_for, write_mnist
 from fault_proxy import FaultProxy, Rule
 from parameter_client import pack
 from test_functions_openwhisk import Action, end
@@ -210,6 +210,24 @@ def test_a_push_is_the_mean_over_its_samples(serve, start, shards):
     for name in weights[0]:  # sums of some hundred floats in another order
         numpy.testing.assert_allclose(weights[0][name], weights[1][name], rtol=1e-3, atol=1e-6)
         assert numpy.abs(weights[0][name]).max() > 1e-4
+
+
+def test_image_files_have_the_models_size(farthing, serve, start, tmp_path):
+    """Also those of a shard that all have one size, and of one that the function has an address of."""
+    for kind in ("cat", "dog"):
+        folder = tmp_path / "photos" / "train" / kind
+        folder.mkdir(parents=True)
+        (tmp_path / "photos" / "val" / kind).mkdir(parents=True)
+        for number in range(8):
+            (folder / f"{number}.png").write_bytes(png(20, 20, number))
+        (tmp_path / "photos" / "val" / kind / "v.png").write_bytes(png(20, 20, 1))
+    (tmp_path / "photos" / "train" / "cat" / "0.png").write_bytes(png(30, 25, 0))  # in one part, not in both
+    farthing("data", "shard", "--data", tmp_path / "photos", "--parts", 2, "--to", tmp_path / "parts")
+    assert json.loads((tmp_path / "parts" / "shards.json").read_text())["height"] == 224  # as sizes differ
+    assert invoke(start(), serve("--shards", tmp_path / "parts", "--epochs", "1"))["samples"] == 16
+    brought = invoke(start(), serve("--data-shape", "3x32x24", "--classes", "2"),
+                     dataset_url=f"file://{tmp_path}/parts/part-0001.tar.gz")
+    assert brought["finished"] and brought["samples"] == 8
 
 
 def test_deadlines_and_continuations(serve, start, shards):
