@@ -204,6 +204,8 @@ static fth_status set_model_facts(const fth_option_table *table, const serve_opt
                 FTH_INVALID,
                 "--shards say what their images are like and how many there are; leave --data-shape, --classes and "
                 "--epoch-samples out");
+    FTH_REQUIRE(!*asked->shards || options->has_data || !fth_options_was_given(table, asked, "image-size"), FTH_INVALID,
+                "--shards say how large their images are; leave --image-size out");
     FTH_REQUIRE(!options->has_data || (!*asked->data_shape && asked->classes == 0), FTH_INVALID,
                 "--data says what its images are like; leave --data-shape and --classes out");
     FTH_TRY(fth_model_find(options->train->model, &model));

@@ -299,6 +299,7 @@ def test_where_shards_are(farthing, shards, serve, tmp_path):
     place = shards(10, 6)
     assert "has no shards.json" in refused("--shards", tmp_path)
     assert "--data-shape" in refused("--shards", place, "--data-shape", "1x8x8")
+    assert "--image-size" in refused("--shards", place, "--image-size", 16)
     assert "digits" in refused("--shards", place, "--data", "digits", "--model", "linear")
     (tmp_path / "bad").mkdir()
     (tmp_path / "bad" / "shards.json").write_text("{}")
