@@ -88,12 +88,9 @@ fth_status fth_train_model_get(fth_train_model *model, const fth_train_parameter
                                fth_worker_client *client, fth_engine **engine, fth_replica **replica)
 {
     fth_status status = FTH_OK;
-    char *server =
-        fth_address_public(parameters->server); /* what compression kept back of gradients is for one server */
-    char *wanted =
-        fth_format("%s %s %s %d %s %s %d %d", server ? server : "", fth_worker_model(client), fth_worker_input(client),
-                   fth_worker_classes(client), parameters->device ? parameters->device : "cpu",
-                   parameters->compress ? parameters->compress : "none", parameters->interval > 1, threads);
+    char *wanted = fth_format("%s %s %d %s %s %d %d", fth_worker_model(client), fth_worker_input(client),
+                              fth_worker_classes(client), parameters->device ? parameters->device : "cpu",
+                              parameters->compress ? parameters->compress : "none", parameters->interval > 1, threads);
 
     FTH_REQUIRE(wanted, FTH_NO_MEMORY, "no memory for a model");
     if (!model->made_for || strcmp(model->made_for, wanted) != 0) {
@@ -109,7 +106,6 @@ fth_status fth_train_model_get(fth_train_model *model, const fth_train_parameter
 out:
     if (status != FTH_OK && !model->made_for)
         forget(model);
-    free(server);
     free(wanted);
     return status;
 }

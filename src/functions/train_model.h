@@ -1,5 +1,5 @@
 /* What a function keeps of a model between invocations: the device, the engine with its plans, and the replica that takes
- * weights and gives gradients. Made again for another server or model, or where parameters ask for something else. */
+ * weights and gives gradients. Made again where a server has another model, or parameters ask for something else. */
 #ifndef FTH_FUNCTIONS_TRAIN_MODEL_H
 #define FTH_FUNCTIONS_TRAIN_MODEL_H
 
