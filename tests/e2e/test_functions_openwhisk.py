@@ -279,8 +279,8 @@ def test_waiting_for_an_invocation_is_no_part_of_it(start):
     begun = time.monotonic()
     action = start()
     startup_s = time.monotonic() - begun
-    time.sleep(0.5)  # nothing to wait for: idle time is what is tested
-    assert action.run().json["age_s"] < startup_s + 0.4
+    time.sleep(1)  # nothing to wait for: idle time is what is tested
+    assert action.run().json["age_s"] < startup_s + 0.9
 
 
 def test_each_run_ends_with_one_marker_after_its_output(action):
@@ -546,7 +546,11 @@ def test_port_in_use(worker, farthing):
 
 
 def test_a_container_says_nothing_before_its_first_activation(farthing):
-    process = farthing.start("worker", "openwhisk", "--address", "127.0.0.1", "--port", "0")
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    process = farthing.start("worker", "openwhisk", "--address", "127.0.0.1", "--port", port)
+    with socket.socket() as client:
+        wait_for(lambda: process.poll() is not None or client.connect_ex(("127.0.0.1", port)) == 0, "the worker")
     process.send_signal(signal.SIGTERM)
     out, err = process.communicate(timeout=PATIENCE_S)
-    assert (process.returncode, out, err) in ((0, "", ""), (-signal.SIGTERM, "", ""))
+    assert (process.returncode, out, err) == (0, "", "")

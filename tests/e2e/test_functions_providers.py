@@ -4,7 +4,6 @@ import json
 import os
 import signal
 import subprocess
-import sys
 import time
 import urllib.request
 import zipfile
@@ -13,6 +12,7 @@ from pathlib import Path
 import pytest
 from conftest import FARTHING, PATIENCE_S, Program, environment, wait_for
 from openwhisk_server import KEY, OpenWhisk
+from pypi import python_with
 from test_live_line import Terminal
 
 SECRET = "a-secret-that-nobody-may-see"
@@ -287,21 +287,7 @@ MOTO = "moto[server]==5.2.5"
 
 @pytest.fixture(scope="session")
 def moto_python():
-    """A Python with moto, made once and kept."""
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "farthing-tests"
-    folder = cache / MOTO.replace("[server]==", "-")
-    python = folder / "bin" / "python"
-    for command in ([sys.executable, "-m", "venv", "--clear", folder],
-                    [python, "-m", "pip", "install", "-q", "--retries", "1", "--timeout", "20", MOTO, "boto3"]):
-        if (folder / "whole").exists():
-            break
-        try:
-            subprocess.run(command, capture_output=True, text=True, check=True, timeout=300)
-        except (OSError, subprocess.SubprocessError) as error:
-            said = getattr(error, "stderr", None) or str(error)
-            pytest.skip(f"moto cannot be installed from PyPI: {str(said).strip()[-200:]}")
-    (folder / "whole").touch()
-    return python
+    return python_with(MOTO.replace("[server]==", "-"), MOTO, "boto3")
 
 
 PREPARE = """
