@@ -202,12 +202,17 @@ out:
 static void unregister(fth_worker_client *client)
 {
     fth_http_response response = {0};
+    char *before =
+        fth_format("%s", fth_error_message()); /* why it ends, which matters more than a goodbye that fails */
     json_t *json = json_pack("{s:s, s:O*}", "worker", client->name, "usage", client->usage);
     char *body = json ? json_dumps(json, JSON_COMPACT) : NULL;
     if (body && fth_client_ask_once(client, client->connection.http,
                                     &(fth_question){"POST", "/unregisterWorker", body, strlen(body), NULL, 0, 0, 0, 0},
                                     UNREGISTER_S, &response) == FTH_OK)
         fth_http_response_release(&response);
+    else if (before)
+        fth_fail(FTH_IO, "%s", before);
+    free(before);
     free(body);
     json_decref(json);
 }
