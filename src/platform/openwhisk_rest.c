@@ -122,6 +122,12 @@ static void answer_action(const char *folder, const char *name, fth_exchange *ex
     }
     json_t *answer = describe_action(action.facts), *parameters = json_array();
     json_object_foreach(action.parameters, key, value) json_array_append_new(parameters, pair(key, json_incref(value)));
+    json_object_foreach(action.environment, key, value)
+    {
+        json_t *variable = pair(key, json_incref(value));
+        json_object_set_new(variable, "init", json_true());
+        json_array_append_new(parameters, variable);
+    }
     json_object_set_new(answer, "parameters", parameters);
     fth_action_release(&action);
     fth_exchange_answer_json(exchange, 200, answer);
@@ -153,8 +159,9 @@ static void answer_actions(const char *folder, fth_exchange *exchange)
     fth_exchange_answer_json(exchange, 200, page);
 }
 
-/* An array of {"key", "value"} as an object; NULL if it is none. */
-static json_t *read_pairs(const json_t *pairs)
+/* Of an array of {"key", "value", "init"?} the parameters, or with `init` those that /init is given: variables of the environment,
+ * as text. NULL if it is no such array. */
+static json_t *read_pairs(const json_t *pairs, bool init)
 {
     json_t *object = json_object();
     for (size_t i = 0; i < json_array_size(pairs); i++) {
@@ -164,7 +171,11 @@ static json_t *read_pairs(const json_t *pairs)
             json_decref(object);
             return NULL;
         }
-        json_object_set(object, key, value);
+        if (json_is_true(json_object_get(each, "init")) != init)
+            continue;
+        char *text = init && !json_is_string(value) ? json_dumps(value, JSON_COMPACT | JSON_ENCODE_ANY) : NULL;
+        json_object_set_new(object, key, text ? json_string(text) : json_incref(value));
+        free(text);
     }
     return object;
 }
@@ -174,15 +185,16 @@ static void keep_old(const fth_action *old, fth_function_spec *spec, json_t *mor
 {
     if (!has_exec)
         spec->image = fth_json_text(old->facts, "image", NULL);
-    if (!spec->parameters)
+    if (!spec->parameters) { /* which are given together */
         spec->parameters = old->parameters;
+        spec->environment = old->environment;
+    }
     if (spec->timeout_s == 0)
         spec->timeout_s = old->timeout_s;
     if (spec->memory_mb == 0)
         spec->memory_mb = old->memory_mb;
     if (!json_object_get(more, "annotations") && json_object_get(old->facts, "annotations"))
         json_object_set(more, "annotations", json_object_get(old->facts, "annotations"));
-    spec->environment = old->environment;
 }
 
 static void put_action(const char *folder, const char *name, fth_exchange *exchange)
@@ -193,7 +205,8 @@ static void put_action(const char *folder, const char *name, fth_exchange *excha
     const json_t *exec = json_object_get(given, "exec"), *limits = json_object_get(given, "limits");
     const json_t *given_parameters = json_object_get(given, "parameters");
     const char *kind = fth_json_text(exec, "kind", "blackbox");
-    json_t *parameters = given_parameters ? read_pairs(given_parameters) : NULL;
+    json_t *parameters = given_parameters ? read_pairs(given_parameters, false) : NULL;
+    json_t *variables = given_parameters ? read_pairs(given_parameters, true) : NULL;
     fth_action old = {0};
     const bool exists = fth_action_exists(folder, name);
     fth_function_spec spec = {.name = name,
@@ -201,7 +214,8 @@ static void put_action(const char *folder, const char *name, fth_exchange *excha
                               .image = fth_json_text(exec, "image", NULL),
                               .memory_mb = fth_json_int(limits, "memory"),
                               .timeout_s = json_number_value(json_object_get(limits, "timeout")) / 1000,
-                              .parameters = parameters};
+                              .parameters = parameters,
+                              .environment = variables};
 
     if (!json_is_object(given) || (given_parameters && !parameters)) {
         refuse(exchange, 400,
@@ -228,6 +242,7 @@ static void put_action(const char *folder, const char *name, fth_exchange *excha
         fth_action_release(&old);
     }
     json_decref(parameters);
+    json_decref(variables);
     json_decref(given);
     json_decref(more);
 }

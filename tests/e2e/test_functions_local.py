@@ -5,6 +5,7 @@ import json
 import os
 import signal
 import stat
+import subprocess
 import threading
 import zipfile
 from concurrent.futures import ThreadPoolExecutor
@@ -117,6 +118,23 @@ def test_a_large_argument_comes_back_whole(serve):
     text = "☃" * 1048561
     assert platform.run("echo", {"text": text})["response"]["result"]["value"]["text"] == text
     assert platform.ask("POST", "actions/echo?blocking=true", {"text": "x" * (7 << 20)}).code == 413
+
+
+def test_parameters_of_init_are_the_environment(serve):
+    """Where keys belong: not in the value, which results may repeat."""
+    platform = serve()
+    given = [{"key": "FARTHING_SECRET_KEY", "value": "s3cret", "init": True}, {"key": "a", "value": 1},
+             {"key": "N", "value": 5, "init": True}]
+    platform.ask("PUT", "actions/echo", {"exec": {"kind": "blackbox", "image": "x"}, "parameters": given})
+    for _ in range(2):
+        result = platform.run("echo", {})["response"]["result"]
+        assert result["value"] == {"a": 1}
+        assert result["environment"]["FARTHING_SECRET_KEY"] == "s3cret" and result["environment"]["N"] == "5"
+        platform.ask("PUT", "actions/echo?overwrite=true", {"limits": {"memory": 200}})  # what is left out stays
+    shown = platform.ask("GET", "actions/echo").json["parameters"]
+    assert {"key": "N", "value": "5", "init": True} in shown and {"key": "a", "value": 1} in shown
+    platform.ask("PUT", "actions/echo?overwrite=true", {"parameters": [{"key": "a", "value": 2}]})
+    assert "N" not in platform.run("echo", {})["response"]["result"]["environment"]
 
 
 def test_web_actions_need_no_key_and_others_do(serve):
