@@ -17,16 +17,29 @@
 #define MB_PER_GB    1024.0
 #define BYTES_PER_GB 1e9
 
-static bool is_invocation(const json_t *event)
-{
-    const char *name = json_string_value(json_object_get(event, "event"));
-    return name && strcmp(name, "invocation") == 0;
-}
-
 static const char *text_of(const json_t *event, const char *key)
 {
     const char *text = json_string_value(json_object_get(event, key));
     return text ? text : "";
+}
+
+/* True if the run's event is an invocation, and the last one of its id: a function that was taken for lost and was only slow has
+ * said later what it used in all. */
+static bool is_invocation(const fth_record_summary *run, size_t index)
+{
+    const json_t *event = json_array_get(run->events, index);
+    const char *id = text_of(event, "id");
+    if (strcmp(text_of(event, "event"), "invocation") != 0)
+        return false;
+    if (strcmp(text_of(event, "ended"), "lost") != 0 || !*id)
+        return true;
+    for (size_t i = index + 1; i < json_array_size(run->events); i++) {
+        const json_t *later = json_array_get(run->events, i);
+        if (strcmp(text_of(later, "id"), id) == 0 && strcmp(text_of(later, "event"), "invocation") == 0 &&
+            strcmp(text_of(later, "provider"), text_of(event, "provider")) == 0)
+            return false;
+    }
+    return true;
 }
 
 /* A record may have been written by anybody: what is no number from 0 on is unknown. */
@@ -55,7 +68,7 @@ static double gigabyte_seconds(const json_t *event)
 bool fth_ledger_has_functions(const fth_record_summary *run)
 {
     size_t i = 0;
-    while (i < json_array_size(run->events) && !is_invocation(json_array_get(run->events, i)))
+    while (i < json_array_size(run->events) && !is_invocation(run, i))
         i++;
     return i < json_array_size(run->events);
 }
@@ -68,7 +81,7 @@ void fth_ledger_price_functions(fth_record_summary *run, const fth_catalogue *ca
     json_t *event;
     json_array_foreach(run->events, i, event)
     {
-        if (!is_invocation(event))
+        if (!is_invocation(run, i))
             continue;
         const fth_function_price *price =
             fth_function_price_find(catalogue, text_of(event, "provider"), text_of(event, "region"));
@@ -140,7 +153,7 @@ fth_status fth_ledger_find_functions(const fth_record_summary *run, fth_ledger *
     json_array_foreach(run->events, i, event)
     {
         fth_ledger_function *row = NULL;
-        if (!is_invocation(event))
+        if (!is_invocation(run, i))
             continue;
         FTH_TRY(find_row(ledger, &capacity, event, &row));
         add_invocation(row, event);
@@ -160,7 +173,7 @@ static bool find_work(const fth_record_summary *run, double *vcpu_s, const char 
     *cloud = "";
     json_array_foreach(run->events, i, event)
     {
-        if (!is_invocation(event))
+        if (!is_invocation(run, i))
             continue;
         *vcpu_s += number_of(event, "vcpu_s");
         *cloud = text_of(event, "cloud");

@@ -10,14 +10,15 @@ emulated = pytest.mark.skipif(not (FARTHING.parent / "farthing_emulated.so").exi
 
 @pytest.fixture
 def run(farthing):
-    """A parameter server's record with twelve invocations of 55.2 s, and one that was lost."""
+    """A parameter server's record with twelve invocations of 55.2 s, the first of which was taken for lost for a while, and one that was lost."""
     folder = farthing.folder / "runs" / "made"
     folder.mkdir(parents=True)
     (folder / "run.json").write_text('{"id": "made", "configuration": {}}')
     function = {"event": "invocation", "time": 1060, "provider": "lambda", "function": "mnist", "memory_mb": 1769}
     events = [{"event": "start", "time": 1000, "process_s": 0, "host": "server", "price_usd_per_hour": 3.6},
-              *({**function, "seconds": 55.2, "cold": i < 6, "sent_bytes": 10**8, "ended": "deadline"} for i in range(12)),
-              {**function, "seconds": 5.2, "ended": "lost"},
+              {**function, "id": "i0", "seconds": 7, "ended": "lost"},
+              *({**function, "id": f"i{i}", "seconds": 55.2, "cold": i < 6, "sent_bytes": 10**8, "ended": "deadline"} for i in range(12)),
+              {**function, "id": "i12", "seconds": 5.2, "ended": "lost"},
               {"event": "step", "time": 1060, "step": 100, "epoch": 1, "elapsed_s": 60, "loss": 1, "samples": 60000},
               {"event": "end", "time": 1060, "process_s": 60, "steps": 100, "epochs": 1, "elapsed_s": 60, "loss": 0.1, "accuracy": 0.98}]
     (folder / "events.jsonl").write_text("".join(json.dumps(event) + "\n" for event in events))
