@@ -4,6 +4,7 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "checkpoint/checkpoint.h"
 #include "train/classifier.h"
@@ -20,6 +21,10 @@ static fth_status check_against_shards(const fth_shard_manifest *shards, const f
                 info->channels, info->height, info->width, shards->channels, shards->height, shards->width);
     FTH_REQUIRE(shards->classes == info->classes, FTH_INVALID, "--data %s has %s, but --shards have %d", data,
                 FTH_COUNTED(info->classes, "class"), shards->classes);
+    for (int i = 0; i < info->classes; i++)
+        FTH_REQUIRE(strcmp(shards->class_names[i], info->class_names[i]) == 0, FTH_INVALID,
+                    "class %d of --data %s is '%s', but that of --shards is '%s'", i, data, info->class_names[i],
+                    shards->class_names[i]);
     FTH_REQUIRE(shards->held_out.fraction == 0 || info->held_out.fraction == 0 ||
                     info->count[FTH_TRAIN] == shards->samples,
                 FTH_INVALID,

@@ -545,6 +545,10 @@ def test_validation_is_with_what_the_shards_leave_out(farthing, serve, tmp_path)
     assert validate("--validation-fraction", "0.25", "--seed", "9") != pytest.approx(wanted, rel=1e-4)  # others
     assert validate("--shards", place, "--seed", "9") == pytest.approx(wanted, rel=1e-6)
 
+    (photos / "dog").rename(photos / "fox")
+    answer = farthing("serve", "parameters", "--model", "linear", "--shards", place, "--data", photos, "--port", 0, code=1)
+    assert "class 1 of --data" in answer.err and "'fox', but that of --shards is 'dog'" in answer.err
+    (photos / "fox").rename(photos / "dog")
     (photos / "dog" / "new.png").write_bytes(png(8, 8, 1))  # not the set that was split
     answer = farthing("serve", "parameters", "--model", "linear", "--shards", place, "--data", photos, "--port", 0, code=1)
     assert "validated with samples that are trained on" in answer.err
