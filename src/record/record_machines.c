@@ -126,7 +126,9 @@ fth_status fth_record_follow_machine(fth_record_summary *summary, size_t *capaci
     machine->seconds = fmax(machine->seconds, *machine_s);
     machine->last_s = number_of(event, "time", machine->last_s);
     machine->last_elapsed_s = fmax(machine->last_elapsed_s, number_of(event, "elapsed_s", 0));
-    machine->last_epoch = fmax(machine->last_epoch, number_of(event, ended ? "epochs" : "epoch", 0));
+    /* A parameter server's "epoch" is a validation: it says nothing of training, and its number counts validations. */
+    if (strcmp(name, "epoch") != 0 || json_object_get(event, "train_loss"))
+        machine->last_epoch = fmax(machine->last_epoch, number_of(event, ended ? "epochs" : "epoch", 0));
     machine->learning_rate = number_of(event, "learning_rate", machine->learning_rate);
     follow_ending(machine, name, event);
     return FTH_OK;

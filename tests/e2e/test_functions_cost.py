@@ -20,6 +20,7 @@ def run(farthing):
               *({**function, "id": f"i{i}", "seconds": 55.2, "cold": i < 6, "sent_bytes": 10**8, "ended": "deadline"} for i in range(12)),
               {**function, "id": "i12", "seconds": 5.2, "ended": "lost"},
               {"event": "step", "time": 1060, "step": 100, "epoch": 1, "elapsed_s": 60, "loss": 1, "samples": 60000},
+              {"event": "epoch", "time": 1060, "epoch": 6, "step": 100, "validation_loss": 0.1, "validation_accuracy": 0.98},
               {"event": "end", "time": 1060, "process_s": 60, "steps": 100, "epochs": 1, "elapsed_s": 60, "loss": 0.1, "accuracy": 0.98}]
     (folder / "events.jsonl").write_text("".join(json.dumps(event) + "\n" for event in events))
     return "made"
@@ -34,6 +35,7 @@ def test_report(farthing, run):
     assert function["gb_s"] == pytest.approx(gb_s)
     assert function["usd"] == bill["functions_usd"] == pytest.approx(usd)
     assert bill["usd"] == pytest.approx(usd + 0.06)
+    assert bill["epochs"] == 1  # however often the server validated
     assert bill["instead_of_functions"]["instance"] == "m6i.xlarge"
     assert bill["instead_of_functions"]["seconds"] == pytest.approx(60 + (12 * 55.2 + 5.2) / 4)
     out = farthing("report", run).out
