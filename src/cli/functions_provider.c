@@ -74,8 +74,7 @@ static fth_status read_pair(const char *flag, const char *line, fth_pair_values 
                 flag, name, name, kind == FTH_PAIR_TEXT ? "--env with the name alone" : "it to deploy with --env");
     if (!value && kind == FTH_PAIR_TEXT) {
         value = getenv(name);
-        FTH_REQUIRE(value, FTH_INVALID, "%s %s: the environment has no such variable; else %s NAME=VALUE", flag, name,
-                    flag);
+        FTH_REQUIRE(value, FTH_INVALID, "%s %s: not set in this environment; export %s first", flag, name, name);
     }
     FTH_REQUIRE(value, FTH_INVALID, "%s NAME=VALUE, not \"%.40s\"", flag, name);
     FTH_REQUIRE(json_object_set_new(object, name, read_value(value, kind)) == 0, FTH_INVALID,
