@@ -56,7 +56,6 @@ typedef struct fth_platform_service_options {
 fth_status fth_platform_serve(fth_platform *platform, const fth_platform_service_options *options,
                               fth_platform_service **service);
 int fth_platform_service_port(const fth_platform_service *service);
-const char *fth_platform_service_key(const fth_platform_service *service);
 /* Before the platform is closed. NULL is fine. */
 void fth_platform_service_stop(fth_platform_service *service);
 

@@ -327,11 +327,6 @@ int fth_platform_service_port(const fth_platform_service *service)
     return fth_server_port(service->server);
 }
 
-const char *fth_platform_service_key(const fth_platform_service *service)
-{
-    return service->key.whole;
-}
-
 void fth_platform_service_stop(fth_platform_service *service)
 {
     if (!service)
