@@ -23,6 +23,13 @@ static int64_t chunk_tiles(const portable_winograd *w)
     return chunk_rows(w) * tile_columns(w);
 }
 
+/* Floats from the matrix of one element to that of the next. They are a vector more than the matrix has: a multiple of a page
+ * apart, all sixteen would compete for the same lines of the first cache. */
+static int64_t plane_floats(const portable_winograd *w, int64_t tiles, int64_t channels)
+{
+    return tiles * channels + w->level->lanes;
+}
+
 /* Of one element's matrix of weights, packed. */
 static int64_t panel_floats(const portable_winograd *w)
 {
@@ -37,12 +44,12 @@ int64_t portable_winograd_weights_floats(const portable_winograd *w)
 
 int64_t portable_winograd_input_floats(const portable_winograd *w)
 {
-    return ELEMENTS * chunk_tiles(w) * w->channels;
+    return ELEMENTS * plane_floats(w, chunk_tiles(w), w->channels);
 }
 
 int64_t portable_winograd_output_floats(const portable_winograd *w)
 {
-    return ELEMENTS * chunk_tiles(w) * w->filters;
+    return ELEMENTS * plane_floats(w, chunk_tiles(w), w->filters);
 }
 
 /* G g G^T of one filter and channel. */
@@ -85,13 +92,14 @@ static void run_chunk(const portable_winograd *w, int64_t height, const float *x
                       float *input, float *output, const float *bias, bool relu, float *y)
 {
     const int64_t rows = (height + 1) / 2, count = rows * tile_columns(w);
+    const int64_t input_plane = plane_floats(w, count, w->channels), output_plane = plane_floats(w, count, w->filters);
     const portable_segment all = {0, w->channels};
-    w->level->winograd_input(x, line, w->channels, rows, tile_columns(w), input);
+    w->level->winograd_input(x, line, w->channels, rows, tile_columns(w), input, input_plane);
     for (int e = 0; e < ELEMENTS; e++)
         w->level->multiply(&(portable_product){
             .rows = count,
             .columns = w->filters,
-            .a = input + e * count * w->channels,
+            .a = input + e * input_plane,
             .a_rows = {count, 0, w->channels},
             .a_step = 1,
             .segments = &all,
@@ -99,10 +107,10 @@ static void run_chunk(const portable_winograd *w, int64_t height, const float *x
             .b = weights + e * panel_floats(w),
             .b_step = w->level->panel_columns,
             .b_panel = w->channels * w->level->panel_columns,
-            .c = output + e * count * w->filters,
+            .c = output + e * output_plane,
             .c_rows = {count, 0, w->filters},
         });
-    w->level->winograd_output(output, w->filters, height, w->width, bias, relu, y);
+    w->level->winograd_output(output, output_plane, w->filters, height, w->width, bias, relu, y);
 }
 
 void portable_winograd_run(const portable_winograd *w, const float *x, int64_t line, const float *weights, float *input,
@@ -118,19 +126,20 @@ static void add_chunk(const portable_winograd *w, int64_t height, const float *x
                       bool is_first, float *input, float *output, float *gradient)
 {
     const int64_t rows = (height + 1) / 2, count = rows * tile_columns(w);
+    const int64_t input_plane = plane_floats(w, count, w->channels), output_plane = plane_floats(w, count, w->filters);
     const portable_segment all = {0, count};
-    w->level->winograd_input(x, line, w->channels, rows, tile_columns(w), input);
-    w->level->winograd_output_gradient(dy, w->filters, height, w->width, output);
+    w->level->winograd_input(x, line, w->channels, rows, tile_columns(w), input, input_plane);
+    w->level->winograd_output_gradient(dy, w->filters, height, w->width, output, output_plane);
     for (int e = 0; e < ELEMENTS; e++)
         w->level->multiply(&(portable_product){
             .rows = w->channels,
             .columns = w->filters,
-            .a = input + e * count * w->channels,
+            .a = input + e * input_plane,
             .a_rows = {w->channels, 0, 1},
             .a_step = w->channels,
             .segments = &all,
             .segment_count = 1,
-            .b = output + e * count * w->filters,
+            .b = output + e * output_plane,
             .b_step = w->filters,
             .b_panel = w->level->panel_columns,
             .c = gradient + e * w->channels * w->filters,

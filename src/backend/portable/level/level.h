@@ -70,10 +70,12 @@ typedef struct portable_level {
     void (*max_pool_gradient)(const portable_pool *pool, const float *dy, const int32_t *where, float *dx);
 
     /* Winograd's transforms (winograd.h). */
-    void (*winograd_input)(const float *x, int64_t line, int64_t channels, int64_t rows, int64_t columns, float *to);
-    void (*winograd_output)(const float *from, int64_t channels, int64_t height, int64_t width, const float *bias,
-                            bool relu, float *y);
-    void (*winograd_output_gradient)(const float *dy, int64_t channels, int64_t height, int64_t width, float *to);
+    void (*winograd_input)(const float *x, int64_t line, int64_t channels, int64_t rows, int64_t columns, float *to,
+                           int64_t plane);
+    void (*winograd_output)(const float *from, int64_t plane, int64_t channels, int64_t height, int64_t width,
+                            const float *bias, bool relu, float *y);
+    void (*winograd_output_gradient)(const float *dy, int64_t channels, int64_t height, int64_t width, float *to,
+                                     int64_t plane);
 
     /* Batch norm of x (rows, channels); `mean` and the like have a number per channel. */
     /* sums[c] += sum over r of (x[r][c] - mean[c])^2 */

@@ -1,14 +1,14 @@
 /* The transforms of Winograd's F(2 x 2, 3 x 3) for one image, channels last (Lavin and Gray, 2016).
  *
  * Tile (i, j) makes rows 2i, 2i + 1 and columns 2j, 2j + 1 of the output from a patch of 4 x 4 of the input. A transformed image
- * is (16, tiles, channels): element e of all tiles is a matrix. Channels are whole vectors. */
+ * is (16, tiles, channels): element e of all tiles is a matrix, `plane` floats after that before it. Channels are whole vectors. */
 #include "backend/portable/level/level.h"
 #include "backend/portable/level/vector.h"
 
 /* B^T d B; x has at least 2 * rows + 2 rows of 2 * columns + 2 pixels, `line` floats apart. */
-static void winograd_input(const float *x, int64_t line, int64_t channels, int64_t rows, int64_t columns, float *to)
+static void winograd_input(const float *x, int64_t line, int64_t channels, int64_t rows, int64_t columns, float *to,
+                           int64_t plane)
 {
-    const int64_t plane = rows * columns * channels;
     for (int64_t i = 0; i < rows; i++)
         for (int64_t j = 0; j < columns; j++)
             for (int64_t c = 0; c < channels; c += LANES) {
@@ -37,10 +37,10 @@ static void winograd_input(const float *x, int64_t line, int64_t channels, int64
 }
 
 /* y = [relu](A^T m A + [bias]), (height, width, channels). */
-static void winograd_output(const float *from, int64_t channels, int64_t height, int64_t width, const float *bias,
-                            bool with_relu, float *y)
+static void winograd_output(const float *from, int64_t plane, int64_t channels, int64_t height, int64_t width,
+                            const float *bias, bool with_relu, float *y)
 {
-    const int64_t rows = (height + 1) / 2, columns = (width + 1) / 2, plane = rows * columns * channels;
+    const int64_t rows = (height + 1) / 2, columns = (width + 1) / 2;
     for (int64_t i = 0; i < rows; i++)
         for (int64_t j = 0; j < columns; j++)
             for (int64_t c = 0; c < channels; c += LANES) {
@@ -66,9 +66,10 @@ static void winograd_output(const float *from, int64_t channels, int64_t height,
 }
 
 /* A dy A^T: what the gradient of the output is to the transformed product. */
-static void winograd_output_gradient(const float *dy, int64_t channels, int64_t height, int64_t width, float *to)
+static void winograd_output_gradient(const float *dy, int64_t channels, int64_t height, int64_t width, float *to,
+                                     int64_t plane)
 {
-    const int64_t rows = (height + 1) / 2, columns = (width + 1) / 2, plane = rows * columns * channels;
+    const int64_t rows = (height + 1) / 2, columns = (width + 1) / 2;
     for (int64_t i = 0; i < rows; i++)
         for (int64_t j = 0; j < columns; j++)
             for (int64_t c = 0; c < channels; c += LANES) {
