@@ -2,7 +2,8 @@
 
     worker.py PORT SHARD SAMPLES BATCH
 
-Prints "ready" when all is imported and read, and waits for a line; then "first" when its first gradient was taken, and "done"."""
+Prints "ready" when all is imported and read, and waits for a line; then "first" when its first gradient was taken,
+and "done", and ends at another line or the end of its input."""
 import http.client
 import pickle
 import sys
@@ -38,3 +39,4 @@ for begin in range(0, samples, batch):
     if begin == 0:
         print("first", flush=True)
 print("done", flush=True)
+sys.stdin.readline()  # until its processor time was looked at
