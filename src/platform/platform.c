@@ -230,6 +230,7 @@ static void *run_all(void *context)
         run_one(self, taken);
         pthread_mutex_lock(&platform->mutex);
         self->busy = false;
+        balance(platform); /* another function may be waiting for this place */
     }
     self->leaves = true; /* no work is meant for it any more */
     pthread_mutex_unlock(&platform->mutex);

@@ -135,6 +135,23 @@ static void many_at_once_are_all_answered(void **state)
     fth_platform_close(platform);
 }
 
+/* What waits for the only place gets it as soon as that is free, though its process could stay. */
+static void a_place_that_is_free_is_given_on(void **state)
+{
+    (void)state;
+    fth_platform *platform = open_platform(&(fth_platform_options){.max_processes = 1, .idle_s = 1000});
+    fth_invocation_outcome outcome;
+    char first[80], second[80];
+    deploy(platform, "one", 60);
+    deploy(platform, "other", 60);
+    start(platform, "one", "answer", first);
+    start(platform, "other", "answer", second);
+    assert_int_equal(fth_platform_poll(platform, second, fth_deadline_in(60), &outcome), FTH_OK);
+    assert_int_equal(outcome.state, FTH_INVOCATION_DONE);
+    fth_invocation_outcome_release(&outcome);
+    fth_platform_close(platform);
+}
+
 typedef struct redeployment {
     fth_platform *platform;
     atomic_bool done;
@@ -298,6 +315,7 @@ int main(int count, char **arguments)
         cmocka_unit_test_setup_teardown(outcomes_say_what_became_of_it, test_make_folder, test_remove_folder),
         cmocka_unit_test_setup_teardown(time_runs_out, test_make_folder, test_remove_folder),
         cmocka_unit_test_setup_teardown(many_at_once_are_all_answered, test_make_folder, test_remove_folder),
+        cmocka_unit_test_setup_teardown(a_place_that_is_free_is_given_on, test_make_folder, test_remove_folder),
         cmocka_unit_test_setup_teardown(a_function_is_whole_while_it_is_replaced, test_make_folder, test_remove_folder),
         cmocka_unit_test_setup_teardown(too_many_are_not_accepted, test_make_folder, test_remove_folder),
         cmocka_unit_test_setup_teardown(an_end_is_the_end_of_all, test_make_folder, test_remove_folder),
