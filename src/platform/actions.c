@@ -4,7 +4,6 @@
 #include <archive.h>
 #include <archive_entry.h>
 #include <ctype.h>
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
@@ -195,6 +194,16 @@ out:
     return status;
 }
 
+/* Whether a process has loaded the function of that package: it may run there. */
+static bool is_in_use(const char *package)
+{
+    int lock = open(package, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    bool used = lock >= 0 && flock(lock, LOCK_EX | LOCK_NB) != 0;
+    if (lock >= 0)
+        close(lock);
+    return used;
+}
+
 /* Removes what no longer, or never, belonged to the published revision. */
 static void remove_others(const char *place, const json_t *facts)
 {
@@ -209,7 +218,8 @@ static void remove_others(const char *place, const json_t *facts)
         if (!ours || strcmp(name, secrets) == 0 || strcmp(name, package) == 0)
             continue;
         char *path = fth_path_join(place, name);
-        fth_remove_tree(path);
+        if (path && !is_in_use(path))
+            fth_remove_tree(path);
         free(path);
     }
     if (folder)
@@ -354,8 +364,12 @@ static fth_status load(const char *folder, const char *name, char revision[FTH_A
                 "read %s: it lacks limits or revision; deploy the function again", file);
     action->command = json_incref(json_object_get(action->facts, "command"));
     const char *package = fth_json_text(action->facts, "package", NULL);
-    if (package)
-        action->package = path_of(folder, name, package);
+    if (package) {
+        FTH_REQUIRE(action->package = path_of(folder, name, package), FTH_NO_MEMORY, "no memory for a path");
+        action->package_in_use = opendir(action->package);
+        FTH_REQUIRE(action->package_in_use && flock(dirfd(action->package_in_use), LOCK_SH) == 0, FTH_IO, "open %s: %s",
+                    action->package, strerror(errno));
+    }
     secrets_file = fth_format("%s/actions/%s/secrets-%s.json", folder, name, action->revision);
     FTH_TRY(fth_json_read(secrets_file, &secrets));
     action->environment = json_incref(json_object_get(secrets, "environment"));
@@ -389,6 +403,8 @@ void fth_action_release(fth_action *action)
     json_decref(action->parameters);
     json_decref(action->facts);
     free(action->package);
+    if (action->package_in_use)
+        closedir(action->package_in_use);
     *action = (fth_action){0};
 }
 

@@ -5,9 +5,12 @@
  *     actions/NAME/package-REVISION/      an unpacked zip, of this revision or of an earlier one with the same code
  *
  * A deployment writes new files under a new revision and publishes action.json last: a reader has the old function or the new
- * one, and a process that is killed meanwhile leaves files that the next deployment removes. */
+ * one, and a process that is killed meanwhile leaves files that the next deployment removes. So does a package that was still
+ * in use. */
 #ifndef FTH_PLATFORM_ACTIONS_H
 #define FTH_PLATFORM_ACTIONS_H
+
+#include <dirent.h>
 
 #include "providers/provider.h"
 
@@ -21,6 +24,7 @@ typedef struct fth_action {
     double timeout_s;
     json_t *command;                  /* array of texts; NULL: the program's own binary */
     char *package;                    /* folder of the unpacked zip; NULL: none */
+    DIR *package_in_use;              /* that folder, locked: deployments leave it until this is released */
     json_t *environment, *parameters; /* objects */
     json_t *facts;                    /* action.json: no secrets */
 } fth_action;

@@ -439,6 +439,25 @@ def test_boto3_changes_and_deletes(functions):
         functions.get_function(FunctionName="echo")
 
 
+def test_a_package_stays_while_it_runs(functions, tmp_path):
+    create(functions)
+    packages = functions.platform.folder / "actions" / "echo"
+    (old,) = packages.glob("package-*")
+    meeting = tmp_path / "meeting"
+    meeting.mkdir()
+    value = json.dumps({"do": "meet", "folder": str(meeting), "count": 2})
+    with ThreadPoolExecutor(1) as threads:
+        running = threads.submit(functions.invoke, FunctionName="echo", Payload=value)
+        wait_until(lambda: os.listdir(meeting), "the function does not start")
+        functions.update_function_code(FunctionName="echo", ZipFile=zip_of({"bootstrap": BOOTSTRAP, "new": ""}))
+        stays = (old / "bootstrap").exists()
+        (meeting / "go").touch()
+        assert "FunctionError" not in running.result() and stays
+    assert payload(functions.invoke(FunctionName="echo"))["environment"]["LAMBDA_TASK_ROOT"] != str(old)
+    functions.update_function_code(FunctionName="echo", ZipFile=zip_of({"bootstrap": BOOTSTRAP}))
+    assert not old.exists()
+
+
 def test_signatures_are_checked(functions):
     from botocore.auth import SigV4Auth
     from botocore.awsrequest import AWSRequest
