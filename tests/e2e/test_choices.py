@@ -81,6 +81,6 @@ def test_a_share_that_does_not_fit(farthing):
 
 @pytest.mark.parametrize("words, choices", [
     (["store", "lss"], "ls, cat, cp, rm, presign"), (["data", "inspct", "x"], "inspect, pack, shard, bench"),
-    (["runs", "remove"], "rm"), (["serve", "paramters"], "parameters, batches"), (["completion", "tcsh"], "bash, zsh, fish")])
+    (["runs", "remove"], "rm"), (["serve", "paramters"], "parameters, batches, functions"), (["completion", "tcsh"], "bash, zsh, fish")])
 def test_words_that_commands_take_first(farthing, words, choices):
     assert f"must be one of {choices}, not '{words[1]}'" in farthing(*words, code=2).err
