@@ -436,12 +436,35 @@ out:
     return status;
 }
 
+/* A pass from an image of `from` channels to one of `to`: forward, or the gradient of the input. */
+static fth_status add_image_pass(fth_plan *plan, const fth_node *node, convolution_call *c,
+                                 const portable_winograd *winograd, int64_t from, int64_t to)
+{
+    fth_status status = FTH_OK;
+    const portable_level *level = portable_get_level(plan);
+    fth_plan_value *values = c->call.values;
+
+    FTH_TRY(portable_read(plan, node->inputs[0], true, &values[IMAGE]));
+    FTH_TRY(portable_read(plan, node->inputs[1], false, &values[OTHER]));
+    FTH_TRY(add_segments(plan, c, taps(c)));
+    FTH_TRY(add_padded(plan, c, from));
+    if (c->winograd)
+        FTH_TRY(add_winograd_scratch(plan, c, winograd, PANELS, portable_winograd_weights_floats(winograd)));
+    else
+        FTH_TRY(portable_add_scratch(
+            plan, (size_t)(panels(level, to / c->groups) * taps(c) * from * level->panel_columns), &values[PANELS]));
+    FTH_TRY(portable_begin_write(plan, node->outputs[0], true, &values[RESULT]));
+    FTH_TRY(portable_add_call(plan, node, &c->call, sizeof *c));
+    FTH_TRY(portable_end_write(plan, node->outputs[0], values[RESULT]));
+out:
+    return status;
+}
+
 static fth_status prepare_forward(fth_plan *plan, const fth_node *node)
 {
     fth_status status = FTH_OK;
     const portable_level *level = portable_get_level(plan);
     convolution_call c = describe(plan, node, node->inputs[0], node->inputs[1], node->outputs[0]);
-    fth_plan_value *values = c.call.values;
 
     c.call.run = run_forward;
     c.call.write_count = VALUES - SEGMENTS;
@@ -451,32 +474,18 @@ static fth_status prepare_forward(fth_plan *plan, const fth_node *node)
         c.call.run = run_winograd_forward;
         pad_for_winograd(&c, c.in, c.out);
     }
-    FTH_TRY(portable_read(plan, node->inputs[0], true, &values[IMAGE]));
-    FTH_TRY(portable_read(plan, node->inputs[1], false, &values[OTHER]));
     if (node->input_count > 2)
-        FTH_TRY(portable_read(plan, node->inputs[2], false, &values[BIAS]));
-    FTH_TRY(add_segments(plan, &c, taps(&c)));
-    FTH_TRY(add_padded(plan, &c, c.channels));
+        FTH_TRY(portable_read(plan, node->inputs[2], false, &c.call.values[BIAS]));
     const portable_winograd winograd = winograd_forward(&c, level);
-    if (c.winograd)
-        FTH_TRY(add_winograd_scratch(plan, &c, &winograd, PANELS, portable_winograd_weights_floats(&winograd)));
-    else
-        FTH_TRY(portable_add_scratch(
-            plan, (size_t)(panels(level, c.filters / c.groups) * taps(&c) * c.channels * level->panel_columns),
-            &values[PANELS]));
-    FTH_TRY(portable_begin_write(plan, node->outputs[0], true, &values[RESULT]));
-    FTH_TRY(portable_add_call(plan, node, &c.call, sizeof c));
-    FTH_TRY(portable_end_write(plan, node->outputs[0], values[RESULT]));
+    FTH_TRY(add_image_pass(plan, node, &c, &winograd, c.channels, c.filters));
 out:
     return status;
 }
 
 static fth_status prepare_grad_input(fth_plan *plan, const fth_node *node)
 {
-    fth_status status = FTH_OK;
     const portable_level *level = portable_get_level(plan);
     convolution_call c = describe(plan, node, node->outputs[0], node->inputs[1], node->inputs[0]);
-    fth_plan_value *values = c.call.values;
 
     c.call.run = run_grad_input;
     c.call.write_count = VALUES - SEGMENTS;
@@ -487,22 +496,8 @@ static fth_status prepare_grad_input(fth_plan *plan, const fth_node *node)
         c.call.run = run_winograd_grad_input;
         pad_for_winograd(&c, c.out, c.in);
     }
-    FTH_TRY(portable_read(plan, node->inputs[0], true, &values[IMAGE]));
-    FTH_TRY(portable_read(plan, node->inputs[1], false, &values[OTHER]));
-    FTH_TRY(add_segments(plan, &c, taps(&c)));
-    FTH_TRY(add_padded(plan, &c, c.filters));
     const portable_winograd winograd = winograd_backward(&c, level);
-    if (c.winograd)
-        FTH_TRY(add_winograd_scratch(plan, &c, &winograd, PANELS, portable_winograd_weights_floats(&winograd)));
-    else
-        FTH_TRY(portable_add_scratch(
-            plan, (size_t)(panels(level, c.channels / c.groups) * taps(&c) * c.filters * level->panel_columns),
-            &values[PANELS]));
-    FTH_TRY(portable_begin_write(plan, node->outputs[0], true, &values[RESULT]));
-    FTH_TRY(portable_add_call(plan, node, &c.call, sizeof c));
-    FTH_TRY(portable_end_write(plan, node->outputs[0], values[RESULT]));
-out:
-    return status;
+    return add_image_pass(plan, node, &c, &winograd, c.filters, c.channels);
 }
 
 static fth_status prepare_grad_weights(fth_plan *plan, const fth_node *node)
