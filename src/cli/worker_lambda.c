@@ -21,8 +21,9 @@ static const fth_option rows[] = {
 static const fth_option_table table = {
     .options = rows, .count = FTH_COUNT_OF(rows), .struct_size = sizeof(lambda_options)};
 
-static fth_status work(const lambda_options *asked, const fth_stop *stop)
+static fth_status work(const void *given, const fth_stop *stop)
 {
+    const lambda_options *asked = given;
     const fth_function_options options = fth_function_flags_read(&asked->function);
     fth_function *function = NULL;
     const fth_lambda_options with = {.api = *asked->api ? asked->api : NULL, .stop = stop};
@@ -35,22 +36,7 @@ static fth_status work(const lambda_options *asked, const fth_stop *stop)
 static fth_exit_code run(const fth_command *command, const fth_invocation *invocation)
 {
     lambda_options asked;
-    fth_arguments arguments;
-    fth_exit_code code = FTH_EXIT_OK;
-    fth_stop stop = FTH_STOP_INITIALIZER;
-
-    if (fth_cli_read_flags(command, invocation, &asked, &arguments, &code)) {
-        fth_signals_set_words("stopping");
-        fth_signals_watch(&stop);
-        if (arguments.count > 0)
-            code = fth_cli_usage(command, "worker lambda takes flags only, not \"%s\"", arguments.positional[0]);
-        else if (work(&asked, &stop) != FTH_OK)
-            code = fth_cli_fail();
-        fth_signals_unwatch();
-    }
-    fth_arguments_release(&arguments);
-    fth_options_release(&table, &asked);
-    return code;
+    return fth_cli_run_worker(command, invocation, &asked, work);
 }
 
 const fth_command fth_worker_lambda = {

@@ -52,8 +52,9 @@ static void tell_where(const action_options *asked, int port)
     fth_cli_flush();
 }
 
-static fth_status serve(const action_options *asked, const fth_stop *stop)
+static fth_status serve(const void *given, const fth_stop *stop)
 {
+    const action_options *asked = given;
     fth_status status = FTH_OK;
     const fth_function_options options = fth_function_flags_read(&asked->function);
     fth_function *function = NULL;
@@ -79,22 +80,7 @@ out:
 static fth_exit_code run(const fth_command *command, const fth_invocation *invocation)
 {
     action_options asked;
-    fth_arguments arguments;
-    fth_exit_code code = FTH_EXIT_OK;
-    fth_stop stop = FTH_STOP_INITIALIZER;
-
-    if (fth_cli_read_flags(command, invocation, &asked, &arguments, &code)) {
-        fth_signals_set_words("stopping");
-        fth_signals_watch(&stop);
-        if (arguments.count > 0)
-            code = fth_cli_usage(command, "worker openwhisk takes flags only, not \"%s\"", arguments.positional[0]);
-        else if (serve(&asked, &stop) != FTH_OK)
-            code = fth_cli_fail();
-        fth_signals_unwatch();
-    }
-    fth_arguments_release(&arguments);
-    fth_options_release(&table, &asked);
-    return code;
+    return fth_cli_run_worker(command, invocation, &asked, serve);
 }
 
 const fth_command fth_worker_openwhisk = {
