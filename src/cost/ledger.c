@@ -158,7 +158,7 @@ static double share_before(const fth_ledger *ledger, const fth_record_point *poi
     return row->seconds > 0 ? seconds_on(row, point) / row->seconds : 1;
 }
 
-/* Invocations are told of when they end; before, they are taken to cost the same every second of training. */
+/* Invocations are recorded when they end; until then their cost is spread evenly over the training time. */
 static double functions_usd_at(const fth_ledger *ledger, const fth_record_point *point)
 {
     double usd = 0, share = ledger->run->elapsed_s > 0 ? point->elapsed_s / ledger->run->elapsed_s : 1;

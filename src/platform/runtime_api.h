@@ -17,7 +17,7 @@ typedef struct fth_runtime_event {
     const void *body; /* as it was sent: any JSON */
     size_t body_bytes;
     double start_s;   /* that the process may take until it asks for an invocation */
-    double timeout_s; /* from then on, as the process is told */
+    double timeout_s; /* the deadline that the process gets, counted from when it has the event */
     double grace_s;   /* and this much longer */
 } fth_runtime_event;
 

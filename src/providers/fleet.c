@@ -140,7 +140,7 @@ static double larger(double a, double b)
     return isnan(a) || b > a ? b : a;
 }
 
-/* Adds what an invocation that has ended was, and hands the outcome on to whoever is told of each. */
+/* Counts an invocation that has ended, and passes its outcome to `ended`. */
 static void add_outcome(const member_course *course, fth_invocation_outcome *outcome, double seen_s)
 {
     fleet_state *fleet = course->fleet;

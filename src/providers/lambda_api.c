@@ -188,8 +188,7 @@ static fth_status invoke(fth_provider *base, const char *name, const json_t *par
                           .deadline = deadline};
     status = fth_aws_send(&provider->lambda, &call, &response);
     if (status == FTH_PEER_LOST) {
-        outcome->state = FTH_INVOCATION_UNKNOWN;
-        outcome->error = strdup(fth_error_message());
+        fth_invocation_outcome_set_unknown(outcome);
         status = FTH_OK;
         goto out;
     }

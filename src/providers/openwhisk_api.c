@@ -381,8 +381,7 @@ static fth_status invoke(fth_provider *base, const char *name, const json_t *par
                           .deadline = deadline};
     status = fth_rest_send(provider->rest, &call, &response);
     if (status == FTH_PEER_LOST) {
-        outcome->state = FTH_INVOCATION_UNKNOWN;
-        outcome->error = strdup(fth_error_message());
+        fth_invocation_outcome_set_unknown(outcome);
         status = FTH_OK;
         goto out;
     }
@@ -416,8 +415,7 @@ static fth_status poll_activation(fth_provider *base, const char *name, const ch
         fth_deadline one = fth_deadline_in(fmax(10, fmin(60, fth_deadline_left_seconds(deadline))));
         status = fth_openwhisk_get(provider, what, path, NULL, 0, one, &code, &activation);
         if (status != FTH_OK && status != FTH_INTERRUPTED && status != FTH_INVALID) {
-            outcome->state = FTH_INVOCATION_UNKNOWN;
-            outcome->error = strdup(fth_error_message());
+            fth_invocation_outcome_set_unknown(outcome);
             status = FTH_OK;
             goto out;
         }

@@ -61,6 +61,8 @@ typedef struct fth_invocation_outcome {
 } fth_invocation_outcome;
 /* RUNNING, with all that is not known yet. */
 void fth_invocation_outcome_init(fth_invocation_outcome *outcome);
+/* No answer came, for the reason in the calling thread's message. */
+void fth_invocation_outcome_set_unknown(fth_invocation_outcome *outcome);
 void fth_invocation_outcome_release(fth_invocation_outcome *outcome);
 
 struct fth_provider_kind {
