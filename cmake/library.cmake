@@ -3,14 +3,14 @@
 # can be copied to a machine.
 include(cmake/exports.cmake)
 
-set(library_modules base http store spot record cost tensor graph backend model export data batches checkpoint train parameters
+set(library_modules base http store spot record cost tensor graph backend model export text data batches checkpoint train parameters
     collective cluster parallel api)
 set(library_objects "")
 foreach(module ${library_modules} ${library_backends})
   list(APPEND library_objects $<TARGET_OBJECTS:fth_${module}>)
 endforeach()
 # What the library itself needs, by the names that a linker takes; the static library's users need them too.
-set(library_needs dnnl gomp jansson yaml crypto archive deflate jpeg spng curl microhttpd hiredis ssl pthread dl m)
+set(library_needs dnnl gomp jansson yaml crypto archive deflate jpeg spng curl microhttpd hiredis utf8proc ssl pthread dl m)
 
 add_library(farthing_shared SHARED ${library_objects})
 set_target_properties(farthing_shared PROPERTIES OUTPUT_NAME farthing VERSION ${PROJECT_VERSION}

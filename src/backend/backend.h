@@ -199,7 +199,7 @@ typedef struct fth_backend_accelerator {
 
 /* ---- the table: functions without state; what is optional is in the tables above ---- */
 
-enum { FTH_BACKEND_ABI = 5 };
+enum { FTH_BACKEND_ABI = 6 };
 
 struct fth_backend {
     int abi; /* FTH_BACKEND_ABI */

@@ -137,6 +137,8 @@ fth_status fth_plan_create(const fth_graph *graph, fth_device *device, fth_plan_
     fth_plan *made = NULL;
     FTH_REQUIRE(options.batch >= 1 && options.batch <= INT_MAX, FTH_INVALID, "a batch of %lld is not possible",
                 (long long)options.batch);
+    FTH_REQUIRE(options.tokens >= 0 && options.tokens <= INT_MAX, FTH_INVALID, "a batch of %lld tokens is not possible",
+                (long long)options.tokens);
     FTH_TRY(device->backend->check_precision(device, options.precision));
     FTH_TRY(fth_allocate(1, sizeof *made, &made));
     made->graph = graph;
@@ -234,6 +236,7 @@ fth_type fth_plan_type(const fth_plan *plan, fth_value value)
 {
     fth_type type = fth_graph_value(plan->graph, value)->type;
     type.shape = fth_shape_with_batch(&type.shape, plan->options.batch);
+    type.shape = fth_shape_with_tokens(&type.shape, plan->options.tokens);
     return type;
 }
 

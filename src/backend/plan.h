@@ -13,6 +13,7 @@ typedef enum fth_plan_mode { FTH_PLAN_TRAIN, FTH_PLAN_EVALUATE } fth_plan_mode;
 
 typedef struct fth_plan_options {
     int64_t batch;
+    int64_t tokens; /* of graphs with FTH_TOKENS: how many it has room for */
     fth_plan_mode mode;
     fth_precision precision;
     bool unmeasured; /* it is made to know its size: nothing is measured to choose primitives */
@@ -40,8 +41,8 @@ typedef struct fth_vectors {
 struct fth_run {
     uint64_t seed;
     uint64_t step; /* number of this training batch: makes dropout a pure function of the position */
-    uint64_t
-        first_sample;     /* where a part of a batch begins in the whole: dropout is the same for all ways to part it */
+    /* Where a part of a batch begins in the whole: dropout is the same for all ways to part it. */
+    uint64_t first_sample, first_token;
     float gradient_scale; /* loss gradients are multiplied by this: 1, or a micro-batch's share */
 
     /* Called whenever more gradients are final: floats [0, ready_floats) of the gradient vector. May be NULL. */

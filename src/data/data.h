@@ -16,6 +16,27 @@
 
 /* ---- data sets ---- */
 
+typedef enum fth_dataset_kind { FTH_DATASET_IMAGES, FTH_DATASET_TEXT } fth_dataset_kind;
+
+/* How the label of a text is to be understood. */
+typedef enum fth_label_kind {
+    FTH_LABEL_CLASS,  /* one of several names or numbers */
+    FTH_LABEL_NUMBER, /* a number, or several */
+    FTH_LABEL_SET     /* any of several names */
+} fth_label_kind;
+
+/* For sets of text; each may be left 0 or NULL. */
+typedef struct fth_text_options {
+    const struct fth_tokenizer *tokenizer; /* outlives the set; NULL: one is learned from the training texts */
+    int vocabulary;                        /* tokens of one that is learned; 0: 8192 */
+    int longest; /* tokens of a sample, special ones included: what is longer is cut; 0: 128 */
+    const char *text_column, *pair_column,
+        *label_column; /* by name or number from 1; NULL or "": found by what is usual */
+    fth_label_kind label;
+    /* Names of the classes, in order, ending with NULL, where a model has them already: other labels are an error. */
+    const char *const *class_names;
+} fth_text_options;
+
 typedef struct fth_dataset_options {
     uint64_t seed;              /* of the validation split, where the set has none */
     double validation_fraction; /* share held out where the set has no validation part; in (0, 1) */
@@ -37,6 +58,8 @@ typedef struct fth_dataset_options {
     uint64_t disk_cache_bytes;             /* disk space in which encoded images are kept; 0: none */
     const char *disk_cache_folder;         /* where; NULL or "": objects/ in the cache folder */
 
+    fth_text_options text;
+
     const struct fth_dataset_scheme *const *schemes; /* opened by others than this folder; ends with NULL; or NULL */
 } fth_dataset_options;
 
@@ -46,9 +69,18 @@ typedef struct fth_held_out {
     uint64_t seed;   /* that the samples are drawn by */
 } fth_held_out;
 
+/* What is the same for all samples of a set of text. */
+typedef struct fth_text_info {
+    const struct fth_tokenizer *tokenizer; /* that made the tokens; lives as long as the set */
+    fth_label_kind label;
+    int longest; /* no sample has more tokens */
+} fth_text_info;
+
 typedef struct fth_dataset_info {
     const char *name;
-    int classes;
+    fth_dataset_kind kind; /* of text: channels, height, width and normalization are 0 */
+    fth_text_info text;
+    int classes; /* of labels that are numbers: how many each sample has */
     const char *const *class_names;
     int channels, height, width;
     int64_t count[2];                /* by fth_split */
@@ -142,6 +174,11 @@ typedef struct fth_sampler {
     bool shuffle;
     fth_share share;
     int64_t rotation; /* epochs begin so many samples later in the order, and go round */
+    /* Of text, or NULL: each sample's number of tokens. Then the order is taken in windows of `window` samples, each
+     * sorted by length and cut into batches of `batch`, which come in an order of their own: still a pure function of (seed, epoch,
+     * position), and each sample once an epoch. */
+    const uint32_t *lengths;
+    int64_t window, batch;
 } fth_sampler;
 
 /* The sample at `position` of `epoch`: within an epoch each of 0..count-1 exactly once, in constant memory; of a share,
@@ -235,16 +272,29 @@ typedef struct fth_loader_options {
     bool own_order;   /* samples come in the order of order_seed and rotation instead of the seed's */
     uint64_t order_seed;
     int64_t
-        rotation;  /* samples by which epochs begin later in that order, and go round; beyond the set's count: so many
+        rotation;   /* samples by which epochs begin later in that order, and go round; beyond the set's count: so many
                          whole epochs later, in order and random choices */
-    bool by_index; /* no batches: samples are asked for, with fth_loader_get() */
-    bool recipes;  /* batches say how their images are made instead of holding them; not of transformed images */
+    bool by_index;  /* no batches: samples are asked for, with fth_loader_get() */
+    bool by_length; /* of text: batches hold samples of like length; see fth_sampler */
+    bool recipes;   /* batches say how their images are made instead of holding them; not of transformed images */
 } fth_loader_options;
 
+/* Text of a batch, packed: the tokens of its samples one behind the other, without padding. */
+typedef struct fth_text_batch {
+    const int32_t *tokens, *segments,
+        *positions;      /* (token_count); 0 for the first text of a pair, 1 for the second; from 0 on in
+                                                     each sample */
+    const int32_t *ends; /* (count): behind which token each sample ends */
+    int64_t token_count;
+    int64_t first_token; /* of a part: how many tokens the parts before it have */
+} fth_text_batch;
+
 typedef struct fth_batch {
-    const float *images;       /* (count, C, H, W); NULL if recipes were asked for */
+    const float *images;       /* (count, C, H, W); NULL if recipes were asked for, and of text */
     const fth_recipe *recipes; /* (count); else NULL */
-    const int32_t *labels;     /* (count) */
+    fth_text_batch text;       /* of sets of text */
+    const int32_t *labels;     /* (count); NULL where labels are not classes */
+    const float *targets;      /* (count, classes): numbers, or 0 and 1; NULL where labels are classes */
     int64_t count;             /* the last batch of an epoch may be smaller; an empty part has 0 */
     int64_t whole;             /* samples in all parts of the batch together; 0: as many as `count` */
     int64_t first;             /* of them: the number of this part's first sample */

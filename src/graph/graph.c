@@ -83,7 +83,7 @@ static fth_status check_shape(const fth_shape *shape, bool batch_allowed)
     int64_t count = 1;
     for (int i = 0; i < shape->rank; i++) {
         int64_t dim = shape->dims[i];
-        if (i == 0 && batch_allowed && dim == FTH_BATCH)
+        if (i == 0 && batch_allowed && (dim == FTH_BATCH || dim == FTH_TOKENS))
             continue;
         if (dim < 1)
             return fth_fail(FTH_INVALID, "dimension %d of a shape is %lld; it must be at least 1", i, (long long)dim);

@@ -120,6 +120,86 @@ static inline bool fth_dropout_keeps(fth_random_key key, uint32_t threshold, uin
     return (uint32_t)(bits >> (32 * (element & 1))) >= threshold;
 }
 
+/* ---- text: sequences of different lengths, one behind the other ----
+ *
+ * The tokens of a batch's sequences are rows of one matrix, (T, F), without padding between them. `ends` (N) I32 says
+ * behind which row each sequence ends; it begins where the one before ends. T, FTH_TOKENS, is what a plan has room for:
+ * rows behind the last end belong to no sequence. Ops over rows compute them like any other (they are finite), and
+ * attention gives zeros for them, so that nothing of them reaches another row, the loss or a gradient. */
+
+/* embedding: y = the sum over i of tables[i][ids[i]]; ids (T) I32 within the table (V, F) -> y (T, F). The gradient adds up
+ * rows in the order of tokens, so it is the same from run to run. */
+enum { FTH_MAX_EMBEDDINGS = 4 };
+typedef struct fth_embedding_attributes {
+    int64_t rows; /* of the table; of embedding_grad alone */
+} fth_embedding_attributes;
+fth_status fth_op_add_embedding(fth_graph *graph, const fth_value *ids, const fth_value *tables, int count,
+                                fth_value *y);
+
+/* layer_norm: x (R, F), scale (F), shift (F), [residual (R, F)] -> y, sum, statistics (R, 2)
+ * sum = dropout(x) + residual; y = (sum - mean) / sqrt(variance + epsilon) * scale + shift, over each row. `sum` and the
+ * mean and 1/sqrt(variance + epsilon) of each row are kept for the gradient; without dropout and residual `sum` may be x
+ * itself. The gradient's dresidual is the gradient of `sum`, and unused without residual. */
+typedef struct fth_layer_norm_attributes {
+    float epsilon;
+    float probability; /* of dropout; 0: none */
+    uint32_t dropout;  /* its id; set by the add function */
+    bool residual;     /* set by the add function */
+} fth_layer_norm_attributes;
+fth_status fth_op_add_layer_norm(fth_graph *graph, fth_layer_norm_attributes attributes, fth_value x, fth_value scale,
+                                 fth_value shift, fth_value residual_or_none, fth_value *y);
+
+/* qkv_linear: three linear layers of one input as one product: x (T, F), weights 3 of (O, F), biases 3 of (O) -> y (T, 3 O),
+ * query, key and value beside each other. The gradients of the three weights are finished in one step, so that they, and the
+ * weights, follow one another in the flat vectors wherever all three are trained. */
+fth_status fth_op_add_qkv_linear(fth_graph *graph, fth_value x, const fth_value weights[3], const fth_value biases[3],
+                                 fth_value *y);
+
+/* attention: qkv (T, 3 H D), ends (N) -> y (T, H D), statistics (T, H): within each sequence, for each of H heads,
+ * dropout(softmax(query · keyᵀ / sqrt(D))) · value. statistics: the logarithm of each row's sum of exponentials, for the
+ * gradient. */
+typedef struct fth_attention_attributes {
+    int heads;
+    int longest;       /* no sequence has more tokens */
+    float probability; /* of dropout; 0: none */
+    uint32_t dropout;  /* its id; set by the add function */
+} fth_attention_attributes;
+fth_status fth_op_add_attention(fth_graph *graph, fth_attention_attributes attributes, fth_value qkv, fth_value ends,
+                                fth_value *y);
+
+/* Which of attention's probabilities are kept: one draw serves four neighbouring keys, 16 bits each. `token` is the
+ * query's row, counted from the first token of the whole batch (fth_run.first_token), `key` the place in its sequence. */
+static inline uint64_t fth_attention_draw(fth_random_key random, uint64_t token, int heads, int head, int key)
+{
+    return fth_random_bits(random, (token * (uint64_t)heads + (uint64_t)head) << 16 | (uint64_t)(key >> 2));
+}
+static inline bool fth_attention_keeps(uint64_t draw, uint32_t threshold, int key)
+{
+    return (uint32_t)(draw >> (16 * (key & 3)) & 0xffff) >= threshold;
+}
+/* Drop where the 16 bits are below this. */
+static inline uint32_t fth_attention_threshold(float probability)
+{
+    return (uint32_t)((double)probability * 65536.0 + 0.5);
+}
+
+/* first_tokens: x (T, F), ends (N) -> y (N, F), the first row of each sequence. The gradient's other rows are zero. */
+fth_status fth_op_add_first_tokens(fth_graph *graph, fth_value x, fth_value ends, fth_value *y);
+
+/* matrix_product: a (N, M, K), b (N, K, P) -> y (N, M, P); each may be given transposed. Its gradients are matrix products. */
+typedef struct fth_matrix_product_attributes {
+    bool transpose_a, transpose_b; /* a is (N, K, M), b is (N, P, K) */
+} fth_matrix_product_attributes;
+fth_status fth_op_add_matrix_product(fth_graph *graph, fth_matrix_product_attributes attributes, fth_value a,
+                                     fth_value b, fth_value *y);
+
+/* ---- losses beside softmax_cross_entropy; gradients are scaled alike ----
+ * squared_error: outputs (N, C), targets (N, C) F32 -> loss (2): the mean of (output - target)², and 0.
+ * sigmoid_cross_entropy: logits (N, C), targets (N, C) F32 of 0 and 1 -> loss (2): the mean over all labels as PyTorch's
+ * BCEWithLogitsLoss, and the number of samples all of whose labels are right (logit > 0 where the target is 1). */
+fth_status fth_op_add_squared_error(fth_graph *graph, fth_value outputs, fth_value targets, fth_value *loss);
+fth_status fth_op_add_sigmoid_cross_entropy(fth_graph *graph, fth_value logits, fth_value targets, fth_value *loss);
+
 /* ---- softmax_cross_entropy: logits (N,C), labels (N) I32 -> loss (2): mean loss, correct count; probabilities (N,C)
  * ---- With smoothing s the target is (1-s) * one_hot + s/C, as in PyTorch. The
  * gradient is (probabilities - target) * run's gradient_scale / N. */

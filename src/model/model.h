@@ -6,21 +6,42 @@
 #include "graph/graph.h"
 #include "tensor/weights.h"
 
+/* What a model is trained for; its number of outputs is `classes` in each. */
+typedef enum fth_task {
+    FTH_TASK_CLASSES,     /* one class of several: softmax cross-entropy; labels (N) I32 */
+    FTH_TASK_REGRESSION,  /* numbers: squared error; targets (N, C) F32 */
+    FTH_TASK_MULTI_LABEL, /* any of several labels: sigmoid cross-entropy; targets (N, C) F32 */
+    FTH_TASK_COUNT
+} fth_task;
+
 typedef struct fth_model_options {
-    int channels, height, width, classes;
+    int channels, height, width; /* of images */
+    int longest;                 /* of text: no sequence has more tokens */
+    fth_task task;
+    int classes;
     float label_smoothing;
     const char *freeze;     /* patterns of parameters that are not trained, "layer1.*,conv1"; NULL or "": all are */
     bool freeze_statistics; /* the running statistics of frozen batch norms stay, and are used in training */
     bool no_dropout;        /* leaves dropout out, for comparisons that must be exact */
 } fth_model_options;
 
+/* The inputs of a network for text, packed as ops.h says. */
+typedef struct fth_text_inputs {
+    fth_value tokens, segments, positions; /* (T) I32 */
+    fth_value ends;                        /* (N) I32 */
+} fth_text_inputs;
+
 typedef struct fth_model {
     const char *name;                     /* "resnet18" */
     const char *summary;                  /* one line for `farthing models` */
     int channels, height, width, classes; /* what it was published for */
+    int vocabulary, longest; /* of text: tokens that it knows, and the longest sequence; 0: it takes images */
     /* Adds the network to `graph`; says what is wrong with the size if it does not fit. */
     fth_status (*build)(const struct fth_model *model, fth_graph *graph, const fth_model_options *options,
                         fth_value images, fth_value *logits);
+    /* The same of a network for text, instead of build. */
+    fth_status (*build_text)(const struct fth_model *model, fth_graph *graph, const fth_model_options *options,
+                             const fth_text_inputs *inputs, fth_value *logits);
     const void *details; /* the family's own: depths, widths */
 } fth_model;
 
@@ -39,7 +60,8 @@ extern const char *const fth_model_stems[];
 /* The list, for completion of --model. */
 fth_choice fth_model_choice(size_t index);
 
-/* A whole training graph: inputs "images" (N,C,H,W) F32 and "labels" (N) I32, the network, the loss, gradients. */
+/* A whole training graph: inputs, the network, the loss, gradients. Inputs are "images" (N,C,H,W) F32; or, of text,
+ * "tokens", "segments", "positions" (T) I32 and "ends" (N) I32; and "labels" (N) I32 or "targets" (N,C) F32, by the task. */
 fth_status fth_model_create_graph(const fth_model *model, const fth_model_options *options, fth_graph **graph);
 
 /* The last linear layer, whose rows are the classes; FTH_NO_VALUE where there is none. */

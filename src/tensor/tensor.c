@@ -66,14 +66,24 @@ int64_t fth_shape_count(const fth_shape *shape)
     return too_large ? INT64_MAX : count;
 }
 
-fth_shape fth_shape_with_batch(const fth_shape *shape, int64_t batch)
+static fth_shape replace(const fth_shape *shape, int64_t placeholder, int64_t by)
 {
     fth_shape resolved = *shape;
     for (int i = 0; i < resolved.rank; i++) {
-        if (resolved.dims[i] == FTH_BATCH)
-            resolved.dims[i] = batch;
+        if (resolved.dims[i] == placeholder)
+            resolved.dims[i] = by;
     }
     return resolved;
+}
+
+fth_shape fth_shape_with_batch(const fth_shape *shape, int64_t batch)
+{
+    return replace(shape, FTH_BATCH, batch);
+}
+
+fth_shape fth_shape_with_tokens(const fth_shape *shape, int64_t tokens)
+{
+    return replace(shape, FTH_TOKENS, tokens);
 }
 
 void fth_shape_format(const fth_shape *shape, char *text, size_t size)
@@ -82,8 +92,9 @@ void fth_shape_format(const fth_shape *shape, char *text, size_t size)
     size_t length = 0;
     all[length++] = '(';
     for (int i = 0; i < shape->rank; i++) {
-        if (shape->dims[i] == FTH_BATCH)
-            length += (size_t)snprintf(all + length, sizeof all - length, "%sN", i ? ", " : "");
+        if (shape->dims[i] == FTH_BATCH || shape->dims[i] == FTH_TOKENS)
+            length += (size_t)snprintf(all + length, sizeof all - length, "%s%c", i ? ", " : "",
+                                       shape->dims[i] == FTH_BATCH ? 'N' : 'T');
         else
             length +=
                 (size_t)snprintf(all + length, sizeof all - length, "%s%lld", i ? ", " : "", (long long)shape->dims[i]);

@@ -30,8 +30,9 @@ bool fth_dtype_find(const char *name, fth_dtype *dtype);
 
 enum { FTH_MAX_RANK = 8 };
 
-/* dims[0] may be FTH_BATCH in a graph: a number that a plan fills in. */
-#define FTH_BATCH INT64_C(-1)
+/* dims[0] may be one of these in a graph: a number that a plan fills in. */
+#define FTH_BATCH  INT64_C(-1) /* samples of a batch */
+#define FTH_TOKENS INT64_C(-2) /* tokens of a batch of text */
 
 typedef struct fth_shape {
     int rank;
@@ -41,9 +42,10 @@ typedef struct fth_shape {
 #define FTH_SHAPE(...) ((fth_shape){(int)(sizeof((int64_t[]){__VA_ARGS__}) / sizeof(int64_t)), {__VA_ARGS__}})
 
 bool fth_shape_equal(const fth_shape *a, const fth_shape *b);
-int64_t fth_shape_count(const fth_shape *shape);                        /* product; batch must be resolved */
-fth_shape fth_shape_with_batch(const fth_shape *shape, int64_t batch);  /* FTH_BATCH replaced */
-void fth_shape_format(const fth_shape *shape, char *text, size_t size); /* "(N, 3, 32, 32)" */
+int64_t fth_shape_count(const fth_shape *shape);                         /* product; batch must be resolved */
+fth_shape fth_shape_with_batch(const fth_shape *shape, int64_t batch);   /* FTH_BATCH replaced */
+fth_shape fth_shape_with_tokens(const fth_shape *shape, int64_t tokens); /* FTH_TOKENS replaced */
+void fth_shape_format(const fth_shape *shape, char *text, size_t size);  /* "(N, 3, 32, 32)", "(T, 768)" */
 
 /* ---- safetensors ---- */
 
