@@ -40,7 +40,7 @@ typedef struct fth_device {
     char description[160]; /* "CPU, oneDNN 2.6.3, avx512_core_bf16, 2 threads" */
 } fth_device;
 
-/* One fused loop over flat vectors for each rule of optimizers.h. */
+/* One fused loop over flat vectors for each rule of optimizers.h. It knows no groups: whoever has some calls it for each. */
 typedef struct fth_update_kernel {
     const char *rule;
     int vectors; /* the optimizer's own, besides the parameters: at most FTH_MAX_OPTIMIZER_VECTORS */
@@ -73,6 +73,7 @@ typedef struct fth_updater_options {
     const float *gradients;
     float *state[FTH_MAX_OPTIMIZER_VECTORS];
     size_t count;
+    fth_update_groups groups; /* outlive the updater */
 } fth_updater_options;
 
 /* What became of the updates since the updater was opened. */

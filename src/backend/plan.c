@@ -131,6 +131,14 @@ static int choose_threads(const fth_plan *plan)
     return count_multiplications(plan) < SMALL_FORWARD ? 1 : plan->device->threads;
 }
 
+int64_t fth_text_capacity(int64_t tokens)
+{
+    int64_t unit = 16;
+    while (unit * 2 <= tokens / 16)
+        unit *= 2;
+    return (tokens + unit - 1) / unit * unit;
+}
+
 fth_status fth_plan_create(const fth_graph *graph, fth_device *device, fth_plan_options options, fth_plan **plan)
 {
     fth_status status = FTH_OK;

@@ -22,6 +22,10 @@ typedef struct fth_plan_options {
     bool synchronized;
 } fth_plan_options;
 
+/* How many tokens the plan for a batch of `tokens` has room for: at most a sixteenth more, so that batches of like size share
+ * one. A pure function, so that a resumed run computes with the same plans. */
+int64_t fth_text_capacity(int64_t tokens);
+
 /* The processes that have the other parts of a batch. */
 typedef struct fth_peers {
     /* Sums `values` over all of them, in place. All make the same calls in the same order. */

@@ -6,6 +6,7 @@
 #define FTH_BACKEND_UPDATE_H
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 typedef struct fth_update_arguments {
@@ -15,6 +16,36 @@ typedef struct fth_update_arguments {
     int64_t step;         /* 1 for the first update */
     bool *diverged;       /* set if a parameter is no longer finite, by back ends in host memory; may be NULL */
 } fth_update_arguments;
+
+/* Parameters that are updated by the same numbers, as a parameter group of PyTorch's optimizers. */
+typedef struct fth_update_group {
+    float rate, decay; /* what learning_rate and weight_decay are multiplied by */
+} fth_update_group;
+
+/* Neighbours in the flat vector that belong to one group. */
+typedef struct fth_update_range {
+    size_t end; /* it begins where the range before ends, the first at 0 */
+    int group;
+} fth_update_range;
+
+enum { FTH_MAX_UPDATE_GROUPS = 256 };
+
+/* All groups of a model, and which of its parameters belong to which. Without any, all are updated alike. */
+typedef struct fth_update_groups {
+    const fth_update_group *groups;
+    int group_count; /* at most FTH_MAX_UPDATE_GROUPS */
+    const fth_update_range *ranges;
+    int range_count; /* they cover the whole vector */
+} fth_update_groups;
+
+/* The numbers by which one group is updated. */
+static inline fth_update_arguments fth_update_group_arguments(const fth_update_arguments *all, fth_update_group group)
+{
+    fth_update_arguments arguments = *all;
+    arguments.learning_rate *= group.rate;
+    arguments.weight_decay *= group.decay;
+    return arguments;
+}
 
 enum { FTH_MAX_OPTIMIZER_VECTORS = 2 };
 
