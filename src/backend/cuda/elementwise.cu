@@ -1,5 +1,6 @@
 /* Activations, sums, dropout and the loss. */
 #include "backend/cuda/device.cuh"
+#include "backend/cuda/random.cuh"
 
 namespace
 {
@@ -76,39 +77,20 @@ cudaError_t run_elementwise(const cuda_launch *launch, cuda_elementwise what, si
     return cudaGetLastError();
 }
 
-/* ---- dropout: base/random.h and graph/ops.h, bit for bit ---- */
-
-__device__ __forceinline__ uint64_t mix(uint64_t z)
-{
-    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
-    z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
-    return z ^ (z >> 31);
-}
-
-__device__ __forceinline__ uint64_t random_bits(uint64_t key, uint64_t counter)
-{
-    return mix(key + (counter + 1) * 0x9e3779b97f4a7c15u);
-}
-
-__device__ __forceinline__ uint64_t fork_key(uint64_t key, uint64_t number)
-{
-    return mix(random_bits(key, number) ^ 0x5851f42d4c957f2du);
-}
-
-enum { RANDOM_DROPOUT = 5 }; /* fth_random_use; checked where the launcher is called */
+/* ---- dropout ---- */
 
 enum { DROPPED_AT_ONCE = 8 };
 
 template <typename T>
 __global__ void __launch_bounds__(THREADS)
-    dropout_kernel(const T *x, T *y, int64_t count, int64_t c, int64_t plane, bool nhwc, int64_t channels,
+    dropout_kernel(const T *x, T *y, int64_t count, int64_t c, int64_t plane, bool nhwc, int64_t channels, bool tokens,
                    const cuda_run_values *run, uint32_t id, uint32_t threshold, float scale)
 {
-    uint64_t key = mix(run->seed + 0x9e3779b97f4a7c15u);
-    key = fork_key(fork_key(fork_key(key, RANDOM_DROPOUT), run->step), id);
+    const uint64_t key = dropout_key(run, id);
     const int64_t first = ((int64_t)blockIdx.x * THREADS + threadIdx.x) * DROPPED_AT_ONCE;
-    const uint64_t before = run->first_sample * (uint64_t)(c * plane);  /* elements of the whole batch */
-    if (!nhwc && before % 2 == 0 && first + DROPPED_AT_ONCE <= count) { /* one draw serves two neighbours */
+    const uint64_t before =
+        (tokens ? run->first_token : run->first_sample) * (uint64_t)(c * plane); /* elements of the whole batch */
+    if (!nhwc && before % 2 == 0 && first + DROPPED_AT_ONCE <= count) {          /* one draw serves two neighbours */
         const Vec<T, 16 / sizeof(T)> *from = reinterpret_cast<const Vec<T, 16 / sizeof(T)> *>(x + first);
         Vec<T, 16 / sizeof(T)> *to = reinterpret_cast<Vec<T, 16 / sizeof(T)> *>(y + first);
         constexpr int V = 16 / sizeof(T);
@@ -261,15 +243,15 @@ cudaError_t cuda_launch_elementwise(const cuda_launch *launch, cuda_elementwise 
 }
 
 cudaError_t cuda_launch_dropout(cudaStream_t stream, cuda_type type, const void *x, void *y, int64_t n, int64_t c,
-                                int64_t plane, bool nhwc, int64_t channels, const cuda_run_values *run, uint32_t id,
-                                uint32_t threshold, float scale)
+                                int64_t plane, bool nhwc, int64_t channels, bool tokens, const cuda_run_values *run,
+                                uint32_t id, uint32_t threshold, float scale)
 {
     int64_t count = n * plane * (nhwc ? channels : c);
     int64_t blocks = ceil_div(count, THREADS * DROPPED_AT_ONCE);
     return with_type(type, [&](auto zero) {
         using T = decltype(zero);
         dropout_kernel<T><<<(unsigned)blocks, THREADS, 0, stream>>>((const T *)x, (T *)y, count, c, plane, nhwc,
-                                                                    channels, run, id, threshold, scale);
+                                                                    channels, tokens, run, id, threshold, scale);
         return cudaGetLastError();
     });
 }

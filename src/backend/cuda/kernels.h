@@ -25,8 +25,8 @@ typedef enum cuda_type { CUDA_TYPE_F32, CUDA_TYPE_F16, CUDA_TYPE_BF16, CUDA_TYPE
 /* What changes from run to run, in device memory, so that a captured graph can be replayed with other numbers. */
 typedef struct cuda_run_values {
     uint64_t seed, step;
-    uint64_t first_sample; /* of the batch, where this process has a part of it */
-    uint64_t sequence;     /* number of the run: the host knows the loss by it */
+    uint64_t first_sample, first_token; /* of the batch, where this process has a part of it */
+    uint64_t sequence;                  /* number of the run: the host knows the loss by it */
     float gradient_scale;
     fth_update_numbers update;        /* if there is one */
     const fth_loss_scale *loss_scale; /* device memory: gradient_scale is multiplied by it; NULL: not */
@@ -160,10 +160,10 @@ typedef enum cuda_elementwise {
 cudaError_t cuda_launch_elementwise(const cuda_launch *launch, cuda_elementwise what, cuda_type type, size_t count,
                                     const void *a, const void *b, void *y);
 
-/* The mask depends on the logical row-major index of (n, c, plane position). */
+/* The mask depends on the logical row-major index of (n, c, plane position); `tokens`: rows are tokens, not samples. */
 cudaError_t cuda_launch_dropout(cudaStream_t stream, cuda_type type, const void *x, void *y, int64_t n, int64_t c,
-                                int64_t plane, bool nhwc, int64_t channels, const cuda_run_values *run, uint32_t id,
-                                uint32_t threshold, float scale);
+                                int64_t plane, bool nhwc, int64_t channels, bool tokens, const cuda_run_values *run,
+                                uint32_t id, uint32_t threshold, float scale);
 
 /* Copies `count` channels of NHWC rows; channels of `to` from `zero_from` to `to_channels` become zero if zero_from >=
  * 0. */

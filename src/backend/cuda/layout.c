@@ -189,6 +189,11 @@ fth_status cuda_fix_plain(fth_plan *plan, fth_value value)
     return cuda_set_layout(plan, fth_plan_value_of(plan, value), &plain);
 }
 
+bool cuda_has_tokens(const fth_plan *plan, fth_value value)
+{
+    return fth_graph_value(fth_plan_graph(plan), value)->type.shape.dims[0] == FTH_TOKENS;
+}
+
 static int node_count(const fth_plan *plan)
 {
     const fth_graph *graph = fth_plan_graph(plan);

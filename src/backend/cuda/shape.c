@@ -98,13 +98,13 @@ out:
 
 /* ---- dropout ---- */
 
-_Static_assert(FTH_RANDOM_DROPOUT == 5, "elementwise.cu draws with this number");
+_Static_assert(FTH_RANDOM_DROPOUT == 5, "random.cuh draws with this number");
 
 static cudaError_t run_dropout(const cuda_call *call)
 {
     const float probability = call->numbers[0];
     return cuda_launch_dropout(call->device->launch.stream, call->type, call->data[0], call->data[1], call->sizes[0],
-                               call->sizes[1], call->sizes[2], call->what != 0, call->sizes[3],
+                               call->sizes[1], call->sizes[2], call->what != 0, call->sizes[3], call->sizes[4] != 0,
                                call->device->run_values, call->id, fth_dropout_threshold(probability),
                                1 / (1 - probability));
 }
@@ -132,6 +132,7 @@ static fth_status prepare_dropout(fth_plan *plan, const fth_node *node)
     call.sizes[1] = layout.c;
     call.sizes[2] = (int64_t)layout.h * layout.w;
     call.sizes[3] = layout.channels;
+    call.sizes[4] = cuda_has_tokens(plan, node->inputs[0]);
     call.numbers[0] = a->probability;
     call.id = a->id;
     call.type = layout.type;

@@ -9,6 +9,7 @@ cuda_run_values cuda_run_values_of(const fth_run *run, uint64_t sequence)
     cuda_run_values values = {.seed = run->seed,
                               .step = run->step,
                               .first_sample = run->first_sample,
+                              .first_token = run->first_token,
                               .sequence = sequence,
                               .gradient_scale = run->gradient_scale};
     if (run->updater)
@@ -20,7 +21,8 @@ fth_status cuda_set_run_values(cuda_device *device, const fth_run *run)
 {
     const cuda_run_values *last = &device->last_run_values;
     if (device->capturing || (device->run_values_set && last->seed == run->seed && last->step == run->step &&
-                              last->first_sample == run->first_sample && last->gradient_scale == run->gradient_scale))
+                              last->first_sample == run->first_sample && last->first_token == run->first_token &&
+                              last->gradient_scale == run->gradient_scale))
         return FTH_OK;
     const cuda_run_values values = cuda_run_values_of(run, device->sequence);
     fth_status status = cuda_status(cuda_launch_run_values(device->launch.stream, device->run_values, values),
