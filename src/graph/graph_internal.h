@@ -31,14 +31,21 @@ fth_value_info *fth_graph_value_to_change(fth_graph *graph, fth_value value);
 const char *fth_graph_shape_text(const fth_shape *shape, char *text, size_t size);
 
 fth_status fth_rule_check_count(int input_count, int minimum, int maximum);
-/* Floats of that rank: 4 is images (N, C, H, W), 2 features (N, F), 1 a vector, 0 anything. */
+/* Floats of that rank: 4 is images (N, C, H, W), 3 matrices (N, M, K), 2 features (N, F), 1 a vector, 0 anything. */
 fth_status fth_rule_check_float(const fth_type *type, const char *what, int rank);
+/* A vector of I32: of `count`, or of any length where that is 0. */
+fth_status fth_rule_check_integers(const fth_type *type, const char *what, int64_t count);
+/* A probability of dropout. */
+fth_status fth_rule_check_dropout(float probability);
 fth_status fth_rule_check_shape(const fth_type *type, const char *what, const fth_shape *expected);
 /* Elements after the first dimension. */
 int64_t fth_rule_features(const fth_shape *shape);
 
 /* True if the gradient of the node's input is wanted. */
 bool fth_rule_wants(const fth_graph *graph, const fth_node *node, int input);
+
+/* The id of the next op that drops: how many there are in the graph. */
+uint32_t fth_rule_next_dropout(const fth_graph *graph);
 
 /* The gradient in front of a fused ReLU whose result was y; dy itself if there is none. */
 fth_status fth_rule_before_relu(fth_graph *graph, bool relu, fth_value y, fth_value dy, fth_value *before);
@@ -48,6 +55,13 @@ fth_status fth_rule_infer_elementwise(const void *attributes, const fth_type *in
                                       fth_type *outputs);
 fth_status fth_rule_infer_elementwise_grad(const void *attributes, const fth_type *inputs, int input_count,
                                            fth_type *outputs);
+
+/* `infer` of a loss of outputs (N, C) and targets (N, C), and of its gradient, (outputs, targets) -> doutputs; and the
+ * gradient itself: nothing flows into a loss. */
+fth_status fth_rule_infer_loss(const void *attributes, const fth_type *inputs, int input_count, fth_type *outputs);
+fth_status fth_rule_infer_loss_grad(const void *attributes, const fth_type *inputs, int input_count, fth_type *outputs);
+fth_status fth_rule_build_loss_gradient(fth_graph *graph, const fth_node *node, const fth_op *gradient,
+                                        const fth_value *output_gradients, fth_value *input_gradients);
 
 /* The gradient of an op of (x, weight, bias) with a fused ReLU or not: grad_weights (x, dy) -> (dweight, dbias) and
  * grad_input (dy, weight) -> dx, each only where it is wanted. */

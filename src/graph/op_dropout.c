@@ -8,8 +8,7 @@ static fth_status infer(const void *attributes_pointer, const fth_type *inputs, 
     const fth_dropout_attributes *attributes = attributes_pointer;
     FTH_TRY(fth_rule_check_count(input_count, 1, 1));
     FTH_TRY(fth_rule_check_float(&inputs[0], "the input", 0));
-    FTH_REQUIRE(attributes->probability >= 0 && attributes->probability < 1, FTH_INVALID,
-                "the probability is %g; it must be at least 0 and below 1", (double)attributes->probability);
+    FTH_TRY(fth_rule_check_dropout(attributes->probability));
     outputs[0] = inputs[0];
 out:
     return status;
@@ -31,8 +30,6 @@ const fth_op fth_op_dropout = {
 
 fth_status fth_op_add_dropout(fth_graph *graph, float probability, fth_value x, fth_value *y)
 {
-    fth_dropout_attributes attributes = {.probability = probability};
-    for (int i = 0; i < fth_graph_node_count(graph); i++)
-        attributes.id += fth_graph_node(graph, i)->op == &fth_op_dropout;
+    const fth_dropout_attributes attributes = {.probability = probability, .id = fth_rule_next_dropout(graph)};
     return fth_graph_add_node(graph, &fth_op_dropout, &attributes, &x, 1, y);
 }

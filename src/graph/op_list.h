@@ -6,8 +6,10 @@
 /* Elementwise, x -> y. A row declares fth_op_NAME, its gradient fth_op_NAME_grad (x or y, dy -> dx), and
  * fth_op_add_NAME(graph, x, &y): nothing of it is in ops.h. */
 #define FTH_ACTIVATIONS(ROW)                                                                                           \
-    ROW(relu) /* the gradient reads y: dy where y > 0 */                                                               \
-    ROW(gelu) /* exact (erf); the gradient reads x */
+    ROW(relu)      /* the gradient reads y: dy where y > 0 */                                                          \
+    ROW(gelu)      /* exact (erf); the gradient reads x */                                                             \
+    ROW(gelu_tanh) /* the approximation by tanh; the gradient reads x */                                               \
+    ROW(tanh)      /* the gradient reads y: dy * (1 - y²) */
 
 /* All others, with their inputs and outputs; the ops of gradients are added by fth_graph_differentiate() alone. */
 #define FTH_OPS(ROW)                                                                                                   \
@@ -32,6 +34,22 @@
     ROW(reshape)                    /* x -> y; row-major order of the logical elements is kept */                      \
     ROW(dropout)                    /* x -> y; its gradient is the same op on dy */                                    \
     ROW(softmax_cross_entropy)      /* logits, labels -> loss, probabilities */                                        \
-    ROW(softmax_cross_entropy_grad) /* probabilities, labels -> dlogits */
+    ROW(softmax_cross_entropy_grad) /* probabilities, labels -> dlogits */                                             \
+    ROW(squared_error)              /* outputs, targets -> loss */                                                     \
+    ROW(squared_error_grad)         /* outputs, targets -> doutputs */                                                 \
+    ROW(sigmoid_cross_entropy)      /* logits, targets -> loss */                                                      \
+    ROW(sigmoid_cross_entropy_grad) /* logits, targets -> dlogits */                                                   \
+    ROW(embedding)                  /* ids..., tables... -> y */                                                       \
+    ROW(embedding_grad)             /* ids, dy -> dtable; one for each table */                                        \
+    ROW(layer_norm)                 /* x, scale, shift, [residual] -> y, sum, statistics */                            \
+    ROW(layer_norm_grad)            /* sum, dy, scale, statistics -> dx, dscale, dshift, dresidual */                  \
+    ROW(qkv_linear)                 /* x, 3 weights, 3 biases -> y */                                                  \
+    ROW(qkv_linear_grad_input)      /* dy, 3 weights -> dx */                                                          \
+    ROW(qkv_linear_grad_weights)    /* x, dy -> 3 dweights, 3 dbiases */                                               \
+    ROW(attention)                  /* qkv, ends -> y, statistics */                                                   \
+    ROW(attention_grad)             /* qkv, ends, y, statistics, dy -> dqkv */                                         \
+    ROW(first_tokens)               /* x, ends -> y */                                                                 \
+    ROW(first_tokens_grad)          /* dy, ends -> dx */                                                               \
+    ROW(matrix_product)             /* a, b -> y */
 
 #endif

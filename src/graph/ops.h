@@ -95,11 +95,11 @@ typedef struct fth_reshape_attributes {
 fth_status fth_op_add_flatten(fth_graph *graph, fth_value x, fth_value *y);
 
 /* ---- dropout: keeps each element with probability 1-p and scales it by 1/(1-p); identity in evaluation ----
- * Element i (logical row-major index, counted from the first sample of the whole batch: fth_run.first_sample) is kept iff
- * fth_dropout_keeps(...). Its gradient is the same op on dy. */
+ * Element i (logical row-major index, counted from the first row of the whole batch: fth_run.first_sample, or first_token
+ * where rows are tokens) is kept iff fth_dropout_keeps(...). Its gradient is the same op on dy. */
 typedef struct fth_dropout_attributes {
     float probability;
-    uint32_t id; /* tells the graph's dropouts apart; set by the add function */
+    uint32_t id; /* tells apart what drops in a graph: dropout, layer_norm, attention; set by the add function */
 } fth_dropout_attributes;
 fth_status fth_op_add_dropout(fth_graph *graph, float probability, fth_value x, fth_value *y);
 
@@ -138,8 +138,8 @@ fth_status fth_op_add_embedding(fth_graph *graph, const fth_value *ids, const ft
 
 /* layer_norm: x (R, F), scale (F), shift (F), [residual (R, F)] -> y, sum, statistics (R, 2)
  * sum = dropout(x) + residual; y = (sum - mean) / sqrt(variance + epsilon) * scale + shift, over each row. `sum` and the
- * mean and 1/sqrt(variance + epsilon) of each row are kept for the gradient; without dropout and residual `sum` may be x
- * itself. The gradient's dresidual is the gradient of `sum`, and unused without residual. */
+ * mean and 1/sqrt(variance + epsilon) of each row are kept for the gradient, which reads x in the place of `sum` where
+ * that is the same. dresidual is the gradient of `sum`, unused without residual, and without dropout, where dx is that. */
 typedef struct fth_layer_norm_attributes {
     float epsilon;
     float probability; /* of dropout; 0: none */
