@@ -59,8 +59,16 @@ fth_plan_value fth_plan_value_of(const fth_plan *plan, fth_value value);
 /* A further buffer in the arena, to be described by the caller. */
 fth_status fth_plan_add_value(fth_plan *plan, fth_plan_value *value);
 
-/* The graph's type with the batch filled in (main values only). */
+/* The graph's type with the batch and the tokens filled in (main values only). */
 fth_type fth_plan_type(const fth_plan *plan, fth_value value);
+
+/* True of a value whose rows are tokens (FTH_TOKENS), not samples. */
+bool fth_plan_has_token_rows(const fth_plan *plan, fth_value value);
+/* Number of such a value's first row in the whole batch, from which dropout counts. */
+static inline uint64_t fth_run_first_row(const fth_run *run, bool token_rows)
+{
+    return token_rows ? run->first_token : run->first_sample;
+}
 
 /* The back end's layout of a value; NULL until set. Copied in. size_bytes is the buffer's physical size. */
 const void *fth_plan_layout(const fth_plan *plan, fth_plan_value value);

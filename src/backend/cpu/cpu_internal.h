@@ -138,7 +138,27 @@ fth_status cpu_add_relu_gradient(fth_plan *plan, fth_plan_value y, fth_plan_valu
     ROW(reshape)                                                                                                       \
     ROW(dropout)                                                                                                       \
     ROW(softmax_cross_entropy)                                                                                         \
-    ROW(softmax_cross_entropy_grad)
+    ROW(softmax_cross_entropy_grad)                                                                                    \
+    ROW(squared_error)                                                                                                 \
+    ROW(squared_error_grad)                                                                                            \
+    ROW(sigmoid_cross_entropy)                                                                                         \
+    ROW(sigmoid_cross_entropy_grad)                                                                                    \
+    ROW(embedding)                                                                                                     \
+    ROW(embedding_grad)                                                                                                \
+    ROW(layer_norm)                                                                                                    \
+    ROW(layer_norm_grad)                                                                                               \
+    ROW(qkv_linear)                                                                                                    \
+    ROW(qkv_linear_grad_input)                                                                                         \
+    ROW(qkv_linear_grad_weights)                                                                                       \
+    ROW(attention)                                                                                                     \
+    ROW(attention_grad)                                                                                                \
+    ROW(first_tokens)                                                                                                  \
+    ROW(first_tokens_grad)                                                                                             \
+    ROW(matrix_product)                                                                                                \
+    ROW(gelu_tanh)                                                                                                     \
+    ROW(gelu_tanh_grad)                                                                                                \
+    ROW(tanh)                                                                                                          \
+    ROW(tanh_grad)
 
 #define CPU_DECLARE(name) extern const fth_kernel cpu_##name;
 CPU_KERNELS(CPU_DECLARE)

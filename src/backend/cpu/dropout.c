@@ -24,7 +24,7 @@ static fth_status run_dropout(const cpu_call *call, const fth_run *run)
     const float *x = call->data[0];
     float *y = call->data[1];
     const int64_t count = call->sizes[0];
-    const int64_t first = (int64_t)run->first_sample * call->sizes[1]; /* element of the whole batch */
+    const int64_t first = (int64_t)fth_run_first_row(run, call->sizes[2]) * call->sizes[1]; /* in the whole batch */
     const float probability = call->numbers[0];
     const fth_random_key key = fth_dropout_key(run->seed, run->step, (uint32_t)call->id);
     const uint32_t threshold = fth_dropout_threshold(probability);
@@ -61,7 +61,8 @@ static fth_status prepare_dropout(fth_plan *plan, const fth_node *node)
                            .values = {x, y},
                            .value_count = 2,
                            .write_count = 1,
-                           .sizes = {fth_shape_count(&shape), fth_shape_count(&shape) / shape.dims[0]},
+                           .sizes = {fth_shape_count(&shape), fth_shape_count(&shape) / shape.dims[0],
+                                     fth_plan_has_token_rows(plan, node->outputs[0])},
                            .numbers = {a->probability},
                            .id = a->id};
     FTH_TRY(cpu_add_call(plan, "dropout", &call));

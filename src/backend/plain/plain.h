@@ -1,7 +1,7 @@
 /* Kernels in plain C on plain row-major tensors in host memory, for back ends that have nothing better for an op.
  *
  * Each is one function whose loops mirror the op's formula: floats are stored as f32 and summed in double. The reference
- * back end is made of these and its own of the same kind; the portable one takes them for what need not be fast.
+ * back end is made of these and its own of the same kind; the portable one and the CPU's take them for what need not be fast.
  *
  * A kernel is a row { op, run }. plain_add_step() serves all of them: it describes the node's outputs as plain tensors and
  * adds one step, which calls `run` with the addresses and types of the node's inputs and outputs. */
@@ -15,6 +15,7 @@ typedef struct plain_tensor {
     fth_plan_value value;
     fth_dtype dtype;
     fth_shape shape;
+    bool token_rows; /* its rows are tokens, not samples */
     int64_t count;
     union {
         void *data;
@@ -62,12 +63,27 @@ static inline int64_t plain_plane(const fth_shape *shape)
     return plane;
 }
 
+/* Number of a tensor's first element in the whole batch, by which dropout goes. */
+static inline uint64_t plain_first_element(const plain_tensor *tensor, const fth_run *run)
+{
+    return fth_run_first_row(run, tensor->token_rows) * (uint64_t)(tensor->count / tensor->shape.dims[0]);
+}
+
 extern const plain_kernel plain_batch_norm, plain_batch_norm_grad;
 extern const plain_kernel plain_gelu, plain_gelu_grad, plain_dropout;
+extern const plain_kernel plain_gelu_tanh, plain_gelu_tanh_grad, plain_tanh, plain_tanh_grad;
 extern const plain_kernel plain_average_pool, plain_average_pool_grad;
 extern const plain_kernel plain_adaptive_average_pool, plain_adaptive_average_pool_grad;
 extern const plain_kernel plain_concat, plain_slice, plain_pad, plain_reshape;
 extern const plain_kernel plain_softmax_cross_entropy, plain_softmax_cross_entropy_grad;
+extern const plain_kernel plain_squared_error, plain_squared_error_grad;
+extern const plain_kernel plain_sigmoid_cross_entropy, plain_sigmoid_cross_entropy_grad;
+extern const plain_kernel plain_embedding, plain_embedding_grad;
+extern const plain_kernel plain_layer_norm, plain_layer_norm_grad;
+extern const plain_kernel plain_qkv_linear, plain_qkv_linear_grad_input, plain_qkv_linear_grad_weights;
+extern const plain_kernel plain_attention, plain_attention_grad;
+extern const plain_kernel plain_first_tokens, plain_first_tokens_grad;
+extern const plain_kernel plain_matrix_product;
 
 /* ---- what a back end's table needs where device memory is the host's and work is done when a call returns ---- */
 

@@ -7,8 +7,11 @@
 static plain_tensor tensor_of(const fth_plan *plan, fth_value value, fth_plan_value held_by)
 {
     fth_type type = fth_plan_type(plan, value);
-    return (plain_tensor){
-        .value = held_by, .dtype = type.dtype, .shape = type.shape, .count = fth_shape_count(&type.shape)};
+    return (plain_tensor){.value = held_by,
+                          .dtype = type.dtype,
+                          .shape = type.shape,
+                          .token_rows = fth_plan_has_token_rows(plan, value),
+                          .count = fth_shape_count(&type.shape)};
 }
 
 static fth_status bind_step(void *state, const fth_plan *plan)

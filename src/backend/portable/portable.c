@@ -53,7 +53,27 @@ static fth_status check_precision(fth_device *device, fth_precision precision)
     ROW(slice)                                                                                                         \
     ROW(pad)                                                                                                           \
     ROW(softmax_cross_entropy)                                                                                         \
-    ROW(softmax_cross_entropy_grad)
+    ROW(softmax_cross_entropy_grad)                                                                                    \
+    ROW(squared_error)                                                                                                 \
+    ROW(squared_error_grad)                                                                                            \
+    ROW(sigmoid_cross_entropy)                                                                                         \
+    ROW(sigmoid_cross_entropy_grad)                                                                                    \
+    ROW(embedding)                                                                                                     \
+    ROW(embedding_grad)                                                                                                \
+    ROW(layer_norm)                                                                                                    \
+    ROW(layer_norm_grad)                                                                                               \
+    ROW(qkv_linear)                                                                                                    \
+    ROW(qkv_linear_grad_input)                                                                                         \
+    ROW(qkv_linear_grad_weights)                                                                                       \
+    ROW(attention)                                                                                                     \
+    ROW(attention_grad)                                                                                                \
+    ROW(first_tokens)                                                                                                  \
+    ROW(first_tokens_grad)                                                                                             \
+    ROW(matrix_product)                                                                                                \
+    ROW(gelu_tanh)                                                                                                     \
+    ROW(gelu_tanh_grad)                                                                                                \
+    ROW(tanh)                                                                                                          \
+    ROW(tanh_grad)
 
 #define DEFINE(name)                                                                                                   \
     static fth_status prepare_##name(fth_plan *plan, const fth_node *node)                                             \

@@ -115,7 +115,27 @@ static fth_status describe_plain(fth_plan *plan, fth_value value)
     ROW(reshape, plain)                                                                                                \
     ROW(dropout, plain)                                                                                                \
     ROW(softmax_cross_entropy, plain)                                                                                  \
-    ROW(softmax_cross_entropy_grad, plain)
+    ROW(softmax_cross_entropy_grad, plain)                                                                             \
+    ROW(squared_error, plain)                                                                                          \
+    ROW(squared_error_grad, plain)                                                                                     \
+    ROW(sigmoid_cross_entropy, plain)                                                                                  \
+    ROW(sigmoid_cross_entropy_grad, plain)                                                                             \
+    ROW(embedding, plain)                                                                                              \
+    ROW(embedding_grad, plain)                                                                                         \
+    ROW(layer_norm, plain)                                                                                             \
+    ROW(layer_norm_grad, plain)                                                                                        \
+    ROW(qkv_linear, plain)                                                                                             \
+    ROW(qkv_linear_grad_input, plain)                                                                                  \
+    ROW(qkv_linear_grad_weights, plain)                                                                                \
+    ROW(attention, plain)                                                                                              \
+    ROW(attention_grad, plain)                                                                                         \
+    ROW(first_tokens, plain)                                                                                           \
+    ROW(first_tokens_grad, plain)                                                                                      \
+    ROW(matrix_product, plain)                                                                                         \
+    ROW(gelu_tanh, plain)                                                                                              \
+    ROW(gelu_tanh_grad, plain)                                                                                         \
+    ROW(tanh, plain)                                                                                                   \
+    ROW(tanh_grad, plain)
 
 #define PREPARE(name, folder)                                                                                          \
     static fth_status prepare_##name(fth_plan *plan, const fth_node *node)                                             \
