@@ -8,7 +8,7 @@ export DESTDIR
 JOBS          ?= $(shell nproc)
 SOURCES        = $(shell git ls-files '*.c' '*.h' 2>/dev/null || find src tests -name '*.[ch]')
 
-.PHONY: all build demo test asan tsan format fuzz bench docs install uninstall deb clean dependencies help
+.PHONY: all build demo test asan tsan format fuzz bench docs install uninstall deb clean dependencies test-dependencies help
 
 all: build
 
@@ -30,6 +30,9 @@ help:
 dependencies:
 	@scripts/install-dependencies
 
+test-dependencies:
+	@scripts/install-dependencies --tests
+
 build:
 	@scripts/build $(BUILD) -j $(JOBS) -- $(CMAKE_FLAGS)
 
@@ -39,15 +42,15 @@ demo: dependencies
 	@echo
 	$(BUILD)/farthing report
 
-test: dependencies
+test: test-dependencies
 	@$(MAKE) --no-print-directory build
 	@scripts/run-tests $(BUILD)
 
-asan: dependencies
+asan: test-dependencies
 	@scripts/build $(BUILD)-asan -j $(JOBS) -- -DFARTHING_SANITIZE=ON -DCMAKE_BUILD_TYPE=RelWithDebInfo $(CMAKE_FLAGS)
 	@scripts/run-tests $(BUILD)-asan
 
-tsan: dependencies
+tsan: test-dependencies
 	@scripts/build $(BUILD)-tsan -j $(JOBS) -- -DFARTHING_SANITIZE=thread -DCMAKE_BUILD_TYPE=RelWithDebInfo $(CMAKE_FLAGS)
 	@scripts/run-tsan $(BUILD)-tsan
 

@@ -37,7 +37,7 @@ def place(tmp_path):
 
 def need(shell):
     if not shutil.which(shell):
-        pytest.skip(f"there is no {shell} here; scripts/install-dependencies installs it")
+        pytest.skip(f"there is no {shell} here; scripts/install-dependencies --tests installs it")
 
 
 def complete_bash(script, place, line):

@@ -66,14 +66,14 @@ def test_every_variable_is_described(pages):
 
 def test_mandoc_has_no_complaints(pages):
     if not shutil.which("mandoc"):
-        pytest.skip("there is no mandoc here; scripts/install-dependencies installs it")
+        pytest.skip("there is no mandoc here; scripts/install-dependencies --tests installs it")
     done = subprocess.run(["mandoc", "-T", "lint", *pages.values()], capture_output=True, text=True)
     assert done.stdout + done.stderr == ""
 
 
 def test_man_has_no_warnings(pages):
     if not shutil.which("man"):
-        pytest.skip("there is no man here; scripts/install-dependencies installs it")
+        pytest.skip("there is no man here; scripts/install-dependencies --tests installs it")
     for page in pages.values():
         done = subprocess.run(["man", "--warnings", "-l", page], capture_output=True, text=True,
                               env=environment(MANWIDTH="80"))
