@@ -23,8 +23,7 @@ static const fth_option_table models_table = {
 static fth_status count_parameters(const fth_model *model, int64_t *count)
 {
     fth_graph *graph = NULL;
-    fth_model_options published = {
-        .channels = model->channels, .height = model->height, .width = model->width, .classes = model->classes};
+    fth_model_options published = fth_model_published(model);
     fth_status status = fth_model_create_graph(model, &published, &graph);
     if (status == FTH_OK)
         *count = fth_graph_trainable_count(graph);
@@ -34,9 +33,11 @@ static fth_status count_parameters(const fth_model *model, int64_t *count)
 
 static void print_model_json(const fth_model *model, int64_t parameters)
 {
-    json_t *json =
-        json_pack("{s:s, s:I, s:[iii], s:i, s:s}", "name", model->name, "parameters", (json_int_t)parameters, "input",
-                  model->channels, model->height, model->width, "classes", model->classes, "summary", model->summary);
+    json_t *input = model->build_text
+                        ? json_pack("{s:i, s:i}", "tokens", model->longest, "vocabulary", model->vocabulary)
+                        : json_pack("[iii]", model->channels, model->height, model->width);
+    json_t *json = json_pack("{s:s, s:I, s:o, s:i, s:s}", "name", model->name, "parameters", (json_int_t)parameters,
+                             "input", input, "classes", model->classes, "summary", model->summary);
     fth_cli_print_json(json);
     json_decref(json);
 }
@@ -46,7 +47,10 @@ static fth_status add_model(fth_table *table, const fth_model *model, int64_t pa
     char count[64], input[64], classes[64];
     fth_text_count(parameters, count, sizeof count);
     fth_text_count(model->classes, classes, sizeof classes);
-    snprintf(input, sizeof input, "%dx%dx%d", model->channels, model->height, model->width);
+    if (model->build_text)
+        snprintf(input, sizeof input, "%d tokens", model->longest);
+    else
+        snprintf(input, sizeof input, "%dx%dx%d", model->channels, model->height, model->width);
     return fth_table_add_row(table, (const char *[]){model->name, count, input, classes, model->summary});
 }
 
@@ -67,7 +71,8 @@ static fth_status print_models(bool json)
     }
     if (!json) {
         fth_table_print(stdout, table);
-        printf("\nParameters at the size the model was published for; the data set decides size and classes.\n");
+        printf("\nParameters at the size the model was published for; the data set decides size and classes.\n"
+               "Text models come in any shape: --model 'bert(layers=6,hidden=384,heads=12,intermediate=1536)'.\n");
     }
 out:
     fth_table_free(table);

@@ -104,8 +104,9 @@ out:
 
 static fth_status build(const fth_model *model, int channels, int classes, fth_graph **graph)
 {
-    fth_model_options options = {
-        .channels = channels, .height = model->height, .width = model->width, .classes = classes};
+    fth_model_options options = fth_model_published(model);
+    options.channels = channels;
+    options.classes = classes;
     return fth_model_create_graph(model, &options, graph);
 }
 

@@ -48,7 +48,8 @@ typedef struct fth_model {
 /* In the order in which `farthing models` lists them; ends with NULL. */
 extern const fth_model *const fth_model_list[];
 
-/* Fails with the nearest name if there is none. */
+/* A name of the list, or that of a BERT of any shape, as bert.h has it: "bert-mini(vocabulary=8192)". Fails with the nearest
+ * name if there is none. Models live as long as the process. */
 fth_status fth_model_find(const char *name, const fth_model **model);
 
 /* The name of the network that `name` with this stem is: "resnet18" with "small" is "resnet18-small"; "standard"
@@ -56,6 +57,9 @@ fth_status fth_model_find(const char *name, const fth_model **model);
 fth_status fth_model_apply_stem(const char *name, const char *stem, char **full_name);
 /* What `stem` may be; ends with NULL. */
 extern const char *const fth_model_stems[];
+
+/* The size that it was published for, as options. */
+fth_model_options fth_model_published(const fth_model *model);
 
 /* The list, for completion of --model. */
 fth_choice fth_model_choice(size_t index);

@@ -38,7 +38,12 @@ fth_status fth_model_check_size(const fth_model *model, const fth_model_options 
     ROW(vgg13_bn)                                                                                                      \
     ROW(vgg16_bn)                                                                                                      \
     ROW(vgg19_bn)                                                                                                      \
-    ROW(vgg19_narrow)
+    ROW(vgg19_narrow)                                                                                                  \
+    ROW(bert_tiny)                                                                                                     \
+    ROW(bert_mini)                                                                                                     \
+    ROW(bert_small)                                                                                                    \
+    ROW(minilm)                                                                                                        \
+    ROW(bert_base)
 
 #define FTH_DECLARE(name) extern const fth_model fth_model_##name;
 FTH_MODELS(FTH_DECLARE)

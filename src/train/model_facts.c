@@ -178,7 +178,7 @@ fth_status fth_model_facts_of_file(const fth_weights *weights, const char *origi
     if (!fth_weights_metadata(weights, "farthing"))
         return FTH_OK; /* others may mean something else by these words */
     if (model)
-        facts->model = fth_format("%.100s", model);
+        facts->model = fth_format("%.400s", model);
     if (input) {
         int length = 0;
         bool read = sscanf(input, "%5dx%5dx%5d%n", &facts->channels, &facts->height, &facts->width, &length) == 3;

@@ -11,12 +11,6 @@ static const fth_model *find(const char *name)
     return model;
 }
 
-static fth_model_options published(const fth_model *model)
-{
-    return (fth_model_options){
-        .channels = model->channels, .height = model->height, .width = model->width, .classes = model->classes};
-}
-
 static fth_graph *create(const fth_model *model, const fth_model_options *options)
 {
     fth_graph *graph = NULL;
@@ -81,6 +75,12 @@ static void test_parameter_counts(void **state)
         {"resnet34-small", 21282122, 218},
         {"resnet50-small", 23520842, 320},
         {"resnet101-small", 42512970, 626},
+        /* transformers' BertForSequenceClassification */
+        {"bert-tiny", 4386178, 41},
+        {"bert-mini", 11171074, 73},
+        {"bert-small", 28764674, 73},
+        {"minilm", 22713986, 105},
+        {"bert-base", 109483778, 201},
     };
     (void)state;
     size_t listed = 0;
@@ -89,7 +89,7 @@ static void test_parameter_counts(void **state)
     assert_int_equal(listed, FTH_COUNT_OF(expected));
     for (size_t i = 0; i < FTH_COUNT_OF(expected); i++) {
         const fth_model *model = find(expected[i].name);
-        fth_model_options options = published(model);
+        fth_model_options options = fth_model_published(model);
         fth_graph *graph = create(model, &options);
         assert_int_equal(fth_graph_trainable_count(graph), expected[i].count);
         int tensors = fth_graph_counter_count(graph);
@@ -106,7 +106,7 @@ static void test_parameter_counts(void **state)
 static void test_torch_names(void **state)
 {
     (void)state;
-    fth_model_options options = published(find("resnet50"));
+    fth_model_options options = fth_model_published(find("resnet50"));
     fth_graph *graph = create(find("resnet50"), &options);
     assert_value(graph, "images", FTH_VALUE_INPUT, FTH_SHAPE(FTH_BATCH, 3, 224, 224));
     assert_value(graph, "labels", FTH_VALUE_INPUT, FTH_SHAPE(FTH_BATCH));
@@ -124,7 +124,7 @@ static void test_torch_names(void **state)
     assert_int_equal(fth_graph_value(graph, fth_graph_find(graph, "fc.weight"))->offset, 0); /* finished first */
     fth_graph_free(graph);
 
-    options = published(find("vgg16-bn"));
+    options = fth_model_published(find("vgg16-bn"));
     graph = create(find("vgg16-bn"), &options);
     assert_value(graph, "features.40.weight", FTH_VALUE_PARAMETER, FTH_SHAPE(512, 512, 3, 3));
     assert_value(graph, "features.41.running_mean", FTH_VALUE_BUFFER, FTH_SHAPE(512));
@@ -137,13 +137,13 @@ static void test_torch_names(void **state)
 static void test_initializers(void **state)
 {
     (void)state;
-    fth_model_options options = published(find("mnist-cnn"));
+    fth_model_options options = fth_model_published(find("mnist-cnn"));
     fth_graph *graph = create(find("mnist-cnn"), &options);
     const fth_value_info *value = fth_graph_value(graph, fth_graph_find(graph, "conv1.bias"));
     assert_int_equal(value->init.kind, FTH_INIT_UNIFORM);
     assert_true(value->init.amount > 0.33333 && value->init.amount < 0.33334);
     fth_graph_free(graph);
-    options = published(find("resnet18"));
+    options = fth_model_published(find("resnet18"));
     graph = create(find("resnet18"), &options);
     value = fth_graph_value(graph, fth_graph_find(graph, "conv1.weight"));
     assert_int_equal(value->init.kind, FTH_INIT_NORMAL);
@@ -186,7 +186,7 @@ static void test_bad_options(void **state)
 {
     (void)state;
     fth_graph *graph = NULL;
-    fth_model_options options = published(find("mnist-cnn"));
+    fth_model_options options = fth_model_published(find("mnist-cnn"));
     options.classes = 1;
     assert_int_equal(fth_model_create_graph(find("mnist-cnn"), &options, &graph), FTH_INVALID);
     options.classes = 10;
@@ -206,7 +206,7 @@ static void test_dropout_can_be_left_out(void **state)
     (void)state;
     static const char *const names[] = {"mnist-cnn", "vgg11"};
     for (size_t i = 0; i < FTH_COUNT_OF(names); i++) {
-        fth_model_options options = published(find(names[i]));
+        fth_model_options options = fth_model_published(find(names[i]));
         fth_graph *graph = create(find(names[i]), &options);
         assert_int_equal(count_ops(graph, &fth_op_dropout), 2);
         assert_int_equal(count_ops(graph, &fth_op_adaptive_average_pool), 0); /* 224 pixels end as 7 */
