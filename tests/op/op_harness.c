@@ -112,21 +112,46 @@ static void scatter_constants(const fth_graph *graph, fth_random_key key, float 
     }
 }
 
-static size_t pixel_count(const fth_graph *graph, int64_t batch)
+/* Elements of a value; 0 where there is none. */
+static size_t count_of(const op_network *network, fth_value value)
 {
-    fth_shape shape = fth_graph_value(graph, fth_graph_find(graph, "images"))->type.shape;
-    shape = fth_shape_with_batch(&shape, batch);
+    if (value == FTH_NO_VALUE)
+        return 0;
+    fth_shape shape = fth_graph_value(network->graph, value)->type.shape;
+    shape = fth_shape_with_batch(&shape, network->batch);
+    shape = fth_shape_with_tokens(&shape, network->tokens);
     return (size_t)fth_shape_count(&shape);
+}
+
+static void *input_memory(const op_network *network, const char *name)
+{
+    const fth_value input = fth_graph_find(network->graph, name);
+    return input == FTH_NO_VALUE ? NULL : zeroed(count_of(network, input), sizeof(float));
+}
+
+void op_network_create_text(op_network *network, fth_graph *graph, int64_t batch, int64_t tokens, uint64_t seed)
+{
+    *network = (op_network){.graph = graph, .batch = batch, .tokens = tokens};
+    network->parameters = zeroed(fth_graph_parameter_floats(graph), sizeof(float));
+    network->buffers = zeroed(fth_graph_buffer_floats(graph), sizeof(float));
+    network->images = input_memory(network, "images");
+    network->labels = input_memory(network, "labels");
+    fth_graph_initialize(graph, seed, network->parameters, network->buffers);
 }
 
 void op_network_create(op_network *network, fth_graph *graph, int64_t batch, uint64_t seed)
 {
-    *network = (op_network){.graph = graph, .batch = batch};
-    network->parameters = zeroed(fth_graph_parameter_floats(graph), sizeof(float));
-    network->buffers = zeroed(fth_graph_buffer_floats(graph), sizeof(float));
-    network->images = zeroed(pixel_count(graph, batch), sizeof(float));
-    network->labels = zeroed((size_t)batch, sizeof(int32_t));
-    fth_graph_initialize(graph, seed, network->parameters, network->buffers);
+    op_network_create_text(network, graph, batch, 0, seed);
+}
+
+void *op_network_input(op_network *network, const char *name)
+{
+    const int i = network->input_count++;
+    assert_true(i < OP_MAX_INPUTS);
+    network->inputs[i].value = fth_graph_find(network->graph, name);
+    network->inputs[i].data = input_memory(network, name);
+    assert_non_null(network->inputs[i].data);
+    return network->inputs[i].data;
 }
 
 void op_network_randomize(op_network *network, uint64_t seed)
@@ -134,13 +159,14 @@ void op_network_randomize(op_network *network, uint64_t seed)
     const fth_graph *graph = network->graph;
     const fth_random_key key = fth_random_key_for(seed, FTH_RANDOM_GENERATE);
     const int64_t classes = fth_graph_value(graph, fth_graph_logits(graph))->type.shape.dims[1];
-    const size_t pixels = pixel_count(graph, network->batch);
+    const size_t pixels = count_of(network, fth_graph_find(graph, "images"));
+    const size_t labels = count_of(network, fth_graph_find(graph, "labels"));
 
     scatter_constants(graph, fth_random_fork(key, 1), network->parameters, network->buffers);
     for (size_t i = 0; i < pixels; i++)
         network->images[i] = (float)fth_random_normal(fth_random_fork(key, 2), i);
-    for (int64_t n = 0; n < network->batch; n++)
-        network->labels[n] = (int32_t)fth_random_below(fth_random_fork(key, 3), (uint64_t)n, (uint64_t)classes);
+    for (size_t n = 0; n < labels; n++)
+        network->labels[n] = (int32_t)fth_random_below(fth_random_fork(key, 3), n, (uint64_t)classes);
 }
 
 void op_network_free(op_network *network)
@@ -150,6 +176,8 @@ void op_network_free(op_network *network)
     free(network->buffers);
     free(network->images);
     free(network->labels);
+    for (int i = 0; i < network->input_count; i++)
+        free(network->inputs[i].data);
     memset(network, 0, sizeof *network);
 }
 
@@ -165,6 +193,7 @@ void op_session_open_plan(op_session *session, const op_network *network, fth_de
 
     *session = (op_session){.network = network, .device = device};
     options.batch = network->batch;
+    options.tokens = network->tokens;
     op_check(fth_plan_create(graph, device, options, &session->plan));
     op_check(backend->allocate(device, fth_plan_arena_bytes(session->plan), &session->arena));
     op_check(backend->allocate(device, parameter_bytes, &parameters));
@@ -191,8 +220,12 @@ void op_session_set(op_session *session)
                                       fth_graph_parameter_floats(graph) * sizeof(float)));
     op_check(device->backend->copy_in(device, session->vectors.buffers, network->buffers,
                                       fth_graph_buffer_floats(graph) * sizeof(float)));
-    op_check(fth_plan_set_input(session->plan, fth_graph_find(graph, "images"), network->images));
-    op_check(fth_plan_set_input(session->plan, fth_graph_find(graph, "labels"), network->labels));
+    if (network->images)
+        op_check(fth_plan_set_input(session->plan, fth_graph_find(graph, "images"), network->images));
+    if (network->labels)
+        op_check(fth_plan_set_input(session->plan, fth_graph_find(graph, "labels"), network->labels));
+    for (int i = 0; i < network->input_count; i++)
+        op_check(fth_plan_set_input(session->plan, network->inputs[i].value, network->inputs[i].data));
 }
 
 void op_session_run(op_session *session, const fth_run *run)
@@ -207,10 +240,8 @@ void op_session_read(op_session *session, op_result *result)
     const fth_graph *graph = session->network->graph;
     fth_device *device = session->device;
     size_t parameter_floats = fth_graph_parameter_floats(graph), buffer_floats = fth_graph_buffer_floats(graph);
-    fth_shape shape = fth_graph_value(graph, fth_graph_logits(graph))->type.shape;
 
-    shape = fth_shape_with_batch(&shape, session->network->batch);
-    *result = (op_result){.logit_count = (size_t)fth_shape_count(&shape)};
+    *result = (op_result){.logit_count = count_of(session->network, fth_graph_logits(graph))};
     result->logits = zeroed(result->logit_count, sizeof(float));
     result->buffers = zeroed(buffer_floats, sizeof(float));
     op_check(fth_plan_get_output(session->plan, fth_graph_logits(graph), result->logits));
@@ -342,11 +373,10 @@ int op_compare(const op_network *network, const op_result *found, const op_resul
 
 /* ---- differences ---- */
 
-/* The loss in double from f32 logits: the loss itself has too few digits to take differences of. */
-static double loss_of(const op_network *network, const float *logits, int64_t classes)
+static double softmax_cross_entropy(const op_network *network, const float *logits, int64_t rows, int64_t classes)
 {
     double total = 0, smoothing = network->label_smoothing;
-    for (int64_t n = 0; n < network->batch; n++) {
+    for (int64_t n = 0; n < rows; n++) {
         const float *z = logits + n * classes;
         double sum = 0, mean = 0;
         for (int64_t c = 0; c < classes; c++) {
@@ -355,7 +385,36 @@ static double loss_of(const op_network *network, const float *logits, int64_t cl
         }
         total += log(sum) - (1 - smoothing) * z[network->labels[n]] - smoothing * mean;
     }
-    return total / (double)network->batch;
+    return total / (double)rows;
+}
+
+/* The other losses, of targets, by their formulas. */
+static double target_loss(const fth_op *op, const float *outputs, const float *targets, size_t count)
+{
+    double total = 0;
+    for (size_t i = 0; i < count; i++) {
+        const double difference = (double)outputs[i] - targets[i], p = 1 / (1 + exp(-(double)outputs[i]));
+        total += op == &fth_op_squared_error ? difference * difference
+                                             : -targets[i] * log(p) - (1 - targets[i]) * log(1 - p);
+    }
+    return total / (double)count;
+}
+
+/* The loss in double from f32 logits: the loss itself has too few digits to take differences of. */
+static double loss_of(const op_network *network, const float *logits)
+{
+    const fth_graph *graph = network->graph;
+    const int64_t classes = fth_graph_value(graph, fth_graph_logits(graph))->type.shape.dims[1];
+    const size_t count = count_of(network, fth_graph_logits(graph));
+    const fth_op *op = fth_graph_node(graph, fth_graph_value(graph, fth_graph_loss(graph))->producer)->op;
+    if (op == &fth_op_softmax_cross_entropy)
+        return softmax_cross_entropy(network, logits, (int64_t)count / classes, classes);
+    const fth_value targets = fth_graph_find(graph, "targets");
+    for (int i = 0; i < network->input_count; i++)
+        if (network->inputs[i].value == targets)
+            return target_loss(op, logits, network->inputs[i].data, count);
+    fail_msg("the network has no targets");
+    return 0;
 }
 
 static double loss_at(op_session *session, const fth_run *run, float *logits)
@@ -363,7 +422,7 @@ static double loss_at(op_session *session, const fth_run *run, float *logits)
     const fth_graph *graph = session->network->graph;
     op_session_run(session, run);
     op_check(fth_plan_get_output(session->plan, fth_graph_logits(graph), logits));
-    return loss_of(session->network, logits, fth_graph_value(graph, fth_graph_logits(graph))->type.shape.dims[1]);
+    return loss_of(session->network, logits);
 }
 
 /* (loss(p + step) - loss(p - step)) / 2 step, in element `at` of the parameters. */
@@ -417,7 +476,6 @@ static int check_parameter(op_network *network, op_session *session, const fth_r
 int op_check_differences(op_network *network, fth_device *device, const char *who)
 {
     const fth_graph *graph = network->graph;
-    const int64_t classes = fth_graph_value(graph, fth_graph_logits(graph))->type.shape.dims[1];
     const fth_run run = {.seed = 3, .step = 7, .gradient_scale = 1};
     int differences = 0;
     op_session session;
@@ -430,7 +488,7 @@ int op_check_differences(op_network *network, fth_device *device, const char *wh
      */
     const double unit = 0.1 * euclidean(result.gradients, fth_graph_parameter_floats(graph)) /
                         sqrt((double)fth_graph_trainable_count(graph));
-    const double loss = loss_of(network, result.logits, classes);
+    const double loss = loss_of(network, result.logits);
     if (fabs(loss - result.loss[0]) > 1e-6 * (1 + fabs(loss))) {
         print_message("  DIFFERS %s: loss %g, by its definition %g\n", who, result.loss[0], loss);
         differences++;

@@ -34,21 +34,32 @@ const fth_update_kernel *op_find_update(const fth_device *device, const char *op
 /* A group's teardown. */
 int op_close_devices(void **state);
 
+enum { OP_MAX_INPUTS = 6 };
+
 /* What a plan is run on: a graph with host copies of everything it needs. */
 typedef struct op_network {
     fth_graph *graph;
-    int64_t batch;
+    int64_t batch, tokens; /* tokens: of graphs of text */
     float *parameters, *buffers;
-    float *images;
-    int32_t *labels;
+    float *images;   /* NULL: the graph has none */
+    int32_t *labels; /* one for each row of the logits; NULL likewise */
+    int input_count; /* other inputs, from op_network_input() */
+    struct {
+        fth_value value;
+        void *data;
+    } inputs[OP_MAX_INPUTS];
     float label_smoothing;
     int64_t reduction; /* the longest sum in it, about */
     bool kinks;        /* ReLU or maxima: rounding can move an element to the other side */
 } op_network;
 
-/* Takes `graph` (inputs "images" and "labels", differentiated); parameters and buffers get their initial values, the
- * inputs zeros. */
+/* Takes `graph` (differentiated); parameters and buffers get their initial values, the inputs "images" and "labels", where
+ * it has them, zeros. */
 void op_network_create(op_network *network, fth_graph *graph, int64_t batch, uint64_t seed);
+/* The same for a graph of text with room for `tokens`. */
+void op_network_create_text(op_network *network, fth_graph *graph, int64_t batch, int64_t tokens, uint64_t seed);
+/* Host memory of any other input, zeros at first, which every session copies in. */
+void *op_network_input(op_network *network, const char *name);
 /* Random inputs; constant parameters move off their constant, so that nothing is tested at 0 or 1 alone. */
 void op_network_randomize(op_network *network, uint64_t seed);
 void op_network_free(op_network *network);

@@ -433,6 +433,10 @@ static const op_case cases[] = {
     {"gelu", ACTIVATION(gelu), INPUT(3, 7, 5, 5)},
     {"gelu 32", ACTIVATION(gelu), INPUT(8, 32, 3, 4)},
     {"gelu of features", FLAT_ACTIVATION(gelu), INPUT(3, 3, 4, 4), .outputs = 33},
+    {"gelu by tanh", ACTIVATION(gelu_tanh), INPUT(3, 7, 5, 5)},
+    {"gelu by tanh of features", FLAT_ACTIVATION(gelu_tanh), INPUT(3, 3, 4, 4), .outputs = 33},
+    {"tanh", ACTIVATION(tanh), INPUT(3, 7, 5, 5)},
+    {"tanh of features", FLAT_ACTIVATION(tanh), INPUT(3, 3, 4, 4), .outputs = 33},
 
     {"max pool 2", .build = build_max_pool, INPUT(3, 16, 8, 8), .kinks = true, POOL(2, 2, 0)},
     {"max pool 2 that leaves a rest", .build = build_max_pool, INPUT(3, 7, 7, 9), .kinks = true, POOL(2, 2, 0)},
