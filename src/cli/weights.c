@@ -2,6 +2,7 @@
  *
  *     best.safetensors, model.pth:model_ema    a file, with the key of a dictionary in it
  *     runs/a, a                                a run, by folder or id: its best model, else its last
+ *     bert-base-uncased/                       a folder from the Hugging Face hub: config.json, weights, vocabulary
  *     models/                                  a folder that holds one model file
  *     s3://bucket/runs/a                       a run in a store; while it trains, the best model so far
  *     s3://bucket/model.safetensors            a file in a store
@@ -243,6 +244,13 @@ static fth_status find_in_run(const char *folder, fth_cli_weights *weights)
     return fth_fail(FTH_INVALID, "run %s has no model file yet; it is written at the end of the first epoch", folder);
 }
 
+/* True of a folder as on the Hugging Face hub, which is more than its file of weights. */
+static bool is_from_hub(const char *folder)
+{
+    return is_in_folder(folder, "config.json") &&
+           (is_in_folder(folder, "model.safetensors") || is_in_folder(folder, "pytorch_model.bin"));
+}
+
 static int is_model_entry(const struct dirent *entry)
 {
     return entry->d_name[0] != '.' && ends_as_model(entry->d_name, strlen(entry->d_name));
@@ -283,6 +291,11 @@ fth_status fth_cli_find_weights(const char *text, const char *runs_folder, const
     }
     if (fth_store_is_url(text)) {
         status = find_in_store(text, store, weights);
+        goto out;
+    }
+    if (fth_folder_exists(text) && !is_in_folder(text, "run.json") && is_from_hub(text)) {
+        weights->path = fth_format("%s", text);
+        weights->name = fth_format("%s", text);
         goto out;
     }
     if (fth_folder_exists(text) && !is_in_folder(text, "run.json")) {

@@ -31,11 +31,11 @@ static const field fields[] = {
     FIELD(COUNT, vocabulary, "vocab_size", 1, 1 << 24),
     FIELD(COUNT, positions, "max_position_embeddings", 2, 1 << 16),
     FIELD(COUNT, types, "type_vocab_size", 1, 1 << 16),
-    FIELD(ACTIVATION, activation, "hidden_act", 0, 0),
+    FIELD(ACTIVATION, activation, "hidden_act", 0, FTH_BERT_ACTIVATION_COUNT - 1),
     FIELD(NUMBER, epsilon, "layer_norm_eps", 1e-30, 1),
     FIELD(NUMBER, dropout, "hidden_dropout_prob", 0, 0.99),
     FIELD(NUMBER, attention_dropout, "attention_probs_dropout_prob", 0, 0.99),
-    FIELD(NUMBER, classifier_dropout, "classifier_dropout", 0, 0.99),
+    FIELD(NUMBER, classifier_dropout, "classifier_dropout", -1, 0.99),
     FIELD(NUMBER, initializer, "initializer_range", 0, 100),
 };
 
@@ -74,12 +74,20 @@ static double get(const fth_bert_config *config, const field *member)
     return 0;
 }
 
+static fth_status check_range(const field *member, double value)
+{
+    if (value >= member->minimum && value <= member->maximum)
+        return FTH_OK;
+    return fth_fail(FTH_INVALID, "%s is %g; it must be from %g to %g", member->name, value, member->minimum,
+                    member->maximum);
+}
+
 static fth_status set(fth_bert_config *config, const field *member, double value)
 {
     char *at = (char *)config + member->offset;
-    if (!(value >= member->minimum && value <= member->maximum))
-        return fth_fail(FTH_INVALID, "%s is %g; it must be from %g to %g", member->name, value, member->minimum,
-                        member->maximum);
+    fth_status status = check_range(member, value);
+    if (status != FTH_OK)
+        return status;
     if (member->kind == COUNT && value != floor(value))
         return fth_fail(FTH_INVALID, "%s is %g; it must be a whole number", member->name, value);
     if (member->kind == COUNT)
@@ -148,10 +156,11 @@ char *fth_bert_config_name(const fth_bert_config *config)
         double number = get(config, &fields[i]);
         if (number == get(base, &fields[i]))
             continue;
-        if (fields[i].kind == ACTIVATION)
-            snprintf(value, sizeof value, "%s", activation_names[config->activation][0]);
-        else
-            format_number(number, value, sizeof value);
+        switch (fields[i].kind) {
+        case ACTIVATION: snprintf(value, sizeof value, "%s", activation_names[config->activation][0]); break;
+        case COUNT: snprintf(value, sizeof value, "%.0f", number); break;
+        case NUMBER: format_number(number, value, sizeof value); break;
+        }
         used +=
             (size_t)snprintf(members + used, sizeof members - used, "%s%s=%s", used ? "," : "", fields[i].name, value);
     }
@@ -224,6 +233,11 @@ bool fth_bert_config_parse(const char *name, fth_bert_config *config, fth_status
 
 fth_status fth_bert_config_check(const fth_bert_config *config)
 {
+    for (size_t i = 0; i < FTH_COUNT_OF(fields); i++) {
+        fth_status status = check_range(&fields[i], get(config, &fields[i]));
+        if (status != FTH_OK)
+            return status;
+    }
     if (config->hidden % config->heads != 0)
         return fth_fail(FTH_INVALID, "hidden is %d, which %d heads do not divide", config->hidden, config->heads);
     return FTH_OK;

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "model/model_internal.h"
+#include "model/bert_internal.h"
 
 enum { MAX_CLASSES = 1 << 20, MAX_CHANNELS = 16, NAME_SIZE = 1200 };
 
@@ -82,12 +82,26 @@ static void find_parts(const fth_graph *graph, const fth_weights *weights, char 
     }
 }
 
+static bool is_bert(const fth_graph *graph)
+{
+    return fth_graph_find(graph, FTH_BERT_LANDMARK) != FTH_NO_VALUE;
+}
+
+bool fth_model_may_lack(const fth_graph *graph, fth_value parameter)
+{
+    return is_bert(graph) && fth_bert_may_lack(fth_graph_value(graph, parameter)->name);
+}
+
 fth_status fth_model_narrow_weights(const fth_graph *graph, const char *origin, fth_weights *weights)
 {
     fth_status status = FTH_OK;
     char *prefixes[2] = {NULL};
     size_t count = 0;
 
+    if (is_bert(graph)) {
+        FTH_TRY(fth_bert_adopt_names(weights, origin));
+        goto out;
+    }
     find_parts(graph, weights, prefixes, &count);
     FTH_REQUIRE(count < 2, FTH_INVALID, "%s: two parts fit the model, %s* and %s*; name one, as in %s:%.*s", origin,
                 prefixes[0], prefixes[1], origin, (int)strlen(prefixes[1]) - 1, prefixes[1]);
@@ -171,7 +185,10 @@ fth_status fth_model_recognize(const fth_weights *weights, fth_model_fit *fit)
     fth_model_fit candidate = {0};
 
     *fit = (fth_model_fit){0};
+    FTH_TRY(fth_bert_recognize(weights, fit));
     for (size_t i = 0; fth_model_list[i] && !fit->fits; i++) {
+        if (fth_model_list[i]->build_text)
+            continue;
         FTH_TRY(try_model(fth_model_list[i], weights, &candidate));
         if (candidate.model && (candidate.fits || !fit->model)) {
             fth_model_fit_release(fit);

@@ -77,10 +77,15 @@ fth_model_head fth_model_find_head(const fth_graph *graph);
 /* ---- match.c: networks and files ---- */
 
 /* Where a file holds a network's tensors among others, all with the same prefix, leaves only those, without it. Does
- * nothing where no part of the file is exactly the network's; fails, naming them, where two are. */
+ * nothing where no part of the file is exactly the network's; fails, naming them, where two are. A BERT's tensors also get
+ * the names that they have in the network, and may be fewer. */
 fth_status fth_model_narrow_weights(const fth_graph *graph, const char *origin, fth_weights *weights);
 
-/* The network that a file's tensors are of, by names and shapes. */
+/* True of a parameter that files of pretrained weights often lack, since it is part of a task: a BERT's pooler and
+ * classifier. */
+bool fth_model_may_lack(const fth_graph *graph, fth_value parameter);
+
+/* The network that a file's tensors are of: by the config.json of a folder from the hub, else by names and shapes. */
 typedef struct fth_model_fit {
     const fth_model *model; /* NULL: none has these names */
     char *prefix;           /* before its names in the file; owned */

@@ -9,11 +9,12 @@
 #include "tensor/safetensors_internal.h"
 #include "tensor/zip_internal.h"
 
-enum { MAX_NAME = 1000, TAR_MAGIC_AT = 257 };
+enum { MAX_NAME = 1000, TAR_MAGIC_AT = 257, MAX_CONFIG_BYTES = 1 << 26 };
 
 struct fth_weights {
     const void *mapping; /* NULL where the caller owns the bytes */
     size_t mapping_size_bytes;
+    char *folder, *config; /* where a folder was opened: its path, and its config.json or "" */
     const char *format;
     fth_safetensors *safetensors; /* one of the two */
     fth_pth *pth;
@@ -374,25 +375,63 @@ static fth_status split_key(const char *path_and_key, char **path, const char **
     return FTH_OK;
 }
 
+/* The file of weights in a folder; *path was the folder's and becomes the file's. */
+static fth_status choose_in_folder(const char *folder, char **path)
+{
+    static const char *const names[] = {"model.safetensors", "pytorch_model.bin"};
+    for (size_t i = 0; i < FTH_COUNT_OF(names); i++) {
+        free(*path);
+        *path = fth_path_join(folder, names[i]);
+        if (fth_file_exists(*path))
+            return FTH_OK;
+    }
+    return fth_fail(FTH_INVALID, "folder %s has neither model.safetensors nor pytorch_model.bin; name the file",
+                    folder);
+}
+
+static fth_status read_config(const char *folder, char **config)
+{
+    fth_status status = FTH_OK;
+    char *path = fth_path_join(folder, "config.json");
+    size_t size = 0;
+
+    if (fth_file_exists(path))
+        status = fth_file_read_all(path, MAX_CONFIG_BYTES, config, &size);
+    else
+        *config = fth_format("%s", "");
+    free(path);
+    return status;
+}
+
 fth_status fth_weights_open(const char *path_and_key, fth_weights **weights)
 {
     fth_status status = FTH_OK;
-    char *path = NULL;
+    char *path = NULL, *folder = NULL, *config = NULL;
     const char *key = "";
     const void *bytes = NULL;
     size_t size_bytes = 0;
 
     *weights = NULL;
     FTH_TRY(split_key(path_and_key, &path, &key));
+    if (fth_folder_exists(path)) {
+        folder = fth_format("%s", path);
+        FTH_TRY(choose_in_folder(folder, &path));
+        FTH_TRY(read_config(folder, &config));
+    }
     FTH_TRY(fth_file_map(path, &bytes, &size_bytes));
     FTH_TRY(fth_weights_parse(bytes, size_bytes, path, key, weights));
     (*weights)->mapping = bytes;
     (*weights)->mapping_size_bytes = size_bytes;
+    (*weights)->folder = folder;
+    (*weights)->config = config;
     bytes = NULL;
+    folder = config = NULL;
 
 out:
     fth_file_unmap(bytes, size_bytes);
     free(path);
+    free(folder);
+    free(config);
     return status;
 }
 
@@ -400,6 +439,8 @@ void fth_weights_free(fth_weights *weights)
 {
     if (!weights)
         return;
+    free(weights->folder);
+    free(weights->config);
     fth_safetensors_free(weights->safetensors);
     fth_pth_free(weights->pth);
     fth_pth_place_release(&weights->place);
@@ -440,6 +481,48 @@ fth_status fth_weights_narrow(fth_weights *weights, const char *prefix, const ch
     free(weights->by_name);
     weights->by_name = NULL;
     return sort_names(weights, origin);
+}
+
+fth_status fth_weights_rename(fth_weights *weights, const char *origin, fth_weights_renamer rename, void *context)
+{
+    fth_status status = FTH_OK;
+    char buffer[MAX_NAME + 1], *names = NULL;
+    size_t size = 0, used = 0, kept = 0;
+
+    for (size_t i = 0; i < weights->count; i++) {
+        const char *name = rename(context, weights->views[i].name, buffer, sizeof buffer);
+        size += name ? strlen(name) + 1 : 0;
+    }
+    FTH_TRY(fth_allocate(size + 1, 1, &names));
+    for (size_t i = 0; i < weights->count; i++) {
+        const char *name = rename(context, weights->views[i].name, buffer, sizeof buffer);
+        if (!name)
+            continue;
+        size_t length = strlen(name) + 1;
+        weights->views[kept] = weights->views[i];
+        weights->views[kept++].name = memcpy(names + used, name, length);
+        used += length;
+    }
+    weights->left_out += weights->count - kept;
+    weights->count = kept;
+    free(weights->names);
+    weights->names = names;
+    free(weights->by_name);
+    weights->by_name = NULL;
+    FTH_TRY(sort_names(weights, origin));
+
+out:
+    return status;
+}
+
+const char *fth_weights_folder(const fth_weights *weights)
+{
+    return weights->folder;
+}
+
+const char *fth_weights_config(const fth_weights *weights)
+{
+    return weights->config;
 }
 
 void fth_weights_visit_metadata(const fth_weights *weights,

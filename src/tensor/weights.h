@@ -15,7 +15,8 @@ typedef struct fth_weights fth_weights;
  * with the whole text for its name wins. Without a key the dictionary is found if there is only one that can be meant,
  * and otherwise the message lists the keys. Values that are not tensors are skipped. Prefixes that wrappers put
  * before names ("module.", "model.", "_orig_mod.", "backbone.") are taken off if all names have them. docs/WEIGHTS.md has
- * the whole list. The caller frees *weights with fth_weights_free(). */
+ * the whole list. A folder as on the Hugging Face hub is opened by its model.safetensors, else its pytorch_model.bin. The caller
+ * frees *weights with fth_weights_free(). */
 fth_status fth_weights_open(const char *path_and_key, fth_weights **weights);
 
 /* Reads bytes that outlive the object; `origin` names them in errors, `key` may be "". */
@@ -31,6 +32,15 @@ const fth_tensor_view *fth_weights_find(const fth_weights *weights, const char *
 /* Leaves only the tensors whose names begin with `prefix`, and takes it off. Views that were got before are no longer
  * valid. `origin` names the file in errors. */
 fth_status fth_weights_narrow(fth_weights *weights, const char *prefix, const char *origin);
+
+/* Gives tensors other names: `rename` returns the new one, which is `name`, constant, or in the `buffer` that it was given;
+ * NULL leaves the tensor out. Views that were got before are no longer valid. `origin` names the file in errors. */
+typedef const char *(*fth_weights_renamer)(void *context, const char *name, char *buffer, size_t size);
+fth_status fth_weights_rename(fth_weights *weights, const char *origin, fth_weights_renamer rename, void *context);
+
+/* Of a folder from the hub: where it is, and its config.json ("" if there is none). NULL: a file was opened. */
+const char *fth_weights_folder(const fth_weights *weights);
+const char *fth_weights_config(const fth_weights *weights);
 
 /* A safetensors file's own text under `key`, or NULL. */
 const char *fth_weights_metadata(const fth_weights *weights, const char *key);

@@ -149,7 +149,8 @@ typedef struct fth_weights_report {
 } fth_weights_report;
 
 /* Replaces the weights alone, whatever file they are from, under the same rules. With `may_replace_head` the last
- * linear layer keeps its initial values where it is for another number of classes in the file, and the report says so.
+ * linear layer keeps its initial values where it is for another number of classes in the file, as do layers that
+ * fth_model_may_lack() allows to be missing; the report says so.
  * Of a file that holds more than this network, only its part stays in `weights`. Tensors of other types become f32.
  * `report` may be NULL. FTH_INVALID for numbers that are not finite. */
 fth_status fth_engine_load_weights(fth_engine *engine, fth_weights *weights, bool may_replace_head, const char *origin,

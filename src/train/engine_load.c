@@ -26,6 +26,7 @@ typedef struct loading {
     bool whole;                 /* with the optimizer's state */
     bool head_stays;            /* as it was initialized */
     fth_model_head head;
+    bool may_lack; /* parameters of the task that the file lacks stay as they were initialized, too */
     float *scratch;
     size_t scratch_floats;
     complaint missing, unexpected, shapes;
@@ -175,6 +176,15 @@ static fth_status visit_tensor(loading *load, visit what, const char *name, cons
     return FTH_OK;
 }
 
+/* True of a parameter that the file has nothing for, which is fine. */
+static bool stays(const loading *load, fth_value value)
+{
+    if (load->head_stays && (value == load->head.weight || value == load->head.bias))
+        return true;
+    const fth_graph *graph = load->engine->graph;
+    return load->may_lack && fth_model_may_lack(graph, value) && !find_view(load, fth_graph_value(graph, value)->name);
+}
+
 /* Does one thing to everything the engine has under a name. */
 static fth_status visit_tensors(loading *load, visit what)
 {
@@ -185,8 +195,7 @@ static fth_status visit_tensors(loading *load, visit what)
     for (fth_value v = 0; v < fth_graph_value_count(engine->graph); v++) {
         const fth_value_info *info = fth_graph_value(engine->graph, v);
         bool parameter = info->kind == FTH_VALUE_PARAMETER;
-        if ((!parameter && info->kind != FTH_VALUE_BUFFER) ||
-            (load->head_stays && (v == load->head.weight || v == load->head.bias)))
+        if ((!parameter && info->kind != FTH_VALUE_BUFFER) || stays(load, v))
             continue;
         const fth_shape *shape = &info->type.shape;
         float *vector = parameter ? engine->vectors.parameters : engine->vectors.buffers;
@@ -255,6 +264,30 @@ static void judge_head(loading *load, char *note, size_t size)
              load->engine->options.classes);
 }
 
+/* Notes which layers the file has nothing for: "initialized, since the file lacks them: bert.pooler.dense, classifier". */
+static void note_lacking(loading *load, char *note, size_t size)
+{
+    const fth_graph *graph = load->engine->graph;
+    char before[128] = "";
+    load->may_lack = true;
+    for (fth_value v = 0; v < fth_graph_value_count(graph); v++) {
+        const char *name = fth_graph_value(graph, v)->name, *dot = strrchr(name, '.');
+        char layer[128];
+        if (!dot || !fth_model_may_lack(graph, v) || find_view(load, name))
+            continue;
+        snprintf(layer, sizeof layer, "%.*s", (int)(dot - name), name);
+        if (strcmp(layer, before) == 0)
+            continue;
+        size_t used = strlen(note);
+        snprintf(note + used, size - used, "%s%s",
+                 *before ? ", "
+                 : used  ? "; initialized, since the file lacks them: "
+                         : "initialized, since the file lacks them: ",
+                 layer);
+        snprintf(before, sizeof before, "%s", layer);
+    }
+}
+
 /* ---- loading ---- */
 
 static int64_t read_counter(const loading *load)
@@ -313,8 +346,10 @@ static fth_status load_views(loading *load, bool may_replace_head, const char *o
     fth_status status = FTH_OK;
 
     qsort(load->views, load->view_count, sizeof *load->views, compare_names);
-    if (may_replace_head)
+    if (may_replace_head) {
         judge_head(load, report->head_note, sizeof report->head_note);
+        note_lacking(load, report->head_note, sizeof report->head_note);
+    }
     FTH_TRY(visit_tensors(load, CHECK_SHAPES));
     for (size_t i = 0; i < load->view_count; i++) {
         char item[128];
