@@ -74,12 +74,14 @@ typedef struct cpu_argument {
 fth_status cpu_add_primitive(fth_plan *plan, const char *name, dnnl_primitive_desc_t *descriptor,
                              const cpu_argument *arguments, int argument_count);
 
+enum { CPU_MAX_CALL_VALUES = 10 };
+
 /* For own kernels: a step whose state is a copy of `call` with the addresses of `values` filled in. */
 typedef struct cpu_call {
     fth_status (*run)(const struct cpu_call *call, const fth_run *run);
-    void *data[8];
-    fth_plan_value values[8];     /* or none */
-    int value_count, write_count; /* the last `write_count` values are written, the others read */
+    void *data[CPU_MAX_CALL_VALUES];
+    fth_plan_value values[CPU_MAX_CALL_VALUES]; /* or none */
+    int value_count, write_count;               /* the last `write_count` values are written, the others read */
     int64_t sizes[8];
     float numbers[4];
     uint64_t id;
@@ -94,10 +96,9 @@ fth_status cpu_read_chosen(fth_plan *plan, fth_plan_value value, const_dnnl_prim
 fth_status cpu_write_chosen(fth_plan *plan, fth_plan_value value, const_dnnl_primitive_desc_t descriptor,
                             dnnl_query_t what, fth_plan_value *as);
 
-/* An activation that oneDNN has, y = f(x), and its gradient, (x, dy) -> dx; results take the layout of x
- * (elementwise.c). */
-fth_status cpu_prepare_activation(fth_plan *plan, const fth_node *node, dnnl_alg_kind_t algorithm);
-fth_status cpu_prepare_activation_grad(fth_plan *plan, const fth_node *node, dnnl_alg_kind_t algorithm);
+/* The dy of an activation's gradient in the layout of the node's first input, and the place for dx, which is dy's where it can
+ * be (elementwise.c). */
+fth_status cpu_begin_gradient(fth_plan *plan, const fth_node *node, fth_plan_value *dy, fth_plan_value *dx);
 
 /* sum = a + b, through ReLU if asked; `sum` may be `a` (elementwise.c). */
 fth_status cpu_add_sum(fth_plan *plan, fth_value a, fth_value b, bool relu, fth_value sum);

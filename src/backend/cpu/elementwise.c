@@ -1,52 +1,12 @@
-/* Activations and sums, element by element, in whatever layout the input has. They work in place where they can.
+/* ReLU and sums, element by element, in whatever layout the input has. They work in place where they can.
  *
- * ReLU and sums are own loops over the whole buffer, channel padding included. oneDNN's ReLU, alone or as part of
+ * All are own loops over the whole buffer, channel padding included. oneDNN's ReLU, alone or as part of
  * another primitive, turns NaN into 0, and its binary primitive with a ReLU leaves wrong numbers in place on padded
- * channels. All of these wait for memory, ours and oneDNN's alike. */
-#include "backend/cpu/cpu_internal.h"
+ * channels. They wait for memory, ours and oneDNN's alike. */
+#include "backend/cpu/rows.h"
 #include "backend/cpu/winograd_convolution.h"
 
-fth_status cpu_prepare_activation(fth_plan *plan, const fth_node *node, dnnl_alg_kind_t algorithm)
-{
-    fth_status status = FTH_OK;
-    dnnl_primitive_desc_t descriptor = NULL;
-    const cpu_format layout = *cpu_layout(plan, fth_plan_value_of(plan, node->inputs[0]));
-    fth_plan_value y;
-    FTH_TRY(cpu_describe_activation(cpu_device_of(plan)->engine, algorithm, &layout, CPU_FORWARD, &descriptor));
-    cpu_write_in_place(plan, node->inputs[0], node->outputs[0]);
-    FTH_TRY(cpu_begin_write(plan, fth_plan_value_of(plan, node->outputs[0]), &layout, &y));
-    const cpu_argument arguments[] = {{DNNL_ARG_SRC, fth_plan_value_of(plan, node->inputs[0]), false, NULL},
-                                      {DNNL_ARG_DST, y, true, NULL}};
-    FTH_TRY(cpu_add_primitive(plan, node->op->name, &descriptor, arguments, 2));
-    FTH_TRY(cpu_end_write(plan, fth_plan_value_of(plan, node->outputs[0]), y));
-out:
-    cpu_free_descriptor(descriptor);
-    return status;
-}
-
-/* Adds dx = dy * f'(x). All have one layout. */
-static fth_status add_activation_gradient(fth_plan *plan, dnnl_alg_kind_t algorithm, fth_plan_value x,
-                                          fth_plan_value dy, fth_plan_value dx, const char *name)
-{
-    fth_status status = FTH_OK;
-    dnnl_primitive_desc_t descriptor = NULL;
-    FTH_TRY(cpu_describe_activation(cpu_device_of(plan)->engine, algorithm, cpu_layout(plan, x), CPU_GRAD_INPUT,
-                                    &descriptor));
-    const cpu_argument arguments[] = {
-        {DNNL_ARG_SRC, x, false, NULL}, {DNNL_ARG_DIFF_DST, dy, false, NULL}, {DNNL_ARG_DIFF_SRC, dx, true, NULL}};
-    FTH_TRY(cpu_add_primitive(plan, name, &descriptor, arguments, 3));
-out:
-    cpu_free_descriptor(descriptor);
-    return status;
-}
-
-static fth_status prepare_gelu(fth_plan *plan, const fth_node *node)
-{
-    return cpu_prepare_activation(plan, node, dnnl_eltwise_gelu_erf);
-}
-
-/* A gradient's dy in the layout of the node's first input, and the place for dx, which is dy's where it can be. */
-static fth_status begin_gradient(fth_plan *plan, const fth_node *node, fth_plan_value *dy, fth_plan_value *dx)
+fth_status cpu_begin_gradient(fth_plan *plan, const fth_node *node, fth_plan_value *dy, fth_plan_value *dx)
 {
     fth_status status = FTH_OK;
     const cpu_format layout = *cpu_layout(plan, fth_plan_value_of(plan, node->inputs[0]));
@@ -57,24 +17,6 @@ static fth_status begin_gradient(fth_plan *plan, const fth_node *node, fth_plan_
 out:
     return status;
 }
-
-fth_status cpu_prepare_activation_grad(fth_plan *plan, const fth_node *node, dnnl_alg_kind_t algorithm)
-{
-    fth_status status = FTH_OK;
-    fth_plan_value dy, dx;
-    FTH_TRY(begin_gradient(plan, node, &dy, &dx));
-    FTH_TRY(add_activation_gradient(plan, algorithm, fth_plan_value_of(plan, node->inputs[0]), dy, dx, node->op->name));
-    FTH_TRY(cpu_end_write(plan, fth_plan_value_of(plan, node->outputs[0]), dx));
-out:
-    return status;
-}
-
-static fth_status prepare_gelu_grad(fth_plan *plan, const fth_node *node)
-{
-    return cpu_prepare_activation_grad(plan, node, dnnl_eltwise_gelu_erf);
-}
-
-/* ---- own loops ---- */
 
 enum { CHUNK = 16384 };
 
@@ -138,32 +80,12 @@ CPU_VECTORIZED static void add_f32(const float *a, const float *b, float *sum, s
     }
 }
 
-static inline float from_bf16(uint16_t half)
-{
-    union {
-        uint32_t bits;
-        float number;
-    } value = {.bits = (uint32_t)half << 16};
-    return value.number;
-}
-
-/* To the nearest, ties to even. */
-static inline uint16_t to_bf16(float number)
-{
-    union {
-        float number;
-        uint32_t bits;
-    } value = {.number = number};
-    uint32_t rounded = (value.bits + 0x7fffu + ((value.bits >> 16) & 1)) >> 16;
-    return (uint16_t)(number != number ? 0x7fc0u : rounded);
-}
-
 CPU_VECTORIZED static void add_bf16(const uint16_t *a, const uint16_t *b, uint16_t *sum, size_t count, bool relu)
 {
 #pragma GCC ivdep
     for (size_t i = 0; i < count; i++) {
-        float s = from_bf16(a[i]) + from_bf16(b[i]);
-        sum[i] = to_bf16(relu ? positive(s) : s);
+        float s = cpu_from_bf16(a[i]) + cpu_from_bf16(b[i]);
+        sum[i] = cpu_to_bf16(relu ? positive(s) : s);
     }
 }
 
@@ -251,7 +173,7 @@ static fth_status prepare_relu_grad(fth_plan *plan, const fth_node *node)
     fth_plan_value dy, dx;
     if (cpu_winograd_makes_relu_gradient(plan, node))
         return FTH_OK; /* the convolution before it writes its output */
-    FTH_TRY(begin_gradient(plan, node, &dy, &dx));
+    FTH_TRY(cpu_begin_gradient(plan, node, &dy, &dx));
     FTH_TRY(cpu_add_relu_gradient(plan, fth_plan_value_of(plan, node->inputs[0]), dy, dx));
     FTH_TRY(cpu_end_write(plan, fth_plan_value_of(plan, node->outputs[0]), dx));
 out:
@@ -281,6 +203,4 @@ static fth_status prepare_add(fth_plan *plan, const fth_node *node)
 
 const fth_kernel cpu_relu = {&fth_op_relu, prepare_relu};
 const fth_kernel cpu_relu_grad = {&fth_op_relu_grad, prepare_relu_grad};
-const fth_kernel cpu_gelu = {&fth_op_gelu, prepare_gelu};
-const fth_kernel cpu_gelu_grad = {&fth_op_gelu_grad, prepare_gelu_grad};
 const fth_kernel cpu_add = {&fth_op_add, prepare_add};

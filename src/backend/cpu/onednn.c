@@ -397,31 +397,6 @@ static dnnl_status_t describe_norm(const describing *d, const void *what, cpu_pa
 #endif
 }
 
-typedef struct activation_description {
-    dnnl_alg_kind_t algorithm;
-    native_format x;
-} activation_description;
-
-static dnnl_status_t describe_activation(const describing *d, const void *what, cpu_pass pass,
-                                         dnnl_primitive_desc_t *descriptor)
-{
-    const activation_description *a = what;
-    native_format x = a->x;
-#if DNNL_VERSION_MAJOR >= 3
-    if (pass != CPU_FORWARD)
-        return dnnl_eltwise_backward_primitive_desc_create(descriptor, d->engine, a->algorithm, x, x, x, 0, 0, d->hint,
-                                                           d->attributes);
-    return dnnl_eltwise_forward_primitive_desc_create(descriptor, d->engine, dnnl_forward_training, a->algorithm, x, x,
-                                                      0, 0, d->attributes);
-#else
-    dnnl_eltwise_desc_t description;
-    dnnl_status_t status = pass != CPU_FORWARD ? dnnl_eltwise_backward_desc_init(&description, a->algorithm, x, x, 0, 0)
-                                               : dnnl_eltwise_forward_desc_init(&description, dnnl_forward_training,
-                                                                                a->algorithm, x, 0, 0);
-    return status == dnnl_success ? create(d, &description, descriptor) : status;
-#endif
-}
-
 /* Describes one pass of a primitive. */
 static fth_status describe(dnnl_engine_t engine,
                            dnnl_status_t (*by)(const describing *d, const void *what, cpu_pass pass,
@@ -468,12 +443,6 @@ fth_status cpu_describe_norm(dnnl_engine_t engine, const cpu_norm_description *d
                              dnnl_primitive_desc_t *descriptor)
 {
     return describe(engine, describe_norm, description, pass, descriptor);
-}
-
-fth_status cpu_describe_activation(dnnl_engine_t engine, dnnl_alg_kind_t algorithm, const cpu_format *x, cpu_pass pass,
-                                   dnnl_primitive_desc_t *descriptor)
-{
-    return describe(engine, describe_activation, &(activation_description){algorithm, x->native}, pass, descriptor);
 }
 
 fth_status cpu_describe_reorder(dnnl_engine_t engine, const cpu_format *from, const cpu_format *to,

@@ -96,8 +96,6 @@ fth_status cpu_describe_norm(dnnl_engine_t engine, const cpu_norm_description *d
 /* Whether the backward pass has to be given the shift. */
 enum { CPU_NORM_GRADIENT_ASKS_SHIFT = DNNL_VERSION_MAJOR < 3 };
 
-fth_status cpu_describe_activation(dnnl_engine_t engine, dnnl_alg_kind_t algorithm, const cpu_format *x, cpu_pass pass,
-                                   dnnl_primitive_desc_t *descriptor);
 fth_status cpu_describe_reorder(dnnl_engine_t engine, const cpu_format *from, const cpu_format *to,
                                 dnnl_primitive_desc_t *descriptor);
 fth_status cpu_describe_concat(dnnl_engine_t engine, const cpu_format *parts, int count, int dimension,
