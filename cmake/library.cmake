@@ -16,7 +16,7 @@ add_library(farthing_shared SHARED ${library_objects})
 set_target_properties(farthing_shared PROPERTIES OUTPUT_NAME farthing VERSION ${PROJECT_VERSION}
   SOVERSION ${PROJECT_VERSION_MAJOR} LINKER_LANGUAGE C LINK_DEPENDS ${farthing_version_script})
 target_link_libraries(farthing_shared PRIVATE farthing_flags PkgConfig::JANSSON PkgConfig::YAML PkgConfig::CRYPTO
-  PkgConfig::CURL PkgConfig::MICROHTTPD PkgConfig::HIREDIS PkgConfig::SSL PkgConfig::ARCHIVE PkgConfig::DEFLATE PkgConfig::JPEG PkgConfig::SPNG
+  PkgConfig::CURL PkgConfig::MICROHTTPD PkgConfig::HIREDIS PkgConfig::SSL PkgConfig::ARCHIVE PkgConfig::DEFLATE PkgConfig::JPEG PkgConfig::SPNG PkgConfig::UTF8PROC
   ${DNNL_LIBRARY} ${OPENMP} Threads::Threads ${CMAKE_DL_LIBS} m)
 target_link_options(farthing_shared PRIVATE -Wl,--version-script=${farthing_version_script})
 if(NOT FARTHING_SANITIZE) # whose symbols come with the program

@@ -13,8 +13,9 @@
 typedef struct fth_tokenizer fth_tokenizer;
 
 /* Opens a tokenizer.json or vocab.txt, or a folder that holds one of them, as models on the Hugging Face hub do; beside a
- * vocab.txt, tokenizer_config.json says whether it is lower-cased. What this does not do (other models than WordPiece, other
- * normalizers) is FTH_UNSUPPORTED and named. The caller frees *tokenizer with fth_tokenizer_free(). */
+ * vocab.txt, tokenizer_config.json says whether it is lower-cased; without one, a vocabulary with capital letters is not.
+ * What this does not do (other models than WordPiece, other normalizers) is FTH_UNSUPPORTED and named. The caller frees
+ * *tokenizer with fth_tokenizer_free(). */
 fth_status fth_tokenizer_open(const char *path, fth_tokenizer **tokenizer);
 /* The same from the text of a tokenizer.json; `origin` names it in errors. */
 fth_status fth_tokenizer_parse(const char *json, size_t size_bytes, const char *origin, fth_tokenizer **tokenizer);
@@ -42,8 +43,8 @@ typedef struct fth_token_list {
 } fth_token_list;
 void fth_token_list_release(fth_token_list *list);
 
-/* What a model gets: [CLS] text [SEP], and of a pair `second` [SEP] behind it; cut to `longest` tokens as Hugging Face's
- * truncation=True does, the longer of a pair first. Added to the end of `list`; *first_count of them are of segment 0. Any thread; lists
+/* What a model gets: [CLS] text [SEP], and of a pair `second` [SEP] behind it; cut to `longest` tokens (0: not
+ * cut) as Hugging Face's truncation=True does, the longer of a pair first. Added to the end of `list`; *first_count of them are of segment 0. Any thread; lists
  * are the caller's. */
 typedef struct fth_text_pair {
     const char *first, *second; /* any bytes; `second` may be NULL */

@@ -1,0 +1,46 @@
+/* What a tokenizer is made of: read from files (tokenizer_open.c, tokenizer_json.c) or learned (learn.c), and written by
+ * tokenizer_json.c. */
+#ifndef FTH_TEXT_TOKENIZER_INTERNAL_H
+#define FTH_TEXT_TOKENIZER_INTERNAL_H
+
+#include "text/tokenizer.h"
+#include "text/words.h"
+
+/* A token that is found in the text as it is, before anything else: [SEP]. */
+typedef struct fth_added_token {
+    char *content;
+    int id;
+    bool special, left_strip, right_strip; /* for other programs: none of them changes ids */
+} fth_added_token;
+
+/* Starts zeroed; texts are in memory of its own. */
+typedef struct fth_tokenizer_description {
+    fth_word_rules rules;
+    bool accents_follow_case; /* rules.strip_accents was not given: it is rules.lower_case */
+    char *prefix;             /* of pieces that do not begin a word: "##" */
+    char *unknown, *begin, *separator, *padding, *mask;
+    char **tokens; /* (token_count), by id; NULL: there is none */
+    size_t token_count, token_capacity;
+    fth_added_token *added;
+    size_t added_count, added_capacity;
+} fth_tokenizer_description;
+
+/* BERT's usual: clean, lower case, and the usual names where none was given. */
+fth_status fth_tokenizer_description_complete(fth_tokenizer_description *description);
+void fth_tokenizer_description_release(fth_tokenizer_description *description);
+
+/* Gives token `id` its text, copied. FTH_CORRUPT if it has another, or is no id of a vocabulary; `origin` names the file. */
+fth_status fth_tokenizer_description_set_token(fth_tokenizer_description *description, int64_t id, const char *text,
+                                               const char *origin);
+/* Adds a token that is found in the text as it is; its text is copied. */
+fth_status fth_tokenizer_description_add(fth_tokenizer_description *description, const fth_added_token *token);
+
+/* Reads and writes a tokenizer.json; *description is to be released in any case. */
+fth_status fth_tokenizer_description_parse(const char *json, size_t size_bytes, const char *origin,
+                                           fth_tokenizer_description *description);
+
+/* Takes what `description` has, also if it fails. FTH_CORRUPT where tokens that BERT needs are missing. */
+fth_status fth_tokenizer_create(fth_tokenizer_description *description, const char *origin, fth_tokenizer **tokenizer);
+const fth_tokenizer_description *fth_tokenizer_get_description(const fth_tokenizer *tokenizer);
+
+#endif
