@@ -52,7 +52,7 @@ template <typename T, int V> __device__ __forceinline__ void store(T *to, const 
     *reinterpret_cast<Vec<T, V> *>(to) = what;
 }
 
-inline int64_t ceil_div(int64_t a, int64_t b)
+__host__ __device__ inline int64_t ceil_div(int64_t a, int64_t b)
 {
     return (a + b - 1) / b;
 }
