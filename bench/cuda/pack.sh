@@ -10,7 +10,7 @@ rm -rf "$target"
 mkdir -p "$target/lib"
 for file in farthing farthing_cuda.so farthing_reference.so tests/test_backend_ops tests/test_backend_dropout \
     tests/test_backend_updates tests/test_backend_first_layer tests/test_backend_step tests/test_backend_synchronized \
-    tests/test_backend_collectives tests/test_model_against_torch; do
+    tests/test_backend_collectives tests/test_backend_text tests/test_model_against_torch; do
     [ -e "$build/$file" ] || { echo "pack: there is no $build/$file" >&2; exit 1; }
     cp "$build/$file" "$target/"
 done

@@ -54,7 +54,7 @@ bench_one() { # case precision
 }
 
 op_tests="test_backend_ops test_backend_first_layer test_backend_dropout test_backend_updates test_backend_step
-test_backend_synchronized test_backend_collectives"
+test_backend_synchronized test_backend_collectives test_backend_text"
 what=${1:-quick}
 [ $# -gt 0 ] && shift
 case $what in

@@ -7,6 +7,7 @@
  * before it left in the L2 cache.
  *
  * Against cuDNN's batch norm nodes, which move 2.4 TB/s on an H200, see docs/CUDA.md for what these reach. */
+#include "backend/cuda/activation.cuh"
 #include "backend/cuda/device.cuh"
 
 namespace
@@ -446,7 +447,7 @@ __global__ void __launch_bounds__(APPLY_THREADS)
 
 /* ---- sums of columns, bias ---- */
 
-template <typename T, int V, bool RELU>
+template <typename T, int V, int WHAT>
 __global__ void __launch_bounds__(REDUCE_THREADS, 1)
     column_sums_kernel(Shape s, const T *x, const T *y, T *dx, float *scratch, unsigned *counters, float *sums,
                        int64_t logical)
@@ -463,14 +464,14 @@ __global__ void __launch_bounds__(REDUCE_THREADS, 1)
     if (active) {
         const int64_t step = (int64_t)gridDim.y * s.by;
         for (int64_t row = s.rows - 1 - ((int64_t)blockIdx.y * s.by + ty); row >= 0; row -= UNROLL * step) {
-            Vec<T, V> in[UNROLL], sign[UNROLL];
+            Vec<T, V> in[UNROLL], read[UNROLL];
 #pragma unroll
             for (int u = 0; u < UNROLL; u++) {
                 int64_t at = row - u * step;
                 if (at >= 0) {
                     in[u] = load<T, V>(x + at * stride + (int64_t)vector * V);
-                    if (RELU)
-                        sign[u] = load<T, V>(y + at * stride + (int64_t)vector * V);
+                    if (WHAT != CUDA_NOTHING)
+                        read[u] = load<T, V>(y + at * stride + (int64_t)vector * V);
                 }
             }
 #pragma unroll
@@ -480,11 +481,12 @@ __global__ void __launch_bounds__(REDUCE_THREADS, 1)
                     break;
 #pragma unroll
                 for (int i = 0; i < V; i++) {
-                    if (RELU && to_float(sign[u].v[i]) <= 0)
-                        in[u].v[i] = from_float<T>(0);
+                    if (WHAT != CUDA_NOTHING)
+                        in[u].v[i] =
+                            from_float<T>(compute<WHAT, sizeof(T) == 2>(to_float(read[u].v[i]), to_float(in[u].v[i])));
                     sum[i] += to_float(in[u].v[i]);
                 }
-                if (RELU)
+                if (WHAT != CUDA_NOTHING)
                     store<T, V>(dx + at * stride + (int64_t)vector * V, in[u]);
             }
         }
@@ -624,16 +626,19 @@ cudaError_t cuda_launch_norm_gradient(const cuda_launch *launch, const cuda_norm
     });
 }
 
-cudaError_t cuda_launch_column_sums(const cuda_launch *launch, cuda_type type, int64_t rows, int64_t channels,
-                                    int64_t logical, const void *x, const void *y, void *dx, float *sums,
-                                    float *scratch)
+cudaError_t cuda_launch_column_sums(const cuda_launch *launch, cuda_elementwise what, cuda_type type, int64_t rows,
+                                    int64_t channels, int64_t logical, const void *x, const void *y, void *dx,
+                                    float *sums, float *scratch)
 {
     return with_vectors(type, channels, [&](auto zero, auto width) {
         using T = decltype(zero);
         constexpr int V = decltype(width)::value;
         Shape s = reduction_shape(rows, channels, V);
         dim3 grid((unsigned)columns_of(s), (unsigned)splits_of(s, launch->processors));
-        auto kernel = y ? column_sums_kernel<T, V, true> : column_sums_kernel<T, V, false>;
+        auto kernel = what == CUDA_RELU_GRAD        ? column_sums_kernel<T, V, CUDA_RELU_GRAD>
+                      : what == CUDA_GELU_GRAD      ? column_sums_kernel<T, V, CUDA_GELU_GRAD>
+                      : what == CUDA_GELU_TANH_GRAD ? column_sums_kernel<T, V, CUDA_GELU_TANH_GRAD>
+                                                    : column_sums_kernel<T, V, CUDA_NOTHING>;
         kernel<<<grid, REDUCE_THREADS, 0, launch->stream>>>(s, (const T *)x, (const T *)y, (T *)dx, scratch,
                                                             launch->counters, sums, logical);
         return cudaGetLastError();

@@ -218,7 +218,7 @@ __global__ void __launch_bounds__(THREADS) cast_weights_kernel(const cuda_cast *
     const bool straight = e.height * e.width == 1 && e.spread.how == CUDA_NOT_SPREAD && e.physical_inputs == e.inputs &&
                           e.physical_outputs == e.outputs;
     const float *from = (const float *)e.from;
-    if (straight && e.type != CUDA_TYPE_F32 && begin + CUDA_CAST_CHUNK <= total) {
+    if (straight && e.type != CUDA_TYPE_F32 && begin + CUDA_CAST_CHUNK <= total && (uintptr_t)e.to % 16 == 0) {
         /* 1x1 kernels and matrices: a plain cast, 8 numbers a thread at a time */
 #pragma unroll
         for (int part = 0; part < CUDA_CAST_CHUNK / (8 * THREADS); part++) {

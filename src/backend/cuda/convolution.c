@@ -282,9 +282,9 @@ static fth_status prepare_grad_weights(fth_plan *plan, const fth_node *node)
     fth_plan_value x, dy, dw, standard_dy;
     FTH_TRY(cuda_read_as(plan, fth_plan_value_of(plan, node->inputs[0]), &g.x, &x));
     FTH_TRY(cuda_read_as(plan, fth_plan_value_of(plan, node->inputs[1]), &g.y, &dy));
-    if (fth_plan_is_used(plan, node->outputs[1]) && !cuda_relu_grad_makes_bias_gradient(plan, node->inputs[1], node)) {
+    if (fth_plan_is_used(plan, node->outputs[1]) && cuda_bias_taker(plan, node->inputs[1]) != node) {
         FTH_TRY(cuda_read(plan, node->inputs[1], &standard_dy));
-        FTH_TRY(cuda_add_bias_gradient(plan, standard_dy, node->outputs[1]));
+        FTH_TRY(cuda_add_bias_gradient(plan, standard_dy, &node->outputs[1], 1));
     }
     FTH_TRY(cuda_conv_create(cuda_device_of(plan), &conv, &engine));
     FTH_TRY(cuda_begin_gradient(plan, node->outputs[0], &g.w, &dw));

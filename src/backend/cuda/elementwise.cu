@@ -1,4 +1,5 @@
 /* Activations, sums, dropout and the loss. */
+#include "backend/cuda/activation.cuh"
 #include "backend/cuda/device.cuh"
 #include "backend/cuda/random.cuh"
 
@@ -7,30 +8,11 @@ namespace
 
 enum { THREADS = 256 };
 
-template <int WHAT> __device__ __forceinline__ float compute(float a, float b)
-{
-    if (WHAT == CUDA_RELU)
-        return a < 0 ? 0 : a; /* NaN passes */
-    if (WHAT == CUDA_RELU_GRAD)
-        return a <= 0 ? 0 : b; /* as PyTorch: NaN is not <= 0 */
-    if (WHAT == CUDA_ADD)
-        return a + b;
-    if (WHAT == CUDA_ADD_RELU) {
-        float sum = a + b;
-        return sum < 0 ? 0 : sum;
-    }
-    float cdf = 0.5f * (1 + erff(a * 0.70710678118654752f));
-    if (WHAT == CUDA_GELU)
-        return a * cdf;
-    float density = 0.39894228040143268f * expf(-0.5f * a * a);
-    return b * (cdf + a * density);
-}
-
 template <int WHAT, typename T>
 __global__ void __launch_bounds__(THREADS) elementwise_kernel(size_t count, const T *a, const T *b, T *y)
 {
     constexpr int V = 16 / sizeof(T), U = 2;
-    constexpr bool TWO = WHAT == CUDA_RELU_GRAD || WHAT == CUDA_GELU_GRAD || WHAT == CUDA_ADD || WHAT == CUDA_ADD_RELU;
+    constexpr bool TWO = reads_two<WHAT>(), ROUGH = sizeof(T) == 2;
     const size_t vectors = count / V, step = (size_t)gridDim.x * THREADS;
     size_t i = (size_t)blockIdx.x * THREADS + threadIdx.x;
     for (; i < vectors; i += U * step) {
@@ -48,12 +30,13 @@ __global__ void __launch_bounds__(THREADS) elementwise_kernel(size_t count, cons
                 break;
 #pragma unroll
             for (int k = 0; k < V; k++)
-                left[u].v[k] = from_float<T>(compute<WHAT>(to_float(left[u].v[k]), TWO ? to_float(right[u].v[k]) : 0));
+                left[u].v[k] =
+                    from_float<T>(compute<WHAT, ROUGH>(to_float(left[u].v[k]), TWO ? to_float(right[u].v[k]) : 0));
             store<T, V>(y + (i + u * step) * V, left[u]);
         }
     }
     for (size_t k = vectors * V + (size_t)blockIdx.x * THREADS + threadIdx.x; k < count; k += step)
-        y[k] = from_float<T>(compute<WHAT>(to_float(a[k]), TWO ? to_float(b[k]) : 0));
+        y[k] = from_float<T>(compute<WHAT, ROUGH>(to_float(a[k]), TWO ? to_float(b[k]) : 0));
 }
 
 unsigned blocks_for(const cuda_launch *launch, size_t work)
@@ -67,14 +50,26 @@ cudaError_t run_elementwise(const cuda_launch *launch, cuda_elementwise what, si
                             const void *b, void *y)
 {
     unsigned blocks = blocks_for(launch, count / (16 / sizeof(T)) / 2);
-    auto kernel = what == CUDA_RELU        ? elementwise_kernel<CUDA_RELU, T>
-                  : what == CUDA_RELU_GRAD ? elementwise_kernel<CUDA_RELU_GRAD, T>
-                  : what == CUDA_GELU      ? elementwise_kernel<CUDA_GELU, T>
-                  : what == CUDA_GELU_GRAD ? elementwise_kernel<CUDA_GELU_GRAD, T>
-                  : what == CUDA_ADD       ? elementwise_kernel<CUDA_ADD, T>
-                                           : elementwise_kernel<CUDA_ADD_RELU, T>;
-    kernel<<<blocks, THREADS, 0, launch->stream>>>(count, (const T *)a, (const T *)b, (T *)y);
-    return cudaGetLastError();
+    switch (what) {
+#define LAUNCH(name)                                                                                                   \
+    case name:                                                                                                         \
+        elementwise_kernel<name, T>                                                                                    \
+            <<<blocks, THREADS, 0, launch->stream>>>(count, (const T *)a, (const T *)b, (T *)y);                       \
+        return cudaGetLastError();
+        LAUNCH(CUDA_RELU)
+        LAUNCH(CUDA_RELU_GRAD)
+        LAUNCH(CUDA_GELU)
+        LAUNCH(CUDA_GELU_GRAD)
+        LAUNCH(CUDA_GELU_TANH)
+        LAUNCH(CUDA_GELU_TANH_GRAD)
+        LAUNCH(CUDA_TANH)
+        LAUNCH(CUDA_TANH_GRAD)
+        LAUNCH(CUDA_ADD)
+        LAUNCH(CUDA_ADD_RELU)
+#undef LAUNCH
+    case CUDA_NOTHING: break;
+    }
+    return cudaErrorInvalidValue;
 }
 
 /* ---- dropout ---- */

@@ -14,7 +14,7 @@ namespace
 
 enum { THREADS = 256, CHUNK = 32, LOADS = 8, COMBINE_THREADS = 128, COMBINE_GROUPS = 8 };
 
-template <typename T, int V> __global__ void __launch_bounds__(THREADS) embedding_kernel(cuda_embedding e, T *y)
+template <typename T, int V> __global__ void __launch_bounds__(THREADS) embedding_kernel(cuda_lookup e, T *y)
 {
     const int64_t at = (int64_t)blockIdx.x * THREADS + threadIdx.x, vectors = e.features / V;
     if (at >= e.tokens * vectors)
@@ -191,7 +191,7 @@ cudaError_t lay_out(int64_t tokens, int64_t features, int64_t rows, void *memory
 
 extern "C" {
 
-cudaError_t cuda_launch_embedding(const cuda_launch *launch, const cuda_embedding *e, void *y)
+cudaError_t cuda_launch_embedding(const cuda_launch *launch, const cuda_lookup *e, void *y)
 {
     return with_vectors(e->type, e->features, [&](auto zero, auto width) {
         using T = decltype(zero);

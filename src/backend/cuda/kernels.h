@@ -98,6 +98,22 @@ cudaError_t cuda_launch_cast_gradients(cudaStream_t stream, const cuda_cast *ent
 
 cudaError_t cuda_launch_fill_random(cudaStream_t stream, cuda_type type, void *to, size_t count);
 
+/* ---- what is done to each element ---- */
+
+typedef enum cuda_elementwise {
+    CUDA_NOTHING,
+    CUDA_RELU,           /* a */
+    CUDA_RELU_GRAD,      /* a = y, b = dy */
+    CUDA_GELU,           /* a */
+    CUDA_GELU_GRAD,      /* a = x, b = dy */
+    CUDA_GELU_TANH,      /* a */
+    CUDA_GELU_TANH_GRAD, /* a = x, b = dy */
+    CUDA_TANH,           /* a */
+    CUDA_TANH_GRAD,      /* a = y, b = dy */
+    CUDA_ADD,            /* a, b */
+    CUDA_ADD_RELU
+} cuda_elementwise;
+
 /* ---- batch norm ---- */
 
 typedef struct cuda_norm {
@@ -139,24 +155,17 @@ cudaError_t cuda_launch_norm_gradient_unpack(const cuda_launch *launch, const cu
 cudaError_t cuda_launch_group_guard(cudaStream_t stream, const int *failed, float *loss, double *sums);
 size_t cuda_norm_mask_bytes(cuda_type type, int64_t rows, int64_t channels);
 
-/* sums[c] = sum over rows of x, or with y: dx = x where y > 0 written, and its sums. `sums` may be NULL with y. */
-cudaError_t cuda_launch_column_sums(const cuda_launch *launch, cuda_type type, int64_t rows, int64_t channels,
-                                    int64_t logical, const void *x, const void *y, void *dx, float *sums,
-                                    float *scratch);
+/* sums[c] = sum over rows of x; unless `what` is CUDA_NOTHING, of dx, the gradient of an activation of which x is dy and y
+ * what it reads. */
+cudaError_t cuda_launch_column_sums(const cuda_launch *launch, cuda_elementwise what, cuda_type type, int64_t rows,
+                                    int64_t channels, int64_t logical, const void *x, const void *y, void *dx,
+                                    float *sums, float *scratch);
 /* y = [relu](x + bias[c]); may work in place. */
 cudaError_t cuda_launch_bias(const cuda_launch *launch, cuda_type type, int64_t rows, int64_t channels, int64_t logical,
                              const void *x, const float *bias, bool relu, void *y);
 
 /* ---- elementwise ---- */
 
-typedef enum cuda_elementwise {
-    CUDA_RELU,      /* a */
-    CUDA_RELU_GRAD, /* a = y, b = dy */
-    CUDA_GELU,      /* a */
-    CUDA_GELU_GRAD, /* a = x, b = dy */
-    CUDA_ADD,       /* a, b */
-    CUDA_ADD_RELU
-} cuda_elementwise;
 cudaError_t cuda_launch_elementwise(const cuda_launch *launch, cuda_elementwise what, cuda_type type, size_t count,
                                     const void *a, const void *b, void *y);
 

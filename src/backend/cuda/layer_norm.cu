@@ -40,7 +40,7 @@ struct Mask {
     uint32_t threshold;
     float scale;
 
-    __device__ Mask(const cuda_layer_norm &n)
+    __device__ Mask(const cuda_row_norm &n)
         : key(dropout_key(n.run, n.id)),
           before((n.tokens ? n.run->first_token : n.run->first_sample) * (uint64_t)n.features), threshold(n.threshold),
           scale(n.dropout_scale)
@@ -77,7 +77,7 @@ struct Mask {
 /* K vectors of V columns in each lane. */
 template <typename T, int V, int K, bool DROP>
 __global__ void __launch_bounds__(THREADS)
-    forward_kernel(cuda_layer_norm n, const T *x, const T *residual, T *y, T *sum, float2 *statistics)
+    forward_kernel(cuda_row_norm n, const T *x, const T *residual, T *y, T *sum, float2 *statistics)
 {
     const int lane = threadIdx.x % 32, vectors = (int)n.features / V;
     const int64_t row = (int64_t)blockIdx.x * WARPS + threadIdx.x / 32;
@@ -152,7 +152,7 @@ __global__ void __launch_bounds__(THREADS)
 /* Any length: the sums of a row are read again for each pass. */
 template <typename T, bool DROP>
 __global__ void __launch_bounds__(THREADS)
-    long_forward_kernel(cuda_layer_norm n, const T *x, const T *residual, T *y, T *sum, float2 *statistics)
+    long_forward_kernel(cuda_row_norm n, const T *x, const T *residual, T *y, T *sum, float2 *statistics)
 {
     const int64_t first = (int64_t)blockIdx.x * n.features;
     auto value = [&](int64_t c) {
@@ -186,7 +186,7 @@ __global__ void __launch_bounds__(THREADS)
 
 /* Adds the lanes' sums over the block's warps into scratch (blocks, SUMS, features). */
 template <int V, int K>
-__device__ void leave_sums(const cuda_layer_norm &n, const float (&sums)[K][V], int which, float *scratch)
+__device__ void leave_sums(const cuda_row_norm &n, const float (&sums)[K][V], int which, float *scratch)
 {
     __shared__ float shared[WARPS][32 * MOST_COLUMNS_OF_LANE / 4];
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, vectors = (int)n.features / V;
@@ -215,7 +215,7 @@ __device__ void leave_sums(const cuda_layer_norm &n, const float (&sums)[K][V], 
 
 template <typename T, int V, int K, bool DROP>
 __global__ void __launch_bounds__(THREADS)
-    gradient_kernel(cuda_layer_norm n, const T *sum, const float2 *statistics, const T *dy, const T *dy2, T *dx,
+    gradient_kernel(cuda_row_norm n, const T *sum, const float2 *statistics, const T *dy, const T *dy2, T *dx,
                     T *dresidual, bool dbias, float *scratch)
 {
     const int lane = threadIdx.x % 32, vectors = (int)n.features / V;
@@ -290,9 +290,8 @@ __global__ void __launch_bounds__(THREADS)
 }
 
 template <typename T, bool DROP>
-__global__ void __launch_bounds__(THREADS)
-    long_gradient_kernel(cuda_layer_norm n, const T *sum, const float2 *statistics, const T *dy, const T *dy2, T *dx,
-                         T *dresidual)
+__global__ void __launch_bounds__(THREADS) long_gradient_kernel(cuda_row_norm n, const T *sum, const float2 *statistics,
+                                                                const T *dy, const T *dy2, T *dx, T *dresidual)
 {
     const int64_t first = (int64_t)blockIdx.x * n.features;
     const float2 of_row = statistics[blockIdx.x];
@@ -319,8 +318,8 @@ __global__ void __launch_bounds__(THREADS)
 /* The sums over columns for it: before dx is written, since that may lie where dy does. A block has some columns and one
  * in gridDim.y of the rows. */
 template <typename T>
-__global__ void __launch_bounds__(THREADS) long_sums_kernel(cuda_layer_norm n, const T *sum, const float2 *statistics,
-                                                            const T *dy, const T *dy2, float *scratch)
+__global__ void __launch_bounds__(THREADS)
+    long_sums_kernel(cuda_row_norm n, const T *sum, const float2 *statistics, const T *dy, const T *dy2, float *scratch)
 {
     const int64_t c = (int64_t)blockIdx.x * THREADS + threadIdx.x;
     if (c >= n.features)
@@ -338,7 +337,7 @@ __global__ void __launch_bounds__(THREADS) long_sums_kernel(cuda_layer_norm n, c
 }
 
 template <typename T>
-__global__ void __launch_bounds__(THREADS) long_bias_kernel(cuda_layer_norm n, const T *dx, float *scratch)
+__global__ void __launch_bounds__(THREADS) long_bias_kernel(cuda_row_norm n, const T *dx, float *scratch)
 {
     const int64_t c = (int64_t)blockIdx.x * THREADS + threadIdx.x;
     if (c >= n.features)
@@ -376,7 +375,7 @@ int parts_of(const cuda_launch *launch, int64_t rows)
 }
 
 /* Calls `f` with the type, the width of vectors and how many of them each lane has; 0: the row does not fit. */
-template <typename F> cudaError_t with_lanes(const cuda_layer_norm *n, F f)
+template <typename F> cudaError_t with_lanes(const cuda_row_norm *n, F f)
 {
     return with_vectors(n->type, n->features, [&](auto zero, auto width) {
         constexpr int V = decltype(width)::value;
@@ -409,7 +408,7 @@ size_t cuda_layer_norm_scratch_bytes(const cuda_launch *launch, int64_t rows, in
     return (size_t)parts_of(launch, rows) * SUMS * (size_t)features * sizeof(float);
 }
 
-cudaError_t cuda_launch_layer_norm(const cuda_launch *launch, const cuda_layer_norm *n, const void *x,
+cudaError_t cuda_launch_layer_norm(const cuda_launch *launch, const cuda_row_norm *n, const void *x,
                                    const void *residual, void *y, void *sum, float *statistics)
 {
     return with_lanes(n, [&](auto zero, auto width, auto each) {
@@ -429,7 +428,7 @@ cudaError_t cuda_launch_layer_norm(const cuda_launch *launch, const cuda_layer_n
     });
 }
 
-cudaError_t cuda_launch_layer_norm_grad(const cuda_launch *launch, const cuda_layer_norm *n, const void *sum,
+cudaError_t cuda_launch_layer_norm_grad(const cuda_launch *launch, const cuda_row_norm *n, const void *sum,
                                         const float *statistics, const void *dy, const void *dy2, void *dx,
                                         void *dresidual, float *dscale, float *dshift, float *dbias, float *scratch)
 {

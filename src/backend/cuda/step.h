@@ -3,6 +3,7 @@
 #define FTH_BACKEND_CUDA_STEP_H
 
 #include "backend/cuda/layout.h"
+#include "backend/cuda/text_kernels.h"
 
 enum { CUDA_MAX_CALL_VALUES = 12 };
 
@@ -17,6 +18,8 @@ typedef struct cuda_call {
         cuda_norm norm;
         cuda_pool pool;
         cuda_direct direct;
+        cuda_row_norm row_norm;
+        cuda_lookup lookup;
         struct {
             cuda_layout from, to;
         } convert;

@@ -10,7 +10,7 @@ extern "C" {
 
 /* ---- layer norm (layer_norm.cu) ---- */
 
-typedef struct cuda_layer_norm {
+typedef struct cuda_row_norm {
     cuda_type type;
     int64_t rows, features;
     float epsilon;
@@ -20,32 +20,32 @@ typedef struct cuda_layer_norm {
     uint32_t id, threshold; /* threshold 0: none */
     float dropout_scale;
     bool tokens; /* rows are tokens */
-} cuda_layer_norm;
+} cuda_row_norm;
 
 /* residual, sum and statistics may be NULL; `sum` may be x or the residual. */
-cudaError_t cuda_launch_layer_norm(const cuda_launch *launch, const cuda_layer_norm *norm, const void *x,
+cudaError_t cuda_launch_layer_norm(const cuda_launch *launch, const cuda_row_norm *norm, const void *x,
                                    const void *residual, void *y, void *sum, float *statistics);
 size_t cuda_layer_norm_scratch_bytes(const cuda_launch *launch, int64_t rows, int64_t features);
 /* The gradient of y is dy [+ dy2]; dy2, dresidual and dbias, the sums of dx over the rows, may be NULL; of dx and dresidual each
  * may be what is read. */
-cudaError_t cuda_launch_layer_norm_grad(const cuda_launch *launch, const cuda_layer_norm *norm, const void *sum,
+cudaError_t cuda_launch_layer_norm_grad(const cuda_launch *launch, const cuda_row_norm *norm, const void *sum,
                                         const float *statistics, const void *dy, const void *dy2, void *dx,
                                         void *dresidual, float *dscale, float *dshift, float *dbias, float *scratch);
 
 /* ---- embedding (embedding.cu) ---- */
 
-enum { CUDA_MAX_EMBEDDINGS = 4 };
-typedef struct cuda_embedding {
+enum { CUDA_MAX_LOOKUPS = 4 };
+typedef struct cuda_lookup {
     cuda_type type; /* of y; tables are f32 */
     int count;
     int64_t tokens, features;
-    int64_t rows[CUDA_MAX_EMBEDDINGS];
-    const int32_t *ids[CUDA_MAX_EMBEDDINGS];
-    const float *tables[CUDA_MAX_EMBEDDINGS];
-} cuda_embedding;
+    int64_t rows[CUDA_MAX_LOOKUPS];
+    const int32_t *ids[CUDA_MAX_LOOKUPS];
+    const float *tables[CUDA_MAX_LOOKUPS];
+} cuda_lookup;
 
 /* An id that is not in its table makes the row NaN. */
-cudaError_t cuda_launch_embedding(const cuda_launch *launch, const cuda_embedding *embedding, void *y);
+cudaError_t cuda_launch_embedding(const cuda_launch *launch, const cuda_lookup *lookup, void *y);
 cudaError_t cuda_embedding_grad_scratch_bytes(int64_t tokens, int64_t features, int64_t rows, size_t *size_bytes);
 cudaError_t cuda_launch_embedding_grad(const cuda_launch *launch, cuda_type type, int64_t tokens, int64_t features,
                                        int64_t rows, const int32_t *ids, const void *dy, float *dtable, void *scratch);

@@ -14,6 +14,7 @@ enum { CASTS_PER_STEP = 30, WAITING_ELEMENTS = 8 << 20 };
 /* A tensor to be cast. */
 typedef struct pending_cast {
     fth_plan_value from, to;
+    size_t to_offset; /* bytes: of several that are cast into one */
     cuda_cast cast;
 } pending_cast;
 
@@ -32,6 +33,7 @@ typedef struct cast_step {
     int64_t chunks;
     cuda_cast *table; /* device memory */
     cuda_cast entries[CASTS_PER_STEP];
+    size_t to_offsets[CASTS_PER_STEP];
     fth_plan_value from[CASTS_PER_STEP], to[CASTS_PER_STEP];
 } cast_step;
 
@@ -49,7 +51,7 @@ static fth_status bind_casts(void *state, const fth_plan *plan)
     cast_step *step = state;
     for (int i = 0; i < step->count; i++) {
         step->entries[i].from = fth_plan_data(plan, step->from[i]);
-        step->entries[i].to = fth_plan_data(plan, step->to[i]);
+        step->entries[i].to = (char *)fth_plan_data(plan, step->to[i]) + step->to_offsets[i];
     }
     if (!step->table)
         CUDA_TRY(cudaMalloc((void **)&step->table, sizeof step->entries));
@@ -92,6 +94,7 @@ static fth_status add_casts(fth_plan *plan, bool gradients, const pending_cast *
         state->chunks += (elements + CUDA_CAST_CHUNK - 1) / CUDA_CAST_CHUNK;
         state->from[i] = casts[i].from;
         state->to[i] = casts[i].to;
+        state->to_offsets[i] = casts[i].to_offset;
         step.reads[step.read_count++] = casts[i].from;
         step.writes[step.write_count++] = casts[i].to;
     }
@@ -193,25 +196,75 @@ cuda_layout cuda_bias_layout(const fth_plan *plan, int channels, fth_value bias)
 
 /* ---- weights ---- */
 
+/* `value` as `wanted`, itself or a copy; none if there is no such copy yet. */
+static fth_plan_value find_copy(const fth_plan *plan, fth_plan_value value, const cuda_layout *wanted)
+{
+    fth_plan_value copy = value;
+    if (cuda_layout_equal(cuda_layout_of(plan, value), wanted))
+        return value;
+    for (copy = fth_plan_next_copy(plan, value, FTH_NO_PLAN_VALUE); fth_plan_value_exists(copy);
+         copy = fth_plan_next_copy(plan, value, copy))
+        if (cuda_layout_equal(cuda_layout_of(plan, copy), wanted))
+            break;
+    return copy;
+}
+
+/* Adds to the casts, and makes a step of them when there are enough. */
+static fth_status collect_one(fth_plan *plan, const pending_cast *cast, pending_cast *casts, int *count)
+{
+    fth_status status = FTH_OK;
+    casts[(*count)++] = *cast;
+    if (*count == CASTS_PER_STEP) {
+        FTH_TRY(add_casts(plan, false, casts, *count));
+        *count = 0;
+    }
+out:
+    return status;
+}
+
 static fth_status collect(fth_plan *plan, fth_value parameter, const cuda_layout *wanted, pending_cast *casts,
                           int *count)
 {
     fth_status status = FTH_OK;
+    const fth_plan_value from = fth_plan_value_of(plan, parameter);
     fth_plan_value copy;
-    if (fth_plan_storage(plan, fth_plan_value_of(plan, parameter)) != FTH_IN_PARAMETERS ||
-        cuda_layout_equal(cuda_layout_of(plan, fth_plan_value_of(plan, parameter)), wanted))
+    if (fth_plan_storage(plan, from) != FTH_IN_PARAMETERS || fth_plan_value_exists(find_copy(plan, from, wanted)))
         return FTH_OK;
-    for (copy = fth_plan_next_copy(plan, fth_plan_value_of(plan, parameter), FTH_NO_PLAN_VALUE);
-         fth_plan_value_exists(copy); copy = fth_plan_next_copy(plan, fth_plan_value_of(plan, parameter), copy))
-        if (cuda_layout_equal(cuda_layout_of(plan, copy), wanted))
-            return FTH_OK;
     FTH_TRY(fth_plan_add_value(plan, &copy));
     FTH_TRY(cuda_set_layout(plan, copy, wanted));
-    fth_plan_note_copy(plan, copy, fth_plan_value_of(plan, parameter));
-    casts[*count] = (pending_cast){.from = fth_plan_value_of(plan, parameter), .to = copy, .cast = describe(wanted)};
-    if (++*count == CASTS_PER_STEP) {
-        FTH_TRY(add_casts(plan, false, casts, *count));
-        *count = 0;
+    fth_plan_note_copy(plan, copy, from);
+    FTH_TRY(collect_one(plan, &(pending_cast){.from = from, .to = copy, .cast = describe(wanted)}, casts, count));
+out:
+    return status;
+}
+
+/* The layout of `several` tensors like `parameter`, one behind the other. */
+static cuda_layout joined_layout(const fth_plan *plan, fth_value parameter, int several, cuda_type type)
+{
+    fth_shape shape = fth_plan_type(plan, parameter).shape;
+    shape.dims[0] *= several;
+    return cuda_plain(&shape, type);
+}
+
+/* The same for `several` that are cast into one, which counts as a copy of the first. */
+static fth_status collect_joined(fth_plan *plan, const fth_value *parameters, int several, cuda_type type,
+                                 pending_cast *casts, int *count)
+{
+    fth_status status = FTH_OK;
+    const cuda_layout joined = joined_layout(plan, parameters[0], several, type);
+    const cuda_layout each = joined_layout(plan, parameters[0], 1, type);
+    fth_plan_value copy;
+    if (fth_plan_value_exists(find_copy(plan, fth_plan_value_of(plan, parameters[0]), &joined)))
+        return FTH_OK;
+    FTH_TRY(fth_plan_add_value(plan, &copy));
+    FTH_TRY(cuda_set_layout(plan, copy, &joined));
+    fth_plan_note_copy(plan, copy, fth_plan_value_of(plan, parameters[0]));
+    for (int i = 0; i < several; i++) {
+        const pending_cast cast = {.from = fth_plan_value_of(plan, parameters[i]),
+                                   .to = copy,
+                                   .to_offset = (size_t)i * (size_t)cuda_layout_elements(&each) * cuda_type_size(type),
+                                   .cast = describe(&each)};
+        FTH_TRY(collect_one(plan, &cast, casts, count));
     }
 out:
     return status;
@@ -225,6 +278,10 @@ static fth_status cast_all(fth_plan *plan)
     int count = 0;
     for (int n = 0; n < fth_graph_forward_node_count(graph); n++) {
         const fth_node *node = fth_graph_node(graph, n);
+        if (node->op == &fth_op_qkv_linear) {
+            FTH_TRY(collect_joined(plan, &node->inputs[1], 3, cuda_compute_type(plan), casts, &count));
+            FTH_TRY(collect_joined(plan, &node->inputs[4], 3, cuda_compute_type(plan), casts, &count));
+        }
         if (node->op != &fth_op_convolution && node->op != &fth_op_linear)
             continue;
         fth_shape weight = fth_plan_type(plan, node->inputs[1]).shape;
@@ -244,16 +301,36 @@ out:
     return status;
 }
 
+static fth_status cast_once(fth_plan *plan)
+{
+    plan_notes *notes = fth_plan_notes(plan);
+    if (notes->weights_cast)
+        return FTH_OK;
+    notes->weights_cast = true;
+    return cast_all(plan);
+}
+
+fth_status cuda_read_weights(fth_plan *plan, const fth_value *parameters, int count, cuda_type type, fth_plan_value *as)
+{
+    fth_status status = FTH_OK;
+    const cuda_layout joined = joined_layout(plan, parameters[0], count, type);
+    pending_cast casts[CASTS_PER_STEP];
+    int more = 0;
+    FTH_TRY(cast_once(plan));
+    FTH_TRY(collect_joined(plan, parameters, count, type, casts, &more)); /* nothing, unless it is of another kind */
+    if (more > 0)
+        FTH_TRY(add_casts(plan, false, casts, more));
+    *as = find_copy(plan, fth_plan_value_of(plan, parameters[0]), &joined);
+out:
+    return status;
+}
+
 fth_status cuda_read_weight(fth_plan *plan, fth_value parameter, const cuda_layout *wanted, fth_plan_value *as)
 {
     fth_status status = FTH_OK;
-    plan_notes *notes = fth_plan_notes(plan);
     pending_cast one;
     int count = 0;
-    if (!notes->weights_cast) {
-        notes->weights_cast = true;
-        FTH_TRY(cast_all(plan));
-    }
+    FTH_TRY(cast_once(plan));
     if (fth_plan_storage(plan, fth_plan_value_of(plan, parameter)) == FTH_IN_PARAMETERS) {
         FTH_TRY(collect(plan, parameter, wanted, &one, &count)); /* nothing, unless it is of another kind */
         if (count > 0)
@@ -265,6 +342,22 @@ out:
 }
 
 /* ---- gradients ---- */
+
+bool cuda_gradients_in_a_row(const fth_plan *plan, const fth_value *gradients, int count)
+{
+    const fth_graph *graph = fth_plan_graph(plan);
+    size_t end = 0;
+    for (int i = 0; i < count; i++) {
+        if (fth_plan_storage(plan, fth_plan_value_of(plan, gradients[i])) != FTH_IN_GRADIENTS)
+            return false;
+        const fth_value_info *info = fth_graph_value(graph, gradients[i]);
+        const size_t offset = fth_graph_value(graph, info->gradient_of)->offset;
+        if (i > 0 && offset != end)
+            return false;
+        end = offset + (size_t)fth_shape_count(&info->type.shape);
+    }
+    return true;
+}
 
 fth_status cuda_begin_gradient(fth_plan *plan, fth_value gradient, const cuda_layout *layout, fth_plan_value *as)
 {
