@@ -34,6 +34,8 @@
     ROW(pad)                                                                                                           \
     ROW(reshape)                                                                                                       \
     ROW(dropout)                                                                                                       \
+    ROW(attention)                                                                                                     \
+    ROW(attention_grad)                                                                                                \
     ROW(softmax_cross_entropy)                                                                                         \
     ROW(softmax_cross_entropy_grad)                                                                                    \
     ROW(squared_error)                                                                                                 \

@@ -1,0 +1,691 @@
+/* Flash attention on tensor cores (mma.sync, 16-bit numbers, sums in f32) for packed sequences: a block has one head of
+ * one sequence, or 64 of its queries, so that nothing is computed for padding, and scores stay in registers.
+ *
+ * Sequences are mostly shorter than 128 tokens. Forward: a warp has 16 queries and goes over tiles of 64 keys with a
+ * running maximum and sum. Backward: a block has a whole sequence; a warp has 16 of 128 keys and computes transposed
+ * scores, so that what it needs to sum up its rows of dk and dv is in its registers; the scores' gradients go through
+ * shared memory to those who sum up dq. Only where sequences are longer than 128 does dq pass through f32 scratch
+ * memory, from one tile of keys to the next. All sums have a fixed order.
+ *
+ * Dropout's bits are drawn into shared memory while tiles are being copied there.
+ *
+ * Heads of any multiple of 8 up to 128 are padded with zeros to 32, 64 or 128, in shared memory alone; other sizes, and
+ * f32, are attention_plain.cu's. */
+#include <cmath>
+
+#include "backend/cuda/attention.cuh"
+
+namespace
+{
+
+/* Tiles: queries of both, keys of each. */
+enum { QUERIES = 64, FORWARD_KEYS = 64, FORWARD_THREADS = 128, KEYS = 128, THREADS = 256 };
+
+/* 2 to the power of x; 0 of minus infinity, NaN of NaN. */
+__device__ __forceinline__ float power_of_2(float x)
+{
+    float y;
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+}
+
+constexpr float LOG2_E = 1.4426950408889634f, LN_2 = 0.6931471805599453f;
+
+/* ---- tensor cores ---- */
+
+template <typename T>
+__device__ __forceinline__ void multiply_add(float (&c)[4], const uint32_t (&a)[4], const uint32_t *b);
+template <>
+__device__ __forceinline__ void multiply_add<__nv_bfloat16>(float (&c)[4], const uint32_t (&a)[4], const uint32_t *b)
+{
+    asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
+        : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+}
+template <>
+__device__ __forceinline__ void multiply_add<__half>(float (&c)[4], const uint32_t (&a)[4], const uint32_t *b)
+{
+    asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
+        : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+}
+
+template <typename T> __device__ __forceinline__ uint32_t pack(float low, float high);
+template <> __device__ __forceinline__ uint32_t pack<__nv_bfloat16>(float low, float high)
+{
+    const __nv_bfloat162 both = __floats2bfloat162_rn(low, high);
+    return reinterpret_cast<const uint32_t &>(both);
+}
+template <> __device__ __forceinline__ uint32_t pack<__half>(float low, float high)
+{
+    const __half2 both = __floats2half2_rn(low, high);
+    return reinterpret_cast<const uint32_t &>(both);
+}
+
+/* Two neighbouring results of multiply_add, 16 x 16, as a left operand. */
+template <typename T>
+__device__ __forceinline__ void as_left(uint32_t (&a)[4], const float (&left)[4], const float (&right)[4])
+{
+    a[0] = pack<T>(left[0], left[1]);
+    a[1] = pack<T>(left[2], left[3]);
+    a[2] = pack<T>(right[0], right[1]);
+    a[3] = pack<T>(right[2], right[3]);
+}
+
+__device__ __forceinline__ uint32_t shared_address(const void *p)
+{
+    return (uint32_t)__cvta_generic_to_shared(p);
+}
+
+__device__ __forceinline__ void load_matrices(uint32_t (&r)[4], const void *row)
+{
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"
+                 : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
+                 : "r"(shared_address(row))
+                 : "memory");
+}
+__device__ __forceinline__ void load_matrices_transposed(uint32_t (&r)[4], const void *row)
+{
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0,%1,%2,%3}, [%4];"
+                 : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
+                 : "r"(shared_address(row))
+                 : "memory");
+}
+
+/* A matrix of 16-bit numbers in shared memory. Rows are padded by 16 bytes: eight rows of 16 bytes lie in different
+ * banks. The four ways to load 16 x 16 numbers from (row, column) on: */
+template <typename T, int COLUMNS> struct Tile {
+    enum { STRIDE = COLUMNS + 8 };
+    T *data;
+
+    /* A left operand, rows of the tile are its rows. */
+    __device__ __forceinline__ void left(uint32_t (&a)[4], int row, int column) const
+    {
+        const int lane = threadIdx.x % 32;
+        load_matrices(a, data + (row + lane % 16) * STRIDE + column + lane / 16 * 8);
+    }
+    /* A left operand, rows of the tile are its columns. */
+    __device__ __forceinline__ void left_transposed(uint32_t (&a)[4], int row, int column) const
+    {
+        const int lane = threadIdx.x % 32;
+        load_matrices_transposed(a, data + (row + lane / 16 * 8 + lane % 8) * STRIDE + column + lane / 8 % 2 * 8);
+    }
+    /* Two right operands of 8 columns each, rows of the tile are their rows. */
+    __device__ __forceinline__ void right(uint32_t (&b)[4], int row, int column) const
+    {
+        const int lane = threadIdx.x % 32;
+        load_matrices_transposed(b, data + (row + lane % 16) * STRIDE + column + lane / 16 * 8);
+    }
+    /* Two right operands of 8 columns each, rows of the tile are their columns. */
+    __device__ __forceinline__ void right_transposed(uint32_t (&b)[4], int row, int column) const
+    {
+        const int lane = threadIdx.x % 32;
+        load_matrices(b, data + (row + lane / 16 * 8 + lane % 8) * STRIDE + column + lane / 8 % 2 * 8);
+    }
+};
+
+template <int ROWS, int COLUMNS> constexpr int tile_elements()
+{
+    return ROWS * (COLUMNS + 8);
+}
+
+/* ---- copies ---- */
+
+__device__ __forceinline__ void end_copies()
+{
+    asm volatile("cp.async.commit_group;" ::: "memory");
+}
+template <int PENDING> __device__ __forceinline__ void wait_for_copies()
+{
+    asm volatile("cp.async.wait_group %0;" ::"n"(PENDING) : "memory");
+}
+
+/* Copies `rows` rows of `size` numbers; the rest of the tile's ROWS rows becomes zero. */
+template <int ROWS, int BLOCK, typename T, int COLUMNS>
+__device__ __forceinline__ void copy_tile(Tile<T, COLUMNS> to, const T *from, int64_t stride, int rows, int size)
+{
+    constexpr int CHUNKS = COLUMNS / 8;
+    static_assert(ROWS * CHUNKS % BLOCK == 0, "every thread copies as much");
+#pragma unroll
+    for (int i = 0; i < ROWS * CHUNKS; i += BLOCK) {
+        const int row = (i + (int)threadIdx.x) / CHUNKS, column = (i + (int)threadIdx.x) % CHUNKS * 8;
+        const bool there = row < rows && column < size;
+        asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(
+                         shared_address(to.data + row * Tile<T, COLUMNS>::STRIDE + column)),
+                     "l"(there ? from + row * stride + column : from), "r"(there ? 16 : 0)
+                     : "memory");
+    }
+}
+
+/* Writes 16 rows that a warp holds as results of multiply_add, times `factor` of each row, by way of its own 16 rows of
+ * shared memory. */
+template <int COLUMNS, typename T>
+__device__ __forceinline__ void store_rows(T *to, int64_t stride, int rows, int size, const float (*c)[4],
+                                           const float (&factor)[2], T *shared)
+{
+    const int lane = threadIdx.x % 32, row = lane / 4, column = lane % 4 * 2;
+    constexpr int STRIDE = Tile<T, COLUMNS>::STRIDE;
+#pragma unroll
+    for (int n = 0; n < COLUMNS / 8; n++) {
+        *reinterpret_cast<uint32_t *>(shared + row * STRIDE + n * 8 + column) =
+            pack<T>(c[n][0] * factor[0], c[n][1] * factor[0]);
+        *reinterpret_cast<uint32_t *>(shared + (row + 8) * STRIDE + n * 8 + column) =
+            pack<T>(c[n][2] * factor[1], c[n][3] * factor[1]);
+    }
+    __syncwarp();
+#pragma unroll
+    for (int i = lane; i < 16 * COLUMNS / 8; i += 32) {
+        const int r = i / (COLUMNS / 8), from = i % (COLUMNS / 8) * 8;
+        if (r < rows && from < size)
+            store<T, 8>(to + r * stride + from, load<T, 8>(shared + r * STRIDE + from));
+    }
+    __syncwarp();
+}
+
+/* Makes `count` rows of `size` numbers zero, every `step`th of them, from `first` on. */
+template <typename T> __device__ void clear_rows(T *to, int64_t stride, int first, int count, int step, int size)
+{
+    const Vec<T, 8> zero = {};
+    const int chunks = size / 8;
+    for (int64_t i = threadIdx.x; i < (int64_t)(count - first + step - 1) / step * chunks; i += blockDim.x)
+        store<T, 8>(to + (first + i / chunks * step) * stride + i % chunks * 8, zero);
+}
+
+/* Draws which probabilities of a tile are kept: bit k % 32 of word k / 32 of a query's row is for key first_key + k. */
+template <int ROWS, int COLUMNS, int BLOCK>
+__device__ __forceinline__ void draw(uint32_t (*kept)[COLUMNS / 32], uint64_t key, const AttentionSizes &a,
+                                     int64_t first_row, int rows, int head, int first_key, int keys)
+{
+    constexpr int WORDS = COLUMNS / 32;
+#pragma unroll
+    for (int i = threadIdx.x; i < ROWS * WORDS; i += BLOCK) {
+        const int row = i / WORDS, word = i % WORDS;
+        if (row >= rows || word * 32 >= keys)
+            continue;
+        const Keeper keeper(key, a, first_row + row, head);
+        uint32_t bits = 0;
+#pragma unroll
+        for (int g = 0; g < 8; g++)
+            bits |= keeper.four(first_key / 4 + word * 8 + g) << (4 * g);
+        kept[row][word] = bits;
+    }
+}
+
+/* ---- forward ---- */
+
+template <typename T, int D> struct ForwardShared {
+    T query[tile_elements<QUERIES, D>()];
+    T key[2][tile_elements<FORWARD_KEYS, D>()], value[2][tile_elements<FORWARD_KEYS, D>()];
+    uint32_t kept[QUERIES][FORWARD_KEYS / 32];
+};
+
+/* What a warp knows of its 16 queries: of rows lane / 4 and lane / 4 + 8 each thread holds 2 of every 8 columns. */
+template <int D> struct Running {
+    float out[D / 8][4], largest[2], sum[2]; /* `sum` is the thread's own share */
+};
+
+/* Takes a tile of keys into account. */
+template <typename T, int D>
+__device__ __forceinline__ void add_keys(Running<D> &r, const uint32_t (&query)[D / 16][4], Tile<T, D> key,
+                                         Tile<T, D> value, int keys, float scale, const uint32_t (*kept)[2], bool drops)
+{
+    const int lane = threadIdx.x % 32, pair = lane % 4 * 2;
+    float s[FORWARD_KEYS / 8][4] = {};
+#pragma unroll
+    for (int j = 0; j < FORWARD_KEYS / 16; j++) {
+        if (j * 16 >= keys)
+            break;
+#pragma unroll
+        for (int d = 0; d < D / 16; d++) {
+            uint32_t b[4];
+            key.right_transposed(b, j * 16, d * 16);
+            multiply_add<T>(s[2 * j], query[d], b);
+            multiply_add<T>(s[2 * j + 1], query[d], b + 2);
+        }
+    }
+    float largest[2] = {r.largest[0], r.largest[1]};
+#pragma unroll
+    for (int j = 0; j < FORWARD_KEYS / 8; j++)
+#pragma unroll
+        for (int e = 0; e < 4; e++) {
+            s[j][e] = j * 8 + pair + (e & 1) < keys ? s[j][e] * scale : -INFINITY;
+            largest[e >> 1] = fmaxf(largest[e >> 1], s[j][e]);
+        }
+#pragma unroll
+    for (int i = 0; i < 2; i++) {
+        largest[i] = fmaxf(largest[i], __shfl_xor_sync(0xffffffffu, largest[i], 1));
+        largest[i] = fmaxf(largest[i], __shfl_xor_sync(0xffffffffu, largest[i], 2));
+        /* Of NaN alone, or of minus infinity, there is no largest: NaN comes of it. */
+        const float before = power_of_2(r.largest[i] - largest[i]);
+        r.largest[i] = largest[i];
+        r.sum[i] *= before;
+#pragma unroll
+        for (int n = 0; n < D / 8; n++) {
+            r.out[n][2 * i] *= before;
+            r.out[n][2 * i + 1] *= before;
+        }
+    }
+    uint32_t bits[2][2] = {{~0u, ~0u}, {~0u, ~0u}};
+    if (drops) {
+#pragma unroll
+        for (int i = 0; i < 2; i++) {
+            bits[i][0] = kept[lane / 4 + 8 * i][0] >> pair;
+            bits[i][1] = kept[lane / 4 + 8 * i][1] >> pair;
+        }
+    }
+#pragma unroll
+    for (int j = 0; j < FORWARD_KEYS / 16; j++) {
+        if (j * 16 >= keys)
+            break;
+#pragma unroll
+        for (int n = 2 * j; n < 2 * j + 2; n++)
+#pragma unroll
+            for (int e = 0; e < 4; e++) {
+                const float p = power_of_2(s[n][e] - r.largest[e >> 1]);
+                r.sum[e >> 1] += p;
+                s[n][e] = bits[e >> 1][n / 4] >> (n % 4 * 8 + (e & 1)) & 1 ? p : 0;
+            }
+        uint32_t a[4];
+        as_left<T>(a, s[2 * j], s[2 * j + 1]);
+#pragma unroll
+        for (int n = 0; n < D / 16; n++) {
+            uint32_t b[4];
+            value.right(b, j * 16, n * 16);
+            multiply_add<T>(r.out[2 * n], a, b);
+            multiply_add<T>(r.out[2 * n + 1], a, b + 2);
+        }
+    }
+}
+
+template <typename T, int D>
+__global__ void __launch_bounds__(FORWARD_THREADS, D > 64 ? 2 : 4)
+    attention_kernel(AttentionSizes a, int tiles, const T *qkv, T *y, float *statistics)
+{
+    extern __shared__ __align__(16) unsigned char memory[];
+    ForwardShared<T, D> &shared = *reinterpret_cast<ForwardShared<T, D> *>(memory);
+    const int sequence = blockIdx.x / tiles, head = blockIdx.y, lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+    const int64_t width = (int64_t)a.heads * a.size, stride = 3 * width;
+    const Rows rows = rows_of(a, sequence);
+    const int tile = blockIdx.x % tiles;
+    if (sequence == a.sequences) {
+        clear_rows(y + rows.begin * width + head * a.size, width, tile, rows.count, tiles, a.size);
+        for (int i = tile + threadIdx.x * tiles; statistics && i < rows.count; i += FORWARD_THREADS * tiles)
+            statistics[(rows.begin + i) * a.heads + head] = 0;
+        return;
+    }
+    const int first = tile * QUERIES;
+    if (first >= rows.count)
+        return;
+    const T *key = qkv + rows.begin * stride + width + head * a.size, *value = key + width;
+    const bool drops = a.dropout.threshold > 0;
+    const uint64_t dropout = drops ? dropout_key(a.dropout.run, a.dropout.id) : 0;
+    const Tile<T, D> queries = {shared.query};
+    const int64_t row = rows.begin + first;
+    const int here = rows.count - first < QUERIES ? rows.count - first : QUERIES;
+    uint32_t query[D / 16][4];
+    Running<D> r = {{}, {-INFINITY, -INFINITY}, {}};
+    copy_tile<QUERIES, FORWARD_THREADS>(queries, qkv + row * stride + head * a.size, stride, here, a.size);
+    for (int k = 0, stage = 0; k < rows.count; k += FORWARD_KEYS, stage ^= 1) {
+        const int left = rows.count - k, next = left - FORWARD_KEYS;
+        const Tile<T, D> key_tile = {shared.key[stage]}, value_tile = {shared.value[stage]};
+        if (k == 0) {
+            copy_tile<FORWARD_KEYS, FORWARD_THREADS>(key_tile, key, stride, left, a.size);
+            copy_tile<FORWARD_KEYS, FORWARD_THREADS>(value_tile, value, stride, left, a.size);
+            end_copies();
+        }
+        if (next > 0) {
+            const int64_t from = (int64_t)(k + FORWARD_KEYS) * stride;
+            const Tile<T, D> next_key = {shared.key[stage ^ 1]}, next_value = {shared.value[stage ^ 1]};
+            copy_tile<FORWARD_KEYS, FORWARD_THREADS>(next_key, key + from, stride, next, a.size);
+            copy_tile<FORWARD_KEYS, FORWARD_THREADS>(next_value, value + from, stride, next, a.size);
+            end_copies();
+        }
+        if (drops)
+            draw<QUERIES, FORWARD_KEYS, FORWARD_THREADS>(shared.kept, dropout, a, row, here, head, k, left);
+        if (next > 0)
+            wait_for_copies<1>();
+        else
+            wait_for_copies<0>();
+        __syncthreads();
+        if (warp * 16 < here) {
+            if (k == 0) {
+#pragma unroll
+                for (int d = 0; d < D / 16; d++)
+                    queries.left(query[d], warp * 16, d * 16);
+            }
+            add_keys(r, query, key_tile, value_tile, left, a.scale * LOG2_E, shared.kept + warp * 16, drops);
+        }
+        if (next > 0)
+            __syncthreads();
+    }
+    if (warp * 16 >= here)
+        return;
+    float factor[2];
+#pragma unroll
+    for (int i = 0; i < 2; i++) {
+        r.sum[i] += __shfl_xor_sync(0xffffffffu, r.sum[i], 1);
+        r.sum[i] += __shfl_xor_sync(0xffffffffu, r.sum[i], 2);
+        factor[i] = a.dropout.scale / r.sum[i];
+        const int q = warp * 16 + lane / 4 + 8 * i;
+        if (statistics && lane % 4 == 0 && q < here)
+            statistics[(row + q) * a.heads + head] = (r.largest[i] + log2f(r.sum[i])) * LN_2;
+    }
+    store_rows<D>(y + (row + warp * 16) * width + head * a.size, width, here - warp * 16, a.size, r.out, factor,
+                  shared.query + warp * 16 * Tile<T, D>::STRIDE);
+}
+
+/* ---- backward ---- */
+
+template <typename T, int D> struct BackwardShared {
+    T key[tile_elements<KEYS, D>()], value[tile_elements<KEYS, D>()];
+    T query[2][tile_elements<QUERIES, D>()], dy[2][tile_elements<QUERIES, D>()];
+    T ds[tile_elements<KEYS, QUERIES>()];
+    uint32_t kept[QUERIES][KEYS / 32];
+    float statistics[QUERIES], delta[QUERIES]; /* statistics: in powers of 2 */
+};
+
+/* delta = the sum of dy * y over a row's numbers of this head: what the softmax's gradient subtracts. */
+template <int D, typename T>
+__device__ __forceinline__ void find_delta(float *delta, const T *y, const T *dy, int64_t width, int rows, int size)
+{
+    constexpr int LANES = D / 8;
+#pragma unroll
+    for (int i = 0; i < QUERIES * LANES; i += THREADS) {
+        const int row = (i + (int)threadIdx.x) / LANES, column = (i + (int)threadIdx.x) % LANES * 8;
+        float sum = 0;
+        if (row < rows && column < size) {
+            const Vec<T, 8> left = load<T, 8>(y + row * width + column), right = load<T, 8>(dy + row * width + column);
+#pragma unroll
+            for (int k = 0; k < 8; k++)
+                sum += to_float(left.v[k]) * to_float(right.v[k]);
+        }
+#pragma unroll
+        for (int offset = LANES / 2; offset > 0; offset >>= 1)
+            sum += __shfl_xor_sync(0xffffffffu, sum, offset);
+        if (threadIdx.x % LANES == 0)
+            delta[row] = sum;
+    }
+}
+
+/* A warp's 16 keys against a tile of queries: adds to dk and dv, and writes the transposed gradients of scores. */
+template <typename T, int D>
+__device__ __forceinline__ void add_queries(float (&dk)[D / 8][4], float (&dv)[D / 8][4], BackwardShared<T, D> &shared,
+                                            Tile<T, QUERIES> ds, int stage, int queries, int keys,
+                                            const AttentionSizes &a)
+{
+    enum { AT_ONCE = 32 };
+    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, own = warp * 16 + lane / 4;
+    const Tile<T, D> key = {shared.key}, value = {shared.value};
+    const Tile<T, D> query = {shared.query[stage]}, dy = {shared.dy[stage]};
+    const bool there[2] = {own < keys, own + 8 < keys};
+    const float scale = a.scale * LOG2_E;
+#pragma unroll 1
+    for (int first = 0; first < QUERIES && first < queries; first += AT_ONCE) {
+        float s[AT_ONCE / 8][4] = {}, dp[AT_ONCE / 8][4] = {};
+#pragma unroll
+        for (int d = 0; d < D / 16; d++) {
+            uint32_t left[4], right[4];
+            key.left(left, warp * 16, d * 16);
+#pragma unroll
+            for (int n = 0; n < AT_ONCE / 16; n++) {
+                query.right_transposed(right, first + n * 16, d * 16);
+                multiply_add<T>(s[2 * n], left, right);
+                multiply_add<T>(s[2 * n + 1], left, right + 2);
+            }
+            value.left(left, warp * 16, d * 16);
+#pragma unroll
+            for (int n = 0; n < AT_ONCE / 16; n++) {
+                dy.right_transposed(right, first + n * 16, d * 16);
+                multiply_add<T>(dp[2 * n], left, right);
+                multiply_add<T>(dp[2 * n + 1], left, right + 2);
+            }
+        }
+        /* s becomes the probabilities with dropout, dp the gradients of scores. */
+#pragma unroll
+        for (int n = 0; n < AT_ONCE / 8; n++)
+#pragma unroll
+            for (int e = 0; e < 2; e++) {
+                const int q = first + n * 8 + lane % 4 * 2 + e;
+                const float statistics = shared.statistics[q], delta = shared.delta[q];
+                const uint32_t bits =
+                    a.dropout.threshold > 0 ? shared.kept[q][warp / 2] >> (warp % 2 * 16 + lane / 4) : ~0u;
+#pragma unroll
+                for (int i = 0; i < 2; i++) {
+                    const float p = there[i] ? power_of_2(s[n][2 * i + e] * scale - statistics) : 0;
+                    const float kept = bits >> (8 * i) & 1 ? a.dropout.scale : 0;
+                    s[n][2 * i + e] = p * kept;
+                    dp[n][2 * i + e] = p * (dp[n][2 * i + e] * kept - delta);
+                }
+            }
+#pragma unroll
+        for (int n = 0; n < AT_ONCE / 16; n++) {
+            uint32_t left[4], right[4];
+            as_left<T>(left, s[2 * n], s[2 * n + 1]);
+#pragma unroll
+            for (int d = 0; d < D / 16; d++) {
+                dy.right(right, first + n * 16, d * 16);
+                multiply_add<T>(dv[2 * d], left, right);
+                multiply_add<T>(dv[2 * d + 1], left, right + 2);
+            }
+            as_left<T>(left, dp[2 * n], dp[2 * n + 1]);
+#pragma unroll
+            for (int part = 0; part < 4; part++) /* rows own, own + 8, own, own + 8 */
+                *reinterpret_cast<uint32_t *>(ds.data + (own + part % 2 * 8) * Tile<T, QUERIES>::STRIDE + first +
+                                              n * 16 + part / 2 * 8 + lane % 4 * 2) = left[part];
+#pragma unroll
+            for (int d = 0; d < D / 16; d++) {
+                query.right(right, first + n * 16, d * 16);
+                multiply_add<T>(dk[2 * d], left, right);
+                multiply_add<T>(dk[2 * d + 1], left, right + 2);
+            }
+        }
+    }
+}
+
+/* A warp's share of a tile of dq, 16 queries and half of the columns: adds those of `sums` (f32, rows of `width`) if
+ * there are tiles of keys before this one, and leaves them there if there are more. */
+template <typename T, int D>
+__device__ __forceinline__ void find_dq(BackwardShared<T, D> &shared, Tile<T, QUERIES> ds, int queries, int keys,
+                                        const AttentionSizes &a, T *dq, int64_t stride, float *sums, int64_t width,
+                                        bool add, bool more)
+{
+    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, own = warp % 4 * 16, half = warp / 4 * (D / 2);
+    if (own >= queries)
+        return;
+    const Tile<T, D> key = {shared.key};
+    float c[D / 16][4] = {};
+#pragma unroll 4
+    for (int k = 0; k < KEYS && k < keys; k += 16) {
+        uint32_t left[4], right[4];
+        ds.left_transposed(left, k, own);
+#pragma unroll
+        for (int d = 0; d < D / 32; d++) {
+            key.right(right, k, half + d * 16);
+            multiply_add<T>(c[2 * d], left, right);
+            multiply_add<T>(c[2 * d + 1], left, right + 2);
+        }
+    }
+#pragma unroll
+    for (int i = 0; i < 2; i++) {
+        const int q = own + lane / 4 + 8 * i;
+#pragma unroll
+        for (int n = 0; n < D / 16; n++) {
+            const int column = half + n * 8 + lane % 4 * 2;
+            if (q >= queries || column >= a.size)
+                continue;
+            float2 sum = {c[n][2 * i], c[n][2 * i + 1]};
+            float2 *kept = reinterpret_cast<float2 *>(sums + q * width + column);
+            if (add) {
+                const float2 before = *kept;
+                sum = {before.x + sum.x, before.y + sum.y};
+            }
+            if (more)
+                *kept = sum;
+            else
+                *reinterpret_cast<uint32_t *>(dq + q * stride + column) = pack<T>(sum.x * a.scale, sum.y * a.scale);
+        }
+    }
+}
+
+template <typename T, int D>
+__global__ void __launch_bounds__(THREADS, D > 64 ? 1 : 2)
+    attention_grad_kernel(AttentionSizes a, const T *qkv, const T *y, const float *statistics, const T *dy, T *dqkv,
+                          float *dq_sums)
+{
+    extern __shared__ __align__(16) unsigned char memory[];
+    BackwardShared<T, D> &shared = *reinterpret_cast<BackwardShared<T, D> *>(memory);
+    const int sequence = blockIdx.x, head = blockIdx.y, warp = threadIdx.x / 32;
+    const int64_t width = (int64_t)a.heads * a.size, stride = 3 * width;
+    const Rows rows = rows_of(a, sequence);
+    qkv += rows.begin * stride + head * a.size;
+    dqkv += rows.begin * stride + head * a.size;
+    if (sequence == a.sequences) {
+        for (int part = 0; part < 3; part++)
+            clear_rows(dqkv + part * width, stride, 0, rows.count, 1, a.size);
+        return;
+    }
+    y += rows.begin * width + head * a.size;
+    dy += rows.begin * width + head * a.size;
+    statistics += rows.begin * a.heads + head;
+    if (dq_sums)
+        dq_sums += rows.begin * width + head * a.size;
+    const bool drops = a.dropout.threshold > 0;
+    const uint64_t dropout = drops ? dropout_key(a.dropout.run, a.dropout.id) : 0;
+    const Tile<T, D> key = {shared.key}, value = {shared.value};
+    const Tile<T, QUERIES> ds = {shared.ds};
+
+    for (int k = 0; k < rows.count; k += KEYS) {
+        const int keys = rows.count - k;
+        float dk[D / 8][4] = {}, dv[D / 8][4] = {};
+        for (int q = 0, stage = 0; q < rows.count; q += QUERIES, stage ^= 1) {
+            const int queries = rows.count - q, next = queries - QUERIES;
+            if (q == 0) {
+                copy_tile<KEYS, THREADS>(key, qkv + width + k * stride, stride, keys, a.size);
+                copy_tile<KEYS, THREADS>(value, qkv + 2 * width + k * stride, stride, keys, a.size);
+                copy_tile<QUERIES, THREADS>(Tile<T, D>{shared.query[0]}, qkv, stride, queries, a.size);
+                copy_tile<QUERIES, THREADS>(Tile<T, D>{shared.dy[0]}, dy, width, queries, a.size);
+                end_copies();
+            }
+            if (next > 0) {
+                copy_tile<QUERIES, THREADS>(Tile<T, D>{shared.query[stage ^ 1]}, qkv + (q + QUERIES) * stride, stride,
+                                            next, a.size);
+                copy_tile<QUERIES, THREADS>(Tile<T, D>{shared.dy[stage ^ 1]}, dy + (q + QUERIES) * width, width, next,
+                                            a.size);
+                end_copies();
+            }
+            if (threadIdx.x < QUERIES)
+                shared.statistics[threadIdx.x] =
+                    (int)threadIdx.x < queries ? statistics[(int64_t)(q + (int)threadIdx.x) * a.heads] * LOG2_E : 0;
+            find_delta<D>(shared.delta, y + q * width, dy + q * width, width, queries, a.size);
+            if (drops)
+                draw<QUERIES, KEYS, THREADS>(shared.kept, dropout, a, rows.begin + q, queries, head, k, keys);
+            if (next > 0)
+                wait_for_copies<1>();
+            else
+                wait_for_copies<0>();
+            __syncthreads();
+            if (warp * 16 < keys)
+                add_queries(dk, dv, shared, ds, stage, queries, keys, a);
+            __syncthreads();
+            find_dq(shared, ds, queries, keys, a, dqkv + q * stride, stride, dq_sums ? dq_sums + q * width : nullptr,
+                    width, k > 0, keys > KEYS);
+            __syncthreads();
+        }
+        if (warp * 16 < keys) { /* by way of its own rows of keys and values, which are not needed any more */
+            T *to = dqkv + (k + warp * 16) * stride;
+            const float by_scale[2] = {a.scale, a.scale}, by_one[2] = {1, 1};
+            store_rows<D>(to + width, stride, keys - warp * 16, a.size, dk, by_scale,
+                          shared.key + warp * 16 * Tile<T, D>::STRIDE);
+            store_rows<D>(to + 2 * width, stride, keys - warp * 16, a.size, dv, by_one,
+                          shared.value + warp * 16 * Tile<T, D>::STRIDE);
+        }
+        __syncthreads();
+    }
+}
+
+/* ---- launches ---- */
+
+bool uses_tensor_cores(const cuda_attention_shape *a)
+{
+    return a->type != CUDA_TYPE_F32 && a->size % 8 == 0 && a->size <= 128;
+}
+
+AttentionSizes sizes_of(const cuda_attention_shape *a, const int32_t *ends, const cuda_run_values *run)
+{
+    AttentionSizes sizes = {};
+    sizes.ends = ends;
+    sizes.tokens = a->tokens;
+    sizes.sequences = a->sequences;
+    sizes.heads = a->heads;
+    sizes.size = a->size;
+    sizes.scale = (float)(1 / std::sqrt((double)a->size));
+    sizes.dropout.run = run;
+    sizes.dropout.id = a->dropout;
+    sizes.dropout.threshold = a->threshold;
+    sizes.dropout.scale = 1 / (1 - a->probability);
+    return sizes;
+}
+
+/* Calls `f` with a type and a padded size of heads. */
+template <typename F> cudaError_t with_heads(const cuda_attention_shape *a, F f)
+{
+    auto with_size = [&](auto zero) {
+        return a->size <= 32 ? f(zero, Width<32>()) : a->size <= 64 ? f(zero, Width<64>()) : f(zero, Width<128>());
+    };
+    return a->type == CUDA_TYPE_BF16 ? with_size(__nv_bfloat16()) : with_size(__half());
+}
+
+} // namespace
+
+extern "C" {
+
+size_t cuda_attention_scratch_bytes(const cuda_attention_shape *a)
+{
+    if (!uses_tensor_cores(a))
+        return (size_t)a->tokens * (size_t)a->heads * sizeof(float);
+    return a->longest <= KEYS ? 0 : (size_t)a->tokens * (size_t)a->heads * (size_t)a->size * sizeof(float);
+}
+
+cudaError_t cuda_launch_attention(cudaStream_t stream, const cuda_attention_shape *a, const void *qkv,
+                                  const int32_t *ends, void *y, float *statistics, const cuda_run_values *run)
+{
+    const AttentionSizes sizes = sizes_of(a, ends, run);
+    if (!uses_tensor_cores(a))
+        return launch_plain_attention(stream, a->type, a->longest, sizes, qkv, y, statistics);
+    return with_heads(a, [&](auto zero, auto padded) {
+        using T = decltype(zero);
+        constexpr int D = decltype(padded)::value;
+        using Shared = ForwardShared<T, D>;
+        const int tiles = (int)ceil_div(a->longest, QUERIES);
+        const dim3 blocks((unsigned)(a->sequences + 1) * (unsigned)tiles, (unsigned)a->heads);
+        cudaError_t error = allow_shared<Shared>(attention_kernel<T, D>);
+        if (error != cudaSuccess)
+            return error;
+        attention_kernel<T, D>
+            <<<blocks, FORWARD_THREADS, sizeof(Shared), stream>>>(sizes, tiles, (const T *)qkv, (T *)y, statistics);
+        return cudaGetLastError();
+    });
+}
+
+cudaError_t cuda_launch_attention_grad(cudaStream_t stream, const cuda_attention_shape *a, const void *qkv,
+                                       const int32_t *ends, const void *y, const float *statistics, const void *dy,
+                                       void *dqkv, float *scratch, const cuda_run_values *run)
+{
+    const AttentionSizes sizes = sizes_of(a, ends, run);
+    if (!uses_tensor_cores(a))
+        return launch_plain_attention_grad(stream, a->type, a->longest, sizes, qkv, y, statistics, dy, dqkv, scratch);
+    return with_heads(a, [&](auto zero, auto padded) {
+        using T = decltype(zero);
+        constexpr int D = decltype(padded)::value;
+        using Shared = BackwardShared<T, D>;
+        const dim3 blocks((unsigned)a->sequences + 1, (unsigned)a->heads);
+        cudaError_t error = allow_shared<Shared>(attention_grad_kernel<T, D>);
+        if (error != cudaSuccess)
+            return error;
+        attention_grad_kernel<T, D><<<blocks, THREADS, sizeof(Shared), stream>>>(
+            sizes, (const T *)qkv, (const T *)y, statistics, (const T *)dy, (T *)dqkv, scratch);
+        return cudaGetLastError();
+    });
+}
+
+} // extern "C"

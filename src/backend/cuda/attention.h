@@ -1,0 +1,34 @@
+/* The launchers of attention (attention.cu); see attention in graph/ops.h. */
+#ifndef FTH_BACKEND_CUDA_ATTENTION_H
+#define FTH_BACKEND_CUDA_ATTENTION_H
+
+#include "backend/cuda/kernels.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct cuda_attention_shape {
+    cuda_type type;
+    int64_t tokens; /* rows of qkv */
+    int sequences, heads;
+    int size;                    /* numbers of a head, at most CUDA_LARGEST_HEAD */
+    int longest;                 /* no sequence has more tokens */
+    float probability;           /* of dropout; 0: none */
+    uint32_t dropout, threshold; /* its id; fth_attention_threshold() */
+} cuda_attention_shape;
+enum { CUDA_LARGEST_HEAD = 256 };
+
+/* statistics: may be NULL. Rows of no sequence become zero. */
+cudaError_t cuda_launch_attention(cudaStream_t stream, const cuda_attention_shape *a, const void *qkv,
+                                  const int32_t *ends, void *y, float *statistics, const cuda_run_values *run);
+/* scratch: cuda_attention_scratch_bytes(), perhaps none. */
+cudaError_t cuda_launch_attention_grad(cudaStream_t stream, const cuda_attention_shape *a, const void *qkv,
+                                       const int32_t *ends, const void *y, const float *statistics, const void *dy,
+                                       void *dqkv, float *scratch, const cuda_run_values *run);
+size_t cuda_attention_scratch_bytes(const cuda_attention_shape *a);
+
+#ifdef __cplusplus
+}
+#endif
+#endif
