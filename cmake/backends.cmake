@@ -8,7 +8,7 @@ target_link_libraries(fth_backend_plain PUBLIC fth_backend)
 
 file(GLOB cpu_sources CONFIGURE_DEPENDS src/backend/cpu/*.c)
 add_library(fth_backend_cpu STATIC ${cpu_sources})
-target_link_libraries(fth_backend_cpu PUBLIC fth_backend_plain ${DNNL_LIBRARY})
+target_link_libraries(fth_backend_cpu PUBLIC fth_backend_portable ${DNNL_LIBRARY}) # loops that both have
 
 # Its loops are compiled once for each level of vector instructions, and chosen when it is opened.
 file(GLOB portable_sources CONFIGURE_DEPENDS src/backend/portable/*.c)

@@ -65,8 +65,6 @@ static fth_status check_precision(fth_device *device, fth_precision precision)
     ROW(qkv_linear)                                                                                                    \
     ROW(qkv_linear_grad_input)                                                                                         \
     ROW(qkv_linear_grad_weights)                                                                                       \
-    ROW(attention)                                                                                                     \
-    ROW(attention_grad)                                                                                                \
     ROW(first_tokens)                                                                                                  \
     ROW(first_tokens_grad)                                                                                             \
     ROW(matrix_product)                                                                                                \

@@ -92,6 +92,8 @@ void portable_sum_columns(const portable_level *level, const float *x, int64_t r
     ROW(relu_grad)                                                                                                     \
     ROW(add)                                                                                                           \
     ROW(dropout)                                                                                                       \
+    ROW(attention)                                                                                                     \
+    ROW(attention_grad)                                                                                                \
     ROW(max_pool)                                                                                                      \
     ROW(max_pool_grad)                                                                                                 \
     ROW(reshape)

@@ -5,6 +5,7 @@
 
 #include "backend/portable/level/elementwise.h"
 
+#include "backend/portable/level/attention.h"
 #include "backend/portable/level/batch_norm.h"
 #include "backend/portable/level/pool.h"
 #include "backend/portable/level/winograd.h"
@@ -26,6 +27,9 @@ const portable_level TABLE_OF_LEVEL(LEVEL) = {
     .relu_gradient = relu_gradient,
     .add = add,
     .drop = drop,
+    .attend = attend,
+    .attend_gradient = attend_gradient,
+    .attention_floats = attention_floats,
     .max_pool = max_pool,
     .max_pool_gradient = max_pool_gradient,
     .winograd_input = winograd_input,

@@ -45,6 +45,23 @@ typedef struct portable_pool {
     int kernel[2], stride[2], padding[2];
 } portable_pool;
 
+/* One head of one sequence of a packed batch (ops.h). Rows of queries, keys, values and their gradients are `stride` elements
+ * apart, those of y and dy `y_stride`; elements are f32 or bf16. Gradients may take the place of queries, keys and values. */
+typedef struct portable_head {
+    int64_t length, size; /* tokens, features */
+    bool bf16;
+    int64_t stride, y_stride;
+    const void *query, *key, *value, *dy;
+    void *y, *dquery, *dkey, *dvalue;
+    float *statistics; /* `heads` apart */
+    int head, heads;
+    bool drops;
+    fth_random_key random;
+    uint64_t first_token; /* of the sequence, in the whole batch */
+    uint32_t threshold;
+    float kept; /* what kept probabilities are multiplied with */
+} portable_head;
+
 typedef struct portable_level {
     const char *name;
     int64_t lanes, panel_columns; /* floats in a vector and in a panel of a product */
@@ -65,6 +82,12 @@ typedef struct portable_level {
     /* Of elements that are numbered from `first` on in the whole batch. */
     void (*drop)(const float *x, float *y, int64_t count, uint64_t first, fth_random_key key, uint32_t threshold,
                  float scale);
+
+    /* query, key, value -> y, statistics; and query, key, value, statistics, dy -> dquery, dkey, dvalue. `scratch` is of
+     * attention_floats(), aligned to 8 bytes. */
+    void (*attend)(const portable_head *head, float *scratch);
+    void (*attend_gradient)(const portable_head *head, float *scratch);
+    int64_t (*attention_floats)(int64_t length, int64_t size, bool gradient);
 
     void (*max_pool)(const portable_pool *pool, const float *x, float *y, int32_t *where);
     void (*max_pool_gradient)(const portable_pool *pool, const float *dy, const int32_t *where, float *dx);

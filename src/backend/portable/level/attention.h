@@ -1,0 +1,357 @@
+/* Attention of one head of one sequence.
+ *
+ * Queries, keys and values are first gathered into scratch as f32, keys and values turned around as well where a product
+ * needs it. Then queries are taken a block at a time: their scores with all keys, the exponentials, and the products with
+ * the values; so there is never more than one block of scores. */
+#include <math.h>
+
+#include "backend/portable/level/level.h"
+#include "backend/portable/level/vector.h"
+#include "graph/ops.h"
+
+/* A multiple of the rows that a product takes at a time. */
+enum { QUERY_BLOCK = 48 };
+
+/* ---- rows of f32 or bf16 ---- */
+
+typedef uint16_t halves __attribute__((vector_size(VECTOR_BYTES / 2)));
+typedef uint32_t unsigned_vector __attribute__((vector_size(VECTOR_BYTES)));
+typedef halves unaligned_halves __attribute__((aligned(2), may_alias));
+
+INLINE vector widen(halves bf16)
+{
+    return (vector)(__builtin_convertvector(bf16, unsigned_vector) << 16);
+}
+
+/* To the nearest, ties to even; NaN stays NaN. */
+INLINE halves narrow(vector v)
+{
+    const unsigned_vector bits = (unsigned_vector)v;
+    const unsigned_vector rounded = (bits + 0x7fff + (bits >> 16 & 1)) >> 16;
+    const unsigned_vector is_nan = (unsigned_vector)(v != v);
+    return __builtin_convertvector((is_nan & 0x7fc0) | (~is_nan & rounded), halves);
+}
+
+INLINE vector load_either(const void *from, int64_t at, int64_t count, bool bf16)
+{
+    halves part = {0};
+    if (!bf16)
+        return load_part((const float *)from + at, count);
+    if (count >= LANES)
+        return widen(*(const unaligned_halves *)((const uint16_t *)from + at));
+    memcpy(&part, (const uint16_t *)from + at, (size_t)count * sizeof(uint16_t));
+    return widen(part);
+}
+
+INLINE void store_either(void *to, int64_t at, vector v, int64_t count, bool bf16)
+{
+    if (!bf16) {
+        store_part((float *)to + at, v, count);
+        return;
+    }
+    const halves part = narrow(v);
+    memcpy((uint16_t *)to + at, &part, (size_t)(count < LANES ? count : LANES) * sizeof(uint16_t));
+}
+
+/* `count` rows of `size` as rows of f32 that are `step` apart, filled up with zeros to whole vectors. */
+static void gather_rows(const void *from, int64_t stride, int64_t count, int64_t size, bool bf16, float *to,
+                        int64_t step)
+{
+    for (int64_t r = 0; r < count; r++)
+        for (int64_t f = 0; f < size; f += LANES)
+            store(to + r * step + f, load_either(from, r * stride + f, size - f, bf16));
+}
+
+static void scatter_rows(const float *from, int64_t step, int64_t count, int64_t size, bool bf16, void *to,
+                         int64_t stride)
+{
+    for (int64_t r = 0; r < count; r++)
+        for (int64_t f = 0; f < size; f += LANES)
+            store_either(to, r * stride + f, load(from + r * step + f), size - f, bf16);
+}
+
+/* Exchanges rows and columns: at each distance, the numbers whose row and column differ in that bit. */
+INLINE void turn_square(vector rows[LANES])
+{
+#pragma GCC unroll 4
+    for (int distance = 1; distance < LANES; distance *= 2) {
+        vector_mask low, high;
+#pragma GCC unroll 16
+        for (int i = 0; i < LANES; i++) {
+            low[i] = i & distance ? LANES + (i ^ distance) : i;
+            high[i] = i & distance ? LANES + i : i | distance;
+        }
+#pragma GCC unroll 16
+        for (int i = 0; i < LANES; i++) {
+            if (i & distance)
+                continue;
+            const vector a = rows[i], b = rows[i | distance];
+            rows[i] = __builtin_shuffle(a, b, low);
+            rows[i | distance] = __builtin_shuffle(a, b, high);
+        }
+    }
+}
+
+/* to[f][r] = from[r][f]; `from` has whole vectors in each row, and `to` room for them. */
+static void turn(const float *from, int64_t from_step, int64_t rows, int64_t size, float *to, int64_t to_step)
+{
+    for (int64_t r = 0; r < rows; r += LANES)
+        for (int64_t f = 0; f < size; f += LANES) {
+            vector square[LANES];
+#pragma GCC unroll 16
+            for (int i = 0; i < LANES; i++)
+                square[i] = r + i < rows ? load(from + (r + i) * from_step + f) : (vector){0};
+            turn_square(square);
+#pragma GCC unroll 16
+            for (int i = 0; i < LANES; i++)
+                store(to + (f + i) * to_step + r, square[i]);
+        }
+}
+
+/* c (rows, columns) = [c +] a b; element (r, k) of a is at r * a_row + k * a_step. */
+static void product(const float *a, int64_t a_row, int64_t a_step, const float *b, int64_t b_step, float *c,
+                    int64_t c_step, int64_t rows, int64_t columns, int64_t depth, bool accumulate)
+{
+    const portable_segment all = {0, depth};
+    multiply(&(portable_product){.rows = rows,
+                                 .columns = columns,
+                                 .a = a,
+                                 .a_rows = {rows, 0, a_row},
+                                 .a_step = a_step,
+                                 .segments = &all,
+                                 .segment_count = 1,
+                                 .b = b,
+                                 .b_step = b_step,
+                                 .b_panel = PANEL_COLUMNS,
+                                 .c = c,
+                                 .c_rows = {rows, 0, c_step},
+                                 .accumulate = accumulate});
+}
+
+/* ---- the exponentials ---- */
+
+static const float log2_e = 1.44269504f;
+
+/* 2^x for x up to 127; 0 below -126. The polynomial is that of Cephes' exp2f: within 2e-7. */
+INLINE vector power_of_2(vector x)
+{
+    const float magic = 0x1.8p23f; /* a sum with it is rounded to an integer, which its low bits then are */
+    const vector shifted = x + magic;
+    const vector fraction = x - (shifted - magic);
+    const vector whole = (vector)(((vector_mask)shifted << 23) + 0x3f800000);
+    vector sum = (vector){0} + 1.535336188e-4f;
+    sum = sum * fraction + 1.339887440e-3f;
+    sum = sum * fraction + 9.618437357e-3f;
+    sum = sum * fraction + 5.550332471e-2f;
+    sum = sum * fraction + 2.402264791e-1f;
+    sum = sum * fraction + 6.931472029e-1f;
+    sum = sum * fraction + 1;
+    return (vector)(~(x < -126) & (vector_mask)(sum * whole));
+}
+
+/* Bits of dropout for all keys of one query: 16 each. */
+static void draw_row(const portable_head *a, int64_t query, uint64_t *draws)
+{
+    for (int key = 0; key < (int)a->length; key += 4)
+        draws[key / 4] = fth_attention_draw(a->random, a->first_token + (uint64_t)query, a->heads, a->head, key);
+}
+
+/* What probabilities from `key` on are multiplied with: 1 where they are kept, else 0. */
+INLINE vector kept_from(const uint64_t *draws, int64_t key, uint32_t threshold)
+{
+    const halves bits = *(const unaligned_halves *)((const char *)draws + 2 * key);
+    const vector_mask keep = __builtin_convertvector(bits, unsigned_vector) >= threshold;
+    return (vector)(keep & (vector_mask)((vector){0} + 1));
+}
+
+INLINE vector larger(vector a, vector b)
+{
+    return select(a > b, a, b);
+}
+
+INLINE float largest_lane(vector v)
+{
+    float largest = v[0];
+    for (int i = 1; i < LANES; i++)
+        largest = v[i] > largest ? v[i] : largest;
+    return largest;
+}
+
+INLINE int64_t whole_vectors(int64_t count)
+{
+    return (count + LANES - 1) / LANES * LANES;
+}
+
+/* What is behind the keys up to a whole vector gets the probability 0. */
+INLINE void end_scores(float *scores, int64_t length, float value)
+{
+    for (int64_t j = length; j < whole_vectors(length); j++)
+        scores[j] = value;
+}
+
+/* ---- scratch ---- */
+
+/* Places in it, in floats; `step` is the distance of rows of features, and `wide` that of rows of scores, which is no power
+ * of two, as the caches would have room for few of those. */
+typedef struct attention_scratch {
+    int64_t step, wide;
+    float *query, *key, *value, *dy;  /* (length, step) */
+    float *turned_key, *turned_value; /* (step, wide) */
+    float *dkey, *dvalue;             /* (length, step) */
+    float *scores, *slopes;           /* (QUERY_BLOCK, wide) */
+    float *result;                    /* (QUERY_BLOCK, step) */
+    float *row;                       /* (wide) */
+    uint64_t *draws;                  /* (wide / 4) */
+} attention_scratch;
+
+static int64_t part_scratch(int64_t length, int64_t size, bool gradient, float *at, attention_scratch *s)
+{
+    const int64_t step = whole_vectors(size), wide = whole_vectors(length) + LANES;
+    const struct {
+        float **place;
+        int64_t floats;
+        bool of_gradient;
+    } parts[] = {
+        {&s->query, length * step, false},
+        {&s->key, length * step, false},
+        {&s->value, length * step, false},
+        {&s->turned_key, step * wide, false},
+        {&s->scores, QUERY_BLOCK * wide, false},
+        {&s->result, QUERY_BLOCK * step, false},
+        {&s->row, wide, false},
+        {&s->dy, length * step, true},
+        {&s->turned_value, step * wide, true},
+        {&s->dkey, length * step, true},
+        {&s->dvalue, length * step, true},
+        {&s->slopes, QUERY_BLOCK * wide, true},
+    };
+    int64_t end = 0;
+    s->step = step;
+    s->wide = wide;
+    s->draws = (uint64_t *)at;
+    end += wide / 2;
+    for (size_t i = 0; i < sizeof parts / sizeof parts[0]; i++) {
+        if (parts[i].of_gradient && !gradient)
+            continue;
+        *parts[i].place = at ? at + end : NULL;
+        end += parts[i].floats;
+    }
+    return end;
+}
+
+static int64_t attention_floats(int64_t length, int64_t size, bool gradient)
+{
+    attention_scratch s;
+    return part_scratch(length, size, gradient, NULL, &s);
+}
+
+/* ---- forward ---- */
+
+/* Turns the scores of one query into exponentials, of which dropout has left out some; gives the factor that is left to
+ * multiply them with, and the logarithm of their sum. */
+static float soften_row(const portable_head *a, int64_t query, float scale, float *scores, uint64_t *draws,
+                        float *logarithm)
+{
+    vector most = (vector){0} - INFINITY, total = {0};
+    end_scores(scores, a->length, -INFINITY);
+    for (int64_t j = 0; j < a->length; j += LANES)
+        most = larger(load(scores + j), most);
+    const float largest = largest_lane(most);
+    for (int64_t j = 0; j < a->length; j += LANES) {
+        const vector p = power_of_2((load(scores + j) - largest) * (scale * log2_e));
+        total += p;
+        store(scores + j, p);
+    }
+    const float sum = sum_lanes(total);
+    *logarithm = largest * scale + logf(sum);
+    if (!a->drops)
+        return 1 / sum;
+    draw_row(a, query, draws);
+    for (int64_t j = 0; j < a->length; j += LANES)
+        store(scores + j, load(scores + j) * kept_from(draws, j, a->threshold));
+    return a->kept / sum;
+}
+
+static void attend(const portable_head *a, float *scratch)
+{
+    const float scale = 1 / sqrtf((float)a->size);
+    attention_scratch s;
+    part_scratch(a->length, a->size, false, scratch, &s);
+    gather_rows(a->query, a->stride, a->length, a->size, a->bf16, s.query, s.step);
+    gather_rows(a->key, a->stride, a->length, a->size, a->bf16, s.key, s.step);
+    gather_rows(a->value, a->stride, a->length, a->size, a->bf16, s.value, s.step);
+    turn(s.key, s.step, a->length, a->size, s.turned_key, s.wide);
+    for (int64_t begin = 0; begin < a->length; begin += QUERY_BLOCK) {
+        const int64_t rows = a->length - begin < QUERY_BLOCK ? a->length - begin : QUERY_BLOCK;
+        float factors[QUERY_BLOCK];
+        product(s.query + begin * s.step, s.step, 1, s.turned_key, s.wide, s.scores, s.wide, rows, a->length, a->size,
+                false);
+        for (int64_t r = 0; r < rows; r++)
+            factors[r] =
+                soften_row(a, begin + r, scale, s.scores + r * s.wide, s.draws, a->statistics + (begin + r) * a->heads);
+        product(s.scores, s.wide, 1, s.value, s.step, s.result, s.step, rows, a->size, a->length, false);
+        for (int64_t r = 0; r < rows; r++)
+            for (int64_t f = 0; f < a->size; f += LANES)
+                store_either(a->y, (begin + r) * a->y_stride + f, load(s.result + r * s.step + f) * factors[r],
+                             a->size - f, a->bf16);
+    }
+}
+
+/* ---- gradient ---- */
+
+/* scores -> probabilities behind dropout, slopes (gradients of those) -> gradients of the scores. */
+static void differentiate_row(const portable_head *a, int64_t query, float scale, float *scores, float *slopes,
+                              float *row, uint64_t *draws)
+{
+    const float offset = a->statistics[query * a->heads] * log2_e;
+    vector sums = {0};
+    end_scores(scores, a->length, -INFINITY);
+    end_scores(slopes, a->length, 0);
+    if (a->drops)
+        draw_row(a, query, draws);
+    for (int64_t j = 0; j < a->length; j += LANES) {
+        const vector p = power_of_2(load(scores + j) * (scale * log2_e) - offset);
+        vector slope = load(slopes + j), dropped = p;
+        if (a->drops) {
+            const vector factor = kept_from(draws, j, a->threshold) * a->kept;
+            slope *= factor;
+            dropped *= factor;
+        }
+        sums += p * slope;
+        store(row + j, p);
+        store(scores + j, dropped);
+        store(slopes + j, slope);
+    }
+    const float shared = sum_lanes(sums);
+    for (int64_t j = 0; j < a->length; j += LANES)
+        store(slopes + j, load(row + j) * (load(slopes + j) - shared) * scale);
+}
+
+static void attend_gradient(const portable_head *a, float *scratch)
+{
+    const float scale = 1 / sqrtf((float)a->size);
+    const int64_t length = a->length, size = a->size;
+    attention_scratch s;
+    part_scratch(length, size, true, scratch, &s);
+    gather_rows(a->query, a->stride, length, size, a->bf16, s.query, s.step);
+    gather_rows(a->key, a->stride, length, size, a->bf16, s.key, s.step);
+    gather_rows(a->value, a->stride, length, size, a->bf16, s.value, s.step);
+    gather_rows(a->dy, a->y_stride, length, size, a->bf16, s.dy, s.step);
+    turn(s.key, s.step, length, size, s.turned_key, s.wide);
+    turn(s.value, s.step, length, size, s.turned_value, s.wide);
+    for (int64_t begin = 0; begin < length; begin += QUERY_BLOCK) {
+        const int64_t rows = length - begin < QUERY_BLOCK ? length - begin : QUERY_BLOCK;
+        const float *query = s.query + begin * s.step, *dy = s.dy + begin * s.step;
+        product(query, s.step, 1, s.turned_key, s.wide, s.scores, s.wide, rows, length, size, false);
+        product(dy, s.step, 1, s.turned_value, s.wide, s.slopes, s.wide, rows, length, size, false);
+        for (int64_t r = 0; r < rows; r++)
+            differentiate_row(a, begin + r, scale, s.scores + r * s.wide, s.slopes + r * s.wide, s.row, s.draws);
+        product(s.slopes, s.wide, 1, s.key, s.step, s.result, s.step, rows, size, length, false);
+        scatter_rows(s.result, s.step, rows, size, a->bf16, (char *)a->dquery + begin * a->stride * (a->bf16 ? 2 : 4),
+                     a->stride);
+        product(s.slopes, 1, s.wide, query, s.step, s.dkey, s.step, length, size, rows, begin > 0);
+        product(s.scores, 1, s.wide, dy, s.step, s.dvalue, s.step, length, size, rows, begin > 0);
+    }
+    scatter_rows(s.dkey, s.step, length, size, a->bf16, a->dkey, a->stride);
+    scatter_rows(s.dvalue, s.step, length, size, a->bf16, a->dvalue, a->stride);
+}
