@@ -333,6 +333,8 @@ static const text_case cases[] = {
 
     {"first tokens", .build = build_first_tokens, LENGTHS(3, 1, 5, 1), .room = 2, .features = 9},
     {"encoder", .build = build_encoder, LENGTHS(6, 11), .room = 5, .features = 32, .heads = 2, .probability = 0.1f},
+    /* 48 rows of 64 features are what matrix units take in whole tiles, three high. */
+    {"encoder of whole tiles", .build = build_encoder, LENGTHS(20, 13, 8), .room = 7, .features = 64, .heads = 2},
     {"encoder of 12 sequences", .build = build_encoder, LENGTHS(20, 31, 5, 40, 28, 2, 1, 64, 33, 48, 21, 12),
      .room = 15, .features = 64, .heads = 1, .probability = 0.1f},
 

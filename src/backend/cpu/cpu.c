@@ -9,6 +9,7 @@
 #include <string.h>
 #include <sys/mman.h>
 
+#include "backend/cpu/amx.h"
 #include "backend/cpu/cpu_internal.h"
 
 static const char *isa_name(dnnl_cpu_isa_t isa)
@@ -31,8 +32,14 @@ static const char *isa_name(dnnl_cpu_isa_t isa)
     return "generic";
 }
 
+/* Instructions that the user forbids oneDNN are not for own kernels either. */
+static bool user_chose_isa(void)
+{
+    return getenv("ONEDNN_MAX_CPU_ISA") || getenv("DNNL_MAX_CPU_ISA");
+}
+
 /* Some virtual machines announce AMX but hide the CPUID leaf that describes its tiles. oneDNN reads the number of tiles
- * from there, configures none, and dies of an illegal instruction: keep it off AMX. Must come before any other call of
+ * from there, configures none, and dies of an illegal instruction: keep it off AMX, which our own kernels (amx.h) still use. Must come before any other call of
  * oneDNN, which fixes the instruction set. */
 static void avoid_incomplete_amx(void)
 {
@@ -43,8 +50,8 @@ static void avoid_incomplete_amx(void)
         return;
     if (__get_cpuid_count(TILES, 0, &a, &b, &c, &d) && a > 0)
         return;
-    if (getenv("ONEDNN_MAX_CPU_ISA") || getenv("DNNL_MAX_CPU_ISA"))
-        return; /* the user's choice */
+    if (user_chose_isa())
+        return;
     dnnl_set_max_cpu_isa(dnnl_cpu_isa_avx512_core_bf16);
 #endif
 }
@@ -76,9 +83,11 @@ static fth_status open_device(const fth_device_options *options, fth_device **de
     CPU_TRY(dnnl_stream_create(&cpu->stream, cpu->engine, dnnl_stream_default_flags));
     dnnl_cpu_isa_t isa = dnnl_get_effective_cpu_isa();
     cpu->bf16 = (isa & dnnl_cpu_isa_avx512_core) == dnnl_cpu_isa_avx512_core;
+    cpu->amx = cpu->bf16 && !user_chose_isa() && amx_is_supported();
     const dnnl_version_t *version = dnnl_version();
-    snprintf(cpu->base.description, sizeof cpu->base.description, "CPU, oneDNN %d.%d.%d, %s, %s", version->major,
-             version->minor, version->patch, isa_name(isa), FTH_COUNTED(cpu->base.threads, "thread"));
+    snprintf(cpu->base.description, sizeof cpu->base.description, "CPU, oneDNN %d.%d.%d, %s%s, %s", version->major,
+             version->minor, version->patch, isa_name(isa), cpu->amx ? ", AMX" : "",
+             FTH_COUNTED(cpu->base.threads, "thread"));
     *device = &cpu->base;
     cpu = NULL;
 out:

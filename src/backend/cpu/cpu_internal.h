@@ -16,6 +16,7 @@ typedef struct cpu_device {
     dnnl_engine_t engine;
     dnnl_stream_t stream;
     bool bf16;
+    bool amx; /* own kernels may use it */
 } cpu_device;
 
 static inline cpu_device *cpu_device_of(const fth_plan *plan)
