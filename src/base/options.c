@@ -104,7 +104,7 @@ static void format_subject(const fth_option *option, const char *where, char *su
 
 static fth_status fail_range(const fth_option *option, const char *subject, const char *text)
 {
-    bool whole = option->type == FTH_OPTION_INTEGER; /* all digits, however many */
+    bool whole = option->type == FTH_OPTION_INTEGER || option->type == FTH_OPTION_AMOUNT; /* all digits, however many */
     char least[400], most[400];
     snprintf(least, sizeof least, whole ? "%.0f" : "%.15g", option->minimum);
     snprintf(most, sizeof most, whole ? "%.0f" : "%.15g", option->maximum);
@@ -149,6 +149,25 @@ static fth_status set_number(const fth_option *option, double *value, const char
     if (!in_range(option, number))
         return fail_range(option, subject, text);
     *value = number;
+    return FTH_OK;
+}
+
+int64_t fth_amount_count(fth_amount amount, int64_t all)
+{
+    return amount.share > 0 ? (int64_t)ceil(amount.share * (double)all - 1e-9) : amount.count;
+}
+
+static fth_status set_amount(const fth_option *option, fth_amount *value, const char *text, const char *subject)
+{
+    char *end = NULL;
+    const double percent = strtod(text, &end);
+    if (end == text || strcmp(end, "%") != 0 || strspn(text, "0123456789.") != strlen(text) - 1) {
+        *value = (fth_amount){0};
+        return set_integer(option, &value->count, text, subject);
+    }
+    if (!(percent >= 0 && percent <= 100))
+        return fth_fail(FTH_INVALID, "%s must be between 0%% and 100%%, not %.80s", subject, text);
+    *value = (fth_amount){.share = percent / 100};
     return FTH_OK;
 }
 
@@ -268,6 +287,7 @@ static fth_status set_value(const fth_option *option, void *values, const char *
     case FTH_OPTION_INTEGER: return set_integer(option, place, text, subject);
     case FTH_OPTION_NUMBER: return set_number(option, place, text, subject);
     case FTH_OPTION_DURATION: return set_duration(option, place, text, subject);
+    case FTH_OPTION_AMOUNT: return set_amount(option, place, text, subject);
     case FTH_OPTION_SWITCH:
         if (!fth_options_parse_switch(text, place))
             return fth_fail(FTH_INVALID, "%s must be yes or no, not '%.80s'", subject, text);
@@ -294,6 +314,7 @@ fth_status fth_options_reset(const fth_option *option, void *values)
     switch (option->type) {
     case FTH_OPTION_INTEGER: *(int64_t *)place_of(option, values) = 0; break;
     case FTH_OPTION_SWITCH: *(bool *)place_of(option, values) = false; break;
+    case FTH_OPTION_AMOUNT: *(fth_amount *)place_of(option, values) = (fth_amount){0}; break;
     default: *(double *)place_of(option, values) = 0; break;
     }
     return FTH_OK;
@@ -379,6 +400,11 @@ bool fth_options_was_given(const fth_option_table *table, const void *values, co
 
 /* ---- JSON ---- */
 
+static json_t *amount_to_json(fth_amount amount)
+{
+    return amount.share > 0 ? json_sprintf("%.15g%%", amount.share * 100) : json_integer(amount.count);
+}
+
 static json_t *value_to_json(const fth_option *option, const void *values)
 {
     const void *place = read_place_of(option, values);
@@ -387,6 +413,7 @@ static json_t *value_to_json(const fth_option *option, const void *values)
     case FTH_OPTION_NUMBER:
     case FTH_OPTION_DURATION: return json_real(*(const double *)place);
     case FTH_OPTION_SWITCH: return json_boolean(*(const bool *)place);
+    case FTH_OPTION_AMOUNT: return amount_to_json(*(const fth_amount *)place);
     case FTH_OPTION_TEXT:
     case FTH_OPTION_CHOICE:
     case FTH_OPTION_OPTIONAL: return json_string(text_of(option, values));
@@ -397,9 +424,13 @@ static json_t *value_to_json(const fth_option *option, const void *values)
 static bool is_default(const fth_option *option, const void *values)
 {
     const char *fallback = option->fallback ? option->fallback : "";
-    if (option->type == FTH_OPTION_INTEGER)
-        return *(const int64_t *)read_place_of(option, values) == strtoll(fallback, NULL, 10);
-    return strcmp(text_of(option, values), fallback) == 0;
+    const void *place = read_place_of(option, values);
+    switch (option->type) {
+    case FTH_OPTION_INTEGER: return *(const int64_t *)place == strtoll(fallback, NULL, 10);
+    case FTH_OPTION_NUMBER: return *(const double *)place == strtod(fallback, NULL);
+    case FTH_OPTION_SWITCH: return !*(const bool *)place;
+    default: assert(is_text(option)); return strcmp(text_of(option, values), fallback) == 0;
+    }
 }
 
 static bool is_in_identity(const fth_option *option, const void *values)
@@ -438,8 +469,11 @@ static fth_status set_from_json(const fth_option *option, void *values, const js
         *(bool *)place_of(option, values) = json_is_true(json);
         return FTH_OK;
     }
+    if (option->type == FTH_OPTION_AMOUNT && json_is_string(json))
+        return set_checked(option, values, json_string_value(json), where);
     bool numeric = option->type == FTH_OPTION_NUMBER || option->type == FTH_OPTION_DURATION;
-    if ((numeric && json_is_number(json)) || (option->type == FTH_OPTION_INTEGER && json_is_integer(json))) {
+    bool whole = option->type == FTH_OPTION_INTEGER || option->type == FTH_OPTION_AMOUNT;
+    if ((numeric && json_is_number(json)) || (whole && json_is_integer(json))) {
         if (json_number_value(json) == 0 && !option->fallback)
             return fth_options_reset(option, values);
         if (json_is_integer(json))

@@ -21,8 +21,17 @@ typedef enum fth_option_type {
     FTH_OPTION_SWITCH,   /* bool; --name, --no-name, --name yes|no */
     FTH_OPTION_CHOICE,   /* char *, one of `choices` or `list` */
     FTH_OPTION_DURATION, /* double seconds, from "30s" */
+    FTH_OPTION_AMOUNT,   /* fth_amount: "200", or a share, "6%" */
     FTH_OPTION_OPTIONAL  /* char *: a flag whose argument may be left out; then the value is "auto" */
 } fth_option_type;
+
+/* A number of things, or a share of all there are. */
+typedef struct fth_amount {
+    int64_t count;
+    double share; /* above 0, up to 1: of all, instead of `count`; else 0 */
+} fth_amount;
+/* How many that is where there are `all`; a share is rounded up. */
+int64_t fth_amount_count(fth_amount amount, int64_t all);
 
 /* A value that an option can have, as the table that implements it lists it. */
 typedef struct fth_choice {
@@ -49,8 +58,8 @@ typedef struct fth_option {
     char letter;                           /* 'n': -n N is the same; 0: none */
     bool address;                          /* TEXT: holds the public form of what was given (base/address.h) */
     bool identity;                         /* two runs whose values differ here are different runs */
-    bool optional_identity;                /* added later (a text, choice or integer): at its default it is left out
-                                              of the identity, so that runs recorded before keep theirs */
+    bool optional_identity;                /* added later: at its default it is left out of the identity, so that
+                                              runs recorded before keep theirs */
     bool fixed;                            /* cannot change in the middle of a run */
     bool limit;                            /* limits how long a run takes: one given later replaces all of them */
     const char *group;                     /* heading in --help; NULL: as the row before */
