@@ -8,6 +8,9 @@
 
 #include "model/bert_internal.h"
 
+/* As in transformers' trainer. */
+#define FTH_BERT_NO_DECAY "*.bias,*LayerNorm.weight"
+
 #define BERT(id, model_name, description, index)                                                                       \
     const fth_model fth_model_##id = {                                                                                 \
         .name = model_name,                                                                                            \
@@ -16,6 +19,7 @@
         .vocabulary = 30522,                                                                                           \
         .longest = 512,                                                                                                \
         .build_text = fth_bert_build,                                                                                  \
+        .usual_no_decay = FTH_BERT_NO_DECAY,                                                                           \
         .details = &fth_bert_presets[index].config,                                                                    \
     }
 
@@ -53,6 +57,7 @@ static fth_status make(const fth_bert_config *config, const char *name, made_mod
         .vocabulary = config->vocabulary,
         .longest = config->positions,
         .build_text = fth_bert_build,
+        .usual_no_decay = FTH_BERT_NO_DECAY,
         .details = &entry->config,
     };
     return FTH_OK;

@@ -42,7 +42,8 @@ typedef struct fth_model {
     /* The same of a network for text, instead of build. */
     fth_status (*build_text)(const struct fth_model *model, fth_graph *graph, const fth_model_options *options,
                              const fth_text_inputs *inputs, fth_value *logits);
-    const void *details; /* the family's own: depths, widths */
+    const char *usual_no_decay; /* patterns of parameters that are usually trained without weight decay; NULL: none */
+    const void *details;        /* the family's own: depths, widths */
 } fth_model;
 
 /* In the order in which `farthing models` lists them; ends with NULL. */
@@ -67,6 +68,11 @@ fth_choice fth_model_choice(size_t index);
 /* A whole training graph: inputs, the network, the loss, gradients. Inputs are "images" (N,C,H,W) F32; or, of text,
  * "tokens", "segments", "positions" (T) I32 and "ends" (N) I32; and "labels" (N) I32 or "targets" (N,C) F32, by the task. */
 fth_status fth_model_create_graph(const fth_model *model, const fth_model_options *options, fth_graph **graph);
+
+/* Calls `visit` with each parameter whose name, or that of a layer it is in, matches one of `patterns`: "conv1,*.bias". Fails
+ * with the nearest name for a pattern that matches none. */
+fth_status fth_model_match_parameters(const fth_model *model, const fth_graph *graph, const char *patterns,
+                                      void (*visit)(void *context, fth_value parameter), void *context);
 
 /* The last linear layer, whose rows are the classes; FTH_NO_VALUE where there is none. */
 typedef struct fth_model_head {
