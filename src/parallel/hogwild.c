@@ -353,16 +353,7 @@ static void fill(hogwild *all, const fth_batch *batch, double learning_rate)
     while (atomic_load_explicit(&hogwild_get_slot(head, number)->state, memory_order_relaxed) != SLOT_FREE)
         number++;
     hogwild_slot *slot = hogwild_get_slot(head, number);
-    size_t image =
-        (size_t)head->model.channels * (size_t)head->model.height * (size_t)head->model.width * sizeof(float);
-    slot->recipes = batch->recipes != NULL;
-    if (slot->recipes)
-        memcpy(hogwild_get_recipes(head, number), batch->recipes, (size_t)batch->count * sizeof *batch->recipes);
-    else
-        memcpy(hogwild_get_images(head, number), batch->images, (size_t)batch->count * image);
-    memcpy(hogwild_get_labels(head, number), batch->labels, (size_t)batch->count * sizeof *batch->labels);
-    slot->count = batch->count;
-    slot->epoch = batch->epoch;
+    hogwild_put_batch(head, number, batch);
     slot->learning_rate = learning_rate;
     slot->update = batch->number + 1; /* every batch is one */
     if (head->worker_state)

@@ -8,6 +8,7 @@
  *
  *     hogwild.c           the strategy: hands batches out, gathers results, waits for workers
  *     hogwild_region.c    the region: where everything lies
+ *     hogwild_batch.c     batches in it
  *     hogwild_worker.c    what a worker does
  *     hogwild_process.c   workers that are processes: starting them, noticing that one is gone
  *
@@ -38,7 +39,8 @@ typedef struct hogwild_slot {
     _Alignas(HOGWILD_LINE) _Atomic uint32_t state;
     _Atomic int64_t number; /* of the batch */
     int64_t count, epoch;
-    bool recipes; /* images are to be made */
+    bool recipes;   /* images are to be made */
+    int64_t tokens; /* of text */
     double learning_rate;
     int64_t update;
     int deaths; /* workers that were lost with this batch */
@@ -55,18 +57,24 @@ typedef struct hogwild_worker {
     char message[1024]; /* also of a slot's status */
 } hogwild_worker;
 
+/* What a batch takes in a slot: hogwild_batch.c. */
+typedef struct hogwild_batch_sizes {
+    size_t input_bytes, recipe_bytes, answer_bytes;
+} hogwild_batch_sizes;
+
 /* Where the rest of the region lies: offsets from its head, as each process maps it somewhere else. */
 typedef struct hogwild_layout {
     size_t size_bytes; /* of the whole region */
-    size_t workers_at, slots_at, images_at, recipes_at, labels_at, parameters_at, buffers_at, state_at, options_at;
-    size_t image_bytes, recipe_bytes, label_bytes; /* of a slot */
-    size_t state_bytes;                            /* of one vector of the optimizer */
-    size_t options_bytes;                          /* JSON, for processes */
+    size_t workers_at, slots_at, inputs_at, recipes_at, answers_at, parameters_at, buffers_at, state_at, options_at;
+    hogwild_batch_sizes batch; /* of a slot */
+    size_t state_bytes;        /* of one vector of the optimizer */
+    size_t options_bytes;      /* JSON, for processes */
 } hogwild_layout;
 
 /* What a worker's engine is made for. */
 typedef struct hogwild_model {
-    int channels, height, width, classes;
+    int channels, height, width, longest, classes; /* as fth_engine_options has them */
+    fth_task task;
     int64_t training_samples, batch;
     fth_engine_sizes sizes;
     char backend[64], precision[16];
@@ -105,9 +113,10 @@ void hogwild_region_free(hogwild_head *head); /* NULL is fine */
 
 hogwild_worker *hogwild_get_worker(hogwild_head *head, int worker);
 hogwild_slot *hogwild_get_slot(hogwild_head *head, int slot);
-float *hogwild_get_images(hogwild_head *head, int slot);
-fth_recipe *hogwild_get_recipes(hogwild_head *head, int slot);
-int32_t *hogwild_get_labels(hogwild_head *head, int slot);
+hogwild_batch_sizes hogwild_measure_batch(const hogwild_model *model);
+/* Copies a batch into a slot; and the batch in a slot, lent. */
+void hogwild_put_batch(hogwild_head *head, int slot, const fth_batch *batch);
+fth_batch hogwild_get_batch(hogwild_head *head, int slot);
 /* The shared vectors; `worker` says whose state, where workers have their own; -1: the common one. */
 fth_engine_vectors hogwild_get_vectors(hogwild_head *head, int worker);
 

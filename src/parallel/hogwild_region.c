@@ -8,7 +8,7 @@
 
 #include "parallel/hogwild.h"
 
-#define MAGIC UINT64_C(0x32646c6977676f68) /* "hogwild2" */
+#define MAGIC UINT64_C(0x33646c6977676f68) /* "hogwild3" */
 
 enum { QUEUE_BYTES = 2 << 20, MAX_QUEUE = 64, PAGE = 4096, HUGE_PAGE = 2 << 20 };
 
@@ -40,28 +40,27 @@ static hogwild_head lay_out(const hogwild_plan *plan)
                          .model = {.channels = facts->channels,
                                    .height = facts->height,
                                    .width = facts->width,
+                                   .longest = facts->longest,
+                                   .task = facts->task,
                                    .classes = facts->classes,
                                    .training_samples = facts->training_samples,
                                    .batch = batch,
                                    .sizes = sizes}};
     size_t size = sizeof head, sets = 1 + (plan->worker_state ? (size_t)plan->workers : 0);
-    size_t image = (size_t)facts->channels * (size_t)facts->height * (size_t)facts->width * sizeof(float);
 
     snprintf(head.model.backend, sizeof head.model.backend, "%s", fth_engine_device(plan->engine)->backend->name);
     snprintf(head.model.precision, sizeof head.model.precision, "%s", fth_engine_precision(plan->engine));
-    head.layout.image_bytes = fth_align_up((size_t)batch * image, HOGWILD_LINE);
-    head.layout.recipe_bytes = fth_align_up((size_t)batch * sizeof(fth_recipe), HOGWILD_LINE);
-    head.layout.label_bytes = fth_align_up((size_t)batch * sizeof(int32_t), HOGWILD_LINE);
+    head.layout.batch = hogwild_measure_batch(&head.model);
     head.layout.state_bytes = fth_align_up(sizes.trained * sizeof(float), PAGE);
-    head.slot_count = choose_slots(plan->workers, head.layout.image_bytes);
+    head.slot_count = choose_slots(plan->workers, head.layout.batch.input_bytes);
     head.layout.options_bytes = strlen(plan->options) + 1;
     size_t slots = (size_t)head.slot_count;
     head.layout.workers_at = place(&size, (size_t)plan->workers * sizeof(hogwild_worker), HOGWILD_LINE);
     head.layout.slots_at = place(&size, slots * sizeof(hogwild_slot), HOGWILD_LINE);
     head.layout.options_at = place(&size, head.layout.options_bytes, HOGWILD_LINE);
-    head.layout.labels_at = place(&size, slots * head.layout.label_bytes, PAGE);
-    head.layout.recipes_at = place(&size, slots * head.layout.recipe_bytes, PAGE);
-    head.layout.images_at = place(&size, slots * head.layout.image_bytes, PAGE);
+    head.layout.answers_at = place(&size, slots * head.layout.batch.answer_bytes, PAGE);
+    head.layout.recipes_at = place(&size, slots * head.layout.batch.recipe_bytes, PAGE);
+    head.layout.inputs_at = place(&size, slots * head.layout.batch.input_bytes, PAGE);
     head.layout.buffers_at = place(&size, sizes.buffers * sizeof(float), PAGE);
     head.layout.parameters_at = place(&size, sizes.parameters * sizeof(float), PAGE);
     head.layout.state_at = place(&size, sets * (size_t)sizes.state_count * head.layout.state_bytes, PAGE);
@@ -144,21 +143,6 @@ hogwild_worker *hogwild_get_worker(hogwild_head *head, int worker)
 hogwild_slot *hogwild_get_slot(hogwild_head *head, int slot)
 {
     return (hogwild_slot *)((char *)head + head->layout.slots_at) + slot;
-}
-
-float *hogwild_get_images(hogwild_head *head, int slot)
-{
-    return (float *)((char *)head + head->layout.images_at + (size_t)slot * head->layout.image_bytes);
-}
-
-fth_recipe *hogwild_get_recipes(hogwild_head *head, int slot)
-{
-    return (fth_recipe *)((char *)head + head->layout.recipes_at + (size_t)slot * head->layout.recipe_bytes);
-}
-
-int32_t *hogwild_get_labels(hogwild_head *head, int slot)
-{
-    return (int32_t *)((char *)head + head->layout.labels_at + (size_t)slot * head->layout.label_bytes);
 }
 
 fth_engine_vectors hogwild_get_vectors(hogwild_head *head, int worker)

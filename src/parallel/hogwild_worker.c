@@ -60,12 +60,7 @@ static int claim_oldest(hogwild_head *head, int worker)
 static fth_status compute(hogwild_head *head, fth_engine *engine, int number)
 {
     hogwild_slot *slot = hogwild_get_slot(head, number);
-    fth_batch batch = {.images = slot->recipes ? NULL : hogwild_get_images(head, number),
-                       .recipes = slot->recipes ? hogwild_get_recipes(head, number) : NULL,
-                       .labels = hogwild_get_labels(head, number),
-                       .count = slot->count,
-                       .number = slot->number,
-                       .epoch = slot->epoch};
+    const fth_batch batch = hogwild_get_batch(head, number);
     fth_group group = {.first = true, .last = true, .share = 1, .update = slot->update};
     FTH_RACE_BEGIN(hogwild_weights);
     fth_status status = fth_engine_compute(engine, &batch, &group, &slot->result);
@@ -134,6 +129,8 @@ void hogwild_work(hogwild_head *head, int worker, const fth_train_options *optio
                                          .channels = head->model.channels,
                                          .height = head->model.height,
                                          .width = head->model.width,
+                                         .longest = head->model.longest,
+                                         .task = head->model.task,
                                          .classes = head->model.classes,
                                          .training_samples = head->model.training_samples,
                                          .precision_before = head->model.precision,

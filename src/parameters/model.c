@@ -210,19 +210,15 @@ json_t *fth_served_model_describe(const fth_served_model *model, const fth_param
 /* For the model file: the data set's facts, or what the options say of the workers' images. */
 static fth_status describe_facts(const fth_served_model *model, fth_model_facts *facts)
 {
-    fth_status status = FTH_OK;
     if (model->dataset)
-        FTH_TRY(fth_model_facts_of_data(model->dataset, facts));
-    else
-        *facts = (fth_model_facts){.channels = model->channels,
-                                   .height = model->height,
-                                   .width = model->width,
-                                   .classes = model->classes,
-                                   .normalization = model->normalization};
-    facts->model = fth_format("%s", model->train->model);
-
-out:
-    return status;
+        return fth_model_facts_of_run(model->train, model->dataset, facts);
+    *facts = (fth_model_facts){.model = fth_format("%s", model->train->model),
+                               .channels = model->channels,
+                               .height = model->height,
+                               .width = model->width,
+                               .classes = model->classes,
+                               .normalization = model->normalization};
+    return FTH_OK;
 }
 
 fth_status fth_served_model_save_last(const fth_served_model *model, int64_t version, const char *folder)

@@ -25,9 +25,12 @@ static fth_status fail_removing(const char *path)
     return fth_fail(FTH_IO, "remove %s: %s", path, strerror(errno));
 }
 
+/* What a run on text makes beside its record. */
+#define TEXT_NAMES "tokenizer.json", "tokenizer_config.json", "vocab.txt", "config.json"
+
 /* What a run makes in its folder. The record last. */
-static const char *const own_names[] = {"checkpoints",      "workers",      "best.safetensors",
-                                        "last.safetensors", "events.jsonl", "run.json"};
+static const char *const own_names[] = {"checkpoints", "workers",      "best.safetensors", "last.safetensors",
+                                        TEXT_NAMES,    "events.jsonl", "run.json"};
 
 static bool begins_with(const char *text, const char *beginning)
 {
@@ -156,6 +159,7 @@ uint64_t fth_record_disk_bytes(const char *run_folder)
 
 void fth_record_remove_files(const char *run_folder)
 {
+    static const char *const files[] = {TEXT_NAMES, "events.jsonl", "run.json"};
     DIR *directory = opendir(run_folder);
     if (!directory)
         return;
@@ -164,8 +168,8 @@ void fth_record_remove_files(const char *run_folder)
         if (strncmp(entry->d_name, FTH_FILE_TEMPORARY, strlen(FTH_FILE_TEMPORARY)) == 0)
             unlinkat(folder, entry->d_name, 0);
     unlinkat(folder, "checkpoints", AT_REMOVEDIR); /* made for a download; empty, or the run had begun */
-    unlinkat(folder, "events.jsonl", 0);
-    unlinkat(folder, "run.json", 0);
+    for (size_t i = 0; i < FTH_COUNT_OF(files); i++)
+        unlinkat(folder, files[i], 0);
     closedir(directory);
 }
 

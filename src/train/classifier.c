@@ -4,10 +4,12 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "train/text_data.h"
 #include "train/train_internal.h"
 
 struct fth_classifier {
     fth_model_facts facts;
+    fth_tokenizer *tokenizer;  /* NULL: it takes images */
     fth_train_options options; /* defaults, but for the model: an engine is made of them */
     fth_device *device;
     fth_engine *engine;
@@ -33,6 +35,12 @@ static fth_status lay_over(const fth_model_facts *given, const char *origin, fth
         }
         facts->height = given->height;
         facts->width = given->width;
+    }
+    if (given->text.longest > 0)
+        facts->text.longest = given->text.longest;
+    if (given->text.tokenizer) {
+        free(facts->text.tokenizer);
+        facts->text.tokenizer = fth_format("%s", given->text.tokenizer);
     }
     if (given->classes > 0 && (given->classes != facts->classes || given->class_names)) {
         fth_model_facts old = {.classes = facts->classes, .class_names = facts->class_names};
@@ -64,15 +72,18 @@ static fth_status count_classes(const fth_model *model, const fth_weights *weigh
 {
     fth_status status = FTH_OK;
     fth_graph *graph = NULL;
-    fth_model_options options = {
-        .channels = facts->channels, .height = facts->height, .width = facts->width, .classes = model->classes};
+    fth_model_options options = {.channels = facts->channels,
+                                 .height = facts->height,
+                                 .width = facts->width,
+                                 .longest = facts->text.longest,
+                                 .classes = model->classes};
 
     FTH_TRY(fth_model_create_graph(model, &options, &graph));
     fth_model_head head = fth_model_find_head(graph);
     const fth_tensor_view *view =
         head.weight == FTH_NO_VALUE ? NULL : fth_weights_find(weights, fth_graph_value(graph, head.weight)->name);
     facts->classes = model->classes;
-    if (view && view->shape.rank == 2 && view->shape.dims[0] >= 2 && view->shape.dims[0] <= 1 << 20)
+    if (view && view->shape.rank == 2 && view->shape.dims[0] >= 1 && view->shape.dims[0] <= 1 << 20)
         facts->classes = (int)view->shape.dims[0];
 
 out:
@@ -80,15 +91,61 @@ out:
     return status;
 }
 
+/* The tokenizer that the facts have, or that lies beside the weights. */
+static fth_status open_tokenizer(const fth_weights *weights, const char *path, fth_classifier *classifier)
+{
+    fth_status status = FTH_OK;
+    fth_text_facts *text = &classifier->facts.text;
+    fth_tokenizer **tokenizer = &classifier->tokenizer;
+
+    if (text->tokenizer) {
+        FTH_TRY(fth_tokenizer_parse(text->tokenizer, strlen(text->tokenizer), path, tokenizer));
+        goto out;
+    }
+    FTH_TRY(fth_weights_find_tokenizer(weights, path, tokenizer));
+    FTH_REQUIRE(*tokenizer, FTH_INVALID,
+                "%s says nothing of the tokenizer that its model was trained with: give --vocab FILE", path);
+    FTH_REQUIRE(text->tokenizer = fth_tokenizer_to_json(*tokenizer), FTH_NO_MEMORY, "no memory for the tokenizer");
+
+out:
+    return status;
+}
+
+/* What nobody said of a model for text. */
+static fth_status complete_text(const fth_weights *weights, const fth_model *model, const char *path,
+                                fth_classifier *classifier)
+{
+    fth_status status = FTH_OK;
+    fth_model_facts *facts = &classifier->facts;
+
+    if (facts->text.longest == 0 || facts->text.longest > model->longest)
+        facts->text.longest = model->longest;
+    if (facts->classes == 0)
+        FTH_TRY(count_classes(model, weights, facts));
+    FTH_TRY(open_tokenizer(weights, path, classifier));
+    FTH_REQUIRE(fth_tokenizer_size(classifier->tokenizer) <= model->vocabulary, FTH_INVALID,
+                "the tokenizer has %s, but the model of %s knows only %d",
+                FTH_COUNTED(fth_tokenizer_size(classifier->tokenizer), "token"), path, model->vocabulary);
+
+out:
+    return status;
+}
+
 /* What nobody said is as the model was published, with the constants that its kind of pictures is known by. */
-static fth_status complete(const fth_weights *weights, const fth_classifier_options *options, fth_model_facts *facts)
+static fth_status complete(const fth_weights *weights, const fth_classifier_options *options,
+                           fth_classifier *classifier)
 {
     fth_status status = FTH_OK;
     const fth_model *model = options->network;
+    fth_model_facts *facts = &classifier->facts;
 
     FTH_TRY(fth_model_facts_recognize(weights, options->weights, facts));
     if (!model)
         FTH_TRY(fth_model_facts_find_model(facts, options->weights, &model));
+    if (model->build_text) {
+        status = complete_text(weights, model, options->weights, classifier);
+        goto out;
+    }
     if (facts->channels == 0)
         facts->channels = model->channels;
     if (facts->height == 0) {
@@ -134,7 +191,7 @@ fth_status fth_classifier_open(const fth_classifier_options *options, fth_classi
     }
     if (options->given)
         FTH_TRY(lay_over(options->given, options->weights, facts));
-    FTH_TRY(complete(weights, options, facts));
+    FTH_TRY(complete(weights, options, classifier));
     FTH_TRY(fth_options_set(table, &classifier->options, "model", facts->model, "the model"));
 
     const char *device = options->device ? options->device : "auto";
@@ -143,6 +200,8 @@ fth_status fth_classifier_open(const fth_classifier_options *options, fth_classi
                                          .channels = facts->channels,
                                          .height = facts->height,
                                          .width = facts->width,
+                                         .longest = facts->text.longest,
+                                         .task = facts->text.task,
                                          .classes = facts->classes,
                                          .training_samples = 1,
                                          .evaluate_only = true};
@@ -163,9 +222,15 @@ void fth_classifier_free(fth_classifier *classifier)
         return;
     fth_engine_free(classifier->engine);
     fth_device_close(classifier->device);
+    fth_tokenizer_free(classifier->tokenizer);
     fth_options_release(&fth_train_option_table, &classifier->options);
     fth_model_facts_release(&classifier->facts);
     free(classifier);
+}
+
+const fth_tokenizer *fth_classifier_tokenizer(const fth_classifier *classifier)
+{
+    return classifier->tokenizer;
 }
 
 const fth_model_facts *fth_classifier_facts(const fth_classifier *classifier)

@@ -1,17 +1,27 @@
-/* A trained model, ready for images: what its file says about it, and an engine with its weights.
+/* A trained model, ready for images or text: what its file says about it, and an engine with its weights.
  *
  * Model files that farthing writes carry in their metadata what a prediction needs beside the weights: the model's
- * name, the classes, the size of the input, its normalization and how images are brought to it. Of other files this has
+ * name, the classes, the size of the input, its normalization and how images are brought to it; or the tokenizer and how
+ * long a text may be. Of other files this has
  * to be said, or is what the model was published with; then a normalization is an assumption, and marked as one. */
 #ifndef FTH_TRAIN_CLASSIFIER_H
 #define FTH_TRAIN_CLASSIFIER_H
 
+#include "text/tokenizer.h"
 #include "train/engine.h"
+
+/* Of a model for text. */
+typedef struct fth_text_facts {
+    int longest;     /* tokens of a sample; 0: it takes images */
+    fth_task task;   /* what it was trained for */
+    char *tokenizer; /* as a tokenizer.json; owned */
+} fth_text_facts;
 
 /* Text is owned; fields that are unknown are NULL or 0. */
 typedef struct fth_model_facts {
     char *model;
-    int channels, height, width;
+    int channels, height, width; /* of images */
+    fth_text_facts text;
     int classes;
     char **class_names;              /* (classes), or NULL */
     fth_normalization normalization; /* numbers for every channel; 0 channels: unknown */
@@ -21,7 +31,9 @@ typedef struct fth_model_facts {
 
 void fth_model_facts_release(fth_model_facts *facts);
 
-/* What a data set determines: all but the model. */
+/* What a run determines: the model, and what is known of its data. */
+fth_status fth_model_facts_of_run(const fth_train_options *options, const fth_dataset *dataset, fth_model_facts *facts);
+/* What a data set determines: all but the model, and how long a text may be. */
 fth_status fth_model_facts_of_data(const fth_dataset *dataset, fth_model_facts *facts);
 
 /* One class a line. */
@@ -35,7 +47,7 @@ void fth_model_facts_warn_override(const fth_model_facts *of_file, const fth_nor
 
 /* As metadata of a model file; release it. `facts` outlives it. */
 typedef struct fth_model_metadata {
-    fth_metadata_entry entries[8];
+    fth_metadata_entry entries[12];
     size_t count;
     char *owned[4];
 } fth_model_metadata;
@@ -67,6 +79,8 @@ typedef struct fth_classifier fth_classifier;
 fth_status fth_classifier_open(const fth_classifier_options *options, fth_classifier **classifier);
 void fth_classifier_free(fth_classifier *classifier);
 
+/* That makes its tokens; NULL: it takes images. Lent. */
+const fth_tokenizer *fth_classifier_tokenizer(const fth_classifier *classifier);
 /* Everything but the names of the classes is known by now. */
 const fth_model_facts *fth_classifier_facts(const fth_classifier *classifier);
 fth_engine *fth_classifier_engine(const fth_classifier *classifier);

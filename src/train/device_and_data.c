@@ -9,6 +9,7 @@
 
 typedef struct data_opening {
     const fth_train_options *options;
+    const fth_text_known *text;
     const fth_stop *stop;
     fth_dataset *dataset;
     fth_status status;
@@ -36,7 +37,8 @@ static void *open_data(void *context)
                                            .validation_transform = options->validation_transform,
                                            .max_bad_images =
                                                options->max_bad_images > 0 ? options->max_bad_images : 1e-12,
-                                           .decoded_cache_bytes = (uint64_t)options->decoded_cache_mb << 20};
+                                           .decoded_cache_bytes = (uint64_t)options->decoded_cache_mb << 20,
+                                           .text = fth_text_options_make(options, opening->text)};
     opening->status = fth_normalization_parse(options->normalize, &dataset_options.normalization);
     if (opening->status == FTH_OK && *options->data_cache)
         opening->status = fth_size_parse(options->data_cache, &dataset_options.disk_cache_bytes);
@@ -70,11 +72,14 @@ static void wait_for_data(data_opening *opening, double began_s)
     pthread_mutex_unlock(&opening->mutex);
 }
 
-fth_status fth_open_device_and_data(const fth_train_options *options, const fth_stop *stop, fth_device **device,
-                                    fth_dataset **dataset)
+fth_status fth_open_device_and_data(const fth_train_options *options, const fth_text_known *text, const fth_stop *stop,
+                                    fth_device **device, fth_dataset **dataset)
 {
-    data_opening opening = {
-        .options = options, .stop = stop, .mutex = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER};
+    data_opening opening = {.options = options,
+                            .text = text,
+                            .stop = stop,
+                            .mutex = PTHREAD_MUTEX_INITIALIZER,
+                            .changed = PTHREAD_COND_INITIALIZER};
     double began_s = fth_clock_seconds();
     pthread_t thread;
     bool threaded = fth_thread_start(&thread, "open-data", open_data, &opening) == 0;

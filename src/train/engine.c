@@ -10,6 +10,21 @@
 
 /* ---- making one ---- */
 
+/* Images for a model of text, or the other way round. */
+static fth_status check_input(const fth_model *model, const fth_engine_options *options)
+{
+    if ((model->build_text != NULL) == (options->longest > 0))
+        return FTH_OK;
+    return model->build_text ? fth_fail(FTH_INVALID,
+                                        "%s is a model for text, and the data has images: choose another --model or "
+                                        "--data (`farthing models` lists models)",
+                                        model->name)
+                             : fth_fail(FTH_INVALID,
+                                        "%s is a model for images, and the data has text: choose a model for text, "
+                                        "such as --model bert-mini (`farthing models` lists models)",
+                                        model->name);
+}
+
 static fth_status build_graph(fth_engine *engine)
 {
     fth_status status = FTH_OK;
@@ -19,15 +34,19 @@ static fth_status build_graph(fth_engine *engine)
         .channels = options->channels,
         .height = options->height,
         .width = options->width,
+        .longest = options->longest,
+        .task = options->task,
         .classes = options->classes,
         .label_smoothing = (float)options->train->label_smoothing,
         .freeze = options->evaluate_only && !options->keep_layout ? NULL : options->train->freeze,
         .freeze_statistics = options->train->freeze_statistics};
 
     FTH_TRY(fth_train_options_find_model(options->train, &model));
+    FTH_TRY(check_input(model, options));
     FTH_TRY(fth_model_create_graph(model, &model_options, &engine->graph));
     engine->images = fth_graph_find(engine->graph, "images");
-    engine->labels = fth_graph_find(engine->graph, "labels");
+    engine->answers = fth_graph_find(engine->graph, options->task == FTH_TASK_CLASSES ? "labels" : "targets");
+    FTH_TRY(fth_text_input_create(engine->graph, engine->device, &engine->text));
 
 out:
     return status;
@@ -42,8 +61,8 @@ static fth_status make_vectors(fth_engine *engine)
     const bool trains = !options->evaluate_only;
 
     if (trains)
-        FTH_TRY(
-            fth_weight_update_create(train, engine->device, engine->precision == FTH_PRECISION_F16, &engine->update));
+        FTH_TRY(fth_weight_update_create(train, engine->graph, engine->device, engine->precision == FTH_PRECISION_F16,
+                                         &engine->update));
     fth_model_vectors_options made = {
         .sizes = {.parameters = fth_graph_parameter_floats(engine->graph),
                   .buffers = fth_graph_buffer_floats(engine->graph),
@@ -93,6 +112,7 @@ void fth_engine_free(fth_engine *engine)
         return;
     fth_plan_cache_free(engine->plans);
     fth_device_data_free(engine->data);
+    fth_text_input_free(engine->text);
     fth_weight_update_free(engine->update);
     fth_model_vectors_release(&engine->vectors);
     fth_graph_free(engine->graph);
@@ -166,15 +186,28 @@ float *fth_engine_get_gradients(const fth_engine *engine)
 
 /* ---- plans ---- */
 
+static fth_plan_size size_of(const fth_engine *engine, const fth_batch *batch)
+{
+    return (fth_plan_size){.batch = batch->count,
+                           .tokens = engine->text ? fth_text_capacity(batch->text.token_count) : 0};
+}
+
+/* The largest of that many samples. */
+static fth_plan_size largest_size(const fth_engine *engine, int64_t batch)
+{
+    return (fth_plan_size){.batch = batch,
+                           .tokens = engine->text ? fth_text_capacity(batch * engine->options.longest) : 0};
+}
+
 const fth_plan *fth_engine_get_plan(const fth_engine *engine, int64_t batch, fth_plan_mode mode)
 {
-    return fth_plan_cache_find(engine->plans, batch, mode);
+    return fth_plan_cache_find(engine->plans, largest_size(engine, batch), mode);
 }
 
 fth_status fth_engine_prepare(fth_engine *engine, int64_t batch, fth_plan_mode mode)
 {
     fth_plan *plan;
-    return fth_plan_cache_get(engine->plans, batch, mode, &plan);
+    return fth_plan_cache_get(engine->plans, largest_size(engine, batch), mode, &plan);
 }
 
 bool fth_engine_is_synchronized(const fth_engine *engine)
@@ -216,6 +249,25 @@ static fth_status set_images(fth_engine *engine, const fth_batch *batch, fth_pla
                     (long long)batch->number);
 }
 
+/* Sets all inputs of the plan: what the model is given, and the answers that its loss is computed with. */
+static fth_status set_inputs(fth_engine *engine, const fth_batch *batch, fth_plan_mode mode, fth_plan *plan)
+{
+    fth_status status = FTH_OK;
+    const void *answers =
+        engine->options.task == FTH_TASK_CLASSES ? (const void *)batch->labels : (const void *)batch->targets;
+
+    FTH_REQUIRE(answers, FTH_INVALID, "batch %lld has no answers of the kind that the model is trained for",
+                (long long)batch->number);
+    if (engine->text)
+        FTH_TRY(fth_text_input_set(engine->text, &batch->text, batch->count, size_of(engine, batch).tokens, plan));
+    else
+        FTH_TRY(set_images(engine, batch, mode, plan));
+    FTH_TRY(fth_plan_set_input(plan, engine->answers, answers));
+
+out:
+    return status;
+}
+
 fth_status fth_engine_run_batch(fth_engine *engine, const fth_batch *batch, fth_plan_mode mode, fth_run run,
                                 fth_step_result *result)
 {
@@ -228,12 +280,12 @@ fth_status fth_engine_run_batch(fth_engine *engine, const fth_batch *batch, fth_
     if (batch->count == 0)
         return fth_plan_run_empty(engine->graph, engine->device, fth_model_vectors_for_plans(&engine->vectors),
                                   engine->synchronized, &run);
-    FTH_TRY(fth_plan_cache_get(engine->plans, batch->count, mode, &plan));
-    FTH_TRY(set_images(engine, batch, mode, plan));
-    FTH_TRY(fth_plan_set_input(plan, engine->labels, batch->labels));
+    FTH_TRY(fth_plan_cache_get(engine->plans, size_of(engine, batch), mode, &plan));
+    FTH_TRY(set_inputs(engine, batch, mode, plan));
     run.seed = (uint64_t)engine->options.train->seed;
     run.step = (uint64_t)batch->number;
     run.first_sample = (uint64_t)batch->first;
+    run.first_token = (uint64_t)batch->text.first_token;
     FTH_TRY(fth_plan_run(plan, &run));
     FTH_TRY(fth_plan_read_loss(plan, loss));
     *result = (fth_step_result){.loss = loss[0], .correct = (int64_t)lrintf(loss[1]), .samples = batch->count};
@@ -242,21 +294,42 @@ out:
     return status;
 }
 
-fth_status fth_engine_predict(fth_engine *engine, const float *images, int64_t count, float *logits)
+/* What the model made of the batch that was evaluated last. */
+static fth_status get_logits(const fth_engine *engine, const fth_batch *batch, float *logits)
+{
+    fth_plan *plan = fth_plan_cache_find(engine->plans, size_of(engine, batch), FTH_PLAN_EVALUATE);
+    return fth_plan_get_output(plan, fth_graph_logits(engine->graph), logits);
+}
+
+/* The answers are not known: a plan has the loss in it, which nobody reads here. */
+static fth_status predict(fth_engine *engine, fth_batch batch, float *logits)
 {
     fth_status status = FTH_OK;
     fth_step_result result;
-    int32_t *labels = NULL; /* none are known; a plan has the loss in it, which nobody reads here */
+    int32_t *labels = NULL;
+    float *targets = NULL;
 
-    FTH_TRY(fth_allocate((size_t)count, sizeof *labels, &labels));
-    fth_batch batch = {.images = images, .labels = labels, .count = count};
+    FTH_TRY(fth_allocate((size_t)batch.count, sizeof *labels, &labels));
+    FTH_TRY(fth_allocate((size_t)(batch.count * engine->options.classes), sizeof *targets, &targets));
+    batch.labels = labels;
+    batch.targets = targets;
     FTH_TRY(fth_engine_run_batch(engine, &batch, FTH_PLAN_EVALUATE, (fth_run){.gradient_scale = 1}, &result));
-    FTH_TRY(fth_plan_get_output(fth_plan_cache_find(engine->plans, count, FTH_PLAN_EVALUATE),
-                                fth_graph_logits(engine->graph), logits));
+    FTH_TRY(get_logits(engine, &batch, logits));
 
 out:
     free(labels);
+    free(targets);
     return status;
+}
+
+fth_status fth_engine_predict(fth_engine *engine, const float *images, int64_t count, float *logits)
+{
+    return predict(engine, (fth_batch){.images = images, .count = count}, logits);
+}
+
+fth_status fth_engine_predict_text(fth_engine *engine, const fth_text_batch *text, int64_t count, float *logits)
+{
+    return predict(engine, (fth_batch){.text = *text, .count = count}, logits);
 }
 
 /* ---- training ---- */
@@ -304,7 +377,7 @@ int64_t fth_engine_evaluation_batch(const fth_engine *engine, int64_t trained, i
     enum { GOOD_BATCH = 64, MAX_FLOATS = 1 << 20 };
     const fth_engine_options *options = &engine->options;
     int64_t floats = (int64_t)options->channels * options->height * options->width;
-    int64_t fits = MAX_FLOATS / floats;
+    int64_t fits = floats > 0 ? MAX_FLOATS / floats : GOOD_BATCH;
     int64_t wanted = fits < GOOD_BATCH ? fits : GOOD_BATCH;
     if (wanted < trained)
         wanted = trained;
@@ -314,8 +387,7 @@ int64_t fth_engine_evaluation_batch(const fth_engine *engine, int64_t trained, i
 /* Of the batch that was run last. */
 static fth_status add_to_confusion(fth_engine *engine, const fth_batch *batch, float *logits, fth_confusion *confusion)
 {
-    fth_plan *plan = fth_plan_cache_find(engine->plans, batch->count, FTH_PLAN_EVALUATE);
-    fth_status status = fth_plan_get_output(plan, fth_graph_logits(engine->graph), logits);
+    fth_status status = get_logits(engine, batch, logits);
     return status == FTH_OK ? fth_confusion_add(confusion, batch->labels, logits, batch->count) : status;
 }
 
@@ -355,7 +427,7 @@ out:
 fth_status fth_counts_average(const fth_counts *counts, double seconds, fth_evaluation *evaluation)
 {
     if (counts->samples == 0)
-        return fth_fail(FTH_INVALID, "there is no image to validate with");
+        return fth_fail(FTH_INVALID, "there is no sample to validate with");
     *evaluation = (fth_evaluation){.loss = counts->loss / (double)counts->samples,
                                    .accuracy = (double)counts->correct / (double)counts->samples,
                                    .seconds = seconds,

@@ -34,7 +34,10 @@ typedef struct fth_engine_sizes {
 
 typedef struct fth_engine_options {
     const fth_train_options *train; /* model, optimizer, precision, seed, ...; outlives the engine */
-    int channels, height, width, classes;
+    int channels, height, width;    /* of images */
+    int longest;                    /* of text: no sample has more tokens */
+    fth_task task;
+    int classes;
     int64_t training_samples; /* in an epoch: says where groups of accumulated batches end */
     bool evaluate_only;       /* no gradients, no optimizer state */
     bool weights_follow;      /* they are set before the first batch: none are made up */
@@ -62,7 +65,7 @@ const char *fth_engine_precision(const fth_engine *engine); /* "bf16": what it c
  * if so: then loaders may be asked for recipes. FARTHING_DATA_ON_DEVICE=0 leaves it on the host. */
 fth_status fth_engine_keep_data(fth_engine *engine, const fth_dataset *dataset, bool *kept);
 
-/* Builds the plan of a batch size ahead of its first use. */
+/* Builds the plan of a batch size ahead of its first use; of text, for as many tokens as there can be. */
 fth_status fth_engine_prepare(fth_engine *engine, int64_t batch, fth_plan_mode mode);
 
 /* ---- training ---- */
@@ -103,11 +106,12 @@ void fth_engine_set_loss_scale(fth_engine *engine, fth_loss_scale scale);
 
 /* Seconds per step of the training plan of one batch size, added up while set; NULL: not measured. */
 void fth_engine_set_profile(fth_engine *engine, double *step_seconds);
-const fth_plan *fth_engine_get_plan(const fth_engine *engine, int64_t batch, fth_plan_mode mode); /* or NULL */
+/* As fth_engine_prepare() made it; NULL: it has not. */
+const fth_plan *fth_engine_get_plan(const fth_engine *engine, int64_t batch, fth_plan_mode mode);
 
 /* ---- evaluation ---- */
 
-/* How many images are evaluated at a time, where this process trains on batches of `trained`: small ones would waste time. */
+/* How many samples are evaluated at a time, where this process trains on batches of `trained`: small ones would waste time. */
 int64_t fth_engine_evaluation_batch(const fth_engine *engine, int64_t trained, int64_t samples);
 
 /* Sums over samples that were evaluated. */
@@ -134,6 +138,8 @@ fth_status fth_engine_evaluate(fth_engine *engine, fth_loader *loader, const fth
 
 /* What the model makes of images, (count, channels, height, width), as the loader gives them: (count, classes). */
 fth_status fth_engine_predict(fth_engine *engine, const float *images, int64_t count, float *logits);
+/* The same of texts. */
+fth_status fth_engine_predict_text(fth_engine *engine, const fth_text_batch *text, int64_t count, float *logits);
 
 /* ---- tensors in; out is snapshot.h ---- */
 

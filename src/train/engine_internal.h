@@ -6,6 +6,7 @@
 #include "train/engine_peers.h"
 #include "train/model_vectors.h"
 #include "train/plan_cache.h"
+#include "train/text_input.h"
 #include "train/train_internal.h"
 #include "train/weight_update.h"
 
@@ -15,7 +16,9 @@ struct fth_engine {
     const fth_backend *backend;
     fth_precision precision;
     fth_graph *graph;
-    fth_value images, labels;
+    fth_value images;     /* FTH_NO_VALUE: it takes text */
+    fth_value answers;    /* labels, or targets of tasks that have no classes */
+    fth_text_input *text; /* NULL: it takes images */
 
     fth_model_vectors vectors;
     fth_weight_update *update; /* NULL: it only evaluates */

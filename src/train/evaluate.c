@@ -93,18 +93,14 @@ fth_status fth_evaluate(const fth_train_options *options, fth_confusion **confus
     FTH_TRY(fth_model_facts_of_file(weights, options->weights, &of_file));
     leave_out_training(normalize, &used);
     follow_file(&of_file, normalize, &used);
-    FTH_TRY(fth_open_device_and_data(&used, NULL, &device, &dataset));
+    FTH_TRY(fth_open_device_and_data(&used, NULL, NULL, &device, &dataset));
     const fth_dataset_info *info = fth_dataset_get_info(dataset);
     warn_about_normalization(options, &of_file, info);
     FTH_REQUIRE(info->count[FTH_VALIDATION] > 0, FTH_INVALID, "%s has no images to evaluate with", options->data);
     FTH_TRY(check_classes(options, &of_file, info));
-    fth_engine_options engine_options = {.train = options,
-                                         .channels = info->channels,
-                                         .height = info->height,
-                                         .width = info->width,
-                                         .classes = info->classes,
-                                         .training_samples = info->count[FTH_TRAIN],
-                                         .evaluate_only = true};
+    fth_engine_options engine_options = {
+        .train = options, .training_samples = info->count[FTH_TRAIN], .evaluate_only = true};
+    fth_engine_options_take_data(&engine_options, info);
     FTH_TRY(fth_engine_create(&engine_options, device, &engine));
     FTH_TRY(fth_engine_load_weights(engine, weights, false, options->weights, NULL));
 

@@ -8,6 +8,7 @@
 #include "base/process.h"
 #include "train/run_record.h"
 #include "train/run_takeover.h"
+#include "train/run_text.h"
 
 #define RETRY_S 2.0 /* after a takeover that failed: a lock is held yet, a store is away */
 
@@ -114,6 +115,7 @@ fth_status fth_keeper_open(fth_keeper *keeper)
     FTH_TRY(fth_run_record_open(with->beginning, with->setup, with->spending, &record));
     fth_reporter_set_record(with->reporter, record, keeper->run_store);
     const char *folder = fth_record_folder(record);
+    FTH_TRY(fth_run_text_write(with->setup, folder));
     keeper->last_path = fth_path_join(folder, "last.safetensors");
     keeper->best_path = fth_path_join(folder, "best.safetensors");
     FTH_REQUIRE(keeper->last_path && keeper->best_path, FTH_NO_MEMORY, "no memory for a path");
@@ -165,8 +167,9 @@ fth_status fth_keeper_begin_store(fth_keeper *keeper)
     const fth_beginning *beginning = keeper->with.beginning;
     if (!keeper->run_store)
         return FTH_OK;
-    FTH_TRY(fth_run_store_begin(keeper->run_store, fth_record_folder(fth_reporter_get_record(keeper->with.reporter)),
-                                beginning->stored_bytes));
+    const char *folder = fth_record_folder(fth_reporter_get_record(keeper->with.reporter));
+    FTH_TRY(fth_run_store_begin(keeper->run_store, folder, beginning->stored_bytes));
+    FTH_TRY(fth_run_text_put(keeper->run_store, folder));
     FTH_TRY(fth_run_store_put_run(keeper->run_store, beginning->stored_bytes == 0));
 
 out:
@@ -208,6 +211,10 @@ static fth_status begin_search(fth_keeper *keeper)
     self->stop = (fth_stop)FTH_STOP_INITIALIZER;
     self->done = false;
     FTH_TRY(fth_beginning_prepare(&beginning->options, &self->found));
+    /* As asked, which is what the record has, and not as adapted to data since. */
+    FTH_TRY(fth_options_from_json(&fth_train_option_table, &self->found.options, keeper->with.setup->configuration,
+                                  "the run"));
+    fth_options_identity(&fth_train_option_table, &self->found.options, self->found.identity);
     FTH_TRY(fth_run_store_open(&beginning->options, &self->run_store));
     fth_run_store_set_group(self->run_store, beginning->lease_group, &keeper->lost);
     self->running = fth_thread_start(&self->thread, "take-over", search_store, self) == 0;

@@ -5,8 +5,9 @@
 #include <string.h>
 
 #include "train/classifier.h"
+#include "train/text_data.h"
 
-enum { MAX_CLASSES = 1 << 20, MAX_SIDE = 1 << 16, MAX_CLASS_FILE = 1 << 26 };
+enum { MAX_CLASSES = 1 << 20, MAX_SIDE = 1 << 16, MAX_CLASS_FILE = 1 << 26, MAX_TOKENS = 1 << 16 };
 
 static void release_names(fth_model_facts *facts)
 {
@@ -21,6 +22,7 @@ void fth_model_facts_release(fth_model_facts *facts)
     release_names(facts);
     free(facts->model);
     free(facts->transform);
+    free(facts->text.tokenizer);
     *facts = (fth_model_facts){0};
 }
 
@@ -29,17 +31,35 @@ fth_status fth_model_facts_of_data(const fth_dataset *dataset, fth_model_facts *
     fth_status status = FTH_OK;
     const fth_dataset_info *info = fth_dataset_get_info(dataset);
 
+    facts->classes = info->classes;
+    if (info->class_names) {
+        FTH_TRY(fth_allocate((size_t)info->classes, sizeof *facts->class_names, &facts->class_names));
+        for (int i = 0; i < info->classes; i++)
+            facts->class_names[i] = fth_format("%s", info->class_names[i]);
+    }
+    if (info->kind == FTH_DATASET_TEXT) {
+        facts->text.longest = info->text.longest;
+        facts->text.task = fth_task_of_labels(info->text.label);
+        facts->text.tokenizer = fth_tokenizer_to_json(info->text.tokenizer);
+        FTH_REQUIRE(facts->text.tokenizer, FTH_NO_MEMORY, "no memory for the tokenizer");
+        goto out;
+    }
     facts->channels = info->channels;
     facts->height = info->height;
     facts->width = info->width;
-    FTH_TRY(fth_allocate((size_t)info->classes, sizeof *facts->class_names, &facts->class_names));
-    facts->classes = info->classes;
-    for (int i = 0; i < info->classes; i++)
-        facts->class_names[i] = fth_format("%s", info->class_names[i]);
     facts->normalization = info->normalization;
     facts->transform = fth_dataset_describe_transform(dataset, FTH_VALIDATION);
 
 out:
+    return status;
+}
+
+fth_status fth_model_facts_of_run(const fth_train_options *options, const fth_dataset *dataset, fth_model_facts *facts)
+{
+    fth_status status = fth_model_facts_of_data(dataset, facts);
+    facts->model = fth_format("%s", options->model);
+    if (facts->text.longest > 0)
+        facts->text.longest = (int)options->max_length;
     return status;
 }
 
@@ -107,24 +127,37 @@ static char *classes_text(const fth_model_facts *facts)
     return text;
 }
 
+static void add_entry(fth_model_metadata *metadata, const char *key, const char *value)
+{
+    metadata->entries[metadata->count++] = (fth_metadata_entry){key, value};
+}
+
 fth_status fth_model_facts_to_metadata(const fth_model_facts *facts, fth_model_metadata *metadata)
 {
     fth_status status = FTH_OK;
     *metadata = (fth_model_metadata){.entries = {{"format", "pt"}, {"farthing", FTH_VERSION}}, .count = 2};
     if (facts->model)
-        metadata->entries[metadata->count++] = (fth_metadata_entry){"model", facts->model};
-    metadata->owned[0] = fth_format("%dx%dx%d", facts->channels, facts->height, facts->width);
-    metadata->entries[metadata->count++] = (fth_metadata_entry){"input", metadata->owned[0]};
+        add_entry(metadata, "model", facts->model);
+    if (facts->text.longest > 0) {
+        metadata->owned[0] = fth_format("%d", facts->text.longest);
+        add_entry(metadata, "max_length", metadata->owned[0]);
+        add_entry(metadata, "task", fth_task_names[facts->text.task]);
+    } else {
+        metadata->owned[0] = fth_format("%dx%dx%d", facts->channels, facts->height, facts->width);
+        add_entry(metadata, "input", metadata->owned[0]);
+    }
+    if (facts->text.tokenizer)
+        add_entry(metadata, "tokenizer", facts->text.tokenizer);
     metadata->owned[1] = classes_text(facts);
-    metadata->entries[metadata->count++] = (fth_metadata_entry){"classes", metadata->owned[1]};
     FTH_REQUIRE(metadata->owned[1], FTH_NO_MEMORY, "no memory for the names of the classes");
+    add_entry(metadata, "classes", metadata->owned[1]);
     if (facts->normalization.channels > 0 && !facts->normalization_assumed) {
         metadata->owned[2] = normalization_text(&facts->normalization);
         FTH_REQUIRE(metadata->owned[2], FTH_NO_MEMORY, "no memory for the normalization");
-        metadata->entries[metadata->count++] = (fth_metadata_entry){"normalization", metadata->owned[2]};
+        add_entry(metadata, "normalization", metadata->owned[2]);
     }
     if (facts->transform)
-        metadata->entries[metadata->count++] = (fth_metadata_entry){"transform", facts->transform};
+        add_entry(metadata, "transform", facts->transform);
 
 out:
     return status;
@@ -145,7 +178,10 @@ static fth_status read_classes(const char *text, const char *origin, fth_model_f
     json_t *json = json_loads(text, 0, NULL);
     size_t count = json_array_size(json);
 
-    FTH_REQUIRE(count >= 2 && count <= MAX_CLASSES, FTH_CORRUPT, "%s: its metadata has no valid \"classes\"", origin);
+    const size_t fewest = facts->text.task == FTH_TASK_CLASSES ? 2 : 1;
+
+    FTH_REQUIRE(count >= fewest && count <= MAX_CLASSES, FTH_CORRUPT, "%s: its metadata has no valid \"classes\"",
+                origin);
     FTH_TRY(fth_allocate(count, sizeof *facts->class_names, &facts->class_names));
     facts->classes = (int)count;
     for (size_t i = 0; i < count; i++) {
@@ -167,6 +203,26 @@ static fth_status read_normalization(const char *text, const char *origin, fth_m
     return valid ? FTH_OK : fth_fail(FTH_CORRUPT, "%s: its metadata has no valid \"normalization\"", origin);
 }
 
+static fth_status read_text(const fth_weights *weights, const char *origin, fth_model_facts *facts)
+{
+    fth_status status = FTH_OK;
+    const char *longest = fth_weights_metadata(weights, "max_length"), *task = fth_weights_metadata(weights, "task");
+    const char *tokenizer = fth_weights_metadata(weights, "tokenizer");
+
+    if (!longest)
+        return FTH_OK;
+    facts->text.longest = atoi(longest);
+    facts->text.task = task ? fth_task_find(task) : FTH_TASK_CLASSES;
+    FTH_REQUIRE(facts->text.longest >= 1 && facts->text.longest <= MAX_TOKENS, FTH_CORRUPT,
+                "%s: its metadata has no valid \"max_length\"", origin);
+    FTH_REQUIRE(facts->text.task < FTH_TASK_COUNT, FTH_CORRUPT, "%s: its metadata has no valid \"task\"", origin);
+    if (tokenizer)
+        facts->text.tokenizer = fth_format("%s", tokenizer);
+
+out:
+    return status;
+}
+
 fth_status fth_model_facts_of_file(const fth_weights *weights, const char *origin, fth_model_facts *facts)
 {
     fth_status status = FTH_OK;
@@ -186,6 +242,7 @@ fth_status fth_model_facts_of_file(const fth_weights *weights, const char *origi
                         facts->height > 0 && facts->height <= MAX_SIDE && facts->width > 0 && facts->width <= MAX_SIDE,
                     FTH_CORRUPT, "%s: its metadata has no valid \"input\"", origin);
     }
+    FTH_TRY(read_text(weights, origin, facts));
     if (classes && *classes == '[')
         FTH_TRY(read_classes(classes, origin, facts));
     if (normalization && input)
@@ -204,7 +261,7 @@ fth_status fth_model_facts_recognize(const fth_weights *weights, const char *ori
     fth_status status = FTH_OK;
     fth_model_fit fit = {0};
 
-    if (facts->model && facts->channels > 0)
+    if (facts->model && (facts->channels > 0 || facts->text.longest > 0))
         return FTH_OK;
     FTH_TRY(fth_model_recognize(weights, &fit));
     if (!facts->model) {

@@ -12,6 +12,7 @@
  * options by name. */
 #include "base/size.h"
 #include "train/precision.h"
+#include "train/text_data.h"
 #include "train/train_internal.h"
 
 static const char *const best_measures[] = {"loss", "accuracy", NULL};
@@ -75,6 +76,34 @@ static const fth_option options[] = {
      .minimum = 0, .maximum = 9007199254740991.0, .identity = true,
      .commands = FTH_FOR_TRAIN | FTH_FOR_EVALUATE | FTH_FOR_SERVE},
 
+    {ROW("vocab", TEXT, vocab), .argument = "FILE|FOLDER",
+     .help =
+         "tokenizer: a tokenizer.json or vocab.txt, or a folder that holds one; else that of --weights, or one that is "
+         "learned from the training texts",
+     .identity = true, .optional_identity = true, .group = "Text",
+     .commands = FTH_FOR_TRAIN | FTH_FOR_EVALUATE | FTH_FOR_SERVE},
+    {ROW("vocab-size", INTEGER, vocab_size), .fallback = "8192", .argument = "N",
+     .help = "tokens of a vocabulary that is learned", .minimum = 16, .maximum = 1e6, .identity = true,
+     .optional_identity = true, .fixed = true, .commands = FTH_FOR_TRAIN | FTH_FOR_SERVE},
+    {ROW("max-length", INTEGER, max_length), .fallback = "128", .argument = "N",
+     .help = "tokens of a sample, [CLS] and [SEP] included: what is longer is cut", .minimum = 3, .maximum = 65536,
+     .identity = true, .optional_identity = true, .fixed = true,
+     .commands = FTH_FOR_TRAIN | FTH_FOR_EVALUATE | FTH_FOR_SERVE},
+    {ROW("text-column", TEXT, text_column), .argument = "NAME|N",
+     .help = "column that holds the text, by name or number from 1; else found by what is usual: text, sentence, ...",
+     .identity = true, .optional_identity = true, .commands = FTH_FOR_TRAIN | FTH_FOR_EVALUATE | FTH_FOR_SERVE},
+    {ROW("pair-column", TEXT, pair_column), .argument = "NAME|N", .help = "column of the second text of a pair",
+     .identity = true, .optional_identity = true, .commands = FTH_FOR_TRAIN | FTH_FOR_EVALUATE | FTH_FOR_SERVE},
+    {ROW("label-column", TEXT, label_column), .argument = "NAME|N",
+     .help = "column of the label; several, with commas between them, for numbers", .identity = true,
+     .optional_identity = true, .commands = FTH_FOR_TRAIN | FTH_FOR_EVALUATE | FTH_FOR_SERVE},
+    {ROW("task", CHOICE, task), .fallback = "classes", .argument = "KIND",
+     .help = "what labels are: one class of several, numbers (regression), or any of several labels (multi-label)",
+     .choices = fth_task_names, .identity = true, .optional_identity = true, .fixed = true,
+     .commands = FTH_FOR_TRAIN | FTH_FOR_EVALUATE | FTH_FOR_SERVE},
+    {ROW("by-length", SWITCH, by_length), .help = "batches of texts of like length", .identity = true,
+     .optional_identity = true, .commands = FTH_FOR_TRAIN},
+
     {ROW("epochs", INTEGER, epochs), .fallback = "0", .argument = "N",
      .help = "stop after N passes over the data, a server after as many samples from its workers; with no limit at all "
              "train stops after 3, and a server serves on",
@@ -97,7 +126,7 @@ static const fth_option options[] = {
      .choices = best_measures, .commands = FTH_FOR_TRAIN},
 
     {ROW("batch", INTEGER, batch), .fallback = "64", .argument = "N",
-     .help = "images per batch; all of them where there are fewer", .minimum = 1, .maximum = 1e6, .identity = true,
+     .help = "samples per batch; all of them where there are fewer", .minimum = 1, .maximum = 1e6, .identity = true,
      .group = "Method", .fixed = true, .commands = FTH_FOR_TRAIN | FTH_FOR_EVALUATE | FTH_FOR_SERVE},
     {ROW("batch-per-worker", INTEGER, batch_per_worker), .fallback = "0", .argument = "N",
      .help =
@@ -123,6 +152,15 @@ static const fth_option options[] = {
     {ROW("weight-decay", NUMBER, weight_decay), .fallback = "0", .argument = "X",
      .help = "weight decay: added to the gradient in sgd, decoupled in adamw", .minimum = 0, .maximum = 1e6,
      .identity = true, .commands = FTH_FOR_TRAIN | FTH_FOR_SERVE, .side = FTH_SIDE_SERVER},
+    {ROW("no-decay", TEXT, no_decay), .argument = "PATTERNS",
+     .help =
+         "parameters without weight decay: *.bias,*LayerNorm*; none: all decay; else biases and norms of models for "
+         "text, and none of others",
+     .identity = true, .optional_identity = true, .commands = FTH_FOR_TRAIN | FTH_FOR_SERVE, .side = FTH_SIDE_SERVER},
+    {ROW("layer-decay", NUMBER, layer_decay), .fallback = "1", .argument = "X",
+     .help = "models for text: each layer learns at X times the rate of the layer above it", .minimum = 1e-6,
+     .maximum = 1, .identity = true, .optional_identity = true, .commands = FTH_FOR_TRAIN | FTH_FOR_SERVE,
+     .side = FTH_SIDE_SERVER},
     {ROW("beta1", NUMBER, beta1), .fallback = "0.9", .argument = "X", .help = "decay of adamw's first moment",
      .minimum = 0, .maximum = 0.9999999, .identity = true, .commands = FTH_FOR_TRAIN | FTH_FOR_SERVE,
      .side = FTH_SIDE_SERVER},
@@ -135,9 +173,10 @@ static const fth_option options[] = {
     {ROW("schedule", CHOICE, schedule), .fallback = "constant", .argument = "NAME",
      .help = "how the learning rate changes", .list = fth_schedule_choice, .identity = true,
      .commands = FTH_FOR_TRAIN | FTH_FOR_SERVE, .side = FTH_SIDE_SERVER},
-    {ROW("warmup", INTEGER, warmup), .fallback = "0", .argument = "STEPS",
-     .help = "raise the learning rate from 0 over this many steps first", .minimum = 0, .maximum = 1e9,
-     .identity = true, .commands = FTH_FOR_TRAIN | FTH_FOR_SERVE, .side = FTH_SIDE_SERVER},
+    {ROW("warmup", AMOUNT, warmup), .fallback = "0", .argument = "STEPS|N%",
+     .help = "raise the learning rate from 0 over this many steps first, or over a share of all steps (6%)",
+     .minimum = 0, .maximum = 1e9, .identity = true, .commands = FTH_FOR_TRAIN | FTH_FOR_SERVE,
+     .side = FTH_SIDE_SERVER},
     {ROW("decay-every", INTEGER, decay_every), .fallback = "30", .argument = "EPOCHS",
      .help = "epochs between decays of schedule step", .minimum = 1, .maximum = 1e9, .identity = true,
      .commands = FTH_FOR_TRAIN | FTH_FOR_SERVE, .side = FTH_SIDE_SERVER},

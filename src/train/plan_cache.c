@@ -6,10 +6,13 @@
 
 #include "graph/ops.h"
 
+enum { SYNCHRONIZE_S = 60 };
+
 typedef struct cached_plan {
-    int64_t batch;
+    fth_plan_size size;
     fth_plan_mode mode;
     fth_plan *plan;
+    uint64_t used; /* value of `clock` when it was last asked for */
 } cached_plan;
 
 struct fth_plan_cache {
@@ -18,8 +21,9 @@ struct fth_plan_cache {
     fth_plan_options like;
     const char *model;
     fth_vectors vectors;
-    cached_plan *plans;
-    size_t count, capacity;
+    cached_plan plans[FTH_MAX_PLANS];
+    size_t count;
+    uint64_t clock;
     void *arena;
     size_t arena_bytes;
 };
@@ -41,7 +45,6 @@ void fth_plan_cache_free(fth_plan_cache *cache)
         fth_plan_free(cache->plans[i].plan);
     if (cache->arena)
         cache->device->backend->release(cache->device, cache->arena);
-    free(cache->plans);
     free(cache);
 }
 
@@ -57,18 +60,27 @@ out:
     return status;
 }
 
-fth_plan *fth_plan_cache_find(const fth_plan_cache *cache, int64_t batch, fth_plan_mode mode)
+static cached_plan *find(const fth_plan_cache *cache, fth_plan_size size, fth_plan_mode mode)
 {
-    for (size_t i = 0; i < cache->count; i++)
-        if (cache->plans[i].batch == batch && cache->plans[i].mode == mode)
-            return cache->plans[i].plan;
+    for (size_t i = 0; i < cache->count; i++) {
+        const cached_plan *cached = &cache->plans[i];
+        if (cached->size.batch == size.batch && cached->size.tokens == size.tokens && cached->mode == mode)
+            return (cached_plan *)cached;
+    }
     return NULL;
 }
 
-static fth_plan_options options_of(const fth_plan_cache *cache, int64_t batch, fth_plan_mode mode)
+fth_plan *fth_plan_cache_find(const fth_plan_cache *cache, fth_plan_size size, fth_plan_mode mode)
+{
+    const cached_plan *cached = find(cache, size, mode);
+    return cached ? cached->plan : NULL;
+}
+
+static fth_plan_options options_of(const fth_plan_cache *cache, fth_plan_size size, fth_plan_mode mode)
 {
     fth_plan_options options = cache->like;
-    options.batch = batch;
+    options.batch = size.batch;
+    options.tokens = size.tokens;
     options.mode = mode;
     return options;
 }
@@ -80,7 +92,7 @@ static fth_status grow_arena(fth_plan_cache *cache, size_t size_bytes)
     if (size_bytes <= cache->arena_bytes && cache->arena)
         return FTH_OK;
     void *larger = NULL; /* first, so that the plans stay usable if there is no memory */
-    FTH_TRY(cache->device->backend->synchronize(cache->device, fth_deadline_in(60)));
+    FTH_TRY(cache->device->backend->synchronize(cache->device, fth_deadline_in(SYNCHRONIZE_S)));
     FTH_TRY(cache->device->backend->allocate(cache->device, size_bytes ? size_bytes : 1, &larger));
     if (cache->arena)
         cache->device->backend->release(cache->device, cache->arena);
@@ -106,19 +118,21 @@ static bool find_room(fth_plan_cache *cache, double *room_bytes, double *total_b
 
 /* Says which batch would fit. What a plan needs grows with the batch; a tenth is left for what does not, such as the
  * workspaces of convolutions. */
-static fth_status fail_too_large(fth_plan_cache *cache, int64_t batch, size_t needed_bytes)
+static fth_status fail_too_large(fth_plan_cache *cache, fth_plan_size size, size_t needed_bytes)
 {
     double room, total, needed = (double)needed_bytes;
     if (!find_room(cache, &room, &total))
         return FTH_NO_MEMORY; /* with the message of the allocation */
-    int64_t fits = (int64_t)(0.9 * room / needed * (double)batch);
-    char advice[64] = "";
+    int64_t fits = (int64_t)(0.9 * room / needed * (double)size.batch);
+    char advice[64] = "", tokens[64] = "";
     fits = fits > 64 ? fits / 16 * 16 : fits > 8 ? fits / 4 * 4 : fits;
-    if (fits >= 1 && fits < batch)
+    if (fits >= 1 && fits < size.batch)
         snprintf(advice, sizeof advice, "; --batch %lld would fit", (long long)fits);
-    return fth_fail(FTH_NO_MEMORY, "%s with a batch of %lld needs %.2f GB, and %s has %.2f of %.2f GB free%s",
-                    cache->model, (long long)batch, needed / 1e9, cache->device->description, room / 1e9, total / 1e9,
-                    advice);
+    if (size.tokens > 0)
+        snprintf(tokens, sizeof tokens, " (%lld tokens)", (long long)size.tokens);
+    return fth_fail(FTH_NO_MEMORY, "%s with a batch of %lld%s needs %.2f GB, and %s has %.2f of %.2f GB free%s",
+                    cache->model, (long long)size.batch, tokens, needed / 1e9, cache->device->description, room / 1e9,
+                    total / 1e9, advice);
 }
 
 /* What backward will need is kept: at least half of the convolutions' outputs (others are not, before a max pool), in
@@ -137,39 +151,55 @@ static double count_kept_bytes(const fth_graph *graph, int64_t batch)
 }
 
 /* Choosing primitives by measuring takes minutes with a batch that is far too large: that is found out first. */
-static fth_status check_room(fth_plan_cache *cache, int64_t batch, fth_plan_mode mode)
+static fth_status check_room(fth_plan_cache *cache, fth_plan_size size, fth_plan_mode mode)
 {
     fth_status status = FTH_OK;
     fth_plan *plan = NULL;
     double room, total;
 
-    if (mode != FTH_PLAN_TRAIN || !find_room(cache, &room, &total) || count_kept_bytes(cache->graph, batch) <= room)
+    if (mode != FTH_PLAN_TRAIN || !find_room(cache, &room, &total) ||
+        count_kept_bytes(cache->graph, size.batch) <= room)
         return FTH_OK;
-    fth_plan_options options = options_of(cache, batch, mode);
+    fth_plan_options options = options_of(cache, size, mode);
     options.unmeasured = true;
     FTH_TRY(fth_plan_create(cache->graph, cache->device, options, &plan));
-    status = fail_too_large(cache, batch, fth_plan_arena_bytes(plan));
+    status = fail_too_large(cache, size, fth_plan_arena_bytes(plan));
 
 out:
     fth_plan_free(plan);
     return status;
 }
 
-static fth_status make_plan(fth_plan_cache *cache, int64_t batch, fth_plan_mode mode, fth_plan **result)
+/* Makes room for one more plan. What the device was given may still be a run of the one that goes. */
+static fth_status drop_oldest(fth_plan_cache *cache)
+{
+    cached_plan *oldest = &cache->plans[0];
+    fth_status status = cache->device->backend->synchronize(cache->device, fth_deadline_in(SYNCHRONIZE_S));
+    if (status != FTH_OK)
+        return status;
+    for (size_t i = 1; i < cache->count; i++)
+        if (cache->plans[i].used < oldest->used)
+            oldest = &cache->plans[i];
+    fth_plan_free(oldest->plan);
+    *oldest = cache->plans[--cache->count];
+    return FTH_OK;
+}
+
+static fth_status make_plan(fth_plan_cache *cache, fth_plan_size size, fth_plan_mode mode)
 {
     fth_status status = FTH_OK;
     fth_plan *plan = NULL;
 
-    FTH_TRY(check_room(cache, batch, mode));
-    FTH_TRY(fth_grow(&cache->plans, cache->count, &cache->capacity, sizeof *cache->plans));
-    FTH_TRY(fth_plan_create(cache->graph, cache->device, options_of(cache, batch, mode), &plan));
+    FTH_TRY(check_room(cache, size, mode));
+    if (cache->count == FTH_MAX_PLANS)
+        FTH_TRY(drop_oldest(cache));
+    FTH_TRY(fth_plan_create(cache->graph, cache->device, options_of(cache, size, mode), &plan));
     status = grow_arena(cache, fth_plan_arena_bytes(plan));
     if (status == FTH_NO_MEMORY)
-        status = fail_too_large(cache, batch, fth_plan_arena_bytes(plan));
+        status = fail_too_large(cache, size, fth_plan_arena_bytes(plan));
     FTH_TRY(status);
     FTH_TRY(fth_plan_bind(plan, cache->arena, cache->vectors));
-    cache->plans[cache->count++] = (cached_plan){batch, mode, plan};
-    *result = plan;
+    cache->plans[cache->count++] = (cached_plan){.size = size, .mode = mode, .plan = plan};
     plan = NULL;
 
 out:
@@ -177,8 +207,17 @@ out:
     return status;
 }
 
-fth_status fth_plan_cache_get(fth_plan_cache *cache, int64_t batch, fth_plan_mode mode, fth_plan **plan)
+fth_status fth_plan_cache_get(fth_plan_cache *cache, fth_plan_size size, fth_plan_mode mode, fth_plan **plan)
 {
-    *plan = fth_plan_cache_find(cache, batch, mode);
-    return *plan ? FTH_OK : make_plan(cache, batch, mode, plan);
+    fth_status status = FTH_OK;
+
+    *plan = NULL;
+    if (!find(cache, size, mode))
+        FTH_TRY(make_plan(cache, size, mode));
+    cached_plan *cached = find(cache, size, mode);
+    cached->used = ++cache->clock;
+    *plan = cached->plan;
+
+out:
+    return status;
 }

@@ -28,8 +28,7 @@ fth_status fth_position_set_batch(fth_position *position, const fth_engine *engi
     }
     if (by_epochs > 0 && (position->total_steps == 0 || by_epochs < position->total_steps))
         position->total_steps = by_epochs;
-    FTH_REQUIRE(position->total_steps > 0 || !schedule->needs_end, FTH_INVALID,
-                "--schedule %s needs to know the end: give --epochs or --steps", options->schedule);
+    FTH_TRY(fth_schedule_check_end(schedule, options->warmup, position->total_steps, "--epochs or --steps"));
 
 out:
     return status;

@@ -391,6 +391,7 @@ fth_status fth_run_store_discard(fth_run_store *run)
     FTH_TRY(fth_run_store_guard(run));
     for (size_t i = 0; i < list.count; i++)
         FTH_TRY(fth_store_delete(run->store, list.parts[i].key));
+    FTH_TRY(fth_store_delete(run->store, FTH_RUN_TOKENIZER));
     FTH_TRY(fth_store_delete(run->store, "run.json")); /* last: a kill before this leaves a run that has not begun */
 
 out:

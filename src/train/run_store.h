@@ -1,6 +1,7 @@
 /* A run that lives in a store, so that it survives its machine:
  *
  *     <url>/run.json                      what was asked, as in a run folder
+ *     <url>/tokenizer.json                of a run on text
  *     <url>/events/<owner>[-<part>].jsonl each owner's events; together, in order, they are the run's events.jsonl
  *     <url>/checkpoints/                  see checkpoint.h; names carry the owner's number
  *     <url>/best/step-<n>-f<owner>.safetensors  the best model so far

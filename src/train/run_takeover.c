@@ -3,6 +3,8 @@
 
 #include <stdlib.h>
 
+#include "train/run_text.h"
+
 /* ---- comparing ---- */
 
 /* The stored configuration as this version would write it: what an older one did not know has its default. */
@@ -104,14 +106,16 @@ out:
 }
 
 /* The record of the store becomes a local run folder, which is then continued like any run. */
-static fth_status take_record(fth_beginning *beginning, fth_stored_record *record, const char *url)
+static fth_status take_record(fth_run_store *run, fth_beginning *beginning, fth_stored_record *record)
 {
     fth_status status = FTH_OK;
+    const char *url = fth_run_store_url(run);
     const char *id = json_string_value(json_object_get(record->json, "id"));
     char *folder = fth_path_join(beginning->options.runs, id);
 
     FTH_TRY(check_local(folder, record, url));
     FTH_TRY(fth_record_restore(folder, record->run, record->events, record->events_bytes));
+    FTH_TRY(fth_run_text_fetch(run, folder));
     beginning->folder = folder;
     folder = NULL;
     FTH_TRY(judge_record(beginning, record));
@@ -162,7 +166,7 @@ static void forget_record(fth_beginning *beginning)
 }
 
 /* A run that ended is over, without a lease, unless this command asks for more than it was given then. */
-static fth_status check_over(fth_beginning *beginning, fth_stored_record *record, const char *url, bool *over)
+static fth_status check_over(fth_run_store *run, fth_beginning *beginning, fth_stored_record *record, bool *over)
 {
     fth_status status = FTH_OK;
     *over = false;
@@ -170,7 +174,7 @@ static fth_status check_over(fth_beginning *beginning, fth_stored_record *record
         FTH_TRY(fth_beginning_check_longer(beginning, json_object_get(record->json, "configuration")));
     if (!record->finished)
         goto out;
-    FTH_TRY(take_record(beginning, record, url));
+    FTH_TRY(take_record(run, beginning, record));
     *over = beginning->finished;
     if (!*over)
         forget_record(beginning);
@@ -187,11 +191,11 @@ fth_status fth_stored_run_find(fth_run_store *run, fth_stop *stop, bool standby,
     bool over;
 
     FTH_TRY(read_stored(run, standby, beginning, &record));
-    FTH_TRY(check_over(beginning, &record, url, &over));
+    FTH_TRY(check_over(run, beginning, &record, &over));
     if (!over) { /* its owner may end it while we wait */
         FTH_TRY(take_run(run, stop, standby, beginning, &record));
         if (record.begun)
-            FTH_TRY(take_record(beginning, &record, url));
+            FTH_TRY(take_record(run, beginning, &record));
         if (record.finished && !beginning->finished)
             fth_log_info("run %s had ended; this command asks for more, so it continues",
                          json_string_value(json_object_get(record.json, "id")));
@@ -213,6 +217,7 @@ fth_status fth_stored_run_look(fth_run_store *run, bool standby, const char *fol
     if (!record.begun)
         goto out;
     FTH_TRY(fth_record_restore(folder, record.run, record.events, record.events_bytes));
+    FTH_TRY(fth_run_text_fetch(run, folder));
     beginning->folder = fth_format("%s", folder);
     FTH_TRY(judge_record(beginning, &record));
 

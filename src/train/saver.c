@@ -492,8 +492,7 @@ fth_status fth_saver_save_model(fth_saver *saver, fth_engine *engine, int64_t of
 
     if (!saver)
         return FTH_OK;
-    FTH_TRY(fth_model_facts_of_data(saver->options.dataset, &facts));
-    facts.model = fth_format("%s", saver->options.train->model);
+    FTH_TRY(fth_model_facts_of_run(saver->options.train, saver->options.dataset, &facts));
     FTH_TRY(fth_model_facts_to_metadata(&facts, &metadata));
     snprintf(step, sizeof step, "%" PRId64, of_step);
     metadata.entries[metadata.count++] = (fth_metadata_entry){"step", step};

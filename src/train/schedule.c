@@ -29,6 +29,16 @@ fth_status fth_schedule_find(const char *name, const fth_schedule **schedule)
     return fth_fail_choice("schedule", name, fth_schedule_choice);
 }
 
+fth_status fth_schedule_check_end(const fth_schedule *schedule, fth_amount warmup, int64_t total_steps,
+                                  const char *give)
+{
+    if (total_steps == 0 && schedule->needs_end)
+        return fth_fail(FTH_INVALID, "--schedule %s needs to know the end: give %s", schedule->name, give);
+    if (total_steps == 0 && warmup.share > 0)
+        return fth_fail(FTH_INVALID, "--warmup in percent needs to know the end: give %s", give);
+    return FTH_OK;
+}
+
 double fth_schedule_progress(const fth_schedule_position *position)
 {
     double span = (double)(position->total_steps - position->warmup);

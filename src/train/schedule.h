@@ -34,6 +34,11 @@ fth_status fth_schedule_find(const char *name, const fth_schedule **schedule);
 /* They are the choices of --schedule. */
 fth_choice fth_schedule_choice(size_t index);
 
+/* FTH_INVALID if `total_steps` is not known (0), and the schedule or a warm-up in percent needs it; `give` says which options
+ * would tell. */
+fth_status fth_schedule_check_end(const fth_schedule *schedule, fth_amount warmup, int64_t total_steps,
+                                  const char *give);
+
 /* How much of the time after the warm-up is over, 0 to 1; for schedules that need the end. */
 double fth_schedule_progress(const fth_schedule_position *position);
 

@@ -13,15 +13,14 @@ fth_status fth_service_rate(const fth_train_options *options, double base_rate, 
     fth_schedule_position position = {.step = updates_done,
                                       .total_steps = options->steps,
                                       .steps_per_epoch = updates_per_epoch > 0 ? updates_per_epoch : 1,
-                                      .warmup = options->warmup,
                                       .decay_every = options->decay_every,
                                       .decay_factor = options->decay_factor};
 
     FTH_TRY(fth_schedule_find(options->schedule, &schedule));
     if (position.total_steps == 0 && updates_per_epoch > 0)
         position.total_steps = options->epochs * updates_per_epoch;
-    FTH_REQUIRE(position.total_steps > 0 || !schedule->needs_end, FTH_INVALID,
-                "--schedule %s needs to know the end: give --steps", options->schedule);
+    FTH_TRY(fth_schedule_check_end(schedule, options->warmup, position.total_steps, "--steps"));
+    position.warmup = fth_amount_count(options->warmup, position.total_steps);
     *rate = base_rate * fth_schedule_factor(schedule, &position);
 
 out:
@@ -37,7 +36,7 @@ fth_status fth_service_open_data(const fth_train_options *options, fth_dataset *
         return status;
     if (*normalize)
         used.normalize = normalize;
-    status = fth_open_device_and_data(&used, NULL, NULL, dataset);
+    status = fth_open_device_and_data(&used, NULL, NULL, NULL, dataset);
     if (status == FTH_OK && *options->weights && !*normalize && !fth_options_say_normalization(options)) {
         fth_model_facts assumed = {.normalization = fth_dataset_get_info(*dataset)->normalization};
         fth_model_facts_warn_assumed(&assumed, options->weights);

@@ -66,22 +66,23 @@ static fth_status open_engine(fth_setup *setup, fth_beginning *beginning, const 
     FTH_TRY(fth_adapt_normalization(beginning, setup->strategy, &normalization_assumed));
     FTH_TRY(fth_adapt_batch_cache(beginning));
     fth_adapt_threads(options, beginning->processors);
-    FTH_TRY(fth_open_device_and_data(options, stop, &setup->device, &setup->dataset));
+    FTH_TRY(fth_options_check_length(options));
+    FTH_TRY(fth_adapt_tokenizer(beginning, &setup->tokenizer));
+    FTH_TRY(fth_open_device_and_data(options, &(fth_text_known){.tokenizer = setup->tokenizer}, stop, &setup->device,
+                                     &setup->dataset));
     FTH_TRY(check_data(setup, beginning));
     const fth_dataset_info *info = fth_dataset_get_info(setup->dataset);
     int64_t samples = fth_share_samples(setup->share, info->count[FTH_TRAIN]);
     fth_adapt_batch(options, samples);
+    FTH_TRY(fth_adapt_vocabulary(beginning, info));
     if (normalization_assumed)
         fth_model_facts_warn_assumed(&(fth_model_facts){.normalization = info->normalization}, options->weights);
     fth_engine_options engine_options = {.train = options,
-                                         .channels = info->channels,
-                                         .height = info->height,
-                                         .width = info->width,
-                                         .classes = info->classes,
                                          .training_samples = samples,
                                          .dataset = setup->dataset,
                                          .precision_before =
                                              json_string_value(json_object_get(beginning->run, "precision"))};
+    fth_engine_options_take_data(&engine_options, info);
     FTH_TRY(fth_engine_create(&engine_options, setup->device, &setup->engine));
 
 out:
@@ -126,6 +127,7 @@ void fth_setup_release(fth_setup *setup)
 {
     fth_engine_free(setup->engine);
     fth_dataset_free(setup->dataset);
+    fth_tokenizer_free(setup->tokenizer);
     fth_device_close(setup->device);
     json_decref(setup->configuration);
     *setup = (fth_setup){0};
@@ -217,6 +219,7 @@ static fth_status make_loader_options(const fth_setup *setup, fth_split split, i
                                    .batch = training ? options->batch : find_validation_batch(setup),
                                    .seed = (uint64_t)options->seed,
                                    .shuffle = training,
+                                   .by_length = training && options->by_length,
                                    .recipes = setup->data_on_device || (training && workers_make_images(setup)),
                                    .threads = (int)options->loader_threads};
     if (result->threads == 0 && fth_dataset_is_transformed(setup->dataset))

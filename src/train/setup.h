@@ -23,6 +23,7 @@ typedef struct fth_setup {
     const fth_strategy *strategy;
 
     fth_device *device;
+    fth_tokenizer *tokenizer; /* of text, where it is not the data set's own; else NULL */
     fth_dataset *dataset;
     fth_engine *engine;
     bool data_on_device;     /* loaders give recipes */
@@ -59,6 +60,12 @@ fth_status fth_setup_prepare(const fth_setup *setup);
 fth_status fth_adapt_normalization(fth_beginning *beginning, const fth_strategy *strategy, bool *assumed);
 /* Before the data is opened: a run that is continued has of the batch cache what was chosen for it at its beginning. */
 fth_status fth_adapt_batch_cache(fth_beginning *beginning);
+/* Before the data is opened: the tokenizer of the run that is continued, of --vocab or of --weights; NULL: there is none
+ * yet. The caller's. */
+fth_status fth_adapt_tokenizer(const fth_beginning *beginning, fth_tokenizer **tokenizer);
+/* With the data open: a model for text that begins from nothing has as many embeddings as the tokenizer has tokens.
+ * FTH_INVALID if the model of --weights has fewer. */
+fth_status fth_adapt_vocabulary(fth_beginning *beginning, const fth_dataset_info *info);
 /* Before the device is opened: computes on the processors that are for this process, unless options say how many. */
 void fth_adapt_threads(fth_train_options *options, int processors);
 /* With the data open: a batch has no more images than the `samples` there are. */

@@ -367,7 +367,8 @@ static double find_learning_rate(const fth_stepper *stepper)
     fth_schedule_position position = {.step = stepper->position->step,
                                       .total_steps = stepper->position->total_steps,
                                       .steps_per_epoch = stepper->position->steps_per_epoch,
-                                      .warmup = setup->options->warmup,
+                                      .warmup =
+                                          fth_amount_count(setup->options->warmup, stepper->position->total_steps),
                                       .decay_every = setup->options->decay_every,
                                       .decay_factor = setup->options->decay_factor};
     return fth_engine_learning_rate(setup->engine) * fth_schedule_factor(setup->schedule, &position) *

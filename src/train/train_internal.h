@@ -5,6 +5,7 @@
 #include "train/engine.h"
 #include "train/optimizer.h"
 #include "train/schedule.h"
+#include "train/text_data.h"
 
 /* ---- options that are more than a number ---- */
 
@@ -49,11 +50,11 @@ bool fth_options_say_normalization(const fth_train_options *options);
  * what to use. */
 fth_status fth_options_find_normalization(const fth_train_options *options, char text[FTH_NORMALIZATION_TEXT]);
 
-/* Opens both at the same time, or the data alone where `device` is NULL. On failure either may be set and is the
+/* Opens both at the same time, or the data alone where `device` is NULL. `text` may be NULL. On failure either may be set and is the
  * caller's to close. FTH_INTERRUPTED if `stop`, which may be NULL, is asked while data is downloaded, unpacked or
  * indexed. */
-fth_status fth_open_device_and_data(const fth_train_options *options, const fth_stop *stop, fth_device **device,
-                                    fth_dataset **dataset);
+fth_status fth_open_device_and_data(const fth_train_options *options, const fth_text_known *text, const fth_stop *stop,
+                                    fth_device **device, fth_dataset **dataset);
 
 /* run.json's "machine": host, processor, memory, system, device. */
 json_t *fth_machine_describe(const fth_device *device);

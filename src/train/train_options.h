@@ -19,6 +19,14 @@ typedef struct fth_train_options {
     fth_train_own own; /* not in the table */
 
     char *model, *data, *weights;
+    /* Of text. */
+    char *vocab;        /* file or folder of a tokenizer; "": the weights', or one is learned */
+    int64_t vocab_size; /* tokens of one that is learned */
+    int64_t max_length; /* tokens of a sample */
+    char *text_column, *pair_column, *label_column; /* "": found by what is usual */
+    char *task;                                     /* classes, regression, multi-label */
+    bool by_length;                                 /* batches of like length */
+
     char *stem;   /* "standard" once the options are resolved: the model's name says it then */
     char *freeze; /* patterns of parameters that are not trained */
     bool freeze_statistics;
@@ -32,9 +40,11 @@ typedef struct fth_train_options {
     double lr;      /* 0: the optimizer's own default */
     char *scale_lr; /* by the number of workers: none, sqrt, linear */
     double momentum, weight_decay, beta1, beta2, epsilon;
+    char *no_decay;     /* patterns of parameters without weight decay; "": as is usual for the model */
+    double layer_decay; /* of the learning rate, from each layer to the one below */
     bool nesterov;
     char *schedule;
-    int64_t warmup;      /* steps */
+    fth_amount warmup;   /* steps, or a share of all */
     int64_t decay_every; /* epochs between decays of schedule "step" */
     double decay_factor;
     double clip;        /* largest gradient norm; 0: none */

@@ -4,10 +4,14 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "train/parameter_groups.h"
+
 struct fth_weight_update {
     fth_device *device;
     const fth_optimizer *optimizer;
     const fth_update_kernel *kernel;
+    fth_parameter_groups *own_groups;
+    fth_update_groups groups;       /* of these; none: all parameters are updated alike */
     fth_update_arguments arguments; /* what does not change from one update to the next */
     double clip;                    /* largest norm of the gradients; 0: any */
     bool diverged;                  /* an update left a parameter that is not finite; arguments.diverged points here */
@@ -28,8 +32,8 @@ static fth_status find_kernel(fth_weight_update *update)
                     optimizer->name, backend->name, rule);
 }
 
-fth_status fth_weight_update_create(const fth_train_options *options, fth_device *device, bool scales_loss,
-                                    fth_weight_update **result)
+fth_status fth_weight_update_create(const fth_train_options *options, const fth_graph *graph, fth_device *device,
+                                    bool scales_loss, fth_weight_update **result)
 {
     fth_status status = FTH_OK;
     fth_weight_update *update = NULL;
@@ -49,6 +53,8 @@ fth_status fth_weight_update_create(const fth_train_options *options, fth_device
                                                .nesterov = options->nesterov,
                                                .diverged = &update->diverged};
     FTH_TRY(find_kernel(update));
+    FTH_TRY(fth_parameter_groups_create(options, graph, &update->own_groups));
+    update->groups = fth_parameter_groups_get(update->own_groups);
     *result = update;
     update = NULL;
 
@@ -63,6 +69,7 @@ void fth_weight_update_free(fth_weight_update *update)
         return;
     if (update->updater)
         update->device->backend->capture->updater->close(update->updater);
+    fth_parameter_groups_free(update->own_groups);
     free(update);
 }
 
@@ -140,6 +147,40 @@ out:
     return status;
 }
 
+/* Updates floats [begin, end) of the vectors; `gradients` are theirs alone. */
+static fth_status run_kernel(const fth_weight_update *update, fth_model_vectors *vectors,
+                             const fth_update_arguments *arguments, const float *gradients, size_t begin, size_t end)
+{
+    float *state[FTH_MAX_OPTIMIZER_VECTORS] = {0};
+    if (end <= begin)
+        return FTH_OK;
+    for (int i = 0; i < vectors->sizes.state_count; i++)
+        state[i] = vectors->state[i] + begin;
+    return update->kernel->run(update->device, arguments, vectors->parameters + begin, gradients, state, end - begin);
+}
+
+/* The same, each group by its own numbers. */
+static fth_status run_groups(const fth_weight_update *update, fth_model_vectors *vectors,
+                             const fth_update_arguments *arguments, const float *gradients, size_t begin, size_t end)
+{
+    fth_status status = FTH_OK;
+    const fth_update_groups *groups = &update->groups;
+
+    if (groups->range_count == 0 || end <= begin)
+        return run_kernel(update, vectors, arguments, gradients, begin, end);
+    for (int i = fth_update_groups_find(groups, begin); begin < end; i++) {
+        const fth_update_range *range = &groups->ranges[i];
+        const size_t stop = range->end < end ? range->end : end;
+        const fth_update_arguments own = fth_update_group_arguments(arguments, groups->groups[range->group]);
+        FTH_TRY(run_kernel(update, vectors, &own, gradients, begin, stop));
+        gradients += stop - begin;
+        begin = stop;
+    }
+
+out:
+    return status;
+}
+
 fth_status fth_weight_update_apply(fth_weight_update *update, fth_model_vectors *vectors, double learning_rate,
                                    int64_t number)
 {
@@ -156,15 +197,8 @@ fth_status fth_weight_update_apply_ranges(fth_weight_update *update, fth_model_v
 
     FTH_TRY(judge(update, gradients, vectors->sizes.trained, &factor));
     fth_update_arguments arguments = fth_weight_update_get_arguments(update, learning_rate, number, factor);
-    for (int i = 0; factor != 0 && i < count; i++) {
-        const size_t begin = ranges[i].begin;
-        float *state[FTH_MAX_OPTIMIZER_VECTORS] = {0};
-        for (int j = 0; j < vectors->sizes.state_count; j++)
-            state[j] = vectors->state[j] + begin;
-        if (ranges[i].end > begin)
-            FTH_TRY(update->kernel->run(update->device, &arguments, vectors->parameters + begin, gradients + begin,
-                                        state, ranges[i].end - begin));
-    }
+    for (int i = 0; factor != 0 && i < count; i++)
+        FTH_TRY(run_groups(update, vectors, &arguments, gradients + ranges[i].begin, ranges[i].begin, ranges[i].end));
 
 out:
     return status;
@@ -175,15 +209,11 @@ fth_status fth_weight_update_apply_pieces(fth_weight_update *update, fth_model_v
                                           size_t count)
 {
     fth_status status = FTH_OK;
-    float *state[FTH_MAX_OPTIMIZER_VECTORS] = {0};
 
     FTH_REQUIRE(update->clip <= 0, FTH_UNSUPPORTED, "gradients that are clipped must be in one vector");
-    for (size_t i = 0; i < count; i++) {
-        for (int j = 0; j < vectors->sizes.state_count; j++)
-            state[j] = vectors->state[j] + pieces[i].offset;
-        FTH_TRY(update->kernel->run(update->device, arguments, vectors->parameters + pieces[i].offset, pieces[i].values,
-                                    state, pieces[i].count));
-    }
+    for (size_t i = 0; i < count; i++)
+        FTH_TRY(run_groups(update, vectors, arguments, pieces[i].values, pieces[i].offset,
+                           pieces[i].offset + pieces[i].count));
 
 out:
     return status;
@@ -218,7 +248,8 @@ fth_status fth_weight_update_get_updater(fth_weight_update *update, fth_model_ve
                                        .loss_scale = update->loss_scale,
                                        .parameters = vectors->parameters,
                                        .gradients = vectors->gradients,
-                                       .count = vectors->sizes.trained};
+                                       .count = vectors->sizes.trained,
+                                       .groups = update->groups};
         for (int i = 0; i < vectors->sizes.state_count; i++)
             options.state[i] = vectors->state[i];
         FTH_TRY(update->device->backend->capture->updater->open(update->device, &options, &update->updater));

@@ -10,16 +10,16 @@
 
 typedef struct fth_weight_update fth_weight_update;
 
-/* By the options' optimizer; they and the device must outlive it. `scales_loss` is for f16. FTH_UNSUPPORTED if the device
+/* By the options' optimizer, for the parameters of `graph`; options and device must outlive it. `scales_loss` is for f16. FTH_UNSUPPORTED if the device
  * has no kernel for the optimizer. */
-fth_status fth_weight_update_create(const fth_train_options *options, fth_device *device, bool scales_loss,
-                                    fth_weight_update **update);
+fth_status fth_weight_update_create(const fth_train_options *options, const fth_graph *graph, fth_device *device,
+                                    bool scales_loss, fth_weight_update **update);
 void fth_weight_update_free(fth_weight_update *update);
 
 const fth_optimizer *fth_weight_update_get_optimizer(const fth_weight_update *update);
 /* How many vectors of state the optimizer has: fth_engine_sizes.state_count. */
 int fth_weight_update_state_count(const fth_weight_update *update);
-/* The optimizer's numbers for one update. */
+/* The optimizer's numbers for one update; those of groups of parameters are no larger. */
 fth_update_arguments fth_weight_update_get_arguments(const fth_weight_update *update, double learning_rate,
                                                      int64_t number, float gradient_scale);
 

@@ -114,7 +114,7 @@ static int set_up(void **state)
     run_prepare(state);
     run.options.accumulate = 3;
     run.options.epochs = 4;
-    run.options.warmup = 4;
+    run.options.warmup.count = 4;
     run.options.lr = 0.8;
     run_open(&strategy);
     return 0;

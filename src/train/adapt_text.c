@@ -1,0 +1,47 @@
+/* Options adapted to text: the tokenizer that a run has, and a model that fits it. */
+#include <stdlib.h>
+
+#include "model/bert.h"
+#include "train/setup.h"
+
+fth_status fth_adapt_tokenizer(const fth_beginning *beginning, fth_tokenizer **tokenizer)
+{
+    char *path = beginning->folder ? fth_path_join(beginning->folder, FTH_RUN_TOKENIZER) : NULL;
+    fth_status status = FTH_OK;
+
+    *tokenizer = NULL;
+    if (path && fth_file_exists(path))
+        status = fth_tokenizer_open(path, tokenizer);
+    else
+        status = fth_options_find_tokenizer(&beginning->options, tokenizer);
+    free(path);
+    return status;
+}
+
+fth_status fth_adapt_vocabulary(fth_beginning *beginning, const fth_dataset_info *info)
+{
+    fth_status status = FTH_OK;
+    fth_train_options *options = &beginning->options;
+    const fth_model *model = NULL;
+    fth_bert_config config;
+
+    FTH_TRY(fth_train_options_find_model(options, &model));
+    if (info->kind != FTH_DATASET_TEXT || !model->build_text)
+        return FTH_OK;
+    const int size = fth_tokenizer_size(info->text.tokenizer);
+    FTH_REQUIRE(size <= model->vocabulary || !(*options->weights || options->own.network), FTH_INVALID,
+                "the tokenizer has %s, but %s knows only %d: use the tokenizer that it was trained with (--vocab)",
+                FTH_COUNTED(size, "token"), *options->weights ? options->weights : model->name, model->vocabulary);
+    if (size == model->vocabulary || *options->weights || options->own.network ||
+        !fth_bert_config_parse(model->name, &config, &status))
+        goto out;
+    FTH_TRY(status);
+    config.vocabulary = size;
+    char *name = fth_bert_config_name(&config);
+    FTH_REQUIRE(name, FTH_NO_MEMORY, "no memory for the name of a model");
+    free(options->model);
+    options->model = name;
+
+out:
+    return status;
+}

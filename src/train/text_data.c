@@ -1,0 +1,106 @@
+/* See text_data.h. */
+#include "train/text_data.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "train/train_internal.h"
+
+const char *const fth_task_names[] = {"classes", "regression", "multi-label", NULL};
+
+fth_task fth_task_find(const char *name)
+{
+    int task = 0;
+    while (task < FTH_TASK_COUNT && strcmp(fth_task_names[task], name) != 0)
+        task++;
+    return (fth_task)task;
+}
+
+static const fth_label_kind labels_of[] = {[FTH_TASK_CLASSES] = FTH_LABEL_CLASS,
+                                           [FTH_TASK_REGRESSION] = FTH_LABEL_NUMBER,
+                                           [FTH_TASK_MULTI_LABEL] = FTH_LABEL_SET};
+
+fth_task fth_task_of_labels(fth_label_kind kind)
+{
+    int task = 0;
+    while (task < FTH_TASK_COUNT - 1 && labels_of[task] != kind)
+        task++;
+    return (fth_task)task;
+}
+
+fth_text_options fth_text_options_make(const fth_train_options *options, const fth_text_known *known)
+{
+    const fth_task task = fth_task_find(options->task);
+    return (fth_text_options){.tokenizer = known ? known->tokenizer : NULL,
+                              .vocabulary = (int)options->vocab_size,
+                              .longest = (int)options->max_length,
+                              .text_column = options->text_column,
+                              .pair_column = options->pair_column,
+                              .label_column = options->label_column,
+                              .label = labels_of[task < FTH_TASK_COUNT ? task : FTH_TASK_CLASSES],
+                              .class_names = known ? known->class_names : NULL};
+}
+
+/* ---- the tokenizer ---- */
+
+static bool holds_tokenizer(const char *folder)
+{
+    static const char *const names[] = {"tokenizer.json", "vocab.txt"};
+    bool found = false;
+    for (size_t i = 0; i < FTH_COUNT_OF(names) && !found; i++) {
+        char *path = fth_path_join(folder, names[i]);
+        found = path && fth_file_exists(path);
+        free(path);
+    }
+    return found;
+}
+
+fth_status fth_weights_find_tokenizer(const fth_weights *weights, const char *path, fth_tokenizer **tokenizer)
+{
+    *tokenizer = NULL;
+    const char *text = fth_weights_metadata(weights, "farthing") ? fth_weights_metadata(weights, "tokenizer") : NULL;
+    if (text)
+        return fth_tokenizer_parse(text, strlen(text), path, tokenizer);
+    const char *folder = fth_weights_folder(weights);
+    return folder && holds_tokenizer(folder) ? fth_tokenizer_open(folder, tokenizer) : FTH_OK;
+}
+
+fth_status fth_options_find_tokenizer(const fth_train_options *options, fth_tokenizer **tokenizer)
+{
+    fth_status status = FTH_OK;
+    fth_weights *weights = NULL;
+
+    *tokenizer = NULL;
+    if (*options->vocab)
+        return fth_tokenizer_open(options->vocab, tokenizer);
+    if (!*options->weights)
+        return FTH_OK;
+    FTH_TRY(fth_weights_open(options->weights, &weights));
+    FTH_TRY(fth_weights_find_tokenizer(weights, options->weights, tokenizer));
+
+out:
+    fth_weights_free(weights);
+    return status;
+}
+
+/* ---- for the engine ---- */
+
+fth_status fth_options_check_length(const fth_train_options *options)
+{
+    const fth_model *model = NULL;
+    fth_status status = fth_train_options_find_model(options, &model);
+    if (status != FTH_OK || !model->build_text || options->max_length <= model->longest)
+        return status;
+    return fth_fail(FTH_INVALID, "--max-length %lld is more than the %d tokens that %s can take",
+                    (long long)options->max_length, model->longest, model->name);
+}
+
+void fth_engine_options_take_data(fth_engine_options *options, const fth_dataset_info *info)
+{
+    options->channels = info->channels;
+    options->height = info->height;
+    options->width = info->width;
+    options->classes = info->classes;
+    options->longest = info->kind == FTH_DATASET_TEXT ? info->text.longest : 0;
+    options->task = info->kind == FTH_DATASET_TEXT ? fth_task_of_labels(info->text.label) : FTH_TASK_CLASSES;
+}

@@ -1,0 +1,40 @@
+/* What text adds to the data of a run: the task that labels are for, where the tokenizer comes from, and how options and data
+ * become what an engine is made for. */
+#ifndef FTH_TRAIN_TEXT_DATA_H
+#define FTH_TRAIN_TEXT_DATA_H
+
+#include "text/tokenizer.h"
+#include "train/engine.h"
+
+/* The values of --task, in the order of fth_task; ends with NULL. */
+extern const char *const fth_task_names[];
+/* FTH_TASK_COUNT if there is none of that name. */
+fth_task fth_task_find(const char *name);
+/* The task that labels of a kind are for. */
+fth_task fth_task_of_labels(fth_label_kind kind);
+
+/* What is known of text before its data is opened; zeroed: nothing. What it points to outlives the data set. */
+typedef struct fth_text_known {
+    const fth_tokenizer *tokenizer;
+    const char *const *class_names; /* ends with NULL */
+} fth_text_known;
+
+/* What the options ask of a set of text. `known` may be NULL. */
+fth_text_options fth_text_options_make(const fth_train_options *options, const fth_text_known *known);
+
+/* The tokenizer of --vocab, or of the model in --weights; NULL: neither has one, so that one is learned. The caller's. */
+fth_status fth_options_find_tokenizer(const fth_train_options *options, fth_tokenizer **tokenizer);
+/* The tokenizer in the metadata of a model file that farthing wrote, or beside the weights in a folder; NULL: there is
+ * none. The caller's. */
+fth_status fth_weights_find_tokenizer(const fth_weights *weights, const char *path, fth_tokenizer **tokenizer);
+
+/* The tokenizer of a run, in its folder and in the store where it lives. */
+#define FTH_RUN_TOKENIZER "tokenizer.json"
+
+/* FTH_INVALID if --max-length is more than the model has positions for. */
+fth_status fth_options_check_length(const fth_train_options *options);
+
+/* Sets what data says of samples and labels. */
+void fth_engine_options_take_data(fth_engine_options *options, const fth_dataset_info *info);
+
+#endif
