@@ -1,0 +1,126 @@
+/* Rows of JSON lines. The fields of a row are the values of the first object's keys, as text: a number as JSON writes it, true and
+ * false as 1 and 0, the items of an array one behind the other. */
+#include <jansson.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "text/table_internal.h"
+
+/* The object on the next line; NULL in *object for an empty line. */
+static fth_status read_object(fth_table *table, json_t **object)
+{
+    fth_status status = FTH_OK;
+    const char *line = table->bytes + table->at;
+    size_t left = table->size_bytes - table->at;
+    const char *newline = memchr(line, '\n', left);
+    size_t length = newline ? (size_t)(newline - line) : left, blank = 0;
+    json_error_t error;
+
+    *object = NULL;
+    while (blank < length && strchr(" \t\r", line[blank]) && line[blank])
+        blank++;
+    if (blank < length) {
+        *object = json_loadb(line, length, JSON_ALLOW_NUL, &error);
+        FTH_REQUIRE(*object, FTH_INVALID, "%s, line %zu: not JSON: %s%s", table->name, table->line, error.text,
+                    table->line == 1 ? "; expected an object on each line, {\"text\": \"...\", \"label\": \"...\"}"
+                                     : "");
+        FTH_REQUIRE(json_is_object(*object), FTH_INVALID,
+                    "%s, line %zu: expected an object, as {\"text\": \"...\", \"label\": \"...\"}", table->name,
+                    table->line);
+    }
+    table->at += length + (newline != NULL);
+    table->line++;
+
+out:
+    if (status != FTH_OK) {
+        json_decref(*object);
+        *object = NULL;
+    }
+    return status;
+}
+
+fth_status fth_table_read_keys(fth_table *table)
+{
+    fth_status status = FTH_OK;
+    json_t *object = NULL, *value;
+    const char *key;
+
+    while (!object && table->at < table->size_bytes)
+        FTH_TRY(read_object(table, &object));
+    const size_t count = json_object_size(object);
+    FTH_REQUIRE(count > 0 && count <= FTH_MAX_COLUMNS, FTH_INVALID,
+                "%s: the first object has %zu keys; expected 1 to %d, as \"text\" and \"label\"", table->name, count,
+                (int)FTH_MAX_COLUMNS);
+    FTH_TRY(fth_allocate(count, sizeof *table->keys, &table->keys));
+    FTH_TRY(fth_allocate(count, sizeof *table->key_fields, &table->key_fields));
+    json_object_foreach(object, key, value)
+    {
+        table->keys[table->width] = strdup(key);
+        FTH_REQUIRE(table->keys[table->width], FTH_NO_MEMORY, "%s: no memory for its columns", table->name);
+        table->key_fields[table->width] = (fth_field){.text = table->keys[table->width], .size_bytes = strlen(key)};
+        table->width++;
+    }
+    table->columns = (fth_row){.fields = table->key_fields, .count = table->width, .line = 1};
+    fth_table_rewind(table);
+
+out:
+    json_decref(object);
+    return status;
+}
+
+/* A value that is no array or object, added to the row's text. */
+static fth_status add_scalar(fth_row_text *text, const json_t *value, bool *fits)
+{
+    char number[40];
+    *fits = true;
+    if (json_is_string(value))
+        return fth_row_text_add(text, json_string_value(value), json_string_length(value));
+    if (json_is_integer(value))
+        snprintf(number, sizeof number, "%lld", (long long)json_integer_value(value));
+    else if (json_is_real(value))
+        snprintf(number, sizeof number, "%.17g", json_real_value(value));
+    else if (json_is_boolean(value))
+        snprintf(number, sizeof number, "%d", json_is_true(value));
+    else
+        *fits = false;
+    return *fits ? fth_row_text_add(text, number, strlen(number)) : FTH_OK;
+}
+
+static fth_status add_value(fth_table *table, const json_t *value)
+{
+    fth_status status = FTH_OK;
+    const size_t begin = table->text.size;
+    const char separator = FTH_FIELD_SEPARATOR;
+    bool fits = true;
+
+    if (json_is_array(value)) {
+        for (size_t i = 0; i < json_array_size(value) && fits; i++) {
+            if (i > 0)
+                FTH_TRY(fth_row_text_add(&table->text, &separator, 1));
+            FTH_TRY(add_scalar(&table->text, json_array_get(value, i), &fits));
+        }
+    } else if (value && !json_is_null(value)) {
+        FTH_TRY(add_scalar(&table->text, value, &fits));
+    }
+    fth_field field = {.missing = !value || json_is_null(value) || !fits, .list = json_is_array(value)};
+    FTH_TRY(fth_table_add_copy(table, field, begin));
+
+out:
+    return status;
+}
+
+fth_status fth_table_read_json(fth_table *table, bool *found)
+{
+    fth_status status = FTH_OK;
+    json_t *object = NULL;
+
+    FTH_TRY(read_object(table, &object));
+    for (int i = 0; object && i < table->width; i++)
+        FTH_TRY(add_value(table, json_object_get(object, table->keys[i])));
+    *found = object != NULL;
+
+out:
+    json_decref(object);
+    return status;
+}
